@@ -1,0 +1,152 @@
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+
+#define ALIGN 64
+#define HEADER ALIGN /* holds the size, keeps the alignment */
+#define ARENA_BLOCK (64 * 1024)
+
+static _Atomic uint64_t n_alloc, fail_at;
+static _Atomic int fail_persistent;
+
+uint64_t gr_alloc_fail_at(uint64_t k, int persistent)
+{
+    uint64_t made = atomic_exchange(&n_alloc, 0);
+    atomic_store(&fail_persistent, persistent);
+    atomic_store(&fail_at, k);
+    return made;
+}
+
+static int must_fail(void)
+{
+    uint64_t i = atomic_fetch_add(&n_alloc, 1) + 1, at = atomic_load(&fail_at);
+    return at && (i == at || (i > at && atomic_load(&fail_persistent)));
+}
+
+/* A block of `bytes` behind a header that remembers them; contents undefined. */
+static void *block_new(size_t bytes)
+{
+    uint64_t total;
+    char *p = NULL;
+    if (!must_fail() && gr_align_up(&total, (uint64_t)bytes, ALIGN) && gr_add(&total, total, (uint64_t)HEADER))
+        p = aligned_alloc(ALIGN, total);
+    if (!p) {
+        (void)gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes);
+        return NULL;
+    }
+    *(size_t *)(void *)p = bytes;
+    return p + HEADER;
+}
+
+void *gr_calloc(size_t n, size_t size)
+{
+    size_t bytes;
+    if (!gr_mul(&bytes, n, size))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size), NULL;
+    void *p = block_new(bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+void *gr_realloc(void *old, size_t n, size_t size)
+{
+    size_t bytes;
+    if (!gr_mul(&bytes, n, size))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size), NULL;
+    void *p = block_new(bytes);
+    if (p && old) {
+        size_t had = *(size_t *)(void *)((char *)old - HEADER);
+        memcpy(p, old, GR_MIN(had, bytes));
+        gr_free(old);
+    }
+    return p;
+}
+
+char *gr_strndup(const char *p, size_t n)
+{
+    char *s = gr_calloc(n + 1, 1);
+    return s ? memcpy(s, p, n) : NULL;
+}
+
+void gr_free(void *p)
+{
+    if (p)
+        free((char *)p - HEADER);
+}
+
+void *gr_vec_push(struct gr_vec *v, size_t item)
+{
+    if (v->n == v->cap) {
+        size_t cap = v->cap ? v->cap * 2 : 16;
+        void *p = gr_realloc(v->data, cap, item);
+        if (!p)
+            return NULL;
+        v->data = p, v->cap = cap, v->item = item;
+    }
+    return memset((char *)v->data + item * v->n++, 0, item);
+}
+
+int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
+{
+    if (n > v->cap - v->n) {
+        size_t cap = GR_MAX(v->cap * 2, v->n + n);
+        void *p = gr_realloc(v->data, cap, item);
+        if (!p)
+            return GR_E_NOMEM_HOST;
+        v->data = p, v->cap = cap, v->item = item;
+    }
+    if (n)
+        memcpy((char *)v->data + item * v->n, items, item * n);
+    v->n += n;
+    return 0;
+}
+
+void gr_vec_fini(struct gr_vec *v)
+{
+    gr_free(v->data);
+    *v = (struct gr_vec){0};
+}
+
+struct gr_arena_block {
+    struct gr_arena_block *next;
+    size_t used, size;
+    _Alignas(16) char data[];
+};
+
+void *gr_arena_alloc(struct gr_arena *a, size_t n)
+{
+    uint64_t need;
+    if (!gr_align_up(&need, (uint64_t)n, 16) || (a->cap && need > a->cap - GR_MIN(a->cap, a->total)))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes over a limit of %zu", n, a->cap), NULL;
+    struct gr_arena_block *b = a->head;
+    if (!b || need > b->size - b->used) {
+        size_t size = GR_MAX((size_t)need, (size_t)ARENA_BLOCK);
+        b = gr_calloc(1, sizeof *b + size);
+        if (!b)
+            return NULL;
+        b->next = a->head, b->size = size, a->head = b;
+    }
+    void *p = b->data + b->used;
+    b->used += need;
+    a->total += need;
+    return p;
+}
+
+char *gr_arena_strndup(struct gr_arena *a, const char *p, size_t n)
+{
+    char *s = gr_arena_alloc(a, n + 1);
+    return s ? memcpy(s, p, n) : NULL;
+}
+
+void gr_arena_fini(struct gr_arena *a)
+{
+    for (struct gr_arena_block *b = a->head, *next; b; b = next) {
+        next = b->next;
+        gr_free(b);
+    }
+    *a = (struct gr_arena){.cap = a->cap};
+}

@@ -1,0 +1,23 @@
+/* A pool of threads that run one function together, as the CPU backend's nodes need it. */
+#ifndef GR_BASE_THREADS_H
+#define GR_BASE_THREADS_H
+
+#include <stdint.h>
+
+struct gr_threads;
+
+/* Starts n - 1 workers (the caller is thread 0), 1 <= n <= 512. */
+int gr_threads_new(struct gr_threads **out, int n);
+int gr_threads_count(const struct gr_threads *t);
+
+/* Runs fn(arg, i, n) on every thread i of the first n = min(n, count) ones and returns when all are done.
+ * Inside fn, gr_threads_barrier(t) waits for all n. One caller at a time. */
+void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *arg, int i, int n), void *arg);
+void gr_threads_barrier(struct gr_threads *t);
+
+/* Number of processors this process may run on. */
+int gr_threads_online(void);
+
+void gr_threads_free(struct gr_threads **t);
+
+#endif
