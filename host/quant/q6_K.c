@@ -1,0 +1,21 @@
+/* Q6_K: 16 groups of 16 elements of 6 bits (offset -32), a signed scale of 8 bits a group. */
+#include "base/f16.h"
+#include "gr/quant_blocks.h"
+#include "quant/bits.h"
+#include "quant/quant.h"
+
+void gr_dequantize_Q6_K(const void *src, float *dst, size_t n)
+{
+    const struct gr_q6_K *b = src;
+    for (const float *end = dst + n; dst != end; b++, dst += GR_QK_K) {
+        float d = gr_f16_to_f32(b->d);
+        uint8_t q[GR_QK_K] = {0};
+        gr_bits_get(q, 0, b->ql, 128, 64, 4);
+        gr_bits_get(q, 4, b->qh, 64, 32, 2);
+        for (int g = 0; g < 16; g++) {
+            float scale = d * b->scales[g];
+            for (int i = 16 * g; i < 16 * g + 16; i++)
+                dst[i] = scale * (q[i] - 32);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Writes quant.inc beside this file: what PyPI's gguf (quants.py) makes of deterministic input.
+
+    pip install gguf && tests/golden/quant/make.py
+
+DEQUANT(type, seed, blocks, hash): `blocks` blocks of bytes from gr_rng_new(seed), dequantised.
+BLOCK(type, "block in hex", bits of the expected f32 ...): one of them in clear.
+QUANT_EXACT(type, seed, blocks, hash): that many blocks of gr_rng_normal values, quantised by the types with one rule.
+The generator is that of host/base/rng.h, the hash a mixed FNV-1a over 32-bit words with every NaN as 7fc00000."""
+import os
+import warnings
+
+import gguf
+import numpy as np
+from gguf import quants
+
+warnings.filterwarnings("ignore")
+M64 = 2**64 - 1
+
+
+class Rng:
+    def __init__(self, seed):
+        self.state, self.inc = 0, (seed << 1 | 1) & M64
+        self.u32()
+        self.state = (self.state + (seed ^ 0x853C49E6748FEA9B)) & M64
+        self.u32()
+
+    def u32(self):
+        s = self.state
+        self.state = (s * 6364136223846793005 + self.inc) & M64
+        x, rot = ((s >> 18 ^ s) >> 27) & 0xFFFFFFFF, s >> 59
+        return (x >> rot | x << (-rot & 31)) & 0xFFFFFFFF
+
+    def double(self):
+        hi = self.u32()
+        return float((hi << 32 | self.u32()) >> 11) * 2.0**-53
+
+    def normal(self):
+        s = -6.0
+        for _ in range(12):
+            s += self.double()
+        return s
+
+
+def fnv(words):
+    h = 0xCBF29CE484222325
+    for w in words.tolist():
+        h = (h ^ w) * 0x100000001B3 & M64
+        h ^= h >> 32
+    return h
+
+
+def words_of(floats):
+    w = floats.astype(np.float32).ravel().view(np.uint32).copy()
+    w[np.isnan(floats.ravel())] = 0x7FC00000
+    return w
+
+
+def main():
+    out = ["/* Made by make.py from gguf %s; see there. */" % gguf.__dict__.get("__version__", "0.19.0")]
+    types = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K".split()
+    for seed, name in enumerate(types, 1):
+        t = gguf.GGMLQuantizationType[name]
+        block, size = gguf.GGML_QUANT_SIZES[t]
+        n = (1 << 17) // block
+        rng = Rng(seed)
+        raw = np.array([rng.u32() for _ in range((n * size + 3) // 4)], np.uint32).view(np.uint8)[: n * size]
+        want = words_of(quants.dequantize(raw.reshape(n, size), t)).reshape(n, block)
+        out.append(f"DEQUANT({name}, {seed}, {n}, 0x{fnv(want.ravel()):016x})")
+        if block > 1:
+            clear = next(i for i in range(n) if np.isfinite(want[i].view(np.float32)).all())
+            bits = ", ".join(f"0x{w:08x}" for w in want[clear])
+            out.append(f'BLOCK({name}, "{raw.reshape(n, size)[clear].tobytes().hex()}", {bits})')
+    for seed, name in enumerate("Q8_0 Q4_0 Q4_1 Q5_0 Q5_1".split(), 101):
+        t = gguf.GGMLQuantizationType[name]
+        n = 512
+        rng = Rng(seed)
+        x = np.array([rng.normal() for _ in range(n * 32)], np.float64).astype(np.float32).reshape(n, 32)
+        raw = quants.quantize(x, t).ravel().view(np.uint32)
+        out.append(f"QUANT_EXACT({name}, {seed}, {n}, 0x{fnv(raw):016x})")
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "quant.inc"), "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+main()
