@@ -1,0 +1,212 @@
+/* gpurun: inference of language models from GGUF files, on NVIDIA GPUs and without any.
+ *
+ * How to think of it: a *model* is weights and vocabulary, read-only, shared by any number of sessions. A *session*
+ * is a KV cache of cells plus what is needed to run batches through the model. A batch is a list of tokens, each with
+ * a position and the sequences it belongs to; decoding it stores its keys and values in cells and leaves logits.
+ * Sequences share cells: copying one costs nothing, and single tokens can be removed, moved and divided.
+ *
+ * Errors: functions that can fail return int, 0 or a status (gr/status.h has the codes); gr_error_message() says in one
+ * line what was wrong and what helps. A failed call changes nothing. Nothing here exits, aborts or prints.
+ * Threads: one thread at a time for each session; a model may be used by several threads. */
+#ifndef GPURUN_H
+#define GPURUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GR_API __attribute__((visibility("default")))
+#else
+#define GR_API
+#endif
+
+/* ---- status, log, version ---- */
+
+GR_API const char *gr_version(void);              /* "0.1.0" */
+GR_API const char *gr_error_message(void);        /* of this thread's last failure, valid until the next one */
+GR_API const char *gr_status_text(int status);    /* "bad model file" */
+GR_API int gr_status_exit(int status);            /* exit code for a command line: 0 to 7 */
+
+enum gr_log_level { GR_LOG_DEBUG, GR_LOG_INFO, GR_LOG_WARN, GR_LOG_ERROR };
+typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
+/* Sets the sink of all log lines of the process; NULL (the default) = silence. */
+GR_API void gr_log_set(gr_log_fn *fn, void *user);
+
+/* ---- model ---- */
+
+struct gr_model;
+
+struct gr_model_params {
+    int32_t n_gpu_layers; /* layers on the GPU, output layer first; -1 = all that fit */
+    bool use_mmap;        /* map the file (default) or read it */
+    bool vocab_only;      /* no weights: tokenizer and metadata only */
+    bool check_tensors;   /* refuse weights that are not finite */
+    const char *device;   /* "auto", "cpu", "cuda"; NULL = auto */
+};
+GR_API struct gr_model_params gr_model_params_default(void);
+
+/* Opens `path`, or the model built into the library when path is NULL. */
+GR_API int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params);
+GR_API void gr_model_close(struct gr_model **model);
+
+struct gr_model_info {
+    const char *arch, *name; /* owned by the model */
+    const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
+    uint64_t n_params, n_bytes;
+    int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
+};
+GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
+
+/* ---- text ---- */
+
+/* Token ids of n bytes of text. Returns 0 and an array of *n_ids (free with gr_free_ids). add_special: BOS and EOS as
+ * the model wants them; parse_special: "<|im_start|>" in the text becomes that control token. */
+GR_API int gr_text_tokenize(const struct gr_model *model, const char *text, size_t n, bool add_special,
+                            bool parse_special, int32_t **ids, size_t *n_ids);
+GR_API void gr_free_ids(int32_t *ids);
+
+/* Bytes of one token, owned by the model; control tokens give "" unless `special`. */
+GR_API int gr_text_piece(const struct gr_model *model, int32_t id, bool special, const char **p, size_t *n);
+GR_API bool gr_text_is_eog(const struct gr_model *model, int32_t id); /* ends a generation */
+GR_API int32_t gr_text_bos(const struct gr_model *model);             /* -1 = none */
+GR_API int32_t gr_text_eos(const struct gr_model *model);
+
+/* Turns ids into text piece by piece, holding back bytes of an unfinished UTF-8 character. */
+struct gr_stream;
+GR_API int gr_stream_new(struct gr_stream **out, const struct gr_model *model, bool special);
+/* *p and *n: the text that is complete now; valid until the next call. */
+GR_API int gr_stream_push(struct gr_stream *s, int32_t id, const char **p, size_t *n);
+/* What was held back, as U+FFFD; the stream is empty again. */
+GR_API int gr_stream_flush(struct gr_stream *s, const char **p, size_t *n);
+GR_API void gr_stream_free(struct gr_stream **s);
+
+/* ---- session ---- */
+
+struct gr_session;
+
+enum gr_rope_scaling { GR_SCALING_MODEL, GR_SCALING_NONE, GR_SCALING_LINEAR, GR_SCALING_YARN, GR_SCALING_LONGROPE };
+
+struct gr_session_params {
+    uint32_t n_ctx;     /* cells of the cache, shared by all sequences; 0 = the model's training length. Rounded up to 256 */
+    uint32_t n_batch;   /* most tokens in one gr_decode */
+    uint32_t n_ubatch;  /* most tokens computed at once */
+    uint32_t n_seq_max; /* sequences 0 .. n_seq_max - 1, at most 256 */
+    int32_t n_threads, n_threads_batch; /* 0 = processors at hand; for one token, and for more */
+    const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL = f16 */
+    enum gr_rope_scaling rope_scaling;  /* and its parameters; NAN or 0 = what the model says */
+    float rope_freq_base, rope_freq_scale;
+    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    uint32_t yarn_orig_ctx;
+    bool kv_contiguous; /* place each micro-batch in neighbouring cells only */
+};
+GR_API struct gr_session_params gr_session_params_default(void);
+
+/* The model must stay open as long as the session. */
+GR_API int gr_session_open(struct gr_session **out, struct gr_model *model, const struct gr_session_params *params);
+GR_API void gr_session_close(struct gr_session **session);
+GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
+
+/* Tokens to run. Arrays belong to the caller. */
+struct gr_batch {
+    int32_t n_tok;
+    const int32_t *token;
+    const int32_t *pos;    /* NULL: each sequence goes on where it ends */
+    const int32_t *n_seq;  /* sequences of each token; NULL: one each */
+    const int32_t *seq;    /* their ids, one token's after another's; NULL: sequence 0 */
+    const int8_t *logits;  /* 1 where logits are wanted; NULL: for the last token only */
+};
+/* Runs a batch. On failure (GR_E_INVALID, GR_E_KV_FULL, GR_E_NOMEM_*) the cache is as before. */
+GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
+
+/* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the next gr_decode; NULL
+ * when that token had none. */
+GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
+
+/* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. */
+GR_API void gr_session_cancel(struct gr_session *s);
+
+/* ---- sequences in the cache; positions [p0, p1): p0 < 0 = 0, p1 < 0 = no end; seq < 0 = every sequence (rm only) ---- */
+
+GR_API int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1);
+GR_API int gr_kv_seq_cp(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
+GR_API int gr_kv_seq_keep(struct gr_session *s, int32_t seq);
+/* Positions += delta; cells whose position turns negative are freed. K is rotated before the next decode. A cell that
+ * two sequences share moves for both. */
+GR_API int gr_kv_seq_add(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
+/* Positions = floor(pos / d), d > 0. */
+GR_API int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t d);
+GR_API void gr_kv_clear(struct gr_session *s);
+/* Smallest and largest position of a sequence, -1 when it has none. */
+GR_API int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq);
+GR_API int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq);
+/* Cells in use. */
+GR_API uint32_t gr_kv_used(const struct gr_session *s);
+/* A map of the cells, for people. */
+GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
+
+/* Self-Extend (Jin et al. 2024, the grouped form): when sequence 0 holds n_past >= i + w positions, groups of n
+ * neighbours are merged to one position, window by window. */
+struct gr_self_extend {
+    int32_t n, w; /* group factor, window; n divides w */
+    int32_t i;    /* state: start of the window that comes next, 0 at first */
+};
+/* Call before each decode; lowers *n_past by what was merged. Logs what it does. */
+GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past);
+
+/* ---- taps: intermediate results by name ---- */
+
+/* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL fn switches off. */
+typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows, int64_t cols, void *user);
+GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
+
+/* ---- sampling ---- */
+
+struct gr_sampler;
+
+struct gr_logit_bias {
+    int32_t id;
+    float bias; /* -INFINITY bans the token */
+};
+
+struct gr_sampler_params {
+    uint64_t seed;
+    float temp;        /* <= 0: greedy, always the largest logit, ties to the lower id */
+    int32_t top_k;     /* <= 0: all */
+    float top_p;       /* >= 1: off */
+    float min_p;       /* 0: off */
+    float typical_p;   /* >= 1: off */
+    int32_t penalty_last_n; /* tokens looked back at; 0 = off, -1 = context size */
+    float penalty_repeat;   /* 1: off */
+    float penalty_freq, penalty_present; /* 0: off */
+    int32_t mirostat; /* 0 or 2 */
+    float mirostat_tau, mirostat_eta;
+    const struct gr_logit_bias *logit_bias;
+    int32_t n_logit_bias;
+    int32_t n_vocab, n_ctx; /* of the model and session it is used with */
+};
+/* 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties over the last 64. */
+GR_API struct gr_sampler_params gr_sampler_params_default(void);
+GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
+/* Picks an id from logits [n_vocab], which are not changed. GR_E_CHECK when a logit is NaN or all are -inf. */
+GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
+/* Tells the sampler of a token that stands in the text now (prompt tokens too): penalties count it. */
+GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
+GR_API void gr_sampler_free(struct gr_sampler **s);
+
+/* ---- files ---- */
+
+/* Prints metadata, tensors and sizes of a GGUF file. */
+GR_API int gr_inspect(const char *path, FILE *out, bool json);
+/* Writes `in` with its matrices stored as `type` ("q4_K") to `out`. Log lines tell progress. */
+GR_API int gr_quantize_file(const char *in, const char *out, const char *type, int32_t n_threads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,215 @@
+/* Argument structs of the operations in op.def, the same for every executor (CPU references, CPU fast paths, CUDA).
+ *
+ * Nothing in them changes from step to step of one plan: what does change (tokens, positions, cells, masks) is data
+ * in the step block, and these structs hold its address. Dimensions: n_tok rows of the micro-batch, n_kv cells that
+ * attention may look at, d_head columns of a head. */
+#ifndef GR_OP_H
+#define GR_OP_H
+
+#include <stdint.h>
+
+#include "gr/dtype.h"
+#include "gr/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum gr_op {
+#define OP(NAME, args, operands, meaning) GR_OP_##NAME,
+#include "gr/op.def"
+#undef OP
+    GR_N_OP
+};
+
+enum gr_norm_kind { GR_NORM_RMS, GR_NORM_LAYER };
+enum gr_binary_kind { GR_ADD, GR_MUL };
+/* Which two columns of a head make a pair: NORM (2i, 2i + 1), NEOX (i, i + n_rot / 2). */
+enum gr_rope_kind { GR_ROPE_NONE, GR_ROPE_NORM, GR_ROPE_NEOX };
+/* Gate of an expert router. SOFTMAX over all experts, SIGMOID each, SOFTMAX_TOP over the chosen ones only. */
+enum gr_gate_kind { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SOFTMAX_TOP };
+
+/* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x * sigmoid(1.702 x).
+ * SOFTCAP a * tanh(x / a); LINEAR a * x + b; a and b stand in the arguments. */
+enum gr_act_kind {
+    GR_SILU,
+    GR_GELU,
+    GR_GELU_ERF,
+    GR_GELU_QUICK,
+    GR_RELU,
+    GR_RELU2,
+    GR_SIGMOID,
+    GR_TANH,
+    GR_SOFTCAP,
+    GR_LINEAR
+};
+
+struct gr_args_embed {
+    struct gr_ten tokens;    /* [1, 1, n_tok] i32, step block; ids are below table.rows */
+    struct gr_ten table;     /* [1, n_vocab, n_embd] any dtype */
+    struct gr_ten pos;       /* [1, 1, n_tok] i32, step block; only with pos_table */
+    struct gr_ten pos_table; /* [1, n_ctx_train, n_embd] any dtype, optional; pos beyond it uses its last row */
+    struct gr_ten y;         /* [1, n_tok, n_embd] */
+    float scale;
+};
+
+struct gr_args_norm {
+    struct gr_ten x;   /* [1, n_tok, n] */
+    struct gr_ten w;   /* [1, n_w, group] f32, optional; group g of x uses row g % n_w. Absent: see `group` */
+    struct gr_ten b;   /* as w, optional */
+    struct gr_ten res; /* [1, n_tok, n] added last, optional */
+    struct gr_ten y;   /* [1, n_tok, n]; may be x or res */
+    int64_t group;     /* columns of a group (w.cols when there is a w); divides n */
+    float eps;
+    int32_t kind; /* enum gr_norm_kind */
+};
+
+struct gr_args_matmul {
+    struct gr_ten x;   /* [1, n_tok, n_in] f32 */
+    struct gr_ten w;   /* [1, n_out, n_in] any dtype */
+    struct gr_ten b;   /* [1, 1, n_out] f32, optional */
+    struct gr_ten res; /* [1, n_tok, n_out] f32, optional; may be y */
+    struct gr_ten y;   /* [1, n_tok, n_out] f32 */
+    float scale;
+};
+
+struct gr_args_matmul_id {
+    struct gr_ten x;   /* [1, n_tok or n_tok * n_used, n_in] f32 */
+    struct gr_ten w;   /* [n_expert, n_out, n_in] any dtype */
+    struct gr_ten b;   /* [1, n_expert, n_out] f32, optional */
+    struct gr_ten ids; /* [1, n_tok, n_used] i32 */
+    struct gr_ten y;   /* [1, n_tok * n_used, n_out] f32 */
+};
+
+struct gr_args_glu {
+    struct gr_ten a, b; /* [1, n_tok, n_ff] */
+    struct gr_ten y;    /* [1, n_tok, n_ff]; may be a */
+    int32_t kind;       /* enum gr_act_kind */
+};
+
+struct gr_args_act {
+    struct gr_ten x, y; /* [1, rows, n] */
+    float a, b;
+    int32_t kind; /* enum gr_act_kind */
+};
+
+struct gr_args_binary {
+    struct gr_ten a; /* [1, rows, n] */
+    struct gr_ten b; /* [1, rows or 1, n] f32 */
+    struct gr_ten y; /* [1, rows, n]; may be a */
+    int32_t kind;    /* enum gr_binary_kind */
+};
+
+struct gr_args_rope_table {
+    struct gr_ten pos;  /* [1, 1, n] i32: positions of tokens, or deltas of cells for the K-shift */
+    struct gr_ten freq; /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE are all in here */
+    struct gr_ten cs;   /* [1, n, n_rot] */
+    float mag;          /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
+};
+
+struct gr_args_rope {
+    struct gr_ten x;  /* [1, n_tok, n_head * d_head] */
+    struct gr_ten cs; /* [1, n_tok, n_rot] from ROPE_TABLE */
+    struct gr_ten y;  /* as x; may be x */
+    int64_t d_head;
+    int32_t kind; /* enum gr_rope_kind, not NONE */
+};
+
+struct gr_args_kv_store {
+    struct gr_ten k, v;    /* [1, n_tok, n_head_kv * d_head_k], [1, n_tok, n_head_kv * d_head_v] f32 */
+    struct gr_ten cs;      /* [1, n_tok, n_rot], absent when kind is NONE */
+    struct gr_ten cells;   /* [1, 1, n_tok] i32, step block: the row of the cache for each token, below n_cell */
+    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, q8_0 or q4_0; a head holds whole blocks */
+    struct gr_ten v_cache; /* [1, n_cell, n_head_kv * d_head_v], its own dtype of the same list */
+    int64_t d_head_k;
+    int32_t kind; /* enum gr_rope_kind */
+};
+
+struct gr_args_attn {
+    struct gr_ten q;        /* [1, n_tok, n_head * d_k], roped */
+    struct gr_ten k, v;     /* the caches as in KV_STORE, rows = n_kv cells in use (padded); rows whose mask bit is
+                               clear for a token may hold NaN and are not read for it */
+    struct gr_ten mask;     /* [1, n_tok, n_kv / 32] i32 as bits: cell j is bit j % 32 of word j / 32 */
+    struct gr_ten pos;      /* [1, 1, n_tok] i32, step block; used with ALiBi */
+    struct gr_ten cell_pos; /* [1, 1, n_kv] i32, step block; used with ALiBi */
+    struct gr_ten sinks;    /* [1, 1, n_head] f32, optional: one more logit in the softmax of each head, with no value */
+    struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
+    int64_t n_head, n_head_kv, d_k, d_v;
+    float scale;
+    float softcap;   /* 0 = none: logits become cap * tanh(logit / cap) before mask and slope */
+    float max_alibi; /* 0 = none; otherwise the bias exponent, slopes as in gr_alibi_slope */
+};
+
+struct gr_args_route {
+    struct gr_ten logits;  /* [1, n_tok, n_expert] */
+    struct gr_ten bias;    /* [1, 1, n_expert] f32, optional: added for the choice, not in the weights */
+    struct gr_ten ids;     /* [1, n_tok, n_used] i32, best first */
+    struct gr_ten weights; /* [1, n_tok, n_used] f32 */
+    int32_t gate;          /* enum gr_gate_kind */
+    int32_t normalise;     /* divide the weights by their sum */
+    float scale;           /* then multiply by this */
+    int32_t n_group, n_group_used; /* choose among the experts of the best groups only (a group's rank is the sum of
+                                      its two best); 1, 1 = no groups */
+};
+
+struct gr_args_expert_sum {
+    struct gr_ten x;       /* [1, n_tok * n_used, n] */
+    struct gr_ten weights; /* [1, n_tok, n_used] */
+    struct gr_ten res;     /* [1, n_tok, n], optional */
+    struct gr_ten y;       /* [1, n_tok, n]; may be res */
+};
+
+struct gr_args_gather {
+    struct gr_ten x;    /* [1, n_tok, n] */
+    struct gr_ten rows; /* [1, 1, n_out] i32, step block */
+    struct gr_ten y;    /* [1, n_out, n] */
+};
+
+struct gr_args_kv_shift {
+    struct gr_ten cs;      /* [1, n_cell, n_rot] from ROPE_TABLE over delta, mag 1 */
+    struct gr_ten delta;   /* [1, 1, n_cell] i32 */
+    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head] */
+    int64_t d_head;
+    int32_t kind; /* enum gr_rope_kind, not NONE */
+};
+
+/* One node of a plan. */
+struct gr_node {
+    enum gr_op op;
+    int32_t layer; /* -1 outside the layers */
+    union {
+#define OP(NAME, args, operands, meaning) struct gr_args_##args args;
+#include "gr/op.def"
+#undef OP
+    } a;
+};
+
+/* How a node uses one of its tensors; generated from op.def, terminated by role 0. */
+enum gr_role { GR_ROLE_END, GR_ROLE_IN, GR_ROLE_OUT, GR_ROLE_INOUT };
+struct gr_operand {
+    const char *name;
+    uint32_t offset; /* of the struct gr_ten in union a */
+    enum gr_role role;
+};
+
+struct gr_op_info {
+    const char *name; /* lower case, for example "kv_store" */
+    const char *meaning;
+    const struct gr_operand *operands;
+};
+
+const struct gr_op_info *gr_op_info(enum gr_op op);
+
+static inline struct gr_ten *gr_node_ten(struct gr_node *n, const struct gr_operand *o)
+{
+    return (struct gr_ten *)(void *)((char *)&n->a + o->offset);
+}
+
+/* ALiBi slope of head h (0-based) of n_head: with n2 the largest power of two <= n_head,
+ * 2^(-max * (h + 1) / n2) for h < n2, else 2^(-max / 2 * (2 (h - n2) + 1) / n2). Press et al. 2021. */
+float gr_alibi_slope(float max_alibi, int64_t n_head, int64_t h);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
