@@ -1,0 +1,44 @@
+/* Inside of an open GGUF file, shared by the files of this room only. */
+#ifndef GR_GGUF_PARTS_H
+#define GR_GGUF_PARTS_H
+
+#include "gguf/gguf.h"
+#include "gguf/reader.h"
+
+/* One file: the whole model, or one part of a split one. */
+struct gr_gguf_part {
+    struct gr_file file; /* zeros when the model is in memory */
+    struct gr_rd rd;     /* holds the metadata */
+    const uint8_t *base; /* the whole file, mapped or in memory, or NULL */
+    uint32_t version;
+    uint64_t n_kv, n_tensor, meta_bytes;
+    uint64_t alignment, data_offset;
+    struct gr_gguf_kv *kv; /* [n_kv] in file order */
+    uint32_t *kv_order;    /* [n_kv] indices sorted by key */
+};
+
+struct gr_gguf {
+    uint32_t n_part;
+    struct gr_gguf_part **part; /* [n_part], each allocated; readers point into them */
+    uint64_t n_tensor;
+    struct gr_gguf_tensor *tensor; /* [n_tensor] in order of parts and files */
+    uint32_t *tensor_order;        /* [n_tensor] indices sorted by name */
+};
+
+/* Opens the file, checks its structure and fills its keys; its tensors come with
+ * gr_gguf_part_tensors. */
+int gr_gguf_part_open(struct gr_gguf_part *p, const char *path, bool mapped);
+const struct gr_gguf_kv *gr_gguf_part_find(const struct gr_gguf_part *p, const char *key);
+
+/* Fails with GR_E_CORRUPT unless *out is the value of an integer key of the part in [lo, hi]. */
+int gr_gguf_part_int(const struct gr_gguf_part *p, const char *key, const char *want, int64_t lo,
+                     int64_t hi, int64_t *out);
+
+/* Opens the other parts of a file whose first part is open at g->part[0]; nothing to do for an
+ * unsplit file. */
+int gr_gguf_split_open(struct gr_gguf *g, bool mapped);
+
+/* Negative, 0 or positive as a sorts before, with or after b: by bytes, then by length. */
+int gr_str_compare(struct gr_str a, struct gr_str b);
+
+#endif
