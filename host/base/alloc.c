@@ -13,6 +13,7 @@
 
 static _Atomic uint64_t n_alloc, fail_at;
 static _Atomic int fail_persistent;
+static _Atomic size_t held, held_peak;
 
 uint64_t gr_alloc_fail_at(uint64_t k, int persistent)
 {
@@ -28,6 +29,21 @@ static int must_fail(void)
     return at && (i == at || (i > at && atomic_load(&fail_persistent)));
 }
 
+size_t gr_alloc_held(size_t *peak)
+{
+    size_t now = atomic_load(&held);
+    if (peak)
+        *peak = atomic_exchange(&held_peak, now);
+    return now;
+}
+
+static void count_held(size_t bytes)
+{
+    size_t now = atomic_fetch_add(&held, bytes) + bytes, peak = atomic_load(&held_peak);
+    while (now > peak && !atomic_compare_exchange_weak(&held_peak, &peak, now))
+        ;
+}
+
 /* A block of `bytes` behind a header that remembers them; contents undefined. */
 static void *block_new(size_t bytes)
 {
@@ -40,6 +56,7 @@ static void *block_new(size_t bytes)
         return NULL;
     }
     *(size_t *)(void *)p = bytes;
+    count_held(bytes);
     return p + HEADER;
 }
 
@@ -74,8 +91,11 @@ char *gr_strndup(const char *p, size_t n)
 
 void gr_free(void *p)
 {
-    if (p)
-        free((char *)p - HEADER);
+    if (!p)
+        return;
+    char *block = (char *)p - HEADER;
+    atomic_fetch_sub(&held, *(size_t *)(void *)block);
+    free(block);
 }
 
 void *gr_vec_push(struct gr_vec *v, size_t item)

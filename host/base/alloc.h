@@ -23,6 +23,10 @@ void gr_free(void *p);
  * 0 switches it off. Returns the number of allocations made since the last call. */
 uint64_t gr_alloc_fail_at(uint64_t k, int persistent);
 
+/* Test hook: bytes that are held now. *peak (when not NULL) gets the most that were held at once since the last call
+ * with a peak. A realloc holds the old and the new block for a moment. */
+size_t gr_alloc_held(size_t *peak);
+
 /* A growing array: items of one size, contiguous. Zero-initialise with {0}; gr_vec_fini frees. */
 struct gr_vec {
     void *data;
