@@ -23,7 +23,7 @@ enum gr_op {
 };
 
 enum gr_norm_kind { GR_NORM_RMS, GR_NORM_LAYER };
-enum gr_binary_kind { GR_ADD, GR_MUL };
+enum gr_binary_kind { GR_ADD, GR_MUL, GR_DIV };
 /* Which two columns of a head make a pair: NORM (2i, 2i + 1), NEOX (i, i + n_rot / 2). */
 enum gr_rope_kind { GR_ROPE_NONE, GR_ROPE_NORM, GR_ROPE_NEOX };
 /* Gate of an expert router. SOFTMAX over all experts, SIGMOID each, SOFTMAX_TOP over the chosen ones only. */
