@@ -30,7 +30,7 @@ enum gr_rope_kind { GR_ROPE_NONE, GR_ROPE_NORM, GR_ROPE_NEOX };
 enum gr_gate_kind { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SOFTMAX_TOP };
 
 /* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x * sigmoid(1.702 x).
- * SOFTCAP a * tanh(x / a); LINEAR a * x + b; a and b stand in the arguments. */
+ * SOFTCAP a * tanh(x / a); LINEAR a * x + b; CLAMP min(max(x, a), b); a and b stand in the arguments. */
 enum gr_act_kind {
     GR_SILU,
     GR_GELU,
@@ -41,7 +41,8 @@ enum gr_act_kind {
     GR_SIGMOID,
     GR_TANH,
     GR_SOFTCAP,
-    GR_LINEAR
+    GR_LINEAR,
+    GR_CLAMP
 };
 
 struct gr_args_embed {
