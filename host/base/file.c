@@ -88,7 +88,7 @@ int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n)
     bool standard = strcmp(path, "-") == 0;
     int fd = standard ? 0 : open(path, O_RDONLY | O_CLOEXEC);
     struct gr_vec v = {0};
-    char chunk[65536];
+    char chunk[8192];
     int rc = 0;
     ssize_t k = 0;
     if (fd < 0)

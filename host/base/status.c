@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "gpurun.h"
+
 static _Thread_local char message[1024];
 
 static const struct {
@@ -27,6 +29,16 @@ int gr_fail(int status, const char *fmt, ...)
 const char *gr_error(void)
 {
     return message;
+}
+
+const char *gr_error_message(void)
+{
+    return message;
+}
+
+const char *gr_version(void)
+{
+    return GR_VERSION;
 }
 
 const char *gr_status_text(int status)

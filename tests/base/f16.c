@@ -17,6 +17,7 @@ Test(f16, round_trip)
     }
 }
 
+#ifndef __clang__ /* clang 14 has no _Float16 on x86-64 */
 /* Against the compiler's own conversion, over random bit patterns. */
 Test(f16, matches_compiler)
 {
@@ -31,6 +32,7 @@ Test(f16, matches_compiler)
         cr_assert_eq(gr_f32_to_f16(x), bits, "%a", (double)x);
     }
 }
+#endif
 
 Test(bf16, ties_to_even)
 {
