@@ -1,0 +1,309 @@
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cpu/cpu.h"
+#include "cpu/impl.h"
+#include "gr/status.h"
+#include "quant/quant.h"
+
+#define ALIGN 256
+
+struct cpu {
+    struct gr_backend base;
+    enum gr_cpu_level level;
+    struct gr_threads *pool;
+    int n_decode, n_batch;
+    const _Atomic int *cancel;
+    void *shared,
+        *local; /* scratch, large enough for every segment made; local holds one piece a thread */
+    size_t shared_bytes, local_bytes;
+};
+
+/* A segment made ready. */
+struct exec {
+    struct gr_node *node;
+    const struct gr_cpu_impl **impl; /* of each node */
+    int n_node;
+    struct gr_tap *tap;
+    int n_tap;
+    int n_threads;
+};
+
+static struct cpu *cpu_of(struct gr_backend *b)
+{
+    return (struct cpu *)(void *)b;
+}
+
+/* ---- memory ---- */
+
+static void *cpu_alloc(struct gr_backend *b, size_t bytes)
+{
+    size_t total;
+    (void)b;
+    if (!gr_add(&total, bytes, (size_t)ALIGN))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes), NULL;
+    char *block =
+        gr_calloc(total, 1); /* aligned to 64: the gap in front has room for its address */
+    if (!block)
+        return NULL;
+    char *p = block + ALIGN - (uintptr_t)block % ALIGN;
+    memcpy(p - sizeof block, &block, sizeof block);
+    return p;
+}
+
+static void cpu_free(struct gr_backend *b, void *p)
+{
+    char *block = NULL;
+    (void)b;
+    if (p)
+        memcpy(&block, (char *)p - sizeof block, sizeof block);
+    gr_free(block);
+}
+
+static int cpu_copy(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    (void)b;
+    memcpy(dst, src, bytes);
+    return 0;
+}
+
+static int cpu_can_borrow(struct gr_backend *b)
+{
+    (void)b;
+    return 1;
+}
+
+/* ---- levels ---- */
+
+static const char *const level_name[GR_CPU_N_LEVEL] = {"auto", "ref", "avx2", "avx512"};
+
+const char *gr_cpu_level_name(enum gr_cpu_level level)
+{
+    return level_name[level];
+}
+
+bool gr_cpu_has(enum gr_cpu_level level)
+{
+    return level == GR_CPU_AUTO || level == GR_CPU_REF;
+}
+
+static const struct gr_cpu_impl *const reference[GR_N_OP] = {
+#define OP(NAME, args, operands, meaning) &gr_ref_##args,
+#include "gr/op.def"
+#undef OP
+};
+
+static const struct gr_cpu_impl *choose(const struct cpu *c, const struct gr_node *n)
+{
+    (void)c;
+    return reference[n->op];
+}
+
+/* ---- segments ---- */
+
+static int check_node(const struct gr_node *node)
+{
+    const struct gr_op_info *op = gr_op_info(node->op);
+    for (const struct gr_operand *o = op->operands; o->role; o++) {
+        const struct gr_ten *t = (const void *)((const char *)&node->a + o->offset);
+        const char *type = gr_dtype_name(t->dtype);
+        if (!gr_ten_is(t))
+            continue;
+        if (!t->data)
+            return gr_fail(GR_E_INTERNAL, "%s, layer %d: %s has no memory", op->name, node->layer,
+                           o->name);
+        if (t->dtype != GR_I32 && t->dtype != GR_F64 && !gr_quant_find(t->dtype))
+            return gr_fail(
+                GR_E_UNSUPPORTED,
+                "%s, layer %d: %s is stored as %s, which the CPU backend cannot compute with; "
+                "convert it to another type",
+                op->name, node->layer, o->name, type);
+        if (!gr_row_bytes(t->dtype, (uint64_t)t->cols))
+            return gr_fail(GR_E_UNSUPPORTED,
+                           "%s, layer %d: %s has rows of %lld, no whole blocks of %s", op->name,
+                           node->layer, o->name, (long long)t->cols, type);
+    }
+    return 0;
+}
+
+/* Makes one kind of scratch at least `bytes` large for each of n threads. */
+static int grow(void **scratch, size_t *has, size_t bytes, int n)
+{
+    bytes = GR_PAD(bytes, 256);
+    if (bytes <= *has)
+        return 0;
+    void *p = gr_calloc((size_t)n, bytes);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    gr_free(*scratch);
+    *scratch = p, *has = bytes;
+    return 0;
+}
+
+static int prepare(struct cpu *c, struct exec *e)
+{
+    int64_t rows = 0; /* most rows of a matrix product */
+    for (int i = 0; i < e->n_node; i++) {
+        const struct gr_node *n = &e->node[i];
+        int rc = check_node(n);
+        if (rc)
+            return rc;
+        e->impl[i] = choose(c, n);
+        struct gr_cpu_need need =
+            e->impl[i]->need ? e->impl[i]->need(n) : (struct gr_cpu_need){0, 0};
+        if ((rc = grow(&c->shared, &c->shared_bytes, need.shared, 1)) ||
+            (rc = grow(&c->local, &c->local_bytes, need.local, gr_threads_count(c->pool))))
+            return rc;
+        if (n->op == GR_OP_MATMUL)
+            rows = GR_MAX(rows, n->a.matmul.x.rows);
+    }
+    e->n_threads = rows == 1 ? c->n_decode : c->n_batch;
+    return 0;
+}
+
+static void cpu_segment_free(struct gr_backend *b, void **exec)
+{
+    struct exec *e = *exec;
+    (void)b;
+    if (!e)
+        return;
+    gr_free(e->node);
+    gr_free(e->impl);
+    gr_free(e->tap);
+    gr_free(e);
+    *exec = NULL;
+}
+
+static int cpu_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)
+{
+    size_t n_node = (size_t)s->n_node, n_tap = (size_t)s->n_tap;
+    int rc = GR_E_NOMEM_HOST;
+    struct exec *e = *exec = gr_calloc(1, sizeof *e);
+    if (!e)
+        return rc;
+    e->node = gr_calloc(n_node, sizeof *e->node);
+    e->impl = gr_calloc(n_node, sizeof *e->impl);
+    e->tap = gr_calloc(n_tap, sizeof *e->tap);
+    if (e->node && e->impl && e->tap) {
+        memcpy(e->node, s->node, n_node * sizeof *e->node);
+        if (n_tap)
+            memcpy(e->tap, s->tap, n_tap * sizeof *e->tap);
+        e->n_node = s->n_node, e->n_tap = s->n_tap;
+        rc = prepare(cpu_of(b), e);
+    }
+    if (rc)
+        cpu_segment_free(b, exec);
+    return rc;
+}
+
+/* ---- running ---- */
+
+struct run {
+    struct cpu *cpu;
+    const struct exec *exec;
+    int lo, hi;          /* nodes */
+    _Atomic int stop_at; /* nodes after this one do not run */
+};
+
+static bool cancelled(const struct cpu *c)
+{
+    return c->cancel && atomic_load_explicit(c->cancel, memory_order_relaxed);
+}
+
+/* Thread 0 decides about stopping before the barrier, so that all threads see the same after it. */
+static void run_thread(void *arg, int ith, int nth)
+{
+    struct run *r = arg;
+    struct cpu *c = r->cpu;
+    struct gr_cpu_work w = {ith, nth, c->shared, (char *)c->local + (size_t)ith * c->local_bytes,
+                            c->pool};
+    for (int i = r->lo; i < r->hi; i++) {
+        r->exec->impl[i]->run(&r->exec->node[i], &w);
+        if (i + 1 == r->hi)
+            break;
+        if (ith == 0 && cancelled(c))
+            atomic_store_explicit(&r->stop_at, i, memory_order_relaxed);
+        gr_threads_barrier(c->pool);
+        if (atomic_load_explicit(&r->stop_at, memory_order_relaxed) <= i)
+            break;
+    }
+}
+
+static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi)
+{
+    struct run r = {c, e, lo, hi, hi};
+    if (cancelled(c))
+        return gr_fail(GR_E_CANCELLED, "cancelled");
+    if (lo < hi)
+        gr_threads_run(c->pool, e->n_threads, run_thread, &r);
+    return atomic_load(&r.stop_at) < hi ? gr_fail(GR_E_CANCELLED, "cancelled") : 0;
+}
+
+static int cpu_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
+{
+    struct cpu *c = cpu_of(b);
+    const struct exec *e = exec;
+    int done = 0, rc = 0;
+    for (int i = 0; tap_fn && i < e->n_tap && !rc; i++) {
+        const struct gr_tap *tap = &e->tap[i];
+        rc = run_nodes(c, e, done, tap->node + 1);
+        done = tap->node + 1;
+        if (!rc)
+            tap_fn(tap->name, tap->layer, &tap->ten, user);
+    }
+    return rc ? rc : run_nodes(c, e, done, e->n_node);
+}
+
+/* ---- opening ---- */
+
+static void cpu_close(struct gr_backend **b)
+{
+    struct cpu *c = *b ? cpu_of(*b) : NULL;
+    if (!c)
+        return;
+    gr_threads_free(&c->pool);
+    gr_free(c->shared);
+    gr_free(c->local);
+    gr_free(c);
+    *b = NULL;
+}
+
+static const struct gr_backend_api api = {
+    .name = "CPU",
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .can_borrow = cpu_can_borrow,
+    .segment_new = cpu_segment_new,
+    .segment_run = cpu_segment_run,
+    .segment_free = cpu_segment_free,
+    .close = cpu_close,
+};
+
+int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
+                enum gr_cpu_level level)
+{
+    int online = gr_threads_online();
+    *out = NULL;
+    if (!gr_cpu_has(level))
+        return gr_fail(GR_E_INVALID, "this processor or build has no instruction level %s",
+                       gr_cpu_level_name(level));
+    struct cpu *c = gr_calloc(1, sizeof *c);
+    if (!c)
+        return GR_E_NOMEM_HOST;
+    c->base.api = &api;
+    c->level = level;
+    c->n_decode = n_threads_decode > 0 ? n_threads_decode : online;
+    c->n_batch = n_threads_batch > 0 ? n_threads_batch : online;
+    int rc = gr_threads_new(&c->pool, GR_MAX(c->n_decode, c->n_batch));
+    *out = &c->base;
+    if (rc)
+        cpu_close(out);
+    return rc;
+}
+
+void gr_cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag)
+{
+    cpu_of(b)->cancel = flag;
+}

@@ -1,0 +1,75 @@
+/* What an implementation of an operation looks like inside the CPU backend, for ref/ and fast/. */
+#ifndef GR_CPU_IMPL_H
+#define GR_CPU_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/checked.h"
+#include "base/threads.h"
+#include "gr/op.h"
+
+/* One thread's part of a node: it is number ith of nth. */
+struct gr_cpu_work {
+    int ith, nth;
+    void *shared; /* scratch of the node, the same for all threads; undefined contents, aligned to
+                     64 */
+    void *local;  /* scratch of this thread */
+    struct gr_threads *pool;
+};
+
+/* Scratch memory that a node wants, bytes. */
+struct gr_cpu_need {
+    size_t shared, local;
+};
+
+struct gr_cpu_impl {
+    /* Does this thread's share of the node. All threads call it; they return when their share is
+     * done. */
+    void (*run)(const struct gr_node *node, const struct gr_cpu_work *w);
+    /* NULL: no scratch. */
+    struct gr_cpu_need (*need)(const struct gr_node *node);
+    /* Whether it can run this node; NULL: any. References take everything. */
+    bool (*takes)(const struct gr_node *node);
+};
+
+/* The reference of every operation: gr_ref_norm and so on. */
+#define OP(NAME, args, operands, meaning) extern const struct gr_cpu_impl gr_ref_##args;
+#include "gr/op.def"
+#undef OP
+
+/* The part [lo, hi) of n items that belongs to a thread. Parts are multiples of `grain` but for the
+ * last. */
+struct gr_cpu_share {
+    int64_t lo, hi;
+};
+
+static inline struct gr_cpu_share gr_cpu_share(int64_t n, int64_t grain,
+                                               const struct gr_cpu_work *w)
+{
+    int64_t units = (n + grain - 1) / grain;
+    int64_t lo = units * w->ith / w->nth * grain, hi = units * (w->ith + 1) / w->nth * grain;
+    return (struct gr_cpu_share){GR_MIN(lo, n), GR_MIN(hi, n)};
+}
+
+/* Columns of f32 that fill a cache line: threads that write one row side by side share columns by
+ * this. */
+#define GR_CPU_LINE 16
+
+/* All threads of the node wait for each other. */
+static inline void gr_cpu_barrier(const struct gr_cpu_work *w)
+{
+    gr_threads_barrier(w->pool);
+}
+
+static inline float *gr_cpu_f32(const struct gr_ten *t, int64_t row)
+{
+    return gr_ten_row(t, 0, row);
+}
+
+static inline const int32_t *gr_cpu_i32(const struct gr_ten *t, int64_t row)
+{
+    return gr_ten_row(t, 0, row);
+}
+
+#endif
