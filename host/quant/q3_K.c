@@ -2,6 +2,7 @@
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"
+#include "quant/fit.h"
 #include "quant/quant.h"
 
 void gr_dequantize_Q3_K(const void *src, float *dst, size_t n)
@@ -19,5 +20,24 @@ void gr_dequantize_Q3_K(const void *src, float *dst, size_t n)
             for (int i = 16 * g; i < 16 * g + 16; i++)
                 dst[i] = scale * (q[i] - 4);
         }
+    }
+}
+
+void gr_quantize_Q3_K(const float *src, void *dst, size_t n, const float *importance)
+{
+    struct gr_q3_K *b = dst;
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_scales_block f;
+        uint8_t scales[16];
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_scales(x, w, -4, -32, &f);
+        *b = (struct gr_q3_K){.d = f.d};
+        for (int g = 0; g < 16; g++)
+            scales[g] = (uint8_t)(f.scale[g] + 32);
+        gr_bits_put(b->scales, 8, 8, 4, scales, 0);
+        gr_bits_put(b->scales + 8, 4, 4, 2, scales, 4);
+        gr_bits_put(b->qs, 64, 32, 2, f.q, 0);
+        gr_bits_put(b->hmask, 32, 32, 1, f.q, 2);
     }
 }

@@ -1,7 +1,10 @@
 /* Q6_K: 16 groups of 16 elements of 6 bits (offset -32), a signed scale of 8 bits a group. */
+#include <string.h>
+
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"
+#include "quant/fit.h"
 #include "quant/quant.h"
 
 void gr_dequantize_Q6_K(const void *src, float *dst, size_t n)
@@ -17,5 +20,20 @@ void gr_dequantize_Q6_K(const void *src, float *dst, size_t n)
             for (int i = 16 * g; i < 16 * g + 16; i++)
                 dst[i] = scale * (q[i] - 32);
         }
+    }
+}
+
+void gr_quantize_Q6_K(const float *src, void *dst, size_t n, const float *importance)
+{
+    struct gr_q6_K *b = dst;
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_scales_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_scales(x, w, -32, -128, &f);
+        *b = (struct gr_q6_K){.d = f.d};
+        memcpy(b->scales, f.scale, sizeof b->scales);
+        gr_bits_put(b->ql, 128, 64, 4, f.q, 0);
+        gr_bits_put(b->qh, 64, 32, 2, f.q, 4);
     }
 }

@@ -18,7 +18,7 @@ SIZE(q6_K, 210);
 
 /* Indexed by type id; a type without a codec leaves a gap. */
 #define ENTRY_0(NAME)
-#define ENTRY_1(NAME) [GR_##NAME] = {gr_dequantize_##NAME},
+#define ENTRY_1(NAME) [GR_##NAME] = {gr_dequantize_##NAME, gr_quantize_##NAME},
 static const struct gr_quant table[] = {
 #define QUANT(NAME, name, id, n, bytes, codec) ENTRY_##codec(NAME)
 #include "gr/quant.def"
