@@ -422,23 +422,40 @@ int gr_gguf_open(struct gr_gguf **out, const char *path, bool mapped)
     return rc;
 }
 
-int gr_gguf_open_memory(struct gr_gguf **out, const void *p, size_t n, const char *name)
+/* A model whose first n bytes are at p; the other parts of a split one are not looked for. */
+static int open_bytes(struct gr_gguf **out, const void *p, size_t n, uint64_t size,
+                      const char *name)
 {
     struct gr_gguf *g = model_new();
-    int rc = GR_E_NOMEM_HOST;
-    if (g) {
-        gr_rd_init_memory(&g->part[0]->rd, p, n, name, GR_GGUF_MAX_META);
-        g->part[0]->base = p;
-        rc = part_load(g->part[0]);
-    }
+    *out = g;
+    if (!g)
+        return GR_E_NOMEM_HOST;
+    gr_rd_init_memory(&g->part[0]->rd, p, n, name, GR_GGUF_MAX_META);
+    g->part[0]->rd.size = size;
+    g->part[0]->base = n == size ? p : NULL;
+    return part_load(g->part[0]);
+}
+
+int gr_gguf_open_memory(struct gr_gguf **out, const void *p, size_t n, const char *name)
+{
+    int rc = open_bytes(out, p, n, n, name);
     if (!rc)
-        rc = gr_gguf_split_open(g, false);
+        rc = gr_gguf_split_open(*out, false);
+    if (!rc)
+        rc = read_tensors(*out);
+    if (rc)
+        gr_gguf_close(out);
+    return rc;
+}
+
+int gr_gguf_check_meta(const void *meta, size_t n, uint64_t size, const char *name)
+{
+    struct gr_gguf *g;
+    int rc = open_bytes(&g, meta, n, size, name);
     if (!rc)
         rc = read_tensors(g);
-    if (rc)
-        gr_gguf_close(&g);
-    *out = g;
-    return rc;
+    gr_gguf_close(&g);
+    return rc == GR_E_CORRUPT || rc == GR_E_UNSUPPORTED ? GR_E_INVALID : rc;
 }
 
 void gr_gguf_close(struct gr_gguf **g)

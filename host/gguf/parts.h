@@ -38,6 +38,10 @@ int gr_gguf_part_int(const struct gr_gguf_part *p, const char *key, const char *
  * unsplit file. */
 int gr_gguf_split_open(struct gr_gguf *g, bool mapped);
 
+/* Checks n bytes of metadata (with the tensor table) of a file that will be `size` bytes long, as
+ * opening it would. GR_E_INVALID when it would be refused. */
+int gr_gguf_check_meta(const void *meta, size_t n, uint64_t size, const char *name);
+
 /* Negative, 0 or positive as a sorts before, with or after b: by bytes, then by length. */
 int gr_str_compare(struct gr_str a, struct gr_str b);
 

@@ -78,7 +78,7 @@ static void grow(struct gr_rd *r, uint64_t upto)
 /* Whether the next n bytes are present; reads more of the file when they are not. */
 static bool need(struct gr_rd *r, uint64_t n, const char *what)
 {
-    uint64_t left = r->size - r->at;
+    uint64_t left = (r->file ? r->size : r->have) - r->at;
     if (r->rc)
         return false;
     if (n > left)
