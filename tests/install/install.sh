@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# install.sh BUILD CMAKE CC SANITIZERS: installs BUILD to a place of its own, moves that (the package files hold no
+# install.sh BUILD CMAKE GENERATOR CC SANITIZERS: installs BUILD to a place of its own, moves that (the package files hold no
 # absolute path) and builds tests/install/consumer against it in four ways.
 set -euo pipefail
-build=$1 cmake=$2 cc=$3 sanitizers=$4
+build=$1 cmake=$2 generator=$3 cc=$4 sanitizers=$5
 here=$(cd "$(dirname "$0")" && pwd)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
@@ -30,7 +30,7 @@ static_libs=$(pkg-config --static --libs gpurun)
     $(pkg-config --cflags gpurun) ${static_libs/-lgpurun/-l:libgpurun.a}
 check "pkg-config, static" "$tmp/pc_static"
 
-"$cmake" -S "$here/consumer" -B "$tmp/consumer" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" \
+"$cmake" -S "$here/consumer" -B "$tmp/consumer" -G "$generator" -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_FLAGS="${flags[*]}" \
     -DCMAKE_PREFIX_PATH="$prefix" -DGPURUN_VERSION="$version" >"$tmp/log" 2>&1 &&
     "$cmake" --build "$tmp/consumer" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; exit 1; }
 check "find_package, shared" "$tmp/consumer/with_shared"
