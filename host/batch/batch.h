@@ -2,30 +2,45 @@
 #ifndef GR_BATCH_BATCH_H
 #define GR_BATCH_BATCH_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "gpurun.h"
 
-/* A checked batch with every default filled in. Owns its arrays (one arena). */
+#define GR_SEQ_MAX 256             /* sequences of one cache, at most */
+#define GR_POS_MAX (INT32_MAX - 1) /* largest position, so that position + 1 never overflows */
+
+/* A checked batch with every default filled in. Zero-initialise with {0}; its memory is kept from
+ * one check to the next, so that checking batches of equal size allocates once. */
 struct gr_full_batch {
     int32_t n_tok, n_out;
     int32_t *token, *pos;
     int32_t *n_seq, *seq, *seq_at; /* token i belongs to seq[seq_at[i] .. seq_at[i] + n_seq[i]) */
-    int8_t *logits;
+    int8_t *logits;                /* 0 or 1 */
     void *memory;
+    size_t memory_bytes;
 };
 
-/* Limits and the cache's present positions that a batch is checked against. */
+/* What a batch is checked against; gr_kv_limits (kv/kv.h) fills in the cache's part. */
 struct gr_batch_limits {
     int32_t n_vocab, n_batch, n_seq_max;
-    int32_t (*pos_max)(const void *cache, int32_t seq); /* largest position of a sequence, -1 = none */
+    int32_t (*pos_max)(const void *cache,
+                       int32_t seq); /* largest position of a sequence, -1 = none */
+    bool (*same)(const void *cache, int32_t a,
+                 int32_t b); /* whether two sequences are in the same cells */
     const void *cache;
 };
 
-/* Checks everything before anything is changed: 1 <= n_tok <= n_batch, ids, sequence ids, no sequence twice in a token,
- * positions >= 0 and, in each sequence, every one its predecessor's + 1 (the first one: the cache's largest + 1; any
- * for an empty sequence). GR_E_INVALID names the token's index, what was expected and what was found. */
-int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in, const struct gr_batch_limits *limits);
+/* Checks everything before anything is changed: 1 <= n_tok <= n_batch, ids, sequence ids, no
+ * sequence twice in a token, positions from 0 to GR_POS_MAX and, in each sequence, every one its
+ * predecessor's + 1 (the first one: the cache's largest + 1; any for an empty sequence). The
+ * sequences of one token must have the same past, because one row of the mask serves them all.
+ * GR_E_INVALID names the token's index, what was expected and what was found; *out has no tokens
+ * then. */
+int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in,
+                   const struct gr_batch_limits *limits);
+/* Frees the arrays; a zeroed batch is fine. */
 void gr_batch_fini(struct gr_full_batch *b);
 
 /* Tokens [first, first + n_tok) of a full batch. */
@@ -34,8 +49,8 @@ struct gr_ubatch {
     int32_t first, n_tok, n_out;
 };
 
-/* Simple split: consecutive pieces of at most n_ubatch tokens. Returns their number and fills ub (room for
- * ceil(n_tok / n_ubatch)). */
+/* Simple split: consecutive pieces of at most n_ubatch tokens. Returns their number and fills ub
+ * (room for ceil(n_tok / n_ubatch)). n_ubatch > 0. */
 int32_t gr_batch_split(const struct gr_full_batch *b, int32_t n_ubatch, struct gr_ubatch *ub);
 
 #endif

@@ -1,0 +1,169 @@
+#include "batch/batch.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "gr/status.h"
+
+/* What the tokens before the present one have done to a sequence. */
+struct seq_state {
+    int32_t last; /* the last token in it, -1 = none */
+    int32_t pos;  /* its largest position, from the cache or from `last`; -1 = none */
+};
+
+static int bad_token(int32_t i, const char *what, int64_t lo, int64_t hi, int64_t found)
+{
+    return gr_fail(GR_E_INVALID, "batch token %d: %s: %lld to %lld expected, %lld found", i, what,
+                   (long long)lo, (long long)hi, (long long)found);
+}
+
+/* Counts that the arrays' sizes depend on; *n_ids receives the number of sequence ids. */
+static int check_counts(const struct gr_batch *in, const struct gr_batch_limits *l, int64_t *n_ids)
+{
+    if (in->n_tok < 1 || in->n_tok > l->n_batch)
+        return gr_fail(GR_E_INVALID, "batch: 1 to %d tokens expected, %d found", l->n_batch,
+                       in->n_tok);
+    if (!in->token)
+        return gr_fail(GR_E_INVALID, "batch: token ids expected, NULL found");
+    *n_ids = 0;
+    for (int32_t i = 0; i < in->n_tok; i++) {
+        int32_t n = in->n_seq ? in->n_seq[i] : 1, most = in->seq ? l->n_seq_max : 1;
+        if (n < 1 || n > most)
+            return bad_token(i, in->seq ? "number of sequences" : "number of sequences, none named",
+                             1, most, n);
+        *n_ids += n;
+    }
+    if (*n_ids > INT32_MAX)
+        return gr_fail(GR_E_TOO_LARGE, "batch: at most %d sequence ids expected, %lld found",
+                       INT32_MAX, (long long)*n_ids);
+    return 0;
+}
+
+/* Cuts the arrays for n tokens with n_ids sequence ids from the batch's memory, which is enlarged
+ * when it has to be. */
+static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
+{
+    size_t words, bytes;
+    if (!gr_mul(&words, n, (size_t)4) || !gr_add(&words, words, n_ids) ||
+        !gr_mul(&bytes, words, sizeof(int32_t)) || !gr_add(&bytes, bytes, n))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: a batch of %zu tokens", n);
+    if (bytes > b->memory_bytes) {
+        void *p = gr_realloc(b->memory, bytes, 1);
+        if (!p)
+            return GR_E_NOMEM_HOST;
+        b->memory = p, b->memory_bytes = bytes;
+    }
+    b->token = b->memory;
+    b->pos = b->token + n;
+    b->n_seq = b->pos + n;
+    b->seq_at = b->n_seq + n;
+    b->seq = b->seq_at + n;
+    b->logits = (int8_t *)(b->seq + n_ids);
+    return 0;
+}
+
+/* The sequences of token i: ids in range, none twice. */
+static int check_ids(const struct gr_full_batch *b, int32_t i, const struct gr_batch_limits *l)
+{
+    uint64_t seen[GR_SEQ_MAX / 64] = {0};
+    for (int32_t k = 0; k < b->n_seq[i]; k++) {
+        int32_t s = b->seq[b->seq_at[i] + k];
+        if (s < 0 || s >= l->n_seq_max)
+            return bad_token(i, "sequence", 0, l->n_seq_max - 1, s);
+        if (seen[s / 64] >> s % 64 & 1)
+            return gr_fail(GR_E_INVALID,
+                           "batch token %d: each sequence once expected, %d found twice", i, s);
+        seen[s / 64] |= UINT64_C(1) << s % 64;
+    }
+    return 0;
+}
+
+/* The sequences of token i have the same past: the same last token (for which this held when it was
+ * checked), or all of them none in this batch and the same cells. */
+static int check_past(const struct gr_full_batch *b, int32_t i, const struct seq_state *st,
+                      const struct gr_batch_limits *l)
+{
+    const int32_t *seq = b->seq + b->seq_at[i];
+    for (int32_t k = 1; k < b->n_seq[i]; k++) {
+        bool same = st[seq[k]].last == st[seq[0]].last && st[seq[k]].pos == st[seq[0]].pos;
+        if (same && st[seq[0]].last < 0)
+            same = l->same(l->cache, seq[0], seq[k]);
+        if (!same)
+            return gr_fail(GR_E_INVALID,
+                           "batch token %d: sequences with the same tokens before it expected, %d "
+                           "and %d differ",
+                           i, seq[0], seq[k]);
+    }
+    return 0;
+}
+
+/* Position of token i: its sequences go on without a gap; any start for an empty one. `pos` NULL:
+ * the next one. */
+static int check_pos(struct gr_full_batch *b, int32_t i, const int32_t *pos,
+                     const struct seq_state *st)
+{
+    int32_t seq = b->seq[b->seq_at[i]], last = st[seq].pos, next = last < 0 ? 0 : last + 1;
+    b->pos[i] = pos ? pos[i] : next;
+    if (b->pos[i] < 0 || b->pos[i] > GR_POS_MAX)
+        return bad_token(i, "position", 0, GR_POS_MAX, b->pos[i]);
+    if (last >= 0 && b->pos[i] != next)
+        return gr_fail(GR_E_INVALID,
+                       "batch token %d: position %d expected, as sequence %d ends at %d, %d found",
+                       i, next, seq, last, b->pos[i]);
+    return 0;
+}
+
+static int check_token(struct gr_full_batch *b, int32_t i, const int32_t *pos, struct seq_state *st,
+                       const struct gr_batch_limits *l)
+{
+    if (b->token[i] < 0 || b->token[i] >= l->n_vocab)
+        return bad_token(i, "id", 0, l->n_vocab - 1, b->token[i]);
+    int rc = check_ids(b, i, l);
+    if (!rc)
+        rc = check_past(b, i, st, l);
+    if (!rc)
+        rc = check_pos(b, i, pos, st);
+    for (int32_t k = 0; !rc && k < b->n_seq[i]; k++)
+        st[b->seq[b->seq_at[i] + k]] = (struct seq_state){i, b->pos[i]};
+    return rc;
+}
+
+int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
+                   const struct gr_batch_limits *l)
+{
+    struct seq_state st[GR_SEQ_MAX];
+    int64_t n_ids;
+    b->n_tok = b->n_out = 0;
+    int rc = check_counts(in, l, &n_ids);
+    if (!rc)
+        rc = make_room(b, (size_t)in->n_tok, (size_t)n_ids);
+    if (rc)
+        return rc;
+    memcpy(b->token, in->token, (size_t)in->n_tok * sizeof *b->token);
+    if (in->seq)
+        memcpy(b->seq, in->seq, (size_t)n_ids * sizeof *b->seq);
+    else
+        memset(b->seq, 0, (size_t)n_ids * sizeof *b->seq);
+    for (int32_t s = 0; s < l->n_seq_max; s++)
+        st[s] = (struct seq_state){-1, l->pos_max(l->cache, s)};
+    int32_t at = 0, n_out = 0;
+    for (int32_t i = 0; i < in->n_tok; i++) {
+        b->n_seq[i] = in->n_seq ? in->n_seq[i] : 1;
+        b->seq_at[i] = at;
+        at += b->n_seq[i];
+        b->logits[i] = in->logits ? in->logits[i] != 0 : i == in->n_tok - 1;
+        n_out += b->logits[i];
+        rc = check_token(b, i, in->pos, st, l);
+        if (rc)
+            return rc;
+    }
+    b->n_tok = in->n_tok, b->n_out = n_out;
+    return 0;
+}
+
+void gr_batch_fini(struct gr_full_batch *b)
+{
+    gr_free(b->memory);
+    *b = (struct gr_full_batch){0};
+}
