@@ -1,0 +1,231 @@
+#include "sample/candidates.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Larger for a larger x (no NaN; -0 is 0), then for a lower id; never the same for two ids. */
+static uint64_t rank_key(float x, int32_t id)
+{
+    uint32_t bits;
+    x += 0.0f;
+    memcpy(&bits, &x, sizeof bits);
+    bits ^= bits >> 31 ? 0xffffffffu : 0x80000000u;
+    return (uint64_t)bits << 32 | (uint32_t)~id;
+}
+
+static void swap(struct gr_rank *a, struct gr_rank *b)
+{
+    struct gr_rank t = *a;
+    *a = *b, *b = t;
+}
+
+/* Moves the median key of three entries, spread by `turn`, to r[0]: no fixed input is bad for every
+ * turn. */
+static void place_pivot(struct gr_rank *r, int32_t n, uint32_t turn)
+{
+    struct gr_rng rng = gr_rng_new(turn);
+    int32_t a = (int32_t)gr_rng_below(&rng, (uint32_t)n),
+            b = (int32_t)gr_rng_below(&rng, (uint32_t)n);
+    int32_t c = (int32_t)gr_rng_below(&rng, (uint32_t)n);
+    uint64_t ka = r[a].key, kb = r[b].key, kc = r[c].key;
+    int32_t m = (ka > kb) == (kb > kc) ? b : (kb > ka) == (ka > kc) ? a : c;
+    swap(&r[0], &r[m]);
+}
+
+/* Moves the entries above the pivot r[0] to r[1 .. m) and returns m; *weight becomes the sum of
+ * theirs. The moves do not depend on the comparison, which no branch predictor could guess. */
+static int32_t partition(struct gr_rank *r, int32_t n, double *weight)
+{
+    uint64_t pivot = r[0].key;
+    int32_t m = 1;
+    double sum = 0;
+    for (int32_t i = 1; i < n; i++) {
+        struct gr_rank x = r[i];
+        int above = x.key > pivot;
+        r[i] = r[m];
+        r[m] = x;
+        m += above;
+        sum += above ? x.weight : 0;
+    }
+    *weight = sum;
+    return m;
+}
+
+/* The key of the last entry that is kept when entries are taken in falling order of their keys
+ * until the weights sum to `mass`; the smallest key when all together do not. Reorders r. */
+static uint64_t last_kept(struct gr_rank *r, int32_t n, double mass)
+{
+    uint64_t last = 0;
+    for (uint32_t turn = 0; n > 0; turn++) {
+        double above;
+        place_pivot(r, n, turn);
+        int32_t m = partition(r, n, &above);
+        if (m > 1 && above >= mass) {
+            r++, n = m - 1;
+            continue;
+        }
+        last = r[0].key;
+        mass -= above + r[0].weight;
+        if (mass <= 0)
+            break;
+        r += m, n -= m;
+    }
+    return last;
+}
+
+/* The key of the k-th entry of logits, found in one pass over them: a pool of the best so far is
+ * cut back to k whenever it is full, and from then on only what is above its worst entry comes in.
+ * (An equal one of a higher id ranks below.) */
+static uint64_t kth_key(struct gr_rank *pool, const float *logits, int32_t n_vocab, int32_t k)
+{
+    int32_t n = 0, full = k < n_vocab / 8 ? 4 * k + 256 : n_vocab;
+    float floor = -INFINITY;
+    for (int32_t i = 0; i < n_vocab; i++) {
+        if (!(logits[i] > floor))
+            continue;
+        pool[n++] = (struct gr_rank){rank_key(logits[i], i), 1};
+        if (n < full)
+            continue;
+        uint64_t last = last_kept(pool, n, k);
+        n = 0;
+        for (int32_t j = 0; j < full; j++) {
+            if (pool[j].key >= last)
+                pool[n++] = pool[j];
+        }
+        floor = logits[(int32_t) ~(uint32_t)last];
+    }
+    return last_kept(pool, n, k);
+}
+
+void gr_candidates_fill(struct gr_candidates *s, const float *logits, int32_t n_vocab, int32_t k)
+{
+    float best = -INFINITY, worst = -INFINITY;
+    uint64_t last = 0;
+    for (int32_t i = 0; i < n_vocab; i++)
+        best = logits[i] > best ? logits[i] : best;
+    bool certain = best == INFINITY;
+    if (certain) {
+        worst = best;
+    } else if (k < n_vocab) {
+        last = kth_key(s->rank, logits, n_vocab, k);
+        worst = logits[(int32_t) ~(uint32_t)last];
+    }
+    s->n = 0;
+    for (int32_t i = 0; i < n_vocab && s->n < k; i++) {
+        if (logits[i] >= worst && logits[i] > -INFINITY && rank_key(logits[i], i) >= last)
+            s->c[s->n++] = (struct gr_candidate){.id = i, .logit = certain ? 0 : logits[i]};
+    }
+}
+
+/* Scales p to the sum 1. */
+static void normalise(struct gr_candidates *s)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        sum += s->c[i].p;
+    for (int32_t i = 0; i < s->n; i++)
+        s->c[i].p /= sum;
+}
+
+void gr_candidates_softmax(struct gr_candidates *s, double temp)
+{
+    float best = s->c[0].logit;
+    for (int32_t i = 1; i < s->n; i++)
+        best = s->c[i].logit > best ? s->c[i].logit : best;
+    for (int32_t i = 0; i < s->n; i++)
+        s->c[i].p = exp(((double)s->c[i].logit - best) / temp);
+    normalise(s);
+}
+
+/* Keeps the candidates that rank first by `value` and hold `mass`. */
+static void keep_mass(struct gr_candidates *s,
+                      float (*value)(const struct gr_candidate *c, double arg), double arg,
+                      double mass)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        s->rank[i] = (struct gr_rank){rank_key(value(&s->c[i], arg), s->c[i].id), s->c[i].p};
+    uint64_t last = last_kept(s->rank, s->n, mass);
+    for (int32_t i = 0; i < s->n; i++) {
+        if (rank_key(value(&s->c[i], arg), s->c[i].id) >= last)
+            s->c[n++] = s->c[i];
+    }
+    s->n = n;
+    normalise(s);
+}
+
+static float by_logit(const struct gr_candidate *c, double arg)
+{
+    (void)arg;
+    return c->logit;
+}
+
+void gr_candidates_top_p(struct gr_candidates *s, double mass)
+{
+    keep_mass(s, by_logit, 0, mass);
+}
+
+/* Nearness of the surprise to the entropy, in nats. */
+static float by_typicality(const struct gr_candidate *c, double entropy)
+{
+    return c->p > 0 ? (float)-fabs(-log(c->p) - entropy) : -INFINITY;
+}
+
+void gr_candidates_typical(struct gr_candidates *s, double mass)
+{
+    double entropy = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        entropy -= s->c[i].p > 0 ? s->c[i].p * log(s->c[i].p) : 0;
+    keep_mass(s, by_typicality, entropy, mass);
+}
+
+static int32_t most_probable(const struct gr_candidates *s)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < s->n; i++) {
+        if (s->c[i].p > s->c[best].p)
+            best = i;
+    }
+    return best;
+}
+
+/* Those at least as probable as p, or the most probable one. */
+static void keep_above(struct gr_candidates *s, double p)
+{
+    struct gr_candidate best = s->c[most_probable(s)];
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        if (s->c[i].p >= p)
+            s->c[n++] = s->c[i];
+    }
+    if (!n)
+        s->c[n++] = best;
+    s->n = n;
+    normalise(s);
+}
+
+void gr_candidates_min_p(struct gr_candidates *s, double ratio)
+{
+    keep_above(s, ratio * s->c[most_probable(s)].p);
+}
+
+void gr_candidates_surprise(struct gr_candidates *s, double bits)
+{
+    keep_above(s, exp2(-bits));
+}
+
+int32_t gr_candidates_draw(const struct gr_candidates *s, struct gr_rng *rng)
+{
+    double u = gr_rng_double(rng);
+    int32_t last = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        if (!(s->c[i].p > 0))
+            continue;
+        last = i;
+        u -= s->c[i].p;
+        if (u < 0)
+            break;
+    }
+    return last;
+}

@@ -1,0 +1,270 @@
+/* The sampler: from logits to one token. The order of the chain is fixed:
+ *
+ *   logit bias -> penalties -> [temp <= 0: the largest logit, done] -> top-k -> typical -> top-p ->
+ * min-p
+ *   -> temperature -> draw
+ *
+ * or, with mirostat 2 (Basu et al. 2021), after the penalties: temperature -> surprise below mu ->
+ * draw. The truncating filters see probabilities at temperature 1 of the candidates that the filter
+ * before it left.
+ *
+ * An infinite bias replaces the logit. A token that occurs c > 0 times in the last penalty_last_n
+ * ones has its logit divided by penalty_repeat (multiplied, when it is negative or 0) and lowered
+ * by c * penalty_freq + penalty_present.
+ *
+ * The same seed, parameters, logits and accepted tokens give the same ids on every machine with the
+ * same libm. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "gpurun.h"
+#include "gr/status.h"
+#include "sample/candidates.h"
+
+struct gr_sampler {
+    struct gr_sampler_params p; /* logit_bias is a copy of ours */
+    struct gr_rng rng;
+    double mu;       /* mirostat: surprise allowed now, bits */
+    float *logits;   /* [n_vocab] after bias and penalties */
+    int32_t *recent; /* ring [n_window] of accepted tokens */
+    int32_t *count;  /* [n_vocab] how often each is in the ring */
+    uint32_t n_window, n_accepted;
+    struct gr_candidates set;
+};
+
+struct gr_sampler_params gr_sampler_params_default(void)
+{
+    return (struct gr_sampler_params){
+        .temp = 0.8f,
+        .top_k = 40,
+        .top_p = 0.95f,
+        .min_p = 0.05f,
+        .typical_p = 1,
+        .penalty_last_n = 64,
+        .penalty_repeat = 1,
+        .mirostat_tau = 5,
+        .mirostat_eta = 0.1f,
+    };
+}
+
+static int check_ranges(const struct gr_sampler_params *p)
+{
+    const struct {
+        const char *name;
+        double value, lo, hi;
+    } range[] = {
+        {"temp", p->temp, -INFINITY, 1e6},
+        {"top_p", p->top_p, 0, INFINITY},
+        {"min_p", p->min_p, 0, 1},
+        {"typical_p", p->typical_p, 0, INFINITY},
+        {"penalty_last_n", p->penalty_last_n, -1, 1 << 24},
+        {"penalty_repeat", p->penalty_repeat, 1e-3, 1e3},
+        {"penalty_freq", p->penalty_freq, -1e6, 1e6},
+        {"penalty_present", p->penalty_present, -1e6, 1e6},
+        {"mirostat_tau", p->mirostat_tau, 0, 1e3},
+        {"mirostat_eta", p->mirostat_eta, 0, 1e3},
+        {"n_vocab", p->n_vocab, 1, INT32_MAX},
+        {"n_ctx", p->n_ctx, 0, 1 << 24},
+        {"n_logit_bias", p->n_logit_bias, 0, INT32_MAX},
+    };
+    for (size_t i = 0; i < GR_COUNT(range); i++) {
+        if (!(range[i].value >= range[i].lo && range[i].value <= range[i].hi))
+            return gr_fail(GR_E_INVALID, "sampling: %s is %g, a number from %g to %g is expected",
+                           range[i].name, range[i].value, range[i].lo, range[i].hi);
+    }
+    if (p->mirostat != 0 && p->mirostat != 2)
+        return gr_fail(GR_E_INVALID, "sampling: mirostat is %d, 0 (off) or 2 is expected",
+                       p->mirostat);
+    return 0;
+}
+
+static int check_params(const struct gr_sampler_params *p)
+{
+    int rc = check_ranges(p);
+    if (rc)
+        return rc;
+    for (int32_t i = 0; i < p->n_logit_bias; i++) {
+        struct gr_logit_bias b = p->logit_bias[i];
+        if (b.id < 0 || b.id >= p->n_vocab)
+            return gr_fail(GR_E_INVALID,
+                           "sampling: logit bias for token %d, but the vocabulary ends at %d", b.id,
+                           p->n_vocab - 1);
+        if (isnan(b.bias))
+            return gr_fail(GR_E_INVALID, "sampling: the logit bias of token %d is not a number",
+                           b.id);
+    }
+    return 0;
+}
+
+static bool has_penalties(const struct gr_sampler_params *p)
+{
+    return p->penalty_last_n != 0 &&
+           (p->penalty_repeat != 1 || p->penalty_freq != 0 || p->penalty_present != 0);
+}
+
+static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p)
+{
+    size_t n = (size_t)p->n_vocab, n_bias = (size_t)p->n_logit_bias;
+    struct gr_logit_bias *bias = gr_calloc(n_bias, sizeof *bias);
+    s->p.logit_bias = bias;
+    s->logits = gr_calloc(n, sizeof *s->logits);
+    if (p->temp > 0) {
+        s->set.c = gr_calloc(n, sizeof *s->set.c);
+        s->set.rank = gr_calloc(n, sizeof *s->set.rank);
+    }
+    if (has_penalties(p)) {
+        s->n_window = (uint32_t)(p->penalty_last_n < 0 ? p->n_ctx : p->penalty_last_n);
+        s->recent = gr_calloc(s->n_window, sizeof *s->recent);
+        s->count = gr_calloc(n, sizeof *s->count);
+    }
+    if (!bias || !s->logits || (p->temp > 0 && (!s->set.c || !s->set.rank)) ||
+        (has_penalties(p) && (!s->recent || !s->count)))
+        return GR_E_NOMEM_HOST;
+    if (n_bias)
+        memcpy(bias, p->logit_bias, n_bias * sizeof *bias);
+    return 0;
+}
+
+int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params)
+{
+    int rc = check_params(params);
+    struct gr_sampler *s = NULL;
+    *out = NULL;
+    if (rc)
+        return rc;
+    s = gr_calloc(1, sizeof *s);
+    if (!s)
+        return GR_E_NOMEM_HOST;
+    s->p = *params;
+    rc = allocate(s, params);
+    if (rc) {
+        gr_sampler_free(&s);
+        return rc;
+    }
+    s->rng = gr_rng_new(params->seed);
+    s->mu = 2.0 * params->mirostat_tau;
+    *out = s;
+    return 0;
+}
+
+void gr_sampler_free(struct gr_sampler **sampler)
+{
+    struct gr_sampler *s = *sampler;
+    if (!s)
+        return;
+    gr_free((void *)s->p.logit_bias);
+    gr_free(s->logits);
+    gr_free(s->set.c);
+    gr_free(s->set.rank);
+    gr_free(s->recent);
+    gr_free(s->count);
+    gr_free(s);
+    *sampler = NULL;
+}
+
+int gr_sampler_accept(struct gr_sampler *s, int32_t id)
+{
+    if (id < 0 || id >= s->p.n_vocab)
+        return gr_fail(GR_E_INVALID, "sampling: token %d, but the vocabulary ends at %d", id,
+                       s->p.n_vocab - 1);
+    if (!s->n_window)
+        return 0;
+    int32_t *slot = &s->recent[s->n_accepted % s->n_window];
+    if (s->n_accepted >= s->n_window)
+        s->count[*slot]--;
+    *slot = id;
+    s->count[id]++;
+    /* Counting on from n_window keeps "the ring is full" true and the slot right. */
+    s->n_accepted = s->n_accepted + 1 < 2 * s->n_window ? s->n_accepted + 1 : s->n_window;
+    return 0;
+}
+
+static void apply_bias(struct gr_sampler *s)
+{
+    for (int32_t i = 0; i < s->p.n_logit_bias; i++) {
+        struct gr_logit_bias b = s->p.logit_bias[i];
+        s->logits[b.id] = isinf(b.bias) ? b.bias : s->logits[b.id] + b.bias;
+    }
+}
+
+static void apply_penalties(struct gr_sampler *s)
+{
+    uint32_t n = GR_MIN(s->n_accepted, s->n_window);
+    /* A negative count marks a token that was dealt with. */
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t id = s->recent[i], c = s->count[id];
+        if (c < 0)
+            continue;
+        float x = s->logits[id];
+        x = x > 0 ? x / s->p.penalty_repeat : x * s->p.penalty_repeat;
+        s->logits[id] = x - ((float)c * s->p.penalty_freq + s->p.penalty_present);
+        s->count[id] = -c;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t id = s->recent[i];
+        s->count[id] = s->count[id] < 0 ? -s->count[id] : s->count[id];
+    }
+}
+
+/* The largest logit's id, the lower one of equals; -1 when all are -inf, -2 when one is NaN. */
+static int32_t find_largest(const float *logits, int32_t n)
+{
+    int32_t best = -1;
+    bool nan = false;
+    float x = -INFINITY;
+    for (int32_t i = 0; i < n; i++) {
+        nan |= isnan(logits[i]);
+        if (logits[i] > x)
+            x = logits[i], best = i;
+    }
+    return nan ? -2 : best;
+}
+
+static int32_t draw_mirostat(struct gr_sampler *s)
+{
+    gr_candidates_softmax(&s->set, s->p.temp);
+    gr_candidates_surprise(&s->set, s->mu);
+    struct gr_candidate c = s->set.c[gr_candidates_draw(&s->set, &s->rng)];
+    s->mu -= s->p.mirostat_eta * (-log2(c.p) - s->p.mirostat_tau);
+    return c.id;
+}
+
+static int32_t draw_chain(struct gr_sampler *s)
+{
+    const struct gr_sampler_params *p = &s->p;
+    if (p->typical_p < 1 || p->top_p < 1 || p->min_p > 0)
+        gr_candidates_softmax(&s->set, 1);
+    if (p->typical_p < 1)
+        gr_candidates_typical(&s->set, p->typical_p);
+    if (p->top_p < 1)
+        gr_candidates_top_p(&s->set, p->top_p);
+    if (p->min_p > 0)
+        gr_candidates_min_p(&s->set, p->min_p);
+    gr_candidates_softmax(&s->set, p->temp);
+    return s->set.c[gr_candidates_draw(&s->set, &s->rng)].id;
+}
+
+int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
+{
+    int32_t n = s->p.n_vocab, best = find_largest(logits, n);
+    if (best < 0)
+        return gr_fail(GR_E_CHECK, "non-finite logits: %s",
+                       best == -1 ? "all are -inf" : "one is NaN");
+    memcpy(s->logits, logits, (size_t)n * sizeof *logits);
+    apply_bias(s);
+    if (s->n_window)
+        apply_penalties(s);
+    best = find_largest(s->logits, n);
+    if (best < 0)
+        return gr_fail(GR_E_CHECK, "the logit bias and penalties leave no token to choose from");
+    if (s->p.temp <= 0) {
+        *id = best;
+        return 0;
+    }
+    bool chain = !s->p.mirostat;
+    gr_candidates_fill(&s->set, s->logits, n, chain && s->p.top_k > 0 ? s->p.top_k : n);
+    *id = chain ? draw_chain(s) : draw_mirostat(s);
+    return 0;
+}
