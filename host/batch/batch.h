@@ -25,10 +25,10 @@ struct gr_full_batch {
 /* What a batch is checked against; gr_kv_limits (kv/kv.h) fills in the cache's part. */
 struct gr_batch_limits {
     int32_t n_vocab, n_batch, n_seq_max;
-    int32_t (*pos_max)(const void *cache,
-                       int32_t seq); /* largest position of a sequence, -1 = none */
-    bool (*same)(const void *cache, int32_t a,
-                 int32_t b); /* whether two sequences are in the same cells */
+    /* Largest position of a sequence, -1 = none. */
+    int32_t (*pos_max)(const void *cache, int32_t seq);
+    /* Whether two sequences are in the same cells. */
+    bool (*same)(const void *cache, int32_t a, int32_t b);
     const void *cache;
 };
 

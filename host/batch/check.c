@@ -133,7 +133,7 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
                    const struct gr_batch_limits *l)
 {
     struct seq_state st[GR_SEQ_MAX];
-    int64_t n_ids;
+    int64_t n_ids = 0;
     b->n_tok = b->n_out = 0;
     int rc = check_counts(in, l, &n_ids);
     if (!rc)

@@ -1,0 +1,65 @@
+#include "engine/self_extend.h"
+
+#include "base/log.h"
+#include "gr/status.h"
+
+static int check(const struct gr_self_extend *se, int32_t n_past)
+{
+    if (se->n < 1 || se->w < 1 || se->w % se->n)
+        return gr_fail(GR_E_INVALID,
+                       "Self-Extend: a window that is a multiple of the group factor expected, "
+                       "window %d and factor %d "
+                       "found",
+                       se->w, se->n);
+    if (se->i < 0 || n_past < 0)
+        return gr_fail(GR_E_INVALID, "Self-Extend: positions from 0 on expected, %d and %d found",
+                       se->i, n_past);
+    return 0;
+}
+
+static void log_shift(int64_t lo, int64_t hi, int64_t delta)
+{
+    gr_log(GR_LOG_INFO, "shift: [%6d, %6d] + %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)delta,
+           (int)(lo + delta), (int)(hi + delta));
+}
+
+/* Merges the window that begins at se->i. First the positions from there on go up by ib * bd, so
+ * that dividing by n lands them right behind the windows before, then what follows the window comes
+ * down to it. */
+static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
+{
+    int64_t n = se->n, w = se->w, i = se->i;
+    int64_t ib = n * i / w, bd = w / n * (n - 1), dd = w / n - ib * bd - w;
+    int64_t lo = i + ib * bd, hi = lo + w, end = *n_past + ib * bd;
+    if (end > GR_POS_MAX)
+        return gr_fail(
+            GR_E_INVALID,
+            "Self-Extend: position %lld exceeds the largest one, %d; use a smaller factor",
+            (long long)end, GR_POS_MAX);
+    log_shift(i, *n_past, ib * bd);
+    gr_log(GR_LOG_INFO, "div:   [%6d, %6d] / %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)n,
+           (int)(lo / n), (int)(hi / n));
+    log_shift(hi, end, dd);
+    int rc = gr_kv_cells_add(kv, seq, se->i, *n_past, (int32_t)(ib * bd));
+    if (!rc)
+        rc = gr_kv_cells_div(kv, seq, (int32_t)lo, (int32_t)hi, (int32_t)n);
+    if (!rc)
+        rc = gr_kv_cells_add(kv, seq, (int32_t)hi, (int32_t)end, (int32_t)dd);
+    if (rc)
+        return rc;
+    int32_t old = *n_past;
+    *n_past -= (int32_t)bd;
+    se->i += (int32_t)(w / n);
+    gr_log(GR_LOG_INFO, "%s", "");
+    gr_log(GR_LOG_INFO, "n_past_old = %d, n_past = %d, ga_i = %d", old, *n_past, se->i);
+    gr_log(GR_LOG_INFO, "%s", "");
+    return 0;
+}
+
+int gr_self_extend_cells(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
+{
+    int rc = check(se, *n_past);
+    while (!rc && se->n > 1 && *n_past >= (int64_t)se->i + se->w)
+        rc = step(kv, seq, se, n_past);
+    return rc;
+}
