@@ -220,7 +220,7 @@ int gr_gguf_part_int(const struct gr_gguf_part *p, const char *key, const char *
 
 int gr_gguf_u32(const struct gr_gguf *g, const char *key, uint32_t *out)
 {
-    int64_t x;
+    int64_t x = 0;
     int rc = gr_gguf_part_int(g->part[0], key, "an integer from 0 to 2^32-1", 0, UINT32_MAX, &x);
     if (!rc)
         *out = (uint32_t)x;
@@ -235,7 +235,7 @@ int gr_gguf_i64(const struct gr_gguf *g, const char *key, int64_t *out)
 int gr_gguf_f32(const struct gr_gguf *g, const char *key, float *out)
 {
     const struct gr_gguf_kv *kv = gr_gguf_find(g, key);
-    double x;
+    double x = 0;
     if (!kv || kv->type == GR_GGUF_ARRAY || !gr_gguf_item_f64(kv, 0, &x) ||
         (isfinite(x) && fabs(x) > (double)FLT_MAX))
         return mismatch(g->part[0], kv, key, "a number of type f32");

@@ -10,9 +10,14 @@
 #include "gguf/gguf.h"
 #include "gr/status.h"
 
+/* The file so far, and where its numbers and its records (keys, then tensors) are. */
 struct bytes {
     uint8_t p[65536];
     size_t n;
+    struct {
+        size_t at, n;
+    } field[256];
+    size_t n_field, record[64], n_record;
 };
 
 static inline void put(struct bytes *b, const void *p, size_t n)
@@ -23,9 +28,11 @@ static inline void put(struct bytes *b, const void *p, size_t n)
     b->n += n;
 }
 
-/* The `n` low bytes of v, little-endian. */
+/* The `n` low bytes of v, little-endian: a number of the file. */
 static inline void put_int(struct bytes *b, uint64_t v, size_t n)
 {
+    if (b->n_field < sizeof b->field / sizeof *b->field && n <= 8)
+        b->field[b->n_field].at = b->n, b->field[b->n_field++].n = n;
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)(i < 8 ? v >> 8 * i : 0);
         put(b, &c, 1);
@@ -46,9 +53,17 @@ static inline void put_head(struct bytes *b, uint32_t version, uint64_t n_tensor
     put_int(b, n_kv, 8);
 }
 
+/* A record begins here. */
+static inline void put_record(struct bytes *b)
+{
+    if (b->n_record < sizeof b->record / sizeof *b->record)
+        b->record[b->n_record++] = b->n;
+}
+
 /* A key and its type; the value follows. */
 static inline void put_key(struct bytes *b, const char *key, uint32_t type)
 {
+    put_record(b);
     put_str(b, key);
     put_int(b, type, 4);
 }
@@ -77,6 +92,7 @@ static inline void put_array(struct bytes *b, const char *key, uint32_t item, ui
 static inline void put_tensor(struct bytes *b, const char *name, uint64_t ne0, uint64_t ne1,
                               uint32_t dtype, uint64_t offset)
 {
+    put_record(b);
     put_str(b, name);
     put_int(b, 2, 4);
     put_int(b, ne0, 8);
