@@ -60,6 +60,7 @@ struct gr_model_info {
     const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
+    int32_t n_gpu_layers;    /* placed on GPUs, the output layer counted (at most n_layer + 1) */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
 
@@ -198,6 +199,12 @@ GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *i
 /* Tells the sampler of a token that stands in the text now (prompt tokens too): penalties count it. */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
+
+/* ---- names ---- */
+
+/* Insertions, deletions and substitutions that turn a into b, letter case aside, of names up to 64 bytes: what a front
+ * end needs to suggest the name that was meant. */
+GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 /* ---- files ---- */
 
