@@ -147,7 +147,7 @@ struct gr_args_route {
     struct gr_ten ids;     /* [1, n_tok, n_used] i32, best first */
     struct gr_ten weights; /* [1, n_tok, n_used] f32 */
     int32_t gate;          /* enum gr_gate_kind */
-    int32_t normalise;     /* divide the weights by their sum */
+    int32_t normalise;     /* divide the weights by their sum, unless that is 0 */
     float scale;           /* then multiply by this */
     int32_t n_group, n_group_used; /* choose among the experts of the best groups only (a group's rank is the sum of
                                       its two best); 1, 1 = no groups */

@@ -71,7 +71,7 @@ static void weights_of(const struct gr_args_route *a, const int32_t *id, const d
     for (int64_t j = 0; j < a->ids.cols; j++)
         sum += p[j];
     for (int64_t j = 0; j < a->ids.cols; j++)
-        out[j] = (float)((a->normalise ? p[j] / sum : p[j]) * (double)a->scale);
+        out[j] = (float)((a->normalise && sum > 0 ? p[j] / sum : p[j]) * (double)a->scale);
 }
 
 static void route(const struct gr_node *node, const struct gr_cpu_work *w)
