@@ -185,7 +185,8 @@ static int cpu_segment_new(struct gr_backend *b, const struct gr_segment *s, voi
     e->impl = gr_calloc(n_node, sizeof *e->impl);
     e->tap = gr_calloc(n_tap, sizeof *e->tap);
     if (e->node && e->impl && e->tap) {
-        memcpy(e->node, s->node, n_node * sizeof *e->node);
+        if (n_node)
+            memcpy(e->node, s->node, n_node * sizeof *e->node);
         if (n_tap)
             memcpy(e->tap, s->tap, n_tap * sizeof *e->tap);
         e->n_node = s->n_node, e->n_tap = s->n_tap;

@@ -1,8 +1,4 @@
-#include <string.h>
-
-#include "base/f16.h"
 #include "cpu/ref/ref.h"
-#include "gr/quant_blocks.h"
 #include "quant/quant.h"
 
 void gr_ref_load(const struct gr_ten *t, int64_t m, int64_t r, int64_t first, int64_t n, float *dst)
@@ -22,11 +18,5 @@ double gr_ref_dot(const float *x, const float *w, int64_t n)
 
 void gr_ref_store(const struct gr_ten *t, int64_t r, const float *src)
 {
-    void *row = gr_ten_row(t, 0, r);
-    if (t->dtype == GR_F32)
-        memcpy(row, src, (size_t)t->cols * sizeof *src);
-    for (int64_t i = 0; i < t->cols && t->dtype == GR_F16; i++)
-        ((gr_half *)row)[i] = gr_f32_to_f16(src[i]);
-    for (int64_t i = 0; i < t->cols && t->dtype == GR_BF16; i++)
-        ((gr_bf16 *)row)[i] = gr_f32_to_bf16(src[i]);
+    gr_quant_find(t->dtype)->quantize(src, gr_ten_row(t, 0, r), (size_t)t->cols, NULL);
 }
