@@ -1,0 +1,273 @@
+/* The CPU backend around its operations: opening, memory, segments of several nodes, taps,
+ * cancelling, failures. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "cpu/cpu.h"
+#include "gr/status.h"
+
+enum { N = 40 };
+
+/* Nodes that each add one to a row of N, from value 0 on. */
+struct chain {
+    struct gr_backend *b;
+    float *x, *one;
+    struct gr_node node[8];
+    void *exec;
+};
+
+static struct gr_ten row_of(float *p)
+{
+    return (struct gr_ten){.data = p,
+                           .batch = 1,
+                           .rows = 1,
+                           .cols = N,
+                           .row_bytes = N * sizeof(float),
+                           .dtype = GR_F32};
+}
+
+static void chain_init(struct chain *c, int n_threads)
+{
+    float ones[N];
+    memset(c, 0, sizeof *c);
+    cr_assert_eq(gr_cpu_open(&c->b, n_threads, n_threads, GR_CPU_AUTO), 0, "%s", gr_error());
+    c->x = c->b->api->alloc(c->b, N * sizeof(float));
+    c->one = c->b->api->alloc(c->b, N * sizeof(float));
+    cr_assert(c->x && c->one);
+    for (int i = 0; i < N; i++) {
+        cr_assert_eq(c->x[i], 0, "memory is not zeroed");
+        ones[i] = 1;
+    }
+    cr_assert_eq(c->b->api->upload(c->b, c->one, ones, sizeof ones), 0);
+    for (size_t i = 0; i < GR_COUNT(c->node); i++)
+        c->node[i] = (struct gr_node){
+            .op = GR_OP_BINARY,
+            .a.binary = {
+                .a = row_of(c->x), .b = row_of(c->one), .y = row_of(c->x), .kind = GR_ADD}};
+}
+
+static void chain_fini(struct chain *c)
+{
+    c->b->api->segment_free(c->b, &c->exec);
+    cr_assert_null(c->exec);
+    c->b->api->segment_free(c->b, &c->exec);
+    c->b->api->free(c->b, c->x);
+    c->b->api->free(c->b, c->one);
+    c->b->api->free(c->b, NULL);
+    c->b->api->close(&c->b);
+    cr_assert_null(c->b);
+}
+
+Test(backend, opens_levels)
+{
+    struct gr_backend *b;
+    cr_assert(gr_cpu_has(GR_CPU_AUTO) && gr_cpu_has(GR_CPU_REF));
+    for (enum gr_cpu_level l = GR_CPU_AUTO; l < GR_CPU_N_LEVEL; l++) {
+        int rc = gr_cpu_open(&b, 1, 2, l);
+        cr_assert_eq(rc, gr_cpu_has(l) ? 0 : GR_E_INVALID);
+        cr_assert_eq(b != NULL, rc == 0);
+        if (b) {
+            cr_assert_str_eq(b->api->name, "CPU");
+            cr_assert(b->api->can_borrow(b));
+            b->api->close(&b);
+        }
+    }
+    cr_assert_eq(gr_cpu_open(&b, 1000, 1, GR_CPU_REF), GR_E_INVALID);
+    cr_assert_null(b);
+}
+
+Test(backend, memory)
+{
+    struct gr_backend *b;
+    cr_assert_eq(gr_cpu_open(&b, 0, 0, GR_CPU_AUTO), 0);
+    for (size_t n = 0; n < 2000; n += 97) {
+        char *p = b->api->alloc(b, n);
+        cr_assert(p && (uintptr_t)p % 256 == 0);
+        memset(p, 1, n);
+        b->api->free(b, p);
+    }
+    cr_assert_null(b->api->alloc(b, SIZE_MAX - 10));
+    b->api->close(&b);
+}
+
+/* The segment keeps its own copy of the nodes. */
+Test(backend, runs_nodes_in_order)
+{
+    for (int n_threads = 1; n_threads <= 3; n_threads++) {
+        struct chain c;
+        chain_init(&c, n_threads);
+        struct gr_segment s = {c.node, GR_COUNT(c.node), NULL, 0};
+        cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0, "%s", gr_error());
+        memset(c.node, 0xff, sizeof c.node);
+        for (int run = 0; run < 3; run++)
+            cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+        float y[N];
+        cr_assert_eq(c.b->api->download(c.b, y, c.x, sizeof y), 0);
+        for (int i = 0; i < N; i++)
+            cr_assert_eq(y[i], 3 * GR_COUNT(c.node));
+        chain_fini(&c);
+    }
+}
+
+Test(backend, empty_segment)
+{
+    struct chain c;
+    chain_init(&c, 2);
+    struct gr_segment s = {NULL, 0, NULL, 0};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+    chain_fini(&c);
+}
+
+struct seen {
+    int n;
+    int layer[8];
+    float value[8];
+};
+
+static void see(const char *name, int layer, const struct gr_ten *t, void *user)
+{
+    struct seen *s = user;
+    cr_assert_str_eq(name, "sum");
+    s->layer[s->n] = layer;
+    s->value[s->n++] = *(float *)t->data;
+}
+
+/* Taps see a value as it stands right after their node. */
+Test(backend, taps)
+{
+    struct chain c;
+    struct seen seen = {0};
+    chain_init(&c, 2);
+    const struct gr_tap taps[] = {{0, "sum", 5, row_of(c.x)},
+                                  {3, "sum", 6, row_of(c.x)},
+                                  {3, "sum", 7, row_of(c.x)},
+                                  {7, "sum", 8, row_of(c.x)}};
+    struct gr_segment s = {c.node, GR_COUNT(c.node), taps, GR_COUNT(taps)};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, see, &seen), 0);
+    static const float want[] = {1, 4, 4, 8};
+    cr_assert_eq(seen.n, 4);
+    for (int i = 0; i < 4; i++)
+        cr_assert(seen.value[i] == want[i] && seen.layer[i] == 5 + i);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+    cr_assert_eq(seen.n, 4);
+    cr_assert_eq(c.x[N - 1], 16);
+    chain_fini(&c);
+}
+
+static _Atomic int stop;
+
+static void stop_at_tap(const char *name, int layer, const struct gr_ten *t, void *user)
+{
+    (void)name, (void)layer, (void)t, (void)user;
+    atomic_store(&stop, 1);
+}
+
+Test(backend, cancel)
+{
+    struct chain c;
+    chain_init(&c, 2);
+    const struct gr_tap tap = {2, "sum", 0, row_of(c.x)};
+    struct gr_segment s = {c.node, GR_COUNT(c.node), &tap, 1};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
+    gr_cpu_set_cancel(c.b, &stop);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, stop_at_tap, NULL), GR_E_CANCELLED);
+    cr_assert_eq(c.x[0], 3);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), GR_E_CANCELLED);
+    cr_assert_eq(c.x[0], 3);
+    atomic_store(&stop, 0);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+    gr_cpu_set_cancel(c.b, NULL);
+    cr_assert_eq(c.x[0], 11);
+    chain_fini(&c);
+}
+
+static void *stop_soon(void *arg)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    atomic_store(&stop, 1);
+    return arg;
+}
+
+/* The flag set by another thread at any moment: all threads of the pool stop behind the same node.
+ */
+Test(backend, cancel_while_running)
+{
+    struct chain c;
+    chain_init(&c, 3);
+    struct gr_segment s = {c.node, GR_COUNT(c.node), NULL, 0};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
+    gr_cpu_set_cancel(c.b, &stop);
+    for (int i = 0; i < 50; i++) {
+        pthread_t thread;
+        atomic_store(&stop, 0);
+        cr_assert_eq(pthread_create(&thread, NULL, stop_soon, NULL), 0);
+        while (c.b->api->segment_run(c.b, c.exec, NULL, NULL) == 0)
+            ;
+        pthread_join(thread, NULL);
+        for (int k = 1; k < N; k++)
+            cr_assert_eq(c.x[k], c.x[0], "threads stopped at different nodes");
+    }
+    chain_fini(&c);
+}
+
+static void expect_refusal(struct chain *c, int status, const char *words)
+{
+    struct gr_segment s = {c->node, 1, NULL, 0};
+    cr_assert_eq(c->b->api->segment_new(c->b, &s, &c->exec), status);
+    cr_assert_null(c->exec);
+    cr_assert(strstr(gr_error(), words), "%s", gr_error());
+}
+
+Test(backend, refuses_what_it_cannot_compute)
+{
+    struct chain c;
+    chain_init(&c, 1);
+    struct gr_ten good = c.node[0].a.binary.b;
+    c.node[0].a.binary.b.dtype = GR_IQ4_NL;
+    c.node[0].layer = 4;
+    expect_refusal(&c, GR_E_UNSUPPORTED, "binary, layer 4: b is stored as iq4_nl");
+    c.node[0].a.binary.b.dtype = GR_Q4_K;
+    expect_refusal(&c, GR_E_UNSUPPORTED, "no whole blocks of q4_K");
+    c.node[0].a.binary.b = good;
+    c.node[0].a.binary.b.data = NULL;
+    expect_refusal(&c, GR_E_INTERNAL, "b has no memory");
+    chain_fini(&c);
+}
+
+/* Every allocation fails once: a clear status, nothing left behind, and the next try works. */
+Test(backend, out_of_memory)
+{
+    for (uint64_t k = 1;; k++) {
+        struct gr_backend *b;
+        gr_alloc_fail_at(k, 0);
+        int rc = gr_cpu_open(&b, 2, 2, GR_CPU_AUTO);
+        gr_alloc_fail_at(0, 0);
+        cr_assert(rc ? rc == GR_E_NOMEM_HOST && !b : b != NULL);
+        if (!rc) {
+            b->api->close(&b);
+            cr_assert_gt(k, 3);
+            break;
+        }
+    }
+    struct chain c;
+    chain_init(&c, 2);
+    c.node[0] = (struct gr_node){
+        .op = GR_OP_MATMUL,
+        .a.matmul = {.x = row_of(c.x), .w = row_of(c.one), .y = row_of(c.x), .scale = 1}};
+    c.node[0].a.matmul.y.cols = 1;
+    struct gr_segment s = {c.node, GR_COUNT(c.node), NULL, 0};
+    int rc = GR_E_NOMEM_HOST;
+    for (uint64_t k = 1; rc; k++) {
+        gr_alloc_fail_at(k, 0);
+        rc = c.b->api->segment_new(c.b, &s, &c.exec);
+        gr_alloc_fail_at(0, 0);
+        cr_assert(rc ? rc == GR_E_NOMEM_HOST && !c.exec : k > 3);
+    }
+    chain_fini(&c);
+}

@@ -1,0 +1,171 @@
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/checked.h"
+#include "ops/ops.h"
+
+/* What a cache type may lose of x in a block whose largest magnitude is m: half a step, the
+ * rounding of the step itself to f16, and what lies below f16's smallest step. Q4_0's levels end at
+ * 7 on one side: a whole step there. */
+static double storage_error(uint32_t type, double x, double m)
+{
+    switch (type) {
+    case GR_F16:
+        return fabs(x) * 0x1p-11 + 0x1p-25;
+    case GR_BF16:
+        return fabs(x) * 0x1p-8;
+    case GR_Q8_0:
+        return m / 127 * 0.5001 + fabs(x) * 0x1p-10 + 127 * 0x1p-25;
+    case GR_Q4_0:
+        return m / 8 * 1.0001 + fabs(x) * 0x1p-10 + 8 * 0x1p-25;
+    default:
+        return 0;
+    }
+}
+
+static double block_max(const double *x, int64_t col)
+{
+    double m = 0;
+    for (int64_t i = col / 32 * 32; i < col / 32 * 32 + 32; i++)
+        m = fmax(m, fabs(x[i]));
+    return m;
+}
+
+/* A row of heads of d columns, rotated by cs. */
+static void rotate(const double *x, const double *cs, int64_t n, int64_t d, int64_t n_rot, int kind,
+                   double *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t col = i % d, half = n_rot / 2;
+        int64_t pair = kind == GR_ROPE_NEOX ? col % (half ? half : 1) : col / 2;
+        bool second = kind == GR_ROPE_NEOX ? col >= half : col % 2;
+        int64_t other = kind == GR_ROPE_NEOX ? (second ? i - half : i + half) : i ^ 1;
+        if (kind == GR_ROPE_NONE || col >= n_rot)
+            y[i] = x[i];
+        else
+            y[i] = second ? x[other] * cs[2 * pair + 1] + x[i] * cs[2 * pair]
+                          : x[i] * cs[2 * pair] - x[other] * cs[2 * pair + 1];
+    }
+}
+
+/* Rows of the cache that no token goes to keep their bytes. */
+static void expect_store(struct ops_case *c, const struct gr_ten *cache, const int32_t *cells,
+                         const double *rows, int64_t n_tok)
+{
+    struct ops_out *o = ops_expect(c, cache);
+    int64_t n = cache->cols;
+    for (int64_t i = 0; i < ops_count(cache); i++)
+        o->want[i] = NAN;
+    for (int64_t t = 0; t < n_tok; t++)
+        for (int64_t i = 0; i < n; i++)
+            o->want[cells[t] * n + i] = rows[t * n + i];
+    ops_round_to_f32(o);
+    for (int64_t t = 0; t < n_tok; t++)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = cells[t] * n + i;
+            double m =
+                cache->dtype == GR_Q8_0 || cache->dtype == GR_Q4_0 ? block_max(rows + t * n, i) : 0;
+            double e = storage_error(cache->dtype, rows[t * n + i], m);
+            o->tol_ref[at] += e;
+            o->tol_fast[at] += e * 1.001 + 0x1p-22 * (fabs(rows[t * n + i]) + 0x1p-126 + m);
+        }
+}
+
+static void store_case(uint32_t type_k, uint32_t type_v, int kind, int64_t n_tok, int64_t n_head_kv,
+                       int64_t d_k, int64_t d_v, int64_t n_rot, enum ops_data data)
+{
+    struct ops_case c;
+    enum { N_CELL = 23 };
+    ops_case_init(&c, GR_OP_KV_STORE, 10,
+                  "types %u %u, kind %d, %lld tokens, %lld x (%lld, %lld), data %d", type_k, type_v,
+                  kind, (long long)n_tok, (long long)n_head_kv, (long long)d_k, (long long)d_v,
+                  data);
+    struct gr_args_kv_store *a = &c.node.a.kv_store;
+    *a = (struct gr_args_kv_store){.k = ops_random(&c, GR_F32, 1, n_tok, n_head_kv * d_k, data),
+                                   .v = ops_random(&c, GR_F32, 1, n_tok, n_head_kv * d_v, data),
+                                   .cells = ops_integers(&c, n_tok, 0, 1),
+                                   .k_cache = ops_new(&c, type_k, 1, N_CELL, n_head_kv * d_k),
+                                   .v_cache = ops_new(&c, type_v, 1, N_CELL, n_head_kv * d_v),
+                                   .d_head_k = d_k,
+                                   .kind = kind};
+    if (kind != GR_ROPE_NONE)
+        a->cs = ops_random(&c, GR_F32, 1, n_tok, n_rot, OPS_NORMAL);
+    int32_t *cells = a->cells.data;
+    for (int64_t t = 0; t < n_tok; t++)
+        cells[t] = (int32_t)(t * 7 + 3) % N_CELL; /* scattered, each once */
+    const double *k = ops_values(&c, &a->k),
+                 *cs = gr_ten_is(&a->cs) ? ops_values(&c, &a->cs) : NULL;
+    double *roped = ops_doubles(&c, n_tok * n_head_kv * d_k);
+    for (int64_t t = 0; t < n_tok; t++)
+        rotate(k + t * a->k.cols, cs ? cs + t * n_rot : NULL, a->k.cols, d_k, n_rot, kind,
+               roped + t * a->k.cols);
+    expect_store(&c, &a->k_cache, cells, roped, n_tok);
+    expect_store(&c, &a->v_cache, cells, ops_values(&c, &a->v), n_tok);
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(kv_store, types_and_kinds)
+{
+    for (const int *k = ops_cache_types; *k >= 0; k++)
+        for (const int *v = ops_cache_types; *v >= 0; v++)
+            for (int kind = GR_ROPE_NONE; kind <= GR_ROPE_NEOX; kind++)
+                store_case((uint32_t)*k, (uint32_t)*v, kind, 1 + (kind + *k) % 3 * 4, 1 + *v % 4,
+                           64, 96, kind == GR_ROPE_NEOX ? 48 : 64,
+                           *k % 2 ? OPS_SPIKES : OPS_NORMAL);
+}
+
+Test(kv_store, odd_heads_and_data)
+{
+    for (enum ops_data data = 0; data < OPS_N_DATA; data++) {
+        store_case(GR_F32, GR_F32, GR_ROPE_NORM, 3, 3, 10, 7, 4, data);
+        store_case(GR_BF16, GR_BF16, GR_ROPE_NEOX, 2, 5, 20, 33, 20, data);
+        if (data == OPS_HUGE)
+            continue; /* beyond f16 */
+        store_case(GR_F16, GR_F16, GR_ROPE_NEOX, 23, 1, 36, 1, 30, data);
+        store_case(GR_Q8_0, GR_Q4_0, GR_ROPE_NORM, 2, 2, 32, 32, 32, data);
+    }
+}
+
+/* The rotation is taken of the stored value and rounded once more. */
+static void shift_case(uint32_t type, int kind, int64_t n_cell, int64_t n_head_kv, int64_t d,
+                       int64_t n_rot)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_KV_SHIFT, 11, "type %u, kind %d, %lld cells, %lld x %lld", type, kind,
+                  (long long)n_cell, (long long)n_head_kv, (long long)d);
+    struct gr_args_kv_shift *a = &c.node.a.kv_shift;
+    int64_t n = n_head_kv * d;
+    *a = (struct gr_args_kv_shift){.cs = ops_random(&c, GR_F32, 1, n_cell, n_rot, OPS_NORMAL),
+                                   .delta = ops_integers(&c, n_cell, -1, 2),
+                                   .k_cache = ops_random(&c, type, 1, n_cell, n, OPS_NORMAL),
+                                   .d_head = d,
+                                   .kind = kind};
+    const double *cs = ops_values(&c, &a->cs), *k = ops_values(&c, &a->k_cache);
+    const int32_t *delta = a->delta.data;
+    double *roped = ops_doubles(&c, n_cell * n);
+    struct ops_out *o = ops_expect(&c, &a->k_cache);
+    for (int64_t j = 0; j < n_cell; j++)
+        rotate(k + j * n, cs + j * n_rot, n, d, n_rot, kind, roped + j * n);
+    for (int64_t i = 0; i < n_cell * n; i++)
+        o->want[i] = delta[i / n] ? roped[i] : NAN;
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < n_cell * n; i++) {
+        double m = type == GR_Q8_0 || type == GR_Q4_0 ? block_max(roped + i / n * n, i % n) : 0;
+        double e = storage_error(type, roped[i], m);
+        o->tol_ref[i] += e + 1e-15 * (fabs(roped[i]) + 1);
+        o->tol_fast[i] += e * 1.001 + 0x1p-20 * (fabs(roped[i]) + m + 1);
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(kv_shift, types_and_kinds)
+{
+    for (const int *type = ops_cache_types; *type >= 0; type++)
+        for (int kind = GR_ROPE_NORM; kind <= GR_ROPE_NEOX; kind++) {
+            shift_case((uint32_t)*type, kind, 1, 1, 32, 32);
+            shift_case((uint32_t)*type, kind, 37, 3, 64, 64);
+            shift_case((uint32_t)*type, kind, 9, 2, 96, 40);
+        }
+}

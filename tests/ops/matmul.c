@@ -1,0 +1,202 @@
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/checked.h"
+#include "ops/ops.h"
+
+/* What a product of x [n_in] and a row w [n_in] may be off on a fast level.
+ *
+ * Float weights: f32 products and sums: each of the n_in additions rounds a partial sum, whose
+ * magnitude the sum of |x w| bounds; partial sums are at most n_in / 8 long, but the bound does not
+ * need that. BF16 weights may round x to bf16 too (2^-9 of each product). Quantised weights: x is
+ * rounded to s8 in groups of 32 columns, step = largest / 127, so each product is off by half a
+ * step of its w at most; integer sums are exact, and the scaled sums of the n_in / 16 groups add up
+ * in f32, whose terms d * q . x and m * sum(x) may each be larger than the product itself: |w|'s
+ * two parts are below 3 times the largest |w| of the group. */
+struct bound {
+    double exact, terms, error;
+};
+
+static struct bound bound_of(uint32_t type, const double *x, const double *w, int64_t n)
+{
+    struct bound b = {0, 0, 0};
+    bool quantised = type != GR_F32 && type != GR_F16 && type != GR_BF16;
+    for (int64_t g = 0; g < n; g += 32) {
+        int64_t end = GR_MIN(g + 32, n);
+        double x_max = 0, w_max = 0, x_sum = 0, w_sum = 0;
+        for (int64_t i = g; i < end; i++) {
+            x_max = fmax(x_max, fabs(x[i]));
+            w_max = fmax(w_max, fabs(w[i]));
+            x_sum += fabs(x[i]), w_sum += fabs(w[i]);
+            b.exact += x[i] * w[i];
+            b.terms += fabs(x[i] * w[i]);
+        }
+        if (quantised)
+            b.error +=
+                w_sum * x_max / 127 * 0.501 + 3 * w_max * x_sum * 0x1p-24 * (double)(n / 16 + 8);
+    }
+    if (type == GR_BF16)
+        b.error += b.terms * 0x1p-8;
+    b.error += b.terms * (double)(n + 8) * 0x1p-24;
+    return b;
+}
+
+struct mm {
+    uint32_t type;
+    int64_t n_tok, n_out, n_in;
+    bool bias, res, in_place;
+    float scale;
+};
+
+static void expect(struct ops_case *c, const struct gr_args_matmul *a)
+{
+    int64_t n_in = a->w.cols, n_out = a->w.rows;
+    const double *x = ops_values(c, &a->x), *w = ops_values(c, &a->w);
+    const double *b = gr_ten_is(&a->b) ? ops_values(c, &a->b) : NULL;
+    const double *res = gr_ten_is(&a->res) ? ops_values(c, &a->res) : NULL;
+    struct ops_out *o = ops_expect(c, &a->y);
+    double *terms = ops_doubles(c, ops_count(&a->y)), *error = ops_doubles(c, ops_count(&a->y));
+    for (int64_t i = 0; i < ops_count(&a->y); i++) {
+        double bias = b ? b[i % n_out] : 0, r = res ? res[i] : 0, scale = (double)a->scale;
+        struct bound k = bound_of(a->w.dtype, x + i / n_out * n_in, w + i % n_out * n_in, n_in);
+        o->want[i] = k.exact * scale + bias + r;
+        terms[i] = k.terms * fabs(scale) + fabs(bias) + fabs(r);
+        error[i] = k.error * fabs(scale);
+    }
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < ops_count(&a->y); i++) {
+        o->tol_ref[i] += terms[i] * 1e-13;
+        o->tol_fast[i] += error[i] + terms[i] * 0x1p-22 + 0x1p-126;
+    }
+}
+
+static void matmul_case(struct mm s, enum ops_data data)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_MATMUL, 14,
+                  "type %s, [%lld, %lld] x [%lld, %lld], bias %d, res %d, data %d",
+                  gr_dtype_name(s.type), (long long)s.n_tok, (long long)s.n_in, (long long)s.n_out,
+                  (long long)s.n_in, s.bias, s.res, data);
+    struct gr_args_matmul *a = &c.node.a.matmul;
+    bool wide = s.type == GR_F32 || s.type == GR_BF16;
+    enum ops_data w_data = wide || data == OPS_SPIKES || data == OPS_ZERO ? data : OPS_NORMAL;
+    *a = (struct gr_args_matmul){.x = ops_random(&c, GR_F32, 1, s.n_tok, s.n_in, data),
+                                 .w = ops_random(&c, s.type, 1, s.n_out, s.n_in, w_data),
+                                 .scale = s.scale};
+    if (s.bias)
+        a->b = ops_random(&c, GR_F32, 1, 1, s.n_out, OPS_NORMAL);
+    if (s.res)
+        a->res = ops_random(&c, GR_F32, 1, s.n_tok, s.n_out, OPS_NORMAL);
+    a->y = s.res && s.in_place ? a->res : ops_new(&c, GR_F32, 1, s.n_tok, s.n_out);
+    expect(&c, a);
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+/* Every token count that a tile or its edge can have, on odd numbers of rows. */
+Test(matmul, tokens)
+{
+    static const int64_t n_tok[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33};
+    for (const int *type = ops_weight_types; *type >= 0; type++)
+        for (size_t i = 0; i < GR_COUNT(n_tok); i++)
+            matmul_case((struct mm){(uint32_t)*type, n_tok[i], 37, 256, i % 2, i % 3 == 0,
+                                    i % 4 < 2, i % 2 ? 1 : 0.5f},
+                        OPS_NORMAL);
+}
+
+Test(matmul, rows)
+{
+    static const int64_t n_out[] = {1, 2, 15, 16, 31, 32, 48, 65};
+    for (const int *type = ops_weight_types; *type >= 0; type++)
+        for (size_t i = 0; i < GR_COUNT(n_out); i++) {
+            matmul_case((struct mm){(uint32_t)*type, 1, n_out[i], 512, false, false, false, 1},
+                        OPS_NORMAL);
+            matmul_case((struct mm){(uint32_t)*type, 11, n_out[i], 768, true, true, true, 1},
+                        OPS_NORMAL);
+        }
+}
+
+Test(matmul, data)
+{
+    for (const int *type = ops_weight_types; *type >= 0; type++)
+        for (enum ops_data data = 0; data < OPS_N_DATA; data++) {
+            matmul_case((struct mm){(uint32_t)*type, 1, 19, 256, false, false, false, 1}, data);
+            matmul_case((struct mm){(uint32_t)*type, 12, 35, 512, false, true, false, 1}, data);
+        }
+}
+
+/* Row lengths that are whole blocks but no whole tiles, and float rows of any length. */
+Test(matmul, columns)
+{
+    for (const int *type = ops_weight_types; *type >= 0; type++) {
+        int64_t block = gr_dtype_find((uint32_t)*type)->block;
+        for (int64_t k = 1; k <= 70; k += k < 20 ? 1 : 7) {
+            if (block == 256 && k > 9)
+                continue;
+            matmul_case((struct mm){(uint32_t)*type, 1, 18, k * block, false, false, false, 1},
+                        OPS_NORMAL);
+            matmul_case((struct mm){(uint32_t)*type, 10, 18, k * block, false, false, false, 1},
+                        OPS_NORMAL);
+        }
+    }
+}
+
+static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t n_expert,
+                           int64_t n_out, int64_t n_in, bool own_rows, bool bias)
+{
+    struct ops_case c;
+    int64_t n = n_tok * n_used;
+    ops_case_init(&c, GR_OP_MATMUL_ID, 15,
+                  "type %s, %lld tokens, %lld of %lld experts [%lld, %lld], own rows %d",
+                  gr_dtype_name(type), (long long)n_tok, (long long)n_used, (long long)n_expert,
+                  (long long)n_out, (long long)n_in, own_rows);
+    struct gr_args_matmul_id *a = &c.node.a.matmul_id;
+    *a = (struct gr_args_matmul_id){
+        .x = ops_random(&c, GR_F32, 1, own_rows ? n : n_tok, n_in, OPS_NORMAL),
+        .w = ops_random(&c, type, n_expert, n_out, n_in, OPS_NORMAL),
+        .ids = ops_new(&c, GR_I32, 1, n_tok, n_used),
+        .y = ops_new(&c, GR_F32, 1, n, n_out)};
+    if (bias)
+        a->b = ops_random(&c, GR_F32, 1, n_expert, n_out, OPS_NORMAL);
+    for (int64_t i = 0; i < n; i++) /* distinct for a token, and far from evenly spread */
+        ((int32_t *)gr_ten_row(&a->ids, 0, i / n_used))[i % n_used] =
+            (int32_t)((i % n_used + (i / n_used % 5 == 0 ? i / n_used : 0)) % n_expert);
+    const double *x = ops_values(&c, &a->x), *w = ops_values(&c, &a->w),
+                 *ids = ops_values(&c, &a->ids);
+    const double *b = bias ? ops_values(&c, &a->b) : NULL;
+    struct ops_out *o = ops_expect(&c, &a->y);
+    double *error = ops_doubles(&c, n * n_out);
+    for (int64_t i = 0; i < n * n_out; i++) {
+        int64_t row = i / n_out, e = (int64_t)ids[row], at = e * n_out + i % n_out;
+        struct bound k =
+            bound_of(type, x + (own_rows ? row : row / n_used) * n_in, w + at * n_in, n_in);
+        o->want[i] = k.exact + (b ? b[at] : 0);
+        error[i] = k.error + (k.terms + (b ? fabs(b[at]) : 0)) * 0x1p-22;
+    }
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < n * n_out; i++) {
+        o->tol_ref[i] += error[i] * 1e-6;
+        o->tol_fast[i] += error[i];
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(matmul_id, types)
+{
+    for (const int *type = ops_weight_types; *type >= 0; type++) {
+        matmul_id_case((uint32_t)*type, 1, 2, 4, 33, 256, false, false);
+        matmul_id_case((uint32_t)*type, 29, 3, 7, 20, 512, true, true);
+    }
+}
+
+Test(matmul_id, shapes)
+{
+    static const uint32_t types[] = {GR_F32, GR_Q8_0, GR_Q4_K};
+    for (size_t i = 0; i < GR_COUNT(types); i++) {
+        matmul_id_case(types[i], 1, 1, 1, 1, 256, false, true);
+        matmul_id_case(types[i], 2, 8, 8, 48, 256, true, false);
+        matmul_id_case(types[i], 64, 2, 16, 17, 256, false, false);
+        matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true);
+    }
+}

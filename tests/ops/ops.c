@@ -1,0 +1,318 @@
+#include "ops/ops.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/f16.h"
+#include "gr/quant_blocks.h"
+#include "gr/status.h"
+#include "quant/quant.h"
+
+const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
+
+#define TYPE_0(NAME)
+#define TYPE_1(NAME) GR_##NAME,
+const int ops_weight_types[] = {
+#define QUANT(NAME, name, id, n, bytes, codec) TYPE_##codec(NAME)
+#include "gr/quant.def"
+#undef QUANT
+    -1};
+
+/* ---- memory of a case ---- */
+
+void ops_case_init(struct ops_case *c, enum gr_op op, uint64_t seed, const char *fmt, ...)
+{
+    va_list ap;
+    memset(c, 0, sizeof *c);
+    c->node.op = op;
+    c->rng = gr_rng_new(seed);
+    c->arena = gr_calloc(1, sizeof(struct gr_arena));
+    int n = snprintf(c->label, sizeof c->label, "%s ", gr_op_info(op)->name);
+    va_start(ap, fmt);
+    vsnprintf(c->label + n, sizeof c->label - (size_t)n, fmt, ap);
+    va_end(ap);
+}
+
+void ops_case_fini(struct ops_case *c)
+{
+    for (int i = 0; i < c->n_buf; i++) {
+        gr_free(c->buf[i].host);
+        gr_free(c->buf[i].result);
+    }
+    gr_arena_fini(c->arena);
+    gr_free(c->arena);
+}
+
+double *ops_doubles(struct ops_case *c, int64_t n)
+{
+    double *p = gr_arena_alloc(c->arena, (size_t)n * sizeof *p);
+    cr_assert_not_null(p);
+    return p;
+}
+
+struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
+{
+    const struct gr_dtype_info *info = gr_dtype_find(dtype);
+    size_t gap =
+        info->block_bytes * GR_PAD(16, info->block) / info->block; /* 16 elements or a block */
+    size_t row = gr_row_bytes(dtype, (uint64_t)cols) + gap;
+    struct ops_buf *b = &c->buf[c->n_buf++];
+    cr_assert(c->n_buf <= OPS_MAX_BUF && row > gap);
+    b->bytes = (size_t)(batch * rows) * row + 64;
+    b->host = gr_calloc(b->bytes, 1);
+    b->result = gr_calloc(b->bytes, 1);
+    cr_assert(b->host && b->result);
+    memset(b->host, 0xff, b->bytes);
+    return (struct gr_ten){.data = b->host,
+                           .batch = batch,
+                           .rows = rows,
+                           .cols = cols,
+                           .row_bytes = (int64_t)row,
+                           .dtype = dtype};
+}
+
+/* ---- data ---- */
+
+static double draw(struct gr_rng *r, enum ops_data data)
+{
+    double x = (double)gr_rng_normal(r);
+    switch (data) {
+    case OPS_TINY:
+        return x * 1e-30;
+    case OPS_HUGE:
+        return x * 1e12;
+    case OPS_ZERO:
+        return 0;
+    case OPS_SPIKES:
+        return gr_rng_below(r, 16) ? x * 1e-3 : x * 1e3;
+    default:
+        return x;
+    }
+}
+
+/* Where a block's f16 scales stand (its minimum is the second), and the largest quant. */
+struct scales {
+    uint32_t dtype;
+    int n;
+    size_t at;
+    double largest;
+};
+static const struct scales scales[] = {
+    {GR_Q4_0, 1, 0, 8},          {GR_Q4_1, 2, 0, 15},      {GR_Q5_0, 1, 0, 16},
+    {GR_Q5_1, 2, 0, 31},         {GR_Q8_0, 1, 0, 128},     {GR_Q2_K, 2, 80, 15 * 3},
+    {GR_Q3_K, 1, 108, 32 * 4},   {GR_Q4_K, 2, 0, 63 * 15}, {GR_Q5_K, 2, 0, 63 * 31},
+    {GR_Q6_K, 1, 208, 128 * 32},
+};
+
+/* Random bytes are a valid block of every quantised type once its scales are sane. */
+static void draw_block(struct gr_rng *r, const struct gr_dtype_info *info, enum ops_data data,
+                       uint8_t *block)
+{
+    for (uint32_t i = 0; i < info->block_bytes; i++)
+        block[i] = (uint8_t)gr_rng_u32(r);
+    for (size_t k = 0; k < GR_COUNT(scales); k++)
+        for (int s = 0; scales[k].dtype == info->id && s < scales[k].n; s++) {
+            double d = 2 * draw(r, data) / scales[k].largest;
+            gr_half h = gr_f32_to_f16((float)fmax(fmin(d, 1e4), -1e4));
+            memcpy(block + scales[k].at + 2 * (size_t)s, &h, sizeof h);
+        }
+}
+
+static void draw_row(struct gr_rng *r, const struct gr_ten *t, enum ops_data data, char *row)
+{
+    const struct gr_dtype_info *info = gr_dtype_find(t->dtype);
+    for (int64_t i = 0; i < t->cols / info->block; i++) {
+        float x = (float)draw(r, data);
+        uint16_t f16 = gr_f32_to_f16(x), bf16 = gr_f32_to_bf16(x);
+        double f64 = (double)x;
+        void *p = row + (size_t)i * info->block_bytes;
+        if (t->dtype == GR_F32)
+            memcpy(p, &x, sizeof x);
+        else if (t->dtype == GR_F64)
+            memcpy(p, &f64, sizeof f64);
+        else if (t->dtype == GR_F16)
+            memcpy(p, (f16 & 0x7fff) == 0x7c00 ? &(uint16_t){0x7bff} : &f16, sizeof f16);
+        else if (t->dtype == GR_BF16)
+            memcpy(p, &bf16, sizeof bf16);
+        else
+            draw_block(r, info, data, p);
+    }
+}
+
+struct gr_ten ops_random(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
+                         int64_t cols, enum ops_data data)
+{
+    struct gr_ten t = ops_new(c, dtype, batch, rows, cols);
+    for (int64_t i = 0; i < batch * rows; i++)
+        draw_row(&c->rng, &t, data, gr_ten_row(&t, 0, i));
+    return t;
+}
+
+struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi)
+{
+    struct gr_ten t = ops_new(c, GR_I32, 1, 1, n);
+    for (int64_t i = 0; i < n; i++)
+        ((int32_t *)t.data)[i] = lo + (int32_t)gr_rng_below(&c->rng, (uint32_t)(hi - lo));
+    return t;
+}
+
+static void row_values(uint32_t dtype, const void *row, int64_t n, float *tmp, double *out)
+{
+    if (dtype != GR_I32 && dtype != GR_F64)
+        gr_quant_find(dtype)->dequantize(row, tmp, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = dtype == GR_I32   ? (double)((const int32_t *)row)[i]
+                 : dtype == GR_F64 ? ((const double *)row)[i]
+                                   : (double)tmp[i];
+}
+
+double *ops_values(struct ops_case *c, const struct gr_ten *t)
+{
+    double *out = ops_doubles(c, ops_count(t));
+    float *tmp = gr_calloc((size_t)t->cols, sizeof *tmp);
+    cr_assert_not_null(tmp);
+    for (int64_t i = 0; i < t->batch * t->rows; i++)
+        row_values(t->dtype, gr_ten_row(t, 0, i), t->cols, tmp, out + i * t->cols);
+    gr_free(tmp);
+    return out;
+}
+
+/* ---- expectations ---- */
+
+struct ops_out *ops_expect(struct ops_case *c, const struct gr_ten *t)
+{
+    struct ops_out *o = &c->out[c->n_out++];
+    cr_assert(c->n_out <= OPS_MAX_OUT);
+    o->ten = *t;
+    o->want = ops_doubles(c, ops_count(t));
+    o->tol_ref = ops_doubles(c, ops_count(t));
+    o->tol_fast = ops_doubles(c, ops_count(t));
+    return o;
+}
+
+void ops_round_to_f32(struct ops_out *o)
+{
+    for (int64_t i = 0; i < ops_count(&o->ten); i++)
+        o->tol_ref[i] = o->tol_fast[i] = fabs(o->want[i]) * (0x1p-24 + 1e-12) + 0x1p-149;
+}
+
+/* ---- running ---- */
+
+static const struct ops_buf *buf_of(const struct ops_case *c, const void *p)
+{
+    const struct ops_buf *u = c->buf, *end = u + c->n_buf;
+    while (u < end && ((const char *)p < u->host || (const char *)p >= u->host + u->bytes))
+        u++;
+    cr_assert(u < end, "%s: a tensor outside the case", c->label);
+    return u;
+}
+
+void ops_run(struct ops_case *c, struct gr_backend *b)
+{
+    struct gr_node node = c->node;
+    for (int i = 0; i < c->n_buf; i++) {
+        struct ops_buf *u = &c->buf[i];
+        u->device = b->api->alloc(b, u->bytes);
+        cr_assert(u->device && (uintptr_t)u->device % 256 == 0);
+        cr_assert_eq(b->api->upload(b, u->device, u->host, u->bytes), 0);
+    }
+    for (const struct gr_operand *o = gr_op_info(node.op)->operands; o->role; o++) {
+        struct gr_ten *t = gr_node_ten(&node, o);
+        if (!gr_ten_is(t))
+            continue;
+        const struct ops_buf *u = buf_of(c, t->data);
+        t->data = (char *)u->device + ((char *)t->data - u->host);
+    }
+    void *exec;
+    struct gr_segment seg = {&node, 1, NULL, 0};
+    cr_assert_eq(b->api->segment_new(b, &seg, &exec), 0, "%s: %s", c->label, gr_error());
+    cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0, "%s: %s", c->label, gr_error());
+    b->api->segment_free(b, &exec);
+    for (int i = 0; i < c->n_buf; i++) {
+        cr_assert_eq(b->api->download(b, c->buf[i].result, c->buf[i].device, c->buf[i].bytes), 0);
+        b->api->free(b, c->buf[i].device);
+    }
+}
+
+/* ---- comparing ---- */
+
+static void compare_out(struct ops_case *c, const struct ops_out *o, bool ref, const char *where)
+{
+    const struct ops_buf *u = buf_of(c, o->ten.data);
+    struct gr_ten got = o->ten;
+    got.data = u->result + ((char *)o->ten.data - u->host);
+    const double *x = ops_values(c, &got), *tol = ref ? o->tol_ref : o->tol_fast;
+    size_t row_bytes = gr_row_bytes(got.dtype, (uint64_t)got.cols);
+    for (int64_t i = 0; i < ops_count(&got); i++) {
+        int64_t r = i / got.cols;
+        if (isnan(o->want[i])) {
+            cr_assert_eq(memcmp(gr_ten_row(&got, 0, r), gr_ten_row(&o->ten, 0, r), row_bytes), 0,
+                         "%s [%s]: row %lld changed", c->label, where, (long long)r);
+            i += got.cols - 1;
+        } else if (!(fabs(x[i] - o->want[i]) <= tol[i])) {
+            cr_assert_fail("%s [%s]: row %lld, column %lld: %.9g, expected %.9g +- %.3g", c->label,
+                           where, (long long)r, (long long)(i % got.cols), x[i], o->want[i],
+                           tol[i]);
+        }
+    }
+}
+
+/* Outputs put back to what they were, nothing else may differ. */
+static void compare_rest(struct ops_case *c, const char *where)
+{
+    for (int k = 0; k < c->n_out; k++) {
+        const struct gr_ten *t = &c->out[k].ten;
+        const struct ops_buf *u = buf_of(c, t->data);
+        for (int64_t r = 0; r < t->batch * t->rows; r++) {
+            char *row = gr_ten_row(t, 0, r);
+            memcpy(u->result + (row - u->host), row, gr_row_bytes(t->dtype, (uint64_t)t->cols));
+        }
+    }
+    for (int i = 0; i < c->n_buf; i++)
+        cr_assert_eq(memcmp(c->buf[i].result, c->buf[i].host, c->buf[i].bytes), 0,
+                     "%s [%s]: wrote outside its outputs (tensor %d)", c->label, where, i);
+}
+
+static uint64_t hash_outs(const struct ops_case *c)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; i < c->n_buf; i++)
+        for (size_t k = 0; k < c->buf[i].bytes; k++)
+            h = (h ^ (uint8_t)c->buf[i].result[k]) * 0x100000001b3u;
+    return h;
+}
+
+/* Backends of the process, opened at their first use: one a level and thread count. */
+static struct gr_backend *backend_of(enum gr_cpu_level level, int n_threads)
+{
+    static struct gr_backend *open[GR_CPU_N_LEVEL][4];
+    struct gr_backend **b = &open[level][n_threads];
+    if (!*b)
+        cr_assert_eq(gr_cpu_open(b, n_threads, n_threads, level), 0, "%s", gr_error());
+    return *b;
+}
+
+void ops_check(struct ops_case *c)
+{
+    for (enum gr_cpu_level level = GR_CPU_REF; level < GR_CPU_N_LEVEL; level++) {
+        uint64_t one_thread = 0;
+        for (int n = 1; n <= 3 && gr_cpu_has(level); n++) {
+            char where[40];
+            snprintf(where, sizeof where, "%s, %d threads", gr_cpu_level_name(level), n);
+            ops_run(c, backend_of(level, n));
+            uint64_t h = hash_outs(c);
+            one_thread = n == 1 ? h : one_thread;
+            cr_assert_eq(h, one_thread, "%s [%s]: differs from one thread", c->label, where);
+            if (n > 1)
+                continue;
+            for (int k = 0; k < c->n_out; k++)
+                compare_out(c, &c->out[k], level == GR_CPU_REF, where);
+            compare_rest(c, where);
+        }
+    }
+}

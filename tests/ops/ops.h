@@ -1,0 +1,83 @@
+/* Cases of operations: one call site builds the tensors of a node, says what must come out and how
+ * far off it may be, and runs it on any backend.
+ *
+ * A case owns host buffers; tensors are views of them with NaN bytes around. ops_run copies the
+ * buffers to a backend, runs the node as a segment of its own and copies them back. ops_check does
+ * so for every level and thread count here and compares: outputs with what was expected, every
+ * other byte with what it was. */
+#ifndef TESTS_OPS_OPS_H
+#define TESTS_OPS_OPS_H
+
+#include <stdint.h>
+
+#include "base/rng.h"
+#include "cpu/cpu.h"
+#include "gr/backend.h"
+
+enum { OPS_MAX_BUF = 20, OPS_MAX_OUT = 2 };
+
+enum ops_data { OPS_NORMAL, OPS_TINY, OPS_HUGE, OPS_ZERO, OPS_SPIKES, OPS_N_DATA };
+
+struct ops_buf {
+    char *host, *result;
+    void *device;
+    size_t bytes;
+};
+
+/* What one output must be: an element [batch, row, col] is want +- tol_ref on the reference level,
+ * +- tol_fast on the others. want = NaN: its bytes must not change. */
+struct ops_out {
+    struct gr_ten ten;
+    double *want, *tol_ref, *tol_fast;
+};
+
+struct ops_case {
+    char label[200];
+    struct gr_node node;
+    struct ops_buf buf[OPS_MAX_BUF];
+    int n_buf;
+    struct ops_out out[OPS_MAX_OUT];
+    int n_out;
+    struct gr_rng rng;
+    void *arena; /* struct gr_arena */
+};
+
+void ops_case_init(struct ops_case *c, enum gr_op op, uint64_t seed, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void ops_case_fini(struct ops_case *c);
+
+/* A tensor [batch, rows, cols] of NaN bytes, its rows further apart than they need to be. */
+struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
+                      int64_t cols);
+/* The same filled with data; quantised types get random quants and sane scales, whose values are
+ * about `data` large. */
+struct gr_ten ops_random(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
+                         int64_t cols, enum ops_data data);
+/* One row [1, 1, n] of integers in [lo, hi). */
+struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi);
+
+/* All values of a tensor, [batch * rows * cols], freed with the case. */
+double *ops_values(struct ops_case *c, const struct gr_ten *t);
+double *ops_doubles(struct ops_case *c, int64_t n);
+
+/* Declares an output; the caller fills want, and adds to the tolerances, which begin as the
+ * rounding of want to f32 (call ops_round_to_f32 when want is there). */
+struct ops_out *ops_expect(struct ops_case *c, const struct gr_ten *t);
+/* Sets both tolerances to half a unit in the last place of want, and a little for f64. */
+void ops_round_to_f32(struct ops_out *o);
+
+static inline int64_t ops_count(const struct gr_ten *t)
+{
+    return t->batch * t->rows * t->cols;
+}
+
+/* Runs the node on a backend; results stand in buf[].result. */
+void ops_run(struct ops_case *c, struct gr_backend *b);
+
+/* Runs it everywhere and compares; fails the test with the case's label. */
+void ops_check(struct ops_case *c);
+
+/* Storage types that a cache can have, and all that weights can have; each ends with -1. */
+extern const int ops_cache_types[], ops_weight_types[];
+
+#endif
