@@ -94,8 +94,9 @@ uint32_t gr_kv_n_cell(const struct gr_kv *kv);
 uint32_t gr_kv_n_used(const struct gr_kv *kv);
 uint32_t gr_kv_head(const struct gr_kv *kv);
 
-/* Prints a map of the cells: a character a cell (0-9a-z sequence, + shared, . free), and per
- * sequence its cells, positions and pending deltas. Readable at 8,192 cells. */
+/* Prints a map of the cells (a character a cell: 0-9a-z sequence, # a later one, + shared, . free;
+ * equal lines once), and per sequence its cells, positions and pending deltas. Readable at 8,192
+ * cells, 80 columns wide. */
 void gr_kv_print(const struct gr_kv *kv, FILE *out);
 
 /* Walks every invariant; 0, or GR_E_INTERNAL naming the cell. Called after each mutation in debug

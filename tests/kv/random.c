@@ -13,6 +13,13 @@
 #define N_SEQ 40
 #define N_TOK 24
 
+#ifdef NDEBUG
+#define THOROUGH true
+#else
+#define THOROUGH                                                                                   \
+    false /* every operation checks the whole cache by itself, and sanitizers are slow */
+#endif
+
 struct model_cell {
     int64_t pos, delta;
     uint64_t seqs;
@@ -337,7 +344,7 @@ static void run_random(int32_t n_cell, int32_t n_seq, bool contiguous, int32_t n
         gr_kv_new(&kv, &(struct gr_kv_params){(uint32_t)n_cell, (uint32_t)n_seq, 32, contiguous}),
         0);
     model_clear(&m);
-    for (int32_t i = 0; i < n_ops; i++) {
+    for (int32_t i = 0; i < (THOROUGH ? n_ops : n_ops / 4); i++) {
         do_op(kv, &m, &r);
         expect_same(kv, &m);
         if (i % 8 == 0)
@@ -357,4 +364,84 @@ Test(kv_random, contiguous)
 {
     run_random(64, 3, true, 60000);
     run_random(71, 1, true, 20000);
+}
+
+/* ---- every sequence of a few operations on 4 cells and 2 sequences ---- */
+
+#define N_SMALL 16
+
+static void small_batch(struct gr_kv *kv, struct model *m, uint32_t seqs, int32_t n_tok,
+                        bool commit)
+{
+    struct random_batch x;
+    int32_t cells[N_TOK], want[N_TOK], seq = seqs == 2, pos = gr_kv_cells_pos_max(kv, seq) + 1;
+    struct model before = *m;
+    for (int32_t i = 0; i < n_tok; i++) {
+        x.pos[i] = pos + i, x.n_seq[i] = seqs == 3 ? 2 : 1, x.seq_at[i] = i * x.n_seq[i];
+        x.seq[x.seq_at[i]] = seq, x.seq[x.seq_at[i] + x.n_seq[i] - 1] = seqs == 1 ? 0 : 1;
+    }
+    x.b = (struct gr_full_batch){.n_tok = n_tok, .pos = x.pos, .n_seq = x.n_seq, .seq = x.seq};
+    x.b.seq_at = x.seq_at;
+    struct gr_ubatch ub = {&x.b, 0, n_tok, 0};
+    bool fits = model_place(m, &ub, 1, want);
+    cr_assert_eq(gr_kv_reserve(kv, &ub, 1, cells), fits ? 0 : GR_E_KV_FULL);
+    if (fits && commit)
+        gr_kv_commit(kv);
+    else if (fits)
+        gr_kv_abort(kv), *m = before;
+}
+
+static void small_op(struct gr_kv *kv, struct model *m, uint32_t op)
+{
+    static const int32_t rm[4][3] = {{0, -1, -1}, {1, 1, 2}, {-1, 0, 1}, {0, 1, -1}};
+    static const int32_t add[3][4] = {{0, 1, -1, -1}, {1, 0, -1, 1}, {0, -1, -1, -2}};
+    if (op < 4) {
+        cr_assert_eq(gr_kv_cells_rm(kv, rm[op][0], rm[op][1], rm[op][2]), 0);
+        model_rm(m, rm[op][0], rm[op][1], rm[op][2]);
+    } else if (op < 7) {
+        const int32_t *a = add[op - 4];
+        cr_assert_eq(gr_kv_cells_add(kv, a[0], a[1], a[2], a[3]), 0);
+        model_add(m, a[0], a[1], a[2], a[3]);
+    } else if (op < 9) {
+        cr_assert_eq(gr_kv_cells_cp(kv, op == 7, op != 7, op - 7, -1), 0);
+        model_cp(m, op == 7, op != 7, (int32_t)op - 7, -1);
+    } else if (op == 9) {
+        cr_assert_eq(gr_kv_cells_keep(kv, 1), 0);
+        model_keep(m, 1);
+    } else if (op == 10) {
+        cr_assert_eq(gr_kv_cells_div(kv, 0, -1, -1, 2), 0);
+        model_div(m, 0, -1, -1, 2);
+    } else {
+        static const uint32_t batch[5][3] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {3, 1, 1}, {2, 1, 0}};
+        small_batch(kv, m, batch[op - 11][0], (int32_t)batch[op - 11][1], batch[op - 11][2]);
+    }
+}
+
+static void run_exhaustive(bool contiguous, uint32_t depth)
+{
+    struct model m = {.n_cell = 4, .n_seq = 2, .contiguous = contiguous};
+    struct gr_kv *kv;
+    cr_assert_eq(gr_kv_new(&kv, &(struct gr_kv_params){4, 2, 32, contiguous}), 0);
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < depth; i++)
+        n *= N_SMALL;
+    for (uint32_t k = 0; k < n; k++) { /* the digits of k are the operations */
+        gr_kv_cells_clear(kv);
+        model_clear(&m);
+        for (uint32_t i = 0, x = k; i < depth; i++, x /= N_SMALL)
+            small_op(kv, &m, x % N_SMALL);
+        expect_same(kv, &m);
+        expect_positions(kv, &m);
+    }
+    gr_kv_free(&kv);
+}
+
+Test(kv_exhaustive, scattered)
+{
+    run_exhaustive(false, THOROUGH ? 5 : 4);
+}
+
+Test(kv_exhaustive, contiguous)
+{
+    run_exhaustive(true, 4);
 }

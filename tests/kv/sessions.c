@@ -1,0 +1,138 @@
+/* Sessions with several sequences, as llama.cpp answers to them: which batches are accepted, and
+ * the positions that every sequence holds after each operation (tests/golden/kv/make.py has the
+ * format).
+ *
+ * Where a session gives each sequence its own pool of cells ("streams"), seq_keep reaches the kept
+ * sequence's pool alone and so removes nothing; this test leaves it out there. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "gr/status.h"
+#include "kv/kv.h"
+
+#define N_SEQ_MAX 8
+#define N_SLOT 8
+
+struct session {
+    struct gr_kv *kv;
+    struct gr_full_batch full;
+    char **line; /* operations */
+    int n_cell, n_batch, n_seq_max, unified;
+    int saved_at[N_SLOT];
+    int accepted, refused, compared;
+};
+
+static void decode(struct session *s, char *p)
+{
+    int32_t token[64] = {0}, pos[64], seq[64], cells[64], n_ub;
+    int rc = (int)strtol(p, &p, 10);
+    struct gr_batch in = {
+        .n_tok = (int32_t)strtol(p, &p, 10), .token = token, .pos = pos, .seq = seq};
+    struct gr_ubatch ub[64];
+    struct gr_batch_limits limits = {.n_vocab = 128, .n_batch = s->n_batch};
+    cr_assert_leq(in.n_tok, 64);
+    for (int32_t i = 0; i < in.n_tok; i++) {
+        pos[i] = (int32_t)strtol(p, &p, 10);
+        seq[i] = (int32_t)strtol(p, &p, 10);
+    }
+    gr_kv_limits(s->kv, &limits);
+    int got = gr_batch_check(&s->full, &in, &limits);
+    cr_assert_eq(got, rc ? GR_E_INVALID : 0, "%s", gr_error());
+    if (got) {
+        s->refused++;
+        return;
+    }
+    n_ub = gr_batch_split(&s->full, 16, ub);
+    cr_assert_eq(gr_kv_reserve(s->kv, ub, n_ub, cells), 0, "%s", gr_error());
+    gr_kv_commit(s->kv);
+    s->accepted++;
+}
+
+static void operate(struct session *s, const char *op, const int32_t *a)
+{
+    if (!strcmp(op, "seq_rm"))
+        cr_assert_eq(gr_kv_cells_rm(s->kv, a[0], a[1], a[2]), 0);
+    else if (!strcmp(op, "seq_add"))
+        cr_assert_eq(gr_kv_cells_add(s->kv, a[0], a[1], a[2], a[3]), 0);
+    else if (!strcmp(op, "seq_cp"))
+        cr_assert_eq(gr_kv_cells_cp(s->kv, a[0], a[1], a[2], a[3]), 0);
+    else if (!strcmp(op, "seq_keep"))
+        cr_assert_eq(s->unified ? gr_kv_cells_keep(s->kv, a[0]) : 0, 0);
+    else
+        cr_assert_str_eq(op, "state_save");
+}
+
+/* Lines [0, end) from an empty cache; loading a saved state runs what came before its saving again.
+ */
+static void run(struct session *s, int end);
+
+static void run_line(struct session *s, int i)
+{
+    char op[16];
+    int32_t args[4];
+    int used, n = 0;
+    cr_assert_eq(sscanf(s->line[i], "%15s%n", op, &used), 1);
+    char *p = s->line[i] + used, *eq = strchr(p, '='), *end;
+    if (!strcmp(op, "decode")) {
+        decode(s, p);
+        return;
+    }
+    cr_assert_not_null(eq);
+    for (long v; n < 4 && (v = strtol(p, &end, 10), end > p); p = end)
+        args[n++] = (int32_t)v;
+    if (!strcmp(op, "state_save"))
+        s->saved_at[args[0]] = i;
+    if (!strcmp(op, "state_load"))
+        run(s, s->saved_at[args[0]]);
+    else
+        operate(s, op, args);
+    p = eq + 1;
+    for (int32_t q = 0; q < s->n_seq_max; q++) {
+        long lo = strtol(p, &p, 10), hi = strtol(p, &p, 10);
+        cr_assert(gr_kv_cells_pos_min(s->kv, q) == lo && gr_kv_cells_pos_max(s->kv, q) == hi,
+                  "operation %d, sequence %d: %ld to %ld expected, %d to %d found", i, q, lo, hi,
+                  gr_kv_cells_pos_min(s->kv, q), gr_kv_cells_pos_max(s->kv, q));
+        s->compared++;
+    }
+    cr_assert_eq(gr_kv_check(s->kv), 0, "%s", gr_error());
+}
+
+static void run(struct session *s, int end)
+{
+    gr_kv_cells_clear(s->kv);
+    for (int i = 0; i < end; i++)
+        run_line(s, i);
+}
+
+Test(kv_sessions, positions_and_return_codes)
+{
+    char *text, *line[256], *rest;
+    size_t n;
+    int n_line = 0, n_session = 0, accepted = 0, refused = 0, compared = 0;
+    cr_assert_eq(gr_file_slurp(GR_SOURCE_DIR "/tests/golden/kv/sessions.txt", 1 << 20, &text, &n),
+                 0, "%s", gr_error());
+    for (char *p = strtok_r(text, "\n", &rest); p; p = strtok_r(NULL, "\n", &rest)) {
+        cr_assert_lt(n_line, 256);
+        line[n_line++] = p;
+    }
+    for (int i = 0, end; i < n_line; i = end, n_session++) {
+        struct session s = {.line = line + i + 1};
+        cr_assert_eq(sscanf(line[i], "session %*s %d %d %d %d", &s.n_cell, &s.n_batch, &s.n_seq_max,
+                            &s.unified),
+                     4);
+        for (end = i + 1; end < n_line && strncmp(line[end], "session", 7);)
+            end++;
+        struct gr_kv_params p = {(uint32_t)s.n_cell, (uint32_t)s.n_seq_max, 256, false};
+        cr_assert_eq(gr_kv_new(&s.kv, &p), 0);
+        run(&s, end - i - 1);
+        accepted += s.accepted, refused += s.refused, compared += s.compared;
+        gr_batch_fini(&s.full);
+        gr_kv_free(&s.kv);
+    }
+    cr_assert_eq(n_session, 6);
+    cr_assert(accepted > 60 && refused == 3 && compared > 200, "%d %d %d", accepted, refused,
+              compared);
+    gr_free(text);
+}
