@@ -268,12 +268,12 @@ static uint32_t *sorted(const void *items, uint64_t n, less_fn *less)
         return NULL;
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
-    for (size_t i = n / 2; i-- > 0;)
-        sift_down(order, i, n, items, less);
-    for (size_t left = n; left-- > 1;) {
+    for (size_t i = n / 2; i > 0; i--)
+        sift_down(order, i - 1, n, items, less);
+    for (size_t left = n; left > 1; left--) {
         uint32_t t = order[0];
-        order[0] = order[left], order[left] = t;
-        sift_down(order, 0, left, items, less);
+        order[0] = order[left - 1], order[left - 1] = t;
+        sift_down(order, 0, left - 1, items, less);
     }
     return order;
 }

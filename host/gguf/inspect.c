@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "gguf/gguf.h"
+#include "gguf/parts.h"
 #include "gpurun.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -375,12 +375,9 @@ static int print_json(FILE *out, const struct gr_gguf *g)
     return rc;
 }
 
-int gr_inspect(const char *path, FILE *out, bool json)
+int gr_gguf_print(const struct gr_gguf *g, FILE *out, bool json)
 {
-    struct gr_gguf *g;
-    int rc = gr_gguf_open(&g, path, false);
-    if (rc)
-        return rc;
+    int rc = 0;
     if (json) {
         rc = print_json(out, g);
     } else {
@@ -389,8 +386,17 @@ int gr_inspect(const char *path, FILE *out, bool json)
         print_tensors(out, g);
         print_totals(out, g);
     }
-    gr_gguf_close(&g);
     if (!rc && (fflush(out) != 0 || ferror(out)))
-        rc = gr_fail(GR_E_IO, "writing what is in %s failed", path);
+        rc = gr_fail(GR_E_IO, "writing what is in %s failed", gr_gguf_path(g, 0));
+    return rc;
+}
+
+int gr_inspect(const char *path, FILE *out, bool json)
+{
+    struct gr_gguf *g;
+    int rc = gr_gguf_open(&g, path, false);
+    if (!rc)
+        rc = gr_gguf_print(g, out, json);
+    gr_gguf_close(&g);
     return rc;
 }

@@ -42,6 +42,9 @@ int gr_gguf_split_open(struct gr_gguf *g, bool mapped);
  * opening it would. GR_E_INVALID when it would be refused. */
 int gr_gguf_check_meta(const void *meta, size_t n, uint64_t size, const char *name);
 
+/* Prints the model as gr_inspect of gpurun.h does. */
+int gr_gguf_print(const struct gr_gguf *g, FILE *out, bool json);
+
 /* Negative, 0 or positive as a sorts before, with or after b: by bytes, then by length. */
 int gr_str_compare(struct gr_str a, struct gr_str b);
 
