@@ -1,0 +1,262 @@
+#include "text/pre.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "gr/status.h"
+#include "text/utf8.h"
+
+#define MAX_STEP 6
+#define MATCH_LIMIT 100000000  /* steps of backtracking for one match */
+#define HEAP_LIMIT (64 * 1024) /* KiB for one match without JIT */
+#define JIT_STACK_MIN (32 * 1024)
+#define JIT_STACK_MAX (16 * 1024 * 1024)
+
+struct def {
+    const char *name;
+    const char *step[MAX_STEP + 1];
+    unsigned flags;
+};
+
+#include "text/pre.def"
+#define STEPS(...)                                                                                 \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+static const struct def defs[] = {
+#define PRE(name, steps, flags) {name, steps, flags},
+#include "text/pre.def"
+};
+
+struct gr_pre {
+    const struct def *def;
+    pcre2_general_context *memory;
+    pcre2_code *code[MAX_STEP]; /* NULL for a step that is no regular expression */
+};
+
+const char *gr_pre_name(size_t i)
+{
+    return i < GR_COUNT(defs) ? defs[i].name : NULL;
+}
+
+unsigned gr_pre_flags(const struct gr_pre *pre)
+{
+    return pre->def->flags;
+}
+
+/* --- opening --- */
+
+static void *take(size_t n, void *user)
+{
+    (void)user;
+    return gr_realloc(NULL, n, 1);
+}
+
+static void give(void *p, void *user)
+{
+    (void)user;
+    gr_free(p);
+}
+
+static int compile(struct gr_pre *p, int i, const char *regex)
+{
+    int error;
+    size_t at;
+    pcre2_compile_context *ctx = pcre2_compile_context_create(p->memory);
+    if (!ctx)
+        return GR_E_NOMEM_HOST;
+    p->code[i] = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED,
+                               PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &at, ctx);
+    pcre2_compile_context_free(ctx);
+    if (!p->code[i] && error == PCRE2_ERROR_HEAP_FAILED)
+        return GR_E_NOMEM_HOST;
+    if (!p->code[i])
+        return gr_fail(GR_E_INTERNAL,
+                       "pre-tokenizer \"%s\", step %d: PCRE2 error %d at offset %zu of %s",
+                       p->def->name, i, error, at, regex);
+    (void)pcre2_jit_compile(p->code[i],
+                            PCRE2_JIT_COMPLETE); /* where there is no JIT the interpreter does it */
+    return 0;
+}
+
+static const struct def *find(struct gr_str name)
+{
+    const struct def *nearest = NULL;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < GR_COUNT(defs); i++) {
+        if (gr_str_is(name, defs[i].name))
+            return &defs[i];
+        size_t d = gr_edit_distance(name.p, name.n, defs[i].name, strlen(defs[i].name));
+        if (d < least)
+            least = d, nearest = &defs[i];
+    }
+    (void)gr_fail(GR_E_UNSUPPORTED,
+                  "tokenizer.ggml.pre: unknown pre-tokenizer %s; the nearest known one is \"%s\"",
+                  gr_quote(name.p, name.n), nearest->name);
+    return NULL;
+}
+
+int gr_pre_open(struct gr_pre **out, struct gr_str name)
+{
+    *out = NULL;
+    const struct def *def = name.n ? find(name) : &defs[0];
+    if (!def)
+        return GR_E_UNSUPPORTED;
+    struct gr_pre *p = gr_calloc(1, sizeof *p);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    p->def = def;
+    p->memory = pcre2_general_context_create(take, give, NULL);
+    int rc = p->memory ? 0 : GR_E_NOMEM_HOST;
+    for (int i = 0; def->step[i] && !rc; i++)
+        if (def->step[i][0] != '#')
+            rc = compile(p, i, def->step[i]);
+    if (rc)
+        gr_pre_free(&p);
+    *out = p;
+    return rc;
+}
+
+void gr_pre_free(struct gr_pre **pre)
+{
+    if (!*pre)
+        return;
+    for (int i = 0; i < MAX_STEP; i++)
+        pcre2_code_free((*pre)->code[i]);
+    pcre2_general_context_free((*pre)->memory);
+    gr_free(*pre);
+    *pre = NULL;
+}
+
+/* --- splitting --- */
+
+/* What PCRE2 needs for one text. */
+struct matcher {
+    pcre2_match_data *data;
+    pcre2_match_context *ctx;
+    pcre2_jit_stack *stack;
+};
+
+static void matcher_close(struct matcher *m)
+{
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->ctx);
+    pcre2_jit_stack_free(m->stack);
+}
+
+static int matcher_open(struct matcher *m, const struct gr_pre *p)
+{
+    m->data = pcre2_match_data_create(1, p->memory);
+    m->ctx = pcre2_match_context_create(p->memory);
+    m->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, p->memory);
+    if (!m->data || !m->ctx || !m->stack) {
+        matcher_close(m);
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: PCRE2 match data");
+    }
+    pcre2_set_match_limit(m->ctx, MATCH_LIMIT);
+    pcre2_set_heap_limit(m->ctx, HEAP_LIMIT);
+    pcre2_jit_stack_assign(m->ctx, NULL, m->stack);
+    return 0;
+}
+
+static int add_end(struct gr_vec *ends, size_t end)
+{
+    uint32_t e = (uint32_t)end;
+    return gr_vec_append(ends, &e, 1, sizeof e);
+}
+
+/* Cuts the word text[a, b) at the matches of one expression. The word is all that the expression
+ * sees. */
+static int cut_regex(const pcre2_code *code, struct matcher *m, const char *text, size_t a,
+                     size_t b, struct gr_vec *ends)
+{
+    size_t *at = pcre2_get_ovector_pointer(m->data);
+    int rc = 0;
+    for (size_t i = a; i < b && !rc;) {
+        int found = pcre2_match(code, (PCRE2_SPTR)(text + a), b - a, i - a, PCRE2_NO_UTF_CHECK,
+                                m->data, m->ctx);
+        if (found == PCRE2_ERROR_NOMATCH)
+            break;
+        if (found == PCRE2_ERROR_HEAPLIMIT || found == PCRE2_ERROR_NOMEMORY)
+            return gr_fail(GR_E_NOMEM_HOST,
+                           "pre-tokenizer: PCRE2 has no memory for a text of %zu bytes", b - a);
+        if (found < 0 || at[1] == at[0])
+            return gr_fail(GR_E_INVALID, "pre-tokenizer: PCRE2 error %d at byte %zu of the text",
+                           found, i);
+        if (a + at[0] > i)
+            rc = add_end(ends, a + at[0]);
+        i = a + at[1];
+        if (!rc && i < b)
+            rc = add_end(ends, i);
+    }
+    return rc ? rc : add_end(ends, b);
+}
+
+/* Whether the character at p[0, n) continues a word in the sense of \b. */
+static bool continues_word(const char *p, size_t n)
+{
+    uint32_t cp;
+    if (!n || gr_utf8_next(p, n, &cp) <= 0)
+        return false;
+    int c = utf8proc_category((utf8proc_int32_t)cp);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_ME) || c == UTF8PROC_CATEGORY_NL ||
+           c == UTF8PROC_CATEGORY_PC;
+}
+
+/* Bytes of the decimal digit at p, or 0. */
+static size_t digit(const char *p, size_t n)
+{
+    uint32_t cp;
+    int k = n ? gr_utf8_next(p, n, &cp) : 0;
+    return k > 0 && utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_ND ? (size_t)k : 0;
+}
+
+/* Cuts the word text[a, b) around runs of digits, and those into threes from the right. */
+static int cut_digits(bool whole_words, const char *text, size_t a, size_t b, struct gr_vec *ends)
+{
+    int rc = 0;
+    for (size_t i = a, end, count, k; i < b && !rc; i = end) {
+        for (end = i, count = 0; (k = digit(text + end, b - end)); end += k)
+            count++;
+        if (!count)
+            end = i + gr_utf8_step(text + i, b - i);
+        if (!count || (whole_words && continues_word(text + end, b - end)))
+            continue;
+        if (i > a)
+            rc = add_end(ends, i);
+        for (size_t left = count; --left && !rc;) {
+            i += digit(text + i, b - i);
+            if (left % 3 == 0)
+                rc = add_end(ends, i);
+        }
+        if (!rc && end < b)
+            rc = add_end(ends, end);
+    }
+    return rc ? rc : add_end(ends, b);
+}
+
+int gr_pre_split(const struct gr_pre *pre, const char *text, size_t n, struct gr_vec ends[2])
+{
+    struct matcher m;
+    int rc = matcher_open(&m, pre);
+    if (rc)
+        return rc;
+    ends[0].n = 0;
+    rc = add_end(&ends[0], n);
+    for (int step = 0; pre->def->step[step] && !rc; step++) {
+        const char *how = pre->def->step[step];
+        const uint32_t *end = ends[0].data;
+        ends[1].n = 0;
+        for (size_t i = 0, a = 0; i < ends[0].n && !rc; a = end[i++])
+            rc = pre->code[step] ? cut_regex(pre->code[step], &m, text, a, end[i], &ends[1])
+                                 : cut_digits(how[1] == 'b', text, a, end[i], &ends[1]);
+        struct gr_vec swap = ends[0];
+        ends[0] = ends[1], ends[1] = swap;
+    }
+    matcher_close(&m);
+    return rc;
+}

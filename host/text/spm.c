@@ -1,0 +1,52 @@
+/* SentencePiece BPE: neighbours are joined while their text is a token, the token of the highest
+ * score first. A symbol's value is the trie node of its text, 0 when no token begins so. */
+#include "base/f16.h"
+#include "text/parts.h"
+#include "text/utf8.h"
+
+/* Orders floats like their values, the largest first. */
+static uint32_t rank_of(float score)
+{
+    uint32_t u = gr_f32_bits(score + 0.0f);
+    return ~(u >> 31 ? ~u : u | 0x80000000u);
+}
+
+static bool pair(const void *ctx, const struct gr_symbol *l, const struct gr_symbol *r,
+                 uint32_t *rank, uint32_t *value)
+{
+    const struct gr_job *j = ctx;
+    if (!l->value)
+        return false;
+    *value = gr_trie_walk(&j->v->trie, l->value, (const char *)j->text.data + r->start, r->len);
+    int32_t id = *value ? j->v->trie.id[*value] : -1;
+    if (id < 0 || !gr_token_from_text(j->v, id))
+        return false;
+    *rank = rank_of(j->v->score[id]);
+    return true;
+}
+
+int gr_spm_run(struct gr_job *j, const char *p, size_t n)
+{
+    struct gr_merge *m = &j->merge;
+    j->text.n = 0;
+    gr_merge_clear(m);
+    int rc = j->v->add_space_prefix ? gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1) : 0;
+    if (!rc)
+        rc = gr_job_escape(j, p, n);
+    const char *text = j->text.data;
+    for (size_t i = 0, len; i < j->text.n && !rc; i += len) {
+        len = gr_utf8_step(text + i, j->text.n - i);
+        rc = gr_merge_add(m, (uint32_t)i, (uint32_t)len,
+                          gr_trie_walk(&j->v->trie, 0, text + i, len));
+    }
+    if (!rc)
+        rc = gr_merge_run(m, pair, j);
+    const struct gr_symbol *s = m->symbols.data;
+    for (uint32_t i = 0; i != GR_NO_SYMBOL && m->symbols.n && !rc; i = s[i].next) {
+        int32_t id = s[i].value ? j->v->trie.id[s[i].value] : -1;
+        rc = id >= 0 && gr_token_from_text(j->v, id)
+                 ? gr_job_push(j, id)
+                 : gr_job_push_bytes(j, text + s[i].start, s[i].len);
+    }
+    return rc;
+}

@@ -1,0 +1,127 @@
+#include <string.h>
+
+#include "gr/status.h"
+#include "text/parts.h"
+
+int gr_job_push(struct gr_job *j, int32_t id)
+{
+    return gr_vec_append(j->ids, &id, 1, sizeof id);
+}
+
+int gr_job_push_bytes(struct gr_job *j, const char *p, size_t n)
+{
+    const struct gr_vocab *v = j->v;
+    int32_t unk = v->special[GR_SPECIAL_UNK];
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all = all && v->byte_id[(uint8_t)p[i]] >= 0;
+    if (!all)
+        return unk >= 0 ? gr_job_push(j, unk) : 0;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = gr_job_push(j, v->byte_id[(uint8_t)p[i]]);
+    return rc;
+}
+
+int gr_job_escape(struct gr_job *j, const char *p, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0, end; i < n && !rc; i = end) {
+        for (end = i; end < n && p[end] != ' ';)
+            end++;
+        rc = gr_vec_append(&j->text, p + i, end - i, 1);
+        for (; end < n && p[end] == ' ' && !rc; end++)
+            rc = gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1);
+    }
+    return rc;
+}
+
+/* The longest added token that begins at p[0, n), or -1; *len is its length. */
+static int32_t added_at(const struct gr_vocab *v, const char *p, size_t n, bool parse_special,
+                        size_t *len)
+{
+    int32_t best = -1;
+    uint32_t node = 0;
+    for (size_t i = 0; i < n && (node = gr_trie_step(&v->added, node, (uint8_t)p[i])); i++) {
+        int32_t id = v->added.id[node];
+        if (id >= 0 && (parse_special || v->type[id] == GR_TOKEN_USER_DEFINED))
+            best = id, *len = i + 1;
+    }
+    return best;
+}
+
+static bool is_blank(char c)
+{
+    return c && strchr(" \t\n\v\f\r", c);
+}
+
+/* Text between two added tokens. */
+static int run(struct gr_job *j, const char *p, size_t n)
+{
+    if (!n)
+        return 0;
+    switch (j->v->kind) {
+    case GR_VOCAB_SPM:
+        return gr_spm_run(j, p, n);
+    case GR_VOCAB_BPE:
+        return gr_bpe_run(j, p, n);
+    case GR_VOCAB_WORDPIECE:
+        return gr_wordpiece_run(j, p, n);
+    case GR_VOCAB_UNIGRAM:
+        return gr_unigram_run(j, p, n);
+    case GR_VOCAB_NONE:
+        break;
+    }
+    return gr_fail(GR_E_UNSUPPORTED,
+                   "the model has no tokenizer (tokenizer.ggml.model is \"none\"): give token ids");
+}
+
+/* Cuts the text at added tokens and runs what lies between. */
+static int run_all(struct gr_job *j, const char *p, size_t n, bool parse_special)
+{
+    const struct gr_vocab *v = j->v;
+    size_t start = 0, i = 0, len = 0;
+    int rc = 0;
+    while (i < n && !rc) {
+        int32_t id = added_at(v, p + i, n - i, parse_special, &len);
+        if (id < 0) {
+            i++;
+            continue;
+        }
+        size_t end = i;
+        while (v->flags[id] & GR_FLAG_LSTRIP && end > start && is_blank(p[end - 1]))
+            end--;
+        rc = run(j, p + start, end - start);
+        if (!rc)
+            rc = gr_job_push(j, id);
+        i += len;
+        while (v->flags[id] & GR_FLAG_RSTRIP && i < n && is_blank(p[i]))
+            i++;
+        start = i;
+    }
+    return rc ? rc : run(j, p + start, n - start);
+}
+
+int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
+                bool parse_special, struct gr_vec *ids)
+{
+    if (n > GR_TOKENIZE_MAX_BYTES)
+        return gr_fail(GR_E_TOO_LARGE, "text of %zu bytes; at most %u can be tokenized at once", n,
+                       GR_TOKENIZE_MAX_BYTES);
+    if (v->kind == GR_VOCAB_NONE)
+        return run(&(struct gr_job){.v = v}, "", 1);
+    struct gr_job j = {.v = v, .ids = ids};
+    size_t had = ids->n;
+    int rc = add_special && v->first >= 0 ? gr_job_push(&j, v->first) : 0;
+    if (!rc)
+        rc = run_all(&j, text, n, parse_special);
+    if (!rc && add_special && v->last >= 0)
+        rc = gr_job_push(&j, v->last);
+    if (rc)
+        ids->n = had;
+    gr_merge_fini(&j.merge);
+    gr_vec_fini(&j.text);
+    gr_vec_fini(&j.ends[0]);
+    gr_vec_fini(&j.ends[1]);
+    return rc;
+}

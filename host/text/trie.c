@@ -1,0 +1,125 @@
+#include "text/trie.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "gr/status.h"
+
+/* A string as it is sorted: most comparisons end with its first eight bytes. */
+struct entry {
+    uint64_t head; /* first eight bytes, big-endian, padded with 0 */
+    int32_t id;
+};
+
+static int compare(const void *pa, const void *pb, void *texts)
+{
+    const struct entry *a = pa, *b = pb;
+    if (a->head != b->head)
+        return a->head < b->head ? -1 : 1;
+    size_t na, nb;
+    const char *ta = gr_texts_at(texts, a->id, &na), *tb = gr_texts_at(texts, b->id, &nb);
+    int c = memcmp(ta, tb, GR_MIN(na, nb));
+    return c ? c : na < nb ? -1 : na > nb;
+}
+
+/* Sorts ids by text. */
+static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
+{
+    struct entry *e = gr_calloc(n, sizeof *e);
+    if (!e)
+        return GR_E_NOMEM_HOST;
+    for (size_t i = 0; i < n; i++) {
+        size_t len;
+        const char *p = gr_texts_at(texts, ids[i], &len);
+        e[i].id = ids[i];
+        for (size_t k = 0; k < 8; k++)
+            e[i].head = e[i].head << 8 | (k < len ? (uint8_t)p[k] : 0);
+    }
+    qsort_r(e, n, sizeof *e, compare, (void *)(uintptr_t)texts);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = e[i].id;
+    gr_free(e);
+    return 0;
+}
+
+/* Nodes of the trie of the sorted ids, root included; 0 when two strings are equal, which go to
+ * equal[]. */
+static uint64_t count_nodes(const struct gr_texts *texts, const int32_t *ids, size_t n,
+                            int32_t equal[2])
+{
+    uint64_t nodes = 1;
+    size_t n_prev = 0;
+    const char *prev = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t len, same = 0;
+        const char *p = gr_texts_at(texts, ids[i], &len);
+        while (same < len && same < n_prev && p[same] == prev[same])
+            same++;
+        if (prev && same == len && len == n_prev)
+            return equal[0] = ids[i - 1], equal[1] = ids[i], 0;
+        nodes += len - same;
+        prev = p, n_prev = len;
+    }
+    return nodes;
+}
+
+/* What is known of a node while its children are made: the strings below it and its depth. */
+struct range {
+    uint32_t lo, hi, depth;
+};
+
+/* Fills the arrays level by level: node i takes its children from the strings of its range. */
+static void fill(struct gr_trie *t, const struct gr_texts *texts, const int32_t *ids, size_t n,
+                 struct range *r)
+{
+    uint32_t n_node = 1;
+    r[0] = (struct range){0, (uint32_t)n, 0};
+    for (uint32_t i = 0; i < n_node; i++) {
+        uint32_t lo = r[i].lo, hi = r[i].hi, depth = r[i].depth;
+        size_t len;
+        (void)(n ? gr_texts_at(texts, ids[lo], &len) : NULL);
+        t->id[i] = n && len == depth ? ids[lo++] : -1;
+        t->first[i] = n_node;
+        for (uint32_t k = lo; k < hi; k++) {
+            uint8_t c = (uint8_t)gr_texts_at(texts, ids[k], &len)[depth];
+            if (k == lo || c != t->label[n_node - 1]) {
+                t->label[n_node] = c;
+                r[n_node++] = (struct range){k, k, depth + 1};
+            }
+            r[n_node - 1].hi = k + 1;
+        }
+    }
+    t->first[n_node] = n_node;
+}
+
+int gr_trie_build(struct gr_trie *t, const struct gr_texts *texts, int32_t *ids, size_t n,
+                  int32_t equal[2])
+{
+    struct range *r = NULL;
+    int rc = sort(texts, ids, n);
+    if (rc)
+        return rc;
+    uint64_t nodes = count_nodes(texts, ids, n, equal);
+    if (!nodes)
+        return gr_fail(GR_E_CORRUPT, "tokens %d and %d have the same text", equal[0], equal[1]);
+    t->first = gr_calloc(nodes + 1, sizeof *t->first);
+    t->id = gr_calloc(nodes, sizeof *t->id);
+    t->label = gr_calloc(nodes, sizeof *t->label);
+    r = gr_calloc(nodes, sizeof *r);
+    if (t->first && t->id && t->label && r)
+        fill(t, texts, ids, n, r);
+    else
+        rc = GR_E_NOMEM_HOST;
+    gr_free(r);
+    return rc;
+}
+
+void gr_trie_fini(struct gr_trie *t)
+{
+    gr_free(t->first);
+    gr_free(t->id);
+    gr_free(t->label);
+    *t = (struct gr_trie){0};
+}

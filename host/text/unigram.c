@@ -1,0 +1,151 @@
+/* Unigram: the segmentation whose tokens have the largest sum of scores (Viterbi), over text that
+ * is normalised first. */
+#include <math.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+#include "text/charsmap.h"
+#include "text/parts.h"
+#include "text/utf8.h"
+
+#define UNK_PENALTY 10.0f /* an unknown character scores this much less than the worst token */
+
+/* The best way to a byte of the text. */
+struct best {
+    double score;
+    uint32_t start; /* where its last token begins */
+    uint32_t next;  /* on the best path: where the token after it ends */
+    int32_t id;     /* its last token, or -1 for an unknown character */
+};
+
+static bool usable(const struct gr_vocab *v, int32_t id)
+{
+    return v->type[id] != GR_TOKEN_UNUSED && gr_token_from_text(v, id);
+}
+
+void gr_unigram_open(struct gr_vocab *v)
+{
+    float least = 0;
+    bool any = false;
+    for (int32_t i = 0; i < v->n_tok; i++)
+        if (v->type[i] == GR_TOKEN_NORMAL && (!any || v->score[i] < least))
+            least = v->score[i], any = true;
+    v->unk_score = least - UNK_PENALTY;
+}
+
+/* --- normalisation --- */
+
+/* What the text at p[0, n) becomes; returns the bytes it takes. */
+static size_t normal(const struct gr_vocab *v, const char *p, size_t n, const char **to,
+                     size_t *n_to)
+{
+    uint32_t cp;
+    size_t k = v->charsmap ? gr_charsmap_match(v->charsmap, p, n, to, n_to) : 0;
+    if (k)
+        return k;
+    int len = gr_utf8_next(p, n, &cp);
+    *to = len > 0 ? p : GR_UTF8_REPLACEMENT;
+    *n_to = len > 0 ? (size_t)len : 3;
+    return len > 0 ? (size_t)len : len < 0 ? (size_t)-len : n;
+}
+
+/* j->text = the normalised text. Blanks at both ends go and several become one when the vocabulary
+ * says so; all become visible. */
+static int normalise(struct gr_job *j, const char *p, size_t n)
+{
+    const struct gr_vocab *v = j->v;
+    bool squeeze = v->remove_extra_whitespaces, begun = !squeeze; /* nothing but blanks so far */
+    size_t blanks = 0;                                            /* not written yet */
+    int rc =
+        v->add_space_prefix && begun ? gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1) : 0;
+    for (size_t i = 0, n_to = 0; i < n && !rc;) {
+        const char *to = NULL;
+        i += normal(v, p + i, n - i, &to, &n_to);
+        if (n_to > GR_TOKENIZE_MAX_BYTES || j->text.n > 4u * GR_TOKENIZE_MAX_BYTES)
+            return gr_fail(GR_E_TOO_LARGE, "normalised text of more than %u bytes",
+                           4u * GR_TOKENIZE_MAX_BYTES);
+        for (size_t k = 0, end; k < n_to && !rc; k = end) {
+            for (end = k; end < n_to && to[end] != ' ';)
+                end++;
+            if (end == k) {
+                blanks++, end++;
+                continue;
+            }
+            blanks = squeeze ? (begun ? blanks > 0 : v->add_space_prefix) : blanks;
+            for (begun = true; blanks && !rc; blanks--)
+                rc = gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1);
+            if (!rc)
+                rc = gr_vec_append(&j->text, to + k, end - k, 1);
+        }
+    }
+    for (; blanks && !squeeze && !rc; blanks--)
+        rc = gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1);
+    return rc;
+}
+
+/* --- the best path --- */
+
+static void offer(struct best *b, double score, uint32_t start, int32_t id)
+{
+    if (score > b->score)
+        *b = (struct best){score, start, 0, id};
+}
+
+/* Fills best[0, n] for text p[0, n): position i offers every token that begins there to the
+ * position where it ends. */
+static void search(const struct gr_vocab *v, const char *p, size_t n, struct best *best)
+{
+    for (size_t i = 1; i <= n; i++)
+        best[i].score = -INFINITY;
+    for (size_t i = 0, step; i < n; i += step) {
+        step = gr_utf8_step(p + i, n - i);
+        double score = best[i].score;
+        bool whole = false; /* a token of just this character */
+        uint32_t node = 0;
+        for (size_t k = i; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
+            int32_t id = v->trie.id[node];
+            if (id < 0 || !usable(v, id))
+                continue;
+            whole = whole || k + 1 - i == step;
+            offer(&best[k + 1], score + (v->type[id] == GR_TOKEN_USER_DEFINED ? 0 : v->score[id]),
+                  (uint32_t)i, id);
+        }
+        if (!whole)
+            offer(&best[i + step], score + v->unk_score, (uint32_t)i, -1);
+    }
+}
+
+/* Walks the path to best[n]; unknown characters in a row are one unknown token, or bytes. */
+static int emit(struct gr_job *j, const char *p, size_t n, struct best *best)
+{
+    for (size_t end = n; end; end = best[end].start)
+        best[best[end].start].next = (uint32_t)end;
+    int rc = 0;
+    bool was_unknown = false;
+    for (size_t i = 0, end; i < n && !rc; i = end) {
+        end = best[i].next;
+        int32_t id = best[end].id;
+        if (id >= 0)
+            rc = gr_job_push(j, id), was_unknown = false;
+        else if (!was_unknown ||
+                 ((int32_t *)j->ids->data)[j->ids->n - 1] != j->v->special[GR_SPECIAL_UNK])
+            rc = gr_job_push_bytes(j, p + i, end - i), was_unknown = j->ids->n > 0;
+    }
+    return rc;
+}
+
+int gr_unigram_run(struct gr_job *j, const char *p, size_t n)
+{
+    j->text.n = 0;
+    int rc = normalise(j, p, n);
+    size_t len = j->text.n;
+    if (rc || !len)
+        return rc;
+    struct best *best = gr_calloc(len + 1, sizeof *best);
+    if (!best)
+        return GR_E_NOMEM_HOST;
+    search(j->v, j->text.data, len, best);
+    rc = emit(j, j->text.data, len, best);
+    gr_free(best);
+    return rc;
+}
