@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "gr/status.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
