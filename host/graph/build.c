@@ -1,0 +1,225 @@
+/* The recording side of graph/build.h: single operations. blocks.c composes them. */
+#include "graph/build_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gr/status.h"
+
+static const gr_t none;
+
+const struct gr_hparams *gr_hp(const struct gr_build *b)
+{
+    return b->env->hp;
+}
+
+gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot)
+{
+    return b->env->weight[(size_t)(il + 1) * GR_N_SLOT + slot];
+}
+
+static gr_t bias_of(const struct gr_build *b, int il, enum gr_slot slot)
+{
+    return b->env->bias[(size_t)(il + 1) * GR_N_SLOT + slot];
+}
+
+bool gr_has(const struct gr_build *b, int il, enum gr_slot slot)
+{
+    gr_t w = gr_weight(b, il, slot);
+    return gr_ten_is(&w);
+}
+
+gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot)
+{
+    char name[96];
+    if (!b->err && !gr_has(b, il, slot))
+        b->err = gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it",
+                         gr_slot_name(slot, il, false, name, sizeof name), b->env->arch->name);
+    return gr_weight(b, il, slot);
+}
+
+gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype)
+{
+    if (b->err)
+        return none;
+    gr_t t = gr_plan_value(b->plan, rows, cols, dtype);
+    if (!gr_ten_is(&t))
+        b->err = GR_E_NOMEM_HOST;
+    return t;
+}
+
+void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
+{
+    struct gr_node n = *node;
+    n.layer = il;
+    if (!b->err)
+        b->err = gr_plan_add(b->plan, &n);
+}
+
+gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows)
+{
+    int64_t cols = b->plan->layout.count[a] / (rows ? rows : 1);
+    return (gr_t){.data = (char *)b->env->step + b->plan->layout.offset[a],
+                  .batch = 1,
+                  .rows = rows,
+                  .cols = cols,
+                  .row_bytes = cols * 4,
+                  .dtype = GR_I32};
+}
+
+gr_t gr_name(struct gr_build *b, const char *name, int il, gr_t t)
+{
+    if (!b->err)
+        b->err = gr_plan_tap(b->plan, name, il, &t);
+    return t;
+}
+
+gr_t gr_cols(gr_t x, int64_t first, int64_t n)
+{
+    x.offset += first * 4;
+    x.cols = n;
+    return x;
+}
+
+gr_t gr_out_rows(struct gr_build *b, gr_t x)
+{
+    const struct gr_step_shape *s = &b->plan->shape;
+    if (s->n_out == 0 || s->n_out == s->n_tok || x.rows != s->n_tok)
+        return x;
+    gr_t y = gr_new(b, s->n_out, x.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){
+                .op = GR_OP_GATHER,
+                .a.gather = {.x = x, .rows = gr_step_array(b, GR_STEP_OUT_ROWS, 1), .y = y}});
+    return y;
+}
+
+/* After the last attention only the wanted rows go on (gr_attn); what meets them follows. */
+static void match_rows(struct gr_build *b, gr_t *x, gr_t *res)
+{
+    if (!gr_ten_is(res) || x->rows == res->rows)
+        return;
+    *x = gr_out_rows(b, *x);
+    *res = gr_out_rows(b, *res);
+}
+
+gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    gr_t w = gr_require(b, il, slot);
+    char name[96];
+    if (!b->err && x.cols % w.cols)
+        b->err = gr_fail(GR_E_CORRUPT, "tensor %s: a length that divides %lld expected, %lld found",
+                         gr_slot_name(slot, il, false, name, sizeof name), (long long)x.cols,
+                         (long long)w.cols);
+    match_rows(b, &x, &res);
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_NORM,
+                              .a.norm = {.x = x,
+                                         .w = w,
+                                         .b = bias_of(b, il, slot),
+                                         .res = res,
+                                         .y = y,
+                                         .group = w.cols,
+                                         .eps = gr_hp(b)->eps,
+                                         .kind = (int32_t)gr_hp(b)->norm}});
+    return y;
+}
+
+gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    return gr_norm_add(b, il, slot, x, none);
+}
+
+gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    gr_t w = gr_require(b, il, slot);
+    match_rows(b, &x, &res);
+    gr_t y = gr_new(b, x.rows, w.rows, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_MATMUL,
+                .a.matmul = {
+                    .x = x, .w = w, .b = bias_of(b, il, slot), .res = res, .y = y, .scale = 1}});
+    return y;
+}
+
+gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    return gr_mm_add(b, il, slot, x, none);
+}
+
+gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q)
+{
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_ACT,
+                              .a.act = {.x = x, .y = y, .a = p, .b = q, .kind = (int32_t)kind}});
+    return y;
+}
+
+gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x)
+{
+    return gr_act_ab(b, kind, x, 0, 0);
+}
+
+gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c)
+{
+    gr_t y = gr_new(b, a.rows, a.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_GLU,
+                              .a.glu = {.a = a, .b = c, .y = y, .kind = (int32_t)kind}});
+    return y;
+}
+
+gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c)
+{
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_BINARY,
+                              .a.binary = {.a = x, .b = c, .y = y, .kind = (int32_t)kind}});
+    return y;
+}
+
+gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y)
+{
+    return gr_binary(b, GR_ADD, x, y);
+}
+
+gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids)
+{
+    gr_t w = gr_require(b, il, slot);
+    gr_t y = gr_new(b, ids.rows * ids.cols, w.rows, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_MATMUL_ID,
+                .a.matmul_id = {.x = x, .w = w, .b = bias_of(b, il, slot), .ids = ids, .y = y}});
+    return y;
+}
+
+gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, float mag)
+{
+    gr_t cs = gr_new(b, pos.cols, f->freq.cols * 2, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_ROPE_TABLE,
+                              .a.rope_table = {.pos = pos, .freq = f->freq, .cs = cs, .mag = mag}});
+    return cs;
+}
+
+const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n)
+{
+    static const char *const names[GR_N_SLOT] = {
+#define SLOT(NAME, name) name,
+#include "model/slot.def"
+#undef SLOT
+    };
+    const char *layer = strstr(names[slot], "%d"), *end = strstr(names[slot], ".weight");
+    int len = bias && end ? (int)(end - names[slot]) : (int)strlen(names[slot]);
+    const char *tail = bias ? end ? ".bias" : "?" : "";
+    if (layer)
+        snprintf(buf, n, "%.*s%d%.*s%s", (int)(layer - names[slot]), names[slot], il,
+                 len - (int)(layer + 2 - names[slot]), layer + 2, tail);
+    else
+        snprintf(buf, n, "%.*s%s", len, names[slot], tail);
+    return buf;
+}

@@ -1,0 +1,77 @@
+/* The vocabulary in which a family writes its layers down. Each call records operations into a
+ * plan; nothing runs.
+ *
+ * A `gr_t` is a tensor of that plan (gr/tensor.h), by value; views are arithmetic. Errors are
+ * sticky: after the first one every call returns an absent tensor and the plan is refused, so graph
+ * code has no checks. Builders look at bound weights and options, never at names. Weights are named
+ * by slot and layer; il is ignored for weights outside the layers. All activations are [1, n_tok,
+ * n] f32. */
+#ifndef GR_GRAPH_BUILD_H
+#define GR_GRAPH_BUILD_H
+
+#include "model/arch.h"
+
+typedef struct gr_ten gr_t;
+
+struct gr_build;
+
+const struct gr_hparams *gr_hp(const struct gr_build *b);
+
+/* Whether the file has this weight. */
+bool gr_has(const struct gr_build *b, int il, enum gr_slot slot);
+
+/* Names a result for taps; returns it. Only f32 results can be named. */
+gr_t gr_name(struct gr_build *b, const char *name, int il, gr_t t);
+
+/* Columns [first, first + n) of x: a view. */
+gr_t gr_cols(gr_t x, int64_t first, int64_t n);
+
+/* norm(x) with the family's kind, the slot's weight and, when there is one, bias. The weight's
+ * length is the group: n_embd, or d_head for norms of heads. gr_norm_add adds `res` last. */
+gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
+gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
+
+/* x W^T + bias, with the slot's bias if there is one; gr_mm_add adds `res`. */
+gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
+gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
+
+gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
+/* act(a) * b */
+gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
+gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y);
+
+/* Queries, keys, values of a layer: [n_tok, n_head * d_k], [n_tok, n_head_kv * d_k], [n_tok,
+ * n_head_kv * d_v]. */
+struct gr_qkv {
+    gr_t q, k, v;
+};
+/* From one fused matrix or three, clamped to +-clamp_kqv when the model says so. */
+struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x);
+/* Norms of Q and K where the slots are bound: of each head, or of the whole row. */
+struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p);
+
+/* Rope, store in the layer's cache, attention over its cells: [n_tok, n_head * d_v]. Window,
+ * soft-cap, ALiBi, scale and frequencies are the layer's. The last layer gives only the rows whose
+ * logits are wanted; what is added to them afterwards is cut to the same rows by the builders. */
+gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
+/* The whole of it: projection, head norms, attention, output projection + bias + res. */
+gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
+
+/* down(act(gate(x)) * up(x)) + res; without a gate matrix, `up` holds gate and up side by side. */
+gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
+/* down(act(up(x))) + res; a bound FFN_ACT divides the activations. */
+gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
+
+struct gr_moe_opt {
+    enum gr_gate_kind gate;
+    enum gr_act_kind act;
+    bool normalise; /* weights of the chosen experts sum to 1 */
+    float scale;    /* of the weights; 0 = 1 */
+};
+/* The experts' feed-forward: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), +
+ * res. */
+gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
+/* gr_moe where the layer has a router, gr_ffn_glu where not. */
+gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
+
+#endif

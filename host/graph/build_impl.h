@@ -1,0 +1,32 @@
+/* What build.c, blocks.c and graph.c share; families see graph/build.h only. */
+#ifndef GR_GRAPH_BUILD_IMPL_H
+#define GR_GRAPH_BUILD_IMPL_H
+
+#include "graph/build.h"
+#include "graph/graph.h"
+
+struct gr_build {
+    struct gr_plan *plan;
+    const struct gr_graph_env *env;
+    gr_t cs[2]; /* rope tables of full and windowed layers, made when first needed */
+    int err;
+};
+
+/* The weight bound to a slot; gr_require fails the plan when there is none. */
+gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot);
+gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
+
+gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
+void gr_emit(struct gr_build *b, int il, const struct gr_node *node);
+/* An array of the step block as [1, rows, count / rows] i32. */
+gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows);
+
+/* The rows of x whose logits are wanted; x itself when it has no others. */
+gr_t gr_out_rows(struct gr_build *b, gr_t x);
+
+gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
+gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
+gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids);
+gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, float mag);
+
+#endif

@@ -1,0 +1,74 @@
+/* Whole plans: token embeddings, the family's layers, the output head; and the K-shift. */
+#include "graph/graph.h"
+
+#include "gr/status.h"
+#include "graph/build_impl.h"
+
+static gr_t embed(struct gr_build *b)
+{
+    gr_t table = gr_require(b, -1, GR_W_TOKEN_EMBD);
+    gr_t y = gr_new(b, b->plan->shape.n_tok, table.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_EMBED,
+                              .a.embed = {.tokens = gr_step_array(b, GR_STEP_TOKENS, 1),
+                                          .table = table,
+                                          .pos = gr_step_array(b, GR_STEP_POS, 1),
+                                          .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
+                                          .y = y,
+                                          .scale = gr_hp(b)->embd_scale}});
+    return gr_name(b, "embd", -1, y);
+}
+
+/* Logits of the wanted rows. */
+static gr_t head(struct gr_build *b, gr_t x)
+{
+    x = gr_norm(b, -1, GR_W_OUTPUT_NORM, gr_out_rows(b, x));
+    x = gr_mm(b, -1, GR_W_OUTPUT, gr_name(b, "output_norm", -1, x));
+    if (gr_hp(b)->final_softcap > 0)
+        x = gr_act_ab(b, GR_SOFTCAP, x, gr_hp(b)->final_softcap, 0);
+    return gr_name(b, "logits", -1, x);
+}
+
+int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
+                   const struct gr_step_shape *shape)
+{
+    struct gr_build b = {.plan = p, .env = env};
+    gr_plan_init(p, shape);
+    gr_t x = embed(&b);
+    for (int il = 0; il < env->hp->n_layer && !b.err; il++)
+        x = gr_name(&b, "layer", il, env->arch->layer(&b, il, x));
+    if (shape->n_out > 0)
+        p->result = head(&b, x);
+    if (!b.err)
+        b.err = gr_plan_finish(p);
+    if (b.err)
+        gr_plan_fini(p);
+    return b.err;
+}
+
+int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
+                         const struct gr_step_shape *shape)
+{
+    const struct gr_hparams *hp = env->hp;
+    struct gr_build b = {.plan = p, .env = env};
+    gr_plan_init(p, shape);
+    gr_t delta = gr_step_array(&b, GR_STEP_DELTA, 1);
+    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
+        int kind = hp->swa[il];
+        if (!gr_ten_is(
+                &b.cs[kind])) /* a shift is a pure rotation: magnitude 1 whatever the scaling */
+            b.cs[kind] = gr_rope_table(&b, delta, &env->rope[kind], 1);
+        gr_emit(&b, il,
+                &(struct gr_node){.op = GR_OP_KV_SHIFT,
+                                  .a.kv_shift = {.cs = b.cs[kind],
+                                                 .delta = delta,
+                                                 .k_cache = env->k_cache[il],
+                                                 .d_head = hp->d_k,
+                                                 .kind = (int32_t)hp->rope}});
+    }
+    if (!b.err)
+        b.err = gr_plan_finish(p);
+    if (b.err)
+        gr_plan_fini(p);
+    return b.err;
+}

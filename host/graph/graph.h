@@ -1,0 +1,39 @@
+/* From a model and a shape to a finished plan. The engine says where weights, caches and the step
+ * block are. */
+#ifndef GR_GRAPH_GRAPH_H
+#define GR_GRAPH_GRAPH_H
+
+#include "graph/plan.h"
+#include "model/arch.h"
+
+/* Rotary frequencies of one kind of layer. */
+struct gr_rope_freqs {
+    struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians a position, owned by the session */
+    float mag;
+};
+
+/* What a graph is built over; all pointers outlive the plans. */
+struct gr_graph_env {
+    const struct gr_hparams *hp;
+    const struct gr_arch *arch;
+    const struct gr_ten *weight,
+        *bias; /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il */
+    const struct gr_ten *k_cache, *v_cache; /* [n_layer], each [1, n_cell, n] */
+    struct gr_rope_freqs rope[2];           /* full layers, windowed layers */
+    void *step;                             /* the step block */
+};
+
+/* Records, plans memory and leaves *p unbound. GR_E_CORRUPT when the file lacks a tensor that the
+ * graph needs. */
+int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
+                   const struct gr_step_shape *shape);
+
+/* The plan that rotates the cached K of every layer by the deltas in the step block. shape->n_delta
+ * = cells. */
+int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
+                         const struct gr_step_shape *shape);
+
+/* "blk.3.attn_q.weight"; `bias` gives the companion's name. Returns buf. */
+const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);
+
+#endif

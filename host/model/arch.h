@@ -1,0 +1,131 @@
+/* What an architecture is: a table of the tensors it has, options read from the file, and a graph
+ * function.
+ *
+ * A family is one file in host/models that defines one `struct gr_arch` (or several) and nothing
+ * else names it; the list stands in models.def. The table is the only validator of shapes: a
+ * dimension is a symbol whose value comes from the hyper-parameters, and the graph may use what the
+ * table binds. */
+#ifndef GR_MODEL_ARCH_H
+#define GR_MODEL_ARCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gr/op.h"
+
+#define GR_MAX_LAYER 512
+
+enum gr_slot {
+#define SLOT(NAME, name) GR_W_##NAME,
+#include "model/slot.def"
+#undef SLOT
+    GR_N_SLOT
+};
+
+/* Symbols for dimensions of weights; the values are those of the layer that is being bound. */
+enum gr_dim {
+    GR_D_NONE,
+    GR_D_VOCAB,
+    GR_D_EMBD,
+    GR_D_CTX,   /* training context */
+    GR_D_Q,     /* n_head * d_k */
+    GR_D_K,     /* n_head_kv * d_k */
+    GR_D_V,     /* n_head_kv * d_v */
+    GR_D_QKV,   /* the three side by side */
+    GR_D_O,     /* n_head * d_v */
+    GR_D_HEAD,  /* d_k */
+    GR_D_ROT_2, /* n_rot / 2 */
+    GR_D_FF,
+    GR_D_FF_2, /* gate and up side by side */
+    GR_D_EXPERT,
+    GR_D_FF_EXP,
+    GR_N_DIM
+};
+
+enum gr_spec_flag {
+    GR_OPTIONAL = 1,
+    GR_BIAS = 2,       /* a bias is required */
+    GR_BIAS_MAYBE = 4, /* a bias may be there */
+    GR_TIED = 8,       /* when absent, the token embedding takes its place */
+};
+
+/* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
+struct gr_tensor_spec {
+    enum gr_slot slot;
+    int flags;
+    enum gr_dim dim[3];
+};
+
+/* Q, K and V as files have them: one fused matrix or three, biases or none. */
+#define GR_SPEC_QKV                                                                                \
+    {GR_W_ATTN_QKV, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_QKV}},                           \
+        {GR_W_ATTN_Q, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q}},                           \
+        {GR_W_ATTN_K, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},                           \
+    {                                                                                              \
+        GR_W_ATTN_V, GR_OPTIONAL | GR_BIAS_MAYBE,                                                  \
+        {                                                                                          \
+            GR_D_EMBD, GR_D_V                                                                      \
+        }                                                                                          \
+    }
+
+enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
+
+/* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. */
+struct gr_hparams {
+    int32_t n_vocab, n_ctx_train, n_embd, n_layer;
+    int32_t n_head[GR_MAX_LAYER], n_head_kv[GR_MAX_LAYER], n_ff[GR_MAX_LAYER];
+    int32_t d_k, d_v; /* of a head */
+    int32_t n_expert, n_expert_used, n_ff_exp;
+    float eps;
+    enum gr_norm_kind norm;
+    float attn_scale;    /* 0: 1 / sqrt(d_k) */
+    float attn_softcap;  /* 0: none */
+    float final_softcap; /* 0: none */
+    float clamp_kqv;     /* 0: none */
+    float max_alibi;     /* 0: none */
+    float embd_scale;    /* of the token embeddings */
+    /* sliding window */
+    int32_t n_swa; /* 0: none */
+    bool swa[GR_MAX_LAYER];
+    /* rope */
+    enum gr_rope_kind rope;
+    int32_t n_rot;
+    float freq_base, freq_base_swa; /* of the full and of the windowed layers */
+    float freq_scale, freq_scale_swa;
+    enum gr_scaling scaling;
+    int32_t n_ctx_orig; /* context length before scaling */
+    float rope_attn_factor;
+    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast,
+        yarn_beta_slow; /* ext < 0: as the scaling says */
+};
+
+/* Reads one key "<arch>.<key>" for a family's options. A missing key leaves *out as it is; a wrong
+ * type or a value out of range (not finite; outside [lo, hi]) is GR_E_CORRUPT naming key, expected,
+ * found. */
+struct gr_hp_source;
+int gr_hp_f32(struct gr_hp_source *s, const char *key, float *out);
+int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out);
+/* The same for a required key. */
+int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out);
+/* Which layers have a sliding window: the file's "attention.sliding_window_pattern" (one flag a
+ * layer, or a period of which the last layer has none), otherwise layers il with il % period <
+ * period - 1; period 0 = no layer. */
+int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+
+struct gr_build;
+
+struct gr_arch {
+    const char *name; /* general.architecture */
+    const struct gr_tensor_spec *spec;
+    int n_spec;
+    enum gr_norm_kind norm;
+    enum gr_rope_kind rope;
+    /* Options of the family; NULL = none. Runs after the common keys are read. */
+    int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
+    /* One layer: [1, n_tok, n_embd] in, the same out. */
+    struct gr_ten (*layer)(struct gr_build *b, int il, struct gr_ten x);
+};
+
+#define GR_SPEC(table) .spec = (table), .n_spec = (int)(sizeof(table) / sizeof((table)[0]))
+
+#endif

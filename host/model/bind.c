@@ -1,0 +1,198 @@
+/* Binding: every row of an architecture's table against the tensors of the file. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+#include "graph/graph.h"
+#include "model/model.h"
+#include "quant/quant.h"
+
+int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
+{
+    int l = il < 0 ? 0 : il;
+    int64_t q = (int64_t)hp->n_head[l] * hp->d_k, k = (int64_t)hp->n_head_kv[l] * hp->d_k;
+    int64_t v = (int64_t)hp->n_head_kv[l] * hp->d_v;
+    const int64_t value[GR_N_DIM] = {[GR_D_NONE] = 1,
+                                     [GR_D_VOCAB] = hp->n_vocab,
+                                     [GR_D_EMBD] = hp->n_embd,
+                                     [GR_D_CTX] = hp->n_ctx_train,
+                                     [GR_D_Q] = q,
+                                     [GR_D_K] = k,
+                                     [GR_D_V] = v,
+                                     [GR_D_QKV] = q + k + v,
+                                     [GR_D_O] = (int64_t)hp->n_head[l] * hp->d_v,
+                                     [GR_D_HEAD] = hp->d_k,
+                                     [GR_D_ROT_2] = hp->n_rot / 2,
+                                     [GR_D_FF] = hp->n_ff[l],
+                                     [GR_D_FF_2] = 2 * (int64_t)hp->n_ff[l],
+                                     [GR_D_EXPERT] = hp->n_expert,
+                                     [GR_D_FF_EXP] = hp->n_ff_exp};
+    return value[d];
+}
+
+static int wrong_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
+{
+    char expected[96], found[96];
+    int e = 0, f = 0;
+    for (int i = 0; i < n_want; i++)
+        e += snprintf(expected + e, sizeof expected - (size_t)e, "%s%" PRId64, i ? ", " : "",
+                      want[i]);
+    for (unsigned i = 0; i < t->n_dim; i++)
+        f += snprintf(found + f, sizeof found - (size_t)f, "%s%" PRIu64, i ? ", " : "", t->ne[i]);
+    return gr_fail(GR_E_CORRUPT, "tensor %s: shape [%s] expected, [%s] found (offset %" PRIu64 ")",
+                   gr_quote(t->name.p, t->name.n), expected, found, t->offset);
+}
+
+static int check_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
+{
+    for (int i = 0; i < 4; i++)
+        if ((int64_t)t->ne[i] != (i < n_want ? want[i] : 1))
+            return wrong_shape(t, want, n_want);
+    if (!gr_dtype_find(t->dtype)->codec)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "tensor %s: storage type %s cannot be computed with in this version",
+                       gr_quote(t->name.p, t->name.n), gr_dtype_name(t->dtype));
+    return 0;
+}
+
+static void *keep(struct gr_model *m, size_t bytes)
+{
+    void **slot = gr_vec_push(&m->owned, sizeof(void *));
+    return slot ? *slot = gr_calloc(1, bytes) : NULL;
+}
+
+/* The tensor's bytes in memory: the mapping itself, or a copy. NULL on failure. */
+static const void *bytes_of(struct gr_model *m, const struct gr_gguf_tensor *t)
+{
+    if (t->data)
+        return t->data;
+    void *p = keep(m, t->bytes);
+    return p && gr_gguf_read_tensor(m->gguf, t, p) == 0 ? p : NULL;
+}
+
+static int check_finite(const struct gr_gguf_tensor *t, const void *data)
+{
+    float row[2048];
+    const struct gr_dtype_info *info = gr_dtype_find(t->dtype);
+    uint64_t n = t->bytes / info->block_bytes * info->block,
+             step = GR_COUNT(row) / info->block * info->block;
+    for (uint64_t i = 0; i < n; i += step) {
+        uint64_t k = GR_MIN(step, n - i);
+        gr_quant_find(t->dtype)->dequantize(
+            (const char *)data + i / info->block * info->block_bytes, row, k);
+        for (uint64_t j = 0; j < k; j++)
+            if (!isfinite(row[j]))
+                return gr_fail(GR_E_CHECK, "tensor %s: element %" PRIu64 " is not finite",
+                               gr_quote(t->name.p, t->name.n), i + j);
+    }
+    return 0;
+}
+
+/* Vectors are small and every kernel reads them as f32. */
+static int as_f32(struct gr_model *m, struct gr_ten *w)
+{
+    float *p = keep(m, (size_t)(w->rows * w->cols) * 4);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    gr_quant_find(w->dtype)->dequantize(w->data, p, (size_t)(w->rows * w->cols));
+    w->data = p, w->dtype = GR_F32, w->row_bytes = w->cols * 4;
+    return 0;
+}
+
+static int bind_one(struct gr_model *m, const struct gr_gguf_tensor *t, const int64_t *want,
+                    int n_want, bool check, struct gr_ten *w)
+{
+    int rc = check_shape(t, want, n_want);
+    if (rc)
+        return rc;
+    const void *data = bytes_of(m, t);
+    if (!data)
+        return GR_E_NOMEM_HOST;
+    *w = (struct gr_ten){.data = (void *)(uintptr_t)data,
+                         .batch = n_want > 2 ? want[2] : 1,
+                         .rows = n_want > 1 ? want[1] : 1,
+                         .cols = want[0],
+                         .row_bytes = (int64_t)gr_row_bytes(t->dtype, (uint64_t)want[0]),
+                         .dtype = t->dtype};
+    if (check)
+        rc = check_finite(t, data);
+    if (!rc && n_want == 1 && t->dtype != GR_F32)
+        rc = as_f32(m, w);
+    return rc;
+}
+
+static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il, const int64_t *dim,
+                     int n_dim, bool check)
+{
+    char name[96];
+    const struct gr_gguf_tensor *t =
+        gr_gguf_find_tensor(m->gguf, gr_slot_name(s->slot, il, true, name, sizeof name));
+    if (!t && (s->flags & GR_BIAS))
+        return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
+                       m->arch->name);
+    if (!t)
+        return 0;
+    /* one number an output: the weight's second dimension, for a vector its only one */
+    const int64_t *want = n_dim > 1 ? dim + 1 : dim;
+    int n_want = n_dim > 1 ? n_dim - 1 : 1;
+    struct gr_ten *w = &m->bias[(size_t)(il + 1) * GR_N_SLOT + s->slot];
+    int rc = bind_one(m, t, want, n_want, check, w);
+    return rc || w->dtype == GR_F32 ? rc : as_f32(m, w);
+}
+
+static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il, bool check)
+{
+    char name[96];
+    int64_t dim[3];
+    int n_dim = 0;
+    while (n_dim < 3 && s->dim[n_dim] != GR_D_NONE) {
+        dim[n_dim] = gr_dim_value(&m->hp, s->dim[n_dim], il);
+        n_dim++;
+    }
+    struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
+    const struct gr_gguf_tensor *t =
+        gr_gguf_find_tensor(m->gguf, gr_slot_name(s->slot, il, false, name, sizeof name));
+    if (!t && (s->flags & GR_TIED)) {
+        *w = m->weight[GR_W_TOKEN_EMBD];
+        return 0;
+    }
+    if (!t && (s->flags & GR_OPTIONAL))
+        return 0;
+    if (!t)
+        return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
+                       m->arch->name);
+    int rc = bind_one(m, t, dim, n_dim, check, w);
+    if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
+        rc = bind_bias(m, s, il, dim, n_dim, check);
+    return rc;
+}
+
+static bool in_layers(enum gr_slot slot)
+{
+    char a[96], b[96];
+    return strcmp(gr_slot_name(slot, 0, false, a, sizeof a),
+                  gr_slot_name(slot, 1, false, b, sizeof b)) != 0;
+}
+
+int gr_model_bind(struct gr_model *m, bool check)
+{
+    size_t n = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
+    m->weight = gr_calloc(n, sizeof *m->weight);
+    m->bias = gr_calloc(n, sizeof *m->bias);
+    if (!m->weight || !m->bias)
+        return GR_E_NOMEM_HOST;
+    int rc = 0;
+    for (int i = 0; i < m->arch->n_spec && !rc; i++) {
+        const struct gr_tensor_spec *s = &m->arch->spec[i];
+        if (!in_layers(s->slot))
+            rc = bind_spec(m, s, -1, check);
+        for (int il = 0; in_layers(s->slot) && il < m->hp.n_layer && !rc; il++)
+            rc = bind_spec(m, s, il, check);
+    }
+    return rc ? rc : gr_gguf_unchanged(m->gguf);
+}

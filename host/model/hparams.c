@@ -1,0 +1,245 @@
+/* Hyper-parameters: the keys that every architecture shares, their checks, and the reader that
+ * families use. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+#include "model/model.h"
+
+struct gr_hp_source {
+    const struct gr_gguf *g;
+    const char *arch;
+};
+
+static const char *key_of(const struct gr_hp_source *s, const char *key, char *buf, size_t n)
+{
+    snprintf(buf, n, "%s.%s", s->arch, key);
+    return buf;
+}
+
+int gr_hp_f32(struct gr_hp_source *s, const char *key, float *out)
+{
+    char k[128];
+    float v = *out;
+    int rc = gr_gguf_opt_f32(s->g, key_of(s, key, k, sizeof k), *out, &v);
+    if (!rc && !isfinite(v))
+        rc = gr_fail(GR_E_CORRUPT, "key %s: a finite number expected, %g found", k, (double)v);
+    if (!rc)
+        *out = v;
+    return rc;
+}
+
+int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out)
+{
+    char k[128];
+    float v;
+    int rc = gr_gguf_f32(s->g, key_of(s, key, k, sizeof k), &v);
+    return rc ? rc : gr_hp_f32(s, key, out);
+}
+
+static int in_range(const char *key, int64_t v, int32_t lo, int32_t hi, int32_t *out)
+{
+    if (v < lo || v > hi)
+        return gr_fail(GR_E_CORRUPT, "key %s: a number from %d to %d expected, %lld found", key, lo,
+                       hi, (long long)v);
+    *out = (int32_t)v;
+    return 0;
+}
+
+int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out)
+{
+    char k[128];
+    int64_t v;
+    if (!gr_gguf_find(s->g, key_of(s, key, k, sizeof k)))
+        return 0;
+    int rc = gr_gguf_i64(s->g, k, &v);
+    return rc ? rc : in_range(k, v, lo, hi, out);
+}
+
+static int need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out)
+{
+    char k[128];
+    int64_t v;
+    int rc = gr_gguf_i64(s->g, key_of(s, key, k, sizeof k), &v);
+    return rc ? rc : in_range(k, v, lo, hi, out);
+}
+
+/* One number for all layers, or one for each. */
+static int each(struct gr_hp_source *s, const char *key, int32_t n, int32_t lo, int32_t hi,
+                int32_t *out)
+{
+    char k[128];
+    uint32_t v[GR_MAX_LAYER];
+    int rc = gr_gguf_u32_each(s->g, key_of(s, key, k, sizeof k), v, (uint64_t)n);
+    for (int32_t i = 0; i < n && !rc; i++)
+        rc = in_range(k, v[i], lo, hi, &out[i]);
+    return rc;
+}
+
+static void swa_period(struct gr_hparams *hp, int32_t period)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->swa[il] = hp->n_swa > 0 && period > 0 && il % period < period - 1;
+}
+
+int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    char k[128];
+    int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
+    const char *key = key_of(s, "attention.sliding_window_pattern", k, sizeof k);
+    const struct gr_gguf_kv *kv = gr_gguf_find(s->g, key);
+    if (rc || !kv || kv->type != GR_GGUF_ARRAY) {
+        if (!rc)
+            rc = gr_hp_i32(s, "attention.sliding_window_pattern", 0, GR_MAX_LAYER, &period);
+        swa_period(hp, period);
+        return rc;
+    }
+    uint32_t flag[GR_MAX_LAYER];
+    rc = gr_gguf_u32_each(s->g, key, flag, (uint64_t)hp->n_layer);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        hp->swa[il] = flag[il] != 0 && hp->n_swa > 0;
+    return rc;
+}
+
+static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    char k[128];
+    int rc = each(s, "attention.head_count", hp->n_layer, 1, 65536, hp->n_head);
+    memcpy(hp->n_head_kv, hp->n_head, sizeof hp->n_head);
+    if (!rc && gr_gguf_find(s->g, key_of(s, "attention.head_count_kv", k, sizeof k)))
+        rc = each(s, "attention.head_count_kv", hp->n_layer, 1, 65536, hp->n_head_kv);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        if (hp->n_head[il] % hp->n_head_kv[il])
+            rc = gr_fail(GR_E_CORRUPT,
+                         "key %s: layer %d has %d heads, which %d key/value heads do not divide", k,
+                         il, hp->n_head[il], hp->n_head_kv[il]);
+    if (rc)
+        return rc;
+    hp->d_k = hp->d_v = hp->n_embd / hp->n_head[0];
+    rc = gr_hp_i32(s, "attention.key_length", 1, 4096, &hp->d_k);
+    if (!rc)
+        rc = gr_hp_i32(s, "attention.value_length", 1, 4096, &hp->d_v);
+    if (!rc && (hp->d_k < 1 || hp->d_v < 1 || hp->d_k > 4096 || hp->d_v > 4096))
+        rc = gr_fail(GR_E_CORRUPT, "key %s.embedding_length: %d is not enough for %d heads",
+                     s->arch, hp->n_embd, hp->n_head[0]);
+    return rc;
+}
+
+static int read_scaling(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    static const char *const names[] = {"none", "linear", "yarn", "longrope"};
+    char k[128];
+    struct gr_str type;
+    float factor = 0;
+    int rc = gr_gguf_opt_str(s->g, key_of(s, "rope.scaling.type", k, sizeof k), "linear", &type);
+    if (rc)
+        return rc;
+    hp->scaling = GR_COUNT(names);
+    for (unsigned i = 0; i < GR_COUNT(names); i++)
+        if (gr_str_is(type, names[i]))
+            hp->scaling = (enum gr_scaling)i;
+    if (hp->scaling == GR_COUNT(names))
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "key %s: none, linear, yarn or longrope expected, %s found", k,
+                       gr_quote(type.p, type.n));
+    rc = gr_hp_f32(s, "rope.scale_linear", &factor); /* an older name */
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.scaling.factor", &factor);
+    if (!rc && factor < 0)
+        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.scaling.factor: %g is negative", s->arch,
+                     (double)factor);
+    hp->freq_scale = factor > 0 ? 1 / factor : 1;
+    return rc;
+}
+
+static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->freq_base = 10000;
+    hp->rope_attn_factor = 1;
+    hp->yarn_ext_factor = -1, hp->yarn_attn_factor = 1, hp->yarn_beta_fast = 32,
+    hp->yarn_beta_slow = 1;
+    hp->n_rot = hp->d_k;
+    hp->n_ctx_orig = hp->n_ctx_train;
+    int rc = gr_hp_i32(s, "rope.dimension_count", 0, 4096, &hp->n_rot);
+    if (!rc && hp->rope != GR_ROPE_NONE && (hp->n_rot < 2 || hp->n_rot % 2 || hp->n_rot > hp->d_k))
+        rc = gr_fail(
+            GR_E_CORRUPT,
+            "key %s.rope.dimension_count: an even number from 2 to the head size %d expected, "
+            "%d found",
+            s->arch, hp->d_k, hp->n_rot);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base", &hp->freq_base);
+    if (!rc && hp->freq_base <= 0)
+        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.freq_base: %g is not positive", s->arch,
+                     (double)hp->freq_base);
+    if (!rc)
+        rc = read_scaling(hp, s);
+    if (!rc)
+        rc = gr_hp_i32(s, "rope.scaling.original_context_length", 0, INT32_MAX, &hp->n_ctx_orig);
+    if (hp->n_ctx_orig == 0)
+        hp->n_ctx_orig = hp->n_ctx_train;
+    const struct {
+        const char *key;
+        float *out;
+    } f[] = {{"rope.scaling.attn_factor", &hp->rope_attn_factor},
+             {"rope.scaling.yarn_ext_factor", &hp->yarn_ext_factor},
+             {"rope.scaling.yarn_attn_factor", &hp->yarn_attn_factor},
+             {"rope.scaling.yarn_beta_fast", &hp->yarn_beta_fast},
+             {"rope.scaling.yarn_beta_slow", &hp->yarn_beta_slow}};
+    for (unsigned i = 0; i < GR_COUNT(f) && !rc; i++)
+        rc = gr_hp_f32(s, f[i].key, f[i].out);
+    hp->freq_base_swa = hp->freq_base, hp->freq_scale_swa = hp->freq_scale;
+    return rc;
+}
+
+static int read_experts(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_i32(s, "expert_count", 0, 4096, &hp->n_expert);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_used_count", 0, 256, &hp->n_expert_used);
+    if (!rc && hp->n_expert > 0 && (hp->n_expert_used < 1 || hp->n_expert_used > hp->n_expert))
+        rc = gr_fail(GR_E_CORRUPT, "key %s.expert_used_count: 1 to %d expected, %d found", s->arch,
+                     hp->n_expert, hp->n_expert_used);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_feed_forward_length", 0, 1 << 24, &hp->n_ff_exp);
+    if (hp->n_ff_exp == 0)
+        hp->n_ff_exp = hp->n_ff[0];
+    return rc;
+}
+
+static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    const char *key = hp->norm == GR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
+                                              : "attention.layer_norm_epsilon";
+    int rc = gr_hp_need_f32(s, key, &hp->eps);
+    if (!rc && (hp->eps < 0 || hp->eps > 1))
+        rc = gr_fail(GR_E_CORRUPT, "key %s.%s: a number from 0 to 1 expected, %g found", s->arch,
+                     key, (double)hp->eps);
+    return rc;
+}
+
+int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
+{
+    struct gr_hp_source s = {g, arch->name};
+    *hp = (struct gr_hparams){.norm = arch->norm, .rope = arch->rope, .embd_scale = 1};
+    int rc = need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
+    if (!rc)
+        rc = need_i32(&s, "embedding_length", 1, 1 << 20, &hp->n_embd);
+    if (!rc)
+        rc = need_i32(&s, "context_length", 1, INT32_MAX, &hp->n_ctx_train);
+    if (!rc)
+        rc = each(&s, "feed_forward_length", hp->n_layer, 0, 1 << 24, hp->n_ff);
+    if (!rc)
+        rc = read_heads(hp, &s);
+    if (!rc)
+        rc = read_rope(hp, &s);
+    if (!rc)
+        rc = read_experts(hp, &s);
+    if (!rc)
+        rc = read_eps(hp, &s);
+    if (!rc && arch->hparams)
+        rc = arch->hparams(hp, &s);
+    return rc;
+}

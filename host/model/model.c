@@ -1,0 +1,190 @@
+#include "model/model.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+#include "graph/graph.h"
+
+/* The model embedded by builtin.S; empty in a build without one. */
+extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];
+
+struct gr_model_params gr_model_params_default(void)
+{
+    return (struct gr_model_params){.n_gpu_layers = -1, .use_mmap = true};
+}
+
+static int find_arch(struct gr_model *m)
+{
+    struct gr_str name;
+    int rc = gr_gguf_str(m->gguf, "general.architecture", &name);
+    if (rc)
+        return rc;
+    m->arch = gr_arch_find(name);
+    if (!m->arch)
+        return gr_fail(
+            GR_E_UNSUPPORTED,
+            "%s: architecture %s is not known to this version; the nearest known one is %s",
+            gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), gr_arch_nearest(name));
+    return 0;
+}
+
+/* The vocabulary's size must be that of the embeddings; a file without text says how many tokens
+ * there are. */
+static int read_vocab(struct gr_model *m)
+{
+    char key[128];
+    int rc = gr_vocab_open(&m->vocab, m->gguf);
+    if (rc)
+        return rc;
+    const struct gr_gguf_tensor *t = gr_gguf_find_tensor(m->gguf, "token_embd.weight");
+    int64_t n = gr_vocab_size(m->vocab), rows = t ? (int64_t)t->ne[1] : n;
+    snprintf(key, sizeof key, "%s.vocab_size", m->arch->name);
+    if (gr_vocab_kind(m->vocab) == GR_VOCAB_NONE && n == 0)
+        rc = gr_gguf_opt_i64(m->gguf, key, rows, &n);
+    if (!rc && (n < 1 || n > GR_VOCAB_MAX_TOKENS))
+        rc = gr_fail(GR_E_CORRUPT, "the vocabulary has %" PRId64 " tokens", n);
+    m->hp.n_vocab = (int32_t)n;
+    return rc;
+}
+
+/* Totals, and the storage type that most of the matrices' bytes have. */
+static int summarise(struct gr_model *m)
+{
+    uint64_t by_type[64] = {0}, most = 0;
+    uint32_t best = GR_F32;
+    for (uint64_t i = 0; i < gr_gguf_n_tensor(m->gguf); i++) {
+        const struct gr_gguf_tensor *t = gr_gguf_tensor_at(m->gguf, i);
+        m->n_params += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+        m->n_bytes += t->bytes;
+        if (t->n_dim > 1 && t->dtype < 64 && (by_type[t->dtype] += t->bytes) > most)
+            most = by_type[t->dtype], best = t->dtype;
+    }
+    struct gr_str name;
+    int rc = gr_gguf_opt_str(m->gguf, "general.name", m->arch->name, &name);
+    if (rc)
+        return rc;
+    m->name = gr_strndup(name.p, name.n);
+    m->file_type = gr_strndup(gr_dtype_name(best), strlen(gr_dtype_name(best)));
+    return m->name && m->file_type ? 0 : GR_E_NOMEM_HOST;
+}
+
+/* Records a graph of one token, so that what only the graph needs is missed now and not at the
+ * first decode. */
+static int try_graph(const struct gr_model *m)
+{
+    struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
+    if (!cache)
+        return GR_E_NOMEM_HOST;
+    struct gr_graph_env env = {.hp = &m->hp,
+                               .arch = m->arch,
+                               .weight = m->weight,
+                               .bias = m->bias,
+                               .k_cache = cache,
+                               .v_cache = cache};
+    env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
+    struct gr_step_shape shape = {.n_tok = 1, .n_kv = 32, .n_out = 1, .n_swa = m->hp.n_swa > 0};
+    struct gr_plan plan;
+    int rc = gr_graph_build(&plan, &env, &shape);
+    if (!rc)
+        gr_plan_fini(&plan);
+    gr_free(cache);
+    return rc;
+}
+
+static int open_file(struct gr_model *m, const char *path, bool mapped)
+{
+    if (path)
+        return gr_gguf_open(&m->gguf, path, mapped);
+    size_t size = (size_t)(gr_builtin_model_end - gr_builtin_model);
+    if (!size)
+        return gr_fail(GR_E_NO_MODEL, "this build has no model of its own; name one with -m FILE");
+    return gr_gguf_open_memory(&m->gguf, gr_builtin_model, size, "built-in model");
+}
+
+static int pick_device(struct gr_model *m, const struct gr_model_params *p)
+{
+    const char *d = p->device ? p->device : "auto";
+    if (strcmp(d, "auto") != 0 && strcmp(d, "cpu") != 0 && strcmp(d, "cuda") != 0)
+        return gr_fail(GR_E_INVALID, "device %s: auto, cpu or cuda expected",
+                       gr_quote(d, strlen(d)));
+    if (strcmp(d, "cuda") == 0)
+        return gr_fail(GR_E_DEVICE,
+                       "device cuda: this build has no CUDA backend; use --device cpu");
+    if (p->n_gpu_layers > 0 && strcmp(d, "auto") == 0)
+        m->device_note = "no usable GPU: every layer runs on the CPU";
+    return 0;
+}
+
+int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params)
+{
+    struct gr_model_params p = params ? *params : gr_model_params_default();
+    struct gr_model *m = gr_calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m)
+        return GR_E_NOMEM_HOST;
+    m->vocab_only = p.vocab_only;
+    int rc = pick_device(m, &p);
+    if (!rc)
+        rc = open_file(m, path, p.use_mmap);
+    if (!rc && p.vocab_only) {
+        rc = gr_vocab_open(&m->vocab, m->gguf);
+        goto done;
+    }
+    if (!rc)
+        rc = find_arch(m);
+    if (!rc)
+        rc = gr_hparams_read(&m->hp, m->gguf, m->arch);
+    if (!rc)
+        rc = read_vocab(m);
+    if (!rc)
+        rc = gr_model_bind(m, p.check_tensors);
+    if (!rc)
+        rc = try_graph(m);
+    if (!rc)
+        rc = summarise(m);
+    if (!rc && m->device_note)
+        gr_log(GR_LOG_WARN, "%s", m->device_note);
+done:
+    if (rc)
+        gr_model_close(&m);
+    *out = m;
+    return rc;
+}
+
+void gr_model_close(struct gr_model **model)
+{
+    struct gr_model *m = *model;
+    if (!m)
+        return;
+    for (size_t i = 0; i < m->owned.n; i++)
+        gr_free(((void **)m->owned.data)[i]);
+    gr_vec_fini(&m->owned);
+    gr_free(m->weight);
+    gr_free(m->bias);
+    gr_free(m->name);
+    gr_free(m->file_type);
+    gr_vocab_close(&m->vocab);
+    gr_gguf_close(&m->gguf);
+    gr_free(m);
+    *model = NULL;
+}
+
+void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
+{
+    *info =
+        (struct gr_model_info){.arch = m->arch ? m->arch->name : "",
+                               .name = m->name ? m->name : "",
+                               .file_type = m->file_type ? m->file_type : "",
+                               .n_params = m->n_params,
+                               .n_bytes = m->n_bytes,
+                               .n_vocab = m->vocab_only ? gr_vocab_size(m->vocab) : m->hp.n_vocab,
+                               .n_ctx_train = m->hp.n_ctx_train,
+                               .n_layer = m->hp.n_layer,
+                               .n_embd = m->hp.n_embd,
+                               .n_head = m->hp.n_head[0],
+                               .n_head_kv = m->hp.n_head_kv[0]};
+}

@@ -1,0 +1,58 @@
+/* An open model: the file, checked hyper-parameters, bound weights and the vocabulary. Read-only
+ * once open; sessions share it. */
+#ifndef GR_MODEL_MODEL_H
+#define GR_MODEL_MODEL_H
+
+#include "gguf/gguf.h"
+#include "gpurun.h"
+#include "model/arch.h"
+#include "text/vocab.h"
+
+struct gr_model {
+    struct gr_gguf *gguf;
+    const struct gr_arch *arch;
+    struct gr_hparams hp;
+    struct gr_vocab *vocab;
+    struct gr_ten *weight,
+        *bias; /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero */
+    struct gr_vec owned; /* void *: tensors that were read or converted into memory */
+    bool vocab_only;
+    char *name, *file_type;
+    uint64_t n_params, n_bytes; /* of all tensors */
+    const char
+        *device_note; /* a line for the user when a GPU was asked for and is not used, or NULL */
+};
+
+/* Reads and checks the hyper-parameters of `arch` from the file. */
+int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);
+
+/* The architecture called `name`, or NULL; gr_arch_nearest gives the known name that is most like
+ * it. */
+const struct gr_arch *gr_arch_find(struct gr_str name);
+const char *gr_arch_nearest(struct gr_str name);
+const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
+
+/* Binds every tensor of the architecture's table: checks type and shape, points at the mapping or
+ * reads into memory. Norms, biases and other vectors become f32. GR_E_CORRUPT names tensor,
+ * expected, found. */
+int gr_model_bind(struct gr_model *m, bool check_finite);
+
+/* Value of a symbolic dimension for layer il (-1: outside the layers). */
+int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
+
+/* How positions turn into angles for a session: what the caller asked for, otherwise what the model
+ * says. */
+struct gr_rope_opt {
+    enum gr_scaling scaling;
+    float freq_base, freq_scale; /* of the full layers */
+    float ext_factor, attn_factor, beta_fast, beta_slow;
+    int32_t n_ctx_orig;
+};
+void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
+                     const struct gr_session_params *p);
+/* Radians a position for each of the n_rot / 2 pairs, with every scaling in it, and the magnitude
+ * to multiply with. factors: [n_rot / 2] or NULL, the model's own divisors. */
+void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
+                   const float *factors, double *freq, float *mag);
+
+#endif

@@ -1,0 +1,60 @@
+/* Rotary frequencies. Every scaling is a table of frequencies and one magnitude, so that kernels
+ * know nothing of it. Linear: Chen et al. 2023; YaRN: Peng et al. 2023 (arXiv 2309.00071);
+ * LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
+#include <math.h>
+
+#include "base/checked.h"
+#include "model/model.h"
+
+static float given(float asked, float otherwise)
+{
+    return isnan(asked) ? otherwise : asked;
+}
+
+void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
+                     const struct gr_session_params *p)
+{
+    static const enum gr_scaling asked[] = {[GR_SCALING_NONE] = GR_SCALE_NONE,
+                                            [GR_SCALING_LINEAR] = GR_SCALE_LINEAR,
+                                            [GR_SCALING_YARN] = GR_SCALE_YARN,
+                                            [GR_SCALING_LONGROPE] = GR_SCALE_LONGROPE};
+    o->scaling = p->rope_scaling == GR_SCALING_MODEL ? hp->scaling : asked[p->rope_scaling];
+    o->freq_base = p->rope_freq_base > 0 ? p->rope_freq_base : hp->freq_base;
+    o->freq_scale = p->rope_freq_scale > 0 ? p->rope_freq_scale : hp->freq_scale;
+    if (o->scaling == GR_SCALE_NONE)
+        o->freq_scale = 1;
+    o->ext_factor = given(p->yarn_ext_factor, hp->yarn_ext_factor);
+    if (o->ext_factor < 0)
+        o->ext_factor = o->scaling == GR_SCALE_YARN ? 1 : 0;
+    o->attn_factor = given(p->yarn_attn_factor, hp->yarn_attn_factor) * hp->rope_attn_factor;
+    o->beta_fast = given(p->yarn_beta_fast, hp->yarn_beta_fast);
+    o->beta_slow = given(p->yarn_beta_slow, hp->yarn_beta_slow);
+    o->n_ctx_orig = p->yarn_orig_ctx ? (int32_t)p->yarn_orig_ctx : hp->n_ctx_orig;
+}
+
+/* The pair whose wave turns `turns` times within the original context, as a real number (YaRN, eq.
+ * 17). */
+static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_rot, double turns)
+{
+    const double two_pi = 6.283185307179586;
+    return n_rot * log(o->n_ctx_orig / (turns * two_pi)) / (2 * log(base));
+}
+
+void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
+                   const float *factors, double *freq, float *mag)
+{
+    double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
+    double scale = (double)(swa ? hp->freq_scale_swa : o->freq_scale);
+    int32_t n = hp->n_rot;
+    double lo = floor(pair_of_turns(o, base, n, (double)o->beta_fast));
+    double hi = ceil(pair_of_turns(o, base, n, (double)o->beta_slow));
+    lo = GR_MAX(0, lo), hi = GR_MIN(n - 1, hi);
+    for (int32_t i = 0; i < n / 2; i++) {
+        double f = pow(base, -2.0 * i / n) / (factors ? (double)factors[i] : 1);
+        double ramp = 1 - GR_MIN(1, GR_MAX(0, (i - lo) / GR_MAX(0.001, hi - lo)));
+        double mix = ramp * (double)o->ext_factor;
+        freq[i] = f * scale * (1 - mix) + f * mix;
+    }
+    double yarn = o->ext_factor != 0 && scale < 1 ? 1 + 0.1 * log(1 / scale) : 1;
+    *mag = o->attn_factor * (float)yarn;
+}

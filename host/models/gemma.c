@@ -1,0 +1,79 @@
+/* Gemma 2 and 3: scaled embeddings, norms before and after each block, GELU gates, windowed layers
+ * between full ones; 2 caps its logits, 3 norms the heads of Q and K. Gemma Team 2024 (arXiv
+ * 2408.00118), 2025 (arXiv 2503.19786). */
+#include "graph/build.h"
+
+#include <math.h>
+
+#define COMMON                                                                                     \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
+        {GR_W_OUTPUT, GR_TIED, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},         \
+        GR_SPEC_QKV, {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                                      \
+        {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                    \
+        {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}}, {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},          \
+        {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},                                                  \
+    {                                                                                              \
+        GR_W_FFN_POST_NORM, 0,                                                                     \
+        {                                                                                          \
+            GR_D_EMBD                                                                              \
+        }                                                                                          \
+    }
+
+static const struct gr_tensor_spec spec2[] = {COMMON};
+static const struct gr_tensor_spec spec3[] = {
+    COMMON, {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}}, {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
+
+/* The 27B models scale by the width of a head as if the heads shared n_embd; they are told by their
+ * layer count. */
+static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
+{
+    float d =
+        hp->n_layer == n_layer_27b ? (float)hp->n_embd / (float)hp->n_head[0] : (float)hp->d_k;
+    return 1 / sqrtf(d);
+}
+
+static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->attn_scale = attn_scale(hp, 46);
+    hp->attn_softcap = 50, hp->final_softcap = 30;
+    hp->n_swa = 4096;
+    int rc = gr_hp_swa(s, hp, 2);
+    if (!rc)
+        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
+    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+}
+
+static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->attn_scale = attn_scale(hp, 62);
+    hp->freq_base_swa = 10000;
+    hp->freq_scale_swa = 1;
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 6);
+    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
+    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
+    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_GELU);
+    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+}
+
+const struct gr_arch gr_arch_gemma2 = {.name = "gemma2",
+                                       GR_SPEC(spec2),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams2,
+                                       .layer = layer};
+const struct gr_arch gr_arch_gemma3 = {.name = "gemma3",
+                                       GR_SPEC(spec3),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams3,
+                                       .layer = layer};

@@ -1,0 +1,27 @@
+/* Phi 3: gate and up in one matrix, LongRoPE factors for short and long contexts. Abdin et al. 2024
+ * (arXiv 2404.14219).
+ */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_TIED, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV,
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
+}
+
+const struct gr_arch gr_arch_phi3 = {
+    .name = "phi3", GR_SPEC(spec), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};

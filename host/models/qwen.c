@@ -1,0 +1,59 @@
+/* Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q and K), dense and with experts.
+ * Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388). */
+#include "graph/build.h"
+
+#define COMMON                                                                                     \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
+        {GR_W_OUTPUT, GR_TIED | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_VOCAB}},                           \
+        {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}, GR_SPEC_QKV,                                             \
+        {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},                                       \
+    {                                                                                              \
+        GR_W_FFN_NORM, 0,                                                                          \
+        {                                                                                          \
+            GR_D_EMBD                                                                              \
+        }                                                                                          \
+    }
+#define HEAD_NORMS                                                                                 \
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                                                            \
+    {                                                                                              \
+        GR_W_ATTN_K_NORM, 0,                                                                       \
+        {                                                                                          \
+            GR_D_HEAD                                                                              \
+        }                                                                                          \
+    }
+#define DENSE                                                                                      \
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}}, {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},              \
+    {                                                                                              \
+        GR_W_FFN_DOWN, 0,                                                                          \
+        {                                                                                          \
+            GR_D_FF, GR_D_EMBD                                                                     \
+        }                                                                                          \
+    }
+
+static const struct gr_tensor_spec spec2[] = {COMMON, DENSE};
+static const struct gr_tensor_spec spec3[] = {COMMON, HEAD_NORMS, DENSE};
+static const struct gr_tensor_spec spec3moe[] = {
+    COMMON,
+    HEAD_NORMS,
+    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+};
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_qwen2 = {
+    .name = "qwen2", GR_SPEC(spec2), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_qwen3 = {
+    .name = "qwen3", GR_SPEC(spec3), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
+                                         GR_SPEC(spec3moe),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NEOX,
+                                         .layer = layer};
