@@ -1,0 +1,174 @@
+/* Metadata that makes no sense: one line that names the key, status CORRUPT or UNSUPPORTED, no crash. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+
+static const struct {
+    const char *key;
+    enum { I, F, S } kind;
+    double number;
+    const char *text;
+    int status;
+} bad[] = {
+    {"llama.block_count", I, 0, "", GR_E_CORRUPT},
+    {"llama.block_count", I, 513, "", GR_E_CORRUPT},
+    {"llama.block_count", I, 3, "", GR_E_CORRUPT}, /* the third layer's tensors are missing */
+    {"llama.block_count", S, 0, "two", GR_E_CORRUPT},
+    {"llama.embedding_length", I, 0, "", GR_E_CORRUPT},
+    {"llama.embedding_length", I, 65, "", GR_E_CORRUPT},
+    {"llama.embedding_length", I, 4294967295.0, "", GR_E_CORRUPT},
+    {"llama.context_length", I, 0, "", GR_E_CORRUPT},
+    {"llama.feed_forward_length", I, 4294967295.0, "", GR_E_CORRUPT},
+    {"llama.attention.head_count", I, 0, "", GR_E_CORRUPT},
+    {"llama.attention.head_count", I, 5, "", GR_E_CORRUPT},
+    {"llama.attention.head_count_kv", I, 3, "", GR_E_CORRUPT},
+    {"llama.attention.head_count_kv", I, 0, "", GR_E_CORRUPT},
+    {"llama.attention.key_length", I, 0, "", GR_E_CORRUPT},
+    {"llama.attention.key_length", I, 1 << 20, "", GR_E_CORRUPT},
+    {"llama.attention.layer_norm_rms_epsilon", F, NAN, "", GR_E_CORRUPT},
+    {"llama.attention.layer_norm_rms_epsilon", F, -1, "", GR_E_CORRUPT},
+    {"llama.attention.layer_norm_rms_epsilon", S, 0, "small", GR_E_CORRUPT},
+    {"llama.rope.dimension_count", I, 15, "", GR_E_CORRUPT},
+    {"llama.rope.dimension_count", I, 18, "", GR_E_CORRUPT},
+    {"llama.rope.dimension_count", I, 0, "", GR_E_CORRUPT},
+    {"llama.rope.freq_base", F, 0, "", GR_E_CORRUPT},
+    {"llama.rope.freq_base", F, INFINITY, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.type", S, 0, "cubic", GR_E_UNSUPPORTED},
+    {"llama.rope.scaling.type", I, 1, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.factor", F, -2, "", GR_E_CORRUPT},
+    {"llama.expert_used_count", I, 4, "", GR_E_CORRUPT},
+    {"llama.expert_used_count", I, 0, "", GR_E_CORRUPT},
+    {"llama.expert_count", I, 1 << 20, "", GR_E_CORRUPT},
+    {"llama.vocab_size", I, 95, "", GR_E_CORRUPT},
+    {"llama.vocab_size", I, 97, "", GR_E_CORRUPT},
+    {"general.architecture", S, 0, "lama", GR_E_UNSUPPORTED},
+    {"general.architecture", S, 0, "", GR_E_UNSUPPORTED},
+    {"general.architecture", I, 7, "", GR_E_CORRUPT},
+};
+
+static int current;
+
+static void edit(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    (void)t;
+    const char *key = bad[current].key;
+    int rc = bad[current].kind == I   ? gr_gguf_set_u32(w, key, (uint32_t)bad[current].number)
+             : bad[current].kind == F ? gr_gguf_set_f32(w, key, (float)bad[current].number)
+                                      : gr_gguf_set_str(w, key, bad[current].text);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+}
+
+Test(hostile, metadata_that_makes_no_sense)
+{
+    for (current = 0; current < (int)(sizeof bad / sizeof *bad); current++) {
+        struct tiny t = tiny_default(gr_arch_at(0));
+        struct gr_model *m;
+        t.edit = edit;
+        const char *path = tiny_write(&t, NULL);
+        int rc = gr_model_open(&m, path, NULL);
+        unlink(path);
+        cr_expect_eq(rc, bad[current].status, "%s: status %d: %s", bad[current].key, rc,
+                     gr_error());
+        cr_expect_null(m);
+        cr_expect_null(strchr(gr_error(), '\n'));
+        cr_expect(strlen(gr_error()) > 20, "%s", gr_error());
+        gr_model_close(&m);
+    }
+}
+
+Test(hostile, the_nearest_architecture_is_offered)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m;
+    t.edit = edit;
+    while (strcmp(bad[current].text, "lama") != 0)
+        current++;
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, NULL), GR_E_UNSUPPORTED);
+    unlink(path);
+    cr_expect(strstr(gr_error(), "is llama"), "%s", gr_error());
+}
+
+/* Mapped or read: the same weights, bit for bit. */
+Test(hostile, mapped_and_read_files_agree)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *a, *b;
+    struct gr_model_params p = gr_model_params_default();
+    t.dtype = "f16";
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&a, path, &p), 0, "%s", gr_error());
+    p.use_mmap = false, p.check_tensors = true;
+    cr_assert_eq(gr_model_open(&b, path, &p), 0, "%s", gr_error());
+    unlink(path);
+    for (int i = 0; i < 3 * GR_N_SLOT; i++) {
+        struct gr_ten *x = &a->weight[i], *y = &b->weight[i];
+        cr_assert_eq(x->rows, y->rows);
+        if (gr_ten_is(x))
+            cr_assert_eq(memcmp(x->data, y->data, (size_t)(x->batch * x->rows * x->row_bytes)), 0);
+    }
+    gr_model_close(&a);
+    gr_model_close(&b);
+}
+
+/* --check-tensors finds a number that is not finite and says where it is. */
+Test(hostile, weights_that_are_not_finite_are_found_on_request)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m;
+    struct gr_model_params p = gr_model_params_default();
+    const char *path = tiny_write(&t, NULL);
+    struct gr_gguf *g;
+    cr_assert_eq(gr_gguf_open(&g, path, true), 0);
+    const struct gr_gguf_tensor *w = gr_gguf_find_tensor(g, "blk.1.attn_q.weight");
+    FILE *f = fopen(path, "r+b");
+    float nan = NAN;
+    cr_assert(f && fseek(f, (long)(w->offset + 40 * 4), SEEK_SET) == 0 &&
+              fwrite(&nan, 4, 1, f) == 1);
+    fclose(f);
+    gr_gguf_close(&g);
+    cr_expect_eq(gr_model_open(&m, path, &p), 0);
+    gr_model_close(&m);
+    p.check_tensors = true;
+    cr_expect_eq(gr_model_open(&m, path, &p), GR_E_CHECK);
+    cr_expect(strstr(gr_error(), "blk.1.attn_q.weight") && strstr(gr_error(), "element 40"), "%s",
+              gr_error());
+    unlink(path);
+}
+
+/* Every allocation fails once: an error, nothing lost, and what is open works on the second try. */
+Test(hostile, no_memory_at_any_point)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    const char *path = tiny_write(&t, NULL);
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1;
+    int32_t id[3] = {1, 2, 3};
+    struct gr_batch batch = {.n_tok = 3, .token = id};
+    uint64_t held = gr_alloc_held(NULL);
+    for (uint64_t k = 1, done = 0; !done; k++) {
+        struct gr_model *m = NULL;
+        struct gr_session *s = NULL;
+        gr_alloc_fail_at(k, 0);
+        int rc = gr_model_open(&m, path, NULL);
+        if (!rc)
+            rc = gr_session_open(&s, m, &p);
+        if (!rc)
+            rc = gr_decode(s, &batch);
+        done = gr_alloc_fail_at(0, 0) < k;
+        cr_expect_eq(rc, done ? 0 : GR_E_NOMEM_HOST, "allocation %llu: %d %s",
+                     (unsigned long long)k, rc, gr_error());
+        if (rc && s)
+            cr_expect_eq(gr_decode(s, &batch), 0, "the second try: %s", gr_error());
+        gr_session_close(&s);
+        gr_model_close(&m);
+        cr_expect_eq(gr_alloc_held(NULL), held, "allocation %llu leaves something behind",
+                     (unsigned long long)k);
+    }
+    unlink(path);
+}

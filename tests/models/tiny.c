@@ -1,0 +1,255 @@
+#include "models/tiny.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+#include "graph/graph.h"
+#include "quant/quant.h"
+
+struct tiny tiny_default(const struct gr_arch *arch)
+{
+    /* a norm of all of K, as wide as the model, needs as many KV heads as heads */
+    bool whole_k = false;
+    for (int i = 0; i < arch->n_spec; i++)
+        whole_k |= arch->spec[i].slot == GR_W_ATTN_K_NORM && arch->spec[i].dim[0] == GR_D_EMBD;
+    return (struct tiny){.arch = arch,
+                         .seed = 1,
+                         .n_layer = 2,
+                         .n_embd = 64,
+                         .n_head = 4,
+                         .n_head_kv = whole_k ? 4 : 2,
+                         .d_head = 16,
+                         .n_ff = 96,
+                         .n_vocab = 96,
+                         .n_ctx = 256,
+                         .n_expert = 3,
+                         .n_swa = 12,
+                         .drop = -1,
+                         .reshape = -1};
+}
+
+/* The hyper-parameters as far as shapes need them. */
+static void fill(struct gr_hparams *hp, const struct tiny *t)
+{
+    *hp = (struct gr_hparams){.n_vocab = t->n_vocab,
+                              .n_ctx_train = t->n_ctx,
+                              .n_embd = t->n_embd,
+                              .n_layer = t->n_layer,
+                              .d_k = t->d_head,
+                              .d_v = t->d_head,
+                              .n_rot = t->d_head,
+                              .n_expert = t->n_expert,
+                              .n_ff_exp = t->n_ff};
+    for (int il = 0; il < t->n_layer; il++)
+        hp->n_head[il] = t->n_head, hp->n_head_kv[il] = t->n_head_kv, hp->n_ff[il] = t->n_ff;
+}
+
+struct item {
+    const struct gr_tensor_spec *spec;
+    int il;
+    bool bias;
+};
+
+/* Q, K, V are written as three matrices; experts only where the table has them as required, or for
+ * the second layer. */
+static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
+{
+    bool optional = s->flags & (GR_OPTIONAL | GR_TIED);
+    bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_EXPS;
+    bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
+    if (s->slot == GR_W_ATTN_QKV || (experts && !t->n_expert))
+        return false;
+    if (s->slot >= GR_W_ATTN_Q && s->slot <= GR_W_ATTN_V)
+        return true;
+    if (optional && (experts || dense))
+        return experts == (il == 1 && t->n_expert);
+    return !optional || !t->no_optional;
+}
+
+static bool layered(enum gr_slot slot)
+{
+    char a[96], b[96];
+    return strcmp(gr_slot_name(slot, 0, false, a, sizeof a),
+                  gr_slot_name(slot, 1, false, b, sizeof b)) != 0;
+}
+
+static int list(const struct tiny *t, struct item *items)
+{
+    int n = 0;
+    for (int i = 0; i < t->arch->n_spec; i++) {
+        const struct gr_tensor_spec *s = &t->arch->spec[i];
+        int lo = layered(s->slot) ? 0 : -1, hi = layered(s->slot) ? t->n_layer : 0;
+        for (int il = lo; il < hi; il++) {
+            if (!wanted(t, s, il))
+                continue;
+            items[n++] = (struct item){s, il, false};
+            if (s->flags & GR_BIAS || (s->flags & GR_BIAS_MAYBE && !t->no_optional))
+                items[n++] = (struct item){s, il, true};
+        }
+    }
+    return n;
+}
+
+int tiny_n_tensor(const struct tiny *t)
+{
+    struct item items[512];
+    return list(t, items);
+}
+
+bool tiny_required(const struct tiny *t, int i)
+{
+    struct item items[512];
+    list(t, items);
+    int f = items[i].spec->flags;
+    return items[i].bias ? f & GR_BIAS : !(f & (GR_OPTIONAL | GR_TIED));
+}
+
+static void set_i(struct gr_gguf_writer *w, const struct tiny *t, const char *key, int v)
+{
+    char k[128];
+    snprintf(k, sizeof k, "%s.%s", t->arch->name, key);
+    cr_assert_eq(gr_gguf_set_u32(w, k, (uint32_t)v), 0);
+}
+
+static void set_f(struct gr_gguf_writer *w, const struct tiny *t, const char *key, float v)
+{
+    char k[128];
+    snprintf(k, sizeof k, "%s.%s", t->arch->name, key);
+    cr_assert_eq(gr_gguf_set_f32(w, k, v), 0);
+}
+
+static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
+    cr_assert_eq(gr_gguf_set_str(w, "tokenizer.ggml.model", "none"), 0);
+    set_i(w, t, "vocab_size", t->n_vocab);
+    set_i(w, t, "context_length", t->n_ctx);
+    set_i(w, t, "embedding_length", t->n_embd);
+    set_i(w, t, "block_count", t->n_layer);
+    set_i(w, t, "feed_forward_length", t->n_ff);
+    set_i(w, t, "attention.head_count", t->n_head);
+    set_i(w, t, "attention.head_count_kv", t->n_head_kv);
+    set_i(w, t, "attention.key_length", t->d_head);
+    set_i(w, t, "attention.value_length", t->d_head);
+    set_i(w, t, "attention.sliding_window", t->n_swa);
+    set_i(w, t, "attention.sliding_window_pattern", 2);
+    set_i(w, t, "expert_count", t->n_expert);
+    set_i(w, t, "expert_used_count", t->n_expert ? 2 : 0);
+    set_i(w, t, "expert_feed_forward_length", t->n_ff);
+    set_f(w, t, "attention.layer_norm_rms_epsilon", 1e-5f);
+    set_f(w, t, "attention.layer_norm_epsilon", 1e-5f);
+    set_f(w, t, "attention.max_alibi_bias", 8);
+    set_f(w, t, "attention.clamp_kqv", 2);
+    if (t->edit)
+        t->edit(w, t);
+}
+
+/* The shape, innermost first; returns the number of dimensions. */
+static uint32_t shape_of(const struct tiny *t, const struct item *it, uint64_t *ne)
+{
+    struct gr_hparams hp;
+    fill(&hp, t);
+    uint32_t n = 0;
+    for (; n < 3 && it->spec->dim[n]; n++)
+        ne[n] = (uint64_t)gr_dim_value(&hp, it->spec->dim[n], it->il);
+    if (it->bias && n > 1) {
+        n--;
+        ne[0] = ne[1], ne[1] = ne[2];
+    }
+    return n;
+}
+
+/* Matrices keep the variance of what goes through them; norms are near 1, divisors near 1, biases
+ * near 0. */
+static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64_t ne0, float *x,
+                 size_t n)
+{
+    bool one = n_dim == 1 && !it->bias;
+    float scale = n_dim > 1 ? 1 / sqrtf((float)ne0) : 0.1f;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (one ? 1 : 0) + scale * gr_rng_normal(r);
+}
+
+const char *tiny_write(const struct tiny *t, char *broken)
+{
+    static char path[64];
+    struct item items[512];
+    int n = list(t, items);
+    uint32_t matrix = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
+    struct gr_gguf_writer *w;
+    char name[96];
+    snprintf(path, sizeof path, "/tmp/gpurun-tiny-%d.gguf", (int)getpid());
+    cr_assert_eq(gr_gguf_writer_new(&w), 0);
+    write_keys(w, t);
+    for (int i = 0; i < n; i++) {
+        uint64_t ne[4];
+        uint32_t n_dim = shape_of(t, &items[i], ne);
+        gr_slot_name(items[i].spec->slot, items[i].il, items[i].bias, name, sizeof name);
+        if (broken && (i == t->drop || i == t->reshape))
+            strcpy(broken, name);
+        if (i == t->reshape)
+            ne[n_dim - 1] += 1;
+        struct gr_str s = {name, strlen(name)};
+        if (i != t->drop)
+            cr_assert_eq(gr_gguf_add_tensor(w, s, n_dim > 1 ? matrix : GR_F32, n_dim, ne), 0, "%s",
+                         gr_error());
+    }
+    cr_assert_eq(gr_gguf_begin(w, path), 0, "%s", gr_error());
+    for (int i = 0; i < n; i++) {
+        uint64_t ne[4] = {1, 1, 1, 1};
+        uint32_t n_dim = shape_of(t, &items[i], ne), dtype = n_dim > 1 ? matrix : GR_F32;
+        if (i == t->reshape)
+            ne[n_dim - 1] += 1;
+        if (n_dim < 3)
+            ne[2] = 1;
+        if (n_dim < 2)
+            ne[1] = 1;
+        size_t count = ne[0] * ne[1] * ne[2], bytes = gr_row_bytes(dtype, ne[0]) * ne[1] * ne[2];
+        /* each tensor has its own numbers, so that dropping one does not change the others */
+        struct gr_rng r = gr_rng_new(t->seed * 1000 + (uint64_t)i);
+        float *x = gr_calloc(count, sizeof *x);
+        void *q = gr_calloc(bytes, 1);
+        draw(&r, &items[i], n_dim, ne[0], x, count);
+        gr_quant_find(dtype)->quantize(x, q, count, NULL);
+        if (i != t->drop)
+            cr_assert_eq(gr_gguf_write(w, q, bytes), 0, "%s", gr_error());
+        gr_free(x);
+        gr_free(q);
+    }
+    cr_assert_eq(gr_gguf_commit(w), 0, "%s", gr_error());
+    gr_gguf_writer_free(&w);
+    return path;
+}
+
+struct gr_model *tiny_open(const struct tiny *t)
+{
+    struct gr_model *m;
+    const char *path = tiny_write(t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, NULL), 0, "%s: %s", t->arch->name, gr_error());
+    unlink(path);
+    return m;
+}
+
+struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p)
+{
+    struct gr_session *s;
+    cr_assert_eq(gr_session_open(&s, m, p), 0, "%s: %s", m->arch->name, gr_error());
+    return s;
+}
+
+double tiny_nmse(const float *a, const float *b, size_t n)
+{
+    double d = 0, s = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        s += (double)a[i] * (double)a[i];
+    }
+    return d / s;
+}

@@ -1,0 +1,38 @@
+/* Tiny random models of any architecture, made from its own table of tensors. */
+#ifndef TESTS_MODELS_TINY_H
+#define TESTS_MODELS_TINY_H
+
+#include "gguf/gguf.h"
+#include "model/model.h"
+
+struct tiny {
+    const struct gr_arch *arch;
+    uint64_t seed;
+    int n_layer, n_embd, n_head, n_head_kv, d_head, n_ff, n_vocab, n_ctx, n_expert, n_swa;
+    const char *dtype; /* of the matrices; NULL = f32 */
+    /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
+    int drop, reshape;
+    bool no_optional; /* leave out what may be left out */
+    /* Changes metadata after it was written; NULL = none. */
+    void (*edit)(struct gr_gguf_writer *w, const struct tiny *t);
+};
+
+/* 2 layers, 64 wide, 4 heads of 16 on 2 KV heads, 96 tokens, 3 experts where there are any. */
+struct tiny tiny_default(const struct gr_arch *arch);
+
+/* Writes the model to a file of its own and returns its name, valid until the next call; the name
+ * of the tensor that was dropped or reshaped goes to *broken when it is not NULL. Fails the test on
+ * any error. */
+const char *tiny_write(const struct tiny *t, char *broken);
+/* Number of tensors that tiny_write makes, and whether the i-th is required. */
+int tiny_n_tensor(const struct tiny *t);
+bool tiny_required(const struct tiny *t, int i);
+
+/* Opens a model and a session on it, or fails the test. */
+struct gr_model *tiny_open(const struct tiny *t);
+struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
+
+/* sum (a - b)^2 / sum a^2 */
+double tiny_nmse(const float *a, const float *b, size_t n);
+
+#endif
