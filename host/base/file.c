@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -113,18 +114,32 @@ int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n)
     return 0;
 }
 
+/* Creates a file with the permissions of a new one, which mkstemp would keep from other users. */
+static int create_beside(char *name, size_t size, const char *path)
+{
+    struct timespec now;
+    int fd = -1;
+    errno = EEXIST;
+    for (int k = 0; k < 100 && fd < 0 && errno == EEXIST; k++) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        snprintf(name, size, "%s.tmp-%08x", path,
+                 (unsigned)getpid() * 2654435761u ^ (unsigned)now.tv_nsec);
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    return fd;
+}
+
 int gr_replace_open(struct gr_replace *r, const char *path)
 {
     *r = (struct gr_replace){0};
     size_t n = strlen(path);
     r->path = gr_strndup(path, n);
-    r->temp = gr_calloc(n + 16, 1);
+    r->temp = gr_calloc(n + 24, 1);
     if (!r->path || !r->temp) {
         gr_replace_abort(r);
         return GR_E_NOMEM_HOST;
     }
-    snprintf(r->temp, n + 16, "%s.tmp-XXXXXX", path);
-    int fd = mkostemp(r->temp, O_CLOEXEC);
+    int fd = create_beside(r->temp, n + 24, path);
     if (fd >= 0)
         r->out = fdopen(fd, "wb");
     if (!r->out) {
