@@ -24,10 +24,10 @@
 
 /* Matrices that are small, looked up exactly or fed to operations on f32. */
 static const char *const kept[] = {
-    "_norm.",        "ffn_gate_inp",  "position_embd", "token_types", "attn_rel_b",
-    "ssm_conv1d",    "shortconv.",    "time_mix_w",    "time_mix_a",  "time_mix_v0",
-    "time_mix_v1",   "time_mix_v2",   "time_mix_g1",   "time_mix_g2", "time_mix_first",
-    "time_mix_lerp", "time_mix_decay"};
+    "_norm.",         "ffn_gate_inp",  "position_embd", "token_types", "attn_rel_b",
+    "_inject.",       "conv1d.",       "shortconv.",    "time_mix_w",  "time_mix_a",
+    "time_mix_v0",    "time_mix_v1",   "time_mix_v2",   "time_mix_g1", "time_mix_g2",
+    "time_mix_first", "time_mix_lerp", "time_mix_decay"};
 
 /* What general.file_type says of a file of this type; for a K type the number of the mix closest
  * to it, "small". */
