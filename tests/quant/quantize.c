@@ -1,7 +1,7 @@
 /* What the quantisers lose: against the formats' own rules, stated errors and extreme input. */
 #include <criterion/criterion.h>
+#include <criterion/logging.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -101,7 +101,7 @@ Test(quantize, stated_error)
         double rule = relative(x, y, NULL, N);
         round_trip(stated[i].type, x, ones, y, N);
         double fit = relative(x, y, NULL, N);
-        printf("%-5s relative RMSE %.6f, with weights %.6f\n", name, rule, fit);
+        cr_log_info("%-5s relative RMSE %.6f, with weights %.6f", name, rule, fit);
         cr_expect_float_eq(rule, stated[i].rule, 0.005 * stated[i].rule, "%s: %g", name, rule);
         cr_expect_float_eq(fit, stated[i].fit, 0.005 * stated[i].fit, "%s: %g", name, fit);
     }
@@ -175,7 +175,7 @@ Test(quantize, twice_is_once)
         round_trip(type, x, NULL, y, N);
         round_trip(type, y, NULL, z, N);
         double e = relative(y, z, NULL, N);
-        printf("%-5s twice %.3g\n", gr_dtype_name(type), e);
+        cr_log_info("%-5s twice %.3g", gr_dtype_name(type), e);
         if (gr_dtype_find(type)->block == 32)
             cr_expect_eq(e, 0, "%s: %g", gr_dtype_name(type), e);
         else
