@@ -19,11 +19,12 @@ static gr_t embed(struct gr_build *b)
     return gr_name(b, "embd", -1, y);
 }
 
-/* Logits of the wanted rows. */
+/* Logits of the wanted rows; without an output matrix the token embeddings serve as one. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
     x = gr_norm(b, -1, GR_W_OUTPUT_NORM, gr_out_rows(b, x));
-    x = gr_mm(b, -1, GR_W_OUTPUT, gr_name(b, "output_norm", -1, x));
+    gr_name(b, "output_norm", -1, x);
+    x = gr_mm(b, -1, gr_has(b, -1, GR_W_OUTPUT) ? GR_W_OUTPUT : GR_W_TOKEN_EMBD, x);
     if (gr_hp(b)->final_softcap > 0)
         x = gr_act_ab(b, GR_SOFTCAP, x, gr_hp(b)->final_softcap, 0);
     return gr_name(b, "logits", -1, x);

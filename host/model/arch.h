@@ -45,8 +45,7 @@ enum gr_dim {
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
     GR_BIAS = 2,       /* a bias is required */
-    GR_BIAS_MAYBE = 4, /* a bias may be there */
-    GR_TIED = 8,       /* when absent, the token embedding takes its place */
+    GR_BIAS_MAYBE = 4 /* a bias may be there */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -56,17 +55,12 @@ struct gr_tensor_spec {
     enum gr_dim dim[3];
 };
 
-/* Q, K and V as files have them: one fused matrix or three, biases or none. */
-#define GR_SPEC_QKV                                                                                \
-    {GR_W_ATTN_QKV, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_QKV}},                           \
-        {GR_W_ATTN_Q, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q}},                           \
-        {GR_W_ATTN_K, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},                           \
-    {                                                                                              \
-        GR_W_ATTN_V, GR_OPTIONAL | GR_BIAS_MAYBE,                                                  \
-        {                                                                                          \
-            GR_D_EMBD, GR_D_V                                                                      \
-        }                                                                                          \
-    }
+/* Q, K and V as files have them: one fused matrix or three; with GR_BIAS_MAYBE, biases or none. */
+#define GR_SPEC_QKV(bias)                                                                          \
+    {GR_W_ATTN_QKV, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_QKV}},                                  \
+        {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
+        {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
+        {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
 

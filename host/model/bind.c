@@ -157,10 +157,6 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
     const struct gr_gguf_tensor *t =
         gr_gguf_find_tensor(m->gguf, gr_slot_name(s->slot, il, false, name, sizeof name));
-    if (!t && (s->flags & GR_TIED)) {
-        *w = m->weight[GR_W_TOKEN_EMBD];
-        return 0;
-    }
     if (!t && (s->flags & GR_OPTIONAL))
         return 0;
     if (!t)

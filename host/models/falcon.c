@@ -5,10 +5,10 @@
 static const struct gr_tensor_spec spec[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT_NORM, GR_BIAS, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_TIED, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_ATTN_NORM, GR_BIAS, {GR_D_EMBD}},
     {GR_W_ATTN_NORM_2, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD}},
-    GR_SPEC_QKV,
+    GR_SPEC_QKV(0),
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},

@@ -5,23 +5,26 @@
 
 #include <math.h>
 
-#define COMMON                                                                                     \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
-        {GR_W_OUTPUT, GR_TIED, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},         \
-        GR_SPEC_QKV, {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                                      \
-        {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                    \
-        {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}}, {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},          \
-        {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},                                                  \
-    {                                                                                              \
-        GR_W_FFN_POST_NORM, 0,                                                                     \
-        {                                                                                          \
-            GR_D_EMBD                                                                              \
-        }                                                                                          \
-    }
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},                          \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},                       \
+    {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}
+/* clang-format on */
 
 static const struct gr_tensor_spec spec2[] = {COMMON};
-static const struct gr_tensor_spec spec3[] = {
-    COMMON, {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}}, {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
+static const struct gr_tensor_spec spec3[] = {COMMON,
+                                              {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+                                              {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+                                              {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
 
 /* The 27B models scale by the width of a head as if the heads shared n_embd; they are told by their
  * layer count. */

@@ -2,38 +2,29 @@
  * Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388). */
 #include "graph/build.h"
 
-#define COMMON                                                                                     \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
-        {GR_W_OUTPUT, GR_TIED | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_VOCAB}},                           \
-        {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}, GR_SPEC_QKV,                                             \
-        {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},                                       \
-    {                                                                                              \
-        GR_W_FFN_NORM, 0,                                                                          \
-        {                                                                                          \
-            GR_D_EMBD                                                                              \
-        }                                                                                          \
-    }
-#define HEAD_NORMS                                                                                 \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                                                            \
-    {                                                                                              \
-        GR_W_ATTN_K_NORM, 0,                                                                       \
-        {                                                                                          \
-            GR_D_HEAD                                                                              \
-        }                                                                                          \
-    }
-#define DENSE                                                                                      \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}}, {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},              \
-    {                                                                                              \
-        GR_W_FFN_DOWN, 0,                                                                          \
-        {                                                                                          \
-            GR_D_FF, GR_D_EMBD                                                                     \
-        }                                                                                          \
-    }
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+#define OUTPUT(bias) {GR_W_OUTPUT, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_VOCAB}}
+#define HEAD_NORMS                                                  \
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}
+#define DENSE                                                       \
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+/* clang-format on */
 
-static const struct gr_tensor_spec spec2[] = {COMMON, DENSE};
-static const struct gr_tensor_spec spec3[] = {COMMON, HEAD_NORMS, DENSE};
+static const struct gr_tensor_spec spec2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE), DENSE};
+static const struct gr_tensor_spec spec3[] = {COMMON, OUTPUT(0), HEAD_NORMS, DENSE};
 static const struct gr_tensor_spec spec3moe[] = {
     COMMON,
+    OUTPUT(0),
     HEAD_NORMS,
     {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
     {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},

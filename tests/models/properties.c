@@ -68,8 +68,7 @@ Test(models, a_wrong_shape_or_a_missing_tensor_is_named)
                     continue;
                 }
                 cr_expect_eq(rc, GR_E_CORRUPT, "%s %s: %d", t.arch->name, name, rc);
-                cr_expect(strstr(gr_error(), name), "%s: %s",
-                          name, gr_error());
+                cr_expect(strstr(gr_error(), name), "%s: %s", name, gr_error());
             }
     }
 }

@@ -30,6 +30,7 @@ struct tiny tiny_default(const struct gr_arch *arch)
                          .n_vocab = 96,
                          .n_ctx = 256,
                          .n_expert = 3,
+                         .first_expert = 1,
                          .n_swa = 12,
                          .drop = -1,
                          .reshape = -1};
@@ -57,19 +58,35 @@ struct item {
     bool bias;
 };
 
-/* Q, K, V are written as three matrices; experts only where the table has them as required, or for
- * the second layer. */
+static bool has(const struct gr_arch *a, enum gr_slot slot)
+{
+    for (int i = 0; i < a->n_spec; i++)
+        if (a->spec[i].slot == slot)
+            return true;
+    return false;
+}
+
+/* One kind of rope factors; no norm of all of Q beside a fused matrix (the other implementation
+ * cannot compute it); experts only where the table has them as required, or from first_expert on.
+ */
 static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
-    bool optional = s->flags & (GR_OPTIONAL | GR_TIED);
+    bool optional = s->flags & GR_OPTIONAL;
     bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_EXPS;
     bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
-    if (s->slot == GR_W_ATTN_QKV || (experts && !t->n_expert))
+    if (experts && !t->n_expert)
         return false;
+    if (s->slot == GR_W_ROPE_LONG || s->slot == GR_W_ROPE_SHORT)
+        return !t->no_optional && !has(t->arch, GR_W_ROPE_FREQS);
+    bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
+    if (t->fused && qk_norm && s->dim[0] == GR_D_EMBD)
+        return false;
+    if (s->slot == GR_W_ATTN_QKV)
+        return t->fused;
     if (s->slot >= GR_W_ATTN_Q && s->slot <= GR_W_ATTN_V)
-        return true;
+        return !t->fused;
     if (optional && (experts || dense))
-        return experts == (il == 1 && t->n_expert);
+        return experts == (il >= t->first_expert && t->n_expert);
     return !optional || !t->no_optional;
 }
 
@@ -108,7 +125,7 @@ bool tiny_required(const struct tiny *t, int i)
     struct item items[512];
     list(t, items);
     int f = items[i].spec->flags;
-    return items[i].bias ? f & GR_BIAS : !(f & (GR_OPTIONAL | GR_TIED));
+    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL);
 }
 
 static void set_i(struct gr_gguf_writer *w, const struct tiny *t, const char *key, int v)
