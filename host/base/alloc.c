@@ -49,7 +49,8 @@ static void *block_new(size_t bytes)
 {
     uint64_t total;
     char *p = NULL;
-    if (!must_fail() && gr_align_up(&total, (uint64_t)bytes, ALIGN) && gr_add(&total, total, (uint64_t)HEADER))
+    if (!must_fail() && gr_align_up(&total, (uint64_t)bytes, ALIGN) &&
+        gr_add(&total, total, (uint64_t)HEADER))
         p = aligned_alloc(ALIGN, total);
     if (!p) {
         (void)gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes);
@@ -64,7 +65,8 @@ void *gr_calloc(size_t n, size_t size)
 {
     size_t bytes;
     if (!gr_mul(&bytes, n, size))
-        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size), NULL;
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size),
+               NULL;
     void *p = block_new(bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
@@ -73,7 +75,8 @@ void *gr_realloc(void *old, size_t n, size_t size)
 {
     size_t bytes;
     if (!gr_mul(&bytes, n, size))
-        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size), NULL;
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size),
+               NULL;
     void *p = block_new(bytes);
     if (p && old) {
         size_t had = *(size_t *)(void *)((char *)old - HEADER);
@@ -140,8 +143,11 @@ struct gr_arena_block {
 void *gr_arena_alloc(struct gr_arena *a, size_t n)
 {
     uint64_t need;
-    if (!gr_align_up(&need, (uint64_t)n, 16) || (a->cap && need > a->cap - GR_MIN(a->cap, a->total)))
-        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes over a limit of %zu", n, a->cap), NULL;
+    if (!gr_align_up(&need, (uint64_t)n, 16) ||
+        (a->cap && need > a->cap - GR_MIN(a->cap, a->total)))
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes over a limit of %zu", n,
+                       a->cap),
+               NULL;
     struct gr_arena_block *b = a->head;
     if (!b || need > b->size - b->used) {
         size_t size = GR_MAX((size_t)need, (size_t)ARENA_BLOCK);

@@ -9,7 +9,8 @@
 #define gr_add(r, a, b) (!__builtin_add_overflow((a), (b), (r)))
 #define gr_mul(r, a, b) (!__builtin_mul_overflow((a), (b), (r)))
 
-/* *r = x rounded up to a multiple of the power of two `a`; false when a is none or the sum overflows. */
+/* *r = x rounded up to a multiple of the power of two `a`; false when a is none or the sum
+ * overflows. */
 static inline bool gr_align_up(uint64_t *r, uint64_t x, uint64_t a)
 {
     uint64_t t;

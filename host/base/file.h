@@ -1,5 +1,5 @@
-/* Files: reading through a mapping or by pread, whole files, and replacing a file so that a reader sees the old one or
- * the new one. */
+/* Files: reading through a mapping or by pread, whole files, and replacing a file so that a reader
+ * sees the old one or the new one. */
 #ifndef GR_BASE_FILE_H
 #define GR_BASE_FILE_H
 
@@ -22,7 +22,8 @@ struct gr_file {
  * GR_E_NO_MODEL when there is none, GR_E_IO otherwise; *f is closed then. */
 int gr_file_open(struct gr_file *f, const char *path, bool mapped);
 
-/* Reads exactly n bytes at off into dst; GR_E_IO names path, offset and what was missing, and dst is zeroed. */
+/* Reads exactly n bytes at off into dst; GR_E_IO names path, offset and what was missing, and dst
+ * is zeroed. */
 int gr_file_read(const struct gr_file *f, uint64_t off, void *dst, size_t n);
 
 /* 0 when size, inode and modification time are still those at opening, GR_E_CORRUPT otherwise. */
@@ -31,8 +32,8 @@ int gr_file_unchanged(const struct gr_file *f);
 /* Closes; a zeroed or closed file is fine. */
 void gr_file_close(struct gr_file *f);
 
-/* The whole of `path` ("-" is standard input) as a zero-terminated buffer (gr_free); GR_E_IO, or GR_E_TOO_LARGE over
- * `limit` bytes. */
+/* The whole of `path` ("-" is standard input) as a zero-terminated buffer (gr_free); GR_E_IO, or
+ * GR_E_TOO_LARGE over `limit` bytes. */
 int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n);
 
 /* A file being written beside its final name. */
@@ -42,7 +43,8 @@ struct gr_replace {
 };
 /* Creates a temporary file in the directory of `path` for writing to r->out. */
 int gr_replace_open(struct gr_replace *r, const char *path);
-/* Flushes, syncs and renames over the final name; on any error the old file is intact and the temporary one gone. */
+/* Flushes, syncs and renames over the final name; on any error the old file is intact and the
+ * temporary one gone. */
 int gr_replace_commit(struct gr_replace *r);
 /* Throws the temporary file away; fine after a commit too. */
 void gr_replace_abort(struct gr_replace *r);

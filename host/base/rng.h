@@ -1,4 +1,5 @@
-/* A small seeded generator (PCG32, pcg-random.org), the same numbers on every machine. Not for secrets. */
+/* A small seeded generator (PCG32, pcg-random.org), the same numbers on every machine. Not for
+ * secrets. */
 #ifndef GR_BASE_RNG_H
 #define GR_BASE_RNG_H
 

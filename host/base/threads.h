@@ -10,8 +10,8 @@ struct gr_threads;
 int gr_threads_new(struct gr_threads **out, int n);
 int gr_threads_count(const struct gr_threads *t);
 
-/* Runs fn(arg, i, n) on every thread i of the first n = min(n, count) ones and returns when all are done.
- * Inside fn, gr_threads_barrier(t) waits for all n. One caller at a time. */
+/* Runs fn(arg, i, n) on every thread i of the first n = min(n, count) ones and returns when all are
+ * done. Inside fn, gr_threads_barrier(t) waits for all n. One caller at a time. */
 void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *arg, int i, int n), void *arg);
 void gr_threads_barrier(struct gr_threads *t);
 

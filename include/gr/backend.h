@@ -1,5 +1,6 @@
-/* A backend executes plans on one device and owns that device's memory. host/ knows backends through this table only;
- * host/cpu and cuda each supply one. Calls come from one thread at a time. */
+/* A backend executes plans on one device and owns that device's memory. host/ knows backends
+ * through this table only; host/cpu and cuda each supply one. Calls come from one thread at once.
+ */
 #ifndef GR_BACKEND_H
 #define GR_BACKEND_H
 
@@ -18,8 +19,8 @@ struct gr_backend;
 typedef void gr_tap_fn(const char *name, int layer, const struct gr_ten *t, void *user);
 
 struct gr_tap {
-    int32_t node;      /* index in the segment */
-    const char *name;  /* for example "attn_out" */
+    int32_t node;     /* index in the segment */
+    const char *name; /* for example "attn_out" */
     int32_t layer;
     struct gr_ten ten; /* resolved */
 };
@@ -39,7 +40,8 @@ struct gr_backend_api {
     void (*free)(struct gr_backend *b, void *p);
     int (*upload)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*download)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
-    /* Whether `p` of host memory can be used in place as weights (the CPU: yes, for a mapped file). */
+    /* Whether `p` of host memory can be used in place as weights (the CPU: yes, for a mapped file).
+     */
     int (*can_borrow)(struct gr_backend *b);
     /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. */
     int (*segment_new)(struct gr_backend *b, const struct gr_segment *s, void **exec);

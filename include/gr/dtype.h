@@ -34,12 +34,14 @@ const struct gr_dtype_info *gr_dtype_find_name(const char *name);
 /* Name of a type, "?" when unknown. */
 const char *gr_dtype_name(uint32_t id);
 
-/* Bytes of a row of n elements, n a multiple of the block; 0 when the id is unknown, n is not a multiple, or the
- * product overflows. Every tensor size in the system comes from here or from gr_tensor_bytes. */
+/* Bytes of a row of n elements, n a multiple of the block; 0 when the id is unknown, n is not a
+ * multiple, or the product overflows. Every tensor size in the system comes from here or from
+ * gr_tensor_bytes. */
 size_t gr_row_bytes(uint32_t id, uint64_t n);
 
 /* Bytes of a tensor of shape ne[0..n_dim) (innermost first, as in GGUF), n_dim 1 to 4.
- * False when a dimension is 0, the first one is no multiple of the block, or any product overflows int64. */
+ * False when a dimension is 0, the first one is no multiple of the block, or any product overflows
+ * int64. */
 bool gr_tensor_bytes(uint32_t id, const uint64_t *ne, uint32_t n_dim, uint64_t *bytes);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
-/* Argument structs of the operations in op.def, the same for every executor (CPU references, CPU fast paths, CUDA).
+/* Argument structs of the operations in op.def, the same for every executor (CPU references, CPU
+ * fast paths, CUDA).
  *
- * Nothing in them changes from step to step of one plan: what does change (tokens, positions, cells, masks) is data
- * in the step block, and these structs hold its address. Dimensions: n_tok rows of the micro-batch, n_kv cells that
- * attention may look at, d_head columns of a head. */
+ * Nothing in them changes from step to step of one plan: what does change (tokens, positions,
+ * cells, masks) is data in the step block, and these structs hold its address. Dimensions: n_tok
+ * rows of the micro-batch, n_kv cells that attention may look at, d_head columns of a head. */
 #ifndef GR_OP_H
 #define GR_OP_H
 
@@ -26,11 +27,13 @@ enum gr_norm_kind { GR_NORM_RMS, GR_NORM_LAYER };
 enum gr_binary_kind { GR_ADD, GR_MUL, GR_DIV };
 /* Which two columns of a head make a pair: NORM (2i, 2i + 1), NEOX (i, i + n_rot / 2). */
 enum gr_rope_kind { GR_ROPE_NONE, GR_ROPE_NORM, GR_ROPE_NEOX };
-/* Gate of an expert router. SOFTMAX over all experts, SIGMOID each, SOFTMAX_TOP over the chosen ones only. */
+/* Gate of an expert router. SOFTMAX over all experts, SIGMOID each, SOFTMAX_TOP over the chosen
+ * ones only. */
 enum gr_gate_kind { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SOFTMAX_TOP };
 
-/* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x * sigmoid(1.702 x).
- * SOFTCAP a * tanh(x / a); LINEAR a * x + b; CLAMP min(max(x, a), b); a and b stand in the arguments. */
+/* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x *
+ * sigmoid(1.702 x). SOFTCAP a * tanh(x / a); LINEAR a * x + b; CLAMP min(max(x, a), b); a and b
+ * stand in the arguments. */
 enum gr_act_kind {
     GR_SILU,
     GR_GELU,
@@ -49,14 +52,15 @@ struct gr_args_embed {
     struct gr_ten tokens;    /* [1, 1, n_tok] i32, step block; ids are below table.rows */
     struct gr_ten table;     /* [1, n_vocab, n_embd] any dtype */
     struct gr_ten pos;       /* [1, 1, n_tok] i32, step block; only with pos_table */
-    struct gr_ten pos_table; /* [1, n_ctx_train, n_embd] any dtype, optional; pos beyond it uses its last row */
+    struct gr_ten pos_table; /* [1, n_ctx_train, n_embd] any dtype, optional; pos beyond it uses its
+                                last row */
     struct gr_ten y;         /* [1, n_tok, n_embd] */
     float scale;
 };
 
 struct gr_args_norm {
     struct gr_ten x;   /* [1, n_tok, n] */
-    struct gr_ten w;   /* [1, n_w, group] f32, optional; group g of x uses row g % n_w. Absent: see `group` */
+    struct gr_ten w;   /* [1, n_w, group] f32, optional; group g of x uses row g % n_w */
     struct gr_ten b;   /* as w, optional */
     struct gr_ten res; /* [1, n_tok, n] added last, optional */
     struct gr_ten y;   /* [1, n_tok, n]; may be x or res */
@@ -103,7 +107,8 @@ struct gr_args_binary {
 
 struct gr_args_rope_table {
     struct gr_ten pos;  /* [1, 1, n] i32: positions of tokens, or deltas of cells for the K-shift */
-    struct gr_ten freq; /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE are all in here */
+    struct gr_ten freq; /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE
+                           are all in here */
     struct gr_ten cs;   /* [1, n, n_rot] */
     float mag;          /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
 };
@@ -117,23 +122,26 @@ struct gr_args_rope {
 };
 
 struct gr_args_kv_store {
-    struct gr_ten k, v;    /* [1, n_tok, n_head_kv * d_head_k], [1, n_tok, n_head_kv * d_head_v] f32 */
-    struct gr_ten cs;      /* [1, n_tok, n_rot], absent when kind is NONE */
-    struct gr_ten cells;   /* [1, 1, n_tok] i32, step block: the row of the cache for each token, below n_cell */
-    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, q8_0 or q4_0; a head holds whole blocks */
+    struct gr_ten k, v; /* [1, n_tok, n_head_kv * d_head_k], [1, n_tok, n_head_kv * d_head_v] f32 */
+    struct gr_ten cs;   /* [1, n_tok, n_rot], absent when kind is NONE */
+    struct gr_ten cells;   /* [1, 1, n_tok] i32, step block: the row of the cache for each token,
+                              below n_cell */
+    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, q8_0 or q4_0; a head
+                              holds whole blocks */
     struct gr_ten v_cache; /* [1, n_cell, n_head_kv * d_head_v], its own dtype of the same list */
     int64_t d_head_k;
     int32_t kind; /* enum gr_rope_kind */
 };
 
 struct gr_args_attn {
-    struct gr_ten q;        /* [1, n_tok, n_head * d_k], roped */
-    struct gr_ten k, v;     /* the caches as in KV_STORE, rows = n_kv cells in use (padded); rows whose mask bit is
-                               clear for a token may hold NaN and are not read for it */
-    struct gr_ten mask;     /* [1, n_tok, n_kv / 32] i32 as bits: cell j is bit j % 32 of word j / 32 */
-    struct gr_ten pos;      /* [1, 1, n_tok] i32, step block; used with ALiBi */
+    struct gr_ten q;    /* [1, n_tok, n_head * d_k], roped */
+    struct gr_ten k, v; /* the caches as in KV_STORE, rows = n_kv cells in use (padded); rows whose
+                           mask bit is clear for a token may hold NaN and are not read for it */
+    struct gr_ten mask; /* [1, n_tok, n_kv / 32] i32 as bits: cell j is bit j % 32 of word j / 32 */
+    struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi */
     struct gr_ten cell_pos; /* [1, 1, n_kv] i32, step block; used with ALiBi */
-    struct gr_ten sinks;    /* [1, 1, n_head] f32, optional: one more logit in the softmax of each head, with no value */
+    struct gr_ten sinks;    /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
+                               head, with no value */
     struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_kv, d_k, d_v;
     float scale;
@@ -142,15 +150,15 @@ struct gr_args_attn {
 };
 
 struct gr_args_route {
-    struct gr_ten logits;  /* [1, n_tok, n_expert] */
-    struct gr_ten bias;    /* [1, 1, n_expert] f32, optional: added for the choice, not in the weights */
-    struct gr_ten ids;     /* [1, n_tok, n_used] i32, best first */
-    struct gr_ten weights; /* [1, n_tok, n_used] f32 */
-    int32_t gate;          /* enum gr_gate_kind */
-    int32_t normalise;     /* divide the weights by their sum, unless that is 0 */
-    float scale;           /* then multiply by this */
-    int32_t n_group, n_group_used; /* choose among the experts of the best groups only (a group's rank is the sum of
-                                      its two best); 1, 1 = no groups */
+    struct gr_ten logits;          /* [1, n_tok, n_expert] */
+    struct gr_ten bias;            /* [1, 1, n_expert] f32, optional: added for the choice only */
+    struct gr_ten ids;             /* [1, n_tok, n_used] i32, best first */
+    struct gr_ten weights;         /* [1, n_tok, n_used] f32 */
+    int32_t gate;                  /* enum gr_gate_kind */
+    int32_t normalise;             /* divide the weights by their sum, unless that is 0 */
+    float scale;                   /* then multiply by this */
+    int32_t n_group, n_group_used; /* choose among the experts of the best groups only (a group's
+                                      rank is the sum of its two best); 1, 1 = no groups */
 };
 
 struct gr_args_expert_sum {
@@ -207,7 +215,7 @@ static inline struct gr_ten *gr_node_ten(struct gr_node *n, const struct gr_oper
 }
 
 /* ALiBi slope of head h (0-based) of n_head: with n2 the largest power of two <= n_head,
- * 2^(-max * (h + 1) / n2) for h < n2, else 2^(-max / 2 * (2 (h - n2) + 1) / n2). Press et al. 2021. */
+ * 2^(-max * (h + 1) / n2) for h < n2, else 2^(-max / 2 * (2 (h - n2) + 1) / n2). Press et al. */
 float gr_alibi_slope(float max_alibi, int64_t n_head, int64_t h);
 
 #ifdef __cplusplus

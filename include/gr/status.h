@@ -1,8 +1,9 @@
 /* Status codes and the message that goes with a failure.
  *
- * A function that can fail returns int: 0, or one of enum gr_status. The place that knows the fact writes the
- * message (object, expected, found, remedy) by `return gr_fail(GR_E_CORRUPT, "...", ...)`; callers pass the code up
- * unchanged. The message lives in a buffer of the calling thread and stays until that thread's next gr_fail. */
+ * A function that can fail returns int: 0, or one of enum gr_status. The place that knows the fact
+ * writes the message (object, expected, found, remedy) by `return gr_fail(GR_E_CORRUPT, "...",
+ * ...)`; callers pass the code up unchanged. The message lives in a buffer of the calling thread
+ * and stays until that thread's next gr_fail. */
 #ifndef GR_STATUS_H
 #define GR_STATUS_H
 
@@ -23,17 +24,19 @@ enum gr_status {
 /* Records a formatted message for this thread (truncated at 1,023 bytes) and returns `status`. */
 int gr_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The message of this thread's last gr_fail, "" if there was none. Valid until the next gr_fail of this thread. */
+/* The message of this thread's last gr_fail, "" if there was none. Valid until the next gr_fail of
+ * this thread. */
 const char *gr_error(void);
 
-/* Meaning of a status code, for example "bad model file"; "ok" for 0, "unknown status" outside the table. */
+/* Meaning of a status code, for example "bad model file"; "ok" for 0, "unknown status" outside the
+ * table. */
 const char *gr_status_text(int status);
 
 /* Exit code of the command line for a status code. */
 int gr_status_exit(int status);
 
-/* `n` bytes of foreign text made safe to print: quotes, non-ASCII and control bytes escaped, at most 60 bytes shown.
- * Returns one of eight rotating buffers of this thread. */
+/* `n` bytes of foreign text made safe to print: quotes, non-ASCII and control bytes escaped, at
+ * most 60 bytes shown. Returns one of eight rotating buffers of this thread. */
 const char *gr_quote(const char *p, size_t n);
 
 #ifdef __cplusplus

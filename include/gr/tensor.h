@@ -1,10 +1,10 @@
 /* A tensor as an operation sees it: a batch of matrices whose rows hold whole storage blocks.
  *
- * Shapes are written outermost first: [batch, rows, cols]. Activations are [1, n_tok, n], weights [1, n_out, n_in],
- * stacked experts [n_expert, n_out, n_in], a layer's K cache [1, n_cell, n_head_kv * d_head].
- * A view (some columns, some rows) is arithmetic on this struct and costs nothing. While a plan is recorded, `data` is
- * NULL and (value, offset) say where it will be; the memory plan fills `data` in. An absent optional operand is all
- * zero (rows == 0). */
+ * Shapes are written outermost first: [batch, rows, cols]. Activations are [1, n_tok, n], weights
+ * [1, n_out, n_in], stacked experts [n_expert, n_out, n_in], a layer's K cache [1, n_cell,
+ * n_head_kv * d_head]. A view (some columns, some rows) is arithmetic on this struct and costs
+ * nothing. While a plan is recorded, `data` is NULL and (value, offset) say where it will be; the
+ * memory plan fills `data` in. An absent optional operand is all zero (rows == 0). */
 #ifndef GR_TENSOR_H
 #define GR_TENSOR_H
 
@@ -12,12 +12,13 @@
 #include <stdint.h>
 
 struct gr_ten {
-    void *data;          /* memory of the device that runs the node; owned by model, cache, step block or plan arena */
+    void *data; /* memory of the device that runs the node; owned by model, cache, step block or
+                   plan arena */
     int64_t batch, rows, cols;
-    int64_t row_bytes;   /* from one row to the next; a batch step is rows * row_bytes */
-    int64_t offset;      /* of this view in its value, bytes */
-    uint32_t value;      /* index in the plan's value table, 0 = none */
-    uint32_t dtype;      /* enum gr_dtype */
+    int64_t row_bytes; /* from one row to the next; a batch step is rows * row_bytes */
+    int64_t offset;    /* of this view in its value, bytes */
+    uint32_t value;    /* index in the plan's value table, 0 = none */
+    uint32_t dtype;    /* enum gr_dtype */
 };
 
 static inline bool gr_ten_is(const struct gr_ten *t)
