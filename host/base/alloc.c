@@ -1,6 +1,7 @@
 #include "base/alloc.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "gr/status.h"
 
 #define ALIGN 64
-#define HEADER ALIGN /* holds the size, keeps the alignment */
+#define HEADER ALIGN /* room for struct header that keeps the alignment */
 #define ARENA_BLOCK (64 * 1024)
 
 static _Atomic uint64_t n_alloc, fail_at;
@@ -44,21 +45,33 @@ static void count_held(size_t bytes)
         ;
 }
 
-/* A block of `bytes` behind a header that remembers them; contents undefined. */
-static void *block_new(size_t bytes)
+/* Stands in front of every block. */
+struct header {
+    void *raw; /* what malloc gave */
+    size_t bytes;
+};
+
+static struct header *header_of(void *p)
+{
+    return (struct header *)(void *)((char *)p - HEADER);
+}
+
+/* A block of `bytes` behind its header. Zeroed memory comes from calloc, which leaves the pages of
+ * a large block untouched until they are used. */
+static void *block_new(size_t bytes, bool zeroed)
 {
     uint64_t total;
-    char *p = NULL;
-    if (!must_fail() && gr_align_up(&total, (uint64_t)bytes, ALIGN) &&
-        gr_add(&total, total, (uint64_t)HEADER))
-        p = aligned_alloc(ALIGN, total);
-    if (!p) {
+    char *raw = NULL;
+    if (!must_fail() && gr_add(&total, (uint64_t)bytes, (uint64_t)(HEADER + ALIGN)))
+        raw = zeroed ? calloc(1, total) : malloc(total);
+    if (!raw) {
         (void)gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes);
         return NULL;
     }
-    *(size_t *)(void *)p = bytes;
+    char *p = raw + HEADER + (ALIGN - (uintptr_t)raw % ALIGN) % ALIGN;
+    *header_of(p) = (struct header){raw, bytes};
     count_held(bytes);
-    return p + HEADER;
+    return p;
 }
 
 void *gr_calloc(size_t n, size_t size)
@@ -67,8 +80,7 @@ void *gr_calloc(size_t n, size_t size)
     if (!gr_mul(&bytes, n, size))
         return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size),
                NULL;
-    void *p = block_new(bytes);
-    return p ? memset(p, 0, bytes) : NULL;
+    return block_new(bytes, true);
 }
 
 void *gr_realloc(void *old, size_t n, size_t size)
@@ -77,10 +89,9 @@ void *gr_realloc(void *old, size_t n, size_t size)
     if (!gr_mul(&bytes, n, size))
         return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu items of %zu bytes", n, size),
                NULL;
-    void *p = block_new(bytes);
+    void *p = block_new(bytes, false);
     if (p && old) {
-        size_t had = *(size_t *)(void *)((char *)old - HEADER);
-        memcpy(p, old, GR_MIN(had, bytes));
+        memcpy(p, old, GR_MIN(header_of(old)->bytes, bytes));
         gr_free(old);
     }
     return p;
@@ -96,9 +107,9 @@ void gr_free(void *p)
 {
     if (!p)
         return;
-    char *block = (char *)p - HEADER;
-    atomic_fetch_sub(&held, *(size_t *)(void *)block);
-    free(block);
+    struct header *h = header_of(p);
+    atomic_fetch_sub(&held, h->bytes);
+    free(h->raw);
 }
 
 void *gr_vec_push(struct gr_vec *v, size_t item)
