@@ -1,3 +1,6 @@
+#ifdef GR_HAS_LEVEL_avx2
+#include <cpuid.h>
+#endif
 #include <string.h>
 
 #include "base/alloc.h"
@@ -82,9 +85,41 @@ const char *gr_cpu_level_name(enum gr_cpu_level level)
     return level_name[level];
 }
 
+#ifdef GR_HAS_LEVEL_avx2
+/* gcc 12 knows no name for it in __builtin_cpu_supports. The registers' use by the system is what
+ * AVX2 says. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
 bool gr_cpu_has(enum gr_cpu_level level)
 {
-    return level == GR_CPU_AUTO || level == GR_CPU_REF;
+    switch (level) {
+    case GR_CPU_AUTO:
+    case GR_CPU_REF:
+        return true;
+#ifdef GR_HAS_LEVEL_avx2
+    case GR_CPU_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    case GR_CPU_AVX512:
+        return gr_cpu_has(GR_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+#endif
+    default:
+        return false;
+    }
+}
+
+static enum gr_cpu_level best_level(void)
+{
+    enum gr_cpu_level level = GR_CPU_N_LEVEL - 1;
+    while (!gr_cpu_has(level))
+        level--;
+    return level;
 }
 
 static const struct gr_cpu_impl *const reference[GR_N_OP] = {
@@ -93,10 +128,28 @@ static const struct gr_cpu_impl *const reference[GR_N_OP] = {
 #undef OP
 };
 
+#ifdef GR_HAS_LEVEL_avx2
+extern const struct gr_cpu_impl *const gr_avx2_table[GR_N_OP], *const gr_avx512_table[GR_N_OP];
+#endif
+
+static const struct gr_cpu_impl *const *table_of(enum gr_cpu_level level)
+{
+    switch (level) {
+#ifdef GR_HAS_LEVEL_avx2
+    case GR_CPU_AVX2:
+        return gr_avx2_table;
+    case GR_CPU_AVX512:
+        return gr_avx512_table;
+#endif
+    default:
+        return reference;
+    }
+}
+
 static const struct gr_cpu_impl *choose(const struct cpu *c, const struct gr_node *n)
 {
-    (void)c;
-    return reference[n->op];
+    const struct gr_cpu_impl *fast = table_of(c->level)[n->op];
+    return fast && (!fast->takes || fast->takes(n)) ? fast : reference[n->op];
 }
 
 /* ---- segments ---- */
@@ -202,8 +255,9 @@ static int cpu_segment_new(struct gr_backend *b, const struct gr_segment *s, voi
 struct run {
     struct cpu *cpu;
     const struct exec *exec;
-    int lo, hi;          /* nodes */
-    _Atomic int stop_at; /* nodes after this one do not run */
+    int lo, hi;              /* nodes */
+    _Atomic int stop_at;     /* nodes after this one do not run */
+    _Atomic int64_t next[2]; /* items taken, of even and of odd nodes */
 };
 
 static bool cancelled(const struct cpu *c)
@@ -211,14 +265,21 @@ static bool cancelled(const struct cpu *c)
     return c->cancel && atomic_load_explicit(c->cancel, memory_order_relaxed);
 }
 
-/* Thread 0 decides about stopping before the barrier, so that all threads see the same after it. */
+/* Thread 0 decides about stopping before the barrier, so that all threads see the same after it,
+ * and clears the counter of the next node, which nobody uses meanwhile. */
 static void run_thread(void *arg, int ith, int nth)
 {
     struct run *r = arg;
     struct cpu *c = r->cpu;
-    struct gr_cpu_work w = {ith, nth, c->shared, (char *)c->local + (size_t)ith * c->local_bytes,
-                            c->pool};
+    struct gr_cpu_work w = {.ith = ith,
+                            .nth = nth,
+                            .shared = c->shared,
+                            .local = (char *)c->local + (size_t)ith * c->local_bytes,
+                            .pool = c->pool};
     for (int i = r->lo; i < r->hi; i++) {
+        w.next = &r->next[i % 2];
+        if (ith == 0)
+            atomic_store_explicit(&r->next[(i + 1) % 2], 0, memory_order_relaxed);
         r->exec->impl[i]->run(&r->exec->node[i], &w);
         if (i + 1 == r->hi)
             break;
@@ -232,7 +293,7 @@ static void run_thread(void *arg, int ith, int nth)
 
 static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi)
 {
-    struct run r = {c, e, lo, hi, hi};
+    struct run r = {c, e, lo, hi, hi, {0, 0}};
     if (cancelled(c))
         return gr_fail(GR_E_CANCELLED, "cancelled");
     if (lo < hi)
@@ -294,7 +355,7 @@ int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_bat
     if (!c)
         return GR_E_NOMEM_HOST;
     c->base.api = &api;
-    c->level = level;
+    c->level = level == GR_CPU_AUTO ? best_level() : level;
     c->n_decode = n_threads_decode > 0 ? n_threads_decode : online;
     c->n_batch = n_threads_batch > 0 ? n_threads_batch : online;
     int rc = gr_threads_new(&c->pool, GR_MAX(c->n_decode, c->n_batch));

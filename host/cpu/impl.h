@@ -2,6 +2,7 @@
 #ifndef GR_CPU_IMPL_H
 #define GR_CPU_IMPL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,6 +17,7 @@ struct gr_cpu_work {
                      64 */
     void *local;  /* scratch of this thread */
     struct gr_threads *pool;
+    _Atomic int64_t *next; /* see gr_cpu_take */
 };
 
 /* Scratch memory that a node wants, bytes. */
@@ -55,6 +57,13 @@ static inline struct gr_cpu_share gr_cpu_share(int64_t n, int64_t grain,
 /* Columns of f32 that fill a cache line: threads that write one row side by side share columns by
  * this. */
 #define GR_CPU_LINE 16
+
+/* The next item of work of this node, 0 1 2 .., for whichever thread asks first: for items of
+ * unequal cost. An item's result must not depend on who takes it. */
+static inline int64_t gr_cpu_take(const struct gr_cpu_work *w)
+{
+    return atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+}
 
 /* All threads of the node wait for each other. */
 static inline void gr_cpu_barrier(const struct gr_cpu_work *w)

@@ -212,3 +212,44 @@ Test(attn, data)
             if (data != OPS_HUGE) /* there the logit error exceeds any bound worth having */
                 attn_case(shapes[i], MASK_CAUSAL, data);
 }
+
+/* A cell that is not a number for the token that sees it does not exist for the others. */
+Test(attn, foreign_cells_do_not_matter)
+{
+    enum { N_TOK = 3, N_KV = 96, D = 24 };
+    for (enum gr_cpu_level level = GR_CPU_REF; level < GR_CPU_N_LEVEL; level++) {
+        float y[2][N_TOK][D];
+        for (int poisoned = 0; poisoned < 2 && gr_cpu_has(level); poisoned++) {
+            struct ops_case c;
+            struct gr_backend *b;
+            ops_case_init(&c, GR_OP_ATTN, 17, "poisoned %d", poisoned);
+            struct gr_args_attn *a = &c.node.a.attn;
+            *a = (struct gr_args_attn){.q = ops_random(&c, GR_F32, 1, N_TOK, D, OPS_NORMAL),
+                                       .k = ops_random(&c, GR_F32, 1, N_KV, D, OPS_NORMAL),
+                                       .v = ops_random(&c, GR_F32, 1, N_KV, D, OPS_NORMAL),
+                                       .mask = ops_new(&c, GR_I32, 1, N_TOK, N_KV / 32),
+                                       .y = ops_new(&c, GR_F32, 1, N_TOK, D),
+                                       .n_head = 1,
+                                       .n_head_kv = 1,
+                                       .d_k = D,
+                                       .d_v = D,
+                                       .scale = 0.2f};
+            for (int t = 0; t < N_TOK; t++) /* every cell but 40, which is token 0's alone */
+                ((uint32_t *)gr_ten_row(&a->mask, 0, t))[1] = t ? ~(1u << 8) : ~0u;
+            if (poisoned) {
+                memset(gr_ten_row(&a->k, 0, 40), 0xff, D * sizeof(float));
+                memset(gr_ten_row(&a->v, 0, 40), 0xff, D * sizeof(float));
+            }
+            cr_assert_eq(gr_cpu_open(&b, 1, 1, level), 0);
+            ops_run(&c, b);
+            for (int t = 0; t < N_TOK; t++)
+                memcpy(y[poisoned][t], c.buf[c.n_buf - 1].result + t * a->y.row_bytes,
+                       sizeof y[0][0]);
+            b->api->close(&b);
+            ops_case_fini(&c);
+        }
+        cr_assert(!gr_cpu_has(level) || isnan(y[1][0][0]));
+        cr_assert(!gr_cpu_has(level) || !memcmp(y[0][1], y[1][1], 2 * sizeof y[0][0]), "[%s]",
+                  gr_cpu_level_name(level));
+    }
+}

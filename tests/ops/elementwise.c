@@ -11,6 +11,12 @@ static double logistic(double x)
     return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
 }
 
+static double tangent(double x)
+{
+    double e = exp(-2 * fabs(x));
+    return copysign(-expm1(-2 * fabs(x)) / (1 + e), x);
+}
+
 /* Written apart from the reference: tanh forms by the logistic function, erf by erfc. */
 static double want_act(int kind, double x, double a, double b)
 {
@@ -30,9 +36,9 @@ static double want_act(int kind, double x, double a, double b)
     case GR_SIGMOID:
         return logistic(x);
     case GR_TANH:
-        return 2 * logistic(2 * x) - 1;
+        return tangent(x);
     case GR_SOFTCAP:
-        return a * (2 * logistic(2 * x / a) - 1);
+        return a * tangent(x / a);
     case GR_LINEAR:
         return a * x + b;
     case GR_CLAMP:

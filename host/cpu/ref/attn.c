@@ -60,7 +60,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
         }
         float *y = gr_cpu_f32(&a->y, t) + h * a->d_v;
         for (int64_t c = 0; c < a->d_v; c++)
-            y[c] = sum > 0 ? (float)(acc[c] / sum) : 0;
+            y[c] = sum == 0 ? 0 : (float)(acc[c] / sum);
     }
 }
 

@@ -1,0 +1,316 @@
+/* ATTN over cells. K and V are read in place, row by row, and only rows that some query of the tile
+ * sees.
+ *
+ * A work item is one KV head, a tile of tokens and a chunk of cells; its queries are all heads of
+ * the group for all tokens of the tile. Sixty-four cells at a time are converted to f32 once (K
+ * transposed), multiplied with all queries by the product of gemm.c, and folded into a running
+ * maximum, sum and output. A context is cut into chunks only when there are few items, by its shape
+ * alone; partial results are joined in the order of chunks.
+ *
+ * Rounding: queries, products, weights and sums in f32, nothing else. Traffic: every visible row of
+ * K and V once a tile of tokens. */
+#include <math.h>
+#include <string.h>
+
+#include "cpu/fast/fast.h"
+
+enum {
+    CELLS = 64,   /* converted at a time; two words of the mask */
+    QUERIES = 48, /* of an item, about */
+    ITEMS = 32,   /* enough for any number of threads here; fewer: the context is cut into chunks */
+    CHUNK_MIN = 512, /* cells of a chunk at least */
+};
+
+struct shape {
+    int64_t group;                     /* heads that share a KV head */
+    int64_t n_kv, d_k, dk_pad, dv_pad; /* padded to VL */
+    int64_t tile, n_tile;              /* tokens of a tile */
+    int64_t n_chunk, chunk;            /* cells of a chunk */
+    int64_t n_item;
+};
+
+static struct shape shape_of(const struct gr_args_attn *a)
+{
+    struct shape s = {.group = a->n_head / a->n_head_kv, .n_kv = a->k.rows, .d_k = a->d_k};
+    s.dk_pad = GR_PAD(a->d_k, VL), s.dv_pad = GR_PAD(a->d_v, VL);
+    s.tile = GR_MIN(GR_MAX(1, QUERIES / s.group), a->q.rows);
+    s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
+    int64_t items = s.n_tile * a->n_head_kv;
+    int64_t most = GR_MAX(1, s.n_kv / CHUNK_MIN), wanted = (ITEMS + items - 1) / items;
+    s.chunk = GR_PAD((s.n_kv + GR_MIN(most, wanted) - 1) / GR_MIN(most, wanted), CELLS);
+    s.n_chunk = (s.n_kv + s.chunk - 1) / s.chunk;
+    s.n_item = items * s.n_chunk;
+    return s;
+}
+
+/* Where an item stands, and its scratch memory. State of a query: largest logit so far, sum of
+ * weights, output. */
+struct item {
+    const struct gr_args_attn *a;
+    struct shape s;
+    int64_t t0, n_tok, h_kv, n_query;
+    const float **q, **p; /* [n_query] rows of queries, of weights */
+    float *max, *sum;     /* [n_query] */
+    float *acc;           /* [n_query, dv_pad] */
+    float *rows;          /* [CELLS, max(dk_pad, dv_pad)]: rows of K, then of V */
+    float *kt;            /* [dk_pad, CELLS] */
+    float *logits;        /* [n_query, CELLS], then weights */
+    float *far;           /* [CELLS] distances of the cells from a token */
+};
+
+static size_t item_bytes(const struct shape *s)
+{
+    int64_t n = s->group * s->tile, row = GR_MAX(s->dk_pad, s->dv_pad);
+    int64_t floats = n * (2 + s->dv_pad + CELLS) + CELLS * (row + s->dk_pad + 1);
+    return (size_t)floats * sizeof(float) + (size_t)n * 2 * sizeof(float *) + 8 * 64;
+}
+
+static void *carve(char **at, size_t bytes)
+{
+    void *p = *at;
+    *at += GR_PAD(bytes, 64);
+    return p;
+}
+
+static struct item item_of(const struct gr_args_attn *a, const struct shape *s, void *memory)
+{
+    size_t n = (size_t)(s->group * s->tile), row = (size_t)GR_MAX(s->dk_pad, s->dv_pad);
+    char *at = memory;
+    struct item i = {.a = a, .s = *s};
+    i.acc = carve(&at, n * (size_t)s->dv_pad * sizeof(float));
+    i.rows = carve(&at, CELLS * row * sizeof(float));
+    i.kt = carve(&at, CELLS * (size_t)s->dk_pad * sizeof(float));
+    i.logits = carve(&at, n * CELLS * sizeof(float));
+    i.far = carve(&at, CELLS * sizeof(float));
+    i.q = carve(&at, n * sizeof(float *));
+    i.p = carve(&at, n * sizeof(float *));
+    i.max = carve(&at, 2 * n * sizeof(float));
+    i.sum = i.max + n;
+    return i;
+}
+
+static void item_start(struct item *i, int64_t tile, int64_t h_kv, bool with_sinks)
+{
+    const struct gr_args_attn *a = i->a;
+    i->t0 = tile * i->s.tile, i->h_kv = h_kv;
+    i->n_tok = GR_MIN(i->s.tile, a->q.rows - i->t0);
+    i->n_query = i->n_tok * i->s.group;
+    for (int64_t k = 0; k < i->n_query; k++) {
+        int64_t h = h_kv * i->s.group + k % i->s.group;
+        float sink = with_sinks ? gr_cpu_f32(&a->sinks, 0)[h] : -INFINITY;
+        i->q[k] = gr_cpu_f32(&a->q, i->t0 + k / i->s.group) + h * a->d_k;
+        i->p[k] = i->logits + k * CELLS;
+        i->max[k] = sink;
+        i->sum[k] = sink > -INFINITY ? 1 : 0;
+    }
+    memset(i->acc, 0, (size_t)(i->n_query * i->s.dv_pad) * sizeof *i->acc);
+}
+
+/* Mask of cells [j, j + n), n a multiple of 32 up to 64. */
+static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, int64_t j, int64_t n)
+{
+    const uint32_t *w = (const uint32_t *)gr_cpu_i32(&a->mask, t) + j / 32;
+    return n > 32 ? w[0] | (uint64_t)w[1] << 32 : w[0];
+}
+
+/* Rows [j, j + n) of one head as f32, zeros for those that nobody sees. False when one of them is
+ * not finite. */
+static bool load_rows(const struct gr_ten *cache, int64_t first, int64_t d, int64_t j, int64_t n,
+                      uint64_t seen, int64_t ld, float *rows)
+{
+    vf bad = vf_set(0);
+    size_t at = gr_row_bytes(cache->dtype, (uint64_t)first);
+    for (int64_t c = 0; c < n; c++) {
+        float *row = rows + c * ld;
+        if (!(seen >> c & 1)) {
+            memset(row, 0, (size_t)ld * sizeof *row);
+            continue;
+        }
+        FN(load_row)(cache->dtype, (const char *)gr_ten_row(cache, 0, j + c) + at, d, row);
+        for (int64_t k = 0; k < d; k += VL)
+            bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
+    }
+    return vf_sum(bad) == 0;
+}
+
+/* Scales, caps and biases n logits of query k; those it does not see become -inf. Returns the
+ * largest. */
+static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
+{
+    const struct gr_args_attn *a = i->a;
+    float *x = i->logits + k * CELLS;
+    vf scale = vf_set(a->scale), none = vf_set(-INFINITY), max = none;
+    vf slope = vf_set(0);
+    if (a->softcap > 0) {
+        for (int64_t c = 0; c < n; c += VL)
+            vf_store(x + c, vf_load(x + c) * scale);
+        FN(act_row)(GR_SOFTCAP, x, n, a->softcap, 0, x);
+        scale = vf_set(1);
+    }
+    if (a->max_alibi > 0)
+        slope =
+            vf_set(-gr_alibi_slope(a->max_alibi, a->n_head, i->h_kv * i->s.group + k % i->s.group));
+    for (int64_t c = 0; c < n; c += VL) {
+        vf v = vf_load(x + c) * scale;
+        if (a->max_alibi > 0)
+            v = vf_fma(slope, vf_load(i->far + c), v);
+        v = vf_select((uint32_t)(mask >> c), v, none);
+        vf_store(x + c, v);
+        max = vf_max(max, v);
+    }
+    return vf_largest(max);
+}
+
+/* Logits of query k become weights relative to its new largest logit; sum and output follow. */
+static void fold(struct item *i, int64_t k, int64_t n, uint64_t mask)
+{
+    float *x = i->logits + k * CELLS, *acc = i->acc + k * i->s.dv_pad;
+    float top = mask ? finish_logits(i, k, n, mask) : -INFINITY;
+    if (!mask) {
+        memset(x, 0, (size_t)n * sizeof *x);
+        return;
+    }
+    if (!(top <= i->max[k])) {
+        float down = i->max[k] > -INFINITY ? expf(i->max[k] - top) : 0;
+        for (int64_t c = 0; c < i->s.dv_pad; c += VL)
+            vf_store(acc + c, vf_load(acc + c) * vf_set(down));
+        i->sum[k] *= down;
+        i->max[k] = top;
+    }
+    vf sum = vf_set(0), max = vf_set(i->max[k]);
+    for (int64_t c = 0; c < n; c += VL) {
+        vf w = vf_select((uint32_t)(mask >> c), vf_exp(vf_load(x + c) - max), vf_set(0));
+        vf_store(x + c, w);
+        sum = sum + w;
+    }
+    i->sum[k] += vf_sum(sum);
+}
+
+/* Output += weights x V where a row of V is not finite: it must not reach queries that do not see
+ * it. */
+static void add_visible(struct item *i, int64_t j, int64_t n)
+{
+    for (int64_t k = 0; k < i->n_query; k++) {
+        uint64_t mask = mask_of(i->a, i->t0 + k / i->s.group, j, n);
+        float *acc = i->acc + k * i->s.dv_pad;
+        for (int64_t c = 0; c < n; c++)
+            for (int64_t v = 0; mask >> c & 1 && v < i->s.dv_pad; v += VL)
+                vf_store(acc + v, vf_fma(vf_set(i->p[k][c]), vf_load(i->rows + c * i->s.dv_pad + v),
+                                         vf_load(acc + v)));
+    }
+}
+
+static void attend(struct item *i, int64_t j, int64_t n)
+{
+    const struct gr_args_attn *a = i->a;
+    uint64_t seen = 0;
+    for (int64_t t = 0; t < i->n_tok; t++)
+        seen |= mask_of(a, i->t0 + t, j, n);
+    if (!seen)
+        return;
+    (void)load_rows(&a->k, i->h_kv * a->d_k, a->d_k, j, n, seen, i->s.dk_pad, i->rows);
+    for (int64_t c = 0; c < n; c += VL)
+        FN(transpose)(i->rows + c * i->s.dk_pad, i->s.dk_pad, VL, i->s.dk_pad, i->kt + c, CELLS);
+    memset(i->logits, 0, (size_t)(i->n_query * CELLS) * sizeof *i->logits);
+    FN(gemm)(i->q, i->n_query, i->kt, CELLS, i->s.d_k, n, i->logits, CELLS);
+    for (int64_t k = 0; k < i->n_query; k++) {
+        int64_t t = i->t0 + k / i->s.group;
+        if (a->max_alibi > 0 && k % i->s.group == 0)
+            for (int64_t c = 0; c < n; c++)
+                i->far[c] =
+                    fabsf((float)(gr_cpu_i32(&a->pos, 0)[t] - gr_cpu_i32(&a->cell_pos, 0)[j + c]));
+        fold(i, k, n, mask_of(a, t, j, n));
+    }
+    if (load_rows(&a->v, i->h_kv * a->d_v, a->d_v, j, n, seen, i->s.dv_pad, i->rows))
+        FN(gemm)(i->p, i->n_query, i->rows, i->s.dv_pad, n, i->s.dv_pad, i->acc, i->s.dv_pad);
+    else
+        add_visible(i, j, n);
+}
+
+/* ---- results ---- */
+
+/* y of one head from an output and its sum; zeros when no cell was visible. */
+static void write_head(const float *acc, float sum, int64_t d, float *y)
+{
+    vf f = vf_set(sum == 0 ? 0 : 1 / sum);
+    for (int64_t c = 0; c < d; c += VL) {
+        int64_t n = GR_MIN(VL, d - c);
+        vf_store_n(y + c, vf_load(acc + c) * f, n);
+    }
+}
+
+/* Partial states of all chunks in shared scratch: [chunk][token, head][max, sum, 0 .., output
+ * dv_pad]. */
+static float *partial_of(const struct gr_args_attn *a, const struct shape *s, void *shared,
+                         int64_t chunk, int64_t row)
+{
+    return (float *)shared + (chunk * a->q.rows * a->n_head + row) * (VL + s->dv_pad);
+}
+
+static void item_finish(const struct item *i, int64_t chunk, void *shared)
+{
+    const struct gr_args_attn *a = i->a;
+    for (int64_t k = 0; k < i->n_query; k++) {
+        int64_t t = i->t0 + k / i->s.group, h = i->h_kv * i->s.group + k % i->s.group;
+        const float *acc = i->acc + k * i->s.dv_pad;
+        if (i->s.n_chunk == 1) {
+            write_head(acc, i->sum[k], a->d_v, gr_cpu_f32(&a->y, t) + h * a->d_v);
+            continue;
+        }
+        float *part = partial_of(a, &i->s, shared, chunk, t * a->n_head + h);
+        part[0] = i->max[k], part[1] = i->sum[k];
+        memcpy(part + VL, acc, (size_t)i->s.dv_pad * sizeof *acc);
+    }
+}
+
+/* Joins the chunks of one head of one token; `acc` is scratch. */
+static void join(const struct gr_args_attn *a, const struct shape *s, void *shared, int64_t row,
+                 float *acc)
+{
+    float max = -INFINITY, sum = 0;
+    memset(acc, 0, (size_t)s->dv_pad * sizeof *acc);
+    for (int64_t k = 0; k < s->n_chunk; k++) {
+        float m = partial_of(a, s, shared, k, row)[0];
+        max = m <= max ? max : m;
+    }
+    for (int64_t k = 0; k < s->n_chunk; k++) {
+        const float *part = partial_of(a, s, shared, k, row);
+        float down = part[0] > -INFINITY ? expf(part[0] - max) : part[0] == part[0] ? 0 : NAN;
+        sum += part[1] * down;
+        for (int64_t c = 0; c < s->dv_pad; c += VL)
+            vf_store(acc + c, vf_fma(vf_load(part + VL + c), vf_set(down), vf_load(acc + c)));
+    }
+    write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
+}
+
+static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    const struct gr_args_attn *a = &node->a.attn;
+    struct shape s = shape_of(a);
+    struct item i = item_of(a, &s, w->local);
+    for (int64_t n; (n = gr_cpu_take(w)) < s.n_item;) {
+        int64_t chunk = n % s.n_chunk, h_kv = n / s.n_chunk % a->n_head_kv,
+                tile = n / s.n_chunk / a->n_head_kv;
+        int64_t end = GR_MIN((chunk + 1) * s.chunk, s.n_kv);
+        item_start(&i, tile, h_kv, gr_ten_is(&a->sinks) && chunk == 0);
+        for (int64_t j = chunk * s.chunk; j < end; j += CELLS)
+            attend(&i, j, GR_MIN(CELLS, end - j));
+        item_finish(&i, chunk, w->shared);
+    }
+    if (s.n_chunk == 1)
+        return;
+    gr_cpu_barrier(w);
+    struct gr_cpu_share rows = gr_cpu_share(a->q.rows * a->n_head, 1, w);
+    for (int64_t r = rows.lo; r < rows.hi; r++)
+        join(a, &s, w->shared, r, i.acc);
+}
+
+static struct gr_cpu_need attn_need(const struct gr_node *node)
+{
+    const struct gr_args_attn *a = &node->a.attn;
+    struct shape s = shape_of(a);
+    size_t partial = (size_t)(s.n_chunk * a->q.rows * a->n_head * (VL + s.dv_pad)) * sizeof(float);
+    return (struct gr_cpu_need){s.n_chunk > 1 ? partial : 0, item_bytes(&s)};
+}
+
+const struct gr_cpu_impl FN(attn) = {attn, attn_need, NULL};

@@ -1,0 +1,15 @@
+/* The implementations of one level, by operation; NULL: the reference. EMBED, GATHER, ROPE_TABLE
+ * and ROUTE are rows copied or a few numbers a token. */
+#include "cpu/fast/fast.h"
+
+const struct gr_cpu_impl *const FN(table)[GR_N_OP] = {
+    [GR_OP_NORM] = &FN(norm),
+    [GR_OP_GLU] = &FN(glu),
+    [GR_OP_ACT] = &FN(act),
+    [GR_OP_BINARY] = &FN(binary),
+    [GR_OP_ROPE] = &FN(rope),
+    [GR_OP_KV_STORE] = &FN(kv_store),
+    [GR_OP_ATTN] = &FN(attn),
+    [GR_OP_KV_SHIFT] = &FN(kv_shift),
+    [GR_OP_EXPERT_SUM] = &FN(expert_sum),
+};

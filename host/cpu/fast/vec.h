@@ -1,0 +1,367 @@
+/* Vectors of one instruction level: VL lanes of f32 or i32. The files of this folder are written
+ * for any level and compiled once for each; what differs stands here. Sums over lanes run in a
+ * fixed order. */
+#ifndef GR_CPU_FAST_VEC_H
+#define GR_CPU_FAST_VEC_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "gr/quant_blocks.h"
+
+#define GR_PASTE_(a, b, c) a##b##_##c
+#define GR_PASTE(a, b, c) GR_PASTE_(a, b, c)
+/* The name of a function that several files of one level share. */
+#define FN(name) GR_PASTE(gr_, GR_LEVEL, name)
+
+#if defined(__clang__)
+#define GR_UNROLL _Pragma("unroll")
+#else
+#define GR_UNROLL _Pragma("GCC unroll 32")
+#endif
+#define GR_INLINE static inline __attribute__((always_inline))
+
+#ifdef GR_LEVEL_avx512
+
+enum { VL = 16 };
+typedef __m512 vf;
+typedef __m512i vi;
+
+GR_INLINE vf vf_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+GR_INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+GR_INLINE void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+/* The first n lanes, 0 < n <= VL; the others are 0, or are not written. */
+GR_INLINE vf vf_load_n(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), p);
+}
+GR_INLINE void vf_store_n(float *p, vf x, int64_t n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)(0xffffu >> (16 - n)), x);
+}
+GR_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+GR_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+GR_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
+GR_INLINE vf vf_abs(vf a)
+{
+    return _mm512_abs_ps(a);
+}
+GR_INLINE vf vf_round(vf a) /* to the nearest integer, ties to even */
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/* 2^n for integral n in [-126, 127]; 0 for -127, infinity for 128. */
+GR_INLINE vf vf_exp2i(vf n)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
+/* x where bit i of `bits` is set, y elsewhere. */
+GR_INLINE vf vf_select(uint32_t bits, vf x, vf y)
+{
+    return _mm512_mask_blend_ps((__mmask16)bits, y, x);
+}
+/* x where a < b, y elsewhere. */
+GR_INLINE vf vf_where_less(vf a, vf b, vf x, vf y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
+}
+GR_INLINE vf vf_of_int(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+GR_INLINE vf vf_half(const gr_half *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+GR_INLINE vf vf_bf16(const gr_bf16 *p)
+{
+    __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+/* VL bytes with a sign, as f32. */
+GR_INLINE vf vf_s8(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+GR_INLINE vf vf_u8(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
+}
+/* Lanes 2i and 2i + 1 change places. */
+GR_INLINE vf vf_swap(vf x)
+{
+    return _mm512_permute_ps(x, 0xb1);
+}
+GR_INLINE void vf_store_half(gr_half *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+GR_INLINE __m256 vf_lo(vf x)
+{
+    return _mm512_castps512_ps256(x);
+}
+GR_INLINE __m256 vf_hi(vf x)
+{
+    return _mm512_extractf32x8_ps(x, 1);
+}
+GR_INLINE vi vi_set(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+GR_INLINE vi vi_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+GR_INLINE void vi_store(void *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+/* Each lane + the sum of four products of u8 (u) and s8 (s). */
+GR_INLINE vi vi_dot(vi acc, vi u, vi s)
+{
+    return _mm512_dpbusd_epi32(acc, u, s);
+}
+
+#else
+
+enum { VL = 8 };
+typedef __m256 vf;
+typedef __m256i vi;
+
+GR_INLINE vf vf_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+GR_INLINE vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+GR_INLINE void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+GR_INLINE __m256i vi_first(int64_t n) /* all bits of the first n lanes */
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+GR_INLINE vf vf_load_n(const float *p, int64_t n)
+{
+    return _mm256_maskload_ps(p, vi_first(n));
+}
+GR_INLINE void vf_store_n(float *p, vf x, int64_t n)
+{
+    _mm256_maskstore_ps(p, vi_first(n), x);
+}
+GR_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+GR_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+GR_INLINE vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
+GR_INLINE vf vf_abs(vf a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+GR_INLINE vf vf_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+GR_INLINE vf vf_exp2i(vf n)
+{
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
+GR_INLINE vf vf_select(uint32_t bits, vf x, vf y)
+{
+    __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int32_t)bits), bit), bit);
+    return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(set));
+}
+GR_INLINE vf vf_where_less(vf a, vf b, vf x, vf y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
+GR_INLINE vf vf_of_int(vi x)
+{
+    return _mm256_cvtepi32_ps(x);
+}
+GR_INLINE vf vf_half(const gr_half *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+GR_INLINE vf vf_bf16(const gr_bf16 *p)
+{
+    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+GR_INLINE vf vf_s8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+GR_INLINE vf vf_u8(const uint8_t *p)
+{
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+GR_INLINE vf vf_swap(vf x)
+{
+    return _mm256_permute_ps(x, 0xb1);
+}
+GR_INLINE void vf_store_half(gr_half *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+GR_INLINE vi vi_set(int32_t x)
+{
+    return _mm256_set1_epi32(x);
+}
+GR_INLINE vi vi_load(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+GR_INLINE void vi_store(void *p, vi x)
+{
+    _mm256_storeu_si256(p, x);
+}
+/* The sums of two products saturate at 16 bits: u <= 127 is safe (2 * 127 * 127 < 32768). */
+GR_INLINE vi vi_dot(vi acc, vi u, vi s)
+{
+    __m256i pairs = _mm256_maddubs_epi16(u, s);
+    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+#endif
+
+/* Eight lanes added pairwise. */
+GR_INLINE float sum8(__m256 x)
+{
+    __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+    return _mm_cvtss_f32(_mm_add_ss(a, _mm_movehdup_ps(a)));
+}
+
+GR_INLINE float max8(__m256 x)
+{
+    __m128 a = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+    return _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)));
+}
+
+#ifdef GR_LEVEL_avx512
+GR_INLINE float vf_sum(vf x)
+{
+    return sum8(_mm256_add_ps(vf_lo(x), vf_hi(x)));
+}
+GR_INLINE float vf_largest(vf x)
+{
+    return max8(_mm256_max_ps(vf_lo(x), vf_hi(x)));
+}
+#else
+GR_INLINE float vf_sum(vf x)
+{
+    return sum8(x);
+}
+GR_INLINE float vf_largest(vf x)
+{
+    return max8(x);
+}
+#endif
+
+GR_INLINE float half_to_f32(gr_half h)
+{
+    return _cvtsh_ss(h);
+}
+
+/* VL x VL words of 32 bits: element j of r[i] and element i of r[j] change places. */
+#ifdef GR_LEVEL_avx512
+GR_INLINE void vi_transpose(vi r[VL])
+{
+    vi t[VL];
+    GR_UNROLL
+    for (int i = 0; i < VL; i += 4) { /* 4 x 4 in each quarter of four rows */
+        vi a = _mm512_unpacklo_epi32(r[i], r[i + 1]), b = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+        vi c = _mm512_unpacklo_epi32(r[i + 2], r[i + 3]),
+           d = _mm512_unpackhi_epi32(r[i + 2], r[i + 3]);
+        t[i] = _mm512_unpacklo_epi64(a, c), t[i + 1] = _mm512_unpackhi_epi64(a, c);
+        t[i + 2] = _mm512_unpacklo_epi64(b, d), t[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+    GR_UNROLL
+    for (int i = 0; i < 4; i++) { /* then 4 x 4 of the quarters */
+        vi a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88),
+           b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
+        vi c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88),
+           d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_i32x4(a, c, 0x88), r[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        r[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88), r[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+}
+#else
+GR_INLINE void vi_transpose(vi r[VL])
+{
+    vi t[VL];
+    GR_UNROLL
+    for (int i = 0; i < VL; i += 4) {
+        vi a = _mm256_unpacklo_epi32(r[i], r[i + 1]), b = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+        vi c = _mm256_unpacklo_epi32(r[i + 2], r[i + 3]),
+           d = _mm256_unpackhi_epi32(r[i + 2], r[i + 3]);
+        t[i] = _mm256_unpacklo_epi64(a, c), t[i + 1] = _mm256_unpackhi_epi64(a, c);
+        t[i + 2] = _mm256_unpacklo_epi64(b, d), t[i + 3] = _mm256_unpackhi_epi64(b, d);
+    }
+    GR_UNROLL
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
+    }
+}
+#endif
+
+/* exp, within 2 units in the last place; 0 below -87.7, infinity above 88.4 (NaN stays). The
+ * argument is n ln 2 + r, |r| <= ln 2 / 2, and exp(r) a polynomial of degree 7. */
+GR_INLINE vf vf_exp(vf x)
+{
+    const float ln2_hi = 0.693359375f, ln2_lo = -2.12194440e-4f, log2e = 1.44269504f;
+    vf lo = vf_set(-88), hi = vf_set(89);
+    vf in = vf_min(hi, vf_max(lo, x)); /* min and max return the second when one is NaN */
+    vf n = vf_round(in * vf_set(log2e));
+    vf r = vf_fma(n, vf_set(-ln2_hi), in);
+    r = vf_fma(n, vf_set(-ln2_lo), r);
+    vf p = vf_set(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+    p = vf_fma(p, r * r, r) + vf_set(1);
+    return p * vf_exp2i(n);
+}
+
+#endif
