@@ -243,8 +243,8 @@ static void print_totals(FILE *out, const struct gr_gguf *g)
         return;
     fputs("\nby type\n", out);
     for (uint32_t id = 0; id < 256; id++) {
-        struct total sum = total_of(g, false, id);
-        if (gr_dtype_find(id) && sum.tensors)
+        struct total sum = gr_dtype_find(id) ? total_of(g, false, id) : (struct total){0};
+        if (sum.tensors)
             fprintf(out, "  %-8s %8" PRIu64 " tensors %15" PRIu64 " values %12s\n",
                     gr_dtype_name(id), sum.tensors, sum.values, bytes_text(size, sum.bytes));
     }

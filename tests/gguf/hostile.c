@@ -274,6 +274,11 @@ Test(gguf_hostile, memory_is_bounded_for_huge_files)
     cr_assert_eq(gr_gguf_open(&g, path, false), GR_E_CORRUPT);
     gr_alloc_held(&peak);
     cr_assert_lt(peak, 1u << 20, "nothing was read");
+    put_sparse(path, fd, 1ull << 36, GR_GGUF_U32, 25000);
+    cr_assert_eq(gr_gguf_open(&g, path, false), 0, "%s", gr_error());
+    gr_gguf_close(&g);
+    gr_alloc_held(&peak);
+    cr_assert_lt(peak, 8u * 4 * 25000, "what follows the metadata is not read");
     put_sparse(path, fd, 1ull << 36, GR_GGUF_STR, 1ull << 32);
     cr_assert_eq(gr_gguf_open(&g, path, true), GR_E_CORRUPT);
     put_sparse(path, fd, 1ull << 36, GR_GGUF_U8, GR_GGUF_MAX_META - 64);
@@ -281,6 +286,26 @@ Test(gguf_hostile, memory_is_bounded_for_huge_files)
     gr_gguf_close(&g);
     gr_alloc_held(&peak);
     cr_assert_lt(peak, 512u << 20);
+    close(fd);
+    unlink(path);
+}
+
+/* Counts over the limit, in a file that could hold so many. */
+Test(gguf_hostile, counts_are_limited)
+{
+    char path[512];
+    int fd = scratch("counts.gguf", path);
+    struct gr_gguf *g;
+    for (int tensors = 0; tensors < 2; tensors++) {
+        struct bytes b = {.n = 0};
+        put_head(&b, 3, tensors ? GR_GGUF_MAX_TENSOR + 1 : 0, tensors ? 0 : GR_GGUF_MAX_KV + 1);
+        cr_assert_eq(ftruncate(fd, 1 << 30), 0);
+        cr_assert_eq(pwrite(fd, b.p, b.n, 0), (ssize_t)b.n);
+        cr_assert_eq(gr_gguf_open(&g, path, false), GR_E_CORRUPT);
+        cr_assert(strstr(gr_error(),
+                         tensors ? "number of tensors: expected at most 1048576, found 1048577"
+                                 : "number of keys: expected at most 65536, found 65537"));
+    }
     close(fd);
     unlink(path);
 }

@@ -198,6 +198,10 @@ Test(gguf_refuse, tensor_places)
     refused(&b, GR_E_CORRUPT, "overlaps");
     b.n = 0, put_good(&b, "a", 32, "b", 0);
     refused(&b, GR_E_CORRUPT, "tensor 'b': its data overlaps tensor 'a'");
+    b.n = 0, put_head(&b, 3, 2, 0); /* by one byte */
+    put_tensor(&b, "a", 33, 1, GR_I8, 0), put_tensor(&b, "b", 1, 1, GR_I8, 32), put_pad(&b, 32),
+        put_int(&b, 0, 64);
+    refused(&b, GR_E_CORRUPT, "tensor 'a': its data overlaps tensor 'b'");
     b.n = 0, put_good(&b, "a", 64, "b", 0);
     cr_assert_eq(gr_gguf_open_memory(&g, b.p, b.n, "x.gguf"), 0, "any order is fine: %s",
                  gr_error());
