@@ -17,6 +17,7 @@ fresh() {
         tee host/base/log.h host/graph/build.h host/model/arch.h host/kv/kv.h tools/own.h cuda/table.h kernels/ptx.h >/dev/null
     printf '#include "gr/ok.h"\n\nint gr_ok(int x)\n{\n    return x + 1;\n}\n' >host/base/alloc.c
     printf '#include "graph/build.h"\n#include "model/arch.h"\n' >host/models/llama.c
+    printf 'ARCH(llama)\nARCH(gpt2)\n' >host/models/models.def
     printf '#include "own.h"\n' >tools/main.c
     printf '#include "base/log.h"\n#include "gr/ok.h"\n#include "table.h"\n' >cuda/stream.c
     printf '#include "gr/ok.h"\n#include "ptx.h"\n' >kernels/norm.cu
@@ -53,7 +54,7 @@ plant() {
     expect "$1" "$2:$3"
 }
 
-rules="includes headers length todo symbols"
+rules="includes headers length todo names symbols"
 command -v clang-format-14 >/dev/null && command -v clang-tidy-14 >/dev/null && command -v cppcheck >/dev/null &&
     rules="$rules format tidy cppcheck"
 for rule in $rules; do
@@ -72,6 +73,7 @@ plant includes kernels/norm.cu 3 '# include  "base/log.h"\n'
 plant headers host/kv/kv.h 5 'size_t gr_size(void);\n'
 plant length host/kv/kv.c 1201 "$(yes '\n' | head -n 1201 | tr -d '\n')"
 plant todo host/kv/kv.c 2 '\n/* TO''DO */\n'
+plant names host/graph/plan.c 2 '\nconst char *gr_f(void) { return "gpt2"; }\n'
 plant symbols host/kv/kv.c 1 'int kv_open(void) { return 0; }\n'
 plant symbols host/kv/kv.c 3 '#include <stdlib.h>\nvoid gr_f(void);\nvoid gr_f(void) { exit(1); }\n'
 plant symbols host/kv/kv.c 3 '#include <stdio.h>\nvoid gr_f(char *p, const char *f, int x);\nvoid gr_f(char *p, const char *f, int x) { sprintf(p, f, x); }\n'
