@@ -204,8 +204,8 @@ GR_API void gr_sampler_free(struct gr_sampler **s);
 
 /* ---- names ---- */
 
-/* Insertions, deletions and substitutions that turn a into b, letter case aside, of names up to 64 bytes: what a front
- * end needs to suggest the name that was meant. */
+/* Insertions, deletions, substitutions and swaps of neighbours that turn a into b, letter case aside: what a front
+ * end needs to suggest the name that was meant. Names are cut at 64 bytes. */
 GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 /* ---- files ---- */
