@@ -247,19 +247,29 @@ static void move(struct gr_kv *kv, uint32_t c, int32_t pos)
     kv->pos[c] = pos;
 }
 
+/* Whether all positions in the range can grow by delta. */
+static int check_growth(const struct gr_kv *kv, int32_t seq, struct range r, int32_t delta)
+{
+    int32_t limit = delta > 0 ? GR_POS_MAX - delta : GR_POS_MAX;
+    if (kv->seq[seq].max <= limit)
+        return 0;
+    for
+        EACH_CELL(c, kv, seq, r)
+    if (kv->pos[c] > limit)
+        return gr_fail(GR_E_INVALID, "sequence %d: position %d + %d exceeds the largest one, %d",
+                       seq, kv->pos[c], delta, GR_POS_MAX);
+    return 0;
+}
+
 int gr_kv_cells_add(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1, int32_t delta)
 {
     int rc = check_seq(kv, seq);
     struct range r = range_of(p0, p1);
     if (rc || delta == 0 || r.lo >= r.hi)
         return rc;
-    int32_t limit = delta > 0 ? GR_POS_MAX - delta : GR_POS_MAX;
-    if (kv->seq[seq].max > limit)
-        for
-            EACH_CELL(c, kv, seq, r)
-    if (kv->pos[c] > limit)
-        return gr_fail(GR_E_INVALID, "sequence %d: position %d + %d exceeds the largest one, %d",
-                       seq, kv->pos[c], delta, GR_POS_MAX);
+    rc = check_growth(kv, seq, r, delta);
+    if (rc)
+        return rc;
     uint32_t freed = UINT32_MAX;
     for
         EACH_CELL(c, kv, seq, r)

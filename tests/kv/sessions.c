@@ -18,9 +18,12 @@
 struct session {
     struct gr_kv *kv;
     struct gr_full_batch full;
-    char **line; /* operations */
     int n_cell, n_batch, n_seq_max, unified;
-    int saved_at[N_SLOT];
+    /* The operations that led from an empty cache to its present state, and to each saved one. */
+    struct history {
+        char *line[64];
+        int n;
+    } now, saved[N_SLOT];
     int accepted, refused, compared;
 };
 
@@ -64,46 +67,54 @@ static void operate(struct session *s, const char *op, const int32_t *a)
         cr_assert_str_eq(op, "state_save");
 }
 
-/* Lines [0, end) from an empty cache; loading a saved state runs what came before its saving again.
- */
-static void run(struct session *s, int end);
-
-static void run_line(struct session *s, int i)
+static void compare(struct session *s, char *p, const char *line)
 {
-    char op[16];
-    int32_t args[4];
-    int used, n = 0;
-    cr_assert_eq(sscanf(s->line[i], "%15s%n", op, &used), 1);
-    char *p = s->line[i] + used, *eq = strchr(p, '='), *end;
-    if (!strcmp(op, "decode")) {
-        decode(s, p);
-        return;
-    }
-    cr_assert_not_null(eq);
-    for (long v; n < 4 && (v = strtol(p, &end, 10), end > p); p = end)
-        args[n++] = (int32_t)v;
-    if (!strcmp(op, "state_save"))
-        s->saved_at[args[0]] = i;
-    if (!strcmp(op, "state_load"))
-        run(s, s->saved_at[args[0]]);
-    else
-        operate(s, op, args);
-    p = eq + 1;
     for (int32_t q = 0; q < s->n_seq_max; q++) {
         long lo = strtol(p, &p, 10), hi = strtol(p, &p, 10);
         cr_assert(gr_kv_cells_pos_min(s->kv, q) == lo && gr_kv_cells_pos_max(s->kv, q) == hi,
-                  "operation %d, sequence %d: %ld to %ld expected, %d to %d found", i, q, lo, hi,
+                  "%s: sequence %d: %ld to %ld expected, %d to %d found", line, q, lo, hi,
                   gr_kv_cells_pos_min(s->kv, q), gr_kv_cells_pos_max(s->kv, q));
         s->compared++;
     }
     cr_assert_eq(gr_kv_check(s->kv), 0, "%s", gr_error());
 }
 
-static void run(struct session *s, int end)
+/* Any operation but state_load. */
+static void run_line(struct session *s, char *line)
 {
+    char op[16], *end;
+    int32_t args[4];
+    int used, n = 0;
+    cr_assert_eq(sscanf(line, "%15s%n", op, &used), 1);
+    char *p = line + used;
+    cr_assert_lt(s->now.n, 64);
+    s->now.line[s->now.n++] = line;
+    if (!strcmp(op, "decode")) {
+        decode(s, p);
+        return;
+    }
+    for (long v; n < 4 && (v = strtol(p, &end, 10), end > p); p = end)
+        args[n++] = (int32_t)v;
+    if (!strcmp(op, "state_save"))
+        s->saved[args[0]] = s->now;
+    else
+        operate(s, op, args);
+    compare(s, strchr(line, '=') + 1, line);
+}
+
+static void run(struct session *s, char *line)
+{
+    const struct history *h = s->saved;
+    int slot;
+    if (sscanf(line, "state_load %d", &slot) != 1) {
+        run_line(s, line);
+        return;
+    }
     gr_kv_cells_clear(s->kv);
-    for (int i = 0; i < end; i++)
-        run_line(s, i);
+    s->now.n = 0;
+    for (int i = 0; i < h[slot].n; i++)
+        run_line(s, h[slot].line[i]);
+    compare(s, strchr(line, '=') + 1, line);
 }
 
 Test(kv_sessions, positions_and_return_codes)
@@ -117,16 +128,16 @@ Test(kv_sessions, positions_and_return_codes)
         cr_assert_lt(n_line, 256);
         line[n_line++] = p;
     }
-    for (int i = 0, end; i < n_line; i = end, n_session++) {
-        struct session s = {.line = line + i + 1};
-        cr_assert_eq(sscanf(line[i], "session %*s %d %d %d %d", &s.n_cell, &s.n_batch, &s.n_seq_max,
-                            &s.unified),
+    for (int i = 0; i < n_line; n_session++) {
+        static struct session s;
+        s = (struct session){0};
+        cr_assert_eq(sscanf(line[i++], "session %*s %d %d %d %d", &s.n_cell, &s.n_batch,
+                            &s.n_seq_max, &s.unified),
                      4);
-        for (end = i + 1; end < n_line && strncmp(line[end], "session", 7);)
-            end++;
         struct gr_kv_params p = {(uint32_t)s.n_cell, (uint32_t)s.n_seq_max, 256, false};
         cr_assert_eq(gr_kv_new(&s.kv, &p), 0);
-        run(&s, end - i - 1);
+        while (i < n_line && strncmp(line[i], "session", 7) != 0)
+            run(&s, line[i++]);
         accepted += s.accepted, refused += s.refused, compared += s.compared;
         gr_batch_fini(&s.full);
         gr_kv_free(&s.kv);
