@@ -124,7 +124,7 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind)
 {
     gr_t gate, up = gr_mm(b, il, GR_W_FFN_UP, x);
-    if (gr_has(b, il, GR_W_FFN_GATE)) {
+    if (up.cols == gr_require(b, il, GR_W_FFN_DOWN).cols) {
         gate = gr_mm(b, il, GR_W_FFN_GATE, x);
     } else {
         gate = gr_cols(up, 0, up.cols / 2);

@@ -131,9 +131,21 @@ gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return gr_norm_add(b, il, slot, x, none);
 }
 
-gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+/* The matrix of a slot, whose rows are as long as those of x. */
+static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     gr_t w = gr_require(b, il, slot);
+    char name[96];
+    if (!b->err && x.cols != w.cols)
+        b->err = gr_fail(GR_E_CORRUPT, "tensor %s: rows of %lld expected, %lld found",
+                         gr_slot_name(slot, il, false, name, sizeof name), (long long)x.cols,
+                         (long long)w.cols);
+    return w;
+}
+
+gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    gr_t w = matrix_for(b, il, slot, x);
     match_rows(b, &x, &res);
     gr_t y = gr_new(b, x.rows, w.rows, GR_F32);
     gr_emit(b, il,
@@ -188,7 +200,7 @@ gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y)
 
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids)
 {
-    gr_t w = gr_require(b, il, slot);
+    gr_t w = matrix_for(b, il, slot, x);
     gr_t y = gr_new(b, ids.rows * ids.cols, w.rows, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){

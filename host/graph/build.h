@@ -57,7 +57,8 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
 /* The whole of it: projection, head norms, attention, output projection + bias + res. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
-/* down(act(gate(x)) * up(x)) + res; without a gate matrix, `up` holds gate and up side by side. */
+/* down(act(gate(x)) * up(x)) + res; an `up` twice as wide as `down` holds gate and up side by side,
+ * any other needs a gate matrix. */
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
 /* down(act(up(x))) + res; a bound FFN_ACT divides the activations. */
 gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);

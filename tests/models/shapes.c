@@ -1,0 +1,121 @@
+/* Plans of models from which optional tensors are missing: refused, or every node has operands that
+ * fit each other. */
+#include <criterion/criterion.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "gr/status.h"
+#include "graph/graph.h"
+#include "models/tiny.h"
+
+static bool absent_or(const struct gr_ten *t, int64_t rows, int64_t cols)
+{
+    return !gr_ten_is(t) || (t->rows == rows && t->cols == cols);
+}
+
+static bool matmul_fits(const struct gr_args_matmul *a)
+{
+    return a->x.cols == a->w.cols && a->y.rows == a->x.rows && a->y.cols == a->w.rows &&
+           absent_or(&a->b, 1, a->y.cols) && absent_or(&a->res, a->y.rows, a->y.cols);
+}
+
+static bool matmul_id_fits(const struct gr_args_matmul_id *a)
+{
+    int64_t n_row = a->ids.rows * a->ids.cols;
+    return a->x.cols == a->w.cols && (a->x.rows == a->ids.rows || a->x.rows == n_row) &&
+           a->y.rows == n_row && a->y.cols == a->w.rows && absent_or(&a->b, a->w.batch, a->y.cols);
+}
+
+static bool attn_fits(const struct gr_args_attn *a)
+{
+    return a->q.cols == a->n_head * a->d_k && a->y.cols == a->n_head * a->d_v;
+}
+
+static bool fits(const struct gr_node *n)
+{
+    const struct gr_args_norm *norm = &n->a.norm;
+    const struct gr_args_glu *glu = &n->a.glu;
+    const struct gr_args_expert_sum *sum = &n->a.expert_sum;
+    switch (n->op) {
+    case GR_OP_MATMUL:
+        return matmul_fits(&n->a.matmul);
+    case GR_OP_MATMUL_ID:
+        return matmul_id_fits(&n->a.matmul_id);
+    case GR_OP_ATTN:
+        return attn_fits(&n->a.attn);
+    case GR_OP_NORM:
+        return norm->x.cols % norm->w.cols == 0 && norm->x.rows == norm->y.rows &&
+               absent_or(&norm->b, 1, norm->w.cols) &&
+               absent_or(&norm->res, norm->y.rows, norm->y.cols);
+    case GR_OP_GLU:
+        return glu->a.cols == glu->b.cols && glu->a.rows == glu->b.rows;
+    case GR_OP_EXPERT_SUM:
+        return sum->x.rows == sum->weights.rows * sum->weights.cols &&
+               absent_or(&sum->res, sum->y.rows, sum->y.cols);
+    default:
+        return true;
+    }
+}
+
+static void check_plan(const struct gr_model *m, const char *missing)
+{
+    struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
+    struct gr_graph_env env = {.hp = &m->hp, .arch = m->arch, .k_cache = cache, .v_cache = cache};
+    struct gr_step_shape shape = {.n_tok = 3, .n_kv = 32, .n_out = 2, .n_swa = 3};
+    struct gr_plan p;
+    env.weight = m->weight, env.bias = m->bias;
+    env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
+    cr_assert_eq(gr_graph_build(&p, &env, &shape), 0, "%s", gr_error());
+    const struct gr_node *node = p.node.data;
+    for (size_t i = 0; i < p.node.n; i++)
+        cr_expect(fits(&node[i]), "%s without %s: node %zu, %s of layer %d", m->arch->name, missing,
+                  i, gr_op_info(node[i].op)->name, node[i].layer);
+    gr_plan_fini(&p);
+    gr_free(cache);
+}
+
+/* t with tensor t->drop left out. */
+static void try_model(const struct tiny *t)
+{
+    char name[96] = "nothing";
+    struct gr_model *m;
+    const char *path = tiny_write(t, name);
+    int rc = gr_model_open(&m, path, NULL);
+    unlink(path);
+    cr_expect(rc == 0 || (rc == GR_E_CORRUPT && t->drop >= 0), "%s without %s: %d %s",
+              t->arch->name, name, rc, gr_error());
+    if (!rc)
+        check_plan(m, name);
+    gr_model_close(&m);
+}
+
+Test(shapes, fit_whatever_optional_tensor_is_missing)
+{
+    for (int i = 0; gr_arch_at(i); i++)
+        for (int fused = 0; fused < 2; fused++) {
+            struct tiny t = tiny_default(gr_arch_at(i));
+            t.fused = fused;
+            try_model(&t);
+            for (int k = 0; k < tiny_n_tensor(&t); k++) {
+                t.drop = k;
+                if (!tiny_required(&t, k))
+                    try_model(&t);
+            }
+        }
+}
+
+/* A gate that is missing is named; the matrices after it would be too wide. */
+Test(shapes, a_missing_gate_is_named)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    char name[96] = "";
+    struct gr_model *m;
+    const char *gate = "blk.0.ffn_gate.weight";
+    while (strcmp(name, gate) != 0 && ++t.drop < tiny_n_tensor(&t))
+        tiny_write(&t, name);
+    const char *path = tiny_write(&t, name);
+    cr_expect_eq(gr_model_open(&m, path, NULL), GR_E_CORRUPT);
+    unlink(path);
+    cr_expect(strstr(gr_error(), gate), "%s", gr_error());
+}
