@@ -175,9 +175,6 @@ static uint32_t next_cell(const struct gr_kv *kv, int32_t seq, struct range r, u
     return kv->end;
 }
 
-#define EACH_CELL(c, kv, seq, r)                                                                   \
-    (uint32_t c = next_cell(kv, seq, r, 0); c < (kv)->end; c = next_cell(kv, seq, r, c + 1))
-
 /* After cells were emptied, the search begins at the first of them when that is earlier. */
 static void lower_head(struct gr_kv *kv, uint32_t first_freed)
 {
@@ -189,13 +186,11 @@ static void rm_one(struct gr_kv *kv, int32_t seq, struct range r)
     uint32_t freed = UINT32_MAX;
     if (!kv->seq[seq].n)
         return;
-    for
-        EACH_CELL(c, kv, seq, r)
-        {
-            gr_kv_cell_drop(kv, c, seq);
-            if (!kv->n_seq[c])
-                freed = GR_MIN(freed, c);
-        }
+    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1)) {
+        gr_kv_cell_drop(kv, c, seq);
+        if (!kv->n_seq[c])
+            freed = GR_MIN(freed, c);
+    }
     lower_head(kv, freed);
     gr_kv_refresh(kv, seq);
 }
@@ -221,10 +216,9 @@ int gr_kv_cells_cp(struct gr_kv *kv, int32_t src, int32_t dst, int32_t p0, int32
     if (rc)
         return rc;
     struct range r = range_of(p0, p1);
-    for
-        EACH_CELL(c, kv, src, r)
-    if (!gr_kv_has(kv, c, dst))
-        gr_kv_cell_put(kv, c, dst);
+    for (uint32_t c = next_cell(kv, src, r, 0); c < kv->end; c = next_cell(kv, src, r, c + 1))
+        if (!gr_kv_has(kv, c, dst))
+            gr_kv_cell_put(kv, c, dst);
     assert(gr_kv_check(kv) == 0);
     return 0;
 }
@@ -253,11 +247,11 @@ static int check_growth(const struct gr_kv *kv, int32_t seq, struct range r, int
     int32_t limit = delta > 0 ? GR_POS_MAX - delta : GR_POS_MAX;
     if (kv->seq[seq].max <= limit)
         return 0;
-    for
-        EACH_CELL(c, kv, seq, r)
-    if (kv->pos[c] > limit)
-        return gr_fail(GR_E_INVALID, "sequence %d: position %d + %d exceeds the largest one, %d",
-                       seq, kv->pos[c], delta, GR_POS_MAX);
+    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1))
+        if (kv->pos[c] > limit)
+            return gr_fail(GR_E_INVALID,
+                           "sequence %d: position %d + %d exceeds the largest one, %d", seq,
+                           kv->pos[c], delta, GR_POS_MAX);
     return 0;
 }
 
@@ -271,17 +265,15 @@ int gr_kv_cells_add(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1, int32
     if (rc)
         return rc;
     uint32_t freed = UINT32_MAX;
-    for
-        EACH_CELL(c, kv, seq, r)
-        {
-            /* A cell comes up once: the walk goes by cell, not by position. */
-            if (kv->pos[c] + delta >= 0) {
-                move(kv, c, kv->pos[c] + delta);
-            } else {
-                freed = GR_MIN(freed, c);
-                gr_kv_cell_empty(kv, c);
-            }
+    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1)) {
+        /* A cell comes up once: the walk goes by cell, not by position. */
+        if (kv->pos[c] + delta >= 0) {
+            move(kv, c, kv->pos[c] + delta);
+        } else {
+            freed = GR_MIN(freed, c);
+            gr_kv_cell_empty(kv, c);
         }
+    }
     kv->head = freed < kv->p.n_cell ? freed : 0;
     gr_kv_refresh(kv, -1);
     assert(gr_kv_check(kv) == 0);
@@ -299,9 +291,8 @@ int gr_kv_cells_div(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1, int32
     struct range r = range_of(p0, p1);
     if (d == 1 || r.lo >= r.hi)
         return 0;
-    for
-        EACH_CELL(c, kv, seq, r)
-    move(kv, c, kv->pos[c] / d);
+    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1))
+        move(kv, c, kv->pos[c] / d);
     gr_kv_refresh(kv, -1);
     assert(gr_kv_check(kv) == 0);
     return 0;
