@@ -86,12 +86,13 @@ const char *gr_cpu_level_name(enum gr_cpu_level level)
 }
 
 #ifdef GR_HAS_LEVEL_avx2
-/* gcc 12 knows no name for it in __builtin_cpu_supports. The registers' use by the system is what
- * AVX2 says. */
-static bool has_f16c(void)
+static bool has_avx2(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    /* gcc 12 knows no name for F16C in __builtin_cpu_supports. The registers' use by the system is
+     * what AVX2 says. */
+    bool f16c = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+    return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #endif
 
@@ -103,9 +104,9 @@ bool gr_cpu_has(enum gr_cpu_level level)
         return true;
 #ifdef GR_HAS_LEVEL_avx2
     case GR_CPU_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+        return has_avx2();
     case GR_CPU_AVX512:
-        return gr_cpu_has(GR_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+        return has_avx2() && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 #endif
