@@ -89,6 +89,9 @@ int gr_cache_bytes(const struct gr_hparams *hp, uint32_t n_cell, uint32_t type_k
         if (!rc)
             rc = rows_bytes(type_v, gr_dim_value(hp, GR_D_V, il), hp->d_v, n_cell, v);
     }
+    uint64_t both;
+    if (!rc && !gr_add(&both, *k, *v))
+        rc = gr_fail(GR_E_TOO_LARGE, "a cache of %u cells is too large", n_cell);
     return rc;
 }
 

@@ -55,7 +55,8 @@ struct gr_session {
 };
 
 /* Bytes of the K and V tensors of all layers; the one place where cache sizes are computed.
- * GR_E_INVALID when a head does not hold whole blocks of the type, GR_E_TOO_LARGE on overflow. */
+ * GR_E_INVALID when a head does not hold whole blocks of the type, GR_E_TOO_LARGE when their sum
+ * overflows. */
 int gr_cache_bytes(const struct gr_hparams *hp, uint32_t n_cell, uint32_t type_k, uint32_t type_v,
                    uint64_t *k, uint64_t *v);
 
