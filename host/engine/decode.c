@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
@@ -110,7 +111,8 @@ static void *staged(struct gr_session *s, const struct gr_cached_plan *c, enum g
 
 /* --- K-shift --- */
 
-/* Rotates the K of every cell that was moved, before anything reads it. */
+/* Rotates the K of every cell that was moved, before anything reads it. Not to be cancelled half
+ * way: the layers done would be rotated again by the next one. */
 static int apply_shift(struct gr_session *s)
 {
     if (!gr_kv_has_shift(s->kv))
@@ -121,7 +123,9 @@ static int apply_shift(struct gr_session *s)
         int rc = plan_for(s, &shape, true, &c);
         if (!rc) {
             gr_kv_deltas(s->kv, staged(s, c, GR_STEP_DELTA));
+            gr_cpu_set_cancel(s->backend, NULL);
             rc = run_plan(s, c);
+            gr_cpu_set_cancel(s->backend, &s->cancel);
         }
         if (rc)
             return rc;
