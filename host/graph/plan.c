@@ -96,7 +96,7 @@ static int drop_useless(struct gr_plan *p)
     struct gr_tap *tap = p->tap.data;
     size_t n_tap = 0;
     for (size_t i = 0; i < p->tap.n; i++)
-        if (moved[tap[i].node]) {
+        if (moved[tap[i].node] && wanted[tap[i].ten.value]) {
             tap[n_tap] = tap[i];
             tap[n_tap++].node = moved[tap[i].node] - 1;
         }

@@ -80,3 +80,24 @@ Test(plan, what_leaves_nothing_is_dropped)
     cr_expect_eq(tap[1].node, 1);
     gr_plan_fini(&p);
 }
+
+/* A name given to a value after another node was added: when only that node stays, so goes the tap,
+ * or it would show memory that nobody wrote. */
+Test(plan, taps_of_values_that_are_not_computed_are_dropped)
+{
+    struct gr_step_shape shape = {.n_tok = 1, .n_kv = 32};
+    struct gr_plan p;
+    gr_plan_init(&p, &shape);
+    struct gr_ten x = gr_plan_value(&p, 1, 16, GR_F32), dead = gr_plan_value(&p, 1, 16, GR_F32),
+                  y = gr_plan_value(&p, 1, 16, GR_F32);
+    struct gr_node n_dead = add(x, x, dead), n_y = add(x, x, y);
+    cr_assert_eq(gr_plan_add(&p, &n_dead) | gr_plan_add(&p, &n_y) |
+                     gr_plan_tap(&p, "dead", 0, &dead) | gr_plan_tap(&p, "y", 0, &y),
+                 0);
+    p.result = y;
+    cr_assert_eq(gr_plan_finish(&p), 0);
+    cr_expect_eq(p.node.n, 1);
+    cr_expect_eq(p.tap.n, 1);
+    cr_expect_str_eq(((struct gr_tap *)p.tap.data)->name, "y");
+    gr_plan_fini(&p);
+}
