@@ -66,13 +66,15 @@ static void *keep(struct gr_model *m, size_t bytes)
     return slot ? *slot = gr_calloc(1, bytes) : NULL;
 }
 
-/* The tensor's bytes in memory: the mapping itself, or a copy. NULL on failure. */
-static const void *bytes_of(struct gr_model *m, const struct gr_gguf_tensor *t)
+/* The tensor's bytes in memory: the mapping itself, or a copy. */
+static int bytes_of(struct gr_model *m, const struct gr_gguf_tensor *t, const void **out)
 {
+    *out = t->data;
     if (t->data)
-        return t->data;
+        return 0;
     void *p = keep(m, t->bytes);
-    return p && gr_gguf_read_tensor(m->gguf, t, p) == 0 ? p : NULL;
+    *out = p;
+    return p ? gr_gguf_read_tensor(m->gguf, t, p) : GR_E_NOMEM_HOST;
 }
 
 static int check_finite(const struct gr_gguf_tensor *t, const void *data)
@@ -107,12 +109,12 @@ static int as_f32(struct gr_model *m, struct gr_ten *w)
 static int bind_one(struct gr_model *m, const struct gr_gguf_tensor *t, const int64_t *want,
                     int n_want, bool check, struct gr_ten *w)
 {
+    const void *data;
     int rc = check_shape(t, want, n_want);
+    if (!rc)
+        rc = bytes_of(m, t, &data);
     if (rc)
         return rc;
-    const void *data = bytes_of(m, t);
-    if (!data)
-        return GR_E_NOMEM_HOST;
     *w = (struct gr_ten){.data = (void *)(uintptr_t)data,
                          .batch = n_want > 2 ? want[2] : 1,
                          .rows = n_want > 1 ? want[1] : 1,

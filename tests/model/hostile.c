@@ -172,3 +172,27 @@ Test(hostile, no_memory_at_any_point)
     }
     unlink(path);
 }
+
+/* The file shrinks between its header and its weights: that is what is said, with its own status. */
+Test(hostile, weights_that_cannot_be_read)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    p.use_mmap = false;
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s", gr_error());
+    struct gr_model again = {.arch = m->arch, .hp = m->hp};
+    cr_assert_eq(gr_gguf_open(&again.gguf, path, false), 0);
+    cr_assert_eq(truncate(path, (off_t)gr_gguf_tensor_at(again.gguf, 3)->offset + 5), 0);
+    cr_expect_eq(gr_model_bind(&again, false), GR_E_IO);
+    cr_expect(strstr(gr_error(), "ends before"), "%s", gr_error());
+    unlink(path);
+    for (size_t i = 0; i < again.owned.n; i++)
+        gr_free(((void **)again.owned.data)[i]);
+    gr_vec_fini(&again.owned);
+    gr_free(again.weight);
+    gr_free(again.bias);
+    gr_gguf_close(&again.gguf);
+    gr_model_close(&m);
+}
