@@ -117,6 +117,11 @@ GR_INLINE void vf_store_half(gr_half *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+/* VL bytes, rounded to nearest, within [-128, 127]. */
+GR_INLINE void vf_store_s8(int8_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
 GR_INLINE __m256 vf_lo(vf x)
 {
     return _mm512_castps512_ps256(x);
@@ -239,6 +244,12 @@ GR_INLINE vf vf_swap(vf x)
 GR_INLINE void vf_store_half(gr_half *p, vf x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+GR_INLINE void vf_store_s8(int8_t *p, vf x)
+{
+    __m256i i = _mm256_cvtps_epi32(x);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
+    _mm_storel_epi64((__m128i *)(void *)p, _mm_packs_epi16(words, words));
 }
 GR_INLINE vi vi_set(int32_t x)
 {

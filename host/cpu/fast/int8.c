@@ -1,0 +1,199 @@
+#include "cpu/fast/int8.h"
+
+#include <string.h>
+
+enum {
+    ROWS = 64,
+    /* of a work item */ PANEL_BYTES = 256 * 1024 /* of panels at a time, about: a part of L2 */
+};
+
+/* ---- activations ---- */
+
+/* 32 columns. A block that is tiny, below 2^-120, becomes 0; one with NaN or infinity gets a step
+ * of NaN. */
+GR_INLINE float quantize_32(const float *x, int8_t *q)
+{
+    vf max = vf_set(0), bad = vf_set(0);
+    for (int i = 0; i < 32; i += VL) {
+        vf v = vf_load(x + i);
+        max = vf_max(max, vf_abs(v));
+        bad = vf_fma(v, vf_set(0), bad);
+    }
+    float top = vf_largest(max), inv = top > 0x1p-120f ? 127 / top : 0;
+    for (int i = 0; i < 32; i += VL)
+        vf_store_s8(q + i, vf_load(x + i) * vf_set(inv));
+    return (inv > 0 ? top / 127 : 0) + vf_sum(bad);
+}
+
+static int32_t sum_16(const int8_t *q)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 16; i++)
+        sum += q[i];
+    return sum;
+}
+
+void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
+                       int32_t *sum)
+{
+    for (int64_t i = 0; i < n; i += 32)
+        step[i / 32] = quantize_32(x + i, q + i);
+    memset(q + n, 0, (size_t)(cols - n));
+    memset(step + n / 32, 0, (size_t)(cols - n) / 32 * sizeof *step);
+    for (int64_t i = 0; i < cols; i += 16)
+        sum[i / 16] = sum_16(q + i);
+}
+
+/* A row of x quantised, in local memory. */
+struct row {
+    int8_t *q;
+    float *step;
+    int32_t *sum;
+};
+
+static struct row row_of(const struct int8_shape *s, void *local)
+{
+    int8_t *q = local;
+    float *step = (float *)(void *)(q + s->cols);
+    return (struct row){q, step, (int32_t *)(void *)(step + s->cols / 32)};
+}
+
+static void put_few(const struct int8_shape *s, const struct row *r, char *x)
+{
+    struct int8_few f = int8_few(s, x);
+    float *step = (float *)f.step, *sum = (float *)f.sum;
+    int32_t *correction = (int32_t *)f.correction;
+    memcpy(x, r->q, (size_t)s->cols);
+    for (int64_t g = 0; g < s->cols / 16; g++) {
+        step[g] = r->step[g / 2];
+        if (s->kind.min)
+            sum[g] = r->step[g / 2] * (float)r->sum[g];
+        else
+            memcpy(correction + 4 * g, (int32_t[4]){-s->kind.zero * r->sum[g]},
+                   4 * sizeof *correction);
+    }
+}
+
+/* Entry t of a tile. */
+static void put_many(const struct int8_shape *s, const struct row *r, char *x, int64_t tile,
+                     int64_t t)
+{
+    struct int8_many f = int8_many(s, x, tile);
+    float *step = (float *)f.step;
+    int64_t group = s->kind.group;
+    for (int64_t i = 0; i < s->cols / 4; i++)
+        memcpy(x + (i * tile + t) * 4, r->q + 4 * i, 4);
+    for (int64_t g = 0; g < s->cols / 32; g++)
+        step[g * tile + t] = r->step[g];
+    for (int64_t g = 0; g < s->cols / group; g++) {
+        int32_t sum = group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
+        float scaled = r->step[g * group / 32] * (float)sum;
+        sum *= -s->kind.zero;
+        memcpy((char *)f.extra + (g * tile + t) * 4, s->kind.min ? (void *)&scaled : (void *)&sum,
+               4);
+    }
+}
+
+static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                    void *shared, void *local)
+{
+    struct int8_shape s = int8_shape(m);
+    struct row r = row_of(&s, local);
+    char *x = (char *)shared + (g->at + lo) * s.stride;
+    int64_t tile = int8_tile(lo, g->n);
+    for (int64_t i = 0; i < hi - lo; i++) {
+        FN(int8_quantize)(mm_x(m, g, lo + i), s.n_in, s.cols, r.q, r.step, r.sum);
+        if (g->n < MM_MANY)
+            put_few(&s, &r, x + i * s.stride);
+        else
+            put_many(&s, &r, x, tile, i);
+    }
+    if (g->n < MM_MANY)
+        return;
+    memset(r.q, 0, (size_t)s.cols);
+    memset(r.step, 0, (size_t)(s.cols / 32 + s.cols / 16) * 4);
+    for (int64_t i = hi - lo; i < tile; i++)
+        put_many(&s, &r, x, tile, i);
+}
+
+/* ---- products ---- */
+
+static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi, const char *x)
+{
+    struct int8_shape s = int8_shape(m);
+    float sum[MM_MANY][ROWS];
+    FN(int8_dot)
+    (&s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x, g->n, sum[0], ROWS);
+    for (int64_t i = 0; i < g->n; i++)
+        FN(mm_finish)(m, g, i, lo, hi - lo, sum[i]);
+}
+
+/* Panels of rows [lo, hi) are made first, as many as a part of L2 holds; then each tile meets them
+ * all. */
+static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                 const char *x, char *local)
+{
+    struct int8_shape s = int8_shape(m);
+    struct int8_panel panel[ROWS / VL];
+    float sum[INT8_TILE * VL];
+    int64_t n_panel = (hi - lo + VL - 1) / VL;
+    for (int64_t p = 0; p < n_panel; p++)
+        panel[p] = FN(int8_pack)(&s, gr_ten_row(m->w, g->expert, lo + p * VL), m->w->row_bytes,
+                                 GR_MIN(VL, hi - lo - p * VL),
+                                 local + (size_t)p * FN(int8_panel_bytes)(&s));
+    for (int64_t i = 0, tile; i < g->n; i += tile) {
+        tile = int8_tile(i, g->n);
+        for (int64_t p = 0; p < n_panel; p++) {
+            FN(int8_tile)(&s, &panel[p], x + i * s.stride, tile, sum);
+            for (int64_t t = 0; t < tile && i + t < g->n; t++)
+                FN(mm_finish)(m, g, i + t, lo + p * VL, GR_MIN(VL, hi - lo - p * VL), sum + t * VL);
+        }
+    }
+}
+
+/* Rows of panels that are made at a time. */
+static int64_t panel_rows(const struct int8_shape *s)
+{
+    int64_t n = (int64_t)(PANEL_BYTES / FN(int8_panel_bytes)(s));
+    return GR_MIN(ROWS, GR_MAX(1, n) * VL);
+}
+
+static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                     const void *shared, void *local)
+{
+    struct int8_shape s = int8_shape(m);
+    const char *x = (const char *)shared + g->at * s.stride;
+    if (g->n < MM_MANY) {
+        few(m, g, lo, hi, x);
+        return;
+    }
+    int64_t step = panel_rows(&s);
+    for (int64_t o = lo; o < hi; o += step)
+        many(m, g, o, GR_MIN(o + step, hi), x, local);
+}
+
+static int64_t chunk(const struct mm *m)
+{
+    (void)m;
+    return ROWS;
+}
+
+static size_t shared_bytes(const struct mm *m, int64_t n_place)
+{
+    return (size_t)(n_place * int8_shape(m).stride);
+}
+
+static size_t local_bytes(const struct mm *m)
+{
+    struct int8_shape s = int8_shape(m);
+    size_t row = (size_t)(s.cols * 3 / 2),
+           panels = (size_t)(panel_rows(&s) / VL) * FN(int8_panel_bytes)(&s);
+    return GR_MAX(row, panels);
+}
+
+const struct mm_engine FN(mm_int8) = {.convert = convert,
+                                      .grain = INT8_TILE,
+                                      .multiply = multiply,
+                                      .chunk = chunk,
+                                      .shared_bytes = shared_bytes,
+                                      .local_bytes = local_bytes};

@@ -1,0 +1,88 @@
+/* The int8 engine: activations as s8 with a step for every 32 columns, integer dot products with
+ * the quants of weights.
+ *
+ * Converted x of one entry takes `stride` bytes of shared memory, columns padded to 256 with zeros,
+ * in one of two forms:
+ *
+ * few:  q [cols] s8; step [cols / 16] f32, each twice; then for types with a zero point
+ * `correction` [cols / 4] i32, -zero * sum of 16 q in the first of four lanes, else `sum` [cols /
+ * 16] f32, step * sum of 16 q. many: a tile of T entries together, T as in int8_tile: q [cols /
+ * 4][T][4]; step [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
+#ifndef GR_CPU_FAST_INT8_H
+#define GR_CPU_FAST_INT8_H
+
+#include "cpu/fast/matmul.h"
+#include "cpu/fast/unpack.h"
+
+/* Entries of a tile: as many as the registers hold sums for. */
+enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 4 };
+
+struct int8_shape {
+    int64_t n_in, cols; /* of a row; padded to 256 */
+    int64_t stride;     /* bytes of an entry */
+    uint32_t dtype;     /* of the weights */
+    struct unit_kind kind;
+};
+
+static inline struct int8_shape int8_shape(const struct mm *m)
+{
+    int64_t cols = GR_PAD(m->n_in, 256);
+    return (struct int8_shape){m->n_in, cols, cols * 9 / 4, m->w->dtype, unit_kind(m->w->dtype)};
+}
+
+/* Size of the tile that begins with entry i of n: INT8_TILE, or what is left rounded up to
+ * INT8_PAD. */
+static inline int64_t int8_tile(int64_t i, int64_t n)
+{
+    return GR_MIN(INT8_TILE, GR_PAD(n - i, INT8_PAD));
+}
+
+struct int8_few {
+    const int8_t *q;
+    const float *step;
+    const int32_t *correction;
+    const float *sum;
+};
+
+static inline struct int8_few int8_few(const struct int8_shape *s, void *x)
+{
+    char *p = (char *)x + s->cols;
+    char *rest = p + s->cols / 4;
+    return (struct int8_few){x, (float *)(void *)p, (int32_t *)(void *)rest, (float *)(void *)rest};
+}
+
+struct int8_many {
+    const int8_t *q;
+    const float *step;
+    const void *extra; /* correction or sum */
+};
+
+static inline struct int8_many int8_many(const struct int8_shape *s, void *x, int64_t tile)
+{
+    char *p = (char *)x + s->cols * tile;
+    return (struct int8_many){x, (float *)(void *)p, p + s->cols / 8 * tile};
+}
+
+/* Columns of x as s8, and its parts: q [cols], step [cols / 32], sums of q over 16 columns [cols /
+ * 16]. */
+void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
+                       int32_t *sum);
+
+/* sum[t * ld + o - lo] = x[t] . row o for rows [lo, hi) of one matrix and n entries in the form
+ * `few`. */
+void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
+                  int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
+
+/* VL rows of weights, interleaved: q [cols / 4][VL][4]; d, m [cols / 16][VL]. */
+struct int8_panel {
+    uint8_t *q;
+    float *d, *m;
+};
+size_t FN(int8_panel_bytes)(const struct int8_shape *s);
+struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes,
+                                int64_t n_rows, void *memory);
+/* sum [tile, VL] = the tile's products with the panel. */
+void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, const char *x,
+                   int64_t tile, float *sum);
+
+#endif

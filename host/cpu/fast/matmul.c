@@ -1,0 +1,160 @@
+/* The driver of matrix products: groups of entries, conversion of x, work items. */
+#include "cpu/fast/matmul.h"
+
+#include <string.h>
+
+void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int64_t lo, int64_t n,
+                   const float *sum)
+{
+    int64_t entry = mm_entry(g, i);
+    const float *b = gr_ten_is(m->b) ? gr_cpu_f32(m->b, g->expert) + lo : NULL;
+    const float *res = m->res && gr_ten_is(m->res) ? gr_cpu_f32(m->res, entry) + lo : NULL;
+    float *y = gr_cpu_f32(m->y, entry) + lo;
+    for (int64_t o = 0; o < n; o += VL) {
+        int64_t k = GR_MIN(VL, n - o);
+        vf v = vf_load_n(sum + o, k) * vf_set(m->scale);
+        if (b)
+            v = v + vf_load_n(b + o, k);
+        if (res)
+            v = v + vf_load_n(res + o, k);
+        vf_store_n(y + o, v, k);
+    }
+}
+
+static struct mm mm_of(const struct gr_node *node)
+{
+    if (node->op == GR_OP_MATMUL) {
+        const struct gr_args_matmul *a = &node->a.matmul;
+        return (struct mm){.x = &a->x,
+                           .w = &a->w,
+                           .b = &a->b,
+                           .res = &a->res,
+                           .y = &a->y,
+                           .scale = a->scale,
+                           .n_entry = a->x.rows,
+                           .share = 1,
+                           .n_in = a->w.cols,
+                           .n_out = a->w.rows};
+    }
+    const struct gr_args_matmul_id *a = &node->a.matmul_id;
+    return (struct mm){.x = &a->x,
+                       .w = &a->w,
+                       .b = &a->b,
+                       .y = &a->y,
+                       .ids = &a->ids,
+                       .scale = 1,
+                       .n_entry = a->y.rows,
+                       .share = a->y.rows / a->x.rows,
+                       .n_in = a->w.cols,
+                       .n_out = a->w.rows};
+}
+
+static const struct mm_engine *engine_of(const struct mm *m)
+{
+    switch (m->w->dtype) {
+    case GR_F32:
+    case GR_F16:
+        return &FN(mm_float);
+    case GR_BF16:
+        return FN(mm_has_bf16)() ? &FN(mm_bf16) : &FN(mm_float);
+    default:
+        return &FN(mm_int8);
+    }
+}
+
+/* ---- groups ---- */
+
+static int64_t max_groups(const struct mm *m)
+{
+    return m->ids ? GR_MIN(m->w->batch, m->n_entry) : 1;
+}
+
+/* Places of converted rows: each group begins at a multiple of 4 and holds a multiple of 4. */
+static int64_t n_places(const struct mm *m)
+{
+    return m->n_entry + 4 * max_groups(m);
+}
+
+static size_t groups_bytes(const struct mm *m)
+{
+    size_t n_expert = (size_t)m->w->batch;
+    size_t order = m->ids ? (size_t)m->n_entry * sizeof(int32_t) + n_expert * sizeof(int64_t) : 0;
+    return GR_PAD((size_t)max_groups(m) * sizeof(struct mm_group), 64) + GR_PAD(order, 64);
+}
+
+static int32_t expert_of(const struct mm *m, int64_t entry)
+{
+    return gr_cpu_i32(m->ids, entry / m->ids->cols)[entry % m->ids->cols];
+}
+
+/* Sorts the entries by expert, stably. Every thread does it for itself: it is quicker than waiting.
+ * Returns the number of groups. */
+static int64_t group_entries(const struct mm *m, void *memory, struct mm_group *group)
+{
+    int64_t *first = memory, n_group = 0, at = 0, sum = 0;
+    int32_t *order = (int32_t *)(first + m->w->batch);
+    memset(first, 0, (size_t)m->w->batch * sizeof *first);
+    for (int64_t i = 0; i < m->n_entry; i++)
+        first[expert_of(m, i)]++;
+    for (int64_t e = 0; e < m->w->batch; e++) {
+        int64_t n = first[e];
+        first[e] = sum;
+        if (n)
+            group[n_group++] =
+                (struct mm_group){.expert = e, .n = n, .at = at, .entry = order + sum};
+        sum += n, at += GR_PAD(n, 4);
+    }
+    for (int64_t i = 0; i < m->n_entry; i++)
+        order[first[expert_of(m, i)]++] = (int32_t)i;
+    return n_group;
+}
+
+static int64_t groups_of(const struct mm *m, char *memory, struct mm_group **group)
+{
+    *group = (struct mm_group *)(void *)memory;
+    if (m->ids)
+        return group_entries(m, memory + GR_PAD((size_t)max_groups(m) * sizeof **group, 64),
+                             *group);
+    **group = (struct mm_group){.n = m->n_entry};
+    return 1;
+}
+
+/* ---- running ---- */
+
+static void convert(const struct mm *m, const struct mm_engine *e, const struct mm_group *group,
+                    int64_t n_group, const struct gr_cpu_work *w, void *local)
+{
+    int64_t n = 0; /* pieces so far, dealt to the threads in turn */
+    for (int64_t k = 0; k < n_group; k++)
+        for (int64_t lo = 0; lo < group[k].n; lo += e->grain)
+            if (n++ % w->nth == w->ith)
+                e->convert(m, &group[k], lo, GR_MIN(lo + e->grain, group[k].n), w->shared, local);
+}
+
+static void run(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    struct mm m = mm_of(node);
+    const struct mm_engine *e = engine_of(&m);
+    struct mm_group *group;
+    int64_t n_group = groups_of(&m, w->local, &group);
+    char *local = (char *)w->local + groups_bytes(&m);
+    int64_t chunk = e->chunk(&m), n_chunk = (m.n_out + chunk - 1) / chunk;
+    if (e->convert) {
+        convert(&m, e, group, n_group, w, local);
+        gr_cpu_barrier(w);
+    }
+    for (int64_t i; (i = gr_cpu_take(w)) < n_group * n_chunk;) {
+        int64_t lo = i % n_chunk * chunk;
+        e->multiply(&m, &group[i / n_chunk], lo, GR_MIN(lo + chunk, m.n_out), w->shared, local);
+    }
+}
+
+static struct gr_cpu_need need(const struct gr_node *node)
+{
+    struct mm m = mm_of(node);
+    const struct mm_engine *e = engine_of(&m);
+    return (struct gr_cpu_need){e->shared_bytes ? e->shared_bytes(&m, n_places(&m)) : 0,
+                                groups_bytes(&m) + e->local_bytes(&m)};
+}
+
+const struct gr_cpu_impl FN(matmul) = {run, need, NULL}, FN(matmul_id) = {run, need, NULL};

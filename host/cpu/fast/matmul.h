@@ -1,0 +1,70 @@
+/* MATMUL and MATMUL_ID, seen alike: entries (a row of x, a row of y), grouped by the weight matrix
+ * they meet. An engine multiplies a group with some rows of its matrix; which one depends on the
+ * weights' storage type:
+ *
+ *   engine   weights           x                       products and sums
+ *   float    f32 f16 bf16      f32                     f32
+ *   bf16     bf16              rounded to bf16         pairs by vdpbf16ps, then f32; where the
+ * processor has it int8     quantised types   s8, a step per 32       integers exactly within 16 or
+ * 32 columns, then f32
+ *
+ * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
+ * Each engine has two ways: few entries read rows of weights as they lie and dot them at once
+ * (bound by memory); many entries turn VL rows or more into a panel, once for all entries of the
+ * group. */
+#ifndef GR_CPU_FAST_MATMUL_H
+#define GR_CPU_FAST_MATMUL_H
+
+#include "cpu/fast/fast.h"
+
+/* Groups of fewer entries than this go the first way. */
+enum { MM_MANY = 8 };
+
+struct mm {
+    const struct gr_ten *x, *w, *b, *res, *y; /* b and res may be absent */
+    const struct gr_ten *ids;                 /* NULL: one matrix for all */
+    float scale;
+    int64_t n_entry; /* rows of y */
+    int64_t share;   /* entries that share a row of x, neighbours */
+    int64_t n_in, n_out;
+};
+
+/* Entries of one matrix. Their order is that of y. */
+struct mm_group {
+    int64_t expert, n;
+    int64_t at;           /* place of the first one in the engine's converted x; a multiple of 4 */
+    const int32_t *entry; /* [n]; NULL: 0 1 2 .. */
+};
+
+struct mm_engine {
+    /* Converts the rows of x of a group's entries [lo, hi) into shared memory; lo is a multiple of
+     * `grain`. NULL: x is used as it is. */
+    void (*convert)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                    void *shared, void *local);
+    int64_t grain; /* entries that are converted together */
+    /* y of all entries of a group for rows [lo, hi) of the matrix; lo is a multiple of chunk. */
+    void (*multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                     const void *shared, void *local);
+    int64_t (*chunk)(const struct mm *m); /* rows of a work item */
+    size_t (*shared_bytes)(const struct mm *m, int64_t n_place);
+    size_t (*local_bytes)(const struct mm *m);
+};
+
+extern const struct mm_engine FN(mm_float), FN(mm_bf16), FN(mm_int8);
+bool FN(mm_has_bf16)(void);
+
+static inline int64_t mm_entry(const struct mm_group *g, int64_t i)
+{
+    return g->entry ? g->entry[i] : i;
+}
+
+static inline const float *mm_x(const struct mm *m, const struct mm_group *g, int64_t i)
+{
+    return gr_cpu_f32(m->x, mm_entry(g, i) / m->share);
+}
+
+/* y = sum * scale + b + res for columns [lo, lo + n) of entry i of a group. */
+void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int64_t lo, int64_t n,
+                   const float *sum);
+
+#endif

@@ -1,0 +1,308 @@
+/* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS] [-r REPEATS] [OP [TYPE]]: times single operations
+ * of the CPU backend at the shapes of a llama of 1.2 billion weights, and the memory beside them.
+ *
+ * A row: best of REPEATS runs by the clock, and by the processor time of the calling thread (what
+ * an undisturbed machine would need); GB/s counts weights or cache read once, GMAC/s the products.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/f16.h"
+#include "base/rng.h"
+#include "cpu/cpu.h"
+#include "gr/quant_blocks.h"
+#include "gr/status.h"
+#include "quant/quant.h"
+
+struct bench {
+    struct gr_backend *b;
+    int n_threads, n_tok, repeats;
+    const char *op, *type;
+};
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "bench_ops: %s\n", what);
+    exit(1);
+}
+
+/* ---- tensors ---- */
+
+static struct gr_ten tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                            int64_t cols)
+{
+    size_t row = gr_row_bytes(dtype, (uint64_t)cols);
+    void *p = k->b->api->alloc(k->b, (size_t)(batch * rows) * row);
+    if (!p)
+        die(gr_error());
+    return (struct gr_ten){.data = p,
+                           .batch = batch,
+                           .rows = rows,
+                           .cols = cols,
+                           .row_bytes = (int64_t)row,
+                           .dtype = dtype};
+}
+
+/* Normal data; one row quantised, the others copies of it. */
+static struct gr_ten filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                            int64_t cols)
+{
+    struct gr_ten t = tensor(k, dtype, batch, rows, cols);
+    float *x = gr_calloc((size_t)cols, sizeof *x);
+    struct gr_rng rng = gr_rng_new((uint64_t)cols);
+    for (int64_t r = 0; r < batch * rows; r++) {
+        for (int64_t i = 0; i < cols && r < 4; i++)
+            x[i] = gr_rng_normal(&rng);
+        if (r < 4)
+            gr_quant_find(dtype)->quantize(x, gr_ten_row(&t, 0, r), (size_t)cols, NULL);
+        else
+            memcpy(gr_ten_row(&t, 0, r), gr_ten_row(&t, 0, r % 4), (size_t)t.row_bytes);
+    }
+    gr_free(x);
+    return t;
+}
+
+/* ---- one row of the table ---- */
+
+static void measure(struct bench *k, const char *label, const struct gr_node *node, double bytes,
+                    double macs)
+{
+    struct gr_segment s = {node, 1, NULL, 0};
+    void *exec;
+    double best = 1e9, best_cpu = 1e9;
+    if (k->b->api->segment_new(k->b, &s, &exec))
+        die(gr_error());
+    for (int i = 0; i < k->repeats + 1; i++) {
+        int64_t from = gr_now_ns();
+        double cpu = thread_seconds();
+        if (k->b->api->segment_run(k->b, exec, NULL, NULL))
+            die(gr_error());
+        best_cpu = GR_MIN(best_cpu, thread_seconds() - cpu);
+        best = GR_MIN(best, gr_seconds_since(from));
+    }
+    k->b->api->segment_free(k->b, &exec);
+    printf("%-44s %10.1f us %8.2f GB/s %8.1f GMAC/s   by processor time %8.1f us %8.1f GMAC/s\n",
+           label, best * 1e6, bytes / best * 1e-9, macs / best * 1e-9, best_cpu * 1e6,
+           macs / best_cpu * 1e-9);
+    fflush(stdout);
+}
+
+static void bench_matmul(struct bench *k, const char *type, int64_t n_out, int64_t n_in)
+{
+    char label[80];
+    uint32_t dtype = gr_dtype_find_name(type)->id;
+    struct gr_node n = {.op = GR_OP_MATMUL};
+    n.a.matmul = (struct gr_args_matmul){.x = filled(k, GR_F32, 1, k->n_tok, n_in),
+                                         .w = filled(k, dtype, 1, n_out, n_in),
+                                         .y = tensor(k, GR_F32, 1, k->n_tok, n_out),
+                                         .scale = 1};
+    snprintf(label, sizeof label, "matmul %s %lldx%lld, %d tokens", type, (long long)n_out,
+             (long long)n_in, k->n_tok);
+    measure(k, label, &n, (double)n_out * (double)n.a.matmul.w.row_bytes,
+            (double)k->n_tok * (double)n_out * (double)n_in);
+    k->b->api->free(k->b, n.a.matmul.x.data);
+    k->b->api->free(k->b, n.a.matmul.w.data);
+    k->b->api->free(k->b, n.a.matmul.y.data);
+}
+
+/* Qwen3-30B-A3B's experts: 8 of 128, 768 x 2048. */
+static void bench_matmul_id(struct bench *k, const char *type)
+{
+    enum { N_EXPERT = 128, N_USED = 8, N_OUT = 768, N_IN = 2048 };
+    char label[80];
+    struct gr_node n = {.op = GR_OP_MATMUL_ID};
+    n.a.matmul_id = (struct gr_args_matmul_id){
+        .x = filled(k, GR_F32, 1, k->n_tok, N_IN),
+        .w = filled(k, gr_dtype_find_name(type)->id, N_EXPERT, N_OUT, N_IN),
+        .ids = tensor(k, GR_I32, 1, k->n_tok, N_USED),
+        .y = tensor(k, GR_F32, 1, (int64_t)k->n_tok * N_USED, N_OUT)};
+    for (int i = 0; i < k->n_tok * N_USED; i++)
+        ((int32_t *)n.a.matmul_id.ids.data)[i] = (i * 37 + i / N_USED) % N_EXPERT;
+    snprintf(label, sizeof label, "matmul_id %s 8 of 128 %dx%d, %d tokens", type, N_OUT, N_IN,
+             k->n_tok);
+    double experts = GR_MIN(N_EXPERT, k->n_tok * N_USED);
+    measure(k, label, &n, experts * N_OUT * (double)n.a.matmul_id.w.row_bytes,
+            (double)k->n_tok * N_USED * N_OUT * N_IN);
+    k->b->api->free(k->b, n.a.matmul_id.x.data);
+    k->b->api->free(k->b, n.a.matmul_id.w.data);
+    k->b->api->free(k->b, n.a.matmul_id.ids.data);
+    k->b->api->free(k->b, n.a.matmul_id.y.data);
+}
+
+static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t n_head,
+                       int64_t n_head_kv, int64_t d)
+{
+    char label[80];
+    uint32_t dtype = gr_dtype_find_name(type)->id;
+    struct gr_node n = {.op = GR_OP_ATTN};
+    n.a.attn = (struct gr_args_attn){.q = filled(k, GR_F32, 1, k->n_tok, n_head * d),
+                                     .k = filled(k, dtype, 1, n_kv, n_head_kv * d),
+                                     .v = filled(k, dtype, 1, n_kv, n_head_kv * d),
+                                     .mask = tensor(k, GR_I32, 1, k->n_tok, n_kv / 32),
+                                     .y = tensor(k, GR_F32, 1, k->n_tok, n_head * d),
+                                     .n_head = n_head,
+                                     .n_head_kv = n_head_kv,
+                                     .d_k = d,
+                                     .d_v = d,
+                                     .scale = 0.125f};
+    double seen = 0;
+    for (int64_t t = 0; t < k->n_tok; t++)
+        for (int64_t j = 0; j < n_kv && j <= n_kv - k->n_tok + t; j++, seen++)
+            ((uint32_t *)gr_ten_row(&n.a.attn.mask, 0, t))[j / 32] |= 1u << j % 32;
+    snprintf(label, sizeof label, "attn %s %lld cells, %lld/%lld x %lld, %d tokens", type,
+             (long long)n_kv, (long long)n_head, (long long)n_head_kv, (long long)d, k->n_tok);
+    measure(k, label, &n, 2 * (double)n_kv * (double)n.a.attn.k.row_bytes,
+            2 * seen * (double)(n_head * d));
+    k->b->api->free(k->b, n.a.attn.q.data);
+    k->b->api->free(k->b, n.a.attn.k.data);
+    k->b->api->free(k->b, n.a.attn.v.data);
+    k->b->api->free(k->b, n.a.attn.mask.data);
+    k->b->api->free(k->b, n.a.attn.y.data);
+}
+
+static void bench_rows(struct bench *k)
+{
+    struct gr_ten x = filled(k, GR_F32, 1, k->n_tok, 8192),
+                  y = filled(k, GR_F32, 1, k->n_tok, 8192);
+    struct gr_ten w = filled(k, GR_F32, 1, 1, 8192), cs = filled(k, GR_F32, 1, k->n_tok, 64);
+    double bytes = (double)k->n_tok * 8192 * 4;
+    struct gr_node n = {.op = GR_OP_NORM};
+    n.a.norm = (struct gr_args_norm){.x = x, .w = w, .y = y, .group = 8192, .eps = 1e-5f};
+    measure(k, "norm rms 8192", &n, 2 * bytes, 0);
+    n = (struct gr_node){.op = GR_OP_GLU, .a.glu = {.a = x, .b = y, .y = y, .kind = GR_SILU}};
+    measure(k, "glu silu 8192", &n, 3 * bytes, 0);
+    n = (struct gr_node){.op = GR_OP_BINARY, .a.binary = {.a = x, .b = y, .y = y, .kind = GR_ADD}};
+    measure(k, "binary add 8192", &n, 3 * bytes, 0);
+    n = (struct gr_node){.op = GR_OP_ROPE,
+                         .a.rope = {.x = x, .cs = cs, .y = y, .d_head = 64, .kind = GR_ROPE_NEOX}};
+    measure(k, "rope neox 128 x 64", &n, 2 * bytes, 0);
+    k->b->api->free(k->b, x.data);
+    k->b->api->free(k->b, y.data);
+    k->b->api->free(k->b, w.data);
+    k->b->api->free(k->b, cs.data);
+}
+
+/* ---- the memory ---- */
+
+struct reader {
+    pthread_t thread;
+    const uint64_t *p;
+    size_t n;
+    uint64_t sum;
+};
+
+static void *read_all(void *arg)
+{
+    struct reader *r = arg;
+    uint64_t s[8] = {0};
+    for (size_t i = 0; i + 8 <= r->n; i += 8)
+        for (int k = 0; k < 8; k++)
+            s[k] += r->p[i + (size_t)k];
+    for (int k = 0; k < 8; k++)
+        r->sum += s[k];
+    return NULL;
+}
+
+static void bench_memory(struct bench *k)
+{
+    enum { MAX = 64 };
+    static struct reader r[MAX];
+    size_t bytes = (size_t)256 << 20;
+    char *p = gr_calloc(bytes, 1);
+    double best = 1e9;
+    int n = GR_MIN(k->n_threads, MAX);
+    if (!p)
+        die(gr_error());
+    for (int i = 0; i < k->repeats; i++) {
+        int64_t from = gr_now_ns();
+        for (int t = 0; t < n; t++) {
+            r[t] =
+                (struct reader){.p = (const uint64_t *)(void *)(p + bytes / (size_t)n * (size_t)t),
+                                .n = bytes / (size_t)n / 8};
+            if (pthread_create(&r[t].thread, NULL, read_all, &r[t]))
+                die("no thread");
+        }
+        for (int t = 0; t < n; t++)
+            pthread_join(r[t].thread, NULL);
+        best = GR_MIN(best, gr_seconds_since(from));
+    }
+    printf("%-44s %10.1f us %8.2f GB/s\n", "memory, 256 MiB read", best * 1e6,
+           (double)bytes / best * 1e-9);
+    gr_free(p);
+}
+
+/* ---- which ---- */
+
+static bool wanted(const struct bench *k, const char *op, const char *type)
+{
+    return (!k->op || !strcmp(k->op, op)) && (!k->type || !type || !strcmp(k->type, type));
+}
+
+static void run_all(struct bench *k)
+{
+    static const char *const types[] = {"q8_0", "q4_K", "q6_K", "q4_0", "q5_K", "q5_0", "q4_1",
+                                        "q5_1", "q3_K", "q2_K", "f16",  "bf16", "f32"};
+    static const int64_t shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}};
+    if (wanted(k, "memory", NULL))
+        bench_memory(k);
+    for (size_t t = 0; t < GR_COUNT(types); t++)
+        for (size_t s = 0; s < GR_COUNT(shapes); s++)
+            if (wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64))
+                bench_matmul(k, types[t], shapes[s][0], shapes[s][1]);
+    for (size_t t = 0; t < 2; t++)
+        if (wanted(k, "matmul_id", types[t]))
+            bench_matmul_id(k, types[t]);
+    static const char *const caches[] = {"f16", "f32", "bf16", "q8_0", "q4_0"};
+    for (size_t t = 0; t < GR_COUNT(caches); t++)
+        if (wanted(k, "attn", caches[t])) {
+            bench_attn(k, caches[t], 1024, 32, 8, 64);
+            bench_attn(k, caches[t], 8192, 32, 8, 64);
+            bench_attn(k, caches[t], 8192, 32, 1, 128);
+        }
+    if (wanted(k, "rows", NULL))
+        bench_rows(k);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench k = {.n_threads = 2, .n_tok = 1, .repeats = 10};
+    enum gr_cpu_level level = GR_CPU_AUTO;
+    int i = 1;
+    for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
+        const char *v = argv[i + 1];
+        if (!strcmp(argv[i], "-t"))
+            k.n_threads = atoi(v);
+        else if (!strcmp(argv[i], "-n"))
+            k.n_tok = atoi(v);
+        else if (!strcmp(argv[i], "-r"))
+            k.repeats = atoi(v);
+        else if (!strcmp(argv[i], "-l"))
+            for (level = 0; level < GR_CPU_N_LEVEL && strcmp(v, gr_cpu_level_name(level)); level++)
+                ;
+        else
+            break;
+    }
+    if (i < argc && argv[i][0] == '-')
+        die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS] [-r REPEATS] [OP "
+            "[TYPE]]");
+    k.op = i < argc ? argv[i] : NULL;
+    k.type = i + 1 < argc ? argv[i + 1] : NULL;
+    if (level == GR_CPU_N_LEVEL || gr_cpu_open(&k.b, k.n_threads, k.n_threads, level))
+        die(level == GR_CPU_N_LEVEL ? "no such level" : gr_error());
+    run_all(&k);
+    k.b->api->close(&k.b);
+    return 0;
+}
