@@ -1,12 +1,15 @@
 /* gpurun: inference of language models from GGUF files, on NVIDIA GPUs and without any.
  *
- * How to think of it: a *model* is weights and vocabulary, read-only, shared by any number of sessions. A *session*
- * is a KV cache of cells plus what is needed to run batches through the model. A batch is a list of tokens, each with
- * a position and the sequences it belongs to; decoding it stores its keys and values in cells and leaves logits.
- * Sequences share cells: copying one costs nothing, and single tokens can be removed, moved and divided.
+ * How to think of it: a *model* is weights and vocabulary, read-only, shared by any number of
+ * sessions. A *session* is a KV cache of cells plus what is needed to run batches through the
+ * model. A batch is a list of tokens, each with a position and the sequences it belongs to;
+ * decoding it stores its keys and values in cells and leaves logits. Sequences share cells: copying
+ * one costs nothing, and single tokens can be removed, moved and divided.
  *
- * Errors: functions that can fail return int, 0 or a status (gr/status.h has the codes); gr_error_message() says in one
- * line what was wrong and what helps. A failed call changes nothing. Nothing here exits, aborts or prints.
+ * Errors: functions that can fail return int, 0 or a status (gr/status.h has the codes);
+ * gr_error_message() says in one line what was wrong and what helps. A failed call changes nothing.
+ * Nothing here exits, aborts or prints.
+ *
  * Threads: one thread at a time for each session; a model may be used by several threads. */
 #ifndef GPURUN_H
 #define GPURUN_H
@@ -30,10 +33,11 @@ extern "C" {
 
 /* ---- status, log, version ---- */
 
-GR_API const char *gr_version(void);              /* "0.1.0" */
-GR_API const char *gr_error_message(void);        /* of this thread's last failure, valid until the next one */
-GR_API const char *gr_status_text(int status);    /* "bad model file" */
-GR_API int gr_status_exit(int status);            /* exit code for a command line: 0 to 7 */
+GR_API const char *gr_version(void); /* "0.1.0" */
+/* Of this thread's last failure, valid until the next one. */
+GR_API const char *gr_error_message(void);
+GR_API const char *gr_status_text(int status); /* "bad model file" */
+GR_API int gr_status_exit(int status);         /* exit code for a command line: 0 to 7 */
 
 enum gr_log_level { GR_LOG_DEBUG, GR_LOG_INFO, GR_LOG_WARN, GR_LOG_ERROR };
 typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
@@ -54,7 +58,8 @@ struct gr_model_params {
 GR_API struct gr_model_params gr_model_params_default(void);
 
 /* Opens `path`, or the model built into the library when path is NULL. */
-GR_API int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params);
+GR_API int gr_model_open(struct gr_model **out, const char *path,
+                         const struct gr_model_params *params);
 GR_API void gr_model_close(struct gr_model **model);
 
 struct gr_model_info {
@@ -62,20 +67,22 @@ struct gr_model_info {
     const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    int32_t n_gpu_layers;    /* placed on GPUs, the output layer counted (at most n_layer + 1) */
+    int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1) */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
 
 /* ---- text ---- */
 
-/* Token ids of n bytes of text. Returns 0 and an array of *n_ids (free with gr_free_ids). add_special: BOS and EOS as
- * the model wants them; parse_special: "<|im_start|>" in the text becomes that control token. */
-GR_API int gr_text_tokenize(const struct gr_model *model, const char *text, size_t n, bool add_special,
-                            bool parse_special, int32_t **ids, size_t *n_ids);
+/* Token ids of n bytes of text. Returns 0 and an array of *n_ids (free with gr_free_ids).
+ * add_special: BOS and EOS as the model wants them; parse_special: "<|im_start|>" in the text
+ * becomes that control token. */
+GR_API int gr_text_tokenize(const struct gr_model *model, const char *text, size_t n,
+                            bool add_special, bool parse_special, int32_t **ids, size_t *n_ids);
 GR_API void gr_free_ids(int32_t *ids);
 
 /* Bytes of one token, owned by the model; control tokens give "" unless `special`. */
-GR_API int gr_text_piece(const struct gr_model *model, int32_t id, bool special, const char **p, size_t *n);
+GR_API int gr_text_piece(const struct gr_model *model, int32_t id, bool special, const char **p,
+                         size_t *n);
 GR_API bool gr_text_is_eog(const struct gr_model *model, int32_t id); /* ends a generation */
 GR_API int32_t gr_text_bos(const struct gr_model *model);             /* -1 = none */
 GR_API int32_t gr_text_eos(const struct gr_model *model);
@@ -93,10 +100,16 @@ GR_API void gr_stream_free(struct gr_stream **s);
 
 struct gr_session;
 
-enum gr_rope_scaling { GR_SCALING_MODEL, GR_SCALING_NONE, GR_SCALING_LINEAR, GR_SCALING_YARN, GR_SCALING_LONGROPE };
+enum gr_rope_scaling {
+    GR_SCALING_MODEL,
+    GR_SCALING_NONE,
+    GR_SCALING_LINEAR,
+    GR_SCALING_YARN,
+    GR_SCALING_LONGROPE
+};
 
 struct gr_session_params {
-    uint32_t n_ctx;     /* cells of the cache, shared by all sequences; 0 = the model's training length. Rounded up to 256 */
+    uint32_t n_ctx;     /* cells, shared by all sequences, rounded up to 256; 0 = as in training */
     uint32_t n_batch;   /* most tokens in one gr_decode */
     uint32_t n_ubatch;  /* most tokens computed at once */
     uint32_t n_seq_max; /* sequences 0 .. n_seq_max - 1, at most 256 */
@@ -111,7 +124,8 @@ struct gr_session_params {
 GR_API struct gr_session_params gr_session_params_default(void);
 
 /* The model must stay open as long as the session. */
-GR_API int gr_session_open(struct gr_session **out, struct gr_model *model, const struct gr_session_params *params);
+GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
+                           const struct gr_session_params *params);
 GR_API void gr_session_close(struct gr_session **session);
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 
@@ -119,28 +133,30 @@ GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 struct gr_batch {
     int32_t n_tok;
     const int32_t *token;
-    const int32_t *pos;    /* NULL: each sequence goes on where it ends */
-    const int32_t *n_seq;  /* sequences of each token; NULL: one each */
-    const int32_t *seq;    /* their ids, one token's after another's; NULL: sequence 0 */
-    const int8_t *logits;  /* 1 where logits are wanted; NULL: for the last token only */
+    const int32_t *pos;   /* NULL: each sequence goes on where it ends */
+    const int32_t *n_seq; /* sequences of each token; NULL: one each */
+    const int32_t *seq;   /* their ids, one token's after another's; NULL: sequence 0 */
+    const int8_t *logits; /* 1 where logits are wanted; NULL: for the last token only */
 };
 /* Runs a batch. On failure (GR_E_INVALID, GR_E_KV_FULL, GR_E_NOMEM_*) the cache is as before. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
-/* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the next gr_decode; NULL
- * when that token had none. */
+/* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
+ * next gr_decode; NULL when that token had none. */
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
 
 /* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. */
 GR_API void gr_session_cancel(struct gr_session *s);
 
-/* ---- sequences in the cache; positions [p0, p1): p0 < 0 = 0, p1 < 0 = no end; seq < 0 = every sequence (rm only) ---- */
+/* ---- sequences in the cache ---- */
+
+/* Positions are a range [p0, p1): p0 < 0 = 0, p1 < 0 = no end. seq < 0 = all (seq_rm only). */
 
 GR_API int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1);
 GR_API int gr_kv_seq_cp(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
 GR_API int gr_kv_seq_keep(struct gr_session *s, int32_t seq);
-/* Positions += delta; cells whose position turns negative are freed. K is rotated before the next decode. A cell that
- * two sequences share moves for both. */
+/* Positions += delta; cells whose position turns negative are freed. K is rotated before the next
+ * decode. A cell that two sequences share moves for both. */
 GR_API int gr_kv_seq_add(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
 /* Positions = floor(pos / d), d > 0. */
 GR_API int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t d);
@@ -153,8 +169,8 @@ GR_API uint32_t gr_kv_used(const struct gr_session *s);
 /* A map of the cells, for people. */
 GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
 
-/* Self-Extend (Jin et al. 2024, the grouped form): when sequence 0 holds n_past >= i + w positions, groups of n
- * neighbours are merged to one position, window by window. */
+/* Self-Extend (Jin et al. 2024, the grouped form): when sequence 0 holds n_past >= i + w positions,
+ * groups of n neighbours are merged to one position, window by window. */
 struct gr_self_extend {
     int32_t n, w; /* group factor, window; n divides w */
     int32_t i;    /* state: start of the window that comes next, 0 at first */
@@ -164,8 +180,10 @@ GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32
 
 /* ---- taps: intermediate results by name ---- */
 
-/* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL fn switches off. */
-typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows, int64_t cols, void *user);
+/* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL
+ * fn switches off. */
+typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
+                          int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
 
 /* ---- sampling ---- */
@@ -179,15 +197,15 @@ struct gr_logit_bias {
 
 struct gr_sampler_params {
     uint64_t seed;
-    float temp;        /* <= 0: greedy, always the largest logit, ties to the lower id */
-    int32_t top_k;     /* <= 0: all */
-    float top_p;       /* >= 1: off */
-    float min_p;       /* 0: off */
-    float typical_p;   /* >= 1: off */
+    float temp;             /* <= 0: greedy, always the largest logit, ties to the lower id */
+    int32_t top_k;          /* <= 0: all */
+    float top_p;            /* >= 1: off */
+    float min_p;            /* 0: off */
+    float typical_p;        /* >= 1: off */
     int32_t penalty_last_n; /* tokens looked back at; 0 = off, -1 = context size */
     float penalty_repeat;   /* 1: off */
     float penalty_freq, penalty_present; /* 0: off */
-    int32_t mirostat; /* 0 or 2 */
+    int32_t mirostat;                    /* 0 or 2 */
     float mirostat_tau, mirostat_eta;
     const struct gr_logit_bias *logit_bias;
     int32_t n_logit_bias;
@@ -196,16 +214,17 @@ struct gr_sampler_params {
 /* 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties over the last 64. */
 GR_API struct gr_sampler_params gr_sampler_params_default(void);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
-/* Picks an id from logits [n_vocab], which are not changed. GR_E_CHECK when a logit is NaN or all are -inf. */
+/* Picks an id from logits [n_vocab], which are not changed. GR_E_CHECK when a logit is NaN or all
+ * are -inf. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
-/* Tells the sampler of a token that stands in the text now (prompt tokens too): penalties count it. */
+/* Tells the sampler of a token of the text (prompt tokens too): penalties count it. */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 
 /* ---- names ---- */
 
-/* Insertions, deletions, substitutions and swaps of neighbours that turn a into b, letter case aside: what a front
- * end needs to suggest the name that was meant. Names are cut at 64 bytes. */
+/* Insertions, deletions, substitutions and swaps of neighbours that turn a into b, letter case
+ * aside: what a front end needs to suggest the name that was meant. Names are cut at 64 bytes. */
 GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 /* ---- files ---- */

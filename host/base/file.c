@@ -159,7 +159,8 @@ int gr_replace_open(struct gr_replace *r, const char *path)
 static int sync_directory(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? gr_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : gr_strndup(".", 1);
+    char *dir =
+        slash ? gr_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : gr_strndup(".", 1);
     int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     int rc = fd >= 0 ? fsync(fd) : -1;
     if (fd >= 0)

@@ -44,7 +44,7 @@ enum gr_dim {
 
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
-    GR_BIAS = 2,       /* a bias is required */
+    GR_BIAS = 2,      /* a bias is required */
     GR_BIAS_MAYBE = 4 /* a bias may be there */
 };
 
@@ -56,11 +56,13 @@ struct gr_tensor_spec {
 };
 
 /* Q, K and V as files have them: one fused matrix or three; with GR_BIAS_MAYBE, biases or none. */
+/* clang-format off */
 #define GR_SPEC_QKV(bias)                                                                          \
     {GR_W_ATTN_QKV, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_QKV}},                                  \
-        {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
-        {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
-        {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
+    {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
+    {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
+    {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
+/* clang-format on */
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
 

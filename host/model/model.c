@@ -99,6 +99,7 @@ static int open_file(struct gr_model *m, const char *path, bool mapped)
 {
     if (path)
         return gr_gguf_open(&m->gguf, path, mapped);
+    /* cppcheck-suppress comparePointers ; both are labels of builtin.S */
     size_t size = (size_t)(gr_builtin_model_end - gr_builtin_model);
     if (!size)
         return gr_fail(GR_E_NO_MODEL, "this build has no model of its own; name one with -m FILE");
