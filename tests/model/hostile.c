@@ -1,4 +1,5 @@
-/* Metadata that makes no sense: one line that names the key, status CORRUPT or UNSUPPORTED, no crash. */
+/* Metadata that makes no sense: one line that names the key, status CORRUPT or UNSUPPORTED, no
+ * crash. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -173,7 +174,8 @@ Test(hostile, no_memory_at_any_point)
     unlink(path);
 }
 
-/* The file shrinks between its header and its weights: that is what is said, with its own status. */
+/* The file shrinks between its header and its weights: that is what is said, with its own status.
+ */
 Test(hostile, weights_that_cannot_be_read)
 {
     struct tiny t = tiny_default(gr_arch_at(0));

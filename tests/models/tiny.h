@@ -10,7 +10,7 @@ struct tiny {
     uint64_t seed;
     int n_layer, n_embd, n_head, n_head_kv, d_head, n_ff, n_vocab, n_ctx, n_expert, n_swa;
     int first_expert;  /* layers from here on have experts, where the table leaves it open */
-    bool fused; /* Q, K and V in one matrix */
+    bool fused;        /* Q, K and V in one matrix */
     const char *dtype; /* of the matrices; NULL = f32 */
     /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
     int drop, reshape;
