@@ -117,7 +117,8 @@ struct gr_session_params {
     const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL = f16 */
     enum gr_rope_scaling rope_scaling;  /* and its parameters; NAN or 0 = what the model says */
     float rope_freq_base, rope_freq_scale;
-    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    float yarn_ext_factor; /* NAN = what the model says, 0 = no extrapolation */
+    float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     uint32_t yarn_orig_ctx;
     bool kv_contiguous; /* place each micro-batch in neighbouring cells only */
 };

@@ -38,6 +38,26 @@ static int cache_type(const char *name, const char *what, uint32_t *out)
                    gr_quote(name, strlen(name)));
 }
 
+static int check_rope(const struct gr_session_params *p)
+{
+    const struct {
+        const char *name;
+        float value;
+    } f[] = {{"rope_freq_base", p->rope_freq_base},     {"rope_freq_scale", p->rope_freq_scale},
+             {"yarn_ext_factor", p->yarn_ext_factor},   {"yarn_beta_fast", p->yarn_beta_fast},
+             {"yarn_attn_factor", p->yarn_attn_factor}, {"yarn_beta_slow", p->yarn_beta_slow}};
+    if (p->rope_scaling < GR_SCALING_MODEL || p->rope_scaling > GR_SCALING_LONGROPE)
+        return gr_fail(GR_E_INVALID, "unknown rope scaling %d", (int)p->rope_scaling);
+    for (unsigned i = 0; i < GR_COUNT(f); i++)
+        if (isinf(f[i].value) || f[i].value < 0)
+            return gr_fail(GR_E_INVALID, "%s: a number from 0 on expected, %g found", f[i].name,
+                           (double)f[i].value);
+    if (p->yarn_orig_ctx > INT32_MAX)
+        return gr_fail(GR_E_INVALID, "yarn_orig_ctx: at most %d expected, %u found", INT32_MAX,
+                       p->yarn_orig_ctx);
+    return 0;
+}
+
 static int check_params(struct gr_session *s)
 {
     struct gr_session_params *p = &s->params;
@@ -53,13 +73,13 @@ static int check_params(struct gr_session *s)
     if (p->n_batch < 1 || p->n_ubatch < 1)
         return gr_fail(GR_E_INVALID, "batch sizes of %u and %u tokens: at least 1 expected",
                        p->n_batch, p->n_ubatch);
-    if (p->rope_scaling < GR_SCALING_MODEL || p->rope_scaling > GR_SCALING_LONGROPE)
-        return gr_fail(GR_E_INVALID, "unknown rope scaling %d", (int)p->rope_scaling);
     p->n_batch = GR_MIN(p->n_batch, p->n_ctx);
     p->n_ubatch = GR_MIN(p->n_ubatch, p->n_batch);
     p->n_threads = p->n_threads > 0 ? p->n_threads : gr_threads_online();
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    int rc = cache_type(p->type_k, "K", &s->type_k);
+    int rc = check_rope(p);
+    if (!rc)
+        rc = cache_type(p->type_k, "K", &s->type_k);
     return rc ? rc : cache_type(p->type_v, "V", &s->type_v);
 }
 

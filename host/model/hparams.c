@@ -39,6 +39,15 @@ int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out)
     return rc ? rc : gr_hp_f32(s, key, out);
 }
 
+/* Fails unless v, which the key says, is above 0 (and finite). */
+static int check_positive(const struct gr_hp_source *s, const char *key, float v)
+{
+    if (v > 0 && isfinite(v))
+        return 0;
+    return gr_fail(GR_E_CORRUPT, "key %s.%s: a number above 0 expected, %g found", s->arch, key,
+                   (double)v);
+}
+
 static int in_range(const char *key, int64_t v, int32_t lo, int32_t hi, int32_t *out)
 {
     if (v < lo || v > hi)
@@ -151,6 +160,9 @@ static int read_scaling(struct gr_hparams *hp, struct gr_hp_source *s)
         rc = gr_fail(GR_E_CORRUPT, "key %s.rope.scaling.factor: %g is negative", s->arch,
                      (double)factor);
     hp->freq_scale = factor > 0 ? 1 / factor : 1;
+    if (!rc && !isfinite(hp->freq_scale))
+        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.scaling.factor: %g is too small", s->arch,
+                     (double)factor);
     return rc;
 }
 
@@ -171,9 +183,8 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
             s->arch, hp->d_k, hp->n_rot);
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base", &hp->freq_base);
-    if (!rc && hp->freq_base <= 0)
-        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.freq_base: %g is not positive", s->arch,
-                     (double)hp->freq_base);
+    if (!rc)
+        rc = check_positive(s, "rope.freq_base", hp->freq_base);
     if (!rc)
         rc = read_scaling(hp, s);
     if (!rc)
@@ -188,8 +199,11 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
              {"rope.scaling.yarn_attn_factor", &hp->yarn_attn_factor},
              {"rope.scaling.yarn_beta_fast", &hp->yarn_beta_fast},
              {"rope.scaling.yarn_beta_slow", &hp->yarn_beta_slow}};
-    for (unsigned i = 0; i < GR_COUNT(f) && !rc; i++)
+    for (unsigned i = 0; i < GR_COUNT(f) && !rc; i++) {
         rc = gr_hp_f32(s, f[i].key, f[i].out);
+        if (!rc && f[i].out != &hp->yarn_ext_factor)
+            rc = check_positive(s, f[i].key, *f[i].out);
+    }
     hp->freq_base_swa = hp->freq_base, hp->freq_scale_swa = hp->freq_scale;
     return rc;
 }
@@ -241,5 +255,5 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
         rc = read_eps(hp, &s);
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
-    return rc;
+    return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
 }

@@ -6,9 +6,10 @@
 #include "base/checked.h"
 #include "model/model.h"
 
+/* NAN and 0 leave it to the model. */
 static float given(float asked, float otherwise)
 {
-    return isnan(asked) ? otherwise : asked;
+    return isnan(asked) || asked == 0 ? otherwise : asked;
 }
 
 void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
@@ -19,11 +20,11 @@ void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
                                             [GR_SCALING_YARN] = GR_SCALE_YARN,
                                             [GR_SCALING_LONGROPE] = GR_SCALE_LONGROPE};
     o->scaling = p->rope_scaling == GR_SCALING_MODEL ? hp->scaling : asked[p->rope_scaling];
-    o->freq_base = p->rope_freq_base > 0 ? p->rope_freq_base : hp->freq_base;
-    o->freq_scale = p->rope_freq_scale > 0 ? p->rope_freq_scale : hp->freq_scale;
+    o->freq_base = given(p->rope_freq_base, hp->freq_base);
+    o->freq_scale = given(p->rope_freq_scale, hp->freq_scale);
     if (o->scaling == GR_SCALE_NONE)
         o->freq_scale = 1;
-    o->ext_factor = given(p->yarn_ext_factor, hp->yarn_ext_factor);
+    o->ext_factor = isnan(p->yarn_ext_factor) ? hp->yarn_ext_factor : p->yarn_ext_factor;
     if (o->ext_factor < 0)
         o->ext_factor = o->scaling == GR_SCALE_YARN ? 1 : 0;
     o->attn_factor = given(p->yarn_attn_factor, hp->yarn_attn_factor) * hp->rope_attn_factor;

@@ -42,6 +42,12 @@ static const struct {
     {"llama.rope.scaling.type", S, 0, "cubic", GR_E_UNSUPPORTED},
     {"llama.rope.scaling.type", I, 1, "", GR_E_CORRUPT},
     {"llama.rope.scaling.factor", F, -2, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.factor", F, 1e-39, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.attn_factor", F, 0, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.yarn_attn_factor", F, -1, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.yarn_beta_fast", F, -1, "", GR_E_CORRUPT},
+    {"llama.rope.scaling.yarn_beta_slow", F, 0, "", GR_E_CORRUPT},
+    {"gemma3.rope.freq_base_swa", F, -10000, "", GR_E_CORRUPT},
     {"llama.expert_used_count", I, 4, "", GR_E_CORRUPT},
     {"llama.expert_used_count", I, 0, "", GR_E_CORRUPT},
     {"llama.expert_count", I, 1 << 20, "", GR_E_CORRUPT},
@@ -53,6 +59,13 @@ static const struct {
 };
 
 static int current;
+
+/* The architecture that the key speaks of. */
+static const struct gr_arch *arch_of(const char *key)
+{
+    const struct gr_arch *a = gr_arch_find((struct gr_str){key, strcspn(key, ".")});
+    return a ? a : gr_arch_at(0);
+}
 
 static void edit(struct gr_gguf_writer *w, const struct tiny *t)
 {
@@ -67,7 +80,7 @@ static void edit(struct gr_gguf_writer *w, const struct tiny *t)
 Test(hostile, metadata_that_makes_no_sense)
 {
     for (current = 0; current < (int)(sizeof bad / sizeof *bad); current++) {
-        struct tiny t = tiny_default(gr_arch_at(0));
+        struct tiny t = tiny_default(arch_of(bad[current].key));
         struct gr_model *m;
         t.edit = edit;
         const char *path = tiny_write(&t, NULL);

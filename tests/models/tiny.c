@@ -44,8 +44,8 @@ static void fill(struct gr_hparams *hp, const struct tiny *t)
                               .n_embd = t->n_embd,
                               .n_layer = t->n_layer,
                               .d_k = t->d_head,
-                              .d_v = t->d_head,
-                              .n_rot = t->d_head,
+                              .d_v = t->d_v ? t->d_v : t->d_head,
+                              .n_rot = t->n_rot ? t->n_rot : t->d_head,
                               .n_expert = t->n_expert,
                               .n_ff_exp = t->n_ff};
     for (int il = 0; il < t->n_layer; il++)
@@ -154,7 +154,9 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "attention.head_count", t->n_head);
     set_i(w, t, "attention.head_count_kv", t->n_head_kv);
     set_i(w, t, "attention.key_length", t->d_head);
-    set_i(w, t, "attention.value_length", t->d_head);
+    set_i(w, t, "attention.value_length", t->d_v ? t->d_v : t->d_head);
+    if (t->n_rot)
+        set_i(w, t, "rope.dimension_count", t->n_rot);
     set_i(w, t, "attention.sliding_window", t->n_swa);
     set_i(w, t, "attention.sliding_window_pattern", 2);
     set_i(w, t, "expert_count", t->n_expert);
@@ -199,7 +201,8 @@ const char *tiny_write(const struct tiny *t, char *broken)
     static char path[64];
     struct item items[512];
     int n = list(t, items);
-    uint32_t matrix = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
+    uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
+    uint32_t matrix = t->as_f32 ? (uint32_t)GR_F32 : type;
     struct gr_gguf_writer *w;
     char name[96];
     /* In memory: syncing a disk for each of hundreds of files takes seconds. */
@@ -231,12 +234,17 @@ const char *tiny_write(const struct tiny *t, char *broken)
         if (n_dim < 2)
             ne[1] = 1;
         size_t count = ne[0] * ne[1] * ne[2], bytes = gr_row_bytes(dtype, ne[0]) * ne[1] * ne[2];
+        const struct gr_quant *codec = gr_quant_find(n_dim > 1 ? type : dtype);
         /* each tensor has its own numbers, so that dropping one does not change the others */
         struct gr_rng r = gr_rng_new(t->seed * 1000 + (uint64_t)i);
         float *x = gr_calloc(count, sizeof *x);
         void *q = gr_calloc(bytes, 1);
         draw(&r, &items[i], n_dim, ne[0], x, count);
-        gr_quant_find(dtype)->quantize(x, q, count, NULL);
+        codec->quantize(x, q, count, NULL);
+        if (n_dim > 1 && t->as_f32) {
+            codec->dequantize(q, x, count);
+            memcpy(q, x, bytes);
+        }
         if (i != t->drop)
             cr_assert_eq(gr_gguf_write(w, q, bytes), 0, "%s", gr_error());
         gr_free(x);

@@ -9,9 +9,11 @@ struct tiny {
     const struct gr_arch *arch;
     uint64_t seed;
     int n_layer, n_embd, n_head, n_head_kv, d_head, n_ff, n_vocab, n_ctx, n_expert, n_swa;
+    int d_v, n_rot;    /* 0 = d_head */
     int first_expert;  /* layers from here on have experts, where the table leaves it open */
     bool fused;        /* Q, K and V in one matrix */
     const char *dtype; /* of the matrices; NULL = f32 */
+    bool as_f32;       /* the matrices' numbers are those of dtype, stored as f32 */
     /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
     int drop, reshape;
     bool no_optional; /* leave out what may be left out */

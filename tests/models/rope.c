@@ -1,0 +1,85 @@
+/* How a session's rope parameters meet those of the model. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+
+static struct gr_session_params params(void)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1;
+    return p;
+}
+
+/* 0 and NAN are what the model says: the same frequencies and the same magnitude. */
+Test(rope, nothing_said)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m = tiny_open(&t);
+    for (int scaling = GR_SCALING_MODEL; scaling <= GR_SCALING_LONGROPE; scaling++) {
+        struct gr_session_params p = params(), q = params();
+        p.rope_scaling = q.rope_scaling = (enum gr_rope_scaling)scaling;
+        p.rope_freq_base = p.rope_freq_scale = 0;
+        p.yarn_attn_factor = p.yarn_beta_fast = p.yarn_beta_slow = 0;
+        q.rope_freq_base = q.rope_freq_scale = NAN;
+        struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &q);
+        const struct gr_rope_freqs *x = &a->env.rope[0], *y = &b->env.rope[0];
+        cr_expect_eq(x->mag, 1, "%d: %g", scaling, (double)x->mag);
+        cr_expect_eq(y->mag, 1, "%d: %g", scaling, (double)y->mag);
+        cr_expect_eq(memcmp(x->freq.data, y->freq.data, (size_t)x->freq.row_bytes), 0);
+        gr_session_close(&a);
+        gr_session_close(&b);
+    }
+    gr_model_close(&m);
+}
+
+Test(rope, numbers_that_make_no_sense)
+{
+    static const float bad[] = {-1, INFINITY, -INFINITY};
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session_params p = params();
+    float *field[] = {&p.rope_freq_base, &p.rope_freq_scale, &p.yarn_attn_factor,
+                      &p.yarn_beta_fast, &p.yarn_beta_slow,  &p.yarn_ext_factor};
+    for (size_t f = 0; f < sizeof field / sizeof *field; f++)
+        for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+            struct gr_session *s;
+            p = params();
+            *field[f] = bad[k];
+            cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID, "field %zu, %g", f,
+                         (double)bad[k]);
+            cr_expect_null(s);
+        }
+    p = params();
+    p.yarn_orig_ctx = UINT32_MAX;
+    struct gr_session *s;
+    cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID);
+    cr_expect_null(s);
+    gr_model_close(&m);
+}
+
+/* Frequencies of YaRN by its definition, with heads that are rotated in part only. */
+Test(rope, yarn_with_a_part_of_the_head)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    t.no_optional = true, t.n_rot = 10;
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session_params p = params();
+    p.rope_scaling = GR_SCALING_YARN, p.rope_freq_scale = 0.25f, p.yarn_orig_ctx = 64;
+    struct gr_session *s = tiny_session(m, &p);
+    const double *freq = s->env.rope[0].freq.data;
+    cr_assert_eq(s->env.rope[0].freq.cols, 5);
+    cr_expect_float_eq(s->env.rope[0].mag, 1 + 0.1 * log(4), 1e-6);
+    double lo = 10 * log(64 / (32 * 2 * M_PI)) / (2 * log(10000)),
+           hi = 10 * log(64 / (1 * 2 * M_PI)) / (2 * log(10000));
+    lo = fmax(0, floor(lo)), hi = fmin(9, ceil(hi));
+    for (int i = 0; i < 5; i++) {
+        double f = pow(10000, -i / 5.0), keep = 1 - fmin(1, fmax(0, (i - lo) / (hi - lo)));
+        cr_expect_float_eq(freq[i], f * (keep + (1 - keep) / 4), 1e-12 * f, "pair %d", i);
+    }
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
