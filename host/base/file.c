@@ -20,7 +20,8 @@ static int64_t mtime_of(const struct stat *st)
 int gr_file_open(struct gr_file *f, const char *path, bool mapped)
 {
     struct stat st;
-    *f = (struct gr_file){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    /* O_NONBLOCK: opening a pipe does not wait for a writer. */
+    *f = (struct gr_file){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (f->fd < 0) {
         int code = errno == ENOENT || errno == ENOTDIR ? GR_E_NO_MODEL : GR_E_IO;
         return gr_fail(code, "%s: %s", path, strerror(errno));
