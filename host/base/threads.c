@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -80,8 +81,9 @@ static void start_run(struct gr_threads *t)
 int gr_threads_new(struct gr_threads **out, int n)
 {
     *out = NULL;
-    if (n < 1 || n > 512)
-        return gr_fail(GR_E_INVALID, "%d threads asked for; 1 to 512 are possible", n);
+    if (n < 1 || n > GR_THREADS_MAX)
+        return gr_fail(GR_E_INVALID, "%d threads asked for; 1 to %d are possible", n,
+                       GR_THREADS_MAX);
     struct gr_threads *t = gr_calloc(1, sizeof *t);
     if (!t)
         return GR_E_NOMEM_HOST;
@@ -149,7 +151,9 @@ void gr_threads_barrier(struct gr_threads *t)
 int gr_threads_online(void)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? GR_MAX(1, CPU_COUNT(&set)) : 1;
+    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                         : sysconf(_SC_NPROCESSORS_ONLN);
+    return (int)GR_MAX(1, GR_MIN(n, GR_THREADS_MAX));
 }
 
 void gr_threads_free(struct gr_threads **out)

@@ -6,7 +6,9 @@
 
 struct gr_threads;
 
-/* Starts n - 1 workers (the caller is thread 0), 1 <= n <= 512. */
+#define GR_THREADS_MAX 512
+
+/* Starts n - 1 workers (the caller is thread 0), 1 <= n <= GR_THREADS_MAX. */
 int gr_threads_new(struct gr_threads **out, int n);
 int gr_threads_count(const struct gr_threads *t);
 
@@ -15,7 +17,7 @@ int gr_threads_count(const struct gr_threads *t);
 void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *arg, int i, int n), void *arg);
 void gr_threads_barrier(struct gr_threads *t);
 
-/* Number of processors this process may run on. */
+/* Number of processors this process may run on, at most GR_THREADS_MAX. */
 int gr_threads_online(void);
 
 void gr_threads_free(struct gr_threads **t);
