@@ -203,8 +203,8 @@ static bool continues_word(const char *p, size_t n)
     if (!n || gr_utf8_next(p, n, &cp) <= 0)
         return false;
     int c = utf8proc_category((utf8proc_int32_t)cp);
-    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_ME) || c == UTF8PROC_CATEGORY_NL ||
-           c == UTF8PROC_CATEGORY_PC;
+    return c >= UTF8PROC_CATEGORY_LU &&
+           c <= UTF8PROC_CATEGORY_PC; /* letters, marks, numbers, connectors */
 }
 
 /* Bytes of the decimal digit at p, or 0. */
@@ -215,8 +215,9 @@ static size_t digit(const char *p, size_t n)
     return k > 0 && utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_ND ? (size_t)k : 0;
 }
 
-/* Cuts the word text[a, b) around runs of digits, and those into threes from the right. */
-static int cut_digits(bool whole_words, const char *text, size_t a, size_t b, struct gr_vec *ends)
+/* Cuts the word text[a, b) around runs of digits, and those into threes from the right. mode: the
+ * step's second letter. */
+static int cut_digits(char mode, const char *text, size_t a, size_t b, struct gr_vec *ends)
 {
     int rc = 0;
     for (size_t i = a, end, count, k; i < b && !rc; i = end) {
@@ -224,16 +225,16 @@ static int cut_digits(bool whole_words, const char *text, size_t a, size_t b, st
             count++;
         if (!count)
             end = i + gr_utf8_step(text + i, b - i);
-        if (!count || (whole_words && continues_word(text + end, b - end)))
+        if (!count || (mode == 'b' && continues_word(text + end, b - end)))
             continue;
-        if (i > a)
+        if (i > a && (mode != '<' || count % 3 == 0))
             rc = add_end(ends, i);
         for (size_t left = count; --left && !rc;) {
             i += digit(text + i, b - i);
             if (left % 3 == 0)
                 rc = add_end(ends, i);
         }
-        if (!rc && end < b)
+        if (!rc && end < b && mode != '<')
             rc = add_end(ends, end);
     }
     return rc ? rc : add_end(ends, b);
@@ -253,7 +254,7 @@ int gr_pre_split(const struct gr_pre *pre, const char *text, size_t n, struct gr
         ends[1].n = 0;
         for (size_t i = 0, a = 0; i < ends[0].n && !rc; a = end[i++])
             rc = pre->code[step] ? cut_regex(pre->code[step], &m, text, a, end[i], &ends[1])
-                                 : cut_digits(how[1] == 'b', text, a, end[i], &ends[1]);
+                                 : cut_digits(how[1], text, a, end[i], &ends[1]);
         struct gr_vec swap = ends[0];
         ends[0] = ends[1], ends[1] = swap;
     }

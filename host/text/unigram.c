@@ -8,6 +8,7 @@
 #include "text/parts.h"
 #include "text/utf8.h"
 
+#define GROWTH 32 /* times: the longest replacement in use (NFKC of U+FDFA) makes 33 bytes of 3 */
 #define UNK_PENALTY 10.0f /* an unknown character scores this much less than the worst token */
 
 /* The best way to a byte of the text. */
@@ -55,15 +56,16 @@ static int normalise(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
     bool squeeze = v->remove_extra_whitespaces, begun = !squeeze; /* nothing but blanks so far */
-    size_t blanks = 0;                                            /* not written yet */
+    size_t limit = GROWTH * n + 4096;
+    size_t blanks = 0; /* not written yet */
     int rc =
         v->add_space_prefix && begun ? gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1) : 0;
     for (size_t i = 0, n_to = 0; i < n && !rc;) {
         const char *to = NULL;
         i += normal(v, p + i, n - i, &to, &n_to);
-        if (n_to > GR_TOKENIZE_MAX_BYTES || j->text.n > 4u * GR_TOKENIZE_MAX_BYTES)
-            return gr_fail(GR_E_TOO_LARGE, "normalised text of more than %u bytes",
-                           4u * GR_TOKENIZE_MAX_BYTES);
+        if (n_to > limit || j->text.n > limit)
+            return gr_fail(GR_E_TOO_LARGE, "normalisation makes more than %zu bytes of %zu", limit,
+                           n);
         for (size_t k = 0, end; k < n_to && !rc; k = end) {
             for (end = k; end < n_to && to[end] != ' ';)
                 end++;

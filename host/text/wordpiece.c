@@ -81,9 +81,10 @@ static bool is_ideograph(uint32_t c)
     return false;
 }
 
+/* Other control characters, vertical tabs and form feeds too, vanish without parting words. */
 static bool is_blank(uint32_t c, int category)
 {
-    return c == '\t' || c == '\n' || c == '\r' || (c >= 0x0b && c <= 0x0c) || c == 0x85 ||
+    return c == '\t' || c == '\n' || c == '\r' ||
            (category >= UTF8PROC_CATEGORY_ZS && category <= UTF8PROC_CATEGORY_ZP);
 }
 

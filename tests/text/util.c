@@ -55,7 +55,7 @@ int32_t small_token(struct small *s, const char *text, float score, enum gr_toke
 void small_merge(struct small *s, const char *left, size_t n_left, const char *right,
                  size_t n_right)
 {
-    char text[256];
+    char text[512];
     memcpy(text, left, n_left);
     text[n_left] = ' ';
     memcpy(text + n_left + 1, right, n_right);
