@@ -19,7 +19,7 @@ static int check(const struct gr_self_extend *se, int32_t n_past)
 
 static void log_shift(int64_t lo, int64_t hi, int64_t delta)
 {
-    gr_log(GR_LOG_INFO, "shift: [%6d, %6d] + %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)delta,
+    gr_log(GR_LOG_DEBUG, "shift: [%6d, %6d] + %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)delta,
            (int)(lo + delta), (int)(hi + delta));
 }
 
@@ -37,7 +37,7 @@ static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_
             "Self-Extend: position %lld exceeds the largest one, %d; use a smaller factor",
             (long long)end, GR_POS_MAX);
     log_shift(i, *n_past, ib * bd);
-    gr_log(GR_LOG_INFO, "div:   [%6d, %6d] / %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)n,
+    gr_log(GR_LOG_DEBUG, "div:   [%6d, %6d] / %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)n,
            (int)(lo / n), (int)(hi / n));
     log_shift(hi, end, dd);
     int rc = gr_kv_cells_add(kv, seq, se->i, *n_past, (int32_t)(ib * bd));
@@ -50,9 +50,9 @@ static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_
     int32_t old = *n_past;
     *n_past -= (int32_t)bd;
     se->i += (int32_t)(w / n);
-    gr_log(GR_LOG_INFO, "%s", "");
-    gr_log(GR_LOG_INFO, "n_past_old = %d, n_past = %d, ga_i = %d", old, *n_past, se->i);
-    gr_log(GR_LOG_INFO, "%s", "");
+    gr_log(GR_LOG_DEBUG, "%s", "");
+    gr_log(GR_LOG_DEBUG, "n_past_old = %d, n_past = %d, ga_i = %d", old, *n_past, se->i);
+    gr_log(GR_LOG_DEBUG, "%s", "");
     return 0;
 }
 
