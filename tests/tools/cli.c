@@ -1,0 +1,450 @@
+/* The program as its users meet it: exit codes, messages, what is on stdout and what on stderr. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "flags.h"
+#include "tiny.h"
+
+TestSuite(cli, .timeout = 120);
+
+#define TINY tiny_model(false), "-t", "1"
+
+static void expect_exit(struct outcome o, int code, const char *words)
+{
+    cr_expect_eq(o.exit_code, code, "exit %d (signal %d), %d expected: %s", o.exit_code, o.signal,
+                 code, o.err);
+    cr_expect(strstr(o.err, words), "'%s' expected, found: %s", words, o.err);
+}
+
+/* ---- texts about the program ---- */
+
+Test(cli, version)
+{
+    char want[64];
+    snprintf(want, sizeof want, "gpurun %s\n", gr_version());
+    cr_expect_str_eq(GPURUN(NULL, "version").out, want);
+    cr_expect_str_eq(GPURUN(NULL, "--version").out, want);
+}
+
+static void expect_screen(struct outcome o, int most_lines)
+{
+    int lines = 0;
+    cr_expect_eq(o.exit_code, 0);
+    cr_expect_str_eq(o.err, "");
+    for (char *line = strtok(o.out, "\n"); line; line = strtok(NULL, "\n"), lines++)
+        cr_expect_leq(strlen(line), 100, "%s", line);
+    cr_expect(lines > 3 && lines <= most_lines, "%d lines", lines);
+}
+
+Test(cli, help_fits_the_screen)
+{
+    struct outcome o = GPURUN(NULL, "--help");
+    int lines = 0;
+    for (const char *p = o.out; *p; p++)
+        lines += *p == '\n';
+    cr_expect_leq(lines, 25);
+    expect_screen(o, 25);
+    expect_screen(GPURUN(NULL, "-h"), 25);
+    expect_screen(GPURUN(NULL, "help"), 25);
+    static const char *const topics[] = {"all",    "text",   "sampling", "memory", "rope",
+                                         "output", "absent", "run",      "bench"};
+    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+        expect_screen(GPURUN(NULL, "help", topics[i]), 400);
+    expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
+    expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin'");
+}
+
+Test(cli, help_all_names_every_flag)
+{
+    struct outcome o = GPURUN(NULL, "help", "all"), absent = GPURUN(NULL, "help", "absent");
+    for (const struct gr_flag *f = gr_flags; f->names; f++) {
+        const char *at = f->names, *name;
+        char word[64];
+        size_t n;
+        bool off = false;
+        while (gr_flag_next_name(&at, &name, &n, &off)) {
+            snprintf(word, sizeof word, "%.*s", (int)n, name);
+            cr_expect(strstr(f->kind == GR_FLAG_ABSENT ? absent.out : o.out, word), "%s", word);
+        }
+    }
+}
+
+Test(cli, completion)
+{
+    char command[256];
+    cr_expect(strstr(GPURUN(NULL, "completion", "zsh").out, "--temp"));
+    cr_expect(strstr(GPURUN(NULL, "completion", "fish").out, "-l temp"));
+    expect_exit(GPURUN(NULL, "completion", "csh"), 2, "bash, zsh, fish");
+    expect_exit(GPURUN(NULL, "completion"), 2, "usage");
+    snprintf(command, sizeof command,
+             "bash -c 'source %s; COMP_WORDS=(gpurun tokenize --show); COMP_CWORD=2; _gpurun; "
+             "[ \"${COMPREPLY[*]}\" = --show-count ]'",
+             (GPURUN(NULL, "completion", "bash"), tiny_path("out")));
+    cr_expect_eq(system(command), 0);
+}
+
+/* ---- refusals ---- */
+
+Test(cli, usage_errors)
+{
+    expect_exit(GPURUN(NULL, "--tmep", "1"), 2, "unknown flag '--tmep': did you mean --temp?");
+    expect_exit(GPURUN(NULL, "rnu"), 2, "did you mean gpurun run?");
+    expect_exit(GPURUN(NULL, "Hello there"), 2, "gpurun -p");
+    expect_exit(GPURUN(NULL, "serve"), 2, "the HTTP server is not in this version");
+    expect_exit(GPURUN(NULL, "--temp", "warm"), 2,
+                "--temp is 'warm': a number from -1000 to 1000 is expected");
+    expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");
+    expect_exit(GPURUN(NULL, "-hf", "a/b"), 2,
+                "gpurun does not download; get the file, then -m FILE");
+    expect_exit(GPURUN(NULL, "--grammar", "x"), 2, "not in this version");
+    expect_exit(GPURUN(NULL, "tokenize", "--temp", "1"), 2, "gpurun tokenize has no flag --temp");
+    expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "two model files");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-f", "b"), 2, "leave one out");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "3", "-gaw", "2048"), 2, "Self-Extend");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "2", "--context-shift"), 2, "leave one out");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-l", "999999+1"), 2, "token 999999");
+    expect_exit(GPURUN(NULL, "inspect"), 2, "usage");
+    expect_exit(GPURUN(NULL, "quantize", "a", "b"), 2, "usage");
+}
+
+Test(cli, every_usage_error_is_one_line)
+{
+    static const char *const words[] = {"--tmep", "rnu",  "serve", "-hf",
+                                        "--temp", "-c=5", "a",     "--top-k=x"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        struct outcome o = GPURUN(NULL, words[i], "-n", "-7");
+        cr_expect_eq(o.exit_code, 2, "%s", words[i]);
+        cr_expect_eq(o.err_lines, 1, "%s", o.err);
+        cr_expect(!strncmp(o.err, "gpurun: error: ", 15), "%s", o.err);
+        cr_expect_eq(o.n_out, 0);
+    }
+}
+
+Test(cli, model_errors)
+{
+    const char *path = tiny_path("bad.gguf");
+    FILE *f = fopen(path, "w");
+    fputs("<html>not a model</html>", f);
+    fclose(f);
+    expect_exit(GPURUN(NULL, "-m", "/nowhere/x.gguf", "-p", "a"), 3, "/nowhere/x.gguf");
+    expect_exit(GPURUN(NULL, path, "-p", "a"), 3, "gpurun: error: ");
+    expect_exit(GPURUN(NULL, "inspect", path), 3, "gpurun: error: ");
+    expect_exit(GPURUN(NULL, "tokenize", path, "-p", "a"), 3, "gpurun: error: ");
+    expect_exit(GPURUN(NULL, TINY, "-f", "/nowhere/prompt"), 6, "/nowhere/prompt");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "--log-file", "/nowhere/log"), 6, "/nowhere/log");
+}
+
+Test(cli, no_gpu)
+{
+    struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0");
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0", "-ngl", "99");
+    expect_exit(o, 0, "gpurun: warning: no usable GPU");
+    cr_expect_eq(o.err_lines, plain.err_lines + 1);
+    cr_expect_str_eq(o.out, plain.out);
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "--require-gpu"), 4, "--require-gpu");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "cuda"), 4, "device cuda");
+    cr_expect_eq(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "none").exit_code, 0);
+}
+
+/* ---- text ---- */
+
+Test(cli, stdout_has_the_text_alone)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "once", "-n", "32", "--temp", "0", "--ignore-eos");
+    expect_exit(o, 0, "prompt ");
+    cr_expect(o.n_out > 0 && !strstr(o.out, "once") && !strstr(o.out, "tok"));
+    cr_expect_leq(o.err_lines, 7, "%s", o.err);
+    json_t *text = json_stringn(o.out, o.n_out);
+    cr_expect(text, "the text is UTF-8");
+    json_decref(text);
+    struct outcome again =
+        GPURUN(NULL, TINY, "-p", "once", "-n", "32", "--temp", "0", "--ignore-eos", "-q");
+    cr_expect_str_eq(again.out, o.out);
+    cr_expect_str_eq(again.err, "");
+    o = GPURUN(NULL, TINY, "-p", "once", "-n", "32", "--temp", "0", "--ignore-eos",
+               "--display-prompt");
+    cr_expect(!strncmp(o.out, "once", 4) && !strcmp(o.out + 4, again.out));
+}
+
+Test(cli, prompts_from_everywhere_are_the_same)
+{
+    FILE *f = fopen(tiny_path("prompt"), "w");
+    fputs("ab\ncd\n", f);
+    fclose(f);
+#define HOW TINY, "-n", "16", "--temp", "0"
+    struct outcome a = GPURUN(NULL, HOW, "-p", "ab\\ncd"),
+                   b = GPURUN(NULL, HOW, "-f", tiny_path("prompt"));
+    struct outcome c = GPURUN("ab\ncd\n", HOW), d = GPURUN("ab\ncd\n", HOW, "-f", "-");
+    struct outcome e = GPURUN(NULL, HOW, "-p", "ab\ncd", "--no-escape"),
+                   other = GPURUN(NULL, HOW, "-p", "ab\\ncd", "--no-escape");
+    struct outcome cut = GPURUN(NULL, HOW, "-p", "ab\\x0acd", "-b", "2", "-ub", "1", "--no-warmup");
+    cr_expect(a.n_out > 0);
+    cr_expect_str_eq(a.out, b.out);
+    cr_expect_str_eq(a.out, c.out);
+    cr_expect_str_eq(a.out, d.out);
+    cr_expect_str_eq(a.out, e.out);
+    cr_expect_str_eq(a.out, cut.out);
+    cr_expect_str_neq(a.out, other.out);
+    cr_expect_eq(GPURUN("", HOW).exit_code, 0, "an empty prompt begins with BOS");
+}
+
+Test(cli, seeds)
+{
+#define RANDOM TINY, "-p", "a", "-n", "24", "--temp", "2", "--ignore-eos"
+    struct outcome a = GPURUN(NULL, RANDOM, "-s", "1"), b = GPURUN(NULL, RANDOM, "-s", "1");
+    struct outcome c = GPURUN(NULL, RANDOM, "-s", "2"), d = GPURUN(NULL, RANDOM);
+    char *seed = strstr(d.err, "seed ");
+    cr_expect_str_eq(a.out, b.out);
+    cr_expect_str_neq(a.out, c.out);
+    cr_expect(!strstr(a.err, "seed "));
+    cr_assert(seed, "a seed that was drawn is told: %s", d.err);
+    struct outcome e = GPURUN(NULL, RANDOM, "-s", strtok(seed + 5, "\n"));
+    cr_expect_str_eq(e.out, d.out);
+}
+
+Test(cli, ends_of_a_text)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-l", "2+inf");
+    expect_exit(o, 0, "gen 1 tok");
+    cr_expect_eq(o.n_out, 0, "the token that ends the text is no text");
+    cr_expect_str_eq(GPURUN(NULL, TINY, "-p", "a", "-l", "2+inf", "-sp").out, "</s>");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-l", "2+100", "--ignore-eos", "-n", "5"), 0,
+                "gen 5 tok");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "0"), 0, "gen 0 tok");
+    o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--ignore-eos");
+    expect_exit(o, 0, "the context of 256 tokens is full: -c N");
+    cr_expect_leq(o.err_lines, 7);
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--ignore-eos", "-n", "700",
+                       "--context-shift", "--keep", "-1"),
+                0, "gen 700 tok");
+}
+
+Test(cli, long_prompts)
+{
+    char prompt[600];
+    memset(prompt, '.', sizeof prompt);
+    prompt[252] = 0; /* and BOS and the blank before it */
+    expect_exit(GPURUN(NULL, TINY, "-p", prompt, "-c", "256"), 1,
+                "gpurun: error: prompt is too long (");
+    expect_exit(GPURUN(NULL, TINY, "-p", prompt, "-c", "256"), 1, " tokens, max 252)");
+    cr_expect_eq(GPURUN(NULL, TINY, "-p", prompt, "-n", "4").exit_code, 0);
+    prompt[252] = '.', prompt[599] = 0;
+    expect_exit(GPURUN(NULL, TINY, "-p", prompt, "-n", "4"), 1, "max 508)");
+    struct outcome o = GPURUN(NULL, TINY, "-p", prompt, "-n", "4", "-gan", "4", "-gaw", "64", "-v");
+    expect_exit(o, 0, "shift: [     0,     64] +      0 -> [     0,     64]");
+    expect_exit(o, 0, "div:   [     0,     64] /      4 -> [     0,     16]");
+    expect_exit(o, 0, "n_past_old = 64, n_past = 16, ga_i = 16");
+    o = GPURUN(NULL, TINY, "-p", prompt, "-n", "4", "-gan", "4", "-gaw", "64");
+    cr_expect_leq(o.err_lines, 7, "%s", o.err);
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "4", "-c", "2048"), 0,
+                "warning: -c 2048 exceeds the 512 tokens");
+}
+
+Test(cli, weights_that_are_no_numbers)
+{
+    expect_exit(GPURUN(NULL, tiny_model(true), "-p", "a", "-n", "4"), 1, "non-finite logits");
+    expect_exit(GPURUN(NULL, tiny_model(true), "-p", "a", "-n", "4", "--temp", "0"), 1,
+                "non-finite logits");
+}
+
+Test(cli, json)
+{
+    struct outcome text = GPURUN(NULL, TINY, "-p", "a", "-n", "9", "--temp", "0", "--ignore-eos");
+    struct outcome o =
+        GPURUN(NULL, TINY, "-p", "a", "-n", "9", "--temp", "0", "--ignore-eos", "--json", "-q");
+    json_t *j = json_loads(o.out, JSON_ALLOW_NUL, NULL);
+    cr_assert(j, "%s", o.out);
+    cr_expect_str_eq(json_string_value(json_object_get(j, "text")), text.out);
+    cr_expect_str_eq(json_string_value(json_object_get(j, "stop")), "length");
+    cr_expect_eq(json_integer_value(json_object_get(j, "generated_tokens")), 9);
+    cr_expect_gt(json_number_value(json_object_get(json_object_get(j, "timings"), "gen_tok_s")), 0);
+    json_decref(j);
+}
+
+Test(cli, other_words_on_stderr)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "ab", "-n", "3", "--verbose-prompt", "--log-file",
+                              tiny_path("log"), "-q");
+    cr_expect_str_eq(o.err, "");
+    char line[256], all[8192] = "";
+    FILE *f = fopen(tiny_path("log"), "r");
+    cr_assert(f);
+    while (fgets(line, sizeof line, f) && strlen(all) + strlen(line) < sizeof all)
+        strcat(all, line);
+    fclose(f);
+    cr_expect(strstr(all, "-> 'a'") && strstr(all, "gen 3 tok"), "%s", all);
+    o = GPURUN(NULL, TINY, "-p", "ab", "-n", "3", "-dkvc", "-q", "--ignore-eos");
+    cr_expect_gt(o.err_lines, 3, "%s", o.err);
+    o = GPURUN(NULL, TINY, "-p", "ab", "-n", "3", "--no-perf", "-dt", "0.1");
+    cr_expect(!strstr(o.err, "gen 3 tok") && strstr(o.err, "-dt --defrag-thold has no effect"),
+              "%s", o.err);
+}
+
+/* ---- other commands ---- */
+
+Test(cli, tokenize)
+{
+    const char *model = tiny_model(false);
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "ab\\n", "--ids").out,
+                     "[1, 259, 260, 13]\n");
+    cr_expect_str_eq(
+        GPURUN(NULL, "tokenize", model, "-p", "ab\\n", "--ids", "--no-bos", "--no-escape").out,
+        "[259, 260, 95, 272]\n");
+    cr_expect_str_eq(GPURUN("b\n", "tokenize", "-m", model, "--no-bos", "--ids").out,
+                     "[260, 13]\n");
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "</s>", "--no-bos", "--ids").out,
+                     "[2]\n");
+    cr_expect_neq(
+        GPURUN(NULL, "tokenize", model, "-p", "</s>", "--no-bos", "--ids", "--no-parse-special")
+            .out[1],
+        '2');
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "", "--no-bos", "--ids").out, "[]\n");
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b", "--show-count").out,
+                     "     1 -> '<s>'\n   260 -> 'b'\nTotal number of tokens: 2\n");
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b", "--json").out,
+                     "{\"count\": 2, \"ids\": [1, 260]}\n");
+    cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b").err, "");
+}
+
+Test(cli, inspect_quantize_bench)
+{
+    struct outcome o = GPURUN(NULL, "inspect", tiny_model(false));
+    cr_expect(o.exit_code == 0 && strstr(o.out, "blk.1.ffn_down.weight"), "%s", o.out);
+    o = GPURUN(NULL, "inspect", tiny_path("tiny.gguf"), "--json");
+    json_t *j = json_loads(o.out, 0, NULL);
+    cr_expect(j, "%s", o.out);
+    json_decref(j);
+    cr_expect_eq(
+        GPURUN(NULL, "quantize", tiny_path("tiny.gguf"), tiny_path("q.gguf"), "q8_0").exit_code, 0);
+    cr_expect_eq(GPURUN(NULL, tiny_path("q.gguf"), "-p", "a", "-n", "4").exit_code, 0);
+    expect_exit(GPURUN(NULL, "quantize", tiny_path("tiny.gguf"), tiny_path("r.gguf"), "q9_9"), 2,
+                "q9_9");
+    o = GPURUN(NULL, "bench", TINY, "-p", "8,16", "-n", "4", "-r", "2", "--json");
+    int rows = 0;
+    for (char *line = strtok(o.out, "\n"); line; line = strtok(NULL, "\n"), rows++) {
+        static const char *const tests[] = {"pp8", "pp16", "tg4"};
+        j = json_loads(line, 0, NULL);
+        cr_assert(j && rows < 3, "%s", line);
+        cr_expect_str_eq(json_string_value(json_object_get(j, "test")), tests[rows]);
+        cr_expect_gt(json_number_value(json_object_get(j, "tok_s")), 0);
+        cr_expect_eq(json_integer_value(json_object_get(j, "n_threads")), 1);
+        cr_expect_eq(json_integer_value(json_object_get(j, "reps")), 2);
+        json_decref(j);
+    }
+    cr_expect_eq(rows, 3);
+    cr_expect(strstr(GPURUN(NULL, "bench", TINY, "-p", "8", "-n", "0", "-r", "1").out, "pp8"));
+}
+
+/* ---- pipes and signals ---- */
+
+#define ENDLESS                                                                                    \
+    {                                                                                              \
+        "gpurun", tiny_model(false), "-t", "1", "-p", "a", "--ignore-eos", "--context-shift", NULL \
+    }
+
+Test(cli, reader_goes_away)
+{
+    const char *const argv[] = ENDLESS;
+    int out;
+    char buf[64];
+    int pid = tiny_start_pipe(argv, &out);
+    cr_assert_gt(read(out, buf, sizeof buf), 0);
+    close(out);
+    struct outcome o = tiny_wait(pid);
+    cr_expect_eq(o.exit_code, 0, "signal %d", o.signal);
+    cr_expect(!strstr(o.err, "error"), "%s", o.err);
+}
+
+Test(cli, full_disk)
+{
+    const char *const run[] = ENDLESS, *const help[] = {"gpurun", "help", "all", NULL};
+    int full = open("/dev/full", O_WRONLY);
+    cr_assert_geq(full, 0);
+    expect_exit(tiny_wait(tiny_start(run, full)), 6, "cannot write to standard output");
+    expect_exit(tiny_wait(tiny_start(help, full)), 6, "cannot write to standard output");
+    close(full);
+}
+
+Test(cli, one_interrupt_stops_the_text)
+{
+    const char *const argv[] = ENDLESS;
+    int out;
+    char buf[4096];
+    int pid = tiny_start_pipe(argv, &out);
+    cr_assert_gt(read(out, buf, sizeof buf), 0);
+    kill(pid, SIGINT);
+    while (read(out, buf, sizeof buf) > 0)
+        ;
+    expect_exit(tiny_wait(pid), 130, "prompt ");
+    close(out);
+}
+
+/* Nobody reads, so the program stands in a write; the second interrupt ends it all the same. */
+Test(cli, two_interrupts_end_the_program)
+{
+    const char *const argv[] = ENDLESS;
+    int out;
+    char buf[1];
+    int pid = tiny_start_pipe(argv, &out);
+    cr_assert_gt(read(out, buf, 1), 0);
+    for (int i = 0; i < 20 && !kill(pid, SIGINT); i++)
+        usleep(10000);
+    cr_expect_eq(tiny_wait(pid).exit_code, 130);
+    close(out);
+}
+
+/* ---- anything ---- */
+
+/* Random command lines end with an exit code of the list and never by a signal. */
+Test(cli, random_arguments)
+{
+    static const char *const words[] = {
+        "run", "tokenize", "inspect", "bench", "help",   "completion", "version", "",
+        "1",   "0",        "-1",      "16",    "f16",    "on",         "yarn",    "x",
+        "nan", "1e300",    "5+1",     "8,8",   "\x80%s", "--",         "-",       "bash"};
+    struct gr_rng rng = gr_rng_new(1);
+    int n_flags = 0;
+    while (gr_flags[n_flags].names)
+        n_flags++;
+    for (int turn = 0; turn < 250; turn++) {
+        char flag[8][64];
+        const char *argv[16] = {"gpurun"};
+        int n = 1, n_words = 1 + (int)gr_rng_below(&rng, 8);
+        for (int i = 0; i < n_words; i++) {
+            const struct gr_flag *f = &gr_flags[gr_rng_below(&rng, (uint32_t)n_flags)];
+            const char *at = f->names, *name;
+            size_t m;
+            bool off = false;
+            argv[n++] = words[gr_rng_below(&rng, sizeof words / sizeof *words)];
+            if (f->kind == GR_FLAG_ABSENT || f->kind == STR || gr_rng_below(&rng, 3) == 0)
+                continue;
+            for (uint32_t k = gr_rng_below(&rng, 3) + 1;
+                 k && gr_flag_next_name(&at, &name, &m, &off); k--)
+                snprintf(flag[i], sizeof flag[i], "%.*s", (int)m, name);
+            argv[n - 1] = flag[i];
+        }
+        if (turn % 2) {
+            argv[n++] = "-m";
+            argv[n++] = tiny_model(false);
+        }
+        argv[n] = NULL;
+        struct outcome o = tiny_run(turn % 3 ? NULL : "text", argv);
+        static const int codes[] = {0, 1, 2, 3, 4, 5, 6};
+        bool listed = false;
+        for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+            listed |= o.exit_code == codes[i];
+        if (!listed || (o.exit_code > 0 && !strstr(o.err, "gpurun: error: "))) {
+            for (int i = 1; i < n; i++)
+                fprintf(stderr, "'%s' ", argv[i]);
+            cr_expect(false, "exit %d, signal %d: %s", o.exit_code, o.signal, o.err);
+        }
+        free(o.out), free(o.err);
+    }
+}

@@ -1,0 +1,240 @@
+#include "tiny.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "gguf/gguf.h"
+#include "gpurun.h"
+#include "gr/dtype.h"
+
+extern char **environ;
+
+/* ---- files ---- */
+
+static char folder[64];
+
+static void remove_folder(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    if (system(command) != 0)
+        fprintf(stderr, "cannot remove %s\n", folder);
+}
+
+const char *tiny_dir(void)
+{
+    if (!*folder) {
+        snprintf(folder, sizeof folder, "/tmp/gpurun-tools-XXXXXX");
+        cr_assert(mkdtemp(folder));
+        atexit(remove_folder);
+    }
+    return folder;
+}
+
+const char *tiny_path(const char *name)
+{
+    static char ring[8][128];
+    static int turn;
+    char *path = ring[turn++ % 8];
+    snprintf(path, 128, "%s/%s", tiny_dir(), name);
+    return path;
+}
+
+/* ---- the model ---- */
+
+enum { N_VOCAB = 3 + 256 + 26, N_EMBD = 32, N_HEAD = 4, N_FF = 64, N_LAYER = 2 };
+
+#define OK(call) cr_assert_eq((call), 0, "%s", gr_error_message())
+
+static void set_vocabulary(struct gr_gguf_writer *w)
+{
+    static char text[N_VOCAB][8];
+    struct gr_str token[N_VOCAB];
+    float score[N_VOCAB];
+    int32_t type[N_VOCAB];
+    for (int i = 0; i < N_VOCAB; i++) {
+        static const char *const special[] = {"<unk>", "<s>", "</s>"};
+        if (i < 3)
+            snprintf(text[i], 8, "%s", special[i]);
+        else
+            snprintf(text[i], 8, i < 259 ? "<0x%02X>" : "%c", i < 259 ? i - 3 : 'a' + i - 259);
+        token[i] = (struct gr_str){text[i], strlen(text[i])};
+        type[i] = i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1;
+        score[i] = i < 259 ? 0 : (float)-i;
+    }
+    OK(gr_gguf_set_str(w, "tokenizer.ggml.model", "llama"));
+    OK(gr_gguf_set_strs(w, "tokenizer.ggml.tokens", token, N_VOCAB));
+    OK(gr_gguf_set_array(w, "tokenizer.ggml.scores", GR_GGUF_F32, score, N_VOCAB));
+    OK(gr_gguf_set_array(w, "tokenizer.ggml.token_type", GR_GGUF_I32, type, N_VOCAB));
+    OK(gr_gguf_set_bool(w, "tokenizer.ggml.add_space_prefix", false));
+    OK(gr_gguf_set_u32(w, "tokenizer.ggml.unknown_token_id", 0));
+    OK(gr_gguf_set_u32(w, "tokenizer.ggml.bos_token_id", 1));
+    OK(gr_gguf_set_u32(w, "tokenizer.ggml.eos_token_id", TINY_EOS));
+}
+
+static void set_parameters(struct gr_gguf_writer *w)
+{
+    OK(gr_gguf_set_str(w, "general.architecture", "llama"));
+    OK(gr_gguf_set_str(w, "general.name", "tiny"));
+    OK(gr_gguf_set_u32(w, "llama.context_length", TINY_N_CTX));
+    OK(gr_gguf_set_u32(w, "llama.embedding_length", N_EMBD));
+    OK(gr_gguf_set_u32(w, "llama.block_count", N_LAYER));
+    OK(gr_gguf_set_u32(w, "llama.feed_forward_length", N_FF));
+    OK(gr_gguf_set_u32(w, "llama.attention.head_count", N_HEAD));
+    OK(gr_gguf_set_u32(w, "llama.attention.head_count_kv", N_HEAD / 2));
+    OK(gr_gguf_set_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f));
+    OK(gr_gguf_set_u32(w, "llama.rope.dimension_count", N_EMBD / N_HEAD));
+}
+
+struct tensor {
+    char name[40];
+    uint64_t ne[2];
+    uint32_t n_dim;
+};
+
+static int list_tensors(struct tensor *t)
+{
+    static const struct {
+        const char *name;
+        uint64_t ne[2];
+    } per_layer[] = {{"attn_norm", {N_EMBD, 0}},        {"attn_q", {N_EMBD, N_EMBD}},
+                     {"attn_k", {N_EMBD, N_EMBD / 2}},  {"attn_v", {N_EMBD, N_EMBD / 2}},
+                     {"attn_output", {N_EMBD, N_EMBD}}, {"ffn_norm", {N_EMBD, 0}},
+                     {"ffn_gate", {N_EMBD, N_FF}},      {"ffn_up", {N_EMBD, N_FF}},
+                     {"ffn_down", {N_FF, N_EMBD}}};
+    int n = 0;
+    t[n++] = (struct tensor){"token_embd.weight", {N_EMBD, N_VOCAB}, 2};
+    t[n++] = (struct tensor){"output_norm.weight", {N_EMBD, 0}, 1};
+    t[n++] = (struct tensor){"output.weight", {N_EMBD, N_VOCAB}, 2};
+    for (int il = 0; il < N_LAYER; il++) {
+        for (size_t i = 0; i < sizeof per_layer / sizeof *per_layer; i++) {
+            t[n] = (struct tensor){.n_dim = per_layer[i].ne[1] ? 2 : 1};
+            memcpy(t[n].ne, per_layer[i].ne, sizeof t[n].ne);
+            snprintf(t[n].name, sizeof t[n].name, "blk.%d.%s.weight", il, per_layer[i].name);
+            n++;
+        }
+    }
+    return n;
+}
+
+static void write_tensor(struct gr_gguf_writer *w, const struct tensor *t, struct gr_rng *rng,
+                         bool nan)
+{
+    float x[N_EMBD * N_VOCAB];
+    size_t n = t->ne[0] * (t->n_dim > 1 ? t->ne[1] : 1);
+    for (size_t i = 0; i < n; i++)
+        x[i] = t->n_dim == 1 ? 1 : gr_rng_normal(rng) * 0.5f;
+    if (nan)
+        x[0] = NAN;
+    OK(gr_gguf_write(w, x, n * sizeof *x));
+}
+
+const char *tiny_model(bool broken)
+{
+    struct gr_gguf_writer *w;
+    struct tensor t[64];
+    struct gr_rng rng = gr_rng_new(11);
+    static char path[128];
+    snprintf(path, sizeof path, "%s", tiny_path(broken ? "broken.gguf" : "tiny.gguf"));
+    int n = list_tensors(t);
+    OK(gr_gguf_writer_new(&w));
+    set_parameters(w);
+    set_vocabulary(w);
+    for (int i = 0; i < n; i++) {
+        struct gr_str name = {t[i].name, strlen(t[i].name)};
+        OK(gr_gguf_add_tensor(w, name, GR_F32, t[i].n_dim, t[i].ne));
+    }
+    OK(gr_gguf_begin(w, path));
+    for (int i = 0; i < n; i++)
+        write_tensor(w, &t[i], &rng, broken && i == 1);
+    OK(gr_gguf_commit(w));
+    gr_gguf_writer_free(&w);
+    return path;
+}
+
+/* ---- runs ---- */
+
+/* Starts the program on these descriptors and files; what is -1 comes from or goes to the file. */
+static int start(const char *const *argv, int out, const char *in_file)
+{
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, in_file, O_RDONLY, 0);
+    if (out >= 0)
+        posix_spawn_file_actions_adddup2(&actions, out, 1);
+    else
+        posix_spawn_file_actions_addopen(&actions, 1, tiny_path("out"),
+                                         O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, tiny_path("err"), O_WRONLY | O_CREAT | O_TRUNC,
+                                     0600);
+    int rc =
+        posix_spawn(&pid, GR_BINARY_DIR "/gpurun", &actions, NULL, (char *const *)argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    cr_assert_eq(rc, 0, "cannot start " GR_BINARY_DIR "/gpurun: %s", strerror(rc));
+    return pid;
+}
+
+static char *slurp(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    char *data = calloc(1, 1 << 22);
+    cr_assert(data);
+    *n = f ? fread(data, 1, (1 << 22) - 1, f) : 0;
+    if (f)
+        fclose(f);
+    return data;
+}
+
+struct outcome tiny_wait(int pid)
+{
+    struct outcome o = {.exit_code = -1};
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    if (WIFEXITED(status))
+        o.exit_code = WEXITSTATUS(status);
+    else
+        o.signal = WTERMSIG(status);
+    o.out = slurp(tiny_path("out"), &o.n_out);
+    o.err = slurp(tiny_path("err"), &o.n_err);
+    for (const char *p = o.err; *p; p++)
+        o.err_lines += *p == '\n';
+    return o;
+}
+
+struct outcome tiny_run(const char *input, const char *const *argv)
+{
+    if (input) {
+        FILE *f = fopen(tiny_path("in"), "wb");
+        cr_assert(f);
+        fputs(input, f);
+        fclose(f);
+    }
+    return tiny_wait(start(argv, -1, input ? tiny_path("in") : "/dev/null"));
+}
+
+int tiny_start(const char *const *argv, int out)
+{
+    remove(tiny_path("out"));
+    return start(argv, out, "/dev/null");
+}
+
+int tiny_start_pipe(const char *const *argv, int *out)
+{
+    int ends[2];
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    int pid = tiny_start(argv, ends[1]);
+    close(ends[1]);
+    *out = ends[0];
+    return pid;
+}

@@ -1,0 +1,41 @@
+/* A tiny model file with random weights, and runs of the program build/gpurun. */
+#ifndef GR_TESTS_TINY_H
+#define GR_TESTS_TINY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Folder of this test, emptied and made; removed when the test ends. */
+const char *tiny_dir(void);
+
+/* "<folder>/<name>"; one of a few buffers that are used in turn. */
+const char *tiny_path(const char *name);
+
+#define TINY_N_CTX 512
+#define TINY_EOS 2
+
+/* Writes a llama of 259 + 26 tokens (bytes and letters, EOS = 2), trained for TINY_N_CTX tokens,
+ * and returns its path, valid until the next
+ * call. `broken`: a weight is NaN. */
+const char *tiny_model(bool broken);
+
+struct outcome {
+    int exit_code; /* -1: ended by a signal */
+    int signal;
+    char *out, *err; /* zero-terminated, freed when the test ends */
+    size_t n_out, n_err;
+    int err_lines;
+};
+
+/* Runs gpurun with the words, NULL-terminated; stdin is `input`, or /dev/null when it is NULL. */
+#define GPURUN(input, ...) tiny_run(input, (const char *const[]){"gpurun", __VA_ARGS__, NULL})
+struct outcome tiny_run(const char *input, const char *const *argv);
+
+/* Starts it with stdout on the descriptor `out`; returns the pid. */
+int tiny_start(const char *const *argv, int out);
+/* The same with stdout on a pipe, whose reading end is stored in *out. */
+int tiny_start_pipe(const char *const *argv, int *out);
+/* Waits for it; nothing is read of its stdout. */
+struct outcome tiny_wait(int pid);
+
+#endif

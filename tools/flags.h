@@ -1,0 +1,119 @@
+/* Commands and flags, generated from commands.def and flags.def. */
+#ifndef GR_TOOLS_FLAGS_H
+#define GR_TOOLS_FLAGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpurun.h"
+
+#define GR_EXIT_USAGE 2
+#define GR_MAX_ARGS 3
+
+enum gr_command {
+#define COMMAND(name, fn, args, least, most, meaning) GR_CMD_##name,
+#define ABSENT(name, answer)
+#include "commands.def"
+#undef COMMAND
+#undef ABSENT
+    GR_N_COMMANDS
+};
+
+struct gr_options;
+
+struct gr_command_spec {
+    const char *name;
+    int (*run)(const struct gr_options
+                   *o); /* returns the exit code; NULL: not here, `text` is the answer */
+    const char *args;
+    int least, most;
+    const char *text;
+};
+/* GR_N_COMMANDS commands, then the absent ones; a NULL name ends it. */
+extern const struct gr_command_spec gr_commands[];
+
+/* How a flag is written and what holds its value. */
+enum gr_flag_kind {
+    STR,
+    SWITCH,
+    I32,
+    I64,
+    F32,
+    CHOICE,
+    WHEN,
+    LIST,
+    BIAS,
+    GR_FLAG_NOOP,
+    GR_FLAG_NOTICE,
+    GR_FLAG_ABSENT
+};
+
+struct gr_int_list {
+    int32_t v[16];
+    int n;
+};
+struct gr_bias_list {
+    struct gr_logit_bias *v; /* freed by gr_options_fini */
+    int32_t n;
+};
+#define GR_TYPE_STR const char * /* NULL when not given */
+#define GR_TYPE_SWITCH int       /* 1, 0, -1 = auto */
+#define GR_TYPE_I32 int32_t      /* -1 = auto */
+#define GR_TYPE_I64 int64_t
+#define GR_TYPE_F32 float /* NAN = what the model says */
+#define GR_TYPE_CHOICE const char *
+#define GR_TYPE_WHEN const char * /* a choice whose word may be left out: "on" */
+#define GR_TYPE_LIST struct gr_int_list
+#define GR_TYPE_BIAS struct gr_bias_list
+
+/* What the command line and the environment say. Strings belong to those. */
+struct gr_options {
+    enum gr_command command;
+    const char *arg[GR_MAX_ARGS]; /* arguments that are no flags */
+    int n_args;
+    const struct gr_flag *notice; /* a flag was given that has no effect, and that should be said */
+#define FLAG(field, kind, ...) GR_TYPE_##kind field;
+#define NOOP(...)
+#define NOTICE(...)
+#define ABSENT_FLAG(...)
+#include "flags.def"
+#undef FLAG
+#undef NOOP
+#undef NOTICE
+#undef ABSENT_FLAG
+};
+
+enum gr_flag_group { MODEL, TEXT, SAMPLING, MEMORY, ROPE, OUTPUT, COMMANDS, GR_N_GROUPS };
+
+struct gr_flag {
+    enum gr_flag_kind kind;
+    const char *names; /* separated by blanks; those after "|" switch off */
+    const char *value; /* name of the value, or the choices */
+    const char *def;
+    double lo, hi;
+    const char *variable;
+    enum gr_flag_group group;
+    unsigned commands; /* bit 1 << enum gr_command, and GR_BRIEF */
+    const char *help;
+    size_t offset; /* in struct gr_options */
+};
+#define GR_BRIEF (1u << 31) /* in the short help */
+
+/* All flags; a NULL name ends it. */
+extern const struct gr_flag gr_flags[];
+
+/* The next of the blank-separated names, in *name and *n; false at the end. *off says that it
+ * switches off. Begin with *at = names and *off = false. */
+bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off);
+
+/* Reads variables, then argv[0 .. argc) (without program and command), into *o. 0, or GR_EXIT_USAGE
+ * with the error printed. gr_options_fini frees it in both cases. */
+int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv);
+void gr_options_fini(struct gr_options *o);
+
+/* The name nearest to `word` among those of the commands (starting with a letter) or of the
+ * command's flags; NULL when none is near. Valid until the next call. */
+const char *gr_nearest_name(enum gr_command command, const char *word);
+
+#endif

@@ -1,0 +1,121 @@
+/* Texts that come in, numbers that go out. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools.h"
+
+#define MOST_TEXT ((size_t)1 << 30)
+
+static int read_stream(FILE *f, const char *name, char **data, size_t *n)
+{
+    size_t cap = 0;
+    *data = NULL, *n = 0;
+    do {
+        if (*n + 4096 > cap) {
+            cap = cap ? 2 * cap : 16384;
+            char *grown = cap <= MOST_TEXT ? realloc(*data, cap) : NULL;
+            if (!grown) {
+                gr_say_error("'%s' is too long: a text may have %zu bytes at most", name,
+                             MOST_TEXT / 2);
+                return 5;
+            }
+            *data = grown;
+        }
+        *n += fread(*data + *n, 1, cap - *n - 1, f);
+    } while (!feof(f) && !ferror(f));
+    (*data)[*n] = 0;
+    if (ferror(f)) {
+        gr_say_error("cannot read '%s': %s", name, strerror(errno));
+        return 6;
+    }
+    return 0;
+}
+
+int gr_read_all(const char *path, char **data, size_t *n)
+{
+    bool standard = !strcmp(path, "-");
+    FILE *f = standard ? stdin : fopen(path, "rb");
+    *data = NULL, *n = 0;
+    if (!f) {
+        gr_say_error("cannot read '%s': %s", path, strerror(errno));
+        return 6;
+    }
+    int rc = read_stream(f, standard ? "standard input" : path, data, n);
+    if (!standard)
+        fclose(f);
+    if (rc) {
+        free(*data);
+        *data = NULL, *n = 0;
+    }
+    return rc;
+}
+
+static int hex(char c)
+{
+    return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
+}
+
+/* Replaces \n \r \t \' \" \\ and \xHH in place; what else follows a backslash stays as it is.
+ * Returns the length. */
+static size_t unescape(char *s)
+{
+    static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
+    char *out = s, *start = s;
+    while (*s) {
+        const char *e = *s == '\\' && s[1] ? strchr(from, s[1]) : NULL;
+        if (e) {
+            *out++ = to[e - from];
+            s += 2;
+        } else if (s[0] == '\\' && s[1] == 'x' && isxdigit((unsigned char)s[2]) &&
+                   isxdigit((unsigned char)s[3])) {
+            *out++ = (char)(hex(s[2]) << 4 | hex(s[3]));
+            s += 4;
+        } else {
+            *out++ = *s++;
+        }
+    }
+    *out = 0;
+    return (size_t)(out - start);
+}
+
+int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given)
+{
+    *text = NULL, *n = 0;
+    if (o->prompt && o->file) {
+        gr_say_error("-p and -f both give the text: leave one out");
+        return GR_EXIT_USAGE;
+    }
+    *given = o->prompt || o->file || o->from_stdin || !isatty(STDIN_FILENO);
+    if (*given && !o->prompt)
+        return gr_read_all(o->file ? o->file : "-", text, n);
+    *text = strdup(*given ? o->prompt : "");
+    if (!*text)
+        return 5;
+    *n = o->escape ? unescape(*text) : strlen(*text);
+    return 0;
+}
+
+double gr_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+const char *gr_amount(char buf[16], double n, int step)
+{
+    static const char *const binary[] = {"B", "KiB", "MiB", "GiB", "TiB"}, *const decimal[] = {
+                                                                               "", "k", "M", "B",
+                                                                               "T"};
+    int i = 0;
+    for (; n >= step && i < 4; i++)
+        n /= step;
+    snprintf(buf, 16, n < 100 && i ? "%.2f %s" : "%.0f %s", n,
+             (step == 1024 ? binary : decimal)[i]);
+    return buf;
+}

@@ -1,0 +1,77 @@
+/* gpurun: chooses the command. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools.h"
+
+static const struct gr_command_spec *find_command(const char *name)
+{
+    for (const struct gr_command_spec *c = gr_commands; c->name; c++) {
+        if (!strcmp(c->name, name))
+            return c;
+    }
+    return NULL;
+}
+
+/* A first word that is no command can be the model file. */
+static bool is_path(const char *word)
+{
+    return strpbrk(word, "./") || !access(word, F_OK);
+}
+
+/* The command of argv[1]; run when there is none. NULL: refused with a message. *skip: words of
+ * argv to leave out. */
+static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
+{
+    const char *word = argc > 1 ? argv[1] : "-";
+    const struct gr_command_spec *c = find_command(word), *run = &gr_commands[GR_CMD_run];
+    *skip = c ? 2 : 1;
+    if (c && !c->run)
+        gr_say_error("%s: %s", word, c->text);
+    if (c)
+        return c->run ? c : NULL;
+    if (*word == '-' || is_path(word))
+        return run;
+    const char *near = gr_nearest_name(GR_CMD_run, word);
+    if (near)
+        gr_say_error("unknown command '%s': did you mean gpurun %s?", word, near);
+    else
+        gr_say_error("unknown command '%s'; gpurun -p \"...\" continues a text, gpurun help lists "
+                     "the commands",
+                     word);
+    return NULL;
+}
+
+static int run_command(const struct gr_command_spec *c, const struct gr_options *o)
+{
+    if (o->version)
+        return gr_tool_version(o);
+    if (o->help)
+        return gr_tool_help(o);
+    int rc = gr_say_init(o);
+    if (!rc && o->notice)
+        gr_say("%s has no effect: %s", o->notice->names, o->notice->help);
+    if (!rc)
+        rc = c->run(o);
+    gr_say_fini();
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct gr_options o;
+    int skip;
+    signal(SIGPIPE, SIG_IGN);
+    const struct gr_command_spec *c = choose(argc, argv, &skip);
+    if (!c)
+        return GR_EXIT_USAGE;
+    int rc = gr_options_parse(&o, (enum gr_command)(c - gr_commands), argc > skip ? argc - skip : 0,
+                              argv + skip);
+    if (!rc)
+        rc = run_command(c, &o);
+    gr_options_fini(&o);
+    gr_out_finish();
+    return rc;
+}

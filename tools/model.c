@@ -1,0 +1,100 @@
+/* The model and the session that the flags ask for. */
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools.h"
+
+int gr_threads_wanted(const struct gr_options *o)
+{
+    cpu_set_t set;
+    if (o->threads > 0)
+        return o->threads;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+}
+
+static int check_devices(const struct gr_options *o, const struct gr_model_info *info)
+{
+    if (info->n_gpu_layers > 0 || !o->require_gpu)
+        return 0;
+    gr_say_error("--require-gpu, but no layer is on a GPU: there is no usable one, or -ngl or -dev "
+                 "keeps to the CPU");
+    return 4;
+}
+
+static void say_model(const struct gr_options *o, const struct gr_model_info *info)
+{
+    char params[16], bytes[16];
+    const char *base = o->model ? strrchr(o->model, '/') : NULL;
+    const char *name = info->name && *info->name ? info->name
+                       : base                    ? base + 1
+                       : o->model                ? o->model
+                                                 : "";
+    gr_say("model: %s%s (%s, %s parameters, %s, %s), trained for %d tokens",
+           o->model ? "" : "no -m FILE given, so the built-in one: ", name, info->arch,
+           gr_amount(params, (double)info->n_params, 1000), info->file_type,
+           gr_amount(bytes, (double)info->n_bytes, 1024), info->n_ctx_train);
+}
+
+int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model)
+{
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model_info info;
+    p.n_gpu_layers = o->gpu_layers;
+    p.use_mmap = o->mmap;
+    p.check_tensors = o->check_tensors;
+    p.device = !strcmp(o->device, "none") ? "cpu" : o->device;
+    p.vocab_only = vocab_only;
+    int rc = gr_model_open(model, o->model, &p);
+    if (rc)
+        return gr_say_status(rc);
+    if (vocab_only)
+        return 0;
+    gr_model_info(*model, &info);
+    rc = check_devices(o, &info);
+    if (rc)
+        gr_model_close(model);
+    else
+        say_model(o, &info);
+    return rc;
+}
+
+static enum gr_rope_scaling scaling(const char *word)
+{
+    static const char *const words[] = {[GR_SCALING_MODEL] = "model",
+                                        [GR_SCALING_NONE] = "none",
+                                        [GR_SCALING_LINEAR] = "linear",
+                                        [GR_SCALING_YARN] = "yarn",
+                                        [GR_SCALING_LONGROPE] = "longrope"};
+    int i = GR_SCALING_LONGROPE;
+    while (i > 0 && strcmp(words[i], word) != 0)
+        i--;
+    return (enum gr_rope_scaling)i;
+}
+
+/* Negative is another word for "model". */
+static float factor(float x)
+{
+    return x < 0 ? NAN : x;
+}
+
+struct gr_session_params gr_session_options(const struct gr_options *o)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_batch = (uint32_t)o->batch_size;
+    p.n_ubatch = (uint32_t)(o->ubatch_size < o->batch_size ? o->ubatch_size : o->batch_size);
+    p.n_seq_max = 1;
+    p.n_threads = gr_threads_wanted(o);
+    p.n_threads_batch = o->threads_batch > 0 ? o->threads_batch : p.n_threads;
+    p.type_k = o->cache_type_k, p.type_v = o->cache_type_v;
+    p.rope_scaling = scaling(o->rope_scaling);
+    p.rope_freq_base = o->rope_freq_base;
+    p.rope_freq_scale = isnan(o->rope_scale) ? o->rope_freq_scale : 1 / o->rope_scale;
+    p.yarn_ext_factor = factor(o->yarn_ext_factor),
+    p.yarn_attn_factor = factor(o->yarn_attn_factor);
+    p.yarn_beta_fast = factor(o->yarn_beta_fast), p.yarn_beta_slow = factor(o->yarn_beta_slow);
+    p.yarn_orig_ctx = (uint32_t)o->yarn_orig_ctx;
+    p.kv_contiguous = o->kv_contiguous;
+    return p;
+}

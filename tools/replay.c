@@ -1,0 +1,187 @@
+/* gpurun replay: runs a recorded session (session.h) and writes what comes out as NumPy arrays.
+ *
+ * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): 0, 1 when the cache was full, -1 when
+ * the batch was refused; logits_i, float32 [rows, n_vocab], the tokens with logits = 1 in batch
+ * order; after a sequence operation pos_i, int32 [n_seq_max, 2], the smallest and largest position
+ * of each sequence. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "session.h"
+#include "tools.h"
+
+struct replay {
+    const struct gr_options *o;
+    struct gr_recording rec;
+    struct gr_model *model;
+    struct gr_session *session;
+    int32_t n_vocab;
+    int n_written;
+};
+
+/* ---- arrays ---- */
+
+/* Writes DIR/<name>_<op>.npy, format version 1.0: `bytes` of little-endian items. 0, or exit code
+ * 6, said. */
+static int write_array(struct replay *r, const char *name, int op, const char *type,
+                       const char *shape, const void *data, size_t bytes)
+{
+    char path[4096], header[128];
+    int n = snprintf(path, sizeof path, "%s/%s_%d.npy", r->o->output, name, op);
+    FILE *f = n < (int)sizeof path ? fopen(path, "wb") : NULL;
+    /* Magic, version and length are 10 bytes; blanks and a newline fill the header up to a multiple
+     * of 64. */
+    n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
+                 type, shape);
+    int full = (10 + n + 1 + 63) / 64 * 64 - 10;
+    unsigned char start[10] = "\x93NUMPY\x01";
+    start[8] = (unsigned char)(full % 256), start[9] = (unsigned char)(full / 256);
+    bool ok = f && fwrite(start, 10, 1, f) == 1 &&
+              fprintf(f, "%s%*s", header, full - n, "\n") == full &&
+              fwrite(data, 1, bytes, f) == bytes;
+    if (f && fclose(f))
+        ok = false;
+    if (!ok) {
+        gr_say_error("cannot write '%s': %s", path, strerror(errno));
+        return 6;
+    }
+    r->n_written++;
+    return 0;
+}
+
+static int write_rc(struct replay *r, int op, int32_t rc)
+{
+    return write_array(r, "rc", op, "<i4", "()", &rc, sizeof rc);
+}
+
+static int write_positions(struct replay *r, int op)
+{
+    int32_t pos[256][2];
+    char shape[32];
+    int32_t n = (int32_t)r->rec.params.n_seq_max;
+    for (int32_t s = 0; s < n; s++)
+        pos[s][0] = gr_kv_seq_pos_min(r->session, s), pos[s][1] = gr_kv_seq_pos_max(r->session, s);
+    snprintf(shape, sizeof shape, "(%d, 2)", n);
+    return write_array(r, "pos", op, "<i4", shape, pos, (size_t)n * sizeof *pos);
+}
+
+static int write_logits(struct replay *r, int op, const struct gr_batch *b)
+{
+    size_t n_rows = 0, k = 0, row = (size_t)r->n_vocab;
+    char shape[64];
+    for (int32_t i = 0; i < b->n_tok; i++)
+        n_rows += b->logits[i] != 0;
+    float *all = calloc(n_rows + 1, row * sizeof *all);
+    if (!all) {
+        gr_say_error("out of host memory");
+        return 5;
+    }
+    for (int32_t i = 0; i < b->n_tok; i++)
+        if (b->logits[i])
+            memcpy(all + k++ * row, gr_logits(r->session, i), row * sizeof *all);
+    snprintf(shape, sizeof shape, "(%zu, %zu)", n_rows, row);
+    int rc = write_array(r, "logits", op, "<f4", shape, all, n_rows * row * sizeof *all);
+    free(all);
+    return rc;
+}
+
+/* ---- operations ---- */
+
+static int failed(int op, int status)
+{
+    gr_say_error("op %d: %s", op, gr_error_message());
+    return gr_status_exit(status);
+}
+
+static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
+{
+    int status = gr_decode(r->session, b);
+    if (status == GR_E_KV_FULL || status == GR_E_INVALID)
+        return write_rc(r, op, status == GR_E_KV_FULL ? 1 : -1);
+    if (status)
+        return failed(op, status);
+    int rc = write_rc(r, op, 0);
+    return rc ? rc : write_logits(r, op, b);
+}
+
+static int apply(struct gr_session *s, enum gr_op_kind kind, const int32_t *a)
+{
+    switch (kind) {
+    case GR_OP_seq_rm:
+        return gr_kv_seq_rm(s, a[0], a[1], a[2]);
+    case GR_OP_seq_add:
+        return gr_kv_seq_add(s, a[0], a[1], a[2], a[3]);
+    case GR_OP_seq_div:
+        return gr_kv_seq_div(s, a[0], a[1], a[2], a[3]);
+    case GR_OP_seq_cp:
+        return gr_kv_seq_cp(s, a[0], a[1], a[2], a[3]);
+    case GR_OP_seq_keep:
+        return gr_kv_seq_keep(s, a[0]);
+    default:
+        gr_kv_clear(s);
+        return 0;
+    }
+}
+
+static int replay_op(struct replay *r, int i)
+{
+    const struct gr_recorded_op *op = &r->rec.op[i];
+    if (op->kind == GR_OP_decode)
+        return replay_decode(r, i, &op->batch);
+    int status = apply(r->session, op->kind, op->arg);
+    if (status)
+        return failed(i, status);
+    int rc =
+        op->kind == GR_OP_seq_rm ? write_rc(r, i, 1) : 0; /* 1: everything asked for was removed */
+    return rc ? rc : write_positions(r, i);
+}
+
+static int open_session(struct replay *r)
+{
+    struct gr_options with_model = *r->o;
+    struct gr_model_info info;
+    if (!with_model.model)
+        with_model.model = r->rec.model;
+    int rc = gr_open_model(&with_model, false, &r->model);
+    if (rc)
+        return rc;
+    gr_model_info(r->model, &info);
+    r->n_vocab = info.n_vocab;
+    struct gr_session_params p = r->rec.params;
+    p.n_threads = p.n_threads_batch = r->o->threads > 0 ? r->o->threads : 0;
+    int status = gr_session_open(&r->session, r->model, &p);
+    return status ? gr_say_status(status) : 0;
+}
+
+static int make_folder(const char *dir)
+{
+    if (!dir) {
+        gr_say_error("-o DIR is needed: the folder for the arrays");
+        return GR_EXIT_USAGE;
+    }
+    if (!mkdir(dir, 0777) || errno == EEXIST)
+        return 0;
+    gr_say_error("cannot make the folder '%s': %s", dir, strerror(errno));
+    return 6;
+}
+
+int gr_tool_replay(const struct gr_options *o)
+{
+    struct replay r = {.o = o};
+    int rc = gr_recording_read(&r.rec, o->arg[0]);
+    if (!rc)
+        rc = make_folder(o->output);
+    if (!rc)
+        rc = open_session(&r);
+    for (int i = 0; i < r.rec.n_op && !rc; i++)
+        rc = replay_op(&r, i);
+    if (!rc)
+        gr_say("replay: %d operations, %d arrays in %s", r.rec.n_op, r.n_written, o->output);
+    gr_session_close(&r.session);
+    gr_model_close(&r.model);
+    gr_recording_fini(&r.rec);
+    return rc;
+}

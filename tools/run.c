@@ -1,0 +1,537 @@
+/* gpurun run: a prompt goes in, the text that continues it goes to stdout. */
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "tools.h"
+
+#define EXIT_INTERRUPTED 130
+#define DEFAULT_CONTEXT 4096
+#define UNBOUNDED_ROOM                                                                             \
+    1024 /* cells kept for the text when -n does not bound it and -c is not given */
+#define SAMPLE_PROMPT "Once upon a time"
+
+/* Why the text ended. */
+enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
+static const char *const stop_name[] = {"length", "eos", "context", "interrupted"};
+
+struct run {
+    const struct gr_options *o;
+    struct gr_model *model;
+    struct gr_model_info info;
+    struct gr_session *session;
+    struct gr_sampler *sampler;
+    struct gr_stream *stream;
+    struct gr_self_extend extend;
+    char *text; /* the prompt */
+    size_t n_text;
+    int32_t *prompt;
+    size_t n_prompt;
+    int32_t n_ctx, n_past; /* cells; next position */
+    bool sample;           /* the prompt is ours */
+    bool line_open;        /* what was written last does not end its line */
+    char *json;            /* collected text of --json */
+    size_t n_json, cap_json;
+    uint64_t seed;
+    int32_t n_gen;
+    enum stop stop;
+    double start, load_s, prompt_s, first_s,
+        gen_s; /* first_s: from the start of the prompt to the first token */
+};
+
+/* ---- interrupts ---- */
+
+static volatile sig_atomic_t interrupts;
+static struct gr_session *interruptible;
+
+/* The first one stops the text in good order, the second one the program. */
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    if (++interrupts > 1)
+        _exit(EXIT_INTERRUPTED);
+    gr_session_cancel(interruptible);
+}
+
+static void catch_interrupts(struct gr_session *session)
+{
+    struct sigaction a = {.sa_handler = session ? on_interrupt : SIG_DFL, .sa_flags = SA_RESTART};
+    interruptible = session;
+    sigaction(SIGINT, &a, NULL);
+}
+
+/* ---- what goes out ---- */
+
+static int put_text(struct run *r, const char *p, size_t n)
+{
+    if (!n)
+        return 0;
+    r->line_open = p[n - 1] != '\n';
+    if (!r->o->json) {
+        gr_out(p, n);
+        return 0;
+    }
+    if (r->n_json + n + 1 > r->cap_json) {
+        size_t cap = 2 * (r->n_json + n + 1);
+        char *grown = realloc(r->json, cap);
+        if (!grown) {
+            gr_say_error("no memory for %zu bytes of text", cap);
+            return 5;
+        }
+        r->json = grown, r->cap_json = cap;
+    }
+    memcpy(r->json + r->n_json, p, n);
+    r->n_json += n;
+    return 0;
+}
+
+static bool use_color(const struct gr_options *o)
+{
+    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    if (strcmp(o->color, "auto") != 0)
+        return !strcmp(o->color, "on");
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+}
+
+/* The prompt is written before the text on a terminal, and anywhere when the user does not know it.
+ */
+static void show_prompt(struct run *r)
+{
+    bool color = use_color(r->o), wanted = r->sample || isatty(STDOUT_FILENO);
+    if (r->o->display_prompt >= 0)
+        wanted = r->o->display_prompt;
+    if (!wanted || r->o->json || !r->n_text)
+        return;
+    if (color)
+        gr_out("\033[2m", 4);
+    gr_out(r->text, r->n_text);
+    if (color)
+        gr_out("\033[0m", 4);
+    r->line_open = r->text[r->n_text - 1] != '\n';
+}
+
+static void list_prompt(const struct run *r)
+{
+    gr_say("prompt: %zu tokens", r->n_prompt);
+    for (size_t i = 0; i < r->n_prompt; i++) {
+        const char *p;
+        size_t n;
+        if (!gr_text_piece(r->model, r->prompt[i], true, &p, &n))
+            gr_say("%6d -> '%.*s'", r->prompt[i], (int)n, p);
+    }
+}
+
+/* On a terminal what follows begins a line of its own; in a pipe the text stays as it is. */
+static void close_line(const struct run *r)
+{
+    if (!r->line_open || r->o->json)
+        return;
+    if (isatty(STDOUT_FILENO))
+        gr_out("\n", 1);
+    else if (isatty(STDERR_FILENO) && !r->o->quiet)
+        fputc('\n', stderr);
+}
+
+/* ---- getting ready ---- */
+
+static int read_prompt(struct run *r)
+{
+    bool given;
+    int rc = gr_read_text(r->o, &r->text, &r->n_text, &given);
+    if (rc)
+        return rc;
+    /* The end of the last line of a file is not part of the prompt. */
+    if (!r->o->prompt && r->n_text && r->text[r->n_text - 1] == '\n')
+        r->text[--r->n_text] = 0;
+    if (r->n_text || r->o->prompt || r->o->model)
+        return 0;
+    free(r->text);
+    r->sample = true;
+    r->text = strdup(SAMPLE_PROMPT);
+    r->n_text = r->text ? strlen(r->text) : 0;
+    return r->text ? 0 : 5;
+}
+
+static int tokenize_prompt(struct run *r)
+{
+    int rc = gr_text_tokenize(r->model, r->text, r->n_text, true, true, &r->prompt, &r->n_prompt);
+    if (rc)
+        return gr_say_status(rc);
+    if (!r->n_prompt) {
+        gr_say_error(
+            "the prompt is empty, and this model has no token to begin with; give one by -p or -f");
+        return GR_EXIT_USAGE;
+    }
+    return 0;
+}
+
+/* -c, or enough for the prompt and the text, within what the model was trained for (stretched by
+ * Self-Extend). */
+static uint32_t choose_context(const struct run *r)
+{
+    int64_t trained = (int64_t)r->info.n_ctx_train * r->o->grp_attn_n;
+    int64_t room = r->o->n_predict >= 0 ? r->o->n_predict : UNBOUNDED_ROOM;
+    int64_t need = (int64_t)r->n_prompt + room + 4;
+    if (r->o->ctx_size >= 0)
+        return (uint32_t)r->o->ctx_size;
+    need = need > DEFAULT_CONTEXT ? need : DEFAULT_CONTEXT;
+    return (uint32_t)(need < trained ? need : trained);
+}
+
+/* One line when positions will leave the range that the model was trained for. */
+static void warn_of_length(const struct run *r)
+{
+    const struct gr_options *o = r->o;
+    int64_t t = r->info.n_ctx_train, n = o->grp_attn_n, w = o->grp_attn_w;
+    int64_t capacity = t > w ? (t - w) * n + w : 0;
+    if (n > 1 && w > t)
+        gr_say_warning("-gaw %d exceeds the %d tokens the model was trained for; at most a quarter "
+                       "of them is good",
+                       o->grp_attn_w, r->info.n_ctx_train);
+    else if (n > 1 && r->n_ctx > capacity && o->ctx_size > 0)
+        gr_say_warning("-gan %d -gaw %d is good for %lld tokens of the context of %d",
+                       o->grp_attn_n, o->grp_attn_w, (long long)capacity, r->n_ctx);
+    else if (n == 1 && o->ctx_size > t && !strcmp(o->rope_scaling, "model"))
+        gr_say_warning("-c %d exceeds the %d tokens the model was trained for; -gan and -gaw, or "
+                       "--rope-scaling, help",
+                       o->ctx_size, r->info.n_ctx_train);
+}
+
+static void say_plan(const struct run *r, const struct gr_session_params *p)
+{
+    char where[64] = "CPU";
+    if (r->info.n_gpu_layers > 0)
+        snprintf(where, sizeof where, "%d of %d layers on the GPU", r->info.n_gpu_layers,
+                 r->info.n_layer + 1);
+    gr_say("run: %s, %d thread%s, context %d (K %s, V %s), batch %u / %u", where, p->n_threads,
+           p->n_threads == 1 ? "" : "s", r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
+           p->n_batch, p->n_ubatch);
+}
+
+static int open_session(struct run *r)
+{
+    const struct gr_options *o = r->o;
+    struct gr_session_params p = gr_session_options(o);
+    p.n_ctx = choose_context(r);
+    int rc = gr_session_open(&r->session, r->model, &p);
+    if (rc)
+        return gr_say_status(rc);
+    r->n_ctx = (int32_t)gr_session_n_ctx(r->session);
+    r->extend = (struct gr_self_extend){o->grp_attn_n, o->grp_attn_w, 0};
+    rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
+    if (rc)
+        return gr_say_status(rc);
+    say_plan(r, &p);
+    warn_of_length(r);
+    if (r->n_prompt > (size_t)r->n_ctx - 4) {
+        gr_say_error("prompt is too long (%zu tokens, max %d)", r->n_prompt, r->n_ctx - 4);
+        return 1;
+    }
+    return 0;
+}
+
+/* Bias of -inf for every token that ends a text, after those of -l. */
+static int ban_ends(const struct run *r, struct gr_bias_list *list)
+{
+    struct gr_logit_bias *v =
+        malloc(((size_t)r->o->logit_bias.n + (size_t)r->info.n_vocab) * sizeof *v);
+    if (!v) {
+        gr_say_error("no memory for --ignore-eos");
+        return 5;
+    }
+    for (int32_t i = 0; i < r->o->logit_bias.n; i++)
+        v[i] = r->o->logit_bias.v[i];
+    *list = (struct gr_bias_list){v, r->o->logit_bias.n};
+    for (int32_t id = 0; r->o->ignore_eos && id < r->info.n_vocab; id++) {
+        if (gr_text_is_eog(r->model, id))
+            v[list->n++] = (struct gr_logit_bias){id, -INFINITY};
+    }
+    return 0;
+}
+
+static int open_sampler(struct run *r)
+{
+    const struct gr_options *o = r->o;
+    struct gr_bias_list bias;
+    int rc = ban_ends(r, &bias);
+    if (rc)
+        return rc;
+    r->seed = (uint64_t)o->seed;
+    if (o->seed < 0 && getrandom(&r->seed, 4, 0) == 4)
+        r->seed &= 0xffffffff;
+    struct gr_sampler_params p = {
+        .seed = r->seed,
+        .temp = o->temp,
+        .top_k = o->top_k,
+        .top_p = o->top_p,
+        .min_p = o->min_p,
+        .typical_p = o->typical,
+        .penalty_last_n = o->repeat_last_n,
+        .penalty_repeat = o->repeat_penalty,
+        .penalty_freq = o->frequency_penalty,
+        .penalty_present = o->presence_penalty,
+        .mirostat = o->mirostat,
+        .mirostat_tau = o->mirostat_ent,
+        .mirostat_eta = o->mirostat_lr,
+        .logit_bias = bias.v,
+        .n_logit_bias = bias.n,
+        .n_vocab = r->info.n_vocab,
+        .n_ctx = r->n_ctx,
+    };
+    rc = gr_sampler_new(&r->sampler, &p);
+    free(bias.v);
+    if (!rc)
+        rc = gr_stream_new(&r->stream, r->model, o->special);
+    return rc ? gr_say_status(rc) : 0;
+}
+
+/* ---- running ---- */
+
+/* Decodes n tokens after the n_past there are. */
+static int decode(struct run *r, const int32_t *ids, int32_t n)
+{
+    struct gr_batch batch = {.n_tok = n, .token = ids};
+    int rc = gr_decode(r->session, &batch);
+    if (rc)
+        return rc;
+    r->n_past += n;
+    if (r->o->dump_kv_cache)
+        gr_kv_dump(r->session, stderr);
+    return 0;
+}
+
+/* Makes a first use of everything, then forgets it. */
+static int warm_up(struct run *r)
+{
+    int32_t bos = gr_text_bos(r->model), eos = gr_text_eos(r->model), ids[2] = {0}, n = 0;
+    if (bos >= 0)
+        ids[n++] = bos;
+    if (eos >= 0)
+        ids[n++] = eos;
+    struct gr_batch batch = {.n_tok = n ? n : 1, .token = ids};
+    int rc = gr_decode(r->session, &batch);
+    gr_kv_clear(r->session);
+    return rc;
+}
+
+/* Runs the prompt in pieces of -b tokens; with Self-Extend of at most one window, so that no
+ * position goes further beyond the merged ones than the window that the next step merges. */
+static int run_prompt(struct run *r)
+{
+    size_t piece = (size_t)r->o->batch_size, window = (size_t)r->extend.w;
+    int rc = 0;
+    if (r->extend.n > 1 && window < piece)
+        piece = window;
+    for (size_t i = 0; i < r->n_prompt && !rc && !interrupts; i += piece) {
+        size_t n = r->n_prompt - i < piece ? r->n_prompt - i : piece;
+        rc = gr_self_extend(r->session, &r->extend, &r->n_past);
+        if (!rc)
+            rc = decode(r, r->prompt + i, (int32_t)n);
+    }
+    for (size_t i = 0; i < r->n_prompt && !rc; i++)
+        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
+    return rc;
+}
+
+/* Drops the older half of what follows the first --keep tokens. */
+static int shift_context(struct run *r)
+{
+    int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
+    if (r->prompt[0] == gr_text_bos(r->model) && keep < INT32_MAX)
+        keep++;
+    keep = keep < r->n_past - 2 ? keep : r->n_past - 2;
+    int32_t drop = (r->n_past - keep) / 2;
+    int rc = gr_kv_seq_rm(r->session, 0, keep, keep + drop);
+    if (!rc)
+        rc = gr_kv_seq_add(r->session, 0, keep + drop, r->n_past, -drop);
+    r->n_past -= rc ? 0 : drop;
+    return rc;
+}
+
+/* Room for one more token; *full when there is none. */
+static int make_room(struct run *r, bool *full)
+{
+    *full = gr_kv_used(r->session) >= (uint32_t)r->n_ctx;
+    if (*full && r->o->context_shift && r->o->n_predict != -2) {
+        *full = false;
+        return shift_context(r);
+    }
+    if (*full)
+        gr_say_warning("the context of %d tokens is full: -c N makes room for more, "
+                       "--context-shift goes on without "
+                       "the oldest text",
+                       r->n_ctx);
+    return 0;
+}
+
+/* Picks the next token and writes it; *ended after the last one. Exit code. */
+static int write_token(struct run *r, int32_t *id, bool *ended)
+{
+    const char *p;
+    size_t n;
+    if (gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id)) {
+        gr_say_error("%s; the weights or the cache hold values that are no numbers",
+                     gr_error_message());
+        return 1;
+    }
+    int rc = gr_sampler_accept(r->sampler, *id);
+    r->n_gen++;
+    *ended = gr_text_is_eog(r->model, *id);
+    if (*ended)
+        r->stop = STOP_EOS;
+    if (!rc)
+        rc = gr_stream_push(r->stream, *id, &p, &n);
+    return rc ? gr_say_status(rc) : put_text(r, p, n);
+}
+
+static int generate(struct run *r)
+{
+    double begin = gr_seconds();
+    bool ended = false, full = false;
+    int rc = 0;
+    r->stop = STOP_LENGTH;
+    while (!rc && !ended && !interrupts && r->n_gen != r->o->n_predict) {
+        int32_t id;
+        rc = write_token(r, &id, &ended);
+        if (r->n_gen == 1)
+            begin = gr_seconds(), r->first_s = begin - r->start;
+        if (rc || ended || r->n_gen == r->o->n_predict)
+            break;
+        rc = make_room(r, &full);
+        if (!rc && full) {
+            r->stop = STOP_CONTEXT;
+            break;
+        }
+        if (!rc)
+            rc = gr_self_extend(r->session, &r->extend, &r->n_past);
+        if (!rc)
+            rc = decode(r, &id, 1);
+        if (rc)
+            rc = interrupts ? 0 : gr_say_status(rc);
+    }
+    r->gen_s = gr_seconds() - begin;
+    return rc;
+}
+
+static int flush_text(struct run *r)
+{
+    const char *p;
+    size_t n;
+    int rc = gr_stream_flush(r->stream, &p, &n);
+    return rc ? gr_say_status(rc) : put_text(r, p, n);
+}
+
+/* ---- the end ---- */
+
+static double rate(double n, double seconds)
+{
+    return n > 0 && seconds > 0 ? n / seconds : 0;
+}
+
+static void say_summary(const struct run *r)
+{
+    char gen[96] = "", seed[48] = "";
+    double per_token = r->n_gen > 1 ? r->gen_s / (r->n_gen - 1) : 0;
+    if (!r->o->perf)
+        return;
+    if (per_token > 0)
+        snprintf(gen, sizeof gen, " %.1f t/s (%.2f ms/tok)", 1 / per_token, 1e3 * per_token);
+    if (r->o->temp > 0 && r->o->seed < 0)
+        snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s | ttft %.0f ms | load %.2f s%s", r->n_prompt,
+           rate((double)r->n_prompt, r->prompt_s), r->n_gen, gen, 1e3 * r->first_s, r->load_s,
+           seed);
+}
+
+static int print_json(const struct run *r)
+{
+    json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
+    json_t *o =
+        json_pack("{s:o, s:s, s:i, s:i, s:I, s:{s:f, s:f, s:f, s:f}}", "text",
+                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
+                  (int)r->n_prompt, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
+                  "timings", "prompt_tok_s", rate((double)r->n_prompt, r->prompt_s), "gen_tok_s",
+                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(o);
+    if (!line) {
+        gr_say_error("no memory for the JSON of the text");
+        return 5;
+    }
+    gr_out(line, strlen(line));
+    gr_out("\n", 1);
+    free(line);
+    return 0;
+}
+
+static int prepare(struct run *r)
+{
+    double begin = gr_seconds();
+    int rc = gr_open_model(r->o, false, &r->model);
+    if (rc)
+        return rc;
+    gr_model_info(r->model, &r->info);
+    rc = tokenize_prompt(r);
+    if (!rc)
+        rc = open_session(r);
+    if (!rc)
+        rc = open_sampler(r);
+    if (rc)
+        return rc;
+    if (r->o->verbose_prompt)
+        list_prompt(r);
+    catch_interrupts(r->session);
+    rc = r->o->warmup ? warm_up(r) : 0;
+    r->load_s = gr_seconds() - begin;
+    return rc && !interrupts ? gr_say_status(rc) : 0;
+}
+
+static int write_text(struct run *r)
+{
+    show_prompt(r);
+    r->start = gr_seconds();
+    int rc = run_prompt(r);
+    r->prompt_s = gr_seconds() - r->start;
+    if (rc && !interrupts)
+        return gr_say_status(rc);
+    rc = rc ? 0 : generate(r);
+    if (!rc)
+        rc = flush_text(r);
+    if (interrupts)
+        r->stop = STOP_INTERRUPTED;
+    close_line(r);
+    if (!rc && r->o->json)
+        rc = print_json(r);
+    if (!rc)
+        say_summary(r);
+    return rc ? rc : interrupts ? EXIT_INTERRUPTED : 0;
+}
+
+int gr_tool_run(const struct gr_options *o)
+{
+    struct run r = {.o = o};
+    if (o->context_shift > 0 && o->grp_attn_n > 1) {
+        gr_say_error("--context-shift and -gan %d both change positions: leave one out",
+                     o->grp_attn_n);
+        return GR_EXIT_USAGE;
+    }
+    int rc = read_prompt(&r);
+    if (!rc)
+        rc = prepare(&r);
+    if (!rc)
+        rc = write_text(&r);
+    catch_interrupts(NULL);
+    gr_stream_free(&r.stream);
+    gr_sampler_free(&r.sampler);
+    gr_session_close(&r.session);
+    gr_free_ids(r.prompt);
+    gr_model_close(&r.model);
+    free(r.text);
+    free(r.json);
+    return rc;
+}

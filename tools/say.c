@@ -1,0 +1,114 @@
+/* What goes to stderr and stdout. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools.h"
+
+static enum gr_log_level threshold = GR_LOG_INFO;
+static FILE *log_file;
+
+static void put_line(enum gr_log_level level, const char *line)
+{
+    if (level >= threshold)
+        fprintf(stderr, "%s\n", line);
+    if (log_file) {
+        fprintf(log_file, "%s\n", line);
+        fflush(log_file);
+    }
+}
+
+static void put(enum gr_log_level level, const char *prefix, const char *fmt, va_list ap)
+{
+    char line[2048];
+    int n = snprintf(line, sizeof line, "%s", prefix);
+    vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
+    put_line(level, line);
+}
+
+static void from_library(enum gr_log_level level, const char *line, void *user)
+{
+    (void)user;
+    if (level == GR_LOG_WARN)
+        gr_say_warning("%s", line);
+    else if (level == GR_LOG_ERROR)
+        gr_say_error("%s", line);
+    else
+        put_line(level, line);
+}
+
+int gr_say_init(const struct gr_options *o)
+{
+    int verbosity = o->quiet ? 1 : o->verbose ? 4 : o->verbosity;
+    threshold = verbosity > 3   ? GR_LOG_DEBUG
+                : verbosity > 2 ? GR_LOG_INFO
+                : verbosity > 1 ? GR_LOG_WARN
+                                : GR_LOG_ERROR;
+    if (o->log_file && !(log_file = fopen(o->log_file, "w"))) {
+        gr_say_error("cannot write --log-file '%s': %s", o->log_file, strerror(errno));
+        return 6;
+    }
+    gr_log_set(from_library, NULL);
+    return 0;
+}
+
+void gr_say_fini(void)
+{
+    gr_log_set(NULL, NULL);
+    if (log_file)
+        fclose(log_file);
+    log_file = NULL;
+}
+
+void gr_say_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(GR_LOG_ERROR, "gpurun: error: ", fmt, ap);
+    va_end(ap);
+}
+
+void gr_say_warning(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(GR_LOG_WARN, "gpurun: warning: ", fmt, ap);
+    va_end(ap);
+}
+
+void gr_say(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(GR_LOG_INFO, "", fmt, ap);
+    va_end(ap);
+}
+
+int gr_say_status(int status)
+{
+    const char *message = gr_error_message();
+    gr_say_error("%s", *message ? message : gr_status_text(status));
+    return gr_status_exit(status);
+}
+
+static void out_failed(void)
+{
+    if (errno == EPIPE)
+        _exit(0);
+    gr_say_error("cannot write to standard output: %s", strerror(errno));
+    _exit(6); /* without another try to write what is left */
+}
+
+void gr_out(const char *p, size_t n)
+{
+    if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
+        out_failed();
+}
+
+void gr_out_finish(void)
+{
+    if (fflush(stdout) || ferror(stdout))
+        out_failed();
+}

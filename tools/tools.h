@@ -1,0 +1,57 @@
+/* What the commands share: each is a function of the options that returns the exit code. */
+#ifndef GR_TOOLS_TOOLS_H
+#define GR_TOOLS_TOOLS_H
+
+#include "flags.h"
+
+#define COMMAND(name, fn, args, least, most, meaning) int fn(const struct gr_options *o);
+#define ABSENT(name, answer)
+#include "commands.def"
+#undef COMMAND
+#undef ABSENT
+
+/* ---- stderr: one line each, also into the log file ---- */
+
+/* Sets the level and opens the log file; 0 or an exit code. Sets gpurun.h's sink. */
+int gr_say_init(const struct gr_options *o);
+void gr_say_fini(void);
+/* "gpurun: error: ..." */
+void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Prints the library's message for a failed call; returns the exit code of its status. */
+int gr_say_status(int status);
+
+/* ---- stdout ---- */
+
+/* Writes n bytes and flushes. A reader that went away ends the program with exit code 0, a full
+ * disk with 6. */
+void gr_out(const char *p, size_t n);
+/* The same check for what was printed to stdout by other means. */
+void gr_out_finish(void);
+
+/* ---- input ---- */
+
+/* The whole of a file, or of standard input for "-": zero-terminated, to be freed; 0 or an exit
+ * code, said. */
+int gr_read_all(const char *path, char **data, size_t *n);
+/* The text of -p, -f or, when neither is given and it is no terminal, standard input; "" without
+ * any. Escapes of -p are replaced. *given: whether there was one. 0 or an exit code, said. */
+int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given);
+
+/* ---- model ---- */
+
+/* Opens the model that the options name, or the built-in one, and says so in a line. 0 or an exit
+ * code, said. */
+int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);
+/* Session parameters from the options; n_ctx is left to the caller. */
+struct gr_session_params gr_session_options(const struct gr_options *o);
+/* -t, or the number of processors at hand. */
+int gr_threads_wanted(const struct gr_options *o);
+
+/* Seconds on a clock that only goes forward. */
+double gr_seconds(void);
+/* "1.23 GiB", "2.0 M": n of bytes (step 1024), or of things (step 1000). Returns buf. */
+const char *gr_amount(char buf[16], double n, int step);
+
+#endif
