@@ -198,7 +198,7 @@ static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64
 
 const char *tiny_write(const struct tiny *t, char *broken)
 {
-    static char path[64];
+    static char path[512];
     struct item items[512];
     int n = list(t, items);
     uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
@@ -206,8 +206,8 @@ const char *tiny_write(const struct tiny *t, char *broken)
     struct gr_gguf_writer *w;
     char name[96];
     /* In memory: syncing a disk for each of hundreds of files takes seconds. */
-    snprintf(path, sizeof path, "%s/gpurun-tiny-%d.gguf",
-             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm", (int)getpid());
+    const char *usual = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
+    snprintf(path, sizeof path, "%s/gpurun-tiny-%d.gguf", t->dir ? t->dir : usual, (int)getpid());
     cr_assert_eq(gr_gguf_writer_new(&w), 0);
     write_keys(w, t);
     for (int i = 0; i < n; i++) {

@@ -17,6 +17,7 @@ struct tiny {
     /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
     int drop, reshape;
     bool no_optional; /* leave out what may be left out */
+    const char *dir;  /* of the file; NULL = one in memory, or /tmp */
     /* Changes metadata after it was written; NULL = none. */
     void (*edit)(struct gr_gguf_writer *w, const struct tiny *t);
 };

@@ -10,6 +10,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < GOLDEN_N; i++) {
         char name[32], path[512];
         struct tiny t = golden_model(i, name);
+        t.dir = argv[1]; /* a rename stays inside one file system */
         snprintf(path, sizeof path, "%s/%s.gguf", argv[1], name);
         if (rename(tiny_write(&t, NULL), path) != 0)
             return perror(path), 1;
