@@ -34,7 +34,6 @@ struct run {
     size_t n_prompt;
     int32_t n_ctx, n_past; /* cells; next position */
     bool sample;           /* the prompt is ours */
-    bool line_open;        /* what was written last does not end its line */
     char *json;            /* collected text of --json */
     size_t n_json, cap_json;
     uint64_t seed;
@@ -71,7 +70,6 @@ static int put_text(struct run *r, const char *p, size_t n)
 {
     if (!n)
         return 0;
-    r->line_open = p[n - 1] != '\n';
     if (!r->o->json) {
         gr_out(p, n);
         return 0;
@@ -112,7 +110,6 @@ static void show_prompt(struct run *r)
     gr_out(r->text, r->n_text);
     if (color)
         gr_out("\033[0m", 4);
-    r->line_open = r->text[r->n_text - 1] != '\n';
 }
 
 static void list_prompt(const struct run *r)
@@ -124,17 +121,6 @@ static void list_prompt(const struct run *r)
         if (!gr_text_piece(r->model, r->prompt[i], true, &p, &n))
             gr_say("%6d -> '%.*s'", r->prompt[i], (int)n, p);
     }
-}
-
-/* On a terminal what follows begins a line of its own; in a pipe the text stays as it is. */
-static void close_line(const struct run *r)
-{
-    if (!r->line_open || r->o->json)
-        return;
-    if (isatty(STDOUT_FILENO))
-        gr_out("\n", 1);
-    else if (isatty(STDERR_FILENO) && !r->o->quiet)
-        fputc('\n', stderr);
 }
 
 /* ---- getting ready ---- */
@@ -300,8 +286,10 @@ static int decode(struct run *r, const int32_t *ids, int32_t n)
     if (rc)
         return rc;
     r->n_past += n;
-    if (r->o->dump_kv_cache)
+    if (r->o->dump_kv_cache) {
+        gr_say_break();
         gr_kv_dump(r->session, stderr);
+    }
     return 0;
 }
 
@@ -361,11 +349,6 @@ static int make_room(struct run *r, bool *full)
         *full = false;
         return shift_context(r);
     }
-    if (*full)
-        gr_say_warning("the context of %d tokens is full: -c N makes room for more, "
-                       "--context-shift goes on without "
-                       "the oldest text",
-                       r->n_ctx);
     return 0;
 }
 
@@ -504,7 +487,9 @@ static int write_text(struct run *r)
         rc = flush_text(r);
     if (interrupts)
         r->stop = STOP_INTERRUPTED;
-    close_line(r);
+    if (!rc && r->stop == STOP_CONTEXT)
+        gr_say_warning("the context of %d tokens is full: -c N makes room for more%s", r->n_ctx,
+                       r->extend.n > 1 ? "" : ", --context-shift goes on without the oldest text");
     if (!rc && r->o->json)
         rc = print_json(r);
     if (!rc)

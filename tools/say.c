@@ -9,11 +9,22 @@
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static FILE *log_file;
+static bool line_open; /* what was written to stdout last did not end its line */
+
+void gr_say_break(void)
+{
+    if (line_open && isatty(STDERR_FILENO)) {
+        fputc('\n', stderr);
+        line_open = false;
+    }
+}
 
 static void put_line(enum gr_log_level level, const char *line)
 {
-    if (level >= threshold)
+    if (level >= threshold) {
+        gr_say_break();
         fprintf(stderr, "%s\n", line);
+    }
     if (log_file) {
         fprintf(log_file, "%s\n", line);
         fflush(log_file);
@@ -105,10 +116,15 @@ void gr_out(const char *p, size_t n)
 {
     if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
         out_failed();
+    if (n)
+        line_open = p[n - 1] != '\n';
 }
 
 void gr_out_finish(void)
 {
+    if (line_open && isatty(STDOUT_FILENO))
+        putchar('\n');
+    line_open = false;
     if (fflush(stdout) || ferror(stdout))
         out_failed();
 }

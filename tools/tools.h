@@ -19,6 +19,8 @@ void gr_say_fini(void);
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Ends the line of text that is open on the terminal; what is said does that by itself. */
+void gr_say_break(void);
 /* Prints the library's message for a failed call; returns the exit code of its status. */
 int gr_say_status(int status);
 
@@ -27,7 +29,7 @@ int gr_say_status(int status);
 /* Writes n bytes and flushes. A reader that went away ends the program with exit code 0, a full
  * disk with 6. */
 void gr_out(const char *p, size_t n);
-/* The same check for what was printed to stdout by other means. */
+/* The same check for what was printed to stdout by other means. On a terminal ends an open line. */
 void gr_out_finish(void);
 
 /* ---- input ---- */

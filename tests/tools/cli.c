@@ -367,8 +367,8 @@ Test(cli, full_disk)
     const char *const run[] = ENDLESS, *const help[] = {"gpurun", "help", "all", NULL};
     int full = open("/dev/full", O_WRONLY);
     cr_assert_geq(full, 0);
-    expect_exit(tiny_wait(tiny_start(run, full)), 6, "cannot write to standard output");
-    expect_exit(tiny_wait(tiny_start(help, full)), 6, "cannot write to standard output");
+    expect_exit(tiny_wait(tiny_start(run, full, false)), 6, "cannot write to standard output");
+    expect_exit(tiny_wait(tiny_start(help, full, false)), 6, "cannot write to standard output");
     close(full);
 }
 
@@ -398,6 +398,43 @@ Test(cli, two_interrupts_end_the_program)
         usleep(10000);
     cr_expect_eq(tiny_wait(pid).exit_code, 130);
     close(out);
+}
+
+/* What stands on a terminal after `words`; stderr is there too when `both`. */
+static char *on_terminal(const char *const *words, bool both)
+{
+    static char screen[8192];
+    size_t n = 0;
+    ssize_t got;
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert(master >= 0 && !grantpt(master) && !unlockpt(master));
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert_geq(slave, 0);
+    int pid = tiny_start(words, slave, both);
+    close(slave);
+    while (n + 1 < sizeof screen && (got = read(master, screen + n, sizeof screen - 1 - n)) > 0)
+        n += (size_t)got;
+    screen[n] = 0;
+    cr_expect_eq(tiny_wait(pid).exit_code, 0);
+    close(master);
+    return screen;
+}
+
+/* On a terminal the prompt stands before the text, and what is said begins a line. */
+Test(cli, terminal)
+{
+    const char *const words[] = {
+        "gpurun", tiny_model(false), "-t",      "1",   "-p", "once", "-n", "3",
+        "-l",     "259+99",          "--color", "off", NULL};
+    char *screen = on_terminal(words, true);
+    cr_expect(strstr(screen, "\nonceaaa\r\nprompt "), "%s", screen);
+    screen = on_terminal(words, false);
+    cr_expect_str_eq(screen, "onceaaa\r\n");
+    setenv("TERM", "xterm", 1);
+    const char *const colored[] = {"gpurun", tiny_model(false), "-p", "x", "-n", "0", NULL};
+    cr_expect_str_eq(on_terminal(colored, false), "\033[2mx\033[0m\r\n");
+    setenv("NO_COLOR", "1", 1);
+    cr_expect_str_eq(on_terminal(colored, false), "x\r\n");
 }
 
 /* ---- anything ---- */

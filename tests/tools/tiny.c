@@ -164,8 +164,8 @@ const char *tiny_model(bool broken)
 
 /* ---- runs ---- */
 
-/* Starts the program on these descriptors and files; what is -1 comes from or goes to the file. */
-static int start(const char *const *argv, int out, const char *in_file)
+/* Starts the program on these descriptors and files; what is -1 goes to a file. */
+static int start(const char *const *argv, int out, int err, const char *in_file)
 {
     posix_spawn_file_actions_t actions;
     pid_t pid;
@@ -176,8 +176,11 @@ static int start(const char *const *argv, int out, const char *in_file)
     else
         posix_spawn_file_actions_addopen(&actions, 1, tiny_path("out"),
                                          O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_addopen(&actions, 2, tiny_path("err"), O_WRONLY | O_CREAT | O_TRUNC,
-                                     0600);
+    if (err >= 0)
+        posix_spawn_file_actions_adddup2(&actions, err, 2);
+    else
+        posix_spawn_file_actions_addopen(&actions, 2, tiny_path("err"),
+                                         O_WRONLY | O_CREAT | O_TRUNC, 0600);
     int rc =
         posix_spawn(&pid, GR_BINARY_DIR "/gpurun", &actions, NULL, (char *const *)argv, environ);
     posix_spawn_file_actions_destroy(&actions);
@@ -220,20 +223,21 @@ struct outcome tiny_run(const char *input, const char *const *argv)
         fputs(input, f);
         fclose(f);
     }
-    return tiny_wait(start(argv, -1, input ? tiny_path("in") : "/dev/null"));
+    return tiny_wait(start(argv, -1, -1, input ? tiny_path("in") : "/dev/null"));
 }
 
-int tiny_start(const char *const *argv, int out)
+int tiny_start(const char *const *argv, int out, bool both)
 {
     remove(tiny_path("out"));
-    return start(argv, out, "/dev/null");
+    remove(tiny_path("err"));
+    return start(argv, out, both ? out : -1, "/dev/null");
 }
 
 int tiny_start_pipe(const char *const *argv, int *out)
 {
     int ends[2];
     cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
-    int pid = tiny_start(argv, ends[1]);
+    int pid = tiny_start(argv, ends[1], false);
     close(ends[1]);
     *out = ends[0];
     return pid;

@@ -31,8 +31,9 @@ struct outcome {
 #define GPURUN(input, ...) tiny_run(input, (const char *const[]){"gpurun", __VA_ARGS__, NULL})
 struct outcome tiny_run(const char *input, const char *const *argv);
 
-/* Starts it with stdout on the descriptor `out`; returns the pid. */
-int tiny_start(const char *const *argv, int out);
+/* Starts it with stdout on the descriptor `out`, and stderr on it too when `both`; returns the pid.
+ */
+int tiny_start(const char *const *argv, int out, bool both);
 /* The same with stdout on a pipe, whose reading end is stored in *out. */
 int tiny_start_pipe(const char *const *argv, int *out);
 /* Waits for it; nothing is read of its stdout. */
