@@ -158,7 +158,7 @@ static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t 
                                      .d_k = d,
                                      .d_v = d,
                                      .scale = 0.125f};
-    double seen = 0;
+    int64_t seen = 0;
     for (int64_t t = 0; t < k->n_tok; t++)
         for (int64_t j = 0; j < n_kv && j <= n_kv - k->n_tok + t; j++, seen++)
             ((uint32_t *)gr_ten_row(&n.a.attn.mask, 0, t))[j / 32] |= 1u << j % 32;
@@ -290,7 +290,8 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "-r"))
             k.repeats = atoi(v);
         else if (!strcmp(argv[i], "-l"))
-            for (level = 0; level < GR_CPU_N_LEVEL && strcmp(v, gr_cpu_level_name(level)); level++)
+            for (level = 0; level < GR_CPU_N_LEVEL && strcmp(v, gr_cpu_level_name(level)) != 0;
+                 level++)
                 ;
         else
             break;

@@ -115,10 +115,10 @@ static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int
     size_t at = gr_row_bytes(m->w->dtype, (uint64_t)first);
     for (int64_t o = 0; o < PANEL; o += VL) {
         int64_t n = GR_MAX(0, GR_MIN(VL, hi - lo - o));
-        for (int64_t r = 0; r < n; r++)
-            FN(load_row)
-            (m->w->dtype, (const char *)gr_ten_row(m->w, expert, lo + o + r) + at, n_col,
-             rows + r * SLICE);
+        for (int64_t r = 0; r < n; r++) {
+            const char *from = (const char *)gr_ten_row(m->w, expert, lo + o + r) + at;
+            FN(load_row)(m->w->dtype, from, n_col, rows + r * SLICE);
+        }
         FN(transpose)(rows, SLICE, n, n_col, panel + o, PANEL);
     }
 }
