@@ -1,0 +1,181 @@
+/* Numbers that are stored with fewer bits: weights beside the same numbers in f32, caches beside
+ * f32 caches, and caches that are shifted. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+#include "quant/quant.h"
+
+#define N_TOK 40
+#define N_VOCAB 96
+
+static float want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
+
+static struct gr_session *session(struct gr_model *m, const char *type)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.type_k = p.type_v = type, p.n_threads = 1, p.n_seq_max = 2;
+    return tiny_session(m, &p);
+}
+
+static void decode(struct gr_session *s, int32_t pos, int n, float *out)
+{
+    int32_t id[N_TOK], at[N_TOK];
+    int8_t all[N_TOK];
+    for (int i = 0; i < n; i++)
+        id[i] = (5 + 37 * i) % N_VOCAB, at[i] = pos + i, all[i] = 1;
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = all};
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+    for (int i = 0; i < n && out; i++)
+        memcpy(out + (size_t)i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *out);
+}
+
+static void logits_of(struct gr_model *m, const char *cache, float *out)
+{
+    struct gr_session *s = session(m, cache);
+    decode(s, 0, N_TOK, out);
+    gr_session_close(&s);
+}
+
+/* Rows of whole super-blocks. */
+static struct tiny wide(const char *arch)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
+    t.n_embd = t.n_ff = 256, t.d_head = 64, t.n_expert = 0;
+    return t;
+}
+
+/* The product of f16 or bf16 weights with f32 differs by the order of its sums alone. That of block
+ * types may round the activations to 8 bits, 32 of them with one scale: a step of max / 127, so a
+ * relative squared error of (4.5 / 127^2) / 12 = 2.3e-5 a product. A token passes 4 such products a
+ * layer one after the other and one at the end, 9 here; a factor of 5 covers that they meet in
+ * products (gates, scores). Without experts: which ones are chosen may flip. */
+Test(stored, weights)
+{
+    static const char *const arch[] = {"llama", "gemma2", "phi3"};
+    static const char *const type[] = {"f16", "bf16", "q8_0", "q4_0", "q4_K"};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 5; k++) {
+            struct tiny t = wide(arch[i]);
+            t.dtype = type[k];
+            struct gr_model *few = tiny_open(&t);
+            t.as_f32 = true;
+            struct gr_model *f32 = tiny_open(&t);
+            logits_of(few, "f32", got);
+            logits_of(f32, "f32", want);
+            double e = tiny_nmse(want, got, N_TOK * N_VOCAB);
+            cr_expect(e <= (k < 2 ? 1e-10 : 9 * 2.3e-5 * 5), "%s, %s: %g", arch[i], type[k], e);
+            gr_model_close(&few);
+            gr_model_close(&f32);
+        }
+}
+
+/* The mean squared error of a type relative to the mean square, on normal numbers: half a unit in
+ * the last of 11 or 8 bits; the quantisers' own (quant/quant.h). */
+static const struct {
+    const char *name;
+    double error;
+} caches[] = {{"f32", 1e-15}, {"f16", 4e-8}, {"bf16", 2.6e-6}, {"q8_0", 2.81e-5}, {"q4_0", 7.3e-3}};
+#define N_CACHE (int)(sizeof caches / sizeof *caches)
+
+/* K and V of both layers are rounded, and what is made of them is not larger than the rest of the
+ * residual stream: 4 errors; a factor of 3 for those that meet in scores. At least a hundredth of
+ * one, or the type was not used. */
+Test(stored, caches)
+{
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = wide(gr_arch_at(i)->name);
+        t.n_expert = strstr(t.arch->name, "moe") ? 3 : 0;
+        struct gr_model *m = tiny_open(&t);
+        logits_of(m, "f32", want);
+        for (int k = 1; k < N_CACHE; k++) {
+            logits_of(m, caches[k].name, got);
+            double e = tiny_nmse(want, got, N_TOK * N_VOCAB), one = caches[k].error;
+            cr_expect(e <= 4 * 3 * one && e >= one / 100, "%s, %s: %g", t.arch->name,
+                      caches[k].name, e);
+        }
+        gr_model_close(&m);
+    }
+}
+
+/* Heads of any number of blocks, values of another width, rotated in part. */
+Test(stored, head_sizes)
+{
+    static const int size[][3] = {{32, 32, 0},  {64, 32, 0},   {96, 64, 32},
+                                  {160, 96, 0}, {32, 160, 10}, {256, 128, 0}};
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+        for (int k = 1; k < N_CACHE; k++) {
+            struct tiny t = wide("qwen2");
+            t.n_embd = 64, t.n_ff = 64;
+            t.d_head = size[i][0], t.d_v = size[i][1], t.n_rot = size[i][2];
+            struct gr_model *m = tiny_open(&t);
+            logits_of(m, "f32", want);
+            logits_of(m, caches[k].name, got);
+            double e = tiny_nmse(want, got, N_TOK * N_VOCAB), one = caches[k].error;
+            cr_expect(e <= 4 * 3 * one && e >= one / 100, "heads of %d and %d, %s: %g", size[i][0],
+                      size[i][1], caches[k].name, e);
+            gr_model_close(&m);
+        }
+}
+
+Test(stored, heads_that_hold_no_whole_blocks)
+{
+    for (int v = 0; v < 2; v++) {
+        struct tiny t = wide("qwen2");
+        struct gr_session_params p = gr_session_params_default();
+        struct gr_session *s;
+        t.n_embd = 64, t.d_head = v ? 64 : 48, t.d_v = v ? 48 : 64;
+        struct gr_model *m = tiny_open(&t);
+        p.n_ctx = 256, p.type_k = p.type_v = "q8_0";
+        cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID);
+        cr_expect_null(s);
+        cr_expect(strstr(gr_error(), "heads of 48; use f16"), "%s", gr_error());
+        gr_model_close(&m);
+    }
+}
+
+/* The n_row rows of a cache as f32. */
+static void rows_of(const struct gr_ten *cache, int n_row, float *out)
+{
+    for (int r = 0; r < n_row; r++)
+        gr_quant_find(cache->dtype)
+            ->dequantize(gr_ten_row(cache, 0, r), out + r * cache->cols, (size_t)cache->cols);
+}
+
+/* Every shift loads K, turns it and rounds it again: n shifts leave n + 1 errors of rounding, and
+ * as a small turn may be rounded away each time, they add like lengths: (n + 1)^2 times the squared
+ * one. V does not change at all. */
+Test(stored, repeated_shifts)
+{
+    enum { N_SHIFT = 7, N = 20, COLS = 128 };
+    static float k_want[N * COLS], k_got[N * COLS];
+    static char v_before[N * COLS * 4];
+    static const char *const arch[] = {"llama", "gemma3", "phi3"};
+    for (int i = 0; i < 3; i++) {
+        struct tiny t = wide(arch[i]);
+        struct gr_model *m = tiny_open(&t);
+        for (int k = 0; k < N_CACHE; k++) {
+            struct gr_session *a = session(m, caches[k].name), *b = session(m, "f32");
+            decode(a, 0, N, NULL);
+            decode(b, 3 * N_SHIFT, N, NULL);
+            memcpy(v_before, a->v_cache[0].data, (size_t)(N * a->v_cache[0].row_bytes));
+            for (int n = 0; n < N_SHIFT; n++) { /* the token of the other sequence starts it */
+                cr_assert_eq(gr_kv_seq_add(a, 0, 0, -1, 3), 0);
+                struct gr_batch one = {.n_tok = 1, .token = &(int32_t){1}, .seq = &(int32_t){1}};
+                cr_assert_eq(gr_decode(a, &one), 0, "%s", gr_error());
+            }
+            rows_of(&a->k_cache[0], N, k_got);
+            rows_of(&b->k_cache[0], N, k_want);
+            double e = tiny_nmse(k_want, k_got, N * COLS);
+            cr_expect(e <= (N_SHIFT + 1) * (N_SHIFT + 1) * caches[k].error, "%s, %s: %g", arch[i],
+                      caches[k].name, e);
+            cr_expect_eq(
+                memcmp(v_before, a->v_cache[0].data, (size_t)(N * a->v_cache[0].row_bytes)), 0);
+            gr_session_close(&a);
+            gr_session_close(&b);
+        }
+        gr_model_close(&m);
+    }
+}
