@@ -212,9 +212,12 @@ static int run_word(struct gr_job *j, const char *p, size_t n)
 /* Valid UTF-8, cut into words. */
 static int run_words(struct gr_job *j, const char *p, size_t n)
 {
-    int rc = gr_pre_split(j->v->pre, p, n, j->ends);
-    const uint32_t *end = j->ends[0].data;
-    for (size_t i = 0, a = 0; i < j->ends[0].n && !rc; a = end[i++])
+    const uint32_t *end = NULL;
+    size_t n_end = 0;
+    int rc = j->splitter ? 0 : gr_splitter_new(&j->splitter, j->v->pre);
+    if (!rc)
+        rc = gr_splitter_run(j->splitter, p, n, &end, &n_end);
+    for (size_t i = 0, a = 0; i < n_end && !rc; a = end[i++])
         rc = run_word(j, p + a, end[i] - a);
     return rc;
 }

@@ -10,6 +10,7 @@
 
 struct gr_bpe;      /* bpe.c */
 struct gr_pre;      /* pre.c */
+struct gr_splitter; /* pre.c */
 struct gr_charsmap; /* charsmap.c */
 
 struct gr_vocab {
@@ -89,8 +90,8 @@ struct gr_job {
     const struct gr_vocab *v;
     struct gr_vec *ids; /* the result */
     struct gr_merge merge;
-    struct gr_vec text;    /* of char: the text as the algorithm wants it */
-    struct gr_vec ends[2]; /* BPE: of uint32_t, where the words end */
+    struct gr_vec text;           /* of char: the text as the algorithm wants it */
+    struct gr_splitter *splitter; /* BPE, once there is text */
 };
 
 int gr_job_push(struct gr_job *j, int32_t id);

@@ -5,13 +5,14 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/text.h"
 #include "gr/status.h"
 #include "text/utf8.h"
 
 #define MAX_STEP 6
-#define MATCH_LIMIT 100000000  /* steps of backtracking for one match */
+#define MATCH_LIMIT 100000000  /* steps of backtracking for one match, and eight a byte */
 #define HEAP_LIMIT (64 * 1024) /* KiB for one match without JIT */
 #define JIT_STACK_MIN (32 * 1024)
 #define JIT_STACK_MAX (16 * 1024 * 1024)
@@ -23,10 +24,9 @@ struct def {
 };
 
 #include "text/pre.def"
-#define STEPS(...)                                                                                 \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
-    }
+/* clang-format off */
+#define STEPS(...) {__VA_ARGS__}
+/* clang-format on */
 static const struct def defs[] = {
 #define PRE(name, steps, flags) {name, steps, flags},
 #include "text/pre.def"
@@ -134,33 +134,44 @@ void gr_pre_free(struct gr_pre **pre)
 
 /* --- splitting --- */
 
-/* What PCRE2 needs for one text. */
-struct matcher {
+struct gr_splitter {
+    const struct gr_pre *pre;
     pcre2_match_data *data;
     pcre2_match_context *ctx;
     pcre2_jit_stack *stack;
+    struct gr_vec ends,
+        cut; /* of uint32_t: the words after the last step, and after the one under way */
 };
 
-static void matcher_close(struct matcher *m)
+int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre)
 {
-    pcre2_match_data_free(m->data);
-    pcre2_match_context_free(m->ctx);
-    pcre2_jit_stack_free(m->stack);
-}
-
-static int matcher_open(struct matcher *m, const struct gr_pre *p)
-{
-    m->data = pcre2_match_data_create(1, p->memory);
-    m->ctx = pcre2_match_context_create(p->memory);
-    m->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, p->memory);
-    if (!m->data || !m->ctx || !m->stack) {
-        matcher_close(m);
+    struct gr_splitter *s = *out = gr_calloc(1, sizeof *s);
+    if (!s)
+        return GR_E_NOMEM_HOST;
+    s->pre = pre;
+    s->data = pcre2_match_data_create(1, pre->memory);
+    s->ctx = pcre2_match_context_create(pre->memory);
+    s->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, pre->memory);
+    if (!s->data || !s->ctx || !s->stack) {
+        gr_splitter_free(out);
         return gr_fail(GR_E_NOMEM_HOST, "out of host memory: PCRE2 match data");
     }
-    pcre2_set_match_limit(m->ctx, MATCH_LIMIT);
-    pcre2_set_heap_limit(m->ctx, HEAP_LIMIT);
-    pcre2_jit_stack_assign(m->ctx, NULL, m->stack);
+    pcre2_set_heap_limit(s->ctx, HEAP_LIMIT);
+    pcre2_jit_stack_assign(s->ctx, NULL, s->stack);
     return 0;
+}
+
+void gr_splitter_free(struct gr_splitter **s)
+{
+    if (!*s)
+        return;
+    pcre2_match_data_free((*s)->data);
+    pcre2_match_context_free((*s)->ctx);
+    pcre2_jit_stack_free((*s)->stack);
+    gr_vec_fini(&(*s)->ends);
+    gr_vec_fini(&(*s)->cut);
+    gr_free(*s);
+    *s = NULL;
 }
 
 static int add_end(struct gr_vec *ends, size_t end)
@@ -171,14 +182,14 @@ static int add_end(struct gr_vec *ends, size_t end)
 
 /* Cuts the word text[a, b) at the matches of one expression. The word is all that the expression
  * sees. */
-static int cut_regex(const pcre2_code *code, struct matcher *m, const char *text, size_t a,
-                     size_t b, struct gr_vec *ends)
+static int cut_regex(struct gr_splitter *s, const pcre2_code *code, const char *text, size_t a,
+                     size_t b)
 {
-    size_t *at = pcre2_get_ovector_pointer(m->data);
+    size_t *at = pcre2_get_ovector_pointer(s->data);
     int rc = 0;
     for (size_t i = a; i < b && !rc;) {
         int found = pcre2_match(code, (PCRE2_SPTR)(text + a), b - a, i - a, PCRE2_NO_UTF_CHECK,
-                                m->data, m->ctx);
+                                s->data, s->ctx);
         if (found == PCRE2_ERROR_NOMATCH)
             break;
         if (found == PCRE2_ERROR_HEAPLIMIT || found == PCRE2_ERROR_NOMEMORY)
@@ -188,12 +199,12 @@ static int cut_regex(const pcre2_code *code, struct matcher *m, const char *text
             return gr_fail(GR_E_INVALID, "pre-tokenizer: PCRE2 error %d at byte %zu of the text",
                            found, i);
         if (a + at[0] > i)
-            rc = add_end(ends, a + at[0]);
+            rc = add_end(&s->cut, a + at[0]);
         i = a + at[1];
         if (!rc && i < b)
-            rc = add_end(ends, i);
+            rc = add_end(&s->cut, i);
     }
-    return rc ? rc : add_end(ends, b);
+    return rc ? rc : add_end(&s->cut, b);
 }
 
 /* Whether the character at p[0, n) continues a word in the sense of \b. */
@@ -240,24 +251,22 @@ static int cut_digits(char mode, const char *text, size_t a, size_t b, struct gr
     return rc ? rc : add_end(ends, b);
 }
 
-int gr_pre_split(const struct gr_pre *pre, const char *text, size_t n, struct gr_vec ends[2])
+int gr_splitter_run(struct gr_splitter *s, const char *text, size_t n, const uint32_t **end,
+                    size_t *n_end)
 {
-    struct matcher m;
-    int rc = matcher_open(&m, pre);
-    if (rc)
-        return rc;
-    ends[0].n = 0;
-    rc = add_end(&ends[0], n);
+    const struct gr_pre *pre = s->pre;
+    pcre2_set_match_limit(s->ctx, (uint32_t)GR_MIN(MATCH_LIMIT + 8 * n, (size_t)UINT32_MAX));
+    s->ends.n = 0;
+    int rc = add_end(&s->ends, n);
     for (int step = 0; pre->def->step[step] && !rc; step++) {
-        const char *how = pre->def->step[step];
-        const uint32_t *end = ends[0].data;
-        ends[1].n = 0;
-        for (size_t i = 0, a = 0; i < ends[0].n && !rc; a = end[i++])
-            rc = pre->code[step] ? cut_regex(pre->code[step], &m, text, a, end[i], &ends[1])
-                                 : cut_digits(how[1], text, a, end[i], &ends[1]);
-        struct gr_vec swap = ends[0];
-        ends[0] = ends[1], ends[1] = swap;
+        const uint32_t *word = s->ends.data;
+        s->cut.n = 0;
+        for (size_t i = 0, a = 0; i < s->ends.n && !rc; a = word[i++])
+            rc = pre->code[step] ? cut_regex(s, pre->code[step], text, a, word[i])
+                                 : cut_digits(pre->def->step[step][1], text, a, word[i], &s->cut);
+        struct gr_vec swap = s->ends;
+        s->ends = s->cut, s->cut = swap;
     }
-    matcher_close(&m);
+    *end = s->ends.data, *n_end = s->ends.n;
     return rc;
 }

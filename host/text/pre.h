@@ -3,8 +3,8 @@
 #define GR_TEXT_PRE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
-#include "base/alloc.h"
 #include "gguf/gguf.h"
 
 struct gr_pre;
@@ -22,10 +22,16 @@ int gr_pre_open(struct gr_pre **out, struct gr_str name);
 void gr_pre_free(struct gr_pre **pre);
 unsigned gr_pre_flags(const struct gr_pre *pre);
 
-/* Cuts n > 0 bytes of valid UTF-8 into words: ends[0] becomes the vector of uint32_t of where they
- * end, ascending, the last one n. ends[1] is scratch. GR_E_INVALID when a regular expression meets
- * its limits. */
-int gr_pre_split(const struct gr_pre *pre, const char *text, size_t n, struct gr_vec ends[2]);
+/* What cutting texts needs; one thread at a time. The pre-tokenizer must stay open. */
+struct gr_splitter;
+int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre);
+void gr_splitter_free(struct gr_splitter **s);
+
+/* Cuts n > 0 bytes of valid UTF-8 into words: word i ends before byte end[i], ascending, the last
+ * one n. The array is valid until the next call. GR_E_INVALID when a regular expression meets its
+ * limits. */
+int gr_splitter_run(struct gr_splitter *s, const char *text, size_t n, const uint32_t **end,
+                    size_t *n_end);
 
 /* For tests: the names, NULL past the last one. */
 const char *gr_pre_name(size_t i);

@@ -2,6 +2,7 @@
 
 #include "gr/status.h"
 #include "text/parts.h"
+#include "text/pre.h"
 
 int gr_job_push(struct gr_job *j, int32_t id)
 {
@@ -114,14 +115,13 @@ int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_s
     size_t had = ids->n;
     int rc = add_special && v->first >= 0 ? gr_job_push(&j, v->first) : 0;
     if (!rc)
-        rc = run_all(&j, text, n, parse_special);
+        rc = run_all(&j, n ? text : "", n, parse_special);
     if (!rc && add_special && v->last >= 0)
         rc = gr_job_push(&j, v->last);
     if (rc)
         ids->n = had;
     gr_merge_fini(&j.merge);
     gr_vec_fini(&j.text);
-    gr_vec_fini(&j.ends[0]);
-    gr_vec_fini(&j.ends[1]);
+    gr_splitter_free(&j.splitter);
     return rc;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "gr/status.h"
 #include "text/charsmap.h"
 #include "text/parts.h"
@@ -403,6 +404,9 @@ static int open_text(struct gr_vocab *v, const struct gr_vocab_source *s, const 
     if (!rc && m->kind == GR_VOCAB_BPE)
         rc = gr_pre_open(&v->pre,
                          m->raw && !s->pre.n ? (struct gr_str){m->name, strlen(m->name)} : s->pre);
+    if (!rc && m->kind == GR_VOCAB_BPE && !m->raw && !s->pre.n)
+        gr_log(GR_LOG_WARN, K("pre") " is missing: words are cut as \"default\" cuts them, which "
+                                     "few models expect");
     v->raw = m->raw || (v->pre && gr_pre_flags(v->pre) & GR_PRE_RAW);
     v->add_space_prefix = flag(s->add_space_prefix, m->add_space_prefix);
     v->remove_extra_whitespaces = flag(s->remove_extra_whitespaces, false);

@@ -58,7 +58,9 @@ Test(golden, words_of_every_pre_tokenizer)
     size_t len[64], n_text = 0, i = 0, checked = 0;
     char *data = slurp("pre.txt");
     struct gr_pre *p = NULL;
-    struct gr_vec ends[2] = {{0}, {0}};
+    struct gr_splitter *cut = NULL;
+    const uint32_t *end;
+    size_t n_end;
     LINES(line, data)
     {
         const char *arg;
@@ -66,21 +68,22 @@ Test(golden, words_of_every_pre_tokenizer)
             len[n_text] = unhex(arg, text[n_text], sizeof *text);
             n_text++;
         } else if ((arg = after(line, "pre"))) {
+            gr_splitter_free(&cut);
             gr_pre_free(&p);
             cr_assert_eq(gr_pre_open(&p, (struct gr_str){arg, strlen(arg)}), 0, "%s", gr_error());
+            cr_assert_eq(gr_splitter_new(&cut, p), 0);
             i = 0;
         } else {
             cr_assert(p && i < n_text);
-            cr_assert_eq(gr_pre_split(p, text[i], len[i], ends), 0, "%s", gr_error());
-            cr_assert(same(line, ends[0].data, ends[0].n), "words of %s; expected ends: %s",
+            cr_assert_eq(gr_splitter_run(cut, text[i], len[i], &end, &n_end), 0, "%s", gr_error());
+            cr_assert(same(line, end, n_end), "words of %s; expected ends: %s",
                       gr_quote(text[i], len[i]), line);
             i++, checked++;
         }
     }
     cr_assert_gt(checked, 1000);
+    gr_splitter_free(&cut);
     gr_pre_free(&p);
-    gr_vec_fini(&ends[0]);
-    gr_vec_fini(&ends[1]);
     gr_free(data);
 }
 
@@ -89,21 +92,21 @@ Test(golden, every_name_opens)
 {
     static const char text[] = "It's 12345 o'clock,\r\n\n  \xe4\xb8\xad\xe6\x96\x87 na\xc3\xafve "
                                "\xd9\xa3\xd9\xa4 <x>\t!!  ";
-    struct gr_vec ends[2] = {{0}, {0}};
-    size_t n = 0;
+    const uint32_t *end;
+    size_t n = 0, n_end;
     for (const char *name; (name = gr_pre_name(n)); n++) {
         struct gr_pre *p;
+        struct gr_splitter *cut;
         cr_assert_eq(gr_pre_open(&p, (struct gr_str){name, strlen(name)}), 0, "%s", gr_error());
-        cr_assert_eq(gr_pre_split(p, text, strlen(text), ends), 0, "%s", gr_error());
-        const uint32_t *end = ends[0].data;
-        for (size_t i = 0; i < ends[0].n; i++)
+        cr_assert_eq(gr_splitter_new(&cut, p), 0);
+        cr_assert_eq(gr_splitter_run(cut, text, strlen(text), &end, &n_end), 0, "%s", gr_error());
+        for (size_t i = 0; i < n_end; i++)
             cr_assert_gt(end[i], i ? end[i - 1] : 0, "%s", name);
-        cr_assert_eq(end[ends[0].n - 1], strlen(text));
+        cr_assert_eq(end[n_end - 1], strlen(text));
+        gr_splitter_free(&cut);
         gr_pre_free(&p);
     }
     cr_assert_gt(n, 80);
-    gr_vec_fini(&ends[0]);
-    gr_vec_fini(&ends[1]);
 }
 
 static void set_flag(struct gr_vocab_source *s, const char *arg)

@@ -254,3 +254,52 @@ Test(special, raw_vocabulary_falls_back_to_bytes)
     gr_vocab_close(&v);
     small_fini(&s);
 }
+
+/* An unknown character scores ten less than the worst token: a little more or less would choose the
+ * other way here. */
+Test(special, penalty_of_the_unknown)
+{
+    static const float both[] = {-10.5f, -11.4f}, single[] = {-10.5f, -11.5f};
+    for (int i = 0; i < 2; i++) {
+        struct small s = small_new("t5", "");
+        s.source.add_space_prefix = 0;
+        small_token(&s, "<pad>", 0, GR_TOKEN_CONTROL);
+        small_token(&s, "</s>", 0, GR_TOKEN_CONTROL);
+        small_token(&s, "<unk>", 0, GR_TOKEN_UNKNOWN);
+        int32_t ea = small_token(&s,
+                                 "\xc3\xa9"
+                                 "a",
+                                 both[i], GR_TOKEN_NORMAL);
+        int32_t b = small_token(&s, "b", single[i], GR_TOKEN_NORMAL),
+                ab = small_token(&s, "ab", -1, GR_TOKEN_NORMAL);
+        struct gr_vocab *v = small_open(&s);
+        if (i)
+            expect(v,
+                   "\xc3\xa9"
+                   "ab",
+                   false, false, IDS(2, ab)); /* -22.5 against -22.9 */
+        else
+            expect(v,
+                   "\xc3\xa9"
+                   "ab",
+                   false, false, IDS(ea, b)); /* -21 against -21.5 */
+        gr_vocab_close(&v);
+        small_fini(&s);
+    }
+}
+
+/* Unigram never chooses an unused token, however good its score. */
+Test(special, unused_tokens)
+{
+    struct small s = small_new("t5", "");
+    s.source.add_space_prefix = 0;
+    small_token(&s, "<pad>", 0, GR_TOKEN_CONTROL);
+    small_token(&s, "</s>", 0, GR_TOKEN_CONTROL);
+    small_token(&s, "<unk>", 0, GR_TOKEN_UNKNOWN);
+    int32_t a = small_token(&s, "a", -3, GR_TOKEN_NORMAL);
+    small_token(&s, "aa", 5, GR_TOKEN_UNUSED);
+    struct gr_vocab *v = small_open(&s);
+    expect(v, "aa", false, false, IDS(a, a));
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
