@@ -118,11 +118,11 @@ static int apply_shift(struct gr_session *s)
     if (!gr_kv_has_shift(s->kv))
         return 0;
     if (s->model->hp.rope != GR_ROPE_NONE) {
-        struct gr_step_shape shape = {.n_delta = (int32_t)s->params.n_ctx};
+        struct gr_step_shape shape = {.n_delta = gr_kv_n_kv(s->kv)};
         struct gr_cached_plan *c;
         int rc = plan_for(s, &shape, true, &c);
         if (!rc) {
-            gr_kv_deltas(s->kv, staged(s, c, GR_STEP_DELTA));
+            gr_kv_deltas(s->kv, shape.n_delta, staged(s, c, GR_STEP_DELTA));
             gr_cpu_set_cancel(s->backend, NULL);
             rc = run_plan(s, c);
             gr_cpu_set_cancel(s->backend, &s->cancel);

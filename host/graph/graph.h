@@ -28,8 +28,8 @@ struct gr_graph_env {
 int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape);
 
-/* The plan that rotates the cached K of every layer by the deltas in the step block. shape->n_delta
- * = cells. */
+/* The plan that rotates the cached K of every layer by the deltas in the step block: of the first
+ * shape->n_delta cells. */
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape);
 

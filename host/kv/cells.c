@@ -360,9 +360,9 @@ bool gr_kv_has_shift(const struct gr_kv *kv)
     return kv->n_shift > 0;
 }
 
-void gr_kv_deltas(const struct gr_kv *kv, int32_t *delta)
+void gr_kv_deltas(const struct gr_kv *kv, int32_t n_kv, int32_t *delta)
 {
-    memcpy(delta, kv->delta, kv->p.n_cell * sizeof *delta);
+    memcpy(delta, kv->delta, (size_t)n_kv * sizeof *delta);
 }
 
 void gr_kv_shifted(struct gr_kv *kv)

@@ -76,10 +76,11 @@ void gr_kv_mask(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_kv
 void gr_kv_mask_dense(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_kv, bool causal,
                       int32_t window, bool alibi, int32_t n_pad_row, float *mask);
 
-/* Whether any cell has a delta; gr_kv_deltas copies the delta of every cell [n_cell] (0 for empty
- * ones), and gr_kv_shifted says that K was rotated by them: they are 0 again. */
+/* Whether any cell has a delta. gr_kv_deltas copies the delta of the first n_kv cells, 0 for empty
+ * ones; behind gr_kv_n_kv there is none. gr_kv_shifted says that K was rotated by them: they are 0
+ * again. */
 bool gr_kv_has_shift(const struct gr_kv *kv);
-void gr_kv_deltas(const struct gr_kv *kv, int32_t *delta);
+void gr_kv_deltas(const struct gr_kv *kv, int32_t n_kv, int32_t *delta);
 void gr_kv_shifted(struct gr_kv *kv);
 
 /* One cell, for tests, dumps and state; i < n_cell. */

@@ -390,15 +390,15 @@ Test(kv_ops, eviction_of_the_oldest)
     cr_assert_eq(store(kv, 0, 4, 1, NULL), GR_E_KV_FULL);
     gr_kv_cells_rm(kv, 0, 0, 1);
     gr_kv_cells_add(kv, 0, 1, -1, -1);
-    gr_kv_deltas(kv, delta);
+    gr_kv_deltas(kv, 4, delta);
     EXPECT_CELLS(delta, 0, -1, -1, -1);
     store(kv, 0, 3, 1, &cell);
     cr_assert_eq(cell, 0);
     EXPECT_POS(kv, 3, 0, 1, 2);
-    gr_kv_deltas(kv, delta);
+    gr_kv_deltas(kv, 4, delta);
     EXPECT_CELLS(delta, 0, -1, -1, -1);
     gr_kv_shifted(kv);
-    gr_kv_deltas(kv, delta);
+    gr_kv_deltas(kv, 4, delta);
     EXPECT_CELLS(delta, 0, 0, 0, 0);
     cr_assert(!gr_kv_has_shift(kv));
     gr_kv_free(&kv);

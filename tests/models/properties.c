@@ -223,6 +223,24 @@ Test(models, a_shift_is_a_pure_rotation)
     }
 }
 
+/* A shift takes memory and time for the cells in use, not for those of the whole context. */
+Test(models, a_shift_looks_at_used_cells_only)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session_params p = params();
+    p.n_ctx = 1 << 18;
+    struct gr_session *s = tiny_session(m, &p);
+    int32_t id[N_TOK];
+    tokens(id, N_TOK, 1);
+    run(s, id, 1, 0, 0, 1, got);
+    cr_assert_eq(gr_kv_seq_add(s, 0, 0, -1, 1), 0);
+    run(s, id, 1, 0, 2, 1, got);
+    cr_expect(s->arena_bytes < 1 << 20, "%zu bytes", s->arena_bytes);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
 /* Self-Extend end to end: after seq_div, logits are those of the same tokens stored at the grouped
  * positions. */
 Test(models, grouped_positions_by_division_or_from_the_start)
