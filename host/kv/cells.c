@@ -44,8 +44,8 @@ int gr_kv_new(struct gr_kv **out, const struct gr_kv_params *p)
         gr_kv_free(&kv);
         return GR_E_NOMEM_HOST;
     }
-    kv->end = p->n_cell; /* gr_kv_cells_clear empties the used range */
-    gr_kv_cells_clear(kv);
+    memset(kv->pos, 0xff, (size_t)n_word * 32 * sizeof *kv->pos);
+    gr_kv_cells_clear(kv); /* of the rest, zeros are what an empty cell has */
     *out = kv;
     return 0;
 }
