@@ -59,7 +59,10 @@ void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows)
 {
     int64_t cols = b->plan->layout.count[a] / (rows ? rows : 1);
-    return (gr_t){.data = (char *)b->env->step + b->plan->layout.offset[a],
+    /* While a plan is only measured there is no step block, and an offset from nothing is no
+     * pointer. */
+    uintptr_t at = (uintptr_t)b->env->step + b->plan->layout.offset[a];
+    return (gr_t){.data = (void *)at,
                   .batch = 1,
                   .rows = rows,
                   .cols = cols,
