@@ -482,6 +482,5 @@ Test(cli, random_arguments)
                 fprintf(stderr, "'%s' ", argv[i]);
             cr_expect(false, "exit %d, signal %d: %s", o.exit_code, o.signal, o.err);
         }
-        free(o.out), free(o.err);
     }
 }

@@ -22,7 +22,7 @@ const char *tiny_model(bool broken);
 struct outcome {
     int exit_code; /* -1: ended by a signal */
     int signal;
-    char *out, *err; /* zero-terminated, freed when the test ends */
+    char *out, *err; /* zero-terminated, nobody frees them */
     size_t n_out, n_err;
     int err_lines;
 };
