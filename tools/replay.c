@@ -3,7 +3,8 @@
  * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): 0, 1 when the cache was full, -1 when
  * the batch was refused; logits_i, float32 [rows, n_vocab], the tokens with logits = 1 in batch
  * order; after a sequence operation pos_i, int32 [n_seq_max, 2], the smallest and largest position
- * of each sequence. */
+ * of each sequence. With --tap NAME also NAME-L-M_i, float32 [rows, columns]: what layer L (embd
+ * and logits: -1) made of the M-th micro-batch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,9 @@ struct replay {
     struct gr_session *session;
     int32_t n_vocab;
     int n_written;
+    /* taps of the operation under way */
+    int op, micro_batch, n_tapped, tap_rc;
+    char first_tap[96]; /* the one that each micro-batch begins with */
 };
 
 /* ---- arrays ---- */
@@ -88,6 +92,24 @@ static int write_logits(struct replay *r, int op, const struct gr_batch *b)
     return rc;
 }
 
+static void on_tap(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                   void *user)
+{
+    struct replay *r = user;
+    char label[96], shape[64];
+    snprintf(label, sizeof label, "%s-%d", name, layer);
+    if (!r->first_tap[0])
+        snprintf(r->first_tap, sizeof r->first_tap, "%s", label);
+    else if (!strcmp(r->first_tap, label))
+        r->micro_batch++;
+    snprintf(label, sizeof label, "%s-%d-%d", name, layer, r->micro_batch);
+    snprintf(shape, sizeof shape, "(%lld, %lld)", (long long)rows, (long long)cols);
+    r->n_tapped++;
+    if (!r->tap_rc)
+        r->tap_rc =
+            write_array(r, label, r->op, "<f4", shape, data, (size_t)(rows * cols) * sizeof *data);
+}
+
 /* ---- operations ---- */
 
 static int failed(int op, int status)
@@ -98,7 +120,10 @@ static int failed(int op, int status)
 
 static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
 {
+    r->op = op, r->micro_batch = 0, r->first_tap[0] = 0;
     int status = gr_decode(r->session, b);
+    if (r->tap_rc)
+        return r->tap_rc;
     if (status == GR_E_KV_FULL || status == GR_E_INVALID)
         return write_rc(r, op, status == GR_E_KV_FULL ? 1 : -1);
     if (status)
@@ -153,6 +178,8 @@ static int open_session(struct replay *r)
     struct gr_session_params p = r->rec.params;
     p.n_threads = p.n_threads_batch = r->o->threads > 0 ? r->o->threads : 0;
     int status = gr_session_open(&r->session, r->model, &p);
+    if (!status && r->o->tap)
+        status = gr_session_tap(r->session, strcmp(r->o->tap, "all") ? r->o->tap : "", on_tap, r);
     return status ? gr_say_status(status) : 0;
 }
 
@@ -178,6 +205,10 @@ int gr_tool_replay(const struct gr_options *o)
         rc = open_session(&r);
     for (int i = 0; i < r.rec.n_op && !rc; i++)
         rc = replay_op(&r, i);
+    if (!rc && o->tap && !r.n_tapped) {
+        gr_say_error("no intermediate result is called '%s': layer, attn, q and embd are", o->tap);
+        rc = GR_EXIT_USAGE;
+    }
     if (!rc)
         gr_say("replay: %d operations, %d arrays in %s", r.rec.n_op, r.n_written, o->output);
     gr_session_close(&r.session);

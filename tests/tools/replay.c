@@ -231,3 +231,34 @@ Test(replay, files)
     expect_failure(GPURUN(NULL, "replay", session, "-o", "/dev/null"), 6,
                    "cannot write '/dev/null/");
 }
+
+/* Taps: one array a layer and micro-batch, as many rows as the micro-batch has tokens (the last
+ * layer: as logits are wanted); an unknown name is an error, not silence. */
+Test(replay, writes_intermediate_results)
+{
+    static const char session[] =
+        "{\"context\": {\"n_ubatch\": 2, \"n_batch\": 8}, \"ops\": [{\"op\": \"decode\", "
+        "\"tokens\": [1, 2, 3], "
+        "\"pos\": [0, 1, 2], \"seq\": [[0], [0], [0]], \"logits\": [0, 0, 1]}]}";
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_path("s.json")); /* its buffers come round again */
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(session, f) >= 0 && fclose(f) == 0);
+    struct outcome o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "-o",
+                              tiny_path("taps"), "--tap", "layer");
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    char name[512], *data;
+    size_t n;
+    snprintf(name, sizeof name, "%s/layer-0-0_0.npy", tiny_path("taps"));
+    cr_assert_eq(gr_file_slurp(name, 1 << 20, &data, &n), 0, "%s", gr_error());
+    cr_expect(strstr(data + 10, "'shape': (2, "), "%s", data + 10);
+    gr_free(data);
+    snprintf(name, sizeof name, "%s/layer-0-1_0.npy", tiny_path("taps"));
+    cr_assert_eq(gr_file_slurp(name, 1 << 20, &data, &n), 0, "%s", gr_error());
+    cr_expect(strstr(data + 10, "'shape': (1, "), "%s", data + 10);
+    gr_free(data);
+    o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "-o", tiny_path("taps"), "--tap",
+               "nothing");
+    cr_expect_eq(o.exit_code, 2);
+    cr_expect(strstr(o.err, "'nothing'"), "%s", o.err);
+}
