@@ -76,6 +76,24 @@ Test(cli, help_all_names_every_flag)
     }
 }
 
+/* The README's tables are those of the program: replace what is between the marks by the output. */
+Test(cli, readme_has_the_flags)
+{
+    struct outcome o = GPURUN(NULL, "help", "markdown");
+    char readme[65536], *begin, *end;
+    FILE *f = fopen(GR_SOURCE_DIR "/README.md", "rb");
+    cr_assert(f);
+    readme[fread(readme, 1, sizeof readme - 1, f)] = 0;
+    fclose(f);
+    begin = strstr(readme, "<!-- flags: begin (gpurun help markdown) -->\n");
+    cr_assert(begin);
+    begin = strchr(begin, '\n') + 1;
+    end = strstr(begin, "<!-- flags: end -->");
+    cr_assert(end);
+    *end = 0;
+    cr_expect(!strcmp(begin, o.out), "README.md: put the output of gpurun help markdown there");
+}
+
 Test(cli, completion)
 {
     char command[256];
