@@ -90,7 +90,8 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
         gr_say_error("-p and -f both give the text: leave one out");
         return GR_EXIT_USAGE;
     }
-    *given = o->prompt || o->file || o->from_stdin || !isatty(STDIN_FILENO);
+    /* A standard input that is closed (EBADF) is as good as none. */
+    *given = o->prompt || o->file || o->from_stdin || (!isatty(STDIN_FILENO) && errno != EBADF);
     if (*given && !o->prompt)
         return gr_read_all(o->file ? o->file : "-", text, n);
     *text = strdup(*given ? o->prompt : "");

@@ -31,10 +31,10 @@ struct run {
     char *text; /* the prompt */
     size_t n_text;
     int32_t *prompt;
-    size_t n_prompt;
-    int32_t n_ctx, n_past; /* cells; next position */
-    bool sample;           /* the prompt is ours */
-    char *json;            /* collected text of --json */
+    size_t n_prompt, n_read; /* n_read of them went through the model */
+    int32_t n_ctx, n_past;   /* cells; next position */
+    bool sample;             /* the prompt is ours */
+    char *json;              /* collected text of --json */
     size_t n_json, cap_json;
     uint64_t seed;
     int32_t n_gen;
@@ -320,6 +320,7 @@ static int run_prompt(struct run *r)
         rc = gr_self_extend(r->session, &r->extend, &r->n_past);
         if (!rc)
             rc = decode(r, r->prompt + i, (int32_t)n);
+        r->n_read += rc ? 0 : n;
     }
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
         rc = gr_sampler_accept(r->sampler, r->prompt[i]);
@@ -426,9 +427,8 @@ static void say_summary(const struct run *r)
         snprintf(gen, sizeof gen, " %.1f t/s (%.2f ms/tok)", 1 / per_token, 1e3 * per_token);
     if (r->o->temp > 0 && r->o->seed < 0)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s | ttft %.0f ms | load %.2f s%s", r->n_prompt,
-           rate((double)r->n_prompt, r->prompt_s), r->n_gen, gen, 1e3 * r->first_s, r->load_s,
-           seed);
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s | ttft %.0f ms | load %.2f s%s", r->n_read,
+           rate((double)r->n_read, r->prompt_s), r->n_gen, gen, 1e3 * r->first_s, r->load_s, seed);
 }
 
 static int print_json(const struct run *r)
@@ -437,8 +437,8 @@ static int print_json(const struct run *r)
     json_t *o =
         json_pack("{s:o, s:s, s:i, s:i, s:I, s:{s:f, s:f, s:f, s:f}}", "text",
                   text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
-                  (int)r->n_prompt, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
-                  "timings", "prompt_tok_s", rate((double)r->n_prompt, r->prompt_s), "gen_tok_s",
+                  (int)r->n_read, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
+                  "timings", "prompt_tok_s", rate((double)r->n_read, r->prompt_s), "gen_tok_s",
                   rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);

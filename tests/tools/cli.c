@@ -213,6 +213,14 @@ Test(cli, prompts_from_everywhere_are_the_same)
     cr_expect_eq(GPURUN("", HOW).exit_code, 0, "an empty prompt begins with BOS");
 }
 
+Test(cli, closed_standard_input)
+{
+    char command[400];
+    snprintf(command, sizeof command, "%s/gpurun %s -n 1 -q <&- >/dev/null 2>&1", GR_BINARY_DIR,
+             tiny_model(false));
+    cr_expect_eq(system(command), 0);
+}
+
 Test(cli, seeds)
 {
 #define RANDOM TINY, "-p", "a", "-n", "24", "--temp", "2", "--ignore-eos"
