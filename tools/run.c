@@ -419,7 +419,7 @@ static double rate(double n, double seconds)
 
 static void say_summary(const struct run *r)
 {
-    char gen[96] = "", seed[48] = "";
+    char gen[96] = "", seed[48] = "", first[48] = "";
     double per_token = r->n_gen > 1 ? r->gen_s / (r->n_gen - 1) : 0;
     if (!r->o->perf)
         return;
@@ -427,8 +427,10 @@ static void say_summary(const struct run *r)
         snprintf(gen, sizeof gen, " %.1f t/s (%.2f ms/tok)", 1 / per_token, 1e3 * per_token);
     if (r->o->temp > 0 && r->o->seed < 0)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s | ttft %.0f ms | load %.2f s%s", r->n_read,
-           rate((double)r->n_read, r->prompt_s), r->n_gen, gen, 1e3 * r->first_s, r->load_s, seed);
+    if (r->n_gen > 0)
+        snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s", r->n_read,
+           rate((double)r->n_read, r->prompt_s), r->n_gen, gen, first, r->load_s, seed);
 }
 
 static int print_json(const struct run *r)

@@ -191,6 +191,18 @@ Test(cli, stdout_has_the_text_alone)
     cr_expect(!strncmp(o.out, "once", 4) && !strcmp(o.out + 4, again.out));
 }
 
+/* Without a model and a prompt the built-in model goes on from one of ours, which is then shown. */
+Test(cli, built_in_model)
+{
+    struct outcome o = GPURUN(NULL, "-n", "24", "--temp", "0");
+    expect_exit(o, 0, "so the built-in one");
+    cr_expect(!strncmp(o.out, "Once upon a time", 16) && o.n_out > 40, "%s", o.out);
+    cr_expect_leq(o.err_lines, 7, "%s", o.err);
+    struct outcome given = GPURUN(NULL, "-p", "Once upon a time", "-n", "24", "--temp", "0", "-q");
+    cr_expect_str_eq(given.out, o.out + 16);
+    cr_expect_neq(GPURUN(NULL, "tokenize", "-p", "Once", "--ids", "--no-bos").n_out, 0);
+}
+
 Test(cli, prompts_from_everywhere_are_the_same)
 {
     FILE *f = fopen(tiny_path("prompt"), "w");
