@@ -51,7 +51,7 @@ def machine():
 def compare(kind, a):
     """One row a test: both figures (medians over the rounds), their ratio, and how far gpurun's own runs lie apart."""
     path = model_file(kind, a.vocab)
-    size = ["-p", str(a.p), "-n", str(a.n), "-t", str(a.t)]
+    size = ["-p", str(a.p), "-n", str(a.n), "-t", str(a.t), "-r", str(a.r)]
     ours = [ROOT / "build" / "gpurun", "bench", "-m", path, *size, "--json"]
     peer = [sys.executable, HERE / "peer.py", path, *size]
     runs = {"gpurun": [run_json(ours)], "peer": []}
@@ -91,7 +91,8 @@ def main():
     p.add_argument("-p", type=int, default=512)
     p.add_argument("-n", type=int, default=64)
     p.add_argument("-t", type=int, default=2)
-    p.add_argument("--rounds", type=int, default=2)
+    p.add_argument("-r", type=int, default=2, help="measurements in each run")
+    p.add_argument("--rounds", type=int, default=2, help="runs of the peer; gpurun runs before, between and after")
     p.add_argument("--vocab", type=int, default=128256)
     p.add_argument("--record", action="store_true")
     a = p.parse_args()
