@@ -49,6 +49,8 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     int rc = gr_model_open(model, o->model, &p);
     if (rc)
         return gr_say_status(rc);
+    if (vocab_only && !o->model)
+        gr_say("model: no -m FILE given, so the built-in one");
     if (vocab_only)
         return 0;
     gr_model_info(*model, &info);
