@@ -123,7 +123,8 @@ int32_t gr_vocab_find(const struct gr_vocab *v, const char *text, size_t n);
 
 /* Appends the ids of n bytes of text to `ids`, a vector of int32_t; on failure it is as before.
  * add_special: BOS and EOS as the model wants them. parse_special: the texts of control tokens
- * become those tokens; without it no text can make a control token. GR_E_UNSUPPORTED with "none",
+ * become those tokens; without it no text can make a control token, except the
+ * unknown token where a file types that as one. GR_E_UNSUPPORTED with "none",
  * GR_E_TOO_LARGE over GR_TOKENIZE_MAX_BYTES. */
 int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
                 bool parse_special, struct gr_vec *ids);
