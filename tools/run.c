@@ -46,7 +46,7 @@ struct run {
 /* ---- interrupts ---- */
 
 static volatile sig_atomic_t interrupts;
-static struct gr_session *interruptible;
+static struct gr_session *volatile interruptible;
 
 /* The first one stops the text in good order, the second one the program. */
 static void on_interrupt(int signal_number)
@@ -54,12 +54,14 @@ static void on_interrupt(int signal_number)
     (void)signal_number;
     if (++interrupts > 1)
         _exit(EXIT_INTERRUPTED);
-    gr_session_cancel(interruptible);
+    if (interruptible)
+        gr_session_cancel(interruptible);
 }
 
+/* NULL: there is nothing to cancel any more; a second interrupt still ends the program. */
 static void catch_interrupts(struct gr_session *session)
 {
-    struct sigaction a = {.sa_handler = session ? on_interrupt : SIG_DFL, .sa_flags = SA_RESTART};
+    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     interruptible = session;
     sigaction(SIGINT, &a, NULL);
 }
