@@ -229,7 +229,7 @@ Test(models, a_shift_looks_at_used_cells_only)
     struct tiny t = tiny_default(gr_arch_at(0));
     struct gr_model *m = tiny_open(&t);
     struct gr_session_params p = params();
-    p.n_ctx = 1 << 18;
+    p.n_ctx = 1 << 16, p.n_seq_max = 1;
     struct gr_session *s = tiny_session(m, &p);
     int32_t id[N_TOK];
     tokens(id, N_TOK, 1);
