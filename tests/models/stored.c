@@ -180,3 +180,43 @@ Test(stored, repeated_shifts)
         gr_model_close(&m);
     }
 }
+
+/* Fills the rows of free cells with bytes that are NaN in every type, or zeros. */
+static void fill_free_cells(struct gr_session *s, int byte)
+{
+    for (int il = 0; il < s->model->hp.n_layer; il++)
+        for (uint32_t c = 0; c < gr_kv_n_cell(s->kv); c++)
+            if (gr_kv_cell(s->kv, c).pos < 0) {
+                memset(gr_ten_row(&s->k_cache[il], 0, c), byte, (size_t)s->k_cache[il].row_bytes);
+                memset(gr_ten_row(&s->v_cache[il], 0, c), byte, (size_t)s->v_cache[il].row_bytes);
+            }
+}
+
+/* What free cells hold never reaches a result, wherever they lie between the used ones. */
+Test(stored, free_cells_are_never_read)
+{
+    static const char *const arch[] = {"llama", "gemma2", "mpt"};
+    for (int i = 0; i < 3; i++) {
+        struct tiny t = wide(arch[i]);
+        t.n_embd = t.n_ff = 64;
+        struct gr_model *m = tiny_open(&t);
+        for (int k = 0; k < N_CACHE; k++) {
+            for (int poison = 0; poison < 2; poison++) {
+                float *out = poison ? got : want;
+                struct gr_session *s = session(m, caches[k].name);
+                fill_free_cells(s, poison ? 0xff : 0);
+                decode(s, 0, 20, NULL);
+                cr_assert_eq(gr_kv_seq_rm(s, 0, 3, 9), 0);
+                cr_assert_eq(gr_kv_seq_rm(s, 0, 11, 12), 0);
+                cr_assert_eq(gr_kv_seq_add(s, 0, 12, -1, -1), 0);
+                fill_free_cells(s, poison ? 0xff : 0);
+                decode(s, 19, 5, out);
+                decode(s, 24, 1, out + 5 * N_VOCAB);
+                gr_session_close(&s);
+            }
+            cr_expect_eq(memcmp(want, got, 6 * N_VOCAB * sizeof *want), 0, "%s, %s", arch[i],
+                         caches[k].name);
+        }
+        gr_model_close(&m);
+    }
+}
