@@ -59,11 +59,22 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     return rc;
 }
 
+/* A page of a mapped file is no longer there. */
+static void on_bus_error(int signal_number)
+{
+    static const char line[] = "gpurun: error: the model file was cut off while it was in use; "
+                               "--no-mmap reads all of it at the start\n";
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+    _exit(3);
+}
+
 int main(int argc, char **argv)
 {
     struct gr_options o;
     int skip;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGBUS, on_bus_error);
     const struct gr_command_spec *c = choose(argc, argv, &skip);
     if (!c)
         return GR_EXIT_USAGE;

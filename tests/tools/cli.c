@@ -424,6 +424,21 @@ Test(cli, one_interrupt_stops_the_text)
     close(out);
 }
 
+/* Weights are used where the file is mapped. */
+Test(cli, model_file_cut_off_while_in_use)
+{
+    const char *const argv[] = ENDLESS;
+    int out;
+    char buf[4096];
+    int pid = tiny_start_pipe(argv, &out);
+    cr_assert_gt(read(out, buf, sizeof buf), 0);
+    cr_assert_eq(truncate(argv[1], 4096), 0);
+    while (read(out, buf, sizeof buf) > 0)
+        ;
+    expect_exit(tiny_wait(pid), 3, "gpurun: error: the model file was cut off");
+    close(out);
+}
+
 /* Nobody reads, so the program stands in a write; the second interrupt ends it all the same. */
 Test(cli, two_interrupts_end_the_program)
 {
