@@ -51,6 +51,22 @@ static int read_vocab(struct gr_model *m)
     return rc;
 }
 
+/* A copy with a question mark for each byte of a control character (ASCII's, and U+0080 to U+009F):
+ * the name is printed where such would steer a terminal. */
+static char *printable(struct gr_str s)
+{
+    char *p = gr_strndup(s.p, s.n);
+    for (size_t i = 0; p && i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        bool wide = c == 0xc2 && i + 1 < s.n && ((unsigned char)s.p[i + 1] & 0xe0) == 0x80;
+        if (c < 32 || c == 127 || wide)
+            p[i] = '?';
+        if (wide)
+            p[++i] = '?';
+    }
+    return p;
+}
+
 /* Totals, and the storage type that most of the matrices' bytes have. */
 static int summarise(struct gr_model *m)
 {
@@ -67,7 +83,7 @@ static int summarise(struct gr_model *m)
     int rc = gr_gguf_opt_str(m->gguf, "general.name", m->arch->name, &name);
     if (rc)
         return rc;
-    m->name = gr_strndup(name.p, name.n);
+    m->name = printable(name);
     m->file_type = gr_strndup(gr_dtype_name(best), strlen(gr_dtype_name(best)));
     return m->name && m->file_type ? 0 : GR_E_NOMEM_HOST;
 }

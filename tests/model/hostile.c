@@ -211,3 +211,24 @@ Test(hostile, weights_that_cannot_be_read)
     gr_gguf_close(&again.gguf);
     gr_model_close(&m);
 }
+
+static void name_with_controls(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    (void)t;
+    cr_assert_eq(gr_gguf_set_str(w, "general.name",
+                                 "a\nb\x1b]0;c\x07\x7f\xc2\x9b"
+                                 "d \xc3\xa9"),
+                 0);
+}
+
+/* A name is printed by everybody: nothing in it can end a line or steer a terminal. */
+Test(hostile, the_name_has_no_control_characters)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model_info info;
+    t.edit = name_with_controls;
+    struct gr_model *m = tiny_open(&t);
+    gr_model_info(m, &info);
+    cr_expect_str_eq(info.name, "a?b?]0;c????d \xc3\xa9");
+    gr_model_close(&m);
+}
