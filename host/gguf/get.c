@@ -194,8 +194,8 @@ static int mismatch(const struct gr_gguf_part *p, const struct gr_gguf_kv *kv, c
     char found[64];
     int64_t x;
     if (!kv)
-        return gr_fail(GR_E_CORRUPT, "%s: key '%s': expected %s, found no such key", p->rd.name,
-                       key, want);
+        return gr_fail(GR_E_CORRUPT, "%s: key %s: expected %s, found no such key", p->rd.name,
+                       gr_quote(key, strlen(key)), want);
     if (kv->type == GR_GGUF_ARRAY)
         snprintf(found, sizeof found, "an array of %" PRIu64 " %s", kv->n,
                  gr_gguf_type_name(kv->item));
@@ -203,8 +203,8 @@ static int mismatch(const struct gr_gguf_part *p, const struct gr_gguf_kv *kv, c
         snprintf(found, sizeof found, "%s %" PRId64, gr_gguf_type_name(kv->type), x);
     else
         snprintf(found, sizeof found, "type %s", gr_gguf_type_name(kv->type));
-    return gr_fail(GR_E_CORRUPT, "%s: key '%s': expected %s, found %s (byte %" PRIu64 ")",
-                   p->rd.name, key, want, found, kv->offset);
+    return gr_fail(GR_E_CORRUPT, "%s: key %s: expected %s, found %s (byte %" PRIu64 ")", p->rd.name,
+                   gr_quote(key, strlen(key)), want, found, kv->offset);
 }
 
 int gr_gguf_part_int(const struct gr_gguf_part *p, const char *key, const char *want, int64_t lo,

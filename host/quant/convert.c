@@ -248,8 +248,8 @@ static int write_tensors(struct convert *c)
     for (uint64_t i = 0; i < n; i++) {
         const struct gr_gguf_tensor *t = gr_gguf_tensor_at(c->in, i);
         uint32_t type = c->plan[i];
-        gr_log(GR_LOG_INFO, "%" PRIu64 "/%" PRIu64 " %.*s: %s%s%s", i + 1, n,
-               (int)GR_MIN(t->name.n, 200u), t->name.p, gr_dtype_name(t->dtype),
+        gr_log(GR_LOG_INFO, "%" PRIu64 "/%" PRIu64 " %s: %s%s%s", i + 1, n,
+               gr_quote(t->name.p, t->name.n), gr_dtype_name(t->dtype),
                type == t->dtype ? "" : " -> ", type == t->dtype ? "" : gr_dtype_name(type));
         int e = type == t->dtype ? copy_tensor(c, t) : convert_tensor(c, t, type);
         if (e)

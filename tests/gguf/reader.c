@@ -104,6 +104,8 @@ Test(gguf_reader, wrong_type_for_a_key)
     cr_assert_str_eq(
         gr_error(),
         "x.gguf: key 'no.such': expected an integer from 0 to 2^32-1, found no such key");
+    cr_assert_eq(gr_gguf_u32(g, "of\nan architecture", &u), GR_E_CORRUPT);
+    cr_assert(strstr(gr_error(), "key 'of\\x0aan architecture'"), "%s", gr_error());
     cr_assert_eq(gr_gguf_opt_f32(g, "b.u16", 1, &f), GR_E_CORRUPT);
     cr_assert(strstr(gr_error(), "expected a number of type f32, found an array of 3 u16 (byte "));
     cr_assert_eq(gr_gguf_u32(g, "a.u64", &u), GR_E_CORRUPT);
