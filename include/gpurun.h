@@ -182,7 +182,7 @@ GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32
 /* ---- taps: intermediate results by name ---- */
 
 /* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL
- * fn switches off. */
+ * fn switches off, also from inside fn. There gr_decode and the sequence operations are refused. */
 typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);

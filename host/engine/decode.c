@@ -86,8 +86,8 @@ static int plan_for(struct gr_session *s, const struct gr_step_shape *shape, boo
 static void on_tap(const char *name, int layer, const struct gr_ten *t, void *user)
 {
     struct gr_session *s = user;
-    if (s->tap_name[0] && strcmp(s->tap_name, name) != 0)
-        return;
+    if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, name) != 0))
+        return; /* or switched off by the tap before */
     float *rows = gr_calloc((size_t)(t->rows * t->cols), sizeof *rows);
     for (int64_t r = 0; rows && r < t->rows; r++)
         memcpy(rows + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * 4);
@@ -205,6 +205,8 @@ int gr_decode(struct gr_session *s, const struct gr_batch *batch)
 {
     struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
                                      .n_batch = (int32_t)s->params.n_batch};
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "gr_decode was called inside another one, by a tap");
     gr_kv_limits(s->kv, &limits);
     int rc = gr_batch_check(&s->batch, batch, &limits);
     if (rc)
@@ -218,7 +220,9 @@ int gr_decode(struct gr_session *s, const struct gr_batch *batch)
     rc = gr_kv_reserve(s->kv, s->ub, n_ub, s->cells);
     if (rc)
         return rc;
+    s->running = true;
     rc = run_batch(s, n_ub);
+    s->running = false;
     if (rc) {
         gr_kv_abort(s->kv);
         return rc;

@@ -29,7 +29,8 @@ int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int
 
 void gr_kv_clear(struct gr_session *s)
 {
-    gr_kv_cells_clear(s->kv);
+    if (!s->running) /* a tap may not pull the cells from under its batch */
+        gr_kv_cells_clear(s->kv);
 }
 
 int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq)

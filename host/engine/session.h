@@ -37,6 +37,7 @@ struct gr_session {
     uint64_t n_use;
 
     /* the batch under way; reused */
+    bool running;
     struct gr_full_batch batch;
     struct gr_ubatch *ub; /* [ceil(n_batch / n_ubatch)] */
     int32_t *cells;       /* [n_batch] */

@@ -107,6 +107,32 @@ Test(failure, refused_batches)
     gr_model_close(&m);
 }
 
+static void decode_again(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                         void *user)
+{
+    (void)name, (void)layer, (void)data, (void)rows, (void)cols;
+    cr_expect_eq(decode(user, 40, 60), GR_E_INVALID);
+    cr_expect_eq(gr_kv_seq_rm(user, 0, -1, -1), GR_E_INTERNAL);
+    gr_kv_clear(user);
+    cr_expect_eq(gr_kv_used(user), 30);
+    cr_assert_eq(gr_session_tap(user, "", layer == 1 ? NULL : decode_again, user), 0);
+}
+
+/* A tap is called in the middle of a decode: another one would write over the batch under way. */
+Test(failure, decoding_inside_a_tap)
+{
+    struct gr_model *m = model("llama");
+    struct gr_session *a = session(m, 256), *b = session(m, 256);
+    cr_assert_eq(gr_session_tap(a, "layer", decode_again, a), 0);
+    cr_assert_eq(decode(a, 0, 30), 0, "%s", gr_error());
+    cr_assert_eq(decode(b, 0, 30), 0, "%s", gr_error());
+    for (int r = 0; r < 30; r++)
+        cr_expect_eq(memcmp(gr_logits(a, r), gr_logits(b, r), N_VOCAB * sizeof(float)), 0);
+    gr_session_close(&a);
+    gr_session_close(&b);
+    gr_model_close(&m);
+}
+
 Test(failure, a_full_cache)
 {
     struct gr_model *m = model("llama");
