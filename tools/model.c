@@ -6,12 +6,15 @@
 
 #include "tools.h"
 
+#define MOST_THREADS 512 /* of one session */
+
 int gr_threads_wanted(const struct gr_options *o)
 {
     cpu_set_t set;
     if (o->threads > 0)
         return o->threads;
-    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    return n < MOST_THREADS ? n : MOST_THREADS;
 }
 
 static int check_devices(const struct gr_options *o, const struct gr_model_info *info)
