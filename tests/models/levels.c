@@ -1,0 +1,83 @@
+/* Whole models at every instruction level beside the scalar references, with sizes that are no
+ * multiples of any vector. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "cpu/cpu.h"
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+
+#define N_TOK 21
+
+/* A session whose plans run at one level. */
+static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level, const char *cache)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.type_k = p.type_v = cache, p.n_threads = 1;
+    struct gr_session *s = tiny_session(m, &p);
+    s->backend->api->close(&s->backend);
+    cr_assert_eq(gr_cpu_open(&s->backend, 1, 1, level), 0, "%s", gr_error());
+    gr_cpu_set_cancel(s->backend, &s->cancel);
+    return s;
+}
+
+/* A prompt, a shift, single tokens; all logits go to out [N_TOK, n_vocab]. */
+static void logits_at(struct gr_model *m, enum gr_cpu_level level, const char *cache, float *out)
+{
+    struct gr_session *s = session_at(m, level, cache);
+    size_t n = (size_t)m->hp.n_vocab;
+    int32_t id[N_TOK];
+    int8_t all[N_TOK];
+    for (int i = 0; i < N_TOK; i++)
+        id[i] = (5 + 37 * i) % m->hp.n_vocab, all[i] = 1;
+    for (int at = 0, k; at < N_TOK; at += k) {
+        k = at ? 1 : N_TOK - 5;
+        struct gr_batch b = {.n_tok = k, .token = id + at, .logits = all};
+        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        for (int j = 0; j < k; j++)
+            memcpy(out + (size_t)(at + j) * n, gr_logits(s, j), n * sizeof *out);
+        cr_assert_eq(gr_kv_seq_rm(s, 0, 2, 3), 0);
+        cr_assert_eq(gr_kv_seq_add(s, 0, 3, -1, -1), 0);
+    }
+    gr_session_close(&s);
+}
+
+/* Sums of at most some hundred f32 products, in another order, through two layers. In a cache of
+ * f16 such a difference may fall on a boundary of rounding. */
+Test(levels, agree_with_the_references)
+{
+    static const struct {
+        int n_embd, n_ff, n_head, n_head_kv, d_head, d_v, n_rot, n_vocab;
+    } size[] = {{30, 50, 3, 3, 10, 10, 10, 35},
+                {33, 17, 5, 1, 6, 3, 2, 97},
+                {64, 96, 6, 2, 34, 16, 18, 65},
+                {1, 1, 1, 1, 2, 1, 2, 3}};
+    static float want[N_TOK * 100], got[N_TOK * 100];
+    for (int i = 0; gr_arch_at(i); i++)
+        for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
+            struct tiny t = tiny_default(gr_arch_at(i));
+            bool whole = t.n_head_kv == t.n_head; /* needs norms over all of Q and K */
+            if (whole && (k == 1 || k == 2))
+                continue;
+            t.n_embd = size[k].n_embd, t.n_ff = size[k].n_ff, t.n_head = size[k].n_head;
+            t.n_head_kv = size[k].n_head_kv, t.d_head = size[k].d_head, t.d_v = size[k].d_v;
+            t.n_rot = size[k].n_rot, t.n_vocab = size[k].n_vocab;
+            if (whole)
+                t.n_embd = t.n_head * t.d_head;
+            struct gr_model *m = tiny_open(&t);
+            for (int c = 0; c < 2; c++) {
+                const char *cache = c ? "f16" : "f32";
+                logits_at(m, GR_CPU_REF, cache, want);
+                for (enum gr_cpu_level l = GR_CPU_REF + 1; l < GR_CPU_N_LEVEL; l++) {
+                    if (!gr_cpu_has(l))
+                        continue;
+                    logits_at(m, l, cache, got);
+                    double e = tiny_nmse(want, got, (size_t)(N_TOK * t.n_vocab));
+                    cr_expect(e < (c ? 1e-6 : 1e-9), "%s, size %zu, %s, cache %s: %g", t.arch->name,
+                              k, gr_cpu_level_name(l), cache, e);
+                }
+            }
+            gr_model_close(&m);
+        }
+}
