@@ -1,5 +1,6 @@
 # The fast paths: every .c file here compiled once for each instruction level. GR_LEVEL is the suffix of its symbols
-# and tells vec.h which registers there are. Fuzz targets compute nothing: their build does without. No file here may run before the level is known to work (../backend.c).
+# and tells vec.h which registers there are. No file here may run before the level is known to work (../backend.c).
+# Fuzz targets compute nothing: their build does without.
 set(GPURUN_LEVEL_OBJECTS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8 AND NOT GPURUN_FUZZ)
   file(GLOB FAST_SOURCES CONFIGURE_DEPENDS host/cpu/fast/*.c)
