@@ -83,3 +83,26 @@ Test(rope, yarn_with_a_part_of_the_head)
     gr_session_close(&s);
     gr_model_close(&m);
 }
+
+/* Contexts up to the original length turn by the short divisors, longer ones by the long ones. */
+Test(rope, long_and_short_divisors)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"phi3", 4}));
+    struct gr_model *m = tiny_open(&t);
+    const struct {
+        uint32_t n_ctx, orig;
+        bool is_long;
+    } cases[] = {{256, 0, false}, {512, 0, true}, {512, 512, false}, {257, 256, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct gr_session_params p = params();
+        p.n_ctx = cases[k].n_ctx, p.yarn_orig_ctx = cases[k].orig;
+        struct gr_session *s = tiny_session(m, &p);
+        const float *divisor = m->weight[cases[k].is_long ? GR_W_ROPE_LONG : GR_W_ROPE_SHORT].data;
+        const double *freq = s->env.rope[0].freq.data;
+        for (int i = 0; i < 8; i++)
+            cr_expect_float_eq(freq[i], pow(10000, -i / 8.0) / (double)divisor[i], 1e-12,
+                               "case %zu, pair %d", k, i);
+        gr_session_close(&s);
+    }
+    gr_model_close(&m);
+}
