@@ -1,6 +1,7 @@
 /* The sequence operations of gpurun.h, forwarded to the cells. */
 #include "engine/self_extend.h"
 #include "engine/session.h"
+#include "gr/status.h"
 
 int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1)
 {
@@ -55,5 +56,9 @@ void gr_kv_dump(const struct gr_session *s, FILE *out)
 
 int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past)
 {
+    int32_t end = gr_kv_cells_pos_max(s->kv, 0) + 1;
+    if (*n_past > end)
+        return gr_fail(GR_E_INVALID, "Self-Extend: sequence 0 has positions below %d, not %d", end,
+                       *n_past);
     return gr_self_extend_cells(s->kv, 0, se, n_past);
 }

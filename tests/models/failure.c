@@ -133,6 +133,25 @@ Test(failure, decoding_inside_a_tap)
     gr_model_close(&m);
 }
 
+/* Windows that hold nothing are not merged one after the other, a billion of them. */
+Test(failure, self_extend_beyond_the_end, .timeout = 10)
+{
+    struct gr_model *m = model("llama");
+    struct gr_session *s = session(m, 256);
+    struct gr_self_extend se = {.n = 2, .w = 2};
+    int32_t n_past = INT32_MAX / 4;
+    cr_expect_eq(gr_self_extend(s, &se, &n_past), GR_E_INVALID);
+    cr_assert_eq(decode(s, 0, 5), 0);
+    n_past = 6;
+    cr_expect_eq(gr_self_extend(s, &se, &n_past), GR_E_INVALID);
+    cr_expect_eq(gr_kv_seq_pos_max(s, 0), 4);
+    n_past = 5;
+    cr_expect_eq(gr_self_extend(s, &se, &n_past), 0, "%s", gr_error());
+    cr_expect_eq(gr_kv_seq_pos_max(s, 0), n_past - 1);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
 Test(failure, a_full_cache)
 {
     struct gr_model *m = model("llama");
