@@ -7,33 +7,39 @@
 /* What a product of x [n_in] and a row w [n_in] may be off on a fast level.
  *
  * Float weights: f32 products and sums: each of the n_in additions rounds a partial sum, whose
- * magnitude the sum of |x w| bounds; partial sums are at most n_in / 8 long, but the bound does not
- * need that. BF16 weights may round x to bf16 too (2^-9 of each product). Quantised weights: x is
- * rounded to s8 in groups of 32 columns, step = largest / 127, so each product is off by half a
- * step of its w at most; integer sums are exact, and the scaled sums of the n_in / 16 groups add up
- * in f32, whose terms d * q . x and m * sum(x) may each be larger than the product itself: |w|'s
- * two parts are below 3 times the largest |w| of the group. */
+ * magnitude the sum of |x w| bounds. BF16 weights may round x to bf16 too (2^-9 of each product).
+ * Quantised weights: x is rounded to s8 in groups of 32 columns, step = largest / 127, so each
+ * product is off by half a step of its w at most; integer sums are exact, and the scaled sums of
+ * the n_in / 16 groups add up in f32, whose terms d * q . x and m * sum(x) may each be larger than
+ * the product itself: |w|'s two parts are below 3 times the largest |w| of the group.
+ *
+ * That is the worst case. Rounding errors are random, so that squared errors add up to their
+ * variances: step^2 / 12 of each x, at most (2^-9 x)^2 for bf16. This finds a column that is
+ * missing, which the worst case would hide. */
 struct bound {
-    double exact, terms, error;
+    double exact, terms, error, variance;
 };
 
 static struct bound bound_of(uint32_t type, const double *x, const double *w, int64_t n)
 {
-    struct bound b = {0, 0, 0};
+    struct bound b = {0, 0, 0, 0};
     bool quantised = type != GR_F32 && type != GR_F16 && type != GR_BF16;
     for (int64_t g = 0; g < n; g += 32) {
         int64_t end = GR_MIN(g + 32, n);
-        double x_max = 0, w_max = 0, x_sum = 0, w_sum = 0;
+        double x_max = 0, w_max = 0, x_sum = 0, w_sum = 0, w_sq = 0;
         for (int64_t i = g; i < end; i++) {
             x_max = fmax(x_max, fabs(x[i]));
             w_max = fmax(w_max, fabs(w[i]));
             x_sum += fabs(x[i]), w_sum += fabs(w[i]);
+            w_sq += w[i] * w[i];
             b.exact += x[i] * w[i];
+            b.variance += type == GR_BF16 ? x[i] * w[i] * x[i] * w[i] * 0x1p-18 : 0;
             b.terms += fabs(x[i] * w[i]);
         }
-        if (quantised)
-            b.error +=
-                w_sum * x_max / 127 * 0.501 + 3 * w_max * x_sum * 0x1p-24 * (double)(n / 16 + 8);
+        if (!quantised)
+            continue;
+        b.error += w_sum * x_max / 127 * 0.501 + 3 * w_max * x_sum * 0x1p-24 * (double)(n / 16 + 8);
+        b.variance += w_sq * x_max * x_max / (127 * 127 * 12);
     }
     if (type == GR_BF16)
         b.error += b.terms * 0x1p-8;
@@ -48,7 +54,7 @@ struct mm {
     float scale;
 };
 
-static void expect(struct ops_case *c, const struct gr_args_matmul *a)
+static void expect(struct ops_case *c, const struct gr_args_matmul *a, enum ops_data data)
 {
     int64_t n_in = a->w.cols, n_out = a->w.rows;
     const double *x = ops_values(c, &a->x), *w = ops_values(c, &a->w);
@@ -62,6 +68,7 @@ static void expect(struct ops_case *c, const struct gr_args_matmul *a)
         o->want[i] = k.exact * scale + bias + r;
         terms[i] = k.terms * fabs(scale) + fabs(bias) + fabs(r);
         error[i] = k.error * fabs(scale);
+        o->squares += data == OPS_NORMAL ? k.variance * scale * scale : 0;
     }
     ops_round_to_f32(o);
     for (int64_t i = 0; i < ops_count(&a->y); i++) {
@@ -88,7 +95,7 @@ static void matmul_case(struct mm s, enum ops_data data)
     if (s.res)
         a->res = ops_random(&c, GR_F32, 1, s.n_tok, s.n_out, OPS_NORMAL);
     a->y = s.res && s.in_place ? a->res : ops_new(&c, GR_F32, 1, s.n_tok, s.n_out);
-    expect(&c, a);
+    expect(&c, a, data);
     ops_check(&c);
     ops_case_fini(&c);
 }
@@ -171,6 +178,7 @@ static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t
         struct bound k =
             bound_of(type, x + (own_rows ? row : row / n_used) * n_in, w + at * n_in, n_in);
         o->want[i] = k.exact + (b ? b[at] : 0);
+        o->squares += k.variance;
         error[i] = k.error + (k.terms + (b ? fabs(b[at]) : 0)) * 0x1p-22;
     }
     ops_round_to_f32(o);

@@ -29,6 +29,8 @@ struct ops_buf {
 struct ops_out {
     struct gr_ten ten;
     double *want, *tol_ref, *tol_fast;
+    double squares; /* expected sum of squared errors on the others, where errors are many and
+                       random; 0 = unknown */
 };
 
 struct ops_case {

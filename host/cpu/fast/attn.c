@@ -13,11 +13,12 @@
 #include <string.h>
 
 #include "cpu/fast/fast.h"
+#include "cpu/fast/rows.h"
 
 enum {
     CELLS = 64,   /* converted at a time; two words of the mask */
     QUERIES = 48, /* of an item, about */
-    ITEMS = 32,   /* enough for any number of threads here; fewer: the context is cut into chunks */
+    ITEMS = 64,   /* enough for any number of threads here; fewer: the context is cut into chunks */
     CHUNK_MIN = 512, /* cells of a chunk at least */
 };
 
@@ -113,24 +114,52 @@ static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, int64_t j, int6
     return n > 32 ? w[0] | (uint64_t)w[1] << 32 : w[0];
 }
 
-/* Rows [j, j + n) of one head as f32, zeros for those that nobody sees. False when one of them is
- * not finite. */
-static bool load_rows(const struct gr_ten *cache, int64_t first, int64_t d, int64_t j, int64_t n,
-                      uint64_t seen, int64_t ld, float *rows)
+/* Rows [j, j + n) of one head, d columns from byte `at` on. */
+struct part {
+    const struct gr_ten *cache;
+    size_t at;
+    int64_t d, j, n;
+    uint64_t seen; /* of the n rows */
+};
+
+/* They as f32, zeros for those that nobody sees. The next ones are asked of memory meanwhile: a
+ * head's rows lie too far apart for the processor to foresee them. With `check`: false when a row
+ * is not finite. */
+GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bool check,
+                            float *rows)
 {
     vf bad = vf_set(0);
-    size_t at = gr_row_bytes(cache->dtype, (uint64_t)first);
-    for (int64_t c = 0; c < n; c++) {
+    size_t bytes = gr_row_bytes(dtype, (uint64_t)p->d);
+    for (int64_t c = 0; c < p->n; c++) {
+        const char *src = (const char *)gr_ten_row(p->cache, 0, p->j + c) + p->at;
         float *row = rows + c * ld;
-        if (!(seen >> c & 1)) {
+        for (size_t line = 0; line < bytes; line += 64)
+            _mm_prefetch(src + CELLS * p->cache->row_bytes + line, _MM_HINT_T0);
+        if (!(p->seen >> c & 1)) {
             memset(row, 0, (size_t)ld * sizeof *row);
             continue;
         }
-        FN(load_row)(cache->dtype, (const char *)gr_ten_row(cache, 0, j + c) + at, d, row);
-        for (int64_t k = 0; k < d; k += VL)
+        row_to_f32(dtype, src, p->d, row);
+        for (int64_t k = 0; check && k < p->d; k += VL)
             bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
     }
-    return vf_sum(bad) == 0;
+    return !check || vf_sum(bad) == 0;
+}
+
+static bool load_rows(const struct part *p, int64_t ld, bool check, float *rows)
+{
+    switch (p->cache->dtype) {
+    case GR_F16:
+        return load_rows_of(GR_F16, p, ld, check, rows);
+    case GR_BF16:
+        return load_rows_of(GR_BF16, p, ld, check, rows);
+    case GR_Q8_0:
+        return load_rows_of(GR_Q8_0, p, ld, check, rows);
+    case GR_Q4_0:
+        return load_rows_of(GR_Q4_0, p, ld, check, rows);
+    default:
+        return load_rows_of(GR_F32, p, ld, check, rows);
+    }
 }
 
 /* Scales, caps and biases n logits of query k; those it does not see become -inf. Returns the
@@ -200,6 +229,12 @@ static void add_visible(struct item *i, int64_t j, int64_t n)
     }
 }
 
+/* Byte of a row where a head of d columns begins. */
+static size_t head_at(const struct gr_ten *cache, int64_t head, int64_t d)
+{
+    return gr_row_bytes(cache->dtype, (uint64_t)(head * d));
+}
+
 static void attend(struct item *i, int64_t j, int64_t n)
 {
     const struct gr_args_attn *a = i->a;
@@ -208,20 +243,22 @@ static void attend(struct item *i, int64_t j, int64_t n)
         seen |= mask_of(a, i->t0 + t, j, n);
     if (!seen)
         return;
-    (void)load_rows(&a->k, i->h_kv * a->d_k, a->d_k, j, n, seen, i->s.dk_pad, i->rows);
+    struct part k = {&a->k, head_at(&a->k, i->h_kv, a->d_k), a->d_k, j, n, seen};
+    struct part v = {&a->v, head_at(&a->v, i->h_kv, a->d_v), a->d_v, j, n, seen};
+    (void)load_rows(&k, i->s.dk_pad, false, i->rows);
     for (int64_t c = 0; c < n; c += VL)
         FN(transpose)(i->rows + c * i->s.dk_pad, i->s.dk_pad, VL, i->s.dk_pad, i->kt + c, CELLS);
     memset(i->logits, 0, (size_t)(i->n_query * CELLS) * sizeof *i->logits);
     FN(gemm)(i->q, i->n_query, i->kt, CELLS, i->s.d_k, n, i->logits, CELLS);
-    for (int64_t k = 0; k < i->n_query; k++) {
-        int64_t t = i->t0 + k / i->s.group;
-        if (a->max_alibi > 0 && k % i->s.group == 0)
+    for (int64_t q = 0; q < i->n_query; q++) {
+        int64_t t = i->t0 + q / i->s.group;
+        if (a->max_alibi > 0 && q % i->s.group == 0)
             for (int64_t c = 0; c < n; c++)
                 i->far[c] =
                     fabsf((float)(gr_cpu_i32(&a->pos, 0)[t] - gr_cpu_i32(&a->cell_pos, 0)[j + c]));
-        fold(i, k, n, mask_of(a, t, j, n));
+        fold(i, q, n, mask_of(a, t, j, n));
     }
-    if (load_rows(&a->v, i->h_kv * a->d_v, a->d_v, j, n, seen, i->s.dv_pad, i->rows))
+    if (load_rows(&v, i->s.dv_pad, true, i->rows))
         FN(gemm)(i->p, i->n_query, i->rows, i->s.dv_pad, n, i->s.dv_pad, i->acc, i->s.dv_pad);
     else
         add_visible(i, j, n);
@@ -289,7 +326,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
     struct shape s = shape_of(a);
     struct item i = item_of(a, &s, w->local);
     for (int64_t n; (n = gr_cpu_take(w)) < s.n_item;) {
-        int64_t chunk = n % s.n_chunk, h_kv = n / s.n_chunk % a->n_head_kv,
+        int64_t h_kv = n % a->n_head_kv, chunk = n / a->n_head_kv % s.n_chunk,
                 tile = n / s.n_chunk / a->n_head_kv;
         int64_t end = GR_MIN((chunk + 1) * s.chunk, s.n_kv);
         item_start(&i, tile, h_kv, gr_ten_is(&a->sinks) && chunk == 0);

@@ -1,9 +1,227 @@
-/* The bf16 engine: pairs of columns multiplied by vdpbf16ps. */
+/* The bf16 engine: weights of bf16 as they are, x rounded to bf16, pairs of columns by vdpbf16ps
+ * into f32.
+ *
+ * Both ways round x alike, so that few and many entries agree but for the order of sums. Few: rows
+ * of weights dotted as they lie. Many: PANEL rows, SLICE columns at a time, their pairs of columns
+ * transposed into L1 or L2; blocks of MR entries by NR registers of rows stay in registers. */
 #include "cpu/fast/matmul.h"
+
+#if defined(GR_LEVEL_avx512) && defined(__x86_64__)
+#include <cpuid.h>
+#include <string.h>
+
+#define BF16 __attribute__((target("avx512bf16")))
+
+bool FN(mm_has_bf16)(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5;
+}
+
+enum { PANEL = 64, SLICE = 512, ROWS_FEW = 64, FEW = 4, MR = 6, NR = PANEL / VL };
+
+/* Columns of x in pairs of bf16, padded to a whole vector with zeros. */
+static int64_t padded(const struct mm *m)
+{
+    return GR_PAD(m->n_in, 2 * VL);
+}
+
+static BF16 void round_row(const float *x, int64_t n, gr_bf16 *y)
+{
+    for (int64_t i = 0; i < n; i += VL) {
+        vf v = i + VL <= n ? vf_load(x + i) : vf_load_n(x + i, n - i);
+        __m256bh h = _mm512_cvtneps_pbh(v);
+        memcpy(y + i, &h, sizeof h);
+    }
+}
+
+static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                    void *shared, void *local)
+{
+    int64_t ld = padded(m);
+    (void)local;
+    for (int64_t i = lo; i < hi; i++) {
+        gr_bf16 *y = (gr_bf16 *)shared + (g->at + i) * ld;
+        memset(y + ld - 2 * VL, 0, 2 * VL * sizeof *y);
+        round_row(mm_x(m, g, i), m->n_in, y);
+    }
+}
+
+static const gr_bf16 *x_of(const struct mm *m, const struct mm_group *g, const void *shared,
+                           int64_t i)
+{
+    return (const gr_bf16 *)shared + (g->at + i) * padded(m);
+}
+
+GR_INLINE BF16 vf pairs(vf acc, vi a, vi b)
+{
+    return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);
+}
+
+/* ---- few ---- */
+
+/* sum[t] = row . x[t] for up to FEW entries. */
+static BF16 void dot_row(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
+                         float *sum)
+{
+    vf acc[FEW][2] = {{vf_set(0), vf_set(0)},
+                      {vf_set(0), vf_set(0)},
+                      {vf_set(0), vf_set(0)},
+                      {vf_set(0), vf_set(0)}};
+    int64_t i = 0;
+    for (; i + 4 * VL <= n_in; i += 4 * VL)
+        for (int t = 0; t < n; t++) {
+            acc[t][0] = pairs(acc[t][0], vi_load(row + i), vi_load(x[t] + i));
+            acc[t][1] = pairs(acc[t][1], vi_load(row + i + 2 * VL), vi_load(x[t] + i + 2 * VL));
+        }
+    for (; i < n_in; i += 2 * VL) {
+        gr_bf16 tail[2 * VL] = {0};
+        memcpy(tail, row + i, (size_t)GR_MIN(2 * VL, n_in - i) * sizeof *row);
+        for (int t = 0; t < n; t++)
+            acc[t][0] = pairs(acc[t][0], vi_load(tail), vi_load(x[t] + i));
+    }
+    for (int t = 0; t < n; t++)
+        sum[t] = vf_sum(acc[t][0] + acc[t][1]);
+}
+
+static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                const void *shared)
+{
+    for (int64_t i = 0; i < g->n; i += FEW) {
+        float sum[FEW], rows[FEW][ROWS_FEW];
+        const gr_bf16 *x[FEW];
+        int n = (int)GR_MIN(FEW, g->n - i);
+        for (int t = 0; t < n; t++)
+            x[t] = x_of(m, g, shared, i + t);
+        for (int64_t o = lo; o < hi; o++) {
+            dot_row(gr_ten_row(m->w, g->expert, o), x, m->n_in, n, sum);
+            for (int t = 0; t < n; t++)
+                rows[t][o - lo] = sum[t];
+        }
+        for (int t = 0; t < n; t++)
+            FN(mm_finish)(m, g, i + t, lo, hi - lo, rows[t]);
+    }
+}
+
+/* ---- many ---- */
+
+/* C [mr, PANEL] += pairs of x with a panel of k pairs. */
+GR_INLINE BF16 void block(const int32_t *const *x, const int32_t *panel, int64_t k, float *c,
+                          int mr)
+{
+    vf acc[MR][NR];
+    GR_UNROLL
+    for (int i = 0; i < mr; i++)
+        GR_UNROLL
+    for (int j = 0; j < NR; j++)
+        acc[i][j] = vf_load(c + i * PANEL + j * VL);
+    for (int64_t p = 0; p < k; p++, panel += PANEL) {
+        vi w[NR];
+        GR_UNROLL
+        for (int j = 0; j < NR; j++)
+            w[j] = vi_load(panel + j * VL);
+        GR_UNROLL
+        for (int i = 0; i < mr; i++) {
+            vi v = vi_set(x[i][p]);
+            GR_UNROLL
+            for (int j = 0; j < NR; j++)
+                acc[i][j] = pairs(acc[i][j], w[j], v);
+        }
+    }
+    GR_UNROLL
+    for (int i = 0; i < mr; i++)
+        GR_UNROLL
+    for (int j = 0; j < NR; j++)
+        vf_store(c + i * PANEL + j * VL, acc[i][j]);
+}
+
+static BF16 void blocks(const int32_t *const *x, int64_t n, const int32_t *panel, int64_t k,
+                        float *c)
+{
+    int64_t i = 0;
+    for (; i + MR <= n; i += MR)
+        block(x + i, panel, k, c + i * PANEL, MR);
+    for (; i < n; i++)
+        block(x + i, panel, k, c + i * PANEL, 1);
+}
+
+/* Pairs of columns [first, first + n_col) of rows [lo, hi), transposed; missing rows and columns
+ * are 0. */
+static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int64_t first,
+                 int64_t n_col, gr_bf16 *rows, int32_t *panel)
+{
+    for (int64_t o = 0; o < PANEL; o += VL) {
+        int64_t n = GR_MAX(0, GR_MIN(VL, hi - lo - o));
+        for (int64_t r = 0; r < n; r++) {
+            gr_bf16 *to = rows + r * SLICE;
+            memset(to + n_col / (2 * VL) * (2 * VL), 0, n_col % (2 * VL) ? 2 * VL * sizeof *to : 0);
+            memcpy(to, (const gr_bf16 *)gr_ten_row(m->w, expert, lo + o + r) + first,
+                   (size_t)n_col * sizeof *to);
+        }
+        FN(transpose)(rows, SLICE / 2, n, (n_col + 1) / 2, panel + o, PANEL);
+    }
+}
+
+static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                 const void *shared, void *local)
+{
+    int32_t *panel = local;
+    gr_bf16 *rows = (gr_bf16 *)(panel + SLICE / 2 * PANEL);
+    float *sum = (float *)(void *)(rows + VL * SLICE);
+    const int32_t **x = (const int32_t **)(void *)(sum + GR_PAD(g->n, 2) * PANEL);
+    memset(sum, 0, (size_t)(g->n * PANEL) * sizeof *sum);
+    for (int64_t k = 0; k < m->n_in; k += SLICE) {
+        int64_t n_col = GR_MIN(SLICE, m->n_in - k);
+        pack(m, g->expert, lo, hi, k, n_col, rows, panel);
+        for (int64_t i = 0; i < g->n; i++)
+            x[i] = (const int32_t *)(const void *)(x_of(m, g, shared, i) + k);
+        blocks(x, g->n, panel, (n_col + 1) / 2, sum);
+    }
+    for (int64_t i = 0; i < g->n; i++)
+        FN(mm_finish)(m, g, i, lo, hi - lo, sum + i * PANEL);
+}
+
+static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                     const void *shared, void *local)
+{
+    if (g->n < MM_MANY)
+        few(m, g, lo, hi, shared);
+    else
+        many(m, g, lo, hi, shared, local);
+}
+
+static int64_t chunk(const struct mm *m)
+{
+    (void)m;
+    return PANEL;
+}
+
+static size_t shared_bytes(const struct mm *m, int64_t n_place)
+{
+    return (size_t)(n_place * padded(m)) * sizeof(gr_bf16);
+}
+
+static size_t local_bytes(const struct mm *m)
+{
+    size_t panel = SLICE / 2 * PANEL * sizeof(int32_t) + VL * SLICE * sizeof(gr_bf16);
+    return panel + (size_t)(m->n_entry + 1) * PANEL * sizeof(float) +
+           (size_t)m->n_entry * sizeof(void *);
+}
+
+const struct mm_engine FN(mm_bf16) = {.convert = convert,
+                                      .grain = 4,
+                                      .multiply = multiply,
+                                      .chunk = chunk,
+                                      .shared_bytes = shared_bytes,
+                                      .local_bytes = local_bytes};
+
+#else
 
 bool FN(mm_has_bf16)(void)
 {
     return false;
 }
 
-const struct mm_engine FN(mm_bf16) = {.convert = NULL};
+const struct mm_engine FN(mm_bf16) = {.convert = NULL}; /* never asked */
+
+#endif

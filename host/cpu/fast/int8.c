@@ -58,20 +58,30 @@ static struct row row_of(const struct int8_shape *s, void *local)
     return (struct row){q, step, (int32_t *)(void *)(step + s->cols / 32)};
 }
 
+/* Sum of the quants of group g, and the step of its columns. */
+static int32_t group_sum(const struct int8_shape *s, const struct row *r, int64_t g)
+{
+    return s->kind.group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
+}
+
+static float group_step(const struct int8_shape *s, const struct row *r, int64_t g)
+{
+    return r->step[g * s->kind.group / 32];
+}
+
 static void put_few(const struct int8_shape *s, const struct row *r, char *x)
 {
     struct int8_few f = int8_few(s, x);
     float *step = (float *)f.step, *sum = (float *)f.sum;
     int32_t *correction = (int32_t *)f.correction;
     memcpy(x, r->q, (size_t)s->cols);
-    for (int64_t g = 0; g < s->cols / 16; g++) {
-        step[g] = r->step[g / 2];
+    for (int64_t g = 0; g < s->cols / s->kind.group; g++) {
+        step[g] = group_step(s, r, g);
         if (s->kind.min)
-            sum[g] = r->step[g / 2] * (float)r->sum[g];
-        else
-            memcpy(correction + 4 * g, (int32_t[4]){-s->kind.zero * r->sum[g]},
-                   4 * sizeof *correction);
+            sum[g] = step[g] * (float)group_sum(s, r, g);
     }
+    for (int64_t g = 0; g < s->cols / 16 && s->kind.zero; g++)
+        memcpy(correction + 4 * g, (int32_t[4]){-s->kind.zero * r->sum[g]}, 4 * sizeof *correction);
 }
 
 /* Entry t of a tile. */
@@ -86,8 +96,8 @@ static void put_many(const struct int8_shape *s, const struct row *r, char *x, i
     for (int64_t g = 0; g < s->cols / 32; g++)
         step[g * tile + t] = r->step[g];
     for (int64_t g = 0; g < s->cols / group; g++) {
-        int32_t sum = group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
-        float scaled = r->step[g * group / 32] * (float)sum;
+        int32_t sum = group_sum(s, r, g);
+        float scaled = group_step(s, r, g) * (float)sum;
         sum *= -s->kind.zero;
         memcpy((char *)f.extra + (g * tile + t) * 4, s->kind.min ? (void *)&scaled : (void *)&sum,
                4);

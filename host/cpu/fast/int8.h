@@ -4,10 +4,10 @@
  * Converted x of one entry takes `stride` bytes of shared memory, columns padded to 256 with zeros,
  * in one of two forms:
  *
- * few:  q [cols] s8; step [cols / 16] f32, each twice; then for types with a zero point
- * `correction` [cols / 4] i32, -zero * sum of 16 q in the first of four lanes, else `sum` [cols /
- * 16] f32, step * sum of 16 q. many: a tile of T entries together, T as in int8_tile: q [cols /
- * 4][T][4]; step [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
+ * few:  q [cols] s8; step [cols / group] f32; then for types with a zero point `correction` [cols /
+ * 4] i32, -zero * sum of 16 q in the first of four lanes, else `sum` [cols / group] f32, step * sum
+ * of the group's q. many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step
+ * [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
 #define GR_CPU_FAST_INT8_H
 
@@ -73,7 +73,7 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
 
-/* VL rows of weights, interleaved: q [cols / 4][VL][4]; d, m [cols / 16][VL]. */
+/* VL rows of weights, interleaved: q [cols / 4][VL][4]; d, m [cols / group][VL]. */
 struct int8_panel {
     uint8_t *q;
     float *d, *m;

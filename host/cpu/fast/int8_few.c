@@ -3,76 +3,111 @@
  * at the end of the row. */
 #include "cpu/fast/int8.h"
 
-GR_INLINE __m256i dot32(__m256i acc, __m256i q, __m256i x, bool sign)
+/* The factor of each lane of quants register k: s[0] and s[1] hold those of all groups. */
+GR_INLINE vf lane_factors(const vf s[UNIT_D], int k, int group)
 {
 #ifdef GR_LEVEL_avx512
-    (void)sign;
-    return _mm256_dpbusd_epi32(acc, q, x);
+    const vi step = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    vi lane = group == 16 ? _mm512_add_epi32(step, vi_set(4 * k))
+                          : _mm512_add_epi32(_mm512_srli_epi32(step, 1), vi_set(2 * k));
+    return _mm512_permutexvar_ps(lane, s[0]);
 #else
-    if (sign) {
-        x = _mm256_sign_epi8(x, q);
-        q = _mm256_abs_epi8(q);
-    }
-    __m256i pairs = _mm256_maddubs_epi16(q, x);
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    const vi step = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    vi lane = group == 16 ? _mm256_add_epi32(step, vi_set(k % 4 * 2)) : vi_set(k);
+    return _mm256_permutevar8x32_ps(s[group == 16 ? k / 4 : 0], lane);
 #endif
 }
 
-/* acc + the unit's products with columns [i, i + 256) of x, in eight lanes. */
-GR_INLINE __m256 dot_unit(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
-                          int64_t i, __m256 acc)
+/* Numbers of a unit's groups, as d and m are. */
+GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
 {
-    __m256 s[2] = {u->d[0] * _mm256_loadu_ps(x->step + i / 16),
-                   u->d[1] * _mm256_loadu_ps(x->step + i / 16 + 8)};
+    if (group == 32)
+        factors_32(_mm256_loadu_ps(p + i / 32), out);
     GR_UNROLL
-    for (int k = 0; k < 8; k++) {
-        __m256i sum = kind.zero ? load32(x->correction + i / 4 + 8 * k) : _mm256_setzero_si256();
-        sum = dot32(sum, u->q[k], load32(x->q + i + 32 * k), kind.sign);
-        __m256i lanes = _mm256_setr_epi32(k % 4 * 2, k % 4 * 2, k % 4 * 2, k % 4 * 2, k % 4 * 2 + 1,
-                                          k % 4 * 2 + 1, k % 4 * 2 + 1, k % 4 * 2 + 1);
-        __m256 f = _mm256_permutevar8x32_ps(s[k / 4], lanes);
-        acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), f, acc);
-    }
-    if (kind.min) {
-        acc = _mm256_fmadd_ps(u->m[0], _mm256_loadu_ps(x->sum + i / 16), acc);
-        acc = _mm256_fmadd_ps(u->m[1], _mm256_loadu_ps(x->sum + i / 16 + 8), acc);
-    }
-    return acc;
+    for (int k = 0; k < UNIT_D && group == 16; k++)
+        out[k] = vf_load(p + i / 16 + k * VL);
 }
 
-/* One row with n entries. */
+/* Partial sums of an entry: additions wait for each other, so one entry alone wants several; with
+ * more entries their sums stand in for each other. */
+enum { PARTS = 4, AHEAD = 8192 /* bytes that are asked of memory in advance */ };
+
+/* acc + the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
+GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
+                        int64_t i, int parts, vf acc[PARTS])
+{
+    int n = unit_factors(kind);
+    vf s[UNIT_D], sum[UNIT_D];
+    load_groups(x->step, i, kind.group, s);
+    GR_UNROLL
+    for (int k = 0; k < n; k++)
+        s[k] = s[k] * u->d[k];
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++) {
+        vi dot = kind.zero ? vi_load(x->correction + i / 4 + VL * k) : vi_set(0);
+        dot = vi_dot_any(dot, u->q[k], vi_load(x->q + i + 4 * VL * k), kind.sign);
+        acc[k % parts] = vf_fma(vf_of_int(dot), lane_factors(s, k, kind.group), acc[k % parts]);
+    }
+    if (!kind.min)
+        return;
+    load_groups(x->sum, i, kind.group, sum);
+    GR_UNROLL
+    for (int k = 0; k < n; k++)
+        acc[k % parts] = vf_fma(u->m[k], sum[k], acc[k % parts]);
+}
+
+/* Sums of one row with n entries, lane by lane: sum[t * VL]. n and parts are constants where n
+ * is 1. */
 GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const struct int8_few *x,
-                       int n, float *sum, int64_t ld)
+                       int n, int parts, vf *sum)
 {
     struct unit_kind kind = unit_kind(dtype);
-    __m256 acc[MM_MANY];
+    vf acc[MM_MANY][PARTS];
     struct unit u;
     for (int t = 0; t < n; t++)
-        acc[t] = _mm256_setzero_ps();
+        GR_UNROLL
+    for (int k = 0; k < parts; k++)
+        acc[t][k] = vf_set(0);
     int64_t i = 0;
     for (; i + 256 <= n_in; i += 256, row += unit_bytes(dtype)) {
+        GR_UNROLL
+        for (size_t line = 0; line < unit_bytes(dtype); line += 64)
+            _mm_prefetch(row + AHEAD + line, _MM_HINT_T1);
         unpack(dtype, row, &u);
         for (int t = 0; t < n; t++)
-            acc[t] = dot_unit(&u, kind, &x[t], i, acc[t]);
+            dot_unit(&u, kind, &x[t], i, parts, acc[t]);
     }
     if (i < n_in) {
         unpack_tail(dtype, row, unit_bytes(dtype) / 8 * (size_t)(n_in - i) / 32, &u);
         for (int t = 0; t < n; t++)
-            acc[t] = dot_unit(&u, kind, &x[t], i, acc[t]);
+            dot_unit(&u, kind, &x[t], i, parts, acc[t]);
     }
-    for (int t = 0; t < n; t++)
-        sum[t * ld] = sum8(acc[t]);
+    for (int t = 0; t < n; t++) {
+        if (parts > 1)
+            acc[t][0] = (acc[t][0] + acc[t][1]) + (acc[t][2] + acc[t][3]);
+        sum[t * VL] = acc[t][0];
+    }
 }
 
+/* Lanes are added for VL rows together. */
 GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *w,
                         int64_t row_bytes, int64_t lo, int64_t hi, const struct int8_few *x, int n,
                         float *sum, int64_t ld)
 {
-    for (int64_t o = lo; o < hi; o++)
-        if (n == 1) /* the accumulator in a register */
-            dot_row(dtype, w + o * row_bytes, s->n_in, x, 1, sum + o - lo, ld);
-        else
-            dot_row(dtype, w + o * row_bytes, s->n_in, x, n, sum + o - lo, ld);
+    vf lanes[MM_MANY][VL];
+    for (int64_t o = lo; o < hi; o += VL) {
+        int64_t n_row = GR_MIN(VL, hi - o);
+        for (int64_t r = 0; r < n_row; r++)
+            if (n == 1)
+                dot_row(dtype, w + (o + r) * row_bytes, s->n_in, x, 1, PARTS, &lanes[0][r]);
+            else
+                dot_row(dtype, w + (o + r) * row_bytes, s->n_in, x, n, 1, &lanes[0][r]);
+        for (int t = 0; t < n; t++) {
+            for (int64_t r = n_row; r < VL; r++)
+                lanes[t][r] = vf_set(0);
+            vf_store_n(sum + t * ld + o - lo, vf_sum_rows(lanes[t]), n_row);
+        }
+    }
 }
 
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,

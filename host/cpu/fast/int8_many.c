@@ -33,13 +33,13 @@ GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const s
     else
         unpack_tail(dtype, w, n_bytes, &u);
     GR_UNROLL
-    for (int k = 0; k < 8; k++)
-        _mm256_storeu_si256((__m256i *)(void *)(r->q + i * 256 + k * 32), u.q[k]);
+    for (int k = 0; k < UNIT_Q; k++)
+        vi_store(r->q + i * 256 + k * VL * 4, u.q[k]);
     GR_UNROLL
-    for (int k = 0; k < 2; k++) {
-        _mm256_storeu_ps(r->d + i * 16 + k * 8, u.d[k]);
+    for (int k = 0; k < unit_factors(unit_kind(dtype)); k++) {
+        vf_store(r->d + i * 16 + k * VL, u.d[k]);
         if (unit_kind(dtype).min)
-            _mm256_storeu_ps(r->m + i * 16 + k * 8, u.m[k]);
+            vf_store(r->m + i * 16 + k * VL, u.m[k]);
     }
 }
 
@@ -76,31 +76,21 @@ struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64
     struct rows r = {.d = p.m + s->cols / 16 * VL};
     r.m = r.d + VL * 16;
     r.q = (uint8_t *)(r.m + VL * 16);
+    int64_t n_group = 256 / s->kind.group; /* of a unit */
     size_t size = unit_bytes(s->dtype), row_size = gr_row_bytes(s->dtype, (uint64_t)s->n_in);
     for (int64_t u = 0; u < s->cols / 256; u++) {
         size_t at = (size_t)u * size;
         for (int64_t i = 0; i < n_rows; i++)
             unpack_any_row(s->dtype, w + i * row_bytes + at, row_size - at, &r, i);
         FN(transpose)(r.q, 64, n_rows, 64, p.q + u * 256 * VL, VL);
-        FN(transpose)(r.d, 16, n_rows, 16, p.d + u * 16 * VL, VL);
+        FN(transpose)(r.d, 16, n_rows, n_group, p.d + u * n_group * VL, VL);
         if (s->kind.min)
-            FN(transpose)(r.m, 16, n_rows, 16, p.m + u * 16 * VL, VL);
+            FN(transpose)(r.m, 16, n_rows, n_group, p.m + u * n_group * VL, VL);
     }
     return p;
 }
 
 /* ---- tiles ---- */
-
-GR_INLINE vi dot4(vi acc, vi w, vi x, bool sign)
-{
-#ifdef GR_LEVEL_avx512
-    (void)sign;
-#else
-    if (sign)
-        return vi_dot(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-#endif
-    return vi_dot(acc, w, x);
-}
 
 GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
                        int group, bool min, bool sign, float *sum)
@@ -123,14 +113,14 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
             vi lanes = vi_load(w + c * VL * 4);
             GR_UNROLL
             for (int t = 0; t < n; t++)
-                dot[t] = dot4(dot[t], lanes, vi_set(q[c * n + t]), sign);
+                dot[t] = vi_dot_any(dot[t], lanes, vi_set(q[c * n + t]), sign);
         }
-        vf d = vf_load(p->d + g * (group / 16) * VL);
+        vf d = vf_load(p->d + g * VL);
         GR_UNROLL
         for (int t = 0; t < n; t++)
             acc[t] = vf_fma(vf_of_int(dot[t]), d * vf_set(step[t]), acc[t]);
         if (min) {
-            vf m = vf_load(p->m + g * (group / 16) * VL);
+            vf m = vf_load(p->m + g * VL);
             GR_UNROLL
             for (int t = 0; t < n; t++)
                 acc[t] = vf_fma(m, vf_set(((const float *)e.extra)[g * n + t]), acc[t]);

@@ -25,7 +25,4 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQU
   endfunction()
   gpurun_level(avx2 ${AVX2_FLAGS})
   gpurun_level(avx512 ${AVX512_FLAGS})
-  # bfloat16 products are a feature of their own: only bf16.c may use them, behind its own check.
-  set_source_files_properties(host/cpu/fast/bf16.c PROPERTIES
-    COMPILE_OPTIONS "$<$<STREQUAL:$<TARGET_PROPERTY:NAME>,gpurun_avx512>:-mavx512bf16>")
 endif()

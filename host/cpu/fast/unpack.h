@@ -1,9 +1,9 @@
 /* 256 columns of a row of quantised weights in one form for all types: w = d q + m.
  *
- * q are eight registers of 32 bytes in column order, unsigned (u8) but where said; d and m hold a
- * factor for every 16 columns, twice the same where a type's groups have 32. Types with an offset,
- * w = d (q - zero), keep q and leave the offset to the exact integer sums: `zero` is taken from
- * them times the sum of the activations. */
+ * q are the quants in column order, unsigned (u8) but where said. d and m hold a factor for each
+ * group of 16 or 32 columns; with groups of 32, 512-bit registers have zeros above, and the second
+ * of two is not used. Types with an offset, w = d (q - zero), keep q and leave the offset to the
+ * exact integer sums: `zero` is taken from them times the sum of the activations. */
 #ifndef GR_CPU_FAST_UNPACK_H
 #define GR_CPU_FAST_UNPACK_H
 
@@ -12,9 +12,11 @@
 #include "cpu/fast/vec.h"
 #include "gr/dtype.h"
 
+enum { UNIT_Q = 64 / VL, UNIT_D = 16 / VL };
+
 struct unit {
-    __m256i q[8];
-    __m256 d[2], m[2];
+    vi q[UNIT_Q];
+    vf d[UNIT_D], m[UNIT_D];
 };
 
 /* What a type's units are like. */
@@ -66,11 +68,31 @@ GR_INLINE __m256i field(__m256i x, int shift, int bits)
     return and32(_mm256_srli_epi16(x, shift), (1 << bits) - 1);
 }
 
-/* Eight factors, each twice. */
-GR_INLINE void twice(__m256 x, __m256 out[2])
+/* Quants of a unit from its eight pieces of 32 columns; `piece` is an expression of k. */
+#ifdef GR_LEVEL_avx512
+GR_INLINE vi join(__m256i a, __m256i b)
 {
-    out[0] = _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
-    out[1] = _mm256_permutevar8x32_ps(x, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+}
+#define UNIT_FILL(u, type, b)                                                                      \
+    GR_UNROLL                                                                                      \
+    for (int k = 0; k < 4; k++)                                                                    \
+    (u)->q[k] = join(piece_##type(b, 2 * k), piece_##type(b, 2 * k + 1))
+#else
+#define UNIT_FILL(u, type, b)                                                                      \
+    GR_UNROLL                                                                                      \
+    for (int k = 0; k < 8; k++)                                                                    \
+    (u)->q[k] = piece_##type(b, k)
+#endif
+
+/* Eight factors, of groups of 32. */
+GR_INLINE void factors_32(__m256 x, vf out[UNIT_D])
+{
+#ifdef GR_LEVEL_avx512
+    out[0] = _mm512_zextps256_ps512(x);
+#else
+    out[0] = x;
+#endif
 }
 
 GR_INLINE __m256 eight_u8(uint64_t x)
@@ -80,15 +102,24 @@ GR_INLINE __m256 eight_u8(uint64_t x)
 
 /* ---- blocks of 32 ---- */
 
-/* The f16 at offset `at` of eight blocks `size` bytes apart, as f32. */
+/* Four f16 at offset `at` of blocks `size` bytes apart, put together by the integer units, which
+ * have little else to do. */
+GR_INLINE long long four_halves(const uint8_t *p, size_t size, size_t at)
+{
+    uint64_t all = 0;
+    GR_UNROLL
+    for (int k = 0; k < 4; k++) {
+        uint16_t h;
+        memcpy(&h, p + (size_t)k * size + at, sizeof h);
+        all |= (uint64_t)h << 16 * k;
+    }
+    return (long long)all;
+}
+
 GR_INLINE __m256 eight_halves(const uint8_t *p, size_t size, size_t at)
 {
-    uint16_t h[8];
-    GR_UNROLL
-    for (int k = 0; k < 8; k++)
-        memcpy(&h[k], p + (size_t)k * size + at, 2);
-    return _mm256_cvtph_ps(_mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3],
-                                          (short)h[4], (short)h[5], (short)h[6], (short)h[7]));
+    return _mm256_cvtph_ps(
+        _mm_set_epi64x(four_halves(p + 4 * size, size, at), four_halves(p, size, at)));
 }
 
 /* Sixteen bytes of nibbles: the low ones, then the high ones. */
@@ -110,26 +141,30 @@ GR_INLINE __m256i fifth_bits(const uint8_t *p)
     return and32(_mm256_cmpeq_epi8(_mm256_and_si256(x, bit), bit), 16);
 }
 
-GR_INLINE void unpack_32(uint32_t dtype, const uint8_t *p, size_t size, struct unit *u)
+GR_INLINE __m256i piece_q8_0(const struct gr_q8_0 *b, int k)
 {
-    bool has_m = dtype == GR_Q4_1 || dtype == GR_Q5_1,
-         has_fifth = dtype == GR_Q5_0 || dtype == GR_Q5_1;
-    size_t qs = (has_m ? 4 : 2) + (has_fifth ? 4 : 0);
-    twice(eight_halves(p, size, 0), u->d);
-    if (has_m)
-        twice(eight_halves(p, size, 2), u->m);
-    GR_UNROLL
-    for (int k = 0; k < 8; k++) {
-        const uint8_t *b = p + (size_t)k * size;
-        if (dtype == GR_Q8_0)
-            u->q[k] = unit_kind(GR_Q8_0).sign
-                          ? load32(b + 2)
-                          : _mm256_xor_si256(load32(b + 2), _mm256_set1_epi8(-128));
-        else
-            u->q[k] = nibbles(b + qs);
-        if (has_fifth)
-            u->q[k] = _mm256_or_si256(u->q[k], fifth_bits(b + qs - 4));
-    }
+    __m256i q = load32(b[k].qs);
+    return unit_kind(GR_Q8_0).sign ? q : _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+}
+
+GR_INLINE __m256i piece_q4_0(const struct gr_q4_0 *b, int k)
+{
+    return nibbles(b[k].qs);
+}
+
+GR_INLINE __m256i piece_q4_1(const struct gr_q4_1 *b, int k)
+{
+    return nibbles(b[k].qs);
+}
+
+GR_INLINE __m256i piece_q5_0(const struct gr_q5_0 *b, int k)
+{
+    return _mm256_or_si256(nibbles(b[k].qs), fifth_bits(b[k].qh));
+}
+
+GR_INLINE __m256i piece_q5_1(const struct gr_q5_1 *b, int k)
+{
+    return _mm256_or_si256(nibbles(b[k].qs), fifth_bits(b[k].qh));
 }
 
 /* ---- super-blocks of 256 ---- */
@@ -147,50 +182,71 @@ GR_INLINE void scales_6(const uint8_t packed[12], uint64_t *scales, uint64_t *mi
     *mins = (b & 0x3f3f3f3f) | (uint64_t)m << 32;
 }
 
-GR_INLINE void factors_6(gr_half d, gr_half dmin, const uint8_t packed[12], struct unit *u)
+/* halves: d and dmin, the first fields of a block. */
+GR_INLINE void factors_6(const void *halves, const uint8_t packed[12], struct unit *u)
 {
     uint64_t s, m;
+    int32_t both;
+    memcpy(&both, halves, sizeof both);
+    __m128 f = _mm_cvtph_ps(_mm_cvtsi32_si128(both));
     scales_6(packed, &s, &m);
-    twice(eight_u8(s) * _mm256_set1_ps(half_to_f32(d)), u->d);
-    twice(eight_u8(m) * _mm256_set1_ps(-half_to_f32(dmin)), u->m);
+    factors_32(eight_u8(s) * _mm256_broadcastss_ps(f), u->d);
+    factors_32(eight_u8(m) * _mm256_broadcastss_ps(_mm_movehdup_ps(-f)), u->m);
+}
+
+GR_INLINE __m256i piece_q4_K(const struct gr_q4_K *b, int k)
+{
+    return field(load32(b->qs + k / 2 * 32), k % 2 * 4, 4);
 }
 
 GR_INLINE void unpack_q4_K(const struct gr_q4_K *b, struct unit *u)
 {
-    factors_6(b->d, b->dmin, b->scales, u);
+    factors_6(b, b->scales, u);
+#ifdef GR_LEVEL_avx512
+    const vi shift = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
     GR_UNROLL
-    for (int k = 0; k < 8; k++)
-        u->q[k] = field(load32(b->qs + k / 2 * 32), k % 2 * 4, 4);
+    for (int k = 0; k < 4; k++) /* the same bytes twice, the second time shifted */
+        u->q[k] = _mm512_and_si512(
+            _mm512_srlv_epi16(_mm512_broadcast_i64x4(load32(b->qs + 32 * k)), shift),
+            _mm512_set1_epi8(15));
+#else
+    UNIT_FILL(u, q4_K, b);
+#endif
+}
+
+GR_INLINE __m256i piece_q5_K(const struct gr_q5_K *b, int k)
+{
+    __m256i bit = _mm256_slli_epi16(field(load32(b->qh), k, 1), 4);
+    return _mm256_or_si256(field(load32(b->qs + k / 2 * 32), k % 2 * 4, 4), bit);
 }
 
 GR_INLINE void unpack_q5_K(const struct gr_q5_K *b, struct unit *u)
 {
-    __m256i high = load32(b->qh);
-    factors_6(b->d, b->dmin, b->scales, u);
-    GR_UNROLL
-    for (int k = 0; k < 8; k++) {
-        __m256i bit = _mm256_slli_epi16(field(high, k, 1), 4);
-        u->q[k] = _mm256_or_si256(field(load32(b->qs + k / 2 * 32), k % 2 * 4, 4), bit);
-    }
+    factors_6(b, b->scales, u);
+    UNIT_FILL(u, q5_K, b);
 }
 
-/* Sixteen scales with a sign times d. */
-GR_INLINE void factors_16(gr_half d, __m128i scales, __m256 out[2])
+/* Sixteen scales with a sign times d, of groups of 16. */
+GR_INLINE void factors_16(float d, __m128i scales, vf out[UNIT_D])
 {
-    __m256 f = _mm256_set1_ps(half_to_f32(d));
-    out[0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(scales)) * f;
-    out[1] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(scales, 8))) * f;
+    int8_t s[16];
+    _mm_storeu_si128((__m128i *)(void *)s, scales);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_D; k++)
+        out[k] = vf_s8(s + k * VL) * vf_set(d);
+}
+
+GR_INLINE __m256i piece_q6_K(const struct gr_q6_K *b, int k)
+{
+    __m256i low = field(load32(b->ql + k / 4 * 64 + k % 2 * 32), k % 4 / 2 * 4, 4);
+    __m256i high = field(load32(b->qh + k / 4 * 32), k % 4 * 2, 2);
+    return _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
 }
 
 GR_INLINE void unpack_q6_K(const struct gr_q6_K *b, struct unit *u)
 {
-    factors_16(b->d, _mm_loadu_si128((const __m128i *)(const void *)b->scales), u->d);
-    GR_UNROLL
-    for (int k = 0; k < 8; k++) {
-        __m256i low = field(load32(b->ql + k / 4 * 64 + k % 2 * 32), k % 4 / 2 * 4, 4);
-        __m256i high = field(load32(b->qh + k / 4 * 32), k % 4 * 2, 2);
-        u->q[k] = _mm256_or_si256(low, _mm256_slli_epi16(high, 4));
-    }
+    factors_16(half_to_f32(b->d), _mm_loadu_si128((const __m128i *)(const void *)b->scales), u->d);
+    UNIT_FILL(u, q6_K, b);
 }
 
 /* Sixteen scales of 6 bits, offset 32: four bits in bytes 0..7 (low nibbles, then high ones), two
@@ -207,25 +263,29 @@ GR_INLINE __m128i scales_q3_K(const uint8_t packed[12])
     return _mm_sub_epi8(_mm_set_epi64x((long long)b, (long long)a), _mm_set1_epi8(32));
 }
 
+GR_INLINE __m256i piece_q3_K(const struct gr_q3_K *b, int k)
+{
+    __m256i low = field(load32(b->qs + k / 4 * 32), k % 4 * 2, 2);
+    return _mm256_or_si256(low, _mm256_slli_epi16(field(load32(b->hmask), k, 1), 2));
+}
+
 GR_INLINE void unpack_q3_K(const struct gr_q3_K *b, struct unit *u)
 {
-    __m256i mask = load32(b->hmask);
-    factors_16(b->d, scales_q3_K(b->scales), u->d);
-    GR_UNROLL
-    for (int k = 0; k < 8; k++) {
-        __m256i low = field(load32(b->qs + k / 4 * 32), k % 4 * 2, 2);
-        u->q[k] = _mm256_or_si256(low, _mm256_slli_epi16(field(mask, k, 1), 2));
-    }
+    factors_16(half_to_f32(b->d), scales_q3_K(b->scales), u->d);
+    UNIT_FILL(u, q3_K, b);
+}
+
+GR_INLINE __m256i piece_q2_K(const struct gr_q2_K *b, int k)
+{
+    return field(load32(b->qs + k / 4 * 32), k % 4 * 2, 2);
 }
 
 GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
 {
     __m128i s = _mm_loadu_si128((const __m128i *)(const void *)b->scales), low = _mm_set1_epi8(15);
-    factors_16(b->d, _mm_and_si128(s, low), u->d);
-    factors_16(b->dmin ^ 0x8000, _mm_and_si128(_mm_srli_epi16(s, 4), low), u->m);
-    GR_UNROLL
-    for (int k = 0; k < 8; k++)
-        u->q[k] = field(load32(b->qs + k / 4 * 32), k % 4 * 2, 2);
+    factors_16(half_to_f32(b->d), _mm_and_si128(s, low), u->d);
+    factors_16(-half_to_f32(b->dmin), _mm_and_si128(_mm_srli_epi16(s, 4), low), u->m);
+    UNIT_FILL(u, q2_K, b);
 }
 
 /* Bytes of 256 columns. */
@@ -244,25 +304,44 @@ GR_INLINE size_t unit_bytes(uint32_t dtype)
 
 GR_INLINE void unpack(uint32_t dtype, const void *p, struct unit *u)
 {
+#define SIMPLE(NAME, name)                                                                         \
+    case GR_##NAME:                                                                                \
+        factors_32(eight_halves(p, sizeof(struct gr_##name), 0), u->d);                            \
+        UNIT_FILL(u, name, (const struct gr_##name *)p);                                           \
+        break;
+#define SIMPLE_MIN(NAME, name)                                                                     \
+    case GR_##NAME:                                                                                \
+        factors_32(eight_halves(p, sizeof(struct gr_##name), 2), u->m);                            \
+        factors_32(eight_halves(p, sizeof(struct gr_##name), 0), u->d);                            \
+        UNIT_FILL(u, name, (const struct gr_##name *)p);                                           \
+        break;
+#define SUPER(NAME, name)                                                                          \
+    case GR_##NAME:                                                                                \
+        unpack_##name(p, u);                                                                       \
+        break;
     switch (dtype) {
-    case GR_Q4_K:
-        unpack_q4_K(p, u);
-        break;
-    case GR_Q5_K:
-        unpack_q5_K(p, u);
-        break;
-    case GR_Q6_K:
-        unpack_q6_K(p, u);
-        break;
-    case GR_Q3_K:
-        unpack_q3_K(p, u);
-        break;
-    case GR_Q2_K:
-        unpack_q2_K(p, u);
-        break;
+        SIMPLE(Q8_0, q8_0)
+        SIMPLE(Q4_0, q4_0)
+        SIMPLE(Q5_0, q5_0)
+        SIMPLE_MIN(Q4_1, q4_1)
+        SIMPLE_MIN(Q5_1, q5_1)
+        SUPER(Q2_K, q2_K)
+        SUPER(Q3_K, q3_K)
+        SUPER(Q4_K, q4_K)
+        SUPER(Q5_K, q5_K)
+        SUPER(Q6_K, q6_K)
     default:
-        unpack_32(dtype, p, unit_bytes(dtype) / 8, u);
+        break;
     }
+#undef SIMPLE
+#undef SIMPLE_MIN
+#undef SUPER
+}
+
+/* Registers of d and m that a type uses. */
+GR_INLINE int unit_factors(struct unit_kind kind)
+{
+    return kind.group == 16 ? UNIT_D : 1;
 }
 
 /* The last n_bytes of a row, fewer than a unit: what is missing has d = m = 0. */

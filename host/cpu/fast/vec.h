@@ -5,7 +5,9 @@
 #define GR_CPU_FAST_VEC_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "gr/quant_blocks.h"
 
@@ -312,6 +314,18 @@ GR_INLINE float half_to_f32(gr_half h)
     return _cvtsh_ss(h);
 }
 
+/* vi_dot with u8, or with s8 in u where `sign` says so (never with VNNI): magnitudes, and signs
+ * moved to the other side. */
+GR_INLINE vi vi_dot_any(vi acc, vi u, vi s, bool sign)
+{
+#ifndef GR_LEVEL_avx512
+    if (sign)
+        return vi_dot(acc, _mm256_abs_epi8(u), _mm256_sign_epi8(s, u));
+#endif
+    (void)sign;
+    return vi_dot(acc, u, s);
+}
+
 /* VL x VL words of 32 bits: element j of r[i] and element i of r[j] change places. */
 #ifdef GR_LEVEL_avx512
 GR_INLINE void vi_transpose(vi r[VL])
@@ -354,6 +368,22 @@ GR_INLINE void vi_transpose(vi r[VL])
     }
 }
 #endif
+
+/* Lane i: the sum of r[i]. */
+GR_INLINE vf vf_sum_rows(const vf r[VL])
+{
+    vi t[VL];
+    vf x[VL];
+    memcpy(t, r, sizeof t);
+    vi_transpose(t);
+    memcpy(x, t, sizeof x);
+    GR_UNROLL
+    for (int k = VL / 2; k > 0; k /= 2)
+        GR_UNROLL
+    for (int i = 0; i < k; i++)
+        x[i] = x[i] + x[i + k];
+    return x[0];
+}
 
 /* exp, within 2 units in the last place; 0 below -87.7, infinity above 88.4 (NaN stays). The
  * argument is n ln 2 + r, |r| <= ln 2 / 2, and exp(r) a polynomial of degree 7. */

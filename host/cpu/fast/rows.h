@@ -1,0 +1,89 @@
+/* Rows of storage types as f32, by whole vectors: dst has room for n rounded up to VL, what is
+ * behind n is 0. */
+#ifndef GR_CPU_FAST_ROWS_H
+#define GR_CPU_FAST_ROWS_H
+
+#include <string.h>
+
+#include "cpu/fast/vec.h"
+#include "gr/dtype.h"
+
+GR_INLINE void load_f32(const float *src, int64_t n, float *dst)
+{
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        vf_store(dst + i, vf_load(src + i));
+    if (i < n)
+        vf_store(dst + i, vf_load_n(src + i, n - i));
+}
+
+/* The last elements of a row, read through a buffer so that nothing behind the row is touched. */
+GR_INLINE void load_f16(const gr_half *src, int64_t n, float *dst)
+{
+    gr_half tail[VL] = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        vf_store(dst + i, vf_half(src + i));
+    if (i == n)
+        return;
+    memcpy(tail, src + i, (size_t)(n - i) * sizeof *src);
+    vf_store(dst + i, vf_half(tail));
+}
+
+GR_INLINE void load_bf16(const gr_bf16 *src, int64_t n, float *dst)
+{
+    gr_bf16 tail[VL] = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL)
+        vf_store(dst + i, vf_bf16(src + i));
+    if (i == n)
+        return;
+    memcpy(tail, src + i, (size_t)(n - i) * sizeof *src);
+    vf_store(dst + i, vf_bf16(tail));
+}
+
+GR_INLINE void load_q8_0(const struct gr_q8_0 *b, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += GR_QK, b++) {
+        vf d = vf_set(half_to_f32(b->d));
+        for (int k = 0; k < GR_QK; k += VL)
+            vf_store(dst + i + k, d * vf_s8(b->qs + k));
+    }
+}
+
+GR_INLINE void load_q4_0(const struct gr_q4_0 *b, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += GR_QK, b++) {
+        vf d = vf_set(half_to_f32(b->d));
+        int8_t q[GR_QK];
+        for (int k = 0; k < GR_QK / 2; k++) {
+            q[k] = (int8_t)((b->qs[k] & 15) - 8);
+            q[k + GR_QK / 2] = (int8_t)((b->qs[k] >> 4) - 8);
+        }
+        for (int k = 0; k < GR_QK; k += VL)
+            vf_store(dst + i + k, d * vf_s8(q + k));
+    }
+}
+
+/* n elements of f32, f16, bf16, q8_0 or q4_0 (whole blocks). */
+GR_INLINE void row_to_f32(uint32_t dtype, const void *src, int64_t n, float *dst)
+{
+    switch (dtype) {
+    case GR_F16:
+        load_f16(src, n, dst);
+        break;
+    case GR_BF16:
+        load_bf16(src, n, dst);
+        break;
+    case GR_Q8_0:
+        load_q8_0(src, n, dst);
+        break;
+    case GR_Q4_0:
+        load_q4_0(src, n, dst);
+        break;
+    default:
+        load_f32(src, n, dst);
+    }
+}
+
+#endif
