@@ -38,6 +38,28 @@ static int grow_arena(struct gr_session *s, size_t bytes)
     return 0;
 }
 
+/* So do they share the step block. */
+static int grow_step(struct gr_session *s, const struct gr_step_shape *shape)
+{
+    size_t bytes = (size_t)gr_step_layout(shape).bytes;
+    if (bytes <= s->step_bytes)
+        return 0;
+    for (int i = 0; i < GR_N_PLAN; i++)
+        drop_plan(s, &s->plan[i]);
+    if (s->step)
+        s->backend->api->free(s->backend, s->step);
+    gr_free(s->staging);
+    s->step_bytes = 0;
+    s->step = s->env.step = s->backend->api->alloc(s->backend, bytes);
+    s->staging = s->step ? gr_calloc(bytes, 1) : NULL;
+    if (!s->staging)
+        return gr_fail(GR_E_NOMEM_HOST,
+                       "not enough memory for a step: %.2f MiB needed; a smaller -ub takes less",
+                       (double)bytes / 1048576);
+    s->step_bytes = bytes;
+    return 0;
+}
+
 static int make_plan(struct gr_session *s, struct gr_cached_plan *c,
                      const struct gr_step_shape *shape, bool shift)
 {
@@ -77,7 +99,9 @@ static int plan_for(struct gr_session *s, const struct gr_step_shape *shape, boo
             oldest = c;
     }
     drop_plan(s, oldest);
-    int rc = make_plan(s, oldest, shape, shift);
+    int rc = grow_step(s, shape);
+    if (!rc)
+        rc = make_plan(s, oldest, shape, shift);
     oldest->used = rc ? 0 : ++s->n_use;
     *out = oldest;
     return rc;
@@ -118,11 +142,14 @@ static int apply_shift(struct gr_session *s)
     if (!gr_kv_has_shift(s->kv))
         return 0;
     if (s->model->hp.rope != GR_ROPE_NONE) {
-        struct gr_step_shape shape = {.n_delta = gr_kv_n_kv(s->kv)};
+        int32_t n_kv = gr_kv_n_kv(s->kv);
+        struct gr_step_shape shape = {
+            .n_pos = 1, .n_delta = n_kv, .n_delta_swa = s->model->hp.n_swa ? n_kv : 0};
         struct gr_cached_plan *c;
         int rc = plan_for(s, &shape, true, &c);
         if (!rc) {
             gr_kv_deltas(s->kv, shape.n_delta, staged(s, c, GR_STEP_DELTA));
+            gr_kv_deltas(s->kv, shape.n_delta_swa, staged(s, c, GR_STEP_DELTA_SWA));
             gr_cpu_set_cancel(s->backend, NULL);
             rc = run_plan(s, c);
             gr_cpu_set_cancel(s->backend, &s->cancel);
@@ -141,28 +168,44 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
 {
     const struct gr_full_batch *b = ub->batch;
     size_t n = (size_t)ub->n_tok * 4;
-    int32_t n_kv = c->plan.shape.n_kv, *rows = staged(s, c, GR_STEP_OUT_ROWS);
+    int32_t *rows = staged(s, c, GR_STEP_OUT_ROWS);
     memcpy(staged(s, c, GR_STEP_TOKENS), b->token + ub->first, n);
     memcpy(staged(s, c, GR_STEP_POS), b->pos + ub->first, n);
     memcpy(staged(s, c, GR_STEP_CELLS), s->cells + ub->first, n);
     for (int32_t i = 0; i < ub->n_tok; i++)
         if (b->logits[ub->first + i])
             *rows++ = i;
-    gr_kv_positions(s->kv, n_kv, staged(s, c, GR_STEP_CELL_POS));
-    gr_kv_mask(s->kv, ub, n_kv, true, 0, staged(s, c, GR_STEP_MASK));
-    if (c->plan.shape.n_swa)
-        gr_kv_mask(s->kv, ub, n_kv, true, s->model->hp.n_swa, staged(s, c, GR_STEP_MASK_SWA));
+    gr_kv_fill(s->kv, ub, true, 0, staged(s, c, GR_STEP_LIST), staged(s, c, GR_STEP_SPAN),
+               c->plan.shape.n_alibi ? staged(s, c, GR_STEP_KEY_POS) : NULL);
+    if (c->plan.shape.n_swa) {
+        memcpy(staged(s, c, GR_STEP_CELLS_SWA), s->cells + ub->first, n);
+        gr_kv_fill(s->kv, ub, true, s->model->hp.n_swa, staged(s, c, GR_STEP_LIST_SWA),
+                   staged(s, c, GR_STEP_SPAN_SWA), NULL);
+    }
 }
 
 /* Runs one micro-batch; its logits go to rows [first_row, first_row + n_out). */
 static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
 {
+    const struct gr_hparams *hp = &s->model->hp;
+    int64_t n_list;
+    int rc = gr_kv_list(s->kv, ub, &n_list);
+    if (rc)
+        return rc;
+    n_list = gr_kv_list_round(n_list);
+    if (n_list > INT32_MAX)
+        return gr_fail(GR_E_TOO_LARGE, "a micro-batch whose sequences have %lld cells is too large",
+                       (long long)n_list);
     struct gr_step_shape shape = {.n_tok = ub->n_tok,
-                                  .n_kv = gr_kv_n_kv(s->kv),
                                   .n_out = ub->n_out,
-                                  .n_swa = s->model->hp.n_swa ? ub->n_tok : 0};
+                                  .n_pos = 1,
+                                  .n_full = ub->n_tok,
+                                  .n_swa = hp->n_swa ? ub->n_tok : 0,
+                                  .n_list = (int32_t)n_list,
+                                  .n_list_swa = hp->n_swa ? (int32_t)n_list : 0,
+                                  .n_alibi = hp->max_alibi > 0 ? (int32_t)n_list : 0};
     struct gr_cached_plan *c;
-    int rc = plan_for(s, &shape, false, &c);
+    rc = plan_for(s, &shape, false, &c);
     if (rc)
         return rc;
     fill_step(s, c, ub);

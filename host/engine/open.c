@@ -209,15 +209,10 @@ static int make_rope(struct gr_session *s)
 static int alloc_buffers(struct gr_session *s)
 {
     const struct gr_session_params *p = &s->params;
-    int32_t n_ub = (int32_t)p->n_ubatch, n_kv = (int32_t)p->n_ctx;
-    struct gr_step_shape largest = {n_ub, n_kv, n_ub, s->model->hp.n_swa ? n_ub : 0, n_kv};
-    s->step_bytes = (size_t)gr_step_layout(&largest).bytes;
-    s->step = s->backend->api->alloc(s->backend, s->step_bytes);
-    s->staging = gr_calloc(s->step_bytes, 1);
     s->ub = gr_calloc((p->n_batch + p->n_ubatch - 1) / p->n_ubatch, sizeof *s->ub);
     s->cells = gr_calloc(p->n_batch, sizeof *s->cells);
     s->out_row = gr_calloc(p->n_batch, sizeof *s->out_row);
-    return s->step && s->staging && s->ub && s->cells && s->out_row ? 0 : GR_E_NOMEM_HOST;
+    return s->ub && s->cells && s->out_row ? 0 : GR_E_NOMEM_HOST;
 }
 
 static void fill_env(struct gr_session *s)
@@ -225,7 +220,6 @@ static void fill_env(struct gr_session *s)
     s->env.hp = &s->model->hp, s->env.arch = s->model->arch;
     s->env.weight = s->model->weight, s->env.bias = s->model->bias;
     s->env.k_cache = s->k_cache, s->env.v_cache = s->v_cache;
-    s->env.step = s->step;
 }
 
 int gr_session_open(struct gr_session **out, struct gr_model *model,

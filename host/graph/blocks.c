@@ -42,7 +42,8 @@ static gr_t rope_table_of(struct gr_build *b, int il)
     int kind = gr_hp(b)->swa[il];
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
-        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, 1), f, f->mag);
+        b->cs[kind] =
+            gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f, f->mag);
     }
     return b->cs[kind];
 }
@@ -62,29 +63,25 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
 static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_KV_STORE,
-                              .a.kv_store = {.k = p.k,
-                                             .v = p.v,
-                                             .cs = cs,
-                                             .cells = gr_step_array(b, GR_STEP_CELLS, 1),
-                                             .k_cache = b->env->k_cache[il],
-                                             .v_cache = b->env->v_cache[il],
-                                             .d_head_k = hp->d_k,
-                                             .kind = (int32_t)hp->rope}});
-}
-
-/* The first n_kv cells of a cache. */
-static gr_t cells(const struct gr_build *b, gr_t cache)
-{
-    cache.rows = b->plan->shape.n_kv;
-    return cache;
+    gr_emit(
+        b, il,
+        &(struct gr_node){.op = GR_OP_KV_STORE,
+                          .a.kv_store = {.k = p.k,
+                                         .v = p.v,
+                                         .cs = cs,
+                                         .cells = gr_step_array(
+                                             b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
+                                         .k_cache = b->env->k_cache[il],
+                                         .v_cache = b->env->v_cache[il],
+                                         .d_head_k = hp->d_k,
+                                         .kind = (int32_t)hp->rope}});
 }
 
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
 {
     const struct gr_hparams *hp = gr_hp(b);
     const struct gr_step_shape *s = &b->plan->shape;
+    bool swa = hp->swa[il];
     gr_t cs = none;
     if (hp->rope != GR_ROPE_NONE) {
         cs = rope_table_of(b, il);
@@ -93,24 +90,25 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
     gr_name(b, "q", il, p.q);
     kv_store(b, il, p, cs);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_ATTN,
-                .a.attn = {.q = p.q,
-                           .k = cells(b, b->env->k_cache[il]),
-                           .v = cells(b, b->env->v_cache[il]),
-                           .mask = gr_step_array(b, hp->swa[il] ? GR_STEP_MASK_SWA : GR_STEP_MASK,
-                                                 s->n_tok),
-                           .pos = gr_step_array(b, GR_STEP_POS, 1),
-                           .cell_pos = gr_step_array(b, GR_STEP_CELL_POS, 1),
-                           .y = y,
-                           .n_head = hp->n_head[il],
-                           .n_head_kv = hp->n_head_kv[il],
-                           .d_k = hp->d_k,
-                           .d_v = hp->d_v,
-                           .scale = hp->attn_scale > 0 ? hp->attn_scale : 1 / sqrtf((float)hp->d_k),
-                           .softcap = hp->attn_softcap,
-                           .max_alibi = hp->max_alibi}});
+    gr_emit(
+        b, il,
+        &(struct gr_node){
+            .op = GR_OP_ATTN,
+            .a.attn = {.q = p.q,
+                       .k = b->env->k_cache[il],
+                       .v = b->env->v_cache[il],
+                       .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
+                       .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
+                       .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
+                       .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
+                       .y = y,
+                       .n_head = hp->n_head[il],
+                       .n_head_kv = hp->n_head_kv[il],
+                       .d_k = hp->d_k,
+                       .d_v = hp->d_v,
+                       .scale = hp->attn_scale > 0 ? hp->attn_scale : 1 / sqrtf((float)hp->d_k),
+                       .softcap = hp->attn_softcap,
+                       .max_alibi = hp->max_alibi}});
     gr_name(b, "attn", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }

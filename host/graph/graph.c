@@ -8,14 +8,15 @@ static gr_t embed(struct gr_build *b)
 {
     gr_t table = gr_require(b, -1, GR_W_TOKEN_EMBD);
     gr_t y = gr_new(b, b->plan->shape.n_tok, table.cols, GR_F32);
-    gr_emit(b, -1,
-            &(struct gr_node){.op = GR_OP_EMBED,
-                              .a.embed = {.tokens = gr_step_array(b, GR_STEP_TOKENS, 1),
-                                          .table = table,
-                                          .pos = gr_step_array(b, GR_STEP_POS, 1),
-                                          .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
-                                          .y = y,
-                                          .scale = gr_hp(b)->embd_scale}});
+    gr_emit(
+        b, -1,
+        &(struct gr_node){.op = GR_OP_EMBED,
+                          .a.embed = {.tokens = gr_step_array(b, GR_STEP_TOKENS, 1),
+                                      .table = table,
+                                      .pos = gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos),
+                                      .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
+                                      .y = y,
+                                      .scale = gr_hp(b)->embd_scale}});
     return gr_name(b, "embd", -1, y);
 }
 
@@ -47,26 +48,34 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     return b.err;
 }
 
+/* Adds the K-shift of a layer's cache by the deltas in a step array. A shift is a pure rotation:
+ * magnitude 1 whatever the scaling, and every pair by the same distance. */
+static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_array deltas, gr_t *cs)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    gr_t delta = gr_step_array(b, deltas, 1);
+    if (!delta.cols)
+        return;
+    if (!gr_ten_is(cs))
+        *cs = gr_rope_table(b, delta, &b->env->rope[hp->swa[il]], 1);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_KV_SHIFT,
+                              .a.kv_shift = {.cs = *cs,
+                                             .delta = delta,
+                                             .k_cache = cache,
+                                             .d_head = hp->d_k,
+                                             .kind = (int32_t)hp->rope}});
+}
+
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape)
 {
     const struct gr_hparams *hp = env->hp;
     struct gr_build b = {.plan = p, .env = env};
     gr_plan_init(p, shape);
-    gr_t delta = gr_step_array(&b, GR_STEP_DELTA, 1);
-    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
-        int kind = hp->swa[il];
-        if (!gr_ten_is(
-                &b.cs[kind])) /* a shift is a pure rotation: magnitude 1 whatever the scaling */
-            b.cs[kind] = gr_rope_table(&b, delta, &env->rope[kind], 1);
-        gr_emit(&b, il,
-                &(struct gr_node){.op = GR_OP_KV_SHIFT,
-                                  .a.kv_shift = {.cs = b.cs[kind],
-                                                 .delta = delta,
-                                                 .k_cache = env->k_cache[il],
-                                                 .d_head = hp->d_k,
-                                                 .kind = (int32_t)hp->rope}});
-    }
+    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++)
+        shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
+                    &b.cs[hp->swa[il]]);
     if (!b.err)
         b.err = gr_plan_finish(p);
     if (b.err)

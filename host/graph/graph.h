@@ -29,7 +29,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape);
 
 /* The plan that rotates the cached K of every layer by the deltas in the step block: of the first
- * shape->n_delta cells. */
+ * shape->n_delta cells, and shape->n_delta_swa cells of the windowed layers. */
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape);
 

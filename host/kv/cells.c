@@ -40,7 +40,10 @@ int gr_kv_new(struct gr_kv **out, const struct gr_kv_params *p)
     kv->used = gr_calloc(n_word, sizeof *kv->used);
     kv->member = gr_calloc((size_t)p->n_seq_max * n_word, sizeof *kv->member);
     kv->seq = gr_calloc(p->n_seq_max, sizeof *kv->seq);
-    if (!kv->pos || !kv->delta || !kv->n_seq || !kv->used || !kv->member || !kv->seq) {
+    kv->order = gr_calloc(p->n_seq_max, sizeof *kv->order);
+    kv->age = gr_calloc(p->n_cell, sizeof *kv->age);
+    if (!kv->pos || !kv->delta || !kv->n_seq || !kv->used || !kv->member || !kv->seq ||
+        !kv->order || !kv->age) {
         gr_kv_free(&kv);
         return GR_E_NOMEM_HOST;
     }
@@ -54,8 +57,11 @@ void gr_kv_free(struct gr_kv **kv)
 {
     struct gr_kv *k = *kv;
     if (k) {
+        for (uint32_t s = 0; k->order && s < k->p.n_seq_max; s++)
+            gr_free(k->order[s].cell);
         gr_free(k->pos), gr_free(k->delta), gr_free(k->n_seq), gr_free(k->used);
-        gr_free(k->member), gr_free(k->seq), gr_free(k->reserved);
+        gr_free(k->member), gr_free(k->seq), gr_free(k->order), gr_free(k->age);
+        gr_free(k->reserved);
         gr_free(k);
     }
     *kv = NULL;
@@ -66,6 +72,7 @@ void gr_kv_free(struct gr_kv **kv)
 void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, int32_t pos)
 {
     kv->pos[c] = pos;
+    kv->age[c] = kv->clock++;
     kv->used[c / 32] |= UINT32_C(1) << c % 32;
     kv->n_used++;
     kv->end = GR_MAX(kv->end, c + 1);
@@ -77,6 +84,7 @@ void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq)
     int32_t pos = kv->pos[c];
     gr_kv_row(kv, seq)[c / 32] |= UINT32_C(1) << c % 32;
     kv->n_seq[c]++;
+    gr_kv_order_put(kv, c, seq);
     s->min = s->n ? GR_MIN(s->min, pos) : pos;
     s->max = GR_MAX(s->max, pos);
     s->n++;
@@ -91,6 +99,7 @@ static void set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
 void gr_kv_cell_drop(struct gr_kv *kv, uint32_t c, int32_t seq)
 {
     gr_kv_row(kv, seq)[c / 32] &= ~(UINT32_C(1) << c % 32);
+    kv->order[seq].valid = false;
     if (--kv->n_seq[c])
         return;
     kv->used[c / 32] &= ~(UINT32_C(1) << c % 32);
@@ -239,6 +248,9 @@ static void move(struct gr_kv *kv, uint32_t c, int32_t pos)
 {
     set_delta(kv, c, kv->delta[c] + (pos - kv->pos[c]));
     kv->pos[c] = pos;
+    for (int32_t s = 0, n = kv->n_seq[c]; n; s++)
+        if (gr_kv_has(kv, c, s))
+            kv->order[s].valid = false, n--;
 }
 
 /* Whether all positions in the range can grow by delta. */
@@ -308,6 +320,7 @@ void gr_kv_cells_clear(struct gr_kv *kv)
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         memset(gr_kv_row(kv, s), 0, n * sizeof *kv->member);
         kv->seq[s] = (struct gr_kv_seq){0, -1, -1};
+        kv->order[s].valid = false;
     }
     kv->n_used = kv->n_shift = kv->end = kv->head = kv->n_reserved = 0;
     assert(gr_kv_check(kv) == 0);
@@ -348,11 +361,6 @@ int32_t gr_kv_n_kv(const struct gr_kv *kv)
 {
     uint32_t n = GR_MAX(GR_PAD(kv->end, kv->p.n_pad), kv->p.n_pad);
     return (int32_t)GR_MIN(n, kv->p.n_cell);
-}
-
-void gr_kv_positions(const struct gr_kv *kv, int32_t n_kv, int32_t *pos)
-{
-    memcpy(pos, kv->pos, (size_t)n_kv * sizeof *pos);
 }
 
 bool gr_kv_has_shift(const struct gr_kv *kv)

@@ -14,18 +14,28 @@ struct gr_kv_seq {
     int32_t min, max; /* positions, -1 when n is 0 */
 };
 
+/* A sequence's cells by position and age; worked out when asked for, kept while tokens are only
+ * appended. */
+struct gr_kv_order {
+    uint32_t *cell; /* [cap] */
+    uint32_t n, cap;
+    bool valid;
+};
+
 struct gr_kv {
     struct gr_kv_params p;
-    uint32_t n_word;          /* words of a bitset of cells */
-    uint32_t n_used, n_shift; /* cells that are used; cells whose delta is not 0 */
-    uint32_t end;             /* one past the last used cell */
-    uint32_t head;            /* where the next search begins, < n_cell */
-    int32_t *pos, *delta;     /* [n_word * 32], -1 and 0 in empty cells and behind the last one */
-    uint16_t *n_seq;          /* [n_cell] sequences of each cell */
-    uint32_t *used;           /* [n_word] bit set = the cell is used */
-    uint32_t *member;         /* [n_seq_max][n_word] bit set = the sequence is in the cell */
-    struct gr_kv_seq *seq;    /* [n_seq_max] */
-    uint32_t *reserved;       /* [cap_reserved] cells of the batch under way, in batch order */
+    uint32_t n_word;           /* words of a bitset of cells */
+    uint32_t n_used, n_shift;  /* cells that are used; cells whose delta is not 0 */
+    uint32_t end;              /* one past the last used cell */
+    uint32_t head;             /* where the next search begins, < n_cell */
+    int32_t *pos, *delta;      /* [n_word * 32], -1 and 0 in empty cells and behind the last one */
+    uint16_t *n_seq;           /* [n_cell] sequences of each cell */
+    uint32_t *used;            /* [n_word] bit set = the cell is used */
+    uint32_t *member;          /* [n_seq_max][n_word] bit set = the sequence is in the cell */
+    struct gr_kv_seq *seq;     /* [n_seq_max] */
+    struct gr_kv_order *order; /* [n_seq_max] */
+    uint64_t *age, clock;      /* [n_cell] when each cell was taken: 0, 1, .. */
+    uint32_t *reserved;        /* [cap_reserved] cells of the batch under way, in batch order */
     uint32_t n_reserved, cap_reserved, reserved_head;
     int32_t reserved_first; /* index in its batch of the first token reserved */
 };
@@ -50,6 +60,9 @@ static inline uint32_t gr_kv_words(const struct gr_kv *kv)
 void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, int32_t pos);
 /* Puts a used cell into a sequence (which it must not be in); the sequence's summary follows. */
 void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq);
+/* Tells the order of a sequence of a cell that comes to it: it stays valid when the cell is last.
+ */
+void gr_kv_order_put(struct gr_kv *kv, uint32_t c, int32_t seq);
 /* Takes a cell out of a sequence (which it must be in) and empties it after the last one; the
  * summaries of the sequence and the used range are stale until gr_kv_refresh. */
 void gr_kv_cell_drop(struct gr_kv *kv, uint32_t c, int32_t seq);

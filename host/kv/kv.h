@@ -63,8 +63,20 @@ void gr_kv_abort(struct gr_kv *kv);
  * n_cell, at least n_pad. */
 int32_t gr_kv_n_kv(const struct gr_kv *kv);
 
-/* Positions of the first n_kv cells, -1 for empty ones. */
-void gr_kv_positions(const struct gr_kv *kv, int32_t n_kv, int32_t *pos);
+/* What the tokens of a micro-batch see. Its list has, for each first sequence of its tokens (tokens
+ * of several sequences have the same past), that sequence's cells in the order of their positions,
+ * equal ones in the order in which they were stored; each token's span is a range of it. The order
+ * depends neither on where cells lie nor on other sequences. */
+
+/* Items of the list; GR_E_NOMEM_HOST. Good until the cells change. */
+int gr_kv_list(struct gr_kv *kv, const struct gr_ubatch *ub, int64_t *n_list);
+/* That, rounded up so that lists of many lengths share a plan. */
+int64_t gr_kv_list_round(int64_t n_list);
+/* list [n_list], span [n_tok][3]: lo, lo, hi; causal: no later positions; window > 0: no positions
+ * further back than that. key_pos [n_list] receives the positions of the items, or is NULL. After
+ * gr_kv_list. */
+void gr_kv_fill(const struct gr_kv *kv, const struct gr_ubatch *ub, bool causal, int32_t window,
+                int32_t *list, int32_t *span, int32_t *key_pos);
 
 /* bits [ub->n_tok][(n_kv + 31) / 32]: bit j of a token's row is set when cell j is used, belongs to
  * the token's first sequence, is not in its future (causal), and, with window > 0, pos - cell pos <

@@ -3,7 +3,7 @@
  *
  * Nothing in them changes from step to step of one plan: what does change (tokens, positions,
  * cells, masks) is data in the step block, and these structs hold its address. Dimensions: n_tok
- * rows of the micro-batch, n_kv cells that attention may look at, d_head columns of a head. */
+ * rows of the micro-batch, n_cell rows of a cache, d_head columns of a head. */
 #ifndef GR_OP_H
 #define GR_OP_H
 
@@ -106,11 +106,14 @@ struct gr_args_binary {
 };
 
 struct gr_args_rope_table {
-    struct gr_ten pos;  /* [1, 1, n] i32: positions of tokens, or deltas of cells for the K-shift */
-    struct gr_ten freq; /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE
-                           are all in here */
-    struct gr_ten cs;   /* [1, n, n_rot] */
-    float mag;          /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
+    struct gr_ten
+        pos; /* [1, n_pos, n] i32: positions of tokens, or deltas of cells for the K-shift */
+    struct gr_ten freq;    /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE
+                              are all in here */
+    struct gr_ten section; /* [1, 1, n_rot / 2] i32, optional: the row of pos that each pair turns
+                              by (M-RoPE); a row that pos has not is position 0. Absent: row 0 */
+    struct gr_ten cs;      /* [1, n, n_rot] */
+    float mag;             /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
 };
 
 struct gr_args_rope {
@@ -122,10 +125,12 @@ struct gr_args_rope {
 };
 
 struct gr_args_kv_store {
-    struct gr_ten k, v; /* [1, n_tok, n_head_kv * d_head_k], [1, n_tok, n_head_kv * d_head_v] f32 */
-    struct gr_ten cs;   /* [1, n_tok, n_rot], absent when kind is NONE */
-    struct gr_ten cells;   /* [1, 1, n_tok] i32, step block: the row of the cache for each token,
-                              below n_cell */
+    struct gr_ten k,
+        v;               /* [1, n_tok, n_head_kv * d_head_k], [1, n_tok, n_head_kv * d_head_v] f32;
+                            v and v_cache absent where V is part of K's rows (MLA) or stored already */
+    struct gr_ten cs;    /* [1, n_tok, n_rot], absent when kind is NONE */
+    struct gr_ten cells; /* [1, 1, n_tok] i32, step block: the row of the cache for each token,
+                            below n_cell */
     struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, q8_0 or q4_0; a head
                               holds whole blocks */
     struct gr_ten v_cache; /* [1, n_cell, n_head_kv * d_head_v], its own dtype of the same list */
@@ -133,19 +138,29 @@ struct gr_args_kv_store {
     int32_t kind; /* enum gr_rope_kind */
 };
 
+/* What a token sees is a range of a list of cells. The host writes, for each sequence of the
+ * micro-batch, the cells of that sequence in the order of their positions (equal ones: older first)
+ * into `list`; a token's span says from where to where it looks. So cells of other sequences cost
+ * nothing, and sums run in an order that does not depend on where the cells lie. */
 struct gr_args_attn {
-    struct gr_ten q;    /* [1, n_tok, n_head * d_k], roped */
-    struct gr_ten k, v; /* the caches as in KV_STORE, rows = n_kv cells in use (padded); rows whose
-                           mask bit is clear for a token may hold NaN and are not read for it */
-    struct gr_ten mask; /* [1, n_tok, n_kv / 32] i32 as bits: cell j is bit j % 32 of word j / 32 */
+    struct gr_ten q;     /* [1, n_tok, n_head * d_k], roped */
+    struct gr_ten q_far; /* as q, roped for the far items; optional, with k_far */
+    struct gr_ten k;     /* [1, n_cell, n_head_kv * d_k] cache or, without a cache, the keys of the
+                            micro-batch; rows that are in no span may hold NaN and are not read */
+    struct gr_ten k_far; /* as k, roped by group (Self-Extend by window); optional */
+    struct gr_ten v;     /* [1, n_cell, n_head_kv * d_v]; may be columns of k (MLA: one head) */
+    struct gr_ten list;  /* [1, 1, n_list] i32, step block: rows of k and v */
+    struct gr_ten span; /* [1, n_tok, 3] i32, step block: lo, near, hi; items [lo, near) of the list
+                           meet q_far and k_far, [near, hi) meet q and k; near = lo without k_far */
     struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi */
-    struct gr_ten cell_pos; /* [1, 1, n_kv] i32, step block; used with ALiBi */
-    struct gr_ten sinks;    /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
-                               head, with no value */
-    struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
+    struct gr_ten
+        key_pos; /* [1, 1, n_list] i32, step block: position of each item; used with ALiBi */
+    struct gr_ten sinks; /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
+                            head, with no value */
+    struct gr_ten y;     /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_kv, d_k, d_v;
     float scale;
-    float softcap;   /* 0 = none: logits become cap * tanh(logit / cap) before mask and slope */
+    float softcap;   /* 0 = none: logits become cap * tanh(logit / cap) before the slope */
     float max_alibi; /* 0 = none; otherwise the bias exponent, slopes as in gr_alibi_slope */
 };
 
@@ -180,6 +195,11 @@ struct gr_args_kv_shift {
     struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head] */
     int64_t d_head;
     int32_t kind; /* enum gr_rope_kind, not NONE */
+};
+
+struct gr_args_kv_copy {
+    struct gr_ten src, dst; /* [1, 1, n] i32, step block: rows of the cache */
+    struct gr_ten cache;    /* [1, n_cell, n], any dtype */
 };
 
 /* One node of a plan. */

@@ -8,28 +8,47 @@
 
 #include <stdint.h>
 
-/* STEP(NAME, length in 32-bit items, meaning); n_tok, n_kv, n_out are the plan's shape; mask rows
- * are n_kv / 32 words. */
+/* Shape of a step. The arrays of caches come in pairs: of the layers that see everything, and of
+ * those with a sliding window (_swa). */
+struct gr_step_shape {
+    int32_t n_tok, n_out;
+    int32_t n_pos;              /* positions of a token: 1, or 3 with M-RoPE */
+    int32_t n_full, n_swa;      /* n_tok or 0: tokens that each attention cache stores */
+    int32_t n_list, n_list_swa; /* items of the lists, rounded up */
+    int32_t n_alibi;            /* n_list or 0 */
+    int32_t n_far;              /* n_tok or 0: with a second, grouped position */
+    int32_t n_seq;              /* sequences of a micro-batch of equal ones; 0 without state */
+    int32_t n_delta, n_delta_swa, n_delta_far; /* cells of a K-shift */
+    int32_t n_copy;                            /* rows of a copy */
+};
+
+/* STEP(NAME, length in 32-bit items, meaning) */
 #define GR_STEP_ARRAYS(STEP)                                                                       \
     STEP(TOKENS, n_tok, "token ids")                                                               \
-    STEP(POS, n_tok, "position of each token in its sequence")                                     \
-    STEP(CELLS, n_tok, "cell that each token's K and V go to")                                     \
+    STEP(POS, n_pos *n_tok, "[n_pos][n_tok] position of each token in its sequence: t, y, x")      \
     STEP(OUT_ROWS, n_out, "rows of the micro-batch whose logits are wanted")                       \
-    STEP(CELL_POS, n_kv, "position of each cell, -1 when empty")                                   \
-    STEP(MASK, n_tok *(n_kv / 32), "visible cells of each token, a bit a cell")                    \
-    STEP(MASK_SWA, n_swa *(n_kv / 32), "the same within the sliding window; n_swa = n_tok or 0")   \
-    STEP(DELTA, n_delta, "shift of each cell; only in the K-shift plan")
+    STEP(CELLS, n_full, "cell that each token's K and V go to")                                    \
+    STEP(CELLS_SWA, n_swa, "the same in the cache of the windowed layers")                         \
+    STEP(SPAN, 3 * n_full, "lo, near, hi: the items of LIST that each token sees")                 \
+    STEP(SPAN_SWA, 3 * n_swa, "lo, lo, hi: the items of LIST_SWA that each token sees")            \
+    STEP(FAR_Q, n_far, "grouped position of each token as a query")                                \
+    STEP(FAR_K, n_far, "grouped position of each token as a key")                                  \
+    STEP(STATE_SRC, n_seq, "row that each sequence's recurrent state comes from, -1 = zeros")      \
+    STEP(STATE_DST, n_seq, "row that its new state goes to")                                       \
+    STEP(DELTA, n_delta, "shift of each cell; only in a K-shift plan")                             \
+    STEP(DELTA_SWA, n_delta_swa, "the same in the cache of the windowed layers")                   \
+    STEP(DELTA_FAR, n_delta_far, "shift of each cell's grouped position")                          \
+    STEP(COPY_SRC, n_copy, "rows to copy; only in a copy plan")                                    \
+    STEP(COPY_DST, n_copy, "and where to")                                                         \
+    STEP(LIST, n_list, "cells of the micro-batch's sequences, each in the order of positions")     \
+    STEP(LIST_SWA, n_list_swa, "the same in the cache of the windowed layers")                     \
+    STEP(KEY_POS, n_alibi, "position of each item of LIST")
 
 enum gr_step_array {
 #define STEP(NAME, length, meaning) GR_STEP_##NAME,
     GR_STEP_ARRAYS(STEP)
 #undef STEP
         GR_N_STEP
-};
-
-/* Shape of a step: n_kv is a multiple of 32 (256 but in tests). */
-struct gr_step_shape {
-    int32_t n_tok, n_kv, n_out, n_swa, n_delta;
 };
 
 /* Byte offsets of the arrays (each aligned to 64) and the total. */
@@ -41,8 +60,10 @@ struct gr_step_layout {
 
 static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s)
 {
-    int64_t n_tok = s->n_tok, n_kv = s->n_kv, n_out = s->n_out, n_swa = s->n_swa,
-            n_delta = s->n_delta;
+    int64_t n_tok = s->n_tok, n_out = s->n_out, n_pos = s->n_pos, n_full = s->n_full,
+            n_swa = s->n_swa, n_list = s->n_list, n_list_swa = s->n_list_swa, n_alibi = s->n_alibi,
+            n_far = s->n_far, n_seq = s->n_seq, n_delta = s->n_delta, n_delta_swa = s->n_delta_swa,
+            n_delta_far = s->n_delta_far, n_copy = s->n_copy;
     struct gr_step_layout l = {{0}, {0}, 0};
 #define STEP(NAME, length, meaning)                                                                \
     l.offset[GR_STEP_##NAME] = l.bytes;                                                            \

@@ -20,7 +20,7 @@ Test(plan, lives_never_overlap)
 {
     for (uint64_t seed = 0; seed < 200; seed++) {
         struct gr_rng r = gr_rng_new(seed);
-        struct gr_step_shape shape = {.n_tok = 1, .n_kv = 32};
+        struct gr_step_shape shape = {.n_tok = 1, .n_pos = 1};
         struct gr_plan p;
         struct gr_ten t[N];
         gr_plan_init(&p, &shape);
@@ -55,7 +55,7 @@ Test(plan, lives_never_overlap)
 
 Test(plan, what_leaves_nothing_is_dropped)
 {
-    struct gr_step_shape shape = {.n_tok = 1, .n_kv = 32};
+    struct gr_step_shape shape = {.n_tok = 1, .n_pos = 1};
     struct gr_plan p;
     struct gr_ten t[6];
     gr_plan_init(&p, &shape);
@@ -85,7 +85,7 @@ Test(plan, what_leaves_nothing_is_dropped)
  * or it would show memory that nobody wrote. */
 Test(plan, taps_of_values_that_are_not_computed_are_dropped)
 {
-    struct gr_step_shape shape = {.n_tok = 1, .n_kv = 32};
+    struct gr_step_shape shape = {.n_tok = 1, .n_pos = 1};
     struct gr_plan p;
     gr_plan_init(&p, &shape);
     struct gr_ten x = gr_plan_value(&p, 1, 16, GR_F32), dead = gr_plan_value(&p, 1, 16, GR_F32),

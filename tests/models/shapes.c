@@ -62,7 +62,14 @@ static void check_plan(const struct gr_model *m, const char *missing)
 {
     struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
     struct gr_graph_env env = {.hp = &m->hp, .arch = m->arch, .k_cache = cache, .v_cache = cache};
-    struct gr_step_shape shape = {.n_tok = 3, .n_kv = 32, .n_out = 2, .n_swa = 3};
+    struct gr_step_shape shape = {.n_tok = 3,
+                                  .n_out = 2,
+                                  .n_pos = 1,
+                                  .n_full = 3,
+                                  .n_swa = 3,
+                                  .n_list = 32,
+                                  .n_list_swa = 32,
+                                  .n_alibi = 32};
     struct gr_plan p;
     env.weight = m->weight, env.bias = m->bias;
     env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;

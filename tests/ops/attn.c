@@ -5,72 +5,102 @@
 #include "base/checked.h"
 #include "ops/ops.h"
 
-enum mask_kind { MASK_ALL, MASK_CAUSAL, MASK_HALF, MASK_ONE, MASK_NONE, MASK_WINDOW, N_MASK };
+/* What the tokens see: lists of cells in random order, and ranges of them. */
+enum view { VIEW_ALL, VIEW_CAUSAL, VIEW_HALF, VIEW_ONE, VIEW_NONE, VIEW_WINDOW, N_VIEW };
 
 struct shape {
     int64_t n_tok, n_kv, n_head, n_head_kv, d_k, d_v;
     uint32_t type_k, type_v;
     float softcap, max_alibi;
-    bool sinks;
+    bool sinks, far;
 };
 
-static bool sees(struct gr_rng *r, enum mask_kind m, int64_t n_tok, int64_t n_kv, int64_t t,
-                 int64_t j)
+/* Items of all lists: one for all tokens, or one for each. */
+static int64_t n_list(const struct shape *s, enum view v)
 {
-    int64_t pos = n_kv - n_tok + t;
-    switch (m) {
-    case MASK_ALL:
-        return true;
-    case MASK_CAUSAL:
-        return j <= pos;
-    case MASK_HALF:
-        return gr_rng_below(r, 2);
-    case MASK_ONE:
-        return j == (t * 37 + 5) % n_kv;
-    case MASK_WINDOW:
-        return j <= pos && pos - j < 40;
-    default:
-        return false;
+    return v == VIEW_HALF || v == VIEW_ONE ? s->n_tok * s->n_kv : s->n_kv;
+}
+
+static void set_span(int32_t *span, int64_t at, int64_t lo, int64_t hi)
+{
+    span[0] = span[1] = (int32_t)(at + lo);
+    span[2] = (int32_t)(at + hi);
+}
+
+/* A random order of the cells in each list, and the tokens' spans. */
+static void set_lists(struct ops_case *c, const struct gr_args_attn *a, enum view v)
+{
+    int64_t n_tok = a->q.rows, n_kv = a->k.rows;
+    int32_t *list = a->list.data;
+    for (int64_t i = 0; i < a->list.cols; i++) {
+        int64_t first = i / n_kv * n_kv,
+                other = first + gr_rng_below(&c->rng, (uint32_t)(i - first + 1));
+        list[i] = list[other];
+        list[other] = (int32_t)(i - first);
+    }
+    for (int64_t t = 0; t < n_tok; t++) {
+        int32_t *span = gr_ten_row(&a->span, 0, t);
+        int64_t pos = n_kv - n_tok + t, lo = gr_rng_below(&c->rng, (uint32_t)n_kv);
+        if (v == VIEW_ALL)
+            set_span(span, 0, 0, n_kv);
+        else if (v == VIEW_CAUSAL)
+            set_span(span, 0, 0, pos + 1);
+        else if (v == VIEW_WINDOW)
+            set_span(span, 0, GR_MAX(0, pos - 39), pos + 1);
+        else if (v == VIEW_HALF)
+            set_span(span, t * n_kv, lo / 2, lo / 2 + n_kv / 2);
+        else if (v == VIEW_ONE)
+            set_span(span, t * n_kv, lo, lo + 1);
+        else
+            set_span(span, 0, lo, lo);
+        if (gr_ten_is(&a->k_far)) /* the boundary anywhere, the ends among it */
+            span[1] += (int32_t)gr_rng_below(&c->rng, (uint32_t)(span[2] - span[0] + 1));
     }
 }
 
-/* Sets the mask, and NaN bytes in every row of K and V that no token sees. */
-static void set_mask(struct ops_case *c, const struct gr_args_attn *a, enum mask_kind m)
+static void poison(const struct gr_ten *cache, int64_t row)
 {
-    int64_t n_tok = a->q.rows, n_kv = a->k.rows;
-    for (int64_t t = 0; t < n_tok; t++) {
-        uint32_t *bits = gr_ten_row(&a->mask, 0, t);
-        memset(bits, 0, (size_t)n_kv / 8);
-        for (int64_t j = 0; j < n_kv; j++)
-            bits[j / 32] |= (uint32_t)sees(&c->rng, m, n_tok, n_kv, t, j) << j % 32;
+    memset(gr_ten_row(cache, 0, row), 0xff, gr_row_bytes(cache->dtype, (uint64_t)cache->cols));
+}
+
+/* NaN bytes in every row of K and V that no token sees. */
+static void poison_unseen(struct ops_case *c, const struct gr_args_attn *a)
+{
+    int64_t n_kv = a->k.rows;
+    double *seen = ops_doubles(c, n_kv);
+    const int32_t *list = a->list.data;
+    memset(seen, 0, (size_t)n_kv * sizeof *seen);
+    for (int64_t t = 0; t < a->q.rows; t++) {
+        const int32_t *span = gr_ten_row(&a->span, 0, t);
+        for (int32_t i = span[0]; i < span[2]; i++)
+            seen[list[i]] = 1;
     }
     for (int64_t j = 0; j < n_kv; j++) {
-        uint32_t seen = 0;
-        for (int64_t t = 0; t < n_tok; t++)
-            seen |= ((uint32_t *)gr_ten_row(&a->mask, 0, t))[j / 32] >> j % 32 & 1;
-        if (!seen) {
-            memset(gr_ten_row(&a->k, 0, j), 0xff, gr_row_bytes(a->k.dtype, (uint64_t)a->k.cols));
-            memset(gr_ten_row(&a->v, 0, j), 0xff, gr_row_bytes(a->v.dtype, (uint64_t)a->v.cols));
-        }
+        if (seen[j] > 0)
+            continue;
+        poison(&a->k, j), poison(&a->v, j);
+        if (gr_ten_is(&a->k_far))
+            poison(&a->k_far, j);
     }
 }
 
 struct head {
-    const double *q, *k, *v, *sinks; /* the whole tensors */
+    const double *q[2], *k[2], *v, *sinks; /* the whole tensors; [1] far */
     int64_t t, h;
 };
 
-/* Logit of cell j, and what it may be off on a fast level. q may be rounded to f16 or to s8 with 32
+/* Logit of item i, and what it may be off on a fast level. q may be rounded to f16 or to s8 with 32
  * columns a step when the cache is (the coarser one counts), products and sums are f32; then the
  * cap and the slope round once more. */
-static double logit(const struct gr_args_attn *a, const struct head *p, int64_t j, double *error)
+static double logit(const struct gr_args_attn *a, const struct head *p, int64_t i, double *error)
 {
-    int64_t h_kv = p->h / (a->n_head / a->n_head_kv);
-    const double *q = p->q + (p->t * a->n_head + p->h) * a->d_k;
-    const double *k = p->k + (j * a->n_head_kv + h_kv) * a->d_k;
+    int64_t h_kv = p->h / (a->n_head / a->n_head_kv), j = ((int32_t *)a->list.data)[i];
+    int plane = i < ((int32_t *)gr_ten_row(&a->span, 0, p->t))[1];
+    const double *q = p->q[plane] + (p->t * a->n_head + p->h) * a->d_k;
+    const double *k = p->k[plane] + (j * a->n_head_kv + h_kv) * a->d_k;
     double x = 0, terms = 0;
-    for (int64_t i = 0; i < a->d_k; i++)
-        x += q[i] * k[i], terms += fabs(q[i] * k[i]);
+    for (int64_t d = 0; d < a->d_k; d++)
+        x += q[d] * k[d], terms += fabs(q[d] * k[d]);
     double scale = fabs((double)a->scale), e = terms * (double)(a->d_k + 4) * 0x1p-24;
     x *= (double)a->scale, e *= scale;
     if (a->softcap > 0) {
@@ -78,8 +108,7 @@ static double logit(const struct gr_args_attn *a, const struct head *p, int64_t 
         e += (double)a->softcap * 0x1p-21;
     }
     if (a->max_alibi > 0) {
-        double far =
-            fabs((double)((int32_t *)a->pos.data)[p->t] - ((int32_t *)a->cell_pos.data)[j]);
+        double far = fabs((double)((int32_t *)a->pos.data)[p->t] - ((int32_t *)a->key_pos.data)[i]);
         double bias = (double)gr_alibi_slope(a->max_alibi, a->n_head, p->h) * far;
         x -= bias, e += bias * 0x1p-22;
     }
@@ -89,39 +118,37 @@ static double logit(const struct gr_args_attn *a, const struct head *p, int64_t 
 
 /* One head of one token: out [d_v], tol [d_v]. Every weight exp(x - max) is off by a factor of at
  * most exp(2 e), e the largest logit error plus the exp's own rounding; so is their sum; the sum
- * over n cells rounds in f32. */
+ * over n cells rounds in f32, and weights too small for a normal f32 may be lost. */
 static void expect_head(const struct gr_args_attn *a, const struct head *p, double *w, double *out,
                         double *tol)
 {
+    const int32_t *span = gr_ten_row(&a->span, 0, p->t), *list = a->list.data;
     double max = p->sinks ? p->sinks[p->h] : -INFINITY, sum = 0, worst = 0, e;
-    int64_t n = 0, h_kv = p->h / (a->n_head / a->n_head_kv);
-    const uint32_t *bits = gr_ten_row(&a->mask, 0, p->t);
-    for (int64_t j = 0; j < a->k.rows; j++) {
-        w[j] = bits[j / 32] >> j % 32 & 1 ? logit(a, p, j, &e) : -INFINITY;
-        if (w[j] > -INFINITY)
-            worst = fmax(worst, e), n++;
-        max = fmax(max, w[j]);
+    int64_t n = span[2] - span[0], h_kv = p->h / (a->n_head / a->n_head_kv);
+    for (int64_t i = 0; i < n; i++) {
+        w[i] = logit(a, p, span[0] + i, &e);
+        worst = fmax(worst, e);
+        max = fmax(max, w[i]);
     }
-    for (int64_t j = 0; j < a->k.rows; j++)
-        sum += w[j] = w[j] > -INFINITY ? exp(w[j] - max) : 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += w[i] = exp(w[i] - max);
     sum += p->sinks ? exp(p->sinks[p->h] - max) : 0;
     for (int64_t c = 0; c < a->d_v; c++) {
-        double y = 0, terms = 0;
-        for (int64_t j = 0; j < a->k.rows; j++) {
-            if (!w[j])
-                continue;
-            double v = w[j] / sum * p->v[(j * a->n_head_kv + h_kv) * a->d_v + c];
-            y += v, terms += fabs(v);
+        double y = 0, terms = 0, lost = 0x1p-126;
+        for (int64_t i = 0; i < n; i++) {
+            double v = p->v[(list[span[0] + i] * a->n_head_kv + h_kv) * a->d_v + c];
+            y += w[i] / sum * v, terms += fabs(w[i] / sum * v), lost += fabs(v) * 0x1p-126;
         }
         out[c] = y;
-        tol[c] = terms * (expm1(4 * (worst + 16 * 0x1p-24)) + (double)(n + 8) * 0x1p-23) + 0x1p-126;
+        tol[c] = terms * (expm1(4 * (worst + 16 * 0x1p-24)) + (double)(n + 8) * 0x1p-23) + lost;
     }
 }
 
 static void expect(struct ops_case *c, const struct gr_args_attn *a)
 {
-    struct head p = {ops_values(c, &a->q),
-                     ops_values(c, &a->k),
+    bool far = gr_ten_is(&a->k_far);
+    struct head p = {{ops_values(c, &a->q), far ? ops_values(c, &a->q_far) : NULL},
+                     {ops_values(c, &a->k), far ? ops_values(c, &a->k_far) : NULL},
                      ops_values(c, &a->v),
                      gr_ten_is(&a->sinks) ? ops_values(c, &a->sinks) : NULL,
                      0,
@@ -140,24 +167,25 @@ static void expect(struct ops_case *c, const struct gr_args_attn *a)
     }
 }
 
-static void attn_case(struct shape s, enum mask_kind m, enum ops_data data)
+static void attn_case(struct shape s, enum view v, enum ops_data data)
 {
     struct ops_case c;
     ops_case_init(&c, GR_OP_ATTN, 16,
                   "[%lld, %lld/%lld x (%lld, %lld)], %lld cells of %s %s, cap %g, alibi %g, sinks "
-                  "%d, mask %d, data %d",
+                  "%d, far %d, view %d, data %d",
                   (long long)s.n_tok, (long long)s.n_head, (long long)s.n_head_kv, (long long)s.d_k,
                   (long long)s.d_v, (long long)s.n_kv, gr_dtype_name(s.type_k),
-                  gr_dtype_name(s.type_v), (double)s.softcap, (double)s.max_alibi, s.sinks, m,
-                  data);
+                  gr_dtype_name(s.type_v), (double)s.softcap, (double)s.max_alibi, s.sinks, s.far,
+                  v, data);
     struct gr_args_attn *a = &c.node.a.attn;
     *a = (struct gr_args_attn){
         .q = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data),
         .k = ops_random(&c, s.type_k, 1, s.n_kv, s.n_head_kv * s.d_k, OPS_NORMAL),
         .v = ops_random(&c, s.type_v, 1, s.n_kv, s.n_head_kv * s.d_v, OPS_NORMAL),
-        .mask = ops_new(&c, GR_I32, 1, s.n_tok, s.n_kv / 32),
+        .list = ops_new(&c, GR_I32, 1, 1, n_list(&s, v)),
+        .span = ops_new(&c, GR_I32, 1, s.n_tok, 3),
         .pos = ops_integers(&c, s.n_tok, 0, 2000),
-        .cell_pos = ops_integers(&c, s.n_kv, -1, 2000),
+        .key_pos = ops_integers(&c, n_list(&s, v), 0, 2000),
         .y = ops_new(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_v),
         .n_head = s.n_head,
         .n_head_kv = s.n_head_kv,
@@ -168,39 +196,50 @@ static void attn_case(struct shape s, enum mask_kind m, enum ops_data data)
         .max_alibi = s.max_alibi};
     if (s.sinks)
         a->sinks = ops_random(&c, GR_F32, 1, 1, s.n_head, OPS_NORMAL);
-    set_mask(&c, a, m);
+    if (s.far) {
+        a->q_far = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data);
+        a->k_far = ops_random(&c, s.type_k, 1, s.n_kv, s.n_head_kv * s.d_k, OPS_NORMAL);
+    }
+    set_lists(&c, a, v);
+    poison_unseen(&c, a);
     expect(&c, a);
     ops_check(&c);
     ops_case_fini(&c);
 }
 
 static const struct shape shapes[] = {
-    {1, 32, 1, 1, 1, 1, GR_F32, GR_F32, 0, 0, false},
-    {1, 256, 8, 8, 64, 64, GR_F16, GR_F16, 0, 0, false},
-    {1, 288, 8, 2, 64, 64, GR_F32, GR_F32, 0, 0, false},
-    {5, 64, 8, 1, 80, 80, GR_F32, GR_F32, 30, 0, false},
-    {3, 256, 4, 4, 96, 32, GR_F16, GR_F16, 0, 8, false},
-    {9, 96, 12, 4, 7, 33, GR_F32, GR_BF16, 0, 0, true},
-    {17, 160, 6, 6, 40, 40, GR_BF16, GR_F32, 50, 4, true},
-    {2, 512, 4, 1, 256, 256, GR_F16, GR_F16, 0, 0, false},
-    {33, 544, 4, 2, 32, 32, GR_F16, GR_F16, 0, 0, false},
+    {1, 32, 1, 1, 1, 1, GR_F32, GR_F32, 0, 0, false, false},
+    {1, 256, 8, 8, 64, 64, GR_F16, GR_F16, 0, 0, false, false},
+    {1, 288, 8, 2, 64, 64, GR_F32, GR_F32, 0, 0, false, false},
+    {5, 64, 8, 1, 80, 80, GR_F32, GR_F32, 30, 0, false, false},
+    {3, 256, 4, 4, 96, 32, GR_F16, GR_F16, 0, 8, false, false},
+    {9, 96, 12, 4, 7, 33, GR_F32, GR_BF16, 0, 0, true, false},
+    {17, 160, 6, 6, 40, 40, GR_BF16, GR_F32, 50, 4, true, true},
+    {2, 512, 4, 1, 256, 256, GR_F16, GR_F16, 0, 0, false, false},
+    {33, 544, 4, 2, 32, 32, GR_F16, GR_F16, 0, 0, false, false},
+    {3, 1500, 4, 2, 64, 64, GR_F16, GR_F16, 0, 0, true, false},
+    {1, 77, 6, 3, 32, 16, GR_F32, GR_F16, 0, 0, false, true},
+    {40, 300, 4, 1, 64, 64, GR_Q8_0, GR_Q8_0, 0, 0, true, true},
+    {2, 1300, 2, 2, 32, 32, GR_F16, GR_F16, 20, 0, false, true},
 };
 
-Test(attn, shapes_and_masks)
+Test(attn, shapes_and_views)
 {
     for (size_t i = 0; i < GR_COUNT(shapes); i++)
-        for (enum mask_kind m = 0; m < N_MASK; m++)
-            attn_case(shapes[i], m, OPS_NORMAL);
+        for (enum view v = 0; v < N_VIEW; v++)
+            attn_case(shapes[i], v, OPS_NORMAL);
 }
 
 Test(attn, cache_types)
 {
     for (const int *k = ops_cache_types; *k >= 0; k++)
         for (const int *v = ops_cache_types; *v >= 0; v++) {
-            attn_case((struct shape){1, 320, 8, 2, 64, 96, (uint32_t)*k, (uint32_t)*v, 0, 0, false},
-                      MASK_HALF, OPS_NORMAL);
-            attn_case((struct shape){10, 96, 6, 6, 32, 64, (uint32_t)*k, (uint32_t)*v, 0, 0, true},
-                      MASK_CAUSAL, OPS_NORMAL);
+            attn_case((struct shape){1, 320, 8, 2, 64, 96, (uint32_t)*k, (uint32_t)*v, 0, 0, false,
+                                     false},
+                      VIEW_HALF, OPS_NORMAL);
+            attn_case(
+                (struct shape){10, 96, 6, 6, 32, 64, (uint32_t)*k, (uint32_t)*v, 0, 0, true, false},
+                VIEW_CAUSAL, OPS_NORMAL);
         }
 }
 
@@ -210,7 +249,7 @@ Test(attn, data)
     for (enum ops_data data = 0; data < OPS_N_DATA; data++)
         for (size_t i = 1; i < 5; i++)
             if (data != OPS_HUGE) /* there the logit error exceeds any bound worth having */
-                attn_case(shapes[i], MASK_CAUSAL, data);
+                attn_case(shapes[i], VIEW_CAUSAL, data);
 }
 
 /* A cell that is not a number for the token that sees it does not exist for the others. */
@@ -227,15 +266,19 @@ Test(attn, foreign_cells_do_not_matter)
             *a = (struct gr_args_attn){.q = ops_random(&c, GR_F32, 1, N_TOK, D, OPS_NORMAL),
                                        .k = ops_random(&c, GR_F32, 1, N_KV, D, OPS_NORMAL),
                                        .v = ops_random(&c, GR_F32, 1, N_KV, D, OPS_NORMAL),
-                                       .mask = ops_new(&c, GR_I32, 1, N_TOK, N_KV / 32),
+                                       .list = ops_new(&c, GR_I32, 1, 1, N_KV),
+                                       .span = ops_new(&c, GR_I32, 1, N_TOK, 3),
                                        .y = ops_new(&c, GR_F32, 1, N_TOK, D),
                                        .n_head = 1,
                                        .n_head_kv = 1,
                                        .d_k = D,
                                        .d_v = D,
                                        .scale = 0.2f};
+            for (int i = 0; i < N_KV; i++) /* backwards, 40 last */
+                ((int32_t *)a->list.data)[i] =
+                    i == N_KV - 1 ? 40 : N_KV - 1 - i - (N_KV - 1 - i <= 40);
             for (int t = 0; t < N_TOK; t++) /* every cell but 40, which is token 0's alone */
-                ((uint32_t *)gr_ten_row(&a->mask, 0, t))[1] = t ? ~(1u << 8) : ~0u;
+                set_span(gr_ten_row(&a->span, 0, t), 0, 0, N_KV - (t > 0));
             if (poisoned) {
                 memset(gr_ten_row(&a->k, 0, 40), 0xff, D * sizeof(float));
                 memset(gr_ten_row(&a->v, 0, 40), 0xff, D * sizeof(float));

@@ -151,7 +151,8 @@ static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t 
     n.a.attn = (struct gr_args_attn){.q = filled(k, GR_F32, 1, k->n_tok, n_head * d),
                                      .k = filled(k, dtype, 1, n_kv, n_head_kv * d),
                                      .v = filled(k, dtype, 1, n_kv, n_head_kv * d),
-                                     .mask = tensor(k, GR_I32, 1, k->n_tok, n_kv / 32),
+                                     .list = tensor(k, GR_I32, 1, 1, n_kv),
+                                     .span = tensor(k, GR_I32, 1, k->n_tok, 3),
                                      .y = tensor(k, GR_F32, 1, k->n_tok, n_head * d),
                                      .n_head = n_head,
                                      .n_head_kv = n_head_kv,
@@ -159,9 +160,13 @@ static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t 
                                      .d_v = d,
                                      .scale = 0.125f};
     int64_t seen = 0;
-    for (int64_t t = 0; t < k->n_tok; t++)
-        for (int64_t j = 0; j < n_kv && j <= n_kv - k->n_tok + t; j++, seen++)
-            ((uint32_t *)gr_ten_row(&n.a.attn.mask, 0, t))[j / 32] |= 1u << j % 32;
+    for (int64_t j = 0; j < n_kv; j++)
+        ((int32_t *)n.a.attn.list.data)[j] = (int32_t)j;
+    for (int64_t t = 0; t < k->n_tok; t++) {
+        int32_t *span = gr_ten_row(&n.a.attn.span, 0, t);
+        span[2] = (int32_t)GR_MAX(0, n_kv - k->n_tok + t + 1);
+        seen += span[2];
+    }
     snprintf(label, sizeof label, "attn %s %lld cells, %lld/%lld x %lld, %d tokens", type,
              (long long)n_kv, (long long)n_head, (long long)n_head_kv, (long long)d, k->n_tok);
     measure(k, label, &n, 2 * (double)n_kv * (double)n.a.attn.k.row_bytes,
@@ -169,7 +174,8 @@ static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t 
     k->b->api->free(k->b, n.a.attn.q.data);
     k->b->api->free(k->b, n.a.attn.k.data);
     k->b->api->free(k->b, n.a.attn.v.data);
-    k->b->api->free(k->b, n.a.attn.mask.data);
+    k->b->api->free(k->b, n.a.attn.list.data);
+    k->b->api->free(k->b, n.a.attn.span.data);
     k->b->api->free(k->b, n.a.attn.y.data);
 }
 

@@ -1,11 +1,13 @@
-/* ATTN over cells. K and V are read in place, row by row, and only rows that some query of the tile
- * sees.
+/* ATTN over lists of cells. K and V are read in place, row by row, and only rows that some query of
+ * the run sees.
  *
- * A work item is one KV head, a tile of tokens and a chunk of cells; its queries are all heads of
- * the group for all tokens of the tile. Sixty-four cells at a time are converted to f32 once (K
- * transposed), multiplied with all queries by the product of gemm.c, and folded into a running
- * maximum, sum and output. A context is cut into chunks only when there are few items, by its shape
- * alone; partial results are joined in the order of chunks.
+ * A work item is one KV head, a tile of tokens and a chunk of what they see; its queries are all
+ * heads of the group for all tokens of the tile. Neighbouring tokens whose spans overlap form a
+ * run. Sixty-four cells of a run at a time are converted to f32 once (K transposed), multiplied
+ * with all its queries by the product of gemm.c, and folded into a running maximum, sum and output.
+ * What a run sees is cut into chunks only when there are few items; partial results are joined in
+ * the order of chunks. Where cells lie, and other sequences, change neither the blocks nor the
+ * order of a sum.
  *
  * Rounding: queries, products, weights and sums in f32, nothing else. Traffic: every visible row of
  * K and V once a tile of tokens. */
@@ -16,32 +18,51 @@
 #include "cpu/fast/rows.h"
 
 enum {
-    CELLS = 64,   /* converted at a time; two words of the mask */
-    QUERIES = 48, /* of an item, about */
-    ITEMS = 64,   /* enough for any number of threads here; fewer: the context is cut into chunks */
+    CELLS = 64,      /* converted at a time; bits of a mask */
+    QUERIES = 48,    /* of an item, about */
+    ITEMS = 64,      /* enough for any number of threads here; fewer: chunks */
     CHUNK_MIN = 512, /* cells of a chunk at least */
 };
 
 struct shape {
-    int64_t group;                     /* heads that share a KV head */
-    int64_t n_kv, d_k, dk_pad, dv_pad; /* padded to VL */
-    int64_t tile, n_tile;              /* tokens of a tile */
-    int64_t n_chunk, chunk;            /* cells of a chunk */
+    int64_t group;               /* heads that share a KV head */
+    int64_t d_k, dk_pad, dv_pad; /* padded to VL */
+    int64_t tile, n_tile;        /* tokens of a tile */
+    int64_t n_chunk;             /* most chunks of a run */
     int64_t n_item;
+    bool far;
 };
 
 static struct shape shape_of(const struct gr_args_attn *a)
 {
-    struct shape s = {.group = a->n_head / a->n_head_kv, .n_kv = a->k.rows, .d_k = a->d_k};
-    s.dk_pad = GR_PAD(a->d_k, VL), s.dv_pad = GR_PAD(a->d_v, VL);
+    struct shape s = {.group = a->n_head / a->n_head_kv,
+                      .d_k = a->d_k,
+                      .dk_pad = GR_PAD(a->d_k, VL),
+                      .dv_pad = GR_PAD(a->d_v, VL),
+                      .far = gr_ten_is(&a->k_far)};
     s.tile = GR_MIN(GR_MAX(1, QUERIES / s.group), a->q.rows);
     s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
     int64_t items = s.n_tile * a->n_head_kv;
-    int64_t most = GR_MAX(1, s.n_kv / CHUNK_MIN), wanted = (ITEMS + items - 1) / items;
-    s.chunk = GR_PAD((s.n_kv + GR_MIN(most, wanted) - 1) / GR_MIN(most, wanted), CELLS);
-    s.n_chunk = (s.n_kv + s.chunk - 1) / s.chunk;
+    s.n_chunk = a->list.cols < 2 * CHUNK_MIN ? 1 : (ITEMS + items - 1) / items;
     s.n_item = items * s.n_chunk;
     return s;
+}
+
+/* Cells of a chunk of a run that sees n. */
+static int64_t chunk_cells(const struct shape *s, int64_t n)
+{
+    return GR_MAX(CHUNK_MIN, GR_PAD((n + s->n_chunk - 1) / s->n_chunk, CELLS));
+}
+
+/* Items [lo, hi) of the list that a token or a run sees; those below `near` by the grouped keys. */
+struct span {
+    int64_t lo, near, hi;
+};
+
+static struct span span_of(const struct gr_args_attn *a, int64_t t)
+{
+    const int32_t *s = gr_cpu_i32(&a->span, t);
+    return (struct span){s[0], s[1], s[2]};
 }
 
 /* Where an item stands, and its scratch memory. State of a query: largest logit so far, sum of
@@ -49,21 +70,22 @@ static struct shape shape_of(const struct gr_args_attn *a)
 struct item {
     const struct gr_args_attn *a;
     struct shape s;
-    int64_t t0, n_tok, h_kv, n_query;
-    const float **q, **p; /* [n_query] rows of queries, of weights */
-    float *max, *sum;     /* [n_query] */
-    float *acc;           /* [n_query, dv_pad] */
-    float *rows;          /* [CELLS, max(dk_pad, dv_pad)]: rows of K, then of V */
-    float *kt;            /* [dk_pad, CELLS] */
-    float *logits;        /* [n_query, CELLS], then weights */
-    float *far;           /* [CELLS] distances of the cells from a token */
+    int64_t t0, n_tok, h_kv, n_query; /* of the run */
+    const float **q, **q_far, **p;    /* [n_query] rows of queries, of weights */
+    float *max, *sum;                 /* [n_query] */
+    float *acc;                       /* [n_query, dv_pad] */
+    float *rows;                      /* [CELLS, max(dk_pad, dv_pad)]: rows of K, then of V */
+    float *kt;                        /* [dk_pad, CELLS] */
+    float *logits;                    /* [n_query, CELLS], then weights */
+    float *far_logits;                /* [n_query, CELLS], with far keys */
+    float *away;                      /* [CELLS] distances of the cells from a token */
 };
 
 static size_t item_bytes(const struct shape *s)
 {
     int64_t n = s->group * s->tile, row = GR_MAX(s->dk_pad, s->dv_pad);
-    int64_t floats = n * (2 + s->dv_pad + CELLS) + CELLS * (row + s->dk_pad + 1);
-    return (size_t)floats * sizeof(float) + (size_t)n * 2 * sizeof(float *) + 8 * 64;
+    int64_t floats = n * (2 + s->dv_pad + (s->far ? 2 : 1) * CELLS) + CELLS * (row + s->dk_pad + 1);
+    return (size_t)floats * sizeof(float) + (size_t)n * 3 * sizeof(float *) + 10 * 64;
 }
 
 static void *carve(char **at, size_t bytes)
@@ -82,24 +104,25 @@ static struct item item_of(const struct gr_args_attn *a, const struct shape *s, 
     i.rows = carve(&at, CELLS * row * sizeof(float));
     i.kt = carve(&at, CELLS * (size_t)s->dk_pad * sizeof(float));
     i.logits = carve(&at, n * CELLS * sizeof(float));
-    i.far = carve(&at, CELLS * sizeof(float));
+    i.far_logits = s->far ? carve(&at, n * CELLS * sizeof(float)) : NULL;
+    i.away = carve(&at, CELLS * sizeof(float));
     i.q = carve(&at, n * sizeof(float *));
+    i.q_far = carve(&at, n * sizeof(float *));
     i.p = carve(&at, n * sizeof(float *));
     i.max = carve(&at, 2 * n * sizeof(float));
     i.sum = i.max + n;
     return i;
 }
 
-static void item_start(struct item *i, int64_t tile, int64_t h_kv, bool with_sinks)
+static void run_start(struct item *i, bool with_sinks)
 {
     const struct gr_args_attn *a = i->a;
-    i->t0 = tile * i->s.tile, i->h_kv = h_kv;
-    i->n_tok = GR_MIN(i->s.tile, a->q.rows - i->t0);
     i->n_query = i->n_tok * i->s.group;
     for (int64_t k = 0; k < i->n_query; k++) {
-        int64_t h = h_kv * i->s.group + k % i->s.group;
+        int64_t h = i->h_kv * i->s.group + k % i->s.group, t = i->t0 + k / i->s.group;
         float sink = with_sinks ? gr_cpu_f32(&a->sinks, 0)[h] : -INFINITY;
-        i->q[k] = gr_cpu_f32(&a->q, i->t0 + k / i->s.group) + h * a->d_k;
+        i->q[k] = gr_cpu_f32(&a->q, t) + h * a->d_k;
+        i->q_far[k] = i->s.far ? gr_cpu_f32(&a->q_far, t) + h * a->d_k : NULL;
         i->p[k] = i->logits + k * CELLS;
         i->max[k] = sink;
         i->sum[k] = sink > -INFINITY ? 1 : 0;
@@ -107,23 +130,23 @@ static void item_start(struct item *i, int64_t tile, int64_t h_kv, bool with_sin
     memset(i->acc, 0, (size_t)(i->n_query * i->s.dv_pad) * sizeof *i->acc);
 }
 
-/* Mask of cells [j, j + n), n a multiple of 32 up to 64. */
-static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, int64_t j, int64_t n)
+/* Bits [lo, hi) of 64, either end anywhere. */
+static uint64_t bits(int64_t lo, int64_t hi)
 {
-    const uint32_t *w = (const uint32_t *)gr_cpu_i32(&a->mask, t) + j / 32;
-    return n > 32 ? w[0] | (uint64_t)w[1] << 32 : w[0];
+    lo = GR_MAX(lo, 0), hi = GR_MIN(hi, 64);
+    return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
 }
 
-/* Rows [j, j + n) of one head, d columns from byte `at` on. */
+/* Items [j, j + n) of the list, d columns from byte `at` of each row on. */
 struct part {
     const struct gr_ten *cache;
+    const int32_t *list; /* from item j on */
     size_t at;
-    int64_t d, j, n;
-    uint64_t seen; /* of the n rows */
+    int64_t d, n, n_next; /* items that come after these */
 };
 
-/* They as f32, zeros for those that nobody sees. The next ones are asked of memory meanwhile: a
- * head's rows lie too far apart for the processor to foresee them. With `check`: false when a row
+/* They as f32, and zeros up to a whole vector of them. The next ones are asked of memory meanwhile:
+ * a head's rows lie too far apart for the processor to foresee them. With `check`: false when a row
  * is not finite. */
 GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bool check,
                             float *rows)
@@ -131,18 +154,19 @@ GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bo
     vf bad = vf_set(0);
     size_t bytes = gr_row_bytes(dtype, (uint64_t)p->d);
     for (int64_t c = 0; c < p->n; c++) {
-        const char *src = (const char *)gr_ten_row(p->cache, 0, p->j + c) + p->at;
+        const char *src = (const char *)gr_ten_row(p->cache, 0, p->list[c]) + p->at;
         float *row = rows + c * ld;
-        for (size_t line = 0; line < bytes; line += 64)
-            _mm_prefetch(src + CELLS * p->cache->row_bytes + line, _MM_HINT_T0);
-        if (!(p->seen >> c & 1)) {
-            memset(row, 0, (size_t)ld * sizeof *row);
-            continue;
+        if (c < p->n_next) {
+            const char *next = (const char *)gr_ten_row(p->cache, 0, p->list[CELLS + c]) + p->at;
+            for (size_t line = 0; line < bytes; line += 64)
+                _mm_prefetch(next + line, _MM_HINT_T0);
         }
         row_to_f32(dtype, src, p->d, row);
         for (int64_t k = 0; check && k < p->d; k += VL)
             bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
     }
+    for (int64_t c = p->n; c < GR_PAD(p->n, VL); c++)
+        memset(rows + c * ld, 0, (size_t)ld * sizeof *rows);
     return !check || vf_sum(bad) == 0;
 }
 
@@ -182,7 +206,7 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
     for (int64_t c = 0; c < n; c += VL) {
         vf v = vf_load(x + c) * scale;
         if (a->max_alibi > 0)
-            v = vf_fma(slope, vf_load(i->far + c), v);
+            v = vf_fma(slope, vf_load(i->away + c), v);
         v = vf_select((uint32_t)(mask >> c), v, none);
         vf_store(x + c, v);
         max = vf_max(max, v);
@@ -215,53 +239,101 @@ static void fold(struct item *i, int64_t k, int64_t n, uint64_t mask)
     i->sum[k] += vf_sum(sum);
 }
 
+/* A block of the run's items: [j, j + n) of the list; more of them follow up to `end`. */
+struct block {
+    int64_t j, n, end;
+};
+
+static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
+                           int64_t d)
+{
+    return (struct part){cache,
+                         gr_cpu_i32(&i->a->list, 0) + b->j,
+                         gr_row_bytes(cache->dtype, (uint64_t)(i->h_kv * d)),
+                         d,
+                         b->n,
+                         GR_MIN(b->end - b->j - b->n, CELLS)};
+}
+
+/* The items of a block that token t sees; with `near`, those of them that its plain key meets. */
+static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, const struct block *b, bool near)
+{
+    struct span s = span_of(a, t);
+    return bits((near ? GR_MAX(s.near, s.lo) : s.lo) - b->j, GR_MIN(s.hi - b->j, b->n));
+}
+
 /* Output += weights x V where a row of V is not finite: it must not reach queries that do not see
  * it. */
-static void add_visible(struct item *i, int64_t j, int64_t n)
+static void add_visible(struct item *i, const struct block *b)
 {
     for (int64_t k = 0; k < i->n_query; k++) {
-        uint64_t mask = mask_of(i->a, i->t0 + k / i->s.group, j, n);
+        uint64_t mask = mask_of(i->a, i->t0 + k / i->s.group, b, false);
         float *acc = i->acc + k * i->s.dv_pad;
-        for (int64_t c = 0; c < n; c++)
+        for (int64_t c = 0; c < b->n; c++)
             for (int64_t v = 0; mask >> c & 1 && v < i->s.dv_pad; v += VL)
                 vf_store(acc + v, vf_fma(vf_set(i->p[k][c]), vf_load(i->rows + c * i->s.dv_pad + v),
                                          vf_load(acc + v)));
     }
 }
 
-/* Byte of a row where a head of d columns begins. */
-static size_t head_at(const struct gr_ten *cache, int64_t head, int64_t d)
+/* logits [n_query, CELLS] = q x the block's keys. */
+static void multiply(struct item *i, const struct block *b, const struct gr_ten *keys,
+                     const float *const *q, float *logits)
 {
-    return gr_row_bytes(cache->dtype, (uint64_t)(head * d));
-}
-
-static void attend(struct item *i, int64_t j, int64_t n)
-{
-    const struct gr_args_attn *a = i->a;
-    uint64_t seen = 0;
-    for (int64_t t = 0; t < i->n_tok; t++)
-        seen |= mask_of(a, i->t0 + t, j, n);
-    if (!seen)
-        return;
-    struct part k = {&a->k, head_at(&a->k, i->h_kv, a->d_k), a->d_k, j, n, seen};
-    struct part v = {&a->v, head_at(&a->v, i->h_kv, a->d_v), a->d_v, j, n, seen};
+    struct part k = part_of(i, b, keys, i->a->d_k);
+    int64_t n = GR_PAD(b->n, VL);
     (void)load_rows(&k, i->s.dk_pad, false, i->rows);
     for (int64_t c = 0; c < n; c += VL)
         FN(transpose)(i->rows + c * i->s.dk_pad, i->s.dk_pad, VL, i->s.dk_pad, i->kt + c, CELLS);
-    memset(i->logits, 0, (size_t)(i->n_query * CELLS) * sizeof *i->logits);
-    FN(gemm)(i->q, i->n_query, i->kt, CELLS, i->s.d_k, n, i->logits, CELLS);
+    memset(logits, 0, (size_t)(i->n_query * CELLS) * sizeof *logits);
+    FN(gemm)(q, i->n_query, i->kt, CELLS, i->s.d_k, n, logits, CELLS);
+}
+
+/* Logits of the block: by the plain keys, the grouped ones, or both where the boundary runs through
+ * it. */
+static void multiply_all(struct item *i, const struct block *b)
+{
+    const struct gr_args_attn *a = i->a;
+    uint64_t near = 0, far = 0;
+    for (int64_t t = i->t0; t < i->t0 + i->n_tok; t++) {
+        uint64_t m = mask_of(a, t, b, true);
+        near |= m, far |= mask_of(a, t, b, false) & ~m;
+    }
+    if (near)
+        multiply(i, b, &a->k, i->q, i->logits);
+    if (far)
+        multiply(i, b, &a->k_far, i->q_far, near ? i->far_logits : i->logits);
+    for (int64_t k = 0; near && far && k < i->n_query; k++) {
+        uint64_t m = mask_of(a, i->t0 + k / i->s.group, b, true);
+        float *x = i->logits + k * CELLS, *y = i->far_logits + k * CELLS;
+        for (int64_t c = 0; c < b->n; c += VL)
+            vf_store(x + c, vf_select((uint32_t)(m >> c), vf_load(x + c), vf_load(y + c)));
+    }
+}
+
+static void distances(struct item *i, const struct block *b, int64_t t)
+{
+    const int32_t *pos = gr_cpu_i32(&i->a->pos, 0), *key = gr_cpu_i32(&i->a->key_pos, 0) + b->j;
+    for (int64_t c = 0; c < b->n; c++)
+        i->away[c] = fabsf((float)(pos[t] - key[c]));
+}
+
+static void attend(struct item *i, const struct block *b)
+{
+    const struct gr_args_attn *a = i->a;
+    int64_t n = GR_PAD(b->n, VL);
+    multiply_all(i, b);
     for (int64_t q = 0; q < i->n_query; q++) {
         int64_t t = i->t0 + q / i->s.group;
         if (a->max_alibi > 0 && q % i->s.group == 0)
-            for (int64_t c = 0; c < n; c++)
-                i->far[c] =
-                    fabsf((float)(gr_cpu_i32(&a->pos, 0)[t] - gr_cpu_i32(&a->cell_pos, 0)[j + c]));
-        fold(i, q, n, mask_of(a, t, j, n));
+            distances(i, b, t);
+        fold(i, q, n, mask_of(a, t, b, false));
     }
+    struct part v = part_of(i, b, &a->v, a->d_v);
     if (load_rows(&v, i->s.dv_pad, true, i->rows))
         FN(gemm)(i->p, i->n_query, i->rows, i->s.dv_pad, n, i->s.dv_pad, i->acc, i->s.dv_pad);
     else
-        add_visible(i, j, n);
+        add_visible(i, b);
 }
 
 /* ---- results ---- */
@@ -284,7 +356,7 @@ static float *partial_of(const struct gr_args_attn *a, const struct shape *s, vo
     return (float *)shared + (chunk * a->q.rows * a->n_head + row) * (VL + s->dv_pad);
 }
 
-static void item_finish(const struct item *i, int64_t chunk, void *shared)
+static void run_finish(const struct item *i, int64_t chunk, void *shared)
 {
     const struct gr_args_attn *a = i->a;
     for (int64_t k = 0; k < i->n_query; k++) {
@@ -320,19 +392,45 @@ static void join(const struct gr_args_attn *a, const struct shape *s, void *shar
     write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
 }
 
+/* The run that begins at token t0 of a tile that ends at `end`: its length, and what it sees. */
+static struct span run_of(struct item *i, int64_t t0, int64_t end)
+{
+    struct span u = span_of(i->a, t0);
+    int64_t t = t0 + 1;
+    for (; t < end; t++) {
+        struct span s = span_of(i->a, t);
+        if (s.lo >= u.hi || s.hi <= u.lo)
+            break;
+        u.lo = GR_MIN(u.lo, s.lo), u.hi = GR_MAX(u.hi, s.hi);
+    }
+    i->t0 = t0, i->n_tok = t - t0;
+    return u;
+}
+
+/* One chunk of what the tokens of a tile see, for one KV head. */
+static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
+{
+    const struct gr_args_attn *a = i->a;
+    int64_t end = GR_MIN((tile + 1) * i->s.tile, a->q.rows);
+    for (int64_t t = tile * i->s.tile; t < end; t += i->n_tok) {
+        struct span u = run_of(i, t, end);
+        int64_t n = chunk_cells(&i->s, u.hi - u.lo), lo = u.lo + chunk * n;
+        int64_t hi = i->s.n_chunk == 1 ? u.hi : GR_MIN(lo + n, u.hi);
+        run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
+        for (int64_t j = lo; j < hi; j += CELLS)
+            attend(i, &(struct block){j, GR_MIN(CELLS, hi - j), hi});
+        run_finish(i, chunk, shared);
+    }
+}
+
 static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_attn *a = &node->a.attn;
     struct shape s = shape_of(a);
     struct item i = item_of(a, &s, w->local);
     for (int64_t n; (n = gr_cpu_take(w)) < s.n_item;) {
-        int64_t h_kv = n % a->n_head_kv, chunk = n / a->n_head_kv % s.n_chunk,
-                tile = n / s.n_chunk / a->n_head_kv;
-        int64_t end = GR_MIN((chunk + 1) * s.chunk, s.n_kv);
-        item_start(&i, tile, h_kv, gr_ten_is(&a->sinks) && chunk == 0);
-        for (int64_t j = chunk * s.chunk; j < end; j += CELLS)
-            attend(&i, j, GR_MIN(CELLS, end - j));
-        item_finish(&i, chunk, w->shared);
+        i.h_kv = n % a->n_head_kv;
+        run_item(&i, n / s.n_chunk / a->n_head_kv, n / a->n_head_kv % s.n_chunk, w->shared);
     }
     if (s.n_chunk == 1)
         return;

@@ -110,7 +110,8 @@ static void kv_store(const struct gr_node *node, const struct gr_cpu_work *w)
             k = roped;
         }
         store_row(&a->k_cache, cell[t], k);
-        store_row(&a->v_cache, cell[t], gr_cpu_f32(&a->v, t));
+        if (gr_ten_is(&a->v))
+            store_row(&a->v_cache, cell[t], gr_cpu_f32(&a->v, t));
     }
 }
 

@@ -1,4 +1,5 @@
-/* KV_STORE and KV_SHIFT: rows of the cache written once, and turned to another position. */
+/* KV_STORE, KV_SHIFT, KV_COPY: rows of the cache written once, turned to another position, moved.
+ */
 #include <string.h>
 
 #include "cpu/ref/ref.h"
@@ -25,7 +26,8 @@ static void kv_store(const struct gr_node *node, const struct gr_cpu_work *w)
             k = roped;
         }
         gr_ref_store(&a->k_cache, cell[t], k);
-        gr_ref_store(&a->v_cache, cell[t], gr_cpu_f32(&a->v, t));
+        if (gr_ten_is(&a->v))
+            gr_ref_store(&a->v_cache, cell[t], gr_cpu_f32(&a->v, t));
     }
 }
 
@@ -58,3 +60,15 @@ static struct gr_cpu_need kv_shift_need(const struct gr_node *node)
 }
 
 const struct gr_cpu_impl gr_ref_kv_shift = {kv_shift, kv_shift_need, NULL};
+
+static void kv_copy(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    const struct gr_args_kv_copy *a = &node->a.kv_copy;
+    const int32_t *src = gr_cpu_i32(&a->src, 0), *dst = gr_cpu_i32(&a->dst, 0);
+    size_t bytes = gr_row_bytes(a->cache.dtype, (uint64_t)a->cache.cols);
+    struct gr_cpu_share s = gr_cpu_share(a->src.cols, 1, w);
+    for (int64_t i = s.lo; i < s.hi; i++)
+        memcpy(gr_ten_row(&a->cache, 0, dst[i]), gr_ten_row(&a->cache, 0, src[i]), bytes);
+}
+
+const struct gr_cpu_impl gr_ref_kv_copy = {kv_copy, NULL, NULL};

@@ -5,16 +5,22 @@
 
 #include "cpu/ref/ref.h"
 
+/* The position that pair i of token t turns by. */
+static int32_t pos_of(const struct gr_args_rope_table *a, int64_t i, int64_t t)
+{
+    int32_t row = gr_ten_is(&a->section) ? gr_cpu_i32(&a->section, 0)[i] : 0;
+    return row < a->pos.rows ? gr_cpu_i32(&a->pos, row)[t] : 0;
+}
+
 static void rope_table(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_rope_table *a = &node->a.rope_table;
-    const int32_t *pos = gr_cpu_i32(&a->pos, 0);
     const double *freq = gr_ten_row(&a->freq, 0, 0);
     struct gr_cpu_share s = gr_cpu_share(a->cs.rows, 1, w);
     for (int64_t t = s.lo; t < s.hi; t++) {
         float *cs = gr_cpu_f32(&a->cs, t);
         for (int64_t i = 0; i < a->cs.cols / 2; i++) {
-            double angle = pos[t] * freq[i];
+            double angle = pos_of(a, i, t) * freq[i];
             cs[2 * i] = (float)((double)a->mag * cos(angle));
             cs[2 * i + 1] = (float)((double)a->mag * sin(angle));
         }
