@@ -18,9 +18,14 @@ struct gr_graph_env {
     const struct gr_arch *arch;
     const struct gr_ten *weight,
         *bias; /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il */
-    const struct gr_ten *k_cache, *v_cache; /* [n_layer], each [1, n_cell, n] */
-    struct gr_rope_freqs rope[2];           /* full layers, windowed layers */
-    void *step;                             /* the step block */
+    /* [n_layer], each [1, n_cell, n]; absent where a layer has none. Layers that share keys and
+     * values have the same tensors. k_far: K by grouped positions, absent without. */
+    const struct gr_ten *k_cache, *v_cache, *k_far;
+    /* [n_layer], each [1, n_row, n] f32: recurrent state; rows by STATE_SRC and STATE_DST */
+    const struct gr_ten *conv_state, *ssm_state;
+    struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
+    struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, or absent */
+    void *step;                   /* the step block */
 };
 
 /* Records, plans memory and leaves *p unbound. GR_E_CORRUPT when the file lacks a tensor that the

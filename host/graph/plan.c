@@ -184,7 +184,8 @@ void gr_plan_print(const struct gr_plan *p, FILE *out)
 {
     const struct gr_node *node = p->node.data;
     const struct gr_value *v = p->value.data;
-    fprintf(out, "plan of %zu nodes, %zu values, %" PRId64 " bytes: n_tok %d, n_list %d, n_out %d\n",
+    fprintf(out,
+            "plan of %zu nodes, %zu values, %" PRId64 " bytes: n_tok %d, n_list %d, n_out %d\n",
             p->node.n, p->value.n ? p->value.n - 1 : 0, p->arena_bytes, p->shape.n_tok,
             p->shape.n_list, p->shape.n_out);
     for (size_t i = 0; i < p->node.n; i++) {

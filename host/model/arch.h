@@ -71,6 +71,14 @@ struct gr_hparams {
     int32_t n_vocab, n_ctx_train, n_embd, n_layer;
     int32_t n_head[GR_MAX_LAYER], n_head_kv[GR_MAX_LAYER], n_ff[GR_MAX_LAYER];
     int32_t d_k, d_v; /* of a head */
+    /* what is kept from step to step */
+    bool no_cache; /* attention sees its own micro-batch only, past and future (encoders, diffusion)
+                    */
+    bool v_in_k;   /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
+    int32_t kv_of[GR_MAX_LAYER];  /* the layer whose keys and values layer il attends to: il, or an
+                                     earlier one; -1 = it has none (also where n_head_kv is 0) */
+    bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 a sequence */
+    int32_t n_conv_state, n_ssm_state;
     int32_t n_expert, n_expert_used, n_ff_exp;
     float eps;
     enum gr_norm_kind norm;
@@ -86,6 +94,9 @@ struct gr_hparams {
     /* rope */
     enum gr_rope_kind rope;
     int32_t n_rot;
+    int32_t
+        section[4];   /* M-RoPE: pairs that turn by t, y, x and not at all; all 0 = one position */
+    bool interleaved; /* sections take turns (t y x t y x ..) instead of following each other */
     float freq_base, freq_base_swa; /* of the full and of the windowed layers */
     float freq_scale, freq_scale_swa;
     enum gr_scaling scaling;

@@ -253,6 +253,8 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
         rc = read_experts(hp, &s);
     if (!rc)
         rc = read_eps(hp, &s);
+    for (int32_t il = 0; il < GR_MAX_LAYER; il++)
+        hp->kv_of[il] = il;
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
     return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
