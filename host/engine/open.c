@@ -178,6 +178,22 @@ static const float *rope_factors(const struct gr_session *s, const struct gr_rop
     return gr_ten_is(f) ? f->data : NULL;
 }
 
+/* The table of M-RoPE's sections, where there are any, at `at`. */
+static int make_sections(struct gr_session *s, char *at)
+{
+    const struct gr_hparams *hp = &s->model->hp;
+    int64_t n = hp->n_rot / 2;
+    int32_t *section = gr_calloc((size_t)n, sizeof *section);
+    int rc = section ? 0 : GR_E_NOMEM_HOST;
+    if (!rc && gr_rope_sections(hp, section)) {
+        rc = s->backend->api->upload(s->backend, at, section, (size_t)n * 4);
+        s->env.section = (struct gr_ten){
+            .data = at, .batch = 1, .rows = 1, .cols = n, .row_bytes = n * 4, .dtype = GR_I32};
+    }
+    gr_free(section);
+    return rc;
+}
+
 static int make_rope(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->model->hp;
@@ -188,7 +204,7 @@ static int make_rope(struct gr_session *s)
     const struct gr_backend_api *api = s->backend->api;
     size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
     double *freq = gr_calloc(n, sizeof *freq);
-    s->freq_memory = api->alloc(s->backend, 2 * bytes);
+    s->freq_memory = api->alloc(s->backend, 3 * bytes);
     int rc = freq && s->freq_memory ? 0 : GR_E_NOMEM_HOST;
     for (int swa = 0; swa < 2 && !rc; swa++) {
         struct gr_rope_freqs *f = &s->env.rope[swa];
@@ -203,7 +219,7 @@ static int make_rope(struct gr_session *s)
                                   .dtype = GR_F64};
     }
     gr_free(freq);
-    return rc;
+    return rc ? rc : make_sections(s, (char *)s->freq_memory + 2 * bytes);
 }
 
 static int alloc_buffers(struct gr_session *s)

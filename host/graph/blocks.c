@@ -42,8 +42,8 @@ static gr_t rope_table_of(struct gr_build *b, int il)
     int kind = gr_hp(b)->swa[il];
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
-        b->cs[kind] =
-            gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f, f->mag);
+        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f,
+                                    b->env->section, f->mag);
     }
     return b->cs[kind];
 }

@@ -212,12 +212,15 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
     return y;
 }
 
-gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, float mag)
+gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,
+                   float mag)
 {
     gr_t cs = gr_new(b, pos.cols, f->freq.cols * 2, GR_F32);
     gr_emit(b, -1,
-            &(struct gr_node){.op = GR_OP_ROPE_TABLE,
-                              .a.rope_table = {.pos = pos, .freq = f->freq, .cs = cs, .mag = mag}});
+            &(struct gr_node){
+                .op = GR_OP_ROPE_TABLE,
+                .a.rope_table = {
+                    .pos = pos, .freq = f->freq, .section = section, .cs = cs, .mag = mag}});
     return cs;
 }
 

@@ -57,7 +57,7 @@ static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_arr
     if (!delta.cols)
         return;
     if (!gr_ten_is(cs))
-        *cs = gr_rope_table(b, delta, &b->env->rope[hp->swa[il]], 1);
+        *cs = gr_rope_table(b, delta, &b->env->rope[hp->swa[il]], (gr_t){0}, 1);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_KV_SHIFT,
                               .a.kv_shift = {.cs = *cs,

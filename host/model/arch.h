@@ -119,6 +119,9 @@ int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out);
  * period - 1; period 0 = no layer. */
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 
+/* M-RoPE's sections, from the required "rope.dimension_sections". */
+int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
+
 struct gr_build;
 
 struct gr_arch {

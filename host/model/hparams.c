@@ -112,6 +112,14 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
     return rc;
 }
 
+int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int rc = each(s, "rope.dimension_sections", GR_COUNT(hp->section), 0, 4096, hp->section);
+    if (!rc && hp->section[0] + hp->section[1] + hp->section[2] + hp->section[3] == 0)
+        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.dimension_sections: all of them are 0", s->arch);
+    return rc;
+}
+
 static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     char k[128];

@@ -41,6 +41,20 @@ static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_
     return n_rot * log(o->n_ctx_orig / (turns * two_pi)) / (2 * log(base));
 }
 
+bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
+{
+    const int32_t *n = hp->section;
+    int32_t all = n[0] + n[1] + n[2] + n[3];
+    for (int32_t i = 0; i < hp->n_rot / 2 && all > 0; i++) {
+        int32_t k = i % all; /* sections that are too short begin again */
+        if (hp->interleaved)
+            section[i] = k < 3 * n[k % 3] ? k % 3 : 3;
+        else
+            section[i] = k < n[0] ? 0 : k < n[0] + n[1] ? 1 : k < n[0] + n[1] + n[2] ? 2 : 3;
+    }
+    return all > 0;
+}
+
 void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
                    const float *factors, double *freq, float *mag)
 {

@@ -106,3 +106,22 @@ Test(rope, long_and_short_divisors)
     }
     gr_model_close(&m);
 }
+
+/* M-RoPE: sections follow each other, or take turns until they are used up; too few begin again. */
+Test(rope, sections)
+{
+    static struct gr_hparams hp;
+    int32_t got[12];
+    hp.n_rot = 24;
+    cr_expect(!gr_rope_sections(&hp, got));
+    memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
+    cr_expect(gr_rope_sections(&hp, got));
+    cr_expect_arr_eq(got, ((int32_t[]){0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3}), sizeof got);
+    memcpy(hp.section, (int32_t[]){2, 2, 1, 0}, sizeof hp.section);
+    cr_expect(gr_rope_sections(&hp, got));
+    cr_expect_arr_eq(got, ((int32_t[]){0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 0, 0}), sizeof got);
+    hp.interleaved = true;
+    memcpy(hp.section, (int32_t[]){5, 4, 2, 1}, sizeof hp.section);
+    cr_expect(gr_rope_sections(&hp, got));
+    cr_expect_arr_eq(got, ((int32_t[]){0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 1, 3}), sizeof got);
+}
