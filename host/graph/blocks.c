@@ -101,6 +101,7 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                        .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
                        .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
+                       .sinks = gr_weight(b, il, GR_W_ATTN_SINKS),
                        .y = y,
                        .n_head = hp->n_head[il],
                        .n_head_kv = hp->n_head_kv[il],

@@ -51,8 +51,9 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x);
 struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p);
 
 /* Rope, store in the layer's cache, attention over its cells: [n_tok, n_head * d_v]. Window,
- * soft-cap, ALiBi, scale and frequencies are the layer's. The last layer gives only the rows whose
- * logits are wanted; what is added to them afterwards is cut to the same rows by the builders. */
+ * soft-cap, ALiBi, sinks, scale and frequencies are the layer's. The last layer gives only the rows
+ * whose logits are wanted; what is added to them afterwards is cut to the same rows by the
+ * builders. */
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
 /* The whole of it: projection, head norms, attention, output projection + bias + res. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);

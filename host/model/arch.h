@@ -34,6 +34,7 @@ enum gr_dim {
     GR_D_QKV,   /* the three side by side */
     GR_D_O,     /* n_head * d_v */
     GR_D_HEAD,  /* d_k */
+    GR_D_HEADS, /* n_head */
     GR_D_ROT_2, /* n_rot / 2 */
     GR_D_FF,
     GR_D_FF_2, /* gate and up side by side */

@@ -33,7 +33,7 @@ enum gr_gate_kind { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SOFTMAX_TOP };
 
 /* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x *
  * sigmoid(1.702 x). SOFTCAP a * tanh(x / a); LINEAR a * x + b; CLAMP min(max(x, a), b); a and b
- * stand in the arguments. */
+ * stand in the arguments. SWIGLU_OAI is a way to join a gate and what it meets, for GLU alone. */
 enum gr_act_kind {
     GR_SILU,
     GR_GELU,
@@ -45,7 +45,8 @@ enum gr_act_kind {
     GR_TANH,
     GR_SOFTCAP,
     GR_LINEAR,
-    GR_CLAMP
+    GR_CLAMP,
+    GR_SWIGLU_OAI
 };
 
 struct gr_args_embed {

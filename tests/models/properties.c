@@ -77,7 +77,7 @@ Test(models, opens_without_what_is_optional)
 {
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        t.no_optional = true, t.n_expert = strstr(t.arch->name, "moe") ? 3 : 0;
+        t.no_optional = true, t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
         struct gr_model *m = tiny_open(&t);
         struct gr_session_params p = params();
         struct gr_session *s = tiny_session(m, &p);

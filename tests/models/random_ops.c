@@ -209,7 +209,7 @@ Test(random_ops, leave_what_decoding_from_scratch_gives)
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
         t.n_layer = 1, t.no_optional = t.arch->rope == GR_ROPE_NONE;
-        t.n_expert = strstr(t.arch->name, "moe") ? 3 : 0;
+        t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
         t.edit = edit;
         struct gr_model *m = tiny_open(&t);
         for (uint64_t seed = 0; seed < 25 && !gr_ten_is(&m->weight[GR_W_POS_EMBD]); seed++)
@@ -247,7 +247,7 @@ Test(random_ops, self_extend_between_decodes)
     q.n_seq_max = 1 + MOST;
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        t.n_layer = 1, t.n_expert = strstr(t.arch->name, "moe") ? 3 : 0;
+        t.n_layer = 1, t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
         struct gr_model *m = tiny_open(&t);
         for (size_t k = 0; k < sizeof factor / sizeof *factor && t.arch->rope; k++) {
             struct fixture f = {.s = tiny_session(m, &p),

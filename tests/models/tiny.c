@@ -36,22 +36,6 @@ struct tiny tiny_default(const struct gr_arch *arch)
                          .reshape = -1};
 }
 
-/* The hyper-parameters as far as shapes need them. */
-static void fill(struct gr_hparams *hp, const struct tiny *t)
-{
-    *hp = (struct gr_hparams){.n_vocab = t->n_vocab,
-                              .n_ctx_train = t->n_ctx,
-                              .n_embd = t->n_embd,
-                              .n_layer = t->n_layer,
-                              .d_k = t->d_head,
-                              .d_v = t->d_v ? t->d_v : t->d_head,
-                              .n_rot = t->n_rot ? t->n_rot : t->d_head,
-                              .n_expert = t->n_expert,
-                              .n_ff_exp = t->n_ff};
-    for (int il = 0; il < t->n_layer; il++)
-        hp->n_head[il] = t->n_head, hp->n_head_kv[il] = t->n_head_kv, hp->n_ff[il] = t->n_ff;
-}
-
 struct item {
     const struct gr_tensor_spec *spec;
     int il;
@@ -88,6 +72,14 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
     if (optional && (experts || dense))
         return experts == (il >= t->first_expert && t->n_expert);
     return !optional || !t->no_optional;
+}
+
+bool tiny_needs_experts(const struct gr_arch *a)
+{
+    for (int i = 0; i < a->n_spec; i++)
+        if (a->spec[i].slot == GR_W_FFN_GATE_INP)
+            return !(a->spec[i].flags & GR_OPTIONAL);
+    return false;
 }
 
 static bool layered(enum gr_slot slot)
@@ -166,18 +158,30 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "attention.layer_norm_epsilon", 1e-5f);
     set_f(w, t, "attention.max_alibi_bias", 8);
     set_f(w, t, "attention.clamp_kqv", 2);
-    if (t->edit)
-        t->edit(w, t);
+}
+
+/* The hyper-parameters that the keys say, before an edit: shapes follow from them. */
+static void read_back(const struct tiny *t, const char *path, struct gr_hparams *hp)
+{
+    struct gr_gguf_writer *w;
+    struct gr_gguf *g;
+    cr_assert_eq(gr_gguf_writer_new(&w), 0);
+    write_keys(w, t);
+    cr_assert_eq(gr_gguf_begin(w, path), 0, "%s", gr_error());
+    cr_assert_eq(gr_gguf_commit(w), 0, "%s", gr_error());
+    gr_gguf_writer_free(&w);
+    cr_assert_eq(gr_gguf_open(&g, path, false), 0, "%s", gr_error());
+    cr_assert_eq(gr_hparams_read(hp, g, t->arch), 0, "%s", gr_error());
+    gr_gguf_close(&g);
+    hp->n_vocab = t->n_vocab;
 }
 
 /* The shape, innermost first; returns the number of dimensions. */
-static uint32_t shape_of(const struct tiny *t, const struct item *it, uint64_t *ne)
+static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uint64_t *ne)
 {
-    struct gr_hparams hp;
-    fill(&hp, t);
     uint32_t n = 0;
     for (; n < 3 && it->spec->dim[n]; n++)
-        ne[n] = (uint64_t)gr_dim_value(&hp, it->spec->dim[n], it->il);
+        ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
     if (it->bias && n > 1) {
         n--;
         ne[0] = ne[1], ne[1] = ne[2];
@@ -204,15 +208,19 @@ const char *tiny_write(const struct tiny *t, char *broken)
     uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
     uint32_t matrix = t->as_f32 ? (uint32_t)GR_F32 : type;
     struct gr_gguf_writer *w;
+    struct gr_hparams hp;
     char name[96];
     /* In memory: syncing a disk for each of hundreds of files takes seconds. */
     const char *usual = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
     snprintf(path, sizeof path, "%s/gpurun-tiny-%d.gguf", t->dir ? t->dir : usual, (int)getpid());
+    read_back(t, path, &hp);
     cr_assert_eq(gr_gguf_writer_new(&w), 0);
     write_keys(w, t);
+    if (t->edit)
+        t->edit(w, t);
     for (int i = 0; i < n; i++) {
         uint64_t ne[4];
-        uint32_t n_dim = shape_of(t, &items[i], ne);
+        uint32_t n_dim = shape_of(&hp, &items[i], ne);
         gr_slot_name(items[i].spec->slot, items[i].il, items[i].bias, name, sizeof name);
         if (broken && (i == t->drop || i == t->reshape))
             strcpy(broken, name);
@@ -226,7 +234,7 @@ const char *tiny_write(const struct tiny *t, char *broken)
     cr_assert_eq(gr_gguf_begin(w, path), 0, "%s", gr_error());
     for (int i = 0; i < n; i++) {
         uint64_t ne[4] = {1, 1, 1, 1};
-        uint32_t n_dim = shape_of(t, &items[i], ne), dtype = n_dim > 1 ? matrix : GR_F32;
+        uint32_t n_dim = shape_of(&hp, &items[i], ne), dtype = n_dim > 1 ? matrix : GR_F32;
         if (i == t->reshape)
             ne[n_dim - 1] += 1;
         if (n_dim < 3)

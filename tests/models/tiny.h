@@ -32,6 +32,8 @@ const char *tiny_write(const struct tiny *t, char *broken);
 /* Number of tensors that tiny_write makes, and whether the i-th is required. */
 int tiny_n_tensor(const struct tiny *t);
 bool tiny_required(const struct tiny *t, int i);
+/* Whether every layer must have experts. */
+bool tiny_needs_experts(const struct gr_arch *a);
 
 /* Opens a model and a session on it, or fails the test. */
 struct gr_model *tiny_open(const struct tiny *t);

@@ -147,6 +147,41 @@ static void glu_case(int kind, const int64_t *shape, enum ops_data data, bool in
     ops_case_fini(&c);
 }
 
+/* Clamped gate and factor: rounding errors of the gate's function and of up + 1. */
+static void swiglu_oai_case(const int64_t *shape, enum ops_data data, bool in_place)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_GLU, 5, "swiglu_oai, [%lld, %lld], data %d", (long long)shape[0],
+                  (long long)shape[1], data);
+    struct gr_args_glu *n = &c.node.a.glu;
+    *n = (struct gr_args_glu){.a = wide(&c, shape[0], shape[1], data),
+                              .b = wide(&c, shape[0], shape[1], data),
+                              .kind = GR_SWIGLU_OAI};
+    n->y = in_place ? n->a : ops_new(&c, GR_F32, 1, shape[0], shape[1]);
+    const double *gate = ops_values(&c, &n->a), *up = ops_values(&c, &n->b);
+    struct ops_out *o = ops_expect(&c, &n->y);
+    for (int64_t i = 0; i < ops_count(&n->y); i++)
+        o->want[i] =
+            want_act(GR_GELU_QUICK, fmin(gate[i], 7), 0, 0) * (fmax(fmin(up[i], 7), -7) + 1);
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < ops_count(&n->y); i++) {
+        double x = fmin(gate[i], 7), act = want_act(GR_GELU_QUICK, x, 0, 0);
+        double terms = fmin(fabs(up[i]), 7) + 1;
+        o->tol_ref[i] += (slack_ref(GR_GELU_QUICK, x, 0, 0) + fabs(act) * 1e-15) * terms;
+        o->tol_fast[i] +=
+            (slack_fast(GR_GELU_QUICK, x, 0, 0, act) + fabs(act) * 0x1p-23 + 0x1p-149) * terms;
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(glu, swiglu_oai)
+{
+    for (size_t s = 0; s < GR_COUNT(shapes); s++)
+        for (enum ops_data data = 0; data < OPS_N_DATA; data++)
+            swiglu_oai_case(shapes[s], data, (s + (size_t)data) % 2);
+}
+
 Test(glu, gates)
 {
     static const int kinds[] = {GR_SILU, GR_GELU, GR_GELU_ERF, GR_GELU_QUICK, GR_RELU, GR_SIGMOID};

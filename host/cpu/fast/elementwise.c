@@ -46,9 +46,19 @@ GR_INLINE vf act_of(int kind, vf x, vf a, vf b)
     case GR_CLAMP:
         return vf_min(b, vf_max(a, x));
     case GR_GELU_ERF:
+    case GR_SWIGLU_OAI: /* of two numbers */
         break;
     }
     return x;
+}
+
+GR_INLINE vf glu_of(int kind, vf gate, vf up, vf a, vf b)
+{
+    const vf limit = vf_set(7), one = vf_set(1);
+    if (kind != GR_SWIGLU_OAI)
+        return act_of(kind, gate, a, b) * up;
+    up = act_of(GR_CLAMP, up, vf_set(0) - limit, limit);
+    return act_of(GR_GELU_QUICK, vf_min(limit, gate), a, b) * (up + one);
 }
 
 /* One loop a kind, so that the choice stands outside. `up` NULL: no factor. */
@@ -57,10 +67,11 @@ GR_INLINE void act_loop(int kind, const float *x, const float *up, int64_t n, fl
 {
     for (int64_t i = 0; i < n; i += VL) {
         int64_t k = GR_MIN(VL, n - i);
-        vf v = act_of(kind, vf_load_n(x + i, k), vf_set(a), vf_set(b));
-        if (up)
-            v = v * vf_load_n(up + i, k);
-        vf_store_n(y + i, v, k);
+        vf v = vf_load_n(x + i, k);
+        vf_store_n(y + i,
+                   up ? glu_of(kind, v, vf_load_n(up + i, k), vf_set(a), vf_set(b))
+                      : act_of(kind, v, vf_set(a), vf_set(b)),
+                   k);
     }
 }
 
@@ -82,6 +93,7 @@ static void act_row(int kind, const float *x, const float *up, int64_t n, float 
         KIND(GR_SOFTCAP)
         KIND(GR_LINEAR)
         KIND(GR_CLAMP)
+        KIND(GR_SWIGLU_OAI)
     case GR_GELU_ERF:
         break;
     }

@@ -35,8 +35,20 @@ double gr_ref_act_of(int kind, double x, double a, double b)
         return a * x + b;
     case GR_CLAMP:
         return x < a ? a : x > b ? b : x;
+    case GR_SWIGLU_OAI: /* of two numbers */
+        break;
     }
     return NAN;
+}
+
+static double glu_of(int kind, double gate, double up)
+{
+    const double limit = 7;
+    if (kind != GR_SWIGLU_OAI)
+        return gr_ref_act_of(kind, gate, 0, 0) * up;
+    gate = gate > limit ? limit : gate;
+    up = gr_ref_act_of(GR_CLAMP, up, -limit, limit);
+    return gr_ref_act_of(GR_GELU_QUICK, gate, 0, 0) * (up + 1);
 }
 
 static void act(const struct gr_node *node, const struct gr_cpu_work *w)
@@ -61,7 +73,7 @@ static void glu(const struct gr_node *node, const struct gr_cpu_work *w)
         const float *gate = gr_cpu_f32(&a->a, r), *up = gr_cpu_f32(&a->b, r);
         float *y = gr_cpu_f32(&a->y, r);
         for (int64_t i = s.lo; i < s.hi; i++)
-            y[i] = (float)(gr_ref_act_of(a->kind, (double)gate[i], 0, 0) * (double)up[i]);
+            y[i] = (float)glu_of(a->kind, (double)gate[i], (double)up[i]);
     }
 }
 
