@@ -71,6 +71,14 @@ static inline void gr_cpu_barrier(const struct gr_cpu_work *w)
     gr_threads_barrier(w->pool);
 }
 
+/* The sequences of a recurrent operation: where number q finds its state (NULL: zeros) and leaves
+ * it, and its tokens [lo, lo + n). */
+struct gr_cpu_seq {
+    const float *from;
+    float *to;
+    int64_t lo, n;
+};
+
 static inline float *gr_cpu_f32(const struct gr_ten *t, int64_t row)
 {
     return gr_ten_row(t, 0, row);
@@ -79,6 +87,17 @@ static inline float *gr_cpu_f32(const struct gr_ten *t, int64_t row)
 static inline const int32_t *gr_cpu_i32(const struct gr_ten *t, int64_t row)
 {
     return gr_ten_row(t, 0, row);
+}
+
+static inline struct gr_cpu_seq gr_cpu_seq(const struct gr_ten *state, const struct gr_ten *src,
+                                           const struct gr_ten *dst, int64_t n_tok, int64_t q)
+{
+    int32_t from = gr_cpu_i32(src, 0)[q];
+    int64_t n = n_tok / src->cols;
+    return (struct gr_cpu_seq){.from = from < 0 ? NULL : gr_cpu_f32(state, from),
+                               .to = gr_cpu_f32(state, gr_cpu_i32(dst, 0)[q]),
+                               .lo = q * n,
+                               .n = n};
 }
 
 #endif

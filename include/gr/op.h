@@ -203,6 +203,56 @@ struct gr_args_kv_copy {
     struct gr_ten cache;    /* [1, n_cell, n], any dtype */
 };
 
+/* The recurrent operations read a micro-batch of sequences of equal length, one after the other:
+ * src.cols of them, n_tok / src.cols tokens each. A sequence continues from row src of the state
+ * (-1: from zeros) and leaves its new state in row dst; src may be dst, but no sequence writes a
+ * row that another one reads. What a token gives does not depend on how its sequence is cut into
+ * steps. */
+struct gr_args_ssm_conv {
+    struct gr_ten x; /* [1, n_tok, n] */
+    struct gr_ten
+        w; /* [1, n, n_kernel] f32, n_kernel >= 2: the last column meets the token itself */
+    struct gr_ten b;        /* [1, 1, n] f32, optional */
+    struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
+    struct gr_ten state;    /* [1, n_row, (n_kernel - 1) * n] f32: inputs, the oldest first */
+    struct gr_ten y;        /* [1, n_tok, n] */
+    int32_t kind;           /* enum gr_act_kind: SILU, or LINEAR for none */
+};
+
+/* Selective scan: Mamba 1 (every column a head of its own, a [n_head, n_state]) and Mamba 2 (a
+ * [n_head, 1]). Column i belongs to head i / d_head, and that to group head / (n_head / n_group).
+ */
+struct gr_args_ssm_scan {
+    struct gr_ten x;        /* [1, n_tok, n], n = n_head * d_head */
+    struct gr_ten dt;       /* [1, n_tok, n_head] */
+    struct gr_ten dt_bias;  /* [1, 1, n_head] f32, optional */
+    struct gr_ten a;        /* [1, n_head, n_state or 1] f32, negative */
+    struct gr_ten b, c;     /* [1, n_tok, n_group * n_state] */
+    struct gr_ten d;        /* [1, 1, n_head] f32, optional */
+    struct gr_ten z;        /* [1, n_tok, n], optional */
+    struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
+    struct gr_ten state;    /* [1, n_row, n_state * n] f32: [n_state][n] */
+    struct gr_ten y;        /* [1, n_tok, n] */
+    int64_t n_state;
+};
+
+/* Gated delta rule. Head i of n_head uses head i / (n_head / n_head_k) of q and k, or i % n_head_k
+ * when tiled. The decay is one number a head, or one for each of its d_k rows. */
+struct gr_args_delta_rule {
+    struct gr_ten q, k;     /* [1, n_tok, n_head_k * d_k] */
+    struct gr_ten v;        /* [1, n_tok, n_head * d_v] */
+    struct gr_ten alpha;    /* [1, n_tok, n_head or n_head * d_k] */
+    struct gr_ten dt_bias;  /* [1, 1, alpha.cols] f32, optional */
+    struct gr_ten a;        /* [1, 1, n_head] f32, negative */
+    struct gr_ten beta;     /* [1, n_tok, n_head] */
+    struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
+    struct gr_ten state;    /* [1, n_row, n_head * d_k * d_v] f32: [n_head][d_k][d_v] */
+    struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
+    int64_t n_head, n_head_k;
+    float eps; /* least length of q and k */
+    int32_t tiled;
+};
+
 /* One node of a plan. */
 struct gr_node {
     enum gr_op op;

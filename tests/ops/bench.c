@@ -201,6 +201,89 @@ static void bench_rows(struct bench *k)
     k->b->api->free(k->b, cs.data);
 }
 
+/* ---- recurrent operations ---- */
+
+static struct gr_ten state_rows(struct bench *k, int32_t row)
+{
+    struct gr_ten t = tensor(k, GR_I32, 1, 1, 1);
+    *(int32_t *)t.data = row;
+    return t;
+}
+
+static void free_all(struct bench *k, struct gr_node *n)
+{
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++)
+        k->b->api->free(k->b, gr_node_ten(n, o)->data);
+}
+
+/* Mamba 2 of 1.3 billion weights: 64 heads of 64, a state of 128; Mamba 1 of 1.4: 4096 columns, 16.
+ */
+static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t n_state, bool each)
+{
+    char label[80];
+    int64_t n = n_head * d_head;
+    struct gr_node node = {.op = GR_OP_SSM_SCAN};
+    node.a.ssm_scan =
+        (struct gr_args_ssm_scan){.x = filled(k, GR_F32, 1, k->n_tok, n),
+                                  .dt = filled(k, GR_F32, 1, k->n_tok, n_head),
+                                  .a = filled(k, GR_F32, 1, n_head, each ? n_state : 1),
+                                  .b = filled(k, GR_F32, 1, k->n_tok, n_state),
+                                  .c = filled(k, GR_F32, 1, k->n_tok, n_state),
+                                  .z = filled(k, GR_F32, 1, k->n_tok, n),
+                                  .src = state_rows(k, -1),
+                                  .dst = state_rows(k, 0),
+                                  .state = tensor(k, GR_F32, 1, 1, n * n_state),
+                                  .y = tensor(k, GR_F32, 1, k->n_tok, n),
+                                  .n_state = n_state};
+    snprintf(label, sizeof label, "ssm_scan %lld x %lld, state %lld, %d tokens", (long long)n_head,
+             (long long)d_head, (long long)n_state, k->n_tok);
+    measure(k, label, &node, 2 * (double)node.a.ssm_scan.state.row_bytes,
+            3 * (double)k->n_tok * (double)(n * n_state));
+    free_all(k, &node);
+}
+
+/* Qwen3-Next: 32 heads of 128 x 128 on 16 of keys. */
+static void bench_delta(struct bench *k)
+{
+    enum { N_HEAD = 32, N_HEAD_K = 16, D = 128 };
+    struct gr_node node = {.op = GR_OP_DELTA_RULE};
+    node.a.delta_rule =
+        (struct gr_args_delta_rule){.q = filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
+                                    .k = filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
+                                    .v = filled(k, GR_F32, 1, k->n_tok, N_HEAD * D),
+                                    .alpha = filled(k, GR_F32, 1, k->n_tok, N_HEAD),
+                                    .a = tensor(k, GR_F32, 1, 1, N_HEAD),
+                                    .beta = filled(k, GR_F32, 1, k->n_tok, N_HEAD),
+                                    .src = state_rows(k, -1),
+                                    .dst = state_rows(k, 0),
+                                    .state = tensor(k, GR_F32, 1, 1, N_HEAD * D * D),
+                                    .y = tensor(k, GR_F32, 1, k->n_tok, N_HEAD * D),
+                                    .n_head = N_HEAD,
+                                    .n_head_k = N_HEAD_K,
+                                    .eps = 1e-6f};
+    measure(k, "delta_rule 32/16 heads of 128 x 128", &node,
+            2 * (double)node.a.delta_rule.state.row_bytes, 4 * (double)k->n_tok * N_HEAD * D * D);
+    free_all(k, &node);
+}
+
+static void bench_state(struct bench *k)
+{
+    struct gr_node node = {.op = GR_OP_SSM_CONV};
+    node.a.ssm_conv = (struct gr_args_ssm_conv){.x = filled(k, GR_F32, 1, k->n_tok, 8192),
+                                                .w = filled(k, GR_F32, 1, 8192, 4),
+                                                .src = state_rows(k, -1),
+                                                .dst = state_rows(k, 0),
+                                                .state = tensor(k, GR_F32, 1, 1, 3 * 8192),
+                                                .y = tensor(k, GR_F32, 1, k->n_tok, 8192),
+                                                .kind = GR_SILU};
+    measure(k, "ssm_conv 8192, kernel 4", &node, 2 * 4 * (double)k->n_tok * 8192,
+            4 * (double)k->n_tok * 8192);
+    free_all(k, &node);
+    bench_scan(k, 64, 64, 128, false);
+    bench_scan(k, 4096, 1, 16, true);
+    bench_delta(k);
+}
+
 /* ---- the memory ---- */
 
 struct reader {
@@ -280,6 +363,8 @@ static void run_all(struct bench *k)
         }
     if (wanted(k, "rows", NULL))
         bench_rows(k);
+    if (wanted(k, "state", NULL))
+        bench_state(k);
 }
 
 int main(int argc, char **argv)

@@ -4,11 +4,6 @@
 
 #include "cpu/fast/fast.h"
 
-GR_INLINE vf sigmoid(vf x)
-{
-    return vf_set(1) / (vf_set(1) + vf_exp(vf_set(0) - x));
-}
-
 /* |x| < 1/8: x - x^3/3 + 2 x^5/15 - 17 x^7/315, next term below 2^-28 of x. */
 GR_INLINE vf tanh_of(vf x)
 {
@@ -26,17 +21,17 @@ GR_INLINE vf act_of(int kind, vf x, vf a, vf b)
     const float sqrt_8_over_pi = 1.5957691216f, cubic = 0.044715f;
     switch ((enum gr_act_kind)kind) {
     case GR_SILU:
-        return x * sigmoid(x);
-    case GR_GELU: /* 0.5 (1 + tanh u) = sigmoid(2 u) */
-        return x * sigmoid(vf_set(sqrt_8_over_pi) * x * vf_fma(vf_set(cubic), x * x, vf_set(1)));
+        return x * vf_sigmoid(x);
+    case GR_GELU: /* 0.5 (1 + tanh u) = vf_sigmoid(2 u) */
+        return x * vf_sigmoid(vf_set(sqrt_8_over_pi) * x * vf_fma(vf_set(cubic), x * x, vf_set(1)));
     case GR_GELU_QUICK:
-        return x * sigmoid(vf_set(1.702f) * x);
+        return x * vf_sigmoid(vf_set(1.702f) * x);
     case GR_RELU:
         return vf_max(vf_set(0), x);
     case GR_RELU2:
         return vf_max(vf_set(0), x) * vf_max(vf_set(0), x);
     case GR_SIGMOID:
-        return sigmoid(x);
+        return vf_sigmoid(x);
     case GR_TANH:
         return tanh_of(x);
     case GR_SOFTCAP:

@@ -405,4 +405,22 @@ GR_INLINE vf vf_exp(vf x)
     return p * vf_exp2i(n);
 }
 
+GR_INLINE vf vf_sigmoid(vf x)
+{
+    return vf_set(1) / (vf_set(1) + vf_exp(vf_set(0) - x));
+}
+
+/* log(1 + exp(x)) = max(x, 0) + log(1 + u), u = exp(-|x|) <= 1; log(1 + u) = 2 artanh(w), w = u /
+ * (2
+ * + u) <= 1/3: the ninth term of its series is below 2^-26 of the first. */
+GR_INLINE vf vf_softplus(vf x)
+{
+    vf u = vf_exp(vf_set(0) - vf_abs(x)), w = u / (vf_set(2) + u), w2 = w * w;
+    vf p = vf_set(1.0f / 15);
+    GR_UNROLL
+    for (int k = 13; k > 0; k -= 2)
+        p = vf_fma(p, w2, vf_set(1.0f / (float)k));
+    return vf_fma(w + w, p, vf_max(vf_set(0), x));
+}
+
 #endif

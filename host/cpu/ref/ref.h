@@ -17,6 +17,9 @@ double gr_ref_dot(const float *x, const float *w, int64_t n);
 /* enum gr_act_kind; a and b as in struct gr_args_act. */
 double gr_ref_act_of(int kind, double x, double a, double b);
 
+/* log(1 + exp(x)) */
+double gr_ref_softplus(double x);
+
 /* One head of d columns: x rotated by cs [n_rot] into y, which may be x. */
 void gr_ref_rotate(const float *x, const float *cs, int64_t n_rot, int64_t d, int kind, float *y);
 

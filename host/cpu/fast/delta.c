@@ -1,0 +1,138 @@
+/* DELTA_RULE: a thread takes VL columns of a head's state through all tokens of a sequence, in a
+ * tile of its own. The lanes are columns of the state, which never meet. */
+#include <math.h>
+
+#include "cpu/fast/fast.h"
+
+/* Columns [first, first + n) of head h. */
+struct block {
+    const struct gr_args_delta_rule *a;
+    int64_t h, d_k, first, n;
+    float *s;             /* [d_k, VL] */
+    float *q, *k, *decay; /* [d_k], room for whole vectors */
+};
+
+/* sum x^2 in f64, by eight partial sums that a compiler keeps in vectors. */
+static double squares(const float *x, int64_t n)
+{
+    double part[8] = {0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++)
+            part[k] += (double)x[i + k] * (double)x[i + k];
+    for (int k = 0; i + k < n; k++)
+        part[k] += (double)x[i + k] * (double)x[i + k];
+    return (part[0] + part[1] + part[2] + part[3]) + (part[4] + part[5] + part[6] + part[7]);
+}
+
+/* A head's row of x at token t, times `scale` over its length. */
+static void unit(const struct block *b, const struct gr_ten *x, int64_t t, float scale, float *y)
+{
+    const struct gr_args_delta_rule *a = b->a;
+    int64_t head = a->tiled ? b->h % a->n_head_k : b->h / (a->n_head / a->n_head_k);
+    const float *v = gr_cpu_f32(x, t) + head * b->d_k;
+    double length = sqrt(squares(v, b->d_k)), least = (double)a->eps;
+    vf f = vf_set((float)((double)scale / (length > least ? length : least)));
+    for (int64_t i = 0; i < b->d_k; i += VL)
+        vf_store(y + i, vf_load_n(v + i, GR_MIN(VL, b->d_k - i)) * f);
+}
+
+static void decays(const struct block *b, int64_t t)
+{
+    const struct gr_args_delta_rule *a = b->a;
+    int64_t per = a->alpha.cols / a->n_head, at = b->h * per;
+    const float *alpha = gr_cpu_f32(&a->alpha, t) + at;
+    const float *bias = gr_ten_is(&a->dt_bias) ? gr_cpu_f32(&a->dt_bias, 0) + at : NULL;
+    vf rate = vf_set(gr_cpu_f32(&a->a, 0)[b->h]);
+    for (int64_t i = 0; i < b->d_k; i += VL) {
+        int64_t n = GR_MIN(VL, b->d_k - i);
+        if (per == 1 && i > 0) {
+            vf_store(b->decay + i, vf_load(b->decay));
+            continue;
+        }
+        vf x = per == 1 ? vf_set(*alpha) : vf_load_n(alpha + i, n);
+        if (bias)
+            x = x + (per == 1 ? vf_set(*bias) : vf_load_n(bias + i, n));
+        vf_store(b->decay + i, vf_exp(rate * vf_softplus(x)));
+    }
+}
+
+/* Four partial sums each, because one would wait for itself. */
+static vf columns(const struct block *b, vf v, float beta)
+{
+    vf known[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
+    vf y[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
+    for (int64_t i = 0; i < b->d_k; i += 4)
+        GR_UNROLL
+    for (int j = 0; j < 4; j++) {
+        if (i + j >= b->d_k)
+            break;
+        float *at = b->s + (i + j) * VL;
+        vf s = vf_load(at) * vf_set(b->decay[i + j]);
+        vf_store(at, s);
+        known[j] = vf_fma(s, vf_set(b->k[i + j]), known[j]);
+    }
+    vf take = vf_set(beta) * (v - ((known[0] + known[1]) + (known[2] + known[3])));
+    for (int64_t i = 0; i < b->d_k; i += 4)
+        GR_UNROLL
+    for (int j = 0; j < 4; j++) {
+        if (i + j >= b->d_k)
+            break;
+        float *at = b->s + (i + j) * VL;
+        vf s = vf_fma(vf_set(b->k[i + j]), take, vf_load(at));
+        vf_store(at, s);
+        y[j] = vf_fma(s, vf_set(b->q[i + j]), y[j]);
+    }
+    return (y[0] + y[1]) + (y[2] + y[3]);
+}
+
+static void run_block(const struct block *b, const struct gr_cpu_seq *q)
+{
+    const struct gr_args_delta_rule *a = b->a;
+    int64_t d_v = a->v.cols / a->n_head, at = b->h * b->d_k * d_v + b->first;
+    float scale = 1 / sqrtf((float)b->d_k);
+    for (int64_t i = 0; i < b->d_k; i++)
+        vf_store(b->s + i * VL, q->from ? vf_load_n(q->from + at + i * d_v, b->n) : vf_set(0));
+    for (int64_t t = q->lo; t < q->lo + q->n; t++) {
+        int64_t col = b->h * d_v + b->first;
+        float beta = 1 / (1 + expf(-gr_cpu_f32(&a->beta, t)[b->h]));
+        unit(b, &a->q, t, scale, b->q);
+        unit(b, &a->k, t, 1, b->k);
+        decays(b, t);
+        vf y = columns(b, vf_load_n(gr_cpu_f32(&a->v, t) + col, b->n), beta);
+        vf_store_n(gr_cpu_f32(&a->y, t) + col, y, b->n);
+    }
+    for (int64_t i = 0; i < b->d_k; i++)
+        vf_store_n(q->to + at + i * d_v, vf_load(b->s + i * VL), b->n);
+}
+
+static void delta_rule(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_delta_rule *a = &node->a.delta_rule;
+    int64_t d_k = a->q.cols / a->n_head_k, d_v = a->v.cols / a->n_head;
+    int64_t pad = GR_PAD(d_k, VL), per_head = (d_v + VL - 1) / VL;
+    float *local = work->local;
+    struct block b = {.a = a,
+                      .d_k = d_k,
+                      .q = local,
+                      .k = local + pad,
+                      .decay = local + 2 * pad,
+                      .s = local + 3 * pad};
+    struct gr_cpu_share s = gr_cpu_share(a->src.cols * a->n_head * per_head, 1, work);
+    for (int64_t i = s.lo; i < s.hi; i++) {
+        int64_t head = i / per_head;
+        struct gr_cpu_seq q = gr_cpu_seq(&a->state, &a->src, &a->dst, a->v.rows, head / a->n_head);
+        b.h = head % a->n_head, b.first = i % per_head * VL;
+        b.n = GR_MIN(VL, d_v - b.first);
+        run_block(&b, &q);
+    }
+}
+
+static struct gr_cpu_need delta_rule_need(const struct gr_node *node)
+{
+    const struct gr_args_delta_rule *a = &node->a.delta_rule;
+    int64_t d_k = a->q.cols / a->n_head_k;
+    return (struct gr_cpu_need){0, (size_t)(3 * GR_PAD(d_k, VL) + d_k * VL) * sizeof(float)};
+}
+
+const struct gr_cpu_impl FN(delta_rule) = {delta_rule, delta_rule_need, NULL};
