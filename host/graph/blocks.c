@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/checked.h"
+#include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/build_impl.h"
 
@@ -43,7 +44,7 @@ static gr_t rope_table_of(struct gr_build *b, int il)
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
         b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f,
-                                    b->env->section, f->mag);
+                                    b->env->section, f->mag.rope);
     }
     return b->cs[kind];
 }
@@ -60,6 +61,19 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
     return y;
 }
 
+/* Where a layer's values lie: in a tensor of their own, or in K's rows. */
+static gr_t values_of(const struct gr_build *b, int il)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    if (!hp->v_in_k)
+        return b->env->v_cache[il];
+    gr_t k = b->env->k_cache[il];
+    int64_t n = (int64_t)hp->n_head_kv[il] * hp->d_v;
+    k.data = (char *)k.data + gr_row_bytes(k.dtype, (uint64_t)(k.cols - n));
+    k.cols = n;
+    return k;
+}
+
 static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -72,9 +86,16 @@ static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
                                          .cells = gr_step_array(
                                              b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
                                          .k_cache = b->env->k_cache[il],
-                                         .v_cache = b->env->v_cache[il],
+                                         .v_cache = gr_ten_is(&p.v) ? b->env->v_cache[il] : none,
                                          .d_head_k = hp->d_k,
                                          .kind = (int32_t)hp->rope}});
+}
+
+static float attn_scale(const struct gr_build *b, int il)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    float scale = hp->attn_scale > 0 ? hp->attn_scale : 1 / sqrtf((float)hp->d_k);
+    return hp->rope == GR_ROPE_NONE ? scale : scale * b->env->rope[hp->swa[il]].mag.attn;
 }
 
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
@@ -96,7 +117,7 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
             .op = GR_OP_ATTN,
             .a.attn = {.q = p.q,
                        .k = b->env->k_cache[il],
-                       .v = b->env->v_cache[il],
+                       .v = values_of(b, il),
                        .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                        .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
@@ -107,7 +128,7 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
                        .n_head_kv = hp->n_head_kv[il],
                        .d_k = hp->d_k,
                        .d_v = hp->d_v,
-                       .scale = hp->attn_scale > 0 ? hp->attn_scale : 1 / sqrtf((float)hp->d_k),
+                       .scale = attn_scale(b, il),
                        .softcap = hp->attn_softcap,
                        .max_alibi = hp->max_alibi}});
     gr_name(b, "attn", il, y);
@@ -118,6 +139,30 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p = gr_qk_norm(b, il, gr_qkv_proj(b, il, x));
     return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), res);
+}
+
+/* [roped columns | norm(latent)] of each token, before the rotation. */
+static gr_t latent_of(struct gr_build *b, int il, gr_t x)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    gr_t k = gr_new(b, x.rows, hp->n_rot + hp->n_lora_kv, GR_F32);
+    gr_t latent = gr_new(b, x.rows, hp->n_lora_kv, GR_F32);
+    gr_mm_rows(b, il, GR_W_ATTN_KV_A, x, 0, latent);
+    gr_mm_rows(b, il, GR_W_ATTN_KV_A, x, hp->n_lora_kv, gr_cols(k, 0, hp->n_rot));
+    gr_norm_to(b, il, GR_W_ATTN_KV_A_NORM, latent, gr_cols(k, hp->n_rot, hp->n_lora_kv));
+    return k;
+}
+
+gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    struct gr_qkv p = {.k = latent_of(b, il, x)};
+    gr_t q = gr_has(b, il, GR_W_ATTN_Q_A)
+                 ? gr_mm(b, il, GR_W_ATTN_Q_B,
+                         gr_norm(b, il, GR_W_ATTN_Q_A_NORM, gr_mm(b, il, GR_W_ATTN_Q_A, x)))
+                 : gr_mm(b, il, GR_W_ATTN_Q, x);
+    p.q = gr_head_mm(b, il, GR_W_ATTN_K_B, q);
+    gr_t y = gr_head_mm(b, il, GR_W_ATTN_V_B, gr_attn(b, il, p));
+    return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind)
@@ -141,25 +186,56 @@ gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
     return gr_mm_add(b, il, GR_W_FFN_DOWN, h, res);
 }
 
+struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    return (struct gr_moe_opt){.gate = hp->expert_gate,
+                               .act = act,
+                               .normalise = hp->expert_norm,
+                               .scale = hp->expert_scale};
+}
+
+/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one. */
+static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_act_kind act)
+{
+    if (gr_has(b, il, GR_W_FFN_GATE_UP_EXPS)) {
+        gr_t both = gr_matmul_id(b, il, GR_W_FFN_GATE_UP_EXPS, x, ids);
+        int64_t n = both.cols / 2;
+        return gr_glu(b, act, gr_cols(both, 0, n), gr_cols(both, n, n));
+    }
+    gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, ids);
+    return gr_glu(b, act, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
+}
+
+/* What every token passes beside its experts, + res. */
+static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
+{
+    gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x);
+    gr_t h = gr_glu(b, act, gate, gr_mm(b, il, GR_W_FFN_UP_SHEXP, x));
+    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
+}
+
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
 {
     const struct gr_hparams *hp = gr_hp(b);
+    if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
+        res = shared_expert(b, il, x, res, opt->act);
     gr_t logits = gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
     gr_t ids = gr_new(b, x.rows, hp->n_expert_used, GR_I32);
     gr_t weights = gr_new(b, x.rows, hp->n_expert_used, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_ROUTE,
                               .a.route = {.logits = logits,
+                                          .bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
                                           .ids = ids,
                                           .weights = weights,
                                           .gate = (int32_t)opt->gate,
                                           .normalise = opt->normalise,
                                           .scale = opt->scale != 0 ? opt->scale : 1,
-                                          .n_group = 1,
-                                          .n_group_used = 1}});
-    gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, ids);
-    gr_t up = gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids);
-    gr_t h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, gr_glu(b, opt->act, gate, up), ids);
+                                          .n_group = hp->n_expert_group,
+                                          .n_group_used = hp->n_expert_group_used}});
+    gr_t h = experts_glu(b, il, x, ids, opt->act);
+    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
     gr_t y = gr_new(b, x.rows, h.cols, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_EXPERT_SUM,

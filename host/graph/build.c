@@ -106,7 +106,7 @@ static void match_rows(struct gr_build *b, gr_t *x, gr_t *res)
     *res = gr_out_rows(b, *res);
 }
 
-gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = gr_require(b, il, slot);
     char name[96];
@@ -114,8 +114,6 @@ gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res
         b->err = gr_fail(GR_E_CORRUPT, "tensor %s: a length that divides %lld expected, %lld found",
                          gr_slot_name(slot, il, false, name, sizeof name), (long long)x.cols,
                          (long long)w.cols);
-    match_rows(b, &x, &res);
-    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_NORM,
                               .a.norm = {.x = x,
@@ -126,7 +124,19 @@ gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res
                                          .group = w.cols,
                                          .eps = gr_hp(b)->eps,
                                          .kind = (int32_t)gr_hp(b)->norm}});
+}
+
+gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    match_rows(b, &x, &res);
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    norm_node(b, il, slot, x, res, y);
     return y;
+}
+
+void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
+{
+    norm_node(b, il, slot, x, none, y);
 }
 
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -162,6 +172,26 @@ gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
 gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     return gr_mm_add(b, il, slot, x, none);
+}
+
+void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y)
+{
+    gr_t w = matrix_for(b, il, slot, x);
+    w.data = (char *)w.data + first * w.row_bytes;
+    w.rows = y.cols;
+    gr_emit(
+        b, il,
+        &(struct gr_node){.op = GR_OP_MATMUL, .a.matmul = {.x = x, .w = w, .y = y, .scale = 1}});
+}
+
+gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    gr_t w = gr_require(b, il, slot);
+    int64_t n_head = gr_hp(b)->n_head[il];
+    gr_t y = gr_new(b, x.rows, x.cols + n_head * (w.rows - w.cols), GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_HEAD_MATMUL, .a.head_matmul = {.x = x, .w = w, .y = y}});
+    return y;
 }
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q)

@@ -58,6 +58,11 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
 /* The whole of it: projection, head norms, attention, output projection + bias + res. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
+/* The same with latent attention: K's rows are [roped columns | latent], V's the latent; queries
+ * and results are taken to the latent and back by ATTN_K_B and ATTN_V_B. DeepSeek-AI 2024 (arXiv
+ * 2405.04434). */
+gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
+
 /* down(act(gate(x)) * up(x)) + res; an `up` twice as wide as `down` holds gate and up side by side,
  * any other needs a gate matrix. */
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
@@ -70,8 +75,10 @@ struct gr_moe_opt {
     bool normalise; /* weights of the chosen experts sum to 1 */
     float scale;    /* of the weights; 0 = 1 */
 };
-/* The experts' feed-forward: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), +
- * res. */
+/* What the file says (gr_hp_experts). */
+struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act);
+/* The experts' feed-forward: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), + the
+ * shared expert's where one is bound, + res. A bound FFN_EXP_BIAS takes part in the choice only. */
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
 /* gr_moe where the layer has a router, gr_ffn_glu where not. */
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);

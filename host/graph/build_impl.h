@@ -26,6 +26,12 @@ gr_t gr_out_rows(struct gr_build *b, gr_t x);
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
+/* Rows [first, first + y.cols) of a slot's matrix times x, into y. */
+void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y);
+/* gr_norm into y. */
+void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
+/* HEAD_MATMUL with a slot's matrices. */
+gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids);
 /* section: absent when every pair turns by the first row of pos. */
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,

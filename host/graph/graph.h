@@ -9,7 +9,7 @@
 /* Rotary frequencies of one kind of layer. */
 struct gr_rope_freqs {
     struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians a position, owned by the session */
-    float mag;
+    struct gr_rope_mag mag;
 };
 
 /* What a graph is built over; all pointers outlive the plans. */

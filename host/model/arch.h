@@ -40,6 +40,16 @@ enum gr_dim {
     GR_D_FF_2, /* gate and up side by side */
     GR_D_EXPERT,
     GR_D_FF_EXP,
+    GR_D_FF_EXP_2, /* gate and up side by side */
+    GR_D_FF_SHEXP, /* the shared experts, side by side */
+    /* latent attention: heads of d_k_mla and d_v_mla, whose keys and values are made of a latent */
+    GR_D_LORA_Q,
+    GR_D_LORA_KV,
+    GR_D_KV_A,  /* the latent and the roped columns */
+    GR_D_Q_MLA, /* n_head * d_k_mla */
+    GR_D_O_MLA, /* n_head * d_v_mla */
+    GR_D_NOPE,  /* d_k_mla - n_rot */
+    GR_D_V_MLA, /* d_v_mla */
     GR_N_DIM
 };
 
@@ -80,7 +90,15 @@ struct gr_hparams {
                                      earlier one; -1 = it has none (also where n_head_kv is 0) */
     bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 a sequence */
     int32_t n_conv_state, n_ssm_state;
-    int32_t n_expert, n_expert_used, n_ff_exp;
+    /* latent attention: what a head is before it is absorbed; d_k and d_v are n_rot + n_lora_kv and
+     * n_lora_kv then */
+    int32_t d_k_mla, d_v_mla, n_lora_q, n_lora_kv;
+    /* experts */
+    int32_t n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
+    enum gr_gate_kind expert_gate;
+    bool expert_norm;                            /* weights of the chosen experts sum to 1 */
+    float expert_scale;                          /* of the weights; 0 = 1 */
+    int32_t n_expert_group, n_expert_group_used; /* 1, 1 = no groups */
     float eps;
     enum gr_norm_kind norm;
     float attn_scale;    /* 0: 1 / sqrt(d_k) */
@@ -105,6 +123,10 @@ struct gr_hparams {
     float rope_attn_factor;
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast,
         yarn_beta_slow; /* ext < 0: as the scaling says */
+    bool
+        yarn_scales_attn; /* YaRN's magnitude belongs to the attention's scale as well (DeepSeek) */
+    float yarn_log_mul;   /* with it: that magnitude is 1 + this * ln(factor), and rope's is 1;
+                             0: both are YaRN's own */
 };
 
 /* Reads one key "<arch>.<key>" for a family's options. A missing key leaves *out as it is; a wrong
@@ -113,6 +135,7 @@ struct gr_hparams {
 struct gr_hp_source;
 int gr_hp_f32(struct gr_hp_source *s, const char *key, float *out);
 int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out);
+int gr_hp_bool(struct gr_hp_source *s, const char *key, bool *out);
 /* The same for a required key. */
 int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out);
 /* Which layers have a sliding window: the file's "attention.sliding_window_pattern" (one flag a
@@ -122,6 +145,18 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
+/* The widths of latent attention. */
+int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
+/* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */
+int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
+/* How experts are chosen and weighted, and the width of the shared ones. `otherwise` is the gate
+ * when the file does not say. */
+int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise);
+
+/* What scaled frequencies multiply with: the rotated columns, the attention's scale. */
+struct gr_rope_mag {
+    float rope, attn;
+};
 
 struct gr_build;
 

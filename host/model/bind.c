@@ -32,7 +32,16 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_FF] = hp->n_ff[l],
                                      [GR_D_FF_2] = 2 * (int64_t)hp->n_ff[l],
                                      [GR_D_EXPERT] = hp->n_expert,
-                                     [GR_D_FF_EXP] = hp->n_ff_exp};
+                                     [GR_D_FF_EXP] = hp->n_ff_exp,
+                                     [GR_D_FF_EXP_2] = 2 * (int64_t)hp->n_ff_exp,
+                                     [GR_D_FF_SHEXP] = hp->n_ff_shexp,
+                                     [GR_D_LORA_Q] = hp->n_lora_q,
+                                     [GR_D_LORA_KV] = hp->n_lora_kv,
+                                     [GR_D_KV_A] = hp->n_lora_kv + hp->n_rot,
+                                     [GR_D_Q_MLA] = (int64_t)hp->n_head[l] * hp->d_k_mla,
+                                     [GR_D_O_MLA] = (int64_t)hp->n_head[l] * hp->d_v_mla,
+                                     [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
+                                     [GR_D_V_MLA] = hp->d_v_mla};
     return value[d];
 }
 

@@ -67,6 +67,12 @@ int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, i
     return rc ? rc : in_range(k, v, lo, hi, out);
 }
 
+int gr_hp_bool(struct gr_hp_source *s, const char *key, bool *out)
+{
+    char k[128];
+    return gr_gguf_opt_bool(s->g, key_of(s, key, k, sizeof k), *out, out);
+}
+
 static int need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out)
 {
     char k[128];
@@ -231,6 +237,77 @@ static int read_experts(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
+int gr_hp_unsupported(struct gr_hp_source *s, const char *key)
+{
+    return gr_fail(GR_E_UNSUPPORTED, "key %s.%s: this version cannot compute it", s->arch, key);
+}
+
+int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int rc = gr_hp_i32(s, "attention.key_length_mla", 0, 4096, &hp->d_k_mla);
+    if (!rc)
+        rc = gr_hp_i32(s, "attention.value_length_mla", 0, 4096, &hp->d_v_mla);
+    if (!rc && (!hp->d_k_mla || !hp->d_v_mla))
+        rc = gr_fail(GR_E_UNSUPPORTED,
+                     "key %s.attention.key_length_mla: missing: the file is of the older kind that "
+                     "has attn_kv_b and not attn_k_b and attn_v_b; convert the model again",
+                     s->arch);
+    if (!rc)
+        rc = need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
+    if (!rc)
+        rc = gr_hp_i32(s, "attention.q_lora_rank", 0, 1 << 20, &hp->n_lora_q);
+    if (!rc && (hp->d_k != hp->n_rot + hp->n_lora_kv || hp->d_v != hp->n_lora_kv))
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key %s.attention.key_length: keys of %d and values of %d expected for a "
+                     "latent of %d, %d and %d found",
+                     s->arch, hp->n_rot + hp->n_lora_kv, hp->n_lora_kv, hp->n_lora_kv, hp->d_k,
+                     hp->d_v);
+    if (!rc && hp->d_k_mla <= hp->n_rot)
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key %s.attention.key_length_mla: more than %d expected, %d found", s->arch,
+                     hp->n_rot, hp->d_k_mla);
+    hp->attn_scale = 1 / sqrtf((float)hp->d_k_mla);
+    hp->v_in_k = true;
+    return rc;
+}
+
+static int read_groups(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int32_t n = 0, used = 0;
+    int rc = gr_hp_i32(s, "expert_group_count", 0, 64, &n);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_group_used_count", 0, 64, &used);
+    if (rc || n < 2)
+        return rc;
+    if (hp->n_expert % n || used < 1 || used > n || hp->n_expert_used > hp->n_expert / n * used)
+        return gr_fail(
+            GR_E_CORRUPT,
+            "key %s.expert_group_count: %d groups of which %d are used cannot give %d of "
+            "%d experts",
+            s->arch, n, used, hp->n_expert_used, hp->n_expert);
+    hp->n_expert_group = n, hp->n_expert_group_used = used;
+    return 0;
+}
+
+int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise)
+{
+    const enum gr_gate_kind gate[] = {otherwise, GR_GATE_SOFTMAX, GR_GATE_SIGMOID,
+                                      GR_GATE_SOFTMAX_TOP};
+    int32_t kind = 0, n_shared = 0;
+    int rc = gr_hp_i32(s, "expert_gating_func", 0, GR_COUNT(gate) - 1, &kind);
+    if (!rc)
+        rc = gr_hp_bool(s, "expert_weights_norm", &hp->expert_norm);
+    if (!rc)
+        rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
+    if (rc)
+        return rc;
+    hp->expert_gate = gate[kind];
+    hp->n_ff_shexp = n_shared * hp->n_ff_exp; /* below 2^30 */
+    return read_groups(s, hp);
+}
+
 static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     const char *key = hp->norm == GR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
@@ -245,7 +322,11 @@ static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
 {
     struct gr_hp_source s = {g, arch->name};
-    *hp = (struct gr_hparams){.norm = arch->norm, .rope = arch->rope, .embd_scale = 1};
+    *hp = (struct gr_hparams){.norm = arch->norm,
+                              .rope = arch->rope,
+                              .embd_scale = 1,
+                              .n_expert_group = 1,
+                              .n_expert_group_used = 1};
     int rc = need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
     if (!rc)
         rc = need_i32(&s, "embedding_length", 1, 1 << 20, &hp->n_embd);

@@ -50,10 +50,10 @@ struct gr_rope_opt {
 };
 void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
                      const struct gr_session_params *p);
-/* Radians a position for each of the n_rot / 2 pairs, with every scaling in it, and the magnitude
+/* Radians a position for each of the n_rot / 2 pairs, with every scaling in it, and the magnitudes
  * to multiply with. factors: [n_rot / 2] or NULL, the model's own divisors. */
 void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
-                   const float *factors, double *freq, float *mag);
+                   const float *factors, double *freq, struct gr_rope_mag *mag);
 /* M-RoPE: the position that each of the n_rot / 2 pairs turns by, 0 = t, 1 = y, 2 = x, 3 = none
  * (position 0). False when a token has one position only; section is left as it is then. */
 bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section);

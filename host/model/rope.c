@@ -55,8 +55,23 @@ bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
     return all > 0;
 }
 
+/* YaRN makes Q and K larger by 1 + ln(factor) / 10. DeepSeek has that in the attention's scale too,
+ * squared: there the columns without rope need it as well. */
+static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct gr_hparams *hp,
+                                     double log_factor)
+{
+    float grown = o->attn_factor * (float)(1 + 0.1 * log_factor);
+    bool yarn = o->ext_factor != 0, own = hp->yarn_log_mul != 0;
+    struct gr_rope_mag mag = {.rope = yarn && !own ? grown : o->attn_factor, .attn = 1};
+    if (hp->yarn_scales_attn) {
+        double m = (double)(yarn ? mag.rope : grown) * (1 + (double)hp->yarn_log_mul * log_factor);
+        mag.attn = (float)(m * m);
+    }
+    return mag;
+}
+
 void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
-                   const float *factors, double *freq, float *mag)
+                   const float *factors, double *freq, struct gr_rope_mag *mag)
 {
     double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
     double scale = (double)(swa ? hp->freq_scale_swa : o->freq_scale);
@@ -70,6 +85,5 @@ void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, boo
         double mix = ramp * (double)o->ext_factor;
         freq[i] = f * scale * (1 - mix) + f * mix;
     }
-    double yarn = o->ext_factor != 0 && scale < 1 ? 1 + 0.1 * log(1 / scale) : 1;
-    *mag = o->attn_factor * (float)yarn;
+    *mag = magnitudes(o, hp, scale < 1 ? log(1 / scale) : 0);
 }

@@ -87,6 +87,14 @@ struct gr_args_matmul_id {
     struct gr_ten y;   /* [1, n_tok * n_used, n_out] f32 */
 };
 
+/* As many heads as w has matrices; a head of x has n_in + n_pass columns, one of y n_pass + n_out.
+ */
+struct gr_args_head_matmul {
+    struct gr_ten x; /* [1, n_tok, n_head * (n_in + n_pass)] f32 */
+    struct gr_ten w; /* [n_head, n_out, n_in] any dtype */
+    struct gr_ten y; /* [1, n_tok, n_head * (n_pass + n_out)] f32 */
+};
+
 struct gr_args_glu {
     struct gr_ten a, b; /* [1, n_tok, n_ff] */
     struct gr_ten y;    /* [1, n_tok, n_ff]; may be a */

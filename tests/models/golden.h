@@ -3,24 +3,28 @@
 #define TESTS_MODELS_GOLDEN_H
 
 #include <stdio.h>
+#include <string.h>
 
 #include "models/tiny.h"
 
-#define GOLDEN_N 11
+/* The architecture of each, and what its name has more. */
+static const char *const golden_arch[][2] = {
+    {"llama", ""},  {"llama", "-moe"}, {"qwen2", ""},    {"qwen3", ""}, {"qwen3moe", ""},
+    {"gemma2", ""}, {"gemma3", ""},    {"phi3", ""},     {"gpt2", ""},  {"mpt", ""},
+    {"falcon", ""}, {"gpt-oss", ""},   {"deepseek2", ""}};
+#define GOLDEN_N (int)(sizeof golden_arch / sizeof *golden_arch)
 
 /* The i-th model and its name, "llama", "llama-moe" and so on. */
 static inline struct tiny golden_model(int i, char name[32])
 {
-    bool moe = i == GOLDEN_N - 1;
-    const struct gr_arch *arch = gr_arch_at(moe ? 0 : i);
-    struct tiny t = tiny_default(arch);
+    const char *a = golden_arch[i][0], *more = golden_arch[i][1];
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){a, strlen(a)}));
+    bool experts = tiny_needs_experts(t.arch) || tiny_has(t.arch, GR_W_FFN_EXP_BIAS);
     t.seed = 7;
-    t.first_expert = 0;
-    t.fused = arch->norm == GR_NORM_LAYER;
-    t.n_expert = moe || arch->spec[arch->n_spec - 1].slot == GR_W_FFN_DOWN_EXPS ? 3 : 0;
-    if (i == 0)
-        t.n_expert = 0;
-    snprintf(name, 32, "%s%s", arch->name, moe ? "-moe" : "");
+    t.first_expert = tiny_has(t.arch, GR_W_FFN_EXP_BIAS) ? 1 : 0;
+    t.fused = t.arch->norm == GR_NORM_LAYER || tiny_has(t.arch, GR_W_ATTN_Q_A);
+    t.n_expert = experts || *more ? 3 : 0;
+    snprintf(name, 32, "%s%s", a, more);
     return t;
 }
 

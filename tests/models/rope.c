@@ -27,8 +27,8 @@ Test(rope, nothing_said)
         q.rope_freq_base = q.rope_freq_scale = NAN;
         struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &q);
         const struct gr_rope_freqs *x = &a->env.rope[0], *y = &b->env.rope[0];
-        cr_expect_eq(x->mag, 1, "%d: %g", scaling, (double)x->mag);
-        cr_expect_eq(y->mag, 1, "%d: %g", scaling, (double)y->mag);
+        cr_expect(x->mag.rope == 1 && x->mag.attn == 1, "%d: %g", scaling, (double)x->mag.rope);
+        cr_expect(y->mag.rope == 1 && y->mag.attn == 1, "%d: %g", scaling, (double)y->mag.rope);
         cr_expect_eq(memcmp(x->freq.data, y->freq.data, (size_t)x->freq.row_bytes), 0);
         gr_session_close(&a);
         gr_session_close(&b);
@@ -72,7 +72,7 @@ Test(rope, yarn_with_a_part_of_the_head)
     struct gr_session *s = tiny_session(m, &p);
     const double *freq = s->env.rope[0].freq.data;
     cr_assert_eq(s->env.rope[0].freq.cols, 5);
-    cr_expect_float_eq(s->env.rope[0].mag, 1 + 0.1 * log(4), 1e-6);
+    cr_expect_float_eq(s->env.rope[0].mag.rope, 1 + 0.1 * log(4), 1e-6);
     double lo = 10 * log(64 / (32 * 2 * M_PI)) / (2 * log(10000)),
            hi = 10 * log(64 / (1 * 2 * M_PI)) / (2 * log(10000));
     lo = fmax(0, floor(lo)), hi = fmin(9, ceil(hi));
@@ -124,4 +124,25 @@ Test(rope, sections)
     memcpy(hp.section, (int32_t[]){5, 4, 2, 1}, sizeof hp.section);
     cr_expect(gr_rope_sections(&hp, got));
     cr_expect_arr_eq(got, ((int32_t[]){0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 1, 3}), sizeof got);
+}
+
+/* DeepSeek: the attention's scale grows with YaRN, by its own multiplier where the file has one;
+ * rope then does not. Linear scaling is treated as YaRN's magnitude is, as in the other
+ * implementation. */
+Test(rope, magnitudes_of_latent_attention)
+{
+    static struct gr_hparams hp;
+    hp.n_rot = 8, hp.n_ctx_orig = 64, hp.yarn_scales_attn = true;
+    const float ln4 = logf(4);
+    for (int yarn = 0; yarn < 2; yarn++)
+        for (int own = 0; own < 2; own++) {
+            struct gr_rope_opt o = {GR_SCALE_YARN, 10000, 0.25f, (float)yarn, 1, 32, 1, 64};
+            struct gr_rope_mag mag;
+            double freq[4];
+            hp.yarn_log_mul = own ? 0.07f : 0;
+            gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
+            float all = (yarn && own ? 1 : 1 + 0.1f * ln4) * (own ? 1 + 0.07f * ln4 : 1);
+            cr_expect_float_eq(mag.rope, yarn && !own ? 1 + 0.1f * ln4 : 1, 1e-6);
+            cr_expect_float_eq(mag.attn, all * all, 1e-6, "%d %d: %g", yarn, own, (double)mag.attn);
+        }
 }

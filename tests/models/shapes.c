@@ -27,6 +27,13 @@ static bool matmul_id_fits(const struct gr_args_matmul_id *a)
            a->y.rows == n_row && a->y.cols == a->w.rows && absent_or(&a->b, a->w.batch, a->y.cols);
 }
 
+static bool head_matmul_fits(const struct gr_args_head_matmul *a)
+{
+    int64_t n_pass = a->x.cols / a->w.batch - a->w.cols;
+    return n_pass >= 0 && a->x.cols == a->w.batch * (a->w.cols + n_pass) &&
+           a->y.cols == a->w.batch * (n_pass + a->w.rows) && a->y.rows == a->x.rows;
+}
+
 static bool attn_fits(const struct gr_args_attn *a)
 {
     return a->q.cols == a->n_head * a->d_k && a->y.cols == a->n_head * a->d_v;
@@ -42,6 +49,8 @@ static bool fits(const struct gr_node *n)
         return matmul_fits(&n->a.matmul);
     case GR_OP_MATMUL_ID:
         return matmul_id_fits(&n->a.matmul_id);
+    case GR_OP_HEAD_MATMUL:
+        return head_matmul_fits(&n->a.head_matmul);
     case GR_OP_ATTN:
         return attn_fits(&n->a.attn);
     case GR_OP_NORM:

@@ -42,7 +42,7 @@ struct item {
     bool bias;
 };
 
-static bool has(const struct gr_arch *a, enum gr_slot slot)
+bool tiny_has(const struct gr_arch *a, enum gr_slot slot)
 {
     for (int i = 0; i < a->n_spec; i++)
         if (a->spec[i].slot == slot)
@@ -56,12 +56,17 @@ static bool has(const struct gr_arch *a, enum gr_slot slot)
 static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
     bool optional = s->flags & GR_OPTIONAL;
-    bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_EXPS;
+    bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_SHEXP;
+    bool one_of_two = s->slot == GR_W_FFN_GATE_EXPS || s->slot == GR_W_FFN_UP_EXPS;
     bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
     if (experts && !t->n_expert)
         return false;
+    if (s->slot == GR_W_FFN_GATE_UP_EXPS && !t->fused)
+        return false;
+    if (one_of_two && t->fused && tiny_has(t->arch, GR_W_FFN_GATE_UP_EXPS))
+        return false;
     if (s->slot == GR_W_ROPE_LONG || s->slot == GR_W_ROPE_SHORT)
-        return !t->no_optional && !has(t->arch, GR_W_ROPE_FREQS);
+        return !t->no_optional && !tiny_has(t->arch, GR_W_ROPE_FREQS);
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
     if (t->fused && qk_norm && s->dim[0] == GR_D_EMBD)
         return false;
@@ -134,6 +139,31 @@ static void set_f(struct gr_gguf_writer *w, const struct tiny *t, const char *ke
     cr_assert_eq(gr_gguf_set_f32(w, k, v), 0);
 }
 
+/* A latent of d_head columns, and about half as many that are roped. */
+static void write_latent(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    int n_rot = t->d_head < 4 ? 2 : t->d_head / 4 * 2;
+    set_i(w, t, "attention.head_count_kv", 1);
+    set_i(w, t, "attention.key_length", n_rot + t->d_head);
+    set_i(w, t, "attention.value_length", t->d_head);
+    set_i(w, t, "rope.dimension_count", n_rot);
+    set_i(w, t, "attention.kv_lora_rank", t->d_head);
+    set_i(w, t, "attention.q_lora_rank", 40);
+    set_i(w, t, "attention.key_length_mla", n_rot + 24);
+    set_i(w, t, "attention.value_length_mla", 20);
+}
+
+static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    char k[128];
+    snprintf(k, sizeof k, "%s.expert_weights_norm", t->arch->name);
+    cr_assert_eq(gr_gguf_set_bool(w, k, true), 0);
+    set_i(w, t, "leading_dense_block_count", t->first_expert);
+    set_i(w, t, "expert_shared_count", 1);
+    set_i(w, t, "expert_gating_func", 2);
+    set_f(w, t, "expert_weights_scale", 2.5f);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -158,6 +188,10 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "attention.layer_norm_epsilon", 1e-5f);
     set_f(w, t, "attention.max_alibi_bias", 8);
     set_f(w, t, "attention.clamp_kqv", 2);
+    if (tiny_has(t->arch, GR_W_ATTN_K_B))
+        write_latent(w, t);
+    if (tiny_has(t->arch, GR_W_FFN_EXP_BIAS))
+        write_experts(w, t);
 }
 
 /* The hyper-parameters that the keys say, before an edit: shapes follow from them. */

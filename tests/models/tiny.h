@@ -32,7 +32,8 @@ const char *tiny_write(const struct tiny *t, char *broken);
 /* Number of tensors that tiny_write makes, and whether the i-th is required. */
 int tiny_n_tensor(const struct tiny *t);
 bool tiny_required(const struct tiny *t, int i);
-/* Whether every layer must have experts. */
+/* Whether its table has a weight, and whether every layer must have experts. */
+bool tiny_has(const struct gr_arch *a, enum gr_slot slot);
 bool tiny_needs_experts(const struct gr_arch *a);
 
 /* Opens a model and a session on it, or fails the test. */

@@ -208,3 +208,56 @@ Test(matmul_id, shapes)
         matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true);
     }
 }
+
+static void head_matmul_case(uint32_t type, int64_t n_tok, int64_t n_head, int64_t n_out,
+                             int64_t n_in, int64_t n_pass)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_HEAD_MATMUL, 18, "type %s, %lld tokens, %lld heads [%lld, %lld] + %lld",
+                  gr_dtype_name(type), (long long)n_tok, (long long)n_head, (long long)n_out,
+                  (long long)n_in, (long long)n_pass);
+    struct gr_args_head_matmul *a = &c.node.a.head_matmul;
+    int64_t x_head = n_in + n_pass, y_head = n_pass + n_out;
+    *a = (struct gr_args_head_matmul){
+        .x = ops_random(&c, GR_F32, 1, n_tok, n_head * x_head, OPS_NORMAL),
+        .w = ops_random(&c, type, n_head, n_out, n_in, OPS_NORMAL),
+        .y = ops_new(&c, GR_F32, 1, n_tok, n_head * y_head)};
+    const double *x = ops_values(&c, &a->x), *w = ops_values(&c, &a->w);
+    struct ops_out *o = ops_expect(&c, &a->y);
+    double *error = ops_doubles(&c, ops_count(&a->y));
+    for (int64_t i = 0; i < ops_count(&a->y); i++) {
+        int64_t h = i / y_head % n_head, k = i % y_head - n_pass;
+        const double *head = x + i / y_head * x_head; /* rows of heads follow each other */
+        struct bound b = k < 0 ? (struct bound){.exact = head[n_in + n_pass + k]}
+                               : bound_of(type, head, w + (h * n_out + k) * n_in, n_in);
+        o->want[i] = b.exact;
+        o->squares += b.variance;
+        error[i] = b.error + b.terms * 0x1p-22;
+    }
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < ops_count(&a->y); i++) {
+        o->tol_ref[i] += error[i] * 1e-6;
+        o->tol_fast[i] += error[i];
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(head_matmul, types)
+{
+    for (const int *type = ops_weight_types; *type >= 0; type++) {
+        head_matmul_case((uint32_t)*type, 1, 3, 33, 256, 64);
+        head_matmul_case((uint32_t)*type, 13, 5, 40, 512, 0);
+    }
+}
+
+Test(head_matmul, shapes)
+{
+    static const uint32_t types[] = {GR_F32, GR_BF16, GR_Q8_0};
+    for (size_t i = 0; i < GR_COUNT(types); i++) {
+        head_matmul_case(types[i], 1, 1, 1, 32, 1);
+        head_matmul_case(types[i], 2, 16, 128, 512, 0);
+        head_matmul_case(types[i], 7, 2, 17, 96, 5);
+        head_matmul_case(types[i], 33, 4, 64, 128, 64);
+    }
+}

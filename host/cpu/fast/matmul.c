@@ -7,9 +7,9 @@ void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int6
                    const float *sum)
 {
     int64_t entry = mm_entry(g, i);
-    const float *b = gr_ten_is(m->b) ? gr_cpu_f32(m->b, g->expert) + lo : NULL;
+    const float *b = m->b && gr_ten_is(m->b) ? gr_cpu_f32(m->b, g->expert) + lo : NULL;
     const float *res = m->res && gr_ten_is(m->res) ? gr_cpu_f32(m->res, entry) + lo : NULL;
-    float *y = gr_cpu_f32(m->y, entry) + lo;
+    float *y = gr_cpu_f32(m->y, entry) + g->y_at + lo;
     for (int64_t o = 0; o < n; o += VL) {
         int64_t k = GR_MIN(VL, n - o);
         vf v = vf_load_n(sum + o, k) * vf_set(m->scale);
@@ -21,8 +21,24 @@ void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int6
     }
 }
 
+static struct mm mm_of_heads(const struct gr_args_head_matmul *a)
+{
+    return (struct mm){.x = &a->x,
+                       .w = &a->w,
+                       .y = &a->y,
+                       .scale = 1,
+                       .n_entry = a->x.rows,
+                       .share = 1,
+                       .n_in = a->w.cols,
+                       .n_out = a->w.rows,
+                       .n_pass = a->x.cols / a->w.batch - a->w.cols,
+                       .heads = true};
+}
+
 static struct mm mm_of(const struct gr_node *node)
 {
+    if (node->op == GR_OP_HEAD_MATMUL)
+        return mm_of_heads(&node->a.head_matmul);
     if (node->op == GR_OP_MATMUL) {
         const struct gr_args_matmul *a = &node->a.matmul;
         return (struct mm){.x = &a->x,
@@ -66,13 +82,13 @@ static const struct mm_engine *engine_of(const struct mm *m)
 
 static int64_t max_groups(const struct mm *m)
 {
-    return m->ids ? GR_MIN(m->w->batch, m->n_entry) : 1;
+    return m->heads ? m->w->batch : m->ids ? GR_MIN(m->w->batch, m->n_entry) : 1;
 }
 
 /* Places of converted rows: each group begins at a multiple of 4 and holds a multiple of 4. */
 static int64_t n_places(const struct mm *m)
 {
-    return m->n_entry + 4 * max_groups(m);
+    return m->n_entry * (m->heads ? m->w->batch : 1) + 4 * max_groups(m);
 }
 
 static size_t groups_bytes(const struct mm *m)
@@ -112,6 +128,14 @@ static int64_t group_entries(const struct mm *m, void *memory, struct mm_group *
 static int64_t groups_of(const struct mm *m, char *memory, struct mm_group **group)
 {
     *group = (struct mm_group *)(void *)memory;
+    for (int64_t h = 0; m->heads && h < m->w->batch; h++)
+        (*group)[h] = (struct mm_group){.expert = h,
+                                        .n = m->n_entry,
+                                        .x_at = h * (m->n_in + m->n_pass),
+                                        .y_at = h * (m->n_pass + m->n_out) + m->n_pass,
+                                        .at = h * GR_PAD(m->n_entry, 4)};
+    if (m->heads)
+        return m->w->batch;
     if (m->ids)
         return group_entries(m, memory + GR_PAD((size_t)max_groups(m) * sizeof **group, 64),
                              *group);
@@ -131,6 +155,17 @@ static void convert(const struct mm *m, const struct mm_engine *e, const struct 
                 e->convert(m, &group[k], lo, GR_MIN(lo + e->grain, group[k].n), w->shared, local);
 }
 
+/* Columns of heads that are copied and not multiplied, dealt to the threads by rows. */
+static void pass_on(const struct mm *m, const struct gr_cpu_work *w)
+{
+    struct gr_cpu_share s = gr_cpu_share(m->n_entry, 1, w);
+    for (int64_t t = s.lo; t < s.hi; t++)
+        for (int64_t h = 0; h < m->w->batch; h++)
+            memcpy(gr_cpu_f32(m->y, t) + h * (m->n_pass + m->n_out),
+                   gr_cpu_f32(m->x, t) + h * (m->n_in + m->n_pass) + m->n_in,
+                   (size_t)m->n_pass * sizeof(float));
+}
+
 static void run(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     struct mm m = mm_of(node);
@@ -139,6 +174,8 @@ static void run(const struct gr_node *node, const struct gr_cpu_work *w)
     int64_t n_group = groups_of(&m, w->local, &group);
     char *local = (char *)w->local + groups_bytes(&m);
     int64_t chunk = e->chunk(&m), n_chunk = (m.n_out + chunk - 1) / chunk;
+    if (m.n_pass)
+        pass_on(&m, w);
     if (e->convert) {
         convert(&m, e, group, n_group, w, local);
         gr_cpu_barrier(w);
@@ -157,4 +194,5 @@ static struct gr_cpu_need need(const struct gr_node *node)
                                 groups_bytes(&m) + e->local_bytes(&m)};
 }
 
-const struct gr_cpu_impl FN(matmul) = {run, need, NULL}, FN(matmul_id) = {run, need, NULL};
+const struct gr_cpu_impl FN(matmul) = {run, need, NULL}, FN(matmul_id) = {run, need, NULL},
+                         FN(head_matmul) = {run, need, NULL};

@@ -1,6 +1,6 @@
-/* MATMUL and MATMUL_ID, seen alike: entries (a row of x, a row of y), grouped by the weight matrix
- * they meet. An engine multiplies a group with some rows of its matrix; which one depends on the
- * weights' storage type:
+/* MATMUL, MATMUL_ID and HEAD_MATMUL, seen alike: entries (a row of x, a row of y), grouped by the
+ * weight matrix they meet. An engine multiplies a group with some rows of its matrix; which one
+ * depends on the weights' storage type:
  *
  *   engine   weights           x                       products and sums
  *   float    f32 f16 bf16      f32                     f32
@@ -27,11 +27,14 @@ struct mm {
     int64_t n_entry; /* rows of y */
     int64_t share;   /* entries that share a row of x, neighbours */
     int64_t n_in, n_out;
+    int64_t n_pass; /* HEAD_MATMUL: columns of a head that are passed on */
+    bool heads;     /* every entry meets every matrix, each with columns of its own */
 };
 
 /* Entries of one matrix. Their order is that of y. */
 struct mm_group {
     int64_t expert, n;
+    int64_t x_at, y_at;   /* first columns */
     int64_t at;           /* place of the first one in the engine's converted x; a multiple of 4 */
     const int32_t *entry; /* [n]; NULL: 0 1 2 .. */
 };
@@ -60,7 +63,7 @@ static inline int64_t mm_entry(const struct mm_group *g, int64_t i)
 
 static inline const float *mm_x(const struct mm *m, const struct mm_group *g, int64_t i)
 {
-    return gr_cpu_f32(m->x, mm_entry(g, i) / m->share);
+    return gr_cpu_f32(m->x, mm_entry(g, i) / m->share) + g->x_at;
 }
 
 /* y = sum * scale + b + res for columns [lo, lo + n) of entry i of a group. */

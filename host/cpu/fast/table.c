@@ -5,6 +5,7 @@
 const struct gr_cpu_impl *const FN(table)[GR_N_OP] = {
     [GR_OP_MATMUL] = &FN(matmul),
     [GR_OP_MATMUL_ID] = &FN(matmul_id),
+    [GR_OP_HEAD_MATMUL] = &FN(head_matmul),
     [GR_OP_NORM] = &FN(norm),
     [GR_OP_GLU] = &FN(glu),
     [GR_OP_ACT] = &FN(act),
