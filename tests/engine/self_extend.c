@@ -21,7 +21,10 @@ static void sink(enum gr_log_level level, const char *line, void *user)
 static struct gr_kv *cache(uint32_t n_cell)
 {
     struct gr_kv *kv;
-    cr_assert_eq(gr_kv_new(&kv, &(struct gr_kv_params){n_cell, 1, 256, false}), 0);
+    cr_assert_eq(gr_kv_new(&kv,
+                           &(struct gr_kv_params){
+                               .n_cell = n_cell, .n_stream = 1, .n_seq_max = 1, .n_pad = 256}),
+                 0);
     text[0] = 0;
     gr_log_set(sink, NULL);
     return kv;
@@ -31,13 +34,32 @@ static struct gr_kv *cache(uint32_t n_cell)
 static void decode(struct gr_kv *kv, int32_t n, int32_t *n_past)
 {
     static int32_t pos[2048], cells[2048];
-    static int32_t zero[2048], one[2048];
+    static int32_t zero[2048], one[2048], tok[2048];
     for (int32_t i = 0; i < n; i++)
-        pos[i] = (*n_past)++, one[i] = 1;
-    struct gr_full_batch b = {.n_tok = n, .pos = pos, .n_seq = one, .seq = zero, .seq_at = zero};
-    struct gr_ubatch ub = {&b, 0, n, 0};
-    cr_assert_eq(gr_kv_reserve(kv, &ub, 1, cells), 0, "%s", gr_error());
+        pos[i] = (*n_past)++, one[i] = 1, tok[i] = i;
+    struct gr_full_batch b = {
+        .n_tok = n, .pos = pos, .row = pos, .col = pos, .n_seq = one, .seq = zero, .seq_at = zero};
+    struct gr_ubatch ub = {&b, tok, n, 0, 0};
+    cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0, "%s", gr_error());
+    gr_kv_place(kv, &ub, cells);
     gr_kv_commit(kv);
+}
+
+/* Positions [lo, hi) of sequence 0 += or /= by. */
+static void move(struct gr_kv *kv, enum gr_kv_op_kind kind, int32_t lo, int32_t hi, int32_t by)
+{
+    struct gr_kv_op op = {kind, 0, 0, lo, hi, by};
+    struct gr_kv_moves moves;
+    cr_assert_eq(gr_kv_can(kv, &op), 0, "%s", gr_error());
+    gr_kv_do(kv, &op, &moves);
+    cr_assert_eq(moves.n, 0);
+}
+
+/* Self-Extend on a session's caches that are these cells. */
+static int step(struct gr_kv *kv, struct gr_self_extend *se, int32_t *n_past)
+{
+    struct gr_cache c = {.n_seq_max = 1, .kv = {kv}};
+    return gr_self_extend_cells(&c, 0, se, n_past);
 }
 
 static void expect_cell(const struct gr_kv *kv, uint32_t i, int32_t pos, int32_t delta)
@@ -58,7 +80,7 @@ static void expect_cells(const struct gr_kv *kv, uint32_t first, size_t n, const
 
 static void extend(struct gr_kv *kv, struct gr_self_extend *se, int32_t *n_past)
 {
-    cr_assert_eq(gr_self_extend_cells(kv, 0, se, n_past), 0, "%s", gr_error());
+    cr_assert_eq(step(kv, se, n_past), 0, "%s", gr_error());
     cr_assert_eq(gr_kv_check(kv), 0, "%s", gr_error());
 }
 
@@ -101,20 +123,20 @@ Test(self_extend, five_tokens_by_hand)
     struct gr_kv *kv = cache(256);
     int32_t n_past = 0;
     decode(kv, 5, &n_past);
-    gr_kv_cells_add(kv, 0, 0, 5, 0);
-    cr_assert(!gr_kv_has_shift(kv) && gr_kv_head(kv) == 5, "adding 0 touches nothing");
-    gr_kv_cells_div(kv, 0, 0, 4, 2);
+    move(kv, GR_KV_ADD, 0, 5, 0);
+    cr_assert(!gr_kv_has_shift(kv) && gr_kv_head(kv, 0) == 5, "adding 0 touches nothing");
+    move(kv, GR_KV_DIV, 0, 4, 2);
     EXPECT(kv, 0, {0, 0}, {0, -1}, {1, -1}, {1, -2}, {4, 0});
-    gr_kv_cells_add(kv, 0, 4, 5, -2);
+    move(kv, GR_KV_ADD, 4, 5, -2);
     EXPECT(kv, 0, {0, 0}, {0, -1}, {1, -1}, {1, -2}, {2, -2});
     gr_kv_shifted(kv);
     n_past = 3;
     decode(kv, 3, &n_past);
-    gr_kv_cells_add(kv, 0, 2, 6, 2);
+    move(kv, GR_KV_ADD, 2, 6, 2);
     EXPECT(kv, 4, {4, 2}, {5, 2}, {6, 2}, {7, 2});
-    gr_kv_cells_div(kv, 0, 4, 8, 2);
+    move(kv, GR_KV_DIV, 4, 8, 2);
     EXPECT(kv, 4, {2, 0}, {2, -1}, {3, -1}, {3, -2});
-    gr_kv_cells_add(kv, 0, 8, 8, -4);
+    move(kv, GR_KV_ADD, 8, 8, -4);
     EXPECT(kv, 4, {2, 0}, {2, -1}, {3, -1}, {3, -2});
     gr_kv_free(&kv);
 }
@@ -172,7 +194,7 @@ Test(self_extend, two_windows_of_1024)
 
     kv = cache(2048), n_past = 0; /* between the division and the last move of the first window */
     decode(kv, 2048, &n_past);
-    gr_kv_cells_div(kv, 0, 0, 1024, 2);
+    move(kv, GR_KV_DIV, 0, 1024, 2);
     EXPECT(kv, 1022, {511, -511}, {511, -512}, {1024, 0});
     gr_kv_free(&kv);
 }
@@ -183,13 +205,13 @@ Test(self_extend, windows_of_256)
     struct gr_kv *kv = cache(2048);
     int32_t n_past = 0;
     decode(kv, 2048, &n_past);
-    gr_kv_cells_div(kv, 0, 0, 256, 4);
+    move(kv, GR_KV_DIV, 0, 256, 4);
     EXPECT(kv, 255, {63, -192}, {256, 0});
     cr_assert_eq(gr_kv_cell(kv, 255).pos - gr_kv_cell(kv, 255).delta, 255, "where it was before");
-    gr_kv_cells_add(kv, 0, 256, 2048, -192);
+    move(kv, GR_KV_ADD, 256, 2048, -192);
     EXPECT(kv, 255, {63, -192}, {64, -192});
     expect_cell(kv, 2047, 1855, -192);
-    gr_kv_cells_add(kv, 0, 64, 1856, 192);
+    move(kv, GR_KV_ADD, 64, 1856, 192);
     expect_cell(kv, 256, 256, 0);
     gr_kv_free(&kv);
 
@@ -285,23 +307,21 @@ Test(self_extend, refuses)
     decode(kv, 20, &n_past);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct gr_self_extend se = bad[i];
-        cr_assert_eq(gr_self_extend_cells(kv, 0, &se, &n_past), GR_E_INVALID, "%zu", i);
+        cr_assert_eq(step(kv, &se, &n_past), GR_E_INVALID, "%zu", i);
         cr_assert(se.i == bad[i].i && n_past == 20 && !gr_kv_has_shift(kv) && !text[0]);
     }
     struct gr_self_extend se = bad[0];
-    gr_self_extend_cells(kv, 0, &se, &n_past);
+    step(kv, &se, &n_past);
     cr_assert_str_eq(
         gr_error(),
         "Self-Extend: a window that is a multiple of the group factor expected, window 2048 "
         "and factor 3 found");
     se = (struct gr_self_extend){1, 512, 0};
     n_past = 2000;
-    cr_assert(gr_self_extend_cells(kv, 0, &se, &n_past) == 0 && se.i == 0 && n_past == 2000 &&
-                  !text[0],
-              "1 is off");
+    cr_assert(step(kv, &se, &n_past) == 0 && se.i == 0 && n_past == 2000 && !text[0], "1 is off");
     se = (struct gr_self_extend){1 << 20, 1 << 20, 1 << 20}; /* positions would pass 2^31 */
     n_past = 1 << 22;
-    cr_assert_eq(gr_self_extend_cells(kv, 0, &se, &n_past), GR_E_INVALID);
+    cr_assert_eq(step(kv, &se, &n_past), GR_E_INVALID);
     cr_assert(se.i == 1 << 20 && n_past == 1 << 22 && !text[0]);
     gr_kv_free(&kv);
 }

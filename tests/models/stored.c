@@ -163,19 +163,20 @@ Test(stored, repeated_shifts)
             struct gr_session *a = session(m, caches[k].name), *b = session(m, "f32");
             decode(a, 0, N, NULL);
             decode(b, 3 * N_SHIFT, N, NULL);
-            memcpy(v_before, a->v_cache[0].data, (size_t)(N * a->v_cache[0].row_bytes));
+            memcpy(v_before, a->env.v_cache[0].data, (size_t)(N * a->env.v_cache[0].row_bytes));
             for (int n = 0; n < N_SHIFT; n++) { /* the token of the other sequence starts it */
                 cr_assert_eq(gr_kv_seq_add(a, 0, 0, -1, 3), 0);
                 struct gr_batch one = {.n_tok = 1, .token = &(int32_t){1}, .seq = &(int32_t){1}};
                 cr_assert_eq(gr_decode(a, &one), 0, "%s", gr_error());
             }
-            rows_of(&a->k_cache[0], N, k_got);
-            rows_of(&b->k_cache[0], N, k_want);
+            rows_of(&a->env.k_cache[0], N, k_got);
+            rows_of(&b->env.k_cache[0], N, k_want);
             double e = tiny_nmse(k_want, k_got, N * COLS);
             cr_expect(e <= (N_SHIFT + 1) * (N_SHIFT + 1) * caches[k].error, "%s, %s: %g", arch[i],
                       caches[k].name, e);
             cr_expect_eq(
-                memcmp(v_before, a->v_cache[0].data, (size_t)(N * a->v_cache[0].row_bytes)), 0);
+                memcmp(v_before, a->env.v_cache[0].data, (size_t)(N * a->env.v_cache[0].row_bytes)),
+                0);
             gr_session_close(&a);
             gr_session_close(&b);
         }
@@ -186,12 +187,14 @@ Test(stored, repeated_shifts)
 /* Fills the rows of free cells with bytes that are NaN in every type, or zeros. */
 static void fill_free_cells(struct gr_session *s, int byte)
 {
-    for (int il = 0; il < s->model->hp.n_layer; il++)
-        for (uint32_t c = 0; c < gr_kv_n_cell(s->kv); c++)
-            if (gr_kv_cell(s->kv, c).pos < 0) {
-                memset(gr_ten_row(&s->k_cache[il], 0, c), byte, (size_t)s->k_cache[il].row_bytes);
-                memset(gr_ten_row(&s->v_cache[il], 0, c), byte, (size_t)s->v_cache[il].row_bytes);
-            }
+    int32_t n_layer = s->model->hp.n_layer;
+    for (int32_t i = 0; i < n_layer * GR_T_CONV; i++) {
+        const struct gr_kv *kv = s->cache.kv[s->model->hp.swa[i % n_layer]];
+        const struct gr_ten *t = &s->tensors[i];
+        for (uint32_t c = 0; gr_ten_is(t) && c < gr_kv_n_cell(kv); c++)
+            if (gr_kv_cell(kv, c).pos < 0)
+                memset(gr_ten_row(t, 0, c), byte, (size_t)t->row_bytes);
+    }
 }
 
 /* What free cells hold never reaches a result, wherever they lie between the used ones. */
