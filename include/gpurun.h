@@ -156,10 +156,12 @@ GR_API int gr_session_size(const struct gr_model *model, const struct gr_session
 struct gr_batch {
     int32_t n_tok;
     const int32_t *token;
-    const int32_t *pos;   /* NULL: each sequence goes on where it ends */
-    const int32_t *n_seq; /* sequences of each token; NULL: one each */
-    const int32_t *seq;   /* their ids, one token's after another's; NULL: sequence 0 */
-    const int8_t *logits; /* 1 where logits are wanted; NULL: for the last token only */
+    const int32_t *pos;    /* NULL: each sequence goes on where it ends */
+    const int32_t *n_seq;  /* sequences of each token; NULL: one each */
+    const int32_t *seq;    /* their ids, one token's after another's; NULL: sequence 0 */
+    const int8_t *logits;  /* 1 where logits are wanted; NULL: for the last token only */
+    const int32_t *pos_yx; /* [2][n_tok] rows, then columns, of tokens that have them (M-RoPE
+                              images), besides pos; NULL = text: both are pos */
 };
 /* Runs a batch. When it is refused (GR_E_INVALID, GR_E_KV_FULL) the cache is as before. When it
  * fails on the way (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE) too, but for sequences of the batch

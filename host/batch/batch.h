@@ -32,12 +32,16 @@ struct gr_batch_limits {
     /* Whether two sequences are in the same cells. */
     bool (*same)(const void *cache, int32_t a, int32_t b);
     const void *cache;
+    bool pos_2d; /* tokens may have a row and a column beside their position */
 };
 
 /* Checks everything before anything is changed: 1 <= n_tok <= n_batch, ids, sequence ids, no
  * sequence twice in a token, positions from 0 to GR_POS_MAX and, in each sequence, every one its
- * predecessor's + 1 (the first one: the cache's largest + 1; any for an empty sequence). The
- * sequences of one token must have the same past, because one row of the mask serves them all.
+ * predecessor's + 1 (the first one: the cache's largest + 1; any for an empty sequence). Where the
+ * tokens of images have rows and columns, a text's position may be larger than that, for a text
+ * goes on behind the largest position, row and column; and in a batch that has rows and columns
+ * positions may repeat and grow, but not go down. The sequences of one token must have the same
+ * past, because one row of the mask serves them all.
  * GR_E_INVALID names the token's index, what was expected and what was found; *out has no tokens
  * then. */
 int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in,
@@ -50,15 +54,16 @@ struct gr_ubatch {
     const struct gr_full_batch *batch;
     const int32_t *tok; /* [n_tok] indices into the batch */
     int32_t n_tok, n_out;
-    int32_t n_seq; /* of an equal split: that many sequences with n_tok / n_seq tokens each, one
-                      after the other; otherwise 0 */
+    int32_t n_seq; /* unless the split is simple: that many sequences with n_tok / n_seq tokens
+                      each, one after the other; sequences that share tokens count once. Otherwise
+                      0 */
 };
 
 enum gr_split {
     GR_SPLIT_SIMPLE, /* consecutive pieces of at most n_ubatch tokens */
     GR_SPLIT_EQUAL, /* equally many consecutive tokens of each of several sequences, in the order of
                        their ids; no two of them share a token */
-    GR_SPLIT_SEQ    /* tokens of one sequence */
+    GR_SPLIT_SEQ    /* tokens of one sequence, the lowest first */
 };
 
 /* Cuts a batch: tok [n_tok] receives the order of the tokens, ub (room for n_tok) the

@@ -26,6 +26,12 @@ static int check_counts(const struct gr_batch *in, const struct gr_batch_limits 
                        in->n_tok);
     if (!in->token)
         return gr_fail(GR_E_INVALID, "batch: token ids expected, NULL found");
+    if (in->pos_yx && !l->pos_2d)
+        return gr_fail(GR_E_INVALID, "batch: no rows and columns of tokens expected, as the model "
+                                     "has no such positions, some found");
+    if (in->pos_yx && !in->pos)
+        return gr_fail(GR_E_INVALID,
+                       "batch: positions beside rows and columns expected, NULL found");
     *n_ids = 0;
     for (int32_t i = 0; i < in->n_tok; i++) {
         int32_t n = in->n_seq ? in->n_seq[i] : 1, most = in->seq ? l->n_seq_max : 1;
@@ -45,7 +51,7 @@ static int check_counts(const struct gr_batch *in, const struct gr_batch_limits 
 static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
 {
     size_t words, bytes;
-    if (!gr_mul(&words, n, (size_t)4) || !gr_add(&words, words, n_ids) ||
+    if (!gr_mul(&words, n, (size_t)6) || !gr_add(&words, words, n_ids) ||
         !gr_mul(&bytes, words, sizeof(int32_t)) || !gr_add(&bytes, bytes, n))
         return gr_fail(GR_E_NOMEM_HOST, "out of host memory: a batch of %zu tokens", n);
     if (bytes > b->memory_bytes) {
@@ -56,7 +62,9 @@ static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
     }
     b->token = b->memory;
     b->pos = b->token + n;
-    b->n_seq = b->pos + n;
+    b->row = b->pos + n;
+    b->col = b->row + n;
+    b->n_seq = b->col + n;
     b->seq_at = b->n_seq + n;
     b->seq = b->seq_at + n;
     b->logits = (int8_t *)(b->seq + n_ids);
@@ -98,24 +106,34 @@ static int check_past(const struct gr_full_batch *b, int32_t i, const struct seq
     return 0;
 }
 
-/* Position of token i: its sequences go on without a gap; any start for an empty one. `pos` NULL:
- * the next one. */
-static int check_pos(struct gr_full_batch *b, int32_t i, const int32_t *pos,
-                     const struct seq_state *st)
+/* Position, row and column of token i. Positions of a text go on without a gap (but behind an
+ * image, whose rows and columns may be further on than its position); any start for an empty
+ * sequence. `pos` NULL: the next one. */
+static int check_pos(struct gr_full_batch *b, int32_t i, const struct gr_batch *in,
+                     const struct seq_state *st, const struct gr_batch_limits *l)
 {
     int32_t seq = b->seq[b->seq_at[i]], last = st[seq].pos, next = last < 0 ? 0 : last + 1;
-    b->pos[i] = pos ? pos[i] : next;
-    if (b->pos[i] < 0 || b->pos[i] > GR_POS_MAX)
-        return bad_token(i, "position", 0, GR_POS_MAX, b->pos[i]);
-    if (last >= 0 && b->pos[i] != next)
-        return gr_fail(GR_E_INVALID,
-                       "batch token %d: position %d expected, as sequence %d ends at %d, %d found",
-                       i, next, seq, last, b->pos[i]);
+    int32_t pos = in->pos ? in->pos[i] : next, least = in->pos_yx ? last : next;
+    b->pos[i] = pos;
+    b->row[i] = in->pos_yx ? in->pos_yx[i] : pos;
+    b->col[i] = in->pos_yx ? in->pos_yx[(size_t)in->n_tok + (size_t)i] : pos;
+    b->pos_2d |= b->row[i] != pos || b->col[i] != pos;
+    if (pos < 0 || pos > GR_POS_MAX)
+        return bad_token(i, "position", 0, GR_POS_MAX, pos);
+    if (b->row[i] < 0 || b->row[i] > GR_POS_MAX)
+        return bad_token(i, "row", 0, GR_POS_MAX, b->row[i]);
+    if (b->col[i] < 0 || b->col[i] > GR_POS_MAX)
+        return bad_token(i, "column", 0, GR_POS_MAX, b->col[i]);
+    if (last >= 0 && (l->pos_2d ? pos < least : pos != next))
+        return gr_fail(
+            GR_E_INVALID,
+            "batch token %d: position %d%s expected, as sequence %d ends at %d, %d found", i, least,
+            l->pos_2d ? " or more" : "", seq, last, pos);
     return 0;
 }
 
-static int check_token(struct gr_full_batch *b, int32_t i, const int32_t *pos, struct seq_state *st,
-                       const struct gr_batch_limits *l)
+static int check_token(struct gr_full_batch *b, int32_t i, const struct gr_batch *in,
+                       struct seq_state *st, const struct gr_batch_limits *l)
 {
     if (b->token[i] < 0 || b->token[i] >= l->n_vocab)
         return bad_token(i, "id", 0, l->n_vocab - 1, b->token[i]);
@@ -123,7 +141,7 @@ static int check_token(struct gr_full_batch *b, int32_t i, const int32_t *pos, s
     if (!rc)
         rc = check_past(b, i, st, l);
     if (!rc)
-        rc = check_pos(b, i, pos, st);
+        rc = check_pos(b, i, in, st, l);
     for (int32_t k = 0; !rc && k < b->n_seq[i]; k++)
         st[b->seq[b->seq_at[i] + k]] = (struct seq_state){i, b->pos[i]};
     return rc;
@@ -135,6 +153,7 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
     struct seq_state st[GR_SEQ_MAX];
     int64_t n_ids = 0;
     b->n_tok = b->n_out = 0;
+    b->pos_2d = false;
     int rc = check_counts(in, l, &n_ids);
     if (!rc)
         rc = make_room(b, (size_t)in->n_tok, (size_t)n_ids);
@@ -154,7 +173,7 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
         at += b->n_seq[i];
         b->logits[i] = in->logits ? in->logits[i] != 0 : i == in->n_tok - 1;
         n_out += b->logits[i];
-        rc = check_token(b, i, in->pos, st, l);
+        rc = check_token(b, i, in, st, l);
         if (rc)
             return rc;
     }

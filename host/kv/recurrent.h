@@ -3,8 +3,8 @@
  *
  * A sequence's state is one row that stands for all its tokens: it cannot be cut or shifted, only
  * dropped, shared (a copy costs nothing; whoever goes on first gets a row of its own) or, where a
- * snapshot of an earlier position was kept, turned back. Rows: n_seq_max * (1 + n_rollback). A
- * micro-batch reads a row and writes a row for each of its sequences; equal splits only. */
+ * snapshot of an earlier position was kept, turned back. A micro-batch reads a row and writes a row
+ * for each of its sequences; it comes from an equal split or one by sequence. */
 #ifndef GR_KV_RECURRENT_H
 #define GR_KV_RECURRENT_H
 
@@ -15,33 +15,43 @@
 #include "batch/batch.h"
 #include "kv/op.h"
 
+#define GR_RS_ROLLBACK_MAX 4095
+
 struct gr_rs;
 
 struct gr_rs_params {
     uint32_t n_seq_max;  /* 1 to GR_SEQ_MAX */
-    uint32_t n_rollback; /* earlier states kept of each sequence: after each of the last tokens that
-                            were a micro-batch of their own */
+    uint32_t n_rollback; /* earlier states kept of each sequence: those before each of the last
+                            tokens, as far as these were a micro-batch of their own; at most
+                            GR_RS_ROLLBACK_MAX */
 };
 
+/* GR_E_INVALID for a parameter out of range, GR_E_NOMEM_HOST. */
 int gr_rs_new(struct gr_rs **out, const struct gr_rs_params *p);
 void gr_rs_free(struct gr_rs **rs);
+/* n_seq_max * (1 + n_rollback); without rollback half as many again as there are sequences: where
+ * two that share a state go on in one micro-batch, both read its row, so neither may write it. */
 uint32_t gr_rs_n_row(const struct gr_rs_params *p);
 int32_t gr_rs_n_rollback(const struct gr_rs *rs);
 
-/* As gr_kv_can and gr_kv_do. Removing part of a sequence is GR_E_UNSUPPORTED unless the rest ends
- * where a snapshot was kept; adding to positions and dividing them too. */
+/* As gr_kv_can and gr_kv_do. GR_E_UNSUPPORTED: removing part of a sequence (copying all but its
+ * end) unless what remains (what is copied) ends where a snapshot was kept; copying to a sequence
+ * that has another state; adding to positions and dividing them. */
 int gr_rs_can(const struct gr_rs *rs, const struct gr_kv_op *op);
 void gr_rs_do(struct gr_rs *rs, const struct gr_kv_op *op);
 void gr_rs_clear(struct gr_rs *rs);
-int32_t gr_rs_pos_min(const struct gr_rs *rs, int32_t seq); /* of the snapshots too */
+/* -1 for an empty sequence. A sequence can be turned back to any position from pos_min on. */
+int32_t gr_rs_pos_min(const struct gr_rs *rs, int32_t seq);
 int32_t gr_rs_pos_max(const struct gr_rs *rs, int32_t seq);
 bool gr_rs_seq_same(const struct gr_rs *rs, int32_t a, int32_t b);
 uint32_t gr_rs_n_used(const struct gr_rs *rs); /* rows */
 
-/* As gr_kv_reserve and so on. gr_rs_place: src[k] and dst[k] for sequence k of the micro-batch, src
- * -1 for a sequence without a past. gr_rs_abort: the sequences of the batch whose old state was
- * overwritten are empty (gr_rs_incomplete tells before they are cleared by the caller); others are
- * as before. */
+/* As gr_kv_reserve and so on. There is always room, so GR_E_INTERNAL is all that gr_rs_reserve can
+ * fail with: a simple split, or a batch under way. gr_rs_place: src[k] and dst[k] for sequence k of
+ * the micro-batch, src -1 for a sequence without a past; no dst is the src of another sequence.
+ * gr_rs_abort: the sequences of the batch whose old state was overwritten are empty
+ * (gr_rs_incomplete tells, until they are removed or go on); others are as before, but for
+ * snapshots that were overwritten. */
 int gr_rs_reserve(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t n_ub);
 void gr_rs_place(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t *src, int32_t *dst);
 void gr_rs_commit(struct gr_rs *rs);
@@ -51,14 +61,15 @@ bool gr_rs_incomplete(const struct gr_rs *rs, int32_t seq);
 /* One row, for tests, dumps and state. */
 struct gr_rs_row {
     int32_t pos;   /* of the last token it stands for, -1 = free */
-    int32_t n_seq; /* sequences whose present state it is; 0 for a snapshot */
-    int32_t seq;   /* the lowest of them, or the snapshot's; -1 = free */
-    bool snapshot;
+    int32_t n_seq; /* sequences whose present state it is; 0 for a snapshot only */
+    int32_t seq;   /* the lowest of them, or of those whose snapshot it is; -1 = free */
+    bool snapshot; /* an earlier state of a sequence */
 };
 struct gr_rs_row gr_rs_row(const struct gr_rs *rs, uint32_t i);
 /* The row of a sequence's present state, -1 = none. */
 int32_t gr_rs_tail(const struct gr_rs *rs, int32_t seq);
 void gr_rs_print(const struct gr_rs *rs, FILE *out);
+/* Walks every invariant; 0 or GR_E_INTERNAL. Called after each mutation in debug builds. */
 int gr_rs_check(const struct gr_rs *rs);
 
 #endif

@@ -28,7 +28,8 @@ static bool fake_same(const void *cache, int32_t a, int32_t b)
 
 /* Sequence 0 ends at 9, 1 and 3 are empty, 2 ends at 9 with other cells than 0. */
 static const struct fake holds = {{9, -1, 9, -1}, {1, 0, 2, 0}};
-static const struct gr_batch_limits limits = {100, 8, N_SEQ, fake_pos_max, fake_same, &holds};
+static const struct gr_batch_limits limits = {100,       8,      N_SEQ, fake_pos_max,
+                                              fake_same, &holds, false};
 
 static struct gr_full_batch full;
 
@@ -179,7 +180,7 @@ Test(batch, random)
                 next[seq[at]] = pos[i] + 1;
             at++;
         }
-        struct gr_batch b = {n, token, pos, gr_rng_below(&r, 2) ? n_seq : NULL, seq, NULL};
+        struct gr_batch b = {n, token, pos, gr_rng_below(&r, 2) ? n_seq : NULL, seq, NULL, NULL};
         cr_assert_eq(check(&b), want ? 0 : GR_E_INVALID, "round %d: %s", round, gr_error());
         accepted += want;
     }
@@ -197,23 +198,59 @@ Test(batch, no_memory)
     gr_batch_fini(&full);
 }
 
-Test(batch, split)
+/* Sequence 0 ends at 9. Tokens of an image share a position; the text behind it goes on at any
+ * larger one. */
+Test(batch, rows_and_columns)
 {
-    struct gr_batch b = {
-        .n_tok = 7, .token = I(1, 2, 3, 4, 5, 6, 7), .logits = (int8_t[]){1, 0, 1, 1, 0, 0, 1}};
-    struct gr_ubatch ub[7];
-    cr_assert_eq(check(&b), 0);
-    for (int32_t size = 1; size < 10; size++) {
-        int32_t n = gr_batch_split(&full, size, ub), first = 0, n_out = 0;
-        cr_assert_eq(n, (7 + size - 1) / size);
-        for (int32_t i = 0; i < n; i++) {
-            cr_assert(ub[i].batch == &full && ub[i].first == first &&
-                      ub[i].n_tok == GR_MIN(size, 7 - first));
-            first += ub[i].n_tok, n_out += ub[i].n_out;
-        }
-        cr_assert(first == 7 && n_out == 4);
-    }
-    gr_batch_split(&full, 3, ub);
-    cr_assert(ub[0].n_out == 2 && ub[1].n_out == 1 && ub[2].n_out == 1);
+    struct gr_batch_limits two = limits;
+    two.pos_2d = true;
+    struct gr_batch b = {.n_tok = 4, .token = I(1, 2, 3, 4), .pos = I(10, 10, 10, 12)};
+    b.pos_yx = I(10, 10, 11, 12, 10, 11, 10, 12);
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
+    cr_assert(full.pos_2d);
+    cr_assert_arr_eq(full.pos, b.pos, 16);
+    cr_assert_arr_eq(full.row, I(10, 10, 11, 12), 16);
+    cr_assert_arr_eq(full.col, I(10, 11, 10, 12), 16);
+    b.pos = I(9, 9, 9, 9);
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "the image may go on where the last one is");
+    b = (struct gr_batch){.n_tok = 2, .token = I(1, 2), .pos = I(14, 15)};
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
+    cr_assert(!full.pos_2d);
+    cr_assert_arr_eq(full.row, I(14, 15), 8);
+    cr_assert_arr_eq(full.col, I(14, 15), 8);
+    b = (struct gr_batch){.n_tok = 2, .token = I(1, 2)};
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
+    cr_assert_arr_eq(full.pos, I(10, 11), 8);
+    gr_batch_fini(&full);
+}
+
+static void refuse_2d(struct gr_batch b, const char *message)
+{
+    struct gr_batch_limits two = limits;
+    two.pos_2d = true;
+    cr_assert_eq(gr_batch_check(&full, &b, &two), GR_E_INVALID, "%s", message);
+    cr_assert_str_eq(gr_error(), message);
+    cr_assert_eq(full.n_tok, 0);
+}
+
+Test(batch, wrong_rows_and_columns)
+{
+    refuse((struct gr_batch){.n_tok = 1, .token = I(1), .pos = I(10), .pos_yx = I(10, 10)},
+           "batch: no rows and columns of tokens expected, as the model has no such positions, "
+           "some found");
+    refuse_2d((struct gr_batch){.n_tok = 1, .token = I(1), .pos_yx = I(10, 10)},
+              "batch: positions beside rows and columns expected, NULL found");
+    struct gr_batch b = {.n_tok = 2, .token = I(1, 2), .pos = I(12, 11)};
+    b.pos_yx = I(12, 12, 12, 12);
+    refuse_2d(b, "batch token 1: position 12 or more expected, as sequence 0 ends at 12, 11 found");
+    b.pos = I(8, 9);
+    refuse_2d(b, "batch token 0: position 9 or more expected, as sequence 0 ends at 9, 8 found");
+    b.pos = I(10, 10);
+    b.pos_yx = I(0, -1, 0, 0);
+    refuse_2d(b, "batch token 1: row: 0 to 2147483646 expected, -1 found");
+    b.pos_yx = I(0, 0, 0, INT32_MAX);
+    refuse_2d(b, "batch token 1: column: 0 to 2147483646 expected, 2147483647 found");
+    b.pos_yx = NULL;
+    refuse_2d(b, "batch token 1: position 11 or more expected, as sequence 0 ends at 10, 10 found");
     gr_batch_fini(&full);
 }
