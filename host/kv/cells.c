@@ -4,23 +4,54 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/checked.h"
 #include "gr/status.h"
 
 #define CELL_MAX (UINT32_C(1) << 30)
 
+static int bad(const char *what, int64_t lo, int64_t hi, int64_t found)
+{
+    return gr_fail(GR_E_INVALID, "KV cache: %s: %lld to %lld expected, %lld found", what,
+                   (long long)lo, (long long)hi, (long long)found);
+}
+
 static int check_params(const struct gr_kv_params *p)
 {
-    if (p->n_cell < 1 || p->n_cell > CELL_MAX)
-        return gr_fail(GR_E_INVALID, "KV cache: 1 to %u cells expected, %u found", CELL_MAX,
-                       p->n_cell);
     if (p->n_seq_max < 1 || p->n_seq_max > GR_SEQ_MAX)
-        return gr_fail(GR_E_INVALID, "KV cache: 1 to %d sequences expected, %u found", GR_SEQ_MAX,
-                       p->n_seq_max);
+        return bad("sequences", 1, GR_SEQ_MAX, p->n_seq_max);
+    if (p->n_stream != 1 && p->n_stream != p->n_seq_max)
+        return gr_fail(GR_E_INVALID,
+                       "KV cache: one stream or one for each of %u sequences expected, %u found",
+                       p->n_seq_max, p->n_stream);
+    if (p->n_cell < 1 || p->n_cell > CELL_MAX / p->n_stream)
+        return bad("cells of a stream", 1, CELL_MAX / p->n_stream, p->n_cell);
     if (p->n_pad < 32 || p->n_pad % 32 || p->n_pad > CELL_MAX)
         return gr_fail(GR_E_INVALID, "KV cache: padding: a multiple of 32 expected, %u found",
                        p->n_pad);
+    if (p->window < 0)
+        return bad("window", 0, INT32_MAX, p->window);
+    if (p->group < 0)
+        return bad("group", 0, INT32_MAX, p->group);
     return 0;
+}
+
+/* The arrays of an empty cache. */
+static bool allocate(struct gr_kv *kv)
+{
+    const struct gr_kv_params *p = &kv->p;
+    size_t n = kv->n_all;
+    kv->stream = gr_calloc(p->n_stream, sizeof *kv->stream);
+    kv->seq = gr_calloc(p->n_seq_max, sizeof *kv->seq);
+    kv->pos = gr_calloc(n, sizeof *kv->pos);
+    kv->delta = gr_calloc(n, sizeof *kv->delta);
+    kv->age = gr_calloc(n, sizeof *kv->age);
+    kv->n_seq = gr_calloc(n, sizeof *kv->n_seq);
+    kv->set = gr_calloc(n * kv->n_set, sizeof *kv->set);
+    kv->used = gr_calloc((n + 31) / 32, sizeof *kv->used);
+    kv->scratch = gr_calloc(p->n_cell, sizeof *kv->scratch);
+    kv->row = p->pos_2d ? gr_calloc(n, sizeof *kv->row) : NULL;
+    kv->col = p->pos_2d ? gr_calloc(n, sizeof *kv->col) : NULL;
+    return kv->stream && kv->seq && kv->pos && kv->delta && kv->age && kv->n_seq && kv->set &&
+           kv->used && kv->scratch && (!p->pos_2d || (kv->row && kv->col));
 }
 
 int gr_kv_new(struct gr_kv **out, const struct gr_kv_params *p)
@@ -32,23 +63,16 @@ int gr_kv_new(struct gr_kv **out, const struct gr_kv_params *p)
     struct gr_kv *kv = gr_calloc(1, sizeof *kv);
     if (!kv)
         return GR_E_NOMEM_HOST;
-    uint32_t n_word = (p->n_cell + 31) / 32;
-    kv->p = *p, kv->n_word = n_word;
-    kv->pos = gr_calloc(n_word, 32 * sizeof *kv->pos);
-    kv->delta = gr_calloc(n_word, 32 * sizeof *kv->delta);
-    kv->n_seq = gr_calloc(p->n_cell, sizeof *kv->n_seq);
-    kv->used = gr_calloc(n_word, sizeof *kv->used);
-    kv->member = gr_calloc((size_t)p->n_seq_max * n_word, sizeof *kv->member);
-    kv->seq = gr_calloc(p->n_seq_max, sizeof *kv->seq);
-    kv->order = gr_calloc(p->n_seq_max, sizeof *kv->order);
-    kv->age = gr_calloc(p->n_cell, sizeof *kv->age);
-    if (!kv->pos || !kv->delta || !kv->n_seq || !kv->used || !kv->member || !kv->seq ||
-        !kv->order || !kv->age) {
+    kv->p = *p;
+    kv->n_all = p->n_cell * p->n_stream;
+    kv->n_set = (p->n_seq_max + 63) / 64;
+    if (!allocate(kv)) {
         gr_kv_free(&kv);
         return GR_E_NOMEM_HOST;
     }
-    memset(kv->pos, 0xff, (size_t)n_word * 32 * sizeof *kv->pos);
-    gr_kv_cells_clear(kv); /* of the rest, zeros are what an empty cell has */
+    for (uint32_t s = 0; s < p->n_stream; s++)
+        kv->stream[s].base = s * p->n_cell;
+    gr_kv_cells_clear(kv);
     *out = kv;
     return 0;
 }
@@ -57,310 +81,188 @@ void gr_kv_free(struct gr_kv **kv)
 {
     struct gr_kv *k = *kv;
     if (k) {
-        for (uint32_t s = 0; k->order && s < k->p.n_seq_max; s++)
-            gr_free(k->order[s].cell);
-        gr_free(k->pos), gr_free(k->delta), gr_free(k->n_seq), gr_free(k->used);
-        gr_free(k->member), gr_free(k->seq), gr_free(k->order), gr_free(k->age);
-        gr_free(k->reserved);
+        for (uint32_t s = 0; k->seq && s < k->p.n_seq_max; s++)
+            gr_free(k->seq[s].cell);
+        gr_free(k->stream), gr_free(k->seq), gr_free(k->pos), gr_free(k->delta), gr_free(k->row);
+        gr_free(k->col), gr_free(k->age), gr_free(k->n_seq), gr_free(k->set), gr_free(k->used);
+        gr_free(k->scratch), gr_free(k->placed), gr_free(k->given);
+        gr_free(k->move_src), gr_free(k->move_dst);
         gr_free(k);
     }
     *kv = NULL;
 }
 
-/* ---- moves ---- */
-
-void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, int32_t pos)
+void gr_kv_cells_clear(struct gr_kv *kv)
 {
-    kv->pos[c] = pos;
-    kv->age[c] = kv->clock++;
-    kv->used[c / 32] |= UINT32_C(1) << c % 32;
-    kv->n_used++;
-    kv->end = GR_MAX(kv->end, c + 1);
+    size_t n = kv->n_all;
+    memset(kv->pos, 0xff, n * sizeof *kv->pos);
+    memset(kv->delta, 0, n * sizeof *kv->delta);
+    memset(kv->n_seq, 0, n * sizeof *kv->n_seq);
+    memset(kv->set, 0, n * kv->n_set * sizeof *kv->set);
+    memset(kv->used, 0, (n + 31) / 32 * sizeof *kv->used);
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++) {
+        struct gr_kv_seq *q = &kv->seq[s];
+        *q = (struct gr_kv_seq){.cell = q->cell, .cap = q->cap};
+    }
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        kv->stream[s] = (struct gr_kv_stream){.base = kv->stream[s].base};
+    kv->n_used = kv->n_shift = kv->n_placed = 0;
+    kv->busy = false;
+    assert(gr_kv_check(kv) == 0);
 }
 
-void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq)
+/* ---- finding cells ---- */
+
+uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t c, bool used)
 {
-    struct gr_kv_seq *s = &kv->seq[seq];
-    int32_t pos = kv->pos[c];
-    gr_kv_row(kv, seq)[c / 32] |= UINT32_C(1) << c % 32;
-    kv->n_seq[c]++;
-    gr_kv_order_put(kv, c, seq);
-    s->min = s->n ? GR_MIN(s->min, pos) : pos;
-    s->max = GR_MAX(s->max, pos);
-    s->n++;
+    uint32_t flip = used ? 0 : ~UINT32_C(0), first = st->base + c, stop = st->base + kv->p.n_cell;
+    for (uint32_t w = first / 32, skip = first % 32; w * 32 < stop; w++, skip = 0) {
+        uint32_t m = (kv->used[w] ^ flip) >> skip << skip;
+        if (m)
+            return GR_MIN(w * 32 + (uint32_t)__builtin_ctz(m), stop) - st->base;
+    }
+    return kv->p.n_cell;
 }
 
-static void set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
+uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t c)
+{
+    c = gr_kv_find(kv, st, c, false);
+    return c < kv->p.n_cell ? c : gr_kv_find(kv, st, 0, false);
+}
+
+/* One past the last used cell below `end`, from the stream's base. */
+static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t end)
+{
+    uint32_t stop = st->base + end;
+    while (stop > st->base) {
+        uint32_t w = (stop - 1) / 32, above = 31 - (stop - 1) % 32;
+        uint32_t m = kv->used[w] << above >> above;
+        if (m)
+            return GR_MAX(w * 32 + 32 - (uint32_t)__builtin_clz(m), st->base) - st->base;
+        stop = w * 32;
+    }
+    return 0;
+}
+
+/* ---- single cells ---- */
+
+struct gr_kv_mark gr_kv_mark(const struct gr_kv *kv, uint32_t c)
+{
+    return (struct gr_kv_mark){kv->pos[c], kv->delta[c], kv->row ? kv->row[c] : 0,
+                               kv->col ? kv->col[c] : 0, kv->age[c]};
+}
+
+struct gr_kv_mark gr_kv_tok_mark(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t i)
+{
+    const struct gr_full_batch *b = ub->batch;
+    int32_t t = ub->tok[i], pos = b->pos[t];
+    if (!kv->p.pos_2d)
+        return (struct gr_kv_mark){.pos = pos};
+    return (struct gr_kv_mark){.pos = pos, .row = b->row[t] - pos, .col = b->col[t] - pos};
+}
+
+void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
 {
     kv->n_shift += (uint32_t)(delta != 0) - (uint32_t)(kv->delta[c] != 0);
     kv->delta[c] = delta;
 }
 
-void gr_kv_cell_drop(struct gr_kv *kv, uint32_t c, int32_t seq)
+void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, struct gr_kv_mark m)
 {
-    gr_kv_row(kv, seq)[c / 32] &= ~(UINT32_C(1) << c % 32);
-    kv->order[seq].valid = false;
+    struct gr_kv_stream *st = &kv->stream[c / kv->p.n_cell];
+    kv->pos[c] = m.pos, kv->age[c] = m.age;
+    gr_kv_set_delta(kv, c, m.delta);
+    if (kv->row)
+        kv->row[c] = m.row, kv->col[c] = m.col;
+    kv->used[c / 32] |= UINT32_C(1) << c % 32;
+    kv->n_used++, st->n_used++;
+    st->end = GR_MAX(st->end, c - st->base + 1);
+}
+
+void gr_kv_cell_join(struct gr_kv *kv, uint32_t c, int32_t seq)
+{
+    kv->set[(size_t)c * kv->n_set + (uint32_t)seq / 64] |= UINT64_C(1) << seq % 64;
+    kv->n_seq[c]++;
+}
+
+void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq)
+{
+    kv->set[(size_t)c * kv->n_set + (uint32_t)seq / 64] &= ~(UINT64_C(1) << seq % 64);
     if (--kv->n_seq[c])
         return;
+    struct gr_kv_stream *st = &kv->stream[c / kv->p.n_cell];
     kv->used[c / 32] &= ~(UINT32_C(1) << c % 32);
-    kv->n_used--;
+    kv->n_used--, st->n_used--;
     kv->pos[c] = -1;
-    set_delta(kv, c, 0);
+    gr_kv_set_delta(kv, c, 0);
+    if (c - st->base + 1 == st->end)
+        st->end = last_used(kv, st, st->end);
+}
+
+void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq)
+{
+    gr_kv_cell_join(kv, c, seq);
+    gr_kv_order_put(kv, &kv->seq[seq], c);
 }
 
 void gr_kv_cell_empty(struct gr_kv *kv, uint32_t c)
 {
-    for (int32_t s = 0; kv->n_seq[c]; s++)
-        if (gr_kv_has(kv, c, s))
-            gr_kv_cell_drop(kv, c, s);
-}
-
-static struct gr_kv_seq summary(const struct gr_kv *kv, int32_t seq)
-{
-    const uint32_t *row = gr_kv_row(kv, seq);
-    struct gr_kv_seq s = {0, INT32_MAX, -1};
-    for (uint32_t w = 0, n = gr_kv_words(kv); w < n; w++)
-        for (uint32_t m = row[w]; m; m &= m - 1) {
-            int32_t pos = kv->pos[w * 32 + (uint32_t)__builtin_ctz(m)];
-            s.min = GR_MIN(s.min, pos), s.max = GR_MAX(s.max, pos), s.n++;
+    for (uint32_t w = 0; w < kv->n_set; w++)
+        for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1) {
+            int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
+            gr_kv_order_remove(kv, &kv->seq[s], c);
+            gr_kv_cell_leave(kv, c, s);
         }
-    if (!s.n)
-        s.min = -1;
-    return s;
-}
-
-void gr_kv_refresh(struct gr_kv *kv, int32_t seq)
-{
-    uint32_t w = gr_kv_words(kv);
-    while (w && !kv->used[w - 1])
-        w--;
-    kv->end = w ? w * 32 - (uint32_t)__builtin_clz(kv->used[w - 1]) : 0;
-    if (seq >= 0)
-        kv->seq[seq] = summary(kv, seq);
-    for (int32_t s = 0; seq < 0 && s < (int32_t)kv->p.n_seq_max; s++)
-        if (kv->seq[s].n)
-            kv->seq[s] = summary(kv, s);
-}
-
-/* ---- sequence operations ---- */
-
-static int check_seq(const struct gr_kv *kv, int32_t seq)
-{
-    if (kv->n_reserved)
-        return gr_fail(GR_E_INTERNAL, "KV cache: changed while a batch of %u tokens is under way",
-                       kv->n_reserved);
-    if (seq < 0 || seq >= (int32_t)kv->p.n_seq_max)
-        return gr_fail(GR_E_INVALID, "sequence: 0 to %u expected, %d found", kv->p.n_seq_max - 1,
-                       seq);
-    return 0;
-}
-
-/* Positions [lo, hi) of a caller's p0 and p1. */
-struct range {
-    int32_t lo, hi;
-};
-
-static struct range range_of(int32_t p0, int32_t p1)
-{
-    return (struct range){p0 < 0 ? 0 : p0, p1 < 0 ? INT32_MAX : p1};
-}
-
-static bool inside(struct range r, int32_t pos)
-{
-    return pos >= r.lo && pos < r.hi;
-}
-
-/* The first cell at or after c that is in the sequence with a position in the range; kv->end when
- * there is none. */
-static uint32_t next_cell(const struct gr_kv *kv, int32_t seq, struct range r, uint32_t c)
-{
-    const uint32_t *row = gr_kv_row(kv, seq);
-    for (uint32_t w = c / 32, n = gr_kv_words(kv), skip = c % 32; w < n; w++, skip = 0)
-        for (uint32_t m = row[w] >> skip << skip; m; m &= m - 1) {
-            c = w * 32 + (uint32_t)__builtin_ctz(m);
-            if (inside(r, kv->pos[c]))
-                return c;
-        }
-    return kv->end;
-}
-
-/* After cells were emptied, the search begins at the first of them when that is earlier. */
-static void lower_head(struct gr_kv *kv, uint32_t first_freed)
-{
-    kv->head = GR_MIN(kv->head, first_freed);
-}
-
-static void rm_one(struct gr_kv *kv, int32_t seq, struct range r)
-{
-    uint32_t freed = UINT32_MAX;
-    if (!kv->seq[seq].n)
-        return;
-    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1)) {
-        gr_kv_cell_drop(kv, c, seq);
-        if (!kv->n_seq[c])
-            freed = GR_MIN(freed, c);
-    }
-    lower_head(kv, freed);
-    gr_kv_refresh(kv, seq);
-}
-
-int gr_kv_cells_rm(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1)
-{
-    int rc = check_seq(kv, seq < 0 ? 0 : seq);
-    if (rc)
-        return rc;
-    struct range r = range_of(p0, p1);
-    for (int32_t s = seq < 0 ? 0 : seq, last = seq < 0 ? (int32_t)kv->p.n_seq_max - 1 : seq;
-         s <= last; s++)
-        rm_one(kv, s, r);
-    assert(gr_kv_check(kv) == 0);
-    return 0;
-}
-
-int gr_kv_cells_cp(struct gr_kv *kv, int32_t src, int32_t dst, int32_t p0, int32_t p1)
-{
-    int rc = check_seq(kv, src);
-    if (!rc)
-        rc = check_seq(kv, dst);
-    if (rc)
-        return rc;
-    struct range r = range_of(p0, p1);
-    for (uint32_t c = next_cell(kv, src, r, 0); c < kv->end; c = next_cell(kv, src, r, c + 1))
-        if (!gr_kv_has(kv, c, dst))
-            gr_kv_cell_put(kv, c, dst);
-    assert(gr_kv_check(kv) == 0);
-    return 0;
-}
-
-int gr_kv_cells_keep(struct gr_kv *kv, int32_t seq)
-{
-    int rc = check_seq(kv, seq);
-    if (rc)
-        return rc;
-    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++)
-        if (s != seq && kv->seq[s].n)
-            rm_one(kv, s, range_of(-1, -1));
-    assert(gr_kv_check(kv) == 0);
-    return 0;
-}
-
-static void move(struct gr_kv *kv, uint32_t c, int32_t pos)
-{
-    set_delta(kv, c, kv->delta[c] + (pos - kv->pos[c]));
-    kv->pos[c] = pos;
-    for (int32_t s = 0, n = kv->n_seq[c]; n; s++)
-        if (gr_kv_has(kv, c, s))
-            kv->order[s].valid = false, n--;
-}
-
-/* Whether all positions in the range can grow by delta. */
-static int check_growth(const struct gr_kv *kv, int32_t seq, struct range r, int32_t delta)
-{
-    int32_t limit = delta > 0 ? GR_POS_MAX - delta : GR_POS_MAX;
-    if (kv->seq[seq].max <= limit)
-        return 0;
-    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1))
-        if (kv->pos[c] > limit)
-            return gr_fail(GR_E_INVALID,
-                           "sequence %d: position %d + %d exceeds the largest one, %d", seq,
-                           kv->pos[c], delta, GR_POS_MAX);
-    return 0;
-}
-
-int gr_kv_cells_add(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1, int32_t delta)
-{
-    int rc = check_seq(kv, seq);
-    struct range r = range_of(p0, p1);
-    if (rc || delta == 0 || r.lo >= r.hi)
-        return rc;
-    rc = check_growth(kv, seq, r, delta);
-    if (rc)
-        return rc;
-    uint32_t freed = UINT32_MAX;
-    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1)) {
-        /* A cell comes up once: the walk goes by cell, not by position. */
-        if (kv->pos[c] + delta >= 0) {
-            move(kv, c, kv->pos[c] + delta);
-        } else {
-            freed = GR_MIN(freed, c);
-            gr_kv_cell_empty(kv, c);
-        }
-    }
-    kv->head = freed < kv->p.n_cell ? freed : 0;
-    gr_kv_refresh(kv, -1);
-    assert(gr_kv_check(kv) == 0);
-    return 0;
-}
-
-int gr_kv_cells_div(struct gr_kv *kv, int32_t seq, int32_t p0, int32_t p1, int32_t d)
-{
-    int rc = check_seq(kv, seq);
-    if (rc)
-        return rc;
-    if (d < 1)
-        return gr_fail(GR_E_INVALID,
-                       "sequence %d: divisor of positions: 1 or more expected, %d found", seq, d);
-    struct range r = range_of(p0, p1);
-    if (d == 1 || r.lo >= r.hi)
-        return 0;
-    for (uint32_t c = next_cell(kv, seq, r, 0); c < kv->end; c = next_cell(kv, seq, r, c + 1))
-        move(kv, c, kv->pos[c] / d);
-    gr_kv_refresh(kv, -1);
-    assert(gr_kv_check(kv) == 0);
-    return 0;
-}
-
-void gr_kv_cells_clear(struct gr_kv *kv)
-{
-    size_t n = gr_kv_words(kv);
-    memset(kv->pos, 0xff, n * 32 * sizeof *kv->pos);
-    memset(kv->delta, 0, n * 32 * sizeof *kv->delta);
-    memset(kv->n_seq, 0, kv->end * sizeof *kv->n_seq);
-    memset(kv->used, 0, n * sizeof *kv->used);
-    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
-        memset(gr_kv_row(kv, s), 0, n * sizeof *kv->member);
-        kv->seq[s] = (struct gr_kv_seq){0, -1, -1};
-        kv->order[s].valid = false;
-    }
-    kv->n_used = kv->n_shift = kv->end = kv->head = kv->n_reserved = 0;
-    assert(gr_kv_check(kv) == 0);
 }
 
 /* ---- questions ---- */
 
+static bool is_seq(const struct gr_kv *kv, int32_t seq)
+{
+    return seq >= 0 && seq < (int32_t)kv->p.n_seq_max;
+}
+
 int32_t gr_kv_cells_pos_min(const struct gr_kv *kv, int32_t seq)
 {
-    return seq >= 0 && seq < (int32_t)kv->p.n_seq_max ? kv->seq[seq].min : -1;
+    return is_seq(kv, seq) && kv->seq[seq].n ? kv->pos[gr_kv_items(&kv->seq[seq])[0]] : -1;
 }
 
 int32_t gr_kv_cells_pos_max(const struct gr_kv *kv, int32_t seq)
 {
-    return seq >= 0 && seq < (int32_t)kv->p.n_seq_max ? kv->seq[seq].max : -1;
+    return is_seq(kv, seq) ? gr_kv_max_pos(kv, seq) : -1;
 }
 
-static int32_t limit_pos_max(const void *cache, int32_t seq)
+uint32_t gr_kv_seq_cells(const struct gr_kv *kv, int32_t seq)
 {
-    return gr_kv_cells_pos_max(cache, seq);
+    return is_seq(kv, seq) ? kv->seq[seq].n : 0;
 }
 
-static bool limit_same(const void *cache, int32_t a, int32_t b)
+uint32_t gr_kv_seq_shared(const struct gr_kv *kv, int32_t seq)
 {
-    const struct gr_kv *kv = cache;
-    return !memcmp(gr_kv_row(kv, a), gr_kv_row(kv, b), gr_kv_words(kv) * sizeof *kv->member);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < gr_kv_seq_cells(kv, seq); i++)
+        n += kv->n_seq[gr_kv_items(&kv->seq[seq])[i]] > 1;
+    return n;
 }
 
-void gr_kv_limits(const struct gr_kv *kv, struct gr_batch_limits *limits)
+bool gr_kv_seq_same(const struct gr_kv *kv, int32_t a, int32_t b)
 {
-    limits->n_seq_max = (int32_t)kv->p.n_seq_max;
-    limits->pos_max = limit_pos_max;
-    limits->same = limit_same;
-    limits->cache = kv;
+    uint32_t n = gr_kv_seq_cells(kv, a);
+    if (n != gr_kv_seq_cells(kv, b))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!gr_kv_has(kv, gr_kv_items(&kv->seq[a])[i], b))
+            return false;
+    return true;
 }
 
 int32_t gr_kv_n_kv(const struct gr_kv *kv)
 {
-    uint32_t n = GR_MAX(GR_PAD(kv->end, kv->p.n_pad), kv->p.n_pad);
-    return (int32_t)GR_MIN(n, kv->p.n_cell);
+    uint32_t end = 0;
+    for (uint32_t s = kv->p.n_stream; s-- && !end;)
+        if (kv->stream[s].n_used)
+            end = kv->stream[s].base + kv->stream[s].end;
+    return (int32_t)GR_MIN(GR_MAX(GR_PAD(end, kv->p.n_pad), kv->p.n_pad), kv->n_all);
 }
 
 bool gr_kv_has_shift(const struct gr_kv *kv)
@@ -368,34 +270,43 @@ bool gr_kv_has_shift(const struct gr_kv *kv)
     return kv->n_shift > 0;
 }
 
-void gr_kv_deltas(const struct gr_kv *kv, int32_t n_kv, int32_t *delta)
+/* K is rotated to pos - delta, so its copy by grouped positions is rotated to that one's group. */
+void gr_kv_deltas(const struct gr_kv *kv, int32_t n_kv, bool far, int32_t *delta)
 {
+    int32_t group = GR_MAX(kv->p.group, 1);
     memcpy(delta, kv->delta, (size_t)n_kv * sizeof *delta);
+    for (int32_t i = 0; far && i < n_kv; i++)
+        if (delta[i])
+            delta[i] = kv->pos[i] / group - (kv->pos[i] - delta[i]) / group;
 }
 
 void gr_kv_shifted(struct gr_kv *kv)
 {
-    memset(kv->delta, 0, kv->end * sizeof *kv->delta);
+    if (kv->n_shift)
+        memset(kv->delta, 0, kv->n_all * sizeof *kv->delta);
     kv->n_shift = 0;
     assert(gr_kv_check(kv) == 0);
 }
 
 struct gr_cell gr_kv_cell(const struct gr_kv *kv, uint32_t i)
 {
-    struct gr_cell c = {kv->pos[i], kv->delta[i], kv->n_seq[i], -1};
+    struct gr_kv_mark m = gr_kv_mark(kv, i);
+    struct gr_cell c = {m.pos, m.delta, m.pos, m.pos, kv->n_seq[i], -1};
     while (c.n_seq && !gr_kv_has(kv, i, ++c.seq))
         ;
+    if (c.n_seq)
+        c.row += m.row, c.col += m.col;
     return c;
 }
 
 bool gr_kv_cell_has(const struct gr_kv *kv, uint32_t i, int32_t seq)
 {
-    return seq >= 0 && seq < (int32_t)kv->p.n_seq_max && gr_kv_has(kv, i, seq);
+    return is_seq(kv, seq) && gr_kv_has(kv, i, seq);
 }
 
 uint32_t gr_kv_n_cell(const struct gr_kv *kv)
 {
-    return kv->p.n_cell;
+    return kv->n_all;
 }
 
 uint32_t gr_kv_n_used(const struct gr_kv *kv)
@@ -403,7 +314,7 @@ uint32_t gr_kv_n_used(const struct gr_kv *kv)
     return kv->n_used;
 }
 
-uint32_t gr_kv_head(const struct gr_kv *kv)
+uint32_t gr_kv_head(const struct gr_kv *kv, uint32_t stream)
 {
-    return kv->head;
+    return kv->stream[stream].head;
 }

@@ -5,8 +5,9 @@
 
 /* What gr_kv_check counts anew and compares with what the cache keeps. */
 struct census {
-    uint32_t n_used, n_shift, end;
-    struct gr_kv_seq seq[GR_SEQ_MAX];
+    uint32_t n_shift;
+    uint32_t n_used[GR_SEQ_MAX], end[GR_SEQ_MAX]; /* of the streams */
+    uint32_t n[GR_SEQ_MAX];                       /* cells of the sequences */
 };
 
 static int broken(uint32_t c, const char *what, int64_t expected, int64_t found)
@@ -15,10 +16,26 @@ static int broken(uint32_t c, const char *what, int64_t expected, int64_t found)
                    (long long)expected, (long long)found);
 }
 
-static int check_cell(const struct gr_kv *kv, uint32_t c, uint32_t n_seq, struct census *k)
+/* Counts the sequences of a cell, and the cell in each; -1 for one that cannot be in it. */
+static int32_t count_seqs(const struct gr_kv *kv, uint32_t c, struct census *k)
 {
-    bool real = c < kv->p.n_cell;
-    if (real && kv->n_seq[c] != n_seq)
+    int32_t n = 0;
+    for (uint32_t w = 0; w < kv->n_set; w++)
+        for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1, n++) {
+            int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
+            if (s >= (int32_t)kv->p.n_seq_max ||
+                gr_kv_stream(kv, s) != &kv->stream[c / kv->p.n_cell])
+                return -1;
+            k->n[s]++;
+        }
+    return n;
+}
+
+static int check_cell(const struct gr_kv *kv, uint32_t c, struct census *k)
+{
+    uint32_t s = c / kv->p.n_cell;
+    int32_t n_seq = count_seqs(kv, c, k);
+    if (kv->n_seq[c] != n_seq)
         return broken(c, "sequences", n_seq, kv->n_seq[c]);
     if ((kv->used[c / 32] >> c % 32 & 1) != (n_seq > 0))
         return broken(c, "used", n_seq > 0, kv->used[c / 32] >> c % 32 & 1);
@@ -26,73 +43,69 @@ static int check_cell(const struct gr_kv *kv, uint32_t c, uint32_t n_seq, struct
         return broken(c, "position of a free cell", -1, kv->pos[c]);
     if (!n_seq)
         return 0;
-    if (!real)
-        return broken(c, "past the end, used", 0, 1);
     if (kv->pos[c] < 0 || kv->pos[c] > GR_POS_MAX)
         return broken(c, "position in range", 0, kv->pos[c]);
     if (kv->pos[c] - (int64_t)kv->delta[c] < 0 || kv->pos[c] - (int64_t)kv->delta[c] > GR_POS_MAX)
         return broken(c, "position - delta in range", 0, kv->pos[c] - (int64_t)kv->delta[c]);
-    k->n_used++, k->end = c + 1;
+    if (kv->age[c] >= kv->clock)
+        return broken(c, "age below", (int64_t)kv->clock, (int64_t)kv->age[c]);
+    k->n_used[s]++, k->end[s] = c - kv->stream[s].base + 1;
     k->n_shift += kv->delta[c] != 0;
     return 0;
 }
 
-/* Counts the sequences of the 32 cells of word w, and the cells of each sequence. */
-static void count_word(const struct gr_kv *kv, uint32_t w, struct census *k, uint32_t n_seq[32])
+static int check_seq(const struct gr_kv *kv, int32_t s, const struct census *k)
 {
-    memset(n_seq, 0, 32 * sizeof *n_seq);
-    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++)
-        for (uint32_t m = gr_kv_row(kv, s)[w]; m; m &= m - 1) {
-            int j = __builtin_ctz(m);
-            int32_t pos = kv->pos[w * 32 + (uint32_t)j];
-            struct gr_kv_seq *q = &k->seq[s];
-            q->min = q->n && q->min < pos ? q->min : pos;
-            q->max = q->n && q->max > pos ? q->max : pos;
-            q->n++, n_seq[j]++;
-        }
-}
-
-static int check_seqs(const struct gr_kv *kv, const struct census *k)
-{
-    for (uint32_t s = 0; s < kv->p.n_seq_max; s++) {
-        struct gr_kv_seq want = k->seq[s].n ? k->seq[s] : (struct gr_kv_seq){0, -1, -1},
-                         got = kv->seq[s];
-        if (want.n != got.n || want.min != got.min || want.max != got.max)
-            return gr_fail(
-                GR_E_INTERNAL,
-                "KV cache: sequence %u: %u cells at %d to %d expected, %u at %d to %d found", s,
-                want.n, want.min, want.max, got.n, got.min, got.max);
+    const struct gr_kv_seq *q = &kv->seq[s];
+    const uint32_t *item = gr_kv_items(q);
+    if (q->n != k->n[s] || q->first > q->cap || q->n > q->cap - q->first)
+        return gr_fail(GR_E_INTERNAL, "KV cache: sequence %d: %u cells expected, %u found", s,
+                       k->n[s], q->n);
+    for (uint32_t i = 0; i < q->n; i++) {
+        if (item[i] >= kv->n_all || !gr_kv_has(kv, item[i], s))
+            return broken(item[i], "listed, in the sequence", 1, 0);
+        if (i && (item[i] == item[i - 1] || gr_kv_order_less(kv, item[i], item[i - 1])))
+            return broken(item[i], "listed behind position", kv->pos[item[i - 1]],
+                          kv->pos[item[i]]);
     }
+    struct gr_kv_range none = {0, 0}, g = q->gone;
+    if (memcmp(&g, &none, sizeof g) != 0 && (g.lo < 0 || g.lo >= g.hi || kv->p.window <= 0))
+        return gr_fail(GR_E_INTERNAL, "KV cache: sequence %d: positions %d to %d are gone", s, g.lo,
+                       g.hi);
     return 0;
 }
 
 static int check_totals(const struct gr_kv *kv, const struct census *k)
 {
-    if (k->n_used != kv->n_used || k->n_shift != kv->n_shift || k->end != kv->end)
-        return gr_fail(GR_E_INTERNAL,
-                       "KV cache: %u used, %u shifted, end %u expected, %u, %u, %u found",
-                       k->n_used, k->n_shift, k->end, kv->n_used, kv->n_shift, kv->end);
-    if (kv->head >= kv->p.n_cell)
-        return gr_fail(GR_E_INTERNAL, "KV cache: head below %u expected, %u found", kv->p.n_cell,
-                       kv->head);
-    for (uint32_t i = 0; i < kv->n_reserved; i++)
-        if (kv->reserved[i] >= kv->p.n_cell || !kv->n_seq[kv->reserved[i]])
-            return broken(kv->reserved[i], "reserved, sequences", 1, 0);
+    uint32_t n_used = 0;
+    for (uint32_t s = 0; s < kv->p.n_stream; s++) {
+        const struct gr_kv_stream *st = &kv->stream[s];
+        n_used += k->n_used[s];
+        if (st->n_used != k->n_used[s] || st->end != k->end[s] || st->head >= kv->p.n_cell)
+            return gr_fail(GR_E_INTERNAL,
+                           "KV cache: stream %u: %u used, end %u, head below %u expected, %u, %u, "
+                           "%u found",
+                           s, k->n_used[s], k->end[s], kv->p.n_cell, st->n_used, st->end, st->head);
+    }
+    if (kv->n_used != n_used || kv->n_shift != k->n_shift)
+        return gr_fail(GR_E_INTERNAL, "KV cache: %u used and %u shifted expected, %u and %u found",
+                       n_used, k->n_shift, kv->n_used, kv->n_shift);
+    if (kv->n_placed > (kv->busy ? kv->cap_placed : 0))
+        return gr_fail(GR_E_INTERNAL, "KV cache: %u cells placed, room for %u", kv->n_placed,
+                       kv->cap_placed);
     return 0;
 }
 
 int gr_kv_check(const struct gr_kv *kv)
 {
     struct census k = {0};
-    for (uint32_t w = 0; w < kv->n_word; w++) {
-        uint32_t n_seq[32];
-        count_word(kv, w, &k, n_seq);
-        for (uint32_t j = 0; j < 32; j++) {
-            int rc = check_cell(kv, w * 32 + j, n_seq[j], &k);
-            if (rc)
-                return rc;
-        }
-    }
-    int rc = check_seqs(kv, &k);
+    int rc = 0;
+    for (uint32_t c = 0; !rc && c < kv->n_all; c++)
+        rc = check_cell(kv, c, &k);
+    for (uint32_t c = kv->n_all; !rc && c % 32; c++)
+        if (kv->used[c / 32] >> c % 32 & 1)
+            rc = broken(c, "past the end, used", 0, 1);
+    for (int32_t s = 0; !rc && s < (int32_t)kv->p.n_seq_max; s++)
+        rc = check_seq(kv, s, &k);
     return rc ? rc : check_totals(kv, &k);
 }

@@ -1,6 +1,5 @@
 #include <string.h>
 
-#include "base/checked.h"
 #include "kv/cells.h"
 
 #define PER_LINE 64
@@ -13,10 +12,11 @@ static char symbol(const struct gr_kv *kv, uint32_t c)
     return cell.seq < 36 ? "0123456789abcdefghijklmnopqrstuvwxyz"[cell.seq] : '#';
 }
 
-/* The map of the cells from `first` on, in groups of 16. */
-static void map_line(const struct gr_kv *kv, uint32_t first, char line[PER_LINE + PER_LINE / 16])
+/* The map of the cells [first, stop), at most a line of them, in groups of 16. */
+static void map_line(const struct gr_kv *kv, uint32_t first, uint32_t stop,
+                     char line[PER_LINE + PER_LINE / 16])
 {
-    uint32_t n = GR_MIN(PER_LINE, kv->p.n_cell - first);
+    uint32_t n = GR_MIN(PER_LINE, stop - first);
     char *p = line;
     for (uint32_t i = 0; i < n; i++) {
         if (i && i % 16 == 0)
@@ -28,12 +28,12 @@ static void map_line(const struct gr_kv *kv, uint32_t first, char line[PER_LINE 
 
 /* Lines equal to the one before are counted instead of printed, so that a large cache stays
  * readable. */
-static void print_map(const struct gr_kv *kv, FILE *out)
+static void print_map(const struct gr_kv *kv, const struct gr_kv_stream *st, FILE *out)
 {
     char line[PER_LINE + PER_LINE / 16], before[sizeof line] = "";
-    uint32_t same = 0;
-    for (uint32_t c = 0; c < kv->p.n_cell; c += PER_LINE) {
-        map_line(kv, c, line);
+    uint32_t same = 0, stop = st->base + kv->p.n_cell;
+    for (uint32_t c = st->base; c < stop; c += PER_LINE) {
+        map_line(kv, c, stop, line);
         if (!strcmp(line, before)) {
             same++;
             continue;
@@ -50,30 +50,48 @@ static void print_map(const struct gr_kv *kv, FILE *out)
 
 static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
 {
-    uint32_t shared = 0, shifted = 0;
+    const struct gr_kv_seq *q = &kv->seq[s];
+    uint32_t shifted = 0;
     int32_t lo = 0, hi = 0;
-    for (uint32_t c = 0; c < kv->end; c++)
-        if (gr_kv_has(kv, c, s)) {
-            int32_t d = kv->delta[c];
-            lo = shifted && d ? GR_MIN(lo, d) : shifted ? lo : d;
-            hi = shifted && d ? GR_MAX(hi, d) : shifted ? hi : d;
-            shared += kv->n_seq[c] > 1, shifted += d != 0;
-        }
-    fprintf(out, "%10d  %8u cells (%u shared), positions %d to %d", s, kv->seq[s].n, shared,
-            kv->seq[s].min, kv->seq[s].max);
+    for (uint32_t i = 0; i < q->n; i++) {
+        int32_t d = kv->delta[gr_kv_items(q)[i]];
+        if (!d)
+            continue;
+        lo = shifted ? GR_MIN(lo, d) : d;
+        hi = shifted ? GR_MAX(hi, d) : d;
+        shifted++;
+    }
+    fprintf(out, "%10d  %8u cells (%u shared), positions %d to %d", s, q->n,
+            gr_kv_seq_shared(kv, s), gr_kv_cells_pos_min(kv, s), gr_kv_cells_pos_max(kv, s));
     if (shifted)
         fprintf(out, ", %u waiting for a shift by %d to %d", shifted, lo, hi);
+    if (q->gone.lo < q->gone.hi)
+        fprintf(out, ", %d to %d given up", q->gone.lo, q->gone.hi - 1);
     fputc('\n', out);
+}
+
+static void print_head(const struct gr_kv *kv, FILE *out)
+{
+    fprintf(out, "KV cache: %u of %u cells used, %d to look at", kv->n_used, kv->n_all,
+            (int)gr_kv_n_kv(kv));
+    if (kv->p.n_stream == 1)
+        fprintf(out, ", the next search begins at %u", kv->stream[0].head);
+    else
+        fprintf(out, ", %u for each sequence", kv->p.n_cell);
+    if (kv->p.window > 0)
+        fprintf(out, ", a window of %d", kv->p.window);
+    fprintf(out,
+            "\n%10s  0-9 a-z: in that sequence alone, #: in a later one, +: in several, "
+            ".: free\n",
+            "cell");
 }
 
 void gr_kv_print(const struct gr_kv *kv, FILE *out)
 {
-    fprintf(out, "KV cache: %u of %u cells used, %d to look at, the next search begins at %u\n",
-            kv->n_used, kv->p.n_cell, (int)gr_kv_n_kv(kv), kv->head);
-    fprintf(out,
-            "%10s  0-9 a-z: in that sequence alone, #: in a later one, +: in several, .: free\n",
-            "cell");
-    print_map(kv, out);
+    print_head(kv, out);
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        if (kv->stream[s].n_used || kv->p.n_stream == 1)
+            print_map(kv, &kv->stream[s], out);
     if (kv->n_used)
         fprintf(out, "%10s\n", "sequence");
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++)

@@ -12,8 +12,8 @@
  * computed, gr_kv_abort takes them back.
  *
  * With a window a sequence's cells that no later token can see are given up when room is needed, so
- * a pool of window + micro-batch cells a sequence lasts forever. What was given up stays known
- * (`lost`): operations after which a token would miss such a cell are refused. */
+ * a pool of window + micro-batch cells a sequence lasts forever. At which positions cells were
+ * given up stays known: operations after which a token would miss such a cell are refused. */
 #ifndef GR_KV_KV_H
 #define GR_KV_KV_H
 
@@ -70,7 +70,8 @@ bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq);
 
 /* Whether the micro-batches (pieces of one batch, in this order) will all find cells; from here on
  * until commit or abort nothing else may change the cells. GR_E_KV_FULL with tokens wanted, cells
- * free and the remedy, or GR_E_NOMEM_HOST; nothing changed then. */
+ * free and the remedy; GR_E_INVALID for a token of several sequences that have streams of their
+ * own; GR_E_NOMEM_HOST. Nothing changed then. */
 int gr_kv_reserve(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub);
 /* Gives cells to the next micro-batch: cells[i] for its token i. The search starts at the head,
  * which is behind the micro-batch before, or at 0 when the head is more than twice the micro-batch

@@ -9,7 +9,8 @@ enum gr_kv_op_kind {
     GR_KV_RM,   /* seq loses its cells in [p0, p1); seq < 0: all sequences do */
     GR_KV_CP,   /* dst also sees seq's cells in [p0, p1): shared in one pool, copied between streams
                  */
-    GR_KV_DUP,  /* dst gets cells of its own with copies of them */
+    GR_KV_DUP,  /* dst gets cells of its own with copies of them, instead of those it shares with
+                   seq; seq and dst may be the same */
     GR_KV_KEEP, /* all other sequences lose all */
     GR_KV_ADD,  /* positions in [p0, p1) += by; cells whose position turns negative are freed */
     GR_KV_DIV   /* positions in [p0, p1) = floor(pos / by) */

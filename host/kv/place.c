@@ -1,30 +1,20 @@
-#include "kv/cells.h"
-
+/* Cells for the tokens of a batch. */
 #include <assert.h>
 
 #include "base/alloc.h"
-#include "base/checked.h"
 #include "gr/status.h"
+#include "kv/cells.h"
 
-/* The first cell at or after c that is free (or used); n_cell when there is none. */
-static uint32_t find_cell(const struct gr_kv *kv, uint32_t c, bool used)
-{
-    uint32_t flip = used ? 0 : ~UINT32_C(0);
-    for (uint32_t w = c / 32, skip = c % 32; w < kv->n_word; w++, skip = 0) {
-        uint32_t m = (kv->used[w] ^ flip) >> skip << skip;
-        if (m)
-            return GR_MIN(w * 32 + (uint32_t)__builtin_ctz(m), kv->p.n_cell);
-    }
-    return kv->p.n_cell;
-}
+static const struct gr_kv_range spare_none = {0, 0};
 
 /* The first of n free neighbours, at or after the head or else from cell 0 on; n_cell when there
  * are none. A run does not go past the last cell. */
-static uint32_t find_run(const struct gr_kv *kv, uint32_t head, uint32_t n)
+static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t head,
+                         uint32_t n)
 {
     for (uint32_t c = head, again = 0;;) {
-        c = find_cell(kv, c, false);
-        uint32_t stop = c < kv->p.n_cell ? find_cell(kv, c, true) : c;
+        c = gr_kv_find(kv, st, c, false);
+        uint32_t stop = c < kv->p.n_cell ? gr_kv_find(kv, st, c, true) : c;
         if (stop - c >= n)
             return c;
         c = stop;
@@ -35,98 +25,240 @@ static uint32_t find_run(const struct gr_kv *kv, uint32_t head, uint32_t n)
     }
 }
 
-static void take(struct gr_kv *kv, uint32_t c, const struct gr_full_batch *b, int32_t tok)
+/* Where the search for n cells of a stream begins, with room for them from there on; n_cell when
+ * there is none. Cells are given up only when they must be. */
+static uint32_t begin(struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t n)
 {
-    gr_kv_cell_use(kv, c, b->pos[tok]);
-    for (int32_t i = 0; i < b->n_seq[tok]; i++)
-        gr_kv_cell_put(kv, c, b->seq[b->seq_at[tok] + i]);
-    kv->reserved[kv->n_reserved++] = c;
-}
-
-static uint32_t wrap(const struct gr_kv *kv, uint32_t c)
-{
-    return c < kv->p.n_cell ? c : 0;
-}
-
-/* Places one micro-batch and moves reserved_head behind it; false when there is no room. There is
- * always room without `contiguous`, because gr_kv_reserve has counted the free cells. */
-static bool place(struct gr_kv *kv, const struct gr_ubatch *ub)
-{
-    uint32_t n = (uint32_t)ub->n_tok, c = kv->reserved_head;
-    if (c > (uint64_t)kv->n_used + 2 * (uint64_t)n)
-        c = 0;
-    if (kv->p.contiguous)
-        c = find_run(kv, c, n);
-    if (c == kv->p.n_cell)
-        return false;
-    for (int32_t i = 0; i < ub->n_tok; i++) {
-        c = find_cell(kv, c, false);
-        if (c == kv->p.n_cell)
-            c = find_cell(kv, 0, false);
-        take(kv, c, ub->batch, ub->first + i);
+    uint32_t head = st->head, at[GR_SEQ_MAX];
+    bool looked = false;
+    if (head > (uint64_t)st->n_used + 2 * (uint64_t)n)
+        head = 0;
+    for (;;) {
+        uint32_t c = kv->p.contiguous ? find_run(kv, st, head, n) : head;
+        if (c < kv->p.n_cell && gr_kv_free_cells(kv, st) >= n)
+            return c;
+        for (uint32_t s = 0; !looked && s < kv->p.n_seq_max; s++)
+            at[s] = 0;
+        looked = true;
+        if (!gr_kv_give_up(kv, st, -1, spare_none, at))
+            return kv->p.n_cell;
     }
-    kv->reserved_head = wrap(kv, c + 1);
-    return true;
 }
 
-static int no_room(const struct gr_kv *kv, uint64_t wanted, const char *which)
+static void take(struct gr_kv *kv, uint32_t c, const struct gr_ubatch *ub, int32_t i)
 {
+    const struct gr_full_batch *b = ub->batch;
+    struct gr_kv_mark m = gr_kv_tok_mark(kv, ub, i);
+    int32_t t = ub->tok[i];
+    m.age = kv->clock++;
+    gr_kv_cell_use(kv, c, m);
+    for (int32_t k = 0; k < b->n_seq[t]; k++)
+        gr_kv_cell_put(kv, c, b->seq[b->seq_at[t] + k]);
+    kv->placed[kv->n_placed++] = c;
+}
+
+/* Places one micro-batch; NULL, or the stream that has no room. The heads come behind it. cells:
+ * NULL or as in gr_kv_place. */
+static const struct gr_kv_stream *place(struct gr_kv *kv, const struct gr_ubatch *ub,
+                                        int32_t *cells)
+{
+    uint32_t n[GR_SEQ_MAX] = {0}, at[GR_SEQ_MAX];
+    for (int32_t i = 0; i < ub->n_tok; i++)
+        n[gr_kv_stream(kv, gr_kv_tok_seq(ub, i)) - kv->stream]++;
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        if (n[s] && (at[s] = begin(kv, &kv->stream[s], n[s])) == kv->p.n_cell)
+            return &kv->stream[s];
+    for (int32_t i = 0; i < ub->n_tok; i++) {
+        const struct gr_kv_stream *st = gr_kv_stream(kv, gr_kv_tok_seq(ub, i));
+        uint32_t c = gr_kv_find_free(kv, st, at[st - kv->stream]);
+        take(kv, st->base + c, ub, i);
+        at[st - kv->stream] = c + 1;
+        if (cells)
+            cells[i] = (int32_t)(st->base + c);
+    }
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        if (n[s])
+            kv->stream[s].head = at[s] % kv->p.n_cell;
+    return NULL;
+}
+
+/* Empties what was placed since gr_kv_reserve and moves the heads back. */
+static void take_back(struct gr_kv *kv)
+{
+    while (kv->n_placed) {
+        uint32_t c = kv->placed[--kv->n_placed];
+        if (kv->n_seq[c] && kv->age[c] >= kv->clock0) /* not given up since */
+            gr_kv_cell_empty(kv, c);
+    }
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        kv->stream[s].head = kv->stream[s].head0;
+    kv->clock = kv->clock0;
+}
+
+/* ---- reserving ---- */
+
+/* Tokens of a batch by stream and, each once for every sequence it is in, by sequence. */
+struct wanted {
+    uint64_t total;
+    uint32_t stream[GR_SEQ_MAX], seq[GR_SEQ_MAX];
+};
+
+static int count(const struct gr_kv *kv, const struct gr_ubatch *ub, struct wanted *w)
+{
+    const struct gr_full_batch *b = ub->batch;
+    for (int32_t i = 0; i < ub->n_tok; i++) {
+        int32_t t = ub->tok[i];
+        if (kv->p.n_stream > 1 && b->n_seq[t] > 1)
+            return gr_fail(GR_E_INVALID,
+                           "batch token %d: one sequence expected, since each has cells of its "
+                           "own, %d found; let all sequences share one pool (--kv-unified)",
+                           t, b->n_seq[t]);
+        for (int32_t k = 0; k < b->n_seq[t]; k++)
+            w->seq[b->seq[b->seq_at[t] + k]]++;
+        w->stream[gr_kv_stream(kv, gr_kv_tok_seq(ub, i)) - kv->stream]++;
+    }
+    w->total += (uint32_t)ub->n_tok;
+    return 0;
+}
+
+static int no_room(const struct gr_kv *kv, const struct gr_kv_stream *st, const struct wanted *w)
+{
+    uint32_t s = (uint32_t)(st - kv->stream), n = w->stream[s], n_free = gr_kv_free_cells(kv, st);
+    const char *but = n <= n_free        ? ", but not enough of them neighbours"
+                      : kv->p.window > 0 ? ", and too few that the window has passed"
+                                         : "";
+    char whose[40] = "";
+    if (kv->p.n_stream > 1)
+        snprintf(whose, sizeof whose, " of sequence %u", s);
     return gr_fail(GR_E_KV_FULL,
-                   "the KV cache is full: %llu tokens wanted, %u of %u cells %s; remove sequences "
-                   "or use a larger context",
-                   (unsigned long long)wanted, kv->p.n_cell - kv->n_used, kv->p.n_cell, which);
+                   "the KV cache%s is full: %u tokens wanted, %u of %u cells free%s; remove "
+                   "sequences or use a larger context",
+                   whose, n, n_free, kv->p.n_cell, but);
 }
 
-/* Room for the numbers of n reserved cells. */
-static int make_room(struct gr_kv *kv, uint32_t n)
+/* Room in all arrays that placing makes longer. */
+static int make_room(struct gr_kv *kv, const struct wanted *w)
 {
-    if (n <= kv->cap_reserved)
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++) {
+        struct gr_kv_seq *q = &kv->seq[s];
+        uint64_t n = (uint64_t)q->n + w->seq[s];
+        if (w->seq[s] && gr_kv_order_room(q, (uint32_t)GR_MIN(n, kv->p.n_cell)))
+            return GR_E_NOMEM_HOST;
+    }
+    if (w->total <= kv->cap_placed)
         return 0;
-    uint32_t *p = gr_realloc(kv->reserved, n, sizeof *p);
+    uint32_t *p = gr_realloc(kv->placed, w->total, sizeof *p);
     if (!p)
         return GR_E_NOMEM_HOST;
-    kv->reserved = p, kv->cap_reserved = n;
+    kv->placed = p, kv->cap_placed = (uint32_t)w->total;
     return 0;
 }
 
-int gr_kv_reserve(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub, int32_t *cells)
+/* Room to note everything that a dry run may give up. */
+static int make_room_to_log(struct gr_kv *kv)
 {
-    uint64_t total = 0;
-    for (int32_t u = 0; u < n_ub; u++)
-        total += (uint64_t)ub[u].n_tok;
-    if (kv->n_reserved)
-        return gr_fail(GR_E_INTERNAL, "KV cache: a batch of %u tokens is under way already",
-                       kv->n_reserved);
-    if (total > kv->p.n_cell - kv->n_used)
-        return no_room(kv, total, "free");
-    int rc = make_room(kv, (uint32_t)total);
-    if (rc || !total)
-        return rc;
-    kv->reserved_head = kv->head, kv->reserved_first = ub[0].first;
-    for (int32_t u = 0; u < n_ub; u++)
-        if (!place(kv, &ub[u])) {
-            gr_kv_abort(kv);
-            return no_room(kv, total, "free, but not enough of them neighbours");
-        }
-    for (uint32_t i = 0; i < kv->n_reserved; i++)
-        cells[i] = (int32_t)kv->reserved[i];
-    assert(gr_kv_check(kv) == 0);
+    uint64_t n = 0;
+    for (uint32_t s = 0; kv->p.window > 0 && s < kv->p.n_seq_max; s++)
+        n += kv->seq[s].n;
+    if (n <= kv->cap_given)
+        return 0;
+    if (n > UINT32_MAX)
+        return gr_fail(GR_E_NOMEM_HOST, "out of host memory: notes about %llu cells",
+                       (unsigned long long)n);
+    struct gr_kv_given *p = gr_realloc(kv->given, n, sizeof *p);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    kv->given = p, kv->cap_given = (uint32_t)n;
     return 0;
+}
+
+/* Brings back what was given up, too. */
+static void undo(struct gr_kv *kv)
+{
+    take_back(kv);
+    while (kv->n_given) {
+        const struct gr_kv_given *g = &kv->given[--kv->n_given];
+        if (!kv->n_seq[g->cell])
+            gr_kv_cell_use(kv, g->cell, g->mark);
+        gr_kv_cell_put(kv, g->cell, g->seq);
+    }
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++)
+        kv->seq[s].gone = kv->seq[s].gone0;
+}
+
+/* Places all micro-batches and takes everything back. */
+static int dry_run(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub,
+                   const struct wanted *w)
+{
+    const struct gr_kv_stream *full = NULL;
+    int rc = make_room_to_log(kv);
+    if (rc)
+        return rc;
+    kv->logging = true;
+    for (int32_t u = 0; u < n_ub && !full; u++)
+        full = place(kv, &ub[u], NULL);
+    kv->logging = false;
+    undo(kv);
+    return full ? no_room(kv, full, w) : 0;
+}
+
+/* What abort and a dry run go back to. */
+static void remember(struct gr_kv *kv)
+{
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        kv->stream[s].head0 = kv->stream[s].head;
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++)
+        kv->seq[s].gone0 = kv->seq[s].gone, kv->seq[s].held = kv->seq[s].n > 0;
+    kv->clock0 = kv->clock;
+}
+
+int gr_kv_reserve(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub)
+{
+    struct wanted w = {0};
+    bool dry = kv->p.contiguous;
+    int rc = 0;
+    if (kv->busy)
+        return gr_fail(GR_E_INTERNAL, "KV cache: a batch is under way already");
+    for (int32_t u = 0; !rc && u < n_ub; u++)
+        rc = count(kv, &ub[u], &w);
+    for (uint32_t s = 0; !rc && s < kv->p.n_stream; s++)
+        if (w.stream[s] > gr_kv_free_cells(kv, &kv->stream[s])) {
+            dry = true;
+            rc = kv->p.window > 0 ? 0 : no_room(kv, &kv->stream[s], &w);
+        }
+    if (!rc)
+        rc = make_room(kv, &w);
+    if (rc)
+        return rc;
+    remember(kv);
+    rc = dry ? dry_run(kv, ub, n_ub, &w) : 0;
+    kv->busy = !rc;
+    assert(gr_kv_check(kv) == 0);
+    return rc;
+}
+
+void gr_kv_place(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *cells)
+{
+    const struct gr_kv_stream *full = place(kv, ub, cells);
+    assert(!full && gr_kv_check(kv) == 0);
+    (void)full;
 }
 
 void gr_kv_commit(struct gr_kv *kv)
 {
-    if (kv->n_reserved)
-        kv->head = kv->reserved_head;
-    kv->n_reserved = 0;
+    kv->busy = false;
+    kv->n_placed = 0;
     assert(gr_kv_check(kv) == 0);
 }
 
 void gr_kv_abort(struct gr_kv *kv)
 {
-    for (uint32_t i = 0; i < kv->n_reserved; i++)
-        gr_kv_cell_empty(kv, kv->reserved[i]);
-    kv->n_reserved = 0;
-    gr_kv_refresh(kv, -1);
+    if (!kv->busy)
+        return;
+    take_back(kv);
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++)
+        if (!kv->seq[s].held)
+            kv->seq[s].gone = kv->seq[s].gone0;
+    kv->busy = false;
     assert(gr_kv_check(kv) == 0);
 }

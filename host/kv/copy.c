@@ -1,0 +1,199 @@
+/* Operations that copy cells, and moving cells into holes. */
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "gr/status.h"
+#include "kv/cells.h"
+
+static int room_for_moves(struct gr_kv *kv, uint32_t n)
+{
+    if (n <= kv->cap_move)
+        return 0;
+    int32_t *p = gr_realloc(kv->move_src, n, sizeof *p);
+    kv->move_src = p ? p : kv->move_src;
+    int32_t *q = p ? gr_realloc(kv->move_dst, n, sizeof *q) : NULL;
+    kv->move_dst = q ? q : kv->move_dst;
+    if (!q)
+        return GR_E_NOMEM_HOST;
+    kv->cap_move = n;
+    return 0;
+}
+
+/* Whether dst lacks a cell of its own for cell c of seq. */
+static bool wanted(const struct gr_kv *kv, const struct gr_kv_op *op, uint32_t c)
+{
+    if (gr_kv_has(kv, c, op->dst))
+        return kv->n_seq[c] > 1;
+    return !gr_kv_order_twin(kv, &kv->seq[op->dst], c);
+}
+
+/* The number of cells to copy; src [that], unless it is NULL, receives them. */
+static uint32_t list_wanted(const struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r,
+                            int32_t *src)
+{
+    const struct gr_kv_seq *q = &kv->seq[op->seq];
+    uint32_t n = 0, i = gr_kv_order_below(kv, q, r.lo), j = gr_kv_order_below(kv, q, r.hi);
+    for (; i < j; i++) {
+        uint32_t c = gr_kv_items(q)[i];
+        if (!wanted(kv, op, c))
+            continue;
+        if (src)
+            src[n] = (int32_t)c;
+        n++;
+    }
+    return n;
+}
+
+/* The largest position of dst when it has got the cells. */
+static int32_t max_after(const struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
+{
+    const struct gr_kv_seq *q = &kv->seq[op->seq];
+    uint32_t j = gr_kv_order_below(kv, q, r.hi);
+    int32_t max = j ? kv->pos[gr_kv_items(q)[j - 1]] : -1, own = gr_kv_max_pos(kv, op->dst);
+    return max >= r.lo ? GR_MAX(max, own) : own;
+}
+
+/* What is really copied of the range: all, or when there is no room for that, of a window what
+ * dst's next token sees. */
+static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                 struct gr_kv_range r)
+{
+    if (kv->p.window <= 0 ||
+        list_wanted(kv, op, r, NULL) <= gr_kv_free_cells(kv, gr_kv_stream(kv, op->dst)))
+        return r;
+    int64_t lo = gr_kv_visible(kv, max_after(kv, op, r));
+    return (struct gr_kv_range){(int32_t)GR_MAX(r.lo, lo), r.hi};
+}
+
+/* Positions of dst that may be gone afterwards: those gone in seq and those left out. */
+static struct gr_kv_range gone_after(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                     struct gr_kv_range r, struct gr_kv_range part)
+{
+    const struct gr_kv_seq *q = &kv->seq[op->seq];
+    struct gr_kv_range gone =
+        gr_kv_hull(kv->seq[op->dst].gone, gr_kv_meet(kv->seq[op->seq].gone, r));
+    uint32_t i = gr_kv_order_below(kv, q, r.lo), j = gr_kv_order_below(kv, q, part.lo);
+    if (i < j)
+        gone = gr_kv_hull(gone, (struct gr_kv_range){kv->pos[gr_kv_items(q)[i]],
+                                                     kv->pos[gr_kv_items(q)[j - 1]] + 1});
+    return gone;
+}
+
+int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
+{
+    struct gr_kv_stream *st = gr_kv_stream(kv, op->dst);
+    struct gr_kv_seq *d = &kv->seq[op->dst];
+    struct gr_kv_range part = chosen(kv, op, r);
+    uint32_t n = list_wanted(kv, op, part, NULL), n_free = gr_kv_free_cells(kv, st);
+    int rc = gr_kv_window_check(kv, op->dst, gone_after(kv, op, r, part), max_after(kv, op, r));
+    if (!rc && n > n_free && n > n_free + gr_kv_given_up_at_most(kv, st, op->seq, part, n - n_free))
+        rc = gr_fail(GR_E_KV_FULL,
+                     "the KV cache is full: %u cells of sequence %d to copy, %u of %u free; remove "
+                     "sequences or use a larger context",
+                     n, op->seq, n_free, kv->p.n_cell);
+    if (!rc)
+        rc = room_for_moves(kv, n);
+    return rc ? rc : gr_kv_order_room(d, (uint32_t)GR_MIN((uint64_t)d->n + n, kv->p.n_cell));
+}
+
+/* dst no longer sees cells in the range that others see too. */
+static void leave_shared(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
+{
+    struct gr_kv_seq *d = &kv->seq[op->dst];
+    uint32_t i = gr_kv_order_below(kv, d, r.lo), j = gr_kv_order_below(kv, d, r.hi);
+    for (; i < j; i++) {
+        uint32_t c = gr_kv_items(d)[i];
+        if (kv->n_seq[c] > 1 && gr_kv_has(kv, c, op->seq))
+            gr_kv_cell_leave(kv, c, op->dst);
+    }
+    gr_kv_order_tidy(kv, op->dst);
+}
+
+void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r,
+                   struct gr_kv_moves *moves)
+{
+    struct gr_kv_stream *st = gr_kv_stream(kv, op->dst);
+    struct gr_kv_range part = chosen(kv, op, r);
+    uint32_t n = list_wanted(kv, op, part, kv->move_src), c = st->head, at[GR_SEQ_MAX] = {0};
+    kv->seq[op->dst].gone = gone_after(kv, op, r, part);
+    while (gr_kv_free_cells(kv, st) < n)
+        gr_kv_give_up(kv, st, op->seq, part, at);
+    leave_shared(kv, op, r);
+    for (uint32_t i = 0; i < n; i++) {
+        c = gr_kv_find_free(kv, st, c);
+        kv->move_dst[i] = (int32_t)(st->base + c);
+        gr_kv_cell_use(kv, st->base + c, gr_kv_mark(kv, (uint32_t)kv->move_src[i]));
+        gr_kv_cell_put(kv, st->base + c, op->dst);
+    }
+    if (n)
+        st->head = c + 1 < kv->p.n_cell ? c + 1 : 0;
+    *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
+}
+
+/* ---- packing ---- */
+
+/* Cells of a stream behind its first n_used ones, into the holes before; returns their number. */
+static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_stream *st, int32_t *src,
+                           int32_t *dst)
+{
+    uint32_t n = 0, hole = 0;
+    for (uint32_t c = gr_kv_find(kv, st, st->n_used, true); c < kv->p.n_cell;
+         c = c + 1 < kv->p.n_cell ? gr_kv_find(kv, st, c + 1, true) : kv->p.n_cell) {
+        hole = gr_kv_find(kv, st, hole, false);
+        if (src)
+            src[n] = (int32_t)(st->base + c), dst[n] = (int32_t)(st->base + hole);
+        n++, hole++;
+    }
+    return n;
+}
+
+/* Moves all there is about a cell; the orders of its sequences still have the old one. */
+static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
+{
+    gr_kv_cell_use(kv, dst, gr_kv_mark(kv, src));
+    for (uint32_t w = 0; w < kv->n_set; w++)
+        for (uint64_t m = kv->set[(size_t)src * kv->n_set + w]; m; m &= m - 1) {
+            int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
+            gr_kv_cell_join(kv, dst, s);
+            gr_kv_cell_leave(kv, src, s);
+        }
+}
+
+/* Fills the holes of a stream with its last cells and names the new cells in the orders. */
+static uint32_t pack(struct gr_kv *kv, uint32_t stream, int32_t *src, int32_t *dst)
+{
+    const struct gr_kv_stream *st = &kv->stream[stream];
+    uint32_t n = pair_holes(kv, st, src, dst);
+    for (uint32_t i = 0; i < n; i++) {
+        move_cell(kv, (uint32_t)src[i], (uint32_t)dst[i]);
+        kv->scratch[(uint32_t)src[i] - st->base] = (uint32_t)dst[i];
+    }
+    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
+        const struct gr_kv_seq *q = &kv->seq[s];
+        for (uint32_t i = 0; gr_kv_stream(kv, s) == st && i < q->n; i++) {
+            uint32_t *c = &gr_kv_items(q)[i];
+            *c = gr_kv_has(kv, *c, s) ? *c : kv->scratch[*c - st->base];
+        }
+    }
+    kv->stream[stream].head = st->n_used % kv->p.n_cell;
+    return n;
+}
+
+int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
+{
+    uint32_t n = 0;
+    *moves = (struct gr_kv_moves){0, NULL, NULL};
+    if (kv->busy)
+        return gr_fail(GR_E_INTERNAL, "KV cache: packed while a batch is under way");
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        n += pair_holes(kv, &kv->stream[s], NULL, NULL);
+    int rc = room_for_moves(kv, n);
+    if (rc)
+        return rc;
+    n = 0;
+    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+        n += pack(kv, s, kv->move_src + n, kv->move_dst + n);
+    *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
+    assert(gr_kv_check(kv) == 0);
+    return 0;
+}

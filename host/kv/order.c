@@ -1,0 +1,198 @@
+/* The order in which tokens list the cells of a sequence. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kv/cells.h"
+
+/* Position, row and column; 0 when they are equal. */
+static int compare_place(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *m)
+{
+    if (kv->pos[c] != m->pos)
+        return kv->pos[c] < m->pos ? -1 : 1;
+    if (!kv->row)
+        return 0;
+    if (kv->row[c] != m->row)
+        return kv->row[c] < m->row ? -1 : 1;
+    return kv->col[c] < m->col ? -1 : kv->col[c] > m->col;
+}
+
+static int compare(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *m)
+{
+    int d = compare_place(kv, c, m);
+    return d ? d : kv->age[c] < m->age ? -1 : kv->age[c] > m->age;
+}
+
+bool gr_kv_order_less(const struct gr_kv *kv, uint32_t a, uint32_t b)
+{
+    if (kv->pos[a] != kv->pos[b])
+        return kv->pos[a] < kv->pos[b];
+    struct gr_kv_mark m = gr_kv_mark(kv, b);
+    return compare(kv, a, &m) < 0;
+}
+
+uint32_t gr_kv_order_below(const struct gr_kv *kv, const struct gr_kv_seq *q, int64_t pos)
+{
+    const uint32_t *item = gr_kv_items(q);
+    uint32_t lo = 0, hi = q->n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (kv->pos[item[mid]] < pos)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The number of items i with cmp(i, m) < limit. */
+static uint32_t search(const struct gr_kv *kv, const struct gr_kv_seq *q,
+                       const struct gr_kv_mark *m,
+                       int (*cmp)(const struct gr_kv *, uint32_t, const struct gr_kv_mark *),
+                       int limit)
+{
+    const uint32_t *item = gr_kv_items(q);
+    uint32_t lo = 0, hi = q->n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (cmp(kv, item[mid], m) < limit)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+uint32_t gr_kv_order_until(const struct gr_kv *kv, const struct gr_kv_seq *q,
+                           const struct gr_kv_mark *m)
+{
+    return search(kv, q, m, compare_place, 1);
+}
+
+bool gr_kv_order_twin(const struct gr_kv *kv, const struct gr_kv_seq *q, uint32_t c)
+{
+    struct gr_kv_mark m = gr_kv_mark(kv, c);
+    uint32_t k = search(kv, q, &m, compare, 0);
+    return k < q->n && compare(kv, gr_kv_items(q)[k], &m) == 0;
+}
+
+int gr_kv_order_room(struct gr_kv_seq *q, uint32_t n)
+{
+    if (n <= q->cap)
+        return 0;
+    uint32_t cap = GR_MAX(n, GR_MIN(q->cap, UINT32_MAX / 2) * 2);
+    uint32_t *p = gr_realloc(q->cell, cap, sizeof *p);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    q->cell = p, q->cap = cap;
+    return 0;
+}
+
+/* Room behind the last item. */
+static void move_to_front(struct gr_kv_seq *q)
+{
+    if (q->first + q->n < q->cap)
+        return;
+    memmove(q->cell, gr_kv_items(q), q->n * sizeof *q->cell);
+    q->first = 0;
+}
+
+void gr_kv_order_push(struct gr_kv_seq *q, uint32_t c)
+{
+    move_to_front(q);
+    gr_kv_items(q)[q->n++] = c;
+}
+
+void gr_kv_order_put(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
+{
+    struct gr_kv_mark m = gr_kv_mark(kv, c);
+    if (!q->n || compare(kv, gr_kv_items(q)[q->n - 1], &m) <= 0) {
+        gr_kv_order_push(q, c);
+        return;
+    }
+    uint32_t k = search(kv, q, &m, compare, 1);
+    if (k < q->n / 2 && q->first) {
+        q->first--;
+        memmove(gr_kv_items(q), gr_kv_items(q) + 1, k * sizeof *q->cell);
+    } else {
+        move_to_front(q);
+        memmove(gr_kv_items(q) + k + 1, gr_kv_items(q) + k, (q->n - k) * sizeof *q->cell);
+    }
+    gr_kv_items(q)[k] = c;
+    q->n++;
+}
+
+void gr_kv_order_cut(struct gr_kv_seq *q, uint32_t i, uint32_t j)
+{
+    uint32_t *item = gr_kv_items(q);
+    if (i < q->n - j) {
+        memmove(item + (j - i), item, i * sizeof *item);
+        q->first += j - i;
+    } else {
+        memmove(item + i, item + j, (q->n - j) * sizeof *item);
+    }
+    q->n -= j - i;
+    if (!q->n)
+        q->first = 0;
+}
+
+void gr_kv_order_remove(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
+{
+    struct gr_kv_mark m = gr_kv_mark(kv, c);
+    uint32_t k = q->n - 1;
+    if (gr_kv_items(q)[k] != c)
+        k = search(kv, q, &m, compare, 0);
+    while (gr_kv_items(q)[k] != c)
+        k++; /* copies of one token may have come to the same place */
+    gr_kv_order_cut(q, k, k + 1);
+}
+
+/* ---- putting in order what mostly is: ascending runs are merged, in O(n log runs) ---- */
+
+/* Where the ascending run that begins at item i ends. */
+static uint32_t run_end(const struct gr_kv *kv, const uint32_t *item, uint32_t i, uint32_t n)
+{
+    if (i == n)
+        return n;
+    do
+        i++;
+    while (i < n && !gr_kv_order_less(kv, item[i], item[i - 1]));
+    return i;
+}
+
+/* Merges neighbouring runs of `from` pair by pair. */
+static void merge_pass(const struct gr_kv *kv, const uint32_t *from, uint32_t *to, uint32_t n)
+{
+    for (uint32_t i = 0, k = 0; k < n;) {
+        uint32_t mid = run_end(kv, from, i, n), end = run_end(kv, from, mid, n), j = mid;
+        while (i < mid && j < end)
+            to[k++] = gr_kv_order_less(kv, from[j], from[i]) ? from[j++] : from[i++];
+        while (i < mid)
+            to[k++] = from[i++];
+        while (j < end)
+            to[k++] = from[j++];
+        i = end;
+    }
+}
+
+static void sort(struct gr_kv *kv, struct gr_kv_seq *q)
+{
+    uint32_t *from = gr_kv_items(q), *to = kv->scratch;
+    while (run_end(kv, from, 0, q->n) < q->n) {
+        merge_pass(kv, from, to, q->n);
+        uint32_t *t = from;
+        from = to, to = t;
+    }
+    if (q->n && from == kv->scratch)
+        memcpy(to, from, q->n * sizeof *to);
+}
+
+void gr_kv_order_tidy(struct gr_kv *kv, int32_t seq)
+{
+    struct gr_kv_seq *q = &kv->seq[seq];
+    uint32_t *item = gr_kv_items(q), n = 0;
+    for (uint32_t i = 0; i < q->n; i++)
+        if (gr_kv_has(kv, item[i], seq))
+            item[n++] = item[i];
+    q->n = n;
+    sort(kv, q);
+}

@@ -1,0 +1,146 @@
+/* Windows: which cells no later token can see, giving them up, and knowing what is gone. */
+#include "gr/status.h"
+#include "kv/cells.h"
+
+/* The next token stands behind the largest position, or with rows and columns perhaps still at it.
+ */
+int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max)
+{
+    int64_t next = kv->p.pos_2d ? GR_MAX(max, 0) : (int64_t)max + 1;
+    return next - kv->p.window + 1;
+}
+
+/* Cells of the sequence before this position are of no use to it any more. Its last one stays, so
+ * that its largest position is known. */
+static int64_t useless_below(const struct gr_kv *kv, int32_t seq)
+{
+    int32_t max = gr_kv_max_pos(kv, seq);
+    return GR_MIN(gr_kv_visible(kv, max), max);
+}
+
+/* Whether a cell is of no use to all of its sequences and not to be spared. */
+static bool useless(const struct gr_kv *kv, uint32_t c, int32_t spare_seq, struct gr_kv_range spare)
+{
+    if (spare_seq >= 0 && gr_kv_has(kv, c, spare_seq) && kv->pos[c] >= spare.lo &&
+        kv->pos[c] < spare.hi)
+        return false;
+    for (uint32_t w = 0; w < kv->n_set; w++)
+        for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1)
+            if (kv->pos[c] >= useless_below(kv, (int32_t)w * 64 + __builtin_ctzll(m)))
+                return false;
+    return true;
+}
+
+/* The first useless cell of a sequence, from item *at on; -1 when there is none. */
+static int64_t first_useless(const struct gr_kv *kv, int32_t seq, int32_t spare_seq,
+                             struct gr_kv_range spare, uint32_t *at)
+{
+    const struct gr_kv_seq *q = &kv->seq[seq];
+    int64_t limit = q->n ? useless_below(kv, seq) : 0;
+    for (; *at < q->n; ++*at) {
+        uint32_t c = gr_kv_items(q)[*at];
+        if (kv->pos[c] >= limit)
+            return -1;
+        if (useless(kv, c, spare_seq, spare))
+            return c;
+    }
+    return -1;
+}
+
+/* Sequences [lo, hi) that lie in a stream. */
+static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_stream *st)
+{
+    int32_t s = (int32_t)(st - kv->stream);
+    return kv->p.n_stream > 1 ? (struct gr_kv_range){s, s + 1}
+                              : (struct gr_kv_range){0, (int32_t)kv->p.n_seq_max};
+}
+
+/* Empties a cell that is given up. In a dry run its sequences are noted, unless the run itself has
+ * placed it. */
+static void let_go(struct gr_kv *kv, uint32_t c)
+{
+    int32_t pos = kv->pos[c];
+    bool log = kv->logging && kv->age[c] < kv->clock0;
+    for (uint32_t w = 0; w < kv->n_set; w++)
+        for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1) {
+            int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
+            struct gr_kv_seq *q = &kv->seq[s];
+            q->gone = gr_kv_hull(q->gone, (struct gr_kv_range){pos, pos + 1});
+            if (log)
+                kv->given[kv->n_given++] = (struct gr_kv_given){c, s, gr_kv_mark(kv, c)};
+        }
+    gr_kv_cell_empty(kv, c);
+}
+
+bool gr_kv_give_up(struct gr_kv *kv, const struct gr_kv_stream *st, int32_t spare_seq,
+                   struct gr_kv_range spare, uint32_t *at)
+{
+    struct gr_kv_range r = seqs_of(kv, st);
+    int64_t oldest = -1;
+    for (int32_t s = r.lo; kv->p.window > 0 && s < r.hi; s++) {
+        int64_t c = first_useless(kv, s, spare_seq, spare, &at[s]);
+        if (c >= 0 && (oldest < 0 || kv->age[c] < kv->age[oldest]))
+            oldest = c;
+    }
+    if (oldest >= 0)
+        let_go(kv, (uint32_t)oldest);
+    return oldest >= 0;
+}
+
+uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_stream *st,
+                                int32_t spare_seq, struct gr_kv_range spare, uint32_t most)
+{
+    struct gr_kv_range r = seqs_of(kv, st);
+    uint32_t n = 0;
+    for (int32_t s = r.lo; kv->p.window > 0 && s < r.hi; s++) {
+        uint32_t at = 0;
+        for (int64_t c; n < most && (c = first_useless(kv, s, spare_seq, spare, &at)) >= 0; at++)
+            n += gr_kv_cell(kv, (uint32_t)c).seq == s; /* a shared cell counts once */
+    }
+    return n;
+}
+
+int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, struct gr_kv_range gone, int32_t max)
+{
+    if (kv->p.window <= 0 || gone.lo >= gone.hi || gone.hi <= gr_kv_visible(kv, max))
+        return 0;
+    return gr_fail(
+        GR_E_UNSUPPORTED,
+        "sequence %d: the next token would see positions from %lld on, but with a window "
+        "of %d those from %d to %d may have been given up; use a full-size window cache "
+        "(--swa-full)",
+        seq, (long long)GR_MAX(gr_kv_visible(kv, max), 0), kv->p.window, gone.lo, gone.hi - 1);
+}
+
+bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
+{
+    const struct gr_kv_range *gone = &kv->seq[seq].gone;
+    return kv->p.window > 0 && gone->lo < gone->hi &&
+           gone->hi > gr_kv_visible(kv, gr_kv_max_pos(kv, seq));
+}
+
+/* Positions of `part` after an addition or a division. */
+static struct gr_kv_range moved(const struct gr_kv_op *op, struct gr_kv_range part)
+{
+    int64_t lo, hi;
+    if (part.lo >= part.hi)
+        return part;
+    if (op->kind == GR_KV_DIV) {
+        lo = part.lo / op->by, hi = (part.hi - 1) / op->by + 1;
+    } else {
+        lo = (int64_t)part.lo + op->by, hi = (int64_t)part.hi + op->by;
+    }
+    return (struct gr_kv_range){(int32_t)GR_MIN(GR_MAX(lo, 0), INT32_MAX),
+                                (int32_t)GR_MIN(GR_MAX(hi, 0), INT32_MAX)};
+}
+
+struct gr_kv_range gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
+                                    struct gr_kv_range gone)
+{
+    if (r.lo >= r.hi || gone.lo >= gone.hi)
+        return gone;
+    struct gr_kv_range below = {gone.lo, GR_MIN(gone.hi, r.lo)},
+                       above = {GR_MAX(gone.lo, r.hi), gone.hi};
+    struct gr_kv_range rest = gr_kv_hull(below, above);
+    return op->kind == GR_KV_RM ? rest : gr_kv_hull(rest, moved(op, gr_kv_meet(gone, r)));
+}
