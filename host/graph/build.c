@@ -18,7 +18,7 @@ gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot)
     return b->env->weight[(size_t)(il + 1) * GR_N_SLOT + slot];
 }
 
-static gr_t bias_of(const struct gr_build *b, int il, enum gr_slot slot)
+gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot)
 {
     return b->env->bias[(size_t)(il + 1) * GR_N_SLOT + slot];
 }
@@ -84,6 +84,18 @@ gr_t gr_cols(gr_t x, int64_t first, int64_t n)
     return x;
 }
 
+gr_t gr_fold(struct gr_build *b, gr_t x, int64_t cols)
+{
+    if (!b->err && (x.row_bytes != x.cols * 4 || x.rows * x.cols % cols))
+        b->err = gr_fail(GR_E_INTERNAL, "rows of %lld do not fold to %lld", (long long)x.cols,
+                         (long long)cols);
+    if (b->err)
+        return none;
+    x.rows = x.rows * x.cols / cols;
+    x.cols = cols, x.row_bytes = cols * 4;
+    return x;
+}
+
 gr_t gr_out_rows(struct gr_build *b, gr_t x)
 {
     const struct gr_step_shape *s = &b->plan->shape;
@@ -106,6 +118,11 @@ static void match_rows(struct gr_build *b, gr_t *x, gr_t *res)
     *res = gr_out_rows(b, *res);
 }
 
+gr_t gr_match(struct gr_build *b, gr_t x, gr_t y)
+{
+    return x.rows == y.rows ? x : gr_out_rows(b, x);
+}
+
 static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = gr_require(b, il, slot);
@@ -118,7 +135,7 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
             &(struct gr_node){.op = GR_OP_NORM,
                               .a.norm = {.x = x,
                                          .w = w,
-                                         .b = bias_of(b, il, slot),
+                                         .b = gr_bias(b, il, slot),
                                          .res = res,
                                          .y = y,
                                          .group = w.cols,
@@ -137,6 +154,17 @@ gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res
 void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
 {
     norm_node(b, il, slot, x, none, y);
+}
+
+gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group)
+{
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(
+        b, il,
+        &(struct gr_node){
+            .op = GR_OP_NORM,
+            .a.norm = {.x = x, .y = y, .group = group, .eps = gr_hp(b)->eps, .kind = GR_NORM_RMS}});
+    return y;
 }
 
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -165,7 +193,7 @@ gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
             &(struct gr_node){
                 .op = GR_OP_MATMUL,
                 .a.matmul = {
-                    .x = x, .w = w, .b = bias_of(b, il, slot), .res = res, .y = y, .scale = 1}});
+                    .x = x, .w = w, .b = gr_bias(b, il, slot), .res = res, .y = y, .scale = 1}});
     return y;
 }
 
@@ -238,7 +266,7 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
     gr_emit(b, il,
             &(struct gr_node){
                 .op = GR_OP_MATMUL_ID,
-                .a.matmul_id = {.x = x, .w = w, .b = bias_of(b, il, slot), .ids = ids, .y = y}});
+                .a.matmul_id = {.x = x, .w = w, .b = gr_bias(b, il, slot), .ids = ids, .y = y}});
     return y;
 }
 

@@ -26,6 +26,12 @@ gr_t gr_name(struct gr_build *b, const char *name, int il, gr_t t);
 /* Columns [first, first + n) of x: a view. */
 gr_t gr_cols(gr_t x, int64_t first, int64_t n);
 
+/* x [n_tok, n] with rows of `cols` columns, [n_tok * n / cols, cols], and back: a view. x is a
+ * whole result, or norm or glu of one. */
+gr_t gr_fold(struct gr_build *b, gr_t x, int64_t cols);
+/* The rows of x that y has: all of them, or those that the last layer goes on with. */
+gr_t gr_match(struct gr_build *b, gr_t x, gr_t y);
+
 /* norm(x) with the family's kind, the slot's weight and, when there is one, bias. The weight's
  * length is the group: n_embd, or d_head for norms of heads. gr_norm_add adds `res` last. */
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
@@ -62,6 +68,12 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
  * and results are taken to the latent and back by ATTN_K_B and ATTN_V_B. DeepSeek-AI 2024 (arXiv
  * 2405.04434). */
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
+/* Recurrent layers, for micro-batches of sequences of equal length. Each goes on from the layer's
+ * state, leaves its own, and gives out(..) + res, in the last layer of the wanted rows only. */
+gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res);
+gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res);
+/* Gated delta rule; tiled: head i of V uses head i % n_group of K, else i / (n_rank / n_group). */
+gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled);
 
 /* down(act(gate(x)) * up(x)) + res; an `up` twice as wide as `down` holds gate and up side by side,
  * any other needs a gate matrix. */

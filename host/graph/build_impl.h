@@ -13,8 +13,9 @@ struct gr_build {
     int err;
 };
 
-/* The weight bound to a slot; gr_require fails the plan when there is none. */
+/* The weight bound to a slot, and its bias; gr_require fails the plan when there is none. */
 gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot);
+gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
 
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
@@ -24,6 +25,8 @@ gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows)
 
 /* The rows of x whose logits are wanted; x itself when it has no others. */
 gr_t gr_out_rows(struct gr_build *b, gr_t x);
+/* Every group of `group` columns divided by its root mean square. */
+gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);

@@ -50,13 +50,29 @@ enum gr_dim {
     GR_D_O_MLA, /* n_head * d_v_mla */
     GR_D_NOPE,  /* d_k_mla - n_rot */
     GR_D_V_MLA, /* d_v_mla */
+    GR_D_ONE,
+    GR_D_Q_2, /* queries and their gates */
+    /* recurrent layers */
+    GR_D_KERNEL,
+    GR_D_CHANNEL,
+    GR_D_INNER,
+    GR_D_INNER_2, /* two of them side by side */
+    GR_D_STATE,
+    GR_D_RANK,
+    GR_D_RANK_BC, /* time step, B and C side by side (Mamba 1) */
+    GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
+    GR_D_GROUP,
+    GR_D_IN_GROUP, /* n_inner / n_group */
     GR_N_DIM
 };
 
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
-    GR_BIAS = 2,      /* a bias is required */
-    GR_BIAS_MAYBE = 4 /* a bias may be there */
+    GR_BIAS = 2,       /* a bias is required */
+    GR_BIAS_MAYBE = 4, /* a bias may be there */
+    GR_IN_STATE = 8,   /* only in layers with a state .. */
+    GR_IN_KV = 16,     /* .. or with keys and values */
+    GR_AS_F32 = 32     /* small: f32 in memory whatever the file has, as vectors are */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -73,6 +89,31 @@ struct gr_tensor_spec {
     {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
     {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
     {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
+/* Recurrent layers; `flags`: GR_IN_STATE where other layers have none. */
+#define GR_SPEC_MAMBA(flags)                                                                       \
+    {GR_W_SSM_IN, flags, {GR_D_EMBD, GR_D_INNER_2}},                                               \
+    {GR_W_SSM_CONV, (flags) | GR_BIAS | GR_AS_F32, {GR_D_KERNEL, GR_D_CHANNEL}},                   \
+    {GR_W_SSM_X, flags, {GR_D_INNER, GR_D_RANK_BC}},                                               \
+    {GR_W_SSM_DT, (flags) | GR_BIAS, {GR_D_RANK, GR_D_INNER}},                                     \
+    {GR_W_SSM_A, (flags) | GR_AS_F32, {GR_D_STATE, GR_D_INNER}},                                   \
+    {GR_W_SSM_D, flags, {GR_D_INNER}},                                                             \
+    {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
+/* `maybe`: GR_OPTIONAL where the convolution's bias and the norm may be left out. */
+#define GR_SPEC_MAMBA2(flags, maybe)                                                               \
+    {GR_W_SSM_IN, flags, {GR_D_EMBD, GR_D_SSM_IN}},                                                \
+    {GR_W_SSM_CONV, (flags) | ((maybe) ? GR_BIAS_MAYBE : GR_BIAS) | GR_AS_F32,                     \
+     {GR_D_KERNEL, GR_D_CHANNEL}},                                                                 \
+    {GR_W_SSM_DT_BIAS, flags, {GR_D_RANK}},                                                        \
+    {GR_W_SSM_A, (flags) | GR_AS_F32, {GR_D_ONE, GR_D_RANK}},                                      \
+    {GR_W_SSM_D, (flags) | GR_AS_F32, {GR_D_ONE, GR_D_RANK}},                                      \
+    {GR_W_SSM_NORM, (flags) | (maybe) | GR_AS_F32, {GR_D_IN_GROUP, GR_D_GROUP}},                   \
+    {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
+#define GR_SPEC_DELTA(flags)                                                                       \
+    {GR_W_SSM_CONV, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_CHANNEL}},                             \
+    {GR_W_SSM_DT_BIAS, flags, {GR_D_RANK}},                                                        \
+    {GR_W_SSM_A, flags, {GR_D_RANK}},                                                              \
+    {GR_W_SSM_NORM, flags, {GR_D_STATE}},                                                          \
+    {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
 /* clang-format on */
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
@@ -99,6 +140,10 @@ struct gr_hparams {
     bool expert_norm;                            /* weights of the chosen experts sum to 1 */
     float expert_scale;                          /* of the weights; 0 = 1 */
     int32_t n_expert_group, n_expert_group_used; /* 1, 1 = no groups */
+    int32_t n_kernel, n_channel;                 /* of the convolution in front */
+    int32_t n_inner, n_state, n_rank, n_group;   /* columns, numbers a column, time steps (or their
+                                                    rank), groups that share B and C (or K) */
+    bool norm_dt_b_c;                            /* time step, B and C are normed without weights */
     float eps;
     enum gr_norm_kind norm;
     float attn_scale;    /* 0: 1 / sqrt(d_k) */
@@ -138,10 +183,23 @@ int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, i
 int gr_hp_bool(struct gr_hp_source *s, const char *key, bool *out);
 /* The same for a required key. */
 int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out);
+int gr_hp_need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out);
+/* One number for all layers, or one for each. */
+int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t n,
+               int32_t *out);
+bool gr_hp_has(struct gr_hp_source *s, const char *key);
 /* Which layers have a sliding window: the file's "attention.sliding_window_pattern" (one flag a
  * layer, or a period of which the last layer has none), otherwise layers il with il % period <
  * period - 1; period 0 = no layer. */
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+
+/* The keys of recurrent layers, checked, and the size of their state: n_channel = n_inner (Mamba
+ * 1), with B and C beside it (Mamba 2), or Q, K and V (gated delta rule; n_state wide heads, n_rank
+ * of V on n_group of K). */
+enum gr_recurrence { GR_MAMBA, GR_MAMBA_2, GR_DELTA };
+int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind);
+/* Layer il has a state instead of keys and values. */
+void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);
 
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);

@@ -41,7 +41,20 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_Q_MLA] = (int64_t)hp->n_head[l] * hp->d_k_mla,
                                      [GR_D_O_MLA] = (int64_t)hp->n_head[l] * hp->d_v_mla,
                                      [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
-                                     [GR_D_V_MLA] = hp->d_v_mla};
+                                     [GR_D_V_MLA] = hp->d_v_mla,
+                                     [GR_D_ONE] = 1,
+                                     [GR_D_Q_2] = 2 * q,
+                                     [GR_D_KERNEL] = hp->n_kernel,
+                                     [GR_D_CHANNEL] = hp->n_channel,
+                                     [GR_D_INNER] = hp->n_inner,
+                                     [GR_D_INNER_2] = 2 * (int64_t)hp->n_inner,
+                                     [GR_D_STATE] = hp->n_state,
+                                     [GR_D_RANK] = hp->n_rank,
+                                     [GR_D_RANK_BC] = hp->n_rank + 2 * (int64_t)hp->n_state,
+                                     [GR_D_SSM_IN] =
+                                         (int64_t)hp->n_inner + hp->n_channel + hp->n_rank,
+                                     [GR_D_GROUP] = hp->n_group,
+                                     [GR_D_IN_GROUP] = hp->n_group ? hp->n_inner / hp->n_group : 0};
     return value[d];
 }
 
@@ -117,7 +130,7 @@ static int as_f32(struct gr_model *m, struct gr_ten *w)
 }
 
 static int bind_one(struct gr_model *m, const struct gr_gguf_tensor *t, const int64_t *want,
-                    int n_want, bool check, struct gr_ten *w)
+                    int n_want, bool f32, bool check, struct gr_ten *w)
 {
     const void *data;
     int rc = check_shape(t, want, n_want);
@@ -133,7 +146,7 @@ static int bind_one(struct gr_model *m, const struct gr_gguf_tensor *t, const in
                          .dtype = t->dtype};
     if (check)
         rc = check_finite(t, data);
-    if (!rc && n_want == 1 && t->dtype != GR_F32)
+    if (!rc && f32 && t->dtype != GR_F32)
         rc = as_f32(m, w);
     return rc;
 }
@@ -153,8 +166,14 @@ static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     const int64_t *want = n_dim > 1 ? dim + 1 : dim;
     int n_want = n_dim > 1 ? n_dim - 1 : 1;
     struct gr_ten *w = &m->bias[(size_t)(il + 1) * GR_N_SLOT + s->slot];
-    int rc = bind_one(m, t, want, n_want, check, w);
-    return rc || w->dtype == GR_F32 ? rc : as_f32(m, w);
+    return bind_one(m, t, want, n_want, true, check, w);
+}
+
+bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il)
+{
+    if (s->flags & GR_IN_STATE && !hp->recurrent[il])
+        return false;
+    return !(s->flags & GR_IN_KV) || hp->n_head_kv[il] > 0;
 }
 
 static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il, bool check)
@@ -174,7 +193,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
                        m->arch->name);
-    int rc = bind_one(m, t, dim, n_dim, check, w);
+    int rc = bind_one(m, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32, check, w);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);
     return rc;
@@ -200,7 +219,8 @@ int gr_model_bind(struct gr_model *m, bool check)
         if (!in_layers(s->slot))
             rc = bind_spec(m, s, -1, check);
         for (int il = 0; in_layers(s->slot) && il < m->hp.n_layer && !rc; il++)
-            rc = bind_spec(m, s, il, check);
+            if (gr_spec_applies(&m->hp, s, il))
+                rc = bind_spec(m, s, il, check);
     }
     return rc ? rc : gr_gguf_unchanged(m->gguf);
 }

@@ -73,7 +73,7 @@ int gr_hp_bool(struct gr_hp_source *s, const char *key, bool *out)
     return gr_gguf_opt_bool(s->g, key_of(s, key, k, sizeof k), *out, out);
 }
 
-static int need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out)
+int gr_hp_need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out)
 {
     char k[128];
     int64_t v;
@@ -81,9 +81,14 @@ static int need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t
     return rc ? rc : in_range(k, v, lo, hi, out);
 }
 
-/* One number for all layers, or one for each. */
-static int each(struct gr_hp_source *s, const char *key, int32_t n, int32_t lo, int32_t hi,
-                int32_t *out)
+bool gr_hp_has(struct gr_hp_source *s, const char *key)
+{
+    char k[128];
+    return gr_gguf_find(s->g, key_of(s, key, k, sizeof k)) != NULL;
+}
+
+int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t n,
+               int32_t *out)
 {
     char k[128];
     uint32_t v[GR_MAX_LAYER];
@@ -120,33 +125,46 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
 
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = each(s, "rope.dimension_sections", GR_COUNT(hp->section), 0, 4096, hp->section);
+    int rc = gr_hp_each(s, "rope.dimension_sections", 0, 4096, GR_COUNT(hp->section), hp->section);
     if (!rc && hp->section[0] + hp->section[1] + hp->section[2] + hp->section[3] == 0)
         rc = gr_fail(GR_E_CORRUPT, "key %s.rope.dimension_sections: all of them are 0", s->arch);
     return rc;
 }
 
+/* Layers without attention have 0 heads, or 0 KV heads. */
+static int check_heads(const struct gr_hparams *hp, const struct gr_hp_source *s)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++) {
+        int32_t n = hp->n_head[il], n_kv = hp->n_head_kv[il];
+        if (n_kv && (n == 0 || n % n_kv))
+            return gr_fail(GR_E_CORRUPT,
+                           "key %s.attention.head_count_kv: layer %d has %d heads, which %d "
+                           "key/value heads do not divide",
+                           s->arch, il, n, n_kv);
+    }
+    return 0;
+}
+
 static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    char k[128];
-    int rc = each(s, "attention.head_count", hp->n_layer, 1, 65536, hp->n_head);
+    int32_t most = 0;
+    int rc = gr_hp_each(s, "attention.head_count", 0, 65536, hp->n_layer, hp->n_head);
     memcpy(hp->n_head_kv, hp->n_head, sizeof hp->n_head);
-    if (!rc && gr_gguf_find(s->g, key_of(s, "attention.head_count_kv", k, sizeof k)))
-        rc = each(s, "attention.head_count_kv", hp->n_layer, 1, 65536, hp->n_head_kv);
-    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
-        if (hp->n_head[il] % hp->n_head_kv[il])
-            rc = gr_fail(GR_E_CORRUPT,
-                         "key %s: layer %d has %d heads, which %d key/value heads do not divide", k,
-                         il, hp->n_head[il], hp->n_head_kv[il]);
+    if (!rc && gr_hp_has(s, "attention.head_count_kv"))
+        rc = gr_hp_each(s, "attention.head_count_kv", 0, 65536, hp->n_layer, hp->n_head_kv);
+    if (!rc)
+        rc = check_heads(hp, s);
     if (rc)
         return rc;
-    hp->d_k = hp->d_v = hp->n_embd / hp->n_head[0];
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        most = GR_MAX(most, hp->n_head[il]);
+    hp->d_k = hp->d_v = most ? hp->n_embd / most : 1;
     rc = gr_hp_i32(s, "attention.key_length", 1, 4096, &hp->d_k);
     if (!rc)
         rc = gr_hp_i32(s, "attention.value_length", 1, 4096, &hp->d_v);
     if (!rc && (hp->d_k < 1 || hp->d_v < 1 || hp->d_k > 4096 || hp->d_v > 4096))
         rc = gr_fail(GR_E_CORRUPT, "key %s.embedding_length: %d is not enough for %d heads",
-                     s->arch, hp->n_embd, hp->n_head[0]);
+                     s->arch, hp->n_embd, most);
     return rc;
 }
 
@@ -253,7 +271,7 @@ int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
                      "has attn_kv_b and not attn_k_b and attn_v_b; convert the model again",
                      s->arch);
     if (!rc)
-        rc = need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
+        rc = gr_hp_need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
     if (!rc)
         rc = gr_hp_i32(s, "attention.q_lora_rank", 0, 1 << 20, &hp->n_lora_q);
     if (!rc && (hp->d_k != hp->n_rot + hp->n_lora_kv || hp->d_v != hp->n_lora_kv))
@@ -327,13 +345,13 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
                               .embd_scale = 1,
                               .n_expert_group = 1,
                               .n_expert_group_used = 1};
-    int rc = need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
+    int rc = gr_hp_need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
     if (!rc)
-        rc = need_i32(&s, "embedding_length", 1, 1 << 20, &hp->n_embd);
+        rc = gr_hp_need_i32(&s, "embedding_length", 1, 1 << 20, &hp->n_embd);
     if (!rc)
-        rc = need_i32(&s, "context_length", 1, INT32_MAX, &hp->n_ctx_train);
+        rc = gr_hp_need_i32(&s, "context_length", 1, INT32_MAX, &hp->n_ctx_train);
     if (!rc)
-        rc = each(&s, "feed_forward_length", hp->n_layer, 0, 1 << 24, hp->n_ff);
+        rc = gr_hp_each(&s, "feed_forward_length", 0, 1 << 24, hp->n_layer, hp->n_ff);
     if (!rc)
         rc = read_heads(hp, &s);
     if (!rc)

@@ -100,13 +100,16 @@ static int try_graph(const struct gr_model *m)
                                .weight = m->weight,
                                .bias = m->bias,
                                .k_cache = cache,
-                               .v_cache = cache};
+                               .v_cache = cache,
+                               .conv_state = cache,
+                               .ssm_state = cache};
     env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
     struct gr_step_shape shape = {.n_tok = 1,
                                   .n_out = 1,
                                   .n_pos = 1,
                                   .n_full = 1,
                                   .n_swa = m->hp.n_swa > 0,
+                                  .n_seq = 1,
                                   .n_list = 32,
                                   .n_list_swa = m->hp.n_swa > 0 ? 32 : 0,
                                   .n_alibi = m->hp.max_alibi > 0 ? 32 : 0};

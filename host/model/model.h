@@ -37,6 +37,9 @@ const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
  * expected, found. */
 int gr_model_bind(struct gr_model *m, bool check_finite);
 
+/* Whether layer il is of the kind that has this weight. */
+bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
+
 /* Value of a symbolic dimension for layer il (-1: outside the layers). */
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
 

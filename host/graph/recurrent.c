@@ -1,0 +1,135 @@
+/* Blocks of recurrent layers. */
+#include "gr/status.h"
+#include "graph/build_impl.h"
+
+/* The rows of the state that the sequences read and write. */
+static gr_t state_rows(struct gr_build *b, enum gr_step_array a)
+{
+    if (!b->err && b->plan->shape.n_seq < 1)
+        b->err = gr_fail(GR_E_INTERNAL, "a recurrent layer in a micro-batch of unequal sequences");
+    return gr_step_array(b, a, 1);
+}
+
+/* A small weight as one row. */
+static gr_t row_of(gr_t w)
+{
+    w.cols *= w.rows, w.rows = w.rows ? 1 : 0;
+    w.row_bytes = w.cols * 4;
+    return w;
+}
+
+static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_act_kind kind)
+{
+    gr_t w = gr_require(b, il, slot), y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_SSM_CONV,
+                              .a.ssm_conv = {.x = x,
+                                             .w = w,
+                                             .b = gr_bias(b, il, slot),
+                                             .src = state_rows(b, GR_STEP_STATE_SRC),
+                                             .dst = state_rows(b, GR_STEP_STATE_DST),
+                                             .state = b->env->conv_state[il],
+                                             .y = y,
+                                             .kind = (int32_t)kind}});
+    return gr_name(b, "conv", il, y);
+}
+
+/* What SSM_SCAN reads of a token. */
+struct scan {
+    gr_t x, dt, b, c, z;
+};
+
+static gr_t scan(struct gr_build *b, int il, const struct scan *s)
+{
+    gr_t y = gr_new(b, s->x.rows, s->x.cols, GR_F32);
+    bool folded = gr_has(b, il, GR_W_SSM_DT); /* its product has the bias already */
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_SSM_SCAN,
+                .a.ssm_scan = {.x = s->x,
+                               .dt = s->dt,
+                               .dt_bias = folded ? (gr_t){0} : gr_require(b, il, GR_W_SSM_DT_BIAS),
+                               .a = gr_require(b, il, GR_W_SSM_A),
+                               .b = s->b,
+                               .c = s->c,
+                               .d = row_of(gr_require(b, il, GR_W_SSM_D)),
+                               .z = s->z,
+                               .src = state_rows(b, GR_STEP_STATE_SRC),
+                               .dst = state_rows(b, GR_STEP_STATE_DST),
+                               .state = b->env->ssm_state[il],
+                               .y = y,
+                               .n_state = gr_hp(b)->n_state}});
+    gr_name(b, "scan", il, y);
+    return il == gr_hp(b)->n_layer - 1 ? gr_out_rows(b, y) : y;
+}
+
+/* A norm with the slot's weight, or with none where the model says so. */
+static gr_t norm_of(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    if (gr_has(b, il, slot))
+        return gr_norm(b, il, slot, x);
+    return gr_hp(b)->norm_dt_b_c ? gr_rms(b, il, x, x.cols) : x;
+}
+
+gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t n = hp->n_inner, rank = hp->n_rank, ns = hp->n_state;
+    gr_t xz = gr_mm(b, il, GR_W_SSM_IN, x);
+    struct scan s = {.x = conv(b, il, GR_W_SSM_CONV, gr_cols(xz, 0, n), GR_SILU),
+                     .z = gr_cols(xz, n, n)};
+    gr_t dbc = gr_mm(b, il, GR_W_SSM_X, s.x);
+    gr_t dt = norm_of(b, il, GR_W_SSM_DT_NORM, gr_cols(dbc, 0, rank));
+    s.b = norm_of(b, il, GR_W_SSM_B_NORM, gr_cols(dbc, rank, ns));
+    s.c = norm_of(b, il, GR_W_SSM_C_NORM, gr_cols(dbc, rank + ns, ns));
+    s.dt = gr_mm(b, il, GR_W_SSM_DT, dt);
+    return gr_mm_add(b, il, GR_W_SSM_OUT, scan(b, il, &s), res);
+}
+
+gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t n = hp->n_inner, bc = (int64_t)hp->n_group * hp->n_state;
+    gr_t in = gr_mm(b, il, GR_W_SSM_IN, x);
+    gr_t xbc = conv(b, il, GR_W_SSM_CONV, gr_cols(in, n, hp->n_channel), GR_SILU);
+    struct scan s = {.x = gr_cols(xbc, 0, n),
+                     .dt = gr_cols(in, n + hp->n_channel, hp->n_rank),
+                     .b = gr_cols(xbc, n, bc),
+                     .c = gr_cols(xbc, n + bc, bc),
+                     .z = gr_cols(in, 0, n)};
+    gr_t y = scan(b, il, &s);
+    if (gr_has(b, il, GR_W_SSM_NORM))
+        y = gr_norm(b, il, GR_W_SSM_NORM, y);
+    return gr_mm_add(b, il, GR_W_SSM_OUT, y, res);
+}
+
+gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t n_k = (int64_t)hp->n_group * hp->n_state;
+    gr_t qkv = conv(b, il, GR_W_SSM_CONV, gr_mm(b, il, GR_W_ATTN_QKV, x), GR_SILU);
+    gr_t y = gr_new(b, x.rows, hp->n_inner, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_DELTA_RULE,
+                              .a.delta_rule = {.q = gr_cols(qkv, 0, n_k),
+                                               .k = gr_cols(qkv, n_k, n_k),
+                                               .v = gr_cols(qkv, 2 * n_k, hp->n_inner),
+                                               .alpha = gr_mm(b, il, GR_W_SSM_ALPHA, x),
+                                               .dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS),
+                                               .a = gr_require(b, il, GR_W_SSM_A),
+                                               .beta = gr_mm(b, il, GR_W_SSM_BETA, x),
+                                               .src = state_rows(b, GR_STEP_STATE_SRC),
+                                               .dst = state_rows(b, GR_STEP_STATE_DST),
+                                               .state = b->env->ssm_state[il],
+                                               .y = y,
+                                               .n_head = hp->n_rank,
+                                               .n_head_k = hp->n_group,
+                                               .eps = hp->eps,
+                                               .tiled = tiled}});
+    gr_name(b, "delta", il, y);
+    if (il == hp->n_layer - 1)
+        y = gr_out_rows(b, y);
+    gr_t z = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
+    y = gr_glu(b, GR_SILU, z, gr_norm(b, il, GR_W_SSM_NORM, y));
+    return gr_mm_add(b, il, GR_W_SSM_OUT, y, res);
+}

@@ -1,0 +1,47 @@
+/* Jamba: Mamba layers, now and then one with attention (and no positions), dense or experts' feed-
+ * forward after each. Lieber et al. 2024 (arXiv 2403.19887). */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_MAMBA(GR_IN_STATE),
+    {GR_W_SSM_DT_NORM, GR_IN_STATE, {GR_D_RANK}},
+    {GR_W_SSM_B_NORM, GR_IN_STATE, {GR_D_STATE}},
+    {GR_W_SSM_C_NORM, GR_IN_STATE, {GR_D_STATE}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->n_head_kv[il] == 0)
+            gr_hp_set_recurrent(hp, il);
+    return gr_hp_recurrence(s, hp, GR_MAMBA);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, false, 0};
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_hp(b)->recurrent[il] ? gr_mamba(b, il, h, x) : gr_attn_block(b, il, h, x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_jamba = {.name = "jamba",
+                                      GR_SPEC(spec),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NONE,
+                                      .hparams = hparams,
+                                      .layer = layer};
