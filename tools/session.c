@@ -268,7 +268,12 @@ static int read_decode(struct gr_recorded_op *o, const struct place *at, const j
         m[2 * n + i] = (int32_t)json_array_size(json_array_get(seq, i));
         rc = get_ints(at, json_array_get(seq, i), "seq", ids + k);
     }
-    o->batch = (struct gr_batch){(int32_t)n, m, m + n, m + 2 * n, ids, flags};
+    o->batch = (struct gr_batch){.n_tok = (int32_t)n,
+                                 .token = m,
+                                 .pos = m + n,
+                                 .n_seq = m + 2 * n,
+                                 .seq = ids,
+                                 .logits = flags};
     return rc;
 }
 

@@ -4,11 +4,13 @@
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* Whether the positions of what is stored can change at all. */
+/* Whether the positions of what is stored can change at all: by rotating K, or because attention
+ * goes by distances (ALiBi). */
 static int check_movable(const struct gr_session *s)
 {
+    const struct gr_hparams *hp = &s->model->hp;
     const struct gr_ten *learned = &s->model->weight[GR_W_POS_EMBD];
-    if (!gr_ten_is(learned))
+    if (!gr_ten_is(learned) || hp->rope != GR_ROPE_NONE || hp->max_alibi > 0)
         return 0;
     return gr_fail(GR_E_UNSUPPORTED,
                    "the positions of a %s model are part of what it has stored and cannot be "

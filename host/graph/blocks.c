@@ -80,7 +80,7 @@ static gr_t far_table_of(struct gr_build *b, bool key)
     const struct gr_rope_freqs *f = &b->env->rope[0];
     if (!gr_ten_is(&b->cs_far[key]))
         b->cs_far[key] = gr_rope_table(b, gr_step_array(b, key ? GR_STEP_FAR_K : GR_STEP_FAR_Q, 1),
-                                       f, none, f->mag);
+                                       f, none, f->mag.rope);
     return b->cs_far[key];
 }
 

@@ -213,7 +213,7 @@ Test(stored, free_cells_are_never_read)
                 decode(s, 0, 20, NULL);
                 cr_assert_eq(gr_kv_seq_rm(s, 0, 3, 9), 0);
                 cr_assert_eq(gr_kv_seq_rm(s, 0, 11, 12), 0);
-                cr_assert_eq(gr_kv_seq_add(s, 0, 12, -1, -1), 0);
+                cr_assert_eq(gr_kv_seq_add(s, 0, 12, -1, -1), 0, "%s", gr_error());
                 fill_free_cells(s, poison ? 0xff : 0);
                 decode(s, 19, 5, out);
                 decode(s, 24, 1, out + 5 * N_VOCAB);

@@ -39,6 +39,8 @@ bool tiny_needs_experts(const struct gr_arch *a);
 /* Opens a model and a session on it, or fails the test. */
 struct gr_model *tiny_open(const struct tiny *t);
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
+/* Whether positions are part of what is stored, so that it cannot be moved. */
+bool tiny_learned_positions(const struct gr_model *m);
 
 /* sum (a - b)^2 / sum a^2 */
 double tiny_nmse(const float *a, const float *b, size_t n);
