@@ -16,6 +16,8 @@
 struct gr_full_batch {
     int32_t n_tok, n_out;
     int32_t *token, *pos;
+    int32_t *row, *col;            /* M-RoPE's other positions; pos for text */
+    bool pos_2d;                   /* any token has others than pos */
     int32_t *n_seq, *seq, *seq_at; /* token i belongs to seq[seq_at[i] .. seq_at[i] + n_seq[i]) */
     int8_t *logits;                /* 0 or 1 */
     void *memory;
@@ -43,14 +45,27 @@ int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in,
 /* Frees the arrays; a zeroed batch is fine. */
 void gr_batch_fini(struct gr_full_batch *b);
 
-/* Tokens [first, first + n_tok) of a full batch. */
+/* Some tokens of a full batch, computed at once. */
 struct gr_ubatch {
     const struct gr_full_batch *batch;
-    int32_t first, n_tok, n_out;
+    const int32_t *tok; /* [n_tok] indices into the batch */
+    int32_t n_tok, n_out;
+    int32_t n_seq; /* of an equal split: that many sequences with n_tok / n_seq tokens each, one
+                      after the other; otherwise 0 */
 };
 
-/* Simple split: consecutive pieces of at most n_ubatch tokens. Returns their number and fills ub
- * (room for ceil(n_tok / n_ubatch)). n_ubatch > 0. */
-int32_t gr_batch_split(const struct gr_full_batch *b, int32_t n_ubatch, struct gr_ubatch *ub);
+enum gr_split {
+    GR_SPLIT_SIMPLE, /* consecutive pieces of at most n_ubatch tokens */
+    GR_SPLIT_EQUAL, /* equally many consecutive tokens of each of several sequences, in the order of
+                       their ids; no two of them share a token */
+    GR_SPLIT_SEQ    /* tokens of one sequence */
+};
+
+/* Cuts a batch: tok [n_tok] receives the order of the tokens, ub (room for n_tok) the
+ * micro-batches, which point into it; returns their number. n_ubatch > 0. Tokens with several
+ * sequences go on all of them (EQUAL and SEQ: tokens with the same sequences form one). n_tail
+ * (EQUAL, SEQ): the last so many tokens of each sequence come one at a time. */
+int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split how, int32_t n_ubatch,
+                       int32_t n_tail, int32_t *tok, struct gr_ubatch *ub);
 
 #endif
