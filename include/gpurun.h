@@ -109,10 +109,16 @@ enum gr_rope_scaling {
 };
 
 struct gr_session_params {
-    uint32_t n_ctx;     /* cells, shared by all sequences, rounded up to 256; 0 = as in training */
+    uint32_t n_ctx;     /* cells of all sequences, rounded up to 256; 0 = as in training */
     uint32_t n_batch;   /* most tokens in one gr_decode */
     uint32_t n_ubatch;  /* most tokens computed at once */
     uint32_t n_seq_max; /* sequences 0 .. n_seq_max - 1, at most 256 */
+    bool kv_unified; /* one pool that all sequences share (default); false: n_ctx / n_seq_max cells
+                        for each (a stream), where sharing is copying */
+    bool swa_full;   /* layers with a sliding window keep all cells too, not just those that are
+                        needed to go on: a sequence's end can then be removed without limit */
+    uint32_t n_rollback; /* recurrent models: states kept from before each of the last tokens, so
+                            that as many can be removed from a sequence's end */
     int32_t n_threads, n_threads_batch; /* 0 = processors at hand; for one token, and for more */
     const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL = f16 */
     enum gr_rope_scaling rope_scaling;  /* and its parameters; NAN or 0 = what the model says */
@@ -121,6 +127,10 @@ struct gr_session_params {
     float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     uint32_t yarn_orig_ctx;
     bool kv_contiguous; /* place each micro-batch in neighbouring cells only */
+    /* Self-Extend with an exact neighbour window (Jin et al. 2024): tokens less than group_w apart
+     * meet at their own positions, others at positions divided by group_n. K is kept for both, so
+     * the cache takes K's size once more. group_n <= 1: off. */
+    int32_t group_n, group_w;
 };
 GR_API struct gr_session_params gr_session_params_default(void);
 
@@ -128,7 +138,19 @@ GR_API struct gr_session_params gr_session_params_default(void);
 GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
                            const struct gr_session_params *params);
 GR_API void gr_session_close(struct gr_session **session);
+/* Cells in all, and for one sequence: the same in one pool. */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
+GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
+
+/* Memory that a session keeps, worked out without taking any. Bytes of keys and values (k with the
+ * grouped ones), of recurrent states, and of all. */
+struct gr_session_size {
+    uint64_t k, v, state, total;
+    uint32_t n_cell, n_cell_swa; /* of layers that see everything, of those with a window */
+    uint32_t n_stream;
+};
+GR_API int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
+                           struct gr_session_size *size);
 
 /* Tokens to run. Arrays belong to the caller. */
 struct gr_batch {
@@ -139,7 +161,10 @@ struct gr_batch {
     const int32_t *seq;   /* their ids, one token's after another's; NULL: sequence 0 */
     const int8_t *logits; /* 1 where logits are wanted; NULL: for the last token only */
 };
-/* Runs a batch. On failure (GR_E_INVALID, GR_E_KV_FULL, GR_E_NOMEM_*) the cache is as before. */
+/* Runs a batch. When it is refused (GR_E_INVALID, GR_E_KV_FULL) the cache is as before. When it
+ * fails on the way (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE) too, but for sequences of the batch
+ * whose recurrent state or window was overwritten meanwhile: those are empty then, and the message
+ * names them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
@@ -151,17 +176,25 @@ GR_API void gr_session_cancel(struct gr_session *s);
 
 /* ---- sequences in the cache ---- */
 
-/* Positions are a range [p0, p1): p0 < 0 = 0, p1 < 0 = no end. seq < 0 = all (seq_rm only). */
+/* Positions are a range [p0, p1): p0 < 0 = 0, p1 < 0 = no end. seq < 0 = all (seq_rm only).
+ * GR_E_UNSUPPORTED, and nothing changed, where a cache cannot: cells that a window has given up
+ * would be missed, a recurrent state cannot be cut or moved, positions that are part of what is
+ * stored cannot be changed. */
 
 GR_API int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1);
+/* dst also gets src's cells: shared in one pool, copied between streams. */
 GR_API int gr_kv_seq_cp(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
+/* dst gets cells of its own with copies of src's, so that either can be moved without the other. */
+GR_API int gr_kv_seq_dup(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
 GR_API int gr_kv_seq_keep(struct gr_session *s, int32_t seq);
 /* Positions += delta; cells whose position turns negative are freed. K is rotated before the next
- * decode. A cell that two sequences share moves for both. */
+ * decode. A cell that two sequences share moves for both; gr_kv_seq_dup makes one its own. */
 GR_API int gr_kv_seq_add(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
 /* Positions = floor(pos / d), d > 0. */
 GR_API int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t d);
 GR_API void gr_kv_clear(struct gr_session *s);
+/* Moves cells into the holes between others until the used ones are the first ones. */
+GR_API int gr_kv_defrag(struct gr_session *s);
 /* Smallest and largest position of a sequence, -1 when it has none. */
 GR_API int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq);
 GR_API int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq);

@@ -26,6 +26,7 @@ struct gr_rs_params {
 int gr_rs_new(struct gr_rs **out, const struct gr_rs_params *p);
 void gr_rs_free(struct gr_rs **rs);
 uint32_t gr_rs_n_row(const struct gr_rs_params *p);
+int32_t gr_rs_n_rollback(const struct gr_rs *rs);
 
 /* As gr_kv_can and gr_kv_do. Removing part of a sequence is GR_E_UNSUPPORTED unless the rest ends
  * where a snapshot was kept; adding to positions and dividing them too. */

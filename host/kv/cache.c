@@ -1,0 +1,260 @@
+#include "kv/cache.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+
+int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p)
+{
+    int rc = 0;
+    *cache = (struct gr_cache){.n_seq_max = p->n_seq_max};
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (p->has[k]) {
+            cache->pos_2d = p->kv[k].pos_2d;
+            rc = gr_kv_new(&cache->kv[k], &p->kv[k]);
+        }
+    if (!rc && p->has_rs)
+        rc = gr_rs_new(&cache->rs, &p->rs);
+    return rc;
+}
+
+void gr_cache_fini(struct gr_cache *cache)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        gr_kv_free(&cache->kv[k]);
+    gr_rs_free(&cache->rs);
+}
+
+/* ---- operations ---- */
+
+static int check_seq(const struct gr_cache *cache, int32_t seq)
+{
+    if (seq >= 0 && seq < (int32_t)cache->n_seq_max)
+        return 0;
+    return gr_fail(GR_E_INVALID, "sequence: 0 to %u expected, %d found", cache->n_seq_max - 1, seq);
+}
+
+int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves)
+{
+    memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
+    int rc = check_seq(cache, op->kind == GR_KV_RM && op->seq < 0 ? 0 : op->seq);
+    if (!rc && (op->kind == GR_KV_CP || op->kind == GR_KV_DUP))
+        rc = check_seq(cache, op->dst);
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (cache->kv[k])
+            rc = gr_kv_can(cache->kv[k], op);
+    if (!rc && cache->rs)
+        rc = gr_rs_can(cache->rs, op);
+    if (rc)
+        return rc;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_do(cache->kv[k], op, &moves[k]);
+    if (cache->rs)
+        gr_rs_do(cache->rs, op);
+    return 0;
+}
+
+void gr_cache_clear(struct gr_cache *cache)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_cells_clear(cache->kv[k]);
+    if (cache->rs)
+        gr_rs_clear(cache->rs);
+}
+
+int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq)
+{
+    int32_t min = -1;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            min = GR_MAX(min, gr_kv_cells_pos_min(cache->kv[k], seq));
+    return cache->rs ? GR_MAX(min, gr_rs_pos_min(cache->rs, seq)) : min;
+}
+
+int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq)
+{
+    int32_t max = -1;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            max = GR_MAX(max, gr_kv_cells_pos_max(cache->kv[k], seq));
+    return cache->rs ? GR_MAX(max, gr_rs_pos_max(cache->rs, seq)) : max;
+}
+
+uint32_t gr_cache_used(const struct gr_cache *cache)
+{
+    uint32_t n = 0;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            n = GR_MAX(n, gr_kv_n_used(cache->kv[k]));
+    return !n && cache->rs ? gr_rs_n_used(cache->rs) : n;
+}
+
+bool gr_cache_has_shift(const struct gr_cache *cache)
+{
+    bool any = false;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        any |= cache->kv[k] && gr_kv_has_shift(cache->kv[k]);
+    return any;
+}
+
+void gr_cache_shifted(struct gr_cache *cache)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_shifted(cache->kv[k]);
+}
+
+/* ---- batches ---- */
+
+static int32_t limit_pos_max(const void *cache, int32_t seq)
+{
+    return gr_cache_pos_max(cache, seq);
+}
+
+static bool limit_same(const void *p, int32_t a, int32_t b)
+{
+    const struct gr_cache *cache = p;
+    bool same = !cache->rs || gr_rs_seq_same(cache->rs, a, b);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        same = same && (!cache->kv[k] || gr_kv_seq_same(cache->kv[k], a, b));
+    return same;
+}
+
+void gr_cache_limits(const struct gr_cache *cache, struct gr_batch_limits *limits)
+{
+    limits->n_seq_max = (int32_t)cache->n_seq_max;
+    limits->pos_2d = cache->pos_2d;
+    limits->pos_max = limit_pos_max;
+    limits->same = limit_same;
+    limits->cache = cache;
+}
+
+int32_t gr_cache_split(const struct gr_cache *cache, const struct gr_full_batch *b,
+                       int32_t n_ubatch, int32_t *tok, struct gr_ubatch *ub)
+{
+    if (!cache->rs)
+        return gr_batch_split(b, GR_SPLIT_SIMPLE, n_ubatch, 0, tok, ub);
+    return gr_batch_split(b, GR_SPLIT_EQUAL, n_ubatch, gr_rs_n_rollback(cache->rs), tok, ub);
+}
+
+int gr_cache_reserve(struct gr_cache *cache, const struct gr_ubatch *ub, int32_t n_ub)
+{
+    int rc = 0, k = 0;
+    for (; k < GR_N_CACHE_KIND && !rc; k++)
+        if (cache->kv[k])
+            rc = gr_kv_reserve(cache->kv[k], ub, n_ub);
+    if (!rc && cache->rs)
+        rc = gr_rs_reserve(cache->rs, ub, n_ub);
+    else if (rc)
+        k--; /* this one has nothing to take back */
+    while (rc && k-- > 0)
+        if (cache->kv[k])
+            gr_kv_abort(cache->kv[k]);
+    return rc;
+}
+
+void gr_cache_place(struct gr_cache *cache, const struct gr_ubatch *ub, const struct gr_placed *at)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_place(cache->kv[k], ub, at->cells[k]);
+    if (cache->rs)
+        gr_rs_place(cache->rs, ub, at->src, at->dst);
+}
+
+void gr_cache_commit(struct gr_cache *cache)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_commit(cache->kv[k]);
+    if (cache->rs)
+        gr_rs_commit(cache->rs);
+}
+
+static bool incomplete(const struct gr_cache *cache, int32_t seq)
+{
+    bool lost = cache->rs && gr_rs_incomplete(cache->rs, seq);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        lost |= cache->kv[k] && gr_kv_incomplete(cache->kv[k], seq);
+    return lost;
+}
+
+static void empty(struct gr_cache *cache, int32_t seq)
+{
+    struct gr_kv_op op = {.kind = GR_KV_RM, .seq = seq, .p0 = -1, .p1 = -1};
+    struct gr_kv_moves none;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_do(cache->kv[k], &op, &none);
+    if (cache->rs)
+        gr_rs_do(cache->rs, &op);
+}
+
+int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied)
+{
+    int32_t n = 0;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            gr_kv_abort(cache->kv[k]);
+    if (cache->rs)
+        gr_rs_abort(cache->rs);
+    for (int32_t s = 0; s < (int32_t)cache->n_seq_max; s++) {
+        emptied[s] = incomplete(cache, s);
+        if (emptied[s])
+            empty(cache, s);
+        n += emptied[s];
+    }
+    return n;
+}
+
+void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span)
+{
+    const struct gr_full_batch *b = ub->batch;
+    int32_t at[GR_SEQ_MAX + 1] = {
+        0}; /* where each sequence's tokens begin, and the last one's end */
+    int32_t next[GR_SEQ_MAX];
+    for (int32_t i = 0; i < ub->n_tok; i++)
+        at[b->seq[b->seq_at[ub->tok[i]]] + 1]++;
+    for (int s = 0; s < GR_SEQ_MAX; s++) {
+        at[s + 1] += at[s];
+        next[s] = at[s];
+    }
+    for (int32_t i = 0; i < ub->n_tok; i++) {
+        int32_t s = b->seq[b->seq_at[ub->tok[i]]];
+        list[next[s]++] = i;
+        span[3 * i] = span[3 * i + 1] = at[s];
+        span[3 * i + 2] = at[s + 1];
+    }
+}
+
+/* ---- for people and tests ---- */
+
+void gr_cache_print(const struct gr_cache *cache, FILE *out)
+{
+    static const char *const names[] = {"cells", "cells of the layers with a window"};
+    int n = (cache->kv[0] != NULL) + (cache->kv[1] != NULL) + (cache->rs != NULL);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
+        if (cache->kv[k] && n > 1)
+            fprintf(out, "%s:\n", names[k]);
+        if (cache->kv[k])
+            gr_kv_print(cache->kv[k], out);
+    }
+    if (cache->rs && n > 1)
+        fputs("recurrent states:\n", out);
+    if (cache->rs)
+        gr_rs_print(cache->rs, out);
+    if (!n)
+        fputs("the model keeps nothing from step to step\n", out);
+}
+
+int gr_cache_check(const struct gr_cache *cache)
+{
+    int rc = 0;
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (cache->kv[k])
+            rc = gr_kv_check(cache->kv[k]);
+    return !rc && cache->rs ? gr_rs_check(cache->rs) : rc;
+}

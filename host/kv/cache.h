@@ -1,0 +1,71 @@
+/* All that a session keeps from step to step, behind one interface: cells of the layers that see
+ * everything, cells of the layers with a window, rows of recurrent states - each there or not, as
+ * the model has it. Metadata only.
+ *
+ * An operation either happens in all of them or in none. A batch that fails is taken back from all;
+ * where it has overwritten what an earlier state needs (cells given up by a window, a recurrent
+ * state), the sequence is emptied in all, and said to be. */
+#ifndef GR_KV_CACHE_H
+#define GR_KV_CACHE_H
+
+#include "kv/kv.h"
+#include "kv/recurrent.h"
+
+enum gr_cache_kind { GR_CACHE_FULL, GR_CACHE_SWA, GR_N_CACHE_KIND };
+
+struct gr_cache_params {
+    uint32_t n_seq_max;
+    bool has[GR_N_CACHE_KIND], has_rs;
+    struct gr_kv_params kv[GR_N_CACHE_KIND];
+    struct gr_rs_params rs;
+};
+
+struct gr_cache {
+    uint32_t n_seq_max;
+    bool pos_2d;
+    struct gr_kv *kv[GR_N_CACHE_KIND]; /* NULL: the model has no such layers */
+    struct gr_rs *rs;
+};
+
+/* *cache is filled in; gr_cache_fini also takes what a failed gr_cache_init left. */
+int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p);
+void gr_cache_fini(struct gr_cache *cache);
+
+/* Does an operation, or says why not and changes nothing. moves [GR_N_CACHE_KIND]: the copies of
+ * cells that belong to it. */
+int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves);
+void gr_cache_clear(struct gr_cache *cache);
+/* What can be gone back to, and where a sequence ends; -1 when it is empty. */
+int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq);
+int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq);
+/* Cells in use (of the cache that has the most), or rows of a model that has states only. */
+uint32_t gr_cache_used(const struct gr_cache *cache);
+bool gr_cache_has_shift(const struct gr_cache *cache);
+void gr_cache_shifted(struct gr_cache *cache);
+
+/* Fills in what a batch is checked against, but for n_vocab and n_batch. */
+void gr_cache_limits(const struct gr_cache *cache, struct gr_batch_limits *limits);
+/* Cuts a batch as these caches need it; as gr_batch_split. */
+int32_t gr_cache_split(const struct gr_cache *cache, const struct gr_full_batch *b,
+                       int32_t n_ubatch, int32_t *tok, struct gr_ubatch *ub);
+
+/* Where a micro-batch goes: cells [n_tok] of each kind, rows [n_seq] of states. Room is the
+ * caller's. */
+struct gr_placed {
+    int32_t *cells[GR_N_CACHE_KIND], *src, *dst;
+};
+
+int gr_cache_reserve(struct gr_cache *cache, const struct gr_ubatch *ub, int32_t n_ub);
+void gr_cache_place(struct gr_cache *cache, const struct gr_ubatch *ub, const struct gr_placed *at);
+void gr_cache_commit(struct gr_cache *cache);
+/* emptied [n_seq_max] tells which sequences could not be kept; returns their number. */
+int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied);
+
+/* Without any cache a token sees the tokens of its first sequence in its own micro-batch: list
+ * [n_tok] of their numbers, span [n_tok][3]. */
+void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span);
+
+void gr_cache_print(const struct gr_cache *cache, FILE *out);
+int gr_cache_check(const struct gr_cache *cache);
+
+#endif
