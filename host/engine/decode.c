@@ -1,215 +1,203 @@
-/* The step loop: check, split, reserve, shift, run each micro-batch, commit. */
+/* The step loop: check, split, reserve, shift, place and run each micro-batch, commit. */
+#include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* --- plans --- */
+/* --- what goes before a batch --- */
 
-static void drop_plan(struct gr_session *s, struct gr_cached_plan *c)
+/* Not to be cancelled half way: the layers done would be done again by the next one. */
+static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
-    if (!c->exec)
-        return;
-    s->backend->api->segment_free(s->backend, &c->exec);
-    gr_plan_fini(&c->plan);
-    *c = (struct gr_cached_plan){0};
-}
-
-/* All plans share one arena. It grows when a plan needs more; the others must be placed anew then.
- */
-static int grow_arena(struct gr_session *s, size_t bytes)
-{
-    if (bytes <= s->arena_bytes)
-        return 0;
-    for (int i = 0; i < GR_N_PLAN; i++)
-        drop_plan(s, &s->plan[i]);
-    if (s->arena)
-        s->backend->api->free(s->backend, s->arena);
-    s->arena_bytes = 0;
-    s->arena = s->backend->api->alloc(s->backend, bytes);
-    if (!s->arena)
-        return gr_fail(GR_E_NOMEM_HOST,
-                       "not enough memory for intermediate results: %.2f MiB needed; a smaller -ub "
-                       "takes less",
-                       (double)bytes / 1048576);
-    s->arena_bytes = bytes;
-    return 0;
-}
-
-/* So do they share the step block. */
-static int grow_step(struct gr_session *s, const struct gr_step_shape *shape)
-{
-    size_t bytes = (size_t)gr_step_layout(shape).bytes;
-    if (bytes <= s->step_bytes)
-        return 0;
-    for (int i = 0; i < GR_N_PLAN; i++)
-        drop_plan(s, &s->plan[i]);
-    if (s->step)
-        s->backend->api->free(s->backend, s->step);
-    gr_free(s->staging);
-    s->step_bytes = 0;
-    s->step = s->env.step = s->backend->api->alloc(s->backend, bytes);
-    s->staging = s->step ? gr_calloc(bytes, 1) : NULL;
-    if (!s->staging)
-        return gr_fail(GR_E_NOMEM_HOST,
-                       "not enough memory for a step: %.2f MiB needed; a smaller -ub takes less",
-                       (double)bytes / 1048576);
-    s->step_bytes = bytes;
-    return 0;
-}
-
-static int make_plan(struct gr_session *s, struct gr_cached_plan *c,
-                     const struct gr_step_shape *shape, bool shift)
-{
-    struct gr_plan plan;
-    int rc =
-        shift ? gr_graph_build_shift(&plan, &s->env, shape) : gr_graph_build(&plan, &s->env, shape);
-    if (rc)
-        return rc;
-    rc = grow_arena(s, (size_t)plan.arena_bytes);
-    if (!rc) {
-        gr_plan_bind(&plan, s->arena);
-        struct gr_segment seg = {plan.node.data, (int32_t)plan.node.n, plan.tap.data,
-                                 (int32_t)plan.tap.n};
-        rc = s->backend->api->segment_new(s->backend, &seg, &c->exec);
-    }
-    if (rc) {
-        gr_plan_fini(&plan);
-        c->exec = NULL;
-        return rc;
-    }
-    c->plan = plan, c->shift = shift;
-    return 0;
-}
-
-/* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
-static int plan_for(struct gr_session *s, const struct gr_step_shape *shape, bool shift,
-                    struct gr_cached_plan **out)
-{
-    struct gr_cached_plan *oldest = &s->plan[0];
-    for (int i = 0; i < GR_N_PLAN; i++) {
-        struct gr_cached_plan *c = &s->plan[i];
-        if (c->exec && c->shift == shift && memcmp(&c->plan.shape, shape, sizeof *shape) == 0) {
-            c->used = ++s->n_use;
-            return *out = c, 0;
-        }
-        if (c->used < oldest->used)
-            oldest = c;
-    }
-    drop_plan(s, oldest);
-    int rc = grow_step(s, shape);
-    if (!rc)
-        rc = make_plan(s, oldest, shape, shift);
-    oldest->used = rc ? 0 : ++s->n_use;
-    *out = oldest;
+    gr_cpu_set_cancel(s->backend, NULL);
+    int rc = gr_plan_run(s, c);
+    gr_cpu_set_cancel(s->backend, &s->cancel);
     return rc;
 }
 
-static void on_tap(const char *name, int layer, const struct gr_ten *t, void *user)
+int gr_apply_shift(struct gr_session *s)
 {
-    struct gr_session *s = user;
-    if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, name) != 0))
-        return; /* or switched off by the tap before */
-    float *rows = gr_calloc((size_t)(t->rows * t->cols), sizeof *rows);
-    for (int64_t r = 0; rows && r < t->rows; r++)
-        memcpy(rows + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * 4);
-    if (rows)
-        s->tap_fn(name, layer, rows, t->rows, t->cols, s->tap_user);
-    gr_free(rows);
-}
-
-/* Uploads the staged step block and runs. */
-static int run_plan(struct gr_session *s, struct gr_cached_plan *c)
-{
-    const struct gr_backend_api *api = s->backend->api;
-    int rc = api->upload(s->backend, s->step, s->staging, (size_t)c->plan.layout.bytes);
-    return rc ? rc : api->segment_run(s->backend, c->exec, s->tap_fn ? on_tap : NULL, s);
-}
-
-static void *staged(struct gr_session *s, const struct gr_cached_plan *c, enum gr_step_array a)
-{
-    return s->staging + c->plan.layout.offset[a];
-}
-
-/* --- K-shift --- */
-
-/* Rotates the K of every cell that was moved, before anything reads it. Not to be cancelled half
- * way: the layers done would be rotated again by the next one. */
-static int apply_shift(struct gr_session *s)
-{
-    if (!gr_kv_has_shift(s->kv))
+    struct gr_kv *full = s->cache.kv[GR_CACHE_FULL], *swa = s->cache.kv[GR_CACHE_SWA];
+    struct gr_step_shape shape = {.n_pos = 1};
+    struct gr_cached_plan *c;
+    if (!gr_cache_has_shift(&s->cache))
         return 0;
     if (s->model->hp.rope != GR_ROPE_NONE) {
-        int32_t n_kv = gr_kv_n_kv(s->kv);
-        struct gr_step_shape shape = {
-            .n_pos = 1, .n_delta = n_kv, .n_delta_swa = s->model->hp.n_swa ? n_kv : 0};
-        struct gr_cached_plan *c;
-        int rc = plan_for(s, &shape, true, &c);
-        if (!rc) {
-            gr_kv_deltas(s->kv, shape.n_delta, staged(s, c, GR_STEP_DELTA));
-            gr_kv_deltas(s->kv, shape.n_delta_swa, staged(s, c, GR_STEP_DELTA_SWA));
-            gr_cpu_set_cancel(s->backend, NULL);
-            rc = run_plan(s, c);
-            gr_cpu_set_cancel(s->backend, &s->cancel);
+        if (full && gr_kv_has_shift(full)) {
+            shape.n_delta = gr_kv_n_kv(full);
+            shape.n_delta_far = s->params.group_n > 1 ? shape.n_delta : 0;
         }
+        if (swa && gr_kv_has_shift(swa))
+            shape.n_delta_swa = gr_kv_n_kv(swa);
+        int rc = gr_plan_for(s, GR_PLAN_SHIFT, &shape, &c);
+        if (rc)
+            return rc;
+        if (shape.n_delta)
+            gr_kv_deltas(full, shape.n_delta, false, gr_staged(s, c, GR_STEP_DELTA));
+        if (shape.n_delta_far)
+            gr_kv_deltas(full, shape.n_delta_far, true, gr_staged(s, c, GR_STEP_DELTA_FAR));
+        if (shape.n_delta_swa)
+            gr_kv_deltas(swa, shape.n_delta_swa, false, gr_staged(s, c, GR_STEP_DELTA_SWA));
+        rc = run_whole(s, c);
         if (rc)
             return rc;
     }
-    gr_kv_shifted(s->kv);
+    gr_cache_shifted(&s->cache);
     return 0;
+}
+
+static int copy_rows(struct gr_session *s, enum gr_plan_kind kind, const struct gr_kv_moves *m,
+                     uint32_t first, uint32_t n)
+{
+    struct gr_step_shape shape = {.n_copy = (int32_t)n};
+    struct gr_cached_plan *c;
+    int rc = gr_plan_for(s, kind, &shape, &c);
+    if (rc)
+        return rc;
+    memcpy(gr_staged(s, c, GR_STEP_COPY_SRC), m->src + first, n * sizeof *m->src);
+    memcpy(gr_staged(s, c, GR_STEP_COPY_DST), m->dst + first, n * sizeof *m->dst);
+    return run_whole(s, c);
+}
+
+int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND])
+{
+    enum { AT_ONCE = 4096 };
+    int rc = 0;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        for (uint32_t i = 0; i < moves[k].n && !rc; i += AT_ONCE)
+            rc = copy_rows(s, k == GR_CACHE_SWA ? GR_PLAN_COPY_SWA : GR_PLAN_COPY, &moves[k], i,
+                           GR_MIN(AT_ONCE, moves[k].n - i));
+    return rc;
 }
 
 /* --- a micro-batch --- */
 
+static void gather(const struct gr_ubatch *ub, const int32_t *from, int32_t *to)
+{
+    for (int32_t i = 0; i < ub->n_tok; i++)
+        to[i] = from[ub->tok[i]];
+}
+
+/* Positions, and of a model that has them rows and columns. */
+static void fill_pos(struct gr_session *s, const struct gr_cached_plan *c,
+                     const struct gr_ubatch *ub)
+{
+    const struct gr_full_batch *b = ub->batch;
+    int32_t *pos = gr_staged(s, c, GR_STEP_POS);
+    gather(ub, b->pos, pos);
+    if (c->plan.shape.n_pos < 3)
+        return;
+    gather(ub, b->row, pos + ub->n_tok);
+    gather(ub, b->col, pos + 2 * ub->n_tok);
+}
+
+/* Positions of groups: as a key floor(pos / n), as a query so much more that a key group_w behind
+ * is as far away as by its own position. */
+static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
+                     const struct gr_ubatch *ub)
+{
+    int32_t n = s->params.group_n, w = s->params.group_w;
+    int32_t *q = gr_staged(s, c, GR_STEP_FAR_Q), *k = gr_staged(s, c, GR_STEP_FAR_K);
+    for (int32_t i = 0; i < c->plan.shape.n_far; i++) {
+        k[i] = ub->batch->pos[ub->tok[i]] / n;
+        q[i] = k[i] + w - w / n;
+    }
+}
+
+static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
+                      const struct gr_ubatch *ub)
+{
+    const struct gr_step_shape *shape = &c->plan.shape;
+    const struct gr_cache *cache = &s->cache;
+    size_t n = (size_t)ub->n_tok * sizeof(int32_t);
+    int32_t *list = gr_staged(s, c, GR_STEP_LIST), *span = gr_staged(s, c, GR_STEP_SPAN);
+    int32_t *key_pos = shape->n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
+    if (s->model->hp.no_cache) {
+        gr_cache_fill_none(ub, list, span);
+        for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
+            key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
+    }
+    if (cache->kv[GR_CACHE_FULL]) {
+        memcpy(gr_staged(s, c, GR_STEP_CELLS), s->placed.cells[GR_CACHE_FULL], n);
+        gr_kv_fill(cache->kv[GR_CACHE_FULL], ub, true, shape->n_far ? s->params.group_w : 0, list,
+                   span, key_pos);
+    }
+    if (cache->kv[GR_CACHE_SWA]) {
+        memcpy(gr_staged(s, c, GR_STEP_CELLS_SWA), s->placed.cells[GR_CACHE_SWA], n);
+        gr_kv_fill(cache->kv[GR_CACHE_SWA], ub, true, 0, gr_staged(s, c, GR_STEP_LIST_SWA),
+                   gr_staged(s, c, GR_STEP_SPAN_SWA), NULL);
+    }
+}
+
 static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
                       const struct gr_ubatch *ub)
 {
-    const struct gr_full_batch *b = ub->batch;
-    size_t n = (size_t)ub->n_tok * 4;
-    int32_t *rows = staged(s, c, GR_STEP_OUT_ROWS);
-    memcpy(staged(s, c, GR_STEP_TOKENS), b->token + ub->first, n);
-    memcpy(staged(s, c, GR_STEP_POS), b->pos + ub->first, n);
-    memcpy(staged(s, c, GR_STEP_CELLS), s->cells + ub->first, n);
+    int32_t *rows = gr_staged(s, c, GR_STEP_OUT_ROWS);
+    size_t n_seq = (size_t)c->plan.shape.n_seq * sizeof(int32_t);
+    gather(ub, ub->batch->token, gr_staged(s, c, GR_STEP_TOKENS));
+    fill_pos(s, c, ub);
     for (int32_t i = 0; i < ub->n_tok; i++)
-        if (b->logits[ub->first + i])
+        if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
-    gr_kv_fill(s->kv, ub, true, 0, staged(s, c, GR_STEP_LIST), staged(s, c, GR_STEP_SPAN),
-               c->plan.shape.n_alibi ? staged(s, c, GR_STEP_KEY_POS) : NULL);
-    if (c->plan.shape.n_swa) {
-        memcpy(staged(s, c, GR_STEP_CELLS_SWA), s->cells + ub->first, n);
-        gr_kv_fill(s->kv, ub, true, s->model->hp.n_swa, staged(s, c, GR_STEP_LIST_SWA),
-                   staged(s, c, GR_STEP_SPAN_SWA), NULL);
+    fill_seen(s, c, ub);
+    if (c->plan.shape.n_far)
+        fill_far(s, c, ub);
+    memcpy(gr_staged(s, c, GR_STEP_STATE_SRC), s->placed.src, n_seq);
+    memcpy(gr_staged(s, c, GR_STEP_STATE_DST), s->placed.dst, n_seq);
+}
+
+/* Items of a list, rounded up. */
+static int list_length(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *n)
+{
+    int64_t items = ub->n_tok;
+    int rc = kv ? gr_kv_list(kv, ub, &items) : 0;
+    items = gr_kv_list_round(items);
+    if (!rc && items > INT32_MAX)
+        rc = gr_fail(GR_E_TOO_LARGE, "a micro-batch whose sequences have %lld cells is too large",
+                     (long long)items);
+    *n = (int32_t)items;
+    return rc;
+}
+
+static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_step_shape *shape)
+{
+    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_cache *cache = &s->cache;
+    int rc = 0;
+    *shape = (struct gr_step_shape){.n_tok = ub->n_tok,
+                                    .n_out = ub->n_out,
+                                    .n_pos = hp->section[0] > 0 ? 3 : 1,
+                                    .n_full = ub->n_tok,
+                                    .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
+                                    .n_seq = cache->rs ? ub->n_seq : 0};
+    if (hp->no_cache || cache->kv[GR_CACHE_FULL])
+        rc = list_length(cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
+    if (!rc && cache->kv[GR_CACHE_SWA]) {
+        shape->n_swa = ub->n_tok;
+        rc = list_length(cache->kv[GR_CACHE_SWA], ub, &shape->n_list_swa);
     }
+    if (hp->max_alibi > 0)
+        shape->n_alibi = shape->n_list;
+    return rc;
 }
 
 /* Runs one micro-batch; its logits go to rows [first_row, first_row + n_out). */
 static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
 {
-    const struct gr_hparams *hp = &s->model->hp;
-    int64_t n_list;
-    int rc = gr_kv_list(s->kv, ub, &n_list);
-    if (rc)
-        return rc;
-    n_list = gr_kv_list_round(n_list);
-    if (n_list > INT32_MAX)
-        return gr_fail(GR_E_TOO_LARGE, "a micro-batch whose sequences have %lld cells is too large",
-                       (long long)n_list);
-    struct gr_step_shape shape = {.n_tok = ub->n_tok,
-                                  .n_out = ub->n_out,
-                                  .n_pos = 1,
-                                  .n_full = ub->n_tok,
-                                  .n_swa = hp->n_swa ? ub->n_tok : 0,
-                                  .n_list = (int32_t)n_list,
-                                  .n_list_swa = hp->n_swa ? (int32_t)n_list : 0,
-                                  .n_alibi = hp->max_alibi > 0 ? (int32_t)n_list : 0};
+    struct gr_step_shape shape;
     struct gr_cached_plan *c;
-    rc = plan_for(s, &shape, false, &c);
+    gr_cache_place(&s->cache, ub, &s->placed);
+    int rc = shape_of(s, ub, &shape);
+    if (!rc)
+        rc = gr_plan_for(s, GR_PLAN_STEP, &shape, &c);
     if (rc)
         return rc;
     fill_step(s, c, ub);
-    rc = run_plan(s, c);
+    rc = gr_plan_run(s, c);
     if (rc || !ub->n_out)
         return rc;
     const struct gr_ten *r = &c->plan.result;
@@ -217,8 +205,10 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
                                      r->data, (size_t)(r->rows * r->row_bytes));
 }
 
+/* --- a batch --- */
+
 /* Room for the logits of the batch, and where each token's are. */
-static int prepare_output(struct gr_session *s)
+static int prepare_output(struct gr_session *s, int32_t n_ub)
 {
     size_t need = (size_t)s->batch.n_out * (size_t)s->model->hp.n_vocab;
     if (need > s->logits_cap) {
@@ -229,14 +219,18 @@ static int prepare_output(struct gr_session *s)
             return GR_E_NOMEM_HOST;
         s->logits_cap = need;
     }
-    for (int32_t i = 0, row = 0; i < s->batch.n_tok; i++)
-        s->out_row[i] = s->batch.logits[i] ? row++ : -1;
+    int32_t row = 0;
+    for (int32_t u = 0; u < n_ub; u++)
+        for (int32_t i = 0; i < s->ub[u].n_tok; i++) {
+            int32_t t = s->ub[u].tok[i];
+            s->out_row[t] = s->batch.logits[t] ? row++ : -1;
+        }
     return 0;
 }
 
 static int run_batch(struct gr_session *s, int32_t n_ub)
 {
-    int rc = apply_shift(s);
+    int rc = gr_apply_shift(s);
     for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
         rc = run_ubatch(s, &s->ub[i], row);
         row += s->ub[i].n_out;
@@ -244,33 +238,59 @@ static int run_batch(struct gr_session *s, int32_t n_ub)
     return rc;
 }
 
-int gr_decode(struct gr_session *s, const struct gr_batch *batch)
+/* Takes a failed batch back, and says in the message which sequences that has cost. */
+static void take_back(struct gr_session *s, int status)
+{
+    bool emptied[GR_SEQ_MAX];
+    char list[256], old[512];
+    size_t n = 0;
+    if (gr_cache_abort(&s->cache, emptied) == 0)
+        return;
+    for (uint32_t q = 0; q < s->params.n_seq_max && n < sizeof list - 16; q++)
+        if (emptied[q])
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%u", n ? ", " : "", q);
+    snprintf(old, sizeof old, "%s", gr_error_message());
+    gr_fail(status, "%s; what these sequences had was overwritten, they are empty now: %s", old,
+            list);
+}
+
+/* Everything that can be refused, before anything changes. */
+static int begin(struct gr_session *s, const struct gr_batch *batch, int32_t *n_ub)
 {
     struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
                                      .n_batch = (int32_t)s->params.n_batch};
     if (s->running)
         return gr_fail(GR_E_INVALID, "gr_decode was called inside another one, by a tap");
-    gr_kv_limits(s->kv, &limits);
+    gr_cache_limits(&s->cache, &limits);
     int rc = gr_batch_check(&s->batch, batch, &limits);
     if (rc)
         return rc;
     s->n_tok = 0;
     atomic_store(&s->cancel, 0);
-    rc = prepare_output(s);
-    if (rc)
-        return rc;
-    int32_t n_ub = gr_batch_split(&s->batch, (int32_t)s->params.n_ubatch, s->ub);
-    rc = gr_kv_reserve(s->kv, s->ub, n_ub, s->cells);
+    *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
+    if (s->model->hp.no_cache && *n_ub > 1)
+        return gr_fail(GR_E_INVALID,
+                       "a batch of %d tokens: this model looks at all tokens at once, at most %u "
+                       "fit; use a larger -ub",
+                       s->batch.n_tok, s->params.n_ubatch);
+    rc = prepare_output(s, *n_ub);
+    return rc ? rc : gr_cache_reserve(&s->cache, s->ub, *n_ub);
+}
+
+int gr_decode(struct gr_session *s, const struct gr_batch *batch)
+{
+    int32_t n_ub;
+    int rc = begin(s, batch, &n_ub);
     if (rc)
         return rc;
     s->running = true;
     rc = run_batch(s, n_ub);
     s->running = false;
     if (rc) {
-        gr_kv_abort(s->kv);
+        take_back(s, rc);
         return rc;
     }
-    gr_kv_commit(s->kv);
+    gr_cache_commit(&s->cache);
     s->n_tok = s->batch.n_tok;
     return 0;
 }

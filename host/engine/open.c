@@ -13,6 +13,7 @@
 
 #define CELL_PAD 256 /* the cache is whole blocks of this many cells */
 #define MAX_CELLS (1u << 26)
+#define MAX_ROLLBACK 4096
 #define MIB(bytes) ((double)(bytes) / 1048576)
 
 struct gr_session_params gr_session_params_default(void)
@@ -20,22 +21,11 @@ struct gr_session_params gr_session_params_default(void)
     return (struct gr_session_params){.n_batch = 2048,
                                       .n_ubatch = 512,
                                       .n_seq_max = 1,
+                                      .kv_unified = true,
                                       .yarn_ext_factor = NAN,
                                       .yarn_attn_factor = NAN,
                                       .yarn_beta_fast = NAN,
                                       .yarn_beta_slow = NAN};
-}
-
-static int cache_type(const char *name, const char *what, uint32_t *out)
-{
-    static const uint32_t allowed[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0};
-    const struct gr_dtype_info *t = gr_dtype_find_name(name ? name : "f16");
-    for (unsigned i = 0; t && i < GR_COUNT(allowed); i++)
-        if (t->id == allowed[i])
-            return *out = t->id, 0;
-    return gr_fail(GR_E_INVALID,
-                   "cache type for %s: f32, f16, bf16, q8_0 or q4_0 expected, %s found", what,
-                   gr_quote(name, strlen(name)));
 }
 
 static int check_rope(const struct gr_session_params *p)
@@ -58,11 +48,13 @@ static int check_rope(const struct gr_session_params *p)
     return 0;
 }
 
-static int check_params(struct gr_session *s)
+/* Fills in defaults and checks what does not depend on the caches. */
+static int check_params(const struct gr_model *model, struct gr_session_params *p)
 {
-    struct gr_session_params *p = &s->params;
+    if (model->vocab_only)
+        return gr_fail(GR_E_INVALID, "the model was opened for its vocabulary only");
     if (p->n_ctx == 0)
-        p->n_ctx = (uint32_t)s->model->hp.n_ctx_train;
+        p->n_ctx = (uint32_t)model->hp.n_ctx_train;
     if (p->n_ctx > MAX_CELLS)
         return gr_fail(GR_E_INVALID, "context of %u tokens: at most %u are possible", p->n_ctx,
                        MAX_CELLS);
@@ -70,6 +62,9 @@ static int check_params(struct gr_session *s)
     if (p->n_seq_max < 1 || p->n_seq_max > GR_SEQ_MAX)
         return gr_fail(GR_E_INVALID, "%u sequences: 1 to %d are possible", p->n_seq_max,
                        GR_SEQ_MAX);
+    if (p->n_rollback > MAX_ROLLBACK)
+        return gr_fail(GR_E_INVALID, "%u states to go back to: at most %d are possible",
+                       p->n_rollback, MAX_ROLLBACK);
     if (p->n_batch < 1 || p->n_ubatch < 1)
         return gr_fail(GR_E_INVALID, "batch sizes of %u and %u tokens: at least 1 expected",
                        p->n_batch, p->n_ubatch);
@@ -77,93 +72,42 @@ static int check_params(struct gr_session *s)
     p->n_ubatch = GR_MIN(p->n_ubatch, p->n_batch);
     p->n_threads = p->n_threads > 0 ? p->n_threads : gr_threads_online();
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    int rc = check_rope(p);
-    if (!rc)
-        rc = cache_type(p->type_k, "K", &s->type_k);
-    return rc ? rc : cache_type(p->type_v, "V", &s->type_v);
-}
-
-/* Adds the bytes of n_cell rows of n elements, in heads of d. */
-static int rows_bytes(uint32_t type, int64_t n, int64_t d, uint32_t n_cell, uint64_t *sum)
-{
-    const struct gr_dtype_info *t = gr_dtype_find(type);
-    if (d % t->block)
-        return gr_fail(GR_E_INVALID,
-                       "cache type %s stores blocks of %u numbers, which do not divide heads of "
-                       "%" PRId64 "; use f16",
-                       t->name, t->block, d);
-    uint64_t bytes;
-    if (!gr_mul(&bytes, gr_row_bytes(type, (uint64_t)n), (uint64_t)n_cell) ||
-        !gr_add(sum, *sum, bytes))
-        return gr_fail(GR_E_TOO_LARGE, "a cache of %u cells is too large", n_cell);
-    return 0;
-}
-
-int gr_cache_bytes(const struct gr_hparams *hp, uint32_t n_cell, uint32_t type_k, uint32_t type_v,
-                   uint64_t *k, uint64_t *v)
-{
-    int rc = 0;
-    *k = *v = 0;
-    for (int il = 0; il < hp->n_layer && !rc; il++) {
-        rc = rows_bytes(type_k, gr_dim_value(hp, GR_D_K, il), hp->d_k, n_cell, k);
-        if (!rc)
-            rc = rows_bytes(type_v, gr_dim_value(hp, GR_D_V, il), hp->d_v, n_cell, v);
-    }
-    uint64_t both;
-    if (!rc && !gr_add(&both, *k, *v))
-        rc = gr_fail(GR_E_TOO_LARGE, "a cache of %u cells is too large", n_cell);
-    return rc;
-}
-
-static char *place(struct gr_ten *t, char *at, uint32_t type, int64_t cols, uint32_t n_cell)
-{
-    *t = (struct gr_ten){.data = at,
-                         .batch = 1,
-                         .rows = n_cell,
-                         .cols = cols,
-                         .row_bytes = (int64_t)gr_row_bytes(type, (uint64_t)cols),
-                         .dtype = type};
-    return at + t->row_bytes * n_cell;
-}
-
-static void log_cache(const struct gr_session *s, uint64_t k, uint64_t v)
-{
-    gr_log(GR_LOG_DEBUG, "%10s KV buffer size = %8.2f MiB", s->backend->api->name, MIB(k + v));
-    gr_log(
-        GR_LOG_DEBUG,
-        "size = %7.2f MiB (%6u cells, %3d layers, %2u/%u seqs), K (%s): %7.2f MiB, V (%s): %7.2f "
-        "MiB",
-        MIB(k + v), s->params.n_ctx, s->model->hp.n_layer, s->params.n_seq_max, s->params.n_seq_max,
-        gr_dtype_name(s->type_k), MIB(k), gr_dtype_name(s->type_v), MIB(v));
+    return check_rope(p);
 }
 
 static int alloc_cache(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->model->hp;
-    uint32_t n = s->params.n_ctx;
-    uint64_t k, v;
-    int rc = gr_cache_bytes(hp, n, s->type_k, s->type_v, &k, &v);
+    int rc = gr_memory_plan(&s->memory, hp, &s->params);
     if (rc)
         return rc;
-    s->k_cache = gr_calloc((size_t)hp->n_layer, sizeof *s->k_cache);
-    s->v_cache = gr_calloc((size_t)hp->n_layer, sizeof *s->v_cache);
-    if (!s->k_cache || !s->v_cache)
+    size_t n = (size_t)hp->n_layer;
+    s->tensors = gr_calloc(n * GR_N_CACHE_TENSOR, sizeof *s->tensors);
+    if (!s->tensors)
         return GR_E_NOMEM_HOST;
-    s->cache_memory = s->backend->api->alloc(s->backend, k + v);
+    s->cache_memory = s->backend->api->alloc(s->backend, GR_MAX(s->memory.total, 1));
     if (!s->cache_memory)
         return gr_fail(
             GR_E_NOMEM_HOST,
             "not enough memory for a KV cache of %u cells: %.2f MiB needed; a smaller -c, "
             "or -ctk q8_0 -ctv q8_0, takes less",
-            n, MIB(k + v));
+            s->params.n_ctx, MIB(s->memory.total));
     char *at = s->cache_memory;
-    for (int il = 0; il < hp->n_layer; il++) {
-        at = place(&s->k_cache[il], at, s->type_k, gr_dim_value(hp, GR_D_K, il), n);
-        at = place(&s->v_cache[il], at, s->type_v, gr_dim_value(hp, GR_D_V, il), n);
+    for (size_t il = 0; il < n; il++)
+        for (size_t w = 0; w < GR_N_CACHE_TENSOR; w++) {
+            struct gr_ten *t = &s->tensors[w * n + il];
+            if (gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, t)) {
+                t->data = at;
+                at += t->row_bytes * t->rows;
+            }
+        }
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) { /* layers that attend to another's */
+        int32_t of = hp->kv_of[i % n];
+        if (of >= 0 && of < (int32_t)(i % n))
+            s->tensors[i] = s->tensors[i / n * n + (size_t)of];
     }
-    log_cache(s, k, v);
-    struct gr_kv_params kp = {n, s->params.n_seq_max, CELL_PAD, s->params.kv_contiguous};
-    return gr_kv_new(&s->kv, &kp);
+    gr_memory_log(&s->memory, s->backend->api->name);
+    return gr_cache_init(&s->cache, &s->memory.cache);
 }
 
 /* The model's frequency divisors: its own, or LongRoPE's for contexts up to or beyond the original
@@ -171,7 +115,7 @@ static int alloc_cache(struct gr_session *s)
 static const float *rope_factors(const struct gr_session *s, const struct gr_rope_opt *o)
 {
     const struct gr_ten *w = s->model->weight;
-    bool is_long = s->params.n_ctx > (uint32_t)o->n_ctx_orig;
+    bool is_long = s->memory.n_ctx_seq > (uint32_t)o->n_ctx_orig;
     const struct gr_ten *f = gr_ten_is(&w[GR_W_ROPE_FREQS]) ? &w[GR_W_ROPE_FREQS]
                              : is_long                      ? &w[GR_W_ROPE_LONG]
                                                             : &w[GR_W_ROPE_SHORT];
@@ -225,31 +169,39 @@ static int make_rope(struct gr_session *s)
 static int alloc_buffers(struct gr_session *s)
 {
     const struct gr_session_params *p = &s->params;
-    s->ub = gr_calloc((p->n_batch + p->n_ubatch - 1) / p->n_ubatch, sizeof *s->ub);
-    s->cells = gr_calloc(p->n_batch, sizeof *s->cells);
+    size_t n_ub = p->n_ubatch, n_seq = p->n_seq_max;
+    s->ub = gr_calloc(p->n_batch, sizeof *s->ub);
+    s->tok = gr_calloc(p->n_batch, sizeof *s->tok);
     s->out_row = gr_calloc(p->n_batch, sizeof *s->out_row);
-    return s->ub && s->cells && s->out_row ? 0 : GR_E_NOMEM_HOST;
+    int32_t *placed = s->placed_memory = gr_calloc(2 * (n_ub + n_seq), sizeof *placed);
+    if (!s->ub || !s->tok || !s->out_row || !placed)
+        return GR_E_NOMEM_HOST;
+    s->placed =
+        (struct gr_placed){{placed, placed + n_ub}, placed + 2 * n_ub, placed + 2 * n_ub + n_seq};
+    return 0;
 }
 
 static void fill_env(struct gr_session *s)
 {
+    const struct gr_ten *t = s->tensors;
+    int32_t n = s->model->hp.n_layer;
     s->env.hp = &s->model->hp, s->env.arch = s->model->arch;
     s->env.weight = s->model->weight, s->env.bias = s->model->bias;
-    s->env.k_cache = s->k_cache, s->env.v_cache = s->v_cache;
+    s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;
+    s->env.k_far = t + GR_T_K_FAR * n;
+    s->env.conv_state = t + GR_T_CONV * n, s->env.ssm_state = t + GR_T_SSM * n;
 }
 
 int gr_session_open(struct gr_session **out, struct gr_model *model,
                     const struct gr_session_params *params)
 {
     *out = NULL;
-    if (model->vocab_only)
-        return gr_fail(GR_E_INVALID, "the model was opened for its vocabulary only");
     struct gr_session *s = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
     s->model = model;
     s->params = params ? *params : gr_session_params_default();
-    int rc = check_params(s);
+    int rc = check_params(model, &s->params);
     if (!rc)
         rc = gr_cpu_open(&s->backend, s->params.n_threads, s->params.n_threads_batch, GR_CPU_AUTO);
     if (!rc)
@@ -260,7 +212,8 @@ int gr_session_open(struct gr_session **out, struct gr_model *model,
         rc = make_rope(s);
     if (!rc)
         rc = alloc_buffers(s);
-    fill_env(s);
+    if (!rc)
+        fill_env(s);
     if (rc)
         gr_session_close(&s);
     *out = s;
@@ -274,23 +227,19 @@ void gr_session_close(struct gr_session **session)
         return;
     if (s->backend) {
         const struct gr_backend_api *api = s->backend->api;
-        for (int i = 0; i < GR_N_PLAN; i++)
-            if (s->plan[i].exec) {
-                api->segment_free(s->backend, &s->plan[i].exec);
-                gr_plan_fini(&s->plan[i].plan);
-            }
+        gr_plan_drop_all(s);
         void *memory[] = {s->cache_memory, s->step, s->arena, s->freq_memory};
         for (unsigned i = 0; i < GR_COUNT(memory); i++)
             if (memory[i])
                 api->free(s->backend, memory[i]);
         api->close(&s->backend);
     }
-    gr_kv_free(&s->kv);
+    gr_cache_fini(&s->cache);
     gr_batch_fini(&s->batch);
-    gr_free(s->k_cache);
-    gr_free(s->v_cache);
+    gr_free(s->tensors);
     gr_free(s->ub);
-    gr_free(s->cells);
+    gr_free(s->tok);
+    gr_free(s->placed_memory);
     gr_free(s->staging);
     gr_free(s->logits);
     gr_free(s->out_row);
@@ -302,4 +251,31 @@ void gr_session_close(struct gr_session **session)
 uint32_t gr_session_n_ctx(const struct gr_session *s)
 {
     return s->params.n_ctx;
+}
+
+uint32_t gr_session_n_ctx_seq(const struct gr_session *s)
+{
+    return s->memory.n_ctx_seq;
+}
+
+int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
+                    struct gr_session_size *size)
+{
+    struct gr_session_params p = params ? *params : gr_session_params_default();
+    struct gr_memory m;
+    *size = (struct gr_session_size){0};
+    int rc = check_params(model, &p);
+    if (!rc)
+        rc = gr_memory_plan(&m, &model->hp, &p);
+    if (rc)
+        return rc;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
+        size->k += m.bytes[k][GR_T_K] + m.bytes[k][GR_T_K_FAR];
+        size->v += m.bytes[k][GR_T_V];
+    }
+    size->state = m.state_bytes, size->total = m.total;
+    size->n_stream = m.cache.kv[GR_CACHE_FULL].n_stream;
+    size->n_cell = m.cache.has[GR_CACHE_FULL] ? m.cache.kv[GR_CACHE_FULL].n_cell : 0;
+    size->n_cell_swa = m.cache.has[GR_CACHE_SWA] ? m.cache.kv[GR_CACHE_SWA].n_cell : 0;
+    return 0;
 }

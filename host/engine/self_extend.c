@@ -1,5 +1,6 @@
 #include "engine/self_extend.h"
 
+#include "base/checked.h"
 #include "base/log.h"
 #include "gr/status.h"
 
@@ -26,7 +27,7 @@ static void log_shift(int64_t lo, int64_t hi, int64_t delta)
 /* Merges the window that begins at se->i. First the positions from there on go up by ib * bd, so
  * that dividing by n lands them right behind the windows before, then what follows the window comes
  * down to it. */
-static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
+static int step(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
 {
     int64_t n = se->n, w = se->w, i = se->i;
     int64_t ib = n * i / w, bd = w / n * (n - 1), dd = w / n - ib * bd - w;
@@ -40,11 +41,15 @@ static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_
     gr_log(GR_LOG_DEBUG, "div:   [%6d, %6d] / %6d -> [%6d, %6d]", (int)lo, (int)hi, (int)n,
            (int)(lo / n), (int)(hi / n));
     log_shift(hi, end, dd);
-    int rc = gr_kv_cells_add(kv, seq, se->i, *n_past, (int32_t)(ib * bd));
-    if (!rc)
-        rc = gr_kv_cells_div(kv, seq, (int32_t)lo, (int32_t)hi, (int32_t)n);
-    if (!rc)
-        rc = gr_kv_cells_add(kv, seq, (int32_t)hi, (int32_t)end, (int32_t)dd);
+    const struct gr_kv_op op[] = {
+        {GR_KV_ADD, seq, 0, se->i, *n_past, (int32_t)(ib * bd)},
+        {GR_KV_DIV, seq, 0, (int32_t)lo, (int32_t)hi, se->n},
+        {GR_KV_ADD, seq, 0, (int32_t)hi, (int32_t)end, (int32_t)dd},
+    };
+    struct gr_kv_moves none[GR_N_CACHE_KIND];
+    int rc = 0;
+    for (unsigned k = 0; k < GR_COUNT(op) && !rc; k++)
+        rc = gr_cache_op(cache, &op[k], none);
     if (rc)
         return rc;
     int32_t old = *n_past;
@@ -56,10 +61,11 @@ static int step(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_
     return 0;
 }
 
-int gr_self_extend_cells(struct gr_kv *kv, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
+int gr_self_extend_cells(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se,
+                         int32_t *n_past)
 {
     int rc = check(se, *n_past);
     while (!rc && se->n > 1 && *n_past >= (int64_t)se->i + se->w)
-        rc = step(kv, seq, se, n_past);
+        rc = step(cache, seq, se, n_past);
     return rc;
 }

@@ -1,21 +1,24 @@
-/* A session: one cache, one backend, and the step loop. gpurun.h documents what callers see. */
+/* A session: its caches, one backend, and the step loop. gpurun.h documents what callers see. */
 #ifndef GR_ENGINE_SESSION_H
 #define GR_ENGINE_SESSION_H
 
 #include <stdatomic.h>
 
 #include "batch/batch.h"
+#include "engine/memory.h"
 #include "gr/backend.h"
 #include "graph/graph.h"
-#include "kv/kv.h"
+#include "kv/cache.h"
 #include "model/model.h"
+
+enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
 
 /* A plan that has been built, placed and prepared; the most recently used ones are kept. */
 struct gr_cached_plan {
     struct gr_plan plan;
     void *exec; /* NULL = the slot is free */
     uint64_t used;
-    bool shift;
+    enum gr_plan_kind kind;
 };
 
 #define GR_N_PLAN 12
@@ -24,11 +27,11 @@ struct gr_session {
     struct gr_model *model;
     struct gr_session_params params; /* all defaults filled in */
     struct gr_backend *backend;
-    struct gr_kv *kv;
-    uint32_t type_k, type_v;
+    struct gr_cache cache;
+    struct gr_memory memory; /* what the caches' tensors are */
 
     /* device memory */
-    struct gr_ten *k_cache, *v_cache; /* [n_layer] */
+    struct gr_ten *tensors; /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
     void *cache_memory, *step, *arena, *freq_memory;
     size_t step_bytes, arena_bytes;
 
@@ -39,9 +42,11 @@ struct gr_session {
     /* the batch under way; reused */
     bool running;
     struct gr_full_batch batch;
-    struct gr_ubatch *ub; /* [ceil(n_batch / n_ubatch)] */
-    int32_t *cells;       /* [n_batch] */
-    char *staging;        /* the step block on the host, [step_bytes] */
+    struct gr_ubatch *ub;    /* [n_batch] */
+    int32_t *tok;            /* [n_batch] */
+    struct gr_placed placed; /* of the micro-batch under way: [n_ubatch], states [n_seq_max] */
+    void *placed_memory;
+    char *staging; /* the step block on the host, [step_bytes] */
 
     /* results of the last batch */
     float *logits; /* [n_out, n_vocab] */
@@ -55,10 +60,23 @@ struct gr_session {
     void *tap_user;
 };
 
-/* Bytes of the K and V tensors of all layers; the one place where cache sizes are computed.
- * GR_E_INVALID when a head does not hold whole blocks of the type, GR_E_TOO_LARGE when their sum
- * overflows. */
-int gr_cache_bytes(const struct gr_hparams *hp, uint32_t n_cell, uint32_t type_k, uint32_t type_v,
-                   uint64_t *k, uint64_t *v);
+/* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
+int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
+                struct gr_cached_plan **out);
+/* Uploads the staged step block and runs. */
+int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c);
+/* Drops all plans: their addresses are about to change. */
+void gr_plan_drop_all(struct gr_session *s);
+/* An array of the step block on the host. */
+static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan *c,
+                              enum gr_step_array a)
+{
+    return s->staging + c->plan.layout.offset[a];
+}
+
+/* Runs the copies that belong to an operation on the caches. */
+int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
+/* Rotates the K of every cell that was moved, so that nothing is pending. */
+int gr_apply_shift(struct gr_session *s);
 
 #endif

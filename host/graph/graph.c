@@ -31,6 +31,15 @@ static gr_t head(struct gr_build *b, gr_t x)
     return gr_name(b, "logits", -1, x);
 }
 
+static int finish(struct gr_build *b)
+{
+    if (!b->err)
+        b->err = gr_plan_finish(b->plan);
+    if (b->err)
+        gr_plan_fini(b->plan);
+    return b->err;
+}
+
 int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape)
 {
@@ -41,11 +50,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
         x = gr_name(&b, "layer", il, env->arch->layer(&b, il, x));
     if (shape->n_out > 0)
         p->result = head(&b, x);
-    if (!b.err)
-        b.err = gr_plan_finish(p);
-    if (b.err)
-        gr_plan_fini(p);
-    return b.err;
+    return finish(&b);
 }
 
 /* Adds the K-shift of a layer's cache by the deltas in a step array. A shift is a pure rotation:
@@ -67,18 +72,44 @@ static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_arr
                                              .kind = (int32_t)hp->rope}});
 }
 
+/* Whether layer il has caches of its own. */
+static bool owns_cache(const struct gr_graph_env *env, int il)
+{
+    return gr_ten_is(&env->k_cache[il]) && env->hp->kv_of[il] == il;
+}
+
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape)
 {
     const struct gr_hparams *hp = env->hp;
     struct gr_build b = {.plan = p, .env = env};
+    gr_t far = {0};
     gr_plan_init(p, shape);
-    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++)
+    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
+        if (!owns_cache(env, il))
+            continue;
         shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
                     &b.cs[hp->swa[il]]);
-    if (!b.err)
-        b.err = gr_plan_finish(p);
-    if (b.err)
-        gr_plan_fini(p);
-    return b.err;
+        if (env->k_far && gr_ten_is(&env->k_far[il]))
+            shift_layer(&b, il, env->k_far[il], GR_STEP_DELTA_FAR, &far);
+    }
+    return finish(&b);
+}
+
+int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
+                        const struct gr_step_shape *shape, bool swa)
+{
+    struct gr_build b = {.plan = p, .env = env};
+    gr_plan_init(p, shape);
+    gr_t src = gr_step_array(&b, GR_STEP_COPY_SRC, 1), dst = gr_step_array(&b, GR_STEP_COPY_DST, 1);
+    for (int il = 0; il < env->hp->n_layer; il++) {
+        const gr_t *cache[] = {&env->k_cache[il], &env->v_cache[il], &env->k_far[il]};
+        for (int i = 0; i < 3 && owns_cache(env, il) && env->hp->swa[il] == swa; i++)
+            if (gr_ten_is(cache[i]))
+                gr_emit(
+                    &b, il,
+                    &(struct gr_node){.op = GR_OP_KV_COPY,
+                                      .a.kv_copy = {.src = src, .dst = dst, .cache = *cache[i]}});
+    }
+    return finish(&b);
 }

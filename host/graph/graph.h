@@ -34,9 +34,15 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape);
 
 /* The plan that rotates the cached K of every layer by the deltas in the step block: of the first
- * shape->n_delta cells, and shape->n_delta_swa cells of the windowed layers. */
+ * shape->n_delta cells, of the grouped K of shape->n_delta_far, and of shape->n_delta_swa cells of
+ * the windowed layers. */
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape);
+
+/* The plan that copies rows COPY_SRC to COPY_DST of every tensor of the full or the windowed
+ * layers' caches. */
+int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
+                        const struct gr_step_shape *shape, bool swa);
 
 /* "blk.3.attn_q.weight"; `bias` gives the companion's name. Returns buf. */
 const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);

@@ -1,0 +1,199 @@
+#include "engine/memory.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+
+#define CELL_PAD 256 /* the cache is whole blocks of this many cells */
+#define MIB(bytes) ((double)(bytes) / 1048576)
+
+static int cache_type(const char *name, const char *what, uint32_t *out)
+{
+    static const uint32_t allowed[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0};
+    const struct gr_dtype_info *t = gr_dtype_find_name(name ? name : "f16");
+    for (unsigned i = 0; t && i < GR_COUNT(allowed); i++)
+        if (t->id == allowed[i])
+            return *out = t->id, 0;
+    return gr_fail(GR_E_INVALID,
+                   "cache type for %s: f32, f16, bf16, q8_0 or q4_0 expected, %s found", what,
+                   gr_quote(name, strlen(name)));
+}
+
+/* Whether a layer keeps keys and values of its own. */
+static bool keeps_kv(const struct gr_hparams *hp, int il)
+{
+    return !hp->no_cache && hp->n_head_kv[il] > 0 && hp->kv_of[il] == il;
+}
+
+bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, int il,
+                      enum gr_cache_tensor which, struct gr_ten *shape)
+{
+    int kind = hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+    const struct gr_kv_params *kv = &m->cache.kv[kind];
+    bool state = which == GR_T_CONV || which == GR_T_SSM, there;
+    int64_t cols = hp->n_head_kv[il] * (int64_t)(which == GR_T_V ? hp->d_v : hp->d_k);
+    if (state)
+        cols = which == GR_T_CONV ? hp->n_conv_state : hp->n_ssm_state;
+    if (state)
+        there = hp->recurrent[il] && cols > 0;
+    else
+        there = keeps_kv(hp, il) && !(which == GR_T_V && hp->v_in_k) &&
+                !(which == GR_T_K_FAR && kv->group <= 1);
+    uint32_t type = state ? GR_F32 : which == GR_T_V ? m->type_v : m->type_k;
+    *shape = (struct gr_ten){0};
+    if (there)
+        *shape = (struct gr_ten){.batch = 1,
+                                 .rows = state ? m->n_row : (int64_t)kv->n_cell * kv->n_stream,
+                                 .cols = cols,
+                                 .row_bytes = (int64_t)gr_row_bytes(type, (uint64_t)cols),
+                                 .dtype = type};
+    return there;
+}
+
+/* Heads hold whole blocks of the cache's types. */
+static int check_heads(const struct gr_memory *m, const struct gr_hparams *hp)
+{
+    const struct {
+        uint32_t type;
+        int32_t d;
+    } h[] = {{m->type_k, hp->d_k}, {m->type_v, hp->d_v}};
+    for (unsigned i = 0; i < (hp->v_in_k ? 1 : GR_COUNT(h)); i++) {
+        const struct gr_dtype_info *t = gr_dtype_find(h[i].type);
+        if (h[i].d % (int32_t)t->block)
+            return gr_fail(GR_E_INVALID,
+                           "cache type %s stores blocks of %u numbers, which do not divide heads "
+                           "of %d; use f16",
+                           t->name, t->block, h[i].d);
+    }
+    return 0;
+}
+
+static int add_tensor(struct gr_memory *m, const struct gr_ten *t, uint64_t *sum)
+{
+    uint64_t bytes;
+    if (!gr_mul(&bytes, (uint64_t)t->row_bytes, (uint64_t)t->rows) || !gr_add(sum, *sum, bytes) ||
+        !gr_add(&m->total, m->total, bytes))
+        return gr_fail(GR_E_TOO_LARGE, "a cache of %" PRId64 " cells is too large", t->rows);
+    return 0;
+}
+
+static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
+{
+    int rc = 0;
+    for (int il = 0; il < hp->n_layer && !rc; il++) {
+        int kind = hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+        for (int w = 0; w < GR_N_CACHE_TENSOR && !rc; w++) {
+            struct gr_ten t;
+            uint64_t *sum = w < GR_T_CONV ? &m->bytes[kind][w] : &m->state_bytes;
+            if (gr_memory_tensor(m, hp, il, (enum gr_cache_tensor)w, &t))
+                rc = add_tensor(m, &t, sum);
+        }
+    }
+    return rc;
+}
+
+/* Cells of a stream of the windowed layers: what the window and a micro-batch need, if that is less
+ * than all. */
+static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_session_params *p,
+                             uint32_t n_ctx_seq)
+{
+    uint64_t n = (uint64_t)hp->n_swa * (p->kv_unified ? p->n_seq_max : 1) + p->n_ubatch;
+    n = GR_PAD(n, (uint64_t)CELL_PAD);
+    return p->swa_full || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
+}
+
+static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
+                       const struct gr_session_params *p)
+{
+    uint32_t n_stream = p->kv_unified ? 1 : p->n_seq_max;
+    m->n_ctx_seq = GR_PAD((p->n_ctx + n_stream - 1) / n_stream, CELL_PAD);
+    m->cache.n_seq_max = p->n_seq_max;
+    for (int il = 0; il < hp->n_layer; il++) {
+        m->n_layer[hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL] += keeps_kv(hp, il);
+        m->n_recurrent += hp->recurrent[il];
+    }
+    struct gr_kv_params kv = {.n_cell = m->n_ctx_seq,
+                              .n_stream = n_stream,
+                              .n_seq_max = p->n_seq_max,
+                              .n_pad = CELL_PAD,
+                              .contiguous = p->kv_contiguous,
+                              .pos_2d = hp->section[0] > 0};
+    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
+        m->cache.has[k] = m->n_layer[k] > 0;
+        m->cache.kv[k] = kv;
+    }
+    m->cache.kv[GR_CACHE_FULL].group = p->group_n > 1 ? p->group_n : 0;
+    m->cache.kv[GR_CACHE_SWA].n_cell = window_cells(hp, p, m->n_ctx_seq);
+    m->cache.kv[GR_CACHE_SWA].window = hp->n_swa;
+    m->cache.has_rs = m->n_recurrent > 0;
+    m->cache.rs = (struct gr_rs_params){p->n_seq_max, p->n_rollback};
+    m->n_row = m->cache.has_rs ? gr_rs_n_row(&m->cache.rs) : 0;
+}
+
+static int check_group(const struct gr_hparams *hp, const struct gr_session_params *p)
+{
+    if (p->group_n <= 1)
+        return 0;
+    if (p->group_w < 1 || p->group_w % p->group_n)
+        return gr_fail(GR_E_INVALID,
+                       "Self-Extend: a window that is a multiple of the group factor expected, "
+                       "window %d and factor %d found",
+                       p->group_w, p->group_n);
+    if (hp->rope == GR_ROPE_NONE || hp->no_cache)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "Self-Extend: the model has no rotary positions that could be grouped");
+    return 0;
+}
+
+int gr_memory_plan(struct gr_memory *m, const struct gr_hparams *hp,
+                   const struct gr_session_params *p)
+{
+    *m = (struct gr_memory){0};
+    int rc = cache_type(p->type_k, "K", &m->type_k);
+    if (!rc)
+        rc = cache_type(p->type_v, "V", &m->type_v);
+    if (!rc)
+        rc = check_group(hp, p);
+    if (rc)
+        return rc;
+    plan_cells(m, hp, p);
+    if (m->cache.has[GR_CACHE_FULL] || m->cache.has[GR_CACHE_SWA])
+        rc = check_heads(m, hp);
+    return rc ? rc : sum_layers(m, hp);
+}
+
+static void log_kind(const struct gr_memory *m, int kind, const char *what)
+{
+    const struct gr_kv_params *kv = &m->cache.kv[kind];
+    const uint64_t *b = m->bytes[kind];
+    uint64_t k = b[GR_T_K] + b[GR_T_K_FAR];
+    gr_log(GR_LOG_DEBUG,
+           "%ssize = %7.2f MiB (%6u cells, %3d layers, %2u/%u seqs), K (%s): %7.2f MiB, V (%s): "
+           "%7.2f MiB",
+           what, MIB(k + b[GR_T_V]), kv->n_cell, m->n_layer[kind],
+           kv->n_stream == 1 ? kv->n_seq_max : kv->n_stream, kv->n_stream, gr_dtype_name(m->type_k),
+           MIB(k), gr_dtype_name(m->type_v), MIB(b[GR_T_V]));
+}
+
+void gr_memory_log(const struct gr_memory *m, const char *device)
+{
+    uint64_t k = 0, v = 0;
+    for (int kind = 0; kind < GR_N_CACHE_KIND; kind++) {
+        k += m->bytes[kind][GR_T_K] + m->bytes[kind][GR_T_K_FAR];
+        v += m->bytes[kind][GR_T_V];
+    }
+    gr_log(GR_LOG_DEBUG, "%10s KV buffer size = %8.2f MiB", device, MIB(m->total));
+    gr_log(GR_LOG_DEBUG, "KV self size  = %7.2f MiB, K (%s): %7.2f MiB, V (%s): %7.2f MiB",
+           MIB(k + v), gr_dtype_name(m->type_k), MIB(k), gr_dtype_name(m->type_v), MIB(v));
+    if (m->cache.has[GR_CACHE_FULL])
+        log_kind(m, GR_CACHE_FULL, "");
+    if (m->cache.has[GR_CACHE_SWA])
+        log_kind(m, GR_CACHE_SWA, "window: ");
+    if (m->cache.has_rs)
+        gr_log(GR_LOG_DEBUG, "states: size = %7.2f MiB (%6u rows, %3d layers, %2u seqs), f32",
+               MIB(m->state_bytes), m->n_row, m->n_recurrent, m->cache.n_seq_max);
+}
