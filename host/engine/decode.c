@@ -265,6 +265,9 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, int32_t *n_
     int rc = gr_batch_check(&s->batch, batch, &limits);
     if (rc)
         return rc;
+    if (s->batch.pos_2d && s->params.group_n > 1)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "Self-Extend: tokens with rows and columns cannot be grouped");
     s->n_tok = 0;
     atomic_store(&s->cancel, 0);
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);

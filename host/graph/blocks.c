@@ -60,7 +60,19 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
     return y;
 }
 
-static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
+/* The same for grouped positions, of queries or of keys. */
+static gr_t far_table_of(struct gr_build *b, bool key)
+{
+    const struct gr_rope_freqs *f = &b->env->rope[0];
+    if (!gr_ten_is(&b->cs_far[key]))
+        b->cs_far[key] = gr_rope_table(b, gr_step_array(b, key ? GR_STEP_FAR_K : GR_STEP_FAR_Q, 1),
+                                       f, none, f->mag);
+    return b->cs_far[key];
+}
+
+/* Stores K, and V if there is one, in the caches given. */
+static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs, gr_t k_cache,
+                     gr_t v_cache)
 {
     const struct gr_hparams *hp = gr_hp(b);
     gr_emit(
@@ -71,8 +83,8 @@ static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
                                          .cs = cs,
                                          .cells = gr_step_array(
                                              b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
-                                         .k_cache = b->env->k_cache[il],
-                                         .v_cache = b->env->v_cache[il],
+                                         .k_cache = k_cache,
+                                         .v_cache = v_cache,
                                          .d_head_k = hp->d_k,
                                          .kind = (int32_t)hp->rope}});
 }
@@ -82,20 +94,27 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
     const struct gr_hparams *hp = gr_hp(b);
     const struct gr_step_shape *s = &b->plan->shape;
     bool swa = hp->swa[il];
-    gr_t cs = none;
+    gr_t cs = none, q_far = none, k_far = b->env->k_far ? b->env->k_far[il] : none;
+    if (gr_ten_is(&k_far)) {
+        struct gr_qkv grouped = {.k = p.k};
+        q_far = rope(b, il, p.q, far_table_of(b, false));
+        kv_store(b, il, grouped, far_table_of(b, true), k_far, none);
+    }
     if (hp->rope != GR_ROPE_NONE) {
         cs = rope_table_of(b, il);
         p.q = rope(b, il, p.q, cs);
     }
     gr_name(b, "q", il, p.q);
-    kv_store(b, il, p, cs);
+    kv_store(b, il, p, cs, b->env->k_cache[il], b->env->v_cache[il]);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(
         b, il,
         &(struct gr_node){
             .op = GR_OP_ATTN,
             .a.attn = {.q = p.q,
+                       .q_far = q_far,
                        .k = b->env->k_cache[il],
+                       .k_far = k_far,
                        .v = b->env->v_cache[il],
                        .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),

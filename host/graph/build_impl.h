@@ -8,7 +8,8 @@
 struct gr_build {
     struct gr_plan *plan;
     const struct gr_graph_env *env;
-    gr_t cs[2]; /* rope tables of full and windowed layers, made when first needed */
+    gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
+    gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
     int err;
 };
 
