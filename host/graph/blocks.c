@@ -37,14 +37,16 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
     return p;
 }
 
-/* cos and sin for this kind of layer, computed once a plan. */
+/* cos and sin for this kind of layer, computed once a plan. Tokens that come with one position turn
+ * all their pairs by it, M-RoPE or not. */
 static gr_t rope_table_of(struct gr_build *b, int il)
 {
     int kind = gr_hp(b)->swa[il];
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
-        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f,
-                                    b->env->section, f->mag.rope);
+        int32_t n_pos = b->plan->shape.n_pos;
+        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, n_pos), f,
+                                    n_pos > 1 ? b->env->section : none, f->mag.rope);
     }
     return b->cs[kind];
 }
@@ -109,15 +111,23 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
         p.q = rope(b, il, p.q, cs);
     }
     gr_name(b, "q", il, p.q);
-    kv_store(b, il, p, cs);
+    gr_t k = p.k, v = p.v; /* without a cache the tokens see each other */
+    if (hp->no_cache && hp->rope != GR_ROPE_NONE)
+        k = rope(b, il, p.k, cs);
+    if (!hp->no_cache) {
+        int32_t of = hp->kv_of[il];
+        if (of == il)
+            kv_store(b, il, p, cs);
+        k = b->env->k_cache[of], v = values_of(b, of);
+    }
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(
         b, il,
         &(struct gr_node){
             .op = GR_OP_ATTN,
             .a.attn = {.q = p.q,
-                       .k = b->env->k_cache[il],
-                       .v = values_of(b, il),
+                       .k = k,
+                       .v = v,
                        .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                        .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),

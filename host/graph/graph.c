@@ -74,8 +74,9 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     gr_plan_init(p, shape);
     for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++)
-        shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
-                    &b.cs[hp->swa[il]]);
+        if (hp->kv_of[il] == il)
+            shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
+                        &b.cs[hp->swa[il]]);
     if (!b.err)
         b.err = gr_plan_finish(p);
     if (b.err)
