@@ -366,5 +366,8 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
         hp->kv_of[il] = il;
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->n_head_kv[il] == 0)
+            hp->kv_of[il] = -1;
     return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
 }
