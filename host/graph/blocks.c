@@ -37,14 +37,16 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
     return p;
 }
 
-/* cos and sin for this kind of layer, computed once a plan. */
+/* cos and sin for this kind of layer, computed once a plan. Tokens that come with one position turn
+ * all their pairs by it, M-RoPE or not. */
 static gr_t rope_table_of(struct gr_build *b, int il)
 {
     int kind = gr_hp(b)->swa[il];
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
-        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos), f,
-                                    b->env->section, f->mag.rope);
+        int32_t n_pos = b->plan->shape.n_pos;
+        b->cs[kind] = gr_rope_table(b, gr_step_array(b, GR_STEP_POS, n_pos), f,
+                                    n_pos > 1 ? b->env->section : none, f->mag.rope);
     }
     return b->cs[kind];
 }
@@ -110,33 +112,46 @@ static float attn_scale(const struct gr_build *b, int il)
     return hp->rope == GR_ROPE_NONE ? scale : scale * b->env->rope[hp->swa[il]].mag.attn;
 }
 
+/* What a layer attends to: the caches with its keys and values in them, those of another layer or,
+ * without a cache, the tokens themselves. */
+struct kept {
+    gr_t k, k_far, v;
+};
+
+static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
+{
+    const struct gr_graph_env *env = b->env;
+    int32_t of = env->hp->kv_of[il];
+    if (env->hp->no_cache)
+        return (struct kept){.k = gr_ten_is(&cs) ? rope(b, il, p.k, cs) : p.k, .v = p.v};
+    struct kept c = {env->k_cache[of], env->k_far ? env->k_far[of] : none, values_of(b, of)};
+    if (of == il)
+        kv_store(b, il, p, cs, c.k, env->v_cache[il]);
+    if (of == il && gr_ten_is(&c.k_far))
+        kv_store(b, il, (struct gr_qkv){.k = p.k}, far_table_of(b, true), c.k_far, none);
+    return c;
+}
+
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
 {
     const struct gr_hparams *hp = gr_hp(b);
     const struct gr_step_shape *s = &b->plan->shape;
     bool swa = hp->swa[il];
-    gr_t cs = none, q_far = none, k_far = b->env->k_far ? b->env->k_far[il] : none;
-    if (gr_ten_is(&k_far)) {
-        struct gr_qkv grouped = {.k = p.k};
-        q_far = rope(b, il, p.q, far_table_of(b, false));
-        kv_store(b, il, grouped, far_table_of(b, true), k_far, none);
-    }
-    if (hp->rope != GR_ROPE_NONE) {
-        cs = rope_table_of(b, il);
-        p.q = rope(b, il, p.q, cs);
-    }
-    gr_name(b, "q", il, p.q);
-    kv_store(b, il, p, cs, b->env->k_cache[il], b->env->v_cache[il]);
+    gr_t cs = hp->rope != GR_ROPE_NONE ? rope_table_of(b, il) : none;
+    struct kept kept = keep(b, il, p, cs);
+    gr_t q = gr_ten_is(&cs) ? rope(b, il, p.q, cs) : p.q;
+    gr_t q_far = gr_ten_is(&kept.k_far) ? rope(b, il, p.q, far_table_of(b, false)) : none;
+    gr_name(b, "q", il, q);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(
         b, il,
         &(struct gr_node){
             .op = GR_OP_ATTN,
-            .a.attn = {.q = p.q,
+            .a.attn = {.q = q,
                        .q_far = q_far,
-                       .k = b->env->k_cache[il],
-                       .k_far = k_far,
-                       .v = values_of(b, il),
+                       .k = kept.k,
+                       .k_far = kept.k_far,
+                       .v = kept.v,
                        .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                        .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),

@@ -23,7 +23,8 @@ static gr_t embed(struct gr_build *b)
 /* Logits of the wanted rows; without an output matrix the token embeddings serve as one. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
-    x = gr_norm(b, -1, GR_W_OUTPUT_NORM, gr_out_rows(b, x));
+    enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2) ? GR_W_OUTPUT_NORM_2 : GR_W_OUTPUT_NORM;
+    x = gr_norm(b, -1, norm, gr_out_rows(b, x));
     gr_name(b, "output_norm", -1, x);
     x = gr_mm(b, -1, gr_has(b, -1, GR_W_OUTPUT) ? GR_W_OUTPUT : GR_W_TOKEN_EMBD, x);
     if (gr_hp(b)->final_softcap > 0)

@@ -103,6 +103,18 @@ gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_SSM_OUT, y, res);
 }
 
+gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    int64_t n = gr_hp(b)->n_embd;
+    gr_t bcx = gr_mm(b, il, GR_W_SHORTCONV_IN, x);
+    gr_t bx = gr_binary(b, GR_MUL, gr_cols(bcx, 0, n), gr_cols(bcx, 2 * n, n));
+    gr_t y = conv(b, il, GR_W_SHORTCONV, bx, GR_LINEAR);
+    y = gr_binary(b, GR_MUL, gr_cols(bcx, n, n), y);
+    if (il == gr_hp(b)->n_layer - 1)
+        y = gr_out_rows(b, y);
+    return gr_mm_add(b, il, GR_W_SHORTCONV_OUT, y, res);
+}
+
 gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled)
 {
     const struct gr_hparams *hp = gr_hp(b);

@@ -51,6 +51,7 @@ enum gr_dim {
     GR_D_NOPE,  /* d_k_mla - n_rot */
     GR_D_V_MLA, /* d_v_mla */
     GR_D_ONE,
+    GR_D_EMBD_3,
     GR_D_Q_2, /* queries and their gates */
     /* recurrent layers */
     GR_D_KERNEL,
@@ -72,7 +73,8 @@ enum gr_spec_flag {
     GR_BIAS_MAYBE = 4, /* a bias may be there */
     GR_IN_STATE = 8,   /* only in layers with a state .. */
     GR_IN_KV = 16,     /* .. or with keys and values */
-    GR_AS_F32 = 32     /* small: f32 in memory whatever the file has, as vectors are */
+    GR_IN_FF = 32,     /* .. or with a feed-forward part */
+    GR_AS_F32 = 64     /* small: f32 in memory whatever the file has, as vectors are */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -108,6 +110,10 @@ struct gr_tensor_spec {
     {GR_W_SSM_D, (flags) | GR_AS_F32, {GR_D_ONE, GR_D_RANK}},                                      \
     {GR_W_SSM_NORM, (flags) | (maybe) | GR_AS_F32, {GR_D_IN_GROUP, GR_D_GROUP}},                   \
     {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
+#define GR_SPEC_SHORT_CONV(flags)                                                                  \
+    {GR_W_SHORTCONV_IN, flags, {GR_D_EMBD, GR_D_EMBD_3}},                                          \
+    {GR_W_SHORTCONV, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_EMBD}},                               \
+    {GR_W_SHORTCONV_OUT, flags, {GR_D_EMBD, GR_D_EMBD}}
 #define GR_SPEC_DELTA(flags)                                                                       \
     {GR_W_SSM_CONV, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_CHANNEL}},                             \
     {GR_W_SSM_DT_BIAS, flags, {GR_D_RANK}},                                                        \
@@ -200,6 +206,10 @@ enum gr_recurrence { GR_MAMBA, GR_MAMBA_2, GR_DELTA };
 int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind);
 /* Layer il has a state instead of keys and values. */
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);
+/* The same for every layer whose count of KV heads is 0. */
+void gr_hp_recurrent_without_kv(struct gr_hparams *hp);
+/* The state of short convolutions over n_embd columns, from "shortconv.l_cache". */
+int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp);
 
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);

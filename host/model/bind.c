@@ -43,6 +43,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
                                      [GR_D_V_MLA] = hp->d_v_mla,
                                      [GR_D_ONE] = 1,
+                                     [GR_D_EMBD_3] = 3 * (int64_t)hp->n_embd,
                                      [GR_D_Q_2] = 2 * q,
                                      [GR_D_KERNEL] = hp->n_kernel,
                                      [GR_D_CHANNEL] = hp->n_channel,
@@ -173,7 +174,23 @@ bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s
 {
     if (s->flags & GR_IN_STATE && !hp->recurrent[il])
         return false;
+    if (s->flags & GR_IN_FF && hp->n_ff[il] == 0)
+        return false;
     return !(s->flags & GR_IN_KV) || hp->n_head_kv[il] > 0;
+}
+
+/* The tensor of a slot, whose name goes to `name`. Some files leave ".weight" out of some names. */
+static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot slot, int il,
+                                         char name[96])
+{
+    char bare[96];
+    const struct gr_gguf_tensor *t =
+        gr_gguf_find_tensor(m->gguf, gr_slot_name(slot, il, false, name, 96));
+    const char *end = strstr(name, ".weight");
+    if (t || !end)
+        return t;
+    snprintf(bare, sizeof bare, "%.*s", (int)(end - name), name);
+    return gr_gguf_find_tensor(m->gguf, bare);
 }
 
 static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il, bool check)
@@ -186,8 +203,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
         n_dim++;
     }
     struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
-    const struct gr_gguf_tensor *t =
-        gr_gguf_find_tensor(m->gguf, gr_slot_name(s->slot, il, false, name, sizeof name));
+    const struct gr_gguf_tensor *t = find(m, s->slot, il, name);
     if (!t && (s->flags & GR_OPTIONAL))
         return 0;
     if (!t)

@@ -126,8 +126,10 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_each(s, "rope.dimension_sections", 0, 4096, GR_COUNT(hp->section), hp->section);
-    if (!rc && hp->section[0] + hp->section[1] + hp->section[2] + hp->section[3] == 0)
-        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.dimension_sections: all of them are 0", s->arch);
+    if (!rc && hp->section[0] == 0)
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key %s.rope.dimension_sections: a number above 0 expected first, 0 found",
+                     s->arch);
     return rc;
 }
 
@@ -364,5 +366,8 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
         hp->kv_of[il] = il;
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->n_head_kv[il] == 0)
+            hp->kv_of[il] = -1;
     return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
 }

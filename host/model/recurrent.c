@@ -60,5 +60,18 @@ void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il)
 {
     hp->recurrent[il] = true;
     hp->n_head_kv[il] = 0;
-    hp->kv_of[il] = -1;
+}
+
+void gr_hp_recurrent_without_kv(struct gr_hparams *hp)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->recurrent[il] = hp->n_head_kv[il] == 0;
+}
+
+int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int rc = gr_hp_need_i32(s, "shortconv.l_cache", 2, 64, &hp->n_kernel);
+    hp->n_channel = hp->n_embd;
+    hp->n_conv_state = (hp->n_kernel - 1) * hp->n_embd; /* below 2^26 */
+    return rc;
 }

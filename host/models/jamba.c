@@ -25,9 +25,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->n_head_kv[il] == 0)
-            gr_hp_set_recurrent(hp, il);
+    gr_hp_recurrent_without_kv(hp);
     return gr_hp_recurrence(s, hp, GR_MAMBA);
 }
 

@@ -1,5 +1,6 @@
-/* Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q and K), dense and with experts.
- * Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388). */
+/* Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q and K), dense and with experts;
+ * the VL models, whose tokens have a row and a column beside their time. Yang et al. 2024 (arXiv
+ * 2407.10671), 2025 (arXiv 2505.09388); Wang et al. 2024 (arXiv 2409.12191). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -21,6 +22,7 @@
 /* clang-format on */
 
 static const struct gr_tensor_spec spec2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE), DENSE};
+static const struct gr_tensor_spec spec2vl[] = {COMMON, OUTPUT(0), DENSE};
 static const struct gr_tensor_spec spec3[] = {COMMON, OUTPUT(0), HEAD_NORMS, DENSE};
 static const struct gr_tensor_spec spec3moe[] = {
     COMMON,
@@ -48,3 +50,33 @@ const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
                                          .layer = layer};
+
+static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    return gr_hp_sections(s, hp);
+}
+
+static int hparams_vl3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->interleaved = true;
+    return gr_hp_sections(s, hp);
+}
+
+const struct gr_arch gr_arch_qwen2vl = {.name = "qwen2vl",
+                                        GR_SPEC(spec2vl),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NEOX,
+                                        .hparams = hparams_vl,
+                                        .layer = layer};
+const struct gr_arch gr_arch_qwen3vl = {.name = "qwen3vl",
+                                        GR_SPEC(spec3),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NEOX,
+                                        .hparams = hparams_vl3,
+                                        .layer = layer};
+const struct gr_arch gr_arch_qwen3vlmoe = {.name = "qwen3vlmoe",
+                                           GR_SPEC(spec3moe),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NEOX,
+                                           .hparams = hparams_vl3,
+                                           .layer = layer};

@@ -56,6 +56,7 @@ static const struct {
     {"deepseek2.expert_group_count", I, 2, "", GR_E_CORRUPT},
     {"deepseek2.expert_gating_func", I, 4, "", GR_E_CORRUPT},
     {"deepseek2.expert_shared_count", I, 65, "", GR_E_CORRUPT},
+    {"qwen2vl.rope.dimension_sections", I, 0, "", GR_E_CORRUPT},
     {"llama.expert_used_count", I, 4, "", GR_E_CORRUPT},
     {"llama.expert_used_count", I, 0, "", GR_E_CORRUPT},
     {"llama.expert_count", I, 1 << 20, "", GR_E_CORRUPT},

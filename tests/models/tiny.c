@@ -164,6 +164,16 @@ static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "expert_weights_scale", 2.5f);
 }
 
+/* M-RoPE: the pairs in three parts. */
+static void write_sections(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    char k[128];
+    int n = (t->n_rot ? t->n_rot : t->d_head) / 2;
+    int32_t section[4] = {(n + 2) / 3, (n + 1) / 3, n / 3, 0};
+    snprintf(k, sizeof k, "%s.rope.dimension_sections", t->arch->name);
+    cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, section, 4), 0);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -188,6 +198,7 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "attention.layer_norm_epsilon", 1e-5f);
     set_f(w, t, "attention.max_alibi_bias", 8);
     set_f(w, t, "attention.clamp_kqv", 2);
+    write_sections(w, t);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
     if (tiny_has(t->arch, GR_W_FFN_EXP_BIAS))

@@ -1,0 +1,79 @@
+/* LFM2: short gated convolutions, now and then attention, dense or (after some dense ones) experts'
+ * feed-forward. Liquid AI 2025 (arXiv 2511.23404). */
+#include "graph/build.h"
+
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM_2, 0, {GR_D_EMBD}},                           \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),                          \
+    {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    {GR_W_ATTN_K_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},                 \
+    GR_SPEC_SHORT_CONV(GR_IN_STATE),                                \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+#define DENSE(flags)                                                \
+    {GR_W_FFN_GATE, flags, {GR_D_EMBD, GR_D_FF}},                   \
+    {GR_W_FFN_UP, flags, {GR_D_EMBD, GR_D_FF}},                     \
+    {GR_W_FFN_DOWN, flags, {GR_D_FF, GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec[] = {COMMON, DENSE(0)};
+static const struct gr_tensor_spec spec_moe[] = {
+    COMMON,
+    DENSE(GR_OPTIONAL),
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
+};
+
+/* Attention of every layer that has it looks back n_swa, when the file says so. */
+static int windows(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->swa[il] = hp->n_swa > 0 && !hp->recurrent[il];
+    return rc;
+}
+
+static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    gr_hp_recurrent_without_kv(hp);
+    int rc = gr_hp_short_conv(s, hp);
+    if (!rc)
+        rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    hp->expert_norm = true;
+    return rc;
+}
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    gr_hp_recurrent_without_kv(hp);
+    int rc = gr_hp_short_conv(s, hp);
+    return rc ? rc : windows(hp, s);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_hp(b)->recurrent[il] ? gr_short_conv(b, il, h, x) : gr_attn_block(b, il, h, x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_lfm2 = {.name = "lfm2",
+                                     GR_SPEC(spec),
+                                     .norm = GR_NORM_RMS,
+                                     .rope = GR_ROPE_NEOX,
+                                     .hparams = hparams,
+                                     .layer = layer};
+const struct gr_arch gr_arch_lfm2moe = {.name = "lfm2moe",
+                                        GR_SPEC(spec_moe),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NEOX,
+                                        .hparams = hparams_moe,
+                                        .layer = layer};
