@@ -241,12 +241,25 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_ac
     return gr_glu(b, act, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
 }
 
-/* What every token passes beside its experts, + res. */
+/* sum_j weights[t, j] * x[t, j] + res */
+static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res)
+{
+    gr_t y = gr_new(b, weights.rows, x.cols, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
+                              .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
+    return y;
+}
+
+/* What every token passes beside its experts, where a gate is bound by so much of it, + res. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
     gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x);
     gr_t h = gr_glu(b, act, gate, gr_mm(b, il, GR_W_FFN_UP_SHEXP, x));
-    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
+    if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
+        return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
+    gr_t part = gr_act(b, GR_SIGMOID, gr_mm(b, il, GR_W_FFN_GATE_INP_SHEXP, x));
+    return expert_sum(b, il, gr_mm(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res);
 }
 
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
@@ -270,11 +283,7 @@ gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_op
                                           .n_group_used = hp->n_expert_group_used}});
     gr_t h = experts_glu(b, il, x, ids, opt->act);
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
-    gr_t y = gr_new(b, x.rows, h.cols, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
-                              .a.expert_sum = {.x = h, .weights = weights, .res = res, .y = y}});
-    return y;
+    return expert_sum(b, il, h, weights, res);
 }
 
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)

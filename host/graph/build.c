@@ -259,6 +259,15 @@ gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y)
     return gr_binary(b, GR_ADD, x, y);
 }
 
+gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res)
+{
+    float scale = gr_hp(b)->residual_scale;
+    if (scale != 0)
+        x = gr_act_ab(b, GR_LINEAR, x, scale, 0);
+    match_rows(b, &x, &res);
+    return gr_add_t(b, x, res);
+}
+
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids)
 {
     gr_t w = matrix_for(b, il, slot, x);

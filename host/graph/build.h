@@ -83,6 +83,9 @@ gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
 /* down(act(up(x))) + res; a bound FFN_ACT divides the activations. */
 gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
 
+/* residual_scale * x + res */
+gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res);
+
 struct gr_moe_opt {
     enum gr_gate_kind gate;
     enum gr_act_kind act;

@@ -27,6 +27,8 @@ static gr_t head(struct gr_build *b, gr_t x)
     x = gr_norm(b, -1, norm, gr_out_rows(b, x));
     gr_name(b, "output_norm", -1, x);
     x = gr_mm(b, -1, gr_has(b, -1, GR_W_OUTPUT) ? GR_W_OUTPUT : GR_W_TOKEN_EMBD, x);
+    if (gr_hp(b)->logit_scale != 0)
+        x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logit_scale, 0);
     if (gr_hp(b)->final_softcap > 0)
         x = gr_act_ab(b, GR_SOFTCAP, x, gr_hp(b)->final_softcap, 0);
     return gr_name(b, "logits", -1, x);

@@ -115,21 +115,42 @@ gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_SHORTCONV_OUT, y, res);
 }
 
+/* Columns of one kind out of groups of columns of several, [n_tok, n_group * n]. */
+static gr_t ungroup(struct gr_build *b, gr_t x, int64_t group, int64_t first, int64_t n)
+{
+    gr_t y = gr_act_ab(b, GR_LINEAR, gr_cols(gr_fold(b, x, group), first, n), 1, 0);
+    return gr_fold(b, y, x.cols / group * n);
+}
+
+/* beta and alpha, from a matrix of each or from one that has them in groups. */
+static void rates(struct gr_build *b, int il, gr_t x, gr_t *beta, gr_t *alpha)
+{
+    if (!gr_has(b, il, GR_W_SSM_BA)) {
+        *beta = gr_mm(b, il, GR_W_SSM_BETA, x), *alpha = gr_mm(b, il, GR_W_SSM_ALPHA, x);
+        return;
+    }
+    int64_t n = gr_hp(b)->n_rank / gr_hp(b)->n_group;
+    gr_t both = gr_mm(b, il, GR_W_SSM_BA, x);
+    *beta = ungroup(b, both, 2 * n, 0, n), *alpha = ungroup(b, both, 2 * n, n, n);
+}
+
 gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled)
 {
     const struct gr_hparams *hp = gr_hp(b);
     int64_t n_k = (int64_t)hp->n_group * hp->n_state;
+    gr_t beta, alpha;
     gr_t qkv = conv(b, il, GR_W_SSM_CONV, gr_mm(b, il, GR_W_ATTN_QKV, x), GR_SILU);
+    rates(b, il, x, &beta, &alpha);
     gr_t y = gr_new(b, x.rows, hp->n_inner, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_DELTA_RULE,
                               .a.delta_rule = {.q = gr_cols(qkv, 0, n_k),
                                                .k = gr_cols(qkv, n_k, n_k),
                                                .v = gr_cols(qkv, 2 * n_k, hp->n_inner),
-                                               .alpha = gr_mm(b, il, GR_W_SSM_ALPHA, x),
+                                               .alpha = alpha,
                                                .dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS),
                                                .a = gr_require(b, il, GR_W_SSM_A),
-                                               .beta = gr_mm(b, il, GR_W_SSM_BETA, x),
+                                               .beta = beta,
                                                .src = state_rows(b, GR_STEP_STATE_SRC),
                                                .dst = state_rows(b, GR_STEP_STATE_DST),
                                                .state = b->env->ssm_state[il],

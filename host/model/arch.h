@@ -60,6 +60,7 @@ enum gr_dim {
     GR_D_INNER_2, /* two of them side by side */
     GR_D_STATE,
     GR_D_RANK,
+    GR_D_RANK_2,  /* beta and alpha side by side */
     GR_D_RANK_BC, /* time step, B and C side by side (Mamba 1) */
     GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
     GR_D_GROUP,
@@ -152,12 +153,14 @@ struct gr_hparams {
     bool norm_dt_b_c;                            /* time step, B and C are normed without weights */
     float eps;
     enum gr_norm_kind norm;
-    float attn_scale;    /* 0: 1 / sqrt(d_k) */
-    float attn_softcap;  /* 0: none */
-    float final_softcap; /* 0: none */
-    float clamp_kqv;     /* 0: none */
-    float max_alibi;     /* 0: none */
-    float embd_scale;    /* of the token embeddings */
+    float attn_scale;     /* 0: 1 / sqrt(d_k) */
+    float attn_softcap;   /* 0: none */
+    float final_softcap;  /* 0: none */
+    float clamp_kqv;      /* 0: none */
+    float max_alibi;      /* 0: none */
+    float embd_scale;     /* of the token embeddings */
+    float residual_scale; /* of what a part of a layer adds; 0 = 1 */
+    float logit_scale;    /* the logits are divided by it; 0 = 1 */
     /* sliding window */
     int32_t n_swa; /* 0: none */
     bool swa[GR_MAX_LAYER];

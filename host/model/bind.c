@@ -51,6 +51,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_INNER_2] = 2 * (int64_t)hp->n_inner,
                                      [GR_D_STATE] = hp->n_state,
                                      [GR_D_RANK] = hp->n_rank,
+                                     [GR_D_RANK_2] = 2 * (int64_t)hp->n_rank,
                                      [GR_D_RANK_BC] = hp->n_rank + 2 * (int64_t)hp->n_state,
                                      [GR_D_SSM_IN] =
                                          (int64_t)hp->n_inner + hp->n_channel + hp->n_rank,

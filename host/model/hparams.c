@@ -313,7 +313,7 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
 {
     const enum gr_gate_kind gate[] = {otherwise, GR_GATE_SOFTMAX, GR_GATE_SIGMOID,
                                       GR_GATE_SOFTMAX_TOP};
-    int32_t kind = 0, n_shared = 0;
+    int32_t kind = 0, n_shared = 0, n_ff_shared = 0;
     int rc = gr_hp_i32(s, "expert_gating_func", 0, GR_COUNT(gate) - 1, &kind);
     if (!rc)
         rc = gr_hp_bool(s, "expert_weights_norm", &hp->expert_norm);
@@ -321,10 +321,12 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
         rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &n_ff_shared);
     if (rc)
         return rc;
     hp->expert_gate = gate[kind];
-    hp->n_ff_shexp = n_shared * hp->n_ff_exp; /* below 2^30 */
+    hp->n_ff_shexp = n_ff_shared ? n_ff_shared : n_shared * hp->n_ff_exp; /* below 2^30 */
     return read_groups(s, hp);
 }
 

@@ -1,28 +1,49 @@
-/* Qwen 3.5: three layers with a gated delta rule to one with gated attention. Yang, Kautz,
- * Hatamizadeh 2024 (arXiv 2412.06464); Qwen Team 2026. */
+/* Qwen 3 Next and 3.5: three layers with a gated delta rule to one with gated attention; dense, or
+ * experts beside a shared one with a gate. Qwen Team 2025; Yang, Kautz, Hatamizadeh 2024 (arXiv
+ * 2412.06464). */
 #include "graph/build.h"
 
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},                          \
+    {GR_W_ATTN_Q, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q_2}}, \
+    {GR_W_ATTN_K, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},   \
+    {GR_W_ATTN_V, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_V}},   \
+    {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    {GR_W_ATTN_K_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},                 \
+    {GR_W_ATTN_QKV, GR_IN_STATE, {GR_D_EMBD, GR_D_CHANNEL}},        \
+    {GR_W_ATTN_GATE, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},         \
+    GR_SPEC_DELTA(GR_IN_STATE)
+#define RATES                                                       \
+    {GR_W_SSM_ALPHA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK}},          \
+    {GR_W_SSM_BETA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK}}
+#define EXPERTS                                                     \
+    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},               \
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},      \
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},        \
+    {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}}, \
+    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
+    {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD}},                      \
+    {GR_W_FFN_GATE_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},           \
+    {GR_W_FFN_UP_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},             \
+    {GR_W_FFN_DOWN_SHEXP, 0, {GR_D_FF_SHEXP, GR_D_EMBD}}
+/* clang-format on */
+
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
-    {GR_W_ATTN_Q, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q_2}},
-    {GR_W_ATTN_K, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},
-    {GR_W_ATTN_V, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_V}},
-    {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, GR_IN_KV, {GR_D_HEAD}},
-    {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},
-    {GR_W_ATTN_QKV, GR_IN_STATE, {GR_D_EMBD, GR_D_CHANNEL}},
-    {GR_W_ATTN_GATE, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
-    GR_SPEC_DELTA(GR_IN_STATE),
-    {GR_W_SSM_ALPHA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK}},
-    {GR_W_SSM_BETA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK}},
+    COMMON,
+    RATES,
     {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
     {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
+static const struct gr_tensor_spec spec_moe[] = {COMMON, RATES, EXPERTS};
+static const struct gr_tensor_spec spec_next[] = {
+    COMMON, {GR_W_SSM_BA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK_2}}, EXPERTS};
 
 /* Which layers are recurrent: a list in the file, or all but every fourth. Layers that predict
  * further tokens stand behind the others and are not used. */
@@ -43,12 +64,18 @@ static int find_recurrent(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_next(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = find_recurrent(hp, s);
     if (!rc)
         rc = gr_hp_recurrence(s, hp, GR_DELTA);
+    return rc ? rc : gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+}
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
     hp->interleaved = true;
+    int rc = hparams_next(hp, s);
     return rc ? rc : gr_hp_sections(s, hp);
 }
 
@@ -68,11 +95,22 @@ static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
+static gr_t layer_of(struct gr_build *b, int il, gr_t x, bool tiled)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_hp(b)->recurrent[il] ? gr_delta_net(b, il, h, x, tiled) : attention(b, il, h, x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, &moe);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_delta_net(b, il, h, x, true) : attention(b, il, h, x);
-    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, GR_SILU);
+    return layer_of(b, il, x, true);
+}
+
+static gr_t layer_next(struct gr_build *b, int il, gr_t x)
+{
+    return layer_of(b, il, x, false);
 }
 
 const struct gr_arch gr_arch_qwen35 = {.name = "qwen35",
@@ -81,3 +119,15 @@ const struct gr_arch gr_arch_qwen35 = {.name = "qwen35",
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams,
                                        .layer = layer};
+const struct gr_arch gr_arch_qwen35moe = {.name = "qwen35moe",
+                                          GR_SPEC(spec_moe),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NEOX,
+                                          .hparams = hparams,
+                                          .layer = layer};
+const struct gr_arch gr_arch_qwen3next = {.name = "qwen3next",
+                                          GR_SPEC(spec_next),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NEOX,
+                                          .hparams = hparams_next,
+                                          .layer = layer_next};

@@ -1,0 +1,68 @@
+/* Granite 4: Mamba 2 layers, now and then one with attention, dense or experts' feed-forward after
+ * each; what a part adds is scaled. IBM Research 2025. */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_MAMBA2(GR_IN_STATE, 0),
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
+};
+
+static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float embd = 0;
+    int rc = gr_hp_f32(s, "embedding_scale", &embd);
+    hp->embd_scale = embd != 0 ? embd : 1;
+    if (!rc)
+        rc = gr_hp_f32(s, "residual_scale", &hp->residual_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "logit_scale", &hp->logit_scale);
+    return rc ? rc : gr_hp_f32(s, "attention.scale", &hp->attn_scale);
+}
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    bool rope = true; /* files of models without positions say that there are none */
+    gr_hp_recurrent_without_kv(hp);
+    int rc = gr_hp_recurrence(s, hp, GR_MAMBA_2);
+    if (!rc)
+        rc = gr_hp_bool(s, "rope.scaling.finetuned", &rope);
+    if (!rope)
+        hp->rope = GR_ROPE_NONE;
+    if (!rc)
+        rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+    return rc ? rc : scales(hp, s);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    static const gr_t none;
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    h = gr_hp(b)->recurrent[il] ? gr_mamba2(b, il, h, none) : gr_attn_block(b, il, h, none);
+    x = gr_residual(b, h, x);
+    return gr_residual(b, gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe), x);
+}
+
+const struct gr_arch gr_arch_granitehybrid = {.name = "granitehybrid",
+                                              GR_SPEC(spec),
+                                              .norm = GR_NORM_RMS,
+                                              .rope = GR_ROPE_NORM,
+                                              .hparams = hparams,
+                                              .layer = layer};
