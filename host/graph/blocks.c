@@ -135,6 +135,12 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
 {
     const struct gr_hparams *hp = gr_hp(b);
+    if (!b->err && hp->n_head_kv[il] == 0)
+        b->err =
+            gr_fail(GR_E_CORRUPT, "layer %d has no key/value heads, which architecture %s needs",
+                    il, b->env->arch->name);
+    if (b->err)
+        return none;
     const struct gr_step_shape *s = &b->plan->shape;
     bool swa = hp->swa[il];
     gr_t cs = hp->rope != GR_ROPE_NONE ? rope_table_of(b, il) : none;

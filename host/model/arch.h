@@ -32,7 +32,7 @@ enum gr_dim {
     GR_D_K,     /* n_head_kv * d_k */
     GR_D_V,     /* n_head_kv * d_v */
     GR_D_QKV,   /* the three side by side */
-    GR_D_O,     /* n_head * d_v */
+    GR_D_O,     /* n_head * d_v; n_embd where a matrix stands for attention */
     GR_D_HEAD,  /* d_k */
     GR_D_HEADS, /* n_head */
     GR_D_ROT_2, /* n_rot / 2 */
@@ -74,8 +74,9 @@ enum gr_spec_flag {
     GR_BIAS_MAYBE = 4, /* a bias may be there */
     GR_IN_STATE = 8,   /* only in layers with a state .. */
     GR_IN_KV = 16,     /* .. or with keys and values */
-    GR_IN_FF = 32,     /* .. or with a feed-forward part */
-    GR_AS_F32 = 64     /* small: f32 in memory whatever the file has, as vectors are */
+    GR_IN_HEADS = 32,  /* .. or with heads, which may have no keys and values */
+    GR_IN_FF = 64,     /* .. or with a feed-forward part */
+    GR_AS_F32 = 128    /* small: f32 in memory whatever the file has, as vectors are */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */

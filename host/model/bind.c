@@ -25,7 +25,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_K] = k,
                                      [GR_D_V] = v,
                                      [GR_D_QKV] = q + k + v,
-                                     [GR_D_O] = (int64_t)hp->n_head[l] * hp->d_v,
+                                     [GR_D_O] = v ? (int64_t)hp->n_head[l] * hp->d_v : hp->n_embd,
                                      [GR_D_HEAD] = hp->d_k,
                                      [GR_D_HEADS] = hp->n_head[l],
                                      [GR_D_ROT_2] = hp->n_rot / 2,
@@ -174,6 +174,8 @@ static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il,
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il)
 {
     if (s->flags & GR_IN_STATE && !hp->recurrent[il])
+        return false;
+    if (s->flags & GR_IN_HEADS && hp->n_head[il] == 0)
         return false;
     if (s->flags & GR_IN_FF && hp->n_ff[il] == 0)
         return false;

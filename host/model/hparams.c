@@ -365,7 +365,7 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
     if (!rc)
         rc = read_eps(hp, &s);
     for (int32_t il = 0; il < GR_MAX_LAYER; il++)
-        hp->kv_of[il] = il;
+        hp->kv_of[il] = hp->n_head_kv[il] ? il : -1;
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
     for (int32_t il = 0; il < hp->n_layer; il++)

@@ -9,9 +9,9 @@
 
 /* The architecture of each, and what its name has more. */
 static const char *const golden_arch[][2] = {
-    {"llama", ""},  {"llama", "-moe"}, {"qwen2", ""},    {"qwen3", ""}, {"qwen3moe", ""},
-    {"gemma2", ""}, {"gemma3", ""},    {"phi3", ""},     {"gpt2", ""},  {"mpt", ""},
-    {"falcon", ""}, {"gpt-oss", ""},   {"deepseek2", ""}};
+    {"llama", ""},  {"llama", "-moe"}, {"qwen2", ""},     {"qwen3", ""},  {"qwen3moe", ""},
+    {"gemma2", ""}, {"gemma3", ""},    {"phi3", ""},      {"gpt2", ""},   {"mpt", ""},
+    {"falcon", ""}, {"gpt-oss", ""},   {"deepseek2", ""}, {"openelm", ""}};
 #define GOLDEN_N (int)(sizeof golden_arch / sizeof *golden_arch)
 
 /* The i-th model and its name, "llama", "llama-moe" and so on. */

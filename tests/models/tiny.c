@@ -13,27 +13,43 @@
 #include "graph/graph.h"
 #include "quant/quant.h"
 
+/* Where the table speaks of layers that lack something: attention, a matrix in its place, neither,
+ * other heads, nothing at all, no feed-forward. OpenELM's only differ in size. */
+static void vary_layers(struct tiny *t)
+{
+    static const int32_t heads[] = {4, 4, 0, 2, 0, 4}, heads_kv[] = {2, 0, 0, 1, 0, 2};
+    static const int32_t ffs[] = {96, 96, 64, 96, 0, 0};
+    static const int32_t sizes[] = {4, 2, 6}, sizes_kv[] = {2, 1, 2}, wide[] = {96, 64, 128};
+    for (int i = 0; i < t->arch->n_spec; i++)
+        if (t->arch->spec[i].flags & GR_IN_HEADS)
+            t->n_layer = 6, t->heads = heads, t->heads_kv = heads_kv, t->ffs = ffs;
+    if (strcmp(t->arch->name, "openelm") == 0)
+        t->n_layer = 3, t->heads = sizes, t->heads_kv = sizes_kv, t->ffs = wide;
+}
+
 struct tiny tiny_default(const struct gr_arch *arch)
 {
     /* a norm of all of K, as wide as the model, needs as many KV heads as heads */
     bool whole_k = false;
     for (int i = 0; i < arch->n_spec; i++)
         whole_k |= arch->spec[i].slot == GR_W_ATTN_K_NORM && arch->spec[i].dim[0] == GR_D_EMBD;
-    return (struct tiny){.arch = arch,
-                         .seed = 1,
-                         .n_layer = 2,
-                         .n_embd = 64,
-                         .n_head = 4,
-                         .n_head_kv = whole_k ? 4 : 2,
-                         .d_head = 16,
-                         .n_ff = 96,
-                         .n_vocab = 96,
-                         .n_ctx = 256,
-                         .n_expert = 3,
-                         .first_expert = 1,
-                         .n_swa = 12,
-                         .drop = -1,
-                         .reshape = -1};
+    struct tiny t = {.arch = arch,
+                     .seed = 1,
+                     .n_layer = 2,
+                     .n_embd = 64,
+                     .n_head = 4,
+                     .n_head_kv = whole_k ? 4 : 2,
+                     .d_head = 16,
+                     .n_ff = 96,
+                     .n_vocab = 96,
+                     .n_ctx = 256,
+                     .n_expert = 3,
+                     .first_expert = 1,
+                     .n_swa = 12,
+                     .drop = -1,
+                     .reshape = -1};
+    vary_layers(&t);
+    return t;
 }
 
 struct item {
@@ -70,8 +86,14 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
     if (t->fused && qk_norm && s->dim[0] == GR_D_EMBD)
         return false;
+    if (s->flags & GR_IN_HEADS && t->heads && !t->heads[il])
+        return false;
+    if (s->flags & GR_IN_KV && t->heads_kv && !t->heads_kv[il])
+        return false;
+    if (s->flags & GR_IN_FF && t->ffs && !t->ffs[il])
+        return false;
     if (s->slot == GR_W_ATTN_QKV)
-        return t->fused;
+        return t->fused || !optional;
     if (s->slot >= GR_W_ATTN_Q && s->slot <= GR_W_ATTN_V)
         return !t->fused;
     if (optional && (experts || dense))
@@ -164,6 +186,18 @@ static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "expert_weights_scale", 2.5f);
 }
 
+static void set_each(struct gr_gguf_writer *w, const struct tiny *t, const char *key,
+                     const int32_t *each, int all)
+{
+    char k[128];
+    if (!each) {
+        set_i(w, t, key, all);
+        return;
+    }
+    snprintf(k, sizeof k, "%s.%s", t->arch->name, key);
+    cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, each, (uint64_t)t->n_layer), 0);
+}
+
 /* M-RoPE: the pairs in three parts. */
 static void write_sections(struct gr_gguf_writer *w, const struct tiny *t)
 {
@@ -182,9 +216,9 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "context_length", t->n_ctx);
     set_i(w, t, "embedding_length", t->n_embd);
     set_i(w, t, "block_count", t->n_layer);
-    set_i(w, t, "feed_forward_length", t->n_ff);
-    set_i(w, t, "attention.head_count", t->n_head);
-    set_i(w, t, "attention.head_count_kv", t->n_head_kv);
+    set_each(w, t, "feed_forward_length", t->ffs, t->n_ff);
+    set_each(w, t, "attention.head_count", t->heads, t->n_head);
+    set_each(w, t, "attention.head_count_kv", t->heads_kv, t->n_head_kv);
     set_i(w, t, "attention.key_length", t->d_head);
     set_i(w, t, "attention.value_length", t->d_v ? t->d_v : t->d_head);
     if (t->n_rot)

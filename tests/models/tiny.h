@@ -9,7 +9,8 @@ struct tiny {
     const struct gr_arch *arch;
     uint64_t seed;
     int n_layer, n_embd, n_head, n_head_kv, d_head, n_ff, n_vocab, n_ctx, n_expert, n_swa;
-    int d_v, n_rot;    /* 0 = d_head */
+    int d_v, n_rot;                        /* 0 = d_head */
+    const int32_t *heads, *heads_kv, *ffs; /* of each layer; NULL = all alike */
     int first_expert;  /* layers from here on have experts, where the table leaves it open */
     bool fused;        /* Q, K and V in one matrix */
     const char *dtype; /* of the matrices; NULL = f32 */
