@@ -41,17 +41,27 @@ static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_
     return n_rot * log(o->n_ctx_orig / (turns * two_pi)) / (2 * log(base));
 }
 
-bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
+static int32_t count_sections(const struct gr_hparams *hp)
 {
     const int32_t *n = hp->section;
-    int32_t all = n[0] + n[1] + n[2] + n[3];
-    for (int32_t i = 0; i < hp->n_rot / 2 && all > 0; i++) {
-        int32_t k = i % all; /* sections that are too short begin again */
-        if (hp->interleaved)
-            section[i] = k < 3 * n[k % 3] ? k % 3 : 3;
-        else
-            section[i] = k < n[0] ? 0 : k < n[0] + n[1] ? 1 : k < n[0] + n[1] + n[2] ? 2 : 3;
-    }
+    return n[0] + n[1] + n[2] + n[3];
+}
+
+/* The section of pair i, where there are `all` > 0 pairs in them; too few begin again. */
+static int32_t section_of(const struct gr_hparams *hp, int32_t all, int32_t i)
+{
+    const int32_t *n = hp->section;
+    int32_t k = i % all;
+    if (hp->interleaved)
+        return k < 3 * n[k % 3] ? k % 3 : 3;
+    return k < n[0] ? 0 : k < n[0] + n[1] ? 1 : k < n[0] + n[1] + n[2] ? 2 : 3;
+}
+
+bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
+{
+    int32_t all = count_sections(hp);
+    for (int32_t i = 0; i < hp->n_rot / 2 && all > 0; i++)
+        section[i] = section_of(hp, all, i);
     return all > 0;
 }
 
@@ -78,12 +88,15 @@ void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, boo
     int32_t n = hp->n_rot;
     double lo = floor(pair_of_turns(o, base, n, (double)o->beta_fast));
     double hi = ceil(pair_of_turns(o, base, n, (double)o->beta_slow));
+    int32_t all = count_sections(hp);
     lo = GR_MAX(0, lo), hi = GR_MIN(n - 1, hi);
     for (int32_t i = 0; i < n / 2; i++) {
         double f = pow(base, -2.0 * i / n) / (factors ? (double)factors[i] : 1);
         double ramp = 1 - GR_MIN(1, GR_MAX(0, (i - lo) / GR_MAX(0.001, hi - lo)));
         double mix = ramp * (double)o->ext_factor;
         freq[i] = f * scale * (1 - mix) + f * mix;
+        if (all && section_of(hp, all, i) == 3)
+            freq[i] = 0; /* such a pair does not turn: not even by what all positions move by */
     }
     *mag = magnitudes(o, hp, scale < 1 ? log(1 / scale) : 0);
 }

@@ -146,3 +146,21 @@ Test(rope, magnitudes_of_latent_attention)
             cr_expect_float_eq(mag.attn, all * all, 1e-6, "%d %d: %g", yarn, own, (double)mag.attn);
         }
 }
+
+/* Pairs of the last section stand still, so that moving a key by a distance leaves them alone. */
+Test(rope, pairs_that_do_not_turn)
+{
+    static struct gr_hparams hp;
+    struct gr_rope_opt o = {
+        .freq_base = 10000, .freq_scale = 1, .attn_factor = 1, .n_ctx_orig = 64};
+    struct gr_rope_mag mag;
+    double freq[12];
+    hp.n_rot = 24;
+    memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
+    gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
+    for (int i = 0; i < 12; i++)
+        cr_expect_float_eq(freq[i], i < 9 ? pow(10000, -i / 12.0) : 0, 1e-12, "pair %d", i);
+    memset(hp.section, 0, sizeof hp.section);
+    gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
+    cr_expect_float_eq(freq[11], pow(10000, -11 / 12.0), 1e-12);
+}
