@@ -205,14 +205,49 @@ GR_API uint32_t gr_kv_used(const struct gr_session *s);
 /* A map of the cells, for people. */
 GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
 
-/* Self-Extend (Jin et al. 2024, the grouped form): when sequence 0 holds n_past >= i + w positions,
- * groups of n neighbours are merged to one position, window by window. */
+/* Goes on in a full context: of sequence `seq` the positions [n_keep, n_keep + n_discard) are
+ * removed and the later ones move down. n_keep (the BOS token counted) is at most the sequence's
+ * cells - 4; n_discard <= 0 is half of what is not kept, and one token behind it stays. *n_past,
+ * unless NULL, receives where the sequence goes on. All of it happens or nothing:
+ * GR_E_INVALID when there is nothing to discard, GR_E_UNSUPPORTED where positions cannot change
+ * (recurrent states, learned positions, cells given up by a window that would be missed) or where
+ * cells that move are shared with another sequence (gr_kv_seq_dup makes them its own). Not for a
+ * sequence with gr_self_extend: its windows would no longer begin where they should.
+ *
+ * Each shift rounds K once more. A number changes by at most 2^-11 (f16), 2^-8 (bf16) of itself,
+ * 1/250 (q8_0) or 1/7.9 (q4_0) of the largest of its block of 32; the changes of later shifts add
+ * to it. A token is moved by every shift that it survives: with n_discard <= 0 at most once. */
+GR_API int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
+                            int32_t *n_past);
+
+/* ---- Self-Extend (Jin et al. 2024) ---- */
+
+/* CLASSIC moves and divides positions of the cache window by window (gr_self_extend): no memory,
+ * but right after a division the newest tokens are grouped too. WINDOW is exact for the last w
+ * tokens always, as in the paper (group_n and group_w of the session): the cache takes K's size
+ * once more, a step reads as much as without. */
+enum gr_group_mode { GR_GROUP_CLASSIC, GR_GROUP_WINDOW };
+/* Tokens that fit when the model was trained on n_train positions: none is at a position (CLASSIC)
+ * or sees a distance (WINDOW) of n_train or more. 0 when n does not divide w. */
+GR_API int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_t n,
+                                       int32_t w);
+/* The smallest factor *n for n_ctx tokens, with the largest window *w that it divides and that is
+ * neither more than n_train / 4 nor than *w before. *n = 1: not needed. GR_E_INVALID: there is
+ * none. */
+GR_API int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx,
+                                 int32_t *n, int32_t *w);
+
+/* CLASSIC: when sequence 0 holds n_past >= i + w positions, groups of n neighbours are merged to
+ * one position, window by window. */
 struct gr_self_extend {
     int32_t n, w; /* group factor, window; n divides w */
     int32_t i;    /* state: start of the window that comes next, 0 at first */
 };
 /* Call before each decode; lowers *n_past by what was merged. Logs what it does. */
 GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past);
+/* Tokens to decode at most until the next call, so that no position goes beyond the window that is
+ * filling and a prompt in pieces gives what it gives token by token. */
+GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past);
 
 /* ---- taps: intermediate results by name ---- */
 

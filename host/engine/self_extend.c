@@ -61,6 +61,43 @@ static int step(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se, 
     return 0;
 }
 
+int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_t n, int32_t w)
+{
+    int64_t t = n_train;
+    if (n < 1 || w < 1 || w % n || t < 1)
+        return 0;
+    if (n == 1 || w > t) /* nothing is ever grouped within the trained range */
+        return t;
+    /* The farthest key of token i is at floor(i / n) + w - w / n from it. */
+    if (mode == GR_GROUP_WINDOW)
+        return (t - w) * n + w;
+    /* After `full` windows were merged the next one ends beyond t: what is left of t stays as it
+     * is. */
+    int64_t full = (t - w) * n / w + 1;
+    return full * w + t - full * (w / n);
+}
+
+int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx, int32_t *n,
+                          int32_t *w)
+{
+    int32_t most = GR_MIN(*w, n_train / 4);
+    if (n_ctx <= n_train)
+        return *n = 1, 0;
+    for (int32_t k = 2; k <= most; k++)
+        if (gr_self_extend_capacity(mode, n_train, k, most / k * k) >= n_ctx)
+            return *n = k, *w = most / k * k, 0;
+    return gr_fail(GR_E_INVALID,
+                   "Self-Extend: no group factor makes a context of %d tokens out of the %d that "
+                   "the model was trained for, with a window of at most %d; use a smaller context",
+                   n_ctx, n_train, most);
+}
+
+int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past)
+{
+    int64_t room = (int64_t)se->i + se->w - n_past;
+    return se->n <= 1 ? INT32_MAX : (int32_t)GR_MAX(1, GR_MIN(room, INT32_MAX));
+}
+
 int gr_self_extend_cells(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se,
                          int32_t *n_past)
 {

@@ -1,5 +1,6 @@
 /* The sequence operations of gpurun.h: each one happens in all caches or in none, then the copies
  * that belong to it run. */
+#include "base/checked.h"
 #include "engine/self_extend.h"
 #include "engine/session.h"
 #include "gr/status.h"
@@ -108,6 +109,68 @@ uint32_t gr_kv_used(const struct gr_session *s)
 void gr_kv_dump(const struct gr_session *s, FILE *out)
 {
     gr_cache_print(&s->cache, out);
+}
+
+/* Whether another sequence sees cells of `seq` in [lo, hi): moving them would move them for it too.
+ */
+static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_t hi)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
+        const struct gr_kv *kv = s->cache.kv[k];
+        for (uint32_t i = 0; kv && gr_kv_seq_shared(kv, seq) && i < gr_kv_n_cell(kv); i++) {
+            struct gr_cell c = gr_kv_cell(kv, i);
+            if (c.n_seq > 1 && c.pos >= lo && c.pos < hi && gr_kv_cell_has(kv, i, seq))
+                return gr_fail(GR_E_UNSUPPORTED,
+                               "context shift: sequence %d shares the cell of position %d with "
+                               "another one, which would move too; gr_kv_seq_dup makes it its own",
+                               seq, c.pos);
+        }
+    }
+    return 0;
+}
+
+/* Positions [lo, hi) go, those from hi to `end` come down to lo. The addition is to [lo, end):
+ * there is nothing left in [lo, hi) then, and windows know that what they gave up in there is gone.
+ */
+static int discard(struct gr_session *s, int32_t seq, int32_t lo, int32_t hi, int32_t end)
+{
+    const struct gr_kv_op rm = {.kind = GR_KV_RM, .seq = seq, .p0 = lo, .p1 = hi};
+    const struct gr_kv_op add = {GR_KV_ADD, seq, 0, lo, end, lo - hi};
+    struct gr_kv_moves none[GR_N_CACHE_KIND];
+    int rc = gr_cache_can(&s->cache, &rm);
+    if (!rc)
+        rc = gr_cache_can(&s->cache, &add);
+    if (!rc)
+        rc = check_own(s, seq, hi, end);
+    if (!rc)
+        rc = gr_cache_op(&s->cache, &rm, none);
+    return rc ? rc : gr_cache_op(&s->cache, &add, none);
+}
+
+int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
+                     int32_t *n_past)
+{
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
+    if (n_keep < 0 || seq < 0 || seq >= (int32_t)s->params.n_seq_max)
+        return gr_fail(GR_E_INVALID,
+                       "context shift: a sequence below %u and tokens to keep from 0 on expected, "
+                       "%d and %d found",
+                       s->params.n_seq_max, seq, n_keep);
+    int32_t end = gr_cache_pos_max(&s->cache, seq) + 1;
+    int32_t keep = GR_MIN(n_keep, (int32_t)s->memory.n_ctx_seq - 4), left = end - keep;
+    if (left < 2)
+        return gr_fail(GR_E_INVALID,
+                       "context shift: sequence %d has %d positions, %d of which are to be kept: "
+                       "there is nothing to discard",
+                       seq, end, keep);
+    int32_t n = GR_MIN(n_discard > 0 ? n_discard : left / 2, left - 1);
+    int rc = check_movable(s);
+    if (!rc)
+        rc = discard(s, seq, keep, keep + n, end);
+    if (!rc && n_past)
+        *n_past = end - n;
+    return rc;
 }
 
 /* Merged positions bring more cells into a window than a cache of its size holds. */

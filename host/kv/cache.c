@@ -35,9 +35,8 @@ static int check_seq(const struct gr_cache *cache, int32_t seq)
     return gr_fail(GR_E_INVALID, "sequence: 0 to %u expected, %d found", cache->n_seq_max - 1, seq);
 }
 
-int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves)
+int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op)
 {
-    memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
     int rc = check_seq(cache, op->kind == GR_KV_RM && op->seq < 0 ? 0 : op->seq);
     if (!rc && (op->kind == GR_KV_CP || op->kind == GR_KV_DUP))
         rc = check_seq(cache, op->dst);
@@ -46,6 +45,13 @@ int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_
             rc = gr_kv_can(cache->kv[k], op);
     if (!rc && cache->rs)
         rc = gr_rs_can(cache->rs, op);
+    return rc;
+}
+
+int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves)
+{
+    memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
+    int rc = gr_cache_can(cache, op);
     if (rc)
         return rc;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)

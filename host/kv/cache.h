@@ -31,6 +31,8 @@ struct gr_cache {
 int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p);
 void gr_cache_fini(struct gr_cache *cache);
 
+/* Whether all of them can do an operation; nothing changes. */
+int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op);
 /* Does an operation, or says why not and changes nothing. moves [GR_N_CACHE_KIND]: the copies of
  * cells that belong to it. */
 int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves);
