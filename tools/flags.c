@@ -87,12 +87,16 @@ static bool is_choice(const char *choices, const char *word, size_t n, int *choi
 
 /* ---- values: each reader stores and returns NULL, or returns what it expects ---- */
 
+/* Whether the word auto, or -1, is a value. */
+static bool may_be_auto(const struct gr_flag *f)
+{
+    return !strcmp(f->def, "auto") || strstr(f->value, "|auto");
+}
+
 static const char *expected(const struct gr_flag *f)
 {
     static char text[128];
-    const char *words = !strcmp(f->def, "auto")    ? ", or auto"
-                        : !strcmp(f->def, "model") ? ", or model"
-                                                   : "";
+    const char *words = may_be_auto(f) ? ", or auto" : !strcmp(f->def, "model") ? ", or model" : "";
     if (f->kind == F32)
         snprintf(text, sizeof text, "a number from %g to %g%s", f->lo, f->hi, words);
     else
@@ -123,7 +127,7 @@ static bool read_real(const char *text, double *x)
 static const char *set_integer(const struct gr_flag *f, void *field, const char *text)
 {
     int64_t x;
-    bool automatic = !strcmp(f->def, "auto");
+    bool automatic = may_be_auto(f);
     if (automatic && (!strcmp(text, "auto") || !strcmp(text, "-1")))
         x = -1;
     else if (automatic && f->hi == INT32_MAX && !strcmp(text, "all"))

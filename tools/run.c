@@ -13,7 +13,8 @@
 #define EXIT_INTERRUPTED 130
 #define DEFAULT_CONTEXT 4096
 #define UNBOUNDED_ROOM                                                                             \
-    1024 /* cells kept for the text when -n does not bound it and -c is not given */
+    1024             /* cells kept for the text when -n does not bound it and -c is not given */
+#define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
 
 /* Why the text ended. */
@@ -27,8 +28,9 @@ struct run {
     struct gr_session *session;
     struct gr_sampler *sampler;
     struct gr_stream *stream;
-    struct gr_self_extend extend;
-    char *text; /* the prompt */
+    int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
+    struct gr_self_extend extend; /* of the classic mode */
+    char *text;                   /* the prompt */
     size_t n_text;
     int32_t *prompt;
     size_t n_prompt, n_read; /* n_read of them went through the model */
@@ -158,69 +160,127 @@ static int tokenize_prompt(struct run *r)
     return 0;
 }
 
-/* -c, or enough for the prompt and the text, within what the model was trained for (stretched by
- * Self-Extend). */
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static enum gr_group_mode group_mode(const struct run *r)
+{
+    return strcmp(r->o->grp_attn_mode, "window") ? GR_GROUP_CLASSIC : GR_GROUP_WINDOW;
+}
+
+/* -c, or enough for the prompt and the text, within what the model was trained for (as far as
+ * Self-Extend stretches it); in blocks of cells, as sessions have them. */
 static uint32_t choose_context(const struct run *r)
 {
-    int64_t trained = (int64_t)r->info.n_ctx_train * r->o->grp_attn_n;
-    int64_t room = r->o->n_predict >= 0 ? r->o->n_predict : UNBOUNDED_ROOM;
-    int64_t need = (int64_t)r->n_prompt + room + 4;
-    if (r->o->ctx_size >= 0)
-        return (uint32_t)r->o->ctx_size;
-    need = need > DEFAULT_CONTEXT ? need : DEFAULT_CONTEXT;
-    return (uint32_t)(need < trained ? need : trained);
+    const struct gr_options *o = r->o;
+    int64_t trained = r->info.n_ctx_train, need = (int64_t)r->n_prompt + 4;
+    need += o->n_predict >= 0 ? o->n_predict : UNBOUNDED_ROOM;
+    if (o->ctx_size >= 0)
+        need = o->ctx_size ? o->ctx_size : trained;
+    else if (o->grp_attn_n < 0)
+        need = larger(need, smaller(trained, DEFAULT_CONTEXT));
+    else
+        need = smaller(larger(need, DEFAULT_CONTEXT),
+                       gr_self_extend_capacity(group_mode(r), r->info.n_ctx_train, o->grp_attn_n,
+                                               o->grp_attn_n > 1 ? o->grp_attn_w : 1));
+    return (uint32_t)((larger(need, 1) + CELL_PAD - 1) / CELL_PAD * CELL_PAD);
+}
+
+/* Self-Extend's factors: those given, or the smallest ones for the context. */
+static int choose_group(struct run *r, struct gr_session_params *p)
+{
+    bool window = group_mode(r) == GR_GROUP_WINDOW;
+    r->group_n = r->o->grp_attn_n, r->group_w = r->o->grp_attn_w;
+    int rc = r->group_n > 0 ? 0
+                            : gr_self_extend_choose(group_mode(r), r->info.n_ctx_train,
+                                                    (int32_t)p->n_ctx, &r->group_n, &r->group_w);
+    r->extend = (struct gr_self_extend){window ? 1 : r->group_n, r->group_w, 0};
+    if (window)
+        p->group_n = r->group_n, p->group_w = r->group_w;
+    return rc ? gr_say_status(rc) : 0;
 }
 
 /* One line when positions will leave the range that the model was trained for. */
 static void warn_of_length(const struct run *r)
 {
     const struct gr_options *o = r->o;
-    int64_t t = r->info.n_ctx_train, n = o->grp_attn_n, w = o->grp_attn_w;
-    int64_t capacity = t > w ? (t - w) * n + w : 0;
+    int32_t t = r->info.n_ctx_train, n = r->group_n, w = r->group_w;
+    int64_t capacity = gr_self_extend_capacity(group_mode(r), t, n, w);
     if (n > 1 && w > t)
         gr_say_warning("-gaw %d exceeds the %d tokens the model was trained for; at most a quarter "
                        "of them is good",
-                       o->grp_attn_w, r->info.n_ctx_train);
+                       w, t);
     else if (n > 1 && r->n_ctx > capacity && o->ctx_size > 0)
-        gr_say_warning("-gan %d -gaw %d is good for %lld tokens of the context of %d",
-                       o->grp_attn_n, o->grp_attn_w, (long long)capacity, r->n_ctx);
+        gr_say_warning("-gan %d -gaw %d is good for %lld tokens of the context of %d; -gan auto "
+                       "finds what is good for all",
+                       n, w, (long long)capacity, r->n_ctx);
     else if (n == 1 && o->ctx_size > t && !strcmp(o->rope_scaling, "model"))
-        gr_say_warning("-c %d exceeds the %d tokens the model was trained for; -gan and -gaw, or "
-                       "--rope-scaling, help",
-                       o->ctx_size, r->info.n_ctx_train);
+        gr_say_warning("-c %d exceeds the %d tokens the model was trained for; -gan auto or "
+                       "--rope-scaling help",
+                       o->ctx_size, t);
 }
 
 static void say_plan(const struct run *r, const struct gr_session_params *p)
 {
-    char where[64] = "CPU";
+    char where[64] = "CPU", group[64] = "";
     if (r->info.n_gpu_layers > 0)
         snprintf(where, sizeof where, "%d of %d layers on the GPU", r->info.n_gpu_layers,
                  r->info.n_layer + 1);
-    gr_say("run: %s, %d thread%s, context %d (K %s, V %s), batch %u / %u", where, p->n_threads,
-           p->n_threads == 1 ? "" : "s", r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
+    if (r->group_n > 1)
+        snprintf(group, sizeof group, ", Self-Extend %d / %d (%s)", r->group_n, r->group_w,
+                 r->o->grp_attn_mode);
+    gr_say("run: %s, %d thread%s, context %d (K %s, V %s)%s, batch %u / %u", where, p->n_threads,
+           p->n_threads == 1 ? "" : "s", r->n_ctx, r->o->cache_type_k, r->o->cache_type_v, group,
            p->n_batch, p->n_ubatch);
+}
+
+/* Whether old text may be dropped to go on. */
+static bool may_shift(const struct run *r)
+{
+    return r->o->context_shift && r->o->n_predict != -2;
+}
+
+/* A prompt that does not fit is refused, unless its oldest part may be dropped on the way. */
+static int admit_prompt(const struct run *r)
+{
+    if (r->n_prompt <= (size_t)r->n_ctx - 4)
+        return 0;
+    if (may_shift(r)) {
+        gr_say_warning("the prompt of %zu tokens exceeds the context of %d: --context-shift drops "
+                       "its oldest text, but for --keep",
+                       r->n_prompt, r->n_ctx);
+        return 0;
+    }
+    gr_say_error("prompt is too long (%zu tokens, max %d)", r->n_prompt, r->n_ctx - 4);
+    gr_say("-c %zu takes it whole (with -gan auto beyond the %d tokens the model was trained for), "
+           "--context-shift its newest part",
+           r->n_prompt + 4, r->info.n_ctx_train);
+    return 1;
 }
 
 static int open_session(struct run *r)
 {
-    const struct gr_options *o = r->o;
-    struct gr_session_params p = gr_session_options(o);
+    struct gr_session_params p = gr_session_options(r->o);
     p.n_ctx = choose_context(r);
-    int rc = gr_session_open(&r->session, r->model, &p);
+    int rc = choose_group(r, &p);
+    if (rc)
+        return rc;
+    rc = gr_session_open(&r->session, r->model, &p);
+    if (!rc)
+        rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
     if (rc)
         return gr_say_status(rc);
     r->n_ctx = (int32_t)gr_session_n_ctx(r->session);
-    r->extend = (struct gr_self_extend){o->grp_attn_n, o->grp_attn_w, 0};
-    rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
-    if (rc)
-        return gr_say_status(rc);
     say_plan(r, &p);
     warn_of_length(r);
-    if (r->n_prompt > (size_t)r->n_ctx - 4) {
-        gr_say_error("prompt is too long (%zu tokens, max %d)", r->n_prompt, r->n_ctx - 4);
-        return 1;
-    }
-    return 0;
+    return admit_prompt(r);
 }
 
 /* Bias of -inf for every token that ends a text, after those of -l. */
@@ -301,31 +361,11 @@ static int warm_up(struct run *r)
     int32_t bos = gr_text_bos(r->model), eos = gr_text_eos(r->model), ids[2] = {0}, n = 0;
     if (bos >= 0)
         ids[n++] = bos;
-    if (eos >= 0)
+    if (eos >= 0 && n < r->o->batch_size)
         ids[n++] = eos;
     struct gr_batch batch = {.n_tok = n ? n : 1, .token = ids};
     int rc = gr_decode(r->session, &batch);
     gr_kv_clear(r->session);
-    return rc;
-}
-
-/* Runs the prompt in pieces of -b tokens; with Self-Extend of at most one window, so that no
- * position goes further beyond the merged ones than the window that the next step merges. */
-static int run_prompt(struct run *r)
-{
-    size_t piece = (size_t)r->o->batch_size, window = (size_t)r->extend.w;
-    int rc = 0;
-    if (r->extend.n > 1 && window < piece)
-        piece = window;
-    for (size_t i = 0; i < r->n_prompt && !rc && !interrupts; i += piece) {
-        size_t n = r->n_prompt - i < piece ? r->n_prompt - i : piece;
-        rc = gr_self_extend(r->session, &r->extend, &r->n_past);
-        if (!rc)
-            rc = decode(r, r->prompt + i, (int32_t)n);
-        r->n_read += rc ? 0 : n;
-    }
-    for (size_t i = 0; i < r->n_prompt && !rc; i++)
-        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
     return rc;
 }
 
@@ -335,24 +375,40 @@ static int shift_context(struct run *r)
     int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
     if (r->prompt[0] == gr_text_bos(r->model) && keep < INT32_MAX)
         keep++;
-    keep = keep < r->n_past - 2 ? keep : r->n_past - 2;
-    int32_t drop = (r->n_past - keep) / 2;
-    int rc = gr_kv_seq_rm(r->session, 0, keep, keep + drop);
-    if (!rc)
-        rc = gr_kv_seq_add(r->session, 0, keep + drop, r->n_past, -drop);
-    r->n_past -= rc ? 0 : drop;
+    return gr_context_shift(r->session, 0, keep, 0, &r->n_past);
+}
+
+/* Cells for at least one more token; *room 0 when there are none. */
+static int make_room(struct run *r, int32_t *room)
+{
+    int rc = 0;
+    *room = r->n_ctx - (int32_t)gr_kv_used(r->session);
+    if (*room <= 0 && may_shift(r)) {
+        rc = shift_context(r);
+        *room = r->n_ctx - (int32_t)gr_kv_used(r->session);
+    }
     return rc;
 }
 
-/* Room for one more token; *full when there is none. */
-static int make_room(struct run *r, bool *full)
+/* Runs the prompt in pieces: of -b tokens at most, with Self-Extend up to the end of the window
+ * that is filling, with --context-shift up to the end of the context. */
+static int run_prompt(struct run *r)
 {
-    *full = gr_kv_used(r->session) >= (uint32_t)r->n_ctx;
-    if (*full && r->o->context_shift && r->o->n_predict != -2) {
-        *full = false;
-        return shift_context(r);
+    int rc = 0;
+    while (r->n_read < r->n_prompt && !rc && !interrupts) {
+        int32_t n, room;
+        rc = make_room(r, &room);
+        if (!rc)
+            rc = gr_self_extend(r->session, &r->extend, &r->n_past);
+        n = (int32_t)smaller((int64_t)(r->n_prompt - r->n_read), r->o->batch_size);
+        n = (int32_t)smaller(n, smaller(room, gr_self_extend_room(&r->extend, r->n_past)));
+        if (!rc)
+            rc = decode(r, r->prompt + r->n_read, n);
+        r->n_read += rc ? 0 : (size_t)n;
     }
-    return 0;
+    for (size_t i = 0; i < r->n_prompt && !rc; i++)
+        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
+    return rc;
 }
 
 /* Picks the next token and writes it; *ended after the last one. Exit code. */
@@ -378,7 +434,8 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
 static int generate(struct run *r)
 {
     double begin = gr_seconds();
-    bool ended = false, full = false;
+    bool ended = false;
+    int32_t room = 0;
     int rc = 0;
     r->stop = STOP_LENGTH;
     while (!rc && !ended && !interrupts && r->n_gen != r->o->n_predict) {
@@ -388,8 +445,8 @@ static int generate(struct run *r)
             begin = gr_seconds(), r->first_s = begin - r->start;
         if (rc || ended || r->n_gen == r->o->n_predict)
             break;
-        rc = make_room(r, &full);
-        if (!rc && full) {
+        rc = make_room(r, &room);
+        if (!rc && room <= 0) {
             r->stop = STOP_CONTEXT;
             break;
         }
@@ -504,9 +561,9 @@ static int write_text(struct run *r)
 int gr_tool_run(const struct gr_options *o)
 {
     struct run r = {.o = o};
-    if (o->context_shift > 0 && o->grp_attn_n > 1) {
-        gr_say_error("--context-shift and -gan %d both change positions: leave one out",
-                     o->grp_attn_n);
+    if (o->context_shift > 0 && o->grp_attn_n != 1 && group_mode(&r) == GR_GROUP_CLASSIC) {
+        gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
+                     "--grp-attn-mode window");
         return GR_EXIT_USAGE;
     }
     int rc = read_prompt(&r);
