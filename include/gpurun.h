@@ -138,6 +138,11 @@ GR_API struct gr_session_params gr_session_params_default(void);
 GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
                            const struct gr_session_params *params);
 GR_API void gr_session_close(struct gr_session **session);
+/* Another number of cells (as n_ctx in gr_session_params), with everything that is stored:
+ * GR_E_KV_FULL when it does not fit, GR_E_INVALID when LongRoPE turns positions otherwise at that
+ * length. For a moment there is memory for the old, the new and a copy of what is stored. The
+ * logits of the last batch are gone; n_batch never grows. */
+GR_API int gr_session_resize(struct gr_session *s, uint32_t n_ctx);
 /* Cells in all, and for one sequence: the same in one pool. */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
@@ -248,6 +253,39 @@ GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32
 /* Tokens to decode at most until the next call, so that no position goes beyond the window that is
  * filling and a prompt in pieces gives what it gives token by token. */
 GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past);
+
+/* ---- saving and restoring ---- */
+
+/* A state is all that a session keeps (seq -1) or what it keeps of one sequence: cells with their
+ * positions, keys, values, recurrent states. With it travel n_note bytes of the caller's (the
+ * tokens of the text, counters of Self-Extend): note NULL = none.
+ *
+ * It belongs to a model and to the parameters that give stored numbers their meaning: types of K
+ * and V, rope, group_n and group_w. Everything else may differ: n_ctx (as long as the cells fit),
+ * kv_unified, n_seq_max (of a whole state: enough for its sequences), swa_full, n_rollback (the
+ * older snapshots are left out), devices. What a session gives after a restore is bit for bit what
+ * it would have given without. In one pool sequences share again the cells that they shared; with
+ * streams each gets copies.
+ *
+ * Saving applies pending shifts, and changes nothing else. The memory of *data and *note is freed
+ * by gr_state_free. A file is written beside its name, synced and renamed: whatever happens, the
+ * name has what it had or the whole state. Files are readable by their owner only, as they hold
+ * what was said; checksums find damage, not malice. */
+GR_API int gr_state_save(struct gr_session *s, int32_t seq, const void *note, size_t n_note,
+                         void **data, size_t *n);
+GR_API int gr_state_save_file(struct gr_session *s, int32_t seq, const void *note, size_t n_note,
+                              const char *path);
+/* A state takes the place of all that the session has (seq -1), or of what sequence seq has (a
+ * state of one sequence, whichever it was). Everything is checked before anything changes:
+ * GR_E_CORRUPT (damaged or cut off), GR_E_UNSUPPORTED (another version of the format), GR_E_INVALID
+ * (another model, other parameters, a sequence that is not there), GR_E_KV_FULL, GR_E_IO,
+ * GR_E_NOMEM_*. When reading or copying fails after that, what was to be filled is empty, and the
+ * message says so. note and n_note receive the caller's bytes; note NULL: they are not wanted. */
+GR_API int gr_state_load(struct gr_session *s, int32_t seq, const void *data, size_t n, void **note,
+                         size_t *n_note);
+GR_API int gr_state_load_file(struct gr_session *s, int32_t seq, const char *path, void **note,
+                              size_t *n_note);
+GR_API void gr_state_free(void *data);
 
 /* ---- taps: intermediate results by name ---- */
 

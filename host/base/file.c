@@ -115,8 +115,8 @@ int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n)
     return 0;
 }
 
-/* Creates a file with the permissions of a new one, which mkstemp would keep from other users. */
-static int create_beside(char *name, size_t size, const char *path)
+/* mkstemp would keep every file from other users. */
+static int create_beside(char *name, size_t size, const char *path, mode_t mode)
 {
     struct timespec now;
     int fd = -1;
@@ -125,12 +125,12 @@ static int create_beside(char *name, size_t size, const char *path)
         clock_gettime(CLOCK_REALTIME, &now);
         snprintf(name, size, "%s.tmp-%08x", path,
                  (unsigned)getpid() * 2654435761u ^ (unsigned)now.tv_nsec);
-        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     }
     return fd;
 }
 
-int gr_replace_open(struct gr_replace *r, const char *path)
+int gr_replace_open(struct gr_replace *r, const char *path, mode_t mode)
 {
     *r = (struct gr_replace){0};
     size_t n = strlen(path);
@@ -140,7 +140,7 @@ int gr_replace_open(struct gr_replace *r, const char *path)
         gr_replace_abort(r);
         return GR_E_NOMEM_HOST;
     }
-    int fd = create_beside(r->temp, n + 24, path);
+    int fd = create_beside(r->temp, n + 24, path, mode);
     if (fd >= 0)
         r->out = fdopen(fd, "wb");
     if (!r->out) {

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* An open file. `map` is NULL when it was opened for pread, or is of length 0. */
 struct gr_file {
@@ -41,8 +42,9 @@ struct gr_replace {
     FILE *out;
     char *path, *temp;
 };
-/* Creates a temporary file in the directory of `path` for writing to r->out. */
-int gr_replace_open(struct gr_replace *r, const char *path);
+/* Creates a temporary file in the directory of `path` for writing to r->out. mode: 0666 for a file
+ * like any other, 0600 for one of the user's own. */
+int gr_replace_open(struct gr_replace *r, const char *path, mode_t mode);
 /* Flushes, syncs and renames over the final name; on any error the old file is intact and the
  * temporary one gone. */
 int gr_replace_commit(struct gr_replace *r);

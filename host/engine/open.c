@@ -112,14 +112,20 @@ static int alloc_cache(struct gr_session *s)
 
 /* The model's frequency divisors: its own, or LongRoPE's for contexts up to or beyond the original
  * length. */
-static const float *rope_factors(const struct gr_session *s, const struct gr_rope_opt *o)
+static enum gr_slot rope_factors(const struct gr_session *s, const struct gr_rope_opt *o)
 {
-    const struct gr_ten *w = s->model->weight;
     bool is_long = s->memory.n_ctx_seq > (uint32_t)o->n_ctx_orig;
-    const struct gr_ten *f = gr_ten_is(&w[GR_W_ROPE_FREQS]) ? &w[GR_W_ROPE_FREQS]
-                             : is_long                      ? &w[GR_W_ROPE_LONG]
-                                                            : &w[GR_W_ROPE_SHORT];
-    return gr_ten_is(f) ? f->data : NULL;
+    return gr_ten_is(&s->model->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
+           : is_long                                     ? GR_W_ROPE_LONG
+                                                         : GR_W_ROPE_SHORT;
+}
+
+const char *gr_rope_factors_name(const struct gr_session *s, const struct gr_rope_opt *o)
+{
+    enum gr_slot slot = rope_factors(s, o);
+    if (!gr_ten_is(&s->model->weight[slot]))
+        return "none";
+    return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
 }
 
 /* The table of M-RoPE's sections, where there are any, at `at`. */
@@ -145,6 +151,7 @@ static int make_rope(struct gr_session *s)
         return 0;
     struct gr_rope_opt o;
     gr_rope_resolve(&o, hp, &s->params);
+    const float *factors = s->model->weight[rope_factors(s, &o)].data; /* NULL: there are none */
     const struct gr_backend_api *api = s->backend->api;
     size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
     double *freq = gr_calloc(n, sizeof *freq);
@@ -153,7 +160,7 @@ static int make_rope(struct gr_session *s)
     for (int swa = 0; swa < 2 && !rc; swa++) {
         struct gr_rope_freqs *f = &s->env.rope[swa];
         char *at = (char *)s->freq_memory + (size_t)swa * bytes;
-        gr_rope_freqs(&o, hp, swa, rope_factors(s, &o), freq, &f->mag);
+        gr_rope_freqs(&o, hp, swa, factors, freq, &f->mag);
         rc = api->upload(s->backend, at, freq, n * 8);
         f->freq = (struct gr_ten){.data = at,
                                   .batch = 1,

@@ -338,7 +338,7 @@ int gr_gguf_begin(struct gr_gguf_writer *w, const char *path)
     if (!rc)
         rc = gr_gguf_check_meta(meta.data, meta.n, data, path);
     if (!rc)
-        rc = gr_replace_open(&w->file, path);
+        rc = gr_replace_open(&w->file, path, 0666);
     if (!rc) {
         w->begun = true;
         rc = file_put(w, meta.data, meta.n);

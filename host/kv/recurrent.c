@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/status.h"
+#include "kv/state.h"
 
 /* The rows of every sequence, the newest first: [0] is its present state (the tail), the others are
  * snapshots. Each is the state one token before the one in front of it. */
@@ -572,4 +573,134 @@ int gr_rs_check(const struct gr_rs *rs)
     for (uint32_t r = 0; !rc && r < rs->n_row; r++)
         rc = check_row(rs, r);
     return rc;
+}
+
+/* ---- saving and restoring ---- */
+
+/* The place of a row among the items, which it joins when it is not there yet. */
+static int save_row(const struct gr_rs *rs, int32_t row, int32_t *place, struct gr_vec *items,
+                    struct gr_vec *pairs)
+{
+    struct gr_saved_item item = {.pos = rs->pos[row]};
+    struct gr_kv_pair pair = {(int32_t)items->n, row};
+    if (place[row])
+        return 0;
+    place[row] = (int32_t)items->n + 1;
+    int rc = gr_vec_append(items, &item, 1, sizeof item);
+    return rc ? rc : gr_vec_append(pairs, &pair, 1, sizeof pair);
+}
+
+static int save_chain(const struct gr_rs *rs, int32_t seq, int32_t *place, struct gr_vec parts[3],
+                      struct gr_vec *pairs)
+{
+    const int32_t *row = chain(rs, &rs->now, seq);
+    struct gr_saved_seq q = {seq, rs->now.n[seq], 0};
+    int rc = q.lo ? gr_vec_append(&parts[0], &q, 1, sizeof q) : 0;
+    for (int32_t i = 0; i < q.lo && !rc; i++) {
+        rc = save_row(rs, row[i], place, &parts[1], pairs);
+        int32_t id = place[row[i]] - 1;
+        if (!rc)
+            rc = gr_vec_append(&parts[2], &id, 1, sizeof id);
+    }
+    return rc;
+}
+
+int gr_rs_save(const struct gr_rs *rs, int32_t seq, struct gr_vec *block, struct gr_vec *pairs)
+{
+    struct gr_vec parts[3] = {{0}};
+    int32_t *place = gr_calloc(rs->n_row, sizeof *place);
+    int rc = place ? 0 : GR_E_NOMEM_HOST;
+    for (int32_t s = 0; s < (int32_t)rs->p.n_seq_max && !rc; s++)
+        if (seq < 0 || s == seq)
+            rc = save_chain(rs, s, place, parts, pairs);
+    if (!rc)
+        rc = gr_saved_join(block, parts);
+    for (int i = 0; i < 3; i++)
+        gr_vec_fini(&parts[i]);
+    gr_free(place);
+    return rc;
+}
+
+/* One chain of a block: known items, not twice, from the newest on. seen [n_item]: the chain that
+ * an item was last found in. */
+static int check_chain(const struct gr_saved *v, const char *name, const int32_t *id, uint32_t k,
+                       int32_t *seen)
+{
+    const struct gr_saved_seq *q = &v->seq[k];
+    for (int32_t i = 0; i < q->lo; i++) {
+        if (id[i] < 0 || id[i] >= (int64_t)v->head.n_item || seen[id[i]] == (int32_t)k + 1)
+            return gr_fail(GR_E_CORRUPT, "%s: sequence %d: state %d is not one of its own", name,
+                           q->id, id[i]);
+        int32_t pos = v->item[id[i]].pos, max = i ? v->item[id[i - 1]].pos : GR_POS_MAX;
+        if (pos < 0 || pos > max)
+            return gr_fail(GR_E_CORRUPT,
+                           "%s: sequence %d: a state after position 0 to %d expected, %d found",
+                           name, q->id, max, pos);
+        seen[id[i]] = (int32_t)k + 1;
+    }
+    return 0;
+}
+
+static int check_chains_of(const struct gr_saved *v, const char *name, int32_t *seen)
+{
+    uint32_t at = 0;
+    int rc = 0;
+    for (uint32_t k = 0; k < v->head.n_seq && !rc; k++) {
+        const struct gr_saved_seq *q = &v->seq[k];
+        if (q->lo < 1 || (uint32_t)q->lo > v->head.n_id - at || q->hi)
+            return gr_fail(GR_E_CORRUPT, "%s: sequence %d: 1 to %u states expected, %d found", name,
+                           q->id, v->head.n_id - at, q->lo);
+        rc = check_chain(v, name, v->id + at, k, seen);
+        at += (uint32_t)q->lo;
+    }
+    if (!rc && at != v->head.n_id)
+        rc = gr_fail(GR_E_CORRUPT, "%s: %u states expected, %u found", name, at, v->head.n_id);
+    return rc;
+}
+
+int gr_rs_load_plan(struct gr_kv_load *l, struct gr_rs *rs, const char *name, const void *block,
+                    size_t n, int32_t seq)
+{
+    l->seq = seq;
+    int rc = gr_saved_parse(&l->saved, name, block, n, seq, rs->p.n_seq_max);
+    if (rc)
+        return rc;
+    l->work = gr_calloc(l->saved.head.n_item, sizeof *l->work);
+    l->pair = gr_calloc(l->saved.head.n_item, sizeof *l->pair);
+    if (!l->work || !l->pair)
+        return GR_E_NOMEM_HOST;
+    rc = check_chains_of(&l->saved, name, l->work);
+    memset(l->work, 0xff, l->saved.head.n_item * sizeof *l->work);
+    return rc;
+}
+
+/* The row of an item: the one it has already, or the next free one from *next on. */
+static int32_t load_row(struct gr_kv_load *l, struct gr_rs *rs, int32_t item, int32_t *next)
+{
+    if (l->work[item] < 0) {
+        while (rs->pos[*next] >= 0) /* a row for each that a chain can have: one is free */
+            ++*next;
+        rs->pos[*next] = l->saved.item[item].pos;
+        l->work[item] = *next;
+        l->pair[l->n_pair++] = (struct gr_kv_pair){item, *next};
+    }
+    return l->work[item];
+}
+
+void gr_rs_load_do(struct gr_kv_load *l, struct gr_rs *rs)
+{
+    const int32_t *id = l->saved.id;
+    const struct gr_kv_op rm = {.kind = GR_KV_RM, .seq = l->seq, .p0 = -1, .p1 = -1};
+    int32_t next = 0;
+    gr_rs_do(rs, &rm);
+    for (uint32_t k = 0; k < l->saved.head.n_seq; id += l->saved.seq[k++].lo) {
+        int32_t s = l->seq >= 0 ? l->seq : l->saved.seq[k].id;
+        int32_t n = GR_MIN(l->saved.seq[k].lo, 1 + (int32_t)rs->p.n_rollback);
+        for (int32_t i = 0; i < n; i++)
+            chain(rs, &rs->now, s)[i] = load_row(l, rs, id[i], &next);
+        rs->now.n[s] = n;
+        rs->lost[s] = false;
+    }
+    settle(rs);
+    assert(gr_rs_check(rs) == 0);
 }

@@ -33,7 +33,7 @@ Test(replace, commit_and_abort)
     snprintf(path, sizeof path, "%s/file", dir);
     umask(022);
     for (int turn = 0; turn < 3; turn++) {
-        cr_assert_eq(gr_replace_open(&r, path), 0, "%s", gr_error());
+        cr_assert_eq(gr_replace_open(&r, path, 0666), 0, "%s", gr_error());
         fprintf(r.out, "turn %d", turn);
         cr_expect_eq(n_files(dir), turn ? 2 : 1);
         if (turn == 2)
@@ -54,7 +54,7 @@ Test(replace, commit_and_abort)
 Test(replace, directory_missing)
 {
     struct gr_replace r;
-    cr_assert_eq(gr_replace_open(&r, "/nowhere/file"), GR_E_IO);
+    cr_assert_eq(gr_replace_open(&r, "/nowhere/file", 0666), GR_E_IO);
     cr_expect_not_null(strstr(gr_error(), "/nowhere/file"), "%s", gr_error());
     gr_replace_abort(&r);
 }
@@ -81,10 +81,10 @@ Test(replace, no_room)
         struct gr_replace r;
         char *text;
         size_t n;
-        cr_assert_eq(gr_replace_open(&r, path), 0, "%s", gr_error());
+        cr_assert_eq(gr_replace_open(&r, path, 0666), 0, "%s", gr_error());
         fputs("old", r.out);
         cr_assert_eq(gr_replace_commit(&r), 0, "%s", gr_error());
-        cr_assert_eq(gr_replace_open(&r, path), 0, "%s", gr_error());
+        cr_assert_eq(gr_replace_open(&r, path, 0666), 0, "%s", gr_error());
         limit_files(10);
         fwrite(big, 1, sizes[i], r.out);
         int rc = gr_replace_commit(&r);

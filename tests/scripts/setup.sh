@@ -29,7 +29,7 @@ expect() {
     failures=1
 }
 
-missing="gcc libc6-dev ninja-build libpcre2-dev libutf8proc-dev libcriterion-dev"
+missing="gcc libc6-dev ninja-build libpcre2-dev libutf8proc-dev libxxhash-dev libcriterion-dev"
 
 machine 0 'echo "$*" >>'"$bin/calls"
 expect "as root" 0 "gpurun: installing $missing"

@@ -1,0 +1,55 @@
+/* A session with another number of cells: a new one takes what the old one has, and its place. So
+ * a failure on the way changes nothing. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cpu/cpu.h"
+#include "engine/session.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+
+static int carry_over(struct gr_session *from, struct gr_session *to)
+{
+    void *data;
+    size_t n;
+    if (!gr_kv_used(from))
+        return 0;
+    int rc = gr_state_save(from, -1, NULL, 0, &data, &n);
+    if (!rc)
+        rc = gr_state_load(to, -1, data, n, NULL, NULL);
+    gr_state_free(data);
+    return rc;
+}
+
+/* Exchanges two sessions, but for the tap, which belongs to the handle. */
+static int exchange(struct gr_session *a, struct gr_session *b)
+{
+    struct gr_session *t = gr_calloc(1, sizeof *t);
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
+    a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
+    b->tap_name = NULL, b->tap_fn = NULL;
+    gr_cpu_set_cancel(a->backend, &a->cancel);
+    gr_cpu_set_cancel(b->backend, &b->cancel);
+    gr_free(t);
+    return 0;
+}
+
+int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
+{
+    struct gr_session *other;
+    struct gr_session_params p = s->params;
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
+    p.n_ctx = n_ctx;
+    p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
+    int rc = gr_session_open(&other, s->model, &p);
+    if (rc)
+        return rc;
+    rc = carry_over(s, other);
+    if (!rc)
+        rc = exchange(s, other);
+    gr_session_close(&other);
+    return rc;
+}
