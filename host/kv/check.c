@@ -64,7 +64,7 @@ static int check_seq(const struct gr_kv *kv, int32_t s, const struct census *k)
     for (uint32_t i = 0; i < q->n; i++) {
         if (item[i] >= kv->n_all || !gr_kv_has(kv, item[i], s))
             return broken(item[i], "listed, in the sequence", 1, 0);
-        if (i && (item[i] == item[i - 1] || gr_kv_order_less(kv, item[i], item[i - 1])))
+        if (i && !gr_kv_order_less(kv, item[i - 1], item[i]))
             return broken(item[i], "listed behind position", kv->pos[item[i - 1]],
                           kv->pos[item[i]]);
     }

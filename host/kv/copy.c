@@ -54,15 +54,16 @@ static int32_t max_after(const struct gr_kv *kv, const struct gr_kv_op *op, stru
 }
 
 /* What is really copied of the range: all, or when there is no room for that, of a window what
- * dst's next token sees. */
+ * dst's next token sees, and the last one at least. */
 static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *op,
                                  struct gr_kv_range r)
 {
+    int32_t max = max_after(kv, op, r);
     if (kv->p.window <= 0 ||
         list_wanted(kv, op, r, NULL) <= gr_kv_free_cells(kv, gr_kv_stream(kv, op->dst)))
         return r;
-    int64_t lo = gr_kv_visible(kv, max_after(kv, op, r));
-    return (struct gr_kv_range){(int32_t)GR_MAX(r.lo, lo), r.hi};
+    int64_t lo = GR_MAX(GR_MIN(gr_kv_visible(kv, max), max), r.lo);
+    return (struct gr_kv_range){(int32_t)GR_MIN(lo, r.hi), r.hi};
 }
 
 /* Positions of dst that may be gone afterwards: those gone in seq and those left out. */
@@ -159,23 +160,32 @@ static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
         }
 }
 
+/* Names the new cells of a sequence, scratch[old cell - base], in its order. */
+static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
+{
+    const struct gr_kv_seq *q = &kv->seq[seq];
+    for (uint32_t i = 0; i < q->n; i++) {
+        uint32_t *c = &gr_kv_items(q)[i];
+        *c = gr_kv_has(kv, *c, seq) ? *c : kv->scratch[*c - base];
+    }
+}
+
 /* Fills the holes of a stream with its last cells and names the new cells in the orders. */
 static uint32_t pack(struct gr_kv *kv, uint32_t stream, int32_t *src, int32_t *dst)
 {
-    const struct gr_kv_stream *st = &kv->stream[stream];
+    struct gr_kv_stream *st = &kv->stream[stream];
     uint32_t n = pair_holes(kv, st, src, dst);
     for (uint32_t i = 0; i < n; i++) {
         move_cell(kv, (uint32_t)src[i], (uint32_t)dst[i]);
         kv->scratch[(uint32_t)src[i] - st->base] = (uint32_t)dst[i];
     }
-    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
-        const struct gr_kv_seq *q = &kv->seq[s];
-        for (uint32_t i = 0; gr_kv_stream(kv, s) == st && i < q->n; i++) {
-            uint32_t *c = &gr_kv_items(q)[i];
-            *c = gr_kv_has(kv, *c, s) ? *c : kv->scratch[*c - st->base];
-        }
-    }
-    kv->stream[stream].head = st->n_used % kv->p.n_cell;
+    for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
+        if (gr_kv_stream(kv, s) == st)
+            rename_items(kv, s, st->base);
+    for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
+        if (gr_kv_stream(kv, s) == st)
+            gr_kv_order_tidy(kv, s);
+    st->head = st->n_used % kv->p.n_cell;
     return n;
 }
 

@@ -122,13 +122,17 @@ static int32_t new_pos(const struct gr_kv *kv, const struct gr_kv_op *op, uint32
     return op->kind == GR_KV_ADD ? pos + op->by : pos / op->by;
 }
 
-/* Positions of a sequence that may be gone after an addition or a division. Of a sequence that only
- * shares cells nobody knows whether the cells that are gone would have moved. */
+/* Positions of a sequence that may be gone after an addition or a division on op->seq. Another one
+ * may have shared with that what both have given up. */
 static struct gr_kv_range gone_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
                                           int32_t seq)
 {
-    struct gr_kv_range old = kv->seq[seq].gone, new = gr_kv_gone_after(op, range_of(op), old);
-    return seq == op->seq ? new : gr_kv_hull(old, new);
+    struct gr_kv_range gone = kv->seq[seq].gone, both = gr_kv_meet(gone, kv->seq[op->seq].gone);
+    if (seq == op->seq)
+        return gr_kv_gone_after(op, range_of(op), gone);
+    if (gr_kv_stream(kv, seq) != gr_kv_stream(kv, op->seq))
+        return gone;
+    return gr_kv_hull(gone, gr_kv_gone_after(op, range_of(op), both));
 }
 
 static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
@@ -136,12 +140,13 @@ static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
     struct seqs t = touched(kv, op);
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         const struct gr_kv_seq *q = &kv->seq[s];
+        struct gr_kv_range gone = gone_after_move(kv, op, s);
         int32_t max = -1;
-        if (!(t.bit[s / 64] >> s % 64 & 1))
+        if (!(t.bit[s / 64] >> s % 64 & 1) && gone.lo == q->gone.lo && gone.hi == q->gone.hi)
             continue;
         for (uint32_t i = 0; i < q->n; i++)
             max = GR_MAX(max, new_pos(kv, op, gr_kv_items(q)[i]));
-        int rc = gr_kv_window_check(kv, s, gone_after_move(kv, op, s), max);
+        int rc = gr_kv_window_check(kv, s, gone, max);
         if (rc)
             return rc;
     }
@@ -282,11 +287,13 @@ static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
     }
     if (op->kind == GR_KV_ADD)
         st->head = freed < kv->p.n_cell ? freed : 0;
-    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++)
-        if (t.bit[s / 64] >> s % 64 & 1) {
+    for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
+        if (s != op->seq)
             kv->seq[s].gone = gone_after_move(kv, op, s);
+        if (t.bit[s / 64] >> s % 64 & 1)
             gr_kv_order_tidy(kv, s);
-        }
+    }
+    kv->seq[op->seq].gone = gone_after_move(kv, op, op->seq); /* last: the others go by it */
 }
 
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves)

@@ -22,12 +22,14 @@ static int compare(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *
     return d ? d : kv->age[c] < m->age ? -1 : kv->age[c] > m->age;
 }
 
+/* Copies of one token that have come to one place go by cell. */
 bool gr_kv_order_less(const struct gr_kv *kv, uint32_t a, uint32_t b)
 {
     if (kv->pos[a] != kv->pos[b])
         return kv->pos[a] < kv->pos[b];
     struct gr_kv_mark m = gr_kv_mark(kv, b);
-    return compare(kv, a, &m) < 0;
+    int d = compare(kv, a, &m);
+    return d < 0 || (d == 0 && a < b);
 }
 
 uint32_t gr_kv_order_below(const struct gr_kv *kv, const struct gr_kv_seq *q, int64_t pos)
@@ -44,17 +46,14 @@ uint32_t gr_kv_order_below(const struct gr_kv *kv, const struct gr_kv_seq *q, in
     return lo;
 }
 
-/* The number of items i with cmp(i, m) < limit. */
-static uint32_t search(const struct gr_kv *kv, const struct gr_kv_seq *q,
-                       const struct gr_kv_mark *m,
-                       int (*cmp)(const struct gr_kv *, uint32_t, const struct gr_kv_mark *),
-                       int limit)
+uint32_t gr_kv_order_until(const struct gr_kv *kv, const struct gr_kv_seq *q,
+                           const struct gr_kv_mark *m)
 {
     const uint32_t *item = gr_kv_items(q);
     uint32_t lo = 0, hi = q->n;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        if (cmp(kv, item[mid], m) < limit)
+        if (compare_place(kv, item[mid], m) <= 0)
             lo = mid + 1;
         else
             hi = mid;
@@ -62,17 +61,27 @@ static uint32_t search(const struct gr_kv *kv, const struct gr_kv_seq *q,
     return lo;
 }
 
-uint32_t gr_kv_order_until(const struct gr_kv *kv, const struct gr_kv_seq *q,
-                           const struct gr_kv_mark *m)
+/* The number of items before cell c, which need not be one. */
+static uint32_t before(const struct gr_kv *kv, const struct gr_kv_seq *q, uint32_t c)
 {
-    return search(kv, q, m, compare_place, 1);
+    const uint32_t *item = gr_kv_items(q);
+    uint32_t lo = 0, hi = q->n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (gr_kv_order_less(kv, item[mid], c))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
 }
 
 bool gr_kv_order_twin(const struct gr_kv *kv, const struct gr_kv_seq *q, uint32_t c)
 {
     struct gr_kv_mark m = gr_kv_mark(kv, c);
-    uint32_t k = search(kv, q, &m, compare, 0);
-    return k < q->n && compare(kv, gr_kv_items(q)[k], &m) == 0;
+    uint32_t k = before(kv, q, c);
+    return (k < q->n && compare(kv, gr_kv_items(q)[k], &m) == 0) ||
+           (k > 0 && compare(kv, gr_kv_items(q)[k - 1], &m) == 0);
 }
 
 int gr_kv_order_room(struct gr_kv_seq *q, uint32_t n)
@@ -104,12 +113,11 @@ void gr_kv_order_push(struct gr_kv_seq *q, uint32_t c)
 
 void gr_kv_order_put(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
 {
-    struct gr_kv_mark m = gr_kv_mark(kv, c);
-    if (!q->n || compare(kv, gr_kv_items(q)[q->n - 1], &m) <= 0) {
+    if (!q->n || gr_kv_order_less(kv, gr_kv_items(q)[q->n - 1], c)) {
         gr_kv_order_push(q, c);
         return;
     }
-    uint32_t k = search(kv, q, &m, compare, 1);
+    uint32_t k = before(kv, q, c);
     if (k < q->n / 2 && q->first) {
         q->first--;
         memmove(gr_kv_items(q), gr_kv_items(q) + 1, k * sizeof *q->cell);
@@ -137,12 +145,7 @@ void gr_kv_order_cut(struct gr_kv_seq *q, uint32_t i, uint32_t j)
 
 void gr_kv_order_remove(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
 {
-    struct gr_kv_mark m = gr_kv_mark(kv, c);
-    uint32_t k = q->n - 1;
-    if (gr_kv_items(q)[k] != c)
-        k = search(kv, q, &m, compare, 0);
-    while (gr_kv_items(q)[k] != c)
-        k++; /* copies of one token may have come to the same place */
+    uint32_t k = gr_kv_items(q)[q->n - 1] == c ? q->n - 1 : before(kv, q, c);
     gr_kv_order_cut(q, k, k + 1);
 }
 

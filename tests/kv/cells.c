@@ -200,19 +200,6 @@ Test(kv_range, padding)
     }
 }
 
-Test(kv_range, six_tokens)
-{
-    struct gr_kv *kv = cache(1024, 1, 32, false);
-    store(kv, 0, 0, 6, NULL);
-    EXPECT_POS(kv, 0, 1, 2, 3, 4, 5, -1, -1);
-    cr_assert(gr_kv_n_used(kv) == 6 && gr_kv_n_kv(kv) == 32 && gr_kv_head(kv, 0) == 6);
-    for (uint32_t i = 0; i < 6; i++)
-        cr_assert(gr_kv_cell(kv, i).n_seq == 1 && gr_kv_cell(kv, i).seq == 0);
-    struct gr_cell c = gr_kv_cell(kv, 6);
-    cr_assert(c.pos == -1 && c.n_seq == 0 && c.seq == -1 && c.delta == 0);
-    gr_kv_free(&kv);
-}
-
 /* ---- what tokens see ---- */
 
 /* The cells that token i of a micro-batch sees, in order. */
@@ -321,44 +308,6 @@ Test(kv_mask, neighbours)
 }
 
 /* ---- sequence operations ---- */
-
-/* Four cells, full; the oldest token goes, the others move down by one, a new one takes its cell:
- * nothing is copied. */
-Test(kv_ops, eviction_of_the_oldest)
-{
-    struct gr_kv *kv = cache(4, 1, 32, false);
-    int32_t cell, delta[4];
-    store(kv, 0, 0, 4, NULL);
-    cr_assert_eq(store(kv, 0, 4, 1, NULL), GR_E_KV_FULL);
-    rm(kv, 0, 0, 1);
-    add(kv, 0, 1, -1, -1);
-    gr_kv_deltas(kv, 4, false, delta);
-    EXPECT_CELLS(delta, 0, -1, -1, -1);
-    store(kv, 0, 3, 1, &cell);
-    cr_assert_eq(cell, 0);
-    EXPECT_POS(kv, 3, 0, 1, 2);
-    gr_kv_deltas(kv, 4, false, delta);
-    EXPECT_CELLS(delta, 0, -1, -1, -1);
-    gr_kv_shifted(kv);
-    gr_kv_deltas(kv, 4, false, delta);
-    EXPECT_CELLS(delta, 0, 0, 0, 0);
-    cr_assert(!gr_kv_has_shift(kv));
-    gr_kv_free(&kv);
-}
-
-/* Position minus delta is where the token was; the sign is new minus old. */
-Test(kv_ops, division_sign)
-{
-    struct gr_kv *kv = cache(256, 1, 32, false);
-    store(kv, 0, 0, 256, NULL);
-    cr_assert_eq(divide(kv, 0, 0, 256, 4), 0);
-    for (uint32_t i = 0; i < 256; i++) {
-        struct gr_cell c = gr_kv_cell(kv, i);
-        cr_assert(c.pos == (int32_t)i / 4 && c.delta == (int32_t)i / 4 - (int32_t)i &&
-                  c.pos - c.delta == (int32_t)i);
-    }
-    gr_kv_free(&kv);
-}
 
 Test(kv_ops, ranges)
 {
