@@ -1,5 +1,6 @@
 #include "kv/model.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -16,6 +17,11 @@ void m_new(struct model *m, struct gr_kv_params p)
     m->n_cell = (int32_t)(p.n_cell * p.n_stream);
     for (int32_t c = 0; c < m->n_cell; c++)
         m->cell[c] = EMPTY;
+}
+
+void m_copy(struct model *to, const struct model *from)
+{
+    memcpy(to, from, offsetof(struct model, cell) + (size_t)from->n_cell * sizeof *from->cell);
 }
 
 int32_t m_used(const struct model *m)
@@ -242,7 +248,7 @@ void m_abort(struct model *m, const struct model *before_batch)
 {
     static struct model now;
     now = *m;
-    *m = *before_batch;
+    m_copy(m, before_batch);
     for (int32_t k = 0; k < now.n_given; k++)
         m->cell[now.given[k]] = EMPTY; /* those of the batch itself have no old cell either */
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++)
@@ -304,7 +310,7 @@ static void move(struct model *m, const struct gr_kv_op *op)
 static void gone_after(struct model *m, const struct gr_kv_op *op)
 {
     static struct model old;
-    old = *m;
+    m_copy(&old, m);
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++) {
         int64_t *g = m->gone[s], *o = old.gone[s];
         const int64_t *src = old.gone[op->seq < 0 ? 0 : op->seq];
@@ -404,7 +410,7 @@ static int copy(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
     while (mv->n > (int32_t)m->p.n_cell - used_in(m, st))
         give_up(m, st, (struct spare){op->seq, lo, hi});
     static struct model old;
-    old = *m;
+    m_copy(&old, m);
     for (int32_t c = 0; c < m->n_cell; c++)
         if (hit(m, c, op->seq, op) && old.cell[c].seqs & BIT(op->dst) &&
             old.cell[c].seqs != BIT(op->dst))
@@ -468,7 +474,7 @@ static int do_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
 int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
 {
     static struct model after;
-    after = *m;
+    m_copy(&after, m);
     mv->n = 0;
     if (does_nothing(op))
         return 0;
@@ -481,7 +487,7 @@ int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
     if (rc)
         mv->n = 0;
     else
-        *m = after;
+        m_copy(m, &after);
     return rc;
 }
 

@@ -21,8 +21,9 @@ struct model {
     uint64_t clock;
     int32_t head[M_SEQ];
     int64_t gone[M_SEQ][2]; /* positions [lo, hi) where cells may have been given up */
+    int32_t n_given;        /* cells given up since it was made 0 */
     struct m_cell cell[M_CELL];
-    int32_t given[M_CELL * 2], n_given; /* cells given up since given n_given = 0 */
+    int32_t given[M_CELL * 2];
 };
 
 struct m_moves {
@@ -30,6 +31,8 @@ struct m_moves {
 };
 
 void m_new(struct model *m, struct gr_kv_params p);
+/* The same without `given`; as much as the cells need. */
+void m_copy(struct model *to, const struct model *from);
 int32_t m_used(const struct model *m);
 int32_t m_stream(const struct model *m, int32_t seq);
 int64_t m_max(const struct model *m, int32_t seq);

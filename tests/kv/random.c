@@ -31,6 +31,7 @@ struct k_row {
 
 struct run {
     struct gr_kv *kv;
+    struct model level[6]; /* of the exhaustive walk */
     struct model m, ideal; /* ideal: the same cache without ever giving up cells */
     struct k_row k[M_CELL];
     struct gr_rng r;
@@ -271,7 +272,7 @@ static void take_back(struct run *t, const struct model *before, const struct mo
     struct m_moves mv;
     gr_kv_abort(t->kv);
     m_abort(&t->m, before);
-    t->ideal = *ideal;
+    m_copy(&t->ideal, ideal);
     for (int32_t s = 0; s < (int32_t)t->m.p.n_seq_max; s++) {
         struct gr_kv_op all = {GR_KV_RM, s, 0, -1, -1, 0};
         CHECK(gr_kv_incomplete(t->kv, s) == m_incomplete(&t->m, s), "sequence %d", s);
@@ -290,7 +291,8 @@ static void do_batch(struct run *t)
     int32_t cells[N_TOK];
     bool fits = true;
     make_batch(t, &x);
-    before = dry = t->m, ideal = t->ideal;
+    m_copy(&before, &t->m), m_copy(&dry, &t->m), m_copy(&ideal, &t->ideal);
+    dry.n_given = 0;
     for (int32_t u = 0; u < x.n_ub && fits; u++)
         fits = m_place(&dry, &x.ub[u], cells);
     CHECK(gr_kv_reserve(t->kv, x.ub, x.n_ub) == (fits ? 0 : GR_E_KV_FULL), "%s", gr_error());
@@ -336,7 +338,6 @@ static void operate(struct run *t, const struct gr_kv_op *op)
     t->n_full += rc == GR_E_KV_FULL;
     if (rc)
         return;
-    if (getenv("DBG")) fprintf(stderr, "%ld: op %d seq %d dst %d [%d,%d) by %d, moves %d; gone %d %d / %d %d\n", (long)t->n_op, op->kind, op->seq, op->dst, op->p0, op->p1, op->by, want.n, t->kv->seq[0].gone.lo, t->kv->seq[0].gone.hi, t->kv->seq[op->seq<0?0:op->seq].gone.lo, t->kv->seq[op->seq<0?0:op->seq].gone.hi);
     gr_kv_do(t->kv, op, &moves);
     expect_moves(t, &moves, &want);
     if (t->m.p.window)
@@ -463,4 +464,136 @@ Test(kv_random, a_million_operations, .timeout = 600)
         n += t.n_op;
     }
     cr_assert_geq(n, 1000000 / PART - (int64_t)GR_COUNT(configs));
+}
+
+/* ---- every sequence of up to six operations on 4 cells and 2 sequences ---- */
+
+static const struct gr_kv_op small_ops[] = {
+    {GR_KV_RM, 0, 0, 1, 2, 0},    {GR_KV_RM, -1, 0, 0, 1, 0},    {GR_KV_CP, 0, 1, -1, -1, 0},
+    {GR_KV_DUP, 1, 0, 1, -1, 0},  {GR_KV_ADD, 0, 0, -1, -1, -1}, {GR_KV_ADD, 1, 0, 1, -1, 1},
+    {GR_KV_DIV, 0, 0, -1, -1, 2}, {GR_KV_KEEP, 1, 0, -1, -1, 0}};
+/* Tokens of each sequence, in micro-batches of one; whether they are kept. */
+static const struct small_batch {
+    int32_t n[2];
+    bool commit;
+} small_batches[] = {{{1, 0}, true}, {{0, 2}, true}, {{1, 1}, false}};
+
+#define N_OP (int32_t) GR_COUNT(small_ops)
+#define N_SMALL (N_OP + (int32_t)GR_COUNT(small_batches) + 1)
+
+static void make_small(const struct run *t, const struct small_batch *what, struct random_batch *x)
+{
+    struct gr_ubatch all = {&x->b, x->tok, 0, 0, 0};
+    for (int32_t s = 0; s < 2; s++)
+        for (int32_t k = 0; k < what->n[s]; k++) {
+            int32_t i = all.n_tok++;
+            x->tok[i] = x->seq_at[i] = i, x->seq[i] = s, x->n_seq[i] = 1;
+            x->pos[i] = x->row[i] = x->col[i] = gr_kv_cells_pos_max(t->kv, s) + 1 + k;
+        }
+    x->b = (struct gr_full_batch){.n_tok = all.n_tok, .pos = x->pos, .row = x->row, .col = x->col};
+    x->b.n_seq = x->n_seq, x->b.seq = x->seq, x->b.seq_at = x->seq_at;
+    x->n_ub = cut(&all, 1, x->ub);
+}
+
+/* The last operation of a sequence: with the model, which gives the results that are expected. */
+static void small_batch(struct run *t, const struct small_batch *what, bool last)
+{
+    static struct random_batch x;
+    static struct model before;
+    int32_t cell, want;
+    bool fits = true;
+    make_small(t, what, &x);
+    m_copy(&before, &t->m);
+    t->m.n_given = 0;
+    for (int32_t u = 0; last && u < x.n_ub && fits; u++)
+        fits = m_place(&t->m, &x.ub[u], &want);
+    int rc = gr_kv_reserve(t->kv, x.ub, x.n_ub);
+    CHECK(!last || rc == (fits ? 0 : GR_E_KV_FULL));
+    for (int32_t u = 0; !rc && u < x.n_ub; u++)
+        gr_kv_place(t->kv, &x.ub[u], &cell);
+    CHECK(!last || rc || cell == want);
+    if (what->commit)
+        gr_kv_commit(t->kv);
+    else
+        gr_kv_abort(t->kv);
+    if (last && rc)
+        m_copy(&t->m, &before);
+    else if (last && !what->commit)
+        m_abort(&t->m, &before);
+}
+
+static void small_op(struct run *t, int32_t k, bool last)
+{
+    struct m_moves want = {0};
+    if (k < N_OP) {
+        int rc = last ? m_op(&t->m, &small_ops[k], &want) : 0,
+            got = gr_kv_can(t->kv, &small_ops[k]);
+        CHECK(!last || got == rc);
+        if (!got)
+            gr_kv_do(t->kv, &small_ops[k], &moves);
+        CHECK(!last || got || moves.n == (uint32_t)want.n);
+    } else if (k < N_SMALL - 1) {
+        small_batch(t, &small_batches[k - N_OP], last);
+    } else {
+        CHECK(gr_kv_pack(t->kv, &moves) == 0);
+        if (last)
+            m_pack(&t->m, &want);
+    }
+}
+
+/* Every operation after the `depth` ones in path, and so on; the cache repeats the path, the model
+ * goes on from where it was. */
+static void explore(struct run *t, int32_t *path, int32_t depth, int32_t most)
+{
+    struct model *here = &t->level[depth];
+    m_copy(here, &t->m);
+    for (path[depth] = 0; path[depth] < N_SMALL; path[depth]++) {
+        m_copy(&t->m, here);
+        gr_kv_cells_clear(t->kv);
+        for (int32_t i = 0; i <= depth; i++)
+            small_op(t, path[i], i == depth);
+        CHECK(gr_kv_check(t->kv) == 0, "%s", gr_error());
+        expect_cells(t);
+        expect_seqs(t);
+        t->n_op++;
+        if (depth + 1 < most)
+            explore(t, path, depth + 1, most);
+    }
+}
+
+static void run_exhaustive(struct gr_kv_params p, int32_t most)
+{
+    static struct run t;
+    int32_t path[6];
+    int64_t n = 0;
+    memset(&t, 0, sizeof t);
+    start(&t, p, 1);
+    explore(&t, path, 0, most);
+    for (int32_t i = 0; i < most; i++)
+        n = (n + 1) * N_SMALL;
+    cr_assert_eq(t.n_op, n);
+    cr_log_info("%lld sequences of up to %d of %d operations\n", (long long)n, most, N_SMALL);
+    gr_kv_free(&t.kv);
+}
+
+#define DEPTH (PART == 1 ? 6 : 4)
+
+Test(kv_exhaustive, pool)
+{
+    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_stream = 1, .n_seq_max = 2, .n_pad = 32},
+                   DEPTH);
+}
+
+Test(kv_exhaustive, streams)
+{
+    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_stream = 2, .n_seq_max = 2, .n_pad = 32},
+                   DEPTH);
+}
+
+Test(kv_exhaustive, contiguous)
+{
+    run_exhaustive(
+        (struct gr_kv_params){
+            .n_cell = 4, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .contiguous = true},
+        DEPTH - 1);
 }
