@@ -84,6 +84,14 @@ static float factor(float x)
     return x < 0 ? NAN : x;
 }
 
+void gr_cache_options(const struct gr_options *o, struct gr_session_params *p)
+{
+    if (o->kv_unified >= 0)
+        p->kv_unified = o->kv_unified;
+    p->swa_full |= o->swa_full;
+    p->kv_contiguous |= o->kv_contiguous;
+}
+
 struct gr_session_params gr_session_options(const struct gr_options *o)
 {
     struct gr_session_params p = gr_session_params_default();
@@ -100,6 +108,48 @@ struct gr_session_params gr_session_options(const struct gr_options *o)
     p.yarn_attn_factor = factor(o->yarn_attn_factor);
     p.yarn_beta_fast = factor(o->yarn_beta_fast), p.yarn_beta_slow = factor(o->yarn_beta_slow);
     p.yarn_orig_ctx = (uint32_t)o->yarn_orig_ctx;
-    p.kv_contiguous = o->kv_contiguous;
+    gr_cache_options(o, &p);
     return p;
+}
+
+static void print_bytes(const char *what, uint64_t bytes, const char *type)
+{
+    if (bytes)
+        printf("%-8s %10.2f MiB  %s\n", what, (double)bytes / 1048576, type);
+}
+
+static void print_cells(const struct gr_session_size *s, uint32_t n_seq)
+{
+    char pools[48] = "one pool";
+    if (s->n_stream > 1)
+        snprintf(pools, sizeof pools, "%u pools of their own", s->n_stream);
+    printf("%u sequence%s, %s", n_seq, n_seq == 1 ? "" : "s", pools);
+    if (s->n_cell)
+        printf(", %u cells", s->n_cell);
+    if (s->n_cell_swa)
+        printf(", %u cells for the layers with a window", s->n_cell_swa);
+    printf("%s\n", s->n_stream > 1 ? " each" : "");
+}
+
+int gr_print_size(const struct gr_options *o, const struct gr_model *model,
+                  const struct gr_session_params *p)
+{
+    struct gr_session_size s;
+    int rc = gr_session_size(model, p, &s);
+    if (rc)
+        return gr_say_status(rc);
+    if (o->json) {
+        printf("{\"k\":%llu,\"v\":%llu,\"state\":%llu,\"total\":%llu,\"n_cell\":%u,"
+               "\"n_cell_swa\":%u,\"n_stream\":%u}\n",
+               (unsigned long long)s.k, (unsigned long long)s.v, (unsigned long long)s.state,
+               (unsigned long long)s.total, s.n_cell, s.n_cell_swa, s.n_stream);
+    } else {
+        print_cells(&s, p->n_seq_max);
+        print_bytes("K", s.k, p->type_k);
+        print_bytes("V", s.v, p->type_v);
+        print_bytes("states", s.state, "f32");
+        printf("%-8s %10.2f MiB\n", "cache", (double)s.total / 1048576);
+    }
+    gr_out_finish();
+    return 0;
 }

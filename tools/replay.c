@@ -1,10 +1,11 @@
 /* gpurun replay: runs a recorded session (session.h) and writes what comes out as NumPy arrays.
  *
- * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): 0, 1 when the cache was full, -1 when
- * the batch was refused; logits_i, float32 [rows, n_vocab], the tokens with logits = 1 in batch
- * order; after a sequence operation pos_i, int32 [n_seq_max, 2], the smallest and largest position
- * of each sequence. With --tap NAME also NAME-L-M_i, float32 [rows, columns]: what layer L (embd
- * and logits: -1) made of the M-th micro-batch. */
+ * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): of a batch 0, 1 when the cache was
+ * full, -1 when it was refused; of seq_rm 1, 0 when the cache cannot remove that. logits_i, float32
+ * [rows, n_vocab], the tokens with logits = 1 in batch order; after a sequence operation pos_i,
+ * int32 [n_seq_max, 2], the smallest and largest position of each sequence (not of models that keep
+ * nothing from step to step). With --tap NAME also NAME-L-M_i, float32 [rows, columns]: what layer
+ * L (embd and logits: -1) made of the M-th micro-batch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct replay {
     struct gr_recording rec;
     struct gr_model *model;
     struct gr_session *session;
+    struct gr_session_size size;
     int32_t n_vocab;
     int n_written;
     /* taps of the operation under way */
@@ -61,8 +63,16 @@ static int write_rc(struct replay *r, int op, int32_t rc)
     return write_array(r, "rc", op, "<i4", "()", &rc, sizeof rc);
 }
 
+/* Whether the model keeps anything from step to step. */
+static bool remembers(const struct replay *r)
+{
+    return r->size.total > 0;
+}
+
 static int write_positions(struct replay *r, int op)
 {
+    if (!remembers(r))
+        return 0;
     int32_t pos[256][2];
     char shape[32];
     int32_t n = (int32_t)r->rec.params.n_seq_max;
@@ -151,17 +161,48 @@ static int apply(struct gr_session *s, enum gr_op_kind kind, const int32_t *a)
     }
 }
 
+/* encode is for models that look at all tokens at once and keep nothing. */
+static int replay_encode(struct replay *r, int op, const struct gr_batch *b)
+{
+    if (!remembers(r))
+        return replay_decode(r, op, b);
+    gr_say_error("op %d: encode: this model goes on from what it keeps; decode is its operation",
+                 op);
+    return GR_EXIT_USAGE;
+}
+
+/* Where each sequence has a pool of its own, seq_keep of a recorded session reaches no other cells
+ * (session.h). */
+static bool keeps_all(const struct replay *r, enum gr_op_kind kind)
+{
+    return kind == GR_OP_seq_keep && r->size.n_stream > 1 && !r->size.state;
+}
+
+static int replay_cells(struct replay *r, int i, enum gr_op_kind kind, const int32_t *arg)
+{
+    int status = keeps_all(r, kind) ? 0 : apply(r->session, kind, arg), rc = 0;
+    if (status && (kind != GR_OP_seq_rm || status != GR_E_UNSUPPORTED))
+        return failed(i, status);
+    if (kind == GR_OP_seq_rm)
+        rc = write_rc(r, i, !status);
+    return rc ? rc : write_positions(r, i);
+}
+
 static int replay_op(struct replay *r, int i)
 {
     const struct gr_recorded_op *op = &r->rec.op[i];
+    int rc;
     if (op->kind == GR_OP_decode)
-        return replay_decode(r, i, &op->batch);
-    int status = apply(r->session, op->kind, op->arg);
-    if (status)
-        return failed(i, status);
-    int rc =
-        op->kind == GR_OP_seq_rm ? write_rc(r, i, 1) : 0; /* 1: everything asked for was removed */
-    return rc ? rc : write_positions(r, i);
+        rc = replay_decode(r, i, &op->batch);
+    else if (op->kind == GR_OP_encode)
+        rc = replay_encode(r, i, &op->batch);
+    else
+        rc = replay_cells(r, i, op->kind, op->arg);
+    if (!rc && r->o->dump_kv_cache) {
+        fprintf(stderr, "op %d:\n", i);
+        gr_kv_dump(r->session, stderr);
+    }
+    return rc;
 }
 
 static int open_session(struct replay *r)
@@ -176,8 +217,13 @@ static int open_session(struct replay *r)
     gr_model_info(r->model, &info);
     r->n_vocab = info.n_vocab;
     struct gr_session_params p = r->rec.params;
+    gr_cache_options(r->o, &p);
     p.n_threads = p.n_threads_batch = r->o->threads > 0 ? r->o->threads : 0;
-    int status = gr_session_open(&r->session, r->model, &p);
+    if (r->o->dry_run)
+        return gr_print_size(r->o, r->model, &p);
+    int status = gr_session_size(r->model, &p, &r->size);
+    if (!status)
+        status = gr_session_open(&r->session, r->model, &p);
     if (!status && r->o->tap)
         status = gr_session_tap(r->session, strcmp(r->o->tap, "all") ? r->o->tap : "", on_tap, r);
     return status ? gr_say_status(status) : 0;
@@ -195,22 +241,32 @@ static int make_folder(const char *dir)
     return 6;
 }
 
+static int replay_all(struct replay *r)
+{
+    int rc = 0;
+    for (int i = 0; i < r->rec.n_op && !rc; i++)
+        rc = replay_op(r, i);
+    if (rc)
+        return rc;
+    if (r->o->tap && !r->n_tapped) {
+        gr_say_error("no intermediate result is called '%s': layer, attn, q and embd are",
+                     r->o->tap);
+        return GR_EXIT_USAGE;
+    }
+    gr_say("replay: %d operations, %d arrays in %s", r->rec.n_op, r->n_written, r->o->output);
+    return 0;
+}
+
 int gr_tool_replay(const struct gr_options *o)
 {
     struct replay r = {.o = o};
     int rc = gr_recording_read(&r.rec, o->arg[0]);
-    if (!rc)
+    if (!rc && !o->dry_run)
         rc = make_folder(o->output);
     if (!rc)
         rc = open_session(&r);
-    for (int i = 0; i < r.rec.n_op && !rc; i++)
-        rc = replay_op(&r, i);
-    if (!rc && o->tap && !r.n_tapped) {
-        gr_say_error("no intermediate result is called '%s': layer, attn, q and embd are", o->tap);
-        rc = GR_EXIT_USAGE;
-    }
-    if (!rc)
-        gr_say("replay: %d operations, %d arrays in %s", r.rec.n_op, r.n_written, o->output);
+    if (!rc && !o->dry_run)
+        rc = replay_all(&r);
     gr_session_close(&r.session);
     gr_model_close(&r.model);
     gr_recording_fini(&r.rec);

@@ -283,6 +283,19 @@ static int open_session(struct run *r)
     return admit_prompt(r);
 }
 
+/* --dry-run: no session is opened, no weight looked at. */
+static int print_size(struct run *r)
+{
+    struct gr_session_params p = gr_session_options(r->o);
+    int rc = gr_open_model(r->o, false, &r->model);
+    if (rc)
+        return rc;
+    gr_model_info(r->model, &r->info);
+    rc = tokenize_prompt(r);
+    p.n_ctx = choose_context(r);
+    return rc ? rc : gr_print_size(r->o, r->model, &p);
+}
+
 /* Bias of -inf for every token that ends a text, after those of -l. */
 static int ban_ends(const struct run *r, struct gr_bias_list *list)
 {
@@ -567,10 +580,13 @@ int gr_tool_run(const struct gr_options *o)
         return GR_EXIT_USAGE;
     }
     int rc = read_prompt(&r);
-    if (!rc)
+    if (!rc && o->dry_run) {
+        rc = print_size(&r);
+    } else if (!rc) {
         rc = prepare(&r);
-    if (!rc)
-        rc = write_text(&r);
+        if (!rc)
+            rc = write_text(&r);
+    }
     catch_interrupts(NULL);
     gr_stream_free(&r.stream);
     gr_sampler_free(&r.sampler);

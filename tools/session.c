@@ -59,7 +59,7 @@ static int get_int(const struct place *at, const json_t *j, const char *name, js
 
 /* ---- context ---- */
 
-enum setting_kind { COUNT, FACTOR, TYPE, SCALING, IGNORED, ONLY };
+enum setting_kind { COUNT, TRUTH, FACTOR, TYPE, SCALING, IGNORED, ONLY };
 
 /* Every key that a context may have. ONLY: the value `lo` alone is supported, `why` says what is
  * not. */
@@ -86,8 +86,8 @@ static const struct setting {
     {"type_k", TYPE, offsetof(struct gr_recording, type_k), 0, 0, NULL},
     {"type_v", TYPE, offsetof(struct gr_recording, type_v), 0, 0, NULL},
     {"flash_attn", IGNORED, 0, 0, 1, NULL},
-    {"swa_full", IGNORED, 0, 0, 1, NULL},
-    {"kv_unified", IGNORED, 0, 0, 1, NULL}, /* looked at by check_streams */
+    {"swa_full", TRUTH, offsetof(struct gr_session_params, swa_full), 0, 1, NULL},
+    {"kv_unified", TRUTH, offsetof(struct gr_session_params, kv_unified), 0, 1, NULL},
     {"embeddings", ONLY, 0, 0, 1, "embeddings are not in this version"},
     {"causal", ONLY, 0, 1, 1, "attention that is not causal is not in this version"},
 };
@@ -138,6 +138,10 @@ static int set_one(struct gr_recording *r, const struct place *at, const struct 
         rc = get_int(at, j, s->name, s->lo, s->hi, &v);
         memcpy(field, &v, sizeof v); /* uint32_t, and v >= 0 */
         return rc;
+    case TRUTH:
+        rc = get_int(at, j, s->name, s->lo, s->hi, &v);
+        memcpy(field, &(bool){v != 0}, sizeof(bool));
+        return rc;
     case FACTOR:
         if (!json_is_number(j))
             return wrong(at, "%s: a number expected, %s found", s->name, type_name(j));
@@ -156,17 +160,6 @@ static int set_one(struct gr_recording *r, const struct place *at, const struct 
     return rc;
 }
 
-static int check_streams(const struct gr_recording *r, const struct place *at,
-                         const json_t *context)
-{
-    const json_t *unified = json_object_get(context, "kv_unified");
-    if (!unified || json_integer_value(unified) || json_is_true(unified) ||
-        r->params.n_seq_max == 1)
-        return 0;
-    return wrong(at, "kv_unified 0: a cache of %u streams is not in this version",
-                 r->params.n_seq_max);
-}
-
 static int read_context(struct gr_recording *r, const struct place *at, json_t *context)
 {
     const char *name;
@@ -180,6 +173,9 @@ static int read_context(struct gr_recording *r, const struct place *at, json_t *
     json_object_foreach(context, name, value)
     {
         const struct setting *s = find_setting(name);
+        if (!strcmp(name, "pooling") && json_is_string(value) &&
+            !strcmp(json_string_value(value), "none"))
+            continue;
         if (!strcmp(name, "pooling"))
             return wrong(at, "pooling: embeddings are not in this version");
         if (!s)
@@ -191,7 +187,7 @@ static int read_context(struct gr_recording *r, const struct place *at, json_t *
     if (!r->params.n_ubatch)
         r->params.n_ubatch = r->params.n_batch;
     r->params.type_k = r->type_k, r->params.type_v = r->type_v;
-    return check_streams(r, at, context);
+    return 0;
 }
 
 /* ---- operations ---- */
@@ -240,9 +236,9 @@ static int count_ids(const struct place *at, const json_t *seq, size_t *n)
     return 0;
 }
 
-/* The four lists of a decode, in one allocation: tokens, positions, counts, sequence ids, wanted
+/* The four lists of a batch, in one allocation: tokens, positions, counts, sequence ids, wanted
  * logits. */
-static int read_decode(struct gr_recorded_op *o, const struct place *at, const json_t *op)
+static int read_batch(struct gr_recorded_op *o, const struct place *at, const json_t *op)
 {
     const json_t *tokens = NULL, *pos = NULL, *seq = NULL, *logits = NULL;
     size_t n, n_ids;
@@ -287,13 +283,13 @@ static int read_op(struct gr_recorded_op *o, const struct place *at, const json_
         if (strcmp(name, specs[k].name) != 0)
             continue;
         o->kind = (enum gr_op_kind)k;
-        int rc = k == GR_OP_decode ? read_decode(o, at, op) : 0;
+        int rc = k == GR_OP_decode || k == GR_OP_encode ? read_batch(o, at, op) : 0;
         for (int i = 0; i < 4 && specs[k].field[i] && !rc; i++)
             rc = get_int(at, json_object_get(op, specs[k].field[i]), specs[k].field[i], INT32_MIN,
                          INT32_MAX, &o->arg[i]);
         return rc;
     }
-    if (!strcmp(name, "encode") || !strcmp(name, "state_save") || !strcmp(name, "state_load"))
+    if (!strcmp(name, "state_save") || !strcmp(name, "state_load"))
         return wrong(at, "%s is not in this version", name);
     return wrong(at, "unknown operation '%.40s'", name);
 }

@@ -3,15 +3,20 @@
  *
  *   model    path of the model, relative to the session's folder; -m takes its place
  *   context  n_ctx (256), n_batch (512), n_ubatch (n_batch), n_seq_max (1), type_k and type_v
- * ("f16"), rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
+ *            ("f16"), kv_unified (1; 0: n_ctx / n_seq_max cells for each sequence), swa_full (0),
+ *            rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
- *            flash_attn and swa_full (0/1) change nothing here. Refused, as not in this version:
- *            kv_unified 0 with several sequences, embeddings 1, pooling, causal 0
+ *            flash_attn (0/1) changes nothing here. Refused, as not in this version: embeddings 1,
+ *            pooling, causal 0
  *   ops      a list, run in order, each an object with "op":
  *            decode    tokens, pos, seq (a list of sequences for each token), logits (0/1 for each)
+ *            encode    the same, of models that keep nothing from step to step
  *            seq_rm    seq, p0, p1          seq_add  seq, p0, p1, delta
  *            seq_div   seq, p0, p1, d       seq_cp   src, dst, p0, p1
- *            seq_keep  seq                  clear    (nothing) */
+ *            seq_keep  seq                  clear    (nothing)
+ *
+ * seq_keep looks for other sequences in the pool of cells of the one that is kept, as llama.cpp's
+ * does, so that with kv_unified 0 it removes no cells; recurrent states always. */
 #ifndef GR_TOOLS_SESSION_H
 #define GR_TOOLS_SESSION_H
 
@@ -20,6 +25,7 @@
 /* OP(name, up to four integer fields), in the order of the call's arguments. */
 #define GR_SESSION_OPS(OP)                                                                         \
     OP(decode, 0, 0, 0, 0)                                                                         \
+    OP(encode, 0, 0, 0, 0)                                                                         \
     OP(seq_rm, "seq", "p0", "p1", 0)                                                               \
     OP(seq_add, "seq", "p0", "p1", "delta")                                                        \
     OP(seq_div, "seq", "p0", "p1", "d")                                                            \
@@ -37,7 +43,7 @@ enum gr_op_kind {
 struct gr_recorded_op {
     enum gr_op_kind kind;
     int32_t arg[4];
-    struct gr_batch batch; /* decode: its arrays lie in `memory` */
+    struct gr_batch batch; /* decode, encode: its arrays lie in `memory` */
     int32_t *memory;
 };
 

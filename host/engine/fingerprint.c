@@ -80,7 +80,7 @@ static size_t put_rope(const struct gr_session *s, char *text, size_t size)
         "rope scaling: %s\nrope frequency base: %.9g\nrope frequency scale: %.9g\n"
         "rope frequency factors: %s\nyarn factors: %.9g %.9g\nyarn betas: %.9g %.9g\n"
         "original context: %d\n",
-        scaling[o.scaling], (double)o.freq_base, (double)o.freq_scale, gr_rope_factors_name(s, &o),
+        scaling[o.scaling], (double)o.freq_base, (double)o.freq_scale, gr_rope_factors_name(s),
         (double)o.ext_factor, (double)o.attn_factor, (double)o.beta_fast, (double)o.beta_slow,
         o.n_ctx_orig);
 }

@@ -110,19 +110,19 @@ static int alloc_cache(struct gr_session *s)
     return gr_cache_init(&s->cache, &s->memory.cache);
 }
 
-/* The model's frequency divisors: its own, or LongRoPE's for contexts up to or beyond the original
- * length. */
-static enum gr_slot rope_factors(const struct gr_session *s, const struct gr_rope_opt *o)
+/* The model's frequency divisors: its own, or LongRoPE's for contexts up to or beyond the length it
+ * was first trained for, whatever yarn_orig_ctx says. */
+static enum gr_slot rope_factors(const struct gr_session *s)
 {
-    bool is_long = s->memory.n_ctx_seq > (uint32_t)o->n_ctx_orig;
+    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->model->hp.n_ctx_orig;
     return gr_ten_is(&s->model->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
            : is_long                                     ? GR_W_ROPE_LONG
                                                          : GR_W_ROPE_SHORT;
 }
 
-const char *gr_rope_factors_name(const struct gr_session *s, const struct gr_rope_opt *o)
+const char *gr_rope_factors_name(const struct gr_session *s)
 {
-    enum gr_slot slot = rope_factors(s, o);
+    enum gr_slot slot = rope_factors(s);
     if (!gr_ten_is(&s->model->weight[slot]))
         return "none";
     return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
@@ -151,7 +151,7 @@ static int make_rope(struct gr_session *s)
         return 0;
     struct gr_rope_opt o;
     gr_rope_resolve(&o, hp, &s->params);
-    const float *factors = s->model->weight[rope_factors(s, &o)].data; /* NULL: there are none */
+    const float *factors = s->model->weight[rope_factors(s)].data; /* NULL: there are none */
     const struct gr_backend_api *api = s->backend->api;
     size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
     double *freq = gr_calloc(n, sizeof *freq);
@@ -208,7 +208,10 @@ int gr_session_open(struct gr_session **out, struct gr_model *model,
         return GR_E_NOMEM_HOST;
     s->model = model;
     s->params = params ? *params : gr_session_params_default();
+    uint32_t asked = s->params.n_ctx;
     int rc = check_params(model, &s->params);
+    if (!rc && asked && s->params.n_ctx != asked)
+        gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
         rc = gr_cpu_open(&s->backend, s->params.n_threads, s->params.n_threads_batch, GR_CPU_AUTO);
     if (!rc)

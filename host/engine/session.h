@@ -76,7 +76,7 @@ static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan 
 
 /* Which of the model's frequency divisors the session uses: "none", "the model's", or LongRoPE's
  * "short" or "long". */
-const char *gr_rope_factors_name(const struct gr_session *s, const struct gr_rope_opt *o);
+const char *gr_rope_factors_name(const struct gr_session *s);
 /* Runs the copies that belong to an operation on the caches. */
 int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
 /* Rotates the K of every cell that was moved, so that nothing is pending. */

@@ -458,6 +458,32 @@ Test(cli, inspect_quantize_bench)
     cr_expect(strstr(GPURUN(NULL, "bench", TINY, "-p", "8", "-n", "0", "-r", "1").out, "pp8"));
 }
 
+/* 2 layers of 2 x 8 numbers: 64 bytes of K in F16 for each cell, as many of V in F32. */
+Test(cli, dry_run)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-c", "8000", "-ctv", "f32", "--dry-run");
+    expect_exit(o, 0, "");
+    cr_expect_str_eq(o.out, "1 sequence, one pool, 8192 cells\n"
+                            "K              0.50 MiB  f16\n"
+                            "V              1.00 MiB  f32\n"
+                            "cache          1.50 MiB\n");
+    o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--dry-run", "--json");
+    cr_expect_str_eq(o.out, "{\"k\":16384,\"v\":16384,\"state\":0,\"total\":32768,\"n_cell\":256,"
+                            "\"n_cell_swa\":0,\"n_stream\":1}\n");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-c", "99999999", "--dry-run"), 2, "-c");
+}
+
+/* -v has the sizes of the cache. */
+Test(cli, sizes_of_the_cache)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-c", "8192", "-v");
+    expect_exit(o, 0,
+                "size =    1.00 MiB (  8192 cells,   2 layers,  1/1 seqs), K (f16):    0.50 "
+                "MiB, V (f16):    0.50 MiB\n");
+    expect_exit(o, 0, "KV self size  =    1.00 MiB, K (f16):    0.50 MiB, V (f16):    0.50 MiB\n");
+    expect_exit(o, 0, "KV buffer size =     1.00 MiB\n");
+}
+
 /* ---- pipes and signals ---- */
 
 #define ENDLESS                                                                                    \

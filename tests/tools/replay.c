@@ -143,9 +143,9 @@ Test(replay, contexts)
     expect(2, CONTEXT("\"pooling\": \"mean\""), "pooling: embeddings are not in this version");
     expect(2, CONTEXT("\"causal\": 0"),
            "causal 0: attention that is not causal is not in this version");
-    expect(2, CONTEXT("\"kv_unified\": 0, \"n_seq_max\": 2"),
-           "kv_unified 0: a cache of 2 streams is not in this version");
-    expect(0, CONTEXT("\"kv_unified\": 0, \"n_seq_max\": 1"), "");
+    expect(0, CONTEXT("\"pooling\": \"none\", \"embeddings\": 0, \"causal\": 1"), "");
+    expect(2, CONTEXT("\"kv_unified\": 2"), "kv_unified: 0 to 1 expected, 2 found");
+    expect(0, CONTEXT("\"kv_unified\": false, \"n_seq_max\": 2"), "");
 }
 
 /* What this version cannot do is refused before anything is written. */
@@ -155,24 +155,12 @@ Test(replay, refused_before_it_runs)
            "op 1: state_save is not in this version");
     expect(2, OPS(GOOD ", {\"op\": \"state_load\", \"slot\": 0}"),
            "op 1: state_load is not in this version");
-    expect(2, OPS("{\"op\": \"encode\"}"), "op 0: encode is not in this version");
+    expect(2, OPS("{\"op\": \"encode\"}"), "op 0: tokens: a list expected, nothing found");
     cr_assert_eq(access(tiny_path("arrays"), F_OK), -1);
     expect(2, OPS("{\"op\": \"seq_keep\", \"seq\": 1}"),
            "op 0: sequence: 0 to 0 expected, 1 found");
     expect(2, OPS("{\"op\": \"seq_div\", \"seq\": 0, \"p0\": 0, \"p1\": -1, \"d\": 0}"),
            "op 0: sequence 0: divisor");
-}
-
-static int32_t written_rc(int op)
-{
-    char path[256], *data;
-    size_t n;
-    int32_t rc;
-    snprintf(path, sizeof path, "%s/rc_%d.npy", tiny_path("arrays"), op);
-    cr_assert_eq(gr_file_slurp(path, 1 << 10, &data, &n), 0, "%s", gr_error());
-    memcpy(&rc, data + n - 4, 4);
-    gr_free(data);
-    return rc;
 }
 
 /* A decode of n tokens of sequence 0 from `pos` on, as JSON. */
@@ -190,6 +178,62 @@ static char *print_decode(char *p, int pos, int n)
         p += sprintf(p, "]");
     }
     return p + sprintf(p, "}");
+}
+
+/* The last n integers of an array. */
+static void written(const char *name, int op, int32_t *out, size_t n)
+{
+    char path[256], *data;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/%s_%d.npy", tiny_path("arrays"), name, op);
+    cr_assert_eq(gr_file_slurp(path, 1 << 20, &data, &bytes), 0, "%s", gr_error());
+    memcpy(out, data + bytes - 4 * n, 4 * n);
+    gr_free(data);
+}
+
+static int32_t written_rc(int op)
+{
+    int32_t rc;
+    written("rc", op, &rc, 1);
+    return rc;
+}
+
+/* With a pool for each sequence n_ctx is shared out, and seq_keep finds no other sequence in the
+ * pool of the one that is kept. */
+Test(replay, pools_of_their_own)
+{
+    static const int32_t kept[2][4] = {{0, 1, 0, 0}, {-1, -1, 0, 0}};
+    char session[8192], *p;
+    for (int unified = 0; unified < 2; unified++) {
+        int32_t pos[4];
+        p = session +
+            sprintf(session,
+                    "{\"context\": {\"n_ctx\": 512, \"n_seq_max\": 2, \"kv_unified\": %d}, "
+                    "\"ops\": [" DECODE(
+                        "[5, 6, 7]", "[0, 1, 0]", "[[0], [0], [1]]",
+                        "[0, 1, 1]") ", "
+                                     "{\"op\": \"seq_keep\", \"seq\": 1}, {\"op\": \"clear\"}, ",
+                    unified);
+        p = print_decode(p, 0, 256);
+        p += sprintf(p, ", ");
+        p = print_decode(p, 256, 1);
+        sprintf(p, "]}");
+        expect(0, session, "");
+        written("pos", 1, pos, 4);
+        cr_expect(!memcmp(pos, kept[unified], sizeof pos), "%d %d %d %d", pos[0], pos[1], pos[2],
+                  pos[3]);
+        cr_expect_eq(written_rc(3), 0);
+        cr_expect_eq(written_rc(4), !unified, "257 tokens in 256 cells of 512");
+    }
+}
+
+/* encode is for models that keep nothing. */
+Test(replay, encode_needs_a_model_without_a_cache)
+{
+    expect(2,
+           OPS("{\"op\": \"encode\", \"tokens\": [1], \"pos\": [0], \"seq\": [[0]], "
+               "\"logits\": [1]}"),
+           "op 0: encode: this model goes on from what it keeps");
 }
 
 /* A refused batch and a full cache are results, not failures. */
@@ -230,6 +274,29 @@ Test(replay, files)
                    "cannot make the folder");
     expect_failure(GPURUN(NULL, "replay", session, "-o", "/dev/null"), 6,
                    "cannot write '/dev/null/");
+}
+
+/* --dry-run prints sizes and writes nothing; flags go before what the session says. */
+Test(replay, dry_run_and_cache_flags)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s", tiny_path("s.json"));
+    FILE *f = fopen(path, "w");
+    cr_assert(f &&
+              fputs("{\"context\": {\"n_ctx\": 1024, \"n_seq_max\": 4}, \"ops\": [" GOOD "]}", f) >=
+                  0 &&
+              fclose(f) == 0);
+    struct outcome o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "--dry-run");
+    cr_expect(o.exit_code == 0 && strstr(o.out, "4 sequences, one pool, 1024 cells\n"), "%s",
+              o.out);
+    o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "--dry-run", "-no-kvu");
+    cr_expect(o.exit_code == 0 &&
+                  strstr(o.out, "4 sequences, 4 pools of their own, 256 cells each\n"),
+              "%s", o.out);
+    o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "-o", tiny_path("dumped"),
+               "--dump-kv-cache");
+    cr_expect(o.exit_code == 0 && strstr(o.err, "op 0:\n"), "%s", o.err);
+    cr_expect_eq(access(tiny_path("dumped/logits_0.npy"), F_OK), 0);
 }
 
 /* Taps: one array a layer and micro-batch, as many rows as the micro-batch has tokens (the last
