@@ -33,17 +33,17 @@ struct gr_batch_limits {
     bool (*same)(const void *cache, int32_t a, int32_t b);
     const void *cache;
     bool pos_2d; /* tokens may have a row and a column beside their position */
+    /* With pos_2d: one past the largest of a sequence's last position and its rows and columns. */
+    int32_t (*pos_end)(const void *cache, int32_t seq);
 };
 
 /* Checks everything before anything is changed: 1 <= n_tok <= n_batch, ids, sequence ids, no
  * sequence twice in a token, positions from 0 to GR_POS_MAX and, in each sequence, every one its
- * predecessor's + 1 (the first one: the cache's largest + 1; any for an empty sequence). Where the
- * tokens of images have rows and columns, a text's position may be larger than that, for a text
- * goes on behind the largest position, row and column; and in a batch that has rows and columns
- * positions may repeat and grow, but not go down. The sequences of one token must have the same
- * past, because one row of the mask serves them all.
- * GR_E_INVALID names the token's index, what was expected and what was found; *out has no tokens
- * then. */
+ * predecessor's + 1 (the first one: the cache's largest + 1; any for an empty sequence). Where
+ * tokens have rows and columns, a text goes on behind the largest position, row and column; in a
+ * batch that gives them positions may repeat and grow, but not go down. The sequences of one token
+ * must have the same past, because one row of the mask serves them all. GR_E_INVALID names the
+ * token's index, what was expected and what was found; *out has no tokens then. */
 int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in,
                    const struct gr_batch_limits *limits);
 /* Frees the arrays; a zeroed batch is fine. */

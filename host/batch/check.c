@@ -10,6 +10,7 @@
 struct seq_state {
     int32_t last; /* the last token in it, -1 = none */
     int32_t pos;  /* its largest position, from the cache or from `last`; -1 = none */
+    int32_t end;  /* where a text goes on: behind that, and behind the row and the column */
 };
 
 static int bad_token(int32_t i, const char *what, int64_t lo, int64_t hi, int64_t found)
@@ -106,14 +107,13 @@ static int check_past(const struct gr_full_batch *b, int32_t i, const struct seq
     return 0;
 }
 
-/* Position, row and column of token i. Positions of a text go on without a gap (but behind an
- * image, whose rows and columns may be further on than its position); any start for an empty
+/* Position, row and column of token i. A text goes on without a gap; any start for an empty
  * sequence. `pos` NULL: the next one. */
 static int check_pos(struct gr_full_batch *b, int32_t i, const struct gr_batch *in,
-                     const struct seq_state *st, const struct gr_batch_limits *l)
+                     const struct seq_state *st)
 {
-    int32_t seq = b->seq[b->seq_at[i]], last = st[seq].pos, next = last < 0 ? 0 : last + 1;
-    int32_t pos = in->pos ? in->pos[i] : next, least = in->pos_yx ? last : next;
+    int32_t seq = b->seq[b->seq_at[i]], last = st[seq].pos, next = st[seq].end;
+    int32_t pos = in->pos ? in->pos[i] : next;
     b->pos[i] = pos;
     b->row[i] = in->pos_yx ? in->pos_yx[i] : pos;
     b->col[i] = in->pos_yx ? in->pos_yx[(size_t)in->n_tok + (size_t)i] : pos;
@@ -124,11 +124,15 @@ static int check_pos(struct gr_full_batch *b, int32_t i, const struct gr_batch *
         return bad_token(i, "row", 0, GR_POS_MAX, b->row[i]);
     if (b->col[i] < 0 || b->col[i] > GR_POS_MAX)
         return bad_token(i, "column", 0, GR_POS_MAX, b->col[i]);
-    if (last >= 0 && (l->pos_2d ? pos < least : pos != next))
+    if (last >= 0 && in->pos_yx && pos < last)
         return gr_fail(
             GR_E_INVALID,
-            "batch token %d: position %d%s expected, as sequence %d ends at %d, %d found", i, least,
-            l->pos_2d ? " or more" : "", seq, last, pos);
+            "batch token %d: position %d or more expected, as sequence %d ends at %d, %d found", i,
+            last, seq, last, pos);
+    if (last >= 0 && !in->pos_yx && pos != next)
+        return gr_fail(GR_E_INVALID,
+                       "batch token %d: position %d expected, as sequence %d ends at %d, %d found",
+                       i, next, seq, next - 1, pos);
     return 0;
 }
 
@@ -141,10 +145,15 @@ static int check_token(struct gr_full_batch *b, int32_t i, const struct gr_batch
     if (!rc)
         rc = check_past(b, i, st, l);
     if (!rc)
-        rc = check_pos(b, i, in, st, l);
-    for (int32_t k = 0; !rc && k < b->n_seq[i]; k++)
-        st[b->seq[b->seq_at[i] + k]] = (struct seq_state){i, b->pos[i]};
-    return rc;
+        rc = check_pos(b, i, in, st);
+    if (rc)
+        return rc;
+    int32_t end = 1 + GR_MAX(b->pos[i], GR_MAX(b->row[i], b->col[i]));
+    for (int32_t k = 0; k < b->n_seq[i]; k++) {
+        struct seq_state *s = &st[b->seq[b->seq_at[i] + k]];
+        *s = (struct seq_state){i, b->pos[i], GR_MAX(s->end, end)};
+    }
+    return 0;
 }
 
 int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
@@ -164,8 +173,10 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
         memcpy(b->seq, in->seq, (size_t)n_ids * sizeof *b->seq);
     else
         memset(b->seq, 0, (size_t)n_ids * sizeof *b->seq);
-    for (int32_t s = 0; s < l->n_seq_max; s++)
-        st[s] = (struct seq_state){-1, l->pos_max(l->cache, s)};
+    for (int32_t s = 0; s < l->n_seq_max; s++) {
+        int32_t pos = l->pos_max(l->cache, s);
+        st[s] = (struct seq_state){-1, pos, l->pos_2d ? l->pos_end(l->cache, s) : pos + 1};
+    }
     int32_t at = 0, n_out = 0;
     for (int32_t i = 0; i < in->n_tok; i++) {
         b->n_seq[i] = in->n_seq ? in->n_seq[i] : 1;

@@ -120,6 +120,16 @@ static int32_t limit_pos_max(const void *cache, int32_t seq)
     return gr_cache_pos_max(cache, seq);
 }
 
+static int32_t limit_pos_end(const void *p, int32_t seq)
+{
+    const struct gr_cache *cache = p;
+    int32_t end = gr_cache_pos_max(cache, seq) + 1;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            end = GR_MAX(end, gr_kv_cells_pos_end(cache->kv[k], seq));
+    return end;
+}
+
 static bool limit_same(const void *p, int32_t a, int32_t b)
 {
     const struct gr_cache *cache = p;
@@ -134,6 +144,7 @@ void gr_cache_limits(const struct gr_cache *cache, struct gr_batch_limits *limit
     limits->n_seq_max = (int32_t)cache->n_seq_max;
     limits->pos_2d = cache->pos_2d;
     limits->pos_max = limit_pos_max;
+    limits->pos_end = limit_pos_end;
     limits->same = limit_same;
     limits->cache = cache;
 }

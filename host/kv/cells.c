@@ -232,6 +232,18 @@ int32_t gr_kv_cells_pos_max(const struct gr_kv *kv, int32_t seq)
     return is_seq(kv, seq) ? gr_kv_max_pos(kv, seq) : -1;
 }
 
+int32_t gr_kv_cells_pos_end(const struct gr_kv *kv, int32_t seq)
+{
+    int32_t max = gr_kv_cells_pos_max(kv, seq), end = max + 1;
+    if (max < 0 || !kv->row)
+        return end;
+    const struct gr_kv_seq *q = &kv->seq[seq];
+    const uint32_t *item = gr_kv_items(q);
+    for (uint32_t i = q->n; i-- > 0 && kv->pos[item[i]] == max;)
+        end = GR_MAX(end, max + 1 + GR_MAX(kv->row[item[i]], kv->col[item[i]]));
+    return end;
+}
+
 uint32_t gr_kv_seq_cells(const struct gr_kv *kv, int32_t seq)
 {
     return is_seq(kv, seq) ? kv->seq[seq].n : 0;

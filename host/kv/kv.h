@@ -58,6 +58,8 @@ void gr_kv_cells_clear(struct gr_kv *kv);
 int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves);
 int32_t gr_kv_cells_pos_min(const struct gr_kv *kv, int32_t seq);
 int32_t gr_kv_cells_pos_max(const struct gr_kv *kv, int32_t seq);
+/* One past that and past the rows and columns there: where a text goes on. 0 when it is empty. */
+int32_t gr_kv_cells_pos_end(const struct gr_kv *kv, int32_t seq);
 /* Cells a sequence has; those of them that other sequences see too. */
 uint32_t gr_kv_seq_cells(const struct gr_kv *kv, int32_t seq);
 uint32_t gr_kv_seq_shared(const struct gr_kv *kv, int32_t seq);

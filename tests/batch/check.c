@@ -12,7 +12,7 @@
 
 /* A cache that holds only what the check asks about. */
 struct fake {
-    int32_t pos_max[N_SEQ], content[N_SEQ];
+    int32_t pos_max[N_SEQ], content[N_SEQ], pos_end[N_SEQ];
 };
 
 static int32_t fake_pos_max(const void *cache, int32_t seq)
@@ -21,15 +21,21 @@ static int32_t fake_pos_max(const void *cache, int32_t seq)
     return ((const struct fake *)cache)->pos_max[seq];
 }
 
+static int32_t fake_pos_end(const void *cache, int32_t seq)
+{
+    return ((const struct fake *)cache)->pos_end[seq];
+}
+
 static bool fake_same(const void *cache, int32_t a, int32_t b)
 {
     return ((const struct fake *)cache)->content[a] == ((const struct fake *)cache)->content[b];
 }
 
-/* Sequence 0 ends at 9, 1 and 3 are empty, 2 ends at 9 with other cells than 0. */
-static const struct fake holds = {{9, -1, 9, -1}, {1, 0, 2, 0}};
+/* Sequence 0 ends at 9, 1 and 3 are empty, 2 ends at 9 with other cells than 0: an image with rows
+ * to 13. */
+static const struct fake holds = {{9, -1, 9, -1}, {1, 0, 2, 0}, {10, 0, 14, 0}};
 static const struct gr_batch_limits limits = {100,       8,      N_SEQ, fake_pos_max,
-                                              fake_same, &holds, false};
+                                              fake_same, &holds, false, fake_pos_end};
 
 static struct gr_full_batch full;
 
@@ -198,8 +204,7 @@ Test(batch, no_memory)
     gr_batch_fini(&full);
 }
 
-/* Sequence 0 ends at 9. Tokens of an image share a position; the text behind it goes on at any
- * larger one. */
+/* Tokens of an image share a position; a text goes on behind all of its positions. */
 Test(batch, rows_and_columns)
 {
     struct gr_batch_limits two = limits;
@@ -213,14 +218,15 @@ Test(batch, rows_and_columns)
     cr_assert_arr_eq(full.col, I(10, 11, 10, 12), 16);
     b.pos = I(9, 9, 9, 9);
     cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "the image may go on where the last one is");
-    b = (struct gr_batch){.n_tok = 2, .token = I(1, 2), .pos = I(14, 15)};
+    b = (struct gr_batch){.n_tok = 3, .token = I(1, 2, 3), .pos = I(14, 15, 10)};
+    b.seq = I(2, 2, 0);
     cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
     cr_assert(!full.pos_2d);
-    cr_assert_arr_eq(full.row, I(14, 15), 8);
-    cr_assert_arr_eq(full.col, I(14, 15), 8);
-    b = (struct gr_batch){.n_tok = 2, .token = I(1, 2)};
+    cr_assert_arr_eq(full.row, I(14, 15, 10), 12);
+    cr_assert_arr_eq(full.col, I(14, 15, 10), 12);
+    b.pos = NULL;
     cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
-    cr_assert_arr_eq(full.pos, I(10, 11), 8);
+    cr_assert_arr_eq(full.pos, I(14, 15, 10), 12);
     gr_batch_fini(&full);
 }
 
@@ -251,6 +257,8 @@ Test(batch, wrong_rows_and_columns)
     b.pos_yx = I(0, 0, 0, INT32_MAX);
     refuse_2d(b, "batch token 1: column: 0 to 2147483646 expected, 2147483647 found");
     b.pos_yx = NULL;
-    refuse_2d(b, "batch token 1: position 11 or more expected, as sequence 0 ends at 10, 10 found");
+    refuse_2d(b, "batch token 1: position 11 expected, as sequence 0 ends at 10, 10 found");
+    b.seq = I(2, 2), b.pos = I(13, 14);
+    refuse_2d(b, "batch token 0: position 14 expected, as sequence 2 ends at 13, 13 found");
     gr_batch_fini(&full);
 }

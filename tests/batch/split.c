@@ -24,7 +24,8 @@ static bool all_same(const void *cache, int32_t a, int32_t b)
     return true;
 }
 
-static const struct gr_batch_limits limits = {20000, N_TOK, N_SEQ, empty_pos, all_same, NULL, 0};
+static const struct gr_batch_limits limits = {20000,    N_TOK, N_SEQ, empty_pos,
+                                              all_same, NULL,  0,     NULL};
 static struct gr_full_batch full;
 
 static void expect_ub(const struct gr_ubatch *ub, int32_t n_seq, int32_t n, const int32_t *tok)

@@ -28,6 +28,11 @@ static int32_t limit_pos_max(const void *rs, int32_t seq)
     return gr_rs_pos_max(rs, seq);
 }
 
+static int32_t limit_pos_end(const void *rs, int32_t seq)
+{
+    return gr_rs_pos_max(rs, seq) + 1;
+}
+
 static bool limit_same(const void *rs, int32_t a, int32_t b)
 {
     return gr_rs_seq_same(rs, a, b);
@@ -43,7 +48,8 @@ static struct gr_rs *make(uint32_t n_seq_max, uint32_t n_rollback)
 
 static int check(const struct gr_rs *rs, int32_t n_seq_max, const struct gr_batch *b)
 {
-    struct gr_batch_limits limits = {100, 100, n_seq_max, limit_pos_max, limit_same, rs, true};
+    struct gr_batch_limits limits = {100,        100, n_seq_max, limit_pos_max,
+                                     limit_same, rs,  true,      limit_pos_end};
     return gr_batch_check(&full, b, &limits);
 }
 

@@ -242,6 +242,11 @@ static int32_t limit_pos_max(const void *rs, int32_t seq)
     return gr_rs_pos_max(rs, seq);
 }
 
+static int32_t limit_pos_end(const void *rs, int32_t seq)
+{
+    return gr_rs_pos_max(rs, seq) + 1;
+}
+
 static bool limit_same(const void *rs, int32_t a, int32_t b)
 {
     return gr_rs_seq_same(rs, a, b);
@@ -249,7 +254,8 @@ static bool limit_same(const void *rs, int32_t a, int32_t b)
 
 static void check_batch(struct world *w, const struct gr_batch *b)
 {
-    struct gr_batch_limits l = {1000, N_TOK, w->n_seq, limit_pos_max, limit_same, w->rs, true};
+    struct gr_batch_limits l = {1000,       N_TOK, w->n_seq, limit_pos_max,
+                                limit_same, w->rs, true,     limit_pos_end};
     cr_assert_eq(gr_batch_check(&w->full, b, &l), 0, "%s", gr_error());
 }
 
