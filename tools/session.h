@@ -6,6 +6,7 @@
  *            ("f16"), kv_unified (1; 0: n_ctx / n_seq_max cells for each sequence), swa_full (0),
  *            rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
+ *            group_n and group_w (0, off): Self-Extend by window;
  *            flash_attn (0/1) changes nothing here. Refused, as not in this version: embeddings 1,
  *            pooling, causal 0
  *   ops      a list, run in order, each an object with "op":
