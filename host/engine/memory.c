@@ -60,8 +60,8 @@ static int check_heads(const struct gr_memory *m, const struct gr_hparams *hp)
     const struct {
         uint32_t type;
         int32_t d;
-    } h[] = {{m->type_k, hp->d_k}, {m->type_v, hp->d_v}};
-    for (unsigned i = 0; i < (hp->v_in_k ? 1 : GR_COUNT(h)); i++) {
+    } h[] = {{m->type_k, hp->d_k}, {hp->v_in_k ? m->type_k : m->type_v, hp->d_v}};
+    for (unsigned i = 0; i < GR_COUNT(h); i++) {
         const struct gr_dtype_info *t = gr_dtype_find(h[i].type);
         if (h[i].d % (int32_t)t->block)
             return gr_fail(GR_E_INVALID,

@@ -238,6 +238,7 @@ struct gr_arch {
     int n_spec;
     enum gr_norm_kind norm;
     enum gr_rope_kind rope;
+    bool no_cache; /* as in the hyper-parameters */
     /* Options of the family; NULL = none. Runs after the common keys are read. */
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
     /* One layer: [1, n_tok, n_embd] in, the same out. */

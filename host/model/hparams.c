@@ -345,6 +345,7 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
 {
     struct gr_hp_source s = {g, arch->name};
     *hp = (struct gr_hparams){.norm = arch->norm,
+                              .no_cache = arch->no_cache,
                               .rope = arch->rope,
                               .embd_scale = 1,
                               .n_expert_group = 1,

@@ -89,6 +89,8 @@ Test(stored, caches)
 {
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = wide(gr_arch_at(i)->name);
+        if (t.arch->no_cache)
+            continue;
         t.n_expert = tiny_needs_experts(t.arch) ? 2 : 0; /* both are used: no choice flips */
         struct gr_model *m = tiny_open(&t);
         logits_of(m, "f32", want);
@@ -137,6 +139,21 @@ Test(stored, heads_that_hold_no_whole_blocks)
         cr_expect(strstr(gr_error(), "heads of 48; use f16"), "%s", gr_error());
         gr_model_close(&m);
     }
+}
+
+/* Values that are part of K's rows begin at a whole block too. */
+Test(stored, latents_that_hold_no_whole_blocks)
+{
+    struct tiny t = wide("deepseek2");
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_session *s;
+    t.d_head = 22; /* and 10 roped columns: rows of 32 */
+    struct gr_model *m = tiny_open(&t);
+    p.n_ctx = 256, p.type_k = "q8_0", p.type_v = "f16";
+    cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID);
+    cr_expect_null(s);
+    cr_expect(strstr(gr_error(), "heads of 22; use f16"), "%s", gr_error());
+    gr_model_close(&m);
 }
 
 /* The n_row rows of a cache as f32. */

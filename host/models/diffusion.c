@@ -1,0 +1,71 @@
+/* Language models that denoise whole texts, so that every token sees all of them and nothing is
+ * kept: Dream (made from Qwen 2), LLaDA (from Llama; with experts from OLMoE) and RND1 (from Qwen 3
+ * with experts). Ye et al. 2025 (arXiv 2508.15487), Nie et al. 2025 (arXiv 2502.09992). */
+#include "graph/build.h"
+
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_dense[] = {
+    COMMON,
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+static const struct gr_tensor_spec spec_experts[] = {
+    COMMON,
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+};
+
+static int hparams_rnd1(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->expert_norm = true;
+    return 0;
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_dream = {.name = "dream",
+                                      GR_SPEC(spec_dense),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .no_cache = true,
+                                      .layer = layer};
+const struct gr_arch gr_arch_llada = {.name = "llada",
+                                      GR_SPEC(spec_dense),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NORM,
+                                      .no_cache = true,
+                                      .layer = layer};
+const struct gr_arch gr_arch_llada_moe = {.name = "llada-moe",
+                                          GR_SPEC(spec_experts),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NEOX,
+                                          .no_cache = true,
+                                          .layer = layer};
+const struct gr_arch gr_arch_rnd1 = {.name = "rnd1",
+                                     GR_SPEC(spec_experts),
+                                     .norm = GR_NORM_RMS,
+                                     .rope = GR_ROPE_NEOX,
+                                     .no_cache = true,
+                                     .hparams = hparams_rnd1,
+                                     .layer = layer};
