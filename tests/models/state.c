@@ -147,6 +147,8 @@ Test(state, between_all_shapes, .timeout = 300)
             for (int to = from % 2; to < 5; to += 2) {
                 struct gr_session_params p = params(), q = params();
                 set_shape(&p, from), set_shape(&q, to);
+                if (m->hp.no_cache) /* whole batches at once */
+                    p.n_ubatch = q.n_ubatch = 512;
                 struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &q),
                                   *c = tiny_session(m, &q);
                 fill(a);
