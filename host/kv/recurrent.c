@@ -15,6 +15,9 @@ struct chains {
     int32_t *n;   /* [n_seq_max] */
 };
 
+/* What is lost when a row is written that no sequence has now. */
+enum { NOTHING, SNAPSHOT, STATE, N_LOSS };
+
 struct gr_rs {
     struct gr_rs_params p;
     uint32_t n_row;
@@ -22,6 +25,8 @@ struct gr_rs {
     int32_t *n_ref;         /* [n_row] times that a row is in `now` */
     int32_t *n_old;         /* [n_row] and in `old`, during a batch */
     int32_t *n_read;        /* [n_row] sequences of the present micro-batch that read it */
+    uint8_t *loss;          /* [n_row] in gr_rs_place */
+    uint32_t next[N_LOSS];  /* in gr_rs_place: no row before it has this loss and can be had */
     struct chains now, old; /* old: what there was before the batch, as far as not overwritten */
     bool *lost;             /* [n_seq_max] the old state was overwritten */
     bool under_way;         /* a batch is, between reserve and commit or abort */
@@ -76,8 +81,9 @@ int gr_rs_new(struct gr_rs **out, const struct gr_rs_params *p)
     rs->n_ref = gr_calloc(rs->n_row, sizeof *rs->n_ref);
     rs->n_old = gr_calloc(rs->n_row, sizeof *rs->n_old);
     rs->n_read = gr_calloc(rs->n_row, sizeof *rs->n_read);
+    rs->loss = gr_calloc(rs->n_row, sizeof *rs->loss);
     rs->lost = gr_calloc(p->n_seq_max, sizeof *rs->lost);
-    bool ok = rs->pos && rs->n_ref && rs->n_old && rs->n_read && rs->lost;
+    bool ok = rs->pos && rs->n_ref && rs->n_old && rs->n_read && rs->loss && rs->lost;
     ok = ok && new_chains(&rs->now, p) && new_chains(&rs->old, p);
     if (!ok) {
         gr_rs_free(&rs);
@@ -94,7 +100,7 @@ void gr_rs_free(struct gr_rs **rs)
     if (r) {
         gr_free(r->pos), gr_free(r->n_ref), gr_free(r->n_old), gr_free(r->n_read);
         gr_free(r->now.row), gr_free(r->now.n), gr_free(r->old.row), gr_free(r->old.n);
-        gr_free(r->lost);
+        gr_free(r->loss), gr_free(r->lost);
         gr_free(r);
     }
     *rs = NULL;
@@ -324,16 +330,15 @@ static void push(struct gr_rs *rs, const struct gr_full_batch *b, int32_t t, boo
     }
 }
 
-/* What is lost when a row is written that no sequence has now: what an abort would bring back. */
-enum loss { NOTHING, SNAPSHOT, STATE };
-
-static enum loss loss_of(const struct gr_rs *rs, int32_t row)
+/* Grades the rows by what is lost when they are written: what an abort would bring back. */
+static void grade(struct gr_rs *rs)
 {
-    enum loss loss = rs->n_old[row] ? SNAPSHOT : NOTHING;
-    for (int32_t s = 0; loss == SNAPSHOT && s < (int32_t)rs->p.n_seq_max; s++)
-        if (rs->old.n[s] && chain(rs, &rs->old, s)[0] == row)
-            loss = STATE;
-    return loss;
+    for (uint32_t r = 0; r < rs->n_row; r++)
+        rs->loss[r] = rs->n_old[r] ? SNAPSHOT : NOTHING;
+    for (int32_t s = 0; s < (int32_t)rs->p.n_seq_max; s++)
+        if (rs->old.n[s])
+            rs->loss[chain(rs, &rs->old, s)[0]] = STATE;
+    memset(rs->next, 0, sizeof rs->next);
 }
 
 /* Whether a sequence may write the row it reads. */
@@ -345,18 +350,18 @@ static bool can_stay(const struct gr_rs *rs, int32_t src)
 /* The row to write for a sequence that reads row src (-1 = none): the one where least is lost, its
  * own before others. Rows that others read are out of the question. There always is one, as
  * gr_rs_n_row counts them so. */
-static int32_t find_row(const struct gr_rs *rs, int32_t src)
+static int32_t find_row(struct gr_rs *rs, int32_t src)
 {
-    int32_t best = can_stay(rs, src) ? src : -1;
-    enum loss least = best < 0 ? STATE : loss_of(rs, src);
-    for (int32_t r = 0; r < (int32_t)rs->n_row && (best < 0 || least != NOTHING); r++) {
-        if (rs->n_ref[r] || rs->n_read[r])
-            continue;
-        enum loss loss = loss_of(rs, r);
-        if (best < 0 || loss < least)
-            best = r, least = loss;
+    int least = can_stay(rs, src) ? rs->loss[src] : N_LOSS;
+    for (int loss = NOTHING; loss < least; loss++) {
+        uint32_t *r = &rs->next[loss];
+        while (*r < rs->n_row && (rs->loss[*r] != loss || rs->n_ref[*r] || rs->n_read[*r]))
+            ++*r;
+        if (*r < rs->n_row)
+            return (int32_t)*r;
     }
-    return best;
+    assert(least < N_LOSS);
+    return src;
 }
 
 /* Forgets the old states that a row to be written is one of, and the ones before them. */
@@ -372,7 +377,10 @@ static void overwrite(struct gr_rs *rs, int32_t row)
         rs->old.n[s] = i;
         rs->lost[s] = i == 0;
         while (n-- > i)
-            rs->n_old[old[n]]--;
+            if (!--rs->n_old[old[n]]) {
+                rs->loss[old[n]] = NOTHING;
+                rs->next[NOTHING] = GR_MIN(rs->next[NOTHING], (uint32_t)old[n]);
+            }
     }
 }
 
@@ -402,6 +410,7 @@ void gr_rs_place(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t *src, int
         push(rs, b, t, ub->n_tok == ub->n_seq);
     }
     count_refs(rs, &rs->now, rs->n_ref);
+    grade(rs);
     /* Those that cannot stay in their row come first, so that no other takes the last one. */
     for (int stay = 0; stay < 2; stay++)
         for (int32_t k = 0; k < ub->n_seq; k++)
