@@ -4,10 +4,7 @@
 #include "base/checked.h"
 #include "ops/ops.h"
 
-/* What a cache type may lose of x in a block whose largest magnitude is m: half a step, the
- * rounding of the step itself to f16, and what lies below f16's smallest step. Q4_0's levels end at
- * 7 on one side: a whole step there. */
-static double storage_error(uint32_t type, double x, double m)
+double ops_storage_error(uint32_t type, double x, double m)
 {
     switch (type) {
     case GR_F16:
@@ -23,7 +20,7 @@ static double storage_error(uint32_t type, double x, double m)
     }
 }
 
-static double block_max(const double *x, int64_t col)
+double ops_block_max(const double *x, int64_t col)
 {
     double m = 0;
     for (int64_t i = col / 32 * 32; i < col / 32 * 32 + 32; i++)
@@ -31,9 +28,8 @@ static double block_max(const double *x, int64_t col)
     return m;
 }
 
-/* A row of heads of d columns, rotated by cs; terms [n]: the two products without their signs. */
-static void rotate(const double *x, const double *cs, int64_t n, int64_t d, int64_t n_rot, int kind,
-                   double *y, double *terms)
+void ops_rotate(const double *x, const double *cs, int64_t n, int64_t d, int64_t n_rot, int kind,
+                double *y, double *terms)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t col = i % d, half = n_rot / 2;
@@ -67,9 +63,10 @@ static void expect_store(struct ops_case *c, const struct gr_ten *cache, const i
     for (int64_t t = 0; t < n_tok; t++)
         for (int64_t i = 0; i < n; i++) {
             int64_t at = cells[t] * n + i;
-            double m =
-                cache->dtype == GR_Q8_0 || cache->dtype == GR_Q4_0 ? block_max(rows + t * n, i) : 0;
-            double e = storage_error(cache->dtype, rows[t * n + i], m);
+            double m = cache->dtype == GR_Q8_0 || cache->dtype == GR_Q4_0
+                           ? ops_block_max(rows + t * n, i)
+                           : 0;
+            double e = ops_storage_error(cache->dtype, rows[t * n + i], m);
             o->tol_ref[at] += e;
             o->tol_fast[at] += e * 1.001 + 0x1p-23 * (terms[t * n + i] + m) + 0x1p-149;
         }
@@ -102,8 +99,8 @@ static void store_case(uint32_t type_k, uint32_t type_v, int kind, int64_t n_tok
     double *roped = ops_doubles(&c, ops_count(&a->k)), *terms = ops_doubles(&c, ops_count(&a->k));
     double *none = ops_doubles(&c, ops_count(&a->v));
     for (int64_t t = 0, n = a->k.cols; t < n_tok; t++)
-        rotate(k + t * n, cs ? cs + t * n_rot : NULL, n, d_k, n_rot, kind, roped + t * n,
-               terms + t * n);
+        ops_rotate(k + t * n, cs ? cs + t * n_rot : NULL, n, d_k, n_rot, kind, roped + t * n,
+                   terms + t * n);
     expect_store(&c, &a->k_cache, cells, roped, terms, n_tok);
     expect_store(&c, &a->v_cache, cells, ops_values(&c, &a->v), none, n_tok);
     ops_check(&c);
@@ -151,13 +148,13 @@ static void shift_case(uint32_t type, int kind, int64_t n_cell, int64_t n_head_k
     double *roped = ops_doubles(&c, n_cell * n), *terms = ops_doubles(&c, n_cell * n);
     struct ops_out *o = ops_expect(&c, &a->k_cache);
     for (int64_t j = 0; j < n_cell; j++)
-        rotate(k + j * n, cs + j * n_rot, n, d, n_rot, kind, roped + j * n, terms + j * n);
+        ops_rotate(k + j * n, cs + j * n_rot, n, d, n_rot, kind, roped + j * n, terms + j * n);
     for (int64_t i = 0; i < n_cell * n; i++)
         o->want[i] = delta[i / n] ? roped[i] : NAN;
     ops_round_to_f32(o);
     for (int64_t i = 0; i < n_cell * n; i++) {
-        double m = type == GR_Q8_0 || type == GR_Q4_0 ? block_max(roped + i / n * n, i % n) : 0;
-        double e = storage_error(type, roped[i], m);
+        double m = type == GR_Q8_0 || type == GR_Q4_0 ? ops_block_max(roped + i / n * n, i % n) : 0;
+        double e = ops_storage_error(type, roped[i], m);
         o->tol_ref[i] += e + 1e-15 * (fabs(roped[i]) + 1);
         o->tol_fast[i] += e * 1.001 + 0x1p-23 * (terms[i] + m);
     }

@@ -79,6 +79,17 @@ void ops_run(struct ops_case *c, struct gr_backend *b);
 /* Runs it everywhere and compares; fails the test with the case's label. */
 void ops_check(struct ops_case *c);
 
+/* What a cache type may lose of x in a block whose largest magnitude is m: half a step, the
+ * rounding of the step itself to f16, and what lies below f16's smallest step. Q4_0's levels end at
+ * 7 on one side: a whole step there. */
+double ops_storage_error(uint32_t type, double x, double m);
+/* The largest magnitude in the block of 32 of a row that has column `col`. */
+double ops_block_max(const double *x, int64_t col);
+/* A row of n columns in heads of d, rotated by cs (kind: enum gr_rope_kind); terms [n]: the two
+ * products without their signs. */
+void ops_rotate(const double *x, const double *cs, int64_t n, int64_t d, int64_t n_rot, int kind,
+                double *y, double *terms);
+
 /* Storage types that a cache can have, and all that weights can have; each ends with -1. */
 extern const int ops_cache_types[], ops_weight_types[];
 
