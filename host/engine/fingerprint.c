@@ -61,9 +61,11 @@ static int hash_model(const struct gr_gguf *g, char hex[33])
     for (uint64_t i = 0; i < gr_gguf_n_tensor(g) && !rc; i++)
         rc = hash_tensor(&h, g, gr_gguf_tensor_at(g, i));
     XXH128_hash_t sum = XXH3_128bits_digest(&h);
+    if (rc)
+        return rc;
     snprintf(hex, 33, "%016llx%016llx", (unsigned long long)sum.high64,
              (unsigned long long)sum.low64);
-    return rc;
+    return 0;
 }
 
 /* ---- the configuration ---- */
@@ -85,10 +87,9 @@ static size_t put_rope(const struct gr_session *s, char *text, size_t size)
         o.n_ctx_orig);
 }
 
-int gr_fingerprint(const struct gr_session *s, char text[GR_FINGERPRINT_MAX])
+int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX])
 {
-    char hex[33];
-    int rc = hash_model(s->model->gguf, hex);
+    int rc = s->model_hash[0] ? 0 : hash_model(s->model->gguf, s->model_hash);
     if (rc)
         return rc;
     bool grouped = s->params.group_n > 1;
@@ -96,8 +97,9 @@ int gr_fingerprint(const struct gr_session *s, char text[GR_FINGERPRINT_MAX])
         text, GR_FINGERPRINT_MAX,
         "architecture: %s\nweights: %s\ntype of K: %s\ntype of V: %s\ngroup factor: %d\n"
         "group window: %d\n",
-        s->model->arch->name, hex, gr_dtype_name(s->memory.type_k), gr_dtype_name(s->memory.type_v),
-        grouped ? s->params.group_n : 1, grouped ? s->params.group_w : 0);
+        s->model->arch->name, s->model_hash, gr_dtype_name(s->memory.type_k),
+        gr_dtype_name(s->memory.type_v), grouped ? s->params.group_n : 1,
+        grouped ? s->params.group_w : 0);
     n += put_rope(s, text + n, GR_FINGERPRINT_MAX - n);
     return n < GR_FINGERPRINT_MAX ? 0
                                   : gr_fail(GR_E_INTERNAL, "state: its fingerprint is too long");

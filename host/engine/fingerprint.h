@@ -11,7 +11,7 @@
 /* Writes the lines of a session; zero-terminated. The weights are known by a hash of the file's
  * metadata, of all tensors' names, types and shapes, and of some bytes of each. GR_E_IO when the
  * file cannot be read any more. */
-int gr_fingerprint(const struct gr_session *s, char text[GR_FINGERPRINT_MAX]);
+int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX]);
 
 /* 0 when n bytes of `found` are the lines `expected`; otherwise GR_E_INVALID naming the first line
  * that differs. `name`: of the state, for the message. */

@@ -29,6 +29,7 @@ struct gr_session {
     struct gr_backend *backend;
     struct gr_cache cache;
     struct gr_memory memory; /* what the caches' tensors are */
+    char model_hash[33];     /* for saved states; "" until it is asked for */
 
     /* device memory */
     struct gr_ten *tensors; /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */

@@ -88,7 +88,7 @@ static inline uint32_t gr_kv_free_cells(const struct gr_kv *kv, const struct gr_
 
 static inline uint32_t *gr_kv_items(const struct gr_kv_seq *q)
 {
-    return q->cell + q->first;
+    return q->first ? q->cell + q->first : q->cell; /* NULL has no + 0 */
 }
 
 static inline int32_t gr_kv_max_pos(const struct gr_kv *kv, int32_t seq)
