@@ -23,6 +23,10 @@ struct replay {
     struct gr_session_size size;
     int32_t n_vocab;
     int n_written;
+    struct slot {
+        void *data;
+        size_t n;
+    } slot[GR_SESSION_SLOTS];
     /* taps of the operation under way */
     int op, micro_batch, n_tapped, tap_rc;
     char first_tap[96]; /* the one that each micro-batch begins with */
@@ -142,9 +146,20 @@ static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
     return rc ? rc : write_logits(r, op, b);
 }
 
-static int apply(struct gr_session *s, enum gr_op_kind kind, const int32_t *a)
+static int save_state(struct gr_session *s, struct slot *slot)
 {
+    gr_state_free(slot->data);
+    return gr_state_save(s, -1, NULL, 0, &slot->data, &slot->n);
+}
+
+static int apply(struct replay *r, enum gr_op_kind kind, const int32_t *a)
+{
+    struct gr_session *s = r->session;
     switch (kind) {
+    case GR_OP_state_save:
+        return save_state(s, &r->slot[a[0]]);
+    case GR_OP_state_load:
+        return gr_state_load(s, -1, r->slot[a[0]].data, r->slot[a[0]].n, NULL, NULL);
     case GR_OP_seq_rm:
         return gr_kv_seq_rm(s, a[0], a[1], a[2]);
     case GR_OP_seq_add:
@@ -180,7 +195,7 @@ static bool keeps_all(const struct replay *r, enum gr_op_kind kind)
 
 static int replay_cells(struct replay *r, int i, enum gr_op_kind kind, const int32_t *arg)
 {
-    int status = keeps_all(r, kind) ? 0 : apply(r->session, kind, arg), rc = 0;
+    int status = keeps_all(r, kind) ? 0 : apply(r, kind, arg), rc = 0;
     if (status && (kind != GR_OP_seq_rm || status != GR_E_UNSUPPORTED))
         return failed(i, status);
     if (kind == GR_OP_seq_rm)
@@ -267,6 +282,8 @@ int gr_tool_replay(const struct gr_options *o)
         rc = open_session(&r);
     if (!rc && !o->dry_run)
         rc = replay_all(&r);
+    for (int i = 0; i < GR_SESSION_SLOTS; i++)
+        gr_state_free(r.slot[i].data);
     gr_session_close(&r.session);
     gr_model_close(&r.model);
     gr_recording_fini(&r.rec);

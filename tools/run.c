@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "prompt_cache.h"
 #include "tools.h"
 
 #define EXIT_INTERRUPTED 130
@@ -30,13 +31,14 @@ struct run {
     struct gr_stream *stream;
     int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
     struct gr_self_extend extend; /* of the classic mode */
-    char *text;                   /* the prompt */
+    struct gr_prompt_cache cache;
+    char *text; /* the prompt */
     size_t n_text;
     int32_t *prompt;
-    size_t n_prompt, n_read; /* n_read of them went through the model */
-    int32_t n_ctx, n_past;   /* cells; next position */
-    bool sample;             /* the prompt is ours */
-    char *json;              /* collected text of --json */
+    size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept from a file */
+    int32_t n_ctx, n_past;           /* cells; next position */
+    bool sample;                     /* the prompt is ours */
+    char *json;                      /* collected text of --json */
     size_t n_json, cap_json;
     uint64_t seed;
     int32_t n_gen;
@@ -269,6 +271,8 @@ static int open_session(struct run *r)
 {
     struct gr_session_params p = gr_session_options(r->o);
     p.n_ctx = choose_context(r);
+    if (r->cache.path && !p.n_rollback)
+        p.n_rollback = 1; /* a prompt that is all in the file needs its last token again */
     int rc = choose_group(r, &p);
     if (rc)
         return rc;
@@ -361,6 +365,7 @@ static int decode(struct run *r, const int32_t *ids, int32_t n)
     if (rc)
         return rc;
     r->n_past += n;
+    gr_prompt_cache_add(&r->cache, ids, n);
     if (r->o->dump_kv_cache) {
         gr_say_break();
         gr_kv_dump(r->session, stderr);
@@ -388,6 +393,7 @@ static int shift_context(struct run *r)
     int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
     if (r->prompt[0] == gr_text_bos(r->model) && keep < INT32_MAX)
         keep++;
+    r->cache.lost = true;
     return gr_context_shift(r->session, 0, keep, 0, &r->n_past);
 }
 
@@ -502,18 +508,19 @@ static void say_summary(const struct run *r)
     if (r->n_gen > 0)
         snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
     gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s", r->n_read,
-           rate((double)r->n_read, r->prompt_s), r->n_gen, gen, first, r->load_s, seed);
+           rate((double)(r->n_read - r->n_kept), r->prompt_s), r->n_gen, gen, first, r->load_s,
+           seed);
 }
 
 static int print_json(const struct run *r)
 {
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o =
-        json_pack("{s:o, s:s, s:i, s:i, s:I, s:{s:f, s:f, s:f, s:f}}", "text",
-                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
-                  (int)r->n_read, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
-                  "timings", "prompt_tok_s", rate((double)r->n_read, r->prompt_s), "gen_tok_s",
-                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    json_t *o = json_pack(
+        "{s:o, s:s, s:i, s:i, s:I, s:{s:f, s:f, s:f, s:f}}", "text", text ? text : json_string(""),
+        "stop", stop_name[r->stop], "prompt_tokens", (int)r->n_read, "generated_tokens", r->n_gen,
+        "seed", (json_int_t)r->seed, "timings", "prompt_tok_s",
+        rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
+        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!line) {
@@ -544,8 +551,22 @@ static int prepare(struct run *r)
         list_prompt(r);
     catch_interrupts(r->session);
     rc = r->o->warmup ? warm_up(r) : 0;
+    if (rc)
+        return interrupts ? 0 : gr_say_status(rc);
+    rc = gr_prompt_cache_load(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend, &r->n_past,
+                              &r->n_read);
+    r->n_kept = r->n_read;
     r->load_s = gr_seconds() - begin;
-    return rc && !interrupts ? gr_say_status(rc) : 0;
+    return rc;
+}
+
+/* What --prompt-cache keeps: the prompt as soon as it is read, or all at the end. */
+static int save_cache(struct run *r, bool at_end)
+{
+    bool wanted = at_end ? r->o->prompt_cache_all : !r->o->prompt_cache_all && !r->cache.complete;
+    if (!wanted || r->o->prompt_cache_ro || r->n_read < r->n_prompt)
+        return 0;
+    return gr_prompt_cache_save(&r->cache, r->session, &r->extend);
 }
 
 static int write_text(struct run *r)
@@ -556,7 +577,10 @@ static int write_text(struct run *r)
     r->prompt_s = gr_seconds() - r->start;
     if (rc && !interrupts)
         return gr_say_status(rc);
+    int saved = save_cache(r, false); /* a text is worth more than its file */
     rc = rc ? 0 : generate(r);
+    if (!rc && !saved)
+        saved = save_cache(r, true);
     if (!rc)
         rc = flush_text(r);
     if (interrupts)
@@ -568,12 +592,17 @@ static int write_text(struct run *r)
         rc = print_json(r);
     if (!rc)
         say_summary(r);
-    return rc ? rc : interrupts ? EXIT_INTERRUPTED : 0;
+    return rc ? rc : interrupts ? EXIT_INTERRUPTED : saved;
 }
 
 int gr_tool_run(const struct gr_options *o)
 {
-    struct run r = {.o = o};
+    struct run r = {.o = o, .cache.path = o->prompt_cache};
+    if (!o->prompt_cache && (o->prompt_cache_all || o->prompt_cache_ro)) {
+        gr_say_error("--prompt-cache-all and --prompt-cache-ro need the name of a file: "
+                     "--prompt-cache FILE");
+        return GR_EXIT_USAGE;
+    }
     if (o->context_shift > 0 && o->grp_attn_n != 1 && group_mode(&r) == GR_GROUP_CLASSIC) {
         gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
                      "--grp-attn-mode window");
@@ -591,6 +620,7 @@ int gr_tool_run(const struct gr_options *o)
     gr_stream_free(&r.stream);
     gr_sampler_free(&r.sampler);
     gr_session_close(&r.session);
+    gr_prompt_cache_fini(&r.cache);
     gr_free_ids(r.prompt);
     gr_model_close(&r.model);
     free(r.text);

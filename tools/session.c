@@ -289,10 +289,11 @@ static int read_op(struct gr_recorded_op *o, const struct place *at, const json_
         for (int i = 0; i < 4 && specs[k].field[i] && !rc; i++)
             rc = get_int(at, json_object_get(op, specs[k].field[i]), specs[k].field[i], INT32_MIN,
                          INT32_MAX, &o->arg[i]);
+        bool slot = k == GR_OP_state_save || k == GR_OP_state_load;
+        if (!rc && slot && (o->arg[0] < 0 || o->arg[0] >= GR_SESSION_SLOTS))
+            return wrong(at, "slot: 0 to %d expected, %d found", GR_SESSION_SLOTS - 1, o->arg[0]);
         return rc;
     }
-    if (!strcmp(name, "state_save") || !strcmp(name, "state_load"))
-        return wrong(at, "%s is not in this version", name);
     return wrong(at, "unknown operation '%.40s'", name);
 }
 

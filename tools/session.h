@@ -15,6 +15,7 @@
  *            seq_rm    seq, p0, p1          seq_add  seq, p0, p1, delta
  *            seq_div   seq, p0, p1, d       seq_cp   src, dst, p0, p1
  *            seq_keep  seq                  clear    (nothing)
+ *            state_save slot                state_load slot     (of 16, the whole session)
  *
  * seq_keep looks for other sequences in the pool of cells of the one that is kept, as llama.cpp's
  * does, so that with kv_unified 0 it removes no cells; recurrent states always. */
@@ -32,7 +33,11 @@
     OP(seq_div, "seq", "p0", "p1", "d")                                                            \
     OP(seq_cp, "src", "dst", "p0", "p1")                                                           \
     OP(seq_keep, "seq", 0, 0, 0)                                                                   \
-    OP(clear, 0, 0, 0, 0)
+    OP(clear, 0, 0, 0, 0)                                                                          \
+    OP(state_save, "slot", 0, 0, 0)                                                                \
+    OP(state_load, "slot", 0, 0, 0)
+
+#define GR_SESSION_SLOTS 16
 
 enum gr_op_kind {
 #define OP(name, a, b, c, d) GR_OP_##name,

@@ -1,0 +1,135 @@
+/* --prompt-cache: the text is the one without it, and less of the prompt is run. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tiny.h"
+
+TestSuite(prompt_cache, .timeout = 120);
+
+#define RUN(...) GPURUN(NULL, "run", "-m", model, "-t", "1", "--temp", "0", "-n", "12", __VA_ARGS__)
+
+static const char *model;
+static char file[256];
+
+static void start(void)
+{
+    static char copy[256];
+    snprintf(copy, sizeof copy, "%s", tiny_model(false));
+    snprintf(file, sizeof file, "%s", tiny_path("prompt.cache"));
+    model = copy;
+}
+
+static void expect(struct outcome o, int code, const char *words)
+{
+    cr_expect_eq(o.exit_code, code, "exit %d, %d expected: %s", o.exit_code, code, o.err);
+    cr_expect(strstr(o.err, words), "'%s' expected, found: %s", words, o.err);
+}
+
+/* "prompt cache: N of M tokens"; -1 when that is not said. */
+static int kept(struct outcome o)
+{
+    const char *at = strstr(o.err, "prompt cache: ");
+    int n = -1;
+    return at && sscanf(at, "prompt cache: %d of", &n) == 1 ? n : -1;
+}
+
+Test(prompt_cache, goes_on_from_the_common_beginning, .init = start)
+{
+    struct outcome a = RUN("-p", "abcdefghij"), b = RUN("-p", "abcdefghij", "--prompt-cache", file);
+    expect(a, 0, "gen 12");
+    cr_expect_eq(kept(b), -1, "%s", b.err);
+    cr_expect_str_eq(a.out, b.out);
+    b = RUN("-p", "abcdefghij", "--prompt-cache", file);
+    int all = kept(b);
+    cr_expect(all > 5, "%s", b.err);
+    cr_expect_str_eq(a.out, b.out);
+
+    a = RUN("-p", "abcdefxyz"), b = RUN("-p", "abcdefxyz", "--prompt-cache", file);
+    cr_expect(kept(b) > 3 && kept(b) < all, "%s", b.err);
+    cr_expect_str_eq(a.out, b.out);
+    b = RUN("-p", "abcdefxyz", "--prompt-cache", file);
+    cr_expect(kept(b) > 5, "the file has the new one: %s", b.err);
+    cr_expect_str_eq(a.out, b.out);
+
+    a = RUN("-p", "abc"), b = RUN("-p", "abc", "--prompt-cache", file);
+    cr_expect_str_eq(a.out, b.out);
+    b = RUN("-p", "abcdefxyz", "--prompt-cache", file);
+    cr_expect(kept(b) > 5, "the longer one stays: %s", b.err);
+}
+
+Test(prompt_cache, keeps_the_text_too, .init = start)
+{
+    char longer[256];
+    struct outcome a = RUN("-p", "abcdef", "--prompt-cache", file, "--prompt-cache-all");
+    expect(a, 0, "gen 12");
+    snprintf(longer, sizeof longer, "abcdef%.6s", a.out);
+    struct outcome b = RUN("-p", longer, "--prompt-cache", file, "--prompt-cache-ro");
+    cr_expect(kept(b) > 6, "%s", b.err);
+    cr_expect_str_eq(b.out, RUN("-p", longer).out);
+}
+
+Test(prompt_cache, read_only, .init = start)
+{
+    struct stat before, after;
+    expect(RUN("-p", "abcdef", "--prompt-cache", file, "--prompt-cache-ro"), 0, "gen 12");
+    cr_expect_eq(access(file, F_OK), -1);
+    expect(RUN("-p", "abcdef", "--prompt-cache", file), 0, "gen 12");
+    cr_assert_eq(stat(file, &before), 0);
+    cr_expect_eq(before.st_mode & 0777, 0600);
+    struct outcome o = RUN("-p", "abcxyz", "--prompt-cache", file, "--prompt-cache-ro");
+    cr_expect(kept(o) > 0, "%s", o.err);
+    cr_assert_eq(stat(file, &after), 0);
+    cr_expect_eq(before.st_ino, after.st_ino);
+}
+
+/* Merged positions stay merged; a text that parts where they are begins anew. */
+Test(prompt_cache, self_extend, .init = start)
+{
+    static const char *const modes[] = {"classic", "window"};
+    char prompt[300];
+    for (int i = 0; i < 299; i++)
+        prompt[i] = (char)('a' + i * i % 23);
+    for (int m = 0; m < 2; m++) {
+        unlink(file);
+        prompt[260] = 0;
+#define EXTENDED "-gan", "4", "-gaw", "64", "--grp-attn-mode", modes[m]
+        expect(RUN("-p", prompt, EXTENDED, "--prompt-cache", file), 0, "gen 12");
+        struct outcome b = RUN("-p", prompt, EXTENDED, "--prompt-cache", file);
+        cr_expect(kept(b) > 250, "%s", b.err);
+        cr_expect_str_eq(b.out, RUN("-p", prompt, EXTENDED).out);
+        prompt[3] = '.';
+        b = RUN("-p", prompt, EXTENDED, "--prompt-cache", file, "--prompt-cache-ro");
+        cr_expect(m ? kept(b) > 0 : kept(b) == 0, "%s: %s", modes[m], b.err);
+        cr_expect_str_eq(b.out, RUN("-p", prompt, EXTENDED).out);
+        prompt[3] = 'j';
+    }
+    expect(RUN("-p", prompt, "--prompt-cache", file), 2, "group factor: '1' expected, '4' found");
+}
+
+Test(prompt_cache, shifted_context, .init = start)
+{
+    struct outcome o = RUN("-p", "abc", "-c", "256", "-n", "400", "--ignore-eos", "--context-shift",
+                           "--prompt-cache", file, "--prompt-cache-all");
+    expect(o, 0, "is left as it is: the session no longer has the whole text");
+    cr_expect_eq(access(file, F_OK), -1);
+}
+
+Test(prompt_cache, what_cannot_be_used, .init = start)
+{
+    expect(RUN("-p", "a", "--prompt-cache-all"), 2, "need the name of a file");
+    expect(RUN("-p", "abcdef", "--prompt-cache", file), 0, "gen 12");
+    expect(RUN("-p", "abcdef", "--prompt-cache", file, "-ctk", "f32"), 2,
+           "type of K: 'f32' expected, 'f16' found");
+    expect(GPURUN(NULL, "-p", "abcdef", "-n", "4", "--prompt-cache", file), 2, "another model");
+    struct stat st;
+    cr_assert_eq(stat(file, &st), 0);
+    cr_assert_eq(truncate(file, st.st_size - 100), 0);
+    expect(RUN("-p", "abcdef", "--prompt-cache", file), 3, "cut off");
+    expect(RUN("-p", "abcdef", "--prompt-cache", model), 3, "not a saved state");
+    struct outcome o = RUN("-p", "abcdef", "--prompt-cache", "/nowhere/file");
+    expect(o, 6, "/nowhere/file: No such file or directory; give a path");
+    cr_expect_str_eq(o.out, RUN("-p", "abcdef").out, "a text is worth more than its file");
+}

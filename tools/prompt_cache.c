@@ -1,0 +1,127 @@
+#include "prompt_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools.h"
+
+/* What goes with the state: this, then the tokens. */
+struct note {
+    uint32_t version, n_token;
+    struct gr_self_extend se;
+};
+
+#define VERSION 1
+
+void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t n)
+{
+    size_t need = c->n + (size_t)n;
+    if (!c->path || c->lost)
+        return;
+    if (need > c->cap) {
+        int32_t *grown = realloc(c->token, 2 * need * sizeof *grown);
+        c->lost = !grown;
+        if (c->lost)
+            return;
+        c->token = grown, c->cap = 2 * need;
+    }
+    memcpy(c->token + c->n, ids, (size_t)n * sizeof *ids);
+    c->n = need;
+}
+
+void gr_prompt_cache_fini(struct gr_prompt_cache *c)
+{
+    free(c->token);
+    *c = (struct gr_prompt_cache){0};
+}
+
+/* ---- loading ---- */
+
+/* The tokens of a note, NULL when it is none of ours. */
+static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
+{
+    if (n < sizeof *note)
+        return NULL;
+    memcpy(note, data, sizeof *note);
+    bool ours = note->version == VERSION && (n - sizeof *note) / sizeof(int32_t) == note->n_token;
+    return ours ? (const int32_t *)((const char *)data + sizeof *note) : NULL;
+}
+
+/* Cuts the session's text to `keep` tokens; false, and it is empty, where that cannot be done. The
+ * positions before note->se.i are merged ones; from there on each token has its own, `merged` below
+ * its number. */
+static bool cut(struct gr_session *s, const struct note *note, const struct gr_self_extend *se,
+                size_t keep)
+{
+    int64_t merged = (int64_t)note->n_token - (gr_kv_seq_pos_max(s, 0) + 1);
+    int64_t pos = (int64_t)keep - merged;
+    bool same = note->se.n == se->n && note->se.w == se->w;
+    bool can = keep > 0 && merged >= 0 && pos >= note->se.i && (same || !merged);
+    if (can && !gr_kv_seq_rm(s, 0, (int32_t)pos, -1))
+        return true;
+    gr_kv_clear(s);
+    return false;
+}
+
+static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
+{
+    gr_say_error("--prompt-cache: %s; another file name, or removing %s, begins anew", why,
+                 c->path);
+    return gr_status_exit(status);
+}
+
+int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
+                         size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
+                         size_t *n_read)
+{
+    void *data;
+    size_t n, same = 0;
+    struct note note;
+    if (!c->path || access(c->path, F_OK) != 0)
+        return 0;
+    int status = gr_state_load_file(s, 0, c->path, &data, &n);
+    if (status)
+        return refuse(c, status, gr_error_message());
+    const int32_t *token = tokens_of(data, n, &note);
+    while (token && same < note.n_token && same < n_prompt && token[same] == prompt[same])
+        same++;
+    c->complete = same == n_prompt;
+    size_t keep = same < n_prompt ? same : n_prompt - 1;
+    int rc = token ? 0 : refuse(c, GR_E_INVALID, "a state without the tokens of a text");
+    if (!rc && cut(s, &note, se, keep)) {
+        gr_prompt_cache_add(c, token, (int32_t)keep);
+        if (note.se.i > 0)
+            se->i = note.se.i;
+        *n_read = keep, *n_past = gr_kv_seq_pos_max(s, 0) + 1;
+    }
+    gr_state_free(data);
+    if (!rc)
+        gr_say("prompt cache: %zu of %zu tokens from %s", *n_read, n_prompt, c->path);
+    return rc;
+}
+
+/* ---- saving ---- */
+
+int gr_prompt_cache_save(const struct gr_prompt_cache *c, struct gr_session *s,
+                         const struct gr_self_extend *se)
+{
+    if (!c->path)
+        return 0;
+    if (c->lost) {
+        gr_say_warning("%s is left as it is: the session no longer has the whole text", c->path);
+        return 0;
+    }
+    size_t n = sizeof(struct note) + c->n * sizeof *c->token;
+    struct note note = {VERSION, (uint32_t)c->n, *se};
+    char *data = malloc(n);
+    if (!data) {
+        gr_say_error("no memory for the %zu tokens of --prompt-cache", c->n);
+        return 5;
+    }
+    memcpy(data, &note, sizeof note);
+    memcpy(data + sizeof note, c->token, c->n * sizeof *c->token);
+    int status = gr_state_save_file(s, 0, data, n, c->path);
+    free(data);
+    return status ? gr_say_status(status) : 0;
+}
