@@ -120,15 +120,15 @@ static void print_bytes(const char *what, uint64_t bytes, const char *type)
 
 static void print_cells(const struct gr_session_size *s, uint32_t n_seq)
 {
-    char pools[48] = "one pool";
+    printf("%u sequence%s, ", n_seq, n_seq == 1 ? "" : "s");
     if (s->n_stream > 1)
-        snprintf(pools, sizeof pools, "%u pools of their own", s->n_stream);
-    printf("%u sequence%s, %s", n_seq, n_seq == 1 ? "" : "s", pools);
-    if (s->n_cell)
-        printf(", %u cells", s->n_cell);
-    if (s->n_cell_swa)
-        printf(", %u cells for the layers with a window", s->n_cell_swa);
-    printf("%s\n", s->n_stream > 1 ? " each" : "");
+        printf("%u pools, each of ", s->n_stream);
+    else
+        printf("one pool of ");
+    printf("%u cells", s->n_cell ? s->n_cell : s->n_cell_swa);
+    if (s->n_cell && s->n_cell_swa)
+        printf(", %u in layers with a window", s->n_cell_swa);
+    putchar('\n');
 }
 
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,

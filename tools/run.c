@@ -297,6 +297,8 @@ static int print_size(struct run *r)
     gr_model_info(r->model, &r->info);
     rc = tokenize_prompt(r);
     p.n_ctx = choose_context(r);
+    if (!rc)
+        rc = choose_group(r, &p);
     return rc ? rc : gr_print_size(r->o, r->model, &p);
 }
 

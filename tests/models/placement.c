@@ -343,3 +343,59 @@ Test(placement, a_stopped_batch_leaves_nothing)
         gr_model_close(&m);
     }
 }
+
+/* The logits of the token after N_LONG + 7 others, nothing stopped. */
+static void decode_long_again(struct gr_model *m, float *last)
+{
+    static float out[(N_LONG + 8) / 8 * N_VOCAB];
+    struct gr_session_params p = params(m, &ways[0], "f32");
+    p.n_ctx = 1024, p.n_seq_max = 1;
+    struct gr_session *s = tiny_session(m, &p);
+    decode_long(s, N_LONG + 8, out);
+    memcpy(last, out + (size_t)N_LONG / 8 * N_VOCAB, N_VOCAB * sizeof *last);
+    gr_session_close(&s);
+}
+
+/* Where a window's pool was full, a stopped batch has taken cells that earlier tokens need: then
+ * the sequence is empty, which is said, and begins again as if new; otherwise it goes on. */
+Test(placement, a_stopped_batch_in_a_full_window)
+{
+    static float first[N_VOCAB], next[N_VOCAB];
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        t.n_ctx = 1024;
+        struct gr_model *m = tiny_open(&t);
+        for (int after = 1; after < 6 && has_window(m); after++) {
+            struct gr_session_params p = params(m, &ways[0], "f32");
+            static float out[N_LONG / 8 * N_VOCAB];
+            int32_t tok[32];
+            p.n_ctx = 1024, p.n_seq_max = 1;
+            struct gr_session *s = tiny_session(m, &p);
+            struct stop c = {s, 0, after};
+            for (int32_t k = 0; k < 32; k++)
+                tok[k] = token(0, N_LONG + k);
+            decode_long(s, N_LONG, out);
+            memcpy(first, out, sizeof first);
+            cr_assert_eq(gr_session_tap(s, "layer", cancel, &c), 0);
+            cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 32, .token = tok}),
+                         GR_E_CANCELLED);
+            bool empty = gr_kv_seq_pos_max(s, 0) < 0;
+            cr_expect_eq(empty, strstr(gr_error(), "they are empty now: 0") != NULL);
+            cr_expect(empty || gr_kv_seq_pos_max(s, 0) == N_LONG - 1);
+            cr_assert_eq(gr_session_tap(s, NULL, NULL, NULL), 0);
+            cr_assert_eq(gr_cache_check(&s->cache), 0, "%s", gr_error());
+            if (empty) {
+                decode_long(s, 8, out);
+                cr_expect_eq(memcmp(first, out, sizeof first), 0, "%s", t.arch->name);
+            } else {
+                cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 8, .token = tok}), 0, "%s",
+                             gr_error());
+                memcpy(next, gr_logits(s, -1), sizeof next);
+                decode_long_again(m, out);
+                cr_expect_eq(memcmp(next, out, sizeof next), 0, "%s", t.arch->name);
+            }
+            gr_session_close(&s);
+        }
+        gr_model_close(&m);
+    }
+}

@@ -463,7 +463,7 @@ Test(cli, dry_run)
 {
     struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-c", "8000", "-ctv", "f32", "--dry-run");
     expect_exit(o, 0, "");
-    cr_expect_str_eq(o.out, "1 sequence, one pool, 8192 cells\n"
+    cr_expect_str_eq(o.out, "1 sequence, one pool of 8192 cells\n"
                             "K              0.50 MiB  f16\n"
                             "V              1.00 MiB  f32\n"
                             "cache          1.50 MiB\n");
@@ -471,6 +471,10 @@ Test(cli, dry_run)
     cr_expect_str_eq(o.out, "{\"k\":16384,\"v\":16384,\"state\":0,\"total\":32768,\"n_cell\":256,"
                             "\"n_cell_swa\":0,\"n_stream\":1}\n");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-c", "99999999", "--dry-run"), 2, "-c");
+    o = GPURUN(NULL, TINY, "-p", "a", "-c", "2048", "-gan", "8", "-gaw", "128", "--grp-attn-mode",
+               "window", "--dry-run");
+    cr_expect(strstr(o.out, "K              0.25 MiB") && strstr(o.out, "V              0.12 MiB"),
+              "K by two positions: %s", o.out);
 }
 
 /* -v has the sizes of the cache. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Logits of the tiny MPT test model in f64, straight from the definition: no code is shared with gpurun or llama.cpp.
+"""Logits of MPT models in f64, straight from the definition: no code is shared with gpurun or llama.cpp.
 
 usage: exact.py BUILD_DIR       (BUILD_DIR/tests/write_tiny writes the model)
 needs: pip install numpy gguf
@@ -11,23 +11,27 @@ import os, subprocess, sys, tempfile
 import gguf
 import numpy as np
 
-HEADS, WIDTH, CLAMP, EPS = 4, 16, 2.0, float(np.float32(1e-5))
-SLOPES = [2.0 ** (-8 * (h + 1) / HEADS) for h in range(HEADS)]
-
-
 def token(i):
     return (5 + 37 * i) % 96
 
 
 class Model:
     def __init__(self, path):
+        file = gguf.GGUFReader(path)
         self.w = {t.name: np.array(t.data, np.float64).reshape([int(n) for n in reversed(t.shape)])
-                  for t in gguf.GGUFReader(path).tensors}
+                  for t in file.tensors}
+        def key(name):
+            return file.fields['mpt.' + name].contents()
+        self.n_layer, self.heads, self.kv_heads = (
+            int(key(k)) for k in ('block_count', 'attention.head_count', 'attention.head_count_kv'))
+        self.eps, self.clamp = float(key('attention.layer_norm_epsilon')), float(key('attention.clamp_kqv'))
+        bias = float(key('attention.max_alibi_bias'))
+        self.slopes = [2.0 ** (-bias * (h + 1) / self.heads) for h in range(self.heads)]  # a power of two of them
         self.cells = []
 
     def norm(self, x, name):
         x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps)
         return x * self.w[name + '.weight'] + self.w.get(name + '.bias', 0)
 
     def linear(self, x, name):
@@ -37,9 +41,10 @@ class Model:
         """One token's heads over the cells that its sequence sees."""
         seen = [c for c in self.cells if seq in c['seq'] and c['pos'] <= pos]
         out = []
-        for h in range(HEADS):
-            k, v = (np.array([c[kv][layer][h] for c in seen]) for kv in 'kv')
-            s = k @ q[h] / np.sqrt(WIDTH) - SLOPES[h] * np.array([pos - c['pos'] for c in seen])
+        for h in range(self.heads):
+            of = h * self.kv_heads // self.heads
+            k, v = (np.array([c[kv][layer][of] for c in seen]) for kv in 'kv')
+            s = k @ q[h] / np.sqrt(len(q[h])) - self.slopes[h] * np.array([pos - c['pos'] for c in seen])
             p = np.exp(s - s.max())
             out.append(p @ v / p.sum())
         return np.concatenate(out)
@@ -49,10 +54,11 @@ class Model:
         x = self.w['token_embd.weight'][ids] + self.w['position_embd.weight'][pos]
         new = [{'pos': p, 'seq': {s}, 'k': {}, 'v': {}} for p, s in zip(pos, seqs)]
         self.cells += new
-        for layer in range(2):
+        for layer in range(self.n_layer):
             b = f'blk.{layer}.'
             f = self.linear(self.norm(x, b + 'attn_norm'), b + 'attn_qkv')
-            q, k, v = np.clip(f, -CLAMP, CLAMP).reshape(n, 3, HEADS, WIDTH).transpose(1, 0, 2, 3)
+            f = np.clip(f, -self.clamp, self.clamp).reshape(n, self.heads + 2 * self.kv_heads, -1)
+            q, k, v = np.split(f, [self.heads, self.heads + self.kv_heads], axis=1)
             for i in range(n):
                 new[i]['k'][layer], new[i]['v'][layer] = k[i], v[i]
             a = np.array([self.attention(layer, q[i], pos[i], seqs[i]) for i in range(n)])
