@@ -15,6 +15,14 @@ struct gr_kv_range {
     int32_t lo, hi;
 };
 
+#define GR_KV_N_GONE 4
+/* Positions, as ranges in ascending order that do not touch. A set of more ranges than fit closes
+ * its smallest gaps: it then has positions too many, never too few. */
+struct gr_kv_gone {
+    uint32_t n;
+    struct gr_kv_range r[GR_KV_N_GONE];
+};
+
 struct gr_kv_stream {
     uint32_t base;        /* its first cell */
     uint32_t n_used, end; /* cells that are used; one past the last of them, from base */
@@ -24,9 +32,8 @@ struct gr_kv_stream {
 struct gr_kv_seq {
     uint32_t *cell; /* [cap]: its cells are cell[first .. first + n), ordered */
     uint32_t first, n, cap;
-    struct gr_kv_range gone, gone0; /* positions where cells may have been given up; and at
-                                       gr_kv_reserve */
-    bool held;                      /* it had cells at gr_kv_reserve */
+    struct gr_kv_gone gone, gone0; /* where cells may have been given up; that at gr_kv_reserve */
+    bool held;                     /* it had cells at gr_kv_reserve */
 };
 
 /* What a cell is beside its sequences; a copy of a token has the same. */
@@ -163,26 +170,27 @@ uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_strea
                                 int32_t spare_seq, struct gr_kv_range spare, uint32_t most);
 /* GR_E_UNSUPPORTED when the sequence, with these positions gone and this largest one, would miss
  * cells. */
-int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, struct gr_kv_range gone, int32_t max);
+int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, const struct gr_kv_gone *gone,
+                       int32_t max);
 
 static inline struct gr_kv_range gr_kv_meet(struct gr_kv_range a, struct gr_kv_range b)
 {
     return (struct gr_kv_range){GR_MAX(a.lo, b.lo), GR_MIN(a.hi, b.hi)};
 }
 
-/* The smallest range with both, {0, 0} for nothing. */
-static inline struct gr_kv_range gr_kv_hull(struct gr_kv_range a, struct gr_kv_range b)
-{
-    if (a.lo >= a.hi)
-        a = b;
-    if (a.lo >= a.hi)
-        return (struct gr_kv_range){0, 0};
-    return b.lo >= b.hi ? a : (struct gr_kv_range){GR_MIN(a.lo, b.lo), GR_MAX(a.hi, b.hi)};
-}
-
-/* What an operation on positions r makes of the positions `gone`. */
-struct gr_kv_range gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
-                                    struct gr_kv_range gone);
+/* One position or range more. */
+struct gr_kv_gone gr_kv_gone_with(const struct gr_kv_gone *gone, struct gr_kv_range more);
+/* What an operation on positions r of a sequence makes of those gone in it; of those gone in
+ * another one, where what is gone in both may have been a shared cell; of those gone in the
+ * destination of a copy, which has left out `rest`. */
+struct gr_kv_gone gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
+                                   const struct gr_kv_gone *gone);
+struct gr_kv_gone gr_kv_gone_beside(const struct gr_kv_op *op, struct gr_kv_range r,
+                                    const struct gr_kv_gone *gone, const struct gr_kv_gone *other);
+struct gr_kv_gone gr_kv_gone_copied(struct gr_kv_range r, const struct gr_kv_gone *dst,
+                                    const struct gr_kv_gone *src, struct gr_kv_range rest);
+/* The smallest range that has all of them, {0, 0} for none. */
+struct gr_kv_range gr_kv_gone_hull(const struct gr_kv_gone *gone);
 
 /* ---- copies ---- */
 

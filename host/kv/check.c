@@ -68,10 +68,13 @@ static int check_seq(const struct gr_kv *kv, int32_t s, const struct census *k)
             return broken(item[i], "listed behind position", kv->pos[item[i - 1]],
                           kv->pos[item[i]]);
     }
-    struct gr_kv_range none = {0, 0}, g = q->gone;
-    if (memcmp(&g, &none, sizeof g) != 0 && (g.lo < 0 || g.lo >= g.hi || kv->p.window <= 0))
-        return gr_fail(GR_E_INTERNAL, "KV cache: sequence %d: positions %d to %d are gone", s, g.lo,
-                       g.hi);
+    if (q->gone.n > (kv->p.window > 0 ? GR_KV_N_GONE : 0))
+        return gr_fail(GR_E_INTERNAL, "KV cache: sequence %d: %u ranges are gone", s, q->gone.n);
+    for (uint32_t i = 0; i < q->gone.n; i++)
+        if (q->gone.r[i].lo < (i ? q->gone.r[i - 1].hi + 1 : 0) ||
+            q->gone.r[i].lo >= q->gone.r[i].hi)
+            return gr_fail(GR_E_INTERNAL, "KV cache: sequence %d: positions %d to %d are gone", s,
+                           q->gone.r[i].lo, q->gone.r[i].hi);
     return 0;
 }
 

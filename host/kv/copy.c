@@ -67,17 +67,15 @@ static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *
 }
 
 /* Positions of dst that may be gone afterwards: those gone in seq and those left out. */
-static struct gr_kv_range gone_after(const struct gr_kv *kv, const struct gr_kv_op *op,
-                                     struct gr_kv_range r, struct gr_kv_range part)
+static struct gr_kv_gone gone_after(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                    struct gr_kv_range r, struct gr_kv_range part)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    struct gr_kv_range gone =
-        gr_kv_hull(kv->seq[op->dst].gone, gr_kv_meet(kv->seq[op->seq].gone, r));
     uint32_t i = gr_kv_order_below(kv, q, r.lo), j = gr_kv_order_below(kv, q, part.lo);
+    struct gr_kv_range rest = {0, 0};
     if (i < j)
-        gone = gr_kv_hull(gone, (struct gr_kv_range){kv->pos[gr_kv_items(q)[i]],
-                                                     kv->pos[gr_kv_items(q)[j - 1]] + 1});
-    return gone;
+        rest = (struct gr_kv_range){kv->pos[gr_kv_items(q)[i]], kv->pos[gr_kv_items(q)[j - 1]] + 1};
+    return gr_kv_gone_copied(r, &kv->seq[op->dst].gone, &q->gone, rest);
 }
 
 int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
@@ -86,7 +84,8 @@ int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_ran
     struct gr_kv_seq *d = &kv->seq[op->dst];
     struct gr_kv_range part = chosen(kv, op, r);
     uint32_t n = list_wanted(kv, op, part, NULL), n_free = gr_kv_free_cells(kv, st);
-    int rc = gr_kv_window_check(kv, op->dst, gone_after(kv, op, r, part), max_after(kv, op, r));
+    struct gr_kv_gone gone = gone_after(kv, op, r, part);
+    int rc = gr_kv_window_check(kv, op->dst, &gone, max_after(kv, op, r));
     if (!rc && n > n_free && n > n_free + gr_kv_given_up_at_most(kv, st, op->seq, part, n - n_free))
         rc = gr_fail(GR_E_KV_FULL,
                      "the KV cache is full: %u cells of sequence %d to copy, %u of %u free; remove "

@@ -61,13 +61,13 @@ static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
         hi = shifted ? GR_MAX(hi, d) : d;
         shifted++;
     }
-    fprintf(out, "%10d  %8u cells (%u shared), positions %d to %d", s, q->n,
+    fprintf(out, "%10d  %8u cells (%u shared), positions %d to %d\n", s, q->n,
             gr_kv_seq_shared(kv, s), gr_kv_cells_pos_min(kv, s), gr_kv_cells_pos_max(kv, s));
     if (shifted)
-        fprintf(out, ", %u waiting for a shift by %d to %d", shifted, lo, hi);
-    if (q->gone.lo < q->gone.hi)
-        fprintf(out, ", %d to %d given up", q->gone.lo, q->gone.hi - 1);
-    fputc('\n', out);
+        fprintf(out, "%12s%8u wait for a shift by %d to %d\n", "", shifted, lo, hi);
+    for (uint32_t i = 0; i < q->gone.n; i++)
+        fprintf(out, "%20s positions %d to %d given up\n", "", q->gone.r[i].lo,
+                q->gone.r[i].hi - 1);
 }
 
 static void print_head(const struct gr_kv *kv, FILE *out)
@@ -75,13 +75,13 @@ static void print_head(const struct gr_kv *kv, FILE *out)
     fprintf(out, "KV cache: %u of %u cells used, %d to look at", kv->n_used, kv->n_all,
             (int)gr_kv_n_kv(kv));
     if (kv->p.n_stream == 1)
-        fprintf(out, ", the next search begins at %u", kv->stream[0].head);
+        fprintf(out, ", head at %u", kv->stream[0].head);
     else
         fprintf(out, ", %u for each sequence", kv->p.n_cell);
     if (kv->p.window > 0)
         fprintf(out, ", a window of %d", kv->p.window);
     fprintf(out,
-            "\n%10s  0-9 a-z: in that sequence alone, #: in a later one, +: in several, "
+            "\n%10s  0-9 a-z: in that sequence, #: in a later one, +: in several, "
             ".: free\n",
             "cell");
 }

@@ -1,5 +1,6 @@
 /* Sequence operations. */
 #include <assert.h>
+#include <string.h>
 
 #include "gr/status.h"
 #include "kv/cells.h"
@@ -122,17 +123,16 @@ static int32_t new_pos(const struct gr_kv *kv, const struct gr_kv_op *op, uint32
     return op->kind == GR_KV_ADD ? pos + op->by : pos / op->by;
 }
 
-/* Positions of a sequence that may be gone after an addition or a division on op->seq. Another one
- * may have shared with that what both have given up. */
-static struct gr_kv_range gone_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
-                                          int32_t seq)
+/* Positions of a sequence that may be gone after an addition or a division on op->seq. */
+static struct gr_kv_gone gone_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                         int32_t seq)
 {
-    struct gr_kv_range gone = kv->seq[seq].gone, both = gr_kv_meet(gone, kv->seq[op->seq].gone);
+    const struct gr_kv_gone *gone = &kv->seq[seq].gone, *other = &kv->seq[op->seq].gone;
     if (seq == op->seq)
         return gr_kv_gone_after(op, range_of(op), gone);
     if (gr_kv_stream(kv, seq) != gr_kv_stream(kv, op->seq))
-        return gone;
-    return gr_kv_hull(gone, gr_kv_gone_after(op, range_of(op), both));
+        return *gone;
+    return gr_kv_gone_beside(op, range_of(op), gone, other);
 }
 
 static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
@@ -140,13 +140,13 @@ static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
     struct seqs t = touched(kv, op);
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         const struct gr_kv_seq *q = &kv->seq[s];
-        struct gr_kv_range gone = gone_after_move(kv, op, s);
+        struct gr_kv_gone gone = gone_after_move(kv, op, s);
         int32_t max = -1;
-        if (!(t.bit[s / 64] >> s % 64 & 1) && gone.lo == q->gone.lo && gone.hi == q->gone.hi)
+        if (!(t.bit[s / 64] >> s % 64 & 1) && !memcmp(&gone, &q->gone, sizeof gone))
             continue;
         for (uint32_t i = 0; i < q->n; i++)
             max = GR_MAX(max, new_pos(kv, op, gr_kv_items(q)[i]));
-        int rc = gr_kv_window_check(kv, s, gone, max);
+        int rc = gr_kv_window_check(kv, s, &gone, max);
         if (rc)
             return rc;
     }
@@ -159,8 +159,8 @@ static int check_rm_window(const struct gr_kv *kv, const struct gr_kv_op *op, in
     uint32_t i, j;
     items_in(kv, q, range_of(op), &i, &j);
     uint32_t last = j < q->n ? q->n : i; /* one past the last item that stays */
-    return gr_kv_window_check(kv, seq, gr_kv_gone_after(op, range_of(op), q->gone),
-                              last ? kv->pos[gr_kv_items(q)[last - 1]] : -1);
+    struct gr_kv_gone gone = gr_kv_gone_after(op, range_of(op), &q->gone);
+    return gr_kv_window_check(kv, seq, &gone, last ? kv->pos[gr_kv_items(q)[last - 1]] : -1);
 }
 
 static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
@@ -172,9 +172,10 @@ static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
 }
 
 /* Positions of dst that may be gone after it got cells of seq. */
-static struct gr_kv_range gone_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
+static struct gr_kv_gone gone_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
-    return gr_kv_hull(kv->seq[op->dst].gone, gr_kv_meet(kv->seq[op->seq].gone, range_of(op)));
+    return gr_kv_gone_copied(range_of(op), &kv->seq[op->dst].gone, &kv->seq[op->seq].gone,
+                             (struct gr_kv_range){0, 0});
 }
 
 static int can_share(struct gr_kv *kv, const struct gr_kv_op *op)
@@ -185,7 +186,8 @@ static int can_share(struct gr_kv *kv, const struct gr_kv_op *op)
     int32_t max = gr_kv_max_pos(kv, op->dst);
     if (i < j)
         max = GR_MAX(max, kv->pos[gr_kv_items(q)[j - 1]]);
-    int rc = gr_kv_window_check(kv, op->dst, gone_after_share(kv, op), max);
+    struct gr_kv_gone gone = gone_after_share(kv, op);
+    int rc = gr_kv_window_check(kv, op->dst, &gone, max);
     struct gr_kv_seq *d = &kv->seq[op->dst];
     return rc ? rc : gr_kv_order_room(d, (uint32_t)GR_MIN((uint64_t)d->n + (j - i), kv->p.n_cell));
 }
@@ -223,7 +225,7 @@ static void rm(struct gr_kv *kv, const struct gr_kv_op *op, int32_t seq)
     }
     if (i < j)
         gr_kv_order_cut(q, i, j);
-    q->gone = gr_kv_gone_after(op, range_of(op), q->gone);
+    q->gone = gr_kv_gone_after(op, range_of(op), &q->gone);
 }
 
 static void do_rm(struct gr_kv *kv, const struct gr_kv_op *op)

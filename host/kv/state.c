@@ -48,8 +48,8 @@ static int save_seqs(const struct gr_kv *kv, int32_t seq, struct gr_vec *out, in
         if (!q->n || (seq >= 0 && s != seq))
             continue;
         index[s] = (int32_t)out->n;
-        bool gone = q->gone.lo < q->gone.hi;
-        struct gr_saved_seq row = {s, gone ? q->gone.lo : 0, gone ? q->gone.hi : 0};
+        struct gr_kv_range gone = gr_kv_gone_hull(&q->gone);
+        struct gr_saved_seq row = {s, gone.lo, gone.hi};
         rc = gr_vec_append(out, &row, 1, sizeof row);
     }
     return rc;
@@ -340,16 +340,17 @@ static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32
 /* What a sequence has given up: what it had when it was saved, and what there is no room for. */
 static void set_gone(const struct gr_kv_load *l, struct gr_kv *kv)
 {
+    const struct gr_kv_gone none = {0};
     const int32_t *id = l->saved.id;
     for (uint32_t k = 0; k < l->saved.head.n_seq; k++)
         kv->seq[target(l, (int32_t)k)].gone =
-            (struct gr_kv_range){l->saved.seq[k].lo, l->saved.seq[k].hi};
+            gr_kv_gone_with(&none, (struct gr_kv_range){l->saved.seq[k].lo, l->saved.seq[k].hi});
     for (uint32_t i = 0; i < l->saved.head.n_item; id += l->saved.item[i++].n_seq) {
         const struct gr_saved_item *item = &l->saved.item[i];
         for (uint32_t k = 0; l->seen_only && k < item->n_seq; k++) {
             struct gr_kv_seq *q = &kv->seq[target(l, id[k])];
             if (!seen(l, kv, item, id[k]))
-                q->gone = gr_kv_hull(q->gone, (struct gr_kv_range){item->pos, item->pos + 1});
+                q->gone = gr_kv_gone_with(&q->gone, (struct gr_kv_range){item->pos, item->pos + 1});
         }
     }
 }

@@ -65,7 +65,7 @@ static void let_go(struct gr_kv *kv, uint32_t c)
         for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1) {
             int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
             struct gr_kv_seq *q = &kv->seq[s];
-            q->gone = gr_kv_hull(q->gone, (struct gr_kv_range){pos, pos + 1});
+            q->gone = gr_kv_gone_with(&q->gone, (struct gr_kv_range){pos, pos + 1});
             if (log)
                 kv->given[kv->n_given++] = (struct gr_kv_given){c, s, gr_kv_mark(kv, c)};
         }
@@ -100,47 +100,140 @@ uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_strea
     return n;
 }
 
-int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, struct gr_kv_range gone, int32_t max)
+/* Whether the next token behind `max` would see positions that are gone. */
+static bool misses(const struct gr_kv *kv, const struct gr_kv_gone *gone, int32_t max)
 {
-    if (kv->p.window <= 0 || gone.lo >= gone.hi || gone.hi <= gr_kv_visible(kv, max))
+    return kv->p.window > 0 && gone->n && gone->r[gone->n - 1].hi > gr_kv_visible(kv, max);
+}
+
+int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, const struct gr_kv_gone *gone,
+                       int32_t max)
+{
+    if (!misses(kv, gone, max))
         return 0;
+    const struct gr_kv_range *last = &gone->r[gone->n - 1];
     return gr_fail(
         GR_E_UNSUPPORTED,
         "sequence %d: the next token would see positions from %lld on, but with a window "
         "of %d those from %d to %d may have been given up; use a full-size window cache "
         "(--swa-full)",
-        seq, (long long)GR_MAX(gr_kv_visible(kv, max), 0), kv->p.window, gone.lo, gone.hi - 1);
+        seq, (long long)GR_MAX(gr_kv_visible(kv, max), 0), kv->p.window, last->lo, last->hi - 1);
 }
 
 bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
 {
-    const struct gr_kv_range *gone = &kv->seq[seq].gone;
-    return kv->p.window > 0 && gone->lo < gone->hi &&
-           gone->hi > gr_kv_visible(kv, gr_kv_max_pos(kv, seq));
+    return misses(kv, &kv->seq[seq].gone, gr_kv_max_pos(kv, seq));
 }
 
-/* Positions of `part` after an addition or a division. */
+/* ---- sets of positions ---- */
+
+/* Ranges in any order while a set is worked out: each of n makes at most three, and those of two
+ * sets meet in 2 n - 1 ranges. */
+struct pieces {
+    uint32_t n;
+    struct gr_kv_range r[8 * GR_KV_N_GONE];
+};
+
+static void put(struct pieces *p, struct gr_kv_range r)
+{
+    uint32_t k = p->n;
+    if (r.lo >= r.hi)
+        return;
+    for (; k && p->r[k - 1].lo > r.lo; k--)
+        p->r[k] = p->r[k - 1];
+    p->r[k] = r;
+    p->n++;
+}
+
+static void put_all(struct pieces *p, const struct gr_kv_gone *gone)
+{
+    for (uint32_t i = 0; i < gone->n; i++)
+        put(p, gone->r[i]);
+}
+
+/* Makes one range of those that lie less than `gap` apart. */
+static void join_near(struct pieces *p, int32_t gap)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (n && p->r[i].lo - (int64_t)p->r[n - 1].hi < gap)
+            p->r[n - 1].hi = GR_MAX(p->r[n - 1].hi, p->r[i].hi);
+        else
+            p->r[n++] = p->r[i];
+    p->n = n;
+}
+
+static struct gr_kv_gone set_of(struct pieces *p)
+{
+    struct gr_kv_gone gone = {0};
+    join_near(p, 1);
+    while (p->n > GR_KV_N_GONE) {
+        int32_t gap = INT32_MAX;
+        for (uint32_t i = 1; i < p->n; i++)
+            gap = GR_MIN(gap, p->r[i].lo - p->r[i - 1].hi);
+        join_near(p, gap + 1);
+    }
+    for (; gone.n < p->n; gone.n++)
+        gone.r[gone.n] = p->r[gone.n];
+    return gone;
+}
+
+struct gr_kv_gone gr_kv_gone_with(const struct gr_kv_gone *gone, struct gr_kv_range more)
+{
+    struct pieces p = {0};
+    put_all(&p, gone);
+    put(&p, more);
+    return set_of(&p);
+}
+
+/* Positions of `part` after an addition or a division; none after a removal. */
 static struct gr_kv_range moved(const struct gr_kv_op *op, struct gr_kv_range part)
 {
-    int64_t lo, hi;
-    if (part.lo >= part.hi)
-        return part;
-    if (op->kind == GR_KV_DIV) {
+    int64_t lo = (int64_t)part.lo + op->by, hi = (int64_t)part.hi + op->by;
+    if (op->kind == GR_KV_RM || part.lo >= part.hi)
+        return (struct gr_kv_range){0, 0};
+    if (op->kind == GR_KV_DIV)
         lo = part.lo / op->by, hi = (part.hi - 1) / op->by + 1;
-    } else {
-        lo = (int64_t)part.lo + op->by, hi = (int64_t)part.hi + op->by;
-    }
     return (struct gr_kv_range){(int32_t)GR_MIN(GR_MAX(lo, 0), INT32_MAX),
                                 (int32_t)GR_MIN(GR_MAX(hi, 0), INT32_MAX)};
 }
 
-struct gr_kv_range gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
-                                    struct gr_kv_range gone)
+struct gr_kv_gone gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
+                                   const struct gr_kv_gone *gone)
 {
-    if (r.lo >= r.hi || gone.lo >= gone.hi)
-        return gone;
-    struct gr_kv_range below = {gone.lo, GR_MIN(gone.hi, r.lo)},
-                       above = {GR_MAX(gone.lo, r.hi), gone.hi};
-    struct gr_kv_range rest = gr_kv_hull(below, above);
-    return op->kind == GR_KV_RM ? rest : gr_kv_hull(rest, moved(op, gr_kv_meet(gone, r)));
+    struct pieces p = {0};
+    for (uint32_t i = 0; i < gone->n; i++) {
+        put(&p, gr_kv_meet(gone->r[i], (struct gr_kv_range){0, r.lo}));
+        put(&p, gr_kv_meet(gone->r[i], (struct gr_kv_range){r.hi, INT32_MAX}));
+        put(&p, moved(op, gr_kv_meet(gone->r[i], r)));
+    }
+    return set_of(&p);
+}
+
+struct gr_kv_gone gr_kv_gone_beside(const struct gr_kv_op *op, struct gr_kv_range r,
+                                    const struct gr_kv_gone *gone, const struct gr_kv_gone *other)
+{
+    struct pieces p = {0};
+    put_all(&p, gone);
+    for (uint32_t i = 0; i < gone->n; i++)
+        for (uint32_t k = 0; k < other->n; k++)
+            put(&p, moved(op, gr_kv_meet(gr_kv_meet(gone->r[i], other->r[k]), r)));
+    return set_of(&p);
+}
+
+struct gr_kv_gone gr_kv_gone_copied(struct gr_kv_range r, const struct gr_kv_gone *dst,
+                                    const struct gr_kv_gone *src, struct gr_kv_range rest)
+{
+    struct pieces p = {0};
+    put_all(&p, dst);
+    for (uint32_t i = 0; i < src->n; i++)
+        put(&p, gr_kv_meet(src->r[i], r));
+    put(&p, rest);
+    return set_of(&p);
+}
+
+struct gr_kv_range gr_kv_gone_hull(const struct gr_kv_gone *gone)
+{
+    return gone->n ? (struct gr_kv_range){gone->r[0].lo, gone->r[gone->n - 1].hi}
+                   : (struct gr_kv_range){0, 0};
 }

@@ -441,7 +441,7 @@ Test(kv_check, notices)
     BROKEN((q[0].cell[0] = 1, q[0].cell[1] = 0), (q[0].cell[0] = 0, q[0].cell[1] = 1));
     BROKEN(q[0].cell[1] = 0, q[0].cell[1] = 1);
     BROKEN(q[1].cell[1] = 2, q[1].cell[1] = 7);
-    BROKEN(q[1].gone.hi = 2, q[1].gone.hi = 0);
+    BROKEN(q[1].gone = ((struct gr_kv_gone){1, {{0, 2}}}), q[1].gone.n = 0);
     BROKEN(kv->n_placed = 1, kv->n_placed = 0);
     kv->n_seq[2] = 2;
     gr_kv_check(kv);
@@ -500,15 +500,15 @@ Test(kv_dump, small)
     fclose(f);
     cr_assert_str_eq(
         text,
-        "KV cache: 18 of 192 cells used, 32 to look at, the next search begins at 14\n"
-        "      cell  0-9 a-z: in that sequence alone, #: in a later one, +: in several, .: free\n"
+        "KV cache: 18 of 192 cells used, 32 to look at, head at 14\n"
+        "      cell  0-9 a-z: in that sequence, #: in a later one, +: in several, .: free\n"
         "         0  00000011++111#.# #aa............. ................ ................\n"
         "        64  ................ ................ ................ ................\n"
         "            the same 1 times more\n"
         "  sequence\n"
         "         0         6 cells (0 shared), positions 0 to 5\n"
-        "         1         7 cells (2 shared), positions 5 to 9, 3 waiting for a shift by -6 to "
-        "-5\n"
+        "         1         7 cells (2 shared), positions 5 to 9\n"
+        "                   3 wait for a shift by -6 to -5\n"
         "        10         4 cells (2 shared), positions 8 to 11\n"
         "        39         3 cells (0 shared), positions 0 to 3\n",
         "%s", text);

@@ -8,7 +8,6 @@
 
 #define BIT(s) (UINT64_C(1) << (s))
 #define EMPTY ((struct m_cell){.pos = -1})
-#define N_POS 4096 /* with a window, positions are below this */
 
 void m_new(struct model *m, struct gr_kv_params p)
 {
@@ -22,6 +21,8 @@ void m_new(struct model *m, struct gr_kv_params p)
 void m_copy(struct model *to, const struct model *from)
 {
     memcpy(to, from, offsetof(struct model, cell) + (size_t)from->n_cell * sizeof *from->cell);
+    if (from->p.window)
+        memcpy(to->gone, from->gone, from->p.n_seq_max * sizeof *from->gone);
 }
 
 int32_t m_used(const struct model *m)
@@ -66,8 +67,10 @@ int64_t m_visible(const struct model *m, int64_t max)
 
 bool m_incomplete(const struct model *m, int32_t seq)
 {
-    const int64_t *g = m->gone[seq];
-    return g[0] < g[1] && g[1] > m_visible(m, m_max(m, seq));
+    bool some = false;
+    for (int64_t p = GR_MAX(m_visible(m, m_max(m, seq)), 0); p < M_POS; p++)
+        some |= m_is_gone(m, seq, p);
+    return some;
 }
 
 /* By position, row, column, token, cell. */
@@ -146,13 +149,34 @@ static int32_t count_useless(const struct model *m, int32_t stream, struct spare
     return n;
 }
 
-static void widen(int64_t gone[2], int64_t lo, int64_t hi)
+static void set_gone(struct model *m, int32_t seq, int64_t lo, int64_t hi)
 {
-    if (lo >= hi)
-        return;
-    bool none = gone[0] >= gone[1];
-    gone[0] = none ? lo : GR_MIN(gone[0], lo);
-    gone[1] = none ? hi : GR_MAX(gone[1], hi);
+    for (int64_t p = lo; p < hi; p++)
+        m->gone[seq][p / 64] |= BIT(p % 64);
+}
+
+/* The cache knows four ranges; of more, the gaps that are smallest close. */
+static void close_gaps(struct model *m, int32_t seq)
+{
+    while (m->p.window && !m->ideal) {
+        int64_t n = 0, end = -1, gap = M_POS;
+        for (int64_t p = 0; p < M_POS; p++) {
+            if (!m_is_gone(m, seq, p))
+                continue;
+            if (end < p)
+                gap = n++ ? GR_MIN(gap, p - end) : gap;
+            end = p + 1;
+        }
+        if (n <= 4)
+            return;
+        end = -1;
+        for (int64_t p = 0; p < M_POS; p++)
+            if (m_is_gone(m, seq, p)) {
+                if (end >= 0 && p - end == gap)
+                    set_gone(m, seq, end, p);
+                end = p + 1;
+            }
+    }
 }
 
 /* Of the first useless cell of each sequence, the one with the oldest token. */
@@ -174,7 +198,7 @@ static bool give_up(struct model *m, int32_t stream, struct spare spare)
         return false;
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++)
         if (m->cell[oldest].seqs & BIT(s))
-            widen(m->gone[s], m->cell[oldest].pos, m->cell[oldest].pos + 1);
+            set_gone(m, s, m->cell[oldest].pos, m->cell[oldest].pos + 1), close_gaps(m, s);
     m->cell[oldest] = EMPTY;
     m->given[m->n_given++] = oldest;
     return true;
@@ -310,27 +334,23 @@ static void move(struct model *m, const struct gr_kv_op *op)
 static void gone_after(struct model *m, const struct gr_kv_op *op)
 {
     static struct model old;
+    int32_t n_seq = (int32_t)m->p.n_seq_max;
+    bool moves = op->kind == GR_KV_ADD || op->kind == GR_KV_DIV;
     m_copy(&old, m);
-    for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++) {
-        int64_t *g = m->gone[s], *o = old.gone[s];
-        const int64_t *src = old.gone[op->seq < 0 ? 0 : op->seq];
+    for (int32_t s = 0; s < n_seq; s++) {
         bool rms = op->kind == GR_KV_RM && (op->seq < 0 || op->seq == s);
-        bool moves = op->kind == GR_KV_ADD || op->kind == GR_KV_DIV;
-        g[0] = g[1] = 0;
-        for (int64_t p = 0; p < N_POS; p++) {
-            bool was = p >= o[0] && p < o[1], in = in_range(op, p),
-                 in_src = p >= src[0] && p < src[1];
+        bool copies = (op->kind == GR_KV_CP || op->kind == GR_KV_DUP) && s == op->dst;
+        memset(m->gone[s], 0, sizeof m->gone[s]);
+        for (int64_t p = 0; p < M_POS; p++) {
+            bool was = m_is_gone(&old, s, p), in = in_range(op, p),
+                 in_src = op->seq >= 0 && m_is_gone(&old, op->seq, p);
             bool stays = was && !(rms && in) && !(op->kind == GR_KV_KEEP && s != op->seq) &&
                          !(moves && s == op->seq && in);
-            if (stays ||
-                ((op->kind == GR_KV_CP || op->kind == GR_KV_DUP) && s == op->dst && in_src && in))
-                widen(g, p, p + 1);
-            if (moves && was && in_src && m_stream(m, s) == m_stream(m, op->seq) &&
-                (in || s != op->seq)) {
-                int64_t to = in ? moved(op, p) : p;
-                if (to >= 0)
-                    widen(g, to, to + 1);
-            }
+            if (stays || (copies && in_src && in))
+                set_gone(m, s, p, p + 1);
+            if (moves && was && in_src && in && m_stream(m, s) == m_stream(m, op->seq) &&
+                moved(op, p) >= 0)
+                set_gone(m, s, moved(op, p), moved(op, p) + 1);
         }
     }
 }
@@ -399,11 +419,12 @@ static int copy(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
         for (int32_t c = 0; c < m->n_cell; c++)
             if (hit(m, c, op->seq, op) && m->cell[c].pos < lo)
                 lowest = GR_MIN(lowest, m->cell[c].pos), highest = GR_MAX(highest, m->cell[c].pos);
-        widen(m->gone[op->dst], lowest, highest + 1);
+        set_gone(m, op->dst, lowest, highest + 1);
     }
-    if (m->p.window && !m->ideal && m->gone[op->dst][0] < m->gone[op->dst][1] &&
-        m->gone[op->dst][1] > m_visible(m, max))
-        return GR_E_UNSUPPORTED;
+    close_gaps(m, op->dst);
+    for (int64_t p = GR_MAX(m_visible(m, max), 0); m->p.window && !m->ideal && p < M_POS; p++)
+        if (m_is_gone(m, op->dst, p))
+            return GR_E_UNSUPPORTED;
     if (mv->n > (int32_t)m->p.n_cell - used_in(m, st) +
                     count_useless(m, st, (struct spare){op->seq, lo, hi}))
         return GR_E_KV_FULL;
@@ -480,6 +501,9 @@ int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
         return 0;
     if (m->p.window && !m->ideal)
         gone_after(&after, op);
+    bool copies = op->kind == GR_KV_DUP || (op->kind == GR_KV_CP && m->p.n_stream > 1);
+    for (int32_t s = 0; !copies && s < (int32_t)m->p.n_seq_max; s++)
+        close_gaps(&after, s);
     int rc = do_op(&after, op, mv);
     for (int32_t s = 0; !rc && m->p.window && !m->ideal && s < (int32_t)m->p.n_seq_max; s++)
         if (concerns(m, &after, op, s) && m_incomplete(&after, s))

@@ -7,6 +7,7 @@
 
 #define M_CELL 640
 #define M_SEQ 40
+#define M_POS 1024 /* with a window, positions are below this */
 
 struct m_cell {
     int64_t pos, delta, row, col;
@@ -20,9 +21,9 @@ struct model {
     bool ideal;     /* gives up nothing */
     uint64_t clock;
     int32_t head[M_SEQ];
-    int64_t gone[M_SEQ][2]; /* positions [lo, hi) where cells may have been given up */
-    int32_t n_given;        /* cells given up since it was made 0 */
+    int32_t n_given; /* cells given up since it was made 0 */
     struct m_cell cell[M_CELL];
+    uint64_t gone[M_SEQ][M_POS / 64]; /* bit set = cells at that position may have been given up */
     int32_t given[M_CELL * 2];
 };
 
@@ -36,6 +37,10 @@ void m_copy(struct model *to, const struct model *from);
 int32_t m_used(const struct model *m);
 int32_t m_stream(const struct model *m, int32_t seq);
 int64_t m_max(const struct model *m, int32_t seq);
+static inline bool m_is_gone(const struct model *m, int32_t seq, int64_t pos)
+{
+    return pos < M_POS && m->gone[seq][pos / 64] >> pos % 64 & 1;
+}
 /* The lowest position that the next token of a sequence with this largest position sees. */
 int64_t m_visible(const struct model *m, int64_t max);
 bool m_incomplete(const struct model *m, int32_t seq);

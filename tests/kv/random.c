@@ -96,6 +96,16 @@ static void expect_k(const struct run *t)
     }
 }
 
+static void expect_gone(const struct run *t, int32_t seq)
+{
+    const struct gr_kv_gone *gone = &t->kv->seq[seq].gone;
+    for (int64_t p = 0, i = 0; t->m.p.window && p < M_POS; p++) {
+        i += i < gone->n && p >= gone->r[i].hi;
+        CHECK(m_is_gone(&t->m, seq, p) == (i < gone->n && p >= gone->r[i].lo),
+              "sequence %d: position %d", seq, (int)p);
+    }
+}
+
 static void expect_seqs(const struct run *t)
 {
     int32_t cells[M_CELL];
@@ -108,9 +118,7 @@ static void expect_seqs(const struct run *t)
         CHECK(gr_kv_cells_pos_min(t->kv, s) == (n ? t->m.cell[cells[0]].pos : -1));
         CHECK(gr_kv_cells_pos_max(t->kv, s) == m_max(&t->m, s));
         CHECK(gr_kv_incomplete(t->kv, s) == m_incomplete(&t->m, s));
-        CHECK(t->kv->seq[s].gone.lo == t->m.gone[s][0] && t->kv->seq[s].gone.hi == t->m.gone[s][1],
-              "sequence %d: %d to %d, model %d to %d", s, t->kv->seq[s].gone.lo,
-              t->kv->seq[s].gone.hi, (int)t->m.gone[s][0], (int)t->m.gone[s][1]);
+        expect_gone(t, s);
         CHECK(!t->m.p.window || m_max(&t->m, s) == m_max(&t->ideal, s), "sequence %d", s);
     }
 }
@@ -402,6 +410,9 @@ static void clear(struct run *t)
 static void random_step(struct run *t)
 {
     int32_t what = below(t, 100);
+    for (int32_t s = 0; t->m.p.window && s < (int32_t)t->m.p.n_seq_max; s++)
+        if (m_max(&t->m, s) > M_POS / 2)
+            operate(t, &(struct gr_kv_op){GR_KV_RM, s, 0, -1, -1, 0});
     if (t->m.p.window && m_used(&t->ideal) > t->ideal.n_cell / (int32_t)t->m.p.n_stream / 2)
         clear(t);
     if (what < 45)
