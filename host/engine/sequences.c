@@ -117,7 +117,8 @@ static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_
 {
     for (int k = 0; k < GR_N_CACHE_KIND; k++) {
         const struct gr_kv *kv = s->cache.kv[k];
-        for (uint32_t i = 0; kv && gr_kv_seq_shared(kv, seq) && i < gr_kv_n_cell(kv); i++) {
+        bool shares = kv && gr_kv_seq_shared(kv, seq) > 0;
+        for (uint32_t i = 0; shares && i < gr_kv_n_cell(kv); i++) {
             struct gr_cell c = gr_kv_cell(kv, i);
             if (c.n_seq > 1 && c.pos >= lo && c.pos < hi && gr_kv_cell_has(kv, i, seq))
                 return gr_fail(GR_E_UNSUPPORTED,

@@ -481,6 +481,74 @@ Test(kv_speed, one_token)
     gr_kv_free(&kv);
 }
 
+/* The same for a step of 64 sequences with a full window each, where every token makes another cell
+ * go. */
+Test(kv_speed, full_windows)
+{
+    enum { N = 64, WINDOW = 1024, CELLS = N * (WINDOW + 8) };
+    struct gr_kv *kv = cache_of((struct gr_kv_params){
+        .n_cell = CELLS, .n_stream = 1, .n_seq_max = N, .n_pad = 256, .window = WINDOW});
+    static int32_t list[CELLS];
+    int32_t cells[N], span[N * 3];
+    for (int32_t s = 0; s < N; s++)
+        for (int32_t k = 0; k < 2; k++)
+            cr_assert_eq(store(kv, s, k * (WINDOW / 2 + 4), WINDOW / 2 + 4, NULL), 0);
+    cr_assert_eq(gr_kv_n_used(kv), CELLS);
+    double best = 1;
+    for (int32_t i = 0; i < 20; i++) {
+        struct gr_ubatch ub = tokens(0, 0, N);
+        for (int32_t s = 0; s < N; s++)
+            ub.batch->seq[s] = s, ub.batch->pos[s] = WINDOW + 8 + i;
+        int64_t t = gr_now_ns(), n_list;
+        cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
+        gr_kv_place(kv, &ub, cells);
+        cr_assert_eq(gr_kv_list(kv, &ub, &n_list), 0);
+        gr_kv_fill(kv, &ub, true, 0, list, span, NULL);
+        gr_kv_commit(kv);
+        best = GR_MIN(best, gr_seconds_since(t));
+    }
+    cr_log_info("64 full windows of 1,024: a step %.1f us\n", best * 1e6);
+#ifdef NDEBUG
+    cr_assert_lt(best, 5e-3);
+#endif
+    gr_kv_free(&kv);
+}
+
+static void timed(struct gr_kv *kv, struct gr_kv_op o, double *best)
+{
+    int64_t t = gr_now_ns();
+    cr_assert_eq(gr_kv_can(kv, &o), 0);
+    gr_kv_do(kv, &o, &moves);
+    *best = GR_MIN(*best, gr_seconds_since(t));
+}
+
+/* Operations on one sequence of 128k cells: to remove the last token must not look at the others.
+ */
+Test(kv_speed, operations)
+{
+    struct gr_kv *kv = cache(128 << 10, 2, 256, false);
+    double last = 1, share = 1, part = 1, shift = 1;
+    for (int32_t i = 0; i < (128 << 10) / (MOST / 2); i++)
+        cr_assert_eq(store(kv, 0, i * (MOST / 2), MOST / 2, NULL), 0);
+    for (int32_t i = 0; i < 10; i++) {
+        int32_t end = gr_kv_cells_pos_max(kv, 0);
+        timed(kv, (struct gr_kv_op){GR_KV_RM, 0, 0, end, -1, 0}, &last);
+        cr_assert_eq(store(kv, 0, end, 1, NULL), 0);
+        timed(kv, (struct gr_kv_op){GR_KV_CP, 0, 1, -1, -1, 0}, &share);
+        cr_assert_eq(rm(kv, 1, -1, -1), 0);
+    }
+    timed(kv, (struct gr_kv_op){GR_KV_RM, 0, 0, 4, 65536, 0}, &part);
+    timed(kv, (struct gr_kv_op){GR_KV_ADD, 0, 0, 65536, -1, -65532}, &shift);
+    cr_log_info(
+        "128k cells: remove the last %.1f us, share %.0f us, discard a half %.0f + %.0f us\n",
+        last * 1e6, share * 1e6, part * 1e6, shift * 1e6);
+#ifdef NDEBUG
+    cr_assert_lt(last, 100e-6);
+    cr_assert_lt(share + part + shift, 50e-3);
+#endif
+    gr_kv_free(&kv);
+}
+
 /* ---- the dump ---- */
 
 Test(kv_dump, small)
