@@ -26,6 +26,14 @@ static void map_line(const struct gr_kv *kv, uint32_t first, uint32_t stop,
     *p = 0;
 }
 
+static void print_same(uint32_t same, FILE *out)
+{
+    if (same == 1)
+        fprintf(out, "%10s  the same once more\n", "");
+    else if (same)
+        fprintf(out, "%10s  the same %u times more\n", "", same);
+}
+
 /* Lines equal to the one before are counted instead of printed, so that a large cache stays
  * readable. */
 static void print_map(const struct gr_kv *kv, const struct gr_kv_stream *st, FILE *out)
@@ -38,14 +46,12 @@ static void print_map(const struct gr_kv *kv, const struct gr_kv_stream *st, FIL
             same++;
             continue;
         }
-        if (same)
-            fprintf(out, "%10s  the same %u times more\n", "", same);
+        print_same(same, out);
         fprintf(out, "%10u  %s\n", c, line);
         memcpy(before, line, sizeof line);
         same = 0;
     }
-    if (same)
-        fprintf(out, "%10s  the same %u times more\n", "", same);
+    print_same(same, out);
 }
 
 static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
@@ -72,14 +78,14 @@ static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
 
 static void print_head(const struct gr_kv *kv, FILE *out)
 {
-    fprintf(out, "KV cache: %u of %u cells used, %d to look at", kv->n_used, kv->n_all,
+    fprintf(out, "KV cache: %u of %u cells used (the first %d)", kv->n_used, kv->n_all,
             (int)gr_kv_n_kv(kv));
     if (kv->p.n_stream == 1)
         fprintf(out, ", head at %u", kv->stream[0].head);
     else
-        fprintf(out, ", %u for each sequence", kv->p.n_cell);
+        fprintf(out, ", %u a sequence", kv->p.n_cell);
     if (kv->p.window > 0)
-        fprintf(out, ", a window of %d", kv->p.window);
+        fprintf(out, ", window %d", kv->p.window);
     fprintf(out,
             "\n%10s  0-9 a-z: in that sequence, #: in a later one, +: in several, "
             ".: free\n",

@@ -568,11 +568,11 @@ Test(kv_dump, small)
     fclose(f);
     cr_assert_str_eq(
         text,
-        "KV cache: 18 of 192 cells used, 32 to look at, head at 14\n"
+        "KV cache: 18 of 192 cells used (the first 32), head at 14\n"
         "      cell  0-9 a-z: in that sequence, #: in a later one, +: in several, .: free\n"
         "         0  00000011++111#.# #aa............. ................ ................\n"
         "        64  ................ ................ ................ ................\n"
-        "            the same 1 times more\n"
+        "            the same once more\n"
         "  sequence\n"
         "         0         6 cells (0 shared), positions 0 to 5\n"
         "         1         7 cells (2 shared), positions 5 to 9\n"

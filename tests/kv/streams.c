@@ -377,7 +377,7 @@ Test(kv_dump, streams_and_windows)
     fclose(f);
     cr_assert_str_eq(
         text,
-        "KV cache: 85 of 240 cells used, 192 to look at, 80 for each sequence, a window of 32\n"
+        "KV cache: 85 of 240 cells used (the first 192), 80 a sequence, window 32\n"
         "      cell  0-9 a-z: in that sequence, #: in a later one, +: in several, .: free\n"
         "         0  0000000000000000 0000000000000000 0000000000000000 0000000000000000\n"
         "        64  0000000000000000\n"
