@@ -10,7 +10,7 @@ ZOO holds MODEL.gguf and golden/SESSION.json.
 FLASH: asked for flash attention, llama.cpp rounds the F32 cache and its sums to half floats, which alone differs by more
 than 1e-6. Here without it.
 KEEP: where each sequence has a pool of its own, llama.cpp's seq_keep empties the other sequences' recurrent states but
-not their cells. Here the others are removed one by one.
+not their cells. Here the others are removed one by one (and without flash attention).
 EXACT: llama.cpp looks GELU up in a table of half floats. Here the definition in f64 (../models/exact.py)."""
 import copy
 import json
@@ -32,13 +32,14 @@ FLASH = {
     "gpt-oss-moe": ["attn3"],
     "phi3-dense": ["attn6"],
     "deepseek2-moe": ["attn3", "attn4", "attn6"],
+    "jamba-dense": ["recurrent3", "recurrent4"],
 }
 KEEP = {m: ["recurrent2", "recurrent5", "recurrent6"] for m in ("jamba-dense", "qwen35-dense")}
 EXACT = {"mpt-dense": ["attn2", "attn3", "attn4"]}
 
 
 def without_flash(session):
-    return dict(session, context=dict(session["context"], flash_attn=0)), list(range(len(session["ops"])))
+    return dict(session, context=dict(session["context"], flash_attn=0))
 
 
 def without_keep(session):
@@ -108,10 +109,10 @@ def main():
                     yield os.path.join(zoo, model + ".gguf"), json.load(f), os.path.join(HERE, f"{model}.{name}.npz")
 
     for path, session, out in each(FLASH):
-        np.savez_compressed(out, **run_oracle(oracle, path, *without_flash(session)))
+        np.savez_compressed(out, **run_oracle(oracle, path, without_flash(session), range(len(session["ops"]))))
     for path, session, out in each(KEEP):
         kept = [i for i, op in enumerate(session["ops"]) if op["op"] == "seq_keep"]  # it has no return code
-        np.savez_compressed(out, **run_oracle(oracle, path, *without_keep(session), kept))
+        np.savez_compressed(out, **run_oracle(oracle, path, *without_keep(without_flash(session)), kept))
     for path, session, out in each(EXACT):
         np.savez_compressed(out, **run_exact(path, session))
 
