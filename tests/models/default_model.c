@@ -190,6 +190,33 @@ Test(default_model, pass_keys_inside_and_beyond_the_training_context)
     json_decref(prompts);
 }
 
+/* With the exact neighbour window nothing depends on where the last window ended. */
+Test(default_model, the_neighbour_window_has_no_weak_lengths)
+{
+    static const int sets[][2] = {{642, 652}, {930, 930}};
+    struct gr_session_params p = gr_session_params_default();
+    json_t *prompts = load(DATA "passkey.json");
+    p.n_ctx = LONGEST, p.group_n = 8, p.group_w = 128;
+    gr_session_close(&session);
+    cr_assert_eq(gr_session_open(&session, model, &p), 0, "%s", gr_error_message());
+    for (size_t r = 0; r < sizeof sets / sizeof *sets; r++) {
+        int of = 0, found = 0;
+        for (size_t i = 0; i < json_array_size(prompts); i += EVERY) {
+            const json_t *k = json_array_get(prompts, i);
+            json_int_t n = json_integer_value(json_object_get(k, "n_tokens"));
+            if (n < sets[r][0] || n > sets[r][1])
+                continue;
+            of++;
+            found += finds_key(k, 1, 0);
+        }
+        printf("%d to %d tokens, window 8 / 128: %d of %d\n", sets[r][0], sets[r][1], found, of);
+        cr_assert(of > 0);
+        cr_expect(EVERY > 1 || found >= 0.92 * of, "%d to %d tokens: %d of %d", sets[r][0],
+                  sets[r][1], found, of);
+    }
+    json_decref(prompts);
+}
+
 /* Greedy text equals that of a numpy implementation in f32, as long as its two best logits were far
  * apart. */
 Test(default_model, greedy_story_is_that_of_another_implementation)
