@@ -267,13 +267,19 @@ static int admit_prompt(const struct run *r)
     return 1;
 }
 
+static int choose_params(struct run *r, struct gr_session_params *p)
+{
+    *p = gr_session_options(r->o);
+    p->n_ctx = choose_context(r);
+    if (r->cache.path && !p->n_rollback)
+        p->n_rollback = 1; /* a prompt that is all in the file needs its last token again */
+    return choose_group(r, p);
+}
+
 static int open_session(struct run *r)
 {
-    struct gr_session_params p = gr_session_options(r->o);
-    p.n_ctx = choose_context(r);
-    if (r->cache.path && !p.n_rollback)
-        p.n_rollback = 1; /* a prompt that is all in the file needs its last token again */
-    int rc = choose_group(r, &p);
+    struct gr_session_params p;
+    int rc = choose_params(r, &p);
     if (rc)
         return rc;
     rc = gr_session_open(&r->session, r->model, &p);
@@ -290,15 +296,14 @@ static int open_session(struct run *r)
 /* --dry-run: no session is opened, no weight looked at. */
 static int print_size(struct run *r)
 {
-    struct gr_session_params p = gr_session_options(r->o);
+    struct gr_session_params p;
     int rc = gr_open_model(r->o, false, &r->model);
     if (rc)
         return rc;
     gr_model_info(r->model, &r->info);
     rc = tokenize_prompt(r);
-    p.n_ctx = choose_context(r);
     if (!rc)
-        rc = choose_group(r, &p);
+        rc = choose_params(r, &p);
     return rc ? rc : gr_print_size(r->o, r->model, &p);
 }
 

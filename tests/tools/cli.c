@@ -470,6 +470,9 @@ Test(cli, dry_run)
     o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--dry-run", "--json");
     cr_expect_str_eq(o.out, "{\"k\":16384,\"v\":16384,\"state\":0,\"total\":32768,\"n_cell\":256,"
                             "\"n_cell_swa\":0,\"n_stream\":1}\n");
+    o = GPURUN(NULL, TINY, "-p", "a", "-c", "1024", "--dry-run", "--json", "-gan", "auto",
+               "--grp-attn-mode", "window");
+    cr_expect(strstr(o.out, "{\"k\":131072,\"v\":65536,"), "K is there twice: %s", o.out);
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-c", "99999999", "--dry-run"), 2, "-c");
     o = GPURUN(NULL, TINY, "-p", "a", "-c", "2048", "-gan", "8", "-gaw", "128", "--grp-attn-mode",
                "window", "--dry-run");
