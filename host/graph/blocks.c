@@ -91,18 +91,18 @@ static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs, gr_t 
                      gr_t v_cache)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    gr_emit(
-        b, il,
-        &(struct gr_node){.op = GR_OP_KV_STORE,
-                          .a.kv_store = {.k = p.k,
-                                         .v = p.v,
-                                         .cs = cs,
-                                         .cells = gr_step_array(
-                                             b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
-                                         .k_cache = k_cache,
-                                         .v_cache = gr_ten_is(&p.v) ? v_cache : none,
-                                         .d_head_k = hp->d_k,
-                                         .kind = (int32_t)hp->rope}});
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_KV_STORE,
+                .a.kv_store = {
+                    .k = p.k,
+                    .v = p.v,
+                    .cs = cs,
+                    .cells = gr_step_array(b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
+                    .k_cache = k_cache,
+                    .v_cache = gr_ten_is(&p.v) ? v_cache : none,
+                    .d_head_k = hp->d_k,
+                    .kind = gr_ten_is(&cs) ? (int32_t)hp->rope : GR_ROPE_NONE}});
 }
 
 static float attn_scale(const struct gr_build *b, int il)
@@ -128,7 +128,8 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
     if (of == il)
         kv_store(b, il, p, cs, c.k, env->v_cache[il]);
     if (of == il && gr_ten_is(&c.k_far))
-        kv_store(b, il, (struct gr_qkv){.k = p.k}, far_table_of(b, true), c.k_far, none);
+        kv_store(b, il, (struct gr_qkv){.k = p.k}, gr_ten_is(&cs) ? far_table_of(b, true) : none,
+                 c.k_far, none);
     return c;
 }
 
@@ -143,10 +144,12 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
         return none;
     const struct gr_step_shape *s = &b->plan->shape;
     bool swa = hp->swa[il];
-    gr_t cs = hp->rope != GR_ROPE_NONE ? rope_table_of(b, il) : none;
+    gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
     struct kept kept = keep(b, il, p, cs);
     gr_t q = gr_ten_is(&cs) ? rope(b, il, p.q, cs) : p.q;
-    gr_t q_far = gr_ten_is(&kept.k_far) ? rope(b, il, p.q, far_table_of(b, false)) : none;
+    gr_t q_far = none;
+    if (gr_ten_is(&kept.k_far))
+        q_far = gr_ten_is(&cs) ? rope(b, il, p.q, far_table_of(b, false)) : q;
     gr_name(b, "q", il, q);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(

@@ -4,6 +4,7 @@
 #include "gr/status.h"
 #include "graph/build_impl.h"
 
+/* Rows of the token table, with learned positions and a norm where there are any. */
 static gr_t embed(struct gr_build *b)
 {
     gr_t table = gr_require(b, -1, GR_W_TOKEN_EMBD);
@@ -17,6 +18,8 @@ static gr_t embed(struct gr_build *b)
                                       .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
                                       .y = y,
                                       .scale = gr_hp(b)->embd_scale}});
+    if (gr_has(b, -1, GR_W_TOKEN_EMBD_NORM))
+        y = gr_norm(b, -1, GR_W_TOKEN_EMBD_NORM, y);
     return gr_name(b, "embd", -1, y);
 }
 
@@ -89,7 +92,7 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
     gr_t far = {0};
     gr_plan_init(p, shape);
     for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
-        if (!owns_cache(env, il))
+        if (!owns_cache(env, il) || hp->no_rope[il])
             continue;
         shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
                     &b.cs[hp->swa[il]]);

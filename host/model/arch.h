@@ -35,6 +35,7 @@ enum gr_dim {
     GR_D_O,     /* n_head * d_v; n_embd where a matrix stands for attention */
     GR_D_HEAD,  /* d_k */
     GR_D_HEADS, /* n_head */
+    GR_D_HEADS_KV,
     GR_D_ROT_2, /* n_rot / 2 */
     GR_D_FF,
     GR_D_FF_2, /* gate and up side by side */
@@ -152,6 +153,7 @@ struct gr_hparams {
     int32_t n_inner, n_state, n_rank, n_group;   /* columns, numbers a column, time steps (or their
                                                     rank), groups that share B and C (or K) */
     bool norm_dt_b_c;                            /* time step, B and C are normed without weights */
+    bool parallel; /* the feed-forward does not see what attention adds */
     float eps;
     enum gr_norm_kind norm;
     float attn_scale;     /* 0: 1 / sqrt(d_k) */
@@ -167,6 +169,7 @@ struct gr_hparams {
     bool swa[GR_MAX_LAYER];
     /* rope */
     enum gr_rope_kind rope;
+    bool no_rope[GR_MAX_LAYER]; /* layers that know no positions */
     int32_t n_rot;
     int32_t
         section[4];   /* M-RoPE: pairs that turn by t, y, x and not at all; all 0 = one position */

@@ -59,6 +59,31 @@ static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
 }
 
+static const struct gr_tensor_spec spec1[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->embd_scale = sqrtf((float)hp->n_embd);
+    return 0;
+}
+
+static gr_t layer1(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_GELU);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
@@ -68,6 +93,12 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
 }
 
+const struct gr_arch gr_arch_gemma = {.name = "gemma",
+                                      GR_SPEC(spec1),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .hparams = hparams1,
+                                      .layer = layer1};
 const struct gr_arch gr_arch_gemma2 = {.name = "gemma2",
                                        GR_SPEC(spec2),
                                        .norm = GR_NORM_RMS,

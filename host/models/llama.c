@@ -23,6 +23,40 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
+/* Relatives that are dense and have nothing of their own. */
+static const struct gr_tensor_spec spec_dense[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+};
+
+/* The 7B model (32 layers) has rope, the 13B model (40 layers) ALiBi. */
+static int hparams_baichuan(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    if (hp->n_layer != 32)
+        hp->rope = GR_ROPE_NONE;
+    if (hp->n_layer == 40)
+        hp->max_alibi = 8;
+    return 0;
+}
+
+/* Every fourth layer knows no positions. Yang et al. 2025 (arXiv 2501.18795). */
+static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    for (int il = 3; il < hp->n_layer; il += 4)
+        hp->no_rope[il] = true;
+    return 0;
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
@@ -32,3 +66,25 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 
 const struct gr_arch gr_arch_llama = {
     .name = "llama", GR_SPEC(spec), .norm = GR_NORM_RMS, .rope = GR_ROPE_NORM, .layer = layer};
+const struct gr_arch gr_arch_internlm2 = {.name = "internlm2",
+                                          GR_SPEC(spec_dense),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NORM,
+                                          .layer = layer};
+const struct gr_arch gr_arch_xverse = {.name = "xverse",
+                                       GR_SPEC(spec_dense),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NORM,
+                                       .layer = layer};
+const struct gr_arch gr_arch_baichuan = {.name = "baichuan",
+                                         GR_SPEC(spec_dense),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NORM,
+                                         .hparams = hparams_baichuan,
+                                         .layer = layer};
+const struct gr_arch gr_arch_smollm3 = {.name = "smollm3",
+                                        GR_SPEC(spec_dense),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NORM,
+                                        .hparams = hparams_smollm3,
+                                        .layer = layer};

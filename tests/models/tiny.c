@@ -182,7 +182,7 @@ static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
     cr_assert_eq(gr_gguf_set_bool(w, k, true), 0);
     set_i(w, t, "leading_dense_block_count", t->first_expert);
     set_i(w, t, "expert_shared_count", 1);
-    set_i(w, t, "expert_gating_func", 2);
+    set_i(w, t, "expert_gating_func", tiny_has(t->arch, GR_W_FFN_EXP_BIAS) ? 2 : 1);
     set_f(w, t, "expert_weights_scale", 2.5f);
 }
 
@@ -235,7 +235,7 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     write_sections(w, t);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
-    if (tiny_has(t->arch, GR_W_FFN_EXP_BIAS))
+    if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
         write_experts(w, t);
 }
 
@@ -365,7 +365,7 @@ double tiny_nmse(const float *a, const float *b, size_t n)
         d += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
         s += (double)a[i] * (double)a[i];
     }
-    return d / s;
+    return s > 0 ? d / s : d;
 }
 
 bool tiny_learned_positions(const struct gr_model *m)

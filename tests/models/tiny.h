@@ -43,7 +43,7 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
 /* Whether positions are part of what is stored, so that it cannot be moved. */
 bool tiny_learned_positions(const struct gr_model *m);
 
-/* sum (a - b)^2 / sum a^2 */
+/* sum (a - b)^2 / sum a^2; the sum of squares itself where a is 0 */
 double tiny_nmse(const float *a, const float *b, size_t n);
 
 #endif

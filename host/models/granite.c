@@ -1,0 +1,83 @@
+/* Granite 3 and MiniCPM: llama, or experts in its manner, with scales on embeddings, on what a part
+ * adds and on the logits. IBM Research 2024, Hu et al. 2024 (arXiv 2404.06395). */
+#include "graph/build.h"
+
+#include <math.h>
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
+};
+
+static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float embd = hp->embd_scale;
+    int rc = gr_hp_f32(s, "embedding_scale", &embd);
+    hp->embd_scale = embd != 0 ? embd : 1;
+    if (!rc)
+        rc = gr_hp_f32(s, "residual_scale", &hp->residual_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "logit_scale", &hp->logit_scale);
+    return rc ? rc : gr_hp_f32(s, "attention.scale", &hp->attn_scale);
+}
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+    return rc ? rc : scales(hp, s);
+}
+
+/* Older files have no scales: those of the 2.4B model. */
+static int hparams_minicpm(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->embd_scale = 12;
+    hp->residual_scale = 1.4f / sqrtf((float)hp->n_layer);
+    hp->logit_scale = (float)hp->n_embd / 256;
+    return hparams(hp, s);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    static const gr_t none;
+    x = gr_residual(b, gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none), x);
+    gr_t h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
+    return gr_residual(b, h, x);
+}
+
+const struct gr_arch gr_arch_granite = {.name = "granite",
+                                        GR_SPEC(spec),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NORM,
+                                        .hparams = hparams,
+                                        .layer = layer};
+const struct gr_arch gr_arch_granitemoe = {.name = "granitemoe",
+                                           GR_SPEC(spec),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NORM,
+                                           .hparams = hparams,
+                                           .layer = layer};
+const struct gr_arch gr_arch_minicpm = {.name = "minicpm",
+                                        GR_SPEC(spec),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NORM,
+                                        .hparams = hparams_minicpm,
+                                        .layer = layer};
