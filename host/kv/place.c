@@ -87,7 +87,7 @@ static void take_back(struct gr_kv *kv)
 {
     while (kv->n_placed) {
         uint32_t c = kv->placed[--kv->n_placed];
-        if (kv->n_seq[c] && kv->age[c] >= kv->clock0) /* not given up since */
+        if (kv->n_seq[c]) /* not given up since */
             gr_kv_cell_empty(kv, c);
     }
     for (uint32_t s = 0; s < kv->p.n_stream; s++)

@@ -552,34 +552,44 @@ static void small_op(struct run *t, int32_t k, bool last)
     }
 }
 
-/* Every operation after the `depth` ones in path, and so on; the cache repeats the path, the model
- * goes on from where it was. */
-static void explore(struct run *t, int32_t *path, int32_t depth, int32_t most)
+/* The last operation of path[0 .. depth]: the cache repeats the others, the model goes on from
+ * where they had led. */
+static void try_path(struct run *t, const int32_t *path, int32_t depth)
 {
-    struct model *here = &t->level[depth];
-    m_copy(here, &t->m);
-    for (path[depth] = 0; path[depth] < N_SMALL; path[depth]++) {
-        m_copy(&t->m, here);
-        gr_kv_cells_clear(t->kv);
-        for (int32_t i = 0; i <= depth; i++)
-            small_op(t, path[i], i == depth);
-        CHECK(gr_kv_check(t->kv) == 0, "%s", gr_error());
-        expect_cells(t);
-        expect_seqs(t);
-        t->n_op++;
-        if (depth + 1 < most)
-            explore(t, path, depth + 1, most);
+    m_copy(&t->m, &t->level[depth]);
+    gr_kv_cells_clear(t->kv);
+    for (int32_t i = 0; i <= depth; i++)
+        small_op(t, path[i], i == depth);
+    CHECK(gr_kv_check(t->kv) == 0, "%s", gr_error());
+    expect_cells(t);
+    expect_seqs(t);
+    t->n_op++;
+}
+
+/* All paths of up to `most` operations, depth first. */
+static void explore(struct run *t, int32_t most)
+{
+    int32_t path[6] = {0}, depth = 0;
+    m_copy(&t->level[0], &t->m);
+    while (depth >= 0) {
+        try_path(t, path, depth);
+        if (depth + 1 < most) {
+            path[++depth] = 0;
+            m_copy(&t->level[depth], &t->m);
+            continue;
+        }
+        while (depth >= 0 && ++path[depth] == N_SMALL)
+            depth--;
     }
 }
 
 static void run_exhaustive(struct gr_kv_params p, int32_t most)
 {
     static struct run t;
-    int32_t path[6];
     int64_t n = 0;
     memset(&t, 0, sizeof t);
     start(&t, p, 1);
-    explore(&t, path, 0, most);
+    explore(&t, most);
     for (int32_t i = 0; i < most; i++)
         n = (n + 1) * N_SMALL;
     cr_assert_eq(t.n_op, n);
