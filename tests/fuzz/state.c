@@ -134,7 +134,7 @@ static void load(const void *p, size_t n)
         must(gr_kv_used(session) == used, "a refused state changes nothing");
         return;
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 && n % 4 == 0; i++) { /* one in four goes on: that takes most time */
         struct gr_batch b = {.n_tok = 1, .token = ids + i};
         rc = gr_decode(session, &b);
         must(!rc || rc == GR_E_KV_FULL || rc == GR_E_INVALID, "a restored session goes on");
