@@ -218,6 +218,8 @@ void gr_hp_recurrent_without_kv(struct gr_hparams *hp);
 /* The state of short convolutions over n_embd columns, from "shortconv.l_cache". */
 int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp);
 
+/* Fails unless heads of V are as wide as those of K. */
+int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* The widths of latent attention. */

@@ -123,6 +123,15 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
     return rc;
 }
 
+int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp)
+{
+    if (hp->d_v == hp->d_k)
+        return 0;
+    return gr_fail(GR_E_CORRUPT,
+                   "key %s.attention.value_length: %d expected, as key_length, %d found", s->arch,
+                   hp->d_k, hp->d_v);
+}
+
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_each(s, "rope.dimension_sections", 0, 4096, GR_COUNT(hp->section), hp->section);

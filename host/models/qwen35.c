@@ -69,6 +69,8 @@ static int hparams_next(struct gr_hparams *hp, struct gr_hp_source *s)
     int rc = find_recurrent(hp, s);
     if (!rc)
         rc = gr_hp_recurrence(s, hp, GR_DELTA);
+    if (!rc)
+        rc = gr_hp_equal_heads(s, hp);
     return rc ? rc : gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
 }
 

@@ -39,6 +39,28 @@ static bool attn_fits(const struct gr_args_attn *a)
     return a->q.cols == a->n_head * a->d_k && a->y.cols == a->n_head * a->d_v;
 }
 
+static bool delta_rule_fits(const struct gr_args_delta_rule *a)
+{
+    int64_t d_k = a->q.cols / a->n_head_k, d_v = a->v.cols / a->n_head;
+    return a->k.cols == a->q.cols && a->state.cols == a->n_head * d_k * d_v &&
+           a->beta.cols == a->n_head && a->a.cols == a->n_head && a->alpha.cols == a->n_head &&
+           absent_or(&a->dt_bias, 1, a->alpha.cols) && a->y.cols == a->v.cols;
+}
+
+static bool ssm_scan_fits(const struct gr_args_ssm_scan *a)
+{
+    return a->state.cols == a->n_state * a->x.cols && a->x.cols % a->dt.cols == 0 &&
+           a->b.cols % a->n_state == 0 && a->b.cols == a->c.cols && a->a.rows == a->dt.cols &&
+           absent_or(&a->d, 1, a->dt.cols) && absent_or(&a->z, a->x.rows, a->x.cols) &&
+           absent_or(&a->dt_bias, 1, a->dt.cols) && a->y.cols == a->x.cols;
+}
+
+static bool ssm_conv_fits(const struct gr_args_ssm_conv *a)
+{
+    return a->w.rows == a->x.cols && a->state.cols == (a->w.cols - 1) * a->x.cols &&
+           absent_or(&a->b, 1, a->x.cols) && a->y.cols == a->x.cols;
+}
+
 static bool fits(const struct gr_node *n)
 {
     const struct gr_args_norm *norm = &n->a.norm;
@@ -53,8 +75,14 @@ static bool fits(const struct gr_node *n)
         return head_matmul_fits(&n->a.head_matmul);
     case GR_OP_ATTN:
         return attn_fits(&n->a.attn);
+    case GR_OP_SSM_CONV:
+        return ssm_conv_fits(&n->a.ssm_conv);
+    case GR_OP_SSM_SCAN:
+        return ssm_scan_fits(&n->a.ssm_scan);
+    case GR_OP_DELTA_RULE:
+        return delta_rule_fits(&n->a.delta_rule);
     case GR_OP_NORM:
-        return norm->x.cols % norm->w.cols == 0 && norm->x.rows == norm->y.rows &&
+        return norm->x.cols % norm->group == 0 && norm->x.rows == norm->y.rows &&
                absent_or(&norm->b, 1, norm->w.cols) &&
                absent_or(&norm->res, norm->y.rows, norm->y.cols);
     case GR_OP_GLU:
@@ -69,13 +97,24 @@ static bool fits(const struct gr_node *n)
 
 static void check_plan(const struct gr_model *m, const char *missing)
 {
-    struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
-    struct gr_graph_env env = {.hp = &m->hp, .arch = m->arch, .k_cache = cache, .v_cache = cache};
+    int32_t n_layer = m->hp.n_layer;
+    struct gr_ten *cache = gr_calloc(3 * (size_t)n_layer, sizeof *cache);
+    struct gr_graph_env env = {.hp = &m->hp,
+                               .arch = m->arch,
+                               .k_cache = cache,
+                               .v_cache = cache,
+                               .conv_state = cache + n_layer,
+                               .ssm_state = cache + 2 * n_layer};
+    for (int il = 0; il < n_layer; il++) {
+        cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_conv_state};
+        cache[2 * n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_ssm_state};
+    }
     struct gr_step_shape shape = {.n_tok = 3,
                                   .n_out = 2,
                                   .n_pos = 1,
                                   .n_full = 3,
                                   .n_swa = 3,
+                                  .n_seq = 1,
                                   .n_list = 32,
                                   .n_list_swa = 32,
                                   .n_alibi = 32};

@@ -60,14 +60,17 @@ static void must_feed(struct gr_session *s, int32_t seq, int n)
     cr_assert_eq(feed(s, seq, n), 0, "%s: %s", s->model->arch->name, gr_error());
 }
 
-/* Whether both go on alike with sequence `seq`: one token, then a few. */
+/* Whether both go on alike with sequence `seq`: one token, then a few. Bit for bit, but where
+ * tokens that may be taken back are computed one by one: other sums of some hundred f32. */
 static bool go_on(struct gr_session *a, struct gr_session *b, int32_t seq)
 {
-    bool same = true;
+    bool same = true,
+         cut = tiny_keeps_states(a->model) && (!a->params.n_rollback) != (!b->params.n_rollback);
     for (int i = 0; i < 3; i++) {
         must_feed(a, seq, i + 1);
         must_feed(b, seq, i + 1);
-        same &= !memcmp(gr_logits(a, -1), gr_logits(b, -1), N_VOCAB * sizeof(float));
+        const float *x = gr_logits(a, -1), *y = gr_logits(b, -1);
+        same &= cut ? tiny_nmse(x, y, N_VOCAB) < 1e-10 : !memcmp(x, y, N_VOCAB * sizeof *x);
     }
     return same;
 }

@@ -13,6 +13,43 @@
 #include "graph/graph.h"
 #include "quant/quant.h"
 
+bool tiny_has(const struct gr_arch *a, enum gr_slot slot)
+{
+    for (int i = 0; i < a->n_spec; i++)
+        if (a->spec[i].slot == slot)
+            return true;
+    return false;
+}
+
+bool tiny_needs_experts(const struct gr_arch *a)
+{
+    for (int i = 0; i < a->n_spec; i++)
+        if (a->spec[i].slot == GR_W_FFN_GATE_INP)
+            return !(a->spec[i].flags & GR_OPTIONAL);
+    return false;
+}
+
+static bool flagged(const struct gr_arch *a, int flag)
+{
+    for (int i = 0; i < a->n_spec; i++)
+        if (a->spec[i].flags & flag)
+            return true;
+    return false;
+}
+
+/* Layers with a state beside one with attention, and one of feed-forward where layers have one part
+ * each. The last is recurrent, but where attention's result passes a gate after its rows were cut.
+ */
+static void vary_states(struct tiny *t)
+{
+    static const int32_t kv_first[] = {1, 0, 0}, kv_last[] = {0, 1}, ffs[] = {0, 0, 96};
+    if (!flagged(t->arch, GR_IN_STATE))
+        return;
+    t->heads_kv = tiny_has(t->arch, GR_W_ATTN_GATE) ? kv_last : kv_first;
+    if (flagged(t->arch, GR_IN_FF))
+        t->n_layer = 3, t->ffs = ffs;
+}
+
 /* Where the table speaks of layers that lack something: attention, a matrix in its place, neither,
  * other heads, nothing at all, no feed-forward. OpenELM's only differ in size. */
 static void vary_layers(struct tiny *t)
@@ -20,9 +57,8 @@ static void vary_layers(struct tiny *t)
     static const int32_t heads[] = {4, 4, 0, 2, 0, 4}, heads_kv[] = {2, 0, 0, 1, 0, 2};
     static const int32_t ffs[] = {96, 96, 64, 96, 0, 0};
     static const int32_t sizes[] = {4, 2, 6}, sizes_kv[] = {2, 1, 2}, wide[] = {96, 64, 128};
-    for (int i = 0; i < t->arch->n_spec; i++)
-        if (t->arch->spec[i].flags & GR_IN_HEADS)
-            t->n_layer = 6, t->heads = heads, t->heads_kv = heads_kv, t->ffs = ffs;
+    if (flagged(t->arch, GR_IN_HEADS))
+        t->n_layer = 6, t->heads = heads, t->heads_kv = heads_kv, t->ffs = ffs;
     if (strcmp(t->arch->name, "openelm") == 0)
         t->n_layer = 3, t->heads = sizes, t->heads_kv = sizes_kv, t->ffs = wide;
 }
@@ -49,6 +85,7 @@ struct tiny tiny_default(const struct gr_arch *arch)
                      .drop = -1,
                      .reshape = -1};
     vary_layers(&t);
+    vary_states(&t);
     return t;
 }
 
@@ -57,14 +94,6 @@ struct item {
     int il;
     bool bias;
 };
-
-bool tiny_has(const struct gr_arch *a, enum gr_slot slot)
-{
-    for (int i = 0; i < a->n_spec; i++)
-        if (a->spec[i].slot == slot)
-            return true;
-    return false;
-}
 
 /* One kind of rope factors; no norm of all of Q beside a fused matrix (the other implementation
  * cannot compute it); experts only where the table has them as required, or from first_expert on.
@@ -86,27 +115,13 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
     if (t->fused && qk_norm && s->dim[0] == GR_D_EMBD)
         return false;
-    if (s->flags & GR_IN_HEADS && t->heads && !t->heads[il])
-        return false;
-    if (s->flags & GR_IN_KV && t->heads_kv && !t->heads_kv[il])
-        return false;
-    if (s->flags & GR_IN_FF && t->ffs && !t->ffs[il])
-        return false;
     if (s->slot == GR_W_ATTN_QKV)
         return t->fused || !optional;
     if (s->slot >= GR_W_ATTN_Q && s->slot <= GR_W_ATTN_V)
-        return !t->fused;
+        return !t->fused || !optional;
     if (optional && (experts || dense))
-        return experts == (il >= t->first_expert && t->n_expert);
+        return experts == ((il >= t->first_expert || tiny_needs_experts(t->arch)) && t->n_expert);
     return !optional || !t->no_optional;
-}
-
-bool tiny_needs_experts(const struct gr_arch *a)
-{
-    for (int i = 0; i < a->n_spec; i++)
-        if (a->spec[i].slot == GR_W_FFN_GATE_INP)
-            return !(a->spec[i].flags & GR_OPTIONAL);
-    return false;
 }
 
 static bool layered(enum gr_slot slot)
@@ -114,37 +129,6 @@ static bool layered(enum gr_slot slot)
     char a[96], b[96];
     return strcmp(gr_slot_name(slot, 0, false, a, sizeof a),
                   gr_slot_name(slot, 1, false, b, sizeof b)) != 0;
-}
-
-static int list(const struct tiny *t, struct item *items)
-{
-    int n = 0;
-    for (int i = 0; i < t->arch->n_spec; i++) {
-        const struct gr_tensor_spec *s = &t->arch->spec[i];
-        int lo = layered(s->slot) ? 0 : -1, hi = layered(s->slot) ? t->n_layer : 0;
-        for (int il = lo; il < hi; il++) {
-            if (!wanted(t, s, il))
-                continue;
-            items[n++] = (struct item){s, il, false};
-            if (s->flags & GR_BIAS || (s->flags & GR_BIAS_MAYBE && !t->no_optional))
-                items[n++] = (struct item){s, il, true};
-        }
-    }
-    return n;
-}
-
-int tiny_n_tensor(const struct tiny *t)
-{
-    struct item items[512];
-    return list(t, items);
-}
-
-bool tiny_required(const struct tiny *t, int i)
-{
-    struct item items[512];
-    list(t, items);
-    int f = items[i].spec->flags;
-    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL);
 }
 
 static void set_i(struct gr_gguf_writer *w, const struct tiny *t, const char *key, int v)
@@ -208,6 +192,23 @@ static void write_sections(struct gr_gguf_writer *w, const struct tiny *t)
     cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, section, 4), 0);
 }
 
+/* 4 heads of 8 columns with 8 numbers each, on 2 groups. */
+static void write_states(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    char k[128];
+    int32_t recurrent[GR_MAX_LAYER];
+    for (int il = 0; il < t->n_layer; il++)
+        recurrent[il] = !t->heads_kv || !t->heads_kv[il];
+    snprintf(k, sizeof k, "%s.attention.recurrent_layers", t->arch->name);
+    cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, recurrent, (uint64_t)t->n_layer), 0);
+    set_i(w, t, "ssm.conv_kernel", 4);
+    set_i(w, t, "ssm.inner_size", 32);
+    set_i(w, t, "ssm.state_size", 8);
+    set_i(w, t, "ssm.time_step_rank", 4);
+    set_i(w, t, "ssm.group_count", 2);
+    set_i(w, t, "shortconv.l_cache", 3);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -237,22 +238,71 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
         write_latent(w, t);
     if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
         write_experts(w, t);
+    else if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
+        set_i(w, t, "expert_shared_feed_forward_length", 40);
+    if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
+        write_states(w, t);
 }
 
-/* The hyper-parameters that the keys say, before an edit: shapes follow from them. */
-static void read_back(const struct tiny *t, const char *path, struct gr_hparams *hp)
+static void path_of(const struct tiny *t, char path[512])
 {
+    /* In memory: syncing a disk for each of hundreds of files takes seconds. */
+    const char *usual = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
+    snprintf(path, 512, "%s/gpurun-tiny-%d.gguf", t->dir ? t->dir : usual, (int)getpid());
+}
+
+static void read_back(const struct tiny *t, struct gr_hparams *hp)
+{
+    char path[512];
     struct gr_gguf_writer *w;
     struct gr_gguf *g;
+    path_of(t, path);
     cr_assert_eq(gr_gguf_writer_new(&w), 0);
     write_keys(w, t);
     cr_assert_eq(gr_gguf_begin(w, path), 0, "%s", gr_error());
     cr_assert_eq(gr_gguf_commit(w), 0, "%s", gr_error());
     gr_gguf_writer_free(&w);
     cr_assert_eq(gr_gguf_open(&g, path, false), 0, "%s", gr_error());
-    cr_assert_eq(gr_hparams_read(hp, g, t->arch), 0, "%s", gr_error());
+    cr_assert_eq(gr_hparams_read(hp, g, t->arch), 0, "%s: %s", t->arch->name, gr_error());
     gr_gguf_close(&g);
+    unlink(path);
     hp->n_vocab = t->n_vocab;
+}
+
+/* The tensors of t; *hp receives the hyper-parameters that the keys say, before an edit: shapes
+ * follow from them. */
+static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
+{
+    int n = 0;
+    read_back(t, hp);
+    for (int i = 0; i < t->arch->n_spec; i++) {
+        const struct gr_tensor_spec *s = &t->arch->spec[i];
+        int lo = layered(s->slot) ? 0 : -1, hi = layered(s->slot) ? t->n_layer : 0;
+        for (int il = lo; il < hi; il++) {
+            if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)))
+                continue;
+            items[n++] = (struct item){s, il, false};
+            if (s->flags & GR_BIAS || (s->flags & GR_BIAS_MAYBE && !t->no_optional))
+                items[n++] = (struct item){s, il, true};
+        }
+    }
+    return n;
+}
+
+int tiny_n_tensor(const struct tiny *t)
+{
+    struct item items[512];
+    struct gr_hparams hp;
+    return list(t, &hp, items);
+}
+
+bool tiny_required(const struct tiny *t, int i)
+{
+    struct item items[512];
+    struct gr_hparams hp;
+    list(t, &hp, items);
+    int f = items[i].spec->flags;
+    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL);
 }
 
 /* The shape, innermost first; returns the number of dimensions. */
@@ -268,8 +318,16 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
     return n;
 }
 
+/* Vectors, and matrices whose rows hold no whole blocks, are not stored with fewer bits. */
+static uint32_t type_of(const struct tiny *t, const struct item *it, uint32_t n_dim, uint64_t ne0)
+{
+    uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
+    bool small = n_dim < 2 || it->spec->flags & GR_AS_F32;
+    return small || !gr_row_bytes(type, ne0) ? (uint32_t)GR_F32 : type;
+}
+
 /* Matrices keep the variance of what goes through them; norms are near 1, divisors near 1, biases
- * near 0. */
+ * near 0; rates of decay are negative. */
 static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64_t ne0, float *x,
                  size_t n)
 {
@@ -277,22 +335,19 @@ static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64
     float scale = n_dim > 1 ? 1 / sqrtf((float)ne0) : 0.1f;
     for (size_t i = 0; i < n; i++)
         x[i] = (one ? 1 : 0) + scale * gr_rng_normal(r);
+    for (size_t i = 0; i < n && it->spec->slot == GR_W_SSM_A; i++)
+        x[i] = -expf(x[i]);
 }
 
 const char *tiny_write(const struct tiny *t, char *broken)
 {
     static char path[512];
     struct item items[512];
-    int n = list(t, items);
-    uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
-    uint32_t matrix = t->as_f32 ? (uint32_t)GR_F32 : type;
-    struct gr_gguf_writer *w;
     struct gr_hparams hp;
+    int n = list(t, &hp, items);
+    struct gr_gguf_writer *w;
     char name[96];
-    /* In memory: syncing a disk for each of hundreds of files takes seconds. */
-    const char *usual = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
-    snprintf(path, sizeof path, "%s/gpurun-tiny-%d.gguf", t->dir ? t->dir : usual, (int)getpid());
-    read_back(t, path, &hp);
+    path_of(t, path);
     cr_assert_eq(gr_gguf_writer_new(&w), 0);
     write_keys(w, t);
     if (t->edit)
@@ -307,13 +362,16 @@ const char *tiny_write(const struct tiny *t, char *broken)
             ne[n_dim - 1] += 1;
         struct gr_str s = {name, strlen(name)};
         if (i != t->drop)
-            cr_assert_eq(gr_gguf_add_tensor(w, s, n_dim > 1 ? matrix : GR_F32, n_dim, ne), 0, "%s",
-                         gr_error());
+            cr_assert_eq(
+                gr_gguf_add_tensor(w, s, t->as_f32 ? GR_F32 : type_of(t, &items[i], n_dim, ne[0]),
+                                   n_dim, ne),
+                0, "%s", gr_error());
     }
     cr_assert_eq(gr_gguf_begin(w, path), 0, "%s", gr_error());
     for (int i = 0; i < n; i++) {
         uint64_t ne[4] = {1, 1, 1, 1};
-        uint32_t n_dim = shape_of(&hp, &items[i], ne), dtype = n_dim > 1 ? matrix : GR_F32;
+        uint32_t n_dim = shape_of(&hp, &items[i], ne), type = type_of(t, &items[i], n_dim, ne[0]);
+        uint32_t dtype = t->as_f32 ? (uint32_t)GR_F32 : type;
         if (i == t->reshape)
             ne[n_dim - 1] += 1;
         if (n_dim < 3)
@@ -321,14 +379,14 @@ const char *tiny_write(const struct tiny *t, char *broken)
         if (n_dim < 2)
             ne[1] = 1;
         size_t count = ne[0] * ne[1] * ne[2], bytes = gr_row_bytes(dtype, ne[0]) * ne[1] * ne[2];
-        const struct gr_quant *codec = gr_quant_find(n_dim > 1 ? type : dtype);
+        const struct gr_quant *codec = gr_quant_find(type);
         /* each tensor has its own numbers, so that dropping one does not change the others */
         struct gr_rng r = gr_rng_new(t->seed * 1000 + (uint64_t)i);
         float *x = gr_calloc(count, sizeof *x);
         void *q = gr_calloc(bytes, 1);
         draw(&r, &items[i], n_dim, ne[0], x, count);
         codec->quantize(x, q, count, NULL);
-        if (n_dim > 1 && t->as_f32) {
+        if (t->as_f32) {
             codec->dequantize(q, x, count);
             memcpy(q, x, bytes);
         }
@@ -356,6 +414,14 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
     struct gr_session *s;
     cr_assert_eq(gr_session_open(&s, m, p), 0, "%s: %s", m->arch->name, gr_error());
     return s;
+}
+
+bool tiny_keeps_states(const struct gr_model *m)
+{
+    for (int il = 0; il < m->hp.n_layer; il++)
+        if (m->hp.recurrent[il])
+            return true;
+    return false;
 }
 
 double tiny_nmse(const float *a, const float *b, size_t n)

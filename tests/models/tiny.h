@@ -42,6 +42,8 @@ struct gr_model *tiny_open(const struct tiny *t);
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
 /* Whether positions are part of what is stored, so that it cannot be moved. */
 bool tiny_learned_positions(const struct gr_model *m);
+/* Whether it has recurrent layers: what they hold of a sequence cannot be changed in parts. */
+bool tiny_keeps_states(const struct gr_model *m);
 
 /* sum (a - b)^2 / sum a^2; the sum of squares itself where a is 0 */
 double tiny_nmse(const float *a, const float *b, size_t n);
