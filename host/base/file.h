@@ -37,18 +37,20 @@ void gr_file_close(struct gr_file *f);
  * GR_E_TOO_LARGE over `limit` bytes. */
 int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n);
 
-/* A file being written beside its final name. */
+/* A file being written beside its final name: without any where that is possible, so that a writer
+ * that is killed leaves nothing behind. */
 struct gr_replace {
     FILE *out;
     char *path, *temp;
+    bool named; /* `temp` is there */
 };
-/* Creates a temporary file in the directory of `path` for writing to r->out. mode: 0666 for a file
+/* Creates the file in the directory of `path` for writing to r->out. mode: 0666 for a file
  * like any other, 0600 for one of the user's own. */
 int gr_replace_open(struct gr_replace *r, const char *path, mode_t mode);
 /* Flushes, syncs and renames over the final name; on any error the old file is intact and the
  * temporary one gone. */
 int gr_replace_commit(struct gr_replace *r);
-/* Throws the temporary file away; fine after a commit too. */
+/* Throws the file away; fine after a commit too. */
 void gr_replace_abort(struct gr_replace *r);
 
 #endif

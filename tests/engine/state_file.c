@@ -302,5 +302,9 @@ Test(state_file, killed_while_saving, .timeout = 120)
                   "round %d: save %d was under way, the file has %d", round, newest, now);
         last = now;
     }
+    struct gr_replace r;
+    cr_assert_eq(gr_replace_open(&r, path, 0600), 0);
+    cr_expect(r.named || n_files() <= 3, "%d files: half of one has no name", n_files());
+    gr_replace_abort(&r);
     remove_dir();
 }
