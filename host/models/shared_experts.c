@@ -45,6 +45,21 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
 }
 
+/* Of the softmax over all experts the chosen ones keep what they have. */
+static int hparams_deepseek(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams(hp, s);
+    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = false;
+    return rc;
+}
+
+static int hparams_qwen2moe(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams_deepseek(hp, s);
+    hp->expert_scale = 0;
+    return rc;
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
@@ -56,7 +71,7 @@ const struct gr_arch gr_arch_deepseek = {.name = "deepseek",
                                          GR_SPEC(spec_deepseek),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NORM,
-                                         .hparams = hparams,
+                                         .hparams = hparams_deepseek,
                                          .layer = layer};
 const struct gr_arch gr_arch_bailingmoe = {.name = "bailingmoe",
                                            GR_SPEC(spec_bailing),
@@ -74,5 +89,5 @@ const struct gr_arch gr_arch_qwen2moe = {.name = "qwen2moe",
                                          GR_SPEC(spec_qwen2moe),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
-                                         .hparams = hparams,
+                                         .hparams = hparams_qwen2moe,
                                          .layer = layer};

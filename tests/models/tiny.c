@@ -138,6 +138,13 @@ static void set_i(struct gr_gguf_writer *w, const struct tiny *t, const char *ke
     cr_assert_eq(gr_gguf_set_u32(w, k, (uint32_t)v), 0);
 }
 
+static void set_flag(struct gr_gguf_writer *w, const struct tiny *t, const char *key)
+{
+    char k[128];
+    snprintf(k, sizeof k, "%s.%s", t->arch->name, key);
+    cr_assert_eq(gr_gguf_set_bool(w, k, true), 0);
+}
+
 static void set_f(struct gr_gguf_writer *w, const struct tiny *t, const char *key, float v)
 {
     char k[128];
@@ -161,9 +168,7 @@ static void write_latent(struct gr_gguf_writer *w, const struct tiny *t)
 
 static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
 {
-    char k[128];
-    snprintf(k, sizeof k, "%s.expert_weights_norm", t->arch->name);
-    cr_assert_eq(gr_gguf_set_bool(w, k, true), 0);
+    set_flag(w, t, "expert_weights_norm");
     set_i(w, t, "leading_dense_block_count", t->first_expert);
     set_i(w, t, "expert_shared_count", 1);
     set_i(w, t, "expert_gating_func", tiny_has(t->arch, GR_W_FFN_EXP_BIAS) ? 2 : 1);
@@ -233,6 +238,10 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "attention.layer_norm_epsilon", 1e-5f);
     set_f(w, t, "attention.max_alibi_bias", 8);
     set_f(w, t, "attention.clamp_kqv", 2);
+    set_f(w, t, "embedding_scale", 3);
+    set_f(w, t, "residual_scale", 0.7f);
+    set_f(w, t, "logit_scale", 1.5f);
+    set_flag(w, t, "use_parallel_residual");
     write_sections(w, t);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
