@@ -1,31 +1,39 @@
 /* Granite 3 and MiniCPM: llama, or experts in its manner, with scales on embeddings, on what a part
- * adds and on the logits. IBM Research 2024, Hu et al. 2024 (arXiv 2404.06395). */
+ * adds and on the logits; Granite 4: mostly with Mamba 2 in the place of attention. IBM Research
+ * 2024, 2025, Hu et al. 2024 (arXiv 2404.06395). */
 #include "graph/build.h"
 
 #include <math.h>
 
-static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
-    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
-    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
-};
+/* clang-format off */
+#define EMBD                                                        \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},                   \
+    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},                    \
+    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},                   \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}
+#define ATTN(flags)                                                 \
+    GR_SPEC_QKV((flags) | GR_BIAS_MAYBE),                           \
+    {GR_W_ATTN_OUT, (flags) | GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}}
+#define FFN                                                         \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},        \
+    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},          \
+    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},        \
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},     \
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},  \
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},    \
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},  \
+    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}}, \
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},   \
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec[] = {EMBD, ATTN(0), FFN};
+static const struct gr_tensor_spec spec_hybrid[] = {EMBD, ATTN(GR_IN_KV),
+                                                    GR_SPEC_MAMBA2(GR_IN_STATE, 0), FFN};
 
 static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -54,12 +62,26 @@ static int hparams_minicpm(struct gr_hparams *hp, struct gr_hp_source *s)
     return hparams(hp, s);
 }
 
+static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    bool rope = true; /* files of models without positions say that there are none */
+    gr_hp_recurrent_without_kv(hp);
+    int rc = gr_hp_recurrence(s, hp, GR_MAMBA_2);
+    if (!rc)
+        rc = gr_hp_bool(s, "rope.scaling.finetuned", &rope);
+    if (!rope)
+        hp->rope = GR_ROPE_NONE;
+    return rc ? rc : hparams(hp, s);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     static const gr_t none;
-    x = gr_residual(b, gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none), x);
-    gr_t h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    h = gr_hp(b)->recurrent[il] ? gr_mamba2(b, il, h, none) : gr_attn_block(b, il, h, none);
+    x = gr_residual(b, h, x);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
     return gr_residual(b, h, x);
 }
 
@@ -81,3 +103,9 @@ const struct gr_arch gr_arch_minicpm = {.name = "minicpm",
                                         .rope = GR_ROPE_NORM,
                                         .hparams = hparams_minicpm,
                                         .layer = layer};
+const struct gr_arch gr_arch_granitehybrid = {.name = "granitehybrid",
+                                              GR_SPEC(spec_hybrid),
+                                              .norm = GR_NORM_RMS,
+                                              .rope = GR_ROPE_NORM,
+                                              .hparams = hparams_hybrid,
+                                              .layer = layer};
