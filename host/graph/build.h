@@ -72,6 +72,8 @@ gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
  * state, leaves its own, and gives out(..) + res, in the last layer of the wanted rows only. */
 gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res);
 gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res);
+/* Mamba 1 with the heads of Mamba 2: gate and columns of a head side by side, B and C first. */
+gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res);
 /* C * conv(B * X), of B, C and X side by side. */
 gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res);
 /* Gated delta rule; tiled: head i of V uses head i % n_group of K, else i / (n_rank / n_group). */

@@ -34,6 +34,15 @@ static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_
     return gr_name(b, "conv", il, y);
 }
 
+/* The rates of decay with a row a head, also where the file has them in one. */
+static gr_t rates_of(struct gr_build *b, int il, int64_t n_head)
+{
+    gr_t a = gr_require(b, il, GR_W_SSM_A);
+    if (a.rows == 1 && a.cols == n_head)
+        a.rows = n_head, a.cols = 1, a.row_bytes = sizeof(float);
+    return a;
+}
+
 /* What SSM_SCAN reads of a token. */
 struct scan {
     gr_t x, dt, b, c, z;
@@ -49,7 +58,7 @@ static gr_t scan(struct gr_build *b, int il, const struct scan *s)
                 .a.ssm_scan = {.x = s->x,
                                .dt = s->dt,
                                .dt_bias = folded ? (gr_t){0} : gr_require(b, il, GR_W_SSM_DT_BIAS),
-                               .a = gr_require(b, il, GR_W_SSM_A),
+                               .a = rates_of(b, il, s->dt.cols),
                                .b = s->b,
                                .c = s->c,
                                .d = row_of(gr_require(b, il, GR_W_SSM_D)),
@@ -86,6 +95,28 @@ gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_SSM_OUT, scan(b, il, &s), res);
 }
 
+/* Columns of one kind out of groups of columns of several, [n_tok, n_group * n]. */
+static gr_t ungroup(struct gr_build *b, gr_t x, int64_t group, int64_t first, int64_t n)
+{
+    gr_t y = gr_act_ab(b, GR_LINEAR, gr_cols(gr_fold(b, x, group), first, n), 1, 0);
+    return gr_fold(b, y, x.cols / group * n);
+}
+
+gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t d = hp->n_inner / hp->n_rank, ns = hp->n_state;
+    gr_t zx = gr_mm(b, il, GR_W_SSM_IN, x);
+    struct scan s = {.x = conv(b, il, GR_W_SSM_CONV, ungroup(b, zx, 2 * d, d, d), GR_SILU),
+                     .z = ungroup(b, zx, 2 * d, 0, d)};
+    gr_t bcdt = gr_mm(b, il, GR_W_SSM_X, s.x);
+    gr_t dt = gr_norm(b, il, GR_W_SSM_DT_NORM, gr_cols(bcdt, 2 * ns, hp->n_dt));
+    s.b = gr_norm(b, il, GR_W_SSM_B_NORM, gr_cols(bcdt, 0, ns));
+    s.c = gr_norm(b, il, GR_W_SSM_C_NORM, gr_cols(bcdt, ns, ns));
+    s.dt = gr_mm(b, il, GR_W_SSM_DT, dt);
+    return gr_mm_add(b, il, GR_W_SSM_OUT, scan(b, il, &s), res);
+}
+
 gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -113,13 +144,6 @@ gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res)
     if (il == gr_hp(b)->n_layer - 1)
         y = gr_out_rows(b, y);
     return gr_mm_add(b, il, GR_W_SHORTCONV_OUT, y, res);
-}
-
-/* Columns of one kind out of groups of columns of several, [n_tok, n_group * n]. */
-static gr_t ungroup(struct gr_build *b, gr_t x, int64_t group, int64_t first, int64_t n)
-{
-    gr_t y = gr_act_ab(b, GR_LINEAR, gr_cols(gr_fold(b, x, group), first, n), 1, 0);
-    return gr_fold(b, y, x.cols / group * n);
 }
 
 /* beta and alpha, from a matrix of each or from one that has them in groups. */

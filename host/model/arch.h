@@ -61,6 +61,8 @@ enum gr_dim {
     GR_D_INNER_2, /* two of them side by side */
     GR_D_STATE,
     GR_D_RANK,
+    GR_D_DT,      /* n_dt */
+    GR_D_DT_BC,   /* B, C and n_dt side by side */
     GR_D_RANK_2,  /* beta and alpha side by side */
     GR_D_RANK_BC, /* time step, B and C side by side (Mamba 1) */
     GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
@@ -152,6 +154,7 @@ struct gr_hparams {
     int32_t n_kernel, n_channel;                 /* of the convolution in front */
     int32_t n_inner, n_state, n_rank, n_group;   /* columns, numbers a column, time steps (or their
                                                     rank), groups that share B and C (or K) */
+    int32_t n_dt;                                /* rank of the time steps of Mamba 1 with heads */
     bool norm_dt_b_c;                            /* time step, B and C are normed without weights */
     bool parallel; /* the feed-forward does not see what attention adds */
     float eps;
@@ -209,7 +212,7 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* The keys of recurrent layers, checked, and the size of their state: n_channel = n_inner (Mamba
  * 1), with B and C beside it (Mamba 2), or Q, K and V (gated delta rule; n_state wide heads, n_rank
  * of V on n_group of K). */
-enum gr_recurrence { GR_MAMBA, GR_MAMBA_2, GR_DELTA };
+enum gr_recurrence { GR_MAMBA, GR_MAMBA_HEADS, GR_MAMBA_2, GR_DELTA };
 int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind);
 /* Layer il has a state instead of keys and values. */
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);

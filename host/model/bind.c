@@ -52,6 +52,8 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_INNER_2] = 2 * (int64_t)hp->n_inner,
                                      [GR_D_STATE] = hp->n_state,
                                      [GR_D_RANK] = hp->n_rank,
+                                     [GR_D_DT] = hp->n_dt,
+                                     [GR_D_DT_BC] = hp->n_dt + 2 * (int64_t)hp->n_state,
                                      [GR_D_RANK_2] = 2 * (int64_t)hp->n_rank,
                                      [GR_D_RANK_BC] = hp->n_rank + 2 * (int64_t)hp->n_state,
                                      [GR_D_SSM_IN] =

@@ -37,13 +37,14 @@ int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recu
         rc = gr_hp_need_i32(s, "ssm.time_step_rank", 1, 65536, &hp->n_rank);
     if (!rc)
         rc = gr_hp_i32(s, "ssm.group_count", 0, 65536, &hp->n_group);
-    if (kind == GR_MAMBA || hp->n_group == 0) /* 0 is written where there are none */
+    bool alone = kind == GR_MAMBA || kind == GR_MAMBA_HEADS; /* B and C are not convolved */
+    if (alone || hp->n_group == 0)                           /* 0 is written where there are none */
         hp->n_group = 1;
     if (!rc && kind != GR_MAMBA)
         rc = check_heads(hp, kind);
     if (rc)
         return rc;
-    int64_t beside = kind == GR_MAMBA ? 0 : 2 * (int64_t)hp->n_group * hp->n_state;
+    int64_t beside = alone ? 0 : 2 * (int64_t)hp->n_group * hp->n_state;
     int64_t conv = (hp->n_kernel - 1) * (hp->n_inner + beside);
     int64_t ssm = (int64_t)hp->n_inner * hp->n_state;
     if (conv > INT32_MAX || ssm > INT32_MAX)
