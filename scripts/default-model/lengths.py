@@ -42,7 +42,8 @@ MODES = {
     "window auto": "-c 1280 -gan auto --grp-attn-mode window",
     "context shift": "-c 256 --context-shift",
 }
-# Prompts of every length modulo the window, around 714 and 930 tokens.
+# Prompts of every length modulo the window, around 714 and 930 tokens; part of their filler is
+# random sentences, as all of it is in prompts of IN_CONTEXT tokens.
 WINDOW = 128
 REMAINDERS = [  # mode, flags, first length, prompts of each length
     ("classic 4 / 128", "-c 1024 -gan 4 -gaw 128", 641, 5),
@@ -50,6 +51,7 @@ REMAINDERS = [  # mode, flags, first length, prompts of each length
     ("window 8 / 128", "-c 1280 -gan 8 -gaw 128 --grp-attn-mode window", 641, 25),
     ("window 8 / 128", "-c 1280 -gan 8 -gaw 128 --grp-attn-mode window", 897, 25),
 ]
+IN_CONTEXT = [FRAME_TOKENS + k * (BLOCK_TOKENS + 1) for k in range(3, 8)]  # 141 to 241
 PEER = [(714, 4, WINDOW), (930, 8, WINDOW)]
 ROW = 1152  # tokens of a text whose loss is measured
 N_ROW = 24
@@ -87,6 +89,13 @@ def passkeys_by_remainder(gpurun):
         records.append({"mode": mode, "first": first, "of": of, "found": found})
         print(mode, first, "least", min(found), "of", of, "mean", np.mean(found) / of, flush=True)
     return records
+
+
+def passkeys_in_context(gpurun, of=100):
+    rng = random.Random(SEED)
+    prompts = [passkey_prompt(rng, n_tokens) for n_tokens in IN_CONTEXT for _ in range(of)]
+    found = sum(finds(gpurun, f"-c {TRAINED}", *prompt) for prompt in prompts)
+    return {"of": len(prompts), "found": found}
 
 
 def tokenize(gpurun, text):
@@ -149,7 +158,8 @@ LOSS_MODES = {
 
 def token_losses(gpurun, operations, context, tokens):
     """-log p of tokens[1:] as the model sees them in this mode."""
-    session = {"context": {"n_ctx": CONTEXT, "n_batch": 2048, **context}, "ops": [*operations(tokens)]}
+    context = {"n_ctx": CONTEXT, "n_batch": 2048, **context}
+    session = {"context": context, "ops": [*operations(tokens)]}
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "session.json"
         file.write_text(json.dumps(session))
@@ -189,7 +199,7 @@ def losses_by_position(gpurun):
 
 
 def beside_peer(gpurun, python):
-    """Keys found by gpurun and by llama.cpp's library, of the committed prompts of PEER's lengths."""
+    """Keys found by gpurun and by llama.cpp's library in committed prompts of PEER's lengths."""
     records = json.loads(PROMPTS.read_text())
     rows = []
     for n_tokens, n, w in PEER:
@@ -213,9 +223,8 @@ def processor():
 
 
 def measure(gpurun, peer):
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    command = ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, check=True, capture_output=True, text=True)
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit.stdout.strip(),
@@ -223,6 +232,7 @@ def measure(gpurun, peer):
         "modes": MODES,
         "beside_peer": beside_peer(gpurun, peer),
         "loss": losses_by_position(gpurun),
+        "in_context": passkeys_in_context(gpurun),
         "passkey": passkeys_by_length(gpurun),
         "remainder": passkeys_by_remainder(gpurun),
     }
@@ -299,13 +309,17 @@ def table(result):
         where = f"{record['mode']}, {record['first']} to {record['first'] + WINDOW - 1} tokens"
         share = sum(record["found"]) / (WINDOW * record["of"])
         lines.append(f"| {where} | {worst(record)} | {share:.1%} |")
+    within = f"plain within the context, {IN_CONTEXT[0]} to {IN_CONTEXT[-1]} tokens"
+    share = result["in_context"]["found"] / result["in_context"]["of"]
+    lines.append(f"| {within}, for comparison | | {share:.1%} |")
     lines += ["", "| the same 20 prompts | gpurun | llama.cpp |", "|---|---|---|"]
     for row in result["beside_peer"]:
         peer = f"{row['found']} of {row['of']}" if "found" in row else "not asked"
         flags = f"{row['n_tokens']} tokens, `-gan {row['n']} -gaw {row['w']}`"
         lines.append(f"| {flags} | {row['gpurun']} of {row['of']} | {peer} |")
     by = next((f"; llama.cpp: {row['by']}" for row in result["beside_peer"] if "by" in row), "")
-    lines += ["", f"{result['date']}, commit {result['commit']}, {result['machine']}, one thread{by}."]
+    where = f"{result['date']}, commit {result['commit']}, {result['machine']}"
+    lines += ["", f"{where}, one thread{by}."]
     return "\n".join(lines) + "\n"
 
 

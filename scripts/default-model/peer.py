@@ -4,7 +4,8 @@
 
 Needs llama-cpp-python. The prompts of set "beyond" with N_TOKENS tokens are decoded in pieces of W;
 before each piece the full windows are divided by llama_memory_seq_add and llama_memory_seq_div as
-llama.cpp's own examples do it, then five tokens are picked greedily. Prints how many keys came back.
+llama.cpp's own examples do it, then five tokens are picked greedily. Prints how many keys came
+back.
 """
 
 import argparse
@@ -66,7 +67,8 @@ class Session:
 
     def best(self):
         logits = llama.llama_get_logits_ith(self.context, -1)
-        return int(np.argmax(np.ctypeslib.as_array(logits, (llama.llama_vocab_n_tokens(self.vocab),))))
+        n = llama.llama_vocab_n_tokens(self.vocab)
+        return int(np.argmax(np.ctypeslib.as_array(logits, (n,))))
 
     def piece(self, token):
         text = ctypes.create_string_buffer(64)
