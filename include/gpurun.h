@@ -109,7 +109,8 @@ enum gr_rope_scaling {
 };
 
 struct gr_session_params {
-    uint32_t n_ctx;     /* cells of all sequences, rounded up to 256; 0 = as in training */
+    uint32_t n_ctx;     /* cells of all sequences, rounded up to 256 (of each stream); 0 = as in
+                           training */
     uint32_t n_batch;   /* most tokens in one gr_decode */
     uint32_t n_ubatch;  /* most tokens computed at once */
     uint32_t n_seq_max; /* sequences 0 .. n_seq_max - 1, at most 256 */

@@ -106,11 +106,17 @@ static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_sessio
     return p->swa_full || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
 }
 
+uint32_t gr_memory_ctx_seq(const struct gr_session_params *p)
+{
+    uint32_t n_stream = p->kv_unified ? 1 : p->n_seq_max;
+    return GR_PAD((p->n_ctx + n_stream - 1) / n_stream, CELL_PAD);
+}
+
 static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
                        const struct gr_session_params *p)
 {
     uint32_t n_stream = p->kv_unified ? 1 : p->n_seq_max;
-    m->n_ctx_seq = GR_PAD((p->n_ctx + n_stream - 1) / n_stream, CELL_PAD);
+    m->n_ctx_seq = gr_memory_ctx_seq(p);
     m->cache.n_seq_max = p->n_seq_max;
     for (int il = 0; il < hp->n_layer; il++) {
         m->n_layer[hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL] += keeps_kv(hp, il);

@@ -19,6 +19,9 @@ struct gr_memory {
     uint64_t state_bytes, total;
 };
 
+/* Cells that a sequence may have: its share of n_ctx, in whole blocks. */
+uint32_t gr_memory_ctx_seq(const struct gr_session_params *p);
+
 /* GR_E_INVALID when a parameter is out of range or a head does not hold whole blocks of a type,
  * GR_E_UNSUPPORTED when the model cannot do what is asked, GR_E_TOO_LARGE when the sum overflows.
  * The parameters have their defaults filled in. */

@@ -11,7 +11,6 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 
-#define CELL_PAD 256 /* the cache is whole blocks of this many cells */
 #define MAX_CELLS (1u << 26)
 #define MAX_ROLLBACK 4096
 #define MIB(bytes) ((double)(bytes) / 1048576)
@@ -58,10 +57,10 @@ static int check_params(const struct gr_model *model, struct gr_session_params *
     if (p->n_ctx > MAX_CELLS)
         return gr_fail(GR_E_INVALID, "context of %u tokens: at most %u are possible", p->n_ctx,
                        MAX_CELLS);
-    p->n_ctx = GR_PAD(p->n_ctx, CELL_PAD);
     if (p->n_seq_max < 1 || p->n_seq_max > GR_SEQ_MAX)
         return gr_fail(GR_E_INVALID, "%u sequences: 1 to %d are possible", p->n_seq_max,
                        GR_SEQ_MAX);
+    p->n_ctx = gr_memory_ctx_seq(p) * (p->kv_unified ? 1 : p->n_seq_max);
     if (p->n_rollback > MAX_ROLLBACK)
         return gr_fail(GR_E_INVALID, "%u states to go back to: at most %d are possible",
                        p->n_rollback, MAX_ROLLBACK);
