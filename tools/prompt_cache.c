@@ -21,9 +21,10 @@ void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t 
         return;
     if (need > c->cap) {
         int32_t *grown = realloc(c->token, 2 * need * sizeof *grown);
-        c->lost = !grown;
-        if (c->lost)
+        if (!grown) {
+            c->lost = true;
             return;
+        }
         c->token = grown, c->cap = 2 * need;
     }
     memcpy(c->token + c->n, ids, (size_t)n * sizeof *ids);

@@ -51,23 +51,24 @@ struct scan {
 static gr_t scan(struct gr_build *b, int il, const struct scan *s)
 {
     gr_t y = gr_new(b, s->x.rows, s->x.cols, GR_F32);
-    bool folded = gr_has(b, il, GR_W_SSM_DT); /* its product has the bias already */
+    gr_t dt_bias = {0};
+    if (!gr_has(b, il, GR_W_SSM_DT)) /* otherwise its product has the bias already */
+        dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS);
     gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_SSM_SCAN,
-                .a.ssm_scan = {.x = s->x,
-                               .dt = s->dt,
-                               .dt_bias = folded ? (gr_t){0} : gr_require(b, il, GR_W_SSM_DT_BIAS),
-                               .a = rates_of(b, il, s->dt.cols),
-                               .b = s->b,
-                               .c = s->c,
-                               .d = row_of(gr_require(b, il, GR_W_SSM_D)),
-                               .z = s->z,
-                               .src = state_rows(b, GR_STEP_STATE_SRC),
-                               .dst = state_rows(b, GR_STEP_STATE_DST),
-                               .state = b->env->ssm_state[il],
-                               .y = y,
-                               .n_state = gr_hp(b)->n_state}});
+            &(struct gr_node){.op = GR_OP_SSM_SCAN,
+                              .a.ssm_scan = {.x = s->x,
+                                             .dt = s->dt,
+                                             .dt_bias = dt_bias,
+                                             .a = rates_of(b, il, s->dt.cols),
+                                             .b = s->b,
+                                             .c = s->c,
+                                             .d = row_of(gr_require(b, il, GR_W_SSM_D)),
+                                             .z = s->z,
+                                             .src = state_rows(b, GR_STEP_STATE_SRC),
+                                             .dst = state_rows(b, GR_STEP_STATE_DST),
+                                             .state = b->env->ssm_state[il],
+                                             .y = y,
+                                             .n_state = gr_hp(b)->n_state}});
     gr_name(b, "scan", il, y);
     return il == gr_hp(b)->n_layer - 1 ? gr_out_rows(b, y) : y;
 }

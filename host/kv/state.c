@@ -260,27 +260,34 @@ static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_
            (own ? gr_kv_seq_cells(kv, l->seq) - gr_kv_seq_shared(kv, l->seq) : 0);
 }
 
+/* The first stream that has no room for what it needs; n_stream when all have. */
+static uint32_t first_full(const struct gr_kv_load *l, const struct gr_kv *kv, const uint32_t *need)
+{
+    uint32_t s = 0;
+    while (s < kv->p.n_stream && need[s] <= room(l, kv, s))
+        s++;
+    return s;
+}
+
 /* Where there is no room for all, of a window what the next tokens see is enough. */
 static int find_room(struct gr_kv_load *l, const struct gr_kv *kv, const char *name,
                      uint32_t *n_seq)
 {
     uint32_t need[GR_SEQ_MAX];
     count(l, kv, need, n_seq);
-    for (uint32_t s = 0; s < kv->p.n_stream; s++) {
-        uint32_t have = room(l, kv, s);
-        if (need[s] <= have)
-            continue;
-        if (kv->p.window > 0 && !l->seen_only) {
-            l->seen_only = true;
-            return find_room(l, kv, name, n_seq);
-        }
-        return gr_fail(GR_E_KV_FULL,
-                       "%s: the KV cache is too small: %u cells needed, %u of %u free%s; use a "
-                       "larger context",
-                       name, need[s], have, kv->p.n_cell,
-                       kv->p.n_stream > 1 ? " in its stream" : "");
+    uint32_t s = first_full(l, kv, need);
+    if (s < kv->p.n_stream && kv->p.window > 0) {
+        l->seen_only = true;
+        count(l, kv, need, n_seq);
+        s = first_full(l, kv, need);
     }
-    return 0;
+    if (s == kv->p.n_stream)
+        return 0;
+    return gr_fail(GR_E_KV_FULL,
+                   "%s: the KV cache is too small: %u cells needed, %u of %u free%s; use a larger "
+                   "context",
+                   name, need[s], room(l, kv, s), kv->p.n_cell,
+                   kv->p.n_stream > 1 ? " in its stream" : "");
 }
 
 int gr_kv_load_plan(struct gr_kv_load *l, struct gr_kv *kv, const char *name, const void *block,
