@@ -195,11 +195,29 @@ static uint32_t choose_context(const struct run *r)
     return (uint32_t)((larger(need, 1) + CELL_PAD - 1) / CELL_PAD * CELL_PAD);
 }
 
+/* A text is continued from what the tokens before it have left. */
+static int check_keeps(const struct run *r, const struct gr_session_params *p)
+{
+    struct gr_session_size size;
+    int status = gr_session_size(r->model, p, &size);
+    if (status || size.total)
+        return status ? gr_say_status(status) : 0;
+    gr_say_error("a %s model looks at a whole text at once and keeps nothing of it: it cannot "
+                 "continue one; gpurun replay gives its logits",
+                 r->info.arch);
+    return gr_status_exit(GR_E_UNSUPPORTED);
+}
+
 /* Self-Extend's factors: those given, or the smallest ones for the context. */
 static int choose_group(struct run *r, struct gr_session_params *p)
 {
     bool window = group_mode(r) == GR_GROUP_WINDOW;
     r->group_n = r->o->grp_attn_n, r->group_w = r->o->grp_attn_w;
+    if (r->group_n > 1 && r->group_w % r->group_n) {
+        gr_say_error("Self-Extend: -gaw: a multiple of -gan %d expected, %d found", r->group_n,
+                     r->group_w);
+        return GR_EXIT_USAGE;
+    }
     int rc = r->group_n > 0 ? 0
                             : gr_self_extend_choose(group_mode(r), r->info.n_ctx_train,
                                                     (int32_t)p->n_ctx, &r->group_n, &r->group_w);
@@ -273,7 +291,8 @@ static int choose_params(struct run *r, struct gr_session_params *p)
     p->n_ctx = choose_context(r);
     if (r->cache.path && !p->n_rollback)
         p->n_rollback = 1; /* a prompt that is all in the file needs its last token again */
-    return choose_group(r, p);
+    int rc = choose_group(r, p);
+    return rc ? rc : check_keeps(r, p);
 }
 
 static int open_session(struct run *r)

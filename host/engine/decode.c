@@ -104,7 +104,7 @@ static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
     int32_t *q = gr_staged(s, c, GR_STEP_FAR_Q), *k = gr_staged(s, c, GR_STEP_FAR_K);
     for (int32_t i = 0; i < c->plan.shape.n_far; i++) {
         k[i] = ub->batch->pos[ub->tok[i]] / n;
-        q[i] = k[i] + w - w / n;
+        q[i] = k[i] + (w - w / n);
     }
 }
 

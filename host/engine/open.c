@@ -12,7 +12,6 @@
 #include "gr/status.h"
 
 #define MAX_CELLS (1u << 26)
-#define MAX_ROLLBACK 4096
 #define MIB(bytes) ((double)(bytes) / 1048576)
 
 struct gr_session_params gr_session_params_default(void)
@@ -61,9 +60,9 @@ static int check_params(const struct gr_model *model, struct gr_session_params *
         return gr_fail(GR_E_INVALID, "%u sequences: 1 to %d are possible", p->n_seq_max,
                        GR_SEQ_MAX);
     p->n_ctx = gr_memory_ctx_seq(p) * (p->kv_unified ? 1 : p->n_seq_max);
-    if (p->n_rollback > MAX_ROLLBACK)
+    if (p->n_rollback > GR_RS_ROLLBACK_MAX)
         return gr_fail(GR_E_INVALID, "%u states to go back to: at most %d are possible",
-                       p->n_rollback, MAX_ROLLBACK);
+                       p->n_rollback, GR_RS_ROLLBACK_MAX);
     if (p->n_batch < 1 || p->n_ubatch < 1)
         return gr_fail(GR_E_INVALID, "batch sizes of %u and %u tokens: at least 1 expected",
                        p->n_batch, p->n_ubatch);

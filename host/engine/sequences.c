@@ -178,8 +178,12 @@ int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t 
 static int check_groupable(const struct gr_session *s)
 {
     const struct gr_kv_params *swa = &s->memory.cache.kv[GR_CACHE_SWA];
-    int rc = s->running ? gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch")
-                        : check_movable(s);
+    int rc = check_movable(s);
+    if (!rc && s->cache.rs)
+        rc = gr_fail(GR_E_UNSUPPORTED,
+                     "Self-Extend: a %s model has recurrent states, which positions are part of: "
+                     "they cannot be divided; leave it off (-gan 1)",
+                     s->model->arch->name);
     if (rc || !s->cache.kv[GR_CACHE_SWA] || swa->n_cell >= s->memory.n_ctx_seq)
         return rc;
     return gr_fail(GR_E_UNSUPPORTED,
@@ -190,10 +194,13 @@ static int check_groupable(const struct gr_session *s)
 int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past)
 {
     int32_t end = gr_kv_seq_pos_max(s, 0) + 1;
-    int rc = check_groupable(s);
+    bool off = se->n <= 1; /* then there is nothing that a model could not do */
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
+    int rc = off ? 0 : check_groupable(s);
     if (rc)
         return rc;
-    if (*n_past > end)
+    if (!off && *n_past > end)
         return gr_fail(GR_E_INVALID, "Self-Extend: sequence 0 has positions below %d, not %d", end,
                        *n_past);
     return gr_self_extend_cells(&s->cache, 0, se, n_past);

@@ -152,6 +152,64 @@ Test(failure, self_extend_beyond_the_end, .timeout = 10)
     gr_model_close(&m);
 }
 
+/* Switched off it asks nothing of a model; switched on it is refused before any text is there. */
+Test(failure, self_extend_where_positions_stay)
+{
+    static const char *const archs[] = {"gpt2", "gemma3", "mamba", "jamba", "dream"};
+    for (unsigned i = 0; i < GR_COUNT(archs); i++) {
+        struct gr_model *m = model(archs[i]);
+        struct gr_session_params p = gr_session_params_default();
+        p.n_ctx = 1024, p.n_threads = 1, p.n_ubatch = 32;
+        struct gr_session *s = tiny_session(m, &p);
+        struct gr_self_extend off = {.n = 1, .w = 512}, on = {.n = 2, .w = 16};
+        int32_t n_past = 0;
+        bool keeps = !m->hp.no_cache;
+        cr_expect_eq(gr_self_extend(s, &off, &n_past), 0, "%s: %s", archs[i], gr_error());
+        if (keeps)
+            cr_expect_eq(gr_self_extend(s, &on, &n_past), GR_E_UNSUPPORTED, "%s", archs[i]);
+        cr_assert_eq(decode(s, 0, 20), 0, "%s: %s", archs[i], gr_error());
+        n_past = 20;
+        cr_expect_eq(gr_self_extend(s, &off, &n_past), 0, "%s: %s", archs[i], gr_error());
+        cr_expect_eq(n_past, 20);
+        cr_expect_eq(gr_kv_seq_pos_max(s, 0), keeps ? 19 : -1);
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+}
+
+/* What the sizes say can be opened, and the other way round. */
+Test(failure, more_states_than_are_kept)
+{
+    struct gr_model *m = model("mamba");
+    struct gr_session_params p = gr_session_params_default();
+    struct gr_session_size size;
+    struct gr_session *s;
+    p.n_ctx = 256, p.n_threads = 1;
+    for (p.n_rollback = 4095; p.n_rollback <= 4096; p.n_rollback++) {
+        int rc = p.n_rollback > 4095 ? GR_E_INVALID : 0;
+        cr_expect_eq(gr_session_size(m, &p, &size), rc, "%s", gr_error());
+        cr_expect_eq(gr_session_open(&s, m, &p), rc, "%s", gr_error());
+        gr_session_close(&s);
+    }
+    gr_model_close(&m);
+}
+
+/* A neighbour window that no text leaves is attention as it always is. */
+Test(failure, the_largest_neighbour_window)
+{
+    struct gr_model *m = model("llama");
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1, p.type_k = p.type_v = "f32", p.n_seq_max = 2;
+    p.group_n = 2, p.group_w = INT32_MAX - 1;
+    struct gr_session *a = tiny_session(m, &p), *b = session(m, 256);
+    cr_assert_eq(decode(a, 0, 30), 0, "%s", gr_error());
+    cr_assert_eq(decode(b, 0, 30), 0, "%s", gr_error());
+    cr_expect_leq(tiny_nmse(gr_logits(b, -1), gr_logits(a, -1), N_VOCAB), 1e-10);
+    gr_session_close(&a);
+    gr_session_close(&b);
+    gr_model_close(&m);
+}
+
 Test(failure, a_full_cache)
 {
     struct gr_model *m = model("llama");

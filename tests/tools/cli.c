@@ -131,8 +131,9 @@ Test(cli, usage_errors)
                 "--grp-attn-mode window");
     expect_exit(
         GPURUN(NULL, TINY, "-p", "a", "-gan", "3", "-gaw", "2048", "--grp-attn-mode", "window"), 2,
-        "Self-Extend: a window that is a multiple of the group factor expected, window "
-        "2048 and factor 3 found");
+        "Self-Extend: -gaw: a multiple of -gan 3 expected, 2048 found");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "3", "-gaw", "2048", "--dry-run"), 2,
+                "Self-Extend: -gaw: a multiple of -gan 3 expected, 2048 found");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "auto", "-c", "100000"), 2,
                 "no group factor makes a context of 100096 tokens out of the 512");
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-gan", "0"), 2, "or auto");
