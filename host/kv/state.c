@@ -149,9 +149,11 @@ static int check_item(const struct gr_kv *kv, const char *name, const struct gr_
     int64_t row = (int64_t)item->pos + item->row, col = (int64_t)item->pos + item->col;
     if (!kv->p.pos_2d && (item->row || item->col))
         return bad(name, "a row or column of text", 0, 0, item->row ? item->row : item->col);
-    if (row < 0 || row > GR_POS_MAX)
-        return bad(name, "a row", 0, GR_POS_MAX, row);
-    return col < 0 || col > GR_POS_MAX ? bad(name, "a column", 0, GR_POS_MAX, col) : 0;
+    if (row < -GR_POS_MAX || row > GR_POS_MAX) /* they may have come down with the position */
+        return bad(name, "a row", -GR_POS_MAX, GR_POS_MAX, row);
+    return col < -GR_POS_MAX || col > GR_POS_MAX
+               ? bad(name, "a column", -GR_POS_MAX, GR_POS_MAX, col)
+               : 0;
 }
 
 /* Items and their sequences; max [n_seq] receives the largest positions. */

@@ -117,3 +117,28 @@ Test(image, the_text_behind_it)
     gr_session_close(&s);
     gr_model_close(&m);
 }
+
+/* Rows and columns may lie before the position, and below 0 when the position comes down. */
+Test(image, rows_below_zero_are_saved)
+{
+    static const int32_t id[] = {7, 8, 9}, pos[] = {100, 100, 100}, yx[] = {20, 20, 21, 3, 4, 3};
+    const struct gr_batch image = {.n_tok = 3, .token = id, .pos = pos, .pos_yx = yx};
+    const struct gr_batch next = {.n_tok = 1, .token = id};
+    struct gr_model *m = model();
+    for (int k = 0; k < 2; k++) {
+        struct gr_session *a = session(m, 512), *b = session(m, 512);
+        void *state;
+        size_t n;
+        cr_assert_eq(gr_decode(a, &image), 0, "%s", gr_error());
+        cr_assert_eq(k ? gr_kv_seq_div(a, 0, -1, -1, 20) : gr_kv_seq_add(a, 0, -1, -1, -95), 0);
+        cr_assert_eq(gr_state_save(a, -1, NULL, 0, &state, &n), 0, "%s", gr_error());
+        cr_assert_eq(gr_state_load(b, -1, state, n, NULL, NULL), 0, "%s", gr_error());
+        cr_assert_eq(gr_decode(a, &next), 0, "%s", gr_error());
+        cr_assert_eq(gr_decode(b, &next), 0, "%s", gr_error());
+        cr_expect_eq(memcmp(gr_logits(a, 0), gr_logits(b, 0), N_VOCAB * sizeof(float)), 0);
+        gr_state_free(state);
+        gr_session_close(&a);
+        gr_session_close(&b);
+    }
+    gr_model_close(&m);
+}
