@@ -49,6 +49,13 @@ static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
     return ours ? (const int32_t *)((const char *)data + sizeof *note) : NULL;
 }
 
+/* Positions that Self-Extend has taken so far: each window of w is w / n now. */
+static int64_t taken(const struct gr_self_extend *se)
+{
+    int32_t group = se->n > 1 ? se->w / se->n : 0;
+    return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
+}
+
 /* Cuts the session's text to `keep` tokens; false, and it is empty, where that cannot be done. The
  * positions before note->se.i are merged ones; from there on each token has its own, `merged` below
  * its number. */
@@ -58,7 +65,7 @@ static bool cut(struct gr_session *s, const struct note *note, const struct gr_s
     int64_t merged = (int64_t)note->n_token - (gr_kv_seq_pos_max(s, 0) + 1);
     int64_t pos = (int64_t)keep - merged;
     bool same = note->se.n == se->n && note->se.w == se->w;
-    bool can = keep > 0 && merged >= 0 && pos >= note->se.i && (same || !merged);
+    bool can = keep > 0 && merged == taken(&note->se) && pos >= note->se.i && (same || !merged);
     if (can && !gr_kv_seq_rm(s, 0, (int32_t)pos, -1))
         return true;
     gr_kv_clear(s);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpurun.h"
 #include "tiny.h"
 
 TestSuite(prompt_cache, .timeout = 120);
@@ -132,4 +133,39 @@ Test(prompt_cache, what_cannot_be_used, .init = start)
     struct outcome o = RUN("-p", "abcdef", "--prompt-cache", "/nowhere/file");
     expect(o, 6, "/nowhere/file: No such file or directory; give a path");
     cr_expect_str_eq(o.out, RUN("-p", "abcdef").out, "a text is worth more than its file");
+}
+
+/* A file whose tokens are not those of its cells: version, number of tokens, Self-Extend, tokens.
+ */
+static void write_claim(const char *text, int n_less)
+{
+    int32_t note[64] = {1, 0, 1, 512, 0}, *id;
+    size_t n_id;
+    struct gr_model *m;
+    struct gr_session *s;
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = TINY_N_CTX, p.n_threads = 1;
+    cr_assert_eq(gr_model_open(&m, model, NULL), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_session_open(&s, m, &p), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_text_tokenize(m, text, strlen(text), true, true, &id, &n_id), 0);
+    cr_assert(n_id > 5 && n_id < 50);
+    note[1] = (int32_t)n_id;
+    memcpy(note + 5, id, n_id * sizeof *id);
+    struct gr_batch b = {.n_tok = (int32_t)n_id - n_less, .token = id};
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_state_save_file(s, 0, note, (5 + n_id) * sizeof *note, file), 0);
+    gr_free_ids(id);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+Test(prompt_cache, fewer_cells_than_tokens, .init = start)
+{
+    struct outcome a = RUN("-p", "abcdefghij"), b;
+    for (int less = 0; less < 5; less += 4) {
+        write_claim("abcdefghij", less);
+        b = RUN("-p", "abcdefghij", "--prompt-cache", file);
+        cr_expect(less ? kept(b) == 0 : kept(b) > 5, "%s", b.err);
+        cr_expect_str_eq(a.out, b.out);
+    }
 }
