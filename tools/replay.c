@@ -195,6 +195,10 @@ static bool keeps_all(const struct replay *r, enum gr_op_kind kind)
 
 static int replay_cells(struct replay *r, int i, enum gr_op_kind kind, const int32_t *arg)
 {
+    if (kind == GR_OP_state_load && !r->slot[arg[0]].data) {
+        gr_say_error("op %d: slot %d: a state_save before it expected, none found", i, arg[0]);
+        return GR_EXIT_USAGE;
+    }
     int status = keeps_all(r, kind) ? 0 : apply(r, kind, arg), rc = 0;
     if (status && (kind != GR_OP_seq_rm || status != GR_E_UNSUPPORTED))
         return failed(i, status);

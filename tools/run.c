@@ -613,7 +613,9 @@ static int write_text(struct run *r)
         r->stop = STOP_INTERRUPTED;
     if (!rc && r->stop == STOP_CONTEXT)
         gr_say_warning("the context of %d tokens is full: -c N makes room for more%s", r->n_ctx,
-                       r->extend.n > 1 ? "" : ", --context-shift goes on without the oldest text");
+                       r->extend.n > 1 || r->o->context_shift
+                           ? ""
+                           : ", --context-shift goes on without the oldest text");
     if (!rc && r->o->json)
         rc = print_json(r);
     if (!rc)

@@ -269,6 +269,10 @@ Test(cli, ends_of_a_text)
     o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--ignore-eos");
     expect_exit(o, 0, "the context of 256 tokens is full: -c N");
     cr_expect_leq(o.err_lines, 7);
+    cr_expect(strstr(o.err, "--context-shift goes on"), "%s", o.err);
+    o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--ignore-eos", "-n", "-2", "--context-shift");
+    expect_exit(o, 0, "the context of 256 tokens is full: -c N");
+    cr_expect(!strstr(o.err, "--context-shift goes on"), "it is on: %s", o.err);
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--ignore-eos", "-n", "700",
                        "--context-shift", "--keep", "-1"),
                 0, "gen 700 tok");

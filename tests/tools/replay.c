@@ -160,6 +160,8 @@ Test(replay, refused_before_it_runs)
            "op 0: sequence: 0 to 0 expected, 1 found");
     expect(2, OPS("{\"op\": \"seq_div\", \"seq\": 0, \"p0\": 0, \"p1\": -1, \"d\": 0}"),
            "op 0: sequence 0: divisor");
+    expect(2, OPS("{\"op\": \"state_save\", \"slot\": 3}, {\"op\": \"state_load\", \"slot\": 4}"),
+           "op 1: slot 4: a state_save before it expected, none found");
 }
 
 /* A decode of n tokens of sequence 0 from `pos` on, as JSON. */
