@@ -169,6 +169,16 @@ Test(cli, model_errors)
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "--log-file", "/nowhere/log"), 6, "/nowhere/log");
 }
 
+/* Each of its tokens would see none of those before. */
+Test(cli, a_model_that_keeps_nothing)
+{
+    static const char says[] = "a llada model looks at a whole text at once and keeps nothing";
+    const char *m = tiny_diffusion_model();
+    expect_exit(GPURUN(NULL, "-m", m, "-p", "a", "-n", "3"), 3, says);
+    expect_exit(GPURUN(NULL, "-m", m, "-p", "a", "-n", "3", "--dry-run"), 3, says);
+    cr_expect_eq(GPURUN(NULL, "-m", m, "-p", "a", "-n", "3").n_out, 0);
+}
+
 Test(cli, no_gpu)
 {
     struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0");

@@ -82,18 +82,27 @@ static void set_vocabulary(struct gr_gguf_writer *w)
     OK(gr_gguf_set_u32(w, "tokenizer.ggml.eos_token_id", TINY_EOS));
 }
 
-static void set_parameters(struct gr_gguf_writer *w)
+static void set_u32(struct gr_gguf_writer *w, const char *arch, const char *key, uint32_t value)
 {
-    OK(gr_gguf_set_str(w, "general.architecture", "llama"));
+    char name[80];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    OK(gr_gguf_set_u32(w, name, value));
+}
+
+static void set_parameters(struct gr_gguf_writer *w, const char *arch)
+{
+    char eps[80];
+    snprintf(eps, sizeof eps, "%s.attention.layer_norm_rms_epsilon", arch);
+    OK(gr_gguf_set_str(w, "general.architecture", arch));
     OK(gr_gguf_set_str(w, "general.name", "tiny"));
-    OK(gr_gguf_set_u32(w, "llama.context_length", TINY_N_CTX));
-    OK(gr_gguf_set_u32(w, "llama.embedding_length", N_EMBD));
-    OK(gr_gguf_set_u32(w, "llama.block_count", N_LAYER));
-    OK(gr_gguf_set_u32(w, "llama.feed_forward_length", N_FF));
-    OK(gr_gguf_set_u32(w, "llama.attention.head_count", N_HEAD));
-    OK(gr_gguf_set_u32(w, "llama.attention.head_count_kv", N_HEAD / 2));
-    OK(gr_gguf_set_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f));
-    OK(gr_gguf_set_u32(w, "llama.rope.dimension_count", N_EMBD / N_HEAD));
+    set_u32(w, arch, "context_length", TINY_N_CTX);
+    set_u32(w, arch, "embedding_length", N_EMBD);
+    set_u32(w, arch, "block_count", N_LAYER);
+    set_u32(w, arch, "feed_forward_length", N_FF);
+    set_u32(w, arch, "attention.head_count", N_HEAD);
+    set_u32(w, arch, "attention.head_count_kv", N_HEAD / 2);
+    OK(gr_gguf_set_f32(w, eps, 1e-5f));
+    set_u32(w, arch, "rope.dimension_count", N_EMBD / N_HEAD);
 }
 
 struct tensor {
@@ -139,16 +148,16 @@ static void write_tensor(struct gr_gguf_writer *w, const struct tensor *t, struc
     OK(gr_gguf_write(w, x, n * sizeof *x));
 }
 
-const char *tiny_model(bool broken)
+static const char *write_model(const char *arch, const char *file, bool broken)
 {
     struct gr_gguf_writer *w;
     struct tensor t[64];
     struct gr_rng rng = gr_rng_new(11);
     static char path[128];
-    snprintf(path, sizeof path, "%s", tiny_path(broken ? "broken.gguf" : "tiny.gguf"));
+    snprintf(path, sizeof path, "%s", tiny_path(file));
     int n = list_tensors(t);
     OK(gr_gguf_writer_new(&w));
-    set_parameters(w);
+    set_parameters(w, arch);
     set_vocabulary(w);
     for (int i = 0; i < n; i++) {
         struct gr_str name = {t[i].name, strlen(t[i].name)};
@@ -160,6 +169,16 @@ const char *tiny_model(bool broken)
     OK(gr_gguf_commit(w));
     gr_gguf_writer_free(&w);
     return path;
+}
+
+const char *tiny_model(bool broken)
+{
+    return write_model("llama", broken ? "broken.gguf" : "tiny.gguf", broken);
+}
+
+const char *tiny_diffusion_model(void)
+{
+    return write_model("llada", "diffusion.gguf", false);
 }
 
 /* ---- runs ---- */

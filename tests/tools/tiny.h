@@ -18,6 +18,8 @@ const char *tiny_path(const char *name);
  * and returns its path, valid until the next
  * call. `broken`: a weight is NaN. */
 const char *tiny_model(bool broken);
+/* The same as a model that looks at all tokens at once and keeps nothing. */
+const char *tiny_diffusion_model(void);
 
 struct outcome {
     int exit_code; /* -1: ended by a signal */
