@@ -312,15 +312,21 @@ static int open_session(struct run *r)
     return admit_prompt(r);
 }
 
-/* --dry-run: no session is opened, no weight looked at. */
-static int print_size(struct run *r)
+/* The model, and the prompt in its tokens; a dry run with -c needs none. */
+static int open_model(struct run *r)
 {
-    struct gr_session_params p;
     int rc = gr_open_model(r->o, false, &r->model);
     if (rc)
         return rc;
     gr_model_info(r->model, &r->info);
-    rc = tokenize_prompt(r);
+    return r->o->dry_run && r->o->ctx_size >= 0 ? 0 : tokenize_prompt(r);
+}
+
+/* --dry-run: no session is opened, no weight looked at. */
+static int print_size(struct run *r)
+{
+    struct gr_session_params p;
+    int rc = open_model(r);
     if (!rc)
         rc = choose_params(r, &p);
     return rc ? rc : gr_print_size(r->o, r->model, &p);
@@ -562,11 +568,7 @@ static int print_json(const struct run *r)
 static int prepare(struct run *r)
 {
     double begin = gr_seconds();
-    int rc = gr_open_model(r->o, false, &r->model);
-    if (rc)
-        return rc;
-    gr_model_info(r->model, &r->info);
-    rc = tokenize_prompt(r);
+    int rc = open_model(r);
     if (!rc)
         rc = open_session(r);
     if (!rc)

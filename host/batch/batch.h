@@ -24,7 +24,7 @@ struct gr_full_batch {
     size_t memory_bytes;
 };
 
-/* What a batch is checked against; gr_kv_limits (kv/kv.h) fills in the cache's part. */
+/* What a batch is checked against; gr_cache_limits (kv/cache.h) fills in the cache's part. */
 struct gr_batch_limits {
     int32_t n_vocab, n_batch, n_seq_max;
     /* Largest position of a sequence, -1 = none. */

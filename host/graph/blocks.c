@@ -300,3 +300,10 @@ gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_op
     return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, x, res, opt)
                                             : gr_ffn_glu(b, il, x, res, opt->act);
 }
+
+gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}

@@ -102,4 +102,8 @@ gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_op
 /* gr_moe where the layer has a router, gr_ffn_glu where not. */
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
 
+/* The layer of many families: x + attention(norm(x)), then x + feed-forward(norm(x)) with SiLU, by
+ * experts where the layer has a router (gr_moe_of). */
+gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x);
+
 #endif

@@ -37,35 +37,28 @@ static int hparams_rnd1(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
-}
-
 const struct gr_arch gr_arch_dream = {.name = "dream",
                                       GR_SPEC(spec_dense),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .no_cache = true,
-                                      .layer = layer};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_llada = {.name = "llada",
                                       GR_SPEC(spec_dense),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NORM,
                                       .no_cache = true,
-                                      .layer = layer};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_llada_moe = {.name = "llada-moe",
                                           GR_SPEC(spec_experts),
                                           .norm = GR_NORM_RMS,
                                           .rope = GR_ROPE_NEOX,
                                           .no_cache = true,
-                                          .layer = layer};
+                                          .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_rnd1 = {.name = "rnd1",
                                      GR_SPEC(spec_experts),
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NEOX,
                                      .no_cache = true,
                                      .hparams = hparams_rnd1,
-                                     .layer = layer};
+                                     .layer = gr_pre_norm_layer};

@@ -17,11 +17,8 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
-}
-
-const struct gr_arch gr_arch_phi3 = {
-    .name = "phi3", GR_SPEC(spec), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_phi3 = {.name = "phi3",
+                                     GR_SPEC(spec),
+                                     .norm = GR_NORM_RMS,
+                                     .rope = GR_ROPE_NEOX,
+                                     .layer = gr_pre_norm_layer};

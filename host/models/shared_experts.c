@@ -60,34 +60,27 @@ static int hparams_qwen2moe(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
-}
-
 const struct gr_arch gr_arch_deepseek = {.name = "deepseek",
                                          GR_SPEC(spec_deepseek),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NORM,
                                          .hparams = hparams_deepseek,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_bailingmoe = {.name = "bailingmoe",
                                            GR_SPEC(spec_bailing),
                                            .norm = GR_NORM_RMS,
                                            .rope = GR_ROPE_NORM,
                                            .hparams = hparams,
-                                           .layer = layer};
+                                           .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_dots1 = {.name = "dots1",
                                       GR_SPEC(spec_dots1),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = hparams,
-                                      .layer = layer};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen2moe = {.name = "qwen2moe",
                                          GR_SPEC(spec_qwen2moe),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
                                          .hparams = hparams_qwen2moe,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};

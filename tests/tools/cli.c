@@ -493,6 +493,9 @@ Test(cli, dry_run)
                "window", "--dry-run");
     cr_expect(strstr(o.out, "K              0.25 MiB") && strstr(o.out, "V              0.12 MiB"),
               "K by two positions: %s", o.out);
+    const char *m = tiny_textless_model();
+    expect_exit(GPURUN(NULL, "-m", m, "-c", "256", "--dry-run"), 0, "");
+    expect_exit(GPURUN(NULL, "-m", m, "--dry-run"), 3, "no tokenizer");
 }
 
 /* -v has the sizes of the cache. */

@@ -148,7 +148,7 @@ static void write_tensor(struct gr_gguf_writer *w, const struct tensor *t, struc
     OK(gr_gguf_write(w, x, n * sizeof *x));
 }
 
-static const char *write_model(const char *arch, const char *file, bool broken)
+static const char *write_model(const char *arch, const char *file, bool broken, bool text)
 {
     struct gr_gguf_writer *w;
     struct tensor t[64];
@@ -158,7 +158,12 @@ static const char *write_model(const char *arch, const char *file, bool broken)
     int n = list_tensors(t);
     OK(gr_gguf_writer_new(&w));
     set_parameters(w, arch);
-    set_vocabulary(w);
+    if (text) {
+        set_vocabulary(w);
+    } else {
+        OK(gr_gguf_set_str(w, "tokenizer.ggml.model", "none"));
+        set_u32(w, arch, "vocab_size", N_VOCAB);
+    }
     for (int i = 0; i < n; i++) {
         struct gr_str name = {t[i].name, strlen(t[i].name)};
         OK(gr_gguf_add_tensor(w, name, GR_F32, t[i].n_dim, t[i].ne));
@@ -173,12 +178,17 @@ static const char *write_model(const char *arch, const char *file, bool broken)
 
 const char *tiny_model(bool broken)
 {
-    return write_model("llama", broken ? "broken.gguf" : "tiny.gguf", broken);
+    return write_model("llama", broken ? "broken.gguf" : "tiny.gguf", broken, true);
 }
 
 const char *tiny_diffusion_model(void)
 {
-    return write_model("llada", "diffusion.gguf", false);
+    return write_model("llada", "diffusion.gguf", false, true);
+}
+
+const char *tiny_textless_model(void)
+{
+    return write_model("llama", "textless.gguf", false, false);
 }
 
 /* ---- runs ---- */

@@ -20,6 +20,8 @@ const char *tiny_path(const char *name);
 const char *tiny_model(bool broken);
 /* The same as a model that looks at all tokens at once and keeps nothing. */
 const char *tiny_diffusion_model(void);
+/* The same as tiny_model without a tokenizer. */
+const char *tiny_textless_model(void);
 
 struct outcome {
     int exit_code; /* -1: ended by a signal */
