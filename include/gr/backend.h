@@ -1,9 +1,14 @@
 /* A backend executes plans on one device and owns that device's memory. host/ knows backends
- * through this table only; host/cpu and cuda each supply one. Calls come from one thread at once.
- */
+ * through these tables only; host/cpu and cuda each supply one. Calls to one backend come from one
+ * thread at once.
+ *
+ * Work is queued: upload and segment_run may return before it is done, download and sync return
+ * after everything queued before them. An error that comes up late is returned by the next call,
+ * and by every one after it: the backend is lost then and can only be closed. */
 #ifndef GR_BACKEND_H
 #define GR_BACKEND_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,27 +38,89 @@ struct gr_segment {
     int32_t n_tap;
 };
 
+/* What one node took, from the device's clock. */
+struct gr_op_time {
+    enum gr_op op;
+    int32_t layer;
+    int64_t start_ns, ns; /* from the first node's beginning */
+    int64_t bytes;        /* that it had to move: each operand once */
+    const char *kernel;   /* of its (last) launch; NULL on the CPU */
+};
+typedef void gr_time_fn(const struct gr_op_time *t, void *user);
+
 struct gr_backend_api {
-    const char *name; /* "CPU", "CUDA0" */
-    /* Device memory aligned to 256 bytes, zero-filled; NULL with GR_E_NOMEM_* said. */
+    const char *name; /* "CPU", "CUDA" */
+    /* Device memory aligned to 256 bytes; NULL with GR_E_NOMEM_* said. */
     void *(*alloc)(struct gr_backend *b, size_t bytes);
     void (*free)(struct gr_backend *b, void *p);
+    /* Host memory that the device copies from and to without staging; zero-filled. */
+    void *(*host_alloc)(struct gr_backend *b, size_t bytes);
+    void (*host_free)(struct gr_backend *b, void *p);
+    /* Fills device memory with zeros. */
+    int (*clear)(struct gr_backend *b, void *dst, size_t bytes);
+    /* src may change as soon as upload returns, but for memory of host_alloc: that after sync. */
     int (*upload)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*download)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
-    /* Whether `p` of host memory can be used in place as weights (the CPU: yes, for a mapped file).
-     */
+    int (*sync)(struct gr_backend *b);
+    /* Weights. Whether `p` of host memory can be used in place (the CPU: yes, a mapped file). Where
+     * not, weight_bytes says how much device memory (a multiple of 256) a weight takes, and
+     * weight_upload takes host's bytes there, in the device's own layout, and describes the result
+     * in *out. `matrix`: it is read by MATMUL, MATMUL_ID, HEAD_MATMUL or EMBED; otherwise rows stay
+     * as they are. The mapping must stay until the next sync. */
     int (*can_borrow)(struct gr_backend *b);
-    /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. */
+    size_t (*weight_bytes)(struct gr_backend *b, const struct gr_ten *host, bool matrix);
+    int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                         struct gr_ten *out);
+    /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
+     * at. The backend keeps one piece of the largest size it has met in segment_new. */
+    size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);
+    /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. What
+     * is needed of *s is copied. */
     int (*segment_new)(struct gr_backend *b, const struct gr_segment *s, void **exec);
     /* Runs it; with tap_fn set, node by node, calling it for each tap. */
     int (*segment_run)(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
     void (*segment_free)(struct gr_backend *b, void **exec);
+    /* From now on, times every node of every segment and tells fn after segment_run; NULL ends it.
+     * Graphs are not used meanwhile. */
+    int (*set_timer)(struct gr_backend *b, gr_time_fn *fn, void *user);
+    /* A flag that another thread may set to end segment_run early with GR_E_CANCELLED; NULL = none.
+     */
+    void (*set_cancel)(struct gr_backend *b, const _Atomic int *flag);
     void (*close)(struct gr_backend **b);
 };
 
 struct gr_backend {
     const struct gr_backend_api *api;
 };
+
+/* One device that gr_device_kind finds. */
+struct gr_device_info {
+    char name[16];         /* "CUDA0" */
+    char description[128]; /* "NVIDIA H200" */
+    char bus_id[32];       /* PCI address */
+    uint64_t total_bytes, free_bytes;
+    int cc; /* compute capability, 90 for 9.0 */
+    int n_sm;
+    uint64_t bytes_per_s; /* memory bandwidth as the clocks say, 0 = unknown */
+    const char *unusable; /* why it cannot be used, or NULL; lives as long as the process */
+};
+
+/* How a session uses a device. */
+struct gr_device_opt {
+    bool no_graphs; /* launch every kernel by itself */
+    int nvtx;       /* 0 off, 1 steps, 2 layers */
+};
+
+/* Devices of one kind. */
+struct gr_device_kind {
+    const char *name; /* "CUDA": devices are called CUDA0, CUDA1, .. */
+    /* The devices there are. When there are none, *why says so in one line, and *broken whether
+     * something is there that does not work (an old driver, no kernels in this build). */
+    int (*count)(const char **why, bool *broken);
+    int (*info)(int i, struct gr_device_info *info);
+    int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
+};
+extern const struct gr_device_kind gr_cuda_devices;
 
 #ifdef __cplusplus
 }

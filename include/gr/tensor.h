@@ -19,6 +19,8 @@ struct gr_ten {
     int64_t offset;    /* of this view in its value, bytes */
     uint32_t value;    /* index in the plan's value table, 0 = none */
     uint32_t dtype;    /* enum gr_dtype */
+    uint32_t packed; /* 1: a matrix in a GPU's layout (gr/pack.h): data is the tile of 16 rows that
+                        holds the first row, offset the rows of it that come before, row_bytes 0 */
 };
 
 static inline bool gr_ten_is(const struct gr_ten *t)

@@ -1,0 +1,21 @@
+/* What a build made of kernels/: written by kernels/kernels.cmake, for the driver or for the
+ * emulated device. */
+#ifndef CUDA_BUILD_H
+#define CUDA_BUILD_H
+
+/* The code of one file of kernels/, as the driver loads it. */
+struct gr_kernel_image {
+    const char *name; /* "matmul_mv" */
+    const void *data; /* a fatbin; what the emulated device gets is not looked at */
+};
+
+struct gr_cuda_build {
+    const char *kind;    /* "CUDA"; "EMU" for the emulated device */
+    const char *library; /* of the driver, for dlopen */
+    const struct gr_kernel_image *image;
+    int n_image;       /* 0: built without a CUDA compiler */
+    const char *archs; /* "sm_80 sm_90a, PTX of compute_80" */
+};
+extern const struct gr_cuda_build gr_cuda_build;
+
+#endif

@@ -1,0 +1,63 @@
+/* What a launcher of an operation is given, and what it may ask for.
+ *
+ * A launcher looks at an operation's arguments, chooses kernels and grids, and notes the launches
+ * down: gr_cuda_<args>(l, a) for every line of op.def. It runs once when a segment is made, never
+ * in a step: what it notes is replayed (as a graph). So grids and arguments depend on shapes and
+ * addresses alone; whatever changes from step to step is read by the kernel from the step block. It
+ * allocates nothing and keeps nothing. A segment is noted twice: first `measuring`, when addresses
+ * mean nothing yet, to learn how much scratch it needs. */
+#ifndef CUDA_LAUNCH_H
+#define CUDA_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gr/op.h"
+
+struct gr_cuda_facts {
+    int cc; /* compute capability, 80 .. */
+    int n_sm;
+    int smem_max; /* bytes of shared memory that a block can have */
+    int64_t l2_bytes;
+};
+
+struct gr_launcher;
+
+const struct gr_cuda_facts *gr_launch_facts(const struct gr_launcher *l);
+
+/* Notes a launch: grid of blocks of threads, smem bytes of dynamic shared memory, and the kernel's
+ * one argument struct, which is copied. Kernels are found by name: "gr_matmul_mv_q4_K" in the file
+ * kernels/matmul_mv.cu (the file's name is the longest that fits behind "gr_"). */
+struct gr_grid {
+    uint32_t x, y, z;
+};
+int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
+              uint32_t smem, const void *args, size_t args_bytes);
+/* Whether this build holds that kernel for this device: wgmma kernels only run on compute
+ * capability 9.0. */
+bool gr_launch_has(const struct gr_launcher *l, const char *kernel);
+
+/* Scratch of this node, aligned to 256 bytes, undefined contents; it is the next node's afterwards.
+ * While measuring, an address that must not be used. */
+void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
+/* Scratch that holds something derived from x by a kernel of this kind (a string constant): when
+ * the node before, or one before that, has asked for the same and x was not written since, the same
+ * address and *fresh = false; otherwise *fresh = true, and the caller notes the launch that fills
+ * it. One piece at a time. */
+void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
+                        size_t bytes, bool *fresh);
+
+/* A tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows row_bytes apart,
+ * boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte swizzle; outside
+ * elements read as zeros. `map` is 128 bytes, aligned to 64, part of a kernel's arguments. */
+int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, bool bf16,
+                         int64_t rows, int64_t cols, int64_t row_bytes, int box_rows, int box_cols);
+
+/* The launchers. */
+#define OP(NAME, args, operands, meaning)                                                          \
+    int gr_cuda_##args(struct gr_launcher *l, const struct gr_args_##args *a);
+#include "gr/op.def"
+#undef OP
+
+#endif

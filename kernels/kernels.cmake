@@ -1,0 +1,71 @@
+# The kernels: each file of kernels/ becomes a fatbin, and all of them one object of the library with a table
+# (cuda/build.h). Without a CUDA compiler the table is empty.
+set(GPURUN_CUDA_ARCHS "80;90a" CACHE STRING "Architectures to compile kernels for; 90a alone builds fastest")
+option(GPURUN_CUDA_PTX "Keep PTX as well, which drivers compile for devices newer than those" ON)
+
+file(GLOB KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
+list(SORT KERNEL_SOURCES)
+
+# gpurun_kernel_table(file kind library archs name...): writes `file` with the table of these images; each begins at
+# the symbol gr_image_<name>.
+function(gpurun_kernel_table file kind library archs)
+  set(declare "")
+  set(rows "")
+  foreach(name ${ARGN})
+    string(APPEND declare "extern const char gr_image_${name}[];\n")
+    string(APPEND rows "    {\"${name}\", gr_image_${name}},\n")
+  endforeach()
+  list(LENGTH ARGN n)
+  file(CONFIGURE OUTPUT ${file} CONTENT "#include \"cuda/build.h\"\n
+${declare}
+static const struct gr_kernel_image images[] = {
+${rows}    {0, 0},
+};
+const struct gr_cuda_build gr_cuda_build = {\"${kind}\", \"${library}\", images, ${n}, \"${archs}\"};
+")
+endfunction()
+
+set(kernel_names "")
+if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
+  set(assembly "    .section .rodata\n")
+  foreach(source ${KERNEL_SOURCES})
+    get_filename_component(name ${source} NAME_WE)
+    set(gencode "")
+    foreach(arch ${GPURUN_CUDA_ARCHS})
+      if(arch STREQUAL "90a" OR NOT name MATCHES "_sm90$")
+        list(APPEND gencode -gencode arch=compute_${arch},code=sm_${arch})
+      endif()
+    endforeach()
+    if(GPURUN_CUDA_PTX AND NOT name MATCHES "_sm90$")
+      list(APPEND gencode -gencode arch=compute_80,code=compute_80)
+    endif()
+    if(NOT gencode)
+      continue() # wgmma alone, and no sm_90a wanted
+    endif()
+    set(image ${PROJECT_BINARY_DIR}/kernels/${name}.fatbin)
+    # ptxas tells registers, stack and spills: scripts/check-kernels reads them
+    add_custom_command(OUTPUT ${image}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/kernels
+      COMMAND sh -c "\"$@\" >$0 2>&1 || { cat $0; exit 1; }" ${image}.log
+        ${GPURUN_NVCC} -std=c++17 -O3 -lineinfo -fatbin -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+        ${gencode} -Xptxas -v -MMD -MF ${image}.d -o ${image} ${source}
+      DEPENDS ${source} DEPFILE ${image}.d
+      COMMENT "nvcc ${name}.cu" VERBATIM)
+    list(APPEND kernel_images ${image})
+    list(APPEND kernel_names ${name})
+    string(APPEND assembly "    .balign 64\n    .globl gr_image_${name}\n    .hidden gr_image_${name}\ngr_image_${name}:\n"
+      "    .incbin \"${image}\"\n")
+  endforeach()
+  string(APPEND assembly "    .section .note.GNU-stack,\"\",@progbits\n")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/kernels/images.S CONTENT "${assembly}")
+endif()
+string(REPLACE ";" " sm_" archs "sm_${GPURUN_CUDA_ARCHS}")
+gpurun_kernel_table(${PROJECT_BINARY_DIR}/kernels/build.c CUDA libcuda.so.1 "${archs}" ${kernel_names})
+
+add_library(gpurun_kernels OBJECT ${PROJECT_BINARY_DIR}/kernels/build.c)
+set_target_properties(gpurun_kernels PROPERTIES C_VISIBILITY_PRESET hidden)
+target_include_directories(gpurun_kernels PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+if(kernel_names)
+  target_sources(gpurun_kernels PRIVATE ${PROJECT_BINARY_DIR}/kernels/images.S)
+  set_source_files_properties(${PROJECT_BINARY_DIR}/kernels/images.S PROPERTIES OBJECT_DEPENDS "${kernel_images}")
+endif()
