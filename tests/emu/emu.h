@@ -1,13 +1,15 @@
 /* The emulated device: what its parts know of each other.
  *
  *   device/      what kernels are compiled with instead of nvcc: device/builtins.h (force-included:
- *                threadIdx, __syncthreads, shuffles, atomics, math, float4 ..), device/kernels/ptx.cuh
- *                and mma.cuh (models of the instructions; same interface as kernels/'s own)
+ *                threadIdx, __syncthreads, shuffles, atomics, math, float4 ..),
+ * device/kernels/ptx.cuh and mma.cuh (models of the instructions; same interface as kernels/'s own)
  *   core         fibers, warps, blocks, barriers, the schedule, launches, and the checker
- *   libcuda      the driver's entry points (cuda/driver.def): memory, streams, events, graphs, faults
+ *   libcuda      the driver's entry points (cuda/driver.def): memory, streams, events, graphs,
+ * faults
  *
- * Kernels and all of this become one shared object, libcuda_emu.so, which cuda/driver.c opens in the
- * driver's place; a second one, libcuda_emu_check.so, has the kernels compiled for the checker. */
+ * Kernels and all of this become one shared object, libcuda_emu.so, which cuda/driver.c opens in
+ * the driver's place; a second one, libcuda_emu_check.so, has the kernels compiled for the checker.
+ */
 #ifndef TESTS_EMU_EMU_H
 #define TESTS_EMU_EMU_H
 
@@ -35,11 +37,13 @@ struct emu_options {
     enum emu_policy policy;
     uint32_t preempt; /* with the checker: a switch at one in so many memory accesses; 0 = none */
 };
-/* Options of all launches from now on. From the environment at start: GR_EMU=policy:seed[:preempt]. */
+/* Options of all launches from now on. From the environment at start: GR_EMU=policy:seed[:preempt].
+ */
 void emu_set(const struct emu_options *o);
 
 /* Runs a launch to its end. 0, or 1 with what was found in emu_report(): kernel, block, threads,
- * file and line; findings that do not stop a launch (races) are reported the same way at its end. */
+ * file and line; findings that do not stop a launch (races) are reported the same way at its end.
+ */
 int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_t block[3],
                uint32_t smem_bytes, const void *args);
 const char *emu_report(void); /* of the last failed launch */
@@ -49,7 +53,7 @@ const char *emu_report(void); /* of the last failed launch */
 void *emu_alloc(size_t bytes); /* NULL: no memory */
 void emu_free(void *p);
 int emu_owns(const void *p, size_t bytes); /* 1: all of it lies in one allocation */
-void emu_open(void);  /* copies and launches run between these two */
+void emu_open(void);                       /* copies and launches run between these two */
 void emu_close(void);
 
 #endif
