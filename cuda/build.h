@@ -9,12 +9,14 @@ struct gr_kernel_image {
     const void *data; /* a fatbin; what the emulated device gets is not looked at */
 };
 
+/* "CUDA"; "EMU" for the emulated device: the name of the backend, and devices are called by it. */
+extern const char gr_cuda_kind[];
+
 struct gr_cuda_build {
-    const char *kind;    /* "CUDA"; "EMU" for the emulated device */
     const char *library; /* of the driver, for dlopen */
     const struct gr_kernel_image *image;
     int n_image;       /* 0: built without a CUDA compiler */
-    const char *archs; /* "sm_80 sm_90a, PTX of compute_80" */
+    const char *archs; /* what there is code for: "sm_80 sm_90a compute_80", compute_ being PTX */
 };
 extern const struct gr_cuda_build gr_cuda_build;
 

@@ -54,6 +54,11 @@ void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const cha
 int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, bool bf16,
                          int64_t rows, int64_t cols, int64_t row_bytes, int box_rows, int box_cols);
 
+/* Notes the launch that brings rows of a matrix into the packed layout (gr/pack.h). `rows` is
+ * [1, n, n_in] in device memory as in a file; n is a multiple of 16, but at the end of a matrix.
+ * `packed` says where to, with n rows as well: data is the tile that rows 0 .. 15 become. */
+int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, struct gr_ten *packed);
+
 /* The launchers. */
 #define OP(NAME, args, operands, meaning)                                                          \
     int gr_cuda_##args(struct gr_launcher *l, const struct gr_args_##args *a);

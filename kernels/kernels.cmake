@@ -21,7 +21,8 @@ ${declare}
 static const struct gr_kernel_image images[] = {
 ${rows}    {0, 0},
 };
-const struct gr_cuda_build gr_cuda_build = {\"${kind}\", \"${library}\", images, ${n}, \"${archs}\"};
+const char gr_cuda_kind[] = \"${kind}\";
+const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${archs}\"};
 ")
 endfunction()
 
@@ -60,6 +61,9 @@ if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/kernels/images.S CONTENT "${assembly}")
 endif()
 string(REPLACE ";" " sm_" archs "sm_${GPURUN_CUDA_ARCHS}")
+if(GPURUN_CUDA_PTX)
+  string(APPEND archs " compute_80")
+endif()
 gpurun_kernel_table(${PROJECT_BINARY_DIR}/kernels/build.c CUDA libcuda.so.1 "${archs}" ${kernel_names})
 
 add_library(gpurun_kernels OBJECT ${PROJECT_BINARY_DIR}/kernels/build.c)

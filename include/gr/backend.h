@@ -48,6 +48,19 @@ struct gr_op_time {
 };
 typedef void gr_time_fn(const struct gr_op_time *t, void *user);
 
+/* What a profiler shows a stretch of work as; the payload counts what is said. */
+enum gr_range {
+    GR_RANGE_LOAD,    /* "load": bytes */
+    GR_RANGE_PREFILL, /* "step/prefill": tokens */
+    GR_RANGE_DECODE,  /* "step/decode": tokens */
+    GR_RANGE_SAMPLE,  /* "sample": rows */
+    GR_RANGE_KV,      /* "kv": cells that are copied or shifted */
+    GR_RANGE_GRAPH,   /* "graph": nodes that are captured */
+    GR_RANGE_ATTN,    /* "layer/attn": layer; with opt.nvtx of 2, and so on */
+    GR_RANGE_FFN,     /* "layer/ffn": layer */
+    GR_N_RANGE
+};
+
 struct gr_backend_api {
     const char *name; /* "CPU", "CUDA" */
     /* Device memory aligned to 256 bytes; NULL with GR_E_NOMEM_* said. */
@@ -86,6 +99,12 @@ struct gr_backend_api {
     /* A flag that another thread may set to end segment_run early with GR_E_CANCELLED; NULL = none.
      */
     void (*set_cancel)(struct gr_backend *b, const _Atomic int *flag);
+    /* What the calling thread queues between the two belongs to this range, for profilers; ranges
+     * nest. NULL: the backend has none. */
+    void (*range_begin)(struct gr_backend *b, enum gr_range range, uint64_t payload);
+    void (*range_end)(struct gr_backend *b);
+    /* Has a profiler that waits for it record from now on, or no longer. NULL: nothing to do. */
+    int (*profile)(struct gr_backend *b, bool on);
     void (*close)(struct gr_backend **b);
 };
 

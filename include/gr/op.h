@@ -288,6 +288,11 @@ struct gr_op_info {
 
 const struct gr_op_info *gr_op_info(enum gr_op op);
 
+/* Bytes that a node has to move: each operand once. Of a table, cache or state only the rows that
+ * the node can name count: as many as it has tokens, list items, rows to copy, sequences or chosen
+ * experts (what a step really sees of a list is not known here). */
+int64_t gr_node_bytes(const struct gr_node *n);
+
 static inline struct gr_ten *gr_node_ten(struct gr_node *n, const struct gr_operand *o)
 {
     return (struct gr_ten *)(void *)((char *)&n->a + o->offset);
