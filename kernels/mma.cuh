@@ -1,5 +1,6 @@
 // Tensor cores: fragments and products. g = lane / 4, t = lane % 4; a register holds two f16 or
 // bf16 (or four s8), the first element low. Layouts: PTX ISA 9, "Warp Level Matrix Instructions".
+// Products of warpgroups: wgmma.cuh.
 #pragma once
 
 #include "kernels/ptx.cuh"
@@ -47,4 +48,19 @@ GR_DEV void ldmatrix_x4_trans(uint32_t r[4], uint32_t addr)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(addr)
                  : "memory");
+}
+// The way back: stores what ldmatrix_x4 would load.
+GR_DEV void stmatrix_x4(uint32_t addr, const uint32_t r[4])
+{
+    GR_SM90(
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(addr),
+                     "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                     : "memory"));
+}
+GR_DEV void stmatrix_x4_trans(uint32_t addr, const uint32_t r[4])
+{
+    GR_SM90(asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(addr),
+        "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+        : "memory"));
 }

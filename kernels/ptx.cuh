@@ -6,7 +6,26 @@
 
 #include <stdint.h>
 
+#include "gr/kernel/tensor_map.h"
 #include "gr/op.h"
+
+// The one place that asks for the architecture: GR_SM90(asm) stands in code that compute capability
+// 9.0 and later have and that traps elsewhere, GR_SM90_HINT(asm) in code that elsewhere has nothing
+// to do, GR_SM90A(asm) in code of the target sm_90a alone.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define GR_SM90(...) __VA_ARGS__
+#define GR_SM90_HINT(...) __VA_ARGS__
+#define GR_MBARRIER_WAIT "mbarrier.try_wait"
+#else
+#define GR_SM90(...) __trap()
+#define GR_SM90_HINT(...)
+#define GR_MBARRIER_WAIT "mbarrier.test_wait"
+#endif
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GR_SM90A(...) __VA_ARGS__
+#else
+#define GR_SM90A(...) __trap()
+#endif
 
 // GR_KERNEL(name, argument struct, threads of a block, blocks a multiprocessor should hold) { body
 // } defines the kernel `name`, whose body reads its arguments from `a`. Dynamic shared memory is
@@ -14,8 +33,14 @@
 #define GR_KERNEL(name, Args, threads, blocks)                                                     \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ Args a)
-#define GR_SMEM extern __shared__ __align__(1024) unsigned char smem[]
 #define GR_DEV static __device__ __forceinline__
+#define GR_SMEM unsigned char *const smem = gr_smem()
+
+GR_DEV unsigned char *gr_smem() // declared in one place: kernels have C linkage, templates have not
+{
+    extern __shared__ __align__(1024) unsigned char gr_dynamic_smem[];
+    return gr_dynamic_smem;
+}
 
 // --- numbers: f16 and bf16 as bits, pairs in a register with the first element low ---
 
@@ -168,4 +193,172 @@ GR_DEV void bar_sync(int id, int n)
 GR_DEV void bar_arrive(int id, int n)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+
+// --- mbarriers ("Parallel Synchronization and Communication Instructions: mbarrier") ---
+// An object of 8 bytes in shared memory. A phase ends when as many threads have arrived as the
+// count says and all bytes that were expected have come. Before it is used: mbar_init by one
+// thread, fence_mbar_init by that thread, then a barrier of the block.
+
+GR_DEV void mbar_init(uint32_t bar, uint32_t count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+GR_DEV void mbar_inval(uint32_t bar) // the end of it: its memory may then hold other things
+{
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
+GR_DEV void fence_mbar_init() // makes it known to the copy engine
+{
+    GR_SM90(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"));
+}
+GR_DEV void mbar_arrive(uint32_t bar)
+{
+    asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared::cta.b64 s, [%0];\n}" ::"r"(bar)
+                 : "memory");
+}
+// bytes more belong to this phase; with an arrival, and without.
+GR_DEV void mbar_arrive_expect_tx(uint32_t bar, uint32_t bytes)
+{
+    GR_SM90(
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                     : "memory"));
+}
+GR_DEV void mbar_expect_tx(uint32_t bar, uint32_t bytes)
+{
+    GR_SM90(asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(bar),
+                         "r"(bytes)
+                         : "memory"));
+}
+// An arrival that happens when all cp.async before it of this thread are done; it is one of those
+// that the count says.
+GR_DEV void cp_async_mbar_arrive(uint32_t bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
+// Whether the phase of this parity is over: phases count from 0, and of a fresh barrier the one of
+// parity 1 is. May say no although it is.
+GR_DEV bool mbar_try_wait(uint32_t bar, uint32_t parity)
+{
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\n" GR_MBARRIER_WAIT ".parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return done;
+}
+GR_DEV void mbar_wait(uint32_t bar, uint32_t parity)
+{
+    while (!mbar_try_wait(bar, parity)) {
+    }
+}
+
+// --- the copy engine ("Data Movement and Conversion Instructions: cp.async.bulk",
+// "cp.async.bulk.tensor") --- One thread asks for a copy. Loads tell an mbarrier how many bytes
+// came; stores are waited for in groups. The engine and wgmma see what ordinary stores wrote to
+// shared memory when the writer calls fence_proxy_async after them and before the barrier that lets
+// the reader go on.
+
+GR_DEV void fence_proxy_async()
+{
+    GR_SM90(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"));
+}
+// bytes a multiple of 16, both addresses aligned to 16.
+GR_DEV void bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
+{
+    GR_SM90(asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                         "[%0], [%1], %2, [%3];" ::"r"(dst),
+                         "l"(src), "r"(bytes), "r"(bar)
+                         : "memory"));
+}
+GR_DEV void bulk_store(void *dst, uint32_t src, uint32_t bytes)
+{
+    GR_SM90(asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst),
+                         "r"(src), "r"(bytes)
+                         : "memory"));
+}
+// The box of the map whose first element is (x, y[, z]), x the innermost; elements outside the
+// tensor come as zeros and count. dst is aligned to 128 bytes, with a swizzle to its period (1024
+// bytes for the 128-byte one).
+GR_DEV void tma_load_2d(uint32_t dst, const struct gr_tensor_map *map, int x, int y, uint32_t bar)
+{
+    GR_SM90(asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3}], [%4];" ::"r"(dst),
+        "l"(map), "r"(x), "r"(y), "r"(bar)
+        : "memory"));
+}
+GR_DEV void tma_load_3d(uint32_t dst, const struct gr_tensor_map *map, int x, int y, int z,
+                        uint32_t bar)
+{
+    GR_SM90(asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(dst),
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
+        : "memory"));
+}
+// Elements outside the tensor are not written.
+GR_DEV void tma_store_2d(const struct gr_tensor_map *map, int x, int y, uint32_t src)
+{
+    GR_SM90(asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group "
+                         "[%0, {%1, %2}], [%3];" ::"l"(map),
+                         "r"(x), "r"(y), "r"(src)
+                         : "memory"));
+}
+GR_DEV void tma_store_3d(const struct gr_tensor_map *map, int x, int y, int z, uint32_t src)
+{
+    GR_SM90(asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group "
+                         "[%0, {%1, %2, %3}], [%4];" ::"l"(map),
+                         "r"(x), "r"(y), "r"(z), "r"(src)
+                         : "memory"));
+}
+GR_DEV void bulk_commit()
+{
+    GR_SM90(asm volatile("cp.async.bulk.commit_group;" ::: "memory"));
+}
+// Waits until at most N of this thread's newest groups of stores are pending; bulk_wait_read: until
+// only so many still read shared memory, which may then be overwritten.
+template <int N> GR_DEV void bulk_wait()
+{
+    GR_SM90(asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"));
+}
+template <int N> GR_DEV void bulk_wait_read()
+{
+    GR_SM90(asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"));
+}
+// Hints, without effect on values: a map that is used soon; bytes (a multiple of 16) of global
+// memory towards L2.
+GR_DEV void tma_prefetch_map(const struct gr_tensor_map *map)
+{
+    GR_SM90_HINT(asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"));
+}
+GR_DEV void bulk_prefetch(const void *src, uint32_t bytes)
+{
+    GR_SM90_HINT(asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes)));
+}
+
+// --- registers and launches ---
+
+// Hands registers of this warp to the others, or takes some: R a multiple of 8 in 24 .. 256, the
+// same in all warps of a warpgroup ("setmaxnreg"). The kernel's launch bounds must name both
+// numbers.
+template <int R> GR_DEV void setmaxnreg_inc()
+{
+    GR_SM90A(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)));
+}
+template <int R> GR_DEV void setmaxnreg_dec()
+{
+    GR_SM90A(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)));
+}
+// A launch that may begin before the one in front of it is over ("griddepcontrol"): nothing that
+// one writes is read before griddep_wait; griddep_launch lets the next one begin. Below 9.0
+// launches do not overlap, and both do nothing.
+GR_DEV void griddep_wait()
+{
+    GR_SM90_HINT(asm volatile("griddepcontrol.wait;" ::: "memory"));
+}
+GR_DEV void griddep_launch()
+{
+    GR_SM90_HINT(asm volatile("griddepcontrol.launch_dependents;" ::: "memory"));
 }
