@@ -1,52 +1,36 @@
-/* Tensor maps of the emulated device: what cuTensorMapEncodeTiled writes into a struct
- * gr_tensor_map and the models of TMA read. */
+/* What the emulated device keeps in a tensor map: cuTensorMapEncodeTiled (libcuda) writes it, the
+ * copy engine's model reads it. Same size as the driver's opaque one. */
 #ifndef TESTS_EMU_TENSOR_MAP_H
 #define TESTS_EMU_TENSOR_MAP_H
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#define EMU_TENSOR_MAP_MAGIC 0x70616d726f736e74u /* anything else is not a tensor map */
 
-enum { EMU_MAP_MAGIC = 0x50414d54 };
-/* Codes of the driver API (CUtensorMapDataType, CUtensorMapSwizzle). */
-enum {
-    EMU_MAP_U8 = 0,
-    EMU_MAP_U16 = 1,
-    EMU_MAP_U32 = 2,
-    EMU_MAP_F16 = 6,
-    EMU_MAP_F32 = 7,
-    EMU_MAP_BF16 = 9
-};
-enum { EMU_SWIZZLE_NONE, EMU_SWIZZLE_32, EMU_SWIZZLE_64, EMU_SWIZZLE_128 };
-
-struct emu_tensor_map { /* at most 128 bytes */
-    uint32_t magic;
-    uint8_t rank, element_bytes, swizzle, nan_fill; /* swizzle: EMU_SWIZZLE_.. */
-    uint64_t data;
-    uint64_t dim[5];
-    uint64_t stride[4]; /* bytes from one to the next of dimensions 1 .. */
-    uint16_t box[5];
+struct emu_tensor_map {
+    uint64_t magic;
+    uint64_t base;             /* address in device memory, a multiple of 16 */
+    uint64_t stride[4];        /* bytes from element to element of dimensions 1 .. rank - 1 */
+    uint32_t last[5];          /* number of elements - 1 of dimensions 0 .. rank - 1 */
+    uint16_t box[5];           /* elements */
+    uint8_t element_stride[5]; /* of 1 and up; that of dimension 0 is not looked at */
+    uint8_t rank;
+    uint8_t element_bytes;
+    uint8_t type, interleave, swizzle, promotion, fill; /* the driver's values */
+    uint8_t zero[38];
 };
 
-/* Encodes a map; NULL, or a sentence that says which rule of the driver API is broken ("Tensor Map
- * Object Management"). Strides of elements other than 1, interleaving and a swizzled box narrower
- * than its swizzle are refused as well: nothing here uses them. */
-const char *emu_tensor_map_encode(void *map, int type, unsigned rank, const void *data,
-                                  const uint64_t *dim, const uint64_t *stride, const uint32_t *box,
-                                  const uint32_t *element_stride, int interleave, int swizzle,
-                                  int promotion, int fill);
-
-/* Where the swizzle (16 << swizzle bytes wide, EMU_SWIZZLE_..) puts the byte of this shared
- * address: within each period of 8 rows, bits 4 .. of the address are exchanged by bits 7 .. . */
-static inline uint32_t emu_swizzle(uint32_t address, int swizzle)
-{
-    static const uint32_t mask[] = {0, 0x10, 0x30, 0x70};
-    return address ^ ((address >> 3) & mask[swizzle]);
-}
-
 #ifdef __cplusplus
-}
+static_assert(sizeof(struct emu_tensor_map) == 128, "a CUtensorMap has 128 bytes");
+#else
+_Static_assert(sizeof(struct emu_tensor_map) == 128, "a CUtensorMap has 128 bytes");
 #endif
+
+enum { /* CUtensorMapSwizzle */
+       EMU_SWIZZLE_NONE,
+       EMU_SWIZZLE_32B,
+       EMU_SWIZZLE_64B,
+       EMU_SWIZZLE_128B
+};
+
 #endif
