@@ -1,0 +1,40 @@
+/* Arguments of the kernels attn_*: gr_args_attn with what they would otherwise work out again. */
+#ifndef GR_KERNEL_ATTN_H
+#define GR_KERNEL_ATTN_H
+
+#include <stdint.h>
+
+/* A cache as rows of heads; bytes. */
+struct gr_kernel_rows {
+    const char *data;
+    const char *end; /* behind the last row's last byte */
+    int64_t row;     /* from one row to the next */
+    int32_t head;    /* of a head in a row */
+    int32_t type;    /* enum gr_dtype: F32, F16, BF16, Q8_0, Q4_0 */
+};
+
+struct gr_kernel_attn {
+    const char *q[2]; /* [0] far, NULL without; [1] near */
+    int64_t q_row[2]; /* bytes */
+    struct gr_kernel_rows k[2], v;
+    const int32_t *list;
+    const char *span; /* rows of lo, near, hi */
+    const int32_t *pos, *key_pos;
+    const float *sinks; /* NULL = none */
+    char *y;
+    int64_t span_row, y_row; /* bytes */
+    int32_t n_tok, n_head, n_head_kv, d_k, d_v;
+    float scale, softcap, max_alibi;
+
+    /* attn_decode, attn_prefill */
+    float *part;     /* [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest logit, its sum */
+    int32_t n_chunk; /* most chunks of what a token sees */
+    int32_t n_pack;  /* heads of a group in one tile of queries */
+    int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
+    int32_t v_in_k;  /* V's columns begin at this column of K's, -1: V is rows of its own */
+};
+
+/* Shared memory for one head done by n threads (attn_exact in kernels/attn.cuh). */
+#define GR_ATTN_EXACT_BYTES(d_k, d_v, n) ((2 * (d_k) + (d_v) + 2 * (n) + (n) / 32) * 4)
+
+#endif

@@ -1,0 +1,177 @@
+// What the attention kernels share: spans, runs of tokens, logits, and one head of one token done
+// exactly.
+#pragma once
+
+#include "gr/kernel/attn.h"
+#include "gr/quant_blocks.h"
+#include "kernels/ptx.cuh"
+
+#define ATTN_NONE (-INFINITY) // the logit of what is not seen
+
+// Items [lo, near) of the list meet the far keys, [near, hi) the near ones.
+struct attn_span {
+    int lo, near, hi;
+};
+
+GR_DEV attn_span attn_span_of(const gr_kernel_attn &a, int t)
+{
+    const int32_t *s = (const int32_t *)(a.span + t * a.span_row);
+    return {s[0], s[1], s[2]};
+}
+
+// ALiBi's slope of a head, as gr_alibi_slope.
+GR_DEV float attn_slope(const gr_kernel_attn &a, int h)
+{
+    int n2 = 1;
+    while (n2 * 2 <= a.n_head)
+        n2 *= 2;
+    float e = h < n2 ? -a.max_alibi * (float)(h + 1) / (float)n2
+                     : -a.max_alibi / 2 * (float)(2 * (h - n2) + 1) / (float)n2;
+    return exp2f(e);
+}
+
+GR_DEV float attn_distance(const gr_kernel_attn &a, int t, int item)
+{
+    return fabsf((float)(a.pos[t] - a.key_pos[item]));
+}
+
+// --- elements of a row, any type ---
+
+template <int TYPE> GR_DEV float attn_element(const char *head, int i)
+{
+    if constexpr (TYPE == GR_F16) {
+        return f16_to_f32(((const uint16_t *)head)[i]);
+    } else if constexpr (TYPE == GR_BF16) {
+        return bf16_to_f32(((const uint16_t *)head)[i]);
+    } else if constexpr (TYPE == GR_Q8_0) {
+        const gr_q8_0 *b = (const gr_q8_0 *)head + i / GR_QK;
+        return f16_to_f32(b->d) * (float)b->qs[i % GR_QK];
+    } else if constexpr (TYPE == GR_Q4_0) {
+        const gr_q4_0 *b = (const gr_q4_0 *)head + i / GR_QK;
+        int at = i % GR_QK, two = b->qs[at % 16];
+        return f16_to_f32(b->d) * (float)((at < 16 ? two & 15 : two >> 4) - 8);
+    } else {
+        return ((const float *)head)[i];
+    }
+}
+
+GR_DEV const char *attn_head(const gr_kernel_rows &r, int row, int h_kv)
+{
+    return r.data + row * r.row + h_kv * r.head;
+}
+
+// --- one head of one token by all N threads of a block, f32 throughout ---
+
+template <int TYPE> GR_DEV float attn_dot(const float *q, const char *k, int n)
+{
+    float s = 0;
+#pragma unroll 8
+    for (int i = 0; i < n; i++)
+        s = fmaf(q[i], attn_element<TYPE>(k, i), s);
+    return s;
+}
+
+// acc[c] = acc[c] * down + sum over n rows of p * V, a column a thread.
+template <int TYPE, int N>
+GR_DEV void attn_add(const gr_kernel_attn &a, int h_kv, const float *p, const int *row, int n,
+                     float down, float *acc)
+{
+    for (int c = threadIdx.x; c < a.d_v; c += N) {
+        float s = acc[c] * down;
+#pragma unroll 4
+        for (int j = 0; j < n; j++)
+            s = fmaf(p[j], attn_element<TYPE>(attn_head(a.v, row[j], h_kv), c), s);
+        acc[c] = s;
+    }
+}
+
+// The kernels' one list of types: CALL(TYPE) for the type that is there.
+#define ATTN_BY_TYPE(type, CALL)                                                                   \
+    switch (type) {                                                                                \
+    case GR_F16:                                                                                   \
+        CALL(GR_F16);                                                                              \
+        break;                                                                                     \
+    case GR_BF16:                                                                                  \
+        CALL(GR_BF16);                                                                             \
+        break;                                                                                     \
+    case GR_Q8_0:                                                                                  \
+        CALL(GR_Q8_0);                                                                             \
+        break;                                                                                     \
+    case GR_Q4_0:                                                                                  \
+        CALL(GR_Q4_0);                                                                             \
+        break;                                                                                     \
+    default:                                                                                       \
+        CALL(GR_F32);                                                                              \
+    }
+
+// The logit of an item; q [2][d_k].
+GR_DEV float attn_logit(const gr_kernel_attn &a, const float *q, int t, int h, int item, int row,
+                        bool near)
+{
+    const gr_kernel_rows &rows = a.k[near];
+    const char *k = attn_head(rows, row, h / (a.n_head / a.n_head_kv));
+    float x = 0;
+#define DOT(TYPE) x = attn_dot<TYPE>(near ? q + a.d_k : q, k, a.d_k)
+    ATTN_BY_TYPE(rows.type, DOT)
+#undef DOT
+    x *= a.scale;
+    if (a.softcap > 0)
+        x = a.softcap * tanhf(x / a.softcap);
+    if (a.max_alibi > 0)
+        x -= attn_slope(a, h) * attn_distance(a, t, item);
+    return x;
+}
+
+// The largest of N threads' x, or their sum, in a fixed order; red [N / 32].
+template <int N, bool MAX> GR_DEV float attn_reduce(float x, float *red)
+{
+    for (int i = 16; i > 0; i /= 2) {
+        float y = __shfl_xor_sync(0xffffffffu, x, i);
+        x = MAX ? fmaxf(x, y) : x + y;
+    }
+    if (threadIdx.x % 32 == 0)
+        red[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = red[0];
+    for (int i = 1; i < N / 32; i++)
+        x = MAX ? fmaxf(x, red[i]) : x + red[i];
+    __syncthreads();
+    return x;
+}
+
+// y of head h of token t. N items at a time: a thread has the logit of one, then a column of V.
+// mem: GR_ATTN_EXACT_BYTES.
+template <int N> GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, float *mem)
+{
+    int tid = threadIdx.x, h_kv = h / (a.n_head / a.n_head_kv);
+    float *q = mem, *acc = q + 2 * a.d_k, *p = acc + a.d_v, *red = p + N;
+    int *row = (int *)(red + N / 32);
+    attn_span s = attn_span_of(a, t);
+    for (int i = tid; i < 2 * a.d_k; i += N) {
+        int plane = i / a.d_k;
+        const float *src = (const float *)(a.q[plane] + t * a.q_row[plane]) + h * a.d_k;
+        q[i] = a.q[plane] ? src[i - plane * a.d_k] : 0;
+    }
+    for (int c = tid; c < a.d_v; c += N)
+        acc[c] = 0;
+    __syncthreads();
+    float max = a.sinks ? a.sinks[h] : ATTN_NONE, sum = max > ATTN_NONE ? 1 : 0;
+    for (int i = s.lo; i < s.hi; i += N) {
+        bool seen = i + tid < s.hi;
+        row[tid] = seen ? a.list[i + tid] : 0;
+        float x = seen ? attn_logit(a, q, t, h, i + tid, row[tid], i + tid >= s.near) : ATTN_NONE;
+        float top = fmaxf(max, attn_reduce<N, true>(x, red));
+        float down = max == ATTN_NONE ? 0 : expf(max - top);
+        p[tid] = x == ATTN_NONE ? 0 : expf(x - top);
+        sum = sum * down + attn_reduce<N, false>(p[tid], red);
+        max = top;
+        int n = s.hi - i < N ? s.hi - i : N;
+#define ADD(TYPE) attn_add<TYPE, N>(a, h_kv, p, row, n, down, acc)
+        ATTN_BY_TYPE(a.v.type, ADD)
+#undef ADD
+        __syncthreads();
+    }
+    for (int c = tid; c < a.d_v; c += N)
+        ((float *)(a.y + t * a.y_row))[h * a.d_v + c] = sum == 0 ? 0 : acc[c] / sum;
+    __syncthreads();
+}
