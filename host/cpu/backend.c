@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "cpu/cpu.h"
 #include "cpu/impl.h"
 #include "gr/status.h"
@@ -17,6 +18,8 @@ struct cpu {
     struct gr_threads *pool;
     int n_decode, n_batch;
     const _Atomic int *cancel;
+    gr_time_fn *timer;
+    void *timer_user;
     void *shared,
         *local; /* scratch, large enough for every segment made; local holds one piece a thread */
     size_t shared_bytes, local_bytes;
@@ -70,10 +73,48 @@ static int cpu_copy(struct gr_backend *b, void *dst, const void *src, size_t byt
     return 0;
 }
 
+static int cpu_clear(struct gr_backend *b, void *dst, size_t bytes)
+{
+    (void)b;
+    memset(dst, 0, bytes);
+    return 0;
+}
+
+/* Nothing is ever queued. */
+static int cpu_sync(struct gr_backend *b)
+{
+    (void)b;
+    return 0;
+}
+
+/* ---- weights ---- */
+
 static int cpu_can_borrow(struct gr_backend *b)
 {
     (void)b;
     return 1;
+}
+
+static size_t weight_size(const struct gr_ten *t)
+{
+    return (size_t)(t->batch * t->rows * t->row_bytes);
+}
+
+static size_t cpu_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix)
+{
+    (void)b, (void)matrix;
+    return GR_PAD(weight_size(host), (size_t)ALIGN);
+}
+
+static int cpu_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix,
+                             void *dst, struct gr_ten *out)
+{
+    (void)b, (void)matrix;
+    *out = *host;
+    out->data = dst;
+    if (dst)
+        memcpy(dst, host->data, weight_size(host));
+    return 0;
 }
 
 /* ---- levels ---- */
@@ -194,6 +235,23 @@ static int grow(void **scratch, size_t *has, size_t bytes, int n)
     return 0;
 }
 
+static struct gr_cpu_need need_of(const struct gr_cpu_impl *impl, const struct gr_node *n)
+{
+    return impl->need ? impl->need(n) : (struct gr_cpu_need){0, 0};
+}
+
+static size_t cpu_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+{
+    const struct cpu *c = cpu_of(b);
+    size_t shared = 0, local = 0;
+    for (int32_t i = 0; i < s->n_node; i++) {
+        struct gr_cpu_need need = need_of(choose(c, &s->node[i]), &s->node[i]);
+        shared = GR_MAX(shared, GR_PAD(need.shared, (size_t)ALIGN));
+        local = GR_MAX(local, GR_PAD(need.local, (size_t)ALIGN));
+    }
+    return shared + local * (size_t)gr_threads_count(c->pool);
+}
+
 static int prepare(struct cpu *c, struct exec *e)
 {
     int64_t rows = 0; /* most rows of a matrix product */
@@ -203,8 +261,7 @@ static int prepare(struct cpu *c, struct exec *e)
         if (rc)
             return rc;
         e->impl[i] = choose(c, n);
-        struct gr_cpu_need need =
-            e->impl[i]->need ? e->impl[i]->need(n) : (struct gr_cpu_need){0, 0};
+        struct gr_cpu_need need = need_of(e->impl[i], n);
         if ((rc = grow(&c->shared, &c->shared_bytes, need.shared, 1)) ||
             (rc = grow(&c->local, &c->local_bytes, need.local, gr_threads_count(c->pool))))
             return rc;
@@ -292,7 +349,7 @@ static void run_thread(void *arg, int ith, int nth)
     }
 }
 
-static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi)
+static int run_untimed(struct cpu *c, const struct exec *e, int lo, int hi)
 {
     struct run r = {c, e, lo, hi, hi, {0, 0}};
     if (cancelled(c))
@@ -302,19 +359,52 @@ static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi)
     return atomic_load(&r.stop_at) < hi ? gr_fail(GR_E_CANCELLED, "cancelled") : 0;
 }
 
+/* The same; with a timer each node alone, between two looks at the clock. `start` is the time of
+ * the segment's first node. */
+static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi, int64_t start)
+{
+    int rc = 0;
+    if (!c->timer)
+        return run_untimed(c, e, lo, hi);
+    for (int i = lo; i < hi && !rc; i++) {
+        int64_t begin = gr_now_ns();
+        rc = run_untimed(c, e, i, i + 1);
+        struct gr_op_time t = {.op = e->node[i].op,
+                               .layer = e->node[i].layer,
+                               .start_ns = begin - start,
+                               .ns = gr_now_ns() - begin,
+                               .bytes = gr_node_bytes(&e->node[i])};
+        if (!rc)
+            c->timer(&t, c->timer_user);
+    }
+    return rc;
+}
+
 static int cpu_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
 {
     struct cpu *c = cpu_of(b);
     const struct exec *e = exec;
+    int64_t start = gr_now_ns();
     int done = 0, rc = 0;
     for (int i = 0; tap_fn && i < e->n_tap && !rc; i++) {
         const struct gr_tap *tap = &e->tap[i];
-        rc = run_nodes(c, e, done, tap->node + 1);
+        rc = run_nodes(c, e, done, tap->node + 1, start);
         done = tap->node + 1;
         if (!rc)
             tap_fn(tap->name, tap->layer, &tap->ten, user);
     }
-    return rc ? rc : run_nodes(c, e, done, e->n_node);
+    return rc ? rc : run_nodes(c, e, done, e->n_node, start);
+}
+
+static int cpu_set_timer(struct gr_backend *b, gr_time_fn *fn, void *user)
+{
+    cpu_of(b)->timer = fn, cpu_of(b)->timer_user = user;
+    return 0;
+}
+
+static void cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag)
+{
+    cpu_of(b)->cancel = flag;
 }
 
 /* ---- opening ---- */
@@ -335,12 +425,21 @@ static const struct gr_backend_api api = {
     .name = "CPU",
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .host_alloc = cpu_alloc,
+    .host_free = cpu_free,
+    .clear = cpu_clear,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .sync = cpu_sync,
     .can_borrow = cpu_can_borrow,
+    .weight_bytes = cpu_weight_bytes,
+    .weight_upload = cpu_weight_upload,
+    .segment_scratch = cpu_segment_scratch,
     .segment_new = cpu_segment_new,
     .segment_run = cpu_segment_run,
     .segment_free = cpu_segment_free,
+    .set_timer = cpu_set_timer,
+    .set_cancel = cpu_set_cancel,
     .close = cpu_close,
 };
 
@@ -364,9 +463,4 @@ int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_bat
     if (rc)
         cpu_close(out);
     return rc;
-}
-
-void gr_cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag)
-{
-    cpu_of(b)->cancel = flag;
 }

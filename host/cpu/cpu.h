@@ -11,7 +11,6 @@
 #ifndef GR_CPU_CPU_H
 #define GR_CPU_CPU_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "gr/backend.h"
@@ -35,9 +34,5 @@ const char *gr_cpu_level_name(enum gr_cpu_level level);
  * when the level is not possible here. */
 int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
                 enum gr_cpu_level level);
-
-/* segment_run looks at *flag between nodes and returns GR_E_CANCELLED when it is not 0. NULL (the
- * default): never. The flag must outlive its use here. */
-void gr_cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
@@ -13,9 +12,9 @@
 /* Not to be cancelled half way: the layers done would be done again by the next one. */
 static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
-    gr_cpu_set_cancel(s->backend, NULL);
+    s->backend->api->set_cancel(s->backend, NULL);
     int rc = gr_plan_run(s, c);
-    gr_cpu_set_cancel(s->backend, &s->cancel);
+    s->backend->api->set_cancel(s->backend, &s->cancel);
     return rc;
 }
 

@@ -213,7 +213,7 @@ int gr_session_open(struct gr_session **out, struct gr_model *model,
     if (!rc)
         rc = gr_cpu_open(&s->backend, s->params.n_threads, s->params.n_threads_batch, GR_CPU_AUTO);
     if (!rc)
-        gr_cpu_set_cancel(s->backend, &s->cancel);
+        s->backend->api->set_cancel(s->backend, &s->cancel);
     if (!rc)
         rc = alloc_cache(s);
     if (!rc)

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -30,8 +29,8 @@ static int exchange(struct gr_session *a, struct gr_session *b)
     memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
     a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
     b->tap_name = NULL, b->tap_fn = NULL;
-    gr_cpu_set_cancel(a->backend, &a->cancel);
-    gr_cpu_set_cancel(b->backend, &b->cancel);
+    a->backend->api->set_cancel(a->backend, &a->cancel);
+    b->backend->api->set_cancel(b->backend, &b->cancel);
     gr_free(t);
     return 0;
 }

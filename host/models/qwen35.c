@@ -28,7 +28,7 @@
     {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},        \
     {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}}, \
     {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
-    {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD}},                      \
+    {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}},                      \
     {GR_W_FFN_GATE_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},           \
     {GR_W_FFN_UP_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},             \
     {GR_W_FFN_DOWN_SHEXP, 0, {GR_D_FF_SHEXP, GR_D_EMBD}}

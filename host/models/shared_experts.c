@@ -38,7 +38,7 @@ static const struct gr_tensor_spec spec_dots1[] = {COMMON,
                                                    EXPERTS(GR_OPTIONAL),
                                                    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}}};
 static const struct gr_tensor_spec spec_qwen2moe[] = {
-    COMMON, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD}}};
+    COMMON, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}}};
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {

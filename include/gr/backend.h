@@ -42,7 +42,7 @@ struct gr_segment {
 struct gr_op_time {
     enum gr_op op;
     int32_t layer;
-    int64_t start_ns, ns; /* from the first node's beginning */
+    int64_t start_ns, ns; /* from the beginning of the segment's first node; how long */
     int64_t bytes;        /* that it had to move: each operand once */
     const char *kernel;   /* of its (last) launch; NULL on the CPU */
 };
@@ -79,7 +79,8 @@ struct gr_backend_api {
      * not, weight_bytes says how much device memory (a multiple of 256) a weight takes, and
      * weight_upload takes host's bytes there, in the device's own layout, and describes the result
      * in *out. `matrix`: it is read by MATMUL, MATMUL_ID, HEAD_MATMUL or EMBED; otherwise rows stay
-     * as they are. The mapping must stay until the next sync. */
+     * as they are. The mapping must stay until the next sync. dst NULL: nothing is moved, *out is
+     * described only (data NULL), and host->data is not looked at. */
     int (*can_borrow)(struct gr_backend *b);
     size_t (*weight_bytes)(struct gr_backend *b, const struct gr_ten *host, bool matrix);
     int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,

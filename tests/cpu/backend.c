@@ -175,14 +175,14 @@ Test(backend, cancel)
     const struct gr_tap tap = {2, "sum", 0, row_of(c.x)};
     struct gr_segment s = {c.node, GR_COUNT(c.node), &tap, 1};
     cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
-    gr_cpu_set_cancel(c.b, &stop);
+    c.b->api->set_cancel(c.b, &stop);
     cr_assert_eq(c.b->api->segment_run(c.b, c.exec, stop_at_tap, NULL), GR_E_CANCELLED);
     cr_assert_eq(c.x[0], 3);
     cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), GR_E_CANCELLED);
     cr_assert_eq(c.x[0], 3);
     atomic_store(&stop, 0);
     cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
-    gr_cpu_set_cancel(c.b, NULL);
+    c.b->api->set_cancel(c.b, NULL);
     cr_assert_eq(c.x[0], 11);
     chain_fini(&c);
 }
@@ -202,7 +202,7 @@ Test(backend, cancel_while_running)
     chain_init(&c, 3);
     struct gr_segment s = {c.node, GR_COUNT(c.node), NULL, 0};
     cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
-    gr_cpu_set_cancel(c.b, &stop);
+    c.b->api->set_cancel(c.b, &stop);
     for (int i = 0; i < 50; i++) {
         pthread_t thread;
         atomic_store(&stop, 0);
@@ -270,4 +270,94 @@ Test(backend, out_of_memory)
         cr_assert(rc ? rc == GR_E_NOMEM_HOST && !c.exec : k > 3);
     }
     chain_fini(&c);
+}
+
+/* A weight in memory of the backend's own is what it was on the host, wherever it may be used in
+ * place. */
+Test(backend, weights)
+{
+    struct gr_backend *b;
+    float rows[3 * N];
+    struct gr_ten host = row_of(rows), out;
+    host.rows = 3;
+    for (int i = 0; i < 3 * N; i++)
+        rows[i] = (float)i;
+    cr_assert_eq(gr_cpu_open(&b, 1, 1, GR_CPU_AUTO), 0);
+    size_t bytes = b->api->weight_bytes(b, &host, true);
+    cr_expect(bytes >= sizeof rows && bytes % 256 == 0);
+    cr_assert_eq(b->api->weight_upload(b, &host, true, NULL, &out), 0);
+    cr_expect(out.data == NULL && out.rows == 3 && out.cols == N);
+    void *dst = b->api->alloc(b, bytes);
+    cr_assert_eq(b->api->weight_upload(b, &host, true, dst, &out) | b->api->sync(b), 0);
+    cr_expect_eq(out.data, dst);
+    for (int r = 0; r < 3; r++)
+        cr_expect_arr_eq(gr_ten_row(&out, 0, r), rows + r * N, N * sizeof(float));
+    cr_assert_eq(b->api->clear(b, dst, bytes), 0);
+    cr_expect_eq(*(float *)gr_ten_row(&out, 0, 2), 0);
+    b->api->free(b, dst);
+    b->api->close(&b);
+}
+
+struct times {
+    int n;
+    struct gr_op_time t[32];
+};
+
+static void keep_time(const struct gr_op_time *t, void *user)
+{
+    struct times *all = user;
+    cr_assert(all->n < (int)GR_COUNT(all->t));
+    all->t[all->n++] = *t;
+}
+
+/* Every node in its order, one after the other, with the three rows that it moves. */
+Test(backend, times_every_node)
+{
+    struct times all = {0};
+    struct chain c;
+    chain_init(&c, 2);
+    struct gr_segment s = {c.node, GR_COUNT(c.node), NULL, 0};
+    cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0, "%s", gr_error());
+    cr_assert_eq(c.b->api->set_timer(c.b, keep_time, &all), 0);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+    cr_assert_eq(all.n, GR_COUNT(c.node));
+    for (int i = 0; i < all.n; i++) {
+        cr_expect(all.t[i].op == GR_OP_BINARY && all.t[i].ns >= 0);
+        cr_expect_eq(all.t[i].bytes, 3 * N * sizeof(float));
+        cr_expect(all.t[i].start_ns >= (i ? all.t[i - 1].start_ns + all.t[i - 1].ns : 0));
+    }
+    cr_assert_eq(c.b->api->set_timer(c.b, NULL, NULL), 0);
+    cr_assert_eq(c.b->api->segment_run(c.b, c.exec, NULL, NULL), 0);
+    cr_expect_eq(all.n, GR_COUNT(c.node));
+    chain_fini(&c);
+}
+
+/* What a segment is said to need is what it takes. */
+Test(backend, scratch_is_known_before)
+{
+    struct gr_backend *b;
+    void *exec, *memory;
+    cr_assert_eq(gr_cpu_open(&b, 2, 2, GR_CPU_AUTO), 0);
+    float *x = memory = b->api->alloc(b, 4096 * sizeof(float));
+    struct gr_ten row = {
+        .data = x, .batch = 1, .rows = 1, .cols = 512, .row_bytes = 2048, .dtype = GR_F32};
+    struct gr_ten logits = row, ids = row, weights = row;
+    logits.cols = 64, ids.cols = weights.cols = 4, ids.row_bytes = weights.row_bytes = 16;
+    ids.dtype = GR_I32;
+    ids.data = x + 1024, weights.data = x + 2048;
+    struct gr_node n = {.op = GR_OP_ROUTE,
+                        .a.route = {.logits = logits,
+                                    .ids = ids,
+                                    .weights = weights,
+                                    .scale = 1,
+                                    .n_group = 1,
+                                    .n_group_used = 1}};
+    struct gr_segment s = {&n, 1, NULL, 0};
+    size_t before = gr_alloc_held(NULL), said = b->api->segment_scratch(b, &s);
+    cr_assert_eq(b->api->segment_new(b, &s, &exec), 0, "%s", gr_error());
+    b->api->segment_free(b, &exec);
+    cr_expect_eq(gr_alloc_held(NULL) - before, said, "%zu", said);
+    cr_expect(said > 0);
+    b->api->free(b, memory);
+    b->api->close(&b);
 }

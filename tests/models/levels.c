@@ -18,7 +18,7 @@ static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level
     struct gr_session *s = tiny_session(m, &p);
     s->backend->api->close(&s->backend);
     cr_assert_eq(gr_cpu_open(&s->backend, 1, 1, level), 0, "%s", gr_error());
-    gr_cpu_set_cancel(s->backend, &s->cancel);
+    s->backend->api->set_cancel(s->backend, &s->cancel);
     return s;
 }
 

@@ -314,11 +314,12 @@ bool tiny_required(const struct tiny *t, int i)
     return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL);
 }
 
-/* The shape, innermost first; returns the number of dimensions. */
+/* The shape, innermost first; returns the number of dimensions. A matrix of one row is a vector in
+ * files. */
 static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uint64_t *ne)
 {
     uint32_t n = 0;
-    for (; n < 3 && it->spec->dim[n]; n++)
+    for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
         ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
     if (it->bias && n > 1) {
         n--;
