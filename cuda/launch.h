@@ -54,10 +54,11 @@ void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const cha
 int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, bool bf16,
                          int64_t rows, int64_t cols, int64_t row_bytes, int box_rows, int box_cols);
 
-/* Notes the launch that brings rows of a matrix into the packed layout (gr/pack.h). `rows` is
- * [1, n, n_in] in device memory as in a file; n is a multiple of 16, but at the end of a matrix.
- * `packed` says where to, with n rows as well: data is the tile that rows 0 .. 15 become. */
-int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, struct gr_ten *packed);
+/* Rows [batch, rows, cols] as they stand in a file, staged on the device, to packed tiles and back.
+ * A large matrix may come in pieces: `packed` is then the tile of 16 rows that a piece begins with
+ * (offset 0), and every piece but the last has a multiple of 16 rows, of one matrix. */
+int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, const struct gr_ten *packed);
+int gr_cuda_unpack(struct gr_launcher *l, const struct gr_ten *packed, const struct gr_ten *rows);
 
 /* The launchers. */
 #define OP(NAME, args, operands, meaning)                                                          \

@@ -18,12 +18,14 @@
  *   b = 2          one word: column j of row g + 8 r at bit 2 (j % 4) + 8 r + 16 (j / 4)
  *   b = 1          one word for two units: column j of row g + 8 r of unit u at bit
  *                  (j % 4) + 4 r + 8 (u % 2) + 16 (j / 4)
- * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register. The words
- * of a lane for a whole chunk, n bytes in all, stand 16 bytes at a time: [piece][lane][16 bytes], a
- * last piece of n % 16 bytes likewise (gr_pack_word).
+ * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register
+ * (gr_pack_spot says it for one element). The words of a lane for a whole chunk, n bytes in all,
+ * stand 16 bytes at a time: [piece][lane][16 bytes], a last piece of n % 16 bytes likewise
+ * (gr_pack_word).
  *
- * The value of a code is a * (code - GR_PACK_ZERO) - m:
- *   type        planes of codes          zero   planes of scales, each [16 rows][bytes]
+ * The value of a code is a * (code - zero) - m. Planes of scales are [16 rows][bytes]; "of each
+ * unit" is [16 rows][units of the chunk][bytes]:
+ *   type        planes of codes          zero   planes of scales
  *   f32 f16 bf16  32; 16; 16               -    none: the code is the value
  *   q8_0        8 (two's complement)       0    d (f16) of each unit
  *   q4_0        4                          8    d of each unit
@@ -42,12 +44,7 @@
 #include <stdint.h>
 
 #include "gr/dtype.h"
-
-#ifdef __CUDACC__
-#define GR_FN static __host__ __device__ inline
-#else
-#define GR_FN static inline
-#endif
+#include "gr/tensor.h"
 
 #define GR_PACK_ROWS 16
 #define GR_PACK_COLS 256
@@ -144,6 +141,104 @@ GR_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
     int64_t full = n / 16 * 16, at = 4 * i;
     return at < full ? at / 16 * 512 + lane * 16 + at % 16
                      : full * 32 + lane * (n - full) + at - full;
+}
+
+/* Where an element of a chunk stands in a plane of b bits: in which word of its lane
+ * (row % 8 * 4 + col / 8), from which bit on. row below 16, col (of the unit) below 32. */
+struct gr_pack_spot {
+    int32_t word, shift;
+};
+
+GR_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row, int32_t col)
+{
+    int32_t r = row / 8, j = col % 8, place = j % 4 * 2 + j / 4; /* GR_PACK_ORDER(place) = j */
+    struct gr_pack_spot s = {unit, 0};
+    switch (b) {
+    case 32:
+        s.word = unit * 16 + r * 8 + j;
+        break;
+    case 16:
+    case 8:
+        s.word = (unit * 16 + r * 8 + place) * b / 32, s.shift = place * b % 32;
+        break;
+    case 4:
+        s.word = unit * 2 + r, s.shift = 4 * j;
+        break;
+    case 2:
+        s.shift = 2 * (j % 4) + 8 * r + 16 * (j / 4);
+        break;
+    case 1:
+        s.word = unit / 2, s.shift = j % 4 + 4 * r + 8 * (unit % 2) + 16 * (j / 4);
+        break;
+    default:
+        break;
+    }
+    return s;
+}
+
+/* The same in the blocks of a file (gr/quant_blocks.h): where the planes of codes and of scales
+ * begin, and how many elements stand in the same bits of consecutive bytes before the next higher
+ * bits come. A plane of 8 bits or more is plain. */
+struct gr_pack_file {
+    uint16_t block, bytes; /* elements and bytes of a block */
+    uint8_t code_at[2], stride[2], scale_at[2];
+};
+
+GR_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
+{
+    struct gr_pack_file f = {1, 4, {0, 0}, {1, 1}, {0, 0}};
+    switch (dtype) {
+    case GR_F16:
+    case GR_BF16:
+        f.bytes = 2;
+        break;
+    case GR_Q8_0:
+        f.block = 32, f.bytes = 34, f.code_at[0] = 2;
+        break;
+    case GR_Q4_0:
+        f.block = 32, f.bytes = 18, f.code_at[0] = 2, f.stride[0] = 16;
+        break;
+    case GR_Q4_1:
+        f.block = 32, f.bytes = 20, f.code_at[0] = 4, f.stride[0] = 16;
+        break;
+    case GR_Q5_0:
+        f.block = 32, f.bytes = 22, f.code_at[0] = 6, f.stride[0] = 16, f.code_at[1] = 2;
+        break;
+    case GR_Q5_1:
+        f.block = 32, f.bytes = 24, f.code_at[0] = 8, f.stride[0] = 16, f.code_at[1] = 4;
+        break;
+    case GR_Q4_K:
+        f.block = 256, f.bytes = 144, f.code_at[0] = 16, f.stride[0] = 32;
+        break;
+    case GR_Q5_K:
+        f.block = 256, f.bytes = 176, f.code_at[0] = 48, f.stride[0] = 32;
+        f.code_at[1] = 16, f.stride[1] = 32;
+        break;
+    case GR_Q6_K:
+        f.block = 256, f.bytes = 210, f.stride[0] = 64, f.code_at[1] = 128, f.stride[1] = 32;
+        f.scale_at[0] = 192, f.scale_at[1] = 208;
+        break;
+    case GR_Q2_K:
+        f.block = 256, f.bytes = 84, f.code_at[0] = 16, f.stride[0] = 32;
+        f.scale_at[1] = 80;
+        break;
+    case GR_Q3_K:
+        f.block = 256, f.bytes = 110, f.code_at[0] = 32, f.stride[0] = 32, f.stride[1] = 32;
+        f.scale_at[0] = 96, f.scale_at[1] = 108;
+        break;
+    default:
+        break;
+    }
+    return f;
+}
+
+/* Byte of a plane of b bits that has element e of the block, and the bit it begins at. */
+GR_FN struct gr_pack_spot gr_pack_file_spot(int32_t b, int32_t stride, int32_t e)
+{
+    int32_t run = b < 8 ? stride * 8 / b : 1; /* elements of `stride` bytes */
+    struct gr_pack_spot s = {b < 8 ? e / run * stride + e % stride : e * (b / 8),
+                             b < 8 ? e % run / stride * b : 0};
+    return s;
 }
 
 #endif

@@ -11,6 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A function for the host and, under a CUDA compiler, for the device too. */
+#ifdef __CUDACC__
+#define GR_FN static __host__ __device__ __forceinline__
+#else
+#define GR_FN static inline
+#endif
+
 struct gr_ten {
     void *data; /* memory of the device that runs the node; owned by model, cache, step block or
                    plan arena */
@@ -23,13 +30,13 @@ struct gr_ten {
                         holds the first row, offset the rows of it that come before, row_bytes 0 */
 };
 
-static inline bool gr_ten_is(const struct gr_ten *t)
+GR_FN bool gr_ten_is(const struct gr_ten *t)
 {
     return t->rows != 0;
 }
 
 /* First byte of row r of matrix m. */
-static inline void *gr_ten_row(const struct gr_ten *t, int64_t m, int64_t r)
+GR_FN void *gr_ten_row(const struct gr_ten *t, int64_t m, int64_t r)
 {
     return (char *)t->data + (m * t->rows + r) * t->row_bytes;
 }

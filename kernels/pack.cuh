@@ -1,0 +1,77 @@
+// The packed layout of matrices (gr/pack.h) on the device: one element of it.
+#pragma once
+
+#include "gr/pack.h"
+#include "kernels/ptx.cuh"
+
+// Bits of plane p of an element of a chunk with n units, whose codes begin at `codes`.
+GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, int n, int p, int row,
+                          int col)
+{
+    int b = t.bits[p];
+    struct gr_pack_spot s = gr_pack_spot(b, col / GR_PACK_UNIT, row, col % GR_PACK_UNIT);
+    const uint8_t *plane = codes + (p ? n * 64 * t.bits[0] : 0);
+    int64_t at = gr_pack_word(2 * n * b, row % 8 * 4 + col % GR_PACK_UNIT / 8, s.word);
+    uint32_t word = *(const uint32_t *)(plane + at);
+    return b < 32 ? word >> s.shift & ((1u << b) - 1) : word;
+}
+
+// The scale of 16 or 32 elements of a K type and what it takes off: `row` is its planes of scales
+// of one row (first, second), group the index of 16 elements in the block.
+struct pack_affine {
+    float a, m;
+};
+GR_DEV struct pack_affine pack_affine_k(uint32_t dtype, const uint8_t *s, const uint8_t *s2,
+                                        int group)
+{
+    const uint16_t *d = (const uint16_t *)(dtype == GR_Q4_K || dtype == GR_Q5_K ? s : s2);
+    float d0 = f16_to_f32(d[0]);
+    int i = group / 2, high = group / 8;
+    switch (dtype) {
+    case GR_Q2_K:
+        return {d0 * (float)(s[group] & 15), f16_to_f32(d[1]) * (float)(s[group] >> 4)};
+    case GR_Q3_K:
+        return {d0 * (float)(((s[group % 8] >> 4 * high & 15) |
+                              (s[8 + group % 4] >> group / 4 * 2 & 3) << 4) -
+                             32),
+                0};
+    case GR_Q6_K:
+        return {d0 * (float)(int8_t)s[group], 0};
+    default: { // 8 scales and minima of 6 bits: see gr/quant_blocks.h
+        s += 4;
+        int scale = i < 4 ? s[i] & 63 : (s[4 + i] & 15) | s[i - 4] >> 6 << 4;
+        int min = i < 4 ? s[4 + i] & 63 : s[4 + i] >> 4 | s[i] >> 6 << 4;
+        return {d0 * (float)scale, f16_to_f32(d[1]) * (float)min};
+    }
+    }
+}
+
+// Element [m, row, col] of a packed tensor. For picking rows (EMBED) and tests: about a hundred
+// instructions; products have decoders of their own.
+GR_DEV float pack_value(const struct gr_ten &w, int64_t m, int64_t row, int64_t col)
+{
+    struct gr_pack_type t = gr_pack_type(w.dtype);
+    int64_t n_tile = (w.offset + w.rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS;
+    int64_t tile = m * n_tile + (w.offset + row) / GR_PACK_ROWS, chunk = col / GR_PACK_COLS;
+    int64_t left = gr_pack_units(w.cols) - 8 * chunk;
+    int n = left < 8 ? (int)left : 8, r = (int)((w.offset + row) % GR_PACK_ROWS);
+    int c = (int)(col % GR_PACK_COLS);
+    const uint8_t *codes = (const uint8_t *)w.data + tile * gr_pack_tile_bytes(w.dtype, w.cols) +
+                           chunk * gr_pack_chunk_bytes(w.dtype, 8);
+    uint32_t code = pack_code(codes, t, n, 0, r, c);
+    const uint8_t *scales = codes + n * 64 * (t.bits[0] + t.bits[1]);
+    if (t.bits[0] == 32)
+        return __uint_as_float(code);
+    if (t.bits[0] == 16)
+        return w.dtype == GR_F16 ? f16_to_f32((uint16_t)code) : bf16_to_f32((uint16_t)code);
+    if (t.bits[1])
+        code |= pack_code(codes, t, n, 1, r, c) << t.bits[0];
+    int q = (t.bits[0] == 8 ? (int8_t)code : (int)code) - t.zero;
+    if (t.unit_scale) {
+        const uint16_t *d = (const uint16_t *)(scales + (r * n + c / GR_PACK_UNIT) * t.unit_scale);
+        return f16_to_f32(d[0]) * (float)q + (t.unit_scale == 4 ? f16_to_f32(d[1]) : 0);
+    }
+    const uint8_t *second = scales + 16 * t.chunk_scale[0] + r * t.chunk_scale[1];
+    struct pack_affine k = pack_affine_k(w.dtype, scales + r * t.chunk_scale[0], second, c / 16);
+    return k.a * (float)q - k.m;
+}
