@@ -5,6 +5,7 @@
 #ifndef CUDA_DRIVER_H
 #define CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,6 +70,38 @@ struct gr_cuda_driver {
 #include "cuda/driver.def"
 #undef FN
 };
+
+/* The calls, for messages. */
+enum gr_cuda_call {
+#define FN(name, symbol, params) GR_CU_##name,
+#include "cuda/driver.def"
+#undef FN
+    GR_N_CU
+};
+
+#define GR_CUDA_NEEDED 12000 /* 12.0, as cuDriverGetVersion counts */
+
+/* Opens `library` (which stays open) and fills *cu. On failure the message says in one line what is
+ * wrong, and *broken whether there is a driver at all. */
+int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken);
+
+/* The driver of this build (gr_cuda_build), loaded and asked for its devices once in a process, by
+ * any thread. */
+struct gr_cuda_state {
+    struct gr_cuda_driver cu;
+    int n_device;
+    bool broken;   /* without devices: something is there that does not work */
+    char why[512]; /* without devices: one line */
+};
+const struct gr_cuda_state *gr_cuda_state(void);
+
+/* 0 for a call that succeeded; otherwise its status, with the message "object: cuMemAlloc_v2 failed
+ * with CUDA_ERROR_.. (text)". GR_E_DEVICE, or GR_E_NOMEM_DEV (GR_E_NOMEM_HOST for host memory). */
+int gr_cuda_said(const struct gr_cuda_driver *cu, const char *object, enum gr_cuda_call call,
+                 int result);
+
+/* A call of x->cu, x->name being the object of a message. */
+#define CU(x, call, ...) gr_cuda_said((x)->cu, (x)->name, GR_CU_##call, (x)->cu->call(__VA_ARGS__))
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,308 @@
+/* A backend on a device: memory, copies, and the state that errors leave. One stream carries
+ * everything, so work happens in the order it was queued in. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "cuda/build.h"
+#include "cuda/runtime.h"
+#include "gr/status.h"
+
+#define RING_SLOTS 4
+#define RING_SLOT (256 * 1024) /* a step block of 512 tokens and 32,768 cells has 140 KiB */
+#define MIB (1024.0 * 1024.0)
+
+struct pinned {
+    char *p;
+    size_t bytes;
+};
+
+int gr_cuda_enter(struct gr_cuda_backend *c)
+{
+    if (c->lost)
+        return gr_fail(c->lost, "%s", c->lost_text);
+    return gr_cuda_leave(c, CU(c, context_set, c->device->context));
+}
+
+int gr_cuda_leave(struct gr_cuda_backend *c, int rc)
+{
+    if (rc == GR_E_DEVICE && !c->lost) {
+        c->lost = rc;
+        (void)snprintf(c->lost_text, sizeof c->lost_text, "%s", gr_error());
+    }
+    return rc;
+}
+
+/* ---- memory ---- */
+
+static int no_memory(struct gr_cuda_backend *c, size_t bytes)
+{
+    size_t free_bytes = 0, total = 0;
+    int rc = CU(c, mem_info, &free_bytes, &total);
+    return rc ? rc
+              : gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for, %.1f of %.1f free",
+                        c->name, (double)bytes / MIB, (double)free_bytes / MIB,
+                        (double)total / MIB);
+}
+
+int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p)
+{
+    int result = c->cu->alloc(p, GR_MAX(bytes, 1)); /* aligned to 256 or more by the driver */
+    return result == CU_OUT_OF_MEMORY ? no_memory(c, bytes)
+                                      : gr_cuda_said(c->cu, c->name, GR_CU_alloc, result);
+}
+
+static void *cuda_alloc(struct gr_backend *b, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    cu_pointer p = 0;
+    int rc = gr_cuda_enter(c);
+    if (!rc)
+        rc = gr_cuda_leave(c, gr_cuda_alloc(c, bytes, &p));
+    return rc ? NULL : (void *)(uintptr_t)p;
+}
+
+/* The memory of a lost context goes with it. */
+static void cuda_free(struct gr_backend *b, void *p)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    (void)c->cu->context_set(c->device->context);
+    if (p)
+        (void)gr_cuda_leave(c, CU(c, free, (cu_pointer)(uintptr_t)p));
+}
+
+static int pin(struct gr_cuda_backend *c, size_t bytes, void **p)
+{
+    struct pinned *known = gr_vec_push(&c->pinned, sizeof *known);
+    if (!known)
+        return GR_E_NOMEM_HOST;
+    bytes = GR_MAX(bytes, 1);
+    int rc = CU(c, host_alloc, p, bytes, 0);
+    if (rc)
+        return c->pinned.n--, rc;
+    memset(*p, 0, bytes);
+    *known = (struct pinned){*p, bytes};
+    return 0;
+}
+
+static void *cuda_host_alloc(struct gr_backend *b, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    void *p = NULL;
+    int rc = gr_cuda_enter(c);
+    if (!rc)
+        rc = gr_cuda_leave(c, pin(c, bytes, &p));
+    return rc ? NULL : p;
+}
+
+static void cuda_host_free(struct gr_backend *b, void *p)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct pinned *known = c->pinned.data;
+    (void)c->cu->context_set(c->device->context);
+    for (size_t i = 0; i < c->pinned.n; i++)
+        if (known[i].p == p) {
+            known[i] = known[--c->pinned.n];
+            (void)gr_cuda_leave(c, CU(c, host_free, p));
+            return;
+        }
+}
+
+static bool is_pinned(const struct gr_cuda_backend *c, const void *p, size_t bytes)
+{
+    const struct pinned *known = c->pinned.data;
+    for (size_t i = 0; i < c->pinned.n; i++)
+        if ((uintptr_t)p >= (uintptr_t)known[i].p &&
+            gr_in((uintptr_t)p - (uintptr_t)known[i].p, bytes, known[i].bytes))
+            return true;
+    return false;
+}
+
+/* ---- staging ---- */
+
+int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int n, size_t slot_bytes)
+{
+    void *host = NULL;
+    *r = (struct gr_cuda_ring){.slot_bytes = slot_bytes, .n = n};
+    int rc = CU(c, host_alloc, &host, (size_t)n * slot_bytes, 0);
+    r->host = host;
+    for (int i = 0; i < n && !rc; i++)
+        rc = CU(c, event_create, &r->copied[i], CU_EVENT_NO_TIMING);
+    return rc;
+}
+
+void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->copied[i])
+            (void)c->cu->event_destroy(r->copied[i]);
+    if (r->host)
+        (void)c->cu->host_free(r->host);
+    *r = (struct gr_cuda_ring){0};
+}
+
+int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *slot, char **host)
+{
+    *slot = r->next;
+    *host = r->host + (size_t)r->next * r->slot_bytes;
+    r->next = (r->next + 1) % r->n;
+    return CU(c, event_sync, r->copied[*slot]); /* at once when nothing was recorded */
+}
+
+/* ---- copies ---- */
+
+static int stage(struct gr_cuda_backend *c, cu_pointer dst, const char *src, size_t bytes)
+{
+    int slot, rc = 0;
+    char *host;
+    for (size_t at = 0, n; at < bytes && !rc; at += n) {
+        n = GR_MIN(bytes - at, c->ring.slot_bytes);
+        if ((rc = gr_cuda_ring_next(c, &c->ring, &slot, &host)))
+            break;
+        memcpy(host, src + at, n);
+        if (!(rc = CU(c, copy_in, dst + at, host, n, c->stream)))
+            rc = CU(c, event_record, c->ring.copied[slot], c->stream);
+    }
+    return rc;
+}
+
+static int cuda_upload(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    cu_pointer to = (cu_pointer)(uintptr_t)dst;
+    int rc = gr_cuda_enter(c);
+    if (rc || bytes == 0)
+        return rc;
+    return gr_cuda_leave(c, is_pinned(c, src, bytes) ? CU(c, copy_in, to, src, bytes, c->stream)
+                                                     : stage(c, to, src, bytes));
+}
+
+static int cuda_sync(struct gr_backend *b)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (!rc)
+        rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
+    if (!rc)
+        gr_cuda_loader_free(c);
+    return rc;
+}
+
+static int cuda_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (!rc && bytes)
+        rc = CU(c, copy_out, dst, (cu_pointer)(uintptr_t)src, bytes, c->stream);
+    return gr_cuda_leave(c, rc ? rc : CU(c, stream_sync, c->stream));
+}
+
+static int cuda_clear(struct gr_backend *b, void *dst, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (rc || bytes == 0)
+        return rc;
+    return gr_cuda_leave(c, CU(c, fill, (cu_pointer)(uintptr_t)dst, 0, bytes, c->stream));
+}
+
+static int cuda_can_borrow(struct gr_backend *b)
+{
+    (void)b;
+    return 0;
+}
+
+/* ---- options ---- */
+
+static int cuda_set_timer(struct gr_backend *b, gr_time_fn *fn, void *user)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    c->time_fn = fn;
+    c->time_user = user;
+    return gr_cuda_enter(c);
+}
+
+static void cuda_set_cancel(struct gr_backend *b, const _Atomic int *flag)
+{
+    gr_cuda_of(b)->cancel = flag;
+}
+
+static int cuda_profile(struct gr_backend *b, bool on)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (!rc)
+        rc = CU(c, stream_sync, c->stream); /* what was queued before belongs to before */
+    return gr_cuda_leave(c, rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop));
+}
+
+/* ---- opening ---- */
+
+static void cuda_close(struct gr_backend **b)
+{
+    struct gr_cuda_backend *c = *b ? gr_cuda_of(*b) : NULL;
+    if (!c)
+        return;
+    if (c->device) {
+        (void)c->cu->context_set(c->device->context);
+        if (c->stream)
+            (void)c->cu->stream_sync(c->stream);
+        gr_cuda_loader_free(c);
+        gr_cuda_events_fini(c);
+        gr_cuda_ring_free(c, &c->ring);
+        if (c->scratch)
+            (void)c->cu->free(c->scratch);
+        if (c->stream)
+            (void)c->cu->stream_destroy(c->stream);
+    }
+    gr_cuda_release(&c->device);
+    gr_vec_fini(&c->pinned);
+    gr_free(c);
+    *b = NULL;
+}
+
+static const struct gr_backend_api api = {
+    .name = gr_cuda_kind,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .clear = cuda_clear,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .sync = cuda_sync,
+    .can_borrow = cuda_can_borrow,
+    .weight_bytes = gr_cuda_weight_bytes,
+    .weight_upload = gr_cuda_weight_upload,
+    .segment_scratch = gr_cuda_segment_scratch,
+    .segment_new = gr_cuda_segment_new,
+    .segment_run = gr_cuda_segment_run,
+    .segment_free = gr_cuda_segment_free,
+    .set_timer = cuda_set_timer,
+    .set_cancel = cuda_set_cancel,
+    .profile = cuda_profile,
+    .close = cuda_close,
+};
+
+int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt)
+{
+    *out = NULL;
+    struct gr_cuda_backend *c = gr_calloc(1, sizeof *c);
+    if (!c)
+        return GR_E_NOMEM_HOST;
+    *out = &c->base;
+    c->base.api = &api;
+    c->opt = *opt;
+    c->scratch_turn = 1;
+    int rc = gr_cuda_acquire(&c->device, i);
+    if (!rc) {
+        c->cu = c->device->cu;
+        c->name = c->device->name;
+        rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);
+    }
+    if (!rc)
+        rc = gr_cuda_ring_new(c, &c->ring, RING_SLOTS, RING_SLOT);
+    if (rc)
+        cuda_close(out);
+    return rc;
+}

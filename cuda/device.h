@@ -1,0 +1,54 @@
+/* Devices and the kernels that are loaded on them. A device's primary context and modules are there
+ * as long as a backend is open on it, and shared by all backends of the process. */
+#ifndef CUDA_DEVICE_H
+#define CUDA_DEVICE_H
+
+#include <pthread.h>
+
+#include "base/alloc.h"
+#include "cuda/driver.h"
+#include "cuda/launch.h"
+
+#define GR_CUDA_MAX_DEVICES 64
+
+/* A kernel, found once; lives as long as its device is open. */
+struct gr_cuda_kernel {
+    const char *name;
+    cu_function function;
+    uint32_t smem; /* dynamic shared memory that it may be launched with */
+};
+
+struct gr_cuda_image {
+    cu_module module;
+    bool absent;          /* no code for this device in it */
+    struct gr_vec kernel; /* struct gr_cuda_kernel * */
+};
+
+struct gr_cuda_device {
+    const struct gr_cuda_driver *cu;
+    char name[16]; /* "CUDA0" */
+    cu_device handle;
+    struct gr_cuda_facts facts;
+    int n_user; /* guarded by the table's lock */
+    cu_context context;
+    pthread_mutex_t lock; /* of what follows */
+    struct gr_cuda_image *image;
+    struct gr_arena arena;
+};
+
+/* Device i for one more user, its context current in this thread; release it with
+ * gr_cuda_release. */
+int gr_cuda_acquire(struct gr_cuda_device **out, int i);
+void gr_cuda_release(struct gr_cuda_device **d);
+
+/* The kernel called `name`: NULL in *out when this build has none for this device. The device's
+ * context is current. */
+int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, struct gr_cuda_kernel **out);
+/* Lets it be launched with `smem` bytes of dynamic shared memory. */
+int gr_cuda_kernel_smem(struct gr_cuda_device *d, struct gr_cuda_kernel *k, uint32_t smem);
+
+/* Whether code for these architectures ("sm_80 sm_90a compute_80") runs on compute capability cc.
+ */
+bool gr_cuda_runs(const char *archs, int cc);
+
+#endif

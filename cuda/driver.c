@@ -1,0 +1,120 @@
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#include "cuda/build.h"
+#include "gr/status.h"
+
+static const char *const symbol[GR_N_CU] = {
+#define FN(name, symbol, params) #symbol,
+#include "cuda/driver.def"
+#undef FN
+};
+
+/* A driver's library begins every entry point's name with "cu". */
+static int too_old(const struct gr_cuda_driver *cu, const char *library, const char *missing)
+{
+    int version = 0;
+    if (!cu->driver_version || cu->driver_version(&version))
+        return gr_fail(GR_E_DEVICE, "%s is no CUDA driver: it has no %s", library,
+                       missing ? missing : "version");
+    return gr_fail(GR_E_DEVICE,
+                   "the CUDA driver (%s) is too old: it is of CUDA %d.%d%s%s, and 12.0 or newer is "
+                   "needed; update the NVIDIA driver",
+                   library, version / 1000, version % 1000 / 10, missing ? ", without " : "",
+                   missing ? missing : "");
+}
+
+int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken)
+{
+    const char *missing = NULL;
+    int version = 0;
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    *broken = handle != NULL;
+    if (!handle)
+        return gr_fail(GR_E_DEVICE, "no CUDA driver (%s)", dlerror());
+        /* what dlsym returns is an object pointer by type: POSIX lets it be stored this way */
+#define FN(name, symbol, params)                                                                   \
+    *(void **)(void *)&cu->name = dlsym(handle, #symbol);                                          \
+    if (!cu->name && !missing)                                                                     \
+        missing = #symbol;
+#include "cuda/driver.def"
+#undef FN
+    if (missing || cu->driver_version(&version) || version < GR_CUDA_NEEDED)
+        return too_old(cu, library, missing);
+    return 0;
+}
+
+/* What a person can do about an error of cuInit, beside asking nvidia-smi. */
+static const char *remedy(int result)
+{
+    switch (result) {
+    case CU_SYSTEM_DRIVER_MISMATCH:
+        return "the driver's library and kernel module differ in version: reboot, or load the "
+               "module of the library's version";
+    case CU_UNKNOWN:
+        return "load nvidia_uvm (modprobe nvidia_uvm) and look at the rights of /dev/nvidia*";
+    default:
+        return "see what nvidia-smi says";
+    }
+}
+
+static int start(struct gr_cuda_state *s)
+{
+    int rc = gr_cuda_load(&s->cu, gr_cuda_build.library, &s->broken);
+    if (rc)
+        return rc;
+    int result = s->cu.init(0);
+    if (result == CU_OK)
+        result = s->cu.device_count(&s->n_device);
+    s->broken = result != CU_OK && result != CU_NO_DEVICE;
+    if (s->broken) {
+        const char *name = NULL;
+        (void)s->cu.error_name(result, &name);
+        return gr_fail(GR_E_DEVICE, "the CUDA driver cannot be used: cuInit failed with %s; %s",
+                       name ? name : "an unknown error", remedy(result));
+    }
+    if (s->n_device == 0)
+        return gr_fail(GR_E_DEVICE, "the CUDA driver finds no device");
+    s->broken = gr_cuda_build.n_image == 0;
+    if (s->broken)
+        return gr_fail(GR_E_DEVICE,
+                       "this build has no GPU kernels: build it with nvcc (-DGPURUN_CUDA=ON) to "
+                       "use the %d device%s of this machine",
+                       s->n_device, s->n_device == 1 ? "" : "s");
+    return 0;
+}
+
+static struct gr_cuda_state state;
+
+static void start_once(void)
+{
+    if (start(&state)) {
+        state.n_device = 0;
+        (void)snprintf(state.why, sizeof state.why, "%s", gr_error());
+    }
+}
+
+const struct gr_cuda_state *gr_cuda_state(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_once);
+    return &state;
+}
+
+int gr_cuda_said(const struct gr_cuda_driver *cu, const char *object, enum gr_cuda_call call,
+                 int result)
+{
+    const char *name = NULL, *text = NULL;
+    if (result == CU_OK)
+        return 0;
+    (void)cu->error_name(result, &name);
+    (void)cu->error_string(result, &text);
+    int status = result != CU_OUT_OF_MEMORY ? GR_E_DEVICE
+                 : call == GR_CU_host_alloc ? GR_E_NOMEM_HOST
+                                            : GR_E_NOMEM_DEV;
+    return gr_fail(status, "%s: %s failed with %s (%s)", object, symbol[call],
+                   name ? name : "an unknown error", text ? text : "no text");
+}

@@ -1,0 +1,125 @@
+/* The parts of a backend: what they share, and what they ask of each other. */
+#ifndef CUDA_RUNTIME_H
+#define CUDA_RUNTIME_H
+
+#include "cuda/device.h"
+#include "gr/backend.h"
+
+/* ---- staging: pinned host memory in slots, taken in turn ---- */
+
+struct gr_cuda_ring {
+    char *host; /* n slots of slot_bytes; NULL: not there yet */
+    size_t slot_bytes;
+    int n, next;
+    cu_event copied[4]; /* of each slot: its last copy is done */
+};
+
+/* ---- a segment, noted ---- */
+
+struct gr_cuda_launch {
+    const struct gr_cuda_kernel *kernel;
+    struct gr_grid grid;
+    uint32_t threads, smem;
+    size_t args; /* in the notes' bytes */
+};
+
+struct gr_cuda_notes {
+    struct gr_vec launch; /* struct gr_cuda_launch */
+    struct gr_vec args;   /* bytes; each launch's begin at a multiple of 64 */
+};
+
+/* Scratch memory of a segment: what is derived, and what a node has for itself. */
+struct gr_cuda_need {
+    size_t derived, node;
+};
+
+struct gr_cuda_exec {
+    struct gr_node *node;
+    int n_node;
+    struct gr_tap *tap;
+    int n_tap;
+    struct gr_cuda_notes notes;
+    int32_t *first; /* [n_node + 1] launch that each node begins with */
+    struct gr_cuda_need need;
+    uint64_t noted;      /* the scratch's turn that it was noted for, 0 = not yet */
+    bool ran;            /* launched once since it was noted */
+    bool no_graph;       /* there was no memory for one */
+    cu_graph_exec graph; /* made by the second run */
+};
+
+/* ---- a backend ---- */
+
+struct gr_cuda_loader;
+
+struct gr_cuda_backend {
+    struct gr_backend base;
+    const struct gr_cuda_driver *cu;
+    const char *name; /* of the device: what messages begin with */
+    struct gr_cuda_device *device;
+    struct gr_device_opt opt;
+    cu_stream stream;
+    int lost; /* the first error that ended it, and its text */
+    char lost_text[512];
+    struct gr_vec pinned;     /* struct pinned: what host_alloc gave */
+    struct gr_cuda_ring ring; /* for what is uploaded from other memory */
+    cu_pointer scratch;
+    size_t scratch_bytes;
+    uint64_t scratch_turn;         /* counts its pieces, from 1 */
+    struct gr_cuda_loader *loader; /* while weights are uploaded */
+    const _Atomic int *cancel;
+    gr_time_fn *time_fn;
+    void *time_user;
+    struct gr_vec event; /* cu_event: of timed nodes */
+};
+
+int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt);
+
+static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
+{
+    return (struct gr_cuda_backend *)(void *)b;
+}
+
+/* What every call of the table begins and ends with: the context made current (or the error that
+ * the backend was lost by), and an error of the device remembered for ever. */
+int gr_cuda_enter(struct gr_cuda_backend *c);
+int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
+
+/* Device memory, aligned to 256. */
+int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);
+
+/* n slots (at most 4) of slot_bytes. */
+int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int n, size_t slot_bytes);
+void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r);
+/* The next slot, when the copy that was queued from it is done: record copied[*slot] behind the
+ * next one. */
+int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *slot, char **host);
+
+/* The scratch memory that nodes need; addresses are not looked at. */
+int gr_cuda_measure(struct gr_cuda_backend *c, const struct gr_node *node, int n_node,
+                    struct gr_cuda_need *need);
+/* Notes a segment that has been measured, with the backend's scratch. */
+int gr_cuda_note(struct gr_cuda_backend *c, struct gr_cuda_exec *e);
+/* Notes the launch of gr_cuda_pack. */
+int gr_cuda_note_pack(struct gr_cuda_backend *c, struct gr_cuda_notes *notes,
+                      const struct gr_ten *rows, struct gr_ten *packed);
+void gr_cuda_notes_fini(struct gr_cuda_notes *n);
+
+/* Queues launches [lo, hi). */
+int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *n, size_t lo,
+                         size_t hi);
+
+size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s);
+int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec);
+int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
+void gr_cuda_segment_free(struct gr_backend *b, void **exec);
+
+/* Runs a noted segment node by node with the clock, and tells c->time_fn. */
+int gr_cuda_run_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e);
+void gr_cuda_events_fini(struct gr_cuda_backend *c);
+
+size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
+int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                          struct gr_ten *out);
+void gr_cuda_loader_free(struct gr_cuda_backend *c);
+
+#endif

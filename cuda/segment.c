@@ -1,0 +1,220 @@
+/* Segments: noted launches, and the graph that replays them. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "cuda/runtime.h"
+#include "gr/status.h"
+
+/* ---- making ---- */
+
+size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct gr_cuda_need need = {0, 0};
+    if (gr_cuda_enter(c) == 0)
+        (void)gr_cuda_leave(c, gr_cuda_measure(c, s->node, s->n_node, &need));
+    return need.derived + need.node;
+}
+
+/* A larger piece of scratch: the old one goes first, so that both need not fit, and when the new
+ * one cannot be had each segment asks again for what it needs. */
+static int grow_scratch(struct gr_cuda_backend *c, size_t bytes)
+{
+    int rc = CU(c, stream_sync, c->stream);
+    if (!rc && c->scratch)
+        rc = CU(c, free, c->scratch);
+    if (rc)
+        return rc;
+    c->scratch = 0, c->scratch_bytes = 0;
+    c->scratch_turn++;
+    rc = gr_cuda_alloc(c, bytes, &c->scratch);
+    if (!rc)
+        c->scratch_bytes = bytes;
+    return rc;
+}
+
+static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
+{
+    if (e->graph)
+        (void)c->cu->graph_exec_destroy(e->graph);
+    e->graph = NULL;
+    e->ran = false;
+}
+
+/* Notes a segment unless it is noted for the scratch there is. */
+static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
+{
+    size_t bytes = e->need.derived + e->need.node;
+    int rc = bytes > c->scratch_bytes ? grow_scratch(c, bytes) : 0;
+    if (rc || e->noted == c->scratch_turn)
+        return rc;
+    drop_graph(c, e);
+    rc = gr_cuda_note(c, e);
+    e->noted = rc ? 0 : c->scratch_turn;
+    return rc;
+}
+
+static int copy_segment(struct gr_cuda_exec *e, const struct gr_segment *s)
+{
+    size_t n_node = (size_t)s->n_node, n_tap = (size_t)s->n_tap;
+    e->node = gr_calloc(n_node, sizeof *e->node);
+    e->tap = gr_calloc(n_tap, sizeof *e->tap);
+    e->first = gr_calloc(n_node + 1, sizeof *e->first);
+    if (!e->node || !e->tap || !e->first)
+        return GR_E_NOMEM_HOST;
+    if (n_node)
+        memcpy(e->node, s->node, n_node * sizeof *e->node);
+    if (n_tap)
+        memcpy(e->tap, s->tap, n_tap * sizeof *e->tap);
+    e->n_node = s->n_node, e->n_tap = s->n_tap;
+    return 0;
+}
+
+int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct gr_cuda_exec *e = *exec = NULL;
+    int rc = gr_cuda_enter(c);
+    if (rc)
+        return rc;
+    *exec = e = gr_calloc(1, sizeof *e);
+    rc = e ? copy_segment(e, s) : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = gr_cuda_measure(c, e->node, e->n_node, &e->need);
+    if (!rc)
+        rc = ready(c, e);
+    if (rc)
+        gr_cuda_segment_free(b, exec);
+    return gr_cuda_leave(c, rc);
+}
+
+void gr_cuda_segment_free(struct gr_backend *b, void **exec)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct gr_cuda_exec *e = *exec;
+    if (!e)
+        return;
+    (void)c->cu->context_set(c->device->context);
+    drop_graph(c, e);
+    gr_cuda_notes_fini(&e->notes);
+    gr_free(e->node);
+    gr_free(e->tap);
+    gr_free(e->first);
+    gr_free(e);
+    *exec = NULL;
+}
+
+/* ---- running ---- */
+
+int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *n, size_t lo,
+                         size_t hi)
+{
+    const struct gr_cuda_launch *launch = n->launch.data;
+    int rc = 0;
+    for (size_t i = lo; i < hi && !rc; i++) {
+        const struct gr_cuda_launch *l = &launch[i];
+        const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
+                                         .block = {l->threads, 1, 1},
+                                         .smem = l->smem,
+                                         .stream = c->stream};
+        void *args = (char *)n->args.data + l->args;
+        int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
+        rc = gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);
+    }
+    return rc;
+}
+
+static int capture(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
+{
+    cu_graph graph = NULL;
+    int rc = CU(c, capture_begin, c->stream, CU_CAPTURE_THREAD_LOCAL);
+    if (rc)
+        return rc;
+    rc = gr_cuda_launch_range(c, &e->notes, 0, e->notes.launch.n);
+    if (rc) /* ends what was begun; the first error is the one to tell */
+        (void)c->cu->capture_end(c->stream, &graph);
+    else
+        rc = CU(c, capture_end, c->stream, &graph);
+    if (!rc)
+        rc = CU(c, graph_instantiate, &e->graph, graph, 0);
+    if (graph)
+        (void)c->cu->graph_destroy(graph);
+    return rc;
+}
+
+/* The first run launches one by one, as segments are often run just once; the second makes the
+ * graph. Without memory for it, things go on as they did. */
+static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
+{
+    if (e->ran && !e->graph && !e->no_graph && !c->opt.no_graphs) {
+        int rc = capture(c, e);
+        e->no_graph = rc == GR_E_NOMEM_DEV;
+        if (e->no_graph)
+            gr_log(GR_LOG_WARN, "%s; these steps are launched kernel by kernel", gr_error());
+        else if (rc)
+            return rc;
+    }
+    e->ran = true;
+    return e->graph ? CU(c, graph_launch, e->graph, c->stream)
+                    : gr_cuda_launch_range(c, &e->notes, 0, e->notes.launch.n);
+}
+
+/* ---- taps ---- */
+
+static int cancelled(const struct gr_cuda_backend *c)
+{
+    if (c->cancel && atomic_load_explicit(c->cancel, memory_order_relaxed))
+        return gr_fail(GR_E_CANCELLED, "cancelled");
+    return 0;
+}
+
+/* Brings a tap's tensor, gaps between its rows included, to the host and tells about it. */
+static int tell_tap(struct gr_cuda_backend *c, const struct gr_tap *tap, gr_tap_fn *fn, void *user)
+{
+    struct gr_ten t = tap->ten;
+    size_t rows = (size_t)(t.batch * t.rows), row = gr_row_bytes(t.dtype, (uint64_t)t.cols);
+    size_t bytes = rows ? (rows - 1) * (size_t)t.row_bytes + row : 0;
+    void *host = gr_calloc(bytes, 1);
+    if (!host)
+        return GR_E_NOMEM_HOST;
+    int rc = bytes ? CU(c, copy_out, host, (cu_pointer)(uintptr_t)t.data, bytes, c->stream) : 0;
+    if (!rc)
+        rc = CU(c, stream_sync, c->stream);
+    t.data = host;
+    if (!rc)
+        fn(tap->name, tap->layer, &t, user);
+    gr_free(host);
+    return rc;
+}
+
+static int run_tapped(struct gr_cuda_backend *c, struct gr_cuda_exec *e, gr_tap_fn *fn, void *user)
+{
+    size_t done = 0;
+    int rc = 0;
+    for (int i = 0; i < e->n_tap && !rc; i++) {
+        size_t to = (size_t)e->first[e->tap[i].node + 1];
+        rc = gr_cuda_launch_range(c, &e->notes, done, to);
+        done = to;
+        if (!rc)
+            rc = tell_tap(c, &e->tap[i], fn, user);
+        if (!rc)
+            rc = cancelled(c);
+    }
+    return rc ? rc : gr_cuda_launch_range(c, &e->notes, done, e->notes.launch.n);
+}
+
+int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct gr_cuda_exec *e = exec;
+    int rc = gr_cuda_enter(c);
+    if (rc || (rc = cancelled(c)))
+        return rc;
+    rc = ready(c, e);
+    if (!rc)
+        rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
+             : c->time_fn ? gr_cuda_run_timed(c, e)
+                          : run_whole(c, e);
+    return gr_cuda_leave(c, rc);
+}

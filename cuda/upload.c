@@ -1,0 +1,216 @@
+/* Weights from a file's mapping to the device. Rows travel in pieces: mapping -> pinned slot (host
+ * threads) -> device (copy stream); a matrix is brought into the packed layout from a staging
+ * buffer there (main stream), while the next piece is on its way. Between two tensors nothing
+ * waits.
+ *
+ * What loading needs is made by the first weight and goes with the next sync. */
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/threads.h"
+#include "cuda/runtime.h"
+#include "gr/pack.h"
+#include "gr/status.h"
+
+#define SLOTS 4
+#define SLOT (16 << 20)
+#define COPY_THREADS 4 /* one core does not read a mapping as fast as the bus takes it */
+#define ALIGN 256
+
+struct gr_cuda_loader {
+    struct gr_cuda_ring ring;
+    cu_stream stream;
+    cu_pointer staging;     /* as many slots as the ring has */
+    cu_event packed[SLOTS]; /* of each slot of staging: its rows have been read */
+    struct gr_cuda_notes notes;
+    struct gr_threads *pool;
+};
+
+/* ---- making it ---- */
+
+static int loader_new(struct gr_cuda_backend *c)
+{
+    struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
+    if (!l)
+        return GR_E_NOMEM_HOST;
+    int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()));
+    if (!rc)
+        rc = CU(c, stream_create, &l->stream, CU_STREAM_NON_BLOCKING);
+    if (!rc)
+        rc = gr_cuda_ring_new(c, &l->ring, SLOTS, SLOT);
+    if (!rc)
+        rc = gr_cuda_alloc(c, (size_t)SLOTS * SLOT, &l->staging);
+    for (int i = 0; i < SLOTS && !rc; i++)
+        rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING);
+    if (!rc) /* loading begins behind what is queued already */
+        rc = CU(c, event_record, l->packed[0], c->stream);
+    if (!rc)
+        rc = CU(c, stream_wait, l->stream, l->packed[0], 0);
+    if (rc)
+        gr_cuda_loader_free(c);
+    return rc;
+}
+
+void gr_cuda_loader_free(struct gr_cuda_backend *c)
+{
+    struct gr_cuda_loader *l = c->loader;
+    if (!l)
+        return;
+    if (l->stream)
+        (void)c->cu->stream_sync(l->stream);
+    gr_cuda_ring_free(c, &l->ring);
+    for (int i = 0; i < SLOTS; i++)
+        if (l->packed[i])
+            (void)c->cu->event_destroy(l->packed[i]);
+    if (l->staging)
+        (void)c->cu->free(l->staging);
+    if (l->stream)
+        (void)c->cu->stream_destroy(l->stream);
+    gr_cuda_notes_fini(&l->notes);
+    gr_threads_free(&l->pool);
+    gr_free(l);
+    c->loader = NULL;
+}
+
+/* ---- one piece ---- */
+
+struct copy {
+    char *dst;
+    const char *src;
+    size_t bytes;
+};
+
+static void copy_part(void *arg, int ith, int nth)
+{
+    const struct copy *x = arg;
+    size_t part = GR_PAD(x->bytes / (size_t)nth + 1, 4096),
+           at = GR_MIN(part * (size_t)ith, x->bytes);
+    memcpy(x->dst + at, x->src + at, GR_MIN(part, x->bytes - at));
+}
+
+/* Queues `bytes` of src for device memory at dst (0: the slot's own staging buffer), by a slot
+ * whose number is told. */
+static int send(struct gr_cuda_backend *c, cu_pointer dst, const char *src, size_t bytes, int *slot)
+{
+    struct gr_cuda_loader *l = c->loader;
+    struct copy x = {NULL, src, bytes};
+    int rc = gr_cuda_ring_next(c, &l->ring, slot, &x.dst);
+    if (rc)
+        return rc;
+    gr_threads_run(l->pool, gr_threads_count(l->pool), copy_part, &x);
+    if (!dst) {
+        dst = l->staging + (size_t)*slot * SLOT;
+        rc = CU(c, stream_wait, l->stream, l->packed[*slot], 0);
+    }
+    if (!rc)
+        rc = CU(c, copy_in, dst, x.dst, bytes, l->stream);
+    return rc ? rc : CU(c, event_record, l->ring.copied[*slot], l->stream);
+}
+
+/* ---- one weight ---- */
+
+static int send_rows(struct gr_cuda_backend *c, const struct gr_ten *t, cu_pointer dst)
+{
+    size_t row = gr_row_bytes(t->dtype, (uint64_t)t->cols);
+    size_t rows = (size_t)(t->batch * t->rows);
+    bool dense = (size_t)t->row_bytes == row;
+    size_t piece = dense ? rows * row : row, n = dense ? 1 : rows;
+    int rc = 0, slot;
+    for (size_t i = 0; i < n && !rc; i++)
+        for (size_t at = 0; at < piece && !rc; at += SLOT)
+            rc = send(c, dst + i * row + at, (const char *)t->data + i * (size_t)t->row_bytes + at,
+                      GR_MIN(piece - at, (size_t)SLOT), &slot);
+    return rc;
+}
+
+/* Rows [lo, hi) of matrix m into the tile at dst. */
+static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t m, int64_t lo,
+                      int64_t hi, cu_pointer dst)
+{
+    struct gr_cuda_loader *l = c->loader;
+    int slot;
+    size_t bytes = (size_t)((hi - lo) * t->row_bytes);
+    int rc = send(c, 0, gr_ten_row(t, m, lo), bytes, &slot);
+    if (rc)
+        return rc;
+    struct gr_ten rows = {.data = (void *)(uintptr_t)(l->staging + (size_t)slot * SLOT),
+                          .batch = 1,
+                          .rows = hi - lo,
+                          .cols = t->cols,
+                          .row_bytes = t->row_bytes,
+                          .dtype = t->dtype};
+    struct gr_ten packed = rows;
+    packed.data = (void *)(uintptr_t)dst;
+    packed.row_bytes = 0, packed.packed = 1;
+    if ((rc = gr_cuda_note_pack(c, &l->notes, &rows, &packed)) ||
+        (rc = CU(c, stream_wait, c->stream, l->ring.copied[slot], 0)) ||
+        (rc = gr_cuda_launch_range(c, &l->notes, 0, l->notes.launch.n)))
+        return rc;
+    return CU(c, event_record, l->packed[slot], c->stream);
+}
+
+static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_pointer dst)
+{
+    int64_t tile = gr_pack_tile_bytes(t->dtype, t->cols);
+    int64_t step = SLOT / (GR_PACK_ROWS * t->row_bytes) * GR_PACK_ROWS;
+    int rc = 0;
+    if (step == 0)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "%s: a matrix has rows of %lld bytes: at most %d can be brought to a GPU",
+                       c->name, (long long)t->row_bytes, SLOT / GR_PACK_ROWS);
+    for (int64_t m = 0; m < t->batch && !rc; m++)
+        for (int64_t lo = 0; lo < t->rows && !rc; lo += step)
+            rc = send_tiles(c, t, m, lo, GR_MIN(lo + step, t->rows),
+                            dst + (cu_pointer)(m * gr_pack_bytes(t->dtype, t->rows, t->cols) +
+                                               lo / GR_PACK_ROWS * tile));
+    return rc;
+}
+
+/* ---- the table's entries ---- */
+
+static bool can_pack(const struct gr_ten *t)
+{
+    return gr_pack_type(t->dtype).bits[0] != 0;
+}
+
+size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix)
+{
+    (void)b;
+    int64_t bytes = matrix ? host->batch * gr_pack_bytes(host->dtype, host->rows, host->cols)
+                           : host->batch * host->rows *
+                                 (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
+    return GR_PAD((size_t)bytes, ALIGN);
+}
+
+static int upload(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
+{
+    int slot = 0, rc = c->loader ? 0 : loader_new(c);
+    if (rc)
+        return rc;
+    if (matrix)
+        return send_matrix(c, host, dst);
+    rc = send_rows(c, host, dst);
+    slot = (c->loader->ring.next + SLOTS - 1) % SLOTS; /* of the last piece: all are behind it */
+    return rc ? rc : CU(c, stream_wait, c->stream, c->loader->ring.copied[slot], 0);
+}
+
+static void describe(const struct gr_ten *host, bool matrix, void *dst, struct gr_ten *out)
+{
+    *out = *host;
+    out->data = dst;
+    out->offset = 0, out->value = 0;
+    out->packed = matrix;
+    out->row_bytes = matrix ? 0 : (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
+}
+
+int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                          struct gr_ten *out)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (!rc && matrix && !can_pack(host))
+        rc = gr_fail(GR_E_UNSUPPORTED, "%s: a matrix of %s cannot be computed with on a GPU",
+                     c->name, gr_dtype_name(host->dtype));
+    describe(host, matrix, dst, out);
+    return rc || !dst ? rc : gr_cuda_leave(c, upload(c, host, matrix, (cu_pointer)(uintptr_t)dst));
+}
