@@ -1,0 +1,38 @@
+/* Grids of one dimension, and what alignment allows: shared by launchers of kernels over rows. */
+#ifndef CUDA_GRID_H
+#define CUDA_GRID_H
+
+#include "cuda/launch.h"
+#include "gr/status.h"
+
+/* Notes a launch of as many blocks as n items need, `per_block` each; nothing for none. */
+static inline int gr_launch_items(struct gr_launcher *l, const char *kernel, int64_t n,
+                                  int64_t per_block, uint32_t threads, uint32_t smem,
+                                  const void *args, size_t args_bytes)
+{
+    if (n == 0)
+        return 0;
+    if (n > UINT32_MAX - 1024)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "%s: expected fewer than 2^32 pieces of work in a launch, found %lld; use a "
+                       "smaller micro-batch",
+                       kernel, (long long)n);
+    struct gr_grid grid = {(uint32_t)((n + per_block - 1) / per_block), 1, 1};
+    return gr_launch(l, kernel, grid, threads, smem, args, args_bytes);
+}
+
+/* Whether 16 bytes at a time can be used on every row of f32 or i32; an absent tensor is no
+ * obstacle. */
+static inline bool gr_ten_vec4(const struct gr_ten *t)
+{
+    return !gr_ten_is(t) ||
+           ((uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0 && t->cols % 4 == 0);
+}
+
+/* The same launch with 4 columns a thread or with one: kernels `name_4` and `name_1`, 256 threads a
+ * block, a thread an item; n counts columns. */
+#define GR_LAUNCH_COLUMNS(l, name, vec4, n, args)                                                  \
+    ((vec4) ? gr_launch_items(l, name "_4", (n) / 4, 256, 256, 0, args, sizeof *(args))            \
+            : gr_launch_items(l, name "_1", n, 256, 256, 0, args, sizeof *(args)))
+
+#endif

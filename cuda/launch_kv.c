@@ -1,0 +1,61 @@
+/* KV_STORE, KV_SHIFT, KV_COPY. */
+#include "cuda/grid.h"
+#include "gr/kernel/kv.h"
+
+enum { THREADS = GR_KV_WARPS * 32 };
+
+static int check_type(uint32_t type)
+{
+    if (type == GR_F32 || type == GR_F16 || type == GR_BF16 || type == GR_Q8_0 || type == GR_Q4_0)
+        return 0;
+    return gr_fail(GR_E_UNSUPPORTED, "cache: expected f32, f16, bf16, q8_0 or q4_0, found %s",
+                   gr_dtype_name(type));
+}
+
+int gr_cuda_kv_store(struct gr_launcher *l, const struct gr_args_kv_store *a)
+{
+    int64_t n = (a->k.cols + 31) / 32 + (a->v.cols + 31) / 32;
+    int rc = check_type(a->k_cache.dtype);
+    if (!rc && gr_ten_is(&a->v))
+        rc = check_type(a->v_cache.dtype);
+    return rc ? rc
+              : gr_launch_items(l, "gr_kv_store", a->k.rows * n, GR_KV_WARPS, THREADS, 0, a,
+                                sizeof *a);
+}
+
+/* Whether runs of 4 pairs lie aligned: 16 bytes of f32, 8 of the others. */
+static bool runs_of_4(const struct gr_args_kv_shift *a)
+{
+    int64_t bytes = a->k_cache.dtype == GR_F32 ? 16 : 8;
+    return a->d_head % 8 == 0 && a->cs.cols % 8 == 0 && gr_ten_vec4(&a->cs) &&
+           (int64_t)((uintptr_t)a->k_cache.data % 16) % bytes == 0 &&
+           a->k_cache.row_bytes % bytes == 0;
+}
+
+int gr_cuda_kv_shift(struct gr_launcher *l, const struct gr_args_kv_shift *a)
+{
+    int64_t n_head = a->delta.cols * (a->k_cache.cols / a->d_head), n_rot = a->cs.cols;
+    int rc = check_type(a->k_cache.dtype);
+    if (rc || n_rot == 0)
+        return rc;
+    if (a->k_cache.dtype == GR_Q8_0 || a->k_cache.dtype == GR_Q4_0)
+        return gr_launch_items(l, "gr_kv_shift_blocks", n_head, GR_KV_WARPS, THREADS,
+                               (uint32_t)((n_rot + 31) / 32 * 128 * GR_KV_WARPS), a, sizeof *a);
+    if (runs_of_4(a))
+        return gr_launch_items(l, "gr_kv_shift_4", n_head * (n_rot / 8), THREADS, THREADS, 0, a,
+                               sizeof *a);
+    return gr_launch_items(l, "gr_kv_shift_1", n_head * (n_rot / 2), THREADS, THREADS, 0, a,
+                           sizeof *a);
+}
+
+int gr_cuda_kv_copy(struct gr_launcher *l, const struct gr_args_kv_copy *a)
+{
+    size_t bytes = gr_row_bytes(a->cache.dtype, (uint64_t)a->cache.cols);
+    uintptr_t all = (uintptr_t)a->cache.data | (uintptr_t)a->cache.row_bytes | bytes;
+    unsigned piece = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 2;
+    const char *kernel = piece == 16  ? "gr_kv_copy_16"
+                         : piece == 4 ? "gr_kv_copy_4"
+                                      : "gr_kv_copy_2";
+    struct gr_kernel_kv_copy c = {*a, (uint32_t)(bytes / piece)};
+    return gr_launch_items(l, kernel, a->src.cols * c.n_piece, THREADS, THREADS, 0, &c, sizeof c);
+}

@@ -1,0 +1,20 @@
+/* ROPE_TABLE and ROPE. */
+#include "cuda/grid.h"
+
+int gr_cuda_rope_table(struct gr_launcher *l, const struct gr_args_rope_table *a)
+{
+    return gr_launch_items(l, "gr_rope_table", a->cs.rows * (a->cs.cols / 2), 256, 256, 0, a,
+                           sizeof *a);
+}
+
+int gr_cuda_rope(struct gr_launcher *l, const struct gr_args_rope *a)
+{
+    bool vec4 = a->d_head % 8 == 0 && a->cs.cols % 8 == 0 && gr_ten_vec4(&a->x) &&
+                gr_ten_vec4(&a->y) && gr_ten_vec4(&a->cs);
+    int64_t n_head = a->x.rows * (a->x.cols / a->d_head);
+    if (vec4)
+        return gr_launch_items(l, "gr_rope_heads_4", n_head * (a->d_head / 8), 256, 256, 0, a,
+                               sizeof *a);
+    return gr_launch_items(l, "gr_rope_heads_1", n_head * ((a->d_head + 1) / 2), 256, 256, 0, a,
+                           sizeof *a);
+}

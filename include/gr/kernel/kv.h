@@ -1,0 +1,14 @@
+/* What launcher and kernels of the cache's operations (kernels/kv.cu) agree on. */
+#ifndef GR_KERNEL_KV_H
+#define GR_KERNEL_KV_H
+
+#include "gr/op.h"
+
+enum { GR_KV_WARPS = 8 }; /* of a block */
+
+struct gr_kernel_kv_copy {
+    struct gr_args_kv_copy c;
+    uint32_t n_piece; /* of a row: 16, 4 or 2 bytes each, as the kernel's name says */
+};
+
+#endif

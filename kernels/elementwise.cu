@@ -1,0 +1,180 @@
+// ACT, GLU, BINARY, EXPERT_SUM: y from the same element of a few matrices.
+// Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2. Bound by it: 10
+// to 40 instructions an element, where the device could spend 70.
+// Grid: a thread for V neighbouring columns (V = 4: rows are aligned to 16 bytes; else 1).
+// Functions: expf and tanhf are off by 1 unit in the last place, erfcf by 4 (CUDA math functions'
+// table); divisions and sums round once. The gates are written so that no digits cancel.
+#include "kernels/block.cuh"
+
+enum { THREADS = 256, BLOCKS = 6 };
+
+GR_DEV float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
+GR_DEV float silu(float x)
+{
+    return x / (1 + expf(-x));
+}
+
+// The tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
+GR_DEV float gelu(float x)
+{
+    const float two_sqrt_2_over_pi = 1.5957691216057308f;
+    return x / (1 + expf(-two_sqrt_2_over_pi * (x + 0.044715f * x * x * x)));
+}
+
+// 0.5 x (1 + erf(x / sqrt(2)))
+GR_DEV float gelu_erf(float x)
+{
+    return 0.5f * x * erfcf(-0.70710678118654752f * x);
+}
+
+GR_DEV float gelu_quick(float x)
+{
+    return x / (1 + expf(-1.702f * x));
+}
+
+template <int V> GR_DEV void apply(int kind, float (&v)[V], float a, float b)
+{
+#define EACH(value)                                                                                \
+    for (int i = 0; i < V; i++) {                                                                  \
+        float x = v[i];                                                                            \
+        v[i] = value;                                                                              \
+    }                                                                                              \
+    break
+    switch (kind) {
+    case GR_SILU:
+        EACH(silu(x));
+    case GR_GELU:
+        EACH(gelu(x));
+    case GR_GELU_ERF:
+        EACH(gelu_erf(x));
+    case GR_GELU_QUICK:
+        EACH(gelu_quick(x));
+    case GR_RELU:
+        EACH(x > 0 ? x : 0);
+    case GR_RELU2:
+        EACH(x > 0 ? x * x : 0);
+    case GR_SIGMOID:
+        EACH(sigmoid(x));
+    case GR_TANH:
+        EACH(tanhf(x));
+    case GR_SOFTCAP:
+        EACH(a * tanhf(x / a));
+    case GR_LINEAR:
+        EACH(fmaf(a, x, b));
+    case GR_CLAMP:
+        EACH(x < a ? a : x > b ? b : x);
+    }
+#undef EACH
+}
+
+template <int V> GR_DEV void act(const struct gr_args_act &a)
+{
+    struct place at = place_of<V>(a.y);
+    float v[V];
+    if (at.row >= a.y.rows)
+        return;
+    load<V>(row_of<float>(a.x, at.row) + at.col, v);
+    apply(a.kind, v, a.a, a.b);
+    store<V>(row_of<float>(a.y, at.row) + at.col, v);
+}
+
+GR_KERNEL(gr_elementwise_act_1, struct gr_args_act, THREADS, BLOCKS)
+{
+    act<1>(a);
+}
+GR_KERNEL(gr_elementwise_act_4, struct gr_args_act, THREADS, BLOCKS)
+{
+    act<4>(a);
+}
+
+template <int V> GR_DEV void join_gate(int kind, float (&gate)[V], float (&up)[V])
+{
+    const float limit = 7;
+    if (kind == GR_SWIGLU_OAI) {
+        for (int i = 0; i < V; i++) {
+            float g = gate[i] > limit ? limit : gate[i], u = up[i];
+            gate[i] = gelu_quick(g) * ((u < -limit ? -limit : u > limit ? limit : u) + 1);
+        }
+        return;
+    }
+    apply(kind, gate, 0, 0);
+    for (int i = 0; i < V; i++)
+        gate[i] *= up[i];
+}
+
+template <int V> GR_DEV void glu(const struct gr_args_glu &a)
+{
+    struct place at = place_of<V>(a.y);
+    float gate[V], up[V];
+    if (at.row >= a.y.rows)
+        return;
+    load<V>(row_of<float>(a.a, at.row) + at.col, gate);
+    load<V>(row_of<float>(a.b, at.row) + at.col, up);
+    join_gate(a.kind, gate, up);
+    store<V>(row_of<float>(a.y, at.row) + at.col, gate);
+}
+
+GR_KERNEL(gr_elementwise_glu_1, struct gr_args_glu, THREADS, BLOCKS)
+{
+    glu<1>(a);
+}
+GR_KERNEL(gr_elementwise_glu_4, struct gr_args_glu, THREADS, BLOCKS)
+{
+    glu<4>(a);
+}
+
+template <int V> GR_DEV void binary(const struct gr_args_binary &n)
+{
+    struct place at = place_of<V>(n.y);
+    float x[V], y[V];
+    if (at.row >= n.y.rows)
+        return;
+    load<V>(row_of<float>(n.a, at.row) + at.col, x);
+    load<V>(row_of<float>(n.b, n.b.rows == 1 ? 0 : at.row) + at.col, y);
+    for (int i = 0; i < V; i++)
+        x[i] = n.kind == GR_MUL ? x[i] * y[i] : n.kind == GR_DIV ? x[i] / y[i] : x[i] + y[i];
+    store<V>(row_of<float>(n.y, at.row) + at.col, x);
+}
+
+GR_KERNEL(gr_elementwise_binary_1, struct gr_args_binary, THREADS, BLOCKS)
+{
+    binary<1>(a);
+}
+GR_KERNEL(gr_elementwise_binary_4, struct gr_args_binary, THREADS, BLOCKS)
+{
+    binary<4>(a);
+}
+
+template <int V> GR_DEV void expert_sum(const struct gr_args_expert_sum &a)
+{
+    struct place at = place_of<V>(a.y);
+    float sum[V] = {0}, x[V];
+    if (at.row >= a.y.rows)
+        return;
+    const float *w = row_of<float>(a.weights, at.row);
+    uint32_t n_used = (uint32_t)a.weights.cols;
+    for (uint32_t j = 0; j < n_used; j++) {
+        load<V>(row_of<float>(a.x, (int64_t)at.row * n_used + j) + at.col, x);
+        for (int i = 0; i < V; i++)
+            sum[i] = fmaf(w[j], x[i], sum[i]);
+    }
+    if (gr_ten_is(&a.res)) {
+        load<V>(row_of<float>(a.res, at.row) + at.col, x);
+        for (int i = 0; i < V; i++)
+            sum[i] += x[i];
+    }
+    store<V>(row_of<float>(a.y, at.row) + at.col, sum);
+}
+
+GR_KERNEL(gr_elementwise_expert_sum_1, struct gr_args_expert_sum, THREADS, BLOCKS)
+{
+    expert_sum<1>(a);
+}
+GR_KERNEL(gr_elementwise_expert_sum_4, struct gr_args_expert_sum, THREADS, BLOCKS)
+{
+    expert_sum<4>(a);
+}

@@ -1,0 +1,139 @@
+// Elements of a cache row, of any type that a cache can have. Rounding is that of host/quant: the
+// same bytes come out.
+#pragma once
+
+#include "gr/quant_blocks.h"
+#include "kernels/block.cuh"
+
+GR_DEV float kv_get(uint32_t dtype, const void *row, uint32_t col)
+{
+    switch (dtype) {
+    case GR_F32:
+        return ((const float *)row)[col];
+    case GR_F16:
+        return f16_to_f32(((const uint16_t *)row)[col]);
+    case GR_BF16:
+        return bf16_to_f32(((const uint16_t *)row)[col]);
+    case GR_Q8_0: {
+        const struct gr_q8_0 *b = (const struct gr_q8_0 *)row + col / GR_QK;
+        return f16_to_f32(b->d) * b->qs[col % GR_QK];
+    }
+    default: { // GR_Q4_0
+        const struct gr_q4_0 *b = (const struct gr_q4_0 *)row + col / GR_QK;
+        int q = b->qs[col % 16] >> col % GR_QK / 16 * 4 & 15;
+        return f16_to_f32(b->d) * (q - 8);
+    }
+    }
+}
+
+// --- a block of 32 by a warp: lane i holds element i ---
+
+// A step as f16, and the inverse of the step before rounding.
+GR_DEV uint16_t kv_step(float d, float &inverse)
+{
+    d = fminf(fmaxf(d, -65504.f), 65504.f);
+    uint16_t h = f32_to_f16(d);
+    inverse = h & 0x7fff ? 1 / d : 0;
+    return h;
+}
+
+// What the quantisers make of any input: NaN is 0, values end at 2^40.
+GR_DEV float kv_sane(float x)
+{
+    x = x == x ? x : 0;
+    return x > 0x1p40f ? 0x1p40f : x < -0x1p40f ? -0x1p40f : x;
+}
+
+// The largest magnitude; of floats that are not negative bits order as numbers do.
+GR_DEV float warp_largest(float x)
+{
+    return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(fabsf(x))));
+}
+
+// The largest magnitude becomes 127, halves are rounded away from zero.
+GR_DEV void put_q8_0(struct gr_q8_0 *b, float x)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    float inverse;
+    x = kv_sane(x);
+    uint16_t d = kv_step(warp_largest(x) / 127, inverse);
+    float v = fminf(fabsf(__fmul_rn(x, inverse)), 127), whole = (float)(int)v;
+    int q = (int)whole + (v - whole >= 0.5f);
+    b->qs[lane] = (int8_t)(x < 0 ? -q : q);
+    if (lane == 0)
+        b->d = d;
+}
+
+// The first element of largest magnitude becomes the lowest level.
+GR_DEV void put_q4_0(struct gr_q4_0 *b, float x)
+{
+    uint32_t lane = threadIdx.x % WARP;
+    float inverse, largest, top;
+    x = kv_sane(x);
+    largest = warp_largest(x);
+    top = __shfl_sync(~0u, x, __ffs(__ballot_sync(~0u, fabsf(x) == largest)) - 1);
+    uint16_t d = kv_step((largest > 0 ? top : 0) / -8, inverse);
+    float v = __fadd_rn(__fmul_rn(x, inverse), 8.5f);
+    uint32_t q = (uint32_t)fminf(fmaxf(v, 0), 15);
+    uint32_t high = __shfl_down_sync(~0u, q, 16);
+    if (lane < 16)
+        b->qs[lane] = (uint8_t)(q | high << 4);
+    if (lane == 0)
+        b->d = d;
+}
+
+// Writes column `col` of a row where `in` says that there is one; a warp's lanes are 32 neighbours
+// from a multiple of 32, and all call.
+GR_DEV void kv_put(uint32_t dtype, void *row, uint32_t col, float x, bool in)
+{
+    switch (dtype) {
+    case GR_F32:
+        if (in)
+            ((float *)row)[col] = x;
+        break;
+    case GR_F16:
+        if (in)
+            ((uint16_t *)row)[col] = f32_to_f16(x);
+        break;
+    case GR_BF16:
+        if (in)
+            ((uint16_t *)row)[col] = f32_to_bf16(x);
+        break;
+    case GR_Q8_0:
+        put_q8_0((struct gr_q8_0 *)row + col / GR_QK, x);
+        break;
+    case GR_Q4_0:
+        put_q4_0((struct gr_q4_0 *)row + col / GR_QK, x);
+        break;
+    }
+}
+
+// --- V neighbouring columns of a type without blocks; V = 4: a row is aligned to 4 elements ---
+
+template <int V> GR_DEV void kv_load(uint32_t dtype, const void *row, uint32_t col, float *v)
+{
+    if (dtype == GR_F32) {
+        load<V>((const float *)row + col, v);
+    } else if (V == 4) {
+        uint2 u = *(const uint2 *)((const uint16_t *)row + col);
+        uint32_t word[2] = {u.x, u.y};
+        for (int i = 0; i < V; i++) {
+            uint16_t h = (uint16_t)(word[i / 2] >> i % 2 * 16);
+            v[i] = dtype == GR_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+        }
+    } else {
+        v[0] = kv_get(dtype, row, col);
+    }
+}
+
+template <int V> GR_DEV void kv_save(uint32_t dtype, void *row, uint32_t col, const float *v)
+{
+    if (dtype == GR_F32)
+        store<V>((float *)row + col, v);
+    else if (V == 4 && dtype == GR_F16)
+        *(uint2 *)((uint16_t *)row + col) = make_uint2(f16x2(v[0], v[1]), f16x2(v[2], v[3]));
+    else if (V == 4)
+        *(uint2 *)((uint16_t *)row + col) = make_uint2(bf16x2(v[0], v[1]), bf16x2(v[2], v[3]));
+    else
+        ((uint16_t *)row)[col] = dtype == GR_F16 ? f32_to_f16(v[0]) : f32_to_bf16(v[0]);
+}

@@ -1,0 +1,60 @@
+// Pairs of a head: who is whose partner, and how they turn. enum gr_rope_kind.
+#pragma once
+
+#include "kernels/block.cuh"
+
+// A pair (x, y) becomes (x c - y s, x s + y c), rounded once: products of floats are exact in f64.
+GR_DEV void turn(float &x, float &y, float c, float s)
+{
+    double dx = (double)x, dy = (double)y, dc = (double)c, ds = (double)s;
+    x = (float)(dx * dc - dy * ds);
+    y = (float)(dx * ds + dy * dc);
+}
+
+// The value of column `col` of a head x after the rotation by cs [n_rot].
+GR_DEV float turned(const float *x, const float *cs, uint32_t col, uint32_t n_rot, int kind)
+{
+    if (kind == GR_ROPE_NONE || col >= n_rot)
+        return x[col];
+    uint32_t half = n_rot / 2;
+    uint32_t pair = kind == GR_ROPE_NEOX ? col % half : col / 2;
+    uint32_t first = kind == GR_ROPE_NEOX ? pair : 2 * pair;
+    uint32_t second = kind == GR_ROPE_NEOX ? pair + half : first + 1;
+    float u = x[first], v = x[second];
+    turn(u, v, cs[2 * pair], cs[2 * pair + 1]);
+    return col == first ? u : v;
+}
+
+// A thread's part of a head: V pairs, or 2 V of the columns behind n_rot; V columns from a and V
+// from b.
+struct run {
+    uint32_t a, b;
+    bool turns;
+};
+
+template <int V> GR_DEV struct run run_of(uint32_t item, uint32_t n_rot, int kind)
+{
+    uint32_t pair = item * V, n_pair = n_rot / 2;
+    bool turns = pair < n_pair;
+    if (turns && kind == GR_ROPE_NEOX)
+        return {pair, pair + n_pair, turns};
+    return {2 * pair, 2 * pair + V, turns};
+}
+
+template <int V> GR_DEV uint32_t runs_of(uint32_t n_col)
+{
+    return (n_col + 2 * V - 1) / (2 * V);
+}
+
+// Turns v [2 V], which holds run `item`: its columns from a, then those from b.
+template <int V> GR_DEV void turn_run(float *v, const float *cs, uint32_t item, int kind)
+{
+    float t[2 * V];
+    load<V>(cs + item * 2 * V, t);
+    load<V>(cs + item * 2 * V + V, t + V);
+    for (int k = 0; k < V; k++)
+        if (kind == GR_ROPE_NEOX)
+            turn(v[k], v[k + V], t[2 * k], t[2 * k + 1]);
+        else
+            turn(v[2 * k], v[2 * k + 1], t[2 * k], t[2 * k + 1]);
+}
