@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
+#include "cuda/nvtx.h"
 #include "cuda/runtime.h"
 #include "gr/status.h"
 
@@ -236,6 +237,18 @@ static int cuda_profile(struct gr_backend *b, bool on)
     return gr_cuda_leave(c, rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop));
 }
 
+static void cuda_range_begin(struct gr_backend *b, enum gr_range range, uint64_t payload)
+{
+    if (gr_cuda_of(b)->opt.nvtx)
+        gr_nvtx_begin(range, payload);
+}
+
+static void cuda_range_end(struct gr_backend *b)
+{
+    if (gr_cuda_of(b)->opt.nvtx)
+        gr_nvtx_end();
+}
+
 /* ---- opening ---- */
 
 static void cuda_close(struct gr_backend **b)
@@ -280,6 +293,8 @@ static const struct gr_backend_api api = {
     .segment_free = gr_cuda_segment_free,
     .set_timer = cuda_set_timer,
     .set_cancel = cuda_set_cancel,
+    .range_begin = cuda_range_begin,
+    .range_end = cuda_range_end,
     .profile = cuda_profile,
     .close = cuda_close,
 };
@@ -302,6 +317,8 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
     }
     if (!rc)
         rc = gr_cuda_ring_new(c, &c->ring, RING_SLOTS, RING_SLOT);
+    if (!rc && c->opt.nvtx)
+        gr_nvtx_name_stream(c->stream, "gpurun steps");
     if (rc)
         cuda_close(out);
     return rc;

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "cuda/nvtx.h"
 #include "cuda/runtime.h"
 #include "gr/status.h"
 
@@ -125,13 +126,72 @@ int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *
     return rc;
 }
 
+static int launch_nodes(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int lo, int hi)
+{
+    return gr_cuda_launch_range(c, &e->notes, (size_t)e->first[lo], (size_t)e->first[hi]);
+}
+
+/* The node behind the last one of [lo, hi), a layer, that belongs to its attention (or what stands
+ * in its place): the first matrix product after the tokens were mixed. lo: the layer has none. */
+static int attention_end(const struct gr_cuda_exec *e, int lo, int hi)
+{
+    int end = lo;
+    for (int i = lo; i < hi; i++)
+        switch (e->node[i].op) {
+        case GR_OP_ATTN:
+        case GR_OP_SSM_CONV:
+        case GR_OP_SSM_SCAN:
+        case GR_OP_DELTA_RULE:
+            end = -1;
+            break;
+        case GR_OP_MATMUL:
+            end = end < 0 ? i + 1 : end;
+            break;
+        default:
+            break;
+        }
+    return end < 0 ? hi : end;
+}
+
+static int launch_part(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, enum gr_range range,
+                       int lo, int hi)
+{
+    if (lo == hi)
+        return 0;
+    gr_nvtx_begin(range, (uint64_t)e->node[lo].layer);
+    int rc = launch_nodes(c, e, lo, hi);
+    gr_nvtx_end();
+    return rc;
+}
+
+/* Every launch, layers shown as ranges when that is wanted. */
+static int launch_all(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
+{
+    if (c->opt.nvtx < 2)
+        return launch_nodes(c, e, 0, e->n_node);
+    int rc = 0;
+    for (int lo = 0, hi; lo < e->n_node && !rc; lo = hi) {
+        for (hi = lo + 1; hi < e->n_node && e->node[hi].layer == e->node[lo].layer;)
+            hi++;
+        if (e->node[lo].layer < 0) {
+            rc = launch_nodes(c, e, lo, hi);
+            continue;
+        }
+        int mid = attention_end(e, lo, hi);
+        rc = launch_part(c, e, GR_RANGE_ATTN, lo, mid);
+        if (!rc)
+            rc = launch_part(c, e, GR_RANGE_FFN, mid, hi);
+    }
+    return rc;
+}
+
 static int capture(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     cu_graph graph = NULL;
     int rc = CU(c, capture_begin, c->stream, CU_CAPTURE_THREAD_LOCAL);
     if (rc)
         return rc;
-    rc = gr_cuda_launch_range(c, &e->notes, 0, e->notes.launch.n);
+    rc = launch_all(c, e);
     if (rc) /* ends what was begun; the first error is the one to tell */
         (void)c->cu->capture_end(c->stream, &graph);
     else
@@ -148,7 +208,11 @@ static int capture(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     if (e->ran && !e->graph && !e->no_graph && !c->opt.no_graphs) {
+        if (c->opt.nvtx)
+            gr_nvtx_begin(GR_RANGE_GRAPH, (uint64_t)e->n_node);
         int rc = capture(c, e);
+        if (c->opt.nvtx)
+            gr_nvtx_end();
         e->no_graph = rc == GR_E_NOMEM_DEV;
         if (e->no_graph)
             gr_log(GR_LOG_WARN, "%s; these steps are launched kernel by kernel", gr_error());
@@ -156,8 +220,7 @@ static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
             return rc;
     }
     e->ran = true;
-    return e->graph ? CU(c, graph_launch, e->graph, c->stream)
-                    : gr_cuda_launch_range(c, &e->notes, 0, e->notes.launch.n);
+    return e->graph ? CU(c, graph_launch, e->graph, c->stream) : launch_all(c, e);
 }
 
 /* ---- taps ---- */

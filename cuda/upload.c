@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/threads.h"
+#include "cuda/nvtx.h"
 #include "cuda/runtime.h"
 #include "gr/pack.h"
 #include "gr/status.h"
@@ -28,6 +29,19 @@ struct gr_cuda_loader {
 
 /* ---- making it ---- */
 
+static void name_thread(void *arg, int ith, int nth)
+{
+    (void)arg, (void)nth;
+    if (ith) /* 0 is the caller's */
+        gr_nvtx_name_thread("gpurun load");
+}
+
+static void name_for_profilers(struct gr_cuda_loader *l)
+{
+    gr_nvtx_name_stream(l->stream, "gpurun load");
+    gr_threads_run(l->pool, gr_threads_count(l->pool), name_thread, NULL);
+}
+
 static int loader_new(struct gr_cuda_backend *c)
 {
     struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
@@ -42,6 +56,8 @@ static int loader_new(struct gr_cuda_backend *c)
         rc = gr_cuda_alloc(c, (size_t)SLOTS * SLOT, &l->staging);
     for (int i = 0; i < SLOTS && !rc; i++)
         rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING);
+    if (!rc && c->opt.nvtx)
+        name_for_profilers(l);
     if (!rc) /* loading begins behind what is queued already */
         rc = CU(c, event_record, l->packed[0], c->stream);
     if (!rc)
@@ -212,5 +228,12 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
         rc = gr_fail(GR_E_UNSUPPORTED, "%s: a matrix of %s cannot be computed with on a GPU",
                      c->name, gr_dtype_name(host->dtype));
     describe(host, matrix, dst, out);
-    return rc || !dst ? rc : gr_cuda_leave(c, upload(c, host, matrix, (cu_pointer)(uintptr_t)dst));
+    if (rc || !dst)
+        return rc;
+    if (c->opt.nvtx)
+        gr_nvtx_begin(GR_RANGE_LOAD, gr_cuda_weight_bytes(b, host, matrix));
+    rc = gr_cuda_leave(c, upload(c, host, matrix, (cu_pointer)(uintptr_t)dst));
+    if (c->opt.nvtx)
+        gr_nvtx_end();
+    return rc;
 }
