@@ -92,7 +92,8 @@ struct head {
 /* Logit of item i, and what it may be off on a fast level. q may be rounded to f16 or to s8 with 32
  * columns a step when the cache is (the coarser one counts), products and sums are f32; then the
  * cap and the slope round once more. */
-static double logit(const struct gr_args_attn *a, const struct head *p, int64_t i, double *error)
+static double logit(const struct gr_args_attn *a, const struct head *p, double loss, int64_t i,
+                    double *error)
 {
     int64_t h_kv = p->h / (a->n_head / a->n_head_kv), j = ((int32_t *)a->list.data)[i];
     int plane = i < ((int32_t *)gr_ten_row(&a->span, 0, p->t))[1];
@@ -101,7 +102,7 @@ static double logit(const struct gr_args_attn *a, const struct head *p, int64_t 
     double x = 0, terms = 0;
     for (int64_t d = 0; d < a->d_k; d++)
         x += q[d] * k[d], terms += fabs(q[d] * k[d]);
-    double scale = fabs((double)a->scale), e = terms * (double)(a->d_k + 4) * 0x1p-24;
+    double scale = fabs((double)a->scale), e = terms * ((double)(a->d_k + 4) * 0x1p-24 + 2 * loss);
     x *= (double)a->scale, e *= scale;
     if (a->softcap > 0) {
         x = (double)a->softcap * tanh(x / (double)a->softcap);
@@ -116,17 +117,27 @@ static double logit(const struct gr_args_attn *a, const struct head *p, int64_t 
     return x;
 }
 
-/* One head of one token: out [d_v], tol [d_v]. Every weight exp(x - max) is off by a factor of at
- * most exp(2 e), e the largest logit error plus the exp's own rounding; so is their sum; the sum
- * over n cells rounds in f32, and weights too small for a normal f32 may be lost. */
-static void expect_head(const struct gr_args_attn *a, const struct head *p, double *w, double *out,
-                        double *tol)
+/* What a GPU may lose besides: with a cache that is not f32 throughout, 2^-11 (bf16: 2^-8) of q, of
+ * k when it is unpacked, and of each weight before it meets v. */
+static double device_loss(const struct gr_args_attn *a)
+{
+    bool bf16 = a->k.dtype == GR_BF16 || a->v.dtype == GR_BF16;
+    bool f32 = a->k.dtype == GR_F32 && a->v.dtype == GR_F32;
+    return f32 ? 0 : bf16 ? 0x1p-8 : 0x1p-11;
+}
+
+/* One head of one token: out [d_v], tol [d_v], loss: of each q, k and weight. Every weight exp(x -
+ * max) is off by a factor of at most exp(2 e), e the largest logit error plus the exp's own
+ * rounding; so is their sum; the sum over n cells rounds in f32, and weights too small for a normal
+ * f32 may be lost. */
+static void expect_head(const struct gr_args_attn *a, const struct head *p, double loss, double *w,
+                        double *out, double *tol)
 {
     const int32_t *span = gr_ten_row(&a->span, 0, p->t), *list = a->list.data;
     double max = p->sinks ? p->sinks[p->h] : -INFINITY, sum = 0, worst = 0, e;
     int64_t n = span[2] - span[0], h_kv = p->h / (a->n_head / a->n_head_kv);
     for (int64_t i = 0; i < n; i++) {
-        w[i] = logit(a, p, span[0] + i, &e);
+        w[i] = logit(a, p, loss, span[0] + i, &e);
         worst = fmax(worst, e);
         max = fmax(max, w[i]);
     }
@@ -140,7 +151,9 @@ static void expect_head(const struct gr_args_attn *a, const struct head *p, doub
             y += w[i] / sum * v, terms += fabs(w[i] / sum * v), lost += fabs(v) * 0x1p-126;
         }
         out[c] = y;
-        tol[c] = terms * (expm1(4 * (worst + 16 * 0x1p-24)) + (double)(n + 8) * 0x1p-23) + lost;
+        tol[c] =
+            terms * (expm1(4 * (worst + 16 * 0x1p-24)) + (double)(n + 8) * 0x1p-23 + 2 * loss) +
+            lost;
     }
 }
 
@@ -155,14 +168,17 @@ static void expect(struct ops_case *c, const struct gr_args_attn *a)
                      0};
     struct ops_out *o = ops_expect(c, &a->y);
     double *w = ops_doubles(c, a->k.rows), *tol = ops_doubles(c, ops_count(&a->y));
+    double *device = ops_device_tolerance(c, o), loss = device_loss(a);
     for (p.t = 0; p.t < a->q.rows; p.t++)
         for (p.h = 0; p.h < a->n_head; p.h++) {
             int64_t at = (p.t * a->n_head + p.h) * a->d_v;
-            expect_head(a, &p, w, o->want + at, tol + at);
+            expect_head(a, &p, loss, w, o->want + at, device + at);
+            expect_head(a, &p, 0, w, o->want + at, tol + at);
         }
     ops_round_to_f32(o);
     for (int64_t i = 0; i < ops_count(&a->y); i++) {
         o->tol_ref[i] += fabs(tol[i]) * 1e-7 + 1e-300;
+        o->tol_device[i] += o->tol_fast[i];
         o->tol_fast[i] += tol[i];
     }
 }

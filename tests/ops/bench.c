@@ -1,5 +1,7 @@
-/* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS] [-r REPEATS] [OP [TYPE]]: times single operations
- * of the CPU backend at the shapes of a llama of 1.2 billion weights, and the memory beside them.
+/* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS] [-r REPEATS] [-d DEVICE] [-j 1] [OP [TYPE]]: times
+ * single operations of the CPU backend at the shapes of a llama of 1.2 billion weights, and the
+ * memory beside them; with -d 0 those of the first GPU at the shapes of one of 8 billion, beside
+ * the CPU's results (-j 1: as JSON lines).
  *
  * A row: best of REPEATS runs by the clock, and by the processor time of the calling thread (what
  * an undisturbed machine would need); GB/s counts weights or cache read once, GMAC/s the products.
@@ -18,13 +20,8 @@
 #include "cpu/cpu.h"
 #include "gr/quant_blocks.h"
 #include "gr/status.h"
+#include "ops/bench.h"
 #include "quant/quant.h"
-
-struct bench {
-    struct gr_backend *b;
-    int n_threads, n_tok, repeats;
-    const char *op, *type;
-};
 
 static double thread_seconds(void)
 {
@@ -33,7 +30,7 @@ static double thread_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void die(const char *what)
+void bench_die(const char *what)
 {
     fprintf(stderr, "bench_ops: %s\n", what);
     exit(1);
@@ -47,7 +44,7 @@ static struct gr_ten tensor(struct bench *k, uint32_t dtype, int64_t batch, int6
     size_t row = gr_row_bytes(dtype, (uint64_t)cols);
     void *p = k->b->api->alloc(k->b, (size_t)(batch * rows) * row);
     if (!p)
-        die(gr_error());
+        bench_die(gr_error());
     return (struct gr_ten){.data = p,
                            .batch = batch,
                            .rows = rows,
@@ -77,42 +74,46 @@ static struct gr_ten filled(struct bench *k, uint32_t dtype, int64_t batch, int6
 
 /* ---- one row of the table ---- */
 
-static void measure(struct bench *k, const char *label, const struct gr_node *node, double bytes,
-                    double macs)
+void bench_measure(struct bench *k, const struct bench_row *row, const struct gr_node *node)
 {
     struct gr_segment s = {node, 1, NULL, 0};
     void *exec;
     double best = 1e9, best_cpu = 1e9;
+    if (k->device) {
+        bench_measure_device(k, row, node);
+        return;
+    }
     if (k->b->api->segment_new(k->b, &s, &exec))
-        die(gr_error());
+        bench_die(gr_error());
     for (int i = 0; i < k->repeats + 1; i++) {
         int64_t from = gr_now_ns();
         double cpu = thread_seconds();
         if (k->b->api->segment_run(k->b, exec, NULL, NULL))
-            die(gr_error());
+            bench_die(gr_error());
         best_cpu = GR_MIN(best_cpu, thread_seconds() - cpu);
         best = GR_MIN(best, gr_seconds_since(from));
     }
     k->b->api->segment_free(k->b, &exec);
-    printf("%-44s %10.1f us %8.2f GB/s %8.1f GMAC/s   by processor time %8.1f us %8.1f GMAC/s\n",
-           label, best * 1e6, bytes / best * 1e-9, macs / best * 1e-9, best_cpu * 1e6,
-           macs / best_cpu * 1e-9);
+    printf("%-10s %-5s %-24s %3d tok %10.1f us %8.2f GB/s %8.1f GMAC/s   by processor time %8.1f "
+           "us %8.1f GMAC/s\n",
+           row->op, row->type, row->shape, k->n_tok, best * 1e6, row->bytes / best * 1e-9,
+           row->macs / best * 1e-9, best_cpu * 1e6, row->macs / best_cpu * 1e-9);
     fflush(stdout);
 }
 
 static void bench_matmul(struct bench *k, const char *type, int64_t n_out, int64_t n_in)
 {
-    char label[80];
+    struct bench_row row = {.op = "matmul", .type = type};
     uint32_t dtype = gr_dtype_find_name(type)->id;
     struct gr_node n = {.op = GR_OP_MATMUL};
     n.a.matmul = (struct gr_args_matmul){.x = filled(k, GR_F32, 1, k->n_tok, n_in),
                                          .w = filled(k, dtype, 1, n_out, n_in),
                                          .y = tensor(k, GR_F32, 1, k->n_tok, n_out),
                                          .scale = 1};
-    snprintf(label, sizeof label, "matmul %s %lldx%lld, %d tokens", type, (long long)n_out,
-             (long long)n_in, k->n_tok);
-    measure(k, label, &n, (double)n_out * (double)n.a.matmul.w.row_bytes,
-            (double)k->n_tok * (double)n_out * (double)n_in);
+    snprintf(row.shape, sizeof row.shape, "%lldx%lld", (long long)n_out, (long long)n_in);
+    row.bytes = (double)n_out * (double)n.a.matmul.w.row_bytes;
+    row.macs = (double)k->n_tok * (double)n_out * (double)n_in;
+    bench_measure(k, &row, &n);
     k->b->api->free(k->b, n.a.matmul.x.data);
     k->b->api->free(k->b, n.a.matmul.w.data);
     k->b->api->free(k->b, n.a.matmul.y.data);
@@ -122,7 +123,7 @@ static void bench_matmul(struct bench *k, const char *type, int64_t n_out, int64
 static void bench_matmul_id(struct bench *k, const char *type)
 {
     enum { N_EXPERT = 128, N_USED = 8, N_OUT = 768, N_IN = 2048 };
-    char label[80];
+    struct bench_row row = {.op = "matmul_id", .type = type};
     struct gr_node n = {.op = GR_OP_MATMUL_ID};
     n.a.matmul_id = (struct gr_args_matmul_id){
         .x = filled(k, GR_F32, 1, k->n_tok, N_IN),
@@ -131,11 +132,11 @@ static void bench_matmul_id(struct bench *k, const char *type)
         .y = tensor(k, GR_F32, 1, (int64_t)k->n_tok * N_USED, N_OUT)};
     for (int i = 0; i < k->n_tok * N_USED; i++)
         ((int32_t *)n.a.matmul_id.ids.data)[i] = (i * 37 + i / N_USED) % N_EXPERT;
-    snprintf(label, sizeof label, "matmul_id %s 8 of 128 %dx%d, %d tokens", type, N_OUT, N_IN,
-             k->n_tok);
+    snprintf(row.shape, sizeof row.shape, "8 of 128 %dx%d", N_OUT, N_IN);
     double experts = GR_MIN(N_EXPERT, k->n_tok * N_USED);
-    measure(k, label, &n, experts * N_OUT * (double)n.a.matmul_id.w.row_bytes,
-            (double)k->n_tok * N_USED * N_OUT * N_IN);
+    row.bytes = experts * N_OUT * (double)n.a.matmul_id.w.row_bytes;
+    row.macs = (double)k->n_tok * N_USED * N_OUT * N_IN;
+    bench_measure(k, &row, &n);
     k->b->api->free(k->b, n.a.matmul_id.x.data);
     k->b->api->free(k->b, n.a.matmul_id.w.data);
     k->b->api->free(k->b, n.a.matmul_id.ids.data);
@@ -145,7 +146,7 @@ static void bench_matmul_id(struct bench *k, const char *type)
 static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t n_head,
                        int64_t n_head_kv, int64_t d)
 {
-    char label[80];
+    struct bench_row row = {.op = "attn", .type = type};
     uint32_t dtype = gr_dtype_find_name(type)->id;
     struct gr_node n = {.op = GR_OP_ATTN};
     n.a.attn = (struct gr_args_attn){.q = filled(k, GR_F32, 1, k->n_tok, n_head * d),
@@ -167,10 +168,11 @@ static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t 
         span[2] = (int32_t)GR_MAX(0, n_kv - k->n_tok + t + 1);
         seen += span[2];
     }
-    snprintf(label, sizeof label, "attn %s %lld cells, %lld/%lld x %lld, %d tokens", type,
-             (long long)n_kv, (long long)n_head, (long long)n_head_kv, (long long)d, k->n_tok);
-    measure(k, label, &n, 2 * (double)n_kv * (double)n.a.attn.k.row_bytes,
-            2 * seen * (double)(n_head * d));
+    snprintf(row.shape, sizeof row.shape, "%lld cells, %lld/%lld x %lld", (long long)n_kv,
+             (long long)n_head, (long long)n_head_kv, (long long)d);
+    row.bytes = 2 * (double)n_kv * (double)n.a.attn.k.row_bytes;
+    row.macs = 2 * (double)seen * (double)(n_head * d);
+    bench_measure(k, &row, &n);
     k->b->api->free(k->b, n.a.attn.q.data);
     k->b->api->free(k->b, n.a.attn.k.data);
     k->b->api->free(k->b, n.a.attn.v.data);
@@ -185,16 +187,20 @@ static void bench_rows(struct bench *k)
                   y = filled(k, GR_F32, 1, k->n_tok, 8192);
     struct gr_ten w = filled(k, GR_F32, 1, 1, 8192), cs = filled(k, GR_F32, 1, k->n_tok, 64);
     double bytes = (double)k->n_tok * 8192 * 4;
+    struct bench_row row = {"norm", "f32", "rms 8192", 2 * bytes, 0};
     struct gr_node n = {.op = GR_OP_NORM};
     n.a.norm = (struct gr_args_norm){.x = x, .w = w, .y = y, .group = 8192, .eps = 1e-5f};
-    measure(k, "norm rms 8192", &n, 2 * bytes, 0);
+    bench_measure(k, &row, &n);
+    row = (struct bench_row){"glu", "f32", "silu 8192", 3 * bytes, 0};
     n = (struct gr_node){.op = GR_OP_GLU, .a.glu = {.a = x, .b = y, .y = y, .kind = GR_SILU}};
-    measure(k, "glu silu 8192", &n, 3 * bytes, 0);
+    bench_measure(k, &row, &n);
+    row = (struct bench_row){"binary", "f32", "add 8192", 3 * bytes, 0};
     n = (struct gr_node){.op = GR_OP_BINARY, .a.binary = {.a = x, .b = y, .y = y, .kind = GR_ADD}};
-    measure(k, "binary add 8192", &n, 3 * bytes, 0);
+    bench_measure(k, &row, &n);
+    row = (struct bench_row){"rope", "f32", "neox 128 x 64", 2 * bytes, 0};
     n = (struct gr_node){.op = GR_OP_ROPE,
                          .a.rope = {.x = x, .cs = cs, .y = y, .d_head = 64, .kind = GR_ROPE_NEOX}};
-    measure(k, "rope neox 128 x 64", &n, 2 * bytes, 0);
+    bench_measure(k, &row, &n);
     k->b->api->free(k->b, x.data);
     k->b->api->free(k->b, y.data);
     k->b->api->free(k->b, w.data);
@@ -220,7 +226,7 @@ static void free_all(struct bench *k, struct gr_node *n)
  */
 static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t n_state, bool each)
 {
-    char label[80];
+    struct bench_row row = {.op = "ssm_scan", .type = "f32"};
     int64_t n = n_head * d_head;
     struct gr_node node = {.op = GR_OP_SSM_SCAN};
     node.a.ssm_scan =
@@ -235,10 +241,11 @@ static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t 
                                   .state = tensor(k, GR_F32, 1, 1, n * n_state),
                                   .y = tensor(k, GR_F32, 1, k->n_tok, n),
                                   .n_state = n_state};
-    snprintf(label, sizeof label, "ssm_scan %lld x %lld, state %lld, %d tokens", (long long)n_head,
-             (long long)d_head, (long long)n_state, k->n_tok);
-    measure(k, label, &node, 2 * (double)node.a.ssm_scan.state.row_bytes,
-            3 * (double)k->n_tok * (double)(n * n_state));
+    snprintf(row.shape, sizeof row.shape, "%lld x %lld, state %lld", (long long)n_head,
+             (long long)d_head, (long long)n_state);
+    row.bytes = 2 * (double)node.a.ssm_scan.state.row_bytes;
+    row.macs = 3 * (double)k->n_tok * (double)(n * n_state);
+    bench_measure(k, &row, &node);
     free_all(k, &node);
 }
 
@@ -261,8 +268,10 @@ static void bench_delta(struct bench *k)
                                     .n_head = N_HEAD,
                                     .n_head_k = N_HEAD_K,
                                     .eps = 1e-6f};
-    measure(k, "delta_rule 32/16 heads of 128 x 128", &node,
-            2 * (double)node.a.delta_rule.state.row_bytes, 4 * (double)k->n_tok * N_HEAD * D * D);
+    struct bench_row row = {"delta_rule", "f32", "32/16 heads of 128 x 128",
+                            2 * (double)node.a.delta_rule.state.row_bytes,
+                            4 * (double)k->n_tok * N_HEAD * D * D};
+    bench_measure(k, &row, &node);
     free_all(k, &node);
 }
 
@@ -276,8 +285,9 @@ static void bench_state(struct bench *k)
                                                 .state = tensor(k, GR_F32, 1, 1, 3 * 8192),
                                                 .y = tensor(k, GR_F32, 1, k->n_tok, 8192),
                                                 .kind = GR_SILU};
-    measure(k, "ssm_conv 8192, kernel 4", &node, 2 * 4 * (double)k->n_tok * 8192,
-            4 * (double)k->n_tok * 8192);
+    struct bench_row row = {"ssm_conv", "f32", "8192, kernel 4", 2 * 4 * (double)k->n_tok * 8192,
+                            4 * (double)k->n_tok * 8192};
+    bench_measure(k, &row, &node);
     free_all(k, &node);
     bench_scan(k, 64, 64, 128, false);
     bench_scan(k, 4096, 1, 16, true);
@@ -314,7 +324,7 @@ static void bench_memory(struct bench *k)
     double best = 1e9;
     int n = GR_MIN(k->n_threads, MAX);
     if (!p)
-        die(gr_error());
+        bench_die(gr_error());
     for (int i = 0; i < k->repeats; i++) {
         int64_t from = gr_now_ns();
         for (int t = 0; t < n; t++) {
@@ -322,7 +332,7 @@ static void bench_memory(struct bench *k)
                 (struct reader){.p = (const uint64_t *)(void *)(p + bytes / (size_t)n * (size_t)t),
                                 .n = bytes / (size_t)n / 8};
             if (pthread_create(&r[t].thread, NULL, read_all, &r[t]))
-                die("no thread");
+                bench_die("no thread");
         }
         for (int t = 0; t < n; t++)
             pthread_join(r[t].thread, NULL);
@@ -344,11 +354,16 @@ static void run_all(struct bench *k)
 {
     static const char *const types[] = {"q8_0", "q4_K", "q6_K", "q4_0", "q5_K", "q5_0", "q4_1",
                                         "q5_1", "q3_K", "q2_K", "f16",  "bf16", "f32"};
-    static const int64_t shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}};
-    if (wanted(k, "memory", NULL))
+    static const int64_t cpu_shapes[][2] = {
+        {2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}};
+    static const int64_t gpu_shapes[][2] = {
+        {4096, 4096}, {14336, 4096}, {4096, 14336}, {128256, 4096}};
+    const int64_t(*shapes)[2] = k->device ? gpu_shapes : cpu_shapes;
+    int64_t longest = k->device ? 32768 : 8192, d = k->device ? 128 : 64;
+    if (wanted(k, "memory", NULL) && !k->device)
         bench_memory(k);
     for (size_t t = 0; t < GR_COUNT(types); t++)
-        for (size_t s = 0; s < GR_COUNT(shapes); s++)
+        for (size_t s = 0; s < GR_COUNT(cpu_shapes); s++)
             if (wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64))
                 bench_matmul(k, types[t], shapes[s][0], shapes[s][1]);
     for (size_t t = 0; t < 2; t++)
@@ -357,14 +372,33 @@ static void run_all(struct bench *k)
     static const char *const caches[] = {"f16", "f32", "bf16", "q8_0", "q4_0"};
     for (size_t t = 0; t < GR_COUNT(caches); t++)
         if (wanted(k, "attn", caches[t])) {
-            bench_attn(k, caches[t], 1024, 32, 8, 64);
-            bench_attn(k, caches[t], 8192, 32, 8, 64);
-            bench_attn(k, caches[t], 8192, 32, 1, 128);
+            bench_attn(k, caches[t], longest / 8, 32, 8, d);
+            bench_attn(k, caches[t], longest, 32, 8, d);
+            bench_attn(k, caches[t], longest, 32, 1, 128);
         }
     if (wanted(k, "rows", NULL))
         bench_rows(k);
     if (wanted(k, "state", NULL))
         bench_state(k);
+}
+
+static void open_device(struct bench *k, int i)
+{
+    const char *why = "no such device";
+    bool broken;
+    if (i >= gr_cuda_devices.count(&why, &broken))
+        bench_die(why);
+    if (gr_cuda_devices.info(i, &k->info) ||
+        gr_cuda_devices.open(&k->device, i, &(struct gr_device_opt){0}))
+        bench_die(gr_error());
+}
+
+static enum gr_cpu_level level_of(const char *name)
+{
+    enum gr_cpu_level level = 0;
+    while (level < GR_CPU_N_LEVEL && strcmp(name, gr_cpu_level_name(level)) != 0)
+        level++;
+    return level;
 }
 
 int main(int argc, char **argv)
@@ -379,22 +413,26 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "-n"))
             k.n_tok = atoi(v);
         else if (!strcmp(argv[i], "-r"))
-            k.repeats = atoi(v);
+            k.repeats = GR_MAX(atoi(v), 1);
+        else if (!strcmp(argv[i], "-j"))
+            k.json = atoi(v);
         else if (!strcmp(argv[i], "-l"))
-            for (level = 0; level < GR_CPU_N_LEVEL && strcmp(v, gr_cpu_level_name(level)) != 0;
-                 level++)
-                ;
+            level = level_of(v);
+        else if (!strcmp(argv[i], "-d"))
+            open_device(&k, atoi(v));
         else
             break;
     }
     if (i < argc && argv[i][0] == '-')
-        die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS] [-r REPEATS] [OP "
-            "[TYPE]]");
+        bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS] [-r REPEATS] [-d "
+                  "DEVICE] [-j 1] [OP [TYPE]]");
     k.op = i < argc ? argv[i] : NULL;
     k.type = i + 1 < argc ? argv[i + 1] : NULL;
     if (level == GR_CPU_N_LEVEL || gr_cpu_open(&k.b, k.n_threads, k.n_threads, level))
-        die(level == GR_CPU_N_LEVEL ? "no such level" : gr_error());
+        bench_die(level == GR_CPU_N_LEVEL ? "no such level" : gr_error());
     run_all(&k);
+    if (k.device)
+        k.device->api->close(&k.device);
     k.b->api->close(&k.b);
     return 0;
 }

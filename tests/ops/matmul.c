@@ -18,11 +18,36 @@
  * missing, which the worst case would hide. */
 struct bound {
     double exact, terms, error, variance;
+    double device_error, device_variance;
 };
+
+/* On a GPU x is rounded to f16 after its row was multiplied by a power of two that brings the
+ * largest to 2^10 or so: 2^-11 of each, and 2^-34 of the largest. A weight may be rounded to f16
+ * when it is multiplied with its scale, and its two parts meet x one by one, as above. Tensor cores
+ * may cut sums where an FMA rounds them. BF16 weights: as above; F32 weights: f32 sums. */
+static void bound_device(struct bound *b, uint32_t type, const double *x, const double *w,
+                         int64_t n)
+{
+    double x_max = 0, w_sum = 0;
+    b->device_error = 2 * b->error, b->device_variance = 2 * b->variance;
+    if (type == GR_F32 || type == GR_BF16)
+        return;
+    b->device_error = b->terms * (double)(n + 8) * 0x1p-22, b->device_variance = 0;
+    for (int64_t g = 0; g < n; g += 32) {
+        double w_max = 0, x_sum = 0;
+        for (int64_t i = g; i < GR_MIN(g + 32, n); i++) {
+            x_max = fmax(x_max, fabs(x[i])), w_max = fmax(w_max, fabs(w[i]));
+            x_sum += fabs(x[i]), w_sum += fabs(w[i]);
+        }
+        b->device_error += 3 * w_max * x_sum * 0x1p-10;
+        b->device_variance += w_max * w_max * x_sum * x_sum / 32 * 0x1p-22;
+    }
+    b->device_error += w_sum * x_max * 0x1p-34;
+}
 
 static struct bound bound_of(uint32_t type, const double *x, const double *w, int64_t n)
 {
-    struct bound b = {0, 0, 0, 0};
+    struct bound b = {0, 0, 0, 0, 0, 0};
     bool quantised = type != GR_F32 && type != GR_F16 && type != GR_BF16;
     for (int64_t g = 0; g < n; g += 32) {
         int64_t end = GR_MIN(g + 32, n);
@@ -44,7 +69,23 @@ static struct bound bound_of(uint32_t type, const double *x, const double *w, in
     if (type == GR_BF16)
         b.error += b.terms * 0x1p-8;
     b.error += b.terms * (double)(n + 8) * 0x1p-24;
+    bound_device(&b, type, x, w, n);
     return b;
+}
+
+/* One element: what it must be, and how far off it may be; `rest` are terms that are added. */
+static void expect_one(struct ops_out *o, int64_t i, const struct bound *b, double scale,
+                       double rest_sum, double rest)
+{
+    double terms = b->terms * fabs(scale) + rest;
+    double round = terms * 0x1p-22 + 0x1p-126;
+    o->want[i] = b->exact * scale + rest_sum;
+    double f32 = fabs(o->want[i]) * (0x1p-24 + 1e-12) + 0x1p-149; /* ops_round_to_f32 */
+    o->tol_ref[i] = f32 + terms * 1e-13;
+    o->tol_fast[i] = f32 + b->error * fabs(scale) + round;
+    o->tol_device[i] = f32 + b->device_error * fabs(scale) + round;
+    o->squares += b->variance * scale * scale;
+    o->squares_device += b->device_variance * scale * scale;
 }
 
 struct mm {
@@ -61,20 +102,14 @@ static void expect(struct ops_case *c, const struct gr_args_matmul *a, enum ops_
     const double *b = gr_ten_is(&a->b) ? ops_values(c, &a->b) : NULL;
     const double *res = gr_ten_is(&a->res) ? ops_values(c, &a->res) : NULL;
     struct ops_out *o = ops_expect(c, &a->y);
-    double *terms = ops_doubles(c, ops_count(&a->y)), *error = ops_doubles(c, ops_count(&a->y));
+    ops_device_tolerance(c, o);
     for (int64_t i = 0; i < ops_count(&a->y); i++) {
-        double bias = b ? b[i % n_out] : 0, r = res ? res[i] : 0, scale = (double)a->scale;
+        double bias = b ? b[i % n_out] : 0, r = res ? res[i] : 0;
         struct bound k = bound_of(a->w.dtype, x + i / n_out * n_in, w + i % n_out * n_in, n_in);
-        o->want[i] = k.exact * scale + bias + r;
-        terms[i] = k.terms * fabs(scale) + fabs(bias) + fabs(r);
-        error[i] = k.error * fabs(scale);
-        o->squares += data == OPS_NORMAL ? k.variance * scale * scale : 0;
+        expect_one(o, i, &k, (double)a->scale, bias + r, fabs(bias) + fabs(r));
     }
-    ops_round_to_f32(o);
-    for (int64_t i = 0; i < ops_count(&a->y); i++) {
-        o->tol_ref[i] += terms[i] * 1e-13;
-        o->tol_fast[i] += error[i] + terms[i] * 0x1p-22 + 0x1p-126;
-    }
+    if (data != OPS_NORMAL) /* few of the errors count */
+        o->squares = o->squares_device = 0;
 }
 
 static void matmul_case(struct mm s, enum ops_data data)
@@ -172,19 +207,12 @@ static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t
                  *ids = ops_values(&c, &a->ids);
     const double *b = bias ? ops_values(&c, &a->b) : NULL;
     struct ops_out *o = ops_expect(&c, &a->y);
-    double *error = ops_doubles(&c, n * n_out);
+    ops_device_tolerance(&c, o);
     for (int64_t i = 0; i < n * n_out; i++) {
         int64_t row = i / n_out, e = (int64_t)ids[row], at = e * n_out + i % n_out;
         struct bound k =
             bound_of(type, x + (own_rows ? row : row / n_used) * n_in, w + at * n_in, n_in);
-        o->want[i] = k.exact + (b ? b[at] : 0);
-        o->squares += k.variance;
-        error[i] = k.error + (k.terms + (b ? fabs(b[at]) : 0)) * 0x1p-22;
-    }
-    ops_round_to_f32(o);
-    for (int64_t i = 0; i < n * n_out; i++) {
-        o->tol_ref[i] += error[i] * 1e-6;
-        o->tol_fast[i] += error[i];
+        expect_one(o, i, &k, 1, b ? b[at] : 0, b ? fabs(b[at]) : 0);
     }
     ops_check(&c);
     ops_case_fini(&c);
@@ -224,20 +252,13 @@ static void head_matmul_case(uint32_t type, int64_t n_tok, int64_t n_head, int64
         .y = ops_new(&c, GR_F32, 1, n_tok, n_head * y_head)};
     const double *x = ops_values(&c, &a->x), *w = ops_values(&c, &a->w);
     struct ops_out *o = ops_expect(&c, &a->y);
-    double *error = ops_doubles(&c, ops_count(&a->y));
+    ops_device_tolerance(&c, o);
     for (int64_t i = 0; i < ops_count(&a->y); i++) {
         int64_t h = i / y_head % n_head, k = i % y_head - n_pass;
         const double *head = x + i / y_head * x_head; /* rows of heads follow each other */
         struct bound b = k < 0 ? (struct bound){.exact = head[n_in + n_pass + k]}
                                : bound_of(type, head, w + (h * n_out + k) * n_in, n_in);
-        o->want[i] = b.exact;
-        o->squares += b.variance;
-        error[i] = b.error + b.terms * 0x1p-22;
-    }
-    ops_round_to_f32(o);
-    for (int64_t i = 0; i < ops_count(&a->y); i++) {
-        o->tol_ref[i] += error[i] * 1e-6;
-        o->tol_fast[i] += error[i];
+        expect_one(o, i, &b, 1, 0, 0);
     }
     ops_check(&c);
     ops_case_fini(&c);

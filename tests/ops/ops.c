@@ -195,6 +195,14 @@ struct ops_out *ops_expect(struct ops_case *c, const struct gr_ten *t)
     return o;
 }
 
+double *ops_device_tolerance(struct ops_case *c, struct ops_out *o)
+{
+    o->tol_device = ops_doubles(c, ops_count(&o->ten));
+    for (int64_t i = 0; i < ops_count(&o->ten); i++)
+        o->tol_device[i] = 0;
+    return o->tol_device;
+}
+
 void ops_round_to_f32(struct ops_out *o)
 {
     for (int64_t i = 0; i < ops_count(&o->ten); i++)
@@ -212,41 +220,84 @@ static const struct ops_buf *buf_of(const struct ops_case *c, const void *p)
     return u;
 }
 
+/* Whether an operand is a matrix that a device may keep in its own layout. */
+static bool is_matrix(enum gr_op op, const struct gr_operand *o)
+{
+    bool product = op == GR_OP_MATMUL || op == GR_OP_MATMUL_ID || op == GR_OP_HEAD_MATMUL;
+    return (product && strcmp(o->name, "w") == 0) ||
+           (op == GR_OP_EMBED && strstr(o->name, "table") != NULL);
+}
+
+static void bring_weight(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
+{
+    struct ops_buf *u = &c->buf[buf_of(c, t->data) - c->buf];
+    struct gr_ten host = *t;
+    size_t bytes = b->api->weight_bytes(b, &host, true);
+    u->weight = true;
+    u->device = b->api->alloc(b, bytes);
+    cr_assert(u->device != NULL, "%s: %s", c->label, gr_error());
+    cr_assert_eq(b->api->weight_upload(b, &host, true, u->device, t), 0, "%s: %s", c->label,
+                 gr_error());
+}
+
+static void bring(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
+{
+    struct ops_buf *u = &c->buf[buf_of(c, t->data) - c->buf];
+    if (!u->device) {
+        u->device = b->api->alloc(b, u->bytes);
+        cr_assert(u->device && (uintptr_t)u->device % 256 == 0, "%s: %s", c->label, gr_error());
+        cr_assert_eq(b->api->upload(b, u->device, u->host, u->bytes), 0, "%s", gr_error());
+    }
+    t->data = (char *)u->device + ((char *)t->data - u->host);
+}
+
+static void fetch(struct ops_case *c, struct gr_backend *b)
+{
+    for (int i = 0; i < c->n_buf; i++) {
+        struct ops_buf *u = &c->buf[i];
+        if (!u->device || u->weight)
+            memcpy(u->result, u->host, u->bytes);
+        else
+            cr_assert_eq(b->api->download(b, u->result, u->device, u->bytes), 0, "%s: %s", c->label,
+                         gr_error());
+        if (u->device)
+            b->api->free(b, u->device);
+        u->device = NULL, u->weight = false;
+    }
+}
+
 void ops_run(struct ops_case *c, struct gr_backend *b)
 {
     struct gr_node node = c->node;
-    for (int i = 0; i < c->n_buf; i++) {
-        struct ops_buf *u = &c->buf[i];
-        u->device = b->api->alloc(b, u->bytes);
-        cr_assert(u->device && (uintptr_t)u->device % 256 == 0);
-        cr_assert_eq(b->api->upload(b, u->device, u->host, u->bytes), 0);
-    }
     for (const struct gr_operand *o = gr_op_info(node.op)->operands; o->role; o++) {
         struct gr_ten *t = gr_node_ten(&node, o);
-        if (!gr_ten_is(t))
-            continue;
-        const struct ops_buf *u = buf_of(c, t->data);
-        t->data = (char *)u->device + ((char *)t->data - u->host);
+        if (gr_ten_is(t) && is_matrix(node.op, o) && !b->api->can_borrow(b))
+            bring_weight(c, b, t);
+        else if (gr_ten_is(t))
+            bring(c, b, t);
     }
     void *exec;
     struct gr_segment seg = {&node, 1, NULL, 0};
     cr_assert_eq(b->api->segment_new(b, &seg, &exec), 0, "%s: %s", c->label, gr_error());
     cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0, "%s: %s", c->label, gr_error());
+    fetch(c, b);
     b->api->segment_free(b, &exec);
-    for (int i = 0; i < c->n_buf; i++) {
-        cr_assert_eq(b->api->download(b, c->buf[i].result, c->buf[i].device, c->buf[i].bytes), 0);
-        b->api->free(b, c->buf[i].device);
-    }
 }
 
 /* ---- comparing ---- */
 
-static void compare_out(struct ops_case *c, const struct ops_out *o, bool ref, const char *where)
+enum judge { JUDGE_REF, JUDGE_FAST, JUDGE_DEVICE };
+
+static void compare_out(struct ops_case *c, const struct ops_out *o, enum judge judge,
+                        const char *where)
 {
+    bool own = judge == JUDGE_DEVICE && o->tol_device;
     const struct ops_buf *u = buf_of(c, o->ten.data);
     struct gr_ten got = o->ten;
     got.data = u->result + ((char *)o->ten.data - u->host);
-    const double *x = ops_values(c, &got), *tol = ref ? o->tol_ref : o->tol_fast;
+    const double *x = ops_values(c, &got), *tol = own                  ? o->tol_device
+                                                  : judge == JUDGE_REF ? o->tol_ref
+                                                                       : o->tol_fast;
     size_t row_bytes = gr_row_bytes(got.dtype, (uint64_t)got.cols);
     double squares = 0;
     for (int64_t i = 0; i < ops_count(&got); i++) {
@@ -263,10 +314,11 @@ static void compare_out(struct ops_case *c, const struct ops_out *o, bool ref, c
                   (long long)r, (long long)(i % got.cols), x[i], o->want[i], tol[i]);
         squares += error * error;
     }
-    double most = o->squares * (ops_count(&got) < 64 ? 16 : 3);
-    cr_assert(ref || o->squares == 0 || squares <= most,
+    double expected = own ? o->squares_device : o->squares;
+    double most = expected * (ops_count(&got) < 64 ? 16 : 3);
+    cr_assert(judge == JUDGE_REF || expected == 0 || squares <= most,
               "%s [%s]: squared errors %.3g, about %.3g are expected", c->label, where, squares,
-              o->squares);
+              expected);
 }
 
 /* Outputs put back to what they were, nothing else may differ. */
@@ -304,7 +356,7 @@ static struct gr_backend *backend_of(enum gr_cpu_level level, int n_threads)
     return *b;
 }
 
-void ops_check(struct ops_case *c)
+static void check_cpu(struct ops_case *c)
 {
     for (enum gr_cpu_level level = GR_CPU_REF; level < GR_CPU_N_LEVEL; level++) {
         uint64_t one_thread = 0;
@@ -318,8 +370,49 @@ void ops_check(struct ops_case *c)
             if (n > 1)
                 continue;
             for (int k = 0; k < c->n_out; k++)
-                compare_out(c, &c->out[k], level == GR_CPU_REF, where);
+                compare_out(c, &c->out[k], level == GR_CPU_REF ? JUDGE_REF : JUDGE_FAST, where);
             compare_rest(c, where);
         }
     }
+}
+
+enum { MAX_DEVICES = 8, RUNS = 2 };
+
+static struct gr_backend *device_of(int i, const struct gr_device_info *info)
+{
+    static struct gr_backend *open[MAX_DEVICES];
+    cr_assert(!info->unusable, "%s: %s", info->name, info->unusable);
+    if (!open[i])
+        cr_assert_eq(gr_cuda_devices.open(&open[i], i, &(struct gr_device_opt){.no_graphs = true}),
+                     0, "%s", gr_error());
+    return open[i];
+}
+
+/* A node gives the same bytes each time. */
+static void check_device(struct ops_case *c, int i)
+{
+    struct gr_device_info info;
+    uint64_t first = 0;
+    cr_assert_eq(gr_cuda_devices.info(i, &info), 0, "%s", gr_error());
+    for (int run = 0; run < RUNS; run++) {
+        ops_run(c, device_of(i, &info));
+        uint64_t h = hash_outs(c);
+        first = run == 0 ? h : first;
+        cr_assert_eq(h, first, "%s [%s]: differs from run to run", c->label, info.name);
+    }
+    for (int k = 0; k < c->n_out; k++)
+        compare_out(c, &c->out[k], JUDGE_DEVICE, info.name);
+    compare_rest(c, info.name);
+}
+
+void ops_check(struct ops_case *c)
+{
+    bool emulated = strcmp(gr_cuda_devices.name, "EMU") == 0, broken;
+    const char *why;
+    int n = gr_cuda_devices.count(&why, &broken);
+    if (!emulated)
+        check_cpu(c);
+    cr_assert(!emulated || n > 0, "%s", why);
+    for (int i = 0; i < GR_MIN(n, MAX_DEVICES); i++)
+        check_device(c, i);
 }

@@ -3,11 +3,12 @@
  *
  * A case owns host buffers; tensors are views of them with NaN bytes around. ops_run copies the
  * buffers to a backend, runs the node as a segment of its own and copies them back. ops_check does
- * so for every level and thread count here and compares: outputs with what was expected, every
- * other byte with what it was. */
+ * so for every level and thread count of the CPU, or for every GPU (t_ops_emu: for the emulated
+ * one), and compares: outputs with what was expected, every other byte with what it was. */
 #ifndef TESTS_OPS_OPS_H
 #define TESTS_OPS_OPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/rng.h"
@@ -22,6 +23,7 @@ struct ops_buf {
     char *host, *result;
     void *device;
     size_t bytes;
+    bool weight; /* on a device that keeps weights in a layout of its own: not copied back */
 };
 
 /* What one output must be: an element [batch, row, col] is want +- tol_ref on the reference level,
@@ -29,8 +31,10 @@ struct ops_buf {
 struct ops_out {
     struct gr_ten ten;
     double *want, *tol_ref, *tol_fast;
-    double squares; /* expected sum of squared errors on the others, where errors are many and
-                       random; 0 = unknown */
+    double squares;     /* expected sum of squared errors on the others, where errors are many and
+                           random; 0 = unknown */
+    double *tol_device; /* of a GPU where it is not tol_fast (ops_device_tolerance), or NULL .. */
+    double squares_device; /* .. and its squares, 0 = unknown */
 };
 
 struct ops_case {
@@ -67,6 +71,9 @@ double *ops_doubles(struct ops_case *c, int64_t n);
 struct ops_out *ops_expect(struct ops_case *c, const struct gr_ten *t);
 /* Sets both tolerances to half a unit in the last place of want, and a little for f64. */
 void ops_round_to_f32(struct ops_out *o);
+
+/* Gives a GPU tolerances of its own: zeros, to be filled in. */
+double *ops_device_tolerance(struct ops_case *c, struct ops_out *o);
 
 static inline int64_t ops_count(const struct gr_ten *t)
 {
