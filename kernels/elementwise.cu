@@ -5,18 +5,9 @@
 // Functions: expf and tanhf are off by 1 unit in the last place, erfcf by 4 (CUDA math functions'
 // table); divisions and sums round once. The gates are written so that no digits cancel.
 #include "kernels/block.cuh"
+#include "kernels/math.cuh"
 
 enum { THREADS = 256, BLOCKS = 6 };
-
-GR_DEV float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
-GR_DEV float silu(float x)
-{
-    return x / (1 + expf(-x));
-}
 
 // The tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
 GR_DEV float gelu(float x)
