@@ -1,6 +1,6 @@
 /* The emulated device: what its parts know of each other.
  *
- *   device/      what kernels are compiled with instead of nvcc: device/builtins.h (force-included:
+ *   device/      what kernels are compiled with instead of nvcc: device/builtins.hpp (force-included:
  *                threadIdx, __syncthreads, shuffles, atomics, math, float4 ..),
  * device/kernels/ptx.cuh and mma.cuh (models of the instructions; same interface as kernels/'s own)
  *   core         fibers, warps, blocks, barriers, the schedule, launches, and the checker
@@ -15,6 +15,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
 
 /* --- kernels: device/kernels/ptx.cuh's GR_KERNEL registers each --- */
 struct emu_kernel {
@@ -55,5 +60,10 @@ void emu_free(void *p);
 int emu_owns(const void *p, size_t bytes); /* 1: all of it lies in one allocation */
 void emu_open(void);                       /* copies and launches run between these two */
 void emu_close(void);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 
 #endif

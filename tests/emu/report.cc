@@ -1,0 +1,134 @@
+// What went wrong in a launch, in words.
+#include <stdio.h>
+#include <string.h>
+
+#include <map>
+
+#include "core.hpp"
+
+namespace emu
+{
+static std::string report;
+static int n_said; // findings of the running launch
+static constexpr int most_said = 20;
+
+std::string format_list(const char *form, va_list list)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, form, list);
+    return text;
+}
+
+std::string format(const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    std::string text = format_list(form, list);
+    va_end(list);
+    return text;
+}
+
+std::string place(Site site)
+{
+    return format("%s:%d", site.file, site.line);
+}
+
+static std::string where_block()
+{
+    return format("kernel %s, block (%u, %u, %u)", launch.kernel->name, block_index.x,
+                  block_index.y, block_index.z);
+}
+
+std::string here()
+{
+    uint3 t = current->thread;
+    return where_block() + format(", thread (%u, %u, %u)", t.x, t.y, t.z);
+}
+
+void report_begin()
+{
+    report.clear();
+    n_said = 0;
+}
+
+bool report_failed()
+{
+    return n_said > 0;
+}
+
+void report_add(const std::string &text)
+{
+    if (++n_said > most_said || report.find(text) != std::string::npos)
+        return;
+    if (!report.empty())
+        report += '\n';
+    report += text;
+}
+
+void fail_text(const std::string &text)
+{
+    report_add(text);
+    void *unused;
+    emu_switch(&unused, block.outside);
+    __builtin_unreachable();
+}
+
+void fail(Site site, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    std::string text = format_list(form, list);
+    va_end(list);
+    fail_text(here() + ": " + place(site) + ": " + text);
+}
+
+void note(Site site, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    std::string text = format_list(form, list);
+    va_end(list);
+    report_add(here() + ": " + place(site) + ": " + text);
+}
+
+// "0-31, 40": numbers of threads, ascending.
+static std::string ranges(const std::vector<uint32_t> &number)
+{
+    std::string text;
+    for (size_t i = 0, k; i < number.size(); i = k) {
+        for (k = i + 1; k < number.size() && number[k] == number[k - 1] + 1;)
+            k++;
+        text += format(k - i > 1 ? "%s%u-%u" : "%s%u", i ? ", " : "", number[i], number[k - 1]);
+    }
+    return text;
+}
+
+void fail_stuck()
+{
+    std::map<std::string, std::vector<uint32_t>> waiting;
+    std::vector<uint32_t> ended;
+    for (uint32_t i = 0; i < block.n_thread; i++) {
+        const Thread &t = block.thread[i];
+        if (t.warp->ended >> t.lane & 1)
+            ended.push_back(i);
+        else
+            waiting[format("wait in %s at %s", t.waits_for, place(t.site).c_str())].push_back(i);
+    }
+    std::string text = where_block() + ": no thread can go on:";
+    const char *join = " ";
+    for (const auto &[what, threads] : waiting) {
+        text += join + ("threads " + ranges(threads)) + " " + what;
+        join = "; ";
+    }
+    if (!ended.empty())
+        text += join + ("threads " + ranges(ended)) + " have returned";
+    fail_text(text);
+}
+} // namespace emu
+
+using namespace emu;
+
+const char *emu_report(void)
+{
+    return report.c_str();
+}
