@@ -1,7 +1,7 @@
 /* The emulated device: what its parts know of each other.
  *
- *   device/      what kernels are compiled with instead of nvcc: device/builtins.hpp (force-included:
- *                threadIdx, __syncthreads, shuffles, atomics, math, float4 ..),
+ *   device/      what kernels are compiled with instead of nvcc: device/builtins.hpp
+ * (force-included: threadIdx, __syncthreads, shuffles, atomics, math, float4 ..),
  * device/kernels/ptx.cuh and mma.cuh (models of the instructions; same interface as kernels/'s own)
  *   core         fibers, warps, blocks, barriers, the schedule, launches, and the checker
  *   libcuda      the driver's entry points (cuda/driver.def): memory, streams, events, graphs,
