@@ -1,0 +1,377 @@
+// The emulated driver's objects, and what its files know of each other. No thread_local here: the
+// thread-local memory of this library is the shared memory of kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <pthread.h>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "tests/emu/emu.h"
+#include "tests/emu/libcuda.h"
+
+extern "C" {
+#define FN(name, symbol, params) __attribute__((visibility("default"))) int symbol params;
+#include "cuda/driver.def"
+#undef FN
+}
+
+namespace drv
+{
+
+enum result : int { // CUresult, what cuda/driver.h does not name
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    CONTEXT_IS_DESTROYED = 709,
+    MISALIGNED_ADDRESS = 716,
+    NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_MERGE = 902,
+    CAPTURE_UNMATCHED = 903,
+    CAPTURE_UNJOINED = 904,
+    CAPTURE_ISOLATION = 905,
+    CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
+    CAPTURE_WRONG_THREAD = 908,
+};
+
+// --- what is configured (libcuda_options.cc) ---
+
+enum class order {
+    eager,  // every operation runs when it is queued
+    late,   // when something waits for it, and then no more than that needs
+    random, // mostly late; any operation whose dependencies are met, now and then one early
+};
+
+struct options {
+    int devices = 1;
+    int cc = 90;
+    int sm = 0, smem = 0, l2 = 0; // 0: as devices of that compute capability have
+    uint64_t memory = 4ull << 30; // of each device
+    uint64_t busy = 0;            // of that, what others have taken
+    int driver = 12080;
+    std::string name;
+    enum order order = order::random;
+    uint64_t seed = 1;
+    bool strict = false; // misuse fails the context it happens in
+    bool quiet = false;  // no line on stderr
+};
+// 0, or 1 with a line in *why; adds failures with add_failure.
+int parse_options(const char *text, options *o, std::string *why);
+int add_failure(const std::string &symbol, int64_t nth, int error);
+
+// --- objects ---
+
+struct op;
+struct capture;
+using op_ref = std::shared_ptr<op>;
+
+// When something is known to have happened: for each lane (a stream, or a branch of a graph) how
+// many of its operations.
+using clock = std::vector<uint32_t>;
+
+struct stream;
+
+struct context { // the primary one of a device
+    int device = 0;
+    int retained = 0;
+    int error = 0; // once a kernel has failed: of every later call
+    bool gone = false;
+    unsigned streams_made = 0;
+    std::shared_ptr<stream> legacy; // the NULL stream
+};
+using context_ref = std::shared_ptr<context>;
+
+struct stream {
+    context_ref ctx;
+    unsigned number = 0; // 0: the NULL stream
+    bool blocking = true;
+    unsigned lane = 0;
+    op_ref last;
+    std::shared_ptr<capture> cap; // while it captures
+    std::vector<int> tips;        // nodes that the next one comes after
+    unsigned cap_lane = 0;
+};
+using stream_ref = std::shared_ptr<stream>;
+
+struct event {
+    context_ref ctx;
+    bool timing = true;
+    op_ref recorded;
+    std::shared_ptr<capture> cap; // when last recorded in a capture
+    std::vector<int> tips;
+};
+
+struct module {
+    context_ref ctx;
+    std::map<std::string, cu_function> functions;
+};
+
+struct function {
+    context_ref ctx;
+    const struct emu_kernel *kernel;
+    unsigned max_dynamic = 48 * 1024;
+};
+
+struct range {
+    uintptr_t lo, hi; // [lo, hi)
+    bool overlaps(const range &r) const
+    {
+        return lo < r.hi && r.lo < hi;
+    }
+    bool holds(uintptr_t p) const
+    {
+        return p >= lo && p < hi;
+    }
+};
+
+struct allocation {
+    context_ref ctx;
+    range bytes;
+    uint64_t counted; // against the device's memory
+};
+
+// What an operation does.
+struct work {
+    enum kind { nothing, copy, fill, kernel } kind = nothing;
+    const char *symbol = ""; // the entry point that asked for it
+    range dst = {0, 0}, src = {0, 0};
+    bool pinned_src = false, host_dst = false;
+    unsigned char value = 0;
+    std::shared_ptr<std::vector<unsigned char>> staged; // of pageable memory, read at once
+    const struct emu_kernel *run = nullptr;
+    uint32_t grid[3] = {0, 0, 0}, block[3] = {0, 0, 0}, smem = 0;
+    std::shared_ptr<unsigned char> args;
+    std::vector<uintptr_t> pointers; // words of the arguments that are addresses
+};
+using work_ref = std::shared_ptr<const work>;
+
+struct node {
+    work_ref what;
+    std::vector<int> before;
+    unsigned lane; // 0: that of the stream it is launched in
+};
+
+struct capture {
+    stream *origin;
+    int mode;
+    pthread_t thread;
+    bool invalid = false, ended = false;
+    unsigned n_lanes = 1;
+    std::vector<node> nodes;
+};
+
+struct graph {
+    std::vector<node> nodes;
+    unsigned n_lanes = 1;
+    context_ref ctx;
+};
+
+struct exec {
+    std::shared_ptr<const graph> what;
+    context_ref ctx;
+    std::vector<unsigned> lanes;
+    op_ref last; // launches of one exec run one after another
+};
+
+// Handles are numbers that no one can follow; those of destroyed objects are not given again.
+template <class T> class table
+{
+  public:
+    table(unsigned k, const char *n) : kind(k), name(n)
+    {
+    }
+    uint64_t add(std::shared_ptr<T> object)
+    {
+        uint64_t handle = (uint64_t)kind << 56 | ++made << 4;
+        live[handle] = std::move(object);
+        return handle;
+    }
+    std::shared_ptr<T> find(const void *handle) const
+    {
+        auto at = live.find((uint64_t)(uintptr_t)handle);
+        return at == live.end() ? nullptr : at->second;
+    }
+    bool was(const void *handle) const // one that has been destroyed
+    {
+        uint64_t h = (uint64_t)(uintptr_t)handle;
+        return h >> 56 == kind && (h & 15) == 0 && (h & ~(255ull << 56)) >> 4 <= made;
+    }
+    void drop(const void *handle)
+    {
+        live.erase((uint64_t)(uintptr_t)handle);
+    }
+    size_t drop_of(const context *ctx)
+    {
+        size_t before = live.size();
+        for (auto at = live.begin(); at != live.end();)
+            at = at->second->ctx.get() == ctx ? live.erase(at) : std::next(at);
+        return before - live.size();
+    }
+    std::unordered_map<uint64_t, std::shared_ptr<T>> live;
+    const unsigned kind;
+    const char *const name;
+
+  private:
+    uint64_t made = 0;
+};
+
+template <class H> H as_handle(uint64_t handle)
+{
+    return (H)(uintptr_t)handle;
+}
+
+struct device {
+    context_ref primary;
+    cu_context handle = nullptr;
+    uint64_t used = 0;
+};
+
+struct counter {
+    int64_t calls = 0, bytes = 0;
+};
+
+struct failure {
+    std::string symbol; // "": any entry point
+    int64_t nth;
+    int error;
+};
+
+struct state {
+    std::mutex lock;
+    bool configured = false, initialized = false;
+    options opt;
+    std::string bad_options;
+    std::mt19937_64 rng;
+    std::vector<device> devices;
+    std::unordered_map<uint64_t, context_ref> contexts; // by handle
+    uint64_t contexts_made = 0;
+    table<module> modules{0xb2, "module"};
+    table<function> functions{0xb3, "function"};
+    table<stream> streams{0xb4, "stream"};
+    table<event> events{0xb5, "event"};
+    table<graph> graphs{0xb6, "graph"};
+    table<exec> execs{0xb7, "exec"};
+    std::map<uintptr_t, allocation> memory, host; // by their first byte
+    std::map<std::string, counter> counters;
+    std::vector<failure> failures;
+    std::vector<std::string> lines;
+    size_t lines_lost = 0;
+    std::string report;
+};
+extern state S;
+
+// --- calls (libcuda_options.cc) ---
+
+enum need {
+    anytime = 0,
+    initialized = 1,
+    current = 3,  // a context that works
+    releases = 4, // fails after its work
+};
+
+// One call of an entry point: takes the lock, counts, and says whether the call fails at once
+// (`refused`). What it returns is done(result).
+class call
+{
+  public:
+    call(const char *symbol, int need);
+    int done(int result);
+    const char *symbol;
+    bool refused = false;
+    int error = CU_OK;
+    context_ref ctx; // the current one
+  private:
+    std::lock_guard<std::mutex> guard;
+    void prepare(int need);
+};
+
+bool is_sticky(int error);
+int take_failure(const char *symbol, bool entry_point); // CU_OK: none due
+void count_bytes(const char *symbol, uint64_t bytes);
+void forget_everything();
+// Misuse that a driver would not notice, or what stands behind an error.
+void misuse(context *ctx, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void *current_context();
+void set_current_context(void *handle);
+const char *of_handle(bool was); // "destroyed" or "unknown"
+// The object behind a handle, or null with a line in the report.
+template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, const void *handle)
+{
+    std::shared_ptr<T> object = t.find(handle);
+    if (!object)
+        misuse(c.ctx.get(), "%s: the %s is %s", c.symbol, t.name, of_handle(t.was(handle)));
+    return object;
+}
+
+// --- memory (libcuda_memory.cc) ---
+
+const allocation *find_in(const std::map<uintptr_t, allocation> &m, uintptr_t p);
+bool all_in(const std::map<uintptr_t, allocation> &m, const range &r);
+void free_memory_of(const context *ctx, size_t *n_memory, size_t *n_host);
+
+// --- streams (libcuda_stream.cc) ---
+
+stream_ref find_stream(const call &c, cu_stream handle); // NULL: the current context's own
+std::string name_of(const stream &s);
+// Queues work after what is in the stream and after `also`, or records it while the stream
+// captures.
+int submit(const call &c, const stream_ref &s, work_ref what, const op_ref &also = nullptr);
+
+// --- capture (libcuda_graph.cc) ---
+
+void add_node(const stream_ref &s, work_ref what);
+// A call that may not happen while something is captured (in this thread, or anywhere).
+int refuse_in_capture(const call &c);
+// One that may not happen in a stream that captures: it ends the capture.
+int refuse_capturing(const stream_ref &s);
+int capture_record(const stream_ref &s, event *e);
+int capture_wait(const stream_ref &s, const event &e); // s captures, or e was recorded in a capture
+
+// --- the queue (libcuda_queue.cc) ---
+
+struct op {
+    work_ref what;
+    context_ref ctx;
+    std::string where; // "stream 2"
+    unsigned lane;
+    drv::clock when; // what is known to be finished before it, and itself
+    std::vector<op_ref> before, after;
+    unsigned waiting = 0;
+    uint64_t mark = 0;
+    bool done = false;
+    uint64_t checksum = 0; // of pinned memory that it will read
+    int64_t done_ns = 0;
+    std::vector<std::pair<range, std::string>> watched; // ranges that an unordered copy reads
+};
+
+unsigned new_lane();
+op_ref enqueue(const context_ref &ctx, const std::string &where, unsigned lane, work_ref what,
+               const std::vector<op_ref> &before);
+void run_until(const op_ref &target); // and the host knows that it is finished
+void run_all();                       // all of it, of every context
+void progress();                      // a little, as a query gives occasion for
+void host_knows(const op_ref &o);
+// An operation that touches the bytes and that the host does not know to be finished, or null.
+op_ref unfinished_user(const range &bytes);
+op_ref unfinished_kernel(const struct emu_kernel *k);
+void forget_queue();
+
+} // namespace drv
+
+#define ENTER(need)                                                                                \
+    drv::call c(__func__, need);                                                                   \
+    if (c.refused)                                                                                 \
+    return c.error
