@@ -1,10 +1,16 @@
 /* ATTN: which kernel takes which shapes. */
+#include "base/checked.h"
 #include "cuda/launch.h"
 #include "gr/dtype.h"
 #include "gr/kernel/attn.h"
 #include "gr/status.h"
 
-enum { ANY_THREADS = 128 };
+enum {
+    ANY_THREADS = 128,
+    DECODE_THREADS = 128,
+    DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
+    DECODE_BLOCKS = 2048, /* enough to fill a device several times over */
+};
 
 static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t d)
 {
@@ -52,6 +58,133 @@ static bool cache_type(uint32_t t)
     return t == GR_F32 || t == GR_F16 || t == GR_BF16 || t == GR_Q8_0 || t == GR_Q4_0;
 }
 
+/* ---- tiles in shared memory ---- */
+
+static bool aligned(const struct gr_ten *t)
+{
+    return (uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0;
+}
+
+/* Rows that can be fetched in 16-byte pieces: f16 and bf16 must stand on them, of the quantised
+ * types the memory around is fetched. */
+static bool fetchable(const struct gr_ten *t)
+{
+    return t->dtype == GR_Q8_0 || t->dtype == GR_Q4_0 ||
+           ((t->dtype == GR_F16 || t->dtype == GR_BF16) && aligned(t));
+}
+
+static int32_t pitch_f16(int64_t d)
+{
+    return (int32_t)d * 2 + 16;
+}
+
+static struct gr_attn_stage stage_of(uint32_t type, int64_t d)
+{
+    int32_t bytes = (int32_t)gr_row_bytes(type, (uint64_t)d);
+    bool quant = type == GR_Q8_0 || type == GR_Q4_0;
+    struct gr_attn_stage s = {.n16 = (bytes + (quant ? 30 : 0)) / 16};
+    s.magic = (1 << 20) / s.n16 + 1;
+    s.pitch = type == GR_F16 ? pitch_f16(d) : s.n16 * 16;
+    return s;
+}
+
+/* The columns of K that V is, -1 when it is rows of its own. */
+static int32_t column_in_k(const struct gr_args_attn *a)
+{
+    uint64_t at = (uint64_t)((uintptr_t)a->v.data - (uintptr_t)a->k.data);
+    const struct gr_dtype_info *info = gr_dtype_find(a->k.dtype);
+    if (a->n_head_kv != 1 || gr_ten_is(&a->k_far) || a->v.dtype != a->k.dtype ||
+        a->v.row_bytes != a->k.row_bytes || at >= gr_row_bytes(a->k.dtype, (uint64_t)a->d_k) ||
+        at % info->block_bytes)
+        return -1;
+    int64_t column = (int64_t)(at / info->block_bytes * info->block);
+    return column % 8 == 0 && column + a->d_v <= a->d_k ? (int32_t)column : -1;
+}
+
+/* Tiles of n_q queries and n_k keys; n_stage stages as they come. */
+static void set_smem(struct gr_kernel_attn *k, int32_t n_q, int32_t n_k, int32_t n_stage)
+{
+    struct gr_attn_smem *s = &k->smem;
+    bool own = k->v_in_k < 0;
+    s->q_pitch = s->k_pitch = pitch_f16(k->d_k);
+    s->v_pitch = pitch_f16(k->d_v);
+    s->phase = n_q * s->q_pitch;
+    s->k = s->phase + n_stage * 2 * n_k;
+    s->v = s->k + (k->k[1].type == GR_F16 ? 0 : n_k * s->k_pitch);
+    s->stage = s->v + (k->v.type == GR_F16 || !own ? 0 : n_k * s->v_pitch);
+    s->stage_v = n_k * k->k_stage.pitch;
+    s->stage_bytes = s->stage_v + (own ? n_k * k->v_stage.pitch : 0);
+    s->n_stage = n_stage;
+    s->bytes = s->stage + n_stage * s->stage_bytes;
+}
+
+/* ---- few tokens a sequence ---- */
+
+/* Whether the tiled kernels can be asked, as far as shapes say. */
+static bool tiled_shape(const struct gr_args_attn *a)
+{
+    return a->d_k % 16 == 0 && a->d_v % 16 == 0 && a->d_v <= 512 && a->k.dtype != GR_F32 &&
+           a->v.dtype != GR_F32;
+}
+
+/* And their addresses. */
+static bool tiled(const struct gr_args_attn *a)
+{
+    bool far = gr_ten_is(&a->k_far);
+    return aligned(&a->q) && fetchable(&a->k) && fetchable(&a->v) &&
+           (!far || (aligned(&a->q_far) && fetchable(&a->k_far) && a->k_far.dtype == a->k.dtype));
+}
+
+/* Chunks of what a token sees: each of 256 items, while scratch of 64 MiB holds the results. */
+static int32_t chunks_of(const struct gr_args_attn *a)
+{
+    int64_t result = a->q.rows * a->n_head * (a->d_v + 4) * 4;
+    int64_t fit = (INT64_C(64) << 20) / result, need = (a->list.cols + 255) / 256;
+    return (int32_t)GR_MAX(1, GR_MIN(fit, need));
+}
+
+static int decode(struct gr_launcher *l, const struct gr_kernel_attn *k)
+{
+    const char *kernel = k->d_v <= 64    ? "gr_attn_decode_64"
+                         : k->d_v <= 128 ? "gr_attn_decode_128"
+                         : k->d_v <= 256 ? "gr_attn_decode_256"
+                                         : "gr_attn_decode_512";
+    int32_t heads = k->n_head_kv * k->n_tile,
+            z = GR_MAX(1, GR_MIN(DECODE_BLOCKS / (k->n_tok * heads), k->n_chunk)),
+            join = GR_MAX(4 * 512 * 4, GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS));
+    struct gr_grid grid = {(uint32_t)k->n_tok, (uint32_t)heads, (uint32_t)z};
+    int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)k->smem.bytes, k, sizeof *k);
+    if (err)
+        return err;
+    grid = (struct gr_grid){(uint32_t)k->n_head, (uint32_t)k->n_tok, 1};
+    return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)join, k, sizeof *k);
+}
+
+/* What both tiled kernels are told; false when shared memory does not hold the tiles. */
+static bool set_decode(const struct gr_launcher *l, const struct gr_args_attn *a,
+                       struct gr_kernel_attn *k)
+{
+    int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
+    int32_t most = gr_launch_facts(l)->smem_max - DECODE_STATIC;
+    k->k_stage = stage_of(a->k.dtype, a->d_k);
+    k->v_stage = stage_of(a->v.dtype, a->d_v);
+    k->v_in_k = column_in_k(a);
+    k->n_pack = GR_MIN(group, 16);
+    k->n_tile = (group + k->n_pack - 1) / k->n_pack;
+    k->all = 1;
+    set_smem(k, 16, n_k, 3);
+    if (k->smem.bytes > most)
+        set_smem(k, 16, n_k, 2);
+    return k->smem.bytes <= most;
+}
+
+static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
+{
+    struct gr_grid grid = {(uint32_t)k->n_head, (uint32_t)k->n_tok, 1};
+    int32_t bytes = GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, ANY_THREADS);
+    return gr_launch(l, "gr_attn_any", grid, ANY_THREADS, (uint32_t)bytes, k, sizeof *k);
+}
+
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
     if (!cache_type(a->k.dtype) || !cache_type(a->v.dtype))
@@ -59,9 +192,12 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
                        "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "
                        "%s and %s",
                        gr_dtype_name(a->k.dtype), gr_dtype_name(a->v.dtype));
-    struct gr_kernel_attn args = args_of(a);
-    uint32_t n_tok = (uint32_t)a->q.rows;
-    return gr_launch(l, "gr_attn_any", (struct gr_grid){(uint32_t)a->n_head, n_tok, 1}, ANY_THREADS,
-                     (uint32_t)GR_ATTN_EXACT_BYTES(a->d_k, a->d_v, ANY_THREADS), &args,
-                     sizeof args);
+    struct gr_kernel_attn k = args_of(a);
+    if (!tiled_shape(a))
+        return any(l, &k);
+    k.n_chunk = chunks_of(a);
+    k.part = gr_launch_scratch(l, (size_t)(a->q.rows * k.n_chunk * a->n_head * (a->d_v + 4) * 4));
+    if (!tiled(a) || !set_decode(l, a, &k))
+        return any(l, &k);
+    return decode(l, &k);
 }

@@ -19,6 +19,68 @@ GR_DEV attn_span attn_span_of(const gr_kernel_attn &a, int t)
     return {s[0], s[1], s[2]};
 }
 
+// --- runs: neighbouring tokens of one sequence, whose spans overlap ---
+
+// Tokens of a run that attn_decode takes when attn_prefill takes the longer ones.
+enum { ATTN_FEW = 64 };
+
+// Whether a run begins at token t, or the tokens end before it.
+GR_DEV bool attn_starts(const gr_kernel_attn &a, int t)
+{
+    if (t <= 0 || t >= a.n_tok)
+        return true;
+    attn_span s = attn_span_of(a, t - 1), u = attn_span_of(a, t);
+    return s.lo >= s.hi || u.lo >= u.hi || s.lo >= u.hi || u.lo >= s.hi;
+}
+
+// The run of token t as far as ATTN_FEW tokens to either side show it. All lanes of a warp call it.
+struct attn_run {
+    int first, end; // -1: not in sight
+    bool few;
+};
+GR_DEV attn_run attn_run_of(const gr_kernel_attn &a, int t)
+{
+    int lane = threadIdx.x % 32;
+    uint32_t b0 = __ballot_sync(0xffffffffu, attn_starts(a, t - lane)),
+             b1 = __ballot_sync(0xffffffffu, attn_starts(a, t - 32 - lane)),
+             e0 = __ballot_sync(0xffffffffu, attn_starts(a, t + 1 + lane)),
+             e1 = __ballot_sync(0xffffffffu, attn_starts(a, t + 33 + lane));
+    attn_run r;
+    r.first = b0 ? t - __ffs(b0) + 1 : b1 ? t - 32 - __ffs(b1) + 1 : -1;
+    r.end = e0 ? t + __ffs(e0) : e1 ? t + 32 + __ffs(e1) : -1;
+    r.few = r.first >= 0 && r.end >= 0 && r.end - r.first <= ATTN_FEW;
+    return r;
+}
+
+// The tokens that share a tile of queries with token t in attn_decode: `most` from the beginning of
+// a short run on; of a long one those with the same t / most. span: what any of them sees; far
+// items end at or before `near` of one of them, near ones begin at first_near.
+struct attn_group {
+    int lead, n, first_near;
+    attn_span span;
+    bool few;
+};
+GR_DEV attn_group attn_group_of(const gr_kernel_attn &a, int t, int most)
+{
+    attn_run r = attn_run_of(a, t);
+    int lane = threadIdx.x % 32, from = t - t % most, to = from + most;
+    if (r.few)
+        from = r.first + (t - r.first) / most * most, to = from + most;
+    attn_group g;
+    g.few = r.few;
+    g.lead = from > r.first ? from : r.first;
+    g.n = (r.end >= 0 && r.end < to ? r.end : to) - g.lead;
+    g.span = attn_span_of(a, g.lead + (lane < g.n ? lane : 0));
+    g.first_near = g.span.near;
+    for (int i = 16; i > 0; i /= 2) {
+        g.span.lo = min(g.span.lo, __shfl_xor_sync(0xffffffffu, g.span.lo, i));
+        g.span.hi = max(g.span.hi, __shfl_xor_sync(0xffffffffu, g.span.hi, i));
+        g.span.near = max(g.span.near, __shfl_xor_sync(0xffffffffu, g.span.near, i));
+        g.first_near = min(g.first_near, __shfl_xor_sync(0xffffffffu, g.first_near, i));
+    }
+    return g;
+}
+
 // ALiBi's slope of a head, as gr_alibi_slope.
 GR_DEV float attn_slope(const gr_kernel_attn &a, int h)
 {

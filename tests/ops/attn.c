@@ -91,7 +91,8 @@ struct head {
 
 /* Logit of item i, and what it may be off on a fast level. q may be rounded to f16 or to s8 with 32
  * columns a step when the cache is (the coarser one counts), products and sums are f32; then the
- * cap and the slope round once more. */
+ * cap and the slope round once more. With a loss, q (times the scale, a part of the cap) and k are
+ * f16, whose smallest step is 2^-24. */
 static double logit(const struct gr_args_attn *a, const struct head *p, double loss, int64_t i,
                     double *error)
 {
@@ -99,11 +100,14 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
     int plane = i < ((int32_t *)gr_ten_row(&a->span, 0, p->t))[1];
     const double *q = p->q[plane] + (p->t * a->n_head + p->h) * a->d_k;
     const double *k = p->k[plane] + (j * a->n_head_kv + h_kv) * a->d_k;
-    double x = 0, terms = 0;
-    for (int64_t d = 0; d < a->d_k; d++)
+    double x = 0, terms = 0, sum_q = 0, sum_k = 0;
+    for (int64_t d = 0; d < a->d_k; d++) {
         x += q[d] * k[d], terms += fabs(q[d] * k[d]);
+        sum_q += fabs(q[d]), sum_k += fabs(k[d]);
+    }
     double scale = fabs((double)a->scale), e = terms * ((double)(a->d_k + 4) * 0x1p-24 + 2 * loss);
     x *= (double)a->scale, e *= scale;
+    e += loss > 0 ? 0x1p-25 * (sum_q * scale + sum_k * fmax(1, (double)a->softcap)) : 0;
     if (a->softcap > 0) {
         x = (double)a->softcap * tanh(x / (double)a->softcap);
         e += (double)a->softcap * 0x1p-21;
@@ -117,19 +121,17 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
     return x;
 }
 
-/* What a GPU may lose besides: with a cache that is not f32 throughout, 2^-11 (bf16: 2^-8) of q, of
- * k when it is unpacked, and of each weight before it meets v. */
+/* What a GPU may lose besides: with a cache that has nothing of f32, 2^-11 of q, of k and v when
+ * they are unpacked, and of each weight before it meets v. */
 static double device_loss(const struct gr_args_attn *a)
 {
-    bool bf16 = a->k.dtype == GR_BF16 || a->v.dtype == GR_BF16;
-    bool f32 = a->k.dtype == GR_F32 && a->v.dtype == GR_F32;
-    return f32 ? 0 : bf16 ? 0x1p-8 : 0x1p-11;
+    return a->k.dtype == GR_F32 || a->v.dtype == GR_F32 ? 0 : 0x1p-11;
 }
 
 /* One head of one token: out [d_v], tol [d_v], loss: of each q, k and weight. Every weight exp(x -
  * max) is off by a factor of at most exp(2 e), e the largest logit error plus the exp's own
  * rounding; so is their sum; the sum over n cells rounds in f32, and weights too small for a normal
- * f32 may be lost. */
+ * f32 may be lost (with a loss, below half of f16's smallest step). */
 static void expect_head(const struct gr_args_attn *a, const struct head *p, double loss, double *w,
                         double *out, double *tol)
 {
@@ -145,10 +147,10 @@ static void expect_head(const struct gr_args_attn *a, const struct head *p, doub
         sum += w[i] = exp(w[i] - max);
     sum += p->sinks ? exp(p->sinks[p->h] - max) : 0;
     for (int64_t c = 0; c < a->d_v; c++) {
-        double y = 0, terms = 0, lost = 0x1p-126;
+        double y = 0, terms = 0, lost = loss > 0 ? 0x1p-25 : 0x1p-126, least = lost / sum;
         for (int64_t i = 0; i < n; i++) {
             double v = p->v[(list[span[0] + i] * a->n_head_kv + h_kv) * a->d_v + c];
-            y += w[i] / sum * v, terms += fabs(w[i] / sum * v), lost += fabs(v) * 0x1p-126;
+            y += w[i] / sum * v, terms += fabs(w[i] / sum * v), lost += fabs(v) * least;
         }
         out[c] = y;
         tol[c] =

@@ -13,6 +13,24 @@ struct gr_kernel_rows {
     int32_t type;    /* enum gr_dtype: F32, F16, BF16, Q8_0, Q4_0 */
 };
 
+/* A row of a tile in shared memory as it stands in the cache. */
+struct gr_attn_stage {
+    int32_t n16;   /* pieces of 16 bytes that a row may touch */
+    int32_t magic; /* i / n16 = i * magic >> 20 */
+    int32_t pitch; /* from one row to the next, bytes */
+};
+
+/* Where things stand in a block's shared memory, and how large they are; bytes. Rows of f16 are
+ * padded by 16 bytes, so that ldmatrix meets every bank. */
+struct gr_attn_smem {
+    int32_t q_pitch, k_pitch, v_pitch;   /* rows of f16 */
+    int32_t phase;                       /* of the rows of each stage: K's, V's */
+    int32_t k, v;                        /* a tile that became f16 */
+    int32_t stage, stage_v, stage_bytes; /* tiles as they came; V in a stage; a stage */
+    int32_t n_stage;                     /* 2 or 3 */
+    int32_t bytes;
+};
+
 struct gr_kernel_attn {
     const char *q[2]; /* [0] far, NULL without; [1] near */
     int64_t q_row[2]; /* bytes */
@@ -27,11 +45,15 @@ struct gr_kernel_attn {
     float scale, softcap, max_alibi;
 
     /* attn_decode, attn_prefill */
-    float *part;     /* [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest logit, its sum */
+    struct gr_attn_stage k_stage, v_stage;
+    struct gr_attn_smem smem;
+    float *part;     /* attn_decode: [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest
+                        logit (in powers of two), its sum */
     int32_t n_chunk; /* most chunks of what a token sees */
-    int32_t n_pack;  /* heads of a group in one tile of queries */
+    int32_t n_pack;  /* heads of a group that share a tile of queries */
+    int32_t n_tile;  /* tiles of queries that a group's heads make */
     int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
-    int32_t v_in_k;  /* V's columns begin at this column of K's, -1: V is rows of its own */
+    int32_t v_in_k;  /* V's columns begin at this one of K's, -1: V is rows of its own */
 };
 
 /* Shared memory for one head done by n threads (attn_exact in kernels/attn.cuh). */

@@ -1,0 +1,309 @@
+// ATTN for few tokens a sequence: what a token sees is cut into chunks, one or more a block, and
+// the chunks' results are joined by a second launch.
+//
+// Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
+// and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
+// or two tiles of rows are always on their way (cp.async, by row number), and two or three blocks
+// share a multiprocessor. Grid: (tokens, KV heads x tiles of their heads, chunks). A block whose
+// token is not the first of its 16 queries, or whose chunk lies behind the span, leaves at once.
+// Chunks are 256 items, or a multiple where scratch has no room for so many, counted from where the
+// group begins to look: so results do not depend on the length of the list or on other sequences.
+//
+// A block: 16 queries x 32 or 64 keys. Four warps share the keys for the logits and the columns of
+// V for the output; head sizes are run-time numbers, NP pairs of 8 columns of V a warp. Products
+// f16, everything else f32: a logit is off by 2^-11 of sum |q k|, a weight and with it the output
+// by as much and 2^-11 more.
+#include "kernels/attn_tile.cuh"
+
+enum { THREADS = 128, WARPS = 4, QUERIES = 16, CHUNK = 256 };
+
+// The queries of a block: of group g and heads [h0, h0 + n_head).
+struct tile {
+    attn_group g;
+    int h_kv, h0, n_head, n_pack;
+};
+
+GR_DEV bool token_of(const tile &b, int row, int &t, int &h)
+{
+    t = b.g.lead + row / b.n_pack, h = b.h0 + row % b.n_pack;
+    return row / b.n_pack < b.g.n && row % b.n_pack < b.n_head;
+}
+
+// Items of a chunk, and how many chunks there are.
+GR_DEV int chunk_len(const gr_kernel_attn &a, const attn_span &s)
+{
+    int n = s.hi - s.lo, most = CHUNK * a.n_chunk;
+    return (n + most - 1) / most * CHUNK;
+}
+GR_DEV int n_chunk(const gr_kernel_attn &a, const attn_span &s)
+{
+    int n = s.hi - s.lo, len = chunk_len(a, s);
+    return n > 0 ? (n + len - 1) / len : 0;
+}
+GR_DEV float *part_of(const gr_kernel_attn &a, int t, int chunk, int h)
+{
+    return a.part + (((int64_t)t * a.n_chunk + chunk) * a.n_head + h) * (a.d_v + 4);
+}
+
+// A thread's two rows of the tile (g and g + 8): what they see of the range at hand, and their
+// state.
+template <int NP> struct state {
+    int t[2], lo[2], hi[2];
+    float slope[2];
+    float max[2], sum[2], o[NP][2][4];
+};
+
+template <int NP> GR_DEV void reset(state<NP> &s)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        s.max[i] = ATTN_NONE, s.sum[i] = 0;
+#pragma unroll
+    for (int p = 0; p < NP; p++)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            s.o[p][i / 4][i % 4] = 0;
+}
+
+// The logits x [KW / 8][4] of KW keys from item `first` on become weights in shared memory
+// [16][KT]; state and output follow the new maxima.
+template <int NP, int KT>
+GR_DEV void weigh(const gr_kernel_attn &a, state<NP> &s, float (&x)[KT / 32][4], int first,
+                  float (*red)[QUERIES], uint16_t (*p)[KT + 8])
+{
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float top[2] = {ATTN_NONE, ATTN_NONE};
+#pragma unroll
+    for (int n = 0; n < KT / 32; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = e / 2, item = first + 8 * n + 2 * t + e % 2;
+            bool seen = item >= s.lo[i] && item < s.hi[i];
+            x[n][e] = seen ? attn_finish(a, x[n][e], s.slope[i], s.t[i], item) : ATTN_NONE;
+            top[i] = fmaxf(top[i], x[n][e]);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        top[i] = attn_quad_max(top[i]);
+        if (t == 0)
+            red[warp][g + 8 * i] = top[i];
+    }
+    __syncthreads();
+    float down[2], base[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float m = s.max[i];
+        for (int w = 0; w < WARPS; w++)
+            m = fmaxf(m, red[w][g + 8 * i]);
+        base[i] = m == ATTN_NONE ? 0 : m;
+        down[i] = exp2_fast(s.max[i] - base[i]);
+        s.max[i] = m;
+        s.sum[i] *= down[i];
+    }
+#pragma unroll
+    for (int n = 0; n < KT / 32; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float lo = exp2_fast(x[n][2 * i] - base[i]), hi = exp2_fast(x[n][2 * i + 1] - base[i]);
+            s.sum[i] += lo + hi;
+            *(uint32_t *)&p[g + 8 * i][warp * (KT / 4) + 8 * n + 2 * t] = f16x2(lo, hi);
+        }
+#pragma unroll
+    for (int k = 0; k < NP; k++)
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            s.o[k][e / 4][e % 4] *= down[e % 4 / 2];
+}
+
+// Items [lo, hi) of the list, by the near or the far keys.
+template <int NP, int KT>
+GR_DEV void attend(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane, int lo, int hi,
+                   unsigned char *smem)
+{
+    constexpr int KW = KT / WARPS;
+    __shared__ float red[WARPS][QUERIES];
+    __align__(16) __shared__ uint16_t p[QUERIES][KT + 8];
+    const int warp = threadIdx.x / 32, k_pitch = a.smem.k_pitch,
+              v_pitch = a.v_in_k < 0 ? a.smem.v_pitch : k_pitch;
+    attn_pipe pipe = attn_pipe_begin<KT>(a, plane, b.h_kv, lo, hi, smem);
+    for (int i = 0; lo + i * KT < hi; i++) {
+        uint32_t k, v;
+        attn_pipe_take<KT>(a, pipe, i, smem, k, v);
+        float x[KT / 32][4] = {};
+#pragma unroll 4
+        for (int c = 0; c < a.d_k; c += 16) {
+            uint32_t fq[4], fk[4];
+            attn_frag_a(fq, smem_u32(smem), a.smem.q_pitch, c);
+            attn_frag_k<KW == 8>(fk, k + warp * KW * k_pitch, k_pitch, c);
+            mma_f16(x[0], fq, fk);
+            if constexpr (KW == 16)
+                mma_f16(x[1], fq, fk + 2);
+        }
+        weigh<NP, KT>(a, s, x, lo + i * KT + warp * KW, red, p);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < KT; j += 16) {
+            uint32_t fp[4], fv[4];
+            attn_frag_a(fp, smem_u32(p), (KT + 8) * 2, j);
+#pragma unroll
+            for (int c = 0; c < NP; c++) {
+                int col = (warp + WARPS * c) * 16;
+                if (col < a.d_v) {
+                    attn_frag_v(fv, v + j * v_pitch, v_pitch, col);
+                    mma_f16(s.o[c][0], fp, fv);
+                    mma_f16(s.o[c][1], fp, fv + 2);
+                }
+            }
+        }
+    }
+    attn_pipe_end();
+}
+
+// What the thread's rows see before item `end`.
+template <int NP>
+GR_DEV void look(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane, int end)
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int h;
+        bool there = token_of(b, threadIdx.x % 32 / 4 + 8 * i, s.t[i], h);
+        attn_span u = attn_span_of(a, there ? s.t[i] : b.g.lead);
+        s.lo[i] = plane ? u.near : u.lo;
+        s.hi[i] = there ? min(plane ? u.hi : u.near, end) : s.lo[i];
+        s.slope[i] = there && a.max_alibi > 0 ? attn_slope(a, h) * ATTN_LOG2E : 0;
+    }
+}
+
+template <int NP>
+GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &s, int chunk)
+{
+    __shared__ float red[WARPS][QUERIES];
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, lane4 = threadIdx.x % 4;
+    for (int i = 0; i < 2; i++) {
+        float sum = attn_quad_sum(s.sum[i]);
+        if (lane4 == 0)
+            red[warp][g + 8 * i] = sum;
+    }
+    __syncthreads();
+    for (int i = 0; i < 2; i++) {
+        int t, h;
+        if (!token_of(b, g + 8 * i, t, h))
+            continue;
+        float *part = part_of(a, t, chunk, h);
+#pragma unroll
+        for (int c = 0; c < NP; c++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int col = (warp + WARPS * c) * 16 + half * 8 + lane4 * 2;
+                if (col < a.d_v)
+                    *(float2 *)(part + col) =
+                        make_float2(s.o[c][half][2 * i], s.o[c][half][2 * i + 1]);
+            }
+        if (warp == 0 && lane4 == 0) {
+            part[a.d_v] = s.max[i];
+            part[a.d_v + 1] =
+                red[0][g + 8 * i] + red[1][g + 8 * i] + red[2][g + 8 * i] + red[3][g + 8 * i];
+        }
+    }
+    __syncthreads();
+}
+
+template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, unsigned char *smem)
+{
+    int group = a.n_head / a.n_head_kv, part = blockIdx.y % a.n_tile;
+    tile b;
+    b.g = attn_group_of(a, blockIdx.x, QUERIES / a.n_pack);
+    if (b.g.lead != (int)blockIdx.x || !(b.g.few || a.all))
+        return;
+    b.h_kv = blockIdx.y / a.n_tile, b.n_pack = a.n_pack;
+    b.h0 = b.h_kv * group + part * a.n_pack;
+    b.n_head = min(a.n_pack, group - part * a.n_pack);
+    int len = chunk_len(a, b.g.span), n = n_chunk(a, b.g.span), in_smem = -1;
+    for (int c = blockIdx.z; c < n; c += gridDim.z) {
+        int from = b.g.span.lo + c * len, to = min(from + len, b.g.span.hi);
+        state<NP> s;
+        reset(s);
+        for (int plane = a.q[0] ? 0 : 1; plane < 2; plane++) {
+            int lo = plane ? max(from, b.g.first_near) : from;
+            int hi = plane ? to : min(to, b.g.span.near);
+            if (lo >= hi)
+                continue;
+            if (in_smem != plane)
+                attn_load_q(a, in_smem = plane, QUERIES, smem,
+                            [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
+            look(a, b, s, plane, hi);
+            attend<NP, KT>(a, b, s, plane, lo, hi, smem);
+        }
+        write_part(a, b, s, c);
+    }
+}
+
+// Up to 64, 128, 256 and 512 columns of V.
+GR_KERNEL(gr_attn_decode_64, gr_kernel_attn, THREADS, 3)
+{
+    GR_SMEM;
+    decode<1, 64>(a, smem);
+}
+GR_KERNEL(gr_attn_decode_128, gr_kernel_attn, THREADS, 3)
+{
+    GR_SMEM;
+    decode<2, 64>(a, smem);
+}
+GR_KERNEL(gr_attn_decode_256, gr_kernel_attn, THREADS, 2)
+{
+    GR_SMEM;
+    decode<4, 32>(a, smem);
+}
+GR_KERNEL(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
+{
+    GR_SMEM;
+    decode<8, 32>(a, smem);
+}
+
+// Joins the chunks of one head of one token in their order: each warp every fourth one, then the
+// warps. A block a (head, token).
+GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 8)
+{
+    GR_SMEM;
+    __shared__ float red[WARPS], sums[WARPS];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, h = blockIdx.x, t = blockIdx.y;
+    attn_group g = attn_group_of(a, t, QUERIES / a.n_pack);
+    if (!(g.few || a.all))
+        return;
+    attn_span own = attn_span_of(a, t);
+    const int n = n_chunk(a, g.span);
+    float sink = a.sinks ? a.sinks[h] * ATTN_LOG2E : ATTN_NONE, max = sink;
+    for (int c = threadIdx.x; c < n; c += THREADS)
+        max = fmaxf(max, part_of(a, t, c, h)[a.d_v]);
+    max = attn_reduce<THREADS, true>(max, red);
+    float base = max == ATTN_NONE ? 0 : max, sum = 0, (*acc)[512] = (float(*)[512])smem;
+    float4 o[4] = {};
+#pragma unroll 2
+    for (int c = warp; c < n; c += WARPS) {
+        const float *part = part_of(a, t, c, h);
+        float f = exp2_fast(part[a.d_v] - base);
+        sum += f * part[a.d_v + 1];
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (128 * k + 4 * lane < a.d_v) {
+                float4 x = *(const float4 *)(part + 128 * k + 4 * lane);
+                o[k].x += f * x.x, o[k].y += f * x.y, o[k].z += f * x.z, o[k].w += f * x.w;
+            }
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        *(float4 *)&acc[warp][128 * k + 4 * lane] = o[k];
+    if (lane == 0)
+        sums[warp] = sum;
+    __syncthreads();
+    sum = sums[0] + sums[1] + sums[2] + sums[3];
+    float all = sum + (a.sinks ? exp2_fast(sink - base) : 0), bad = own.lo < own.hi && !(sum > 0);
+    float *y = (float *)(a.y + t * a.y_row) + h * a.d_v;
+    for (int c = threadIdx.x; c < a.d_v; c += THREADS) {
+        float x = acc[0][c] + acc[1][c] + acc[2][c] + acc[3][c];
+        y[c] = all > 0 ? x / all : 0;
+        bad = fabsf(x) <= 3e38f && fabsf(all) <= 3e38f ? bad : 1;
+    }
+    if (attn_reduce<THREADS, true>(bad, red) > 0)
+        attn_exact<THREADS>(a, t, h, (float *)smem);
+}

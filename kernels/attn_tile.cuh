@@ -1,0 +1,284 @@
+// Tiles of K and V in shared memory: fetched by row number, brought to f16.
+//
+// All products of the fast attention kernels are f16 with f32 sums. bf16, q8_0 and q4_0 rows become
+// f16 in shared memory once a tile: bf16 exactly from 2^-14 up, quants to 2^-11 of their value.
+// What f16 cannot hold becomes NaN, and so does the output that meets it: the kernel that writes an
+// output does such a one over with attn_exact.
+#pragma once
+
+#include "kernels/attn.cuh"
+#include "kernels/mma.cuh"
+
+#define ATTN_LOG2E 1.4426950408889634f
+
+// What a query is multiplied with before it becomes f16: logits are then in powers of two, or, with
+// a cap, fractions of it.
+GR_DEV float attn_q_factor(const gr_kernel_attn &a)
+{
+    return a.softcap > 0 ? a.scale / a.softcap : a.scale * ATTN_LOG2E;
+}
+GR_DEV float attn_f16_or_nan(float x)
+{
+    return fabsf(x) <= 65504.0f ? x : NAN;
+}
+// The logit in powers of two; slope with log2 e in it.
+GR_DEV float attn_finish(const gr_kernel_attn &a, float x, float slope, int t, int item)
+{
+    if (a.softcap > 0)
+        x = a.softcap * ATTN_LOG2E * tanhf(x);
+    if (a.max_alibi > 0)
+        x -= slope * attn_distance(a, t, item);
+    return x;
+}
+
+// --- rows into shared memory ---
+
+// A warp fetches the rows of N keys, key i of row number `row` in lane i (below 0: zeros), to dst +
+// i * pitch, as 16-byte pieces of the aligned memory around each; where in the first piece a row
+// begins stands in phase[i].
+template <int N>
+GR_DEV void attn_fetch(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv, int row,
+                       uint32_t dst, uint8_t *phase)
+{
+    const int lane = threadIdx.x % 32;
+    const char *head = r.data + h_kv * r.head;
+    if (lane < N)
+        phase[lane] = (uint32_t)(uintptr_t)(head + (int64_t)row * (int32_t)r.row) & 15;
+    for (int i = 0; i < N * s.n16; i += 32) {
+        int key = (int)((uint32_t)(i + lane) * s.magic >> 20), piece = i + lane - key * s.n16;
+        int at = __shfl_sync(0xffffffffu, row, key % N);
+        uintptr_t src = (uintptr_t)(head + (int64_t)at * (int32_t)r.row) / 16 * 16 + piece * 16;
+        int64_t left = (int64_t)((uintptr_t)r.end - src);
+        int bytes = at < 0 || left < 0 ? 0 : left < 16 ? (int)left : 16;
+        if (key < N)
+            cp_async_16(dst + key * s.pitch + piece * 16, bytes ? (const char *)src : r.data,
+                        bytes);
+    }
+}
+
+// N words from p, aligned to 2.
+template <int N> GR_DEV void attn_words(const unsigned char *p, uint32_t w[N])
+{
+    const uint32_t *from = (const uint32_t *)((uintptr_t)p / 4 * 4);
+    uint32_t next = from[0], shift = (uint32_t)((uintptr_t)p & 2) * 8;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t low = next;
+        next = from[i + 1];
+        w[i] = (uint32_t)(((uint64_t)next << 32 | low) >> shift);
+    }
+}
+
+// Four bytes 0 .. 255 less `zero`, times d: four f16. 0x6400 + n is 1024 + n.
+GR_DEV uint2 attn_scaled(uint32_t bytes, uint32_t zero, uint32_t d)
+{
+    uint32_t lo = __byte_perm(bytes, 0x64646464, 0x4140),
+             hi = __byte_perm(bytes, 0x64646464, 0x4342);
+    return {mul_f16x2(sub_f16x2(lo, zero), d), mul_f16x2(sub_f16x2(hi, zero), d)};
+}
+
+// A block's scale twice; NaN where a quant of it may not be an f16.
+GR_DEV uint32_t attn_scale(const unsigned char *block)
+{
+    uint32_t d = *(const uint16_t *)block;
+    return ((d & 0x7fff) < 0x5ff0 ? d : 0x7fff) * 0x10001; // 0x5ff0 is 508
+}
+
+GR_DEV uint32_t attn_pair(uint32_t two) // bf16 to f16
+{
+    float lo = __uint_as_float(two << 16), hi = __uint_as_float(two & 0xffff0000u);
+    return f16x2(attn_f16_or_nan(lo), attn_f16_or_nan(hi));
+}
+
+// 16 elements of a row, from the 16 i th, as f16 in two pieces.
+template <int TYPE> GR_DEV void attn_sixteen(const unsigned char *row, int i, uint4 out[2])
+{
+    uint32_t *o = (uint32_t *)out;
+    if constexpr (TYPE == GR_Q8_0) {
+        const unsigned char *block = row + i / 2 * 34;
+        uint32_t w[4], d = attn_scale(block);
+        attn_words<4>(block + 2 + i % 2 * 16, w);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            uint2 four = attn_scaled(w[k] ^ 0x80808080u, 0x64806480u, d);
+            o[2 * k] = four.x, o[2 * k + 1] = four.y;
+        }
+    } else if constexpr (TYPE == GR_Q4_0) {
+        const unsigned char *block = row + i / 2 * 18;
+        uint32_t w[4], d = attn_scale(block);
+        attn_words<4>(block + 2, w);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            uint2 four = attn_scaled(w[k] >> i % 2 * 4 & 0x0f0f0f0fu, 0x64086408u, d);
+            o[2 * k] = four.x, o[2 * k + 1] = four.y;
+        }
+    } else {
+        const uint32_t *w = (const uint32_t *)(row + i * 32);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            o[k] = attn_pair(w[k]);
+    }
+}
+
+// d columns (a multiple of 16) of KEYS rows to f16, rows to_pitch apart, by THREADS threads.
+template <int TYPE, int KEYS, int THREADS>
+GR_DEV void attn_convert(const unsigned char *from, const gr_attn_stage &s, const uint8_t *phase,
+                         int d, unsigned char *to, int to_pitch)
+{
+    int n = d / 16;
+    for (int i = threadIdx.x % THREADS; i < KEYS * n; i += THREADS) {
+        int key = i / n, at = i - key * n;
+        uint4 out[2];
+        attn_sixteen<TYPE>(from + key * s.pitch + phase[key], at, out);
+        uint4 *dst = (uint4 *)(to + key * to_pitch + at * 32);
+        dst[0] = out[0], dst[1] = out[1];
+    }
+}
+
+// The same of bf16, q8_0 or q4_0.
+template <int KEYS, int THREADS>
+GR_DEV void attn_to_f16(int type, const unsigned char *from, const gr_attn_stage &s,
+                        const uint8_t *phase, int d, unsigned char *to, int to_pitch)
+{
+    if (type == GR_BF16)
+        attn_convert<GR_BF16, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
+    else if (type == GR_Q8_0)
+        attn_convert<GR_Q8_0, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
+    else
+        attn_convert<GR_Q4_0, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
+}
+
+// --- a range of the list, tile by tile, by four warps ---
+
+// Tiles of KT items of [lo, hi), K by the rows k, V beside it unless it is part of K. The next one
+// or two are on their way while one is used.
+struct attn_pipe {
+    const gr_kernel_rows *k;
+    int h_kv, lo, hi, next; // next: row number of this lane's key in the tile to fetch next
+};
+
+template <int KT> GR_DEV int attn_pipe_row(const gr_kernel_attn &a, const attn_pipe &p, int tile)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+        item = p.lo + tile * KT + warp * KT / 4 + lane;
+    return lane < KT / 4 && item < p.hi ? a.list[item] : -1;
+}
+
+template <int KT>
+GR_DEV void attn_pipe_fetch(const gr_kernel_attn &a, const attn_pipe &p, int tile, int row,
+                            unsigned char *smem)
+{
+    const gr_attn_smem &at = a.smem;
+    int slot = tile % at.n_stage, first = threadIdx.x / 32 * KT / 4;
+    if (p.lo + tile * KT < p.hi) {
+        uint32_t stage = smem_u32(smem) + at.stage + slot * at.stage_bytes;
+        uint8_t *phase = smem + at.phase + slot * 2 * KT + first;
+        attn_fetch<KT / 4>(*p.k, a.k_stage, p.h_kv, row, stage + first * a.k_stage.pitch, phase);
+        if (a.v_in_k < 0)
+            attn_fetch<KT / 4>(a.v, a.v_stage, p.h_kv, row,
+                               stage + at.stage_v + first * a.v_stage.pitch, phase + KT);
+    }
+    cp_async_commit();
+}
+
+template <int KT>
+GR_DEV attn_pipe attn_pipe_begin(const gr_kernel_attn &a, int plane, int h_kv, int lo, int hi,
+                                 unsigned char *smem)
+{
+    attn_pipe p = {&a.k[plane], h_kv, lo, hi, 0};
+    attn_pipe_fetch<KT>(a, p, 0, attn_pipe_row<KT>(a, p, 0), smem);
+    if (a.smem.n_stage == 3)
+        attn_pipe_fetch<KT>(a, p, 1, attn_pipe_row<KT>(a, p, 1), smem);
+    p.next = attn_pipe_row<KT>(a, p, a.smem.n_stage - 1);
+    return p;
+}
+
+// Tile i as f16 in shared memory: K at k, V at v, for all threads until they ask for the next.
+template <int KT>
+GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigned char *smem,
+                           uint32_t &k, uint32_t &v)
+{
+    const gr_attn_smem &at = a.smem;
+    const int ahead = at.n_stage - 1, slot = i % at.n_stage;
+    if (ahead == 2)
+        cp_async_wait<1>();
+    else
+        cp_async_wait<0>();
+    __syncthreads();
+    attn_pipe_fetch<KT>(a, p, i + ahead, p.next, smem);
+    p.next = attn_pipe_row<KT>(a, p, i + ahead + 1);
+    const bool v_own = a.v_in_k < 0, k_f16 = p.k->type == GR_F16, v_f16 = a.v.type == GR_F16;
+    const uint8_t *phase = smem + at.phase + slot * 2 * KT;
+    unsigned char *stage = smem + at.stage + slot * at.stage_bytes;
+    if (!k_f16)
+        attn_to_f16<KT, 128>(p.k->type, stage, a.k_stage, phase, a.d_k, smem + at.k, at.k_pitch);
+    if (v_own && !v_f16)
+        attn_to_f16<KT, 128>(a.v.type, stage + at.stage_v, a.v_stage, phase + KT, a.d_v,
+                             smem + at.v, at.v_pitch);
+    if (!k_f16 || (v_own && !v_f16))
+        __syncthreads();
+    k = smem_u32(k_f16 ? stage : smem + at.k);
+    v = !v_own ? k + a.v_in_k * 2 : smem_u32(v_f16 ? stage + at.stage_v : smem + at.v);
+}
+
+// Shared memory is free for other things after it.
+GR_DEV void attn_pipe_end()
+{
+    cp_async_wait<0>();
+    __syncthreads();
+}
+
+// q [n_row][d_k] as f16 at `to`, pitch smem.q_pitch, by four warps; token_of(row, t, h): whether
+// there is such a row.
+template <class F>
+GR_DEV void attn_load_q(const gr_kernel_attn &a, int plane, int n_row, unsigned char *to,
+                        F token_of)
+{
+    float f = attn_q_factor(a);
+    for (int r = threadIdx.x / 32; r < n_row; r += 4) {
+        int t, h;
+        bool there = token_of(r, t, h);
+        const float2 *q =
+            (const float2 *)((const float *)(a.q[plane] + t * a.q_row[plane]) + h * a.d_k);
+        uint32_t *dst = (uint32_t *)(to + r * a.smem.q_pitch);
+        for (int i = threadIdx.x % 32; i < a.d_k / 2; i += 32) {
+            float2 x = there ? q[i] : make_float2(0, 0);
+            dst[i] = f16x2(attn_f16_or_nan(x.x * f), attn_f16_or_nan(x.y * f));
+        }
+    }
+}
+
+// --- fragments of 16-bit tiles in shared memory, rows `pitch` bytes apart ---
+
+// a [16, 16] from row 0 and column `col` of a tile.
+GR_DEV void attn_frag_a(uint32_t f[4], uint32_t tile, int pitch, int col)
+{
+    int lane = threadIdx.x % 32;
+    ldmatrix_x4(f, tile + (lane & 15) * pitch + (col + (lane >> 4) * 8) * 2);
+}
+// b [16, 16] of K: b[0], b[1] for keys 0 .. 7, b[2], b[3] for 8 .. 15; k from `col`. With ONE the
+// first eight keys alone.
+template <bool ONE = false>
+GR_DEV void attn_frag_k(uint32_t f[4], uint32_t tile, int pitch, int col)
+{
+    int lane = threadIdx.x % 32, key = (lane & 7) + (ONE ? 0 : (lane >> 4) * 8);
+    ldmatrix_x4(f, tile + key * pitch + (col + (lane >> 3 & 1) * 8) * 2);
+}
+// b [16, 16] of V: b[0], b[1] for columns col .. + 7, b[2], b[3] for the next eight; k are keys.
+GR_DEV void attn_frag_v(uint32_t f[4], uint32_t tile, int pitch, int col)
+{
+    int lane = threadIdx.x % 32;
+    ldmatrix_x4_trans(f, tile + (lane & 15) * pitch + (col + (lane >> 4) * 8) * 2);
+}
+
+// The largest of the four lanes that share a row, and their sum.
+GR_DEV float attn_quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+GR_DEV float attn_quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
