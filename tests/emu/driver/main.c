@@ -123,6 +123,9 @@ int main(int argc, char **argv)
     CONTROL(report)
     CONTROL(report_clear)
     test_entries();
+    test_order();
+    test_capture();
+    test_faults();
     printf("%s\n", n_failed ? "failed" : "all passed");
     return n_failed != 0;
 }
