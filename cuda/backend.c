@@ -63,13 +63,21 @@ static void *cuda_alloc(struct gr_backend *b, size_t bytes)
     return rc ? NULL : (void *)(uintptr_t)p;
 }
 
-/* The memory of a lost context goes with it. */
+/* Before something goes that queued work may use. Errors do not matter: what a lost context holds
+ * goes with it. */
+void gr_cuda_settle(struct gr_cuda_backend *c)
+{
+    (void)c->cu->context_set(c->device->context);
+    (void)c->cu->stream_sync(c->stream);
+}
+
 static void cuda_free(struct gr_backend *b, void *p)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    (void)c->cu->context_set(c->device->context);
-    if (p)
-        (void)gr_cuda_leave(c, CU(c, free, (cu_pointer)(uintptr_t)p));
+    if (!p)
+        return;
+    gr_cuda_settle(c);
+    (void)gr_cuda_leave(c, CU(c, free, (cu_pointer)(uintptr_t)p));
 }
 
 static int pin(struct gr_cuda_backend *c, size_t bytes, void **p)
@@ -100,10 +108,10 @@ static void cuda_host_free(struct gr_backend *b, void *p)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     struct pinned *known = c->pinned.data;
-    (void)c->cu->context_set(c->device->context);
     for (size_t i = 0; i < c->pinned.n; i++)
         if (known[i].p == p) {
             known[i] = known[--c->pinned.n];
+            gr_cuda_settle(c);
             (void)gr_cuda_leave(c, CU(c, host_free, p));
             return;
         }
@@ -121,14 +129,16 @@ static bool is_pinned(const struct gr_cuda_backend *c, const void *p, size_t byt
 
 /* ---- staging ---- */
 
-int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int n, size_t slot_bytes)
+int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
+                     size_t slot_bytes)
 {
     void *host = NULL;
     *r = (struct gr_cuda_ring){.slot_bytes = slot_bytes, .n = n};
     int rc = CU(c, host_alloc, &host, (size_t)n * slot_bytes, 0);
     r->host = host;
     for (int i = 0; i < n && !rc; i++)
-        rc = CU(c, event_create, &r->copied[i], CU_EVENT_NO_TIMING);
+        if (!(rc = CU(c, event_create, &r->copied[i], CU_EVENT_NO_TIMING)))
+            rc = CU(c, event_record, r->copied[i], stream);
     return rc;
 }
 
@@ -147,7 +157,7 @@ int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *sl
     *slot = r->next;
     *host = r->host + (size_t)r->next * r->slot_bytes;
     r->next = (r->next + 1) % r->n;
-    return CU(c, event_sync, r->copied[*slot]); /* at once when nothing was recorded */
+    return CU(c, event_sync, r->copied[*slot]);
 }
 
 /* ---- copies ---- */
@@ -257,9 +267,7 @@ static void cuda_close(struct gr_backend **b)
     if (!c)
         return;
     if (c->device) {
-        (void)c->cu->context_set(c->device->context);
-        if (c->stream)
-            (void)c->cu->stream_sync(c->stream);
+        gr_cuda_settle(c);
         gr_cuda_loader_free(c);
         gr_cuda_events_fini(c);
         gr_cuda_ring_free(c, &c->ring);
@@ -316,7 +324,7 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
         rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);
     }
     if (!rc)
-        rc = gr_cuda_ring_new(c, &c->ring, RING_SLOTS, RING_SLOT);
+        rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
     if (!rc && c->opt.nvtx)
         gr_nvtx_name_stream(c->stream, "gpurun steps");
     if (rc)

@@ -84,11 +84,15 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
 int gr_cuda_enter(struct gr_cuda_backend *c);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
+/* Makes the context current and waits for what is queued, before something that it may use goes. */
+void gr_cuda_settle(struct gr_cuda_backend *c);
+
 /* Device memory, aligned to 256. */
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);
 
-/* n slots (at most 4) of slot_bytes. */
-int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int n, size_t slot_bytes);
+/* n slots (at most 4) of slot_bytes, for copies on `stream`. */
+int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
+                     size_t slot_bytes);
 void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r);
 /* The next slot, when the copy that was queued from it is done: record copied[*slot] behind the
  * next one. */
@@ -116,6 +120,9 @@ void gr_cuda_segment_free(struct gr_backend *b, void **exec);
 /* Runs a noted segment node by node with the clock, and tells c->time_fn. */
 int gr_cuda_run_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e);
 void gr_cuda_events_fini(struct gr_cuda_backend *c);
+
+/* Bytes of a piece that weights travel in: tests make it small. */
+extern size_t gr_cuda_load_slot;
 
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
 int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,

@@ -96,7 +96,7 @@ void gr_cuda_segment_free(struct gr_backend *b, void **exec)
     struct gr_cuda_exec *e = *exec;
     if (!e)
         return;
-    (void)c->cu->context_set(c->device->context);
+    gr_cuda_settle(c);
     drop_graph(c, e);
     gr_cuda_notes_fini(&e->notes);
     gr_free(e->node);

@@ -14,11 +14,13 @@
 #include "gr/status.h"
 
 #define SLOTS 4
-#define SLOT (16 << 20)
 #define COPY_THREADS 4 /* one core does not read a mapping as fast as the bus takes it */
 #define ALIGN 256
 
+size_t gr_cuda_load_slot = 16 << 20;
+
 struct gr_cuda_loader {
+    size_t slot;
     struct gr_cuda_ring ring;
     cu_stream stream;
     cu_pointer staging;     /* as many slots as the ring has */
@@ -47,21 +49,21 @@ static int loader_new(struct gr_cuda_backend *c)
     struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
     if (!l)
         return GR_E_NOMEM_HOST;
+    l->slot = gr_cuda_load_slot;
     int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()));
     if (!rc)
         rc = CU(c, stream_create, &l->stream, CU_STREAM_NON_BLOCKING);
     if (!rc)
-        rc = gr_cuda_ring_new(c, &l->ring, SLOTS, SLOT);
+        rc = gr_cuda_ring_new(c, &l->ring, l->stream, SLOTS, l->slot);
     if (!rc)
-        rc = gr_cuda_alloc(c, (size_t)SLOTS * SLOT, &l->staging);
+        rc = gr_cuda_alloc(c, SLOTS * l->slot, &l->staging);
     for (int i = 0; i < SLOTS && !rc; i++)
-        rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING);
+        if (!(rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING)))
+            rc = CU(c, event_record, l->packed[i], c->stream);
+    if (!rc) /* loading begins behind what is queued already */
+        rc = CU(c, stream_wait, l->stream, l->packed[0], 0);
     if (!rc && c->opt.nvtx)
         name_for_profilers(l);
-    if (!rc) /* loading begins behind what is queued already */
-        rc = CU(c, event_record, l->packed[0], c->stream);
-    if (!rc)
-        rc = CU(c, stream_wait, l->stream, l->packed[0], 0);
     if (rc)
         gr_cuda_loader_free(c);
     return rc;
@@ -115,7 +117,7 @@ static int send(struct gr_cuda_backend *c, cu_pointer dst, const char *src, size
         return rc;
     gr_threads_run(l->pool, gr_threads_count(l->pool), copy_part, &x);
     if (!dst) {
-        dst = l->staging + (size_t)*slot * SLOT;
+        dst = l->staging + (size_t)*slot * l->slot;
         rc = CU(c, stream_wait, l->stream, l->packed[*slot], 0);
     }
     if (!rc)
@@ -131,11 +133,12 @@ static int send_rows(struct gr_cuda_backend *c, const struct gr_ten *t, cu_point
     size_t rows = (size_t)(t->batch * t->rows);
     bool dense = (size_t)t->row_bytes == row;
     size_t piece = dense ? rows * row : row, n = dense ? 1 : rows;
+    size_t most = c->loader->slot;
     int rc = 0, slot;
     for (size_t i = 0; i < n && !rc; i++)
-        for (size_t at = 0; at < piece && !rc; at += SLOT)
+        for (size_t at = 0; at < piece && !rc; at += most)
             rc = send(c, dst + i * row + at, (const char *)t->data + i * (size_t)t->row_bytes + at,
-                      GR_MIN(piece - at, (size_t)SLOT), &slot);
+                      GR_MIN(piece - at, most), &slot);
     return rc;
 }
 
@@ -149,7 +152,7 @@ static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t
     int rc = send(c, 0, gr_ten_row(t, m, lo), bytes, &slot);
     if (rc)
         return rc;
-    struct gr_ten rows = {.data = (void *)(uintptr_t)(l->staging + (size_t)slot * SLOT),
+    struct gr_ten rows = {.data = (void *)(uintptr_t)(l->staging + (size_t)slot * l->slot),
                           .batch = 1,
                           .rows = hi - lo,
                           .cols = t->cols,
@@ -168,12 +171,13 @@ static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t
 static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_pointer dst)
 {
     int64_t tile = gr_pack_tile_bytes(t->dtype, t->cols);
-    int64_t step = SLOT / (GR_PACK_ROWS * t->row_bytes) * GR_PACK_ROWS;
+    int64_t most = (int64_t)c->loader->slot;
+    int64_t step = most / (GR_PACK_ROWS * t->row_bytes) * GR_PACK_ROWS;
     int rc = 0;
     if (step == 0)
         return gr_fail(GR_E_UNSUPPORTED,
-                       "%s: a matrix has rows of %lld bytes: at most %d can be brought to a GPU",
-                       c->name, (long long)t->row_bytes, SLOT / GR_PACK_ROWS);
+                       "%s: a matrix has rows of %lld bytes: at most %lld can be brought to a GPU",
+                       c->name, (long long)t->row_bytes, (long long)most / GR_PACK_ROWS);
     for (int64_t m = 0; m < t->batch && !rc; m++)
         for (int64_t lo = 0; lo < t->rows && !rc; lo += step)
             rc = send_tiles(c, t, m, lo, GR_MIN(lo + step, t->rows),

@@ -201,7 +201,7 @@ static int check_end(const call &c, const stream &s)
 
 int cuStreamEndCapture(cu_stream handle, cu_graph *graph_out)
 {
-    ENTER(current);
+    ENTER(current | releases); // a stream is out of its capture, whatever comes of it
     stream_ref s = find_stream(c, handle);
     if (!s)
         return c.done(INVALID_HANDLE);

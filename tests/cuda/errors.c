@@ -1,0 +1,215 @@
+/* What is left when calls fail: one error for ever, and nothing on the device. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cuda/runtime.h"
+#include "fixture.h"
+#include "gr/status.h"
+
+static const struct gr_device_opt plain = {0};
+
+/* Every call of a lost backend says what the first one said. */
+static void all_say(struct gr_backend *b, void *exec, const char *text)
+{
+    const struct gr_node node = {.op = GR_OP_ACT};
+    const struct gr_segment s = {.node = &node, .n_node = 1};
+    const struct gr_ten t = {.batch = 1, .rows = 1, .cols = 4, .row_bytes = 16, .dtype = GR_F32};
+    struct gr_ten out;
+    char byte = 0;
+    void *other = NULL;
+#define SAYS(call)                                                                                 \
+    do {                                                                                           \
+        (void)gr_fail(GR_E_INTERNAL, "nothing was said");                                          \
+        cr_expect(call, #call);                                                                    \
+        cr_expect_str_eq(gr_error(), text, #call ": %s", gr_error());                              \
+    } while (0)
+    SAYS(b->api->alloc(b, 64) == NULL);
+    SAYS(b->api->host_alloc(b, 64) == NULL);
+    SAYS(b->api->clear(b, &byte, 1) == GR_E_DEVICE);
+    SAYS(b->api->upload(b, &byte, &byte, 1) == GR_E_DEVICE);
+    SAYS(b->api->download(b, &byte, &byte, 1) == GR_E_DEVICE);
+    SAYS(b->api->sync(b) == GR_E_DEVICE);
+    SAYS(b->api->weight_upload(b, &t, true, &byte, &out) == GR_E_DEVICE);
+    SAYS(b->api->segment_new(b, &s, &other) == GR_E_DEVICE);
+    SAYS(b->api->segment_run(b, exec, NULL, NULL) == GR_E_DEVICE);
+    SAYS(b->api->set_timer(b, NULL, NULL) == GR_E_DEVICE);
+    SAYS(b->api->profile(b, true) == GR_E_DEVICE);
+#undef SAYS
+    cr_expect_null(other);
+}
+
+static void lost_by(const char *symbol, int error, const char *name, const char *options)
+{
+    struct gr_backend *b = device_open(options, plain), *again;
+    float v[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    struct gr_ten x = device_ten(b, 2, 4, v), y = device_ten(b, 2, 4, NULL);
+    void *pinned = b->api->host_alloc(b, 100);
+    const struct gr_node node = node_act(x, y);
+    void *exec = device_segment(b, &node, 1);
+    char text[1024];
+    int rc = 0;
+    cr_assert_eq(emu()->fail(symbol, 2, error), 0);
+    for (int i = 0; i < 4 && !rc; i++)
+        if (!(rc = b->api->segment_run(b, exec, NULL, NULL)))
+            rc = b->api->sync(b);
+    cr_assert_eq(rc, GR_E_DEVICE);
+    (void)strncpy(text, gr_error(), sizeof text - 1);
+    cr_expect_not_null(strstr(text, name), "%s", text);
+    all_say(b, exec, text);
+    b->api->host_free(b, pinned);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, x.data);
+    b->api->free(b, y.data);
+    b->api->close(&b);
+    cr_expect_eq(emu()->live(NULL), 0, "objects are left on the device");
+    if (strcmp(symbol, "kernel")) /* that it failed is reported */
+        cr_expect_str_empty(emu()->report());
+    emu()->report_clear();
+
+    cr_assert_eq(gr_cuda_devices.open(&again, 0, &plain), 0, "%s", gr_error());
+    x = device_ten(again, 2, 4, v);
+    float *back = device_values(again, &x);
+    cr_expect_eq(memcmp(back, v, sizeof v), 0);
+    gr_free(back);
+    again->api->free(again, x.data);
+    device_close(&again);
+}
+
+Test(errors, a_launch_that_fails_at_once)
+{
+    lost_by("cuLaunchKernelEx", CU_LAUNCH_FAILED,
+            "cuLaunchKernelEx failed with "
+            "CUDA_ERROR_LAUNCH_FAILED",
+            "order=late,quiet");
+}
+
+Test(errors, a_kernel_that_faults_later)
+{
+    lost_by("kernel", CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "order=late,quiet");
+}
+
+Test(errors, a_graph_that_cannot_be_launched)
+{
+    lost_by("cuGraphLaunch", CU_LAUNCH_FAILED, "cuGraphLaunch", "order=late,quiet");
+}
+
+Test(errors, a_wait_that_fails)
+{
+    lost_by("cuStreamSynchronize", CU_UNKNOWN, "cuStreamSynchronize", "order=late,quiet");
+}
+
+/* ---- every call in turn ---- */
+
+/* Everything a backend is used for, as far as it goes; closes what it opened. The status. */
+static int scenario(void)
+{
+    struct gr_backend *b;
+    struct gr_ten out;
+    static float v[64 * 32];
+    const struct gr_ten w = {
+        .data = v, .batch = 1, .rows = 32, .cols = 64, .row_bytes = 256, .dtype = GR_F32};
+    void *p[4] = {0}, *host = NULL, *exec = NULL;
+    int rc = gr_cuda_devices.open(&b, 0, &plain);
+    if (rc)
+        return rc;
+    const struct gr_backend_api *api = b->api;
+    for (int i = 0; i < 4 && !rc; i++)
+        rc = (p[i] = api->alloc(b, i == 0 ? api->weight_bytes(b, &w, true) : sizeof v))
+                 ? 0
+                 : GR_E_NOMEM_DEV;
+    if (!rc)
+        rc = (host = api->host_alloc(b, sizeof v)) ? 0 : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = api->clear(b, p[2], sizeof v);
+    if (!rc)
+        rc = api->weight_upload(b, &w, true, p[0], &out);
+    if (!rc)
+        rc = api->weight_upload(b, &w, false, p[1], &out);
+    if (!rc)
+        rc = api->sync(b);
+    struct gr_ten x = out, y = out;
+    x.data = p[1], y.data = p[2];
+    const struct gr_node node = node_act(x, y);
+    const struct gr_tap tap = {0, "y", 0, y};
+    const struct gr_segment s = {&node, 1, &tap, 1};
+    if (!rc)
+        rc = api->segment_new(b, &s, &exec);
+    for (int i = 0; i < 3 && !rc; i++)
+        if (!(rc = api->upload(b, p[3], v, sizeof v)))
+            rc = api->segment_run(b, exec, NULL, NULL);
+    if (!rc)
+        rc = api->profile(b, true);
+    if (!rc)
+        rc = api->profile(b, false);
+    if (!rc)
+        rc = api->download(b, host, p[2], sizeof v);
+    api->segment_free(b, &exec);
+    api->host_free(b, host);
+    for (int i = 0; i < 4; i++)
+        api->free(b, p[i]);
+    api->close(&b);
+    return rc;
+}
+
+static const char *const symbols[] = {
+#define FN(name, symbol, params) #symbol,
+#include "cuda/driver.def"
+};
+
+/* The nth call of this entry point fails: nothing may be left behind, and nothing be misused, but
+ * that one does not know what is finished when waiting failed. The status of the scenario. */
+static int with_failure(const char *symbol, int64_t nth, int error)
+{
+    (void)gr_fail(GR_E_INTERNAL, "nothing was said");
+    cr_assert_eq(emu()->fail(symbol, nth, error), 0);
+    int rc = scenario();
+    cr_assert_eq(emu()->fail(NULL, 0, 0), 0);
+    cr_expect(rc == 0 || rc == GR_E_DEVICE || rc == GR_E_NOMEM_DEV || rc == GR_E_NOMEM_HOST,
+              "%s: %d", symbol, rc);
+    cr_expect(rc == 0 || strcmp(gr_error(), "nothing was said"), "%s", symbol);
+    cr_expect_eq(emu()->live(NULL), 0, "%s leaves objects on the device", symbol);
+    if (!strstr(symbol, "Synchronize"))
+        cr_expect_str_empty(emu()->report(), "%s %lld", symbol, (long long)nth);
+    emu()->report_clear();
+    return rc;
+}
+
+Test(errors, each_call_of_the_driver_in_turn)
+{
+    int failed = 0, runs = 0;
+    gr_cuda_load_slot = 1 << 16;
+    cr_assert_eq(emu()->configure("order=random,quiet"), 0);
+    cr_assert_eq(scenario(), 0, "%s", gr_error());
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        int64_t n = emu()->count(symbols[i]);
+        cr_assert_eq(scenario(), 0, "%s", gr_error());
+        n = emu()->count(symbols[i]) - n;
+        for (int64_t nth = 1; nth <= n; nth++, runs++)
+            failed += with_failure(symbols[i], nth, nth % 2 ? CU_UNKNOWN : CU_OUT_OF_MEMORY) != 0;
+    }
+    cr_expect_gt(runs, 60);
+    cr_expect_gt(failed, runs / 2);
+    cr_expect_eq(scenario(), 0, "%s", gr_error());
+}
+
+Test(errors, each_allocation_in_turn)
+{
+    gr_cuda_load_slot = 1 << 16;
+    cr_assert_eq(emu()->configure("order=random,quiet"), 0);
+    cr_assert_eq(scenario(), 0, "%s", gr_error());
+    size_t held = gr_alloc_held(NULL);
+    (void)gr_alloc_fail_at(0, 0);
+    cr_assert_eq(scenario(), 0);
+    uint64_t n = gr_alloc_fail_at(0, 0);
+    cr_assert_gt(n, 5);
+    for (uint64_t i = 1; i <= n; i++) {
+        (void)gr_alloc_fail_at(i, 0);
+        int rc = scenario();
+        (void)gr_alloc_fail_at(0, 0);
+        cr_expect_eq(rc, GR_E_NOMEM_HOST, "allocation %llu: %d", (unsigned long long)i, rc);
+        cr_expect_eq(gr_alloc_held(NULL), held, "allocation %llu leaks", (unsigned long long)i);
+        cr_expect_eq(emu()->live(NULL), 0);
+    }
+    cr_expect_eq(scenario(), 0);
+}

@@ -1,0 +1,108 @@
+#include "fixture.h"
+
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cuda/build.h"
+#include "gr/status.h"
+
+const struct emu *emu(void)
+{
+    static struct emu e;
+    if (!e.configure) {
+        void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+        cr_assert_not_null(library, "%s", dlerror());
+#define GET(name) *(void **)(void *)&e.name = dlsym(library, "emu_driver_" #name)
+        GET(fail), GET(count), GET(bytes), GET(live), GET(report), GET(report_clear),
+            GET(configure);
+#undef GET
+        cr_assert_not_null(e.configure);
+    }
+    return &e;
+}
+
+struct gr_backend *device_open(const char *options, struct gr_device_opt opt)
+{
+    struct gr_backend *b;
+    cr_assert_eq(emu()->configure(options), 0, "%s", emu()->report());
+    cr_assert_eq(gr_cuda_devices.open(&b, 0, &opt), 0, "%s", gr_error());
+    return b;
+}
+
+void device_close(struct gr_backend **b)
+{
+    (*b)->api->close(b);
+    cr_expect_null(*b);
+    cr_expect_eq(emu()->live(NULL), 0, "objects are left on the device");
+    cr_expect_str_empty(emu()->report());
+}
+
+struct gr_ten device_ten(struct gr_backend *b, int64_t rows, int64_t cols, const float *values)
+{
+    size_t bytes = (size_t)(rows * cols) * 4;
+    struct gr_ten t = {.data = b->api->alloc(b, bytes),
+                       .batch = 1,
+                       .rows = rows,
+                       .cols = cols,
+                       .row_bytes = cols * 4,
+                       .dtype = GR_F32};
+    cr_assert_not_null(t.data, "%s", gr_error());
+    if (values)
+        cr_assert_eq(b->api->upload(b, t.data, values, bytes), 0, "%s", gr_error());
+    return t;
+}
+
+float *device_values(struct gr_backend *b, const struct gr_ten *t)
+{
+    size_t bytes = (size_t)(t->rows * t->cols) * 4;
+    float *values = gr_calloc(bytes, 1);
+    cr_assert_not_null(values);
+    cr_assert_eq(b->api->download(b, values, t->data, bytes), 0, "%s", gr_error());
+    return values;
+}
+
+struct gr_node node_act(struct gr_ten x, struct gr_ten y)
+{
+    struct gr_node n = {.op = GR_OP_ACT, .layer = -1};
+    n.a.act = (struct gr_args_act){.x = x, .y = y, .kind = GR_LINEAR};
+    return n;
+}
+
+struct gr_node node_glu(struct gr_ten a, struct gr_ten b, struct gr_ten y)
+{
+    struct gr_node n = {.op = GR_OP_GLU, .layer = -1};
+    n.a.glu = (struct gr_args_glu){.a = a, .b = b, .y = y};
+    return n;
+}
+
+struct gr_node node_binary(enum gr_binary_kind kind, struct gr_ten a, struct gr_ten b,
+                           struct gr_ten y)
+{
+    struct gr_node n = {.op = GR_OP_BINARY, .layer = -1};
+    n.a.binary = (struct gr_args_binary){.a = a, .b = b, .y = y, .kind = (int32_t)kind};
+    return n;
+}
+
+struct gr_node node_unpack(struct gr_ten packed, struct gr_ten rows)
+{
+    struct gr_node n = {.op = GR_OP_GATHER, .layer = -1};
+    n.a.gather = (struct gr_args_gather){.x = packed, .y = rows};
+    return n;
+}
+
+struct gr_node node_matmul(struct gr_ten x, struct gr_ten y)
+{
+    struct gr_node n = {.op = GR_OP_MATMUL, .layer = -1};
+    n.a.matmul = (struct gr_args_matmul){.x = x, .w = x, .y = y};
+    return n;
+}
+
+void *device_segment(struct gr_backend *b, const struct gr_node *node, int n_node)
+{
+    const struct gr_segment s = {.node = node, .n_node = n_node};
+    void *exec;
+    cr_assert_eq(b->api->segment_new(b, &s, &exec), 0, "%s", gr_error());
+    return exec;
+}

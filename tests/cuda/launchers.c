@@ -1,0 +1,100 @@
+/* Launchers that ask for what launch.h offers, in the place of the library's own. */
+#include "launchers.h"
+
+#include "cuda/grid.h"
+
+int launchers_ask;
+size_t launchers_scratch;
+
+#define REFUSE(args)                                                                               \
+    int gr_cuda_##args(struct gr_launcher *l, const struct gr_args_##args *a)                      \
+    {                                                                                              \
+        (void)l, (void)a;                                                                          \
+        return gr_fail(GR_E_UNSUPPORTED, #args ": not in this test");                              \
+    }
+REFUSE(embed)
+REFUSE(norm)
+REFUSE(matmul_id)
+REFUSE(head_matmul)
+REFUSE(rope_table)
+REFUSE(rope)
+REFUSE(kv_store)
+REFUSE(attn)
+REFUSE(route)
+REFUSE(expert_sum)
+REFUSE(kv_shift)
+REFUSE(kv_copy)
+REFUSE(ssm_conv)
+REFUSE(ssm_scan)
+REFUSE(delta_rule)
+
+/* y = x + add, rows without gaps. */
+static int add(struct gr_launcher *l, const struct gr_ten *x, struct gr_ten y, float b)
+{
+    struct gr_args_act a = {.x = *x, .y = y, .a = 1, .b = b, .kind = GR_LINEAR};
+    return gr_launch_items(l, "gr_elementwise_act_1", y.rows * y.cols, 256, 256, 0, &a, sizeof a);
+}
+
+static struct gr_ten at(const struct gr_ten *shape, void *data)
+{
+    struct gr_ten t = *shape;
+    t.data = data;
+    t.row_bytes = t.cols * 4;
+    return t;
+}
+
+/* y = ((x + 1) + 1) - 1, the steps between in two pieces of scratch memory. */
+int gr_cuda_act(struct gr_launcher *l, const struct gr_args_act *a)
+{
+    size_t bytes = (size_t)(a->y.rows * a->y.cols) * 4;
+    struct gr_ten s = at(&a->y, gr_launch_scratch(l, bytes));
+    struct gr_ten t = at(&a->y, gr_launch_scratch(l, bytes));
+    int rc = add(l, &a->x, s, 1);
+    if (!rc)
+        rc = add(l, &s, t, 1);
+    return rc ? rc : add(l, &t, a->y, -1);
+}
+
+/* y = (a + 1) * b, with a + 1 derived. */
+int gr_cuda_glu(struct gr_launcher *l, const struct gr_args_glu *a)
+{
+    bool fresh;
+    size_t bytes = (size_t)(a->y.rows * a->y.cols) * 4;
+    struct gr_ten d = at(&a->y, gr_launch_derived(l, &a->a, "test", bytes, &fresh));
+    int rc = fresh ? add(l, &a->a, d, 1) : 0;
+    struct gr_args_binary mul = {.a = d, .b = a->b, .y = a->y, .kind = GR_MUL};
+    return rc ? rc
+              : gr_launch_items(l, "gr_elementwise_binary_1", a->y.rows * a->y.cols, 256, 256, 0,
+                                &mul, sizeof mul);
+}
+
+int gr_cuda_binary(struct gr_launcher *l, const struct gr_args_binary *a)
+{
+    return gr_launch_items(l, "gr_elementwise_binary_1", a->y.rows * a->y.cols, 256, 256, 0, a,
+                           sizeof *a);
+}
+
+/* Rows of a file from a packed matrix. */
+int gr_cuda_gather(struct gr_launcher *l, const struct gr_args_gather *a)
+{
+    return gr_cuda_unpack(l, &a->x, &a->y);
+}
+
+/* What launchers must not do. */
+int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
+{
+    const struct gr_grid one = {1, 1, 1};
+    switch (launchers_ask) {
+    case ASK_UNKNOWN_KERNEL:
+        return gr_launch(l, "gr_elementwise_no_such", one, 256, 0, a, sizeof *a);
+    case ASK_UNKNOWN_FAMILY:
+        return gr_launch_has(l, "gr_no_such_family_x")
+                   ? 0
+                   : gr_launch(l, "gr_no_such_family_x", one, 256, 0, a, sizeof *a);
+    case ASK_SHARED_MEMORY:
+        return gr_launch(l, "gr_elementwise_act_1", one, 256, 1 << 20, a, sizeof *a);
+    default:
+        (void)gr_launch_scratch(l, launchers_scratch += 256);
+        return 0;
+    }
+}
