@@ -1,75 +1,132 @@
-// Our declarations of the driver's binary interface against <cuda.h>: nothing here runs.
-#define CU_STREAM_NON_BLOCKING OWN_STREAM_NON_BLOCKING
-#include "cuda/driver.h"
-#undef CU_STREAM_NON_BLOCKING
-
+// Whether cuda/driver.h and driver.def say what <cuda.h> says: every entry point's parameters one
+// by one, structs by size and offset, enumerations by value. All of that when this is compiled;
+// when it runs, that the library given (a stub of the toolkit, or a driver) has every symbol.
+#define __CUDA_API_VERSION_INTERNAL // declares every version, and no name stands for another
 #include <cuda.h>
 #include <cudaProfiler.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <dlfcn.h>
 #include <type_traits>
 
-namespace
-{
-// Two types that are passed alike: pointers, or numbers of the same size.
-template <class A, class B>
-constexpr bool same_type = std::is_pointer<A>::value == std::is_pointer<B>::value &&
-                           sizeof(A) == sizeof(B);
+// a name that both have
+#define CU_STREAM_NON_BLOCKING OUR_STREAM_NON_BLOCKING
+#include "cuda/driver.h"
+#undef CU_STREAM_NON_BLOCKING
 
-// Two functions that are called alike.
-template <class F, class G> struct same_call {
-    static constexpr bool value = false;
+// Types that stand for one another though their names differ.
+template <class Ours, class Theirs> struct stands_for : std::is_same<Ours, Theirs> {
 };
-template <class R, class S, class... A, class... B> struct same_call<R (*)(A...), S (*)(B...)> {
-    template <bool lengths, class dummy> struct all {
-        static constexpr bool value = false;
+#define STANDS_FOR(ours, theirs)                                                                   \
+    template <> struct stands_for<ours, theirs> : std::true_type {                                 \
     };
-    template <class dummy> struct all<true, dummy> {
-        static constexpr bool value = (same_type<A, B> && ...);
-    };
-    static constexpr bool value =
-        sizeof(R) == sizeof(S) && all<sizeof...(A) == sizeof...(B), void>::value;
+STANDS_FOR(cu_context_st, CUctx_st)
+STANDS_FOR(cu_module_st, CUmod_st)
+STANDS_FOR(cu_function_st, CUfunc_st)
+STANDS_FOR(cu_stream_st, CUstream_st)
+STANDS_FOR(cu_event_st, CUevent_st)
+STANDS_FOR(cu_graph_st, CUgraph_st)
+STANDS_FOR(cu_graph_exec_st, CUgraphExec_st)
+STANDS_FOR(cu_launch, CUlaunchConfig)
+STANDS_FOR(void, CUtensorMap)
+STANDS_FOR(uint64_t, unsigned long long)
+
+// Passed the same way: integers and enumerations of one size, pointers to what is the same.
+template <class Ours, class Theirs> constexpr bool same()
+{
+    if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
+        using O = std::remove_pointer_t<Ours>;
+        using T = std::remove_pointer_t<Theirs>;
+        return std::is_const_v<O> == std::is_const_v<T> &&
+               same<std::remove_const_t<O>, std::remove_const_t<T>>();
+    } else if constexpr (std::is_integral_v<Ours> && std::is_enum_v<Theirs>) {
+        return sizeof(Ours) == sizeof(Theirs);
+    } else {
+        return stands_for<Ours, Theirs>::value;
+    }
+}
+
+template <class Ours, class Theirs> struct same_call : std::false_type {
 };
-} // namespace
+template <class R, class... P, class S, class... Q>
+struct same_call<R(P...), S(Q...)>
+    : std::bool_constant<same<R, S>() && std::conjunction_v<std::bool_constant<same<P, Q>()>...>> {
+};
 
 #define FN(name, symbol, params)                                                                   \
-    static_assert(same_call<decltype(gr_cuda_driver::name), decltype(&::symbol)>::value, #symbol);
+    static_assert(same_call<int params, decltype(::symbol)>::value,                                \
+                  #symbol " has other parameters");
 #include "cuda/driver.def"
 #undef FN
 
-#define SAME(ours, theirs) static_assert((int)(ours) == (int)(theirs), #theirs)
-SAME(CU_OK, CUDA_SUCCESS);
-SAME(CU_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
-SAME(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);
-SAME(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE);
-SAME(CU_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU);
-SAME(CU_NOT_FOUND, CUDA_ERROR_NOT_FOUND);
-SAME(CU_NOT_READY, CUDA_ERROR_NOT_READY);
-SAME(CU_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS);
-SAME(CU_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED);
-SAME(CU_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
-SAME(CU_UNKNOWN, CUDA_ERROR_UNKNOWN);
-SAME(CU_ATTR_MAX_SMEM, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
-SAME(CU_ATTR_N_SM, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-SAME(CU_ATTR_CLOCK_KHZ, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-SAME(CU_ATTR_MEMORY_KHZ, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
-SAME(CU_ATTR_MEMORY_BITS, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
-SAME(CU_ATTR_L2_BYTES, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-SAME(CU_ATTR_CC_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-SAME(CU_ATTR_CC_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
-SAME(CU_FUNC_MAX_DYNAMIC_SMEM, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-SAME(OWN_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING);
-SAME(CU_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING);
-SAME(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+// --- values ---
 
-#define SAME_FIELD(ours, field)                                                                    \
-    static_assert(offsetof(cu_launch, ours) == offsetof(CUlaunchConfig, field), #field)
-SAME_FIELD(grid, gridDimX);
-SAME_FIELD(block, blockDimX);
-SAME_FIELD(smem, sharedMemBytes);
-SAME_FIELD(stream, hStream);
-SAME_FIELD(attribute, attrs);
-SAME_FIELD(n_attribute, numAttrs);
-static_assert(sizeof(cu_launch) == sizeof(CUlaunchConfig), "CUlaunchConfig");
-static_assert(sizeof(cu_launch_attribute) == sizeof(CUlaunchAttribute), "CUlaunchAttribute");
-static_assert(offsetof(cu_launch_attribute, value) == offsetof(CUlaunchAttribute, value), "value");
+#define VALUE(ours, theirs) static_assert((int)ours == (int)theirs, #ours " has another value");
+VALUE(CU_OK, CUDA_SUCCESS)
+VALUE(CU_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE)
+VALUE(CU_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY)
+VALUE(CU_NO_DEVICE, CUDA_ERROR_NO_DEVICE)
+VALUE(CU_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU)
+VALUE(CU_NOT_FOUND, CUDA_ERROR_NOT_FOUND)
+VALUE(CU_NOT_READY, CUDA_ERROR_NOT_READY)
+VALUE(CU_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS)
+VALUE(CU_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED)
+VALUE(CU_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)
+VALUE(CU_UNKNOWN, CUDA_ERROR_UNKNOWN)
+VALUE(CU_ATTR_MAX_SMEM, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+VALUE(CU_ATTR_N_SM, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+VALUE(CU_ATTR_CLOCK_KHZ, CU_DEVICE_ATTRIBUTE_CLOCK_RATE)
+VALUE(CU_ATTR_MEMORY_KHZ, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)
+VALUE(CU_ATTR_MEMORY_BITS, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
+VALUE(CU_ATTR_L2_BYTES, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)
+VALUE(CU_ATTR_CC_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+VALUE(CU_ATTR_CC_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+VALUE(CU_FUNC_MAX_DYNAMIC_SMEM, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+VALUE(OUR_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)
+VALUE(CU_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING)
+VALUE(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+// what the emulated driver calls errors
+#define ERROR(number, name, text) VALUE(number, name)
+#include "tests/emu/libcuda_errors.def"
+#undef ERROR
+
+// --- structs ---
+
+#define OFFSET(ours, field, theirs, real)                                                          \
+    static_assert(offsetof(ours, field) == offsetof(theirs, real), #field " lies elsewhere");
+static_assert(sizeof(cu_launch) == sizeof(CUlaunchConfig), "CUlaunchConfig has another size");
+OFFSET(cu_launch, grid, CUlaunchConfig, gridDimX)
+OFFSET(cu_launch, grid[2], CUlaunchConfig, gridDimZ)
+OFFSET(cu_launch, block, CUlaunchConfig, blockDimX)
+OFFSET(cu_launch, block[2], CUlaunchConfig, blockDimZ)
+OFFSET(cu_launch, smem, CUlaunchConfig, sharedMemBytes)
+OFFSET(cu_launch, stream, CUlaunchConfig, hStream)
+OFFSET(cu_launch, attribute, CUlaunchConfig, attrs)
+OFFSET(cu_launch, n_attribute, CUlaunchConfig, numAttrs)
+static_assert(sizeof(cu_launch_attribute) == sizeof(CUlaunchAttribute), "another size");
+OFFSET(cu_launch_attribute, id, CUlaunchAttribute, id)
+OFFSET(cu_launch_attribute, value, CUlaunchAttribute, value)
+static_assert(sizeof(CUtensorMap) == 128 && alignof(CUtensorMap) >= 64, "another tensor map");
+
+int main(int argc, char **argv)
+{
+    static const char *const symbols[] = {
+#define FN(name, symbol, params) #symbol,
+#include "cuda/driver.def"
+#undef FN
+    };
+    void *library = argc == 2 ? dlopen(argv[1], RTLD_LAZY) : nullptr;
+    if (!library) {
+        printf("skipped: no driver's library to look at (%s)\n",
+               argc == 2 ? dlerror() : "none given");
+        return 0;
+    }
+    int n_missing = 0;
+    for (const char *s : symbols)
+        if (!dlsym(library, s)) {
+            printf("%s: %s is not there\n", argv[1], s);
+            n_missing++;
+        }
+    return n_missing != 0;
+}
