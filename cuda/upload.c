@@ -14,7 +14,8 @@
 #include "gr/status.h"
 
 #define SLOTS 4
-#define COPY_THREADS 4 /* one core does not read a mapping as fast as the bus takes it */
+#define COPY_ALONE (256 << 10) /* bytes that are not worth waking other threads for */
+#define COPY_THREADS 4         /* one core does not read a mapping as fast as the bus takes it */
 #define ALIGN 256
 
 size_t gr_cuda_load_slot = 16 << 20;
@@ -115,7 +116,7 @@ static int send(struct gr_cuda_backend *c, cu_pointer dst, const char *src, size
     int rc = gr_cuda_ring_next(c, &l->ring, slot, &x.dst);
     if (rc)
         return rc;
-    gr_threads_run(l->pool, gr_threads_count(l->pool), copy_part, &x);
+    gr_threads_run(l->pool, bytes < COPY_ALONE ? 1 : COPY_THREADS, copy_part, &x);
     if (!dst) {
         dst = l->staging + (size_t)*slot * l->slot;
         rc = CU(c, stream_wait, l->stream, l->packed[*slot], 0);

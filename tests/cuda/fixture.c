@@ -23,10 +23,13 @@ const struct emu *emu(void)
     return &e;
 }
 
+static size_t held; /* on the host before a backend was opened */
+
 struct gr_backend *device_open(const char *options, struct gr_device_opt opt)
 {
     struct gr_backend *b;
     cr_assert_eq(emu()->configure(options), 0, "%s", emu()->report());
+    held = gr_alloc_held(NULL);
     cr_assert_eq(gr_cuda_devices.open(&b, 0, &opt), 0, "%s", gr_error());
     return b;
 }
@@ -36,6 +39,8 @@ void device_close(struct gr_backend **b)
     (*b)->api->close(b);
     cr_expect_null(*b);
     cr_expect_eq(emu()->live(NULL), 0, "objects are left on the device");
+    cr_expect_eq(gr_alloc_held(NULL), held, "%zu bytes are left on the host, %zu before",
+                 gr_alloc_held(NULL), held);
     cr_expect_str_empty(emu()->report());
 }
 

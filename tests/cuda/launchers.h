@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 enum launchers_ask {
+    ASK_NOTHING,
     ASK_UNKNOWN_KERNEL,
     ASK_UNKNOWN_FAMILY,
     ASK_SHARED_MEMORY,

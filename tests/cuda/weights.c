@@ -130,8 +130,8 @@ Test(weights, experts_in_many_pieces)
 
 Test(weights, rows_too_long_for_a_slot)
 {
-    struct gr_ten out, t = weight(GR_F32, 1, 16, 64, 0);
     struct gr_backend *b = device_open(NULL, plain);
+    struct gr_ten out, t = weight(GR_F32, 1, 16, 64, 0);
     gr_cuda_load_slot = 1024;
     void *dst = b->api->alloc(b, b->api->weight_bytes(b, &t, true));
     cr_expect_eq(b->api->weight_upload(b, &t, true, dst, &out), GR_E_UNSUPPORTED);
