@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "check.hpp"
-#include "core.hpp"
+#include "engine.hpp"
 
 namespace emu
 {
@@ -64,6 +64,9 @@ static bool wake_polling()
 
 static Thread *next()
 {
+    engine_step();
+    while (!block.ready && engine_idle()) {
+    }
     if (!block.ready && !wake_polling())
         return nullptr;
     Thread &t = self();
@@ -270,6 +273,7 @@ void bar_arrive(int id, int n, Site site)
 static void end(Thread &t)
 {
     Warp &w = *t.warp;
+    engine_thread_ends(t);
     t.context = nullptr;
     sleep(t);
     w.ended |= 1u << t.lane;
@@ -332,6 +336,7 @@ bool run_block()
         begin_warp(block.warp[i], block.n_thread - i * 32 < 32 ? block.n_thread - i * 32 : 32);
     memset(block.barrier, 0, sizeof block.barrier);
     check_block();
+    engine_begin();
     Thread *first = options.policy == EMU_IN_ORDER ? &block.thread[0] : next();
     current = first;
     first->stack = stack_take();

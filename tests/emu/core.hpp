@@ -48,7 +48,8 @@ struct Thread : Index {
     const char *waits_for; // what and where it waits; null while it runs
     Site site;
     std::vector<Copy> copies;
-    uint32_t group; // of copies, that is open
+    uint32_t group;      // of copies, that is open
+    uint64_t n_finished; // copies
 };
 
 // Something that lanes of a warp do together: each leaves its operands in column `lane` of

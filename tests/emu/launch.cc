@@ -6,7 +6,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "core.hpp"
+#include "engine.hpp"
 
 namespace emu
 {
@@ -138,6 +138,7 @@ static void run_grid()
             clean_up();
             return;
         }
+        engine_end();
         shared_check_end();
     }
     memory_check_ends();

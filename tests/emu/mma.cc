@@ -131,4 +131,29 @@ void ldmatrix_x4(uint32_t r[4], uint32_t addr, bool transposed, Site site)
     for (int i = 0; i < 4; i++)
         r[i] = t.warp->out[i][t.lane];
 }
+
+// in[0], in[1]: where the rows are, in[2 .. 6): the registers.
+template <bool transposed> static void compute_stmatrix(Warp &w, uint32_t)
+{
+    for (int m = 0; m < 4; m++) {
+        uint16_t v[8][8], to[8][8];
+        memcpy(v, w.in[2 + m], sizeof v);
+        for (int r = 0; r < 8; r++)
+            for (int c = 0; c < 8; c++)
+                to[r][c] = transposed ? v[c][r] : v[r][c];
+        for (int r = 0; r < 8; r++)
+            memcpy(get_pointer(w, 8 * m + r), to[r], 16);
+    }
+}
+
+void stmatrix_x4(uint32_t addr, const uint32_t r[4], bool transposed, Site site)
+{
+    static const Together what[] = {{"stmatrix_x4", compute_stmatrix<false>, true},
+                                    {"stmatrix_x4_trans", compute_stmatrix<true>, true}};
+    Thread &t = self();
+    put_pointer(t, shared_memory(addr, 16, 16, what[transposed].name, site));
+    for (int i = 0; i < 4; i++)
+        t.warp->in[2 + i][t.lane] = r[i];
+    meet(what[transposed], ~0u, site);
+}
 } // namespace emu

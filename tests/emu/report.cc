@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "core.hpp"
+#include "engine.hpp"
 
 namespace emu
 {
@@ -122,7 +122,7 @@ void fail_stuck()
     }
     if (!ended.empty())
         text += join + ("threads " + ranges(ended)) + " have returned";
-    fail_text(text);
+    fail_text(text + engine_state());
 }
 } // namespace emu
 

@@ -9,6 +9,7 @@ namespace emu
 enum class Mma { f16, bf16, s8 };
 void mma(Mma type, uint32_t d[4], const uint32_t a[4], const uint32_t b[2], Site site);
 void ldmatrix_x4(uint32_t r[4], uint32_t addr, bool transposed, Site site);
+void stmatrix_x4(uint32_t addr, const uint32_t r[4], bool transposed, Site site);
 } // namespace emu
 
 GR_DEV void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], EMU_SITE)
@@ -30,4 +31,12 @@ GR_DEV void ldmatrix_x4(uint32_t r[4], uint32_t addr, EMU_SITE)
 GR_DEV void ldmatrix_x4_trans(uint32_t r[4], uint32_t addr, EMU_SITE)
 {
     emu::ldmatrix_x4(r, addr, true, site);
+}
+GR_DEV void stmatrix_x4(uint32_t addr, const uint32_t r[4], EMU_SITE)
+{
+    emu::stmatrix_x4(addr, r, false, site);
+}
+GR_DEV void stmatrix_x4_trans(uint32_t addr, const uint32_t r[4], EMU_SITE)
+{
+    emu::stmatrix_x4(addr, r, true, site);
 }

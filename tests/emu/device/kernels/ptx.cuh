@@ -184,3 +184,5 @@ GR_DEV void bar_arrive(int id, int n, EMU_SITE)
 {
     emu::bar_arrive(id, n, site);
 }
+
+#include "engine.cuh"

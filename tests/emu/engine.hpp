@@ -1,0 +1,72 @@
+// What works beside the threads on compute capability 9.0: mbarriers, the copy engine, products of
+// warpgroups. Transfers end at random times, in order: when no thread can go on.
+#pragma once
+
+#include "core.hpp"
+
+namespace emu
+{
+// --- what the core tells ---
+
+void engine_begin(); // a block begins
+extern uint64_t engine_now, engine_due;
+void engine_advance();
+static inline void engine_step() // the schedule goes on: what is due ends
+{
+    if (++engine_now >= engine_due)
+        engine_advance();
+}
+bool engine_idle();                // no thread can go on: something ends, or nothing is under way
+void engine_thread_ends(Thread &); // it has returned
+void engine_end();                 // the block has: reports what is left
+std::string engine_state();        // mbarriers that threads wait at, for reports
+
+extern bool engine_used; // in this block; blocks that do not use it need not clear it
+
+// --- mbarrier.cc ---
+
+struct Mbarrier {
+    uint32_t count, pending; // arrivals of a phase; those to come
+    int32_t bytes;           // to come; below 0: came before they were expected
+    uint64_t phase;
+    Site made;
+    uint32_t maker; // thread
+    bool fenced;    // the copy engine knows it
+    uint32_t waiting[max_threads / 32];
+};
+Mbarrier &mbarrier_at(uint32_t addr, const char *what, Site site);
+void mbarrier_arrive(uint32_t addr, uint32_t expected_bytes, const char *what, Site site);
+void mbarrier_bytes(uint32_t addr, uint32_t bytes, Site site); // they have come
+void mbarriers_begin();
+void mbarriers_end();
+void mbarriers_fenced(uint32_t maker);
+
+// --- engine.cc: dynamic shared memory in use, in pieces of 16 bytes ---
+
+// Something in the background reads these bytes until they are released.
+void hold(uint32_t addr, uint32_t bytes);
+void release(uint32_t addr, uint32_t bytes);
+// Fails when a copy that has not ended brings some of these bytes.
+void need_arrived(uint32_t addr, uint32_t bytes, const char *what, Site site);
+[[noreturn]] void fail_beside(Site site, const char *form, ...)
+    __attribute__((format(printf, 2, 3))); // as fail(), of no thread
+
+// The swizzles of the copy engine and of wgmma: of an address of shared memory, width 0, 32, 64 or
+// 128 bytes; bits 4 .. by bits 7 .. .
+static inline uint32_t swizzled(uint32_t addr, uint32_t width)
+{
+    return width ? addr ^ (addr >> 3 & (width - 16)) : addr;
+}
+
+// --- wgmma.cc ---
+
+void wgmma_begin();
+void wgmma_thread_ends(Thread &);
+// The product that reads this memory.
+bool wgmma_reads(uint32_t addr, uint32_t bytes, Site *site);
+
+// --- async.cc ---
+
+uint64_t copies_issued(const Thread &t);
+void finish_copies(Thread &t, uint64_t issued_before); // those before that number
+} // namespace emu
