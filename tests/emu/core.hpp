@@ -72,7 +72,7 @@ struct Warp {
     uint32_t missing;           // lanes that never were
     Meeting meeting[32];
     int n_meeting;
-    int priority;
+    uint32_t place; // among the warps: in block.ready, and of its priority
     Thread *thread; // of lane 0
 };
 
@@ -88,7 +88,9 @@ struct Block {
     Thread thread[max_threads];
     Warp warp[max_threads / 32];
     uint32_t n_thread, n_warp, n_ended;
-    uint32_t ready, polling; // warps with runnable, with polling lanes
+    Warp *order[max_threads / 32]; // by place
+    uint32_t ready;                // places of warps with runnable lanes
+    bool polling;                  // there are polling lanes
     Barrier barrier[16];
     uint32_t idle; // rounds in which only polling threads ran
     void *outside; // the context that launched

@@ -20,5 +20,9 @@ struct gemm_args { // c [m, n] = a [m, k] b [n, k]^T; f16, tiles of 64 x 64 x 32
     float *c;
     uint32_t m, n, k;
 };
+struct repeat_args {
+    float *y; /* of each thread */
+    uint32_t n;
+};
 
 #endif
