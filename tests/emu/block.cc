@@ -117,10 +117,15 @@ void wait(const char *what, Site site)
     t.waits_for = nullptr;
 }
 
+void give_way()
+{
+    go_on(*next());
+}
+
 void yield()
 {
     if (options.policy != EMU_IN_ORDER)
-        go_on(*next());
+        give_way();
 }
 
 void poll(const char *what, Site site)
@@ -181,7 +186,7 @@ static void release(Barrier &b, Thread *last)
 {
     b.result = b.sum;
     b.of = (int)b.have;
-    check_release(b);
+    check_complete(b);
     for (uint32_t i = 0; i < block.n_warp; i++) {
         Warp &w = block.warp[i];
         uint32_t gone = w.ended & ~w.missing;
@@ -290,7 +295,6 @@ static void thread_main()
 {
     for (;;) {
         Thread &t = self();
-        check_begin(t);
         launch.kernel->run(launch.args);
         int stack = t.stack;
         end(t);

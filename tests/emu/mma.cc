@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/f16.h"
+#include "check.hpp"
 #include "core.hpp"
 #include "device/kernels/mma.cuh"
 
@@ -126,7 +127,9 @@ void ldmatrix_x4(uint32_t r[4], uint32_t addr, bool transposed, Site site)
     static const Together what[] = {{"ldmatrix_x4", compute_ldmatrix<false>, true},
                                     {"ldmatrix_x4_trans", compute_ldmatrix<true>, true}};
     Thread &t = self();
-    put_pointer(t, shared_memory(addr, 16, 16, what[transposed].name, site));
+    const unsigned char *row = shared_memory(addr, 16, 16, what[transposed].name, site);
+    check_access(t, row, 16, false, site);
+    put_pointer(t, row);
     meet(what[transposed], ~0u, site);
     for (int i = 0; i < 4; i++)
         r[i] = t.warp->out[i][t.lane];

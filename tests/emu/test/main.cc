@@ -11,6 +11,7 @@ int main(int argc, char **argv)
         return 0;
     }
     test_kernels();
+    test_faults();
     printf("%d checks failed\n", n_failed);
     return n_failed != 0;
 }

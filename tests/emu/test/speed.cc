@@ -14,7 +14,8 @@ static double now()
 }
 
 template <class Args>
-static void tell(const char *what, const char *kernel, const Shape &s, const Args &args, double units)
+static void tell(const char *what, const char *kernel, const Shape &s, const Args &args,
+                 double units)
 {
     double best = 1e30;
     for (int i = 0; i < 3; i++) {
@@ -38,16 +39,20 @@ void tell_speed()
         struct emu_options o = {1, (enum emu_policy)policy, 0};
         emu_set(&o);
         printf("%s\n", names[policy]);
-        tell("elementwise, a thread", "test_scale", {{n / 256, 1, 1}, {256, 1, 1}, 0}, scale_args{x.p, y.p, n, 2}, n);
+        tell("elementwise, a thread", "test_scale", {{n / 256, 1, 1}, {256, 1, 1}, 0},
+             scale_args{x.p, y.p, n, 2}, n);
         for (uint32_t threads = 128; threads <= 1024; threads *= 2) {
             char what[64];
             snprintf(what, sizeof what, "__syncthreads of %u, a thread", threads);
-            tell(what, "test_barriers", {{1, 1, 1}, {threads, 1, 1}, 0}, repeat_args{y.p, 1000}, threads * 1e3);
+            tell(what, "test_barriers", {{1, 1, 1}, {threads, 1, 1}, 0}, repeat_args{y.p, 1000},
+                 threads * 1e3);
         }
-        tell("__shfl_xor_sync, a lane", "test_shuffles", {{1, 1, 1}, {128, 1, 1}, 0}, repeat_args{y.p, 10000}, 128e4);
-        tell("mma_f16, a lane", "test_products", {{1, 1, 1}, {128, 1, 1}, 0}, repeat_args{y.p, 10000}, 128e4);
-        tell("sums of 1024 rows of 1024 by 256, an element", "test_sum", {{1024, 1, 1}, {256, 1, 1}, 0},
-             sum_args{x.p, y.p, 1024}, n);
+        tell("__shfl_xor_sync, a lane", "test_shuffles", {{1, 1, 1}, {128, 1, 1}, 0},
+             repeat_args{y.p, 10000}, 128e4);
+        tell("mma_f16, a lane", "test_products", {{1, 1, 1}, {128, 1, 1}, 0},
+             repeat_args{y.p, 10000}, 128e4);
+        tell("sums of 1024 rows of 1024 by 256, an element", "test_sum",
+             {{1024, 1, 1}, {256, 1, 1}, 0}, sum_args{x.p, y.p, 1024}, n);
         tell("gemm 256 x 256 x 512, a product", "test_gemm", {{4, 4, 1}, {128, 1, 1}, 30720},
              gemm_args{a.p, b.p, y.p, 256, 256, 512}, 256 * 256 * 512.0);
     }
