@@ -160,14 +160,18 @@ Test(segment, scratch_is_told_before_addresses_are_known)
 
 Test(segment, those_made_before_follow_scratch_that_grew)
 {
+    float v[768];
     struct gr_backend *b = device_open(NULL, plain);
-    struct chain small = chain_new(b, ROWS, COLS), large = chain_new(b, 40, 90);
+    struct chain small = chain_new(b, ROWS, COLS);
     void *first = device_segment(b, small.node, 3);
+    struct chain large = chain_new(b, 40, 90);
     for (int i = 0; i < 3; i++)
         run(b, first); /* queued, by graph: growing has to wait for it */
     void *second = device_segment(b, large.node, 3);
     cr_expect_eq(emu()->live("memory"), 7, "six tensors and one piece of scratch");
     chain_check(b, &small);
+    count_up(v, 768);
+    struct gr_ten there = device_ten(b, 1, 768, v); /* where the first piece was, likely */
     for (int i = 0; i < 4; i++) {
         spoil(b, &small);
         spoil(b, &large);
@@ -177,6 +181,10 @@ Test(segment, those_made_before_follow_scratch_that_grew)
         chain_check(b, &large);
     }
     cr_expect_eq(emu()->live("exec"), 2);
+    float *still = device_values(b, &there);
+    cr_expect_eq(memcmp(still, v, sizeof v), 0, "scratch that went is written to");
+    gr_free(still);
+    b->api->free(b, there.data);
     b->api->segment_free(b, &first);
     b->api->segment_free(b, &second);
     chain_free(b, &small);
@@ -248,7 +256,7 @@ Test(segment, derives_once_until_it_is_overwritten)
     device_close(&b);
 }
 
-/* ---- what launchers must not do ---- */
+/* ---- what launchers ask for ---- */
 
 static void refused(int ask, int status, const char *message)
 {
@@ -279,6 +287,24 @@ Test(launcher, of_a_file_that_is_not_there)
 Test(launcher, of_too_much_shared_memory)
 {
     refused(ASK_SHARED_MEMORY, GR_E_INTERNAL, "1048576 bytes of shared memory");
+}
+
+Test(launcher, of_much_shared_memory)
+{
+    const float v[4] = {1, 2, 3, 4};
+    struct gr_backend *b = device_open(NULL, plain);
+    struct gr_ten x = device_ten(b, 1, 4, v), y = device_ten(b, 1, 4, NULL);
+    const struct gr_node node = node_matmul(x, y);
+    launchers_ask = ASK_MUCH_SHARED_MEMORY;
+    void *exec = device_segment(b, &node, 1);
+    run(b, exec);
+    float *back = device_values(b, &y);
+    cr_expect_eq(memcmp(back, v, sizeof v), 0);
+    gr_free(back);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, x.data);
+    b->api->free(b, y.data);
+    device_close(&b);
 }
 
 Test(launcher, that_measured_less_scratch)
