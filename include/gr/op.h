@@ -264,7 +264,8 @@ struct gr_args_delta_rule {
 /* One node of a plan. */
 struct gr_node {
     enum gr_op op;
-    int32_t layer; /* -1 outside the layers */
+    int32_t layer;  /* -1 outside the layers */
+    int32_t device; /* that runs it, in the session's list, 0 = the CPU; backends do not look */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"
