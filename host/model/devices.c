@@ -112,8 +112,8 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
     }
     if (p->require_gpu)
         return gr_fail(GR_E_DEVICE, "a GPU is required, and %s", why);
-    gr_log(p->n_gpu_layers > 0 ? GR_LOG_WARN : GR_LOG_DEBUG, "every layer runs on the CPU: %s",
-           why);
+    gr_log(p->n_gpu_layers > 0 ? GR_LOG_WARN : GR_LOG_DEBUG,
+           "no usable GPU, every layer runs on the CPU: %s", why);
     return 0;
 }
 
