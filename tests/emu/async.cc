@@ -2,7 +2,6 @@
 // read and delivered only by the wait that has to see them.
 #include <string.h>
 
-#include "check.hpp"
 #include "device/kernels/ptx.cuh"
 #include "engine.hpp"
 
@@ -31,14 +30,17 @@ void cp_async_commit()
     self().group++;
 }
 
-// The n oldest copies of t end.
-static void finish(Thread &t, size_t n)
+// The n oldest copies of t end; other threads know it by the clock.
+static void finish(Thread &t, size_t n, Clock *clock)
 {
     for (size_t i = 0; i < n; i++) {
         const Copy &c = t.copies[i];
         memcpy(c.dst, c.src, c.src_bytes);
         memset(c.dst + c.src_bytes, 0, c.bytes - c.src_bytes);
-        check_copy_ends(t, c.dst, c.bytes, c.site);
+        if (clock)
+            check_copy_ends(t, c.dst, c.bytes, c.site, *clock);
+        else
+            check_copy_ends(t, c.dst, c.bytes, c.site);
     }
     t.copies.erase(t.copies.begin(), t.copies.begin() + (ptrdiff_t)n);
     t.n_finished += n;
@@ -51,7 +53,7 @@ void cp_async_wait(uint32_t pending)
     while (n < t.copies.size() && t.copies[n].group != t.group && // not open, not of the newest
            t.group - t.copies[n].group > pending)
         n++;
-    finish(t, n);
+    finish(t, n, nullptr);
 }
 
 uint64_t copies_issued(const Thread &t)
@@ -59,10 +61,10 @@ uint64_t copies_issued(const Thread &t)
     return t.n_finished + t.copies.size();
 }
 
-void finish_copies(Thread &t, uint64_t issued_before)
+void finish_copies(Thread &t, uint64_t issued_before, Clock &c)
 {
     if (issued_before > t.n_finished)
-        finish(t, issued_before - t.n_finished);
+        finish(t, issued_before - t.n_finished, &c);
 }
 
 void forget_copies(Thread &t)

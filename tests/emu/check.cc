@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "engine.hpp"
+
 namespace emu
 {
 // One access to a word of shared memory. `mask`: its bytes.
@@ -288,10 +290,24 @@ void check_proxy_read(const Thread &t, const void *p, size_t bytes, Site site)
 
 // --- what the compiler calls ---
 
+// Local memory is a thread's own; accumulators of wgmma are not until they have been waited for.
+static inline void access_local(const void *p, bool write, uint32_t place)
+{
+    Site product;
+    if (wgmma_in_flight && wgmma_holds(p, &product))
+        say(place, place_of(product),
+            format("%s accumulators of the wgmma of %s before wgmma_wait",
+                   write ? "writes" : "reads", emu::place(product).c_str()));
+}
+
 static inline void called(const void *p, size_t bytes, bool write, uint8_t kind, void *from)
 {
-    if (!launch.in_thread || stack_holds(p))
+    if (!launch.in_thread)
         return;
+    if (stack_holds(p)) {
+        access_local(p, write, place_of_code(from));
+        return;
+    }
     preempt();
     access(thread_number(self()), p, bytes, write, kind, place_of_code(from));
 }

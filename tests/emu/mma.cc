@@ -154,7 +154,9 @@ void stmatrix_x4(uint32_t addr, const uint32_t r[4], bool transposed, Site site)
     static const Together what[] = {{"stmatrix_x4", compute_stmatrix<false>, true},
                                     {"stmatrix_x4_trans", compute_stmatrix<true>, true}};
     Thread &t = self();
-    put_pointer(t, shared_memory(addr, 16, 16, what[transposed].name, site));
+    unsigned char *row = shared_memory(addr, 16, 16, what[transposed].name, site);
+    check_access(t, row, 16, true, site);
+    put_pointer(t, row);
     for (int i = 0; i < 4; i++)
         t.warp->in[2 + i][t.lane] = r[i];
     meet(what[transposed], ~0u, site);
