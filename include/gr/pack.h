@@ -46,6 +46,12 @@
 #include "gr/dtype.h"
 #include "gr/tensor.h"
 
+#ifdef __cplusplus
+#define GR_PACK_FN constexpr GR_FN
+#else
+#define GR_PACK_FN GR_FN
+#endif
+
 #define GR_PACK_ROWS 16
 #define GR_PACK_COLS 256
 #define GR_PACK_UNIT 32
@@ -61,7 +67,7 @@ struct gr_pack_type {
     int8_t zero;
 };
 
-GR_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
+GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 {
     struct gr_pack_type p = {{0, 0}, 0, {0, 0}, 0};
     switch (dtype) {
@@ -109,7 +115,7 @@ GR_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 }
 
 /* Bytes of a chunk of n units (2, 4, 6 or 8). */
-GR_FN int64_t gr_pack_chunk_bytes(uint32_t dtype, int64_t n_unit)
+GR_PACK_FN int64_t gr_pack_chunk_bytes(uint32_t dtype, int64_t n_unit)
 {
     struct gr_pack_type p = gr_pack_type(dtype);
     return n_unit * (64 * (p.bits[0] + p.bits[1]) + 16 * p.unit_scale) +
@@ -117,26 +123,26 @@ GR_FN int64_t gr_pack_chunk_bytes(uint32_t dtype, int64_t n_unit)
 }
 
 /* Units of a row of n columns, padded. */
-GR_FN int64_t gr_pack_units(int64_t cols)
+GR_PACK_FN int64_t gr_pack_units(int64_t cols)
 {
     return (cols + 63) / 64 * 2;
 }
 
 /* Bytes of a tile of 16 rows. Chunk i of it begins at i * gr_pack_chunk_bytes(dtype, 8). */
-GR_FN int64_t gr_pack_tile_bytes(uint32_t dtype, int64_t cols)
+GR_PACK_FN int64_t gr_pack_tile_bytes(uint32_t dtype, int64_t cols)
 {
     int64_t n = gr_pack_units(cols);
     return n / 8 * gr_pack_chunk_bytes(dtype, 8) + (n % 8 ? gr_pack_chunk_bytes(dtype, n % 8) : 0);
 }
 
 /* Bytes of a matrix: of one expert or head. */
-GR_FN int64_t gr_pack_bytes(uint32_t dtype, int64_t rows, int64_t cols)
+GR_PACK_FN int64_t gr_pack_bytes(uint32_t dtype, int64_t rows, int64_t cols)
 {
     return (rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS * gr_pack_tile_bytes(dtype, cols);
 }
 
 /* Where word i of a lane is in a plane that gives each lane n bytes. */
-GR_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
+GR_PACK_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
 {
     int64_t full = n / 16 * 16, at = 4 * i;
     return at < full ? at / 16 * 512 + lane * 16 + at % 16
@@ -149,7 +155,7 @@ struct gr_pack_spot {
     int32_t word, shift;
 };
 
-GR_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row, int32_t col)
+GR_PACK_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row, int32_t col)
 {
     int32_t r = row / 8, j = col % 8, place = j % 4 * 2 + j / 4; /* GR_PACK_ORDER(place) = j */
     struct gr_pack_spot s = {unit, 0};
@@ -184,7 +190,7 @@ struct gr_pack_file {
     uint8_t code_at[2], stride[2], scale_at[2];
 };
 
-GR_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
+GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
 {
     struct gr_pack_file f = {1, 4, {0, 0}, {1, 1}, {0, 0}};
     switch (dtype) {
@@ -233,7 +239,7 @@ GR_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
 }
 
 /* Byte of a plane of b bits that has element e of the block, and the bit it begins at. */
-GR_FN struct gr_pack_spot gr_pack_file_spot(int32_t b, int32_t stride, int32_t e)
+GR_PACK_FN struct gr_pack_spot gr_pack_file_spot(int32_t b, int32_t stride, int32_t e)
 {
     int32_t run = b < 8 ? stride * 8 / b : 1; /* elements of `stride` bytes */
     struct gr_pack_spot s = {b < 8 ? e / run * stride + e % stride : e * (b / 8),

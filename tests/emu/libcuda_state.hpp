@@ -116,7 +116,6 @@ struct event {
 
 struct module {
     context_ref ctx;
-    std::string prefix; // of the names of its kernels
     std::map<std::string, cu_function> functions;
 };
 

@@ -40,7 +40,8 @@ static void bound_device(struct bound *b, uint32_t type, const double *x, const 
             x_sum += fabs(x[i]), w_sum += fabs(w[i]);
         }
         b->device_error += 3 * w_max * x_sum * 0x1p-10;
-        b->device_variance += w_max * w_max * x_sum * x_sum / 32 * 0x1p-22;
+        b->device_variance +=
+            w_max * w_max * x_sum * x_sum / (double)(GR_MIN(g + 32, n) - g) * 0x1p-22;
     }
     b->device_error += w_sum * x_max * 0x1p-34;
 }

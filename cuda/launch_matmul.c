@@ -1,0 +1,273 @@
+/* MATMUL, MATMUL_ID and HEAD_MATMUL: which kernel takes which product.
+ *
+ * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as lines
+ * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
+ * stream of weights, many are tiles, on wgmma where the device has it. */
+#include <stdio.h>
+
+#include "base/checked.h"
+#include "cuda/launch.h"
+#include "gr/kernel/matmul.h"
+#include "gr/pack.h"
+#include "gr/status.h"
+
+/* As the kernels have them. */
+enum {
+    MV_TOKENS = 8,
+    MV4_TOKENS = 32,
+    WARPS = 8,
+    F32_TILE = 64,
+    F32_MV_TOKENS = 32,
+    TILE_TOKENS = 64,
+    TILE_ROWS = 128,
+    TILE_SMEM = 4 * TILE_TOKENS * 128 + 2 * TILE_TOKENS * 64,
+    SM90_TOKENS = 128,
+    SM90_ROWS = 128,
+    SM90_STAGES = 6,
+    SM90_SMEM = SM90_STAGES * SM90_TOKENS * 128 + 1024,
+    X_THREADS = 512,
+};
+
+/* Whether lines are written for ldmatrix and wgmma, or for the loads of the streaming kernels. */
+enum order { BY_LANE, BY_STEP };
+
+static uint32_t up(int64_t n, int64_t per)
+{
+    return (uint32_t)((n + per - 1) / per);
+}
+
+static int64_t n_tile(const struct gr_ten *w)
+{
+    return up(w->offset + w->rows, GR_PACK_ROWS);
+}
+
+/* "gr_matmul_<form>_<type>" */
+struct name {
+    char text[48];
+};
+
+static struct name kernel(const char *form, const struct gr_ten *w)
+{
+    struct name n;
+    snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form, gr_dtype_name(w->dtype));
+    return n;
+}
+
+/* What every form of product says alike. */
+static struct gr_matmul_args base(const struct gr_ten *w, const struct gr_ten *y)
+{
+    return (struct gr_matmul_args){.w = *w,
+                                   .x.units = (int32_t)gr_pack_units(w->cols),
+                                   .n_tok = (int32_t)y->rows,
+                                   .scale = 1,
+                                   .y = y->data,
+                                   .y_row_bytes = y->row_bytes};
+}
+
+/* ---- lines ---- */
+
+static int64_t lines_bytes(const struct gr_lines *x)
+{
+    return x->n * (x->units * 64 + gr_lines_chunks(x->units) * 64 + 4);
+}
+
+/* Lays n lines out in memory of lines_bytes. */
+static void lay_lines(struct gr_lines *x, void *p)
+{
+    x->x = p;
+    x->sums = x->x + (int64_t)x->n * x->units * 64;
+    x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_lines_chunks(x->units) * 64);
+}
+
+static int write_lines(struct gr_launcher *l, const struct gr_matmul_x_args *a)
+{
+    return gr_launch(l, "gr_matmul_x", (struct gr_grid){(uint32_t)a->to.n, 1, 1}, X_THREADS, 0, a,
+                     sizeof *a);
+}
+
+/* The lines of x: its rows, which later nodes may want as well. */
+static int lines_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                    enum order order, struct gr_lines *to)
+{
+    static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
+                                            {"bf16 by lane", "bf16 by step"}};
+    bool bf16 = w->dtype == GR_BF16, fresh;
+    to->n = (int32_t)x->rows;
+    lay_lines(to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)lines_bytes(to), &fresh));
+    struct gr_matmul_x_args a = {.to = *to,
+                                 .x = x->data,
+                                 .row_bytes = x->row_bytes,
+                                 .cols = (int32_t)x->cols,
+                                 .n_row = (int32_t)x->rows,
+                                 .bf16 = bf16,
+                                 .by_step = order};
+    return fresh ? write_lines(l, &a) : 0;
+}
+
+/* ---- one launch of a product ---- */
+
+/* Few lines an item: `group` of them a block. */
+static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
+                  int64_t n_item, int group)
+{
+    bool f32 = m->w.dtype == GR_F32;
+    struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
+    uint32_t units = m->w.dtype == GR_F16 || m->w.dtype == GR_BF16 || m->w.dtype == GR_Q8_0 ? 4
+                     : f32                                                                  ? 1
+                                                                                            : 8;
+    uint32_t warps = GR_MIN(WARPS, up(m->x.units, units));
+    return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps,
+                     warps * 16 * (uint32_t)group * 4, m, sizeof *m);
+}
+
+/* Whether this product's tiles run on wgmma. */
+static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
+{
+    return gr_launch_facts(l)->cc == 90 && gr_launch_has(l, kernel("tile_sm90", w).text);
+}
+
+/* Tiles of lines (n_x of them along the grid), of rows, of items. */
+static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x,
+                 int64_t n_item)
+{
+    int64_t rows = n_tile(&m->w) * GR_PACK_ROWS;
+    struct gr_grid grid = {n_x, up(rows, TILE_ROWS), (uint32_t)n_item};
+    if (!on_sm90(l, &m->w))
+        return gr_launch(l, kernel("tile", &m->w).text, grid, 128, TILE_SMEM, m, sizeof *m);
+    struct gr_matmul_sm90_args a = {.m = *m};
+    grid.y = up(rows, SM90_ROWS);
+    int rc =
+        gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
+                             (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, SM90_TOKENS, 64);
+    return rc ? rc
+              : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384, SM90_SMEM, &a, sizeof a);
+}
+
+/* Items that have n_tok lines each. */
+static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    if (m->w.dtype == GR_F32 && m->n_tok <= F32_MV_TOKENS)
+        return stream(l, "f32", m, n_item, MV_TOKENS);
+    if (m->w.dtype == GR_F32)
+        return gr_launch(l, "gr_matmul_f32_tile",
+                         (struct gr_grid){up(m->n_tok, F32_TILE),
+                                          up(n_tile(&m->w) * GR_PACK_ROWS, F32_TILE),
+                                          (uint32_t)n_item},
+                         256, 0, m, sizeof *m);
+    if (m->n_tok <= MV_TOKENS)
+        return stream(l, "mv", m, n_item, MV_TOKENS);
+    if (m->n_tok <= MV4_TOKENS)
+        return stream(l, "mv4", m, n_item, MV4_TOKENS);
+    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? SM90_TOKENS : TILE_TOKENS), n_item);
+}
+
+static enum order order_for(int64_t n_tok)
+{
+    return n_tok <= MV4_TOKENS ? BY_LANE : BY_STEP;
+}
+
+/* ---- the operations ---- */
+
+int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
+{
+    struct gr_matmul_args m = base(&a->w, &a->y);
+    m.scale = a->scale;
+    m.b = a->b.data;
+    m.res = a->res.data, m.res_row_bytes = a->res.row_bytes;
+    m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
+    int rc = 0;
+    if (a->w.dtype != GR_F32)
+        rc = lines_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
+    return rc ? rc : product(l, &m, 1);
+}
+
+int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul *a)
+{
+    int64_t n_head = a->w.batch, x_head = a->x.cols / n_head * 4, y_head = a->y.cols / n_head * 4;
+    int64_t n_pass = x_head / 4 - a->w.cols;
+    struct gr_matmul_args m = base(&a->w, &a->y);
+    m.y += n_pass * 4;
+    m.y_item_bytes = y_head;
+    m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes, m.x_item_bytes = x_head;
+    int rc = 0;
+    if (n_pass) {
+        struct gr_matmul_pass_args p = {(const uint8_t *)a->x.data + a->w.cols * 4,
+                                        a->y.data,
+                                        a->x.row_bytes,
+                                        x_head,
+                                        a->y.row_bytes,
+                                        y_head,
+                                        (int32_t)n_pass};
+        rc = gr_launch(l, "gr_matmul_x_pass",
+                       (struct gr_grid){(uint32_t)n_head, (uint32_t)a->x.rows, 1}, 128, 0, &p,
+                       sizeof p);
+    }
+    if (!rc && a->w.dtype != GR_F32) {
+        m.x.n = (int32_t)(n_head * a->x.rows);
+        lay_lines(&m.x, gr_launch_scratch(l, (size_t)lines_bytes(&m.x)));
+        struct gr_matmul_x_args x = {.to = m.x,
+                                     .x = a->x.data,
+                                     .row_bytes = a->x.row_bytes,
+                                     .head_bytes = x_head,
+                                     .cols = (int32_t)a->w.cols,
+                                     .n_row = (int32_t)a->x.rows,
+                                     .bf16 = a->w.dtype == GR_BF16,
+                                     .by_step = order_for(m.n_tok)};
+        rc = write_lines(l, &x);
+    }
+    return rc ? rc : product(l, &m, n_head);
+}
+
+/* Pairs (token, expert) sorted by expert, and their lines in that order; then tiles of them. The
+ * grid has as many tiles as there can be: every expert may end with a part of one. */
+static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_id *a,
+                            struct gr_matmul_args *m)
+{
+    int64_t n = a->y.rows, n_expert = a->w.batch;
+    int tile = on_sm90(l, &a->w) ? SM90_TOKENS : TILE_TOKENS;
+    uint32_t n_x = (uint32_t)GR_MIN(n, up(n, tile) + n_expert);
+    int32_t *order = gr_launch_scratch(l, (size_t)n * 4);
+    int32_t *table = gr_launch_scratch(l, (1 + 3 * (size_t)n_x) * 4);
+    m->x.n = (int32_t)n;
+    lay_lines(&m->x, gr_launch_scratch(l, (size_t)lines_bytes(&m->x)));
+    m->ids = NULL, m->order = order, m->tiles = table;
+    struct gr_matmul_group_args g = {a->ids.data,
+                                     a->ids.row_bytes,
+                                     (int32_t)n,
+                                     (int32_t)a->ids.cols,
+                                     (int32_t)n_expert,
+                                     tile,
+                                     order,
+                                     table};
+    struct gr_matmul_x_args x = {.to = m->x,
+                                 .x = a->x.data,
+                                 .row_bytes = a->x.row_bytes,
+                                 .cols = (int32_t)a->x.cols,
+                                 .n_row = (int32_t)a->x.rows,
+                                 .order = order,
+                                 .div = m->line_div,
+                                 .bf16 = a->w.dtype == GR_BF16,
+                                 .by_step = BY_STEP};
+    int rc = gr_launch(l, "gr_matmul_x_group", (struct gr_grid){(uint32_t)n_expert, 1, 1},
+                       X_THREADS, (uint32_t)n_expert * 4, &g, sizeof g);
+    if (!rc)
+        rc = write_lines(l, &x);
+    return rc ? rc : tiles(l, m, n_x, 1);
+}
+
+int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
+{
+    struct gr_matmul_args m = base(&a->w, &a->y);
+    m.b = a->b.data, m.b_row_bytes = a->b.row_bytes;
+    m.ids = a->ids.data, m.ids_row_bytes = a->ids.row_bytes;
+    m.n_used = (int32_t)a->ids.cols;
+    m.line_div = a->x.rows == a->ids.rows ? m.n_used : 1;
+    m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
+    if (a->w.dtype != GR_F32 && a->ids.rows > MV_TOKENS)
+        return experts_in_tiles(l, a, &m);
+    int rc = 0;
+    if (a->w.dtype != GR_F32)
+        rc = lines_of(l, &a->x, &a->w, BY_LANE, &m.x);
+    m.n_tok = 1;
+    return rc ? rc : stream(l, "mv", &m, a->y.rows, MV_TOKENS);
+}

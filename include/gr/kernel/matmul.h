@@ -1,0 +1,91 @@
+/* Arguments of kernels/matmul_*.cu: products of activations with packed matrices.
+ *
+ * Activations are first written as 16-bit floats by gr_matmul_x, once for all products that read
+ * them; what that makes of a row, a `line`, is described here. Items are what else a product is
+ * repeated over: heads, each with all tokens, a matrix and columns of y of its own; or pairs
+ * (token, used expert), whose matrix ids names. */
+#ifndef GR_KERNEL_MATMUL_H
+#define GR_KERNEL_MATMUL_H
+
+#include "gr/kernel/tensor_map.h"
+#include "gr/pack.h"
+#include "gr/tensor.h"
+
+/* n lines of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of two that
+ * brings the largest of a line to 2^10: `factor` undoes it. The 32 columns of a unit stand in 16
+ * words, pair r of lane part t (columns 8 t + r, 8 t + r + 4) in word 4 t + r, what a lane of
+ * mma.sync loads as 16 bytes; by_step: in word 4 r + t, rows as wgmma has them. sums: of each 16 of
+ * these numbers, as f16 and as the f16 of what that leaves; a chunk has for each t four words:
+ * sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and what those leave. */
+struct gr_lines {
+    uint8_t *x;    /* [n][units * 64 bytes] */
+    uint8_t *sums; /* [n][chunks][64 bytes]; zero where a chunk has no columns */
+    float *factor; /* [n] */
+    int32_t units;
+    int32_t n;
+};
+
+GR_PACK_FN int64_t gr_lines_chunks(int64_t units)
+{
+    return (units + 7) / 8;
+}
+
+/* gr_matmul_x writes lines. Line i is a row of x, or part of one: with `order`, row order[i] / div;
+ * otherwise row i % n_row, from its i / n_row * head_bytes on. */
+struct gr_matmul_x_args {
+    struct gr_lines to;
+    const uint8_t *x; /* f32 */
+    int64_t row_bytes, head_bytes;
+    int32_t cols, n_row;
+    const int32_t *order; /* [n] or NULL */
+    int32_t div;
+    uint32_t bf16, by_step;
+};
+
+/* gr_matmul_x_group sorts the pairs (token, used expert) by expert, in their order where that is
+ * the same, and cuts what an expert has into tiles of `tile` pairs. */
+struct gr_matmul_group_args {
+    const uint8_t *ids; /* [n / n_used][n_used] i32 */
+    int64_t ids_row_bytes;
+    int32_t n, n_used, n_expert, tile;
+    int32_t *order; /* [n]: pairs */
+    int32_t *tiles; /* how many, then of each: expert, first place in order, pairs */
+};
+
+/* gr_matmul_x_pass: columns of each head of y that are those of x. */
+struct gr_matmul_pass_args {
+    const uint8_t *x; /* first head's first such column */
+    uint8_t *y;
+    int64_t x_row_bytes, x_head_bytes, y_row_bytes, y_head_bytes;
+    int32_t n; /* columns of a head */
+};
+
+/* The products. */
+struct gr_matmul_args {
+    struct gr_ten w; /* packed */
+    struct gr_lines x;
+    int32_t n_tok; /* lines of an item */
+    float scale;
+    uint8_t *y; /* f32 */
+    int64_t y_row_bytes, y_item_bytes;
+    const uint8_t *b, *res; /* or NULL: a row a matrix; rows as y has them, res_row_bytes apart */
+    int64_t b_row_bytes, res_row_bytes;
+    /* Experts: item i has matrix ids[i / n_used][i % n_used], n_tok = 1, line i / line_div and row
+     * i of y. NULL: item i has matrix i and lines i * n_tok .. */
+    const uint8_t *ids;
+    int64_t ids_row_bytes;
+    int32_t n_used, line_div;
+    /* Experts in tiles of pairs: what gr_matmul_x_group made; lines are in its order. */
+    const int32_t *order, *tiles;
+    /* F32 weights: rows of x as they are. */
+    const uint8_t *x32;
+    int64_t x_row_bytes, x_item_bytes;
+};
+
+/* The same for wgmma: x by_step as a tensor map. */
+struct gr_matmul_sm90_args {
+    struct gr_tensor_map map;
+    struct gr_matmul_args m;
+};
+
+#endif

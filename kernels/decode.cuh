@@ -1,0 +1,248 @@
+// A step of a packed tile in the registers of a warp, as operands of mma_f16 (mma_bf16 for BF16).
+//
+// A step is 8 units of 32 columns, a chunk, or 4 where codes have 8 or 16 bits. Lane l (g = l / 4,
+// t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t + 7 of each unit: pair s of these is
+// columns s and s + 4. The value of a weight is scale * (code - zero) - min:
+//   code - zero  exact in f16: below 2^8
+//   scale        unit_scale, in f32, for what the unit's two products sum to. Types with scales of
+//                16 elements (Q2_K, Q3_K, Q6_K) have an integer besides that the codes are
+//                multiplied by in f16. Q2_K, Q3_K: exact; Q6_K: products between 2^11 and 2^12 that
+//                are odd are off by 1, less than 2^-11.
+//   min          mins() are a third operand that meets the sums of activations of 16 columns, a
+//                product like the others, times min_scale.
+#pragma once
+
+#include "gr/pack.h"
+#include "kernels/mma.cuh"
+
+#define GR_METHOD __device__ __forceinline__ // GR_DEV in a class
+
+GR_DEV uint32_t twice(uint32_t f16)
+{
+    return f16 * 0x10001u;
+}
+// Byte i of w in both halves, as integers in f16. i may be a lane's own.
+GR_DEV uint32_t byte_f16x2(uint32_t w, int i)
+{
+    return sub_f16x2(__byte_perm(w, 0x64646464, 0x4040 + i * 0x101), 0x64006400);
+}
+// f * byte i of w, correctly rounded: 2^23 + byte in the bits of a float.
+GR_DEV float byte_times(uint32_t w, int i, float f)
+{
+    float v = __uint_as_float(__byte_perm(w, 0x4b000000, 0x7650 + i));
+    return fmaf(v, f, -8388608.0f * f);
+}
+
+template <uint32_t T> struct pack_step {
+    static constexpr struct gr_pack_type P = gr_pack_type(T);
+    static constexpr int B0 = P.bits[0], B1 = P.bits[1], ZERO = P.zero;
+    static constexpr int US = P.unit_scale, C0 = P.chunk_scale[0], C1 = P.chunk_scale[1];
+    static constexpr bool IS_FLOAT = B0 == 16, K_BLOCK = C0 != 0;
+    static constexpr bool BY_16 = T == GR_Q2_K || T == GR_Q3_K || T == GR_Q6_K;
+    static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
+    static constexpr int UNITS = B0 >= 8 ? 4 : 8, STEPS = 8 / UNITS; // steps of a chunk
+    static constexpr int W0 = UNITS * B0 / 2, W1 = UNITS * B1 / 2;
+    static constexpr int WS = US ? UNITS * US / 4 : 4; // words of a row's scales
+
+    uint32_t w0[W0], w1[W1 ? W1 : 1], s[2][WS], d[2];
+
+    // Asks for step i of the tile at `tile`, of a row with `units` units in all.
+    GR_METHOD void load(const uint8_t *tile, int i, int units)
+    {
+        int chunk = i / STEPS, first = i % STEPS * UNITS, n = units - 8 * chunk;
+        const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(T, 8);
+        if (K_BLOCK || n >= 8)
+            load_chunk<true>(codes, first, 8);
+        else
+            load_chunk<false>(codes, first, n);
+    }
+
+    // Before the first use of what was loaded.
+    GR_METHOD void arrived()
+    {
+        if constexpr (K_BLOCK)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                decode(s[r], d[r]);
+    }
+
+    // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products.
+    GR_METHOD void unit(int u, uint32_t (&a)[2][4]) const
+    {
+#pragma unroll
+        for (int s = 0; s < 4; s++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                a[s / 2][s % 2 * 2 + r] = pair(u, r, s);
+        if constexpr (BY_16) {
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                uint32_t scale = group_scale(u, r);
+#pragma unroll
+                for (int s = 0; s < 4; s++)
+                    a[s / 2][s % 2 * 2 + r] = mul_f16x2(a[s / 2][s % 2 * 2 + r], scale);
+            }
+        }
+    }
+
+    // Columns s and s + 4 of row g + 8 r, code - zero.
+    GR_METHOD uint32_t pair(int u, int r, int s) const
+    {
+        if constexpr (IS_FLOAT)
+            return w0[u * 8 + r * 4 + s];
+        if constexpr (B0 == 8) // 1024 + 128 + code
+            return sub_f16x2(__byte_perm(w0[u * 4 + r * 2 + s / 2] ^ 0x80808080, 0x64646464,
+                                         s % 2 ? 0x4342 : 0x4140),
+                             0x64806480);
+        // 1024 + code 2^p in the bits of an f16: p spares shifts of words
+        constexpr uint32_t BITS = 0x10001;
+        const int p = B0 == 4 ? 4 * (s % 2) : 2 * s;
+        uint32_t x;
+        if constexpr (B0 == 4)
+            x = and_or(w0[u * 2 + r] >> s / 2 * 8, (15 * BITS) << p, 0x64006400);
+        else
+            x = and_or(w0[u] >> 8 * r, (3 * BITS) << p, 0x64006400);
+        if constexpr (B1 == 1)
+            x = and_or(moved(w1[u / 2], s + 4 * r + 8 * (u % 2), B0 + p), BITS << (B0 + p), x);
+        if constexpr (B1 == 2)
+            x = and_or(moved(w1[u], 2 * s + 8 * r, 4 + p), (3 * BITS) << (4 + p), x);
+        // times 2^-p, less what is too much: all exact
+        const uint32_t down = twice((uint32_t)(15 - p) << 10);
+        return fma_f16x2(x, down, twice(0x8000 | integer_f16((1024 >> p) + ZERO)));
+    }
+
+    // What the products of unit u, row g + 8 r, are multiplied by.
+    GR_METHOD float unit_scale(int u, int r) const
+    {
+        if constexpr (BY_16)
+            return f16_to_f32((uint16_t)d[r]);
+        else if constexpr (K_BLOCK)
+            return byte_times(s[r][u / 4], u % 4, f16_to_f32((uint16_t)d[r]));
+        else if constexpr (US == 4)
+            return f16_to_f32((uint16_t)s[r][u]);
+        else
+            return f16_to_f32((uint16_t)(s[r][u / 2] >> u % 2 * 16));
+    }
+    // Of group-16 types: an integer for this lane's 8 columns.
+    GR_METHOD uint32_t group_scale(int u, int r) const
+    {
+        int i = u % 2 * 2 + threadIdx.x % 4 / 2;
+        if constexpr (T == GR_Q2_K)
+            return byte_f16x2(s[r][u / 2] & 0x0f0f0f0f, i);
+        const uint32_t off = T == GR_Q6_K ? 0x64806480 : 0x64206420; // 1024 + 128, + 32
+        return sub_f16x2(__byte_perm(s[r][u / 2], 0x64646464, 0x4040 + i * 0x101), off);
+    }
+
+    // Operand [16 rows, 16 groups of 16 columns], and what its products are multiplied by.
+    GR_METHOD void mins(uint32_t (&a)[4]) const
+    {
+        int t = threadIdx.x % 4;
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) // groups 2 t, 2 t + 1, and those + 8
+                a[2 * h + r] = min_pair(r, h, t);
+    }
+    GR_METHOD uint32_t min_pair(int r, int h, int t) const
+    {
+        if constexpr (T == GR_Q2_K) {
+            uint32_t w = (t < 2 ? s[r][2 * h] : s[r][2 * h + 1]) >> 4 & 0x0f0f0f0f;
+            return sub_f16x2(__byte_perm(w, 0x64646464, 0x4140 + t % 2 * 0x202), 0x64006400);
+        } else if constexpr (K_BLOCK) { // a minimum of 32: twice
+            return byte_f16x2(s[r][2 + h], t);
+        } else {
+            uint32_t lo = t % 2 ? s[r][4 * h + 1] : s[r][4 * h];
+            uint32_t hi = t % 2 ? s[r][4 * h + 3] : s[r][4 * h + 2];
+            return __byte_perm(t < 2 ? lo : hi, 0, 0x3232);
+        }
+    }
+    GR_METHOD float min_scale(int r) const
+    {
+        return K_BLOCK ? -f16_to_f32((uint16_t)(d[r] >> 16)) : 1.0f;
+    }
+
+    // --- parts ---
+
+    static GR_METHOD uint32_t moved(uint32_t w, int from, int to)
+    {
+        return from > to ? w >> (from - to) : w << (to - from);
+    }
+    static constexpr __device__ uint32_t integer_f16(uint32_t v) // 0 < v < 2048
+    {
+        uint32_t e = 0;
+        while (v >> (e + 1))
+            e++;
+        return (15 + e) << 10 | ((v << (10 - e)) & 0x3ff);
+    }
+
+    // Units from `first` on of a chunk of n: a whole one, or the last of a row.
+    template <bool WHOLE> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    {
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int p = 0; p < W0 / 4; p++) {
+            uint4 v = {0, 0, 0, 0};
+            if (WHOLE || first + p * 8 / B0 < n)
+                v = load_once(codes + (first * B0 / 8 + p) * 512 + lane * 16);
+            w0[4 * p] = v.x, w0[4 * p + 1] = v.y, w0[4 * p + 2] = v.z, w0[4 * p + 3] = v.w;
+        }
+        if constexpr (B1 != 0) // its last words are less than 16 bytes of a lane where n < 8
+            load_words<WHOLE, W1>(w1, codes + n * 64 * B0 + lane * (WHOLE ? 16 : n * B1 * 2), 512,
+                                  n * B1 / 2);
+        const uint8_t *scales = codes + n * 64 * (B0 + B1);
+#pragma unroll
+        for (int r = 0; r < 2 && !IS_FLOAT; r++) {
+            int row = lane / 4 + 8 * r;
+            if constexpr (US != 0) {
+                load_words<WHOLE, WS>(s[r], scales + (row * n + first) * US, 16,
+                                      (n - first) * US / 4);
+                continue;
+            }
+            load_words<C0 == 16, WS>(s[r], scales + row * C0, 16, C0 / 4);
+            const uint8_t *second = scales + 16 * C0 + row * C1;
+            if constexpr (C1 == 4)
+                d[r] = *(const uint32_t *)second;
+            if constexpr (C1 == 2)
+                d[r] = *(const uint16_t *)second;
+        }
+    }
+    // N words, `pitch` bytes from 16 bytes to the next; or the n there are, one after another.
+    template <bool WHOLE, int N>
+    static GR_METHOD void load_words(uint32_t *w, const uint8_t *at, int pitch, int n)
+    {
+        if constexpr (WHOLE && N % 4 == 0) {
+#pragma unroll
+            for (int p = 0; p < N / 4; p++) {
+                uint4 v = load_once(at + p * pitch);
+                w[4 * p] = v.x, w[4 * p + 1] = v.y, w[4 * p + 2] = v.z, w[4 * p + 3] = v.w;
+            }
+        } else if constexpr (WHOLE && N == 2) {
+            uint2 v = *(const uint2 *)at;
+            w[0] = v.x, w[1] = v.y;
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                w[i] = i < n ? ((const uint32_t *)at)[i] : 0;
+        }
+    }
+    // Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K: to 16 scales + 32; Q6_K: + 128.
+    static GR_METHOD void decode(uint32_t (&w)[WS], uint32_t &d)
+    {
+        if constexpr (T == GR_Q4_K || T == GR_Q5_K) {
+            uint32_t a = w[1], b = w[2], c = w[3];
+            d = w[0];
+            w[0] = a & 0x3f3f3f3f, w[1] = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030);
+            w[2] = b & 0x3f3f3f3f, w[3] = (c >> 4 & 0x0f0f0f0f) | (b >> 2 & 0x30303030);
+        } else if constexpr (T == GR_Q3_K) {
+            uint32_t a = w[0], b = w[1], c = w[2];
+            w[0] = (a & 0x0f0f0f0f) | (c << 4 & 0x30303030);
+            w[1] = (b & 0x0f0f0f0f) | (c << 2 & 0x30303030);
+            w[2] = (a >> 4 & 0x0f0f0f0f) | (c & 0x30303030);
+            w[3] = (b >> 4 & 0x0f0f0f0f) | (c >> 2 & 0x30303030);
+        } else if constexpr (T == GR_Q6_K) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] ^= 0x80808080;
+        }
+    }
+};

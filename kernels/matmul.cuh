@@ -1,0 +1,125 @@
+// What products of packed matrices share: which matrix, lines and rows of y are meant, a step of
+// weights against 8 NT lines of activations, and how a number is stored.
+#pragma once
+
+#include "gr/kernel/matmul.h"
+#include "kernels/decode.cuh"
+
+// The part of the work that a block has.
+struct mm_item {
+    int64_t matrix;
+    int64_t line;         // the first
+    int n;                // lines
+    int64_t y;            // bytes to the row of y of the first
+    const int32_t *order; // rows of y, where they are not one after another
+};
+
+// Item i as gr_matmul_args has it; its lines from tok on, `tile` at most.
+GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok, int tile)
+{
+    if (!a.ids)
+        return {i, i * a.n_tok + tok, min(tile, a.n_tok - tok),
+                i * a.y_item_bytes + tok * a.y_row_bytes, nullptr};
+    const int32_t *id = (const int32_t *)(a.ids + i / a.n_used * a.ids_row_bytes);
+    return {id[i % a.n_used], i / a.line_div, 1, i * a.y_row_bytes, nullptr};
+}
+// Which tile of 16 rows and which item a block of a streaming kernel has: the grid runs over the
+// tiles of all items.
+struct mm_block {
+    int64_t tile, item;
+};
+GR_DEV struct mm_block mm_block(const struct gr_matmul_args &a)
+{
+    uint32_t n_tile = (uint32_t)((a.w.offset + a.w.rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS);
+    return {blockIdx.x % n_tile, blockIdx.x / n_tile};
+}
+// Tile i of those that gr_matmul_x_group made; n = 0: there are fewer.
+GR_DEV struct mm_item mm_tile(const struct gr_matmul_args &a, int i)
+{
+    const int32_t *t = a.tiles + 1 + 3 * i;
+    if (i >= a.tiles[0])
+        return {0, 0, 0, 0, nullptr};
+    return {t[0], t[1], t[2], 0, a.order + t[1]};
+}
+
+// y[tok of the item][row of w] = v times the line's factor and so on; rows outside w are dropped.
+GR_DEV void mm_store(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row,
+                     int tok, float v)
+{
+    if (row < 0 || row >= a.w.rows || tok >= item.n)
+        return;
+    int64_t y = item.order ? item.order[tok] * a.y_row_bytes : item.y + tok * a.y_row_bytes;
+    v *= a.x.factor ? a.x.factor[item.line + tok] * a.scale : a.scale;
+    if (a.b)
+        v += ((const float *)(a.b + item.matrix * a.b_row_bytes))[row];
+    if (a.res)
+        v += ((const float *)(a.res + (item.line + tok) * a.res_row_bytes))[row];
+    ((float *)(a.y + y))[row] = v;
+}
+
+GR_DEV const uint8_t *mm_tile_at(const struct gr_matmul_args &a, const struct mm_item &item,
+                                 int64_t tile, int64_t tile_bytes)
+{
+    int64_t n_tile = (a.w.offset + a.w.rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS;
+    return (const uint8_t *)a.w.data + (item.matrix * n_tile + min(tile, n_tile - 1)) * tile_bytes;
+}
+
+template <uint32_t T>
+GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    uint32_t b[2] = {b0, b1};
+    if constexpr (T == GR_BF16)
+        mma_bf16(d, a, b);
+    else
+        mma_f16(d, a, b);
+}
+
+// acc [16 rows, 8 lines] for each of M tiles and NT groups of lines, as mma_f16 has it: += the step
+// `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u and
+// group i of lines, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u.
+template <uint32_t T, int M, int NT, class X>
+GR_DEV void product(const pack_step<T> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
+{
+    using S = pack_step<T>;
+#pragma unroll
+    for (int u = 0; u < S::UNITS; u++) {
+        if (u >= n)
+            break;
+        x.enter(u);
+        uint32_t a[M][2][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            w[m].unit(u, a[m]);
+#pragma unroll
+        for (int i = 0; i < NT; i++) {
+            uint4 b = x.unit(u, i);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                float unit[4] = {};
+                float(&to)[4] = S::IS_FLOAT ? acc[m][i] : unit;
+                mma<T>(to, a[m][0], b.x, b.y);
+                mma<T>(to, a[m][1], b.z, b.w);
+                if constexpr (!S::IS_FLOAT)
+#pragma unroll
+                    for (int k = 0; k < 4; k++)
+                        acc[m][i][k] = fmaf(w[m].unit_scale(u, k / 2), unit[k], acc[m][i][k]);
+            }
+        }
+    }
+    if constexpr (S::HAS_MIN)
+#pragma unroll
+        for (int i = 0; i < NT; i++) {
+            uint4 b = x.sum(i);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                uint32_t a[4];
+                float unit[4] = {};
+                w[m].mins(a);
+                mma<T>(unit, a, b.x, b.y);
+                mma<T>(unit, a, b.z, b.w);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    acc[m][i][k] = fmaf(w[m].min_scale(k / 2), unit[k], acc[m][i][k]);
+            }
+        }
+}
