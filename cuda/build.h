@@ -6,7 +6,7 @@
 /* The code of one file of kernels/, as the driver loads it. */
 struct gr_kernel_image {
     const char *name; /* "matmul_mv" */
-    const void *data; /* a fatbin; what the emulated device gets is not looked at */
+    const void *data; /* a fatbin; for the emulated device the file's name */
 };
 
 /* "CUDA"; "EMU" for the emulated device: the name of the backend, and devices are called by it. */

@@ -10,6 +10,9 @@ enum {
     DECODE_THREADS = 128,
     DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
     DECODE_BLOCKS = 2048, /* enough to fill a device several times over */
+    PREFILL_THREADS = 128,
+    PREFILL_QUERIES = 64, /* of a tile */
+    PREFILL_STATIC = 1024,
 };
 
 static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t d)
@@ -101,21 +104,24 @@ static int32_t column_in_k(const struct gr_args_attn *a)
     return column % 8 == 0 && column + a->d_v <= a->d_k ? (int32_t)column : -1;
 }
 
-/* Tiles of n_q queries and n_k keys; n_stage stages as they come. */
-static void set_smem(struct gr_kernel_attn *k, int32_t n_q, int32_t n_k, int32_t n_stage)
+/* Tiles of n_q queries and n_k keys; n_stage stages as they come. Queries that go to registers may
+ * stand where the stages are. */
+static void set_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t n_k,
+                     int32_t n_stage)
 {
     struct gr_attn_smem *s = &k->smem;
     bool own = k->v_in_k < 0;
     s->q_pitch = s->k_pitch = pitch_f16(k->d_k);
     s->v_pitch = pitch_f16(k->d_v);
-    s->phase = n_q * s->q_pitch;
+    s->phase = keep_q ? 0 : n_q * s->q_pitch;
     s->k = s->phase + n_stage * 2 * n_k;
     s->v = s->k + (k->k[1].type == GR_F16 ? 0 : n_k * s->k_pitch);
     s->stage = s->v + (k->v.type == GR_F16 || !own ? 0 : n_k * s->v_pitch);
     s->stage_v = n_k * k->k_stage.pitch;
     s->stage_bytes = s->stage_v + (own ? n_k * k->v_stage.pitch : 0);
     s->n_stage = n_stage;
-    s->bytes = s->stage + n_stage * s->stage_bytes;
+    s->q = keep_q ? s->stage : 0;
+    s->bytes = s->stage + GR_MAX(n_stage * s->stage_bytes, keep_q ? n_q * s->q_pitch : 0);
 }
 
 /* ---- few tokens a sequence ---- */
@@ -149,33 +155,67 @@ static int decode(struct gr_launcher *l, const struct gr_kernel_attn *k)
                          : k->d_v <= 128 ? "gr_attn_decode_128"
                          : k->d_v <= 256 ? "gr_attn_decode_256"
                                          : "gr_attn_decode_512";
-    int32_t heads = k->n_head_kv * k->n_tile,
-            z = GR_MAX(1, GR_MIN(DECODE_BLOCKS / (k->n_tok * heads), k->n_chunk)),
+    int32_t heads = k->n_head_kv * k->n_tile, tokens = (k->n_tok + k->n_each - 1) / k->n_each,
+            z = GR_MAX(1, GR_MIN(DECODE_BLOCKS / (tokens * heads), k->n_chunk)),
             join = GR_MAX(4 * 512 * 4, GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS));
-    struct gr_grid grid = {(uint32_t)k->n_tok, (uint32_t)heads, (uint32_t)z};
+    struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
     int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)k->smem.bytes, k, sizeof *k);
     if (err)
         return err;
-    grid = (struct gr_grid){(uint32_t)k->n_head, (uint32_t)k->n_tok, 1};
+    grid = (struct gr_grid){(uint32_t)k->n_head, (uint32_t)tokens, 1};
     return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)join, k, sizeof *k);
 }
 
-/* What both tiled kernels are told; false when shared memory does not hold the tiles. */
-static bool set_decode(const struct gr_launcher *l, const struct gr_args_attn *a,
-                       struct gr_kernel_attn *k)
+/* The tiles of attn_decode; false when shared memory does not hold them. */
+static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
     int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
     int32_t most = gr_launch_facts(l)->smem_max - DECODE_STATIC;
-    k->k_stage = stage_of(a->k.dtype, a->d_k);
-    k->v_stage = stage_of(a->v.dtype, a->d_v);
-    k->v_in_k = column_in_k(a);
     k->n_pack = GR_MIN(group, 16);
     k->n_tile = (group + k->n_pack - 1) / k->n_pack;
-    k->all = 1;
-    set_smem(k, 16, n_k, 3);
+    set_smem(k, 16, false, n_k, 3);
     if (k->smem.bytes > most)
-        set_smem(k, 16, n_k, 2);
+        set_smem(k, 16, false, n_k, 2);
     return k->smem.bytes <= most;
+}
+
+/* ---- many ---- */
+
+/* Head sizes that attn_prefill is compiled for, and keys of its tiles. */
+static const struct size {
+    int32_t d_k, d_v, n_k;
+    const char *kernel;
+} sizes[] = {
+    {64, 64, 64, "gr_attn_prefill_64"},    {80, 80, 64, "gr_attn_prefill_80"},
+    {96, 96, 64, "gr_attn_prefill_96"},    {112, 112, 64, "gr_attn_prefill_112"},
+    {128, 128, 64, "gr_attn_prefill_128"}, {192, 128, 64, "gr_attn_prefill_192_128"},
+    {256, 256, 32, "gr_attn_prefill_256"},
+};
+
+/* The kernel for long runs of tokens and its tiles in *k; NULL when attn_decode has to take them.
+ */
+static const struct size *set_prefill(const struct gr_launcher *l, struct gr_kernel_attn *k)
+{
+    const struct size *s = sizes, *end = s + GR_COUNT(sizes);
+    while (s < end && (s->d_k != k->d_k || s->d_v != k->d_v))
+        s++;
+    if (s == end || k->n_tok <= GR_ATTN_FEW)
+        return NULL;
+    int32_t group = k->n_head / k->n_head_kv;
+    k->n_pack = PREFILL_QUERIES;
+    while (group % k->n_pack)
+        k->n_pack /= 2;
+    k->n_tile = group / k->n_pack;
+    set_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2);
+    return k->smem.bytes <= gr_launch_facts(l)->smem_max - PREFILL_STATIC ? s : NULL;
+}
+
+static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const struct size *s)
+{
+    int32_t tokens = PREFILL_QUERIES / k->n_pack;
+    struct gr_grid grid = {(uint32_t)(k->n_head_kv * k->n_tile),
+                           (uint32_t)((k->n_tok + tokens - 1) / tokens), 1};
+    return gr_launch(l, s->kernel, grid, PREFILL_THREADS, (uint32_t)k->smem.bytes, k, sizeof *k);
 }
 
 static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
@@ -197,7 +237,15 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
         return any(l, &k);
     k.n_chunk = chunks_of(a);
     k.part = gr_launch_scratch(l, (size_t)(a->q.rows * k.n_chunk * a->n_head * (a->d_v + 4) * 4));
-    if (!tiled(a) || !set_decode(l, a, &k))
+    k.k_stage = stage_of(a->k.dtype, a->d_k);
+    k.v_stage = stage_of(a->v.dtype, a->d_v);
+    k.v_in_k = column_in_k(a);
+    struct gr_kernel_attn many = k;
+    if (!tiled(a) || !set_decode(l, &k))
         return any(l, &k);
-    return decode(l, &k);
+    const struct size *size = set_prefill(l, &many);
+    k.all = !size;
+    k.n_each = size ? 8 : 1;
+    int err = size ? prefill(l, &many, size) : 0;
+    return err ? err : decode(l, &k);
 }

@@ -44,16 +44,38 @@ typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
 /* Sets the sink of all log lines of the process; NULL (the default) = silence. */
 GR_API void gr_log_set(gr_log_fn *fn, void *user);
 
+/* ---- devices ---- */
+
+/* A GPU. Bytes; bandwidth of its memory as the clocks say, 0 = unknown. */
+struct gr_device {
+    char name[16];         /* "CUDA0" */
+    char description[128]; /* "NVIDIA H200" */
+    char bus_id[32];       /* PCI address */
+    uint64_t total_bytes, free_bytes, bytes_per_s;
+    int32_t cc;           /* compute capability, 90 = 9.0 */
+    int32_t n_sm;         /* multiprocessors */
+    const char *unusable; /* why it cannot be used, or NULL; lives as long as the process */
+};
+/* How many there are, usable or not. *why (unless NULL): when there are none, the reason in one
+ * line. */
+GR_API int32_t gr_device_count(const char **why);
+GR_API int gr_device_get(int32_t i, struct gr_device *device);
+
 /* ---- model ---- */
 
 struct gr_model;
 
 struct gr_model_params {
-    int32_t n_gpu_layers; /* layers on the GPU, output layer first; -1 = all that fit */
+    int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
+                             backwards; more than there are = all; -1 = as many as fit */
+    int32_t main_gpu;     /* number of the GPU to use; -1 = the first that can be used */
     bool use_mmap;        /* map the file (default) or read it */
     bool vocab_only;      /* no weights: tokenizer and metadata only */
     bool check_tensors;   /* refuse weights that are not finite */
-    const char *device;   /* "auto", "cpu", "cuda"; NULL = auto */
+    bool require_gpu;     /* GR_E_DEVICE rather than no layer on a GPU */
+    const char *device;   /* "auto" (or NULL): a GPU when there is one; "cpu", "none"; "cuda": a GPU
+                             or GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. Case does not
+                             matter */
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 
@@ -67,7 +89,8 @@ struct gr_model_info {
     const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1) */
+    int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1); 0 until
+                             the weights are where they belong (gr_model_load) */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
 
@@ -108,6 +131,8 @@ enum gr_rope_scaling {
     GR_SCALING_LONGROPE
 };
 
+enum gr_nvtx { GR_NVTX_OFF, GR_NVTX_STEP, GR_NVTX_LAYER };
+
 struct gr_session_params {
     uint32_t n_ctx;     /* cells of all sequences, rounded up to 256 (of each stream); 0 = as in
                            training */
@@ -132,8 +157,38 @@ struct gr_session_params {
      * meet at their own positions, others at positions divided by group_n. K is kept for both, so
      * the cache takes K's size once more. group_n <= 1: off. */
     int32_t group_n, group_w;
+    /* GPUs */
+    bool no_kv_offload; /* keys and values of all layers stay in host memory, and attention over
+                           them runs on the CPU */
+    bool no_graphs;     /* launch every kernel by itself instead of a captured graph */
+    enum gr_nvtx nvtx;  /* what profilers are told: nothing, steps (default), layers too */
 };
 GR_API struct gr_session_params gr_session_params_default(void);
+
+/* Brings the weights to the devices that the model's parameters ask for, leaving room for one such
+ * session; the first gr_session_open does so by itself. With n_gpu_layers -1 as many layers as fit
+ * go to the GPU, and a log line says so; GR_E_NOMEM_DEV, with what would fit, when those asked for
+ * do not. Once it has worked it changes nothing any more. */
+GR_API int gr_model_load(struct gr_model *model, const struct gr_session_params *params);
+
+/* What a model and such a session take on a device, worked out without loading: bytes of weights,
+ * of keys, values and states, and of everything else (intermediate results, kernels' scratch, what
+ * changes from step to step). */
+struct gr_fit_device {
+    char name[16], description[128]; /* "CPU" is the first one, with what is not on a GPU */
+    int32_t n_layer;                 /* the output layer counted */
+    uint64_t weights, cache, work;
+    uint64_t free_bytes, total_bytes; /* 0 for the CPU */
+};
+#define GR_FIT_MAX 17
+struct gr_fit {
+    int32_t n_layer, n_gpu_layers; /* of n_layer, the output layer counted */
+    int32_t n_device;
+    struct gr_fit_device device[GR_FIT_MAX];
+};
+/* GR_E_NOMEM_DEV, with *fit filled in, when what was asked for does not fit. */
+GR_API int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
+                        struct gr_fit *fit);
 
 /* The model must stay open as long as the session. */
 GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
@@ -296,6 +351,24 @@ GR_API void gr_state_free(void *data);
 typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
+
+/* ---- times ---- */
+
+/* One operation as it ran. */
+struct gr_op_sample {
+    const char *device, *op; /* "CUDA0", "matmul" */
+    const char *kernel;      /* NULL on the CPU */
+    int32_t layer;           /* -1 outside the layers */
+    int64_t start_ns, ns;    /* since gr_session_time; how long it took */
+    int64_t bytes;           /* that it had to move */
+};
+typedef void gr_sample_fn(const struct gr_op_sample *sample, void *user);
+/* From now on fn is told of every operation after it has run; NULL ends it. Each one is timed by
+ * itself meanwhile, which takes longer. */
+GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
+/* Has a profiler that waits for it (nsys --capture-range=cudaProfilerApi) record from now on, or no
+ * longer. */
+GR_API int gr_session_profile(struct gr_session *s, bool on);
 
 /* ---- sampling ---- */
 

@@ -21,9 +21,6 @@ GR_DEV attn_span attn_span_of(const gr_kernel_attn &a, int t)
 
 // --- runs: neighbouring tokens of one sequence, whose spans overlap ---
 
-// Tokens of a run that attn_decode takes when attn_prefill takes the longer ones.
-enum { ATTN_FEW = 64 };
-
 // Whether a run begins at token t, or the tokens end before it.
 GR_DEV bool attn_starts(const gr_kernel_attn &a, int t)
 {
@@ -33,7 +30,8 @@ GR_DEV bool attn_starts(const gr_kernel_attn &a, int t)
     return s.lo >= s.hi || u.lo >= u.hi || s.lo >= u.hi || u.lo >= s.hi;
 }
 
-// The run of token t as far as ATTN_FEW tokens to either side show it. All lanes of a warp call it.
+// The run of token t as far as GR_ATTN_FEW tokens to either side show it. All lanes of a warp call
+// it.
 struct attn_run {
     int first, end; // -1: not in sight
     bool few;
@@ -48,7 +46,35 @@ GR_DEV attn_run attn_run_of(const gr_kernel_attn &a, int t)
     attn_run r;
     r.first = b0 ? t - __ffs(b0) + 1 : b1 ? t - 32 - __ffs(b1) + 1 : -1;
     r.end = e0 ? t + __ffs(e0) : e1 ? t + 32 + __ffs(e1) : -1;
-    r.few = r.first >= 0 && r.end >= 0 && r.end - r.first <= ATTN_FEW;
+    r.few = r.first >= 0 && r.end >= 0 && r.end - r.first <= GR_ATTN_FEW;
+    return r;
+}
+
+// Tokens t0 + i, i < n <= 64: bit i of `starts` where a run begins, of `few` where the run is one
+// of at most GR_ATTN_FEW tokens. All lanes of a warp call it.
+struct attn_runs {
+    uint64_t starts, few;
+};
+GR_DEV uint64_t attn_starts_from(const gr_kernel_attn &a, int t)
+{
+    int lane = threadIdx.x % 32;
+    uint32_t lo = __ballot_sync(0xffffffffu, attn_starts(a, t + lane)),
+             hi = __ballot_sync(0xffffffffu, attn_starts(a, t + 32 + lane));
+    return (uint64_t)hi << 32 | lo;
+}
+GR_DEV attn_runs attn_runs_of(const gr_kernel_attn &a, int t0, int n)
+{
+    const uint64_t before = attn_starts_from(a, t0 - 64), after = attn_starts_from(a, t0 + 64);
+    attn_runs r = {attn_starts_from(a, t0), 0};
+    for (int i = 0, end; i < n && t0 + i < a.n_tok; i = end) {
+        uint64_t next = i < 63 ? r.starts >> (i + 1) : 0;
+        int first = r.starts >> i & 1 ? i : before ? -1 - __clzll((long long)before) : -65;
+        end = next    ? i + __ffsll((long long)next)
+              : after ? 63 + __ffsll((long long)after)
+                      : 64 + GR_ATTN_FEW;
+        if (end - first <= GR_ATTN_FEW)
+            r.few |= (end < 64 ? 1ull << end : 0) - (1ull << i);
+    }
     return r;
 }
 

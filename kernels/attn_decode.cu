@@ -208,12 +208,13 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
     __syncthreads();
 }
 
-template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, unsigned char *smem)
+// The chunks of the group that token t leads, every gridDim.z th one.
+template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, unsigned char *smem)
 {
     int group = a.n_head / a.n_head_kv, part = blockIdx.y % a.n_tile;
     tile b;
-    b.g = attn_group_of(a, blockIdx.x, QUERIES / a.n_pack);
-    if (b.g.lead != (int)blockIdx.x || !(b.g.few || a.all))
+    b.g = attn_group_of(a, t, QUERIES / a.n_pack);
+    if (b.g.lead != t)
         return;
     b.h_kv = blockIdx.y / a.n_tile, b.n_pack = a.n_pack;
     b.h0 = b.h_kv * group + part * a.n_pack;
@@ -238,40 +239,46 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, unsigned c
     }
 }
 
+// Calls f(t) for the block's tokens that are this file's, of n_each from n_each * block on.
+template <class F> GR_DEV void each_token(const gr_kernel_attn &a, int block, F f)
+{
+    int t0 = block * a.n_each, n = min(a.n_each, a.n_tok - t0);
+    uint64_t few = a.all ? ~0ull : attn_runs_of(a, t0, n).few;
+    for (int i = 0; i < n; i++)
+        if (few >> i & 1)
+            f(t0 + i);
+}
+
 // Up to 64, 128, 256 and 512 columns of V.
 GR_KERNEL(gr_attn_decode_64, gr_kernel_attn, THREADS, 3)
 {
     GR_SMEM;
-    decode<1, 64>(a, smem);
+    each_token(a, blockIdx.x, [&](int t) { decode<1, 64>(a, t, smem); });
 }
 GR_KERNEL(gr_attn_decode_128, gr_kernel_attn, THREADS, 3)
 {
     GR_SMEM;
-    decode<2, 64>(a, smem);
+    each_token(a, blockIdx.x, [&](int t) { decode<2, 64>(a, t, smem); });
 }
 GR_KERNEL(gr_attn_decode_256, gr_kernel_attn, THREADS, 2)
 {
     GR_SMEM;
-    decode<4, 32>(a, smem);
+    each_token(a, blockIdx.x, [&](int t) { decode<4, 32>(a, t, smem); });
 }
 GR_KERNEL(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
 {
     GR_SMEM;
-    decode<8, 32>(a, smem);
+    each_token(a, blockIdx.x, [&](int t) { decode<8, 32>(a, t, smem); });
 }
 
 // Joins the chunks of one head of one token in their order: each warp every fourth one, then the
-// warps. A block a (head, token).
-GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 8)
+// warps.
+GR_DEV void join(const gr_kernel_attn &a, int t, int h, unsigned char *smem)
 {
-    GR_SMEM;
     __shared__ float red[WARPS], sums[WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, h = blockIdx.x, t = blockIdx.y;
-    attn_group g = attn_group_of(a, t, QUERIES / a.n_pack);
-    if (!(g.few || a.all))
-        return;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     attn_span own = attn_span_of(a, t);
-    const int n = n_chunk(a, g.span);
+    const int n = n_chunk(a, attn_group_of(a, t, QUERIES / a.n_pack).span);
     float sink = a.sinks ? a.sinks[h] * ATTN_LOG2E : ATTN_NONE, max = sink;
     for (int c = threadIdx.x; c < n; c += THREADS)
         max = fmaxf(max, part_of(a, t, c, h)[a.d_v]);
@@ -306,4 +313,11 @@ GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 8)
     }
     if (attn_reduce<THREADS, true>(bad, red) > 0)
         attn_exact<THREADS>(a, t, h, (float *)smem);
+}
+
+// A block a head, of n_each tokens.
+GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 8)
+{
+    GR_SMEM;
+    each_token(a, blockIdx.y, [&](int t) { join(a, t, blockIdx.x, smem); });
 }

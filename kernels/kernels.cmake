@@ -26,10 +26,17 @@ const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${ar
 ")
 endfunction()
 
-set(kernel_names "")
-if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
+# gpurun_kernel_images(folder names sources...): a fatbin in `folder` for each source, all of them in folder/images.S;
+# names: of those that there is an architecture for, none without a CUDA compiler.
+function(gpurun_kernel_images folder names)
+  set(${names} "" PARENT_SCOPE)
+  if(NOT GPURUN_NVCC OR GPURUN_CUDA STREQUAL "OFF")
+    return()
+  endif()
+  set(made "")
+  set(images "")
   set(assembly "    .section .rodata\n")
-  foreach(source ${KERNEL_SOURCES})
+  foreach(source ${ARGN})
     get_filename_component(name ${source} NAME_WE)
     set(gencode "")
     foreach(arch ${GPURUN_CUDA_ARCHS})
@@ -43,23 +50,27 @@ if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
     if(NOT gencode)
       continue() # wgmma alone, and no sm_90a wanted
     endif()
-    set(image ${PROJECT_BINARY_DIR}/kernels/${name}.fatbin)
+    set(image ${folder}/${name}.fatbin)
     # ptxas tells registers, stack and spills: scripts/check-kernels reads them
     add_custom_command(OUTPUT ${image}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/kernels
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
       COMMAND sh -c "\"$@\" >$0 2>&1 || { cat $0; exit 1; }" ${image}.log
         ${GPURUN_NVCC} -std=c++17 -O3 -lineinfo -fatbin -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
         ${gencode} -Xptxas -v -MMD -MF ${image}.d -o ${image} ${source}
       DEPENDS ${source} DEPFILE ${image}.d
       COMMENT "nvcc ${name}.cu" VERBATIM)
-    list(APPEND kernel_images ${image})
-    list(APPEND kernel_names ${name})
+    list(APPEND images ${image})
+    list(APPEND made ${name})
     string(APPEND assembly "    .balign 64\n    .globl gr_image_${name}\n    .hidden gr_image_${name}\ngr_image_${name}:\n"
       "    .incbin \"${image}\"\n")
   endforeach()
   string(APPEND assembly "    .section .note.GNU-stack,\"\",@progbits\n")
-  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/kernels/images.S CONTENT "${assembly}")
-endif()
+  file(CONFIGURE OUTPUT ${folder}/images.S CONTENT "${assembly}")
+  set_source_files_properties(${folder}/images.S PROPERTIES OBJECT_DEPENDS "${images}")
+  set(${names} ${made} PARENT_SCOPE)
+endfunction()
+
+gpurun_kernel_images(${PROJECT_BINARY_DIR}/kernels kernel_names ${KERNEL_SOURCES})
 string(REPLACE ";" " sm_" archs "sm_${GPURUN_CUDA_ARCHS}")
 if(GPURUN_CUDA_PTX)
   string(APPEND archs " compute_80")
@@ -71,5 +82,4 @@ set_target_properties(gpurun_kernels PROPERTIES C_VISIBILITY_PRESET hidden)
 target_include_directories(gpurun_kernels PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 if(kernel_names)
   target_sources(gpurun_kernels PRIVATE ${PROJECT_BINARY_DIR}/kernels/images.S)
-  set_source_files_properties(${PROJECT_BINARY_DIR}/kernels/images.S PROPERTIES OBJECT_DEPENDS "${kernel_images}")
 endif()

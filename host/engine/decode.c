@@ -12,9 +12,9 @@
 /* Not to be cancelled half way: the layers done would be done again by the next one. */
 static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
-    s->backend->api->set_cancel(s->backend, NULL);
-    int rc = gr_plan_run(s, c);
-    s->backend->api->set_cancel(s->backend, &s->cancel);
+    gr_session_cancellable(s, false);
+    int rc = gr_plan_run(s, c, NULL);
+    gr_session_cancellable(s, true);
     return rc;
 }
 
@@ -196,44 +196,67 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     if (rc)
         return rc;
     fill_step(s, c, ub);
-    rc = gr_plan_run(s, c);
-    if (rc || !ub->n_out)
-        return rc;
-    const struct gr_ten *r = &c->plan.result;
-    return s->backend->api->download(s->backend, s->logits + (size_t)first_row * (size_t)r->cols,
-                                     r->data, (size_t)(r->rows * r->row_bytes));
+    float *out = s->logits + (size_t)first_row * (size_t)s->model->hp.n_vocab;
+    return gr_plan_run(s, c, ub->n_out ? out : NULL);
 }
 
 /* --- a batch --- */
 
+int gr_session_room_for(struct gr_session *s, int32_t n_out)
+{
+    size_t need = (size_t)n_out * (size_t)s->model->hp.n_vocab;
+    if (need <= s->logits_cap)
+        return 0;
+    if (s->logits)
+        s->pin->api->host_free(s->pin, s->logits);
+    s->logits_cap = 0;
+    s->logits = s->pin->api->host_alloc(s->pin, need * sizeof(float));
+    s->logits_cap = s->logits ? need : 0;
+    return s->logits ? 0 : GR_E_NOMEM_HOST;
+}
+
 /* Room for the logits of the batch, and where each token's are. */
 static int prepare_output(struct gr_session *s, int32_t n_ub)
 {
-    size_t need = (size_t)s->batch.n_out * (size_t)s->model->hp.n_vocab;
-    if (need > s->logits_cap) {
-        gr_free(s->logits);
-        s->logits_cap = 0;
-        s->logits = gr_realloc(NULL, need, sizeof(float));
-        if (!s->logits)
-            return GR_E_NOMEM_HOST;
-        s->logits_cap = need;
-    }
+    int rc = gr_session_room_for(s, s->batch.n_out);
     int32_t row = 0;
     for (int32_t u = 0; u < n_ub; u++)
         for (int32_t i = 0; i < s->ub[u].n_tok; i++) {
             int32_t t = s->ub[u].tok[i];
             s->out_row[t] = s->batch.logits[t] ? row++ : -1;
         }
-    return 0;
+    return rc;
+}
+
+/* What a profiler shows it as. */
+static void begin_range(struct gr_session *s)
+{
+    uint64_t n = (uint64_t)s->batch.n_tok;
+    for (int32_t d = 0; d < s->n_device; d++) {
+        struct gr_backend *b = s->device[d].backend;
+        if (b->api->range_begin)
+            b->api->range_begin(b, n > s->params.n_seq_max ? GR_RANGE_PREFILL : GR_RANGE_DECODE, n);
+    }
+}
+
+static void end_range(struct gr_session *s)
+{
+    for (int32_t d = s->n_device; d-- > 0;) {
+        struct gr_backend *b = s->device[d].backend;
+        if (b->api->range_end)
+            b->api->range_end(b);
+    }
 }
 
 static int run_batch(struct gr_session *s, int32_t n_ub)
 {
+    begin_range(s);
     int rc = gr_apply_shift(s);
     for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
         rc = run_ubatch(s, &s->ub[i], row);
         row += s->ub[i].n_out;
     }
+    end_range(s);
     return rc;
 }
 

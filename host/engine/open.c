@@ -1,18 +1,19 @@
-/* Opening and closing a session: parameters, cache memory, backend, buffers. */
+/* Opening and closing a session: parameters, the caches' shapes, constants, devices, buffers. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "cpu/cpu.h"
+#include "engine/budget.h"
 #include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 
 #define MAX_CELLS (1u << 26)
-#define MIB(bytes) ((double)(bytes) / 1048576)
 
 struct gr_session_params gr_session_params_default(void)
 {
@@ -73,38 +74,22 @@ static int check_params(const struct gr_model *model, struct gr_session_params *
     return check_rope(p);
 }
 
-static int alloc_cache(struct gr_session *s)
+/* The tensors of the caches, without memory. */
+static int plan_cache(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->model->hp;
+    size_t n = (size_t)hp->n_layer;
     int rc = gr_memory_plan(&s->memory, hp, &s->params);
     if (rc)
         return rc;
-    size_t n = (size_t)hp->n_layer;
     s->tensors = gr_calloc(n * GR_N_CACHE_TENSOR, sizeof *s->tensors);
     if (!s->tensors)
         return GR_E_NOMEM_HOST;
-    s->cache_memory = s->backend->api->alloc(s->backend, GR_MAX(s->memory.total, 1));
-    if (!s->cache_memory)
-        return gr_fail(
-            GR_E_NOMEM_HOST,
-            "not enough memory for a KV cache of %u cells: %.2f MiB needed; a smaller -c, "
-            "or -ctk q8_0 -ctv q8_0, takes less",
-            s->params.n_ctx, MIB(s->memory.total));
-    char *at = s->cache_memory;
-    for (size_t il = 0; il < n; il++)
-        for (size_t w = 0; w < GR_N_CACHE_TENSOR; w++) {
-            struct gr_ten *t = &s->tensors[w * n + il];
-            if (gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, t)) {
-                t->data = at;
-                at += t->row_bytes * t->rows;
-            }
-        }
-    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) { /* layers that attend to another's */
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
         int32_t of = hp->kv_of[i % n];
-        if (of >= 0 && of < (int32_t)(i % n))
-            s->tensors[i] = s->tensors[i / n * n + (size_t)of];
+        size_t il = of >= 0 && of < (int32_t)(i % n) ? (size_t)of : i % n;
+        gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)(i / n), &s->tensors[i]);
     }
-    gr_memory_log(&s->memory, s->backend->api->name);
     return gr_cache_init(&s->cache, &s->memory.cache);
 }
 
@@ -126,49 +111,43 @@ const char *gr_rope_factors_name(const struct gr_session *s)
     return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
 }
 
-/* The table of M-RoPE's sections, where there are any, at `at`. */
-static int make_sections(struct gr_session *s, char *at)
+/* A row of the constants, at this offset. */
+static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, uint32_t dtype)
 {
-    const struct gr_hparams *hp = &s->model->hp;
-    int64_t n = hp->n_rot / 2;
-    int32_t *section = gr_calloc((size_t)n, sizeof *section);
-    int rc = section ? 0 : GR_E_NOMEM_HOST;
-    if (!rc && gr_rope_sections(hp, section)) {
-        rc = s->backend->api->upload(s->backend, at, section, (size_t)n * 4);
-        s->env.section = (struct gr_ten){
-            .data = at, .batch = 1, .rows = 1, .cols = n, .row_bytes = n * 4, .dtype = GR_I32};
-    }
-    gr_free(section);
-    return rc;
+    return (struct gr_ten){.data = (char *)s->device[0].memory.constants + offset,
+                           .batch = 1,
+                           .rows = 1,
+                           .cols = n,
+                           .row_bytes = (int64_t)gr_row_bytes(dtype, (uint64_t)n),
+                           .offset = (int64_t)offset,
+                           .value = GR_VALUE_CONST,
+                           .dtype = dtype};
 }
 
-static int make_rope(struct gr_session *s)
+/* Frequencies of full and of windowed layers, and the sections of M-RoPE, where there are any. */
+static int make_constants(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->model->hp;
+    struct gr_session_device *cpu = &s->device[0];
+    struct gr_rope_opt o;
     if (hp->rope == GR_ROPE_NONE)
         return 0;
-    struct gr_rope_opt o;
     gr_rope_resolve(&o, hp, &s->params);
     const float *factors = s->model->weight[rope_factors(s)].data; /* NULL: there are none */
-    const struct gr_backend_api *api = s->backend->api;
     size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
-    double *freq = gr_calloc(n, sizeof *freq);
-    s->freq_memory = api->alloc(s->backend, 3 * bytes);
-    int rc = freq && s->freq_memory ? 0 : GR_E_NOMEM_HOST;
-    for (int swa = 0; swa < 2 && !rc; swa++) {
+    cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
+    if (!cpu->memory.constants)
+        return GR_E_NOMEM_HOST;
+    cpu->has.constants = 3 * bytes;
+    for (int swa = 0; swa < 2; swa++) {
         struct gr_rope_freqs *f = &s->env.rope[swa];
-        char *at = (char *)s->freq_memory + (size_t)swa * bytes;
-        gr_rope_freqs(&o, hp, swa, factors, freq, &f->mag);
-        rc = api->upload(s->backend, at, freq, n * 8);
-        f->freq = (struct gr_ten){.data = at,
-                                  .batch = 1,
-                                  .rows = 1,
-                                  .cols = (int64_t)n,
-                                  .row_bytes = (int64_t)n * 8,
-                                  .dtype = GR_F64};
+        f->freq = constant(s, (size_t)swa * bytes, (int64_t)n, GR_F64);
+        gr_rope_freqs(&o, hp, swa, factors, f->freq.data, &f->mag);
     }
-    gr_free(freq);
-    return rc ? rc : make_sections(s, (char *)s->freq_memory + 2 * bytes);
+    struct gr_ten section = constant(s, 2 * bytes, (int64_t)n, GR_I32);
+    if (gr_rope_sections(hp, section.data))
+        s->env.section = section;
+    return 0;
 }
 
 static int alloc_buffers(struct gr_session *s)
@@ -186,46 +165,87 @@ static int alloc_buffers(struct gr_session *s)
     return 0;
 }
 
-static void fill_env(struct gr_session *s)
+int gr_session_begin(struct gr_session **out, struct gr_model *model,
+                     const struct gr_session_params *params)
 {
-    const struct gr_ten *t = s->tensors;
-    int32_t n = s->model->hp.n_layer;
-    s->env.hp = &s->model->hp, s->env.arch = s->model->arch;
-    s->env.weight = s->model->weight, s->env.bias = s->model->bias;
-    s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;
-    s->env.k_far = t + GR_T_K_FAR * n;
-    s->env.conv_state = t + GR_T_CONV * n, s->env.ssm_state = t + GR_T_SSM * n;
-}
-
-int gr_session_open(struct gr_session **out, struct gr_model *model,
-                    const struct gr_session_params *params)
-{
-    *out = NULL;
-    struct gr_session *s = gr_calloc(1, sizeof *s);
+    struct gr_session *s = *out = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
     s->model = model;
     s->params = params ? *params : gr_session_params_default();
+    s->env.hp = &model->hp, s->env.arch = model->arch;
     uint32_t asked = s->params.n_ctx;
     int rc = check_params(model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
-        rc = gr_cpu_open(&s->backend, s->params.n_threads, s->params.n_threads_batch, GR_CPU_AUTO);
+        rc = gr_cpu_open(&s->device[0].backend, s->params.n_threads, s->params.n_threads_batch,
+                         GR_CPU_AUTO);
+    if (rc)
+        return rc;
+    s->n_device = 1;
+    s->pin = s->device[0].backend;
+    snprintf(s->device[0].name, sizeof s->device[0].name, "%s", s->pin->api->name);
+    rc = plan_cache(s);
+    return rc ? rc : make_constants(s);
+}
+
+/* A queue on each device that the weights are on. */
+static int open_devices(struct gr_session *s)
+{
+    const struct gr_device_opt opt = {s->params.no_graphs, (int)s->params.nvtx};
+    int32_t n = s->model->placed.place.n_device;
+    int rc = 0;
+    for (int32_t d = 1; d < n && !rc; d++) {
+        const struct gr_found *f = &s->model->devices.found[d - 1];
+        snprintf(s->device[d].name, sizeof s->device[d].name, "%s", f->info.name);
+        rc = f->kind->open(&s->device[d].backend, f->index, &opt);
+        s->n_device = rc ? d : d + 1;
+    }
+    if (rc)
+        return rc;
+    for (int32_t d = 0; d < n; d++)
+        s->device[d].session = s;
+    if (n > 1)
+        s->pin = s->device[1].backend;
+    gr_session_place(s, &s->model->placed);
+    gr_session_cancellable(s, true);
+    return 0;
+}
+
+int gr_session_open(struct gr_session **out, struct gr_model *model,
+                    const struct gr_session_params *params)
+{
+    struct gr_session *s;
+    int rc = gr_session_begin(&s, model, params);
     if (!rc)
-        s->backend->api->set_cancel(s->backend, &s->cancel);
+        rc = gr_budget_load(s);
     if (!rc)
-        rc = alloc_cache(s);
+        rc = open_devices(s);
     if (!rc)
-        rc = make_rope(s);
+        rc = gr_session_alloc(s);
     if (!rc)
         rc = alloc_buffers(s);
     if (!rc)
-        fill_env(s);
+        rc = gr_session_room_for(s, (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
+    if (!rc)
+        rc = gr_plan_reserve(s);
+    if (!rc)
+        gr_memory_log(&s->memory, s->device[s->n_device - 1].name);
     if (rc)
         gr_session_close(&s);
     *out = s;
     return rc;
+}
+
+static void close_device(struct gr_session *s, int32_t d)
+{
+    struct gr_session_device *v = &s->device[d];
+    void *own[] = {v->cache, v->memory.constants, d ? v->memory.arena : NULL,
+                   d ? v->memory.step : NULL};
+    for (unsigned i = 0; i < GR_COUNT(own); i++)
+        if (own[i])
+            v->backend->api->free(v->backend, own[i]);
 }
 
 void gr_session_close(struct gr_session **session)
@@ -233,14 +253,17 @@ void gr_session_close(struct gr_session **session)
     struct gr_session *s = *session;
     if (!s)
         return;
-    if (s->backend) {
-        const struct gr_backend_api *api = s->backend->api;
+    if (s->n_device > 0) {
+        (void)gr_session_settle(s, -1);
         gr_plan_drop_all(s);
-        void *memory[] = {s->cache_memory, s->step, s->arena, s->freq_memory};
-        for (unsigned i = 0; i < GR_COUNT(memory); i++)
-            if (memory[i])
-                api->free(s->backend, memory[i]);
-        api->close(&s->backend);
+        void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step, s->logits};
+        for (unsigned i = 0; i < GR_COUNT(pinned); i++)
+            if (pinned[i])
+                s->pin->api->host_free(s->pin, pinned[i]);
+    }
+    for (int32_t d = s->n_device; d-- > 0;) {
+        close_device(s, d);
+        s->device[d].backend->api->close(&s->device[d].backend);
     }
     gr_cache_fini(&s->cache);
     gr_batch_fini(&s->batch);
@@ -248,8 +271,6 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->staging);
-    gr_free(s->logits);
     gr_free(s->out_row);
     gr_free(s->tap_name);
     gr_free(s);

@@ -1,16 +1,25 @@
 /* The plans of a session: built for a shape when it first comes up, kept while they are in use, and
- * run. */
+ * run over its devices. */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
+/* ---- memory ---- */
+
 static void drop_plan(struct gr_session *s, struct gr_cached_plan *c)
 {
+    const struct gr_part *part = c->plan.part.data;
     if (!c->exec)
         return;
-    s->backend->api->segment_free(s->backend, &c->exec);
+    for (size_t i = 0; i < c->plan.part.n; i++) {
+        struct gr_backend *b = s->device[part[i].device].backend;
+        b->api->segment_free(b, &c->exec[i]);
+    }
+    gr_free(c->exec);
     gr_plan_fini(&c->plan);
     *c = (struct gr_cached_plan){0};
 }
@@ -21,46 +30,57 @@ void gr_plan_drop_all(struct gr_session *s)
         drop_plan(s, &s->plan[i]);
 }
 
-/* All plans share one arena. It grows when a plan needs more; the others must be placed anew then.
- */
-static int grow_arena(struct gr_session *s, size_t bytes)
+/* What plans share on a device: the CPU's is memory that the others copy from and to. */
+static void *take(struct gr_session *s, int32_t d, size_t bytes)
 {
-    if (bytes <= s->arena_bytes)
+    struct gr_backend *b = s->device[d].backend;
+    return d ? b->api->alloc(b, bytes) : s->pin->api->host_alloc(s->pin, bytes);
+}
+
+static void give(struct gr_session *s, int32_t d, void *p)
+{
+    struct gr_backend *b = s->device[d].backend;
+    if (p && d)
+        b->api->free(b, p);
+    else if (p)
+        s->pin->api->host_free(s->pin, p);
+}
+
+/* A piece of at least `bytes`. Whatever was in it is gone, and plans must be placed anew. */
+static int grow(struct gr_session *s, int32_t d, void **piece, uint64_t *has, uint64_t bytes,
+                const char *what)
+{
+    if (bytes <= *has)
         return 0;
     gr_plan_drop_all(s);
-    if (s->arena)
-        s->backend->api->free(s->backend, s->arena);
-    s->arena_bytes = 0;
-    s->arena = s->backend->api->alloc(s->backend, bytes);
-    if (!s->arena)
-        return gr_fail(GR_E_NOMEM_HOST,
-                       "not enough memory for intermediate results: %.2f MiB needed; a smaller -ub "
-                       "takes less",
-                       (double)bytes / 1048576);
-    s->arena_bytes = bytes;
+    give(s, d, *piece);
+    *has = 0;
+    *piece = take(s, d, bytes);
+    if (!*piece)
+        return gr_fail(d ? GR_E_NOMEM_DEV : GR_E_NOMEM_HOST,
+                       "%s%snot enough memory for %s: %.2f MiB needed; a smaller -ub takes less",
+                       d ? s->device[d].name : "", d ? ": " : "", what, (double)bytes / 1048576);
+    *has = bytes;
     return 0;
 }
 
-/* So do they share the step block, here and on the device. */
-static int grow_step(struct gr_session *s, size_t bytes)
+static int grow_arena(struct gr_session *s, int32_t d, uint64_t bytes)
 {
-    if (bytes <= s->step_bytes)
-        return 0;
-    gr_plan_drop_all(s);
-    if (s->step)
-        s->backend->api->free(s->backend, s->step);
-    gr_free(s->staging);
-    bytes += bytes / 4; /* lists grow with the sequences */
-    s->step_bytes = 0;
-    s->step = s->env.step = s->backend->api->alloc(s->backend, bytes);
-    s->staging = gr_calloc(bytes, 1);
-    if (!s->step || !s->staging)
-        return gr_fail(GR_E_NOMEM_HOST,
-                       "not enough memory for a step: %.2f MiB needed; a smaller -ub takes less",
-                       (double)bytes / 1048576);
-    s->step_bytes = bytes;
-    return 0;
+    struct gr_session_device *v = &s->device[d];
+    return grow(s, d, &v->memory.arena, &v->has.arena, bytes, "intermediate results");
 }
+
+static int grow_step(struct gr_session *s, uint64_t bytes)
+{
+    int rc = 0;
+    for (int32_t d = 0; d < s->n_device && !rc; d++) {
+        struct gr_session_device *v = &s->device[d];
+        rc = grow(s, d, &v->memory.step, &v->has.step, bytes, "a step");
+    }
+    return rc;
+}
+
+/* ---- making ---- */
 
 static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                  struct gr_plan *plan)
@@ -76,29 +96,46 @@ static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_s
     }
 }
 
+/* Memory for a plan, addresses, and its parts made ready; c->exec is set. */
+static int prepare(struct gr_session *s, struct gr_cached_plan *c)
+{
+    struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
+    int rc = 0;
+    for (int32_t d = 0; d < s->n_device && !rc; d++)
+        rc = grow_arena(s, d, (uint64_t)c->plan.arena_bytes[d]);
+    for (int32_t d = 0; d < s->n_device; d++)
+        memory[d] = s->device[d].memory;
+    c->exec = rc ? NULL : gr_calloc(c->plan.part.n, sizeof *c->exec);
+    if (!c->exec)
+        return rc ? rc : GR_E_NOMEM_HOST;
+    gr_plan_bind(&c->plan, memory);
+    const struct gr_part *part = c->plan.part.data;
+    for (size_t i = 0; i < c->plan.part.n && !rc; i++) {
+        struct gr_backend *b = s->device[part[i].device].backend;
+        struct gr_segment seg = gr_plan_segment(&c->plan, &part[i]);
+        rc = b->api->segment_new(b, &seg, &c->exec[i]);
+    }
+    return rc;
+}
+
 static int make_plan(struct gr_session *s, struct gr_cached_plan *c, enum gr_plan_kind kind,
                      const struct gr_step_shape *shape)
 {
-    struct gr_plan plan;
-    int rc = grow_step(s, (size_t)gr_step_layout(shape).bytes);
+    struct gr_cached_plan new = {.kind = kind};
+    int64_t bytes = gr_step_layout(shape).bytes;
+    int rc = grow_step(s, (uint64_t)bytes);
     if (!rc)
-        rc = build(s, kind, shape, &plan);
+        rc = build(s, kind, shape, &new.plan);
     if (rc)
         return rc;
-    rc = grow_arena(s, (size_t)plan.arena_bytes);
-    if (!rc) {
-        gr_plan_bind(&plan, s->arena);
-        struct gr_segment seg = {plan.node.data, (int32_t)plan.node.n, plan.tap.data,
-                                 (int32_t)plan.tap.n};
-        rc = s->backend->api->segment_new(s->backend, &seg, &c->exec);
-    }
-    if (rc) {
-        gr_plan_fini(&plan);
-        c->exec = NULL;
-        return rc;
-    }
-    c->plan = plan, c->kind = kind;
-    return 0;
+    rc = prepare(s, &new);
+    if (rc && new.exec)
+        drop_plan(s, &new);
+    else if (rc)
+        gr_plan_fini(&new.plan);
+    else
+        *c = new;
+    return rc;
 }
 
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
@@ -121,6 +158,126 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
     return rc;
 }
 
+/* ---- the largest ones ---- */
+
+struct wanted {
+    enum gr_plan_kind kind;
+    struct gr_step_shape shape;
+};
+
+#define N_WANTED 5
+
+static int32_t all_cells(const struct gr_session *s, int kind)
+{
+    return s->cache.kv[kind] ? (int32_t)gr_kv_n_cell(s->cache.kv[kind]) : 0;
+}
+
+/* A list of every cell of the sequences that n_tok tokens can belong to. */
+static int32_t full_list(const struct gr_session *s, int kind, int32_t n_tok)
+{
+    int64_t n_seq = s->params.kv_unified ? 1 : GR_MIN(n_tok, (int32_t)s->params.n_seq_max);
+    int64_t cells = s->memory.cache.kv[kind].n_cell * n_seq;
+    return (int32_t)GR_MIN(gr_kv_list_round(cells), INT32_MAX / 4);
+}
+
+static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok)
+{
+    const struct gr_hparams *hp = &s->model->hp;
+    struct gr_step_shape shape = {.n_tok = n_tok,
+                                  .n_out = GR_MIN(n_tok, (int32_t)s->params.n_seq_max),
+                                  .n_pos = hp->section[0] > 0 ? 3 : 1,
+                                  .n_full = n_tok,
+                                  .n_far = s->params.group_n > 1 ? n_tok : 0,
+                                  .n_seq = s->cache.rs ? 1 : 0};
+    if (hp->no_cache) /* it looks at all tokens, and gives all their logits */
+        shape.n_list = (int32_t)gr_kv_list_round(n_tok);
+    if (s->cache.kv[GR_CACHE_FULL])
+        shape.n_list = full_list(s, GR_CACHE_FULL, n_tok);
+    if (s->cache.kv[GR_CACHE_SWA]) {
+        shape.n_swa = n_tok;
+        shape.n_list_swa = full_list(s, GR_CACHE_SWA, n_tok);
+    }
+    shape.n_alibi = hp->max_alibi > 0 ? shape.n_list : 0;
+    return shape;
+}
+
+/* Shifts and copies of more cells than this take more memory when they come. */
+static int find_wanted(const struct gr_session *s, struct wanted *w)
+{
+    enum { CELLS = 4096 };
+    int32_t full = GR_MIN(all_cells(s, GR_CACHE_FULL), CELLS);
+    int32_t swa = GR_MIN(all_cells(s, GR_CACHE_SWA), CELLS);
+    int n = 0;
+    w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
+    w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
+    if ((full || swa) && s->model->hp.rope != GR_ROPE_NONE)
+        w[n++] = (struct wanted){GR_PLAN_SHIFT,
+                                 {.n_pos = 1,
+                                  .n_delta = full,
+                                  .n_delta_far = s->params.group_n > 1 ? full : 0,
+                                  .n_delta_swa = swa}};
+    if (full)
+        w[n++] = (struct wanted){GR_PLAN_COPY, {.n_copy = full}};
+    if (swa)
+        w[n++] = (struct wanted){GR_PLAN_COPY_SWA, {.n_copy = swa}};
+    return n;
+}
+
+static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
+                       const struct wanted *w, struct gr_need need[GR_MAX_DEVICE])
+{
+    struct gr_plan plan;
+    int rc = build(s, w->kind, &w->shape, &plan);
+    if (rc)
+        return rc;
+    const struct gr_part *part = plan.part.data;
+    for (size_t i = 0; i < plan.part.n; i++) {
+        struct gr_backend *b = backend[part[i].device];
+        struct gr_need *d = &need[part[i].device];
+        struct gr_segment seg = gr_plan_segment(&plan, &part[i]);
+        d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg));
+    }
+    for (int32_t d = 0; d < s->n_device; d++) {
+        need[d].arena = GR_MAX(need[d].arena, (uint64_t)plan.arena_bytes[d]);
+        need[d].step = GR_MAX(need[d].step, (uint64_t)plan.layout.bytes);
+    }
+    gr_plan_fini(&plan);
+    return 0;
+}
+
+int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
+                    struct gr_need need[GR_MAX_DEVICE])
+{
+    struct wanted w[N_WANTED];
+    int n = find_wanted(s, w), rc = 0;
+    for (int i = 0; i < n && !rc; i++)
+        rc = measure_one(s, backend, &w[i], need);
+    return rc;
+}
+
+int gr_plan_reserve(struct gr_session *s)
+{
+    struct gr_backend *backend[GR_MAX_DEVICE] = {0};
+    struct gr_need need[GR_MAX_DEVICE] = {{0}};
+    struct wanted w[N_WANTED];
+    struct gr_cached_plan *c;
+    int n = find_wanted(s, w);
+    for (int32_t d = 0; d < s->n_device; d++)
+        backend[d] = s->device[d].backend;
+    int rc = gr_plan_measure(s, backend, need);
+    for (int32_t d = 0; d < s->n_device && !rc; d++)
+        rc = grow_arena(s, d, need[d].arena);
+    if (!rc)
+        rc = grow_step(s, need[0].step);
+    for (int i = n; i-- > 0 && !rc;) /* the single token last: it is the one used next */
+        rc = gr_plan_for(s, w[i].kind, &w[i].shape, &c);
+    for (int32_t d = 0; d < s->n_device; d++)
+        s->device[d].has.scratch = need[d].scratch;
+    return rc;
+}
+
+/* ---- running ---- */
+
 static void on_tap(const char *name, int layer, const struct gr_ten *t, void *user)
 {
     struct gr_session *s = user;
@@ -134,9 +291,109 @@ static void on_tap(const char *name, int layer, const struct gr_ten *t, void *us
     gr_free(rows);
 }
 
-int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c)
+static int send_step(struct gr_session *s, const struct gr_cached_plan *c)
 {
-    const struct gr_backend_api *api = s->backend->api;
-    int rc = api->upload(s->backend, s->step, s->staging, (size_t)c->plan.layout.bytes);
-    return rc ? rc : api->segment_run(s->backend, c->exec, s->tap_fn ? on_tap : NULL, s);
+    const struct gr_part *part = c->plan.part.data;
+    bool uses[GR_MAX_DEVICE] = {false};
+    int rc = 0;
+    for (size_t i = 0; i < c->plan.part.n; i++)
+        uses[part[i].device] = true;
+    for (int32_t d = 1; d < s->n_device && !rc; d++) {
+        struct gr_session_device *v = &s->device[d];
+        if (!uses[d])
+            continue;
+        v->pending = true;
+        rc = v->backend->api->upload(v->backend, v->memory.step, s->device[0].memory.step,
+                                     (size_t)c->plan.layout.bytes);
+    }
+    return rc;
+}
+
+/* Before the CPU's arena changes, nothing may be under way that still reads it. */
+static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_move *m,
+                const struct gr_plan_memory memory[GR_MAX_DEVICE])
+{
+    const struct gr_value *value = p->value.data, *src = &value[m->src], *dst = &value[m->dst];
+    void *from = gr_plan_at(p, m->src, memory), *to = gr_plan_at(p, m->dst, memory);
+    if (dst->device) {
+        struct gr_session_device *v = &s->device[dst->device];
+        v->pending = true;
+        return v->backend->api->upload(v->backend, to, from, (size_t)src->bytes);
+    }
+    int rc = gr_session_settle(s, src->device);
+    struct gr_session_device *v = &s->device[src->device];
+    if (!rc)
+        rc = v->backend->api->download(v->backend, to, from, (size_t)src->bytes);
+    v->pending = false;
+    return rc;
+}
+
+static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i,
+                    const struct gr_plan_memory memory[GR_MAX_DEVICE])
+{
+    const struct gr_part *part = (const struct gr_part *)c->plan.part.data + i;
+    const struct gr_move *m = c->plan.move.data;
+    struct gr_session_device *v = &s->device[part->device];
+    int rc = 0;
+    for (int32_t k = 0; k < part->n_move && !rc; k++)
+        rc = move(s, &c->plan, &m[part->move + k], memory);
+    if (!rc && part->device == 0)
+        rc = gr_session_settle(s, -1);
+    if (rc)
+        return rc;
+    v->pending = part->device > 0;
+    s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
+    return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
+}
+
+static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, float *out)
+{
+    const struct gr_ten *r = &c->plan.result;
+    const struct gr_value *value = gr_plan_find(&c->plan, r);
+    struct gr_session_device *v = &s->device[value->device];
+    v->pending = false;
+    return v->backend->api->download(v->backend, out, r->data, (size_t)(r->rows * r->row_bytes));
+}
+
+int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, float *out)
+{
+    struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
+    for (int32_t d = 0; d < s->n_device; d++)
+        memory[d] = s->device[d].memory;
+    int rc = send_step(s, c);
+    for (size_t i = 0; i < c->plan.part.n && !rc; i++)
+        rc = run_part(s, c, i, memory);
+    if (!rc && out)
+        rc = fetch_result(s, c, out);
+    int settled = gr_session_settle(s, -1);
+    return rc ? rc : settled;
+}
+
+/* ---- times ---- */
+
+static void on_time(const struct gr_op_time *t, void *user)
+{
+    const struct gr_session_device *v = user;
+    struct gr_session *s = v->session;
+    struct gr_op_sample sample = {.device = v->name,
+                                  .op = gr_op_info(t->op)->name,
+                                  .kernel = t->kernel,
+                                  .layer = t->layer,
+                                  .start_ns = s->part_start + t->start_ns,
+                                  .ns = t->ns,
+                                  .bytes = t->bytes};
+    if (s->time_fn)
+        s->time_fn(&sample, s->time_user);
+}
+
+int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
+{
+    int rc = 0;
+    s->time_fn = fn, s->time_user = user;
+    s->time_start = gr_now_ns();
+    for (int32_t d = 0; d < s->n_device && !rc; d++) {
+        struct gr_session_device *v = &s->device[d];
+        rc = v->backend->api->set_timer(v->backend, fn ? on_time : NULL, v);
+    }
+    return rc;
 }

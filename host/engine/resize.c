@@ -20,7 +20,16 @@ static int carry_over(struct gr_session *from, struct gr_session *to)
     return rc;
 }
 
-/* Exchanges two sessions, but for the tap, which belongs to the handle. */
+/* What points into the session itself. */
+static void rewire(struct gr_session *s)
+{
+    for (int32_t d = 0; d < s->n_device; d++)
+        s->device[d].session = s;
+    s->env.cache_device = s->cache_device;
+    gr_session_cancellable(s, true);
+}
+
+/* Exchanges two sessions, but for the tap and the timer, which belong to the handle. */
 static int exchange(struct gr_session *a, struct gr_session *b)
 {
     struct gr_session *t = gr_calloc(1, sizeof *t);
@@ -28,11 +37,12 @@ static int exchange(struct gr_session *a, struct gr_session *b)
         return GR_E_NOMEM_HOST;
     memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
     a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
-    b->tap_name = NULL, b->tap_fn = NULL;
-    a->backend->api->set_cancel(a->backend, &a->cancel);
-    b->backend->api->set_cancel(b->backend, &b->cancel);
+    b->tap_name = NULL, b->tap_fn = NULL, b->time_fn = NULL;
+    rewire(a), rewire(b);
+    int rc = t->time_fn ? gr_session_time(a, t->time_fn, t->time_user) : 0;
+    a->time_start = t->time_start;
     gr_free(t);
-    return 0;
+    return rc;
 }
 
 int gr_session_resize(struct gr_session *s, uint32_t n_ctx)

@@ -1,4 +1,4 @@
-/* A session: its caches, one backend, and the step loop. gpurun.h documents what callers see. */
+/* A session: its caches, its devices, and the step loop. gpurun.h documents what callers see. */
 #ifndef GR_ENGINE_SESSION_H
 #define GR_ENGINE_SESSION_H
 
@@ -16,25 +16,42 @@ enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA 
 /* A plan that has been built, placed and prepared; the most recently used ones are kept. */
 struct gr_cached_plan {
     struct gr_plan plan;
-    void *exec; /* NULL = the slot is free */
+    void **exec; /* of each part; NULL = the slot is free */
     uint64_t used;
     enum gr_plan_kind kind;
 };
 
 #define GR_N_PLAN 12
 
+/* Device memory that a session needs beside the weights, bytes. */
+struct gr_need {
+    uint64_t cache, arena, scratch, step, constants;
+};
+
+/* What a session has on a device; number 0 is the CPU. */
+struct gr_session_device {
+    struct gr_backend *backend; /* a queue of its own on that device */
+    char name[16];
+    void *cache;
+    struct gr_plan_memory memory; /* arena, step block, constants */
+    struct gr_need has;           /* bytes of these */
+    bool pending;                 /* may still read host memory that was given to it */
+    struct gr_session *session;   /* for its timer */
+};
+
 struct gr_session {
     struct gr_model *model;
     struct gr_session_params params; /* all defaults filled in */
-    struct gr_backend *backend;
     struct gr_cache cache;
     struct gr_memory memory; /* what the caches' tensors are */
     char model_hash[33];     /* for saved states; "" until it is asked for */
 
-    /* device memory */
-    struct gr_ten *tensors; /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
-    void *cache_memory, *step, *arena, *freq_memory;
-    size_t step_bytes, arena_bytes;
+    struct gr_session_device device[GR_MAX_DEVICE];
+    int32_t n_device;
+    struct gr_backend
+        *pin; /* whose host memory the step block, the CPU's arena and the logits are in */
+    uint8_t cache_device[GR_MAX_LAYER]; /* of what each layer attends to */
+    struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
@@ -47,7 +64,6 @@ struct gr_session {
     int32_t *tok;            /* [n_batch] */
     struct gr_placed placed; /* of the micro-batch under way: [n_ubatch], states [n_seq_max] */
     void *placed_memory;
-    char *staging; /* the step block on the host, [step_bytes] */
 
     /* results of the last batch */
     float *logits; /* [n_out, n_vocab] */
@@ -59,20 +75,46 @@ struct gr_session {
     char *tap_name;
     gr_tensor_fn *tap_fn;
     void *tap_user;
+    gr_sample_fn *time_fn;
+    void *time_user;
+    int64_t time_start, part_start; /* ns: of timing; of the part that runs, since then */
 };
+
+/* ---- devices.c ---- */
+
+/* Where tensors, layers and caches are, for a placement; no memory is touched. */
+void gr_session_place(struct gr_session *s, const struct gr_weights *weights);
+/* Memory for the caches and constants by s->device[].has, and the constants' contents. */
+int gr_session_alloc(struct gr_session *s);
+/* The device of a tensor of s->tensors. */
+int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
+/* Waits until no device reads host memory any more, but for `except` (-1: none). */
+int gr_session_settle(struct gr_session *s, int32_t except);
+/* Room for that many rows of logits. */
+int gr_session_room_for(struct gr_session *s, int32_t n_out);
+/* Whether gr_decode ends when s->cancel is set. */
+void gr_session_cancellable(struct gr_session *s, bool yes);
+
+/* ---- plans.c ---- */
 
 /* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
-/* Uploads the staged step block and runs. */
-int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c);
+/* Uploads the staged step block and runs; the plan's result goes to `out` unless that is NULL. */
+int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, float *out);
 /* Drops all plans: their addresses are about to change. */
 void gr_plan_drop_all(struct gr_session *s);
+/* What the largest plans need, beside caches and constants, on each device. Plans are built and
+ * dropped; backends are asked, memory is not touched. */
+int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
+                    struct gr_need need[GR_MAX_DEVICE]);
+/* Makes them, with all memory that they need, so that later ones find theirs. */
+int gr_plan_reserve(struct gr_session *s);
 /* An array of the step block on the host. */
 static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan *c,
                               enum gr_step_array a)
 {
-    return s->staging + c->plan.layout.offset[a];
+    return (char *)s->device[0].memory.step + c->plan.layout.offset[a];
 }
 
 /* Which of the model's frequency divisors the session uses: "none", "the model's", or LongRoPE's

@@ -123,7 +123,7 @@ static void set_rows(struct transfer *x, int part, struct gr_kv_pair *pair, uint
 static int move_run(struct transfer *x, const struct gr_ten *t, const struct gr_kv_pair *pair,
                     uint32_t n, bool save)
 {
-    struct gr_backend *b = x->s->backend;
+    struct gr_backend *b = x->s->device[gr_tensor_device(x->s, t)].backend;
     size_t row = (size_t)t->row_bytes;
     char *cells = gr_ten_row(t, 0, pair->cell);
     int rc = save ? b->api->download(b, x->gather, cells, n * row) : 0;
@@ -408,7 +408,10 @@ static int load_data(struct restore *r)
         if (t)
             rc = load_tensor(r, section++, t, &r->x.rows[part]);
     }
-    return rc;
+    for (int32_t d = 1; d < r->x.s->n_device; d++)
+        r->x.s->device[d].pending = true;
+    int settled = gr_session_settle(r->x.s, -1);
+    return rc ? rc : settled;
 }
 
 /* Cells whose contents did not arrive hold nothing. */

@@ -133,6 +133,14 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
     return c;
 }
 
+/* They are read where the cache is. */
+static gr_t sinks_of(const struct gr_build *b, int il)
+{
+    bool host = b->env->host && !gr_hp(b)->no_cache && gr_cache_device(b, il) == 0;
+    return host ? b->env->host[(size_t)(il + 1) * GR_N_SLOT + GR_W_ATTN_SINKS]
+                : gr_weight(b, il, GR_W_ATTN_SINKS);
+}
+
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -165,7 +173,7 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
                        .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                        .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
                        .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
-                       .sinks = gr_weight(b, il, GR_W_ATTN_SINKS),
+                       .sinks = sinks_of(b, il),
                        .y = y,
                        .n_head = hp->n_head[il],
                        .n_head_kv = hp->n_head_kv[il],

@@ -49,10 +49,26 @@ gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype)
     return t;
 }
 
+int32_t gr_cache_device(const struct gr_build *b, int il)
+{
+    return b->env->cache_device ? b->env->cache_device[il] : 0;
+}
+
+/* A node runs with its layer, but where keys and values are kept it runs with these. */
+static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
+{
+    bool kept = op == GR_OP_KV_STORE || op == GR_OP_KV_SHIFT || op == GR_OP_KV_COPY ||
+                (op == GR_OP_ATTN && !gr_hp(b)->no_cache);
+    if (kept)
+        return gr_cache_device(b, il);
+    return b->env->device ? b->env->device[b->at] : 0;
+}
+
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 {
     struct gr_node n = *node;
     n.layer = il;
+    n.device = b->err ? 0 : device_of(b, il, n.op);
     if (!b->err)
         b->err = gr_plan_add(b->plan, &n);
 }
@@ -60,14 +76,12 @@ void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows)
 {
     int64_t cols = b->plan->layout.count[a] / (rows ? rows : 1);
-    /* While a plan is only measured there is no step block, and an offset from nothing is no
-     * pointer. */
-    uintptr_t at = (uintptr_t)b->env->step + b->plan->layout.offset[a];
-    return (gr_t){.data = (void *)at,
-                  .batch = 1,
+    return (gr_t){.batch = 1,
                   .rows = rows,
                   .cols = cols,
                   .row_bytes = cols * 4,
+                  .offset = b->plan->layout.offset[a],
+                  .value = GR_VALUE_STEP,
                   .dtype = GR_I32};
 }
 
@@ -203,15 +217,23 @@ gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return gr_mm_add(b, il, slot, x, none);
 }
 
+/* Rows [first, first + n) of a matrix that is one, in the file's layout or a GPU's. */
+static gr_t rows_of(gr_t w, int64_t first, int64_t n)
+{
+    int64_t tile = w.packed ? first / GR_PACK_ROWS : 0;
+    int64_t bytes = w.packed ? tile * gr_pack_tile_bytes(w.dtype, w.cols) : first * w.row_bytes;
+    if (w.packed)
+        w.offset = first % GR_PACK_ROWS;
+    if (w.data) /* without: a plan that is only measured */
+        w.data = (char *)w.data + bytes;
+    w.rows = n;
+    return w;
+}
+
 void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
-    w.data = (char *)w.data + first * w.row_bytes;
-    if (w.packed) { /* whole tiles before, and rows of the first one */
-        w.data = (char *)w.data + first / GR_PACK_ROWS * gr_pack_tile_bytes(w.dtype, w.cols);
-        w.offset = first % GR_PACK_ROWS;
-    }
-    w.rows = y.cols;
+    w = rows_of(w, first, y.cols);
     gr_emit(
         b, il,
         &(struct gr_node){.op = GR_OP_MATMUL, .a.matmul = {.x = x, .w = w, .y = y, .scale = 1}});

@@ -8,6 +8,7 @@
 struct gr_build {
     struct gr_plan *plan;
     const struct gr_graph_env *env;
+    int at;         /* the layer that is being recorded; n_layer: the output */
     gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
     gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
     int err;
@@ -17,6 +18,8 @@ struct gr_build {
 gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
+/* The device that has the keys and values which layer il attends to. */
+int32_t gr_cache_device(const struct gr_build *b, int il);
 
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node);

@@ -23,13 +23,13 @@ static gr_t embed(struct gr_build *b)
     return gr_name(b, "embd", -1, y);
 }
 
-/* Logits of the wanted rows; without an output matrix the token embeddings serve as one. */
+/* Logits of the wanted rows. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
     enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2) ? GR_W_OUTPUT_NORM_2 : GR_W_OUTPUT_NORM;
     x = gr_norm(b, -1, norm, gr_out_rows(b, x));
     gr_name(b, "output_norm", -1, x);
-    x = gr_mm(b, -1, gr_has(b, -1, GR_W_OUTPUT) ? GR_W_OUTPUT : GR_W_TOKEN_EMBD, x);
+    x = gr_mm(b, -1, GR_W_OUTPUT, x);
     if (gr_hp(b)->logit_scale != 0)
         x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logit_scale, 0);
     if (gr_hp(b)->final_softcap > 0)
@@ -52,8 +52,8 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     gr_plan_init(p, shape);
     gr_t x = embed(&b);
-    for (int il = 0; il < env->hp->n_layer && !b.err; il++)
-        x = gr_name(&b, "layer", il, env->arch->layer(&b, il, x));
+    for (; b.at < env->hp->n_layer && !b.err; b.at++)
+        x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     if (shape->n_out > 0)
         p->result = head(&b, x);
     return finish(&b);

@@ -8,7 +8,7 @@
 
 /* Rotary frequencies of one kind of layer. */
 struct gr_rope_freqs {
-    struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians a position, owned by the session */
+    struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians a position, in the session's constants */
     struct gr_rope_mag mag;
 };
 
@@ -16,16 +16,19 @@ struct gr_rope_freqs {
 struct gr_graph_env {
     const struct gr_hparams *hp;
     const struct gr_arch *arch;
-    const struct gr_ten *weight,
-        *bias; /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il */
+    /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il. Each where its
+     * layer runs; `host`: in memory of the CPU. */
+    const struct gr_ten *weight, *bias, *host;
+    /* Devices of a session, 0 = the CPU; NULL: all of it on the CPU. [n_layer + 1]: of each layer,
+     * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
+    const uint8_t *device, *cache_device;
     /* [n_layer], each [1, n_cell, n]; absent where a layer has none. Layers that share keys and
      * values have the same tensors. k_far: K by grouped positions, absent without. */
     const struct gr_ten *k_cache, *v_cache, *k_far;
     /* [n_layer], each [1, n_row, n] f32: recurrent state; rows by STATE_SRC and STATE_DST */
     const struct gr_ten *conv_state, *ssm_state;
     struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
-    struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, or absent */
-    void *step;                   /* the step block */
+    struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
 };
 
 /* Records, plans memory and leaves *p unbound. GR_E_CORRUPT when the file lacks a tensor that the

@@ -6,7 +6,7 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 
-#define ALIGN 64
+#define ALIGN 256
 
 void gr_plan_init(struct gr_plan *p, const struct gr_step_shape *shape)
 {
@@ -18,6 +18,8 @@ void gr_plan_fini(struct gr_plan *p)
     gr_vec_fini(&p->node);
     gr_vec_fini(&p->value);
     gr_vec_fini(&p->tap);
+    gr_vec_fini(&p->part);
+    gr_vec_fini(&p->move);
 }
 
 struct gr_ten gr_plan_value(struct gr_plan *p, int64_t rows, int64_t cols, uint32_t dtype)
@@ -49,11 +51,6 @@ int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_
     return gr_vec_append(&p->tap, &tap, 1, sizeof tap);
 }
 
-static struct gr_value *value_of(struct gr_plan *p, const struct gr_ten *t)
-{
-    return t->value ? (struct gr_value *)p->value.data + t->value : NULL;
-}
-
 /* Whether a node leaves something behind: it changes a cache, or writes a value that `wanted`
  * marks. */
 static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
@@ -61,10 +58,36 @@ static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
         const struct gr_ten *t = gr_node_ten(n, o);
         if (o->role == GR_ROLE_INOUT ||
-            (o->role == GR_ROLE_OUT && value_of(p, t) && wanted[t->value]))
+            (o->role == GR_ROLE_OUT && gr_plan_find(p, t) && wanted[t->value]))
             return true;
     }
     return false;
+}
+
+/* The last node of the first n that writes t; -1 = none. */
+static int32_t writer_of(struct gr_plan *p, const struct gr_ten *t, int32_t n)
+{
+    struct gr_node *node = p->node.data;
+    while (n-- > 0)
+        for (const struct gr_operand *o = gr_op_info(node[n].op)->operands; o->role; o++)
+            if (o->role == GR_ROLE_OUT && gr_node_ten(&node[n], o)->value == t->value)
+                return n;
+    return -1;
+}
+
+/* Keeps the taps of what is computed, each at the node that writes it. */
+static void drop_taps(struct gr_plan *p, const bool *wanted, const int32_t *kept)
+{
+    struct gr_tap *tap = p->tap.data;
+    size_t n = 0;
+    for (size_t i = 0; i < p->tap.n; i++) {
+        int32_t writer = writer_of(p, &tap[i].ten, tap[i].node + 1);
+        if (writer < 0 || !kept[writer] || !wanted[tap[i].ten.value])
+            continue;
+        tap[n] = tap[i];
+        tap[n++].node = writer;
+    }
+    p->tap.n = n;
 }
 
 /* Drops nodes of which nothing is used, and their taps: what follows the last cache when no logits
@@ -85,8 +108,10 @@ static int drop_useless(struct gr_plan *p)
             continue;
         moved[i] = 1;
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
-            wanted[gr_node_ten(&node[i], o)->value] = true;
+            if (gr_plan_find(p, gr_node_ten(&node[i], o)))
+                wanted[gr_node_ten(&node[i], o)->value] = true;
     }
+    drop_taps(p, wanted, moved);
     int32_t n = 0;
     for (size_t i = 0; i < p->node.n; i++)
         if (moved[i]) {
@@ -94,30 +119,38 @@ static int drop_useless(struct gr_plan *p)
             node[n++] = node[i];
         }
     struct gr_tap *tap = p->tap.data;
-    size_t n_tap = 0;
     for (size_t i = 0; i < p->tap.n; i++)
-        if (moved[tap[i].node] && wanted[tap[i].ten.value]) {
-            tap[n_tap] = tap[i];
-            tap[n_tap++].node = moved[tap[i].node] - 1;
-        }
-    p->node.n = (size_t)n, p->tap.n = n_tap;
+        tap[i].node = moved[tap[i].node] - 1;
+    p->node.n = (size_t)n;
     gr_free(wanted);
     gr_free(moved);
     return 0;
 }
 
+static void live_at(struct gr_value *v, int32_t i)
+{
+    v->first = v->first < 0 ? i : GR_MIN(v->first, i);
+    v->last = GR_MAX(v->last, i);
+}
+
 static void find_lives(struct gr_plan *p)
 {
     struct gr_node *node = p->node.data;
+    struct gr_value *all = p->value.data;
     for (int32_t i = 0; i < (int32_t)p->node.n; i++)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++) {
-            struct gr_value *v = value_of(p, gr_node_ten(&node[i], o));
-            if (!v)
-                continue;
-            v->first = v->first < 0 ? i : v->first;
-            v->last = i;
+            struct gr_value *v = gr_plan_find(p, gr_node_ten(&node[i], o));
+            if (v)
+                live_at(v, i);
         }
-    struct gr_value *result = value_of(p, &p->result);
+    const struct gr_part *part = p->part.data;
+    const struct gr_move *move = p->move.data;
+    for (size_t k = 0; k < p->part.n; k++) /* moves happen before the part's first node */
+        for (int32_t m = part[k].move; m < part[k].move + part[k].n_move; m++) {
+            live_at(&all[move[m].src], part[k].node);
+            live_at(&all[move[m].dst], part[k].node);
+        }
+    struct gr_value *result = gr_plan_find(p, &p->result);
     if (result)
         result->keep = true;
     struct gr_value *v = p->value.data;
@@ -126,8 +159,8 @@ static void find_lives(struct gr_plan *p)
             v[i].last = INT32_MAX;
 }
 
-/* The lowest offset at which `v` overlaps none of the values placed before it whose life meets its
- * own. */
+/* The lowest offset at which `v` overlaps none of its device's values placed before it whose life
+ * meets its own. */
 static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const struct gr_value *v)
 {
     int64_t at = 0;
@@ -135,7 +168,8 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
         moved = false;
         for (size_t i = 1; i < n_placed; i++) {
             const struct gr_value *o = &all[i];
-            bool alive = o->first >= 0 && o->first <= v->last && v->first <= o->last;
+            bool alive = o->device == v->device && o->first >= 0 && o->first <= v->last &&
+                         v->first <= o->last;
             if (alive && at < o->offset + o->bytes && o->offset < at + v->bytes) {
                 at = o->offset + o->bytes;
                 moved = true;
@@ -148,6 +182,8 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
 int gr_plan_finish(struct gr_plan *p)
 {
     int rc = drop_useless(p);
+    if (!rc)
+        rc = gr_plan_spread(p);
     if (rc)
         return rc;
     find_lives(p);
@@ -156,45 +192,72 @@ int gr_plan_finish(struct gr_plan *p)
         if (v[i].first < 0)
             continue;
         v[i].offset = lowest_offset(v, i, &v[i]);
-        p->arena_bytes = GR_MAX(p->arena_bytes, v[i].offset + v[i].bytes);
+        int64_t *bytes = &p->arena_bytes[v[i].device];
+        *bytes = GR_MAX(*bytes, v[i].offset + v[i].bytes);
     }
     return 0;
 }
 
-static void bind_ten(struct gr_plan *p, struct gr_ten *t, char *arena)
+/* While a plan is only measured there is no memory, and an offset from nothing is no pointer. */
+static void *add(void *base, int64_t offset)
 {
-    struct gr_value *v = value_of(p, t);
-    if (v)
-        t->data = arena + v->offset + t->offset;
+    return base ? (char *)base + offset : NULL;
 }
 
-void gr_plan_bind(struct gr_plan *p, void *arena)
+void *gr_plan_at(const struct gr_plan *p, uint32_t value,
+                 const struct gr_plan_memory memory[GR_MAX_DEVICE])
+{
+    const struct gr_value *v = (const struct gr_value *)p->value.data + value;
+    return add(memory[v->device].arena, v->offset);
+}
+
+static void bind_ten(const struct gr_plan *p, struct gr_ten *t, int32_t device,
+                     const struct gr_plan_memory memory[GR_MAX_DEVICE])
+{
+    if (t->value == GR_VALUE_STEP)
+        t->data = add(memory[device].step, t->offset);
+    else if (t->value == GR_VALUE_CONST)
+        t->data = add(memory[device].constants, t->offset);
+    else if (gr_plan_find(p, t))
+        t->data = add(gr_plan_at(p, t->value, memory), t->offset);
+}
+
+void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE])
 {
     struct gr_node *node = p->node.data;
     for (size_t i = 0; i < p->node.n; i++)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
-            bind_ten(p, gr_node_ten(&node[i], o), arena);
+            bind_ten(p, gr_node_ten(&node[i], o), node[i].device, memory);
     struct gr_tap *tap = p->tap.data;
     for (size_t i = 0; i < p->tap.n; i++)
-        bind_ten(p, &tap[i].ten, arena);
-    bind_ten(p, &p->result, arena);
+        bind_ten(p, &tap[i].ten, 0, memory);
+    bind_ten(p, &p->result, 0, memory);
+}
+
+struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part)
+{
+    const struct gr_node *node = p->node.data;
+    const struct gr_tap *tap = p->tap.data;
+    return (struct gr_segment){node + part->node, part->n_node,
+                               part->n_tap ? tap + part->tap : NULL, part->n_tap};
 }
 
 void gr_plan_print(const struct gr_plan *p, FILE *out)
 {
     const struct gr_node *node = p->node.data;
     const struct gr_value *v = p->value.data;
-    fprintf(out,
-            "plan of %zu nodes, %zu values, %" PRId64 " bytes: n_tok %d, n_list %d, n_out %d\n",
-            p->node.n, p->value.n ? p->value.n - 1 : 0, p->arena_bytes, p->shape.n_tok,
-            p->shape.n_list, p->shape.n_out);
+    fprintf(
+        out,
+        "plan of %zu nodes in %zu parts, %zu values, %zu moves: n_tok %d, n_list %d, n_out %d\n",
+        p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->shape.n_tok,
+        p->shape.n_list, p->shape.n_out);
     for (size_t i = 0; i < p->node.n; i++) {
         struct gr_node n = node[i];
         const struct gr_op_info *info = gr_op_info(n.op);
-        fprintf(out, "%4zu layer %3d %-11s", i, n.layer, info->name);
+        fprintf(out, "%4zu device %d layer %3d %-11s", i, n.device, n.layer, info->name);
         for (const struct gr_operand *o = info->operands; o->role; o++) {
             const struct gr_ten *t = gr_node_ten(&n, o);
-            if (gr_ten_is(t) && t->value)
+            if (gr_ten_is(t) && gr_plan_find(p, t))
                 fprintf(out, " %s=%u[%" PRId64 ",%" PRId64 "]@%" PRId64, o->name, t->value, t->rows,
                         t->cols, v[t->value].offset + t->offset);
             else if (gr_ten_is(t))

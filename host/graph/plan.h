@@ -1,10 +1,12 @@
 /* A plan: the flat list of operations that computes one shape of micro-batch, and where its
  * intermediate results live.
  *
- * Recording appends nodes whose activations are values (index, size). gr_plan_finish finds each
- * value's life from first to last use and packs the values into one arena; gr_plan_bind writes
- * addresses into the nodes. Weights, caches and the step block have their addresses from the start.
- */
+ * Recording appends nodes, each for a device, whose activations are values (index, size).
+ * gr_plan_finish cuts the list into parts of one device each, makes a value that another device
+ * needs one of that device's by a move at the part's beginning, finds each value's life from first
+ * to last use and packs the values of each device into one arena. gr_plan_bind writes addresses
+ * into the nodes. Weights and caches have their addresses from the start; the step block and the
+ * session's constants, which every device has, are values of their own kind. */
 #ifndef GR_GRAPH_PLAN_H
 #define GR_GRAPH_PLAN_H
 
@@ -16,20 +18,46 @@
 #include "gr/backend.h"
 #include "gr/step.h"
 
+#define GR_MAX_DEVICE 17 /* the CPU, number 0, and 16 more */
+
+/* What stands in gr_ten.value for the step block and the session's constants: offset is the place
+ * in them. */
+#define GR_VALUE_STEP UINT32_MAX
+#define GR_VALUE_CONST (UINT32_MAX - 1)
+
 struct gr_value {
     int64_t bytes, offset;
     int32_t first, last; /* nodes that write and use it; -1 = none */
+    int32_t device;      /* whose arena it is in */
     bool keep;           /* lives to the end of the plan: a result that is read after it */
+};
+
+/* Value src, of one device, becomes value dst of another; one of the two is the CPU. */
+struct gr_move {
+    uint32_t src, dst;
+};
+
+/* Nodes one after the other that one device runs, once the moves are done. */
+struct gr_part {
+    int32_t device;
+    int32_t node, n_node, tap, n_tap, move, n_move; /* of the plan's, from where and how many */
 };
 
 struct gr_plan {
     struct gr_vec node;  /* struct gr_node */
     struct gr_vec value; /* struct gr_value; index 0 stands for "not a value" */
-    struct gr_vec tap;   /* struct gr_tap */
+    struct gr_vec tap;   /* struct gr_tap; node counts in the part once the plan is finished */
+    struct gr_vec part;  /* struct gr_part */
+    struct gr_vec move;  /* struct gr_move */
     struct gr_step_shape shape;
     struct gr_step_layout layout;
-    int64_t arena_bytes;
+    int64_t arena_bytes[GR_MAX_DEVICE];
     struct gr_ten result; /* [1, n_out, n_vocab] f32 */
+};
+
+/* Where a device has what plans refer to. */
+struct gr_plan_memory {
+    void *arena, *step, *constants;
 };
 
 void gr_plan_init(struct gr_plan *p, const struct gr_step_shape *shape);
@@ -39,16 +67,33 @@ void gr_plan_fini(struct gr_plan *p);
 struct gr_ten gr_plan_value(struct gr_plan *p, int64_t rows, int64_t cols, uint32_t dtype);
 /* Appends a node. */
 int gr_plan_add(struct gr_plan *p, const struct gr_node *node);
-/* Marks t as named: its tap fires after the node that was added last. `name` must outlive the plan.
- */
+/* Marks t as named: its tap fires after the node that was the last to write it. `name` must outlive
+ * the plan. */
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t);
-/* Drops nodes of which nothing is used, then places all values; two that are alive at the same node
- * never overlap. */
+/* Drops nodes of which nothing is used, cuts the rest into parts, and places all values; two of a
+ * device that are alive at the same node never overlap. Nodes that read the step block and
+ * constants alone are repeated on every device that needs what they give. */
 int gr_plan_finish(struct gr_plan *p);
-/* Fills in the addresses of all values. `arena` has arena_bytes, aligned to 64. */
-void gr_plan_bind(struct gr_plan *p, void *arena);
+/* Fills in the addresses of all values, with the memory of each device; arenas are aligned to 256.
+ */
+void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE]);
+/* A part as its backend takes it; valid as long as the plan. */
+struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part);
+/* The address of a value in the arena of its device. */
+void *gr_plan_at(const struct gr_plan *p, uint32_t value,
+                 const struct gr_plan_memory memory[GR_MAX_DEVICE]);
 
 /* Prints nodes, shapes and places, for people. */
 void gr_plan_print(const struct gr_plan *p, FILE *out);
+
+/* For graph/spread.c and graph/plan.c: the value of a tensor, NULL when it is in none of the
+ * plan's.
+ */
+static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struct gr_ten *t)
+{
+    return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
+}
+/* Cuts the nodes into parts. */
+int gr_plan_spread(struct gr_plan *p);
 
 #endif

@@ -244,5 +244,8 @@ int gr_model_bind(struct gr_model *m, bool check)
             if (gr_spec_applies(&m->hp, s, il))
                 rc = bind_spec(m, s, il, check);
     }
+    /* without an output matrix the token embeddings serve as one */
+    if (!gr_ten_is(&m->weight[GR_W_OUTPUT]))
+        m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     return rc ? rc : gr_gguf_unchanged(m->gguf);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
@@ -14,7 +13,7 @@ extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];
 
 struct gr_model_params gr_model_params_default(void)
 {
-    return (struct gr_model_params){.n_gpu_layers = -1, .use_mmap = true};
+    return (struct gr_model_params){.n_gpu_layers = -1, .main_gpu = -1, .use_mmap = true};
 }
 
 static int find_arch(struct gr_model *m)
@@ -132,18 +131,24 @@ static int open_file(struct gr_model *m, const char *path, bool mapped)
     return gr_gguf_open_memory(&m->gguf, gr_builtin_model, size, "built-in model");
 }
 
-static int pick_device(struct gr_model *m, const struct gr_model_params *p)
+int gr_model_open_devices(struct gr_model *m)
 {
-    const char *d = p->device ? p->device : "auto";
-    if (strcmp(d, "auto") != 0 && strcmp(d, "cpu") != 0 && strcmp(d, "cuda") != 0)
-        return gr_fail(GR_E_INVALID, "device %s: auto, cpu or cuda expected",
-                       gr_quote(d, strlen(d)));
-    if (strcmp(d, "cuda") == 0)
-        return gr_fail(GR_E_DEVICE,
-                       "device cuda: this build has no CUDA backend; use --device cpu");
-    if (p->n_gpu_layers > 0 && strcmp(d, "auto") == 0)
-        m->device_note = "no usable GPU: every layer runs on the CPU";
-    return 0;
+    int rc = 0;
+    for (int32_t i = 0; i < m->devices.n && !rc; i++) {
+        struct gr_found *f = &m->devices.found[i];
+        struct gr_device_opt opt = {0};
+        if (!m->backend[i + 1])
+            rc = f->kind->open(&m->backend[i + 1], f->index, &opt);
+    }
+    return rc;
+}
+
+static void close_devices(struct gr_model *m)
+{
+    gr_weights_fini(&m->placed, m->backend);
+    for (int d = 1; d < GR_MAX_DEVICE; d++)
+        if (m->backend[d])
+            m->backend[d]->api->close(&m->backend[d]);
 }
 
 int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params)
@@ -153,8 +158,10 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     *out = NULL;
     if (!m)
         return GR_E_NOMEM_HOST;
+    pthread_mutex_init(&m->lock, NULL);
     m->vocab_only = p.vocab_only;
-    int rc = pick_device(m, &p);
+    m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
+    int rc = p.vocab_only ? 0 : gr_devices_choose(&m->devices, &p);
     if (!rc)
         rc = open_file(m, path, p.use_mmap);
     if (!rc && p.vocab_only) {
@@ -173,8 +180,6 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
         rc = try_graph(m);
     if (!rc)
         rc = summarise(m);
-    if (!rc && m->device_note)
-        gr_log(GR_LOG_WARN, "%s", m->device_note);
 done:
     if (rc)
         gr_model_close(&m);
@@ -187,6 +192,8 @@ void gr_model_close(struct gr_model **model)
     struct gr_model *m = *model;
     if (!m)
         return;
+    close_devices(m);
+    pthread_mutex_destroy(&m->lock);
     for (size_t i = 0; i < m->owned.n; i++)
         gr_free(((void **)m->owned.data)[i]);
     gr_vec_fini(&m->owned);
@@ -202,8 +209,10 @@ void gr_model_close(struct gr_model **model)
 
 void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
 {
+    int32_t n_gpu = m->loaded ? gr_place_n_gpu(&m->placed.place, m->hp.n_layer) : 0;
     *info =
-        (struct gr_model_info){.arch = m->arch ? m->arch->name : "",
+        (struct gr_model_info){.n_gpu_layers = n_gpu,
+                               .arch = m->arch ? m->arch->name : "",
                                .name = m->name ? m->name : "",
                                .file_type = m->file_type ? m->file_type : "",
                                .n_params = m->n_params,

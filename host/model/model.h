@@ -1,11 +1,15 @@
 /* An open model: the file, checked hyper-parameters, bound weights and the vocabulary. Read-only
- * once open; sessions share it. */
+ * once open, but that the first session (or gr_model_load) brings weights to the devices; sessions
+ * share it. */
 #ifndef GR_MODEL_MODEL_H
 #define GR_MODEL_MODEL_H
+
+#include <pthread.h>
 
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "model/arch.h"
+#include "model/place.h"
 #include "text/vocab.h"
 
 struct gr_model {
@@ -19,9 +23,19 @@ struct gr_model {
     bool vocab_only;
     char *name, *file_type;
     uint64_t n_params, n_bytes; /* of all tensors */
-    const char
-        *device_note; /* a line for the user when a GPU was asked for and is not used, or NULL */
+    /* devices */
+    struct gr_devices devices; /* that it may use beside the CPU */
+    int32_t n_gpu_wanted;      /* layers, -1 = all that fit */
+    bool require_gpu;
+    pthread_mutex_t lock; /* of what follows */
+    bool loaded;
+    struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
+    struct gr_weights placed;
 };
+
+/* Opens backends for the model's devices, for weights; nothing when that was done. The lock is
+ * held. */
+int gr_model_open_devices(struct gr_model *m);
 
 /* Reads and checks the hyper-parameters of `arch` from the file. */
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);

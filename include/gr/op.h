@@ -261,10 +261,17 @@ struct gr_args_delta_rule {
     int32_t tiled;
 };
 
+struct gr_args_sample {
+    struct gr_ten logits; /* [1, n_out, n_vocab], n_vocab at most 2^18 */
+    struct gr_ten how;    /* [1, n_out, GR_SAMPLE_WORDS] i32, step block: struct gr_sample_how */
+    struct gr_ten ids;    /* [1, 1, n_out] i32 */
+};
+
 /* One node of a plan. */
 struct gr_node {
     enum gr_op op;
-    int32_t layer; /* -1 outside the layers */
+    int32_t layer;  /* -1 outside the layers */
+    int32_t device; /* that runs it, in the session's list, 0 = the CPU; backends do not look */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"

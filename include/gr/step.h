@@ -20,6 +20,7 @@ struct gr_step_shape {
     int32_t n_seq;              /* sequences of a micro-batch of equal ones; 0 without state */
     int32_t n_delta, n_delta_swa, n_delta_far; /* cells of a K-shift */
     int32_t n_copy;                            /* rows of a copy */
+    int32_t n_sample;                          /* n_out or 0: tokens that the device draws */
 };
 
 /* STEP(NAME, length in 32-bit items, meaning) */
@@ -42,7 +43,8 @@ struct gr_step_shape {
     STEP(COPY_DST, n_copy, "and where to")                                                         \
     STEP(LIST, n_list, "cells of the micro-batch's sequences, each in the order of positions")     \
     STEP(LIST_SWA, n_list_swa, "the same in the cache of the windowed layers")                     \
-    STEP(KEY_POS, n_alibi, "position of each item of LIST")
+    STEP(KEY_POS, n_alibi, "position of each item of LIST")                                        \
+    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")
 
 enum gr_step_array {
 #define STEP(NAME, length, meaning) GR_STEP_##NAME,
@@ -63,7 +65,7 @@ static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s
     int64_t n_tok = s->n_tok, n_out = s->n_out, n_pos = s->n_pos, n_full = s->n_full,
             n_swa = s->n_swa, n_list = s->n_list, n_list_swa = s->n_list_swa, n_alibi = s->n_alibi,
             n_far = s->n_far, n_seq = s->n_seq, n_delta = s->n_delta, n_delta_swa = s->n_delta_swa,
-            n_delta_far = s->n_delta_far, n_copy = s->n_copy;
+            n_delta_far = s->n_delta_far, n_copy = s->n_copy, n_sample = s->n_sample;
     struct gr_step_layout l = {{0}, {0}, 0};
 #define STEP(NAME, length, meaning)                                                                \
     l.offset[GR_STEP_##NAME] = l.bytes;                                                            \

@@ -81,22 +81,22 @@ Test(errors, a_launch_that_fails_at_once)
     lost_by("cuLaunchKernelEx", CU_LAUNCH_FAILED,
             "cuLaunchKernelEx failed with "
             "CUDA_ERROR_LAUNCH_FAILED",
-            "order=late,quiet");
+            "quiet");
 }
 
 Test(errors, a_kernel_that_faults_later)
 {
-    lost_by("kernel", CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "order=late,quiet");
+    lost_by("kernel", CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "quiet");
 }
 
 Test(errors, a_graph_that_cannot_be_launched)
 {
-    lost_by("cuGraphLaunch", CU_LAUNCH_FAILED, "cuGraphLaunch", "order=late,quiet");
+    lost_by("cuGraphLaunch", CU_LAUNCH_FAILED, "cuGraphLaunch", "quiet");
 }
 
 Test(errors, a_wait_that_fails)
 {
-    lost_by("cuStreamSynchronize", CU_UNKNOWN, "cuStreamSynchronize", "order=late,quiet");
+    lost_by("cuStreamSynchronize", CU_UNKNOWN, "cuStreamSynchronize", "quiet");
 }
 
 /* ---- every call in turn ---- */
@@ -179,7 +179,7 @@ Test(errors, each_call_of_the_driver_in_turn)
 {
     int failed = 0, runs = 0;
     gr_cuda_load_slot = 1 << 16;
-    cr_assert_eq(emu()->configure("order=random,quiet"), 0);
+    device_configure("quiet");
     cr_assert_eq(scenario(), 0, "%s", gr_error());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         int64_t n = emu()->count(symbols[i]);
@@ -196,7 +196,7 @@ Test(errors, each_call_of_the_driver_in_turn)
 Test(errors, each_allocation_in_turn)
 {
     gr_cuda_load_slot = 1 << 16;
-    cr_assert_eq(emu()->configure("order=random,quiet"), 0);
+    device_configure("quiet");
     cr_assert_eq(scenario(), 0, "%s", gr_error());
     size_t held = gr_alloc_held(NULL);
     (void)gr_alloc_fail_at(0, 0);

@@ -2,6 +2,8 @@
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -23,12 +25,20 @@ const struct emu *emu(void)
     return &e;
 }
 
+void device_configure(const char *options)
+{
+    const char *order = getenv("GR_TEST_ORDER");
+    char all[256];
+    (void)snprintf(all, sizeof all, "%s,%s", order ? order : "order=late", options ? options : "");
+    cr_assert_eq(emu()->configure(all), 0, "%s", emu()->report());
+}
+
 static size_t held; /* on the host before a backend was opened */
 
 struct gr_backend *device_open(const char *options, struct gr_device_opt opt)
 {
     struct gr_backend *b;
-    cr_assert_eq(emu()->configure(options), 0, "%s", emu()->report());
+    device_configure(options);
     held = gr_alloc_held(NULL);
     cr_assert_eq(gr_cuda_devices.open(&b, 0, &opt), 0, "%s", gr_error());
     return b;

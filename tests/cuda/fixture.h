@@ -17,7 +17,10 @@ struct emu {
 };
 const struct emu *emu(void);
 
-/* Configures the device and opens a backend on it. */
+/* Configures the device, once in a test: options of tests/emu, or NULL. When queued work runs is
+ * what GR_TEST_ORDER of the environment says; "order=late" otherwise. */
+void device_configure(const char *options);
+/* The same, and opens a backend on it. */
 struct gr_backend *device_open(const char *options, struct gr_device_opt opt);
 /* Closes it: nothing may be left on the device, and nothing reported. */
 void device_close(struct gr_backend **b);

@@ -1,4 +1,4 @@
-/* What the launcher of MATMUL in launchers.c does wrong. */
+/* What the launcher of MATMUL in launchers.c asks for. */
 #ifndef TESTS_CUDA_LAUNCHERS_H
 #define TESTS_CUDA_LAUNCHERS_H
 
@@ -6,6 +6,7 @@
 
 enum launchers_ask {
     ASK_NOTHING,
+    ASK_MUCH_SHARED_MEMORY, /* more than a kernel has without asking */
     ASK_UNKNOWN_KERNEL,
     ASK_UNKNOWN_FAMILY,
     ASK_SHARED_MEMORY,

@@ -36,7 +36,7 @@ static void round_trip(struct gr_backend *b, size_t bytes)
 Test(memory, round_trips_of_all_sizes)
 {
     static const size_t sizes[] = {1, 255, 4096, 262143, 262144, 262145, 3 * 1024 * 1024 + 17};
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         round_trip(b, sizes[i]);
     device_close(&b);
@@ -46,7 +46,7 @@ Test(memory, slots_are_not_taken_back_early)
 {
     enum { N = 40, BYTES = 5000 };
     unsigned char src[BYTES], want[BYTES];
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     char *dst = b->api->alloc(b, (size_t)N * BYTES);
     for (unsigned i = 0; i < N; i++) {
         fill(src, BYTES, i);
@@ -64,7 +64,7 @@ Test(memory, slots_are_not_taken_back_early)
 Test(memory, pinned_memory_is_copied_as_it_stands)
 {
     const size_t bytes = 3 * 1024 * 1024;
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     unsigned char *src = b->api->host_alloc(b, bytes), *back = gr_calloc(bytes, 1);
     void *dst = b->api->alloc(b, bytes);
     for (size_t i = 0; i < bytes; i++)
@@ -128,7 +128,7 @@ Test(device, what_it_is)
     struct gr_device_info info;
     const char *why;
     bool broken;
-    cr_assert_eq(emu()->configure("devices=2,cc=90,memory=1G"), 0);
+    device_configure("devices=2,cc=90,memory=1G");
     cr_assert_eq(gr_cuda_devices.count(&why, &broken), 2);
     cr_expect_null(why);
     cr_expect_not(broken);
@@ -152,7 +152,7 @@ Test(device, without_code_for_it)
 {
     struct gr_device_info info;
     struct gr_backend *b;
-    cr_assert_eq(emu()->configure("cc=75"), 0);
+    device_configure("cc=75");
     cr_assert_eq(gr_cuda_devices.info(0, &info), 0, "%s", gr_error());
     cr_assert_not_null(info.unusable);
     cr_expect_not_null(strstr(info.unusable, "compute capability 7.5"), "%s", info.unusable);

@@ -1,5 +1,6 @@
 /* Segments: launches, graphs, scratch, taps, the clock. Launchers are those of launchers.c. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -71,9 +72,9 @@ static void spoil(struct gr_backend *b, const struct chain *c)
     cr_assert_eq(b->api->clear(b, c->z.data, (size_t)(c->z.rows * c->z.row_bytes)), 0);
 }
 
-static void chain_runs(const char *options, struct gr_device_opt opt, int graphs)
+static void chain_runs(struct gr_device_opt opt, int graphs)
 {
-    struct gr_backend *b = device_open(options, opt);
+    struct gr_backend *b = device_open(NULL, opt);
     struct chain c = chain_new(b, ROWS, COLS);
     void *exec = device_segment(b, c.node, 3);
     for (int i = 0; i < 4; i++) {
@@ -91,17 +92,17 @@ static void chain_runs(const char *options, struct gr_device_opt opt, int graphs
 
 Test(segment, becomes_a_graph_at_its_second_run)
 {
-    chain_runs("order=late", plain, 3);
+    chain_runs(plain, 3);
 }
 
 Test(segment, without_graphs)
 {
-    chain_runs("order=late", no_graphs, 0);
+    chain_runs(no_graphs, 0);
 }
 
 Test(segment, steps_allocate_nothing)
 {
-    struct gr_backend *b = device_open("order=random", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct chain c = chain_new(b, ROWS, COLS);
     void *exec = device_segment(b, c.node, 3);
     float *src = b->api->host_alloc(b, 4096), back[16];
@@ -159,14 +160,18 @@ Test(segment, scratch_is_told_before_addresses_are_known)
 
 Test(segment, those_made_before_follow_scratch_that_grew)
 {
-    struct gr_backend *b = device_open("order=late", plain);
-    struct chain small = chain_new(b, ROWS, COLS), large = chain_new(b, 40, 90);
+    float v[768];
+    struct gr_backend *b = device_open(NULL, plain);
+    struct chain small = chain_new(b, ROWS, COLS);
     void *first = device_segment(b, small.node, 3);
+    struct chain large = chain_new(b, 40, 90);
     for (int i = 0; i < 3; i++)
         run(b, first); /* queued, by graph: growing has to wait for it */
     void *second = device_segment(b, large.node, 3);
     cr_expect_eq(emu()->live("memory"), 7, "six tensors and one piece of scratch");
     chain_check(b, &small);
+    count_up(v, 768);
+    struct gr_ten there = device_ten(b, 1, 768, v); /* where the first piece was, likely */
     for (int i = 0; i < 4; i++) {
         spoil(b, &small);
         spoil(b, &large);
@@ -176,6 +181,10 @@ Test(segment, those_made_before_follow_scratch_that_grew)
         chain_check(b, &large);
     }
     cr_expect_eq(emu()->live("exec"), 2);
+    float *still = device_values(b, &there);
+    cr_expect_eq(memcmp(still, v, sizeof v), 0, "scratch that went is written to");
+    gr_free(still);
+    b->api->free(b, there.data);
     b->api->segment_free(b, &first);
     b->api->segment_free(b, &second);
     chain_free(b, &small);
@@ -185,7 +194,7 @@ Test(segment, those_made_before_follow_scratch_that_grew)
 
 Test(segment, too_large_for_memory_leaves_the_others_alive)
 {
-    struct gr_backend *b = device_open("order=late,memory=64M", plain);
+    struct gr_backend *b = device_open("memory=64M", plain);
     struct chain c = chain_new(b, ROWS, COLS);
     void *first = device_segment(b, c.node, 3), *second;
     const struct gr_ten t = {.data = c.x.data,
@@ -247,7 +256,7 @@ Test(segment, derives_once_until_it_is_overwritten)
     device_close(&b);
 }
 
-/* ---- what launchers must not do ---- */
+/* ---- what launchers ask for ---- */
 
 static void refused(int ask, int status, const char *message)
 {
@@ -278,6 +287,24 @@ Test(launcher, of_a_file_that_is_not_there)
 Test(launcher, of_too_much_shared_memory)
 {
     refused(ASK_SHARED_MEMORY, GR_E_INTERNAL, "1048576 bytes of shared memory");
+}
+
+Test(launcher, of_much_shared_memory)
+{
+    const float v[4] = {1, 2, 3, 4};
+    struct gr_backend *b = device_open(NULL, plain);
+    struct gr_ten x = device_ten(b, 1, 4, v), y = device_ten(b, 1, 4, NULL);
+    const struct gr_node node = node_matmul(x, y);
+    launchers_ask = ASK_MUCH_SHARED_MEMORY;
+    void *exec = device_segment(b, &node, 1);
+    run(b, exec);
+    float *back = device_values(b, &y);
+    cr_expect_eq(memcmp(back, v, sizeof v), 0);
+    gr_free(back);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, x.data);
+    b->api->free(b, y.data);
+    device_close(&b);
 }
 
 Test(launcher, that_measured_less_scratch)
@@ -327,7 +354,7 @@ static void on_tap(const char *name, int layer, const struct gr_ten *t, void *us
 
 Test(segment, taps_see_each_node_done)
 {
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct chain c = chain_new(b, ROWS, COLS);
     struct seen seen = {&c, device_values(b, &c.x), 0, NULL};
     struct gr_ten part = c.z;
@@ -402,7 +429,7 @@ static void on_time(const struct gr_op_time *t, void *user)
 Test(segment, timed_node_by_node)
 {
     struct times times = {0, 0};
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct chain c = chain_new(b, ROWS, COLS);
     void *exec = device_segment(b, c.node, 3);
     cr_assert_eq(b->api->set_timer(b, on_time, &times), 0);
@@ -426,7 +453,7 @@ Test(segment, timed_node_by_node)
 
 Test(segment, no_memory_for_a_graph)
 {
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct chain c = chain_new(b, ROWS, COLS);
     void *exec = device_segment(b, c.node, 3);
     run(b, exec);
@@ -444,7 +471,7 @@ Test(segment, no_memory_for_a_graph)
 
 Test(segment, two_devices_side_by_side)
 {
-    struct gr_backend *a = device_open("devices=2,order=late", plain), *b;
+    struct gr_backend *a = device_open("devices=2,", plain), *b;
     cr_assert_eq(gr_cuda_devices.open(&b, 1, &plain), 0);
     struct chain on_a = chain_new(a, ROWS, COLS), on_b = chain_new(b, 4, 9);
     void *ea = device_segment(a, on_a.node, 3), *eb = device_segment(b, on_b.node, 3);
@@ -460,4 +487,74 @@ Test(segment, two_devices_side_by_side)
     a->api->segment_free(a, &ea);
     chain_free(a, &on_a);
     device_close(&a);
+}
+
+/* ---- threads ---- */
+
+/* A backend of its own, used by one thread from beginning to end. */
+static void *use_one(void *failed)
+{
+    struct gr_backend *b;
+    if (gr_cuda_devices.open(&b, 0, &plain)) {
+        *(int *)failed = 1;
+        return NULL;
+    }
+    struct chain c = chain_new(b, ROWS, COLS);
+    void *exec = device_segment(b, c.node, 3);
+    for (int i = 0; i < 20; i++) {
+        spoil(b, &c);
+        run(b, exec);
+        chain_check(b, &c);
+    }
+    b->api->segment_free(b, &exec);
+    chain_free(b, &c);
+    b->api->close(&b);
+    return NULL;
+}
+
+Test(threads, each_with_a_backend)
+{
+    enum { N = 4 };
+    pthread_t thread[N];
+    int failed[N] = {0};
+    struct gr_backend *b = device_open(NULL, plain);
+    for (int i = 0; i < N; i++)
+        cr_assert_eq(pthread_create(&thread[i], NULL, use_one, &failed[i]), 0);
+    for (int i = 0; i < N; i++) {
+        cr_assert_eq(pthread_join(thread[i], NULL), 0);
+        cr_expect_eq(failed[i], 0);
+    }
+    cr_expect_eq(emu()->count("cuModuleLoadData"), 1, "modules are shared");
+    device_close(&b);
+}
+
+struct hand_over {
+    struct gr_backend *b;
+    struct chain c;
+    void *exec;
+};
+
+static void *use_other(void *arg)
+{
+    struct hand_over *h = arg;
+    spoil(h->b, &h->c);
+    run(h->b, h->exec);
+    chain_check(h->b, &h->c);
+    return NULL;
+}
+
+Test(threads, one_after_the_other)
+{
+    struct hand_over h = {.b = device_open(NULL, plain)};
+    h.c = chain_new(h.b, ROWS, COLS);
+    h.exec = device_segment(h.b, h.c.node, 3);
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread;
+        cr_assert_eq(pthread_create(&thread, NULL, use_other, &h), 0);
+        cr_assert_eq(pthread_join(thread, NULL), 0);
+        (void)use_other(&h);
+    }
+    h.b->api->segment_free(h.b, &h.exec);
+    chain_free(h.b, &h.c);
+    device_close(&h.b);
 }

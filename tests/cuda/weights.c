@@ -40,7 +40,7 @@ static void same_rows(struct gr_backend *b, const struct gr_ten *t, const void *
 
 static void upload_rows(uint32_t dtype, int64_t batch, int64_t rows, int64_t cols, int64_t gap)
 {
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct gr_ten t = weight(dtype, batch, rows, cols, gap), out;
     size_t bytes = b->api->weight_bytes(b, &t, false);
     void *dst = b->api->alloc(b, bytes);
@@ -81,7 +81,7 @@ Test(weights, long_rows_with_gaps_in_many_pieces)
 /* Uploads a matrix as tiles, and turns them back on the device. */
 static void upload_matrix(uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
 {
-    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct gr_ten t = weight(dtype, batch, rows, cols, 0), out;
     size_t bytes = b->api->weight_bytes(b, &t, true);
     void *dst = b->api->alloc(b, bytes),
@@ -177,7 +177,7 @@ Test(weights, what_loading_needed_goes_with_a_sync)
 /* What was queued before, on the steps' own stream, happens before. */
 Test(weights, come_behind_what_was_queued)
 {
-    struct gr_backend *b = device_open("order=random,seed=5", plain);
+    struct gr_backend *b = device_open(NULL, plain);
     struct gr_ten out, t = weight(GR_F32, 1, 16, 64, 0);
     void *dst = b->api->alloc(b, 4096);
     cr_assert_eq(b->api->clear(b, dst, 4096), 0);

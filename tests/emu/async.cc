@@ -12,9 +12,15 @@ void cp_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t src_bytes,
     Thread &t = self();
     if (src_bytes > bytes)
         fail(site, "cp_async: %u bytes from the source of a copy of %u", src_bytes, bytes);
-    if (src_bytes)
+    if (src_bytes) {
         check_aligned(src, bytes, "cp_async", site);
+        if (!memory_owns(src, src_bytes))
+            fail(site, "cp_async: reads %u bytes out of bounds: %s", src_bytes, where(src).c_str());
+    }
     unsigned char *to = shared_memory(dst, bytes, bytes, "cp_async", site);
+    check_copy_begins(t, to, bytes, site);
+    if (src_bytes)
+        check_access(t, src, src_bytes, false, site);
     memset(to, 0xff, bytes);
     t.copies.push_back({to, src, bytes, src_bytes, t.group, site});
 }
@@ -24,15 +30,17 @@ void cp_async_commit()
     self().group++;
 }
 
-// The n oldest copies of t end.
-static void finish(Thread &t, size_t n)
+// The n oldest copies of t end; other threads know it by the clock.
+static void finish(Thread &t, size_t n, Clock *clock)
 {
     for (size_t i = 0; i < n; i++) {
         const Copy &c = t.copies[i];
-        if (c.src_bytes && !memory_owns(c.src, c.src_bytes) && where_shared(c.src).empty())
-            fail(c.site, "cp_async: reads %s", where(c.src).c_str());
         memcpy(c.dst, c.src, c.src_bytes);
         memset(c.dst + c.src_bytes, 0, c.bytes - c.src_bytes);
+        if (clock)
+            check_copy_ends(t, c.dst, c.bytes, c.site, *clock);
+        else
+            check_copy_ends(t, c.dst, c.bytes, c.site);
     }
     t.copies.erase(t.copies.begin(), t.copies.begin() + (ptrdiff_t)n);
     t.n_finished += n;
@@ -45,7 +53,7 @@ void cp_async_wait(uint32_t pending)
     while (n < t.copies.size() && t.copies[n].group != t.group && // not open, not of the newest
            t.group - t.copies[n].group > pending)
         n++;
-    finish(t, n);
+    finish(t, n, nullptr);
 }
 
 uint64_t copies_issued(const Thread &t)
@@ -53,10 +61,10 @@ uint64_t copies_issued(const Thread &t)
     return t.n_finished + t.copies.size();
 }
 
-void finish_copies(Thread &t, uint64_t issued_before)
+void finish_copies(Thread &t, uint64_t issued_before, Clock &c)
 {
     if (issued_before > t.n_finished)
-        finish(t, issued_before - t.n_finished);
+        finish(t, issued_before - t.n_finished, &c);
 }
 
 void forget_copies(Thread &t)

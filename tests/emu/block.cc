@@ -1,6 +1,8 @@
 // The threads of the running block: who runs next, how they wait for each other.
 #include <string.h>
 
+#include <utility>
+
 #include "check.hpp"
 #include "engine.hpp"
 
@@ -15,37 +17,26 @@ static constexpr uint32_t most_idle =
 
 // --- the schedule ---
 
-static uint32_t nth_bit(uint32_t set, uint32_t n)
-{
-    while (n--)
-        set &= set - 1;
-    return (uint32_t)__builtin_ctz(set);
-}
-static uint32_t any_bit(uint32_t set)
-{
-    return nth_bit(set, random_below((uint32_t)__builtin_popcount(set)));
-}
-
-// The ready warp of the highest priority; now and then it is put behind all others.
-static uint32_t prior_warp()
-{
-    static int least;
-    uint32_t best = (uint32_t)__builtin_ctz(block.ready);
-    for (uint32_t set = block.ready; set; set &= set - 1) {
-        uint32_t w = (uint32_t)__builtin_ctz(set);
-        if (block.warp[w].priority > block.warp[best].priority)
-            best = w;
-    }
-    if (random_below(64) == 0)
-        block.warp[best].priority = --least;
-    return best;
-}
-
 // The first of `set` behind `from`, going round.
 static inline uint32_t bit_after(uint32_t set, uint32_t from)
 {
     uint32_t behind = set & (uint32_t)(~(uint64_t)1 << from);
     return (uint32_t)__builtin_ctz(behind ? behind : set);
+}
+static inline uint32_t any_bit(uint32_t set)
+{
+    return bit_after(set, random_below(32));
+}
+
+// Puts a warp somewhere behind where it is.
+static void demote(Warp &w)
+{
+    uint32_t p = w.place, q = p + random_below(block.n_warp - p);
+    uint32_t differ = (block.ready >> p ^ block.ready >> q) & 1;
+    block.ready ^= differ << p | differ << q;
+    std::swap(block.order[p], block.order[q]);
+    block.order[p]->place = p;
+    block.order[q]->place = q;
 }
 
 // Threads that poll go on when no other can; after most_idle rounds of that, none ever will.
@@ -58,7 +49,7 @@ static bool wake_polling()
         block.warp[w].polling = 0;
         wake(block.warp[w], lanes);
     }
-    block.polling = 0;
+    block.polling = false;
     return true;
 }
 
@@ -70,15 +61,17 @@ static Thread *next()
     if (!block.ready && !wake_polling())
         return nullptr;
     Thread &t = self();
-    uint32_t w;
     if (options.policy == EMU_IN_ORDER) {
         if (t.warp->runnable)
             return t.warp->thread + bit_after(t.warp->runnable, t.lane);
-        w = bit_after(block.ready, (uint32_t)(t.warp - block.warp));
-        return block.warp[w].thread + __builtin_ctz(block.warp[w].runnable);
+        Warp &w = *block.order[bit_after(block.ready, t.warp->place)];
+        return w.thread + __builtin_ctz(w.runnable);
     }
-    w = options.policy == EMU_RANDOM ? any_bit(block.ready) : prior_warp();
-    return block.warp[w].thread + any_bit(block.warp[w].runnable);
+    bool random = options.policy == EMU_RANDOM;
+    Warp &w = *block.order[random ? any_bit(block.ready) : (uint32_t)__builtin_ctz(block.ready)];
+    if (!random && random_below(64) == 0)
+        demote(w);
+    return w.thread + any_bit(w.runnable);
 }
 
 static void thread_main();
@@ -101,14 +94,14 @@ static inline void sleep(Thread &t)
     Warp &w = *t.warp;
     w.runnable &= ~(1u << t.lane);
     if (!w.runnable)
-        block.ready &= ~(1u << (&w - block.warp));
+        block.ready &= ~(1u << w.place);
 }
 
 void wake(Warp &w, uint32_t lanes)
 {
     w.runnable |= lanes;
     if (lanes)
-        block.ready |= 1u << (&w - block.warp);
+        block.ready |= 1u << w.place;
 }
 
 void wait(const char *what, Site site)
@@ -124,17 +117,22 @@ void wait(const char *what, Site site)
     t.waits_for = nullptr;
 }
 
+void give_way()
+{
+    go_on(*next());
+}
+
 void yield()
 {
     if (options.policy != EMU_IN_ORDER)
-        go_on(*next());
+        give_way();
 }
 
 void poll(const char *what, Site site)
 {
     Thread &t = self();
     t.warp->polling |= 1u << t.lane;
-    block.polling |= 1u << (t.warp - block.warp);
+    block.polling = true;
     wait(what, site);
 }
 
@@ -188,7 +186,7 @@ static void release(Barrier &b, Thread *last)
 {
     b.result = b.sum;
     b.of = (int)b.have;
-    check_release(b);
+    check_complete(b);
     for (uint32_t i = 0; i < block.n_warp; i++) {
         Warp &w = block.warp[i];
         uint32_t gone = w.ended & ~w.missing;
@@ -297,7 +295,6 @@ static void thread_main()
 {
     for (;;) {
         Thread &t = self();
-        check_begin(t);
         launch.kernel->run(launch.args);
         int stack = t.stack;
         end(t);
@@ -319,21 +316,27 @@ static void thread_main()
     }
 }
 
-static void begin_warp(Warp &w, uint32_t lanes)
+static void begin_warp(uint32_t i)
 {
-    w.missing = w.ended = (uint32_t)(~(uint64_t)0 << lanes);
+    Warp &w = block.warp[i];
+    uint32_t lanes = block.n_thread - i * 32;
+    w.missing = w.ended = lanes < 32 ? ~0u << lanes : 0;
     w.runnable = ~w.missing;
     w.polling = 0;
     w.n_meeting = 0;
-    w.priority = options.policy == EMU_PRIORITIES ? (int)random_below(1 << 20) : 0;
+    w.place = i;
+    block.order[i] = &w;
 }
 
 bool run_block()
 {
-    block.n_ended = block.idle = block.polling = 0;
-    block.ready = (uint32_t)(~(uint64_t)0 >> (64 - block.n_warp));
+    block.n_ended = block.idle = 0;
+    block.polling = false;
+    block.ready = ~0u >> (32 - block.n_warp);
     for (uint32_t i = 0; i < block.n_warp; i++)
-        begin_warp(block.warp[i], block.n_thread - i * 32 < 32 ? block.n_thread - i * 32 : 32);
+        begin_warp(i);
+    for (uint32_t i = 0; i < block.n_warp && options.policy == EMU_PRIORITIES; i++)
+        demote(*block.order[i]);
     memset(block.barrier, 0, sizeof block.barrier);
     check_block();
     engine_begin();

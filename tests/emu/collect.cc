@@ -1,4 +1,5 @@
 // Collectives of a warp that move words between lanes: shuffles, votes, reductions, __syncwarp.
+#include "check.hpp"
 #include "core.hpp"
 
 namespace emu
@@ -191,8 +192,9 @@ uint32_t match(uint32_t mask, uint32_t value, Site site)
     return t.warp->out[0][t.lane];
 }
 
-static void compute_sync(Warp &, uint32_t)
+static void compute_sync(Warp &w, uint32_t lanes)
 {
+    check_together(w, lanes);
 }
 
 void sync_warp(uint32_t mask, Site site)

@@ -17,14 +17,19 @@ namespace emu
 {
 // --- fiber.cc: stacks, and switching between them ---
 
-constexpr size_t stack_bytes = 64 << 10;
+constexpr size_t stack_bytes = 64 << 10, stack_pitch = stack_bytes + 4096; // and a guard page
 constexpr int max_threads = 1024;
 
 int stack_take();                             // one of max_threads stacks
 void stack_give(int stack);                   // the caller may still run on it until it jumps away
 void *stack_enter(int stack, void (*main)()); // a context that begins main there
 void stacks_give_all();                       // a launch has failed
-int stack_of(const void *p);                  // whose memory p is (its guard page counts), or -1
+extern unsigned char *stacks;
+static inline bool stack_holds(const void *p)
+{
+    return (uintptr_t)p - (uintptr_t)stacks < stack_pitch * max_threads;
+}
+int stack_of(const void *p); // whose memory p is (its guard page counts), or -1
 // Keeps the running context in *save and goes on in `to`.
 extern "C" void emu_switch(void **save, void *to) __attribute__((visibility("hidden")));
 
@@ -72,7 +77,7 @@ struct Warp {
     uint32_t missing;           // lanes that never were
     Meeting meeting[32];
     int n_meeting;
-    int priority;
+    uint32_t place; // among the warps: in block.ready, and of its priority
     Thread *thread; // of lane 0
 };
 
@@ -88,7 +93,9 @@ struct Block {
     Thread thread[max_threads];
     Warp warp[max_threads / 32];
     uint32_t n_thread, n_warp, n_ended;
-    uint32_t ready, polling; // warps with runnable, with polling lanes
+    Warp *order[max_threads / 32]; // by place
+    uint32_t ready;                // places of warps with runnable lanes
+    bool polling;                  // there are polling lanes
     Barrier barrier[16];
     uint32_t idle; // rounds in which only polling threads ran
     void *outside; // the context that launched
@@ -122,6 +129,7 @@ void wait(const char *what, Site site);
 void wake(Warp &w, uint32_t lanes);
 // Has another thread go on when the schedule is one that varies.
 void yield();
+void give_way(); // whatever the schedule is
 // The lanes of `mask` meet; afterwards warp.out holds the results.
 void meet(const Together &what, uint32_t mask, Site site);
 // Tells threads that wait for others to look again: something happened besides polling.
@@ -155,12 +163,17 @@ uint32_t random_below(uint32_t n);
 [[noreturn]] void fail_text(const std::string &text);
 // Notes a finding that does not stop the launch; `thread` and place are said with it.
 void note(Site site, const char *form, ...) __attribute__((format(printf, 2, 3)));
-void report_begin();  // a launch begins
-bool report_failed(); // whether anything was found since
+void report_begin(); // a launch begins
+bool report_end();   // it has ended; whether anything was found
 void report_add(const std::string &text);
 std::string format(const char *form, ...) __attribute__((format(printf, 1, 2)));
-std::string here();             // "kernel k, block (x, y, z), thread (x, y, z)"
-std::string place(Site site);   // "file:line"
+std::string here();           // "kernel k, block (x, y, z), thread (x, y, z)"
+std::string place(Site site); // "file:line"
+// Places as numbers: of a site, and of code that was called from `from`. Their text becomes
+// "file:line" at the end of the launch.
+uint32_t place_of(Site site);
+uint32_t place_of_code(const void *from);
+std::string place_text(uint32_t place);
 [[noreturn]] void fail_stuck(); // no thread can go on
 
 // --- memory.cc: device memory ---
@@ -168,10 +181,46 @@ std::string place(Site site);   // "file:line"
 // How p lies to the nearest allocation: "16 bytes behind an allocation of 4096 bytes".
 std::string where(const void *p);
 bool memory_owns(const void *p, size_t bytes);
+bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi); // of the allocation that holds p
 void memory_check_ends(); // reports what was written behind an allocation's end
 void catch_faults();      // a bad access in a thread of a launch ends the launch
 
-// --- shared.cc: shared memory ---
+// --- shared.cc: shared memory, and this library in memory ---
+
+constexpr size_t page_bytes = 4096;
+constexpr size_t smem_most = (max_smem + page_bytes - 1) / page_bytes * page_bytes;
+struct SharedMemory {
+    size_t n_dynamic; // bytes that the launch asked for, at dynamic_smem
+    unsigned char *statics;
+    size_t n_static;
+};
+extern SharedMemory shared;
+
+// Which byte of shared memory p is, static behind dynamic; -1 when one of `bytes` is not of it.
+static inline int64_t shared_number(const void *p, size_t bytes)
+{
+    size_t at = (uintptr_t)p - (uintptr_t)dynamic_smem;
+    if (at < shared.n_dynamic && bytes <= shared.n_dynamic - at)
+        return (int64_t)at;
+    at = (uintptr_t)p - (uintptr_t)shared.statics;
+    if (at < shared.n_static && bytes <= shared.n_static - at)
+        return (int64_t)(smem_most + at);
+    return -1;
+}
+static inline bool is_smem_page(const void *p)
+{
+    return (uintptr_t)p - (uintptr_t)smem_pages < smem_most + 2 * page_bytes;
+}
+
+struct Image {
+    uintptr_t base, lo, hi; // addresses of its file count from base
+    std::string path;
+};
+extern Image image;
+static inline bool image_holds(const void *p)
+{
+    return (uintptr_t)p >= image.lo && (uintptr_t)p < image.hi;
+}
 
 // Memory of [addr, addr + bytes), which `what` accesses, aligned to `align`.
 unsigned char *shared_memory(uint32_t addr, uint32_t bytes, uint32_t align, const char *what,

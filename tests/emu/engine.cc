@@ -8,7 +8,6 @@
 
 #include <list>
 
-#include "check.hpp"
 #include "device/kernels/ptx.cuh"
 #include "tensor_map.h"
 
@@ -25,7 +24,7 @@ struct Transfer {
     unsigned char *memory;            // of a bulk copy
     const struct emu_tensor_map *map; // of a tile, with its corner
     int at[3];
-    uint32_t thread, group; // of a store: who committed it, in which group
+    uint32_t thread, group; // who issued it; of a store, in which group
     uint64_t copies;        // of an arrival: the cp.async before it
     Stage stage;
     bool waited; // the thread knows that a store has read
@@ -160,7 +159,7 @@ static void need_memory(const Transfer &t, const unsigned char *p, uint32_t byte
         fail_beside(t.site, "%s: access out of bounds: %s", t.what, where(p).c_str());
 }
 
-static void read_tile(const Transfer &t, unsigned char *)
+static void read_tile(const Transfer &t)
 {
     each_chunk(t, [&](unsigned char *s, const unsigned char *p, uint32_t lo, uint32_t hi) {
         memset(s, 0, 16);
@@ -175,13 +174,16 @@ static void read_tile(const Transfer &t, unsigned char *)
 
 static void end_load(Transfer &t)
 {
+    unsigned char *to = shared_memory(t.smem, t.bytes, 16, t.what, t.site);
     any_piece(t.smem, t.bytes, [](Piece &p) { return --p.arriving, false; });
     if (t.kind == Transfer::tile_load) {
-        read_tile(t, nullptr);
+        read_tile(t);
     } else {
         need_memory(t, t.memory, t.bytes);
-        memcpy(shared_memory(t.smem, t.bytes, 16, t.what, t.site), t.memory, t.bytes);
+        memcpy(to, t.memory, t.bytes);
     }
+    check_copy_ends(block.thread[t.thread], to, t.bytes, t.site,
+                    mbarrier_at(t.bar, t.what, t.site).open);
     mbarrier_bytes(t.bar, t.bytes, t.site);
 }
 
@@ -255,7 +257,7 @@ static bool advance(Transfer &t)
         end_load(t);
         break;
     case Transfer::arrival:
-        finish_copies(block.thread[t.thread], t.copies);
+        finish_copies(block.thread[t.thread], t.copies, mbarrier_at(t.bar, t.what, t.site).open);
         mbarrier_arrive(t.bar, 0, t.what, t.site);
         break;
     default:
@@ -374,6 +376,7 @@ void cp_async_mbar_arrive(uint32_t bar, Site site)
 void fence_proxy_async()
 {
     mbarriers_fenced(thread_number(self()));
+    check_proxy_fence(self());
 }
 
 static void issue_load(Transfer t)
@@ -384,19 +387,21 @@ static void issue_load(Transfer t)
              "%s: the copy engine does not know the mbarrier made at %s: fence_mbar_init by "
              "its maker is missing",
              t.what, place(b.made).c_str());
-    shared_memory(t.smem, t.bytes, 16, t.what, t.site);
     need_free(t.smem, t.bytes, t.what, t.site);
     if (t.smem < t.bar + 8 && t.bar < t.smem + t.bytes)
         fail(t.site, "%s: its destination holds its mbarrier", t.what);
-    memset(shared_memory(t.smem, t.bytes, 16, t.what, t.site), 0xff, t.bytes);
+    t.thread = thread_number(self());
+    unsigned char *to = shared_memory(t.smem, t.bytes, 16, t.what, t.site);
+    check_copy_begins(self(), to, t.bytes, t.site);
+    memset(to, 0xff, t.bytes);
     any_piece(t.smem, t.bytes, [](Piece &p) { return ++p.arriving, false; });
     begin(std::move(t));
 }
 
 static void issue_store(Transfer t)
 {
-    shared_memory(t.smem, t.bytes, 16, t.what, t.site);
     need_arrived(t.smem, t.bytes, t.what, t.site);
+    check_proxy_read(self(), shared_memory(t.smem, t.bytes, 16, t.what, t.site), t.bytes, t.site);
     t.thread = thread_number(self());
     t.group = group_of[t.thread];
     hold(t.smem, t.bytes);
@@ -517,6 +522,9 @@ void bulk_wait(uint32_t pending, bool read_only)
             read_store(*t);
         else
             write_store(*t);
+        if (!t->waited) // until now it may have been reading
+            check_access(self(), shared_memory(t->smem, t->bytes, 16, t->what, t->site), t->bytes,
+                         false, t->site);
         t->waited = true;
         t = t->stage == Stage::done ? transfers.erase(t) : std::next(t);
     }

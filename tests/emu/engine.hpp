@@ -2,6 +2,7 @@
 // warpgroups. Transfers end at random times, in order: when no thread can go on.
 #pragma once
 
+#include "check.hpp"
 #include "core.hpp"
 
 namespace emu
@@ -33,10 +34,12 @@ struct Mbarrier {
     uint32_t maker; // thread
     bool fenced;    // the copy engine knows it
     uint32_t waiting[max_threads / 32];
+    Clock open, over; // what came in this phase and in the one before it
 };
 Mbarrier &mbarrier_at(uint32_t addr, const char *what, Site site);
+// An arrival, after which so many bytes more are expected, and the end of a copy of some.
 void mbarrier_arrive(uint32_t addr, uint32_t expected_bytes, const char *what, Site site);
-void mbarrier_bytes(uint32_t addr, uint32_t bytes, Site site); // they have come
+void mbarrier_bytes(uint32_t addr, uint32_t bytes, Site site);
 void mbarriers_begin();
 void mbarriers_end();
 void mbarriers_fenced(uint32_t maker);
@@ -64,9 +67,13 @@ void wgmma_begin();
 void wgmma_thread_ends(Thread &);
 // The product that reads this memory.
 bool wgmma_reads(uint32_t addr, uint32_t bytes, Site *site);
+// Whether p is in accumulators of the running thread, whose product `site` has not been waited for.
+bool wgmma_holds(const void *p, Site *site);
+extern uint32_t wgmma_in_flight; // products, of the block
 
 // --- async.cc ---
 
 uint64_t copies_issued(const Thread &t);
-void finish_copies(Thread &t, uint64_t issued_before); // those before that number
+// Those before that number end; who acquires c knows it.
+void finish_copies(Thread &t, uint64_t issued_before, Clock &c);
 } // namespace emu

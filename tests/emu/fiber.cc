@@ -11,8 +11,8 @@
 
 namespace emu
 {
-static constexpr size_t guard_bytes = 4096, pitch = stack_bytes + guard_bytes;
-static unsigned char *stacks;
+static constexpr size_t pitch = stack_pitch, guard_bytes = pitch - stack_bytes;
+unsigned char *stacks;
 static int given[max_threads], n_given, n_made;
 
 int stack_take()

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "check.hpp"
 #include "engine.hpp"
 
 namespace emu
@@ -173,7 +174,7 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     std::string why = refuse(k, grid, threads, smem_bytes);
     if (!why.empty()) {
         report_add(why);
-        return 1;
+        return report_end();
     }
     // the block's copy: a kernel that writes its arguments does not change the caller's
     std::vector<max_align_t> copy(k->args_bytes / sizeof(max_align_t) + 9);
@@ -184,9 +185,10 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     block_dim = of_array(threads);
     shape_threads();
     catch_faults();
+    check_launch();
     emu_open();
     run_grid();
     emu_close();
     launch.kernel = nullptr;
-    return report_failed();
+    return report_end();
 }

@@ -287,6 +287,25 @@ int cuCtxSetCurrent(cu_context context)
 
 // --- modules: kernels are found by name among those linked in ---
 
+// An image that says "kernels/NAME.cu" has the kernels gr_NAME..; any other has all.
+static std::string kernels_prefix(const char *image)
+{
+    const std::string folder = "kernels/", end = ".cu";
+    if (strncmp(image, folder.c_str(), folder.size()))
+        return "";
+    std::string name = image + folder.size();
+    return "gr_" + name.substr(0, name.size() - end.size());
+}
+
+// What kernels.cmake compiles for: sm_80 and its PTX, but wgmma for sm_90a alone.
+static bool has_code(const std::string &prefix)
+{
+    const std::string sm90 = "_sm90";
+    bool only_90 = prefix.size() > sm90.size() &&
+                   !prefix.compare(prefix.size() - sm90.size(), sm90.size(), sm90);
+    return only_90 ? S.opt.cc == 90 : S.opt.cc >= 80;
+}
+
 int cuModuleLoadData(cu_module *module_out, const void *image)
 {
     ENTER(current);
@@ -297,6 +316,9 @@ int cuModuleLoadData(cu_module *module_out, const void *image)
         return c.done(CU_INVALID_VALUE);
     auto m = std::make_shared<drv::module>();
     m->ctx = c.ctx;
+    m->prefix = kernels_prefix((const char *)image);
+    if (!has_code(m->prefix))
+        return c.done(CU_NO_BINARY_FOR_GPU);
     *module_out = as_handle<cu_module>(S.modules.add(m));
     return c.done(CU_OK);
 }
@@ -336,7 +358,7 @@ int cuModuleGetFunction(cu_function *function_out, cu_module handle, const char 
         return c.done(CU_OK);
     }
     const struct emu_kernel *kernel = emu_find(name);
-    if (!kernel)
+    if (!kernel || strncmp(name, m->prefix.c_str(), m->prefix.size()))
         return c.done(CU_NOT_FOUND);
     auto f = std::make_shared<function>();
     f->ctx = c.ctx;

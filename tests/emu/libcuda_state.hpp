@@ -116,6 +116,7 @@ struct event {
 
 struct module {
     context_ref ctx;
+    std::string prefix; // of the names of its kernels
     std::map<std::string, cu_function> functions;
 };
 

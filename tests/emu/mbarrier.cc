@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include <map>
+#include <utility>
 
-#include "check.hpp"
 #include "device/kernels/ptx.cuh"
 #include "engine.hpp"
 
@@ -47,6 +47,8 @@ static void settle(uint32_t addr, Mbarrier &b, Site site)
     if (b.pending == 0 && b.bytes == 0) {
         b.phase++;
         b.pending = b.count;
+        std::swap(b.open, b.over);
+        b.open = {};
         for (uint32_t w = 0; w < block.n_warp; w++) {
             wake(block.warp[w], b.waiting[w]);
             b.waiting[w] = 0;
@@ -128,6 +130,20 @@ std::string engine_state()
 
 // --- the instructions ---
 
+// The checker orders making and using by the word: uses are reads of it.
+static void touch(uint32_t addr, bool write, Site site)
+{
+    check_access(self(), shared_memory(addr, 8, 8, "mbarrier", site), 8, write, site);
+}
+
+static void arrive(uint32_t addr, uint32_t bytes, const char *what, Site site)
+{
+    Mbarrier &b = mbarrier_at(addr, what, site);
+    touch(addr, false, site);
+    check_release(self(), b.open);
+    mbarrier_arrive(addr, bytes, what, site);
+}
+
 void mbar_init(uint32_t addr, uint32_t count, Site site)
 {
     if (count == 0 || count > (uint32_t)most_bytes)
@@ -139,13 +155,17 @@ void mbar_init(uint32_t addr, uint32_t count, Site site)
     need_arrived(addr, 8, "mbar_init", site);
     engine_used = true;
     Mbarrier &b = mbarriers[addr];
-    b = {count, count, 0, 0, site, thread_number(self()), false, {}};
+    b.count = b.pending = count;
+    b.made = site;
+    b.maker = thread_number(self());
+    touch(addr, true, site);
     put_word(addr, b, "mbar_init", site);
 }
 
 void mbar_inval(uint32_t addr, Site site)
 {
     mbarrier_at(addr, "mbar_inval", site);
+    touch(addr, true, site);
     mbarriers.erase(addr);
     memset(shared_memory(addr, 8, 8, "mbar_inval", site), 0xff, 8);
 }
@@ -157,32 +177,39 @@ void fence_mbar_init()
 
 void mbar_arrive(uint32_t addr, Site site)
 {
-    mbarrier_arrive(addr, 0, "mbar_arrive", site);
+    arrive(addr, 0, "mbar_arrive", site);
 }
 
 void mbar_arrive_expect_tx(uint32_t addr, uint32_t bytes, Site site)
 {
-    mbarrier_arrive(addr, bytes, "mbar_arrive_expect_tx", site);
+    arrive(addr, bytes, "mbar_arrive_expect_tx", site);
 }
 
 void mbar_expect_tx(uint32_t addr, uint32_t bytes, Site site)
 {
     Mbarrier &b = mbarrier_at(addr, "mbar_expect_tx", site);
+    touch(addr, false, site);
     expect(b, bytes, "mbar_expect_tx", site);
     settle(addr, b, site);
 }
 
-static bool is_over(const Mbarrier &b, uint32_t parity, const char *what, Site site)
+// Whether the phase of this parity is over; then the caller knows what came in it.
+static bool is_over(uint32_t addr, uint32_t parity, const char *what, Site site)
 {
+    const Mbarrier &b = mbarrier_at(addr, what, site);
     if (parity > 1)
         fail(site, "%s: parity %u: 0 or 1 is expected", what, parity);
-    return (b.phase & 1) != parity;
+    if ((b.phase & 1) == parity)
+        return false;
+    touch(addr, false, site);
+    check_acquire(self(), b.over);
+    return true;
 }
 
 bool mbar_try_wait(uint32_t addr, uint32_t parity, Site site)
 {
     const bool willing = options.policy == EMU_IN_ORDER || random_below(4);
-    if (willing && is_over(mbarrier_at(addr, "mbar_try_wait", site), parity, "mbar_try_wait", site))
+    if (willing && is_over(addr, parity, "mbar_try_wait", site))
         return true;
     poll("mbar_try_wait", site);
     return false;
@@ -191,11 +218,8 @@ bool mbar_try_wait(uint32_t addr, uint32_t parity, Site site)
 void mbar_wait(uint32_t addr, uint32_t parity, Site site)
 {
     Thread &t = self();
-    for (;;) {
-        Mbarrier &b = mbarrier_at(addr, "mbar_wait", site);
-        if (is_over(b, parity, "mbar_wait", site))
-            return;
-        b.waiting[t.warp - block.warp] |= 1u << t.lane;
+    while (!is_over(addr, parity, "mbar_wait", site)) {
+        mbarrier_at(addr, "mbar_wait", site).waiting[t.warp - block.warp] |= 1u << t.lane;
         wait("mbar_wait", site);
     }
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include <map>
 #include <mutex>
@@ -38,6 +39,16 @@ bool memory_owns(const void *p, size_t bytes)
         return false;
     size_t at = (uintptr_t)p - a->first;
     return at <= a->second.bytes && bytes <= a->second.bytes - at;
+}
+
+bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi)
+{
+    auto a = below((uintptr_t)p);
+    if (!a)
+        return false;
+    *lo = a->first;
+    *hi = a->first + a->second.bytes;
+    return (uintptr_t)p < *hi;
 }
 
 static void protect_all(int how)
@@ -90,6 +101,19 @@ void check_aligned(const void *p, uint32_t bytes, const char *what, Site site)
 
 static struct sigaction before[2];
 
+// What the code was that did it, where that can be told.
+static std::string fault_place(void *context)
+{
+#ifdef __x86_64__
+    const ucontext_t *c = static_cast<const ucontext_t *>(context);
+    const void *at = (const void *)(c->uc_mcontext.gregs[REG_RIP] + 1);
+    if (image_holds(at))
+        return ": " + place_text(place_of_code(at));
+#endif
+    (void)context;
+    return "";
+}
+
 static std::string fault_words(const void *p, int signal)
 {
     int stack = stack_of(p);
@@ -101,11 +125,11 @@ static std::string fault_words(const void *p, int signal)
     return (signal == SIGBUS ? "bad access: " : "access out of bounds: ") + where(p);
 }
 
-static void on_fault(int signal, siginfo_t *info, void *)
+static void on_fault(int signal, siginfo_t *info, void *context)
 {
     int inside = 0;
     if (launch.kernel && stack_of(&inside) < 0 && current && launch.in_thread)
-        fail_text(here() + ": " + fault_words(info->si_addr, signal));
+        fail_text(here() + fault_place(context) + ": " + fault_words(info->si_addr, signal));
     if (below((uintptr_t)info->si_addr) && memory_owns(info->si_addr, 1))
         fprintf(stderr, "the host touches device memory: %s\n", where(info->si_addr).c_str());
     sigaction(signal, &before[signal == SIGBUS], nullptr); // and the access happens again

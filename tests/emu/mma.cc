@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/f16.h"
+#include "check.hpp"
 #include "core.hpp"
 #include "device/kernels/mma.cuh"
 
@@ -126,7 +127,9 @@ void ldmatrix_x4(uint32_t r[4], uint32_t addr, bool transposed, Site site)
     static const Together what[] = {{"ldmatrix_x4", compute_ldmatrix<false>, true},
                                     {"ldmatrix_x4_trans", compute_ldmatrix<true>, true}};
     Thread &t = self();
-    put_pointer(t, shared_memory(addr, 16, 16, what[transposed].name, site));
+    const unsigned char *row = shared_memory(addr, 16, 16, what[transposed].name, site);
+    check_access(t, row, 16, false, site);
+    put_pointer(t, row);
     meet(what[transposed], ~0u, site);
     for (int i = 0; i < 4; i++)
         r[i] = t.warp->out[i][t.lane];
@@ -151,7 +154,9 @@ void stmatrix_x4(uint32_t addr, const uint32_t r[4], bool transposed, Site site)
     static const Together what[] = {{"stmatrix_x4", compute_stmatrix<false>, true},
                                     {"stmatrix_x4_trans", compute_stmatrix<true>, true}};
     Thread &t = self();
-    put_pointer(t, shared_memory(addr, 16, 16, what[transposed].name, site));
+    unsigned char *row = shared_memory(addr, 16, 16, what[transposed].name, site);
+    check_access(t, row, 16, true, site);
+    put_pointer(t, row);
     for (int i = 0; i < 4; i++)
         t.warp->in[2 + i][t.lane] = r[i];
     meet(what[transposed], ~0u, site);

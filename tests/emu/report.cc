@@ -28,9 +28,76 @@ std::string format(const char *form, ...)
     return text;
 }
 
+// --- places ---
+
 std::string place(Site site)
 {
     return format("%s:%d", site.file, site.line);
+}
+
+static constexpr uint32_t is_site = 1u << 31;
+static std::vector<Site> sites;
+
+uint32_t place_of(Site site)
+{
+    static std::map<std::pair<const char *, int>, uint32_t> numbers;
+    auto [at, fresh] = numbers.insert({{site.file, site.line}, is_site | (uint32_t)sites.size()});
+    if (fresh)
+        sites.push_back(site);
+    return at->second;
+}
+
+uint32_t place_of_code(const void *from)
+{
+    return (uint32_t)((uintptr_t)from - 1 - image.base);
+}
+
+std::string place_text(uint32_t number)
+{
+    return number & is_site ? place(sites[number & ~is_site]) : format("{%x}", number);
+}
+
+// The lines that addr2line gives for one address: of the innermost function, which may be inlined,
+// first. The one that is wanted is not in the models.
+static std::string line_of(const std::string &address)
+{
+    std::string best = address;
+    FILE *f =
+        popen(("addr2line -i -e '" + image.path + "' " + address + " 2>/dev/null").c_str(), "r");
+    char line[1024];
+    for (bool found = false; f && fgets(line, sizeof line, f);) {
+        std::string at(line, strcspn(line, " \n"));
+        if (found || at[0] == '?')
+            continue;
+        best = at;
+        found = at.find("tests/emu/device/") == std::string::npos;
+    }
+    if (f)
+        pclose(f);
+    size_t root = strlen(EMU_ROOT);
+    return best.compare(0, root, EMU_ROOT) ? best : best.substr(root);
+}
+
+// Code addresses in the report become lines.
+static void tell_lines()
+{
+    std::map<std::string, std::string> lines;
+    size_t at = 0;
+    while ((at = report.find('{', at)) != std::string::npos) {
+        size_t end = report.find('}', at);
+        std::string address = "0x" + report.substr(at + 1, end - at - 1);
+        if (!lines.count(address))
+            lines[address] = line_of(address);
+        report.replace(at, end - at + 1, lines[address]);
+    }
+}
+
+bool report_end()
+{
+    if (!n_said)
+        return false;
+    tell_lines();
+    return true;
 }
 
 static std::string where_block()
@@ -49,11 +116,6 @@ void report_begin()
 {
     report.clear();
     n_said = 0;
-}
-
-bool report_failed()
-{
-    return n_said > 0;
 }
 
 void report_add(const std::string &text)

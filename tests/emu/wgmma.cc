@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/f16.h"
-#include "check.hpp"
 #include "device/kernels/wgmma.cuh"
 #include "engine.hpp"
 
@@ -67,6 +66,7 @@ struct Group {
     Site site;
 };
 static Group groups[most_groups];
+uint32_t wgmma_in_flight;
 
 static Group &group_of(const Thread &t)
 {
@@ -220,6 +220,22 @@ static void check_tile(const Tile &t, uint32_t mn, const char *what, Site site)
     });
 }
 
+// The checker: each warp reads the tile when it issues the product, and until it has waited.
+static void check_reads(const Product &p, const Thread &t)
+{
+#if EMU_CHECK
+    const auto read = [&](uint32_t addr, uint32_t, uint32_t) {
+        check_proxy_read(t, shared_memory(addr, 16, 16, "wgmma", p.site), 16, p.site);
+    };
+    if (!p.form.a_registers)
+        each_piece(p.a, 64, read);
+    each_piece(p.b, (uint32_t)p.form.n, read);
+#else
+    (void)p;
+    (void)t;
+#endif
+}
+
 static void release_tile(const Tile &t, uint32_t mn)
 {
     each_piece(t, mn, [](uint32_t addr, uint32_t, uint32_t) { release(addr, 16); });
@@ -243,6 +259,20 @@ bool wgmma_reads(uint32_t addr, uint32_t bytes, Site *site)
                 *site = p.site;
                 return true;
             }
+    return false;
+}
+
+bool wgmma_holds(const void *p, Site *site)
+{
+    const Thread &t = self();
+    const Group &g = group_of(t);
+    for (const Product &x : g.log) {
+        const float *d = g.sums[x.sums].of[number_in_group(t)];
+        if (d && (uintptr_t)p - (uintptr_t)d < (size_t)x.form.n / 2 * sizeof(float)) {
+            *site = x.site;
+            return true;
+        }
+    }
     return false;
 }
 
@@ -280,6 +310,7 @@ static Product begin_product(Group &g, const WgmmaForm &f, uint64_t desc_a, uint
     p.b = decode(desc_b, f.b_mn, "b", site);
     check_tile(p.b, (uint32_t)f.n, "wgmma: b", site);
     g.sums[sums].in_flight++;
+    wgmma_in_flight++;
     return p;
 }
 
@@ -312,6 +343,8 @@ void wgmma(const WgmmaForm &f, float *d, const uint32_t *registers, uint64_t des
         take_sums(s, me, d);
     if (f.a_registers)
         memcpy(&p.registers[4 * me], registers, 16);
+    if (t.lane == 0)
+        check_reads(p, t);
     is.issued++;
 }
 
@@ -399,6 +432,9 @@ static void compute(Group &g, Product &p)
 {
     static float a[64][16], b[16 * 256];
     Sums &s = g.sums[p.sums];
+    const uint32_t first = (uint32_t)(&g - groups) * group_size;
+    for (uint32_t t = first; t < first + group_size; t += 32)
+        check_reads(p, block.thread[t]);
     get_a(p, a);
     get_b(p, b);
     if (!p.accumulate)
@@ -407,6 +443,7 @@ static void compute(Group &g, Product &p)
     if (!p.form.a_registers)
         release_tile(p.a, 64);
     release_tile(p.b, (uint32_t)p.form.n);
+    wgmma_in_flight--;
     if (--s.in_flight == 0)
         give_sums(s, p.site);
 }
@@ -443,6 +480,7 @@ void setmaxnreg(uint32_t registers, bool more, Site site)
 
 void wgmma_begin()
 {
+    wgmma_in_flight = 0;
     for (Group &g : groups) {
         g.log.clear();
         g.sums.clear();

@@ -38,7 +38,7 @@ Test(plan, lives_never_overlap)
         int64_t sum = 0;
         for (int i = 1; i <= N; i++) {
             sum += v[i].bytes;
-            cr_assert(v[i].offset + v[i].bytes <= p.arena_bytes);
+            cr_assert(v[i].offset + v[i].bytes <= p.arena_bytes[0]);
             for (int j = i + 1; j <= N; j++) {
                 bool together = v[i].first <= v[j].last && v[j].first <= v[i].last;
                 bool overlap = v[i].offset < v[j].offset + v[j].bytes &&
@@ -47,8 +47,8 @@ Test(plan, lives_never_overlap)
                               i, j);
             }
         }
-        cr_assert(p.arena_bytes < sum / 2, "memory is used again: %lld of %lld",
-                  (long long)p.arena_bytes, (long long)sum);
+        cr_assert(p.arena_bytes[0] < sum / 2, "memory is used again: %lld of %lld",
+                  (long long)p.arena_bytes[0], (long long)sum);
         gr_plan_fini(&p);
     }
 }
@@ -99,5 +99,92 @@ Test(plan, taps_of_values_that_are_not_computed_are_dropped)
     cr_expect_eq(p.node.n, 1);
     cr_expect_eq(p.tap.n, 1);
     cr_expect_str_eq(((struct gr_tap *)p.tap.data)->name, "y");
+    gr_plan_fini(&p);
+}
+
+/* A chain over devices 0 1 2 0 with a second reader on each: what is moved goes through the CPU and
+ * once only, and every part has its nodes. */
+Test(plan, values_are_moved_once_between_devices)
+{
+    static const int32_t device[] = {0, 1, 1, 2, 0, 2};
+    struct gr_step_shape shape = {.n_tok = 1, .n_pos = 1};
+    struct gr_plan p;
+    struct gr_ten t[7];
+    gr_plan_init(&p, &shape);
+    for (int i = 0; i < 7; i++)
+        t[i] = gr_plan_value(&p, 1, 16, GR_F32);
+    for (int i = 0; i < 6; i++) { /* each reads the value before it and the first */
+        struct gr_node n = add(t[i], i ? t[1] : t[0], t[i + 1]);
+        n.device = device[i];
+        cr_assert_eq(gr_plan_add(&p, &n), 0);
+    }
+    p.result = t[6];
+    cr_assert_eq(gr_plan_tap(&p, "one", 0, &t[1]) | gr_plan_finish(&p), 0);
+    const struct gr_part *part = p.part.data;
+    const struct gr_move *move = p.move.data;
+    const struct gr_value *v = p.value.data;
+    static const int32_t want[][3] = {{0, 1, 0}, {1, 2, 1}, {2, 1, 3}, {0, 1, 1}, {2, 1, 1}};
+    cr_assert_eq(p.part.n, 5);
+    for (size_t i = 0; i < p.part.n; i++) {
+        cr_expect(part[i].device == want[i][0] && part[i].n_node == want[i][1]);
+        cr_expect_eq(part[i].n_move, want[i][2], "part %zu: %d", i, part[i].n_move);
+    }
+    cr_expect_eq(part[0].n_tap, 1);
+    for (size_t i = 0; i < p.move.n; i++) {
+        cr_expect_neq(v[move[i].src].device == 0, v[move[i].dst].device == 0);
+        for (size_t j = 0; j < i; j++)
+            cr_expect_neq(move[i].dst, move[j].dst);
+    }
+    const struct gr_node *node = p.node.data;
+    for (size_t i = 0; i < p.part.n; i++)
+        for (int32_t k = part[i].node; k < part[i].node + part[i].n_node; k++)
+            cr_expect(v[node[k].a.binary.a.value].device == part[i].device &&
+                      v[node[k].a.binary.b.value].device == part[i].device &&
+                      v[node[k].a.binary.y.value].device == part[i].device);
+    cr_expect_eq(v[p.result.value].device, 2);
+    gr_plan_fini(&p);
+}
+
+/* What needs the step block and constants alone is computed on each device. */
+Test(plan, tables_are_repeated_and_not_moved)
+{
+    struct gr_step_shape shape = {.n_tok = 2, .n_pos = 1};
+    struct gr_plan p;
+    gr_plan_init(&p, &shape);
+    struct gr_ten x = gr_plan_value(&p, 2, 16, GR_F32), cs = gr_plan_value(&p, 2, 8, GR_F32);
+    struct gr_ten y = gr_plan_value(&p, 2, 16, GR_F32), z = gr_plan_value(&p, 2, 16, GR_F32);
+    struct gr_ten pos = {
+        .batch = 1, .rows = 1, .cols = 2, .row_bytes = 8, .value = GR_VALUE_STEP, .dtype = GR_I32};
+    struct gr_ten freq = {.batch = 1,
+                          .rows = 1,
+                          .cols = 4,
+                          .row_bytes = 32,
+                          .value = GR_VALUE_CONST,
+                          .dtype = GR_F64};
+    struct gr_node table = {.op = GR_OP_ROPE_TABLE,
+                            .a.rope_table = {.pos = pos, .freq = freq, .cs = cs, .mag = 1}};
+    struct gr_node a = {.op = GR_OP_ROPE, .device = 1, .a.rope = {.x = x, .cs = cs, .y = y}};
+    struct gr_node b = {.op = GR_OP_ROPE, .device = 2, .a.rope = {.x = y, .cs = cs, .y = z}};
+    cr_assert_eq(gr_plan_add(&p, &table) | gr_plan_add(&p, &a) | gr_plan_add(&p, &b), 0);
+    p.result = z;
+    cr_assert_eq(gr_plan_finish(&p), 0);
+    const struct gr_node *node = p.node.data;
+    static const struct {
+        enum gr_op op;
+        int32_t device;
+    } want[] = {{GR_OP_ROPE_TABLE, 1}, {GR_OP_ROPE, 1}, {GR_OP_ROPE_TABLE, 2}, {GR_OP_ROPE, 2}};
+    cr_assert_eq(p.node.n, 4);
+    for (int i = 0; i < 4; i++)
+        cr_expect(node[i].op == want[i].op && node[i].device == want[i].device, "node %d", i);
+    cr_expect_eq(p.move.n, 2, "y, through the CPU");
+    struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
+    char step[3], constants[3];
+    for (int d = 1; d < 3; d++)
+        memory[d].step = step + d, memory[d].constants = constants + d;
+    gr_plan_bind(&p, memory);
+    for (int i = 0; i < 4; i += 2) {
+        cr_expect_eq(node[i].a.rope_table.pos.data, step + node[i].device);
+        cr_expect_eq(node[i].a.rope_table.freq.data, constants + node[i].device);
+    }
     gr_plan_fini(&p);
 }

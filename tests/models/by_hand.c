@@ -43,29 +43,31 @@ static void fill(const struct step *in, char *step, const struct gr_step_layout 
 /* Runs the step over a session's caches; logits [N_TOK, N_VOCAB], or NULL. */
 static void run(struct gr_session *s, const struct step *in, gr_tap_fn *tap, void *user, float *out)
 {
-    const struct gr_backend_api *api = s->backend->api;
+    struct gr_backend *b = s->device[0].backend;
+    const struct gr_backend_api *api = b->api;
+    struct gr_plan_memory memory[GR_MAX_DEVICE] = {s->device[0].memory};
     struct gr_step_shape shape = {
         .n_tok = N_TOK, .n_out = N_TOK, .n_pos = in->n_pos, .n_full = N_TOK, .n_list = N_TOK};
-    struct gr_graph_env env = s->env;
     struct gr_plan p;
     void *exec;
     struct gr_step_layout layout = gr_step_layout(&shape);
-    char *step = env.step = api->alloc(s->backend, (size_t)layout.bytes);
+    void *step = memory[0].step = api->alloc(b, (size_t)layout.bytes);
     cr_assert_not_null(step);
     fill(in, step, &layout);
-    cr_assert_eq(gr_graph_build(&p, &env, &shape), 0, "%s", gr_error());
-    void *arena = api->alloc(s->backend, (size_t)p.arena_bytes);
+    cr_assert_eq(gr_graph_build(&p, &s->env, &shape), 0, "%s", gr_error());
+    void *arena = memory[0].arena = api->alloc(b, (size_t)p.arena_bytes[0]);
     cr_assert_not_null(arena);
-    gr_plan_bind(&p, arena);
-    struct gr_segment seg = {p.node.data, (int32_t)p.node.n, p.tap.data, (int32_t)p.tap.n};
-    cr_assert_eq(api->segment_new(s->backend, &seg, &exec), 0, "%s", gr_error());
-    cr_assert_eq(api->segment_run(s->backend, exec, tap, user), 0, "%s", gr_error());
+    gr_plan_bind(&p, memory);
+    cr_assert_eq(p.part.n, 1);
+    struct gr_segment seg = gr_plan_segment(&p, p.part.data);
+    cr_assert_eq(api->segment_new(b, &seg, &exec), 0, "%s", gr_error());
+    cr_assert_eq(api->segment_run(b, exec, tap, user), 0, "%s", gr_error());
     for (int i = 0; i < N_TOK && out; i++)
         memcpy(out + i * N_VOCAB, gr_ten_row(&p.result, 0, i), N_VOCAB * sizeof *out);
-    api->segment_free(s->backend, &exec);
+    api->segment_free(b, &exec);
     gr_plan_fini(&p);
-    api->free(s->backend, arena);
-    api->free(s->backend, step);
+    api->free(b, arena);
+    api->free(b, step);
 }
 
 static struct gr_session *session(struct gr_model *m)

@@ -16,9 +16,11 @@ static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.type_k = p.type_v = cache, p.n_threads = 1;
     struct gr_session *s = tiny_session(m, &p);
-    s->backend->api->close(&s->backend);
-    cr_assert_eq(gr_cpu_open(&s->backend, 1, 1, level), 0, "%s", gr_error());
-    s->backend->api->set_cancel(s->backend, &s->cancel);
+    gr_plan_drop_all(s);
+    s->device[0].backend->api->close(&s->device[0].backend);
+    cr_assert_eq(gr_cpu_open(&s->device[0].backend, 1, 1, level), 0, "%s", gr_error());
+    s->pin = s->device[0].backend;
+    gr_session_cancellable(s, true);
     return s;
 }
 

@@ -172,10 +172,10 @@ Test(models, unwritten_memory_is_never_read)
             struct gr_session_params p = params();
             struct gr_session *s = tiny_session(m, &p);
             if (poison)
-                memset(s->cache_memory, 0xff, s->memory.total);
+                memset(s->device[0].cache, 0xff, s->device[0].has.cache);
             run(s, id, 9, 0, 0, 9, poison ? got : want); /* makes the arena */
             if (poison)
-                memset(s->arena, 0xff, s->arena_bytes);
+                memset(s->device[0].memory.arena, 0xff, s->device[0].has.arena);
             run(s, id + 9, N_TOK - 9, 0, 9, 9, (poison ? got : want) + 9 * N_VOCAB);
             gr_session_close(&s);
         }
@@ -238,7 +238,7 @@ Test(models, a_shift_looks_at_used_cells_only)
     run(s, id, 1, 0, 0, 1, got);
     cr_assert_eq(gr_kv_seq_add(s, 0, 0, -1, 1), 0);
     run(s, id, 1, 0, 2, 1, got);
-    cr_expect(s->arena_bytes < 1 << 20, "%zu bytes", s->arena_bytes);
+    cr_expect(s->device[0].has.arena < 1 << 20, "%zu bytes", s->device[0].has.arena);
     gr_session_close(&s);
     gr_model_close(&m);
 }

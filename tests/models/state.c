@@ -546,9 +546,9 @@ static int broken_download(struct gr_backend *b, void *dst, const void *src, siz
 
 static void break_copies(struct gr_session *s, int after)
 {
-    whole = s->backend->api, broken = *whole, left = after;
+    whole = s->device[0].backend->api, broken = *whole, left = after;
     broken.upload = broken_upload, broken.download = broken_download;
-    s->backend->api = &broken;
+    s->device[0].backend->api = &broken;
 }
 
 /* What was to be filled is empty, the rest is as it was. */
@@ -566,20 +566,20 @@ Test(state, copies_that_fail)
         break_copies(a, after);
         cr_expect_eq(gr_state_save(a, -1, NULL, 0, &data, &n), GR_E_DEVICE);
         cr_expect_null(data);
-        a->backend->api = whole;
+        a->device[0].backend->api = whole;
         cr_expect(has_still(a, all));
 
         must_feed(b, 0, 5);
         break_copies(b, after);
         cr_expect_eq(gr_state_load(b, 0, one.p, one.n, NULL, NULL), GR_E_DEVICE);
-        b->backend->api = whole;
+        b->device[0].backend->api = whole;
         cr_expect(strstr(gr_error(), "fell off; sequence 0 is empty now"), "%s", gr_error());
         cr_expect_eq(gr_kv_seq_pos_max(b, 0), -1);
         cr_expect(go_on(b, c, 1));
     }
     break_copies(b, 1);
     cr_expect_eq(gr_state_load(b, -1, all.p, all.n, NULL, NULL), GR_E_DEVICE);
-    b->backend->api = whole;
+    b->device[0].backend->api = whole;
     cr_expect(strstr(gr_error(), "the session is empty now"), "%s", gr_error());
     cr_expect_eq(gr_kv_used(b), 0);
     load(b, -1, all);

@@ -6,7 +6,16 @@
 #include "ops/ops.h"
 
 /* What the tokens see: lists of cells in random order, and ranges of them. */
-enum view { VIEW_ALL, VIEW_CAUSAL, VIEW_HALF, VIEW_ONE, VIEW_NONE, VIEW_WINDOW, N_VIEW };
+enum view {
+    VIEW_ALL,
+    VIEW_CAUSAL,
+    VIEW_HALF,
+    VIEW_ONE,
+    VIEW_NONE,
+    VIEW_WINDOW,
+    VIEW_SEQUENCES, /* two, the second with a third of the tokens */
+    N_VIEW
+};
 
 struct shape {
     int64_t n_tok, n_kv, n_head, n_head_kv, d_k, d_v;
@@ -25,6 +34,14 @@ static void set_span(int32_t *span, int64_t at, int64_t lo, int64_t hi)
 {
     span[0] = span[1] = (int32_t)(at + lo);
     span[2] = (int32_t)(at + hi);
+}
+
+/* Token t of two sequences that share the list, the first half of it and the second. */
+static void set_sequence_span(int32_t *span, int64_t n_tok, int64_t n_kv, int64_t t)
+{
+    int64_t first = n_tok - n_tok / 3, at = t < first ? 0 : n_kv / 2;
+    int64_t n = t < first ? n_kv / 2 : n_kv - at, after = (t < first ? first : n_tok) - 1 - t;
+    set_span(span, at, 0, GR_MAX(0, n - after));
 }
 
 /* A random order of the cells in each list, and the tokens' spans. */
@@ -47,6 +64,8 @@ static void set_lists(struct ops_case *c, const struct gr_args_attn *a, enum vie
             set_span(span, 0, 0, pos + 1);
         else if (v == VIEW_WINDOW)
             set_span(span, 0, GR_MAX(0, pos - 39), pos + 1);
+        else if (v == VIEW_SEQUENCES)
+            set_sequence_span(span, n_tok, n_kv, t);
         else if (v == VIEW_HALF)
             set_span(span, t * n_kv, lo / 2, lo / 2 + n_kv / 2);
         else if (v == VIEW_ONE)
@@ -185,7 +204,8 @@ static void expect(struct ops_case *c, const struct gr_args_attn *a)
     }
 }
 
-static void attn_case(struct shape s, enum view v, enum ops_data data)
+/* v_in_k: V is the last columns of K. */
+static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v_in_k)
 {
     struct ops_case c;
     ops_case_init(&c, GR_OP_ATTN, 16,
@@ -212,6 +232,11 @@ static void attn_case(struct shape s, enum view v, enum ops_data data)
         .scale = 1 / sqrtf((float)s.d_k),
         .softcap = s.softcap,
         .max_alibi = s.max_alibi};
+    if (v_in_k) {
+        a->v = a->k;
+        a->v.cols = s.d_v;
+        a->v.data = (char *)a->k.data + gr_row_bytes(s.type_k, (uint64_t)(s.d_k - s.d_v));
+    }
     if (s.sinks)
         a->sinks = ops_random(&c, GR_F32, 1, 1, s.n_head, OPS_NORMAL);
     if (s.far) {
@@ -223,6 +248,11 @@ static void attn_case(struct shape s, enum view v, enum ops_data data)
     expect(&c, a);
     ops_check(&c);
     ops_case_fini(&c);
+}
+
+static void attn_case(struct shape s, enum view v, enum ops_data data)
+{
+    attn_case_of(s, v, data, false);
 }
 
 static const struct shape shapes[] = {
@@ -239,6 +269,13 @@ static const struct shape shapes[] = {
     {1, 77, 6, 3, 32, 16, GR_F32, GR_F16, 0, 0, false, true},
     {40, 300, 4, 1, 64, 64, GR_Q8_0, GR_Q8_0, 0, 0, true, true},
     {2, 1300, 2, 2, 32, 32, GR_F16, GR_F16, 20, 0, false, true},
+    {70, 150, 2, 1, 128, 128, GR_BF16, GR_Q8_0, 0, 0, false, false},
+    {100, 130, 6, 2, 64, 64, GR_F16, GR_F16, 30, 8, true, true},
+    {130, 260, 3, 3, 96, 96, GR_F16, GR_Q4_0, 0, 0, false, false},
+    {66, 190, 1, 1, 192, 128, GR_Q8_0, GR_F16, 0, 0, true, false},
+    {67, 140, 2, 2, 256, 256, GR_F16, GR_F16, 0, 0, false, false},
+    {65, 100, 4, 4, 80, 80, GR_F16, GR_F16, 0, 4, false, false},
+    {90, 100, 1, 1, 112, 112, GR_F16, GR_BF16, 0, 0, false, true},
 };
 
 Test(attn, shapes_and_views)
@@ -259,6 +296,18 @@ Test(attn, cache_types)
                 (struct shape){10, 96, 6, 6, 32, 64, (uint32_t)*k, (uint32_t)*v, 0, 0, true, false},
                 VIEW_CAUSAL, OPS_NORMAL);
         }
+}
+
+Test(attn, values_in_keys)
+{
+    struct shape s = {3, 300, 20, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false};
+    struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false};
+    struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false};
+    for (enum view v = 0; v < N_VIEW; v++) {
+        attn_case_of(s, v, OPS_NORMAL, true);
+        attn_case_of(quants, v, OPS_NORMAL, true);
+        attn_case_of(exact, v, OPS_NORMAL, true);
+    }
 }
 
 /* Queries that make every logit 0, or one cell take all. */

@@ -78,6 +78,9 @@ static const struct shape shapes[] = {
     {GR_NORM_LAYER, 1, 1, 2, 1, false, false, false},
     {GR_NORM_LAYER, 3, 1, 768, 1, true, false, false},
     {GR_NORM_LAYER, 2, 4, 31, 4, true, true, true},
+    {GR_NORM_LAYER, 2, 1, 5120, 1, true, true, false}, /* a block's, and beyond what it holds */
+    {GR_NORM_RMS, 1, 1, 16640, 1, false, true, true},
+    {GR_NORM_LAYER, 1, 1, 16641, 1, true, false, false},
 };
 
 Test(norm, all)

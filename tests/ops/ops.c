@@ -392,8 +392,10 @@ static struct gr_backend *device_of(int i, const struct gr_device_info *info)
 static void check_device(struct ops_case *c, int i)
 {
     struct gr_device_info info;
-    uint64_t first = 0;
+    uint64_t first = 0, ref;
     cr_assert_eq(gr_cuda_devices.info(i, &info), 0, "%s", gr_error());
+    ops_run(c, backend_of(GR_CPU_REF, 1));
+    ref = hash_outs(c);
     for (int run = 0; run < RUNS; run++) {
         ops_run(c, device_of(i, &info));
         uint64_t h = hash_outs(c);
@@ -403,6 +405,8 @@ static void check_device(struct ops_case *c, int i)
     for (int k = 0; k < c->n_out; k++)
         compare_out(c, &c->out[k], JUDGE_DEVICE, info.name);
     compare_rest(c, info.name);
+    cr_assert(!c->same_bits || first == ref, "%s [%s]: not the reference's bits", c->label,
+              info.name);
 }
 
 void ops_check(struct ops_case *c)

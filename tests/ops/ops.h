@@ -44,6 +44,7 @@ struct ops_case {
     int n_buf;
     struct ops_out out[OPS_MAX_OUT];
     int n_out;
+    bool same_bits; /* a GPU's results are the reference's, bit for bit */
     struct gr_rng rng;
     void *arena; /* struct gr_arena */
 };

@@ -9,6 +9,7 @@ static void table_case(int64_t n, int64_t n_rot, float mag, int32_t lo, int32_t 
     struct ops_case c;
     ops_case_init(&c, GR_OP_ROPE_TABLE, 8, "%lld positions in [%d, %d), %lld columns", (long long)n,
                   lo, hi, (long long)n_rot);
+    c.same_bits = true;
     struct gr_args_rope_table *a = &c.node.a.rope_table;
     *a = (struct gr_args_rope_table){.pos = ops_integers(&c, n, lo, hi),
                                      .freq = ops_new(&c, GR_F64, 1, 1, n_rot / 2),
@@ -32,6 +33,7 @@ Test(rope_table, angles_in_f64)
     table_case(1, 2, 1, 0, 1);
     table_case(7, 64, 1.25f, 0, 1000000);
     table_case(33, 10, 1, -4096, 4096); /* deltas of a shift */
+    table_case(257, 128, 1, INT32_MIN / 2, INT32_MAX / 2);
 }
 
 /* Fast: two products and a sum in f32. */
@@ -42,6 +44,7 @@ static void rope_case(int kind, int64_t n_tok, int64_t n_head, int64_t d, int64_
     int64_t n = n_head * d;
     ops_case_init(&c, GR_OP_ROPE, 9, "kind %d, [%lld, %lld x %lld], %lld rotated, data %d", kind,
                   (long long)n_tok, (long long)n_head, (long long)d, (long long)n_rot, data);
+    c.same_bits = true;
     struct gr_args_rope *a = &c.node.a.rope;
     *a = (struct gr_args_rope){.x = ops_random(&c, GR_F32, 1, n_tok, n, data),
                                .cs = ops_random(&c, GR_F32, 1, n_tok, n_rot, OPS_NORMAL),

@@ -80,4 +80,14 @@ void state_check_cut(void (*make)(struct ops_case *c, int64_t lo, int64_t hi), i
         check_level(make, n, n_tok, b);
         b->api->close(&b);
     }
+    const char *why;
+    bool broken;
+    int n_device = gr_cuda_devices.count(&why, &broken);
+    for (int i = 0; i < n_device; i++) {
+        struct gr_backend *b;
+        cr_assert_eq(gr_cuda_devices.open(&b, i, &(struct gr_device_opt){.no_graphs = true}), 0,
+                     "%s", gr_error());
+        check_level(make, n, n_tok, b);
+        b->api->close(&b);
+    }
 }

@@ -187,7 +187,7 @@ Test(cli, no_gpu)
     cr_expect_eq(o.err_lines, plain.err_lines + 1);
     cr_expect_str_eq(o.out, plain.out);
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "--require-gpu"), 4, "--require-gpu");
-    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "cuda"), 4, "device cuda");
+    expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "cuda"), 4, "device 'cuda'");
     cr_expect_eq(GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "none").exit_code, 0);
 }
 

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* Tokens of a run that attn_decode takes when attn_prefill takes the longer ones. */
+enum { GR_ATTN_FEW = 64 };
+
 /* A cache as rows of heads; bytes. */
 struct gr_kernel_rows {
     const char *data;
@@ -24,6 +27,7 @@ struct gr_attn_stage {
  * padded by 16 bytes, so that ldmatrix meets every bank. */
 struct gr_attn_smem {
     int32_t q_pitch, k_pitch, v_pitch;   /* rows of f16 */
+    int32_t q;                           /* queries */
     int32_t phase;                       /* of the rows of each stage: K's, V's */
     int32_t k, v;                        /* a tile that became f16 */
     int32_t stage, stage_v, stage_bytes; /* tiles as they came; V in a stage; a stage */
@@ -50,6 +54,7 @@ struct gr_kernel_attn {
     float *part;     /* attn_decode: [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest
                         logit (in powers of two), its sum */
     int32_t n_chunk; /* most chunks of what a token sees */
+    int32_t n_each;  /* attn_decode: tokens of a block, at most 64 */
     int32_t n_pack;  /* heads of a group that share a tile of queries */
     int32_t n_tile;  /* tiles of queries that a group's heads make */
     int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */

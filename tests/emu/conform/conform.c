@@ -1,13 +1,15 @@
-/* conform LIBRARY [IMAGE...]: runs every case on the first device of this driver library and writes
- * a line for each wrapper: "ok NAME", "FAIL NAME: what", or "skip NAME" for what the device lacks.
- * The images are the fatbins of this folder's kernels; the emulated device has them linked in. */
+/* conform [LIBRARY]: runs every case on the first device of this driver library, default that of
+ * the build (libcuda.so.1), and writes a line for each wrapper: "ok NAME", "FAIL NAME: what", or
+ * "skip NAME" for what the device lacks. Exits 1 when one failed, 2 when there is no device to run
+ * on. The emulated device has the kernels linked in; a GPU gets the fatbins in this program. */
 #include "tests/emu/conform/conform.h"
+
+#include "cuda/build.h"
 
 #include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_MODULES = 8 };
@@ -179,41 +181,16 @@ int conform_run(struct conform *c, const struct conform_launch *l)
 
 /* --- the device --- */
 
-static void *read_file(const char *path)
+static int load_images(struct conform *c)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return NULL;
-    char *data = NULL;
-    if (fseek(f, 0, SEEK_END) == 0) {
-        const long n = ftell(f);
-        rewind(f);
-        data = n > 0 ? malloc((size_t)n) : NULL;
-        if (data && fread(data, 1, (size_t)n, f) != (size_t)n) {
-            free(data);
-            data = NULL;
-        }
-    }
-    fclose(f);
-    return data;
-}
-
-static int load_images(struct conform *c, int n, char **paths)
-{
-    if (n == 0) {
-        c->n_module = 1;
-        return check(c, c->cu.module_load(&c->module[0], ""), "module_load");
-    }
-    for (int i = 0; i < n && i < MAX_MODULES; i++) {
-        void *data = read_file(paths[i]);
-        if (!data)
-            return conform_fail(c, "%s: cannot be read", paths[i]);
-        const int failed = check(c, c->cu.module_load(&c->module[c->n_module++], data), paths[i]);
-        free(data);
-        if (failed)
+    for (int i = 0; i < gr_cuda_build.n_image && i < MAX_MODULES; i++)
+        if (check(c, c->cu.module_load(&c->module[c->n_module++], gr_cuda_build.image[i].data),
+                  gr_cuda_build.image[i].name))
             return 1;
-    }
-    return 0;
+    if (c->n_module) /* on the emulated device any image stands for all kernels */
+        return 0;
+    c->n_module = 1;
+    return check(c, c->cu.module_load(&c->module[0], ""), "an empty image");
 }
 
 static int open_driver(struct conform *c, const char *library)
@@ -259,11 +236,12 @@ int main(int argc, char **argv)
     static struct conform c;
     static const struct conform_case *const lists[] = {conform_numbers, conform_copies,
                                                        conform_products};
-    if (argc < 2) {
-        fprintf(stderr, "usage: conform LIBRARY [IMAGE...]\n");
+    const char *library = argc > 1 ? argv[1] : gr_cuda_build.library;
+    if (argc > 2) {
+        fprintf(stderr, "usage: conform [LIBRARY]\n");
         return 2;
     }
-    if (open_driver(&c, argv[1]) || open_device(&c) || load_images(&c, argc - 2, argv + 2)) {
+    if (open_driver(&c, library) || open_device(&c) || load_images(&c)) {
         fprintf(stderr, "conform: %s\n", c.why);
         return 2;
     }

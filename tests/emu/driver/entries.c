@@ -130,9 +130,40 @@ static void test_modules(void)
     REPORTED("cuModuleUnload: the module is destroyed");
     EXPECT_EQ(cu.module_function(&f, other, "test_add"), INVALID_HANDLE);
     REPORTED("the module is destroyed");
+    OK(cu.module_load(&other, "kernels/other.cu")); /* it has gr_other.. alone */
+    EXPECT_EQ(cu.module_function(&f, other, "test_add"), CU_NOT_FOUND);
+    OK(cu.module_unload(other));
+    OK(cu.module_load(&other, "kernels/some_sm90.cu"));
+    OK(cu.module_unload(other));
     OK(cu.profiler_start());
     OK(cu.profiler_stop());
     bench_close(&t);
+}
+
+/* Code that a device does not run. */
+static void test_images(void)
+{
+    static const struct {
+        const char *options, *image;
+        int result;
+    } cases[] = {{"quiet,cc=75", "kernels/any.cu", CU_NO_BINARY_FOR_GPU},
+                 {"quiet,cc=80", "kernels/any_sm90.cu", CU_NO_BINARY_FOR_GPU},
+                 {"quiet,cc=100", "kernels/any_sm90.cu", CU_NO_BINARY_FOR_GPU},
+                 {"quiet,cc=89", "kernels/any.cu", CU_OK},
+                 {"quiet,cc=100", "kernels/any.cu", CU_OK}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cu_context context;
+        cu_module module;
+        EXPECT_EQ(emu.configure(cases[i].options), 0);
+        OK(cu.init(0));
+        OK(cu.context_retain(&context, 0));
+        OK(cu.context_set(context));
+        EXPECT_EQ(cu.module_load(&module, cases[i].image), cases[i].result);
+        if (cases[i].result == CU_OK)
+            OK(cu.module_unload(module));
+        OK(cu.context_release(0));
+        OK(cu.context_set(NULL));
+    }
 }
 
 static void test_memory(void)
@@ -381,6 +412,7 @@ void test_entries(void)
     test_devices();
     test_contexts();
     test_modules();
+    test_images();
     test_memory();
     test_copies();
     test_launches();

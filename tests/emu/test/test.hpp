@@ -16,3 +16,5 @@ extern int n_failed;
 
 // The parts of the program; each checks one side of the device.
 void test_kernels();
+void test_faults();
+void tell_speed(); // of nothing that is checked

@@ -72,3 +72,12 @@ GR_KERNEL(test_gemm, gemm_args, 128, 2)
 {
     gemm<stages - 2, true>(a);
 }
+// With faults: the wait lets one group too many be in flight; no barrier stands behind it.
+GR_KERNEL(test_gemm_early, gemm_args, 128, 2)
+{
+    gemm<stages - 1, true>(a);
+}
+GR_KERNEL(test_gemm_unsynced, gemm_args, 128, 2)
+{
+    gemm<stages - 2, false>(a);
+}

@@ -1,0 +1,88 @@
+/* SAMPLE: gr/sample.h says what is drawn. */
+#include "gr/sample.h"
+
+#include <stdlib.h>
+
+#include "cpu/ref/ref.h"
+
+static int higher_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The rank that ranks first; 0 when a logit is NaN. */
+static uint64_t first_of(const float *x, int64_t n)
+{
+    uint64_t first = 0;
+    bool nan = false;
+    for (int64_t i = 0; i < n; i++) {
+        nan |= x[i] != x[i];
+        first = GR_MAX(first, gr_sample_rank(x[i], (int32_t)i));
+    }
+    return nan ? 0 : first;
+}
+
+/* The rank of the last entry that top_k and top_p leave; r is scratch [n]. */
+static uint64_t last_of(const struct gr_sample_how *h, const float *x, int64_t n, float best,
+                        uint64_t *r)
+{
+    int64_t kept = h->top_k > 0 && h->top_k < n ? h->top_k : n, last = kept - 1;
+    uint64_t all = 0, sum = 0;
+    if (kept == n && !(h->top_p < 1))
+        return 0;
+    for (int64_t i = 0; i < n; i++)
+        r[i] = gr_sample_rank(x[i], (int32_t)i);
+    qsort(r, (size_t)n, sizeof *r, higher_first);
+    if (!(h->top_p < 1))
+        return r[last];
+    for (int64_t i = 0; i < kept; i++)
+        all += gr_sample_weight(x[gr_sample_id(r[i])], best, 1);
+    for (last = 0; last < kept; last++) {
+        sum += gr_sample_weight(x[gr_sample_id(r[last])], best, 1);
+        if (sum >= gr_sample_part(h->top_p, all))
+            break;
+    }
+    return r[last];
+}
+
+static int32_t pick(const struct gr_sample_how *h, const float *x, int64_t n, uint64_t *scratch)
+{
+    uint64_t first = first_of(x, n), sum = 0;
+    int32_t best = gr_sample_id(first);
+    if (!first)
+        return GR_SAMPLE_NAN;
+    if (x[best] == -INFINITY)
+        return GR_SAMPLE_NONE;
+    if (!(h->temp > 0))
+        return best;
+    uint64_t last = last_of(h, x, n, x[best], scratch);
+    uint64_t least = h->min_p > 0 ? gr_sample_part(h->min_p, GR_SAMPLE_ONE) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool keep = gr_sample_rank(x[i], (int32_t)i) >= last &&
+                    (!least || gr_sample_weight(x[i], x[best], 1) >= least);
+        sum += scratch[i] = keep ? gr_sample_weight(x[i], x[best], h->temp) : 0;
+    }
+    uint64_t target = gr_sample_target(gr_sample_random(h), sum);
+    int32_t id = 0;
+    while (target >= scratch[id])
+        target -= scratch[id++];
+    return id;
+}
+
+static void sample(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    const struct gr_args_sample *a = &node->a.sample;
+    struct gr_cpu_share s = gr_cpu_share(a->logits.rows, 1, w);
+    int32_t *ids = gr_ten_row(&a->ids, 0, 0);
+    for (int64_t i = s.lo; i < s.hi; i++)
+        ids[i] =
+            pick(gr_ten_row(&a->how, 0, i), gr_cpu_f32(&a->logits, i), a->logits.cols, w->local);
+}
+
+static struct gr_cpu_need sample_need(const struct gr_node *node)
+{
+    return (struct gr_cpu_need){0, (size_t)node->a.sample.logits.cols * sizeof(uint64_t)};
+}
+
+const struct gr_cpu_impl gr_ref_sample = {sample, sample_need, NULL};

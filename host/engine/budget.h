@@ -1,0 +1,18 @@
+/* What a model and a session take on each device, before anything is moved there: how many layers
+ * fit, and what helps when those asked for do not. */
+#ifndef GR_ENGINE_BUDGET_H
+#define GR_ENGINE_BUDGET_H
+
+#include "engine/session.h"
+
+/* A session with everything but devices and memory: parameters checked, the caches' shapes, the
+ * constants. Closed by gr_session_close, also after a failure. */
+int gr_session_begin(struct gr_session **out, struct gr_model *model,
+                     const struct gr_session_params *params);
+
+/* Opens the devices of the session's model, chooses what goes where, and moves the weights; or,
+ * when that was done, sees whether this session fits beside them. GR_E_NOMEM_DEV says in a table
+ * what would. */
+int gr_budget_load(struct gr_session *s);
+
+#endif

@@ -1,0 +1,154 @@
+/* A session over several devices: where its layers, caches and constants are. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "engine/session.h"
+#include "gr/status.h"
+
+#define ALIGN 256 /* of every tensor in its device's memory */
+#define MIB(bytes) ((double)(bytes) / 1048576)
+
+/* ---- caches ---- */
+
+int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t)
+{
+    size_t n = (size_t)s->model->hp.n_layer, i = (size_t)(t - s->tensors);
+    return i / n >= GR_T_CONV ? s->env.device[i % n] : s->cache_device[i % n];
+}
+
+static uint64_t padded(const struct gr_ten *t)
+{
+    return GR_PAD((uint64_t)(t->rows * t->row_bytes), (uint64_t)ALIGN);
+}
+
+/* Whether a layer's tensor is another layer's. */
+static bool is_shared(const struct gr_hparams *hp, size_t il)
+{
+    int32_t of = hp->kv_of[il];
+    return of >= 0 && of < (int32_t)il;
+}
+
+void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
+{
+    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_ten *t = s->tensors;
+    size_t n = (size_t)hp->n_layer;
+    s->env.weight = weights->weight, s->env.bias = weights->bias, s->env.host = s->model->weight;
+    s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
+    s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;
+    s->env.k_far = t + GR_T_K_FAR * n;
+    s->env.conv_state = t + GR_T_CONV * n, s->env.ssm_state = t + GR_T_SSM * n;
+    for (size_t il = 0; il < n; il++)
+        s->cache_device[il] = s->params.no_kv_offload ? 0
+                              : is_shared(hp, il)     ? s->cache_device[hp->kv_of[il]]
+                                                      : weights->place.layer[il];
+    for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
+        s->device[d].has.cache = 0;
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
+        if (!is_shared(hp, i % n))
+            s->device[gr_tensor_device(s, &t[i])].has.cache += padded(&t[i]);
+}
+
+/* Layers that attend to another's keys and values have the same tensors. */
+static void share_tensors(struct gr_session *s)
+{
+    size_t n = (size_t)s->model->hp.n_layer;
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
+        if (is_shared(&s->model->hp, i % n))
+            s->tensors[i] = s->tensors[i / n * n + (size_t)s->model->hp.kv_of[i % n]];
+}
+
+static int no_memory(const struct gr_session *s, int32_t d)
+{
+    double mib = MIB(s->device[d].has.cache);
+    if (d == 0)
+        return gr_fail(
+            GR_E_NOMEM_HOST,
+            "not enough memory for a KV cache of %u cells: %.2f MiB needed; a smaller -c, "
+            "or -ctk q8_0 -ctv q8_0, takes less",
+            s->params.n_ctx, mib);
+    return gr_fail(
+        GR_E_NOMEM_DEV,
+        "%s: not enough memory for a KV cache of %u cells: %.2f MiB needed; a smaller -c, "
+        "-ctk q8_0 -ctv q8_0 or a smaller -ngl takes less",
+        s->device[d].name, s->params.n_ctx, mib);
+}
+
+static int alloc_caches(struct gr_session *s)
+{
+    size_t n = (size_t)s->model->hp.n_layer;
+    char *at[GR_MAX_DEVICE] = {0};
+    for (int32_t d = 0; d < s->n_device; d++) {
+        struct gr_session_device *v = &s->device[d];
+        at[d] = v->cache = v->backend->api->alloc(v->backend, GR_MAX(v->has.cache, 1));
+        if (!v->cache)
+            return no_memory(s, d);
+    }
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
+        struct gr_ten *t = &s->tensors[i];
+        int32_t d = gr_tensor_device(s, t);
+        if (!gr_ten_is(t) || is_shared(&s->model->hp, i % n))
+            continue;
+        t->data = at[d];
+        at[d] += padded(t);
+    }
+    share_tensors(s);
+    return 0;
+}
+
+/* ---- constants ---- */
+
+/* They are made on the CPU (open.c); every other device gets a copy. */
+static int copy_constants(struct gr_session *s)
+{
+    const struct gr_session_device *host = &s->device[0];
+    int rc = 0;
+    for (int32_t d = 1; d < s->n_device && host->has.constants && !rc; d++) {
+        struct gr_session_device *v = &s->device[d];
+        v->has.constants = host->has.constants;
+        v->memory.constants = v->backend->api->alloc(v->backend, v->has.constants);
+        rc = v->memory.constants ? v->backend->api->upload(v->backend, v->memory.constants,
+                                                           host->memory.constants, v->has.constants)
+                                 : GR_E_NOMEM_DEV;
+    }
+    return rc;
+}
+
+int gr_session_alloc(struct gr_session *s)
+{
+    int rc = alloc_caches(s);
+    return rc ? rc : copy_constants(s);
+}
+
+/* ---- all devices at once ---- */
+
+int gr_session_settle(struct gr_session *s, int32_t except)
+{
+    int rc = 0;
+    for (int32_t d = 1; d < s->n_device; d++) {
+        struct gr_session_device *v = &s->device[d];
+        if (!v->pending || d == except)
+            continue;
+        int one = v->backend->api->sync(v->backend);
+        v->pending = false;
+        rc = rc ? rc : one;
+    }
+    return rc;
+}
+
+void gr_session_cancellable(struct gr_session *s, bool yes)
+{
+    for (int32_t d = 0; d < s->n_device; d++)
+        s->device[d].backend->api->set_cancel(s->device[d].backend, yes ? &s->cancel : NULL);
+}
+
+int gr_session_profile(struct gr_session *s, bool on)
+{
+    int rc = 0;
+    for (int32_t d = 0; d < s->n_device && !rc; d++) {
+        struct gr_backend *b = s->device[d].backend;
+        rc = b->api->profile ? b->api->profile(b, on) : 0;
+    }
+    return rc;
+}

@@ -1,0 +1,198 @@
+/* One plan over several devices: which nodes follow each other on one, what has to be moved between
+ * them, and what is better computed again. */
+#include "base/checked.h"
+#include "gr/status.h"
+#include "graph/plan.h"
+
+/* A plan being rewritten. Values keep their index on the device of the node that writes them. */
+struct spread {
+    struct gr_plan *p;
+    struct gr_vec node; /* the new list */
+    size_t n_value;     /* before any was added */
+    /* [n_value] */
+    uint32_t (*on)[GR_MAX_DEVICE]; /* the value that stands for it on each device, 0 = none yet */
+    int32_t *home;                 /* device that it comes from */
+    int32_t *repeat;               /* node that is run again wherever it is needed, or -1 */
+    int32_t *at;                   /* [old nodes] where it went to, -1 = nowhere yet */
+};
+
+/* Whether a node depends on what every device has, and on nothing else. */
+static bool is_repeatable(struct gr_node *n)
+{
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
+        const struct gr_ten *t = gr_node_ten(n, o);
+        bool everywhere = t->value == GR_VALUE_STEP || t->value == GR_VALUE_CONST;
+        if (o->role == GR_ROLE_INOUT || (o->role == GR_ROLE_IN && gr_ten_is(t) && !everywhere))
+            return false;
+    }
+    return true;
+}
+
+static int find_homes(struct spread *s)
+{
+    struct gr_node *node = s->p->node.data;
+    for (size_t v = 0; v < s->n_value; v++)
+        s->home[v] = s->repeat[v] = -1;
+    for (int32_t i = 0; i < (int32_t)s->p->node.n; i++) {
+        bool repeatable = is_repeatable(&node[i]);
+        for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++) {
+            uint32_t v = gr_node_ten(&node[i], o)->value;
+            if (o->role != GR_ROLE_OUT || !gr_plan_find(s->p, gr_node_ten(&node[i], o)))
+                continue;
+            if (s->home[v] >= 0 && (s->home[v] != node[i].device || repeatable))
+                return gr_fail(GR_E_INTERNAL, "%s, layer %d: its %s is written on two devices",
+                               gr_op_info(node[i].op)->name, node[i].layer, o->name);
+            s->home[v] = node[i].device;
+            s->repeat[v] = repeatable ? i : -1;
+        }
+    }
+    return 0;
+}
+
+/* The part that the next node of a device belongs to. */
+static struct gr_part *part_for(struct spread *s, int32_t device)
+{
+    struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
+    if (last && last->device == device)
+        return last;
+    struct gr_part *part = gr_vec_push(&s->p->part, sizeof *part);
+    if (part)
+        *part = (struct gr_part){
+            .device = device, .node = (int32_t)s->node.n, .move = (int32_t)s->p->move.n};
+    return part;
+}
+
+/* A value of another device with the shape of `v`; 0 when there is no memory. */
+static uint32_t value_like(struct spread *s, uint32_t v, int32_t device)
+{
+    struct gr_value *new = gr_vec_push(&s->p->value, sizeof *new);
+    if (!new)
+        return 0;
+    *new = ((struct gr_value *)s->p->value.data)[v];
+    new->device = device;
+    return (uint32_t)(s->p->value.n - 1);
+}
+
+/* Moves value v at the beginning of the last part, from its home through the CPU. */
+static int move_to(struct spread *s, uint32_t v, int32_t device)
+{
+    int32_t home = s->home[v];
+    if (home && device && !s->on[v][0]) {
+        int rc = move_to(s, v, 0);
+        if (rc)
+            return rc;
+    }
+    uint32_t to = value_like(s, v, device);
+    struct gr_move *m = to ? gr_vec_push(&s->p->move, sizeof *m) : NULL;
+    if (!m)
+        return GR_E_NOMEM_HOST;
+    *m = (struct gr_move){device && home ? s->on[v][0] : v, to};
+    s->on[v][device] = to;
+    ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_move++;
+    return 0;
+}
+
+static int append(struct spread *s, int32_t old, int32_t device);
+
+/* Sees to it that value v is there for a node of this device. */
+static int bring(struct spread *s, uint32_t v, int32_t device)
+{
+    if (s->home[v] < 0) { /* no node writes it: it is where it is read first */
+        s->home[v] = ((struct gr_value *)s->p->value.data)[v].device = device;
+        s->on[v][device] = v;
+    }
+    if (s->on[v][device])
+        return 0;
+    return s->repeat[v] >= 0 ? append(s, s->repeat[v], device) : move_to(s, v, device);
+}
+
+/* Appends an old node to the new list, after all that it needs. */
+static int append(struct spread *s, int32_t old, int32_t device)
+{
+    struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
+    struct gr_part *part = part_for(s, device);
+    int rc = part ? 0 : GR_E_NOMEM_HOST;
+    n.device = device;
+    for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
+        struct gr_ten *t = gr_node_ten(&n, o);
+        uint32_t v = t->value;
+        if (!v || v >= s->n_value)
+            continue;
+        if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* the first, at its home or at another */
+            s->on[v][device] = s->at[old] < 0 ? v : value_like(s, v, device);
+        else if (o->role != GR_ROLE_OUT)
+            rc = bring(s, v, device);
+        t->value = s->on[v][device];
+        if (!rc && !t->value)
+            rc = GR_E_NOMEM_HOST;
+        if (o->role == GR_ROLE_OUT && t->value == v) {
+            s->home[v] = device;
+            ((struct gr_value *)s->p->value.data)[v].device = device;
+        }
+    }
+    if (!rc)
+        rc = gr_vec_append(&s->node, &n, 1, sizeof n);
+    if (!rc) {
+        s->at[old] = s->at[old] < 0 ? (int32_t)s->node.n - 1 : s->at[old];
+        ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_node++;
+    }
+    return rc;
+}
+
+/* Taps follow their nodes, in the order of these, and count from the beginning of the part. */
+static void place_taps(struct spread *s)
+{
+    struct gr_tap *tap = s->p->tap.data;
+    struct gr_part *part = s->p->part.data;
+    for (size_t i = 0; i < s->p->tap.n; i++) {
+        struct gr_tap t = tap[i];
+        size_t k = i;
+        t.node = s->at[t.node];
+        for (; k > 0 && tap[k - 1].node > t.node; k--)
+            tap[k] = tap[k - 1];
+        tap[k] = t;
+    }
+    for (size_t i = 0, k = 0; i < s->p->tap.n; i++) {
+        while (tap[i].node >= part[k].node + part[k].n_node)
+            k++;
+        if (!part[k].n_tap++)
+            part[k].tap = (int32_t)i;
+        tap[i].node -= part[k].node;
+    }
+}
+
+static int rewrite(struct spread *s)
+{
+    struct gr_node *node = s->p->node.data;
+    int32_t n = (int32_t)s->p->node.n;
+    int rc = find_homes(s);
+    for (int32_t i = 0; i < n; i++)
+        s->at[i] = -1;
+    for (int32_t i = 0; i < n && !rc; i++)
+        if (!is_repeatable(&node[i]))
+            rc = append(s, i, node[i].device);
+    if (rc)
+        return rc;
+    place_taps(s);
+    gr_vec_fini(&s->p->node);
+    s->p->node = s->node;
+    s->node = (struct gr_vec){0};
+    return 0;
+}
+
+int gr_plan_spread(struct gr_plan *p)
+{
+    size_t n = GR_MAX(p->value.n, 1);
+    struct spread s = {.p = p, .n_value = p->value.n};
+    s.on = gr_calloc(n, sizeof *s.on);
+    s.home = gr_calloc(n, sizeof *s.home);
+    s.repeat = gr_calloc(n, sizeof *s.repeat);
+    s.at = gr_calloc(p->node.n + 1, sizeof *s.at);
+    int rc = s.on && s.home && s.repeat && s.at ? rewrite(&s) : GR_E_NOMEM_HOST;
+    gr_free(s.on);
+    gr_free(s.home);
+    gr_free(s.repeat);
+    gr_free(s.at);
+    gr_vec_fini(&s.node);
+    return rc;
+}

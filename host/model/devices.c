@@ -1,0 +1,173 @@
+#include "model/devices.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "gr/status.h"
+
+static const struct gr_device_kind *const built_in[] = {&gr_cuda_devices};
+static const struct gr_device_kind *const *kinds = built_in;
+static int n_kind = GR_COUNT(built_in);
+
+void gr_device_kinds_set(const struct gr_device_kind *const *other, int n)
+{
+    kinds = other ? other : built_in;
+    n_kind = other ? n : (int)GR_COUNT(built_in);
+}
+
+/* ---- all of them ---- */
+
+static int count(const struct gr_device_kind *kind, const char **why, bool *broken)
+{
+    *why = "there is no GPU";
+    *broken = false;
+    return kind->count(why, broken);
+}
+
+int32_t gr_device_count(const char **why)
+{
+    int32_t n = 0;
+    const char *reason = NULL, *one;
+    bool broken;
+    for (int k = 0; k < n_kind; k++) {
+        int found = count(kinds[k], &one, &broken);
+        n += found;
+        if (!found && (broken || !reason))
+            reason = one;
+    }
+    if (why)
+        *why = n ? NULL : reason;
+    return n;
+}
+
+int gr_device_get(int32_t i, struct gr_device *out)
+{
+    struct gr_device_info info = {0};
+    const char *why;
+    bool broken;
+    for (int k = 0, n; k < n_kind; k++, i -= n) {
+        n = count(kinds[k], &why, &broken);
+        if (i < 0 || i >= n)
+            continue;
+        int rc = kinds[k]->info(i, &info);
+        *out = (struct gr_device){.total_bytes = info.total_bytes,
+                                  .free_bytes = info.free_bytes,
+                                  .bytes_per_s = info.bytes_per_s,
+                                  .cc = info.cc,
+                                  .n_sm = info.n_sm,
+                                  .unusable = info.unusable};
+        snprintf(out->name, sizeof out->name, "%s", info.name);
+        snprintf(out->description, sizeof out->description, "%s", info.description);
+        snprintf(out->bus_id, sizeof out->bus_id, "%s", info.bus_id);
+        return rc;
+    }
+    return gr_fail(GR_E_INVALID, "there is no device of that number");
+}
+
+/* ---- choosing ---- */
+
+static int add(struct gr_devices *d, const struct gr_device_kind *kind, int i)
+{
+    if (d->n == GR_MAX_DEVICE - 1)
+        return gr_fail(GR_E_INVALID, "more than %d devices", GR_MAX_DEVICE - 1);
+    struct gr_found *f = &d->found[d->n];
+    *f = (struct gr_found){.kind = kind, .index = i};
+    int rc = kind->info(i, &f->info);
+    if (!rc && f->info.unusable)
+        rc = gr_fail(GR_E_DEVICE, "%s (%s) cannot be used: %s", f->info.name, f->info.description,
+                     f->info.unusable);
+    d->n += !rc;
+    return rc;
+}
+
+/* The one GPU of a kind: number main_gpu, or the first that can be used. */
+static int add_main(struct gr_devices *d, const struct gr_device_kind *kind, int n,
+                    int32_t main_gpu)
+{
+    int rc = GR_E_DEVICE;
+    if (main_gpu >= n)
+        return gr_fail(GR_E_DEVICE, "main GPU %d: there are %d, counted from 0", main_gpu, n);
+    if (main_gpu >= 0)
+        return add(d, kind, main_gpu);
+    for (int i = 0; i < n && rc; i++)
+        rc = add(d, kind, i);
+    return rc;
+}
+
+/* "auto": the first kind that there is anything of. A GPU that is there and cannot be used is an
+ * error, none at all is not. */
+static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
+{
+    const char *why = NULL;
+    bool broken;
+    for (int k = 0; k < n_kind; k++) {
+        int n = count(kinds[k], &why, &broken);
+        if (n)
+            return add_main(d, kinds[k], n, p->main_gpu);
+        if (broken)
+            return gr_fail(GR_E_DEVICE, "%s; -ngl 0 or --device none runs on the CPU", why);
+    }
+    if (p->require_gpu)
+        return gr_fail(GR_E_DEVICE, "a GPU is required, and %s", why);
+    gr_log(p->n_gpu_layers > 0 ? GR_LOG_WARN : GR_LOG_DEBUG,
+           "no usable GPU, every layer runs on the CPU: %s", why);
+    return 0;
+}
+
+/* A device called `name`, or the main one of the kind called so. */
+static int choose_named(struct gr_devices *d, const struct gr_model_params *p, const char *name,
+                        size_t len)
+{
+    const char *why;
+    bool broken;
+    for (int k = 0; k < n_kind; k++) {
+        size_t kind = strlen(kinds[k]->name);
+        if (len < kind || strncasecmp(name, kinds[k]->name, kind) != 0)
+            continue;
+        int n = count(kinds[k], &why, &broken), i = 0;
+        if (n == 0)
+            return gr_fail(GR_E_DEVICE, "device %s: %s", gr_quote(name, len), why);
+        if (len == kind)
+            return add_main(d, kinds[k], n, p->main_gpu);
+        size_t digits = kind;
+        for (; digits < len && name[digits] >= '0' && name[digits] <= '9' && i < 1000; digits++)
+            i = i * 10 + name[digits] - '0';
+        if (digits < len)
+            continue;
+        if (i >= n)
+            return gr_fail(GR_E_DEVICE, "device %s: there %s %d of that kind, counted from 0",
+                           gr_quote(name, len), n == 1 ? "is" : "are", n);
+        for (int32_t j = 0; j < d->n; j++)
+            if (d->found[j].kind == kinds[k] && d->found[j].index == i)
+                return gr_fail(GR_E_INVALID, "device %s is named twice", gr_quote(name, len));
+        return add(d, kinds[k], i);
+    }
+    return gr_fail(
+        GR_E_INVALID,
+        "device %s: auto, cpu, none, %s or one of them, for example %s0, expected; gpurun "
+        "devices lists them",
+        gr_quote(name, len), kinds[0]->name, kinds[0]->name);
+}
+
+int gr_devices_choose(struct gr_devices *d, const struct gr_model_params *p)
+{
+    const char *name = p->device ? p->device : "auto";
+    bool none = !strcasecmp(name, "cpu") || !strcasecmp(name, "none") || p->n_gpu_layers == 0;
+    int rc = 0;
+    *d = (struct gr_devices){0};
+    if (none && p->require_gpu)
+        return gr_fail(GR_E_DEVICE, "a GPU is required, and %s keeps to the CPU",
+                       p->n_gpu_layers == 0 ? "-ngl 0" : "--device");
+    if (none)
+        return 0;
+    if (!strcasecmp(name, "auto"))
+        return choose_any(d, p);
+    for (size_t len; *name && !rc; name += len + (name[len] == ',')) {
+        len = strcspn(name, ",");
+        rc = choose_named(d, p, name, len);
+    }
+    return rc;
+}

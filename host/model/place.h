@@ -1,0 +1,40 @@
+/* Which layer is on which device, and the weights there. */
+#ifndef GR_MODEL_PLACE_H
+#define GR_MODEL_PLACE_H
+
+#include "model/arch.h"
+#include "model/devices.h"
+
+struct gr_model;
+
+/* Devices are numbered from 0, the CPU; the others are those of the model's list. */
+struct gr_placement {
+    int32_t n_device;
+    uint8_t layer[GR_MAX_LAYER + 1]; /* of each layer; [n_layer]: of the output */
+};
+
+/* The last n_gpu of n_layer + 1 layers, the output being the last, go to devices 1 .. n_split in
+ * proportion to split[]; the others stay on the CPU. As in llama.cpp: layer il is at (il - first) /
+ * n_gpu of the way, and belongs to the first device whose share ends beyond it. */
+void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, const float *split,
+                     int32_t n_split);
+/* Layers that are not on the CPU, the output counted. */
+int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer);
+
+/* A model's weights where a placement wants them: the CPU's are those of the model itself. */
+struct gr_weights {
+    struct gr_placement place;
+    struct gr_ten *weight, *bias;  /* [n_layer + 1][GR_N_SLOT], as the model's */
+    uint64_t bytes[GR_MAX_DEVICE]; /* [0]: of the model's own that the CPU reads */
+    void *memory[GR_MAX_DEVICE];   /* one piece a device */
+};
+
+/* What it would be: tensors without data, and bytes. backend[1 ..]: of the devices. */
+int gr_weights_describe(struct gr_weights *out, const struct gr_model *m,
+                        const struct gr_placement *p, struct gr_backend *const *backend);
+/* Takes the memory and moves the weights. GR_E_NOMEM_DEV when there is not enough. */
+int gr_weights_upload(struct gr_weights *p, const struct gr_model *m,
+                      struct gr_backend *const *backend);
+void gr_weights_fini(struct gr_weights *p, struct gr_backend *const *backend);
+
+#endif

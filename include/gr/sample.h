@@ -1,0 +1,112 @@
+/* How SAMPLE draws a token: the numbers that every executor shares. All of it is integer arithmetic
+ * or single f32 operations that round the same way everywhere, so executors draw the same token
+ * from the same logits, whatever order they add in.
+ *
+ *   filters    top_k > 0: the top_k entries that rank first; then top_p < 1: the fewest of those
+ *              that rank first and weigh, at temperature 1, ceil(top_p * all of them); then min_p >
+ *              0: those that weigh at least ceil(min_p * the first one's weight)
+ *   draw       entry i with probability weight_i / sum, weights at the row's temperature, in the
+ *              order of ids: the first whose running sum is above random * sum
+ *   temp <= 0  the entry that ranks first
+ *
+ * Higher logits rank first, equal ones by lower id. A logit of -inf is never drawn; where one is
+ * +inf, only those are. This is the sampler's chain of host/sample without what needs a history
+ * (bias, penalties, typical, mirostat). */
+#ifndef GR_SAMPLE_H
+#define GR_SAMPLE_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "gr/tensor.h"
+
+/* One row of the step block's array SAMPLE. */
+struct gr_sample_how {
+    float temp, top_p, min_p;
+    int32_t top_k;
+    uint32_t seed[2], counter[2]; /* 64 bits each, the low word first: draw `counter` of `seed` */
+};
+
+enum { GR_SAMPLE_WORDS = 8, GR_SAMPLE_NONE = -1, GR_SAMPLE_NAN = -2 };
+
+/* The weight of the first entry. Sums of 2^18 weights stay below 2^63. */
+#define GR_SAMPLE_ONE ((uint64_t)1 << 44)
+
+/* Larger for what ranks first (no NaN; -0 is 0); never the same for two ids. */
+GR_FN uint64_t gr_sample_rank(float x, int32_t id)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v;
+    v.f = x + 0.0f;
+    v.u ^= v.u >> 31 ? 0xffffffffu : 0x80000000u;
+    return (uint64_t)v.u << 32 | (uint32_t)~id;
+}
+
+GR_FN int32_t gr_sample_id(uint64_t rank)
+{
+    return (int32_t) ~(uint32_t)rank;
+}
+
+/* 2^44 exp(d) for d <= 0, within 2^-22 of it, rounded down; 0 below 2^-44. */
+GR_FN uint64_t gr_sample_exp(float d)
+{
+    const float log2_e = 0x1.715476p+0f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
+    if (!(d > -31))
+        return 0;
+    float n = rintf(d * log2_e), r = fmaf(n, -ln2_low, fmaf(n, -ln2_high, d));
+    float e = fmaf(r, 1.0f / 5040, 1.0f / 720); /* Taylor: |r| <= ln(2) / 2, what is left 5e-9 */
+    e = fmaf(e, r, 1.0f / 120), e = fmaf(e, r, 1.0f / 24), e = fmaf(e, r, 1.0f / 6);
+    e = fmaf(e, r, 0.5f), e = fmaf(e, r, 1.0f), e = fmaf(e, r, 1.0f);
+    uint64_t m = (uint64_t)(e * 0x1p24f);
+    int32_t shift = 20 + (int32_t)n;
+    return shift >= 0 ? m << shift : m >> -shift;
+}
+
+/* The weight of logit x where `best` is the largest. */
+GR_FN uint64_t gr_sample_weight(float x, float best, float temp)
+{
+    return gr_sample_exp(x == best ? 0 : (x - best) / temp);
+}
+
+/* The least weight that counts as `part` of all (0 < all). */
+GR_FN uint64_t gr_sample_part(float part, uint64_t all)
+{
+    double least = ceil((double)part * (double)all);
+    return least < 1 ? 1 : least < (double)all ? (uint64_t)least : all;
+}
+
+/* The 64-bit fraction of draw `counter` of a seed, in its upper 53 bits: what gr_rng_double of a
+ * new generator of host/base/rng.h (PCG32) returns at that call. The generator is linear: `counter`
+ * pairs of steps are one multiplication and one addition. */
+GR_FN uint64_t gr_sample_random(const struct gr_sample_how *h)
+{
+    const uint64_t a = 6364136223846793005u;
+    uint64_t seed = (uint64_t)h->seed[1] << 32 | h->seed[0];
+    uint64_t n = ((uint64_t)h->counter[1] << 32 | h->counter[0]) * 2;
+    uint64_t inc = seed << 1 | 1, s = (inc + (seed ^ 0x853c49e6748fea9bu)) * a + inc;
+    uint64_t mul = 1, add = 0, out = 0;
+    for (uint64_t m = a, p = inc; n; n /= 2) {
+        if (n % 2)
+            mul *= m, add = add * m + p;
+        p *= m + 1, m *= m;
+    }
+    s = s * mul + add;
+    for (int i = 0; i < 2; i++) {
+        uint32_t x = (uint32_t)((s >> 18 ^ s) >> 27), turn = (uint32_t)(s >> 59);
+        out = out << 32 | (x >> turn | x << (32 - turn) % 32);
+        s = s * a + inc;
+    }
+    return out & ~(uint64_t)2047;
+}
+
+/* floor(random / 2^64 * sum) */
+GR_FN uint64_t gr_sample_target(uint64_t random, uint64_t sum)
+{
+    uint64_t a = random >> 32, b = random & 0xffffffffu, c = sum >> 32, d = sum & 0xffffffffu;
+    uint64_t middle = a * d + (b * d >> 32), low = b * c + (middle & 0xffffffffu);
+    return a * c + (middle >> 32) + (low >> 32);
+}
+
+#endif
