@@ -59,7 +59,7 @@ struct gr_cuda_backend {
     struct gr_device_opt opt;
     cu_stream stream;
     int lost; /* the first error that ended it, and its text */
-    char lost_text[512];
+    char lost_text[1024];
     struct gr_vec pinned;     /* struct pinned: what host_alloc gave */
     struct gr_cuda_ring ring; /* for what is uploaded from other memory */
     cu_pointer scratch;
