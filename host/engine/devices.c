@@ -81,7 +81,9 @@ static int alloc_caches(struct gr_session *s)
     char *at[GR_MAX_DEVICE] = {0};
     for (int32_t d = 0; d < s->n_device; d++) {
         struct gr_session_device *v = &s->device[d];
-        at[d] = v->cache = v->backend->api->alloc(v->backend, GR_MAX(v->has.cache, 1));
+        if (!v->has.cache)
+            continue;
+        at[d] = v->cache = v->backend->api->alloc(v->backend, v->has.cache);
         if (!v->cache)
             return no_memory(s, d);
     }

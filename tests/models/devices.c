@@ -1,0 +1,454 @@
+/* Sessions over several devices: wherever layers and caches are, the same batches give the same
+ * bits.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/fake.h"
+#include "models/tiny.h"
+
+#define N_VOCAB 96
+#define MOST_ROWS 80
+#define PLENTY (64u << 20)
+
+/* Where a model's layers go. */
+struct way {
+    const char *device;
+    int32_t n_gpu; /* -2: half */
+    bool no_kv_offload;
+};
+static const struct way on_cpu = {"none", 0, false};
+static const struct way ways[] = {{"FAKE", 0, false},         {"FAKE", 1, false},
+                                  {"FAKE", -2, false},        {"FAKE", 99, false},
+                                  {"FAKE", -2, true},         {"FAKE", 99, true},
+                                  {"auto", -1, false},        {"FAKE0,FAKE1", 99, false},
+                                  {"FAKE1,FAKE2", -2, false}, {"fake2,FAKE0", 99, true}};
+
+static struct gr_model *open_model(struct tiny *t, const struct way *w)
+{
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    p.device = w->device, p.n_gpu_layers = w->n_gpu == -2 ? (t->n_layer + 1) / 2 : w->n_gpu;
+    const char *path = tiny_write(t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
+    unlink(path);
+    return m;
+}
+
+static struct gr_session *open_session(struct gr_model *m, const struct way *w)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = m->hp.no_cache ? 32 : 7, p.n_seq_max = 3;
+    p.type_v = "f32", p.no_kv_offload = w->no_kv_offload;
+    return tiny_session(m, &p);
+}
+
+struct play {
+    struct gr_session *s;
+    float out[MOST_ROWS * N_VOCAB];
+    int n;
+};
+
+static void decode(struct play *p, int32_t seq, int32_t pos, int n)
+{
+    int32_t id[32], at[32], of[32];
+    int8_t all[32];
+    for (int i = 0; i < n; i++)
+        id[i] = (5 + 37 * (pos + i) + seq) % N_VOCAB, at[i] = pos + i, of[i] = seq, all[i] = 1;
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .seq = of, .logits = all};
+    cr_assert_eq(gr_decode(p->s, &b), 0, "%s", gr_error());
+    for (int i = 0; i < n; i++)
+        memcpy(p->out + (size_t)p->n++ * N_VOCAB, gr_logits(p->s, i), N_VOCAB * sizeof(float));
+}
+
+static void save_and_load(struct play *p)
+{
+    void *data;
+    size_t n;
+    cr_assert_eq(gr_state_save(p->s, -1, NULL, 0, &data, &n), 0, "%s", gr_error());
+    gr_kv_clear(p->s);
+    cr_assert_eq(gr_state_load(p->s, -1, data, n, NULL, NULL), 0, "%s", gr_error());
+    gr_state_free(data);
+}
+
+/* Prompts, single tokens, everything that moves cells, and a state that is saved and restored. */
+static void play(struct play *p, struct gr_model *m)
+{
+    p->n = 0;
+    decode(p, 0, 0, 20);
+    if (m->hp.no_cache)
+        return;
+    decode(p, 0, 20, 1);
+    decode(p, 1, 0, 9);
+    if (!tiny_keeps_states(m)) {
+        cr_assert_eq(gr_kv_seq_dup(p->s, 0, 2, -1, -1), 0, "%s", gr_error());
+        cr_assert_eq(gr_kv_seq_rm(p->s, 1, 3, -1), 0, "%s", gr_error());
+        cr_assert_eq(gr_kv_defrag(p->s), 0, "%s", gr_error());
+        decode(p, 2, 21, 2);
+        if (!tiny_learned_positions(m))
+            cr_assert_eq(gr_kv_seq_add(p->s, 2, 0, -1, 3), 0, "%s", gr_error());
+    }
+    save_and_load(p);
+    decode(p, 0, 21, 8);
+    if (!gr_ten_is(&m->weight[GR_W_ROPE_LONG])) /* another length would turn otherwise */
+        cr_assert_eq(gr_session_resize(p->s, 512), 0, "%s", gr_error());
+    decode(p, 0, 29, 1);
+    if (!tiny_keeps_states(m))
+        decode(p, 2, tiny_learned_positions(m) ? 23 : 26, 3);
+}
+
+static struct play want, got;
+
+Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
+{
+    fake_use(3, PLENTY);
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        struct gr_model *m = open_model(&t, &on_cpu);
+        want.s = open_session(m, &on_cpu);
+        play(&want, m);
+        gr_session_close(&want.s);
+        gr_model_close(&m);
+        for (size_t k = 0; k < GR_COUNT(ways); k++) {
+            int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)};
+            m = open_model(&t, &ways[k]);
+            got.s = open_session(m, &ways[k]);
+            struct gr_model_info info;
+            gr_model_info(m, &info);
+            play(&got, m);
+            int32_t n = m->hp.n_layer + 1;
+            cr_expect_eq(info.n_gpu_layers,
+                         ways[k].n_gpu == -2  ? (t.n_layer + 1) / 2
+                         : ways[k].n_gpu == 0 ? 0
+                         : ways[k].n_gpu == 1 ? 1
+                                              : n,
+                         "%s, way %zu: %d", t.arch->name, k, info.n_gpu_layers);
+            bool ran = fake_runs(0) + fake_runs(1) + fake_runs(2) > runs[0] + runs[1] + runs[2];
+            cr_expect_eq(ran, ways[k].n_gpu != 0, "%s, way %zu", t.arch->name, k);
+            cr_assert_eq(got.n, want.n);
+            cr_expect_eq(memcmp(got.out, want.out, (size_t)got.n * N_VOCAB * sizeof(float)), 0,
+                         "%s, way %zu", t.arch->name, k);
+            gr_session_close(&got.s);
+            gr_model_close(&m);
+        }
+    }
+    for (int i = 0; i < FAKE_MAX; i++)
+        cr_expect_eq(fake_used(i, NULL), 0, "FAKE%d keeps memory", i);
+}
+
+/* ---- taps ---- */
+
+struct seen {
+    int n;
+    struct {
+        char name[24];
+        int layer;
+        double sum;
+    } t[600];
+};
+
+static void on_tap(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                   void *user)
+{
+    struct seen *s = user;
+    cr_assert(s->n < (int)GR_COUNT(s->t));
+    snprintf(s->t[s->n].name, sizeof s->t[s->n].name, "%s", name);
+    s->t[s->n].layer = layer;
+    for (int64_t i = 0; i < rows * cols; i++)
+        s->t[s->n].sum += (double)data[i] * (double)(1 + i % 7);
+    s->n++;
+}
+
+Test(devices, taps_show_the_same, .timeout = 120)
+{
+    static struct seen a, b;
+    fake_use(3, PLENTY);
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        for (size_t k = 0; k <= GR_COUNT(ways); k++) {
+            const struct way *w = k ? &ways[k - 1] : &on_cpu;
+            struct gr_model *m = open_model(&t, w);
+            struct seen *s = k ? &b : &a;
+            *s = (struct seen){0};
+            got.s = open_session(m, w), got.n = 0;
+            cr_assert_eq(gr_session_tap(got.s, "", on_tap, s), 0);
+            decode(&got, 0, 0, 5);
+            gr_session_close(&got.s);
+            gr_model_close(&m);
+            cr_assert(a.n > 0);
+            cr_expect(!k || (a.n == b.n && !memcmp(a.t, b.t, sizeof a.t)), "%s, way %zu: %d, %d",
+                      t.arch->name, k, a.n, b.n);
+        }
+    }
+}
+
+/* ---- states ---- */
+
+/* What one placement saves another restores, and goes on alike. */
+Test(devices, states_go_from_one_placement_to_another, .timeout = 120)
+{
+    static const size_t pair[][2] = {{0, 3}, {3, 5}, {7, 1}, {5, 8}};
+    fake_use(3, PLENTY);
+    for (int i = 0; gr_arch_at(i); i += 2)
+        for (size_t k = 0; k < GR_COUNT(pair); k++) {
+            struct tiny t = tiny_default(gr_arch_at(i));
+            if (t.arch->no_cache)
+                continue;
+            struct gr_model *a = open_model(&t, &ways[pair[k][0]]);
+            struct gr_model *b = open_model(&t, &ways[pair[k][1]]);
+            void *data;
+            size_t n;
+            want.s = open_session(a, &ways[pair[k][0]]), want.n = 0;
+            got.s = open_session(b, &ways[pair[k][1]]), got.n = 0;
+            decode(&want, 0, 0, 11);
+            cr_assert_eq(gr_state_save(want.s, 0, NULL, 0, &data, &n), 0, "%s", gr_error());
+            cr_assert_eq(gr_state_load(got.s, 0, data, n, NULL, NULL), 0, "%s", gr_error());
+            gr_state_free(data);
+            want.n = 0;
+            decode(&want, 0, 11, 6);
+            decode(&got, 0, 11, 6);
+            cr_expect_eq(memcmp(got.out, want.out, 6 * N_VOCAB * sizeof(float)), 0, "%s, %zu",
+                         t.arch->name, k);
+            gr_session_close(&want.s);
+            gr_session_close(&got.s);
+            gr_model_close(&a);
+            gr_model_close(&b);
+        }
+}
+
+/* ---- memory ---- */
+
+/* After a session is open nothing takes memory of a device any more, nor pinned memory. */
+Test(devices, a_session_takes_its_memory_when_it_opens, .timeout = 120)
+{
+    fake_use(3, PLENTY);
+    for (int i = 0; gr_arch_at(i); i++)
+        for (size_t k = 1; k < GR_COUNT(ways); k++) {
+            struct tiny t = tiny_default(gr_arch_at(i));
+            struct gr_model *m = open_model(&t, &ways[k]);
+            struct gr_session *s = open_session(m, &ways[k]);
+            int32_t id[250];
+            for (int j = 0; j < 250; j++)
+                id[j] = (5 + 37 * j) % N_VOCAB;
+            int64_t before = fake_allocs();
+            struct gr_batch b = {.n_tok = m->hp.no_cache ? 31 : 240, .token = id};
+            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+            b.n_tok = 1;
+            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+            if (!m->hp.no_cache && !tiny_keeps_states(m)) {
+                cr_assert_eq(gr_kv_seq_rm(s, 0, 3, 100), 0);
+                cr_assert_eq(gr_kv_defrag(s), 0, "%s", gr_error());
+                if (!tiny_learned_positions(m))
+                    cr_assert_eq(gr_kv_seq_add(s, 0, 100, -1, -5), 0, "%s", gr_error());
+                cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+            }
+            cr_expect_eq(fake_allocs(), before, "%s, way %zu: %d more", t.arch->name, k,
+                         (int)(fake_allocs() - before));
+            gr_session_close(&s);
+            gr_model_close(&m);
+        }
+}
+
+static struct tiny larger(void)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    t.n_layer = 8, t.no_optional = true, t.n_expert = 0;
+    return t;
+}
+
+static struct gr_session_params some_context(void)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 2048, p.n_threads = 1, p.n_ubatch = 64;
+    return p;
+}
+
+/* As many layers as fit, whatever the memory; more memory, not fewer layers. What was worked out
+ * before is what is taken. */
+Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
+{
+    struct tiny t = larger();
+    struct gr_session_params p = some_context();
+    int32_t last = 0, seen = 0;
+    for (uint64_t bytes = 64 << 10; bytes < 8 << 20; bytes += bytes / 5) {
+        const struct way w = {"auto", -1, false};
+        struct gr_fit fit;
+        uint64_t peak;
+        fake_use(1, bytes);
+        struct gr_model *m = open_model(&t, &w);
+        cr_assert_eq(gr_model_fit(m, &p, &fit), 0, "%s", gr_error());
+        cr_expect_eq(fake_used(0, NULL), 0, "a plan takes nothing");
+        struct gr_session *s = tiny_session(m, &p);
+        struct gr_model_info info;
+        gr_model_info(m, &info);
+        cr_expect_eq(info.n_gpu_layers, fit.n_gpu_layers);
+        cr_expect(info.n_gpu_layers >= last);
+        fake_used(0, &peak);
+        if (info.n_gpu_layers) {
+            const struct gr_fit_device *d = &fit.device[1];
+            uint64_t planned = d->weights + d->cache + d->work;
+            cr_expect(peak <= planned && planned - peak < 4096, "%llu planned, %llu taken",
+                      (unsigned long long)planned, (unsigned long long)peak);
+        }
+        seen |= 1 << info.n_gpu_layers;
+        last = info.n_gpu_layers;
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+    cr_expect_eq(last, 9);
+    cr_expect(__builtin_popcount((unsigned)seen) > 5, "%x", (unsigned)seen);
+}
+
+/* Each line of the message, pasted. */
+static int paste(const char *line, struct way *w, struct gr_session_params *p)
+{
+    char flag[32], value[32];
+    int n, known = 0;
+    for (; sscanf(line, " %31s%n", flag, &n) == 1 && flag[0] == '-'; known++) {
+        line += n;
+        if (!strcmp(flag, "--no-kv-offload")) {
+            w->no_kv_offload = p->no_kv_offload = true;
+            continue;
+        }
+        cr_assert_eq(sscanf(line, " %31s%n", value, &n), 1);
+        line += n;
+        if (!strcmp(flag, "-ngl"))
+            w->n_gpu = atoi(value);
+        else if (!strcmp(flag, "-c"))
+            p->n_ctx = (uint32_t)atoi(value);
+        else if (!strcmp(flag, "-ub"))
+            p->n_ubatch = (uint32_t)atoi(value);
+        else if (!strcmp(flag, "-ctk") && !strcmp(value, "q8_0"))
+            p->type_k = "q8_0";
+        else if (!strcmp(flag, "-ctv") && !strcmp(value, "q8_0"))
+            p->type_v = "q8_0";
+        else
+            cr_assert_fail("unknown flag %s", flag);
+    }
+    return known;
+}
+
+Test(devices, what_the_message_offers_works, .timeout = 120)
+{
+    struct tiny t = larger();
+    int n_tried = 0;
+    t.n_head = t.n_head_kv = 2, t.d_head = 32; /* whole blocks of q8_0 */
+    for (uint64_t bytes = 256 << 10; bytes < 4 << 20; bytes += bytes / 3) {
+        struct gr_session_params p = some_context();
+        struct way w = {"FAKE0", 99, false};
+        char message[1024];
+        struct gr_session *s;
+        fake_use(1, bytes);
+        struct gr_model *m = open_model(&t, &w);
+        int rc = gr_session_open(&s, m, &p);
+        snprintf(message, sizeof message, "%s", rc ? gr_error() : "");
+        gr_session_close(&s);
+        gr_model_close(&m);
+        if (!rc)
+            continue;
+        cr_assert_eq(rc, GR_E_NOMEM_DEV, "%s", message);
+        cr_assert(strstr(message, "not enough memory on FAKE0") && strstr(message, "-ngl"), "%s",
+                  message);
+        for (char *line = strstr(message, "\n    "); line; line = strstr(line + 1, "\n    ")) {
+            w = (struct way){"FAKE0", 99, false}, p = some_context();
+            cr_assert(paste(line, &w, &p) > 0, "%s", line);
+            m = open_model(&t, &w);
+            cr_expect_eq(gr_session_open(&s, m, &p), 0, "%llu bytes:%.60s\n%s",
+                         (unsigned long long)bytes, line, gr_error());
+            gr_session_close(&s);
+            gr_model_close(&m);
+            n_tried++;
+        }
+    }
+    cr_expect(n_tried > 10, "%d", n_tried);
+    cr_expect_eq(fake_used(0, NULL), 0);
+}
+
+/* ---- what is asked for and what there is ---- */
+
+static int try_open(const char *device, int32_t n_gpu, int32_t main_gpu, bool require)
+{
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    p.device = device, p.n_gpu_layers = n_gpu, p.main_gpu = main_gpu, p.require_gpu = require;
+    int rc = gr_model_open(&m, NULL, &p);
+    if (!rc)
+        rc = gr_model_load(m, NULL);
+    struct gr_model_info info = {0};
+    if (!rc)
+        gr_model_info(m, &info);
+    gr_model_close(&m);
+    return rc ? -rc : info.n_gpu_layers;
+}
+
+Test(devices, D2_none_unusable_and_named)
+{
+    fake_use(0, 0);
+    cr_expect_eq(try_open("auto", -1, -1, false), 0);
+    cr_expect_eq(try_open("auto", 99, -1, false), 0);
+    cr_expect_eq(try_open("auto", -1, -1, true), -GR_E_DEVICE);
+    cr_expect_eq(try_open("fake", -1, -1, false), -GR_E_DEVICE);
+    cr_expect_eq(try_open("none", -1, -1, true), -GR_E_DEVICE);
+    fake_use(2, PLENTY);
+    cr_expect_gt(try_open("auto", -1, -1, true), 1);
+    cr_expect_eq(try_open("FAKE1", 1, -1, false), 1);
+    cr_expect_eq(try_open("FAKE2", 1, -1, false), -GR_E_DEVICE);
+    cr_expect_eq(try_open("fake", 1, 2, false), -GR_E_DEVICE);
+    cr_expect_eq(try_open("FAKE1,FAKE1", 1, -1, false), -GR_E_INVALID);
+    cr_expect_eq(try_open("FAKEx", 1, -1, false), -GR_E_INVALID);
+    cr_expect_eq(try_open("gpu", 1, -1, false), -GR_E_INVALID);
+    cr_expect_eq(try_open("cpu", 99, -1, false), 0);
+    cr_expect_eq(try_open("auto", 0, -1, false), 0);
+    fake_break(0, "it is on fire");
+    cr_expect_gt(try_open("auto", -1, -1, false), 1, "the other one can be used");
+    cr_expect_eq(try_open("auto", -1, 0, false), -GR_E_DEVICE);
+    cr_expect(strstr(gr_error(), "it is on fire") && strstr(gr_error(), "FAKE0"), "%s", gr_error());
+    fake_break(1, "it is in the water");
+    cr_expect_eq(try_open("auto", -1, -1, false), -GR_E_DEVICE);
+    cr_expect_eq(try_open("auto", 0, -1, false), 0);
+    cr_expect_eq(try_open("none", -1, -1, false), 0);
+    fake_use(1, 4096);
+    cr_expect_eq(try_open("auto", -1, -1, false), 0, "not one layer fits");
+    cr_expect_eq(try_open("auto", -1, -1, true), -GR_E_DEVICE);
+    cr_expect_eq(try_open("auto", 99, -1, false), -GR_E_NOMEM_DEV);
+}
+
+/* ---- times ---- */
+
+struct sums {
+    int n_fake, n_cpu;
+    int64_t end;
+};
+
+static void on_time(const struct gr_op_sample *t, void *user)
+{
+    struct sums *s = user;
+    s->n_fake += !strcmp(t->device, "FAKE0");
+    s->n_cpu += !strcmp(t->device, "CPU");
+    cr_expect(t->ns >= 0 && t->bytes > 0 && t->start_ns >= s->end, "%s", t->op);
+    s->end = t->start_ns + t->ns;
+}
+
+Test(devices, times_are_of_every_device)
+{
+    struct tiny t = larger();
+    struct way w = {"FAKE0", 4, false};
+    struct sums s = {0};
+    fake_use(1, PLENTY);
+    struct gr_model *m = open_model(&t, &w);
+    got.s = open_session(m, &w), got.n = 0;
+    cr_assert_eq(gr_session_time(got.s, on_time, &s), 0);
+    decode(&got, 0, 0, 5);
+    cr_expect(s.n_fake > 20 && s.n_cpu > 20, "%d %d", s.n_fake, s.n_cpu);
+    cr_assert_eq(gr_session_time(got.s, NULL, NULL), 0);
+    int n = s.n_fake;
+    decode(&got, 0, 5, 1);
+    cr_expect_eq(s.n_fake, n);
+    gr_session_close(&got.s);
+    gr_model_close(&m);
+}

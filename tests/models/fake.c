@@ -1,0 +1,427 @@
+#include "models/fake.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "cpu/cpu.h"
+#include "gr/status.h"
+
+enum { MAX_BLOCK = 256, MAX_QUEUE = 256 };
+
+struct block {
+    char *p;
+    size_t bytes, mapped;
+};
+
+static struct device {
+    uint64_t total, used, peak;
+    struct block block[MAX_BLOCK];
+    const char *unusable;
+    int64_t n_run;
+} device[FAKE_MAX];
+static int n_device;
+static int64_t n_alloc;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* What is queued: an upload, or a segment. */
+struct job {
+    void *dst, *exec;
+    const void *src;
+    char *copy;
+    size_t bytes;
+};
+
+struct fake {
+    struct gr_backend base;
+    struct gr_backend *cpu;
+    struct device *d;
+    struct block pinned[MAX_BLOCK];
+    struct job job[MAX_QUEUE];
+    int n_job;
+    uint64_t scratch;
+    bool timed;
+};
+
+static struct fake *fake_of(struct gr_backend *b)
+{
+    return (struct fake *)(void *)b;
+}
+
+static void protect(struct device *d, int how)
+{
+    for (int i = 0; i < MAX_BLOCK; i++)
+        if (d->block[i].p)
+            cr_assert_eq(mprotect(d->block[i].p, d->block[i].mapped, how), 0);
+}
+
+static void enter(struct fake *f)
+{
+    pthread_mutex_lock(&lock);
+    protect(f->d, PROT_READ | PROT_WRITE);
+}
+
+static int leave(struct fake *f, int rc)
+{
+    protect(f->d, PROT_NONE);
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+static bool holds(const struct block *block, const void *p, size_t bytes)
+{
+    for (int i = 0; i < MAX_BLOCK; i++)
+        if (block[i].p && (const char *)p >= block[i].p &&
+            (const char *)p + bytes <= block[i].p + block[i].bytes)
+            return true;
+    return false;
+}
+
+/* ---- the queue ---- */
+
+static int flush(struct fake *f)
+{
+    int rc = 0;
+    for (int i = 0; i < f->n_job; i++) {
+        struct job *j = &f->job[i];
+        if (j->exec && !rc)
+            rc = f->cpu->api->segment_run(f->cpu, j->exec, NULL, NULL);
+        else if (!j->exec && !rc)
+            memcpy(j->dst, j->copy ? j->copy : j->src, j->bytes);
+        gr_free(j->copy);
+    }
+    f->n_job = 0;
+    return rc;
+}
+
+static int queue(struct fake *f, struct job j)
+{
+    int rc = f->n_job == MAX_QUEUE ? flush(f) : 0;
+    f->job[f->n_job++] = j;
+    return rc;
+}
+
+/* ---- memory ---- */
+
+static int count(struct device *d, uint64_t bytes)
+{
+    if (d->used + bytes > d->total)
+        return gr_fail(GR_E_NOMEM_DEV, "FAKE%d: out of memory: %llu bytes", (int)(d - device),
+                       (unsigned long long)bytes);
+    d->used += bytes;
+    d->peak = GR_MAX(d->peak, d->used);
+    return 0;
+}
+
+static struct block *free_block(struct block *block)
+{
+    int i = 0;
+    while (i < MAX_BLOCK && block[i].p)
+        i++;
+    cr_assert(i < MAX_BLOCK);
+    return &block[i];
+}
+
+static void *fake_alloc(struct gr_backend *b, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    struct block *at = NULL;
+    enter(f);
+    n_alloc++;
+    if (!count(f->d, bytes)) {
+        at = free_block(f->d->block);
+        *at = (struct block){NULL, bytes, GR_PAD(GR_MAX(bytes, 1), (size_t)4096)};
+        at->p = mmap(NULL, at->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        cr_assert(at->p != MAP_FAILED);
+        memset(at->p, 0xff, at->mapped);
+    }
+    leave(f, 0);
+    return at ? at->p : NULL;
+}
+
+static void fake_free(struct gr_backend *b, void *p)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    (void)flush(f);
+    for (int i = 0; p && i < MAX_BLOCK; i++)
+        if (f->d->block[i].p == p) {
+            f->d->used -= f->d->block[i].bytes;
+            munmap(p, f->d->block[i].mapped);
+            f->d->block[i] = (struct block){0};
+            p = NULL;
+        }
+    cr_assert_null(p);
+    leave(f, 0);
+}
+
+static void *fake_host_alloc(struct gr_backend *b, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    struct block *at = free_block(f->pinned);
+    n_alloc++;
+    *at = (struct block){gr_calloc(1, bytes), bytes, 0};
+    return at->p;
+}
+
+static void fake_host_free(struct gr_backend *b, void *p)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    (void)flush(f);
+    leave(f, 0);
+    for (int i = 0; i < MAX_BLOCK; i++)
+        if (p && f->pinned[i].p == p) {
+            f->pinned[i] = (struct block){0};
+            gr_free(p);
+            return;
+        }
+    cr_assert_null(p);
+}
+
+static int fake_clear(struct gr_backend *b, void *dst, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    int rc = flush(f);
+    memset(dst, 0, bytes);
+    return leave(f, rc);
+}
+
+static int fake_upload(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    struct job j = {.dst = dst, .src = src, .bytes = bytes};
+    enter(f);
+    cr_assert(holds(f->d->block, dst, bytes), "an upload to what is not the device's");
+    if (!holds(f->pinned, src, bytes)) {
+        j.copy = gr_calloc(1, GR_MAX(bytes, 1));
+        memcpy(j.copy, src, bytes);
+    }
+    return leave(f, queue(f, j));
+}
+
+static int fake_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    int rc = flush(f);
+    cr_assert(holds(f->d->block, src, bytes), "a download of what is not the device's");
+    if (!rc)
+        memcpy(dst, src, bytes);
+    return leave(f, rc);
+}
+
+static int fake_sync(struct gr_backend *b)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    return leave(f, flush(f));
+}
+
+/* ---- weights, segments ---- */
+
+static int fake_can_borrow(struct gr_backend *b)
+{
+    (void)b;
+    return 0;
+}
+
+static size_t fake_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix)
+{
+    struct fake *f = fake_of(b);
+    return f->cpu->api->weight_bytes(f->cpu, host, matrix);
+}
+
+static int fake_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix,
+                              void *dst, struct gr_ten *out)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    return leave(f, f->cpu->api->weight_upload(f->cpu, host, matrix, dst, out));
+}
+
+static size_t fake_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+{
+    struct fake *f = fake_of(b);
+    return f->cpu->api->segment_scratch(f->cpu, s);
+}
+
+static void check_operands(const struct fake *f, const struct gr_segment *s)
+{
+    for (int32_t i = 0; i < s->n_node; i++) {
+        struct gr_node n = s->node[i];
+        for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role; o++) {
+            const struct gr_ten *t = gr_node_ten(&n, o);
+            cr_assert(!gr_ten_is(t) || holds(f->d->block, t->data, 1),
+                      "%s, layer %d: %s is not in the device's memory", gr_op_info(n.op)->name,
+                      n.layer, o->name);
+        }
+    }
+}
+
+static int fake_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)
+{
+    struct fake *f = fake_of(b);
+    uint64_t scratch = f->cpu->api->segment_scratch(f->cpu, s);
+    enter(f);
+    int rc = scratch > f->scratch ? count(f->d, scratch - f->scratch) : 0;
+    n_alloc += scratch > f->scratch;
+    *exec = NULL;
+    if (!rc)
+        f->scratch = GR_MAX(f->scratch, scratch);
+    check_operands(f, s);
+    if (!rc)
+        rc = f->cpu->api->segment_new(f->cpu, s, exec);
+    return leave(f, rc);
+}
+
+static int fake_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
+{
+    struct fake *f = fake_of(b);
+    int rc;
+    enter(f);
+    f->d->n_run++;
+    if (tap_fn || f->timed) {
+        rc = flush(f);
+        if (!rc)
+            rc = f->cpu->api->segment_run(f->cpu, exec, tap_fn, user);
+    } else {
+        rc = queue(f, (struct job){.exec = exec});
+    }
+    return leave(f, rc);
+}
+
+static void fake_segment_free(struct gr_backend *b, void **exec)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    (void)flush(f);
+    f->cpu->api->segment_free(f->cpu, exec);
+    leave(f, 0);
+}
+
+static int fake_set_timer(struct gr_backend *b, gr_time_fn *fn, void *user)
+{
+    struct fake *f = fake_of(b);
+    f->timed = fn != NULL;
+    return f->cpu->api->set_timer(f->cpu, fn, user);
+}
+
+static void fake_set_cancel(struct gr_backend *b, const _Atomic int *flag)
+{
+    struct fake *f = fake_of(b);
+    f->cpu->api->set_cancel(f->cpu, flag);
+}
+
+static void fake_close(struct gr_backend **b)
+{
+    struct fake *f = fake_of(*b);
+    enter(f);
+    cr_assert_eq(f->n_job, 0, "closed with work queued");
+    f->d->used -= f->scratch;
+    leave(f, 0);
+    for (int i = 0; i < MAX_BLOCK; i++)
+        cr_assert_null(f->pinned[i].p, "closed with host memory taken");
+    f->cpu->api->close(&f->cpu);
+    gr_free(f);
+    *b = NULL;
+}
+
+static const struct gr_backend_api api = {
+    .name = "FAKE",
+    .alloc = fake_alloc,
+    .free = fake_free,
+    .host_alloc = fake_host_alloc,
+    .host_free = fake_host_free,
+    .clear = fake_clear,
+    .upload = fake_upload,
+    .download = fake_download,
+    .sync = fake_sync,
+    .can_borrow = fake_can_borrow,
+    .weight_bytes = fake_weight_bytes,
+    .weight_upload = fake_weight_upload,
+    .segment_scratch = fake_segment_scratch,
+    .segment_new = fake_segment_new,
+    .segment_run = fake_segment_run,
+    .segment_free = fake_segment_free,
+    .set_timer = fake_set_timer,
+    .set_cancel = fake_set_cancel,
+    .close = fake_close,
+};
+
+/* ---- the kind ---- */
+
+static int kind_count(const char **why, bool *broken)
+{
+    *why = "the tests have none";
+    *broken = false;
+    return n_device;
+}
+
+static int kind_info(int i, struct gr_device_info *info)
+{
+    pthread_mutex_lock(&lock);
+    *info = (struct gr_device_info){.total_bytes = device[i].total,
+                                    .free_bytes = device[i].total - device[i].used,
+                                    .unusable = device[i].unusable};
+    pthread_mutex_unlock(&lock);
+    snprintf(info->name, sizeof info->name, "FAKE%d", i);
+    snprintf(info->description, sizeof info->description, "a device of the tests");
+    return 0;
+}
+
+static int kind_open(struct gr_backend **out, int i, const struct gr_device_opt *opt)
+{
+    (void)opt;
+    struct fake *f = gr_calloc(1, sizeof *f);
+    *out = NULL;
+    if (!f)
+        return GR_E_NOMEM_HOST;
+    f->base.api = &api, f->d = &device[i];
+    int rc = gr_cpu_open(&f->cpu, 1, 1, GR_CPU_AUTO);
+    if (rc)
+        gr_free(f);
+    else
+        *out = &f->base;
+    return rc;
+}
+
+static const struct gr_device_kind kind = {"FAKE", kind_count, kind_info, kind_open};
+static const struct gr_device_kind *const kinds[] = {&kind};
+
+void fake_use(int n, uint64_t bytes)
+{
+    n_device = n;
+    for (int i = 0; i < n; i++) {
+        device[i].total = bytes, device[i].unusable = NULL;
+        device[i].peak = device[i].used;
+    }
+    gr_device_kinds_set(kinds, 1);
+}
+
+void fake_break(int i, const char *why)
+{
+    device[i].unusable = why;
+}
+
+int64_t fake_allocs(void)
+{
+    return n_alloc;
+}
+
+uint64_t fake_used(int i, uint64_t *peak)
+{
+    if (peak)
+        *peak = device[i].peak;
+    return device[i].used;
+}
+
+int64_t fake_runs(int i)
+{
+    return device[i].n_run;
+}
