@@ -129,6 +129,7 @@ GR_DEV void choose_bin(struct shared &s)
             uint64_t v = __shfl_up_sync(~0u, upto, o);
             upto += lane >= (uint32_t)o ? v : 0;
         }
+        __syncwarp(); // all have read s.need
         if (lane == (uint32_t)__ffs(__ballot_sync(~0u, upto >= need)) - 1) {
             need -= upto - own;
             while (s.sum[top] < need)
