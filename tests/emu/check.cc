@@ -182,11 +182,25 @@ static void access_word(Word &w, const void *p, const Access &now, bool write)
     w.write = now;
 }
 
+// What works in the background may be reading it.
+static void store_beside(size_t at, size_t bytes, uint32_t place)
+{
+    const char *what;
+    Site reader;
+    if (at < smem_most &&
+        stored_while_held(dynamic_at + (uint32_t)at, (uint32_t)bytes, &what, &reader))
+        say(place, place_of(reader),
+            format("writes what the %s of %s reads: it has not been waited for", what,
+                   emu::place(reader).c_str()));
+}
+
 // `at`: number of the first byte within shared memory.
 static void access_shared(uint32_t thread, const void *p, size_t at, size_t bytes, bool write,
                           uint8_t kind, uint32_t place)
 {
     Access now = {era, own[thread], place, (uint16_t)thread, 15, kind};
+    if (write && engine_used && kind != async_kind)
+        store_beside(at, bytes, place);
     for (size_t i = at / 4; i * 4 < at + bytes; i++) {
         if (flights[i].block == n_block)
             say(place, flights[i].place,

@@ -50,6 +50,7 @@ void fail_beside(Site site, const char *form, ...)
 
 static struct Piece {
     uint16_t held, arriving; // by so many readers; by so many loads
+    uint16_t swizzle;        // 1 + that of the tile load that has brought it; 0: something else has
 } pieces[max_smem / 16 + 1];
 
 // Calls for each piece of dynamic shared memory in [addr, addr + bytes); true when it said so once.
@@ -81,6 +82,11 @@ static bool is_load(const Transfer &t)
     return t.kind == Transfer::bulk_load || t.kind == Transfer::tile_load;
 }
 
+static bool is_store(const Transfer &t)
+{
+    return t.kind == Transfer::bulk_store || t.kind == Transfer::tile_store;
+}
+
 void need_arrived(uint32_t addr, uint32_t bytes, const char *what, Site site)
 {
     if (!any_piece(addr, bytes, [](Piece &p) { return p.arriving != 0; }))
@@ -91,22 +97,48 @@ void need_arrived(uint32_t addr, uint32_t bytes, const char *what, Site site)
                  t.what, place(t.site).c_str());
 }
 
+// Who reads it until it has been waited for.
+static bool find_reader(uint32_t addr, uint32_t bytes, const char **what, Site *site)
+{
+    if (!any_piece(addr, bytes, [](Piece &p) { return p.held != 0; }))
+        return false;
+    *what = "wgmma";
+    if (wgmma_reads(addr, bytes, site))
+        return true;
+    for (const Transfer &t : transfers)
+        if (is_store(t) && !t.waited && overlap(t, addr, bytes)) {
+            *what = t.what;
+            *site = t.site;
+            return true;
+        }
+    return false;
+}
+
+bool stored_while_held(uint32_t addr, uint32_t bytes, const char **what, Site *site)
+{
+    any_piece(addr, bytes, [](Piece &p) { return p.swizzle = 0, false; });
+    return find_reader(addr, bytes, what, site);
+}
+
+void check_swizzle(uint32_t addr, uint32_t width, const char *what, Site site)
+{
+    any_piece(addr, 16, [&](Piece &p) {
+        if (p.swizzle && p.swizzle != 1 + width)
+            note(site, "%s: read with a swizzle of %u bytes, brought by a map with one of %u", what,
+                 width, p.swizzle - 1u);
+        return false;
+    });
+}
+
 // A load is about to write there.
 static void need_free(uint32_t addr, uint32_t bytes, const char *what, Site site)
 {
     need_arrived(addr, bytes, what, site);
-    if (!any_piece(addr, bytes, [](Piece &p) { return p.held != 0; }))
-        return;
-    Site reader;
-    if (wgmma_reads(addr, bytes, &reader))
-        fail(site, "%s: writes shared memory that the wgmma of %s reads: no wgmma_wait came before",
-             what, place(reader).c_str());
-    for (const Transfer &t : transfers)
-        if (!is_load(t) && t.stage == Stage::issued && overlap(t, addr, bytes))
-            fail(site,
-                 "%s: writes shared memory that the %s of %s reads: no bulk_wait_read came "
-                 "before",
-                 what, t.what, place(t.site).c_str());
+    const char *reader;
+    Site at;
+    if (find_reader(addr, bytes, &reader, &at))
+        fail(site, "%s: writes shared memory that the %s of %s reads: it has not been waited for",
+             what, reader, place(at).c_str());
 }
 
 // --- boxes ---
@@ -156,7 +188,7 @@ template <class Call> static void each_chunk(const Transfer &t, Call call)
 static void need_memory(const Transfer &t, const unsigned char *p, uint32_t bytes)
 {
     if (!memory_owns(p, bytes))
-        fail_beside(t.site, "%s: access out of bounds: %s", t.what, where(p).c_str());
+        fail_beside(t.site, "%s: %u bytes out of bounds: %s", t.what, bytes, where(p).c_str());
 }
 
 static void read_tile(const Transfer &t)
@@ -175,13 +207,15 @@ static void read_tile(const Transfer &t)
 static void end_load(Transfer &t)
 {
     unsigned char *to = shared_memory(t.smem, t.bytes, 16, t.what, t.site);
-    any_piece(t.smem, t.bytes, [](Piece &p) { return --p.arriving, false; });
+    uint16_t swizzle = 0;
     if (t.kind == Transfer::tile_load) {
         read_tile(t);
+        swizzle = (uint16_t)(1 + swizzle_bytes(*t.map));
     } else {
         need_memory(t, t.memory, t.bytes);
         memcpy(to, t.memory, t.bytes);
     }
+    any_piece(t.smem, t.bytes, [&](Piece &p) { return --p.arriving, p.swizzle = swizzle, false; });
     check_copy_ends(block.thread[t.thread], to, t.bytes, t.site,
                     mbarrier_at(t.bar, t.what, t.site).open);
     mbarrier_bytes(t.bar, t.bytes, t.site);
@@ -199,7 +233,6 @@ static void read_store(Transfer &t)
         const unsigned char *s = shared_memory(t.smem, t.bytes, 16, t.what, t.site);
         t.data.assign(s, s + t.bytes);
     }
-    release(t.smem, t.bytes);
     t.stage = Stage::read;
 }
 
@@ -512,8 +545,7 @@ void bulk_wait(uint32_t pending, bool read_only)
 {
     const uint32_t number = thread_number(self()), open = group_of[number];
     for (auto t = transfers.begin(); t != transfers.end();) {
-        const bool mine = (t->kind == Transfer::bulk_store || t->kind == Transfer::tile_store) &&
-                          t->thread == number;
+        const bool mine = is_store(*t) && t->thread == number;
         if (!mine || open - t->group <= pending) { // the open group has distance 0
             ++t;
             continue;
@@ -522,9 +554,11 @@ void bulk_wait(uint32_t pending, bool read_only)
             read_store(*t);
         else
             write_store(*t);
-        if (!t->waited) // until now it may have been reading
+        if (!t->waited) { // until now it may have been reading
+            release(t->smem, t->bytes);
             check_access(self(), shared_memory(t->smem, t->bytes, 16, t->what, t->site), t->bytes,
                          false, t->site);
+        }
         t->waited = true;
         t = t->stage == Stage::done ? transfers.erase(t) : std::next(t);
     }

@@ -51,6 +51,11 @@ void hold(uint32_t addr, uint32_t bytes);
 void release(uint32_t addr, uint32_t bytes);
 // Fails when a copy that has not ended brings some of these bytes.
 void need_arrived(uint32_t addr, uint32_t bytes, const char *what, Site site);
+// The checker: an ordinary store to [addr, addr + bytes). True when something in the background
+// reads that: what, and where it was issued.
+bool stored_while_held(uint32_t addr, uint32_t bytes, const char **what, Site *site);
+// Finds that the tile load which brought this piece had another swizzle.
+void check_swizzle(uint32_t addr, uint32_t width, const char *what, Site site);
 [[noreturn]] void fail_beside(Site site, const char *form, ...)
     __attribute__((format(printf, 2, 3))); // as fail(), of no thread
 

@@ -141,7 +141,10 @@ static void arrive(uint32_t addr, uint32_t bytes, const char *what, Site site)
     Mbarrier &b = mbarrier_at(addr, what, site);
     touch(addr, false, site);
     check_release(self(), b.open);
+    const uint64_t phase = b.phase;
     mbarrier_arrive(addr, bytes, what, site);
+    if (b.phase != phase) // others may go on before the caller does
+        yield();
 }
 
 void mbar_init(uint32_t addr, uint32_t count, Site site)

@@ -224,12 +224,15 @@ static void check_tile(const Tile &t, uint32_t mn, const char *what, Site site)
 static void check_reads(const Product &p, const Thread &t)
 {
 #if EMU_CHECK
-    const auto read = [&](uint32_t addr, uint32_t, uint32_t) {
-        check_proxy_read(t, shared_memory(addr, 16, 16, "wgmma", p.site), 16, p.site);
+    const auto read = [&](const Tile &tile, const char *what, uint32_t mn) {
+        each_piece(tile, mn, [&](uint32_t addr, uint32_t, uint32_t) {
+            check_proxy_read(t, shared_memory(addr, 16, 16, what, p.site), 16, p.site);
+            check_swizzle(addr, tile.width, what, p.site);
+        });
     };
     if (!p.form.a_registers)
-        each_piece(p.a, 64, read);
-    each_piece(p.b, (uint32_t)p.form.n, read);
+        read(p.a, "wgmma: a", 64);
+    read(p.b, "wgmma: b", (uint32_t)p.form.n);
 #else
     (void)p;
     (void)t;

@@ -12,6 +12,7 @@ int main(int argc, char **argv)
     }
     test_kernels();
     test_faults();
+    test_engine();
     printf("%d checks failed\n", n_failed);
     return n_failed != 0;
 }

@@ -17,4 +17,5 @@ extern int n_failed;
 // The parts of the program; each checks one side of the device.
 void test_kernels();
 void test_faults();
+void test_engine();
 void tell_speed(); // of nothing that is checked
