@@ -131,6 +131,16 @@ static int launch_nodes(struct gr_cuda_backend *c, const struct gr_cuda_exec *e,
     return gr_cuda_launch_range(c, &e->notes, (size_t)e->first[lo], (size_t)e->first[hi]);
 }
 
+/* The node behind the last one of node lo's layer. What belongs to no layer may stand in it. */
+static int layer_end(const struct gr_cuda_exec *e, int lo)
+{
+    int hi = lo + 1, layer = e->node[lo].layer;
+    for (int i = hi; i < e->n_node && (e->node[i].layer < 0 || e->node[i].layer == layer); i++)
+        if (e->node[i].layer == layer)
+            hi = i + 1;
+    return hi;
+}
+
 /* The node behind the last one of [lo, hi), a layer, that belongs to its attention (or what stands
  * in its place): the first matrix product after the tokens were mixed. lo: the layer has none. */
 static int attention_end(const struct gr_cuda_exec *e, int lo, int hi)
@@ -171,8 +181,7 @@ static int launch_all(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
         return launch_nodes(c, e, 0, e->n_node);
     int rc = 0;
     for (int lo = 0, hi; lo < e->n_node && !rc; lo = hi) {
-        for (hi = lo + 1; hi < e->n_node && e->node[hi].layer == e->node[lo].layer;)
-            hi++;
+        hi = layer_end(e, lo);
         if (e->node[lo].layer < 0) {
             rc = launch_nodes(c, e, lo, hi);
             continue;

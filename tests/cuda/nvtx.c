@@ -49,8 +49,8 @@ static void steps(int nvtx, bool no_graphs)
     cr_assert_eq(b->api->sync(b), 0);
     const struct gr_node node[] = {node_act(x, y),
                                    in_layer(node_act(x, y), 0),
+                                   in_layer(node_act(y, y), -1),
                                    {.op = GR_OP_SSM_CONV, .layer = 0},
-                                   in_layer(node_act(y, y), 0),
                                    {.op = GR_OP_MATMUL, .layer = 0},
                                    in_layer(node_binary(GR_ADD, x, y, y), 0),
                                    in_layer(node_act(x, y), 1)};
