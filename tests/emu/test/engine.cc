@@ -135,70 +135,48 @@ static void test_right()
     }
 }
 
+// What their reports hold.
+#define FLIGHT "meets the destination of a copy still in flight, the tma_load_2d of " SOURCE
+#define HELD "tma_load_2d: writes shared memory that the wgmma of " SOURCE
+#define MORE                                                                                       \
+    "mbar_arrive_expect_tx: more arrivals in a phase than the 1 of the mbarrier made at " SOURCE
+#define RACE "race: writes what thread ("
+#define STUCK "no thread can go on: threads 128 wait in mbar_wait at " SOURCE
+#define SHIFTED "shared address 0x480 is not aligned to 1024, the period of the map's swizzle"
+#define UNFENCED "wgmma: no wgmma_fence since these accumulators could be touched"
+#define RETURNED                                                                                   \
+    "wgmma: the thread has returned while it is in flight: no wgmma_wait came behind it"
+#define UNKNOWN "tma_load_2d: the copy engine does not know the mbarrier made at " SOURCE
+#define UNMADE "there is no mbarrier at shared address"
+#define DIFFER "wgmma: threads of the warpgroup disagree with those at " SOURCE
 static void test_planted()
 {
     static const Fault faults[] = {
-        {"test_ring_no_wait", 160, product, "a copy still in flight, the tma_load_2d of " SOURCE "",
-         "a copy still in flight, the tma_load_2d of " SOURCE
-         "|tma_load_2d: writes shared memory that the wgmma of " SOURCE
-         "|mbar_arrive_expect_tx: more arrivals in a phase than the 1 of|race: writes what thread "
-         "("},
-        {"test_ring_one_waits", 160, product,
-         "a copy still in flight, the tma_load_2d of " SOURCE "",
-         "a copy still in flight, the tma_load_2d of " SOURCE
-         "|tma_load_2d: writes shared memory that the wgmma of " SOURCE
-         "|race: writes what thread ("},
-        {"test_ring_half_expected", 160, product,
-         "a copy still in flight, the tma_load_2d of " SOURCE "",
-         "a copy still in flight, the tma_load_2d of " SOURCE ""},
+        {"test_ring_no_wait", 160, product, FLIGHT, FLIGHT "|" HELD "|" MORE "|" RACE "|" STUCK},
+        {"test_ring_one_waits", 160, product, FLIGHT, FLIGHT "|" HELD "|" RACE},
+        {"test_ring_half_expected", 160, product, FLIGHT, FLIGHT},
         {"test_ring_read_early", 160, product, "wrong results",
-         "reads accumulators of the wgmma of " SOURCE ""},
-        {"test_ring_released_early", 160, product,
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE "",
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE
-         "|race: writes what thread ("},
+         "reads accumulators of the wgmma of " SOURCE},
+        {"test_ring_released_early", 160, product, HELD, HELD "|" RACE},
         {"test_ring_wrong_swizzle", 160, product, "wrong results",
          "wgmma: a: read with a swizzle of 64 bytes, brought by a map with one of 128"},
-        {"test_ring_misaligned_box", 160, product,
-         "tma_load_2d: shared address 0x480 is not aligned to 1024, the period of the map's "
-         "swizzle",
-         "tma_load_2d: shared address 0x480 is not aligned to 1024, the period of the map's "
-         "swizzle"},
-        {"test_ring_no_wgmma_fence", 160, product,
-         "wgmma: no wgmma_fence since these accumulators could be touched",
-         "wgmma: no wgmma_fence since these accumulators could be touched"},
-        {"test_ring_no_commit", 160, product,
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE "",
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE ""},
-        {"test_ring_no_wgmma_wait", 160, product,
-         "wgmma: the thread has returned while it is in flight: no wgmma_wait came behind it",
-         "wgmma: the thread has returned while it is in flight: no wgmma_wait came behind it"},
-        {"test_ring_no_mbar_fence", 160, product,
-         "tma_load_2d: the copy engine does not know the mbarrier made at " SOURCE "",
-         "tma_load_2d: the copy engine does not know the mbarrier made at " SOURCE ""},
-        {"test_ring_no_mbar_sync", 160, product, "there is no mbarrier at shared address",
-         "there is no mbarrier at shared address|race: reads what thread (0, 0, 0) has written "
-         "at " SOURCE ""},
-        {"test_ring_one_arrival", 160, product,
-         "arrivals and 0 bytes to come; the mbarrier made at",
-         "arrivals and 0 bytes to come; the mbarrier made at"},
-        {"test_ring_many_arrivals", 160, product,
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE
-         "|mbar_arrive_expect_tx: more arrivals in a phase than the 1 of|a copy still in flight, "
-         "the tma_load_2d of " SOURCE "|no thread can go on",
-         "tma_load_2d: writes shared memory that the wgmma of " SOURCE
-         "|mbar_arrive_expect_tx: more arrivals in a phase than the 1 of|race: writes what thread "
-         "("},
-        {"test_ring_another_tile", 160, product,
-         "wgmma: threads of the warpgroup disagree with those at " SOURCE "",
-         "wgmma: threads of the warpgroup disagree with those at " SOURCE
-         "|a copy still in flight, the tma_load_2d of " SOURCE ""},
+        {"test_ring_misaligned_box", 160, product, SHIFTED, SHIFTED},
+        {"test_ring_no_wgmma_fence", 160, product, UNFENCED, UNFENCED},
+        {"test_ring_no_commit", 160, product, HELD, HELD},
+        {"test_ring_no_wgmma_wait", 160, product, RETURNED, RETURNED},
+        {"test_ring_no_mbar_fence", 160, product, UNKNOWN, UNKNOWN},
+        {"test_ring_no_mbar_sync", 160, product, UNMADE,
+         UNMADE "|race: reads what thread (0, 0, 0) has written at " SOURCE},
+        {"test_ring_one_arrival", 160, product, STUCK, STUCK},
+        {"test_ring_many_arrivals", 160, product, HELD "|" MORE "|" FLIGHT "|" STUCK,
+         HELD "|" MORE "|" RACE "|" STUCK},
+        {"test_ring_another_tile", 160, product, DIFFER, DIFFER "|" FLIGHT},
         {"test_stored_wrong", 128, first_tiles, nullptr,
          "reads by the asynchronous proxy what thread ("},
         {"test_copied_unfenced", 128, words, nullptr,
          "reads by the asynchronous proxy what thread ("},
         {"test_copied_unwaited", 128, words, "wrong results",
-         "writes what the bulk_store of " SOURCE ""},
+         "writes what the bulk_store of " SOURCE},
     };
     for (const Fault &f : faults)
         find(f);
