@@ -24,7 +24,7 @@ enum {
     SM90_TOKENS = 128,
     SM90_ROWS = 128,
     SM90_STAGES = 6,
-    SM90_SMEM = SM90_STAGES * SM90_TOKENS * 128 + 1024,
+    SM90_SLOTS = 2,
     X_THREADS = 512,
 };
 
@@ -135,12 +135,14 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
     if (!on_sm90(l, &m->w))
         return gr_launch(l, kernel("tile", &m->w).text, grid, 128, TILE_SMEM, m, sizeof *m);
     struct gr_matmul_sm90_args a = {.m = *m};
+    uint32_t smem =
+        SM90_STAGES * (SM90_TOKENS * 128 + 16) +
+        SM90_SLOTS * (SM90_ROWS / GR_PACK_ROWS * (uint32_t)gr_pack_chunk_bytes(m->w.dtype, 8) + 16);
     grid.y = up(rows, SM90_ROWS);
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, SM90_TOKENS, 64);
-    return rc ? rc
-              : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384, SM90_SMEM, &a, sizeof a);
+    return rc ? rc : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384, smem, &a, sizeof a);
 }
 
 /* Items that have n_tok lines each. */

@@ -33,6 +33,20 @@ GR_DEV float byte_times(uint32_t w, int i, float f)
     return fmaf(v, f, -8388608.0f * f);
 }
 
+// Where a step comes from.
+struct from_global {
+    static GR_METHOD uint4 get(const void *p)
+    {
+        return load_once(p);
+    }
+};
+struct from_shared {
+    static GR_METHOD uint4 get(const void *p)
+    {
+        return *(const uint4 *)p;
+    }
+};
+
 template <uint32_t T> struct pack_step {
     static constexpr struct gr_pack_type P = gr_pack_type(T);
     static constexpr int B0 = P.bits[0], B1 = P.bits[1], ZERO = P.zero;
@@ -51,10 +65,15 @@ template <uint32_t T> struct pack_step {
     {
         int chunk = i / STEPS, first = i % STEPS * UNITS, n = units - 8 * chunk;
         const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(T, 8);
+        load_chunk<from_global>(codes, first, n);
+    }
+    // The same from the chunk that begins at `codes`, of a row with n more units.
+    template <class From> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    {
         if (K_BLOCK || n >= 8)
-            load_chunk<true>(codes, first, 8);
+            load_units<From, true>(codes, first, 8);
         else
-            load_chunk<false>(codes, first, n);
+            load_units<From, false>(codes, first, n);
     }
 
     // Before the first use of what was loaded.
@@ -176,29 +195,30 @@ template <uint32_t T> struct pack_step {
     }
 
     // Units from `first` on of a chunk of n: a whole one, or the last of a row.
-    template <bool WHOLE> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    template <class From, bool WHOLE>
+    GR_METHOD void load_units(const uint8_t *codes, int first, int n)
     {
         int lane = threadIdx.x % 32;
 #pragma unroll
         for (int p = 0; p < W0 / 4; p++) {
             uint4 v = {0, 0, 0, 0};
             if (WHOLE || first + p * 8 / B0 < n)
-                v = load_once(codes + (first * B0 / 8 + p) * 512 + lane * 16);
+                v = From::get(codes + (first * B0 / 8 + p) * 512 + lane * 16);
             w0[4 * p] = v.x, w0[4 * p + 1] = v.y, w0[4 * p + 2] = v.z, w0[4 * p + 3] = v.w;
         }
         if constexpr (B1 != 0) // its last words are less than 16 bytes of a lane where n < 8
-            load_words<WHOLE, W1>(w1, codes + n * 64 * B0 + lane * (WHOLE ? 16 : n * B1 * 2), 512,
-                                  n * B1 / 2);
+            load_words<From, WHOLE, W1>(w1, codes + n * 64 * B0 + lane * (WHOLE ? 16 : n * B1 * 2),
+                                        512, n * B1 / 2);
         const uint8_t *scales = codes + n * 64 * (B0 + B1);
 #pragma unroll
         for (int r = 0; r < 2 && !IS_FLOAT; r++) {
             int row = lane / 4 + 8 * r;
             if constexpr (US != 0) {
-                load_words<WHOLE, WS>(s[r], scales + (row * n + first) * US, 16,
-                                      (n - first) * US / 4);
+                load_words<From, WHOLE, WS>(s[r], scales + (row * n + first) * US, 16,
+                                            (n - first) * US / 4);
                 continue;
             }
-            load_words<C0 == 16, WS>(s[r], scales + row * C0, 16, C0 / 4);
+            load_words<From, C0 == 16, WS>(s[r], scales + row * C0, 16, C0 / 4);
             const uint8_t *second = scales + 16 * C0 + row * C1;
             if constexpr (C1 == 4)
                 d[r] = *(const uint32_t *)second;
@@ -207,13 +227,13 @@ template <uint32_t T> struct pack_step {
         }
     }
     // N words, `pitch` bytes from 16 bytes to the next; or the n there are, one after another.
-    template <bool WHOLE, int N>
+    template <class From, bool WHOLE, int N>
     static GR_METHOD void load_words(uint32_t *w, const uint8_t *at, int pitch, int n)
     {
         if constexpr (WHOLE && N % 4 == 0) {
 #pragma unroll
             for (int p = 0; p < N / 4; p++) {
-                uint4 v = load_once(at + p * pitch);
+                uint4 v = From::get(at + p * pitch);
                 w[4 * p] = v.x, w[4 * p + 1] = v.y, w[4 * p + 2] = v.z, w[4 * p + 3] = v.w;
             }
         } else if constexpr (WHOLE && N == 2) {
