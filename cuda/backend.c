@@ -319,6 +319,7 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
     c->scratch_turn = 1;
     int rc = gr_cuda_acquire(&c->device, i);
     if (!rc) {
+        gr_cuda_take_over(c->device);
         c->cu = c->device->cu;
         c->name = c->device->name;
         rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);

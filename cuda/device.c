@@ -12,6 +12,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the table */
 static struct gr_cuda_device table[GR_CUDA_MAX_DEVICES];
+static struct gr_cuda_device *looked_at; /* what info keeps, NULL = nothing */
 
 /* ---- what a build runs on ---- */
 
@@ -151,6 +152,31 @@ void gr_cuda_release(struct gr_cuda_device **d)
     *d = NULL;
 }
 
+/* Making a context takes longer than all the rest of opening a device, and who asks for a device's
+ * free memory is likely to open it next: the context of the last one asked for stays till then. */
+static void keep(struct gr_cuda_device *d)
+{
+    pthread_mutex_lock(&lock);
+    if (d->n_user > 1) { /* open, or kept already */
+        release(d);
+    } else {
+        if (looked_at)
+            release(looked_at);
+        looked_at = d;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void gr_cuda_take_over(struct gr_cuda_device *d)
+{
+    pthread_mutex_lock(&lock);
+    if (looked_at == d) {
+        looked_at = NULL;
+        release(d);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- kernels ---- */
 
 /* The image whose name is the longest that fits behind "gr_"; -1 when none does. */
@@ -250,7 +276,10 @@ static int read_free(int i, struct gr_device_info *info)
     if (!rc)
         rc = CU(d, mem_info, &free_bytes, &total);
     info->free_bytes = free_bytes;
-    gr_cuda_release(&d);
+    if (rc)
+        gr_cuda_release(&d);
+    else
+        keep(d);
     return rc;
 }
 

@@ -40,6 +40,8 @@ struct gr_cuda_device {
  * gr_cuda_release. */
 int gr_cuda_acquire(struct gr_cuda_device **out, int i);
 void gr_cuda_release(struct gr_cuda_device **d);
+/* For a user who stays: what the table's info has kept of the device goes when that user does. */
+void gr_cuda_take_over(struct gr_cuda_device *d);
 
 /* The kernel called `name`: NULL in *out when this build has none for this device. The device's
  * context is current. */

@@ -10,6 +10,7 @@
 #define ALIGN 256
 #define NOWHERE ((char *)(uintptr_t)ALIGN) /* scratch while measuring */
 #define ARGS_ALIGN 64
+#define GRID_YZ 65535 /* CUDA C++ Programming Guide, "Technical specifications" */
 
 /* A scratch piece has what is derived at its beginning and the node's own behind it. */
 struct gr_launcher {
@@ -53,6 +54,9 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
         return rc;
     if (!k)
         return gr_fail(GR_E_UNSUPPORTED, "%s: this build has no kernel %s for it", d->name, kernel);
+    if (grid.x > INT32_MAX || grid.y > GRID_YZ || grid.z > GRID_YZ)
+        return gr_fail(GR_E_UNSUPPORTED, "%s: %s needs %u x %u x %u blocks, more than a launch has",
+                       d->name, kernel, grid.x, grid.y, grid.z);
     if (smem > (uint32_t)d->facts.smem_max)
         return gr_fail(GR_E_INTERNAL, "%s: %s asks for %u bytes of shared memory, there are %d",
                        d->name, kernel, smem, d->facts.smem_max);

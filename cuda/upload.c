@@ -14,6 +14,7 @@
 #include "gr/status.h"
 
 #define SLOTS 4
+#define SLOT_LEAST (1 << 20)
 #define COPY_ALONE (256 << 10) /* bytes that are not worth waking other threads for */
 #define COPY_THREADS 4         /* one core does not read a mapping as fast as the bus takes it */
 #define ALIGN 256
@@ -45,19 +46,29 @@ static void name_for_profilers(struct gr_cuda_loader *l)
     gr_threads_run(l->pool, gr_threads_count(l->pool), name_thread, NULL);
 }
 
+/* Staging memory: smaller slots where the weights leave little. */
+static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l)
+{
+    int rc;
+    l->slot = gr_cuda_load_slot;
+    while ((rc = gr_cuda_alloc(c, SLOTS * l->slot, &l->staging)) == GR_E_NOMEM_DEV &&
+           l->slot > SLOT_LEAST)
+        l->slot /= 2;
+    return rc;
+}
+
 static int loader_new(struct gr_cuda_backend *c)
 {
     struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
     if (!l)
         return GR_E_NOMEM_HOST;
-    l->slot = gr_cuda_load_slot;
     int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()));
+    if (!rc)
+        rc = staging_new(c, l);
     if (!rc)
         rc = CU(c, stream_create, &l->stream, CU_STREAM_NON_BLOCKING);
     if (!rc)
         rc = gr_cuda_ring_new(c, &l->ring, l->stream, SLOTS, l->slot);
-    if (!rc)
-        rc = gr_cuda_alloc(c, SLOTS * l->slot, &l->staging);
     for (int i = 0; i < SLOTS && !rc; i++)
         if (!(rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING)))
             rc = CU(c, event_record, l->packed[i], c->stream);

@@ -137,6 +137,8 @@ struct gr_device_kind {
     /* The devices there are. When there are none, *why says so in one line, and *broken whether
      * something is there that does not work (an old driver, no kernels in this build). */
     int (*count)(const char **why, bool *broken);
+    /* Facts of device i. Free memory takes a context to ask for: the last one made stays until
+     * another device is asked for, or until what is opened on this one next is closed. */
     int (*info)(int i, struct gr_device_info *info);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
 };

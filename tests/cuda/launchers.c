@@ -104,6 +104,9 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
                    : gr_launch(l, "gr_no_such_family_x", one, 256, 0, a, sizeof *a);
     case ASK_SHARED_MEMORY:
         return gr_launch(l, "gr_elementwise_act_1", one, 256, 1 << 20, a, sizeof *a);
+    case ASK_BLOCKS:
+        return gr_launch(l, "gr_elementwise_act_1", (struct gr_grid){1, 65536, 1}, 256, 0, a,
+                         sizeof *a);
     default:
         (void)gr_launch_scratch(l, launchers_scratch += 256);
         return 0;

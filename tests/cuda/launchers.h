@@ -10,6 +10,7 @@ enum launchers_ask {
     ASK_UNKNOWN_KERNEL,
     ASK_UNKNOWN_FAMILY,
     ASK_SHARED_MEMORY,
+    ASK_BLOCKS,
     ASK_MORE_SCRATCH, /* at each call: 256 bytes more than launchers_scratch, which grows */
 };
 extern int launchers_ask;

@@ -144,7 +144,27 @@ Test(device, what_it_is)
     cr_expect_null(info.unusable);
     cr_expect_eq(gr_cuda_devices.info(2, &info), GR_E_INVALID);
     cr_expect_not_null(strstr(gr_error(), "EMU2"), "%s", gr_error());
+    cr_expect_str_empty(emu()->report());
+}
+
+Test(device, that_was_looked_at_is_opened_without_another_context)
+{
+    struct gr_device_info info;
+    struct gr_backend *b;
+    device_configure("devices=2");
+    size_t held = gr_alloc_held(NULL);
+    cr_assert_eq(gr_cuda_devices.info(0, &info), 0);
+    cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
+    cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
+    cr_expect_eq(emu()->live("context"), 1, "of the last one");
+    cr_expect_eq(emu()->live(NULL), 1);
+    cr_assert_eq(gr_cuda_devices.open(&b, 1, &plain), 0);
+    cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
+    cr_expect_eq(emu()->live("context"), 1);
+    round_trip(b, 1000);
+    b->api->close(&b);
     cr_expect_eq(emu()->live(NULL), 0);
+    cr_expect_eq(gr_alloc_held(NULL), held);
     cr_expect_str_empty(emu()->report());
 }
 

@@ -289,6 +289,11 @@ Test(launcher, of_too_much_shared_memory)
     refused(ASK_SHARED_MEMORY, GR_E_INTERNAL, "1048576 bytes of shared memory");
 }
 
+Test(launcher, of_too_many_blocks)
+{
+    refused(ASK_BLOCKS, GR_E_UNSUPPORTED, "1 x 65536 x 1 blocks");
+}
+
 Test(launcher, of_much_shared_memory)
 {
     const float v[4] = {1, 2, 3, 4};

@@ -174,6 +174,20 @@ Test(weights, what_loading_needed_goes_with_a_sync)
     device_close(&b);
 }
 
+Test(weights, into_the_last_memory_there_is)
+{
+    struct gr_backend *b = device_open("memory=64M", plain);
+    struct gr_ten out, t = weight(GR_F32, 1, 64, 64, 0);
+    void *dst = b->api->alloc(b, 16384), *most = b->api->alloc(b, 50 << 20);
+    cr_assert(dst && most);
+    cr_assert_eq(b->api->weight_upload(b, &t, false, dst, &out), 0, "%s", gr_error());
+    same_rows(b, &t, dst);
+    gr_free(t.data);
+    b->api->free(b, most);
+    b->api->free(b, dst);
+    device_close(&b);
+}
+
 /* What was queued before, on the steps' own stream, happens before. */
 Test(weights, come_behind_what_was_queued)
 {
