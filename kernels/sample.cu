@@ -22,6 +22,7 @@ struct shared {
     uint64_t warp[WARPS];
     uint64_t need; // what the entries of the chosen bin must still bring
     int32_t digit, whole;
+    uint32_t n_above; // entries above the chosen bin
     uint32_t n_few;
     float few_x[FEW];
     int32_t few_id[2][FEW];
@@ -104,6 +105,16 @@ GR_DEV void count_in(struct bins &b, uint32_t bin, uint64_t weight)
     atomicAdd(&b.count[bin][copy], 1);
 }
 
+// The sum over this lane and those before it.
+template <typename T> GR_DEV T running(T v)
+{
+    for (int o = 1; o < WARP; o *= 2) {
+        T u = __shfl_up_sync(~0u, v, o);
+        v += threadIdx.x % WARP >= (uint32_t)o ? u : 0;
+    }
+    return v;
+}
+
 // Adds up the copies; then warp 0 finds the bin, from the highest down, in which the sum reaches
 // s.need, and takes from s.need what is above it.
 GR_DEV void choose_bin(struct shared &s)
@@ -120,52 +131,23 @@ GR_DEV void choose_bin(struct shared &s)
     }
     __syncthreads();
     if (threadIdx.x < WARP) { // lane 0 has the highest 8 bins
-        uint64_t own = 0, upto, need = s.need;
+        uint64_t own = 0, need = s.need;
+        uint32_t n = 0;
         int32_t top = BINS - 1 - 8 * (int32_t)lane;
         for (int i = 0; i < 8; i++)
-            own += s.sum[top - i];
-        upto = own;
-        for (int o = 1; o < WARP; o *= 2) {
-            uint64_t v = __shfl_up_sync(~0u, upto, o);
-            upto += lane >= (uint32_t)o ? v : 0;
-        }
+            own += s.sum[top - i], n += s.count[top - i];
+        uint64_t upto = running(own);
+        uint32_t above = running(n) - n;
         __syncwarp(); // all have read s.need
         if (lane == (uint32_t)__ffs(__ballot_sync(~0u, upto >= need)) - 1) {
             need -= upto - own;
-            while (s.sum[top] < need)
-                need -= s.sum[top--];
-            s.need = need, s.digit = top;
+            for (; s.sum[top] < need; top--)
+                need -= s.sum[top], above += s.count[top];
+            s.need = need, s.digit = top, s.n_above += above;
             s.whole = s.sum[top] == need || s.count[top] == 1;
         }
     }
     __syncthreads();
-}
-
-// The largest rank such that the entries from there up, and from `least` up, weigh `need` (at most
-// what all of them do). weight: of an entry.
-template <typename F>
-GR_DEV uint64_t select(struct shared &s, const struct entries &e, uint64_t least, uint64_t need,
-                       F weight)
-{
-    uint64_t prefix = 0, mask = 0;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        s.need = need;
-    for (int shift = 56; shift >= 0; shift -= 8) {
-        clear(s.bins);
-        __syncthreads();
-        for (uint32_t i = threadIdx.x; i < e.n; i += THREADS) {
-            uint64_t r = e.rank(i);
-            if (r >= least && (r & mask) == prefix)
-                count_in(s.bins, (uint32_t)(r >> shift) & (BINS - 1), weight(i));
-        }
-        __syncthreads();
-        choose_bin(s);
-        prefix |= (uint64_t)s.digit << shift, mask |= (uint64_t)(BINS - 1) << shift;
-        if (s.whole)
-            break;
-    }
-    return prefix;
 }
 
 // The n <= FEW entries from rank `last` up, in the order of their ids.
@@ -191,6 +173,35 @@ GR_DEV struct entries gather(struct shared &s, const struct entries &e, uint64_t
     return {s.few_x, s.few_id[1], n};
 }
 
+// The largest rank such that the entries from there up, and from `least` up, weigh `need` (at most
+// what all of them do). weight: of an entry of e, which becomes what is left when that is little.
+template <typename F>
+GR_DEV uint64_t select(struct shared &s, struct entries &e, uint64_t least, uint64_t need, F weight)
+{
+    uint64_t prefix = 0, mask = 0;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s.need = need, s.n_above = 0;
+    for (int shift = 56; shift >= 0; shift -= 8) {
+        clear(s.bins);
+        __syncthreads();
+        for (uint32_t i = threadIdx.x; i < e.n; i += THREADS) {
+            uint64_t r = e.rank(i);
+            if (r >= least && (r & mask) == prefix)
+                count_in(s.bins, (uint32_t)(r >> shift) & (BINS - 1), weight(i));
+        }
+        __syncthreads();
+        choose_bin(s);
+        prefix |= (uint64_t)s.digit << shift, mask |= (uint64_t)(BINS - 1) << shift;
+        bool whole = s.whole;
+        if (!e.id && s.n_above + s.count[s.digit] <= FEW)
+            e = gather(s, e, prefix > least ? prefix : least);
+        if (whole)
+            break;
+    }
+    return prefix > least ? prefix : least;
+}
+
 // The first entry whose running sum is above the target. A warp has a stretch of neighbours.
 template <typename F>
 GR_DEV void draw(struct shared &s, const struct entries &e, uint64_t random, F weight, int32_t *out)
@@ -207,11 +218,7 @@ GR_DEV void draw(struct shared &s, const struct entries &e, uint64_t random, F w
     if (target < before || target - before >= s.warp[warp])
         return;
     for (uint32_t i = lo + lane;; i += WARP) { // ends: the target is in this warp's stretch
-        uint64_t w = i < hi ? weight(i) : 0, upto = w;
-        for (int o = 1; o < WARP; o *= 2) {
-            uint64_t v = __shfl_up_sync(~0u, upto, o);
-            upto += lane >= (uint32_t)o ? v : 0;
-        }
+        uint64_t upto = running(i < hi ? weight(i) : 0);
         uint32_t above = __ballot_sync(~0u, before + upto > target);
         if (above) {
             if (lane == (uint32_t)__ffs(above) - 1)
@@ -237,11 +244,8 @@ GR_KERNEL(gr_sample_rows, struct gr_args_sample, THREADS, 1)
             *out = nan ? GR_SAMPLE_NAN : none ? GR_SAMPLE_NONE : gr_sample_id(first);
         return;
     }
-    if (h.top_k > 0 && (uint32_t)h.top_k < e.n) {
+    if (h.top_k > 0 && (uint32_t)h.top_k < e.n)
         last = select(s, e, 0, (uint32_t)h.top_k, [](uint32_t) -> uint64_t { return 1; });
-        if (h.top_k <= FEW)
-            e = gather(s, e, last);
-    }
     auto plain = [&](uint32_t i) { return gr_sample_weight(e.x[i], best, 1); };
     if (h.top_p < 1) {
         uint64_t all = 0;
