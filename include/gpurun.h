@@ -190,6 +190,9 @@ struct gr_fit {
 GR_API int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
                         struct gr_fit *fit);
 
+/* The same of a session that is open, with the memory that is free now. */
+GR_API int gr_session_fit(const struct gr_session *s, struct gr_fit *fit);
+
 /* The model must stay open as long as the session. */
 GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
                            const struct gr_session_params *params);

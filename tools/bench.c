@@ -5,13 +5,16 @@
 #include <stdlib.h>
 
 #include "tools.h"
+#include "trace.h"
 
 struct bench {
     const struct gr_options *o;
     struct gr_model *model;
     struct gr_model_info info;
     struct gr_session *session;
-    int32_t *ids; /* as many as the longest prompt; any tokens do */
+    struct gr_trace *trace;
+    char backend[16]; /* "CPU", or the GPU that layers are on */
+    int32_t *ids;     /* as many as the longest prompt; any tokens do */
     int32_t n_ids;
     int n_threads;
 };
@@ -47,7 +50,13 @@ static int open_bench(struct bench *b)
         b->ids[i] = (int32_t)((x >> 33) % (uint64_t)b->info.n_vocab);
     }
     rc = gr_session_open(&b->session, b->model, &p);
-    return rc ? gr_say_status(rc) : 0;
+    if (rc)
+        return gr_say_status(rc);
+    gr_model_info(b->model, &b->info); /* the layers on the GPU are known now */
+    struct gr_fit fit;
+    rc = gr_session_fit(b->session, &fit);
+    snprintf(b->backend, sizeof b->backend, "%s", fit.device[fit.n_gpu_layers ? 1 : 0].name);
+    return rc ? gr_say_status(rc) : gr_trace_begin(&b->trace, o, b->session);
 }
 
 /* One pass over an empty cache: a prompt in batches of -b, or as many single tokens. */
@@ -71,17 +80,18 @@ static void print_row(const struct bench *b, const char *test, double mean, doub
     if (b->o->json) {
         printf("{\"test\":\"%s\",\"tok_s\":%.3f,\"stddev\":%.3f,\"n_threads\":%d,\"reps\":%d,"
                "\"arch\":\"%s\","
-               "\"file_type\":\"%s\",\"n_params\":%llu,\"n_bytes\":%llu,\"backend\":\"%s\"}\n",
+               "\"file_type\":\"%s\",\"n_params\":%llu,\"n_bytes\":%llu,\"backend\":\"%s\","
+               "\"gpu_layers\":%d}\n",
                test, mean, deviation, b->n_threads, b->o->repetitions, b->info.arch,
                b->info.file_type, (unsigned long long)b->info.n_params,
-               (unsigned long long)b->info.n_bytes, b->info.n_gpu_layers ? "CUDA" : "CPU");
+               (unsigned long long)b->info.n_bytes, b->backend, b->info.n_gpu_layers);
     } else {
         snprintf(name, sizeof name, "%s %s", b->info.arch, b->info.file_type);
         snprintf(speed, sizeof speed, "%.2f \u00b1 %.2f", mean, deviation);
-        printf("| %-24s | %10s | %8s | %-7s | %7d | %8s | %21s |\n", name,
+        printf("| %-24s | %10s | %8s | %-7s | %3d | %7d | %8s | %21s |\n", name,
                gr_amount(size, (double)b->info.n_bytes, 1024),
-               gr_amount(params, (double)b->info.n_params, 1000),
-               b->info.n_gpu_layers ? "CUDA" : "CPU", b->n_threads, test, speed);
+               gr_amount(params, (double)b->info.n_params, 1000), b->backend, b->info.n_gpu_layers,
+               b->n_threads, test, speed);
     }
     fflush(stdout);
 }
@@ -112,9 +122,11 @@ static int measure(struct bench *b, int32_t n, bool prompt)
 static void print_head(const struct gr_options *o)
 {
     if (!o->json)
-        printf("| model                    |       size |   params | backend | threads |     test "
+        printf("| model                    |       size |   params | backend | ngl | threads |     "
+               "test "
                "|                  t/s |\n"
-               "| ------------------------ | ---------: | -------: | ------- | ------: | -------: "
+               "| ------------------------ | ---------: | -------: | ------- | --: | ------: | "
+               "-------: "
                "| -------------------: |\n");
 }
 
@@ -128,6 +140,8 @@ int gr_tool_bench(const struct gr_options *o)
         rc = measure(&b, o->n_prompt.v[i], true);
     for (int i = 0; i < o->n_gen.n && !rc; i++)
         rc = measure(&b, o->n_gen.v[i], false);
+    int traced = gr_trace_end(&b.trace);
+    rc = rc ? rc : traced;
     gr_session_close(&b.session);
     gr_model_close(&b.model);
     free(b.ids);

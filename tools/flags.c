@@ -22,12 +22,14 @@ const struct gr_command_spec gr_commands[] = {
     {NULL, NULL, NULL, 0, 0, NULL},
 };
 
-#define RUN (1u << GR_CMD_run)
+#define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile takes what run takes */
 #define TOKENIZE (1u << GR_CMD_tokenize)
 #define BENCH (1u << GR_CMD_bench)
 #define INSPECT (1u << GR_CMD_inspect)
 #define QUANTIZE (1u << GR_CMD_quantize)
 #define REPLAY (1u << GR_CMD_replay)
+#define DEVICES (1u << GR_CMD_devices)
+#define FIT (1u << GR_CMD_fit)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
 
@@ -407,7 +409,8 @@ static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
-                       o->command == GR_CMD_bench || o->command == GR_CMD_inspect;
+                       o->command == GR_CMD_bench || o->command == GR_CMD_inspect ||
+                       o->command == GR_CMD_fit || o->command == GR_CMD_profile;
     if (takes_model && o->n_args == 1) {
         if (o->model != model) {
             gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,

@@ -72,6 +72,8 @@ struct gr_options {
     enum gr_command command;
     const char *arg[GR_MAX_ARGS]; /* arguments that are no flags */
     int n_args;
+    char **words; /* of the command line after the command */
+    int n_words;
     const struct gr_flag *notice; /* a flag was given that has no effect, and that should be said */
 #define FLAG(field, kind, ...) GR_TYPE_##kind field;
 #define NOOP(...)

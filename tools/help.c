@@ -89,10 +89,13 @@ static void print_legend(void)
 static void print_brief(void)
 {
     printf("gpurun %s runs language models from GGUF files.\n\nusage:", gr_version());
-    printf(" gpurun [run] %s [FLAGS]\n       gpurun", gr_commands[GR_CMD_run].args);
-    for (int i = 1; i < GR_N_COMMANDS; i++)
-        printf("%s%s", i > 1 ? " | " : " ", gr_commands[i].name);
-    printf(" ...");
+    printf(" gpurun [run] %s [FLAGS]\n", gr_commands[GR_CMD_run].args);
+    int column = printf("       gpurun");
+    for (int i = 1; i < GR_N_COMMANDS; i++) {
+        if (column + (int)strlen(gr_commands[i].name) + 4 > WIDTH)
+            column = printf("\n             ") - 1;
+        column += printf("%s%s", i > 1 ? " | " : " ", gr_commands[i].name);
+    }
     printf(
         "\n\n"
         "  gpurun                                                 the built-in model tells a "

@@ -50,6 +50,8 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
         return gr_tool_version(o);
     if (o->help)
         return gr_tool_help(o);
+    if (o->list_devices)
+        return gr_tool_devices(o);
     int rc = gr_say_init(o);
     if (!rc && o->notice)
         gr_say("%s has no effect: %s", o->notice->names, o->notice->help);
@@ -80,6 +82,7 @@ int main(int argc, char **argv)
         return GR_EXIT_USAGE;
     int rc = gr_options_parse(&o, (enum gr_command)(c - gr_commands), argc > skip ? argc - skip : 0,
                               argv + skip);
+    o.words = argv + skip, o.n_words = argc > skip ? argc - skip : 0;
     if (!rc)
         rc = run_command(c, &o);
     gr_options_fini(&o);

@@ -17,15 +17,6 @@ int gr_threads_wanted(const struct gr_options *o)
     return n < MOST_THREADS ? n : MOST_THREADS;
 }
 
-static int check_devices(const struct gr_options *o, const struct gr_model_info *info)
-{
-    if (info->n_gpu_layers > 0 || !o->require_gpu)
-        return 0;
-    gr_say_error("--require-gpu, but no layer is on a GPU: there is no usable one, or -ngl or -dev "
-                 "keeps to the CPU");
-    return 4;
-}
-
 static void say_model(const struct gr_options *o, const struct gr_model_info *info)
 {
     char params[16], bytes[16];
@@ -47,7 +38,7 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.n_gpu_layers = o->gpu_layers;
     p.use_mmap = o->mmap;
     p.check_tensors = o->check_tensors;
-    p.device = !strcmp(o->device, "none") ? "cpu" : o->device;
+    p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
     int rc = gr_model_open(model, o->model, &p);
     if (rc)
@@ -57,12 +48,8 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     if (vocab_only)
         return 0;
     gr_model_info(*model, &info);
-    rc = check_devices(o, &info);
-    if (rc)
-        gr_model_close(model);
-    else
-        say_model(o, &info);
-    return rc;
+    say_model(o, &info);
+    return 0;
 }
 
 static enum gr_rope_scaling scaling(const char *word)
@@ -86,6 +73,8 @@ static float factor(float x)
 
 void gr_cache_options(const struct gr_options *o, struct gr_session_params *p)
 {
+    p->no_kv_offload = !o->kv_offload;
+    p->no_graphs = !o->cuda_graph;
     if (o->kv_unified >= 0)
         p->kv_unified = o->kv_unified;
     p->swa_full |= o->swa_full;
@@ -108,6 +97,9 @@ struct gr_session_params gr_session_options(const struct gr_options *o)
     p.yarn_attn_factor = factor(o->yarn_attn_factor);
     p.yarn_beta_fast = factor(o->yarn_beta_fast), p.yarn_beta_slow = factor(o->yarn_beta_slow);
     p.yarn_orig_ctx = (uint32_t)o->yarn_orig_ctx;
+    p.nvtx = !strcmp(o->nvtx, "off")     ? GR_NVTX_OFF
+             : !strcmp(o->nvtx, "layer") ? GR_NVTX_LAYER
+                                         : GR_NVTX_STEP;
     gr_cache_options(o, &p);
     return p;
 }

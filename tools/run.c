@@ -10,6 +10,7 @@
 
 #include "prompt_cache.h"
 #include "tools.h"
+#include "trace.h"
 
 #define EXIT_INTERRUPTED 130
 #define DEFAULT_CONTEXT 4096
@@ -32,7 +33,9 @@ struct run {
     int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
     struct gr_self_extend extend; /* of the classic mode */
     struct gr_prompt_cache cache;
-    char *text; /* the prompt */
+    struct gr_trace *trace;
+    int32_t profile_from, profile_to; /* steps of the generation that a profiler records */
+    char *text;                       /* the prompt */
     size_t n_text;
     int32_t *prompt;
     size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept from a file */
@@ -307,6 +310,7 @@ static int open_session(struct run *r)
     if (rc)
         return gr_say_status(rc);
     r->n_ctx = (int32_t)gr_session_n_ctx(r->session);
+    gr_model_info(r->model, &r->info); /* the layers on the GPU are known now */
     say_plan(r, &p);
     warn_of_length(r);
     return admit_prompt(r);
@@ -462,6 +466,27 @@ static int run_prompt(struct run *r)
     return rc;
 }
 
+/* --profile-steps */
+static int read_profile_steps(struct run *r)
+{
+    const char *text = r->o->profile_steps;
+    int n = 0;
+    r->profile_from = r->profile_to = -1;
+    if (!text || (sscanf(text, "%d:%d%n", &r->profile_from, &r->profile_to, &n) == 2 && !text[n] &&
+                  r->profile_from >= 0 && r->profile_to > r->profile_from))
+        return 0;
+    gr_say_error("--profile-steps: two numbers A:B with A below B expected, '%s' found", text);
+    return GR_EXIT_USAGE;
+}
+
+/* Before the token that the generation is at. */
+static int profile_step(struct run *r)
+{
+    if (r->n_gen != r->profile_from && r->n_gen != r->profile_to)
+        return 0;
+    return gr_session_profile(r->session, r->n_gen == r->profile_from);
+}
+
 /* Picks the next token and writes it; *ended after the last one. Exit code. */
 static int write_token(struct run *r, int32_t *id, bool *ended)
 {
@@ -504,11 +529,15 @@ static int generate(struct run *r)
         if (!rc)
             rc = gr_self_extend(r->session, &r->extend, &r->n_past);
         if (!rc)
+            rc = profile_step(r);
+        if (!rc)
             rc = decode(r, &id, 1);
         if (rc)
             rc = interrupts ? 0 : gr_say_status(rc);
     }
     r->gen_s = gr_seconds() - begin;
+    if (r->n_gen > r->profile_from && r->n_gen <= r->profile_to)
+        rc = rc ? rc : gr_session_profile(r->session, false);
     return rc;
 }
 
@@ -529,7 +558,7 @@ static double rate(double n, double seconds)
 
 static void say_summary(const struct run *r)
 {
-    char gen[96] = "", seed[48] = "", first[48] = "";
+    char gen[96] = "", seed[48] = "", first[48] = "", gpu[160];
     double per_token = r->n_gen > 1 ? r->gen_s / (r->n_gen - 1) : 0;
     if (!r->o->perf)
         return;
@@ -539,20 +568,21 @@ static void say_summary(const struct run *r)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
     if (r->n_gen > 0)
         snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s", r->n_read,
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", r->n_read,
            rate((double)(r->n_read - r->n_kept), r->prompt_s), r->n_gen, gen, first, r->load_s,
-           seed);
+           gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
 }
 
 static int print_json(const struct run *r)
 {
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o = json_pack(
-        "{s:o, s:s, s:i, s:i, s:I, s:{s:f, s:f, s:f, s:f}}", "text", text ? text : json_string(""),
-        "stop", stop_name[r->stop], "prompt_tokens", (int)r->n_read, "generated_tokens", r->n_gen,
-        "seed", (json_int_t)r->seed, "timings", "prompt_tok_s",
-        rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
-        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    json_t *o =
+        json_pack("{s:o, s:s, s:i, s:i, s:I, s:i, s:{s:f, s:f, s:f, s:f}}", "text",
+                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
+                  (int)r->n_read, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
+                  "gpu_layers", r->info.n_gpu_layers, "timings", "prompt_tok_s",
+                  rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
+                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!line) {
@@ -577,6 +607,9 @@ static int prepare(struct run *r)
         return rc;
     if (r->o->verbose_prompt)
         list_prompt(r);
+    rc = read_profile_steps(r);
+    if (rc)
+        return rc;
     catch_interrupts(r->session);
     rc = r->o->warmup ? warm_up(r) : 0;
     if (rc)
@@ -600,6 +633,9 @@ static int save_cache(struct run *r, bool at_end)
 static int write_text(struct run *r)
 {
     show_prompt(r);
+    int traced = gr_trace_begin(&r->trace, r->o, r->session);
+    if (traced)
+        return traced;
     r->start = gr_seconds();
     int rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
@@ -622,6 +658,8 @@ static int write_text(struct run *r)
         rc = print_json(r);
     if (!rc)
         say_summary(r);
+    traced = gr_trace_end(&r->trace);
+    rc = rc ? rc : traced;
     return rc ? rc : interrupts ? EXIT_INTERRUPTED : saved;
 }
 
@@ -649,6 +687,7 @@ int gr_tool_run(const struct gr_options *o)
     catch_interrupts(NULL);
     gr_stream_free(&r.stream);
     gr_sampler_free(&r.sampler);
+    (void)gr_trace_end(&r.trace);
     gr_session_close(&r.session);
     gr_prompt_cache_fini(&r.cache);
     gr_free_ids(r.prompt);

@@ -48,13 +48,17 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);
 /* Session parameters from the options; n_ctx is left to the caller. */
 struct gr_session_params gr_session_options(const struct gr_options *o);
-/* Those of them that say how the cells lie, into parameters that come from elsewhere. */
+/* Those of them that say how the cells lie and how a GPU is used, into parameters that come from
+ * elsewhere. */
 void gr_cache_options(const struct gr_options *o, struct gr_session_params *p);
 /* Prints what the caches of such a session would take. 0 or an exit code, said. */
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,
                   const struct gr_session_params *p);
 /* -t, or the number of processors at hand. */
 int gr_threads_wanted(const struct gr_options *o);
+
+/* " | VRAM .. | 33/33 layers on GPU" of an open session, "" without any. Returns buf. */
+const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n);
 
 /* Seconds on a clock that only goes forward. */
 double gr_seconds(void);

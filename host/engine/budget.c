@@ -34,9 +34,9 @@ static uint64_t margin(const struct gr_found *f)
 }
 
 /* Asked anew each time: contexts and other processes take their part. */
-static int ask_free(struct gr_session *s, struct plan *p)
+static int ask_free(struct gr_model *m, struct plan *p)
 {
-    struct gr_devices *d = &s->model->devices;
+    struct gr_devices *d = &m->devices;
     int rc = 0;
     for (int32_t i = 0; i < d->n && !rc; i++) {
         rc = d->found[i].kind->info(d->found[i].index, &d->found[i].info);
@@ -290,7 +290,7 @@ static int choose(struct gr_session *s, struct plan *p, int32_t *n_gpu, int32_t 
 {
     struct gr_model *m = s->model;
     int32_t all = m->hp.n_layer + 1;
-    int rc = ask_free(s, p);
+    int rc = ask_free(s->model, p);
     *small = *n_gpu = 0;
     if (rc)
         return rc;
@@ -314,7 +314,7 @@ static int load(struct gr_session *s, struct plan *p)
     if (small)
         return explain(&(struct trouble){.s = s, .now = p, .n_gpu = n_gpu}, small);
     if (m->require_gpu && n_gpu == 0)
-        return gr_fail(GR_E_DEVICE, "a GPU is required, and not one layer fits on %s",
+        return gr_fail(GR_E_DEVICE, "--require-gpu: not one layer fits on %s",
                        m->devices.found[0].info.name);
     if (m->devices.n && m->n_gpu_wanted < 0)
         say_choice(s, p, n_gpu);
@@ -331,7 +331,7 @@ static int load(struct gr_session *s, struct plan *p)
 static int fit_beside(struct gr_session *s, struct plan *p)
 {
     p->weights = s->model->placed;
-    int rc = ask_free(s, p);
+    int rc = ask_free(s->model, p);
     if (!rc)
         rc = measure(s, p);
     p->weights = (struct gr_weights){0};
@@ -366,23 +366,36 @@ int gr_model_load(struct gr_model *model, const struct gr_session_params *params
     return rc;
 }
 
-static void report(const struct gr_session *s, const struct plan *p, struct gr_fit *fit)
+static void report(const struct gr_model *m, const struct gr_weights *weights,
+                   const struct gr_need *need, struct gr_fit *fit)
 {
-    const struct gr_model *m = s->model;
     *fit = (struct gr_fit){.n_layer = m->hp.n_layer + 1,
-                           .n_gpu_layers = gr_place_n_gpu(&p->weights.place, m->hp.n_layer),
+                           .n_gpu_layers = gr_place_n_gpu(&weights->place, m->hp.n_layer),
                            .n_device = m->devices.n + 1};
     for (int32_t d = 0; d < fit->n_device; d++) {
         struct gr_fit_device *f = &fit->device[d];
         const struct gr_device_info *info = d ? &m->devices.found[d - 1].info : NULL;
-        snprintf(f->name, sizeof f->name, "%s", d ? info->name : s->device[0].name);
+        snprintf(f->name, sizeof f->name, "%s", d ? info->name : "CPU");
         snprintf(f->description, sizeof f->description, "%s", d ? info->description : "");
         for (int32_t il = 0; il <= m->hp.n_layer; il++)
-            f->n_layer += p->weights.place.layer[il] == d;
-        f->weights = p->weights.bytes[d], f->cache = p->need[d].cache;
-        f->work = work_bytes(&p->need[d]);
+            f->n_layer += weights->place.layer[il] == d;
+        f->weights = weights->bytes[d], f->cache = need[d].cache, f->work = work_bytes(&need[d]);
         f->free_bytes = d ? info->free_bytes : 0, f->total_bytes = d ? info->total_bytes : 0;
     }
+}
+
+int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
+{
+    struct gr_model *m = s->model;
+    struct gr_need need[GR_MAX_DEVICE];
+    struct plan p;
+    for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
+        need[d] = s->device[d].has;
+    pthread_mutex_lock(&m->lock);
+    int rc = ask_free(m, &p);
+    report(m, &m->placed, need, fit);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
 }
 
 int gr_model_fit(struct gr_model *model, const struct gr_session_params *params, struct gr_fit *fit)
@@ -398,7 +411,7 @@ int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
         if (!rc)
             rc = choose(s, &p, &n_gpu, &small);
         if (!rc)
-            report(s, &p, fit);
+            report(model, &p.weights, p.need, fit);
         if (small)
             rc = explain(&(struct trouble){.s = s, .now = &p, .n_gpu = n_gpu}, small);
         gr_weights_fini(&p.weights, model->backend);

@@ -21,6 +21,7 @@ struct gr_session_params gr_session_params_default(void)
                                       .n_ubatch = 512,
                                       .n_seq_max = 1,
                                       .kv_unified = true,
+                                      .nvtx = GR_NVTX_STEP,
                                       .yarn_ext_factor = NAN,
                                       .yarn_attn_factor = NAN,
                                       .yarn_beta_fast = NAN,

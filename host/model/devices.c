@@ -111,7 +111,7 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
             return gr_fail(GR_E_DEVICE, "%s; -ngl 0 or --device none runs on the CPU", why);
     }
     if (p->require_gpu)
-        return gr_fail(GR_E_DEVICE, "a GPU is required, and %s", why);
+        return gr_fail(GR_E_DEVICE, "--require-gpu: %s", why);
     gr_log(p->n_gpu_layers > 0 ? GR_LOG_WARN : GR_LOG_DEBUG,
            "no usable GPU, every layer runs on the CPU: %s", why);
     return 0;
@@ -159,7 +159,7 @@ int gr_devices_choose(struct gr_devices *d, const struct gr_model_params *p)
     int rc = 0;
     *d = (struct gr_devices){0};
     if (none && p->require_gpu)
-        return gr_fail(GR_E_DEVICE, "a GPU is required, and %s keeps to the CPU",
+        return gr_fail(GR_E_DEVICE, "--require-gpu: %s keeps to the CPU",
                        p->n_gpu_layers == 0 ? "-ngl 0" : "--device");
     if (none)
         return 0;

@@ -1,0 +1,205 @@
+/* What concerns the GPUs: gpurun devices, fit and profile, and the summary's part. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools.h"
+
+#define FIT_CONTEXT 4096 /* as long as gpurun run takes at most, when -c is not given */
+
+static int put_json(json_t *o)
+{
+    char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+    json_decref(o);
+    if (!text) {
+        gr_say_error("no memory for the JSON");
+        return 5;
+    }
+    puts(text);
+    free(text);
+    gr_out_finish();
+    return 0;
+}
+
+/* ---- devices ---- */
+
+static json_t *device_json(const struct gr_device *d)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:s?}", "name", d->name,
+                     "description", d->description, "bus_id", d->bus_id, "total_bytes",
+                     (json_int_t)d->total_bytes, "free_bytes", (json_int_t)d->free_bytes,
+                     "bytes_per_s", (json_int_t)d->bytes_per_s, "compute_capability", d->cc, "n_sm",
+                     d->n_sm, "unusable", d->unusable);
+}
+
+static void print_device(const struct gr_device *d)
+{
+    char total[16], left[16];
+    if (d->unusable) {
+        printf("%-7s %-28s cannot be used: %s\n", d->name, d->description, d->unusable);
+        return;
+    }
+    printf("%-7s %-28s %10s  %10s free  cc %d.%d  %3d SMs  %5.0f GB/s  PCI %s\n", d->name,
+           d->description, gr_amount(total, (double)d->total_bytes, 1024),
+           gr_amount(left, (double)d->free_bytes, 1024), d->cc / 10, d->cc % 10, d->n_sm,
+           (double)d->bytes_per_s * 1e-9, d->bus_id);
+}
+
+int gr_tool_devices(const struct gr_options *o)
+{
+    const char *why;
+    int32_t n = gr_device_count(&why);
+    json_t *all = o->json ? json_array() : NULL;
+    for (int32_t i = 0; i < n; i++) {
+        struct gr_device d;
+        int rc = gr_device_get(i, &d);
+        if (rc) {
+            json_decref(all);
+            return gr_say_status(rc);
+        }
+        if (all)
+            json_array_append_new(all, device_json(&d));
+        else
+            print_device(&d);
+    }
+    if (o->json)
+        return put_json(json_pack("{s:o, s:s?}", "devices", all, "why_none", why));
+    if (!n)
+        printf("no GPU: %s\n", why);
+    gr_out_finish();
+    return 0;
+}
+
+/* ---- fit ---- */
+
+static json_t *fit_json(const struct gr_fit *f, const struct gr_session_params *p)
+{
+    json_t *list = json_array();
+    for (int32_t d = 0; d < f->n_device; d++) {
+        const struct gr_fit_device *v = &f->device[d];
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "name", v->name, "description",
+                      v->description, "layers", v->n_layer, "weights", (json_int_t)v->weights,
+                      "cache", (json_int_t)v->cache, "work", (json_int_t)v->work, "free_bytes",
+                      (json_int_t)v->free_bytes, "total_bytes", (json_int_t)v->total_bytes));
+    }
+    return json_pack("{s:i, s:i, s:i, s:o}", "gpu_layers", f->n_gpu_layers, "layers", f->n_layer,
+                     "ctx_size", (int)p->n_ctx, "devices", list);
+}
+
+static void print_fit(const struct gr_fit *f)
+{
+    printf("%-7s %-28s %6s %10s %10s %10s %10s\n", "device", "", "layers", "weights", "cache",
+           "work", "free");
+    for (int32_t d = 0; d < f->n_device; d++) {
+        const struct gr_fit_device *v = &f->device[d];
+        char w[16], c[16], k[16], left[16];
+        printf("%-7s %-28s %6d %10s %10s %10s %10s\n", v->name, v->description, v->n_layer,
+               gr_amount(w, (double)v->weights, 1024), gr_amount(c, (double)v->cache, 1024),
+               gr_amount(k, (double)v->work, 1024),
+               d ? gr_amount(left, (double)v->free_bytes, 1024) : "");
+    }
+}
+
+/* The command line that does what was worked out. */
+static void print_command(const struct gr_options *o, const struct gr_fit *f,
+                          const struct gr_session_params *p)
+{
+    printf("gpurun run%s%s -ngl %d -c %u -ub %u -ctk %s -ctv %s%s\n", o->model ? " -m " : "",
+           o->model ? o->model : "", f->n_gpu_layers, p->n_ctx, p->n_ubatch, p->type_k, p->type_v,
+           p->no_kv_offload ? " -nkvo" : "");
+}
+
+int gr_tool_fit(const struct gr_options *o)
+{
+    struct gr_model *model;
+    struct gr_model_info info;
+    struct gr_fit fit;
+    int rc = gr_open_model(o, false, &model);
+    if (rc)
+        return rc;
+    gr_model_info(model, &info);
+    struct gr_session_params p = gr_session_options(o);
+    p.n_ctx = o->ctx_size > 0                                      ? (uint32_t)o->ctx_size
+              : o->ctx_size == 0 || info.n_ctx_train < FIT_CONTEXT ? (uint32_t)info.n_ctx_train
+                                                                   : FIT_CONTEXT;
+    int status = gr_model_fit(model, &p, &fit);
+    if (fit.n_device && o->json)
+        rc = put_json(fit_json(&fit, &p));
+    else if (fit.n_device)
+        print_fit(&fit);
+    if (!status && !o->json)
+        print_command(o, &fit, &p);
+    gr_out_finish();
+    gr_model_close(&model);
+    return status ? gr_say_status(status) : rc;
+}
+
+/* ---- profile ---- */
+
+/* A word as a shell reads it. */
+static void print_word(const char *word)
+{
+    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "_./:=,+-@%")] == 0) {
+        printf(" %s", word);
+        return;
+    }
+    printf(" '");
+    for (; *word; word++)
+        printf(*word == '\'' ? "'\\''" : "%c", *word);
+    printf("'");
+}
+
+static void print_run(const struct gr_options *o, const char *more)
+{
+    printf("gpurun run");
+    for (int i = 0; i < o->n_words; i++)
+        print_word(o->words[i]);
+    printf("%s\n", more);
+}
+
+int gr_tool_profile(const struct gr_options *o)
+{
+    const char *steps = o->profile_steps ? "" : " --profile-steps 20:24";
+    printf("# a time line: copies, graphs and their kernels, steps as ranges\n"
+           "nsys profile -t cuda,nvtx,osrt --sample=none --cpuctxsw=none "
+           "--capture-range=cudaProfilerApi --capture-range-end=stop --cuda-graph-trace=node "
+           "-o gpurun ");
+    print_run(o, steps);
+    printf("nsys stats --report cuda_gpu_kern_sum,nvtx_sum,cuda_api_sum gpurun.nsys-rep\n"
+           "# one kernel in depth; -k regex:gr_attn and so on for others\n"
+           "ncu --profile-from-start off --nvtx --nvtx-include \"gpurun@step/decode/\" --set full "
+           "-k regex:gr_matmul --launch-count 3 -o gpurun ");
+    char more[64];
+    snprintf(more, sizeof more, "%s --no-cuda-graph", steps);
+    print_run(o, more);
+    printf("# without NVIDIA's tools\n");
+    print_run(o, " --op-times --trace gpurun.json");
+    gr_out_finish();
+    return 0;
+}
+
+/* ---- the summary ---- */
+
+const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n)
+{
+    struct gr_fit f;
+    char used[16], total[16], w[16], c[16], k[16];
+    uint64_t sum[3] = {0, 0, 0}, taken = 0, all = 0;
+    *buf = 0;
+    if (gr_session_fit(s, &f) || !f.n_gpu_layers)
+        return buf;
+    for (int32_t d = 1; d < f.n_device; d++) {
+        const struct gr_fit_device *v = &f.device[d];
+        sum[0] += v->weights, sum[1] += v->cache, sum[2] += v->work;
+        taken += v->total_bytes - v->free_bytes, all += v->total_bytes;
+    }
+    snprintf(buf, n, " | VRAM %s of %s (weights %s, KV %s, work %s) | %d/%d layers on GPU",
+             gr_amount(used, (double)taken, 1024), gr_amount(total, (double)all, 1024),
+             gr_amount(w, (double)sum[0], 1024), gr_amount(c, (double)sum[1], 1024),
+             gr_amount(k, (double)sum[2], 1024), f.n_gpu_layers, f.n_layer);
+    return buf;
+}
