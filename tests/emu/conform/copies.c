@@ -1,5 +1,6 @@
 /* mbarriers, the copy engine, setmaxnreg, dependent launches. */
 #include "tests/emu/conform/conform.h"
+#include "tests/emu/conform/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,23 +119,7 @@ static void make_tensor(struct tensor *t, int rank, int swizzle, uint32_t *seed)
         t->data[i] = (uint16_t)(conform_random(seed) | 1);
 }
 
-/* Where element (x, y, z) of a box stands in shared memory ("Tensor Swizzling Modes"): chunks of 16
- * bytes of a row are permuted by the row's number within a period of 1024, 512 or 256 bytes. */
-static size_t at_in_box(const struct conform_map *m, uint32_t x, uint32_t y, uint32_t z)
-{
-    const size_t row = (size_t)z * m->box[1] + y;
-    const size_t chunk = x / 8, chunks = m->box[0] / 8;
-    size_t moved = chunk;
-    if (m->swizzle == 128)
-        moved = chunk ^ row % 8;
-    else if (m->swizzle == 64)
-        moved = chunk ^ row / 2 % 4;
-    else if (m->swizzle == 32)
-        moved = chunk ^ row / 4 % 2;
-    return (row * chunks + moved) * 8 + x % 8;
-}
-
-/* Calls for every element of the box at p: its place in the box and in the tensor, -1 outside. */
+/* Every element of the box at p: its place in the box and in the tensor, -1 outside. */
 struct element {
     size_t in_box;
     int64_t in_tensor;
@@ -152,7 +137,9 @@ static size_t box_elements(const struct conform_map *m, const int32_t *p, struct
                 for (int i = 0; i < m->rank; i++)
                     if (at[i] < 0 || at[i] >= (int64_t)m->dim[i])
                         offset = -2;
-                e[n++] = (struct element){at_in_box(m, x, y, z), offset / 2};
+                e[n++] = (struct element){
+                    layout_box_at(m->swizzle, m->box[0], (int64_t)z * m->box[1] + y, x),
+                    offset / 2};
             }
     return n;
 }

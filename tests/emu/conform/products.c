@@ -1,6 +1,7 @@
 /* Tensor cores: mma, ldmatrix, stmatrix, wgmma. Matrices of small integers, so that sums are exact
  * in whatever order they are made; fragments and images laid out by the tables of the PTX text. */
 #include "tests/emu/conform/conform.h"
+#include "tests/emu/conform/layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,23 +24,6 @@ static void fill(int8_t *m, int n, uint32_t *seed)
         m[i] = (int8_t)conform_random_in(seed, -9, 9);
 }
 
-/* Elements of a register: 2 of 16 bits, or 4 of 8. Element e of register r of lane is at row, k. */
-static void a_place(int lane, int r, int e, int each, int *row, int *k)
-{
-    *row = lane / 4 + r % 2 * 8;
-    *k = lane % 4 * each + e + r / 2 * 4 * each;
-}
-static void b_place(int lane, int r, int e, int each, int *k, int *column)
-{
-    *k = lane % 4 * each + e + r * 4 * each;
-    *column = lane / 4;
-}
-static void d_place(int lane, int r, int *row, int *column)
-{
-    *row = lane / 4 + r / 2 * 8;
-    *column = lane % 4 * 2 + r % 2;
-}
-
 static uint32_t element_bits(const struct conform_format *f, int v)
 {
     return f ? conform_bits(f, v) : (uint8_t)v;
@@ -59,15 +43,15 @@ static int run_mma(struct conform *c, const char *wrapper)
     for (int lane = 0; lane < 32; lane++) {
         int row, k, column;
         for (int i = 0; i < 4 * each; i++) {
-            a_place(lane, i / each, i % each, each, &row, &k);
+            layout_a(lane, i / each, i % each, each, &row, &k);
             in.a[lane][i / each] |= element_bits(f, a[row * k_all + k]) << i % each * bits;
         }
         for (int i = 0; i < 2 * each; i++) {
-            b_place(lane, i / each, i % each, each, &k, &column);
+            layout_b(lane, i / each, i % each, each, &k, &column);
             in.b[lane][i / each] |= element_bits(f, b[k * 8 + column]) << i % each * bits;
         }
         for (int r = 0; r < 4; r++) {
-            d_place(lane, r, &row, &column);
+            layout_d(lane, r, &row, &column);
             int sum = start[row * 8 + column];
             const float from = (float)sum;
             for (k = 0; k < k_all; k++)
@@ -104,13 +88,6 @@ static void choose_rows(uint32_t rows[32], uint32_t *seed)
     }
 }
 
-/* The 16-bit element h of register i of a lane: row and column in matrix i. */
-static void element_place(int lane, int h, bool transposed, int *row, int *column)
-{
-    *row = transposed ? lane % 4 * 2 + h : lane / 4;
-    *column = transposed ? lane / 4 : lane % 4 * 2 + h;
-}
-
 static int run_ldmatrix(struct conform *c, const char *wrapper)
 {
     struct {
@@ -126,7 +103,7 @@ static int run_ldmatrix(struct conform *c, const char *wrapper)
     for (int i = 0; i < 32 * 4 * 2; i++) {
         const int lane = i / 8, matrix = i / 2 % 4, h = i % 2;
         int row, column;
-        element_place(lane, h, strstr(wrapper, "trans") != NULL, &row, &column);
+        layout_8x8(lane, h, strstr(wrapper, "trans") != NULL, &row, &column);
         expected[lane][matrix][h] = in.row[in.points[8 * matrix + row]][column];
     }
     snprintf(name, sizeof name, "conform_%s", wrapper);
@@ -156,7 +133,7 @@ static int run_stmatrix(struct conform *c, const char *wrapper)
         const int lane = i / 8, matrix = i / 2 % 4, h = i % 2;
         int row, column;
         in.r[lane][matrix][h] = (uint16_t)conform_random(&seed);
-        element_place(lane, h, strstr(wrapper, "trans") != NULL, &row, &column);
+        layout_8x8(lane, h, strstr(wrapper, "trans") != NULL, &row, &column);
         expected[in.points[8 * matrix + row]][column] = in.r[lane][matrix][h];
     }
     snprintf(name, sizeof name, "conform_%s", wrapper);
@@ -176,54 +153,6 @@ static int run_stmatrix(struct conform *c, const char *wrapper)
 
 enum { MAX_K = 64, MAX_N = 256, MAX_IMAGE = MAX_N * MAX_K * 2 + 2048 };
 
-/* How a tile [mn, k] of 16-bit elements lies in shared memory, before the swizzle. */
-struct layout {
-    bool mn_major;
-    int swizzle, lbo, sbo; /* bytes */
-    int step;              /* bytes from one 16 of k to the next */
-    int bytes;
-};
-
-static struct layout make_layout(bool mn_major, int swizzle, int mn, int k)
-{
-    struct layout l = {.mn_major = mn_major, .swizzle = swizzle};
-    if (swizzle && !mn_major) { /* rows of `swizzle` bytes, 8 of them make a period */
-        l.lbo = 16;
-        l.sbo = 8 * swizzle;
-        l.step = 32;
-        l.bytes = mn * swizzle;
-    } else if (swizzle) { /* rows of k, `swizzle` bytes of mn; then the next mn */
-        l.sbo = 8 * swizzle;
-        l.lbo = k / 8 * l.sbo;
-        l.step = 2 * l.sbo;
-        l.bytes = (mn * 2 + swizzle - 1) / swizzle * l.lbo;
-    } else { /* blocks of 8 x 8, k fastest, with a gap of 128 bytes behind each 8 of mn */
-        const int along_k = 128, along_mn = k / 8 * 128 + 128;
-        l.lbo = along_k;
-        l.sbo = along_mn;
-        l.step = 2 * along_k;
-        l.bytes = mn / 8 * along_mn;
-    }
-    return l;
-}
-
-/* Offset of element (mn, k), swizzled: within each period, the 16-byte chunk of a row is exchanged
- * by the number of its row of 128 bytes. */
-static int place(const struct layout *l, int mn, int k)
-{
-    int at;
-    if (!l->swizzle)
-        at = mn / 8 * l->sbo + k / 8 * l->lbo +
-             (l->mn_major ? k % 8 * 16 + mn % 8 * 2 : mn % 8 * 16 + k % 8 * 2);
-    else if (!l->mn_major)
-        at = mn / 8 * l->sbo + mn % 8 * l->swizzle + k * 2;
-    else
-        at = mn * 2 / l->swizzle * l->lbo + k / 8 * l->sbo + k % 8 * l->swizzle +
-             mn * 2 % l->swizzle;
-    const int chunks = l->swizzle / 16;
-    return chunks ? at ^ (at / 128 % 8 & (chunks - 1)) * 16 : at;
-}
-
 struct product {
     const struct conform_format *f;
     int n, k, steps;
@@ -232,14 +161,14 @@ struct product {
     int8_t a[64 * MAX_K], b[MAX_K * MAX_N];
 };
 
-static size_t lay_out(const struct conform_format *f, const struct layout *l, const int8_t *m,
+static size_t lay_out(const struct conform_format *f, const struct layout_tile *l, const int8_t *m,
                       int mn_all, int k_all, bool k_first, unsigned char *image)
 {
     memset(image, 0x7f, (size_t)l->bytes); /* NaN in the gaps */
     for (int mn = 0; mn < mn_all; mn++)
         for (int k = 0; k < k_all; k++) {
             const uint16_t bits = conform_bits(f, k_first ? m[k * mn_all + mn] : m[mn * k_all + k]);
-            memcpy(image + place(l, mn, k), &bits, 2);
+            memcpy(image + layout_tile_at(l, mn, k), &bits, 2);
         }
     return (size_t)l->bytes;
 }
@@ -249,10 +178,10 @@ static size_t lay_out_registers(const struct product *x, unsigned char *image)
 {
     uint16_t *to = (uint16_t *)image;
     for (int i = 0; i < x->steps * 128 * 8; i++) {
-        const int step = i / 1024, thread = i / 8 % 128, r = i / 2 % 4;
+        const int step = i / 1024, thread = i / 8 % 128;
         int row, k;
-        a_place(thread % 32, r, i % 2, 2, &row, &k);
-        to[i] = conform_bits(x->f, x->a[(thread / 32 * 16 + row) * x->k + step * 16 + k]);
+        layout_group_a(thread, i / 2 % 4, i % 2, &row, &k);
+        to[i] = conform_bits(x->f, x->a[row * x->k + step * 16 + k]);
     }
     return (size_t)x->steps * 2048;
 }
@@ -261,8 +190,8 @@ static void expect(const struct product *x, float *d)
 {
     for (int thread = 0; thread < 128; thread++)
         for (int i = 0; i < x->n / 2; i++) {
-            const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
-            const int column = i / 4 * 8 + thread % 4 * 2 + i % 2;
+            int row, column;
+            layout_group_d(thread, i, &row, &column);
             int sum = x->accumulate ? (thread * 7 + i) % 13 : 0;
             for (int k = 0; k < x->k; k++)
                 sum += x->a[row * x->k + k] * x->b[k * x->n + column];
@@ -277,8 +206,8 @@ static int run_product(struct conform *c, const char *kernel, struct product *x,
     struct conform_launch l = {.kernel = kernel, .blocks = 1, .threads = 128};
     fill(x->a, 64 * x->k, seed);
     fill(x->b, x->k * x->n, seed);
-    const struct layout a = make_layout(x->a_mn, x->swizzle_a, 64, x->k);
-    const struct layout b = make_layout(x->b_mn, x->swizzle_b, x->n, x->k);
+    const struct layout_tile a = layout_make(x->a_mn, x->swizzle_a, 64, x->k);
+    const struct layout_tile b = layout_make(x->b_mn, x->swizzle_b, x->n, x->k);
     const size_t n_a = x->a_registers ? lay_out_registers(x, image)
                                       : lay_out(x->f, &a, x->a, 64, x->k, false, image);
     const size_t n_b = lay_out(x->f, &b, x->b, x->n, x->k, true, image + n_a);
@@ -346,7 +275,7 @@ static int run_wgmma_wait(struct conform *c, const char *wrapper)
     (void)wrapper;
     static unsigned char image[2 * MAX_IMAGE];
     float out[1024], expected[1024];
-    const struct layout a = make_layout(false, 64, 64, 32), b = make_layout(false, 64, 8, 32);
+    const struct layout_tile a = layout_make(false, 64, 64, 32), b = layout_make(false, 64, 8, 32);
     uint32_t seed = 59;
     fill(x.a, 64 * 32, &seed);
     fill(x.b, 32 * 8, &seed);
@@ -354,10 +283,10 @@ static int run_wgmma_wait(struct conform *c, const char *wrapper)
     n += lay_out(x.f, &b, x.b, 8, 32, true, image + n);
     for (int i = 0; i < 1024; i++) {
         const int step = i / 512, thread = i / 4 % 128;
-        const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8;
-        int sum = 0;
+        int row, column, sum = 0;
+        layout_group_d(thread, i % 4, &row, &column);
         for (int k = 16 * step; k < 16 * step + 16; k++)
-            sum += x.a[row * 32 + k] * x.b[k * 8 + thread % 4 * 2 + i % 2];
+            sum += x.a[row * 32 + k] * x.b[k * 8 + column];
         expected[i] = (float)sum;
     }
     memset(out, 0xee, sizeof out);
@@ -373,6 +302,30 @@ static int run_wgmma_wait(struct conform *c, const char *wrapper)
                                            .p = {2, 0, a.bytes, a.lbo, a.sbo, a.swizzle, a.step,
                                                  b.bytes, b.lbo, b.sbo, b.swizzle, b.step}}) ||
            conform_same(c, out, expected, 1024, 4);
+}
+
+/* "Matrix Descriptor": address, leading and stride offset, each without its 4 low bits, at bits 0,
+ * 16 and 32; the swizzle at 62: 0 none, 1 128, 2 64, 3 32 bytes. */
+static uint64_t descriptor(uint64_t addr, uint64_t lbo, uint64_t sbo, uint64_t mode)
+{
+    return addr / 16 | lbo / 16 << 16 | sbo / 16 << 32 | mode << 62;
+}
+
+static int run_desc(struct conform *c, const char *wrapper)
+{
+    (void)wrapper;
+    enum { ADDR = 0x2fc00, N_K = 64 };
+    const uint64_t expected[4] = {
+        descriptor(ADDR, 16, 1024, 1), descriptor(ADDR, 128 * N_K, 1024, 1),
+        descriptor(ADDR, 4096, 512, 2), descriptor(ADDR + 96, 16, 1024, 1)};
+    uint64_t out[4] = {0};
+    return conform_run(c, &(struct conform_launch){.kernel = "conform_wgmma_desc",
+                                                   .blocks = 1,
+                                                   .threads = 32,
+                                                   .out = out,
+                                                   .out_bytes = sizeof out,
+                                                   .p = {ADDR, N_K}}) ||
+           conform_same(c, out, expected, 4, 8);
 }
 
 #define FORMS(type, n)                                                                             \
@@ -394,5 +347,6 @@ const struct conform_case conform_products[] = {
     {"stmatrix_x4_trans", 90, run_stmatrix},
     TYPES(8) TYPES(16) TYPES(32) TYPES(64) TYPES(96) TYPES(128) TYPES(192)
         TYPES(256){"wgmma_wait", 90, run_wgmma_wait},
+    {"wgmma_desc, wgmma_step", 90, run_desc},
     {0},
 };

@@ -93,7 +93,8 @@ template <int N> GR_DEV void put(const conform_args &a, const float (&d)[N / 2])
 #define TYPES(N) FORMS(f16, N) FORMS(bf16, N)
 TYPES(8)
 TYPES(16)
-TYPES(32) TYPES(64) TYPES(96) TYPES(128) TYPES(192) TYPES(256)
+TYPES(32)
+TYPES(64) TYPES(96) TYPES(128) TYPES(192) TYPES(256)
 
     // Two groups in flight: after wait<1> the first one's accumulators are read, then the second's.
     // out: [2][thread][4], of the first and the second step's product.
@@ -111,7 +112,21 @@ TYPES(32) TYPES(64) TYPES(96) TYPES(128) TYPES(192) TYPES(256)
     float *out = (float *)a.out + threadIdx.x * 4;
     for (int i = 0; i < 4; i++)
         out[i] = d[0][i];
-    wgmma_wait<0>(d[1]);
+    wgmma_wait<0>();
+    wgmma_pin(d[1]);
     for (int i = 0; i < 4; i++)
         out[512 + i] = d[1][i];
+}
+
+// Descriptors of address p[0], n_k p[1]. out: four of 64 bits.
+GR_KERNEL(conform_wgmma_desc, conform_args, 32, 1)
+{
+    const uint32_t at = (uint32_t)a.p[0];
+    uint64_t *out = (uint64_t *)a.out;
+    if (threadIdx.x)
+        return;
+    out[0] = wgmma_desc_k(at);
+    out[1] = wgmma_desc_mn(at, a.p[1]);
+    out[2] = wgmma_desc(at, 4096, 512, 64);
+    out[3] = wgmma_step(wgmma_desc_k(at), 96);
 }
