@@ -1,0 +1,113 @@
+/* Commands and flags of GPUs, on a machine that may have none: what is said, and in which shape. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tiny.h"
+
+TestSuite(devices, .timeout = 120);
+
+#define TINY tiny_model(false), "-t", "1"
+
+static json_t *parsed(const char *text)
+{
+    json_error_t e;
+    json_t *o = json_loads(text, 0, &e);
+    cr_assert_not_null(o, "%s: %s", e.text, text);
+    return o;
+}
+
+Test(devices, listed_or_said_why_there_is_none)
+{
+    struct outcome o = GPURUN(NULL, "devices"), same = GPURUN(NULL, "--list-devices");
+    cr_expect_eq(o.exit_code, 0);
+    cr_expect_eq(same.exit_code, 0);
+    cr_expect_gt(o.n_out, 10);
+    struct outcome j = GPURUN(NULL, "devices", "--json");
+    json_t *all = parsed(j.out), *list = json_object_get(all, "devices");
+    cr_assert(json_is_array(list));
+    cr_expect_eq(json_array_size(list) == 0, json_is_string(json_object_get(all, "why_none")));
+    cr_expect_eq(json_array_size(list) == 0, strstr(o.out, "no GPU: ") != NULL);
+    json_decref(all);
+}
+
+/* The plan loads nothing, and its command runs. */
+Test(devices, fit_says_what_is_taken_where)
+{
+    struct outcome o = GPURUN(NULL, "fit", TINY, "-ngl", "0", "-c", "512");
+    const char *command = strstr(o.out, "gpurun run -m ");
+    char model[512], k[8], v[8];
+    int ngl, c, ub;
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    cr_assert(command && strstr(o.out, "CPU"), "%s", o.out);
+    cr_assert_eq(sscanf(command, "gpurun run -m %511s -ngl %d -c %d -ub %d -ctk %7s -ctv %7s",
+                        model, &ngl, &c, &ub, k, v),
+                 6, "%s", command);
+    cr_expect(ngl == 0 && c == 512 && !strcmp(k, "f16"));
+    struct outcome j = GPURUN(NULL, "fit", TINY, "-dev", "none", "--json", "-ctk", "f32");
+    json_t *fit = parsed(j.out), *cpu = json_array_get(json_object_get(fit, "devices"), 0);
+    cr_expect_eq(json_integer_value(json_object_get(fit, "gpu_layers")), 0);
+    cr_expect_eq(json_integer_value(json_object_get(cpu, "layers")),
+                 json_integer_value(json_object_get(fit, "layers")));
+    cr_expect_gt(json_integer_value(json_object_get(cpu, "weights")), 30000);
+    cr_expect_gt(json_integer_value(json_object_get(cpu, "cache")), 10000);
+    cr_expect_gt(json_integer_value(json_object_get(cpu, "work")), 1000);
+    json_decref(fit);
+}
+
+Test(devices, profile_prints_lines_to_paste)
+{
+    struct outcome o = GPURUN(NULL, "profile", "-m", "a b.gguf", "-p", "it's", "-n", "9");
+    cr_expect_eq(o.exit_code, 0, "%s", o.err);
+    cr_expect(strstr(o.out, "gpurun run -m 'a b.gguf' -p 'it'\\''s' -n 9 --profile-steps 20:24\n"),
+              "%s", o.out);
+    cr_expect(strstr(o.out, "\nnsys profile ") && strstr(o.out, "--capture-range=cudaProfilerApi"));
+    cr_expect(strstr(o.out, "\nncu ") && strstr(o.out, "--no-cuda-graph\n"));
+}
+
+/* An event for every operation of each token, one after the other. */
+Test(devices, trace_and_times)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_path("trace.json"));
+    struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0");
+    struct outcome o =
+        GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0", "--op-times", "--trace", path);
+    json_error_t e;
+    json_t *trace = json_load_file(path, 0, &e), *events = json_object_get(trace, "traceEvents");
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    cr_expect_str_eq(o.out, plain.out);
+    cr_expect(strstr(o.err, "operation") && strstr(o.err, "matmul") && strstr(o.err, "attn"), "%s",
+              o.err);
+    cr_assert_not_null(trace, "%s", e.text);
+    double end = 0;
+    int n = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+        if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0)
+            continue;
+        double ts = json_number_value(json_object_get(event, "ts"));
+        cr_expect_geq(ts, end - 0.001);
+        end = ts + json_number_value(json_object_get(event, "dur"));
+        n++;
+    }
+    cr_expect(n > 4 * 2 * 8, "%d events", n);
+    json_decref(trace);
+    o = GPURUN(NULL, TINY, "-p", "a", "-n", "1", "--trace", "/nonexistent/t.json");
+    cr_expect_eq(o.exit_code, 6, "%s", o.err);
+}
+
+Test(devices, flags_of_gpus_do_no_harm_without_one)
+{
+    struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0", "-dev", "none");
+    struct outcome o =
+        GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0", "-ngl", "0", "-nkvo",
+               "--no-cuda-graph", "--nvtx", "layer", "--profile-steps", "1:3", "-mg", "0");
+    cr_expect_eq(o.exit_code, 0, "%s", o.err);
+    cr_expect_str_eq(o.out, plain.out);
+    o = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--profile-steps", "3:3");
+    cr_expect_eq(o.exit_code, 2, "%s", o.err);
+    o = GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "tpu");
+    cr_expect_eq(o.exit_code, 2, "%s", o.err);
+}
