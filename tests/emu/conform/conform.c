@@ -1,7 +1,8 @@
-/* conform [LIBRARY]: runs every case on the first device of this driver library, default that of
- * the build (libcuda.so.1), and writes a line for each wrapper: "ok NAME", "FAIL NAME: what", or
- * "skip NAME" for what the device lacks. Exits 1 when one failed, 2 when there is no device to run
- * on. The emulated device has the kernels linked in; a GPU gets the fatbins in this program. */
+/* conform [LIBRARY [SEED]]: runs every case on the first device of this driver library, default
+ * that of the build (libcuda.so.1), and writes a line for each wrapper: "ok NAME", "FAIL NAME:
+ * what", or "skip NAME" for what the device lacks. A SEED other than 0 draws other inputs. Exits 1
+ * when one failed, 2 when there is no device to run on. The emulated device has the kernels linked
+ * in; a GPU gets the fatbins in this program. */
 #include "tests/emu/conform/conform.h"
 
 #include "cuda/build.h"
@@ -10,6 +11,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_MODULES = 8 };
@@ -57,9 +59,11 @@ int conform_same(struct conform *c, const void *got, const void *expected, size_
     return 0;
 }
 
+static uint32_t other_inputs; /* SEED */
+
 uint32_t conform_random(uint32_t *state)
 {
-    *state = *state * 1664525u + 1013904223u;
+    *state = *state * 1664525u + 1013904223u + 2 * other_inputs;
     return *state ^ *state >> 15 ^ *state << 17;
 }
 int conform_random_in(uint32_t *state, int lo, int hi)
@@ -235,12 +239,14 @@ int main(int argc, char **argv)
 {
     static struct conform c;
     static const struct conform_case *const lists[] = {conform_numbers, conform_copies,
-                                                       conform_products};
+                                                       conform_products, conform_builtins};
     const char *library = argc > 1 ? argv[1] : gr_cuda_build.library;
-    if (argc > 2) {
-        fprintf(stderr, "usage: conform [LIBRARY]\n");
+    if (argc > 3) {
+        fprintf(stderr, "usage: conform [LIBRARY [SEED]]\n");
         return 2;
     }
+    if (argc > 2)
+        other_inputs = (uint32_t)strtoul(argv[2], NULL, 10);
     if (open_driver(&c, library) || open_device(&c) || load_images(&c)) {
         fprintf(stderr, "conform: %s\n", c.why);
         return 2;

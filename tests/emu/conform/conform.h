@@ -43,7 +43,8 @@ struct conform_case {
                80 */
     int (*run)(struct conform *c, const char *wrapper);
 };
-extern const struct conform_case conform_numbers[], conform_copies[], conform_products[];
+extern const struct conform_case conform_numbers[], conform_copies[], conform_products[],
+    conform_builtins[];
 
 int conform_run(struct conform *c, const struct conform_launch *l);
 int conform_fail(struct conform *c, const char *form, ...) __attribute__((format(printf, 2, 3)));
@@ -51,7 +52,7 @@ int conform_fail(struct conform *c, const char *form, ...) __attribute__((format
  */
 int conform_same(struct conform *c, const void *got, const void *expected, size_t n, size_t bytes);
 
-/* Numbers from a fixed seed, the same on every run: of 32 bits, and in [lo, hi]. */
+/* Numbers that follow from the state and the program's SEED alone: of 32 bits, and in [lo, hi]. */
 uint32_t conform_random(uint32_t *state);
 int conform_random_in(uint32_t *state, int lo, int hi);
 
