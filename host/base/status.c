@@ -6,6 +6,7 @@
 #include "gpurun.h"
 
 static _Thread_local char message[1024];
+static _Thread_local int last;
 
 static const struct {
     const char *text;
@@ -23,7 +24,12 @@ int gr_fail(int status, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    return status;
+    return last = status;
+}
+
+int gr_error_status(void)
+{
+    return last;
 }
 
 const char *gr_error(void)

@@ -39,8 +39,11 @@ static int ask_free(struct gr_model *m, struct plan *p)
     struct gr_devices *d = &m->devices;
     int rc = 0;
     for (int32_t i = 0; i < d->n && !rc; i++) {
-        rc = d->found[i].kind->info(d->found[i].index, &d->found[i].info);
-        p->free[i + 1] = d->found[i].info.free_bytes;
+        struct gr_device_info *info = &d->found[i].info;
+        rc = d->found[i].kind->info(d->found[i].index, info);
+        if (!rc && info->unusable) /* it worked when the session began */
+            rc = gr_fail(GR_E_DEVICE, "%s: %s", info->name, info->unusable);
+        p->free[i + 1] = info->free_bytes;
     }
     return rc;
 }

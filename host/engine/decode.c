@@ -212,7 +212,7 @@ int gr_session_room_for(struct gr_session *s, int32_t n_out)
     s->logits_cap = 0;
     s->logits = s->pin->api->host_alloc(s->pin, need * sizeof(float));
     s->logits_cap = s->logits ? need : 0;
-    return s->logits ? 0 : GR_E_NOMEM_HOST;
+    return s->logits ? 0 : gr_error_status();
 }
 
 /* Room for the logits of the batch, and where each token's are. */

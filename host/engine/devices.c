@@ -62,6 +62,8 @@ static void share_tensors(struct gr_session *s)
 static int no_memory(const struct gr_session *s, int32_t d)
 {
     double mib = MIB(s->device[d].has.cache);
+    if (gr_error_status() == GR_E_DEVICE)
+        return GR_E_DEVICE;
     if (d == 0)
         return gr_fail(
             GR_E_NOMEM_HOST,
@@ -112,7 +114,7 @@ static int copy_constants(struct gr_session *s)
         v->memory.constants = v->backend->api->alloc(v->backend, v->has.constants);
         rc = v->memory.constants ? v->backend->api->upload(v->backend, v->memory.constants,
                                                            host->memory.constants, v->has.constants)
-                                 : GR_E_NOMEM_DEV;
+                                 : gr_error_status();
     }
     return rc;
 }

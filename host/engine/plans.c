@@ -56,6 +56,8 @@ static int grow(struct gr_session *s, int32_t d, void **piece, uint64_t *has, ui
     give(s, d, *piece);
     *has = 0;
     *piece = take(s, d, bytes);
+    if (!*piece && gr_error_status() == GR_E_DEVICE)
+        return GR_E_DEVICE;
     if (!*piece)
         return gr_fail(d ? GR_E_NOMEM_DEV : GR_E_NOMEM_HOST,
                        "%s%snot enough memory for %s: %.2f MiB needed; a smaller -ub takes less",

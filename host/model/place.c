@@ -151,7 +151,7 @@ int gr_weights_upload(struct gr_weights *p, const struct gr_model *m,
             b->api->range_begin(b, GR_RANGE_LOAD, p->bytes[d]);
         p->memory[d] = b->api->alloc(b, GR_MAX(p->bytes[d], 1));
         if (!p->memory[d])
-            rc = GR_E_NOMEM_DEV;
+            rc = gr_error_status();
     }
     if (!rc)
         rc = place_all(&w);

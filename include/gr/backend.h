@@ -63,7 +63,8 @@ enum gr_range {
 
 struct gr_backend_api {
     const char *name; /* "CPU", "CUDA" */
-    /* Device memory aligned to 256 bytes; NULL with GR_E_NOMEM_* said. */
+    /* Device memory aligned to 256 bytes; NULL with the reason said (GR_E_NOMEM_*, or GR_E_DEVICE
+     * of a lost one). */
     void *(*alloc)(struct gr_backend *b, size_t bytes);
     void (*free)(struct gr_backend *b, void *p);
     /* Host memory that the device copies from and to without staging; zero-filled. */

@@ -28,6 +28,10 @@ int gr_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3
  * this thread. */
 const char *gr_error(void);
 
+/* The status that went with it, 0 if there was none: for a function that has failed and returns no
+ * status, a pointer for example. */
+int gr_error_status(void);
+
 /* Meaning of a status code, for example "bad model file"; "ok" for 0, "unknown status" outside the
  * table. */
 const char *gr_status_text(int status);

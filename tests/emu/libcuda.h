@@ -12,7 +12,8 @@ extern "C" {
 
 /* Forgets everything (contexts and what is in them, counters, reports, failures to come) and
  * configures anew: "devices=2,memory=64M,cc=80,order=late,seed=3"; NULL: as GR_EMU_DEVICE of the
- * environment says, like a fresh process. 0, or 1 with a line in the report. */
+ * environment says. That cuInit was called is kept, as programs do it once. 0, or 1 with a line in
+ * the report. */
 int emu_driver_configure(const char *options);
 
 /* The nth call from now on (1 = the next) of this entry point, or of any with NULL, returns this

@@ -126,6 +126,7 @@ static void configure(const char *text)
         misuse(nullptr, "GR_EMU_DEVICE: %s", S.bad_options.c_str());
     S.rng.seed(S.opt.seed);
     S.devices.resize((size_t)S.opt.devices);
+    S.initialized = S.initialized && S.opt.devices > 0;
 }
 
 call::call(const char *s, int need) : symbol(s), guard(S.lock)
@@ -191,7 +192,6 @@ void forget_everything()
     S.failures.clear();
     S.lines.clear();
     S.lines_lost = 0;
-    S.initialized = false;
 }
 
 // --- options ---

@@ -1,0 +1,177 @@
+/* Whole sessions on the emulated device: what is left when any call of the driver fails, and that
+ * no order of the device's work changes a bit. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "cuda/build.h"
+#include "cuda/runtime.h"
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+#include "tests/emu/libcuda.h"
+
+#define N_VOCAB 96
+#define N_OUT 8
+
+static struct {
+    int (*configure)(const char *options);
+    int (*fail)(const char *symbol, int64_t nth, int error);
+    int64_t (*count)(const char *symbol);
+    int64_t (*live)(const char *kind);
+    const char *(*report)(void);
+} emu;
+
+static char path[256];
+
+static void setup(void)
+{
+    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+#define GET(name) *(void **)(void *)&emu.name = dlsym(library, "emu_driver_" #name)
+    GET(configure), GET(fail), GET(count), GET(live), GET(report);
+#undef GET
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
+    gr_cuda_load_slot = 1 << 16;
+}
+
+static void teardown(void)
+{
+    unlink(path);
+}
+
+TestSuite(session, .init = setup, .fini = teardown);
+
+/* n tokens of sequence 0 from pos on; the last one's logits. */
+static int decode(struct gr_session *s, int32_t pos, int n, float *out)
+{
+    int32_t id[16], at[16];
+    int8_t last[16] = {0};
+    for (int i = 0; i < n; i++)
+        id[i] = (5 + 37 * (pos + i)) % N_VOCAB, at[i] = pos + i;
+    last[n - 1] = 1;
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = last};
+    int rc = gr_decode(s, &b);
+    if (!rc)
+        memcpy(out, gr_logits(s, n - 1), N_VOCAB * sizeof(float));
+    return rc;
+}
+
+/* A prompt, single tokens, a shift of positions, as far as it goes; closes what it opened. */
+static int scenario(const char *device, int32_t n_gpu, float out[N_OUT * N_VOCAB])
+{
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    struct gr_model *m = NULL;
+    struct gr_session *s = NULL;
+    mp.device = device, mp.n_gpu_layers = n_gpu;
+    sp.n_ctx = 64, sp.n_threads = 1, sp.n_ubatch = 8;
+    int rc = gr_model_open(&m, path, &mp);
+    if (!rc)
+        rc = gr_session_open(&s, m, &sp);
+    if (!rc)
+        rc = decode(s, 0, 11, out);
+    for (int i = 1; i < 4 && !rc; i++)
+        rc = decode(s, 10 + i, 1, out + i * N_VOCAB);
+    if (!rc)
+        rc = gr_kv_seq_rm(s, 0, 2, 6) || gr_kv_seq_add(s, 0, 6, -1, -4) ? GR_E_INTERNAL : 0;
+    for (int i = 4; i < N_OUT && !rc; i++)
+        rc = decode(s, 6 + i, 1, out + i * N_VOCAB);
+    gr_session_close(&s);
+    gr_model_close(&m);
+    return rc;
+}
+
+static const char *const symbols[] = {
+#define FN(name, symbol, params) #symbol,
+#include "cuda/driver.def"
+#undef FN
+};
+
+/* The device can be used again; what is kept of it from the last look goes. */
+static void open_again(void)
+{
+    struct gr_backend *b;
+    cr_assert_eq(gr_cuda_devices.open(&b, 0, &(struct gr_device_opt){0}), 0, "%s", gr_error());
+    b->api->close(&b);
+}
+
+/* One call fails. The status says that of it, the message more, and nothing is left anywhere. */
+static int with_failure(const char *symbol, int64_t nth, int error)
+{
+    static float out[N_OUT * N_VOCAB];
+    size_t held = gr_alloc_held(NULL);
+    cr_assert_eq(emu.configure("quiet,strict"), 0);
+    cr_assert_eq(emu.fail(symbol, nth, error), 0);
+    (void)gr_fail(GR_E_INTERNAL, "nothing was said");
+    int rc = scenario("EMU0", 99, out);
+    bool memory = rc == GR_E_NOMEM_DEV || rc == GR_E_NOMEM_HOST;
+    cr_expect(rc == 0 || rc == GR_E_DEVICE || (memory && error == CU_OUT_OF_MEMORY),
+              "%s %lld with %d: %d, %s", symbol, (long long)nth, error, rc, gr_error());
+    cr_expect(rc == 0 || strcmp(gr_error(), "nothing was said"), "%s %lld", symbol, (long long)nth);
+    cr_assert_eq(emu.fail(NULL, 0, 0), 0);
+    open_again();
+    cr_expect_eq(emu.live(NULL), 0, "%s %lld: objects are left", symbol, (long long)nth);
+    cr_expect_eq(gr_alloc_held(NULL), held, "%s %lld: memory is left", symbol, (long long)nth);
+    return rc;
+}
+
+Test(session, any_call_fails)
+{
+    static float out[N_OUT * N_VOCAB];
+    int runs = 0, failed = 0;
+    cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error()); /* what is made once is there */
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        cr_assert_eq(emu.configure("quiet,strict"), 0);
+        cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error());
+        int64_t n = emu.count(symbols[i]);
+        const int64_t some[] = {1, 2, n / 2, n - 1, n};
+        for (int k = 0; k < 5; k++)
+            if (some[k] > 0 && some[k] <= n && (k == 0 || some[k] > some[k - 1])) {
+                failed += with_failure(symbols[i], some[k], CU_UNKNOWN) != 0;
+                failed += with_failure(symbols[i], some[k], CU_OUT_OF_MEMORY) != 0;
+                runs += 2;
+            }
+    }
+    cr_expect_gt(runs, 120);
+    cr_expect_gt(failed, runs / 2);
+}
+
+/* Kernels that fault, each of the first and some later ones: found out at some later call. */
+Test(session, any_kernel_faults)
+{
+    static float out[N_OUT * N_VOCAB];
+    cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error());
+    cr_assert_eq(emu.configure("quiet"), 0);
+    cr_assert_eq(scenario("EMU0", 99, out), 0);
+    int64_t n = emu.count("kernel");
+    cr_assert_gt(n, 100);
+    for (int64_t nth = 1; nth <= n; nth += nth < 10 ? 1 : n / 10)
+        cr_expect_eq(with_failure("kernel", nth, CU_ILLEGAL_ADDRESS), GR_E_DEVICE);
+}
+
+/* Any order of work, one device or two, all layers or some: the same bits, and nothing misused. */
+Test(session, any_order)
+{
+    static float first[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
+    static const char *const options[] = {"order=eager", "order=late", "seed=2",
+                                          "seed=3",      "seed=4",     "cc=80"};
+    cr_assert_eq(emu.configure("quiet,strict,devices=2"), 0);
+    cr_assert_eq(scenario("EMU0", 99, first), 0, "%s", gr_error());
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        for (int two = 0; two < 2; two++) {
+            char text[128];
+            snprintf(text, sizeof text, "quiet,strict,devices=2,%s", options[i]);
+            cr_assert_eq(emu.configure(text), 0);
+            cr_assert_eq(scenario(two ? "EMU0,EMU1" : "EMU1", 99, out), 0, "%s: %s", text,
+                         gr_error());
+            cr_expect_eq(memcmp(out, first, sizeof out), 0, "%s, %d devices", text, two + 1);
+            cr_expect_str_empty(emu.report());
+            cr_expect_eq(emu.live(NULL), 0);
+        }
+}
