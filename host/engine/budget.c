@@ -266,13 +266,15 @@ static int explain(struct trouble *t, int32_t d)
         amount(c, info->total_bytes));
     if (!t->loaded)
         say(&t->text, "  weights %s |", amount(a, t->now->weight_bytes[d]));
-    say(&t->text, "  KV cache %s (context %u, %s and %s) | work %s", amount(a, need->cache),
-        t->s->params.n_ctx, gr_dtype_name(t->s->memory.type_k), gr_dtype_name(t->s->memory.type_v),
-        amount(b, work_bytes(need)));
+    say(&t->text, "%sKV cache %s (context %u, %s and %s) | work %s", t->loaded ? "  " : " ",
+        amount(a, need->cache), t->s->params.n_ctx, gr_dtype_name(t->s->memory.type_k),
+        gr_dtype_name(t->s->memory.type_v), amount(b, work_bytes(need)));
     try_layers(t);
     try_cache(t);
     try_batch(t);
     try_host_cache(t);
+    if (!t->loaded)
+        say(&t->text, "\n  gpurun fit prints what is taken where");
     return gr_fail(GR_E_NOMEM_DEV, "%s", t->text.p);
 }
 
@@ -360,7 +362,10 @@ int gr_budget_load(struct gr_session *s)
 int gr_model_load(struct gr_model *model, const struct gr_session_params *params)
 {
     struct gr_session *s = NULL;
-    if (model->loaded)
+    pthread_mutex_lock(&model->lock);
+    bool loaded = model->loaded;
+    pthread_mutex_unlock(&model->lock);
+    if (loaded)
         return 0;
     int rc = gr_session_begin(&s, model, params);
     if (!rc)

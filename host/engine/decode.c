@@ -7,13 +7,36 @@
 #include "engine/session.h"
 #include "gr/status.h"
 
+/* --- what profilers show --- */
+
+static void begin_range(struct gr_session *s, enum gr_range range, int64_t payload)
+{
+    for (int32_t d = 0; d < s->n_device; d++) {
+        struct gr_backend *b = s->device[d].backend;
+        if (b->api->range_begin)
+            b->api->range_begin(b, range, (uint64_t)payload);
+    }
+}
+
+static void end_range(struct gr_session *s)
+{
+    for (int32_t d = s->n_device; d-- > 0;) {
+        struct gr_backend *b = s->device[d].backend;
+        if (b->api->range_end)
+            b->api->range_end(b);
+    }
+}
+
 /* --- what goes before a batch --- */
 
 /* Not to be cancelled half way: the layers done would be done again by the next one. */
 static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
+    const struct gr_step_shape *shape = &c->plan.shape;
     gr_session_cancellable(s, false);
+    begin_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
     int rc = gr_plan_run(s, c, NULL);
+    end_range(s);
     gr_session_cancellable(s, true);
     return rc;
 }
@@ -228,29 +251,10 @@ static int prepare_output(struct gr_session *s, int32_t n_ub)
     return rc;
 }
 
-/* What a profiler shows it as. */
-static void begin_range(struct gr_session *s)
-{
-    uint64_t n = (uint64_t)s->batch.n_tok;
-    for (int32_t d = 0; d < s->n_device; d++) {
-        struct gr_backend *b = s->device[d].backend;
-        if (b->api->range_begin)
-            b->api->range_begin(b, n > s->params.n_seq_max ? GR_RANGE_PREFILL : GR_RANGE_DECODE, n);
-    }
-}
-
-static void end_range(struct gr_session *s)
-{
-    for (int32_t d = s->n_device; d-- > 0;) {
-        struct gr_backend *b = s->device[d].backend;
-        if (b->api->range_end)
-            b->api->range_end(b);
-    }
-}
-
 static int run_batch(struct gr_session *s, int32_t n_ub)
 {
-    begin_range(s);
+    bool prompt = s->batch.n_tok > (int32_t)s->params.n_seq_max;
+    begin_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
     int rc = gr_apply_shift(s);
     for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
         rc = run_ubatch(s, &s->ub[i], row);

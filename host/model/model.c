@@ -207,11 +207,18 @@ void gr_model_close(struct gr_model **model)
     *model = NULL;
 }
 
+static int32_t gpu_layers(struct gr_model *m)
+{
+    pthread_mutex_lock(&m->lock);
+    int32_t n = m->loaded ? gr_place_n_gpu(&m->placed.place, m->hp.n_layer) : 0;
+    pthread_mutex_unlock(&m->lock);
+    return n;
+}
+
 void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
 {
-    int32_t n_gpu = m->loaded ? gr_place_n_gpu(&m->placed.place, m->hp.n_layer) : 0;
     *info =
-        (struct gr_model_info){.n_gpu_layers = n_gpu,
+        (struct gr_model_info){.n_gpu_layers = gpu_layers((struct gr_model *)(uintptr_t)m),
                                .arch = m->arch ? m->arch->name : "",
                                .name = m->name ? m->name : "",
                                .file_type = m->file_type ? m->file_type : "",

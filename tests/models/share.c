@@ -6,6 +6,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
+#include "models/fake.h"
 #include "models/tiny.h"
 
 #define N_THREAD 3
@@ -52,7 +53,7 @@ static void *work(void *p)
     return NULL;
 }
 
-Test(share, one_model_in_several_threads)
+static void share_models(void)
 {
     static struct job alone[N_THREAD], together[N_THREAD];
     for (int i = 0; gr_arch_at(i); i += 3) {
@@ -76,4 +77,17 @@ Test(share, one_model_in_several_threads)
         }
         gr_model_close(&m);
     }
+}
+
+Test(share, one_model_in_several_threads)
+{
+    share_models();
+}
+
+Test(share, one_model_on_a_device_in_several_threads)
+{
+    fake_use(1, 64u << 20);
+    share_models();
+    cr_expect(fake_runs(0) > 100);
+    cr_expect_eq(fake_used(0, NULL), 0);
 }
