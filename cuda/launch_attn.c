@@ -13,6 +13,9 @@ enum {
     PREFILL_THREADS = 128,
     PREFILL_QUERIES = 64, /* of a tile */
     PREFILL_STATIC = 1024,
+    PREFILL_SM90_THREADS = 384,
+    PREFILL_SM90_QUERIES = 128,
+    PREFILL_SM90_BARRIERS = 64, /* bytes */
 };
 
 static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t d)
@@ -181,41 +184,84 @@ static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 
 /* ---- many ---- */
 
-/* Head sizes that attn_prefill is compiled for, and keys of its tiles. */
+/* Head sizes that attn_prefill is compiled for, and keys of its tiles; the same of
+ * attn_prefill_sm90. */
 static const struct size {
     int32_t d_k, d_v, n_k;
     const char *kernel;
+    int32_t n_k_sm90;
+    const char *kernel_sm90;
 } sizes[] = {
-    {64, 64, 64, "gr_attn_prefill_64"},    {80, 80, 64, "gr_attn_prefill_80"},
-    {96, 96, 64, "gr_attn_prefill_96"},    {112, 112, 64, "gr_attn_prefill_112"},
-    {128, 128, 64, "gr_attn_prefill_128"}, {192, 128, 64, "gr_attn_prefill_192_128"},
-    {256, 256, 32, "gr_attn_prefill_256"},
+    {64, 64, 64, "gr_attn_prefill_64", 128, "gr_attn_prefill_sm90_64"},
+    {80, 80, 64, "gr_attn_prefill_80", 0, NULL},
+    {96, 96, 64, "gr_attn_prefill_96", 0, NULL},
+    {112, 112, 64, "gr_attn_prefill_112", 0, NULL},
+    {128, 128, 64, "gr_attn_prefill_128", 128, "gr_attn_prefill_sm90_128"},
+    {192, 128, 64, "gr_attn_prefill_192_128", 0, NULL},
+    {256, 256, 32, "gr_attn_prefill_256", 64, "gr_attn_prefill_sm90_256"},
 };
 
-/* The kernel for long runs of tokens and its tiles in *k; NULL when attn_decode has to take them.
- */
-static const struct size *set_prefill(const struct gr_launcher *l, struct gr_kernel_attn *k)
+/* As many heads of a group as divide it and n_q queries. */
+static void set_pack(struct gr_kernel_attn *k, int32_t n_q)
 {
-    const struct size *s = sizes, *end = s + GR_COUNT(sizes);
-    while (s < end && (s->d_k != k->d_k || s->d_v != k->d_v))
-        s++;
-    if (s == end || k->n_tok <= GR_ATTN_FEW)
-        return NULL;
     int32_t group = k->n_head / k->n_head_kv;
-    k->n_pack = PREFILL_QUERIES;
+    k->n_pack = n_q;
     while (group % k->n_pack)
         k->n_pack /= 2;
     k->n_tile = group / k->n_pack;
-    set_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2);
-    return k->smem.bytes <= gr_launch_facts(l)->smem_max - PREFILL_STATIC ? s : NULL;
 }
 
-static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const struct size *s)
+static int32_t raw_pitch(const struct gr_kernel_rows *r, const struct gr_attn_stage *s)
 {
-    int32_t tokens = PREFILL_QUERIES / k->n_pack;
+    return r->type == GR_F16 ? 0 : s->pitch;
+}
+
+/* What the copy of a tile of K or V into shared memory needs when it is not f16 yet: one buffer or
+ * two. */
+static bool set_sm90(struct gr_kernel_attn *k, int32_t n_k, int32_t most)
+{
+    struct gr_attn_smem *s = &k->smem;
+    int32_t k_pitch = raw_pitch(&k->k[1], &k->k_stage), v_pitch = raw_pitch(&k->v, &k->v_stage);
+    s->q = 0;
+    s->phase = PREFILL_SM90_QUERIES * k->d_k * 2 + 4 * n_k * k->d_k * 2 + PREFILL_SM90_BARRIERS;
+    s->stage = s->phase + 2 * n_k;
+    s->stage_bytes = n_k * GR_MAX(k_pitch, v_pitch);
+    s->n_stage = s->stage + 2 * s->stage_bytes <= most ? 2 : 1;
+    s->bytes = s->stage + s->n_stage * s->stage_bytes;
+    set_pack(k, PREFILL_SM90_QUERIES);
+    return s->bytes <= most;
+}
+
+/* A kernel for long runs of tokens. */
+struct many {
+    const char *kernel; /* NULL: attn_decode has to take them */
+    int32_t n_q;        /* queries of a tile */
+    uint32_t threads;
+};
+
+static struct many set_prefill(const struct gr_launcher *l, struct gr_kernel_attn *k)
+{
+    const struct size *s = sizes, *end = s + GR_COUNT(sizes);
+    int32_t most = gr_launch_facts(l)->smem_max - PREFILL_STATIC;
+    while (s < end && (s->d_k != k->d_k || s->d_v != k->d_v))
+        s++;
+    if (s == end || k->n_tok <= GR_ATTN_FEW)
+        return (struct many){NULL, 0, 0};
+    if (s->kernel_sm90 && gr_launch_has(l, s->kernel_sm90) && set_sm90(k, s->n_k_sm90, most))
+        return (struct many){s->kernel_sm90, PREFILL_SM90_QUERIES, PREFILL_SM90_THREADS};
+    set_pack(k, PREFILL_QUERIES);
+    set_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2);
+    if (k->smem.bytes > most)
+        return (struct many){NULL, 0, 0};
+    return (struct many){s->kernel, PREFILL_QUERIES, PREFILL_THREADS};
+}
+
+static int prefill(struct gr_launcher *l, const struct gr_kernel_attn *k, const struct many *m)
+{
+    int32_t tokens = m->n_q / k->n_pack;
     struct gr_grid grid = {(uint32_t)(k->n_head_kv * k->n_tile),
                            (uint32_t)((k->n_tok + tokens - 1) / tokens), 1};
-    return gr_launch(l, s->kernel, grid, PREFILL_THREADS, (uint32_t)k->smem.bytes, k, sizeof *k);
+    return gr_launch(l, m->kernel, grid, m->threads, (uint32_t)k->smem.bytes, k, sizeof *k);
 }
 
 static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
@@ -240,12 +286,12 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
     k.k_stage = stage_of(a->k.dtype, a->d_k);
     k.v_stage = stage_of(a->v.dtype, a->d_v);
     k.v_in_k = column_in_k(a);
-    struct gr_kernel_attn many = k;
+    struct gr_kernel_attn long_runs = k;
     if (!tiled(a) || !set_decode(l, &k))
         return any(l, &k);
-    const struct size *size = set_prefill(l, &many);
-    k.all = !size;
-    k.n_each = size ? 8 : 1;
-    int err = size ? prefill(l, &many, size) : 0;
+    struct many many = set_prefill(l, &long_runs);
+    k.all = !many.kernel;
+    k.n_each = many.kernel ? 8 : 1;
+    int err = many.kernel ? prefill(l, &long_runs, &many) : 0;
     return err ? err : decode(l, &k);
 }

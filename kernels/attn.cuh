@@ -50,11 +50,24 @@ GR_DEV attn_run attn_run_of(const gr_kernel_attn &a, int t)
     return r;
 }
 
-// Tokens t0 + i, i < n <= 64: bit i of `starts` where a run begins, of `few` where the run is one
-// of at most GR_ATTN_FEW tokens. All lanes of a warp call it.
+// Tokens t0 + i, i < 128: bit i of `starts` where a run begins, and, for i < n, of `few` where the
+// run is one of at most GR_ATTN_FEW tokens.
+typedef unsigned __int128 attn_bits;
 struct attn_runs {
-    uint64_t starts, few;
+    attn_bits starts, few;
 };
+GR_DEV bool attn_bit(attn_bits b, int i)
+{
+    return (uint32_t)(b >> i) & 1;
+}
+// The first bit from i on, 128 when there is none.
+GR_DEV int attn_next(attn_bits b, int i)
+{
+    attn_bits rest = i < 128 ? b >> i : 0;
+    int lo = __ffsll((long long)(uint64_t)rest), hi = __ffsll((long long)(uint64_t)(rest >> 64));
+    return lo ? i + lo - 1 : hi ? i + hi + 63 : 128;
+}
+// Bit i: a run begins at token t + i, i < 64.
 GR_DEV uint64_t attn_starts_from(const gr_kernel_attn &a, int t)
 {
     int lane = threadIdx.x % 32;
@@ -62,18 +75,18 @@ GR_DEV uint64_t attn_starts_from(const gr_kernel_attn &a, int t)
              hi = __ballot_sync(0xffffffffu, attn_starts(a, t + 32 + lane));
     return (uint64_t)hi << 32 | lo;
 }
+// All lanes of a warp call it; n <= 128.
 GR_DEV attn_runs attn_runs_of(const gr_kernel_attn &a, int t0, int n)
 {
-    const uint64_t before = attn_starts_from(a, t0 - 64), after = attn_starts_from(a, t0 + 64);
-    attn_runs r = {attn_starts_from(a, t0), 0};
+    const uint64_t before = attn_starts_from(a, t0 - 64), after = attn_starts_from(a, t0 + 128);
+    attn_runs r = {(attn_bits)attn_starts_from(a, t0 + 64) << 64 | attn_starts_from(a, t0), 0};
     for (int i = 0, end; i < n && t0 + i < a.n_tok; i = end) {
-        uint64_t next = i < 63 ? r.starts >> (i + 1) : 0;
-        int first = r.starts >> i & 1 ? i : before ? -1 - __clzll((long long)before) : -65;
-        end = next    ? i + __ffsll((long long)next)
-              : after ? 63 + __ffsll((long long)after)
-                      : 64 + GR_ATTN_FEW;
+        int first = attn_bit(r.starts, i) ? i : before ? -1 - __clzll((long long)before) : -65;
+        end = attn_next(r.starts, i + 1);
+        if (end == 128)
+            end = after ? 127 + __ffsll((long long)after) : 128 + GR_ATTN_FEW;
         if (end - first <= GR_ATTN_FEW)
-            r.few |= (end < 64 ? 1ull << end : 0) - (1ull << i);
+            r.few |= (end < 128 ? (attn_bits)1 << end : 0) - ((attn_bits)1 << i);
     }
     return r;
 }
@@ -148,7 +161,17 @@ GR_DEV const char *attn_head(const gr_kernel_rows &r, int row, int h_kv)
     return r.data + row * r.row + h_kv * r.head;
 }
 
-// --- one head of one token by all N threads of a block, f32 throughout ---
+// --- one head of one token by N threads, f32 throughout ---
+//
+// All threads of a block, or, with a named barrier BAR, the first N.
+
+template <int N, int BAR> GR_DEV void attn_sync()
+{
+    if constexpr (BAR == 0)
+        __syncthreads();
+    else
+        bar_sync(BAR, N);
+}
 
 template <int TYPE> GR_DEV float attn_dot(const float *q, const char *k, int n)
 {
@@ -211,7 +234,7 @@ GR_DEV float attn_logit(const gr_kernel_attn &a, const float *q, int t, int h, i
 }
 
 // The largest of N threads' x, or their sum, in a fixed order; red [N / 32].
-template <int N, bool MAX> GR_DEV float attn_reduce(float x, float *red)
+template <int N, bool MAX, int BAR = 0> GR_DEV float attn_reduce(float x, float *red)
 {
     for (int i = 16; i > 0; i /= 2) {
         float y = __shfl_xor_sync(0xffffffffu, x, i);
@@ -219,17 +242,18 @@ template <int N, bool MAX> GR_DEV float attn_reduce(float x, float *red)
     }
     if (threadIdx.x % 32 == 0)
         red[threadIdx.x / 32] = x;
-    __syncthreads();
+    attn_sync<N, BAR>();
     x = red[0];
     for (int i = 1; i < N / 32; i++)
         x = MAX ? fmaxf(x, red[i]) : x + red[i];
-    __syncthreads();
+    attn_sync<N, BAR>();
     return x;
 }
 
 // y of head h of token t. N items at a time: a thread has the logit of one, then a column of V.
 // mem: GR_ATTN_EXACT_BYTES.
-template <int N> GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, float *mem)
+template <int N, int BAR = 0>
+GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, float *mem)
 {
     int tid = threadIdx.x, h_kv = h / (a.n_head / a.n_head_kv);
     float *q = mem, *acc = q + 2 * a.d_k, *p = acc + a.d_v, *red = p + N;
@@ -242,24 +266,24 @@ template <int N> GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, f
     }
     for (int c = tid; c < a.d_v; c += N)
         acc[c] = 0;
-    __syncthreads();
+    attn_sync<N, BAR>();
     float max = a.sinks ? a.sinks[h] : ATTN_NONE, sum = max > ATTN_NONE ? 1 : 0;
     for (int i = s.lo; i < s.hi; i += N) {
         bool seen = i + tid < s.hi;
         row[tid] = seen ? a.list[i + tid] : 0;
         float x = seen ? attn_logit(a, q, t, h, i + tid, row[tid], i + tid >= s.near) : ATTN_NONE;
-        float top = fmaxf(max, attn_reduce<N, true>(x, red));
+        float top = fmaxf(max, attn_reduce<N, true, BAR>(x, red));
         float down = max == ATTN_NONE ? 0 : expf(max - top);
         p[tid] = x == ATTN_NONE ? 0 : expf(x - top);
-        sum = sum * down + attn_reduce<N, false>(p[tid], red);
+        sum = sum * down + attn_reduce<N, false, BAR>(p[tid], red);
         max = top;
         int n = s.hi - i < N ? s.hi - i : N;
 #define ADD(TYPE) attn_add<TYPE, N>(a, h_kv, p, row, n, down, acc)
         ATTN_BY_TYPE(a.v.type, ADD)
 #undef ADD
-        __syncthreads();
+        attn_sync<N, BAR>();
     }
     for (int c = tid; c < a.d_v; c += N)
         ((float *)(a.y + t * a.y_row))[h * a.d_v + c] = sum == 0 ? 0 : acc[c] / sum;
-    __syncthreads();
+    attn_sync<N, BAR>();
 }

@@ -243,9 +243,9 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
 template <class F> GR_DEV void each_token(const gr_kernel_attn &a, int block, F f)
 {
     int t0 = block * a.n_each, n = min(a.n_each, a.n_tok - t0);
-    uint64_t few = a.all ? ~0ull : attn_runs_of(a, t0, n).few;
+    attn_bits few = a.all ? ~(attn_bits)0 : attn_runs_of(a, t0, n).few;
     for (int i = 0; i < n; i++)
-        if (few >> i & 1)
+        if (attn_bit(few, i))
             f(t0 + i);
 }
 

@@ -24,8 +24,8 @@ GR_DEV float attn_f16_or_nan(float x)
 // The logit in powers of two; slope with log2 e in it.
 GR_DEV float attn_finish(const gr_kernel_attn &a, float x, float slope, int t, int item)
 {
-    if (a.softcap > 0)
-        x = a.softcap * ATTN_LOG2E * tanhf(x);
+    if (a.softcap > 0) // tanh to 2^-22 of its largest value
+        x = a.softcap * ATTN_LOG2E * (1 - __fdividef(2, exp2_fast(x * (2 * ATTN_LOG2E)) + 1));
     if (a.max_alibi > 0)
         x -= slope * attn_distance(a, t, item);
     return x;
