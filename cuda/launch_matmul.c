@@ -112,9 +112,8 @@ static int stream(struct gr_launcher *l, const char *form, const struct gr_matmu
 {
     bool f32 = m->w.dtype == GR_F32;
     struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
-    uint32_t units = m->w.dtype == GR_F16 || m->w.dtype == GR_BF16 || m->w.dtype == GR_Q8_0 ? 4
-                     : f32                                                                  ? 1
-                                                                                            : 8;
+    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8;
+    uint32_t units = f32 ? 1 : wide || group > MV_TOKENS ? 4 : 8; /* of a warp's step */
     uint32_t warps = GR_MIN(WARPS, up(m->x.units, units));
     return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps,
                      warps * 16 * (uint32_t)group * 4, m, sizeof *m);

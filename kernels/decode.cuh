@@ -1,6 +1,7 @@
 // A step of a packed tile in the registers of a warp, as operands of mma_f16 (mma_bf16 for BF16).
 //
-// A step is 8 units of 32 columns, a chunk, or 4 where codes have 8 or 16 bits. Lane l (g = l / 4,
+// A step is 8 units of 32 columns, a chunk, or 4: where codes have 8 or 16 bits, and where
+// registers are short. Lane l (g = l / 4,
 // t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t + 7 of each unit: pair s of these is
 // columns s and s + 4. The value of a weight is scale * (code - zero) - min:
 //   code - zero  exact in f16: below 2^8
@@ -47,18 +48,25 @@ struct from_shared {
     }
 };
 
-template <uint32_t T> struct pack_step {
+GR_PACK_FN int pack_step_units(uint32_t type) // where registers do not ask for fewer
+{
+    return gr_pack_type(type).bits[0] >= 8 ? 4 : 8;
+}
+
+template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     static constexpr struct gr_pack_type P = gr_pack_type(T);
     static constexpr int B0 = P.bits[0], B1 = P.bits[1], ZERO = P.zero;
     static constexpr int US = P.unit_scale, C0 = P.chunk_scale[0], C1 = P.chunk_scale[1];
     static constexpr bool IS_FLOAT = B0 == 16, K_BLOCK = C0 != 0;
     static constexpr bool BY_16 = T == GR_Q2_K || T == GR_Q3_K || T == GR_Q6_K;
     static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
-    static constexpr int UNITS = B0 >= 8 ? 4 : 8, STEPS = 8 / UNITS; // steps of a chunk
+    static constexpr int UNITS = U, STEPS = 8 / U; // of a step; steps of a chunk
+    static constexpr bool HALF = U == 4 && B0 < 8; // a chunk's scales are there twice
     static constexpr int W0 = UNITS * B0 / 2, W1 = UNITS * B1 / 2;
     static constexpr int WS = US ? UNITS * US / 4 : 4; // words of a row's scales
 
     uint32_t w0[W0], w1[W1 ? W1 : 1], s[2][WS], d[2];
+    int half; // which, with HALF
 
     // Asks for step i of the tile at `tile`, of a row with `units` units in all.
     GR_METHOD void load(const uint8_t *tile, int i, int units)
@@ -136,20 +144,27 @@ template <uint32_t T> struct pack_step {
         if constexpr (BY_16)
             return f16_to_f32((uint16_t)d[r]);
         else if constexpr (K_BLOCK)
-            return byte_times(s[r][u / 4], u % 4, f16_to_f32((uint16_t)d[r]));
+            return byte_times(word(r, u / 4, 1), u % 4, f16_to_f32((uint16_t)d[r]));
         else if constexpr (US == 4)
             return f16_to_f32((uint16_t)s[r][u]);
         else
             return f16_to_f32((uint16_t)(s[r][u / 2] >> u % 2 * 16));
+    }
+    // Word i of a block's decoded scales, of which half a chunk has n.
+    GR_METHOD uint32_t word(int r, int i, int n) const
+    {
+        uint32_t first = s[r][i],
+                 second = HALF ? s[r][(i + n) % WS] : 0; // no index of a lane's own
+        return HALF && half ? second : first;
     }
     // Of group-16 types: an integer for this lane's 8 columns.
     GR_METHOD uint32_t group_scale(int u, int r) const
     {
         int i = u % 2 * 2 + threadIdx.x % 4 / 2;
         if constexpr (T == GR_Q2_K)
-            return byte_f16x2(s[r][u / 2] & 0x0f0f0f0f, i);
+            return byte_f16x2(word(r, u / 2, 2) & 0x0f0f0f0f, i);
         const uint32_t off = T == GR_Q6_K ? 0x64806480 : 0x64206420; // 1024 + 128, + 32
-        return sub_f16x2(__byte_perm(s[r][u / 2], 0x64646464, 0x4040 + i * 0x101), off);
+        return sub_f16x2(__byte_perm(word(r, u / 2, 2), 0x64646464, 0x4040 + i * 0x101), off);
     }
 
     // Operand [16 rows, 16 groups of 16 columns], and what its products are multiplied by.
@@ -160,7 +175,7 @@ template <uint32_t T> struct pack_step {
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int h = 0; h < 2; h++) // groups 2 t, 2 t + 1, and those + 8
-                a[2 * h + r] = min_pair(r, h, t);
+                a[2 * h + r] = min_pair(r, h, t) & (HALF && half != h ? 0 : 0xffffffff);
     }
     GR_METHOD uint32_t min_pair(int r, int h, int t) const
     {
@@ -170,8 +185,8 @@ template <uint32_t T> struct pack_step {
         } else if constexpr (K_BLOCK) { // a minimum of 32: twice
             return byte_f16x2(s[r][2 + h], t);
         } else {
-            uint32_t lo = t % 2 ? s[r][4 * h + 1] : s[r][4 * h];
-            uint32_t hi = t % 2 ? s[r][4 * h + 3] : s[r][4 * h + 2];
+            int i = HALF ? 0 : 4 * h;
+            uint32_t lo = t % 2 ? s[r][i + 1] : s[r][i], hi = t % 2 ? s[r][i + 3] : s[r][i + 2];
             return __byte_perm(t < 2 ? lo : hi, 0, 0x3232);
         }
     }
@@ -206,9 +221,13 @@ template <uint32_t T> struct pack_step {
                 v = From::get(codes + (first * B0 / 8 + p) * 512 + lane * 16);
             w0[4 * p] = v.x, w0[4 * p + 1] = v.y, w0[4 * p + 2] = v.z, w0[4 * p + 3] = v.w;
         }
-        if constexpr (B1 != 0) // its last words are less than 16 bytes of a lane where n < 8
-            load_words<From, WHOLE, W1>(w1, codes + n * 64 * B0 + lane * (WHOLE ? 16 : n * B1 * 2),
-                                        512, n * B1 / 2);
+        half = first / 4;
+        const uint8_t *second = codes + n * 64 * B0; // plane
+        if constexpr (B1 == 1)                       // 16 bytes of a lane, or less where n < 8
+            load_words<From, WHOLE, W1>(w1, second + lane * (WHOLE ? 16 : n * 2) + first * 2, 0,
+                                        (n - first) / 2);
+        if constexpr (B1 == 2)
+            load_words<From, true, W1>(w1, second + first / 4 * 512 + lane * 16, 512, W1);
         const uint8_t *scales = codes + n * 64 * (B0 + B1);
 #pragma unroll
         for (int r = 0; r < 2 && !IS_FLOAT; r++) {
@@ -219,11 +238,11 @@ template <uint32_t T> struct pack_step {
                 continue;
             }
             load_words<From, C0 == 16, WS>(s[r], scales + row * C0, 16, C0 / 4);
-            const uint8_t *second = scales + 16 * C0 + row * C1;
+            const uint8_t *last = scales + 16 * C0 + row * C1;
             if constexpr (C1 == 4)
-                d[r] = *(const uint32_t *)second;
+                d[r] = *(const uint32_t *)last;
             if constexpr (C1 == 2)
-                d[r] = *(const uint16_t *)second;
+                d[r] = *(const uint16_t *)last;
         }
     }
     // N words, `pitch` bytes from 16 bytes to the next; or the n there are, one after another.

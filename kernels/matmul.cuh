@@ -77,10 +77,10 @@ GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 // acc [16 rows, 8 lines] for each of M tiles and NT groups of lines, as mma_f16 has it: += the step
 // `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u and
 // group i of lines, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u.
-template <uint32_t T, int M, int NT, class X>
-GR_DEV void product(const pack_step<T> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
+template <uint32_t T, int U, int M, int NT, class X>
+GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
 {
-    using S = pack_step<T>;
+    using S = pack_step<T, U>;
 #pragma unroll
     for (int u = 0; u < S::UNITS; u++) {
         if (u >= n)

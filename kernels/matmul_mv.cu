@@ -4,7 +4,7 @@
 #define KERNEL(T, name)                                                                            \
     GR_KERNEL(gr_matmul_mv_##name, struct gr_matmul_args, 256, 2)                                  \
     {                                                                                              \
-        matmul_mv<T, 1>(a);                                                                        \
+        matmul_mv<T, pack_step_units(T), 1>(a);                                                    \
     }
 KERNEL(GR_F16, f16)
 KERNEL(GR_BF16, bf16)

@@ -58,9 +58,9 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
     }
 }
 
-template <uint32_t T, int NT> GR_DEV void matmul_mv(const struct gr_matmul_args &a)
+template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_args &a)
 {
-    using S = pack_step<T>;
+    using S = pack_step<T, U>;
     int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int units = a.x.units, n_step = (units + S::UNITS - 1) / S::UNITS;
     int64_t tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
@@ -69,7 +69,7 @@ template <uint32_t T, int NT> GR_DEV void matmul_mv(const struct gr_matmul_args 
     const uint8_t *tile = mm_tile_at(a, item, block.tile, tile_bytes);
     int64_t line = item.line + lane / 4, chunks = gr_lines_chunks(units);
 
-    pack_step<T> w[1], next;
+    S w[1], next;
     float acc[1][NT][4] = {};
     if (warp < n_step)
         next.load(tile, warp, units);
@@ -81,7 +81,7 @@ template <uint32_t T, int NT> GR_DEV void matmul_mv(const struct gr_matmul_args 
         struct mv_x x = {a.x.x + (line * units + i * S::UNITS) * 64 + lane % 4 * 16,
                          a.x.sums + (line * chunks + i / S::STEPS) * 64 + lane % 4 * 16, units * 64,
                          chunks * 64, item.n - lane / 4};
-        product<T, 1, NT>(w, units - i * S::UNITS, x, acc);
+        product<T, U, 1, NT>(w, units - i * S::UNITS, x, acc);
     }
     mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
 }

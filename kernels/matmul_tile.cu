@@ -69,8 +69,8 @@ template <class S> struct tile_x {
     GR_METHOD uint4 sum(int i) const
     {
         GR_SMEM;
-        return *(const uint4 *)(smem + STAGES * STAGE_BYTES + step % 2 * SUM_BYTES + i * 512 +
-                                threadIdx.x % 32 * 16);
+        return *(const uint4 *)(smem + STAGES * STAGE_BYTES + step / S::STEPS % 2 * SUM_BYTES +
+                                i * 512 + threadIdx.x % 32 * 16);
     }
 };
 
@@ -100,8 +100,8 @@ GR_DEV void tile_store(const struct gr_matmul_args &a, const struct mm_item &ite
 
 template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)
 {
-    using S = pack_step<T>;
-    constexpr int M = 2, NT = TOKENS / 8;
+    constexpr int U = 4, M = 2, NT = TOKENS / 8;
+    using S = pack_step<T, U>;
     constexpr bool AHEAD = S::IS_FLOAT; // registers for the next step's weights
     GR_SMEM;
     struct mm_item item =
@@ -112,7 +112,7 @@ template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)
     int64_t chunks = gr_lines_chunks(units), tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
     int64_t tile = (int64_t)blockIdx.y * (ROWS / 16) + threadIdx.x / 32 * M;
     const uint8_t *at[M];
-    pack_step<T> w[M], next[M];
+    S w[M], next[M];
     float acc[M][NT][4] = {};
     struct tile_x<S> x;
     x.ring = smem_u32(smem), x.line_bytes = units * 64, x.sum_bytes = chunks * 64;
@@ -139,7 +139,7 @@ template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)
             w[m].arrived();
         }
         x.step = i;
-        product<T, M, NT>(w, units - i * S::UNITS, x, acc);
+        product<T, U, M, NT>(w, units - i * S::UNITS, x, acc);
     }
     tile_store<M, NT>(a, item, acc);
 }

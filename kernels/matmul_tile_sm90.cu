@@ -66,6 +66,30 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
     float power[2];
     uint32_t d16[2], m16[2]; // K types: the block's scale and minimum
 
+    // The largest scale or minimum of a block becomes 2^room() or a little more: what it makes of
+    // the largest code is below 2^15 then, and scales down to 2^-14 keep all their bits.
+    static GR_METHOD constexpr uint32_t room()
+    {
+        switch (T) {
+        case GR_Q4_0:
+            return 11; // 8 scales
+        case GR_Q4_1:
+        case GR_Q5_0:
+            return 10; // 16
+        case GR_Q5_1:
+            return 9; // 32
+        case GR_Q2_K:
+            return 8; // 15 * 3 + 15
+        case GR_Q4_K:
+            return 4; // 63 * 15 + 63
+        case GR_Q5_K:
+            return 3; // 63 * 31 + 63
+        case GR_Q6_K:
+            return 2; // 128 * 32
+        default:
+            return 7; // Q8_0 and Q3_K: 128, 32 * 4
+        }
+    }
     GR_METHOD void relate()
     {
 #pragma unroll
@@ -77,7 +101,7 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
             for (int i = 0; i < S::WS && !S::K_BLOCK; i++)
                 most = max(most, max(this->s[r][i] & 0x7fff, this->s[r][i] >> 16 & 0x7fff));
             uint32_t bits = __float_as_uint(f16_to_f32((uint16_t)most)) & 0x7f800000;
-            power[r] = bits ? __uint_as_float(bits) : 1.0f;
+            power[r] = bits ? __uint_as_float(bits - (room() << 23)) : 1.0f;
             if constexpr (S::K_BLOCK) {
                 d16[r] = related(this->d[r], r);
                 m16[r] = S::HAS_MIN ? related(this->d[r] >> 16 ^ 0x8000, r) : 0;

@@ -159,12 +159,28 @@ Test(matmul, rows)
         }
 }
 
+/* Where a GPU's tiles of tokens and rows end, and rows that end inside a block of 256. */
+Test(matmul, tiles)
+{
+    static const int64_t n_tok[] = {40, 64, 65, 130}, n_out[] = {17, 128, 145, 16};
+    static const int64_t n_in[] = {320, 64, 416, 288};
+    for (const int *type = ops_weight_types; *type >= 0; type++)
+        for (size_t i = 0; i < GR_COUNT(n_tok); i++) {
+            bool whole = gr_dtype_find((uint32_t)*type)->block == 256;
+            int64_t cols = whole ? 256 + 512 * (int64_t)(i % 2) : n_in[i];
+            matmul_case((struct mm){(uint32_t)*type, n_tok[i], n_out[i], cols, i % 2, i % 2 == 0,
+                                    i == 2, i % 2 ? 1 : 0.5f},
+                        OPS_NORMAL);
+        }
+}
+
 Test(matmul, data)
 {
     for (const int *type = ops_weight_types; *type >= 0; type++)
         for (enum ops_data data = 0; data < OPS_N_DATA; data++) {
             matmul_case((struct mm){(uint32_t)*type, 1, 19, 256, false, false, false, 1}, data);
             matmul_case((struct mm){(uint32_t)*type, 12, 35, 512, false, true, false, 1}, data);
+            matmul_case((struct mm){(uint32_t)*type, 35, 20, 512, false, true, false, 1}, data);
         }
 }
 
@@ -234,6 +250,7 @@ Test(matmul_id, shapes)
         matmul_id_case(types[i], 1, 1, 1, 1, 256, false, true);
         matmul_id_case(types[i], 2, 8, 8, 48, 256, true, false);
         matmul_id_case(types[i], 64, 2, 16, 17, 256, false, false);
+        matmul_id_case(types[i], 150, 2, 3, 130, 256, false, true);
         matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true);
     }
 }
@@ -281,5 +298,6 @@ Test(head_matmul, shapes)
         head_matmul_case(types[i], 2, 16, 128, 512, 0);
         head_matmul_case(types[i], 7, 2, 17, 96, 5);
         head_matmul_case(types[i], 33, 4, 64, 128, 64);
+        head_matmul_case(types[i], 140, 2, 130, 96, 3);
     }
 }
