@@ -1,11 +1,18 @@
-/* A backend on the emulated device, and what that device counts and finds. */
+/* A backend on the emulated device, and what that device counts and finds; t_cuda_gpu has the same
+ * tests on a GPU, where nothing is counted and what asks for an emulated device's options is
+ * skipped. */
 #ifndef TESTS_CUDA_FIXTURE_H
 #define TESTS_CUDA_FIXTURE_H
+
+#include <stdbool.h>
 
 #include "emu/libcuda.h"
 #include "gr/backend.h"
 
-/* The emulated driver's own functions, from the library that the backend opens. */
+bool emulated(void);
+
+/* The emulated driver's own functions, from the library that the backend opens; on a GPU, ones that
+ * do nothing. */
 struct emu {
     int (*configure)(const char *options);
     int (*fail)(const char *symbol, int64_t nth, int error);
@@ -17,8 +24,14 @@ struct emu {
 };
 const struct emu *emu(void);
 
-/* Configures the device, once in a test: options of tests/emu, or NULL. When queued work runs is
- * what GR_TEST_ORDER of the environment says; "order=late" otherwise. */
+/* Expects what emu() counts to be so. */
+#define expect_count(found, expected)                                                              \
+    cr_expect(!emulated() || (found) == (expected), #found ": %lld", (long long)(found))
+
+/* Ends a test that needs the emulated device as skipped where there is a GPU. */
+void needs_emulated(void);
+/* Configures the device, once in a test: options of tests/emu (an emulated one is needed), or NULL.
+ * When queued work runs is what GR_TEST_ORDER of the environment says; "order=late" otherwise. */
 void device_configure(const char *options);
 /* The same, and opens a backend on it. */
 struct gr_backend *device_open(const char *options, struct gr_device_opt opt);

@@ -95,7 +95,7 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
     case ASK_NOTHING:
         return 0;
     case ASK_MUCH_SHARED_MEMORY: /* y = x */
-        return gr_launch(l, "gr_elementwise_act_1", one, 256, 100 << 10, &copy, sizeof copy);
+        return gr_launch(l, "gr_elementwise_act_1", one, 256, 64 << 10, &copy, sizeof copy);
     case ASK_UNKNOWN_KERNEL:
         return gr_launch(l, "gr_elementwise_no_such", one, 256, 0, a, sizeof *a);
     case ASK_UNKNOWN_FAMILY:

@@ -72,7 +72,7 @@ Test(memory, pinned_memory_is_copied_as_it_stands)
     fill(src, bytes, 3);
     int64_t copies = emu()->count("cuMemcpyHtoDAsync_v2");
     cr_assert_eq(b->api->upload(b, dst, src + 7, bytes - 7), 0);
-    cr_expect_eq(emu()->count("cuMemcpyHtoDAsync_v2") - copies, 1);
+    expect_count(emu()->count("cuMemcpyHtoDAsync_v2") - copies, 1);
     cr_assert_eq(b->api->download(b, back, dst, bytes - 7), 0);
     cr_expect_eq(memcmp(src + 7, back, bytes - 7), 0);
     b->api->host_free(b, src);
@@ -156,14 +156,14 @@ Test(device, that_was_looked_at_is_opened_without_another_context)
     cr_assert_eq(gr_cuda_devices.info(0, &info), 0);
     cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
     cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
-    cr_expect_eq(emu()->live("context"), 1, "of the last one");
-    cr_expect_eq(emu()->live(NULL), 1);
+    expect_count(emu()->live("context"), 1);
+    expect_count(emu()->live(NULL), 1);
     cr_assert_eq(gr_cuda_devices.open(&b, 1, &plain), 0);
     cr_assert_eq(gr_cuda_devices.info(1, &info), 0);
-    cr_expect_eq(emu()->live("context"), 1);
+    expect_count(emu()->live("context"), 1);
     round_trip(b, 1000);
     b->api->close(&b);
-    cr_expect_eq(emu()->live(NULL), 0);
+    expect_count(emu()->live(NULL), 0);
     cr_expect_eq(gr_alloc_held(NULL), held);
     cr_expect_str_empty(emu()->report());
 }
@@ -180,7 +180,7 @@ Test(device, without_code_for_it)
     cr_expect_eq(gr_cuda_devices.open(&b, 0, &plain), GR_E_DEVICE);
     cr_expect_str_eq(gr_error(), info.unusable);
     cr_expect_null(b);
-    cr_expect_eq(emu()->live(NULL), 0);
+    expect_count(emu()->live(NULL), 0);
 }
 
 Test(device, shared_by_its_backends)
@@ -190,11 +190,11 @@ Test(device, shared_by_its_backends)
     void *p = a->api->alloc(a, 1 << 20);
     cr_assert_eq(gr_cuda_devices.open(&b, 0, &plain), 0);
     cr_assert_eq(gr_cuda_devices.open(&c, 1, &plain), 0);
-    cr_expect_eq(emu()->live("context"), 2);
+    expect_count(emu()->live("context"), 2);
     cr_assert_eq(gr_cuda_devices.info(0, &info), 0);
     cr_expect_lt(info.free_bytes, info.total_bytes);
     c->api->close(&c);
-    cr_expect_eq(emu()->live("context"), 1);
+    expect_count(emu()->live("context"), 1);
     a->api->free(a, p);
     a->api->close(&a);
     round_trip(b, 1000);
