@@ -1,5 +1,6 @@
 // The checker (check.hpp): every load and store of kernels that were compiled for it.
 #include "check.hpp"
+#include "check_blocks.hpp"
 
 #if EMU_CHECK
 #include <string.h>
@@ -108,26 +109,7 @@ static bool before(const Access &a, uint32_t thread)
            (known[thread].era == era && known[thread].of[a.thread] >= a.clock);
 }
 
-void check_launch()
-{
-    words.resize((smem_most + shared.n_static) / 4 + 1);
-    flights.resize(words.size());
-    global_lo = global_hi = 0;
-    left = options.preempt ? 1 + random_below(2 * options.preempt) : 0;
-    said.clear();
-}
-
-void check_block()
-{
-    era++;
-    n_block++;
-    for (uint32_t i = 0; i < block.n_thread; i++) {
-        own[i]++;
-        fenced[i] = own[i];
-    }
-}
-
-// --- shared memory ---
+// --- what is said ---
 
 static std::string said_of(uint32_t thread)
 {
@@ -141,9 +123,75 @@ static void say(uint32_t place, uint32_t other, const std::string &text)
         report_add(here() + ": " + place_text(place) + ": " + text);
 }
 
+// A store over another one that it races with: wrong when it changes what is there, as will be
+// seen as soon as it has happened, that is, when anything else does. Lanes that all write the same
+// are a custom of kernels, and right.
+static struct Overwrite {
+    const void *p;
+    size_t bytes; // 0: there is none
+    unsigned char before[16];
+    uint32_t place, other;
+    std::string text;
+} overwrite;
+static const void *storing; // the access at hand, when it is a store of the kernel's own code
+static size_t n_storing;
+
+static void settle_overwrite()
+{
+    size_t bytes = overwrite.bytes;
+    overwrite.bytes = 0;
+    if (bytes && memcmp(overwrite.p, overwrite.before, bytes) &&
+        said.insert({overwrite.place, overwrite.other}).second)
+        report_add(overwrite.text);
+}
+
+static void say_unless_same(uint32_t place, uint32_t other, const std::string &text)
+{
+    if (!n_storing || n_storing > sizeof overwrite.before) {
+        say(place, other, text);
+        return;
+    }
+    overwrite.p = storing;
+    overwrite.bytes = n_storing;
+    memcpy(overwrite.before, storing, n_storing);
+    overwrite.place = place;
+    overwrite.other = other;
+    overwrite.text = here() + ": " + place_text(place) + ": " + text;
+}
+
+void check_launch()
+{
+    words.resize((smem_most + shared.n_static) / 4 + 1);
+    flights.resize(words.size());
+    global_lo = global_hi = 0;
+    left = options.preempt ? 1 + random_below(2 * options.preempt) : 0;
+    said.clear();
+    overwrite.bytes = 0;
+    blocks_launch();
+}
+
+void check_block_ends()
+{
+    settle_overwrite();
+}
+
+void check_block()
+{
+    era++;
+    n_block++;
+    blocks_begin();
+    for (uint32_t i = 0; i < block.n_thread; i++) {
+        own[i]++;
+        fenced[i] = own[i];
+    }
+}
+
+// --- shared memory ---
+
 static void say_race(const void *p, bool write, const Access &a, bool wrote, uint32_t place)
 {
-    say(place, a.place,
+    (write && wrote ? say_unless_same : say)(
+        place, a.place,
         format("race: %s what %s has %s at %s without a barrier between: %s",
                write ? "writes" : "reads", said_of(a.thread).c_str(), wrote ? "written" : "read",
                place_text(a.place).c_str(), where_shared(p).c_str()));
@@ -232,6 +280,18 @@ static void preempt()
     }
 }
 
+// Of the allocation that was accessed last.
+static void access_global(const void *p, size_t bytes, bool write, uint8_t kind, uint32_t place)
+{
+    Writer other;
+    if (blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place, &other))
+        (write ? say_unless_same
+               : say)(place, other.place,
+                      format("race between blocks: %s what %s has written at %s: %s",
+                             write ? "writes" : "reads", block_text(other.block).c_str(),
+                             place_text(other.place).c_str(), where(p).c_str()));
+}
+
 static inline void access(uint32_t thread, const void *p, size_t bytes, bool write, uint8_t kind,
                           uint32_t place)
 {
@@ -241,10 +301,11 @@ static inline void access(uint32_t thread, const void *p, size_t bytes, bool wri
         return;
     }
     uintptr_t lo = (uintptr_t)p, hi = lo + bytes;
-    if (lo >= global_lo && hi <= global_hi)
+    if ((lo >= global_lo && hi <= global_hi) ||
+        (memory_range(p, &global_lo, &global_hi) && lo >= global_lo && hi <= global_hi)) {
+        access_global(p, bytes, write, kind, place);
         return;
-    if (memory_range(p, &global_lo, &global_hi) && lo >= global_lo && hi <= global_hi)
-        return;
+    }
     global_lo = global_hi = 0;
     if (is_smem_page(p) ||
         (!image_holds(p) && lo - (uintptr_t)launch.args >= launch.kernel->args_bytes))
@@ -322,8 +383,20 @@ static inline void called(const void *p, size_t bytes, bool write, uint8_t kind,
         access_local(p, write, place_of_code(from));
         return;
     }
+    settle_overwrite();
     preempt();
+    storing = p;
+    n_storing = write && kind != atomic_kind ? bytes : 0;
     access(thread_number(self()), p, bytes, write, kind, place_of_code(from));
+    n_storing = 0;
+}
+
+static void called_atomic(const void *p, size_t bytes, int order, bool reads, bool writes,
+                          void *from)
+{
+    called(p, bytes, writes, atomic_kind, from);
+    if (launch.in_thread && !stack_holds(p) && shared_number(p, bytes) < 0)
+        blocks_atomic(p, order, reads, writes);
 }
 } // namespace emu
 
@@ -377,14 +450,18 @@ extern "C" void __tsan_func_entry(void *)
 extern "C" void __tsan_func_exit()
 {
 }
-extern "C" void __tsan_atomic_thread_fence(int)
+extern "C" void __tsan_atomic_thread_fence(int order) // as builtins.hpp has __threadfence
 {
+    if (order == __ATOMIC_SEQ_CST)
+        blocks_fence();
 }
 
+#define ATOMIC(reads, writes)                                                                      \
+    called_atomic(p, sizeof *p, order, reads, writes, __builtin_return_address(0))
 #define UPDATE(bits, T, name, expression)                                                          \
-    extern "C" T __tsan_atomic##bits##_##name(T *p, T v, int)                                      \
+    extern "C" T __tsan_atomic##bits##_##name(T *p, T v, int order)                                \
     {                                                                                              \
-        CALLED(true, sizeof(T), atomic_kind);                                                      \
+        ATOMIC(true, true);                                                                        \
         T old = *p;                                                                                \
         *p = expression;                                                                           \
         return old;                                                                                \
@@ -396,31 +473,33 @@ extern "C" void __tsan_atomic_thread_fence(int)
     UPDATE(bits, T, fetch_and, old &v)                                                             \
     UPDATE(bits, T, fetch_or, old | v)                                                             \
     UPDATE(bits, T, fetch_xor, old ^ v)                                                            \
-    extern "C" T __tsan_atomic##bits##_load(const T *p, int)                                       \
+    extern "C" T __tsan_atomic##bits##_load(const T *p, int order)                                 \
     {                                                                                              \
-        CALLED(false, sizeof(T), atomic_kind);                                                     \
+        ATOMIC(true, false);                                                                       \
         return *p;                                                                                 \
     }                                                                                              \
-    extern "C" void __tsan_atomic##bits##_store(T *p, T v, int)                                    \
+    extern "C" void __tsan_atomic##bits##_store(T *p, T v, int order)                              \
     {                                                                                              \
-        CALLED(true, sizeof(T), atomic_kind);                                                      \
+        ATOMIC(false, true);                                                                       \
         *p = v;                                                                                    \
     }                                                                                              \
-    extern "C" int __tsan_atomic##bits##_compare_exchange_strong(T *p, T *expected, T v, int, int) \
+    extern "C" int __tsan_atomic##bits##_compare_exchange_strong(T *p, T *expected, T v,           \
+                                                                 int order, int)                   \
     {                                                                                              \
-        CALLED(true, sizeof(T), atomic_kind);                                                      \
+        ATOMIC(true, true);                                                                        \
         T old = *p;                                                                                \
         bool same = old == *expected;                                                              \
         *(same ? p : expected) = same ? v : old;                                                   \
         return same;                                                                               \
     }                                                                                              \
-    extern "C" int __tsan_atomic##bits##_compare_exchange_weak(T *p, T *expected, T v, int, int)   \
+    extern "C" int __tsan_atomic##bits##_compare_exchange_weak(T *p, T *expected, T v, int order,  \
+                                                               int)                                \
     {                                                                                              \
-        return __tsan_atomic##bits##_compare_exchange_strong(p, expected, v, 0, 0);                \
+        return __tsan_atomic##bits##_compare_exchange_strong(p, expected, v, order, order);        \
     }                                                                                              \
-    extern "C" T __tsan_atomic##bits##_compare_exchange_val(T *p, T expected, T v, int, int)       \
+    extern "C" T __tsan_atomic##bits##_compare_exchange_val(T *p, T expected, T v, int order, int) \
     {                                                                                              \
-        CALLED(true, sizeof(T), atomic_kind);                                                      \
+        ATOMIC(true, true);                                                                        \
         T old = *p;                                                                                \
         *p = old == expected ? v : old;                                                            \
         return old;                                                                                \

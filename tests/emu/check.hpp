@@ -23,6 +23,7 @@ struct Clock {
 };
 void check_launch(); // begins
 void check_block();  // begins
+void check_block_ends();
 void check_release(const Thread &t, Clock &c);
 void check_acquire(const Thread &t, const Clock &c);
 void check_arrive(const Barrier &b, const Thread &t);
@@ -46,6 +47,9 @@ static inline void check_launch()
 {
 }
 static inline void check_block()
+{
+}
+static inline void check_block_ends()
 {
 }
 static inline void check_release(const Thread &, Clock &)

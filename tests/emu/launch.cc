@@ -141,6 +141,7 @@ static void run_grid()
         }
         engine_end();
         shared_check_end();
+        check_block_ends();
     }
     memory_check_ends();
 }

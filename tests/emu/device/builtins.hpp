@@ -55,7 +55,7 @@ static inline void __threadfence()
 }
 static inline void __threadfence_block()
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 
 // --- warps ---

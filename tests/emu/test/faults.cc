@@ -82,6 +82,7 @@ static void test_twins()
          "reads the destination of an asynchronous copy still in flight (issued at "
          "tests/emu/test/kernels/faults.cu:69)",
          "wrong results"},
+        {"test_agreed", 0, "race: writes what thread (", ""},
         {"test_counted", 0, "wrong results", "wrong results"},
     };
     for (const Fault &f : faults)
@@ -176,6 +177,36 @@ static void test_ends()
     }
 }
 
+// Blocks that write and read the same device memory: only the checker sees it.
+static void test_blocks()
+{
+    static const struct {
+        const char *kernel;
+        const char *checked; // null: right
+    } cases[] = {
+        {"test_blocks_counted", nullptr},
+        {"test_blocks_fenced", nullptr},
+        {"test_blocks_halves", nullptr},
+        {"test_blocks_count", nullptr},
+        {"test_blocks_unordered", "race between blocks: reads what block ("},
+        {"test_blocks_overlap", "race between blocks: writes what block ("},
+    };
+    const uint32_t blocks = 2;
+    for (const auto &c : cases)
+        for (uint32_t i = 0; i < schedules; i++) {
+            std::vector<float> ascending(n);
+            for (uint32_t k = 0; k < n; k++)
+                ascending[k] = (float)k;
+            Buffer<float> x(ascending), y(2 * n);
+            Buffer<uint32_t> word(std::vector<uint32_t>(n, 0));
+            schedule(i);
+            std::string why =
+                run(c.kernel, {{blocks, 1, 1}, {n, 1, 1}, 0}, fault_args{x.p, y.p, n, word.p});
+            bool expected = EMU_CHECK && c.checked ? holds(why, c.checked) : why.empty();
+            CHECK(expected, "%s, schedule %u: %s", c.kernel, i, why.c_str());
+        }
+}
+
 // What is refused before a thread runs.
 static void test_refusals()
 {
@@ -194,5 +225,6 @@ void test_faults()
     test_twins();
     test_gemms();
     test_ends();
+    test_blocks();
     test_refusals();
 }

@@ -176,3 +176,74 @@ GR_KERNEL(test_deep, fault_args, 256, 1)
 {
     a.y[threadIdx.x] = deep(a.x, 1000);
 }
+
+// --- blocks that meet: a.word[0] counts them, a.word[1 + b] holds what each has to say ---
+
+namespace
+{
+enum class Meet { counted, fenced, unordered };
+
+// The last block adds up what all have written. `unordered`: nothing orders that.
+template <Meet how> GR_DEV void last_block(const fault_args &a)
+{
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        a.word[1 + blockIdx.x] = blockIdx.x + 1;
+        uint32_t before = 0;
+        if (how == Meet::counted)
+            before = add_acq_rel(a.word, 1);
+        if (how == Meet::fenced)
+            __threadfence();
+        if (how != Meet::counted)
+            before = atomicAdd(a.word, 1u);
+        if (how == Meet::fenced)
+            __threadfence();
+        last = before == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last)
+        return;
+    uint32_t sum = 0;
+    for (uint32_t b = 0; b < gridDim.x; b++)
+        sum += a.word[1 + b];
+    a.y[threadIdx.x] = a.x[a.n - 1 - threadIdx.x] + (float)(sum - gridDim.x * (gridDim.x + 1) / 2);
+}
+} // namespace
+GR_KERNEL(test_blocks_counted, fault_args, 256, 1)
+{
+    last_block<Meet::counted>(a);
+}
+GR_KERNEL(test_blocks_fenced, fault_args, 256, 1)
+{
+    last_block<Meet::fenced>(a);
+}
+GR_KERNEL(test_blocks_unordered, fault_args, 256, 1)
+{
+    last_block<Meet::unordered>(a);
+}
+// Halves of words are their own; the last element is written by every block.
+GR_KERNEL(test_blocks_halves, fault_args, 256, 1)
+{
+    ((uint16_t *)a.word)[2 * threadIdx.x + blockIdx.x % 2] = 1;
+}
+GR_KERNEL(test_blocks_overlap, fault_args, 256, 1)
+{
+    a.y[threadIdx.x + blockIdx.x * 255] = a.x[threadIdx.x];
+}
+GR_KERNEL(test_blocks_count, fault_args, 256, 1)
+{
+    atomicAdd(a.word, 1u);
+}
+
+namespace
+{
+// All write one word: the same, or each its own.
+template <bool right> GR_DEV void agreed(const fault_args &a)
+{
+    __shared__ uint32_t word;
+    word = right ? a.n : threadIdx.x;
+    __syncthreads();
+    a.y[threadIdx.x] = a.x[a.n - 1 - threadIdx.x] + (word <= a.n ? 0.0f : 1.0f);
+}
+} // namespace
+PAIR(agreed)
