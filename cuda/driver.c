@@ -27,6 +27,28 @@ static int too_old(const struct gr_cuda_driver *cu, const char *library, const c
                    missing ? missing : "");
 }
 
+/* What a person can do about an error of the first calls, beside asking nvidia-smi. */
+static const char *remedy(int result)
+{
+    switch (result) {
+    case CU_SYSTEM_DRIVER_MISMATCH:
+        return "the driver's library and kernel module differ in version: reboot, or load the "
+               "module of the library's version";
+    case CU_UNKNOWN:
+        return "load nvidia_uvm (modprobe nvidia_uvm) and look at the rights of /dev/nvidia*";
+    default:
+        return "see what nvidia-smi says";
+    }
+}
+
+static int unusable(const struct gr_cuda_driver *cu, enum gr_cuda_call call, int result)
+{
+    const char *name = NULL;
+    (void)cu->error_name(result, &name);
+    return gr_fail(GR_E_DEVICE, "the CUDA driver cannot be used: %s failed with %s; %s",
+                   symbol[call], name ? name : "an unknown error", remedy(result));
+}
+
 int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken)
 {
     const char *missing = NULL;
@@ -42,23 +64,10 @@ int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken)
         missing = #symbol;
 #include "cuda/driver.def"
 #undef FN
-    if (missing || cu->driver_version(&version) || version < GR_CUDA_NEEDED)
-        return too_old(cu, library, missing);
-    return 0;
-}
-
-/* What a person can do about an error of cuInit, beside asking nvidia-smi. */
-static const char *remedy(int result)
-{
-    switch (result) {
-    case CU_SYSTEM_DRIVER_MISMATCH:
-        return "the driver's library and kernel module differ in version: reboot, or load the "
-               "module of the library's version";
-    case CU_UNKNOWN:
-        return "load nvidia_uvm (modprobe nvidia_uvm) and look at the rights of /dev/nvidia*";
-    default:
-        return "see what nvidia-smi says";
-    }
+    int result = missing ? CU_OK : cu->driver_version(&version);
+    if (result)
+        return unusable(cu, GR_CU_driver_version, result);
+    return missing || version < GR_CUDA_NEEDED ? too_old(cu, library, missing) : 0;
 }
 
 static int start(struct gr_cuda_state *s)
@@ -66,16 +75,15 @@ static int start(struct gr_cuda_state *s)
     int rc = gr_cuda_load(&s->cu, gr_cuda_build.library, &s->broken);
     if (rc)
         return rc;
+    enum gr_cuda_call call = GR_CU_init;
     int result = s->cu.init(0);
-    if (result == CU_OK)
+    if (result == CU_OK) {
+        call = GR_CU_device_count;
         result = s->cu.device_count(&s->n_device);
-    s->broken = result != CU_OK && result != CU_NO_DEVICE;
-    if (s->broken) {
-        const char *name = NULL;
-        (void)s->cu.error_name(result, &name);
-        return gr_fail(GR_E_DEVICE, "the CUDA driver cannot be used: cuInit failed with %s; %s",
-                       name ? name : "an unknown error", remedy(result));
     }
+    s->broken = result != CU_OK && result != CU_NO_DEVICE;
+    if (s->broken)
+        return unusable(&s->cu, call, result);
     if (s->n_device == 0)
         return gr_fail(GR_E_DEVICE, "the CUDA driver finds no device");
     s->broken = gr_cuda_build.n_image == 0;

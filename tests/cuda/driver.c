@@ -70,6 +70,23 @@ Test(driver, too_old_by_its_version)
     cr_expect_null(strstr(text, "without"));
 }
 
+/* The call that failed is the one that is named. */
+Test(driver, no_version)
+{
+    bool broken = false;
+    const char *text = why("libcuda_no_version.so", &broken);
+    cr_expect(broken);
+    has(text, "cuDriverGetVersion failed with CUDA_ERROR_UNKNOWN");
+}
+
+Test(driver, no_number_of_devices)
+{
+    bool broken = false;
+    const char *text = why("libcuda_no_count.so", &broken);
+    cr_expect(broken);
+    has(text, "cuDeviceGetCount failed with CUDA_ERROR_UNKNOWN");
+}
+
 Test(driver, library_and_module_differ)
 {
     bool broken = false;

@@ -1,8 +1,15 @@
 /* A driver's library as far as it is asked before a device is used: FAKE_VERSION, what cuInit
- * returns (FAKE_INIT), and FAKE_DEVICES. */
+ * returns (FAKE_INIT), and FAKE_DEVICES; and what asking for the version and the number returns. */
 #include <stddef.h>
 
 #include "cuda/driver.h"
+
+#ifndef FAKE_VERSION_RESULT
+#define FAKE_VERSION_RESULT CU_OK
+#endif
+#ifndef FAKE_DEVICES_RESULT
+#define FAKE_DEVICES_RESULT CU_OK
+#endif
 
 int cuInit(unsigned flags)
 {
@@ -12,13 +19,13 @@ int cuInit(unsigned flags)
 int cuDriverGetVersion(int *version)
 {
     *version = FAKE_VERSION;
-    return CU_OK;
+    return FAKE_VERSION_RESULT;
 }
 
 int cuDeviceGetCount(int *n)
 {
     *n = FAKE_DEVICES;
-    return CU_OK;
+    return FAKE_DEVICES_RESULT;
 }
 
 int cuGetErrorName(int error, const char **name)
