@@ -24,8 +24,8 @@ extern "C" {
 /* --- kernels: device/kernels/ptx.cuh's GR_KERNEL registers each --- */
 struct emu_kernel {
     const char *name;
-    void (*run)(const void *args); /* one thread of it */
-    uint32_t max_threads;
+    void (*run)(const void *args);    /* one thread of it */
+    uint32_t max_threads, min_blocks; /* the launch bounds */
     size_t args_bytes;
 };
 void emu_register(const struct emu_kernel *k); /* before main; k stays */

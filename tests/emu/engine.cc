@@ -22,6 +22,7 @@ struct Transfer {
     uint64_t due;
     uint32_t smem, bytes, bar;
     unsigned char *memory;            // of a bulk copy
+    uintptr_t memory_lo, memory_hi;   // of the allocation that was met last
     const struct emu_tensor_map *map; // of a tile, with its corner
     int at[3];
     uint32_t thread, group; // who issued it; of a store, in which group
@@ -185,13 +186,16 @@ template <class Call> static void each_chunk(const Transfer &t, Call call)
         }
 }
 
-static void need_memory(const Transfer &t, const unsigned char *p, uint32_t bytes)
+static void need_memory(Transfer &t, const unsigned char *p, uint32_t bytes)
 {
-    if (!memory_owns(p, bytes))
+    const uintptr_t at = (uintptr_t)p;
+    if (at >= t.memory_lo && at + bytes <= t.memory_hi) // as the one before
+        return;
+    if (!memory_range(p, &t.memory_lo, &t.memory_hi) || at + bytes > t.memory_hi)
         fail_beside(t.site, "%s: %u bytes out of bounds: %s", t.what, bytes, where(p).c_str());
 }
 
-static void read_tile(const Transfer &t)
+static void read_tile(Transfer &t)
 {
     each_chunk(t, [&](unsigned char *s, const unsigned char *p, uint32_t lo, uint32_t hi) {
         memset(s, 0, 16);

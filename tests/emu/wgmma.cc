@@ -10,7 +10,7 @@
 
 namespace emu
 {
-static constexpr uint32_t group_size = 128, most_groups = max_threads / group_size;
+static constexpr uint32_t max_n = 256, group_size = 128, most_groups = max_threads / group_size;
 
 // Tiles in shared memory: where pieces of 8 elements (16 bytes) are.
 struct Tile {
@@ -64,8 +64,10 @@ struct Group {
     const char *what;
     uint32_t value, arrived, lanes[4];
     Site site;
+    uint32_t registers; // of a thread; 0: as at launch
 };
 static Group groups[most_groups];
+static uint32_t free_registers, waiting_for_registers[max_threads / 32];
 uint32_t wgmma_in_flight;
 
 static Group &group_of(const Thread &t)
@@ -126,11 +128,10 @@ static uint32_t column_of(uint32_t t, int i)
 
 static void need_untouched(const Sums &s, uint32_t thread, Site site)
 {
-    const unsigned char *d = reinterpret_cast<const unsigned char *>(s.of[thread]);
-    for (size_t i = 0; i < (size_t)s.n / 2 * sizeof(float); i++)
-        if (d[i] != 0xff)
-            fail(site, "wgmma: its accumulators were written while it is in flight: no wgmma_wait "
-                       "came before");
+    static const std::vector<unsigned char> poison(max_n / 2 * sizeof(float), 0xff);
+    if (memcmp(s.of[thread], poison.data(), (size_t)s.n / 2 * sizeof(float)))
+        fail(site, "wgmma: its accumulators were written while it is in flight: no wgmma_wait "
+                   "came before");
 }
 
 static void take_sums(Sums &s, uint32_t thread, float *d)
@@ -220,7 +221,7 @@ static void check_tile(const Tile &t, uint32_t mn, const char *what, Site site)
     });
 }
 
-// The checker: each warp reads the tile when it issues the product, and until it has waited.
+// The checker: each warp reads the tiles when it issues the product, and one when they have waited.
 static void check_reads(const Product &p, const Thread &t)
 {
 #if EMU_CHECK
@@ -372,13 +373,36 @@ static float value(bool bf16, uint16_t bits)
     return bf16 ? gr_bf16_to_f32(bits) : f16_to_f32(bits);
 }
 
-// The 8 elements of a piece, `pitch` apart.
+typedef float float8 __attribute__((vector_size(32), aligned(4)));
+
+// The 8 elements of a piece.
+static float8 widen(bool bf16, const unsigned char *piece)
+{
+    typedef uint16_t half8 __attribute__((vector_size(16)));
+    typedef uint32_t word8 __attribute__((vector_size(32)));
+    half8 v;
+    memcpy(&v, piece, sizeof v);
+    if (bf16)
+        return (float8)(__builtin_convertvector(v, word8) << 16);
+    float8 f = {};
+#ifdef __F16C__
+    __asm__("vcvtph2ps %1, %0" : "=x"(f) : "x"(v));
+#else
+    for (int i = 0; i < 8; i++)
+        f[i] = value(false, v[i]);
+#endif
+    return f;
+}
+
+// Puts them `pitch` apart.
 static void get_piece(bool bf16, uint32_t addr, float *to, uint32_t pitch, Site site)
 {
-    uint16_t v[8];
-    memcpy(v, shared_memory(addr, 16, 16, "wgmma", site), 16);
-    for (uint32_t i = 0; i < 8; i++)
-        to[i * pitch] = value(bf16, v[i]);
+    const float8 f = widen(bf16, shared_memory(addr, 16, 16, "wgmma", site));
+    if (pitch == 1)
+        *reinterpret_cast<float8 *>(to) = f;
+    else
+        for (uint32_t i = 0; i < 8; i++)
+            to[i * pitch] = f[i];
 }
 
 static void get_a(const Product &p, float a[64][16])
@@ -412,32 +436,29 @@ static void get_b(const Product &p, float *b) // [16][n]
     });
 }
 
-// d [64, n] += a b, columns by eights: n is a multiple of 8.
+// d [64, n] += a b, in blocks of 8 x 8: n is a multiple of 8.
 static void multiply(float *d, const float a[64][16], const float *b, uint32_t n)
 {
-    typedef float float8 __attribute__((vector_size(32), aligned(4)));
-    for (uint32_t row = 0; row < 64; row += 4)
+    for (uint32_t row = 0; row < 64; row += 8)
         for (uint32_t c = 0; c < n; c += 8) {
-            float8 s[4];
-            for (uint32_t r = 0; r < 4; r++)
+            float8 s[8];
+            for (uint32_t r = 0; r < 8; r++)
                 s[r] = *reinterpret_cast<const float8 *>(d + (row + r) * n + c);
             for (uint32_t k = 0; k < 16; k++) {
                 const float8 v = *reinterpret_cast<const float8 *>(b + k * n + c);
-                for (uint32_t r = 0; r < 4; r++)
+                for (uint32_t r = 0; r < 8; r++)
                     s[r] += a[row + r][k] * v;
             }
-            for (uint32_t r = 0; r < 4; r++)
+            for (uint32_t r = 0; r < 8; r++)
                 *reinterpret_cast<float8 *>(d + (row + r) * n + c) = s[r];
         }
 }
 
 static void compute(Group &g, Product &p)
 {
-    static float a[64][16], b[16 * 256];
+    static float a[64][16], b[16 * max_n];
     Sums &s = g.sums[p.sums];
-    const uint32_t first = (uint32_t)(&g - groups) * group_size;
-    for (uint32_t t = first; t < first + group_size; t += 32)
-        check_reads(p, block.thread[t]);
+    check_reads(p, self()); // the last that waits, of some warp
     get_a(p, a);
     get_b(p, b);
     if (!p.accumulate)
@@ -474,20 +495,55 @@ void wgmma_wait(uint32_t pending, Site site)
     meet_group("wgmma_wait", pending, site, [&](Group &g) { compute_groups(g, pending); });
 }
 
+// --- registers ---
+
+// What ptxas gives each thread of a kernel that uses setmaxnreg: all that its launch bounds allow.
+static uint32_t registers_at_launch()
+{
+    const uint32_t threads =
+        (launch.kernel->max_threads + group_size - 1) / group_size * group_size;
+    const uint32_t each = 65536 / (threads * launch.kernel->min_blocks) / 8 * 8;
+    return each < 256 ? each : 256;
+}
+
+// All of a warpgroup but the last wait in meet_group while that one waits for registers here.
+static void change_registers(Group &g, uint32_t wanted, bool more)
+{
+    const uint32_t now = g.registers ? g.registers : registers_at_launch();
+    if (more ? wanted < now : wanted > now)
+        fail(g.site, "%s: to %u registers a thread, and there are %u", g.what, wanted, now);
+    if (!more) {
+        free_registers += (now - wanted) * group_size;
+        for (uint32_t w = 0; w < block.n_warp; w++) {
+            wake(block.warp[w], waiting_for_registers[w]);
+            waiting_for_registers[w] = 0;
+        }
+    }
+    while (more && free_registers < (wanted - now) * group_size) {
+        const Thread &t = self();
+        waiting_for_registers[t.warp - block.warp] |= 1u << t.lane;
+        wait("setmaxnreg_inc", g.site);
+    }
+    free_registers -= more ? (wanted - now) * group_size : 0;
+    g.registers = wanted;
+}
+
 void setmaxnreg(uint32_t registers, bool more, Site site)
 {
-    meet_group(more ? "setmaxnreg_inc" : "setmaxnreg_dec", registers, site, [](Group &) {});
+    meet_group(more ? "setmaxnreg_inc" : "setmaxnreg_dec", registers, site,
+               [&](Group &g) { change_registers(g, registers, more); });
 }
 
 // --- beginning and end ---
 
 void wgmma_begin()
 {
-    wgmma_in_flight = 0;
+    wgmma_in_flight = free_registers = 0;
+    memset(waiting_for_registers, 0, sizeof waiting_for_registers);
     for (Group &g : groups) {
         g.log.clear();
         g.sums.clear();
-        g.first = g.arrived = 0;
+        g.first = g.arrived = g.registers = 0;
         memset(g.issuer, 0, sizeof g.issuer);
         memset(g.lanes, 0, sizeof g.lanes);
     }

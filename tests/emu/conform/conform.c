@@ -20,6 +20,7 @@ struct conform {
     struct gr_cuda_driver cu;
     cu_module module[MAX_MODULES];
     int n_module, cc;
+    bool lost; /* an error that every later call has, too */
     cu_stream stream;
     char why[2048];
 };
@@ -38,6 +39,7 @@ static int check(struct conform *c, int result, const char *what)
     const char *text = NULL;
     if (result == CU_OK)
         return 0;
+    c->lost |= result >= CU_ILLEGAL_ADDRESS;
     if (c->cu.error_string(result, &text) != CU_OK || !text)
         text = "unknown error";
     return conform_fail(c, "%s: error %d: %s", what, result, text);
@@ -254,7 +256,7 @@ int main(int argc, char **argv)
     int n = 0, n_failed = 0;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         for (const struct conform_case *k = lists[i]; k->wrapper; k++) {
-            if (!has(&c, k)) {
+            if (c.lost || !has(&c, k)) {
                 printf("skip %s\n", k->wrapper);
                 continue;
             }
@@ -268,6 +270,7 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
     }
-    printf("%d of %d wrappers conform\n", n - n_failed, n);
+    printf("%d of %d wrappers conform%s\n", n - n_failed, n,
+           c.lost ? "; the device was lost, the rest has not been run" : "");
     return n_failed || n == 0;
 }

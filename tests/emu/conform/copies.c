@@ -244,20 +244,20 @@ static int run_ring(struct conform *c, const char *wrapper)
 static int run_setmaxnreg(struct conform *c, const char *wrapper)
 {
     (void)wrapper;
-    uint32_t in[256], out[256], expected[256], seed = 31;
-    for (int i = 0; i < 256; i++) {
+    uint32_t in[384], out[384], expected[384], seed = 31;
+    for (int i = 0; i < 384; i++) {
         in[i] = conform_random(&seed);
         expected[i] = i < 128 ? in[i] * 3 + 1 : in[i] * 5 + 2;
     }
     memset(out, 0xee, sizeof out);
     return conform_run(c, &(struct conform_launch){.kernel = "conform_setmaxnreg",
                                                    .blocks = 1,
-                                                   .threads = 256,
+                                                   .threads = 384,
                                                    .in = in,
                                                    .in_bytes = sizeof in,
                                                    .out = out,
                                                    .out_bytes = sizeof out}) ||
-           conform_same(c, out, expected, 256, 4);
+           conform_same(c, out, expected, 384, 4);
 }
 
 static int run_griddep(struct conform *c, const char *wrapper)

@@ -185,15 +185,16 @@ GR_KERNEL(conform_tma_ring, conform_args, 96, 1)
         ((uint32_t *)a.out)[threadIdx.x - 32] = sum;
 }
 
-// Registers move from the first warpgroup to the second and what they hold stays.
-GR_KERNEL(conform_setmaxnreg, conform_args, 256, 1)
+// Registers move from the first warpgroup, of 168 a thread at launch, to the two others, and what
+// they hold stays.
+GR_KERNEL(conform_setmaxnreg, conform_args, 384, 1)
 {
     uint32_t v = ((const uint32_t *)a.in)[threadIdx.x];
     if (threadIdx.x < 128) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<24>();
         v = v * 3 + 1;
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<240>();
         v = v * 5 + 2;
     }
     ((uint32_t *)a.out)[threadIdx.x] = v;

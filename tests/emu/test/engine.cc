@@ -131,6 +131,7 @@ static void test_right()
         std::string why = outcome("test_ring_none", 160, product);
         why += outcome("test_stored", 128, first_tiles);
         why += outcome("test_copied_out", 128, words);
+        why += outcome("test_registers", 384, anything);
         CHECK(why.empty(), "schedule %u: %s", i, why.c_str());
     }
 }
@@ -177,6 +178,11 @@ static void test_planted()
          "reads by the asynchronous proxy what thread ("},
         {"test_copied_unwaited", 128, words, "wrong results",
          "writes what the bulk_store of " SOURCE},
+        {"test_registers_wrong", 384, anything, "wait in setmaxnreg_inc at " SOURCE,
+         "wait in setmaxnreg_inc at " SOURCE},
+        {"test_registers_fewer", 384, anything,
+         "setmaxnreg_inc: to 160 registers a thread, and there are 168",
+         "setmaxnreg_inc: to 160 registers a thread, and there are 168"},
     };
     for (const Fault &f : faults)
         find(f);

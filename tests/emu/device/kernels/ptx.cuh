@@ -14,7 +14,8 @@
     {                                                                                              \
         name##_body(*static_cast<const Args *>(args));                                             \
     }                                                                                              \
-    static const struct emu_kernel name##_kernel = {#name, name##_run, threads, sizeof(Args)};     \
+    static const struct emu_kernel name##_kernel = {#name, name##_run, threads, blocks,            \
+                                                    sizeof(Args)};                                 \
     __attribute__((constructor)) static void name##_register()                                     \
     {                                                                                              \
         emu_register(&name##_kernel);                                                              \

@@ -305,3 +305,23 @@ ALONE(parity)
 {
     mbar_wait(bar, 2);
 }
+
+// Three warpgroups share 504 registers of a lane each: 24 + 2 * 240 are enough, 40 + 2 * 240 not.
+GR_KERNEL(test_registers, engine_args, 384, 1)
+{
+    if (threadIdx.x < 128)
+        setmaxnreg_dec<24>();
+    else
+        setmaxnreg_inc<240>();
+}
+GR_KERNEL(test_registers_wrong, engine_args, 384, 1)
+{
+    if (threadIdx.x < 128)
+        setmaxnreg_dec<40>();
+    else
+        setmaxnreg_inc<240>();
+}
+GR_KERNEL(test_registers_fewer, engine_args, 384, 1)
+{
+    setmaxnreg_inc<160>();
+}
