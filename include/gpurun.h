@@ -237,6 +237,19 @@ GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
  * next gr_decode; NULL when that token had none. */
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
 
+struct gr_sampler;
+
+/* From the next batch on, the device that has the logits draws the tokens of a sequence by a
+ * sampler (NULL: no longer), so that an id comes back instead of a row of logits: where every token
+ * of a batch whose logits are wanted belongs to such a sequence (its first one counts), gr_drawn
+ * has its id and gr_logits nothing. A draw is a pick of the sampler: picking goes on behind it. The
+ * sampler stays the caller's, and must live as long as it is set here. GR_E_UNSUPPORTED for one
+ * with penalties, a logit bias, typical sampling or mirostat. */
+GR_API int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
+/* The id drawn for the i-th token of the last batch (negative: from its end). GR_E_CHECK when its
+ * logits were not finite, GR_E_INVALID when none was drawn. */
+GR_API int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id);
+
 /* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. */
 GR_API void gr_session_cancel(struct gr_session *s);
 
@@ -374,8 +387,6 @@ GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
 GR_API int gr_session_profile(struct gr_session *s, bool on);
 
 /* ---- sampling ---- */
-
-struct gr_sampler;
 
 struct gr_logit_bias {
     int32_t id;

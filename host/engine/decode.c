@@ -165,6 +165,8 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     for (int32_t i = 0; i < ub->n_tok; i++)
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
+    if (c->plan.shape.n_sample)
+        gr_draw_fill(s, ub, gr_staged(s, c, GR_STEP_SAMPLE));
     fill_seen(s, c, ub);
     if (c->plan.shape.n_far)
         fill_far(s, c, ub);
@@ -195,7 +197,8 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
                                     .n_pos = hp->section[0] > 0 ? 3 : 1,
                                     .n_full = ub->n_tok,
                                     .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
-                                    .n_seq = cache->rs ? ub->n_seq : 0};
+                                    .n_seq = cache->rs ? ub->n_seq : 0,
+                                    .n_sample = s->draws ? ub->n_out : 0};
     if (hp->no_cache || cache->kv[GR_CACHE_FULL])
         rc = list_length(cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
     if (!rc && cache->kv[GR_CACHE_SWA]) {
@@ -207,7 +210,8 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     return rc;
 }
 
-/* Runs one micro-batch; its logits go to rows [first_row, first_row + n_out). */
+/* Runs one micro-batch; its logits, or the tokens drawn, go to rows [first_row, first_row + n_out).
+ */
 static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
 {
     struct gr_step_shape shape;
@@ -219,7 +223,8 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     if (rc)
         return rc;
     fill_step(s, c, ub);
-    float *out = s->logits + (size_t)first_row * (size_t)s->model->hp.n_vocab;
+    size_t row = s->draws ? 1 : (size_t)s->model->hp.n_vocab;
+    float *out = s->logits + (size_t)first_row * row; /* an id is as large as a logit */
     return gr_plan_run(s, c, ub->n_out ? out : NULL);
 }
 
@@ -295,6 +300,7 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, int32_t *n_
         return gr_fail(GR_E_UNSUPPORTED,
                        "Self-Extend: tokens with rows and columns cannot be grouped");
     s->n_tok = 0;
+    s->draws = gr_draw_all(s);
     atomic_store(&s->cancel, 0);
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
     if (s->model->hp.no_cache && *n_ub > 1)
@@ -315,6 +321,7 @@ int gr_decode(struct gr_session *s, const struct gr_batch *batch)
     s->running = true;
     rc = run_batch(s, n_ub);
     s->running = false;
+    gr_draw_settle(s, !rc);
     if (rc) {
         take_back(s, rc);
         return rc;
@@ -327,7 +334,7 @@ int gr_decode(struct gr_session *s, const struct gr_batch *batch)
 const float *gr_logits(const struct gr_session *s, int32_t i)
 {
     i = i < 0 ? s->n_tok + i : i;
-    if (i < 0 || i >= s->n_tok || s->out_row[i] < 0)
+    if (i < 0 || i >= s->n_tok || s->out_row[i] < 0 || s->draws)
         return NULL;
     return s->logits + (size_t)s->out_row[i] * (size_t)s->model->hp.n_vocab;
 }

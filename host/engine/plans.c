@@ -229,9 +229,11 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
                        const struct wanted *w, struct gr_need need[GR_MAX_DEVICE])
 {
     struct gr_plan plan;
+    struct gr_step_shape most = w->shape; /* a step may have its tokens drawn as well */
     int rc = build(s, w->kind, &w->shape, &plan);
     if (rc)
         return rc;
+    most.n_sample = most.n_out;
     const struct gr_part *part = plan.part.data;
     for (size_t i = 0; i < plan.part.n; i++) {
         struct gr_backend *b = backend[part[i].device];
@@ -241,7 +243,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
     }
     for (int32_t d = 0; d < s->n_device; d++) {
         need[d].arena = GR_MAX(need[d].arena, (uint64_t)plan.arena_bytes[d]);
-        need[d].step = GR_MAX(need[d].step, (uint64_t)plan.layout.bytes);
+        need[d].step = GR_MAX(need[d].step, (uint64_t)gr_step_layout(&most).bytes);
     }
     gr_plan_fini(&plan);
     return 0;
@@ -348,7 +350,7 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i,
     return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
 }
 
-static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, float *out)
+static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     const struct gr_ten *r = &c->plan.result;
     const struct gr_value *value = gr_plan_find(&c->plan, r);
@@ -357,7 +359,7 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, float *o
     return v->backend->api->download(v->backend, out, r->data, (size_t)(r->rows * r->row_bytes));
 }
 
-int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, float *out)
+int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
     for (int32_t d = 0; d < s->n_device; d++)

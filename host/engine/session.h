@@ -10,6 +10,7 @@
 #include "graph/graph.h"
 #include "kv/cache.h"
 #include "model/model.h"
+#include "sample/sampler.h"
 
 enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
 
@@ -66,10 +67,12 @@ struct gr_session {
     void *placed_memory;
 
     /* results of the last batch */
-    float *logits; /* [n_out, n_vocab] */
+    float *logits; /* [n_out, n_vocab]; with `draws` the tokens instead, [n_out] i32 */
     size_t logits_cap;
-    int32_t *out_row; /* [n_batch], row of logits or -1 */
-    int32_t n_tok;    /* tokens of the last batch, 0 before the first */
+    int32_t *out_row;                       /* [n_batch], row of logits or -1 */
+    int32_t n_tok;                          /* tokens of the last batch, 0 before the first */
+    struct gr_sampler *sampler[GR_SEQ_MAX]; /* that a device draws by, of each sequence, or NULL */
+    bool draws;                             /* all outputs of the batch belong to such */
 
     _Atomic int cancel;
     char *tap_name;
@@ -95,13 +98,22 @@ int gr_session_room_for(struct gr_session *s, int32_t n_out);
 /* Whether gr_decode ends when s->cancel is set. */
 void gr_session_cancellable(struct gr_session *s, bool yes);
 
+/* ---- draw.c ---- */
+
+/* Whether every token of the batch whose logits are wanted is drawn. */
+bool gr_draw_all(const struct gr_session *s);
+/* How the rows of a micro-batch are drawn. */
+void gr_draw_fill(struct gr_session *s, const struct gr_ubatch *ub, struct gr_sample_how *how);
+/* After a batch: its draws count, or they do not. */
+void gr_draw_settle(struct gr_session *s, bool done);
+
 /* ---- plans.c ---- */
 
 /* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
 /* Uploads the staged step block and runs; the plan's result goes to `out` unless that is NULL. */
-int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, float *out);
+int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
 /* Drops all plans: their addresses are about to change. */
 void gr_plan_drop_all(struct gr_session *s);
 /* What the largest plans need, beside caches and constants, on each device. Plans are built and

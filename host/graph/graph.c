@@ -37,6 +37,18 @@ static gr_t head(struct gr_build *b, gr_t x)
     return gr_name(b, "logits", -1, x);
 }
 
+/* A token of each row of logits, as the step block says. */
+static gr_t draw(struct gr_build *b, gr_t logits)
+{
+    gr_t ids = gr_new(b, 1, logits.rows, GR_I32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_SAMPLE,
+                              .a.sample = {.logits = logits,
+                                           .how = gr_step_array(b, GR_STEP_SAMPLE, logits.rows),
+                                           .ids = ids}});
+    return ids;
+}
+
 static int finish(struct gr_build *b)
 {
     if (!b->err)
@@ -56,6 +68,8 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     if (shape->n_out > 0)
         p->result = head(&b, x);
+    if (shape->n_sample > 0)
+        p->result = draw(&b, p->result);
     return finish(&b);
 }
 

@@ -52,7 +52,7 @@ struct gr_plan {
     struct gr_step_shape shape;
     struct gr_step_layout layout;
     int64_t arena_bytes[GR_MAX_DEVICE];
-    struct gr_ten result; /* [1, n_out, n_vocab] f32 */
+    struct gr_ten result; /* [1, n_out, n_vocab] f32; [1, 1, n_out] i32 when tokens are drawn */
 };
 
 /* Where a device has what plans refer to. */

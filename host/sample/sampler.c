@@ -22,14 +22,16 @@
 #include "gpurun.h"
 #include "gr/status.h"
 #include "sample/candidates.h"
+#include "sample/sampler.h"
 
 struct gr_sampler {
     struct gr_sampler_params p; /* logit_bias is a copy of ours */
     struct gr_rng rng;
-    double mu;       /* mirostat: surprise allowed now, bits */
-    float *logits;   /* [n_vocab] after bias and penalties */
-    int32_t *recent; /* ring [n_window] of accepted tokens */
-    int32_t *count;  /* [n_vocab] how often each is in the ring */
+    uint64_t n_drawn, n_next; /* numbers taken from rng; of draws that a session has under way */
+    double mu;                /* mirostat: surprise allowed now, bits */
+    float *logits;            /* [n_vocab] after bias and penalties */
+    int32_t *recent;          /* ring [n_window] of accepted tokens */
+    int32_t *count;           /* [n_vocab] how often each is in the ring */
     uint32_t n_window, n_accepted;
     struct gr_candidates set;
 };
@@ -208,10 +210,10 @@ static void apply_penalties(struct gr_sampler *s)
     }
 }
 
-/* The largest logit's id, the lower one of equals; -1 when all are -inf, -2 when one is NaN. */
+/* The largest logit's id, the lower one of equals; GR_SAMPLE_NONE, GR_SAMPLE_NAN. */
 static int32_t find_largest(const float *logits, int32_t n)
 {
-    int32_t best = -1;
+    int32_t best = GR_SAMPLE_NONE;
     bool nan = false;
     float x = -INFINITY;
     for (int32_t i = 0; i < n; i++) {
@@ -219,7 +221,7 @@ static int32_t find_largest(const float *logits, int32_t n)
         if (logits[i] > x)
             x = logits[i], best = i;
     }
-    return nan ? -2 : best;
+    return nan ? GR_SAMPLE_NAN : best;
 }
 
 static int32_t draw_mirostat(struct gr_sampler *s)
@@ -227,6 +229,7 @@ static int32_t draw_mirostat(struct gr_sampler *s)
     gr_candidates_softmax(&s->set, s->p.temp);
     gr_candidates_surprise(&s->set, s->mu);
     struct gr_candidate c = s->set.c[gr_candidates_draw(&s->set, &s->rng)];
+    s->n_drawn++;
     s->mu -= s->p.mirostat_eta * (-log2(c.p) - s->p.mirostat_tau);
     return c.id;
 }
@@ -243,15 +246,22 @@ static int32_t draw_chain(struct gr_sampler *s)
     if (p->min_p > 0)
         gr_candidates_min_p(&s->set, p->min_p);
     gr_candidates_softmax(&s->set, p->temp);
+    s->n_drawn++;
     return s->set.c[gr_candidates_draw(&s->set, &s->rng)].id;
+}
+
+int gr_sampler_result(int32_t id)
+{
+    return id >= 0 ? 0
+                   : gr_fail(GR_E_CHECK, "non-finite logits: %s",
+                             id == GR_SAMPLE_NONE ? "all are -inf" : "one is NaN");
 }
 
 int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
 {
     int32_t n = s->p.n_vocab, best = find_largest(logits, n);
     if (best < 0)
-        return gr_fail(GR_E_CHECK, "non-finite logits: %s",
-                       best == -1 ? "all are -inf" : "one is NaN");
+        return gr_sampler_result(best);
     memcpy(s->logits, logits, (size_t)n * sizeof *logits);
     apply_bias(s);
     if (s->n_window)
@@ -267,4 +277,42 @@ int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
     gr_candidates_fill(&s->set, s->logits, n, chain && s->p.top_k > 0 ? s->p.top_k : n);
     *id = chain ? draw_chain(s) : draw_mirostat(s);
     return 0;
+}
+
+/* ---- draws by a device ---- */
+
+int gr_sampler_can_draw(const struct gr_sampler *s, int32_t n_vocab)
+{
+    const struct gr_sampler_params *p = &s->p;
+    const char *what = has_penalties(p)                     ? "penalties"
+                       : p->n_logit_bias                    ? "a logit bias"
+                       : p->temp > 0 && p->mirostat         ? "mirostat"
+                       : p->temp > 0 && p->typical_p < 1    ? "typical sampling"
+                       : n_vocab > (int32_t)GR_SAMPLE_VOCAB ? "a vocabulary above 2^18"
+                                                            : NULL;
+    if (p->n_vocab != n_vocab)
+        return gr_fail(GR_E_INVALID, "sampling: expected a sampler of %d tokens, found one of %d",
+                       n_vocab, p->n_vocab);
+    return what ? gr_fail(GR_E_UNSUPPORTED, "sampling: a device cannot draw with %s", what) : 0;
+}
+
+struct gr_sample_how gr_sampler_next(struct gr_sampler *s)
+{
+    uint64_t at = s->n_drawn + s->n_next;
+    s->n_next += s->p.temp > 0;
+    return (struct gr_sample_how){.temp = s->p.temp,
+                                  .top_p = s->p.top_p,
+                                  .min_p = s->p.min_p,
+                                  .top_k = s->p.top_k,
+                                  .seed = {(uint32_t)s->p.seed, (uint32_t)(s->p.seed >> 32)},
+                                  .counter = {(uint32_t)at, (uint32_t)(at >> 32)}};
+}
+
+void gr_sampler_settle(struct gr_sampler *s, bool done)
+{
+    for (; s->n_next; s->n_next--) {
+        s->n_drawn += done;
+        if (done)
+            (void)gr_rng_double(&s->rng);
+    }
 }

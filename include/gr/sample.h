@@ -27,9 +27,9 @@ struct gr_sample_how {
     uint32_t seed[2], counter[2]; /* 64 bits each, the low word first: draw `counter` of `seed` */
 };
 
-enum { GR_SAMPLE_WORDS = 8, GR_SAMPLE_NONE = -1, GR_SAMPLE_NAN = -2 };
+enum { GR_SAMPLE_WORDS = 8, GR_SAMPLE_VOCAB = 1 << 18, GR_SAMPLE_NONE = -1, GR_SAMPLE_NAN = -2 };
 
-/* The weight of the first entry. Sums of 2^18 weights stay below 2^63. */
+/* The weight of the first entry. Sums of GR_SAMPLE_VOCAB weights stay below 2^63. */
 #define GR_SAMPLE_ONE ((uint64_t)1 << 44)
 
 /* Larger for what ranks first (no NaN; -0 is 0); never the same for two ids. */

@@ -1,0 +1,51 @@
+/* Tokens that the device draws which has the logits: gr_decode leaves ids instead of rows. */
+#include "engine/session.h"
+#include "gr/status.h"
+
+int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sampler)
+{
+    if (seq < 0 || seq >= (int32_t)s->params.n_seq_max)
+        return gr_fail(GR_E_INVALID, "drawing: sequence %d, but they are 0 to %u", seq,
+                       s->params.n_seq_max - 1);
+    int rc = sampler ? gr_sampler_can_draw(sampler, s->model->hp.n_vocab) : 0;
+    if (!rc)
+        s->sampler[seq] = sampler;
+    return rc;
+}
+
+static struct gr_sampler *sampler_of(const struct gr_session *s, int32_t token)
+{
+    return s->sampler[s->batch.seq[s->batch.seq_at[token]]];
+}
+
+bool gr_draw_all(const struct gr_session *s)
+{
+    for (int32_t i = 0; i < s->batch.n_tok; i++)
+        if (s->batch.logits[i] && !sampler_of(s, i))
+            return false;
+    return s->batch.n_out > 0;
+}
+
+void gr_draw_fill(struct gr_session *s, const struct gr_ubatch *ub, struct gr_sample_how *how)
+{
+    for (int32_t i = 0; i < ub->n_tok; i++)
+        if (ub->batch->logits[ub->tok[i]])
+            *how++ = gr_sampler_next(sampler_of(s, ub->tok[i]));
+}
+
+void gr_draw_settle(struct gr_session *s, bool done)
+{
+    for (uint32_t q = 0; q < s->params.n_seq_max && s->draws; q++)
+        if (s->sampler[q])
+            gr_sampler_settle(s->sampler[q], done);
+}
+
+int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id)
+{
+    i = i < 0 ? s->n_tok + i : i;
+    if (i < 0 || i >= s->n_tok || s->out_row[i] < 0 || !s->draws)
+        return gr_fail(GR_E_INVALID, "drawing: no token was drawn for token %d of the last batch",
+                       i);
+    *id = ((const int32_t *)(const void *)s->logits)[s->out_row[i]];
+    return gr_sampler_result(*id);
+}
