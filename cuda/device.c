@@ -62,14 +62,18 @@ static int describe(struct gr_cuda_device *d, int i)
     return rc ? rc : read_facts(d);
 }
 
+/* The kernels use instructions of 8.0 (cp.async, bf16), so nothing older can be built for. */
 static int check_runs(const struct gr_cuda_device *d)
 {
     int cc = d->facts.cc;
     if (gr_cuda_runs(gr_cuda_build.archs, cc))
         return 0;
+    if (cc < 80)
+        return gr_fail(GR_E_DEVICE, "%s: compute capability 8.0 or newer is needed, it has %d.%d",
+                       d->name, cc / 10, cc % 10);
     return gr_fail(GR_E_DEVICE,
-                   "%s has compute capability %d.%d, and this build has code for %s: build it with "
-                   "-DGPURUN_CUDA_ARCHS=%d",
+                   "%s: it has compute capability %d.%d, and this build has code for %s: build it "
+                   "with -DGPURUN_CUDA_ARCHS=%d",
                    d->name, cc / 10, cc % 10, gr_cuda_build.archs, cc);
 }
 
@@ -310,8 +314,11 @@ static int info(int i, struct gr_device_info *info)
         return rc;
     memcpy(info->name, d.name, sizeof info->name);
     if (check_runs(&d) || read_free(i, info)) {
+        const char *why = gr_error(); /* begins with "CUDA0: ", which who asks knows */
+        size_t n = strlen(d.name);
         pthread_mutex_lock(&lock);
-        (void)snprintf(unusable[i], sizeof unusable[i], "%s", gr_error());
+        (void)snprintf(unusable[i], sizeof unusable[i], "%s",
+                       strncmp(why, d.name, n) == 0 && why[n] == ':' ? why + n + 2 : why);
         pthread_mutex_unlock(&lock);
         info->unusable = unusable[i];
     }

@@ -168,19 +168,32 @@ Test(device, that_was_looked_at_is_opened_without_another_context)
     cr_expect_str_empty(emu()->report());
 }
 
-Test(device, without_code_for_it)
+/* Neither described as usable nor opened, and why. */
+static void unusable(const char *options, const char *what, const char *remedy)
 {
     struct gr_device_info info;
     struct gr_backend *b;
-    device_configure("cc=75");
+    device_configure(options);
     cr_assert_eq(gr_cuda_devices.info(0, &info), 0, "%s", gr_error());
     cr_assert_not_null(info.unusable);
-    cr_expect_not_null(strstr(info.unusable, "compute capability 7.5"), "%s", info.unusable);
-    cr_expect_not_null(strstr(info.unusable, "GPURUN_CUDA_ARCHS=75"), "%s", info.unusable);
+    cr_expect_not_null(strstr(info.unusable, what), "%s", info.unusable);
+    cr_expect_not_null(strstr(info.unusable, remedy), "%s", info.unusable);
+    cr_expect_null(strstr(info.unusable, "EMU0"), "%s", info.unusable);
     cr_expect_eq(gr_cuda_devices.open(&b, 0, &plain), GR_E_DEVICE);
-    cr_expect_str_eq(gr_error(), info.unusable);
+    cr_expect_eq(strncmp(gr_error(), "EMU0: ", 6), 0, "%s", gr_error());
+    cr_expect_str_eq(gr_error() + 6, info.unusable);
     cr_expect_null(b);
     expect_count(emu()->live(NULL), 0);
+}
+
+Test(device, too_old)
+{
+    unusable("cc=75", "it has 7.5", "8.0 or newer is needed");
+}
+
+Test(device, without_code_for_it)
+{
+    unusable("cc=120", "compute capability 12.0", "GPURUN_CUDA_ARCHS=120");
 }
 
 Test(device, shared_by_its_backends)
