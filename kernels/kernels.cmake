@@ -1,6 +1,24 @@
 # The kernels: each file of kernels/ becomes a fatbin, and all of them one object of the library with a table
 # (cuda/build.h). Without a CUDA compiler the table is empty.
-set(GPURUN_CUDA_ARCHS "80;90a" CACHE STRING "Architectures to compile kernels for; 90a alone builds fastest")
+# What this machine's GPUs run, where there are any; their driver compiles PTX for what is newer.
+execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                OUTPUT_VARIABLE here RESULT_VARIABLE status ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+set(archs "")
+if(status EQUAL 0)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" here "${here}")
+  foreach(cc ${here})
+    if(cc MATCHES "^8")
+      list(APPEND archs 80)
+    elseif(cc STREQUAL "9.0")
+      list(APPEND archs 90a)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES archs)
+endif()
+if(NOT archs)
+  set(archs 80 90a)
+endif()
+set(GPURUN_CUDA_ARCHS "${archs}" CACHE STRING "Architectures to compile kernels for; 90a alone builds fastest")
 option(GPURUN_CUDA_PTX "Keep PTX as well, which drivers compile for devices newer than those" ON)
 
 file(GLOB KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
