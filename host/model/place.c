@@ -71,7 +71,7 @@ static int device_of(const struct pass *w, int32_t il, int slot)
     case GR_W_ROPE_SHORT:
         return 0;
     case GR_W_ATTN_SINKS: /* with the keys */
-        return p->layer[hp->kv_of[il] >= 0 ? hp->kv_of[il] : il];
+        return p->layer[il >= 0 && hp->kv_of[il] >= 0 ? hp->kv_of[il] : GR_MAX(il, 0)];
     default:
         return p->layer[il < 0 ? hp->n_layer : il];
     }
