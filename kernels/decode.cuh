@@ -123,16 +123,17 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
                              0x64806480);
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
         constexpr uint32_t BITS = 0x10001;
-        const int p = B0 == 4 ? 4 * (s % 2) : 2 * s;
+        const int p = B0 == 4 ? 4 * (s % 2) : at_2(s, 0);
         uint32_t x;
         if constexpr (B0 == 4)
             x = and_or(w0[u * 2 + r] >> s / 2 * 8, (15 * BITS) << p, 0x64006400);
         else
             x = and_or(w0[u] >> 8 * r, (3 * BITS) << p, 0x64006400);
         if constexpr (B1 == 1)
-            x = and_or(moved(w1[u / 2], s + 4 * r + 8 * (u % 2), B0 + p), BITS << (B0 + p), x);
+            x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0 + p),
+                       BITS << (B0 + p), x);
         if constexpr (B1 == 2)
-            x = and_or(moved(w1[u], 2 * s + 8 * r, 4 + p), (3 * BITS) << (4 + p), x);
+            x = and_or(moved(w1[u], at_2(s, r), 4 + p), (3 * BITS) << (4 + p), x);
         // times 2^-p, less what is too much: all exact
         const uint32_t down = twice((uint32_t)(15 - p) << 10);
         return fma_f16x2(x, down, twice(0x8000 | integer_f16((1024 >> p) + ZERO)));
@@ -197,6 +198,10 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
 
     // --- parts ---
 
+    static GR_METHOD constexpr int at_2(int s, int r) // of a pair in a plane of two bits
+    {
+        return s / 2 * 2 + s % 2 * 4 + 8 * r;
+    }
     static GR_METHOD uint32_t moved(uint32_t w, int from, int to)
     {
         return from > to ? w >> (from - to) : w << (to - from);

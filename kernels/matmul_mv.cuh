@@ -69,19 +69,26 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
     const uint8_t *tile = mm_tile_at(a, item, block.tile, tile_bytes);
     int64_t line = item.line + lane / 4, chunks = gr_lines_chunks(units);
 
-    S w[1], next;
     float acc[1][NT][4] = {};
-    if (warp < n_step)
-        next.load(tile, warp, units);
-    for (int i = warp; i < n_step; i += n_warp) {
-        w[0] = next;
-        if (i + n_warp < n_step)
-            next.load(tile, i + n_warp, units);
-        w[0].arrived();
+    auto multiply = [&](S(&w)[1], int i) {
         struct mv_x x = {a.x.x + (line * units + i * S::UNITS) * 64 + lane % 4 * 16,
                          a.x.sums + (line * chunks + i / S::STEPS) * 64 + lane % 4 * 16, units * 64,
                          chunks * 64, item.n - lane / 4};
+        w[0].arrived();
         product<T, U, 1, NT>(w, units - i * S::UNITS, x, acc);
+    };
+    S w[2][1]; // one is on its way while the other is multiplied
+    if (warp < n_step)
+        w[0][0].load(tile, warp, units);
+    for (int i = warp; i < n_step; i += 2 * n_warp) {
+        if (i + n_warp < n_step)
+            w[1][0].load(tile, i + n_warp, units);
+        multiply(w[0], i);
+        if (i + n_warp >= n_step)
+            break;
+        if (i + 2 * n_warp < n_step)
+            w[0][0].load(tile, i + 2 * n_warp, units);
+        multiply(w[1], i + n_warp);
     }
     mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
 }

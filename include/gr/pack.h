@@ -15,11 +15,13 @@
  *   b = 32, 16, 8  row g, then row g + 8; the 8 elements of a row in GR_PACK_ORDER (b = 32: in
  *                  natural order)
  *   b = 4          row g, then row g + 8; column j of the 8 at bit 4 j
- *   b = 2          one word: column j of row g + 8 r at bit 2 (j % 4) + 8 r + 16 (j / 4)
+ *   b = 2          one word: column j of row g + 8 r at bit 2 (j % 4 / 2) + 4 (j % 2) + 8 r +
+ *                  16 (j / 4)
  *   b = 1          one word for two units: column j of row g + 8 r of unit u at bit
- *                  (j % 4) + 4 r + 8 (u % 2) + 16 (j / 4)
- * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register
- * (gr_pack_spot says it for one element). The words of a lane for a whole chunk, n bytes in all,
+ *                  j % 4 / 2 + 4 (j % 2) + 2 r + 8 (u % 2) + 16 (j / 4)
+ * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register, and bits
+ * of planes that belong together come to their places by one shift for two such pairs (gr_pack_spot
+ * says it for one element). The words of a lane for a whole chunk, n bytes in all,
  * stand 16 bytes at a time: [piece][lane][16 bytes], a last piece of n % 16 bytes likewise
  * (gr_pack_word).
  *
@@ -171,10 +173,11 @@ GR_PACK_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row
         s.word = unit * 2 + r, s.shift = 4 * j;
         break;
     case 2:
-        s.shift = 2 * (j % 4) + 8 * r + 16 * (j / 4);
+        s.shift = j % 4 / 2 * 2 + j % 2 * 4 + 8 * r + 16 * (j / 4);
         break;
     case 1:
-        s.word = unit / 2, s.shift = j % 4 + 4 * r + 8 * (unit % 2) + 16 * (j / 4);
+        s.word = unit / 2;
+        s.shift = j % 4 / 2 + j % 2 * 4 + 2 * r + 8 * (unit % 2) + 16 * (j / 4);
         break;
     default:
         break;
