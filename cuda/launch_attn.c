@@ -88,7 +88,8 @@ static struct gr_attn_stage stage_of(uint32_t type, int64_t d)
 {
     int32_t bytes = (int32_t)gr_row_bytes(type, (uint64_t)d);
     bool quant = type == GR_Q8_0 || type == GR_Q4_0;
-    struct gr_attn_stage s = {.n16 = (bytes + (quant ? 30 : 0)) / 16};
+    /* it may begin 14 bytes into a piece, and is read 4 bytes beyond its end */
+    struct gr_attn_stage s = {.n16 = (bytes + (quant ? 14 + 4 + 15 : 0)) / 16};
     s.magic = (1 << 20) / s.n16 + 1;
     s.pitch = type == GR_F16 ? pitch_f16(d) : s.n16 * 16;
     return s;

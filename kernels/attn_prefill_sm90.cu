@@ -80,6 +80,13 @@ GR_DEV void fetch_swizzled(const gr_kernel_rows &r, int h_kv, int row, uint32_t 
     }
 }
 
+// Where the warp's rows stand in a buffer, K's or V's: a part that no other warp touches.
+GR_DEV int raw_at(const gr_kernel_attn &a, int raw)
+{
+    return a.smem.stage + raw * a.smem.stage_bytes +
+           threadIdx.x % GROUP / 32 * (a.smem.stage_bytes / 4);
+}
+
 template <int TYPE, int D, int KT>
 GR_DEV void convert_as(const unsigned char *from, int pitch, const uint8_t *phase,
                        unsigned char *tile)
@@ -87,11 +94,11 @@ GR_DEV void convert_as(const unsigned char *from, int pitch, const uint8_t *phas
     constexpr int KEYS = KT / 4, PARTS = D / 16;
     const int first = threadIdx.x % GROUP / 32 * KEYS;
     for (int i = threadIdx.x % 32; i < KEYS * PARTS; i += 32) {
-        int key = first + i / PARTS, at = i % PARTS;
+        int key = i / PARTS, at = i % PARTS;
         uint4 out[2];
-        attn_sixteen<TYPE>(from + key * pitch + phase[key], at, out);
-        *(uint4 *)(tile + piece_at(KT, key, 2 * at)) = out[0];
-        *(uint4 *)(tile + piece_at(KT, key, 2 * at + 1)) = out[1];
+        attn_sixteen<TYPE>(from + key * pitch + phase[first + key], at, out);
+        *(uint4 *)(tile + piece_at(KT, first + key, 2 * at)) = out[0];
+        *(uint4 *)(tile + piece_at(KT, first + key, 2 * at + 1)) = out[1];
     }
 }
 
@@ -103,7 +110,7 @@ GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel 
     if (p.raw >= 0) {
         const int type = p.of_v ? a.v.type : a.k[1].type,
                   pitch = p.of_v ? a.v_stage.pitch : a.k_stage.pitch;
-        const unsigned char *from = smem + a.smem.stage + p.raw * a.smem.stage_bytes;
+        const unsigned char *from = smem + raw_at(a, p.raw);
         const uint8_t *phase = smem + a.smem.phase + p.raw * KT;
         unsigned char *tile = smem + (p.to - b.q);
         mbar_wait(p.empty, p.parity);
@@ -141,8 +148,7 @@ GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, b
         const gr_attn_stage &s = of_v ? a.v_stage : a.k_stage;
         const int first = threadIdx.x % GROUP / 32 * KEYS;
         p.raw = raw;
-        attn_fetch<KEYS>(r, s, b.h_kv, row,
-                         b.q + a.smem.stage + raw * a.smem.stage_bytes + first * s.pitch,
+        attn_fetch<KEYS>(r, s, b.h_kv, row, b.q + raw_at(a, raw),
                          smem + a.smem.phase + raw * KT + first);
     }
     return p;
@@ -281,7 +287,8 @@ GR_DEV attn_seen seen_by_group(const attn_rows &r)
     const int group = threadIdx.x / GROUP;
     attn_seen s = attn_seen_of(r);
     bar_sync(BAR_GROUP + group, GROUP);
-    each[threadIdx.x / 32] = s;
+    if (threadIdx.x % 32 == 0)
+        each[threadIdx.x / 32] = s;
     bar_sync(BAR_GROUP + group, GROUP);
     for (int w = group * 4; w < group * 4 + 4; w++) {
         s.any_lo = min(s.any_lo, each[w].any_lo), s.any_hi = max(s.any_hi, each[w].any_hi);
