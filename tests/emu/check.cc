@@ -35,6 +35,8 @@ static std::vector<Flight> flights;
 static Clock known[max_threads];     // what each thread knows of the others
 static uint32_t own[max_threads];    // its own clock
 static uint32_t fenced[max_threads]; // and that of its last proxy fence
+static bool waited[max_threads];     // for the launch before
+static uint32_t waited_era;          // the first that did; 0: none
 static Clock of_barrier[16];
 static uint32_t era;
 static uint64_t n_block;
@@ -180,10 +182,20 @@ void check_block()
     era++;
     n_block++;
     blocks_begin();
+    waited_era = 0;
     for (uint32_t i = 0; i < block.n_thread; i++) {
         own[i]++;
         fenced[i] = own[i];
+        waited[i] = !launch.early;
     }
+}
+
+// All of the block knows when one of its threads has waited and a barrier came since.
+void check_launch_before(const Thread &t)
+{
+    waited[thread_number(t)] = true;
+    if (!waited_era)
+        waited_era = era;
 }
 
 // --- shared memory ---
@@ -281,10 +293,20 @@ static void preempt()
 }
 
 // Of the allocation that was accessed last.
-static void access_global(const void *p, size_t bytes, bool write, uint8_t kind, uint32_t place)
+static void access_global(uint32_t thread, const void *p, size_t bytes, bool write, uint8_t kind,
+                          uint32_t place)
 {
     Writer other;
-    if (blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place, &other))
+    const bool early = !waited[thread] && (!waited_era || waited_era == era);
+    if (!blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place, early,
+                         &other))
+        return;
+    if (other.before)
+        say(place, other.place,
+            format("%s what the launch before has written at %s, and no griddep_wait came before: ",
+                   write ? "writes" : "reads", place_text(other.place).c_str()) +
+                where(p));
+    else
         (write ? say_unless_same
                : say)(place, other.place,
                       format("race between blocks: %s what %s has written at %s: %s",
@@ -303,7 +325,7 @@ static inline void access(uint32_t thread, const void *p, size_t bytes, bool wri
     uintptr_t lo = (uintptr_t)p, hi = lo + bytes;
     if ((lo >= global_lo && hi <= global_hi) ||
         (memory_range(p, &global_lo, &global_hi) && lo >= global_lo && hi <= global_hi)) {
-        access_global(p, bytes, write, kind, place);
+        access_global(thread, p, bytes, write, kind, place);
         return;
     }
     global_lo = global_hi = 0;

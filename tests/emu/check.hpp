@@ -40,6 +40,7 @@ void check_copy_ends(const Thread &t, const void *p, size_t bytes, Site site, Cl
 // fence.proxy.async, and what reads through that proxy: plain writes have to be fenced.
 void check_proxy_fence(const Thread &t);
 void check_proxy_read(const Thread &t, const void *p, size_t bytes, Site site);
+void check_launch_before(const Thread &t); // what that one has written is there: griddep_wait
 #else
 struct Clock {
 };
@@ -80,6 +81,9 @@ static inline void check_copy_ends(const Thread &, const void *, size_t, Site, C
 {
 }
 static inline void check_proxy_fence(const Thread &)
+{
+}
+static inline void check_launch_before(const Thread &)
 {
 }
 static inline void check_proxy_read(const Thread &, const void *, size_t, Site)

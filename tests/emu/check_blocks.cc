@@ -87,7 +87,7 @@ static bool knows(uint32_t b)
 }
 
 bool blocks_conflict(uintptr_t lo, uintptr_t hi, const void *p, size_t bytes, bool write,
-                     bool atomic, uint32_t place, Writer *other)
+                     bool atomic, uint32_t place, bool early, Writer *other)
 {
     Shadow *s = shadow_of(lo, hi, write);
     size_t at = (uintptr_t)p - lo, end = at + bytes;
@@ -98,7 +98,11 @@ bool blocks_conflict(uintptr_t lo, uintptr_t hi, const void *p, size_t bytes, bo
         uint8_t mask = (uint8_t)((15u << from) & (15u >> (4 - to)));
         bool present = w.mask && w.launch == launch_number;
         if (present && (w.mask & mask) && !(w.atomic && atomic) && !knows(w.block)) {
-            *other = {w.block, w.place};
+            *other = {w.block, w.place, false};
+            found = true;
+        }
+        if (early && (w.mask & mask) && w.launch + 1 == launch_number) {
+            *other = {w.block, w.place, true};
             found = true;
         }
         if (write)

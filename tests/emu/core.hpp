@@ -150,6 +150,7 @@ struct Launch {
     uint32_t smem_bytes;
     uint64_t number; // launches so far
     bool in_thread;  // one of its threads runs
+    bool early;      // it may begin before the one in front of it is over
 };
 extern Launch launch;
 extern struct emu_options options;

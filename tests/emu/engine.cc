@@ -186,13 +186,15 @@ template <class Call> static void each_chunk(const Transfer &t, Call call)
         }
 }
 
-static void need_memory(Transfer &t, const unsigned char *p, uint32_t bytes)
+// The copy reads or writes there.
+static void access_memory(Transfer &t, const unsigned char *p, uint32_t bytes, bool write)
 {
     const uintptr_t at = (uintptr_t)p;
-    if (at >= t.memory_lo && at + bytes <= t.memory_hi) // as the one before
-        return;
-    if (!memory_range(p, &t.memory_lo, &t.memory_hi) || at + bytes > t.memory_hi)
-        fail_beside(t.site, "%s: %u bytes out of bounds: %s", t.what, bytes, where(p).c_str());
+    if (at < t.memory_lo || at + bytes > t.memory_hi) { // not the allocation of the one before
+        if (!memory_range(p, &t.memory_lo, &t.memory_hi) || at + bytes > t.memory_hi)
+            fail_beside(t.site, "%s: %u bytes out of bounds: %s", t.what, bytes, where(p).c_str());
+    }
+    check_access(block.thread[t.thread], p, bytes, write, t.site);
 }
 
 static void read_tile(Transfer &t)
@@ -200,7 +202,7 @@ static void read_tile(Transfer &t)
     each_chunk(t, [&](unsigned char *s, const unsigned char *p, uint32_t lo, uint32_t hi) {
         memset(s, 0, 16);
         if (lo < hi) {
-            need_memory(t, p + lo, hi - lo);
+            access_memory(t, p + lo, hi - lo, false);
             memcpy(s + lo, p + lo, hi - lo);
         }
     });
@@ -216,7 +218,7 @@ static void end_load(Transfer &t)
         read_tile(t);
         swizzle = (uint16_t)(1 + swizzle_bytes(*t.map));
     } else {
-        need_memory(t, t.memory, t.bytes);
+        access_memory(t, t.memory, t.bytes, false);
         memcpy(to, t.memory, t.bytes);
     }
     any_piece(t.smem, t.bytes, [&](Piece &p) { return --p.arriving, p.swizzle = swizzle, false; });
@@ -249,13 +251,13 @@ static void write_store(Transfer &t)
     if (t.kind == Transfer::tile_store) {
         each_chunk(t, [&](unsigned char *, unsigned char *p, uint32_t lo, uint32_t hi) {
             if (lo < hi) {
-                need_memory(t, p + lo, hi - lo);
+                access_memory(t, p + lo, hi - lo, true);
                 memcpy(p + lo, from + lo, hi - lo);
             }
             from += 16;
         });
     } else {
-        need_memory(t, t.memory, t.bytes);
+        access_memory(t, t.memory, t.bytes, true);
         memcpy(t.memory, from, t.bytes);
     }
     t.stage = Stage::done;
@@ -538,6 +540,11 @@ void bulk_prefetch(const void *src, uint32_t bytes, Site site)
     bulk(Transfer::bulk_load, "bulk_prefetch", 0, src, bytes, site);
     if (!memory_owns(src, bytes))
         fail(site, "bulk_prefetch: access out of bounds: %s", where(src).c_str());
+}
+
+void griddep_wait()
+{
+    check_launch_before(self());
 }
 
 void bulk_commit()

@@ -167,6 +167,14 @@ void emu_set(const struct emu_options *o)
     seed(o->seed);
 }
 
+static bool next_early;
+
+void emu_launch_early(void)
+{
+    std::lock_guard<std::mutex> guard(running);
+    next_early = true;
+}
+
 int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_t threads[3],
                uint32_t smem_bytes, const void *args)
 {
@@ -181,7 +189,8 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     std::vector<max_align_t> copy(k->args_bytes / sizeof(max_align_t) + 9);
     void *aligned = (void *)(((uintptr_t)copy.data() + 127) & ~(uintptr_t)127);
     memcpy(aligned, args, k->args_bytes);
-    launch = {k, aligned, smem_bytes, launch.number + 1, false};
+    launch = {k, aligned, smem_bytes, launch.number + 1, false, next_early};
+    next_early = false;
     grid_dim = of_array(grid);
     block_dim = of_array(threads);
     shape_threads();

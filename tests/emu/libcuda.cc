@@ -502,6 +502,8 @@ int cuLaunchKernelEx(const struct cu_launch *l, cu_function handle, void **param
     memcpy(w->grid, l->grid, sizeof w->grid);
     memcpy(w->block, l->block, sizeof w->block);
     w->smem = l->smem;
+    for (unsigned i = 0; i < l->n_attribute; i++)
+        w->early |= l->attribute[i].id == 6 && l->attribute[i].value.value;
     w->args = copy_args(f->kernel, params[0]);
     w->pointers = find_pointers(f->kernel, params[0]);
     return c.done(submit(c, s, w));

@@ -154,6 +154,7 @@ struct work {
     std::shared_ptr<std::vector<unsigned char>> staged; // of pageable memory, read at once
     const struct emu_kernel *run = nullptr;
     uint32_t grid[3] = {0, 0, 0}, block[3] = {0, 0, 0}, smem = 0;
+    bool early = false; // programmatic stream serialization
     std::shared_ptr<unsigned char> args;
     std::vector<uintptr_t> pointers; // words of the arguments that are addresses
 };

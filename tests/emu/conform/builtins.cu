@@ -109,7 +109,7 @@ GR_KERNEL(conform_atomics, conform_args, 128, 1)
     atomicSub(out + 6, v);
     atomicAdd((unsigned long long *)(out + 8), (unsigned long long)v << 8);
     atomicAdd(out + 10 + atomicAdd(out + 7, 1) % 4, 1); // whoever comes, each of four as often
-    uint32_t seen = out[14], old;
+    uint32_t seen = 0, old;
     do { // a counter by comparison
         old = seen;
         seen = atomicCAS(out + 14, old, old + 2);

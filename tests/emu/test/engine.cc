@@ -232,9 +232,36 @@ static void test_alone()
     }
 }
 
+// Launches one behind the other, the second allowed to begin early; and two blocks whose copies
+// meet.
+static void test_launches()
+{
+    static const struct {
+        const char *kernel, *checked;
+    } launches[] = {
+        {"test_dependent", nullptr},
+        {"test_dependent_all", nullptr},
+        {"test_dependent_wrong", "reads what the launch before has written at " SOURCE}};
+    const Matrices m;
+    Buffer<float> c(64 * 64);
+    const engine_args args = {map_of(m.a.p), map_of(m.b.p), m.a.p, m.b.p, c.p, n_tile};
+    for (const auto &l : launches) {
+        schedule(1);
+        std::string why = run("test_stored", {{1, 1, 1}, {128, 1, 1}, smem_bytes}, args);
+        emu_launch_early();
+        why += run(l.kernel, {{1, 1, 1}, {128, 1, 1}, 0}, args);
+        CHECK(EMU_CHECK && l.checked ? holds(why, l.checked) : why.empty(), "%s: %s", l.kernel,
+              why.c_str());
+    }
+    std::string why = run("test_stores_meet", {{2, 1, 1}, {128, 1, 1}, 128}, args);
+    CHECK(holds(why, "race between blocks: writes what block (") == (EMU_CHECK != 0), "%s",
+          why.c_str());
+}
+
 void test_engine()
 {
     test_right();
     test_planted();
     test_alone();
+    test_launches();
 }

@@ -325,3 +325,37 @@ GR_KERNEL(test_registers_fewer, engine_args, 384, 1)
 {
     setmaxnreg_inc<160>();
 }
+
+// Launched early behind another that has written c: c[i] + 1, after waiting or not.
+GR_KERNEL(test_dependent, engine_args, 128, 1)
+{
+    griddep_wait();
+    a.c[threadIdx.x] += 1;
+}
+GR_KERNEL(test_dependent_all, engine_args, 128, 1)
+{
+    if (threadIdx.x == 0)
+        griddep_wait();
+    __syncthreads();
+    a.c[threadIdx.x] += 1;
+}
+GR_KERNEL(test_dependent_wrong, engine_args, 128, 1)
+{
+    const float v = a.c[threadIdx.x];
+    griddep_wait();
+    a.c[threadIdx.x] = v + 1;
+}
+
+// Two blocks store to the same rows; what the second one writes is another row of a.
+GR_KERNEL(test_stores_meet, engine_args, 128, 1)
+{
+    GR_SMEM;
+    smem[threadIdx.x] = ((const unsigned char *)a.a)[threadIdx.x + blockIdx.x];
+    fence_proxy_async();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        bulk_store(a.c, smem_u32(smem), 128);
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
