@@ -1,6 +1,6 @@
 // Device memory: each allocation is mapped by itself and ends at a guard page, so that an access
 // beyond it is a fault, which ends the launch with words about where. Outside launches and copies
-// nothing of it is accessible.
+// nothing of it is accessible; inside, an allocation is opened by the first fault on it.
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +20,7 @@ static constexpr size_t page = 4096, align = 256;
 struct Allocation {
     size_t bytes, mapped; // of the pages between two guard pages, whose end is that of the memory
     unsigned char *pages;
+    bool open;
 };
 static std::map<uintptr_t, Allocation> allocations; // by address
 static std::recursive_mutex lock;
@@ -51,10 +52,26 @@ bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi)
     return (uintptr_t)p < *hi;
 }
 
-static void protect_all(int how)
+// Opens the allocation that p lies in; false when it is open, or none.
+static bool open_at(const void *p)
+{
+    auto a = allocations.upper_bound((uintptr_t)p);
+    if (a == allocations.begin())
+        return false;
+    Allocation &of = (--a)->second;
+    if (of.open || (const unsigned char *)p >= of.pages + of.mapped)
+        return false;
+    of.open = true;
+    return mprotect(of.pages, of.mapped, PROT_READ | PROT_WRITE) == 0;
+}
+
+static void close_all()
 {
     for (auto &a : allocations)
-        mprotect(a.second.pages, a.second.mapped, how);
+        if (a.second.open) {
+            mprotect(a.second.pages, a.second.mapped, PROT_NONE);
+            a.second.open = false;
+        }
 }
 
 std::string where(const void *p)
@@ -128,6 +145,8 @@ static std::string fault_words(const void *p, int signal)
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
     int inside = 0;
+    if (n_open && open_at(info->si_addr))
+        return;
     if (launch.kernel && stack_of(&inside) < 0 && current && launch.in_thread)
         fail_text(here() + fault_place(context) + ": " + fault_words(info->si_addr, signal));
     if (below((uintptr_t)info->si_addr) && memory_owns(info->si_addr, 1))
@@ -173,7 +192,7 @@ void *emu_alloc(size_t bytes)
     if (!n_open)
         mprotect(pages, mapped, PROT_NONE);
     unsigned char *begin = pages + mapped - rounded;
-    allocations[(uintptr_t)begin] = {bytes, mapped, pages};
+    allocations[(uintptr_t)begin] = {bytes, mapped, pages, n_open > 0};
     return begin;
 }
 
@@ -197,12 +216,12 @@ void emu_open(void)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (n_open++ == 0)
-        protect_all(PROT_READ | PROT_WRITE);
+        catch_faults();
 }
 
 void emu_close(void)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (--n_open == 0)
-        protect_all(PROT_NONE);
+        close_all();
 }
