@@ -1,4 +1,10 @@
-/* ATTN: which kernel takes which shapes. */
+/* ATTN: which kernel takes which shapes.
+ *
+ * attn_decode takes head sizes that are multiples of 16, up to 512 columns of V, of caches of f16,
+ * bf16, q8_0 and q4_0. Of those, runs of more than GR_ATTN_FEW tokens go to attn_prefill_sm90 (64,
+ * 128, 256 columns; compute capability 9.0) or to attn_prefill (these and a few more), where there
+ * are so many tokens. Everything else goes to attn_any: f32 rows, other head sizes, rows that do
+ * not stand on 16 bytes, tiles that shared memory does not hold. */
 #include "base/checked.h"
 #include "cuda/launch.h"
 #include "gr/dtype.h"
@@ -128,6 +134,16 @@ static void set_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
     s->bytes = s->stage + GR_MAX(n_stage * s->stage_bytes, keep_q ? n_q * s->q_pitch : 0);
 }
 
+/* The same with as many stages as `most` bytes hold; false when that is none. */
+static bool fit_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t n_k,
+                     int32_t n_stage, int32_t most)
+{
+    do
+        set_smem(k, n_q, keep_q, n_k, n_stage);
+    while (k->smem.bytes > most && --n_stage > 0);
+    return n_stage > 0;
+}
+
 /* ---- few tokens a sequence ---- */
 
 /* Whether the tiled kernels can be asked, as far as shapes say. */
@@ -177,10 +193,7 @@ static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
     int32_t most = gr_launch_facts(l)->smem_max - DECODE_STATIC;
     k->n_pack = GR_MIN(group, 16);
     k->n_tile = (group + k->n_pack - 1) / k->n_pack;
-    set_smem(k, 16, false, n_k, 3);
-    if (k->smem.bytes > most)
-        set_smem(k, 16, false, n_k, 2);
-    return k->smem.bytes <= most;
+    return fit_smem(k, 16, false, n_k, 3, most);
 }
 
 /* ---- many ---- */
@@ -251,8 +264,7 @@ static struct many set_prefill(const struct gr_launcher *l, struct gr_kernel_att
     if (s->kernel_sm90 && gr_launch_has(l, s->kernel_sm90) && set_sm90(k, s->n_k_sm90, most))
         return (struct many){s->kernel_sm90, PREFILL_SM90_QUERIES, PREFILL_SM90_THREADS};
     set_pack(k, PREFILL_QUERIES);
-    set_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2);
-    if (k->smem.bytes > most)
+    if (!fit_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2, most))
         return (struct many){NULL, 0, 0};
     return (struct many){s->kernel, PREFILL_QUERIES, PREFILL_THREADS};
 }

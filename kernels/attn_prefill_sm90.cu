@@ -259,6 +259,7 @@ template <int D, int KT> GR_DEV void issue_pv(multiplier<D, KT> &m, float (&o)[D
 // The warp is through with a stage.
 GR_DEV void release(uint32_t empty, uint32_t i)
 {
+    __syncwarp();
     if (threadIdx.x % 32 == 0)
         mbar_arrive(empty + i % STAGES * 8);
 }

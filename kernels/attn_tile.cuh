@@ -151,7 +151,7 @@ GR_DEV void attn_to_f16(int type, const unsigned char *from, const gr_attn_stage
 // --- a range of the list, tile by tile, by four warps ---
 
 // Tiles of KT items of [lo, hi), K by the rows k, V beside it unless it is part of K. The next one
-// or two are on their way while one is used.
+// or two are on their way while one is used, if there are stages for them.
 struct attn_pipe {
     const gr_kernel_rows *k;
     int h_kv, lo, hi, next; // next: row number of this lane's key in the tile to fetch next
@@ -186,9 +186,8 @@ GR_DEV attn_pipe attn_pipe_begin(const gr_kernel_attn &a, int plane, int h_kv, i
                                  unsigned char *smem)
 {
     attn_pipe p = {&a.k[plane], h_kv, lo, hi, 0};
-    attn_pipe_fetch<KT>(a, p, 0, attn_pipe_row<KT>(a, p, 0), smem);
-    if (a.smem.n_stage == 3)
-        attn_pipe_fetch<KT>(a, p, 1, attn_pipe_row<KT>(a, p, 1), smem);
+    for (int i = 0; i < a.smem.n_stage - 1; i++)
+        attn_pipe_fetch<KT>(a, p, i, attn_pipe_row<KT>(a, p, i), smem);
     p.next = attn_pipe_row<KT>(a, p, a.smem.n_stage - 1);
     return p;
 }
@@ -207,6 +206,10 @@ GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigne
     __syncthreads();
     attn_pipe_fetch<KT>(a, p, i + ahead, p.next, smem);
     p.next = attn_pipe_row<KT>(a, p, i + ahead + 1);
+    if (ahead == 0) {
+        cp_async_wait<0>();
+        __syncthreads();
+    }
     const bool v_own = a.v_in_k < 0, k_f16 = p.k->type == GR_F16, v_f16 = a.v.type == GR_F16;
     const uint8_t *phase = smem + at.phase + slot * 2 * KT;
     unsigned char *stage = smem + at.stage + slot * at.stage_bytes;

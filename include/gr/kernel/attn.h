@@ -31,7 +31,7 @@ struct gr_attn_smem {
     int32_t phase;                       /* of the rows of each stage: K's, V's */
     int32_t k, v;                        /* a tile that became f16 */
     int32_t stage, stage_v, stage_bytes; /* tiles as they came; V in a stage; a stage */
-    int32_t n_stage;                     /* 2 or 3 */
+    int32_t n_stage;                     /* 1 to 3 */
     int32_t bytes;
 };
 
