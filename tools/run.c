@@ -29,6 +29,7 @@ struct run {
     struct gr_model_info info;
     struct gr_session *session;
     struct gr_sampler *sampler;
+    bool drawn; /* a GPU has drawn the token behind the last batch */
     struct gr_stream *stream;
     int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
     struct gr_self_extend extend; /* of the classic mode */
@@ -393,11 +394,15 @@ static int open_sampler(struct run *r)
 
 /* ---- running ---- */
 
-/* Decodes n tokens after the n_past there are. */
-static int decode(struct run *r, const int32_t *ids, int32_t n)
+/* Decodes n tokens after the n_past there are. next: a token is wanted behind them, which a GPU
+ * draws where it has the logits and can. */
+static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
 {
     struct gr_batch batch = {.n_tok = n, .token = ids};
-    int rc = gr_decode(r->session, &batch);
+    r->drawn = next && r->info.n_gpu_layers > 0 && gr_session_draw(r->session, 0, r->sampler) == 0;
+    int rc = r->drawn ? 0 : gr_session_draw(r->session, 0, NULL);
+    if (!rc)
+        rc = gr_decode(r->session, &batch);
     if (rc)
         return rc;
     r->n_past += n;
@@ -458,7 +463,7 @@ static int run_prompt(struct run *r)
         n = (int32_t)smaller((int64_t)(r->n_prompt - r->n_read), r->o->batch_size);
         n = (int32_t)smaller(n, smaller(room, gr_self_extend_room(&r->extend, r->n_past)));
         if (!rc)
-            rc = decode(r, r->prompt + r->n_read, n);
+            rc = decode(r, r->prompt + r->n_read, n, r->n_read + (size_t)n == r->n_prompt);
         r->n_read += rc ? 0 : (size_t)n;
     }
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
@@ -492,12 +497,14 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
 {
     const char *p;
     size_t n;
-    if (gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id)) {
+    int rc = r->drawn ? gr_drawn(r->session, -1, id)
+                      : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
+    if (rc) {
         gr_say_error("%s; the weights or the cache hold values that are no numbers",
                      gr_error_message());
         return 1;
     }
-    int rc = gr_sampler_accept(r->sampler, *id);
+    rc = gr_sampler_accept(r->sampler, *id);
     r->n_gen++;
     *ended = gr_text_is_eog(r->model, *id);
     if (*ended)
@@ -531,7 +538,7 @@ static int generate(struct run *r)
         if (!rc)
             rc = profile_step(r);
         if (!rc)
-            rc = decode(r, &id, 1);
+            rc = decode(r, &id, 1, true);
         if (rc)
             rc = interrupts ? 0 : gr_say_status(rc);
     }
