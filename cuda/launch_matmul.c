@@ -14,7 +14,7 @@
 /* As the kernels have them. */
 enum {
     MV_TOKENS = 8,
-    MV4_TOKENS = 32,
+    MV3_TOKENS = 24,
     WARPS = 8,
     F32_TILE = 64,
     F32_MV_TOKENS = 32,
@@ -157,14 +157,14 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
                          256, 0, m, sizeof *m);
     if (m->n_tok <= MV_TOKENS)
         return stream(l, "mv", m, n_item, MV_TOKENS);
-    if (m->n_tok <= MV4_TOKENS)
-        return stream(l, "mv4", m, n_item, MV4_TOKENS);
+    if (m->n_tok <= MV3_TOKENS)
+        return stream(l, "mv3", m, n_item, MV3_TOKENS);
     return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? SM90_TOKENS : TILE_TOKENS), n_item);
 }
 
 static enum order order_for(int64_t n_tok)
 {
-    return n_tok <= MV4_TOKENS ? BY_LANE : BY_STEP;
+    return n_tok <= MV3_TOKENS ? BY_LANE : BY_STEP;
 }
 
 /* ---- the operations ---- */

@@ -13,9 +13,9 @@
 GR_DEV uint32_t file_code(const uint8_t *row, const struct gr_pack_type &t,
                           const struct gr_pack_file &f, int p, int64_t col)
 {
-    int b = t.bits[p];
-    struct gr_pack_spot s = gr_pack_file_spot(b, f.stride[p], (int32_t)(col % f.block));
-    const uint8_t *at = row + col / f.block * f.bytes + f.code_at[p] + s.word;
+    int b = gr_pack_bits(&t, p), stride = p ? f.stride[1] : f.stride[0];
+    struct gr_pack_spot s = gr_pack_file_spot(b, stride, (int32_t)(col % f.block));
+    const uint8_t *at = row + col / f.block * f.bytes + (p ? f.code_at[1] : f.code_at[0]) + s.word;
     uint32_t v = 0;
     for (int i = 0; i < (b + 7) / 8; i++)
         v |= (uint32_t)at[i] << 8 * i;
@@ -37,8 +37,8 @@ GR_DEV struct scale_place scale_place(const struct gr_pack_type &t, const struct
     }
     int p = at >= 16 * t.chunk_scale[0];
     at -= p ? 16 * t.chunk_scale[0] : 0;
-    int of = t.chunk_scale[p];
-    return {at / of, chunk * f.bytes + f.scale_at[p] + at % of};
+    int of = p ? t.chunk_scale[1] : t.chunk_scale[0];
+    return {at / of, chunk * f.bytes + (p ? f.scale_at[1] : f.scale_at[0]) + at % of};
 }
 
 // Word i of a lane in plane p of a chunk: at most 32 elements have bits in it.
@@ -46,7 +46,7 @@ GR_DEV uint32_t gather_word(const struct gr_ten &rows, const struct gr_pack_type
                             const struct gr_pack_file &f, int64_t row0, int64_t col0, int p,
                             int lane, int i)
 {
-    int b = t.bits[p], unit = b == 1 ? 2 * i : 2 * i / b;
+    int b = gr_pack_bits(&t, p), unit = b == 1 ? 2 * i : 2 * i / b;
     uint32_t word = 0;
     for (int k = 0; k < (b == 1 ? 32 : 16); k++) {
         int u = unit + k / 16, row = lane / 4 + k % 16 / 8 * 8, col = lane % 4 * 8 + k % 8;
@@ -85,7 +85,8 @@ GR_KERNEL(gr_pack_tiles, struct gr_pack_args, 256, 1)
                     << 8 * i;
         }
     } else { // codes: gr_pack_word turned back
-        int lane_bytes = 2 * n * t.bits[p], pieces = lane_bytes / 16 * 16, rest = lane_bytes % 16;
+        int lane_bytes = 2 * n * gr_pack_bits(&t, p), pieces = lane_bytes / 16 * 16,
+            rest = lane_bytes % 16;
         bool in_piece = o < 32 * pieces;
         int lane = in_piece ? o % 512 / 16 : (o - 32 * pieces) / rest;
         int i = in_piece ? o / 512 * 4 + o % 16 / 4 : (pieces + (o - 32 * pieces) % rest) / 4;
@@ -107,17 +108,19 @@ GR_DEV uint8_t gather_byte(const uint8_t *tile, const struct gr_pack_type &t,
     const uint8_t *scales = codes + n * 64 * (t.bits[0] + t.bits[1]);
     if (t.unit_scale && o < t.unit_scale)
         return scales[(row * n + col0 % GR_PACK_COLS / 32) * t.unit_scale + o];
+#pragma unroll
     for (int p = 0; p < 2; p++)
         if (o >= f.scale_at[p] && o < f.scale_at[p] + t.chunk_scale[p])
             return scales[(p ? 16 * t.chunk_scale[0] : 0) + row * t.chunk_scale[p] + o -
                           f.scale_at[p]];
     int p = t.bits[1] && o >= f.code_at[1] && (o < f.code_at[0] || f.code_at[1] > f.code_at[0]);
-    int b = t.bits[p], i = o - f.code_at[p], in = (int)(col0 % GR_PACK_COLS);
+    int b = gr_pack_bits(&t, p), stride = p ? f.stride[1] : f.stride[0];
+    int i = o - (p ? f.code_at[1] : f.code_at[0]), in = (int)(col0 % GR_PACK_COLS);
     if (b >= 8)
         return (uint8_t)(pack_code(codes, t, n, p, row, in + i / (b / 8)) >> i % (b / 8) * 8);
     uint32_t v = 0;
     for (int k = 0; k < 8 / b; k++) {
-        int e = i / f.stride[p] * (f.stride[p] * 8 / b) + k * f.stride[p] + i % f.stride[p];
+        int e = i / stride * (stride * 8 / b) + k * stride + i % stride;
         v |= pack_code(codes, t, n, p, row, in + e) << k * b;
     }
     return (uint8_t)v;

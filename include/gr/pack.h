@@ -116,6 +116,12 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
     return p;
 }
 
+/* Bits of plane i: a run-time index would put the table into a GPU thread's memory. */
+GR_PACK_FN int32_t gr_pack_bits(const struct gr_pack_type *t, int32_t i)
+{
+    return i ? t->bits[1] : t->bits[0];
+}
+
 /* Bytes of a chunk of n units (2, 4, 6 or 8). */
 GR_PACK_FN int64_t gr_pack_chunk_bytes(uint32_t dtype, int64_t n_unit)
 {

@@ -1,10 +1,10 @@
-// 9 to 32 tokens: kernels/matmul_mv.cuh.
+// 9 to 24 tokens: kernels/matmul_mv.cuh.
 #include "kernels/matmul_mv.cuh"
 
 #define KERNEL(T, name)                                                                            \
-    GR_KERNEL(gr_matmul_mv4_##name, struct gr_matmul_args, 256, 2)                                 \
+    GR_KERNEL(gr_matmul_mv3_##name, struct gr_matmul_args, 256, 2)                                 \
     {                                                                                              \
-        matmul_mv<T, 4, 4>(a);                                                                     \
+        matmul_mv<T, 4, 3>(a);                                                                     \
     }
 KERNEL(GR_F16, f16)
 KERNEL(GR_BF16, bf16)
