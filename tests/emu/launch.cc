@@ -199,6 +199,7 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     emu_open();
     run_grid();
     emu_close();
+    give_signal_stack_back();
     launch.kernel = nullptr;
     return report_end();
 }

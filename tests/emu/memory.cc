@@ -154,13 +154,15 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     sigaction(signal, &before[signal == SIGBUS], nullptr); // and the access happens again
 }
 
+static stack_t outer; // the launching thread's own signal stack
+
 void catch_faults()
 {
     alignas(64) static unsigned char stack[64 << 10];
     stack_t other = {};
     other.ss_sp = stack;
     other.ss_size = sizeof stack;
-    sigaltstack(&other, nullptr);
+    sigaltstack(&other, &outer);
     struct sigaction now = {}, old;
     now.sa_sigaction = on_fault;
     now.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
@@ -170,6 +172,11 @@ void catch_faults()
         if (!(old.sa_flags & SA_SIGINFO) || old.sa_sigaction != on_fault)
             before[i] = old;
     }
+}
+
+void give_signal_stack_back()
+{
+    sigaltstack(&outer, nullptr);
 }
 } // namespace emu
 
