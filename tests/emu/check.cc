@@ -105,6 +105,15 @@ void check_together(const Warp &w, uint32_t lanes)
         check_acquire(w.thread[__builtin_ctz(set)], all);
 }
 
+void check_waited(const Warp &w)
+{
+    uint32_t first = thread_number(w.thread[0]), now = own[first]++;
+    for (uint32_t n = first; n < first + 32; n++) {
+        renew(known[n]);
+        known[n].of[first] = now;
+    }
+}
+
 static bool before(const Access &a, uint32_t thread)
 {
     return a.era != era || a.thread == thread ||

@@ -29,6 +29,7 @@ void check_acquire(const Thread &t, const Clock &c);
 void check_arrive(const Barrier &b, const Thread &t);
 void check_complete(const Barrier &b);
 void check_together(const Warp &w, uint32_t lanes); // __syncwarp
+void check_waited(const Warp &w);                   // its lanes know what its first one has done
 
 // An access that a model makes for a thread, to shared or device memory.
 void check_access(const Thread &t, const void *p, size_t bytes, bool write, Site site);
@@ -66,6 +67,9 @@ static inline void check_complete(const Barrier &)
 {
 }
 static inline void check_together(const Warp &, uint32_t)
+{
+}
+static inline void check_waited(const Warp &)
 {
 }
 static inline void check_access(const Thread &, const void *, size_t, bool, Site)

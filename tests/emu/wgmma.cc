@@ -221,7 +221,8 @@ static void check_tile(const Tile &t, uint32_t mn, const char *what, Site site)
     });
 }
 
-// The checker: each warp reads the tiles when it issues the product, and one when they have waited.
+// The checker: each warp's first lane reads the tiles when it issues the product, and one when all
+// have waited. Every lane of the warp knows then that this is over.
 static void check_reads(const Product &p, const Thread &t)
 {
 #if EMU_CHECK
@@ -458,7 +459,7 @@ static void compute(Group &g, Product &p)
 {
     static float a[64][16], b[16 * max_n];
     Sums &s = g.sums[p.sums];
-    check_reads(p, self()); // the last that waits, of some warp
+    check_reads(p, self().warp->thread[0]); // of the last warp that waits
     get_a(p, a);
     get_b(p, b);
     if (!p.accumulate)
@@ -492,7 +493,12 @@ static void compute_groups(Group &g, uint32_t pending)
 
 void wgmma_wait(uint32_t pending, Site site)
 {
-    meet_group("wgmma_wait", pending, site, [&](Group &g) { compute_groups(g, pending); });
+    const uint32_t first = thread_number(self()) / group_size * 4; // warp
+    meet_group("wgmma_wait", pending, site, [&](Group &g) {
+        compute_groups(g, pending);
+        for (uint32_t w = first; w < first + 4; w++)
+            check_waited(block.warp[w]);
+    });
 }
 
 // --- registers ---

@@ -129,6 +129,7 @@ static void test_right()
     for (uint32_t i = 0; i < 3 * schedules; i++) {
         schedule(i);
         std::string why = outcome("test_ring_none", 160, product);
+        why += outcome("test_ring_one_of_warp", 160, product);
         why += outcome("test_stored", 128, first_tiles);
         why += outcome("test_copied_out", 128, words);
         why += outcome("test_registers", 384, anything);

@@ -33,6 +33,7 @@ template <Fault fault> GR_DEV Ring make_ring(unsigned char *smem)
         for (uint32_t s = 0; s < n_stage; s++) {
             mbar_init(r.full + 8 * s, 1);
             mbar_init(r.empty + 8 * s, fault == many_arrivals ? 1
+                                       : fault == one_of_warp ? 4
                                        : fault == one_arrival ? 129
                                                               : 128);
         }
@@ -80,7 +81,7 @@ template <Fault fault> GR_DEV void consume(const engine_args &a, const Ring &r)
             early += d[0];
         if (fault != no_wgmma_wait || i + 1 < a.n_tile)
             wgmma_wait<0>(d);
-        if (fault != released_early)
+        if (fault != released_early && (fault != one_of_warp || threadIdx.x % 32 == 9))
             mbar_arrive(r.empty + 8 * s);
     }
     for (uint32_t i = 0; i < 32; i++) {

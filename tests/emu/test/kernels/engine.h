@@ -10,9 +10,11 @@ struct engine_args { // c [64, 64] = a [64, 64 n_tile] b [64, 64 n_tile]^T; f16,
     float *c;
     int n_tile;
 };
-// Faults of test_ring_<name>.
+// Faults of test_ring_<name>; `none` and one_of_warp, where one lane of each warp gives a stage
+// back, are right.
 #define ENGINE_FAULTS(F)                                                                           \
     F(none)                                                                                        \
+    F(one_of_warp)                                                                                 \
     F(no_wait)                                                                                     \
     F(one_waits)                                                                                   \
     F(half_expected)                                                                               \
