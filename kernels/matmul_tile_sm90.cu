@@ -163,6 +163,7 @@ struct sm90_ring {
 
     GR_METHOD void release() // all but the newest that may still be read
     {
+        __syncwarp(); // lane 0 speaks for all that have waited
         if (held && threadIdx.x % 32 == 0)
             mbar_arrive(bar.x_empty + 8 * ((q - 1) % STAGES));
         held = 0;
