@@ -346,7 +346,7 @@ GR_DEV void multiply_all(const gr_kernel_attn &a, const place<D, KT> &b, const a
     __shared__ bool bad[QUERIES];
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / GROUP, 0), // not divergent
         row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-    multiplier<D, KT> m = {b, attn_rows_of(b.t0, b.h0, row), b.q + group * 64 * D * 2};
+    multiplier<D, KT> m = {b, attn_rows_of(b.t0, b.h0, row), b.q + group * 64 * D * 2, {}};
     float o[D / 2];
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
