@@ -12,11 +12,9 @@ void cp_async(uint32_t dst, const void *src, uint32_t bytes, uint32_t src_bytes,
     Thread &t = self();
     if (src_bytes > bytes)
         fail(site, "cp_async: %u bytes from the source of a copy of %u", src_bytes, bytes);
-    if (src_bytes) {
-        check_aligned(src, bytes, "cp_async", site);
-        if (!memory_owns(src, src_bytes))
-            fail(site, "cp_async: reads %u bytes out of bounds: %s", src_bytes, where(src).c_str());
-    }
+    check_aligned(src, bytes, "cp_async", site); // even if nothing is read
+    if (src_bytes && !memory_owns(src, src_bytes))
+        fail(site, "cp_async: reads %u bytes out of bounds: %s", src_bytes, where(src).c_str());
     unsigned char *to = shared_memory(dst, bytes, bytes, "cp_async", site);
     check_copy_begins(t, to, bytes, site);
     if (src_bytes)

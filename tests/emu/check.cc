@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "device/kernels/ptx.cuh"
 #include "engine.hpp"
 
 namespace emu
@@ -471,6 +472,20 @@ extern "C" void __tsan_read_range(void *p, size_t bytes)
 extern "C" void __tsan_write_range(void *p, size_t bytes)
 {
     CALLED(true, bytes, 0);
+}
+// What -fsanitize=alignment calls for an address that the type of an access does not allow: a GPU
+// refuses it, this machine does not. The layout is the sanitizer's.
+struct mismatch {
+    const char *file;
+    uint32_t line, column;
+    const void *type;
+    unsigned char log_align, kind;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(const mismatch *m, uintptr_t p)
+{
+    if (launch.in_thread)
+        check_aligned((const void *)p, 1u << m->log_align, m->kind == 1 ? "writes" : "reads",
+                      {m->file, (int)m->line});
 }
 extern "C" void __tsan_init()
 {

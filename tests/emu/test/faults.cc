@@ -207,6 +207,28 @@ static void test_blocks()
         }
 }
 
+// Vectors at addresses that a GPU refuses: only the checker sees it, but for copies.
+static void test_alignment()
+{
+    static const struct {
+        const char *kernel, *why;
+        bool always;
+    } cases[] = {
+        {"test_misaligned_load", "reads: 0x", false},
+        {"test_misaligned_store", "writes: 0x", false},
+        {"test_misaligned_nothing", "cp_async: 0x", true},
+    };
+    for (const auto &c : cases) {
+        Buffer<float> x(n), y(n);
+        std::string why =
+            run(c.kernel, {{1, 1, 1}, {n, 1, 1}, 64}, fault_args{x.p, y.p, n, nullptr});
+        bool expected = EMU_CHECK || c.always
+                            ? holds(why, c.why) && holds(why, " is not aligned to ")
+                            : why.empty();
+        CHECK(expected, "%s: %s", c.kernel, why.c_str());
+    }
+}
+
 // What is refused before a thread runs.
 static void test_refusals()
 {
@@ -226,5 +248,6 @@ void test_faults()
     test_gemms();
     test_ends();
     test_blocks();
+    test_alignment();
     test_refusals();
 }

@@ -247,3 +247,21 @@ template <bool right> GR_DEV void agreed(const fault_args &a)
 }
 } // namespace
 PAIR(agreed)
+
+// Addresses that vectors, and copies that read nothing, must not have.
+GR_KERNEL(test_misaligned_load, fault_args, 256, 1)
+{
+    a.y[threadIdx.x] = (*(const float4 *)(a.x + threadIdx.x % 2)).y;
+}
+GR_KERNEL(test_misaligned_store, fault_args, 256, 1)
+{
+    __shared__ __align__(16) float row[4];
+    if (threadIdx.x == 0)
+        *(float2 *)(row + 1) = make_float2(1, 2);
+    a.y[threadIdx.x] = a.x[threadIdx.x];
+}
+GR_KERNEL(test_misaligned_nothing, fault_args, 256, 1)
+{
+    GR_SMEM;
+    cp_async_16(smem_u32(smem), a.x + 1, 0);
+}
