@@ -157,7 +157,7 @@ static bool tiled_shape(const struct gr_args_attn *a)
 static bool tiled(const struct gr_args_attn *a)
 {
     bool far = gr_ten_is(&a->k_far);
-    return aligned(&a->q) && fetchable(&a->k) && fetchable(&a->v) &&
+    return aligned(&a->q) && aligned(&a->y) && fetchable(&a->k) && fetchable(&a->v) &&
            (!far || (aligned(&a->q_far) && fetchable(&a->k_far) && a->k_far.dtype == a->k.dtype));
 }
 

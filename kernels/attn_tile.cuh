@@ -51,8 +51,7 @@ GR_DEV void attn_fetch(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv
         int64_t left = (int64_t)((uintptr_t)r.end - src);
         int bytes = at < 0 || left < 0 ? 0 : left < 16 ? (int)left : 16;
         if (key < N)
-            cp_async_16(dst + key * s.pitch + piece * 16, bytes ? (const char *)src : r.data,
-                        bytes);
+            cp_async_16(dst + key * s.pitch + piece * 16, (const char *)src, bytes);
     }
 }
 

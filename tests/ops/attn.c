@@ -205,8 +205,8 @@ static void expect(struct ops_case *c, const struct gr_args_attn *a)
     }
 }
 
-/* v_in_k: V is the last columns of K. */
-static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v_in_k)
+/* v_in_k: V is the last columns of K; y begins y_at bytes behind an aligned address. */
+static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v_in_k, int y_at)
 {
     struct ops_case c;
     ops_case_init(&c, GR_OP_ATTN, 16,
@@ -233,6 +233,7 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
         .scale = 1 / sqrtf((float)s.d_k),
         .softcap = s.softcap,
         .max_alibi = s.max_alibi};
+    a->y.data = (char *)a->y.data + y_at;
     if (v_in_k) {
         a->v = a->k;
         a->v.cols = s.d_v;
@@ -253,7 +254,7 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
 
 static void attn_case(struct shape s, enum view v, enum ops_data data)
 {
-    attn_case_of(s, v, data, false);
+    attn_case_of(s, v, data, false, 0);
 }
 
 static const struct shape shapes[] = {
@@ -305,10 +306,18 @@ Test(attn, values_in_keys)
     struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false};
     struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false};
     for (enum view v = 0; v < N_VIEW; v++) {
-        attn_case_of(s, v, OPS_NORMAL, true);
-        attn_case_of(quants, v, OPS_NORMAL, true);
-        attn_case_of(exact, v, OPS_NORMAL, true);
+        attn_case_of(s, v, OPS_NORMAL, true, 0);
+        attn_case_of(quants, v, OPS_NORMAL, true, 0);
+        attn_case_of(exact, v, OPS_NORMAL, true, 0);
     }
+}
+
+/* An output that only single floats can be stored to. */
+Test(attn, unaligned_output)
+{
+    for (int tokens = 3; tokens <= 70; tokens += 67)
+        attn_case_of((struct shape){tokens, 150, 2, 1, 64, 64, GR_F16, GR_F16, 0, 0, false, false},
+                     VIEW_CAUSAL, OPS_NORMAL, false, 4);
 }
 
 /* Queries that make every logit 0, or one cell take all. */
