@@ -73,41 +73,29 @@ static uint32_t value_like(struct spread *s, uint32_t v, int32_t device)
     return (uint32_t)(s->p->value.n - 1);
 }
 
-/* Moves value v at the beginning of the last part, from its home through the CPU. */
-static int move_to(struct spread *s, uint32_t v, int32_t device)
+/* Moves value `from`, which stands for v, to a device at the beginning of the last part. */
+static int move_one(struct spread *s, uint32_t v, uint32_t from, int32_t device)
 {
-    int32_t home = s->home[v];
-    if (home && device && !s->on[v][0]) {
-        int rc = move_to(s, v, 0);
-        if (rc)
-            return rc;
-    }
     uint32_t to = value_like(s, v, device);
     struct gr_move *m = to ? gr_vec_push(&s->p->move, sizeof *m) : NULL;
     if (!m)
         return GR_E_NOMEM_HOST;
-    *m = (struct gr_move){device && home ? s->on[v][0] : v, to};
+    *m = (struct gr_move){from, to};
     s->on[v][device] = to;
     ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_move++;
     return 0;
 }
 
-static int append(struct spread *s, int32_t old, int32_t device);
-
-/* Sees to it that value v is there for a node of this device. */
-static int bring(struct spread *s, uint32_t v, int32_t device)
+/* Moves value v from its home: between two GPUs through the CPU. */
+static int move_to(struct spread *s, uint32_t v, int32_t device)
 {
-    if (s->home[v] < 0) { /* no node writes it: it is where it is read first */
-        s->home[v] = ((struct gr_value *)s->p->value.data)[v].device = device;
-        s->on[v][device] = v;
-    }
-    if (s->on[v][device])
-        return 0;
-    return s->repeat[v] >= 0 ? append(s, s->repeat[v], device) : move_to(s, v, device);
+    bool through = s->home[v] && device;
+    int rc = through && !s->on[v][0] ? move_one(s, v, v, 0) : 0;
+    return rc ? rc : move_one(s, v, through ? s->on[v][0] : v, device);
 }
 
-/* Appends an old node to the new list, after all that it needs. */
-static int append(struct spread *s, int32_t old, int32_t device)
+/* Appends an old node to the new list; all that it reads is there. */
+static int put(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
     struct gr_part *part = part_for(s, device);
@@ -120,10 +108,8 @@ static int append(struct spread *s, int32_t old, int32_t device)
             continue;
         if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* the first, at its home or at another */
             s->on[v][device] = s->at[old] < 0 ? v : value_like(s, v, device);
-        else if (o->role != GR_ROLE_OUT)
-            rc = bring(s, v, device);
         t->value = s->on[v][device];
-        if (!rc && !t->value)
+        if (!t->value)
             rc = GR_E_NOMEM_HOST;
         if (o->role == GR_ROLE_OUT && t->value == v) {
             s->home[v] = device;
@@ -137,6 +123,31 @@ static int append(struct spread *s, int32_t old, int32_t device)
         ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_node++;
     }
     return rc;
+}
+
+/* Sees to it that value v is there for a node of this device. What is repeated reads no value. */
+static int bring(struct spread *s, uint32_t v, int32_t device)
+{
+    if (s->home[v] < 0) { /* no node writes it: it is where it is read first */
+        s->home[v] = ((struct gr_value *)s->p->value.data)[v].device = device;
+        s->on[v][device] = v;
+    }
+    if (s->on[v][device])
+        return 0;
+    return s->repeat[v] >= 0 ? put(s, s->repeat[v], device) : move_to(s, v, device);
+}
+
+/* Appends an old node after all that it needs. */
+static int append(struct spread *s, int32_t old, int32_t device)
+{
+    struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
+    int rc = part_for(s, device) ? 0 : GR_E_NOMEM_HOST;
+    for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
+        uint32_t v = gr_node_ten(&n, o)->value;
+        if (v && v < s->n_value && o->role != GR_ROLE_OUT)
+            rc = bring(s, v, device);
+    }
+    return rc ? rc : put(s, old, device);
 }
 
 /* Taps follow their nodes, in the order of these, and count from the beginning of the part. */

@@ -230,7 +230,7 @@ static int run_floats(struct conform *c, const char *wrapper)
     const struct function *f = functions;
     uint32_t seed = 67;
     char kernel[64];
-    while (strcmp(f->name, wrapper))
+    while (strcmp(f->name, wrapper) != 0)
         f++;
     fill_floats(in, 3 * N, f->most, &seed);
     snprintf(kernel, sizeof kernel, "conform_%s", wrapper);

@@ -96,7 +96,8 @@ TYPES(16)
 TYPES(32)
 TYPES(64)
 TYPES(96)
-TYPES(128) TYPES(192) TYPES(256)
+TYPES(128)
+TYPES(192) TYPES(256)
 
     // Two groups in flight: after wait<1> the first one's accumulators are read, then the second's.
     // out: [2][thread][4], of the first and the second step's product.
