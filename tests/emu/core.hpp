@@ -183,9 +183,7 @@ std::string place_text(uint32_t place);
 std::string where(const void *p);
 bool memory_owns(const void *p, size_t bytes);
 bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi); // of the allocation that holds p
-void memory_check_ends();      // reports what was written behind an allocation's end
-void catch_faults();           // a bad access in a thread of a launch ends the launch
-void give_signal_stack_back(); // after it
+void memory_check_ends(); // reports what was written behind an allocation's end
 
 // --- shared.cc: shared memory, and this library in memory ---
 

@@ -194,12 +194,10 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     grid_dim = of_array(grid);
     block_dim = of_array(threads);
     shape_threads();
-    catch_faults();
-    check_launch();
     emu_open();
+    check_launch();
     run_grid();
     emu_close();
-    give_signal_stack_back();
     launch.kernel = nullptr;
     return report_end();
 }

@@ -154,9 +154,9 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     sigaction(signal, &before[signal == SIGBUS], nullptr); // and the access happens again
 }
 
-static stack_t outer; // the launching thread's own signal stack
+static stack_t outer; // the thread's own signal stack
 
-void catch_faults()
+static void catch_faults()
 {
     alignas(64) static unsigned char stack[64 << 10];
     stack_t other = {};
@@ -174,10 +174,6 @@ void catch_faults()
     }
 }
 
-void give_signal_stack_back()
-{
-    sigaltstack(&outer, nullptr);
-}
 } // namespace emu
 
 using namespace emu;
@@ -229,6 +225,8 @@ void emu_open(void)
 void emu_close(void)
 {
     std::lock_guard<std::recursive_mutex> guard(lock);
-    if (--n_open == 0)
+    if (--n_open == 0) {
         close_all();
+        sigaltstack(&outer, nullptr);
+    }
 }

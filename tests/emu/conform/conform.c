@@ -18,6 +18,7 @@ enum { MAX_MODULES = 8 };
 
 struct conform {
     struct gr_cuda_driver cu;
+    cu_device device;
     cu_module module[MAX_MODULES];
     int n_module, cc;
     bool lost; /* an error that every later call has, too */
@@ -215,21 +216,30 @@ static int open_driver(struct conform *c, const char *library)
 
 static int open_device(struct conform *c)
 {
-    cu_device device;
     cu_context context;
     int major, minor;
     char name[128];
-    if (check(c, c->cu.init(0), "init") || check(c, c->cu.device_get(&device, 0), "device_get") ||
-        check(c, c->cu.device_name(name, sizeof name, device), "device_name") ||
-        check(c, c->cu.device_attribute(&major, CU_ATTR_CC_MAJOR, device), "attribute") ||
-        check(c, c->cu.device_attribute(&minor, CU_ATTR_CC_MINOR, device), "attribute") ||
-        check(c, c->cu.context_retain(&context, device), "context_retain") ||
+    if (check(c, c->cu.init(0), "init") ||
+        check(c, c->cu.device_get(&c->device, 0), "device_get") ||
+        check(c, c->cu.device_name(name, sizeof name, c->device), "device_name") ||
+        check(c, c->cu.device_attribute(&major, CU_ATTR_CC_MAJOR, c->device), "attribute") ||
+        check(c, c->cu.device_attribute(&minor, CU_ATTR_CC_MINOR, c->device), "attribute") ||
+        check(c, c->cu.context_retain(&context, c->device), "context_retain") ||
         check(c, c->cu.context_set(context), "context_set") ||
         check(c, c->cu.stream_create(&c->stream, CU_STREAM_NON_BLOCKING), "stream_create"))
         return 1;
     c->cc = 10 * major + minor;
     printf("device %s, compute capability %d.%d\n", name, major, minor);
     return 0;
+}
+
+static void close_device(struct conform *c)
+{
+    for (int i = 0; i < c->n_module; i++)
+        (void)c->cu.module_unload(c->module[i]);
+    (void)c->cu.stream_destroy(c->stream);
+    (void)c->cu.context_set(NULL);
+    (void)c->cu.context_release(c->device);
 }
 
 static bool has(const struct conform *c, const struct conform_case *k)
@@ -272,5 +282,6 @@ int main(int argc, char **argv)
     }
     printf("%d of %d wrappers conform%s\n", n - n_failed, n,
            c.lost ? "; the device was lost, the rest has not been run" : "");
+    close_device(&c);
     return n_failed || n == 0;
 }

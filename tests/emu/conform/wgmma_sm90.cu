@@ -97,11 +97,12 @@ TYPES(32)
 TYPES(64)
 TYPES(96)
 TYPES(128)
-TYPES(192) TYPES(256)
+TYPES(192)
+TYPES(256)
 
-    // Two groups in flight: after wait<1> the first one's accumulators are read, then the second's.
-    // out: [2][thread][4], of the first and the second step's product.
-    GR_KERNEL(conform_wgmma_wait, conform_args, 128, 1)
+// Two groups in flight: after wait<1> the first one's accumulators are read, then the second's.
+// out: [2][thread][4], of the first and the second step's product.
+GR_KERNEL(conform_wgmma_wait, conform_args, 128, 1)
 {
     GR_SMEM;
     float d[2][4];
