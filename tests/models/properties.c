@@ -171,7 +171,7 @@ Test(models, unwritten_memory_is_never_read)
         for (int poison = 0; poison < 2; poison++) {
             struct gr_session_params p = params();
             struct gr_session *s = tiny_session(m, &p);
-            if (poison)
+            if (poison && s->device[0].has.cache)
                 memset(s->device[0].cache, 0xff, s->device[0].has.cache);
             run(s, id, 9, 0, 0, 9, poison ? got : want); /* makes the arena */
             if (poison)
