@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gr/status.h"
 #include "ops/bench.h"
+#include "ops/matrix.h"
 
 enum { MAX_COPIES = 64, MAX_OPERANDS = 24, ROTATED = 320 << 20 };
 
@@ -27,12 +28,6 @@ static size_t bytes_of(const struct gr_ten *t)
     return (size_t)(t->batch * t->rows * t->row_bytes);
 }
 
-static bool is_weight(enum gr_op op, const char *operand)
-{
-    bool product = op == GR_OP_MATMUL || op == GR_OP_MATMUL_ID || op == GR_OP_HEAD_MATMUL;
-    return product && strcmp(operand, "w") == 0;
-}
-
 static void need(int status)
 {
     if (status)
@@ -45,7 +40,7 @@ static void bring(struct bench *k, struct copies *c, int copy, int i, const stru
     const struct gr_backend_api *api = k->device->api;
     struct gr_node *node = &c->node[copy];
     struct gr_ten *t = gr_node_ten(node, o), host = *t;
-    bool weight = is_weight(node->op, o->name);
+    bool weight = ops_is_matrix(node->op, o);
     size_t bytes = weight ? api->weight_bytes(k->device, &host, true) : bytes_of(&host);
     void *p = c->memory[copy][i] = api->alloc(k->device, bytes);
     if (!p)

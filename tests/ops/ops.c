@@ -11,6 +11,7 @@
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "gr/status.h"
+#include "ops/matrix.h"
 #include "quant/quant.h"
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
@@ -220,14 +221,6 @@ static const struct ops_buf *buf_of(const struct ops_case *c, const void *p)
     return u;
 }
 
-/* Whether an operand is a matrix that a device may keep in its own layout. */
-static bool is_matrix(enum gr_op op, const struct gr_operand *o)
-{
-    bool product = op == GR_OP_MATMUL || op == GR_OP_MATMUL_ID || op == GR_OP_HEAD_MATMUL;
-    return (product && strcmp(o->name, "w") == 0) ||
-           (op == GR_OP_EMBED && strstr(o->name, "table") != NULL);
-}
-
 static void bring_weight(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
 {
     struct ops_buf *u = &c->buf[buf_of(c, t->data) - c->buf];
@@ -271,7 +264,7 @@ void ops_run(struct ops_case *c, struct gr_backend *b)
     struct gr_node node = c->node;
     for (const struct gr_operand *o = gr_op_info(node.op)->operands; o->role; o++) {
         struct gr_ten *t = gr_node_ten(&node, o);
-        if (gr_ten_is(t) && is_matrix(node.op, o) && !b->api->can_borrow(b))
+        if (gr_ten_is(t) && ops_is_matrix(node.op, o) && !b->api->can_borrow(b))
             bring_weight(c, b, t);
         else if (gr_ten_is(t))
             bring(c, b, t);
