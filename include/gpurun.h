@@ -64,6 +64,11 @@ GR_API int gr_device_get(int32_t i, struct gr_device *device);
 /* ---- model ---- */
 
 struct gr_model;
+struct gr_world; /* the processes that run a model together (gr_world_open) */
+
+/* How several ranks (threads or processes, each with devices of its own) share a model: each has
+ * some of the layers; one has all; or all those of a machine have a part of every layer. */
+enum gr_split_mode { GR_SPLIT_MODE_LAYER, GR_SPLIT_MODE_NONE, GR_SPLIT_MODE_TENSOR };
 
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
@@ -76,6 +81,13 @@ struct gr_model_params {
     const char *device;   /* "auto" (or NULL): a GPU when there is one; "cpu", "none"; "cuda": a GPU
                              or GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. Case does not
                              matter */
+    enum gr_split_mode split_mode;
+    const char *tensor_split; /* shares of the layers, "3,1": one for each GPU in use, or for each
+                                 rank without any; "auto": what evens out memory; NULL = in
+                                 proportion to free memory */
+    int32_t n_rank;  /* threads of this process that run the model; 0 = one for each GPU in use */
+    int32_t n_shard; /* GR_SPLIT_MODE_TENSOR: ranks that share a layer; 0 = those of a machine */
+    struct gr_world *world; /* of processes; NULL = this one is alone */
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 

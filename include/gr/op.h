@@ -272,6 +272,7 @@ struct gr_node {
     enum gr_op op;
     int32_t layer;  /* -1 outside the layers */
     int32_t device; /* that runs it, in the session's list, 0 = the CPU; backends do not look */
+    int32_t stage;  /* of the ranks, whose part of the plan it is; backends do not look */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"
