@@ -5,7 +5,10 @@
  * [rows, n_vocab], the tokens with logits = 1 in batch order; after a sequence operation pos_i,
  * int32 [n_seq_max, 2], the smallest and largest position of each sequence (not of models that keep
  * nothing from step to step). With --tap NAME also NAME-L-M_i, float32 [rows, columns]: what layer
- * L (embd and logits: -1) made of the M-th micro-batch. */
+ * L (embd and logits: -1) made of the M-th micro-batch.
+ *
+ * --hash prints one line, 16 hexadecimal digits: FNV-1a of 64 bits over the names, shapes and bytes
+ * of all these arrays in order, which two runs have in common when they gave the same bits. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,7 @@ struct replay {
     struct gr_session_size size;
     int32_t n_vocab;
     int n_written;
+    uint64_t hash; /* of all arrays so far */
     struct slot {
         void *data;
         size_t n;
@@ -34,10 +38,17 @@ struct replay {
 
 /* ---- arrays ---- */
 
+static void add_to_hash(struct replay *r, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < bytes; i++)
+        r->hash = (r->hash ^ p[i]) * 0x100000001b3u;
+}
+
 /* Writes DIR/<name>_<op>.npy, format version 1.0: `bytes` of little-endian items. 0, or exit code
  * 6, said. */
-static int write_array(struct replay *r, const char *name, int op, const char *type,
-                       const char *shape, const void *data, size_t bytes)
+static int write_file(const struct replay *r, const char *name, int op, const char *type,
+                      const char *shape, const void *data, size_t bytes)
 {
     char path[4096], header[128];
     int n = snprintf(path, sizeof path, "%s/%s_%d.npy", r->o->output, name, op);
@@ -58,8 +69,21 @@ static int write_array(struct replay *r, const char *name, int op, const char *t
         gr_say_error("cannot write '%s': %s", path, strerror(errno));
         return 6;
     }
-    r->n_written++;
     return 0;
+}
+
+/* What comes out, to where it is wanted. */
+static int write_array(struct replay *r, const char *name, int op, const char *type,
+                       const char *shape, const void *data, size_t bytes)
+{
+    char label[128];
+    int n = snprintf(label, sizeof label, "%s_%d %s", name, op, shape);
+    if (r->o->hash) {
+        add_to_hash(r, label, (size_t)n);
+        add_to_hash(r, data, bytes);
+    }
+    r->n_written++;
+    return r->o->output ? write_file(r, name, op, type, shape, data, bytes) : 0;
 }
 
 static int write_rc(struct replay *r, int op, int32_t rc)
@@ -248,8 +272,11 @@ static int open_session(struct replay *r)
     return status ? gr_say_status(status) : 0;
 }
 
-static int make_folder(const char *dir)
+static int make_folder(const struct gr_options *o)
 {
+    const char *dir = o->output;
+    if (!dir && o->hash)
+        return 0;
     if (!dir) {
         gr_say_error("-o DIR is needed: the folder for the arrays");
         return GR_EXIT_USAGE;
@@ -272,16 +299,19 @@ static int replay_all(struct replay *r)
                      r->o->tap);
         return GR_EXIT_USAGE;
     }
-    gr_say("replay: %d operations, %d arrays in %s", r->rec.n_op, r->n_written, r->o->output);
+    gr_say("replay: %d operations, %d arrays%s%s", r->rec.n_op, r->n_written,
+           r->o->output ? " in " : "", r->o->output ? r->o->output : "");
+    if (r->o->hash)
+        printf("%016llx\n", (unsigned long long)r->hash);
     return 0;
 }
 
 int gr_tool_replay(const struct gr_options *o)
 {
-    struct replay r = {.o = o};
+    struct replay r = {.o = o, .hash = 0xcbf29ce484222325u};
     int rc = gr_recording_read(&r.rec, o->arg[0]);
     if (!rc && !o->dry_run)
-        rc = make_folder(o->output);
+        rc = make_folder(o);
     if (!rc)
         rc = open_session(&r);
     if (!rc && !o->dry_run)

@@ -329,3 +329,39 @@ Test(replay, writes_intermediate_results)
     cr_expect_eq(o.exit_code, 2);
     cr_expect(strstr(o.err, "'nothing'"), "%s", o.err);
 }
+
+static uint64_t fnv(uint64_t hash, const void *data, size_t n)
+{
+    for (const unsigned char *p = data, *end = p + n; p < end; p++)
+        hash = (hash ^ *p) * 0x100000001b3u;
+    return hash;
+}
+
+/* The hash is that of the names, shapes and bytes of the arrays in order; no folder is needed. */
+Test(replay, prints_a_hash_of_all_arrays)
+{
+    static const char session[] =
+        "{\"ops\": [{\"op\": \"decode\", \"tokens\": [1, 2], \"pos\": [0, 1], "
+        "\"seq\": [[0], [0]], \"logits\": [1, 0]}]}";
+    char path[512], name[64], want[32], *data;
+    size_t n;
+    int rows, columns, ok = 0;
+    snprintf(path, sizeof path, "%s", tiny_path("s.json"));
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(session, f) >= 0 && fclose(f) == 0);
+    struct outcome o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "-o",
+                              tiny_path("arrays"), "--hash");
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    snprintf(name, sizeof name, "%s/logits_0.npy", tiny_path("arrays"));
+    cr_assert_eq(gr_file_slurp(name, 1 << 20, &data, &n), 0, "%s", gr_error());
+    cr_assert_eq(sscanf(strstr(data + 10, "'shape': ("), "'shape': (%d, %d", &rows, &columns), 2);
+    size_t bytes = (size_t)rows * (size_t)columns * sizeof(float);
+    uint64_t hash = fnv(fnv(0xcbf29ce484222325u, "rc_0 ()", 7), &ok, sizeof ok);
+    hash = fnv(hash, name, (size_t)snprintf(name, sizeof name, "logits_0 (%d, %d)", rows, columns));
+    snprintf(want, sizeof want, "%016llx\n",
+             (unsigned long long)fnv(hash, data + n - bytes, bytes));
+    gr_free(data);
+    cr_expect_str_eq(o.out, want);
+    o = GPURUN(NULL, "replay", path, "-m", GOLDEN "/tiny.gguf", "--hash");
+    cr_expect_str_eq(o.out, want, "without a folder: %s", o.err);
+}
