@@ -431,6 +431,34 @@ GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *i
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 
+/* ---- several processes ---- */
+
+/* A world: the processes that mpirun or srun has started, which run models together. Each is a
+ * *rank*. All make the same calls up to gr_model_open, with the same parameters; then rank 0 goes
+ * on like a program that is alone, and the others serve it.
+ *
+ * When a rank is lost (it ended, hangs, or cannot be reached) every call that needs it fails with
+ * GR_E_PEER_LOST and a message that names it, on every other rank; nothing can be done with the
+ * world any more but to close what is open. */
+
+/* *out NULL and 0 when nobody has started several processes. */
+GR_API int gr_world_open(struct gr_world **out);
+GR_API int32_t gr_world_rank(const struct gr_world *world);
+GR_API int32_t gr_world_size(const struct gr_world *world);
+/* "rank 2 (host, pid 17)". Returns buf. */
+GR_API const char *gr_world_name(const struct gr_world *world, int32_t rank, char *buf, size_t n);
+/* Ranks > 0: does what rank 0 does with the model, until it has closed it. */
+GR_API int gr_world_serve(struct gr_world *world, struct gr_model *model);
+/* fn is called once, from a thread of its own, after a rank was lost: `line` says which and why. A
+ * call that is stuck (in a driver, in MPI) may never come back: fn is where a program sees to it
+ * that it ends all the same. */
+typedef void gr_lost_fn(int32_t rank, const char *line, void *user);
+GR_API void gr_world_on_lost(struct gr_world *world, gr_lost_fn *fn, void *user);
+/* Leaves, and waits some seconds for the others to leave too. A rank that leaves while others go on
+ * is lost to them. Returns the exit code that all ranks end with: `code` on rank 0, that of rank 0
+ * on others as far as they learn it. NULL is fine. */
+GR_API int gr_world_close(struct gr_world **world, int code);
+
 /* ---- names ---- */
 
 /* Insertions, deletions, substitutions and swaps of neighbours that turn a into b, letter case

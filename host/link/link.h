@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
+#include "gpurun.h"
+
 #define GR_MAX_RANK 64
 
 enum gr_lane {
@@ -87,6 +90,11 @@ struct gr_rank {
     int32_t local, n_local; /* its number among the processes of its machine, and how many */
 };
 
+/* What a rank is at, which its heartbeats tell (host/link/watch.h). */
+enum gr_doing { GR_DOING_START, GR_DOING_LOAD, GR_DOING_WAIT, GR_DOING_COMPUTE, GR_DOING_CLOSE };
+
+struct gr_watch;
+
 struct gr_world_api {
     const char *name; /* "threads", "mpi" */
     /* One of from and to is this rank. */
@@ -94,7 +102,8 @@ struct gr_world_api {
                 struct gr_link **out);
     /* Wakes whoever waits on a link of this process: the world has been lost. From any thread. */
     void (*wake)(struct gr_world *w);
-    /* Leaves: waits for the others to leave as well, for some seconds, unless a rank was lost. */
+    /* Gives back what the world has. The others have been waited for (gr_watch_leave), and may be
+     * lost: it must not wait for them. */
     void (*close)(struct gr_world **w);
 };
 
@@ -105,7 +114,20 @@ struct gr_world {
     const struct gr_link_opt *wrap; /* what every link of the data lane is wrapped in, or NULL */
     _Atomic int lost;               /* 0, or rank + 1 of the first that was lost */
     char lost_text[256];            /* complete once `lost` is set */
+    struct gr_watch *watch;         /* NULL: threads of one process need none */
+    _Atomic int doing;              /* enum gr_doing */
+    _Atomic int64_t since_ns;       /* when it began with that */
+    _Atomic uint64_t n_done;        /* things that were begun so far */
 };
+
+/* This rank begins with something else, or with the next of the same kind. What is
+ * GR_DOING_COMPUTE for too long counts as hung: one micro-batch each. */
+static inline void gr_world_doing(struct gr_world *w, enum gr_doing what)
+{
+    atomic_store_explicit(&w->since_ns, gr_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&w->doing, (int)what, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->n_done, 1, memory_order_relaxed);
+}
 
 /* n worlds of threads of this process, out [n]: each for one thread. */
 int gr_world_threads(struct gr_world **out, int32_t n);
@@ -119,8 +141,6 @@ int gr_world_processes(struct gr_world **out);
 void gr_world_lose(struct gr_world *w, int32_t rank, const char *reason);
 /* 0, or GR_E_PEER_LOST with the message of the one that was lost. */
 int gr_world_check(const struct gr_world *w);
-/* "rank 2 (host, pid 17)". Returns buf. */
-const char *gr_world_name(const struct gr_world *w, int32_t rank, char *buf, size_t n);
 
 /* ---- wrappers, for tests and measurements ---- */
 
