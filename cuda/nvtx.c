@@ -17,6 +17,9 @@ static const char *const range_name[GR_N_RANGE] = {
     [GR_RANGE_GRAPH] = "graph",
     [GR_RANGE_ATTN] = "layer/attn",
     [GR_RANGE_FFN] = "layer/ffn",
+    [GR_RANGE_SEND] = "net/send",
+    [GR_RANGE_RECV] = "net/recv",
+    [GR_RANGE_EXCHANGE] = "net/exchange",
 };
 static nvtxDomainHandle_t domain;
 static nvtxStringHandle_t registered[GR_N_RANGE];

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gr/net.h"
 #include "gr/op.h"
 
 #ifdef __cplusplus
@@ -50,14 +51,17 @@ typedef void gr_time_fn(const struct gr_op_time *t, void *user);
 
 /* What a profiler shows a stretch of work as; the payload counts what is said. */
 enum gr_range {
-    GR_RANGE_LOAD,    /* "load": bytes */
-    GR_RANGE_PREFILL, /* "step/prefill": tokens */
-    GR_RANGE_DECODE,  /* "step/decode": tokens */
-    GR_RANGE_SAMPLE,  /* "sample": rows */
-    GR_RANGE_KV,      /* "kv": cells that are copied or shifted */
-    GR_RANGE_GRAPH,   /* "graph": nodes that are captured */
-    GR_RANGE_ATTN,    /* "layer/attn": layer; with opt.nvtx of 2, and so on */
-    GR_RANGE_FFN,     /* "layer/ffn": layer */
+    GR_RANGE_LOAD,     /* "load": bytes */
+    GR_RANGE_PREFILL,  /* "step/prefill": tokens */
+    GR_RANGE_DECODE,   /* "step/decode": tokens */
+    GR_RANGE_SAMPLE,   /* "sample": rows */
+    GR_RANGE_KV,       /* "kv": cells that are copied or shifted */
+    GR_RANGE_GRAPH,    /* "graph": nodes that are captured */
+    GR_RANGE_ATTN,     /* "layer/attn": layer; with opt.nvtx of 2, and so on */
+    GR_RANGE_FFN,      /* "layer/ffn": layer */
+    GR_RANGE_SEND,     /* "net/send": bytes, to the next stage */
+    GR_RANGE_RECV,     /* "net/recv": bytes, from the stage before */
+    GR_RANGE_EXCHANGE, /* "net/exchange": bytes, of all ranks that share a layer */
     GR_N_RANGE
 };
 
@@ -107,6 +111,9 @@ struct gr_backend_api {
     void (*range_end)(struct gr_backend *b);
     /* Has a profiler that waits for it record from now on, or no longer. NULL: nothing to do. */
     int (*profile)(struct gr_backend *b, bool on);
+    /* Joins a net with this backend's device. Returns when all members have, or the deadline has
+     * passed. NULL: a backend without nets. */
+    int (*net_join)(struct gr_backend *b, const struct gr_net_opt *opt, struct gr_net **out);
     void (*close)(struct gr_backend **b);
 };
 
@@ -142,6 +149,12 @@ struct gr_device_kind {
      * another device is asked for, or until what is opened on this one next is closed. */
     int (*info)(int i, struct gr_device_info *info);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
+    /* Whether this process can have nets of a kind. *what: what there is ("NCCL 2.28.9"), or why
+     * there is none, in one line; lives as long as the process. Needs no device. NULL, as
+     * net_ticket: nets are nothing that this kind has. */
+    bool (*net_find)(enum gr_net_kind kind, const char **what);
+    /* A ticket for one net; takes no device either. */
+    int (*net_ticket)(enum gr_net_kind kind, struct gr_net_ticket *t);
 };
 extern const struct gr_device_kind gr_cuda_devices;
 

@@ -391,7 +391,8 @@ static int kind_open(struct gr_backend **out, int i, const struct gr_device_opt 
     return rc;
 }
 
-static const struct gr_device_kind kind = {"FAKE", kind_count, kind_info, kind_open};
+static const struct gr_device_kind kind = {
+    .name = "FAKE", .count = kind_count, .info = kind_info, .open = kind_open};
 static const struct gr_device_kind *const kinds[] = {&kind};
 
 void fake_use(int n, uint64_t bytes)
