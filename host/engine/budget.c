@@ -34,9 +34,9 @@ static uint64_t margin(const struct gr_found *f)
 }
 
 /* Asked anew each time: contexts and other processes take their part. */
-static int ask_free(struct gr_model *m, struct plan *p)
+static int ask_free(struct gr_slice *l, struct plan *p)
 {
-    struct gr_devices *d = &m->devices;
+    struct gr_devices *d = &l->devices;
     int rc = 0;
     for (int32_t i = 0; i < d->n && !rc; i++) {
         struct gr_device_info *info = &d->found[i].info;
@@ -52,7 +52,7 @@ static int measure(struct gr_session *s, struct plan *p)
 {
     struct gr_backend *backend[GR_MAX_DEVICE];
     int32_t n_open = s->n_device;
-    memcpy(backend, s->model->backend, sizeof backend);
+    memcpy(backend, s->slice->backend, sizeof backend);
     backend[0] = s->device[0].backend;
     gr_session_place(s, &p->weights);
     s->n_device = p->weights.place.n_device;
@@ -71,12 +71,12 @@ static int plan_layers(struct gr_session *s, int32_t n_gpu, struct plan *p)
 {
     struct gr_placement place;
     float split[GR_MAX_DEVICE];
-    int32_t n = n_gpu > 0 ? s->model->devices.n : 0;
+    int32_t n = n_gpu > 0 ? s->slice->devices.n : 0;
     for (int32_t i = 0; i < n; i++)
         split[i] = (float)GR_MAX(p->free[i + 1], 1);
-    gr_place_layers(&place, s->model->hp.n_layer, n_gpu, split, n);
-    gr_weights_fini(&p->weights, s->model->backend);
-    int rc = gr_weights_describe(&p->weights, s->model, &place, s->model->backend);
+    gr_place_layers(&place, s->slice->hp.n_layer, n_gpu, split, n);
+    gr_weights_fini(&p->weights, s->slice);
+    int rc = gr_weights_describe(&p->weights, s->slice, &place);
     if (rc)
         return rc;
     memcpy(p->weight_bytes, p->weights.bytes, sizeof p->weight_bytes);
@@ -86,8 +86,8 @@ static int plan_layers(struct gr_session *s, int32_t n_gpu, struct plan *p)
 /* The device that has too little, 0 = all is well. */
 static int32_t too_small(const struct gr_session *s, const struct plan *p, bool with_margin)
 {
-    for (int32_t d = 1; d <= s->model->devices.n; d++) {
-        uint64_t spare = with_margin ? margin(&s->model->devices.found[d - 1]) : 0;
+    for (int32_t d = 1; d <= s->slice->devices.n; d++) {
+        uint64_t spare = with_margin ? margin(&s->slice->devices.found[d - 1]) : 0;
         if (total_bytes(p, d) > 0 && total_bytes(p, d) + spare > p->free[d])
             return d;
     }
@@ -152,19 +152,19 @@ static bool would_fit(const struct trouble *t, const struct gr_session_params *p
                       struct plan *p)
 {
     struct gr_session *other = NULL;
-    struct gr_model *m = t->s->model;
+    struct gr_slice *l = t->s->slice;
     *p = (struct plan){0};
     memcpy(p->free, t->now->free, sizeof p->free);
-    int rc = gr_session_begin(&other, m, params);
+    int rc = gr_session_begin(&other, l, params);
     if (!rc && t->loaded) {
-        p->weights = m->placed;
+        p->weights = l->placed;
         rc = measure(other, p);
         p->weights = (struct gr_weights){0};
     } else if (!rc) {
         rc = plan_layers(other, t->n_gpu, p);
     }
     bool fits = !rc && !too_small(t->s, p, false);
-    gr_weights_fini(&p->weights, m->backend);
+    gr_weights_fini(&p->weights, l);
     gr_session_close(&other);
     return fits;
 }
@@ -252,13 +252,13 @@ static void try_layers(struct trouble *t)
                  t->n_gpu - n == 1 ? "" : "s");
         offer(t, flags, what);
     }
-    gr_weights_fini(&p.weights, t->s->model->backend);
+    gr_weights_fini(&p.weights, t->s->slice);
 }
 
 /* Device d has too little: how much, for what, and what would fit. */
 static int explain(struct trouble *t, int32_t d)
 {
-    const struct gr_device_info *info = &t->s->model->devices.found[d - 1].info;
+    const struct gr_device_info *info = &t->s->slice->devices.found[d - 1].info;
     const struct gr_need *need = &t->now->need[d];
     char a[16], b[16], c[16];
     say(&t->text, "not enough memory on %s (%s): %s needed, %s free of %s\n", info->name,
@@ -283,9 +283,9 @@ static int explain(struct trouble *t, int32_t d)
 static void say_choice(const struct gr_session *s, const struct plan *p, int32_t n_gpu)
 {
     char a[16], b[16];
-    const struct gr_device_info *info = &s->model->devices.found[0].info;
+    const struct gr_device_info *info = &s->slice->devices.found[0].info;
     gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s, %s of %s free", n_gpu,
-           s->model->hp.n_layer + 1, info->name, s->model->devices.n > 1 ? " and others" : "",
+           s->slice->hp.n_layer + 1, info->name, s->slice->devices.n > 1 ? " and others" : "",
            amount(a, total_bytes(p, 1)), amount(b, p->free[1]));
 }
 
@@ -293,15 +293,15 @@ static void say_choice(const struct gr_session *s, const struct plan *p, int32_t
  * fit. */
 static int choose(struct gr_session *s, struct plan *p, int32_t *n_gpu, int32_t *small)
 {
-    struct gr_model *m = s->model;
-    int32_t all = m->hp.n_layer + 1;
-    int rc = ask_free(s->model, p);
+    const struct gr_model *m = s->model;
+    int32_t all = m->hp.n_layer + 1, n = s->slice->devices.n;
+    int rc = ask_free(s->slice, p);
     *small = *n_gpu = 0;
     if (rc)
         return rc;
-    if (m->devices.n && m->n_gpu_wanted < 0)
+    if (n && m->n_gpu_wanted < 0)
         return most_layers(s, all, p, n_gpu);
-    *n_gpu = m->devices.n ? GR_MIN(m->n_gpu_wanted, all) : 0;
+    *n_gpu = n ? GR_MIN(m->n_gpu_wanted, all) : 0;
     rc = plan_layers(s, *n_gpu, p);
     *small = rc ? 0 : too_small(s, p, false);
     return rc;
@@ -309,9 +309,10 @@ static int choose(struct gr_session *s, struct plan *p, int32_t *n_gpu, int32_t 
 
 static int load(struct gr_session *s, struct plan *p)
 {
-    struct gr_model *m = s->model;
+    const struct gr_model *m = s->model;
+    struct gr_slice *l = s->slice;
     int32_t n_gpu, small;
-    int rc = gr_model_open_devices(m);
+    int rc = gr_slice_open_devices(l);
     if (!rc)
         rc = choose(s, p, &n_gpu, &small);
     if (rc)
@@ -320,23 +321,17 @@ static int load(struct gr_session *s, struct plan *p)
         return explain(&(struct trouble){.s = s, .now = p, .n_gpu = n_gpu}, small);
     if (m->require_gpu && n_gpu == 0)
         return gr_fail(GR_E_DEVICE, "--require-gpu: not one layer fits on %s",
-                       m->devices.found[0].info.name);
-    if (m->devices.n && m->n_gpu_wanted < 0)
+                       l->devices.found[0].info.name);
+    if (l->devices.n && m->n_gpu_wanted < 0)
         say_choice(s, p, n_gpu);
-    rc = gr_weights_upload(&p->weights, m, m->backend);
-    if (rc)
-        return rc;
-    m->placed = p->weights;
-    p->weights = (struct gr_weights){0};
-    m->loaded = true;
-    return 0;
+    return gr_slice_take(l, &p->weights);
 }
 
 /* Whether a further session fits beside what is there. */
 static int fit_beside(struct gr_session *s, struct plan *p)
 {
-    p->weights = s->model->placed;
-    int rc = ask_free(s->model, p);
+    p->weights = s->slice->placed;
+    int rc = ask_free(s->slice, p);
     if (!rc)
         rc = measure(s, p);
     p->weights = (struct gr_weights){0};
@@ -348,12 +343,11 @@ static int fit_beside(struct gr_session *s, struct plan *p)
 
 int gr_budget_load(struct gr_session *s)
 {
-    struct gr_model *m = s->model;
     struct plan p = {0};
-    pthread_mutex_lock(&m->lock);
-    int rc = m->loaded ? fit_beside(s, &p) : load(s, &p);
-    gr_weights_fini(&p.weights, m->backend);
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_lock(&s->model->lock);
+    int rc = s->slice->loaded ? fit_beside(s, &p) : load(s, &p);
+    gr_weights_fini(&p.weights, s->slice);
+    pthread_mutex_unlock(&s->model->lock);
     return rc;
 }
 
@@ -363,29 +357,29 @@ int gr_model_load(struct gr_model *model, const struct gr_session_params *params
 {
     struct gr_session *s = NULL;
     pthread_mutex_lock(&model->lock);
-    bool loaded = model->loaded;
+    bool loaded = model->slice[0]->loaded;
     pthread_mutex_unlock(&model->lock);
     if (loaded)
         return 0;
-    int rc = gr_session_begin(&s, model, params);
+    int rc = gr_session_begin(&s, model->slice[0], params);
     if (!rc)
         rc = gr_budget_load(s);
     gr_session_close(&s);
     return rc;
 }
 
-static void report(const struct gr_model *m, const struct gr_weights *weights,
+static void report(const struct gr_slice *l, const struct gr_weights *weights,
                    const struct gr_need *need, struct gr_fit *fit)
 {
-    *fit = (struct gr_fit){.n_layer = m->hp.n_layer + 1,
-                           .n_gpu_layers = gr_place_n_gpu(&weights->place, m->hp.n_layer),
-                           .n_device = m->devices.n + 1};
+    *fit = (struct gr_fit){.n_layer = l->hp.n_layer + 1,
+                           .n_gpu_layers = gr_place_n_gpu(&weights->place, l->hp.n_layer),
+                           .n_device = l->devices.n + 1};
     for (int32_t d = 0; d < fit->n_device; d++) {
         struct gr_fit_device *f = &fit->device[d];
-        const struct gr_device_info *info = d ? &m->devices.found[d - 1].info : NULL;
+        const struct gr_device_info *info = d ? &l->devices.found[d - 1].info : NULL;
         snprintf(f->name, sizeof f->name, "%s", d ? info->name : "CPU");
         snprintf(f->description, sizeof f->description, "%s", d ? info->description : "");
-        for (int32_t il = 0; il <= m->hp.n_layer; il++)
+        for (int32_t il = 0; il <= l->hp.n_layer; il++)
             f->n_layer += weights->place.layer[il] == d;
         f->weights = weights->bytes[d], f->cache = need[d].cache, f->work = work_bytes(&need[d]);
         f->free_bytes = d ? info->free_bytes : 0, f->total_bytes = d ? info->total_bytes : 0;
@@ -394,35 +388,36 @@ static void report(const struct gr_model *m, const struct gr_weights *weights,
 
 int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
 {
-    struct gr_model *m = s->model;
+    struct gr_slice *l = s->slice;
     struct gr_need need[GR_MAX_DEVICE];
     struct plan p;
     for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
         need[d] = s->device[d].has;
-    pthread_mutex_lock(&m->lock);
-    int rc = ask_free(m, &p);
-    report(m, &m->placed, need, fit);
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_lock(&l->model->lock);
+    int rc = ask_free(l, &p);
+    report(l, &l->placed, need, fit);
+    pthread_mutex_unlock(&l->model->lock);
     return rc;
 }
 
 int gr_model_fit(struct gr_model *model, const struct gr_session_params *params, struct gr_fit *fit)
 {
+    struct gr_slice *l = model->slice[0];
     struct gr_session *s = NULL;
     struct plan p = {0};
     int32_t n_gpu, small = 0;
     *fit = (struct gr_fit){0};
-    int rc = gr_session_begin(&s, model, params);
+    int rc = gr_session_begin(&s, l, params);
     if (!rc) {
         pthread_mutex_lock(&model->lock);
-        rc = gr_model_open_devices(model);
+        rc = gr_slice_open_devices(l);
         if (!rc)
             rc = choose(s, &p, &n_gpu, &small);
         if (!rc)
-            report(model, &p.weights, p.need, fit);
+            report(l, &p.weights, p.need, fit);
         if (small)
             rc = explain(&(struct trouble){.s = s, .now = &p, .n_gpu = n_gpu}, small);
-        gr_weights_fini(&p.weights, model->backend);
+        gr_weights_fini(&p.weights, l);
         pthread_mutex_unlock(&model->lock);
     }
     gr_session_close(&s);

@@ -7,10 +7,10 @@
 
 /* A session with everything but devices and memory: parameters checked, the caches' shapes, the
  * constants. Closed by gr_session_close, also after a failure. */
-int gr_session_begin(struct gr_session **out, struct gr_model *model,
+int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
                      const struct gr_session_params *params);
 
-/* Opens the devices of the session's model, chooses what goes where, and moves the weights; or,
+/* Opens the devices of the session's slice, chooses what goes where, and moves the weights; or,
  * when that was done, sees whether this session fits beside them. GR_E_NOMEM_DEV says in a table
  * what would. */
 int gr_budget_load(struct gr_session *s);

@@ -48,7 +48,7 @@ int gr_apply_shift(struct gr_session *s)
     struct gr_cached_plan *c;
     if (!gr_cache_has_shift(&s->cache))
         return 0;
-    if (s->model->hp.rope != GR_ROPE_NONE) {
+    if (s->slice->hp.rope != GR_ROPE_NONE) {
         if (full && gr_kv_has_shift(full)) {
             shape.n_delta = gr_kv_n_kv(full);
             shape.n_delta_far = s->params.group_n > 1 ? shape.n_delta : 0;
@@ -138,7 +138,7 @@ static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
     size_t n = (size_t)ub->n_tok * sizeof(int32_t);
     int32_t *list = gr_staged(s, c, GR_STEP_LIST), *span = gr_staged(s, c, GR_STEP_SPAN);
     int32_t *key_pos = shape->n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
-    if (s->model->hp.no_cache) {
+    if (s->slice->hp.no_cache) {
         gr_cache_fill_none(ub, list, span);
         for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
             key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
@@ -189,7 +189,7 @@ static int list_length(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *n)
 
 static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_step_shape *shape)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     const struct gr_cache *cache = &s->cache;
     int rc = 0;
     *shape = (struct gr_step_shape){.n_tok = ub->n_tok,
@@ -303,7 +303,7 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, int32_t *n_
     s->draws = gr_draw_all(s);
     atomic_store(&s->cancel, 0);
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
-    if (s->model->hp.no_cache && *n_ub > 1)
+    if (s->slice->hp.no_cache && *n_ub > 1)
         return gr_fail(GR_E_INVALID,
                        "a batch of %d tokens: this model looks at all tokens at once, at most %u "
                        "fit; use a larger -ub",

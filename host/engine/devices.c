@@ -13,7 +13,7 @@
 
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t)
 {
-    size_t n = (size_t)s->model->hp.n_layer, i = (size_t)(t - s->tensors);
+    size_t n = (size_t)s->slice->hp.n_layer, i = (size_t)(t - s->tensors);
     return i / n >= GR_T_CONV ? s->env.device[i % n] : s->cache_device[i % n];
 }
 
@@ -31,10 +31,10 @@ static bool is_shared(const struct gr_hparams *hp, size_t il)
 
 void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     const struct gr_ten *t = s->tensors;
     size_t n = (size_t)hp->n_layer;
-    s->env.weight = weights->weight, s->env.bias = weights->bias, s->env.host = s->model->weight;
+    s->env.weight = weights->weight, s->env.bias = weights->bias, s->env.host = s->slice->weight;
     s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
     s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;
     s->env.k_far = t + GR_T_K_FAR * n;
@@ -53,10 +53,10 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
 /* Layers that attend to another's keys and values have the same tensors. */
 static void share_tensors(struct gr_session *s)
 {
-    size_t n = (size_t)s->model->hp.n_layer;
+    size_t n = (size_t)s->slice->hp.n_layer;
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
-        if (is_shared(&s->model->hp, i % n))
-            s->tensors[i] = s->tensors[i / n * n + (size_t)s->model->hp.kv_of[i % n]];
+        if (is_shared(&s->slice->hp, i % n))
+            s->tensors[i] = s->tensors[i / n * n + (size_t)s->slice->hp.kv_of[i % n]];
 }
 
 static int no_memory(const struct gr_session *s, int32_t d)
@@ -79,7 +79,7 @@ static int no_memory(const struct gr_session *s, int32_t d)
 
 static int alloc_caches(struct gr_session *s)
 {
-    size_t n = (size_t)s->model->hp.n_layer;
+    size_t n = (size_t)s->slice->hp.n_layer;
     char *at[GR_MAX_DEVICE] = {0};
     for (int32_t d = 0; d < s->n_device; d++) {
         struct gr_session_device *v = &s->device[d];
@@ -92,7 +92,7 @@ static int alloc_caches(struct gr_session *s)
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
         struct gr_ten *t = &s->tensors[i];
         int32_t d = gr_tensor_device(s, t);
-        if (!gr_ten_is(t) || is_shared(&s->model->hp, i % n))
+        if (!gr_ten_is(t) || is_shared(&s->slice->hp, i % n))
             continue;
         t->data = at[d];
         at[d] += padded(t);

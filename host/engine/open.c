@@ -78,7 +78,7 @@ static int check_params(const struct gr_model *model, struct gr_session_params *
 /* The tensors of the caches, without memory. */
 static int plan_cache(struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     size_t n = (size_t)hp->n_layer;
     int rc = gr_memory_plan(&s->memory, hp, &s->params);
     if (rc)
@@ -98,8 +98,8 @@ static int plan_cache(struct gr_session *s)
  * was first trained for, whatever yarn_orig_ctx says. */
 static enum gr_slot rope_factors(const struct gr_session *s)
 {
-    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->model->hp.n_ctx_orig;
-    return gr_ten_is(&s->model->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
+    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->slice->hp.n_ctx_orig;
+    return gr_ten_is(&s->slice->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
            : is_long                                     ? GR_W_ROPE_LONG
                                                          : GR_W_ROPE_SHORT;
 }
@@ -107,7 +107,7 @@ static enum gr_slot rope_factors(const struct gr_session *s)
 const char *gr_rope_factors_name(const struct gr_session *s)
 {
     enum gr_slot slot = rope_factors(s);
-    if (!gr_ten_is(&s->model->weight[slot]))
+    if (!gr_ten_is(&s->slice->weight[slot]))
         return "none";
     return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
 }
@@ -128,13 +128,13 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
 /* Frequencies of full and of windowed layers, and the sections of M-RoPE, where there are any. */
 static int make_constants(struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     struct gr_session_device *cpu = &s->device[0];
     struct gr_rope_opt o;
     if (hp->rope == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);
-    const float *factors = s->model->weight[rope_factors(s)].data; /* NULL: there are none */
+    const float *factors = s->slice->weight[rope_factors(s)].data; /* NULL: there are none */
     size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
     if (!cpu->memory.constants)
@@ -166,17 +166,17 @@ static int alloc_buffers(struct gr_session *s)
     return 0;
 }
 
-int gr_session_begin(struct gr_session **out, struct gr_model *model,
+int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
                      const struct gr_session_params *params)
 {
     struct gr_session *s = *out = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
-    s->model = model;
+    s->model = slice->model, s->slice = slice;
     s->params = params ? *params : gr_session_params_default();
-    s->env.hp = &model->hp, s->env.arch = model->arch;
+    s->env.hp = &slice->hp, s->env.arch = slice->model->arch;
     uint32_t asked = s->params.n_ctx;
-    int rc = check_params(model, &s->params);
+    int rc = check_params(s->model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
@@ -195,10 +195,10 @@ int gr_session_begin(struct gr_session **out, struct gr_model *model,
 static int open_devices(struct gr_session *s)
 {
     const struct gr_device_opt opt = {s->params.no_graphs, (int)s->params.nvtx};
-    int32_t n = s->model->placed.place.n_device;
+    int32_t n = s->slice->placed.place.n_device;
     int rc = 0;
     for (int32_t d = 1; d < n && !rc; d++) {
-        const struct gr_found *f = &s->model->devices.found[d - 1];
+        const struct gr_found *f = &s->slice->devices.found[d - 1];
         snprintf(s->device[d].name, sizeof s->device[d].name, "%s", f->info.name);
         rc = f->kind->open(&s->device[d].backend, f->index, &opt);
         s->n_device = rc ? d : d + 1;
@@ -209,16 +209,16 @@ static int open_devices(struct gr_session *s)
         s->device[d].session = s;
     if (n > 1)
         s->pin = s->device[1].backend;
-    gr_session_place(s, &s->model->placed);
+    gr_session_place(s, &s->slice->placed);
     gr_session_cancellable(s, true);
     return 0;
 }
 
-int gr_session_open(struct gr_session **out, struct gr_model *model,
-                    const struct gr_session_params *params)
+int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
+                          const struct gr_session_params *params)
 {
     struct gr_session *s;
-    int rc = gr_session_begin(&s, model, params);
+    int rc = gr_session_begin(&s, slice, params);
     if (!rc)
         rc = gr_budget_load(s);
     if (!rc)
@@ -237,6 +237,12 @@ int gr_session_open(struct gr_session **out, struct gr_model *model,
         gr_session_close(&s);
     *out = s;
     return rc;
+}
+
+int gr_session_open(struct gr_session **out, struct gr_model *model,
+                    const struct gr_session_params *params)
+{
+    return gr_session_open_slice(out, model->slice[0], params);
 }
 
 static void close_device(struct gr_session *s, int32_t d)

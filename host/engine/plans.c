@@ -184,7 +184,7 @@ static int32_t full_list(const struct gr_session *s, int kind, int32_t n_tok)
 
 static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     struct gr_step_shape shape = {.n_tok = n_tok,
                                   .n_out = GR_MIN(n_tok, (int32_t)s->params.n_seq_max),
                                   .n_pos = hp->section[0] > 0 ? 3 : 1,
@@ -212,7 +212,7 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     int n = 0;
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
-    if ((full || swa) && s->model->hp.rope != GR_ROPE_NONE)
+    if ((full || swa) && s->slice->hp.rope != GR_ROPE_NONE)
         w[n++] = (struct wanted){GR_PLAN_SHIFT,
                                  {.n_pos = 1,
                                   .n_delta = full,

@@ -53,7 +53,7 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
         return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
-    int rc = gr_session_open(&other, s->model, &p);
+    int rc = gr_session_open_slice(&other, s->slice, &p);
     if (rc)
         return rc;
     rc = carry_over(s, other);

@@ -9,8 +9,8 @@
  * goes by distances (ALiBi). */
 static int check_movable(const struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->model->hp;
-    const struct gr_ten *learned = &s->model->weight[GR_W_POS_EMBD];
+    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_ten *learned = &s->slice->weight[GR_W_POS_EMBD];
     if (!gr_ten_is(learned) || hp->rope != GR_ROPE_NONE || hp->max_alibi > 0)
         return 0;
     return gr_fail(GR_E_UNSUPPORTED,

@@ -42,6 +42,7 @@ struct gr_session_device {
 
 struct gr_session {
     struct gr_model *model;
+    struct gr_slice *slice;          /* of the model: what this session runs */
     struct gr_session_params params; /* all defaults filled in */
     struct gr_cache cache;
     struct gr_memory memory; /* what the caches' tensors are */
@@ -82,6 +83,12 @@ struct gr_session {
     void *time_user;
     int64_t time_start, part_start; /* ns: of timing; of the part that runs, since then */
 };
+
+/* ---- open.c ---- */
+
+/* gr_session_open, for what one rank has of its model. */
+int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
+                          const struct gr_session_params *params);
 
 /* ---- devices.c ---- */
 

@@ -44,13 +44,13 @@ static bool has_part(const struct gr_session *s, int part)
 /* The tensors of all layers, in the order of their data. */
 static uint32_t n_tensor(const struct gr_session *s)
 {
-    return (uint32_t)s->model->hp.n_layer * GR_N_CACHE_TENSOR;
+    return (uint32_t)s->slice->hp.n_layer * GR_N_CACHE_TENSOR;
 }
 
 /* Tensor i, and which part's rows it holds; NULL when the layer has none of its own. */
 static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, int *part)
 {
-    const struct gr_hparams *hp = &s->model->hp;
+    const struct gr_hparams *hp = &s->slice->hp;
     uint32_t n = (uint32_t)hp->n_layer, il = i / GR_N_CACHE_TENSOR, w = i % GR_N_CACHE_TENSOR;
     struct gr_ten shape;
     if (!gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, &shape))

@@ -131,56 +131,39 @@ static int open_file(struct gr_model *m, const char *path, bool mapped)
     return gr_gguf_open_memory(&m->gguf, gr_builtin_model, size, "built-in model");
 }
 
-int gr_model_open_devices(struct gr_model *m)
+/* What sessions need of the file. */
+static int read_all(struct gr_model *m, bool check_finite)
 {
-    int rc = 0;
-    for (int32_t i = 0; i < m->devices.n && !rc; i++) {
-        struct gr_found *f = &m->devices.found[i];
-        struct gr_device_opt opt = {0};
-        if (!m->backend[i + 1])
-            rc = f->kind->open(&m->backend[i + 1], f->index, &opt);
-    }
-    return rc;
-}
-
-static void close_devices(struct gr_model *m)
-{
-    gr_weights_fini(&m->placed, m->backend);
-    for (int d = 1; d < GR_MAX_DEVICE; d++)
-        if (m->backend[d])
-            m->backend[d]->api->close(&m->backend[d]);
+    int rc = find_arch(m);
+    if (!rc)
+        rc = gr_hparams_read(&m->hp, m->gguf, m->arch);
+    if (!rc)
+        rc = read_vocab(m);
+    if (!rc)
+        rc = gr_model_bind(m, check_finite);
+    if (!rc)
+        rc = try_graph(m);
+    return rc ? rc : summarise(m);
 }
 
 int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params)
 {
     struct gr_model_params p = params ? *params : gr_model_params_default();
     struct gr_model *m = gr_calloc(1, sizeof *m);
+    struct gr_devices devices = {0};
     *out = NULL;
     if (!m)
         return GR_E_NOMEM_HOST;
     pthread_mutex_init(&m->lock, NULL);
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
-    int rc = p.vocab_only ? 0 : gr_devices_choose(&m->devices, &p);
+    int rc = p.vocab_only ? 0 : gr_devices_choose(&devices, &p);
     if (!rc)
         rc = open_file(m, path, p.use_mmap);
-    if (!rc && p.vocab_only) {
-        rc = gr_vocab_open(&m->vocab, m->gguf);
-        goto done;
-    }
     if (!rc)
-        rc = find_arch(m);
+        rc = p.vocab_only ? gr_vocab_open(&m->vocab, m->gguf) : read_all(m, p.check_tensors);
     if (!rc)
-        rc = gr_hparams_read(&m->hp, m->gguf, m->arch);
-    if (!rc)
-        rc = read_vocab(m);
-    if (!rc)
-        rc = gr_model_bind(m, p.check_tensors);
-    if (!rc)
-        rc = try_graph(m);
-    if (!rc)
-        rc = summarise(m);
-done:
+        rc = gr_slice_add(m, &devices) ? 0 : GR_E_NOMEM_HOST;
     if (rc)
         gr_model_close(&m);
     *out = m;
@@ -192,7 +175,8 @@ void gr_model_close(struct gr_model **model)
     struct gr_model *m = *model;
     if (!m)
         return;
-    close_devices(m);
+    while (m->n_slice > 0)
+        gr_slice_free(&m->slice[--m->n_slice]);
     pthread_mutex_destroy(&m->lock);
     for (size_t i = 0; i < m->owned.n; i++)
         gr_free(((void **)m->owned.data)[i]);
@@ -210,7 +194,8 @@ void gr_model_close(struct gr_model **model)
 static int32_t gpu_layers(struct gr_model *m)
 {
     pthread_mutex_lock(&m->lock);
-    int32_t n = m->loaded ? gr_place_n_gpu(&m->placed.place, m->hp.n_layer) : 0;
+    const struct gr_slice *l = m->slice[0];
+    int32_t n = l->loaded ? gr_place_n_gpu(&l->placed.place, m->hp.n_layer) : 0;
     pthread_mutex_unlock(&m->lock);
     return n;
 }

@@ -1,6 +1,6 @@
 /* An open model: the file, checked hyper-parameters, bound weights and the vocabulary. Read-only
- * once open, but that the first session (or gr_model_load) brings weights to the devices; sessions
- * share it. */
+ * once open, but that the first session (or gr_model_load) brings weights to the devices of a
+ * slice; sessions share it. */
 #ifndef GR_MODEL_MODEL_H
 #define GR_MODEL_MODEL_H
 
@@ -9,8 +9,10 @@
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "model/arch.h"
-#include "model/place.h"
+#include "model/slice.h"
 #include "text/vocab.h"
+
+#define GR_MAX_SLICE 64 /* ranks of one process */
 
 struct gr_model {
     struct gr_gguf *gguf;
@@ -24,18 +26,12 @@ struct gr_model {
     char *name, *file_type;
     uint64_t n_params, n_bytes; /* of all tensors */
     /* devices */
-    struct gr_devices devices; /* that it may use beside the CPU */
-    int32_t n_gpu_wanted;      /* layers, -1 = all that fit */
+    int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;
-    pthread_mutex_t lock; /* of what follows */
-    bool loaded;
-    struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
-    struct gr_weights placed;
+    pthread_mutex_t lock;                 /* of what the slices have on devices */
+    struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
+    int32_t n_slice;
 };
-
-/* Opens backends for the model's devices, for weights; nothing when that was done. The lock is
- * held. */
-int gr_model_open_devices(struct gr_model *m);
 
 /* Reads and checks the hyper-parameters of `arch` from the file. */
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);

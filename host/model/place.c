@@ -12,7 +12,7 @@ void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, con
 {
     float until[GR_MAX_DEVICE] = {0}, sum = 0;
     int32_t n = GR_MAX(0, GR_MIN(n_gpu, n_layer + 1)), first = n_layer + 1 - n;
-    *p = (struct gr_placement){.n_device = n_split + 1};
+    *p = (struct gr_placement){.n_device = n_split + 1, .n_stage = 1};
     for (int32_t d = 0; d < n_split; d++)
         until[d] = sum += split[d];
     for (int32_t d = 0; d < n_split; d++)
@@ -36,11 +36,12 @@ int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
 
 /* ---- weights ---- */
 
+#define ELSEWHERE (-1)
+
 /* A pass over all weights. */
 struct pass {
     struct gr_weights *placed;
-    const struct gr_model *m;
-    struct gr_backend *const *backend;
+    const struct gr_slice *l;
     bool matrix[GR_N_SLOT];
     uint64_t used[GR_MAX_DEVICE];
 };
@@ -48,47 +49,53 @@ struct pass {
 /* Small weights are f32 rows for every device; what has two dimensions and more is a matrix. */
 static void find_matrices(struct pass *w)
 {
-    for (int i = 0; i < w->m->arch->n_spec; i++) {
-        const struct gr_tensor_spec *s = &w->m->arch->spec[i];
+    const struct gr_arch *arch = w->l->model->arch;
+    for (int i = 0; i < arch->n_spec; i++) {
+        const struct gr_tensor_spec *s = &arch->spec[i];
         w->matrix[s->slot] = s->dim[1] != GR_D_NONE && !(s->flags & GR_AS_F32);
     }
     w->matrix[GR_W_OUTPUT] = true;
 }
 
-/* Where a weight is used. What is looked up by tokens goes with the first layer; divisors of
- * frequencies are read by the host. */
-static int device_of(const struct pass *w, int32_t il, int slot)
+/* The layer that a weight is used with; n_layer: the output. What is looked up by tokens goes with
+ * the first one, and sinks with the keys. */
+static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
 {
-    const struct gr_placement *p = &w->placed->place;
-    const struct gr_hparams *hp = &w->m->hp;
     switch (slot) {
     case GR_W_TOKEN_EMBD:
     case GR_W_TOKEN_EMBD_NORM:
     case GR_W_POS_EMBD:
-        return p->layer[0];
-    case GR_W_ROPE_FREQS:
-    case GR_W_ROPE_LONG:
-    case GR_W_ROPE_SHORT:
         return 0;
-    case GR_W_ATTN_SINKS: /* with the keys */
-        return p->layer[il >= 0 && hp->kv_of[il] >= 0 ? hp->kv_of[il] : GR_MAX(il, 0)];
+    case GR_W_ATTN_SINKS:
+        return il >= 0 && hp->kv_of[il] >= 0 ? hp->kv_of[il] : GR_MAX(il, 0);
     default:
-        return p->layer[il < 0 ? hp->n_layer : il];
+        return il < 0 ? hp->n_layer : il;
     }
+}
+
+/* Where a weight is used, ELSEWHERE in another stage. Divisors of frequencies are read by every
+ * host. */
+static int device_of(const struct pass *w, int32_t il, int slot)
+{
+    const struct gr_placement *p = &w->placed->place;
+    if (slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT)
+        return 0;
+    int32_t at = layer_of(&w->l->hp, il, slot);
+    return p->stage[at] == w->l->stage ? p->layer[at] : ELSEWHERE;
 }
 
 static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int device,
                      struct gr_ten *out)
 {
-    struct gr_backend *b = w->backend[device];
-    char *memory = w->placed->memory[device];
     *out = *host;
-    if (!gr_ten_is(host))
+    if (!gr_ten_is(host) || device == ELSEWHERE)
         return 0;
     if (device == 0) {
         w->used[0] += (uint64_t)(host->batch * host->rows * host->row_bytes);
         return 0;
     }
+    struct gr_backend *b = w->l->backend[device];
+    char *memory = w->placed->memory[device];
     void *dst = memory ? memory + w->used[device] : NULL;
     if (!gr_add(&w->used[device], w->used[device], b->api->weight_bytes(b, host, matrix)))
         return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
@@ -98,7 +105,7 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
 static int place_row(struct pass *w, int32_t il)
 {
     size_t row = (size_t)(il + 1) * GR_N_SLOT;
-    const struct gr_ten *weight = w->m->weight + row, *bias = w->m->bias + row;
+    const struct gr_ten *weight = w->l->weight + row, *bias = w->l->bias + row;
     struct gr_ten *out = w->placed->weight + row;
     int rc = 0;
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
@@ -120,43 +127,42 @@ static int place_all(struct pass *w)
 {
     int rc = 0;
     find_matrices(w);
-    for (int32_t il = -1; il < w->m->hp.n_layer && !rc; il++)
+    for (int32_t il = -1; il < w->l->hp.n_layer && !rc; il++)
         rc = place_row(w, il);
     return rc;
 }
 
-int gr_weights_describe(struct gr_weights *out, const struct gr_model *m,
-                        const struct gr_placement *p, struct gr_backend *const *backend)
+int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
+                        const struct gr_placement *p)
 {
-    struct pass w = {.placed = out, .m = m, .backend = backend};
-    size_t n = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
+    struct pass w = {.placed = out, .l = l};
+    size_t n = (size_t)(l->hp.n_layer + 1) * GR_N_SLOT;
     *out = (struct gr_weights){.place = *p};
     out->weight = gr_calloc(n, sizeof *out->weight);
     out->bias = gr_calloc(n, sizeof *out->bias);
     int rc = out->weight && out->bias ? place_all(&w) : GR_E_NOMEM_HOST;
     memcpy(out->bytes, w.used, sizeof out->bytes);
     if (rc)
-        gr_weights_fini(out, backend);
+        gr_weights_fini(out, l);
     return rc;
 }
 
-int gr_weights_upload(struct gr_weights *p, const struct gr_model *m,
-                      struct gr_backend *const *backend)
+int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
 {
-    struct pass w = {.placed = p, .m = m, .backend = backend};
+    struct pass w = {.placed = placed, .l = l};
     int rc = 0;
-    for (int32_t d = 1; d < p->place.n_device; d++) {
-        struct gr_backend *b = backend[d];
+    for (int32_t d = 1; d < placed->place.n_device; d++) {
+        struct gr_backend *b = l->backend[d];
         if (b->api->range_begin)
-            b->api->range_begin(b, GR_RANGE_LOAD, p->bytes[d]);
-        p->memory[d] = b->api->alloc(b, GR_MAX(p->bytes[d], 1));
-        if (!p->memory[d])
+            b->api->range_begin(b, GR_RANGE_LOAD, placed->bytes[d]);
+        placed->memory[d] = b->api->alloc(b, GR_MAX(placed->bytes[d], 1));
+        if (!placed->memory[d])
             rc = gr_error_status();
     }
     if (!rc)
         rc = place_all(&w);
-    for (int32_t d = 1; d < p->place.n_device; d++) {
-        struct gr_backend *b = backend[d];
+    for (int32_t d = 1; d < placed->place.n_device; d++) {
+        struct gr_backend *b = l->backend[d];
         if (!rc)
             rc = b->api->sync(b);
         if (b->api->range_end)
@@ -165,12 +171,12 @@ int gr_weights_upload(struct gr_weights *p, const struct gr_model *m,
     return rc;
 }
 
-void gr_weights_fini(struct gr_weights *p, struct gr_backend *const *backend)
+void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
 {
-    for (int32_t d = 1; d < p->place.n_device; d++)
-        if (p->memory[d])
-            backend[d]->api->free(backend[d], p->memory[d]);
-    gr_free(p->weight);
-    gr_free(p->bias);
-    *p = (struct gr_weights){0};
+    for (int32_t d = 1; d < w->place.n_device; d++)
+        if (w->memory[d])
+            l->backend[d]->api->free(l->backend[d], w->memory[d]);
+    gr_free(w->weight);
+    gr_free(w->bias);
+    *w = (struct gr_weights){0};
 }

@@ -5,12 +5,15 @@
 #include "model/arch.h"
 #include "model/devices.h"
 
-struct gr_model;
+struct gr_slice;
 
-/* Devices are numbered from 0, the CPU; the others are those of the model's list. */
+/* Devices are numbered from 0, the CPU; the others are those of the list of the slice whose stage
+ * the layer is in. */
 struct gr_placement {
-    int32_t n_device;
+    int32_t n_device; /* of this slice */
+    int32_t n_stage;
     uint8_t layer[GR_MAX_LAYER + 1]; /* of each layer; [n_layer]: of the output */
+    uint8_t stage[GR_MAX_LAYER + 1]; /* the same; never falls from one layer to the next */
 };
 
 /* The last n_gpu of n_layer + 1 layers, the output being the last, go to devices 1 .. n_split in
@@ -21,20 +24,20 @@ void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, con
 /* Layers that are not on the CPU, the output counted. */
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer);
 
-/* A model's weights where a placement wants them: the CPU's are those of the model itself. */
+/* A slice's weights where a placement wants them: the CPU's are those on the host. Those of other
+ * stages are on the host as well, and count nowhere. */
 struct gr_weights {
     struct gr_placement place;
-    struct gr_ten *weight, *bias;  /* [n_layer + 1][GR_N_SLOT], as the model's */
-    uint64_t bytes[GR_MAX_DEVICE]; /* [0]: of the model's own that the CPU reads */
+    struct gr_ten *weight, *bias;  /* [n_layer + 1][GR_N_SLOT], as the slice's */
+    uint64_t bytes[GR_MAX_DEVICE]; /* [0]: on the host, that the CPU reads */
     void *memory[GR_MAX_DEVICE];   /* one piece a device */
 };
 
-/* What it would be: tensors without data, and bytes. backend[1 ..]: of the devices. */
-int gr_weights_describe(struct gr_weights *out, const struct gr_model *m,
-                        const struct gr_placement *p, struct gr_backend *const *backend);
+/* What it would be: tensors without data, and bytes. The slice's devices are open. */
+int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
+                        const struct gr_placement *p);
 /* Takes the memory and moves the weights. GR_E_NOMEM_DEV when there is not enough. */
-int gr_weights_upload(struct gr_weights *p, const struct gr_model *m,
-                      struct gr_backend *const *backend);
-void gr_weights_fini(struct gr_weights *p, struct gr_backend *const *backend);
+int gr_weights_upload(struct gr_weights *w, const struct gr_slice *l);
+void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l);
 
 #endif

@@ -19,9 +19,23 @@ struct gr_slice {
      * weight of another stage is described as well, but nobody reads it. */
     const struct gr_ten *weight, *bias;
     struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */
+    /* Under the model's lock, once it is open: */
     struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
     struct gr_weights placed;
     bool loaded;
 };
+
+/* A slice that is all of the model: stage 0 of 1, shard 0 of 1. It joins the model's list, and is
+ * freed with the model. NULL: no memory. */
+struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devices);
+/* Opens backends for the slice's devices, for weights; nothing when that was done. The lock is
+ * held. */
+int gr_slice_open_devices(struct gr_slice *l);
+/* Moves weights that were described to the devices; they are the slice's then, and *w is empty.
+ * GR_E_NOMEM_DEV when there is not enough memory. The lock is held. */
+int gr_slice_take(struct gr_slice *l, struct gr_weights *w);
+/* All of it, and takes the lock: the weights where `p` wants them; nothing when there are some. */
+int gr_slice_load(struct gr_slice *l, const struct gr_placement *p);
+void gr_slice_free(struct gr_slice **slice);
 
 #endif

@@ -1,0 +1,67 @@
+#include "model/slice.h"
+
+#include "base/alloc.h"
+#include "model/model.h"
+
+struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devices)
+{
+    struct gr_slice *l = m->n_slice < GR_MAX_SLICE ? gr_calloc(1, sizeof *l) : NULL;
+    if (!l)
+        return NULL;
+    l->model = m;
+    l->n_stage = l->n_shard = 1;
+    l->hp = m->hp;
+    l->weight = m->weight, l->bias = m->bias;
+    l->devices = *devices;
+    return m->slice[m->n_slice++] = l;
+}
+
+int gr_slice_open_devices(struct gr_slice *l)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < l->devices.n && !rc; i++) {
+        struct gr_found *f = &l->devices.found[i];
+        struct gr_device_opt opt = {0};
+        if (!l->backend[i + 1])
+            rc = f->kind->open(&l->backend[i + 1], f->index, &opt);
+    }
+    return rc;
+}
+
+int gr_slice_take(struct gr_slice *l, struct gr_weights *w)
+{
+    int rc = gr_weights_upload(w, l);
+    if (rc)
+        return rc;
+    l->placed = *w;
+    *w = (struct gr_weights){0};
+    l->loaded = true;
+    return 0;
+}
+
+int gr_slice_load(struct gr_slice *l, const struct gr_placement *p)
+{
+    struct gr_weights w = {0};
+    pthread_mutex_lock(&l->model->lock);
+    int rc = l->loaded ? 0 : gr_slice_open_devices(l);
+    if (!rc && !l->loaded)
+        rc = gr_weights_describe(&w, l, p);
+    if (!rc && !l->loaded)
+        rc = gr_slice_take(l, &w);
+    gr_weights_fini(&w, l);
+    pthread_mutex_unlock(&l->model->lock);
+    return rc;
+}
+
+void gr_slice_free(struct gr_slice **slice)
+{
+    struct gr_slice *l = *slice;
+    if (!l)
+        return;
+    gr_weights_fini(&l->placed, l);
+    for (int d = 1; d < GR_MAX_DEVICE; d++)
+        if (l->backend[d])
+            l->backend[d]->api->close(&l->backend[d]);
+    gr_free(l);
+    *slice = NULL;
+}
