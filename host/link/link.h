@@ -29,22 +29,26 @@ enum gr_lane {
     GR_LANE_RESULT, /* back to rank 0 */
     GR_LANE_DATA,   /* activations, to the next stage */
     GR_LANE_GROUP,  /* partial sums, between the ranks that share a layer */
-    GR_N_LANE
+    GR_N_LANE,
+    /* lane + GR_N_LANE: acknowledgements of that lane, for links that buffer nothing (wrap.c) */
+    GR_N_LANE_ALL = 2 * GR_N_LANE
 };
 
 struct gr_link;
 
-/* A message under way. The caller's, zeroed before the first use; free for another one when wait
- * has returned 0. */
+/* A message under way. The caller's, zeroed before the first use. It and its buffer are the link's
+ * until its wait has returned 0, or anything once the world is lost, or the link is closed. One
+ * whose deadline has passed is still under way and can be waited for again. */
 struct gr_request {
     void *impl;
     size_t n; /* received: bytes that came */
 };
 
 struct gr_link_api {
-    const char *name; /* "local", "mpi"; wrappers: "delay", ... */
+    const char *name; /* "local", "mpi", "wrapped" */
     /* Begins to send n bytes (n may be 0); buf must not change until the request is done. Never
-     * blocks. Requests of a link are done in the order in which they were begun. */
+     * blocks. Requests of a link are done in the order in which they were begun; they may be
+     * waited for in any. */
     int (*send)(struct gr_link *l, const void *buf, size_t n, struct gr_request *r);
     /* Begins to receive the next message into cap bytes. A longer one is GR_E_INTERNAL at wait. */
     int (*recv)(struct gr_link *l, void *buf, size_t cap, struct gr_request *r);
@@ -56,6 +60,7 @@ struct gr_link_api {
     int (*wait)(struct gr_link *l, struct gr_request *r, int64_t deadline_ns);
     /* Whether wait would return at once. */
     bool (*done)(struct gr_link *l, struct gr_request *r);
+    /* Forgets requests under way: their buffers are the caller's again. */
     void (*close)(struct gr_link **l);
 };
 
@@ -80,6 +85,8 @@ static inline int gr_link_wait(struct gr_link *l, struct gr_request *r, int64_t 
 {
     return l->api->wait(l, r, deadline_ns);
 }
+/* NULL is fine, a closed one is set to it. */
+void gr_link_close(struct gr_link **l);
 
 /* ---- worlds ---- */
 
@@ -97,7 +104,7 @@ struct gr_watch;
 
 struct gr_world_api {
     const char *name; /* "threads", "mpi" */
-    /* One of from and to is this rank. */
+    /* gr_world_link without the wrapper. */
     int (*link)(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t to,
                 struct gr_link **out);
     /* Wakes whoever waits on a link of this process: the world has been lost. From any thread. */
@@ -129,7 +136,13 @@ static inline void gr_world_doing(struct gr_world *w, enum gr_doing what)
     atomic_fetch_add_explicit(&w->n_done, 1, memory_order_relaxed);
 }
 
-/* n worlds of threads of this process, out [n]: each for one thread. */
+/* The link of a lane from one rank to another, one of which is this one; at most one at a time on
+ * each side. Links are closed before their world is. */
+int gr_world_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t to,
+                  struct gr_link **out);
+
+/* n worlds of threads of this process, out [n]: each for one thread. When a rank is lost in one of
+ * them it is lost in all. */
 int gr_world_threads(struct gr_world **out, int32_t n);
 /* The world of the processes that mpirun or srun has started, this one among them: exchanges what
  * struct gr_rank says and watches the others from then on (host/link/watch.h). *out NULL and 0 when
@@ -166,5 +179,33 @@ struct gr_frame {
     uint64_t hash;  /* of the sender's decisions so far */
     uint64_t n;     /* bytes of the body, a message of its own; 0 = none follows */
 };
+
+/* One side of a link that carries frames. When something on it has failed, a deadline or a sum, its
+ * buffers stay the link's until the world is lost. */
+struct gr_port {
+    struct gr_link *link; /* the caller's */
+    bool sum;             /* sums go with bodies; a receiver looks at every sum that came */
+    uint64_t seq;         /* of the last frame */
+};
+
+/* A frame under way: the caller's, zeroed before the first use, at one place until it was sent. */
+struct gr_frame_out {
+    struct gr_frame frame;
+    struct gr_request head, body;
+};
+
+/* Begins to send o->frame, whose seq and sum are set here, and its body of frame.n bytes. NULL: the
+ * body takes another way (between devices), or there is none. */
+int gr_frame_send(struct gr_port *p, struct gr_frame_out *o, const void *body);
+/* Waits until both have been sent. */
+int gr_frame_sent(struct gr_port *p, struct gr_frame_out *o, int64_t deadline_ns);
+bool gr_frame_is_sent(struct gr_port *p, struct gr_frame_out *o);
+
+/* The next frame. GR_E_PEER_LOST when it is not the one that follows the last one. */
+int gr_frame_recv(struct gr_port *p, struct gr_frame *f, int64_t deadline_ns);
+/* The body of f into cap bytes: frame.n of them, fewer or more are GR_E_PEER_LOST, and so is a sum
+ * that does not hold. Called for every frame whose body came by the link, also for n == 0. */
+int gr_frame_body(struct gr_port *p, const struct gr_frame *f, void *buf, size_t cap,
+                  int64_t deadline_ns);
 
 #endif

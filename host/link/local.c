@@ -1,0 +1,376 @@
+/* The world of the threads of a process. A link is a queue: a message that comes before its
+ * receive is copied, one that comes after it goes straight to where it is wanted. */
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "gr/status.h"
+#include "link/link.h"
+#include "link/parts.h"
+
+/* A wait looks so long before it sleeps: waking up takes longer than most messages do. */
+#define SPIN_NS 20000
+
+struct message {
+    struct message *next;
+    size_t n;
+    char data[];
+};
+
+/* A receive that has begun. Belongs to the request until it was waited for or its link closes. */
+struct receive {
+    struct receive *next;
+    void *buf;
+    size_t cap, n;
+    _Atomic bool done;
+};
+
+struct channel {
+    pthread_mutex_t lock;
+    pthread_cond_t came; /* something was sent, or a rank was lost */
+    struct message *first, **last;
+    struct receive *begun, **last_begun; /* in order; what came for some waits to be fetched */
+    struct receive *wanted;              /* the first of them that nothing has come for */
+    _Atomic bool has_message;            /* first != NULL: looked at without the lock */
+};
+
+struct hub {
+    pthread_mutex_t lock; /* of what follows; taken before a channel's */
+    int32_t n, n_open;
+    struct gr_rank *ranks;     /* [n] */
+    struct gr_world **worlds;  /* [n], NULL = has left */
+    struct channel **channels; /* [GR_N_LANE_ALL, n, n], from the first link on */
+};
+
+struct thread_world {
+    struct gr_world base;
+    struct hub *hub;
+};
+
+struct local_link {
+    struct gr_link base;
+    struct channel *channel;
+};
+
+static struct channel *channel_of(struct gr_link *l)
+{
+    return ((struct local_link *)l)->channel;
+}
+
+/* ---- channels ---- */
+
+static struct channel *channel_new(void)
+{
+    struct channel *c = gr_calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->came, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&c->lock, NULL);
+    c->last = &c->first, c->last_begun = &c->begun;
+    return c;
+}
+
+static void channel_free(struct channel *c)
+{
+    if (!c)
+        return;
+    for (struct message *m = c->first, *next; m; m = next) {
+        next = m->next;
+        gr_free(m);
+    }
+    pthread_cond_destroy(&c->came);
+    pthread_mutex_destroy(&c->lock);
+    gr_free(c);
+}
+
+/* To the receive whose turn it is. The lock is held. */
+static void deliver(struct channel *c, const void *data, size_t n)
+{
+    struct receive *r = c->wanted;
+    if (n && n <= r->cap)
+        memcpy(r->buf, data, n);
+    r->n = n;
+    c->wanted = r->next;
+    atomic_store_explicit(&r->done, true, memory_order_release);
+}
+
+static struct message *pop_message(struct channel *c)
+{
+    struct message *m = c->first;
+    c->first = m->next;
+    if (!c->first) {
+        c->last = &c->first;
+        atomic_store(&c->has_message, false);
+    }
+    return m;
+}
+
+static int put_message(struct channel *c, const void *buf, size_t n)
+{
+    size_t bytes;
+    struct message *m =
+        gr_add(&bytes, sizeof *m, n) ? gr_realloc(NULL, 1, bytes) : gr_calloc(SIZE_MAX, 2);
+    if (!m)
+        return GR_E_NOMEM_HOST;
+    m->next = NULL, m->n = n;
+    if (n)
+        memcpy(m->data, buf, n);
+    *c->last = m, c->last = &m->next;
+    atomic_store(&c->has_message, true);
+    return 0;
+}
+
+/* ---- links ---- */
+
+static int local_send(struct gr_link *l, const void *buf, size_t n, struct gr_request *r)
+{
+    struct channel *c = channel_of(l);
+    int rc = gr_world_check(l->world);
+    *r = (struct gr_request){0};
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&c->lock);
+    if (c->wanted)
+        deliver(c, buf, n);
+    else
+        rc = put_message(c, buf, n);
+    pthread_cond_broadcast(&c->came);
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static int local_recv(struct gr_link *l, void *buf, size_t cap, struct gr_request *r)
+{
+    struct channel *c = channel_of(l);
+    struct receive *w;
+    *r = (struct gr_request){0};
+    if (gr_world_check(l->world))
+        return GR_E_PEER_LOST;
+    if (!(w = gr_calloc(1, sizeof *w)))
+        return GR_E_NOMEM_HOST;
+    w->buf = buf, w->cap = cap;
+    r->impl = w;
+    pthread_mutex_lock(&c->lock);
+    *c->last_begun = w, c->last_begun = &w->next;
+    if (!c->wanted)
+        c->wanted = w;
+    if (c->first) { /* then nobody else is waiting */
+        struct message *m = pop_message(c);
+        deliver(c, m->data, m->n);
+        gr_free(m);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+/* Waits for `flag` or for a loss: looks for a while, then sleeps. */
+static int wait_for(struct gr_link *l, const _Atomic bool *flag, int64_t deadline_ns)
+{
+    struct channel *c = channel_of(l);
+    int64_t start = gr_now_ns(), now = start;
+    for (; now < GR_MIN(start + SPIN_NS, deadline_ns); now = gr_now_ns()) {
+        if (atomic_load_explicit(flag, memory_order_acquire) || atomic_load(&l->world->lost))
+            break;
+        sched_yield();
+    }
+    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    pthread_mutex_lock(&c->lock);
+    while (!atomic_load(flag) && !atomic_load(&l->world->lost) && now < deadline_ns) {
+        if (deadline_ns == INT64_MAX)
+            pthread_cond_wait(&c->came, &c->lock);
+        else
+            pthread_cond_timedwait(&c->came, &c->lock, &until);
+        now = gr_now_ns();
+    }
+    pthread_mutex_unlock(&c->lock);
+    int rc = gr_world_check(l->world);
+    return rc || atomic_load(flag) ? rc : gr_link_late(l, start);
+}
+
+static int local_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
+{
+    struct channel *c = channel_of(l);
+    int rc = wait_for(l, &c->has_message, deadline_ns);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&c->lock);
+    *n = c->first->n;
+    pthread_mutex_unlock(&c->lock);
+    return 0;
+}
+
+/* What came or will come for w is no longer of interest. The lock is held. */
+static void forget(struct channel *c, struct receive *w)
+{
+    struct receive **at = &c->begun;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    if (!*at)
+        c->last_begun = at;
+    if (c->wanted == w)
+        c->wanted = w->next;
+    gr_free(w);
+}
+
+static int local_wait(struct gr_link *l, struct gr_request *r, int64_t deadline_ns)
+{
+    struct receive *w = r->impl; /* NULL: what was sent is done */
+    int rc = w ? wait_for(l, &w->done, deadline_ns) : gr_world_check(l->world);
+    if (!w || (rc && !atomic_load(&l->world->lost)))
+        return rc;
+    struct channel *c = channel_of(l);
+    pthread_mutex_lock(&c->lock);
+    size_t n = w->n, cap = w->cap;
+    forget(c, w);
+    pthread_mutex_unlock(&c->lock);
+    *r = (struct gr_request){.n = n};
+    return !rc && n > cap ? gr_link_too_long(l, n, cap) : rc;
+}
+
+static bool local_done(struct gr_link *l, struct gr_request *r)
+{
+    struct receive *w = r->impl;
+    return !w || atomic_load_explicit(&w->done, memory_order_acquire) ||
+           atomic_load(&l->world->lost);
+}
+
+static void local_close(struct gr_link **l)
+{
+    struct channel *c = channel_of(*l);
+    pthread_mutex_lock(&c->lock);
+    while ((*l)->to == (*l)->world->rank && c->begun)
+        forget(c, c->begun);
+    pthread_mutex_unlock(&c->lock);
+    gr_free(*l);
+    *l = NULL;
+}
+
+static const struct gr_link_api local_api = {"local",    local_send, local_recv, local_probe,
+                                             local_wait, local_done, local_close};
+
+/* ---- the world ---- */
+
+static int thread_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t to,
+                       struct gr_link **out)
+{
+    struct hub *h = ((struct thread_world *)w)->hub;
+    struct local_link *l = gr_calloc(1, sizeof *l);
+    if (!l)
+        return GR_E_NOMEM_HOST;
+    pthread_mutex_lock(&h->lock);
+    struct channel **c = &h->channels[((int32_t)lane * h->n + from) * h->n + to];
+    if (!*c)
+        *c = channel_new();
+    l->channel = *c;
+    pthread_mutex_unlock(&h->lock);
+    if (!l->channel) {
+        gr_free(l);
+        return GR_E_NOMEM_HOST;
+    }
+    l->base = (struct gr_link){&local_api, w, lane, from, to};
+    *out = &l->base;
+    return 0;
+}
+
+static void thread_wake(struct gr_world *w)
+{
+    struct hub *h = ((struct thread_world *)w)->hub;
+    pthread_mutex_lock(&h->lock);
+    for (int32_t i = 0; i < h->n; i++)
+        if (h->worlds[i] && h->worlds[i] != w)
+            gr_world_copy_loss(h->worlds[i], w);
+    for (int32_t i = 0; i < GR_N_LANE_ALL * h->n * h->n; i++) {
+        struct channel *c = h->channels[i];
+        if (!c)
+            continue;
+        pthread_mutex_lock(&c->lock); /* whoever has looked already sleeps now */
+        pthread_cond_broadcast(&c->came);
+        pthread_mutex_unlock(&c->lock);
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void hub_free(struct hub *h)
+{
+    for (int32_t i = 0; h->channels && i < GR_N_LANE_ALL * h->n * h->n; i++)
+        channel_free(h->channels[i]);
+    pthread_mutex_destroy(&h->lock);
+    gr_free(h->channels);
+    gr_free(h->worlds);
+    gr_free(h->ranks);
+    gr_free(h);
+}
+
+static void thread_close(struct gr_world **w)
+{
+    struct hub *h = ((struct thread_world *)*w)->hub;
+    pthread_mutex_lock(&h->lock);
+    h->worlds[(*w)->rank] = NULL;
+    bool last = --h->n_open == 0;
+    pthread_mutex_unlock(&h->lock);
+    gr_free(*w);
+    *w = NULL;
+    if (last)
+        hub_free(h);
+}
+
+static const struct gr_world_api thread_api = {"threads", thread_link, thread_wake, thread_close};
+
+static struct hub *hub_new(int32_t n)
+{
+    struct hub *h = gr_calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    pthread_mutex_init(&h->lock, NULL);
+    h->n = n;
+    h->ranks = gr_calloc((size_t)n, sizeof *h->ranks);
+    h->worlds = gr_calloc((size_t)n, sizeof(struct gr_world *));
+    h->channels = gr_calloc((size_t)(GR_N_LANE_ALL * n * n), sizeof(struct channel *));
+    if (!h->ranks || !h->worlds || !h->channels) {
+        hub_free(h);
+        return NULL;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        h->ranks[i] = (struct gr_rank){.pid = getpid(), .local = i, .n_local = n};
+        gethostname(h->ranks[i].host, sizeof h->ranks[i].host - 1);
+    }
+    return h;
+}
+
+int gr_world_threads(struct gr_world **out, int32_t n)
+{
+    if (n < 1 || n > GR_MAX_RANK)
+        return gr_fail(GR_E_INVALID, "%d ranks asked for; 1 to %d are possible", n, GR_MAX_RANK);
+    memset(out, 0, (size_t)n * sizeof(struct gr_world *));
+    struct hub *h = hub_new(n);
+    if (!h)
+        return GR_E_NOMEM_HOST;
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        struct thread_world *w = gr_calloc(1, sizeof *w);
+        if (!w) {
+            rc = GR_E_NOMEM_HOST;
+            break;
+        }
+        w->base = (struct gr_world){.api = &thread_api, .rank = i, .n_rank = n, .ranks = h->ranks};
+        w->hub = h;
+        out[i] = h->worlds[i] = &w->base;
+        h->n_open++;
+    }
+    if (rc && h->n_open == 0)
+        hub_free(h);
+    else if (rc)
+        for (int32_t i = 0; i < n; i++)
+            if (out[i])
+                out[i]->api->close(&out[i]);
+    return rc;
+}
