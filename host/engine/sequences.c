@@ -75,20 +75,16 @@ void gr_kv_clear(struct gr_session *s)
 
 int gr_kv_defrag(struct gr_session *s)
 {
-    struct gr_kv_moves moves[GR_N_CACHE_KIND] = {{0}};
-    int rc = 0;
+    struct gr_kv_moves moves[GR_N_CACHE_KIND];
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
-    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
-        if (s->cache.kv[k]) {
-            rc = gr_kv_pack(s->cache.kv[k], &moves[k]);
-            if (rc) /* the other kind's moves still belong to what it says now */
-                break;
-        }
-    int run = gr_run_moves(s, moves);
-    if (run) /* cells and data disagree */
+    int rc = gr_cache_pack(&s->cache, moves);
+    if (rc)
+        return rc;
+    rc = gr_run_moves(s, moves);
+    if (rc) /* cells and data disagree */
         gr_cache_clear(&s->cache);
-    return rc ? rc : run;
+    return rc;
 }
 
 int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq)

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
+#include "kv/hash.h"
 
 int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p)
 {
@@ -26,8 +27,6 @@ void gr_cache_fini(struct gr_cache *cache)
     gr_rs_free(&cache->rs);
 }
 
-/* ---- operations ---- */
-
 static int check_seq(const struct gr_cache *cache, int32_t seq)
 {
     if (seq >= 0 && seq < (int32_t)cache->n_seq_max)
@@ -48,10 +47,60 @@ int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op)
     return rc;
 }
 
+/* ---- what was decided ---- */
+
+/* What each entry of the hash begins with. */
+enum entry { ENTRY_OP, ENTRY_CLEAR, ENTRY_PACK, ENTRY_SHIFTED, ENTRY_PLACED, ENTRY_EMPTIED };
+
+static void note(struct gr_cache *cache, enum entry entry, const void *p, size_t n)
+{
+    uint32_t begin = entry;
+    cache->hash = gr_hash_bytes(cache->hash, &begin, sizeof begin);
+    if (n)
+        cache->hash = gr_hash_bytes(cache->hash, p, n);
+}
+
+static void note_moves(struct gr_cache *cache, const struct gr_kv_moves *m)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (m[k].n) {
+            cache->hash = gr_hash_bytes(cache->hash, m[k].src, m[k].n * sizeof *m->src);
+            cache->hash = gr_hash_bytes(cache->hash, m[k].dst, m[k].n * sizeof *m->dst);
+        }
+}
+
+static void note_placed(struct gr_cache *cache, const struct gr_ubatch *ub,
+                        const struct gr_placed *at)
+{
+    size_t n_tok = (size_t)ub->n_tok, n_seq = (size_t)ub->n_seq;
+    note(cache, ENTRY_PLACED, &ub->n_tok, sizeof ub->n_tok);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            cache->hash = gr_hash_bytes(cache->hash, at->cells[k], n_tok * sizeof(int32_t));
+    if (!cache->rs)
+        return;
+    cache->hash = gr_hash_bytes(cache->hash, at->src, n_seq * sizeof *at->src);
+    cache->hash = gr_hash_bytes(cache->hash, at->dst, n_seq * sizeof *at->dst);
+}
+
+uint64_t gr_cache_table_hash(struct gr_cache *cache)
+{
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (cache->kv[k])
+            cache->hash = gr_kv_hash(cache->kv[k], cache->hash);
+    if (cache->rs)
+        cache->hash = gr_rs_hash(cache->rs, cache->hash);
+    return cache->hash;
+}
+
+/* ---- operations ---- */
+
 int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves)
 {
     memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
     int rc = gr_cache_can(cache, op);
+    if (!rc && cache->tell)
+        rc = cache->tell(cache->user, op);
     if (rc)
         return rc;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
@@ -59,6 +108,8 @@ int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_
             gr_kv_do(cache->kv[k], op, &moves[k]);
     if (cache->rs)
         gr_rs_do(cache->rs, op);
+    note(cache, ENTRY_OP, op, sizeof *op);
+    note_moves(cache, moves);
     return 0;
 }
 
@@ -69,6 +120,24 @@ void gr_cache_clear(struct gr_cache *cache)
             gr_kv_cells_clear(cache->kv[k]);
     if (cache->rs)
         gr_rs_clear(cache->rs);
+    note(cache, ENTRY_CLEAR, NULL, 0);
+}
+
+int gr_cache_pack(struct gr_cache *cache, struct gr_kv_moves *moves)
+{
+    int rc = 0;
+    memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (cache->kv[k])
+            rc = gr_kv_can_pack(cache->kv[k]);
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (cache->kv[k])
+            rc = gr_kv_pack(cache->kv[k], &moves[k]);
+    if (rc)
+        return rc;
+    note(cache, ENTRY_PACK, NULL, 0);
+    note_moves(cache, moves);
+    return 0;
 }
 
 int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq)
@@ -111,6 +180,7 @@ void gr_cache_shifted(struct gr_cache *cache)
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         if (cache->kv[k])
             gr_kv_shifted(cache->kv[k]);
+    note(cache, ENTRY_SHIFTED, NULL, 0);
 }
 
 /* ---- batches ---- */
@@ -180,6 +250,7 @@ void gr_cache_place(struct gr_cache *cache, const struct gr_ubatch *ub, const st
             gr_kv_place(cache->kv[k], ub, at->cells[k]);
     if (cache->rs)
         gr_rs_place(cache->rs, ub, at->src, at->dst);
+    note_placed(cache, ub, at);
 }
 
 void gr_cache_commit(struct gr_cache *cache)
@@ -224,6 +295,8 @@ int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied)
             empty(cache, s);
         n += emptied[s];
     }
+    if (n)
+        note(cache, ENTRY_EMPTIED, emptied, cache->n_seq_max * sizeof *emptied);
     return n;
 }
 

@@ -25,6 +25,13 @@ struct gr_cache {
     bool pos_2d;
     struct gr_kv *kv[GR_N_CACHE_KIND]; /* NULL: the model has no such layers */
     struct gr_rs *rs;
+    /* Of all that was decided so far: cells that were given to micro-batches, operations and their
+     * copies. The same on every rank that runs the session. */
+    uint64_t hash;
+    /* Called before an operation that is possible is done, which is left undone when it fails;
+     * NULL: nobody wants to know. */
+    int (*tell)(void *user, const struct gr_kv_op *op);
+    void *user;
 };
 
 /* *cache is filled in; gr_cache_fini also takes what a failed gr_cache_init left. */
@@ -37,6 +44,8 @@ int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op);
  * cells that belong to it. */
 int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_moves *moves);
 void gr_cache_clear(struct gr_cache *cache);
+/* gr_kv_pack on all of them, or on none: GR_E_NOMEM_HOST. */
+int gr_cache_pack(struct gr_cache *cache, struct gr_kv_moves *moves);
 /* What can be gone back to, and where a sequence ends; -1 when it is empty. */
 int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq);
 int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq);
@@ -66,6 +75,9 @@ int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied);
 /* Without any cache a token sees the tokens of its first sequence in its own micro-batch: list
  * [n_tok] of their numbers, span [n_tok][3]. */
 void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span);
+
+/* Of all cells as they are now; the hash of decisions begins anew with it. */
+uint64_t gr_cache_table_hash(struct gr_cache *cache);
 
 void gr_cache_print(const struct gr_cache *cache, FILE *out);
 int gr_cache_check(const struct gr_cache *cache);

@@ -188,18 +188,23 @@ static uint32_t pack(struct gr_kv *kv, uint32_t stream, int32_t *src, int32_t *d
     return n;
 }
 
-int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
+int gr_kv_can_pack(struct gr_kv *kv)
 {
     uint32_t n = 0;
-    *moves = (struct gr_kv_moves){0, NULL, NULL};
     if (kv->busy)
         return gr_fail(GR_E_INTERNAL, "KV cache: packed while a batch is under way");
     for (uint32_t s = 0; s < kv->p.n_stream; s++)
         n += pair_holes(kv, &kv->stream[s], NULL, NULL);
-    int rc = room_for_moves(kv, n);
+    return room_for_moves(kv, n);
+}
+
+int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
+{
+    uint32_t n = 0;
+    *moves = (struct gr_kv_moves){0, NULL, NULL};
+    int rc = gr_kv_can_pack(kv);
     if (rc)
         return rc;
-    n = 0;
     for (uint32_t s = 0; s < kv->p.n_stream; s++)
         n += pack(kv, s, kv->move_src + n, kv->move_dst + n);
     *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};

@@ -54,8 +54,9 @@ int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op);
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves);
 void gr_kv_cells_clear(struct gr_kv *kv);
 /* Moves cells down into the holes (of each stream) until the used ones are the first ones.
- * GR_E_NOMEM_HOST: nothing changed. */
+ * GR_E_NOMEM_HOST, but not right after gr_kv_can_pack was fine: nothing changed. */
 int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves);
+int gr_kv_can_pack(struct gr_kv *kv);
 int32_t gr_kv_cells_pos_min(const struct gr_kv *kv, int32_t seq);
 int32_t gr_kv_cells_pos_max(const struct gr_kv *kv, int32_t seq);
 /* One past that and past the rows and columns there: where a text goes on. 0 when it is empty. */

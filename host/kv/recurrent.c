@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/status.h"
+#include "kv/hash.h"
 #include "kv/state.h"
 
 /* The rows of every sequence, the newest first: [0] is its present state (the tail), the others are
@@ -476,6 +477,18 @@ int32_t gr_rs_pos_min(const struct gr_rs *rs, int32_t seq)
 bool gr_rs_seq_same(const struct gr_rs *rs, int32_t a, int32_t b)
 {
     return gr_rs_tail(rs, a) == gr_rs_tail(rs, b);
+}
+
+uint64_t gr_rs_hash(const struct gr_rs *rs, uint64_t hash)
+{
+    hash = gr_hash_bytes(hash, rs->pos, rs->n_row * sizeof *rs->pos);
+    for (int32_t s = 0; s < (int32_t)rs->p.n_seq_max; s++) {
+        size_t n = (size_t)rs->now.n[s];
+        hash = gr_hash_bytes(hash, &rs->now.n[s], sizeof rs->now.n[s]);
+        hash = gr_hash_bytes(hash, chain(rs, &rs->now, s), n * sizeof *rs->now.row);
+        hash = gr_hash_bytes(hash, &rs->lost[s], sizeof rs->lost[s]);
+    }
+    return hash;
 }
 
 uint32_t gr_rs_n_used(const struct gr_rs *rs)

@@ -1,0 +1,126 @@
+#include "engine/order.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "gr/status.h"
+
+/* What every array of an order's struct looks like. */
+struct array {
+    const void *p;
+    uint64_t n;
+};
+
+#define FIELD(type, field) {#field, offsetof(self, field), sizeof(type), false},
+#define ARRAY(type, field) {#field, offsetof(self, field), sizeof(type), true},
+#define BARE(NAME, meaning)
+#define ORDER(NAME, name, meaning)                                                                 \
+    case GR_ORDER_IS_##NAME: {                                                                     \
+        typedef struct gr_order_##name self;                                                       \
+        static const struct gr_order_field of[] = {GR_ORDER_##NAME(FIELD, ARRAY)};                 \
+        *n = (int)GR_COUNT(of);                                                                    \
+        return of;                                                                                 \
+    }
+
+const struct gr_order_field *gr_order_fields(uint32_t kind, int *n)
+{
+    switch (kind) {
+#include "engine/order.def"
+    default:
+        *n = 0;
+        return NULL;
+    }
+}
+
+#undef BARE
+#undef ORDER
+
+const char *gr_order_name(uint32_t kind)
+{
+    static const char *const name[GR_N_ORDER] = {
+        [GR_ORDER_NONE] = "?",
+#define ORDER(NAME, lower, meaning) [GR_ORDER_IS_##NAME] = #NAME,
+#define BARE(NAME, meaning) [GR_ORDER_IS_##NAME] = #NAME,
+#include "engine/order.def"
+#undef ORDER
+#undef BARE
+    };
+    return name[kind < GR_N_ORDER ? kind : 0];
+}
+
+/* ---- writing ---- */
+
+/* n bytes and zeros up to the next multiple of 8. */
+static int put(struct gr_vec *out, const void *p, size_t n)
+{
+    static const char zeros[8];
+    int rc = n ? gr_vec_append(out, p, n, 1) : 0;
+    return rc || n % 8 == 0 ? rc : gr_vec_append(out, zeros, 8 - n % 8, 1);
+}
+
+int gr_order_write(struct gr_vec *out, uint32_t kind, const void *order)
+{
+    int n, rc = 0;
+    const struct gr_order_field *f = gr_order_fields(kind, &n);
+    for (int i = 0; i < n && !rc; i++) {
+        const char *at = (const char *)order + f[i].offset;
+        struct array a;
+        if (!f[i].array) {
+            rc = put(out, at, f[i].size);
+            continue;
+        }
+        memcpy(&a, at, sizeof a);
+        rc = put(out, &a.n, sizeof a.n);
+        if (!rc)
+            rc = put(out, a.p, (size_t)a.n * f[i].size);
+    }
+    return rc;
+}
+
+/* ---- reading ---- */
+
+struct input {
+    const char *p;
+    size_t n;
+};
+
+/* The next n bytes and what fills them up; NULL when there are fewer. */
+static const void *get(struct input *in, uint64_t n)
+{
+    uint64_t padded;
+    if (!gr_align_up(&padded, n, 8) || padded > in->n)
+        return NULL;
+    const char *p = in->p;
+    in->p += padded, in->n -= padded;
+    return p;
+}
+
+static bool read_array(struct input *in, size_t item, struct array *a)
+{
+    uint64_t bytes;
+    const void *n = get(in, sizeof a->n);
+    if (!n)
+        return false;
+    memcpy(&a->n, n, sizeof a->n);
+    a->p = gr_mul(&bytes, a->n, (uint64_t)item) ? get(in, bytes) : NULL;
+    return a->p != NULL;
+}
+
+int gr_order_read(void *order, uint32_t kind, const void *bytes, size_t n)
+{
+    struct input in = {bytes, n};
+    int n_field;
+    const struct gr_order_field *f = gr_order_fields(kind, &n_field);
+    for (int i = 0; i < n_field; i++) {
+        char *at = (char *)order + f[i].offset;
+        struct array a = {0};
+        const void *number = f[i].array ? NULL : get(&in, f[i].size);
+        if (f[i].array ? !read_array(&in, f[i].size, &a) : !number)
+            return gr_fail(GR_E_CORRUPT, "order %s: it ends in its field %s", gr_order_name(kind),
+                           f[i].name);
+        memcpy(at, f[i].array ? &a : number, f[i].array ? sizeof a : f[i].size);
+    }
+    if (in.n || kind == GR_ORDER_NONE || kind >= GR_N_ORDER)
+        return gr_fail(GR_E_CORRUPT, "order %s: %zu bytes too many", gr_order_name(kind), in.n);
+    return 0;
+}

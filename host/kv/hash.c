@@ -1,0 +1,59 @@
+#include "kv/hash.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kv/cells.h"
+
+uint64_t gr_hash_bytes(uint64_t hash, const void *p, size_t n)
+{
+    return XXH3_64bits_withSeed(p, n, hash);
+}
+
+static uint64_t hash_gone(uint64_t hash, const struct gr_kv_gone *gone)
+{
+    hash = gr_hash_bytes(hash, &gone->n, sizeof gone->n);
+    return gr_hash_bytes(hash, gone->r, gone->n * sizeof *gone->r);
+}
+
+/* Cells [c, end), which are used. */
+static uint64_t hash_run(const struct gr_kv *kv, uint32_t c, uint32_t end, uint64_t hash)
+{
+    uint32_t n = end - c;
+    hash = gr_hash_bytes(hash, &c, sizeof c);
+    hash = gr_hash_bytes(hash, kv->pos + c, n * sizeof *kv->pos);
+    hash = gr_hash_bytes(hash, kv->delta + c, n * sizeof *kv->delta);
+    if (kv->row) {
+        hash = gr_hash_bytes(hash, kv->row + c, n * sizeof *kv->row);
+        hash = gr_hash_bytes(hash, kv->col + c, n * sizeof *kv->col);
+    }
+    hash = gr_hash_bytes(hash, kv->age + c, n * sizeof *kv->age);
+    return gr_hash_bytes(hash, kv->set + (size_t)c * kv->n_set, n * kv->n_set * sizeof *kv->set);
+}
+
+static uint64_t hash_stream(const struct gr_kv *kv, const struct gr_kv_stream *st, uint64_t hash)
+{
+    uint32_t c = gr_kv_find(kv, st, 0, true);
+    hash = gr_hash_bytes(hash, &st->head, sizeof st->head);
+    while (c < kv->p.n_cell) {
+        uint32_t end = gr_kv_find(kv, st, c, false);
+        hash = hash_run(kv, st->base + c, st->base + end, hash);
+        c = end < kv->p.n_cell ? gr_kv_find(kv, st, end, true) : end;
+    }
+    return hash;
+}
+
+uint64_t gr_kv_hash(const struct gr_kv *kv, uint64_t hash)
+{
+    hash = gr_hash_bytes(hash, &kv->clock, sizeof kv->clock);
+    for (uint32_t i = 0; i < kv->p.n_stream; i++)
+        hash = hash_stream(kv, &kv->stream[i], hash);
+    for (uint32_t i = 0; i < kv->p.n_seq_max; i++) {
+        const struct gr_kv_seq *q = &kv->seq[i];
+        hash = gr_hash_bytes(hash, &q->n, sizeof q->n);
+        if (q->n)
+            hash = gr_hash_bytes(hash, gr_kv_items(q), q->n * sizeof *q->cell);
+        hash = hash_gone(hash, &q->gone);
+    }
+    return hash;
+}

@@ -1,0 +1,19 @@
+/* Hashes of tables of cells: ranks that decide alike have the same. */
+#ifndef GR_KV_HASH_H
+#define GR_KV_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct gr_kv;
+struct gr_rs;
+
+/* Continues a hash with n bytes. */
+uint64_t gr_hash_bytes(uint64_t hash, const void *p, size_t n);
+/* With everything that later decisions depend on: used cells with their positions, shifts and
+ * sequences, each sequence's order, where searches begin, what was given up. Not with what was left
+ * over in free cells. */
+uint64_t gr_kv_hash(const struct gr_kv *kv, uint64_t hash);
+uint64_t gr_rs_hash(const struct gr_rs *rs, uint64_t hash);
+
+#endif
