@@ -35,7 +35,7 @@ struct gr_watch_opt {
     int32_t beat;    /* between two heartbeats: 250 */
     int32_t silent;  /* without any heartbeat: lost. 4,000 */
     int32_t join;    /* for joining at the start: 8,000 */
-    int32_t leave;   /* for leaving after another rank has left: 2,000 */
+    int32_t leave;   /* until a rank that left while others go on is lost to them: 2,000 */
     int32_t compute; /* for one micro-batch: 600,000 */
 };
 struct gr_watch_opt gr_watch_opt_default(void);
@@ -47,9 +47,10 @@ int gr_watch_new(struct gr_watch **out, struct gr_world *w, const struct gr_watc
 /* After it: the thread starts. Ranks > 0 have joined when it returns; those that do not come to
  * rank 0 are lost. */
 int gr_watch_start(struct gr_watch *watch, const struct gr_watch_hello *hello);
-/* Says that this rank leaves with exit code `code`, waits for the others to leave too (opt.leave
- * and a second, not at all when the world is lost), frees. Returns the code that all end with
- * (gpurun.h, gr_world_close). NULL is fine. */
+/* Says that this rank leaves with exit code `code`; others wait for rank 0 to leave too, rank 0 for
+ * all of them, three times opt.leave at most; nobody waits when the world is lost. Frees. Returns
+ * the code that all end with (gpurun.h, gr_world_close): one other than 0 when the world was lost.
+ * NULL is fine. */
 int gr_watch_leave(struct gr_watch **watch, int code);
 
 #endif
