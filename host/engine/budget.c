@@ -380,7 +380,7 @@ static void report(const struct gr_slice *l, const struct gr_weights *weights,
         snprintf(f->name, sizeof f->name, "%s", d ? info->name : "CPU");
         snprintf(f->description, sizeof f->description, "%s", d ? info->description : "");
         for (int32_t il = 0; il <= l->hp.n_layer; il++)
-            f->n_layer += weights->place.layer[il] == d;
+            f->n_layer += weights->place.layer[il] == d && weights->place.stage[il] == l->stage;
         f->weights = weights->bytes[d], f->cache = need[d].cache, f->work = work_bytes(&need[d]);
         f->free_bytes = d ? info->free_bytes : 0, f->total_bytes = d ? info->total_bytes : 0;
     }

@@ -223,9 +223,13 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     if (rc)
         return rc;
     fill_step(s, c, ub);
+    if (s->flow)
+        rc = s->flow->in(s, &c->plan, s->flow->user);
     size_t row = s->draws ? 1 : (size_t)s->model->hp.n_vocab;
     float *out = s->logits + (size_t)first_row * row; /* an id is as large as a logit */
-    return gr_plan_run(s, c, ub->n_out ? out : NULL);
+    if (!rc)
+        rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
+    return rc || !s->flow ? rc : s->flow->out(s, &c->plan, s->flow->user);
 }
 
 /* --- a batch --- */

@@ -14,6 +14,8 @@
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t)
 {
     size_t n = (size_t)s->slice->hp.n_layer, i = (size_t)(t - s->tensors);
+    if (s->env.stage && s->env.stage[i % n] != s->env.own_stage)
+        return -1;
     return i / n >= GR_T_CONV ? s->env.device[i % n] : s->cache_device[i % n];
 }
 
@@ -36,6 +38,8 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     size_t n = (size_t)hp->n_layer;
     s->env.weight = weights->weight, s->env.bias = weights->bias, s->env.host = s->slice->weight;
     s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
+    s->env.stage = weights->place.n_stage > 1 ? weights->place.stage : NULL;
+    s->env.own_stage = s->slice->stage, s->env.n_stage = weights->place.n_stage;
     s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;
     s->env.k_far = t + GR_T_K_FAR * n;
     s->env.conv_state = t + GR_T_CONV * n, s->env.ssm_state = t + GR_T_SSM * n;
@@ -45,9 +49,11 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
                                                       : weights->place.layer[il];
     for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
         s->device[d].has.cache = 0;
-    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
-        if (!is_shared(hp, i % n))
-            s->device[gr_tensor_device(s, &t[i])].has.cache += padded(&t[i]);
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
+        int32_t d = gr_tensor_device(s, &t[i]);
+        if (d >= 0 && !is_shared(hp, i % n))
+            s->device[d].has.cache += padded(&t[i]);
+    }
 }
 
 /* Layers that attend to another's keys and values have the same tensors. */
@@ -92,7 +98,7 @@ static int alloc_caches(struct gr_session *s)
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
         struct gr_ten *t = &s->tensors[i];
         int32_t d = gr_tensor_device(s, t);
-        if (!gr_ten_is(t) || is_shared(&s->slice->hp, i % n))
+        if (d < 0 || !gr_ten_is(t) || is_shared(&s->slice->hp, i % n))
             continue;
         t->data = at[d];
         at[d] += padded(t);

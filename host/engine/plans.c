@@ -314,11 +314,10 @@ static int send_step(struct gr_session *s, const struct gr_cached_plan *c)
 }
 
 /* Before the CPU's arena changes, nothing may be under way that still reads it. */
-static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_move *m,
-                const struct gr_plan_memory memory[GR_MAX_DEVICE])
+static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_move *m)
 {
     const struct gr_value *value = p->value.data, *src = &value[m->src], *dst = &value[m->dst];
-    void *from = gr_plan_at(p, m->src, memory), *to = gr_plan_at(p, m->dst, memory);
+    void *from = gr_session_at(s, p, m->src), *to = gr_session_at(s, p, m->dst);
     if (dst->device) {
         struct gr_session_device *v = &s->device[dst->device];
         v->pending = true;
@@ -332,15 +331,14 @@ static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_m
     return rc;
 }
 
-static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i,
-                    const struct gr_plan_memory memory[GR_MAX_DEVICE])
+static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
 {
     const struct gr_part *part = (const struct gr_part *)c->plan.part.data + i;
     const struct gr_move *m = c->plan.move.data;
     struct gr_session_device *v = &s->device[part->device];
     int rc = 0;
     for (int32_t k = 0; k < part->n_move && !rc; k++)
-        rc = move(s, &c->plan, &m[part->move + k], memory);
+        rc = move(s, &c->plan, &m[part->move + k]);
     if (!rc && part->device == 0)
         rc = gr_session_settle(s, -1);
     if (rc)
@@ -361,13 +359,10 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
 
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
-    struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
-    for (int32_t d = 0; d < s->n_device; d++)
-        memory[d] = s->device[d].memory;
     int rc = send_step(s, c);
     for (size_t i = 0; i < c->plan.part.n && !rc; i++)
-        rc = run_part(s, c, i, memory);
-    if (!rc && out)
+        rc = run_part(s, c, i);
+    if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
     int settled = gr_session_settle(s, -1);
     return rc ? rc : settled;

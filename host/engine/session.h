@@ -40,6 +40,15 @@ struct gr_session_device {
     struct gr_session *session;   /* for its timer */
 };
 
+/* What happens around the plan of each micro-batch where stages follow each other. */
+struct gr_flow {
+    /* Before it runs, with the step block filled: its `in` comes (gr_boundary_in). */
+    int (*in)(struct gr_session *s, const struct gr_plan *p, void *user);
+    /* After it has run: its `out` goes on (gr_boundary_out). */
+    int (*out)(struct gr_session *s, const struct gr_plan *p, void *user);
+    void *user;
+};
+
 struct gr_session {
     struct gr_model *model;
     struct gr_slice *slice;          /* of the model: what this session runs */
@@ -55,6 +64,7 @@ struct gr_session {
     uint8_t cache_device[GR_MAX_LAYER]; /* of what each layer attends to */
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 
+    const struct gr_flow *flow; /* NULL: this session runs all stages */
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
     uint64_t n_use;
@@ -96,7 +106,7 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
 void gr_session_place(struct gr_session *s, const struct gr_weights *weights);
 /* Memory for the caches and constants by s->device[].has, and the constants' contents. */
 int gr_session_alloc(struct gr_session *s);
-/* The device of a tensor of s->tensors. */
+/* The device of a tensor of s->tensors; -1: it is of another stage, and has no memory here. */
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
 /* Waits until no device reads host memory any more, but for `except` (-1: none). */
 int gr_session_settle(struct gr_session *s, int32_t except);
@@ -119,7 +129,8 @@ void gr_draw_settle(struct gr_session *s, bool done);
 /* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
-/* Uploads the staged step block and runs; the plan's result goes to `out` unless that is NULL. */
+/* Uploads the staged step block and runs; the plan's result, if it has one, goes to `out` unless
+ * that is NULL. */
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
 /* Drops all plans: their addresses are about to change. */
 void gr_plan_drop_all(struct gr_session *s);
@@ -129,12 +140,28 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
                     struct gr_need need[GR_MAX_DEVICE]);
 /* Makes them, with all memory that they need, so that later ones find theirs. */
 int gr_plan_reserve(struct gr_session *s);
+/* The address of a plan's value, on its device. */
+static inline void *gr_session_at(const struct gr_session *s, const struct gr_plan *p, uint32_t v)
+{
+    const struct gr_value *value = (const struct gr_value *)p->value.data + v;
+    return (char *)s->device[value->device].memory.arena + value->offset;
+}
 /* An array of the step block on the host. */
 static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan *c,
                               enum gr_step_array a)
 {
     return (char *)s->device[0].memory.step + c->plan.layout.offset[a];
 }
+
+/* ---- boundary.c ---- */
+
+/* Bytes of a plan's `in` or `out`, one value after the other. */
+size_t gr_boundary_bytes(const struct gr_plan *p, const struct gr_vec *values);
+/* Takes a plan's `in` from so many bytes on the host. Memory of a device's host_alloc must not
+ * change before the plan has run. */
+int gr_boundary_in(struct gr_session *s, const struct gr_plan *p, const void *buf);
+/* Puts a plan's `out` there. */
+int gr_boundary_out(struct gr_session *s, const struct gr_plan *p, void *buf);
 
 /* Which of the model's frequency divisors the session uses: "none", "the model's", or LongRoPE's
  * "short" or "long". */

@@ -71,7 +71,8 @@ static gr_t values_of(const struct gr_build *b, int il)
         return b->env->v_cache[il];
     gr_t k = b->env->k_cache[il];
     int64_t n = (int64_t)hp->n_head_kv[il] * hp->d_v;
-    k.data = (char *)k.data + gr_row_bytes(k.dtype, (uint64_t)(k.cols - n));
+    if (k.data) /* without: of another stage, or a plan that is only measured */
+        k.data = (char *)k.data + gr_row_bytes(k.dtype, (uint64_t)(k.cols - n));
     k.cols = n;
     return k;
 }

@@ -55,13 +55,24 @@ int32_t gr_cache_device(const struct gr_build *b, int il)
 }
 
 /* A node runs with its layer, but where keys and values are kept it runs with these. */
+static bool runs_with_cache(const struct gr_build *b, enum gr_op op)
+{
+    return op == GR_OP_KV_STORE || op == GR_OP_KV_SHIFT || op == GR_OP_KV_COPY ||
+           (op == GR_OP_ATTN && !gr_hp(b)->no_cache);
+}
+
 static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
 {
-    bool kept = op == GR_OP_KV_STORE || op == GR_OP_KV_SHIFT || op == GR_OP_KV_COPY ||
-                (op == GR_OP_ATTN && !gr_hp(b)->no_cache);
-    if (kept)
+    if (runs_with_cache(b, op))
         return gr_cache_device(b, il);
     return b->env->device ? b->env->device[b->at] : 0;
+}
+
+static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
+{
+    if (!b->env->stage)
+        return 0;
+    return b->env->stage[runs_with_cache(b, op) ? gr_hp(b)->kv_of[il] : b->at];
 }
 
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
@@ -69,6 +80,7 @@ void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
     struct gr_node n = *node;
     n.layer = il;
     n.device = b->err ? 0 : device_of(b, il, n.op);
+    n.stage = b->err ? 0 : stage_of(b, il, n.op);
     if (!b->err)
         b->err = gr_plan_add(b->plan, &n);
 }

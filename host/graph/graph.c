@@ -49,6 +49,14 @@ static gr_t draw(struct gr_build *b, gr_t logits)
     return ids;
 }
 
+static void begin(struct gr_plan *p, const struct gr_graph_env *env,
+                  const struct gr_step_shape *shape)
+{
+    gr_plan_init(p, shape);
+    if (env->stage)
+        p->stage = env->own_stage, p->n_stage = env->n_stage;
+}
+
 static int finish(struct gr_build *b)
 {
     if (!b->err)
@@ -62,7 +70,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape)
 {
     struct gr_build b = {.plan = p, .env = env};
-    gr_plan_init(p, shape);
+    begin(p, env, shape);
     gr_t x = embed(&b);
     for (; b.at < env->hp->n_layer && !b.err; b.at++)
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
@@ -104,7 +112,7 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
     const struct gr_hparams *hp = env->hp;
     struct gr_build b = {.plan = p, .env = env};
     gr_t far = {0};
-    gr_plan_init(p, shape);
+    begin(p, env, shape);
     for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
         if (!owns_cache(env, il) || hp->no_rope[il])
             continue;
@@ -120,7 +128,7 @@ int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
                         const struct gr_step_shape *shape, bool swa)
 {
     struct gr_build b = {.plan = p, .env = env};
-    gr_plan_init(p, shape);
+    begin(p, env, shape);
     gr_t src = gr_step_array(&b, GR_STEP_COPY_SRC, 1), dst = gr_step_array(&b, GR_STEP_COPY_DST, 1);
     for (int il = 0; il < env->hp->n_layer; il++) {
         const gr_t *cache[] = {&env->k_cache[il], &env->v_cache[il], &env->k_far[il]};

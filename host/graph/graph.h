@@ -22,6 +22,10 @@ struct gr_graph_env {
     /* Devices of a session, 0 = the CPU; NULL: all of it on the CPU. [n_layer + 1]: of each layer,
      * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
     const uint8_t *device, *cache_device;
+    /* [n_layer + 1] stages of each layer and of the output, when there are several: plans are what
+     * stage own_stage runs of the whole. NULL: all of it. */
+    const uint8_t *stage;
+    int32_t own_stage, n_stage;
     /* [n_layer], each [1, n_cell, n]; absent where a layer has none. Layers that share keys and
      * values have the same tensors. k_far: K by grouped positions, absent without. */
     const struct gr_ten *k_cache, *v_cache, *k_far;

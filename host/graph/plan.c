@@ -20,6 +20,8 @@ void gr_plan_fini(struct gr_plan *p)
     gr_vec_fini(&p->tap);
     gr_vec_fini(&p->part);
     gr_vec_fini(&p->move);
+    gr_vec_fini(&p->in);
+    gr_vec_fini(&p->out);
 }
 
 struct gr_ten gr_plan_value(struct gr_plan *p, int64_t rows, int64_t cols, uint32_t dtype)
@@ -90,40 +92,50 @@ static void drop_taps(struct gr_plan *p, const bool *wanted, const int32_t *kept
     p->tap.n = n;
 }
 
+void gr_plan_keep(struct gr_plan *p, int32_t *kept)
+{
+    struct gr_node *node = p->node.data;
+    struct gr_tap *tap = p->tap.data;
+    int32_t n = 0;
+    size_t n_tap = 0;
+    for (size_t i = 0; i < p->node.n; i++)
+        if (kept[i]) { /* now the new index + 1 */
+            kept[i] = n + 1;
+            node[n++] = node[i];
+        }
+    for (size_t i = 0; i < p->tap.n; i++)
+        if (kept[tap[i].node]) {
+            tap[n_tap] = tap[i];
+            tap[n_tap++].node = kept[tap[i].node] - 1;
+        }
+    p->node.n = (size_t)n, p->tap.n = n_tap;
+}
+
 /* Drops nodes of which nothing is used, and their taps: what follows the last cache when no logits
  * are wanted. */
 static int drop_useless(struct gr_plan *p)
 {
     struct gr_node *node = p->node.data;
     bool *wanted = gr_calloc(p->value.n + 1, sizeof *wanted);
-    int32_t *moved = gr_calloc(p->node.n + 1, sizeof *moved); /* new index + 1, 0 = dropped */
-    if (!wanted || !moved) {
+    int32_t *kept = gr_calloc(p->node.n + 1, sizeof *kept);
+    if (!wanted || !kept) {
         gr_free(wanted);
-        gr_free(moved);
+        gr_free(kept);
         return GR_E_NOMEM_HOST;
     }
     wanted[p->result.value] = true;
     for (size_t i = p->node.n; i-- > 0;) {
         if (!is_useful(p, &node[i], wanted))
             continue;
-        moved[i] = 1;
+        kept[i] = 1;
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
             if (gr_plan_find(p, gr_node_ten(&node[i], o)))
                 wanted[gr_node_ten(&node[i], o)->value] = true;
     }
-    drop_taps(p, wanted, moved);
-    int32_t n = 0;
-    for (size_t i = 0; i < p->node.n; i++)
-        if (moved[i]) {
-            moved[i] = n + 1;
-            node[n++] = node[i];
-        }
-    struct gr_tap *tap = p->tap.data;
-    for (size_t i = 0; i < p->tap.n; i++)
-        tap[i].node = moved[tap[i].node] - 1;
-    p->node.n = (size_t)n;
+    drop_taps(p, wanted, kept);
+    gr_plan_keep(p, kept);
     gr_free(wanted);
-    gr_free(moved);
+    gr_free(kept);
     return 0;
 }
 
@@ -150,6 +162,11 @@ static void find_lives(struct gr_plan *p)
             live_at(&all[move[m].src], part[k].node);
             live_at(&all[move[m].dst], part[k].node);
         }
+    const uint32_t *in = p->in.data, *out = p->out.data;
+    for (size_t i = 0; i < p->in.n; i++)
+        live_at(&all[in[i]], 0);
+    for (size_t i = 0; i < p->out.n; i++)
+        all[out[i]].keep = true;
     struct gr_value *result = gr_plan_find(p, &p->result);
     if (result)
         result->keep = true;
@@ -182,6 +199,8 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
 int gr_plan_finish(struct gr_plan *p)
 {
     int rc = drop_useless(p);
+    if (!rc && p->n_stage > 1)
+        rc = gr_plan_cut(p);
     if (!rc)
         rc = gr_plan_spread(p);
     if (rc)
@@ -204,22 +223,16 @@ static void *add(void *base, int64_t offset)
     return base ? (char *)base + offset : NULL;
 }
 
-void *gr_plan_at(const struct gr_plan *p, uint32_t value,
-                 const struct gr_plan_memory memory[GR_MAX_DEVICE])
-{
-    const struct gr_value *v = (const struct gr_value *)p->value.data + value;
-    return add(memory[v->device].arena, v->offset);
-}
-
 static void bind_ten(const struct gr_plan *p, struct gr_ten *t, int32_t device,
                      const struct gr_plan_memory memory[GR_MAX_DEVICE])
 {
+    const struct gr_value *v = gr_plan_find(p, t);
     if (t->value == GR_VALUE_STEP)
         t->data = add(memory[device].step, t->offset);
     else if (t->value == GR_VALUE_CONST)
         t->data = add(memory[device].constants, t->offset);
-    else if (gr_plan_find(p, t))
-        t->data = add(gr_plan_at(p, t->value, memory), t->offset);
+    else if (v)
+        t->data = add(memory[v->device].arena, v->offset + t->offset);
 }
 
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE])
@@ -242,6 +255,16 @@ struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part 
                                part->n_tap ? tap + part->tap : NULL, part->n_tap};
 }
 
+static void print_boundary(const struct gr_plan *p, const char *name, const struct gr_vec *values,
+                           FILE *out)
+{
+    const uint32_t *v = values->data;
+    fprintf(out, ", %s", name);
+    for (size_t i = 0; i < values->n; i++)
+        fprintf(out, " %u (%" PRId64 " bytes)", v[i],
+                ((const struct gr_value *)p->value.data)[v[i]].bytes);
+}
+
 void gr_plan_print(const struct gr_plan *p, FILE *out)
 {
     const struct gr_node *node = p->node.data;
@@ -251,6 +274,12 @@ void gr_plan_print(const struct gr_plan *p, FILE *out)
         "plan of %zu nodes in %zu parts, %zu values, %zu moves: n_tok %d, n_list %d, n_out %d\n",
         p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->shape.n_tok,
         p->shape.n_list, p->shape.n_out);
+    if (p->n_stage > 1) {
+        fprintf(out, "stage %d of %d", p->stage, p->n_stage);
+        print_boundary(p, "in", &p->in, out);
+        print_boundary(p, "out", &p->out, out);
+        fputc('\n', out);
+    }
     for (size_t i = 0; i < p->node.n; i++) {
         struct gr_node n = node[i];
         const struct gr_op_info *info = gr_op_info(n.op);

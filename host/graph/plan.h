@@ -2,11 +2,15 @@
  * intermediate results live.
  *
  * Recording appends nodes, each for a device, whose activations are values (index, size).
- * gr_plan_finish cuts the list into parts of one device each, makes a value that another device
- * needs one of that device's by a move at the part's beginning, finds each value's life from first
- * to last use and packs the values of each device into one arena. gr_plan_bind writes addresses
- * into the nodes. Weights and caches have their addresses from the start; the step block and the
- * session's constants, which every device has, are values of their own kind. */
+ * gr_plan_finish keeps the nodes of one stage where several ranks share a plan, cuts the list into
+ * parts of one device each, makes a value that another device needs one of that device's by a move
+ * at the part's beginning, finds each value's life from first to last use and packs the values of
+ * each device into one arena. gr_plan_bind writes addresses into the nodes. Weights and caches have
+ * their addresses from the start; the step block and the session's constants, which every device
+ * has, are values of their own kind.
+ *
+ * All ranks record the whole plan, so that they agree on what goes from a stage to the next: `out`
+ * of one stage are the values in `in` of the next, with the same numbers and sizes. */
 #ifndef GR_GRAPH_PLAN_H
 #define GR_GRAPH_PLAN_H
 
@@ -44,15 +48,20 @@ struct gr_part {
 };
 
 struct gr_plan {
-    struct gr_vec node;  /* struct gr_node */
-    struct gr_vec value; /* struct gr_value; index 0 stands for "not a value" */
-    struct gr_vec tap;   /* struct gr_tap; node counts in the part once the plan is finished */
-    struct gr_vec part;  /* struct gr_part */
-    struct gr_vec move;  /* struct gr_move */
+    struct gr_vec node;     /* struct gr_node */
+    struct gr_vec value;    /* struct gr_value; index 0 stands for "not a value" */
+    struct gr_vec tap;      /* struct gr_tap; node counts in the part once the plan is finished */
+    struct gr_vec part;     /* struct gr_part */
+    struct gr_vec move;     /* struct gr_move */
+    int32_t stage, n_stage; /* 0 or 1 stages: the whole plan */
+    /* uint32_t, ascending: values that come from the stage before, before the first node runs, and
+     * that the next one gets after the last. One that only passes through is in both. */
+    struct gr_vec in, out;
     struct gr_step_shape shape;
     struct gr_step_layout layout;
     int64_t arena_bytes[GR_MAX_DEVICE];
-    struct gr_ten result; /* [1, n_out, n_vocab] f32; [1, 1, n_out] i32 when tokens are drawn */
+    /* [1, n_out, n_vocab] f32; [1, 1, n_out] i32 when tokens are drawn; the last stage's */
+    struct gr_ten result;
 };
 
 /* Where a device has what plans refer to. */
@@ -70,29 +79,33 @@ int gr_plan_add(struct gr_plan *p, const struct gr_node *node);
 /* Marks t as named: its tap fires after the node that was the last to write it. `name` must outlive
  * the plan. */
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t);
-/* Drops nodes of which nothing is used, cuts the rest into parts, and places all values; two of a
- * device that are alive at the same node never overlap. Nodes that read the step block and
- * constants alone are repeated on every device that needs what they give. */
+/* Drops nodes of which nothing is used and those of other stages, cuts the rest into parts, and
+ * places all values; two of a device that are alive at the same node never overlap. Nodes that read
+ * the step block and constants alone are repeated in every stage and on every device that needs
+ * what they give. GR_E_INTERNAL when a stage needs what a later one computes. */
 int gr_plan_finish(struct gr_plan *p);
 /* Fills in the addresses of all values, with the memory of each device; arenas are aligned to 256.
  */
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE]);
 /* A part as its backend takes it; valid as long as the plan. */
 struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part);
-/* The address of a value in the arena of its device. */
-void *gr_plan_at(const struct gr_plan *p, uint32_t value,
-                 const struct gr_plan_memory memory[GR_MAX_DEVICE]);
 
 /* Prints nodes, shapes and places, for people. */
 void gr_plan_print(const struct gr_plan *p, FILE *out);
 
-/* For graph/spread.c and graph/plan.c: the value of a tensor, NULL when it is in none of the
- * plan's.
- */
+/* ---- between plan.c, cut.c and spread.c ---- */
+
+/* The value of a tensor, NULL when it is in none of the plan's. */
 static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struct gr_ten *t)
 {
     return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
 }
+/* Whether a node depends on what every device has, and on nothing else. */
+bool gr_plan_repeats(struct gr_node *n);
+/* Drops the nodes whose `kept`, [nodes], is 0, and their taps. */
+void gr_plan_keep(struct gr_plan *p, int32_t *kept);
+/* Keeps the plan's stage of p->n_stage, and finds `in` and `out`. */
+int gr_plan_cut(struct gr_plan *p);
 /* Cuts the nodes into parts. */
 int gr_plan_spread(struct gr_plan *p);
 

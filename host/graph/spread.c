@@ -16,8 +16,7 @@ struct spread {
     int32_t *at;                   /* [old nodes] where it went to, -1 = nowhere yet */
 };
 
-/* Whether a node depends on what every device has, and on nothing else. */
-static bool is_repeatable(struct gr_node *n)
+bool gr_plan_repeats(struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
         const struct gr_ten *t = gr_node_ten(n, o);
@@ -34,7 +33,7 @@ static int find_homes(struct spread *s)
     for (size_t v = 0; v < s->n_value; v++)
         s->home[v] = s->repeat[v] = -1;
     for (int32_t i = 0; i < (int32_t)s->p->node.n; i++) {
-        bool repeatable = is_repeatable(&node[i]);
+        bool repeatable = gr_plan_repeats(&node[i]);
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++) {
             uint32_t v = gr_node_ten(&node[i], o)->value;
             if (o->role != GR_ROLE_OUT || !gr_plan_find(s->p, gr_node_ten(&node[i], o)))
@@ -180,7 +179,7 @@ static int rewrite(struct spread *s)
     for (int32_t i = 0; i < n; i++)
         s->at[i] = -1;
     for (int32_t i = 0; i < n && !rc; i++)
-        if (!is_repeatable(&node[i]))
+        if (!gr_plan_repeats(&node[i]))
             rc = append(s, i, node[i].device);
     if (rc)
         return rc;

@@ -34,6 +34,14 @@ int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
     return n;
 }
 
+bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
+{
+    for (int32_t i = il; i < hp->n_layer; i++)
+        if (hp->kv_of[i] >= 0 && hp->kv_of[i] < il)
+            return false;
+    return true;
+}
+
 /* ---- weights ---- */
 
 #define ELSEWHERE (-1)

@@ -24,6 +24,10 @@ void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, con
 /* Layers that are not on the CPU, the output counted. */
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer);
 
+/* Whether stages may meet before layer il: no layer from there on attends to what an earlier one
+ * keeps. il from 0 to n_layer, the output. */
+bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il);
+
 /* A slice's weights where a placement wants them: the CPU's are those on the host. Those of other
  * stages are on the host as well, and count nowhere. */
 struct gr_weights {
