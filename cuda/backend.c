@@ -5,8 +5,8 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
+#include "cuda/net.h"
 #include "cuda/nvtx.h"
-#include "cuda/runtime.h"
 #include "gr/status.h"
 
 #define RING_SLOTS 4
@@ -304,6 +304,7 @@ static const struct gr_backend_api api = {
     .range_begin = cuda_range_begin,
     .range_end = cuda_range_end,
     .profile = cuda_profile,
+    .net_join = gr_cuda_net_join,
     .close = cuda_close,
 };
 

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
-#include "cuda/runtime.h"
+#include "cuda/net.h"
 #include "gr/backend.h"
 #include "gr/status.h"
 
@@ -144,6 +144,14 @@ int gr_cuda_acquire(struct gr_cuda_device **out, int i)
     pthread_mutex_unlock(&lock);
     *out = rc ? NULL : d;
     return rc;
+}
+
+struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d)
+{
+    pthread_mutex_lock(&lock);
+    d->n_user++;
+    pthread_mutex_unlock(&lock);
+    return d;
 }
 
 void gr_cuda_release(struct gr_cuda_device **d)
@@ -330,4 +338,6 @@ const struct gr_device_kind gr_cuda_devices = {
     .count = count,
     .info = info,
     .open = gr_cuda_open,
+    .net_find = gr_cuda_net_find,
+    .net_ticket = gr_cuda_net_ticket,
 };

@@ -39,6 +39,8 @@ struct gr_cuda_device {
 /* Device i for one more user, its context current in this thread; release it with
  * gr_cuda_release. */
 int gr_cuda_acquire(struct gr_cuda_device **out, int i);
+/* The same device for one more user. */
+struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d);
 void gr_cuda_release(struct gr_cuda_device **d);
 /* For a user who stays: what the table's info has kept of the device goes when that user does. */
 void gr_cuda_take_over(struct gr_cuda_device *d);

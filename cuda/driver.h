@@ -32,6 +32,7 @@ enum { /* CUresult */
        CU_NOT_FOUND = 500,
        CU_NOT_READY = 600,
        CU_ILLEGAL_ADDRESS = 700,
+       CU_PEER_ACCESS_ALREADY_ENABLED = 704,
        CU_LAUNCH_FAILED = 719,
        CU_SYSTEM_DRIVER_MISMATCH = 803,
        CU_UNKNOWN = 999

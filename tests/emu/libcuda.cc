@@ -3,6 +3,7 @@
 // and when it runs in libcuda_queue.cc.
 #include "tests/emu/libcuda_state.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -249,6 +250,10 @@ static void destroy(device *d)
                "the context of device %d goes with %zu streams, %zu events, %zu pieces of device "
                "memory, %zu of host memory and %zu modules and graphs left in it",
                ctx->device, streams, events, memory, host, others);
+    for (auto &other : S.contexts) {
+        auto &reaches = other.second->reaches;
+        reaches.erase(std::remove(reaches.begin(), reaches.end(), ctx.get()), reaches.end());
+    }
     ctx->gone = true;
     ctx->legacy.reset();
     S.contexts.erase((uint64_t)(uintptr_t)d->handle);
@@ -283,6 +288,38 @@ int cuCtxSetCurrent(cu_context context)
     }
     set_current_context(context);
     return c.error;
+}
+
+// --- access from one device to another's memory ---
+
+int cuDeviceCanAccessPeer(int *can, cu_device d, cu_device peer)
+{
+    ENTER(initialized);
+    if (!can)
+        return c.done(CU_INVALID_VALUE);
+    if (!is_device(d) || !is_device(peer))
+        return c.done(INVALID_DEVICE);
+    *can = S.opt.peers && d != peer;
+    return c.done(CU_OK);
+}
+
+int cuCtxEnablePeerAccess(cu_context handle, unsigned flags)
+{
+    ENTER(current);
+    auto at = S.contexts.find((uint64_t)(uintptr_t)handle);
+    if (flags)
+        return c.done(CU_INVALID_VALUE);
+    if (at == S.contexts.end() || at->second == c.ctx) {
+        misuse(c.ctx.get(), "%s: the context is gone, or the current one", c.symbol);
+        return c.done(INVALID_CONTEXT);
+    }
+    if (!S.opt.peers)
+        return c.done(PEER_ACCESS_UNSUPPORTED);
+    for (const context *known : c.ctx->reaches)
+        if (known == at->second.get())
+            return c.done(CU_PEER_ACCESS_ALREADY_ENABLED);
+    c.ctx->reaches.push_back(at->second.get());
+    return c.done(CU_OK);
 }
 
 // --- modules: kernels are found by name among those linked in ---

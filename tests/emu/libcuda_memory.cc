@@ -30,6 +30,16 @@ static bool any_in(const std::map<uintptr_t, allocation> &m, const range &r)
     return at != m.begin() && std::prev(at)->second.bytes.overlaps(r);
 }
 
+bool may_use(const context &ctx, const allocation &a)
+{
+    if (a.ctx->device == ctx.device)
+        return true;
+    for (const context *other : ctx.reaches)
+        if (other == a.ctx.get())
+            return true;
+    return false;
+}
+
 // Freed while queued work uses it: a driver waits, or does not.
 static void check_unused(const call &c, const range &bytes)
 {
@@ -276,25 +286,57 @@ int cuMemcpyDtoHAsync_v2(void *dst, cu_pointer src, size_t bytes, cu_stream stre
     return c.done(error);
 }
 
+// From device memory to device memory, of the contexts that were said.
+static int copy_between(const call &c, const range &dst, const range &src, cu_stream stream,
+                        const context *of_dst, const context *of_src)
+{
+    stream_ref s = find_stream(c, stream);
+    if (!s)
+        return INVALID_HANDLE;
+    if (dst.lo == dst.hi)
+        return CU_OK;
+    if (!all_in(S.memory, dst))
+        return bad_range(c, "destination", dst);
+    if (!all_in(S.memory, src))
+        return bad_range(c, "source", src);
+    const allocation *to = find_in(S.memory, dst.lo), *from = find_in(S.memory, src.lo);
+    if (of_dst && (to->ctx.get() != of_dst || from->ctx.get() != of_src)) {
+        misuse(c.ctx.get(),
+               "%s: from memory of device %d to memory of device %d: the contexts say "
+               "%d and %d",
+               c.symbol, from->ctx->device, to->ctx->device, of_src->device, of_dst->device);
+        return CU_INVALID_VALUE;
+    }
+    if (dst.overlaps(src))
+        misuse(c.ctx.get(), "%s: source and destination overlap: what arrives is undefined",
+               c.symbol);
+    auto w = new_work(c, work::copy);
+    w->dst = dst;
+    w->src = src;
+    return submit(c, s, w);
+}
+
 int cuMemcpyDtoDAsync_v2(cu_pointer dst, cu_pointer src, size_t bytes, cu_stream stream)
 {
     ENTER(current);
-    stream_ref s = find_stream(c, stream);
-    if (!s)
-        return c.done(INVALID_HANDLE);
-    if (!bytes)
-        return c.done(CU_OK);
-    auto w = new_work(c, work::copy);
-    w->dst = range_of((void *)(uintptr_t)dst, bytes);
-    w->src = range_of((void *)(uintptr_t)src, bytes);
-    if (!all_in(S.memory, w->dst))
-        return c.done(bad_range(c, "destination", w->dst));
-    if (!all_in(S.memory, w->src))
-        return c.done(bad_range(c, "source", w->src));
-    if (w->dst.overlaps(w->src))
-        misuse(c.ctx.get(), "%s: source and destination overlap: what arrives is undefined",
-               c.symbol);
-    return c.done(submit(c, s, w));
+    return c.done(copy_between(c, range_of((void *)(uintptr_t)dst, bytes),
+                               range_of((void *)(uintptr_t)src, bytes), stream, nullptr, nullptr));
+}
+
+// Needs no access between the devices: the driver stages it where there is none.
+int cuMemcpyPeerAsync(cu_pointer dst, cu_context dst_context, cu_pointer src,
+                      cu_context src_context, size_t bytes, cu_stream stream)
+{
+    ENTER(current);
+    auto to = S.contexts.find((uint64_t)(uintptr_t)dst_context),
+         from = S.contexts.find((uint64_t)(uintptr_t)src_context);
+    if (to == S.contexts.end() || from == S.contexts.end()) {
+        misuse(c.ctx.get(), "%s: a context is gone, or none", c.symbol);
+        return c.done(INVALID_CONTEXT);
+    }
+    return c.done(copy_between(c, range_of((void *)(uintptr_t)dst, bytes),
+                               range_of((void *)(uintptr_t)src, bytes), stream, to->second.get(),
+                               from->second.get()));
 }
 
 int cuMemsetD8Async(cu_pointer dst, unsigned char value, size_t bytes, cu_stream stream)

@@ -285,6 +285,8 @@ static bool parse_option(const std::string &item, options *o)
     if (eq == std::string::npos) {
         if (key == "no-device")
             o->devices = 0;
+        else if (key == "no-peer")
+            o->peers = false;
         else if (key == "strict")
             o->strict = true;
         else if (key == "quiet")

@@ -228,7 +228,7 @@ static uintptr_t bad_pointer(const op &o, const char **why)
     for (uintptr_t p : o.what->pointers) {
         const allocation *a = find_in(S.memory, p);
         *why = !a ? "freed memory" : "memory of another device";
-        if (a ? a->ctx->device != o.ctx->device : !find_in(S.host, p))
+        if (a ? !may_use(*o.ctx, *a) : !find_in(S.host, p))
             return p;
     }
     return 0;

@@ -31,6 +31,7 @@ enum result : int { // CUresult, what cuda/driver.h does not name
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
+    PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
     ILLEGAL_STATE = 401,
     CONTEXT_IS_DESTROYED = 709,
@@ -65,6 +66,7 @@ struct options {
     std::string name;
     enum order order = order::random;
     uint64_t seed = 1;
+    bool peers = true;   // devices reach each other's memory
     bool strict = false; // misuse fails the context it happens in
     bool quiet = false;  // no line on stderr
 };
@@ -90,7 +92,8 @@ struct context { // the primary one of a device
     int error = 0; // once a kernel has failed: of every later call
     bool gone = false;
     unsigned streams_made = 0;
-    std::shared_ptr<stream> legacy; // the NULL stream
+    std::vector<const context *> reaches; // whose memory its kernels and copies may use as well
+    std::shared_ptr<stream> legacy;       // the NULL stream
 };
 using context_ref = std::shared_ptr<context>;
 
@@ -323,6 +326,9 @@ template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, 
 const allocation *find_in(const std::map<uintptr_t, allocation> &m, uintptr_t p);
 bool all_in(const std::map<uintptr_t, allocation> &m, const range &r);
 void free_memory_of(const context *ctx, size_t *n_memory, size_t *n_host);
+
+// Whether what runs in this context may use that memory.
+bool may_use(const context &ctx, const allocation &a);
 
 // --- streams (libcuda_stream.cc) ---
 

@@ -406,6 +406,90 @@ static void test_two_devices(void)
     bench_close(&t);
 }
 
+/* Copies between two devices, in the order of a stream of either, and access to each other. */
+static void test_peers(void)
+{
+    struct bench t = bench_open("quiet,devices=2");
+    cu_context second;
+    cu_stream s;
+    cu_pointer p;
+    int can = 0;
+    OK(cu.can_access(&can, 0, 1));
+    EXPECT_EQ(can, 1);
+    OK(cu.can_access(&can, 1, 1));
+    EXPECT_EQ(can, 0);
+    EXPECT_EQ(cu.can_access(&can, 0, 2), INVALID_DEVICE);
+    OK(cu.context_retain(&second, 1));
+    OK(cu.context_set(second));
+    OK(cu.stream_create(&s, CU_STREAM_NON_BLOCKING));
+    OK(cu.alloc(&p, n * sizeof(uint32_t)));
+    OK(cu.context_set(t.context));
+    fill_host(&t, 5);
+    OK(cu.copy_in(t.x, t.host, n * sizeof(uint32_t), t.a));
+    OK(cu.copy_peer(p, second, t.x, t.context, n * sizeof(uint32_t), t.a));
+    OK(cu.event_record(t.event, t.a));
+    OK(cu.context_set(second));
+    OK(cu.stream_wait(s, t.event, 0));
+    OK(cu.copy_peer(t.y, t.context, p, second, n * sizeof(uint32_t), s));
+    OK(cu.stream_sync(s));
+    OK(cu.context_set(t.context));
+    memset(t.host, 0, n * sizeof(uint32_t));
+    OK(cu.copy_out(t.host, t.y, n * sizeof(uint32_t), t.a));
+    OK(cu.stream_sync(t.a));
+    EXPECT_EQ(n_wrong(t.host, 5), 0);
+    EXPECT_EQ(cu.copy_peer(p, t.context, t.x, t.context, 4, t.a), CU_INVALID_VALUE);
+    REPORTED("the contexts say 0 and 0");
+    EXPECT_EQ(cu.copy_peer(p + n * sizeof(uint32_t) - 4, second, t.x, t.context, 8, t.a),
+              CU_INVALID_VALUE);
+    REPORTED("does not lie in one allocation");
+    OK(launch_add(&t, t.a, p, t.x, 1)); /* before there is access: as it runs */
+    EXPECT_EQ(cu.stream_sync(t.a), CU_ILLEGAL_ADDRESS);
+    REPORTED("is memory of another device");
+    emu.configure("quiet");
+}
+
+/* With access, a kernel may write there; it has to be asked for once, and possible. */
+static void test_access(void)
+{
+    struct bench t = bench_open("quiet,devices=2");
+    cu_context second;
+    cu_pointer p;
+    OK(cu.context_retain(&second, 1));
+    OK(cu.context_set(second));
+    OK(cu.alloc(&p, n * sizeof(uint32_t)));
+    OK(cu.context_set(t.context));
+    OK(cu.enable_access(second, 0));
+    EXPECT_EQ(cu.enable_access(second, 0), CU_PEER_ACCESS_ALREADY_ENABLED);
+    EXPECT_EQ(cu.enable_access(second, 1), CU_INVALID_VALUE);
+    EXPECT_EQ(cu.enable_access(t.context, 0), INVALID_CONTEXT);
+    REPORTED("the context is gone, or the current one");
+    fill_host(&t, 1);
+    OK(cu.copy_in(t.x, t.host, n * sizeof(uint32_t), t.a));
+    OK(launch_add(&t, t.a, p, t.x, 6));
+    OK(cu.copy_peer(t.y, t.context, p, second, n * sizeof(uint32_t), t.a));
+    OK(cu.copy_out(t.host, t.y, n * sizeof(uint32_t), t.a));
+    OK(cu.stream_sync(t.a));
+    EXPECT_EQ(n_wrong(t.host, 7), 0);
+    OK(cu.context_set(second));
+    OK(cu.free(p));
+    OK(cu.context_set(t.context));
+    OK(cu.context_release(1));
+    bench_close(&t);
+}
+
+static void test_no_access(void)
+{
+    struct bench t = bench_open("quiet,devices=2,no-peer");
+    cu_context second;
+    int can = 1;
+    OK(cu.can_access(&can, 0, 1));
+    EXPECT_EQ(can, 0);
+    OK(cu.context_retain(&second, 1));
+    EXPECT_EQ(cu.enable_access(second, 0), 217);
+    OK(cu.context_release(1));
+    bench_close(&t);
+}
+
 void test_entries(void)
 {
     test_start();
@@ -420,4 +504,7 @@ void test_entries(void)
     test_streams();
     test_tensor_map();
     test_two_devices();
+    test_peers();
+    test_access();
+    test_no_access();
 }

@@ -1,0 +1,611 @@
+/* A net within a process: copies from device to device, or within one.
+ *
+ * Between two members lies a channel: a ring of pieces on the receiver's device. The sender's
+ * stream waits until a piece is empty, copies there and records that it is full; the receiver's
+ * waits for that, copies out and records that it is empty. Events are waited for on the devices.
+ * On the host a side waits only until the other has queued what it would have its stream wait for,
+ * as an event means what was recorded in it last: so no stream ever waits for something that is
+ * not queued, and a device cannot hang by a member that is gone. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "cuda/net.h"
+#include "cuda/nvtx.h"
+#include "gr/status.h"
+
+#define SLICE_NS 10000000 /* how long one sleeps before looking at what nobody wakes one for */
+
+/* One way from a member to another. */
+struct channel {
+    struct channel *next;
+    int32_t from, to;
+    bool gathers;               /* between members of a group, not along the chain */
+    cu_pointer ring;            /* on the receiver's device; 0: it has not joined */
+    cu_event full[GR_NET_RING]; /* recorded by the sender; NULL: it has not joined */
+    cu_event empty[GR_NET_RING];
+    uint64_t sent, taken; /* pieces that either side has queued */
+    size_t bytes[GR_NET_RING];
+};
+
+/* What the members of a net have together; goes when the last one does. */
+struct hub {
+    struct hub *next; /* in the table */
+    struct gr_net_ticket ticket;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    int32_t n_member, n_joined, n_user;
+    struct gr_cuda_device **device; /* [n_member], held; NULL: not joined */
+    bool *left;                     /* [n_member] */
+    struct channel *channel;
+    size_t piece_bytes;
+    int32_t culprit; /* member that broke it, -1: none did */
+    char why[512];
+};
+
+struct peer {
+    struct gr_cuda_net net;
+    struct hub *hub;
+    struct channel *in, *out;             /* of the chain, or NULL */
+    struct channel **part_in, **part_out; /* [n_group], NULL for itself */
+};
+
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct hub *table;
+
+static struct peer *peer_of(struct gr_net *n)
+{
+    return (struct peer *)(void *)n;
+}
+
+/* ---- tickets ---- */
+
+/* Process and number; the rest, which the tickets of others do not have, says what it is. */
+void gr_peer_ticket(struct gr_net_ticket *t)
+{
+    static _Atomic uint64_t made;
+    (void)snprintf(t->bytes, sizeof t->bytes, "gpurun peers %lld %lld %llu", (long long)getpid(),
+                   (long long)gr_now_ns(), (unsigned long long)++made);
+}
+
+static int check_ticket(const struct gr_net_ticket *t)
+{
+    char prefix[64];
+    int n = snprintf(prefix, sizeof prefix, "gpurun peers %lld ", (long long)getpid());
+    return strncmp(t->bytes, prefix, (size_t)n) == 0
+               ? 0
+               : gr_fail(GR_E_UNSUPPORTED, "copies between devices: the ticket was made by another "
+                                           "process, where its memory cannot be reached");
+}
+
+/* ---- hubs ---- */
+
+static void free_hub(struct hub *h)
+{
+    gr_free(h->device);
+    gr_free(h->left);
+    pthread_cond_destroy(&h->changed);
+    pthread_mutex_destroy(&h->lock);
+    gr_free(h);
+}
+
+static struct hub *new_hub(const struct gr_net_opt *o)
+{
+    pthread_condattr_t monotonic;
+    struct hub *h = gr_calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    h->ticket = o->ticket;
+    h->n_member = o->n_member, h->piece_bytes = o->piece_bytes;
+    h->culprit = -1;
+    h->device = gr_calloc((size_t)o->n_member, sizeof(struct gr_cuda_device *));
+    h->left = gr_calloc((size_t)o->n_member, sizeof *h->left);
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (h->device && h->left)
+        return h;
+    free_hub(h);
+    return NULL;
+}
+
+/* The hub of this ticket with one user more: the first one makes it. */
+static struct hub *take_hub(const struct gr_net_opt *o)
+{
+    pthread_mutex_lock(&table_lock);
+    struct hub *h = table;
+    while (h && memcmp(&h->ticket, &o->ticket, sizeof h->ticket) != 0)
+        h = h->next;
+    if (!h && (h = new_hub(o))) {
+        h->next = table;
+        table = h;
+    }
+    if (h)
+        h->n_user++;
+    pthread_mutex_unlock(&table_lock);
+    return h;
+}
+
+/* Errors do not matter: what a lost context holds goes with it. */
+static void free_channel(struct hub *h, struct channel *ch)
+{
+    const struct gr_cuda_device *from = h->device[ch->from], *to = h->device[ch->to];
+    for (int i = 0; i < GR_NET_RING; i++) { /* what is queued uses the ring */
+        if (from && ch->full[i] && (uint64_t)i < ch->sent) {
+            (void)from->cu->context_set(from->context);
+            (void)from->cu->event_sync(ch->full[i]);
+        }
+        if (to && ch->empty[i] && (uint64_t)i < ch->taken) {
+            (void)to->cu->context_set(to->context);
+            (void)to->cu->event_sync(ch->empty[i]);
+        }
+    }
+    for (int i = 0; i < GR_NET_RING; i++) {
+        if (from && ch->full[i]) {
+            (void)from->cu->context_set(from->context);
+            (void)from->cu->event_destroy(ch->full[i]);
+        }
+        if (to && ch->empty[i]) {
+            (void)to->cu->context_set(to->context);
+            (void)to->cu->event_destroy(ch->empty[i]);
+        }
+    }
+    if (to && ch->ring) {
+        (void)to->cu->context_set(to->context);
+        (void)to->cu->free(ch->ring);
+    }
+    gr_free(ch);
+}
+
+static void drop_hub(struct hub *h)
+{
+    pthread_mutex_lock(&table_lock);
+    bool last = --h->n_user == 0;
+    if (last)
+        for (struct hub **at = &table; *at; at = &(*at)->next)
+            if (*at == h) {
+                *at = h->next;
+                break;
+            }
+    pthread_mutex_unlock(&table_lock);
+    if (!last)
+        return;
+    for (struct channel *ch = h->channel, *next; ch; ch = next) {
+        next = ch->next;
+        free_channel(h, ch);
+    }
+    for (int32_t i = 0; i < h->n_member; i++)
+        gr_cuda_release(&h->device[i]);
+    free_hub(h);
+}
+
+/* The first reason counts. With the lock. */
+static void break_hub(struct hub *h, int32_t member, const char *why)
+{
+    if (h->culprit < 0) {
+        h->culprit = member;
+        (void)snprintf(h->why, sizeof h->why, "%s", why);
+    }
+    pthread_cond_broadcast(&h->changed);
+}
+
+/* Sleeps until something has changed; an error when there is nothing more to wait for. With the
+ * lock. `other`: the member that is waited for, -1 = all. */
+static int sleep_on(struct peer *p, int32_t other, const char *what, int64_t since,
+                    int64_t deadline_ns)
+{
+    struct hub *h = p->hub;
+    if (h->culprit >= 0)
+        return gr_fail(GR_E_PEER_LOST, "%s: member %d of the net has ended it: %s", p->net.name,
+                       h->culprit, h->why);
+    if (other >= 0 && h->left[other])
+        return gr_fail(GR_E_PEER_LOST, "%s: member %d has left the net; %s was waited for",
+                       p->net.name, other, what);
+    int rc = gr_cuda_net_patience(&p->net, what, since, deadline_ns);
+    if (rc)
+        return rc;
+    int64_t until = GR_MIN(gr_now_ns() + SLICE_NS, deadline_ns);
+    const struct timespec t = {until / 1000000000, until % 1000000000};
+    (void)pthread_cond_timedwait(&h->changed, &h->lock, &t);
+    return 0;
+}
+
+/* ---- joining ---- */
+
+/* With the lock. */
+static struct channel *channel_of(struct hub *h, int32_t from, int32_t to, bool gathers)
+{
+    struct channel *ch = h->channel;
+    while (ch && (ch->from != from || ch->to != to || ch->gathers != gathers))
+        ch = ch->next;
+    if (!ch && (ch = gr_calloc(1, sizeof *ch))) {
+        *ch = (struct channel){.next = h->channel, .from = from, .to = to, .gathers = gathers};
+        h->channel = ch;
+    }
+    return ch;
+}
+
+static int make_events(struct peer *p, cu_event event[GR_NET_RING])
+{
+    int rc = 0;
+    for (int i = 0; i < GR_NET_RING && !rc; i++)
+        rc = CU(&p->net, event_create, &event[i], CU_EVENT_NO_TIMING);
+    return rc;
+}
+
+static int open_out(struct peer *p, int32_t to, bool gathers, struct channel **out)
+{
+    *out = channel_of(p->hub, p->net.opt.member, to, gathers);
+    return *out ? make_events(p, (*out)->full) : GR_E_NOMEM_HOST;
+}
+
+static int open_in(struct gr_cuda_backend *c, struct peer *p, int32_t from, bool gathers,
+                   struct channel **in)
+{
+    struct channel *ch = *in = channel_of(p->hub, from, p->net.opt.member, gathers);
+    int rc = ch ? make_events(p, ch->empty) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_cuda_alloc(c, GR_NET_RING * p->hub->piece_bytes, &ch->ring);
+}
+
+/* This member's sides of its channels. With the lock. */
+static int open_sides(struct gr_cuda_backend *c, struct peer *p)
+{
+    const struct gr_net_opt *o = &p->net.opt;
+    int rc = 0;
+    if (o->to >= 0)
+        rc = open_out(p, o->to, false, &p->out);
+    if (!rc && o->from >= 0)
+        rc = open_in(c, p, o->from, false, &p->in);
+    for (int32_t i = 0; i < o->n_group && o->n_group > 1 && !rc; i++) {
+        if (o->first + i == o->member)
+            continue;
+        rc = open_out(p, o->first + i, true, &p->part_out[i]);
+        if (!rc)
+            rc = open_in(c, p, o->first + i, true, &p->part_in[i]);
+    }
+    return rc;
+}
+
+/* With the lock. */
+static int enroll(struct gr_cuda_backend *c, struct peer *p)
+{
+    struct hub *h = p->hub;
+    const struct gr_net_opt *o = &p->net.opt;
+    if (h->n_member != o->n_member || h->piece_bytes != o->piece_bytes || h->device[o->member])
+        return gr_fail(GR_E_INTERNAL,
+                       "%s: member %d of %d with pieces of %zu bytes: the others have %d with %zu, "
+                       "or it is there already",
+                       p->net.name, o->member, o->n_member, o->piece_bytes, h->n_member,
+                       h->piece_bytes);
+    h->device[o->member] = gr_cuda_hold(p->net.device);
+    int rc = open_sides(c, p);
+    if (rc)
+        return rc;
+    h->n_joined++;
+    pthread_cond_broadcast(&h->changed);
+    int64_t since = gr_now_ns();
+    while (h->n_joined < h->n_member && !rc)
+        rc = sleep_on(p, -1, "a member of the net", since, o->deadline_ns);
+    return rc;
+}
+
+/* Whoever is sent to must receive, and the other way round. With the lock. */
+static int check_sides(const struct peer *p)
+{
+    const struct channel *const chain[] = {p->in, p->out};
+    for (int i = 0; i < 2; i++)
+        if (chain[i] && (!chain[i]->ring || !chain[i]->full[0]))
+            return gr_fail(GR_E_INTERNAL, "%s: from member %d to member %d: only one of them knows",
+                           p->net.name, chain[i]->from, chain[i]->to);
+    for (int32_t i = 0; i < p->net.opt.n_group && p->net.opt.n_group > 1; i++)
+        if (p->part_in[i] && (!p->part_in[i]->full[0] || !p->part_out[i]->ring))
+            return gr_fail(GR_E_INTERNAL, "%s: members %d and %d are not in one group", p->net.name,
+                           p->net.opt.member, p->net.opt.first + i);
+    return 0;
+}
+
+/* Lets this device write to the other's memory, where the machine can do that; where not, the
+ * driver stages the copies. `direct`: whether it can. */
+static int give_access(struct peer *p, int32_t to, bool *direct)
+{
+    const struct gr_cuda_device *own = p->net.device, *other = p->hub->device[to];
+    int can = 0, rc;
+    if (own == other)
+        return 0;
+    if ((rc = CU(&p->net, can_access, &can, own->handle, other->handle)))
+        return rc;
+    *direct = *direct && can;
+    int result = can ? p->net.cu->enable_access(other->context, 0) : CU_OK;
+    return result == CU_PEER_ACCESS_ALREADY_ENABLED
+               ? 0
+               : gr_cuda_said(p->net.cu, p->net.name, GR_CU_enable_access, result);
+}
+
+static int connect_all(struct peer *p)
+{
+    const struct gr_net_opt *o = &p->net.opt;
+    bool direct = true, alone = true;
+    int rc = o->to >= 0 ? give_access(p, o->to, &direct) : 0;
+    for (int32_t i = 0; i < o->n_group && o->n_group > 1 && !rc; i++)
+        rc = give_access(p, o->first + i, &direct);
+    for (int32_t i = 0; i < o->n_member; i++)
+        alone = alone && p->hub->device[i] == p->net.device;
+    (void)snprintf(p->net.base.via, sizeof p->net.base.via, "%s",
+                   alone    ? "copies within one device"
+                   : direct ? "copies between devices"
+                            : "copies between devices, staged by the driver");
+    return rc;
+}
+
+/* ---- a piece ---- */
+
+/* Between ring and span, in the order of the backend's work. */
+static int copy(const struct gr_cuda_backend *c, const struct gr_cuda_device *to, cu_pointer dst,
+                cu_pointer src, size_t bytes)
+{
+    return to == c->device
+               ? CU(c, copy, dst, src, bytes, c->stream)
+               : CU(c, copy_peer, dst, to->context, src, c->device->context, bytes, c->stream);
+}
+
+static int wait_room(struct peer *p, struct channel *ch, int64_t deadline_ns)
+{
+    int64_t since = gr_now_ns();
+    int rc = 0;
+    pthread_mutex_lock(&p->hub->lock);
+    while (ch->sent - ch->taken >= GR_NET_RING && !rc)
+        rc = sleep_on(p, ch->to, "room for what is sent", since, deadline_ns);
+    pthread_mutex_unlock(&p->hub->lock);
+    return rc;
+}
+
+static int wait_piece(struct peer *p, struct channel *ch, size_t bytes, int64_t deadline_ns)
+{
+    int64_t since = gr_now_ns();
+    int rc = 0;
+    pthread_mutex_lock(&p->hub->lock);
+    while (ch->sent == ch->taken && !rc)
+        rc = sleep_on(p, ch->from, "what is received", since, deadline_ns);
+    size_t came = ch->bytes[ch->taken % GR_NET_RING];
+    pthread_mutex_unlock(&p->hub->lock);
+    if (!rc && came != bytes)
+        rc = gr_fail(GR_E_INTERNAL, "%s: %zu bytes came from member %d, %zu were expected",
+                     p->net.name, came, ch->from, bytes);
+    return rc;
+}
+
+/* Counts, and wakes the other side. */
+static void count(struct peer *p, uint64_t *counter)
+{
+    pthread_mutex_lock(&p->hub->lock);
+    ++*counter;
+    pthread_cond_broadcast(&p->hub->changed);
+    pthread_mutex_unlock(&p->hub->lock);
+}
+
+static int send_piece(struct gr_cuda_backend *c, struct peer *p, struct channel *ch,
+                      struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns)
+{
+    int rc = wait_room(p, ch, deadline_ns);
+    size_t i = ch->sent % GR_NET_RING, n;
+    if (!rc && ch->sent >= GR_NET_RING)
+        rc = CU(c, stream_wait, c->stream, ch->empty[i], 0);
+    for (size_t at = 0; at < bytes && !rc; at += n) {
+        cu_pointer src = gr_cuda_spans_next(s, bytes - at, &n);
+        rc = copy(c, p->hub->device[ch->to], ch->ring + i * p->hub->piece_bytes + at, src, n);
+    }
+    if (!rc)
+        rc = CU(c, event_record, ch->full[i], c->stream);
+    if (rc)
+        return rc;
+    ch->bytes[i] = bytes;
+    count(p, &ch->sent);
+    return 0;
+}
+
+static int recv_piece(struct gr_cuda_backend *c, struct peer *p, struct channel *ch,
+                      struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns)
+{
+    int rc = wait_piece(p, ch, bytes, deadline_ns);
+    size_t i = ch->taken % GR_NET_RING, n;
+    if (!rc)
+        rc = CU(c, stream_wait, c->stream, ch->full[i], 0);
+    for (size_t at = 0; at < bytes && !rc; at += n) {
+        cu_pointer dst = gr_cuda_spans_next(s, bytes - at, &n);
+        rc = copy(c, c->device, dst, ch->ring + i * p->hub->piece_bytes + at, n);
+    }
+    if (!rc)
+        rc = CU(c, event_record, ch->empty[i], c->stream);
+    if (!rc)
+        count(p, &ch->taken);
+    return rc;
+}
+
+/* ---- the table's entries ---- */
+
+/* The end of a call: a failure ends the net for everybody, and nothing that was queued may use a
+ * ring any more when it goes. */
+static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t other)
+{
+    if (!rc)
+        return 0;
+    if (rc != GR_E_PEER_LOST)
+        other = -1;
+    pthread_mutex_lock(&p->hub->lock);
+    break_hub(p->hub, other < 0 ? p->net.opt.member : other, gr_error());
+    if (rc == GR_E_PEER_LOST)
+        other = p->hub->culprit;
+    pthread_mutex_unlock(&p->hub->lock);
+    gr_cuda_settle(c);
+    return gr_cuda_net_leave(&p->net, gr_cuda_leave(c, rc), other);
+}
+
+typedef int piece_fn(struct gr_cuda_backend *c, struct peer *p, struct channel *ch,
+                     struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns);
+
+/* A message in pieces. */
+static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct gr_net_span *span,
+                int n_span, int64_t deadline_ns)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct peer *p = peer_of(n);
+    struct channel *ch = sends ? p->out : p->in;
+    struct gr_cuda_spans s = {span, n_span, 0};
+    size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
+    piece_fn *piece = sends ? send_piece : recv_piece;
+    int rc = gr_cuda_net_enter(&p->net, b);
+    if (rc)
+        return rc;
+    if (!ch)
+        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", p->net.name,
+                       p->net.opt.member, sends ? "send to" : "receive from");
+    if (c->opt.nvtx)
+        gr_nvtx_begin(sends ? GR_RANGE_SEND : GR_RANGE_RECV, left);
+    for (; left && !rc; left -= bytes) {
+        bytes = GR_MIN(left, p->hub->piece_bytes);
+        rc = piece(c, p, ch, &s, bytes, deadline_ns);
+    }
+    if (c->opt.nvtx)
+        gr_nvtx_end();
+    return finish(c, p, rc, sends ? ch->to : ch->from);
+}
+
+static int peer_send(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
+                     int n_span, int64_t deadline_ns)
+{
+    return pass(n, b, true, span, n_span, deadline_ns);
+}
+
+static int peer_recv(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
+                     int n_span, int64_t deadline_ns)
+{
+    return pass(n, b, false, span, n_span, deadline_ns);
+}
+
+/* The same part of everybody's: [at, at + bytes). */
+static int gather_piece(struct gr_cuda_backend *c, struct peer *p, char *all, size_t part,
+                        size_t at, size_t bytes, int64_t deadline_ns, int32_t *other)
+{
+    const struct gr_net_opt *o = &p->net.opt;
+    int rc = 0;
+    for (int32_t i = 0; i < 2 * o->n_group && !rc; i++) {
+        int32_t with = i % o->n_group, of = i < o->n_group ? o->member - o->first : with;
+        struct channel *ch = (i < o->n_group ? p->part_out : p->part_in)[with];
+        const struct gr_net_span span = {all + (size_t)of * part + at, bytes};
+        struct gr_cuda_spans s = {&span, 1, 0};
+        if (!ch)
+            continue;
+        *other = o->first + with;
+        rc = (i < o->n_group ? send_piece : recv_piece)(c, p, ch, &s, bytes, deadline_ns);
+    }
+    return rc;
+}
+
+static int peer_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t bytes,
+                       int64_t deadline_ns)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct peer *p = peer_of(n);
+    int32_t other = -1;
+    int rc = gr_cuda_net_enter(&p->net, b);
+    if (rc || p->net.opt.n_group <= 1)
+        return rc;
+    if (c->opt.nvtx)
+        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)p->net.opt.n_group);
+    for (size_t at = 0; at < bytes && !rc; at += p->hub->piece_bytes)
+        rc = gather_piece(c, p, all, bytes, at, GR_MIN(p->hub->piece_bytes, bytes - at),
+                          deadline_ns, &other);
+    if (c->opt.nvtx)
+        gr_nvtx_end();
+    return finish(c, p, rc, other);
+}
+
+/* Whatever a stream here waits for is queued. */
+static int peer_wait(struct gr_net *n, int64_t deadline_ns)
+{
+    const struct gr_cuda_net *net = gr_cuda_net_of(n);
+    (void)deadline_ns;
+    return net->failed ? gr_fail(net->failed, "%s", net->failed_text) : 0;
+}
+
+static void peer_abort(struct gr_net *n)
+{
+    struct peer *p = peer_of(n);
+    pthread_mutex_lock(&p->hub->lock);
+    break_hub(p->hub, p->net.opt.member, "aborted");
+    pthread_mutex_unlock(&p->hub->lock);
+    gr_cuda_net_end(&p->net);
+}
+
+static void peer_leave(struct gr_net **n)
+{
+    struct peer *p = *n ? peer_of(*n) : NULL;
+    if (!p)
+        return;
+    if (p->hub) {
+        pthread_mutex_lock(&p->hub->lock);
+        p->hub->left[p->net.opt.member] = true;
+        pthread_cond_broadcast(&p->hub->changed);
+        pthread_mutex_unlock(&p->hub->lock);
+        drop_hub(p->hub);
+    }
+    gr_cuda_release(&p->net.device);
+    gr_free(p->part_in);
+    gr_free(p->part_out);
+    gr_free(p);
+    *n = NULL;
+}
+
+static const struct gr_net_api api = {
+    .name = "peer",
+    .send = peer_send,
+    .recv = peer_recv,
+    .gather = peer_gather,
+    .wait = peer_wait,
+    .abort = peer_abort,
+    .leave = peer_leave,
+};
+
+static int join(struct gr_cuda_backend *c, struct peer *p)
+{
+    size_t n = (size_t)GR_MAX(p->net.opt.n_group, 1);
+    int rc = check_ticket(&p->net.opt.ticket);
+    if (rc)
+        return rc;
+    p->part_in = gr_calloc(n, sizeof(struct channel *));
+    p->part_out = gr_calloc(n, sizeof(struct channel *));
+    p->hub = p->part_in && p->part_out ? take_hub(&p->net.opt) : NULL;
+    if (!p->hub)
+        return GR_E_NOMEM_HOST;
+    pthread_mutex_lock(&p->hub->lock);
+    rc = enroll(c, p);
+    if (!rc)
+        rc = check_sides(p);
+    if (!rc)
+        rc = connect_all(p);
+    if (rc)
+        break_hub(p->hub, p->net.opt.member, gr_error());
+    pthread_mutex_unlock(&p->hub->lock);
+    return rc;
+}
+
+int gr_peer_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out)
+{
+    struct peer *p = gr_calloc(1, sizeof *p);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    *out = &p->net.base;
+    p->net.base.api = &api;
+    int rc = gr_cuda_net_init(&p->net, c, opt);
+    if (!rc)
+        rc = join(c, p);
+    if (rc)
+        peer_leave(out);
+    return rc;
+}

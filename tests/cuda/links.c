@@ -1,0 +1,439 @@
+/* Nets within a process: what arrives, in which order, and what is said when it does not. */
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "gr/status.h"
+#include "ranks.h"
+
+/* ---- what ranks do ---- */
+
+#define MOST ((size_t)4 << 20)
+
+/* Sizes from 1 byte to MOST, small ones as often as large ones; the same on every rank. */
+static size_t size_of(uint32_t i)
+{
+    uint32_t x = (i + 1) * 2654435761u;
+    size_t most = (size_t)1 << (x >> 27) % 23;
+    return GR_MIN(1 + (x & 0xffffff) % most, MOST);
+}
+
+struct script {
+    int n_message;
+    bool graphs; /* a segment computes on what came: y = x + 1 */
+    int stop_at; /* rank 1 stops there, -1 = nowhere */
+};
+
+/* Splits p into up to three spans. */
+static int spans(char *p, size_t bytes, uint32_t i, struct gr_net_span out[3])
+{
+    size_t a = bytes * (i % 5) / 7, b = bytes * (i % 3) / 5;
+    out[0] = (struct gr_net_span){p, a};
+    out[1] = (struct gr_net_span){p + a, b};
+    out[2] = (struct gr_net_span){p + a + b, bytes - a - b};
+    return 3;
+}
+
+/* Every message goes from the first rank to the last, each time by the same memory: nothing waits
+ * on the host between one and the next. */
+static int pass_on(struct rank *r)
+{
+    const struct script *s = r->world->user;
+    const struct gr_net_api *api = r->net->api;
+    bool first = r->member == 0, last = r->member == r->world->n - 1;
+    struct gr_net_span span[3];
+    char *p = r->backend->api->alloc(r->backend, MOST);
+    int rc = p ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        size_t bytes = size_of((uint32_t)i);
+        if (r->member == 1 && i == s->stop_at)
+            break;
+        if (first)
+            rc = rank_fill(r, p, bytes, (uint32_t)i);
+        else
+            rc = api->recv(r->net, r->backend, span, spans(p, bytes, (uint32_t)i + 1, span),
+                           rank_deadline(r));
+        if (!rc && !last)
+            rc = api->send(r->net, r->backend, span, spans(p, bytes, (uint32_t)i, span),
+                           rank_deadline(r));
+        if (!rc && last)
+            rc = rank_compare(r, p, bytes, (uint32_t)i);
+    }
+    if (!rc)
+        rc = api->wait(r->net, rank_deadline(r));
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+/* All gather parts of many sizes, again and again in the same memory. */
+static int gather(struct rank *r)
+{
+    const struct script *s = r->world->user;
+    int32_t n = r->world->n_group, first = r->member / n * n;
+    char *all = r->backend->api->alloc(r->backend, MOST);
+    int rc = all ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        size_t part = GR_MIN(size_of((uint32_t)i), MOST / (size_t)n);
+        rc = rank_fill(r, all + (size_t)(r->member - first) * part, part,
+                       (uint32_t)(i * MAX_RANK + r->member));
+        if (!rc)
+            rc = r->net->api->gather(r->net, r->backend, all, part, rank_deadline(r));
+        for (int32_t k = 0; k < n && !rc; k++)
+            rc =
+                rank_compare(r, all + (size_t)k * part, part, (uint32_t)(i * MAX_RANK + first + k));
+    }
+    r->backend->api->free(r->backend, all);
+    return rc;
+}
+
+static int nothing(struct rank *r)
+{
+    (void)r;
+    return 0;
+}
+
+static struct world world_of(int32_t n, int32_t n_device, int (*run)(struct rank *),
+                             struct script *s)
+{
+    return (struct world){.kind = GR_NET_PEER,
+                          .n = n,
+                          .n_device = n_device,
+                          .piece_bytes = 1 << 20,
+                          .run = run,
+                          .user = s};
+}
+
+/* ---- what arrives ---- */
+
+static void chains(const char *options, int32_t n_device)
+{
+    struct script s = {.n_message = 40, .stop_at = -1};
+    device_configure(options);
+    for (int32_t n = 2; n <= MAX_RANK; n++) {
+        struct world w = world_of(n, n_device, pass_on, &s);
+        world_run(&w);
+        world_expect(&w);
+    }
+}
+
+Test(peer, devices_of_their_own)
+{
+    chains("devices=4", 4);
+}
+
+Test(peer, devices_that_do_not_reach_each_other)
+{
+    chains("devices=2,no-peer", 2);
+}
+
+Test(peer, one_device)
+{
+    chains(NULL, 1);
+}
+
+/* Rings are used again and again, and messages are longer than their pieces. */
+Test(peer, small_pieces)
+{
+    struct script s = {.n_message = 12, .stop_at = -1};
+    device_configure("devices=3");
+    struct world w = world_of(3, 3, pass_on, &s);
+    w.piece_bytes = 100000;
+    world_run(&w);
+    world_expect(&w);
+}
+
+Test(peer, groups)
+{
+    struct script s = {.n_message = 16, .stop_at = -1};
+    device_configure("devices=4");
+    for (int32_t n = 2; n <= MAX_RANK; n++) {
+        struct world w = world_of(n, 4, gather, &s);
+        w.n_group = n;
+        w.piece_bytes = 300000;
+        world_run(&w);
+        world_expect(&w);
+    }
+}
+
+/* Two stages of two ranks: both at once. */
+static int gather_and_pass(struct rank *r)
+{
+    struct script *s = r->world->user;
+    char *p = r->backend->api->alloc(r->backend, 1000);
+    struct gr_net_span span = {p, 1000};
+    int rc = p ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        rc = rank_fill(r, p + r->member % 2 * 500, 500, (uint32_t)(i * 2 + r->member % 2));
+        if (!rc)
+            rc = r->net->api->gather(r->net, r->backend, p, 500, rank_deadline(r));
+        if (!rc)
+            rc = (r->member < 2 ? r->net->api->send : r->net->api->recv)(r->net, r->backend, &span,
+                                                                         1, rank_deadline(r));
+        for (int k = 0; k < 2 && !rc; k++)
+            rc = rank_compare(r, p + k * 500, 500, (uint32_t)(i * 2 + k));
+    }
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+Test(peer, stages_of_groups)
+{
+    struct script s = {.n_message = 20};
+    device_configure("devices=4");
+    struct world w = world_of(4, 4, gather_and_pass, &s);
+    w.n_group = 2;
+    world_run(&w);
+    world_expect(&w);
+}
+
+Test(peer, empty_messages_and_no_group)
+{
+    struct script s = {.n_message = 0, .stop_at = -1};
+    device_configure("devices=2");
+    struct world w = world_of(2, 2, pass_on, &s);
+    world_run(&w);
+    world_expect(&w);
+}
+
+/* ---- what does not ---- */
+
+static void expect_lost(const struct rank *r, const char *text, int32_t suspect)
+{
+    cr_expect_eq(r->rc, GR_E_PEER_LOST, "rank %d: %d", r->member, r->rc);
+    cr_expect_not_null(strstr(r->text, text), "rank %d: %s", r->member, r->text);
+    cr_expect_eq(r->suspect, suspect, "rank %d suspects %d: %s", r->member, r->suspect, r->text);
+}
+
+Test(peer, a_rank_that_leaves)
+{
+    struct script s = {.n_message = 40, .stop_at = 20};
+    device_configure("devices=3");
+    struct world w = world_of(3, 3, pass_on, &s);
+    world_run(&w);
+    cr_expect_eq(w.rank[1].rc, 0);
+    expect_lost(&w.rank[0], "member 1 has left the net", 1);
+    cr_expect_eq(w.rank[2].rc, GR_E_PEER_LOST, "%s", w.rank[2].text);
+    world_expect_nothing_left();
+}
+
+static int abort_at_once(struct rank *r)
+{
+    if (r->member != 1)
+        return pass_on(r);
+    r->net->api->abort(r->net);
+    char *p = r->backend->api->alloc(r->backend, 16);
+    struct gr_net_span span = {p, 16};
+    int rc = r->net->api->send(r->net, r->backend, &span, 1, rank_deadline(r));
+    if (rc && r->net->api->wait(r->net, rank_deadline(r)) != rc)
+        rc = gr_fail(GR_E_INTERNAL, "wait says something else than send");
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+Test(peer, aborted)
+{
+    struct script s = {.n_message = 40, .stop_at = -1};
+    device_configure("devices=3");
+    struct world w = world_of(3, 3, abort_at_once, &s);
+    world_run(&w);
+    expect_lost(&w.rank[0], "aborted", 1);
+    expect_lost(&w.rank[1], "aborted", -1);
+    expect_lost(&w.rank[2], "aborted", 1);
+    world_expect_nothing_left();
+}
+
+static int lose_or_wait(struct rank *r)
+{
+    if (r->member == 1) {
+        atomic_store(&r->world->lost, 1);
+        return 0;
+    }
+    return pass_on(r);
+}
+
+Test(peer, a_world_that_is_lost)
+{
+    struct script s = {.n_message = 4000, .stop_at = -1};
+    device_configure("devices=2");
+    struct world w = world_of(2, 2, lose_or_wait, &s);
+    int64_t start = gr_now_ns();
+    world_run(&w);
+    cr_expect_eq(w.rank[0].rc, GR_E_PEER_LOST);
+    cr_expect_lt(gr_seconds_since(start), 5);
+    world_expect_nothing_left();
+}
+
+static int stand_still(struct rank *r)
+{
+    int64_t until = gr_now_ns() + 400000000;
+    if (r->member == 0)
+        return pass_on(r);
+    while (gr_now_ns() < until)
+        ;
+    return 0;
+}
+
+Test(peer, a_rank_that_stands_still)
+{
+    struct script s = {.n_message = 40, .stop_at = -1};
+    device_configure("devices=2");
+    struct world w = world_of(2, 2, stand_still, &s);
+    w.patience_ns = 100000000;
+    world_run(&w);
+    expect_lost(&w.rank[0], "room for what is sent has not come for 0.1 s", 1);
+    world_expect_nothing_left();
+}
+
+static int sizes_differ(struct rank *r)
+{
+    char *p = r->backend->api->alloc(r->backend, 16);
+    struct gr_net_span span = {p, r->member ? 15 : 16};
+    int rc = (r->member ? r->net->api->recv : r->net->api->send)(r->net, r->backend, &span, 1,
+                                                                 rank_deadline(r));
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+Test(peer, sizes_that_differ)
+{
+    struct world w = world_of(2, 1, sizes_differ, NULL);
+    device_configure(NULL);
+    world_run(&w);
+    cr_expect_eq(w.rank[0].rc, 0);
+    cr_expect_eq(w.rank[1].rc, GR_E_INTERNAL);
+    cr_expect_not_null(strstr(w.rank[1].text, "16 bytes came from member 0, 15 were expected"),
+                       "%s", w.rank[1].text);
+    world_expect_nothing_left();
+}
+
+/* ---- joining ---- */
+
+Test(joining, a_member_that_does_not_come)
+{
+    struct world w = world_of(3, 1, nothing, NULL);
+    device_configure(NULL);
+    w.absent[1] = true;
+    w.patience_ns = 100000000;
+    world_run(&w);
+    cr_expect_eq(w.rank[0].rc, GR_E_PEER_LOST);
+    cr_expect_eq(w.rank[2].rc, GR_E_PEER_LOST);
+    cr_expect(strstr(w.rank[0].text, "a member of the net has not come for 0.1 s") ||
+                  strstr(w.rank[2].text, "a member of the net has not come for 0.1 s"),
+              "%s; %s", w.rank[0].text, w.rank[2].text);
+    world_expect_nothing_left();
+}
+
+static void refused(struct gr_net_opt o, int status, const char *text)
+{
+    struct gr_backend *b = device_open(NULL, (struct gr_device_opt){0});
+    struct gr_net *net;
+    o.deadline_ns = gr_now_ns() + 1000000000;
+    cr_expect_eq(b->api->net_join(b, &o, &net), status, "%s", gr_error());
+    cr_expect_not_null(strstr(gr_error(), text), "%s", gr_error());
+    cr_expect_null(net);
+    device_close(&b);
+}
+
+static const struct gr_net_opt alone = {
+    .kind = GR_NET_PEER, .n_member = 1, .from = -1, .to = -1, .piece_bytes = 64};
+
+Test(joining, bad_options)
+{
+    struct gr_net_opt o = alone;
+    o.member = 1;
+    refused(o, GR_E_INVALID, "member 1 of 1");
+}
+
+Test(joining, a_chain_to_oneself)
+{
+    struct gr_net_opt o = alone;
+    o.to = 0;
+    refused(o, GR_E_INVALID, "others than oneself");
+}
+
+Test(joining, a_group_without_oneself)
+{
+    struct gr_net_opt o = alone;
+    o.n_member = 4, o.first = 1, o.n_group = 2;
+    refused(o, GR_E_INVALID, "a group holds its members");
+}
+
+Test(joining, no_kind)
+{
+    struct gr_net_opt o = alone;
+    o.kind = GR_N_NET;
+    refused(o, GR_E_INVALID, "no net of kind");
+}
+
+Test(joining, the_ticket_of_another_process)
+{
+    struct gr_net_opt o = alone;
+    (void)snprintf(o.ticket.bytes, sizeof o.ticket.bytes, "gpurun peers 1 2 3");
+    refused(o, GR_E_UNSUPPORTED, "another process");
+}
+
+static int wrong_device(struct rank *r)
+{
+    struct gr_backend *other;
+    struct gr_net_span span = {NULL, 0};
+    int rc = gr_cuda_devices.open(&other, 1 - r->member, &r->world->device);
+    if (rc)
+        return rc;
+    rc = (r->member ? r->net->api->recv : r->net->api->send)(r->net, other, &span, 1,
+                                                             rank_deadline(r));
+    other->api->close(&other);
+    return rc;
+}
+
+/* Another backend of the same device may be used (chains of one device do that), one of another
+ * device not; the net is none the worse for it. */
+Test(joining, another_device_later)
+{
+    struct world w = world_of(2, 2, wrong_device, NULL);
+    device_configure("devices=2");
+    world_run(&w);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(w.rank[i].rc, GR_E_INVALID);
+        cr_expect_not_null(strstr(w.rank[i].text, "not the device"), "%s", w.rank[i].text);
+    }
+    world_expect_nothing_left();
+}
+
+Test(joining, finds_out_what_there_is)
+{
+    const char *what = NULL;
+    cr_expect(gr_cuda_devices.net_find(GR_NET_PEER, &what));
+    cr_expect_str_not_empty(what);
+    cr_expect_not(gr_cuda_devices.net_find(GR_N_NET, &what));
+}
+
+/* ---- every call in turn ---- */
+
+static const char *const symbols[] = {
+    "cuMemAlloc_v2",     "cuEventCreate",         "cuEventRecord",         "cuStreamWaitEvent",
+    "cuMemcpyPeerAsync", "cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyDtoDAsync_v2"};
+
+/* Whatever fails, both ranks end soon, and nothing is left. */
+Test(peer, each_call_in_turn)
+{
+    struct script s = {.n_message = 4, .stop_at = -1};
+    device_configure("devices=2,quiet");
+    int failures = 0;
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
+        for (int64_t nth = 1; nth <= 10; nth += 3) {
+            struct world w = world_of(2, 2, pass_on, &s);
+            w.patience_ns = 300000000; /* for a rank that does not get as far as joining */
+            cr_assert_eq(emu()->fail(symbols[i], nth, 999), 0);
+            world_run(&w);
+            cr_assert_eq(emu()->fail(NULL, 0, 0), 0);
+            failures += w.rank[0].rc || w.rank[1].rc;
+            cr_expect_eq(emu()->live(NULL), 0, "%s %lld leaves objects", symbols[i],
+                         (long long)nth);
+            emu()->report_clear();
+        }
+    cr_expect_gt(failures, 15);
+}

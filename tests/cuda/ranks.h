@@ -1,0 +1,52 @@
+/* Ranks of a net: a thread each, with a backend on a device, and device memory of known values. */
+#ifndef TESTS_CUDA_RANKS_H
+#define TESTS_CUDA_RANKS_H
+
+#include <stdbool.h>
+
+#include "fixture.h"
+
+#define MAX_RANK 4
+
+struct world;
+
+struct rank {
+    struct world *world;
+    int32_t member;
+    struct gr_backend *backend;
+    struct gr_net *net;
+    int joined, rc; /* what joining, and all of it, gave */
+    char text[512]; /* the message of it */
+    int32_t suspect;
+};
+
+/* What a test says, and then what became of it. */
+struct world {
+    enum gr_net_kind kind;
+    int32_t n, n_device; /* ranks; devices, taken in turn */
+    int32_t n_group;     /* ranks that gather: 0 = none; each sends to the one so many behind */
+    size_t piece_bytes;
+    int64_t patience_ns; /* of every call; 0 = long enough */
+    bool absent[MAX_RANK];
+    int (*run)(struct rank *r); /* in the thread of each, once it has joined */
+    void *user;
+    struct gr_device_opt device;
+    struct gr_net_ticket ticket; /* made where it is empty */
+    _Atomic int lost;
+    struct rank rank[MAX_RANK];
+};
+
+/* Runs it; the device has been configured. */
+void world_run(struct world *w);
+/* All that every rank did succeeded, and nothing is left anywhere. */
+void world_expect(struct world *w);
+void world_expect_nothing_left(void);
+
+/* By when a call of this rank is to have ended. */
+int64_t rank_deadline(const struct rank *r);
+/* Device memory; its bytes are drawn from `seed`, by a copy that is queued. */
+int rank_fill(struct rank *r, void *p, size_t bytes, uint32_t seed);
+/* 0, or GR_E_INTERNAL when other bytes are there than `seed` gives. */
+int rank_compare(struct rank *r, const void *p, size_t bytes, uint32_t seed);
+
+#endif
