@@ -245,8 +245,20 @@ struct gr_batch {
  * names them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
+/* The same in two steps, for a model whose layers several ranks share: a batch has begun when the
+ * first of them has computed its part, and the others go on while the next one begins. Batches end
+ * in the order in which they began, at most GR_MAX_FLIGHT of them are in flight, and everything
+ * else (sequence operations too) may be done meanwhile, as if all of them had ended. What
+ * gr_decode_begin refuses or fails with is as gr_decode; the one that failed is not in flight. With
+ * one rank a batch is complete when it has begun. gr_decode, which is both, and gr_session_resize
+ * are for when none is in flight. */
+#define GR_MAX_FLIGHT 128
+GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
+/* The oldest batch in flight becomes the last batch of gr_logits and gr_drawn. */
+GR_API int gr_decode_end(struct gr_session *s);
+
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
- * next gr_decode; NULL when that token had none. */
+ * next gr_decode or gr_decode_end; NULL when that token had none. */
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
 
 struct gr_sampler;

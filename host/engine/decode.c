@@ -1,4 +1,5 @@
-/* The step loop: check, split, reserve, shift, place and run each micro-batch, commit. */
+/* What a step is made of: the shifts and copies that go before it, and its micro-batches, each with
+ * a plan and a step block. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 
 /* --- what profilers show --- */
 
-static void begin_range(struct gr_session *s, enum gr_range range, int64_t payload)
+void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload)
 {
     for (int32_t d = 0; d < s->n_device; d++) {
         struct gr_backend *b = s->device[d].backend;
@@ -18,7 +19,7 @@ static void begin_range(struct gr_session *s, enum gr_range range, int64_t paylo
     }
 }
 
-static void end_range(struct gr_session *s)
+void gr_session_range_end(struct gr_session *s)
 {
     for (int32_t d = s->n_device; d-- > 0;) {
         struct gr_backend *b = s->device[d].backend;
@@ -34,9 +35,9 @@ static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
     const struct gr_step_shape *shape = &c->plan.shape;
     gr_session_cancellable(s, false);
-    begin_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
+    gr_session_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
     int rc = gr_plan_run(s, c, NULL);
-    end_range(s);
+    gr_session_range_end(s);
     gr_session_cancellable(s, true);
     return rc;
 }
@@ -156,7 +157,7 @@ static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
 }
 
 static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
-                      const struct gr_ubatch *ub)
+                      const struct gr_ubatch *ub, int32_t first_row)
 {
     int32_t *rows = gr_staged(s, c, GR_STEP_OUT_ROWS);
     size_t n_seq = (size_t)c->plan.shape.n_seq * sizeof(int32_t);
@@ -166,7 +167,8 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
     if (c->plan.shape.n_sample)
-        gr_draw_fill(s, ub, gr_staged(s, c, GR_STEP_SAMPLE));
+        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->how + first_row,
+               (size_t)ub->n_out * sizeof *s->how);
     fill_seen(s, c, ub);
     if (c->plan.shape.n_far)
         fill_far(s, c, ub);
@@ -187,7 +189,8 @@ static int list_length(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *n)
     return rc;
 }
 
-static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_step_shape *shape)
+static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws,
+                    struct gr_step_shape *shape)
 {
     const struct gr_hparams *hp = &s->slice->hp;
     const struct gr_cache *cache = &s->cache;
@@ -198,7 +201,7 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
                                     .n_full = ub->n_tok,
                                     .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,
-                                    .n_sample = s->draws ? ub->n_out : 0};
+                                    .n_sample = draws ? ub->n_out : 0};
     if (hp->no_cache || cache->kv[GR_CACHE_FULL])
         rc = list_length(cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
     if (!rc && cache->kv[GR_CACHE_SWA]) {
@@ -210,150 +213,15 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     return rc;
 }
 
-/* Runs one micro-batch; its logits, or the tokens drawn, go to rows [first_row, first_row + n_out).
- */
-static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
+int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struct gr_ubatch *ub,
+                    int32_t first_row, struct gr_cached_plan **out)
 {
     struct gr_step_shape shape;
-    struct gr_cached_plan *c;
     gr_cache_place(&s->cache, ub, &s->placed);
-    int rc = shape_of(s, ub, &shape);
+    int rc = shape_of(s, ub, f->draws, &shape);
     if (!rc)
-        rc = gr_plan_for(s, GR_PLAN_STEP, &shape, &c);
-    if (rc)
-        return rc;
-    fill_step(s, c, ub);
-    if (s->flow)
-        rc = s->flow->in(s, &c->plan, s->flow->user);
-    size_t row = s->draws ? 1 : (size_t)s->model->hp.n_vocab;
-    float *out = s->logits + (size_t)first_row * row; /* an id is as large as a logit */
+        rc = gr_plan_for(s, GR_PLAN_STEP, &shape, out);
     if (!rc)
-        rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
-    return rc || !s->flow ? rc : s->flow->out(s, &c->plan, s->flow->user);
-}
-
-/* --- a batch --- */
-
-int gr_session_room_for(struct gr_session *s, int32_t n_out)
-{
-    size_t need = (size_t)n_out * (size_t)s->model->hp.n_vocab;
-    if (need <= s->logits_cap)
-        return 0;
-    if (s->logits)
-        s->pin->api->host_free(s->pin, s->logits);
-    s->logits_cap = 0;
-    s->logits = s->pin->api->host_alloc(s->pin, need * sizeof(float));
-    s->logits_cap = s->logits ? need : 0;
-    return s->logits ? 0 : gr_error_status();
-}
-
-/* Room for the logits of the batch, and where each token's are. */
-static int prepare_output(struct gr_session *s, int32_t n_ub)
-{
-    int rc = gr_session_room_for(s, s->batch.n_out);
-    int32_t row = 0;
-    for (int32_t u = 0; u < n_ub; u++)
-        for (int32_t i = 0; i < s->ub[u].n_tok; i++) {
-            int32_t t = s->ub[u].tok[i];
-            s->out_row[t] = s->batch.logits[t] ? row++ : -1;
-        }
+        fill_step(s, *out, ub, first_row);
     return rc;
-}
-
-static int run_batch(struct gr_session *s, int32_t n_ub)
-{
-    bool prompt = s->batch.n_tok > (int32_t)s->params.n_seq_max;
-    begin_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
-    int rc = gr_apply_shift(s);
-    for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
-        rc = run_ubatch(s, &s->ub[i], row);
-        row += s->ub[i].n_out;
-    }
-    end_range(s);
-    return rc;
-}
-
-/* Takes a failed batch back, and says in the message which sequences that has cost. */
-static void take_back(struct gr_session *s, int status)
-{
-    bool emptied[GR_SEQ_MAX];
-    char list[256], old[512];
-    size_t n = 0;
-    if (gr_cache_abort(&s->cache, emptied) == 0)
-        return;
-    for (uint32_t q = 0; q < s->params.n_seq_max && n < sizeof list - 16; q++)
-        if (emptied[q])
-            n += (size_t)snprintf(list + n, sizeof list - n, "%s%u", n ? ", " : "", q);
-    snprintf(old, sizeof old, "%s", gr_error_message());
-    gr_fail(status, "%s; what these sequences had was overwritten, they are empty now: %s", old,
-            list);
-}
-
-/* Everything that can be refused, before anything changes. */
-static int begin(struct gr_session *s, const struct gr_batch *batch, int32_t *n_ub)
-{
-    struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
-                                     .n_batch = (int32_t)s->params.n_batch};
-    if (s->running)
-        return gr_fail(GR_E_INVALID, "gr_decode was called inside another one, by a tap");
-    gr_cache_limits(&s->cache, &limits);
-    int rc = gr_batch_check(&s->batch, batch, &limits);
-    if (rc)
-        return rc;
-    if (s->batch.pos_2d && s->params.group_n > 1)
-        return gr_fail(GR_E_UNSUPPORTED,
-                       "Self-Extend: tokens with rows and columns cannot be grouped");
-    s->n_tok = 0;
-    s->draws = gr_draw_all(s);
-    atomic_store(&s->cancel, 0);
-    *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
-    if (s->slice->hp.no_cache && *n_ub > 1)
-        return gr_fail(GR_E_INVALID,
-                       "a batch of %d tokens: this model looks at all tokens at once, at most %u "
-                       "fit; use a larger -ub",
-                       s->batch.n_tok, s->params.n_ubatch);
-    rc = prepare_output(s, *n_ub);
-    return rc ? rc : gr_cache_reserve(&s->cache, s->ub, *n_ub);
-}
-
-int gr_decode(struct gr_session *s, const struct gr_batch *batch)
-{
-    int32_t n_ub;
-    int rc = begin(s, batch, &n_ub);
-    if (rc)
-        return rc;
-    s->running = true;
-    rc = run_batch(s, n_ub);
-    s->running = false;
-    gr_draw_settle(s, !rc);
-    if (rc) {
-        take_back(s, rc);
-        return rc;
-    }
-    gr_cache_commit(&s->cache);
-    s->n_tok = s->batch.n_tok;
-    return 0;
-}
-
-const float *gr_logits(const struct gr_session *s, int32_t i)
-{
-    i = i < 0 ? s->n_tok + i : i;
-    if (i < 0 || i >= s->n_tok || s->out_row[i] < 0 || s->draws)
-        return NULL;
-    return s->logits + (size_t)s->out_row[i] * (size_t)s->model->hp.n_vocab;
-}
-
-void gr_session_cancel(struct gr_session *s)
-{
-    atomic_store(&s->cancel, 1);
-}
-
-int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
-{
-    char *copy = gr_strndup(name ? name : "", name ? strlen(name) : 0);
-    if (!copy)
-        return GR_E_NOMEM_HOST;
-    gr_free(s->tap_name);
-    s->tap_name = copy, s->tap_fn = fn, s->tap_user = user;
-    return 0;
 }

@@ -1,4 +1,5 @@
 /* Tokens that the device draws which has the logits: gr_decode leaves ids instead of rows. */
+#include "base/alloc.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
@@ -26,26 +27,40 @@ bool gr_draw_all(const struct gr_session *s)
     return s->batch.n_out > 0;
 }
 
-void gr_draw_fill(struct gr_session *s, const struct gr_ubatch *ub, struct gr_sample_how *how)
+int gr_draw_room(struct gr_session *s, int32_t n_out)
 {
-    for (int32_t i = 0; i < ub->n_tok; i++)
-        if (ub->batch->logits[ub->tok[i]])
-            *how++ = gr_sampler_next(sampler_of(s, ub->tok[i]));
+    if ((size_t)n_out <= s->how_cap)
+        return 0;
+    void *how = gr_realloc(s->how, (size_t)n_out, sizeof *s->how);
+    if (!how)
+        return GR_E_NOMEM_HOST;
+    s->how = how, s->how_cap = (size_t)n_out;
+    return 0;
+}
+
+void gr_draw_fill(struct gr_session *s, int32_t n_ub)
+{
+    struct gr_sample_how *how = s->how;
+    for (const struct gr_ubatch *ub = s->ub; ub < s->ub + n_ub; ub++)
+        for (int32_t i = 0; i < ub->n_tok; i++)
+            if (s->batch.logits[ub->tok[i]])
+                *how++ = gr_sampler_next(sampler_of(s, ub->tok[i]));
 }
 
 void gr_draw_settle(struct gr_session *s, bool done)
 {
-    for (uint32_t q = 0; q < s->params.n_seq_max && s->draws; q++)
+    for (uint32_t q = 0; q < s->params.n_seq_max; q++)
         if (s->sampler[q])
             gr_sampler_settle(s->sampler[q], done);
 }
 
 int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id)
 {
-    i = i < 0 ? s->n_tok + i : i;
-    if (i < 0 || i >= s->n_tok || s->out_row[i] < 0 || !s->draws)
+    const struct gr_flight *f = &s->flight[s->last];
+    i = i < 0 ? f->n_tok + i : i;
+    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || !f->draws)
         return gr_fail(GR_E_INVALID, "drawing: no token was drawn for token %d of the last batch",
                        i);
-    *id = ((const int32_t *)(const void *)s->logits)[s->out_row[i]];
+    *id = ((const int32_t *)(const void *)f->logits)[f->out_row[i]];
     return gr_sampler_result(*id);
 }

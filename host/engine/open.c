@@ -157,9 +157,8 @@ static int alloc_buffers(struct gr_session *s)
     size_t n_ub = p->n_ubatch, n_seq = p->n_seq_max;
     s->ub = gr_calloc(p->n_batch, sizeof *s->ub);
     s->tok = gr_calloc(p->n_batch, sizeof *s->tok);
-    s->out_row = gr_calloc(p->n_batch, sizeof *s->out_row);
     int32_t *placed = s->placed_memory = gr_calloc(2 * (n_ub + n_seq), sizeof *placed);
-    if (!s->ub || !s->tok || !s->out_row || !placed)
+    if (!s->ub || !s->tok || !placed)
         return GR_E_NOMEM_HOST;
     s->placed =
         (struct gr_placed){{placed, placed + n_ub}, placed + 2 * n_ub, placed + 2 * n_ub + n_seq};
@@ -228,7 +227,8 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
     if (!rc)
         rc = alloc_buffers(s);
     if (!rc)
-        rc = gr_session_room_for(s, (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
+        rc = gr_flight_room(s, &s->flight[0],
+                            (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
     if (!rc)
@@ -263,10 +263,12 @@ void gr_session_close(struct gr_session **session)
     if (s->n_device > 0) {
         (void)gr_session_settle(s, -1);
         gr_plan_drop_all(s);
-        void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step, s->logits};
+        void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step};
         for (unsigned i = 0; i < GR_COUNT(pinned); i++)
             if (pinned[i])
                 s->pin->api->host_free(s->pin, pinned[i]);
+        for (int i = 0; i < GR_N_FLIGHT; i++)
+            gr_flight_fini(s, &s->flight[i]);
     }
     for (int32_t d = s->n_device; d-- > 0;) {
         close_device(s, d);
@@ -278,7 +280,7 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->out_row);
+    gr_free(s->how);
     gr_free(s->tap_name);
     gr_free(s);
     *session = NULL;

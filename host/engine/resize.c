@@ -51,6 +51,11 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
     struct gr_session_params p = s->params;
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
+    if (s->n_flight)
+        return gr_fail(GR_E_INVALID,
+                       "%d batches are in flight: end them before the session is "
+                       "resized",
+                       s->n_flight);
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
     int rc = gr_session_open_slice(&other, s->slice, &p);

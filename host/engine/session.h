@@ -49,6 +49,23 @@ struct gr_flow {
     void *user;
 };
 
+/* What a batch leaves: rows of logits, or the tokens that were drawn. */
+struct gr_flight {
+    float *logits; /* [n_out, n_vocab]; with `draws` the tokens instead, [n_out] i32 */
+    size_t logits_cap;
+    int32_t *out_row;     /* [n_batch], row of logits or -1 */
+    int32_t n_tok, n_out; /* n_tok 0: there is nothing */
+    bool draws;           /* all outputs of the batch belong to sequences whose tokens are drawn */
+    /* with several ranks */
+    int status;       /* that a stage before this one failed with */
+    int32_t n_ubatch; /* results of micro-batches that are still to come, to rank 0 */
+    int32_t n_row;    /* rows that have come */
+    struct gr_session *session;
+    struct gr_flight *next; /* whose results come after this one's */
+};
+
+#define GR_N_FLIGHT (GR_MAX_FLIGHT + 1) /* and the one that ended last */
+
 struct gr_session {
     struct gr_model *model;
     struct gr_slice *slice;          /* of the model: what this session runs */
@@ -77,13 +94,13 @@ struct gr_session {
     struct gr_placed placed; /* of the micro-batch under way: [n_ubatch], states [n_seq_max] */
     void *placed_memory;
 
-    /* results of the last batch */
-    float *logits; /* [n_out, n_vocab]; with `draws` the tokens instead, [n_out] i32 */
-    size_t logits_cap;
-    int32_t *out_row;                       /* [n_batch], row of logits or -1 */
-    int32_t n_tok;                          /* tokens of the last batch, 0 before the first */
     struct gr_sampler *sampler[GR_SEQ_MAX]; /* that a device draws by, of each sequence, or NULL */
-    bool draws;                             /* all outputs of the batch belong to such */
+    struct gr_sample_how *how;              /* [n_out] of each row of the batch, when it is drawn */
+    size_t how_cap;
+
+    /* results: a ring of the batch that ended last and of n_flight that have begun behind it */
+    struct gr_flight flight[GR_N_FLIGHT];
+    int32_t last, n_flight;
 
     _Atomic int cancel;
     char *tap_name;
@@ -110,17 +127,42 @@ int gr_session_alloc(struct gr_session *s);
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
 /* Waits until no device reads host memory any more, but for `except` (-1: none). */
 int gr_session_settle(struct gr_session *s, int32_t except);
-/* Room for that many rows of logits. */
-int gr_session_room_for(struct gr_session *s, int32_t n_out);
 /* Whether gr_decode ends when s->cancel is set. */
 void gr_session_cancellable(struct gr_session *s, bool yes);
+
+/* ---- decode.c ---- */
+
+/* Gives a micro-batch its cells, and makes ready what computes it: the plan, with the step block
+ * filled. first_row: of its logits among those of the batch. */
+int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struct gr_ubatch *ub,
+                    int32_t first_row, struct gr_cached_plan **out);
+/* Rotates the K of every cell that was moved, so that nothing is pending. */
+int gr_apply_shift(struct gr_session *s);
+/* Runs the copies that belong to an operation on the caches. */
+int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
+/* What profilers show on all devices of the session. */
+void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload);
+void gr_session_range_end(struct gr_session *s);
+
+/* ---- flight.c ---- */
+
+/* Room for the results of a batch of n_tok tokens and n_out rows of logits. */
+int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out);
+void gr_flight_fini(struct gr_session *s, struct gr_flight *f);
+/* Everything of a batch that can be refused, before anything changes: checks it, cuts it into
+ * s->ub and finds cells. */
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
+                     int32_t *n_ub);
+/* Takes a failed batch back, and says in the message which sequences that has cost. */
+void gr_batch_take_back(struct gr_session *s, int status);
 
 /* ---- draw.c ---- */
 
 /* Whether every token of the batch whose logits are wanted is drawn. */
 bool gr_draw_all(const struct gr_session *s);
-/* How the rows of a micro-batch are drawn. */
-void gr_draw_fill(struct gr_session *s, const struct gr_ubatch *ub, struct gr_sample_how *how);
+/* Room for s->how of n_out rows; how the rows of the batch are drawn, in their order. */
+int gr_draw_room(struct gr_session *s, int32_t n_out);
+void gr_draw_fill(struct gr_session *s, int32_t n_ub);
 /* After a batch: its draws count, or they do not. */
 void gr_draw_settle(struct gr_session *s, bool done);
 
@@ -166,9 +208,5 @@ int gr_boundary_out(struct gr_session *s, const struct gr_plan *p, void *buf);
 /* Which of the model's frequency divisors the session uses: "none", "the model's", or LongRoPE's
  * "short" or "long". */
 const char *gr_rope_factors_name(const struct gr_session *s);
-/* Runs the copies that belong to an operation on the caches. */
-int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
-/* Rotates the K of every cell that was moved, so that nothing is pending. */
-int gr_apply_shift(struct gr_session *s);
 
 #endif

@@ -1,0 +1,215 @@
+/* Batches: checked, cut and given room, computed by the stages of the model, and what they leave.
+ * Several may be in flight, one behind the other. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "engine/session.h"
+#include "gr/status.h"
+
+/* The batch that ended last (0), or the i-th of those in flight. */
+static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
+{
+    return &s->flight[(s->last + i) % GR_N_FLIGHT];
+}
+
+/* ---- room ---- */
+
+int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out)
+{
+    struct gr_backend *b = s->pin;
+    size_t need = (size_t)n_out * (size_t)s->model->hp.n_vocab;
+    if (!f->out_row && !(f->out_row = gr_calloc(s->params.n_batch, sizeof *f->out_row)))
+        return GR_E_NOMEM_HOST;
+    if (need <= f->logits_cap)
+        return 0;
+    if (f->logits)
+        b->api->host_free(b, f->logits);
+    f->logits_cap = 0;
+    f->logits = b->api->host_alloc(b, need * sizeof(float));
+    f->logits_cap = f->logits ? need : 0;
+    return f->logits ? 0 : gr_error_status();
+}
+
+void gr_flight_fini(struct gr_session *s, struct gr_flight *f)
+{
+    if (f->logits)
+        s->pin->api->host_free(s->pin, f->logits);
+    gr_free(f->out_row);
+    *f = (struct gr_flight){0};
+}
+
+/* Where each token's logits are. */
+static void number_rows(const struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+{
+    int32_t row = 0;
+    for (int32_t u = 0; u < n_ub; u++)
+        for (int32_t i = 0; i < s->ub[u].n_tok; i++) {
+            int32_t t = s->ub[u].tok[i];
+            f->out_row[t] = s->batch.logits[t] ? row++ : -1;
+        }
+}
+
+/* ---- beginning ---- */
+
+static int check(struct gr_session *s, const struct gr_batch *batch)
+{
+    struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
+                                     .n_batch = (int32_t)s->params.n_batch};
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "gr_decode was called inside another one, by a tap");
+    gr_cache_limits(&s->cache, &limits);
+    int rc = gr_batch_check(&s->batch, batch, &limits);
+    if (!rc && s->batch.pos_2d && s->params.group_n > 1)
+        rc = gr_fail(GR_E_UNSUPPORTED,
+                     "Self-Extend: tokens with rows and columns cannot be grouped");
+    return rc;
+}
+
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
+                     int32_t *n_ub)
+{
+    int rc = check(s, batch);
+    if (rc)
+        return rc;
+    f->n_tok = f->n_row = f->status = 0;
+    f->n_out = s->batch.n_out;
+    *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
+    if (s->slice->hp.no_cache && *n_ub > 1)
+        return gr_fail(GR_E_INVALID,
+                       "a batch of %d tokens: this model looks at all tokens at once, at most %u "
+                       "fit; use a larger -ub",
+                       s->batch.n_tok, s->params.n_ubatch);
+    rc = gr_flight_room(s, f, f->n_out);
+    if (!rc)
+        rc = gr_draw_room(s, f->n_out);
+    if (rc)
+        return rc;
+    number_rows(s, f, *n_ub);
+    return gr_cache_reserve(&s->cache, s->ub, *n_ub);
+}
+
+void gr_batch_take_back(struct gr_session *s, int status)
+{
+    bool emptied[GR_SEQ_MAX];
+    char list[256], old[512];
+    size_t n = 0;
+    if (gr_cache_abort(&s->cache, emptied) == 0)
+        return;
+    for (uint32_t q = 0; q < s->params.n_seq_max && n < sizeof list - 16; q++)
+        if (emptied[q])
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%u", n ? ", " : "", q);
+    snprintf(old, sizeof old, "%s", gr_error_message());
+    gr_fail(status, "%s; what these sequences had was overwritten, they are empty now: %s", old,
+            list);
+}
+
+/* Runs one micro-batch; its logits, or the tokens drawn, go to rows [first_row, first_row + n_out).
+ */
+static int run_ubatch(struct gr_session *s, struct gr_flight *f, const struct gr_ubatch *ub,
+                      int32_t first_row)
+{
+    struct gr_cached_plan *c;
+    int rc = gr_ubatch_ready(s, f, ub, first_row, &c);
+    if (!rc && s->flow)
+        rc = s->flow->in(s, &c->plan, s->flow->user);
+    size_t row = f->draws ? 1 : (size_t)s->model->hp.n_vocab;
+    float *out = f->logits + (size_t)first_row * row; /* an id is as large as a logit */
+    if (!rc)
+        rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
+    return rc || !s->flow ? rc : s->flow->out(s, &c->plan, s->flow->user);
+}
+
+static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+{
+    bool prompt = s->batch.n_tok > (int32_t)s->params.n_seq_max;
+    gr_session_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
+    int rc = gr_apply_shift(s);
+    for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
+        rc = run_ubatch(s, f, &s->ub[i], row);
+        row += s->ub[i].n_out;
+    }
+    gr_session_range_end(s);
+    return rc;
+}
+
+/* The batch under way becomes flight f. */
+static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
+{
+    int32_t n_ub;
+    int rc = gr_batch_reserve(s, batch, f, &n_ub);
+    if (rc)
+        return rc;
+    f->draws = gr_draw_all(s);
+    if (f->draws)
+        gr_draw_fill(s, n_ub);
+    atomic_store(&s->cancel, 0);
+    s->running = true;
+    rc = run_batch(s, f, n_ub);
+    s->running = false;
+    if (f->draws)
+        gr_draw_settle(s, !rc);
+    if (rc) {
+        gr_batch_take_back(s, rc);
+        return rc;
+    }
+    gr_cache_commit(&s->cache);
+    f->n_tok = s->batch.n_tok;
+    return 0;
+}
+
+int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
+{
+    if (s->n_flight == GR_MAX_FLIGHT)
+        return gr_fail(GR_E_INVALID, "%d batches are in flight, no more can be: end one of them",
+                       s->n_flight);
+    int rc = begin(s, batch, flight_at(s, s->n_flight + 1));
+    s->n_flight += !rc;
+    return rc;
+}
+
+int gr_decode_end(struct gr_session *s)
+{
+    if (!s->n_flight)
+        return gr_fail(GR_E_INVALID, "no batch is in flight that could end");
+    s->last = (s->last + 1) % GR_N_FLIGHT;
+    s->n_flight--;
+    return 0;
+}
+
+int gr_decode(struct gr_session *s, const struct gr_batch *batch)
+{
+    if (s->n_flight)
+        return gr_fail(GR_E_INVALID,
+                       "%d batches are in flight: end them before another way of "
+                       "decoding is used",
+                       s->n_flight);
+    return begin(s, batch, flight_at(s, 0));
+}
+
+/* ---- what is left ---- */
+
+const float *gr_logits(const struct gr_session *s, int32_t i)
+{
+    const struct gr_flight *f = &s->flight[s->last];
+    i = i < 0 ? f->n_tok + i : i;
+    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->draws)
+        return NULL;
+    return f->logits + (size_t)f->out_row[i] * (size_t)s->model->hp.n_vocab;
+}
+
+void gr_session_cancel(struct gr_session *s)
+{
+    atomic_store(&s->cancel, 1);
+}
+
+int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
+{
+    char *copy = gr_strndup(name ? name : "", name ? strlen(name) : 0);
+    if (!copy)
+        return GR_E_NOMEM_HOST;
+    gr_free(s->tap_name);
+    s->tap_name = copy, s->tap_fn = fn, s->tap_user = user;
+    return 0;
+}
