@@ -48,6 +48,16 @@ int gr_world_check(const struct gr_world *w)
     return atomic_load(&w->lost) ? gr_fail(GR_E_PEER_LOST, "%s", w->lost_text) : 0;
 }
 
+int32_t gr_world_rank(const struct gr_world *w)
+{
+    return w->rank;
+}
+
+int32_t gr_world_size(const struct gr_world *w)
+{
+    return w->n_rank;
+}
+
 int gr_world_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t to,
                   struct gr_link **out)
 {

@@ -1,0 +1,219 @@
+/* Who has started this process, and where its MPI is. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "link/process.h"
+#include "link/watch.h"
+
+#define PLUGIN "libgpurun_mpi.so"
+
+static int32_t number(const char *text)
+{
+    char *end;
+    long n = text ? strtol(text, &end, 10) : -1;
+    return !text || end == text || *end || n < 0 || n > INT32_MAX ? -1 : (int32_t)n;
+}
+
+struct gr_launch gr_launch_find(const char *(*get)(const char *name))
+{
+    /* Of Open MPI; MPICH and its kin (Hydra); MVAPICH; Slurm's srun (a batch script has the first
+     * of its two as well, but no step of its own); whatever speaks PMIx. */
+    static const struct {
+        const char *by, *rank, *n_rank;
+    } known[] = {
+        {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"mpirun", "PMI_RANK", "PMI_SIZE"},
+        {"mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+        {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+        {"a PMIx launcher", "PMIX_RANK", NULL},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int32_t rank = number(get(known[i].rank));
+        int32_t n_rank = known[i].n_rank ? number(get(known[i].n_rank)) : 0;
+        if (rank < 0 || n_rank < 0 || (n_rank && rank >= n_rank))
+            continue;
+        const char *by = n_rank == 1 ? NULL : known[i].by;
+        return (struct gr_launch){by, by ? rank : 0, by ? n_rank : 1};
+    }
+    return (struct gr_launch){NULL, 0, 1};
+}
+
+/* ---- the plug-in ---- */
+
+/* The folder of the file that has this code: the library's, or the program's it was linked into. */
+static int own_folder(char *buf, size_t n)
+{
+    static const char here = 0;
+    Dl_info info;
+    char path[PATH_MAX];
+    const char *file = dladdr(&here, &info) ? info.dli_fname : "";
+    if (!strchr(file, '/') || !realpath(file, path)) { /* a program that was found by PATH */
+        ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+        if (length < 0)
+            return -1;
+        path[length] = 0;
+    }
+    char *slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash - path) >= n)
+        return -1;
+    *slash = 0;
+    snprintf(buf, n, "%s", path);
+    return 0;
+}
+
+static int check_plugin(void *handle, const char *path, const struct gr_mpi **out)
+{
+    gr_mpi_plugin_fn *fn;
+    void *symbol = dlsym(handle, GR_MPI_SYMBOL);
+    memcpy(&fn, &symbol, sizeof fn);
+    const struct gr_mpi *mpi = fn ? fn() : NULL;
+    if (!mpi || mpi->abi != GR_MPI_ABI)
+        return gr_fail(GR_E_IO, "%s: is of another version of gpurun; install both together", path);
+    *out = mpi;
+    return 0;
+}
+
+int gr_mpi_open(const struct gr_mpi **out, const struct gr_launch *launch)
+{
+    /* Beside a build's library or program, then below the installed library and program. */
+    static const char *const places[] = {"", "/gpurun", "/../" GR_LIBDIR "/gpurun"};
+    char own[PATH_MAX], path[PATH_MAX + 64];
+    bool know_own = own_folder(own, sizeof own) == 0;
+    *out = NULL;
+    for (size_t i = 0; i <= sizeof places / sizeof *places; i++) {
+        bool last = i == sizeof places / sizeof *places;
+        if (!last && !know_own)
+            continue;
+        if (last)
+            snprintf(path, sizeof path, "%s/gpurun/" PLUGIN, GR_FULL_LIBDIR);
+        else
+            snprintf(path, sizeof path, "%s%s/" PLUGIN, own, places[i]);
+        if (access(path, F_OK) != 0)
+            continue;
+        /* Global: parts of some MPIs, which these open themselves, look for its symbols. */
+        void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        if (!handle)
+            return gr_fail(GR_E_IO,
+                           "%s has started %d processes, but MPI cannot be used: %s; is the MPI "
+                           "that gpurun was built with installed?",
+                           launch->by, launch->n_rank, dlerror());
+        gr_log(GR_LOG_DEBUG, "mpi: %s", path);
+        return check_plugin(handle, path, out);
+    }
+    return gr_fail(GR_E_IO,
+                   "%s has started %d processes, but this gpurun was built without MPI (there is "
+                   "no " PLUGIN " in %s and %s/gpurun): install MPI's development package and "
+                   "build again with -DGPURUN_MPI=ON, or start one process",
+                   launch->by, launch->n_rank, know_own ? own : "its folder", GR_FULL_LIBDIR);
+}
+
+/* ---- the world with its watch ---- */
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+#define START_NS (30 * (int64_t)1000000000) /* for the others to come this far */
+
+/* What a rank tells the others first. */
+struct fact {
+    char version[16]; /* of gpurun */
+    struct gr_rank rank;
+};
+
+/* Numbers the processes of each machine, in the order of their ranks. */
+static void number_locally(struct gr_rank *ranks, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        ranks[i].local = ranks[i].n_local = 0;
+        for (int32_t k = 0; k < n; k++)
+            if (strcmp(ranks[i].host, ranks[k].host) == 0) {
+                ranks[i].local += k < i;
+                ranks[i].n_local++;
+            }
+    }
+}
+
+static int exchange_facts(struct gr_world *w)
+{
+    struct fact mine = {.rank = w->ranks[w->rank]},
+                *all = gr_calloc((size_t)w->n_rank, sizeof *all);
+    char name[128];
+    if (!all)
+        return GR_E_NOMEM_HOST;
+    snprintf(mine.version, sizeof mine.version, "%s", GR_VERSION);
+    int rc = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
+    for (int32_t i = 0; i < w->n_rank && !rc; i++) {
+        w->ranks[i] = all[i].rank;
+        w->ranks[i].host[sizeof w->ranks[i].host - 1] = 0;
+        if (strncmp(all[i].version, mine.version, sizeof mine.version) != 0)
+            rc = gr_fail(GR_E_IO, "%s runs gpurun %.16s, this is %s: all need the same version",
+                         gr_world_name(w, i, name, sizeof name), all[i].version, mine.version);
+    }
+    if (!rc)
+        number_locally(w->ranks, w->n_rank);
+    gr_free(all);
+    return rc;
+}
+
+/* The watch begins: rank 0 says where the others find it. */
+static int start_watch(struct gr_world *w)
+{
+    struct gr_watch_hello mine, *all = gr_calloc((size_t)w->n_rank, sizeof *all);
+    if (!all)
+        return GR_E_NOMEM_HOST;
+    int rc = gr_watch_new(&w->watch, w, NULL, &mine);
+    int told = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
+    if (!rc)
+        rc = told;
+    if (!rc)
+        rc = gr_watch_start(w->watch, &all[0]);
+    gr_free(all);
+    return rc;
+}
+
+int gr_world_processes(struct gr_world **out)
+{
+    struct gr_launch launch = gr_launch_find(environment);
+    const struct gr_mpi *mpi;
+    *out = NULL;
+    if (!launch.by)
+        return 0;
+    int rc = gr_mpi_open(&mpi, &launch);
+    if (!rc)
+        rc = gr_world_mpi(out, mpi, &launch);
+    if (!rc && *out)
+        rc = exchange_facts(*out);
+    if (!rc && *out)
+        rc = start_watch(*out);
+    if (rc && *out) {
+        gr_world_lose(*out, (*out)->rank, gr_error()); /* so that nobody is waited for */
+        gr_world_close(out, gr_status_exit(rc));
+    }
+    return rc;
+}
+
+/* ---- gpurun.h ---- */
+
+int gr_world_open(struct gr_world **out)
+{
+    return gr_world_processes(out);
+}
+
+int gr_world_close(struct gr_world **world, int code)
+{
+    if (!*world)
+        return code;
+    code = gr_watch_leave(&(*world)->watch, code);
+    (*world)->api->close(world);
+    return code;
+}
