@@ -63,6 +63,7 @@ int gr_cuda_unpack(struct gr_launcher *l, const struct gr_ten *packed, const str
 /* The launchers. */
 #define OP(NAME, args, operands, meaning)                                                          \
     int gr_cuda_##args(struct gr_launcher *l, const struct gr_args_##args *a);
+#define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
 

@@ -62,6 +62,8 @@ static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
         .scale = a->scale,
         .softcap = a->softcap,
         .max_alibi = a->max_alibi,
+        .first_head = (int32_t)a->first_head,
+        .n_head_all = (int32_t)a->n_head_all,
     };
 }
 

@@ -159,6 +159,7 @@ static int dispatch(struct gr_launcher *l, const struct gr_node *n)
 #define OP(NAME, args, operands, meaning)                                                          \
     case GR_OP_##NAME:                                                                             \
         return gr_cuda_##args(l, &n->a.args);
+#define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
     default:

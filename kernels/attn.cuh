@@ -124,7 +124,8 @@ GR_DEV attn_group attn_group_of(const gr_kernel_attn &a, int t, int most)
 GR_DEV float attn_slope(const gr_kernel_attn &a, int h)
 {
     int n2 = 1;
-    while (n2 * 2 <= a.n_head)
+    h += a.first_head;
+    while (n2 * 2 <= a.n_head_all)
         n2 *= 2;
     float e = h < n2 ? -a.max_alibi * (float)(h + 1) / (float)n2
                      : -a.max_alibi / 2 * (float)(2 * (h - n2) + 1) / (float)n2;

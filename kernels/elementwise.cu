@@ -1,5 +1,6 @@
-// ACT, GLU, BINARY, EXPERT_SUM: y from the same element of a few matrices.
-// Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2. Bound by it: 10
+// ACT, GLU, BINARY, EXPERT_SUM, SUM: y from the same element of a few matrices.
+// Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2, SUM n_shard + 1
+// or 2. Bound by it: 10
 // to 40 instructions an element, where the device could spend 70.
 // Grid: a thread for V neighbouring columns (V = 4: rows are aligned to 16 bytes; else 1).
 // Functions: expf and tanhf are off by 1 unit in the last place, erfcf by 4 (CUDA math functions'
@@ -168,4 +169,33 @@ GR_KERNEL(gr_elementwise_expert_sum_1, struct gr_args_expert_sum, THREADS, BLOCK
 GR_KERNEL(gr_elementwise_expert_sum_4, struct gr_args_expert_sum, THREADS, BLOCKS)
 {
     expert_sum<4>(a);
+}
+
+template <int V> GR_DEV void sum(const struct gr_args_sum &a)
+{
+    struct place at = place_of<V>(a.y);
+    float all[V], x[V];
+    if (at.row >= a.y.rows)
+        return;
+    load<V>(row_of<float>(a.parts, at.row) + at.col, all);
+    for (int64_t r = at.row + a.y.rows; r < a.parts.rows; r += a.y.rows) {
+        load<V>(row_of<float>(a.parts, r) + at.col, x);
+        for (int i = 0; i < V; i++)
+            all[i] += x[i];
+    }
+    if (gr_ten_is(&a.res)) {
+        load<V>(row_of<float>(a.res, at.row) + at.col, x);
+        for (int i = 0; i < V; i++)
+            all[i] += x[i];
+    }
+    store<V>(row_of<float>(a.y, at.row) + at.col, all);
+}
+
+GR_KERNEL(gr_elementwise_sum_1, struct gr_args_sum, THREADS, BLOCKS)
+{
+    sum<1>(a);
+}
+GR_KERNEL(gr_elementwise_sum_4, struct gr_args_sum, THREADS, BLOCKS)
+{
+    sum<4>(a);
 }

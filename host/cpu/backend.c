@@ -166,6 +166,7 @@ static enum gr_cpu_level best_level(void)
 
 static const struct gr_cpu_impl *const reference[GR_N_OP] = {
 #define OP(NAME, args, operands, meaning) &gr_ref_##args,
+#define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
 };

@@ -37,6 +37,7 @@ struct gr_cpu_impl {
 
 /* The reference of every operation: gr_ref_norm and so on. */
 #define OP(NAME, args, operands, meaning) extern const struct gr_cpu_impl gr_ref_##args;
+#define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
 

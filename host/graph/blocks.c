@@ -161,28 +161,30 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
         q_far = gr_ten_is(&cs) ? rope(b, il, p.q, far_table_of(b, false)) : q;
     gr_name(b, "q", il, q);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
-    gr_emit(
-        b, il,
-        &(struct gr_node){
-            .op = GR_OP_ATTN,
-            .a.attn = {.q = q,
-                       .q_far = q_far,
-                       .k = kept.k,
-                       .k_far = kept.k_far,
-                       .v = kept.v,
-                       .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
-                       .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
-                       .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
-                       .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
-                       .sinks = sinks_of(b, il),
-                       .y = y,
-                       .n_head = hp->n_head[il],
-                       .n_head_kv = hp->n_head_kv[il],
-                       .d_k = hp->d_k,
-                       .d_v = hp->d_v,
-                       .scale = attn_scale(b, il),
-                       .softcap = hp->attn_softcap,
-                       .max_alibi = hp->max_alibi}});
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_ATTN,
+                .a.attn = {
+                    .q = q,
+                    .q_far = q_far,
+                    .k = kept.k,
+                    .k_far = kept.k_far,
+                    .v = kept.v,
+                    .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
+                    .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
+                    .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
+                    .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
+                    .sinks = sinks_of(b, il),
+                    .y = y,
+                    .n_head = hp->n_head[il],
+                    .n_head_kv = hp->n_head_kv[il],
+                    .d_k = hp->d_k,
+                    .d_v = hp->d_v,
+                    .first_head = b->env->share ? b->env->share->head[il].lo : 0,
+                    .n_head_all = b->env->share ? b->env->share->whole->n_head[il] : hp->n_head[il],
+                    .scale = attn_scale(b, il),
+                    .softcap = hp->attn_softcap,
+                    .max_alibi = hp->max_alibi}});
     gr_name(b, "attn", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
@@ -269,18 +271,22 @@ static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t re
     return y;
 }
 
-/* What every token passes beside its experts, where a gate is bound by so much of it, + res. */
+/* What every token passes beside its experts, where a gate is bound by so much of it, + res; of a
+ * shard the part that it has. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
     gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x);
     gr_t h = gr_glu(b, act, gate, gr_mm(b, il, GR_W_FFN_UP_SHEXP, x));
     if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
-        return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
+        return gr_is_part(b, il, GR_W_FFN_DOWN_SHEXP)
+                   ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)
+                   : gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
     gr_t part = gr_act(b, GR_SIGMOID, gr_mm(b, il, GR_W_FFN_GATE_INP_SHEXP, x));
-    return expert_sum(b, il, gr_mm(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res);
+    return expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res);
 }
 
-gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
+/* gr_moe, of a shard the part that it has. */
+static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
 {
     const struct gr_hparams *hp = gr_hp(b);
     if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
@@ -302,6 +308,13 @@ gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_op
     gr_t h = experts_glu(b, il, x, ids, opt->act);
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
     return expert_sum(b, il, h, weights, res);
+}
+
+gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
+{
+    if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
+        return experts(b, il, x, res, opt);
+    return gr_join(b, il, experts(b, il, x, none, opt), res);
 }
 
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)

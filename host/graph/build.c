@@ -39,6 +39,17 @@ gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot)
     return gr_weight(b, il, slot);
 }
 
+bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot)
+{
+    const struct gr_arch *arch = b->env->arch;
+    const struct gr_share *share = b->env->share;
+    for (int i = 0; share && i < arch->n_spec; i++)
+        if (arch->spec[i].slot == slot)
+            return gr_dim_value(share->whole, arch->spec[i].dim[0], il) !=
+                   gr_dim_value(gr_hp(b), arch->spec[i].dim[0], il);
+    return false;
+}
+
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype)
 {
     if (b->err)
@@ -61,10 +72,13 @@ static bool runs_with_cache(const struct gr_build *b, enum gr_op op)
            (op == GR_OP_ATTN && !gr_hp(b)->no_cache);
 }
 
+/* What goes to other shards passes through the CPU where there is no other way. */
 static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (runs_with_cache(b, op))
         return gr_cache_device(b, il);
+    if (op == GR_OP_EXCHANGE && !b->env->net)
+        return 0;
     return b->env->device ? b->env->device[b->at] : 0;
 }
 
@@ -154,7 +168,13 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
 {
     gr_t w = gr_require(b, il, slot);
     char name[96];
-    if (!b->err && x.cols % w.cols)
+    bool wide = x.cols % w.cols != 0;
+    if (!b->err && (gr_is_part(b, il, slot) || (wide && b->env->share)))
+        b->err = gr_fail(GR_E_UNSUPPORTED,
+                         "architecture %s cannot be split by tensors: %s is a norm over what "
+                         "several shards have; -sm layer",
+                         b->env->arch->name, gr_slot_name(slot, il, false, name, sizeof name));
+    if (!b->err && wide)
         b->err = gr_fail(GR_E_CORRUPT, "tensor %s: a length that divides %lld expected, %lld found",
                          gr_slot_name(slot, il, false, name, sizeof name), (long long)x.cols,
                          (long long)w.cols);
@@ -211,16 +231,50 @@ static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return w;
 }
 
-gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+gr_t gr_exchange(struct gr_build *b, int il, gr_t x)
+{
+    gr_t parts = gr_new(b, b->env->share->n_shard * x.rows, x.cols, GR_F32);
+    gr_emit(b, il, &(struct gr_node){.op = GR_OP_EXCHANGE, .a.exchange = {.x = x, .parts = parts}});
+    return parts;
+}
+
+gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    gr_t parts = gr_exchange(b, il, x), y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_SUM, .a.sum = {.parts = parts, .res = res, .y = y}});
+    return y;
+}
+
+static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
-    match_rows(b, &x, &res);
-    gr_t y = gr_new(b, x.rows, w.rows, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){
                 .op = GR_OP_MATMUL,
                 .a.matmul = {
                     .x = x, .w = w, .b = gr_bias(b, il, slot), .res = res, .y = y, .scale = 1}});
+}
+
+gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    gr_t y = gr_new(b, x.rows, gr_require(b, il, slot).rows, GR_F32);
+    matmul(b, il, slot, x, none, y);
+    return y;
+}
+
+void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
+{
+    matmul(b, il, slot, x, none, gr_cols(y, 0, gr_require(b, il, slot).rows));
+}
+
+gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    match_rows(b, &x, &res);
+    if (gr_is_part(b, il, slot))
+        return gr_join(b, il, gr_mm_part(b, il, slot, x), res);
+    gr_t y = gr_new(b, x.rows, gr_require(b, il, slot).rows, GR_F32);
+    matmul(b, il, slot, x, res, y);
     return y;
 }
 
@@ -261,12 +315,17 @@ gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return y;
 }
 
-gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q)
+void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q, gr_t y)
 {
-    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
     gr_emit(b, -1,
             &(struct gr_node){.op = GR_OP_ACT,
                               .a.act = {.x = x, .y = y, .a = p, .b = q, .kind = (int32_t)kind}});
+}
+
+gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q)
+{
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_act_to(b, kind, x, p, q, y);
     return y;
 }
 

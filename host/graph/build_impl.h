@@ -21,6 +21,10 @@ gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
 /* The device that has the keys and values which layer il attends to. */
 int32_t gr_cache_device(const struct gr_build *b, int il);
 
+/* Whether a slot's matrix has only this shard's columns, so that what it gives is a part of a sum;
+ * of a vector: whether it has only this shard's elements. */
+bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot);
+
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node);
 /* An array of the step block as [1, rows, count / rows] i32. */
@@ -32,7 +36,17 @@ gr_t gr_out_rows(struct gr_build *b, gr_t x);
 gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
+/* gr_act_ab into y. */
+void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q, gr_t y);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
+/* Of every shard what it has of x, [n_shard * rows, n], on each of them. */
+gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
+/* The sum of what all shards have of x, + res. */
+gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
+/* gr_mm, but a part of a sum stays one. */
+gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
+/* gr_mm into y, which may have more columns than the matrix has rows. */
+void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
 /* Rows [first, first + y.cols) of a slot's matrix times x, into y. */
 void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y);
 /* gr_norm into y. */

@@ -1,6 +1,7 @@
 /* Whole plans: token embeddings, the family's layers, the output head; and the K-shift. */
 #include "graph/graph.h"
 
+#include "base/checked.h"
 #include "gr/status.h"
 #include "graph/build_impl.h"
 
@@ -23,13 +24,43 @@ static gr_t embed(struct gr_build *b)
     return gr_name(b, "embd", -1, y);
 }
 
+/* Columns side by side of what every shard has of the vocabulary. */
+static gr_t gather_logits(struct gr_build *b, gr_t x)
+{
+    const struct gr_share *s = b->env->share;
+    int64_t n = s->whole->n_vocab, rows = x.rows;
+    gr_t parts = gr_exchange(b, -1, x), y;
+    if (rows == 1) {
+        parts.rows = 1, parts.cols = n, parts.row_bytes = n * 4;
+        return parts;
+    }
+    y = gr_new(b, rows, n, GR_F32);
+    for (int64_t i = 0, at = 0; i < s->n_shard; i++, at += x.cols) {
+        gr_t part = gr_cols(parts, 0, GR_MIN(x.cols, n - at));
+        part.rows = rows, part.offset += i * rows * parts.row_bytes;
+        gr_act_to(b, GR_LINEAR, part, 1, 0, gr_cols(y, at, part.cols));
+    }
+    return y;
+}
+
+static gr_t logits(struct gr_build *b, gr_t x)
+{
+    const struct gr_share *s = b->env->share;
+    if (!s)
+        return gr_mm(b, -1, GR_W_OUTPUT, x);
+    int64_t most = (s->whole->n_vocab + s->n_shard - 1) / s->n_shard;
+    gr_t y = gr_new(b, x.rows, most, GR_F32);
+    gr_mm_to(b, -1, GR_W_OUTPUT, x, y);
+    return gather_logits(b, y);
+}
+
 /* Logits of the wanted rows. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
     enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2) ? GR_W_OUTPUT_NORM_2 : GR_W_OUTPUT_NORM;
     x = gr_norm(b, -1, norm, gr_out_rows(b, x));
     gr_name(b, "output_norm", -1, x);
-    x = gr_mm(b, -1, GR_W_OUTPUT, x);
+    x = logits(b, x);
     if (gr_hp(b)->logit_scale != 0)
         x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logit_scale, 0);
     if (gr_hp(b)->final_softcap > 0)

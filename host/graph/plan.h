@@ -41,9 +41,11 @@ struct gr_move {
     uint32_t src, dst;
 };
 
-/* Nodes one after the other that one device runs, once the moves are done. */
+/* Nodes one after the other that one device runs, once the moves are done; or a single EXCHANGE,
+ * which the engine does with that device's memory. */
 struct gr_part {
     int32_t device;
+    bool exchange;
     int32_t node, n_node, tap, n_tap, move, n_move; /* of the plan's, from where and how many */
 };
 

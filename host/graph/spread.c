@@ -48,16 +48,19 @@ static int find_homes(struct spread *s)
     return 0;
 }
 
-/* The part that the next node of a device belongs to. */
-static struct gr_part *part_for(struct spread *s, int32_t device)
+/* The part that the next node of a device belongs to. An EXCHANGE has one of its own. */
+static struct gr_part *part_for(struct spread *s, int32_t device, bool exchange)
 {
     struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
-    if (last && last->device == device)
+    bool full = last && last->exchange && last->n_node > 0;
+    if (last && !full && last->device == device && last->exchange == exchange)
         return last;
     struct gr_part *part = gr_vec_push(&s->p->part, sizeof *part);
     if (part)
-        *part = (struct gr_part){
-            .device = device, .node = (int32_t)s->node.n, .move = (int32_t)s->p->move.n};
+        *part = (struct gr_part){.device = device,
+                                 .exchange = exchange,
+                                 .node = (int32_t)s->node.n,
+                                 .move = (int32_t)s->p->move.n};
     return part;
 }
 
@@ -97,7 +100,7 @@ static int move_to(struct spread *s, uint32_t v, int32_t device)
 static int put(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    struct gr_part *part = part_for(s, device);
+    struct gr_part *part = part_for(s, device, n.op == GR_OP_EXCHANGE);
     int rc = part ? 0 : GR_E_NOMEM_HOST;
     n.device = device;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
@@ -140,7 +143,7 @@ static int bring(struct spread *s, uint32_t v, int32_t device)
 static int append(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    int rc = part_for(s, device) ? 0 : GR_E_NOMEM_HOST;
+    int rc = part_for(s, device, n.op == GR_OP_EXCHANGE) ? 0 : GR_E_NOMEM_HOST;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
         uint32_t v = gr_node_ten(&n, o)->value;
         if (v && v < s->n_value && o->role != GR_ROLE_OUT)

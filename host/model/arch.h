@@ -190,6 +190,24 @@ struct gr_hparams {
                              0: both are YaRN's own */
 };
 
+/* Value of a symbolic dimension for layer il (-1: outside the layers). */
+int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
+
+struct gr_extent {
+    int32_t lo, hi; /* [lo, hi) */
+};
+
+/* What one of the n_shard ranks that share every layer has of it. Its hyper-parameters say how much
+ * of each dimension, this says which. All else is whole on every rank. */
+struct gr_share {
+    int32_t shard, n_shard;
+    const struct gr_hparams *whole; /* the model's */
+    struct gr_extent head[GR_MAX_LAYER], head_kv[GR_MAX_LAYER], ff[GR_MAX_LAYER];
+    struct gr_extent ff_exp, ff_shexp;
+    struct gr_extent vocab; /* of the logits: rows of the output matrix. Shard s begins at s times
+                              what shard 0 has; the last one may have fewer */
+};
+
 /* Reads one key "<arch>.<key>" for a family's options. A missing key leaves *out as it is; a wrong
  * type or a value out of range (not finite; outside [lo, hi]) is GR_E_CORRUPT naming key, expected,
  * found. */

@@ -87,17 +87,18 @@ static int summarise(struct gr_model *m)
     return m->name && m->file_type ? 0 : GR_E_NOMEM_HOST;
 }
 
-/* Records a graph of one token, so that what only the graph needs is missed now and not at the
- * first decode. */
-static int try_graph(const struct gr_model *m)
+int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
+                       const struct gr_share *share, const struct gr_ten *weight,
+                       const struct gr_ten *bias)
 {
     struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
     if (!cache)
         return GR_E_NOMEM_HOST;
-    struct gr_graph_env env = {.hp = &m->hp,
+    struct gr_graph_env env = {.hp = hp,
+                               .share = share,
                                .arch = m->arch,
-                               .weight = m->weight,
-                               .bias = m->bias,
+                               .weight = weight,
+                               .bias = bias,
                                .k_cache = cache,
                                .v_cache = cache,
                                .conv_state = cache,
@@ -142,7 +143,7 @@ static int read_all(struct gr_model *m, bool check_finite)
     if (!rc)
         rc = gr_model_bind(m, check_finite);
     if (!rc)
-        rc = try_graph(m);
+        rc = gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias);
     return rc ? rc : summarise(m);
 }
 

@@ -50,8 +50,11 @@ int gr_model_bind(struct gr_model *m, bool check_finite);
 /* Whether layer il is of the kind that has this weight. */
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
 
-/* Value of a symbolic dimension for layer il (-1: outside the layers). */
-int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
+/* Records a graph of one token, so that what only the graph needs is missed now and not at the
+ * first decode. hp, share, weight, bias: as in struct gr_graph_env. */
+int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
+                       const struct gr_share *share, const struct gr_ten *weight,
+                       const struct gr_ten *bias);
 
 /* How positions turn into angles for a session: what the caller asked for, otherwise what the model
  * says. */

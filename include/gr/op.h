@@ -168,6 +168,7 @@ struct gr_args_attn {
                             head, with no value */
     struct gr_ten y;     /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_kv, d_k, d_v;
+    int64_t first_head, n_head_all; /* with ALiBi: head 0 is this one of the model's so many */
     float scale;
     float softcap;   /* 0 = none: logits become cap * tanh(logit / cap) before the slope */
     float max_alibi; /* 0 = none; otherwise the bias exponent, slopes as in gr_alibi_slope */
@@ -190,6 +191,19 @@ struct gr_args_expert_sum {
     struct gr_ten weights; /* [1, n_tok, n_used] */
     struct gr_ten res;     /* [1, n_tok, n], optional */
     struct gr_ten y;       /* [1, n_tok, n]; may be res */
+};
+
+/* y = what the shards of a layer have of it, added in their order: n_shard = parts.rows / y.rows.
+ */
+struct gr_args_sum {
+    struct gr_ten parts; /* [1, n_shard * n_tok, n] */
+    struct gr_ten res;   /* [1, n_tok, n], optional */
+    struct gr_ten y;     /* [1, n_tok, n]; may be res */
+};
+
+struct gr_args_exchange {
+    struct gr_ten x;     /* [1, n_tok, n], rows without gaps */
+    struct gr_ten parts; /* [1, n_shard * n_tok, n], the same */
 };
 
 struct gr_args_gather {

@@ -188,3 +188,49 @@ Test(plan, tables_are_repeated_and_not_moved)
     }
     gr_plan_fini(&p);
 }
+
+/* y = 2 x on a device, exchanged among two shards on `by`, added up on the first again. */
+static void check_exchange(int32_t device, int32_t by)
+{
+    struct gr_step_shape shape = {.n_tok = 2, .n_pos = 1};
+    struct gr_plan p;
+    gr_plan_init(&p, &shape);
+    struct gr_ten x = gr_plan_value(&p, 2, 16, GR_F32), y = gr_plan_value(&p, 2, 16, GR_F32);
+    struct gr_ten parts = gr_plan_value(&p, 4, 16, GR_F32), z = gr_plan_value(&p, 2, 16, GR_F32);
+    struct gr_ten unused = gr_plan_value(&p, 4, 16, GR_F32);
+    struct gr_node twice = add(x, x, y);
+    struct gr_node exchange = {
+        .op = GR_OP_EXCHANGE, .device = by, .a.exchange = {.x = y, .parts = parts}};
+    struct gr_node for_nothing = exchange;
+    for_nothing.a.exchange.parts = unused;
+    struct gr_node sum = {
+        .op = GR_OP_SUM, .device = device, .a.sum = {.parts = parts, .res = x, .y = z}};
+    twice.device = device;
+    cr_assert_eq(gr_plan_add(&p, &twice) | gr_plan_add(&p, &exchange) |
+                     gr_plan_add(&p, &for_nothing) | gr_plan_add(&p, &sum),
+                 0);
+    p.result = z;
+    cr_assert_eq(gr_plan_finish(&p), 0);
+    const struct gr_part *part = p.part.data;
+    const struct gr_node *node = p.node.data;
+    cr_assert_eq(p.part.n, 3);
+    cr_assert_eq(p.node.n, 3, "the exchange that nobody needs is dropped");
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(part[i].n_node, 1);
+        cr_expect_eq(part[i].exchange, i == 1);
+        cr_expect_eq(part[i].device, i == 1 ? by : device);
+        cr_expect_eq(part[i].n_move, i > 0 && by != device);
+        cr_expect_eq(gr_plan_find(&p, gr_node_ten((struct gr_node *)&node[i],
+                                                  gr_op_info(node[i].op)->operands))
+                         ->device,
+                     part[i].device);
+    }
+    gr_plan_fini(&p);
+}
+
+Test(plan, an_exchange_is_a_part_of_its_own)
+{
+    check_exchange(0, 0);
+    check_exchange(1, 1);
+    check_exchange(1, 0);
+}

@@ -90,6 +90,10 @@ static bool fits(const struct gr_node *n)
     case GR_OP_EXPERT_SUM:
         return sum->x.rows == sum->weights.rows * sum->weights.cols &&
                absent_or(&sum->res, sum->y.rows, sum->y.cols);
+    case GR_OP_SUM:
+        return n->a.sum.parts.rows % n->a.sum.y.rows == 0 &&
+               n->a.sum.parts.cols == n->a.sum.y.cols &&
+               absent_or(&n->a.sum.res, n->a.sum.y.rows, n->a.sum.y.cols);
     default:
         return true;
     }

@@ -134,7 +134,8 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
     }
     if (a->max_alibi > 0) {
         double far = fabs((double)((int32_t *)a->pos.data)[p->t] - ((int32_t *)a->key_pos.data)[i]);
-        double bias = (double)gr_alibi_slope(a->max_alibi, a->n_head, p->h) * far;
+        double bias =
+            (double)gr_alibi_slope(a->max_alibi, a->n_head_all, a->first_head + p->h) * far;
         x -= bias, e += bias * 0x1p-22;
     }
     *error = e + fabs(x) * 0x1p-23;
@@ -230,6 +231,8 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
         .n_head_kv = s.n_head_kv,
         .d_k = s.d_k,
         .d_v = s.d_v,
+        .first_head = v, /* with another view, heads of a larger model */
+        .n_head_all = s.n_head + v,
         .scale = 1 / sqrtf((float)s.d_k),
         .softcap = s.softcap,
         .max_alibi = s.max_alibi};

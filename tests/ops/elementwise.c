@@ -264,3 +264,40 @@ Test(expert_sum, all)
     expert_sum_case(2, 8, 128, true, true);
     expert_sum_case(5, 6, 33, false, false);
 }
+
+static void sum_case(int64_t n_tok, int64_t n_shard, int64_t n, bool with_res, bool in_place)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_SUM, 8, "%lld tokens, %lld shards, %lld columns, res %d",
+                  (long long)n_tok, (long long)n_shard, (long long)n, with_res);
+    struct gr_args_sum *a = &c.node.a.sum;
+    a->parts = ops_random(&c, GR_F32, 1, n_shard * n_tok, n, OPS_SPIKES);
+    if (with_res)
+        a->res = ops_random(&c, GR_F32, 1, n_tok, n, OPS_NORMAL);
+    a->y = with_res && in_place ? a->res : ops_new(&c, GR_F32, 1, n_tok, n);
+    const double *x = ops_values(&c, &a->parts), *res = with_res ? ops_values(&c, &a->res) : NULL;
+    struct ops_out *o = ops_expect(&c, &a->y);
+    double *terms = ops_doubles(&c, n_tok * n);
+    for (int64_t i = 0; i < n_tok * n; i++) {
+        o->want[i] = with_res ? res[i] : 0;
+        terms[i] = fabs(o->want[i]);
+        for (int64_t s = 0; s < n_shard; s++)
+            o->want[i] += x[s * n_tok * n + i], terms[i] += fabs(x[s * n_tok * n + i]);
+    }
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < n_tok * n; i++) {
+        o->tol_ref[i] += terms[i] * 1e-14;
+        o->tol_fast[i] += terms[i] * (double)n_shard * 0x1p-24; /* one rounding an addition */
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(sum, all)
+{
+    sum_case(1, 1, 1, false, false);
+    sum_case(1, 2, 64, true, false);
+    sum_case(3, 3, 65, true, true);
+    sum_case(5, 8, 128, false, false);
+    sum_case(2, 4, 33, true, false);
+}

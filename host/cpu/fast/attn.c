@@ -201,8 +201,8 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
         scale = vf_set(1);
     }
     if (a->max_alibi > 0)
-        slope =
-            vf_set(-gr_alibi_slope(a->max_alibi, a->n_head, i->h_kv * i->s.group + k % i->s.group));
+        slope = vf_set(-gr_alibi_slope(a->max_alibi, a->n_head_all,
+                                       a->first_head + i->h_kv * i->s.group + k % i->s.group));
     for (int64_t c = 0; c < n; c += VL) {
         vf v = vf_load(x + c) * scale;
         if (a->max_alibi > 0)

@@ -1,5 +1,5 @@
-/* ACT, GLU, BINARY and EXPERT_SUM. exp is vf_exp; tanh(u) = 1 - 2 / (exp(2 u) + 1), with a series
- * below 1/8. GELU_ERF stays with the reference. */
+/* ACT, GLU, BINARY, EXPERT_SUM and SUM. exp is vf_exp; tanh(u) = 1 - 2 / (exp(2 u) + 1), with a
+ * series below 1/8. GELU_ERF stays with the reference. */
 #include <string.h>
 
 #include "cpu/fast/fast.h"
@@ -171,3 +171,23 @@ static void expert_sum(const struct gr_node *node, const struct gr_cpu_work *wor
 }
 
 const struct gr_cpu_impl FN(expert_sum) = {expert_sum, NULL, NULL};
+
+static void sum(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_sum *a = &node->a.sum;
+    struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, work);
+    for (int64_t t = 0; t < a->y.rows; t++) {
+        const float *res = gr_ten_is(&a->res) ? gr_cpu_f32(&a->res, t) : NULL;
+        for (int64_t i = s.lo; i < s.hi; i += VL) {
+            int64_t k = GR_MIN(VL, s.hi - i);
+            vf all = vf_load_n(gr_cpu_f32(&a->parts, t) + i, k);
+            for (int64_t r = t + a->y.rows; r < a->parts.rows; r += a->y.rows)
+                all = all + vf_load_n(gr_cpu_f32(&a->parts, r) + i, k);
+            if (res)
+                all = all + vf_load_n(res + i, k);
+            vf_store_n(gr_cpu_f32(&a->y, t) + i, all, k);
+        }
+    }
+}
+
+const struct gr_cpu_impl FN(sum) = {sum, NULL, NULL};

@@ -7,6 +7,7 @@
 
 /* The level's implementations, by operation; table.c has them together. */
 #define OP(NAME, args, operands, meaning) extern const struct gr_cpu_impl FN(args);
+#define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
 

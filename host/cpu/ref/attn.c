@@ -28,7 +28,7 @@ static double logit(const struct gr_args_attn *a, int64_t t, int64_t h, int64_t 
     if (a->softcap > 0)
         x = (double)a->softcap * tanh(x / (double)a->softcap);
     if (a->max_alibi > 0) {
-        double slope = (double)gr_alibi_slope(a->max_alibi, a->n_head, h);
+        double slope = (double)gr_alibi_slope(a->max_alibi, a->n_head_all, a->first_head + h);
         x -=
             slope * fabs((double)gr_cpu_i32(&a->pos, 0)[t] - (double)gr_cpu_i32(&a->key_pos, 0)[i]);
     }

@@ -1,4 +1,4 @@
-/* ACT, GLU, BINARY and EXPERT_SUM: no element of a row needs another one, so threads share the
+/* ACT, GLU, BINARY, EXPERT_SUM and SUM: no element of a row needs another one, so threads share the
  * columns. */
 #include <math.h>
 
@@ -118,3 +118,22 @@ static void expert_sum(const struct gr_node *node, const struct gr_cpu_work *wor
 }
 
 const struct gr_cpu_impl gr_ref_expert_sum = {expert_sum, NULL, NULL};
+
+static void sum(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_sum *a = &node->a.sum;
+    struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, work);
+    for (int64_t t = 0; t < a->y.rows; t++) {
+        float *y = gr_cpu_f32(&a->y, t);
+        for (int64_t i = s.lo; i < s.hi; i++) {
+            double all = 0;
+            for (int64_t r = t; r < a->parts.rows; r += a->y.rows)
+                all += (double)gr_cpu_f32(&a->parts, r)[i];
+            if (gr_ten_is(&a->res))
+                all += (double)gr_cpu_f32(&a->res, t)[i];
+            y[i] = (float)all;
+        }
+    }
+}
+
+const struct gr_cpu_impl gr_ref_sum = {sum, NULL, NULL};

@@ -47,6 +47,7 @@ struct gr_kernel_attn {
     int64_t span_row, y_row; /* bytes */
     int32_t n_tok, n_head, n_head_kv, d_k, d_v;
     float scale, softcap, max_alibi;
+    int32_t first_head, n_head_all; /* with ALiBi: head 0 is this one of so many */
 
     /* attn_decode, attn_prefill */
     struct gr_attn_stage k_stage, v_stage;
