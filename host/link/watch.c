@@ -365,6 +365,7 @@ static bool finished(struct gr_watch *w, int64_t now)
         return false;
     for (int32_t r = w->lo; r < w->hi; r++) {
         const struct peer *p = &w->peer[r];
+        unsaid |= p->is == ABSENT; /* it may be about to join, and must hear of it */
         unsaid |= p->conn.fd >= 0 && (p->conn.n_out || p->to_tell || p->to_leave);
         others |= p->is != LEFT;
         if (w->world->rank == 0 && p->is != LEFT && !world_lost(w) &&
