@@ -187,12 +187,14 @@ GR_API int gr_model_load(struct gr_model *model, const struct gr_session_params 
  * of keys, values and states, and of everything else (intermediate results, kernels' scratch, what
  * changes from step to step). */
 struct gr_fit_device {
-    char name[16], description[128]; /* "CPU" is the first one, with what is not on a GPU */
-    int32_t n_layer;                 /* the output layer counted */
+    char name[16],
+        description[128]; /* "CPU" of rank 0 is the first one, with what is nowhere else */
+    int32_t rank;
+    int32_t first, n_layer; /* its layers follow each other; the output counts as the last one */
     uint64_t weights, cache, work;
-    uint64_t free_bytes, total_bytes; /* 0 for the CPU */
+    uint64_t free_bytes, total_bytes; /* 0 for a CPU */
 };
-#define GR_FIT_MAX 17
+#define GR_FIT_MAX 65 /* the first ones, when there are more */
 struct gr_fit {
     int32_t n_layer, n_gpu_layers; /* of n_layer, the output layer counted */
     int32_t n_device;

@@ -5,6 +5,10 @@
 
 #include "engine/session.h"
 
+/* Fills in what depends on the model and the machine, and checks what does not depend on the
+ * caches. */
+int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
+
 /* A session with everything but devices and memory: parameters checked, the caches' shapes, the
  * constants. Closed by gr_session_close, also after a failure. */
 int gr_session_begin(struct gr_session **out, struct gr_slice *slice,

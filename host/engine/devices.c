@@ -56,6 +56,18 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     }
 }
 
+void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
+                               struct gr_layer_cost *cost)
+{
+    size_t n = (size_t)s->slice->hp.n_layer;
+    for (size_t il = 0; il < n; il++)
+        cost[il].cache = 0;
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
+        if (!is_shared(&s->slice->hp, i % n) &&
+            (!device || i / n >= GR_T_CONV || !s->params.no_kv_offload))
+            cost[i % n].cache += padded(&s->tensors[i]);
+}
+
 /* Layers that attend to another's keys and values have the same tensors. */
 static void share_tensors(struct gr_session *s)
 {

@@ -48,8 +48,7 @@ static int check_rope(const struct gr_session_params *p)
     return 0;
 }
 
-/* Fills in defaults and checks what does not depend on the caches. */
-static int check_params(const struct gr_model *model, struct gr_session_params *p)
+int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
 {
     if (model->vocab_only)
         return gr_fail(GR_E_INVALID, "the model was opened for its vocabulary only");
@@ -175,7 +174,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     s->params = params ? *params : gr_session_params_default();
     s->env.hp = &slice->hp, s->env.arch = slice->model->arch;
     uint32_t asked = s->params.n_ctx;
-    int rc = check_params(s->model, &s->params);
+    int rc = gr_session_fill(s->model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
@@ -302,7 +301,7 @@ int gr_session_size(const struct gr_model *model, const struct gr_session_params
     struct gr_session_params p = params ? *params : gr_session_params_default();
     struct gr_memory m;
     *size = (struct gr_session_size){0};
-    int rc = check_params(model, &p);
+    int rc = gr_session_fill(model, &p);
     if (!rc)
         rc = gr_memory_plan(&m, &model->hp, &p);
     if (rc)

@@ -29,6 +29,12 @@ struct gr_need {
     uint64_t cache, arena, scratch, step, constants;
 };
 
+/* All but the cache. */
+static inline uint64_t gr_need_work(const struct gr_need *n)
+{
+    return n->arena + n->scratch + n->step + n->constants;
+}
+
 /* What a session has on a device; number 0 is the CPU. */
 struct gr_session_device {
     struct gr_backend *backend; /* a queue of its own on that device */
@@ -121,6 +127,9 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
 
 /* Where tensors, layers and caches are, for a placement; no memory is touched. */
 void gr_session_place(struct gr_session *s, const struct gr_weights *weights);
+/* Bytes of the caches of each layer, cost [n_layer], if it were on this device. */
+void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
+                               struct gr_layer_cost *cost);
 /* Memory for the caches and constants by s->device[].has, and the constants' contents. */
 int gr_session_alloc(struct gr_session *s);
 /* The device of a tensor of s->tensors; -1: it is of another stage, and has no memory here. */

@@ -158,7 +158,9 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     pthread_mutex_init(&m->lock, NULL);
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
-    int rc = p.vocab_only ? 0 : gr_devices_choose(&devices, &p);
+    int rc = gr_split_read(&m->split, &p);
+    if (!rc && !p.vocab_only)
+        rc = gr_devices_choose(&devices, &p);
     if (!rc)
         rc = open_file(m, path, p.use_mmap);
     if (!rc)

@@ -10,6 +10,7 @@
 #include "gpurun.h"
 #include "model/arch.h"
 #include "model/slice.h"
+#include "model/split.h"
 #include "text/vocab.h"
 
 #define GR_MAX_SLICE 64 /* ranks of one process */
@@ -28,6 +29,9 @@ struct gr_model {
     /* devices */
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;
+    struct gr_split_wish split;
+    gr_survey_fn *survey; /* asks all ranks; its user is survey_user, or the model */
+    void *survey_user;
     pthread_mutex_t lock;                 /* of what the slices have on devices */
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
     int32_t n_slice;

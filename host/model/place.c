@@ -7,25 +7,6 @@
 #include "gr/status.h"
 #include "model/model.h"
 
-void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, const float *split,
-                     int32_t n_split)
-{
-    float until[GR_MAX_DEVICE] = {0}, sum = 0;
-    int32_t n = GR_MAX(0, GR_MIN(n_gpu, n_layer + 1)), first = n_layer + 1 - n;
-    *p = (struct gr_placement){.n_device = n_split + 1, .n_stage = 1};
-    for (int32_t d = 0; d < n_split; d++)
-        until[d] = sum += split[d];
-    for (int32_t d = 0; d < n_split; d++)
-        until[d] /= sum;
-    for (int32_t il = first; il <= n_layer && n_split > 0; il++) {
-        float at = (float)(il - first) / (float)n;
-        int32_t d = 0;
-        while (d < n_split - 1 && until[d] <= at)
-            d++;
-        p->layer[il] = (uint8_t)(d + 1);
-    }
-}
-
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
 {
     int32_t n = 0;
@@ -81,15 +62,27 @@ static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
     }
 }
 
-/* Where a weight is used, ELSEWHERE in another stage. Divisors of frequencies are read by every
- * host. */
+/* Divisors of frequencies are read by every host. */
+static bool is_on_host(int slot)
+{
+    return slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT;
+}
+
+/* Where a weight is used, ELSEWHERE in another stage. */
 static int device_of(const struct pass *w, int32_t il, int slot)
 {
     const struct gr_placement *p = &w->placed->place;
-    if (slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT)
+    if (is_on_host(slot))
         return 0;
     int32_t at = layer_of(&w->l->hp, il, slot);
     return p->stage[at] == w->l->stage ? p->layer[at] : ELSEWHERE;
+}
+
+static uint64_t bytes_on(const struct pass *w, const struct gr_ten *host, bool matrix, int device)
+{
+    struct gr_backend *b = w->l->backend[device];
+    return device ? b->api->weight_bytes(b, host, matrix)
+                  : (uint64_t)(host->batch * host->rows * host->row_bytes);
 }
 
 static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int device,
@@ -98,16 +91,19 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
     *out = *host;
     if (!gr_ten_is(host) || device == ELSEWHERE)
         return 0;
-    if (device == 0) {
-        w->used[0] += (uint64_t)(host->batch * host->rows * host->row_bytes);
-        return 0;
-    }
+    uint64_t at = w->used[device];
+    if (!gr_add(&w->used[device], at, bytes_on(w, host, matrix, device)))
+        return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
     struct gr_backend *b = w->l->backend[device];
     char *memory = w->placed->memory[device];
-    void *dst = memory ? memory + w->used[device] : NULL;
-    if (!gr_add(&w->used[device], w->used[device], b->api->weight_bytes(b, host, matrix)))
-        return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
-    return b->api->weight_upload(b, host, matrix, dst, out);
+    return device ? b->api->weight_upload(b, host, matrix, memory ? memory + at : NULL, out) : 0;
+}
+
+/* Whether the output's matrix is that of the embeddings. */
+static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
+{
+    return il < 0 && slot == GR_W_OUTPUT &&
+           weight[GR_W_OUTPUT].data == weight[GR_W_TOKEN_EMBD].data;
 }
 
 static int place_row(struct pass *w, int32_t il)
@@ -118,10 +114,7 @@ static int place_row(struct pass *w, int32_t il)
     int rc = 0;
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
         int device = device_of(w, il, slot);
-        bool tied = il < 0 && slot == GR_W_OUTPUT &&
-                    weight[slot].data == weight[GR_W_TOKEN_EMBD].data &&
-                    device == device_of(w, il, GR_W_TOKEN_EMBD);
-        if (tied)
+        if (is_tied(weight, il, slot) && device == device_of(w, il, GR_W_TOKEN_EMBD))
             out[slot] = out[GR_W_TOKEN_EMBD];
         else
             rc = place_one(w, &weight[slot], w->matrix[slot], device, &out[slot]);
@@ -146,6 +139,10 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
     struct pass w = {.placed = out, .l = l};
     size_t n = (size_t)(l->hp.n_layer + 1) * GR_N_SLOT;
     *out = (struct gr_weights){.place = *p};
+    out->place.n_device = 1;
+    for (int32_t il = 0; il <= l->hp.n_layer; il++)
+        if (p->stage[il] == l->stage)
+            out->place.n_device = GR_MAX(out->place.n_device, p->layer[il] + 1);
     out->weight = gr_calloc(n, sizeof *out->weight);
     out->bias = gr_calloc(n, sizeof *out->bias);
     int rc = out->weight && out->bias ? place_all(&w) : GR_E_NOMEM_HOST;
@@ -153,6 +150,30 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
     if (rc)
         gr_weights_fini(out, l);
     return rc;
+}
+
+void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_layer_cost *cost,
+                         uint64_t *tied)
+{
+    struct pass w = {.l = l};
+    const struct gr_hparams *hp = &l->hp;
+    for (int32_t il = 0; il <= hp->n_layer; il++)
+        cost[il].weights = 0;
+    *tied = 0;
+    find_matrices(&w);
+    for (size_t i = 0; i < (size_t)(hp->n_layer + 1) * GR_N_SLOT; i++) {
+        int32_t il = (int32_t)(i / GR_N_SLOT) - 1;
+        int slot = (int)(i % GR_N_SLOT);
+        if (is_on_host(slot))
+            continue;
+        uint64_t *sum = &cost[layer_of(hp, il, slot)].weights;
+        if (gr_ten_is(&l->weight[i]))
+            *sum += bytes_on(&w, &l->weight[i], w.matrix[slot], device);
+        if (gr_ten_is(&l->bias[i]))
+            *sum += bytes_on(&w, &l->bias[i], false, device);
+        if (is_tied(l->weight, il, slot))
+            *tied = bytes_on(&w, &l->weight[i], true, device);
+    }
 }
 
 int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)

@@ -4,6 +4,7 @@
 
 #include "model/arch.h"
 #include "model/devices.h"
+#include "model/spot.h"
 
 struct gr_slice;
 
@@ -16,11 +17,6 @@ struct gr_placement {
     uint8_t stage[GR_MAX_LAYER + 1]; /* the same; never falls from one layer to the next */
 };
 
-/* The last n_gpu of n_layer + 1 layers, the output being the last, go to devices 1 .. n_split in
- * proportion to split[]; the others stay on the CPU. As in llama.cpp: layer il is at (il - first) /
- * n_gpu of the way, and belongs to the first device whose share ends beyond it. */
-void gr_place_layers(struct gr_placement *p, int32_t n_layer, int32_t n_gpu, const float *split,
-                     int32_t n_split);
 /* Layers that are not on the CPU, the output counted. */
 int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer);
 
@@ -40,6 +36,11 @@ struct gr_weights {
 /* What it would be: tensors without data, and bytes. The slice's devices are open. */
 int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
                         const struct gr_placement *p);
+/* Bytes of the weights that go with each layer, cost [n_layer + 1], if they were on this device of
+ * an open slice; *tied: those of a matrix that is counted with the first layer and with the output,
+ * and is there once when both are. */
+void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_layer_cost *cost,
+                         uint64_t *tied);
 /* Takes the memory and moves the weights. GR_E_NOMEM_DEV when there is not enough. */
 int gr_weights_upload(struct gr_weights *w, const struct gr_slice *l);
 void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l);

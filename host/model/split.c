@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -27,15 +28,15 @@ static bool read_share(const char *p, size_t n, float *out)
     return digits && value < 1e15 && unit < 1e15;
 }
 
-int gr_split_parse(const char *text, float share[GR_MAX_SLOT], int32_t *n)
+int gr_split_parse(const char *text, float share[GR_MAX_SPOT], int32_t *n)
 {
     float sum = 0;
     size_t len;
     *n = 0;
     for (const char *p = text; *p; p += len, p += *p != 0) {
         len = strcspn(p, ",/");
-        if (*n == GR_MAX_SLOT)
-            return gr_fail(GR_E_INVALID, "tensor split: more than %d shares", GR_MAX_SLOT);
+        if (*n == GR_MAX_SPOT)
+            return gr_fail(GR_E_INVALID, "tensor split: more than %d shares", GR_MAX_SPOT);
         if (!read_share(p, len, &share[*n]))
             return gr_fail(GR_E_INVALID,
                            "tensor split: numbers from 0 on expected, as in 3,1, or auto; %s found",
@@ -49,32 +50,42 @@ int gr_split_parse(const char *text, float share[GR_MAX_SLOT], int32_t *n)
                              *text ? "none" : "nothing");
 }
 
-void gr_split_shares(int32_t n_layer, int32_t n_gpu, const float *share, int32_t n_slot,
+int gr_split_read(struct gr_split_wish *w, const struct gr_model_params *p)
+{
+    const char *text = p->tensor_split;
+    *w = (struct gr_split_wish){.mode = p->split_mode};
+    if (w->mode < GR_SPLIT_MODE_LAYER || w->mode > GR_SPLIT_MODE_TENSOR)
+        return gr_fail(GR_E_INVALID, "unknown split mode %d", (int)w->mode);
+    w->even_memory = text && !strcasecmp(text, "auto");
+    return !text || w->even_memory ? 0 : gr_split_parse(text, w->share, &w->n_share);
+}
+
+void gr_split_shares(int32_t n_layer, int32_t n_gpu, const float *share, int32_t n_spot,
                      int32_t *cut)
 {
-    float until[GR_MAX_SLOT] = {0}, sum = 0;
+    float until[GR_MAX_SPOT] = {0}, sum = 0;
     int32_t n = GR_MAX(0, GR_MIN(n_gpu, n_layer + 1)), first = n_layer + 1 - n, k = 0;
-    for (int32_t i = 0; i < n_slot; i++)
+    for (int32_t i = 0; i < n_spot; i++)
         until[i] = sum += share[i];
     cut[0] = first;
     for (int32_t il = first; il <= n_layer; il++) {
         float at = (float)(il - first) / (float)n;
-        while (k < n_slot - 1 && until[k] / sum <= at)
+        while (k < n_spot - 1 && until[k] / sum <= at)
             cut[++k] = il;
     }
-    while (k < n_slot)
+    while (k < n_spot)
         cut[++k] = n_layer + 1;
 }
 
 /* ---- the best ---- */
 
-/* Tables over [slot][layer - lo]. */
+/* Tables over [spot][layer - lo]. */
 struct search {
     const struct gr_split_problem *p;
     int32_t n;       /* layers */
-    double *least;   /* [n_slot + 1][n + 1]: largest part in use by slots before k that have the
+    double *least;   /* [n_spot + 1][n + 1]: largest part in use by spots before k that have the
                         layers before i */
-    uint64_t *bytes; /* [n_slot + 1][n + 1]: fewest that are moved behind slot k's beginning at i */
+    uint64_t *bytes; /* [n_spot + 1][n + 1]: fewest that are moved behind spot k's beginning at i */
 };
 
 static size_t at(const struct search *s, int32_t k, int32_t i)
@@ -84,7 +95,7 @@ static size_t at(const struct search *s, int32_t k, int32_t i)
 
 static bool may_begin(const struct search *s, int32_t k, int32_t i)
 {
-    return k == 0 || k == s->p->n_slot || s->p->may_cut(s->p->user, k, s->p->lo + i);
+    return k == 0 || k == s->p->n_spot || s->p->may_cut(s->p->user, k, s->p->lo + i);
 }
 
 static double used(const struct search *s, int32_t k, int32_t i, int32_t end)
@@ -94,10 +105,10 @@ static double used(const struct search *s, int32_t k, int32_t i, int32_t end)
 
 static void find_least(struct search *s)
 {
-    for (int32_t k = 0; k <= s->p->n_slot; k++)
+    for (int32_t k = 0; k <= s->p->n_spot; k++)
         for (int32_t i = 0; i <= s->n; i++)
             s->least[at(s, k, i)] = k || i ? NAN : 0; /* NAN: cannot be */
-    for (int32_t k = 0; k < s->p->n_slot; k++)
+    for (int32_t k = 0; k < s->p->n_spot; k++)
         for (int32_t i = 0; i <= s->n; i++) {
             double before = s->least[at(s, k, i)];
             if (isnan(before) || !may_begin(s, k, i))
@@ -111,21 +122,21 @@ static void find_least(struct search *s)
         }
 }
 
-/* Bytes from the beginning of slot k + 1 on when slot k has [i, end); UINT64_MAX = cannot be. */
+/* Bytes from the beginning of spot k + 1 on when spot k has [i, end); UINT64_MAX = cannot be. */
 static uint64_t bytes_with(const struct search *s, int32_t k, int32_t i, int32_t end, double most)
 {
     uint64_t rest = s->bytes[at(s, k + 1, end)];
     if (rest == UINT64_MAX || !may_begin(s, k + 1, end) || !(used(s, k, i, end) <= most))
         return UINT64_MAX;
     return rest +
-           (k + 1 < s->p->n_slot ? s->p->moved(s->p->user, k + 1, s->p->lo + end) : (uint64_t)0);
+           (k + 1 < s->p->n_spot ? s->p->moved(s->p->user, k + 1, s->p->lo + end) : (uint64_t)0);
 }
 
 static void find_bytes(struct search *s, double most)
 {
     for (int32_t i = 0; i <= s->n; i++)
-        s->bytes[at(s, s->p->n_slot, i)] = i == s->n ? 0 : UINT64_MAX;
-    for (int32_t k = s->p->n_slot; k-- > 0;)
+        s->bytes[at(s, s->p->n_spot, i)] = i == s->n ? 0 : UINT64_MAX;
+    for (int32_t k = s->p->n_spot; k-- > 0;)
         for (int32_t i = 0; i <= s->n; i++) {
             uint64_t *best = &s->bytes[at(s, k, i)];
             *best = UINT64_MAX;
@@ -138,7 +149,7 @@ static void take_cuts(const struct search *s, double most, int32_t *cut)
 {
     int32_t i = 0;
     cut[0] = s->p->lo;
-    for (int32_t k = 0; k < s->p->n_slot; k++) {
+    for (int32_t k = 0; k < s->p->n_spot; k++) {
         int32_t end = s->n;
         while (end > i && bytes_with(s, k, i, end, most) != s->bytes[at(s, k, i)])
             end--;
@@ -150,13 +161,13 @@ static void take_cuts(const struct search *s, double most, int32_t *cut)
 int gr_split_best(const struct gr_split_problem *p, int32_t *cut, double *most)
 {
     struct search s = {.p = p, .n = p->hi - p->lo};
-    size_t n = at(&s, p->n_slot + 1, 0);
+    size_t n = at(&s, p->n_spot + 1, 0);
     s.least = gr_calloc(n, sizeof *s.least);
     s.bytes = gr_calloc(n, sizeof *s.bytes);
     int rc = s.least && s.bytes ? 0 : GR_E_NOMEM_HOST;
     if (!rc) {
         find_least(&s);
-        *most = s.least[at(&s, p->n_slot, s.n)];
+        *most = s.least[at(&s, p->n_spot, s.n)];
         rc = isnan(*most) ? gr_fail(GR_E_INVALID, "the layers cannot be divided") : 0;
     }
     if (!rc) {

@@ -16,7 +16,7 @@
 static const struct {
     int32_t n_layer, n_gpu;
     float share[4];
-    int n_slot, want[5];
+    int n_spot, want[5];
 } cases[] = {
     {32, 10, {1}, 1, {23, 10}},
     {42, 15, {1}, 1, {28, 15}},
@@ -36,33 +36,33 @@ static const struct {
 Test(split, C16_as_in_llama)
 {
     for (size_t i = 0; i < GR_COUNT(cases); i++) {
-        int32_t cut[5], n = cases[i].n_slot;
+        int32_t cut[5], n = cases[i].n_spot;
         gr_split_shares(cases[i].n_layer, cases[i].n_gpu, cases[i].share, n, cut);
         cr_expect_eq(cut[0], cases[i].want[0], "case %zu: %d on the CPU", i, cut[0]);
         for (int k = 0; k < n; k++)
-            cr_expect_eq(cut[k + 1] - cut[k], cases[i].want[k + 1], "case %zu, slot %d: %d", i, k,
+            cr_expect_eq(cut[k + 1] - cut[k], cases[i].want[k + 1], "case %zu, spot %d: %d", i, k,
                          cut[k + 1] - cut[k]);
         cr_expect_eq(cut[n], cases[i].n_layer + 1);
     }
 }
 
-/* The slot of one layer, put the way llama.cpp does: ends of the shares, each divided by the sum,
+/* The spot of one layer, put the way llama.cpp does: ends of the shares, each divided by the sum,
  * and the first of them that is larger than the layer's place; -1 = the CPU. */
-static int slot_of(int il, int n_layer, int n_gpu, const float *share, int n_slot)
+static int spot_of(int il, int n_layer, int n_gpu, const float *share, int n_spot)
 {
-    float ends[GR_MAX_SLOT], total = 0.0f;
+    float ends[GR_MAX_SPOT], total = 0.0f;
     int start = n_layer + 1 - n_gpu > 0 ? n_layer + 1 - n_gpu : 0;
     int act = n_gpu < n_layer + 1 ? n_gpu : n_layer + 1;
-    for (int i = 0; i < n_slot; i++) {
+    for (int i = 0; i < n_spot; i++) {
         total += share[i];
         ends[i] = total;
     }
-    for (int i = 0; i < n_slot; i++)
+    for (int i = 0; i < n_spot; i++)
         ends[i] /= total;
     if (il < start)
         return -1;
     float place = (float)(il - start) / (float)act;
-    int lo = 0, hi = n_slot; /* the first end in [lo, hi) beyond it */
+    int lo = 0, hi = n_spot; /* the first end in [lo, hi) beyond it */
     while (lo < hi) {
         int mid = (lo + hi) / 2;
         if (place < ends[mid])
@@ -82,20 +82,20 @@ Test(split, every_layer_is_where_llama_has_it)
 {
     struct gr_rng r = gr_rng_new(21);
     for (int trial = 0; trial < 20000; trial++) {
-        float share[GR_MAX_SLOT], sum = 0;
-        int32_t cut[GR_MAX_SLOT + 1], n_layer = 1 + below(&r, trial % 10 ? 90 : 512);
-        int32_t n_gpu = below(&r, n_layer + 5), n_slot = 1 + below(&r, trial % 10 ? 8 : 64);
-        for (int k = 0; k < n_slot; k++)
+        float share[GR_MAX_SPOT], sum = 0;
+        int32_t cut[GR_MAX_SPOT + 1], n_layer = 1 + below(&r, trial % 10 ? 90 : 512);
+        int32_t n_gpu = below(&r, n_layer + 5), n_spot = 1 + below(&r, trial % 10 ? 8 : 64);
+        for (int k = 0; k < n_spot; k++)
             sum += share[k] =
                 below(&r, 4) ? (float)below(&r, 1 << 20) / (float)(1 + below(&r, 999)) : 0;
         if (sum <= 0)
             continue;
-        gr_split_shares(n_layer, n_gpu, share, n_slot, cut);
-        cr_assert(cut[n_slot] == n_layer + 1);
+        gr_split_shares(n_layer, n_gpu, share, n_spot, cut);
+        cr_assert(cut[n_spot] == n_layer + 1);
         for (int32_t il = 0; il <= n_layer; il++) {
-            int k = slot_of(il, n_layer, n_gpu, share, n_slot);
+            int k = spot_of(il, n_layer, n_gpu, share, n_spot);
             cr_assert(k < 0 ? il < cut[0] : il >= cut[k] && il < cut[k + 1],
-                      "trial %d: layer %d of %d, -ngl %d: slot %d", trial, il, n_layer, n_gpu, k);
+                      "trial %d: layer %d of %d, -ngl %d: spot %d", trial, il, n_layer, n_gpu, k);
         }
     }
 }
@@ -109,8 +109,8 @@ static int parse(const char *text, float *share)
 
 Test(split, shares_are_read)
 {
-    float s[GR_MAX_SLOT];
-    char many[3 * GR_MAX_SLOT + 3] = "1";
+    float s[GR_MAX_SPOT];
+    char many[3 * GR_MAX_SPOT + 3] = "1";
     cr_expect(parse("3,1", s) == 2 && s[0] == 3 && s[1] == 1);
     cr_expect(parse("24.5/16", s) == 2 && s[0] == 24.5f && s[1] == 16);
     cr_expect(parse("0,1/.25", s) == 3 && s[0] == 0 && s[1] == 1 && s[2] == 0.25f);
@@ -121,21 +121,21 @@ Test(split, shares_are_read)
         cr_expect_eq(parse(bad[i], s), -GR_E_INVALID, "'%s'", bad[i]);
         cr_expect(strstr(gr_error(), "tensor split: "), "%s", gr_error());
     }
-    for (int i = 1; i < GR_MAX_SLOT; i++)
+    for (int i = 1; i < GR_MAX_SPOT; i++)
         strcat(many, ",1");
-    cr_expect_eq(parse(many, s), GR_MAX_SLOT);
+    cr_expect_eq(parse(many, s), GR_MAX_SPOT);
     strcat(many, ",1");
     cr_expect_eq(parse(many, s), -GR_E_INVALID);
 }
 
 /* ---- the best ---- */
 
-enum { MOST_SLOT = 5, MOST_LAYER = 9 };
+enum { MOST_SPOT = 5, MOST_LAYER = 9 };
 
 struct world {
     struct gr_split_problem p;
-    int32_t bytes[MOST_LAYER], work[MOST_SLOT], room[MOST_SLOT], moved[MOST_LAYER + 1];
-    bool may[MOST_SLOT][MOST_LAYER + 1];
+    int32_t bytes[MOST_LAYER], work[MOST_SPOT], room[MOST_SPOT], moved[MOST_LAYER + 1];
+    bool may[MOST_SPOT][MOST_LAYER + 1];
 };
 
 static double used(void *user, int32_t k, int32_t lo, int32_t hi)
@@ -163,14 +163,14 @@ static uint64_t moved(void *user, int32_t k, int32_t il)
 static struct world make(struct gr_rng *r, int trial)
 {
     struct world w = {.p = {.used = used, .may_cut = may_cut, .moved = moved}};
-    w.p.n_slot = 1 + below(r, MOST_SLOT), w.p.hi = 1 + below(r, MOST_LAYER);
+    w.p.n_spot = 1 + below(r, MOST_SPOT), w.p.hi = 1 + below(r, MOST_LAYER);
     w.p.lo = trial % 3 ? 0 : below(r, w.p.hi);
     int32_t range = trial % 2 ? 3 : 1000; /* many ties, or few */
     for (int i = 0; i < MOST_LAYER; i++)
         w.bytes[i] = below(r, range) + trial % 2;
     for (int i = 0; i <= MOST_LAYER; i++)
         w.moved[i] = i == 0 || i == w.p.hi ? 0 : below(r, 3);
-    for (int k = 0; k < MOST_SLOT; k++) {
+    for (int k = 0; k < MOST_SPOT; k++) {
         w.work[k] = below(r, 4) * range / 4, w.room[k] = below(r, 6) * range * 2;
         for (int i = 0; i <= MOST_LAYER; i++)
             w.may[k][i] = i == w.p.lo || i == w.p.hi || below(r, trial % 5 ? 8 : 2);
@@ -182,13 +182,13 @@ struct answer {
     bool any;
     double most;
     uint64_t bytes;
-    int32_t cut[MOST_SLOT + 1];
+    int32_t cut[MOST_SPOT + 1];
 };
 
 static void consider(const struct world *w, const int32_t *cut, struct answer *best)
 {
     struct answer a = {.any = true};
-    int n = w->p.n_slot;
+    int n = w->p.n_spot;
     memcpy(a.cut, cut, sizeof a.cut);
     for (int k = 0; k < n; k++) {
         if (cut[k] < cut[k + 1])
@@ -209,8 +209,8 @@ static void consider(const struct world *w, const int32_t *cut, struct answer *b
 static struct answer brute_force(const struct world *w)
 {
     struct answer best = {0};
-    int32_t cut[MOST_SLOT + 1];
-    int n = w->p.n_slot, k = n;
+    int32_t cut[MOST_SPOT + 1];
+    int n = w->p.n_spot, k = n;
     for (int i = 0; i <= n; i++)
         cut[i] = i < n ? w->p.lo : w->p.hi;
     while (k > 0) {
@@ -231,7 +231,7 @@ Test(split, the_best_is_the_best_of_all)
     for (int trial = 0; trial < 20000; trial++) {
         struct world w = make(&r, trial);
         struct answer want = brute_force(&w);
-        int32_t cut[MOST_SLOT + 1];
+        int32_t cut[MOST_SPOT + 1];
         double most;
         w.p.user = &w;
         int rc = gr_split_best(&w.p, cut, &most);
@@ -241,10 +241,10 @@ Test(split, the_best_is_the_best_of_all)
             continue;
         n_infinite += isinf(most);
         cr_assert(most == want.most, "trial %d: %g, %g expected", trial, most, want.most);
-        for (int k = 0; k <= w.p.n_slot; k++)
+        for (int k = 0; k <= w.p.n_spot; k++)
             cr_assert_eq(cut[k], want.cut[k], "trial %d: cut %d at %d, %d expected", trial, k,
                          cut[k], want.cut[k]);
     }
     cr_expect(n_infinite > 100, "%d", n_infinite);
-    cr_expect_eq(n_infeasible, 0, "every slot may begin at the end");
+    cr_expect_eq(n_infeasible, 0, "every spot may begin at the end");
 }

@@ -1,0 +1,394 @@
+#include "engine/place.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "engine/budget.h"
+#include "engine/choice.h"
+#include "gr/status.h"
+
+/* ---- places ---- */
+
+static struct gr_spot *spot_of(const struct gr_choice *c, const struct gr_vec *spots, int32_t k,
+                               int32_t member)
+{
+    return (struct gr_spot *)spots->data + c->spot[k * c->n_member + member];
+}
+
+/* The spot that stands for place k where one is enough. */
+static struct gr_spot *first_of(const struct gr_choice *c, int32_t k)
+{
+    return spot_of(c, &c->layers, k, 0);
+}
+
+static int32_t stage_of(const struct gr_choice *c, int32_t k)
+{
+    return first_of(c, k)->rank / c->n_member;
+}
+
+/* A rank's GPUs are places, or its CPU when it has none; ranks that share layers have one each. */
+static bool is_place(const struct gr_choice *c, size_t i)
+{
+    const struct gr_spot *t = (const struct gr_spot *)c->layers.data + i;
+    bool gpus =
+        t->device || (i + 1 < c->layers.n && t[1].rank == t->rank); /* the CPU's GPUs follow it */
+    return gpus ? t->device == 1 || (t->device && c->n_member == 1) : true;
+}
+
+static int find_places(struct gr_choice *c)
+{
+    int32_t n = 0;
+    for (size_t i = 0; i < c->layers.n; i++) {
+        if (!is_place(c, i))
+            continue;
+        if (n == GR_MAX_SPOT)
+            return gr_fail(GR_E_INVALID, "more than %d devices", GR_MAX_SPOT);
+        c->spot[n++] = (int16_t)i;
+        c->any_gpu |= ((const struct gr_spot *)c->layers.data)[i].device > 0;
+    }
+    c->n_place = n / c->n_member;
+    for (int32_t i = 0; i < n; i++)
+        if (spot_of(c, &c->layers, 0, i)->device != first_of(c, i / c->n_member)->device)
+            return gr_fail(GR_E_INVALID,
+                           "ranks %d and %d share layers: both with a GPU, or both without "
+                           "expected; --device none, or other --shards",
+                           first_of(c, i / c->n_member)->rank, spot_of(c, &c->layers, 0, i)->rank);
+    if (c->wish->n_share > c->n_place)
+        return gr_fail(GR_E_INVALID, "tensor split: at most %d share%s expected, %d found",
+                       c->n_place, c->n_place == 1 ? "" : "s", c->wish->n_share);
+    return 0;
+}
+
+int gr_choice_begin(struct gr_choice *c)
+{
+    c->n_member = c->m->slice[0]->n_shard;
+    c->full = *c->params;
+    int rc = gr_session_fill(c->m, &c->full);
+    if (!rc)
+        rc = gr_memory_plan(&c->memory, &c->m->hp, &c->full);
+    if (rc || c->loaded)
+        return rc;
+    rc = c->survey(c->user, NULL, NULL, &c->layers);
+    return rc ? rc : find_places(c);
+}
+
+void gr_choice_fini(struct gr_choice *c)
+{
+    gr_vec_fini(&c->layers);
+    gr_vec_fini(&c->taken);
+}
+
+/* ---- memory ---- */
+
+uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t)
+{
+    return (c->loaded ? 0 : t->weights) + t->cache + t->work;
+}
+
+/* Places that are on the same device, or in the memory of the same host. */
+static uint64_t n_sharers(const struct gr_choice *c, const struct gr_spot *t)
+{
+    uint64_t n = 0;
+    for (int32_t i = 0; i < c->n_place * c->n_member; i++) {
+        const struct gr_spot *o = spot_of(c, &c->layers, 0, i);
+        n += !o->device == !t->device && !strcmp(o->unit, t->unit);
+    }
+    return GR_MAX(n, 1);
+}
+
+uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t)
+{
+    return t->free_bytes / n_sharers(c, t);
+}
+
+/* What is left to others: code, captured graphs, what a desktop takes meanwhile. */
+static uint64_t margin(const struct gr_choice *c, const struct gr_spot *t)
+{
+    return GR_MIN(t->total_bytes / 16, (uint64_t)1 << 30) / n_sharers(c, t);
+}
+
+/* Where several share a device one may have what another one does not need. */
+static bool is_too_small(const struct gr_choice *c, const struct gr_spot *t, bool with_margin)
+{
+    uint64_t takes = 0;
+    for (size_t i = 0; i < c->taken.n; i++) {
+        const struct gr_spot *o = (const struct gr_spot *)c->taken.data + i;
+        if (o->device && !strcmp(o->unit, t->unit))
+            takes += gr_spot_takes(c, o) +
+                     (with_margin && gr_spot_takes(c, o) ? margin(c, o) : (uint64_t)0);
+    }
+    return t->device && gr_spot_takes(c, t) && takes > t->free_bytes;
+}
+
+int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
+{
+    const struct gr_spot *t = c->taken.data;
+    for (size_t i = 0; i < c->taken.n; i++)
+        if (is_too_small(c, &t[i], with_margin))
+            return (int32_t)i;
+    return -1;
+}
+
+/* ---- what ranges of layers take ---- */
+
+#define OVER 1e6 /* in use: more than there is */
+
+/* Without what measuring found. */
+static uint64_t sum_layers(const struct gr_choice *c, const struct gr_spot *t, int32_t lo,
+                           int32_t hi)
+{
+    uint64_t sum = t->fixed, arena = 0, scratch = 0;
+    for (int32_t il = lo; il < hi; il++) {
+        sum += t->layer[il].weights + t->layer[il].cache;
+        arena = GR_MAX(arena, t->layer[il].arena);
+        scratch = GR_MAX(scratch, t->layer[il].scratch);
+    }
+    return sum + arena + scratch - (lo == 0 && hi > c->m->hp.n_layer ? t->tied : 0);
+}
+
+static double used_of(const struct gr_choice *c, int32_t i, int32_t lo, int32_t hi)
+{
+    const struct gr_spot *t = spot_of(c, &c->layers, 0, i);
+    double needs = (double)sum_layers(c, t, lo, hi) + (double)c->off[i];
+    double has = (double)gr_spot_free(c, t) - (t->device ? (double)margin(c, t) : 0);
+    if (!c->any_gpu)
+        return needs * 0x1p-50; /* hosts: what matters is that they have alike */
+    if (has <= 0)
+        return INFINITY;
+    return t->device && needs > has ? OVER * needs / has : needs / has;
+}
+
+static double used(void *user, int32_t k, int32_t lo, int32_t hi)
+{
+    const struct gr_choice *c = user;
+    double most = 0;
+    for (int32_t i = 0; i < c->n_member; i++)
+        most = fmax(most, used_of(c, k * c->n_member + i, lo, hi));
+    return most;
+}
+
+static bool may_cut(void *user, int32_t k, int32_t at)
+{
+    const struct gr_choice *c = user;
+    bool inside = at > 0 && at <= c->m->hp.n_layer && stage_of(c, k) != stage_of(c, k - 1);
+    return !inside || gr_place_may_cut(&c->m->hp, at);
+}
+
+static uint64_t moved(void *user, int32_t k, int32_t at)
+{
+    const struct gr_choice *c = user;
+    const struct gr_hparams *hp = &c->m->hp;
+    (void)k;
+    if (at == 0)
+        return 0;
+    return at <= hp->n_layer ? (uint64_t)hp->n_embd * 4 * c->full.n_ubatch
+                             : (uint64_t)hp->n_vocab * 4 * c->full.n_seq_max;
+}
+
+/* ---- dividing ---- */
+
+static int split_best(struct gr_choice *c)
+{
+    const struct gr_split_problem p = {.n_spot = c->n_place,
+                                       .lo = c->m->hp.n_layer + 1 - c->n_gpu,
+                                       .hi = c->m->hp.n_layer + 1,
+                                       .used = used,
+                                       .may_cut = may_cut,
+                                       .moved = moved,
+                                       .user = c};
+    double most;
+    return gr_split_best(&p, c->cut, &most);
+}
+
+/* A place that may not begin where its share does begins at the nearest layer before. */
+static void move_cuts(struct gr_choice *c)
+{
+    for (int32_t k = c->n_place - 1; k > 0; k--) {
+        while (!may_cut(c, k, c->cut[k]))
+            c->cut[k]--;
+        c->cut[k - 1] = GR_MIN(c->cut[k - 1], c->cut[k]);
+    }
+    c->n_gpu = c->m->hp.n_layer + 1 - c->cut[0];
+}
+
+static void split_shares(struct gr_choice *c)
+{
+    const struct gr_split_wish *w = c->wish;
+    float share[GR_MAX_SPOT] = {0};
+    for (int32_t k = 0; k < c->n_place; k++) {
+        float left = (float)GR_MAX(gr_spot_free(c, first_of(c, k)), 1);
+        if (w->mode == GR_SPLIT_MODE_NONE)
+            share[k] = k == 0;
+        else
+            share[k] = w->n_share ? w->share[k] : c->any_gpu ? left : 1;
+    }
+    gr_split_shares(c->m->hp.n_layer, c->n_gpu, share, c->n_place, c->cut);
+    move_cuts(c);
+}
+
+/* Of all ranks. What is for none of the places is in front of them, on the CPU. */
+static void place_cuts(struct gr_choice *c)
+{
+    const struct gr_spot *last = (const struct gr_spot *)c->layers.data + c->layers.n - 1;
+    c->place = (struct gr_placement){.n_stage = last->rank / c->n_member + 1};
+    for (int32_t k = 0; k < c->n_place; k++)
+        for (int32_t il = c->cut[k]; il < c->cut[k + 1]; il++) {
+            c->place.layer[il] = (uint8_t)first_of(c, k)->device;
+            c->place.stage[il] = (uint8_t)stage_of(c, k);
+        }
+}
+
+int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits)
+{
+    c->taken.n = 0;
+    int rc = c->survey(c->user, c->params, &c->place, &c->taken);
+    *fits = !rc && gr_choice_too_small(c, with_margin) < 0;
+    return rc;
+}
+
+/* Notes how far the sums are from what was measured; whether they were. */
+static bool correct(struct gr_choice *c)
+{
+    bool any = false;
+    for (int32_t k = 0; k < c->n_place; k++)
+        for (int32_t m = 0; m < c->n_member && c->cut[k] < c->cut[k + 1]; m++) {
+            uint64_t sum = sum_layers(c, spot_of(c, &c->layers, k, m), c->cut[k], c->cut[k + 1]);
+            int64_t *off = &c->off[k * c->n_member + m];
+            int64_t now = (int64_t)gr_spot_takes(c, spot_of(c, &c->taken, k, m)) - (int64_t)sum;
+            any |= now != *off;
+            *off = now;
+        }
+    return any;
+}
+
+/* What single layers take, when it is first needed. */
+static int ask_costs(struct gr_choice *c)
+{
+    if (c->has_costs)
+        return 0;
+    c->layers.n = 0;
+    int rc = c->survey(c->user, c->params, NULL, &c->layers);
+    c->has_costs = !rc;
+    return rc;
+}
+
+/* What ranges take is the sum of what layers do as long as their plans are alike; where measuring
+ * says otherwise the split is sought again. */
+static int try_best(struct gr_choice *c, bool with_margin, bool *fits)
+{
+    bool again = true;
+    int rc = ask_costs(c);
+    memset(c->off, 0, sizeof c->off);
+    for (int i = 0; i < 8 && !rc && again; i++) {
+        rc = split_best(c);
+        if (rc)
+            return rc;
+        place_cuts(c);
+        rc = gr_choice_measure(c, with_margin, fits);
+        again = !rc && correct(c);
+    }
+    return rc;
+}
+
+int gr_choice_try(struct gr_choice *c, int32_t n_gpu, bool with_margin, bool *fits)
+{
+    const struct gr_split_wish *w = c->wish;
+    int32_t all = c->m->hp.n_layer + 1;
+    bool by_memory = w->mode != GR_SPLIT_MODE_NONE && c->any_gpu && !w->n_share && c->n_place > 1;
+    c->n_gpu = c->any_gpu ? GR_MIN(n_gpu, all) : all;
+    if (w->even_memory && w->mode != GR_SPLIT_MODE_NONE)
+        return try_best(c, with_margin, fits);
+    split_shares(c);
+    place_cuts(c);
+    int rc = gr_choice_measure(c, with_margin, fits);
+    if (rc || *fits || !by_memory)
+        return rc;
+    c->n_gpu = GR_MIN(n_gpu, all);
+    return try_best(c, with_margin, fits);
+}
+
+int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu)
+{
+    int32_t lo = 0, hi = most;
+    bool fits = false;
+    int rc = 0;
+    while (lo < hi && !rc) {
+        int32_t n = hi == most ? most : (lo + hi + 1) / 2; /* all of them first */
+        rc = gr_choice_try(c, n, true, &fits);
+        if (!rc && fits)
+            lo = n;
+        else
+            hi = n - 1;
+    }
+    *n_gpu = lo;
+    return rc || (fits && c->n_gpu == lo) ? rc : gr_choice_try(c, lo, true, &fits);
+}
+
+/* ---- the decision ---- */
+
+static void say_choice(const struct gr_choice *c, int32_t n_gpu)
+{
+    char a[16], b[16], others[32] = "";
+    const struct gr_spot *t = spot_of(c, &c->taken, 0, 0);
+    if (c->n_place * c->n_member > 1)
+        snprintf(others, sizeof others, " and %d more", c->n_place * c->n_member - 1);
+    gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s, %s of %s free", n_gpu,
+           c->m->hp.n_layer + 1, t->name, others, gr_mib(a, gr_spot_takes(c, t)),
+           gr_mib(b, gr_spot_free(c, t)));
+}
+
+static int decide(struct gr_choice *c)
+{
+    int32_t n = c->m->n_gpu_wanted, most = c->m->hp.n_layer + 1;
+    bool automatic = n < 0 && c->any_gpu, fits;
+    int rc = automatic ? gr_choice_most(c, most, &n) : gr_choice_try(c, n, false, &fits);
+    if (rc)
+        return rc;
+    if (!automatic && !fits)
+        return gr_choice_explain(c);
+    if (c->m->require_gpu && gr_place_n_gpu(&c->place, c->m->hp.n_layer) == 0)
+        return gr_fail(GR_E_DEVICE, "--require-gpu: not one layer fits on %s",
+                       first_of(c, 0)->name);
+    if (automatic)
+        say_choice(c, n);
+    return 0;
+}
+
+int gr_place_survey(struct gr_model *m, const struct gr_session_params *params,
+                    const struct gr_placement *place, struct gr_vec *spots)
+{
+    int rc = 0;
+    if (m->survey)
+        return m->survey(m->survey_user, params, place, spots);
+    for (int32_t i = 0; i < m->n_slice && !rc; i++)
+        rc = gr_spots_survey(m->slice[i], params, place, spots);
+    return rc;
+}
+
+/* gr_survey_fn of a model. */
+static int survey_all(void *user, const struct gr_session_params *params,
+                      const struct gr_placement *place, struct gr_vec *spots)
+{
+    return gr_place_survey(user, params, place, spots);
+}
+
+int gr_place_world(struct gr_placement *out, struct gr_model *m,
+                   const struct gr_session_params *params, struct gr_vec *spots)
+{
+    const struct gr_session_params usual = gr_session_params_default();
+    struct gr_choice c = {.m = m, .params = params ? params : &usual, .wish = &m->split};
+    c.survey = survey_all, c.user = m;
+    int rc = gr_choice_begin(&c);
+    if (!rc)
+        rc = decide(&c);
+    *out = c.place;
+    if (spots) {
+        *spots = c.taken;
+        c.taken = (struct gr_vec){0};
+    }
+    gr_choice_fini(&c);
+    return rc;
+}

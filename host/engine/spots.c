@@ -1,0 +1,226 @@
+#include "engine/spots.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "engine/budget.h"
+#include "gr/status.h"
+
+/* ---- what there is ---- */
+
+/* Of the host, for whoever asks: what could be used without swapping. 0: not known. */
+static uint64_t host_free(uint64_t *total)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    unsigned long long kib, left = 0;
+    char line[128];
+    *total = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
+            *total = kib << 10;
+        else if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+            left = kib << 10;
+    }
+    if (f)
+        fclose(f);
+    return left;
+}
+
+static void say_unit(struct gr_spot *t, const char *where)
+{
+    char host[64] = "";
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(t->unit, sizeof t->unit, "%s/%.60s", host, where);
+}
+
+static struct gr_spot *add_spot(const struct gr_slice *l, int32_t device, struct gr_vec *spots)
+{
+    struct gr_spot *t = gr_vec_push(spots, sizeof *t);
+    if (t)
+        t->rank = l->rank, t->device = device;
+    return t;
+}
+
+static int add_host(const struct gr_slice *l, struct gr_vec *spots)
+{
+    struct gr_spot *t = add_spot(l, 0, spots);
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    t->free_bytes = host_free(&t->total_bytes);
+    snprintf(t->name, sizeof t->name, "CPU");
+    say_unit(t, "CPU");
+    return 0;
+}
+
+/* Asked anew each time: contexts and other processes take their part. */
+static int add_device(struct gr_slice *l, int32_t d, struct gr_vec *spots)
+{
+    struct gr_found *f = &l->devices.found[d - 1];
+    struct gr_device_info *info = &f->info;
+    int rc = f->kind->info(f->index, info);
+    if (!rc && info->unusable) /* it worked when the model was opened */
+        rc = gr_fail(GR_E_DEVICE, "%s: %s", info->name, info->unusable);
+    if (rc)
+        return rc;
+    struct gr_spot *t = add_spot(l, d, spots);
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    t->free_bytes = info->free_bytes, t->total_bytes = info->total_bytes;
+    t->cc = info->cc, t->n_sm = info->n_sm;
+    snprintf(t->name, sizeof t->name, "%s", info->name);
+    snprintf(t->description, sizeof t->description, "%s", info->description);
+    say_unit(t, *info->bus_id ? info->bus_id : info->name);
+    return 0;
+}
+
+/* ---- what a placement takes ---- */
+
+static int measure(struct gr_session *s, const struct gr_weights *w,
+                   struct gr_need need[GR_MAX_DEVICE])
+{
+    struct gr_backend *backend[GR_MAX_DEVICE];
+    int32_t n_open = s->n_device;
+    memcpy(backend, s->slice->backend, sizeof backend);
+    backend[0] = s->device[0].backend;
+    gr_session_place(s, w);
+    s->n_device = w->place.n_device;
+    memset(need, 0, GR_MAX_DEVICE * sizeof *need);
+    for (int32_t d = 0; d < s->n_device; d++) {
+        need[d].cache = s->device[d].has.cache;
+        need[d].constants = s->device[0].has.constants;
+    }
+    int rc = gr_plan_measure(s, backend, need);
+    s->n_device = n_open;
+    return rc;
+}
+
+static int take_placement(struct gr_session *s, const struct gr_placement *place,
+                          struct gr_spot *spot)
+{
+    struct gr_need need[GR_MAX_DEVICE];
+    struct gr_weights w = {0};
+    int rc = gr_weights_describe(&w, s->slice, place);
+    if (!rc)
+        rc = measure(s, &w, need);
+    for (int32_t d = 0; d <= s->slice->devices.n && !rc; d++) {
+        spot[d].weights = w.bytes[d];
+        spot[d].cache = need[d].cache;
+        spot[d].work = gr_need_work(&need[d]);
+    }
+    gr_weights_fini(&w, s->slice);
+    return rc;
+}
+
+/* ---- what single layers take ---- */
+
+/* Whether two layers run the same operations on the same shapes, in the middle of a model. */
+static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
+{
+    const struct gr_hparams *hp = &l->hp;
+    const struct gr_ten *wa = l->weight + (size_t)(a + 1) * GR_N_SLOT;
+    const struct gr_ten *wb = l->weight + (size_t)(b + 1) * GR_N_SLOT;
+    const struct gr_ten *ba = l->bias + (size_t)(a + 1) * GR_N_SLOT;
+    const struct gr_ten *bb = l->bias + (size_t)(b + 1) * GR_N_SLOT;
+    if (a == 0 || b >= hp->n_layer - 1)
+        return false;
+    for (int i = 0; i < GR_N_SLOT; i++)
+        if (wa[i].batch != wb[i].batch || wa[i].rows != wb[i].rows || wa[i].cols != wb[i].cols ||
+            wa[i].dtype != wb[i].dtype || gr_ten_is(&ba[i]) != gr_ten_is(&bb[i]))
+            return false;
+    return hp->n_head[a] == hp->n_head[b] && hp->n_head_kv[a] == hp->n_head_kv[b] &&
+           hp->n_ff[a] == hp->n_ff[b] && hp->recurrent[a] == hp->recurrent[b] &&
+           hp->swa[a] == hp->swa[b] && hp->no_rope[a] == hp->no_rope[b] &&
+           (hp->kv_of[a] == a) == (hp->kv_of[b] == b) && (hp->kv_of[a] < 0) == (hp->kv_of[b] < 0);
+}
+
+/* Layer il alone in the second of three stages. */
+static int take_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int32_t il,
+                      struct gr_spot *spot)
+{
+    struct gr_need need[GR_MAX_DEVICE];
+    int32_t n = s->slice->hp.n_layer;
+    for (int32_t i = 0; i <= n; i++)
+        w->place.stage[i] = (uint8_t)(i < il ? 0 : i == il ? 1 : 2);
+    w->place.n_stage = il < n ? 3 : 2;
+    int rc = measure(s, w, need);
+    spot->layer[il].arena = need[d].arena, spot->layer[il].scratch = need[d].scratch;
+    spot->fixed = GR_MAX(spot->fixed, need[d].step + need[d].constants);
+    return rc;
+}
+
+static int take_work(struct gr_session *s, struct gr_weights *w, int32_t d, struct gr_spot *spot)
+{
+    int32_t n = s->slice->hp.n_layer;
+    int rc = 0;
+    for (int32_t il = 0; il <= n && !rc; il++) {
+        int32_t same = 0;
+        while (same < il && !(il < n && is_alike(s->slice, same, il)))
+            same++;
+        if (same == il)
+            rc = take_layer(s, w, d, il, spot);
+        spot->layer[il].arena = spot->layer[same].arena;
+        spot->layer[il].scratch = spot->layer[same].scratch;
+    }
+    return rc;
+}
+
+static int take_layers(struct gr_session *s, int32_t d, struct gr_spot *spot)
+{
+    struct gr_placement all = {.n_stage = 3};
+    struct gr_weights w = {0};
+    memset(all.layer, d, sizeof all.layer);
+    memset(all.stage, 1, sizeof all.stage);
+    gr_weights_by_layer(s->slice, d, spot->layer, &spot->tied);
+    gr_session_cache_by_layer(s, d, spot->layer);
+    int rc = gr_weights_describe(&w, s->slice, &all);
+    if (!rc)
+        rc = take_work(s, &w, d, spot);
+    gr_weights_fini(&w, s->slice);
+    return rc;
+}
+
+/* Each spot that layers can go to. A slice that stands where no stage has been given out yet. */
+static int survey_layers(const struct gr_slice *l, const struct gr_session_params *params,
+                         struct gr_spot *spot)
+{
+    struct gr_slice *middle = gr_calloc(1, sizeof *middle);
+    struct gr_session *s = NULL;
+    if (!middle)
+        return GR_E_NOMEM_HOST;
+    *middle = *l;
+    middle->stage = 1, middle->n_stage = 3;
+    int rc = gr_session_begin(&s, middle, params);
+    for (int32_t d = l->devices.n > 0; d <= l->devices.n && !rc; d++)
+        rc = take_layers(s, d, &spot[d]);
+    gr_session_close(&s);
+    gr_free(middle);
+    return rc;
+}
+
+static int survey_placement(struct gr_slice *l, const struct gr_session_params *params,
+                            const struct gr_placement *place, struct gr_spot *spot)
+{
+    struct gr_session *s = NULL;
+    int rc = gr_session_begin(&s, l, params);
+    if (!rc)
+        rc = take_placement(s, place, spot);
+    gr_session_close(&s);
+    return rc;
+}
+
+int gr_spots_survey(struct gr_slice *l, const struct gr_session_params *params,
+                    const struct gr_placement *place, struct gr_vec *spots)
+{
+    size_t first = spots->n;
+    int rc = gr_slice_open_devices(l);
+    if (!rc)
+        rc = add_host(l, spots);
+    for (int32_t d = 1; d <= l->devices.n && !rc; d++)
+        rc = add_device(l, d, spots);
+    struct gr_spot *spot = (struct gr_spot *)spots->data + first;
+    if (rc || !params)
+        return rc;
+    return place ? survey_placement(l, params, place, spot) : survey_layers(l, params, spot);
+}
