@@ -5,8 +5,10 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,11 +18,13 @@
 #include "link/parts.h"
 
 /* A wait first looks as fast as it can, then lets other processes run in between, and then sleeps a
- * fraction of the time that it has been waiting for. */
+ * small part of what it has waited for: how much later that makes it does not count, and a rank
+ * that nobody needs is quiet. */
 #define SPIN_NS 5000
 #define YIELD_NS 500000
+#define SLEEP_PART 256
 #define SLEEP_MIN_NS 20000
-#define SLEEP_MAX_NS 500000
+#define SLEEP_MAX_NS 1000000
 
 #define LEAVE_NS (2 * (int64_t)1000000000) /* for the others, to end MPI together */
 #define CANCEL_NS (200 * (int64_t)1000000)
@@ -28,12 +32,16 @@
 struct mpi_world {
     struct gr_world base;
     const struct gr_mpi *mpi;
-    pthread_mutex_t lock;
+    pthread_mutex_t lock;    /* around calls of MPI, and of what follows */
+    struct message *sending; /* sends that MPI has not done with, the oldest first */
+    pthread_cond_t begun;    /* there is one, or stop */
+    pthread_t mover;
+    bool stop;
 };
 
 /* A request under way; its link's until its wait has ended. */
 struct message {
-    struct message *next;
+    struct message *next, *next_sending;
     struct gr_mpi_request request;
     size_t n, cap;
     bool done;
@@ -65,7 +73,7 @@ static void pause_between(const struct patience *p, int64_t now_ns)
         sched_yield();
         return;
     }
-    int64_t ns = GR_MIN(GR_MAX(waited / 16, SLEEP_MIN_NS), SLEEP_MAX_NS);
+    int64_t ns = GR_MIN(GR_MAX(waited / SLEEP_PART, SLEEP_MIN_NS), SLEEP_MAX_NS);
     nanosleep(&(struct timespec){0, ns}, NULL);
 }
 
@@ -76,19 +84,95 @@ static int mpi_error(struct gr_world *w, int32_t rank, int error)
     return gr_fail(GR_E_PEER_LOST, "%s: MPI: %s", gr_world_name(w, rank, name, sizeof name), text);
 }
 
-/* Whether m is done; takes note of how. */
-static bool look(struct mpi_world *w, struct message *m)
+/* Under the lock: m is no longer among those that are being sent, if it was. */
+static void sent(struct mpi_world *w, const struct message *m)
+{
+    struct message **at = &w->sending;
+    while (*at && *at != m)
+        at = &(*at)->next_sending;
+    if (*at)
+        *at = m->next_sending;
+}
+
+/* Under the lock: whether m is done; takes note of how. */
+static bool test(struct mpi_world *w, struct message *m)
 {
     int done = 0, n = 0;
     if (m->done)
         return true;
-    pthread_mutex_lock(&w->lock);
-    int error = w->mpi->test(&m->request, &done, &n);
-    pthread_mutex_unlock(&w->lock);
-    m->done = done || error;
-    m->error = error;
+    m->error = w->mpi->test(&m->request, &done, &n);
+    m->done = done || m->error;
     m->n = (size_t)n;
+    if (m->done)
+        sent(w, m);
     return m->done;
+}
+
+static bool look(struct mpi_world *w, struct message *m)
+{
+    pthread_mutex_lock(&w->lock);
+    bool done = test(w, m);
+    pthread_mutex_unlock(&w->lock);
+    return done;
+}
+
+/* ---- sends go on by themselves ---- */
+
+/* MPI moves messages inside its own calls only, and a large one takes several. The thread that has
+ * begun to send it computes meanwhile, and who waits for it would wait for that as well: so another
+ * thread looks after it. */
+static void *move(void *arg)
+{
+    struct mpi_world *w = arg;
+    struct patience p = {0};
+    prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps are as short as they say */
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        if (!w->sending) {
+            pthread_cond_wait(&w->begun, &w->lock);
+            p.start_ns = gr_now_ns();
+        } else if (test(w, w->sending)) {
+            p.start_ns = gr_now_ns();
+        } else {
+            pthread_mutex_unlock(&w->lock);
+            pause_between(&p, gr_now_ns());
+            pthread_mutex_lock(&w->lock);
+        }
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* Under the lock: m is looked after until it was sent. Most are at once. */
+static void look_after(struct mpi_world *w, struct message *m)
+{
+    struct message **at = &w->sending;
+    if (test(w, m))
+        return;
+    while (*at)
+        at = &(*at)->next_sending;
+    *at = m;
+    pthread_cond_signal(&w->begun);
+}
+
+static int start_mover(struct mpi_world *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->mover, NULL, move, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error ? gr_fail(GR_E_NOMEM_HOST, "no thread for messages under way: %s", strerror(error))
+                 : 0;
+}
+
+static void stop_mover(struct mpi_world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->begun);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->mover, NULL);
 }
 
 /* ---- links ---- */
@@ -113,6 +197,9 @@ static void message_free(struct gr_link *l, struct message *m)
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
+    pthread_mutex_lock(&world_of(l)->lock);
+    sent(world_of(l), m);
+    pthread_mutex_unlock(&world_of(l)->lock);
     gr_free(m);
 }
 
@@ -134,6 +221,8 @@ static int begin(struct gr_link *l, const void *from, void *to, size_t n, struct
     pthread_mutex_lock(&w->lock);
     int error = from ? w->mpi->send(from, count, l->to, (int)l->lane, &m->request)
                      : w->mpi->recv(to, count, l->from, (int)l->lane, &m->request);
+    if (from && !error)
+        look_after(w, m);
     pthread_mutex_unlock(&w->lock);
     if (!error)
         return 0;
@@ -292,6 +381,15 @@ int gr_world_gather(struct gr_world *base, const void *mine, void *all, size_t n
     return error ? mpi_error(base, base->rank, error) : wait_for_all(w, &request, deadline_ns);
 }
 
+static void world_free(struct mpi_world **w)
+{
+    pthread_cond_destroy(&(*w)->begun);
+    pthread_mutex_destroy(&(*w)->lock);
+    gr_free((*w)->base.ranks);
+    gr_free(*w);
+    *w = NULL;
+}
+
 /* MPI is ended by all together or, when not all come to that, not at all: its end would wait for
  * them for ever. */
 static void end_mpi(struct mpi_world *w)
@@ -309,10 +407,9 @@ static void end_mpi(struct mpi_world *w)
 static void mpi_close(struct gr_world **world)
 {
     struct mpi_world *w = (struct mpi_world *)*world;
+    stop_mover(w);
     end_mpi(w);
-    pthread_mutex_destroy(&w->lock);
-    gr_free(w->base.ranks);
-    gr_free(w);
+    world_free(&w);
     *world = NULL;
 }
 
@@ -346,10 +443,15 @@ static int world_new(struct gr_world **out, const struct gr_mpi *mpi, int rank, 
     w->base = (struct gr_world){.api = &world_api, .rank = rank, .n_rank = n_rank, .ranks = ranks};
     w->mpi = mpi;
     pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->begun, NULL);
     ranks[rank].pid = getpid();
     gethostname(ranks[rank].host, sizeof ranks[rank].host - 1);
-    *out = &w->base;
-    return 0;
+    int rc = start_mover(w);
+    if (rc)
+        world_free(&w);
+    else
+        *out = &w->base;
+    return rc;
 }
 
 int gr_world_mpi(struct gr_world **out, const struct gr_mpi *mpi, const struct gr_launch *launch)

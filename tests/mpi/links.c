@@ -133,6 +133,32 @@ static void deadlines(void)
     gr_link_close(&go), gr_link_close(&l);
 }
 
+/* What was begun to be sent comes although the sender does something else for half a second, as it
+ * does while it computes. */
+static void goes_by_itself(void)
+{
+    enum { N = 3 << 20, IDLE_MS = 500 };
+    bool one_clock = w->ranks[w->rank].n_local == w->n_rank;
+    if (w->rank > 1 || !one_clock)
+        return;
+    struct gr_link *go = open_link(GR_LANE_RESULT, 1, 0), *l = open_link(GR_LANE_DATA, 0, 1);
+    struct gr_request r = {0}, s = {0};
+    int64_t *body = gr_calloc(1, N);
+    if (w->rank == 0) {
+        expect(gr_link_recv(go, body, 8, &r) == 0 && gr_link_wait(go, &r, INT64_MAX) == 0);
+        *body = gr_now_ns();
+        expect(gr_link_send(l, body, N, &s) == 0);
+        usleep(IDLE_MS * 1000);
+        expect(gr_link_wait(l, &s, INT64_MAX) == 0);
+    } else {
+        expect(gr_link_send(go, body, 8, &s) == 0 && gr_link_wait(go, &s, INT64_MAX) == 0);
+        expect(gr_link_recv(l, body, N, &r) == 0 && gr_link_wait(l, &r, INT64_MAX) == 0);
+        expect(gr_now_ns() - *body < IDLE_MS * S / 1000);
+    }
+    gr_free(body);
+    gr_link_close(&go), gr_link_close(&l);
+}
+
 static void traffic(void)
 {
     static const struct gr_link_opt wraps[] = {{.sync = true}, {.delay_ns = 300000}};
@@ -188,6 +214,7 @@ int main(int argc, char **argv)
     ring();
     many_in_flight();
     deadlines();
+    goes_by_itself();
     traffic();
     if (lose)
         lost();
