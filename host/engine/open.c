@@ -12,6 +12,7 @@
 #include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "model/shard.h"
 
 #define MAX_CELLS (1u << 26)
 
@@ -173,6 +174,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     s->model = slice->model, s->slice = slice;
     s->params = params ? *params : gr_session_params_default();
     s->env.hp = &slice->hp, s->env.arch = slice->model->arch;
+    s->env.share = slice->part ? &slice->part->share : NULL;
     uint32_t asked = s->params.n_ctx;
     int rc = gr_session_fill(s->model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)

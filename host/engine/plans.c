@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/group.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
@@ -17,7 +18,8 @@ static void drop_plan(struct gr_session *s, struct gr_cached_plan *c)
         return;
     for (size_t i = 0; i < c->plan.part.n; i++) {
         struct gr_backend *b = s->device[part[i].device].backend;
-        b->api->segment_free(b, &c->exec[i]);
+        if (!part[i].exchange)
+            b->api->segment_free(b, &c->exec[i]);
     }
     gr_free(c->exec);
     gr_plan_fini(&c->plan);
@@ -115,7 +117,8 @@ static int prepare(struct gr_session *s, struct gr_cached_plan *c)
     for (size_t i = 0; i < c->plan.part.n && !rc; i++) {
         struct gr_backend *b = s->device[part[i].device].backend;
         struct gr_segment seg = gr_plan_segment(&c->plan, &part[i]);
-        rc = b->api->segment_new(b, &seg, &c->exec[i]);
+        if (!part[i].exchange)
+            rc = b->api->segment_new(b, &seg, &c->exec[i]);
     }
     return rc;
 }
@@ -239,7 +242,8 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
         struct gr_backend *b = backend[part[i].device];
         struct gr_need *d = &need[part[i].device];
         struct gr_segment seg = gr_plan_segment(&plan, &part[i]);
-        d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg));
+        if (!part[i].exchange)
+            d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg));
     }
     for (int32_t d = 0; d < s->n_device; d++) {
         need[d].arena = GR_MAX(need[d].arena, (uint64_t)plan.arena_bytes[d]);
@@ -335,6 +339,7 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
 {
     const struct gr_part *part = (const struct gr_part *)c->plan.part.data + i;
     const struct gr_move *m = c->plan.move.data;
+    const struct gr_node *node = c->plan.node.data;
     struct gr_session_device *v = &s->device[part->device];
     int rc = 0;
     for (int32_t k = 0; k < part->n_move && !rc; k++)
@@ -344,6 +349,8 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (rc)
         return rc;
     v->pending = part->device > 0;
+    if (part->exchange)
+        return gr_group_exchange(s->group, v->backend, &node[part->node].a.exchange, part->device);
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
     return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
 }

@@ -261,10 +261,9 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_ac
     return gr_glu(b, act, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
 }
 
-/* sum_j weights[t, j] * x[t, j] + res */
-static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res)
+/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
+static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
 {
-    gr_t y = gr_new(b, weights.rows, x.cols, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_EXPERT_SUM,
                               .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
@@ -282,11 +281,13 @@ static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_
                    ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)
                    : gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
     gr_t part = gr_act(b, GR_SIGMOID, gr_mm(b, il, GR_W_FFN_GATE_INP_SHEXP, x));
-    return expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res);
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    return expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
 }
 
-/* gr_moe, of a shard the part that it has. */
-static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
+/* gr_moe into y, of a shard the part that it has. */
+static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt,
+                    gr_t y)
 {
     const struct gr_hparams *hp = gr_hp(b);
     if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
@@ -307,14 +308,15 @@ static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct g
                                           .n_group_used = hp->n_expert_group_used}});
     gr_t h = experts_glu(b, il, x, ids, opt->act);
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
-    return expert_sum(b, il, h, weights, res);
+    return expert_sum(b, il, h, weights, res, y);
 }
 
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
 {
     if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        return experts(b, il, x, res, opt);
-    return gr_join(b, il, experts(b, il, x, none, opt), res);
+        return experts(b, il, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
+    gr_t part = experts(b, il, x, none, opt, gr_part(b, x.rows, x.cols));
+    return gr_join(b, il, part, res);
 }
 
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)

@@ -231,9 +231,30 @@ static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return w;
 }
 
+/* Whether what is exchanged is there where it is computed. */
+static bool in_place(const struct gr_build *b)
+{
+    return device_of(b, -1, GR_OP_EXCHANGE) == device_of(b, -1, GR_OP_MATMUL);
+}
+
+gr_t gr_part(struct gr_build *b, int64_t rows, int64_t cols)
+{
+    const struct gr_share *s = b->env->share;
+    if (!in_place(b))
+        return gr_new(b, rows, cols, GR_F32);
+    gr_t x = gr_new(b, s->n_shard * rows, cols, GR_F32);
+    x.rows = rows, x.offset = s->shard * rows * x.row_bytes;
+    return x;
+}
+
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x)
 {
-    gr_t parts = gr_new(b, b->env->share->n_shard * x.rows, x.cols, GR_F32);
+    int64_t rows = b->env->share->n_shard * x.rows;
+    gr_t parts = x;
+    if (in_place(b))
+        parts.rows = rows, parts.offset = 0;
+    else
+        parts = gr_new(b, rows, x.cols, GR_F32);
     gr_emit(b, il, &(struct gr_node){.op = GR_OP_EXCHANGE, .a.exchange = {.x = x, .parts = parts}});
     return parts;
 }
@@ -271,9 +292,13 @@ void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
 gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
 {
     match_rows(b, &x, &res);
-    if (gr_is_part(b, il, slot))
-        return gr_join(b, il, gr_mm_part(b, il, slot, x), res);
-    gr_t y = gr_new(b, x.rows, gr_require(b, il, slot).rows, GR_F32);
+    int64_t n = gr_require(b, il, slot).rows;
+    if (gr_is_part(b, il, slot)) {
+        gr_t part = gr_part(b, x.rows, n);
+        matmul(b, il, slot, x, none, part);
+        return gr_join(b, il, part, res);
+    }
+    gr_t y = gr_new(b, x.rows, n, GR_F32);
     matmul(b, il, slot, x, res, y);
     return y;
 }

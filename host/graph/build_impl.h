@@ -39,9 +39,11 @@ gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float
 /* gr_act_ab into y. */
 void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q, gr_t y);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
-/* Of every shard what it has of x, [n_shard * rows, n], on each of them. */
+/* Room for what this shard has of a sum or of rows, among what all have where that can be. */
+gr_t gr_part(struct gr_build *b, int64_t rows, int64_t cols);
+/* Of every shard what it has of x, which is of gr_part: [n_shard * rows, n], on each of them. */
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
-/* The sum of what all shards have of x, + res. */
+/* The sum of what all shards have of x, which is of gr_part, + res. */
 gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
 /* gr_mm, but a part of a sum stays one. */
 gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x);

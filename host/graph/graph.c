@@ -49,7 +49,7 @@ static gr_t logits(struct gr_build *b, gr_t x)
     if (!s)
         return gr_mm(b, -1, GR_W_OUTPUT, x);
     int64_t most = (s->whole->n_vocab + s->n_shard - 1) / s->n_shard;
-    gr_t y = gr_new(b, x.rows, most, GR_F32);
+    gr_t y = gr_part(b, x.rows, most);
     gr_mm_to(b, -1, GR_W_OUTPUT, x, y);
     return gather_logits(b, y);
 }

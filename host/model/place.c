@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/model.h"
 
@@ -82,7 +83,8 @@ static uint64_t bytes_on(const struct pass *w, const struct gr_ten *host, bool m
 {
     struct gr_backend *b = w->l->backend[device];
     return device ? b->api->weight_bytes(b, host, matrix)
-                  : (uint64_t)(host->batch * host->rows * host->row_bytes);
+                  : (uint64_t)(host->batch * host->rows) *
+                        gr_row_bytes(host->dtype, (uint64_t)host->cols);
 }
 
 static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int device,
@@ -103,7 +105,8 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
 static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
 {
     return il < 0 && slot == GR_W_OUTPUT &&
-           weight[GR_W_OUTPUT].data == weight[GR_W_TOKEN_EMBD].data;
+           weight[GR_W_OUTPUT].data == weight[GR_W_TOKEN_EMBD].data &&
+           weight[GR_W_OUTPUT].rows == weight[GR_W_TOKEN_EMBD].rows;
 }
 
 static int place_row(struct pass *w, int32_t il)

@@ -24,7 +24,7 @@ struct gr_shard {
 /* Shard `shard` of n_shard (at least 2): shares, hyper-parameters and weights, but that copies have
  * no memory yet. GR_E_UNSUPPORTED says how many shards are possible, or why none are. */
 int gr_shard_new(struct gr_shard **out, const struct gr_model *m, int32_t shard, int32_t n_shard);
-/* Makes the copies of layers [lo, hi) and, with hi beyond the last layer, of what is outside. */
+/* Makes the copies of layers [lo, hi). */
 int gr_shard_fill(struct gr_shard *s, int32_t lo, int32_t hi);
 void gr_shard_free(struct gr_shard **s);
 

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "model/model.h"
+#include "model/shard.h"
 
 struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devices)
 {
@@ -16,6 +17,17 @@ struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devic
     return m->slice[m->n_slice++] = l;
 }
 
+int gr_slice_share(struct gr_slice *l, int32_t shard, int32_t n_shard)
+{
+    int rc = n_shard > 1 ? gr_shard_new(&l->part, l->model, shard, n_shard) : 0;
+    if (rc || !l->part)
+        return rc;
+    l->shard = shard, l->n_shard = n_shard;
+    l->hp = l->part->hp;
+    l->weight = l->part->weight, l->bias = l->part->bias;
+    return 0;
+}
+
 int gr_slice_open_devices(struct gr_slice *l)
 {
     int rc = 0;
@@ -28,9 +40,22 @@ int gr_slice_open_devices(struct gr_slice *l)
     return rc;
 }
 
+/* Copies of what the slice's layers have. */
+static int fill(struct gr_slice *l, const struct gr_placement *p)
+{
+    int32_t lo = 0, hi = l->hp.n_layer;
+    while (lo < hi && p->stage[lo] < l->stage)
+        lo++;
+    while (hi > lo && p->stage[hi - 1] > l->stage)
+        hi--;
+    return l->part ? gr_shard_fill(l->part, lo, hi) : 0;
+}
+
 int gr_slice_take(struct gr_slice *l, struct gr_weights *w)
 {
-    int rc = gr_weights_upload(w, l);
+    int rc = fill(l, &w->place);
+    if (!rc)
+        rc = gr_weights_upload(w, l);
     if (rc)
         return rc;
     l->placed = *w;
@@ -62,6 +87,7 @@ void gr_slice_free(struct gr_slice **slice)
     for (int d = 1; d < GR_MAX_DEVICE; d++)
         if (l->backend[d])
             l->backend[d]->api->close(&l->backend[d]);
+    gr_shard_free(&l->part);
     gr_free(l);
     *slice = NULL;
 }

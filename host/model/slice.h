@@ -9,6 +9,8 @@
 #include "model/devices.h"
 #include "model/place.h"
 
+struct gr_shard;
+
 struct gr_slice {
     struct gr_model *model;
     int32_t rank;
@@ -18,6 +20,7 @@ struct gr_slice {
     /* [n_layer + 1][GR_N_SLOT] on the host: the model's own, or views and copies of the shard. A
      * weight of another stage is described as well, but nobody reads it. */
     const struct gr_ten *weight, *bias;
+    struct gr_shard *part;     /* with n_shard > 1: where hp and the weights are from */
     struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */
     /* Under the model's lock, once it is open: */
     struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
@@ -28,6 +31,9 @@ struct gr_slice {
 /* A slice that is all of the model: stage 0 of 1, shard 0 of 1. It joins the model's list, and is
  * freed with the model. NULL: no memory. */
 struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devices);
+/* Makes of a slice that is all of the model shard `shard` of n_shard; before it is placed anywhere.
+ * GR_E_UNSUPPORTED as gr_shard_new. */
+int gr_slice_share(struct gr_slice *l, int32_t shard, int32_t n_shard);
 /* Opens backends for the slice's devices, for weights; nothing when that was done. The lock is
  * held. */
 int gr_slice_open_devices(struct gr_slice *l);

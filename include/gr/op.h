@@ -202,7 +202,7 @@ struct gr_args_sum {
 };
 
 struct gr_args_exchange {
-    struct gr_ten x;     /* [1, n_tok, n], rows without gaps */
+    struct gr_ten x;     /* [1, n_tok, n], rows without gaps; may be its place in parts */
     struct gr_ten parts; /* [1, n_shard * n_tok, n], the same */
 };
 

@@ -1,0 +1,111 @@
+#include "engine/group.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "gr/status.h"
+
+static int64_t deadline(const struct gr_group *g)
+{
+    return g->patience_ns > 0 ? gr_now_ns() + g->patience_ns : INT64_MAX;
+}
+
+int gr_group_open(struct gr_group **out, struct gr_world *w, int32_t n_shard)
+{
+    struct gr_group *g = *out = gr_calloc(1, sizeof *g);
+    if (!g)
+        return GR_E_NOMEM_HOST;
+    int32_t first = w->rank / n_shard * n_shard;
+    int rc = 0;
+    g->world = w;
+    g->shard = w->rank - first, g->n_shard = n_shard;
+    for (int32_t i = 0; i < n_shard && !rc; i++) {
+        if (i == g->shard)
+            continue;
+        rc = w->api->link(w, GR_LANE_GROUP, w->rank, first + i, &g->to[i]);
+        if (!rc)
+            rc = w->api->link(w, GR_LANE_GROUP, first + i, w->rank, &g->from[i]);
+    }
+    if (rc)
+        gr_group_close(out);
+    return rc;
+}
+
+/* Whether a message has come, or gone; otherwise the others cannot go on either. */
+static int finish(struct gr_group *g, int32_t shard, struct gr_link *l, struct gr_request *r,
+                  size_t bytes, int64_t until)
+{
+    int rc = gr_link_wait(l, r, until);
+    if (!rc && l == g->from[shard] && r->n != bytes)
+        rc = gr_fail(GR_E_INTERNAL, "shard %d: %zu bytes of a sum expected, %zu came", shard, bytes,
+                     r->n);
+    if (rc)
+        gr_world_lose(g->world, g->world->rank - g->shard + shard, gr_error_message());
+    return rc;
+}
+
+/* Receives first, so that what comes goes straight to its place. Nobody waits before all is begun,
+ * so links that buffer nothing do as well. */
+int gr_group_gather(struct gr_group *g, void *all, size_t bytes)
+{
+    struct gr_request in[GR_MAX_RANK] = {{0}}, out[GR_MAX_RANK] = {{0}};
+    char *at = all;
+    int rc = 0;
+    for (int32_t i = 0; i < g->n_shard && !rc; i++)
+        if (g->from[i])
+            rc = gr_link_recv(g->from[i], at + (size_t)i * bytes, bytes, &in[i]);
+    for (int32_t i = 0; i < g->n_shard && !rc; i++)
+        if (g->to[i])
+            rc = gr_link_send(g->to[i], at + (size_t)g->shard * bytes, bytes, &out[i]);
+    int64_t until = deadline(g);
+    for (int32_t i = 0; i < g->n_shard && !rc; i++)
+        if (g->from[i])
+            rc = finish(g, i, g->from[i], &in[i], bytes, until);
+    for (int32_t i = 0; i < g->n_shard && !rc; i++)
+        if (g->to[i])
+            rc = finish(g, i, g->to[i], &out[i], bytes, until);
+    return rc;
+}
+
+int gr_group_exchange(struct gr_group *g, struct gr_backend *b, const struct gr_args_exchange *a,
+                      int32_t device)
+{
+    size_t bytes = (size_t)(a->x.rows * a->x.row_bytes);
+    char *mine = (char *)a->parts.data + (size_t)g->shard * bytes;
+    if (device > 0)
+        return g->net->api->gather(g->net, b, a->parts.data, bytes, deadline(g));
+    if (mine != a->x.data)
+        memcpy(mine, a->x.data, bytes);
+    return gr_group_gather(g, a->parts.data, bytes);
+}
+
+int gr_group_agree(struct gr_group *g, int status)
+{
+    int32_t all[GR_MAX_RANK];
+    char name[128];
+    all[g->shard] = status;
+    int rc = gr_group_gather(g, all, sizeof *all);
+    for (int32_t i = 0; i < g->n_shard && !rc; i++) {
+        int32_t rank = g->world->rank - g->shard + i;
+        if (all[i] && i != g->shard)
+            rc = gr_fail(all[i], "%s has given up what it was doing",
+                         gr_world_name(g->world, rank, name, sizeof name));
+        else
+            rc = all[i];
+    }
+    return rc;
+}
+
+void gr_group_close(struct gr_group **group)
+{
+    struct gr_group *g = *group;
+    if (!g)
+        return;
+    for (int32_t i = 0; i < g->n_shard; i++) {
+        gr_link_close(&g->to[i]);
+        gr_link_close(&g->from[i]);
+    }
+    gr_free(g);
+    *group = NULL;
+}

@@ -1,0 +1,276 @@
+/* Layers shared by several ranks: sessions of the shards, each in a thread of its own, give what a
+ * session of the whole model gives but for the order of sums, and the same bits every time; with
+ * stages as well, of which each shard sends to its twin in the next one. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "engine/group.h"
+#include "engine/session.h"
+#include "gr/status.h"
+#include "models/tiny.h"
+
+enum { N_VOCAB = 96, MOST_ROWS = 64, MOST = 8 };
+
+/* Sums of f32 in another order: each is off by some units of 2^-24 of its terms, and what a layer
+ * gets from it by no more than a small multiple. */
+#define SAME 1e-11
+
+struct results {
+    float row[MOST_ROWS * N_VOCAB];
+    int n;
+};
+
+/* ---- what is done ---- */
+
+static int decode(struct gr_session *s, struct results *r, const struct gr_batch *b)
+{
+    int rc = gr_decode(s, b);
+    for (int32_t i = 0; i < b->n_tok && !rc; i++) {
+        const float *row = b->logits[i] ? gr_logits(s, i) : NULL;
+        if (row && r->n < MOST_ROWS)
+            memcpy(r->row + (size_t)r->n++ * N_VOCAB, row, N_VOCAB * sizeof *row);
+    }
+    return rc;
+}
+
+/* n tokens of a sequence, of which every so manieth has logits. */
+static int prompt(struct gr_session *s, struct results *r, int32_t seq, int32_t pos, int n,
+                  int every)
+{
+    int32_t id[32], at[32], of[32];
+    int8_t want[32];
+    for (int i = 0; i < n; i++) {
+        id[i] = (5 + 37 * (pos + i) + seq) % N_VOCAB, at[i] = pos + i, of[i] = seq;
+        want[i] = i % every == every - 1;
+    }
+    return decode(
+        s, r, &(struct gr_batch){.n_tok = n, .token = id, .pos = at, .seq = of, .logits = want});
+}
+
+/* Prompts in micro-batches of which some give nothing, single tokens, a shift, copies. */
+static int play(struct gr_session *s, struct results *r)
+{
+    bool moves = !tiny_keeps_states(s->model) && !tiny_learned_positions(s->model);
+    r->n = 0;
+    int rc = prompt(s, r, 0, 0, 16, 3);
+    if (rc || s->slice->hp.no_cache)
+        return rc;
+    rc = prompt(s, r, 1, 0, 9, 32);
+    if (!rc)
+        rc = prompt(s, r, 0, 16, 1, 1);
+    if (!rc && moves)
+        rc = gr_kv_seq_rm(s, 0, 2, 5);
+    if (!rc && moves)
+        rc = gr_kv_seq_add(s, 0, 5, -1, -3);
+    if (!rc && moves)
+        rc = gr_kv_seq_dup(s, 0, 2, -1, -1);
+    if (!rc && moves)
+        rc = prompt(s, r, 2, 14, 3, 1);
+    return rc ? rc : prompt(s, r, 1, 9, 2, 1);
+}
+
+/* ---- who does it ---- */
+
+/* A rank: stage * n_shard + shard. */
+struct rank {
+    struct gr_world *world;
+    struct gr_slice *slice;
+    const struct gr_session_params *params;
+    struct results results;
+    struct gr_link *from, *to; /* the twins in the stages beside it */
+    char *data;
+    int rc;
+    char error[300];
+};
+
+static int come(struct gr_session *s, const struct gr_plan *p, void *user)
+{
+    struct rank *r = user;
+    struct gr_request q = {0};
+    size_t n = gr_boundary_bytes(p, &p->in);
+    if (!r->from)
+        return 0;
+    int rc = gr_link_recv(r->from, r->data, n, &q);
+    if (!rc)
+        rc = gr_link_wait(r->from, &q, INT64_MAX);
+    return rc ? rc : gr_boundary_in(s, p, r->data);
+}
+
+static int go(struct gr_session *s, const struct gr_plan *p, void *user)
+{
+    struct rank *r = user;
+    struct gr_request q = {0};
+    size_t n = gr_boundary_bytes(p, &p->out);
+    int rc = r->to ? gr_boundary_out(s, p, r->data) : 0;
+    if (!rc && r->to)
+        rc = gr_link_send(r->to, r->data, n, &q);
+    return rc || !r->to ? rc : gr_link_wait(r->to, &q, INT64_MAX);
+}
+
+static int open_twins(struct rank *r)
+{
+    int32_t me = r->world->rank, n = r->slice->n_shard;
+    int rc = 0;
+    if (r->slice->stage > 0)
+        rc = r->world->api->link(r->world, GR_LANE_DATA, me - n, me, &r->from);
+    if (!rc && r->slice->stage < r->slice->n_stage - 1)
+        rc = r->world->api->link(r->world, GR_LANE_DATA, me, me + n, &r->to);
+    r->data = gr_calloc(1, 1 << 20);
+    return rc;
+}
+
+static int run(struct rank *r)
+{
+    struct gr_session *s = NULL;
+    struct gr_group *group = NULL;
+    const struct gr_flow flow = {come, go, r};
+    int rc = open_twins(r);
+    if (!rc)
+        rc = gr_group_open(&group, r->world, r->slice->n_shard);
+    if (!rc)
+        rc = gr_session_open_slice(&s, r->slice, r->params);
+    if (!rc) {
+        s->flow = &flow, s->group = group;
+        rc = play(s, &r->results);
+    }
+    snprintf(r->error, sizeof r->error, "%s", rc ? gr_error() : "");
+    if (rc) /* the others wait for this one */
+        gr_world_lose(r->world, r->world->rank, r->error);
+    gr_session_close(&s);
+    gr_group_close(&group);
+    gr_link_close(&r->from);
+    gr_link_close(&r->to);
+    gr_free(r->data);
+    return rc;
+}
+
+static void *run_thread(void *user)
+{
+    struct rank *r = user;
+    r->rc = run(r);
+    return NULL;
+}
+
+/* Layers in two halves, or all in one. */
+static struct gr_placement placement(const struct gr_hparams *hp, int32_t n_stage)
+{
+    struct gr_placement p = {.n_device = 1, .n_stage = n_stage};
+    int32_t half = hp->n_layer / 2;
+    while (n_stage > 1 && !gr_place_may_cut(hp, half))
+        half++;
+    for (int32_t il = half; il <= hp->n_layer && n_stage > 1; il++)
+        p.stage[il] = 1;
+    return p;
+}
+
+static struct rank ranks[MOST];
+
+/* Plays on n_stage x n_shard ranks; ranks[].results. False: it cannot be split so. */
+static bool play_split(struct gr_model *m, const struct gr_session_params *params, int32_t n_stage,
+                       int32_t n_shard)
+{
+    struct gr_world *world[MOST];
+    pthread_t thread[MOST];
+    int32_t n = n_stage * n_shard;
+    struct gr_placement p = placement(&m->hp, n_stage);
+    struct gr_devices none = {0};
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        struct gr_slice *l = gr_slice_add(m, &none);
+        ranks[i] = (struct rank){.slice = l, .params = params};
+        l->rank = i, l->stage = i / n_shard, l->n_stage = n_stage;
+        rc = gr_slice_share(l, i % n_shard, n_shard);
+        cr_assert(!rc || (rc == GR_E_UNSUPPORTED && i == 0), "%s", gr_error());
+        cr_assert(rc || !gr_slice_load(l, &p), "%s", gr_error());
+    }
+    if (!rc)
+        cr_assert_eq(gr_world_threads(world, n), 0);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        ranks[i].world = world[i];
+        cr_assert_eq(pthread_create(&thread[i], NULL, run_thread, &ranks[i]), 0);
+    }
+    for (int32_t i = 0; i < n && !rc; i++)
+        pthread_join(thread[i], NULL);
+    for (int32_t i = 0; i < n && !rc; i++)
+        cr_expect_eq(ranks[i].rc, 0, "%s, %d x %d, rank %d: %s", m->arch->name, n_stage, n_shard, i,
+                     ranks[i].error);
+    for (int32_t i = 0; i < n && !rc; i++)
+        world[i]->api->close(&world[i]);
+    while (m->n_slice > 1)
+        gr_slice_free(&m->slice[--m->n_slice]);
+    return !rc;
+}
+
+static struct gr_session_params params_of(const struct gr_model *m, const char *type)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1, p.n_seq_max = 3;
+    p.n_ubatch = m->hp.no_cache ? 32 : 7;
+    p.type_k = p.type_v = type;
+    return p;
+}
+
+/* ---- tests ---- */
+
+static struct results whole;
+
+static void play_whole(struct gr_model *m, const struct gr_session_params *params)
+{
+    struct gr_session *s = tiny_session(m, params);
+    cr_assert_eq(play(s, &whole), 0, "%s: %s", m->arch->name, gr_error());
+    gr_session_close(&s);
+}
+
+/* The largest error of the shards of a way to split; -1: it is not possible. */
+static double compare(struct gr_model *m, const struct gr_session_params *params, int32_t n_stage,
+                      int32_t n_shard)
+{
+    double worst = 0;
+    if (!play_split(m, params, n_stage, n_shard))
+        return -1;
+    for (int32_t i = (n_stage - 1) * n_shard; i < n_stage * n_shard; i++) {
+        const struct results *r = &ranks[i].results;
+        cr_assert_eq(r->n, whole.n);
+        double nmse = tiny_nmse(whole.row, r->row, (size_t)r->n * N_VOCAB);
+        worst = nmse >= worst ? nmse : worst; /* NaN stays */
+        cr_expect_arr_eq(r->row, ranks[n_stage * n_shard - 1].results.row,
+                         (size_t)r->n * N_VOCAB * sizeof *r->row, "all shards have the results");
+    }
+    return worst;
+}
+
+/* Every way to split an architecture; how many there are. */
+static int check_arch(const struct gr_arch *arch, bool fused)
+{
+    static const int32_t ways[][2] = {{1, 2}, {1, 3}, {1, 4}, {2, 2}};
+    struct tiny t = tiny_default(arch);
+    int n_way = 0;
+    double worst = 0;
+    t.fused = fused;
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session_params params = params_of(m, "f32");
+    play_whole(m, &params);
+    for (unsigned i = 0; i < GR_COUNT(ways); i++) {
+        double nmse = compare(m, &params, ways[i][0], ways[i][1]);
+        cr_expect_leq(nmse, SAME, "%s, %d x %d: nmse %g", arch->name, ways[i][0], ways[i][1], nmse);
+        worst = nmse > worst ? nmse : worst;
+        n_way += nmse >= 0;
+    }
+    cr_log_info("%-14s %s %d ways, nmse %g\n", arch->name, fused ? "fused" : "     ", n_way, worst);
+    gr_model_close(&m);
+    return n_way;
+}
+
+/* Those that cannot be split are recurrent throughout, or have norms over all heads. */
+Test(tensor, shards_give_what_the_whole_model_gives, .timeout = 300)
+{
+    char refused[256] = "";
+    for (int i = 0; gr_arch_at(i); i++) {
+        int n = check_arch(gr_arch_at(i), false) + check_arch(gr_arch_at(i), true);
+        if (n == 0)
+            strcat(strcat(refused, gr_arch_at(i)->name), " ");
+    }
+    cr_expect_str_eq(refused, "olmo2 mamba mamba2 ");
+}
