@@ -1,6 +1,7 @@
 #include "engine/spots.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,22 +11,25 @@
 
 /* ---- what there is ---- */
 
-/* Of the host, for whoever asks: what could be used without swapping. 0: not known. */
-static uint64_t host_free(uint64_t *total)
+/* A line "name:   123 kB" adds its bytes. */
+static void add_line(const char *line, const char *name, uint64_t *bytes)
+{
+    size_t n = strlen(name);
+    if (!strncmp(line, name, n))
+        *bytes += (uint64_t)strtoull(line + n, NULL, 10) << 10;
+}
+
+/* Of the host: what could be used without swapping, and all. 0: not known. */
+static void add_memory(struct gr_spot *t)
 {
     FILE *f = fopen("/proc/meminfo", "r");
-    unsigned long long kib, left = 0;
     char line[128];
-    *total = 0;
     while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
-            *total = kib << 10;
-        else if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-            left = kib << 10;
+        add_line(line, "MemTotal:", &t->total_bytes);
+        add_line(line, "MemAvailable:", &t->free_bytes);
     }
     if (f)
         fclose(f);
-    return left;
 }
 
 static void say_unit(struct gr_spot *t, const char *where)
@@ -48,7 +52,7 @@ static int add_host(const struct gr_slice *l, struct gr_vec *spots)
     struct gr_spot *t = add_spot(l, 0, spots);
     if (!t)
         return GR_E_NOMEM_HOST;
-    t->free_bytes = host_free(&t->total_bytes);
+    add_memory(t);
     snprintf(t->name, sizeof t->name, "CPU");
     say_unit(t, "CPU");
     return 0;

@@ -97,8 +97,41 @@ static int add_main(struct gr_devices *d, const struct gr_device_kind *kind, int
     return rc;
 }
 
+/* All GPUs of a kind that can be used, of which there must be one. */
+static int add_all(struct gr_devices *d, const struct gr_device_kind *kind, int n)
+{
+    int first = 0, n_most = GR_MIN(n, GR_MAX_DEVICE - 1);
+    const char *why[GR_MAX_DEVICE];
+    for (int i = 0; i < n_most; i++) {
+        int rc = add(d, kind, i);
+        first = first ? first : rc;
+        why[i] = rc ? d->found[d->n].info.unusable : NULL;
+        if (rc && (rc != GR_E_DEVICE || !why[i]))
+            return rc;
+    }
+    if (!d->n) /* the reason of the first one is said again */
+        return add(d, kind, 0);
+    for (int i = 0; i < n_most; i++)
+        if (why[i])
+            gr_log(GR_LOG_INFO, "%s%d is left out: %s", kind->name, i, why[i]);
+    return 0;
+}
+
+/* Those of a kind that a model is for: all, or where it is not split the main one. */
+static int add_kind(struct gr_devices *d, const struct gr_device_kind *kind, int n,
+                    const struct gr_model_params *p)
+{
+    if (p->split_mode == GR_SPLIT_MODE_NONE)
+        return add_main(d, kind, n, p->main_gpu);
+    if (p->main_gpu >= 0)
+        gr_log(GR_LOG_WARN,
+               "--main-gpu counts with --split-mode none only; --device %s%d uses that one alone",
+               kind->name, p->main_gpu);
+    return add_all(d, kind, n);
+}
+
 /* "auto": the first kind that there is anything of. A GPU that is there and cannot be used is an
- * error, none at all is not. */
+ * error when there is no other, none at all is not. */
 static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
 {
     const char *why = NULL;
@@ -106,7 +139,7 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
     for (int k = 0; k < n_kind; k++) {
         int n = count(kinds[k], &why, &broken);
         if (n)
-            return add_main(d, kinds[k], n, p->main_gpu);
+            return add_kind(d, kinds[k], n, p);
         if (broken)
             return gr_fail(GR_E_DEVICE, "%s; -ngl 0 or --device none runs on the CPU", why);
     }
@@ -117,7 +150,20 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
     return 0;
 }
 
-/* A device called `name`, or the main one of the kind called so. */
+/* The number that n characters are; -1 = they are none. */
+static int number(const char *p, size_t n)
+{
+    int i = 0;
+    for (size_t k = 0; k < n; k++) {
+        if (p[k] < '0' || p[k] > '9' || i > 1000)
+            return -1;
+        i = i * 10 + p[k] - '0';
+    }
+    return i;
+}
+
+/* A device called `name`, or those of the kind called so. One that is named several times is as
+ * many devices, which share its memory. */
 static int choose_named(struct gr_devices *d, const struct gr_model_params *p, const char *name,
                         size_t len)
 {
@@ -127,22 +173,16 @@ static int choose_named(struct gr_devices *d, const struct gr_model_params *p, c
         size_t kind = strlen(kinds[k]->name);
         if (len < kind || strncasecmp(name, kinds[k]->name, kind) != 0)
             continue;
-        int n = count(kinds[k], &why, &broken), i = 0;
+        int n = count(kinds[k], &why, &broken), i = number(name + kind, len - kind);
         if (n == 0)
             return gr_fail(GR_E_DEVICE, "device %s: %s", gr_quote(name, len), why);
         if (len == kind)
-            return add_main(d, kinds[k], n, p->main_gpu);
-        size_t digits = kind;
-        for (; digits < len && name[digits] >= '0' && name[digits] <= '9' && i < 1000; digits++)
-            i = i * 10 + name[digits] - '0';
-        if (digits < len)
+            return add_kind(d, kinds[k], n, p);
+        if (i < 0)
             continue;
         if (i >= n)
             return gr_fail(GR_E_DEVICE, "device %s: there %s %d of that kind, counted from 0",
                            gr_quote(name, len), n == 1 ? "is" : "are", n);
-        for (int32_t j = 0; j < d->n; j++)
-            if (d->found[j].kind == kinds[k] && d->found[j].index == i)
-                return gr_fail(GR_E_INVALID, "device %s is named twice", gr_quote(name, len));
         return add(d, kinds[k], i);
     }
     return gr_fail(

@@ -20,10 +20,11 @@ struct gr_devices {
     int32_t n;
 };
 
-/* What the parameters of a model ask for. GR_E_DEVICE when it cannot be had: a device was named
- * that is not there or cannot be used, require_gpu and there is none, or there are GPUs and every
- * one of them is unusable. GR_E_INVALID when it cannot be understood. Says in the log when a GPU
- * was asked for and there is none. */
+/* What the parameters of a model ask for: a name that stands for several GPUs is all of them that
+ * can be used, or with GR_SPLIT_MODE_NONE the main one. GR_E_DEVICE when it cannot be had: a device
+ * was named that is not there or cannot be used, require_gpu and there is none, or there are GPUs
+ * and every one of them is unusable. GR_E_INVALID when it cannot be understood. Says in the log
+ * when a GPU was asked for and there is none. */
 int gr_devices_choose(struct gr_devices *d, const struct gr_model_params *p);
 
 /* Puts other kinds in the place of those built in, for tests; NULL brings them back. */

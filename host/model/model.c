@@ -7,6 +7,7 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
+#include "model/ranks.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
 extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];
@@ -151,7 +152,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
 {
     struct gr_model_params p = params ? *params : gr_model_params_default();
     struct gr_model *m = gr_calloc(1, sizeof *m);
-    struct gr_devices devices = {0};
+    struct gr_ranks ranks;
     *out = NULL;
     if (!m)
         return GR_E_NOMEM_HOST;
@@ -159,14 +160,14 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
     int rc = gr_split_read(&m->split, &p);
-    if (!rc && !p.vocab_only)
-        rc = gr_devices_choose(&devices, &p);
+    if (!rc)
+        rc = gr_ranks_choose(&ranks, &p);
     if (!rc)
         rc = open_file(m, path, p.use_mmap);
     if (!rc)
         rc = p.vocab_only ? gr_vocab_open(&m->vocab, m->gguf) : read_all(m, p.check_tensors);
     if (!rc)
-        rc = gr_slice_add(m, &devices) ? 0 : GR_E_NOMEM_HOST;
+        rc = gr_ranks_open(m, &ranks);
     if (rc)
         gr_model_close(&m);
     *out = m;

@@ -30,7 +30,9 @@ struct gr_model {
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;
     struct gr_split_wish split;
-    gr_survey_fn *survey; /* asks all ranks; its user is survey_user, or the model */
+    int32_t n_rank;         /* that run it together: threads of this process, or those of world */
+    struct gr_world *world; /* of processes; NULL: this one is alone */
+    gr_survey_fn *survey;   /* asks all ranks; its user is survey_user, or the model */
     void *survey_user;
     pthread_mutex_t lock;                 /* of what the slices have on devices */
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
