@@ -104,26 +104,32 @@ void gr_cuda_loader_free(struct gr_cuda_backend *c)
 
 /* ---- one piece ---- */
 
+/* Rows of the host, `stride` bytes apart, that stand without gaps in a slot. Nothing behind the
+ * last one is touched: it may be the end of a file. */
 struct copy {
     char *dst;
     const char *src;
-    size_t bytes;
+    size_t row, stride, rows;
 };
 
 static void copy_part(void *arg, int ith, int nth)
 {
     const struct copy *x = arg;
-    size_t part = GR_PAD(x->bytes / (size_t)nth + 1, 4096),
-           at = GR_MIN(part * (size_t)ith, x->bytes);
-    memcpy(x->dst + at, x->src + at, GR_MIN(part, x->bytes - at));
+    size_t bytes = x->rows * x->row, part = GR_PAD(bytes / (size_t)nth + 1, 4096),
+           at = GR_MIN(part * (size_t)ith, bytes);
+    if (x->stride == x->row || x->rows == 1)
+        memcpy(x->dst + at, x->src + at, GR_MIN(part, bytes - at));
+    else
+        for (size_t r = (size_t)ith; r < x->rows; r += (size_t)nth)
+            memcpy(x->dst + r * x->row, x->src + r * x->stride, x->row);
 }
 
-/* Queues `bytes` of src for device memory at dst (0: the slot's own staging buffer), by a slot
- * whose number is told. */
-static int send(struct gr_cuda_backend *c, cu_pointer dst, const char *src, size_t bytes, int *slot)
+/* Queues rows for device memory at dst (0: the slot's own staging buffer), by a slot whose number
+ * is told. */
+static int send(struct gr_cuda_backend *c, cu_pointer dst, struct copy x, int *slot)
 {
     struct gr_cuda_loader *l = c->loader;
-    struct copy x = {NULL, src, bytes};
+    size_t bytes = x.rows * x.row;
     int rc = gr_cuda_ring_next(c, &l->ring, slot, &x.dst);
     if (rc)
         return rc;
@@ -149,8 +155,11 @@ static int send_rows(struct gr_cuda_backend *c, const struct gr_ten *t, cu_point
     int rc = 0, slot;
     for (size_t i = 0; i < n && !rc; i++)
         for (size_t at = 0; at < piece && !rc; at += most)
-            rc = send(c, dst + i * row + at, (const char *)t->data + i * (size_t)t->row_bytes + at,
-                      GR_MIN(piece - at, most), &slot);
+            rc = send(c, dst + i * row + at,
+                      (struct copy){.src = (const char *)t->data + i * (size_t)t->row_bytes + at,
+                                    .row = GR_MIN(piece - at, most),
+                                    .rows = 1},
+                      &slot);
     return rc;
 }
 
@@ -160,15 +169,18 @@ static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t
 {
     struct gr_cuda_loader *l = c->loader;
     int slot;
-    size_t bytes = (size_t)((hi - lo) * t->row_bytes);
-    int rc = send(c, 0, gr_ten_row(t, m, lo), bytes, &slot);
+    const struct copy x = {.src = gr_ten_row(t, m, lo),
+                           .row = gr_row_bytes(t->dtype, (uint64_t)t->cols),
+                           .stride = (size_t)t->row_bytes,
+                           .rows = (size_t)(hi - lo)};
+    int rc = send(c, 0, x, &slot);
     if (rc)
         return rc;
     struct gr_ten rows = {.data = (void *)(uintptr_t)(l->staging + (size_t)slot * l->slot),
                           .batch = 1,
                           .rows = hi - lo,
                           .cols = t->cols,
-                          .row_bytes = t->row_bytes,
+                          .row_bytes = (int64_t)x.row,
                           .dtype = t->dtype};
     struct gr_ten packed = rows;
     packed.data = (void *)(uintptr_t)dst;
@@ -184,12 +196,13 @@ static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_poi
 {
     int64_t tile = gr_pack_tile_bytes(t->dtype, t->cols);
     int64_t most = (int64_t)c->loader->slot;
-    int64_t step = most / (GR_PACK_ROWS * t->row_bytes) * GR_PACK_ROWS;
+    int64_t row = (int64_t)gr_row_bytes(t->dtype, (uint64_t)t->cols);
+    int64_t step = most / (GR_PACK_ROWS * row) * GR_PACK_ROWS;
     int rc = 0;
     if (step == 0)
         return gr_fail(GR_E_UNSUPPORTED,
                        "%s: a matrix has rows of %lld bytes: at most %lld can be brought to a GPU",
-                       c->name, (long long)t->row_bytes, (long long)most / GR_PACK_ROWS);
+                       c->name, (long long)row, (long long)most / GR_PACK_ROWS);
     for (int64_t m = 0; m < t->batch && !rc; m++)
         for (int64_t lo = 0; lo < t->rows && !rc; lo += step)
             rc = send_tiles(c, t, m, lo, GR_MIN(lo + step, t->rows),

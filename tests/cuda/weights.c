@@ -78,11 +78,20 @@ Test(weights, long_rows_with_gaps_in_many_pieces)
     upload_rows(GR_F32, 1, 3, 2000, 4);
 }
 
-/* Uploads a matrix as tiles, and turns them back on the device. */
-static void upload_matrix(uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
+/* Uploads a matrix as tiles, and turns them back on the device. `first`, `n`: its columns that
+ * count; the last row ends with them where memory does. */
+static void upload_columns(uint32_t dtype, int64_t batch, int64_t rows, int64_t cols, int64_t first,
+                           int64_t n)
 {
     struct gr_backend *b = device_open(NULL, plain);
-    struct gr_ten t = weight(dtype, batch, rows, cols, 0), out;
+    struct gr_ten all = weight(dtype, batch, rows, cols, 0), t = all, out;
+    size_t skip = gr_row_bytes(dtype, (uint64_t)first);
+    size_t end = (size_t)(batch * rows * t.row_bytes) - gr_row_bytes(dtype, (uint64_t)cols) + skip +
+                 gr_row_bytes(dtype, (uint64_t)n);
+    t.data = gr_calloc(end - skip, 1);
+    memcpy(t.data, (char *)all.data + skip, end - skip);
+    t.cols = cols = n;
+    gr_free(all.data);
     size_t bytes = b->api->weight_bytes(b, &t, true);
     void *dst = b->api->alloc(b, bytes),
          *back = b->api->alloc(b, b->api->weight_bytes(b, &t, false));
@@ -94,6 +103,7 @@ static void upload_matrix(uint32_t dtype, int64_t batch, int64_t rows, int64_t c
     cr_expect(out.batch == batch && out.rows == rows && out.cols == cols && out.dtype == dtype);
     struct gr_ten plain_rows = t;
     plain_rows.data = back;
+    plain_rows.row_bytes = (int64_t)gr_row_bytes(dtype, (uint64_t)cols);
     const struct gr_node node = node_unpack(out, plain_rows);
     void *exec = device_segment(b, &node, 1);
     cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0, "%s", gr_error());
@@ -104,6 +114,20 @@ static void upload_matrix(uint32_t dtype, int64_t batch, int64_t rows, int64_t c
     b->api->free(b, dst);
     b->api->free(b, back);
     device_close(&b);
+}
+
+static void upload_matrix(uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
+{
+    upload_columns(dtype, batch, rows, cols, 0, cols);
+}
+
+/* A shard's columns of a larger matrix. */
+Test(weights, columns_of_a_matrix)
+{
+    upload_columns(GR_F16, 1, 37, 64, 10, 20);
+    upload_columns(GR_Q8_0, 3, 40, 128, 96, 32);
+    gr_cuda_load_slot = 32 * 144;
+    upload_columns(GR_Q4_K, 1, 16 * 11 + 5, 1024, 256, 256);
 }
 
 Test(weights, matrix)
