@@ -25,6 +25,7 @@
 #define SLEEP_PART 256
 #define SLEEP_MIN_NS 20000
 #define SLEEP_MAX_NS 1000000
+#define LOOKS 8
 
 #define LEAVE_NS (2 * (int64_t)1000000000) /* for the others, to end MPI together */
 #define CANCEL_NS (200 * (int64_t)1000000)
@@ -64,17 +65,20 @@ struct patience {
     int64_t start_ns;
 };
 
-static void pause_between(const struct patience *p, int64_t now_ns)
+/* Returns how often to look before the next pause: a long message moves by a few pieces each time
+ * that MPI is called. */
+static int pause_between(const struct patience *p, int64_t now_ns)
 {
     int64_t waited = now_ns - p->start_ns;
     if (waited < SPIN_NS)
-        return;
+        return 1;
     if (waited < YIELD_NS) {
         sched_yield();
-        return;
+        return 1;
     }
     int64_t ns = GR_MIN(GR_MAX(waited / SLEEP_PART, SLEEP_MIN_NS), SLEEP_MAX_NS);
     nanosleep(&(struct timespec){0, ns}, NULL);
+    return LOOKS;
 }
 
 static int mpi_error(struct gr_world *w, int32_t rank, int error)
@@ -108,10 +112,13 @@ static bool test(struct mpi_world *w, struct message *m)
     return m->done;
 }
 
-static bool look(struct mpi_world *w, struct message *m)
+/* Whether it is, looked at up to `times`. */
+static bool look(struct mpi_world *w, struct message *m, int times)
 {
+    bool done = false;
     pthread_mutex_lock(&w->lock);
-    bool done = test(w, m);
+    for (int i = 0; i < times && !done; i++)
+        done = test(w, m);
     pthread_mutex_unlock(&w->lock);
     return done;
 }
@@ -128,14 +135,14 @@ static void *move(void *arg)
     prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps are as short as they say */
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        if (!w->sending) {
+        if (!w->sending || atomic_load(&w->base.lost)) { /* buffers are given up then */
             pthread_cond_wait(&w->begun, &w->lock);
             p.start_ns = gr_now_ns();
         } else if (test(w, w->sending)) {
             p.start_ns = gr_now_ns();
         } else {
             pthread_mutex_unlock(&w->lock);
-            pause_between(&p, gr_now_ns());
+            (void)pause_between(&p, gr_now_ns());
             pthread_mutex_lock(&w->lock);
         }
     }
@@ -259,7 +266,7 @@ static int mpi_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
         int64_t now = gr_now_ns();
         if (now >= deadline_ns)
             return gr_link_late(l, p.start_ns);
-        pause_between(&p, now);
+        (void)pause_between(&p, now);
     }
 }
 
@@ -267,14 +274,14 @@ static int mpi_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
 static int wait_for(struct gr_link *l, struct message *m, int64_t deadline_ns)
 {
     struct patience p = {gr_now_ns()};
-    for (;;) {
+    for (int times = 1;;) {
         int rc = gr_world_check(l->world);
-        if (rc || look(world_of(l), m))
+        if (rc || look(world_of(l), m, times))
             return rc;
         int64_t now = gr_now_ns();
         if (now >= deadline_ns)
             return gr_link_late(l, p.start_ns);
-        pause_between(&p, now);
+        times = pause_between(&p, now);
     }
 }
 
@@ -296,14 +303,14 @@ static int mpi_wait(struct gr_link *l, struct gr_request *r, int64_t deadline_ns
 
 static bool mpi_done(struct gr_link *l, struct gr_request *r)
 {
-    return !r->impl || atomic_load(&l->world->lost) || look(world_of(l), r->impl);
+    return !r->impl || atomic_load(&l->world->lost) || look(world_of(l), r->impl, 1);
 }
 
 /* What was not waited for: receives are taken back; a send that is nearly through gets the time. */
 static void give_up(struct gr_link *l, struct message *m)
 {
     struct mpi_world *w = world_of(l);
-    if (look(w, m))
+    if (look(w, m, 1))
         return;
     if (l->to == l->world->rank) {
         pthread_mutex_lock(&w->lock);
@@ -366,7 +373,7 @@ static int wait_for_all(struct mpi_world *w, struct gr_mpi_request *request, int
         if (now >= deadline_ns)
             return gr_fail(GR_E_PEER_LOST, "not all of %d ranks have answered for %.1f s",
                            w->base.n_rank, gr_seconds_since(p.start_ns));
-        pause_between(&p, now);
+        (void)pause_between(&p, now);
     }
 }
 

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gpurun.h"
+#include "link/check.h"
 #include "link/traffic.h"
 
 #define S ((int64_t)1000000000)
@@ -159,6 +160,32 @@ static void goes_by_itself(void)
     gr_link_close(&go), gr_link_close(&l);
 }
 
+/* The test of the links at the start, over the real ones. */
+static void chain(void)
+{
+    struct gr_port in = {0}, out = {0};
+    struct gr_chain_end from = {0}, to = {0};
+    struct gr_link_found *found = gr_calloc((size_t)w->n_rank, sizeof *found);
+    int n_found = 0;
+    if (w->rank > 0)
+        from.port = &in, in.link = open_link(GR_LANE_DATA, w->rank - 1, w->rank);
+    if (w->rank < w->n_rank - 1)
+        to.port = &out, out.link = open_link(GR_LANE_DATA, w->rank, w->rank + 1);
+    int64_t start = gr_now_ns();
+    expect(found && gr_chain_try(w, &from, &to, start + 20 * S, found, &n_found) == 0);
+    expect(n_found == w->n_rank - 1 - w->rank && from.chosen == 0 && to.chosen == 0);
+    for (int i = 0; i < n_found; i++) {
+        char line[160];
+        expect(strcmp(found[i].name, "mpi (host memory)") == 0 && found[i].seconds[2] > 0);
+        if (w->rank == 0)
+            printf("%s\n", gr_link_found_text(&found[i], line, sizeof line));
+    }
+    if (w->rank == 0)
+        printf("tested in %.1f ms\n", gr_seconds_since(start) * 1e3);
+    gr_free(found);
+    gr_link_close(&in.link), gr_link_close(&out.link);
+}
+
 static void traffic(void)
 {
     static const struct gr_link_opt wraps[] = {{.sync = true}, {.delay_ns = 300000}};
@@ -216,6 +243,7 @@ int main(int argc, char **argv)
     deadlines();
     goes_by_itself();
     traffic();
+    chain();
     if (lose)
         lost();
     int64_t start = gr_now_ns();

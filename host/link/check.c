@@ -1,0 +1,321 @@
+#include "link/check.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "gr/backend.h"
+#include "link/parts.h"
+
+#define BUDGET_NS (15 * (int64_t)1000000) /* of a link: enough rounds for a good figure */
+#define PATH_NS (2 * (int64_t)1000000000) /* for what comes by a way that may not work */
+#define MAX_ROUND 16
+
+const size_t gr_link_sizes[GR_LINK_SIZES] = {8, 8192, 1 << 20};
+#define LONGEST ((size_t)1 << 20)
+
+/* What the sender says goes next; frame.session: by which way, frame.hash: the body's sum. */
+enum kind {
+    KIND_PING = 0x7279, /* nothing else: how long an answer takes */
+    KIND_LOOK,          /* a body: is it what was sent? */
+    KIND_TIME,          /* a body: how long does it take? */
+    KIND_END,
+    KIND_ANSWER, /* of the receiver, each time; status: whether that was right */
+    KIND_LIST    /* of the receiver: all that was found behind it */
+};
+
+/* A side of a link under test. */
+struct side {
+    struct gr_world *world;
+    struct gr_chain_end *end;
+    struct gr_port back; /* the link in the other direction */
+    unsigned char *host; /* [LONGEST] what is sent, or came */
+    void *device;        /* [LONGEST] of the way that is being tried */
+    struct gr_backend *backend;
+    int64_t deadline_ns;
+};
+
+static bool is_net(const struct side *s, int path)
+{
+    return path < s->end->n_path;
+}
+
+/* What the way is called. */
+static void path_name(const struct side *s, int path, char *buf, size_t n)
+{
+    if (is_net(s, path))
+        snprintf(buf, n, "%s", s->end->paths[path].net->via);
+    else
+        snprintf(buf, n, "%s (host memory)",
+                 strcmp(s->world->api->name, "threads") == 0 ? "threads" : s->world->api->name);
+}
+
+static void free_device(struct side *s)
+{
+    if (s->device)
+        s->backend->api->free(s->backend, s->device);
+    s->device = NULL, s->backend = NULL;
+}
+
+/* Room on the device of a way. */
+static int use_path(struct side *s, int path)
+{
+    free_device(s);
+    if (!is_net(s, path))
+        return 0;
+    s->backend = s->end->paths[path].backend;
+    s->device = s->backend->api->alloc(s->backend, LONGEST);
+    return s->device ? 0 : gr_error_status();
+}
+
+static void fill(unsigned char *p, size_t n, uint64_t seed)
+{
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + 1;
+    for (size_t i = 0; i < n; i += 8) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        memcpy(p + i, &x, 8);
+    }
+}
+
+/* ---- the sender ---- */
+
+/* Says what goes next, lets the body follow by its way, and waits for the answer: *status. */
+static int ask(struct side *s, enum kind kind, int path, size_t n, int *status)
+{
+    struct gr_port *port = s->end->port;
+    struct gr_frame answer = {0};
+    bool net = is_net(s, path);
+    struct gr_frame_out o = {.frame = {.kind = kind, .session = (uint32_t)path, .n = n}};
+    o.frame.hash = kind == KIND_LOOK ? XXH3_64bits(s->host, n) : 0;
+    int rc = gr_frame_send(port, &o, net || !n ? NULL : s->host);
+    if (!rc && net && n) {
+        /* A failure here is one of the way: the other side says that nothing came. */
+        struct gr_net_span span = {s->device, n};
+        const struct gr_path *p = &s->end->paths[path];
+        if (p->net->api->send(p->net, p->backend, &span, 1, gr_now_ns() + PATH_NS))
+            gr_log(GR_LOG_DEBUG, "link test: %s", gr_error());
+    }
+    if (!rc)
+        rc = gr_frame_recv(&s->back, &answer, s->deadline_ns);
+    if (!rc)
+        rc = gr_frame_sent(port, &o, s->deadline_ns);
+    if (!rc && answer.kind != KIND_ANSWER)
+        rc = gr_fail(GR_E_PEER_LOST, "link test: rank %d gave an answer of kind %u",
+                     gr_link_other(port->link), answer.kind);
+    *status = rc ? rc : answer.status;
+    return rc;
+}
+
+/* The shortest time of some rounds. *status: of the first that went wrong. */
+static int shortest(struct side *s, enum kind kind, int path, size_t n, int64_t until_ns,
+                    double *seconds, int *status)
+{
+    int rc = 0;
+    *seconds = 1e9, *status = 0;
+    for (int round = 0; round < MAX_ROUND && !rc && !*status; round++) {
+        int64_t start = gr_now_ns();
+        if (round && start > until_ns)
+            break;
+        rc = ask(s, kind, path, n, status);
+        *seconds = GR_MIN(*seconds, gr_seconds_since(start));
+    }
+    return rc;
+}
+
+static int try_sizes(struct side *s, int path, struct gr_link_found *found, int *status)
+{
+    double answer, seconds = 0;
+    int64_t start = gr_now_ns();
+    int rc = shortest(s, KIND_PING, path, 0, start + BUDGET_NS / 8, &answer, status);
+    for (int i = 0; i < GR_LINK_SIZES && !rc && !*status; i++) {
+        size_t n = gr_link_sizes[i];
+        fill(s->host, n, (uint64_t)(path * GR_LINK_SIZES + i));
+        if (s->device && ((rc = s->backend->api->upload(s->backend, s->device, s->host, n)) != 0 ||
+                          (rc = s->backend->api->sync(s->backend)) != 0))
+            return rc;
+        rc = ask(s, KIND_LOOK, path, n, status);
+        if (!rc && !*status)
+            rc = shortest(s, KIND_TIME, path, n, start + BUDGET_NS * (i + 2) / 4, &seconds, status);
+        if (!rc && !*status)
+            found->seconds[i] = seconds - GR_MIN(answer, seconds) / 2;
+    }
+    if (!rc && !*status)
+        found->bytes_per_s = (double)LONGEST / found->seconds[GR_LINK_SIZES - 1];
+    return rc;
+}
+
+/* All ways of the link to the next rank, until one works. */
+static int try_out(struct side *s, struct gr_link_found *found)
+{
+    int path = 0, status = 0, rc;
+    char name[64];
+    for (;; path++) {
+        rc = use_path(s, path);
+        if (!rc)
+            rc = try_sizes(s, path, found, &status);
+        path_name(s, path, name, sizeof name);
+        if (rc || !status || !is_net(s, path))
+            break;
+        gr_log(GR_LOG_WARN, "link %d -> %d: %s does not bring what was sent: the next way is taken",
+               found->from, found->to, name);
+    }
+    snprintf(found->name, sizeof found->name, "%s", name);
+    s->end->chosen = path;
+    int over, told = rc == GR_E_PEER_LOST ? 0 : ask(s, KIND_END, path, 0, &over);
+    if (rc || !status)
+        return rc ? rc : told;
+    return gr_fail(GR_E_PEER_LOST,
+                   "link %d -> %d: %s brings other bytes than were sent: look at the network and "
+                   "the memory of both machines",
+                   found->from, found->to, name);
+}
+
+/* ---- the receiver ---- */
+
+static int take_net(struct side *s, const struct gr_frame *f)
+{
+    const struct gr_path *p = &s->end->paths[f->session];
+    struct gr_net_span span = {s->device, f->n};
+    int64_t until = GR_MIN(s->deadline_ns, gr_now_ns() + PATH_NS);
+    int rc = p->net->api->recv(p->net, p->backend, &span, 1, until);
+    if (!rc)
+        rc = p->net->api->wait(p->net, until);
+    if (!rc && f->kind == KIND_LOOK)
+        rc = p->backend->api->download(p->backend, s->host, s->device, f->n);
+    return rc ? rc : f->kind == KIND_LOOK ? p->backend->api->sync(p->backend) : 0;
+}
+
+/* The body that a frame announces. *status: whether it was right; a failure of the link itself is
+ * one of this function. */
+static int take_body(struct side *s, const struct gr_frame *f, int *status)
+{
+    int rc = 0;
+    *status = 0;
+    if (f->n > LONGEST)
+        return gr_link_too_long(s->end->port->link, f->n, LONGEST);
+    if (f->n && is_net(s, (int)f->session))
+        *status = take_net(s, f);
+    else if (f->n)
+        rc = gr_frame_body(s->end->port, f, s->host, LONGEST, s->deadline_ns);
+    if (!rc && !*status && f->kind == KIND_LOOK && XXH3_64bits(s->host, f->n) != f->hash)
+        *status = GR_E_CHECK;
+    return rc;
+}
+
+static int answer(struct side *s, int status)
+{
+    struct gr_frame_out o = {.frame = {.kind = KIND_ANSWER, .status = status}};
+    int rc = gr_frame_send(&s->back, &o, NULL);
+    return rc ? rc : gr_frame_sent(&s->back, &o, s->deadline_ns);
+}
+
+static int try_in(struct side *s)
+{
+    int path = -1, status = 0, rc = 0;
+    struct gr_frame f = {0};
+    while (!rc && f.kind != KIND_END) {
+        rc = gr_frame_recv(s->end->port, &f, s->deadline_ns);
+        if (!rc &&
+            (f.kind < KIND_PING || f.kind > KIND_END || f.session > (uint32_t)s->end->n_path))
+            rc = gr_fail(GR_E_PEER_LOST, "link test: rank %d says %u of way %u",
+                         gr_link_other(s->end->port->link), f.kind, f.session);
+        if (!rc && path != (int)f.session)
+            rc = use_path(s, path = (int)f.session);
+        if (!rc)
+            rc = take_body(s, &f, &status);
+        if (!rc)
+            rc = answer(s, status);
+    }
+    s->end->chosen = path;
+    return rc;
+}
+
+/* ---- what was found goes back to the first rank ---- */
+
+static int pass_back(struct side *in, struct side *out, struct gr_link_found *found, int *n)
+{
+    int rc = 0;
+    struct gr_frame f = {0};
+    if (out->end->port) {
+        rc = gr_frame_recv(&out->back, &f, out->deadline_ns);
+        if (!rc && (f.kind != KIND_LIST || f.n % sizeof *found))
+            rc = gr_fail(GR_E_PEER_LOST, "link test: rank %d sent no list",
+                         gr_link_other(out->end->port->link));
+        if (!rc)
+            rc = gr_frame_body(&out->back, &f, found + 1,
+                               (size_t)(out->world->n_rank - 1) * sizeof *found, out->deadline_ns);
+        *n = 1 + (int)(f.n / sizeof *found);
+    }
+    if (rc || !in->end->port)
+        return rc;
+    struct gr_frame_out o = {.frame = {.kind = KIND_LIST, .n = (size_t)*n * sizeof *found}};
+    rc = gr_frame_send(&in->back, &o, found);
+    return rc ? rc : gr_frame_sent(&in->back, &o, in->deadline_ns);
+}
+
+const char *gr_link_found_text(const struct gr_link_found *f, char *buf, size_t n)
+{
+    snprintf(buf, n, "link %d -> %d: %s, %.1f us, %.2f GB/s", f->from, f->to, f->name,
+             f->seconds[0] * 1e6, f->bytes_per_s * 1e-9);
+    return buf;
+}
+
+/* ---- both ---- */
+
+static int open_side(struct side *s, struct gr_world *w, struct gr_chain_end *end,
+                     int64_t deadline_ns)
+{
+    *s = (struct side){.world = w, .end = end, .deadline_ns = deadline_ns};
+    if (!end->port)
+        return 0;
+    const struct gr_link *l = end->port->link;
+    s->host = gr_calloc(LONGEST, 1);
+    return s->host ? gr_world_link(w, l->lane, l->to, l->from, &s->back.link) : GR_E_NOMEM_HOST;
+}
+
+static void close_side(struct side *s)
+{
+    free_device(s);
+    gr_link_close(&s->back.link);
+    gr_free(s->host);
+}
+
+/* This rank's place in its chain: every second one sends first. */
+static int32_t place_of(const struct gr_world *w, const struct gr_chain_end *in,
+                        const struct gr_chain_end *out)
+{
+    if (!in->port && !out->port)
+        return 0;
+    return w->rank / (in->port ? w->rank - in->port->link->from : out->port->link->to - w->rank);
+}
+
+int gr_chain_try(struct gr_world *w, struct gr_chain_end *in, struct gr_chain_end *out,
+                 int64_t deadline_ns, struct gr_link_found *found, int *n_found)
+{
+    struct side from, to = {0};
+    char line[160];
+    bool sends_first = place_of(w, in, out) % 2 == 0;
+    *n_found = 0;
+    int rc = open_side(&from, w, in, deadline_ns);
+    if (!rc)
+        rc = open_side(&to, w, out, deadline_ns);
+    if (out->port)
+        found[0] = (struct gr_link_found){.from = w->rank, .to = out->port->link->to};
+    if (!rc && !sends_first && in->port)
+        rc = try_in(&from);
+    if (!rc && out->port)
+        rc = try_out(&to, &found[0]);
+    if (!rc && sends_first && in->port)
+        rc = try_in(&from);
+    if (!rc)
+        rc = pass_back(&from, &to, found, n_found);
+    for (int i = 0; i < *n_found && !rc && !in->port; i++)
+        gr_log(GR_LOG_INFO, "%s", gr_link_found_text(&found[i], line, sizeof line));
+    close_side(&from), close_side(&to);
+    return rc;
+}
