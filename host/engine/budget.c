@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "engine/choice.h"
 #include "engine/place.h"
+#include "engine/team.h"
 #include "gr/status.h"
 
 /* ---- loading ---- */
@@ -64,8 +65,12 @@ int gr_budget_load(struct gr_session *s)
 
 int gr_model_load(struct gr_model *model, const struct gr_session_params *params)
 {
+    struct gr_team *team;
+    int rc = gr_team_of(model, &team);
+    if (rc || team)
+        return rc ? rc : gr_team_load(team, params);
     pthread_mutex_lock(&model->lock);
-    int rc = model->slice[0]->loaded ? 0 : load(model, params);
+    rc = model->slice[0]->loaded ? 0 : load(model, params);
     pthread_mutex_unlock(&model->lock);
     return rc;
 }
@@ -126,11 +131,13 @@ int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
     const struct gr_placement *p = &s->slice->placed.place;
     struct gr_vec spots = {0};
     *fit = (struct gr_fit){0};
+    gr_team_lock(s->team);
     pthread_mutex_lock(&m->lock);
     int rc = p->n_stage > 1 || s->slice->n_shard > 1
                  ? gr_place_survey(m, &s->params, p, &spots)
                  : gr_spots_survey(s->slice, NULL, NULL, &spots);
     pthread_mutex_unlock(&m->lock);
+    gr_team_unlock(s->team);
     if (!rc && p->n_stage == 1 && s->slice->n_shard == 1)
         take_own(s, &spots);
     if (!rc)
@@ -143,10 +150,18 @@ int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
 {
     struct gr_placement place;
     struct gr_vec spots;
+    struct gr_team *team;
     *fit = (struct gr_fit){0};
+    int rc = gr_team_of(model, &team);
+    if (!rc && team)
+        rc = gr_team_meet(team);
+    if (rc)
+        return rc;
+    gr_team_lock(team);
     pthread_mutex_lock(&model->lock);
-    int rc = gr_place_world(&place, model, params, &spots);
+    rc = gr_place_world(&place, model, params, &spots);
     pthread_mutex_unlock(&model->lock);
+    gr_team_unlock(team);
     if (!rc || rc == GR_E_NOMEM_DEV)
         report(model, &place, &spots, fit);
     gr_vec_fini(&spots);

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/status.h"
 
 /* --- what profilers show --- */
@@ -47,6 +47,7 @@ int gr_apply_shift(struct gr_session *s)
     struct gr_kv *full = s->cache.kv[GR_CACHE_FULL], *swa = s->cache.kv[GR_CACHE_SWA];
     struct gr_step_shape shape = {.n_pos = 1};
     struct gr_cached_plan *c;
+    uint64_t hash = s->cache.hash;
     if (!gr_cache_has_shift(&s->cache))
         return 0;
     if (s->slice->hp.rope != GR_ROPE_NONE) {
@@ -70,7 +71,8 @@ int gr_apply_shift(struct gr_session *s)
             return rc;
     }
     gr_cache_shifted(&s->cache);
-    return 0;
+    return gr_team_leads(s->team) ? gr_team_tell_all(s->team, s->id, GR_ORDER_IS_SHIFT, NULL, hash)
+                                  : 0;
 }
 
 static int copy_rows(struct gr_session *s, enum gr_plan_kind kind, const struct gr_kv_moves *m,

@@ -51,8 +51,9 @@ static int hash_tensor(XXH3_state_t *h, const struct gr_gguf *g, const struct gr
     return rc;
 }
 
-static int hash_model(const struct gr_gguf *g, char hex[33])
+int gr_model_hash(const struct gr_model *m, char hex[33])
 {
+    const struct gr_gguf *g = m->gguf;
     XXH3_state_t h;
     XXH3_INITSTATE(&h);
     XXH3_128bits_reset(&h);
@@ -89,7 +90,7 @@ static size_t put_rope(const struct gr_session *s, char *text, size_t size)
 
 int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX])
 {
-    int rc = s->model_hash[0] ? 0 : hash_model(s->model->gguf, s->model_hash);
+    int rc = s->model_hash[0] ? 0 : gr_model_hash(s->model, s->model_hash);
     if (rc)
         return rc;
     bool grouped = s->params.group_n > 1;

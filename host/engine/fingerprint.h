@@ -8,9 +8,10 @@
 
 #define GR_FINGERPRINT_MAX 1024
 
-/* Writes the lines of a session; zero-terminated. The weights are known by a hash of the file's
- * metadata, of all tensors' names, types and shapes, and of some bytes of each. GR_E_IO when the
- * file cannot be read any more. */
+/* A hash of the model's file: its metadata, all tensors' names, types and shapes, and some bytes of
+ * each. GR_E_IO when the file cannot be read any more. */
+int gr_model_hash(const struct gr_model *m, char hex[33]);
+/* Writes the lines of a session; zero-terminated. The weights are known by gr_model_hash. */
 int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX]);
 
 /* 0 when n bytes of `found` are the lines `expected`; otherwise GR_E_INVALID naming the first line

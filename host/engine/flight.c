@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/status.h"
 
 /* The batch that ended last (0), or the i-th of those in flight. */
@@ -81,7 +81,8 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
                        "a batch of %d tokens: this model looks at all tokens at once, at most %u "
                        "fit; use a larger -ub",
                        s->batch.n_tok, s->params.n_ubatch);
-    rc = gr_flight_room(s, f, f->n_out);
+    bool here = !s->team || s->slice->rank == 0 || s->slice->stage == s->slice->n_stage - 1;
+    rc = gr_flight_room(s, f, here ? f->n_out : 0);
     if (!rc)
         rc = gr_draw_room(s, f->n_out);
     if (rc)
@@ -105,31 +106,28 @@ void gr_batch_take_back(struct gr_session *s, int status)
             list);
 }
 
-/* Runs one micro-batch; its logits, or the tokens drawn, go to rows [first_row, first_row + n_out).
- */
-static int run_ubatch(struct gr_session *s, struct gr_flight *f, const struct gr_ubatch *ub,
-                      int32_t first_row)
-{
-    struct gr_cached_plan *c;
-    int rc = gr_ubatch_ready(s, f, ub, first_row, &c);
-    if (!rc && s->flow)
-        rc = s->flow->in(s, &c->plan, s->flow->user);
-    size_t row = f->draws ? 1 : (size_t)s->model->hp.n_vocab;
-    float *out = f->logits + (size_t)first_row * row; /* an id is as large as a logit */
-    if (!rc)
-        rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
-    return rc || !s->flow ? rc : s->flow->out(s, &c->plan, s->flow->user);
-}
-
-static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+void gr_batch_range(struct gr_session *s)
 {
     bool prompt = s->batch.n_tok > (int32_t)s->params.n_seq_max;
     gr_session_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
+}
+
+/* This rank's part of the batch, which all others are told of. */
+static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub, bool pos_2d)
+{
+    gr_batch_range(s);
+    gr_team_lock(s->team);
     int rc = gr_apply_shift(s);
-    for (int32_t i = 0, row = 0; i < n_ub && !rc; i++) {
-        rc = run_ubatch(s, f, &s->ub[i], row);
-        row += s->ub[i].n_out;
-    }
+    if (!rc && s->team)
+        rc = gr_tell_batch(s, f, pos_2d);
+    f->n_ubatch = 0;
+    if (!rc)
+        rc = gr_stage_run(s, f, n_ub);
+    if (f->n_ubatch)
+        gr_team_expect(s->team, f);
+    if (rc && f->n_ubatch && gr_team_collect(s->team, f))
+        rc = GR_E_PEER_LOST;
+    gr_team_unlock(s->team);
     gr_session_range_end(s);
     return rc;
 }
@@ -138,15 +136,18 @@ static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
 static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
 {
     int32_t n_ub;
-    int rc = gr_batch_reserve(s, batch, f, &n_ub);
+    int rc = gr_team_check(s->team);
+    if (!rc)
+        rc = gr_batch_reserve(s, batch, f, &n_ub);
     if (rc)
         return rc;
+    f->session = s;
     f->draws = gr_draw_all(s);
     if (f->draws)
         gr_draw_fill(s, n_ub);
     atomic_store(&s->cancel, 0);
     s->running = true;
-    rc = run_batch(s, f, n_ub);
+    rc = run_batch(s, f, n_ub, batch->pos_yx);
     s->running = false;
     if (f->draws)
         gr_draw_settle(s, !rc);
@@ -157,6 +158,15 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
     gr_cache_commit(&s->cache);
     f->n_tok = s->batch.n_tok;
     return 0;
+}
+
+/* Waits for what the later stages give. */
+static int finish(struct gr_session *s, struct gr_flight *f)
+{
+    int rc = s->team ? gr_team_collect(s->team, f) : 0;
+    if (rc)
+        f->n_tok = 0;
+    return rc;
 }
 
 int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
@@ -173,9 +183,10 @@ int gr_decode_end(struct gr_session *s)
 {
     if (!s->n_flight)
         return gr_fail(GR_E_INVALID, "no batch is in flight that could end");
+    int rc = finish(s, flight_at(s, 1));
     s->last = (s->last + 1) % GR_N_FLIGHT;
     s->n_flight--;
-    return 0;
+    return rc;
 }
 
 int gr_decode(struct gr_session *s, const struct gr_batch *batch)
@@ -185,7 +196,8 @@ int gr_decode(struct gr_session *s, const struct gr_batch *batch)
                        "%d batches are in flight: end them before another way of "
                        "decoding is used",
                        s->n_flight);
-    return begin(s, batch, flight_at(s, 0));
+    int rc = begin(s, batch, flight_at(s, 0));
+    return rc ? rc : finish(s, flight_at(s, 0));
 }
 
 /* ---- what is left ---- */

@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "cpu/cpu.h"
 #include "engine/budget.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"
@@ -243,7 +243,13 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
 int gr_session_open(struct gr_session **out, struct gr_model *model,
                     const struct gr_session_params *params)
 {
-    return gr_session_open_slice(out, model->slice[0], params);
+    struct gr_team *team;
+    *out = NULL;
+    int rc = gr_team_of(model, &team);
+    if (rc)
+        return rc;
+    return team ? gr_team_open(out, team, params)
+                : gr_session_open_slice(out, model->slice[0], params);
 }
 
 static void close_device(struct gr_session *s, int32_t d)
@@ -261,8 +267,11 @@ void gr_session_close(struct gr_session **session)
     struct gr_session *s = *session;
     if (!s)
         return;
+    if (s->team)
+        gr_team_close(s);
     if (s->n_device > 0) {
         (void)gr_session_settle(s, -1);
+        gr_stage_fini(s);
         gr_plan_drop_all(s);
         void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step};
         for (unsigned i = 0; i < GR_COUNT(pinned); i++)

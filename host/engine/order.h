@@ -86,6 +86,15 @@
 
 #define GR_ORDER_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
 
+/* gr_spots_survey (engine/spots.h). params: the bytes of an OPEN, or nothing; stage, device: as in
+ * LOAD, or nothing. */
+#define GR_ORDER_SURVEY(FIELD, ARRAY)                                                              \
+    FIELD(int32_t, n_stage)                                                                        \
+    FIELD(int32_t, n_shard)                                                                        \
+    ARRAY(char, params)                                                                            \
+    ARRAY(uint8_t, stage)                                                                          \
+    ARRAY(uint8_t, device)
+
 /* Of each layer [n_layer + 1], the output last: its stage, and the device of the ranks there. */
 #define GR_ORDER_LOAD(FIELD, ARRAY)                                                                \
     FIELD(int32_t, n_stage)                                                                        \
@@ -99,13 +108,8 @@
     FIELD(int64_t, now_ns)                                                                         \
     ARRAY(char, text)
 
-/* facts: lines "name: value" of all that must be the same on every rank. device: lines of names of
- * its GPUs, with bytes of each. */
-#define GR_ORDER_RANK(FIELD, ARRAY)                                                                \
-    ARRAY(char, facts)                                                                             \
-    ARRAY(char, device)                                                                            \
-    ARRAY(uint64_t, free_bytes)                                                                    \
-    ARRAY(uint64_t, total_bytes)
+/* Lines "name: value" of all that must be the same on every rank. */
+#define GR_ORDER_RANK(FIELD, ARRAY) ARRAY(char, facts)
 
 /* struct gr_stage and spans (engine/times.h). */
 #define GR_ORDER_SPENT(FIELD, ARRAY)                                                               \

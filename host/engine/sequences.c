@@ -2,7 +2,7 @@
  * that belong to it run. */
 #include "base/checked.h"
 #include "engine/self_extend.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/status.h"
 
 /* Whether the positions of what is stored can change at all: by rotating K, or because attention
@@ -67,10 +67,17 @@ int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int
     return rc ? rc : run_op(s, &(struct gr_kv_op){GR_KV_DIV, seq, 0, p0, p1, d});
 }
 
+void gr_session_clear(struct gr_session *s)
+{
+    if (gr_team_leads(s->team)) /* what goes wrong here comes up in the next call */
+        (void)gr_team_tell(s->team, s, GR_ORDER_IS_CLEAR, NULL);
+    gr_cache_clear(&s->cache);
+}
+
 void gr_kv_clear(struct gr_session *s)
 {
     if (!s->running) /* a tap may not pull the cells from under its batch */
-        gr_cache_clear(&s->cache);
+        gr_session_clear(s);
 }
 
 int gr_kv_defrag(struct gr_session *s)
@@ -78,12 +85,15 @@ int gr_kv_defrag(struct gr_session *s)
     struct gr_kv_moves moves[GR_N_CACHE_KIND];
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
+    uint64_t hash = s->cache.hash;
     int rc = gr_cache_pack(&s->cache, moves);
+    if (!rc && gr_team_leads(s->team))
+        rc = gr_team_tell_all(s->team, s->id, GR_ORDER_IS_PACK, NULL, hash);
     if (rc)
         return rc;
     rc = gr_run_moves(s, moves);
     if (rc) /* cells and data disagree */
-        gr_cache_clear(&s->cache);
+        gr_session_clear(s);
     return rc;
 }
 

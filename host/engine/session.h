@@ -9,6 +9,7 @@
 #include "gr/backend.h"
 #include "graph/graph.h"
 #include "kv/cache.h"
+#include "link/link.h"
 #include "model/model.h"
 #include "sample/sampler.h"
 
@@ -46,7 +47,8 @@ struct gr_session_device {
     struct gr_session *session;   /* for its timer */
 };
 
-/* What happens around the plan of each micro-batch where stages follow each other. */
+/* What happens around the plan of each micro-batch where stages follow each other: how values get
+ * from one to the next. */
 struct gr_flow {
     /* Before it runs, with the step block filled: its `in` comes (gr_boundary_in). */
     int (*in)(struct gr_session *s, const struct gr_plan *p, void *user);
@@ -54,6 +56,14 @@ struct gr_flow {
     int (*out)(struct gr_session *s, const struct gr_plan *p, void *user);
     void *user;
 };
+
+/* Values of a micro-batch on their way to the next stage. */
+struct gr_departure {
+    struct gr_frame_out out;
+    void *buf; /* [cap] of s->pin's host memory */
+    size_t cap;
+};
+#define GR_N_DEPARTURE 3
 
 /* What a batch leaves: rows of logits, or the tokens that were drawn. */
 struct gr_flight {
@@ -95,6 +105,7 @@ struct gr_session {
 
     /* the batch under way; reused */
     bool running;
+    struct gr_flight *now; /* what it leaves */
     struct gr_full_batch batch;
     struct gr_ubatch *ub;    /* [n_batch] */
     int32_t *tok;            /* [n_batch] */
@@ -108,6 +119,14 @@ struct gr_session {
     /* results: a ring of the batch that ended last and of n_flight that have begun behind it */
     struct gr_flight flight[GR_N_FLIGHT];
     int32_t last, n_flight;
+
+    /* with several ranks */
+    struct gr_team *team;                          /* NULL: this session runs alone */
+    uint32_t id;                                   /* its number there */
+    struct gr_departure departure[GR_N_DEPARTURE]; /* used in turn */
+    uint64_t n_departure;
+    void *arrival; /* [arrival_cap] what came from the stage before */
+    size_t arrival_cap;
 
     _Atomic int cancel;
     char *tap_name;
@@ -163,8 +182,15 @@ void gr_flight_fini(struct gr_session *s, struct gr_flight *f);
  * s->ub and finds cells. */
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
                      int32_t *n_ub);
+/* Shows profilers that the batch of s is computed; gr_session_range_end ends it. */
+void gr_batch_range(struct gr_session *s);
 /* Takes a failed batch back, and says in the message which sequences that has cost. */
 void gr_batch_take_back(struct gr_session *s, int status);
+
+/* ---- sequences.c ---- */
+
+/* Empties all cells, on all ranks. */
+void gr_session_clear(struct gr_session *s);
 
 /* ---- draw.c ---- */
 

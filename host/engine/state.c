@@ -421,7 +421,7 @@ static int empty_target(struct restore *r, int status)
     char why[512], which[32] = "the session";
     snprintf(why, sizeof why, "%s", gr_error());
     if (r->seq < 0)
-        gr_cache_clear(&r->x.s->cache);
+        gr_session_clear(r->x.s);
     else
         gr_cache_op(&r->x.s->cache,
                     &(struct gr_kv_op){.kind = GR_KV_RM, .seq = r->seq, .p0 = -1, .p1 = -1}, none);

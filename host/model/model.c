@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
@@ -159,6 +160,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     pthread_mutex_init(&m->lock, NULL);
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
+    m->n_rank = p.n_rank, m->world = p.vocab_only ? NULL : p.world;
     int rc = gr_split_read(&m->split, &p);
     if (!rc)
         rc = gr_ranks_choose(&ranks, &p);
@@ -179,6 +181,9 @@ void gr_model_close(struct gr_model **model)
     struct gr_model *m = *model;
     if (!m)
         return;
+    if (m->world && m->n_slice && !m->team) /* the others wait to hear that it is closed */
+        (void)gr_team_of(m, &m->team);
+    gr_team_free(&m->team);
     while (m->n_slice > 0)
         gr_slice_free(&m->slice[--m->n_slice]);
     pthread_mutex_destroy(&m->lock);

@@ -1,0 +1,262 @@
+/* How rank 0 brings a model to its ranks, and opens sessions there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/threads.h"
+#include "engine/place.h"
+#include "engine/spots.h"
+#include "engine/team.h"
+#include "gr/status.h"
+
+/* ---- meeting ---- */
+
+/* The next line of n bytes, without its end. */
+static struct gr_str line_of(const char *p, size_t n)
+{
+    const char *end = n ? memchr(p, '\n', n) : NULL;
+    return (struct gr_str){p, end ? (size_t)(end - p) : n};
+}
+
+/* GR_E_INVALID when a rank is something else than rank 0: which, what, and both. */
+static int compare(const struct gr_team *t, int32_t rank, const char *want, size_t n_want,
+                   const char *found, size_t n_found)
+{
+    char name[128];
+    while (n_want || n_found) {
+        struct gr_str a = line_of(want, n_want), b = line_of(found, n_found);
+        if (a.n != b.n || (a.n && memcmp(a.p, b.p, a.n) != 0))
+            return gr_fail(GR_E_INVALID,
+                           "%s has %s where rank 0 has %s: all ranks need the same program, model "
+                           "and parameters",
+                           gr_world_name(t->world, rank, name, sizeof name), gr_quote(b.p, b.n),
+                           gr_quote(a.p, a.n));
+        size_t skip_a = GR_MIN(a.n + 1, n_want), skip_b = GR_MIN(b.n + 1, n_found);
+        want += skip_a, n_want -= skip_a, found += skip_b, n_found -= skip_b;
+    }
+    return 0;
+}
+
+static int meet(struct gr_team *t)
+{
+    struct gr_vec text = {0};
+    struct gr_order_rank own, other;
+    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_MEET, NULL);
+    int described = rc ? 0 : gr_team_describe(t, &text, &own);
+    int differs = 0;
+    for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
+        rc = gr_team_answer(t, r, GR_ORDER_IS_RANK, &other);
+        if (!rc && !described && !differs)
+            differs = compare(t, r, own.facts.p, (size_t)own.facts.n, other.facts.p,
+                              (size_t)other.facts.n);
+    }
+    gr_vec_fini(&text);
+    return rc ? rc : described ? described : differs;
+}
+
+/* ---- placing ---- */
+
+/* Asks the ranks of other processes what they have: gr_survey_fn. */
+static int survey(void *user, const struct gr_session_params *params,
+                  const struct gr_placement *place, struct gr_vec *spots)
+{
+    struct gr_team *t = user;
+    struct gr_vec bytes = {0};
+    struct gr_order_survey o = {0};
+    uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
+    struct gr_order_open open = params ? gr_order_open_of(params) : (struct gr_order_open){0};
+    int rc = params ? gr_order_write(&bytes, GR_ORDER_IS_OPEN, &open) : 0;
+    o.params.p = bytes.data, o.params.n = bytes.n;
+    if (place) {
+        o.n_stage = place->n_stage, o.n_shard = t->slice->n_shard;
+        o.stage.p = place->stage, o.device.p = place->layer;
+        o.stage.n = o.device.n = n;
+    }
+    if (!rc)
+        rc = gr_team_tell(t, NULL, GR_ORDER_IS_SURVEY, &o);
+    int own = rc ? 0 : gr_spots_survey(t->slice, params, place, spots);
+    for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
+        int one = gr_team_answer(t, r, GR_ORDER_IS_SPOTS, NULL);
+        rc = gr_team_check(t);
+        own = own ? own : one;
+        if (!rc && !own)
+            own = gr_vec_append(spots, t->body.data, t->body.n / sizeof(struct gr_spot),
+                                sizeof(struct gr_spot));
+    }
+    gr_vec_fini(&bytes);
+    return rc ? rc : own;
+}
+
+int gr_team_meet(struct gr_team *t)
+{
+    gr_team_lock(t);
+    int rc = gr_team_check(t);
+    if (!rc && !t->met)
+        rc = meet(t);
+    if (!t->threads)
+        t->model->survey = survey, t->model->survey_user = t;
+    t->met |= !rc;
+    gr_team_unlock(t);
+    return rc;
+}
+
+/* Where layers go: rank 0's decision for all. */
+static int place(struct gr_team *t, const struct gr_session_params *params,
+                 struct gr_placement *out)
+{
+    struct gr_model *m = t->model;
+    pthread_mutex_lock(&m->lock);
+    int rc = gr_place_world(out, m, params, NULL);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+static int tell_layers(struct gr_team *t, const struct gr_placement *place)
+{
+    uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
+    struct gr_order_load o = {.n_stage = place->n_stage,
+                              .n_shard = t->slice->n_shard,
+                              .stage = {place->stage, n},
+                              .device = {place->layer, n}};
+    char why[800];
+    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_LOAD, &o);
+    int own = rc ? 0 : gr_team_take(t, &o);
+    snprintf(why, sizeof why, "%s", gr_error());
+    if (!rc)
+        rc = gr_team_all_done(t);
+    return rc || !own ? rc : gr_fail(own, "%s", why);
+}
+
+int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
+{
+    struct gr_placement layers;
+    gr_team_lock(t);
+    int rc = gr_team_meet(t);
+    if (!rc && !t->loaded)
+        rc = place(t, params, &layers);
+    if (!rc && !t->loaded)
+        rc = tell_layers(t, &layers);
+    t->loaded |= !rc;
+    gr_team_unlock(t);
+    return rc;
+}
+
+/* ---- sessions ---- */
+
+static int32_t share_threads(const struct gr_team *t, int32_t n)
+{
+    int32_t all = n > 0 ? n : gr_threads_online();
+    return t->threads ? GR_MAX(1, all / t->world->n_rank) : n;
+}
+
+struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
+{
+    return (struct gr_order_open){.n_ctx = p->n_ctx,
+                                  .n_batch = p->n_batch,
+                                  .n_ubatch = p->n_ubatch,
+                                  .n_seq_max = p->n_seq_max,
+                                  .kv_unified = p->kv_unified,
+                                  .swa_full = p->swa_full,
+                                  .n_rollback = p->n_rollback,
+                                  .n_threads = p->n_threads,
+                                  .n_threads_batch = p->n_threads_batch,
+                                  .rope_scaling = (int32_t)p->rope_scaling,
+                                  .rope_freq_base = p->rope_freq_base,
+                                  .rope_freq_scale = p->rope_freq_scale,
+                                  .yarn_ext_factor = p->yarn_ext_factor,
+                                  .yarn_attn_factor = p->yarn_attn_factor,
+                                  .yarn_beta_fast = p->yarn_beta_fast,
+                                  .yarn_beta_slow = p->yarn_beta_slow,
+                                  .yarn_orig_ctx = p->yarn_orig_ctx,
+                                  .kv_contiguous = p->kv_contiguous,
+                                  .group_n = p->group_n,
+                                  .group_w = p->group_w,
+                                  .no_kv_offload = p->no_kv_offload,
+                                  .no_graphs = p->no_graphs,
+                                  .nvtx = (uint32_t)p->nvtx,
+                                  .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
+                                  .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0}};
+}
+
+/* The first free number; the session takes it when it is there. */
+static int number_of(struct gr_team *t, uint32_t *id)
+{
+    struct gr_session **s = t->sessions.data, *none = NULL;
+    for (*id = 0; *id < t->sessions.n; ++*id)
+        if (!s[*id])
+            return 0;
+    return gr_vec_append(&t->sessions, &none, 1, sizeof(struct gr_session *));
+}
+
+static int tell_op(void *user, const struct gr_kv_op *op)
+{
+    struct gr_session *s = user;
+    struct gr_order_op o = {.kind = (int32_t)op->kind,
+                            .seq = op->seq,
+                            .dst = op->dst,
+                            .p0 = op->p0,
+                            .p1 = op->p1,
+                            .by = op->by};
+    return gr_team_tell(s->team, s, GR_ORDER_IS_OP, &o);
+}
+
+void gr_team_adopt(struct gr_session *s, struct gr_team *t, uint32_t id)
+{
+    s->team = t, s->id = id;
+    s->flow = &gr_stage_flow;
+    ((struct gr_session **)t->sessions.data)[id] = s;
+    if (gr_team_leads(t))
+        s->cache.tell = tell_op, s->cache.user = s;
+}
+
+static int open_everywhere(struct gr_session **out, struct gr_team *t,
+                           const struct gr_session_params *p, uint32_t id)
+{
+    struct gr_order_open o = gr_order_open_of(p);
+    char why[800];
+    int rc = gr_team_tell_all(t, id, GR_ORDER_IS_OPEN, &o, 0);
+    if (rc)
+        return rc;
+    int own = gr_session_open_slice(out, t->slice, p);
+    snprintf(why, sizeof why, "%s", gr_error());
+    int others = gr_team_all_done(t);
+    if (!own && !others)
+        return 0;
+    if (own)
+        gr_fail(own, "%s", why);
+    snprintf(why, sizeof why, "%s", gr_error());
+    gr_session_close(out);
+    (void)gr_team_tell_all(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
+    return gr_fail(own ? own : others, "%s", why);
+}
+
+int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_session_params *params)
+{
+    struct gr_session_params p = params ? *params : gr_session_params_default();
+    uint32_t id;
+    *out = NULL;
+    p.n_threads = share_threads(t, p.n_threads);
+    p.n_threads_batch =
+        p.n_threads_batch > 0 ? share_threads(t, p.n_threads_batch) : p.n_threads_batch;
+    int rc = gr_team_load(t, params);
+    gr_team_lock(t);
+    if (!rc)
+        rc = number_of(t, &id);
+    if (!rc)
+        rc = open_everywhere(out, t, &p, id);
+    if (!rc)
+        gr_team_adopt(*out, t, id);
+    gr_team_unlock(t);
+    return rc;
+}
+
+void gr_team_close(struct gr_session *s)
+{
+    struct gr_team *t = s->team;
+    gr_team_lock(t);
+    if (gr_team_leads(t) && !gr_team_collect(t, NULL))
+        (void)gr_team_tell(t, s, GR_ORDER_IS_CLOSE, NULL);
+    ((struct gr_session **)t->sessions.data)[s->id] = NULL;
+    gr_team_unlock(t);
+}

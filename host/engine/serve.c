@@ -1,0 +1,368 @@
+/* The ranks that serve: one order of rank 0 after the other. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "engine/fingerprint.h"
+#include "engine/spots.h"
+#include "engine/team.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+
+/* ---- answers ---- */
+
+static int answer(struct gr_team *t, uint32_t kind, const void *order)
+{
+    struct gr_parcel *p = gr_parcel_new(t, 0, 1);
+    int rc = p ? gr_order_write(&p->bytes, kind, order) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_parcel_send(t, p, &(struct gr_frame){.kind = kind});
+}
+
+/* How something went that may go wrong without a loss. */
+static int answer_done(struct gr_team *t, int status)
+{
+    const char *text = status ? gr_error() : "";
+    struct gr_order_done o = {
+        .status = status, .now_ns = gr_now_ns(), .text = {text, strlen(text)}};
+    return answer(t, GR_ORDER_IS_DONE, &o);
+}
+
+/* ---- the model ---- */
+
+int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank)
+{
+    char model[33], facts[512];
+    const struct gr_model *m = t->model;
+    int rc = gr_model_hash(m, model);
+    if (rc)
+        return rc;
+    int n = snprintf(facts, sizeof facts,
+                     "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
+                     gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
+    rc = gr_vec_append(text, facts, (size_t)n, 1);
+    *rank = (struct gr_order_rank){.facts = {text->data, text->n}};
+    return rc;
+}
+
+static int do_meet(struct gr_team *t)
+{
+    struct gr_vec text = {0};
+    struct gr_order_rank rank;
+    int rc = gr_team_describe(t, &text, &rank);
+    if (!rc)
+        rc = answer(t, GR_ORDER_IS_RANK, &rank);
+    gr_vec_fini(&text);
+    return rc;
+}
+
+/* A placement, as LOAD and SURVEY say it. */
+static int read_layers(const struct gr_team *t, const struct gr_order_load *o,
+                       struct gr_placement *place)
+{
+    uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
+    bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
+                (int64_t)o->n_stage * o->n_shard == t->world->n_rank;
+    for (uint64_t i = 0; good && i < n; i++)
+        good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
+    if (!good)
+        return gr_fail(GR_E_CORRUPT, "order LOAD: no such layers or ranks");
+    *place = (struct gr_placement){.n_stage = o->n_stage};
+    memcpy(place->stage, o->stage.p, (size_t)n);
+    memcpy(place->layer, o->device.p, (size_t)n);
+    return 0;
+}
+
+int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
+{
+    struct gr_slice *l = t->slice;
+    struct gr_placement place;
+    int32_t own = t->world->rank;
+    int rc = read_layers(t, o, &place);
+    if (rc)
+        return rc;
+    gr_world_doing(t->world, GR_DOING_LOAD);
+    l->n_stage = o->n_stage, l->n_shard = o->n_shard;
+    l->stage = own / o->n_shard, l->shard = own % o->n_shard;
+    rc = gr_team_link(t);
+    return rc ? rc : gr_slice_load(l, &place);
+}
+
+static int do_load(struct gr_team *t)
+{
+    struct gr_order_load o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_LOAD, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_take(t, &o));
+}
+
+static int survey(struct gr_team *t, struct gr_vec *spots)
+{
+    struct gr_order_survey o;
+    struct gr_order_open open;
+    struct gr_session_params params;
+    struct gr_placement place;
+    int rc = gr_order_read(&o, GR_ORDER_IS_SURVEY, t->body.data, t->body.n);
+    if (!rc && o.params.n)
+        rc = gr_order_read(&open, GR_ORDER_IS_OPEN, o.params.p, (size_t)o.params.n);
+    if (!rc && o.params.n)
+        params = gr_order_open_params(&open);
+    if (!rc && o.stage.n)
+        rc = read_layers(t,
+                         &(struct gr_order_load){.n_stage = o.n_stage,
+                                                 .n_shard = o.n_shard,
+                                                 .stage = {o.stage.p, o.stage.n},
+                                                 .device = {o.device.p, o.device.n}},
+                         &place);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&t->model->lock);
+    rc = gr_spots_survey(t->slice, o.params.n ? &params : NULL, o.stage.n ? &place : NULL, spots);
+    pthread_mutex_unlock(&t->model->lock);
+    return rc;
+}
+
+static int do_survey(struct gr_team *t)
+{
+    struct gr_vec spots = {0};
+    int rc = survey(t, &spots);
+    struct gr_parcel *p = rc ? NULL : gr_parcel_new(t, 0, 1);
+    int sent = p ? gr_vec_append(&p->bytes, spots.data, spots.n * spots.item, 1) : GR_E_NOMEM_HOST;
+    if (!rc && !sent)
+        sent = gr_parcel_send(t, p, &(struct gr_frame){.kind = GR_ORDER_IS_SPOTS});
+    gr_vec_fini(&spots);
+    return rc ? answer_done(t, rc) : sent;
+}
+
+/* ---- sessions ---- */
+
+/* A name of a storage type, or NULL when it is none. */
+static const char *type_named(const char *p, uint64_t n)
+{
+    char name[16] = "";
+    if (!n || n >= sizeof name)
+        return NULL;
+    memcpy(name, p, (size_t)n);
+    const struct gr_dtype_info *type = gr_dtype_find_name(name);
+    return type ? type->name : NULL;
+}
+
+struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
+{
+    return (struct gr_session_params){.n_ctx = o->n_ctx,
+                                      .n_batch = o->n_batch,
+                                      .n_ubatch = o->n_ubatch,
+                                      .n_seq_max = o->n_seq_max,
+                                      .kv_unified = o->kv_unified,
+                                      .swa_full = o->swa_full,
+                                      .n_rollback = o->n_rollback,
+                                      .n_threads = o->n_threads,
+                                      .n_threads_batch = o->n_threads_batch,
+                                      .type_k = type_named(o->type_k.p, o->type_k.n),
+                                      .type_v = type_named(o->type_v.p, o->type_v.n),
+                                      .rope_scaling = (enum gr_rope_scaling)o->rope_scaling,
+                                      .rope_freq_base = o->rope_freq_base,
+                                      .rope_freq_scale = o->rope_freq_scale,
+                                      .yarn_ext_factor = o->yarn_ext_factor,
+                                      .yarn_attn_factor = o->yarn_attn_factor,
+                                      .yarn_beta_fast = o->yarn_beta_fast,
+                                      .yarn_beta_slow = o->yarn_beta_slow,
+                                      .yarn_orig_ctx = o->yarn_orig_ctx,
+                                      .kv_contiguous = o->kv_contiguous,
+                                      .group_n = o->group_n,
+                                      .group_w = o->group_w,
+                                      .no_kv_offload = o->no_kv_offload,
+                                      .no_graphs = o->no_graphs,
+                                      .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};
+}
+
+/* The place of a session's number, which is added. */
+static struct gr_session **place_of(struct gr_team *t, uint32_t id)
+{
+    struct gr_session *none = NULL;
+    while (id < UINT16_MAX && t->sessions.n <= id)
+        if (gr_vec_append(&t->sessions, &none, 1, sizeof(struct gr_session *)))
+            return NULL;
+    return id < t->sessions.n ? (struct gr_session **)t->sessions.data + id : NULL;
+}
+
+static int do_open(struct gr_team *t, uint32_t id)
+{
+    struct gr_order_open o;
+    struct gr_session **at = place_of(t, id), *s = NULL;
+    int rc = gr_order_read(&o, GR_ORDER_IS_OPEN, t->body.data, t->body.n);
+    if (!rc && (!at || *at))
+        rc = gr_fail(GR_E_CORRUPT, "order OPEN: session %u cannot be opened", id);
+    if (rc)
+        return rc;
+    struct gr_session_params p = gr_order_open_params(&o);
+    gr_world_doing(t->world, GR_DOING_LOAD);
+    rc = gr_session_open_slice(&s, t->slice, &p);
+    if (!rc)
+        gr_team_adopt(s, t, id);
+    return answer_done(t, rc);
+}
+
+static void close_session(struct gr_team *t, uint32_t id)
+{
+    struct gr_session *s = id < t->sessions.n ? ((struct gr_session **)t->sessions.data)[id] : NULL;
+    gr_session_close(&s);
+}
+
+/* ---- batches ---- */
+
+static int check_batch(const struct gr_order_decode *o)
+{
+    uint64_t n = o->token.n, ids = 0;
+    bool good = n >= 1 && n <= INT32_MAX / 4 && o->pos.n == n && o->n_seq.n == n &&
+                o->logits.n == n && (!o->pos_yx.n || o->pos_yx.n == 2 * n);
+    for (uint64_t i = 0; good && i < n; i++) {
+        good = o->n_seq.p[i] >= 1;
+        ids += good ? (uint64_t)o->n_seq.p[i] : 0;
+    }
+    return good && ids == o->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "order DECODE: no such batch");
+}
+
+/* What rank 0 has found good and has room for must be both here. */
+static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_order_decode *o,
+                   int32_t *n_ub)
+{
+    const struct gr_batch batch = {.n_tok = (int32_t)o->token.n,
+                                   .token = o->token.p,
+                                   .pos = o->pos.p,
+                                   .n_seq = o->n_seq.p,
+                                   .seq = o->seq.p,
+                                   .logits = o->logits.p,
+                                   .pos_yx = o->pos_yx.n ? o->pos_yx.p : NULL};
+    f->draws = o->how.n > 0;
+    int rc = gr_batch_reserve(s, &batch, f, n_ub);
+    if (!rc && f->draws && o->how.n != (uint64_t)f->n_out)
+        rc = gr_fail(GR_E_CORRUPT, "order DECODE: %llu draws for %d rows",
+                     (unsigned long long)o->how.n, f->n_out);
+    if (!rc && f->draws)
+        memcpy(s->how, o->how.p, (size_t)o->how.n * sizeof *s->how);
+    if (!rc && o->table && gr_cache_table_hash(&s->cache) != o->table)
+        rc = gr_stage_compare(s, o->table);
+    return rc;
+}
+
+static int do_decode(struct gr_session *s)
+{
+    struct gr_team *t = s->team;
+    struct gr_flight *f = &s->flight[0];
+    struct gr_order_decode o;
+    int32_t n_ub;
+    int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
+    if (!rc)
+        rc = check_batch(&o);
+    if (!rc)
+        rc = reserve(s, f, &o, &n_ub);
+    if (rc)
+        return rc;
+    gr_batch_range(s);
+    rc = gr_stage_run(s, f, n_ub);
+    gr_session_range_end(s);
+    if (!rc && f->status)
+        gr_batch_take_back(s, f->status);
+    else if (!rc)
+        gr_cache_commit(&s->cache);
+    return rc;
+}
+
+/* ---- cells ---- */
+
+static int do_op(struct gr_session *s)
+{
+    struct gr_order_op o;
+    struct gr_kv_moves moves[GR_N_CACHE_KIND];
+    int rc = gr_order_read(&o, GR_ORDER_IS_OP, s->team->body.data, s->team->body.n);
+    if (!rc && (o.kind < GR_KV_RM || o.kind > GR_KV_DIV))
+        rc = gr_fail(GR_E_CORRUPT, "order OP: there is no operation %d", o.kind);
+    if (rc)
+        return rc;
+    const struct gr_kv_op op = {(enum gr_kv_op_kind)o.kind, o.seq, o.dst, o.p0, o.p1, o.by};
+    rc = gr_cache_op(&s->cache, &op, moves);
+    return rc ? rc : gr_run_moves(s, moves);
+}
+
+static int do_pack(struct gr_session *s)
+{
+    struct gr_kv_moves moves[GR_N_CACHE_KIND];
+    int rc = gr_cache_pack(&s->cache, moves);
+    return rc ? rc : gr_run_moves(s, moves);
+}
+
+/* ---- orders ---- */
+
+static int do_for_session(struct gr_session *s, uint32_t kind)
+{
+    switch (kind) {
+    case GR_ORDER_IS_DECODE:
+        return do_decode(s);
+    case GR_ORDER_IS_OP:
+        return do_op(s);
+    case GR_ORDER_IS_CLEAR:
+        gr_cache_clear(&s->cache);
+        return 0;
+    case GR_ORDER_IS_PACK:
+        return do_pack(s);
+    case GR_ORDER_IS_SHIFT:
+        return gr_apply_shift(s);
+    default:
+        return gr_fail(GR_E_CORRUPT, "order %s: not for a session", gr_order_name(kind));
+    }
+}
+
+static int do_order(struct gr_team *t, const struct gr_frame *f)
+{
+    struct gr_session **s = t->sessions.data;
+    switch (f->kind) {
+    case GR_ORDER_IS_MEET:
+        return do_meet(t);
+    case GR_ORDER_IS_SURVEY:
+        return do_survey(t);
+    case GR_ORDER_IS_LOAD:
+        return do_load(t);
+    case GR_ORDER_IS_OPEN:
+        return do_open(t, f->session);
+    case GR_ORDER_IS_CLOSE:
+        close_session(t, f->session);
+        return 0;
+    case GR_ORDER_IS_CLOCK:
+        return answer_done(t, 0);
+    default:
+        if (f->session >= t->sessions.n || !s[f->session])
+            return gr_fail(GR_E_CORRUPT, "order %s: there is no session %u", gr_order_name(f->kind),
+                           f->session);
+        int rc = gr_stage_compare(s[f->session], f->hash);
+        return rc ? rc : do_for_session(s[f->session], f->kind);
+    }
+}
+
+int gr_team_serve(struct gr_team *t)
+{
+    struct gr_frame f = {0};
+    int rc = 0;
+    while (!rc && f.kind != GR_ORDER_IS_QUIT) {
+        gr_world_doing(t->world, GR_DOING_WAIT);
+        rc = gr_team_receive(t, &t->order[0], 0, &f);
+        if (!rc && f.kind != GR_ORDER_IS_QUIT && do_order(t, &f))
+            rc = gr_team_lose(t, t->world->rank);
+    }
+    gr_world_doing(t->world, GR_DOING_CLOSE);
+    for (uint32_t i = 0; i < t->sessions.n; i++)
+        close_session(t, i);
+    return rc;
+}
+
+int gr_world_serve(struct gr_world *world, struct gr_model *model)
+{
+    struct gr_team *t;
+    if (world->rank == 0 || model->world != world)
+        return gr_fail(GR_E_INVALID,
+                       "rank %d serves nobody with this model: only ranks above 0 "
+                       "serve, with a model that was opened for their world",
+                       world->rank);
+    int rc = gr_team_of(model, &t);
+    return rc ? rc : gr_team_serve(t);
+}

@@ -1,0 +1,207 @@
+/* A rank's part of micro-batches: where the values come from, and where they go. */
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "engine/team.h"
+#include "gr/status.h"
+
+static bool is_last(const struct gr_session *s)
+{
+    return s->slice->stage == s->slice->n_stage - 1;
+}
+
+/* Host memory that devices copy from and to, of at least n bytes. */
+static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
+{
+    struct gr_backend *b = s->pin;
+    if (n <= *cap)
+        return 0;
+    if (*buf)
+        b->api->host_free(b, *buf);
+    *buf = b->api->host_alloc(b, n);
+    *cap = *buf ? n : 0;
+    return *buf ? 0 : gr_error_status();
+}
+
+/* ---- from the stage before ---- */
+
+/* Says what the cells are, for people who look for what went wrong. */
+static int differ(struct gr_session *s, uint64_t found)
+{
+    enum { ROOM = 1 << 16 };
+    char *text = gr_calloc(ROOM, 1);
+    FILE *out = text ? fmemopen(text, ROOM, "w") : NULL;
+    if (out) {
+        gr_cache_print(&s->cache, out);
+        fclose(out);
+        gr_log(GR_LOG_ERROR, "the cells of rank %d:\n%s", s->slice->rank, text);
+    }
+    gr_free(text);
+    return gr_fail(GR_E_INTERNAL,
+                   "its cells are not those of rank 0 any more: hash %016llx expected, %016llx "
+                   "found",
+                   (unsigned long long)found, (unsigned long long)s->cache.hash);
+}
+
+int gr_stage_compare(struct gr_session *s, uint64_t hash)
+{
+    return hash == s->cache.hash ? 0 : differ(s, hash);
+}
+
+static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
+{
+    struct gr_team *t = s->team;
+    struct gr_frame frame;
+    int32_t from = t->world->rank - s->slice->n_shard;
+    (void)user;
+    if (s->slice->stage == 0)
+        return 0;
+    int rc = gr_frame_recv(&t->in, &frame, gr_team_deadline());
+    if (rc)
+        return gr_team_lose(t, from);
+    s->now->status = frame.status;
+    if (frame.kind != GR_ORDER_IS_BOUNDARY || frame.session != s->id ||
+        (!frame.status && frame.n != gr_boundary_bytes(p, &p->in)))
+        return gr_fail(GR_E_INTERNAL, "values of a micro-batch were expected, %s came",
+                       gr_order_name(frame.kind));
+    rc = frame.status ? 0 : gr_stage_compare(s, frame.hash);
+    if (!rc)
+        rc = room_for(s, &s->arrival, &s->arrival_cap, (size_t)frame.n);
+    if (rc)
+        return rc;
+    if (gr_frame_body(&t->in, &frame, s->arrival, s->arrival_cap, gr_team_deadline()))
+        return gr_team_lose(t, from);
+    return frame.status ? 0 : gr_boundary_in(s, p, s->arrival);
+}
+
+/* ---- to the next stage ---- */
+
+/* The place of the next message: free once the one before the last two has arrived. */
+static int next_departure(struct gr_session *s, struct gr_departure **out)
+{
+    struct gr_team *t = s->team;
+    struct gr_departure *d = *out = &s->departure[s->n_departure++ % GR_N_DEPARTURE];
+    int rc = gr_frame_sent(&t->out, &d->out, gr_team_deadline());
+    d->out = (struct gr_frame_out){.frame = {.kind = GR_ORDER_IS_BOUNDARY, .session = s->id}};
+    return rc ? gr_team_lose(t, t->world->rank + s->slice->n_shard) : 0;
+}
+
+static int depart(struct gr_session *s, struct gr_departure *d)
+{
+    d->out.frame.hash = s->cache.hash;
+    return gr_frame_send(&s->team->out, &d->out, d->buf) ? gr_team_lose(s->team, s->slice->rank)
+                                                         : 0;
+}
+
+static int forward(struct gr_session *s, const struct gr_plan *p, void *user)
+{
+    struct gr_departure *d;
+    (void)user;
+    if (is_last(s))
+        return 0;
+    size_t n = gr_boundary_bytes(p, &p->out);
+    int rc = next_departure(s, &d);
+    if (!rc)
+        rc = room_for(s, &d->buf, &d->cap, n);
+    if (!rc)
+        rc = gr_boundary_out(s, p, d->buf);
+    d->out.frame.n = n;
+    return rc ? rc : depart(s, d);
+}
+
+const struct gr_flow gr_stage_flow = {receive, forward, NULL};
+
+/* ---- results ---- */
+
+/* n bytes of results to rank 0. */
+static int answer(struct gr_session *s, const void *rows, size_t n, int status)
+{
+    struct gr_frame frame = {
+        .kind = GR_ORDER_IS_LOGITS, .session = s->id, .status = status, .hash = s->cache.hash};
+    struct gr_parcel *p = gr_parcel_new(s->team, 0, 1);
+    int rc = p ? gr_vec_append(&p->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_parcel_send(s->team, p, &frame);
+}
+
+/* The batch has failed in an earlier stage: the next one hears of it. */
+static int pass_on(struct gr_session *s, int status)
+{
+    struct gr_departure *d;
+    if (is_last(s))
+        return s->slice->rank ? answer(s, NULL, 0, status) : 0;
+    int rc = next_departure(s, &d);
+    d->out.frame.status = status;
+    return rc ? rc : depart(s, d);
+}
+
+/* ---- a micro-batch ---- */
+
+static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_cached_plan *c,
+                    int32_t first_row)
+{
+    const struct gr_flight *f = s->now;
+    size_t row = f->draws ? 1 : (size_t)s->model->hp.n_vocab; /* an id is as large as a logit */
+    float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
+    int rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
+    if (!rc && s->flow)
+        rc = s->flow->out(s, &c->plan, s->flow->user);
+    bool answers = s->team && is_last(s) && s->slice->rank;
+    return rc || !answers ? rc : answer(s, out, (size_t)ub->n_out * row * sizeof *out, 0);
+}
+
+/* Its logits, or the tokens drawn, are rows [first_row, first_row + n_out). */
+static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
+{
+    struct gr_cached_plan *c;
+    if (s->team)
+        gr_world_doing(s->team->world, GR_DOING_COMPUTE);
+    int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
+    if (!rc && s->flow)
+        rc = s->flow->in(s, &c->plan, s->flow->user);
+    return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
+}
+
+/* Rank 0's own part has failed in its micro-batch i: all stages hear of it, and when the last one
+ * has, nothing of the batch is on its way any more. */
+static int give_up(struct gr_session *s, struct gr_flight *f, int32_t i, int status)
+{
+    char why[800];
+    snprintf(why, sizeof why, "%s", gr_error());
+    int rc = gr_world_check(s->team->world);
+    if (!rc)
+        rc = pass_on(s, status);
+    f->n_ubatch = rc || is_last(s) ? 0 : i + 1;
+    return rc ? rc : gr_fail(status, "%s", why);
+}
+
+int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+{
+    int32_t i = 0, row = 0;
+    int rc = 0;
+    s->now = f;
+    for (; i < n_ub && !rc && !f->status; i++) {
+        rc = run_ubatch(s, &s->ub[i], row);
+        row += s->ub[i].n_out;
+    }
+    if (f->status && !rc)
+        rc = pass_on(s, f->status);
+    f->n_ubatch = gr_team_leads(s->team) && !is_last(s) ? n_ub : 0;
+    return rc && gr_team_leads(s->team) ? give_up(s, f, i - 1, rc) : rc;
+}
+
+void gr_stage_fini(struct gr_session *s)
+{
+    gr_team_lock(s->team);
+    for (int i = 0; i < GR_N_DEPARTURE; i++) {
+        struct gr_departure *d = &s->departure[i];
+        if (s->team && s->team->out.link)
+            (void)gr_frame_sent(&s->team->out, &d->out, INT64_MAX);
+        if (d->buf)
+            s->pin->api->host_free(s->pin, d->buf);
+    }
+    gr_team_unlock(s->team);
+    if (s->arrival)
+        s->pin->api->host_free(s->pin, s->arrival);
+}

@@ -1,0 +1,185 @@
+/* What rank 0 says to the others, and what it hears of them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "engine/team.h"
+#include "gr/status.h"
+
+#define TABLE_EVERY 64 /* batches after which all cells are compared */
+
+static int tell(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uint32_t kind,
+                const void *order, uint64_t hash)
+{
+    struct gr_frame frame = {.kind = kind, .session = id, .hash = hash};
+    int rc = gr_world_check(t->world);
+    if (rc)
+        return rc;
+    gr_team_lock(t);
+    struct gr_parcel *p = gr_parcel_new(t, lo, hi);
+    rc = p ? gr_order_write(&p->bytes, kind, order) : GR_E_NOMEM_HOST;
+    if (p && rc)
+        p->hi = p->lo;
+    if (!rc)
+        rc = gr_parcel_send(t, p, &frame);
+    gr_team_unlock(t);
+    return rc;
+}
+
+int gr_team_tell_all(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
+                     uint64_t hash)
+{
+    return tell(t, 1, t->world->n_rank, id, kind, order, hash);
+}
+
+int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order)
+{
+    return gr_team_tell_all(t, s ? s->id : 0, kind, order, s ? s->cache.hash : 0);
+}
+
+int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
+                      uint32_t kind, const void *order)
+{
+    return tell(t, lo, hi, s->id, kind, order, s->cache.hash);
+}
+
+/* ---- batches ---- */
+
+/* The arrays of a checked batch; pos_2d: as the caller gave rows and columns. */
+static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t *pos_yx,
+                       uint64_t hash)
+{
+    const struct gr_full_batch *b = &s->batch;
+    uint64_t n = (uint64_t)b->n_tok;
+    struct gr_order_decode o = {.token = {b->token, n},
+                                .pos = {b->pos, n},
+                                .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
+                                .n_seq = {b->n_seq, n},
+                                .seq = {b->seq, 0},
+                                .logits = {b->logits, n},
+                                .how = {s->how, f->draws ? (uint64_t)f->n_out : 0}};
+    o.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
+    if (++s->team->n_batch % TABLE_EVERY == 0)
+        o.table = gr_cache_table_hash(&s->cache);
+    return gr_team_tell_all(s->team, s->id, GR_ORDER_IS_DECODE, &o, hash);
+}
+
+int gr_tell_batch(struct gr_session *s, const struct gr_flight *f, bool pos_2d)
+{
+    const struct gr_full_batch *b = &s->batch;
+    size_t n = (size_t)b->n_tok;
+    uint64_t hash = s->cache.hash;
+    if (!pos_2d)
+        return write_batch(s, f, NULL, hash);
+    int32_t *pos_yx = gr_calloc(2 * n, sizeof *pos_yx);
+    if (!pos_yx)
+        return GR_E_NOMEM_HOST;
+    memcpy(pos_yx, b->row, n * sizeof *b->row);
+    memcpy(pos_yx + n, b->col, n * sizeof *b->col);
+    int rc = write_batch(s, f, pos_yx, hash);
+    gr_free(pos_yx);
+    return rc;
+}
+
+/* ---- answers ---- */
+
+/* The last stage's first rank: it has the results. */
+static int32_t last_rank(const struct gr_team *t)
+{
+    return t->world->n_rank - t->slice->n_shard;
+}
+
+static int strange(struct gr_team *t, int32_t rank, const struct gr_frame *f, const char *expected)
+{
+    gr_fail(GR_E_INTERNAL, "it has sent %s of %llu bytes, %s was expected", gr_order_name(f->kind),
+            (unsigned long long)f->n, expected);
+    return gr_team_lose(t, rank);
+}
+
+/* The next result of a micro-batch, for the first of the flights. */
+static int take_result(struct gr_team *t)
+{
+    struct gr_flight *f = t->first;
+    struct gr_frame frame;
+    int32_t rank = last_rank(t);
+    struct gr_port *port = &t->result[rank];
+    size_t row = (f->draws ? 1 : (size_t)t->model->hp.n_vocab) * sizeof(float);
+    size_t room = (size_t)(f->n_out - f->n_row) * row;
+    int rc = gr_frame_recv(port, &frame, gr_team_deadline());
+    if (rc)
+        return gr_team_lose(t, rank);
+    if (frame.kind != GR_ORDER_IS_LOGITS || frame.session != f->session->id || frame.n % row)
+        return strange(t, rank, &frame, "logits of another session");
+    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_row * row, room,
+                       gr_team_deadline());
+    if (rc)
+        return gr_team_lose(t, rank);
+    f->n_row += (int32_t)(frame.n / row);
+    if (--f->n_ubatch == 0)
+        t->first = f->next;
+    return 0;
+}
+
+void gr_team_expect(struct gr_team *t, struct gr_flight *f)
+{
+    f->next = NULL;
+    if (t->first)
+        t->last->next = f;
+    else
+        t->first = f;
+    t->last = f;
+}
+
+int gr_team_collect(struct gr_team *t, const struct gr_flight *f)
+{
+    int rc = gr_world_check(t->world);
+    gr_team_lock(t);
+    while (!rc && (f ? f->n_ubatch > 0 : t->first != NULL))
+        rc = take_result(t);
+    gr_team_unlock(t);
+    return rc;
+}
+
+/* Why a rank could not do it. */
+static int not_done(struct gr_team *t, int32_t rank)
+{
+    struct gr_order_done d;
+    char name[128];
+    if (gr_order_read(&d, GR_ORDER_IS_DONE, t->body.data, t->body.n) || !d.status)
+        return gr_team_lose(t, rank);
+    return gr_fail(d.status, "%s: %.*s", gr_world_name(t->world, rank, name, sizeof name),
+                   (int)d.text.n, d.text.p);
+}
+
+int gr_team_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer)
+{
+    struct gr_frame frame;
+    int rc = rank == last_rank(t) ? gr_team_collect(t, NULL) : 0;
+    if (!rc)
+        rc = gr_team_receive(t, &t->result[rank], rank, &frame);
+    if (rc)
+        return rc;
+    if (frame.kind == GR_ORDER_IS_DONE && kind != GR_ORDER_IS_DONE)
+        return not_done(t, rank);
+    if (frame.kind != kind)
+        return strange(t, rank, &frame, gr_order_name(kind));
+    if (answer && gr_order_read(answer, kind, t->body.data, t->body.n))
+        return gr_team_lose(t, rank);
+    return 0;
+}
+
+int gr_team_all_done(struct gr_team *t)
+{
+    char first[800] = "";
+    int status = 0, rc = 0;
+    for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
+        struct gr_order_done d;
+        rc = gr_team_answer(t, r, GR_ORDER_IS_DONE, &d);
+        if (rc || !d.status || status)
+            continue;
+        status = not_done(t, r);
+        snprintf(first, sizeof first, "%s", gr_error());
+    }
+    return rc || !status ? rc : gr_fail(status, "%s", first);
+}
