@@ -312,6 +312,28 @@ Test(cut, what_goes_back_is_refused)
     }
 }
 
+/* Without memory a plan is not cut, and holds nothing once it is freed. */
+Test(cut, runs_out_of_memory_cleanly)
+{
+    static struct recipe q;
+    struct gr_rng r = gr_rng_new(2);
+    int n_failed = 0, rc = -1;
+    make(&q, &r, 4, true);
+    size_t held = gr_alloc_held(NULL);
+    for (uint64_t k = 1; rc; k++) {
+        struct gr_plan p;
+        record(&p, &q, 2);
+        gr_alloc_fail_at(k, 0);
+        rc = gr_plan_finish(&p);
+        gr_alloc_fail_at(0, 0);
+        cr_assert(rc == 0 || rc == GR_E_NOMEM_HOST, "allocation %d: %d", n_failed, rc);
+        n_failed += rc != 0;
+        gr_plan_fini(&p);
+        cr_assert_eq(gr_alloc_held(NULL), held, "allocation %d", n_failed);
+    }
+    cr_expect(n_failed > 5, "%d", n_failed);
+}
+
 /* People see what comes in and what goes out. */
 Test(cut, a_printed_plan_names_its_boundaries)
 {
