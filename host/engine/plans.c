@@ -350,7 +350,8 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
         return rc;
     v->pending = part->device > 0;
     if (part->exchange)
-        return gr_group_exchange(s->group, v->backend, &node[part->node].a.exchange, part->device);
+        return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
+                                 part->device);
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
     return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
 }

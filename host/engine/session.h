@@ -98,7 +98,6 @@ struct gr_session {
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 
     const struct gr_flow *flow; /* NULL: this session runs all stages */
-    struct gr_group *group;     /* with whom it shares its layers (engine/group.h), or NULL */
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
     uint64_t n_use;

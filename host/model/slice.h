@@ -9,6 +9,7 @@
 #include "model/devices.h"
 #include "model/place.h"
 
+struct gr_group;
 struct gr_shard;
 
 struct gr_slice {
@@ -21,6 +22,8 @@ struct gr_slice {
      * weight of another stage is described as well, but nobody reads it. */
     const struct gr_ten *weight, *bias;
     struct gr_shard *part;     /* with n_shard > 1: where hp and the weights are from */
+    struct gr_group *group;    /* with whom (engine/group.h), from before the first session to after
+                                  the    last; not the slice's */
     struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */
     /* Under the model's lock, once it is open: */
     struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
