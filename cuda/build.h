@@ -17,6 +17,7 @@ struct gr_cuda_build {
     const struct gr_kernel_image *image;
     int n_image;       /* 0: built without a CUDA compiler */
     const char *archs; /* what there is code for: "sm_80 sm_90a compute_80", compute_ being PTX */
+    const char *nccl;  /* its library, for dlopen; NULL or "": built to do without */
 };
 extern const struct gr_cuda_build gr_cuda_build;
 

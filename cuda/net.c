@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "cuda/nccl.h"
 #include "gr/status.h"
 
 static int check_options(const struct gr_net_opt *o)
@@ -54,7 +55,7 @@ int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b)
 
 int gr_cuda_net_leave(struct gr_cuda_net *n, int rc, int32_t suspect)
 {
-    if (rc && !n->failed && rc != GR_E_INVALID) {
+    if (rc && !n->failed) {
         n->failed = rc;
         n->base.suspect = suspect;
         (void)snprintf(n->failed_text, sizeof n->failed_text, "%s", gr_error());
@@ -107,6 +108,11 @@ cu_pointer gr_cuda_spans_next(struct gr_cuda_spans *s, size_t most, size_t *byte
 
 /* ---- the tables' entries ---- */
 
+static int no_kind(enum gr_net_kind kind)
+{
+    return gr_fail(GR_E_INVALID, "there is no net of kind %d", (int)kind);
+}
+
 int gr_cuda_net_join(struct gr_backend *b, const struct gr_net_opt *opt, struct gr_net **out)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
@@ -116,16 +122,19 @@ int gr_cuda_net_join(struct gr_backend *b, const struct gr_net_opt *opt, struct 
         return rc;
     switch (opt->kind) {
     case GR_NET_PEER:
-        return gr_cuda_leave(c, gr_peer_join(c, opt, out));
+        return gr_peer_join(c, opt, out);
+    case GR_NET_NCCL:
+        return gr_nccl_join(c, opt, out);
     default:
-        return gr_fail(GR_E_INVALID, "there is no net of kind %d", (int)opt->kind);
+        return no_kind(opt->kind);
     }
 }
 
 bool gr_cuda_net_find(enum gr_net_kind kind, const char **what)
 {
-    *what = kind == GR_NET_PEER ? "copies between devices" : "no such net";
-    return kind == GR_NET_PEER;
+    const struct gr_nccl_state *nccl = kind == GR_NET_NCCL ? gr_nccl_state() : NULL;
+    *what = nccl ? nccl->what : kind == GR_NET_PEER ? "copies between devices" : "no such net";
+    return nccl ? nccl->version != 0 : kind == GR_NET_PEER;
 }
 
 int gr_cuda_net_ticket(enum gr_net_kind kind, struct gr_net_ticket *t)
@@ -135,7 +144,9 @@ int gr_cuda_net_ticket(enum gr_net_kind kind, struct gr_net_ticket *t)
     case GR_NET_PEER:
         gr_peer_ticket(t);
         return 0;
+    case GR_NET_NCCL:
+        return gr_nccl_ticket(t);
     default:
-        return gr_fail(GR_E_INVALID, "there is no net of kind %d", (int)kind);
+        return no_kind(kind);
     }
 }

@@ -56,5 +56,7 @@ int gr_cuda_net_ticket(enum gr_net_kind kind, struct gr_net_ticket *t);
 
 int gr_peer_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out);
 void gr_peer_ticket(struct gr_net_ticket *t);
+int gr_nccl_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out);
+int gr_nccl_ticket(struct gr_net_ticket *t);
 
 #endif

@@ -25,8 +25,14 @@ file(GLOB KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
 list(SORT KERNEL_SOURCES)
 
 # gpurun_kernel_table(file kind library archs name...): writes `file` with the table of these images; each begins at
-# the symbol gr_image_<name>.
+# the symbol gr_image_<name>. NCCL is the emulated device's own, or the system's.
 function(gpurun_kernel_table file kind library archs)
+  set(nccl "")
+  if(kind STREQUAL "EMU")
+    set(nccl ${library})
+  elseif(GPURUN_NCCL)
+    set(nccl libnccl.so.2)
+  endif()
   set(declare "")
   set(rows "")
   foreach(name ${ARGN})
@@ -40,7 +46,8 @@ static const struct gr_kernel_image images[] = {
 ${rows}    {0, 0},
 };
 const char gr_cuda_kind[] = \"${kind}\";
-const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${archs}\"};
+const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${archs}\",
+    \"${nccl}\"};
 ")
 endfunction()
 

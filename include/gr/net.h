@@ -14,10 +14,11 @@
  * receiver's calls: data goes one way, so a chain cannot stand still by that.
  *
  * Whatever waits ends by its deadline (of the monotonic clock, INT64_MAX = none) or when *opt.lost
- * is set, with GR_E_PEER_LOST. A call that failed leaves a net that can only be aborted and left:
- * all later ones return that error. Before memory of the host or results are waited for
- * (backend sync, download), wait() has to have returned 0: a device that waits for a lost member
- * may never finish.
+ * is set, with GR_E_PEER_LOST. A call that failed has aborted the net, so that the device waits for
+ * nothing any more; all later ones return that error, and it can only be left. After recv and
+ * gather, before the host waits for the device in any way (sync, download, upload of other memory
+ * than host_alloc's), wait() has to have returned 0: a device that waits for a lost member may
+ * never finish.
  *
  * One thread uses a member at a time. */
 #ifndef GR_NET_H

@@ -10,86 +10,6 @@
 #include "gr/status.h"
 #include "ranks.h"
 
-/* ---- what ranks do ---- */
-
-#define MOST ((size_t)4 << 20)
-
-/* Sizes from 1 byte to MOST, small ones as often as large ones; the same on every rank. */
-static size_t size_of(uint32_t i)
-{
-    uint32_t x = (i + 1) * 2654435761u;
-    size_t most = (size_t)1 << (x >> 27) % 23;
-    return GR_MIN(1 + (x & 0xffffff) % most, MOST);
-}
-
-struct script {
-    int n_message;
-    bool graphs; /* a segment computes on what came: y = x + 1 */
-    int stop_at; /* rank 1 stops there, -1 = nowhere */
-};
-
-/* Splits p into up to three spans. */
-static int spans(char *p, size_t bytes, uint32_t i, struct gr_net_span out[3])
-{
-    size_t a = bytes * (i % 5) / 7, b = bytes * (i % 3) / 5;
-    out[0] = (struct gr_net_span){p, a};
-    out[1] = (struct gr_net_span){p + a, b};
-    out[2] = (struct gr_net_span){p + a + b, bytes - a - b};
-    return 3;
-}
-
-/* Every message goes from the first rank to the last, each time by the same memory: nothing waits
- * on the host between one and the next. */
-static int pass_on(struct rank *r)
-{
-    const struct script *s = r->world->user;
-    const struct gr_net_api *api = r->net->api;
-    bool first = r->member == 0, last = r->member == r->world->n - 1;
-    struct gr_net_span span[3];
-    char *p = r->backend->api->alloc(r->backend, MOST);
-    int rc = p ? 0 : GR_E_NOMEM_DEV;
-    for (int i = 0; i < s->n_message && !rc; i++) {
-        size_t bytes = size_of((uint32_t)i);
-        if (r->member == 1 && i == s->stop_at)
-            break;
-        if (first)
-            rc = rank_fill(r, p, bytes, (uint32_t)i);
-        else
-            rc = api->recv(r->net, r->backend, span, spans(p, bytes, (uint32_t)i + 1, span),
-                           rank_deadline(r));
-        if (!rc && !last)
-            rc = api->send(r->net, r->backend, span, spans(p, bytes, (uint32_t)i, span),
-                           rank_deadline(r));
-        if (!rc && last)
-            rc = rank_compare(r, p, bytes, (uint32_t)i);
-    }
-    if (!rc)
-        rc = api->wait(r->net, rank_deadline(r));
-    r->backend->api->free(r->backend, p);
-    return rc;
-}
-
-/* All gather parts of many sizes, again and again in the same memory. */
-static int gather(struct rank *r)
-{
-    const struct script *s = r->world->user;
-    int32_t n = r->world->n_group, first = r->member / n * n;
-    char *all = r->backend->api->alloc(r->backend, MOST);
-    int rc = all ? 0 : GR_E_NOMEM_DEV;
-    for (int i = 0; i < s->n_message && !rc; i++) {
-        size_t part = GR_MIN(size_of((uint32_t)i), MOST / (size_t)n);
-        rc = rank_fill(r, all + (size_t)(r->member - first) * part, part,
-                       (uint32_t)(i * MAX_RANK + r->member));
-        if (!rc)
-            rc = r->net->api->gather(r->net, r->backend, all, part, rank_deadline(r));
-        for (int32_t k = 0; k < n && !rc; k++)
-            rc =
-                rank_compare(r, all + (size_t)k * part, part, (uint32_t)(i * MAX_RANK + first + k));
-    }
-    r->backend->api->free(r->backend, all);
-    return rc;
-}
-
 static int nothing(struct rank *r)
 {
     (void)r;
@@ -114,7 +34,7 @@ static void chains(const char *options, int32_t n_device)
     struct script s = {.n_message = 40, .stop_at = -1};
     device_configure(options);
     for (int32_t n = 2; n <= MAX_RANK; n++) {
-        struct world w = world_of(n, n_device, pass_on, &s);
+        struct world w = world_of(n, n_device, rank_pass_on, &s);
         world_run(&w);
         world_expect(&w);
     }
@@ -140,7 +60,7 @@ Test(peer, small_pieces)
 {
     struct script s = {.n_message = 12, .stop_at = -1};
     device_configure("devices=3");
-    struct world w = world_of(3, 3, pass_on, &s);
+    struct world w = world_of(3, 3, rank_pass_on, &s);
     w.piece_bytes = 100000;
     world_run(&w);
     world_expect(&w);
@@ -151,7 +71,7 @@ Test(peer, groups)
     struct script s = {.n_message = 16, .stop_at = -1};
     device_configure("devices=4");
     for (int32_t n = 2; n <= MAX_RANK; n++) {
-        struct world w = world_of(n, 4, gather, &s);
+        struct world w = world_of(n, 4, rank_gather, &s);
         w.n_group = n;
         w.piece_bytes = 300000;
         world_run(&w);
@@ -159,32 +79,11 @@ Test(peer, groups)
     }
 }
 
-/* Two stages of two ranks: both at once. */
-static int gather_and_pass(struct rank *r)
-{
-    struct script *s = r->world->user;
-    char *p = r->backend->api->alloc(r->backend, 1000);
-    struct gr_net_span span = {p, 1000};
-    int rc = p ? 0 : GR_E_NOMEM_DEV;
-    for (int i = 0; i < s->n_message && !rc; i++) {
-        rc = rank_fill(r, p + r->member % 2 * 500, 500, (uint32_t)(i * 2 + r->member % 2));
-        if (!rc)
-            rc = r->net->api->gather(r->net, r->backend, p, 500, rank_deadline(r));
-        if (!rc)
-            rc = (r->member < 2 ? r->net->api->send : r->net->api->recv)(r->net, r->backend, &span,
-                                                                         1, rank_deadline(r));
-        for (int k = 0; k < 2 && !rc; k++)
-            rc = rank_compare(r, p + k * 500, 500, (uint32_t)(i * 2 + k));
-    }
-    r->backend->api->free(r->backend, p);
-    return rc;
-}
-
 Test(peer, stages_of_groups)
 {
     struct script s = {.n_message = 20};
     device_configure("devices=4");
-    struct world w = world_of(4, 4, gather_and_pass, &s);
+    struct world w = world_of(4, 4, rank_gather_and_pass, &s);
     w.n_group = 2;
     world_run(&w);
     world_expect(&w);
@@ -194,28 +93,21 @@ Test(peer, empty_messages_and_no_group)
 {
     struct script s = {.n_message = 0, .stop_at = -1};
     device_configure("devices=2");
-    struct world w = world_of(2, 2, pass_on, &s);
+    struct world w = world_of(2, 2, rank_pass_on, &s);
     world_run(&w);
     world_expect(&w);
 }
 
 /* ---- what does not ---- */
 
-static void expect_lost(const struct rank *r, const char *text, int32_t suspect)
-{
-    cr_expect_eq(r->rc, GR_E_PEER_LOST, "rank %d: %d", r->member, r->rc);
-    cr_expect_not_null(strstr(r->text, text), "rank %d: %s", r->member, r->text);
-    cr_expect_eq(r->suspect, suspect, "rank %d suspects %d: %s", r->member, r->suspect, r->text);
-}
-
 Test(peer, a_rank_that_leaves)
 {
     struct script s = {.n_message = 40, .stop_at = 20};
     device_configure("devices=3");
-    struct world w = world_of(3, 3, pass_on, &s);
+    struct world w = world_of(3, 3, rank_pass_on, &s);
     world_run(&w);
     cr_expect_eq(w.rank[1].rc, 0);
-    expect_lost(&w.rank[0], "member 1 has left the net", 1);
+    rank_expect_lost(&w.rank[0], "member 1 has left the net", 1);
     cr_expect_eq(w.rank[2].rc, GR_E_PEER_LOST, "%s", w.rank[2].text);
     world_expect_nothing_left();
 }
@@ -223,7 +115,7 @@ Test(peer, a_rank_that_leaves)
 static int abort_at_once(struct rank *r)
 {
     if (r->member != 1)
-        return pass_on(r);
+        return rank_pass_on(r);
     r->net->api->abort(r->net);
     char *p = r->backend->api->alloc(r->backend, 16);
     struct gr_net_span span = {p, 16};
@@ -240,9 +132,9 @@ Test(peer, aborted)
     device_configure("devices=3");
     struct world w = world_of(3, 3, abort_at_once, &s);
     world_run(&w);
-    expect_lost(&w.rank[0], "aborted", 1);
-    expect_lost(&w.rank[1], "aborted", -1);
-    expect_lost(&w.rank[2], "aborted", 1);
+    rank_expect_lost(&w.rank[0], "aborted", 1);
+    rank_expect_lost(&w.rank[1], "aborted", -1);
+    rank_expect_lost(&w.rank[2], "aborted", 1);
     world_expect_nothing_left();
 }
 
@@ -252,7 +144,7 @@ static int lose_or_wait(struct rank *r)
         atomic_store(&r->world->lost, 1);
         return 0;
     }
-    return pass_on(r);
+    return rank_pass_on(r);
 }
 
 Test(peer, a_world_that_is_lost)
@@ -271,7 +163,7 @@ static int stand_still(struct rank *r)
 {
     int64_t until = gr_now_ns() + 400000000;
     if (r->member == 0)
-        return pass_on(r);
+        return rank_pass_on(r);
     while (gr_now_ns() < until)
         ;
     return 0;
@@ -284,7 +176,7 @@ Test(peer, a_rank_that_stands_still)
     struct world w = world_of(2, 2, stand_still, &s);
     w.patience_ns = 100000000;
     world_run(&w);
-    expect_lost(&w.rank[0], "room for what is sent has not come for 0.1 s", 1);
+    rank_expect_lost(&w.rank[0], "room for what is sent has not come for 0.1 s", 1);
     world_expect_nothing_left();
 }
 
@@ -425,7 +317,7 @@ Test(peer, each_call_in_turn)
     int failures = 0;
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         for (int64_t nth = 1; nth <= 10; nth += 3) {
-            struct world w = world_of(2, 2, pass_on, &s);
+            struct world w = world_of(2, 2, rank_pass_on, &s);
             w.patience_ns = 300000000; /* for a rank that does not get as far as joining */
             cr_assert_eq(emu()->fail(symbols[i], nth, 999), 0);
             world_run(&w);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/clock.h"
 #include "gr/status.h"
 
@@ -119,4 +120,102 @@ void world_expect(struct world *w)
     for (int32_t i = 0; i < w->n; i++)
         cr_expect_eq(w->rank[i].rc, 0, "rank %d: %s", i, w->rank[i].text);
     world_expect_nothing_left();
+}
+
+/* ---- what ranks do ---- */
+
+#define MOST ((size_t)4 << 20)
+
+/* Sizes from 1 byte to MOST, small ones as often as large ones; the same on every rank. */
+static size_t size_of(uint32_t i)
+{
+    uint32_t x = (i + 1) * 2654435761u;
+    size_t most = (size_t)1 << (x >> 27) % 23;
+    return GR_MIN(1 + (x & 0xffffff) % most, MOST);
+}
+
+/* Splits p into up to three spans. */
+static int spans(char *p, size_t bytes, uint32_t i, struct gr_net_span out[3])
+{
+    size_t a = bytes * (i % 5) / 7, b = bytes * (i % 3) / 5;
+    out[0] = (struct gr_net_span){p, a};
+    out[1] = (struct gr_net_span){p + a, b};
+    out[2] = (struct gr_net_span){p + a + b, bytes - a - b};
+    return 3;
+}
+
+int rank_pass_on(struct rank *r)
+{
+    const struct script *s = r->world->user;
+    const struct gr_net_api *api = r->net->api;
+    bool first = r->member == 0, last = r->member == r->world->n - 1;
+    struct gr_net_span span[3];
+    char *p = r->backend->api->alloc(r->backend, MOST);
+    int rc = p ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        size_t bytes = size_of((uint32_t)i);
+        if (r->member == 1 && i == s->stop_at)
+            break;
+        if (first)
+            rc = rank_fill(r, p, bytes, (uint32_t)i);
+        else
+            rc = api->recv(r->net, r->backend, span, spans(p, bytes, (uint32_t)i + 1, span),
+                           rank_deadline(r));
+        if (!rc && !last)
+            rc = api->send(r->net, r->backend, span, spans(p, bytes, (uint32_t)i, span),
+                           rank_deadline(r));
+        if (!rc && last)
+            rc = rank_compare(r, p, bytes, (uint32_t)i);
+    }
+    if (!rc)
+        rc = api->wait(r->net, rank_deadline(r));
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+int rank_gather(struct rank *r)
+{
+    const struct script *s = r->world->user;
+    int32_t n = r->world->n_group, first = r->member / n * n;
+    char *all = r->backend->api->alloc(r->backend, MOST);
+    int rc = all ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        size_t part = GR_MIN(size_of((uint32_t)i), MOST / (size_t)n);
+        rc = rank_fill(r, all + (size_t)(r->member - first) * part, part,
+                       (uint32_t)(i * MAX_RANK + r->member));
+        if (!rc)
+            rc = r->net->api->gather(r->net, r->backend, all, part, rank_deadline(r));
+        for (int32_t k = 0; k < n && !rc; k++)
+            rc =
+                rank_compare(r, all + (size_t)k * part, part, (uint32_t)(i * MAX_RANK + first + k));
+    }
+    r->backend->api->free(r->backend, all);
+    return rc;
+}
+
+int rank_gather_and_pass(struct rank *r)
+{
+    struct script *s = r->world->user;
+    char *p = r->backend->api->alloc(r->backend, 1000);
+    struct gr_net_span span = {p, 1000};
+    int rc = p ? 0 : GR_E_NOMEM_DEV;
+    for (int i = 0; i < s->n_message && !rc; i++) {
+        rc = rank_fill(r, p + r->member % 2 * 500, 500, (uint32_t)(i * 2 + r->member % 2));
+        if (!rc)
+            rc = r->net->api->gather(r->net, r->backend, p, 500, rank_deadline(r));
+        if (!rc)
+            rc = (r->member < 2 ? r->net->api->send : r->net->api->recv)(r->net, r->backend, &span,
+                                                                         1, rank_deadline(r));
+        for (int k = 0; k < 2 && !rc; k++)
+            rc = rank_compare(r, p + k * 500, 500, (uint32_t)(i * 2 + k));
+    }
+    r->backend->api->free(r->backend, p);
+    return rc;
+}
+
+void rank_expect_lost(const struct rank *r, const char *text, int32_t suspect)
+{
+    cr_expect_eq(r->rc, GR_E_PEER_LOST, "rank %d: %d", r->member, r->rc);
+    cr_expect_not_null(strstr(r->text, text), "rank %d: %s", r->member, r->text);
+    cr_expect_eq(r->suspect, suspect, "rank %d suspects %d: %s", r->member, r->suspect, r->text);
 }

@@ -49,4 +49,22 @@ int rank_fill(struct rank *r, void *p, size_t bytes, uint32_t seed);
 /* 0, or GR_E_INTERNAL when other bytes are there than `seed` gives. */
 int rank_compare(struct rank *r, const void *p, size_t bytes, uint32_t seed);
 
+/* ---- what ranks do; user is a script ---- */
+
+struct script {
+    int n_message;
+    int stop_at; /* rank 1 stops there, -1 = nowhere */
+};
+
+/* Messages of 1 byte to 4 MiB go from the first rank to the last, each time by the same memory:
+ * nothing waits on the host between one and the next. */
+int rank_pass_on(struct rank *r);
+/* All gather parts of many sizes, again and again in the same memory. */
+int rank_gather(struct rank *r);
+/* Two stages of two ranks: both at once. */
+int rank_gather_and_pass(struct rank *r);
+
+/* It failed with GR_E_PEER_LOST, says this, and blames that member. */
+void rank_expect_lost(const struct rank *r, const char *text, int32_t suspect);
+
 #endif

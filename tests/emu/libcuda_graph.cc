@@ -16,6 +16,27 @@ void add_node(const stream_ref &s, work_ref what)
     s->tips = {(int)s->cap->nodes.size() - 1};
 }
 
+void add_nodes(const stream_ref &s, const std::vector<work_ref> &what)
+{
+    auto &nodes = s->cap->nodes;
+    const std::vector<int> tips = s->tips;
+    s->tips.clear();
+    for (const work_ref &w : what) {
+        nodes.push_back({w, tips, s->cap->n_lanes++});
+        s->tips.push_back((int)nodes.size() - 1);
+    }
+    add_node(s, std::make_shared<work>());
+}
+
+bool is_in_graphs(uint64_t comm)
+{
+    for (const auto &x : S.execs.live)
+        for (const node &n : x.second->what->nodes)
+            if (n.what->comm == comm)
+                return true;
+    return false;
+}
+
 int refuse_capturing(const stream_ref &s)
 {
     if (s->cap->invalid)

@@ -97,6 +97,43 @@ void free_memory_of(const context *ctx, size_t *n_memory, size_t *n_host)
     *n_host = release_of(&S.host, ctx, release_host);
 }
 
+int allocate(const call &c, size_t bytes, uintptr_t *p)
+{
+    int error = refuse_in_capture(c);
+    if (error)
+        return error;
+    if (!bytes)
+        return CU_INVALID_VALUE;
+    device &d = S.devices[(size_t)c.ctx->device];
+    uint64_t counted = (bytes + 511) & ~(uint64_t)511;
+    if (counted < bytes || d.used + S.opt.busy + counted > S.opt.memory)
+        return CU_OUT_OF_MEMORY;
+    void *at = emu_alloc(bytes);
+    if (!at)
+        return CU_OUT_OF_MEMORY;
+    d.used += counted;
+    uintptr_t lo = (uintptr_t)at;
+    S.memory[lo] = {c.ctx, {lo, lo + bytes}, counted};
+    count_bytes(c.symbol, bytes);
+    *p = lo;
+    return CU_OK;
+}
+
+int release_memory(const call &c, uintptr_t p)
+{
+    int error = refuse_in_capture(c);
+    if (error)
+        return error;
+    auto at = S.memory.find(p);
+    if (at == S.memory.end()) {
+        misuse(c.ctx.get(), "%s: %#" PRIxPTR " is not the beginning of an allocation", c.symbol, p);
+        return CU_INVALID_VALUE;
+    }
+    check_unused(c, at->second.bytes);
+    release_device(at);
+    return CU_OK;
+}
+
 } // namespace drv
 
 using namespace drv;
@@ -115,40 +152,17 @@ int cuMemGetInfo_v2(size_t *free, size_t *total)
 int cuMemAlloc_v2(cu_pointer *p, size_t bytes)
 {
     ENTER(current);
-    int error = refuse_in_capture(c);
-    if (error)
-        return c.done(error);
-    if (!p || !bytes)
-        return c.done(CU_INVALID_VALUE);
-    device &d = S.devices[(size_t)c.ctx->device];
-    uint64_t counted = (bytes + 511) & ~(uint64_t)511;
-    if (counted < bytes || d.used + S.opt.busy + counted > S.opt.memory)
-        return c.done(CU_OUT_OF_MEMORY);
-    void *at = emu_alloc(bytes);
-    if (!at)
-        return c.done(CU_OUT_OF_MEMORY);
-    d.used += counted;
-    uintptr_t lo = (uintptr_t)at;
-    S.memory[lo] = {c.ctx, {lo, lo + bytes}, counted};
-    count_bytes(c.symbol, bytes);
-    *p = lo;
-    return c.done(CU_OK);
+    uintptr_t at = 0;
+    int error = p ? allocate(c, bytes, &at) : CU_INVALID_VALUE;
+    if (!error)
+        *p = at;
+    return c.done(error);
 }
 
 int cuMemFree_v2(cu_pointer p)
 {
     ENTER(current | releases);
-    int error = refuse_in_capture(c);
-    if (error)
-        return c.done(error);
-    auto at = S.memory.find((uintptr_t)p);
-    if (at == S.memory.end()) {
-        misuse(c.ctx.get(), "%s: %#llx is not the beginning of an allocation", c.symbol, p);
-        return c.done(CU_INVALID_VALUE);
-    }
-    check_unused(c, at->second.bytes);
-    release_device(at);
-    return c.done(CU_OK);
+    return c.done(release_memory(c, (uintptr_t)p));
 }
 
 // Pages of their own, so that a use after cuMemFreeHost faults; contents are not zeros.

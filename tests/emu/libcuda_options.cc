@@ -65,6 +65,9 @@ static const char *const symbols[] = {
 #define FN(name, symbol, params) #symbol,
 #include "cuda/driver.def"
 #undef FN
+#define FN(type, name, symbol, since, params) #symbol,
+#include "cuda/nccl.def"
+#undef FN
     "kernel",
 };
 
@@ -72,6 +75,9 @@ static bool is_symbol(const char *name)
 {
     for (const char *s : symbols)
         if (!strcmp(s, name))
+            return true;
+    for (const char *const *s = nccl_faults; *s; s++)
+        if (!strcmp(*s, name))
             return true;
     return false;
 }
@@ -175,6 +181,7 @@ int call::done(int result)
 void forget_everything()
 {
     forget_queue();
+    forget_comms();
     S.execs.live.clear();
     S.graphs.live.clear();
     S.events.live.clear();
@@ -224,6 +231,16 @@ static bool parse_driver(const std::string &text, options *o) // "12.8" is 12080
     if (sscanf(text.c_str(), "%d.%d%n", &major, &minor, &n) != 2 || (size_t)n != text.size())
         return false;
     o->driver = major * 1000 + minor * 10;
+    return true;
+}
+
+static bool parse_nccl(const std::string &text, options *o) // "2.28.9" is 22809
+{
+    int major, minor, patch, n = 0;
+    if (sscanf(text.c_str(), "%d.%d.%d%n", &major, &minor, &patch, &n) != 3 ||
+        (size_t)n != text.size())
+        return false;
+    o->nccl = major * 10000 + minor * 100 + patch;
     return true;
 }
 
@@ -298,6 +315,8 @@ static bool parse_option(const std::string &item, options *o)
     std::string value = item.substr(eq + 1);
     if (key == "driver")
         return parse_driver(value, o);
+    if (key == "nccl")
+        return parse_nccl(value, o);
     if (key == "order")
         return parse_order(value, o);
     if (key == "fail")

@@ -24,6 +24,7 @@ static struct {
     std::vector<op_ref> ready;
     uint64_t marks = 0;
     uint64_t staged = 0; // bytes of pageable memory waiting
+    int waiting = 0;     // messages whose other side has not come
     std::vector<std::string> told;
 } Q;
 
@@ -40,6 +41,10 @@ void forget_queue()
         for (auto &o : lane) {
             o->before.clear();
             o->after.clear();
+            if (o->what->over) {
+                o->what->over->queued[0].clear();
+                o->what->over->queued[1].clear();
+            }
         }
     Q = {};
 }
@@ -100,6 +105,11 @@ static std::string describe(const op &o)
     if (w.kind == work::kernel)
         return std::string("kernel ") + w.run->name + " on " + o.where;
     char bytes[96];
+    if (w.kind == work::meet && w.sends) {
+        snprintf(bytes, sizeof bytes, " of %" PRIuPTR " bytes from %#" PRIxPTR, w.src.hi - w.src.lo,
+                 w.src.lo);
+        return w.symbol + std::string(bytes) + " on " + o.where;
+    }
     snprintf(bytes, sizeof bytes, " of %" PRIuPTR " bytes to %#" PRIxPTR, w.dst.hi - w.dst.lo,
              w.dst.lo);
     return w.symbol + std::string(bytes) + " on " + o.where;
@@ -127,6 +137,15 @@ static void watch(op *a, op *b)
         }
 }
 
+// Nothing promises that operations of two communicators get on beside each other.
+static void check_alone(const op &o, const op &other)
+{
+    if (o.what->kind == work::meet && other.what->kind == work::meet && o.ctx == other.ctx &&
+        o.what->over->clique != other.what->over->clique)
+        tell_once(o.ctx.get(), describe(o) + " and " + describe(other) +
+                                   ": operations of two communicators, and nothing orders them");
+}
+
 static void check_order(op *o)
 {
     if (o->what->kind == work::nothing)
@@ -137,6 +156,7 @@ static void check_order(op *o)
         for (const op_ref &other : Q.open[lane]) {
             if (known(o->when, *other) || other->what->kind == work::nothing)
                 continue;
+            check_alone(*o, *other);
             const char *how = conflict(*o->what, *other->what);
             if (how)
                 tell_once(o->ctx.get(), describe(*o) + " and " + describe(*other) +
@@ -277,9 +297,105 @@ static int64_t now_ns()
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static void finish(const op_ref &o)
+{
+    o->done = true;
+    o->done_ns = now_ns();
+    o->before.clear();
+    for (op_ref &next : o->after)
+        if (--next->waiting == 0)
+            Q.ready.push_back(std::move(next));
+    o->after.clear();
+}
+
+// --- messages ---
+
+static void carry(const op &send, const op &recv)
+{
+    const work &from = *send.what, &to = *recv.what;
+    size_t bytes = from.src.hi - from.src.lo, room = to.dst.hi - to.dst.lo;
+    if (bytes != room)
+        misuse(recv.ctx.get(), "%s meets %s: other sizes", describe(send).c_str(),
+               describe(recv).c_str());
+    else if (!there(from.src))
+        fail(send, CU_ILLEGAL_ADDRESS, "its memory has been freed");
+    else if (!there(to.dst))
+        fail(recv, CU_ILLEGAL_ADDRESS, "its memory has been freed");
+    else
+        memmove((void *)to.dst.lo, (const void *)from.src.lo, bytes);
+    count_bytes(from.symbol, bytes);
+}
+
+// What has arrived on both sides goes.
+static void meet(wire *w)
+{
+    auto &recv = w->queued[0], &send = w->queued[1];
+    while (!recv.empty() && !send.empty() && recv[0]->arrived && send[0]->arrived) {
+        op_ref to = recv[0], from = send[0];
+        recv.erase(recv.begin());
+        send.erase(send.begin());
+        Q.waiting -= 2;
+        carry(*from, *to);
+        finish(from);
+        finish(to);
+    }
+}
+
+static void arrive(const op_ref &o)
+{
+    wire *w = o->what->over.get();
+    o->arrived = true;
+    Q.waiting++;
+    if (w->cut[o->what->sends])
+        cut_wire(o->what->over, o->what->sends);
+    else
+        meet(w);
+}
+
+void cut_wire(const std::shared_ptr<wire> &w, bool sends)
+{
+    w->cut[sends] = true;
+    auto &queued = w->queued[sends];
+    for (size_t i = 0; i < queued.size();)
+        if (queued[i]->arrived) {
+            op_ref o = queued[i];
+            queued.erase(queued.begin() + (ptrdiff_t)i);
+            Q.waiting--;
+            finish(o);
+        } else {
+            i++;
+        }
+}
+
+bool is_idle(uint64_t comm)
+{
+    for (const auto &lane : Q.open)
+        for (const op_ref &o : lane)
+            if (!o->done && o->what->comm == comm)
+                return false;
+    return true;
+}
+
+// The other side of a message, if it is queued.
+static op *other_side(const op &o)
+{
+    const wire *w = o.what->over.get();
+    if (!w)
+        return nullptr;
+    const auto &own = w->queued[o.what->sends], &other = w->queued[!o.what->sends];
+    for (size_t i = 0; i < own.size() && i < other.size(); i++)
+        if (own[i].get() == &o)
+            return other[i].get();
+    return nullptr;
+}
+
 static void run_op(const op_ref &o)
 {
     const work &w = *o->what;
+    if (w.kind == work::meet && !o->ctx->error && !o->ctx->gone) {
+        arrive(o);
+        return;
+    }
     if (o->ctx->error || o->ctx->gone)
         ; // nothing runs any more
     else if (w.kind == work::kernel)
@@ -288,13 +404,7 @@ static void run_op(const op_ref &o)
         run_copy(*o);
     if (w.staged)
         Q.staged -= w.staged->size();
-    o->done = true;
-    o->done_ns = now_ns();
-    o->before.clear();
-    for (op_ref &next : o->after)
-        if (--next->waiting == 0)
-            Q.ready.push_back(std::move(next));
-    o->after.clear();
+    finish(o);
 }
 
 // --- the schedule ---
@@ -327,6 +437,11 @@ static void mark_needed(const op_ref &target, uint64_t mark)
     while (!todo.empty()) {
         op *o = todo.back();
         todo.pop_back();
+        op *other = other_side(*o);
+        if (other && other->mark != mark) {
+            other->mark = mark;
+            todo.push_back(other);
+        }
         for (const op_ref &b : o->before)
             if (!b->done && b->mark != mark) {
                 b->mark = mark;
@@ -335,9 +450,18 @@ static void mark_needed(const op_ref &target, uint64_t mark)
     }
 }
 
+void nap()
+{
+    const struct timespec t = {0, 50000};
+    S.lock.unlock();
+    nanosleep(&t, nullptr);
+    S.lock.lock();
+}
+
+// Where a message waits for its other side, other threads may queue it meanwhile.
 void run_until(const op_ref &target)
 {
-    if (target && !target->done) {
+    while (target && !target->done) {
         uint64_t mark = S.opt.order == order::late ? ++Q.marks : 0;
         if (mark)
             mark_needed(target, mark);
@@ -345,6 +469,9 @@ void run_until(const op_ref &target)
         while (!target->done && run_one(mark))
             ;
         emu_close();
+        if (target->done || !Q.waiting)
+            break;
+        nap();
     }
     if (target)
         host_knows(target);
@@ -423,6 +550,8 @@ op_ref enqueue(const context_ref &ctx, const std::string &where, unsigned lane, 
         o->checksum = checksum(o->what->src);
     spoil(*o);
     Q.open[lane].push_back(o);
+    if (o->what->over)
+        o->what->over->queued[o->what->sends].push_back(o);
     if (o->waiting == 0)
         Q.ready.push_back(o);
     count_staged(*o->what);

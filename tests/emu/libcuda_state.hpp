@@ -14,12 +14,17 @@
 #include <vector>
 
 #include "cuda/driver.h"
+#include "cuda/nccl.h"
 #include "tests/emu/emu.h"
 #include "tests/emu/libcuda.h"
 
 extern "C" {
 #define FN(name, symbol, params) __attribute__((visibility("default"))) int symbol params;
 #include "cuda/driver.def"
+#undef FN
+#define FN(type, name, symbol, since, params)                                                      \
+    __attribute__((visibility("default"))) type symbol params;
+#include "cuda/nccl.def"
 #undef FN
 }
 
@@ -63,6 +68,7 @@ struct options {
     uint64_t memory = 4ull << 30; // of each device
     uint64_t busy = 0;            // of that, what others have taken
     int driver = 12080;
+    int nccl = 22809;
     std::string name;
     enum order order = order::random;
     uint64_t seed = 1;
@@ -106,6 +112,7 @@ struct stream {
     std::shared_ptr<capture> cap; // while it captures
     std::vector<int> tips;        // nodes that the next one comes after
     unsigned cap_lane = 0;
+    std::vector<unsigned> branches; // lanes of what runs side by side in it
 };
 using stream_ref = std::shared_ptr<stream>;
 
@@ -147,9 +154,18 @@ struct allocation {
     uint64_t counted; // against the device's memory
 };
 
+// One way from a rank of an emulated NCCL communicator to another: messages meet in the order in
+// which either side has queued them.
+struct wire {
+    uint64_t clique = 0; // the communicator's
+    int from = 0, to = 0;
+    std::vector<op_ref> queued[2]; // by side, [0] receives; those that have not met
+    bool cut[2] = {false, false};  // that side was aborted: its operations end, others wait on
+};
+
 // What an operation does.
 struct work {
-    enum kind { nothing, copy, fill, kernel } kind = nothing;
+    enum kind { nothing, copy, fill, kernel, meet } kind = nothing;
     const char *symbol = ""; // the entry point that asked for it
     range dst = {0, 0}, src = {0, 0};
     bool pinned_src = false, host_dst = false;
@@ -160,6 +176,9 @@ struct work {
     bool early = false; // programmatic stream serialization
     std::shared_ptr<unsigned char> args;
     std::vector<uintptr_t> pointers; // words of the arguments that are addresses
+    std::shared_ptr<wire> over;      // a message: src of the sender, dst of the receiver
+    bool sends = false;
+    uint64_t comm = 0;
 };
 using work_ref = std::shared_ptr<const work>;
 
@@ -325,6 +344,9 @@ template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, 
 
 const allocation *find_in(const std::map<uintptr_t, allocation> &m, uintptr_t p);
 bool all_in(const std::map<uintptr_t, allocation> &m, const range &r);
+// What cuMemAlloc_v2 and cuMemFree_v2 do.
+int allocate(const call &c, size_t bytes, uintptr_t *p);
+int release_memory(const call &c, uintptr_t p);
 void free_memory_of(const context *ctx, size_t *n_memory, size_t *n_host);
 
 // Whether what runs in this context may use that memory.
@@ -337,10 +359,14 @@ std::string name_of(const stream &s);
 // Queues work after what is in the stream and after `also`, or records it while the stream
 // captures.
 int submit(const call &c, const stream_ref &s, work_ref what, const op_ref &also = nullptr);
+// Several side by side: what comes next in the stream comes after all of them.
+int submit_group(const call &c, const stream_ref &s, const std::vector<work_ref> &what);
 
 // --- capture (libcuda_graph.cc) ---
 
 void add_node(const stream_ref &s, work_ref what);
+void add_nodes(const stream_ref &s, const std::vector<work_ref> &what); // side by side
+bool is_in_graphs(uint64_t comm); // that exist: messages of this communicator
 // A call that may not happen while something is captured (in this thread, or anywhere).
 int refuse_in_capture(const call &c);
 // One that may not happen in a stream that captures: it ends the capture.
@@ -363,6 +389,7 @@ struct op {
     uint64_t checksum = 0; // of pinned memory that it will read
     int64_t done_ns = 0;
     std::vector<std::pair<range, std::string>> watched; // ranges that an unordered copy reads
+    bool arrived = false;                               // a message that waits for its other side
 };
 
 unsigned new_lane();
@@ -375,7 +402,15 @@ void host_knows(const op_ref &o);
 // An operation that touches the bytes and that the host does not know to be finished, or null.
 op_ref unfinished_user(const range &bytes);
 op_ref unfinished_kernel(const struct emu_kernel *k);
+void cut_wire(const std::shared_ptr<wire> &w, bool sends); // of that side nothing waits any more
+bool is_idle(uint64_t comm);                               // no message of it is queued
+void nap(); // lets other threads call, as a device works on while one waits for it
 void forget_queue();
+
+// --- NCCL (libnccl.cc) ---
+
+void forget_comms();
+extern const char *const nccl_faults[]; // what can be made to fail beside entry points
 
 } // namespace drv
 

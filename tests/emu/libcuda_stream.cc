@@ -64,6 +64,31 @@ static work_ref no_work()
     return none;
 }
 
+int submit_group(const call &c, const stream_ref &s, const std::vector<work_ref> &what)
+{
+    if (what.size() == 1)
+        return submit(c, s, what[0]);
+    if (s->cap) {
+        if (s->cap->invalid)
+            return CAPTURE_INVALIDATED;
+        add_nodes(s, what);
+        return CU_OK;
+    }
+    int error = submit(c, s, no_work());
+    if (error)
+        return error;
+    std::vector<op_ref> ops;
+    for (size_t i = 0; i < what.size(); i++) {
+        if (i == s->branches.size())
+            s->branches.push_back(new_lane());
+        ops.push_back(enqueue(s->ctx, name_of(*s) + ", branch " + std::to_string(i + 1),
+                              s->branches[i], what[i], {s->last}));
+    }
+    ops.push_back(s->last);
+    s->last = enqueue(s->ctx, name_of(*s), s->lane, no_work(), ops);
+    return CU_OK;
+}
+
 } // namespace drv
 
 using namespace drv;

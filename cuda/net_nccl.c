@@ -1,0 +1,708 @@
+/* A net over NCCL: a communicator of all members, also of several processes and machines.
+ *
+ * A communicator is one thread's, does not block, and is asked how it is (ncclCommGetAsyncError)
+ * wherever something is waited for, so that every wait has our own deadline: NCCL has none.
+ * Messages go through rings of pieces on either side, filled and emptied in the order of the
+ * backends' work, and sent by a stream of their own, in one order: data goes forward only, so a
+ * send that waits for its receiver holds up nothing that this one needs. Both sides' rings are
+ * memory of NCCL, registered, where it has that.
+ *
+ * A small message (a step of single tokens) is a graph of one operation, captured once for each
+ * buffer and size class: outside a graph each operation of such a communicator costs NCCL a
+ * thread. Sizes are rounded up to their class, and both sides know them, so they agree on what is
+ * captured. Large ones are issued one by one.
+ *
+ * Operations of two communicators may not run at once on a device (nothing promises that both get
+ * on), so there is one for a world. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "cuda/nccl.h"
+#include "cuda/net.h"
+#include "cuda/nvtx.h"
+#include "gr/status.h"
+
+enum {
+    SMALLEST = 4096, /* bytes of the first size class; each has twice those of the one before */
+    N_CLASS = 5,
+    SMALL = SMALLEST << (N_CLASS - 1),
+    N_PART = 32, /* graphs of gathers that are kept */
+};
+#define SECOND ((int64_t)1000000000)
+#define ABORT_NS SECOND       /* after which an abort is left to itself */
+#define LEAVE_NS (2 * SECOND) /* after which leaving becomes an abort */
+
+/* An operation of a group. */
+struct op {
+    bool sends;
+    int32_t with; /* member */
+    void *p;
+    size_t bytes;
+};
+
+/* One side of a link: GR_NET_RING pieces. */
+struct ring {
+    char *memory;
+    void *handle;               /* of its registration */
+    cu_event own[GR_NET_RING];  /* the backend has filled, or emptied, the piece */
+    cu_event comm[GR_NET_RING]; /* it has been sent, or has come */
+    uint64_t n;                 /* pieces so far */
+    cu_graph_exec graph[GR_NET_RING][N_CLASS];
+};
+
+/* The gathers of one place. */
+struct part {
+    void *all;
+    size_t bytes;
+    cu_graph_exec graph;
+    uint64_t used;
+};
+
+struct nccl_net {
+    struct gr_cuda_net net;
+    const struct gr_nccl *nccl;
+    nccl_comm comm;
+    cu_stream stream;
+    size_t piece_bytes;
+    struct ring in, out;
+    cu_event before, after; /* of a gather */
+    cu_event last;          /* what was queued last on the stream; NULL: nothing was */
+    struct part part[N_PART];
+    uint64_t n_use;
+    bool stuck; /* an abort has not come back: what it may use stays */
+};
+
+#define NCCL(x, call, ...)                                                                         \
+    gr_nccl_said((x)->nccl, (x)->comm, (x)->net.name, GR_NCCL_##call, (x)->nccl->call(__VA_ARGS__))
+#define CU_OF(x, call, ...) CU(&(x)->net, call, __VA_ARGS__)
+
+static struct nccl_net *nccl_of(struct gr_net *n)
+{
+    return (struct nccl_net *)(void *)n;
+}
+
+/* ---- waiting ---- */
+
+/* Busy at first, as what is waited for is mostly there within microseconds. */
+static void rest(int64_t since)
+{
+    const struct timespec t = {0, 50000};
+    if (gr_now_ns() - since < 1000000)
+        (void)sched_yield();
+    else
+        (void)nanosleep(&t, NULL);
+}
+
+/* What the communicator says; *busy: it is still at its last call. */
+static int ask(struct nccl_net *x, bool *busy)
+{
+    int result = NCCL_OK;
+    int rc = NCCL(x, async_error, x->comm, &result);
+    *busy = result == NCCL_IN_PROGRESS;
+    return rc ? rc : gr_nccl_said(x->nccl, x->comm, x->net.name, GR_NCCL_async_error, result);
+}
+
+/* Until the communicator is done with its last call. */
+static int until_ready(struct nccl_net *x, const char *what, int64_t deadline_ns)
+{
+    int64_t since = gr_now_ns();
+    bool busy;
+    int rc;
+    while (!(rc = ask(x, &busy)) && busy) {
+        if ((rc = gr_cuda_net_patience(&x->net, what, since, deadline_ns)))
+            return rc;
+        rest(since);
+    }
+    return rc;
+}
+
+/* Until what was queued on the stream before this event is done. */
+static int until_done(struct nccl_net *x, cu_event event, const char *what, int64_t deadline_ns)
+{
+    int64_t since = gr_now_ns();
+    bool busy;
+    int result, rc;
+    while ((result = x->net.cu->event_query(event)) != CU_OK) {
+        if (result != CU_NOT_READY)
+            return gr_cuda_said(x->net.cu, x->net.name, GR_CU_event_query, result);
+        if ((rc = ask(x, &busy)) || (rc = gr_cuda_net_patience(&x->net, what, since, deadline_ns)))
+            return rc;
+        rest(since);
+    }
+    return 0;
+}
+
+static int until_all_done(struct nccl_net *x, int64_t deadline_ns)
+{
+    return x->last ? until_done(x, x->last, "what NCCL is to send or receive", deadline_ns) : 0;
+}
+
+/* ---- operations ---- */
+
+/* Gives NCCL a group of operations. The stream has them when this returns. */
+static int issue(struct nccl_net *x, const struct op *op, int n_op, int64_t deadline_ns)
+{
+    int rc = NCCL(x, group_start);
+    if (rc)
+        return rc;
+    for (int i = 0; i < n_op && !rc; i++)
+        rc = op[i].sends
+                 ? NCCL(x, send, op[i].p, op[i].bytes, NCCL_BYTES, op[i].with, x->comm, x->stream)
+                 : NCCL(x, recv, op[i].p, op[i].bytes, NCCL_BYTES, op[i].with, x->comm, x->stream);
+    int ended = x->nccl->group_end(); /* whatever came of it: a group that is open stays so */
+    if (!rc)
+        rc = gr_nccl_said(x->nccl, x->comm, x->net.name, GR_NCCL_group_end, ended);
+    return rc ? rc : until_ready(x, "NCCL's launch", deadline_ns);
+}
+
+static int capture(struct nccl_net *x, const struct op *op, int n_op, cu_graph_exec *exec,
+                   int64_t deadline_ns)
+{
+    cu_graph graph = NULL;
+    int rc = CU_OF(x, capture_begin, x->stream, CU_CAPTURE_THREAD_LOCAL);
+    if (rc)
+        return rc;
+    rc = issue(x, op, n_op, deadline_ns);
+    if (rc) /* ends what was begun; the first error is the one to tell */
+        (void)x->net.cu->capture_end(x->stream, &graph);
+    else
+        rc = CU_OF(x, capture_end, x->stream, &graph);
+    if (!rc)
+        rc = CU_OF(x, graph_instantiate, exec, graph, 0);
+    if (graph)
+        (void)x->net.cu->graph_destroy(graph);
+    return rc;
+}
+
+/* Queues operations on the stream; by *graph, made when it is first used, unless that is NULL. */
+static int run(struct nccl_net *x, const struct op *op, int n_op, cu_graph_exec *graph,
+               int64_t deadline_ns)
+{
+    int rc = 0;
+    if (!graph)
+        return issue(x, op, n_op, deadline_ns);
+    if (!*graph)
+        rc = capture(x, op, n_op, graph, deadline_ns);
+    return rc ? rc : CU_OF(x, graph_launch, *graph, x->stream);
+}
+
+static int mark(struct nccl_net *x, cu_event event)
+{
+    int rc = CU_OF(x, event_record, event, x->stream);
+    if (!rc)
+        x->last = event;
+    return rc;
+}
+
+/* ---- pieces ---- */
+
+static int copy_piece(const struct gr_cuda_backend *c, char *ring, struct gr_cuda_spans *s,
+                      size_t bytes, bool sends)
+{
+    cu_pointer at = (cu_pointer)(uintptr_t)ring, span;
+    int rc = 0;
+    for (size_t n; bytes && !rc; bytes -= n, at += n) {
+        span = gr_cuda_spans_next(s, bytes, &n);
+        rc = sends ? CU(c, copy, at, span, n, c->stream) : CU(c, copy, span, at, n, c->stream);
+    }
+    return rc;
+}
+
+/* The class of a message of so many bytes: N_CLASS when it is none, and then its own size. */
+static int class_of(const struct gr_cuda_backend *c, size_t *bytes)
+{
+    int size = 0;
+    if (*bytes > SMALL || c->opt.no_graphs)
+        return N_CLASS;
+    while ((size_t)SMALLEST << size < *bytes)
+        size++;
+    *bytes = (size_t)SMALLEST << size;
+    return size;
+}
+
+static int send_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_cuda_spans *s,
+                      size_t bytes, int64_t deadline_ns)
+{
+    struct ring *r = &x->out;
+    size_t i = r->n % GR_NET_RING;
+    char *piece = r->memory + i * x->piece_bytes;
+    /* on the host: so the backend's stream never waits for a receiver */
+    int rc =
+        r->n >= GR_NET_RING ? until_done(x, r->comm[i], "room for what is sent", deadline_ns) : 0;
+    if (!rc)
+        rc = copy_piece(c, piece, s, bytes, true);
+    if (!rc)
+        rc = CU(c, event_record, r->own[i], c->stream);
+    if (!rc)
+        rc = CU_OF(x, stream_wait, x->stream, r->own[i], 0);
+    int size = class_of(c, &bytes);
+    const struct op op = {true, x->net.opt.to, piece, bytes};
+    if (!rc)
+        rc = run(x, &op, 1, size < N_CLASS ? &r->graph[i][size] : NULL, deadline_ns);
+    if (!rc)
+        rc = mark(x, r->comm[i]);
+    r->n += !rc;
+    return rc;
+}
+
+static int recv_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_cuda_spans *s,
+                      size_t bytes, int64_t deadline_ns)
+{
+    struct ring *r = &x->in;
+    size_t i = r->n % GR_NET_RING, whole = bytes;
+    char *piece = r->memory + i * x->piece_bytes;
+    int rc = r->n >= GR_NET_RING ? CU_OF(x, stream_wait, x->stream, r->own[i], 0) : 0;
+    int size = class_of(c, &whole);
+    const struct op op = {false, x->net.opt.from, piece, whole};
+    if (!rc)
+        rc = run(x, &op, 1, size < N_CLASS ? &r->graph[i][size] : NULL, deadline_ns);
+    if (!rc)
+        rc = mark(x, r->comm[i]);
+    if (!rc)
+        rc = CU(c, stream_wait, c->stream, r->comm[i], 0);
+    if (!rc)
+        rc = copy_piece(c, piece, s, bytes, false);
+    if (!rc)
+        rc = CU(c, event_record, r->own[i], c->stream);
+    r->n += !rc;
+    return rc;
+}
+
+/* ---- the end ---- */
+
+/* An abort under way; whoever is last frees it. */
+struct aborting {
+    const struct gr_nccl *nccl;
+    const struct gr_cuda_driver *cu;
+    cu_context context;
+    nccl_comm comm;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool done, alone; /* it has come back; nobody waits for it any more */
+};
+
+static void free_aborting(struct aborting *a)
+{
+    pthread_cond_destroy(&a->ended);
+    pthread_mutex_destroy(&a->lock);
+    gr_free(a);
+}
+
+static void *abort_main(void *arg)
+{
+    struct aborting *a = arg;
+    (void)a->cu->context_set(a->context);
+    (void)a->nccl->abort(a->comm);
+    pthread_mutex_lock(&a->lock);
+    a->done = true;
+    bool alone = a->alone;
+    pthread_cond_signal(&a->ended);
+    pthread_mutex_unlock(&a->lock);
+    if (alone)
+        free_aborting(a);
+    return NULL;
+}
+
+/* Whether it came back within its time. */
+static bool await(struct aborting *a)
+{
+    int64_t until = gr_now_ns() + ABORT_NS;
+    const struct timespec t = {until / SECOND, until % SECOND};
+    int rc = 0;
+    pthread_mutex_lock(&a->lock);
+    while (!a->done && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&a->ended, &a->lock, &t);
+    bool done = a->done;
+    a->alone = !done;
+    pthread_mutex_unlock(&a->lock);
+    return done;
+}
+
+static struct aborting *start_abort(const struct nccl_net *x)
+{
+    pthread_condattr_t monotonic;
+    pthread_attr_t detached;
+    pthread_t thread;
+    struct aborting *a = gr_calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    *a = (struct aborting){
+        .nccl = x->nccl, .cu = x->net.cu, .context = x->net.device->context, .comm = x->comm};
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->ended, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    int rc = pthread_create(&thread, &detached, abort_main, a);
+    pthread_attr_destroy(&detached);
+    if (!rc)
+        return a;
+    free_aborting(a);
+    return NULL;
+}
+
+static void drop_graphs(struct nccl_net *x)
+{
+    struct ring *const rings[] = {&x->in, &x->out};
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < GR_NET_RING * N_CLASS; i++) {
+            cu_graph_exec *g = &rings[k]->graph[i / N_CLASS][i % N_CLASS];
+            if (*g)
+                (void)x->net.cu->graph_exec_destroy(*g);
+            *g = NULL;
+        }
+    for (int i = 0; i < N_PART; i++) {
+        if (x->part[i].graph)
+            (void)x->net.cu->graph_exec_destroy(x->part[i].graph);
+        x->part[i] = (struct part){0};
+    }
+}
+
+/* Aborting has hung in more than one version: it is done beside, and waited for no longer than a
+ * second. */
+static void end_comm(struct nccl_net *x)
+{
+    if (!x->comm)
+        return;
+    drop_graphs(x);
+    struct aborting *a = start_abort(x);
+    x->stuck = !a || !await(a);
+    if (!x->stuck)
+        free_aborting(a);
+    x->comm = NULL;
+}
+
+/* ---- the table's entries ---- */
+
+/* The member that is most likely the one to blame when nothing comes. */
+static int32_t suspect(const struct nccl_net *x, int rc)
+{
+    return rc != GR_E_PEER_LOST ? -1 : x->net.opt.from >= 0 ? x->net.opt.from : x->net.opt.to;
+}
+
+/* The end of a call: a failure is the end of the communicator as well, as the device may wait for
+ * what does not come. */
+static int settle(struct nccl_net *x, int rc)
+{
+    if (!rc)
+        return 0;
+    (void)gr_cuda_net_leave(&x->net, rc, suspect(x, rc));
+    end_comm(x);
+    return gr_fail(x->net.failed, "%s", x->net.failed_text);
+}
+
+static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct gr_net_span *span,
+                int n_span, int64_t deadline_ns)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct nccl_net *x = nccl_of(n);
+    struct gr_cuda_spans s = {span, n_span, 0};
+    size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
+    int rc = gr_cuda_net_enter(&x->net, b);
+    if (rc)
+        return rc;
+    if ((sends ? x->net.opt.to : x->net.opt.from) < 0)
+        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", x->net.name,
+                       x->net.opt.member, sends ? "send to" : "receive from");
+    if (c->opt.nvtx)
+        gr_nvtx_begin(sends ? GR_RANGE_SEND : GR_RANGE_RECV, left);
+    for (; left && !rc; left -= bytes) {
+        bytes = GR_MIN(left, x->piece_bytes);
+        rc = (sends ? send_piece : recv_piece)(c, x, &s, bytes, deadline_ns);
+    }
+    if (c->opt.nvtx)
+        gr_nvtx_end();
+    return settle(x, rc);
+}
+
+static int nccl_send(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
+                     int n_span, int64_t deadline_ns)
+{
+    return pass(n, b, true, span, n_span, deadline_ns);
+}
+
+static int nccl_recv(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
+                     int n_span, int64_t deadline_ns)
+{
+    return pass(n, b, false, span, n_span, deadline_ns);
+}
+
+/* The graph for a gather of this place; the one not used for longest goes when there are many. */
+static cu_graph_exec *graph_of(struct nccl_net *x, void *all, size_t bytes)
+{
+    struct part *oldest = &x->part[0];
+    for (int i = 0; i < N_PART; i++) {
+        struct part *p = &x->part[i];
+        if (p->used && p->all == all && p->bytes == bytes) {
+            p->used = ++x->n_use;
+            return &p->graph;
+        }
+        if (p->used < oldest->used)
+            oldest = p;
+    }
+    if (oldest->graph)
+        (void)x->net.cu->graph_exec_destroy(oldest->graph);
+    *oldest = (struct part){.all = all, .bytes = bytes, .used = ++x->n_use};
+    return &oldest->graph;
+}
+
+/* A send to each other member and a receive from it, as one group: they progress together. */
+static int gather(struct gr_cuda_backend *c, struct nccl_net *x, char *all, size_t bytes,
+                  int64_t deadline_ns)
+{
+    const struct gr_net_opt *o = &x->net.opt;
+    struct op *op = gr_calloc(2 * (size_t)o->n_group, sizeof *op);
+    int n = 0, rc = op ? 0 : GR_E_NOMEM_HOST;
+    for (int32_t i = 0; i < o->n_group && !rc; i++) {
+        if (o->first + i == o->member)
+            continue;
+        op[n++] =
+            (struct op){true, o->first + i, all + (size_t)(o->member - o->first) * bytes, bytes};
+        op[n++] = (struct op){false, o->first + i, all + (size_t)i * bytes, bytes};
+    }
+    if (!rc)
+        rc = CU(c, event_record, x->before, c->stream);
+    if (!rc)
+        rc = CU_OF(x, stream_wait, x->stream, x->before, 0);
+    if (!rc)
+        rc = run(x, op, n, bytes > SMALL || c->opt.no_graphs ? NULL : graph_of(x, all, bytes),
+                 deadline_ns);
+    if (!rc)
+        rc = mark(x, x->after);
+    gr_free(op);
+    return rc ? rc : CU(c, stream_wait, c->stream, x->after, 0);
+}
+
+static int nccl_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t bytes,
+                       int64_t deadline_ns)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    struct nccl_net *x = nccl_of(n);
+    int rc = gr_cuda_net_enter(&x->net, b);
+    if (rc || x->net.opt.n_group <= 1 || !bytes)
+        return rc;
+    if (c->opt.nvtx)
+        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)x->net.opt.n_group);
+    rc = gather(c, x, all, bytes, deadline_ns);
+    if (c->opt.nvtx)
+        gr_nvtx_end();
+    return settle(x, rc);
+}
+
+static int nccl_wait(struct gr_net *n, int64_t deadline_ns)
+{
+    struct nccl_net *x = nccl_of(n);
+    if (x->net.failed)
+        return gr_fail(x->net.failed, "%s", x->net.failed_text);
+    int rc = CU_OF(x, context_set, x->net.device->context);
+    if (!rc)
+        rc = until_all_done(x, deadline_ns);
+    return settle(x, rc);
+}
+
+/* ---- leaving ---- */
+
+static void nccl_abort(struct gr_net *n)
+{
+    struct nccl_net *x = nccl_of(n);
+    gr_cuda_net_end(&x->net);
+    (void)x->net.cu->context_set(x->net.device->context);
+    end_comm(x);
+}
+
+/* Waits for the others to have received everything; whether that came to its end. Communicators go
+ * after what refers to them. */
+static bool close_comm(struct nccl_net *x)
+{
+    int64_t until = gr_now_ns() + LEAVE_NS;
+    if (x->net.failed || until_all_done(x, until))
+        return false;
+    drop_graphs(x);
+    if (x->in.handle && NCCL(x, cancel, x->comm, x->in.handle))
+        return false;
+    if (x->out.handle && NCCL(x, cancel, x->comm, x->out.handle))
+        return false;
+    if (NCCL(x, finalize, x->comm) || until_ready(x, "the end of the net", until) ||
+        NCCL(x, destroy, x->comm))
+        return false;
+    x->comm = NULL;
+    return true;
+}
+
+static void ring_fini(struct nccl_net *x, struct ring *r)
+{
+    for (int i = 0; i < GR_NET_RING; i++) {
+        cu_event *const both[] = {&r->own[i], &r->comm[i]};
+        for (int k = 0; k < 2; k++)
+            if (*both[k]) {
+                if ((uint64_t)i < r->n)
+                    (void)x->net.cu->event_sync(*both[k]);
+                (void)x->net.cu->event_destroy(*both[k]);
+            }
+    }
+    if (r->memory && x->nccl->alloc)
+        (void)x->nccl->free(r->memory);
+    else if (r->memory)
+        (void)x->net.cu->free((cu_pointer)(uintptr_t)r->memory);
+}
+
+static void nccl_leave(struct gr_net **n)
+{
+    struct nccl_net *x = *n ? nccl_of(*n) : NULL;
+    if (!x)
+        return;
+    *n = NULL;
+    if (x->net.device)
+        (void)x->net.cu->context_set(x->net.device->context);
+    if (x->comm && !close_comm(x))
+        end_comm(x);
+    if (!x->stuck && x->net.device) {
+        if (x->stream)
+            (void)x->net.cu->stream_sync(x->stream);
+        ring_fini(x, &x->in);
+        ring_fini(x, &x->out);
+        if (x->before)
+            (void)x->net.cu->event_destroy(x->before);
+        if (x->after)
+            (void)x->net.cu->event_destroy(x->after);
+        if (x->stream)
+            (void)x->net.cu->stream_destroy(x->stream);
+        gr_cuda_release(&x->net.device);
+    }
+    gr_free(x);
+}
+
+/* ---- joining ---- */
+
+static int memory_new(struct gr_cuda_backend *c, struct nccl_net *x, struct ring *r)
+{
+    size_t bytes = GR_NET_RING * x->piece_bytes;
+    cu_pointer p = 0;
+    void *own = NULL;
+    if (x->nccl->alloc && x->nccl->free && x->nccl->enter && x->nccl->cancel) {
+        int rc = NCCL(x, alloc, &own, bytes);
+        r->memory = own;
+        return rc ? rc : NCCL(x, enter, x->comm, own, bytes, &r->handle);
+    }
+    int rc = gr_cuda_alloc(c, bytes, &p);
+    r->memory = (char *)(uintptr_t)p;
+    return rc;
+}
+
+static int ring_new(struct gr_cuda_backend *c, struct nccl_net *x, struct ring *r)
+{
+    int rc = memory_new(c, x, r);
+    for (int i = 0; i < GR_NET_RING && !rc; i++)
+        if (!(rc = CU_OF(x, event_create, &r->own[i], CU_EVENT_NO_TIMING)))
+            rc = CU_OF(x, event_create, &r->comm[i], CU_EVENT_NO_TIMING);
+    return rc;
+}
+
+static int connect_comm(struct nccl_net *x)
+{
+    const struct gr_net_opt *o = &x->net.opt;
+    struct nccl_id id;
+    struct nccl_config config = gr_nccl_config(gr_nccl_state()->version, "gpurun");
+    memcpy(id.bytes, o->ticket.bytes, sizeof id.bytes);
+    int rc = NCCL(x, init, &x->comm, o->n_member, id, o->member, &config);
+    return rc ? rc : until_ready(x, "a member of the net", o->deadline_ns);
+}
+
+/* Connections are made when they are first used, which can take longer than a step may: so every
+ * pair that will talk does it now, all at once. */
+static int warm_up(struct nccl_net *x)
+{
+    const struct gr_net_opt *o = &x->net.opt;
+    size_t n_most = 2 + 2 * (size_t)GR_MAX(o->n_group, 0);
+    struct op *op = gr_calloc(n_most, sizeof *op);
+    int n = 0, rc = op ? 0 : GR_E_NOMEM_HOST;
+    if (!rc && o->to >= 0)
+        op[n++] = (struct op){true, o->to, x->out.memory, SMALLEST};
+    if (!rc && o->from >= 0)
+        op[n++] = (struct op){false, o->from, x->in.memory, SMALLEST};
+    for (int32_t i = 0; i < o->n_group && o->n_group > 1 && !rc; i++)
+        if (o->first + i != o->member) {
+            op[n++] = (struct op){true, o->first + i, x->out.memory, 1};
+            op[n++] = (struct op){false, o->first + i, x->in.memory + SMALLEST + i, 1};
+        }
+    if (n)
+        rc = issue(x, op, n, o->deadline_ns);
+    if (!rc)
+        rc = mark(x, x->after);
+    gr_free(op);
+    return rc ? rc : until_all_done(x, o->deadline_ns);
+}
+
+static int join(struct gr_cuda_backend *c, struct nccl_net *x)
+{
+    const struct gr_nccl_state *s = gr_nccl_state();
+    const struct gr_net_opt *opt = &x->net.opt;
+    if (!s->version)
+        return gr_fail(GR_E_UNSUPPORTED, "%s", s->what);
+    int rc = CU_OF(x, stream_create, &x->stream, CU_STREAM_NON_BLOCKING);
+    if (!rc)
+        rc = CU_OF(x, event_create, &x->before, CU_EVENT_NO_TIMING);
+    if (!rc)
+        rc = CU_OF(x, event_create, &x->after, CU_EVENT_NO_TIMING);
+    if (!rc)
+        rc = connect_comm(x);
+    if (!rc && (opt->from >= 0 || opt->n_group > 1))
+        rc = ring_new(c, x, &x->in);
+    if (!rc && (opt->to >= 0 || opt->n_group > 1))
+        rc = ring_new(c, x, &x->out);
+    if (!rc)
+        rc = warm_up(x);
+    if (!rc && c->opt.nvtx)
+        gr_nvtx_name_stream(x->stream, "gpurun nccl");
+    (void)snprintf(x->net.base.via, sizeof x->net.base.via, "%.63s", s->what);
+    return rc;
+}
+
+static const struct gr_net_api api = {
+    .name = "nccl",
+    .send = nccl_send,
+    .recv = nccl_recv,
+    .gather = nccl_gather,
+    .wait = nccl_wait,
+    .abort = nccl_abort,
+    .leave = nccl_leave,
+};
+
+int gr_nccl_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out)
+{
+    struct nccl_net *x = gr_calloc(1, sizeof *x);
+    if (!x)
+        return GR_E_NOMEM_HOST;
+    *out = &x->net.base;
+    x->net.base.api = &api;
+    x->nccl = &gr_nccl_state()->nccl;
+    x->piece_bytes = GR_PAD(GR_MAX(opt->piece_bytes, (size_t)SMALL), (size_t)SMALLEST);
+    int rc = gr_cuda_net_init(&x->net, c, opt);
+    if (!rc)
+        rc = join(c, x);
+    if (rc)
+        rc = gr_cuda_net_leave(&x->net, rc, -1);
+    if (rc)
+        nccl_leave(out);
+    return rc;
+}
+
+int gr_nccl_ticket(struct gr_net_ticket *t)
+{
+    const struct gr_nccl_state *s = gr_nccl_state();
+    struct nccl_id id;
+    if (!s->version)
+        return gr_fail(GR_E_UNSUPPORTED, "%s", s->what);
+    int rc = gr_nccl_said(&s->nccl, NULL, "NCCL", GR_NCCL_unique_id, s->nccl.unique_id(&id));
+    if (!rc)
+        memcpy(t->bytes, id.bytes, sizeof t->bytes);
+    return rc;
+}
