@@ -33,7 +33,7 @@ while link >/dev/null; do sleep 0.02; done
 echo "$OMPI_COMM_WORLD_RANK after: $(link)"
 LOOK
 # mpirun itself may be stuck then: what the ranks say is in files.
-"$here/two-hosts" --cut "$tmp/cut" 3 2 sh -c 'sh '"$tmp/look $tmp/cut >$tmp/rank"'$OMPI_COMM_WORLD_RANK' >"$tmp/log" 2>&1 &
+"$here/two-hosts" --cut "$tmp/cut" 2 2 sh -c 'sh '"$tmp/look $tmp/cut >$tmp/rank"'$OMPI_COMM_WORLD_RANK' >"$tmp/log" 2>&1 &
 pid=$! rc=0
 wait $pid || rc=$?
 if [ $rc != 77 ]; then
