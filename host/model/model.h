@@ -34,8 +34,6 @@ struct gr_model {
     struct gr_world *world; /* of processes; NULL: this one is alone */
     gr_survey_fn *survey;   /* asks all ranks; its user is survey_user, or the model */
     void *survey_user;
-    int32_t n_rank;                       /* threads of this process that run it together */
-    struct gr_world *world;               /* of processes that do; NULL: this one is alone */
     struct gr_team *team;                 /* engine/team.h, once there is one; under the lock */
     pthread_mutex_t lock;                 /* of what the slices have on devices */
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
