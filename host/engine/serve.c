@@ -63,7 +63,7 @@ static int read_layers(const struct gr_team *t, const struct gr_order_load *o,
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
     bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
-                (int64_t)o->n_stage * o->n_shard == t->world->n_rank;
+                o->n_stage == t->slice->n_stage && o->n_shard == t->slice->n_shard;
     for (uint64_t i = 0; good && i < n; i++)
         good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
     if (!good)
@@ -78,13 +78,10 @@ int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
 {
     struct gr_slice *l = t->slice;
     struct gr_placement place;
-    int32_t own = t->world->rank;
     int rc = read_layers(t, o, &place);
     if (rc)
         return rc;
     gr_world_doing(t->world, GR_DOING_LOAD);
-    l->n_stage = o->n_stage, l->n_shard = o->n_shard;
-    l->stage = own / o->n_shard, l->shard = own % o->n_shard;
     rc = gr_team_link(t);
     return rc ? rc : gr_slice_load(l, &place);
 }

@@ -171,7 +171,6 @@ int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
     if (!t)
         return GR_E_NOMEM_HOST;
     t->model = m, t->world = w, t->slice = slice;
-    slice->rank = w->rank;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&t->lock, &recursive);
@@ -195,14 +194,11 @@ static void *help(void *p)
 static int start_helpers(struct gr_team *t, struct gr_world **world)
 {
     int32_t n = t->world->n_rank;
-    struct gr_devices none = {0};
     int rc = 0;
     for (int32_t r = 1; r < n; r++)
         t->helpers[r].world = world[r];
-    for (int32_t r = 1; r < n && !rc; r++) {
-        struct gr_slice *slice = gr_slice_add(t->model, &none);
-        rc = slice ? gr_team_new(&t->helpers[r].team, t->model, world[r], slice) : GR_E_NOMEM_HOST;
-    }
+    for (int32_t r = 1; r < n && !rc; r++)
+        rc = gr_team_new(&t->helpers[r].team, t->model, world[r], t->model->slice[r]);
     for (int32_t r = 1; r < n && !rc; r++) {
         struct gr_helper *h = &t->helpers[r];
         h->runs = pthread_create(&h->thread, NULL, help, h) == 0;
@@ -256,8 +252,8 @@ int gr_team_of(struct gr_model *m, struct gr_team **out)
     pthread_mutex_lock(&m->lock);
     if (!m->team && m->world)
         rc = gr_team_new(&m->team, m, m->world, m->slice[0]);
-    else if (!m->team && m->n_rank > 1)
-        rc = new_threads(&m->team, m, m->n_rank);
+    else if (!m->team && m->n_slice > 1)
+        rc = new_threads(&m->team, m, m->n_slice);
     *out = m->team;
     pthread_mutex_unlock(&m->lock);
     return rc;

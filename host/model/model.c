@@ -160,7 +160,6 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     pthread_mutex_init(&m->lock, NULL);
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
-    m->n_rank = p.n_rank, m->world = p.vocab_only ? NULL : p.world;
     int rc = gr_split_read(&m->split, &p);
     if (!rc)
         rc = gr_ranks_choose(&ranks, &p);
