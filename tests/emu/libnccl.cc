@@ -300,7 +300,10 @@ static int add_message(const call &c, bool sends, const void *p, size_t n, int t
 
 static void drop_comm(const std::shared_ptr<comm> &m)
 {
-    m->with->rank[(size_t)m->rank] = nullptr;
+    clique &q = *m->with;
+    q.rank[(size_t)m->rank] = nullptr;
+    if (q.n_joined < (int)q.rank.size()) // the others wait on
+        q.n_joined--;
     N.comms.erase(m->handle);
 }
 
