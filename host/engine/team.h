@@ -17,6 +17,7 @@
 
 #include "engine/order.h"
 #include "engine/session.h"
+#include "link/check.h"
 #include "link/link.h"
 
 /* A frame with a body that is kept until it has been sent. */
@@ -33,7 +34,9 @@ struct gr_team {
     bool threads;           /* the other ranks are threads of this process */
     /* Of rank 0 to and from each rank; of others to and from rank 0, at its place. */
     struct gr_port order[GR_MAX_RANK], result[GR_MAX_RANK];
-    struct gr_port in, out; /* from the stage before, to the next; once it is loaded */
+    struct gr_port in, out;      /* from the stage before, to the next; once it is loaded */
+    struct gr_link_found *found; /* what was found of these links and of those behind them */
+    int n_found;
     struct gr_vec parcels;  /* struct gr_parcel * */
     struct gr_vec sessions; /* struct gr_session *, by their numbers; NULL = closed */
     struct gr_vec body;     /* of what came last */
@@ -71,7 +74,7 @@ int gr_team_of(struct gr_model *m, struct gr_team **out);
 int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
                 struct gr_slice *slice);
 void gr_team_free(struct gr_team **t);
-/* Data links, once the stages are known. */
+/* Data links, once the stages are known, tried at once: all ranks do it at the same time. */
 int gr_team_link(struct gr_team *t);
 /* When what is waited for now is late. */
 int64_t gr_team_deadline(void);

@@ -12,7 +12,9 @@
 #include "gr/backend.h"
 #include "link/parts.h"
 
-#define BUDGET_NS (15 * (int64_t)1000000) /* of a link: enough rounds for a good figure */
+/* For a link: enough rounds for a good figure. Between threads it is memory that is copied. */
+#define BUDGET_NS (15 * (int64_t)1000000)
+#define BUDGET_THREADS_NS (2 * (int64_t)1000000)
 #define PATH_NS (2 * (int64_t)1000000000) /* for what comes by a way that may not work */
 #define MAX_ROUND 16
 
@@ -45,14 +47,18 @@ static bool is_net(const struct side *s, int path)
     return path < s->end->n_path;
 }
 
+static bool is_threads(const struct gr_world *w)
+{
+    return strcmp(w->api->name, "threads") == 0;
+}
+
 /* What the way is called. */
 static void path_name(const struct side *s, int path, char *buf, size_t n)
 {
     if (is_net(s, path))
         snprintf(buf, n, "%s", s->end->paths[path].net->via);
     else
-        snprintf(buf, n, "%s (host memory)",
-                 strcmp(s->world->api->name, "threads") == 0 ? "threads" : s->world->api->name);
+        snprintf(buf, n, "%s (host memory)", s->world->api->name);
 }
 
 static void free_device(struct side *s)
@@ -130,8 +136,8 @@ static int shortest(struct side *s, enum kind kind, int path, size_t n, int64_t 
 static int try_sizes(struct side *s, int path, struct gr_link_found *found, int *status)
 {
     double answer, seconds = 0;
-    int64_t start = gr_now_ns();
-    int rc = shortest(s, KIND_PING, path, 0, start + BUDGET_NS / 8, &answer, status);
+    int64_t start = gr_now_ns(), budget = is_threads(s->world) ? BUDGET_THREADS_NS : BUDGET_NS;
+    int rc = shortest(s, KIND_PING, path, 0, start + budget / 8, &answer, status);
     for (int i = 0; i < GR_LINK_SIZES && !rc && !*status; i++) {
         size_t n = gr_link_sizes[i];
         fill(s->host, n, (uint64_t)(path * GR_LINK_SIZES + i));
@@ -140,7 +146,7 @@ static int try_sizes(struct side *s, int path, struct gr_link_found *found, int 
             return rc;
         rc = ask(s, KIND_LOOK, path, n, status);
         if (!rc && !*status)
-            rc = shortest(s, KIND_TIME, path, n, start + BUDGET_NS * (i + 2) / 4, &seconds, status);
+            rc = shortest(s, KIND_TIME, path, n, start + budget * (i + 2) / 4, &seconds, status);
         if (!rc && !*status)
             found->seconds[i] = seconds - GR_MIN(answer, seconds) / 2;
     }
