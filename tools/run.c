@@ -18,6 +18,7 @@
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
 #define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
+#define MOST_FLIGHT 32 /* batches of a prompt: enough for as many stages to be busy */
 
 /* Why the text ended. */
 enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
@@ -41,6 +42,7 @@ struct run {
     int32_t *prompt;
     size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept from a file */
     int32_t n_ctx, n_past;           /* cells; next position */
+    int32_t n_flight;                /* pieces of the prompt on their way through the stages */
     bool sample;                     /* the prompt is ours */
     char *json;                      /* collected text of --json */
     size_t n_json, cap_json;
@@ -394,15 +396,31 @@ static int open_sampler(struct run *r)
 
 /* ---- running ---- */
 
+/* Waits until no more than so many batches are in flight. */
+static int land(struct run *r, int32_t most)
+{
+    int rc = 0;
+    while (r->n_flight > most && !rc) {
+        rc = gr_decode_end(r->session);
+        r->n_flight--;
+    }
+    return rc;
+}
+
 /* Decodes n tokens after the n_past there are. next: a token is wanted behind them, which a GPU
- * draws where it has the logits and can. */
+ * draws where it has the logits and can; without, nothing of the batch is looked at, and the next
+ * one follows it through the stages of a model that several ranks share. */
 static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
 {
     struct gr_batch batch = {.n_tok = n, .token = ids};
     r->drawn = next && r->info.n_gpu_layers > 0 && gr_session_draw(r->session, 0, r->sampler) == 0;
     int rc = r->drawn ? 0 : gr_session_draw(r->session, 0, NULL);
     if (!rc)
-        rc = gr_decode(r->session, &batch);
+        rc = gr_decode_begin(r->session, &batch);
+    if (rc)
+        return rc;
+    r->n_flight++;
+    rc = land(r, next ? 0 : MOST_FLIGHT);
     if (rc)
         return rc;
     r->n_past += n;
@@ -466,6 +484,8 @@ static int run_prompt(struct run *r)
             rc = decode(r, r->prompt + r->n_read, n, r->n_read + (size_t)n == r->n_prompt);
         r->n_read += rc ? 0 : (size_t)n;
     }
+    int landed = land(r, 0); /* after an interrupt */
+    rc = rc ? rc : landed;
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
         rc = gr_sampler_accept(r->sampler, r->prompt[i]);
     return rc;
