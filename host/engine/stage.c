@@ -187,6 +187,8 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     }
     if (f->status && !rc)
         rc = pass_on(s, f->status);
+    if (s->team)
+        gr_world_doing(s->team->world, GR_DOING_IDLE);
     f->n_ubatch = gr_team_leads(s->team) && !is_last(s) ? n_ub : 0;
     return rc && gr_team_leads(s->team) ? give_up(s, f, i - 1, rc) : rc;
 }

@@ -26,8 +26,12 @@ int gr_frame_send(struct gr_port *p, struct gr_frame_out *o, const void *body)
 
 int gr_frame_sent(struct gr_port *p, struct gr_frame_out *o, int64_t deadline_ns)
 {
+    int doing = gr_world_pause(p->link->world);
     int rc = gr_link_wait(p->link, &o->head, deadline_ns);
-    return rc ? rc : gr_link_wait(p->link, &o->body, deadline_ns);
+    if (!rc)
+        rc = gr_link_wait(p->link, &o->body, deadline_ns);
+    gr_world_resume(p->link->world, doing);
+    return rc;
 }
 
 bool gr_frame_is_sent(struct gr_port *p, struct gr_frame_out *o)
@@ -36,7 +40,7 @@ bool gr_frame_is_sent(struct gr_port *p, struct gr_frame_out *o)
 }
 
 /* Receives one message of a known length. */
-static int take(struct gr_port *p, void *buf, size_t n, const char *what, int64_t deadline_ns)
+static int receive(struct gr_port *p, void *buf, size_t n, const char *what, int64_t deadline_ns)
 {
     char name[64];
     struct gr_request r = {0};
@@ -51,6 +55,14 @@ static int take(struct gr_port *p, void *buf, size_t n, const char *what, int64_
     if (!rc)
         rc = gr_link_recv(p->link, buf, n, &r);
     return rc ? rc : gr_link_wait(p->link, &r, deadline_ns);
+}
+
+static int take(struct gr_port *p, void *buf, size_t n, const char *what, int64_t deadline_ns)
+{
+    int doing = gr_world_pause(p->link->world);
+    int rc = receive(p, buf, n, what, deadline_ns);
+    gr_world_resume(p->link->world, doing);
+    return rc;
 }
 
 int gr_frame_recv(struct gr_port *p, struct gr_frame *f, int64_t deadline_ns)

@@ -98,7 +98,14 @@ struct gr_rank {
 };
 
 /* What a rank is at, which its heartbeats tell (host/link/watch.h). */
-enum gr_doing { GR_DOING_START, GR_DOING_LOAD, GR_DOING_WAIT, GR_DOING_COMPUTE, GR_DOING_CLOSE };
+enum gr_doing {
+    GR_DOING_START, /* until the ranks have something together */
+    GR_DOING_LOAD,
+    GR_DOING_WAIT, /* for another rank */
+    GR_DOING_COMPUTE,
+    GR_DOING_IDLE, /* rank 0: its program is at something else */
+    GR_DOING_CLOSE
+};
 
 struct gr_watch;
 
@@ -134,6 +141,19 @@ static inline void gr_world_doing(struct gr_world *w, enum gr_doing what)
     atomic_store_explicit(&w->since_ns, gr_now_ns(), memory_order_relaxed);
     atomic_store_explicit(&w->doing, (int)what, memory_order_relaxed);
     atomic_fetch_add_explicit(&w->n_done, 1, memory_order_relaxed);
+}
+
+/* Waiting for another rank in the middle of something, which is not hanging. Returns what it was.
+ */
+static inline int gr_world_pause(struct gr_world *w)
+{
+    atomic_store_explicit(&w->since_ns, gr_now_ns(), memory_order_relaxed);
+    return atomic_exchange_explicit(&w->doing, (int)GR_DOING_WAIT, memory_order_relaxed);
+}
+static inline void gr_world_resume(struct gr_world *w, int doing)
+{
+    atomic_store_explicit(&w->since_ns, gr_now_ns(), memory_order_relaxed);
+    atomic_store_explicit(&w->doing, doing, memory_order_relaxed);
 }
 
 /* The link of a lane from one rank to another, one of which is this one; at most one at a time on

@@ -74,11 +74,10 @@ static bool leaving(const struct gr_watch *w)
 
 static const char *doing_text(int doing)
 {
-    static const char *const text[] = {[GR_DOING_START] = "starting",
-                                       [GR_DOING_LOAD] = "loading",
-                                       [GR_DOING_WAIT] = "waiting",
-                                       [GR_DOING_COMPUTE] = "computing",
-                                       [GR_DOING_CLOSE] = "closing"};
+    static const char *const text[] = {
+        [GR_DOING_START] = "starting", [GR_DOING_LOAD] = "loading",
+        [GR_DOING_WAIT] = "waiting",   [GR_DOING_COMPUTE] = "computing",
+        [GR_DOING_IDLE] = "idle",      [GR_DOING_CLOSE] = "closing"};
     return doing >= GR_DOING_START && doing <= GR_DOING_CLOSE ? text[doing] : "busy";
 }
 
@@ -87,7 +86,7 @@ static void lose_peer(struct gr_watch *w, int32_t rank, const char *why)
 {
     struct peer *p = &w->peer[rank];
     char reason[200];
-    if (p->n_done)
+    if (p->n_done && p->is == HERE)
         snprintf(reason, sizeof reason, "%s (it had been %s for %.1f s, step %llu)", why,
                  doing_text(p->doing), p->ms * 1e-3, (unsigned long long)p->n_done);
     else
@@ -286,6 +285,18 @@ static void end_joining(struct gr_watch *w, int64_t now)
 
 /* ---- judging ---- */
 
+/* Whether a rank that has left should not have: rank 0 while others serve it; another one with an
+ * error, or when rank 0 cannot do without it. */
+static bool is_missed(const struct gr_watch *w, int32_t rank, int64_t now)
+{
+    int doing = atomic_load(&w->world->doing);
+    int64_t since_ns = atomic_load(&w->world->since_ns);
+    if (rank == 0)
+        return doing != GR_DOING_CLOSE;
+    return w->peer[rank].code || doing == GR_DOING_START ||
+           (doing == GR_DOING_WAIT && now - since_ns > w->opt.leave * MS);
+}
+
 static void judge_peer(struct gr_watch *w, int32_t rank, int64_t now)
 {
     struct peer *p = &w->peer[rank];
@@ -299,14 +310,11 @@ static void judge_peer(struct gr_watch *w, int32_t rank, int64_t now)
                  "nothing heard of it for %.1f s: stopped, hung or cut off from the network",
                  (double)(now - p->conn.since_ns) * 1e-9);
         lose_peer(w, rank, why);
-    } else if (p->is == LEFT && p->left_ns && now - p->left_ns > w->opt.leave * MS) {
-        /* Others may go before rank 0 does, as long as it can do without them. */
-        int doing = atomic_load(&w->world->doing);
+    } else if (p->is == LEFT && p->left_ns && now - p->left_ns > w->opt.leave * MS &&
+               is_missed(w, rank, now)) {
+        w->lost_code = p->code;
         p->left_ns = 0;
         snprintf(why, sizeof why, "has left, with exit code %d", p->code);
-        if (rank == 0 ? doing == GR_DOING_CLOSE : !p->code && doing != GR_DOING_START)
-            return;
-        w->lost_code = p->code;
         lose_peer(w, rank, why);
     }
 }

@@ -313,6 +313,23 @@ Test(watch, a_rank_that_does_something_else)
     end_leaving(&r[1]);
 }
 
+Test(watch, rank_0_waits_for_one_that_has_left)
+{
+    struct rank r[2];
+    begin_all(r, 2, &quick);
+    gr_world_doing(&r[0].world, GR_DOING_IDLE);
+    begin_leaving(&r[1], 0);
+    sleep_ms(quick.leave + 300);
+    expect_well(&r[0]);
+    int doing = gr_world_pause(&r[0].world);
+    expect_lost(&r[0], 1, "has left, with exit code 0", quick.leave + 1000);
+    gr_world_resume(&r[0].world, doing);
+    cr_expect_eq(atomic_load(&r[0].world.doing), GR_DOING_IDLE);
+    begin_leaving(&r[0], 0);
+    cr_expect_eq(end_leaving(&r[0]), 4);
+    end_leaving(&r[1]);
+}
+
 Test(watch, rank_0_leaves_while_others_serve)
 {
     struct rank r[3];
