@@ -9,17 +9,20 @@
 #include "tools.h"
 
 const struct gr_command_spec gr_commands[] = {
-#define COMMAND(name, fn, args, least, most, meaning) {#name, fn, args, least, most, meaning},
+#define ALONE false
+#define SHARED true
+#define COMMAND(name, fn, args, least, most, ranks, meaning)                                       \
+    {#name, fn, args, least, most, ranks, meaning},
 #define ABSENT(name, answer)
 #include "commands.def"
 #undef COMMAND
 #undef ABSENT
-#define COMMAND(name, fn, args, least, most, meaning)
-#define ABSENT(name, answer) {#name, NULL, "", 0, 0, answer},
+#define COMMAND(name, fn, args, least, most, ranks, meaning)
+#define ABSENT(name, answer) {#name, NULL, "", 0, 0, ALONE, answer},
 #include "commands.def"
 #undef COMMAND
 #undef ABSENT
-    {NULL, NULL, NULL, 0, 0, NULL},
+    {NULL, NULL, NULL, 0, 0, ALONE, NULL},
 };
 
 #define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile takes what run takes */

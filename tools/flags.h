@@ -12,7 +12,7 @@
 #define GR_MAX_ARGS 3
 
 enum gr_command {
-#define COMMAND(name, fn, args, least, most, meaning) GR_CMD_##name,
+#define COMMAND(name, fn, args, least, most, ranks, meaning) GR_CMD_##name,
 #define ABSENT(name, answer)
 #include "commands.def"
 #undef COMMAND
@@ -28,6 +28,7 @@ struct gr_command_spec {
                    *o); /* returns the exit code; NULL: not here, `text` is the answer */
     const char *args;
     int least, most;
+    bool shared; /* a command for all ranks, not for rank 0 alone */
     const char *text;
 };
 /* GR_N_COMMANDS commands, then the absent ones; a NULL name ends it. */

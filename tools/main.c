@@ -46,6 +46,8 @@ static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
 
 static int run_command(const struct gr_command_spec *c, const struct gr_options *o)
 {
+    if (!gr_together_share(c->shared && !o->version && !o->help && !o->list_devices))
+        return 0;
     if (o->version)
         return gr_tool_version(o);
     if (o->help)
@@ -56,7 +58,7 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     if (!rc && o->notice)
         gr_say("%s has no effect: %s", o->notice->names, o->notice->help);
     if (!rc)
-        rc = c->run(o);
+        rc = gr_together_run(c, o);
     gr_say_fini();
     return rc;
 }
@@ -71,12 +73,10 @@ static void on_bus_error(int signal_number)
     _exit(3);
 }
 
-int main(int argc, char **argv)
+static int run_line(int argc, char **argv)
 {
     struct gr_options o;
     int skip;
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGBUS, on_bus_error);
     const struct gr_command_spec *c = choose(argc, argv, &skip);
     if (!c)
         return GR_EXIT_USAGE;
@@ -88,4 +88,12 @@ int main(int argc, char **argv)
     gr_options_fini(&o);
     gr_out_finish();
     return rc;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGBUS, on_bus_error);
+    int rc = gr_together_open();
+    return gr_together_close(rc ? rc : run_line(argc, argv));
 }

@@ -40,6 +40,7 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.check_tensors = o->check_tensors;
     p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
+    p.world = vocab_only ? NULL : gr_together_world();
     int rc = gr_model_open(model, o->model, &p);
     if (rc)
         return gr_say_status(rc);

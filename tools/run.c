@@ -74,6 +74,8 @@ static void catch_interrupts(struct gr_session *session)
     struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     interruptible = session;
     sigaction(SIGINT, &a, NULL);
+    if (gr_together_world())
+        sigaction(SIGTERM, &a, NULL); /* what mpirun makes of an interrupt */
 }
 
 /* ---- what goes out ---- */

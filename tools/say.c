@@ -9,7 +9,9 @@
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static FILE *log_file;
-static bool line_open; /* what was written to stdout last did not end its line */
+static char speaker[144]; /* a rank other than 0, ": " behind it */
+static char held[1024];   /* its first error */
+static bool line_open;    /* what was written to stdout last did not end its line */
 
 void gr_say_break(void)
 {
@@ -31,12 +33,21 @@ static void put_line(enum gr_log_level level, const char *line)
     }
 }
 
-static void put(enum gr_log_level level, const char *prefix, const char *fmt, va_list ap)
+/* A line that begins with who speaks and what it is, "error: ". */
+static void put(enum gr_log_level level, const char *what, const char *fmt, va_list ap)
 {
     char line[2048];
-    int n = snprintf(line, sizeof line, "%s", prefix);
+    int n = *what ? snprintf(line, sizeof line, "gpurun: %s%s", speaker, what) : 0;
     vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     put_line(level, line);
+}
+
+static void put_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(GR_LOG_ERROR, "error: ", fmt, ap);
+    va_end(ap);
 }
 
 static void from_library(enum gr_log_level level, const char *line, void *user)
@@ -45,7 +56,7 @@ static void from_library(enum gr_log_level level, const char *line, void *user)
     if (level == GR_LOG_WARN)
         gr_say_warning("%s", line);
     else if (level == GR_LOG_ERROR)
-        gr_say_error("%s", line);
+        put_error("%s", line);
     else
         put_line(level, line);
 }
@@ -57,7 +68,9 @@ int gr_say_init(const struct gr_options *o)
                 : verbosity > 2 ? GR_LOG_INFO
                 : verbosity > 1 ? GR_LOG_WARN
                                 : GR_LOG_ERROR;
-    if (o->log_file && !(log_file = fopen(o->log_file, "w"))) {
+    if (*speaker)
+        threshold = GR_LOG_ERROR;
+    else if (o->log_file && !(log_file = fopen(o->log_file, "w"))) {
         gr_say_error("cannot write --log-file '%s': %s", o->log_file, strerror(errno));
         return 6;
     }
@@ -77,15 +90,31 @@ void gr_say_error(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    put(GR_LOG_ERROR, "gpurun: error: ", fmt, ap);
+    if (!*speaker)
+        put(GR_LOG_ERROR, "error: ", fmt, ap);
+    else if (!*held)
+        vsnprintf(held, sizeof held, fmt, ap);
     va_end(ap);
+}
+
+void gr_say_as(const char *rank)
+{
+    snprintf(speaker, sizeof speaker, "%s: ", rank);
+    threshold = GR_LOG_ERROR;
+}
+
+void gr_say_held(bool print)
+{
+    if (print && *held)
+        put_error("%s", held);
+    *held = 0;
 }
 
 void gr_say_warning(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    put(GR_LOG_WARN, "gpurun: warning: ", fmt, ap);
+    put(GR_LOG_WARN, "warning: ", fmt, ap);
     va_end(ap);
 }
 

@@ -4,7 +4,7 @@
 
 #include "flags.h"
 
-#define COMMAND(name, fn, args, least, most, meaning) int fn(const struct gr_options *o);
+#define COMMAND(name, fn, args, least, most, ranks, meaning) int fn(const struct gr_options *o);
 #define ABSENT(name, answer)
 #include "commands.def"
 #undef COMMAND
@@ -21,6 +21,11 @@ void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the line of text that is open on the terminal; what is said does that by itself. */
 void gr_say_break(void);
+/* From now on this is a rank other than 0: of what it says only errors are printed, with its name
+ * before them, and its own not before it is known whether they are news. */
+void gr_say_as(const char *name);
+/* Its first own error, if there was one: printed, or forgotten. */
+void gr_say_held(bool print);
 /* Prints the library's message for a failed call; returns the exit code of its status. */
 int gr_say_status(int status);
 
@@ -40,6 +45,21 @@ int gr_read_all(const char *path, char **data, size_t *n);
 /* The text of -p, -f or, when neither is given and it is no terminal, standard input; "" without
  * any. Escapes of -p are replaced. *given: whether there was one. 0 or an exit code, said. */
 int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given);
+
+/* ---- several processes ---- */
+
+/* Joins the processes that mpirun or srun has started; there need be none. 0 or an exit code, said.
+ */
+int gr_together_open(void);
+/* The ranks together, NULL: this process is alone. */
+struct gr_world *gr_together_world(void);
+/* Whether this rank has a part in a command. One that is not shared is for rank 0 alone, which
+ * leaves the others. */
+bool gr_together_share(bool shared);
+/* Runs a command on rank 0; others open the model that it opens, and serve it. */
+int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o);
+/* Leaves with an exit code; returns the one that all ranks end with. */
+int gr_together_close(int code);
 
 /* ---- model ---- */
 

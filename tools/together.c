@@ -1,0 +1,168 @@
+/* Several processes that mpirun or srun has started: which command is for all of them, who speaks,
+ * and that each of them ends, whatever becomes of the others. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session.h"
+#include "tools.h"
+
+/* Seconds in which a process must have ended by itself: after a rank was lost, or after SIGTERM. */
+#define GRACE_LOST 4
+#define GRACE_TERM 2
+#define START_S 120 /* for MPI, whose start has no limit of its own */
+#define EXIT_TERM 143
+#define EXIT_LOST 4
+
+static struct gr_world *world;
+static char own_name[128]; /* of a rank other than 0 */
+
+/* The thread that ends the process when nothing else does: a call may be stuck in a driver or in
+ * MPI. */
+static struct {
+    pthread_t thread;
+    sem_t wake;
+    volatile sig_atomic_t lost; /* rank + 1 */
+    char line[512];             /* who was lost and why */
+} last_resort;
+
+static void *last_resort_main(void *p)
+{
+    char line[800];
+    while (sem_wait(&last_resort.wake))
+        continue;
+    bool lost = last_resort.lost != 0;
+    sleep(lost ? GRACE_LOST : GRACE_TERM);
+    int n = snprintf(line, sizeof line, "gpurun: %s%serror: %s; no way out within %d s\n", own_name,
+                     *own_name ? ": " : "", lost ? last_resort.line : "terminated",
+                     lost ? GRACE_LOST : GRACE_TERM);
+    (void)!write(STDERR_FILENO, line, (size_t)n);
+    _exit(lost ? EXIT_LOST : EXIT_TERM);
+    return p;
+}
+
+static void on_lost(int32_t rank, const char *line, void *user)
+{
+    (void)user;
+    snprintf(last_resort.line, sizeof last_resort.line, "%s", line);
+    last_resort.lost = rank + 1;
+    sem_post(&last_resort.wake);
+}
+
+static void on_terminate(int signal_number)
+{
+    (void)signal_number;
+    sem_post(&last_resort.wake);
+}
+
+/* Only rank 0 knows what to do when the user has had enough: it ends in good order, and with it the
+ * others. */
+static void set_signals(void)
+{
+    struct sigaction wait = {.sa_handler = on_terminate, .sa_flags = SA_RESTART};
+    if (gr_world_rank(world) == 0)
+        return;
+    signal(SIGINT, SIG_IGN);
+    sigaction(SIGTERM, &wait, NULL);
+}
+
+static int start_last_resort(void)
+{
+    sigset_t all, before;
+    sem_init(&last_resort.wake, 0, 0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&last_resort.thread, NULL, last_resort_main, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err)
+        gr_say_error("no thread to watch the other ranks with: %s", strerror(err));
+    return err ? 5 : 0;
+}
+
+static void on_alarm(int signal_number)
+{
+    static const char line[] = "gpurun: error: MPI does not come up: not every rank got as far as "
+                               "this one within two minutes\n";
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+    _exit(EXIT_LOST);
+}
+
+int gr_together_open(void)
+{
+    signal(SIGALRM, on_alarm);
+    alarm(START_S);
+    int status = gr_world_open(&world);
+    alarm(0);
+    if (status)
+        return gr_say_status(status);
+    if (!world)
+        return 0;
+    if (gr_world_rank(world) > 0)
+        gr_say_as(gr_world_name(world, gr_world_rank(world), own_name, sizeof own_name));
+    int rc = start_last_resort();
+    if (!rc)
+        set_signals();
+    gr_world_on_lost(world, on_lost, NULL);
+    return rc;
+}
+
+struct gr_world *gr_together_world(void)
+{
+    return world;
+}
+
+bool gr_together_share(bool shared)
+{
+    if (shared || !world)
+        return true;
+    if (gr_world_rank(world) != 0)
+        return false;
+    (void)gr_together_close(0);
+    return true;
+}
+
+/* The model that rank 0 is about to open. */
+static int serve(const struct gr_options *o)
+{
+    struct gr_model *model = NULL;
+    int rc = gr_open_model(o, false, &model);
+    int status = rc ? 0 : gr_world_serve(world, model);
+    gr_model_close(&model);
+    return status ? gr_say_status(status) : rc;
+}
+
+int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o)
+{
+    struct gr_options with_model = *o;
+    struct gr_recording recording = {0};
+    int rc = 0;
+    if (world && gr_world_rank(world) == 0)
+        gr_say("ranks: %d processes", gr_world_size(world));
+    if (!world || gr_world_rank(world) == 0)
+        return c->run(o);
+    if (o->command == GR_CMD_replay && !o->model) {
+        rc = gr_recording_read(&recording, o->arg[0]);
+        with_model.model = recording.model;
+    }
+    if (!rc)
+        rc = serve(&with_model);
+    gr_recording_fini(&recording);
+    return rc;
+}
+
+/* A rank's own words matter when something was lost; what rank 0 has ended with it has said. */
+int gr_together_close(int code)
+{
+    if (!world)
+        return code;
+    bool first = gr_world_rank(world) == 0;
+    int agreed = gr_world_close(&world, code), lost = last_resort.lost;
+    if (first && lost && !code)
+        gr_say_error("%s", last_resort.line);
+    gr_say_held(lost && (lost != 1 || agreed == EXIT_LOST));
+    return agreed;
+}
