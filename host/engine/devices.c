@@ -161,6 +161,7 @@ int gr_session_settle(struct gr_session *s, int32_t except)
 
 void gr_session_cancellable(struct gr_session *s, bool yes)
 {
+    yes = yes && !s->slice->group; /* what others take part in is not left half way */
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].backend->api->set_cancel(s->device[d].backend, yes ? &s->cancel : NULL);
 }

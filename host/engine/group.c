@@ -97,6 +97,12 @@ int gr_group_agree(struct gr_group *g, int status)
     return rc;
 }
 
+int gr_group_lose(struct gr_group *g)
+{
+    gr_world_lose(g->world, g->world->rank, gr_error_message());
+    return gr_world_check(g->world);
+}
+
 void gr_group_close(struct gr_group **group)
 {
     struct gr_group *g = *group;

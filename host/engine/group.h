@@ -28,6 +28,9 @@ int gr_group_exchange(struct gr_group *g, struct gr_backend *b, const struct gr_
 /* Before something that all have to do: 0 when every shard says 0, otherwise what the first one
  * says that does not. A message goes with another's status only. */
 int gr_group_agree(struct gr_group *g, int status);
+/* This rank cannot go on with what the others wait for: it is lost, with the message of its last
+ * failure. Returns GR_E_PEER_LOST. */
+int gr_group_lose(struct gr_group *g);
 void gr_group_close(struct gr_group **g);
 
 #endif

@@ -12,6 +12,12 @@ static bool is_last(const struct gr_session *s)
     return s->slice->stage == s->slice->n_stage - 1;
 }
 
+/* Of ranks that share the last layers the first one tells rank 0. */
+static bool has_results(const struct gr_session *s)
+{
+    return is_last(s) && s->slice->shard == 0;
+}
+
 /* Host memory that devices copy from and to, of at least n bytes. */
 static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
 {
@@ -130,7 +136,7 @@ static int pass_on(struct gr_session *s, int status)
 {
     struct gr_departure *d;
     if (is_last(s))
-        return s->slice->rank ? answer(s, NULL, 0, status) : 0;
+        return has_results(s) && s->slice->rank ? answer(s, NULL, 0, status) : 0;
     int rc = next_departure(s, &d);
     d->out.frame.status = status;
     return rc ? rc : depart(s, d);
@@ -147,8 +153,27 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     int rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
     if (!rc && s->flow)
         rc = s->flow->out(s, &c->plan, s->flow->user);
-    bool answers = s->team && is_last(s) && s->slice->rank;
+    if (rc && s->slice->group)
+        return gr_group_lose(s->slice->group);
+    bool answers = s->team && has_results(s) && s->slice->rank;
     return rc || !answers ? rc : answer(s, out, (size_t)ub->n_out * row * sizeof *out, 0);
+}
+
+/* Before ranks that share layers begin with them: all of them do, or none. */
+static int agree(struct gr_session *s, int rc)
+{
+    char why[800];
+    if (!rc && !s->now->status && atomic_load(&s->cancel))
+        rc = gr_fail(GR_E_CANCELLED, "cancelled");
+    snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
+    int status = gr_group_agree(s->slice->group, rc ? rc : s->now->status);
+    int lost = gr_world_check(s->slice->group->world);
+    if (lost)
+        return lost;
+    if (rc)
+        return gr_fail(rc, "%s", why);
+    s->now->status = status;
+    return 0;
 }
 
 /* Its logits, or the tokens drawn, are rows [first_row, first_row + n_out). */
@@ -160,6 +185,8 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
     if (!rc && s->flow)
         rc = s->flow->in(s, &c->plan, s->flow->user);
+    if (s->slice->group)
+        rc = agree(s, rc);
     return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
 }
 

@@ -167,6 +167,15 @@ static int try_links(struct gr_team *t)
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
+static int open_group(struct gr_team *t)
+{
+    int rc = t->group ? 0 : gr_group_open(&t->group, t->world, t->slice->n_shard);
+    if (!rc)
+        t->group->patience_ns = testing.patience_ns;
+    t->slice->group = t->group;
+    return rc;
+}
+
 int gr_team_link(struct gr_team *t)
 {
     const struct gr_slice *l = t->slice;
@@ -174,7 +183,9 @@ int gr_team_link(struct gr_team *t)
     int rc = 0;
     if (t->in.link || t->out.link || t->found)
         return 0;
-    if (l->stage > 0)
+    if (l->n_shard > 1)
+        rc = open_group(t);
+    if (!rc && l->stage > 0)
         rc = open_port(t, &t->in, GR_LANE_DATA, own - l->n_shard, own);
     if (!rc && l->stage < l->n_stage - 1)
         rc = open_port(t, &t->out, GR_LANE_DATA, own, own + l->n_shard);
@@ -287,6 +298,8 @@ static void free_ports(struct gr_team *t)
     }
     gr_link_close(&t->in.link);
     gr_link_close(&t->out.link);
+    gr_group_close(&t->group);
+    t->slice->group = NULL;
 }
 
 /* What was said last is still on its way. */

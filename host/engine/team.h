@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+#include "engine/group.h"
 #include "engine/order.h"
 #include "engine/session.h"
 #include "link/check.h"
@@ -34,7 +35,8 @@ struct gr_team {
     bool threads;           /* the other ranks are threads of this process */
     /* Of rank 0 to and from each rank; of others to and from rank 0, at its place. */
     struct gr_port order[GR_MAX_RANK], result[GR_MAX_RANK];
-    struct gr_port in, out;      /* from the stage before, to the next; once it is loaded */
+    struct gr_group *group; /* with whom this rank shares its layers, or NULL; once it is loaded */
+    struct gr_port in, out; /* from the stage before, to the next; once it is loaded */
     struct gr_link_found *found; /* what was found of these links and of those behind them */
     int n_found;
     struct gr_vec parcels;  /* struct gr_parcel * */

@@ -82,9 +82,8 @@ static int add_slice(struct gr_model *m, const struct gr_ranks *r, int32_t rank,
     if (!l)
         return GR_E_NOMEM_HOST;
     l->rank = rank;
-    l->n_shard = r->n_shard, l->n_stage = r->n_rank / r->n_shard;
-    l->shard = rank % r->n_shard, l->stage = rank / r->n_shard;
-    return 0;
+    l->n_stage = r->n_rank / r->n_shard, l->stage = rank / r->n_shard;
+    return gr_slice_share(l, rank % r->n_shard, r->n_shard);
 }
 
 int gr_ranks_open(struct gr_model *m, const struct gr_ranks *r)

@@ -360,3 +360,44 @@ Test(tensor, one_shard_is_the_whole)
     cr_assert_eq(compare(m, &params, &(struct split){1, 1, -1}), 0);
     gr_model_close(&m);
 }
+
+/* ---- by the team ---- */
+
+static struct gr_model *open_team(const struct tiny *t, int32_t n_rank, int32_t n_shard)
+{
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    const char *path = tiny_write(t, NULL);
+    p.device = "none";
+    p.n_rank = n_rank, p.n_shard = n_shard, p.split_mode = GR_SPLIT_MODE_TENSOR;
+    cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
+    unlink(path);
+    return m;
+}
+
+static struct tiny tiny_family(unsigned i)
+{
+    return tiny_default(gr_arch_find((struct gr_str){families[i], strlen(families[i])}));
+}
+
+/* Threads of a model, through the library's own interface: the bits that shards gave above. */
+Test(tensor, threads_of_a_model)
+{
+    for (unsigned i = 0; i < GR_COUNT(families); i++) {
+        static const struct split ways[] = {{1, 2, -1}, {1, 3, -1}, {2, 2, -1}, {2, 1, -1}};
+        for (unsigned k = 0; k < GR_COUNT(ways); k++) {
+            struct tiny t = tiny_family(i);
+            struct gr_model *one = tiny_open(&t);
+            struct gr_session_params params = params_of(one, "f16");
+            cr_assert(play_split(one, &params, &(struct split){1, ways[k].n_shard, -1}));
+            struct results want = ranks[0].results;
+            gr_model_close(&one);
+            struct gr_model *m = open_team(&t, ways[k].n_stage * ways[k].n_shard, ways[k].n_shard);
+            play_whole(m, &params);
+            cr_assert_eq(whole.n, want.n);
+            cr_expect_arr_eq(whole.row, want.row, (size_t)want.n * N_VOCAB * sizeof *want.row,
+                             "%s, %d x %d", families[i], ways[k].n_stage, ways[k].n_shard);
+            gr_model_close(&m);
+        }
+    }
+}
