@@ -107,14 +107,15 @@ static bool use_color(const struct gr_options *o)
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     if (strcmp(o->color, "auto") != 0)
         return !strcmp(o->color, "on");
-    return isatty(STDOUT_FILENO) && !(no_color && *no_color) && !(term && !strcmp(term, "dumb"));
+    return gr_is_terminal(STDOUT_FILENO) && !(no_color && *no_color) &&
+           !(term && !strcmp(term, "dumb"));
 }
 
 /* The prompt is written before the text on a terminal, and anywhere when the user does not know it.
  */
 static void show_prompt(struct run *r)
 {
-    bool color = use_color(r->o), wanted = r->sample || isatty(STDOUT_FILENO);
+    bool color = use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
     if (r->o->display_prompt >= 0)
         wanted = r->o->display_prompt;
     if (!wanted || r->o->json || !r->n_text)

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,9 +14,14 @@ static char speaker[144]; /* a rank other than 0, ": " behind it */
 static char held[1024];   /* its first error */
 static bool line_open;    /* what was written to stdout last did not end its line */
 
+bool gr_is_terminal(int fd)
+{
+    return !getenv("OMPI_COMM_WORLD_SIZE") && isatty(fd);
+}
+
 void gr_say_break(void)
 {
-    if (line_open && isatty(STDERR_FILENO)) {
+    if (line_open && gr_is_terminal(STDERR_FILENO)) {
         fputc('\n', stderr);
         line_open = false;
     }
@@ -151,7 +157,7 @@ void gr_out(const char *p, size_t n)
 
 void gr_out_finish(void)
 {
-    if (line_open && isatty(STDOUT_FILENO))
+    if (line_open && gr_is_terminal(STDOUT_FILENO))
         putchar('\n');
     line_open = false;
     if (fflush(stdout) || ferror(stdout))

@@ -68,6 +68,9 @@ prompt="-p once -n 8 -c 256 --seed 1 -t 1"
 start 3 3 $(rank) run $prompt
 expect "all well" "0 0 0" - ""
 cmp "$tmp/right" "$dir/out.0" || { echo "all well: another text"; failures=1; }
+for n in 1 2; do # the output is a terminal's as far as the rank can see
+    "$here/mpirun" 30 $n "$gpurun" run $prompt 2>/dev/null | cmp "$tmp/right" - || { echo "$n ranks: another text"; failures=1; }
+done
 
 start 3 2 $(rank) run $prompt : -n 1 $(rank) run -m "$tmp/other.gguf" $prompt
 expect "another model on rank 2" "2 2 2" - "rank 2 \(.*model: "
