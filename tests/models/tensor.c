@@ -361,6 +361,36 @@ Test(tensor, one_shard_is_the_whole)
     gr_model_close(&m);
 }
 
+/* Weights in blocks and rounded caches. Where activations are rounded before a product, or keys and
+ * values as they are stored, what differs in its last bit may become another step, and then so does
+ * all that follows: both results are off by as much as rounding costs anyway. A step of s8 is 3
+ * sigma / 127 of its block, of bf16 2^-8 and of f16 2^-11 of the value; its square over 12, times
+ * the products of two layers and the output, in both results. */
+Test(tensor, stored_types)
+{
+    enum { PRODUCTS = 2 * 9 };
+    static const double s8 = 3.0 / 127, bf16 = 0x1p-8, f16 = 0x1p-11;
+    static const struct {
+        char weights[8], cache[8];
+        double step;
+    } types[] = {{"f16", "f32", 0},   {"bf16", "f16", bf16}, {"q8_0", "f16", s8},
+                 {"q4_K", "f16", s8}, {"f32", "q8_0", s8},   {"f32", "f16", f16}};
+    for (unsigned i = 0; i < GR_COUNT(types); i++) {
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+        t.n_embd = 256, t.n_head = 8, t.n_head_kv = 4, t.d_head = 64, t.n_ff = 768;
+        t.n_expert = 0, t.dtype = types[i].weights;
+        struct gr_model *m = tiny_open(&t);
+        struct gr_session_params params = params_of(m, types[i].cache);
+        double limit = SAME + PRODUCTS * types[i].step * types[i].step / 12;
+        play_whole(m, &params);
+        double nmse = compare(m, &params, &(struct split){1, 2, -1});
+        cr_expect(nmse >= 0 && nmse <= limit, "%s, %s: nmse %g", types[i].weights, types[i].cache,
+                  nmse);
+        cr_log_info("%s, %s: nmse %g of %g\n", types[i].weights, types[i].cache, nmse, limit);
+        gr_model_close(&m);
+    }
+}
+
 /* ---- by the team ---- */
 
 static struct gr_model *open_team(const struct tiny *t, int32_t n_rank, int32_t n_shard)
@@ -400,4 +430,43 @@ Test(tensor, threads_of_a_model)
             gr_model_close(&m);
         }
     }
+}
+
+static void cancel(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                   void *user)
+{
+    (void)name, (void)layer, (void)data, (void)rows, (void)cols;
+    gr_session_cancel(user);
+}
+
+/* A batch ends before its next micro-batch, on all ranks; what follows is as if it had not been. */
+Test(tensor, cancelled)
+{
+    struct tiny t = tiny_family(0);
+    struct gr_model *m = open_team(&t, 4, 2);
+    struct gr_session_params params = params_of(m, "f16");
+    play_whole(m, &params);
+    struct results want = whole, none = {.n = 0};
+    struct gr_session *s = tiny_session(m, &params);
+    cr_assert_eq(gr_session_tap(s, "embd", cancel, s), 0);
+    cr_expect_eq(prompt(s, &none, 0, 0, 16, 3), GR_E_CANCELLED, "%s", gr_error());
+    cr_assert_eq(gr_session_tap(s, NULL, NULL, NULL), 0);
+    cr_assert_eq(play(s, &whole), 0, "%s", gr_error());
+    cr_expect_arr_eq(whole.row, want.row, (size_t)want.n * N_VOCAB * sizeof *want.row);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+/* What a model cannot be split into is said when it is opened. */
+Test(tensor, refused)
+{
+    struct tiny t = tiny_family(0);
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    const char *path = tiny_write(&t, NULL);
+    p.device = "none", p.n_rank = p.n_shard = 5, p.split_mode = GR_SPLIT_MODE_TENSOR;
+    cr_expect_eq(gr_model_open(&m, path, &p), GR_E_UNSUPPORTED);
+    cr_expect(strstr(gr_error(), "heads can be split by tensors among 4 at most, not 5"), "%s",
+              gr_error());
+    unlink(path);
 }
