@@ -124,15 +124,21 @@ void *gr_vec_push(struct gr_vec *v, size_t item)
     return memset((char *)v->data + item * v->n++, 0, item);
 }
 
+int gr_vec_room(struct gr_vec *v, size_t n, size_t item)
+{
+    if (n <= v->cap)
+        return 0;
+    void *p = gr_realloc(v->data, n, item);
+    if (!p)
+        return GR_E_NOMEM_HOST;
+    v->data = p, v->cap = n, v->item = item;
+    return 0;
+}
+
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
 {
-    if (n > v->cap - v->n) {
-        size_t cap = GR_MAX(v->cap * 2, v->n + n);
-        void *p = gr_realloc(v->data, cap, item);
-        if (!p)
-            return GR_E_NOMEM_HOST;
-        v->data = p, v->cap = cap, v->item = item;
-    }
+    if (n > v->cap - v->n && gr_vec_room(v, GR_MAX(v->cap * 2, v->n + n), item))
+        return GR_E_NOMEM_HOST;
     if (n)
         memcpy((char *)v->data + item * v->n, items, item * n);
     v->n += n;

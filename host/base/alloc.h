@@ -35,6 +35,8 @@ struct gr_vec {
 /* Space for one more item of `item` bytes at the end, zeroed, or NULL. The pointer is valid until
  * the next push. */
 void *gr_vec_push(struct gr_vec *v, size_t item) __attribute__((warn_unused_result));
+/* Room for n items in all, so that none up to there needs more; 0 or GR_E_NOMEM_HOST. */
+int gr_vec_room(struct gr_vec *v, size_t n, size_t item) __attribute__((warn_unused_result));
 /* Appends n items; 0 or GR_E_NOMEM_HOST. */
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
     __attribute__((warn_unused_result));

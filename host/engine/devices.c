@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/status.h"
 
 #define ALIGN 256 /* of every tensor in its device's memory */
@@ -173,5 +173,6 @@ int gr_session_profile(struct gr_session *s, bool on)
         struct gr_backend *b = s->device[d].backend;
         rc = b->api->profile ? b->api->profile(b, on) : 0;
     }
-    return rc;
+    const struct gr_order_profile o = {.on = on};
+    return rc || !gr_team_leads(s->team) ? rc : gr_team_tell(s->team, s, GR_ORDER_IS_PROFILE, &o);
 }

@@ -218,6 +218,10 @@ void gr_session_cancel(struct gr_session *s)
 
 int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
 {
+    if (fn && s->team)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "a tap sees only what its own rank computes: run the model on one rank "
+                       "(--ranks 1)");
     char *copy = gr_strndup(name ? name : "", name ? strlen(name) : 0);
     if (!copy)
         return GR_E_NOMEM_HOST;

@@ -247,6 +247,10 @@ int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_ses
         rc = open_everywhere(out, t, &p, id);
     if (!rc)
         gr_team_adopt(*out, t, id);
+    if (!rc && params)
+        (*out)->params.n_threads = params->n_threads; /* of all ranks */
+    if (!rc && params)
+        (*out)->params.n_threads_batch = params->n_threads_batch;
     gr_team_unlock(t);
     return rc;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/session.h"
+#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 
@@ -26,6 +26,8 @@ static void rewire(struct gr_session *s)
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].session = s;
     s->env.cache_device = s->cache_device;
+    if (s->team)
+        gr_team_adopt(s, s->team, s->id);
     gr_session_cancellable(s, true);
 }
 
@@ -58,7 +60,8 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
                        s->n_flight);
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
-    int rc = gr_session_open_slice(&other, s->slice, &p);
+    int rc =
+        s->team ? gr_team_open(&other, s->team, &p) : gr_session_open_slice(&other, s->slice, &p);
     if (rc)
         return rc;
     rc = carry_over(s, other);

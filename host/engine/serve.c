@@ -289,6 +289,13 @@ static int do_pack(struct gr_session *s)
     return rc ? rc : gr_run_moves(s, moves);
 }
 
+static int do_profile(struct gr_session *s)
+{
+    struct gr_order_profile o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_PROFILE, s->team->body.data, s->team->body.n);
+    return rc ? rc : gr_session_profile(s, o.on);
+}
+
 /* ---- orders ---- */
 
 static int do_for_session(struct gr_session *s, uint32_t kind)
@@ -305,6 +312,14 @@ static int do_for_session(struct gr_session *s, uint32_t kind)
         return do_pack(s);
     case GR_ORDER_IS_SHIFT:
         return gr_apply_shift(s);
+    case GR_ORDER_IS_PROFILE:
+        return do_profile(s);
+    case GR_ORDER_IS_GET:
+        return gr_rows_answer(s);
+    case GR_ORDER_IS_PUT:
+        return gr_rows_take(s);
+    case GR_ORDER_IS_RESTORE:
+        return gr_state_take_cells(s);
     default:
         return gr_fail(GR_E_CORRUPT, "order %s: not for a session", gr_order_name(kind));
     }

@@ -8,8 +8,8 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/fingerprint.h"
-#include "engine/session.h"
 #include "engine/state_file.h"
+#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "kv/state.h"
@@ -30,6 +30,7 @@ struct transfer {
     struct gr_session *s;
     uint32_t n_piece; /* items moved at once */
     char *stage, *gather;
+    int32_t *cell; /* [n_piece] of the rows in `gather` */
     struct rows rows[N_PART];
     struct gr_state_section *table; /* those that there are to be; sums are the writer's */
     uint32_t n_section, first_data;
@@ -88,8 +89,9 @@ static int transfer_init(struct transfer *x, struct gr_session *s)
     *x = (struct transfer){.s = s, .n_piece = (uint32_t)GR_MAX(1, n)};
     x->stage = gr_calloc(x->n_piece, row);
     x->gather = gr_calloc(x->n_piece, row);
+    x->cell = gr_calloc(x->n_piece, sizeof *x->cell);
     x->table = gr_calloc(2 + N_PART + n_tensor(s), sizeof *x->table);
-    if (!x->stage || !x->gather || !x->table)
+    if (!x->stage || !x->gather || !x->cell || !x->table)
         return GR_E_NOMEM_HOST;
     return gr_fingerprint(s, x->fingerprint);
 }
@@ -98,6 +100,7 @@ static void transfer_fini(struct transfer *x)
 {
     gr_free(x->stage);
     gr_free(x->gather);
+    gr_free(x->cell);
     gr_free(x->table);
 }
 
@@ -119,34 +122,34 @@ static void set_rows(struct transfer *x, int part, struct gr_kv_pair *pair, uint
     x->rows[part] = (struct rows){pair, n_pair, n_item};
 }
 
-/* Moves the rows of n pairs whose cells lie one behind the other. */
-static int move_run(struct transfer *x, const struct gr_ten *t, const struct gr_kv_pair *pair,
-                    uint32_t n, bool save)
+/* Between the place of an item in the piece and that of its cell among those moved now. */
+static void copy_items(struct transfer *x, const struct gr_kv_pair *pair, uint32_t n, size_t row,
+                       bool save)
 {
-    struct gr_backend *b = x->s->device[gr_tensor_device(x->s, t)].backend;
-    size_t row = (size_t)t->row_bytes;
-    char *cells = gr_ten_row(t, 0, pair->cell);
-    int rc = save ? b->api->download(b, x->gather, cells, n * row) : 0;
-    for (uint32_t k = 0; k < n && !rc; k++) {
+    for (uint32_t k = 0; k < n; k++) {
         char *item = x->stage + (uint32_t)pair[k].item % x->n_piece * row;
         char *at = x->gather + k * row;
         memcpy(save ? item : at, save ? at : item, row);
     }
-    return rc || save ? rc : b->api->upload(b, cells, x->gather, n * row);
 }
 
 /* Moves the rows of one piece, from pair *at on, between the tensor and x->stage. */
 static int move_piece(struct transfer *x, const struct gr_ten *t, const struct rows *r,
                       uint32_t piece, uint32_t *at, bool save)
 {
+    size_t row = (size_t)t->row_bytes;
     int rc = 0;
     while (!rc && *at < r->n_pair && (uint32_t)r->pair[*at].item / x->n_piece == piece) {
         const struct gr_kv_pair *p = r->pair + *at;
-        uint32_t n = 1;
-        while (n < x->n_piece && *at + n < r->n_pair && p[n].cell == p[0].cell + (int32_t)n &&
-               (uint32_t)p[n].item / x->n_piece == piece)
-            n++;
-        rc = move_run(x, t, p, n, save);
+        uint32_t n = 0;
+        for (; n < x->n_piece && *at + n < r->n_pair && (uint32_t)p[n].item / x->n_piece == piece;
+             n++)
+            x->cell[n] = p[n].cell;
+        if (!save)
+            copy_items(x, p, n, row, false);
+        rc = gr_rows_move(x->s, (uint32_t)(t - x->s->tensors), x->cell, n, x->gather, save);
+        if (!rc && save)
+            copy_items(x, p, n, row, true);
         *at += n;
     }
     return rc;
@@ -287,6 +290,7 @@ struct restore {
     struct gr_state_reader in;
     int32_t seq;
     char *block[N_PART];
+    size_t block_bytes[N_PART];
     struct gr_kv_load load[N_PART];
 };
 
@@ -332,7 +336,7 @@ static int plan_part(struct restore *r, int part, uint32_t section)
     int rc = read_section(&r->in, section, &r->block[part]);
     if (rc)
         return rc;
-    size_t n = (size_t)r->in.table[section].bytes;
+    size_t n = r->block_bytes[part] = (size_t)r->in.table[section].bytes;
     rc = part == PART_STATES
              ? gr_rs_load_plan(l, c->rs, r->in.name, r->block[part], n, r->seq)
              : gr_kv_load_plan(l, c->kv[part], r->in.name, r->block[part], n, r->seq);
@@ -430,9 +434,24 @@ static int empty_target(struct restore *r, int status)
     return gr_fail(status, "%s; %s is empty now", why, which);
 }
 
+/* The others restore the cells alike, then they get the rows. */
+static int tell_cells(struct restore *r, uint64_t hash)
+{
+    struct gr_session *s = r->x.s;
+    struct gr_order_restore o = {.seq = r->seq};
+    if (!gr_team_leads(s->team))
+        return 0;
+    o.table = gr_cache_table_hash(&s->cache);
+    o.full.p = r->block[GR_CACHE_FULL], o.full.n = r->block_bytes[GR_CACHE_FULL];
+    o.swa.p = r->block[GR_CACHE_SWA], o.swa.n = r->block_bytes[GR_CACHE_SWA];
+    o.states.p = r->block[PART_STATES], o.states.n = r->block_bytes[PART_STATES];
+    return gr_team_tell_all(s->team, s->id, GR_ORDER_IS_RESTORE, &o, hash);
+}
+
 static int perform(struct restore *r)
 {
     struct gr_cache *c = &r->x.s->cache;
+    uint64_t hash = c->hash;
     for (int p = 0; p < N_PART; p++) {
         struct gr_kv_load *l = &r->load[p];
         if (!has_part(r->x.s, p))
@@ -443,9 +462,48 @@ static int perform(struct restore *r)
             gr_kv_load_do(l, c->kv[p]);
         set_rows(&r->x, p, l->pair, l->n_pair, l->saved.head.n_item);
     }
-    int rc = load_data(r);
+    int rc = tell_cells(r, hash);
+    if (!rc)
+        rc = load_data(r);
     return rc ? empty_target(r, rc) : 0;
 }
+
+/* ---- of another rank ---- */
+
+/* One part of a state of cells, as rank 0 has checked it. */
+static int take_part(struct gr_session *s, int part, const char *block, uint64_t n, int32_t seq)
+{
+    struct gr_cache *c = &s->cache;
+    struct gr_kv_load l = {0};
+    if (!has_part(s, part))
+        return n ? gr_fail(GR_E_CORRUPT, "order RESTORE: cells that there are none of") : 0;
+    int rc = part == PART_STATES ? gr_rs_load_plan(&l, c->rs, "state", block, (size_t)n, seq)
+                                 : gr_kv_load_plan(&l, c->kv[part], "state", block, (size_t)n, seq);
+    if (!rc && part == PART_STATES)
+        gr_rs_load_do(&l, c->rs);
+    else if (!rc)
+        gr_kv_load_do(&l, c->kv[part]);
+    gr_kv_load_fini(&l);
+    return rc;
+}
+
+int gr_state_take_cells(struct gr_session *s)
+{
+    struct gr_order_restore o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_RESTORE, s->team->body.data, s->team->body.n);
+    if (!rc)
+        rc = take_part(s, GR_CACHE_FULL, o.full.p, o.full.n, o.seq);
+    if (!rc)
+        rc = take_part(s, GR_CACHE_SWA, o.swa.p, o.swa.n, o.seq);
+    if (!rc)
+        rc = take_part(s, PART_STATES, o.states.p, o.states.n, o.seq);
+    if (rc)
+        return rc;
+    (void)gr_cache_table_hash(&s->cache);
+    return gr_stage_compare(s, o.table);
+}
+
+/* ---- restoring ---- */
 
 /* path NULL: from the n bytes of data. */
 static int load(struct gr_session *s, int32_t seq, const char *path, const void *data, size_t n,

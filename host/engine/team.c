@@ -119,12 +119,8 @@ int gr_parcel_send(struct gr_team *t, struct gr_parcel *p, const struct gr_frame
 int gr_team_receive(struct gr_team *t, struct gr_port *port, int32_t rank, struct gr_frame *frame)
 {
     int rc = gr_frame_recv(port, frame, gr_team_deadline());
-    if (!rc && frame->n > t->body.cap) {
-        void *p = gr_realloc(t->body.data, (size_t)frame->n, 1);
-        rc = p ? 0 : GR_E_NOMEM_HOST;
-        if (p)
-            t->body = (struct gr_vec){p, 0, (size_t)frame->n, 1};
-    }
+    if (!rc)
+        rc = gr_vec_room(&t->body, (size_t)frame->n, 1);
     if (!rc)
         rc = gr_frame_body(port, frame, t->body.data, t->body.cap, gr_team_deadline());
     t->body.n = rc ? 0 : (size_t)frame->n;

@@ -145,6 +145,21 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_ran
 /* Loads this rank's layers. */
 int gr_team_take(struct gr_team *t, const struct gr_order_load *load);
 
+/* ---- state.c ---- */
+
+/* An order RESTORE, in the team's body. */
+int gr_state_take_cells(struct gr_session *s);
+
+/* ---- rows.c ---- */
+
+/* Gets (or puts) rows of tensor number `tensor` of s->tensors, those of n cells one behind the
+ * other, wherever the tensor is. */
+int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n, char *rows,
+                 bool get);
+/* Orders GET and PUT, in the team's body. */
+int gr_rows_answer(struct gr_session *s);
+int gr_rows_take(struct gr_session *s);
+
 /* ---- stage.c ---- */
 
 /* How values go from a rank to the next. */
