@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "gr/status.h"
 #include "link/watch_impl.h"
 
@@ -340,18 +341,18 @@ static void judge(struct gr_watch *w, int64_t now)
     }
 }
 
-/* A time in which this thread did not run says nothing about the others. */
+/* A time in which this thread did not run says nothing about the others, which may have stood still
+ * with it: they have another while to make themselves heard. */
 static void forgive(struct gr_watch *w, int64_t now)
 {
-    int64_t gap = now - w->loop_ns - w->opt.beat * MS;
+    int64_t gap = now - w->loop_ns - w->opt.beat * MS, grace = w->opt.silent * MS / 4;
+    int64_t heard = now - w->opt.silent * MS + grace;
     w->loop_ns = now;
-    if (gap < w->opt.silent * MS / 4)
+    if (gap < grace)
         return;
     w->begin_ns += gap;
-    for (int32_t r = w->lo; r < w->hi; r++) {
-        int64_t *since = &w->peer[r].conn.since_ns;
-        *since = *since + gap < now ? *since + gap : now;
-    }
+    for (int32_t r = w->lo; r < w->hi; r++)
+        w->peer[r].conn.since_ns = GR_MAX(w->peer[r].conn.since_ns, heard);
 }
 
 /* ---- leaving ---- */

@@ -156,11 +156,11 @@ Test(watch_process, so_is_a_stopped_rank_0)
 Test(watch_process, all_stopped_for_a_while)
 {
     struct gr_watch_opt opt = gr_watch_opt_default();
-    opt.silent = 1000;
+    opt.silent = 2000;
     start(3, &opt);
     for (int i = 0; i < 3; i++)
         kill(child[i], SIGSTOP);
-    usleep(2500000);
+    usleep(3500000);
     for (int i = 0; i < 3; i++)
         kill(child[i], SIGCONT);
     usleep(1500000);
