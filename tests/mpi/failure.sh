@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 gpurun=$1
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-failures=0
+failures=0 sleeper=
 command -v mpirun >/dev/null || { echo "skipped: mpirun is not installed"; exit 77; }
 
 # start N ARGS...: what mpirun is to run as ranks 0 to N - 1, in the background; their words, codes and ends are in $dir.
@@ -108,6 +108,16 @@ signal_all() {
     until_true 20 '[ -s "$dir/out.0" ]' || wrong "no text"
     for r in $2; do kill "-$1" "$(cat "$dir/pid.$r")"; done
 }
+# Rank 0 is stuck in a call that does not come back: reading what nobody writes.
+mkfifo "$tmp/silent" && sleep 30 >"$tmp/silent" &
+sleeper=$!
+start 3 3 $(rank) run -f "$tmp/silent" -c 256
+until_true 20 '[ -s "$dir/err.0" ]' || true
+sleep 1
+kill -KILL "$(cat "$dir/pid.1")"
+expect "a rank that is stuck" "4 137 4" 2 "rank 1 \(.*its process has ended.*no way out within 4 s"
+kill $sleeper
+
 signal_all TERM "0 1 2"
 expect "the end for all" "130 130 130" - ""
 grep -q " | gen " "$dir/err.0" || wrong "rank 0 should end in good order"
