@@ -14,7 +14,7 @@
 
 static char library[512];
 const char gr_cuda_kind[] = "CUDA";
-const struct gr_cuda_build gr_cuda_build = {library, NULL, 0, "sm_80"};
+const struct gr_cuda_build gr_cuda_build = {.library = library, .archs = "sm_80"};
 
 /* Asks for the devices of a fake driver. */
 static const char *why(const char *name, bool *broken)
