@@ -147,7 +147,7 @@ int gr_session_alloc(struct gr_session *s)
 
 int gr_session_settle(struct gr_session *s, int32_t except)
 {
-    int rc = 0;
+    int rc = gr_session_arrived(s);
     for (int32_t d = 1; d < s->n_device; d++) {
         struct gr_session_device *v = &s->device[d];
         if (!v->pending || d == except)

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/log.h"
 #include "base/threads.h"
 #include "engine/place.h"
 #include "engine/spots.h"
@@ -44,9 +45,11 @@ static int meet(struct gr_team *t)
     struct gr_order_rank own, other;
     int rc = gr_team_tell(t, NULL, GR_ORDER_IS_MEET, NULL);
     int described = rc ? 0 : gr_team_describe(t, &text, &own);
+    t->nets[0] = described ? 0 : own.nets;
     int differs = 0;
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
         rc = gr_team_answer(t, r, GR_ORDER_IS_RANK, &other);
+        t->nets[r] = rc ? 0 : other.nets;
         if (!rc && !described && !differs)
             differs = compare(t, r, own.facts.p, (size_t)own.facts.n, other.facts.p,
                               (size_t)other.facts.n);
@@ -112,6 +115,37 @@ static int place(struct gr_team *t, const struct gr_session_params *params,
     return rc;
 }
 
+static int tell_members(struct gr_team *t, const struct gr_order_join *o)
+{
+    char why[800];
+    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_JOIN, o);
+    int own = rc ? 0 : gr_team_join(t, o);
+    snprintf(why, sizeof why, "%s", gr_error());
+    if (!rc)
+        rc = gr_team_all_done(t);
+    return rc || !own ? rc : gr_fail(own, "%s", why);
+}
+
+/* A net of the ranks whose devices can pass values on to each other. Where that fails, memory of
+ * the host is the way. */
+static int make_net(struct gr_team *t, const struct gr_placement *place)
+{
+    uint8_t member[GR_MAX_RANK];
+    struct gr_net_ticket ticket;
+    struct gr_order_join o = {.ticket = {ticket.bytes, sizeof ticket.bytes},
+                              .member = {member, (uint64_t)t->world->n_rank}};
+    if (!gr_team_choose_net(t, place, member))
+        return 0;
+    int rc = gr_team_net_ticket(t, &ticket);
+    if (!rc)
+        rc = tell_members(t, &o);
+    if (!rc || gr_team_check(t))
+        return gr_team_check(t);
+    gr_log(GR_LOG_WARN, "%s; what goes from GPU to GPU goes through the host", gr_error());
+    o.member.n = 0;
+    return tell_members(t, &o);
+}
+
 static int tell_layers(struct gr_team *t, const struct gr_placement *place)
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
@@ -135,6 +169,8 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
     int rc = gr_team_meet(t);
     if (!rc && !t->loaded)
         rc = place(t, params, &layers);
+    if (!rc && !t->loaded)
+        rc = make_net(t, &layers);
     if (!rc && !t->loaded)
         rc = tell_layers(t, &layers);
     t->loaded |= !rc;

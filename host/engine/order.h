@@ -95,6 +95,11 @@
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 
+/* struct gr_net_ticket; which ranks are members [n_rank], nothing: whoever has joined leaves. */
+#define GR_ORDER_JOIN(FIELD, ARRAY)                                                                \
+    ARRAY(char, ticket)                                                                            \
+    ARRAY(uint8_t, member)
+
 /* Of each layer [n_layer + 1], the output last: its stage, and the device of the ranks there. */
 #define GR_ORDER_LOAD(FIELD, ARRAY)                                                                \
     FIELD(int32_t, n_stage)                                                                        \
@@ -109,7 +114,9 @@
     ARRAY(char, text)
 
 /* Lines "name: value" of all that must be the same on every rank. */
-#define GR_ORDER_RANK(FIELD, ARRAY) ARRAY(char, facts)
+#define GR_ORDER_RANK(FIELD, ARRAY)                                                                \
+    FIELD(uint32_t, nets)                                                                          \
+    ARRAY(char, facts)
 
 /* struct gr_stage and spans (engine/times.h). */
 #define GR_ORDER_SPENT(FIELD, ARRAY)                                                               \

@@ -349,9 +349,15 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (rc)
         return rc;
     v->pending = part->device > 0;
+    if (part->exchange && part->device)
+        s->arriving = true;
     if (part->exchange)
         return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
                                  part->device);
+    if (s->tap_fn || s->time_fn) /* these wait after every node */
+        rc = gr_session_arrived(s);
+    if (rc)
+        return rc;
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
     return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
 }
@@ -361,6 +367,9 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
     const struct gr_ten *r = &c->plan.result;
     const struct gr_value *value = gr_plan_find(&c->plan, r);
     struct gr_session_device *v = &s->device[value->device];
+    int rc = gr_session_arrived(s);
+    if (rc)
+        return rc;
     v->pending = false;
     return v->backend->api->download(v->backend, out, r->data, (size_t)(r->rows * r->row_bytes));
 }

@@ -42,7 +42,7 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_ran
                      "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
                      gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
     rc = gr_vec_append(text, facts, (size_t)n, 1);
-    *rank = (struct gr_order_rank){.facts = {text->data, text->n}};
+    *rank = (struct gr_order_rank){.nets = gr_team_nets(t), .facts = {text->data, text->n}};
     return rc;
 }
 
@@ -84,6 +84,13 @@ int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
     gr_world_doing(t->world, GR_DOING_LOAD);
     rc = gr_team_link(t);
     return rc ? rc : gr_slice_load(l, &place);
+}
+
+static int do_join(struct gr_team *t)
+{
+    struct gr_order_join o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_JOIN, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_join(t, &o));
 }
 
 static int do_load(struct gr_team *t)
@@ -333,6 +340,8 @@ static int do_order(struct gr_team *t, const struct gr_frame *f)
         return do_meet(t);
     case GR_ORDER_IS_SURVEY:
         return do_survey(t);
+    case GR_ORDER_IS_JOIN:
+        return do_join(t);
     case GR_ORDER_IS_LOAD:
         return do_load(t);
     case GR_ORDER_IS_OPEN:
@@ -364,6 +373,7 @@ int gr_team_serve(struct gr_team *t)
     gr_world_doing(t->world, GR_DOING_CLOSE);
     for (uint32_t i = 0; i < t->sessions.n; i++)
         close_session(t, i);
+    gr_team_part(t);
     return rc;
 }
 

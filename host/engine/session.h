@@ -126,6 +126,10 @@ struct gr_session {
     uint64_t n_departure;
     void *arrival; /* [arrival_cap] what came from the stage before */
     size_t arrival_cap;
+    bool arriving;      /* its devices wait for what comes by a net */
+    struct gr_vec span; /* struct gr_net_span: of a message of a net */
+    void *relay;        /* [relay_cap] of the device: values of the CPU that go by a net */
+    size_t relay_cap;
 
     _Atomic int cancel;
     char *tap_name;
@@ -153,6 +157,9 @@ void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
 int gr_session_alloc(struct gr_session *s);
 /* The device of a tensor of s->tensors; -1: it is of another stage, and has no memory here. */
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
+/* Before the host waits for a device that waits for another rank: until that has sent, or is lost.
+ */
+int gr_session_arrived(struct gr_session *s);
 /* Waits until no device reads host memory any more, but for `except` (-1: none). */
 int gr_session_settle(struct gr_session *s, int32_t except);
 /* Whether gr_decode ends when s->cancel is set. */

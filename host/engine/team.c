@@ -152,14 +152,16 @@ static int open_ports(struct gr_team *t)
 /* Links of tests, wrapped ones, are left as they are: their faults are meant for what follows. */
 static int try_links(struct gr_team *t)
 {
-    struct gr_chain_end in = {.port = t->in.link ? &t->in : NULL};
-    struct gr_chain_end out = {.port = t->out.link ? &t->out : NULL};
+    struct gr_chain_end in = {t->in.link ? &t->in : NULL, &t->path, t->net_in, 0};
+    struct gr_chain_end out = {t->out.link ? &t->out : NULL, &t->path, t->net_out, 0};
     int64_t until = GR_MIN(gr_team_deadline(), gr_now_ns() + TRY_NS);
     if (t->world->wrap)
         return 0;
     t->found = gr_calloc((size_t)t->world->n_rank, sizeof *t->found);
     int rc = t->found ? gr_chain_try(t->world, &in, &out, until, t->found, &t->n_found)
                       : GR_E_NOMEM_HOST;
+    t->net_in = in.chosen < in.n_path;
+    t->net_out = out.chosen < out.n_path;
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
@@ -321,6 +323,7 @@ void gr_team_free(struct gr_team **team)
     say_quit(t);
     if (!gr_world_check(t->world))
         finish_parcels(t);
+    gr_team_part(t);
     stop_helpers(t);
     free_ports(t);
     for (size_t i = 0; i < t->parcels.n; i++) {

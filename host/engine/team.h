@@ -37,6 +37,8 @@ struct gr_team {
     struct gr_port order[GR_MAX_RANK], result[GR_MAX_RANK];
     struct gr_group *group; /* with whom this rank shares its layers, or NULL; once it is loaded */
     struct gr_port in, out; /* from the stage before, to the next; once it is loaded */
+    struct gr_path path;    /* of this rank's device; net NULL: none */
+    bool net_in, net_out;   /* bodies go that way */
     struct gr_link_found *found; /* what was found of these links and of those behind them */
     int n_found;
     struct gr_vec parcels;  /* struct gr_parcel * */
@@ -48,8 +50,9 @@ struct gr_team {
     struct gr_flight *first, *last; /* whose results are still to come, in their order */
     uint64_t n_batch;
     bool met, loaded;
-    struct gr_helper *helpers; /* [n_rank] threads */
-    int64_t *clock_ns;         /* [n_rank] what to add to a rank's times to have rank 0's */
+    uint32_t nets[GR_MAX_RANK]; /* bits of the kinds that each rank could join */
+    struct gr_helper *helpers;  /* [n_rank] threads */
+    int64_t *clock_ns;          /* [n_rank] what to add to a rank's times to have rank 0's */
 };
 
 static inline bool gr_team_leads(const struct gr_team *t)
@@ -65,6 +68,7 @@ struct gr_team_test {
     int64_t patience_ns;            /* for which a message is waited for; 0 = forever */
     int32_t spoil_rank;             /* decides otherwise at its k-th batch; 0 = nobody */
     uint64_t spoil_at;
+    bool nccl; /* threads use NCCL, as processes do */
 };
 void gr_team_test(const struct gr_team_test *test);
 const struct gr_team_test *gr_team_testing(void);
@@ -159,6 +163,22 @@ int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uin
 /* Orders GET and PUT, in the team's body. */
 int gr_rows_answer(struct gr_session *s);
 int gr_rows_take(struct gr_session *s);
+
+/* ---- net.c ---- */
+
+enum gr_net_kind gr_team_net_kind(const struct gr_team *t);
+/* Bits of the kinds of nets that this rank could join. */
+uint32_t gr_team_nets(const struct gr_team *t);
+/* Of rank 0: which ranks [n_rank] join a net when layers are so; false: it is of no use. */
+bool gr_team_choose_net(const struct gr_team *t, const struct gr_placement *p, uint8_t *member);
+int gr_team_net_ticket(const struct gr_team *t, struct gr_net_ticket *ticket);
+/* Joins the net of an order, or leaves the one there is. */
+int gr_team_join(struct gr_team *t, const struct gr_order_join *o);
+void gr_team_part(struct gr_team *t);
+/* The boundary of a plan by the net: what this rank needs, and what it gives. */
+int gr_net_take(struct gr_session *s, const struct gr_plan *p);
+int gr_net_give(struct gr_session *s, const struct gr_plan *p);
+void gr_net_fini(struct gr_session *s);
 
 /* ---- stage.c ---- */
 

@@ -1,0 +1,263 @@
+/* The net of a team: which ranks' devices pass values on to each other without the host's memory,
+ * and how a boundary goes that way. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/group.h"
+#include "engine/team.h"
+#include "gr/status.h"
+
+#define JOIN_NS (10 * (int64_t)1000000000) /* for all members to have come */
+#define PIECE ((size_t)4 << 20) /* of a ring: three of them each way are 24 MiB of a device */
+
+/* ---- who ---- */
+
+/* Of a rank with one device of its own; a net has one of each member. */
+static const struct gr_device_kind *kind_of(const struct gr_slice *l)
+{
+    const struct gr_device_kind *k = l->devices.n == 1 ? l->devices.found[0].kind : NULL;
+    return k && k->net_find ? k : NULL;
+}
+
+uint32_t gr_team_nets(const struct gr_team *t)
+{
+    const struct gr_device_kind *k = kind_of(t->slice);
+    const char *what;
+    uint32_t nets = 0;
+    for (int i = 0; i < GR_N_NET && k; i++)
+        if (i == (int)gr_team_net_kind(t) && k->net_find((enum gr_net_kind)i, &what))
+            nets |= 1u << i;
+    return nets;
+}
+
+enum gr_net_kind gr_team_net_kind(const struct gr_team *t)
+{
+    bool copies = t->threads || strcmp(t->world->api->name, "threads") == 0;
+    return copies && !gr_team_testing()->nccl ? GR_NET_PEER : GR_NET_NCCL;
+}
+
+/* Whether a stage's values come to, and go from, its first device. */
+static bool on_device(const struct gr_placement *p, int32_t n_layer, int32_t stage)
+{
+    int32_t first = -1, last = -1;
+    for (int32_t i = 0; i <= n_layer; i++)
+        if (p->stage[i] == stage) {
+            first = first < 0 ? i : first;
+            last = i;
+        }
+    return last >= 0 && p->layer[last] == 1 && (stage == 0 || p->layer[first] == 1);
+}
+
+/* Whether two members have something to say to each other. */
+static bool is_useful(const struct gr_team *t, const uint8_t *member)
+{
+    int32_t n = t->slice->n_shard;
+    for (int32_t r = 0; r < t->world->n_rank; r++)
+        if (member[r] && ((r + n < t->world->n_rank && member[r + n]) ||
+                          (n > 1 && r % n + 1 < n && member[r + 1])))
+            return true;
+    return false;
+}
+
+bool gr_team_choose_net(const struct gr_team *t, const struct gr_placement *p, uint8_t *member)
+{
+    uint32_t bit = 1u << gr_team_net_kind(t);
+    if (t->world->wrap) /* what links are wrapped in is meant to be met */
+        return false;
+    for (int32_t r = 0; r < t->world->n_rank; r++)
+        member[r] = (t->nets[r] & bit) && on_device(p, t->model->hp.n_layer, r / t->slice->n_shard);
+    return is_useful(t, member);
+}
+
+int gr_team_net_ticket(const struct gr_team *t, struct gr_net_ticket *ticket)
+{
+    const struct gr_device_kind *k = kind_of(t->slice);
+    return (k ? k : &gr_cuda_devices)->net_ticket(gr_team_net_kind(t), ticket);
+}
+
+/* ---- joining ---- */
+
+static int32_t number_of(const uint8_t *member, int32_t rank, int32_t n_rank)
+{
+    int32_t n = 0;
+    if (rank < 0 || rank >= n_rank || !member[rank])
+        return -1;
+    for (int32_t r = 0; r < rank; r++)
+        n += member[r] != 0;
+    return n;
+}
+
+/* The group gathers where all of it are members. */
+static int32_t group_size(const struct gr_slice *l, const uint8_t *member)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < l->n_shard; i++)
+        n += member[l->stage * l->n_shard + i] != 0;
+    return n == l->n_shard ? n : 0;
+}
+
+static int open_device(struct gr_slice *l)
+{
+    pthread_mutex_lock(&l->model->lock);
+    int rc = gr_slice_open_devices(l);
+    pthread_mutex_unlock(&l->model->lock);
+    return rc;
+}
+
+int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
+{
+    struct gr_slice *l = t->slice;
+    int32_t n = t->world->n_rank, own = t->world->rank;
+    const uint8_t *member = o->member.p;
+    struct gr_net_opt opt = {.kind = gr_team_net_kind(t),
+                             .piece_bytes = PIECE,
+                             .lost = &t->world->lost,
+                             .deadline_ns = gr_now_ns() + JOIN_NS};
+    gr_team_part(t);
+    if (o->member.n == 0)
+        return 0;
+    if (o->member.n != (uint64_t)n || o->ticket.n != sizeof opt.ticket)
+        return gr_fail(GR_E_CORRUPT, "order JOIN: no such members");
+    memcpy(&opt.ticket, o->ticket.p, sizeof opt.ticket);
+    opt.member = number_of(member, own, n);
+    if (opt.member < 0)
+        return 0;
+    for (int32_t r = 0; r < n; r++)
+        opt.n_member += member[r] != 0;
+    opt.from = number_of(member, own - l->n_shard, n);
+    opt.to = number_of(member, own + l->n_shard, n);
+    opt.first = number_of(member, l->stage * l->n_shard, n);
+    opt.n_group = l->n_shard > 1 ? group_size(l, member) : 0;
+    int rc = open_device(l);
+    if (!rc)
+        rc = l->backend[1]->api->net_join(l->backend[1], &opt, &l->net);
+    if (!rc && l->group && opt.n_group > 1)
+        l->group->net = l->net;
+    if (rc)
+        return rc;
+    t->path = (struct gr_path){l->net, l->backend[1]};
+    t->net_in = opt.from >= 0, t->net_out = opt.to >= 0;
+    return 0;
+}
+
+void gr_team_part(struct gr_team *t)
+{
+    struct gr_slice *l = t->slice;
+    if (!l->net)
+        return;
+    if (gr_world_check(t->world))
+        l->net->api->abort(l->net);
+    l->net->api->leave(&l->net);
+    if (l->group)
+        l->group->net = NULL;
+    t->path = (struct gr_path){NULL, NULL};
+    t->net_in = t->net_out = false;
+}
+
+/* ---- boundaries ---- */
+
+/* Device memory for values that the CPU has, and of the same order. */
+static int room_for(struct gr_session *s, size_t bytes)
+{
+    struct gr_backend *b = s->device[1].backend;
+    if (bytes <= s->relay_cap)
+        return 0;
+    if (s->relay)
+        b->api->free(b, s->relay);
+    s->relay = b->api->alloc(b, bytes);
+    s->relay_cap = s->relay ? bytes : 0;
+    return s->relay ? 0 : gr_error_status();
+}
+
+/* Where the values of a list are on the device, those of the CPU at their places in s->relay. */
+static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values)
+{
+    const uint32_t *v = values->data;
+    const struct gr_value *all = p->value.data;
+    size_t on_host = 0, at = 0;
+    s->span.n = 0;
+    for (size_t i = 0; i < values->n; i++)
+        on_host += all[v[i]].device ? 0 : (size_t)all[v[i]].bytes;
+    int rc = on_host ? room_for(s, on_host) : 0;
+    for (size_t i = 0; i < values->n && !rc; i++) {
+        struct gr_net_span span = {NULL, (size_t)all[v[i]].bytes};
+        span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->relay + at;
+        at += all[v[i]].device ? 0 : span.bytes;
+        rc = gr_vec_append(&s->span, &span, 1, sizeof span);
+    }
+    return rc;
+}
+
+/* Between the CPU's values and their places in s->relay. */
+static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
+                 bool sends)
+{
+    const uint32_t *v = values->data;
+    const struct gr_value *all = p->value.data;
+    const struct gr_net_span *span = s->span.data;
+    struct gr_backend *b = s->device[1].backend;
+    int rc = 0;
+    for (size_t i = 0; i < values->n && !rc; i++) {
+        void *host = gr_session_at(s, p, v[i]);
+        if (all[v[i]].device)
+            continue;
+        if (sends)
+            rc = b->api->upload(b, span[i].p, host, span[i].bytes);
+        else if (!(rc = gr_session_arrived(s)))
+            rc = b->api->download(b, host, span[i].p, span[i].bytes);
+    }
+    return rc;
+}
+
+/* A failure of the net is the loss of a rank; 0 stays 0. */
+static int lost_by(struct gr_session *s, int rc, int32_t neighbour)
+{
+    const struct gr_net *n = s->slice->net;
+    bool known = n->suspect >= 0;
+    return rc ? gr_team_lose(s->team, known ? neighbour : s->slice->rank) : 0;
+}
+
+int gr_net_take(struct gr_session *s, const struct gr_plan *p)
+{
+    struct gr_net *n = s->slice->net;
+    int rc = spans_of(s, p, &p->in);
+    if (rc)
+        return rc;
+    s->device[1].pending = s->arriving = true;
+    rc = n->api->recv(n, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
+    if (rc)
+        return lost_by(s, rc, s->slice->rank - s->slice->n_shard);
+    return relay(s, p, &p->in, false);
+}
+
+int gr_net_give(struct gr_session *s, const struct gr_plan *p)
+{
+    struct gr_net *n = s->slice->net;
+    int rc = spans_of(s, p, &p->out);
+    if (!rc)
+        rc = relay(s, p, &p->out, true);
+    if (rc)
+        return rc;
+    s->device[1].pending = true;
+    rc = n->api->send(n, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
+    return lost_by(s, rc, s->slice->rank + s->slice->n_shard);
+}
+
+int gr_session_arrived(struct gr_session *s)
+{
+    struct gr_net *n = s->slice->net;
+    if (!s->arriving || !n)
+        return 0;
+    s->arriving = false;
+    return lost_by(s, n->api->wait(n, gr_team_deadline()), s->slice->rank - s->slice->n_shard);
+}
+
+void gr_net_fini(struct gr_session *s)
+{
+    if (s->relay)
+        s->device[1].backend->api->free(s->device[1].backend, s->relay);
+    gr_vec_fini(&s->span);
+}
