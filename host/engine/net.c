@@ -134,12 +134,11 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
     int rc = open_device(l);
     if (!rc)
         rc = l->backend[1]->api->net_join(l->backend[1], &opt, &l->net);
-    if (!rc && l->group && opt.n_group > 1)
-        l->group->net = l->net;
     if (rc)
         return rc;
     t->path = (struct gr_path){l->net, l->backend[1]};
     t->net_in = opt.from >= 0, t->net_out = opt.to >= 0;
+    t->net_group = opt.n_group > 1;
     return 0;
 }
 
@@ -154,7 +153,7 @@ void gr_team_part(struct gr_team *t)
     if (l->group)
         l->group->net = NULL;
     t->path = (struct gr_path){NULL, NULL};
-    t->net_in = t->net_out = false;
+    t->net_in = t->net_out = t->net_group = false;
 }
 
 /* ---- boundaries ---- */

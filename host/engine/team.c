@@ -170,6 +170,8 @@ static int open_group(struct gr_team *t)
     int rc = t->group ? 0 : gr_group_open(&t->group, t->world, t->slice->n_shard);
     if (!rc)
         t->group->patience_ns = testing.patience_ns;
+    if (!rc && t->net_group)
+        t->group->net = t->slice->net;
     t->slice->group = t->group;
     return rc;
 }

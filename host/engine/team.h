@@ -39,6 +39,7 @@ struct gr_team {
     struct gr_port in, out; /* from the stage before, to the next; once it is loaded */
     struct gr_path path;    /* of this rank's device; net NULL: none */
     bool net_in, net_out;   /* bodies go that way */
+    bool net_group;         /* sums of the ranks that share layers, too */
     struct gr_link_found *found; /* what was found of these links and of those behind them */
     int n_found;
     struct gr_vec parcels;  /* struct gr_parcel * */

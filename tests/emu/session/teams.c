@@ -56,6 +56,7 @@ struct how {
     const char *device;
     int32_t n_rank, n_gpu;
     bool no_graphs, no_kv_offload, taps;
+    int32_t n_shard; /* ranks that share a layer; 0: none do */
 };
 
 /* n tokens of sequence 0 from pos on; the last one's logits. */
@@ -99,6 +100,8 @@ static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
     struct gr_model *m = NULL;
     struct gr_session *s = NULL;
     mp.device = how->device, mp.n_gpu_layers = how->n_gpu, mp.n_rank = how->n_rank;
+    mp.split_mode = how->n_shard ? GR_SPLIT_MODE_TENSOR : GR_SPLIT_MODE_LAYER;
+    mp.n_shard = how->n_shard;
     sp.n_ctx = 64, sp.n_threads = 1, sp.n_ubatch = 8;
     sp.no_graphs = how->no_graphs, sp.no_kv_offload = how->no_kv_offload;
     int rc = gr_model_open(&m, path, &mp);
@@ -113,7 +116,7 @@ static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
     return rc;
 }
 
-static const struct how alone = {"EMU0", 1, 99, false, false, false};
+static const struct how alone = {"EMU0", 1, 99, false, false, false, 0};
 
 /* The same bytes as one device gives, nothing misused, and nothing left. */
 static void same(const char *options, const struct how *how)
@@ -135,14 +138,13 @@ static void same(const char *options, const struct how *how)
     cr_expect_eq(emu.live(NULL), 0);
 }
 
-#define ALL "EMU0,EMU1,EMU2,EMU3"
 static const char *const orders[] = {"order=eager", "order=late", "seed=2", "seed=3"};
 enum { n_orders = sizeof orders / sizeof *orders };
 
 Test(teams, a_device_each)
 {
-    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false},
-                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false};
+    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false, 0};
     for (int i = 0; i < n_orders; i++) {
         same(orders[i], &two);
         cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
@@ -153,7 +155,7 @@ Test(teams, a_device_each)
 /* Stages of one device: copies within it, as virtual devices. */
 Test(teams, one_device_for_all)
 {
-    const struct how how = {"EMU1", 3, 99, false, false, false};
+    const struct how how = {"EMU1", 3, 99, false, false, false, 0};
     for (int i = 0; i < n_orders; i++) {
         same(orders[i], &how);
         cr_expect_geq(emu.count("cuMemcpyDtoDAsync_v2"), 2 * N_MESSAGE);
@@ -163,7 +165,7 @@ Test(teams, one_device_for_all)
 
 Test(teams, devices_that_do_not_reach_each_other)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
     same("no-peer", &how);
     cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
 }
@@ -172,22 +174,22 @@ Test(teams, devices_that_do_not_reach_each_other)
 Test(teams, with_the_cpu)
 {
     for (int n = 0; n < 5; n++) {
-        const struct how how = {"EMU0,EMU1", 2, n, false, false, false};
+        const struct how how = {"EMU0,EMU1", 2, n, false, false, false, 0};
         same("seed=5", &how);
     }
-    const struct how caches = {"EMU0,EMU1", 2, 99, false, true, false};
+    const struct how caches = {"EMU0,EMU1", 2, 99, false, true, false, 0};
     same("seed=6", &caches);
 }
 
 Test(teams, without_graphs)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, true, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, true, false, false, 0};
     same("seed=5", &how);
 }
 
 Test(teams, with_taps)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, true};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, true, 0};
     same("seed=5", &how);
 }
 
@@ -198,11 +200,11 @@ static void use_nccl(void)
 
 Test(teams, by_nccl)
 {
-    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false},
-                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false},
-                     taps = {"EMU0,EMU1", 2, 99, false, false, true},
-                     no_graphs = {"EMU0,EMU1", 2, 99, true, false, false},
-                     some = {"EMU0,EMU1", 2, 2, false, false, false};
+    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false, 0},
+                     taps = {"EMU0,EMU1", 2, 99, false, false, true, 0},
+                     no_graphs = {"EMU0,EMU1", 2, 99, true, false, false, 0},
+                     some = {"EMU0,EMU1", 2, 2, false, false, false, 0};
     use_nccl();
     for (int i = 1; i < n_orders - 1; i++) {
         same(orders[i], &two);
@@ -227,7 +229,7 @@ static void note(enum gr_log_level level, const char *text, void *user)
 
 Test(teams, by_nccl_that_is_too_old)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
     use_nccl();
     same("nccl=2.17.1", &how);
     cr_expect_eq(emu.count("ncclCommInitRankConfig"), 0);
@@ -235,7 +237,7 @@ Test(teams, by_nccl_that_is_too_old)
 
 Test(teams, by_nccl_that_refuses)
 {
-    const struct how how = {"EMU1", 2, 99, false, false, false}; /* two ranks, one device */
+    const struct how how = {"EMU1", 2, 99, false, false, false, 0}; /* two ranks, one device */
     use_nccl();
     gr_log_set(note, NULL);
     same("seed=1", &how);
@@ -246,7 +248,7 @@ Test(teams, by_nccl_that_refuses)
 /* The test of the links at the start finds that nothing comes by the net. */
 Test(teams, by_nccl_that_does_not_bring_it)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
     static float one[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
     use_nccl();
     gr_log_set(note, NULL);
@@ -280,7 +282,7 @@ Test(teams, a_call_fails)
                                           "cuMemcpyPeerAsync", "cuGraphLaunch",
                                           "cuLaunchKernelEx",  "kernel",
                                           "cuEventRecord",     "cuCtxEnablePeerAccess"};
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     int failed = 0;
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
@@ -312,7 +314,7 @@ Test(teams, a_call_fails)
 /* NCCL says in the middle of it that another rank has failed. */
 Test(teams, nccl_fails)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     use_nccl();
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
@@ -321,4 +323,44 @@ Test(teams, nccl_fails)
     cr_assert_eq(emu.fail("nccl-async", 400, 6), 0);
     int rc = scenario(&how, out);
     cr_expect(rc == 0 || rc == GR_E_PEER_LOST, "%d: %s", rc, gr_error());
+}
+
+/* ---- layers that are shared ---- */
+
+/* Two and four ranks, the latter in two stages: sums go from device to device, or through the host,
+ * and are the same. */
+static void shared(const char *devices, int32_t n_rank, int32_t n_shard)
+{
+    static float by_host[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
+    const struct how how = {devices, n_rank, 99, false, false, false, n_shard};
+    use_nccl();
+    cr_assert_eq(emu.configure("quiet,strict,devices=4,nccl=2.17.1"), 0);
+    cr_assert_eq(scenario(&how, by_host), 0, "%s", gr_error());
+    gr_team_test(NULL);
+    for (int i = 0; i < n_orders; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "quiet,strict,devices=4,%s", orders[i]);
+        cr_assert_eq(emu.configure(text), 0);
+        cr_expect_eq(scenario(&how, out), 0, "%s: %s", text, gr_error());
+        cr_expect_eq(memcmp(out, by_host, sizeof out), 0, "%s: other bytes", text);
+        cr_expect_geq(emu.count("cuMemcpyPeerAsync"), 4 * N_MESSAGE);
+        cr_expect_str_empty(emu.report());
+        cr_expect_eq(emu.live(NULL), 0);
+    }
+    use_nccl();
+    cr_assert_eq(emu.configure("quiet,strict,devices=4,order=late"), 0);
+    cr_expect_eq(scenario(&how, out), 0, "%s", gr_error());
+    cr_expect_eq(memcmp(out, by_host, sizeof out), 0, "other bytes by NCCL");
+    cr_expect_gt(emu.count("ncclSend"), 4);
+    cr_expect_str_empty(emu.report());
+}
+
+Test(teams, two_that_share_layers)
+{
+    shared("EMU0,EMU1", 2, 2);
+}
+
+Test(teams, stages_of_two_that_share_layers)
+{
+    shared("EMU0,EMU1,EMU2,EMU3", 4, 2);
 }
