@@ -354,10 +354,6 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (part->exchange)
         return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
                                  part->device);
-    if (s->tap_fn || s->time_fn) /* these wait after every node */
-        rc = gr_session_arrived(s);
-    if (rc)
-        return rc;
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
     return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
 }

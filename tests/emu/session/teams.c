@@ -55,7 +55,7 @@ TestSuite(teams, .init = setup, .fini = teardown);
 struct how {
     const char *device;
     int32_t n_rank, n_gpu;
-    bool no_graphs, no_kv_offload, taps;
+    bool no_graphs, no_kv_offload;
     int32_t n_shard; /* ranks that share a layer; 0: none do */
 };
 
@@ -72,12 +72,6 @@ static int decode(struct gr_session *s, int32_t pos, int n, float *out)
     if (!rc)
         memcpy(out, gr_logits(s, n - 1), N_VOCAB * sizeof(float));
     return rc;
-}
-
-static void nothing(const char *name, int layer, const float *rows, int64_t n_row, int64_t n_col,
-                    void *user)
-{
-    (void)name, (void)layer, (void)rows, (void)n_row, (void)n_col, (void)user;
 }
 
 /* A prompt of several micro-batches, single tokens, a shift of positions. */
@@ -107,8 +101,6 @@ static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
     int rc = gr_model_open(&m, path, &mp);
     if (!rc)
         rc = gr_session_open(&s, m, &sp);
-    if (!rc && how->taps)
-        rc = gr_session_tap(s, NULL, nothing, NULL);
     if (!rc)
         rc = run(s, out);
     gr_session_close(&s);
@@ -116,7 +108,7 @@ static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
     return rc;
 }
 
-static const struct how alone = {"EMU0", 1, 99, false, false, false, 0};
+static const struct how alone = {"EMU0", 1, 99, false, false, 0};
 
 /* The same bytes as one device gives, nothing misused, and nothing left. */
 static void same(const char *options, const struct how *how)
@@ -143,8 +135,8 @@ enum { n_orders = sizeof orders / sizeof *orders };
 
 Test(teams, a_device_each)
 {
-    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false, 0},
-                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false, 0};
+    const struct how two = {"EMU0,EMU1", 2, 99, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0};
     for (int i = 0; i < n_orders; i++) {
         same(orders[i], &two);
         cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
@@ -155,7 +147,7 @@ Test(teams, a_device_each)
 /* Stages of one device: copies within it, as virtual devices. */
 Test(teams, one_device_for_all)
 {
-    const struct how how = {"EMU1", 3, 99, false, false, false, 0};
+    const struct how how = {"EMU1", 3, 99, false, false, 0};
     for (int i = 0; i < n_orders; i++) {
         same(orders[i], &how);
         cr_expect_geq(emu.count("cuMemcpyDtoDAsync_v2"), 2 * N_MESSAGE);
@@ -165,7 +157,7 @@ Test(teams, one_device_for_all)
 
 Test(teams, devices_that_do_not_reach_each_other)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
     same("no-peer", &how);
     cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
 }
@@ -174,22 +166,16 @@ Test(teams, devices_that_do_not_reach_each_other)
 Test(teams, with_the_cpu)
 {
     for (int n = 0; n < 5; n++) {
-        const struct how how = {"EMU0,EMU1", 2, n, false, false, false, 0};
+        const struct how how = {"EMU0,EMU1", 2, n, false, false, 0};
         same("seed=5", &how);
     }
-    const struct how caches = {"EMU0,EMU1", 2, 99, false, true, false, 0};
+    const struct how caches = {"EMU0,EMU1", 2, 99, false, true, 0};
     same("seed=6", &caches);
 }
 
 Test(teams, without_graphs)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, true, false, false, 0};
-    same("seed=5", &how);
-}
-
-Test(teams, with_taps)
-{
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, true, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, true, false, 0};
     same("seed=5", &how);
 }
 
@@ -200,11 +186,10 @@ static void use_nccl(void)
 
 Test(teams, by_nccl)
 {
-    const struct how two = {"EMU0,EMU1", 2, 99, false, false, false, 0},
-                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, false, 0},
-                     taps = {"EMU0,EMU1", 2, 99, false, false, true, 0},
-                     no_graphs = {"EMU0,EMU1", 2, 99, true, false, false, 0},
-                     some = {"EMU0,EMU1", 2, 2, false, false, false, 0};
+    const struct how two = {"EMU0,EMU1", 2, 99, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0},
+                     no_graphs = {"EMU0,EMU1", 2, 99, true, false, 0},
+                     some = {"EMU0,EMU1", 2, 2, false, false, 0};
     use_nccl();
     for (int i = 1; i < n_orders - 1; i++) {
         same(orders[i], &two);
@@ -212,7 +197,6 @@ Test(teams, by_nccl)
         cr_expect_eq(emu.count("cuMemcpyPeerAsync"), 0);
         same(orders[i], &three);
     }
-    same("seed=7", &taps);
     same("seed=7", &no_graphs);
     same("seed=7", &some);
 }
@@ -229,7 +213,7 @@ static void note(enum gr_log_level level, const char *text, void *user)
 
 Test(teams, by_nccl_that_is_too_old)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
     use_nccl();
     same("nccl=2.17.1", &how);
     cr_expect_eq(emu.count("ncclCommInitRankConfig"), 0);
@@ -237,7 +221,7 @@ Test(teams, by_nccl_that_is_too_old)
 
 Test(teams, by_nccl_that_refuses)
 {
-    const struct how how = {"EMU1", 2, 99, false, false, false, 0}; /* two ranks, one device */
+    const struct how how = {"EMU1", 2, 99, false, false, 0}; /* two ranks, one device */
     use_nccl();
     gr_log_set(note, NULL);
     same("seed=1", &how);
@@ -248,7 +232,7 @@ Test(teams, by_nccl_that_refuses)
 /* The test of the links at the start finds that nothing comes by the net. */
 Test(teams, by_nccl_that_does_not_bring_it)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float one[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
     use_nccl();
     gr_log_set(note, NULL);
@@ -282,7 +266,7 @@ Test(teams, a_call_fails)
                                           "cuMemcpyPeerAsync", "cuGraphLaunch",
                                           "cuLaunchKernelEx",  "kernel",
                                           "cuEventRecord",     "cuCtxEnablePeerAccess"};
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     int failed = 0;
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
@@ -314,7 +298,7 @@ Test(teams, a_call_fails)
 /* NCCL says in the middle of it that another rank has failed. */
 Test(teams, nccl_fails)
 {
-    const struct how how = {"EMU0,EMU1", 2, 99, false, false, false, 0};
+    const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     use_nccl();
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
@@ -332,10 +316,12 @@ Test(teams, nccl_fails)
 static void shared(const char *devices, int32_t n_rank, int32_t n_shard)
 {
     static float by_host[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
-    const struct how how = {devices, n_rank, 99, false, false, false, n_shard};
-    use_nccl();
-    cr_assert_eq(emu.configure("quiet,strict,devices=4,nccl=2.17.1"), 0);
+    const struct how how = {devices, n_rank, 99, false, false, n_shard};
+    const struct gr_link_opt plain = {0}; /* links that are wrapped have no net beside them */
+    gr_team_test(&(struct gr_team_test){.wrap = &plain});
+    cr_assert_eq(emu.configure("quiet,strict,devices=4"), 0);
     cr_assert_eq(scenario(&how, by_host), 0, "%s", gr_error());
+    cr_expect_eq(emu.count("cuMemcpyPeerAsync"), 0);
     gr_team_test(NULL);
     for (int i = 0; i < n_orders; i++) {
         char text[128];
