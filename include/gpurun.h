@@ -103,6 +103,8 @@ struct gr_model_info {
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
     int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1); 0 until
                              the weights are where they belong (gr_model_load) */
+    const char *where;    /* "layers 0-10 on CUDA0, 11-21 on CUDA1", when they are in several
+                             places, which is known from then on; otherwise "" */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
 

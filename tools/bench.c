@@ -55,7 +55,10 @@ static int open_bench(struct bench *b)
     gr_model_info(b->model, &b->info); /* the layers on the GPU are known now */
     struct gr_fit fit;
     rc = gr_session_fit(b->session, &fit);
-    snprintf(b->backend, sizeof b->backend, "%s", fit.device[fit.n_gpu_layers ? 1 : 0].name);
+    int32_t d = 0;
+    while (fit.n_gpu_layers && d < fit.n_device - 1 && !fit.device[d].total_bytes)
+        d++; /* the first GPU */
+    snprintf(b->backend, sizeof b->backend, "%s", fit.device[d].name);
     return rc ? gr_say_status(rc) : gr_trace_begin(&b->trace, o, b->session);
 }
 

@@ -73,17 +73,29 @@ int gr_tool_devices(const struct gr_options *o)
 
 /* ---- fit ---- */
 
+static uint64_t taken(const struct gr_fit_device *v)
+{
+    return v->weights + v->cache + v->work;
+}
+
+/* The part of what is free, 0 to 1; 0 for a CPU. */
+static double share(const struct gr_fit_device *v)
+{
+    return v->free_bytes ? (double)taken(v) / (double)v->free_bytes : 0;
+}
+
 static json_t *fit_json(const struct gr_fit *f, const struct gr_session_params *p)
 {
     json_t *list = json_array();
     for (int32_t d = 0; d < f->n_device; d++) {
         const struct gr_fit_device *v = &f->device[d];
         json_array_append_new(
-            list,
-            json_pack("{s:s, s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "name", v->name, "description",
-                      v->description, "layers", v->n_layer, "weights", (json_int_t)v->weights,
-                      "cache", (json_int_t)v->cache, "work", (json_int_t)v->work, "free_bytes",
-                      (json_int_t)v->free_bytes, "total_bytes", (json_int_t)v->total_bytes));
+            list, json_pack("{s:i, s:s, s:s, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:f}", "rank",
+                            v->rank, "name", v->name, "description", v->description, "layers",
+                            v->n_layer, "first_layer", v->n_layer ? v->first : -1, "weights",
+                            (json_int_t)v->weights, "cache", (json_int_t)v->cache, "work",
+                            (json_int_t)v->work, "free_bytes", (json_int_t)v->free_bytes,
+                            "total_bytes", (json_int_t)v->total_bytes, "share", share(v)));
     }
     return json_pack("{s:i, s:i, s:i, s:o}", "gpu_layers", f->n_gpu_layers, "layers", f->n_layer,
                      "ctx_size", (int)p->n_ctx, "devices", list);
@@ -91,15 +103,23 @@ static json_t *fit_json(const struct gr_fit *f, const struct gr_session_params *
 
 static void print_fit(const struct gr_fit *f)
 {
-    printf("%-7s %-28s %6s %10s %10s %10s %10s\n", "device", "", "layers", "weights", "cache",
-           "work", "free");
+    bool several = f->device[f->n_device - 1].rank > 0;
+    printf("%s%-7s %-28s %9s %10s %10s %10s %10s %6s\n", several ? "rank " : "", "device", "",
+           "layers", "weights", "cache", "work", "free", "in use");
     for (int32_t d = 0; d < f->n_device; d++) {
         const struct gr_fit_device *v = &f->device[d];
-        char w[16], c[16], k[16], left[16];
-        printf("%-7s %-28s %6d %10s %10s %10s %10s\n", v->name, v->description, v->n_layer,
+        char w[16], c[16], k[16], left[16] = "", layers[24] = "none", part[8] = "";
+        if (v->n_layer)
+            snprintf(layers, sizeof layers, "%d-%d", v->first, v->first + v->n_layer - 1);
+        if (v->free_bytes) {
+            gr_amount(left, (double)v->free_bytes, 1024);
+            snprintf(part, sizeof part, "%.1f%%", 100 * share(v));
+        }
+        if (several)
+            printf("%-4d ", v->rank);
+        printf("%-7s %-28s %9s %10s %10s %10s %10s %6s\n", v->name, v->description, layers,
                gr_amount(w, (double)v->weights, 1024), gr_amount(c, (double)v->cache, 1024),
-               gr_amount(k, (double)v->work, 1024),
-               d ? gr_amount(left, (double)v->free_bytes, 1024) : "");
+               gr_amount(k, (double)v->work, 1024), left, part);
     }
 }
 
@@ -107,9 +127,20 @@ static void print_fit(const struct gr_fit *f)
 static void print_command(const struct gr_options *o, const struct gr_fit *f,
                           const struct gr_session_params *p)
 {
-    printf("gpurun run%s%s -ngl %d -c %u -ub %u -ctk %s -ctv %s%s\n", o->model ? " -m " : "",
+    printf("gpurun run%s%s -ngl %d -c %u -ub %u -ctk %s -ctv %s%s", o->model ? " -m " : "",
            o->model ? o->model : "", f->n_gpu_layers, p->n_ctx, p->n_ubatch, p->type_k, p->type_v,
            p->no_kv_offload ? " -nkvo" : "");
+    if (o->device)
+        printf(" --device %s", o->device);
+    if (strcmp(o->split_mode, "layer") != 0)
+        printf(" -sm %s", o->split_mode);
+    if (o->tensor_split)
+        printf(" -ts %s", o->tensor_split);
+    if (o->ranks > 0)
+        printf(" --ranks %d", o->ranks);
+    if (o->shards > 0)
+        printf(" --shards %d", o->shards);
+    putchar('\n');
 }
 
 int gr_tool_fit(const struct gr_options *o)
@@ -192,8 +223,10 @@ const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n)
     *buf = 0;
     if (gr_session_fit(s, &f) || !f.n_gpu_layers)
         return buf;
-    for (int32_t d = 1; d < f.n_device; d++) {
+    for (int32_t d = 0; d < f.n_device; d++) {
         const struct gr_fit_device *v = &f.device[d];
+        if (!v->total_bytes)
+            continue; /* a CPU */
         sum[0] += v->weights, sum[1] += v->cache, sum[2] += v->work;
         taken += v->total_bytes - v->free_bytes, all += v->total_bytes;
     }

@@ -401,7 +401,9 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     }
     const char *want = set_value(o, f, text);
     if (want) {
-        gr_say_error("%.*s is '%s': %s is expected", (int)n, arg, text, want);
+        bool choice = f->kind == CHOICE;
+        gr_say_error("%.*s is '%s': %s is expected%s%s", (int)n, arg, text, want,
+                     choice ? ": " : "", choice ? f->help : "");
         return GR_EXIT_USAGE;
     }
     return 0;

@@ -38,6 +38,12 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.n_gpu_layers = o->gpu_layers;
     p.use_mmap = o->mmap;
     p.check_tensors = o->check_tensors;
+    p.split_mode = !strcmp(o->split_mode, "none")     ? GR_SPLIT_MODE_NONE
+                   : !strcmp(o->split_mode, "tensor") ? GR_SPLIT_MODE_TENSOR
+                                                      : GR_SPLIT_MODE_LAYER;
+    p.tensor_split = o->tensor_split;
+    p.n_rank = o->ranks > 0 ? o->ranks : 0;
+    p.n_shard = o->shards > 0 ? o->shards : 0;
     p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
     p.world = vocab_only ? NULL : gr_together_world();

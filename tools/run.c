@@ -258,8 +258,10 @@ static void warn_of_length(const struct run *r)
 
 static void say_plan(const struct run *r, const struct gr_session_params *p)
 {
-    char where[64] = "CPU", group[64] = "";
-    if (r->info.n_gpu_layers > 0)
+    char where[256] = "CPU", group[64] = "";
+    if (*r->info.where)
+        snprintf(where, sizeof where, "%s", r->info.where);
+    else if (r->info.n_gpu_layers > 0)
         snprintf(where, sizeof where, "%d of %d layers on the GPU", r->info.n_gpu_layers,
                  r->info.n_layer + 1);
     if (r->group_n > 1)

@@ -329,6 +329,46 @@ int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu)
 
 /* ---- the decision ---- */
 
+/* "0-10 on CUDA0, "; with processes "0-10 on CUDA0 of rank 0, ". */
+static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
+{
+    const struct gr_spot *t = first_of(c, k);
+    char others[32] = "", rank[24] = "";
+    if (c->m->world || (c->n_member == 1 && !t->device))
+        snprintf(rank, sizeof rank, " of rank %d", t->rank);
+    if (c->n_member > 1)
+        snprintf(others, sizeof others, " and %d more", c->n_member - 1);
+    size_t at = strlen(p);
+    snprintf(p + at, n - at, "%d-%d on %s%s%s, ", c->cut[k], c->cut[k + 1] - 1, t->name, rank,
+             others);
+}
+
+/* Where layers are, when that may be several places; of many only the first and the last are said.
+ */
+static void say_where(const struct gr_choice *c, char *p, size_t n)
+{
+    enum { MOST = 4 };
+    int32_t n_used = 0, i = 0;
+    *p = 0;
+    if (c->n_place * c->n_member == 1)
+        return;
+    for (int32_t k = 0; k < c->n_place; k++)
+        n_used += c->cut[k] < c->cut[k + 1];
+    snprintf(p, n, "layers ");
+    if (c->cut[0])
+        snprintf(p, n, "layers 0-%d on CPU, ", c->cut[0] - 1);
+    for (int32_t k = 0; k < c->n_place; k++) {
+        if (c->cut[k] == c->cut[k + 1])
+            continue;
+        i++;
+        if (n_used > MOST && i == MOST)
+            snprintf(p + strlen(p), n - strlen(p), ".. ");
+        if (n_used <= MOST || i < MOST || i == n_used)
+            say_range(c, k, p, n);
+    }
+    p[strlen(p) - 2] = 0;
+}
+
 static void say_choice(const struct gr_choice *c, int32_t n_gpu)
 {
     char a[16], b[16], others[32] = "";
@@ -385,6 +425,8 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
     if (!rc)
         rc = decide(&c);
     *out = c.place;
+    if (!rc)
+        say_where(&c, m->where, sizeof m->where);
     if (spots) {
         *spots = c.taken;
         c.taken = (struct gr_vec){0};

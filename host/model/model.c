@@ -212,6 +212,7 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
 {
     *info =
         (struct gr_model_info){.n_gpu_layers = gpu_layers((struct gr_model *)(uintptr_t)m),
+                               .where = m->where,
                                .arch = m->arch ? m->arch->name : "",
                                .name = m->name ? m->name : "",
                                .file_type = m->file_type ? m->file_type : "",

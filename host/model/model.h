@@ -35,6 +35,7 @@ struct gr_model {
     gr_survey_fn *survey;   /* asks all ranks; its user is survey_user, or the model */
     void *survey_user;
     struct gr_team *team;                 /* engine/team.h, once there is one; under the lock */
+    char where[192];                      /* gr_model_info, under the lock */
     pthread_mutex_t lock;                 /* of what the slices have on devices */
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
     int32_t n_slice;

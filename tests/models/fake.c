@@ -405,6 +405,11 @@ void fake_use(int n, uint64_t bytes)
     gr_device_kinds_set(kinds, 1);
 }
 
+void fake_resize(int i, uint64_t bytes)
+{
+    device[i].total = bytes;
+}
+
 void fake_break(int i, const char *why)
 {
     device[i].unusable = why;

@@ -12,6 +12,8 @@ enum { FAKE_MAX = 3 };
 
 /* From now on there are n devices FAKE0 .. with so many bytes each, and no other kind. */
 void fake_use(int n, uint64_t bytes);
+/* Device i has so many bytes, all others what they had. */
+void fake_resize(int i, uint64_t bytes);
 /* Says why device i cannot be used. */
 void fake_break(int i, const char *why);
 /* Pieces of device and pinned memory taken so far, on all devices. */
