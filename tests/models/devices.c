@@ -21,19 +21,37 @@ struct way {
     const char *device;
     int32_t n_gpu; /* -2: half */
     bool no_kv_offload;
+    int32_t n_rank; /* threads that share them */
+    const char *split;
 };
-static const struct way on_cpu = {"none", 0, false};
-static const struct way ways[] = {{"FAKE", 0, false},         {"FAKE", 1, false},
-                                  {"FAKE", -2, false},        {"FAKE", 99, false},
-                                  {"FAKE", -2, true},         {"FAKE", 99, true},
-                                  {"auto", -1, false},        {"FAKE0,FAKE1", 99, false},
-                                  {"FAKE1,FAKE2", -2, false}, {"fake2,FAKE0", 99, true}};
+static const struct way on_cpu = {.device = "none"};
+static const struct way ways[] = {
+    {"FAKE", 0, false, 1, NULL},
+    {"FAKE", 1, false, 1, NULL},
+    {"FAKE", -2, false, 1, NULL},
+    {"FAKE", 99, false, 1, NULL},
+    {"FAKE", -2, true, 1, NULL},
+    {"FAKE", 99, true, 1, NULL},
+    {"auto", -1, false, 1, NULL},
+    {"FAKE0,FAKE1", 99, false, 1, NULL},
+    {"FAKE1,FAKE2", -2, false, 1, NULL},
+    {"fake2,FAKE0", 99, true, 1, NULL},
+    /* several ranks; the number of those before is ONE_RANK */
+    {"none", 0, false, 2, NULL},
+    {"none", 0, false, 3, "5,1,2"},
+    {"none", 0, false, 8, NULL},
+    {"FAKE0,FAKE1,FAKE2", 99, false, 3, NULL},
+    {"FAKE0,FAKE1", -2, false, 2, "1,3"},
+    {"FAKE0,FAKE1,FAKE2", 99, true, 2, NULL},
+};
+enum { ONE_RANK = 10 };
 
 static struct gr_model *open_model(struct tiny *t, const struct way *w)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model *m;
     p.device = w->device, p.n_gpu_layers = w->n_gpu == -2 ? (t->n_layer + 1) / 2 : w->n_gpu;
+    p.n_rank = w->n_rank, p.tensor_split = w->split;
     const char *path = tiny_write(t, NULL);
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
     unlink(path);
@@ -170,7 +188,7 @@ Test(devices, taps_show_the_same, .timeout = 120)
     fake_use(3, PLENTY);
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        for (size_t k = 0; k <= GR_COUNT(ways); k++) {
+        for (size_t k = 0; k <= ONE_RANK; k++) {
             const struct way *w = k ? &ways[k - 1] : &on_cpu;
             struct gr_model *m = open_model(&t, w);
             struct seen *s = k ? &b : &a;
@@ -192,7 +210,7 @@ Test(devices, taps_show_the_same, .timeout = 120)
 /* What one placement saves another restores, and goes on alike. */
 Test(devices, states_go_from_one_placement_to_another, .timeout = 120)
 {
-    static const size_t pair[][2] = {{0, 3}, {3, 5}, {7, 1}, {5, 8}};
+    static const size_t pair[][2] = {{0, 3}, {3, 5}, {7, 1}, {5, 8}, {11, 13}, {3, 12}};
     fake_use(3, PLENTY);
     for (int i = 0; gr_arch_at(i); i += 2)
         for (size_t k = 0; k < GR_COUNT(pair); k++) {
@@ -228,7 +246,7 @@ Test(devices, a_session_takes_its_memory_when_it_opens, .timeout = 120)
 {
     fake_use(3, PLENTY);
     for (int i = 0; gr_arch_at(i); i++)
-        for (size_t k = 1; k < GR_COUNT(ways); k++) {
+        for (size_t k = 1; k < ONE_RANK; k++) {
             struct tiny t = tiny_default(gr_arch_at(i));
             struct gr_model *m = open_model(&t, &ways[k]);
             struct gr_session *s = open_session(m, &ways[k]);
@@ -276,7 +294,7 @@ Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
     struct gr_session_params p = some_context();
     int32_t last = 0, seen = 0;
     for (uint64_t bytes = 64 << 10; bytes < 8 << 20; bytes += bytes / 5) {
-        const struct way w = {"auto", -1, false};
+        const struct way w = {.device = "auto", .n_gpu = -1};
         struct gr_fit fit;
         uint64_t peak;
         fake_use(1, bytes);
@@ -340,7 +358,7 @@ Test(devices, what_the_message_offers_works, .timeout = 120)
     t.n_head = t.n_head_kv = 2, t.d_head = 32; /* whole blocks of q8_0 */
     for (uint64_t bytes = 256 << 10; bytes < 4 << 20; bytes += bytes / 3) {
         struct gr_session_params p = some_context();
-        struct way w = {"FAKE0", 99, false};
+        struct way w = {.device = "FAKE0", .n_gpu = 99};
         char message[1024];
         struct gr_session *s;
         fake_use(1, bytes);
@@ -355,7 +373,7 @@ Test(devices, what_the_message_offers_works, .timeout = 120)
         cr_assert(strstr(message, "not enough memory on FAKE0") && strstr(message, "-ngl"), "%s",
                   message);
         for (char *line = strstr(message, "\n    "); line; line = strstr(line + 1, "\n    ")) {
-            w = (struct way){"FAKE0", 99, false}, p = some_context();
+            w = (struct way){.device = "FAKE0", .n_gpu = 99}, p = some_context();
             cr_assert(paste(line, &w, &p) > 0, "%s", line);
             m = open_model(&t, &w);
             cr_expect_eq(gr_session_open(&s, m, &p), 0, "%llu bytes:%.60s\n%s",
@@ -450,7 +468,7 @@ static void on_time(const struct gr_op_sample *t, void *user)
 Test(devices, times_are_of_every_device)
 {
     struct tiny t = larger();
-    struct way w = {"FAKE0", 4, false};
+    struct way w = {.device = "FAKE0", .n_gpu = 4};
     struct sums s = {0};
     fake_use(1, PLENTY);
     struct gr_model *m = open_model(&t, &w);
