@@ -60,6 +60,9 @@ struct gr_device {
  * line. */
 GR_API int32_t gr_device_count(const char **why);
 GR_API int gr_device_get(int32_t i, struct gr_device *device);
+/* Whether GPUs of several processes can pass values on to each other here (1, or 0: through memory
+ * of the host). *what: by what ("NCCL 2.28.9"), or in one line why not. */
+GR_API int gr_device_net(const char **what);
 
 /* ---- model ---- */
 

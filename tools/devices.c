@@ -63,10 +63,15 @@ int gr_tool_devices(const struct gr_options *o)
         else
             print_device(&d);
     }
+    const char *net;
+    int has_net = gr_device_net(&net);
     if (o->json)
-        return put_json(json_pack("{s:o, s:s?}", "devices", all, "why_none", why));
+        return put_json(json_pack("{s:o, s:s?, s:b, s:s}", "devices", all, "why_none", why, "nccl",
+                                  has_net, "nccl_what", net));
     if (!n)
         printf("no GPU: %s\n", why);
+    printf("GPUs of several processes: %s%s\n",
+           has_net ? "by " : "through the host's memory: ", net);
     gr_out_finish();
     return 0;
 }
@@ -195,10 +200,12 @@ static void print_run(const struct gr_options *o, const char *more)
 int gr_tool_profile(const struct gr_options *o)
 {
     const char *steps = o->profile_steps ? "" : " --profile-steps 20:24";
-    printf("# a time line: copies, graphs and their kernels, steps as ranges\n"
-           "nsys profile -t cuda,nvtx,osrt --sample=none --cpuctxsw=none "
-           "--capture-range=cudaProfilerApi --capture-range-end=stop --cuda-graph-trace=node "
-           "-o gpurun ");
+    printf(
+        "# a time line: copies, graphs and their kernels, steps as ranges; with several ranks what "
+        "goes from one to\n# another as net/send, net/recv and net/exchange, with their bytes\n"
+        "nsys profile -t cuda,nvtx,osrt --sample=none --cpuctxsw=none "
+        "--capture-range=cudaProfilerApi --capture-range-end=stop --cuda-graph-trace=node "
+        "-o gpurun ");
     print_run(o, steps);
     printf("nsys stats --report cuda_gpu_kern_sum,nvtx_sum,cuda_api_sum gpurun.nsys-rep\n"
            "# one kernel in depth; -k regex:gr_attn and so on for others\n"

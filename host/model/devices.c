@@ -43,6 +43,15 @@ int32_t gr_device_count(const char **why)
     return n;
 }
 
+int gr_device_net(const char **what)
+{
+    *what = "no kind of device has such a way";
+    for (int k = 0; k < n_kind; k++)
+        if (kinds[k]->net_find)
+            return kinds[k]->net_find(GR_NET_NCCL, what);
+    return 0;
+}
+
 int gr_device_get(int32_t i, struct gr_device *out)
 {
     struct gr_device_info info = {0};
