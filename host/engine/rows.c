@@ -1,10 +1,13 @@
-/* Rows of the tensors of caches, wherever they are: on this rank, or on the one that has the layer.
- */
+/* Rows of the tensors of caches, wherever they are: on this rank, or on the one that has the layer;
+ * where several share it, put together from what each has. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/team.h"
+#include "gr/dtype.h"
 #include "gr/status.h"
+#include "model/shard.h"
 
 /* Cells that lie one behind the other are moved at once. */
 static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t *cell, uint32_t n,
@@ -25,20 +28,12 @@ static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t 
     return rc;
 }
 
-/* The ranks that have a tensor of another stage than this one's. */
-static int32_t first_rank(const struct gr_session *s, uint32_t tensor)
-{
-    int32_t stage = s->env.stage[tensor % (uint32_t)s->slice->hp.n_layer];
-    return stage * s->slice->n_shard;
-}
-
-static int get_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n,
-                   char *rows)
+static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
+                   uint32_t n, char *rows, size_t row)
 {
     struct gr_team *team = s->team;
     struct gr_order_get o = {.tensor = tensor, .cell = {cell, n}};
-    size_t bytes = n * (size_t)s->tensors[tensor].row_bytes;
-    int32_t rank = first_rank(s, tensor);
+    size_t bytes = n * row;
     gr_team_lock(team);
     int rc = gr_team_tell_some(team, rank, rank + 1, s, GR_ORDER_IS_GET, &o);
     if (!rc)
@@ -53,23 +48,88 @@ static int get_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, u
     return rc;
 }
 
-static int put_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n,
-                   const char *rows)
+static int put_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
+                   uint32_t n, const char *rows, size_t row)
 {
-    int32_t rank = first_rank(s, tensor);
-    struct gr_order_put o = {.tensor = tensor,
-                             .cell = {cell, n},
-                             .rows = {rows, n * (uint64_t)s->tensors[tensor].row_bytes}};
+    struct gr_order_put o = {
+        .tensor = tensor, .cell = {cell, n}, .rows = {rows, n * (uint64_t)row}};
     return gr_team_tell_some(s->team, rank, rank + 1, s, GR_ORDER_IS_PUT, &o);
+}
+
+/* Rows of a tensor as a rank has them, `row` bytes each. */
+static int move_of(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
+                   uint32_t n, char *rows, size_t row, bool get)
+{
+    if (rank == s->slice->rank)
+        return move_own(s, &s->tensors[tensor], cell, n, rows, get);
+    return get ? get_far(s, rank, tensor, cell, n, rows, row)
+               : put_far(s, rank, tensor, cell, n, rows, row);
+}
+
+/* ---- shards ---- */
+
+size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor)
+{
+    uint32_t n = (uint32_t)s->slice->hp.n_layer;
+    struct gr_ten shape = s->tensors[tensor];
+    if (s->slice->part)
+        (void)gr_memory_tensor(&s->memory, &s->model->hp, (int)(tensor % n),
+                               (enum gr_cache_tensor)(tensor / n), &shape);
+    return gr_row_bytes(shape.dtype, (uint64_t)shape.cols);
+}
+
+/* What a shard has of a row of the model's: bytes [lo, hi). */
+struct piece {
+    size_t lo, hi;
+};
+
+/* Keys and values are split by heads; states are whole on every rank. */
+static struct piece piece_of(const struct gr_session *s, uint32_t tensor, int32_t shard)
+{
+    uint32_t n = (uint32_t)s->slice->hp.n_layer, il = tensor % n, which = tensor / n;
+    uint32_t type = s->tensors[tensor].dtype;
+    if (!s->slice->part || which >= GR_T_CONV)
+        return (struct piece){0, gr_rows_bytes(s, tensor)};
+    struct gr_extent c = which == GR_T_V ? gr_shard_v(s->slice->part, shard, (int)il)
+                                         : gr_shard_k(s->slice->part, shard, (int)il);
+    return (struct piece){gr_row_bytes(type, (uint64_t)c.lo), gr_row_bytes(type, (uint64_t)c.hi)};
+}
+
+/* Between rows of the model and those of a shard, one behind the other. */
+static void copy_piece(struct piece p, char *rows, size_t row, char *part, uint32_t n, bool get)
+{
+    size_t width = p.hi - p.lo;
+    for (uint32_t i = 0; i < n; i++) {
+        char *whole = rows + i * row + p.lo, *at = part + i * width;
+        memcpy(get ? whole : at, get ? at : whole, width);
+    }
 }
 
 int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n, char *rows,
                  bool get)
 {
-    const struct gr_ten *t = &s->tensors[tensor];
-    if (gr_tensor_device(s, t) >= 0)
-        return move_own(s, t, cell, n, rows, get);
-    return get ? get_far(s, tensor, cell, n, rows) : put_far(s, tensor, cell, n, rows);
+    const struct gr_slice *l = s->slice;
+    int32_t stage = gr_tensor_device(s, &s->tensors[tensor]) >= 0
+                        ? l->stage
+                        : (int32_t)s->env.stage[tensor % (uint32_t)l->hp.n_layer];
+    size_t row = gr_rows_bytes(s, tensor);
+    struct piece done = {0};
+    char *part = l->part ? gr_calloc(n, row) : rows;
+    int rc = part || !n ? 0 : GR_E_NOMEM_HOST;
+    for (int32_t i = 0; i < l->n_shard && !rc; i++) {
+        struct piece p = piece_of(s, tensor, i);
+        if (get && i && p.lo == done.lo) /* the same heads as those of the shard before */
+            continue;
+        if (l->part && !get)
+            copy_piece(p, rows, row, part, n, false);
+        rc = move_of(s, stage * l->n_shard + i, tensor, cell, n, part, p.hi - p.lo, get);
+        if (l->part && get && !rc)
+            copy_piece(p, rows, row, part, n, true);
+        done = p;
+    }
+    if (l->part)
+        gr_free(part);
+    return rc;
 }
 
 /* ---- for rank 0 ---- */

@@ -62,13 +62,19 @@ static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, in
 
 /* ---- rows ---- */
 
+/* Bytes of a row, of the model's. */
+static size_t row_of(const struct gr_session *s, const struct gr_ten *t)
+{
+    return gr_rows_bytes(s, (uint32_t)(t - s->tensors));
+}
+
 static uint64_t largest_row(const struct gr_session *s)
 {
     uint64_t row = 1;
     int part;
     for (uint32_t i = 0; i < n_tensor(s); i++) {
         const struct gr_ten *t = tensor_at(s, i, &part);
-        row = t ? GR_MAX(row, (uint64_t)t->row_bytes) : row;
+        row = t ? GR_MAX(row, (uint64_t)row_of(s, t)) : row;
     }
     return row;
 }
@@ -137,7 +143,7 @@ static void copy_items(struct transfer *x, const struct gr_kv_pair *pair, uint32
 static int move_piece(struct transfer *x, const struct gr_ten *t, const struct rows *r,
                       uint32_t piece, uint32_t *at, bool save)
 {
-    size_t row = (size_t)t->row_bytes;
+    size_t row = row_of(x->s, t);
     int rc = 0;
     while (!rc && *at < r->n_pair && (uint32_t)r->pair[*at].item / x->n_piece == piece) {
         const struct gr_kv_pair *p = r->pair + *at;
@@ -171,7 +177,7 @@ static void add_data(struct transfer *x)
     for (uint32_t i = 0; i < n_tensor(x->s); i++) {
         const struct gr_ten *t = tensor_at(x->s, i, &part);
         if (t)
-            add_section(x, GR_STATE_DATA, i, (uint64_t)t->row_bytes * x->rows[part].n_item);
+            add_section(x, GR_STATE_DATA, i, (uint64_t)row_of(x->s, t) * x->rows[part].n_item);
     }
 }
 
@@ -186,7 +192,7 @@ static int save_data(struct transfer *x, struct gr_state_writer *w)
             uint32_t n = GR_MIN(x->n_piece, r->n_item - k);
             rc = move_piece(x, t, r, k / x->n_piece, &at, true);
             if (!rc)
-                rc = gr_state_writer_put(w, x->stage, n * (size_t)t->row_bytes);
+                rc = gr_state_writer_put(w, x->stage, n * row_of(x->s, t));
         }
     }
     return rc;
@@ -396,7 +402,7 @@ static int load_tensor(struct restore *r, uint32_t section, const struct gr_ten 
     gr_state_reader_seek(&r->in, section);
     for (uint32_t k = 0; k < rows->n_item && !rc; k += x->n_piece) {
         uint32_t n = GR_MIN(x->n_piece, rows->n_item - k);
-        rc = gr_state_reader_get(&r->in, x->stage, n * (size_t)t->row_bytes);
+        rc = gr_state_reader_get(&r->in, x->stage, n * row_of(r->x.s, t));
         if (!rc)
             rc = move_piece(x, t, rows, k / x->n_piece, &at, false);
     }

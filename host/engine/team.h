@@ -157,6 +157,8 @@ int gr_state_take_cells(struct gr_session *s);
 
 /* ---- rows.c ---- */
 
+/* Bytes of a row of tensor number `tensor`, of the model whatever a shard has of it. */
+size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor);
 /* Gets (or puts) rows of tensor number `tensor` of s->tensors, those of n cells one behind the
  * other, wherever the tensor is. */
 int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n, char *rows,

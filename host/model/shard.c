@@ -190,16 +190,37 @@ static int make_shares(struct gr_shard *s)
     return rc ? rc : share_vocab(s);
 }
 
-struct gr_extent gr_share_k(const struct gr_share *s, int il)
+/* Those of all shards, this one last. */
+static int make_all_shares(struct gr_shard *s)
 {
-    struct gr_extent h = s->head_kv[il];
-    return (struct gr_extent){h.lo * s->whole->d_k, h.hi * s->whole->d_k};
+    int32_t own = s->share.shard, n = s->share.n_shard, n_layer = s->model->hp.n_layer;
+    int rc = 0;
+    s->kv = gr_calloc((size_t)n * (size_t)n_layer, sizeof *s->kv);
+    if (!s->kv)
+        return GR_E_NOMEM_HOST;
+    for (int32_t k = 1; k <= n && !rc; k++) {
+        s->share.shard = (own + k) % n;
+        s->hp = s->model->hp;
+        rc = make_shares(s);
+        memcpy(s->kv + s->share.shard * n_layer, s->share.head_kv, (size_t)n_layer * sizeof *s->kv);
+    }
+    return rc;
 }
 
-struct gr_extent gr_share_v(const struct gr_share *s, int il)
+static struct gr_extent columns_of(const struct gr_shard *s, int32_t i, int il, int32_t width)
 {
-    struct gr_extent h = s->head_kv[il];
-    return (struct gr_extent){h.lo * s->whole->d_v, h.hi * s->whole->d_v};
+    struct gr_extent h = s->kv[i * s->model->hp.n_layer + il];
+    return (struct gr_extent){h.lo * width, h.hi * width};
+}
+
+struct gr_extent gr_shard_k(const struct gr_shard *s, int32_t i, int il)
+{
+    return columns_of(s, i, il, s->model->hp.d_k);
+}
+
+struct gr_extent gr_shard_v(const struct gr_shard *s, int32_t i, int il)
+{
+    return columns_of(s, i, il, s->model->hp.d_v);
 }
 
 /* ---- pieces ---- */
@@ -429,9 +450,8 @@ int gr_shard_new(struct gr_shard **out, const struct gr_model *m, int32_t shard,
     if (!s)
         return GR_E_NOMEM_HOST;
     s->model = m;
-    s->hp = m->hp;
     s->share.shard = shard, s->share.n_shard = n_shard, s->share.whole = &m->hp;
-    int rc = make_shares(s);
+    int rc = make_all_shares(s);
     if (!rc)
         rc = take_weights(s);
     if (!rc)
@@ -454,6 +474,7 @@ void gr_shard_free(struct gr_shard **shard)
     for (size_t i = 0; i < s->owned.n; i++)
         gr_free(((void **)s->owned.data)[i]);
     gr_vec_fini(&s->owned);
+    gr_free(s->kv);
     gr_free(s->weight);
     gr_free(s->bias);
     gr_free(s);

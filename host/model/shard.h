@@ -17,6 +17,7 @@ struct gr_shard {
     const struct gr_model *model;
     struct gr_share share;
     struct gr_hparams hp;
+    struct gr_extent *kv;         /* [n_shard][n_layer] key/value heads of every shard */
     struct gr_ten *weight, *bias; /* [n_layer + 1][GR_N_SLOT]: views of the model's, and copies */
     struct gr_vec owned;          /* void *: the copies */
 };
@@ -28,8 +29,8 @@ int gr_shard_new(struct gr_shard **out, const struct gr_model *m, int32_t shard,
 int gr_shard_fill(struct gr_shard *s, int32_t lo, int32_t hi);
 void gr_shard_free(struct gr_shard **s);
 
-/* The columns of layer il's K, or V, that a shard has of the model's. */
-struct gr_extent gr_share_k(const struct gr_share *s, int il);
-struct gr_extent gr_share_v(const struct gr_share *s, int il);
+/* The columns of layer il's K, or V, that shard i has of the model's. */
+struct gr_extent gr_shard_k(const struct gr_shard *s, int32_t i, int il);
+struct gr_extent gr_shard_v(const struct gr_shard *s, int32_t i, int il);
 
 #endif

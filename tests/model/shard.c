@@ -205,6 +205,11 @@ static void check_groups(struct gr_shard *s[MOST], int n)
                 continue;
             int32_t group = a->whole->n_head[il] / a->whole->n_head_kv[il];
             cr_assert(n_kv > 0 && n_head > 0 && n_head % n_kv == 0);
+            for (int j = 0; j < n; j++) { /* each knows what the others have */
+                struct gr_extent k = gr_shard_k(s[j], i, il);
+                cr_assert_eq(k.lo, a->head_kv[il].lo * a->whole->d_k);
+                cr_assert_eq(k.hi, a->head_kv[il].hi * a->whole->d_k);
+            }
             for (int32_t h = 0; h < n_head; h++)
                 cr_assert_eq((a->head[il].lo + h) / group, a->head_kv[il].lo + h / (n_head / n_kv));
         }

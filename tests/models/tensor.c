@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "engine/group.h"
 #include "engine/session.h"
+#include "engine/team.h"
 #include "gr/status.h"
 #include "models/fake.h"
 #include "models/tiny.h"
@@ -432,11 +433,13 @@ Test(tensor, threads_of_a_model)
     }
 }
 
-static void cancel(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
-                   void *user)
+/* Cancels when the second micro-batch has come. */
+static int cancel(struct gr_session *s, const struct gr_plan *p, void *user)
 {
-    (void)name, (void)layer, (void)data, (void)rows, (void)cols;
-    gr_session_cancel(user);
+    int *n = user;
+    if (++*n == 2)
+        gr_session_cancel(s);
+    return gr_stage_flow.in(s, p, gr_stage_flow.user);
 }
 
 /* A batch ends before its next micro-batch, on all ranks; what follows is as if it had not been. */
@@ -448,9 +451,11 @@ Test(tensor, cancelled)
     play_whole(m, &params);
     struct results want = whole, none = {.n = 0};
     struct gr_session *s = tiny_session(m, &params);
-    cr_assert_eq(gr_session_tap(s, "embd", cancel, s), 0);
+    int n = 0;
+    const struct gr_flow flow = {cancel, gr_stage_flow.out, &n};
+    s->flow = &flow;
     cr_expect_eq(prompt(s, &none, 0, 0, 16, 3), GR_E_CANCELLED, "%s", gr_error());
-    cr_assert_eq(gr_session_tap(s, NULL, NULL, NULL), 0);
+    cr_expect_eq(n, 2);
     cr_assert_eq(play(s, &whole), 0, "%s", gr_error());
     cr_expect_arr_eq(whole.row, want.row, (size_t)want.n * N_VOCAB * sizeof *want.row);
     gr_session_close(&s);
@@ -469,4 +474,69 @@ Test(tensor, refused)
     cr_expect(strstr(gr_error(), "heads can be split by tensors among 4 at most, not 5"), "%s",
               gr_error());
     unlink(path);
+}
+
+/* ---- states ---- */
+
+struct state {
+    void *data;
+    size_t n;
+};
+
+static struct state save(struct gr_session *s)
+{
+    struct state x = {0};
+    cr_assert_eq(gr_state_save(s, -1, NULL, 0, &x.data, &x.n), 0, "%s", gr_error());
+    return x;
+}
+
+static void load(struct gr_session *s, const struct state *x)
+{
+    cr_assert_eq(gr_state_load(s, -1, x->data, x->n, NULL, NULL), 0, "%s", gr_error());
+}
+
+/* A state saved by one session goes into another one, which saves the same bytes, and goes on as
+ * the first one does. */
+static void expect_moves(struct gr_session *from, struct gr_session *to, const char *name)
+{
+    static struct results a, b;
+    gr_kv_clear(from);
+    cr_assert_eq(play(from, &a), 0, "%s", gr_error());
+    struct state x = save(from);
+    load(to, &x);
+    struct state y = save(to);
+    cr_expect(x.n == y.n && !memcmp(x.data, y.data, x.n), "%s: %zu and %zu bytes", name, x.n, y.n);
+    a.n = b.n = 0;
+    bool moves = !tiny_keeps_states(from->model) && !tiny_learned_positions(from->model);
+    int32_t pos = moves ? 14 : 17;
+    cr_assert_eq(prompt(from, &a, 0, pos, 4, 1), 0, "%s", gr_error());
+    cr_assert_eq(prompt(to, &b, 0, pos, 4, 1), 0, "%s", gr_error());
+    double nmse = tiny_nmse(a.row, b.row, (size_t)a.n * N_VOCAB);
+    cr_expect(a.n == 4 && nmse <= SAME, "%s: nmse %g", name, nmse);
+    gr_state_free(x.data);
+    gr_state_free(y.data);
+}
+
+/* States are the model's, however it is split: heads that shards have, or have all, and states of
+ * recurrent layers. */
+Test(tensor, states_fit_any_split)
+{
+    for (unsigned i = 0; i < GR_COUNT(families); i++) {
+        static const int32_t ways[][2] = {{2, 2}, {3, 3}, {4, 4}, {4, 2}};
+        struct tiny t = tiny_family(i);
+        struct gr_model *one = tiny_open(&t);
+        struct gr_session_params params = params_of(one, "f32");
+        params.kv_unified = i % 2;
+        for (unsigned k = 0; k < GR_COUNT(ways) && !one->hp.no_cache; k++) {
+            struct gr_model *m = open_team(&t, ways[k][0], ways[k][1]);
+            struct gr_session *a = tiny_session(one, &params), *b = tiny_session(m, &params);
+            expect_moves(a, b, families[i]);
+            expect_moves(b, a, families[i]);
+            cr_expect_eq(gr_session_resize(b, 192), 0, "%s", gr_error());
+            expect_moves(b, a, families[i]);
+            gr_session_close(&a), gr_session_close(&b);
+            gr_model_close(&m);
+        }
+        gr_model_close(&one);
+    }
 }
