@@ -413,6 +413,32 @@ typedef void gr_sample_fn(const struct gr_op_sample *sample, void *user);
 /* From now on fn is told of every operation after it has run; NULL ends it. Each one is timed by
  * itself meanwhile, which takes longer. */
 GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
+/* What the time of a rank went into, since the session was opened: computing its layers (copies
+ * between its devices too), waiting for the stage before, and passing values on to the next. Ranks
+ * that share layers have the same ones. */
+struct gr_stage {
+    int32_t rank;
+    int32_t first_layer, n_layer; /* the output counted, as the last */
+    char device[16], host[64];    /* its last device; "" = this machine, of a model that is alone */
+    int64_t busy_ns, wait_ns, transfer_ns;
+    uint64_t n_ubatch;
+};
+/* Fills in at most n of the model's ranks; returns how many, 0 after a failure. */
+GR_API int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t n);
+
+/* What a rank was at, for a micro-batch (numbers count from 0 on each rank). */
+enum gr_span { GR_SPAN_WAIT, GR_SPAN_BUSY, GR_SPAN_TRANSFER };
+struct gr_stage_span {
+    int32_t rank;
+    uint64_t ubatch;
+    enum gr_span what;
+    int64_t start_ns, ns; /* on the monotonic clock of rank 0 */
+};
+typedef void gr_span_fn(const struct gr_stage_span *span, void *user);
+/* Tells fn what every rank was at since the last call, of each the newest 4,096; rank by rank, in
+ * the order of time. Of a model that is alone there is nothing. */
+GR_API int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user);
+
 /* Has a profiler that waits for it (nsys --capture-range=cudaProfilerApi) record from now on, or no
  * longer. */
 GR_API int gr_session_profile(struct gr_session *s, bool on);

@@ -97,6 +97,8 @@ int gr_team_meet(struct gr_team *t)
     int rc = gr_team_check(t);
     if (!rc && !t->met)
         rc = meet(t);
+    if (!rc && !t->met)
+        rc = gr_team_set_clocks(t);
     if (!t->threads)
         t->model->survey = survey, t->model->survey_user = t;
     t->met |= !rc;
@@ -241,6 +243,8 @@ void gr_team_adopt(struct gr_session *s, struct gr_team *t, uint32_t id)
 {
     s->team = t, s->id = id;
     s->flow = &gr_stage_flow;
+    if (!s->spent.span)
+        gr_spent_init(&s->spent);
     ((struct gr_session **)t->sessions.data)[id] = s;
     if (gr_team_leads(t))
         s->cache.tell = tell_op, s->cache.user = s;

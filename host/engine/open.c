@@ -293,6 +293,7 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->tok);
     gr_free(s->placed_memory);
     gr_free(s->how);
+    gr_spent_fini(&s->spent);
     gr_free(s->tap_name);
     gr_free(s);
     *session = NULL;

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/alloc.h"
+#include "engine/times.h"
 #include "gr/sample.h"
 
 /* FIELD(type, name): a number of 4 or 8 bytes. ARRAY(type, name): items of any size. */
@@ -118,16 +119,15 @@
     FIELD(uint32_t, nets)                                                                          \
     ARRAY(char, facts)
 
-/* struct gr_stage and spans (engine/times.h). */
+/* Spans, which are forgotten then, are wanted too. */
+#define GR_ORDER_TIMES(FIELD, ARRAY) FIELD(uint32_t, spans)
 #define GR_ORDER_SPENT(FIELD, ARRAY)                                                               \
-    FIELD(int32_t, lo)                                                                             \
-    FIELD(int32_t, hi)                                                                             \
     FIELD(int64_t, busy_ns)                                                                        \
     FIELD(int64_t, wait_ns)                                                                        \
-    FIELD(int64_t, send_ns)                                                                        \
+    FIELD(int64_t, transfer_ns)                                                                    \
     FIELD(uint64_t, n_ubatch)                                                                      \
     ARRAY(char, device)                                                                            \
-    ARRAY(int64_t, span)
+    ARRAY(struct gr_spent_span, span)
 
 enum gr_order_kind {
     GR_ORDER_NONE,

@@ -259,6 +259,9 @@ static int do_decode(struct gr_session *s)
     int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
     if (!rc)
         rc = check_batch(&o);
+    const struct gr_team_test *test = gr_team_testing();
+    if (++t->n_batch == test->spoil_at && t->world->rank == test->spoil_rank)
+        s->cache.hash++;
     if (!rc)
         rc = reserve(s, f, &o, &n_ub);
     if (rc)
@@ -321,6 +324,8 @@ static int do_for_session(struct gr_session *s, uint32_t kind)
         return gr_apply_shift(s);
     case GR_ORDER_IS_PROFILE:
         return do_profile(s);
+    case GR_ORDER_IS_TIMES:
+        return gr_spent_answer(s);
     case GR_ORDER_IS_GET:
         return gr_rows_answer(s);
     case GR_ORDER_IS_PUT:

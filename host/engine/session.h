@@ -6,6 +6,7 @@
 
 #include "batch/batch.h"
 #include "engine/memory.h"
+#include "engine/times.h"
 #include "gr/backend.h"
 #include "graph/graph.h"
 #include "kv/cache.h"
@@ -124,6 +125,7 @@ struct gr_session {
     uint32_t id;                                   /* its number there */
     struct gr_departure departure[GR_N_DEPARTURE]; /* used in turn */
     uint64_t n_departure;
+    struct gr_spent spent;
     void *arrival; /* [arrival_cap] what came from the stage before */
     size_t arrival_cap;
     bool arriving;      /* its devices wait for what comes by a net */

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/team.h"
 #include "gr/status.h"
@@ -10,6 +11,12 @@
 static bool is_last(const struct gr_session *s)
 {
     return s->slice->stage == s->slice->n_stage - 1;
+}
+
+static void be_at(const struct gr_session *s, enum gr_doing what)
+{
+    if (s->team)
+        gr_world_doing(s->team->world, what);
 }
 
 /* Of ranks that share the last layers the first one tells rank 0. */
@@ -152,16 +159,18 @@ static int pass_on(struct gr_session *s, int status)
 static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_cached_plan *c,
                     int32_t first_row)
 {
+    int64_t start = gr_now_ns();
     const struct gr_flight *f = s->now;
     size_t row = f->draws ? 1 : (size_t)s->model->hp.n_vocab; /* an id is as large as a logit */
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
     int rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
+    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
         rc = s->flow->out(s, &c->plan, s->flow->user);
-    if (rc && s->slice->group)
-        return gr_group_lose(s->slice->group);
-    bool answers = s->team && has_results(s) && s->slice->rank;
-    return rc || !answers ? rc : answer(s, out, (size_t)ub->n_out * row * sizeof *out, 0);
+    if (!rc && s->team && has_results(s) && s->slice->rank)
+        rc = answer(s, out, (size_t)ub->n_out * row * sizeof *out, 0);
+    gr_spent_note(&s->spent, GR_SPAN_TRANSFER, start);
+    return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
 }
 
 /* Before ranks that share layers begin with them: all of them do, or none. */
@@ -185,13 +194,17 @@ static int agree(struct gr_session *s, int rc)
 static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
 {
     struct gr_cached_plan *c;
-    if (s->team)
-        gr_world_doing(s->team->world, GR_DOING_COMPUTE);
+    int64_t start = gr_now_ns();
+    be_at(s, GR_DOING_COMPUTE);
     int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
+    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
+    be_at(s, GR_DOING_WAIT);
     if (!rc && s->flow)
         rc = s->flow->in(s, &c->plan, s->flow->user);
     if (s->slice->group)
         rc = agree(s, rc);
+    gr_spent_note(&s->spent, GR_SPAN_WAIT, start);
+    be_at(s, GR_DOING_COMPUTE);
     return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
 }
 
@@ -217,6 +230,7 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
         rc = run_ubatch(s, &s->ub[i], row);
         row += s->ub[i].n_out;
     }
+    be_at(s, GR_DOING_WAIT);
     if (f->status && !rc)
         rc = pass_on(s, f->status);
     if (s->team)

@@ -243,7 +243,7 @@ static int check_seq(const struct gr_session *s, int32_t seq)
     if (seq < -1 || seq >= (int32_t)s->params.n_seq_max)
         return gr_fail(GR_E_INVALID, "sequence: 0 to %u, or -1 for all, expected, %d found",
                        s->params.n_seq_max - 1, seq);
-    return 0;
+    return gr_team_check(s->team);
 }
 
 static int save(struct gr_session *s, const struct wish *q)

@@ -206,6 +206,7 @@ int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
     pthread_mutexattr_destroy(&recursive);
     t->clock_ns = gr_calloc((size_t)w->n_rank, sizeof *t->clock_ns);
     int rc = t->clock_ns ? open_ports(t) : GR_E_NOMEM_HOST;
+    t->open = !rc;
     if (rc)
         gr_team_free(out);
     return rc;
@@ -313,7 +314,7 @@ static void finish_parcels(struct gr_team *t)
 
 static void say_quit(struct gr_team *t)
 {
-    if (gr_team_leads(t) && !gr_world_check(t->world))
+    if (t->open && gr_team_leads(t) && !gr_world_check(t->world))
         (void)gr_team_tell(t, NULL, GR_ORDER_IS_QUIT, NULL);
 }
 

@@ -45,12 +45,12 @@ struct gr_team {
     struct gr_vec parcels;  /* struct gr_parcel * */
     struct gr_vec sessions; /* struct gr_session *, by their numbers; NULL = closed */
     struct gr_vec body;     /* of what came last */
+    uint64_t n_batch;       /* told so far */
 
     /* of rank 0 */
     pthread_mutex_t lock; /* held while an order is told and rank 0 does its part; recursive */
     struct gr_flight *first, *last; /* whose results are still to come, in their order */
-    uint64_t n_batch;
-    bool met, loaded;
+    bool open, met, loaded;
     uint32_t nets[GR_MAX_RANK]; /* bits of the kinds that each rank could join */
     struct gr_helper *helpers;  /* [n_rank] threads */
     int64_t *clock_ns;          /* [n_rank] what to add to a rank's times to have rank 0's */
@@ -149,6 +149,13 @@ int gr_team_serve(struct gr_team *t);
 int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank);
 /* Loads this rank's layers. */
 int gr_team_take(struct gr_team *t, const struct gr_order_load *load);
+
+/* ---- times.c ---- */
+
+/* Order TIMES, in the team's body. */
+int gr_spent_answer(struct gr_session *s);
+/* Asks what the clocks of other processes say. */
+int gr_team_set_clocks(struct gr_team *t);
 
 /* ---- state.c ---- */
 

@@ -41,7 +41,7 @@ int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, c
 int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
                       uint32_t kind, const void *order)
 {
-    return tell(t, lo, hi, s->id, kind, order, s->cache.hash);
+    return tell(t, lo, hi, s ? s->id : 0, kind, order, s ? s->cache.hash : 0);
 }
 
 /* ---- batches ---- */

@@ -1,0 +1,193 @@
+/* Where the time of the ranks goes: sums, and what each was at when. */
+#include "engine/times.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "engine/team.h"
+#include "gr/status.h"
+
+#define N_SPAN 4096 /* kept, the newest */
+#define N_PING 5
+
+/* ---- of this rank ---- */
+
+void gr_spent_init(struct gr_spent *p)
+{
+    p->span = gr_calloc(N_SPAN, sizeof *p->span);
+}
+
+void gr_spent_fini(struct gr_spent *p)
+{
+    gr_free(p->span);
+    *p = (struct gr_spent){0};
+}
+
+int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns)
+{
+    int64_t now = gr_now_ns();
+    p->ns[what] += now - start_ns;
+    if (p->span)
+        p->span[p->n_span++ % N_SPAN] = (struct gr_spent_span){p->n_ubatch, what, start_ns, now};
+    p->n_ubatch += what == GR_SPAN_TRANSFER;
+    return now;
+}
+
+/* Tells, oldest first; they are forgotten. add_ns: to have rank 0's time. */
+static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t rank, int64_t add_ns,
+                       gr_span_fn *fn, void *user)
+{
+    for (uint64_t i = 0; i < n; i++)
+        fn(&(struct gr_stage_span){.rank = rank,
+                                   .ubatch = span[i].number,
+                                   .what = (enum gr_span)span[i].what,
+                                   .start_ns = span[i].start_ns + add_ns,
+                                   .ns = span[i].end_ns - span[i].start_ns},
+           user);
+}
+
+/* The spans of a rank in their order, in one piece that the caller frees. */
+static int list_spans(struct gr_spent *p, struct gr_vec *out)
+{
+    uint64_t lo = p->n_span > N_SPAN ? p->n_span - N_SPAN : 0;
+    int rc = 0;
+    for (uint64_t i = lo; i < p->n_span && !rc; i++)
+        rc = gr_vec_append(out, &p->span[i % N_SPAN], 1, sizeof *p->span);
+    p->n_span = 0;
+    return rc;
+}
+
+static void fill_stage(const struct gr_session *s, int32_t rank, struct gr_stage *out)
+{
+    const struct gr_slice *l = s->slice;
+    const struct gr_placement *p = &l->placed.place;
+    int32_t stage = rank / l->n_shard, n = 0;
+    *out = (struct gr_stage){.rank = rank};
+    for (int32_t il = 0; il <= s->model->hp.n_layer; il++)
+        if (p->stage[il] == stage)
+            out->first_layer = n++ ? out->first_layer : il;
+    out->n_layer = n;
+}
+
+static void fill_times(struct gr_stage *out, const int64_t ns[GR_N_SPAN], uint64_t n_ubatch)
+{
+    out->busy_ns = ns[GR_SPAN_BUSY], out->wait_ns = ns[GR_SPAN_WAIT];
+    out->transfer_ns = ns[GR_SPAN_TRANSFER], out->n_ubatch = n_ubatch;
+}
+
+/* ---- for rank 0 ---- */
+
+int gr_spent_answer(struct gr_session *s)
+{
+    struct gr_team *t = s->team;
+    struct gr_order_times asked;
+    struct gr_vec list = {0};
+    const char *device = s->device[s->n_device - 1].name;
+    int rc = gr_order_read(&asked, GR_ORDER_IS_TIMES, t->body.data, t->body.n);
+    if (!rc && asked.spans)
+        rc = list_spans(&s->spent, &list);
+    struct gr_order_spent o = {.busy_ns = s->spent.ns[GR_SPAN_BUSY],
+                               .wait_ns = s->spent.ns[GR_SPAN_WAIT],
+                               .transfer_ns = s->spent.ns[GR_SPAN_TRANSFER],
+                               .n_ubatch = s->spent.n_ubatch,
+                               .device = {device, strlen(device)},
+                               .span = {list.data, list.n}};
+    struct gr_parcel *p = rc ? NULL : gr_parcel_new(t, 0, 1);
+    if (!rc)
+        rc = p ? gr_order_write(&p->bytes, GR_ORDER_IS_SPENT, &o) : GR_E_NOMEM_HOST;
+    gr_vec_fini(&list);
+    return rc ? rc
+              : gr_parcel_send(t, p,
+                               &(struct gr_frame){.kind = GR_ORDER_IS_SPENT, .session = s->id});
+}
+
+/* ---- of all ranks ---- */
+
+int gr_team_set_clocks(struct gr_team *t)
+{
+    int rc = 0;
+    for (int32_t r = 1; r < t->world->n_rank && !t->threads; r++) {
+        int64_t least = INT64_MAX;
+        for (int i = 0; i < N_PING && !rc; i++) {
+            struct gr_order_done d;
+            int64_t start = gr_now_ns();
+            rc = gr_team_tell_some(t, r, r + 1, NULL, GR_ORDER_IS_CLOCK, NULL);
+            if (!rc)
+                rc = gr_team_answer(t, r, GR_ORDER_IS_DONE, &d);
+            int64_t took = gr_now_ns() - start;
+            if (rc || took >= least)
+                continue;
+            least = took;
+            t->clock_ns[r] = start + took / 2 - d.now_ns;
+        }
+    }
+    return rc;
+}
+
+/* What rank r says: its stage, and its spans to fn unless that is NULL. */
+static int take_spent(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
+                      void *user)
+{
+    struct gr_team *t = s->team;
+    struct gr_order_spent o;
+    int rc = gr_team_answer(t, rank, GR_ORDER_IS_SPENT, &o);
+    if (rc)
+        return rc;
+    const int64_t ns[GR_N_SPAN] = {o.wait_ns, o.busy_ns, o.transfer_ns};
+    fill_stage(s, rank, out);
+    fill_times(out, ns, o.n_ubatch);
+    snprintf(out->host, sizeof out->host, "%s", t->world->ranks[rank].host);
+    snprintf(out->device, sizeof out->device, "%.*s", (int)GR_MIN(o.device.n, 15), o.device.p);
+    if (fn)
+        tell_spans(o.span.p, o.span.n, rank, t->clock_ns[rank], fn, user);
+    return 0;
+}
+
+static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, void *user)
+{
+    struct gr_vec list = {0};
+    fill_stage(s, s->slice->rank, out);
+    fill_times(out, s->spent.ns, s->spent.n_ubatch);
+    snprintf(out->device, sizeof out->device, "%s", s->device[s->n_device - 1].name);
+    if (s->team)
+        snprintf(out->host, sizeof out->host, "%s", s->team->world->ranks[0].host);
+    int rc = fn ? list_spans(&s->spent, &list) : 0;
+    if (!rc && fn)
+        tell_spans(list.data, list.n, s->slice->rank, 0, fn, user);
+    gr_vec_fini(&list);
+    return rc;
+}
+
+/* stage [GR_MAX_RANK] */
+static int ask_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
+{
+    const struct gr_order_times o = {.spans = fn != NULL};
+    int32_t n = s->team ? s->team->world->n_rank : 1;
+    gr_team_lock(s->team);
+    int rc = s->team ? gr_team_tell(s->team, s, GR_ORDER_IS_TIMES, &o) : 0;
+    if (!rc)
+        rc = take_own(s, &stage[0], fn, user);
+    for (int32_t r = 1; r < n && !rc; r++)
+        rc = take_spent(s, r, &stage[r], fn, user);
+    gr_team_unlock(s->team);
+    return rc;
+}
+
+int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t n)
+{
+    struct gr_stage all[GR_MAX_RANK];
+    int32_t n_rank = s->team ? s->team->world->n_rank : 1;
+    if (ask_all(s, all, NULL, NULL))
+        return 0;
+    memcpy(stage, all, (size_t)GR_MIN(n, n_rank) * sizeof *stage);
+    return GR_MIN(n, n_rank);
+}
+
+int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user)
+{
+    struct gr_stage all[GR_MAX_RANK];
+    return ask_all(s, all, fn, user);
+}

@@ -1,0 +1,28 @@
+/* Where the time of a rank goes, for each session. */
+#ifndef GR_ENGINE_TIMES_H
+#define GR_ENGINE_TIMES_H
+
+#include "gpurun.h"
+
+enum { GR_N_SPAN = GR_SPAN_TRANSFER + 1 };
+
+/* Plain bytes, which go from rank to rank as they are. */
+struct gr_spent_span {
+    uint64_t number; /* of the micro-batch on this rank */
+    uint64_t what;   /* enum gr_span */
+    int64_t start_ns, end_ns;
+};
+
+struct gr_spent {
+    int64_t ns[GR_N_SPAN];
+    uint64_t n_ubatch, n_span;
+    struct gr_spent_span *span; /* the newest ones in turn; NULL: nothing is noted */
+};
+
+/* Keeps spans from now on; without memory only the sums are kept. */
+void gr_spent_init(struct gr_spent *p);
+void gr_spent_fini(struct gr_spent *p);
+/* From start_ns until now a rank was at this; returns now. TRANSFER ends a micro-batch. */
+int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns);
+
+#endif
