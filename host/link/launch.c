@@ -126,17 +126,33 @@ static const char *environment(const char *name)
 
 /* What a rank tells the others first. */
 struct fact {
-    char version[16]; /* of gpurun */
+    char version[16];  /* of gpurun */
+    char machine[128]; /* tells machines of one name apart */
     struct gr_rank rank;
 };
 
+/* The machine's name, since when it runs, and its network: containers and copies of a machine often
+ * have one name. Cut short where that is too long. */
+static void describe_machine(char *buf, size_t n, const char *host)
+{
+    char boot[40] = "", net[40] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f && !fgets(boot, sizeof boot, f))
+        boot[0] = 0;
+    if (f)
+        fclose(f);
+    if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
+        net[0] = 0;
+    snprintf(buf, n, "%.36s %s %s", boot, net, host);
+}
+
 /* Numbers the processes of each machine, in the order of their ranks. */
-static void number_locally(struct gr_rank *ranks, int32_t n)
+static void number_locally(struct gr_rank *ranks, const struct fact *facts, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
         ranks[i].local = ranks[i].n_local = 0;
         for (int32_t k = 0; k < n; k++)
-            if (strcmp(ranks[i].host, ranks[k].host) == 0) {
+            if (strncmp(facts[i].machine, facts[k].machine, sizeof facts[i].machine) == 0) {
                 ranks[i].local += k < i;
                 ranks[i].n_local++;
             }
@@ -151,6 +167,7 @@ static int exchange_facts(struct gr_world *w)
     if (!all)
         return GR_E_NOMEM_HOST;
     snprintf(mine.version, sizeof mine.version, "%s", GR_VERSION);
+    describe_machine(mine.machine, sizeof mine.machine, mine.rank.host);
     int rc = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
     for (int32_t i = 0; i < w->n_rank && !rc; i++) {
         w->ranks[i] = all[i].rank;
@@ -160,7 +177,7 @@ static int exchange_facts(struct gr_world *w)
                          gr_world_name(w, i, name, sizeof name), all[i].version, mine.version);
     }
     if (!rc)
-        number_locally(w->ranks, w->n_rank);
+        number_locally(w->ranks, all, w->n_rank);
     gr_free(all);
     return rc;
 }
