@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "fixture.h"
 #include "gr/status.h"
+#include "ranks.h"
 
 #define TOOL GR_BINARY_DIR "/tests/libnvtx_tool.so"
 
@@ -95,4 +96,36 @@ Test(nvtx, layers, .init = setup)
     steps(2, true);
     expect(LOAD "push gpurun:step/prefill 7\n" LAYERS "pop gpurun\n"
                 "push gpurun:step/decode 7\n" LAYERS "pop gpurun\n");
+}
+
+/* What goes from rank to rank, with its bytes. */
+static void net(enum gr_net_kind kind)
+{
+    struct script s = {.n_message = 1};
+    struct world w = {.kind = kind,
+                      .n = 4,
+                      .n_device = 4,
+                      .n_group = 2,
+                      .piece_bytes = 1 << 20,
+                      .run = rank_gather_and_pass,
+                      .user = &s,
+                      .device = {.nvtx = 1}};
+    device_configure("devices=4");
+    world_run(&w);
+    world_expect(&w);
+    const char *text = told();
+    cr_expect_not_null(strstr(text, "push gpurun:net/exchange 1000\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "push gpurun:net/send 1000\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "push gpurun:net/recv 1000\n"), "%s", text);
+    cr_expect_eq(strstr(text, "stream gpurun nccl\n") != NULL, kind == GR_NET_NCCL, "%s", text);
+}
+
+Test(nvtx, copies_between_devices, .init = setup)
+{
+    net(GR_NET_PEER);
+}
+
+Test(nvtx, nccl, .init = setup)
+{
+    net(GR_NET_NCCL);
 }
