@@ -8,6 +8,16 @@
 
 #define MOST_THREADS 512 /* of one session */
 
+int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)
+{
+    int rc = 0;
+    while (*n > most && !rc) {
+        rc = gr_decode_end(s);
+        --*n;
+    }
+    return rc;
+}
+
 int gr_threads_wanted(const struct gr_options *o)
 {
     cpu_set_t set;

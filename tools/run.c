@@ -18,7 +18,6 @@
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
 #define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
-#define MOST_FLIGHT 32 /* batches of a prompt: enough for as many stages to be busy */
 
 /* Why the text ended. */
 enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
@@ -401,17 +400,6 @@ static int open_sampler(struct run *r)
 
 /* ---- running ---- */
 
-/* Waits until no more than so many batches are in flight. */
-static int land(struct run *r, int32_t most)
-{
-    int rc = 0;
-    while (r->n_flight > most && !rc) {
-        rc = gr_decode_end(r->session);
-        r->n_flight--;
-    }
-    return rc;
-}
-
 /* Decodes n tokens after the n_past there are. next: a token is wanted behind them, which a GPU
  * draws where it has the logits and can; without, nothing of the batch is looked at, and the next
  * one follows it through the stages of a model that several ranks share. */
@@ -425,7 +413,7 @@ static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
     if (rc)
         return rc;
     r->n_flight++;
-    rc = land(r, next ? 0 : MOST_FLIGHT);
+    rc = gr_end_batches(r->session, &r->n_flight, next ? 0 : GR_MOST_FLIGHT);
     if (rc)
         return rc;
     r->n_past += n;
@@ -489,8 +477,8 @@ static int run_prompt(struct run *r)
             rc = decode(r, r->prompt + r->n_read, n, r->n_read + (size_t)n == r->n_prompt);
         r->n_read += rc ? 0 : (size_t)n;
     }
-    int landed = land(r, 0); /* after an interrupt */
-    rc = rc ? rc : landed;
+    int ended = gr_end_batches(r->session, &r->n_flight, 0); /* after an interrupt */
+    rc = rc ? rc : ended;
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
         rc = gr_sampler_accept(r->sampler, r->prompt[i]);
     return rc;

@@ -77,6 +77,10 @@ void gr_cache_options(const struct gr_options *o, struct gr_session_params *p);
 /* Prints what the caches of such a session would take. 0 or an exit code, said. */
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,
                   const struct gr_session_params *p);
+/* Batches of a prompt that are in flight: enough for as many stages to be busy. */
+#define GR_MOST_FLIGHT 32
+/* Ends batches until no more than `most` of the *n that are in flight are left. A status. */
+int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most);
 /* -t, or the number of processors at hand. */
 int gr_threads_wanted(const struct gr_options *o);
 
