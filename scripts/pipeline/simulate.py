@@ -12,8 +12,8 @@ prints, for each number of stages, the time of a token of one user (one batch in
     host       what a processor does on a stage for a micro-batch, beside waiting: before and after the device's part
     order      what the first rank's processor does for each other rank, a micro-batch
     begin      and for each micro-batch, beside that: samples, next batch
-    hop        [latency, bytes a microsecond] of a message between stages
-    back       latency of a result to the first rank
+    hop        [[bytes, time], ...] of a message from rank to rank; straight lines in between
+    back       bytes of a sequence's result, which goes to the first rank
     wake       how late a sleeping thread comes back
     bytes      of a boundary, a sequence
     cores      processors of a machine that all stages share; 0: each stage has its own
@@ -112,9 +112,13 @@ class Pipeline:
         c = (self.random.choice(c) if isinstance(c, list) else c) + self.n_seq * self.costs.get("each", 0)
         return c / self.n_stage + self.costs["fixed"] if "fixed" in self.costs else c
 
-    def hop(self):
-        latency, speed = self.costs["hop"]
-        return latency + self.n_seq * self.costs.get("bytes", 0) / speed
+    def hop(self, n):
+        """A message of n bytes."""
+        table = self.costs["hop"]
+        if len(table) == 1 or n <= table[0][0]:
+            return table[0][1]
+        (a, x), (b, y) = next(((p, q) for p, q in zip(table, table[1:]) if n <= q[0]), table[-2:])
+        return x + (y - x) * (n - a) / (b - a)
 
     def own_part(self, stage, number):
         """One micro-batch on a stage: host, device, host, then it is sent."""
@@ -124,9 +128,9 @@ class Pipeline:
         yield "run", host / 2
         self.spans[stage].append((number, begin, self.sim.now))
         if stage + 1 < self.n_stage:
-            self.sim.put(self.data[stage + 1], number, self.hop())
+            self.sim.put(self.data[stage + 1], number, self.hop(self.n_seq * self.costs.get("bytes", 0)))
         else:
-            self.sim.put(self.result, number, self.costs.get("back", 0) if stage else 0)
+            self.sim.put(self.result, number, self.hop(self.n_seq * self.costs.get("back", 0)) if stage else 0)
 
     def first(self):
         total, ends = self.n_group * self.n_step, []
@@ -136,14 +140,11 @@ class Pipeline:
                 self.finished.append(self.sim.now)
             yield "run", self.costs.get("begin", 0) + self.costs.get("order", 0) * (self.n_stage - 1)
             for stage in range(1, self.n_stage):
-                self.sim.put(self.order[stage], number, self.hop_of_order())
+                self.sim.put(self.order[stage], number, self.hop(0))
             yield from self.own_part(0, number)
         for _ in range(min(self.n_group, total)):
             yield "take", self.result
             self.finished.append(self.sim.now)
-
-    def hop_of_order(self):
-        return self.costs["hop"][0]
 
     def other(self, stage):
         for _ in range(self.n_group * self.n_step):

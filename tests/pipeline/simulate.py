@@ -6,7 +6,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "pipeline"))
 import simulate
 
-FREE = {"stage": 1000, "hop": [0, 1]}
+FREE = {"stage": 1000, "hop": [[0, 0]]}
 failures = 0
 
 
@@ -26,10 +26,10 @@ for s in (1, 2, 5, 16):
     expect("full groups keep every stage busy", simulate.efficiency(FREE, s, s, 8), 1)
     expect("chunks fill and drain the stages", finish(FREE, s, 12), 1000 * (12 + s - 1))
     if s > 1:
-        costs = {**FREE, "hop": [70, 2], "bytes": 10, "back": 30}
-        expect("hops and the way back come on top", simulate.predict(costs, s, 1, 8).per_step(), 1000 * s + (s - 1) * (70 + 40) + 30)
+        costs = {**FREE, "hop": [[0, 50], [40, 70], [120, 110]], "bytes": 10, "back": 4}
+        expect("hops and the way back come on top", simulate.predict(costs, s, 1, 8).per_step(), 1000 * s + (s - 1) * 90 + 66)
         expect("a group less than stages leaves a hole", simulate.efficiency(FREE, s, s - 1, 8), (s - 1) / s)
 expect("host work counts", simulate.predict({**FREE, "host": 10, "begin": 5, "order": 3}, 4, 1, 1).per_step(), 4 * 1010 + 5 + 9)
-expect("one processor does the work of all stages", finish({"stage": 0, "host": 100, "hop": [0, 1], "cores": 1}, 4, 6), 4 * 6 * 100)
-expect("a model is divided", simulate.predict({"stage": 800, "each": 10, "fixed": 5, "hop": [0, 1]}, 4, 1, 8).per_step(), 880 + 20)
+expect("one processor does the work of all stages", finish({"stage": 0, "host": 100, "hop": [[0, 0]], "cores": 1}, 4, 6), 4 * 6 * 100)
+expect("a model is divided", simulate.predict({"stage": 800, "each": 10, "fixed": 5, "hop": [[0, 0]]}, 4, 1, 8).per_step(), 880 + 20)
 sys.exit(failures > 0)
