@@ -56,10 +56,10 @@ int gr_ranks_choose(struct gr_ranks *r, const struct gr_model_params *p)
     int rc = check(p);
     if (!rc)
         rc = gr_devices_choose(&r->devices, p);
-    r->n_rank = p->world                                ? p->world->n_rank
-                : p->n_rank                             ? p->n_rank
-                : p->split_mode == GR_SPLIT_MODE_TENSOR ? GR_MAX(1, r->devices.n)
-                                                        : 1;
+    r->n_rank = p->world                              ? p->world->n_rank
+                : p->n_rank                           ? p->n_rank
+                : p->split_mode == GR_SPLIT_MODE_NONE ? 1
+                                                      : GR_MAX(1, r->devices.n);
     if (!rc && p->split_mode == GR_SPLIT_MODE_TENSOR)
         rc = choose_shards(r, p);
     return rc;

@@ -21,7 +21,7 @@ struct way {
     const char *device;
     int32_t n_gpu; /* -2: half */
     bool no_kv_offload;
-    int32_t n_rank; /* threads that share them */
+    int32_t n_rank; /* threads that share them; 0 = one for each device */
     const char *split;
 };
 static const struct way on_cpu = {.device = "none"};
@@ -43,6 +43,7 @@ static const struct way ways[] = {
     {"FAKE0,FAKE1,FAKE2", 99, false, 3, NULL},
     {"FAKE0,FAKE1", -2, false, 2, "1,3"},
     {"FAKE0,FAKE1,FAKE2", 99, true, 2, NULL},
+    {"FAKE0,FAKE1,FAKE0", -1, false, 0, NULL},
 };
 enum { ONE_RANK = 10 };
 
