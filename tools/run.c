@@ -591,18 +591,19 @@ static void say_summary(const struct run *r)
     gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", r->n_read,
            rate((double)(r->n_read - r->n_kept), r->prompt_s), r->n_gen, gen, first, r->load_s,
            gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
+    gr_say_stages(r->session);
 }
 
 static int print_json(const struct run *r)
 {
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o =
-        json_pack("{s:o, s:s, s:i, s:i, s:I, s:i, s:{s:f, s:f, s:f, s:f}}", "text",
-                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
-                  (int)r->n_read, "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
-                  "gpu_layers", r->info.n_gpu_layers, "timings", "prompt_tok_s",
-                  rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
-                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    json_t *o = json_pack(
+        "{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text",
+        text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens", (int)r->n_read,
+        "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed, "gpu_layers",
+        r->info.n_gpu_layers, "stages", gr_stages_json(r->session), "timings", "prompt_tok_s",
+        rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
+        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!line) {

@@ -87,6 +87,11 @@ int gr_threads_wanted(const struct gr_options *o);
 /* " | VRAM .. | 33/33 layers on GPU" of an open session, "" without any. Returns buf. */
 const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n);
 
+/* A line on what the time of each rank went into, where there are several; and the same as a list.
+ */
+void gr_say_stages(struct gr_session *session);
+struct json_t *gr_stages_json(struct gr_session *session);
+
 /* Seconds on a clock that only goes forward. */
 double gr_seconds(void);
 /* "1.23 GiB", "2.0 M": n of bytes (step 1024), or of things (step 1000). Returns buf. */

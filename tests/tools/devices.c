@@ -116,3 +116,83 @@ Test(devices, flags_of_gpus_do_no_harm_without_one)
     o = GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "tpu");
     cr_expect_eq(o.exit_code, 2, "%s", o.err);
 }
+
+/* ---- several ranks ---- */
+
+/* Each rank has its lines, and together they have every layer once. */
+Test(devices, fit_shows_every_rank)
+{
+    struct outcome o = GPURUN(NULL, "fit", TINY, "-dev", "none", "--ranks", "2", "-ts", "1,2");
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    cr_expect(strstr(o.out, "rank device") && strstr(o.out, "\n1    CPU"), "%s", o.out);
+    cr_expect(strstr(o.out, " -ts 1,2 --ranks 2\n") && strstr(o.out, " --device none"), "%s",
+              o.out);
+    struct outcome j =
+        GPURUN(NULL, "fit", TINY, "-dev", "none", "--ranks", "2", "-ts", "auto", "--json");
+    json_t *fit = parsed(j.out), *list = json_object_get(fit, "devices");
+    json_int_t next = 0;
+    cr_assert_eq(json_array_size(list), 2, "%s", j.out);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *d = json_array_get(list, i);
+        cr_expect_eq(json_integer_value(json_object_get(d, "rank")), (json_int_t)i);
+        cr_expect_eq(json_integer_value(json_object_get(d, "first_layer")), next);
+        next += json_integer_value(json_object_get(d, "layers"));
+        cr_expect_gt(json_integer_value(json_object_get(d, "weights")), 1000);
+    }
+    cr_expect_eq(next, json_integer_value(json_object_get(fit, "layers")));
+    json_decref(fit);
+}
+
+static int count_lines(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
+}
+
+/* The same text on several ranks; what is said is no more than six lines. */
+Test(devices, run_on_several_ranks)
+{
+    struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "6", "--temp", "0", "-dev", "none");
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-n", "6", "--temp", "0", "-dev", "none",
+                              "--ranks", "2", "-ts", "1/1");
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    cr_expect_str_eq(o.out, plain.out);
+    cr_expect(strstr(o.err, "run: layers 0-") && strstr(o.err, " on CPU of rank 0, ") &&
+                  strstr(o.err, " on CPU of rank 1, "),
+              "%s", o.err);
+    cr_expect(strstr(o.err, "\nstages, busy/wait/transfer: rank 0 (CPU) ") &&
+                  strstr(o.err, " | rank 1 (CPU) "),
+              "%s", o.err);
+    cr_expect_leq(count_lines(o.err), 6, "%s", o.err);
+    o = GPURUN(NULL, TINY, "-p", "a", "-n", "6", "--temp", "0", "-dev", "none", "--ranks", "5");
+    cr_expect_str_eq(o.out, plain.out);
+    cr_expect(strstr(o.err, "\nstages: 5 ranks | busiest: rank "), "%s", o.err);
+    struct outcome j =
+        GPURUN(NULL, TINY, "-p", "a", "-n", "2", "-dev", "none", "--ranks", "3", "--json");
+    json_t *run = parsed(j.out), *stages = json_object_get(run, "stages");
+    cr_expect_eq(json_array_size(stages), 3, "%s", j.out);
+    cr_expect_gt(json_real_value(json_object_get(json_array_get(stages, 0), "busy_s")), 0);
+    json_decref(run);
+}
+
+Test(devices, flags_that_do_not_go_together)
+{
+    static const char *const bad[][5] = {{"-sm", "row", NULL, NULL, "what row was for"},
+                                         {"-sm", "none", "--ranks", "2", "--split-mode none"},
+                                         {"--shards", "2", NULL, NULL, "--split-mode tensor"},
+                                         {"-ts", "1,x", NULL, NULL, "'x' found"},
+                                         {"-ts", "0,0", NULL, NULL, "a share above 0"},
+                                         {"-ts", "1,1", NULL, NULL, "at most 1 share"},
+                                         {"--ranks", "65", NULL, NULL, "1 to 64"},
+                                         {"--ranks", "0", NULL, NULL, "1 to 64"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct outcome o = bad[i][2] ? GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "none",
+                                              bad[i][0], bad[i][1], bad[i][2], bad[i][3])
+                                     : GPURUN(NULL, TINY, "-p", "a", "-n", "1", "-dev", "none",
+                                              bad[i][0], bad[i][1]);
+        cr_expect_eq(o.exit_code, 2, "%s %s: %s", bad[i][0], bad[i][1], o.err);
+        cr_expect(strstr(o.err, bad[i][4]), "%s %s: %s", bad[i][0], bad[i][1], o.err);
+    }
+}
