@@ -33,4 +33,22 @@ int gr_group_agree(struct gr_group *g, int status);
 int gr_group_lose(struct gr_group *g);
 void gr_group_close(struct gr_group **g);
 
+/* ---- the test at the start (group_try.c) ---- */
+
+#define GR_GROUP_SIZES 2
+extern const size_t gr_group_sizes[GR_GROUP_SIZES]; /* of each part: 8 KiB, 256 KiB */
+
+struct gr_group_found {
+    int32_t first, n; /* ranks */
+    char name[64];    /* of the way: "mpi (host memory)", "NCCL 2.28.9" */
+    double seconds[GR_GROUP_SIZES];
+};
+
+/* All of the group call it at the same time, before anything else is gathered. A net (of b's
+ * device) that brings other bytes than were sent is given up by all, with a warning: g->net is NULL
+ * then. A line of the log on the first rank. */
+int gr_group_try(struct gr_group *g, struct gr_backend *b, struct gr_group_found *found);
+/* "ranks 0 to 3 share layers: NCCL 2.28.9, 12.0 us". Returns buf. */
+const char *gr_group_found_text(const struct gr_group_found *f, char *buf, size_t n);
+
 #endif

@@ -1,0 +1,137 @@
+/* The test of a group at the start: whether what each gives is what all get, and how fast. What a
+ * rank gives follows from its number, so that everybody knows what has to come. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/group.h"
+#include "gr/net.h"
+#include "gr/status.h"
+
+#define NET_NS (2 * (int64_t)1000000000) /* for what a net may never bring */
+#define N_ROUND 5 /* the first one is looked at, the others are timed: all do as many */
+
+const size_t gr_group_sizes[GR_GROUP_SIZES] = {8192, 1 << 18};
+#define LONGEST ((size_t)1 << 18)
+
+/* The parts of all, [n_shard][LONGEST]. */
+struct trial {
+    struct gr_group *g;
+    struct gr_backend *b; /* of the net's device, or NULL */
+    unsigned char *host;
+    void *device;
+};
+
+static void fill(unsigned char *p, size_t n, int32_t shard)
+{
+    uint64_t x = ((uint64_t)shard + 1) * 0x9e3779b97f4a7c15u + n;
+    for (size_t i = 0; i < n; i += 8) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        memcpy(p + i, &x, 8);
+    }
+}
+
+static int gather(struct trial *t, size_t n)
+{
+    struct gr_net *net = t->g->net;
+    int64_t until = gr_now_ns() + NET_NS;
+    if (!net)
+        return gr_group_gather(t->g, t->host, n);
+    int rc = net->api->gather(net, t->b, t->device, n, until);
+    return rc ? rc : net->api->wait(net, until);
+}
+
+/* Gathers once and looks at everything that came. */
+static int look(struct trial *t, size_t n)
+{
+    int32_t all = t->g->n_shard;
+    size_t bytes = (size_t)all * n;
+    unsigned char *mine = t->host + (size_t)t->g->shard * n, *want;
+    memset(t->host, 0, bytes);
+    fill(mine, n, t->g->shard);
+    int rc = t->g->net ? t->b->api->upload(t->b, t->device, t->host, bytes) : 0;
+    if (!rc)
+        rc = gather(t, n);
+    if (!rc && t->g->net && !(rc = t->b->api->download(t->b, t->host, t->device, bytes)))
+        rc = t->b->api->sync(t->b);
+    if (rc || !(want = gr_calloc(n, 1)))
+        return rc ? rc : GR_E_NOMEM_HOST;
+    for (int32_t i = 0; i < all && !rc; i++) {
+        fill(want, n, i);
+        if (memcmp(want, t->host + (size_t)i * n, n) != 0)
+            rc = gr_fail(GR_E_CHECK, "shard %d: other bytes came than were sent", i);
+    }
+    gr_free(want);
+    return rc;
+}
+
+/* One size; every rank's status is the same afterwards, and nothing is timed when it is not 0. */
+static int try_size(struct trial *t, size_t n, double *seconds)
+{
+    int rc = gr_group_agree(t->g, look(t, n));
+    *seconds = 1e9;
+    for (int round = 1; round < N_ROUND && !rc; round++) {
+        int64_t start = gr_now_ns();
+        rc = gather(t, n);
+        *seconds = GR_MIN(*seconds, gr_seconds_since(start));
+    }
+    return rc;
+}
+
+static int try_sizes(struct trial *t, struct gr_group_found *found)
+{
+    int rc = 0;
+    snprintf(found->name, sizeof found->name, "%s", t->g->net ? t->g->net->via : "");
+    if (!t->g->net)
+        snprintf(found->name, sizeof found->name, "%s (host memory)", t->g->world->api->name);
+    for (int i = 0; i < GR_GROUP_SIZES && !rc; i++)
+        rc = try_size(t, gr_group_sizes[i], &found->seconds[i]);
+    return rc;
+}
+
+/* By the net, which a group gives up when it does not bring what was sent. */
+static int try_net(struct trial *t, struct gr_group_found *found)
+{
+    size_t bytes = (size_t)t->g->n_shard * LONGEST;
+    t->device = t->b->api->alloc(t->b, bytes);
+    int rc = gr_group_agree(t->g, t->device ? 0 : gr_error_status());
+    if (!rc)
+        rc = gr_group_agree(t->g, try_sizes(t, found));
+    if (t->device)
+        t->b->api->free(t->b, t->device);
+    if (!rc || gr_world_check(t->g->world))
+        return rc;
+    if (t->g->shard == 0)
+        gr_log(GR_LOG_WARN,
+               "ranks %d to %d: %s does not bring what was sent: sums go through host memory",
+               found->first, found->first + found->n - 1, found->name);
+    t->g->net = NULL;
+    return 0;
+}
+
+const char *gr_group_found_text(const struct gr_group_found *f, char *buf, size_t n)
+{
+    snprintf(buf, n, "ranks %d to %d share layers: %s, %.1f us", f->first, f->first + f->n - 1,
+             f->name, f->seconds[0] * 1e6);
+    return buf;
+}
+
+int gr_group_try(struct gr_group *g, struct gr_backend *b, struct gr_group_found *found)
+{
+    struct trial t = {.g = g, .b = b};
+    char line[160];
+    *found = (struct gr_group_found){.first = g->world->rank - g->shard, .n = g->n_shard};
+    t.host = gr_calloc((size_t)g->n_shard, LONGEST);
+    int rc = gr_group_agree(g, t.host ? 0 : GR_E_NOMEM_HOST);
+    if (!rc && g->net)
+        rc = try_net(&t, found);
+    if (!rc && !g->net)
+        rc = try_sizes(&t, found);
+    gr_free(t.host);
+    if (!rc && g->shard == 0)
+        gr_log(GR_LOG_INFO, "%s", gr_group_found_text(found, line, sizeof line));
+    return rc;
+}
