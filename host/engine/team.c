@@ -167,13 +167,17 @@ static int try_links(struct gr_team *t)
 
 static int open_group(struct gr_team *t)
 {
-    int rc = t->group ? 0 : gr_group_open(&t->group, t->world, t->slice->n_shard);
-    if (!rc)
-        t->group->patience_ns = testing.patience_ns;
-    if (!rc && t->net_group)
-        t->group->net = t->slice->net;
+    if (t->group)
+        return 0;
+    int rc = gr_group_open(&t->group, t->world, t->slice->n_shard);
+    if (rc)
+        return rc;
+    t->group->patience_ns = testing.patience_ns;
+    t->group->net = t->net_group ? t->slice->net : NULL;
     t->slice->group = t->group;
-    return rc;
+    rc = t->world->wrap ? 0 : gr_group_try(t->group, t->path.backend, &t->shared);
+    t->net_group = t->group->net != NULL;
+    return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
 int gr_team_link(struct gr_team *t)

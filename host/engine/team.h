@@ -42,10 +42,11 @@ struct gr_team {
     bool net_group;         /* sums of the ranks that share layers, too */
     struct gr_link_found *found; /* what was found of these links and of those behind them */
     int n_found;
-    struct gr_vec parcels;  /* struct gr_parcel * */
-    struct gr_vec sessions; /* struct gr_session *, by their numbers; NULL = closed */
-    struct gr_vec body;     /* of what came last */
-    uint64_t n_batch;       /* told so far */
+    struct gr_group_found shared; /* and of the group */
+    struct gr_vec parcels;        /* struct gr_parcel * */
+    struct gr_vec sessions;       /* struct gr_session *, by their numbers; NULL = closed */
+    struct gr_vec body;           /* of what came last */
+    uint64_t n_batch;             /* told so far */
 
     /* of rank 0 */
     pthread_mutex_t lock; /* held while an order is told and rank 0 does its part; recursive */
