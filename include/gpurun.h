@@ -162,7 +162,8 @@ struct gr_session_params {
                         needed to go on: a sequence's end can then be removed without limit */
     uint32_t n_rollback; /* recurrent models: states kept from before each of the last tokens, so
                             that as many can be removed from a sequence's end */
-    int32_t n_threads, n_threads_batch; /* 0 = processors at hand; for one token, and for more */
+    int32_t n_threads, n_threads_batch; /* 0 = processors at hand, with several processes on a
+                                           machine their shares; for one token, and for more */
     const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL = f16 */
     enum gr_rope_scaling rope_scaling;  /* and its parameters; NAN or 0 = what the model says */
     float rope_freq_base, rope_freq_scale;

@@ -104,7 +104,8 @@ struct gr_session_params gr_session_options(const struct gr_options *o)
     p.n_batch = (uint32_t)o->batch_size;
     p.n_ubatch = (uint32_t)(o->ubatch_size < o->batch_size ? o->ubatch_size : o->batch_size);
     p.n_seq_max = 1;
-    p.n_threads = gr_threads_wanted(o);
+    /* Of several ranks each knows best what is its own. */
+    p.n_threads = gr_together_world() && o->threads <= 0 ? 0 : gr_threads_wanted(o);
     p.n_threads_batch = o->threads_batch > 0 ? o->threads_batch : p.n_threads;
     p.type_k = o->cache_type_k, p.type_v = o->cache_type_v;
     p.rope_scaling = scaling(o->rope_scaling);

@@ -257,7 +257,7 @@ static void warn_of_length(const struct run *r)
 
 static void say_plan(const struct run *r, const struct gr_session_params *p)
 {
-    char where[256] = "CPU", group[64] = "";
+    char where[256] = "CPU", group[64] = "", threads[32] = "a thread for each processor";
     if (*r->info.where)
         snprintf(where, sizeof where, "%s", r->info.where);
     else if (r->info.n_gpu_layers > 0)
@@ -266,9 +266,11 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
     if (r->group_n > 1)
         snprintf(group, sizeof group, ", Self-Extend %d / %d (%s)", r->group_n, r->group_w,
                  r->o->grp_attn_mode);
-    gr_say("run: %s, %d thread%s, context %d (K %s, V %s)%s, batch %u / %u", where, p->n_threads,
-           p->n_threads == 1 ? "" : "s", r->n_ctx, r->o->cache_type_k, r->o->cache_type_v, group,
-           p->n_batch, p->n_ubatch);
+    if (p->n_threads > 0)
+        snprintf(threads, sizeof threads, "%d thread%s", p->n_threads,
+                 p->n_threads == 1 ? "" : "s");
+    gr_say("run: %s, %s, context %d (K %s, V %s)%s, batch %u / %u", where, threads, r->n_ctx,
+           r->o->cache_type_k, r->o->cache_type_v, group, p->n_batch, p->n_ubatch);
 }
 
 /* Whether old text may be dropped to go on. */

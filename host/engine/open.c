@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -50,6 +51,18 @@ static int check_rope(const struct gr_session_params *p)
     return 0;
 }
 
+/* Processors for this rank: those of a machine are for all ranks there, unless the launcher has
+ * given each its own. */
+static int32_t own_processors(const struct gr_model *m)
+{
+    int32_t n = gr_threads_online();
+    if (!m->world)
+        return n;
+    int32_t share =
+        (int32_t)sysconf(_SC_NPROCESSORS_ONLN) / m->world->ranks[m->world->rank].n_local;
+    return GR_MAX(1, GR_MIN(n, share));
+}
+
 int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
 {
     if (model->vocab_only)
@@ -71,7 +84,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
                        p->n_batch, p->n_ubatch);
     p->n_batch = GR_MIN(p->n_batch, p->n_ctx);
     p->n_ubatch = GR_MIN(p->n_ubatch, p->n_batch);
-    p->n_threads = p->n_threads > 0 ? p->n_threads : gr_threads_online();
+    p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
     return check_rope(p);
 }
