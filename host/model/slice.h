@@ -22,8 +22,7 @@ struct gr_slice {
      * weight of another stage is described as well, but nobody reads it. */
     const struct gr_ten *weight, *bias;
     struct gr_shard *part;  /* with n_shard > 1: where hp and the weights are from */
-    struct gr_group *group; /* with whom (engine/group.h), from before the first session to after
-                               the    last; not the slice's */
+    struct gr_group *group; /* with whom (engine/group.h), before there are sessions; not its own */
     struct gr_net *net; /* by which its device passes values to other ranks', or NULL; not its */
     struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */
     /* Under the model's lock, once it is open: */
