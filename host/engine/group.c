@@ -73,8 +73,12 @@ int gr_group_exchange(struct gr_group *g, struct gr_backend *b, const struct gr_
 {
     size_t bytes = (size_t)(a->x.rows * a->x.row_bytes);
     char *mine = (char *)a->parts.data + (size_t)g->shard * bytes;
-    if (device > 0)
-        return g->net->api->gather(g->net, b, a->parts.data, bytes, deadline(g));
+    if (device > 0) {
+        int doing = gr_world_pause(g->world);
+        int rc = g->net->api->gather(g->net, b, a->parts.data, bytes, deadline(g));
+        gr_world_resume(g->world, doing);
+        return rc;
+    }
     if (mine != a->x.data)
         memcpy(mine, a->x.data, bytes);
     return gr_group_gather(g, a->parts.data, bytes);

@@ -116,6 +116,7 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
                              .piece_bytes = PIECE,
                              .lost = &t->world->lost,
                              .deadline_ns = gr_now_ns() + JOIN_NS};
+    gr_world_doing(t->world, GR_DOING_LOAD);
     gr_team_part(t);
     if (o->member.n == 0)
         return 0;
@@ -211,47 +212,57 @@ static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_
     return rc;
 }
 
-/* A failure of the net is the loss of a rank; 0 stays 0. */
-static int lost_by(struct gr_session *s, int rc, int32_t neighbour)
+typedef int pass_fn(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
+                    int n_span, int64_t deadline_ns);
+
+/* The end of a wait for another rank; a failure of the net is the loss of one. */
+static int resume(struct gr_session *s, int doing, int rc, int32_t neighbour)
 {
-    const struct gr_net *n = s->slice->net;
-    bool known = n->suspect >= 0;
+    gr_world_resume(s->team->world, doing);
+    bool known = s->slice->net->suspect >= 0;
     return rc ? gr_team_lose(s->team, known ? neighbour : s->slice->rank) : 0;
+}
+
+static int pass(struct gr_session *s, pass_fn *fn, int32_t neighbour)
+{
+    int doing = gr_world_pause(s->team->world);
+    int rc =
+        fn(s->slice->net, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
+    return resume(s, doing, rc, neighbour);
 }
 
 int gr_net_take(struct gr_session *s, const struct gr_plan *p)
 {
-    struct gr_net *n = s->slice->net;
     int rc = spans_of(s, p, &p->in);
     if (rc)
         return rc;
     s->device[1].pending = s->arriving = true;
-    rc = n->api->recv(n, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
-    if (rc)
-        return lost_by(s, rc, s->slice->rank - s->slice->n_shard);
-    return relay(s, p, &p->in, false);
+    rc = pass(s, s->slice->net->api->recv, s->slice->rank - s->slice->n_shard);
+    return rc ? rc : relay(s, p, &p->in, false);
 }
 
 int gr_net_give(struct gr_session *s, const struct gr_plan *p)
 {
-    struct gr_net *n = s->slice->net;
     int rc = spans_of(s, p, &p->out);
     if (!rc)
         rc = relay(s, p, &p->out, true);
     if (rc)
         return rc;
     s->device[1].pending = true;
-    rc = n->api->send(n, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
-    return lost_by(s, rc, s->slice->rank + s->slice->n_shard);
+    return pass(s, s->slice->net->api->send, s->slice->rank + s->slice->n_shard);
 }
 
 int gr_session_arrived(struct gr_session *s)
 {
-    struct gr_net *n = s->slice->net;
+    const struct gr_slice *l = s->slice;
+    struct gr_net *n = l->net;
+    int32_t other = l->stage ? l->rank - l->n_shard : (l->shard + 1) % l->n_shard;
     if (!s->arriving || !n)
         return 0;
     s->arriving = false;
-    return lost_by(s, n->api->wait(n, gr_team_deadline()), s->slice->rank - s->slice->n_shard);
+    int doing = gr_world_pause(s->team->world);
+    int rc = n->api->wait(n, gr_team_deadline());
+    return resume(s, doing, rc, other);
 }
 
 void gr_net_fini(struct gr_session *s)

@@ -89,6 +89,15 @@ static std::shared_ptr<comm> find_comm(const call &c, nccl_comm handle)
     return nullptr;
 }
 
+// Threads may take turns, but not in the middle of a call.
+static void check_thread(const call &c, comm *m)
+{
+    if (!pthread_equal(m->user, pthread_self()) && m->result == NCCL_IN_PROGRESS)
+        misuse(c.ctx.get(), "%s: the communicator of rank %d is used by two threads at once",
+               c.symbol, m->rank);
+    m->user = pthread_self();
+}
+
 // The communicator of a call that wants it ready, or null with the result to return.
 static std::shared_ptr<comm> require_ready(const call &c, nccl_comm handle, int *result)
 {
@@ -96,12 +105,7 @@ static std::shared_ptr<comm> require_ready(const call &c, nccl_comm handle, int 
     *result = NCCL_INVALID_ARGUMENT;
     if (!m)
         return nullptr;
-    if (!pthread_equal(m->user, pthread_self())) {
-        misuse(c.ctx.get(), "%s: the communicator of rank %d is used by a second thread", c.symbol,
-               m->rank);
-        *result = refuse(NCCL_INVALID_USAGE, "used by a second thread");
-        return nullptr;
-    }
+    check_thread(c, m.get());
     if (m->result == NCCL_IN_PROGRESS) {
         misuse(c.ctx.get(), "%s: the communicator of rank %d is still at its last call", c.symbol,
                m->rank);
@@ -400,9 +404,7 @@ int ncclCommGetAsyncError(nccl_comm handle, int *result)
     auto m = find_comm(c, handle);
     if (!m)
         return NCCL_INVALID_ARGUMENT;
-    if (!pthread_equal(m->user, pthread_self()))
-        misuse(c.ctx.get(), "%s: the communicator of rank %d is used by a second thread", c.symbol,
-               m->rank);
+    check_thread(c, m.get());
     int fault = take_failure("nccl-async", false);
     if (fault)
         m->result = fault;
