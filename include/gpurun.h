@@ -76,14 +76,17 @@ enum gr_split_mode { GR_SPLIT_MODE_LAYER, GR_SPLIT_MODE_NONE, GR_SPLIT_MODE_TENS
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
                              backwards; more than there are = all; -1 = as many as fit */
-    int32_t main_gpu;     /* number of the GPU to use; -1 = the first that can be used */
+    int32_t main_gpu;     /* GR_SPLIT_MODE_NONE: number of the GPU to use; -1 = the first that can
+                             be used */
     bool use_mmap;        /* map the file (default) or read it */
     bool vocab_only;      /* no weights: tokenizer and metadata only */
     bool check_tensors;   /* refuse weights that are not finite */
     bool require_gpu;     /* GR_E_DEVICE rather than no layer on a GPU */
-    const char *device;   /* "auto" (or NULL): a GPU when there is one; "cpu", "none"; "cuda": a GPU
-                             or GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. Case does not
-                             matter */
+    const char *device;   /* "auto" (or NULL): all GPUs that can be used, with GR_SPLIT_MODE_NONE the
+                             main one; none when there is none; "cpu", "none"; "cuda": as auto, or
+                             GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. One that is named
+                             several times is as many, which share its memory (for tests). Case
+                             does not matter */
     enum gr_split_mode split_mode;
     const char *tensor_split; /* shares of the layers, "3,1": one for each GPU in use, or for each
                                  rank without any; "auto": what evens out memory; NULL = in

@@ -28,13 +28,20 @@ static double percent(double part, const struct spent *s)
 static void say_each(const struct gr_stage *stage, int32_t n)
 {
     char line[512] = "";
+    double longest = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct spent s = spent_by(&stage[i]);
+        double all = s.busy + s.wait + s.transfer;
+        longest = all > longest ? all : longest;
+    }
+    double unit = longest < 10 ? 1e3 : 1;
     for (int32_t i = 0; i < n; i++) {
         struct spent s = spent_by(&stage[i]);
         size_t at = strlen(line);
-        snprintf(line + at, sizeof line - at, "%s rank %d (%s) %.2f/%.2f/%.2f s", i ? " |" : "",
-                 stage[i].rank, stage[i].device, s.busy, s.wait, s.transfer);
+        snprintf(line + at, sizeof line - at, "%s rank %d (%s) %.1f/%.1f/%.1f", i ? " |" : "",
+                 stage[i].rank, stage[i].device, s.busy * unit, s.wait * unit, s.transfer * unit);
     }
-    gr_say("stages, busy/wait/transfer:%s", line);
+    gr_say("stages, %s busy/waiting/transfer:%s", longest < 10 ? "ms" : "s", line);
 }
 
 /* Of many: how the busiest and the idlest ones fare. */

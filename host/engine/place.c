@@ -329,18 +329,20 @@ int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu)
 
 /* ---- the decision ---- */
 
-/* "0-10 on CUDA0, "; with processes "0-10 on CUDA0 of rank 0, ". */
+/* "0-10 on CUDA0, "; of threads that share layers "0-10 on CUDA0 to CUDA3, "; with processes, or
+ * CPUs, "0-10 on CUDA0 of rank 0, ". */
 static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
 {
-    const struct gr_spot *t = first_of(c, k);
-    char others[32] = "", rank[24] = "";
-    if (c->m->world || (c->n_member == 1 && !t->device))
-        snprintf(rank, sizeof rank, " of rank %d", t->rank);
-    if (c->n_member > 1)
-        snprintf(others, sizeof others, " and %d more", c->n_member - 1);
+    const struct gr_spot *t = first_of(c, k), *last = spot_of(c, &c->layers, k, c->n_member - 1);
+    char whose[40] = "";
     size_t at = strlen(p);
-    snprintf(p + at, n - at, "%d-%d on %s%s%s, ", c->cut[k], c->cut[k + 1] - 1, t->name, rank,
-             others);
+    if ((c->m->world || !t->device) && last > t)
+        snprintf(whose, sizeof whose, " of ranks %d-%d", t->rank, last->rank);
+    else if (c->m->world || !t->device)
+        snprintf(whose, sizeof whose, " of rank %d", t->rank);
+    else if (last > t)
+        snprintf(whose, sizeof whose, " to %s", last->name);
+    snprintf(p + at, n - at, "%d-%d on %s%s, ", c->cut[k], c->cut[k + 1] - 1, t->name, whose);
 }
 
 /* Where layers are, when that may be several places; of many only the first and the last are said.

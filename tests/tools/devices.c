@@ -162,7 +162,7 @@ Test(devices, run_on_several_ranks)
     cr_expect(strstr(o.err, "run: layers 0-") && strstr(o.err, " on CPU of rank 0, ") &&
                   strstr(o.err, " on CPU of rank 1, "),
               "%s", o.err);
-    cr_expect(strstr(o.err, "\nstages, busy/wait/transfer: rank 0 (CPU) ") &&
+    cr_expect(strstr(o.err, "\nstages, ms busy/waiting/transfer: rank 0 (CPU) ") &&
                   strstr(o.err, " | rank 1 (CPU) "),
               "%s", o.err);
     cr_expect_leq(count_lines(o.err), 6, "%s", o.err);
