@@ -4,7 +4,7 @@
     scripts/pipeline/simulate.py COSTS.json [--stages 2,4,8,16,32,64] [--batch 8] [--groups S|S+1|N]
 
 prints, for each number of stages, the time of a token of one user (one batch in flight), and with several groups in flight of
-`batch` sequences each tokens a second, and what part that is of stages that never wait. COSTS.json is an object (times in microseconds):
+`batch` sequences each tokens a second, and the part of the time that devices compute. COSTS.json is an object (times in microseconds):
 
     stage      of one micro-batch on a stage's device; or a list of times that were seen, of which one is drawn each time
     each       and for each sequence, beside that
@@ -177,10 +177,10 @@ def predict(costs, n_stage, n_group, n_seq, n_step=40):
     return Pipeline(costs, n_stage, n_group, n_seq, n_step).run()
 
 
-def efficiency(costs, n_stage, n_group, n_seq):
-    """Of what as many devices could do that never wait: how busy the stages are, beside a single one."""
-    rate, one = (predict(costs, n, m, n_seq).tokens_per_s() for n, m in ((n_stage, n_group), (1, 1)))
-    return rate / one / (n_stage if "fixed" in costs else 1)
+def busy(costs, n_stage, n_group, n_seq):
+    """The part of the time that devices compute, 0 to 1."""
+    p = predict(costs, n_stage, n_group, n_seq)
+    return p.compute() * p.n_group / p.per_step()
 
 
 def main():
@@ -192,11 +192,11 @@ def main():
     a = p.parse_args()
     with open(a.costs) as f:
         costs = json.load(f)
-    print(f"{'stages':>6} {'one user, us a token':>20} {'groups':>6} {'tok/s':>10} {'efficiency':>10}")
+    print(f"{'stages':>6} {'one user, us a token':>20} {'groups':>6} {'tok/s':>10} {'busy':>6}")
     for n in (int(s) for s in a.stages.split(",")):
         m = groups_of(a.groups, n)
         print(f"{n:6} {predict(costs, n, 1, 1).per_step():20.1f} {m:6} {predict(costs, n, m, a.batch).tokens_per_s():10.0f} "
-              f"{efficiency(costs, n, m, a.batch):10.1%}")
+              f"{busy(costs, n, m, a.batch):6.1%}")
 
 
 if __name__ == "__main__":
