@@ -66,5 +66,6 @@ void test_entries(void);
 void test_order(void);
 void test_capture(void);
 void test_faults(void);
+void test_nccl(void);
 
 #endif

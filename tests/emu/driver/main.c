@@ -2,11 +2,13 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "cuda/nccl.h"
 #include "tests/emu/driver/driver.h"
 
 struct gr_cuda_driver cu;
 struct emu_control emu;
 int n_failed;
+extern struct gr_nccl nccl;
 
 void failed(const char *file, int line, const char *what, long long got, long long expected)
 {
@@ -114,6 +116,9 @@ int main(int argc, char **argv)
 #define FN(name, sym, params) *(void **)&cu.name = symbol(library, #sym);
 #include "cuda/driver.def"
 #undef FN
+#define FN(type, name, sym, since, params) *(void **)&nccl.name = symbol(library, #sym);
+#include "cuda/nccl.def"
+#undef FN
 #define CONTROL(name) *(void **)&emu.name = symbol(library, "emu_driver_" #name);
     CONTROL(configure)
     CONTROL(fail)
@@ -126,6 +131,7 @@ int main(int argc, char **argv)
     test_order();
     test_capture();
     test_faults();
+    test_nccl();
     printf("%s\n", n_failed ? "failed" : "all passed");
     return n_failed != 0;
 }
