@@ -87,20 +87,30 @@ static int run(struct gr_session *s, float out[N_OUT * N_VOCAB])
     return rc;
 }
 
-static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
+static int open_model(const struct how *how, struct gr_model **m)
 {
     struct gr_model_params mp = gr_model_params_default();
-    struct gr_session_params sp = gr_session_params_default();
-    struct gr_model *m = NULL;
-    struct gr_session *s = NULL;
     mp.device = how->device, mp.n_gpu_layers = how->n_gpu, mp.n_rank = how->n_rank;
     mp.split_mode = how->n_shard ? GR_SPLIT_MODE_TENSOR : GR_SPLIT_MODE_LAYER;
     mp.n_shard = how->n_shard;
+    return gr_model_open(m, path, &mp);
+}
+
+static int open_session(const struct how *how, struct gr_model *m, struct gr_session **s)
+{
+    struct gr_session_params sp = gr_session_params_default();
     sp.n_ctx = 64, sp.n_threads = 1, sp.n_ubatch = 8;
     sp.no_graphs = how->no_graphs, sp.no_kv_offload = how->no_kv_offload;
-    int rc = gr_model_open(&m, path, &mp);
+    return gr_session_open(s, m, &sp);
+}
+
+static int scenario(const struct how *how, float out[N_OUT * N_VOCAB])
+{
+    struct gr_model *m = NULL;
+    struct gr_session *s = NULL;
+    int rc = open_model(how, &m);
     if (!rc)
-        rc = gr_session_open(&s, m, &sp);
+        rc = open_session(how, m, &s);
     if (!rc)
         rc = run(s, out);
     gr_session_close(&s);
@@ -199,6 +209,44 @@ Test(teams, by_nccl)
     }
     same("seed=7", &no_graphs);
     same("seed=7", &some);
+}
+
+/* Two sessions of a model take turns: messages of both go by one net, each in the order of its own
+ * work. */
+static void take_turns(void)
+{
+    static float one[N_OUT * N_VOCAB], out[2][N_OUT * N_VOCAB];
+    const struct how how = {"EMU0,EMU1,EMU2", 3, 99, false, false, 0};
+    struct gr_session *s[2] = {NULL, NULL};
+    struct gr_model *m = NULL;
+    cr_assert_eq(emu.configure("quiet,strict,devices=3,seed=9"), 0);
+    cr_assert_eq(scenario(&alone, one), 0, "%s", gr_error());
+    cr_assert_eq(emu.configure("quiet,strict,devices=3,seed=9"), 0);
+    cr_assert_eq(open_model(&how, &m), 0, "%s", gr_error());
+    for (int k = 0; k < 2; k++)
+        cr_assert_eq(open_session(&how, m, &s[k]), 0, "%s", gr_error());
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < 2; k++)
+            cr_assert_eq(decode(s[k], i ? 20 + i : 0, i ? 1 : 21, out[k] + i * N_VOCAB), 0, "%s",
+                         gr_error());
+    for (int k = 0; k < 2; k++) {
+        cr_expect_eq(memcmp(out[k], one, 5 * N_VOCAB * sizeof(float)), 0, "session %d", k);
+        gr_session_close(&s[k]);
+    }
+    gr_model_close(&m);
+    cr_expect_str_empty(emu.report());
+    cr_expect_eq(emu.live(NULL), 0);
+}
+
+Test(teams, two_sessions)
+{
+    take_turns();
+}
+
+Test(teams, two_sessions_by_nccl)
+{
+    use_nccl();
+    take_turns();
 }
 
 /* Where there is no net, or none that works, memory of the host is the way; it is said once. */
