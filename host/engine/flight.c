@@ -132,6 +132,19 @@ static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub, bo
     return rc;
 }
 
+/* When another rank has decided otherwise: what it finds in its cells is in its log, and in this
+ * one, once, what is in those of rank 0. */
+static void mourn(struct gr_session *s)
+{
+    char why[800];
+    if (s->team->mourned || !strstr(gr_error(), GR_TEAM_DIFFERS))
+        return;
+    snprintf(why, sizeof why, "%s", gr_error());
+    gr_stage_log_cells(s);
+    s->team->mourned = true;
+    gr_fail(GR_E_PEER_LOST, "%s", why);
+}
+
 /* The batch under way becomes flight f. */
 static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
 {
@@ -151,6 +164,8 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
     s->running = false;
     if (f->draws)
         gr_draw_settle(s, !rc);
+    if (rc == GR_E_PEER_LOST && s->team)
+        mourn(s);
     if (rc) {
         gr_batch_take_back(s, rc);
         return rc;
@@ -164,6 +179,8 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
 static int finish(struct gr_session *s, struct gr_flight *f)
 {
     int rc = s->team ? gr_team_collect(s->team, f) : 0;
+    if (rc == GR_E_PEER_LOST)
+        mourn(s);
     if (rc)
         f->n_tok = 0;
     return rc;

@@ -247,7 +247,7 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
                             (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
-    if (!rc)
+    if (!rc && slice->rank == 0)
         gr_memory_log(&s->memory, s->device[s->n_device - 1].name);
     if (rc)
         gr_session_close(&s);

@@ -1,5 +1,6 @@
 /* A rank's part of micro-batches: where the values come from, and where they go. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -40,21 +41,28 @@ static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
 
 /* ---- from the stage before ---- */
 
-/* Says what the cells are, for people who look for what went wrong. */
-static int differ(struct gr_session *s, uint64_t found)
+void gr_stage_log_cells(const struct gr_session *s)
 {
     enum { ROOM = 1 << 16 };
-    char *text = gr_calloc(ROOM, 1);
-    FILE *out = text ? fmemopen(text, ROOM, "w") : NULL;
+    char *text = gr_calloc(ROOM, 1), *rest = text;
+    FILE *out = text ? fmemopen(text, ROOM - 1, "w") : NULL;
     if (out) {
         gr_cache_print(&s->cache, out);
         fclose(out);
-        gr_log(GR_LOG_ERROR, "the cells of rank %d:\n%s", s->slice->rank, text);
+        gr_log(GR_LOG_WARN, "the cells of rank %d, hash %016llx:", s->slice->rank,
+               (unsigned long long)s->cache.hash);
     }
+    for (char *line = out ? strsep(&rest, "\n") : NULL; line; line = strsep(&rest, "\n"))
+        gr_log(GR_LOG_WARN, "%s", line);
     gr_free(text);
+}
+
+static int differ(const struct gr_session *s, uint64_t found)
+{
+    gr_stage_log_cells(s);
     return gr_fail(GR_E_INTERNAL,
-                   "its cells are not those of rank 0 any more: hash %016llx expected, %016llx "
-                   "found",
+                   GR_TEAM_DIFFERS ": hash %016llx expected, %016llx "
+                                   "found",
                    (unsigned long long)found, (unsigned long long)s->cache.hash);
 }
 

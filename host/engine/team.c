@@ -37,9 +37,13 @@ int64_t gr_team_deadline(void)
 
 int gr_team_lose(struct gr_team *t, int32_t rank)
 {
-    char why[200];
+    char why[200], name[128];
     if (!gr_world_check(t->world)) {
-        snprintf(why, sizeof why, "%s", gr_error());
+        const char *text = gr_error();
+        size_t n = strlen(gr_world_name(t->world, rank, name, sizeof name));
+        if (strncmp(text, name, n) == 0 && text[n] == ':') /* the world says the name anyway */
+            text += n + 2;
+        snprintf(why, sizeof why, "%s", text);
         gr_world_lose(t->world, rank, why);
     }
     return gr_world_check(t->world);
@@ -242,19 +246,6 @@ static int start_helpers(struct gr_team *t, struct gr_world **world)
     return rc;
 }
 
-static void stop_helpers(struct gr_team *t)
-{
-    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++)
-        if (t->helpers[r].runs)
-            pthread_join(t->helpers[r].thread, NULL);
-    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++) {
-        gr_team_free(&t->helpers[r].team);
-        if (t->helpers[r].world)
-            t->helpers[r].world->api->close(&t->helpers[r].world);
-    }
-    gr_free(t->helpers);
-}
-
 static int new_threads(struct gr_team **out, struct gr_model *m, int32_t n)
 {
     struct gr_world *world[GR_MAX_RANK];
@@ -322,16 +313,12 @@ static void say_quit(struct gr_team *t)
         (void)gr_team_tell(t, NULL, GR_ORDER_IS_QUIT, NULL);
 }
 
-void gr_team_free(struct gr_team **team)
+/* What a rank has of its own. */
+static void dismantle(struct gr_team **team)
 {
     struct gr_team *t = *team;
     if (!t)
         return;
-    say_quit(t);
-    if (!gr_world_check(t->world))
-        finish_parcels(t);
-    gr_team_part(t);
-    stop_helpers(t);
     free_ports(t);
     for (size_t i = 0; i < t->parcels.n; i++) {
         struct gr_parcel *p = ((struct gr_parcel **)t->parcels.data)[i];
@@ -343,9 +330,36 @@ void gr_team_free(struct gr_team **team)
     gr_vec_fini(&t->body);
     gr_free(t->clock_ns);
     gr_free(t->found);
-    if (t->threads)
-        t->world->api->close(&t->world);
     pthread_mutex_destroy(&t->lock);
     gr_free(t);
     *team = NULL;
+}
+
+static void stop_helpers(struct gr_team *t)
+{
+    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++)
+        if (t->helpers[r].runs)
+            pthread_join(t->helpers[r].thread, NULL);
+    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++) {
+        dismantle(&t->helpers[r].team);
+        if (t->helpers[r].world)
+            t->helpers[r].world->api->close(&t->helpers[r].world);
+    }
+    gr_free(t->helpers);
+}
+
+void gr_team_free(struct gr_team **team)
+{
+    struct gr_team *t = *team;
+    if (!t)
+        return;
+    struct gr_world *own = t->threads ? t->world : NULL;
+    say_quit(t);
+    if (!gr_world_check(t->world))
+        finish_parcels(t);
+    gr_team_part(t);
+    stop_helpers(t);
+    dismantle(team);
+    if (own)
+        own->api->close(&own);
 }

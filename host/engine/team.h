@@ -51,7 +51,7 @@ struct gr_team {
     /* of rank 0 */
     pthread_mutex_t lock; /* held while an order is told and rank 0 does its part; recursive */
     struct gr_flight *first, *last; /* whose results are still to come, in their order */
-    bool open, met, loaded;
+    bool open, met, loaded, mourned;
     uint32_t nets[GR_MAX_RANK]; /* bits of the kinds that each rank could join */
     struct gr_helper *helpers;  /* [n_rank] threads */
     int64_t *clock_ns;          /* [n_rank] what to add to a rank's times to have rank 0's */
@@ -199,6 +199,10 @@ extern const struct gr_flow gr_stage_flow;
  * before, what they give goes to the next, or to rank 0. f->status: a failure of rank 0 that came.
  */
 int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub);
+/* What a rank is lost for that has decided otherwise than rank 0. */
+#define GR_TEAM_DIFFERS "its cells are not those of rank 0 any more"
+/* Puts what the cells of a session are into the log, for people who look for what went wrong. */
+void gr_stage_log_cells(const struct gr_session *s);
 /* GR_E_INTERNAL when this rank has decided otherwise than the one whose hash this is; its cells are
  * in the log then. */
 int gr_stage_compare(struct gr_session *s, uint64_t hash);

@@ -132,6 +132,22 @@ static void decode_groups(struct pair *p)
     }
 }
 
+/* An image of two rows, for models whose tokens have rows and columns. */
+static void decode_image(struct pair *p)
+{
+    enum { N = 6 };
+    int32_t token[N], seq[N], pos[N], yx[2 * N], q = below(p, N_SEQ);
+    int32_t at = gr_kv_seq_pos_max(p->s[0], q) + 4;
+    for (int i = 0; i < N; i++) {
+        token[i] = below(p, N_VOCAB), seq[i] = q, pos[i] = at;
+        yx[i] = at + i / 3, yx[N + i] = at + i % 3;
+    }
+    struct gr_batch b = {.n_tok = N, .token = token, .pos = pos, .seq = seq, .pos_yx = yx};
+    snprintf(p->what, sizeof p->what, "%s, image", p->m[0]->arch->name);
+    if (!BOTH(p, gr_decode(p->s[i], &b)))
+        expect_same_results(p, &b);
+}
+
 /* ---- states ---- */
 
 static void save_and_load(struct pair *p, int seq)
@@ -210,6 +226,9 @@ static void call(struct pair *p)
         BOTH(p, gr_session_draw(p->s[i], seq, dst % 2 ? p->sampler[i] : NULL));
         break;
     case 16:
+        if (p->m[0]->hp.section[0] > 0)
+            decode_image(p);
+        break;
     case 17:
     case 18:
     case 19:
