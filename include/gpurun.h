@@ -82,11 +82,11 @@ struct gr_model_params {
     bool vocab_only;      /* no weights: tokenizer and metadata only */
     bool check_tensors;   /* refuse weights that are not finite */
     bool require_gpu;     /* GR_E_DEVICE rather than no layer on a GPU */
-    const char *device;   /* "auto" (or NULL): all GPUs that can be used, with GR_SPLIT_MODE_NONE the
-                             main one; none when there is none; "cpu", "none"; "cuda": as auto, or
-                             GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. One that is named
-                             several times is as many, which share its memory (for tests). Case
-                             does not matter */
+    const char *device; /* "auto" (or NULL): all GPUs that can be used, with GR_SPLIT_MODE_NONE the
+                           main one; none when there is none; "cpu", "none"; "cuda": as auto, or
+                           GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. One that is named
+                           several times is as many, which share its memory (for tests). Case
+                           does not matter */
     enum gr_split_mode split_mode;
     const char *tensor_split; /* shares of the layers, "3,1": one for each GPU in use, or for each
                                  rank without any; "auto": what evens out memory; NULL = in

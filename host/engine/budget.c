@@ -83,6 +83,16 @@ static bool is_worth(const struct gr_spot *t, bool alone, const struct gr_fit_de
     return t->device || t->rank == 0 || alone || f->n_layer;
 }
 
+/* Spots on the same GPU: each has its part of the memory. */
+static uint64_t n_sharers(const struct gr_vec *spots, const struct gr_spot *t)
+{
+    const struct gr_spot *o = spots->data;
+    uint64_t n = 0;
+    for (size_t i = 0; i < spots->n; i++)
+        n += o[i].device && !strcmp(o[i].unit, t->unit);
+    return GR_MAX(n, 1);
+}
+
 static void report_one(const struct gr_spot *t, const struct gr_placement *p, int32_t n_layer,
                        int32_t stage, struct gr_fit_device *f)
 {
@@ -110,6 +120,7 @@ static void report(const struct gr_model *m, const struct gr_placement *p,
         struct gr_fit_device *f = &fit->device[fit->n_device];
         bool alone = i + 1 == spots->n || t[1].rank != t->rank;
         report_one(t, p, n, t->rank / n_shard, f);
+        f->free_bytes /= n_sharers(spots, t), f->total_bytes /= n_sharers(spots, t);
         fit->n_device += is_worth(t, alone, f);
     }
 }

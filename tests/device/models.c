@@ -15,6 +15,8 @@ enum { N_VOCAB = 96, N_PROMPT = 21, MAX_ROW = N_PROMPT + 8 };
 
 struct run {
     int32_t n_gpu_layers;
+    int32_t n_virtual; /* the GPU, named so many times: a rank each; 0 = once */
+    const char *tensor_split;
     const char *type_k, *type_v; /* NULL = f32 */
     bool no_graphs, no_kv_offload;
     int32_t group_n;
@@ -71,6 +73,15 @@ static void script(struct gr_session *s, struct rows *out)
     decode(s, 1, 41, &next, NULL, out);
 }
 
+/* "CUDA0,CUDA0,CUDA0". */
+static void name_devices(int32_t n, char *names, size_t size)
+{
+    *names = 0;
+    for (int32_t i = 0; i < GR_MAX(n, 1); i++)
+        snprintf(names + strlen(names), size - strlen(names), "%s%s0", i ? "," : "",
+                 gr_cuda_devices.name);
+}
+
 /* Opens the model of a file with these layers on the GPU, runs the script. */
 static void run_file(const char *path, const struct run *r, struct rows *out)
 {
@@ -79,7 +90,10 @@ static void run_file(const char *path, const struct run *r, struct rows *out)
     struct gr_model *m;
     struct gr_session *s;
     mp.n_gpu_layers = r->n_gpu_layers;
-    mp.device = r->n_gpu_layers ? gr_cuda_devices.name : "cpu";
+    char names[64] = "cpu";
+    if (r->n_gpu_layers)
+        name_devices(r->n_virtual, names, sizeof names);
+    mp.device = names, mp.tensor_split = r->tensor_split;
     p.n_ctx = 256, p.n_seq_max = 2, p.n_threads = 1;
     p.type_k = r->type_k ? r->type_k : "f32", p.type_v = r->type_v ? r->type_v : "f32";
     p.no_graphs = r->no_graphs, p.no_kv_offload = r->no_kv_offload;
@@ -141,6 +155,30 @@ Test(device, graphs)
             run_file(path, &(struct run){.n_gpu_layers = n}, &gpu);
             run_file(path, &(struct run){.n_gpu_layers = n, .no_graphs = true}, &again);
             cr_expect(gpu.n == again.n && !memcmp(gpu.row, again.row, sizeof gpu.row), "%s", name);
+        }
+        unlink(path);
+    }
+}
+
+/* Several ranks on one GPU run the same kernels on the same shapes: bit for bit. */
+Test(device, virtual_ranks)
+{
+    static const struct run ways[] = {
+        {.n_gpu_layers = 99, .n_virtual = 2},
+        {.n_gpu_layers = 99, .n_virtual = 3, .tensor_split = "2,0,1"},
+        {.n_gpu_layers = 2, .n_virtual = 2, .no_kv_offload = true},
+        {.n_gpu_layers = 99, .n_virtual = 2, .tensor_split = "auto", .no_graphs = true}};
+    for (int i = 0; have_device() && i < GOLDEN_N; i += 4) {
+        char name[32], path[256];
+        struct tiny t = golden_model(i, name);
+        snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
+        for (size_t k = 0; k < GR_COUNT(ways); k++) {
+            struct run alone = ways[k];
+            alone.n_virtual = 1, alone.tensor_split = NULL;
+            run_file(path, &alone, &gpu);
+            run_file(path, &ways[k], &again);
+            cr_expect(gpu.n == again.n && !memcmp(gpu.row, again.row, sizeof gpu.row),
+                      "%s, way %zu", name, k);
         }
         unlink(path);
     }

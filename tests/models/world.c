@@ -192,6 +192,24 @@ Test(world, shares)
     }
 }
 
+/* A device that is named several times is as many, each with a part of its memory. */
+Test(world, virtual_devices_share_memory)
+{
+    struct tiny t = model_of_layers();
+    struct gr_session_params params = some_context();
+    struct gr_fit fit;
+    fake_use(2, PLENTY);
+    struct gr_model *m = open_model(&t, on_ranks("FAKE0,FAKE1,FAKE0", 0, "auto"));
+    cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
+    cr_assert_eq(fit.n_device, 4);
+    for (int32_t d = 1; d < 4; d++) {
+        cr_expect_eq(fit.device[d].rank, d - 1);
+        cr_expect_eq(fit.device[d].free_bytes, d == 2 ? PLENTY : PLENTY / 2);
+    }
+    cr_expect_lt(fit.device[1].n_layer, fit.device[2].n_layer);
+    gr_model_close(&m);
+}
+
 Test(world, too_many_shares)
 {
     struct tiny t = model_of_layers();
