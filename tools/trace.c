@@ -20,6 +20,7 @@ struct gr_trace {
     struct gr_session *session;
     const char *path;
     FILE *file;
+    double start; /* of gr_seconds: what times in the file count from */
     bool table;
     struct row row[MAX_ROW]; /* the last one also holds what finds no room */
     int n_row;
@@ -56,11 +57,28 @@ static void write_event(struct gr_trace *t, const struct gr_op_sample *s)
             s->ns > 0 ? (double)s->bytes / (double)s->ns : 0.0);
 }
 
+/* What ranks were at is a process of its own in the file, a thread for each. */
+static void write_span(const struct gr_stage_span *s, void *user)
+{
+    static const char *const name[] = {"wait", "busy", "transfer"};
+    struct gr_trace *t = user;
+    double start_us = (double)s->start_ns * 1e-3 - t->start * 1e6;
+    if (start_us >= 0)
+        fprintf(t->file,
+                "{\"ph\":\"X\",\"pid\":2,\"tid\":%d,\"name\":\"%s\",\"cat\":\"rank\",\"ts\":%.3f,"
+                "\"dur\":%.3f,\"args\":{\"micro-batch\":%llu}},\n",
+                s->rank, name[s->what], start_us, (double)s->ns * 1e-3,
+                (unsigned long long)s->ubatch);
+}
+
 static int close_file(struct gr_trace *t)
 {
     if (!t->file)
         return 0;
-    fprintf(t->file, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":"
+    (void)gr_session_spans(t->session, write_span, t);
+    fprintf(t->file, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":"
+                     "\"ranks\"}},\n"
+                     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":"
                      "\"gpurun\"}}\n]}\n");
     bool bad = ferror(t->file), closed = !fclose(t->file);
     t->file = NULL;
@@ -157,7 +175,10 @@ int gr_trace_begin(struct gr_trace **out, const struct gr_options *o, struct gr_
     if (t->file)
         fprintf(t->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
     *out = t;
-    int rc = gr_session_time(s, on_sample, t);
+    t->start = gr_seconds();
+    struct gr_stage stage[2];
+    bool alone = gr_session_stages(s, stage, 2) < 2; /* operations of others cannot be timed */
+    int rc = alone || t->table ? gr_session_time(s, on_sample, t) : 0;
     return rc ? gr_say_status(rc) : 0;
 }
 

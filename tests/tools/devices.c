@@ -103,6 +103,27 @@ Test(devices, trace_and_times)
     cr_expect_eq(o.exit_code, 6, "%s", o.err);
 }
 
+/* Of several ranks what each was at. */
+Test(devices, trace_of_ranks)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_path("trace.json"));
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--ranks", "2", "--trace", path);
+    cr_assert_eq(o.exit_code, 0, "%s", o.err);
+    json_error_t e;
+    json_t *trace = json_load_file(path, 0, &e);
+    cr_assert_not_null(trace, "%s", e.text);
+    const json_t *events = json_object_get(trace, "traceEvents");
+    int of_rank[2] = {0};
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+        if (json_integer_value(json_object_get(event, "pid")) == 2 && json_object_get(event, "dur"))
+            of_rank[json_integer_value(json_object_get(event, "tid")) == 1]++;
+    }
+    cr_expect(of_rank[0] > 4 && of_rank[1] > 4, "%d and %d spans", of_rank[0], of_rank[1]);
+    json_decref(trace);
+}
+
 Test(devices, flags_of_gpus_do_no_harm_without_one)
 {
     struct outcome plain = GPURUN(NULL, TINY, "-p", "a", "-n", "4", "--temp", "0", "-dev", "none");
