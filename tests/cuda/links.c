@@ -318,7 +318,7 @@ Test(peer, each_call_in_turn)
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         for (int64_t nth = 1; nth <= 10; nth += 3) {
             struct world w = world_of(2, 2, rank_pass_on, &s);
-            w.patience_ns = 300000000; /* for a rank that does not get as far as joining */
+            w.patience_ns = 80000000; /* for a rank that does not get as far as joining */
             cr_assert_eq(emu()->fail(symbols[i], nth, 999), 0);
             world_run(&w);
             cr_assert_eq(emu()->fail(NULL, 0, 0), 0);

@@ -279,7 +279,7 @@ Test(nccl, each_call_in_turn)
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         for (int64_t nth = 1; nth <= 3; nth++) {
             struct world w = world_of(2, rank_pass_on, &s);
-            w.patience_ns = 200000000;
+            w.patience_ns = 80000000;
             cr_assert_eq(gr_cuda_devices.net_ticket(w.kind, &w.ticket), 0, "%s", gr_error());
             cr_assert_eq(emu()->fail(symbols[i], nth, nth == 2 ? 6 : 3), 0);
             world_run(&w);
