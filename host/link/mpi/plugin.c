@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static MPI_Comm comm = MPI_COMM_NULL;
@@ -31,6 +32,15 @@ static void text(int error, char *buf, size_t n)
     snprintf(buf, n, "%s", all);
 }
 
+/* Open MPI's shared memory (btl vader of 4.x, sm of 5) sends more than 4 KiB only when the receiver
+ * has answered, which takes several calls on both sides; the activations of a few tokens, 8 to 64
+ * KiB, shall go at once. What the user has set stays. */
+static void prefer_eager(void)
+{
+    setenv("OMPI_MCA_btl_vader_eager_limit", "69632", 0);
+    setenv("OMPI_MCA_btl_sm_eager_limit", "69632", 0);
+}
+
 /* Threads of the program may use MPI as well, if they do; gpurun's own calls come one at a time. */
 static int start_mpi(char *why, size_t n)
 {
@@ -41,10 +51,12 @@ static int start_mpi(char *why, size_t n)
         snprintf(why, n, "MPI has been ended in this process already and cannot be started twice");
         return 1;
     }
-    if (!is_started)
+    if (!is_started) {
+        prefer_eager();
         rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
-    else
+    } else {
         rc = MPI_Query_thread(&level);
+    }
     ours = !is_started && rc == MPI_SUCCESS;
     if (rc != MPI_SUCCESS) {
         snprintf(why, n, "MPI could not be started (error %d)", rc);
