@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
 
@@ -343,9 +344,20 @@ int ncclGetVersion(int *version)
     return NCCL_OK;
 }
 
+// Emulated devices are a process's own: under mpirun or srun nobody would come.
+static bool is_one_of_many()
+{
+    for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"})
+        if (getenv(name) && atoi(getenv(name)) > 1)
+            return true;
+    return false;
+}
+
 int ncclGetUniqueId(struct nccl_id *id)
 {
     ENTER_NCCL(anytime);
+    if (is_one_of_many())
+        return refuse(NCCL_SYSTEM, "ranks of several processes are not emulated");
     memset(id, 0, sizeof *id);
     snprintf(id->bytes, sizeof id->bytes, "emulated %d %" PRIu64, (int)getpid(), ++N.made);
     return NCCL_OK;
