@@ -1,6 +1,7 @@
 /* How rank 0 brings a model to its ranks, and opens sessions there. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -93,6 +94,11 @@ static int survey(void *user, const struct gr_session_params *params,
 
 int gr_team_meet(struct gr_team *t)
 {
+    if (!gr_team_leads(t))
+        return gr_fail(GR_E_INVALID,
+                       "rank %d does with the model what rank 0 does with it, and "
+                       "nothing else: gr_world_serve",
+                       t->world->rank);
     gr_team_lock(t);
     int rc = gr_team_check(t);
     if (!rc && !t->met)
@@ -182,10 +188,23 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
 
 /* ---- sessions ---- */
 
-static int32_t share_threads(const struct gr_team *t, int32_t n)
+/* Threads share what this process is given; processes share the machine, unless each has been given
+ * processors of its own. */
+static int32_t own_threads(const struct gr_team *t, int32_t asked)
 {
-    int32_t all = n > 0 ? n : gr_threads_online();
-    return t->threads ? GR_MAX(1, all / t->world->n_rank) : n;
+    bool threads = strcmp(t->world->api->name, "threads") == 0;
+    int32_t all = gr_threads_online(), n = t->world->ranks[t->world->rank].n_local;
+    if (asked > 0)
+        return threads ? GR_MAX(1, asked / n) : asked;
+    bool bound = !threads && all < sysconf(_SC_NPROCESSORS_ONLN);
+    return bound ? all : GR_MAX(1, all / GR_MAX(1, n));
+}
+
+void gr_team_share_threads(const struct gr_team *t, struct gr_session_params *p)
+{
+    if (p->n_threads_batch > 0)
+        p->n_threads_batch = own_threads(t, p->n_threads_batch);
+    p->n_threads = own_threads(t, p->n_threads);
 }
 
 struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
@@ -258,7 +277,9 @@ static int open_everywhere(struct gr_session **out, struct gr_team *t,
     int rc = gr_team_tell_all(t, id, GR_ORDER_IS_OPEN, &o, 0);
     if (rc)
         return rc;
-    int own = gr_session_open_slice(out, t->slice, p);
+    struct gr_session_params mine = *p;
+    gr_team_share_threads(t, &mine);
+    int own = gr_session_open_slice(out, t->slice, &mine);
     snprintf(why, sizeof why, "%s", gr_error());
     int others = gr_team_all_done(t);
     if (!own && !others)
@@ -273,24 +294,21 @@ static int open_everywhere(struct gr_session **out, struct gr_team *t,
 
 int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_session_params *params)
 {
-    struct gr_session_params p = params ? *params : gr_session_params_default();
+    const struct gr_session_params usual = gr_session_params_default();
+    const struct gr_session_params *p = params ? params : &usual;
     uint32_t id;
     *out = NULL;
-    p.n_threads = share_threads(t, p.n_threads);
-    p.n_threads_batch =
-        p.n_threads_batch > 0 ? share_threads(t, p.n_threads_batch) : p.n_threads_batch;
     int rc = gr_team_load(t, params);
     gr_team_lock(t);
     if (!rc)
         rc = number_of(t, &id);
     if (!rc)
-        rc = open_everywhere(out, t, &p, id);
+        rc = open_everywhere(out, t, p, id);
     if (!rc)
         gr_team_adopt(*out, t, id);
-    if (!rc && params)
-        (*out)->params.n_threads = params->n_threads; /* of all ranks */
-    if (!rc && params)
-        (*out)->params.n_threads_batch = params->n_threads_batch;
+    if (!rc) /* of all ranks, for another one like it */
+        (*out)->params.n_threads = p->n_threads,
+        (*out)->params.n_threads_batch = p->n_threads_batch;
     gr_team_unlock(t);
     return rc;
 }

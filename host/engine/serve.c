@@ -200,6 +200,7 @@ static int do_open(struct gr_team *t, uint32_t id)
     if (rc)
         return rc;
     struct gr_session_params p = gr_order_open_params(&o);
+    gr_team_share_threads(t, &p);
     gr_world_doing(t->world, GR_DOING_LOAD);
     rc = gr_session_open_slice(&s, t->slice, &p);
     if (!rc)

@@ -275,7 +275,7 @@ int gr_team_of(struct gr_model *m, struct gr_team **out)
 {
     int rc = 0;
     pthread_mutex_lock(&m->lock);
-    if (!m->team && m->world)
+    if (!m->team && m->world && m->n_rank > 1)
         rc = gr_team_new(&m->team, m, m->world, m->slice[0]);
     else if (!m->team && m->n_slice > 1)
         rc = new_threads(&m->team, m, m->n_slice);

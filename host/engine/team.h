@@ -134,6 +134,8 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params);
 /* Parameters as an order; and back, with names of types that are none left out. */
 struct gr_order_open gr_order_open_of(const struct gr_session_params *p);
 struct gr_session_params gr_order_open_params(const struct gr_order_open *o);
+/* Makes of the threads that are asked for those of this rank. */
+void gr_team_share_threads(const struct gr_team *t, struct gr_session_params *p);
 /* A session on all ranks. */
 int gr_team_open(struct gr_session **out, struct gr_team *t,
                  const struct gr_session_params *params);
