@@ -143,7 +143,7 @@ static void describe_machine(char *buf, size_t n, const char *host)
         fclose(f);
     if (readlink("/proc/self/ns/net", net, sizeof net - 1) < 0)
         net[0] = 0;
-    snprintf(buf, n, "%.36s %s %s", boot, net, host);
+    snprintf(buf, n, "%.36s %.39s %.49s", boot, net, host);
 }
 
 /* Numbers the processes of each machine, in the order of their ranks. */
