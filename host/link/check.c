@@ -271,6 +271,26 @@ const char *gr_link_found_text(const struct gr_link_found *f, char *buf, size_t 
     return buf;
 }
 
+/* A line about all links of a chain; of each link one for who looks closer. */
+static void say_found(const struct gr_link_found *found, int n, enum gr_log_level level)
+{
+    char line[160], names[80] = "";
+    double s[2] = {found->seconds[0], found->seconds[0]};
+    double rate[2] = {found->bytes_per_s, found->bytes_per_s};
+    for (int i = 0; i < n; i++) {
+        const struct gr_link_found *f = &found[i];
+        gr_log(n > 1 ? GR_LOG_DEBUG : level, "%s", gr_link_found_text(f, line, sizeof line));
+        s[0] = GR_MIN(s[0], f->seconds[0]), s[1] = GR_MAX(s[1], f->seconds[0]);
+        rate[0] = GR_MIN(rate[0], f->bytes_per_s), rate[1] = GR_MAX(rate[1], f->bytes_per_s);
+        size_t at = strlen(names);
+        if (!strstr(names, f->name))
+            snprintf(names + at, sizeof names - at, "%s%s", at ? " or " : "", f->name);
+    }
+    if (n > 1)
+        gr_log(level, "links %d -> %d: %s, %.1f to %.1f us, %.2f to %.2f GB/s", found[0].from,
+               found[n - 1].to, names, s[0] * 1e6, s[1] * 1e6, rate[0] * 1e-9, rate[1] * 1e-9);
+}
+
 /* ---- both ---- */
 
 static int open_side(struct side *s, struct gr_world *w, struct gr_chain_end *end,
@@ -304,7 +324,6 @@ int gr_chain_try(struct gr_world *w, struct gr_chain_end *in, struct gr_chain_en
                  int64_t deadline_ns, struct gr_link_found *found, int *n_found)
 {
     struct side from, to = {0};
-    char line[160];
     bool sends_first = place_of(w, in, out) % 2 == 0;
     *n_found = 0;
     int rc = open_side(&from, w, in, deadline_ns);
@@ -320,8 +339,8 @@ int gr_chain_try(struct gr_world *w, struct gr_chain_end *in, struct gr_chain_en
         rc = try_in(&from);
     if (!rc)
         rc = pass_back(&from, &to, found, n_found);
-    for (int i = 0; i < *n_found && !rc && !in->port; i++)
-        gr_log(GR_LOG_INFO, "%s", gr_link_found_text(&found[i], line, sizeof line));
+    if (!rc && *n_found > 0 && !in->port)
+        say_found(found, *n_found, w->rank == 0 ? GR_LOG_INFO : GR_LOG_DEBUG);
     close_side(&from), close_side(&to);
     return rc;
 }

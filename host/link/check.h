@@ -39,7 +39,7 @@ struct gr_link_found {
  * same time, before anything else goes over these links. A way by which something else comes than
  * was sent is left for the next one, with a warning; when none is left, or a rank does not answer
  * by the deadline, GR_E_PEER_LOST. found [n_rank], *n_found: on the first rank those of the whole
- * chain, on others those behind it. Each is a line of the log on the first rank. */
+ * chain, on others those behind it. Rank 0 logs them in one line. */
 int gr_chain_try(struct gr_world *w, struct gr_chain_end *in, struct gr_chain_end *out,
                  int64_t deadline_ns, struct gr_link_found *found, int *n_found);
 
