@@ -71,7 +71,7 @@ int gr_apply_shift(struct gr_session *s)
             return rc;
     }
     gr_cache_shifted(&s->cache);
-    return gr_team_leads(s->team) ? gr_team_tell_all(s->team, s->id, GR_ORDER_IS_SHIFT, NULL, hash)
+    return gr_team_leads(s->team) ? gr_team_tell_done(s->team, s->id, GR_ORDER_IS_SHIFT, NULL, hash)
                                   : 0;
 }
 

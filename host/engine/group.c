@@ -65,7 +65,7 @@ int gr_group_gather(struct gr_group *g, void *all, size_t bytes)
     for (int32_t i = 0; i < g->n_shard && !rc; i++)
         if (g->to[i])
             rc = finish(g, i, g->to[i], &out[i], bytes, until);
-    return rc;
+    return rc ? gr_group_lose(g) : 0;
 }
 
 int gr_group_exchange(struct gr_group *g, struct gr_backend *b, const struct gr_args_exchange *a,

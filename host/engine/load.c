@@ -264,7 +264,9 @@ void gr_team_adopt(struct gr_session *s, struct gr_team *t, uint32_t id)
     s->flow = &gr_stage_flow;
     if (!s->spent.span)
         gr_spent_init(&s->spent);
+    gr_team_lock(t);
     ((struct gr_session **)t->sessions.data)[id] = s;
+    gr_team_unlock(t);
     if (gr_team_leads(t))
         s->cache.tell = tell_op, s->cache.user = s;
 }
@@ -288,7 +290,7 @@ static int open_everywhere(struct gr_session **out, struct gr_team *t,
         gr_fail(own, "%s", why);
     snprintf(why, sizeof why, "%s", gr_error());
     gr_session_close(out);
-    (void)gr_team_tell_all(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
+    (void)gr_team_tell_done(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
     return gr_fail(own ? own : others, "%s", why);
 }
 
@@ -318,7 +320,7 @@ void gr_team_close(struct gr_session *s)
     struct gr_team *t = s->team;
     gr_team_lock(t);
     if (gr_team_leads(t) && !gr_team_collect(t, NULL))
-        (void)gr_team_tell(t, s, GR_ORDER_IS_CLOSE, NULL);
+        (void)gr_team_tell_done(t, s->id, GR_ORDER_IS_CLOSE, NULL, s->cache.hash);
     ((struct gr_session **)t->sessions.data)[s->id] = NULL;
     gr_team_unlock(t);
 }

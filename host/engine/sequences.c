@@ -70,7 +70,7 @@ int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int
 void gr_session_clear(struct gr_session *s)
 {
     if (gr_team_leads(s->team)) /* what goes wrong here comes up in the next call */
-        (void)gr_team_tell(s->team, s, GR_ORDER_IS_CLEAR, NULL);
+        (void)gr_team_tell_done(s->team, s->id, GR_ORDER_IS_CLEAR, NULL, s->cache.hash);
     gr_cache_clear(&s->cache);
 }
 
@@ -88,7 +88,7 @@ int gr_kv_defrag(struct gr_session *s)
     uint64_t hash = s->cache.hash;
     int rc = gr_cache_pack(&s->cache, moves);
     if (!rc && gr_team_leads(s->team))
-        rc = gr_team_tell_all(s->team, s->id, GR_ORDER_IS_PACK, NULL, hash);
+        rc = gr_team_tell_done(s->team, s->id, GR_ORDER_IS_PACK, NULL, hash);
     if (rc)
         return rc;
     rc = gr_run_moves(s, moves);

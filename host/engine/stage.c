@@ -187,6 +187,8 @@ static int agree(struct gr_session *s, int rc)
     char why[800];
     if (!rc && !s->now->status && atomic_load(&s->cancel))
         rc = gr_fail(GR_E_CANCELLED, "cancelled");
+    if (rc && s->team && !gr_team_leads(s->team)) /* only rank 0 can take a batch back */
+        return gr_group_lose(s->slice->group);
     snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
     int status = gr_group_agree(s->slice->group, rc ? rc : s->now->status);
     int lost = gr_world_check(s->slice->group->world);
@@ -195,7 +197,7 @@ static int agree(struct gr_session *s, int rc)
     if (rc)
         return gr_fail(rc, "%s", why);
     s->now->status = status;
-    return 0;
+    return gr_team_leads(s->team) ? status : 0;
 }
 
 /* Its logits, or the tokens drawn, are rows [first_row, first_row + n_out). */

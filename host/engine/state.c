@@ -451,7 +451,7 @@ static int tell_cells(struct restore *r, uint64_t hash)
     o.full.p = r->block[GR_CACHE_FULL], o.full.n = r->block_bytes[GR_CACHE_FULL];
     o.swa.p = r->block[GR_CACHE_SWA], o.swa.n = r->block_bytes[GR_CACHE_SWA];
     o.states.p = r->block[PART_STATES], o.states.n = r->block_bytes[PART_STATES];
-    return gr_team_tell_all(s->team, s->id, GR_ORDER_IS_RESTORE, &o, hash);
+    return gr_team_tell_done(s->team, s->id, GR_ORDER_IS_RESTORE, &o, hash);
 }
 
 static int perform(struct restore *r)

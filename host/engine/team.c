@@ -310,7 +310,7 @@ static void finish_parcels(struct gr_team *t)
 static void say_quit(struct gr_team *t)
 {
     if (t->open && gr_team_leads(t) && !gr_world_check(t->world))
-        (void)gr_team_tell(t, NULL, GR_ORDER_IS_QUIT, NULL);
+        (void)gr_team_tell_done(t, 0, GR_ORDER_IS_QUIT, NULL, 0);
 }
 
 /* What a rank has of its own. */

@@ -104,10 +104,13 @@ int gr_team_receive(struct gr_team *t, struct gr_port *p, int32_t rank, struct g
 
 /* Tells all others an order about a session (NULL: none), before rank 0 does it. */
 int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order);
-/* The same about a number of a session, which may not be there yet, after rank 0 has done it: its
- * hash of decisions was `hash` before. */
+/* The same about a number of a session, which may not be there yet; rank 0's hash of decisions was
+ * `hash` before. */
 int gr_team_tell_all(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
                      uint64_t hash);
+/* The same of what rank 0 does not take back any more: the team is lost when it cannot be told. */
+int gr_team_tell_done(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
+                      uint64_t hash);
 /* Tells ranks [lo, hi) alone. */
 int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
                       uint32_t kind, const void *order);

@@ -33,6 +33,12 @@ int gr_team_tell_all(struct gr_team *t, uint32_t id, uint32_t kind, const void *
     return tell(t, 1, t->world->n_rank, id, kind, order, hash);
 }
 
+int gr_team_tell_done(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
+                      uint64_t hash)
+{
+    return gr_team_tell_all(t, id, kind, order, hash) ? gr_team_lose(t, t->world->rank) : 0;
+}
+
 int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order)
 {
     return gr_team_tell_all(t, s ? s->id : 0, kind, order, s ? s->cache.hash : 0);

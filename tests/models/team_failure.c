@@ -16,7 +16,7 @@ enum { N_VOCAB = 96, LONG = 40, PATIENCE_MS = 300 };
 static int32_t id[LONG];
 static int8_t all[LONG];
 
-static struct gr_model *open_model(const char *arch, int32_t n_rank)
+static struct gr_model *open_as(const char *arch, int32_t n_rank, enum gr_split_mode mode)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
     struct gr_model_params p = gr_model_params_default();
@@ -24,9 +24,20 @@ static struct gr_model *open_model(const char *arch, int32_t n_rank)
     for (int i = 0; i < LONG; i++)
         id[i] = (5 + 37 * i) % N_VOCAB, all[i] = 1;
     t.n_layer = 4;
-    p.n_rank = n_rank;
+    p.n_rank = n_rank, p.split_mode = mode;
     cr_assert_eq(gr_model_open(&m, tiny_write(&t, NULL), &p), 0, "%s", gr_error());
     return m;
+}
+
+static struct gr_model *open_model(const char *arch, int32_t n_rank)
+{
+    return open_as(arch, n_rank, GR_SPLIT_MODE_LAYER);
+}
+
+/* Its ranks share all layers. */
+static struct gr_model *open_shared(const char *arch, int32_t n_rank)
+{
+    return open_as(arch, n_rank, GR_SPLIT_MODE_TENSOR);
 }
 
 static struct gr_session_params params(void)
@@ -143,14 +154,19 @@ Test(team_failure, a_rank_that_stops, .timeout = 60)
     close_both(&s, &m);
 }
 
+static void expect_same_logits(struct gr_session *a, struct gr_session *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        cr_assert_eq(memcmp(gr_logits(a, i), gr_logits(b, i), N_VOCAB * sizeof(float)), 0, "row %d",
+                     i);
+}
+
 /* Decodes again what has failed: it must be as if nothing had happened. */
 static void expect_unchanged(struct gr_session *a, struct gr_session *b, int n)
 {
     cr_assert_eq(decode(a, n), 0, "%s", gr_error());
     cr_assert_eq(decode(b, n), 0, "%s", gr_error());
-    for (int i = 0; i < n; i++)
-        cr_assert_eq(memcmp(gr_logits(a, i), gr_logits(b, i), N_VOCAB * sizeof(float)), 0, "row %d",
-                     i);
+    expect_same_logits(a, b, n);
 }
 
 /* Any allocation of any rank fails while a batch is decoded whose plans and buffers are new. */
@@ -207,6 +223,53 @@ Test(team_failure, no_memory_for_a_session, .timeout = 120)
     }
     cr_expect(n_refused > 10 && n_lost < n_refused, "%d refused, %d lost", n_refused, n_lost);
     gr_model_close(&m);
+}
+
+/* From some allocation on there is no more memory: everything ends all the same. */
+Test(team_failure, no_memory_at_all, .timeout = 120)
+{
+    int n_refused = 0;
+    bool done = false;
+    for (uint64_t k = 1; !done; k += 1 + k / 12) {
+        struct gr_model *m = open_model("llama", 4);
+        struct gr_session_params p = params();
+        struct gr_session *s;
+        gr_alloc_fail_at(k, 1);
+        int rc = gr_session_open(&s, m, &p);
+        if (!rc)
+            (void)decode(s, 20);
+        n_refused += rc != 0;
+        close_both(&s, &m);
+        done = gr_alloc_fail_at(0, 0) < k;
+    }
+    cr_expect_gt(n_refused, 10);
+}
+
+/* A rank that shares layers has no memory: rank 0 never gives logits that are not all there. */
+Test(team_failure, no_memory_of_a_shard, .timeout = 120)
+{
+    int n_refused = 0, n_lost = 0;
+    bool done = false;
+    for (uint64_t k = 1; !done; k += 1 + k / 24) {
+        struct gr_model *m = open_shared("llama", 2), *other = open_shared("llama", 2);
+        struct gr_session_params p = params();
+        struct gr_session *a = tiny_session(m, &p), *b = tiny_session(other, &p);
+        cr_assert_eq(decode(a, 3), 0, "%s", gr_error());
+        cr_assert_eq(decode(b, 3), 0, "%s", gr_error());
+        gr_alloc_fail_at(k, 0);
+        int rc = decode(a, 20);
+        done = gr_alloc_fail_at(0, 0) < k;
+        cr_assert(rc == 0 || rc == GR_E_NOMEM_HOST || rc == GR_E_PEER_LOST, "%d: %s", rc,
+                  gr_error());
+        n_refused += rc == GR_E_NOMEM_HOST, n_lost += rc == GR_E_PEER_LOST;
+        if (!rc) {
+            cr_assert_eq(decode(b, 20), 0, "%s", gr_error());
+            expect_same_logits(a, b, 20);
+        }
+        gr_session_close(&b), gr_model_close(&other);
+        close_both(&a, &m);
+    }
+    cr_expect(n_refused > 3 && n_lost > 1, "%d refused, %d lost", n_refused, n_lost);
 }
 
 /* ---- cancelling ---- */
