@@ -285,7 +285,8 @@ GR_API int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler 
  * logits were not finite, GR_E_INVALID when none was drawn. */
 GR_API int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id);
 
-/* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. */
+/* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. What
+ * the first of several stages has done with is completed all the same. */
 GR_API void gr_session_cancel(struct gr_session *s);
 
 /* ---- sequences in the cache ---- */
@@ -398,7 +399,8 @@ GR_API void gr_state_free(void *data);
 /* ---- taps: intermediate results by name ---- */
 
 /* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL
- * fn switches off, also from inside fn. There gr_decode and the sequence operations are refused. */
+ * fn switches off, also from inside fn. There gr_decode and the sequence operations are refused.
+ * GR_E_UNSUPPORTED with several ranks, of which this one computes a part only. */
 typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
@@ -415,7 +417,7 @@ struct gr_op_sample {
 };
 typedef void gr_sample_fn(const struct gr_op_sample *sample, void *user);
 /* From now on fn is told of every operation after it has run; NULL ends it. Each one is timed by
- * itself meanwhile, which takes longer. */
+ * itself meanwhile, which takes longer. GR_E_UNSUPPORTED with several ranks. */
 GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
 /* What the time of a rank went into, since the session was opened: computing its layers (copies
  * between its devices too), waiting for the stage before, and passing values on to the next. Ranks
