@@ -315,8 +315,8 @@ GR_DEV void join(const gr_kernel_attn &a, int t, int h, unsigned char *smem)
         attn_exact<THREADS>(a, t, h, (float *)smem);
 }
 
-// A block a head, of n_each tokens.
-GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 8)
+// A block a head, of n_each tokens; with 8 of them on a multiprocessor registers would spill.
+GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 7)
 {
     GR_SMEM;
     each_token(a, blockIdx.y, [&](int t) { join(a, t, blockIdx.x, smem); });
