@@ -5,7 +5,7 @@
 
 #include "gpurun.h"
 
-static _Thread_local char message[1024];
+static _Thread_local char message[2000];
 static _Thread_local int last;
 
 static const struct {

@@ -210,6 +210,52 @@ Test(world, virtual_devices_share_memory)
     gr_model_close(&m);
 }
 
+/* A rank without a GPU, beside others with one, has its part on its CPU. */
+Test(world, ranks_with_and_without_gpus)
+{
+    static const struct {
+        const char *split;
+        int32_t n_gpu, want[4]; /* of rank 0's CPU and GPU, rank 1's CPU, rank 2's GPU */
+    } cases[] = {
+        {"1,1,1", 99, {0, 3, 3, 2}}, {"1,1,1", 5, {3, 2, 2, 1}}, {"1,0,1", 99, {0, 4, 0, 4}}};
+    struct tiny t = model_of_layers();
+    struct gr_session_params params = some_context();
+    struct gr_fit fit;
+    fake_use(3, PLENTY);
+    for (size_t i = 0; i < GR_COUNT(cases); i++) {
+        struct gr_model_params p = on_ranks("fake", 3, cases[i].split);
+        p.n_gpu_layers = cases[i].n_gpu;
+        struct gr_model *m = open_model(&t, p);
+        m->slice[1]->devices.n = 0;
+        cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
+        cr_assert_eq(fit.n_device, 4);
+        cr_expect(!strcmp(fit.device[2].name, "CPU") && fit.device[2].rank == 1);
+        for (int32_t d = 0; d < 4; d++)
+            cr_expect_eq(fit.device[d].n_layer, cases[i].want[d], "case %zu, %d: %d", i, d,
+                         fit.device[d].n_layer);
+        gr_model_close(&m);
+    }
+}
+
+Test(world, ranks_that_share_layers_are_alike)
+{
+    struct tiny t = model_of_layers();
+    struct gr_session_params params = some_context();
+    struct gr_model_params p = on_ranks("fake", 2, NULL);
+    struct gr_fit fit;
+    p.split_mode = GR_SPLIT_MODE_TENSOR;
+    fake_use(2, PLENTY);
+    struct gr_model *m = open_model(&t, p);
+    cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
+    cr_assert_eq(fit.n_device, 3);
+    for (int32_t d = 1; d < 3; d++)
+        cr_expect_eq(fit.device[d].n_layer, N_LAYER + 1, "each has a part of every layer");
+    m->slice[1]->devices.n = 0;
+    cr_expect_eq(gr_model_fit(m, &params, &fit), GR_E_INVALID);
+    cr_expect(strstr(gr_error(), "ranks 0 and 1 share layers"), "%s", gr_error());
+    gr_model_close(&m);
+}
+
 Test(world, too_many_shares)
 {
     struct tiny t = model_of_layers();
