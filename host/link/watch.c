@@ -520,11 +520,12 @@ int gr_watch_start(struct gr_watch *w, const struct gr_watch_hello *hello)
 {
     int rc = 0;
     w->hello = *hello;
+    w->hello.n_address = (uint16_t)GR_MIN(w->hello.n_address, GR_WATCH_MAX_ADDRESS);
     w->begin_ns = w->beat_ns = w->loop_ns = gr_now_ns();
     if (w->world->rank != 0 && !hello->port)
         rc = gr_fail(GR_E_IO, "watch: rank 0 cannot listen for the other ranks");
     else if (w->world->rank != 0)
-        rc = gr_watch_join(&w->peer[0].conn, w->world, hello, w->begin_ns + w->opt.join * MS);
+        rc = gr_watch_join(&w->peer[0].conn, w->world, &w->hello, w->begin_ns + w->opt.join * MS);
     if (!rc && w->world->rank != 0)
         w->peer[0].is = HERE;
     return rc ? rc : start_thread(w);

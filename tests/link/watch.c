@@ -260,6 +260,19 @@ Test(watch, the_right_address_is_found)
     expect_well(&r[1]);
 }
 
+/* What rank 0 says is not believed beyond the room there is for it. */
+Test(watch, more_addresses_than_there_are)
+{
+    struct rank r[2];
+    set_up(&r[0], 0, 2, true);
+    set_up(&r[1], 1, 2, true);
+    begin(&r[0], &quick, &hello);
+    hello.n_address = UINT16_MAX;
+    begin(&r[1], &quick, &hello);
+    leave_all(r, 2, NULL, 0);
+    expect_well(&r[1]);
+}
+
 /* ---- losses ---- */
 
 Test(watch, what_one_finds_out_all_hear)
