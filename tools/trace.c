@@ -179,6 +179,7 @@ int gr_trace_begin(struct gr_trace **out, const struct gr_options *o, struct gr_
     struct gr_stage stage[2];
     bool alone = gr_session_stages(s, stage, 2) < 2; /* operations of others cannot be timed */
     int rc = alone || t->table ? gr_session_time(s, on_sample, t) : 0;
+    t->table &= !rc;
     return rc ? gr_say_status(rc) : 0;
 }
 

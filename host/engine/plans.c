@@ -403,8 +403,8 @@ int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
     int rc = 0;
     if (fn && s->team)
         return gr_fail(GR_E_UNSUPPORTED,
-                       "operations of other ranks cannot be timed: run the model on one rank "
-                       "(--ranks 1); gr_session_stages says what each stage's time goes into");
+                       "operations can be timed where one rank runs the whole model: take one "
+                       "(--ranks 1, without mpirun); --trace shows what each rank is at");
     s->time_fn = fn, s->time_user = user;
     s->time_start = gr_now_ns();
     for (int32_t d = 0; d < s->n_device && !rc; d++) {

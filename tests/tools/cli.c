@@ -475,6 +475,14 @@ Test(cli, inspect_quantize_bench)
     cr_expect(strstr(GPURUN(NULL, "bench", TINY, "-p", "8", "-n", "0", "-r", "1").out, "pp8"));
 }
 
+/* A rank times its own operations only: that is said, and no table is shown. */
+Test(cli, op_times_of_several_ranks)
+{
+    struct outcome o = GPURUN(NULL, TINY, "-p", "a", "-n", "2", "--ranks", "2", "--op-times");
+    cr_expect(o.exit_code != 0 && strstr(o.err, "--ranks 1, without mpirun"), "%s", o.err);
+    cr_expect(!strstr(o.err, "calls") && !*o.out, "%s%s", o.err, o.out);
+}
+
 /* 2 layers of 2 x 8 numbers: 64 bytes of K in F16 for each cell, as many of V in F32. */
 Test(cli, dry_run)
 {
