@@ -1,4 +1,5 @@
-"""Draws timeline.png and scaling.png beside this file from results.json, which scripts/pipeline/measure writes.
+"""Draws timeline.png and scaling.png beside this file from results.json, which scripts/pipeline/measure writes, and puts its
+figures into the README.
 
     scripts/pipeline/plot.py [RESULTS.json]                (Python with matplotlib)
     scripts/pipeline/plot.py --trace TRACE.json OUT.png    draws what gpurun --trace has written of several ranks
@@ -7,6 +8,7 @@ timeline.png: what each stage of a real run did when, while a prompt goes throug
 groups in flight as there are stages. scaling.png: how busy stages are, measured beside simulate.py, and what a split buys."""
 import json
 import os
+import statistics
 import sys
 
 import matplotlib
@@ -16,6 +18,8 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+README = os.path.join(os.path.dirname(os.path.dirname(HERE)), "README.md")
+BEGIN, END = "<!-- pipeline: begin (scripts/pipeline/measure, scripts/pipeline/plot.py) -->\n", "<!-- pipeline: end -->"
 sys.path.insert(0, HERE)
 import simulate
 
@@ -138,6 +142,38 @@ def read_trace(path):
     return {"title": os.path.basename(path), "groups": len(COLORS), "spans": spans}
 
 
+def percent(busy):
+    return f"{busy[1]:.0%} ({busy[0]:.0%} to {busy[2]:.0%})"
+
+
+def figures(r):
+    """The README's table: how busy stages are, and the host's work."""
+    found = {(w["processes"], w["stages"], w["groups"]): w for w in r["weak"]}
+    host = {(h["processes"], h["stages"]): h for h in r["host"]}
+    yield "| stages of 1 ms, groups of 8 in flight | threads | predicted | processes | predicted |"
+    yield "|---|---:|---:|---:|---:|"
+    yield f"| 1, 1 | {r['one']['busy']:.0%} | | | |"
+    for _, stages, groups in sorted(k for k in found if not k[0]):
+        cells = [found.get((p, stages, groups)) for p in (False, True)]
+        yield f"| {stages}, {groups} | " + " | ".join(f"{percent(w['busy'])} | {w['predicted']:.0%}" if w else " | " for w in cells) + " |"
+    yield ""
+    yield "| host work of a stage for a micro-batch, median (95th of 100) | threads | processes |"
+    yield "|---|---:|---:|"
+    for stages in sorted({s for _, s in host}):
+        cells = [host.get((p, stages)) for p in (False, True)]
+        yield f"| {stages} stages | " + " | ".join(f"{statistics.median(h['p50']):.0f} µs ({max(h['p95']):.0f})" if h else "" for h in cells) + " |"
+    yield ""
+    yield f"{r['date']}, commit {r['commit']}, {r['machine']}; `{r['command']}`, with a load of {r['load']:.0f} beside it."
+
+
+def write_readme(results):
+    with open(README) as f:
+        text = f.read()
+    i, j = text.index(BEGIN) + len(BEGIN), text.index(END)
+    with open(README, "w") as f:
+        f.write(text[:i] + "\n".join(figures(results)) + "\n" + text[j:])
+
+
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--trace":
         return timeline({"timelines": [read_trace(sys.argv[2])]}, sys.argv[3])
@@ -145,6 +181,7 @@ def main():
         results = json.load(f)
     timeline(results, os.path.join(HERE, "timeline.png"))
     scaling(results, os.path.join(HERE, "scaling.png"))
+    write_readme(results)
 
 
 if __name__ == "__main__":

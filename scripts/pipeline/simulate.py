@@ -14,7 +14,7 @@ prints, for each number of stages, the time of a token of one user (one batch in
     begin      and for each micro-batch, beside that: samples, next batch
     hop        [[bytes, time], ...] of a message from rank to rank; straight lines in between
     back       bytes of a sequence's result, which goes to the first rank
-    wake       how late a sleeping thread comes back
+    wake       how late a thread comes back that slept until its device was done, or waited for a message longer than `spin` (20)
     bytes      of a boundary, a sequence
     cores      processors of a machine that all stages share; 0: each stage has its own
 
@@ -132,24 +132,32 @@ class Pipeline:
         else:
             self.sim.put(self.result, number, self.hop(self.n_seq * self.costs.get("back", 0)) if stage else 0)
 
+    def receive(self, queue):
+        """The next message; a thread that has waited for long sleeps and has to wake up."""
+        begin = self.sim.now
+        message = yield "take", queue
+        if self.sim.now - begin > self.costs.get("spin", 20):
+            yield "sleep", self.costs.get("wake", 0)
+        return message
+
     def first(self):
-        total, ends = self.n_group * self.n_step, []
+        total = self.n_group * self.n_step
         for number in range(total):
             if number >= self.n_group:
-                ends.append((yield "take", self.result))
+                yield from self.receive(self.result)
                 self.finished.append(self.sim.now)
             yield "run", self.costs.get("begin", 0) + self.costs.get("order", 0) * (self.n_stage - 1)
             for stage in range(1, self.n_stage):
                 self.sim.put(self.order[stage], number, self.hop(0))
             yield from self.own_part(0, number)
         for _ in range(min(self.n_group, total)):
-            yield "take", self.result
+            yield from self.receive(self.result)
             self.finished.append(self.sim.now)
 
     def other(self, stage):
         for _ in range(self.n_group * self.n_step):
-            yield "take", self.order[stage]
-            number = yield "take", self.data[stage]
+            yield from self.receive(self.order[stage])
+            number = yield from self.receive(self.data[stage])
             yield from self.own_part(stage, number)
 
     def run(self):

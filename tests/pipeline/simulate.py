@@ -29,6 +29,7 @@ for s in (1, 2, 5, 16):
         costs = {**FREE, "hop": [[0, 50], [40, 70], [120, 110]], "bytes": 10, "back": 4}
         expect("hops and the way back come on top", simulate.predict(costs, s, 1, 8).per_step(), 1000 * s + (s - 1) * 90 + 66)
         expect("a group less than stages leaves a hole", simulate.busy(FREE, s, s - 1, 8), (s - 1) / s)
+expect("who sleeps wakes up late", simulate.predict({**FREE, "wake": 50}, 3, 1, 1).per_step(), 3 * 1050 + 3 * 50)
 expect("host work counts", simulate.predict({**FREE, "host": 10, "begin": 5, "order": 3}, 4, 1, 1).per_step(), 4 * 1010 + 5 + 9)
 expect("one processor does the work of all stages", finish({"stage": 0, "host": 100, "hop": [[0, 0]], "cores": 1}, 4, 6), 4 * 6 * 100)
 expect("a model is divided", simulate.predict({"stage": 800, "each": 10, "fixed": 5, "hop": [[0, 0]]}, 4, 1, 8).per_step(), 880 + 20)
