@@ -24,7 +24,7 @@ static struct gr_model *open_as(const char *arch, int32_t n_rank, enum gr_split_
     struct gr_model *m;
     for (int i = 0; i < LONG; i++)
         id[i] = (5 + 37 * i) % N_VOCAB, all[i] = 1;
-    t.n_layer = 4;
+    t.n_layer = t.heads || t.heads_kv ? t.n_layer : 4;
     p.n_rank = n_rank, p.split_mode = mode;
     cr_assert_eq(gr_model_open(&m, tiny_write(&t, NULL), &p), 0, "%s", gr_error());
     return m;
