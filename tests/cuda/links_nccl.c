@@ -113,7 +113,7 @@ Test(nccl, a_message_that_never_comes)
     w.patience_ns = 400000000;
     int64_t start = gr_now_ns();
     world_run(&w);
-    rank_expect_lost(&w.rank[1], "what NCCL is to send or receive has not come for 0.4 s", 0);
+    rank_expect_lost(&w.rank[1], "what NCCL is to send or receive has not come for ", 0);
     expect_quick(start, 10);
     expect_count(emu()->live(NULL), 0);
 }
@@ -126,7 +126,7 @@ Test(nccl, a_rank_that_leaves)
     w.patience_ns = 400000000;
     int64_t start = gr_now_ns();
     world_run(&w);
-    rank_expect_lost(&w.rank[2], "has not come for 0.4 s", 1);
+    rank_expect_lost(&w.rank[2], "has not come for ", 1);
     expect_quick(start, 15);
     expect_count(emu()->live(NULL), 0);
 }
@@ -198,12 +198,12 @@ Test(nccl, aborted)
 Test(nccl, an_abort_that_hangs)
 {
     device_configure("devices=2,quiet");
-    cr_assert_eq(emu()->fail("nccl-abort-hang", 1, 3), 0);
+    cr_assert_eq(emu()->fail("nccl-abort-hang", 1, 12), 0);
     struct world w = world_of(2, abort_twice, NULL);
     int64_t start = gr_now_ns();
     world_run(&w);
     rank_expect_lost(&w.rank[0], "aborted", -1);
-    expect_quick(start, 2.5);
+    expect_quick(start, 8);
     cr_expect_gt(emu()->live("memory"), 0);
 }
 
@@ -214,10 +214,10 @@ Test(nccl, a_member_that_does_not_come)
     struct world w = world_of(2, nothing, NULL);
     device_configure("devices=2");
     w.absent[1] = true;
-    w.patience_ns = 100000000;
+    w.join_ns = 100000000;
     world_run(&w);
     cr_expect_eq(w.rank[0].rc, GR_E_PEER_LOST);
-    cr_expect_not_null(strstr(w.rank[0].text, "a member of the net has not come for 0.1 s"), "%s",
+    cr_expect_not_null(strstr(w.rank[0].text, "a member of the net has not come for "), "%s",
                        w.rank[0].text);
     world_expect_nothing_left();
 }
@@ -279,7 +279,7 @@ Test(nccl, each_call_in_turn)
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         for (int64_t nth = 1; nth <= 3; nth++) {
             struct world w = world_of(2, rank_pass_on, &s);
-            w.patience_ns = 80000000;
+            w.patience_ns = w.join_ns = 80000000;
             cr_assert_eq(gr_cuda_devices.net_ticket(w.kind, &w.ticket), 0, "%s", gr_error());
             cr_assert_eq(emu()->fail(symbols[i], nth, nth == 2 ? 6 : 3), 0);
             world_run(&w);

@@ -19,10 +19,14 @@ static void draw(unsigned char *p, size_t bytes, uint32_t seed)
     }
 }
 
+static int64_t until(int64_t patience_ns)
+{
+    return gr_now_ns() + (patience_ns ? patience_ns : (int64_t)60 * 1000000000);
+}
+
 int64_t rank_deadline(const struct rank *r)
 {
-    int64_t patience = r->world->patience_ns;
-    return gr_now_ns() + (patience ? patience : (int64_t)60 * 1000000000);
+    return until(r->world->patience_ns);
 }
 
 int rank_fill(struct rank *r, void *p, size_t bytes, uint32_t seed)
@@ -65,7 +69,7 @@ static struct gr_net_opt options(const struct rank *r)
                                .n_group = w->n_group,
                                .piece_bytes = w->piece_bytes,
                                .lost = &w->lost,
-                               .deadline_ns = rank_deadline(r)};
+                               .deadline_ns = until(w->join_ns)};
 }
 
 static int live(struct rank *r)

@@ -27,6 +27,7 @@ struct world {
     int32_t n_group;     /* ranks that gather: 0 = none; each sends to the one so many behind */
     size_t piece_bytes;
     int64_t patience_ns; /* of every call; 0 = long enough */
+    int64_t join_ns;     /* of joining, likewise */
     bool absent[MAX_RANK];
     int (*run)(struct rank *r); /* in the thread of each, once it has joined */
     void *user;
