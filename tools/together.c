@@ -10,9 +10,12 @@
 #include "session.h"
 #include "tools.h"
 
-/* Seconds in which a process must have ended by itself: after a rank was lost, or after SIGTERM. */
+/* Seconds in which a process must have ended by itself: after a rank was lost, after SIGTERM, and
+ * from when it leaves the others. Those are waited for up to 8 s; but MPI's own end has no limit
+ * when one dies on the way. */
 #define GRACE_LOST 4
 #define GRACE_TERM 2
+#define GRACE_CLOSE 9
 #define START_S 120 /* for MPI, whose start has no limit of its own */
 #define EXIT_TERM 143
 #define EXIT_LOST 4
@@ -25,8 +28,9 @@ static char own_name[128]; /* of a rank other than 0 */
 static struct {
     pthread_t thread;
     sem_t wake;
-    volatile sig_atomic_t lost; /* rank + 1 */
-    char line[512];             /* who was lost and why */
+    volatile sig_atomic_t lost;    /* rank + 1 */
+    volatile sig_atomic_t closing; /* 0 again: rank 0 goes on alone */
+    char line[512];                /* who was lost and why */
 } last_resort;
 
 static void *last_resort_main(void *p)
@@ -34,13 +38,18 @@ static void *last_resort_main(void *p)
     char line[800];
     while (sem_wait(&last_resort.wake))
         continue;
-    bool lost = last_resort.lost != 0;
-    sleep(lost ? GRACE_LOST : GRACE_TERM);
+    bool lost = last_resort.lost != 0, closing = last_resort.closing != 0;
+    int grace = lost ? GRACE_LOST : closing ? GRACE_CLOSE : GRACE_TERM;
+    const char *why = lost      ? last_resort.line
+                      : closing ? "the ranks do not come to an end together"
+                                : "terminated";
+    sleep((unsigned)grace);
+    if (closing && !last_resort.closing)
+        return p;
     int n = snprintf(line, sizeof line, "gpurun: %s%serror: %s; no way out within %d s\n", own_name,
-                     *own_name ? ": " : "", lost ? last_resort.line : "terminated",
-                     lost ? GRACE_LOST : GRACE_TERM);
+                     *own_name ? ": " : "", why, grace);
     (void)!write(STDERR_FILENO, line, (size_t)n);
-    _exit(lost ? EXIT_LOST : EXIT_TERM);
+    _exit(lost || closing ? EXIT_LOST : EXIT_TERM);
     return p;
 }
 
@@ -122,6 +131,7 @@ bool gr_together_share(bool shared)
     if (gr_world_rank(world) != 0)
         return false;
     (void)gr_together_close(0);
+    last_resort.closing = 0;
     return true;
 }
 
@@ -160,6 +170,8 @@ int gr_together_close(int code)
     if (!world)
         return code;
     bool first = gr_world_rank(world) == 0;
+    last_resort.closing = 1;
+    sem_post(&last_resort.wake);
     int agreed = gr_world_close(&world, code), lost = last_resort.lost;
     if (first && lost && !code)
         gr_say_error("%s", last_resort.line);
