@@ -12,7 +12,7 @@ static char lines[4000];
 static void keep(enum gr_log_level level, const char *line, void *user)
 {
     (void)user;
-    if (level == GR_LOG_INFO && strncmp(line, "link ", 5) == 0)
+    if (level == GR_LOG_DEBUG && strncmp(line, "link ", 5) == 0)
         strncat(strncat(lines, line, 300), "\n", 2);
 }
 
