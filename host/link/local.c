@@ -15,9 +15,12 @@
 /* A wait looks so long before it sleeps: waking up takes longer than most messages do. */
 #define SPIN_NS 20000
 
+/* Messages up to so long are used again: one token after the other takes no new memory. */
+#define KEPT_BYTES ((size_t)1 << 16)
+
 struct message {
     struct message *next;
-    size_t n;
+    size_t n, cap;
     char data[];
 };
 
@@ -36,6 +39,8 @@ struct channel {
     struct receive *begun, **last_begun; /* in order; what came for some waits to be fetched */
     struct receive *wanted;              /* the first of them that nothing has come for */
     _Atomic bool has_message;            /* first != NULL: looked at without the lock */
+    struct message *spare;               /* to be used again */
+    struct receive *idle;
 };
 
 struct hub {
@@ -82,9 +87,14 @@ static void channel_free(struct channel *c)
 {
     if (!c)
         return;
+    *c->last = c->spare;
     for (struct message *m = c->first, *next; m; m = next) {
         next = m->next;
         gr_free(m);
+    }
+    for (struct receive *r = c->idle, *next; r; r = next) {
+        next = r->next;
+        gr_free(r);
     }
     pthread_cond_destroy(&c->came);
     pthread_mutex_destroy(&c->lock);
@@ -113,11 +123,33 @@ static struct message *pop_message(struct channel *c)
     return m;
 }
 
-static int put_message(struct channel *c, const void *buf, size_t n)
+static void drop_message(struct channel *c, struct message *m)
+{
+    if (m->cap > KEPT_BYTES) {
+        gr_free(m);
+        return;
+    }
+    m->next = c->spare, c->spare = m;
+}
+
+/* One of at least n bytes, a spare one where it can be. */
+static struct message *new_message(struct channel *c, size_t n)
 {
     size_t bytes;
-    struct message *m =
-        gr_add(&bytes, sizeof *m, n) ? gr_realloc(NULL, 1, bytes) : gr_calloc(SIZE_MAX, 2);
+    struct message *m = c->spare, *others = m ? m->next : NULL;
+    if (!m || m->cap < n) {
+        m = gr_add(&bytes, sizeof *m, n) ? gr_realloc(m, 1, bytes) : gr_calloc(SIZE_MAX, 2);
+        if (!m)
+            return NULL;
+        m->cap = n;
+    }
+    c->spare = others;
+    return m;
+}
+
+static int put_message(struct channel *c, const void *buf, size_t n)
+{
+    struct message *m = new_message(c, n);
     if (!m)
         return GR_E_NOMEM_HOST;
     m->next = NULL, m->n = n;
@@ -147,6 +179,17 @@ static int local_send(struct gr_link *l, const void *buf, size_t n, struct gr_re
     return rc;
 }
 
+/* A new one, or one that is no longer used. The lock is held. */
+static struct receive *new_receive(struct channel *c)
+{
+    struct receive *w = c->idle;
+    if (!w)
+        return gr_calloc(1, sizeof *w);
+    c->idle = w->next;
+    *w = (struct receive){0};
+    return w;
+}
+
 static int local_recv(struct gr_link *l, void *buf, size_t cap, struct gr_request *r)
 {
     struct channel *c = channel_of(l);
@@ -154,18 +197,20 @@ static int local_recv(struct gr_link *l, void *buf, size_t cap, struct gr_reques
     *r = (struct gr_request){0};
     if (gr_world_check(l->world))
         return GR_E_PEER_LOST;
-    if (!(w = gr_calloc(1, sizeof *w)))
+    pthread_mutex_lock(&c->lock);
+    if (!(w = new_receive(c))) {
+        pthread_mutex_unlock(&c->lock);
         return GR_E_NOMEM_HOST;
+    }
     w->buf = buf, w->cap = cap;
     r->impl = w;
-    pthread_mutex_lock(&c->lock);
     *c->last_begun = w, c->last_begun = &w->next;
     if (!c->wanted)
         c->wanted = w;
     if (c->first) { /* then nobody else is waiting */
         struct message *m = pop_message(c);
         deliver(c, m->data, m->n);
-        gr_free(m);
+        drop_message(c, m);
     }
     pthread_mutex_unlock(&c->lock);
     return 0;
@@ -218,7 +263,7 @@ static void forget(struct channel *c, struct receive *w)
         c->last_begun = at;
     if (c->wanted == w)
         c->wanted = w->next;
-    gr_free(w);
+    w->next = c->idle, c->idle = w;
 }
 
 static int local_wait(struct gr_link *l, struct gr_request *r, int64_t deadline_ns)

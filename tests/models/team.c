@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "base/rng.h"
 #include "gr/status.h"
@@ -295,5 +296,31 @@ Test(team, does_what_one_rank_does)
         t.n_layer = t.heads || t.heads_kv ? t.n_layer : 2 + k % 4;
         gr_team_test(&(struct gr_team_test){.wrap = k % 3 ? NULL : &unbuffered});
         run(&t, 2 + k % 7, (uint64_t)k);
+    }
+}
+
+/* One token after the other takes no memory that was not there before, on any rank; but for a
+ * message when more of them than ever are on their way. */
+Test(team, steps_take_no_memory)
+{
+    enum { STEPS = 60, FEW = 6 };
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    struct gr_session_params q = gr_session_params_default();
+    const struct gr_batch b = {.n_tok = 1, .token = (int32_t[]){7}};
+    q.n_ctx = 256, q.n_threads = 1;
+    for (int32_t n = 1; n <= 3; n++) {
+        struct gr_model *m = open_model(&t, n);
+        struct gr_session *s = tiny_session(m, &q);
+        for (int k = 0; k < 3 * STEPS; k++) {
+            if (k % STEPS == 0) {
+                gr_kv_clear(s);
+                (void)gr_alloc_fail_at(0, 0);
+            }
+            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        }
+        uint64_t made = gr_alloc_fail_at(0, 0);
+        cr_expect(made <= (n > 1 ? FEW : 0), "%d ranks: %d allocations", n, (int)made);
+        gr_session_close(&s);
+        gr_model_close(&m);
     }
 }
