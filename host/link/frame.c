@@ -9,7 +9,7 @@
 /* 0 says that there is none. */
 static uint32_t sum_of(const void *body, size_t n)
 {
-    uint32_t sum = XXH32(body, n, 0);
+    uint32_t sum = (uint32_t)XXH3_64bits(body, n);
     return sum ? sum : 1;
 }
 

@@ -194,7 +194,7 @@ int gr_link_wrap(struct gr_link **l, const struct gr_link_opt *opt);
 struct gr_frame {
     uint32_t kind, session;
     int32_t status; /* of what was computed: nothing else is in the body when it is not 0 */
-    uint32_t sum;   /* xxh32 of the body where it is wanted, or 0 */
+    uint32_t sum;   /* of the body where it is wanted: low half of its xxh3, never 0; or 0 */
     uint64_t seq;   /* counts frames of a link from 1 */
     uint64_t hash;  /* of the sender's decisions so far */
     uint64_t n;     /* bytes of the body, a message of its own; 0 = none follows */
