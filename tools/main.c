@@ -87,7 +87,7 @@ static int run_line(int argc, char **argv)
         rc = run_command(c, &o);
     gr_options_fini(&o);
     gr_out_finish();
-    return rc;
+    return gr_out_ended() ? 0 : rc;
 }
 
 int main(int argc, char **argv)

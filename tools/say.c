@@ -1,5 +1,6 @@
 /* What goes to stderr and stdout. */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ static enum gr_log_level threshold = GR_LOG_INFO;
 static FILE *log_file;
 static char speaker[144]; /* a rank other than 0, ": " behind it */
 static char held[1024];   /* its first error */
+static bool out_gone;     /* nobody reads stdout any more */
 static bool line_open;    /* what was written to stdout last did not end its line */
 
 bool gr_is_terminal(int fd)
@@ -139,20 +141,41 @@ int gr_say_status(int status)
     return gr_status_exit(status);
 }
 
+/* Whoever read stdout has had enough. Other ranks are to hear that this one ends: as after an
+ * interrupt, where the command knows of those. */
+static void end_early(void)
+{
+    struct sigaction a;
+    if (!gr_together_world())
+        _exit(0);
+    out_gone = true;
+    if (!sigaction(SIGINT, NULL, &a) && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN)
+        (void)raise(SIGINT);
+}
+
 static void out_failed(void)
 {
-    if (errno == EPIPE)
-        _exit(0);
+    if (errno == EPIPE) {
+        end_early();
+        return;
+    }
     gr_say_error("cannot write to standard output: %s", strerror(errno));
     _exit(6); /* without another try to write what is left */
 }
 
 void gr_out(const char *p, size_t n)
 {
+    if (out_gone)
+        return;
     if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
         out_failed();
     if (n)
         line_open = p[n - 1] != '\n';
+}
+
+bool gr_out_ended(void)
+{
+    return out_gone;
 }
 
 void gr_out_finish(void)
@@ -160,6 +183,6 @@ void gr_out_finish(void)
     if (line_open && gr_is_terminal(STDOUT_FILENO))
         putchar('\n');
     line_open = false;
-    if (fflush(stdout) || ferror(stdout))
+    if (!out_gone && (fflush(stdout) || ferror(stdout)))
         out_failed();
 }

@@ -36,6 +36,8 @@ int gr_say_status(int status);
 void gr_out(const char *p, size_t n);
 /* The same check for what was printed to stdout by other means. On a terminal ends an open line. */
 void gr_out_finish(void);
+/* Whether nobody reads stdout any more; a process that is alone has ended then. */
+bool gr_out_ended(void);
 /* Whether somebody looks at a file descriptor on a terminal. Open MPI's mpirun gives the processes
  * that it starts terminals of its own: these do not count. */
 bool gr_is_terminal(int fd);
