@@ -31,7 +31,8 @@ static void rewire(struct gr_session *s)
     gr_session_cancellable(s, true);
 }
 
-/* Exchanges two sessions, but for the tap and the timer, which belong to the handle. */
+/* Exchanges two sessions, but for the tap, the timer and the samplers that are drawn by, which
+ * belong to the handle. */
 static int exchange(struct gr_session *a, struct gr_session *b)
 {
     struct gr_session *t = gr_calloc(1, sizeof *t);
@@ -40,6 +41,7 @@ static int exchange(struct gr_session *a, struct gr_session *b)
     memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
     a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
     b->tap_name = NULL, b->tap_fn = NULL, b->time_fn = NULL;
+    memcpy(a->sampler, t->sampler, sizeof a->sampler);
     rewire(a), rewire(b);
     int rc = t->time_fn ? gr_session_time(a, t->time_fn, t->time_user) : 0;
     a->time_start = t->time_start;

@@ -122,9 +122,12 @@ static int take_result(struct gr_team *t)
     if (rc)
         return gr_team_lose(t, rank);
     f->n_row += (int32_t)(frame.n / row);
-    if (--f->n_ubatch == 0)
-        t->first = f->next;
-    return 0;
+    if (--f->n_ubatch > 0)
+        return 0;
+    t->first = f->next;
+    return frame.status || f->n_row == f->n_out
+               ? 0
+               : strange(t, rank, &frame, "the logits of all tokens of the batch");
 }
 
 void gr_team_expect(struct gr_team *t, struct gr_flight *f)

@@ -175,3 +175,20 @@ Test(draw, refuses_what_needs_a_history)
     gr_session_close(&s);
     gr_model_close(&m);
 }
+
+/* A session of another size goes on as the one before: also with what draws its tokens. */
+Test(draw, resizing_keeps_the_samplers)
+{
+    struct gr_model *m = open_on("cpu");
+    struct gr_session *s = open_session(m);
+    struct gr_sampler *sampler = sampler_for(m, 0.8f, 7);
+    int32_t token[] = {1, 2, 3}, id;
+    cr_assert_eq(gr_session_draw(s, 0, sampler), 0);
+    cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 2, .token = token}), 0);
+    cr_assert_eq(gr_session_resize(s, 512), 0, "%s", gr_error());
+    cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 1, .token = token + 2}), 0);
+    cr_expect_eq(gr_drawn(s, -1, &id), 0, "%s", gr_error());
+    gr_session_close(&s);
+    gr_sampler_free(&sampler);
+    gr_model_close(&m);
+}
