@@ -168,7 +168,7 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
 {
     gr_t w = gr_require(b, il, slot);
     char name[96];
-    bool wide = x.cols % w.cols != 0;
+    bool wide = !b->err && x.cols % w.cols != 0;
     if (!b->err && (gr_is_part(b, il, slot) || (wide && b->env->share)))
         b->err = gr_fail(GR_E_UNSUPPORTED,
                          "architecture %s cannot be split by tensors: %s is a norm over what "
