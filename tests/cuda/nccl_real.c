@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "cuda/nccl.h"
+#include "gpurun.h"
 #include "gr/status.h"
 #include "link/link.h"
 
@@ -91,7 +92,5 @@ int main(void)
         "rank %d of %d: NCCL %d opened in %.1f ms, id made in %.1f ms and exchanged in %.2f ms\n",
         rank, n_rank, version, load * 1e3, made * 1e3, exchanged * 1e3);
     refused(&nccl, version, id, rank, n_rank);
-    if (w)
-        w->api->close(&w);
-    return n_failed != 0;
+    return gr_world_close(&w, n_failed != 0);
 }
