@@ -123,15 +123,19 @@ static int place(struct gr_team *t, const struct gr_session_params *params,
     return rc;
 }
 
-static int tell_members(struct gr_team *t, const struct gr_order_join *o)
+/* What came of an order that all ranks were told of and rank 0 has done its part of. */
+static int outcome(struct gr_team *t, int own)
 {
     char why[800];
-    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_JOIN, o);
-    int own = rc ? 0 : gr_team_join(t, o);
     snprintf(why, sizeof why, "%s", gr_error());
-    if (!rc)
-        rc = gr_team_all_done(t);
+    int rc = gr_team_all_done(t);
     return rc || !own ? rc : gr_fail(own, "%s", why);
+}
+
+static int tell_members(struct gr_team *t, const struct gr_order_join *o)
+{
+    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_JOIN, o);
+    return rc ? rc : outcome(t, gr_team_join(t, o));
 }
 
 /* A net of the ranks whose devices can pass values on to each other. Where that fails, memory of
@@ -161,13 +165,8 @@ static int tell_layers(struct gr_team *t, const struct gr_placement *place)
                               .n_shard = t->slice->n_shard,
                               .stage = {place->stage, n},
                               .device = {place->layer, n}};
-    char why[800];
     int rc = gr_team_tell(t, NULL, GR_ORDER_IS_LOAD, &o);
-    int own = rc ? 0 : gr_team_take(t, &o);
-    snprintf(why, sizeof why, "%s", gr_error());
-    if (!rc)
-        rc = gr_team_all_done(t);
-    return rc || !own ? rc : gr_fail(own, "%s", why);
+    return rc ? rc : outcome(t, gr_team_take(t, &o));
 }
 
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
