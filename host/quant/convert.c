@@ -115,6 +115,7 @@ static uint32_t choose(const struct gr_gguf *g, const struct gr_gguf_tensor *t, 
 static int find_type(const char *name, uint32_t *type)
 {
 #define KNOWN_0(name)
+#define KNOWN_3(name)
 #define KNOWN_1(name) " " name
 #define QUANT(NAME, name, id, n, bytes, codec) KNOWN_##codec(name)
     static const char known[] =
@@ -122,7 +123,7 @@ static int find_type(const char *name, uint32_t *type)
         ;
 #undef QUANT
     const struct gr_dtype_info *d = gr_dtype_find_name(name);
-    if (!d || !d->codec)
+    if (!d || !d->codec || !gr_quant_find(d->id)->quantize)
         return gr_fail(GR_E_INVALID, "storage type %s cannot be written, use one of:%s",
                        gr_quote(name, strlen(name)), known);
     *type = d->id;

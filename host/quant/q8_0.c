@@ -1,4 +1,4 @@
-/* Q8_0: 32 elements, one scale, x = d * q. */
+/* Q8_0 and Q8_1: 32 elements, Q8_K: 256, one scale, x = d * q. */
 #include <math.h>
 
 #include "base/checked.h"
@@ -15,6 +15,24 @@ void gr_dequantize_Q8_0(const void *src, float *dst, size_t n)
         for (int i = 0; i < GR_QK; i++)
             dst[i] = d * b->qs[i];
     }
+}
+
+void gr_dequantize_Q8_1(const void *src, float *dst, size_t n)
+{
+    const struct gr_q8_1 *b = src;
+    for (const float *end = dst + n; dst != end; b++, dst += GR_QK) {
+        float d = gr_f16_to_f32(b->d);
+        for (int i = 0; i < GR_QK; i++)
+            dst[i] = d * b->qs[i];
+    }
+}
+
+void gr_dequantize_Q8_K(const void *src, float *dst, size_t n)
+{
+    const struct gr_q8_K *b = src;
+    for (const float *end = dst + n; dst != end; b++, dst += GR_QK_K)
+        for (int i = 0; i < GR_QK_K; i++)
+            dst[i] = b->d * b->qs[i];
 }
 
 /* The format's rule: the largest magnitude becomes 127, halves are rounded away from zero. */

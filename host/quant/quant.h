@@ -49,6 +49,7 @@ const struct gr_quant *gr_quant_find(uint32_t dtype);
 
 /* The functions behind the table: gr_dequantize_Q4_K, gr_quantize_Q4_K and so on. */
 #define GR_QUANT_DECLARE_0(NAME)
+#define GR_QUANT_DECLARE_3(NAME) gr_dequantize_fn gr_dequantize_##NAME;
 #define GR_QUANT_DECLARE_1(NAME)                                                                   \
     gr_dequantize_fn gr_dequantize_##NAME;                                                         \
     gr_quantize_fn gr_quantize_##NAME;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define GR_QK 32    /* elements of a simple block */
-#define GR_QK_K 256 /* elements of a super-block ("K" types) */
+#define GR_QK_K 256 /* elements of a super-block ("K", "IQ" and "TQ" types) */
 
 typedef uint16_t gr_half;
 typedef uint16_t gr_bf16;
@@ -37,6 +37,12 @@ struct gr_q5_1 {
 /* x = d * q */
 struct gr_q8_0 {
     gr_half d;
+    int8_t qs[32];
+};
+
+/* The same and s = d * sum q: activations, met in files only if someone stored them */
+struct gr_q8_1 {
+    gr_half d, s;
     int8_t qs[32];
 };
 
@@ -73,6 +79,126 @@ struct gr_q6_K {
     uint8_t qh[64];
     int8_t scales[16];
     gr_half d;
+};
+/* x = d * q, the only super-block with an f32 scale; sums[g] is the sum of the quants 16 g .. 16 g
+ * + 15 */
+struct gr_q8_K {
+    float d;
+    int8_t qs[256];
+    int16_t sums[16];
+};
+
+/* x = d for bit 1, -d for bit 0; 128 elements, bits in order */
+struct gr_q1_0 {
+    gr_half d;
+    uint8_t qs[16];
+};
+/* x = d * (q - 1); 64 elements of 2 bits in order */
+struct gr_q2_0 {
+    gr_half d;
+    uint8_t qs[16];
+};
+/* x = d * (digit - 1). A byte b is a fraction b / 256 of five ternary digits, four in qh: digit k
+ * is (b * 3^k mod 256) * 3 / 256. Digit k of the first 32 bytes are elements 32 k .. 32 k + 31, of
+ * the next 16 bytes 160 + 16 k .., of qh 240 + 4 k .. */
+struct gr_tq1_0 {
+    uint8_t qs[48];
+    uint8_t qh[4];
+    gr_half d;
+};
+/* x = d * (q - 1), planes of 2 bits as in q2_K */
+struct gr_tq2_0 {
+    uint8_t qs[64];
+    gr_half d;
+};
+
+/* x = d * GR_IQ4_VALUES[q], nibbles as in q4_0 */
+struct gr_iq4_nl {
+    gr_half d;
+    uint8_t qs[16];
+};
+/* 8 groups of 32, each with nibbles as in q4_0: x = d * (scale - 32) * GR_IQ4_VALUES[q]; 4 bits of
+ * scale g are nibble g of scales_l, 2 above them are bits 2 g of scales_h */
+struct gr_iq4_xs {
+    gr_half d;
+    uint16_t scales_h;
+    uint8_t scales_l[4];
+    uint8_t qs[128];
+};
+#define GR_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+/* x = 2^(e - 127) / 2 * GR_FP4_VALUES[q], nibbles as in q4_0 (OCP Microscaling Formats 1.0) */
+struct gr_mxfp4 {
+    uint8_t e;
+    uint8_t qs[16];
+};
+/* 4 groups of 16, each with nibbles of 8 bytes: x = d / 2 * GR_FP4_VALUES[q], d a float of 4 bits
+ * exponent (bias 7) and 3 bits mantissa without sign, where 127 counts as 0 and bit 7 for nothing
+ */
+struct gr_nvfp4 {
+    uint8_t d[4];
+    uint8_t qs[32];
+};
+/* twice the values of a float of 2 bits exponent and 1 bit mantissa */
+#define GR_FP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+/* Types whose elements are, 8 (IQ3: 4) at a time, points of a grid: gr/quant_grids.h. */
+
+/* 8 groups of 32: x = d * (scale + 1/2) / 4 * grid * sign. index[g] are the four points of a group;
+ * signs[g], a little-endian u32 in halves, has four times 7 bits of signs, the 8th of which is
+ * their parity, and the scale in the upper 4 bits */
+struct gr_iq2_xxs {
+    gr_half d;
+    struct {
+        uint8_t index[4];
+        uint16_t signs[2];
+    } group[8];
+};
+/* 16 groups of 16: x = d * (scale + 1/2) / 4 * grid * sign; each of qs has 9 bits of index and 7 of
+ * signs; scales are nibbles in order */
+struct gr_iq2_xs {
+    gr_half d;
+    uint16_t qs[32];
+    uint8_t scales[8];
+};
+/* as iq2_xs with 8 bits of signs for each point; 2 upper bits of index i are bits 2 i of qh */
+struct gr_iq2_s {
+    gr_half d;
+    uint8_t qs[32];
+    uint8_t signs[32];
+    uint8_t qh[8];
+    uint8_t scales[8];
+};
+/* 8 groups of 32: x = d * (scale + 1/2) / 2 * grid * sign, eight points of 4 elements a group;
+ * signs and scale as in iq2_xxs */
+struct gr_iq3_xxs {
+    gr_half d;
+    uint8_t qs[64];
+    uint16_t signs[16];
+};
+/* 8 groups of 32: x = d * (2 * scale + 1) * grid * sign; the 9th bit of index i is bit i of qh;
+ * scales are nibbles in order */
+struct gr_iq3_s {
+    gr_half d;
+    uint8_t qs[64];
+    uint8_t qh[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+};
+/* 8 groups of 32: x = d * (2 * scale + 1) * (grid +- 1/8). qh: 3 upper bits of each of the four
+ * indices, 3 bits of scale, 1 for minus */
+struct gr_iq1_s {
+    gr_half d;
+    uint8_t qs[32];
+    uint16_t qh[8];
+};
+/* 16 groups of 16: x = d * (2 * scale + 1) * (grid +- 1/8). Nibble i of qh: 3 upper bits of index i
+ * and 1 for minus. scales: in each 12 bits of four scales, above them 4 bits of d, the lowest
+ * first */
+struct gr_iq1_m {
+    uint8_t qs[32];
+    uint8_t qh[16];
+    uint16_t scales[4];
 };
 
 #endif

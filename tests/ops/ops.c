@@ -17,6 +17,7 @@
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
 
 #define TYPE_0(NAME)
+#define TYPE_3(NAME)
 #define TYPE_1(NAME) GR_##NAME,
 const int ops_weight_types[] = {
 #define QUANT(NAME, name, id, n, bytes, codec) TYPE_##codec(NAME)

@@ -43,7 +43,7 @@ static uint64_t hash_of_random_blocks(uint32_t type, uint64_t seed, size_t n_blo
 
 static void check_block(uint32_t type, const char *name, const char *hex, const uint32_t *want)
 {
-    uint32_t raw[64];
+    uint32_t raw[80];
     float x[256];
     size_t n = gr_dtype_find(type)->block;
     for (size_t i = 0; hex[2 * i]; i++) {
@@ -77,7 +77,7 @@ Test(dequant, random_blocks)
     n_types++;
 #include "golden/quant/quant.inc"
     int n_codecs = 0;
-#define QUANT(NAME, name, id, n, bytes, codec) n_codecs += codec;
+#define QUANT(NAME, name, id, n, bytes, codec) n_codecs += codec != 0;
 #include "gr/quant.def"
 #undef QUANT
     cr_assert_eq(n_types, n_codecs, "a type has no golden values");
@@ -85,7 +85,7 @@ Test(dequant, random_blocks)
 
 Test(dequant, no_codec)
 {
-    cr_assert_null(gr_quant_find(GR_IQ4_NL));
+    cr_assert_null(gr_quant_find(GR_I32));
     cr_assert_null(gr_quant_find(4));
     cr_assert_null(gr_quant_find(1000000));
 }

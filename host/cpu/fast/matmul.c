@@ -65,6 +65,7 @@ static struct mm mm_of(const struct gr_node *node)
                        .n_out = a->w.rows};
 }
 
+/* NULL: the type is left to the reference. */
 static const struct mm_engine *engine_of(const struct mm *m)
 {
     switch (m->w->dtype) {
@@ -73,9 +74,26 @@ static const struct mm_engine *engine_of(const struct mm *m)
         return &FN(mm_float);
     case GR_BF16:
         return FN(mm_has_bf16)() ? &FN(mm_bf16) : &FN(mm_float);
-    default:
+    case GR_Q4_0:
+    case GR_Q4_1:
+    case GR_Q5_0:
+    case GR_Q5_1:
+    case GR_Q8_0:
+    case GR_Q2_K:
+    case GR_Q3_K:
+    case GR_Q4_K:
+    case GR_Q5_K:
+    case GR_Q6_K:
         return &FN(mm_int8);
+    default:
+        return NULL;
     }
+}
+
+static bool takes(const struct gr_node *node)
+{
+    struct mm m = mm_of(node);
+    return engine_of(&m);
 }
 
 /* ---- groups ---- */
@@ -194,5 +212,5 @@ static struct gr_cpu_need need(const struct gr_node *node)
                                 groups_bytes(&m) + e->local_bytes(&m)};
 }
 
-const struct gr_cpu_impl FN(matmul) = {run, need, NULL}, FN(matmul_id) = {run, need, NULL},
-                         FN(head_matmul) = {run, need, NULL};
+const struct gr_cpu_impl FN(matmul) = {run, need, takes}, FN(matmul_id) = {run, need, takes},
+                         FN(head_matmul) = {run, need, takes};

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Writes quant.inc beside this file: what PyPI's gguf (quants.py) makes of deterministic input.
+"""Writes quant.inc beside this file: what PyPI's gguf (quants.py) makes of deterministic input, and for types that it does not
+know what the library in PyPI's llama-cpp-python makes of it.
 
-    pip install gguf && tests/golden/quant/make.py
+    pip install gguf==0.19.0 llama-cpp-python==0.3.36 && tests/golden/quant/make.py
 
 DEQUANT(type, seed, blocks, hash): `blocks` blocks of bytes from gr_rng_new(seed), dequantised.
 BLOCK(type, "block in hex", bits of the expected f32 ...): one of them in clear.
 QUANT_EXACT(type, seed, blocks, hash): that many blocks of gr_rng_normal values, quantised by the types with one rule.
 The generator is that of host/base/rng.h, the hash a mixed FNV-1a over 32-bit words with every NaN as 7fc00000."""
+import ctypes
+import glob
+import importlib.util
 import os
 import warnings
 
@@ -56,16 +60,43 @@ def words_of(floats):
     return w
 
 
+# Elements and bytes of blocks that gguf does not know, or knows wrongly.
+SIZES = {"Q8_1": (32, 36), "Q2_0": (64, 18)}
+
+
+def library():
+    folder = os.path.dirname(importlib.util.find_spec("llama_cpp").origin)
+    return ctypes.CDLL(glob.glob(os.path.join(folder, "lib", "libggml-base.so"))[0])
+
+
+def dequantize(name, raw):
+    """Rows of one block in bytes to rows of f32."""
+    block = size_of(name)[0]
+    if name == "Q8_1":
+        d, q = raw[:, :2].copy().view(np.float16).astype(np.float32), raw[:, 4:].view(np.int8)
+        return d * q.astype(np.float32)
+    if name in ("Q8_K", "Q1_0", "Q2_0"):
+        raw, out = np.ascontiguousarray(raw), np.empty((len(raw), block), np.float32)
+        convert = getattr(library(), "dequantize_row_" + name[:3].lower() + name[3:])
+        convert(raw.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(out.size))
+        return out
+    return quants.dequantize(raw, gguf.GGMLQuantizationType[name])
+
+
+def size_of(name):
+    return SIZES[name] if name in SIZES else gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+
+
 def main():
     out = ["/* Made by make.py from gguf %s; see there. */" % gguf.__dict__.get("__version__", "0.19.0")]
     types = "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K".split()
+    types += "Q8_1 Q8_K Q1_0 Q2_0 TQ1_0 TQ2_0 MXFP4 NVFP4 IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS IQ2_XXS IQ1_M IQ1_S".split()
     for seed, name in enumerate(types, 1):
-        t = gguf.GGMLQuantizationType[name]
-        block, size = gguf.GGML_QUANT_SIZES[t]
+        block, size = size_of(name)
         n = (1 << 17) // block
         rng = Rng(seed)
         raw = np.array([rng.u32() for _ in range((n * size + 3) // 4)], np.uint32).view(np.uint8)[: n * size]
-        want = words_of(quants.dequantize(raw.reshape(n, size), t)).reshape(n, block)
+        want = words_of(dequantize(name, raw.reshape(n, size))).reshape(n, block)
         out.append(f"DEQUANT({name}, {seed}, {n}, 0x{fnv(want.ravel()):016x})")
         if block > 1:
             clear = next(i for i in range(n) if np.isfinite(want[i].view(np.float32)).all())
