@@ -191,10 +191,11 @@ static bool only_newlines(const char *p, size_t n)
 static int run_word(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
-    bool lines =
-        v->raw &&
-        only_newlines(p, n); /* raw vocabularies have tokens for runs of newlines, but no merges */
-    int32_t id = lines || gr_pre_flags(v->pre) & GR_PRE_WHOLE_WORDS ? whole_word(v, p, n) : -1;
+    unsigned pre = gr_pre_flags(v->pre);
+    if (pre & GR_PRE_DROP && gr_char_is_blank(p, n))
+        return 0;
+    bool whole = pre & GR_PRE_WHOLE_WORDS || (pre & GR_PRE_LINES && only_newlines(p, n));
+    int32_t id = whole ? whole_word(v, p, n) : -1;
     if (id >= 0)
         return gr_job_push(j, id);
     struct gr_merge *m = &j->merge;
@@ -204,8 +205,9 @@ static int run_word(struct gr_job *j, const char *p, size_t n)
         rc = gr_merge_run(m, pair, v->bpe);
     const struct gr_symbol *s = m->symbols.data;
     for (uint32_t i = 0; i != GR_NO_SYMBOL && !rc; i = s[i].next)
-        rc = s[i].value != NONE ? gr_job_push(j, (int32_t)s[i].value)
-                                : gr_job_push_bytes(j, p + s[i].start, s[i].len);
+        rc = s[i].value != NONE  ? gr_job_push(j, (int32_t)s[i].value)
+             : pre & GR_PRE_DROP ? 0
+                                 : gr_job_push_bytes(j, p + s[i].start, s[i].len);
     return rc;
 }
 
@@ -224,10 +226,11 @@ static int run_words(struct gr_job *j, const char *p, size_t n)
 
 int gr_bpe_run(struct gr_job *j, const char *p, size_t n)
 {
+    bool drop = gr_pre_flags(j->v->pre) & GR_PRE_DROP;
     int rc = 0;
-    if (j->v->raw) {
+    if (drop ? j->v->lowercase : j->v->raw) {
         j->text.n = 0;
-        rc = gr_job_escape(j, p, n);
+        rc = drop ? gr_job_lower(j, p, n) : gr_job_escape(j, p, n);
         p = j->text.data, n = j->text.n;
     }
     for (size_t i = 0, valid, len; i < n && !rc;

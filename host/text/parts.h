@@ -13,6 +13,9 @@ struct gr_pre;      /* pre.c */
 struct gr_splitter; /* pre.c */
 struct gr_charsmap; /* charsmap.c */
 
+/* How tokens hold the text that they stand for; kinds.def says more. */
+enum gr_blanks { GR_LETTERS, GR_MARKS, GR_PLAIN, GR_ESCAPES };
+
 struct gr_vocab {
     enum gr_vocab_kind kind;
     int32_t n_tok;
@@ -26,8 +29,8 @@ struct gr_vocab {
         added; /* control, unknown and user-defined ones: looked for before everything else */
     int32_t byte_id[256]; /* the token of one byte, or -1 */
     int32_t special[GR_N_SPECIAL];
-    bool raw; /* tokens hold UTF-8 with GR_SPACE for blanks (SPM, Unigram, gemma4), not byte-level
-                 letters */
+    enum gr_blanks blanks;
+    bool raw;            /* BPE: tokens hold UTF-8, not byte-level letters */
     int32_t first, last; /* what add_special puts before and after a text (BOS and EOS, or CLS and
                             SEP), or -1 */
     bool add_space_prefix, remove_extra_whitespaces, lowercase, strip_accents;
@@ -35,6 +38,11 @@ struct gr_vocab {
     struct gr_bpe *bpe;           /* BPE: merges */
     struct gr_pre *pre;           /* BPE: pre-tokenizer */
     struct gr_charsmap *charsmap; /* Unigram: normalisation, or NULL */
+    struct gr_trie bytes;         /* RWKV: what the tokens stand for */
+    struct gr_dna {
+        int32_t open, close,
+            unknown; /* hybriddna: its tags and the group that is no token, or -1 */
+    } dna;
 };
 
 enum { GR_FLAG_EOG = 1, GR_FLAG_LSTRIP = 2, GR_FLAG_RSTRIP = 4 };
@@ -99,17 +107,37 @@ int gr_job_push(struct gr_job *j, int32_t id);
 int gr_job_push_bytes(struct gr_job *j, const char *p, size_t n);
 /* Appends p[0, n) to j->text with visible blanks. */
 int gr_job_escape(struct gr_job *j, const char *p, size_t n);
+/* Appends p[0, n) to j->text in lower case; what is not UTF-8 stays. */
+int gr_job_lower(struct gr_job *j, const char *p, size_t n);
 
 /* Text without added tokens in it, n > 0, to ids. */
 int gr_spm_run(struct gr_job *j, const char *p, size_t n);
 int gr_bpe_run(struct gr_job *j, const char *p, size_t n);
 int gr_wordpiece_run(struct gr_job *j, const char *p, size_t n);
 int gr_unigram_run(struct gr_job *j, const char *p, size_t n);
+int gr_rwkv_run(struct gr_job *j, const char *p, size_t n);
+int gr_plamo_run(struct gr_job *j, const char *p, size_t n);
+int gr_dna_run(struct gr_job *j, const char *p, size_t n);
 
 /* Parts that belong to one algorithm; each frees what it made. */
 int gr_bpe_open(struct gr_vocab *v, const struct gr_vocab_source *s);
 void gr_bpe_free(struct gr_bpe **bpe);
 void gr_unigram_open(struct gr_vocab *v);
+int gr_rwkv_open(struct gr_vocab *v);
+int gr_plamo_open(const struct gr_vocab *v);
+void gr_dna_open(struct gr_vocab *v);
+
+/* The bytes that an escaped token stands for, never more than its own; returns their number. */
+size_t gr_rwkv_unescape(const char *p, size_t n, char *out);
+/* The length of a DNA token's text without the mark that tells it from an equal word. */
+size_t gr_dna_strip(const char *p, size_t n);
+
+/* --- characters --- */
+
+/* The lower case of a character, one or two; returns their number. */
+size_t gr_char_lower(uint32_t cp, uint32_t out[2]);
+/* Whether p[0, n) begins with white space. */
+bool gr_char_is_blank(const char *p, size_t n);
 
 /* --- byte-level letters: GPT-2 writes each byte as one visible character --- */
 

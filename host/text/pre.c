@@ -2,6 +2,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -62,16 +63,42 @@ static void give(void *p, void *user)
     gr_free(p);
 }
 
+/* The expression with \s and \S written out, because PCRE2 counts U+180E as white space, which has
+ * not been so since Unicode 6.3. NULL when there is no memory; free with gr_free. */
+static char *spell_out(const char *regex)
+{
+    static const char set[] = "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}"
+                              "\\x{202F}\\x{205F}\\x{3000}";
+    bool class = false;
+    size_t n = 0, longest = sizeof set + 3;
+    char *out = gr_calloc(strlen(regex), longest);
+    for (const char *p = regex; out && *p; p++) {
+        if (*p != '\\') {
+            class = *p == '[' || (class && *p != ']');
+            out[n++] = *p;
+        } else if (*++p == 's' || *p == 'S') {
+            const char *form = class ? "%s" : *p == 's' ? "[%s]" : "[^%s]";
+            n += (size_t)snprintf(out + n, longest, form, set);
+        } else {
+            out[n++] = '\\', out[n++] = *p;
+        }
+    }
+    return out;
+}
+
 static int compile(struct gr_pre *p, int i, const char *regex)
 {
     int error;
     size_t at;
     pcre2_compile_context *ctx = pcre2_compile_context_create(p->memory);
-    if (!ctx)
-        return GR_E_NOMEM_HOST;
-    p->code[i] = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED,
-                               PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &at, ctx);
+    char *text = ctx ? spell_out(regex) : NULL;
+    if (text)
+        p->code[i] = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY, &error, &at, ctx);
+    gr_free(text);
     pcre2_compile_context_free(ctx);
+    if (!text)
+        return GR_E_NOMEM_HOST;
     if (!p->code[i] && error == PCRE2_ERROR_HEAP_FAILED)
         return GR_E_NOMEM_HOST;
     if (!p->code[i])

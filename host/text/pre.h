@@ -14,6 +14,10 @@ enum {
     GR_PRE_BOS = 2,         /* a text begins with BOS unless the file says otherwise */
     GR_PRE_RAW =
         4, /* tokens are UTF-8 with U+2581 for blanks, unknown characters fall back to <0xHH> */
+    GR_PRE_LINES = 8, /* a run of newlines that is a token is that token */
+    GR_PRE_ALWAYS_BOS =
+        16,          /* a text begins with BOS whatever the file says: some say no by mistake */
+    GR_PRE_DROP = 32 /* white space parts words and is no part of any; nor is what has no token */
 };
 
 /* Compiles the pre-tokenizer of that name ("" = "default"). GR_E_UNSUPPORTED names the nearest

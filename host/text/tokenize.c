@@ -1,8 +1,10 @@
 #include <string.h>
 
+#include "base/checked.h"
 #include "gr/status.h"
 #include "text/parts.h"
 #include "text/pre.h"
+#include "text/utf8.h"
 
 int gr_job_push(struct gr_job *j, int32_t id)
 {
@@ -37,6 +39,22 @@ int gr_job_escape(struct gr_job *j, const char *p, size_t n)
     return rc;
 }
 
+int gr_job_lower(struct gr_job *j, const char *p, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc;) {
+        uint32_t cp, low[2];
+        char utf8[8];
+        int k = gr_utf8_next(p + i, n - i, &cp);
+        size_t len = k > 0 ? (size_t)k : k < 0 ? (size_t)-k : n - i, n_low = 0;
+        for (size_t c = 0, count = k > 0 ? gr_char_lower(cp, low) : 0; c < count; c++)
+            n_low += gr_utf8_put(low[c], utf8 + n_low);
+        rc = gr_vec_append(&j->text, k > 0 ? utf8 : p + i, k > 0 ? n_low : len, 1);
+        i += len;
+    }
+    return rc;
+}
+
 /* The longest added token that begins at p[0, n), or -1; *len is its length. */
 static int32_t added_at(const struct gr_vocab *v, const char *p, size_t n, bool parse_special,
                         size_t *len)
@@ -56,6 +74,20 @@ static bool is_blank(char c)
     return c && strchr(" \t\n\v\f\r", c);
 }
 
+/* Models that were made to be tested: five bytes are the digits to the base 31 of a number, which
+ * modulo the number of tokens is their id. */
+static int run_hash(struct gr_job *j, const char *p, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc;) {
+        uint64_t x = 0;
+        for (size_t end = GR_MIN(i + 5, n); i < end; i++)
+            x = x * 31 + (uint8_t)p[i];
+        rc = gr_job_push(j, (int32_t)(x % (uint64_t)j->v->n_tok));
+    }
+    return rc;
+}
+
 /* Text between two added tokens. */
 static int run(struct gr_job *j, const char *p, size_t n)
 {
@@ -65,11 +97,17 @@ static int run(struct gr_job *j, const char *p, size_t n)
     case GR_VOCAB_SPM:
         return gr_spm_run(j, p, n);
     case GR_VOCAB_BPE:
-        return gr_bpe_run(j, p, n);
+        return gr_dna_run(j, p, n);
     case GR_VOCAB_WORDPIECE:
         return gr_wordpiece_run(j, p, n);
     case GR_VOCAB_UNIGRAM:
         return gr_unigram_run(j, p, n);
+    case GR_VOCAB_RWKV:
+        return gr_rwkv_run(j, p, n);
+    case GR_VOCAB_PLAMO:
+        return gr_plamo_run(j, p, n);
+    case GR_VOCAB_HASH:
+        return run_hash(j, p, n);
     case GR_VOCAB_NONE:
         break;
     }

@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -25,20 +26,29 @@ static const struct end {
 #include "text/special.def"
 };
 
-/* Tokenizers by the name in the file, with the ids their files may leave out. */
+/* Tokenizers by the name in the file. */
 static const struct model {
     const char *name;
     enum gr_vocab_kind kind;
-    bool raw, scores;
+    enum gr_blanks blanks;
+    bool scores;
     int32_t bos, eos, unk, sep, pad;
     bool add_bos, add_eos, add_space_prefix;
+    const char *meaning;
 } models[] = {
-    {"llama", GR_VOCAB_SPM, 1, 1, 1, 2, 0, -1, -1, 1, 0, 1},
-    {"gpt2", GR_VOCAB_BPE, 0, 0, -1, -1, -1, -1, -1, 0, 0, 0},
-    {"gemma4", GR_VOCAB_BPE, 1, 0, -1, -1, -1, -1, -1, 1, 0, 0},
-    {"bert", GR_VOCAB_WORDPIECE, 1, 0, 101, 102, 100, 102, 0, 1, 1, 0},
-    {"t5", GR_VOCAB_UNIGRAM, 1, 1, -1, 1, 2, -1, 0, 0, 1, 1},
+#define TOKENIZER(name, KIND, ...) {name, GR_VOCAB_##KIND, __VA_ARGS__},
+#include "text/kinds.def"
 };
+
+const char *gr_vocab_kind_name(size_t i)
+{
+    return i < GR_COUNT(models) ? models[i].name : NULL;
+}
+
+const char *gr_vocab_kind_meaning(size_t i)
+{
+    return i < GR_COUNT(models) ? models[i].meaning : NULL;
+}
 
 struct gr_vocab_source gr_vocab_source_new(const char *model)
 {
@@ -254,7 +264,7 @@ static void unmark_ends(struct gr_vocab *v)
     bool solar = end_id(v, "<|calls|>") >= 0 && end_id(v, "<|flush|>") >= 0;
     if (end >= 0 && (harmony || solar))
         v->flags[end] &= (uint8_t)~GR_FLAG_EOG, v->type[end] = GR_TOKEN_USER_DEFINED;
-    if (s >= 0 && end_id(v, "<|tool_response>") >= 0)
+    if (s >= 0 && (end_id(v, "<|tool_response>") >= 0 || end_id(v, "<|plamo:eos|>") >= 0))
         v->flags[s] &= (uint8_t)~GR_FLAG_EOG, v->type[s] = GR_TOKEN_NORMAL;
     for (size_t k = 0; k < GR_COUNT(shown); k++) {
         int32_t id = gr_trie_find(&v->trie, shown[k], strlen(shown[k]));
@@ -273,7 +283,9 @@ static int load_ends_of_text(struct gr_vocab *v, const struct gr_vocab_source *s
                              const struct model *m)
 {
     bool wordpiece = v->kind == GR_VOCAB_WORDPIECE;
-    bool bos = m->add_bos || (v->pre && gr_pre_flags(v->pre) & GR_PRE_BOS);
+    unsigned pre = v->pre ? gr_pre_flags(v->pre) : 0;
+    bool bos = m->add_bos || pre & (GR_PRE_BOS | GR_PRE_ALWAYS_BOS);
+    bool always = pre & GR_PRE_ALWAYS_BOS;
     if (wordpiece)
         adopt(v, GR_SPECIAL_CLS, v->special[GR_SPECIAL_BOS]);
     int32_t first = v->special[wordpiece ? GR_SPECIAL_CLS : GR_SPECIAL_BOS];
@@ -284,7 +296,7 @@ static int load_ends_of_text(struct gr_vocab *v, const struct gr_vocab_source *s
     if (s->add_eos == 1 && last < 0)
         return gr_fail(GR_E_CORRUPT,
                        K("add_eos_token") " is true, but " K("eos_token_id") " is missing");
-    v->first = flag(s->add_bos, bos) ? first : -1;
+    v->first = always || flag(s->add_bos, bos) ? first : -1;
     v->last = flag(wordpiece ? s->add_sep : s->add_eos, m->add_eos) ? last : -1;
     return 0;
 }
@@ -353,6 +365,23 @@ static size_t decode_blanks(const char *p, size_t n, char *out)
     return k;
 }
 
+/* The bytes that an ordinary token p[0, n) stands for, never more than its own; returns their
+ * number. */
+static size_t decode(const struct gr_vocab *v, const char *p, size_t n, char *out)
+{
+    size_t k;
+    if (v->dna.open >= 0)
+        n = gr_dna_strip(p, n);
+    if (v->blanks == GR_MARKS)
+        return decode_blanks(p, n, out);
+    if (v->blanks == GR_ESCAPES)
+        return gr_rwkv_unescape(p, n, out);
+    if (v->blanks == GR_LETTERS && decode_letters(p, n, out, &k))
+        return k;
+    memcpy(out, p, n);
+    return n;
+}
+
 /* What each token stands for; never longer than its text. */
 static int load_pieces(struct gr_vocab *v)
 {
@@ -368,9 +397,9 @@ static int load_pieces(struct gr_vocab *v)
                      v->type[i] == GR_TOKEN_UNDEFINED;
         if (v->type[i] == GR_TOKEN_BYTE)
             out[0] = (char)byte_of(p, n), k = 1;
-        else if (words && v->raw)
-            k = decode_blanks(p, n, out);
-        else if (!words || !decode_letters(p, n, out, &k))
+        else if (words)
+            k = decode(v, p, n, out);
+        else
             memcpy(out, p, n), k = n;
         v->piece.off[i + 1] = v->piece.off[i] + (uint32_t)k;
     }
@@ -392,6 +421,16 @@ static int open_none(struct gr_vocab *v, const struct gr_vocab_source *s)
     return 0;
 }
 
+static int open_pre(struct gr_vocab *v, const struct gr_vocab_source *s, const struct model *m)
+{
+    bool named = m->blanks != GR_LETTERS; /* such tokenizers cut as their own name says */
+    if (!s->pre.n && !named)
+        gr_log(GR_LOG_WARN, K("pre") " is missing: words are cut as \"default\" cuts them, which "
+                                     "few models expect");
+    return gr_pre_open(&v->pre,
+                       !s->pre.n && named ? (struct gr_str){m->name, strlen(m->name)} : s->pre);
+}
+
 static int open_text(struct gr_vocab *v, const struct gr_vocab_source *s, const struct model *m)
 {
     int rc = check_counts(s, m);
@@ -400,17 +439,16 @@ static int open_text(struct gr_vocab *v, const struct gr_vocab_source *s, const 
     v->kind = m->kind;
     v->n_tok = (int32_t)s->n_tok;
     memset(v->byte_id, -1, sizeof v->byte_id);
+    v->dna.open = -1;
     rc = load_tokens(v, s);
     if (!rc && m->kind == GR_VOCAB_BPE)
-        rc = gr_pre_open(&v->pre,
-                         m->raw && !s->pre.n ? (struct gr_str){m->name, strlen(m->name)} : s->pre);
-    if (!rc && m->kind == GR_VOCAB_BPE && !m->raw && !s->pre.n)
-        gr_log(GR_LOG_WARN, K("pre") " is missing: words are cut as \"default\" cuts them, which "
-                                     "few models expect");
-    v->raw = m->raw || (v->pre && gr_pre_flags(v->pre) & GR_PRE_RAW);
+        rc = open_pre(v, s, m);
+    bool raw = v->pre && gr_pre_flags(v->pre) & GR_PRE_RAW;
+    v->blanks = raw ? GR_MARKS : m->blanks;
+    v->raw = v->blanks != GR_LETTERS;
     v->add_space_prefix = flag(s->add_space_prefix, m->add_space_prefix);
     v->remove_extra_whitespaces = flag(s->remove_extra_whitespaces, false);
-    v->lowercase = flag(s->lowercase, true);
+    v->lowercase = flag(s->lowercase, m->kind == GR_VOCAB_WORDPIECE);
     v->strip_accents = flag(s->strip_accents, v->lowercase);
     if (!rc)
         rc = build_trie(v, false, &v->trie);
@@ -423,6 +461,8 @@ static int open_text(struct gr_vocab *v, const struct gr_vocab_source *s, const 
     mark_ends(v);
     unmark_ends(v);
     mark_strips(v, s);
+    if (gr_str_is(s->model, "hybriddna"))
+        gr_dna_open(v);
     rc = load_ends_of_text(v, s, m);
     if (!rc)
         rc = load_pieces(v);
@@ -431,12 +471,33 @@ static int open_text(struct gr_vocab *v, const struct gr_vocab_source *s, const 
 
 static int open_algorithm(struct gr_vocab *v, const struct gr_vocab_source *s)
 {
-    if (v->kind == GR_VOCAB_BPE)
+    switch (v->kind) {
+    case GR_VOCAB_BPE:
         return gr_bpe_open(v, s);
-    if (v->kind != GR_VOCAB_UNIGRAM)
-        return 0;
-    gr_unigram_open(v);
-    return s->charsmap_bytes ? gr_charsmap_open(&v->charsmap, s->charsmap, s->charsmap_bytes) : 0;
+    case GR_VOCAB_RWKV:
+        return gr_rwkv_open(v);
+    case GR_VOCAB_PLAMO:
+        return gr_plamo_open(v);
+    case GR_VOCAB_UNIGRAM:
+        gr_unigram_open(v);
+        return s->charsmap_bytes ? gr_charsmap_open(&v->charsmap, s->charsmap, s->charsmap_bytes)
+                                 : 0;
+    case GR_VOCAB_SPM:
+    case GR_VOCAB_WORDPIECE:
+    case GR_VOCAB_HASH:
+    case GR_VOCAB_NONE:
+        break;
+    }
+    return 0;
+}
+
+static int unknown_model(struct gr_str name)
+{
+    char known[256] = "";
+    for (size_t i = 0, n = 0; i < GR_COUNT(models) && n < sizeof known; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s, ", models[i].name);
+    return gr_fail(GR_E_UNSUPPORTED, K("model") ": unknown tokenizer %s; known are %snone",
+                   gr_quote(name.p, name.n), known);
 }
 
 int gr_vocab_open_source(struct gr_vocab **out, const struct gr_vocab_source *s)
@@ -448,10 +509,7 @@ int gr_vocab_open_source(struct gr_vocab **out, const struct gr_vocab_source *s)
         if (gr_str_is(s->model, models[i].name))
             m = &models[i];
     if (!m && !none)
-        return gr_fail(
-            GR_E_UNSUPPORTED,
-            K("model") ": unknown tokenizer %s; known are llama, gpt2, gemma4, bert, t5, none",
-            gr_quote(s->model.p, s->model.n));
+        return unknown_model(s->model);
     struct gr_vocab *v = gr_calloc(1, sizeof *v);
     if (!v)
         return GR_E_NOMEM_HOST;
@@ -477,6 +535,7 @@ void gr_vocab_close(struct gr_vocab **v)
     gr_free((*v)->score);
     gr_trie_fini(&(*v)->trie);
     gr_trie_fini(&(*v)->added);
+    gr_trie_fini(&(*v)->bytes);
     gr_bpe_free(&(*v)->bpe);
     gr_pre_free(&(*v)->pre);
     gr_charsmap_free(&(*v)->charsmap);

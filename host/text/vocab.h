@@ -1,10 +1,8 @@
 /* The vocabulary of a model and its tokenizer: text to token ids and back.
  *
- * Four algorithms, chosen by `tokenizer.ggml.model`: SentencePiece BPE by scores ("llama"),
- * byte-level BPE by merges
- * ("gpt2"; "gemma4" is the same on plain UTF-8), WordPiece ("bert") and Unigram ("t5"). "none" has
- * a number of tokens and no text. A vocabulary that opened is consistent: every id it returns is in
- * [0, size), every array has one item a token.
+ * `tokenizer.ggml.model` chooses the algorithm; kinds.def has the names. "none" has a number of
+ * tokens and no text. A vocabulary that opened is consistent: every id it returns is in [0, size),
+ * every array has one item a token.
  *
  * Immutable once open: any number of threads may use one vocabulary. Time is O(n log n) in the
  * text, whatever the text; nothing recurses. Text is bytes: what is not UTF-8 becomes byte tokens
@@ -26,7 +24,10 @@ enum gr_vocab_kind {
     GR_VOCAB_SPM,
     GR_VOCAB_BPE,
     GR_VOCAB_WORDPIECE,
-    GR_VOCAB_UNIGRAM
+    GR_VOCAB_UNIGRAM,
+    GR_VOCAB_RWKV,
+    GR_VOCAB_PLAMO,
+    GR_VOCAB_HASH
 };
 
 /* Type of a token; the numbers are those of `tokenizer.ggml.token_type`. */
@@ -59,7 +60,7 @@ enum gr_special {
 /* What a vocabulary is made of, as found in a file. Views: nothing is kept after
  * gr_vocab_open_source. */
 struct gr_vocab_source {
-    struct gr_str model; /* "llama", "gpt2", "gemma4", "bert", "t5", "none" */
+    struct gr_str model; /* a name of kinds.def, or "none" */
     struct gr_str pre;   /* name of the pre-tokenizer; empty = "default" */
     struct gr_str
         name; /* of the model (general.name); three model families strip blanks at special tokens */
@@ -79,6 +80,10 @@ struct gr_vocab_source {
     int8_t add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces, lowercase,
         strip_accents;
 };
+
+/* Name and meaning of the i-th tokenizer that is known, NULL past the last one. */
+const char *gr_vocab_kind_name(size_t i);
+const char *gr_vocab_kind_meaning(size_t i);
 
 /* A source in which nothing is said yet. */
 struct gr_vocab_source gr_vocab_source_new(const char *model);

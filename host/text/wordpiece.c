@@ -98,10 +98,10 @@ static int add_lower(struct word *w, uint32_t cp)
 {
     if (!w->j->v->lowercase)
         return add_char(w, cp);
-    if (cp != 0x130) /* the only letter whose lower case is two characters */
-        return add_char(w, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
-    int rc = add_char(w, 'i');
-    return rc ? rc : add_char(w, 0x307);
+    uint32_t low[2];
+    size_t n = gr_char_lower(cp, low);
+    int rc = add_char(w, low[0]);
+    return rc || n == 1 ? rc : add_char(w, low[1]);
 }
 
 /* A character after decomposition. */

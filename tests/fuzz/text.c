@@ -60,7 +60,7 @@ static size_t letters(struct gr_str *tokens, char text[256][4])
 static bool is_raw(const char *pre)
 {
     return pre && (!strcmp(pre, "gemma4") || !strcmp(pre, "sarvam-moe") ||
-                   !strcmp(pre, "granite-embed-multi-311m"));
+                   !strcmp(pre, "granite-embed-multi-311m") || !strcmp(pre, "whitespace"));
 }
 
 static void check_text(const struct gr_vocab *v, struct gr_str text, bool keeps, bool parse)
@@ -133,10 +133,11 @@ static void take_merges(struct input *in, struct gr_vocab_source *s, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    static const char *const models[] = {"llama", "gpt2", "gemma4", "bert", "t5", "none"};
+    static const char *const models[] = {"llama", "gpt2",       "gemma4",    "bert", "t5",
+                                         "none",  "whitespace", "hybriddna", "rwkv", "plamo2"};
     static char letter[256][4];
     struct input in = {p, p + n};
-    struct gr_vocab_source s = gr_vocab_source_new(models[take(&in) % 6]);
+    struct gr_vocab_source s = gr_vocab_source_new(models[take(&in) % 10]);
     const char *pre = gr_pre_name(take(&in));
     uint8_t flags = take(&in), n_tok = take(&in), n_merges = take(&in), n_map = take(&in);
     size_t before = gr_alloc_held(NULL);

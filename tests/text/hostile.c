@@ -366,6 +366,30 @@ Test(hostile, memory_wordpiece)
     sweep(s);
 }
 
+Test(hostile, memory_rwkv)
+{
+    struct small s = small_new("rwkv", "");
+    small_token(&s, "a", 0, GR_TOKEN_NORMAL);
+    small_token(&s, "\\xff", 0, GR_TOKEN_NORMAL);
+    sweep(s);
+}
+
+Test(hostile, memory_plamo)
+{
+    struct small s = small_new("plamo2", "");
+    small_bytes(&s, false);
+    small_token(&s, "aa", -1, GR_TOKEN_NORMAL);
+    sweep(s);
+}
+
+Test(hostile, memory_whitespace)
+{
+    struct small s = small_new("whitespace", "");
+    small_token(&s, "a", 0, GR_TOKEN_NORMAL);
+    s.source.lowercase = 1;
+    sweep(s);
+}
+
 Test(hostile, memory_unigram)
 {
     static const uint8_t map[] = {4, 0, 0, 0, 0, 0, 0, 0, 'x', 0};

@@ -244,7 +244,6 @@ Test(special, raw_vocabulary_falls_back_to_bytes)
     int32_t both = small_token(&s, SPACE "a", 0, GR_TOKEN_NORMAL),
             lines = small_token(&s, "\n\n\n", 0, GR_TOKEN_NORMAL);
     small_merge(&s, SPACE, 3, "a", 1);
-    s.source.add_bos = 0;
     struct gr_vocab *v = small_open(&s);
     expect(v, "a a", false, false, IDS(a, both));
     expect(v, " \xc3\xa9", false, false, IDS(space, 0xc3, 0xa9));

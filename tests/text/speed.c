@@ -90,6 +90,27 @@ Test(speed, unigram)
     small_fini(&s);
 }
 
+Test(speed, rwkv)
+{
+    struct small s = small_new("rwkv", "");
+    doubling_words(&s);
+    struct gr_vocab *v = small_open(&s);
+    within_bound(v, "rwkv");
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
+
+Test(speed, plamo)
+{
+    struct small s = small_new("plamo2", "");
+    small_bytes(&s, false);
+    doubling_words(&s);
+    struct gr_vocab *v = small_open(&s);
+    within_bound(v, "plamo2");
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
+
 Test(speed, wordpiece)
 {
     struct small s = small_new("bert", "");

@@ -113,6 +113,7 @@ PRE = {
         GPT2,
     ],
     "gemma4": [r"[^\n]+|[\n]+"],
+    "whitespace": [r"\S+"],
 }
 
 PHRASES = (
@@ -139,7 +140,7 @@ def ends(steps, text):
 
 
 def main():
-    sample = list(texts(40))
+    sample = list(texts(40)) + ["a\u180e b\u180e\u3000\u2003 \u180e\x85\u2029x"]
     for t in sample:
         print("text", t.encode().hex())
     for name, steps in PRE.items():
