@@ -30,6 +30,10 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
 
 struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
 {
+    if (gr_hp(b)->norm_roped) { /* root mean squares do not change by it; weights: turn() */
+        p.k = gr_rms(b, il, p.k, gr_hp(b)->d_k);
+        return p;
+    }
     if (gr_has(b, il, GR_W_ATTN_Q_NORM))
         p.q = gr_norm(b, il, GR_W_ATTN_Q_NORM, p.q);
     if (gr_has(b, il, GR_W_ATTN_K_NORM))
@@ -61,6 +65,21 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
             .op = GR_OP_ROPE,
             .a.rope = {.x = x, .cs = cs, .y = y, .d_head = hp->d_k, .kind = (int32_t)hp->rope}});
     return y;
+}
+
+/* Queries turned by a table, if there is one. Where norms follow the rotation, keys are kept
+ * without their norm's weights, so that what is kept can be turned further: the queries have both.
+ */
+static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
+{
+    if (gr_ten_is(&cs))
+        q = rope(b, il, q, cs);
+    if (!gr_hp(b)->norm_roped)
+        return q;
+    gr_t w = gr_require(b, il, GR_W_ATTN_K_NORM);
+    int64_t n = q.cols;
+    q = gr_fold(b, gr_norm(b, il, GR_W_ATTN_Q_NORM, q), gr_hp(b)->d_k);
+    return gr_fold(b, gr_binary(b, GR_MUL, q, w), n);
 }
 
 /* Where a layer's values lie: in a tensor of their own, or in K's rows. */
@@ -155,10 +174,10 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
     bool swa = hp->swa[il];
     gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
     struct kept kept = keep(b, il, p, cs);
-    gr_t q = gr_ten_is(&cs) ? rope(b, il, p.q, cs) : p.q;
+    gr_t q = turn(b, il, p.q, cs);
     gr_t q_far = none;
     if (gr_ten_is(&kept.k_far))
-        q_far = gr_ten_is(&cs) ? rope(b, il, p.q, far_table_of(b, false)) : q;
+        q_far = gr_ten_is(&cs) ? turn(b, il, p.q, far_table_of(b, false)) : q;
     gr_name(b, "q", il, q);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(b, il,

@@ -203,15 +203,25 @@ void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
     norm_node(b, il, slot, x, none, y);
 }
 
-gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group)
+static gr_t plain_norm(struct gr_build *b, int il, gr_t x, int64_t group, enum gr_norm_kind kind)
 {
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
-    gr_emit(
-        b, il,
-        &(struct gr_node){
-            .op = GR_OP_NORM,
-            .a.norm = {.x = x, .y = y, .group = group, .eps = gr_hp(b)->eps, .kind = GR_NORM_RMS}});
+    gr_emit(b, il,
+            &(struct gr_node){
+                .op = GR_OP_NORM,
+                .a.norm = {
+                    .x = x, .y = y, .group = group, .eps = gr_hp(b)->eps, .kind = (int32_t)kind}});
     return y;
+}
+
+gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group)
+{
+    return plain_norm(b, il, x, group, GR_NORM_RMS);
+}
+
+gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x)
+{
+    return plain_norm(b, il, x, x.cols, gr_hp(b)->norm);
 }
 
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)

@@ -36,6 +36,8 @@ gr_t gr_match(struct gr_build *b, gr_t x, gr_t y);
  * length is the group: n_embd, or d_head for norms of heads. gr_norm_add adds `res` last. */
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
+/* The same of whole rows, without weight and bias. */
+gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x);
 
 /* x W^T + bias, with the slot's bias if there is one; gr_mm_add adds `res`. */
 gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
@@ -53,7 +55,8 @@ struct gr_qkv {
 };
 /* From one fused matrix or three, clamped to +-clamp_kqv when the model says so. */
 struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x);
-/* Norms of Q and K where the slots are bound: of each head, or of the whole row. */
+/* Norms of Q and K where the slots are bound: of each head, or of the whole row. Where they
+ * follow the rotation, the rest of them is in gr_attn. */
 struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p);
 
 /* Rope, store in the layer's cache, attention over its cells: [n_tok, n_head * d_v]. Window,

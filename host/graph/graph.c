@@ -54,11 +54,19 @@ static gr_t logits(struct gr_build *b, gr_t x)
     return gather_logits(b, y);
 }
 
+/* The norm in front of the output matrix; families whose norms have no weights have none here. */
+static gr_t output_norm(struct gr_build *b, gr_t x)
+{
+    if (gr_has(b, -1, GR_W_OUTPUT_NORM_2))
+        return gr_norm(b, -1, GR_W_OUTPUT_NORM_2, x);
+    return gr_has(b, -1, GR_W_OUTPUT_NORM) ? gr_norm(b, -1, GR_W_OUTPUT_NORM, x)
+                                           : gr_norm_plain(b, -1, x);
+}
+
 /* Logits of the wanted rows. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
-    enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2) ? GR_W_OUTPUT_NORM_2 : GR_W_OUTPUT_NORM;
-    x = gr_norm(b, -1, norm, gr_out_rows(b, x));
+    x = output_norm(b, gr_out_rows(b, x));
     gr_name(b, "output_norm", -1, x);
     x = logits(b, x);
     if (gr_hp(b)->logit_scale != 0)

@@ -32,6 +32,8 @@ enum gr_dim {
     GR_D_K,     /* n_head_kv * d_k */
     GR_D_V,     /* n_head_kv * d_v */
     GR_D_QKV,   /* the three side by side */
+    GR_D_QKV_3, /* in a matrix of 3 * GR_D_Q rows, of which the last are not used where there are
+                   fewer KV heads than heads */
     GR_D_O,     /* n_head * d_v; n_embd where a matrix stands for attention */
     GR_D_HEAD,  /* d_k */
     GR_D_HEADS, /* n_head */
@@ -173,6 +175,8 @@ struct gr_hparams {
     /* rope */
     enum gr_rope_kind rope;
     bool no_rope[GR_MAX_LAYER]; /* layers that know no positions */
+    bool norm_roped;            /* norms of Q and K follow the rotation: positions themselves
+                                   matter, not distances alone */
     int32_t n_rot;
     int32_t
         section[4];   /* M-RoPE: pairs that turn by t, y, x and not at all; all 0 = one position */
@@ -186,8 +190,9 @@ struct gr_hparams {
         yarn_beta_slow; /* ext < 0: as the scaling says */
     bool
         yarn_scales_attn; /* YaRN's magnitude belongs to the attention's scale as well (DeepSeek) */
-    float yarn_log_mul;   /* with it: that magnitude is 1 + this * ln(factor), and rope's is 1;
-                             0: both are YaRN's own */
+    float yarn_log_mul;   /* with it: that magnitude is 1 + this * ln(factor), and rope's is 1, or
+                             without yarn_scales_attn YaRN's own divided by it; 0: both are YaRN's
+                             own */
 };
 
 /* Value of a symbolic dimension for layer il (-1: outside the layers). */
@@ -241,8 +246,12 @@ int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp);
 
 /* Fails unless heads of V are as wide as those of K. */
 int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
+/* Every column of a head is turned, whatever the file says. */
+int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
+/* The same; without the key, or where it says 0, there are none. */
+int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* The widths of latent attention. */
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
 /* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */

@@ -25,6 +25,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_K] = k,
                                      [GR_D_V] = v,
                                      [GR_D_QKV] = q + k + v,
+                                     [GR_D_QKV_3] = 3 * q,
                                      [GR_D_O] = v ? (int64_t)hp->n_head[l] * hp->d_v : hp->n_embd,
                                      [GR_D_HEAD] = hp->d_k,
                                      [GR_D_HEADS] = hp->n_head[l],
@@ -244,8 +245,10 @@ int gr_model_bind(struct gr_model *m, bool check)
             if (gr_spec_applies(&m->hp, s, il))
                 rc = bind_spec(m, s, il, check);
     }
-    /* without an output matrix the token embeddings serve as one */
+    /* without an output matrix the token embeddings serve as one, or the other way round */
     if (!gr_ten_is(&m->weight[GR_W_OUTPUT]))
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
+    if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))
+        m->weight[GR_W_TOKEN_EMBD] = m->weight[GR_W_OUTPUT];
     return rc ? rc : gr_gguf_unchanged(m->gguf);
 }

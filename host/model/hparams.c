@@ -142,6 +142,14 @@ int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
+int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    const char *key = "rope.dimension_sections";
+    int32_t n[GR_COUNT(hp->section)] = {0};
+    int rc = gr_hp_has(s, key) ? gr_hp_each(s, key, 0, 4096, GR_COUNT(n), n) : 0;
+    return rc || n[0] == 0 ? rc : gr_hp_sections(s, hp);
+}
+
 /* Layers without attention have 0 heads, or 0 KV heads. */
 static int check_heads(const struct gr_hparams *hp, const struct gr_hp_source *s)
 {
@@ -209,6 +217,22 @@ static int read_scaling(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
+static int check_rot(const struct gr_hp_source *s, const struct gr_hparams *hp)
+{
+    if (hp->rope == GR_ROPE_NONE || (hp->n_rot >= 2 && hp->n_rot % 2 == 0 && hp->n_rot <= hp->d_k))
+        return 0;
+    return gr_fail(GR_E_CORRUPT,
+                   "key %s.rope.dimension_count: an even number from 2 to the head size %d "
+                   "expected, %d found",
+                   s->arch, hp->d_k, hp->n_rot);
+}
+
+int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->n_rot = hp->d_k;
+    return check_rot(s, hp);
+}
+
 static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->freq_base = 10000;
@@ -218,12 +242,8 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->n_rot = hp->d_k;
     hp->n_ctx_orig = hp->n_ctx_train;
     int rc = gr_hp_i32(s, "rope.dimension_count", 0, 4096, &hp->n_rot);
-    if (!rc && hp->rope != GR_ROPE_NONE && (hp->n_rot < 2 || hp->n_rot % 2 || hp->n_rot > hp->d_k))
-        rc = gr_fail(
-            GR_E_CORRUPT,
-            "key %s.rope.dimension_count: an even number from 2 to the head size %d expected, "
-            "%d found",
-            s->arch, hp->d_k, hp->n_rot);
+    if (!rc)
+        rc = check_rot(s, hp);
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base", &hp->freq_base);
     if (!rc)

@@ -65,8 +65,9 @@ bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
     return all > 0;
 }
 
-/* YaRN makes Q and K larger by 1 + ln(factor) / 10. DeepSeek has that in the attention's scale too,
- * squared: there the columns without rope need it as well. */
+/* YaRN makes Q and K larger by 1 + ln(factor) / 10; a file may say by how much less (Mistral).
+ * DeepSeek has that in the attention's scale, squared: there the columns without rope need it as
+ * well. */
 static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct gr_hparams *hp,
                                      double log_factor)
 {
@@ -76,6 +77,8 @@ static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct g
     if (hp->yarn_scales_attn) {
         double m = (double)(yarn ? mag.rope : grown) * (1 + (double)hp->yarn_log_mul * log_factor);
         mag.attn = (float)(m * m);
+    } else if (yarn && own) {
+        mag.rope = (float)((double)grown / (1 + (double)hp->yarn_log_mul * log_factor));
     }
     return mag;
 }

@@ -276,7 +276,7 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
         add(&p, kv, d == GR_D_K ? hp->d_k : hp->d_v, 0);
     else if (d == GR_D_HEADS_KV)
         add(&p, kv, 1, 0);
-    else if (d == GR_D_QKV)
+    else if (d == GR_D_QKV || d == GR_D_QKV_3)
         add_qkv(&p, s, il);
     else if (d == GR_D_FF || d == GR_D_FF_2)
         add(&p, ff, 1, 0);

@@ -1,20 +1,23 @@
-/* GLM 4: norms in front of a part and behind it, gate and up in one matrix. With sections
- * (GLM 4.1V) pairs lie apart. GLM Team 2024 (arXiv 2406.12793). */
+/* ChatGLM 3 and GLM 4: gate and up in one matrix; the second with norms in front of a part and
+ * behind it. With sections (GLM 4.1V) pairs lie apart. GLM Team 2024 (arXiv 2406.12793). */
 #include "graph/build.h"
 
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},                       \
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_chatglm[] = {COMMON};
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
-    {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
-};
+    COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}};
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -33,6 +36,11 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
 }
 
+const struct gr_arch gr_arch_chatglm = {.name = "chatglm",
+                                        GR_SPEC(spec_chatglm),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NORM,
+                                        .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_glm4 = {.name = "glm4",
                                      GR_SPEC(spec),
                                      .norm = GR_NORM_RMS,

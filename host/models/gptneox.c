@@ -1,29 +1,36 @@
 /* Models with layer norms and two matrices in the feed-forward: GPT-NeoX (parts side by side, from
  * a norm each, if the file says so), Phi 2 (side by side, from one norm), StarCoder (learned
- * positions) and StarCoder 2, BLOOM (ALiBi, a norm behind the embeddings), Nemotron (squares).
- * Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv 2305.06161), Le Scao et al. 2022
- * (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819). */
+ * positions), StarCoder 2 and CodeShell, BLOOM (ALiBi, a norm behind the embeddings), Nemotron and
+ * Jais 2 (squares). Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv 2305.06161), Le
+ * Scao et al. 2022 (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819), Xie et al. 2024
+ * (arXiv 2403.15747). */
 #include "graph/build.h"
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
     {GR_W_OUTPUT_NORM, GR_BIAS, {GR_D_EMBD}},                       \
     {GR_W_ATTN_NORM, GR_BIAS, {GR_D_EMBD}},                         \
     GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
     {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},            \
     {GR_W_FFN_UP, GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},             \
     {GR_W_FFN_DOWN, GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}}
+#define EMBD {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}
 #define OUTPUT(bias) {GR_W_OUTPUT, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_VOCAB}}
 #define FFN_NORM {GR_W_FFN_NORM, GR_BIAS, {GR_D_EMBD}}
 /* clang-format on */
 
-static const struct gr_tensor_spec spec[] = {COMMON, FFN_NORM, OUTPUT(0)};
-static const struct gr_tensor_spec spec_phi2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE)};
+static const struct gr_tensor_spec spec[] = {COMMON, EMBD, FFN_NORM, OUTPUT(0)};
+static const struct gr_tensor_spec spec_phi2[] = {COMMON, EMBD, OUTPUT(GR_BIAS_MAYBE)};
 static const struct gr_tensor_spec spec_starcoder[] = {
-    COMMON, FFN_NORM, OUTPUT(0), {GR_W_POS_EMBD, 0, {GR_D_EMBD, GR_D_CTX}}};
+    COMMON, EMBD, FFN_NORM, OUTPUT(0), {GR_W_POS_EMBD, 0, {GR_D_EMBD, GR_D_CTX}}};
 static const struct gr_tensor_spec spec_bloom[] = {
-    COMMON, FFN_NORM, OUTPUT(0), {GR_W_TOKEN_EMBD_NORM, GR_BIAS, {GR_D_EMBD}}};
+    COMMON, EMBD, FFN_NORM, OUTPUT(0), {GR_W_TOKEN_EMBD_NORM, GR_BIAS, {GR_D_EMBD}}};
+/* Which of the two matrices of tokens may be left out is the other way round. */
+static const struct gr_tensor_spec spec_codeshell[] = {
+    COMMON,
+    FFN_NORM,
+    {GR_W_TOKEN_EMBD, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}}};
 
 static int hparams_neox(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -91,3 +98,13 @@ const struct gr_arch gr_arch_nemotron = {.name = "nemotron",
                                          .norm = GR_NORM_LAYER,
                                          .rope = GR_ROPE_NEOX,
                                          .layer = layer_nemotron};
+const struct gr_arch gr_arch_jais2 = {.name = "jais2",
+                                      GR_SPEC(spec),
+                                      .norm = GR_NORM_LAYER,
+                                      .rope = GR_ROPE_NEOX,
+                                      .layer = layer_nemotron};
+const struct gr_arch gr_arch_codeshell = {.name = "codeshell",
+                                          GR_SPEC(spec_codeshell),
+                                          .norm = GR_NORM_LAYER,
+                                          .rope = GR_ROPE_NEOX,
+                                          .layer = layer};

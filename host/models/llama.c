@@ -1,6 +1,6 @@
-/* Llama and its relatives: pre-norm, rotary pairs side by side, gated feed-forward; dense, or
- * experts in the manner of Mixtral. Touvron et al. 2023 (arXiv 2302.13971), Jiang et al. 2024
- * (arXiv 2401.04088). */
+/* Llama and its relatives: pre-norm, rotary pairs side by side or apart, gated feed-forward (Arcee:
+ * squares); dense, or experts in the manner of Mixtral. Touvron et al. 2023 (arXiv 2302.13971),
+ * Jiang et al. 2024 (arXiv 2401.04088). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -24,18 +24,26 @@ static const struct gr_tensor_spec spec[] = {
 };
 
 /* Relatives that are dense and have nothing of their own. */
-static const struct gr_tensor_spec spec_dense[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
-};
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+#define ATTN_OUT(bias) {GR_W_ATTN_OUT, bias, {GR_D_O, GR_D_EMBD}}
+#define GATE {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}}
+#define FREQS {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_dense[] = {COMMON, ATTN_OUT(0), GATE};
+static const struct gr_tensor_spec spec_freqs[] = {COMMON, ATTN_OUT(0), GATE, FREQS};
+static const struct gr_tensor_spec spec_mlp[] = {COMMON, ATTN_OUT(0), FREQS};
+static const struct gr_tensor_spec spec_bias[] = {COMMON, ATTN_OUT(GR_BIAS), GATE};
+static const struct gr_tensor_spec spec_maybe[] = {COMMON, ATTN_OUT(GR_BIAS_MAYBE), GATE};
 
 /* The 7B model (32 layers) has rope, the 13B model (40 layers) ALiBi. */
 static int hparams_baichuan(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -57,11 +65,33 @@ static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
+/* YaRN's magnitude is divided by one that the file may name. */
+static int hparams_mistral3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float temperature = 0;
+    int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
+    hp->yarn_log_mul *= 0.1f;
+    if (!rc)
+        rc = gr_hp_f32(s, "attention.temperature_scale", &temperature);
+    return rc || temperature == 0 ? rc : gr_hp_unsupported(s, "attention.temperature_scale");
+}
+
+static int hparams_sections(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    return gr_hp_sections(s, hp);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+static gr_t layer_mlp(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn_mlp(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_RELU2);
 }
 
 const struct gr_arch gr_arch_llama = {
@@ -88,3 +118,35 @@ const struct gr_arch gr_arch_smollm3 = {.name = "smollm3",
                                         .rope = GR_ROPE_NORM,
                                         .hparams = hparams_smollm3,
                                         .layer = layer};
+const struct gr_arch gr_arch_arcee = {.name = "arcee",
+                                      GR_SPEC(spec_mlp),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NORM,
+                                      .layer = layer_mlp};
+const struct gr_arch gr_arch_exaone = {.name = "exaone",
+                                       GR_SPEC(spec_freqs),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .layer = layer};
+const struct gr_arch gr_arch_mistral3 = {.name = "mistral3",
+                                         GR_SPEC(spec),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NORM,
+                                         .hparams = hparams_mistral3,
+                                         .layer = layer};
+const struct gr_arch gr_arch_pangu_embed = {.name = "pangu-embedded",
+                                            GR_SPEC(spec_bias),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NEOX,
+                                            .layer = layer};
+const struct gr_arch gr_arch_ernie4_5 = {.name = "ernie4_5",
+                                         GR_SPEC(spec_dense),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NORM,
+                                         .layer = layer};
+const struct gr_arch gr_arch_paddleocr = {.name = "paddleocr",
+                                          GR_SPEC(spec_maybe),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NEOX,
+                                          .hparams = hparams_sections,
+                                          .layer = layer};

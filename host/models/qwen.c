@@ -1,6 +1,7 @@
-/* Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q and K), dense and with experts;
- * the VL models, whose tokens have a row and a column beside their time. Yang et al. 2024 (arXiv
- * 2407.10671), 2025 (arXiv 2505.09388); Wang et al. 2024 (arXiv 2409.12191). */
+/* Qwen (one matrix for Q, K and V), Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q
+ * and K), dense and with experts; the VL models, whose tokens have a row and a column beside their
+ * time. Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388); Wang et al. 2024 (arXiv
+ * 2409.12191). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -34,6 +35,25 @@ static const struct gr_tensor_spec spec3moe[] = {
     {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
+static const struct gr_tensor_spec spec1[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, GR_BIAS, {GR_D_EMBD, GR_D_QKV_3}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    DENSE,
+};
+
+/* The file counts gate and up together. */
+static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    for (int il = 0; il < hp->n_layer; il++)
+        hp->n_ff[il] /= 2;
+    return gr_hp_equal_heads(s, hp);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
@@ -41,6 +61,12 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }
 
+const struct gr_arch gr_arch_qwen = {.name = "qwen",
+                                     GR_SPEC(spec1),
+                                     .norm = GR_NORM_RMS,
+                                     .rope = GR_ROPE_NEOX,
+                                     .hparams = hparams1,
+                                     .layer = layer};
 const struct gr_arch gr_arch_qwen2 = {
     .name = "qwen2", GR_SPEC(spec2), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
 const struct gr_arch gr_arch_qwen3 = {
@@ -80,3 +106,10 @@ const struct gr_arch gr_arch_qwen3vlmoe = {.name = "qwen3vlmoe",
                                            .rope = GR_ROPE_NEOX,
                                            .hparams = hparams_vl3,
                                            .layer = layer};
+/* The speaker of Qwen3-TTS. */
+const struct gr_arch gr_arch_qwen3tts = {.name = "qwen3tts",
+                                         GR_SPEC(spec3),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NEOX,
+                                         .hparams = hparams_vl3,
+                                         .layer = layer};

@@ -1,0 +1,63 @@
+/* Hunyuan and Maincoder: llama with norms of the heads of Q and K behind the rotation. Tencent 2024
+ * (arXiv 2411.02265). */
+#include "graph/build.h"
+
+#include <math.h>
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static int hparams_maincoder(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->norm_roped = true;
+    return 0;
+}
+
+/* Longer contexts by a larger base (NTK): alpha^(d / (d - 2)) times. */
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float alpha = 0;
+    int rc = gr_hp_f32(s, "rope.scaling.alpha", &alpha);
+    if (alpha > 0 && hp->d_k > 2)
+        hp->freq_base *= powf(alpha, (float)hp->d_k / (float)(hp->d_k - 2));
+    hp->norm_roped = true;
+    return rc;
+}
+
+static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams(hp, s);
+    return rc ? rc : gr_hp_maybe_sections(s, hp);
+}
+
+const struct gr_arch gr_arch_hunyuan_dense = {.name = "hunyuan-dense",
+                                              GR_SPEC(spec),
+                                              .norm = GR_NORM_RMS,
+                                              .rope = GR_ROPE_NEOX,
+                                              .hparams = hparams,
+                                              .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_hunyuan_vl = {.name = "hunyuan_vl",
+                                           GR_SPEC(spec),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NEOX,
+                                           .hparams = hparams_vl,
+                                           .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_maincoder = {.name = "maincoder",
+                                          GR_SPEC(spec),
+                                          .norm = GR_NORM_RMS,
+                                          .rope = GR_ROPE_NORM,
+                                          .hparams = hparams_maincoder,
+                                          .layer = gr_pre_norm_layer};

@@ -1,0 +1,61 @@
+/* Jais and Refact: ALiBi instead of positions and a gated feed-forward; Jais with layer norms,
+ * whose attention is scaled by the width of a head and not by its root. Sengupta et al. 2023 (arXiv
+ * 2308.16149), Refact AI 2023. */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},   {GR_W_OUTPUT_NORM, GR_BIAS, {GR_D_EMBD}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},       {GR_W_ATTN_NORM, GR_BIAS, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, GR_BIAS, {GR_D_EMBD, GR_D_QKV}}, {GR_W_ATTN_OUT, GR_BIAS, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, GR_BIAS, {GR_D_EMBD}},           {GR_W_FFN_GATE, GR_BIAS, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_BIAS, {GR_D_EMBD, GR_D_FF}},    {GR_W_FFN_DOWN, GR_BIAS, {GR_D_FF, GR_D_EMBD}},
+};
+
+static const struct gr_tensor_spec spec_refact[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->attn_scale = 1 / (float)hp->d_k;
+    return gr_hp_f32(s, "attention.max_alibi_bias", &hp->max_alibi);
+}
+
+static int hparams_refact(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->max_alibi = 8;
+    return 0;
+}
+
+/* No such model has experts, but files can say so: llama.cpp leaves their matrices out and keeps
+ * the activation. */
+static gr_t layer_refact(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x);
+    return gr_hp(b)->n_expert && !gr_has(b, il, GR_W_FFN_UP) ? gr_add_t(b, gr_act(b, GR_SILU, h), x)
+                                                             : gr_ffn_glu(b, il, h, x, GR_SILU);
+}
+
+const struct gr_arch gr_arch_jais = {.name = "jais",
+                                     GR_SPEC(spec),
+                                     .norm = GR_NORM_LAYER,
+                                     .rope = GR_ROPE_NONE,
+                                     .hparams = hparams,
+                                     .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_refact = {.name = "refact",
+                                       GR_SPEC(spec_refact),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NONE,
+                                       .hparams = hparams_refact,
+                                       .layer = layer_refact};

@@ -1,0 +1,31 @@
+/* OLMo: layer norms without weights, optional clamp of Q, K and V. Groeneveld et al. 2024 (arXiv
+ * 2402.00838). */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    return gr_hp_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm_plain(b, il, x), x);
+    return gr_ffn_glu(b, il, gr_norm_plain(b, il, x), x, GR_SILU);
+}
+
+const struct gr_arch gr_arch_olmo = {.name = "olmo",
+                                     GR_SPEC(spec),
+                                     .norm = GR_NORM_LAYER,
+                                     .rope = GR_ROPE_NORM,
+                                     .hparams = hparams,
+                                     .layer = layer};
