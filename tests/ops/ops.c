@@ -16,14 +16,8 @@
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
 
-#define TYPE_0(NAME)
-#define TYPE_3(NAME)
-#define TYPE_1(NAME) GR_##NAME,
-const int ops_weight_types[] = {
-#define QUANT(NAME, name, id, n, bytes, codec) TYPE_##codec(NAME)
-#include "gr/quant.def"
-#undef QUANT
-    -1};
+const int ops_weight_types[] = {GR_F32,  GR_F16,  GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1,
+                                GR_Q8_0, GR_Q2_K, GR_Q3_K, GR_Q4_K, GR_Q5_K, GR_Q6_K, -1};
 
 /* ---- memory of a case ---- */
 
@@ -97,7 +91,8 @@ static double draw(struct gr_rng *r, enum ops_data data)
     }
 }
 
-/* Where a block's f16 scales stand (its minimum is the second), and the largest quant. */
+/* Where a block's f16 scales stand (its minimum is the second), and the largest quant. IQ1_M
+ * spreads its scale, MXFP4 has an exponent there. Any bytes are scales of NVFP4. */
 struct scales {
     uint32_t dtype;
     int n;
@@ -105,11 +100,35 @@ struct scales {
     double largest;
 };
 static const struct scales scales[] = {
-    {GR_Q4_0, 1, 0, 8},          {GR_Q4_1, 2, 0, 15},      {GR_Q5_0, 1, 0, 16},
-    {GR_Q5_1, 2, 0, 31},         {GR_Q8_0, 1, 0, 128},     {GR_Q2_K, 2, 80, 15 * 3},
-    {GR_Q3_K, 1, 108, 32 * 4},   {GR_Q4_K, 2, 0, 63 * 15}, {GR_Q5_K, 2, 0, 63 * 31},
-    {GR_Q6_K, 1, 208, 128 * 32},
+    {GR_Q4_0, 1, 0, 8},          {GR_Q4_1, 2, 0, 15},          {GR_Q5_0, 1, 0, 16},
+    {GR_Q5_1, 2, 0, 31},         {GR_Q8_0, 1, 0, 128},         {GR_Q2_K, 2, 80, 15 * 3},
+    {GR_Q3_K, 1, 108, 32 * 4},   {GR_Q4_K, 2, 0, 63 * 15},     {GR_Q5_K, 2, 0, 63 * 31},
+    {GR_Q6_K, 1, 208, 128 * 32}, {GR_IQ4_NL, 1, 0, 127},       {GR_IQ4_XS, 1, 0, 32 * 127},
+    {GR_MXFP4, 1, 0, 12},        {GR_IQ1_S, 1, 0, 15 * 1.125}, {GR_IQ1_M, 1, 48, 15 * 1.125},
+    {GR_IQ2_XXS, 1, 0, 4 * 43},  {GR_IQ2_XS, 1, 0, 4 * 43},    {GR_IQ2_S, 1, 0, 4 * 43},
+    {GR_IQ3_XXS, 1, 0, 8 * 62},  {GR_IQ3_S, 1, 0, 31 * 15},    {GR_TQ1_0, 1, 52, 1},
+    {GR_TQ2_0, 1, 64, 2},        {GR_Q1_0, 1, 0, 1},           {GR_Q2_0, 1, 0, 2},
 };
+
+static void put_scale(uint32_t dtype, double d, uint8_t *at)
+{
+    uint16_t half = gr_f32_to_f16((float)fmax(fmin(d, 1e4), -1e4)), words[4];
+    int e;
+    switch (dtype) {
+    case GR_MXFP4:
+        frexp(d, &e);
+        *at = (uint8_t)(128 + GR_MAX(e, -30));
+        break;
+    case GR_IQ1_M:
+        memcpy(words, at, sizeof words);
+        for (int i = 0; i < 4; i++)
+            words[i] = (uint16_t)((words[i] & 0xfff) | (half >> 4 * i & 15) << 12);
+        memcpy(at, words, sizeof words);
+        break;
+    default:
+        memcpy(at, &half, sizeof half);
+    }
+}
 
 /* Random bytes are a valid block of every quantised type once its scales are sane. */
 static void draw_block(struct gr_rng *r, const struct gr_dtype_info *info, enum ops_data data,
@@ -118,11 +137,9 @@ static void draw_block(struct gr_rng *r, const struct gr_dtype_info *info, enum 
     for (uint32_t i = 0; i < info->block_bytes; i++)
         block[i] = (uint8_t)gr_rng_u32(r);
     for (size_t k = 0; k < GR_COUNT(scales); k++)
-        for (int s = 0; scales[k].dtype == info->id && s < scales[k].n; s++) {
-            double d = 2 * draw(r, data) / scales[k].largest;
-            gr_half h = gr_f32_to_f16((float)fmax(fmin(d, 1e4), -1e4));
-            memcpy(block + scales[k].at + 2 * (size_t)s, &h, sizeof h);
-        }
+        for (int s = 0; scales[k].dtype == info->id && s < scales[k].n; s++)
+            put_scale(info->id, 2 * draw(r, data) / scales[k].largest,
+                      block + scales[k].at + 2 * (size_t)s);
 }
 
 static void draw_row(struct gr_rng *r, const struct gr_ten *t, enum ops_data data, char *row)

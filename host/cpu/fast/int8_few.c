@@ -78,7 +78,7 @@ GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const stru
             dot_unit(&u, kind, &x[t], i, parts, acc[t]);
     }
     if (i < n_in) {
-        unpack_tail(dtype, row, unit_bytes(dtype) / 8 * (size_t)(n_in - i) / 32, &u);
+        unpack_tail(dtype, row, unit_bytes(dtype) * (size_t)(n_in - i) / 256, &u);
         for (int t = 0; t < n; t++)
             dot_unit(&u, kind, &x[t], i, parts, acc[t]);
     }
@@ -121,16 +121,7 @@ void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, 
     case GR_##name:                                                                                \
         dot_rows(GR_##name, s, w, row_bytes, lo, hi, few, (int)n, sum, ld);                        \
         break;
-        TYPE(Q4_0)
-        TYPE(Q4_1)
-        TYPE(Q5_0)
-        TYPE(Q5_1)
-        TYPE(Q8_0)
-        TYPE(Q2_K)
-        TYPE(Q3_K)
-        TYPE(Q4_K)
-        TYPE(Q5_K)
-        TYPE(Q6_K)
+        UNIT_TYPES(TYPE)
 #undef TYPE
     default:
         break;

@@ -51,16 +51,7 @@ static void unpack_any_row(uint32_t dtype, const char *w, size_t n_bytes, const 
     case GR_##name:                                                                                \
         unpack_row(GR_##name, w, n_bytes, r, i);                                                   \
         break;
-        TYPE(Q4_0)
-        TYPE(Q4_1)
-        TYPE(Q5_0)
-        TYPE(Q5_1)
-        TYPE(Q8_0)
-        TYPE(Q2_K)
-        TYPE(Q3_K)
-        TYPE(Q4_K)
-        TYPE(Q5_K)
-        TYPE(Q6_K)
+        UNIT_TYPES(TYPE)
 #undef TYPE
     default:
         break;

@@ -1,104 +1,10 @@
-/* 256 columns of a row of quantised weights in one form for all types: w = d q + m.
- *
- * q are the quants in column order, unsigned (u8) but where said. d and m hold a factor for each
- * group of 16 or 32 columns; with groups of 32, 512-bit registers have zeros above, and the second
- * of two is not used. Types with an offset, w = d (q - zero), keep q and leave the offset to the
- * exact integer sums: `zero` is taken from them times the sum of the activations. */
+/* How each type's blocks become units (unit.h). */
 #ifndef GR_CPU_FAST_UNPACK_H
 #define GR_CPU_FAST_UNPACK_H
 
-#include <string.h>
-
-#include "cpu/fast/vec.h"
-#include "gr/dtype.h"
-
-enum { UNIT_Q = 64 / VL, UNIT_D = 16 / VL };
-
-struct unit {
-    vi q[UNIT_Q];
-    vf d[UNIT_D], m[UNIT_D];
-};
-
-/* What a type's units are like. */
-struct unit_kind {
-    int zero;  /* offset of the quants */
-    int group; /* columns of one d: 16 or 32 */
-    bool min;  /* there is an m */
-    bool sign; /* q is s8 */
-};
-
-GR_INLINE struct unit_kind unit_kind(uint32_t dtype)
-{
-    switch (dtype) {
-    case GR_Q4_0:
-        return (struct unit_kind){.zero = 8, .group = 32};
-    case GR_Q5_0:
-        return (struct unit_kind){.zero = 16, .group = 32};
-    case GR_Q8_0: /* without VNNI, products of two u8 >= 128 would saturate: sign and magnitude
-                     there */
-#ifdef GR_LEVEL_avx512
-        return (struct unit_kind){.zero = 128, .group = 32};
-#else
-        return (struct unit_kind){.group = 32, .sign = true};
-#endif
-    case GR_Q3_K:
-        return (struct unit_kind){.zero = 4, .group = 16};
-    case GR_Q6_K:
-        return (struct unit_kind){.zero = 32, .group = 16};
-    case GR_Q2_K:
-        return (struct unit_kind){.group = 16, .min = true};
-    default: /* Q4_1, Q5_1, Q4_K, Q5_K */
-        return (struct unit_kind){.group = 32, .min = true};
-    }
-}
-
-GR_INLINE __m256i load32(const void *p)
-{
-    return _mm256_loadu_si256((const __m256i *)p);
-}
-
-GR_INLINE __m256i and32(__m256i x, int mask)
-{
-    return _mm256_and_si256(x, _mm256_set1_epi8((char)mask));
-}
-
-/* Bits [shift, shift + bits) of every byte. */
-GR_INLINE __m256i field(__m256i x, int shift, int bits)
-{
-    return and32(_mm256_srli_epi16(x, shift), (1 << bits) - 1);
-}
-
-/* Quants of a unit from its eight pieces of 32 columns; `piece` is an expression of k. */
-#ifdef GR_LEVEL_avx512
-GR_INLINE vi join(__m256i a, __m256i b)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-}
-#define UNIT_FILL(u, type, b)                                                                      \
-    GR_UNROLL                                                                                      \
-    for (int k = 0; k < 4; k++)                                                                    \
-    (u)->q[k] = join(piece_##type(b, 2 * k), piece_##type(b, 2 * k + 1))
-#else
-#define UNIT_FILL(u, type, b)                                                                      \
-    GR_UNROLL                                                                                      \
-    for (int k = 0; k < 8; k++)                                                                    \
-    (u)->q[k] = piece_##type(b, k)
-#endif
-
-/* Eight factors, of groups of 32. */
-GR_INLINE void factors_32(__m256 x, vf out[UNIT_D])
-{
-#ifdef GR_LEVEL_avx512
-    out[0] = _mm512_zextps256_ps512(x);
-#else
-    out[0] = x;
-#endif
-}
-
-GR_INLINE __m256 eight_u8(uint64_t x)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)x)));
-}
+#include "cpu/fast/unit.h"
+#include "cpu/fast/unpack_grids.h"
+#include "cpu/fast/unpack_values.h"
 
 /* ---- blocks of 32 ---- */
 
@@ -122,23 +28,10 @@ GR_INLINE __m256 eight_halves(const uint8_t *p, size_t size, size_t at)
         _mm_set_epi64x(four_halves(p + 4 * size, size, at), four_halves(p, size, at)));
 }
 
-/* Sixteen bytes of nibbles: the low ones, then the high ones. */
-GR_INLINE __m256i nibbles(const uint8_t *p)
-{
-    __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return and32(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
-}
-
 /* Bit i of 32 bits in bit 4 of byte i. */
 GR_INLINE __m256i fifth_bits(const uint8_t *p)
 {
-    uint32_t bits;
-    memcpy(&bits, p, sizeof bits);
-    const __m256i spread =
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
-    __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), spread);
-    return and32(_mm256_cmpeq_epi8(_mm256_and_si256(x, bit), bit), 16);
+    return and32(bytes_of_bits(u32_at(p)), 16);
 }
 
 GR_INLINE __m256i piece_q8_0(const struct gr_q8_0 *b, int k)
@@ -226,16 +119,6 @@ GR_INLINE void unpack_q5_K(const struct gr_q5_K *b, struct unit *u)
     UNIT_FILL(u, q5_K, b);
 }
 
-/* Sixteen scales with a sign times d, of groups of 16. */
-GR_INLINE void factors_16(float d, __m128i scales, vf out[UNIT_D])
-{
-    int8_t s[16];
-    _mm_storeu_si128((__m128i *)(void *)s, scales);
-    GR_UNROLL
-    for (int k = 0; k < UNIT_D; k++)
-        out[k] = vf_s8(s + k * VL) * vf_set(d);
-}
-
 GR_INLINE __m256i piece_q6_K(const struct gr_q6_K *b, int k)
 {
     __m256i low = field(load32(b->ql + k / 4 * 64 + k % 2 * 32), k % 4 / 2 * 4, 4);
@@ -288,6 +171,34 @@ GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
     UNIT_FILL(u, q2_K, b);
 }
 
+/* TYPE(name) for every type that `unpack` knows. */
+#define UNIT_TYPES(TYPE)                                                                           \
+    TYPE(Q4_0)                                                                                     \
+    TYPE(Q4_1)                                                                                     \
+    TYPE(Q5_0)                                                                                     \
+    TYPE(Q5_1)                                                                                     \
+    TYPE(Q8_0)                                                                                     \
+    TYPE(Q2_K)                                                                                     \
+    TYPE(Q3_K)                                                                                     \
+    TYPE(Q4_K)                                                                                     \
+    TYPE(Q5_K)                                                                                     \
+    TYPE(Q6_K)                                                                                     \
+    TYPE(IQ4_NL)                                                                                   \
+    TYPE(IQ4_XS)                                                                                   \
+    TYPE(MXFP4)                                                                                    \
+    TYPE(NVFP4)                                                                                    \
+    TYPE(IQ1_S)                                                                                    \
+    TYPE(IQ1_M)                                                                                    \
+    TYPE(IQ2_XXS)                                                                                  \
+    TYPE(IQ2_XS)                                                                                   \
+    TYPE(IQ2_S)                                                                                    \
+    TYPE(IQ3_XXS)                                                                                  \
+    TYPE(IQ3_S)                                                                                    \
+    TYPE(TQ1_0)                                                                                    \
+    TYPE(TQ2_0)                                                                                    \
+    TYPE(Q1_0)                                                                                     \
+    TYPE(Q2_0)
+
 /* Bytes of 256 columns. */
 GR_INLINE size_t unit_bytes(uint32_t dtype)
 {
@@ -330,6 +241,21 @@ GR_INLINE void unpack(uint32_t dtype, const void *p, struct unit *u)
         SUPER(Q4_K, q4_K)
         SUPER(Q5_K, q5_K)
         SUPER(Q6_K, q6_K)
+        SIMPLE(IQ4_NL, iq4_nl)
+        SUPER(IQ4_XS, iq4_xs)
+        SUPER(MXFP4, mxfp4)
+        SUPER(NVFP4, nvfp4)
+        SUPER(IQ1_S, iq1_s)
+        SUPER(IQ1_M, iq1_m)
+        SUPER(IQ2_XXS, iq2_xxs)
+        SUPER(IQ2_XS, iq2_xs)
+        SUPER(IQ2_S, iq2_s)
+        SUPER(IQ3_XXS, iq3_xxs)
+        SUPER(IQ3_S, iq3_s)
+        SUPER(TQ1_0, tq1_0)
+        SUPER(TQ2_0, tq2_0)
+        SUPER(Q1_0, q1_0)
+        SUPER(Q2_0, q2_0)
     default:
         break;
     }
