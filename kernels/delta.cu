@@ -22,7 +22,7 @@ template <int S> struct alignas(16) vectors {
     float q[4 * S], k[4 * S], decay[4 * S];
 };
 
-// x / max(its length, eps), by one warp.
+// x / sqrt(the sum of its squares + eps), by one warp.
 template <int S> GR_DEV void unit(const float *x, uint32_t n, float eps, float *y)
 {
     uint32_t lane = threadIdx.x % WARP;
@@ -31,9 +31,15 @@ template <int S> GR_DEV void unit(const float *x, uint32_t n, float eps, float *
         v[m] = m * WARP + lane < n ? x[m * WARP + lane] : 0;
         sum = fmaf(v[m], v[m], sum);
     }
-    float length = fmaxf(sqrtf(warp_sum(sum)), eps);
+    float length = sqrtf(warp_sum(sum) + eps);
     for (int m = 0; m < S / 8; m++)
         y[m * WARP + lane] = v[m] / length;
+}
+
+// exp(rate * softplus(x)), or of what bounds it.
+GR_DEV float decay(const struct gr_args_delta_rule &a, float rate, float x)
+{
+    return expf(a.bound == 0 ? rate * softplus(x) : a.bound * sigmoid(a.slope * rate * x));
 }
 
 // Warp 0 makes q, warp 1 k, the others the decays.
@@ -55,7 +61,7 @@ template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vec
             x = row_of<float>(a.alpha, t)[at];
             if (gr_ten_is(&a.dt_bias))
                 x += row_of<float>(a.dt_bias, 0)[at];
-            x = expf(row_of<float>(a.a, 0)[u.h] * softplus(x));
+            x = decay(a, row_of<float>(a.a, 0)[u.h], x);
         }
         out.decay[i] = x;
     }

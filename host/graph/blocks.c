@@ -1,4 +1,5 @@
 /* Blocks that most families share: projections, attention over the cache, feed-forward, experts. */
+#include <float.h>
 #include <math.h>
 
 #include "base/checked.h"
@@ -226,6 +227,32 @@ static gr_t latent_of(struct gr_build *b, int il, gr_t x)
     return k;
 }
 
+/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
+static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
+{
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
+                              .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
+    return y;
+}
+
+/* Each head of y, d wide, times the sigmoid of one number. */
+static gr_t gate_heads(struct gr_build *b, gr_t gate, gr_t y, int64_t d)
+{
+    gr_t heads = gr_fold(b, y, d), out = gr_new(b, heads.rows, d, GR_F32);
+    expert_sum(b, -1, heads, gr_fold(b, gr_act(b, GR_SIGMOID, gate), 1), none, out);
+    return gr_fold(b, out, y.cols);
+}
+
+/* What attention found for x, times the sigmoid of a gate for each column or each head. */
+static gr_t gated(struct gr_build *b, int il, gr_t x, gr_t y, int64_t d)
+{
+    if (!gr_has(b, il, GR_W_ATTN_GATE))
+        return y;
+    gr_t gate = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
+    return gate.cols == y.cols ? gr_glu(b, GR_SIGMOID, gate, y) : gate_heads(b, gate, y, d);
+}
+
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p = {.k = latent_of(b, il, x)};
@@ -235,7 +262,17 @@ gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
                  : gr_mm(b, il, GR_W_ATTN_Q, x);
     p.q = gr_head_mm(b, il, GR_W_ATTN_K_B, q);
     gr_t y = gr_head_mm(b, il, GR_W_ATTN_V_B, gr_attn(b, il, p));
+    y = gated(b, il, x, y, gr_hp(b)->d_v_mla);
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
+}
+
+/* gr_glu, with limits to what is multiplied: from above for act(a), on both sides for c. */
+static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
+{
+    if (limit <= 0)
+        return gr_glu(b, kind, a, c);
+    a = gr_act_ab(b, GR_CLAMP, gr_act(b, kind, a), -FLT_MAX, limit);
+    return gr_binary(b, GR_MUL, a, gr_act_ab(b, GR_CLAMP, c, -limit, limit));
 }
 
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind)
@@ -247,7 +284,7 @@ gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
         gate = gr_cols(up, 0, up.cols / 2);
         up = gr_cols(up, up.cols / 2, up.cols / 2);
     }
-    gr_t h = gr_glu(b, kind, gate, up);
+    gr_t h = limited_glu(b, kind, gr_hp(b)->glu_limit[il], gate, up);
     return gr_mm_add(b, il, GR_W_FFN_DOWN, h, res);
 }
 
@@ -271,22 +308,14 @@ struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
 /* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one. */
 static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_act_kind act)
 {
+    float limit = gr_hp(b)->glu_limit_exp[il];
     if (gr_has(b, il, GR_W_FFN_GATE_UP_EXPS)) {
         gr_t both = gr_matmul_id(b, il, GR_W_FFN_GATE_UP_EXPS, x, ids);
         int64_t n = both.cols / 2;
-        return gr_glu(b, act, gr_cols(both, 0, n), gr_cols(both, n, n));
+        return limited_glu(b, act, limit, gr_cols(both, 0, n), gr_cols(both, n, n));
     }
     gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, ids);
-    return gr_glu(b, act, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
-}
-
-/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
-static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
-{
-    gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
-                              .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
-    return y;
+    return limited_glu(b, act, limit, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
 }
 
 /* What every token passes beside its experts, where a gate is bound by so much of it, + res; of a
@@ -294,7 +323,8 @@ static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t re
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
     gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x);
-    gr_t h = gr_glu(b, act, gate, gr_mm(b, il, GR_W_FFN_UP_SHEXP, x));
+    gr_t up = gr_mm(b, il, GR_W_FFN_UP_SHEXP, x);
+    gr_t h = limited_glu(b, act, gr_hp(b)->glu_limit[il], gate, up);
     if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
         return gr_is_part(b, il, GR_W_FFN_DOWN_SHEXP)
                    ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)

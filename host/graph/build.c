@@ -44,7 +44,8 @@ bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot)
     const struct gr_arch *arch = b->env->arch;
     const struct gr_share *share = b->env->share;
     for (int i = 0; share && i < arch->n_spec; i++)
-        if (arch->spec[i].slot == slot)
+        if (arch->spec[i].slot == slot &&
+            (il < 0 || gr_spec_applies(share->whole, &arch->spec[i], il)))
             return gr_dim_value(share->whole, arch->spec[i].dim[0], il) !=
                    gr_dim_value(gr_hp(b), arch->spec[i].dim[0], il);
     return false;

@@ -69,7 +69,7 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* The same with latent attention: K's rows are [roped columns | latent], V's the latent; queries
  * and results are taken to the latent and back by ATTN_K_B and ATTN_V_B. DeepSeek-AI 2024 (arXiv
- * 2405.04434). */
+ * 2405.04434). A bound ATTN_GATE weighs each column or head of the result. */
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
 /* Recurrent layers, for micro-batches of sequences of equal length. Each goes on from the layer's
  * state, leaves its own, and gives out(..) + res, in the last layer of the wanted rows only. */
@@ -80,7 +80,14 @@ gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res);
 /* C * conv(B * X), of B, C and X side by side. */
 gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res);
 /* Gated delta rule; tiled: head i of V uses head i % n_group of K, else i / (n_rank / n_group). */
-gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled);
+struct gr_delta_opt {
+    bool tiled;
+    enum gr_act_kind gate; /* of what was found */
+};
+gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_delta_opt *opt);
+/* The same with a decay for every row of K, with convolutions of their own for Q, K and V. Kimi
+ * Team 2025 (arXiv 2510.26692). */
+gr_t gr_kda(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* down(act(gate(x)) * up(x)) + res; an `up` twice as wide as `down` holds gate and up side by side,
  * any other needs a gate matrix. */

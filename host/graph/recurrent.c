@@ -18,7 +18,18 @@ static gr_t row_of(gr_t w)
     return w;
 }
 
-static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_act_kind kind)
+/* Columns [first, first + n) of a layer's state. */
+static gr_t state_cols(gr_t state, int64_t first, int64_t n)
+{
+    if (state.data) /* without: of another stage, or a plan that is only measured */
+        state.data = (float *)state.data + first;
+    state.cols = n;
+    return state;
+}
+
+/* The convolution of x, whose last inputs are kept in columns of the state from `first` on. */
+static gr_t conv_at(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_act_kind kind,
+                    int64_t first)
 {
     gr_t w = gr_require(b, il, slot), y = gr_new(b, x.rows, x.cols, GR_F32);
     gr_emit(b, il,
@@ -28,10 +39,16 @@ static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_
                                              .b = gr_bias(b, il, slot),
                                              .src = state_rows(b, GR_STEP_STATE_SRC),
                                              .dst = state_rows(b, GR_STEP_STATE_DST),
-                                             .state = b->env->conv_state[il],
+                                             .state = state_cols(b->env->conv_state[il], first,
+                                                                 (w.cols - 1) * x.cols),
                                              .y = y,
                                              .kind = (int32_t)kind}});
     return gr_name(b, "conv", il, y);
+}
+
+static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_act_kind kind)
+{
+    return conv_at(b, il, slot, x, kind, 0);
 }
 
 /* The rates of decay with a row a head, also where the file has them in one. */
@@ -159,23 +176,26 @@ static void rates(struct gr_build *b, int il, gr_t x, gr_t *beta, gr_t *alpha)
     *beta = ungroup(b, both, 2 * n, 0, n), *alpha = ungroup(b, both, 2 * n, n, n);
 }
 
-gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled)
+/* What DELTA_RULE reads of a token. */
+struct delta {
+    gr_t q, k, v, alpha, beta;
+    bool tiled;
+};
+
+/* Of the last layer the wanted rows only. */
+static gr_t delta(struct gr_build *b, int il, const struct delta *d)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n_k = (int64_t)hp->n_group * hp->n_state;
-    gr_t beta, alpha;
-    gr_t qkv = conv(b, il, GR_W_SSM_CONV, gr_mm(b, il, GR_W_ATTN_QKV, x), GR_SILU);
-    rates(b, il, x, &beta, &alpha);
-    gr_t y = gr_new(b, x.rows, hp->n_inner, GR_F32);
+    gr_t y = gr_new(b, d->v.rows, d->v.cols, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_DELTA_RULE,
-                              .a.delta_rule = {.q = gr_cols(qkv, 0, n_k),
-                                               .k = gr_cols(qkv, n_k, n_k),
-                                               .v = gr_cols(qkv, 2 * n_k, hp->n_inner),
-                                               .alpha = alpha,
+                              .a.delta_rule = {.q = d->q,
+                                               .k = d->k,
+                                               .v = d->v,
+                                               .alpha = d->alpha,
                                                .dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS),
                                                .a = gr_require(b, il, GR_W_SSM_A),
-                                               .beta = beta,
+                                               .beta = d->beta,
                                                .src = state_rows(b, GR_STEP_STATE_SRC),
                                                .dst = state_rows(b, GR_STEP_STATE_DST),
                                                .state = b->env->ssm_state[il],
@@ -183,11 +203,55 @@ gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, bool tiled)
                                                .n_head = hp->n_rank,
                                                .n_head_k = hp->n_group,
                                                .eps = hp->eps,
-                                               .tiled = tiled}});
+                                               .bound = hp->decay_bound,
+                                               .slope = hp->decay_slope,
+                                               .tiled = d->tiled}});
     gr_name(b, "delta", il, y);
-    if (il == hp->n_layer - 1)
-        y = gr_out_rows(b, y);
-    gr_t z = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
-    y = gr_glu(b, GR_SILU, z, gr_norm(b, il, GR_W_SSM_NORM, y));
+    return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
+}
+
+gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_delta_opt *opt)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t n_k = (int64_t)hp->n_group * hp->n_state;
+    struct delta d = {.tiled = opt->tiled};
+    gr_t qkv = conv(b, il, GR_W_SSM_CONV, gr_mm(b, il, GR_W_ATTN_QKV, x), GR_SILU);
+    d.q = gr_cols(qkv, 0, n_k), d.k = gr_cols(qkv, n_k, n_k);
+    d.v = gr_cols(qkv, 2 * n_k, hp->n_inner);
+    rates(b, il, x, &d.beta, &d.alpha);
+    gr_t y = delta(b, il, &d), z = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
+    y = gr_glu(b, opt->gate, z, gr_norm(b, il, GR_W_SSM_NORM, y));
     return gr_mm_add(b, il, GR_W_SSM_OUT, y, res);
+}
+
+/* x times a matrix, or times two narrow ones. */
+static gr_t by_rank(struct gr_build *b, int il, enum gr_slot first, enum gr_slot second, gr_t x)
+{
+    x = gr_mm(b, il, first, x);
+    return gr_has(b, il, second) ? gr_mm(b, il, second, x) : x;
+}
+
+gr_t gr_kda(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    static const enum gr_slot proj[] = {GR_W_ATTN_Q, GR_W_ATTN_K, GR_W_ATTN_V};
+    static const enum gr_slot kernel[] = {GR_W_SSM_CONV_Q, GR_W_SSM_CONV_K, GR_W_SSM_CONV_V};
+    int64_t n = gr_hp(b)->n_inner, past = gr_hp(b)->n_kernel - 1;
+    gr_t in[3], all = {0};
+    if (gr_has(b, il, GR_W_ATTN_QKV))
+        all = gr_mm(b, il, GR_W_ATTN_QKV, x);
+    for (int i = 0; i < 3; i++) {
+        in[i] = gr_ten_is(&all) ? gr_cols(all, i * n, n) : gr_mm(b, il, proj[i], x);
+        in[i] = conv_at(b, il, kernel[i], in[i], GR_SILU, i * past * n);
+    }
+    struct delta d = {.q = in[0],
+                      .k = in[1],
+                      .v = in[2],
+                      .alpha = by_rank(b, il, GR_W_SSM_F_A, GR_W_SSM_F_B, x),
+                      .beta = gr_mm(b, il, GR_W_SSM_BETA, x)};
+    gr_t y = delta(b, il, &d);
+    x = gr_match(b, x, y);
+    gr_t z = gr_has(b, il, GR_W_SSM_G) ? gr_mm(b, il, GR_W_SSM_G, x)
+                                       : by_rank(b, il, GR_W_SSM_G_A, GR_W_SSM_G_B, x);
+    y = gr_glu(b, GR_SIGMOID, z, gr_norm(b, il, GR_W_SSM_NORM, y));
+    return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }

@@ -61,6 +61,7 @@ enum gr_dim {
     GR_D_CHANNEL,
     GR_D_INNER,
     GR_D_INNER_2, /* two of them side by side */
+    GR_D_INNER_3,
     GR_D_STATE,
     GR_D_RANK,
     GR_D_DT,      /* n_dt */
@@ -127,6 +128,31 @@ struct gr_tensor_spec {
     {GR_W_SSM_A, flags, {GR_D_RANK}},                                                              \
     {GR_W_SSM_NORM, flags, {GR_D_STATE}},                                                          \
     {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
+/* Delta rule with a decay for every row of K: convolutions of their own for Q, K and V. */
+#define GR_SPEC_KDA(flags)                                                                         \
+    {GR_W_ATTN_QKV, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER_3}},                             \
+    {GR_W_ATTN_Q, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER}},                                 \
+    {GR_W_ATTN_K, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER}},                                 \
+    {GR_W_ATTN_V, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER}},                                 \
+    {GR_W_SSM_CONV_Q, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_INNER}},                             \
+    {GR_W_SSM_CONV_K, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_INNER}},                             \
+    {GR_W_SSM_CONV_V, (flags) | GR_AS_F32, {GR_D_KERNEL, GR_D_INNER}},                             \
+    {GR_W_SSM_BETA, flags, {GR_D_EMBD, GR_D_RANK}},                                                \
+    {GR_W_SSM_A, flags, {GR_D_RANK}},                                                              \
+    {GR_W_SSM_DT_BIAS, flags, {GR_D_INNER}},                                                       \
+    {GR_W_SSM_NORM, flags, {GR_D_STATE}},                                                          \
+    {GR_W_ATTN_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
+/* Latent attention; `flags`: GR_IN_KV where other layers have none. */
+#define GR_SPEC_MLA(flags)                                                                         \
+    {GR_W_ATTN_Q, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_Q_MLA}},                                 \
+    {GR_W_ATTN_Q_A, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_LORA_Q}},                              \
+    {GR_W_ATTN_Q_A_NORM, (flags) | GR_OPTIONAL, {GR_D_LORA_Q}},                                    \
+    {GR_W_ATTN_Q_B, (flags) | GR_OPTIONAL, {GR_D_LORA_Q, GR_D_Q_MLA}},                             \
+    {GR_W_ATTN_KV_A, flags, {GR_D_EMBD, GR_D_KV_A}},                                               \
+    {GR_W_ATTN_KV_A_NORM, flags, {GR_D_LORA_KV}},                                                  \
+    {GR_W_ATTN_K_B, flags, {GR_D_NOPE, GR_D_LORA_KV, GR_D_HEADS}},                                 \
+    {GR_W_ATTN_V_B, flags, {GR_D_LORA_KV, GR_D_V_MLA, GR_D_HEADS}},                                \
+    {GR_W_ATTN_OUT, flags, {GR_D_O_MLA, GR_D_EMBD}}
 /* clang-format on */
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
@@ -157,8 +183,12 @@ struct gr_hparams {
     int32_t n_inner, n_state, n_rank, n_group;   /* columns, numbers a column, time steps (or their
                                                     rank), groups that share B and C (or K) */
     int32_t n_dt;                                /* rank of the time steps of Mamba 1 with heads */
-    bool norm_dt_b_c;                            /* time step, B and C are normed without weights */
-    bool parallel; /* the feed-forward does not see what attention adds */
+    float decay_bound, decay_slope;    /* of the delta rule (gr_args_delta_rule); bound 0: none */
+    float glu_limit[GR_MAX_LAYER];     /* of SiLU's result and of what it meets, in the feed-forward
+                                          part and in shared experts .. */
+    float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
+    bool norm_dt_b_c;                  /* time step, B and C are normed without weights */
+    bool parallel;                     /* the feed-forward does not see what attention adds */
     float eps;
     enum gr_norm_kind norm;
     float attn_scale;     /* 0: 1 / sqrt(d_k) */
@@ -198,6 +228,9 @@ struct gr_hparams {
 /* Value of a symbolic dimension for layer il (-1: outside the layers). */
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
 
+/* Whether layer il is of the kind that has this weight. */
+bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
+
 struct gr_extent {
     int32_t lo, hi; /* [lo, hi) */
 };
@@ -226,6 +259,10 @@ int gr_hp_need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t 
 /* One number for all layers, or one for each. */
 int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t n,
                int32_t *out);
+/* n finite numbers >= 0: one for all layers, or one for each. A missing key leaves them as they
+ * are.
+ */
+int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *out);
 bool gr_hp_has(struct gr_hp_source *s, const char *key);
 /* Which layers have a sliding window: the file's "attention.sliding_window_pattern" (one flag a
  * layer, or a period of which the last layer has none), otherwise layers il with il % period <
@@ -237,6 +274,12 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
  * of V on n_group of K). */
 enum gr_recurrence { GR_MAMBA, GR_MAMBA_HEADS, GR_MAMBA_2, GR_DELTA };
 int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind);
+/* The delta rule with a decay for every row of K: as many heads as layer 0 has, "kda.head_dim"
+ * wide.
+ */
+int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp);
+/* "kda.gate_lower_bound", required and negative, for gr_hparams.decay_bound. */
+int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope);
 /* Layer il has a state instead of keys and values. */
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);
 /* The same for every layer whose count of KV heads is 0. */
@@ -252,6 +295,8 @@ int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* The same; without the key, or where it says 0, there are none. */
 int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);
+/* glu_limit and glu_limit_exp: one number for all layers, or one for each. */
+int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp);
 /* The widths of latent attention. */
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
 /* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */

@@ -51,6 +51,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_CHANNEL] = hp->n_channel,
                                      [GR_D_INNER] = hp->n_inner,
                                      [GR_D_INNER_2] = 2 * (int64_t)hp->n_inner,
+                                     [GR_D_INNER_3] = 3 * (int64_t)hp->n_inner,
                                      [GR_D_STATE] = hp->n_state,
                                      [GR_D_RANK] = hp->n_rank,
                                      [GR_D_DT] = hp->n_dt,
@@ -77,11 +78,25 @@ static int wrong_shape(const struct gr_gguf_tensor *t, const int64_t *want, int 
                    gr_quote(t->name.p, t->name.n), expected, found, t->offset);
 }
 
+/* Dimensions of one do not count: files have them in some places or not. */
+static bool is_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
+{
+    int k = 0;
+    for (int i = 0; i < 4; i++) {
+        while (k < n_want && want[k] == 1)
+            k++;
+        if (t->ne[i] != 1 && (k == n_want || (int64_t)t->ne[i] != want[k++]))
+            return false;
+    }
+    while (k < n_want && want[k] == 1)
+        k++;
+    return k == n_want;
+}
+
 static int check_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
 {
-    for (int i = 0; i < 4; i++)
-        if ((int64_t)t->ne[i] != (i < n_want ? want[i] : 1))
-            return wrong_shape(t, want, n_want);
+    if (!is_shape(t, want, n_want))
+        return wrong_shape(t, want, n_want);
     if (!gr_dtype_find(t->dtype)->codec)
         return gr_fail(GR_E_UNSUPPORTED,
                        "tensor %s: storage type %s cannot be computed with in this version",

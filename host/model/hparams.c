@@ -1,5 +1,6 @@
 /* Hyper-parameters: the keys that every architecture shares, their checks, and the reader that
  * families use. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -96,6 +97,32 @@ int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, 
     for (int32_t i = 0; i < n && !rc; i++)
         rc = in_range(k, v[i], lo, hi, &out[i]);
     return rc;
+}
+
+int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *out)
+{
+    char k[128];
+    const struct gr_gguf_kv *kv = gr_gguf_find(s->g, key_of(s, key, k, sizeof k));
+    if (!kv)
+        return 0;
+    for (int32_t i = 0; i < n; i++) {
+        double v = -1;
+        uint64_t at = kv->type == GR_GGUF_ARRAY ? (uint64_t)i : 0;
+        if ((kv->type != GR_GGUF_ARRAY || at < kv->n) && !gr_gguf_item_f64(kv, at, &v))
+            v = -1;
+        if (!(v >= 0 && v <= (double)FLT_MAX))
+            return gr_fail(GR_E_CORRUPT,
+                           "key %s: a number of at least 0, or one for each of %d layers, expected",
+                           k, n);
+        out[i] = (float)v;
+    }
+    return 0;
+}
+
+int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int rc = gr_hp_f32_each(s, "swiglu_clamp_shexp", hp->n_layer, hp->glu_limit);
+    return rc ? rc : gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
 }
 
 static void swa_period(struct gr_hparams *hp, int32_t period)
@@ -305,6 +332,11 @@ int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
     if (!rc)
         rc = gr_hp_i32(s, "attention.q_lora_rank", 0, 1 << 20, &hp->n_lora_q);
+    if (!gr_hp_has(s, "attention.value_length")) /* left out of some files */
+        hp->d_v = hp->n_lora_kv;
+    if (!rc && hp->n_rot < 1)
+        rc = gr_fail(GR_E_CORRUPT, "key %s.rope.dimension_count: at least 1 expected, %d found",
+                     s->arch, hp->n_rot);
     if (!rc && (hp->d_k != hp->n_rot + hp->n_lora_kv || hp->d_v != hp->n_lora_kv))
         rc = gr_fail(GR_E_CORRUPT,
                      "key %s.attention.key_length: keys of %d and values of %d expected for a "

@@ -55,9 +55,6 @@ const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
  * expected, found. */
 int gr_model_bind(struct gr_model *m, bool check_finite);
 
-/* Whether layer il is of the kind that has this weight. */
-bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
-
 /* Records a graph of one token, so that what only the graph needs is missed now and not at the
  * first decode. hp, share, weight, bias: as in struct gr_graph_env. */
 int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,

@@ -57,6 +57,38 @@ int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recu
     return 0;
 }
 
+int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->n_rank = hp->n_group = hp->n_head[0];
+    int rc = gr_hp_need_i32(s, "ssm.conv_kernel", 2, 64, &hp->n_kernel);
+    if (!rc)
+        rc = gr_hp_need_i32(s, "kda.head_dim", 1, 4096, &hp->n_state);
+    if (!rc && hp->n_rank < 1)
+        rc = gr_fail(GR_E_CORRUPT, "key attention.head_count: the recurrent layers have as many "
+                                   "heads as the first layer, which has none");
+    int64_t inner = (int64_t)hp->n_rank * hp->n_state, conv = 3 * (hp->n_kernel - 1) * inner;
+    if (!rc && (conv > INT32_MAX || inner * hp->n_state > INT32_MAX))
+        rc = gr_fail(GR_E_CORRUPT,
+                     "keys attention.head_count, kda.head_dim: a state of %lld "
+                     "numbers is too large",
+                     (long long)(conv + inner * hp->n_state));
+    if (rc)
+        return rc;
+    hp->n_inner = (int32_t)inner, hp->n_conv_state = (int32_t)conv;
+    hp->n_ssm_state = (int32_t)(inner * hp->n_state);
+    return 0;
+}
+
+int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope)
+{
+    int rc = gr_hp_need_f32(s, "kda.gate_lower_bound", &hp->decay_bound);
+    if (!rc && hp->decay_bound >= 0)
+        rc = gr_fail(GR_E_CORRUPT, "key kda.gate_lower_bound: a number below 0 expected, %g found",
+                     (double)hp->decay_bound);
+    hp->decay_slope = slope;
+    return rc;
+}
+
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il)
 {
     hp->recurrent[il] = true;

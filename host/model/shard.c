@@ -44,7 +44,7 @@ static void find_columns(const struct gr_model *m, struct columns columns[N_KIND
         for (int32_t il = 0; il < m->hp.n_layer && kind < N_KIND; il++) {
             const struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + spec->slot];
             bool attends = kind != HEADS || m->hp.n_head_kv[il] > 0;
-            if (!gr_ten_is(w) || !attends)
+            if (!gr_ten_is(w) || !attends || !gr_spec_applies(&m->hp, spec, il))
                 continue;
             columns[kind].there[il] = true;
             columns[kind].block =
@@ -391,7 +391,7 @@ static int visit_spec(struct gr_shard *s, const struct gr_tensor_spec *spec, int
     int n_dim = 0;
     while (n_dim < 3 && spec->dim[n_dim] != GR_D_NONE)
         n_dim++;
-    if (!gr_ten_is(weight))
+    if (!gr_ten_is(weight) || !gr_spec_applies(&s->model->hp, spec, il))
         return 0;
     struct part p = part_of(&s->share, spec->dim, n_dim, il);
     int rc = visit(s, weight, &p, &s->weight[at]);

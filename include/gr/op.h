@@ -259,19 +259,21 @@ struct gr_args_ssm_scan {
 };
 
 /* Gated delta rule. Head i of n_head uses head i / (n_head / n_head_k) of q and k, or i % n_head_k
- * when tiled. The decay is one number a head, or one for each of its d_k rows. */
+ * when tiled. The decay is one number a head, or one for each of its d_k rows; with x = alpha[t] +
+ * dt_bias its exponent is a * softplus(x) or, bounded, bound * sigmoid(slope * a * x). */
 struct gr_args_delta_rule {
     struct gr_ten q, k;     /* [1, n_tok, n_head_k * d_k] */
     struct gr_ten v;        /* [1, n_tok, n_head * d_v] */
     struct gr_ten alpha;    /* [1, n_tok, n_head or n_head * d_k] */
     struct gr_ten dt_bias;  /* [1, 1, alpha.cols] f32, optional */
-    struct gr_ten a;        /* [1, 1, n_head] f32, negative */
+    struct gr_ten a;        /* [1, 1, n_head] f32; negative where nothing bounds the exponent */
     struct gr_ten beta;     /* [1, n_tok, n_head] */
     struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
     struct gr_ten state;    /* [1, n_row, n_head * d_k * d_v] f32: [n_head][d_k][d_v] */
     struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_k;
-    float eps; /* least length of q and k */
+    float eps;          /* what the squares of q and k sum to at least */
+    float bound, slope; /* bound: negative; 0 = none */
     int32_t tiled;
 };
 

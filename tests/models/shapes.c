@@ -43,7 +43,8 @@ static bool delta_rule_fits(const struct gr_args_delta_rule *a)
 {
     int64_t d_k = a->q.cols / a->n_head_k, d_v = a->v.cols / a->n_head;
     return a->k.cols == a->q.cols && a->state.cols == a->n_head * d_k * d_v &&
-           a->beta.cols == a->n_head && a->a.cols == a->n_head && a->alpha.cols == a->n_head &&
+           a->beta.cols == a->n_head && a->a.cols == a->n_head &&
+           (a->alpha.cols == a->n_head || a->alpha.cols == a->n_head * d_k) &&
            absent_or(&a->dt_bias, 1, a->alpha.cols) && a->y.cols == a->v.cols;
 }
 

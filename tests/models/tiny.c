@@ -156,7 +156,8 @@ static void set_f(struct gr_gguf_writer *w, const struct tiny *t, const char *ke
 static void write_latent(struct gr_gguf_writer *w, const struct tiny *t)
 {
     int n_rot = t->d_head < 4 ? 2 : t->d_head / 4 * 2;
-    set_i(w, t, "attention.head_count_kv", 1);
+    if (!t->heads_kv) /* otherwise as there, 1 or 0 */
+        set_i(w, t, "attention.head_count_kv", 1);
     set_i(w, t, "attention.key_length", n_rot + t->d_head);
     set_i(w, t, "attention.value_length", t->d_head);
     set_i(w, t, "rope.dimension_count", n_rot);
@@ -214,6 +215,14 @@ static void write_states(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "shortconv.l_cache", 3);
 }
 
+/* Heads of 8 columns. */
+static void write_kda(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    set_i(w, t, "ssm.conv_kernel", 4);
+    set_i(w, t, "kda.head_dim", 8);
+    set_f(w, t, "kda.gate_lower_bound", -4);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -251,6 +260,8 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
         set_i(w, t, "expert_shared_feed_forward_length", 40);
     if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
         write_states(w, t);
+    if (tiny_has(t->arch, GR_W_SSM_F_A))
+        write_kda(w, t);
 }
 
 static void path_of(const struct tiny *t, char path[512])

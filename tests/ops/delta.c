@@ -11,6 +11,7 @@ struct shape {
     int first, n_seq;
     int64_t per, n_head, n_head_k, d_k, d_v;
     bool each, bias, tiled; /* each: a decay for every row of the state */
+    float bound, slope;
 };
 
 /* A head of one sequence as it goes: S [d_k][d_v] and, for each of its columns, bounds of the
@@ -27,8 +28,8 @@ static double unit(const double *x, int64_t n, double eps, double *y)
     for (int64_t i = 0; i < n; i++)
         sum += x[i] * x[i];
     for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] / fmax(sqrt(sum), eps);
-    return sqrt(sum) / fmax(sqrt(sum), eps);
+        y[i] = x[i] / sqrt(sum + eps);
+    return sqrt(sum / (sum + eps));
 }
 
 /* Column j. D (I - beta k k^T) lengthens nothing by more than the largest decay, so an error of
@@ -67,8 +68,10 @@ static void decays(struct head *h, const double *alpha, const double *bias, cons
     for (int64_t i = 0; i < h->d_k; i++) {
         int64_t at = h->h * per + (per == 1 ? 0 : i);
         double x = alpha[at] + (bias ? bias[at] : 0), e = rate[h->h] * log1p(exp(x));
+        if (h->a->bound != 0)
+            x *= (double)h->a->slope * rate[h->h], e = (double)h->a->bound / (1 + exp(-x));
         h->decay[i] = exp(e);
-        *largest = fmax(*largest, exp(e)), *power = fmax(*power, (9 + fabs(x)) * fabs(e));
+        *largest = fmax(*largest, exp(e)), *power = fmax(*power, (9 + 3 * fabs(x)) * fabs(e));
     }
 }
 
@@ -133,6 +136,8 @@ static void init(struct ops_case *c, const struct shape *s, enum ops_data data)
         .n_head = s->n_head,
         .n_head_k = s->n_head_k,
         .eps = 1e-6f,
+        .bound = s->bound,
+        .slope = s->slope,
         .tiled = s->tiled};
     for (int64_t h = 0; h < s->n_head; h++)
         ((float *)a->a.data)[h] = -fabsf(((float *)a->a.data)[h]);
@@ -143,9 +148,13 @@ static void init(struct ops_case *c, const struct shape *s, enum ops_data data)
 }
 
 static const struct shape shapes[] = {
-    {0, 1, 1, 1, 1, 1, 1, false, false, false},  {0, 3, 5, 4, 2, 32, 32, false, true, true},
-    {0, 3, 5, 4, 2, 32, 32, false, true, false}, {1, 1, 13, 3, 3, 9, 21, true, true, false},
-    {2, 1, 4, 2, 1, 64, 40, true, false, false},
+    {0, 1, 1, 1, 1, 1, 1, false, false, false, 0, 0},
+    {0, 3, 5, 4, 2, 32, 32, false, true, true, 0, 0},
+    {0, 3, 5, 4, 2, 32, 32, false, true, false, 0, 0},
+    {1, 1, 13, 3, 3, 9, 21, true, true, false, 0, 0},
+    {2, 1, 4, 2, 1, 64, 40, true, false, false, 0, 0},
+    {1, 2, 6, 3, 3, 17, 24, true, true, false, -5, 1},
+    {0, 1, 5, 2, 2, 32, 16, true, true, false, -3, -1},
 };
 
 Test(delta_rule, all)
@@ -168,7 +177,7 @@ static struct gr_ten rows_of(struct gr_ten t, int64_t lo, int64_t hi)
 
 static void cut(struct ops_case *c, int64_t lo, int64_t hi)
 {
-    static const struct shape whole = {2, 1, 9, 2, 1, 10, 19, false, true, false};
+    static const struct shape whole = {2, 1, 9, 2, 1, 10, 19, false, true, false, 0, 0};
     init(c, &whole, OPS_NORMAL);
     struct gr_args_delta_rule *a = &c->node.a.delta_rule;
     a->q = rows_of(a->q, lo, hi), a->k = rows_of(a->k, lo, hi), a->v = rows_of(a->v, lo, hi);

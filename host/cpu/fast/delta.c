@@ -31,10 +31,16 @@ static void unit(const struct block *b, const struct gr_ten *x, int64_t t, float
     const struct gr_args_delta_rule *a = b->a;
     int64_t head = a->tiled ? b->h % a->n_head_k : b->h / (a->n_head / a->n_head_k);
     const float *v = gr_cpu_f32(x, t) + head * b->d_k;
-    double length = sqrt(squares(v, b->d_k)), least = (double)a->eps;
-    vf f = vf_set((float)((double)scale / (length > least ? length : least)));
+    vf f = vf_set((float)((double)scale / sqrt(squares(v, b->d_k) + (double)a->eps)));
     for (int64_t i = 0; i < b->d_k; i += VL)
         vf_store(y + i, vf_load_n(v + i, GR_MIN(VL, b->d_k - i)) * f);
+}
+
+static vf decay(const struct gr_args_delta_rule *a, vf rate, vf x)
+{
+    if (a->bound == 0)
+        return vf_exp(rate * vf_softplus(x));
+    return vf_exp(vf_set(a->bound) * vf_sigmoid(vf_set(a->slope) * rate * x));
 }
 
 static void decays(const struct block *b, int64_t t)
@@ -53,7 +59,7 @@ static void decays(const struct block *b, int64_t t)
         vf x = per == 1 ? vf_set(*alpha) : vf_load_n(alpha + i, n);
         if (bias)
             x = x + (per == 1 ? vf_set(*bias) : vf_load_n(bias + i, n));
-        vf_store(b->decay + i, vf_exp(rate * vf_softplus(x)));
+        vf_store(b->decay + i, decay(a, rate, x));
     }
 }
 

@@ -18,9 +18,19 @@ static void unit(const struct head *h, const struct gr_ten *x, int64_t t, double
     const struct gr_args_delta_rule *a = h->a;
     int64_t head = a->tiled ? h->h % a->n_head_k : h->h / (a->n_head / a->n_head_k);
     const float *v = gr_cpu_f32(x, t) + head * h->d_k;
-    double length = sqrt(gr_ref_dot(v, v, h->d_k));
+    double length = sqrt(gr_ref_dot(v, v, h->d_k) + (double)a->eps);
     for (int64_t i = 0; i < h->d_k; i++)
-        y[i] = (double)v[i] / fmax(length, (double)a->eps);
+        y[i] = (double)v[i] / length;
+}
+
+/* The exponent of a decay. */
+static double exponent(const struct head *h, double x)
+{
+    const struct gr_args_delta_rule *a = h->a;
+    double rate = (double)gr_cpu_f32(&a->a, 0)[h->h];
+    if (a->bound == 0)
+        return rate * gr_ref_softplus(x);
+    return (double)a->bound * gr_ref_act_of(GR_SIGMOID, (double)a->slope * rate * x, 0, 0);
 }
 
 static void decays(const struct head *h, int64_t t)
@@ -32,7 +42,7 @@ static void decays(const struct head *h, int64_t t)
         double x = (double)gr_cpu_f32(&a->alpha, t)[at];
         if (gr_ten_is(&a->dt_bias))
             x += (double)gr_cpu_f32(&a->dt_bias, 0)[at];
-        h->decay[i] = exp((double)gr_cpu_f32(&a->a, 0)[h->h] * gr_ref_softplus(x));
+        h->decay[i] = exp(exponent(h, x));
     }
 }
 

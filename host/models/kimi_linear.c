@@ -1,0 +1,98 @@
+/* Kimi Linear and Ling 3: layers with a delta rule whose decay is one number for every row of K,
+ * beside layers of latent attention, and experts beside shared ones after some layers without. Kimi
+ * Team 2025 (arXiv 2510.26692). */
+#include "graph/build.h"
+
+/* clang-format off */
+#define COMMON                                                      \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_KDA(GR_IN_STATE),                                       \
+    GR_SPEC_MLA(GR_IN_KV),                                          \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},             \
+    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},               \
+    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},             \
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},     \
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}}, \
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},   \
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},                \
+    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}}, \
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},   \
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_kimi[] = {
+    COMMON,
+    {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
+    {GR_W_SSM_F_B, GR_IN_STATE, {GR_D_STATE, GR_D_INNER}},
+    {GR_W_SSM_G_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
+    {GR_W_SSM_G_B, GR_IN_STATE, {GR_D_STATE, GR_D_INNER}},
+};
+static const struct gr_tensor_spec spec_bailing[] = {
+    COMMON,
+    {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
+    {GR_W_SSM_G_A, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
+    {GR_W_ATTN_GATE, GR_IN_KV, {GR_D_EMBD, GR_D_HEADS}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_mla(s, hp);
+    gr_hp_recurrent_without_kv(hp);
+    if (!rc)
+        rc = gr_hp_kda(s, hp);
+    if (!rc)
+        rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (hp->n_ff_shexp == 0)
+        hp->n_ff_shexp = hp->n_ff_exp;
+    return rc;
+}
+
+static int hparams_kimi(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams(hp, s);
+    hp->expert_norm = true;
+    return rc;
+}
+
+static int hparams_bailing(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    bool safe = true;
+    int rc = hparams(hp, s);
+    if (!rc)
+        rc = gr_hp_bool(s, "kda.safe_gate", &safe);
+    if (!rc && !safe)
+        rc = gr_hp_unsupported(s, "kda.safe_gate");
+    if (!rc)
+        rc = gr_hp_decay_bound(s, hp, 1);
+    if (!rc)
+        rc = gr_hp_maybe_sections(s, hp);
+    if (hp->section[0] > 0)
+        hp->rope = GR_ROPE_NEOX;
+    return rc ? rc : gr_hp_glu_limits(s, hp);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_hp(b)->recurrent[il] ? gr_kda(b, il, h, x) : gr_mla_block(b, il, h, x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_kimi_linear = {.name = "kimi-linear",
+                                            GR_SPEC(spec_kimi),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NONE,
+                                            .hparams = hparams_kimi,
+                                            .layer = layer};
+const struct gr_arch gr_arch_bailingmoe3 = {.name = "bailingmoe3",
+                                            GR_SPEC(spec_bailing),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NORM,
+                                            .hparams = hparams_bailing,
+                                            .layer = layer};
