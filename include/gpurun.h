@@ -520,8 +520,58 @@ GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t 
 
 /* Prints metadata, tensors and sizes of a GGUF file. */
 GR_API int gr_inspect(const char *path, FILE *out, bool json);
-/* Writes `in` with its matrices stored as `type` ("q4_K") to `out`. Log lines tell progress. */
-GR_API int gr_quantize_file(const char *in, const char *out, const char *type, int32_t n_threads);
+/* Model files are written complete or not at all, and one that exists is left as it is
+ * (GR_E_INVALID) unless `overwrite`, with which a file may also take the place of what it was made
+ * of. Log lines tell progress. */
+
+/* How much each column of a matrix matters: the mean square of what it is multiplied with. */
+struct gr_imatrix;
+GR_API int gr_imatrix_new(struct gr_imatrix **out);
+GR_API void gr_imatrix_free(struct gr_imatrix **m);
+/* From now on all that the session computes is added to m; NULL ends it. m outlives the session or
+ * the next call. `output`: of the matrix that makes logits too. GR_E_UNSUPPORTED with several
+ * ranks, of which this one computes a part only. */
+GR_API int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output);
+/* What the file says of where the numbers come from: n more chunks of `size` tokens, of a text. */
+GR_API void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size);
+GR_API int gr_imatrix_add_dataset(struct gr_imatrix *m, const char *name);
+/* Adds what a file has: GGUF as llama.cpp writes it, or its older form. */
+GR_API int gr_imatrix_load(struct gr_imatrix *m, const char *path);
+/* GGUF. */
+GR_API int gr_imatrix_save(const struct gr_imatrix *m, const char *path, bool overwrite);
+
+struct gr_quantize_params {
+    const char *type;    /* a recipe: "Q4_K_M", "IQ2_XS" .., as llama.cpp names and mixes them, or
+                            "COPY": every tensor as it is */
+    const char *imatrix; /* file of importances (gr_imatrix_save, or llama.cpp's), or NULL */
+    const char *output_type; /* of the matrix that makes logits, "q8_0"; NULL: as the recipe says */
+    const char *embedding_type;
+    const char *const *tensor_types; /* "PATTERN=TYPE", NULL at the end: of tensors in whose names
+                                        the regular expression occurs, the first one that does; or
+                                        NULL */
+    bool pure;                       /* one type for all, no mix */
+    bool leave_output;               /* output.weight stays as it is */
+    bool allow_requantize;           /* tensors that are quantised already too; they lose twice */
+    bool keep_split;                 /* as many files as the model has, named as it is */
+    bool dry_run;                    /* write nothing: the log says what would be written */
+    bool overwrite;
+    int32_t n_threads; /* 0 = processors at hand */
+};
+/* Writes `in` with its matrices stored as params say to `out` (with keep_split: out-00001-of-0000N
+ * and so on). */
+GR_API int gr_quantize_file(const char *in, const char *out,
+                            const struct gr_quantize_params *params);
+
+/* Cuts a model file into prefix-00001-of-0000N.gguf and so on, each with at most max_tensors
+ * tensors and max_bytes of their data (0: any number; one tensor at least). */
+struct gr_split_params {
+    uint32_t max_tensors;
+    uint64_t max_bytes;
+    bool dry_run, overwrite;
+};
+GR_API int gr_split_file(const char *in, const char *prefix, const struct gr_split_params *params);
+/* The reverse: `in` is the first part. */
+GR_API int gr_merge_file(const char *in, const char *out, bool overwrite);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,9 @@ const struct gr_command_spec gr_commands[] = {
 #define BENCH (1u << GR_CMD_bench)
 #define INSPECT (1u << GR_CMD_inspect)
 #define QUANTIZE (1u << GR_CMD_quantize)
+#define SPLIT (1u << GR_CMD_split)
+#define MERGE (1u << GR_CMD_merge)
+#define IMATRIX 0
 #define REPLAY (1u << GR_CMD_replay)
 #define DEVICES (1u << GR_CMD_devices)
 #define FIT (1u << GR_CMD_fit)
@@ -203,6 +206,17 @@ static const char *set_list(const struct gr_flag *f, struct gr_int_list *list, c
     return NULL;
 }
 
+static const char *add_string(struct gr_str_list *list, const char *text)
+{
+    const char **v = realloc(list->v, ((size_t)list->n + 2) * sizeof *v);
+    if (!v)
+        return "more memory for it";
+    list->v = v;
+    v[list->n++] = text;
+    v[list->n] = NULL;
+    return NULL;
+}
+
 /* "15043+1", "15043-0.5", "15043-inf". */
 static const char *set_bias(struct gr_bias_list *list, const char *text)
 {
@@ -242,6 +256,8 @@ static const char *set_value(struct gr_options *o, const struct gr_flag *f, cons
         return set_choice(f, field, text);
     case LIST:
         return set_list(f, field, text);
+    case STRS:
+        return add_string(field, text);
     case BIAS:
         return set_bias(field, text);
     case STR:
@@ -456,6 +472,14 @@ int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, ch
 
 void gr_options_fini(struct gr_options *o)
 {
-    free(o->logit_bias.v);
-    o->logit_bias = (struct gr_bias_list){NULL, 0};
+    for (const struct gr_flag *f = gr_flags; f->names; f++) {
+        void *field = (char *)o + f->offset;
+        if (f->kind == BIAS) {
+            free(((struct gr_bias_list *)field)->v);
+            *(struct gr_bias_list *)field = (struct gr_bias_list){NULL, 0};
+        } else if (f->kind == STRS) {
+            free(((struct gr_str_list *)field)->v);
+            *(struct gr_str_list *)field = (struct gr_str_list){NULL, 0};
+        }
+    }
 }

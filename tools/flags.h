@@ -44,6 +44,7 @@ enum gr_flag_kind {
     CHOICE,
     WHEN,
     LIST,
+    STRS,
     BIAS,
     GR_FLAG_NOOP,
     GR_FLAG_NOTICE,
@@ -53,6 +54,11 @@ enum gr_flag_kind {
 struct gr_int_list {
     int32_t v[16];
     int n;
+};
+/* Of a flag that may be given several times. */
+struct gr_str_list {
+    const char **v; /* [n], then NULL; freed by gr_options_fini */
+    int32_t n;
 };
 struct gr_bias_list {
     struct gr_logit_bias *v; /* freed by gr_options_fini */
@@ -66,6 +72,7 @@ struct gr_bias_list {
 #define GR_TYPE_CHOICE const char *
 #define GR_TYPE_WHEN const char * /* a choice whose word may be left out: "on" */
 #define GR_TYPE_LIST struct gr_int_list
+#define GR_TYPE_STRS struct gr_str_list
 #define GR_TYPE_BIAS struct gr_bias_list
 
 /* What the command line and the environment say. Strings belong to those. */

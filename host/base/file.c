@@ -115,6 +115,14 @@ int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n)
     return 0;
 }
 
+int gr_file_absent(const char *path)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return 0;
+    return gr_fail(GR_E_INVALID, "%s exists; choose another name, or --overwrite", path);
+}
+
 #define TEMP_TAIL 24 /* of the temporary name: ".tmp-" and eight digits */
 
 static char *directory_of(const char *path)

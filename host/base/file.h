@@ -37,6 +37,9 @@ void gr_file_close(struct gr_file *f);
  * GR_E_TOO_LARGE over `limit` bytes. */
 int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n);
 
+/* 0 when there is nothing under the name, GR_E_INVALID otherwise. */
+int gr_file_absent(const char *path);
+
 /* A file being written beside its final name: without any where that is possible, so that a writer
  * that is killed leaves nothing behind. */
 struct gr_replace {

@@ -194,6 +194,10 @@ int gr_gguf_set_strs(struct gr_gguf_writer *w, const char *key, const struct gr_
 int gr_gguf_copy_kv(struct gr_gguf_writer *w, const struct gr_gguf_kv *kv);
 int gr_gguf_copy_all(struct gr_gguf_writer *w, const struct gr_gguf *g);
 
+/* "prefix-00001-of-00003.gguf" for part 0 of 3, `prefix` itself for the only one; gr_free. NULL
+ * without memory. */
+char *gr_gguf_part_name(const char *prefix, uint32_t part, uint32_t n_part);
+
 int gr_gguf_add_tensor(struct gr_gguf_writer *w, struct gr_str name, uint32_t dtype, uint32_t n_dim,
                        const uint64_t *ne);
 

@@ -16,6 +16,20 @@ static void suffix_of(char dst[SUFFIX_BYTES], int64_t no, int64_t count)
     snprintf(dst, SUFFIX_BYTES, "-%05d-of-%05d.gguf", (int)no + 1, (int)count);
 }
 
+char *gr_gguf_part_name(const char *prefix, uint32_t part, uint32_t n_part)
+{
+    char suffix[SUFFIX_BYTES] = "";
+    size_t n = strlen(prefix);
+    if (n_part > 1)
+        suffix_of(suffix, part, n_part);
+    char *path = gr_calloc(n + sizeof suffix, 1);
+    if (path) {
+        memcpy(path, prefix, n);
+        memcpy(path + n, suffix, sizeof suffix);
+    }
+    return path;
+}
+
 /* Checks the name of the first part and gives the length of what comes before the suffix. */
 static int split_prefix(const struct gr_gguf_part *p, int64_t no, int64_t count, size_t *prefix)
 {

@@ -312,6 +312,14 @@ struct gr_rope_mag {
 
 struct gr_build;
 
+/* What gpurun quantize knows of a family besides the names of its tensors (quant/recipe.def). */
+struct gr_arch_mix {
+    uint32_t n_layer_large; /* a model of so many layers stores V in more bits; 0: none does .. */
+    bool large_if_grouped;  /* .. only where heads share K and V */
+    bool plain;             /* attention's output gets no type of its own */
+    bool experts_alone;     /* has matrices for each head, which are stored as other matrices are */
+};
+
 struct gr_arch {
     const char *name; /* general.architecture */
     const struct gr_tensor_spec *spec;
@@ -319,6 +327,7 @@ struct gr_arch {
     enum gr_norm_kind norm;
     enum gr_rope_kind rope;
     bool no_cache; /* as in the hyper-parameters */
+    struct gr_arch_mix mix;
     /* Options of the family; NULL = none. Runs after the common keys are read. */
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
     /* One layer: [1, n_tok, n_embd] in, the same out. */

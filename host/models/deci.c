@@ -36,5 +36,6 @@ const struct gr_arch gr_arch_deci = {.name = "deci",
                                      GR_SPEC(spec),
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NORM,
+                                     .mix = {.n_layer_large = 80},
                                      .hparams = hparams,
                                      .layer = layer};

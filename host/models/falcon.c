@@ -22,5 +22,9 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn_mlp(b, il, h, x, GR_GELU);
 }
 
-const struct gr_arch gr_arch_falcon = {
-    .name = "falcon", GR_SPEC(spec), .norm = GR_NORM_LAYER, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_falcon = {.name = "falcon",
+                                       GR_SPEC(spec),
+                                       .norm = GR_NORM_LAYER,
+                                       .rope = GR_ROPE_NEOX,
+                                       .mix = {.plain = true},
+                                       .layer = layer};

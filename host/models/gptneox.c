@@ -102,6 +102,7 @@ const struct gr_arch gr_arch_jais2 = {.name = "jais2",
                                       GR_SPEC(spec),
                                       .norm = GR_NORM_LAYER,
                                       .rope = GR_ROPE_NEOX,
+                                      .mix = {.n_layer_large = 68},
                                       .layer = layer_nemotron};
 const struct gr_arch gr_arch_codeshell = {.name = "codeshell",
                                           GR_SPEC(spec_codeshell),

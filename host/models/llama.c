@@ -94,8 +94,12 @@ static gr_t layer_mlp(struct gr_build *b, int il, gr_t x)
     return gr_ffn_mlp(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_RELU2);
 }
 
-const struct gr_arch gr_arch_llama = {
-    .name = "llama", GR_SPEC(spec), .norm = GR_NORM_RMS, .rope = GR_ROPE_NORM, .layer = layer};
+const struct gr_arch gr_arch_llama = {.name = "llama",
+                                      GR_SPEC(spec),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NORM,
+                                      .mix = {.n_layer_large = 80, .large_if_grouped = true},
+                                      .layer = layer};
 const struct gr_arch gr_arch_internlm2 = {.name = "internlm2",
                                           GR_SPEC(spec_dense),
                                           .norm = GR_NORM_RMS,

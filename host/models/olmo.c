@@ -27,5 +27,6 @@ const struct gr_arch gr_arch_olmo = {.name = "olmo",
                                      GR_SPEC(spec),
                                      .norm = GR_NORM_LAYER,
                                      .rope = GR_ROPE_NORM,
+                                     .mix = {.n_layer_large = 80},
                                      .hparams = hparams,
                                      .layer = layer};

@@ -67,8 +67,12 @@ const struct gr_arch gr_arch_qwen = {.name = "qwen",
                                      .rope = GR_ROPE_NEOX,
                                      .hparams = hparams1,
                                      .layer = layer};
-const struct gr_arch gr_arch_qwen2 = {
-    .name = "qwen2", GR_SPEC(spec2), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_qwen2 = {.name = "qwen2",
+                                      GR_SPEC(spec2),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .mix = {.n_layer_large = 80},
+                                      .layer = layer};
 const struct gr_arch gr_arch_qwen3 = {
     .name = "qwen3", GR_SPEC(spec3), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
 const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",

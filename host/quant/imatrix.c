@@ -1,0 +1,440 @@
+#include "quant/imatrix.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/file.h"
+#include "gr/dtype.h"
+#include "gr/status.h"
+
+#define MAX_LEGACY ((size_t)4 << 30) /* bytes of a file in the older form */
+#define SUMS ".in_sum2"
+#define COUNTS ".counts"
+
+struct entry {
+    char *name;
+    size_t name_n;
+    uint64_t n_in, n_matrix;
+    float *sum;    /* [n_matrix, n_in] */
+    double *count; /* [n_matrix] rows that went into each */
+};
+
+struct gr_imatrix {
+    struct gr_vec entry;   /* struct entry, sorted by name */
+    struct gr_vec dataset; /* char * */
+    uint32_t n_chunk, chunk_size;
+};
+
+int gr_imatrix_new(struct gr_imatrix **out)
+{
+    *out = gr_calloc(1, sizeof **out);
+    return *out ? 0 : GR_E_NOMEM_HOST;
+}
+
+void gr_imatrix_free(struct gr_imatrix **m)
+{
+    struct gr_imatrix *p = *m;
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->entry.n; i++) {
+        struct entry *e = (struct entry *)p->entry.data + i;
+        gr_free(e->name);
+        gr_free(e->sum);
+        gr_free(e->count);
+    }
+    for (size_t i = 0; i < p->dataset.n; i++)
+        gr_free(((char **)p->dataset.data)[i]);
+    gr_vec_fini(&p->entry);
+    gr_vec_fini(&p->dataset);
+    gr_free(p);
+    *m = NULL;
+}
+
+static int compare(struct gr_str a, const struct entry *e)
+{
+    int c = memcmp(a.p, e->name, GR_MIN(a.n, e->name_n));
+    return c ? c : (a.n > e->name_n) - (a.n < e->name_n);
+}
+
+/* The entry, or where it would be: *at. */
+static struct entry *find(const struct gr_imatrix *m, struct gr_str name, size_t *at)
+{
+    struct entry *e = m->entry.data;
+    size_t lo = 0, hi = m->entry.n;
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (compare(name, e + mid) <= 0)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    *at = lo;
+    return lo < m->entry.n && compare(name, e + lo) == 0 ? e + lo : NULL;
+}
+
+static int insert(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
+                  size_t at, struct entry **out)
+{
+    uint64_t n;
+    if (!gr_mul(&n, n_in, n_matrix) || n > INT32_MAX)
+        return gr_fail(GR_E_TOO_LARGE, "importances of %s: %llu times %llu columns",
+                       gr_quote(name.p, name.n), (unsigned long long)n_matrix,
+                       (unsigned long long)n_in);
+    struct entry new = {
+        gr_strndup(name.p, name.n),         name.n, n_in, n_matrix, gr_calloc(n, sizeof(float)),
+        gr_calloc(n_matrix, sizeof(double))};
+    struct entry *e = new.name &&new.sum &&new.count ? gr_vec_push(&m->entry, sizeof *e) : NULL;
+    if (!e) {
+        gr_free(new.name);
+        gr_free(new.sum);
+        gr_free(new.count);
+        return GR_E_NOMEM_HOST;
+    }
+    e = (struct entry *)m->entry.data + at;
+    memmove(e + 1, e, (m->entry.n - 1 - at) * sizeof *e);
+    *e = new;
+    *out = e;
+    return 0;
+}
+
+/* The entry of that shape, made when there is none. */
+static int need(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
+                struct entry **out)
+{
+    size_t at;
+    *out = find(m, name, &at);
+    if (!*out)
+        return insert(m, name, n_in, n_matrix, at, out);
+    if ((*out)->n_in == n_in && (*out)->n_matrix == n_matrix)
+        return 0;
+    return gr_fail(
+        GR_E_INVALID, "importances of %s: %llu matrices of %llu columns here, %llu of %llu there",
+        gr_quote(name.p, name.n), (unsigned long long)(*out)->n_matrix,
+        (unsigned long long)(*out)->n_in, (unsigned long long)n_matrix, (unsigned long long)n_in);
+}
+
+int gr_imatrix_add(struct gr_imatrix *m, const char *name, int32_t i, int32_t n_matrix,
+                   const float *x, int64_t n_row, int64_t n_in, int64_t stride)
+{
+    struct entry *e;
+    int rc = need(m, (struct gr_str){name, strlen(name)}, (uint64_t)n_in, (uint64_t)n_matrix, &e);
+    if (rc)
+        return rc;
+    float *sum = e->sum + (size_t)i * (size_t)n_in;
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t c = 0; c < n_in; c++)
+            sum[c] += x[r * stride + c] * x[r * stride + c];
+    e->count[i] += (double)n_row;
+    for (int64_t c = 0; c < n_in; c++)
+        if (!isfinite(sum[c]))
+            return gr_fail(GR_E_CHECK, "tensor %s: what it is multiplied with is not finite", name);
+    return 0;
+}
+
+void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size)
+{
+    m->n_chunk += n;
+    m->chunk_size = size;
+}
+
+static int add_dataset(struct gr_imatrix *m, struct gr_str name)
+{
+    char *copy = gr_strndup(name.p, name.n);
+    int rc = copy ? gr_vec_append(&m->dataset, &copy, 1, sizeof copy) : GR_E_NOMEM_HOST;
+    if (rc)
+        gr_free(copy);
+    return rc;
+}
+
+int gr_imatrix_add_dataset(struct gr_imatrix *m, const char *name)
+{
+    return add_dataset(m, (struct gr_str){name, strlen(name)});
+}
+
+/* ---- for quantising ---- */
+
+int gr_imatrix_means(const struct gr_imatrix *m, struct gr_str name, float **out, uint64_t *n)
+{
+    size_t at;
+    const struct entry *e = find(m, name, &at);
+    *out = NULL, *n = 0;
+    if (!e)
+        return 0;
+    *n = e->n_in * e->n_matrix;
+    *out = gr_calloc(*n, sizeof **out);
+    if (!*out)
+        return GR_E_NOMEM_HOST;
+    for (uint64_t i = 0; i < *n; i++) {
+        double count = e->count[i / e->n_in];
+        (*out)[i] = count > 0 ? e->sum[i] / (float)count : 1;
+    }
+    return 0;
+}
+
+bool gr_imatrix_has(const struct gr_imatrix *m, struct gr_str name)
+{
+    size_t at;
+    return find(m, name, &at) != NULL;
+}
+
+uint64_t gr_imatrix_n_entry(const struct gr_imatrix *m)
+{
+    return m->entry.n;
+}
+
+uint32_t gr_imatrix_n_chunk(const struct gr_imatrix *m)
+{
+    return m->n_chunk;
+}
+
+const char *gr_imatrix_dataset(const struct gr_imatrix *m)
+{
+    return m->dataset.n ? *(char **)m->dataset.data : NULL;
+}
+
+/* ---- reading ---- */
+
+static bool is_good(const float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(x[i]) || x[i] < 0)
+            return false;
+    return true;
+}
+
+static int bad_values(const char *path, struct gr_str name)
+{
+    return gr_fail(GR_E_CORRUPT, "%s: %s: sums and counts are finite and not negative", path,
+                   gr_quote(name.p, name.n));
+}
+
+/* Both tensors of an entry, in f32, added to what is there. */
+static int add_pair(struct gr_imatrix *m, const struct gr_gguf *g, const struct gr_gguf_tensor *t,
+                    struct gr_str name, const struct gr_gguf_tensor *counts)
+{
+    struct entry *e = NULL;
+    uint64_t n = t->bytes / 4, n_matrix = counts->bytes / 4;
+    float *sum = gr_calloc(n, sizeof *sum), *count = gr_calloc(n_matrix, sizeof *count);
+    int rc = sum && count ? gr_gguf_read_tensor(g, t, sum) : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = gr_gguf_read_tensor(g, counts, count);
+    if (!rc && (!is_good(sum, n) || !is_good(count, n_matrix)))
+        rc = bad_values(gr_gguf_path(g, 0), name);
+    if (!rc)
+        rc = need(m, name, n / n_matrix, n_matrix, &e);
+    for (uint64_t i = 0; !rc && i < n; i++)
+        e->sum[i] += sum[i];
+    for (uint64_t i = 0; !rc && i < n_matrix; i++)
+        e->count[i] += (double)count[i];
+    gr_free(sum);
+    gr_free(count);
+    return rc;
+}
+
+static int add_entry(struct gr_imatrix *m, const struct gr_gguf *g, const struct gr_gguf_tensor *t)
+{
+    char name[512];
+    size_t tail = strlen(SUMS);
+    if (t->name.n <= tail || memcmp(t->name.p + t->name.n - tail, SUMS, tail) != 0)
+        return 0;
+    struct gr_str stem = {t->name.p, t->name.n - tail};
+    snprintf(name, sizeof name, "%.*s" COUNTS, (int)GR_MIN(stem.n, (size_t)400), stem.p);
+    const struct gr_gguf_tensor *counts = gr_gguf_find_tensor(g, name);
+    if (!counts || t->dtype != GR_F32 || counts->dtype != GR_F32 ||
+        (t->bytes / 4) % (counts->bytes / 4))
+        return gr_fail(GR_E_CORRUPT, "%s: tensor %s: expected f32, and %s in f32 beside it",
+                       gr_gguf_path(g, 0), gr_quote(t->name.p, t->name.n), name);
+    return add_pair(m, g, t, stem, counts);
+}
+
+static int load_gguf(struct gr_imatrix *m, const char *path)
+{
+    struct gr_gguf *g;
+    const struct gr_gguf_kv *names;
+    uint32_t n_chunk = 0, size = 0;
+    int rc = gr_gguf_open(&g, path, false);
+    if (!rc)
+        rc = gr_gguf_u32(g, "imatrix.chunk_count", &n_chunk);
+    if (!rc)
+        rc = gr_gguf_u32(g, "imatrix.chunk_size", &size);
+    if (!rc)
+        rc = gr_gguf_opt_array(g, "imatrix.datasets", GR_GGUF_STR, &names);
+    for (uint64_t i = 0; !rc && i < gr_gguf_n_tensor(g); i++)
+        rc = add_entry(m, g, gr_gguf_tensor_at(g, i));
+    if (!rc && names) {
+        struct gr_gguf_strs it = gr_gguf_strs(names);
+        for (struct gr_str s; !rc && gr_gguf_str_next(&it, &s);)
+            rc = add_dataset(m, s);
+    }
+    if (!rc)
+        gr_imatrix_chunks(m, n_chunk, size);
+    gr_gguf_close(&g);
+    return rc;
+}
+
+/* A reader of the older form. */
+struct cursor {
+    const char *p, *path;
+    size_t left;
+};
+
+static int take(struct cursor *c, void *dst, size_t n)
+{
+    if (n > c->left)
+        return gr_fail(GR_E_CORRUPT, "%s: neither GGUF nor a whole importance matrix file",
+                       c->path);
+    if (dst)
+        memcpy(dst, c->p, n);
+    c->p += n, c->left -= n;
+    return 0;
+}
+
+static int take_str(struct cursor *c, struct gr_str *s)
+{
+    int32_t n = 0;
+    int rc = take(c, &n, sizeof n);
+    if (!rc && n < 0)
+        return take(c, NULL, SIZE_MAX);
+    if (rc)
+        return rc;
+    *s = (struct gr_str){c->p, (size_t)n};
+    return take(c, NULL, s->n);
+}
+
+/* The means times calls of one tensor; what each call had in rows is not said, so it counts as one.
+ */
+static int take_entry(struct gr_imatrix *m, struct cursor *c)
+{
+    struct gr_str name = {NULL, 0};
+    struct entry *e;
+    int32_t n_call = 0, n = 0;
+    int rc = take_str(c, &name);
+    if (!rc)
+        rc = take(c, &n_call, sizeof n_call);
+    if (!rc)
+        rc = take(c, &n, sizeof n);
+    if (!rc && (n < 1 || n_call < 0 || (size_t)n > c->left / sizeof(float)))
+        rc = take(c, NULL, SIZE_MAX);
+    if (!rc)
+        rc = need(m, name, (uint64_t)n, 1, &e);
+    for (int32_t i = 0; !rc && i < n; i++) {
+        float x = 0;
+        rc = take(c, &x, sizeof x);
+        if (!rc && !is_good(&x, 1))
+            rc = bad_values(c->path, name);
+        else if (!rc)
+            e->sum[i] += x;
+    }
+    if (!rc)
+        e->count[0] += n_call > 0 ? n_call : 1;
+    return rc;
+}
+
+static int load_legacy(struct gr_imatrix *m, const char *path)
+{
+    char *data = NULL;
+    size_t n = 0;
+    int32_t n_entry = 0, n_chunk = 0;
+    struct gr_str dataset = {NULL, 0};
+    int rc = gr_file_slurp(path, MAX_LEGACY, &data, &n);
+    if (rc)
+        return rc;
+    struct cursor c = {data, path, n};
+    rc = take(&c, &n_entry, sizeof n_entry);
+    if (!rc && n_entry < 1)
+        rc = take(&c, NULL, SIZE_MAX);
+    for (int32_t i = 0; !rc && i < n_entry; i++)
+        rc = take_entry(m, &c);
+    if (!rc && c.left) {
+        rc = take(&c, &n_chunk, sizeof n_chunk);
+        if (!rc)
+            rc = take_str(&c, &dataset);
+        if (!rc)
+            rc = add_dataset(m, dataset);
+    }
+    if (!rc)
+        gr_imatrix_chunks(m, n_chunk > 0 ? (uint32_t)n_chunk : 0, m->chunk_size);
+    gr_free(data);
+    return rc;
+}
+
+int gr_imatrix_load(struct gr_imatrix *m, const char *path)
+{
+    struct gr_file f;
+    char magic[4] = "";
+    int rc = gr_file_open(&f, path, false);
+    if (rc)
+        return rc;
+    if (f.size >= sizeof magic)
+        rc = gr_file_read(&f, 0, magic, sizeof magic);
+    gr_file_close(&f);
+    if (rc)
+        return rc;
+    return memcmp(magic, "GGUF", 4) == 0 ? load_gguf(m, path) : load_legacy(m, path);
+}
+
+/* ---- writing ---- */
+
+static int declare(struct gr_gguf_writer *w, const struct entry *e)
+{
+    char name[512];
+    const uint64_t sums[] = {e->n_in, e->n_matrix}, counts[] = {1, e->n_matrix};
+    int n = snprintf(name, sizeof name, "%.400s" SUMS, e->name);
+    int rc = gr_gguf_add_tensor(w, (struct gr_str){name, (size_t)n}, GR_F32, 2, sums);
+    n = snprintf(name, sizeof name, "%.400s" COUNTS, e->name);
+    return rc ? rc : gr_gguf_add_tensor(w, (struct gr_str){name, (size_t)n}, GR_F32, 2, counts);
+}
+
+static int write_entry(struct gr_gguf_writer *w, const struct entry *e)
+{
+    int rc = gr_gguf_write(w, e->sum, e->n_in * e->n_matrix * sizeof *e->sum);
+    for (uint64_t i = 0; !rc && i < e->n_matrix; i++) {
+        float x = (float)e->count[i];
+        rc = gr_gguf_write(w, &x, sizeof x);
+    }
+    return rc;
+}
+
+static int set_keys(const struct gr_imatrix *m, struct gr_gguf_writer *w)
+{
+    struct gr_str *names = gr_calloc(m->dataset.n, sizeof *names);
+    int rc = names ? gr_gguf_set_str(w, "general.type", "imatrix") : GR_E_NOMEM_HOST;
+    for (size_t i = 0; !rc && i < m->dataset.n; i++)
+        names[i] =
+            (struct gr_str){((char **)m->dataset.data)[i], strlen(((char **)m->dataset.data)[i])};
+    if (!rc)
+        rc = gr_gguf_set_strs(w, "imatrix.datasets", names, m->dataset.n);
+    if (!rc)
+        rc = gr_gguf_set_u32(w, "imatrix.chunk_count", m->n_chunk);
+    if (!rc)
+        rc = gr_gguf_set_u32(w, "imatrix.chunk_size", m->chunk_size);
+    gr_free(names);
+    return rc;
+}
+
+int gr_imatrix_save(const struct gr_imatrix *m, const char *path, bool overwrite)
+{
+    struct gr_gguf_writer *w;
+    const struct entry *e = m->entry.data;
+    int rc = overwrite ? 0 : gr_file_absent(path);
+    if (rc)
+        return rc;
+    if (m->entry.n == 0)
+        return gr_fail(GR_E_INVALID, "%s: there are no importances to write", path);
+    rc = gr_gguf_writer_new(&w);
+    if (!rc)
+        rc = set_keys(m, w);
+    for (size_t i = 0; !rc && i < m->entry.n; i++)
+        rc = declare(w, e + i);
+    if (!rc)
+        rc = gr_gguf_begin(w, path);
+    for (size_t i = 0; !rc && i < m->entry.n; i++)
+        rc = write_entry(w, e + i);
+    if (!rc)
+        rc = gr_gguf_commit(w);
+    gr_gguf_writer_free(&w);
+    return rc;
+}
