@@ -43,6 +43,8 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->n_swa = 4096;
     int rc = gr_hp_swa(s, hp, 2);
     if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
         rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
 }

@@ -121,8 +121,8 @@ def head_and_model(k, r):
 
 
 def fewer_rotated(k, r):
-    if k.get("rope.dimension_count"):
-        k.scale("rope.dimension_count", 0.5)
+    k.scale("rope.dimension_count", 0.5)
+    k.scale("rope.dimension_count_swa", 0.5)
 
 
 def feed_forward(k, r):
