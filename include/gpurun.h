@@ -44,6 +44,15 @@ typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
 /* Sets the sink of all log lines of the process; NULL (the default) = silence. */
 GR_API void gr_log_set(gr_log_fn *fn, void *user);
 
+/* ---- what this version knows ---- */
+
+/* As model files name them: general.architecture, storage types of tensors, tokenizer.ggml.model
+ * and tokenizer.ggml.pre. */
+enum gr_known { GR_KNOWN_ARCH, GR_KNOWN_TYPE, GR_KNOWN_TOKENIZER, GR_KNOWN_PRE_TOKENIZER };
+/* The i-th name of a kind, which lives as long as the process; NULL past the last one. about (of n
+ * bytes, cut to them) receives a few words on it, often none. */
+GR_API const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n);
+
 /* ---- devices ---- */
 
 /* A GPU. Bytes; bandwidth of its memory as the clocks say, 0 = unknown. */

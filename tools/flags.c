@@ -36,6 +36,7 @@ const struct gr_command_spec gr_commands[] = {
 #define REPLAY (1u << GR_CMD_replay)
 #define DEVICES (1u << GR_CMD_devices)
 #define FIT (1u << GR_CMD_fit)
+#define LISTS (1u << GR_CMD_list)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
 

@@ -25,12 +25,14 @@ static int find_arch(struct gr_model *m)
     if (rc)
         return rc;
     m->arch = gr_arch_find(name);
-    if (!m->arch)
-        return gr_fail(
-            GR_E_UNSUPPORTED,
-            "%s: architecture %s is not known to this version; the nearest known one is %s",
-            gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), gr_arch_nearest(name));
-    return 0;
+    if (m->arch)
+        return 0;
+    const char *near[GR_N_NEAREST];
+    gr_arch_nearest(name, near);
+    return gr_fail(GR_E_UNSUPPORTED,
+                   "%s: architecture %s is not known to this version; the nearest known ones are "
+                   "%s, %s and %s; gpurun list has all of them",
+                   gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), near[0], near[1], near[2]);
 }
 
 /* The vocabulary's size must be that of the embeddings; a file without text says how many tokens

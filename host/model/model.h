@@ -44,10 +44,12 @@ struct gr_model {
 /* Reads and checks the hyper-parameters of `arch` from the file. */
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);
 
-/* The architecture called `name`, or NULL; gr_arch_nearest gives the known name that is most like
- * it. */
+/* The architecture called `name`, or NULL; gr_arch_nearest gives the known names that are most like
+ * it, gr_arch_about what it is in a few words, as its table says. */
+#define GR_N_NEAREST 3
 const struct gr_arch *gr_arch_find(struct gr_str name);
-const char *gr_arch_nearest(struct gr_str name);
+void gr_arch_nearest(struct gr_str name, const char *nearest[GR_N_NEAREST]);
+void gr_arch_about(const struct gr_arch *a, char *about, size_t n);
 const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
 
 /* Binds every tensor of the architecture's table: checks type and shape, points at the mapping or

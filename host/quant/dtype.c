@@ -18,6 +18,11 @@ const struct gr_dtype_info *gr_dtype_find(uint32_t id)
     return NULL;
 }
 
+const struct gr_dtype_info *gr_dtype_at(int i)
+{
+    return i >= 0 && i < (int)GR_COUNT(table) ? &table[i] : NULL;
+}
+
 const struct gr_dtype_info *gr_dtype_find_name(const char *name)
 {
     for (size_t i = 0; i < GR_COUNT(table); i++)

@@ -37,7 +37,7 @@ void gr_splitter_free(struct gr_splitter **s);
 int gr_splitter_run(struct gr_splitter *s, const char *text, size_t n, const uint32_t **end,
                     size_t *n_end);
 
-/* For tests: the names, NULL past the last one. */
+/* The names, NULL past the last one. */
 const char *gr_pre_name(size_t i);
 
 #endif

@@ -28,6 +28,9 @@ struct gr_dtype_info {
 /* The facts of type `id`, or NULL when the id is unknown. */
 const struct gr_dtype_info *gr_dtype_find(uint32_t id);
 
+/* The i-th type of the table, or NULL past the last one. */
+const struct gr_dtype_info *gr_dtype_at(int i);
+
 /* The type called `name` (case does not matter), or NULL. */
 const struct gr_dtype_info *gr_dtype_find_name(const char *name);
 

@@ -68,6 +68,11 @@ class Keys:
             self.values[name] = value
             self.said.append(f"{key}={value}")
 
+    def add(self, key, type_, value):
+        name = f"{self.arch}.{key}"
+        self.types[name], self.values[name] = [type_], value
+        self.said.append(f"{key}={value}")
+
     def scale(self, key, f):
         """Multiplies a number or every item; those of 0 stay so."""
         v = self.get(key)
@@ -125,6 +130,14 @@ def fewer_rotated(k, r):
     k.scale("rope.dimension_count_swa", 0.5)
 
 
+def scaling(k, r):
+    """Frequencies for a longer context."""
+    kind = r.choice(["linear", "yarn"])
+    k.put("rope.scaling.type", kind)
+    k.add("rope.scaling.factor", V.FLOAT32, r.choice([2.0, 4.0]))
+    k.put("rope.scaling.original_context_length", 64)
+
+
 def feed_forward(k, r):
     for key, f in (("feed_forward_length", [1.5, 2]), ("expert_feed_forward_length", [0.5, 1.5]),
                    ("expert_shared_feed_forward_length", [0.5, 2]), ("expert_chunk_feed_forward_length", [0.5, 2]),
@@ -156,7 +169,7 @@ def vocabulary(k, r):
     k.put("vocab_size", r.choice([97, 200]))
 
 
-CHANGES = [layers, heads, width, head, head_and_model, fewer_rotated, feed_forward, experts, options, vocabulary]
+CHANGES = [layers, heads, width, head, head_and_model, fewer_rotated, scaling, feed_forward, experts, options, vocabulary]
 
 
 def change(k, seed):

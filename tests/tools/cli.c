@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "flags.h"
+#include "gguf/gguf.h"
 #include "tiny.h"
 
 TestSuite(cli, .timeout = 120);
@@ -442,6 +443,53 @@ Test(cli, tokenize)
     cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b", "--json").out,
                      "{\"count\": 2, \"ids\": [1, 260]}\n");
     cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b").err, "");
+}
+
+/* How many names a list of `gpurun list --json` has; whether `name` is one of them. */
+static size_t listed(const json_t *all, const char *list, const char *name, bool *is_there)
+{
+    size_t i;
+    json_t *item;
+    *is_there = false;
+    json_array_foreach(json_object_get(all, list), i, item) *is_there |=
+        strcmp(json_string_value(json_object_get(item, "name")), name) == 0;
+    return json_array_size(json_object_get(all, list));
+}
+
+Test(cli, list_says_what_files_may_have)
+{
+    static const char list[][16] = {"architectures", "types", "tokenizers", "pre-tokenizers"};
+    static const char name[][16] = {"qwen2moe", "q4_K", "bert", "llama-bpe"};
+    struct outcome o = GPURUN(NULL, "list", "--json");
+    json_t *all = json_loads(o.out, 0, NULL);
+    cr_assert(all, "%s", o.out);
+    for (int i = 0; i < 4; i++) {
+        bool is_there;
+        size_t n = listed(all, list[i], name[i], &is_there), lines = 0;
+        cr_expect(n > 3 && is_there, "%zu %s, %s among them: %d", n, list[i], name[i], is_there);
+        o = GPURUN(NULL, "list", list[i]);
+        for (const char *p = o.out; (p = strchr(p, '\n')); p++)
+            lines++;
+        cr_expect_eq(lines, n, "%s: %zu lines, %zu names", list[i], lines, n);
+        cr_expect(strstr(o.out, name[i]));
+    }
+    json_decref(all);
+    expect_exit(GPURUN(NULL, "list", "models"), 2, "'models' found");
+}
+
+Test(cli, an_unknown_architecture_is_named_with_those_most_like_it)
+{
+    struct gr_gguf_writer *w;
+    char path[512];
+    snprintf(path, sizeof path, "%s", tiny_path("unknown.gguf"));
+    cr_assert_eq(gr_gguf_writer_new(&w), 0);
+    cr_assert_eq(gr_gguf_set_str(w, "general.architecture", "qwen2mo"), 0);
+    cr_assert_eq(gr_gguf_begin(w, path), 0);
+    cr_assert_eq(gr_gguf_commit(w), 0);
+    gr_gguf_writer_free(&w);
+    struct outcome o = GPURUN(NULL, path, "-p", "a");
+    expect_exit(o, 3, "architecture 'qwen2mo' is not known");
+    cr_expect(strstr(o.err, "nearest known ones are qwen2moe, qwen2 and"), "%s", o.err);
 }
 
 Test(cli, inspect_quantize_bench)

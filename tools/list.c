@@ -1,0 +1,61 @@
+/* gpurun list: the architectures, storage types and tokenizers that model files may have. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools.h"
+
+static const struct {
+    const char *name;
+    enum gr_known kind;
+} lists[] = {
+    {"architectures", GR_KNOWN_ARCH},
+    {"types", GR_KNOWN_TYPE},
+    {"tokenizers", GR_KNOWN_TOKENIZER},
+    {"pre-tokenizers", GR_KNOWN_PRE_TOKENIZER},
+};
+enum { N_LIST = sizeof lists / sizeof *lists };
+
+static void print_list(enum gr_known kind)
+{
+    char about[128];
+    const char *name;
+    for (int32_t i = 0; (name = gr_known(kind, i, about, sizeof about)); i++)
+        printf(*about ? "%-24s %s\n" : "%s\n", name, about);
+}
+
+static json_t *json_list(enum gr_known kind)
+{
+    char about[128];
+    const char *name;
+    json_t *list = json_array();
+    for (int32_t i = 0; (name = gr_known(kind, i, about, sizeof about)); i++)
+        json_array_append_new(list, json_pack("{ss ss}", "name", name, "about", about));
+    return list;
+}
+
+int gr_tool_list(const struct gr_options *o)
+{
+    const char *only = o->n_args ? o->arg[0] : NULL;
+    json_t *all = json_object();
+    int printed = 0, n = 0;
+    for (int i = 0; i < N_LIST; i++) {
+        if (only && strcmp(only, lists[i].name) != 0)
+            continue;
+        n++;
+        if (o->json)
+            json_object_set_new(all, lists[i].name, json_list(lists[i].kind));
+        else if (only)
+            print_list(lists[i].kind);
+        else
+            printf("%s%s:\n", printed++ ? "\n" : "", lists[i].name), print_list(lists[i].kind);
+    }
+    if (n && o->json)
+        json_dumpf(all, stdout, JSON_INDENT(2)), putchar('\n');
+    json_decref(all);
+    if (n)
+        return 0;
+    gr_say_error("list: architectures, types, tokenizers or pre-tokenizers expected, '%s' found",
+                 only);
+    return GR_EXIT_USAGE;
+}
