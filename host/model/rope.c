@@ -80,6 +80,8 @@ static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct g
     } else if (yarn && own) {
         mag.rope = (float)((double)grown / (1 + (double)hp->yarn_log_mul * log_factor));
     }
+    if (hp->norm_roped)
+        mag.rope = 1; /* a norm behind the rotation takes it away again */
     return mag;
 }
 
