@@ -5,7 +5,7 @@
 #include "base/checked.h"
 
 static const struct gr_dtype_info table[] = {
-#define QUANT(NAME, name, id, n, bytes, codec) {name, id, n, bytes, codec},
+#define QUANT(NAME, name, id, n, bytes, codec) {name, id, n, bytes, (codec) != 0, (codec) == 3},
 #include "gr/quant.def"
 #undef QUANT
 };

@@ -2,6 +2,8 @@
  * or down by 1/8; scales of 3 bits, one for 32 elements (IQ1_S) or 16 (IQ1_M). */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
+#include "quant/fit.h"
+#include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
 
@@ -39,5 +41,63 @@ void gr_dequantize_IQ1_M(const void *src, float *dst, size_t n)
             for (int k = 0; k < 2; k++, dst += 8)
                 expand(dst, scale, b->qs[2 * g + k], b->qh[g] >> 4 * k & 15u);
         }
+    }
+}
+
+#define GRID(code) code,
+static const uint16_t codes[] = {
+#include "gr/grid/iq1.inc"
+};
+#undef GRID
+
+#define IQ1(...)                                                                                   \
+    {                                                                                              \
+        .codes = codes, .n_codes = GR_GRID_N_IQ1, .dims = 8,                                       \
+        .value = {{-0.875f, 0.125f, 1.125f}, {-1.125f, -0.125f, 0.875f}}, .n_scale = 8, .unit = 1, \
+        __VA_ARGS__                                                                                \
+    }
+
+void gr_quantize_IQ1_S(const float *src, void *dst, size_t n, const float *importance)
+{
+    static const struct gr_grid_kind kind = IQ1(.span = 4, .group = 32);
+    struct gr_iq1_s *b = dst;
+    struct gr_grid_search search;
+    gr_grid_search_init(&search, &kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_grid(&search, x, w, &f);
+        *b = (struct gr_iq1_s){.d = f.d};
+        for (int k = 0; k < 32; k++) {
+            b->qs[k] = (uint8_t)f.index[k];
+            b->qh[k / 4] = (uint16_t)(b->qh[k / 4] | f.index[k] >> 8 << 3 * (k % 4));
+        }
+        for (int g = 0; g < 8; g++)
+            b->qh[g] = (uint16_t)(b->qh[g] | f.scale[g] << 12 | f.shift[4 * g] << 15);
+    }
+}
+
+void gr_quantize_IQ1_M(const float *src, void *dst, size_t n, const float *importance)
+{
+    static const struct gr_grid_kind kind = IQ1(.span = 1, .group = 16);
+    struct gr_iq1_m *b = dst;
+    struct gr_grid_search search;
+    gr_grid_search_init(&search, &kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_grid(&search, x, w, &f);
+        *b = (struct gr_iq1_m){.qs = {0}};
+        for (int k = 0; k < 32; k++) {
+            b->qs[k] = (uint8_t)f.index[k];
+            b->qh[k / 2] =
+                (uint8_t)(b->qh[k / 2] | (f.index[k] >> 8 | f.shift[k] << 3) << 4 * (k % 2));
+        }
+        for (int g = 0; g < 16; g++)
+            b->scales[g / 4] = (uint16_t)(b->scales[g / 4] | f.scale[g] << 3 * (g % 4));
+        for (int i = 0; i < 4; i++)
+            b->scales[i] = (uint16_t)(b->scales[i] | (f.d >> 4 * i & 15) << 12);
     }
 }

@@ -1,7 +1,12 @@
 /* IQ2_XXS, IQ2_XS and IQ2_S: for every 8 elements a point of a grid (their magnitudes) and signs;
  * scales of 4 bits, one for 32 elements (IQ2_XXS) or 16. */
+#include <string.h>
+
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
+#include "quant/bits.h"
+#include "quant/fit.h"
+#include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
 
@@ -43,4 +48,87 @@ void gr_dequantize_IQ2_S(const void *src, float *dst, size_t n)
             unsigned high = b->qh[k / 4] >> 2 * (k % 4) & 3u;
             gr_grid_expand(dst, 8, scale, gr_grid_iq2_s[b->qs[k] | high << 8], b->signs[k]);
         }
+}
+
+#define GRID(code) code,
+static const uint16_t codes_xxs[] = {
+#include "gr/grid/iq2_xxs.inc"
+};
+static const uint16_t codes_xs[] = {
+#include "gr/grid/iq2_xs.inc"
+};
+static const uint16_t codes_s[] = {
+#include "gr/grid/iq2_s.inc"
+};
+#undef GRID
+
+#define IQ2(...)                                                                                   \
+    {                                                                                              \
+        .dims = 8, .value = {{8, 25, 43}}, .n_scale = 16, .unit = 0.125f, __VA_ARGS__              \
+    }
+
+void gr_quantize_IQ2_XXS(const float *src, void *dst, size_t n, const float *importance)
+{
+    static const struct gr_grid_kind kind =
+        IQ2(.codes = codes_xxs, .n_codes = GR_GRID_N_IQ2_XXS, .signs = GR_SIGNS_EVEN, .group = 32);
+    struct gr_iq2_xxs *b = dst;
+    struct gr_grid_search search;
+    gr_grid_search_init(&search, &kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_grid(&search, x, w, &f);
+        *b = (struct gr_iq2_xxs){.d = f.d};
+        for (int g = 0; g < 8; g++) {
+            uint32_t signs = (uint32_t)f.scale[g] << 28;
+            for (int k = 0; k < 4; k++) {
+                b->group[g].index[k] = (uint8_t)f.index[4 * g + k];
+                signs |= (f.signs[4 * g + k] & 127u) << 7 * k;
+            }
+            b->group[g].signs[0] = (uint16_t)signs;
+            b->group[g].signs[1] = (uint16_t)(signs >> 16);
+        }
+    }
+}
+
+void gr_quantize_IQ2_XS(const float *src, void *dst, size_t n, const float *importance)
+{
+    static const struct gr_grid_kind kind =
+        IQ2(.codes = codes_xs, .n_codes = GR_GRID_N_IQ2_XS, .signs = GR_SIGNS_EVEN, .group = 16);
+    struct gr_iq2_xs *b = dst;
+    struct gr_grid_search search;
+    gr_grid_search_init(&search, &kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_grid(&search, x, w, &f);
+        *b = (struct gr_iq2_xs){.d = f.d};
+        for (int k = 0; k < 32; k++)
+            b->qs[k] = (uint16_t)(f.index[k] | (f.signs[k] & 127) << 9);
+        gr_bits_put(b->scales, 8, 1, 4, f.scale, 0);
+    }
+}
+
+void gr_quantize_IQ2_S(const float *src, void *dst, size_t n, const float *importance)
+{
+    static const struct gr_grid_kind kind =
+        IQ2(.codes = codes_s, .n_codes = GR_GRID_N_IQ2_S, .signs = GR_SIGNS_FREE, .group = 16);
+    struct gr_iq2_s *b = dst;
+    struct gr_grid_search search;
+    gr_grid_search_init(&search, &kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        gr_fit_grid(&search, x, w, &f);
+        *b = (struct gr_iq2_s){.d = f.d};
+        for (int k = 0; k < 32; k++) {
+            b->qs[k] = (uint8_t)f.index[k];
+            b->qh[k / 4] = (uint8_t)(b->qh[k / 4] | f.index[k] >> 8 << 2 * (k % 4));
+        }
+        memcpy(b->signs, f.signs, sizeof b->signs);
+        gr_bits_put(b->scales, 8, 1, 4, f.scale, 0);
+    }
 }

@@ -20,8 +20,8 @@ struct pattern {
 int gr_overrides_type(const char *name, size_t n, uint32_t *type)
 {
 #define KNOWN_0(name)
-#define KNOWN_3(name)
 #define KNOWN_1(name) " " name
+#define KNOWN_3 KNOWN_1
 #define QUANT(NAME, name, id, n, bytes, codec) KNOWN_##codec(name)
     static const char known[] =
 #include "gr/quant.def"

@@ -35,14 +35,16 @@ void gr_dequantize_Q8_K(const void *src, float *dst, size_t n)
             dst[i] = b->d * b->qs[i];
 }
 
-/* The format's rule: the largest magnitude becomes 127, halves are rounded away from zero. */
-static gr_half rule(const float *src, int8_t q[GR_QK])
+/* The format's rule: the largest magnitude becomes 127, halves are rounded away from zero. Returns
+ * the step before it is rounded. */
+static float rule(const float *src, int8_t q[GR_QK])
 {
     float x[GR_QK], max = 0, inv;
     gr_fit_load(src, NULL, GR_QK, x, NULL);
     for (int i = 0; i < GR_QK; i++)
         max = GR_MAX(max, fabsf(x[i]));
-    gr_half d = gr_fit_step(max / 127, &inv);
+    float d = GR_MIN(max / 127, GR_FIT_HALF_MAX);
+    gr_fit_step(d, &inv);
     for (int i = 0; i < GR_QK; i++) {
         float v = GR_MIN(fabsf(x[i] * inv), 127), whole = (float)(int)v;
         int magnitude = (int)whole + (v - whole >= 0.5f);
@@ -51,7 +53,7 @@ static gr_half rule(const float *src, int8_t q[GR_QK])
     return d;
 }
 
-static gr_half fit(const float *src, const float *importance, int8_t q[GR_QK])
+static float fit(const float *src, const float *importance, int8_t q[GR_QK])
 {
     float x[GR_QK], w[GR_QK];
     uint8_t levels[GR_QK];
@@ -60,12 +62,52 @@ static gr_half fit(const float *src, const float *importance, int8_t q[GR_QK])
     gr_fit_levels(x, GR_QK, gr_f16_to_f32(d), 0, -127, 127, levels);
     for (int i = 0; i < GR_QK; i++)
         q[i] = (int8_t)(levels[i] - 127);
-    return d;
+    return gr_f16_to_f32(d);
 }
 
 void gr_quantize_Q8_0(const float *src, void *dst, size_t n, const float *importance)
 {
     struct gr_q8_0 *b = dst;
     for (size_t at = 0; at < n; at += GR_QK, b++)
-        b->d = importance ? fit(src + at, importance + at, b->qs) : rule(src + at, b->qs);
+        b->d =
+            gr_fit_half(importance ? fit(src + at, importance + at, b->qs) : rule(src + at, b->qs));
+}
+
+void gr_quantize_Q8_1(const float *src, void *dst, size_t n, const float *importance)
+{
+    struct gr_q8_1 *b = dst;
+    for (size_t at = 0; at < n; at += GR_QK, b++) {
+        int sum = 0;
+        float d = importance ? fit(src + at, importance + at, b->qs) : rule(src + at, b->qs);
+        for (int i = 0; i < GR_QK; i++)
+            sum += b->qs[i];
+        b->d = gr_fit_half(d);
+        b->s = gr_fit_half(d * (float)sum);
+    }
+}
+
+/* 1 / d of Q8_K: by the format's rule the element of largest magnitude becomes -127. */
+static float inverse_of(const float *x, const float *w)
+{
+    float max = 0;
+    if (w)
+        max = -127 * gr_fit_scale(x, w, GR_QK_K, -127, 127);
+    for (int i = 0; i < GR_QK_K && !w; i++)
+        max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
+    return fabsf(max) > 0x1p-100f ? -127 / max : 0;
+}
+
+void gr_quantize_Q8_K(const float *src, void *dst, size_t n, const float *importance)
+{
+    struct gr_q8_K *b = dst;
+    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
+        float x[GR_QK_K], w[GR_QK_K];
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        float inv = inverse_of(x, importance ? w : NULL);
+        *b = (struct gr_q8_K){.d = inv != 0 ? 1 / inv : 0};
+        for (int i = 0; i < GR_QK_K; i++) {
+            b->qs[i] = (int8_t)GR_MIN(GR_MAX(lrintf(x[i] * inv), -127), 127);
+            b->sums[i / 16] = (int16_t)(b->sums[i / 16] + b->qs[i]);
+        }
+    }
 }

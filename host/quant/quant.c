@@ -35,8 +35,8 @@ SIZE(iq1_m, 56);
 
 /* Indexed by type id; a type without a codec leaves a gap. */
 #define ENTRY_0(NAME)
-#define ENTRY_3(NAME) [GR_##NAME] = {gr_dequantize_##NAME, NULL},
 #define ENTRY_1(NAME) [GR_##NAME] = {gr_dequantize_##NAME, gr_quantize_##NAME},
+#define ENTRY_3 ENTRY_1
 static const struct gr_quant table[] = {
 #define QUANT(NAME, name, id, n, bytes, codec) ENTRY_##codec(NAME)
 #include "gr/quant.def"

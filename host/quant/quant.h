@@ -6,21 +6,40 @@
  * a pure function of its arguments, for any thread.
  *
  * Quantisation makes sum w (x - x')^2 small, w being the importance. Without importance the types
- * of 32 elements follow their format's own rule, one pass and what caches and activations use,
- * byte for byte as the format's reference does; the K types then take w = 1. Relative error
- * sqrt(mean (x - x')^2 / mean x^2) on normal data, as tests/quant asserts it:
+ * with one scale for all of a block (but IQ4_NL), MXFP4 and NVFP4 follow their format's own rule,
+ * one pass and what caches and activations use, byte for byte as the format's reference does; all
+ * others then take w = 1. Relative error sqrt(sum w (x - x')^2 / sum w x^2) on normal data, and
+ * with importances that differ in units of that of llama.cpp's quantisers on normal data and on a
+ * matrix of the default model, as tests/quant asserts it:
  *
- *     type   bits   no importance   importance all 1
- *     Q8_0    8.5          0.0053             0.0049
- *     Q5_1    6            0.0376             0.0332
- *     Q5_0    5.5          0.0422             0.0395
- *     Q4_1    5            0.0779             0.0692
- *     Q4_0    4.5          0.0853             0.0802
- *     Q6_K    6.5625       0.0169             0.0169
- *     Q5_K    5.5          0.0342             0.0342
- *     Q4_K    4.5          0.0696             0.0696
- *     Q3_K    3.4375       0.1422             0.1422
- *     Q2_K    2.625        0.2586             0.2586
+ *     type       bits  no importance   all 1   of llama.cpp's: normal  real
+ *     Q8_0        8.5       0.0053          0.0049           0.85   0.86
+ *     Q5_1          6       0.0376          0.0332           0.98   0.98
+ *     Q5_0        5.5       0.0422          0.0395           0.97   0.98
+ *     Q4_1          5       0.0779          0.0692           0.98   0.99
+ *     Q4_0        4.5       0.0853          0.0802           0.97   0.98
+ *     Q6_K     6.5625       0.0169          0.0169           0.96   0.97
+ *     Q5_K        5.5       0.0342          0.0342           0.95   0.95
+ *     Q4_K        4.5       0.0696          0.0696           0.98   0.98
+ *     Q3_K     3.4375       0.1422          0.1422           0.98   0.99
+ *     Q2_K      2.625       0.2586          0.2586           0.95   0.96
+ *     Q8_1          9       0.0053          0.0049
+ *     Q8_K      9.125       0.0068          0.0066
+ *     IQ4_NL      4.5       0.0729          0.0729           0.95   0.96
+ *     IQ4_XS     4.25       0.0735          0.0735           0.95   0.96
+ *     IQ3_S    3.4375       0.1287          0.1287           0.86   0.88
+ *     IQ3_XXS  3.0625       0.1770          0.1770           0.88   0.91
+ *     IQ2_S    2.5625       0.2379          0.2379           0.89   0.89
+ *     IQ2_XS   2.3125       0.2850          0.2850           0.87   0.88
+ *     IQ2_XXS  2.0625       0.3269          0.3269           0.79   0.89
+ *     IQ1_M      1.75       0.4101          0.4101           0.91   0.87
+ *     IQ1_S    1.5625       0.4410          0.4410           0.91   0.87
+ *     NVFP4       4.5       0.0951          0.0811           0.71   0.75
+ *     MXFP4      4.25       0.1149          0.1114           0.97   0.79
+ *     Q2_0       2.25       0.7154          0.3494           0.45   0.47
+ *     TQ2_0    2.0625       0.8020          0.4306           0.53   0.63
+ *     TQ1_0    1.6875       0.8020          0.4306           0.53   0.63
+ *     Q1_0      1.125       0.5973          0.5973           0.99   0.86
  *
  * Block types turn NaN into 0 and cut what is too large, so that every block is finite; whoever
  * must know checks the input. F32, F16 and BF16 keep NaN and infinity. */
@@ -49,10 +68,10 @@ const struct gr_quant *gr_quant_find(uint32_t dtype);
 
 /* The functions behind the table: gr_dequantize_Q4_K, gr_quantize_Q4_K and so on. */
 #define GR_QUANT_DECLARE_0(NAME)
-#define GR_QUANT_DECLARE_3(NAME) gr_dequantize_fn gr_dequantize_##NAME;
 #define GR_QUANT_DECLARE_1(NAME)                                                                   \
     gr_dequantize_fn gr_dequantize_##NAME;                                                         \
     gr_quantize_fn gr_quantize_##NAME;
+#define GR_QUANT_DECLARE_3 GR_QUANT_DECLARE_1
 #define QUANT(NAME, name, id, n, bytes, codec) GR_QUANT_DECLARE_##codec(NAME)
 #include "gr/quant.def"
 #undef QUANT

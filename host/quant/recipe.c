@@ -341,19 +341,9 @@ bool gr_recipe_needs_imatrix(const struct gr_recipe *recipe, struct gr_str name,
 {
     if (is_embedding(name) || gr_str_is(name, "output.weight"))
         return false;
-    switch (type) {
-    case GR_IQ1_S:
-    case GR_IQ1_M:
-    case GR_IQ2_XXS:
-    case GR_IQ2_XS:
-    case GR_IQ2_S:
-    case GR_IQ3_XXS:
-        return true;
-    case GR_Q2_K:
+    if (type == GR_Q2_K)
         return recipe->file_type == recipes[NAME_Q2_K_S].file_type;
-    default:
-        return false;
-    }
+    return gr_dtype_find(type)->importance;
 }
 
 /* A dry run shows types that cannot be written, and says what is missing. */

@@ -107,7 +107,16 @@ static int begin_part(const struct gr_rewrite *r, struct gr_gguf_writer *w, uint
 /* Largest magnitude that a type keeps: block types have scales of f16, or of less. */
 static float limit(uint32_t type)
 {
-    return type == GR_F32 ? 0x1.fffffep127f : type == GR_BF16 ? 0x1.fep127f : 65504.f;
+    switch (type) {
+    case GR_F32:
+        return 0x1.fffffep127f;
+    case GR_BF16:
+        return 0x1.fep127f;
+    case GR_NVFP4:
+        return 2688; /* 448 * 6, where no scale of the tensor helps */
+    default:
+        return 65504;
+    }
 }
 
 /* What each element of [lo, hi) of a chunk counts. */

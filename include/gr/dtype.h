@@ -23,6 +23,7 @@ struct gr_dtype_info {
     uint32_t block;       /* elements a block; rows hold whole blocks */
     uint32_t block_bytes; /* bytes a block */
     bool codec;           /* host/quant converts it to and from f32 */
+    bool importance;      /* not to be made without importances */
 };
 
 /* The facts of type `id`, or NULL when the id is unknown. */

@@ -61,6 +61,7 @@ Test(dequant, blocks_in_clear)
 {
 #define DEQUANT(NAME, seed, n, hash)
 #define QUANT_EXACT(NAME, seed, n, hash)
+#define PEER(NAME, normal, real)
 #define BLOCK(NAME, hex, ...) check_block(GR_##NAME, #NAME, hex, (const uint32_t[]){__VA_ARGS__});
 #include "golden/quant/quant.inc"
 #undef DEQUANT

@@ -7,6 +7,8 @@ know what the library in PyPI's llama-cpp-python makes of it.
 DEQUANT(type, seed, blocks, hash): `blocks` blocks of bytes from gr_rng_new(seed), dequantised.
 BLOCK(type, "block in hex", bits of the expected f32 ...): one of them in clear.
 QUANT_EXACT(type, seed, blocks, hash): that many blocks of gr_rng_normal values, quantised by the types with one rule.
+PEER(type, normal, real): sqrt(sum w (x - x')^2 / sum w x^2) of llama.cpp's quantiser with importances w, on normal values and
+on a matrix of the default model.
 The generator is that of host/base/rng.h, the hash a mixed FNV-1a over 32-bit words with every NaN as 7fc00000."""
 import ctypes
 import glob
@@ -69,6 +71,10 @@ def library():
     return ctypes.CDLL(glob.glob(os.path.join(folder, "lib", "libggml-base.so"))[0])
 
 
+def c_name(name):
+    return name[:-1].lower() + name[-1]  # q8_K, nvfp4
+
+
 def dequantize(name, raw):
     """Rows of one block in bytes to rows of f32."""
     block = size_of(name)[0]
@@ -77,10 +83,43 @@ def dequantize(name, raw):
         return d * q.astype(np.float32)
     if name in ("Q8_K", "Q1_0", "Q2_0"):
         raw, out = np.ascontiguousarray(raw), np.empty((len(raw), block), np.float32)
-        convert = getattr(library(), "dequantize_row_" + name[:3].lower() + name[3:])
+        convert = getattr(library(), "dequantize_row_" + c_name(name))
         convert(raw.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(out.size))
         return out
     return quants.dequantize(raw, gguf.GGMLQuantizationType[name])
+
+
+def quantize(name, x):
+    """Rows of one block of f32 to bytes, by the rule without importances."""
+    if name in ("NVFP4", "Q1_0", "Q2_0", "Q8_1", "Q8_K"):
+        raw = np.zeros((len(x), size_of(name)[1]), np.uint8)
+        convert = getattr(library(), "quantize_row_" + c_name(name) + "_ref")
+        convert(x.ctypes.data_as(ctypes.c_void_p), raw.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(x.size))
+        return raw
+    return quants.quantize(x, gguf.GGMLQuantizationType[name])
+
+
+def peer_error(name, x, w):
+    """Of rows x [n, 256] with importances w [256]."""
+    lib, block = library(), size_of(name)
+    number = 42 if name == "Q2_0" else int(gguf.GGMLQuantizationType[name])
+    pointer = lambda a: a.ctypes.data_as(ctypes.c_void_p)
+    raw = np.zeros(x.size // block[0] * block[1], np.uint8)
+    lib.ggml_quantize_init(ctypes.c_int(number))
+    lib.ggml_quantize_chunk(ctypes.c_int(number), pointer(x), pointer(raw), ctypes.c_int64(0), ctypes.c_int64(len(x)),
+                            ctypes.c_int64(256), pointer(w))
+    y = dequantize(name, raw.reshape(-1, block[1])).reshape(x.shape).astype(np.float64)
+    return np.sqrt((w * (x - y) ** 2).sum() / (w * x.astype(np.float64) ** 2).sum())
+
+
+def real_data():
+    """blk.0.attn_q.weight of the default model, and the mean squares of what it is multiplied with for all tokens."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+    tensors = {t.name: t for t in gguf.GGUFReader(os.path.join(root, "tools", "default-model.gguf")).tensors}
+    read = lambda name: quants.dequantize(tensors[name].data, tensors[name].tensor_type).astype(np.float32)
+    embd, norm = read("token_embd.weight").astype(np.float64), read("blk.0.attn_norm.weight")
+    embd *= norm / np.sqrt((embd**2).mean(axis=1, keepdims=True) + 1e-5)
+    return np.ascontiguousarray(read("blk.0.attn_q.weight")), (embd**2).mean(axis=0).astype(np.float32)
 
 
 def size_of(name):
@@ -102,13 +141,20 @@ def main():
             clear = next(i for i in range(n) if np.isfinite(want[i].view(np.float32)).all())
             bits = ", ".join(f"0x{w:08x}" for w in want[clear])
             out.append(f'BLOCK({name}, "{raw.reshape(n, size)[clear].tobytes().hex()}", {bits})')
-    for seed, name in enumerate("Q8_0 Q4_0 Q4_1 Q5_0 Q5_1".split(), 101):
-        t = gguf.GGMLQuantizationType[name]
-        n = 512
+    for seed, name in enumerate("Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 TQ1_0 TQ2_0 MXFP4 NVFP4 Q1_0 Q2_0 Q8_1 Q8_K".split(), 101):
+        block, size = size_of(name)
+        n = 512 if block == 32 else 64
         rng = Rng(seed)
-        x = np.array([rng.normal() for _ in range(n * 32)], np.float64).astype(np.float32).reshape(n, 32)
-        raw = quants.quantize(x, t).ravel().view(np.uint32)
+        x = np.array([rng.normal() for _ in range(n * block)], np.float64).astype(np.float32).reshape(n, block)
+        raw = quantize(name, x).ravel().view(np.uint32)
         out.append(f"QUANT_EXACT({name}, {seed}, {n}, 0x{fnv(raw):016x})")
+    rng = Rng(21)
+    normal = np.array([rng.normal() for _ in range(256 * 257)]).astype(np.float32)
+    normal = np.ascontiguousarray(normal[256:].reshape(256, 256)), normal[:256] ** 2
+    real = real_data()
+    for name in types[3:]:
+        if name not in ("Q8_1", "Q8_K"):
+            out.append(f"PEER({name}, {peer_error(name, *normal):.6f}, {peer_error(name, *real):.6f})")
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "quant.inc"), "w") as f:
         f.write("\n".join(out) + "\n")
 
