@@ -1,4 +1,4 @@
-/* ACT, GLU, BINARY, EXPERT_SUM, SUM, EMBED, GATHER: a thread for a few columns of y. */
+/* ACT, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y. */
 #include "cuda/grid.h"
 
 int gr_cuda_act(struct gr_launcher *l, const struct gr_args_act *a)
@@ -29,6 +29,12 @@ int gr_cuda_sum(struct gr_launcher *l, const struct gr_args_sum *a)
 {
     bool vec4 = gr_ten_vec4(&a->parts) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
     return GR_LAUNCH_COLUMNS(l, "gr_elementwise_sum", vec4, a->y.rows * a->y.cols, a);
+}
+
+int gr_cuda_pool(struct gr_launcher *l, const struct gr_args_pool *a)
+{
+    bool vec4 = gr_ten_vec4(&a->x) && gr_ten_vec4(&a->y);
+    return GR_LAUNCH_COLUMNS(l, "gr_elementwise_pool", vec4, a->y.rows * a->y.cols, a);
 }
 
 int gr_cuda_embed(struct gr_launcher *l, const struct gr_args_embed *a)

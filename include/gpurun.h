@@ -111,6 +111,18 @@ GR_API int gr_model_open(struct gr_model **out, const char *path,
                          const struct gr_model_params *params);
 GR_API void gr_model_close(struct gr_model **model);
 
+/* What a batch of a session of vectors leaves: a row for each wanted token, or one for each
+ * sequence: the mean of its tokens', that of its first or its last one, or the scores that a
+ * classifier gives it. MODEL: as the file says, NONE when it says nothing. */
+enum gr_pooling {
+    GR_POOLING_MODEL,
+    GR_POOLING_NONE,
+    GR_POOLING_MEAN,
+    GR_POOLING_CLS,
+    GR_POOLING_LAST,
+    GR_POOLING_RANK
+};
+
 struct gr_model_info {
     const char *arch, *name; /* owned by the model */
     const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
@@ -118,10 +130,16 @@ struct gr_model_info {
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
     int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1); 0 until
                              the weights are where they belong (gr_model_load) */
-    const char *where;    /* "layers 0-10 on CUDA0, 11-21 on CUDA1", when they are in several
-                             places, which is known from then on; otherwise "" */
+    bool no_logits;       /* the model has no output's matrix: its sessions leave vectors */
+    bool no_cache;        /* a token sees all of its sequence in a batch, and nothing is kept */
+    enum gr_pooling pooling; /* that the file asks for; NONE when it says nothing */
+    int32_t n_label;         /* names of a classifier's scores (gr_model_label) */
+    const char *where;       /* "layers 0-10 on CUDA0, 11-21 on CUDA1", when they are in several
+                                places, which is known from then on; otherwise "" */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
+/* Name of score i, owned by the model; NULL when it has none. */
+GR_API const char *gr_model_label(const struct gr_model *model, int32_t i);
 
 /* ---- text ---- */
 
@@ -187,6 +205,10 @@ struct gr_session_params {
      * meet at their own positions, others at positions divided by group_n. K is kept for both, so
      * the cache takes K's size once more. group_n <= 1: off. */
     int32_t group_n, group_w;
+    /* Batches leave vectors (gr_embeddings) instead of logits: what the output's matrix would be
+     * given. Always so for models that have none. */
+    bool embeddings;
+    enum gr_pooling pooling; /* with embeddings */
     /* GPUs */
     bool no_kv_offload; /* keys and values of all layers stay in host memory, and attention over
                            them runs on the CPU */
@@ -278,8 +300,24 @@ GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
 GR_API int gr_decode_end(struct gr_session *s);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
- * next gr_decode or gr_decode_end; NULL when that token had none. */
+ * next gr_decode or gr_decode_end; NULL when that token had none, and in a session of vectors. */
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
+
+/* Vectors of a session with `embeddings`, [gr_session_n_embd], valid as long as logits are; not
+ * normalised. Without pooling gr_embeddings has that of the i-th token of the last batch, where it
+ * was wanted (`logits` of the batch); with pooling gr_embeddings_seq has that of a sequence that
+ * the last batch has tokens of, whichever were wanted. NULL when there is none.
+ *
+ * MEAN takes all tokens of the batch, at most n_ubatch, and like CLS only sequences that begin with
+ * the batch. A model without a cache takes whole texts in one batch of at most n_ubatch tokens.
+ * RANK is for models with a classifier; a label for each number, where the file names them. */
+GR_API const float *gr_embeddings(const struct gr_session *s, int32_t i);
+GR_API const float *gr_embeddings_seq(const struct gr_session *s, int32_t seq);
+/* Numbers of a vector: scores with RANK; 0 in a session of logits. */
+GR_API int32_t gr_session_n_embd(const struct gr_session *s);
+/* How it pools: never MODEL. */
+GR_API enum gr_pooling gr_session_pooling(const struct gr_session *s);
+GR_API const char *gr_pooling_name(enum gr_pooling pooling); /* "mean" */
 
 struct gr_sampler;
 

@@ -1,7 +1,7 @@
-// ACT, GLU, BINARY, EXPERT_SUM, SUM: y from the same element of a few matrices.
+// ACT, GLU, BINARY, EXPERT_SUM, SUM, POOL: y from the same element of a few matrices, or columns.
 // Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2, SUM n_shard + 1
-// or 2. Bound by it: 10
-// to 40 instructions an element, where the device could spend 70.
+// or 2, POOL the rows of a sequence and 1. Bound by it: 10 to 40 instructions an element, where the
+// device could spend 70.
 // Grid: a thread for V neighbouring columns (V = 4: rows are aligned to 16 bytes; else 1).
 // Functions: expf and tanhf are off by 1 unit in the last place, erfcf by 4 (CUDA math functions'
 // table); divisions and sums round once. The gates are written so that no digits cancel.
@@ -198,4 +198,31 @@ GR_KERNEL(gr_elementwise_sum_1, struct gr_args_sum, THREADS, BLOCKS)
 GR_KERNEL(gr_elementwise_sum_4, struct gr_args_sum, THREADS, BLOCKS)
 {
     sum<4>(a);
+}
+
+template <int V> GR_DEV void pool(const struct gr_args_pool &a)
+{
+    struct place at = place_of<V>(a.y);
+    float all[V] = {0}, x[V];
+    if (at.row >= a.y.rows)
+        return;
+    const int32_t *list = row_of<int32_t>(a.list, 0), *begin = row_of<int32_t>(a.at, 0) + at.row;
+    int32_t lo = begin[0], hi = begin[1];
+    for (int32_t j = lo; j < hi; j++) {
+        load<V>(row_of<float>(a.x, list[j]) + at.col, x);
+        for (int i = 0; i < V; i++)
+            all[i] += x[i];
+    }
+    for (int i = 0; i < V; i++)
+        all[i] = hi > lo ? all[i] / (float)(hi - lo) : 0;
+    store<V>(row_of<float>(a.y, at.row) + at.col, all);
+}
+
+GR_KERNEL(gr_elementwise_pool_1, struct gr_args_pool, THREADS, BLOCKS)
+{
+    pool<1>(a);
+}
+GR_KERNEL(gr_elementwise_pool_4, struct gr_args_pool, THREADS, BLOCKS)
+{
+    pool<4>(a);
 }

@@ -2,10 +2,11 @@
  *
  * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): of a batch 0, 1 when the cache was
  * full, -1 when it was refused; of seq_rm 1, 0 when the cache cannot remove that. logits_i, float32
- * [rows, n_vocab], the tokens with logits = 1 in batch order; after a sequence operation pos_i,
- * int32 [n_seq_max, 2], the smallest and largest position of each sequence (not of models that keep
- * nothing from step to step). With --tap NAME also NAME-L-M_i, float32 [rows, columns]: what layer
- * L (embd and logits: -1) made of the M-th micro-batch.
+ * [rows, n_vocab], the tokens with logits = 1 in batch order; in a session of vectors embd_i
+ * instead, [rows, n_embd] of such tokens or, pooled, of the batch's sequences in order; after a
+ * sequence operation pos_i, int32 [n_seq_max, 2], the smallest and largest position of each
+ * sequence (not of models that keep nothing from step to step). With --tap NAME also NAME-L-M_i,
+ * float32 [rows, columns]: what layer L (embd and logits: -1) made of the M-th micro-batch.
  *
  * --hash prints one line, 16 hexadecimal digits: FNV-1a of 64 bits over the names, shapes and bytes
  * of all these arrays in order, which two runs have in common when they gave the same bits. */
@@ -24,7 +25,7 @@ struct replay {
     struct gr_model *model;
     struct gr_session *session;
     struct gr_session_size size;
-    int32_t n_vocab;
+    int32_t n_vocab, n_embd; /* n_embd: of a session of vectors, else 0 */
     int n_written;
     uint64_t hash; /* of all arrays so far */
     struct slot {
@@ -110,22 +111,33 @@ static int write_positions(struct replay *r, int op)
     return write_array(r, "pos", op, "<i4", shape, pos, (size_t)n * sizeof *pos);
 }
 
-static int write_logits(struct replay *r, int op, const struct gr_batch *b)
+/* Row number i of the last batch: of a token or, pooled, of a sequence; NULL when there is none. */
+static const float *row_of(const struct replay *r, const struct gr_batch *b, int32_t i)
 {
-    size_t n_rows = 0, k = 0, row = (size_t)r->n_vocab;
+    if (gr_session_pooling(r->session) > GR_POOLING_NONE)
+        return gr_embeddings_seq(r->session, i);
+    if (!b->logits[i])
+        return NULL;
+    return r->n_embd ? gr_embeddings(r->session, i) : gr_logits(r->session, i);
+}
+
+static int write_rows(struct replay *r, int op, const struct gr_batch *b)
+{
+    bool pooled = gr_session_pooling(r->session) > GR_POOLING_NONE;
+    int32_t n = pooled ? (int32_t)r->rec.params.n_seq_max : b->n_tok;
+    size_t n_rows = 0, row = (size_t)(r->n_embd ? r->n_embd : r->n_vocab);
     char shape[64];
-    for (int32_t i = 0; i < b->n_tok; i++)
-        n_rows += b->logits[i] != 0;
-    float *all = calloc(n_rows + 1, row * sizeof *all);
+    float *all = calloc((size_t)n + 1, row * sizeof *all);
     if (!all) {
         gr_say_error("out of host memory");
         return 5;
     }
-    for (int32_t i = 0; i < b->n_tok; i++)
-        if (b->logits[i])
-            memcpy(all + k++ * row, gr_logits(r->session, i), row * sizeof *all);
+    for (int32_t i = 0; i < n; i++)
+        if (row_of(r, b, i))
+            memcpy(all + n_rows++ * row, row_of(r, b, i), row * sizeof *all);
     snprintf(shape, sizeof shape, "(%zu, %zu)", n_rows, row);
-    int rc = write_array(r, "logits", op, "<f4", shape, all, n_rows * row * sizeof *all);
+    int rc = write_array(r, r->n_embd ? "embd" : "logits", op, "<f4", shape, all,
+                         n_rows * row * sizeof *all);
     free(all);
     return rc;
 }
@@ -167,7 +179,7 @@ static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
     if (status)
         return failed(op, status);
     int rc = write_rc(r, op, 0);
-    return rc ? rc : write_logits(r, op, b);
+    return rc ? rc : write_rows(r, op, b);
 }
 
 static int save_state(struct gr_session *s, struct slot *slot)
@@ -267,6 +279,8 @@ static int open_session(struct replay *r)
     int status = gr_session_size(r->model, &p, &r->size);
     if (!status)
         status = gr_session_open(&r->session, r->model, &p);
+    if (!status)
+        r->n_embd = gr_session_n_embd(r->session);
     if (!status && r->o->tap)
         status = gr_session_tap(r->session, strcmp(r->o->tap, "all") ? r->o->tap : "", on_tap, r);
     return status ? gr_say_status(status) : 0;

@@ -59,7 +59,7 @@ static int get_int(const struct place *at, const json_t *j, const char *name, js
 
 /* ---- context ---- */
 
-enum setting_kind { COUNT, TRUTH, FACTOR, TYPE, SCALING, IGNORED, ONLY };
+enum setting_kind { COUNT, TRUTH, FACTOR, TYPE, SCALING, POOLING, IGNORED, ONLY };
 
 /* Every key that a context may have. ONLY: the value `lo` alone is supported, `why` says what is
  * not. */
@@ -90,7 +90,8 @@ static const struct setting {
     {"flash_attn", IGNORED, 0, 0, 1, NULL},
     {"swa_full", TRUTH, offsetof(struct gr_session_params, swa_full), 0, 1, NULL},
     {"kv_unified", TRUTH, offsetof(struct gr_session_params, kv_unified), 0, 1, NULL},
-    {"embeddings", ONLY, 0, 0, 1, "embeddings are not in this version"},
+    {"embeddings", TRUTH, offsetof(struct gr_session_params, embeddings), 0, 1, NULL},
+    {"pooling", POOLING, 0, 0, 0, NULL},
     {"causal", ONLY, 0, 1, 1, "attention that is not causal is not in this version"},
 };
 
@@ -114,6 +115,17 @@ static int set_scaling(const struct place *at, const json_t *j, enum gr_rope_sca
             return 0;
         }
     return wrong(at, "rope_scaling: none, linear, yarn or longrope expected, %s found",
+                 json_is_string(j) ? json_string_value(j) : type_name(j));
+}
+
+static int set_pooling(const struct place *at, const json_t *j, enum gr_pooling *out)
+{
+    for (int i = GR_POOLING_NONE; json_is_string(j) && i <= GR_POOLING_RANK; i++)
+        if (!strcmp(gr_pooling_name((enum gr_pooling)i), json_string_value(j))) {
+            *out = (enum gr_pooling)i;
+            return 0;
+        }
+    return wrong(at, "pooling: none, mean, cls, last or rank expected, %s found",
                  json_is_string(j) ? json_string_value(j) : type_name(j));
 }
 
@@ -153,6 +165,8 @@ static int set_one(struct gr_recording *r, const struct place *at, const struct 
         return set_type(at, j, s->name, (char *)r + s->offset);
     case SCALING:
         return set_scaling(at, j, &r->params.rope_scaling);
+    case POOLING:
+        return set_pooling(at, j, &r->params.pooling);
     case IGNORED:
         return get_int(at, j, s->name, s->lo, s->hi, &v);
     case ONLY:
@@ -175,11 +189,6 @@ static int read_context(struct gr_recording *r, const struct place *at, json_t *
     json_object_foreach(context, name, value)
     {
         const struct setting *s = find_setting(name);
-        if (!strcmp(name, "pooling") && json_is_string(value) &&
-            !strcmp(json_string_value(value), "none"))
-            continue;
-        if (!strcmp(name, "pooling"))
-            return wrong(at, "pooling: embeddings are not in this version");
         if (!s)
             return wrong(at, "context: unknown key '%.40s'", name);
         int rc = set_one(r, at, s, value);

@@ -7,8 +7,8 @@
  *            rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
  *            group_n and group_w (0, off): Self-Extend by window;
- *            flash_attn (0/1) changes nothing here. Refused, as not in this version: embeddings 1,
- *            pooling, causal 0
+ *            embeddings (0/1), pooling ("none" "mean" "cls" "last" "rank"; default: the model's);
+ *            flash_attn (0/1) changes nothing here. Refused, as not in this version: causal 0
  *   ops      a list, run in order, each an object with "op":
  *            decode    tokens, pos, seq (a list of sequences for each token), logits (0/1 for each)
  *            encode    the same, of models that keep nothing from step to step

@@ -133,6 +133,19 @@ static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
     }
 }
 
+/* Without a cache; windows end before a token, and after it where they have two sides. */
+static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
+                       const struct gr_ubatch *ub)
+{
+    const struct gr_hparams *hp = &s->slice->hp;
+    int32_t behind = hp->swa_both ? hp->n_swa / 2 : hp->n_swa - 1;
+    gr_cache_fill_none(ub, INT32_MAX, INT32_MAX, gr_staged(s, c, GR_STEP_LIST),
+                       gr_staged(s, c, GR_STEP_SPAN));
+    if (c->plan.shape.n_swa)
+        gr_cache_fill_none(ub, behind, hp->swa_both ? behind : INT32_MAX,
+                           gr_staged(s, c, GR_STEP_LIST_SWA), gr_staged(s, c, GR_STEP_SPAN_SWA));
+}
+
 static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
                       const struct gr_ubatch *ub)
 {
@@ -142,7 +155,7 @@ static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
     int32_t *list = gr_staged(s, c, GR_STEP_LIST), *span = gr_staged(s, c, GR_STEP_SPAN);
     int32_t *key_pos = shape->n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
     if (s->slice->hp.no_cache) {
-        gr_cache_fill_none(ub, list, span);
+        fill_sight(s, c, ub);
         for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
             key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
     }
@@ -174,6 +187,9 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     fill_seen(s, c, ub);
     if (c->plan.shape.n_far)
         fill_far(s, c, ub);
+    if (c->plan.shape.n_pool)
+        gr_vectors_fill_step(s, ub, gr_staged(s, c, GR_STEP_POOL_LIST),
+                             gr_staged(s, c, GR_STEP_POOL_AT));
     memcpy(gr_staged(s, c, GR_STEP_STATE_SRC), s->placed.src, n_seq);
     memcpy(gr_staged(s, c, GR_STEP_STATE_DST), s->placed.dst, n_seq);
 }
@@ -209,6 +225,13 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
     if (!rc && cache->kv[GR_CACHE_SWA]) {
         shape->n_swa = ub->n_tok;
         rc = list_length(cache->kv[GR_CACHE_SWA], ub, &shape->n_list_swa);
+    }
+    if (!rc && hp->no_cache && gr_any_window(hp))
+        shape->n_swa = ub->n_tok, shape->n_list_swa = shape->n_list;
+    if (s->pool == GR_POOL_MEAN) {
+        shape->n_pool = gr_vectors_rows(s, ub);
+        for (int32_t i = 0; i < ub->n_tok; i++)
+            shape->n_pool_item += ub->batch->n_seq[ub->tok[i]];
     }
     if (hp->max_alibi > 0)
         shape->n_alibi = shape->n_list;

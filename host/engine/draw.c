@@ -8,6 +8,8 @@ int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sample
     if (seq < 0 || seq >= (int32_t)s->params.n_seq_max)
         return gr_fail(GR_E_INVALID, "drawing: sequence %d, but they are 0 to %u", seq,
                        s->params.n_seq_max - 1);
+    if (s->params.embeddings)
+        return gr_fail(GR_E_UNSUPPORTED, "drawing: a session of vectors leaves no logits");
     int rc = sampler ? gr_sampler_can_draw(sampler, s->model->hp.n_vocab) : 0;
     if (!rc)
         s->sampler[seq] = sampler;

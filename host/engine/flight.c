@@ -19,9 +19,10 @@ static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
 int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out)
 {
     struct gr_backend *b = s->pin;
-    size_t need = (size_t)n_out * (size_t)s->model->hp.n_vocab;
-    if (!f->out_row && !(f->out_row = gr_calloc(s->params.n_batch, sizeof *f->out_row)))
+    size_t need = (size_t)n_out * (size_t)s->n_row, n_batch = s->params.n_batch;
+    if (!f->out_row && !(f->out_row = gr_calloc(n_batch + s->params.n_seq_max, sizeof *f->out_row)))
         return GR_E_NOMEM_HOST;
+    f->seq_row = f->out_row + n_batch;
     if (need <= f->logits_cap)
         return 0;
     if (f->logits)
@@ -67,28 +68,51 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
     return rc;
 }
 
+/* Encoders know as many positions as they have learned. */
+static int check_learned(const struct gr_session *s)
+{
+    const struct gr_hparams *hp = &s->model->hp;
+    bool learned = hp->no_cache && gr_ten_is(&s->model->weight[GR_W_POS_EMBD]);
+    for (int32_t i = 0; learned && i < s->batch.n_tok; i++)
+        if (s->batch.pos[i] >= hp->n_ctx_train)
+            return gr_fail(GR_E_INVALID,
+                           "batch token %d: position %d, but the model has learned %d positions: "
+                           "the text is too long",
+                           i, s->batch.pos[i], hp->n_ctx_train);
+    return 0;
+}
+
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
                      int32_t *n_ub)
 {
     int rc = check(s, batch);
+    if (!rc)
+        rc = check_learned(s);
+    if (!rc)
+        rc = gr_flight_room(s, f, 0);
+    if (!rc)
+        rc = gr_vectors_choose(s, f);
     if (rc)
         return rc;
-    f->n_tok = f->n_row = f->status = 0;
-    f->n_out = s->batch.n_out;
+    f->n_tok = f->n_come = f->status = 0;
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
     if (s->slice->hp.no_cache && *n_ub > 1)
         return gr_fail(GR_E_INVALID,
                        "a batch of %d tokens: this model looks at all tokens at once, at most %u "
                        "fit; use a larger -ub",
                        s->batch.n_tok, s->params.n_ubatch);
+    if (s->pool == GR_POOL_MEAN && *n_ub > 1)
+        return gr_fail(GR_E_INVALID,
+                       "a batch of %d tokens: the mean of all is taken at once, at most %u fit, "
+                       "and of a model with states one text at a time; use a larger -ub",
+                       s->batch.n_tok, s->params.n_ubatch);
+    number_rows(s, f, *n_ub);
+    f->n_out = gr_vectors_number(s, f);
     bool here = !s->team || s->slice->rank == 0 || s->slice->stage == s->slice->n_stage - 1;
     rc = gr_flight_room(s, f, here ? f->n_out : 0);
     if (!rc)
         rc = gr_draw_room(s, f->n_out);
-    if (rc)
-        return rc;
-    number_rows(s, f, *n_ub);
-    return gr_cache_reserve(&s->cache, s->ub, *n_ub);
+    return rc ? rc : gr_cache_reserve(&s->cache, s->ub, *n_ub);
 }
 
 void gr_batch_take_back(struct gr_session *s, int status)
@@ -183,6 +207,8 @@ static int finish(struct gr_session *s, struct gr_flight *f)
         mourn(s);
     if (rc)
         f->n_tok = 0;
+    else
+        gr_vectors_settle(s, f);
     return rc;
 }
 
@@ -223,9 +249,9 @@ const float *gr_logits(const struct gr_session *s, int32_t i)
 {
     const struct gr_flight *f = &s->flight[s->last];
     i = i < 0 ? f->n_tok + i : i;
-    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->draws)
+    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->draws || s->params.embeddings)
         return NULL;
-    return f->logits + (size_t)f->out_row[i] * (size_t)s->model->hp.n_vocab;
+    return f->logits + (size_t)f->out_row[i] * (size_t)s->n_row;
 }
 
 void gr_session_cancel(struct gr_session *s)

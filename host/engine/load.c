@@ -228,6 +228,8 @@ struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
                                   .kv_contiguous = p->kv_contiguous,
                                   .group_n = p->group_n,
                                   .group_w = p->group_w,
+                                  .embeddings = p->embeddings,
+                                  .pooling = (int32_t)p->pooling,
                                   .no_kv_offload = p->no_kv_offload,
                                   .no_graphs = p->no_graphs,
                                   .nvtx = (uint32_t)p->nvtx,

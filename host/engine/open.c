@@ -84,6 +84,9 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
                        p->n_batch, p->n_ubatch);
     p->n_batch = GR_MIN(p->n_batch, p->n_ctx);
     p->n_ubatch = GR_MIN(p->n_ubatch, p->n_batch);
+    int rc = gr_vectors_fill(model, p);
+    if (rc)
+        return rc;
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
     return check_rope(p);
@@ -202,6 +205,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     s->n_device = 1;
     s->pin = s->device[0].backend;
     snprintf(s->device[0].name, sizeof s->device[0].name, "%s", s->pin->api->name);
+    gr_vectors_init(s);
     rc = plan_cache(s);
     return rc ? rc : make_constants(s);
 }

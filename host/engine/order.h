@@ -40,6 +40,8 @@
     FIELD(uint32_t, kv_contiguous)                                                                 \
     FIELD(int32_t, group_n)                                                                        \
     FIELD(int32_t, group_w)                                                                        \
+    FIELD(uint32_t, embeddings)                                                                    \
+    FIELD(int32_t, pooling)                                                                        \
     FIELD(uint32_t, no_kv_offload)                                                                 \
     FIELD(uint32_t, no_graphs)                                                                     \
     FIELD(uint32_t, nvtx)                                                                          \

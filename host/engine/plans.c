@@ -194,8 +194,13 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
                                   .n_full = n_tok,
                                   .n_far = s->params.group_n > 1 ? n_tok : 0,
                                   .n_seq = s->cache.rs ? 1 : 0};
-    if (hp->no_cache) /* it looks at all tokens, and gives all their logits */
+    if (s->pool == GR_POOL_MEAN)
+        shape.n_pool = shape.n_out, shape.n_out = shape.n_pool_item = n_tok;
+    if (hp->no_cache) {
         shape.n_list = (int32_t)gr_kv_list_round(n_tok);
+        shape.n_swa = gr_any_window(hp) ? n_tok : 0;
+        shape.n_list_swa = shape.n_swa ? shape.n_list : 0;
+    }
     if (s->cache.kv[GR_CACHE_FULL])
         shape.n_list = full_list(s, GR_CACHE_FULL, n_tok);
     if (s->cache.kv[GR_CACHE_SWA]) {

@@ -175,6 +175,8 @@ struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
                                       .kv_contiguous = o->kv_contiguous,
                                       .group_n = o->group_n,
                                       .group_w = o->group_w,
+                                      .embeddings = o->embeddings,
+                                      .pooling = (enum gr_pooling)o->pooling,
                                       .no_kv_offload = o->no_kv_offload,
                                       .no_graphs = o->no_graphs,
                                       .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};

@@ -14,6 +14,9 @@
 #include "model/model.h"
 #include "sample/sampler.h"
 
+/* What becomes of the wanted rows of a sequence: they stay, one stands for all, or their mean. */
+enum gr_pool_how { GR_POOL_ROWS, GR_POOL_FIRST, GR_POOL_LAST, GR_POOL_MEAN };
+
 enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
 
 /* A plan that has been built, placed and prepared; the most recently used ones are kept. */
@@ -68,15 +71,16 @@ struct gr_departure {
 
 /* What a batch leaves: rows of logits, or the tokens that were drawn. */
 struct gr_flight {
-    float *logits; /* [n_out, n_vocab]; with `draws` the tokens instead, [n_out] i32 */
+    float *logits; /* [n_out, n_row] logits or vectors; with `draws` tokens instead, [n_out] i32 */
     size_t logits_cap;
     int32_t *out_row;     /* [n_batch], row of logits or -1 */
+    int32_t *seq_row;     /* [n_seq_max], row that stands for a sequence or -1 */
     int32_t n_tok, n_out; /* n_tok 0: there is nothing */
     bool draws;           /* all outputs of the batch belong to sequences whose tokens are drawn */
     /* with several ranks */
     int status;       /* that a stage before this one failed with */
     int32_t n_ubatch; /* results of micro-batches that are still to come, to rank 0 */
-    int32_t n_row;    /* rows that have come */
+    int32_t n_come;   /* rows that have come */
     struct gr_session *session;
     struct gr_flight *next; /* whose results come after this one's */
 };
@@ -97,6 +101,9 @@ struct gr_session {
         *pin; /* whose host memory the step block, the CPU's arena and the logits are in */
     uint8_t cache_device[GR_MAX_LAYER]; /* of what each layer attends to */
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
+
+    enum gr_pool_how pool;
+    int32_t n_row; /* numbers in a row of results: logits, or of a vector */
 
     const struct gr_flow *flow; /* NULL: this session runs all stages */
     struct gr_graph_env env;
@@ -199,6 +206,24 @@ void gr_batch_take_back(struct gr_session *s, int status);
 
 /* Empties all cells, on all ranks. */
 void gr_session_clear(struct gr_session *s);
+
+/* ---- vectors.c ---- */
+
+/* Fills in what sessions leave, or refuses it. */
+int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p);
+/* What s->params mean for plans and rows. */
+void gr_vectors_init(struct gr_session *s);
+/* Of a checked batch the tokens whose rows are needed. */
+int gr_vectors_choose(struct gr_session *s, struct gr_flight *f);
+/* Once tokens have rows (f->out_row): sequences have them too. Returns how many there are. */
+int32_t gr_vectors_number(struct gr_session *s, struct gr_flight *f);
+/* Rows of results of a micro-batch of the flight under way. */
+int32_t gr_vectors_rows(const struct gr_session *s, const struct gr_ubatch *ub);
+/* The rows of each sequence, in the order of their numbers. */
+void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub, int32_t *list,
+                          int32_t *at);
+/* What is left to do when all rows of a flight have come. */
+void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f);
 
 /* ---- draw.c ---- */
 

@@ -169,14 +169,15 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
 {
     int64_t start = gr_now_ns();
     const struct gr_flight *f = s->now;
-    size_t row = f->draws ? 1 : (size_t)s->model->hp.n_vocab; /* an id is as large as a logit */
+    size_t row = f->draws ? 1 : (size_t)s->n_row; /* an id is as large as a logit */
+    size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
-    int rc = gr_plan_run(s, c, ub->n_out ? out : NULL);
+    int rc = gr_plan_run(s, c, n_out ? out : NULL);
     start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
         rc = s->flow->out(s, &c->plan, s->flow->user);
     if (!rc && s->team && has_results(s) && s->slice->rank)
-        rc = answer(s, out, (size_t)ub->n_out * row * sizeof *out, 0);
+        rc = answer(s, out, n_out * row * sizeof *out, 0);
     gr_spent_note(&s->spent, GR_SPAN_TRANSFER, start);
     return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
 }
@@ -238,7 +239,7 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     s->now = f;
     for (; i < n_ub && !rc && !f->status; i++) {
         rc = run_ubatch(s, &s->ub[i], row);
-        row += s->ub[i].n_out;
+        row += gr_vectors_rows(s, &s->ub[i]);
     }
     be_at(s, GR_DOING_WAIT);
     if (f->status && !rc)

@@ -110,22 +110,22 @@ static int take_result(struct gr_team *t)
     struct gr_frame frame;
     int32_t rank = last_rank(t);
     struct gr_port *port = &t->result[rank];
-    size_t row = (f->draws ? 1 : (size_t)t->model->hp.n_vocab) * sizeof(float);
-    size_t room = (size_t)(f->n_out - f->n_row) * row;
+    size_t row = (f->draws ? 1 : (size_t)f->session->n_row) * sizeof(float);
+    size_t room = (size_t)(f->n_out - f->n_come) * row;
     int rc = gr_frame_recv(port, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
     if (frame.kind != GR_ORDER_IS_LOGITS || frame.session != f->session->id || frame.n % row)
         return strange(t, rank, &frame, "logits of another session");
-    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_row * row, room,
+    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_come * row, room,
                        gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    f->n_row += (int32_t)(frame.n / row);
+    f->n_come += (int32_t)(frame.n / row);
     if (--f->n_ubatch > 0)
         return 0;
     t->first = f->next;
-    return frame.status || f->n_row == f->n_out
+    return frame.status || f->n_come == f->n_out
                ? 0
                : strange(t, rank, &frame, "the logits of all tokens of the batch");
 }

@@ -296,6 +296,13 @@ gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
     return gr_mm_add(b, il, GR_W_FFN_DOWN, h, res);
 }
 
+gr_t gr_ffn_any(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind)
+{
+    bool both = gr_require(b, il, GR_W_FFN_UP).rows != gr_require(b, il, GR_W_FFN_DOWN).cols;
+    return both || gr_has(b, il, GR_W_FFN_GATE) ? gr_ffn_glu(b, il, x, res, kind)
+                                                : gr_ffn_mlp(b, il, x, res, kind);
+}
+
 struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -305,7 +312,8 @@ struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
                                .scale = hp->expert_scale};
 }
 
-/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one. */
+/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up(x)) where
+ * there is no gate. */
 static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_act_kind act)
 {
     float limit = gr_hp(b)->glu_limit_exp[il];
@@ -314,6 +322,8 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_ac
         int64_t n = both.cols / 2;
         return limited_glu(b, act, limit, gr_cols(both, 0, n), gr_cols(both, n, n));
     }
+    if (!gr_has(b, il, GR_W_FFN_GATE_EXPS))
+        return gr_act(b, act, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
     gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, ids);
     return limited_glu(b, act, limit, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
 }

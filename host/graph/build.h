@@ -94,6 +94,8 @@ gr_t gr_kda(struct gr_build *b, int il, gr_t x, gr_t res);
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
 /* down(act(up(x))) + res; a bound FFN_ACT divides the activations. */
 gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
+/* Whichever of the two the bound matrices are for. */
+gr_t gr_ffn_any(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
 
 /* residual_scale * x + res */
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res);

@@ -19,6 +19,11 @@ static gr_t embed(struct gr_build *b)
                                       .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
                                       .y = y,
                                       .scale = gr_hp(b)->embd_scale}});
+    if (gr_has(b, -1, GR_W_TOKEN_TYPES)) { /* all tokens are of the first type */
+        gr_t type = gr_weight(b, -1, GR_W_TOKEN_TYPES);
+        type.rows = 1;
+        y = gr_binary(b, GR_ADD, y, type);
+    }
     if (gr_has(b, -1, GR_W_TOKEN_EMBD_NORM))
         y = gr_norm(b, -1, GR_W_TOKEN_EMBD_NORM, y);
     return gr_name(b, "embd", -1, y);
@@ -54,21 +59,63 @@ static gr_t logits(struct gr_build *b, gr_t x)
     return gather_logits(b, y);
 }
 
-/* The norm in front of the output matrix; families whose norms have no weights have none here. */
-static gr_t output_norm(struct gr_build *b, gr_t x)
+/* The wanted rows after the last layer, normed. Families whose norms have no weights have none
+ * here; a model without logits may have no such norm. */
+static gr_t last_norm(struct gr_build *b, gr_t x)
 {
-    if (gr_has(b, -1, GR_W_OUTPUT_NORM_2))
-        return gr_norm(b, -1, GR_W_OUTPUT_NORM_2, x);
-    return gr_has(b, -1, GR_W_OUTPUT_NORM) ? gr_norm(b, -1, GR_W_OUTPUT_NORM, x)
-                                           : gr_norm_plain(b, -1, x);
+    enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2)     ? GR_W_OUTPUT_NORM_2
+                        : gr_has(b, -1, GR_W_ENC_OUTPUT_NORM) ? GR_W_ENC_OUTPUT_NORM
+                                                              : GR_W_OUTPUT_NORM;
+    x = gr_out_rows(b, x);
+    if (gr_has(b, -1, norm))
+        x = gr_norm(b, -1, norm, x);
+    else if (!b->env->arch->no_logits)
+        x = gr_norm_plain(b, -1, x);
+    return gr_name(b, "output_norm", -1, x);
+}
+
+/* The mean of the rows of each sequence. */
+static gr_t pool(struct gr_build *b, gr_t x)
+{
+    const struct gr_step_shape *s = &b->plan->shape;
+    if (!s->n_pool)
+        return x;
+    gr_t y = gr_new(b, s->n_pool, x.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_POOL,
+                              .a.pool = {.x = x,
+                                         .list = gr_step_array(b, GR_STEP_POOL_LIST, 1),
+                                         .at = gr_step_array(b, GR_STEP_POOL_AT, 1),
+                                         .y = y}});
+    return y;
+}
+
+/* Scores: norm(act(x W^T)) V^T, of which files have either matrix or both. */
+static gr_t classify(struct gr_build *b, gr_t x)
+{
+    if (gr_has(b, -1, GR_W_CLS))
+        x = gr_act(b, gr_hp(b)->cls_act, gr_mm(b, -1, GR_W_CLS, x));
+    if (gr_has(b, -1, GR_W_CLS_NORM))
+        x = gr_norm(b, -1, GR_W_CLS_NORM, x);
+    return gr_has(b, -1, GR_W_CLS_OUT) ? gr_mm(b, -1, GR_W_CLS_OUT, x) : x;
+}
+
+static gr_t vectors(struct gr_build *b, gr_t x)
+{
+    x = pool(b, last_norm(b, x));
+    if (b->env->classify)
+        return gr_name(b, "scores", -1, classify(b, x));
+    if (gr_has(b, -1, GR_W_DENSE_2))
+        x = gr_mm(b, -1, GR_W_DENSE_2, x);
+    if (gr_has(b, -1, GR_W_DENSE_3))
+        x = gr_mm(b, -1, GR_W_DENSE_3, x);
+    return gr_name(b, "vectors", -1, x);
 }
 
 /* Logits of the wanted rows. */
 static gr_t head(struct gr_build *b, gr_t x)
 {
-    x = output_norm(b, gr_out_rows(b, x));
-    gr_name(b, "output_norm", -1, x);
-    x = logits(b, x);
+    x = logits(b, last_norm(b, x));
     if (gr_hp(b)->logit_scale != 0)
         x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logit_scale, 0);
     if (gr_hp(b)->final_softcap > 0)
@@ -114,7 +161,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     for (; b.at < env->hp->n_layer && !b.err; b.at++)
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     if (shape->n_out > 0)
-        p->result = head(&b, x);
+        p->result = env->vectors ? vectors(&b, x) : head(&b, x);
     if (shape->n_sample > 0)
         p->result = draw(&b, p->result);
     return finish(&b);

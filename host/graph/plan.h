@@ -62,7 +62,8 @@ struct gr_plan {
     struct gr_step_shape shape;
     struct gr_step_layout layout;
     int64_t arena_bytes[GR_MAX_DEVICE];
-    /* [1, n_out, n_vocab] f32; [1, 1, n_out] i32 when tokens are drawn; the last stage's */
+    /* [1, n_out, n_vocab] f32, or vectors of rows or of n_pool sequences; [1, 1, n_out] i32 when
+     * tokens are drawn; the last stage's */
     struct gr_ten result;
 };
 

@@ -300,7 +300,13 @@ int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied)
     return n;
 }
 
-void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span)
+static int64_t pos_of(const struct gr_ubatch *ub, int32_t i)
+{
+    return ub->batch->pos[ub->tok[i]];
+}
+
+void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t behind, int32_t ahead, int32_t *list,
+                        int32_t *span)
 {
     const struct gr_full_batch *b = ub->batch;
     int32_t at[GR_SEQ_MAX + 1] = {
@@ -315,9 +321,17 @@ void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span
     for (int32_t i = 0; i < ub->n_tok; i++) {
         int32_t s = b->seq[b->seq_at[ub->tok[i]]];
         list[next[s]++] = i;
-        span[3 * i] = span[3 * i + 1] = at[s];
-        span[3 * i + 2] = at[s + 1];
     }
+    for (int s = 0; s < GR_SEQ_MAX; s++) /* a sequence's tokens come in the order of positions */
+        for (int32_t k = at[s], lo = k, hi = k; k < at[s + 1]; k++) {
+            int64_t pos = pos_of(ub, list[k]);
+            while (pos_of(ub, list[lo]) < pos - behind)
+                lo++;
+            while (hi < at[s + 1] && pos_of(ub, list[hi]) <= pos + ahead)
+                hi++;
+            span[3 * list[k]] = span[3 * list[k] + 1] = lo;
+            span[3 * list[k] + 2] = hi;
+        }
 }
 
 /* ---- for people and tests ---- */

@@ -72,9 +72,11 @@ void gr_cache_commit(struct gr_cache *cache);
 /* emptied [n_seq_max] tells which sequences could not be kept; returns their number. */
 int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied);
 
-/* Without any cache a token sees the tokens of its first sequence in its own micro-batch: list
- * [n_tok] of their numbers, span [n_tok][3]. */
-void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t *list, int32_t *span);
+/* Without any cache a token sees the tokens of its first sequence in its own micro-batch, as far as
+ * `behind` positions before it and `ahead` after it (INT32_MAX: all): list [n_tok] of their numbers
+ * in the order of positions, span [n_tok][3]. */
+void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t behind, int32_t ahead, int32_t *list,
+                        int32_t *span);
 
 /* Of all cells as they are now; the hash of decisions begins anew with it. */
 uint64_t gr_cache_table_hash(struct gr_cache *cache);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gpurun.h"
 #include "gr/op.h"
 
 #define GR_MAX_LAYER 512
@@ -54,6 +55,11 @@ enum gr_dim {
     GR_D_NOPE,  /* d_k_mla - n_rot */
     GR_D_V_MLA, /* d_v_mla */
     GR_D_ONE,
+    GR_D_TYPES,   /* token types */
+    GR_D_FF_UP,   /* n_ff, or gate and up side by side */
+    GR_D_CLS,     /* scores of a classifier */
+    GR_D_DENSE_2, /* rows of the first matrix behind pooling */
+    GR_D_DENSE_3, /* columns of the second one */
     GR_D_EMBD_3,
     GR_D_Q_2, /* queries and their gates */
     /* recurrent layers */
@@ -76,13 +82,14 @@ enum gr_dim {
 
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
-    GR_BIAS = 2,       /* a bias is required */
-    GR_BIAS_MAYBE = 4, /* a bias may be there */
-    GR_IN_STATE = 8,   /* only in layers with a state .. */
-    GR_IN_KV = 16,     /* .. or with keys and values */
-    GR_IN_HEADS = 32,  /* .. or with heads, which may have no keys and values */
-    GR_IN_FF = 64,     /* .. or with a feed-forward part */
-    GR_AS_F32 = 128    /* small: f32 in memory whatever the file has, as vectors are */
+    GR_BIAS = 2,        /* a bias is required */
+    GR_BIAS_MAYBE = 4,  /* a bias may be there */
+    GR_IN_STATE = 8,    /* only in layers with a state .. */
+    GR_IN_KV = 16,      /* .. or with keys and values */
+    GR_IN_HEADS = 32,   /* .. or with heads, which may have no keys and values */
+    GR_IN_FF = 64,      /* .. or with a feed-forward part */
+    GR_BUT_FIRST = 256, /* optional in the first layer alone */
+    GR_AS_F32 = 128     /* small: f32 in memory whatever the file has, as vectors are */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -165,7 +172,16 @@ struct gr_hparams {
     /* what is kept from step to step */
     bool no_cache; /* attention sees its own micro-batch only, past and future (encoders, diffusion)
                     */
-    bool v_in_k;   /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
+    enum gr_pooling pooling; /* of vectors, unless the session says otherwise; NONE, not MODEL */
+    enum gr_pooling pooling_cls; /* in front of a classifier: MEAN, or the first or last token */
+    enum gr_act_kind cls_act;    /* between the matrices of a classifier */
+    bool cls_softmax;            /* its scores sum to 1 */
+    int32_t n_cls;               /* scores */
+    int32_t n_token_type;        /* of which every token is the first; 0: not known */
+    int32_t n_ff_up; /* rows of the first feed-forward matrix, where that is n_ff or twice */
+    enum gr_act_kind ffn_act;     /* where files differ */
+    int32_t n_dense_2, n_dense_3; /* rows and columns of the matrices behind pooling */
+    bool v_in_k; /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
     int32_t kv_of[GR_MAX_LAYER];  /* the layer whose keys and values layer il attends to: il, or an
                                      earlier one; -1 = it has none (also where n_head_kv is 0) */
     bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 a sequence */
@@ -201,6 +217,7 @@ struct gr_hparams {
     float logit_scale;    /* the logits are divided by it; 0 = 1 */
     /* sliding window */
     int32_t n_swa; /* 0: none */
+    bool swa_both; /* n_swa / 2 positions to either side are seen; for no_cache */
     bool swa[GR_MAX_LAYER];
     /* rope */
     enum gr_rope_kind rope;
@@ -224,6 +241,15 @@ struct gr_hparams {
                              without yarn_scales_attn YaRN's own divided by it; 0: both are YaRN's
                              own */
 };
+
+/* Whether a layer has a sliding window. */
+static inline bool gr_any_window(const struct gr_hparams *hp)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->swa[il])
+            return true;
+    return false;
+}
 
 /* Value of a symbolic dimension for layer il (-1: outside the layers). */
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
@@ -268,6 +294,12 @@ bool gr_hp_has(struct gr_hp_source *s, const char *key);
  * layer, or a period of which the last layer has none), otherwise layers il with il % period <
  * period - 1; period 0 = no layer. */
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* The same, but the first layer of a period is the one that has none. */
+int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* Whether a key holds this text. */
+bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text);
+/* Rows of a tensor of the file, 0 when it has none of that name. */
+int64_t gr_hp_rows(struct gr_hp_source *s, const char *tensor);
 
 /* The keys of recurrent layers, checked, and the size of their state: n_channel = n_inner (Mamba
  * 1), with B and C beside it (Mamba 2), or Q, K and V (gated delta rule; n_state wide heads, n_rank
@@ -328,6 +360,7 @@ struct gr_arch {
     enum gr_rope_kind rope;
     bool no_cache; /* as in the hyper-parameters */
     struct gr_arch_mix mix;
+    bool no_logits; /* it ends with the last layer, or its norm */
     /* Options of the family; NULL = none. Runs after the common keys are read. */
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
     /* One layer: [1, n_tok, n_embd] in, the same out. */

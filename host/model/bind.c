@@ -45,6 +45,11 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
                                      [GR_D_V_MLA] = hp->d_v_mla,
                                      [GR_D_ONE] = 1,
+                                     [GR_D_TYPES] = hp->n_token_type,
+                                     [GR_D_FF_UP] = hp->n_ff_up,
+                                     [GR_D_CLS] = hp->n_cls,
+                                     [GR_D_DENSE_2] = hp->n_dense_2,
+                                     [GR_D_DENSE_3] = hp->n_dense_3,
                                      [GR_D_EMBD_3] = 3 * (int64_t)hp->n_embd,
                                      [GR_D_Q_2] = 2 * q,
                                      [GR_D_KERNEL] = hp->n_kernel,
@@ -226,7 +231,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     }
     struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
     const struct gr_gguf_tensor *t = find(m, s->slot, il, name);
-    if (!t && (s->flags & GR_OPTIONAL))
+    if (!t && (s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0)))
         return 0;
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
@@ -261,7 +266,7 @@ int gr_model_bind(struct gr_model *m, bool check)
                 rc = bind_spec(m, s, il, check);
     }
     /* without an output matrix the token embeddings serve as one, or the other way round */
-    if (!gr_ten_is(&m->weight[GR_W_OUTPUT]))
+    if (!gr_ten_is(&m->weight[GR_W_OUTPUT]) && !m->arch->no_logits)
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))
         m->weight[GR_W_TOKEN_EMBD] = m->weight[GR_W_OUTPUT];

@@ -125,13 +125,28 @@ int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc ? rc : gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
 }
 
-static void swa_period(struct gr_hparams *hp, int32_t period)
+bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text)
 {
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->swa[il] = hp->n_swa > 0 && period > 0 && il % period < period - 1;
+    char k[128];
+    struct gr_str found;
+    return gr_hp_has(s, key) && !gr_gguf_str(s->g, key_of(s, key, k, sizeof k), &found) &&
+           gr_str_is(found, text);
 }
 
-int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+int64_t gr_hp_rows(struct gr_hp_source *s, const char *tensor)
+{
+    const struct gr_gguf_tensor *t = gr_gguf_find_tensor(s->g, tensor);
+    return t && t->n_dim > 1 ? (int64_t)t->ne[1] : 0;
+}
+
+/* Of a period layer number `full` has no window. */
+static void swa_period(struct gr_hparams *hp, int32_t period, int32_t full)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->swa[il] = hp->n_swa > 0 && period > 0 && il % period != full;
+}
+
+static int read_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period, bool first)
 {
     char k[128];
     int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
@@ -140,7 +155,7 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
     if (rc || !kv || kv->type != GR_GGUF_ARRAY) {
         if (!rc)
             rc = gr_hp_i32(s, "attention.sliding_window_pattern", 0, GR_MAX_LAYER, &period);
-        swa_period(hp, period);
+        swa_period(hp, period, first ? 0 : period - 1);
         return rc;
     }
     uint32_t flag[GR_MAX_LAYER];
@@ -148,6 +163,16 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
     for (int32_t il = 0; il < hp->n_layer && !rc; il++)
         hp->swa[il] = flag[il] != 0 && hp->n_swa > 0;
     return rc;
+}
+
+int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    return read_swa(s, hp, period, false);
+}
+
+int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    return read_swa(s, hp, period, true);
 }
 
 int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp)
@@ -402,6 +427,55 @@ static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
+/* What vectors are made of. */
+static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    char k[128];
+    int32_t pooling = 0, in_front = 0;
+    int rc = gr_hp_i32(s, "pooling_type", -1, 4, &pooling);
+    if (!rc)
+        rc = gr_hp_i32(s, "classifier.pooling_type", -1, 4, &in_front);
+    if (rc)
+        return rc;
+    /* the file's numbers: none, mean, cls, last, rank; -1 unknown */
+    hp->pooling = pooling < 0 ? GR_POOLING_NONE : (enum gr_pooling)(GR_POOLING_NONE + pooling);
+    hp->pooling_cls = in_front == 1 ? GR_POOLING_MEAN : GR_POOLING_NONE;
+    hp->cls_act = GR_TANH, hp->n_cls = 1;
+    const struct gr_gguf_kv *labels =
+        gr_gguf_find(s->g, key_of(s, "classifier.output_labels", k, sizeof k));
+    if (labels && labels->type == GR_GGUF_ARRAY && labels->n > 0) {
+        if (labels->n > 1 << 16)
+            return gr_fail(GR_E_CORRUPT, "key %s: at most %d names expected, %llu found", k,
+                           1 << 16, (unsigned long long)labels->n);
+        hp->n_cls = (int32_t)labels->n;
+    }
+    int64_t n_type;
+    rc = gr_gguf_opt_i64(s->g, "tokenizer.ggml.token_type_count", 0, &n_type);
+    if (!rc)
+        rc = in_range("tokenizer.ggml.token_type_count", n_type, 0, 1 << 20, &hp->n_token_type);
+    if (rc)
+        return rc;
+    hp->n_dense_2 = hp->n_dense_3 = hp->n_embd;
+    rc = gr_hp_i32(s, "embedding_length_out", 1, 1 << 20, &hp->n_dense_2);
+    if (!rc)
+        rc = gr_hp_i32(s, "dense_2_feat_out", 1, 1 << 20, &hp->n_dense_2);
+    return rc ? rc : gr_hp_i32(s, "dense_3_feat_in", 1, 1 << 20, &hp->n_dense_3);
+}
+
+/* Files whose tokens see later ones too ("attention.causal" is false) are computed without a cache,
+ * as far as nothing else of theirs is kept. */
+static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    bool causal = true, keeps = hp->v_in_k;
+    int rc = gr_hp_bool(s, "attention.causal", &causal);
+    if (rc || causal || hp->no_cache)
+        return rc;
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        keeps |= hp->recurrent[il] || (hp->kv_of[il] >= 0 && hp->kv_of[il] != il);
+    hp->no_cache = true;
+    return keeps ? gr_hp_unsupported(s, "attention.causal") : 0;
+}
+
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
 {
     struct gr_hp_source s = {g, arch->name};
@@ -426,6 +500,8 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
         rc = read_experts(hp, &s);
     if (!rc)
         rc = read_eps(hp, &s);
+    if (!rc)
+        rc = read_vectors(hp, &s);
     for (int32_t il = 0; il < GR_MAX_LAYER; il++)
         hp->kv_of[il] = hp->n_head_kv[il] ? il : -1;
     if (!rc && arch->hparams)
@@ -433,5 +509,7 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
     for (int32_t il = 0; il < hp->n_layer; il++)
         if (hp->n_head_kv[il] == 0)
             hp->kv_of[il] = -1;
+    if (!rc)
+        rc = read_causal(hp, &s);
     return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
 }

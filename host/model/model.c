@@ -106,7 +106,8 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .k_cache = cache,
                                .v_cache = cache,
                                .conv_state = cache,
-                               .ssm_state = cache};
+                               .ssm_state = cache,
+                               .vectors = m->arch->no_logits};
     env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
     struct gr_step_shape shape = {.n_tok = 1,
                                   .n_out = 1,
@@ -123,6 +124,25 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
         gr_plan_fini(&plan);
     gr_free(cache);
     return rc;
+}
+
+/* Names of a classifier's scores, where the file has them. */
+static int read_labels(struct gr_model *m)
+{
+    char key[128];
+    const struct gr_gguf_kv *kv;
+    struct gr_str name;
+    snprintf(key, sizeof key, "%s.classifier.output_labels", m->arch->name);
+    int rc = gr_gguf_opt_array(m->gguf, key, GR_GGUF_STR, &kv);
+    if (rc || !kv || !kv->n)
+        return rc;
+    if (!(m->label = gr_calloc(kv->n, sizeof *m->label)))
+        return GR_E_NOMEM_HOST;
+    struct gr_gguf_strs it = gr_gguf_strs(kv);
+    for (; gr_gguf_str_next(&it, &name); m->n_label++)
+        if (!(m->label[m->n_label] = printable(name)))
+            return GR_E_NOMEM_HOST;
+    return 0;
 }
 
 static int open_file(struct gr_model *m, const char *path, bool mapped)
@@ -148,6 +168,8 @@ static int read_all(struct gr_model *m, bool check_finite)
         rc = gr_model_bind(m, check_finite);
     if (!rc)
         rc = gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias);
+    if (!rc)
+        rc = read_labels(m);
     return rc ? rc : summarise(m);
 }
 
@@ -195,6 +217,9 @@ void gr_model_close(struct gr_model **model)
     gr_free(m->bias);
     gr_free(m->name);
     gr_free(m->file_type);
+    for (int32_t i = 0; i < m->n_label; i++)
+        gr_free(m->label[i]);
+    gr_free(m->label);
     gr_vocab_close(&m->vocab);
     gr_gguf_close(&m->gguf);
     gr_free(m);
@@ -225,5 +250,14 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
                                .n_layer = m->hp.n_layer,
                                .n_embd = m->hp.n_embd,
                                .n_head = m->hp.n_head[0],
-                               .n_head_kv = m->hp.n_head_kv[0]};
+                               .n_head_kv = m->hp.n_head_kv[0],
+                               .no_logits = m->arch && m->arch->no_logits,
+                               .no_cache = m->hp.no_cache,
+                               .pooling = m->vocab_only ? GR_POOLING_NONE : m->hp.pooling,
+                               .n_label = m->n_label};
+}
+
+const char *gr_model_label(const struct gr_model *m, int32_t i)
+{
+    return i >= 0 && i < m->n_label ? m->label[i] : NULL;
 }

@@ -25,6 +25,8 @@ struct gr_model {
     struct gr_vec owned; /* void *: tensors that were read or converted into memory */
     bool vocab_only;
     char *name, *file_type;
+    char **label; /* [n_label] of a classifier's scores */
+    int32_t n_label;
     uint64_t n_params, n_bytes; /* of all tensors */
     /* devices */
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */

@@ -54,6 +54,7 @@ static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
     switch (slot) {
     case GR_W_TOKEN_EMBD:
     case GR_W_TOKEN_EMBD_NORM:
+    case GR_W_TOKEN_TYPES:
     case GR_W_POS_EMBD:
         return 0;
     case GR_W_ATTN_SINKS:

@@ -21,10 +21,24 @@
 /* clang-format on */
 
 static const struct gr_tensor_spec spec2[] = {COMMON};
-static const struct gr_tensor_spec spec3[] = {COMMON,
-                                              {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-                                              {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-                                              {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
+#define HEAD_NORMS                                                                                 \
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                                                            \
+    {                                                                                              \
+        GR_W_ATTN_K_NORM, 0,                                                                       \
+        {                                                                                          \
+            GR_D_HEAD                                                                              \
+        }                                                                                          \
+    }
+static const struct gr_tensor_spec spec3[] = {
+    COMMON,
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    HEAD_NORMS,
+    {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}}};
+static const struct gr_tensor_spec spec_embedding[] = {
+    COMMON,
+    HEAD_NORMS,
+    {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}},
+    {GR_W_DENSE_3, GR_OPTIONAL, {GR_D_DENSE_3, GR_D_EMBD}}};
 
 /* The 27B models scale by the width of a head as if the heads shared n_embd; they are told by their
  * layer count. */
@@ -59,6 +73,18 @@ static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
     if (!rc)
         rc = gr_hp_swa(s, hp, 6);
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+}
+
+/* Every token sees all of the text, in windowed layers to both sides. Vera et al. 2025 (arXiv
+ * 2509.20354). */
+static int hparams_embedding(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->swa_both = true;
+    int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa(s, hp, 6);
 }
 
 static const struct gr_tensor_spec spec1[] = {
@@ -113,3 +139,11 @@ const struct gr_arch gr_arch_gemma3 = {.name = "gemma3",
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams3,
                                        .layer = layer};
+const struct gr_arch gr_arch_gemma_embedding = {.name = "gemma-embedding",
+                                                GR_SPEC(spec_embedding),
+                                                .norm = GR_NORM_RMS,
+                                                .rope = GR_ROPE_NEOX,
+                                                .no_cache = true,
+                                                .no_logits = true,
+                                                .hparams = hparams_embedding,
+                                                .layer = layer};

@@ -7,6 +7,7 @@
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
     {GR_W_OUTPUT_NORM_2, 0, {GR_D_EMBD}},                           \
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    {GR_W_DENSE_2, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_DENSE_2}}, \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),                          \
     {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},                      \

@@ -24,7 +24,8 @@
 
 static const struct gr_tensor_spec spec2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE), DENSE};
 static const struct gr_tensor_spec spec2vl[] = {COMMON, OUTPUT(0), DENSE};
-static const struct gr_tensor_spec spec3[] = {COMMON, OUTPUT(0), HEAD_NORMS, DENSE};
+static const struct gr_tensor_spec spec3[] = {
+    COMMON, OUTPUT(0), HEAD_NORMS, DENSE, {GR_W_CLS_OUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_CLS}}};
 static const struct gr_tensor_spec spec3moe[] = {
     COMMON,
     OUTPUT(0),
@@ -61,6 +62,14 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }
 
+/* Rerankers end with yes and no. */
+static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->cls_softmax = true;
+    return 0;
+}
+
 const struct gr_arch gr_arch_qwen = {.name = "qwen",
                                      GR_SPEC(spec1),
                                      .norm = GR_NORM_RMS,
@@ -73,8 +82,12 @@ const struct gr_arch gr_arch_qwen2 = {.name = "qwen2",
                                       .rope = GR_ROPE_NEOX,
                                       .mix = {.n_layer_large = 80},
                                       .layer = layer};
-const struct gr_arch gr_arch_qwen3 = {
-    .name = "qwen3", GR_SPEC(spec3), .norm = GR_NORM_RMS, .rope = GR_ROPE_NEOX, .layer = layer};
+const struct gr_arch gr_arch_qwen3 = {.name = "qwen3",
+                                      GR_SPEC(spec3),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .hparams = hparams3,
+                                      .layer = layer};
 const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
                                          GR_SPEC(spec3moe),
                                          .norm = GR_NORM_RMS,
@@ -88,7 +101,7 @@ static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
 
 static int hparams_vl3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    hp->interleaved = true;
+    hp->interleaved = hp->cls_softmax = true;
     return gr_hp_sections(s, hp);
 }
 

@@ -206,6 +206,15 @@ struct gr_args_exchange {
     struct gr_ten parts; /* [1, n_shard * n_tok, n], the same */
 };
 
+/* The mean of the rows of each sequence. */
+struct gr_args_pool {
+    struct gr_ten x; /* [1, n_row, n] */
+    struct gr_ten
+        list; /* [1, 1, n_item] i32, step block: rows of x, one sequence's after another's */
+    struct gr_ten at; /* [1, 1, n_seq + 1] i32, step block: where each one's items begin */
+    struct gr_ten y;  /* [1, n_seq, n] */
+};
+
 struct gr_args_gather {
     struct gr_ten x;    /* [1, n_tok, n] */
     struct gr_ten rows; /* [1, 1, n_out] i32, step block */

@@ -21,6 +21,8 @@ struct gr_step_shape {
     int32_t n_delta, n_delta_swa, n_delta_far; /* cells of a K-shift */
     int32_t n_copy;                            /* rows of a copy */
     int32_t n_sample;                          /* n_out or 0: tokens that the device draws */
+    int32_t n_pool, n_pool_item; /* sequences whose wanted rows become one, and the rows of all of
+                                    them; 0: rows stay what they are */
 };
 
 /* STEP(NAME, length in 32-bit items, meaning) */
@@ -44,7 +46,9 @@ struct gr_step_shape {
     STEP(LIST, n_list, "cells of the micro-batch's sequences, each in the order of positions")     \
     STEP(LIST_SWA, n_list_swa, "the same in the cache of the windowed layers")                     \
     STEP(KEY_POS, n_alibi, "position of each item of LIST")                                        \
-    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")
+    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")                       \
+    STEP(POOL_LIST, n_pool_item, "wanted rows, one sequence's after another's")                    \
+    STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")
 
 enum gr_step_array {
 #define STEP(NAME, length, meaning) GR_STEP_##NAME,
@@ -65,7 +69,8 @@ static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s
     int64_t n_tok = s->n_tok, n_out = s->n_out, n_pos = s->n_pos, n_full = s->n_full,
             n_swa = s->n_swa, n_list = s->n_list, n_list_swa = s->n_list_swa, n_alibi = s->n_alibi,
             n_far = s->n_far, n_seq = s->n_seq, n_delta = s->n_delta, n_delta_swa = s->n_delta_swa,
-            n_delta_far = s->n_delta_far, n_copy = s->n_copy, n_sample = s->n_sample;
+            n_delta_far = s->n_delta_far, n_copy = s->n_copy, n_sample = s->n_sample,
+            n_pool = s->n_pool, n_pool_item = s->n_pool_item;
     struct gr_step_layout l = {{0}, {0}, 0};
 #define STEP(NAME, length, meaning)                                                                \
     l.offset[GR_STEP_##NAME] = l.bytes;                                                            \

@@ -51,7 +51,7 @@ static void decode(struct gr_session *s, int n, int first, const int32_t *pos, c
     struct gr_batch b = {.n_tok = n, .token = id, .pos = pos, .seq = seq, .logits = all};
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
     for (int i = 0; i < n; i++)
-        memcpy(out->row[out->n++], gr_logits(s, i), sizeof out->row[0]);
+        memcpy(out->row[out->n++], tiny_row(s, i), sizeof out->row[0]);
 }
 
 /* A prompt, a copied sequence, both together, a range removed and what follows it moved, as far as

@@ -75,7 +75,7 @@ Test(cancel, never_leaves_a_shift_half_way)
         cr_assert(rc == 0 || rc == GR_E_CANCELLED, "%d: %s", rc, gr_error());
         n_cancelled += rc != 0;
         cr_expect_eq(gr_kv_used(a), N_PROMPT + (rc == 0));
-        cr_expect_eq(rc == 0, gr_logits(a, 0) != NULL);
+        cr_expect_eq(rc == 0, tiny_row(a, 0) != NULL);
         cr_assert_eq(gr_kv_seq_rm(a, 0, N_PROMPT + k * STEP, -1), 0);
     }
     atomic_store(&c.go, -1);
@@ -84,7 +84,7 @@ Test(cancel, never_leaves_a_shift_half_way)
     cr_assert_eq(gr_kv_seq_add(b, 0, 0, -1, N_TRY * STEP), 0);
     cr_assert_eq(decode_one(a, 9), 0, "%s", gr_error());
     cr_assert_eq(decode_one(b, 9), 0, "%s", gr_error());
-    double e = tiny_nmse(gr_logits(b, 0), gr_logits(a, 0), 96);
+    double e = tiny_nmse(tiny_row(b, 0), tiny_row(a, 0), 96);
     cr_expect(e < 1e-9, "%d of %d cancelled: logits differ by %g", n_cancelled, N_TRY, e);
     gr_session_close(&a);
     gr_session_close(&b);

@@ -50,7 +50,7 @@ struct play {
 static int32_t token_of(const struct play *p, int32_t i, int q, bool drawn)
 {
     int32_t id, none;
-    const float *logits = gr_logits(p->s, i);
+    const float *logits = tiny_row(p->s, i);
     cr_assert_eq(logits == NULL, drawn);
     cr_assert_eq(gr_drawn(p->s, i, &none), drawn ? 0 : GR_E_INVALID);
     if (drawn)
@@ -126,7 +126,7 @@ Test(draw, all_outputs_or_none)
     p.sampler[0] = sampler_for(m, 2, 7);
     cr_assert_eq(gr_session_draw(p.s, 0, p.sampler[0]), 0);
     cr_assert_eq(gr_decode(p.s, &b), 0);
-    cr_assert(gr_logits(p.s, 0) && gr_logits(p.s, 1));
+    cr_assert(tiny_row(p.s, 0) && tiny_row(p.s, 1));
     cr_assert_eq(gr_drawn(p.s, 0, &id), GR_E_INVALID);
     cr_assert_eq(gr_drawn(p.s, 7, &id), GR_E_INVALID);
     token[0] = -1; /* refused */
@@ -138,7 +138,7 @@ Test(draw, all_outputs_or_none)
     cr_assert_eq(gr_kv_seq_rm(p.s, 0, 1, -1), 0);
     cr_assert_eq(gr_decode(p.s, &b), 0);
     int32_t first;
-    cr_assert_eq(gr_sampler_pick(picks, gr_logits(p.s, 0), &first), 0);
+    cr_assert_eq(gr_sampler_pick(picks, tiny_row(p.s, 0), &first), 0);
     cr_assert_eq(id, first, "draw 0 of the seed");
     gr_session_close(&p.s);
     gr_sampler_free(&p.sampler[0]);

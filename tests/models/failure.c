@@ -61,7 +61,7 @@ Test(failure, no_memory)
         }
         cr_assert_eq(decode(b, 3, 20), 0, "%s", gr_error());
         for (int i = 0; i < 20; i++)
-            cr_expect_eq(memcmp(gr_logits(a, i), gr_logits(b, i), N_VOCAB * sizeof(float)), 0,
+            cr_expect_eq(memcmp(tiny_row(a, i), tiny_row(b, i), N_VOCAB * sizeof(float)), 0,
                          "allocation %d, row %d", (int)k, i);
         gr_session_close(&a);
         gr_session_close(&b);
@@ -95,13 +95,13 @@ Test(failure, refused_batches)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         cr_expect_eq(gr_decode(a, &bad[i]), GR_E_INVALID, "batch %zu", i);
         for (int r = 0; r < 5; r++)
-            cr_assert_eq(memcmp(gr_logits(a, r), gr_logits(b, r), N_VOCAB * sizeof(float)), 0,
+            cr_assert_eq(memcmp(tiny_row(a, r), tiny_row(b, r), N_VOCAB * sizeof(float)), 0,
                          "batch %zu", i);
     }
     cr_assert_eq(decode(a, 5, 7), 0, "%s", gr_error());
     cr_assert_eq(decode(b, 5, 7), 0, "%s", gr_error());
     for (int r = 0; r < 7; r++)
-        cr_expect_eq(memcmp(gr_logits(a, r), gr_logits(b, r), N_VOCAB * sizeof(float)), 0);
+        cr_expect_eq(memcmp(tiny_row(a, r), tiny_row(b, r), N_VOCAB * sizeof(float)), 0);
     gr_session_close(&a);
     gr_session_close(&b);
     gr_model_close(&m);
@@ -127,7 +127,7 @@ Test(failure, decoding_inside_a_tap)
     cr_assert_eq(decode(a, 0, 30), 0, "%s", gr_error());
     cr_assert_eq(decode(b, 0, 30), 0, "%s", gr_error());
     for (int r = 0; r < 30; r++)
-        cr_expect_eq(memcmp(gr_logits(a, r), gr_logits(b, r), N_VOCAB * sizeof(float)), 0);
+        cr_expect_eq(memcmp(tiny_row(a, r), tiny_row(b, r), N_VOCAB * sizeof(float)), 0);
     gr_session_close(&a);
     gr_session_close(&b);
     gr_model_close(&m);
@@ -204,7 +204,7 @@ Test(failure, the_largest_neighbour_window)
     struct gr_session *a = tiny_session(m, &p), *b = session(m, 256);
     cr_assert_eq(decode(a, 0, 30), 0, "%s", gr_error());
     cr_assert_eq(decode(b, 0, 30), 0, "%s", gr_error());
-    cr_expect_leq(tiny_nmse(gr_logits(b, -1), gr_logits(a, -1), N_VOCAB), 1e-10);
+    cr_expect_leq(tiny_nmse(tiny_row(b, -1), tiny_row(a, -1), N_VOCAB), 1e-10);
     gr_session_close(&a);
     gr_session_close(&b);
     gr_model_close(&m);
@@ -218,11 +218,11 @@ Test(failure, a_full_cache)
     cr_assert_eq(decode(b, 0, 250), 0);
     cr_expect_eq(decode(a, 250, 7), GR_E_KV_FULL);
     cr_expect_eq(gr_kv_used(a), 250);
-    cr_expect_null(gr_logits(a, 0));
+    cr_expect_null(tiny_row(a, 0));
     cr_assert_eq(decode(a, 250, 6), 0, "%s", gr_error());
     cr_assert_eq(decode(b, 250, 6), 0, "%s", gr_error());
     for (int r = 0; r < 6; r++)
-        cr_expect_eq(memcmp(gr_logits(a, r), gr_logits(b, r), N_VOCAB * sizeof(float)), 0);
+        cr_expect_eq(memcmp(tiny_row(a, r), tiny_row(b, r), N_VOCAB * sizeof(float)), 0);
     gr_session_close(&a);
     gr_session_close(&b);
     gr_model_close(&m);
@@ -241,7 +241,7 @@ Test(failure, more_shapes_than_plans)
         cr_assert_eq(gr_session_n_ctx(a), 512);
         cr_assert_eq(decode(b, 0, LONG), 0);
         for (int r = 0; r < LONG; r++)
-            memcpy(want + r * N_VOCAB, gr_logits(b, r), N_VOCAB * sizeof *want);
+            memcpy(want + r * N_VOCAB, tiny_row(b, r), N_VOCAB * sizeof *want);
         for (int round = 0; round < 2; round++) {
             gr_kv_clear(a);
             for (int at = 0, n; at < LONG; at += n) {
@@ -253,7 +253,7 @@ Test(failure, more_shapes_than_plans)
                 struct gr_batch part = {.n_tok = n, .token = id + at, .logits = some};
                 cr_assert_eq(gr_decode(a, &part), 0, "%s", gr_error());
                 for (int k = 0; k < n; k++) {
-                    const float *got = gr_logits(a, k);
+                    const float *got = tiny_row(a, k);
                     cr_assert_eq(got != NULL, some[k]);
                     if (got)
                         cr_assert(tiny_nmse(want + (at + k) * N_VOCAB, got, N_VOCAB) < 1e-9,

@@ -41,7 +41,7 @@ Test(flight, groups_of_sequences)
             struct gr_batch in = batch(q, k, id, seqs);
             cr_assert_eq(gr_decode_end(a), 0, "%s", gr_error());
             cr_assert_eq(gr_decode(b, &in), 0, "%s", gr_error());
-            cr_assert_eq(memcmp(gr_logits(a, -1), gr_logits(b, -1), N_VOCAB * sizeof(float)), 0,
+            cr_assert_eq(memcmp(tiny_row(a, -1), tiny_row(b, -1), N_VOCAB * sizeof(float)), 0,
                          "round %d, sequence %d", k, q);
         }
         cr_assert_eq(gr_kv_seq_rm(b, 3, -1, -1), 0, "%s", gr_error());
@@ -59,7 +59,7 @@ Test(flight, what_is_refused)
     struct gr_batch in = batch(0, 0, id, seqs), one = {.n_tok = 1, .token = id};
     cr_assert_eq(gr_decode_end(s), GR_E_INVALID);
     cr_assert_eq(gr_decode(s, &in), 0);
-    const float *logits = gr_logits(s, -1);
+    const float *logits = tiny_row(s, -1);
     float copy[N_VOCAB];
     memcpy(copy, logits, sizeof copy);
     for (int i = 0; i < GR_MAX_FLIGHT; i++)
@@ -67,11 +67,11 @@ Test(flight, what_is_refused)
     cr_assert_eq(gr_decode_begin(s, &one), GR_E_INVALID);
     cr_assert_eq(gr_decode(s, &one), GR_E_INVALID);
     cr_assert_eq(gr_session_resize(s, 1024), GR_E_INVALID);
-    cr_assert_eq(gr_logits(s, -1), logits);
+    cr_assert_eq(tiny_row(s, -1), logits);
     cr_assert_eq(memcmp(logits, copy, sizeof copy), 0);
     cr_assert_eq(gr_kv_used(s), 6 + GR_MAX_FLIGHT);
     cr_assert_eq(gr_decode_end(s), 0);
-    cr_assert_neq(gr_logits(s, 0), logits);
+    cr_assert_neq(tiny_row(s, 0), logits);
     id[0] = N_VOCAB;
     cr_assert_eq(gr_decode_begin(s, &one), GR_E_INVALID);
     for (int i = 1; i < GR_MAX_FLIGHT; i++)

@@ -34,7 +34,7 @@ static int decode(struct gr_session *s, int lo, int hi, bool plain, float *logit
     b.pos_yx = text ? NULL : yx;
     int rc = gr_decode(s, &b);
     for (int i = 0; !rc && i < n; i++)
-        memcpy(logits + (lo + i) * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *logits);
+        memcpy(logits + (lo + i) * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *logits);
     return rc;
 }
 
@@ -86,7 +86,7 @@ Test(image, is_not_a_text)
     batch.logits = want;
     cr_assert_eq(gr_decode(s, &batch), 0, "%s", gr_error());
     for (int i = 0; i < N_ALL; i++)
-        memcpy(b + i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *b);
+        memcpy(b + i * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *b);
     cr_expect(tiny_nmse(a, b, N_TEXT * N_VOCAB) <= 1e-10, "before the image nothing changes");
     cr_expect(tiny_nmse(a + N_TEXT * N_VOCAB, b + N_TEXT * N_VOCAB, (N_ALL - N_TEXT) * N_VOCAB) >
               1e-6);
@@ -135,7 +135,7 @@ Test(image, rows_below_zero_are_saved)
         cr_assert_eq(gr_state_load(b, -1, state, n, NULL, NULL), 0, "%s", gr_error());
         cr_assert_eq(gr_decode(a, &next), 0, "%s", gr_error());
         cr_assert_eq(gr_decode(b, &next), 0, "%s", gr_error());
-        cr_expect_eq(memcmp(gr_logits(a, 0), gr_logits(b, 0), N_VOCAB * sizeof(float)), 0);
+        cr_expect_eq(memcmp(tiny_row(a, 0), tiny_row(b, 0), N_VOCAB * sizeof(float)), 0);
         gr_state_free(state);
         gr_session_close(&a);
         gr_session_close(&b);

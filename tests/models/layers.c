@@ -52,7 +52,7 @@ static void decode(struct gr_model *m, int n, float *out)
     cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = n, .token = id, .logits = all}), 0, "%s",
                  gr_error());
     for (int i = 0; i < n; i++)
-        memcpy(out + i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *out);
+        memcpy(out + i * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *out);
     gr_session_close(&s);
 }
 

@@ -42,7 +42,7 @@ static int decode(struct gr_session *s, const struct batch *b, float *out)
     int rc = gr_decode(s, &batch);
     for (int i = 0; i < b->n && !rc; i++)
         if (b->seq[i] == 0 && b->want[i]) {
-            memcpy(out, gr_logits(s, i), N_VOCAB * sizeof *out);
+            memcpy(out, tiny_row(s, i), N_VOCAB * sizeof *out);
             out += N_VOCAB;
         }
     return rc;
@@ -72,7 +72,8 @@ static void ways(struct gr_model *m)
     cr_assert_eq(decode(s, &b, got), 0, "%s", gr_error());
     cr_expect_eq(memcmp(want, got, sizeof want), 0, "%s: the second time", m->arch->name);
     cr_assert_eq(decode(s, &moved, got), 0, "%s", gr_error());
-    same(m->arch->name, "moved");
+    if (!tiny_learned_positions(m))
+        same(m->arch->name, "moved");
     for (int i = 0; i < N_TOK; i++) {
         add(&mixed, b.id[i], b.pos[i], 0);
         if (i % 3)

@@ -89,7 +89,7 @@ static void decode(struct play *p, int32_t seq, int n_seq, int32_t pos, int n, b
     fill_free(p->s, p->way->fill);
     cr_assert_eq(gr_decode(p->s, &b), 0, "%s: %s", p->way->name, gr_error());
     for (int i = 0; record && i < k; i++)
-        memcpy(p->out + (size_t)p->n++ * N_VOCAB, gr_logits(p->s, i), N_VOCAB * sizeof(float));
+        memcpy(p->out + (size_t)p->n++ * N_VOCAB, tiny_row(p->s, i), N_VOCAB * sizeof(float));
 }
 
 /* Sequences 2 and 3 take turns; then one of them goes. */
@@ -239,7 +239,7 @@ static void mixed(struct gr_session *s, int piece, int32_t lo, int32_t hi, float
     struct gr_batch b = {.n_tok = n, .token = tok, .pos = pos, .seq = seq, .logits = logits};
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
     for (int i = 0; i < n; i++)
-        memcpy(out + (size_t)(32 * seq[i] + pos[i]) * N_VOCAB, gr_logits(s, i),
+        memcpy(out + (size_t)(32 * seq[i] + pos[i]) * N_VOCAB, tiny_row(s, i),
                N_VOCAB * sizeof *out);
 }
 
@@ -284,7 +284,7 @@ static void decode_long(struct gr_session *s, int n, float *out)
             tok[k] = token(0, i + k);
         struct gr_batch b = {.n_tok = 8, .token = tok};
         cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
-        memcpy(out + (size_t)i / 8 * N_VOCAB, gr_logits(s, -1), N_VOCAB * sizeof *out);
+        memcpy(out + (size_t)i / 8 * N_VOCAB, tiny_row(s, -1), N_VOCAB * sizeof *out);
     }
 }
 
@@ -447,7 +447,7 @@ Test(placement, a_stopped_batch_in_a_full_window)
             } else {
                 cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 8, .token = tok}), 0, "%s",
                              gr_error());
-                memcpy(next, gr_logits(s, -1), sizeof next);
+                memcpy(next, tiny_row(s, -1), sizeof next);
                 decode_long_again(m, out);
                 cr_expect_eq(memcmp(next, out, sizeof next), 0, "%s", t.arch->name);
             }

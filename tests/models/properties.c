@@ -45,7 +45,7 @@ static void run(struct gr_session *s, const int32_t *id, int n, int32_t seq, int
         struct gr_batch b = {.n_tok = k, .token = id + i, .pos = p, .seq = q, .logits = want};
         cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
         for (int j = 0; j < k; j++)
-            memcpy(out + (size_t)(i + j) * N_VOCAB, gr_logits(s, j), N_VOCAB * sizeof *out);
+            memcpy(out + (size_t)(i + j) * N_VOCAB, tiny_row(s, j), N_VOCAB * sizeof *out);
     }
 }
 
@@ -144,12 +144,12 @@ Test(models, unwanted_logits_change_nothing)
         int8_t none[N_TOK] = {0}, some[N_TOK] = {0};
         struct gr_batch b = {.n_tok = 20, .token = id, .logits = none};
         cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
-        cr_expect_null(gr_logits(s, 0));
+        cr_expect_null(tiny_row(s, 0));
         some[3] = some[11] = some[19] = 1;
         b = (struct gr_batch){.n_tok = 20, .token = id + 20, .logits = some};
         cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
         for (int j = 0; j < 20; j++) {
-            const float *row = gr_logits(s, j);
+            const float *row = tiny_row(s, j);
             cr_expect_eq(row != NULL, some[j] != 0);
             if (row)
                 cr_expect(tiny_nmse(want + (20 + j) * N_VOCAB, row, N_VOCAB) <= SAME, "%s row %d",
@@ -270,7 +270,7 @@ Test(models, grouped_positions_by_division_or_from_the_start)
     cr_assert_eq(gr_kv_seq_cp(b, 2, 0, -1, -1), 0);
     struct gr_batch end = {.n_tok = 1, .token = id + 12, .pos = last};
     cr_assert_eq(gr_decode(b, &end), 0, "%s", gr_error());
-    cr_expect(tiny_nmse(gr_logits(b, 0), got, N_VOCAB) < 1e-10);
+    cr_expect(tiny_nmse(tiny_row(b, 0), got, N_VOCAB) < 1e-10);
     gr_session_close(&a);
     gr_session_close(&b);
     gr_model_close(&m);

@@ -165,7 +165,7 @@ static double difference(struct fixture *f, int seq)
     struct gr_batch b = {
         .n_tok = 1, .token = &f->m.t[f->m.n - 1].tok, .pos = &f->m.t[f->m.n - 1].pos};
     cr_assert_eq(gr_decode(f->fresh, &b), 0, "%s", gr_error());
-    return tiny_nmse(gr_logits(f->fresh, 0), gr_logits(f->s, 0), N_VOCAB);
+    return tiny_nmse(tiny_row(f->fresh, 0), tiny_row(f->s, 0), N_VOCAB);
 }
 
 static void run(struct gr_model *m, uint64_t seed)

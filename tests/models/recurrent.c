@@ -52,7 +52,7 @@ static int decode(struct gr_session *s, int32_t seq, int32_t text, int lo, int h
     int rc =
         gr_decode(s, &(struct gr_batch){.n_tok = hi - lo, .token = id, .seq = q, .logits = want});
     for (int i = 0; !rc && logits && i < hi - lo; i++)
-        memcpy(logits + i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *logits);
+        memcpy(logits + i * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *logits);
     return rc;
 }
 
@@ -174,7 +174,7 @@ static void share(struct gr_model *m, uint32_t n_ubatch, bool unified)
         ok(decode(alone, 0, q, 15, 15 + len[q], want));
         for (int32_t i = 0, k = 0; i < n; i++)
             if (seq[i] == q)
-                memcpy(got + k++ * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *got);
+                memcpy(got + k++ * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *got);
         double e = tiny_nmse(want, got, (size_t)len[q] * N_VOCAB);
         cr_expect(e <= SAME, "%s, sequence %d: %g", m->arch->name, q, e);
         gr_session_close(&alone);
@@ -217,7 +217,7 @@ Test(recurrent_models, tokens_of_several_sequences)
         struct gr_batch b = {.n_tok = 6, .token = id, .n_seq = n_seq, .seq = seq, .logits = all};
         ok(gr_decode(s, &b));
         for (int i = 0; i < 4; i++)
-            memcpy(got + i * N_VOCAB, gr_logits(s, 2 + i), N_VOCAB * sizeof *got);
+            memcpy(got + i * N_VOCAB, tiny_row(s, 2 + i), N_VOCAB * sizeof *got);
         alone(m, 3, 0, want);
         alone(m, 0, 1, want + N_VOCAB);
         alone(m, 3, 2, want + 2 * N_VOCAB);

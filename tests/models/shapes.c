@@ -95,6 +95,8 @@ static bool fits(const struct gr_node *n)
         return n->a.sum.parts.rows % n->a.sum.y.rows == 0 &&
                n->a.sum.parts.cols == n->a.sum.y.cols &&
                absent_or(&n->a.sum.res, n->a.sum.y.rows, n->a.sum.y.cols);
+    case GR_OP_POOL:
+        return n->a.pool.at.cols == n->a.pool.y.rows + 1 && n->a.pool.x.cols == n->a.pool.y.cols;
     default:
         return true;
     }
@@ -109,7 +111,8 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                .k_cache = cache,
                                .v_cache = cache,
                                .conv_state = cache + n_layer,
-                               .ssm_state = cache + 2 * n_layer};
+                               .ssm_state = cache + 2 * n_layer,
+                               .vectors = m->arch->no_logits};
     for (int il = 0; il < n_layer; il++) {
         cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_conv_state};
         cache[2 * n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_ssm_state};

@@ -36,7 +36,7 @@ static void *work(void *p)
         gr_kv_clear(s);
         j->rc = gr_decode(s, &(struct gr_batch){.n_tok = 20, .token = id, .logits = all});
         for (int i = 0; i < 20 && !j->rc; i++)
-            memcpy(j->logits + i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof(float));
+            memcpy(j->logits + i * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof(float));
         if (!j->rc && gr_decode(s, &(struct gr_batch){.n_tok = 1, .token = &bad}) != GR_E_INVALID)
             j->rc = -1;
         if (!j->rc)
@@ -46,7 +46,7 @@ static void *work(void *p)
         for (int i = 20; i < N_TOK && !j->rc; i++) {
             j->rc = gr_decode(s, &(struct gr_batch){.n_tok = 1, .token = id + i});
             if (!j->rc)
-                memcpy(j->logits + i * N_VOCAB, gr_logits(s, 0), N_VOCAB * sizeof(float));
+                memcpy(j->logits + i * N_VOCAB, tiny_row(s, 0), N_VOCAB * sizeof(float));
         }
     }
     gr_session_close(&s);

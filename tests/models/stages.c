@@ -194,7 +194,7 @@ static void decode(struct play *p, const struct gr_batch *b)
 {
     EACH(p, gr_decode(s, b));
     for (int32_t i = 0; i < b->n_tok; i++) {
-        const float *row = gr_logits(p->line.s[p->line.n - 1], i);
+        const float *row = tiny_row(p->line.s[p->line.n - 1], i);
         cr_assert_eq(row != NULL, b->logits[i] != 0);
         if (row)
             memcpy(p->out + (size_t)p->n++ * N_VOCAB, row, N_VOCAB * sizeof(float));

@@ -69,7 +69,7 @@ static bool go_on(struct gr_session *a, struct gr_session *b, int32_t seq)
     for (int i = 0; i < 3; i++) {
         must_feed(a, seq, i + 1);
         must_feed(b, seq, i + 1);
-        const float *x = gr_logits(a, -1), *y = gr_logits(b, -1);
+        const float *x = tiny_row(a, -1), *y = tiny_row(b, -1);
         same &= cut ? tiny_nmse(x, y, N_VOCAB) < 1e-10 : !memcmp(x, y, N_VOCAB * sizeof *x);
     }
     return same;

@@ -32,7 +32,7 @@ static const float *alone(struct fixture *f, int seq)
     gr_kv_clear(f->fresh);
     struct gr_batch b = {.n_tok = f->n[seq], .token = f->tok[seq]};
     cr_assert_eq(gr_decode(f->fresh, &b), 0, "%s", gr_error());
-    return gr_logits(f->fresh, -1);
+    return tiny_row(f->fresh, -1);
 }
 
 /* New tokens of several sequences in one batch, in any order of the sequences; the logits of each
@@ -59,7 +59,7 @@ static void decode(struct fixture *f)
     for (int q = 0; q < N_SEQ; q++) {
         if (last[q] < 0)
             continue;
-        double e = tiny_nmse(alone(f, q), gr_logits(f->s, last[q]), N_VOCAB);
+        double e = tiny_nmse(alone(f, q), tiny_row(f->s, last[q]), N_VOCAB);
         cr_assert(e <= SAME, "%s, sequence %d of %d tokens: %g", f->s->model->arch->name, q,
                   f->n[q], e);
     }

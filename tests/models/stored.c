@@ -29,7 +29,7 @@ static void decode(struct gr_session *s, int32_t pos, int n, float *out)
     struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = all};
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
     for (int i = 0; i < n && out; i++)
-        memcpy(out + (size_t)i * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *out);
+        memcpy(out + (size_t)i * N_VOCAB, tiny_row(s, i), N_VOCAB * sizeof *out);
 }
 
 static void logits_of(struct gr_model *m, const char *cache, float *out)

@@ -31,7 +31,7 @@ static int decode(struct gr_session *s, struct results *r, const struct gr_batch
 {
     int rc = gr_decode(s, b);
     for (int32_t i = 0; i < b->n_tok && !rc; i++) {
-        const float *row = b->logits[i] ? gr_logits(s, i) : NULL;
+        const float *row = b->logits[i] ? tiny_row(s, i) : NULL;
         if (row && r->n < MOST_ROWS)
             memcpy(r->row + (size_t)r->n++ * N_VOCAB, row, N_VOCAB * sizeof *row);
     }
@@ -300,7 +300,7 @@ Test(tensor, shards_give_what_the_whole_model_gives, .timeout = 300)
         if (n == 0)
             strcat(strcat(refused, gr_arch_at(i)->name), " ");
     }
-    cr_expect_str_eq(refused, "olmo2 mamba mamba2 ");
+    cr_expect_str_eq(refused, "olmo2 mamba mamba2 jina-bert-v2 ");
 }
 
 static const char *const families[] = {"llama",   "qwen2moe", "gemma3", "phi3", "deepseek2",

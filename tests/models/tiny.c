@@ -84,6 +84,8 @@ struct tiny tiny_default(const struct gr_arch *arch)
                      .n_swa = 12,
                      .drop = -1,
                      .reshape = -1};
+    if (arch->no_logits) /* rows of results are as long as others' */
+        t.n_embd = t.n_vocab;
     vary_layers(&t);
     vary_states(&t);
     return t;
@@ -100,7 +102,7 @@ struct item {
  */
 static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
-    bool optional = s->flags & GR_OPTIONAL;
+    bool optional = s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0);
     bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_SHEXP;
     bool one_of_two = s->slot == GR_W_FFN_GATE_EXPS || s->slot == GR_W_FFN_UP_EXPS;
     bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
@@ -227,6 +229,7 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
     cr_assert_eq(gr_gguf_set_str(w, "tokenizer.ggml.model", "none"), 0);
+    cr_assert_eq(gr_gguf_set_u32(w, "tokenizer.ggml.token_type_count", 2), 0);
     set_i(w, t, "vocab_size", t->n_vocab);
     set_i(w, t, "context_length", t->n_ctx);
     set_i(w, t, "embedding_length", t->n_embd);
@@ -240,6 +243,9 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
         set_i(w, t, "rope.dimension_count", t->n_rot);
     set_i(w, t, "attention.sliding_window", t->n_swa);
     set_i(w, t, "attention.sliding_window_pattern", 2);
+    set_i(w, t, "moe_every_n_layers", 2);
+    set_i(w, t, "dense_2_feat_out", 40);
+    set_i(w, t, "dense_3_feat_in", 40);
     set_i(w, t, "expert_count", t->n_expert);
     set_i(w, t, "expert_used_count", t->n_expert ? 2 : 0);
     set_i(w, t, "expert_feed_forward_length", t->n_ff);
@@ -322,7 +328,8 @@ bool tiny_required(const struct tiny *t, int i)
     struct gr_hparams hp;
     list(t, &hp, items);
     int f = items[i].spec->flags;
-    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL);
+    bool first = f & GR_BUT_FIRST && items[i].il == 0;
+    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL) && !first;
 }
 
 /* The shape, innermost first; returns the number of dimensions. A matrix of one row is a vector in
@@ -330,6 +337,8 @@ bool tiny_required(const struct tiny *t, int i)
 static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uint64_t *ne)
 {
     uint32_t n = 0;
+    if (it->bias && it->spec->dim[1] == GR_D_ONE)
+        return ne[0] = 1;
     for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
         ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
     if (it->bias && n > 1) {
@@ -435,6 +444,11 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
     struct gr_session *s;
     cr_assert_eq(gr_session_open(&s, m, p), 0, "%s: %s", m->arch->name, gr_error());
     return s;
+}
+
+const float *tiny_row(const struct gr_session *s, int32_t i)
+{
+    return gr_session_n_embd(s) ? gr_embeddings(s, i) : gr_logits(s, i);
 }
 
 bool tiny_keeps_states(const struct gr_model *m)

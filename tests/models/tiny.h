@@ -40,6 +40,9 @@ bool tiny_needs_experts(const struct gr_arch *a);
 /* Opens a model and a session on it, or fails the test. */
 struct gr_model *tiny_open(const struct tiny *t);
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
+/* What the last batch left for token i: logits or, of a model that has none, as many numbers of a
+ * vector. */
+const float *tiny_row(const struct gr_session *s, int32_t i);
 /* Whether positions are part of what is stored, so that it cannot be moved. */
 bool tiny_learned_positions(const struct gr_model *m);
 /* Whether it has recurrent layers: what they hold of a sequence cannot be changed in parts. */

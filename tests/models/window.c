@@ -39,7 +39,7 @@ static void decode(struct gr_session *s, const json_t *list, FILE *expected, con
     cr_assert_eq(gr_decode(s, &b), 0, "%s: %s", where, gr_error_message());
     for (int32_t i = n > LAST ? n - LAST : 0; i < n; i++) {
         cr_assert_eq(fread(want, sizeof want, 1, expected), 1, "%s", where);
-        double e = tiny_nmse(want, gr_logits(s, i), N_VOCAB);
+        double e = tiny_nmse(want, tiny_row(s, i), N_VOCAB);
         worst = e > worst ? e : worst;
         cr_assert(e <= 1e-8, "%s: token %d of %d: NMSE %g", where, i, n, e);
     }
@@ -143,9 +143,9 @@ Test(window, moving_all_by_whole_groups_changes_nothing)
             cr_assert_eq(rc, 0, "%s: %s", t.arch->name, gr_error_message());
             cr_assert_eq(feed(s, 0, N_TOK - 1, 1), 0, "%s: %s", t.arch->name, gr_error_message());
             bool distances = delta && !m->hp.norm_roped; /* nothing else matters */
-            double e = distances ? tiny_nmse(first, gr_logits(s, -1), T_VOCAB) : 0;
+            double e = distances ? tiny_nmse(first, tiny_row(s, -1), T_VOCAB) : 0;
             cr_expect(e < 1e-9, "%s: NMSE %g", t.arch->name, e);
-            memcpy(first, gr_logits(s, -1), sizeof first);
+            memcpy(first, tiny_row(s, -1), sizeof first);
             n_tried += delta > 0;
             gr_session_close(&s);
         }
@@ -166,8 +166,8 @@ Test(window, a_window_that_nothing_leaves_changes_nothing)
             if (gr_session_open(&s, m, &p))
                 break;
             cr_assert_eq(feed(s, 0, 0, N_TOK), 0, "%s: %s", t.arch->name, gr_error_message());
-            cr_expect(!on || !memcmp(first, gr_logits(s, -1), sizeof first), "%s", t.arch->name);
-            memcpy(first, gr_logits(s, -1), sizeof first);
+            cr_expect(!on || !memcmp(first, tiny_row(s, -1), sizeof first), "%s", t.arch->name);
+            memcpy(first, tiny_row(s, -1), sizeof first);
             gr_session_close(&s);
         }
         gr_model_close(&m);
@@ -218,7 +218,7 @@ static bool expect_shift(struct gr_model *m, const struct gr_session_params *p, 
     for (int32_t seq = 0; seq < 2; seq++) {
         cr_assert_eq(feed(a, seq, 50, 6), 0, "%s: %s", what, gr_error_message());
         cr_assert_eq(feed(b, seq, 50, 6), 0, "%s: %s", what, gr_error_message());
-        cr_expect_eq(memcmp(gr_logits(a, -1), gr_logits(b, -1), T_VOCAB * sizeof(float)), 0,
+        cr_expect_eq(memcmp(tiny_row(a, -1), tiny_row(b, -1), T_VOCAB * sizeof(float)), 0,
                      "%s, sequence %d", what, seq);
     }
     cr_assert_eq(gr_cache_check(&a->cache), 0, "%s: %s", what, gr_error_message());
@@ -277,7 +277,7 @@ Test(context_shift, of_a_window_that_gave_up_cells)
         for (int i = 0; i < 6; i++) {
             cr_assert_eq(feed(a, 0, 0, N_TOK), 0, "%s", gr_error_message());
             cr_assert_eq(feed(b, 0, 0, N_TOK), 0);
-            cr_expect_lt(tiny_nmse(gr_logits(b, -1), gr_logits(a, -1), T_VOCAB), 1e-10);
+            cr_expect_lt(tiny_nmse(tiny_row(b, -1), tiny_row(a, -1), T_VOCAB), 1e-10);
         }
     }
     /* Nothing but two tokens would stay behind those kept: the window would reach into what is

@@ -301,3 +301,53 @@ Test(sum, all)
     sum_case(5, 8, 128, false, false);
     sum_case(2, 4, 33, true, false);
 }
+
+/* lens [n_seq]: rows of each sequence, which are taken from x in an order of their own. */
+static void pool_case(const int32_t *lens, int64_t n_seq, int64_t n)
+{
+    struct ops_case c;
+    int32_t n_item = 0;
+    for (int64_t s = 0; s < n_seq; s++)
+        n_item += lens[s];
+    ops_case_init(&c, GR_OP_POOL, 9, "%lld sequences, %d rows, %lld columns", (long long)n_seq,
+                  n_item, (long long)n);
+    struct gr_args_pool *a = &c.node.a.pool;
+    *a = (struct gr_args_pool){.x = ops_random(&c, GR_F32, 1, n_item, n, OPS_SPIKES),
+                               .list = ops_new(&c, GR_I32, 1, 1, n_item),
+                               .at = ops_new(&c, GR_I32, 1, 1, n_seq + 1),
+                               .y = ops_new(&c, GR_F32, 1, n_seq, n)};
+    int32_t *list = a->list.data, *at = a->at.data;
+    for (int32_t i = 0; i < n_item; i++)
+        list[i] = n_item - 1 - i;
+    at[0] = 0;
+    const double *x = ops_values(&c, &a->x);
+    struct ops_out *o = ops_expect(&c, &a->y);
+    double *terms = ops_doubles(&c, n_seq * n);
+    for (int64_t s = 0; s < n_seq; s++) {
+        at[s + 1] = at[s] + lens[s];
+        for (int64_t k = 0; k < n; k++) {
+            double all = 0, size = 0;
+            for (int32_t i = at[s]; i < at[s + 1]; i++)
+                all += x[list[i] * n + k], size += fabs(x[list[i] * n + k]);
+            o->want[s * n + k] = lens[s] ? all / lens[s] : 0;
+            terms[s * n + k] = lens[s] ? size / lens[s] : 0;
+        }
+    }
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < n_seq * n; i++) {
+        o->tol_ref[i] += terms[i] * 1e-14;
+        /* one rounding an addition, one of the division */
+        o->tol_fast[i] += terms[i] * (double)(lens[i / n] + 1) * 0x1p-24;
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(pool, all)
+{
+    static const int32_t some[] = {1, 7, 0, 2, 33};
+    pool_case(some, 1, 1);
+    pool_case(some, 5, 64);
+    pool_case(some + 1, 3, 65);
+    pool_case(some + 4, 1, 384);
+}

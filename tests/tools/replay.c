@@ -139,8 +139,8 @@ Test(replay, contexts)
     expect(2, CONTEXT("\"rope_scaling\": \"long\""),
            "rope_scaling: none, linear, yarn or longrope expected, long found");
     expect(2, CONTEXT("\"rope_freq_base\": true"), "rope_freq_base: a number expected, true found");
-    expect(2, CONTEXT("\"embeddings\": 1"), "embeddings 1: embeddings are not in this version");
-    expect(2, CONTEXT("\"pooling\": \"mean\""), "pooling: embeddings are not in this version");
+    expect(2, CONTEXT("\"embeddings\": 2"), "embeddings: 0 to 1 expected, 2 found");
+    expect(2, CONTEXT("\"pooling\": \"sum\""), "none, mean, cls, last or rank expected, sum found");
     expect(2, CONTEXT("\"causal\": 0"),
            "causal 0: attention that is not causal is not in this version");
     expect(0, CONTEXT("\"pooling\": \"none\", \"embeddings\": 0, \"causal\": 1"), "");

@@ -1,5 +1,5 @@
-/* ACT, GLU, BINARY, EXPERT_SUM and SUM. exp is vf_exp; tanh(u) = 1 - 2 / (exp(2 u) + 1), with a
- * series below 1/8. GELU_ERF stays with the reference. */
+/* ACT, GLU, BINARY, EXPERT_SUM, SUM and POOL. exp is vf_exp; tanh(u) = 1 - 2 / (exp(2 u) + 1), with
+ * a series below 1/8. GELU_ERF stays with the reference. */
 #include <string.h>
 
 #include "cpu/fast/fast.h"
@@ -191,3 +191,22 @@ static void sum(const struct gr_node *node, const struct gr_cpu_work *work)
 }
 
 const struct gr_cpu_impl FN(sum) = {sum, NULL, NULL};
+
+static void pool(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_pool *a = &node->a.pool;
+    const int32_t *list = gr_cpu_i32(&a->list, 0), *at = gr_cpu_i32(&a->at, 0);
+    struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, work);
+    for (int64_t q = 0; q < a->y.rows; q++) {
+        vf n = vf_set((float)GR_MAX(at[q + 1] - at[q], 1));
+        for (int64_t c = s.lo; c < s.hi; c += VL) {
+            int64_t k = GR_MIN(VL, s.hi - c);
+            vf all = vf_set(0);
+            for (int32_t i = at[q]; i < at[q + 1]; i++)
+                all = all + vf_load_n(gr_cpu_f32(&a->x, list[i]) + c, k);
+            vf_store_n(gr_cpu_f32(&a->y, q) + c, all / n, k);
+        }
+    }
+}
+
+const struct gr_cpu_impl FN(pool) = {pool, NULL, NULL};

@@ -16,6 +16,7 @@ const struct gr_cpu_impl *const FN(table)[GR_N_OP] = {
     [GR_OP_KV_SHIFT] = &FN(kv_shift),
     [GR_OP_EXPERT_SUM] = &FN(expert_sum),
     [GR_OP_SUM] = &FN(sum),
+    [GR_OP_POOL] = &FN(pool),
     [GR_OP_SSM_CONV] = &FN(ssm_conv),
     [GR_OP_SSM_SCAN] = &FN(ssm_scan),
     [GR_OP_DELTA_RULE] = &FN(delta_rule),

@@ -1,5 +1,5 @@
-/* ACT, GLU, BINARY, EXPERT_SUM and SUM: no element of a row needs another one, so threads share the
- * columns. */
+/* ACT, GLU, BINARY, EXPERT_SUM, SUM and POOL: no element of a row needs another one, so threads
+ * share the columns. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"
@@ -137,3 +137,22 @@ static void sum(const struct gr_node *node, const struct gr_cpu_work *work)
 }
 
 const struct gr_cpu_impl gr_ref_sum = {sum, NULL, NULL};
+
+static void pool(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_pool *a = &node->a.pool;
+    const int32_t *list = gr_cpu_i32(&a->list, 0), *at = gr_cpu_i32(&a->at, 0);
+    struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, work);
+    for (int64_t q = 0; q < a->y.rows; q++) {
+        float *y = gr_cpu_f32(&a->y, q);
+        int32_t n = at[q + 1] - at[q];
+        for (int64_t c = s.lo; c < s.hi; c++) {
+            double all = 0;
+            for (int32_t i = at[q]; i < at[q + 1]; i++)
+                all += (double)gr_cpu_f32(&a->x, list[i])[c];
+            y[c] = n ? (float)(all / n) : 0;
+        }
+    }
+}
+
+const struct gr_cpu_impl gr_ref_pool = {pool, NULL, NULL};

@@ -58,7 +58,7 @@ static int decode(struct gr_session *s, int32_t pos, int n, float *out)
     struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .logits = last};
     int rc = gr_decode(s, &b);
     if (!rc)
-        memcpy(out, gr_logits(s, n - 1), N_VOCAB * sizeof(float));
+        memcpy(out, tiny_row(s, n - 1), N_VOCAB * sizeof(float));
     return rc;
 }
 

@@ -1,0 +1,129 @@
+/* Encoders with norms in front of each part, rotary positions and gated feed-forward: ModernBERT
+ * (windows to both sides in most layers), NeoBERT, EuroBERT, and Llama that sees all of a text.
+ * Warner et al. 2024 (arXiv 2412.13663), Le Breton et al. 2025 (arXiv 2502.19587), Boizard et al.
+ * 2025 (arXiv 2503.05500), Babakhin et al. 2025 (arXiv 2511.07025). */
+#include "graph/build.h"
+
+/* clang-format off */
+#define LAYER                                                       \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+#define GATE_IN_UP                                                  \
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},                       \
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_modern[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_TOKEN_EMBD_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_CLS, GR_OPTIONAL, {GR_D_EMBD, GR_D_EMBD}},
+    {GR_W_CLS_NORM, GR_OPTIONAL, {GR_D_EMBD}},
+    {GR_W_CLS_OUT, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_CLS}},
+    {GR_W_ATTN_NORM, GR_BUT_FIRST, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV}},
+    LAYER,
+    GATE_IN_UP};
+static const struct gr_tensor_spec spec_neo[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ENC_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_CLS, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_EMBD}},
+    {GR_W_CLS_OUT, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_CLS}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV}},
+    LAYER,
+    GATE_IN_UP};
+static const struct gr_tensor_spec spec_euro[] = {{GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+                                                  {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+                                                  {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+                                                  GR_SPEC_QKV(GR_BIAS_MAYBE),
+                                                  LAYER,
+                                                  {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+                                                  {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+                                                  {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}};
+/* Llama's own table, but for the output. Its files say that it is not causal. */
+static const struct gr_tensor_spec spec_llama[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}};
+
+/* Of the gate; GELU when the file says nothing else. */
+static enum gr_act_kind act_of(struct gr_hp_source *s)
+{
+    static const char *const silu[] = {"silu", "swish", "swiglu"};
+    for (int i = 0; i < 3; i++)
+        if (gr_hp_says(s, "hidden_activation", silu[i]))
+            return GR_SILU;
+    return gr_hp_says(s, "hidden_activation", "reglu") ? GR_RELU : GR_GELU;
+}
+
+static int hparams_modern(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->swa_both = true;
+    hp->cls_act = GR_GELU;
+    hp->ffn_act = act_of(s);
+    if (!gr_hp_has(s, "classifier.pooling_type"))
+        hp->pooling_cls = GR_POOLING_MEAN;
+    if (gr_hp_says(s, "hidden_activation", "relu"))
+        return gr_hp_unsupported(s, "hidden_activation");
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa_after(s, hp, 3);
+}
+
+/* The embeddings are normed, so that files need no norm in front of the first layer. */
+static gr_t layer_modern(struct gr_build *b, int il, gr_t x)
+{
+    gr_t h = gr_has(b, il, GR_W_ATTN_NORM) ? gr_norm(b, il, GR_W_ATTN_NORM, x) : x;
+    x = gr_attn_block(b, il, h, x);
+    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
+}
+
+static int hparams_llama(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    (void)s;
+    hp->expert_norm = true;
+    return 0;
+}
+
+const struct gr_arch gr_arch_modern_bert = {.name = "modern-bert",
+                                            GR_SPEC(spec_modern),
+                                            .norm = GR_NORM_LAYER,
+                                            .rope = GR_ROPE_NEOX,
+                                            .no_cache = true,
+                                            .no_logits = true,
+                                            .hparams = hparams_modern,
+                                            .layer = layer_modern};
+const struct gr_arch gr_arch_neo_bert = {.name = "neo-bert",
+                                         GR_SPEC(spec_neo),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NORM,
+                                         .no_cache = true,
+                                         .no_logits = true,
+                                         .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_eurobert = {.name = "eurobert",
+                                         GR_SPEC(spec_euro),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NEOX,
+                                         .no_cache = true,
+                                         .no_logits = true,
+                                         .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_llama_embed = {.name = "llama-embed",
+                                            GR_SPEC(spec_llama),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NORM,
+                                            .no_logits = true,
+                                            .hparams = hparams_llama,
+                                            .layer = gr_pre_norm_layer};
