@@ -370,6 +370,11 @@ gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x)
     return gr_act_ab(b, kind, x, 0, 0);
 }
 
+gr_t gr_scale(struct gr_build *b, gr_t x, float scale)
+{
+    return gr_act_ab(b, GR_LINEAR, x, scale, 0);
+}
+
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c)
 {
     gr_t y = gr_new(b, a.rows, a.cols, GR_F32);
@@ -397,7 +402,7 @@ gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res)
 {
     float scale = gr_hp(b)->residual_scale;
     if (scale != 0)
-        x = gr_act_ab(b, GR_LINEAR, x, scale, 0);
+        x = gr_scale(b, x, scale);
     match_rows(b, &x, &res);
     return gr_add_t(b, x, res);
 }

@@ -46,6 +46,7 @@ gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
 gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
 /* act(a) * b */
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
+gr_t gr_scale(struct gr_build *b, gr_t x, float scale);
 gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y);
 
 /* Queries, keys, values of a layer: [n_tok, n_head * d_k], [n_tok, n_head_kv * d_k], [n_tok,

@@ -106,6 +106,23 @@ struct gr_tensor_spec {
     {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
     {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
     {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
+#define GR_SPEC_EMBD                                                                               \
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}}
+/* Feed-forward parts with gates: dense, of experts behind a router, of what experts share. */
+#define GR_SPEC_GLU(flags)                                                                         \
+    {GR_W_FFN_GATE, flags, {GR_D_EMBD, GR_D_FF}},                                                  \
+    {GR_W_FFN_UP, flags, {GR_D_EMBD, GR_D_FF}},                                                    \
+    {GR_W_FFN_DOWN, flags, {GR_D_FF, GR_D_EMBD}}
+#define GR_SPEC_EXPERTS(flags)                                                                     \
+    {GR_W_FFN_GATE_INP, flags, {GR_D_EMBD, GR_D_EXPERT}},                                          \
+    {GR_W_FFN_GATE_EXPS, flags, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},                            \
+    {GR_W_FFN_UP_EXPS, flags, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},                              \
+    {GR_W_FFN_DOWN_EXPS, flags, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}
+#define GR_SPEC_SHARED_EXPERT(flags)                                                               \
+    {GR_W_FFN_GATE_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},                                      \
+    {GR_W_FFN_UP_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},                                        \
+    {GR_W_FFN_DOWN_SHEXP, flags, {GR_D_FF_SHEXP, GR_D_EMBD}}
 /* Recurrent layers; `flags`: GR_IN_STATE where other layers have none. */
 #define GR_SPEC_MAMBA(flags)                                                                       \
     {GR_W_SSM_IN, flags, {GR_D_EMBD, GR_D_INNER_2}},                                               \
@@ -230,6 +247,7 @@ struct gr_hparams {
     bool interleaved; /* sections take turns (t y x t y x ..) instead of following each other */
     float freq_base, freq_base_swa; /* of the full and of the windowed layers */
     float freq_scale, freq_scale_swa;
+    bool plain_swa_rope; /* no scaling of any kind is for windowed layers */
     enum gr_scaling scaling;
     int32_t n_ctx_orig; /* context length before scaling */
     float rope_attn_factor;

@@ -206,14 +206,15 @@ bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s
     return !(s->flags & GR_IN_KV) || hp->n_head_kv[il] > 0;
 }
 
-/* The tensor of a slot, whose name goes to `name`. Some files leave ".weight" out of some names. */
+/* The tensor of a slot, whose name goes to `name`. Some files leave ".weight" or ".bias" out of
+ * some names. */
 static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot slot, int il,
                                          char name[96])
 {
     char bare[96];
     const struct gr_gguf_tensor *t =
         gr_gguf_find_tensor(m->gguf, gr_slot_name(slot, il, false, name, 96));
-    const char *end = strstr(name, ".weight");
+    const char *weight = strstr(name, ".weight"), *end = weight ? weight : strstr(name, ".bias");
     if (t || !end)
         return t;
     snprintf(bare, sizeof bare, "%.*s", (int)(end - name), name);

@@ -323,19 +323,57 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
+/* One number, or one for each layer: of those above 0, which have to be equal. */
+static int same_in_layers(struct gr_hp_source *s, const struct gr_hparams *hp, const char *key,
+                          int32_t hi, int32_t *out)
+{
+    int32_t each[GR_MAX_LAYER], most = 0;
+    if (!gr_hp_has(s, key))
+        return 0;
+    int rc = gr_hp_each(s, key, 0, hi, hp->n_layer, each);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        most = GR_MAX(most, each[il]);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        if (each[il] != 0 && each[il] != most)
+            rc = gr_fail(GR_E_UNSUPPORTED,
+                         "key %s.%s: one number for all layers expected, %d and "
+                         "%d found",
+                         s->arch, key, each[il], most);
+    *out = most;
+    return rc;
+}
+
+static int read_groups(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n = 0, used = 0;
+    int rc = gr_hp_i32(s, "expert_group_count", 0, 64, &n);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_group_used_count", 0, 64, &used);
+    if (rc || n < 2 || hp->n_expert == 0)
+        return rc;
+    if (hp->n_expert % n || used < 1 || used > n || hp->n_expert_used > hp->n_expert / n * used)
+        return gr_fail(
+            GR_E_CORRUPT,
+            "key %s.expert_group_count: %d groups of which %d are used cannot give %d of "
+            "%d experts",
+            s->arch, n, used, hp->n_expert_used, hp->n_expert);
+    hp->n_expert_group = n, hp->n_expert_group_used = used;
+    return 0;
+}
+
 static int read_experts(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = gr_hp_i32(s, "expert_count", 0, 4096, &hp->n_expert);
     if (!rc)
-        rc = gr_hp_i32(s, "expert_used_count", 0, 256, &hp->n_expert_used);
+        rc = same_in_layers(s, hp, "expert_used_count", 256, &hp->n_expert_used);
     if (!rc && hp->n_expert > 0 && (hp->n_expert_used < 1 || hp->n_expert_used > hp->n_expert))
         rc = gr_fail(GR_E_CORRUPT, "key %s.expert_used_count: 1 to %d expected, %d found", s->arch,
                      hp->n_expert, hp->n_expert_used);
     if (!rc)
-        rc = gr_hp_i32(s, "expert_feed_forward_length", 0, 1 << 24, &hp->n_ff_exp);
+        rc = same_in_layers(s, hp, "expert_feed_forward_length", 1 << 24, &hp->n_ff_exp);
     if (hp->n_ff_exp == 0)
         hp->n_ff_exp = hp->n_ff[0];
-    return rc;
+    return rc ? rc : read_groups(hp, s);
 }
 
 int gr_hp_unsupported(struct gr_hp_source *s, const char *key)
@@ -377,24 +415,6 @@ int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
-static int read_groups(struct gr_hp_source *s, struct gr_hparams *hp)
-{
-    int32_t n = 0, used = 0;
-    int rc = gr_hp_i32(s, "expert_group_count", 0, 64, &n);
-    if (!rc)
-        rc = gr_hp_i32(s, "expert_group_used_count", 0, 64, &used);
-    if (rc || n < 2)
-        return rc;
-    if (hp->n_expert % n || used < 1 || used > n || hp->n_expert_used > hp->n_expert / n * used)
-        return gr_fail(
-            GR_E_CORRUPT,
-            "key %s.expert_group_count: %d groups of which %d are used cannot give %d of "
-            "%d experts",
-            s->arch, n, used, hp->n_expert_used, hp->n_expert);
-    hp->n_expert_group = n, hp->n_expert_group_used = used;
-    return 0;
-}
-
 int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise)
 {
     const enum gr_gate_kind gate[] = {otherwise, GR_GATE_SOFTMAX, GR_GATE_SIGMOID,
@@ -413,7 +433,7 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
         return rc;
     hp->expert_gate = gate[kind];
     hp->n_ff_shexp = n_ff_shared ? n_ff_shared : n_shared * hp->n_ff_exp; /* below 2^30 */
-    return read_groups(s, hp);
+    return 0;
 }
 
 static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -479,6 +499,7 @@ static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
 {
     struct gr_hp_source s = {g, arch->name};
+    int32_t n_next = 0; /* layers that predict further tokens: behind the others, not used */
     *hp = (struct gr_hparams){.norm = arch->norm,
                               .no_cache = arch->no_cache,
                               .rope = arch->rope,
@@ -486,6 +507,9 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
                               .n_expert_group = 1,
                               .n_expert_group_used = 1};
     int rc = gr_hp_need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
+    if (!rc)
+        rc = gr_hp_i32(&s, "nextn_predict_layers", 0, hp->n_layer - 1, &n_next);
+    hp->n_layer -= n_next;
     if (!rc)
         rc = gr_hp_need_i32(&s, "embedding_length", 1, 1 << 20, &hp->n_embd);
     if (!rc)

@@ -85,11 +85,15 @@ static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct g
     return mag;
 }
 
-void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
+void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, bool swa,
                    const float *factors, double *freq, struct gr_rope_mag *mag)
 {
+    struct gr_rope_opt plain = *opt, *o = &plain;
+    bool unscaled = swa && hp->plain_swa_rope;
+    if (unscaled)
+        plain.ext_factor = 0, plain.attn_factor = 1;
     double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
-    double scale = (double)(swa ? hp->freq_scale_swa : o->freq_scale);
+    double scale = unscaled ? 1 : (double)(swa ? hp->freq_scale_swa : o->freq_scale);
     int32_t n = hp->n_rot;
     double lo = floor(pair_of_turns(o, base, n, (double)o->beta_fast));
     double hi = ceil(pair_of_turns(o, base, n, (double)o->beta_slow));

@@ -21,10 +21,10 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    if (!gr_hp_has(s, "rope.dimension_sections"))
-        return 0;
-    hp->rope = GR_ROPE_NEOX;
-    return gr_hp_sections(s, hp);
+    int rc = gr_hp_maybe_sections(s, hp);
+    if (hp->section[0] > 0)
+        hp->rope = GR_ROPE_NEOX;
+    return rc;
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

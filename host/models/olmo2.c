@@ -27,10 +27,8 @@ static const struct gr_tensor_spec spec_exaone4[] = {COMMON,
 /* YaRN is for the full layers. */
 static int hparams_olmo2(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    int rc = gr_hp_swa(s, hp, 4);
-    if (hp->scaling == GR_SCALE_YARN)
-        hp->freq_scale_swa = 1;
-    return rc;
+    hp->plain_swa_rope = true;
+    return gr_hp_swa(s, hp, 4);
 }
 
 /* The 32B model (64 layers) has windows. */

@@ -45,19 +45,15 @@ static const struct gr_tensor_spec spec_moe[] = {COMMON, RATES, EXPERTS};
 static const struct gr_tensor_spec spec_next[] = {
     COMMON, {GR_W_SSM_BA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK_2}}, EXPERTS};
 
-/* Which layers are recurrent: a list in the file, or all but every fourth. Layers that predict
- * further tokens stand behind the others and are not used. */
+/* Which layers are recurrent: a list in the file, or all but every fourth. */
 static int find_recurrent(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    int32_t list[GR_MAX_LAYER], period = 4, n_next = 0;
+    int32_t list[GR_MAX_LAYER], period = 4;
     int rc = gr_hp_i32(s, "full_attention_interval", 1, GR_MAX_LAYER, &period);
     for (int32_t il = 0; il < hp->n_layer; il++)
         list[il] = (il + 1) % period != 0;
     if (!rc && gr_hp_has(s, "attention.recurrent_layers"))
         rc = gr_hp_each(s, "attention.recurrent_layers", 0, 1, hp->n_layer, list);
-    if (!rc)
-        rc = gr_hp_i32(s, "nextn_predict_layers", 0, hp->n_layer - 1, &n_next);
-    hp->n_layer -= n_next;
     for (int32_t il = 0; il < hp->n_layer && !rc; il++)
         if (list[il])
             gr_hp_set_recurrent(hp, il);

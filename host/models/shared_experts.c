@@ -1,44 +1,44 @@
-/* Experts beside a shared one, after some layers without: DeepSeek MoE, dots.llm1, Ling; Qwen 2
- * with experts, where a gate weighs the shared one. Dai et al. 2024 (arXiv 2401.06066), Huo et al.
- * 2025 (arXiv 2506.05767), Ling Team 2025 (arXiv 2503.05139), Yang et al. 2024 (arXiv 2407.10671).
- */
+/* Experts beside a shared one, after some layers without: DeepSeek MoE, dots.llm1, Ling, ERNIE 4.5,
+ * GLM 4.5, K-EXAONE, Hunyuan 3; Qwen 2 with experts, where a gate weighs the shared one. Dai et al.
+ * 2024 (arXiv 2401.06066), Huo et al. 2025 (arXiv 2506.05767), Ling Team 2025 (arXiv 2503.05139),
+ * GLM-4.5 Team 2025 (arXiv 2508.06471), Baidu 2025, LG AI Research 2026, Tencent 2026, Yang et al.
+ * 2024 (arXiv 2407.10671). */
 #include "graph/build.h"
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    GR_SPEC_EMBD,                                                   \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
-#define EXPERTS(flags)                                              \
-    {GR_W_FFN_GATE_INP, flags, {GR_D_EMBD, GR_D_EXPERT}},           \
-    {GR_W_FFN_GATE_EXPS, flags, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}}, \
-    {GR_W_FFN_UP_EXPS, flags, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}}, \
-    {GR_W_FFN_DOWN_EXPS, flags, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
-    {GR_W_FFN_GATE_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},       \
-    {GR_W_FFN_UP_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},         \
-    {GR_W_FFN_DOWN_SHEXP, flags, {GR_D_FF_SHEXP, GR_D_EMBD}}
-#define DENSE                                                       \
-    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},             \
-    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},               \
-    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}}
-#define HEAD_NORMS                                                  \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}}
+#define FFN_NORM {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+#define EXPERTS(flags) GR_SPEC_EXPERTS(flags), GR_SPEC_SHARED_EXPERT(flags)
+#define MOSTLY_EXPERTS                                              \
+    GR_SPEC_GLU(GR_OPTIONAL),                                       \
+    EXPERTS(GR_OPTIONAL),                                           \
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}}
+#define HEAD_NORMS(flags)                                           \
+    {GR_W_ATTN_Q_NORM, flags, {GR_D_HEAD}},                         \
+    {GR_W_ATTN_K_NORM, flags, {GR_D_HEAD}}
 /* clang-format on */
 
-static const struct gr_tensor_spec spec_deepseek[] = {COMMON, DENSE, EXPERTS(GR_OPTIONAL)};
-static const struct gr_tensor_spec spec_bailing[] = {COMMON, EXPERTS(0)};
-static const struct gr_tensor_spec spec_dots1[] = {COMMON,
-                                                   HEAD_NORMS,
-                                                   DENSE,
-                                                   EXPERTS(GR_OPTIONAL),
-                                                   {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}}};
+static const struct gr_tensor_spec spec_deepseek[] = {COMMON, FFN_NORM, GR_SPEC_GLU(GR_OPTIONAL),
+                                                      EXPERTS(GR_OPTIONAL)};
+static const struct gr_tensor_spec spec_bailing[] = {COMMON, FFN_NORM, EXPERTS(0)};
+static const struct gr_tensor_spec spec_ernie[] = {COMMON, FFN_NORM, MOSTLY_EXPERTS};
+static const struct gr_tensor_spec spec_dots1[] = {COMMON, FFN_NORM, HEAD_NORMS(0), MOSTLY_EXPERTS};
+static const struct gr_tensor_spec spec_exaone[] = {
+    COMMON, FFN_NORM, HEAD_NORMS(0), MOSTLY_EXPERTS, {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}};
+static const struct gr_tensor_spec spec_hy3[] = {
+    COMMON,
+    FFN_NORM,
+    HEAD_NORMS(0),
+    MOSTLY_EXPERTS,
+    {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}}};
+static const struct gr_tensor_spec spec_glm4[] = {
+    COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, HEAD_NORMS(GR_OPTIONAL), MOSTLY_EXPERTS};
 static const struct gr_tensor_spec spec_qwen2moe[] = {
-    COMMON, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}}};
+    COMMON, FFN_NORM, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}}};
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -58,6 +58,83 @@ static int hparams_qwen2moe(struct gr_hparams *hp, struct gr_hp_source *s)
     int rc = hparams_deepseek(hp, s);
     hp->expert_scale = 0;
     return rc;
+}
+
+/* Attention's output has a bias in some files that llama.cpp leaves out, and so does this. */
+static int hparams_ernie(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams(hp, s);
+    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true, hp->expert_scale = 0;
+    return rc;
+}
+
+/* Without a width of their own, experts have together what a dense part has. */
+static void share_width(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    if (!gr_hp_has(s, "expert_feed_forward_length") && hp->n_expert_used > 0)
+        hp->n_ff_exp = hp->n_ff[0] / hp->n_expert_used;
+}
+
+static int hparams_glm4(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n_shared = 0;
+    share_width(hp, s);
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
+    hp->n_ff_shexp = n_shared * hp->n_ff_exp;
+    return rc ? rc : gr_hp_maybe_sections(s, hp);
+}
+
+/* The width that the file says is of each shared expert. */
+static int hparams_bailing2(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n_ff = 0, n_shared = 1;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &n_ff);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
+    hp->n_ff_shexp = n_shared * (n_ff ? n_ff : hp->n_ff_exp); /* below 2^30 */
+    return rc;
+}
+
+/* One shared expert, as wide as the others when the file does not say. */
+static int one_shared(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n_ff = 0;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &n_ff);
+    hp->n_ff_shexp = n_ff ? n_ff : hp->n_ff_exp;
+    return rc;
+}
+
+static int hparams_hy3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    share_width(hp, s);
+    return one_shared(hp, s);
+}
+
+/* Windowed layers have rope, the others know no positions. */
+static int hparams_exaone(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->n_swa = 128;
+    int rc = one_shared(hp, s);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 4);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->no_rope[il] = !hp->swa[il];
+    return rc;
+}
+
+static gr_t layer_glm4(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, &moe);
 }
 
 const struct gr_arch gr_arch_deepseek = {.name = "deepseek",
@@ -84,3 +161,33 @@ const struct gr_arch gr_arch_qwen2moe = {.name = "qwen2moe",
                                          .rope = GR_ROPE_NEOX,
                                          .hparams = hparams_qwen2moe,
                                          .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_ernie4_5_moe = {.name = "ernie4_5-moe",
+                                             GR_SPEC(spec_ernie),
+                                             .norm = GR_NORM_RMS,
+                                             .rope = GR_ROPE_NORM,
+                                             .hparams = hparams_ernie,
+                                             .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_glm4moe = {.name = "glm4moe",
+                                        GR_SPEC(spec_glm4),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NEOX,
+                                        .hparams = hparams_glm4,
+                                        .layer = layer_glm4};
+const struct gr_arch gr_arch_bailingmoe2 = {.name = "bailingmoe2",
+                                            GR_SPEC(spec_dots1),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NEOX,
+                                            .hparams = hparams_bailing2,
+                                            .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_exaone_moe = {.name = "exaone-moe",
+                                           GR_SPEC(spec_exaone),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NEOX,
+                                           .hparams = hparams_exaone,
+                                           .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_hy_v3 = {.name = "hy_v3",
+                                      GR_SPEC(spec_hy3),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .hparams = hparams_hy3,
+                                      .layer = gr_pre_norm_layer};

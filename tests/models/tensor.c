@@ -294,13 +294,13 @@ static int check_arch(const struct gr_arch *arch, bool fused)
 /* Those that cannot be split are recurrent throughout, or have norms over all heads. */
 Test(tensor, shards_give_what_the_whole_model_gives, .timeout = 300)
 {
-    char refused[256] = "";
+    int n_refused = 0;
     for (int i = 0; gr_arch_at(i); i++) {
         int n = check_arch(gr_arch_at(i), false) + check_arch(gr_arch_at(i), true);
-        if (n == 0)
-            strcat(strcat(refused, gr_arch_at(i)->name), " ");
+        cr_expect_eq(n > 0, tiny_can_be_split(gr_arch_at(i)), "%s", gr_arch_at(i)->name);
+        n_refused += n == 0;
     }
-    cr_expect_str_eq(refused, "olmo2 mamba mamba2 jina-bert-v2 ");
+    cr_expect_gt(n_refused, 0);
 }
 
 static const char *const families[] = {"llama",   "qwen2moe", "gemma3", "phi3", "deepseek2",

@@ -21,6 +21,14 @@ bool tiny_has(const struct gr_arch *a, enum gr_slot slot)
     return false;
 }
 
+bool tiny_can_be_split(const struct gr_arch *a)
+{
+    bool over_all = false;
+    for (int i = 0; i < a->n_spec; i++)
+        over_all |= a->spec[i].slot == GR_W_ATTN_Q_NORM && a->spec[i].dim[0] == GR_D_Q;
+    return !over_all && tiny_has(a, GR_W_ATTN_OUT);
+}
+
 bool tiny_needs_experts(const struct gr_arch *a)
 {
     for (int i = 0; i < a->n_spec; i++)
@@ -262,8 +270,6 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
         write_latent(w, t);
     if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
         write_experts(w, t);
-    else if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
-        set_i(w, t, "expert_shared_feed_forward_length", 40);
     if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
         write_states(w, t);
     if (tiny_has(t->arch, GR_W_SSM_F_A))

@@ -1,0 +1,87 @@
+/* DBRX and Grok: experts in every layer, a norm behind attention; Grok has one behind the experts
+ * as well, and can have a dense part beside them. Databricks 2024, xAI 2024. */
+#include "graph/build.h"
+
+#include <math.h>
+
+static const struct gr_tensor_spec spec_dbrx[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_ATTN_OUT_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_EXPERTS(0),
+};
+static const struct gr_tensor_spec spec_grok[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_ATTN_OUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(0),
+    {GR_W_LAYER_OUT_NORM, GR_OPTIONAL, {GR_D_EMBD}},
+    {GR_W_FFN_POST_NORM, GR_OPTIONAL, {GR_D_EMBD}},
+};
+
+static int hparams_dbrx(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->n_ff_exp = hp->n_ff[0];
+    return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
+}
+
+/* Where a file says nothing its model is Grok 1. */
+static int hparams_grok(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float logit_scale = 0.57735026f;
+    hp->embd_scale = 78.38367f, hp->attn_scale = 0.08838835f, hp->attn_softcap = 30;
+    if (!gr_hp_has(s, "rope.scaling.yarn_beta_fast"))
+        hp->yarn_beta_fast = 8;
+    int rc = gr_hp_f32(s, "logit_scale", &logit_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "embedding_scale", &hp->embd_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "attention.output_scale", &hp->attn_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
+    if (!rc)
+        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+    hp->logit_scale = logit_scale != 0 ? 1 / logit_scale : 0;
+    return rc;
+}
+
+static gr_t layer_dbrx(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_moe(b, il, gr_norm(b, il, GR_W_ATTN_OUT_NORM, x), x, &moe);
+}
+
+static gr_t layer_grok(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_GELU, true, 0};
+    static const gr_t none;
+    enum gr_slot post =
+        gr_has(b, il, GR_W_LAYER_OUT_NORM) ? GR_W_LAYER_OUT_NORM : GR_W_FFN_POST_NORM;
+    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
+    x = gr_norm_add(b, il, GR_W_ATTN_OUT_NORM, h, x);
+    h = gr_norm(b, il, GR_W_FFN_NORM, x);
+    gr_t y = gr_moe(b, il, h, none, &moe);
+    if (gr_has(b, il, GR_W_FFN_UP))
+        y = gr_scale(b, gr_ffn_glu(b, il, h, y, GR_GELU), sqrtf(0.5f));
+    return gr_norm_add(b, il, post, y, x);
+}
+
+const struct gr_arch gr_arch_dbrx = {.name = "dbrx",
+                                     GR_SPEC(spec_dbrx),
+                                     .norm = GR_NORM_LAYER,
+                                     .rope = GR_ROPE_NEOX,
+                                     .hparams = hparams_dbrx,
+                                     .layer = layer_dbrx};
+const struct gr_arch gr_arch_grok = {.name = "grok",
+                                     GR_SPEC(spec_grok),
+                                     .norm = GR_NORM_RMS,
+                                     .rope = GR_ROPE_NEOX,
+                                     .hparams = hparams_grok,
+                                     .layer = layer_grok};
