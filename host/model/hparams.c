@@ -447,14 +447,25 @@ static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
+/* A kind of pooling by the file's number; -1, also as 32 bits without a sign, is unknown. */
+static int read_pooling(struct gr_hp_source *s, const char *key, int32_t *out)
+{
+    char k[128];
+    int64_t v;
+    if (!gr_gguf_find(s->g, key_of(s, key, k, sizeof k)))
+        return 0;
+    int rc = gr_gguf_i64(s->g, k, &v);
+    return rc ? rc : in_range(k, v == UINT32_MAX ? -1 : v, -1, 4, out);
+}
+
 /* What vectors are made of. */
 static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     char k[128];
     int32_t pooling = 0, in_front = 0;
-    int rc = gr_hp_i32(s, "pooling_type", -1, 4, &pooling);
+    int rc = read_pooling(s, "pooling_type", &pooling);
     if (!rc)
-        rc = gr_hp_i32(s, "classifier.pooling_type", -1, 4, &in_front);
+        rc = read_pooling(s, "classifier.pooling_type", &in_front);
     if (rc)
         return rc;
     /* the file's numbers: none, mean, cls, last, rank; -1 unknown */
