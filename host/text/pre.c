@@ -241,8 +241,10 @@ static bool continues_word(const char *p, size_t n)
     if (!n || gr_utf8_next(p, n, &cp) <= 0)
         return false;
     int c = utf8proc_category((utf8proc_int32_t)cp);
-    return c >= UTF8PROC_CATEGORY_LU &&
-           c <= UTF8PROC_CATEGORY_PC; /* letters, marks, numbers, connectors */
+    bool letter = (cp >= 0x24b6 && cp <= 0x24e9) || (cp >= 0x1f130 && cp <= 0x1f149) ||
+                  (cp >= 0x1f150 && cp <= 0x1f169) || (cp >= 0x1f170 && cp <= 0x1f189);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC ||
+           letter; /* letters (in circles too), marks, digits, numbers of letters, connectors */
 }
 
 /* Bytes of the decimal digit at p, or 0. */
