@@ -82,6 +82,13 @@ struct gr_world; /* the processes that run a model together (gr_world_open) */
  * some of the layers; one has all; or all those of a machine have a part of every layer. */
 enum gr_split_mode { GR_SPLIT_MODE_LAYER, GR_SPLIT_MODE_NONE, GR_SPLIT_MODE_TENSOR };
 
+/* Small matrices that change what a model computes (LoRA), from a GGUF file of their own. */
+struct gr_adapter {
+    const char *path;
+    float scale; /* how much they count in sessions that do not say otherwise; 1 = as trained */
+};
+#define GR_MAX_ADAPTER 16
+
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
                              backwards; more than there are = all; -1 = as many as fit */
@@ -102,7 +109,9 @@ struct gr_model_params {
                                  proportion to free memory */
     int32_t n_rank;  /* threads of this process that run the model; 0 = one for each GPU in use */
     int32_t n_shard; /* GR_SPLIT_MODE_TENSOR: ranks that share a layer; 0 = those of a machine */
-    struct gr_world *world; /* of processes; NULL = this one is alone */
+    struct gr_world *world;            /* of processes; NULL = this one is alone */
+    const struct gr_adapter *adapters; /* [n_adapter], all of which sessions use at once */
+    int32_t n_adapter;
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 
@@ -209,6 +218,9 @@ struct gr_session_params {
      * given. Always so for models that have none. */
     bool embeddings;
     enum gr_pooling pooling; /* with embeddings */
+    /* How much each of the model's adapters counts; NAN = as it was opened, 0 = not at all. Saved
+     * states belong to the scales that they were made with. */
+    float adapter_scale[GR_MAX_ADAPTER];
     /* GPUs */
     bool no_kv_offload; /* keys and values of all layers stay in host memory, and attention over
                            them runs on the CPU */

@@ -51,9 +51,8 @@ static int hash_tensor(XXH3_state_t *h, const struct gr_gguf *g, const struct gr
     return rc;
 }
 
-int gr_model_hash(const struct gr_model *m, char hex[33])
+int gr_gguf_hash(const struct gr_gguf *g, char hex[33])
 {
-    const struct gr_gguf *g = m->gguf;
     XXH3_state_t h;
     XXH3_INITSTATE(&h);
     XXH3_128bits_reset(&h);
@@ -69,7 +68,28 @@ int gr_model_hash(const struct gr_model *m, char hex[33])
     return 0;
 }
 
+int gr_model_hash(const struct gr_model *m, char hex[33])
+{
+    return gr_gguf_hash(m->gguf, hex);
+}
+
 /* ---- the configuration ---- */
+
+/* A line for each adapter that counts. */
+static int put_adapters(const struct gr_session *s, char *text, size_t size)
+{
+    size_t n = 0;
+    int rc = 0;
+    for (int32_t i = 0; i < s->model->n_lora && !rc && n < size; i++) {
+        char hex[33];
+        if (s->params.adapter_scale[i] == 0)
+            continue;
+        rc = gr_gguf_hash(s->model->lora_file[i].gguf, hex);
+        n += (size_t)snprintf(text + n, size - n, "adapter: %s, scale %.9g\n", rc ? "" : hex,
+                              (double)s->params.adapter_scale[i]);
+    }
+    return rc;
+}
 
 static size_t put_rope(const struct gr_session *s, char *text, size_t size)
 {
@@ -102,6 +122,11 @@ int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX])
         gr_dtype_name(s->memory.type_v), grouped ? s->params.group_n : 1,
         grouped ? s->params.group_w : 0);
     n += put_rope(s, text + n, GR_FINGERPRINT_MAX - n);
+    if (n < GR_FINGERPRINT_MAX)
+        rc = put_adapters(s, text + n, GR_FINGERPRINT_MAX - n);
+    n += n < GR_FINGERPRINT_MAX ? strlen(text + n) : 0;
+    if (rc)
+        return rc;
     return n < GR_FINGERPRINT_MAX ? 0
                                   : gr_fail(GR_E_INTERNAL, "state: its fingerprint is too long");
 }

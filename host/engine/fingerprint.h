@@ -6,11 +6,12 @@
 
 #include "engine/session.h"
 
-#define GR_FINGERPRINT_MAX 1024
+#define GR_FINGERPRINT_MAX 2048
 
 /* A hash of the model's file: its metadata, all tensors' names, types and shapes, and some bytes of
  * each. GR_E_IO when the file cannot be read any more. */
 int gr_model_hash(const struct gr_model *m, char hex[33]);
+int gr_gguf_hash(const struct gr_gguf *g, char hex[33]);
 /* Writes the lines of a session; zero-terminated. The weights are known by gr_model_hash. */
 int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX]);
 

@@ -233,6 +233,7 @@ struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
                                   .no_kv_offload = p->no_kv_offload,
                                   .no_graphs = p->no_graphs,
                                   .nvtx = (uint32_t)p->nvtx,
+                                  .adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
                                   .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
                                   .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0}};
 }

@@ -20,15 +20,18 @@
 
 struct gr_session_params gr_session_params_default(void)
 {
-    return (struct gr_session_params){.n_batch = 2048,
-                                      .n_ubatch = 512,
-                                      .n_seq_max = 1,
-                                      .kv_unified = true,
-                                      .nvtx = GR_NVTX_STEP,
-                                      .yarn_ext_factor = NAN,
-                                      .yarn_attn_factor = NAN,
-                                      .yarn_beta_fast = NAN,
-                                      .yarn_beta_slow = NAN};
+    struct gr_session_params p = {.n_batch = 2048,
+                                  .n_ubatch = 512,
+                                  .n_seq_max = 1,
+                                  .kv_unified = true,
+                                  .nvtx = GR_NVTX_STEP,
+                                  .yarn_ext_factor = NAN,
+                                  .yarn_attn_factor = NAN,
+                                  .yarn_beta_fast = NAN,
+                                  .yarn_beta_slow = NAN};
+    for (int i = 0; i < GR_MAX_ADAPTER; i++)
+        p.adapter_scale[i] = NAN;
+    return p;
 }
 
 static int check_rope(const struct gr_session_params *p)
@@ -48,6 +51,19 @@ static int check_rope(const struct gr_session_params *p)
     if (p->yarn_orig_ctx > INT32_MAX)
         return gr_fail(GR_E_INVALID, "yarn_orig_ctx: at most %d expected, %u found", INT32_MAX,
                        p->yarn_orig_ctx);
+    return 0;
+}
+
+static int fill_scales(const struct gr_model *m, struct gr_session_params *p)
+{
+    for (int32_t i = 0; i < GR_MAX_ADAPTER; i++) {
+        if (isinf(p->adapter_scale[i]))
+            return gr_fail(GR_E_INVALID, "scale of adapter %d: a finite number expected", i);
+        if (i >= m->n_lora)
+            p->adapter_scale[i] = 0;
+        else if (isnan(p->adapter_scale[i]))
+            p->adapter_scale[i] = m->lora_file[i].scale;
+    }
     return 0;
 }
 
@@ -89,7 +105,8 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
         return rc;
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    return check_rope(p);
+    int rc = fill_scales(model, p);
+    return rc ? rc : check_rope(p);
 }
 
 /* The tensors of the caches, without memory. */

@@ -45,6 +45,7 @@
     FIELD(uint32_t, no_kv_offload)                                                                 \
     FIELD(uint32_t, no_graphs)                                                                     \
     FIELD(uint32_t, nvtx)                                                                          \
+    ARRAY(float, adapter_scale)                                                                    \
     ARRAY(char, type_k)                                                                            \
     ARRAY(char, type_v)
 

@@ -42,6 +42,13 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_ran
                      "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
                      gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
     rc = gr_vec_append(text, facts, (size_t)n, 1);
+    for (int32_t i = 0; i < m->n_lora && !rc; i++) {
+        rc = gr_gguf_hash(m->lora_file[i].gguf, model);
+        n = snprintf(facts, sizeof facts, "adapter: %s, scale %.9g\n", model,
+                     (double)m->lora_file[i].scale);
+        if (!rc)
+            rc = gr_vec_append(text, facts, (size_t)n, 1);
+    }
     *rank = (struct gr_order_rank){.nets = gr_team_nets(t), .facts = {text->data, text->n}};
     return rc;
 }
@@ -153,33 +160,36 @@ static const char *type_named(const char *p, uint64_t n)
 
 struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
 {
-    return (struct gr_session_params){.n_ctx = o->n_ctx,
-                                      .n_batch = o->n_batch,
-                                      .n_ubatch = o->n_ubatch,
-                                      .n_seq_max = o->n_seq_max,
-                                      .kv_unified = o->kv_unified,
-                                      .swa_full = o->swa_full,
-                                      .n_rollback = o->n_rollback,
-                                      .n_threads = o->n_threads,
-                                      .n_threads_batch = o->n_threads_batch,
-                                      .type_k = type_named(o->type_k.p, o->type_k.n),
-                                      .type_v = type_named(o->type_v.p, o->type_v.n),
-                                      .rope_scaling = (enum gr_rope_scaling)o->rope_scaling,
-                                      .rope_freq_base = o->rope_freq_base,
-                                      .rope_freq_scale = o->rope_freq_scale,
-                                      .yarn_ext_factor = o->yarn_ext_factor,
-                                      .yarn_attn_factor = o->yarn_attn_factor,
-                                      .yarn_beta_fast = o->yarn_beta_fast,
-                                      .yarn_beta_slow = o->yarn_beta_slow,
-                                      .yarn_orig_ctx = o->yarn_orig_ctx,
-                                      .kv_contiguous = o->kv_contiguous,
-                                      .group_n = o->group_n,
-                                      .group_w = o->group_w,
-                                      .embeddings = o->embeddings,
-                                      .pooling = (enum gr_pooling)o->pooling,
-                                      .no_kv_offload = o->no_kv_offload,
-                                      .no_graphs = o->no_graphs,
-                                      .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};
+    struct gr_session_params p = {.n_ctx = o->n_ctx,
+                                  .n_batch = o->n_batch,
+                                  .n_ubatch = o->n_ubatch,
+                                  .n_seq_max = o->n_seq_max,
+                                  .kv_unified = o->kv_unified,
+                                  .swa_full = o->swa_full,
+                                  .n_rollback = o->n_rollback,
+                                  .n_threads = o->n_threads,
+                                  .n_threads_batch = o->n_threads_batch,
+                                  .type_k = type_named(o->type_k.p, o->type_k.n),
+                                  .type_v = type_named(o->type_v.p, o->type_v.n),
+                                  .rope_scaling = (enum gr_rope_scaling)o->rope_scaling,
+                                  .rope_freq_base = o->rope_freq_base,
+                                  .rope_freq_scale = o->rope_freq_scale,
+                                  .yarn_ext_factor = o->yarn_ext_factor,
+                                  .yarn_attn_factor = o->yarn_attn_factor,
+                                  .yarn_beta_fast = o->yarn_beta_fast,
+                                  .yarn_beta_slow = o->yarn_beta_slow,
+                                  .yarn_orig_ctx = o->yarn_orig_ctx,
+                                  .kv_contiguous = o->kv_contiguous,
+                                  .group_n = o->group_n,
+                                  .group_w = o->group_w,
+                                  .embeddings = o->embeddings,
+                                  .pooling = (enum gr_pooling)o->pooling,
+                                  .no_kv_offload = o->no_kv_offload,
+                                  .no_graphs = o->no_graphs,
+                                  .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};
+    for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)
+        p.adapter_scale[i] = i < o->adapter_scale.n ? o->adapter_scale.p[i] : NAN;
+    return p;
 }
 
 /* The place of a session's number, which is added. */

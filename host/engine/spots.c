@@ -129,6 +129,13 @@ static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
     const struct gr_ten *bb = l->bias + (size_t)(b + 1) * GR_N_SLOT;
     if (a == 0 || b >= hp->n_layer - 1)
         return false;
+    for (int32_t k = 0; k < l->model->n_lora; k++) { /* B says the rank */
+        const struct gr_ten *la = l->lora[k].b + (size_t)(a + 1) * GR_N_SLOT;
+        const struct gr_ten *lb = l->lora[k].b + (size_t)(b + 1) * GR_N_SLOT;
+        for (int i = 0; i < GR_N_SLOT; i++)
+            if (la[i].cols != lb[i].cols || la[i].dtype != lb[i].dtype)
+                return false;
+    }
     for (int i = 0; i < GR_N_SLOT; i++)
         if (wa[i].batch != wb[i].batch || wa[i].rows != wb[i].rows || wa[i].cols != wb[i].cols ||
             wa[i].dtype != wb[i].dtype || gr_ten_is(&ba[i]) != gr_ten_is(&bb[i]))

@@ -281,6 +281,7 @@ gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res)
 static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
+    res = gr_adapt(b, il, slot, x, res, 0, w.rows);
     gr_emit(b, il,
             &(struct gr_node){
                 .op = GR_OP_MATMUL,
@@ -319,8 +320,7 @@ gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return gr_mm_add(b, il, slot, x, none);
 }
 
-/* Rows [first, first + n) of a matrix that is one, in the file's layout or a GPU's. */
-static gr_t rows_of(gr_t w, int64_t first, int64_t n)
+gr_t gr_rows_of(gr_t w, int64_t first, int64_t n)
 {
     int64_t tile = w.packed ? first / GR_PACK_ROWS : 0;
     int64_t bytes = w.packed ? tile * gr_pack_tile_bytes(w.dtype, w.cols) : first * w.row_bytes;
@@ -335,10 +335,11 @@ static gr_t rows_of(gr_t w, int64_t first, int64_t n)
 void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
-    w = rows_of(w, first, y.cols);
-    gr_emit(
-        b, il,
-        &(struct gr_node){.op = GR_OP_MATMUL, .a.matmul = {.x = x, .w = w, .y = y, .scale = 1}});
+    gr_t res = gr_adapt(b, il, slot, x, none, first, y.cols);
+    w = gr_rows_of(w, first, y.cols);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_MATMUL,
+                              .a.matmul = {.x = x, .w = w, .res = res, .y = y, .scale = 1}});
 }
 
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -415,7 +416,7 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
             &(struct gr_node){
                 .op = GR_OP_MATMUL_ID,
                 .a.matmul_id = {.x = x, .w = w, .b = gr_bias(b, il, slot), .ids = ids, .y = y}});
-    return y;
+    return gr_adapt_id(b, il, slot, x, ids, y);
 }
 
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,

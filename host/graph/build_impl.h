@@ -25,6 +25,16 @@ int32_t gr_cache_device(const struct gr_build *b, int il);
  * of a vector: whether it has only this shard's elements. */
 bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot);
 
+/* res + what adapters add to x W^T of a slot, or to rows [first, first + n) of W alone. */
+gr_t gr_adapt(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, int64_t first,
+              int64_t n);
+/* The same for y, rows of the token embeddings. */
+gr_t gr_adapt_rows(struct gr_build *b, enum gr_slot slot, gr_t tokens, float scale, gr_t y);
+/* The same for y, what the experts' matrices of a slot give. */
+gr_t gr_adapt_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids, gr_t y);
+/* Rows [first, first + n) of a matrix that is one, in the file's layout or a GPU's. */
+gr_t gr_rows_of(gr_t w, int64_t first, int64_t n);
+
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node);
 /* An array of the step block as [1, rows, count / rows] i32. */

@@ -19,6 +19,8 @@ static gr_t embed(struct gr_build *b)
                                       .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
                                       .y = y,
                                       .scale = gr_hp(b)->embd_scale}});
+    y = gr_adapt_rows(b, GR_W_TOKEN_EMBD, gr_step_array(b, GR_STEP_TOKENS, 1), gr_hp(b)->embd_scale,
+                      y);
     if (gr_has(b, -1, GR_W_TOKEN_TYPES)) { /* all tokens are of the first type */
         gr_t type = gr_weight(b, -1, GR_W_TOKEN_TYPES);
         type.rows = 1;

@@ -23,6 +23,12 @@ struct gr_graph_env {
     /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il. Each where its
      * layer runs; `host`: in memory of the CPU. */
     const struct gr_ten *weight, *bias, *host;
+    /* [n_lora] adapters, their matrices where the weights are, and how much each counts. lora_used:
+     * NULL, or receives which weights' were multiplied with, [n_layer + 1][GR_N_SLOT]. */
+    const struct gr_lora *lora;
+    const float *lora_scale;
+    int32_t n_lora;
+    bool *lora_used;
     /* Devices of a session, 0 = the CPU; NULL: all of it on the CPU. [n_layer + 1]: of each layer,
      * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
     const uint8_t *device, *cache_device;

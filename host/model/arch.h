@@ -290,6 +290,14 @@ struct gr_share {
                               what shard 0 has; the last one may have fewer */
 };
 
+/* What an adapter has, as the weights that it changes: [n_layer + 1][GR_N_SLOT], absent where it
+ * changes nothing. W [out, in] gets A [rank, in] and B [out, rank], experts one of each; the token
+ * embeddings [n_vocab, n] get A [n_vocab, rank] and B [n, rank]. */
+struct gr_lora {
+    struct gr_ten *a, *b;
+    float alpha; /* of the file: B A counts alpha / rank times the adapter's scale; 0 = once */
+};
+
 /* Reads one key "<arch>.<key>" for a family's options. A missing key leaves *out as it is; a wrong
  * type or a value out of range (not finite; outside [lo, hi]) is GR_E_CORRUPT naming key, expected,
  * found. */

@@ -116,14 +116,15 @@ static void *keep(struct gr_model *m, size_t bytes)
 }
 
 /* The tensor's bytes in memory: the mapping itself, or a copy. */
-static int bytes_of(struct gr_model *m, const struct gr_gguf_tensor *t, const void **out)
+static int bytes_of(struct gr_model *m, const struct gr_gguf *g, const struct gr_gguf_tensor *t,
+                    const void **out)
 {
     *out = t->data;
     if (t->data)
         return 0;
     void *p = keep(m, t->bytes);
     *out = p;
-    return p ? gr_gguf_read_tensor(m->gguf, t, p) : GR_E_NOMEM_HOST;
+    return p ? gr_gguf_read_tensor(g, t, p) : GR_E_NOMEM_HOST;
 }
 
 static int check_finite(const struct gr_gguf_tensor *t, const void *data)
@@ -155,13 +156,14 @@ static int as_f32(struct gr_model *m, struct gr_ten *w)
     return 0;
 }
 
-static int bind_one(struct gr_model *m, const struct gr_gguf_tensor *t, const int64_t *want,
-                    int n_want, bool f32, bool check, struct gr_ten *w)
+int gr_model_bind_tensor(struct gr_model *m, const struct gr_gguf *g,
+                         const struct gr_gguf_tensor *t, const int64_t *want, int n_want, bool f32,
+                         bool check, struct gr_ten *w)
 {
     const void *data;
     int rc = check_shape(t, want, n_want);
     if (!rc)
-        rc = bytes_of(m, t, &data);
+        rc = bytes_of(m, g, t, &data);
     if (rc)
         return rc;
     *w = (struct gr_ten){.data = (void *)(uintptr_t)data,
@@ -192,7 +194,13 @@ static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     const int64_t *want = n_dim > 1 ? dim + 1 : dim;
     int n_want = n_dim > 1 ? n_dim - 1 : 1;
     struct gr_ten *w = &m->bias[(size_t)(il + 1) * GR_N_SLOT + s->slot];
-    return bind_one(m, t, want, n_want, true, check, w);
+    return gr_model_bind_tensor(m, m->gguf, t, want, n_want, true, check, w);
+}
+
+bool gr_model_is_tied(const struct gr_model *m)
+{
+    const struct gr_ten *out = &m->weight[GR_W_OUTPUT], *in = &m->weight[GR_W_TOKEN_EMBD];
+    return out->data == in->data && out->rows == in->rows;
 }
 
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il)
@@ -237,7 +245,8 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
                        m->arch->name);
-    int rc = bind_one(m, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32, check, w);
+    int rc = gr_model_bind_tensor(m, m->gguf, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32,
+                                  check, w);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);
     return rc;

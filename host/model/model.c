@@ -91,18 +91,40 @@ static int summarise(struct gr_model *m)
     return m->name && m->file_type ? 0 : GR_E_NOMEM_HOST;
 }
 
+/* GR_E_UNSUPPORTED when an adapter changes a weight that the graph does not multiply with. */
+static int refuse_unused(const struct gr_model *m, size_t at)
+{
+    char name[96];
+    for (int32_t i = 0; i < m->n_lora; i++)
+        if (gr_ten_is(&m->lora[i].a[at]))
+            return gr_fail(GR_E_UNSUPPORTED,
+                           "%s: architecture %s does not multiply with %s in a way that an adapter "
+                           "can change",
+                           gr_gguf_path(m->lora_file[i].gguf, 0), m->arch->name,
+                           gr_slot_name((enum gr_slot)(at % GR_N_SLOT), (int)(at / GR_N_SLOT) - 1,
+                                        false, name, sizeof name));
+    return 0;
+}
+
 int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                        const struct gr_share *share, const struct gr_ten *weight,
-                       const struct gr_ten *bias)
+                       const struct gr_ten *bias, const struct gr_lora *lora)
 {
+    size_t n_pair = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
     struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
-    if (!cache)
-        return GR_E_NOMEM_HOST;
+    bool *used = gr_calloc(n_pair, sizeof *used);
+    float ones[GR_MAX_ADAPTER];
+    for (int i = 0; i < GR_MAX_ADAPTER; i++)
+        ones[i] = 1;
     struct gr_graph_env env = {.hp = hp,
                                .share = share,
                                .arch = m->arch,
                                .weight = weight,
                                .bias = bias,
+                               .lora = lora,
+                               .n_lora = lora ? m->n_lora : 0,
+                               .lora_scale = ones,
+                               .lora_used = used,
                                .k_cache = cache,
                                .v_cache = cache,
                                .conv_state = cache,
@@ -119,9 +141,13 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                   .n_list_swa = m->hp.n_swa > 0 ? 32 : 0,
                                   .n_alibi = m->hp.max_alibi > 0 ? 32 : 0};
     struct gr_plan plan;
-    int rc = gr_graph_build(&plan, &env, &shape);
+    int rc = cache && used ? gr_graph_build(&plan, &env, &shape) : GR_E_NOMEM_HOST;
     if (!rc)
         gr_plan_fini(&plan);
+    for (size_t i = 0; lora && i < n_pair && !rc; i++)
+        if (!used[i])
+            rc = refuse_unused(m, i);
+    gr_free(used);
     gr_free(cache);
     return rc;
 }
@@ -167,7 +193,7 @@ static int read_all(struct gr_model *m, bool check_finite)
     if (!rc)
         rc = gr_model_bind(m, check_finite);
     if (!rc)
-        rc = gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias);
+        rc = gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias, NULL);
     if (!rc)
         rc = read_labels(m);
     return rc ? rc : summarise(m);
@@ -191,6 +217,8 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
         rc = open_file(m, path, p.use_mmap);
     if (!rc)
         rc = p.vocab_only ? gr_vocab_open(&m->vocab, m->gguf) : read_all(m, p.check_tensors);
+    if (!rc && !p.vocab_only)
+        rc = gr_lora_open(m, p.adapters, p.n_adapter, p.check_tensors);
     if (!rc)
         rc = gr_ranks_open(m, &ranks);
     if (rc)
@@ -213,6 +241,7 @@ void gr_model_close(struct gr_model **model)
     for (size_t i = 0; i < m->owned.n; i++)
         gr_free(((void **)m->owned.data)[i]);
     gr_vec_fini(&m->owned);
+    gr_lora_close(m);
     gr_free(m->weight);
     gr_free(m->bias);
     gr_free(m->name);

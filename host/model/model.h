@@ -9,6 +9,7 @@
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "model/arch.h"
+#include "model/lora.h"
 #include "model/slice.h"
 #include "model/split.h"
 #include "text/vocab.h"
@@ -22,7 +23,10 @@ struct gr_model {
     struct gr_vocab *vocab;
     struct gr_ten *weight,
         *bias; /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero */
-    struct gr_vec owned; /* void *: tensors that were read or converted into memory */
+    struct gr_vec owned;  /* void *: tensors that were read or converted into memory */
+    struct gr_lora *lora; /* [n_lora] adapters */
+    struct gr_lora_file *lora_file;
+    int32_t n_lora, n_lora_room;
     bool vocab_only;
     char *name, *file_type;
     char **label; /* [n_label] of a classifier's scores */
@@ -59,11 +63,20 @@ const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
  * expected, found. */
 int gr_model_bind(struct gr_model *m, bool check_finite);
 
+/* The same for one tensor of a file, this or an adapter's, innermost dimension first; f32: whatever
+ * type it has. */
+int gr_model_bind_tensor(struct gr_model *m, const struct gr_gguf *g,
+                         const struct gr_gguf_tensor *t, const int64_t *want, int n_want, bool f32,
+                         bool check_finite, struct gr_ten *w);
+/* Whether the token embeddings serve as the output matrix. */
+bool gr_model_is_tied(const struct gr_model *m);
+
 /* Records a graph of one token, so that what only the graph needs is missed now and not at the
- * first decode. hp, share, weight, bias: as in struct gr_graph_env. */
+ * first decode; with adapters, also whether all of them is used. hp, share, weight, bias: as in
+ * struct gr_graph_env; lora: [m->n_lora] or NULL. */
 int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                        const struct gr_share *share, const struct gr_ten *weight,
-                       const struct gr_ten *bias);
+                       const struct gr_ten *bias, const struct gr_lora *lora);
 
 /* How positions turn into angles for a session: what the caller asked for, otherwise what the model
  * says. */

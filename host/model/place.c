@@ -110,6 +110,15 @@ static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
            weight[GR_W_OUTPUT].rows == weight[GR_W_TOKEN_EMBD].rows;
 }
 
+/* What an adapter has for a weight. */
+static int place_pair(struct pass *w, const struct gr_lora *host, struct gr_lora *out, size_t at,
+                      int device)
+{
+    int rc = place_one(w, &host->a[at], true, device, &out->a[at]);
+    out->alpha = host->alpha;
+    return rc ? rc : place_one(w, &host->b[at], true, device, &out->b[at]);
+}
+
 static int place_row(struct pass *w, int32_t il)
 {
     size_t row = (size_t)(il + 1) * GR_N_SLOT;
@@ -124,6 +133,8 @@ static int place_row(struct pass *w, int32_t il)
             rc = place_one(w, &weight[slot], w->matrix[slot], device, &out[slot]);
         if (!rc)
             rc = place_one(w, &bias[slot], false, device, &w->placed->bias[row + (size_t)slot]);
+        for (int32_t i = 0; i < w->placed->n_lora && !rc; i++)
+            rc = place_pair(w, &w->l->lora[i], &w->placed->lora[i], row + (size_t)slot, device);
     }
     return rc;
 }
@@ -149,7 +160,10 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
             out->place.n_device = GR_MAX(out->place.n_device, p->layer[il] + 1);
     out->weight = gr_calloc(n, sizeof *out->weight);
     out->bias = gr_calloc(n, sizeof *out->bias);
-    int rc = out->weight && out->bias ? place_all(&w) : GR_E_NOMEM_HOST;
+    out->n_lora = l->model->n_lora;
+    out->lora = out->n_lora ? gr_lora_new(out->n_lora, l->hp.n_layer) : NULL;
+    bool room = out->weight && out->bias && (out->lora || !out->n_lora);
+    int rc = room ? place_all(&w) : GR_E_NOMEM_HOST;
     memcpy(out->bytes, w.used, sizeof out->bytes);
     if (rc)
         gr_weights_fini(out, l);
@@ -175,6 +189,10 @@ void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_lay
             *sum += bytes_on(&w, &l->weight[i], w.matrix[slot], device);
         if (gr_ten_is(&l->bias[i]))
             *sum += bytes_on(&w, &l->bias[i], false, device);
+        for (int32_t k = 0; k < l->model->n_lora; k++)
+            if (gr_ten_is(&l->lora[k].a[i]))
+                *sum += bytes_on(&w, &l->lora[k].a[i], true, device) +
+                        bytes_on(&w, &l->lora[k].b[i], true, device);
         if (is_tied(l->weight, il, slot))
             *tied = bytes_on(&w, &l->weight[i], true, device);
     }
@@ -211,5 +229,6 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
             l->backend[d]->api->free(l->backend[d], w->memory[d]);
     gr_free(w->weight);
     gr_free(w->bias);
+    gr_lora_free(&w->lora, w->n_lora);
     *w = (struct gr_weights){0};
 }

@@ -28,7 +28,9 @@ bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il);
  * stages are on the host as well, and count nowhere. */
 struct gr_weights {
     struct gr_placement place;
-    struct gr_ten *weight, *bias;  /* [n_layer + 1][GR_N_SLOT], as the slice's */
+    struct gr_ten *weight, *bias; /* [n_layer + 1][GR_N_SLOT], as the slice's */
+    struct gr_lora *lora;         /* [n_lora], likewise */
+    int32_t n_lora;
     uint64_t bytes[GR_MAX_DEVICE]; /* [0]: on the host, that the CPU reads */
     void *memory[GR_MAX_DEVICE];   /* one piece a device */
 };

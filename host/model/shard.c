@@ -49,6 +49,12 @@ static void find_columns(const struct gr_model *m, struct columns columns[N_KIND
             columns[kind].there[il] = true;
             columns[kind].block =
                 GR_MAX(columns[kind].block, (int32_t)gr_dtype_find(w->dtype)->block);
+            for (int32_t k = 0; k < m->n_lora; k++) { /* A has the same columns */
+                const struct gr_ten *a = &m->lora[k].a[(size_t)(il + 1) * GR_N_SLOT + spec->slot];
+                if (gr_ten_is(a))
+                    columns[kind].block =
+                        GR_MAX(columns[kind].block, (int32_t)gr_dtype_find(a->dtype)->block);
+            }
         }
     }
 }
@@ -383,6 +389,28 @@ static int visit_fill(struct gr_shard *s, const struct gr_ten *from, const struc
     return gr_ten_is(to) && !to->data ? fill(s, from, p, to) : 0;
 }
 
+static struct pieces whole(int64_t n)
+{
+    return (struct pieces){.n = 1, .at[0] = {0, n}};
+}
+
+/* Of adapters: A has the weight's columns, B its rows. */
+static int visit_lora(struct gr_shard *s, const struct part *weight, size_t at, visit_fn *visit)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < s->model->n_lora && !rc; i++) {
+        const struct gr_lora *from = &s->model->lora[i];
+        struct part a = *weight, b = *weight;
+        if (!gr_ten_is(&from->a[at]))
+            continue;
+        a.dim[1] = whole(from->a[at].rows), b.dim[0] = whole(from->b[at].cols);
+        rc = visit(s, &from->a[at], &a, &s->lora[i].a[at]);
+        if (!rc)
+            rc = visit(s, &from->b[at], &b, &s->lora[i].b[at]);
+    }
+    return rc;
+}
+
 static int visit_spec(struct gr_shard *s, const struct gr_tensor_spec *spec, int il,
                       visit_fn *visit)
 {
@@ -395,6 +423,8 @@ static int visit_spec(struct gr_shard *s, const struct gr_tensor_spec *spec, int
         return 0;
     struct part p = part_of(&s->share, spec->dim, n_dim, il);
     int rc = visit(s, weight, &p, &s->weight[at]);
+    if (!rc)
+        rc = visit_lora(s, &p, at, visit);
     if (rc || !gr_ten_is(bias))
         return rc;
     /* one number a row, of a vector one an element */
@@ -428,6 +458,12 @@ static void share_output(struct gr_shard *s)
     p = (struct part){.dim = {rows, one, one}};
     if (gr_ten_is(b))
         describe(&s->model->bias[GR_W_OUTPUT], &p, b);
+    for (int32_t i = 0; i < s->model->n_lora; i++) {
+        const struct gr_ten *from = &s->model->lora[i].b[GR_W_OUTPUT];
+        p = (struct part){.dim = {whole(from->cols), rows, one}};
+        if (gr_ten_is(from))
+            describe(from, &p, &s->lora[i].b[GR_W_OUTPUT]);
+    }
 }
 
 static int take_weights(struct gr_shard *s)
@@ -436,8 +472,14 @@ static int take_weights(struct gr_shard *s)
     size_t n = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
     s->weight = gr_calloc(n, sizeof *s->weight);
     s->bias = gr_calloc(n, sizeof *s->bias);
-    if (!s->weight || !s->bias)
+    s->lora = m->n_lora ? gr_lora_new(m->n_lora, m->hp.n_layer) : NULL;
+    if (!s->weight || !s->bias || (m->n_lora && !s->lora))
         return GR_E_NOMEM_HOST;
+    for (int32_t i = 0; i < m->n_lora; i++) {
+        s->lora[i].alpha = m->lora[i].alpha;
+        memcpy(s->lora[i].a, m->lora[i].a, n * sizeof *s->lora[i].a);
+        memcpy(s->lora[i].b, m->lora[i].b, n * sizeof *s->lora[i].b);
+    }
     memcpy(s->weight, m->weight, n * sizeof *s->weight);
     memcpy(s->bias, m->bias, n * sizeof *s->bias);
     share_output(s);
@@ -455,7 +497,7 @@ int gr_shard_new(struct gr_shard **out, const struct gr_model *m, int32_t shard,
     if (!rc)
         rc = take_weights(s);
     if (!rc)
-        rc = gr_model_try_graph(m, &s->hp, &s->share, s->weight, s->bias);
+        rc = gr_model_try_graph(m, &s->hp, &s->share, s->weight, s->bias, s->lora);
     if (rc)
         gr_shard_free(out);
     return rc;
@@ -477,6 +519,7 @@ void gr_shard_free(struct gr_shard **shard)
     gr_free(s->kv);
     gr_free(s->weight);
     gr_free(s->bias);
+    gr_lora_free(&s->lora, s->model->n_lora);
     gr_free(s);
     *shard = NULL;
 }

@@ -12,7 +12,7 @@ struct gr_slice *gr_slice_add(struct gr_model *m, const struct gr_devices *devic
     l->model = m;
     l->n_stage = l->n_shard = 1;
     l->hp = m->hp;
-    l->weight = m->weight, l->bias = m->bias;
+    l->weight = m->weight, l->bias = m->bias, l->lora = m->lora;
     l->devices = *devices;
     return m->slice[m->n_slice++] = l;
 }
@@ -24,7 +24,7 @@ int gr_slice_share(struct gr_slice *l, int32_t shard, int32_t n_shard)
         return rc;
     l->shard = shard, l->n_shard = n_shard;
     l->hp = l->part->hp;
-    l->weight = l->part->weight, l->bias = l->part->bias;
+    l->weight = l->part->weight, l->bias = l->part->bias, l->lora = l->part->lora;
     return 0;
 }
 

@@ -21,7 +21,8 @@ struct gr_slice {
     /* [n_layer + 1][GR_N_SLOT] on the host: the model's own, or views and copies of the shard. A
      * weight of another stage is described as well, but nobody reads it. */
     const struct gr_ten *weight, *bias;
-    struct gr_shard *part;  /* with n_shard > 1: where hp and the weights are from */
+    const struct gr_lora *lora; /* [model->n_lora] adapters, likewise */
+    struct gr_shard *part;      /* with n_shard > 1: where hp and the weights are from */
     struct gr_group *group; /* with whom (engine/group.h), before there are sessions; not its own */
     struct gr_net *net; /* by which its device passes values to other ranks', or NULL; not its */
     struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */

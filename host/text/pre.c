@@ -234,7 +234,9 @@ static int cut_regex(struct gr_splitter *s, const pcre2_code *code, const char *
     return rc ? rc : add_end(&s->cut, b);
 }
 
-/* Whether the character at p[0, n) continues a word in the sense of \b. */
+/* Whether the character at p[0, n) continues a word in the sense of \b of the models' own library
+ * (Oniguruma): a letter, in a circle too, a mark, a digit or number of letters, a connector, and of
+ * other numbers those of Latin-1. */
 static bool continues_word(const char *p, size_t n)
 {
     uint32_t cp;
@@ -244,7 +246,7 @@ static bool continues_word(const char *p, size_t n)
     bool letter = (cp >= 0x24b6 && cp <= 0x24e9) || (cp >= 0x1f130 && cp <= 0x1f149) ||
                   (cp >= 0x1f150 && cp <= 0x1f169) || (cp >= 0x1f170 && cp <= 0x1f189);
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC ||
-           letter; /* letters (in circles too), marks, digits, numbers of letters, connectors */
+           letter || (c == UTF8PROC_CATEGORY_NO && cp < 0x100);
 }
 
 /* Bytes of the decimal digit at p, or 0. */

@@ -140,7 +140,7 @@ def ends(steps, text):
 
 
 def main():
-    sample = list(texts(40)) + ["a\u180e b\u180e\u3000\u2003 \u180e\x85\u2029x", "〜<s \ua707'S 12345⑻ 12345Ⓐ 12345ⅷ 12345\u0301"]
+    sample = list(texts(40)) + ["a\u180e b\u180e\u3000\u2003 \u180e\x85\u2029x", "〜<s \ua707'S 12345⑻ 12345Ⓐ 12345ⅷ 12345\u0301 1234² 1234⁴"]
     for t in sample:
         print("text", t.encode().hex())
     for name, steps in PRE.items():

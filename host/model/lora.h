@@ -1,0 +1,30 @@
+/* Adapters: small matrices beside a model's own, which change what these give without touching them
+ * (LoRA, Hu et al. 2021, arXiv 2106.09685). A file has A and B for some of the weights; where a
+ * graph multiplies with W it adds scale * alpha / rank * B (A x). */
+#ifndef GR_MODEL_LORA_H
+#define GR_MODEL_LORA_H
+
+#include "gpurun.h"
+#include "model/arch.h"
+
+struct gr_gguf;
+struct gr_model;
+
+struct gr_lora_file {
+    struct gr_gguf *gguf; /* its matrices stay mapped */
+    float scale;          /* of sessions that do not say */
+};
+
+/* Empty ones: n of (n_layer + 1) * GR_N_SLOT pairs. NULL: no memory. */
+struct gr_lora *gr_lora_new(int32_t n, int32_t n_layer);
+void gr_lora_free(struct gr_lora **lora, int32_t n);
+
+/* Opens the files of adapters and binds their matrices to the model's, all of which are bound.
+ * GR_E_UNSUPPORTED or GR_E_CORRUPT names file and tensor: another architecture or shape, half of a
+ * pair, a weight that the model does not have or that its graph does not multiply with. */
+int gr_lora_open(struct gr_model *m, const struct gr_adapter *adapter, int32_t n,
+                 bool check_finite);
+/* Closes the files of a model. */
+void gr_lora_close(struct gr_model *m);
+
+#endif
