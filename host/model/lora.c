@@ -126,7 +126,9 @@ static int bind_all(struct binding *b)
             bool matrix =
                 m->arch->spec[i].dim[1] != GR_D_NONE && !(m->arch->spec[i].flags & GR_AS_F32);
             bool own = slot != GR_W_OUTPUT || !gr_model_is_tied(m);
-            if (matrix && own && gr_ten_is(&m->weight[(size_t)(il + 1) * GR_N_SLOT + slot]))
+            bool there = il < 0 || gr_spec_applies(&m->hp, &m->arch->spec[i], il);
+            if (matrix && own && there &&
+                gr_ten_is(&m->weight[(size_t)(il + 1) * GR_N_SLOT + slot]))
                 rc = bind_pair(b, slot, il, gr_slot_name(slot, il, false, name, sizeof name));
         }
     return rc;
