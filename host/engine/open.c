@@ -105,7 +105,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
         return rc;
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    int rc = fill_scales(model, p);
+    rc = fill_scales(model, p);
     return rc ? rc : check_rope(p);
 }
 
