@@ -195,6 +195,8 @@ static void play(struct gr_model *m, const float *scales, float *out)
     static const int lengths[] = {N_TOK - 7, 5, 1, 1};
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.n_threads = 1, p.type_k = "f32", p.type_v = "f32";
+    if (m->arch->no_logits)
+        p.pooling = GR_POOLING_NONE;
     for (int i = 0; scales && i < N_ADAPTER; i++)
         p.adapter_scale[i] = scales[i];
     struct gr_session *s = tiny_session(m, &p);
@@ -206,8 +208,12 @@ static void play(struct gr_model *m, const float *scales, float *out)
             id[i] = (5 + 37 * (at + i)) % N_VOCAB, want[i] = 1;
         struct gr_batch b = {.n_tok = lengths[k], .token = id, .logits = want};
         cr_assert_eq(gr_decode(s, &b), 0, "%s: %s", m->arch->name, gr_error());
-        for (int i = 0; i < lengths[k]; i++)
-            memcpy(out + (at + i) * N_VOCAB, gr_logits(s, i), N_VOCAB * sizeof *out);
+        for (int i = 0; i < lengths[k]; i++) {
+            const float *row = m->arch->no_logits ? gr_embeddings(s, i) : gr_logits(s, i);
+            int n = m->arch->no_logits ? GR_MIN(m->hp.n_embd, N_VOCAB) : N_VOCAB;
+            cr_assert(row, "%s", m->arch->name);
+            memcpy(out + (at + i) * N_VOCAB, row, (size_t)n * sizeof *out);
+        }
     }
     gr_session_close(&s);
 }
