@@ -20,7 +20,9 @@ enum {
     F32_MV_TOKENS = 32,
     TILE_TOKENS = 64,
     TILE_ROWS = 128,
-    TILE_SMEM = 4 * TILE_TOKENS * 128 + 2 * TILE_TOKENS * 64,
+    TILE_X_SMEM = 4 * TILE_TOKENS * 128,
+    TILE_SUM_SMEM = 2 * TILE_TOKENS * 64,
+    TILE_SMEM = TILE_X_SMEM + TILE_SUM_SMEM,
     SM90_TOKENS = 128,
     SM90_ROWS = 128,
     SM90_STAGES = 6,
@@ -41,7 +43,7 @@ static int64_t n_tile(const struct gr_ten *w)
     return up(w->offset + w->rows, GR_PACK_ROWS);
 }
 
-/* "gr_matmul_<form>_<type>" */
+/* "gr_matmul_<form>_<type>"; types whose blocks are kept whole have one kernel of each form. */
 struct name {
     char text[48];
 };
@@ -49,7 +51,8 @@ struct name {
 static struct name kernel(const char *form, const struct gr_ten *w)
 {
     struct name n;
-    snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form, gr_dtype_name(w->dtype));
+    snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form,
+             gr_pack_is_whole(w->dtype) ? "any" : gr_dtype_name(w->dtype));
     return n;
 }
 
@@ -106,17 +109,25 @@ static int lines_of(struct gr_launcher *l, const struct gr_ten *x, const struct 
 
 /* ---- one launch of a product ---- */
 
+/* Shared memory for the grid and n chunks of a type whose blocks are kept whole. */
+static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
+{
+    return (uint32_t)gr_whole_grid_bytes(w->dtype) + n * (uint32_t)gr_pack_chunk_bytes(w->dtype, 8);
+}
+
 /* Few lines an item: `group` of them a block. */
 static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
                   int64_t n_item, int group)
 {
     bool f32 = m->w.dtype == GR_F32;
     struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
-    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8;
-    uint32_t units = f32 ? 1 : wide || group > MV_TOKENS ? 4 : 8; /* of a warp's step */
-    uint32_t warps = GR_MIN(WARPS, up(m->x.units, units));
-    return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps,
-                     warps * 16 * (uint32_t)group * 4, m, sizeof *m);
+    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
+    uint32_t units = f32 ? 1 : wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
+    uint32_t warps = GR_MIN(WARPS, up(m->x.units, units)), smem = warps * 16 * (uint32_t)group * 4;
+    if (whole)
+        smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
+    return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps, smem,
+                     m, sizeof *m);
 }
 
 /* Whether this product's tiles run on wgmma. */
@@ -131,8 +142,11 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
 {
     int64_t rows = n_tile(&m->w) * GR_PACK_ROWS;
     struct gr_grid grid = {n_x, up(rows, TILE_ROWS), (uint32_t)n_item};
+    uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
     if (!on_sm90(l, &m->w))
-        return gr_launch(l, kernel("tile", &m->w).text, grid, 128, TILE_SMEM, m, sizeof *m);
+        return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
+                         whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m,
+                         sizeof *m);
     struct gr_matmul_sm90_args a = {.m = *m};
     uint32_t smem =
         SM90_STAGES * (SM90_TOKENS * 128 + 16) +

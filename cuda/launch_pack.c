@@ -6,7 +6,7 @@
 
 static int same_shape(const struct gr_ten *rows, const struct gr_ten *packed)
 {
-    if (gr_pack_type(rows->dtype).bits[0] && rows->dtype == packed->dtype && !rows->packed &&
+    if (gr_pack_is(rows->dtype) && rows->dtype == packed->dtype && !rows->packed &&
         packed->packed && rows->batch == packed->batch && rows->rows == packed->rows &&
         rows->cols == packed->cols)
         return 0;

@@ -213,11 +213,6 @@ static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_poi
 
 /* ---- the table's entries ---- */
 
-static bool can_pack(const struct gr_ten *t)
-{
-    return gr_pack_type(t->dtype).bits[0] != 0;
-}
-
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix)
 {
     (void)b;
@@ -253,7 +248,7 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     int rc = gr_cuda_enter(c);
-    if (!rc && matrix && !can_pack(host))
+    if (!rc && matrix && !gr_pack_is(host->dtype))
         rc = gr_fail(GR_E_UNSUPPORTED, "%s: a matrix of %s cannot be computed with on a GPU",
                      c->name, gr_dtype_name(host->dtype));
     describe(host, matrix, dst, out);

@@ -6,14 +6,16 @@
 // columns s and s + 4. The value of a weight is scale * (code - zero) - min:
 //   code - zero  exact in f16: below 2^8
 //   scale        unit_scale, in f32, for what the unit's two products sum to. Types with scales of
-//                16 elements (Q2_K, Q3_K, Q6_K) have an integer besides that the codes are
-//                multiplied by in f16. Q2_K, Q3_K: exact; Q6_K: products between 2^11 and 2^12 that
+//                16 elements (Q2_K, Q3_K, Q6_K, NVFP4) have a small number besides that the codes
+//                are multiplied by in f16. All exact but Q6_K: products between 2^11 and 2^12 that
 //                are odd are off by 1, less than 2^-11.
+// Codes that name values (IQ4_NL, IQ4_XS, MXFP4, NVFP4) stand for code - zero.
 //   min          mins() are a third operand that meets the sums of activations of 16 columns, a
 //                product like the others, times min_scale.
 #pragma once
 
 #include "gr/pack.h"
+#include "kernels/fields.cuh"
 #include "kernels/mma.cuh"
 
 #define GR_METHOD __device__ __forceinline__ // GR_DEV in a class
@@ -56,9 +58,12 @@ GR_PACK_FN int pack_step_units(uint32_t type) // where registers do not ask for 
 template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     static constexpr struct gr_pack_type P = gr_pack_type(T);
     static constexpr int B0 = P.bits[0], B1 = P.bits[1], ZERO = P.zero;
-    static constexpr int US = P.unit_scale, C0 = P.chunk_scale[0], C1 = P.chunk_scale[1];
+    static constexpr int US = P.span < 8 ? P.scale[0] / P.span : 0; // bytes of scales of a unit,
+    static constexpr int C0 = US ? 0 : P.scale[0], C1 = P.scale[1]; // of a chunk
     static constexpr bool IS_FLOAT = B0 == 16, K_BLOCK = C0 != 0;
-    static constexpr bool BY_16 = T == GR_Q2_K || T == GR_Q3_K || T == GR_Q6_K;
+    static constexpr bool BY_16 = T == GR_Q2_K || T == GR_Q3_K || T == GR_Q6_K || T == GR_NVFP4;
+    static constexpr bool IQ4 = T == GR_IQ4_NL || T == GR_IQ4_XS;
+    static constexpr bool FP4 = T == GR_MXFP4 || T == GR_NVFP4;
     static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
     static constexpr int UNITS = U, STEPS = 8 / U; // of a step; steps of a chunk
     static constexpr bool HALF = U == 4 && B0 < 8; // a chunk's scales are there twice
@@ -121,6 +126,15 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
             return sub_f16x2(__byte_perm(w0[u * 4 + r * 2 + s / 2] ^ 0x80808080, 0x64646464,
                                          s % 2 ? 0x4342 : 0x4140),
                              0x64806480);
+        if constexpr (IQ4) { // 1024 + 128 + value
+            uint32_t v = __byte_perm(iq4_values(w0[u * 2 + r]), iq4_values(w0[u * 2 + r] >> 16),
+                                     s * 0x11 + (4 + s) * 0x1100);
+            return sub_f16x2(and_or(v, 0x00ff00ff, 0x64006400), 0x64806480);
+        }
+        if constexpr (FP4) { // its bits are those of an f16 whose exponent counts 14 less
+            uint32_t w = w0[u * 2 + r], sign = moved(w, 4 * s + 3, 15) & 0x80008000;
+            return mul_f16x2(and_or(moved(w, 4 * s, 9), 0x0e000e00, sign), twice(0x7800)); // twice
+        }
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
         constexpr uint32_t BITS = 0x10001;
         const int p = B0 == 4 ? 4 * (s % 2) : at_2(s, 0);
@@ -142,9 +156,16 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     // What the products of unit u, row g + 8 r, are multiplied by.
     GR_METHOD float unit_scale(int u, int r) const
     {
-        if constexpr (BY_16)
+        if constexpr (T == GR_NVFP4)
+            return 1;
+        else if constexpr (T == GR_MXFP4)
+            return exponent_f32(s[r][u / 4] >> u % 4 * 8 & 255);
+        else if constexpr (BY_16)
             return f16_to_f32((uint16_t)d[r]);
-        else if constexpr (K_BLOCK)
+        else if constexpr (T == GR_IQ4_XS) {
+            float f = f16_to_f32((uint16_t)d[r]);
+            return byte_times(word(r, u / 4, 1), u % 4, f) - 32 * f;
+        } else if constexpr (K_BLOCK)
             return byte_times(word(r, u / 4, 1), u % 4, f16_to_f32((uint16_t)d[r]));
         else if constexpr (US == 4)
             return f16_to_f32((uint16_t)s[r][u]);
@@ -164,6 +185,8 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         int i = u % 2 * 2 + threadIdx.x % 4 / 2;
         if constexpr (T == GR_Q2_K)
             return byte_f16x2(word(r, u / 2, 2) & 0x0f0f0f0f, i);
+        if constexpr (T == GR_NVFP4) // an f16 whose exponent counts 8 less, and codes are twice
+            return mul_f16x2(twice(nvfp4_bits(s[r][u / 2] >> i * 8)), twice(0x5800));
         const uint32_t off = T == GR_Q6_K ? 0x64806480 : 0x64206420; // 1024 + 128, + 32
         return sub_f16x2(__byte_perm(word(r, u / 2, 2), 0x64646464, 0x4040 + i * 0x101), off);
     }
@@ -237,6 +260,10 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
 #pragma unroll
         for (int r = 0; r < 2 && !IS_FLOAT; r++) {
             int row = lane / 4 + 8 * r;
+            if constexpr (US == 1) {
+                load_bytes<From, WHOLE, WS>(s[r], scales + row * n + first, n - first);
+                continue;
+            }
             if constexpr (US != 0) {
                 load_words<From, WHOLE, WS>(s[r], scales + (row * n + first) * US, 16,
                                             (n - first) * US / 4);
@@ -269,10 +296,28 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
                 w[i] = i < n ? ((const uint32_t *)at)[i] : 0;
         }
     }
-    // Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K: to 16 scales + 32; Q6_K: + 128.
+    // N words of bytes, of which there are n.
+    template <class From, bool WHOLE, int N>
+    static GR_METHOD void load_bytes(uint32_t *w, const uint8_t *at, int n)
+    {
+        if constexpr (WHOLE) {
+            load_words<From, true, N>(w, at, 16, N);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++)
+            w[i / 4] = (i % 4 ? w[i / 4] : 0) | (i < n ? (uint32_t)at[i] << i % 4 * 8 : 0);
+    }
+    // IQ4_XS: to 8 scales, a byte each; Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K:
+    // to 16 scales + 32; Q6_K: + 128.
     static GR_METHOD void decode(uint32_t (&w)[WS], uint32_t &d)
     {
-        if constexpr (T == GR_Q4_K || T == GR_Q5_K) {
+        if constexpr (T == GR_IQ4_XS) {
+            uint32_t low = w[1], high = w[0] >> 16;
+            d = w[0];
+            w[0] = spread_4(low) | spread_2(high) << 4;
+            w[1] = spread_4(low >> 16) | spread_2(high >> 8) << 4;
+        } else if constexpr (T == GR_Q4_K || T == GR_Q5_K) {
             uint32_t a = w[1], b = w[2], c = w[3];
             d = w[0];
             w[0] = a & 0x3f3f3f3f, w[1] = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030);

@@ -8,118 +8,24 @@
 // Why: 4 warps have 32 rows each and all tokens: a weight is decoded once a block, in the registers
 // it is multiplied from. Activations (lines by_step) come by cp.async, 4 stages of 64 columns; the
 // 16-byte pieces of a token change places with its number, so that ldmatrix meets no bank twice.
-#include "kernels/matmul.cuh"
-
-#define TOKENS 64
-#define ROWS 128
-#define STAGES 4
-#define STAGE_BYTES (TOKENS * 128)
-#define SUM_BYTES (TOKENS * 64)
-
-// The activations of a block, and where in them it is.
-template <class S> struct tile_x {
-    uint32_t ring;           // shared memory
-    const uint8_t *x, *sums; // what this thread asks for next
-    int line_bytes, sum_bytes;
-    int n, pairs; // lines; pairs of units in all
-    int step;     // of S::UNITS units
-
-    // Asks for pair q of units: pairs are asked for one after another.
-    GR_METHOD void fetch(int q)
-    {
-        int tok = threadIdx.x / 8, piece = threadIdx.x % 8;
-        uint32_t to = ring + q % STAGES * STAGE_BYTES + tok * 128 + (piece ^ (tok & 7)) * 16;
-        const uint8_t *from = x;
-        x += 128;
-#pragma unroll
-        for (int k = 0; k < TOKENS && q < pairs; k += 16) {
-            cp_async_16(to + k * 128, from, tok + k < n ? 16 : 0);
-            from += 16 * line_bytes;
-        }
-        if (S::HAS_MIN && q % 4 == 0 && q < pairs) { // a chunk's, to the slot of its parity
-            tok = threadIdx.x / 4, piece = threadIdx.x % 4 * 16;
-            to = ring + STAGES * STAGE_BYTES + q / 4 % 2 * SUM_BYTES + tok * 64 + piece;
-            cp_async_16(to, sums, tok < n ? 16 : 0);
-            cp_async_16(to + SUM_BYTES / 2, sums + 32 * sum_bytes, tok + 32 < n ? 16 : 0);
-            sums += 64;
-        }
-        cp_async_commit();
-    }
-    GR_METHOD void begin()
-    {
-        for (int q = 0; q < STAGES - 1; q++)
-            fetch(q);
-    }
-    GR_METHOD void enter(int u)
-    {
-        if (u % 2)
-            return;
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();
-        fetch((step * S::UNITS + u) / 2 + STAGES - 1);
-    }
-    GR_METHOD uint4 unit(int u, int i) const
-    {
-        int lane = threadIdx.x % 32, q = (step * S::UNITS + u) / 2, piece = u % 2 * 4 + lane / 8;
-        uint32_t b[4];
-        ldmatrix_x4(b, ring + q % STAGES * STAGE_BYTES + (8 * i + lane % 8) * 128 +
-                           (piece ^ lane % 8) * 16);
-        return {b[0], b[1], b[2], b[3]};
-    }
-    GR_METHOD uint4 sum(int i) const
-    {
-        GR_SMEM;
-        return *(const uint4 *)(smem + STAGES * STAGE_BYTES + step / S::STEPS % 2 * SUM_BYTES +
-                                i * 512 + threadIdx.x % 32 * 16);
-    }
-};
-
-// Through shared memory, for whole rows of y.
-template <int M, int NT>
-GR_DEV void tile_store(const struct gr_matmul_args &a, const struct mm_item &item,
-                       const float (&acc)[M][NT][4])
-{
-    GR_SMEM;
-    float *sum = (float *)smem; // [token][ROWS + 4]
-    int lane = threadIdx.x % 32, row = threadIdx.x / 32 * M * 16 + lane / 4;
-    cp_async_wait<0>();
-    __syncthreads();
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int i = 0; i < NT; i++)
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                sum[(8 * i + lane % 4 * 2 + k % 2) * (ROWS + 4) + row + m * 16 + k / 2 * 8] =
-                    acc[m][i][k];
-    __syncthreads();
-    for (int e = threadIdx.x; e < ROWS * item.n; e += 128)
-        mm_store(a, item, (int64_t)blockIdx.y * ROWS + e % ROWS - a.w.offset, e / ROWS,
-                 sum[e / ROWS * (ROWS + 4) + e % ROWS]);
-}
+#include "kernels/matmul_tile.cuh"
 
 template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)
 {
     constexpr int U = 4, M = 2, NT = TOKENS / 8;
     using S = pack_step<T, U>;
     constexpr bool AHEAD = S::IS_FLOAT; // registers for the next step's weights
-    GR_SMEM;
-    struct mm_item item =
-        a.tiles ? mm_tile(a, blockIdx.x) : mm_item(a, blockIdx.z, blockIdx.x * TOKENS, TOKENS);
+    struct mm_item item = tile_item(a);
     if (item.n == 0)
         return;
     int units = a.x.units, n_step = (units + S::UNITS - 1) / S::UNITS;
-    int64_t chunks = gr_lines_chunks(units), tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
+    int64_t tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
     int64_t tile = (int64_t)blockIdx.y * (ROWS / 16) + threadIdx.x / 32 * M;
     const uint8_t *at[M];
     S w[M], next[M];
     float acc[M][NT][4] = {};
     struct tile_x<S> x;
-    x.ring = smem_u32(smem), x.line_bytes = units * 64, x.sum_bytes = chunks * 64;
-    x.x = a.x.x + (item.line + threadIdx.x / 8) * (int64_t)x.line_bytes + threadIdx.x % 8 * 16;
-    x.sums = a.x.sums + (item.line + threadIdx.x / 4) * (int64_t)x.sum_bytes + threadIdx.x % 4 * 16;
-    x.n = item.n, x.pairs = units / 2, x.step = 0;
-    x.begin();
+    x.begin(a, item);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         at[m] = mm_tile_at(a, item, tile + m, tile_bytes);

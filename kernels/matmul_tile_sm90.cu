@@ -65,6 +65,7 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
     using S = pack_step<T>;
     float power[2];
     uint32_t d16[2], m16[2]; // K types: the block's scale and minimum
+    uint32_t largest[2];     // MXFP4: exponent
 
     // The largest scale or minimum of a block becomes 2^room() or a little more: what it makes of
     // the largest code is below 2^15 then, and scales down to 2^-14 keep all their bits.
@@ -85,15 +86,30 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
         case GR_Q5_K:
             return 3; // 63 * 31 + 63
         case GR_Q6_K:
-            return 2; // 128 * 32
+        case GR_IQ4_XS:
+            return 2; // 128 * 32, 32 * 127
+        case GR_MXFP4:
+            return 10; // 12 scales
         default:
-            return 7; // Q8_0 and Q3_K: 128, 32 * 4
+            return 7; // Q8_0, Q3_K, IQ4_NL: 128, 32 * 4, 127
         }
     }
     GR_METHOD void relate()
     {
 #pragma unroll
         for (int r = 0; r < 2 && !S::IS_FLOAT; r++) {
+            if constexpr (T == GR_NVFP4) { // fits as it is
+                power[r] = 1;
+                continue;
+            }
+            if constexpr (T == GR_MXFP4) {
+                largest[r] = 0;
+#pragma unroll
+                for (int i = 0; i < 4 * S::WS; i++)
+                    largest[r] = max(largest[r], this->s[r][i / 4] >> i % 4 * 8 & 255);
+                power[r] = exponent_f32(largest[r]) * exponent_f32(128 - room());
+                continue;
+            }
             uint32_t most = S::K_BLOCK ? this->d[r] & 0x7fff : 0;
             if constexpr (S::K_BLOCK && S::HAS_MIN)
                 most = max(most, this->d[r] >> 16 & 0x7fff);
@@ -120,8 +136,17 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             uint32_t scale = 0, min = 0;
-            if constexpr (S::BY_16)
+            if constexpr (T == GR_NVFP4) {
+                scale = this->group_scale(u, r);
+            } else if constexpr (T == GR_MXFP4) { // 2^(room - what it is less than the largest)
+                int e = (int)(this->s[r][u / 4] >> u % 4 * 8 & 255) - (int)largest[r];
+                float v = e < -30 ? 0 : __uint_as_float((uint32_t)(e + 127 + (int)room()) << 23);
+                scale = f16x2(v, v);
+            } else if constexpr (S::BY_16)
                 scale = mul_f16x2(this->group_scale(u, r), d16[r]);
+            else if constexpr (T == GR_IQ4_XS)
+                scale = mul_f16x2(sub_f16x2(byte_f16x2(this->s[r][u / 4], u % 4), twice(0x5000)),
+                                  d16[r]); // - 32
             else if constexpr (S::K_BLOCK)
                 scale = mul_f16x2(byte_f16x2(this->s[r][u / 4], u % 4), d16[r]);
             else if constexpr (S::US == 4)

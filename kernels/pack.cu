@@ -23,7 +23,7 @@ GR_DEV uint32_t file_code(const uint8_t *row, const struct gr_pack_type &t,
 }
 
 // Byte `at` of the planes of scales of a chunk with n units: of which row, and where in it in a
-// file. False beyond the row's units: padding.
+// file.
 struct scale_place {
     int row;
     int64_t at;
@@ -31,14 +31,11 @@ struct scale_place {
 GR_DEV struct scale_place scale_place(const struct gr_pack_type &t, const struct gr_pack_file &f,
                                       int64_t chunk, int n, int at)
 {
-    if (t.unit_scale) {
-        int row = at / (n * t.unit_scale), unit = at / t.unit_scale % n;
-        return {row, (8 * chunk + unit) * f.bytes + at % t.unit_scale};
-    }
-    int p = at >= 16 * t.chunk_scale[0];
-    at -= p ? 16 * t.chunk_scale[0] : 0;
-    int of = p ? t.chunk_scale[1] : t.chunk_scale[0];
-    return {at / of, chunk * f.bytes + (p ? f.scale_at[1] : f.scale_at[0]) + at % of};
+    int p = at >= 16 * gr_pack_scale(&t, 0, n);
+    at -= p ? 16 * gr_pack_scale(&t, 0, n) : 0;
+    int row = gr_pack_scale(&t, p, n), of = p ? t.scale[1] : t.scale[0]; // bytes: of a row, a block
+    return {at / row, (8 / t.span * chunk + at % row / of) * f.bytes +
+                          (p ? f.scale_at[1] : f.scale_at[0]) + at % of};
 }
 
 // Word i of a lane in plane p of a chunk: at most 32 elements have bits in it.
@@ -78,8 +75,7 @@ GR_KERNEL(gr_pack_tiles, struct gr_pack_args, 256, 1)
         o -= n * 64 * t.bits[1];
         for (int i = 0; i < 4; i++) {
             struct scale_place s = scale_place(t, f, chunk, n, o + i);
-            int64_t col = t.unit_scale ? s.at / f.bytes * f.block : 0;
-            if (row0 + s.row < a.rows.rows && col < a.rows.cols)
+            if (row0 + s.row < a.rows.rows && s.at / f.bytes * f.block < a.rows.cols)
                 word |=
                     (uint32_t)((const uint8_t *)gr_ten_row(&a.rows, blockIdx.z, row0 + s.row))[s.at]
                     << 8 * i;
@@ -106,13 +102,13 @@ GR_DEV uint8_t gather_byte(const uint8_t *tile, const struct gr_pack_type &t,
     int n = units - 8 * chunk < 8 ? (int)(units - 8 * chunk) : 8, o = (int)(at % f.bytes);
     const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(dtype, 8);
     const uint8_t *scales = codes + n * 64 * (t.bits[0] + t.bits[1]);
-    if (t.unit_scale && o < t.unit_scale)
-        return scales[(row * n + col0 % GR_PACK_COLS / 32) * t.unit_scale + o];
 #pragma unroll
-    for (int p = 0; p < 2; p++)
-        if (o >= f.scale_at[p] && o < f.scale_at[p] + t.chunk_scale[p])
-            return scales[(p ? 16 * t.chunk_scale[0] : 0) + row * t.chunk_scale[p] + o -
-                          f.scale_at[p]];
+    for (int p = 0; p < 2; p++) {
+        int of = p ? t.scale[1] : t.scale[0], i = o - (p ? f.scale_at[1] : f.scale_at[0]);
+        if (i >= 0 && i < of)
+            return scales[(p ? 16 * gr_pack_scale(&t, 0, n) : 0) + row * gr_pack_scale(&t, p, n) +
+                          (int)(col0 % GR_PACK_COLS) / f.block * of + i];
+    }
     int p = t.bits[1] && o >= f.code_at[1] && (o < f.code_at[0] || f.code_at[1] > f.code_at[0]);
     int b = gr_pack_bits(&t, p), stride = p ? f.stride[1] : f.stride[0];
     int i = o - (p ? f.code_at[1] : f.code_at[0]), in = (int)(col0 % GR_PACK_COLS);

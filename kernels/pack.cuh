@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gr/pack.h"
-#include "kernels/ptx.cuh"
+#include "kernels/whole.cuh"
 
 // Bits of plane p of an element of a chunk with n units, whose codes begin at `codes`.
 GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, int n, int p, int row,
@@ -24,7 +24,8 @@ struct pack_affine {
 GR_DEV struct pack_affine pack_affine_k(uint32_t dtype, const uint8_t *s, const uint8_t *s2,
                                         int group)
 {
-    const uint16_t *d = (const uint16_t *)(dtype == GR_Q4_K || dtype == GR_Q5_K ? s : s2);
+    bool in_first = dtype == GR_Q4_K || dtype == GR_Q5_K || dtype == GR_IQ4_XS;
+    const uint16_t *d = (const uint16_t *)(in_first ? s : s2);
     float d0 = f16_to_f32(d[0]);
     int i = group / 2, high = group / 8;
     switch (dtype) {
@@ -37,12 +38,52 @@ GR_DEV struct pack_affine pack_affine_k(uint32_t dtype, const uint8_t *s, const 
                 0};
     case GR_Q6_K:
         return {d0 * (float)(int8_t)s[group], 0};
+    case GR_IQ4_XS: {
+        int scale = (s[4 + i / 2] >> 4 * (i % 2) & 15) | (d[1] >> 2 * i & 3) << 4;
+        return {d0 * (float)(scale - 32), 0};
+    }
     default: { // 8 scales and minima of 6 bits: see gr/quant_blocks.h
         s += 4;
         int scale = i < 4 ? s[i] & 63 : (s[4 + i] & 15) | s[i - 4] >> 6 << 4;
         int min = i < 4 ? s[4 + i] & 63 : s[4 + i] >> 4 | s[i] >> 6 << 4;
         return {d0 * (float)scale, f16_to_f32(d[1]) * (float)min};
     }
+    }
+}
+
+// What a code means, without its scale.
+GR_DEV int pack_number(uint32_t dtype, const struct gr_pack_type &t, uint32_t code)
+{
+    switch (dtype) {
+    case GR_Q8_0:
+        return (int8_t)code;
+    case GR_IQ4_NL:
+    case GR_IQ4_XS:
+        return (int)(iq4_values(code) & 255) - 128;
+    case GR_MXFP4:
+    case GR_NVFP4: {
+        int v = (int)(__byte_perm(0x03020100, 0x0c080604, code & 7) & 255);
+        return code & 8 ? -v : v;
+    }
+    default:
+        return (int)code - t.zero;
+    }
+}
+
+// The scales of a unit, in a row of n: `s` is the plane of the row.
+GR_DEV struct pack_affine pack_affine_unit(uint32_t dtype, const uint8_t *s, int unit, int half)
+{
+    const uint16_t *d = (const uint16_t *)s;
+    switch (dtype) {
+    case GR_MXFP4:
+        return {exponent_f32(s[unit]), 0};
+    case GR_NVFP4:
+        return {f16_to_f32((uint16_t)nvfp4_bits(s[2 * unit + half])) * 128, 0};
+    case GR_Q4_1:
+    case GR_Q5_1:
+        return {f16_to_f32(d[2 * unit]), -f16_to_f32(d[2 * unit + 1])};
+    default:
+        return {f16_to_f32(d[unit]), 0};
     }
 }
 
@@ -58,6 +99,8 @@ GR_DEV float pack_value(const struct gr_ten &w, int64_t m, int64_t row, int64_t 
     int c = (int)(col % GR_PACK_COLS);
     const uint8_t *codes = (const uint8_t *)w.data + tile * gr_pack_tile_bytes(w.dtype, w.cols) +
                            chunk * gr_pack_chunk_bytes(w.dtype, 8);
+    if (t.bits[0] == 0)
+        return whole_value(w.dtype, codes, n, r, c);
     uint32_t code = pack_code(codes, t, n, 0, r, c);
     const uint8_t *scales = codes + n * 64 * (t.bits[0] + t.bits[1]);
     if (t.bits[0] == 32)
@@ -66,12 +109,10 @@ GR_DEV float pack_value(const struct gr_ten &w, int64_t m, int64_t row, int64_t 
         return w.dtype == GR_F16 ? f16_to_f32((uint16_t)code) : bf16_to_f32((uint16_t)code);
     if (t.bits[1])
         code |= pack_code(codes, t, n, 1, r, c) << t.bits[0];
-    int q = (t.bits[0] == 8 ? (int8_t)code : (int)code) - t.zero;
-    if (t.unit_scale) {
-        const uint16_t *d = (const uint16_t *)(scales + (r * n + c / GR_PACK_UNIT) * t.unit_scale);
-        return f16_to_f32(d[0]) * (float)q + (t.unit_scale == 4 ? f16_to_f32(d[1]) : 0);
-    }
-    const uint8_t *second = scales + 16 * t.chunk_scale[0] + r * t.chunk_scale[1];
-    struct pack_affine k = pack_affine_k(w.dtype, scales + r * t.chunk_scale[0], second, c / 16);
-    return k.a * (float)q - k.m;
+    const uint8_t *first = scales + r * gr_pack_scale(&t, 0, n);
+    const uint8_t *second = scales + 16 * gr_pack_scale(&t, 0, n) + r * gr_pack_scale(&t, 1, n);
+    struct pack_affine k = t.span < 8
+                               ? pack_affine_unit(w.dtype, first, c / GR_PACK_UNIT, c / 16 % 2)
+                               : pack_affine_k(w.dtype, first, second, c / 16);
+    return k.a * (float)pack_number(w.dtype, t, code) - k.m;
 }

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/dtype.h"
+#include "gr/pack.h"
 #include "gr/status.h"
 #include "graph/graph.h"
 #include "model/model.h"
@@ -102,7 +103,7 @@ static int check_shape(const struct gr_gguf_tensor *t, const int64_t *want, int 
 {
     if (!is_shape(t, want, n_want))
         return wrong_shape(t, want, n_want);
-    if (!gr_dtype_find(t->dtype)->codec)
+    if (!gr_pack_is(t->dtype))
         return gr_fail(GR_E_UNSUPPORTED,
                        "tensor %s: storage type %s cannot be computed with in this version",
                        gr_quote(t->name.p, t->name.n), gr_dtype_name(t->dtype));

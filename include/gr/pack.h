@@ -26,7 +26,7 @@
  * (gr_pack_word).
  *
  * The value of a code is a * (code - zero) - m. Planes of scales are [16 rows][bytes]; "of each
- * unit" is [16 rows][units of the chunk][bytes]:
+ * unit" is [16 rows][units of the chunk][bytes], and "of each two units" likewise:
  *   type        planes of codes          zero   planes of scales
  *   f32 f16 bf16  32; 16; 16               -    none: the code is the value
  *   q8_0        8 (two's complement)       0    d (f16) of each unit
@@ -39,10 +39,19 @@
  *   q6_K        4, 2 (bits 4, 5)          32    16 int8 scales; d
  *   q2_K        2                          0    16 bytes (scale | min << 4); d, dmin
  *   q3_K        2, 1 (bit 2)               4    12 bytes as in the file; d
- * Units 2j and 2j + 1 of a chunk are elements 64 j .. 64 j + 63 of a block of 256. */
+ *   iq4_nl      4, indices of values       -    d of each unit
+ *   iq4_xs      4, the same                -    8 bytes as in the file: d and scales
+ *   mxfp4       4, floats                  -    the exponent (a byte) of each unit
+ *   nvfp4       4, floats                  -    the scales (two bytes) of each unit
+ *   all others  none                       -    a block as in the file, but for d: that stands in
+ *               the second plane, so that the first one has whole words
+ * Units 2j and 2j + 1 of a chunk are elements 64 j .. 64 j + 63 of a block of 256. Those others are
+ * the types whose elements are points of grids or digits, or are rare: what reads them unpacks
+ * blocks. */
 #ifndef GR_PACK_H
 #define GR_PACK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gr/dtype.h"
@@ -62,58 +71,68 @@
  * .. 7. */
 #define GR_PACK_ORDER(place) (((place)&1) * 4 + (place) / 2)
 
-/* What a type's chunk is made of; bits[1] = 0: one plane. Bytes of the scale planes of a row: those
- * that belong to a unit, and those of two planes that belong to a chunk. */
+/* What a type's chunk is made of: planes of codes, bits[1] = 0: one, bits[0] = 0: none; and planes
+ * of scales, so many bytes of a row for each `span` units. */
 struct gr_pack_type {
-    uint8_t bits[2], unit_scale, chunk_scale[2];
+    uint8_t bits[2], scale[2], span;
     int8_t zero;
 };
 
 GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 {
-    struct gr_pack_type p = {{0, 0}, 0, {0, 0}, 0};
+    struct gr_pack_type p = {{0, 0}, {0, 0}, 1, 0};
     switch (dtype) {
-    case GR_F32:
-        p.bits[0] = 32;
+#define CASE(type, b0, b1, s0, s1, units, z)                                                       \
+    case GR_##type:                                                                                \
+        p.bits[0] = b0, p.bits[1] = b1, p.scale[0] = s0, p.scale[1] = s1;                          \
+        p.span = units, p.zero = z;                                                                \
         break;
-    case GR_F16:
-    case GR_BF16:
-        p.bits[0] = 16;
-        break;
-    case GR_Q8_0:
-        p.bits[0] = 8, p.unit_scale = 2;
-        break;
-    case GR_Q4_0:
-        p.bits[0] = 4, p.unit_scale = 2, p.zero = 8;
-        break;
-    case GR_Q5_0:
-        p.bits[0] = 4, p.bits[1] = 1, p.unit_scale = 2, p.zero = 16;
-        break;
-    case GR_Q4_1:
-        p.bits[0] = 4, p.unit_scale = 4;
-        break;
-    case GR_Q5_1:
-        p.bits[0] = 4, p.bits[1] = 1, p.unit_scale = 4;
-        break;
-    case GR_Q4_K:
-        p.bits[0] = 4, p.chunk_scale[0] = 16;
-        break;
-    case GR_Q5_K:
-        p.bits[0] = 4, p.bits[1] = 1, p.chunk_scale[0] = 16;
-        break;
-    case GR_Q6_K:
-        p.bits[0] = 4, p.bits[1] = 2, p.chunk_scale[0] = 16, p.chunk_scale[1] = 2, p.zero = 32;
-        break;
-    case GR_Q2_K:
-        p.bits[0] = 2, p.chunk_scale[0] = 16, p.chunk_scale[1] = 4;
-        break;
-    case GR_Q3_K:
-        p.bits[0] = 2, p.bits[1] = 1, p.chunk_scale[0] = 12, p.chunk_scale[1] = 2, p.zero = 4;
-        break;
+        CASE(F32, 32, 0, 0, 0, 1, 0)
+        CASE(F16, 16, 0, 0, 0, 1, 0)
+        CASE(BF16, 16, 0, 0, 0, 1, 0)
+        CASE(Q8_0, 8, 0, 2, 0, 1, 0)
+        CASE(Q4_0, 4, 0, 2, 0, 1, 8)
+        CASE(Q5_0, 4, 1, 2, 0, 1, 16)
+        CASE(Q4_1, 4, 0, 4, 0, 1, 0)
+        CASE(Q5_1, 4, 1, 4, 0, 1, 0)
+        CASE(Q4_K, 4, 0, 16, 0, 8, 0)
+        CASE(Q5_K, 4, 1, 16, 0, 8, 0)
+        CASE(Q6_K, 4, 2, 16, 2, 8, 32)
+        CASE(Q2_K, 2, 0, 16, 4, 8, 0)
+        CASE(Q3_K, 2, 1, 12, 2, 8, 4)
+        CASE(IQ4_NL, 4, 0, 2, 0, 1, 0)
+        CASE(IQ4_XS, 4, 0, 8, 0, 8, 0)
+        CASE(MXFP4, 4, 0, 1, 0, 1, 0)
+        CASE(NVFP4, 4, 0, 4, 0, 2, 0)
+        CASE(IQ1_S, 0, 0, 48, 2, 8, 16)
+        CASE(IQ1_M, 0, 0, 56, 0, 8, 16)
+        CASE(IQ2_XXS, 0, 0, 64, 2, 8, 0)
+        CASE(IQ2_XS, 0, 0, 72, 2, 8, 0)
+        CASE(IQ2_S, 0, 0, 80, 2, 8, 0)
+        CASE(IQ3_XXS, 0, 0, 96, 2, 8, 0)
+        CASE(IQ3_S, 0, 0, 108, 2, 8, 0)
+        CASE(TQ1_0, 0, 0, 52, 2, 8, 1)
+        CASE(TQ2_0, 0, 0, 64, 2, 8, 1)
+        CASE(Q1_0, 0, 0, 16, 2, 4, 1)
+        CASE(Q2_0, 0, 0, 16, 2, 2, 1)
+#undef CASE
     default:
         break; /* not a type that is computed with */
     }
     return p;
+}
+
+/* Whether matrices of a type can be computed with. */
+GR_PACK_FN bool gr_pack_is(uint32_t dtype)
+{
+    struct gr_pack_type p = gr_pack_type(dtype);
+    return p.bits[0] + p.scale[0] > 0;
+}
+
+/* Whether blocks are kept whole: there are no planes of codes. */
+GR_PACK_FN bool gr_pack_is_whole(uint32_t dtype)
+{
+    return gr_pack_is(dtype) && gr_pack_type(dtype).bits[0] == 0;
 }
 
 /* Bits of plane i: a run-time index would put the table into a GPU thread's memory. */
@@ -122,12 +141,18 @@ GR_PACK_FN int32_t gr_pack_bits(const struct gr_pack_type *t, int32_t i)
     return i ? t->bits[1] : t->bits[0];
 }
 
-/* Bytes of a chunk of n units (2, 4, 6 or 8). */
+/* Bytes of plane i of scales of a row of n units. */
+GR_PACK_FN int32_t gr_pack_scale(const struct gr_pack_type *t, int32_t i, int32_t n)
+{
+    return n / t->span * (i ? t->scale[1] : t->scale[0]);
+}
+
+/* Bytes of a chunk of n units (2, 4, 6 or 8, a multiple of the span). */
 GR_PACK_FN int64_t gr_pack_chunk_bytes(uint32_t dtype, int64_t n_unit)
 {
     struct gr_pack_type p = gr_pack_type(dtype);
-    return n_unit * (64 * (p.bits[0] + p.bits[1]) + 16 * p.unit_scale) +
-           16 * (p.chunk_scale[0] + p.chunk_scale[1]);
+    return n_unit * 64 * (p.bits[0] + p.bits[1]) +
+           16 * (n_unit / p.span) * (p.scale[0] + p.scale[1]);
 }
 
 /* Units of a row of n columns, padded. */
@@ -203,44 +228,39 @@ GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
 {
     struct gr_pack_file f = {1, 4, {0, 0}, {1, 1}, {0, 0}};
     switch (dtype) {
-    case GR_F16:
-    case GR_BF16:
-        f.bytes = 2;
+#define CASE(type, n, size, c0, c1, st0, st1, s0, s1)                                              \
+    case GR_##type:                                                                                \
+        f.block = n, f.bytes = size, f.code_at[0] = c0, f.code_at[1] = c1;                         \
+        f.stride[0] = st0, f.stride[1] = st1, f.scale_at[0] = s0, f.scale_at[1] = s1;              \
         break;
-    case GR_Q8_0:
-        f.block = 32, f.bytes = 34, f.code_at[0] = 2;
-        break;
-    case GR_Q4_0:
-        f.block = 32, f.bytes = 18, f.code_at[0] = 2, f.stride[0] = 16;
-        break;
-    case GR_Q4_1:
-        f.block = 32, f.bytes = 20, f.code_at[0] = 4, f.stride[0] = 16;
-        break;
-    case GR_Q5_0:
-        f.block = 32, f.bytes = 22, f.code_at[0] = 6, f.stride[0] = 16, f.code_at[1] = 2;
-        break;
-    case GR_Q5_1:
-        f.block = 32, f.bytes = 24, f.code_at[0] = 8, f.stride[0] = 16, f.code_at[1] = 4;
-        break;
-    case GR_Q4_K:
-        f.block = 256, f.bytes = 144, f.code_at[0] = 16, f.stride[0] = 32;
-        break;
-    case GR_Q5_K:
-        f.block = 256, f.bytes = 176, f.code_at[0] = 48, f.stride[0] = 32;
-        f.code_at[1] = 16, f.stride[1] = 32;
-        break;
-    case GR_Q6_K:
-        f.block = 256, f.bytes = 210, f.stride[0] = 64, f.code_at[1] = 128, f.stride[1] = 32;
-        f.scale_at[0] = 192, f.scale_at[1] = 208;
-        break;
-    case GR_Q2_K:
-        f.block = 256, f.bytes = 84, f.code_at[0] = 16, f.stride[0] = 32;
-        f.scale_at[1] = 80;
-        break;
-    case GR_Q3_K:
-        f.block = 256, f.bytes = 110, f.code_at[0] = 32, f.stride[0] = 32, f.stride[1] = 32;
-        f.scale_at[0] = 96, f.scale_at[1] = 108;
-        break;
+        CASE(F16, 1, 2, 0, 0, 1, 1, 0, 0)
+        CASE(BF16, 1, 2, 0, 0, 1, 1, 0, 0)
+        CASE(Q8_0, 32, 34, 2, 0, 1, 1, 0, 0)
+        CASE(Q4_0, 32, 18, 2, 0, 16, 1, 0, 0)
+        CASE(Q4_1, 32, 20, 4, 0, 16, 1, 0, 0)
+        CASE(Q5_0, 32, 22, 6, 2, 16, 1, 0, 0)
+        CASE(Q5_1, 32, 24, 8, 4, 16, 1, 0, 0)
+        CASE(Q4_K, 256, 144, 16, 0, 32, 1, 0, 0)
+        CASE(Q5_K, 256, 176, 48, 16, 32, 32, 0, 0)
+        CASE(Q6_K, 256, 210, 0, 128, 64, 32, 192, 208)
+        CASE(Q2_K, 256, 84, 16, 0, 32, 1, 0, 80)
+        CASE(Q3_K, 256, 110, 32, 0, 32, 32, 96, 108)
+        CASE(IQ4_NL, 32, 18, 2, 0, 16, 1, 0, 0)
+        CASE(IQ4_XS, 256, 136, 8, 0, 16, 1, 0, 0)
+        CASE(MXFP4, 32, 17, 1, 0, 16, 1, 0, 0)
+        CASE(NVFP4, 64, 36, 4, 0, 8, 1, 0, 0)
+        CASE(IQ1_S, 256, 50, 0, 0, 1, 1, 2, 0)
+        CASE(IQ1_M, 256, 56, 0, 0, 1, 1, 0, 0)
+        CASE(IQ2_XXS, 256, 66, 0, 0, 1, 1, 2, 0)
+        CASE(IQ2_XS, 256, 74, 0, 0, 1, 1, 2, 0)
+        CASE(IQ2_S, 256, 82, 0, 0, 1, 1, 2, 0)
+        CASE(IQ3_XXS, 256, 98, 0, 0, 1, 1, 2, 0)
+        CASE(IQ3_S, 256, 110, 0, 0, 1, 1, 2, 0)
+        CASE(TQ1_0, 256, 54, 0, 0, 1, 1, 0, 52)
+        CASE(TQ2_0, 256, 66, 0, 0, 1, 1, 0, 64)
+        CASE(Q1_0, 128, 18, 0, 0, 1, 1, 2, 0)
+        CASE(Q2_0, 64, 18, 0, 0, 1, 1, 2, 0)
+#undef CASE
     default:
         break;
     }

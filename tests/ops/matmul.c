@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/checked.h"
+#include "gr/pack.h"
 #include "ops/ops.h"
 
 /* What a product of x [n_in] and a row w [n_in] may be off on a fast level.
@@ -136,11 +137,31 @@ static void matmul_case(struct mm s, enum ops_data data)
     ops_case_fini(&c);
 }
 
+Test(matmul, all_types)
+{
+    for (uint32_t id = 0; id < 64; id++) {
+        bool listed = false;
+        for (const int *type = ops_weight_types; *type >= 0; type++)
+            listed |= (uint32_t)*type == id;
+        cr_assert_eq(gr_pack_is(id), listed, "type %s", gr_dtype_name(id));
+    }
+}
+
+/* A few tokens, some and many, in more than one block of every type. */
+Test(matmul, every_type)
+{
+    static const int64_t n_tok[] = {1, 3, 12, 35};
+    for (const int *type = ops_weight_types; *type >= 0; type++)
+        for (size_t i = 0; i < GR_COUNT(n_tok); i++)
+            matmul_case((struct mm){(uint32_t)*type, n_tok[i], 19, 512, false, false, false, 1},
+                        OPS_NORMAL);
+}
+
 /* Every token count that a tile or its edge can have, on odd numbers of rows. */
 Test(matmul, tokens)
 {
     static const int64_t n_tok[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33};
-    for (const int *type = ops_weight_types; *type >= 0; type++)
+    for (const int *type = ops_layout_types; *type >= 0; type++)
         for (size_t i = 0; i < GR_COUNT(n_tok); i++)
             matmul_case((struct mm){(uint32_t)*type, n_tok[i], 37, 256, i % 2, i % 3 == 0,
                                     i % 4 < 2, i % 2 ? 1 : 0.5f},
@@ -150,7 +171,7 @@ Test(matmul, tokens)
 Test(matmul, rows)
 {
     static const int64_t n_out[] = {1, 2, 15, 16, 31, 32, 48, 65};
-    for (const int *type = ops_weight_types; *type >= 0; type++)
+    for (const int *type = ops_layout_types; *type >= 0; type++)
         for (size_t i = 0; i < GR_COUNT(n_out); i++) {
             matmul_case((struct mm){(uint32_t)*type, 1, n_out[i], 512, false, false, false, 1},
                         OPS_NORMAL);
@@ -164,10 +185,10 @@ Test(matmul, tiles)
 {
     static const int64_t n_tok[] = {40, 64, 65, 130}, n_out[] = {17, 128, 145, 16};
     static const int64_t n_in[] = {320, 64, 416, 288};
-    for (const int *type = ops_weight_types; *type >= 0; type++)
+    for (const int *type = ops_layout_types; *type >= 0; type++)
         for (size_t i = 0; i < GR_COUNT(n_tok); i++) {
-            bool whole = gr_dtype_find((uint32_t)*type)->block == 256;
-            int64_t cols = whole ? 256 + 512 * (int64_t)(i % 2) : n_in[i];
+            int64_t block = gr_dtype_find((uint32_t)*type)->block;
+            int64_t cols = n_in[i] % block ? 256 + 512 * (int64_t)(i % 2) : n_in[i];
             matmul_case((struct mm){(uint32_t)*type, n_tok[i], n_out[i], cols, i % 2, i % 2 == 0,
                                     i == 2, i % 2 ? 1 : 0.5f},
                         OPS_NORMAL);
@@ -176,7 +197,7 @@ Test(matmul, tiles)
 
 Test(matmul, data)
 {
-    for (const int *type = ops_weight_types; *type >= 0; type++)
+    for (const int *type = ops_layout_types; *type >= 0; type++)
         for (enum ops_data data = 0; data < OPS_N_DATA; data++) {
             matmul_case((struct mm){(uint32_t)*type, 1, 19, 256, false, false, false, 1}, data);
             matmul_case((struct mm){(uint32_t)*type, 12, 35, 512, false, true, false, 1}, data);
@@ -187,10 +208,10 @@ Test(matmul, data)
 /* Row lengths that are whole blocks but no whole tiles, and float rows of any length. */
 Test(matmul, columns)
 {
-    for (const int *type = ops_weight_types; *type >= 0; type++) {
+    for (const int *type = ops_layout_types; *type >= 0; type++) {
         int64_t block = gr_dtype_find((uint32_t)*type)->block;
         for (int64_t k = 1; k <= 70; k += k < 20 ? 1 : 7) {
-            if (block == 256 && k > 9)
+            if (k * block > 2304)
                 continue;
             matmul_case((struct mm){(uint32_t)*type, 1, 18, k * block, false, false, false, 1},
                         OPS_NORMAL);

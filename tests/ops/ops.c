@@ -16,8 +16,15 @@
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
 
-const int ops_weight_types[] = {GR_F32,  GR_F16,  GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1,
-                                GR_Q8_0, GR_Q2_K, GR_Q3_K, GR_Q4_K, GR_Q5_K, GR_Q6_K, -1};
+#define LAID_OUT_TYPES                                                                             \
+    GR_F32, GR_F16, GR_BF16, GR_Q4_0, GR_Q4_1, GR_Q5_0, GR_Q5_1, GR_Q8_0, GR_Q2_K, GR_Q3_K,        \
+        GR_Q4_K, GR_Q5_K, GR_Q6_K, GR_IQ4_XS, GR_MXFP4, GR_NVFP4, GR_IQ1_M, GR_IQ3_S, GR_Q1_0
+const int ops_layout_types[] = {LAID_OUT_TYPES, -1};
+
+/* tests/ops/matmul.c holds them against what matrices can be made of. */
+const int ops_weight_types[] = {LAID_OUT_TYPES, GR_IQ4_NL, GR_IQ1_S,   GR_IQ2_XXS,
+                                GR_IQ2_XS,      GR_IQ2_S,  GR_IQ3_XXS, GR_TQ1_0,
+                                GR_TQ2_0,       GR_Q2_0,   -1};
 
 /* ---- memory of a case ---- */
 

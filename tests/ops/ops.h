@@ -99,6 +99,8 @@ void ops_rotate(const double *x, const double *cs, int64_t n, int64_t d, int64_t
                 double *y, double *terms);
 
 /* Storage types that a cache can have, and all that weights can have; each ends with -1. */
-extern const int ops_cache_types[], ops_weight_types[];
+/* ops_layout_types: those of the weights' that differ in how blocks lie; the others share that with
+ * one of these. */
+extern const int ops_cache_types[], ops_weight_types[], ops_layout_types[];
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "gr/kernel/tensor_map.h"
 #include "gr/pack.h"
+#include "gr/quant_grids.h"
 #include "gr/tensor.h"
 
 /* n lines of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of two that
@@ -59,6 +60,32 @@ struct gr_matmul_pass_args {
     int64_t x_row_bytes, x_head_bytes, y_row_bytes, y_head_bytes;
     int32_t n; /* columns of a head */
 };
+
+/* Weights whose blocks are kept whole: bytes of the type's grid (a u32 for a point of 8 elements, a
+ * u16 for one of 4), which is copied to shared memory, and how many chunks a streaming warp has
+ * there behind it. */
+#define GR_WHOLE_SLOTS 3
+
+GR_PACK_FN int32_t gr_whole_grid_bytes(uint32_t dtype)
+{
+    switch (dtype) {
+    case GR_IQ1_S:
+    case GR_IQ1_M:
+        return GR_GRID_N_IQ1 * 4;
+    case GR_IQ2_XXS:
+        return GR_GRID_N_IQ2_XXS * 4;
+    case GR_IQ2_XS:
+        return GR_GRID_N_IQ2_XS * 4;
+    case GR_IQ2_S:
+        return GR_GRID_N_IQ2_S * 4;
+    case GR_IQ3_XXS:
+        return GR_GRID_N_IQ3_XXS * 2;
+    case GR_IQ3_S:
+        return GR_GRID_N_IQ3_S * 2;
+    default:
+        return 0;
+    }
+}
 
 /* The products. */
 struct gr_matmul_args {

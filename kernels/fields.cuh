@@ -1,0 +1,47 @@
+// Fields of words, and numbers that storage types keep in few bits (gr/quant_blocks.h).
+#pragma once
+
+#include "gr/quant_blocks.h"
+#include "kernels/ptx.cuh"
+
+// The low four fields of 4, 2 or 1 bits of w, a byte each.
+GR_DEV uint32_t spread_4(uint32_t w)
+{
+    w = ((w & 0xffff) | w << 8) & 0x00ff00ff;
+    return (w | w << 4) & 0x0f0f0f0f;
+}
+GR_DEV uint32_t spread_2(uint32_t w)
+{
+    w = ((w & 0xff) | w << 12) & 0x000f000f;
+    return (w | w << 6) & 0x03030303;
+}
+GR_DEV uint32_t spread_1(uint32_t w)
+{
+    return (w & 15) * 0x00204081 & 0x01010101;
+}
+
+// 2^(e - 128), MXFP4's scale of what is twice a value. e may be a lane's own.
+GR_DEV float exponent_f32(uint32_t e)
+{
+    return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+// NVFP4's scale in the bits of an f16 whose exponent counts 8 less: 127 stands for 0.
+GR_DEV uint32_t nvfp4_bits(uint32_t byte)
+{
+    return (byte & 255) == 127 ? 0 : (byte & 127) << 7;
+}
+
+static constexpr __device__ __forceinline__ uint32_t iq4_four(const int8_t *v)
+{
+    return (uint32_t)(v[0] + 128) | (uint32_t)(v[1] + 128) << 8 | (uint32_t)(v[2] + 128) << 16 |
+           (uint32_t)(v[3] + 128) << 24;
+}
+// The values, 128 more, that the low four of a word's codes name, a byte each.
+GR_DEV uint32_t iq4_values(uint32_t w)
+{
+    constexpr int8_t v[16] = {GR_IQ4_VALUES};
+    uint32_t eighth = w & 0x7777; // of either half of the values
+    uint32_t low = __byte_perm(iq4_four(v), iq4_four(v + 4), eighth);
+    uint32_t high = __byte_perm(iq4_four(v + 8), iq4_four(v + 12), eighth);
+    return __byte_perm(low, high, 0x3210 | (w & 0x8888) >> 1);
+}
