@@ -489,8 +489,8 @@ static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->n_dense_2 = hp->n_dense_3 = hp->n_embd;
     rc = gr_hp_i32(s, "embedding_length_out", 1, 1 << 20, &hp->n_dense_2);
     if (!rc)
-        rc = gr_hp_i32(s, "dense_2_feat_out", 1, 1 << 20, &hp->n_dense_2);
-    return rc ? rc : gr_hp_i32(s, "dense_3_feat_in", 1, 1 << 20, &hp->n_dense_3);
+        rc = gr_hp_i32(s, "dense_2_feat_out", 0, 1 << 20, &hp->n_dense_2);
+    return rc ? rc : gr_hp_i32(s, "dense_3_feat_in", 0, 1 << 20, &hp->n_dense_3);
 }
 
 /* Files whose tokens see later ones too ("attention.causal" is false) are computed without a cache,
