@@ -41,10 +41,17 @@ static void say_model(const struct gr_options *o, const struct gr_model_info *in
            gr_amount(bytes, (double)info->n_bytes, 1024), info->n_ctx_train);
 }
 
+static void say_adapters(const struct gr_adapters *a)
+{
+    for (int32_t i = 0; i < a->n; i++)
+        gr_say("adapter: %s, scale %g", a->v[i].path, (double)a->v[i].scale);
+}
+
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model_info info;
+    struct gr_adapters adapters = {.n = 0};
     p.n_gpu_layers = o->gpu_layers;
     p.use_mmap = o->mmap;
     p.check_tensors = o->check_tensors;
@@ -57,15 +64,25 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
     p.world = vocab_only ? NULL : gr_together_world();
-    int rc = gr_model_open(model, o->model, &p);
-    if (rc)
+    int rc = vocab_only ? 0 : gr_adapters_read(&adapters, o);
+    if (rc) {
+        gr_adapters_free(&adapters);
+        return rc;
+    }
+    p.adapters = adapters.v, p.n_adapter = adapters.n;
+    rc = gr_model_open(model, o->model, &p);
+    if (rc) {
+        gr_adapters_free(&adapters);
         return gr_say_status(rc);
+    }
     if (vocab_only && !o->model)
         gr_say("model: no -m FILE given, so the built-in one");
-    if (vocab_only)
-        return 0;
-    gr_model_info(*model, &info);
-    say_model(o, &info);
+    if (!vocab_only) {
+        gr_model_info(*model, &info);
+        say_model(o, &info);
+        say_adapters(&adapters);
+    }
+    gr_adapters_free(&adapters);
     return 0;
 }
 

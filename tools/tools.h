@@ -68,6 +68,14 @@ int gr_together_close(int code);
 
 /* ---- model ---- */
 
+/* Adapters of the command line, in its order; paths are copies. Says what is wrong. */
+struct gr_adapters {
+    struct gr_adapter v[GR_MAX_ADAPTER];
+    int32_t n;
+};
+int gr_adapters_read(struct gr_adapters *a, const struct gr_options *o);
+void gr_adapters_free(struct gr_adapters *a);
+
 /* Opens the model that the options name, or the built-in one, and says so in a line. 0 or an exit
  * code, said. */
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);

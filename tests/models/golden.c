@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/session.h"
 #include "gr/status.h"
@@ -69,6 +70,47 @@ static void compare(const char *name, double most)
         double e = tiny_nmse(want[r], got[r], N_VOCAB);
         cr_expect(e <= most, "%s, row %d: %g", name, r, e);
     }
+}
+
+/* The same with two adapters (LoRA) that that implementation applied. */
+static void run_adapted(const struct tiny *t, const char *name)
+{
+    static struct adapter a[GOLDEN_ADAPTERS];
+    struct gr_adapter list[GOLDEN_ADAPTERS];
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m = tiny_open(t);
+    char path[64];
+    for (int k = 0; k < GOLDEN_ADAPTERS; k++) {
+        snprintf(path, sizeof path, "/tmp/golden-%d-%d.gguf", (int)getpid(), k);
+        golden_adapter(&a[k], k, m, path);
+        list[k] = (struct gr_adapter){a[k].path, a[k].scale};
+    }
+    gr_model_close(&m);
+    p.adapters = list, p.n_adapter = GOLDEN_ADAPTERS;
+    const char *file = tiny_write(t, NULL);
+    cr_assert_eq(gr_model_open(&m, file, &p), 0, "%s: %s", name, gr_error());
+    unlink(file);
+    run(m);
+    gr_model_close(&m);
+    for (int k = 0; k < GOLDEN_ADAPTERS; k++)
+        adapter_release(&a[k]);
+}
+
+Test(golden, adapters_are_applied_as_by_another_implementation)
+{
+    int n = 0;
+    for (int i = 0; i < GOLDEN_N; i++) {
+        char name[32], file[48];
+        struct tiny t = golden_model(i, name);
+        if (!golden_has_adapters(name))
+            continue;
+        snprintf(file, sizeof file, "%s.lora", name);
+        read_golden(file);
+        run_adapted(&t, name);
+        compare(file, uses_gelu(t.arch) ? 1e-6 : 1e-11);
+        n++;
+    }
+    cr_assert_eq(n, 6);
 }
 
 /* F32 on both sides: sums of at most 96 terms in another order. The other side looks GELU up in a

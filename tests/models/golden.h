@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "models/adapter.h"
 #include "models/tiny.h"
 
 /* The architecture of each, and what its name has more. Not among them: families whose positions
@@ -32,6 +33,29 @@ static inline struct tiny golden_model(int i, char name[32])
     t.n_expert = lead || tiny_needs_experts(t.arch) || *more ? 3 : 0;
     snprintf(name, 32, "%s%s", a, more);
     return t;
+}
+
+/* Whether adapters of the i-th model are computed as well: fused matrices, experts, scaled
+ * embeddings, biases. */
+static inline bool golden_has_adapters(const char *name)
+{
+    static const char *const names[] = {"llama", "llama-moe", "qwen3moe", "phi3", "phi2", "gemma2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+enum { GOLDEN_ADAPTERS = 2 };
+
+/* Adapter k of two, written to `path`: of all matrices, and of half of them. make.py has the
+ * scales. */
+static inline void golden_adapter(struct adapter *a, int k, const struct gr_model *m,
+                                  const char *path)
+{
+    *a = (struct adapter){.alpha = k ? 0 : 3, .scale = k ? -0.5f : 0.75f};
+    adapter_make(a, m, (uint64_t)(21 + k), (uint32_t)(1 + k), path);
+    adapter_write(a);
 }
 
 #endif

@@ -7,129 +7,22 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "graph/graph.h"
+#include "models/adapter.h"
 #include "models/fake.h"
 #include "models/tiny.h"
 
-enum { N_TOK = 24, N_VOCAB = 96, MOST_PAIR = 256, N_ADAPTER = 2, PLENTY = 64 << 20 };
+enum { N_TOK = 24, N_VOCAB = 96, N_ADAPTER = 2, PLENTY = 64 << 20 };
 
 /* Sums of f32 in another order, and merged weights rounded to f32: some units of 2^-24 of each
  * term, squared, over two layers. */
 #define SAME 1e-10
 
-/* ---- adapters and models that are made of them ---- */
-
-/* A and B of one weight. */
-struct pair {
-    char name[96];
-    enum gr_slot slot;
-    int64_t in, out, batch, rank;
-    float *a, *b;
-    bool rows; /* the weight is looked up by rows, so A has one for each */
-};
-
-struct adapter {
-    struct pair pair[MOST_PAIR];
-    int n;
-    float alpha, scale;
-    char path[64];
-    const char *arch;
-    void (*edit)(struct gr_gguf_writer *w); /* of the metadata, at last */
-};
-
-static float *numbers(struct gr_rng *r, int64_t n, int64_t cols)
-{
-    float *x = gr_calloc((size_t)n, sizeof *x), scale = 1 / sqrtf((float)cols);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = scale * gr_rng_normal(r);
-    return x;
-}
-
-/* One for each matrix that a graph may multiply with; `every`: for one in so many of them. */
-static void make(struct adapter *a, const struct gr_model *m, uint64_t seed, uint32_t every)
-{
-    struct gr_rng r = gr_rng_new(seed);
-    a->arch = m->arch->name;
-    snprintf(a->path, sizeof a->path, "/tmp/lora-%d-%llu.gguf", (int)getpid(),
-             (unsigned long long)seed);
-    for (int i = 0; i < m->arch->n_spec; i++)
-        for (int il = -1; il < m->hp.n_layer; il++) {
-            const struct gr_tensor_spec *s = &m->arch->spec[i];
-            const struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
-            bool tied =
-                gr_model_is_tied(m) && (s->slot == GR_W_OUTPUT || s->slot == GR_W_TOKEN_EMBD);
-            if (!gr_ten_is(w) || s->dim[1] == GR_D_NONE || s->flags & GR_AS_F32 || tied ||
-                (il >= 0 && !gr_spec_applies(&m->hp, s, il)) || gr_rng_below(&r, every))
-                continue;
-            struct pair *p = &a->pair[a->n++];
-            cr_assert_lt(a->n, MOST_PAIR);
-            gr_slot_name(s->slot, il, false, p->name, sizeof p->name);
-            p->slot = s->slot, p->rows = s->slot == GR_W_TOKEN_EMBD;
-            p->in = w->cols, p->out = w->rows, p->batch = w->batch;
-            p->rank = 1 + (int64_t)gr_rng_below(&r, 5);
-            int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
-            p->a = numbers(&r, p->batch * p->rank * in, p->rows ? 4 : in);
-            p->b = numbers(&r, p->batch * p->rank * out, 4 * p->rank);
-        }
-}
-
-static void drop(struct adapter *a, int i)
-{
-    gr_free(a->pair[i].a);
-    gr_free(a->pair[i].b);
-    a->pair[i] = a->pair[--a->n];
-}
-
-static void release(struct adapter *a)
-{
-    while (a->n)
-        drop(a, 0);
-    unlink(a->path);
-}
-
-static void add(struct gr_gguf_writer *w, const struct pair *p, bool b)
-{
-    char name[128];
-    int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
-    uint64_t ne[3] = {(uint64_t)(b || p->rows ? p->rank : in),
-                      (uint64_t)(b         ? out
-                                 : p->rows ? in
-                                           : p->rank),
-                      (uint64_t)p->batch};
-    snprintf(name, sizeof name, "%s.lora_%c", p->name, b ? 'b' : 'a');
-    cr_assert_eq(gr_gguf_add_tensor(w, (struct gr_str){name, strlen(name)}, GR_F32,
-                                    p->batch > 1 ? 3 : 2, ne),
-                 0);
-}
-
-static void write_adapter(const struct adapter *a)
-{
-    struct gr_gguf_writer *w;
-    cr_assert_eq(gr_gguf_writer_new(&w), 0);
-    gr_gguf_set_str(w, "general.type", "adapter");
-    gr_gguf_set_str(w, "general.architecture", a->arch);
-    gr_gguf_set_str(w, "adapter.type", "lora");
-    gr_gguf_set_f32(w, "adapter.lora.alpha", a->alpha);
-    if (a->edit)
-        a->edit(w);
-    for (int i = 0; i < 2 * a->n; i++)
-        add(w, &a->pair[i / 2], i % 2);
-    cr_assert_eq(gr_gguf_begin(w, a->path), 0, "%s", gr_error());
-    for (int i = 0; i < a->n; i++) {
-        const struct pair *p = &a->pair[i];
-        int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
-        cr_assert_eq(gr_gguf_write(w, p->a, (size_t)(p->batch * p->rank * in) * 4), 0);
-        cr_assert_eq(gr_gguf_write(w, p->b, (size_t)(p->batch * p->rank * out) * 4), 0);
-    }
-    cr_assert_eq(gr_gguf_commit(w), 0, "%s", gr_error());
-    gr_gguf_writer_free(&w);
-}
+/* ---- models that are made of them ---- */
 
 /* x += scale * B A, [batch, out, in]. */
-static void merge(const struct pair *p, double scale, float *x)
+static void merge(const struct adapter_pair *p, double scale, float *x)
 {
     for (int64_t e = 0; e < p->batch; e++)
         for (int64_t o = 0; o < p->out; o++)
@@ -163,7 +56,7 @@ static void write_merged(const char *path, const char *from, const struct adapte
         memcpy(x, t->data, t->bytes);
         for (int k = 0; k < n; k++)
             for (int j = 0; j < a[k].n; j++) {
-                const struct pair *p = &a[k].pair[j];
+                const struct adapter_pair *p = &a[k].pair[j];
                 double alpha = a[k].alpha != 0 ? (double)a[k].alpha / (double)p->rank : 1;
                 if (gr_str_is(t->name, p->name))
                     merge(p, alpha * (double)a[k].scale, x);
@@ -223,13 +116,13 @@ static struct gr_model *open_what_can_be(const char *path, struct adapter *a,
                                          struct gr_model_params p)
 {
     for (;;) {
-        write_adapter(a);
+        adapter_write(a);
         struct gr_model *m = open_with(path, a, 1, p);
         int before = a->n;
         for (int i = 0; !m && i < a->n; i++)
             if (strstr(gr_error(), " does not multiply with ") &&
                 strstr(gr_error(), a->pair[i].name))
-                drop(a, i);
+                adapter_drop(a, i);
         cr_assert(m || a->n < before, "%s: %s", a->arch, gr_error());
         if (m)
             return m;
@@ -255,8 +148,11 @@ static void prepare(struct both *x, const struct gr_arch *arch, bool fused)
     snprintf(x->path, sizeof x->path, "%s", tiny_write(&x->t, NULL));
     struct gr_model *m = open_with(x->path, NULL, 0, p);
     cr_assert(m, "%s", gr_error());
-    make(&x->adapter[0], m, 11, 1);
-    make(&x->adapter[1], m, 12, 2);
+    for (int i = 0; i < N_ADAPTER; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/tmp/lora-%d-%d.gguf", (int)getpid(), i);
+        adapter_make(&x->adapter[i], m, (uint64_t)(11 + i), (uint32_t)(1 + i), path);
+    }
     gr_model_close(&m);
     x->adapter[0].alpha = 3, x->adapter[0].scale = 0.75f;
     x->adapter[1].alpha = 0, x->adapter[1].scale = -0.5f;
@@ -269,7 +165,7 @@ static void prepare(struct both *x, const struct gr_arch *arch, bool fused)
 static void discard(struct both *x)
 {
     for (int i = 0; i < N_ADAPTER; i++)
-        release(&x->adapter[i]);
+        adapter_release(&x->adapter[i]);
     unlink(x->path);
 }
 
@@ -382,7 +278,7 @@ Test(lora, memory_is_counted)
     uint64_t bytes = 0, more = 0;
     for (int k = 0; k < N_ADAPTER; k++)
         for (int i = 0; i < x.adapter[k].n; i++) {
-            const struct pair *q = &x.adapter[k].pair[i];
+            const struct adapter_pair *q = &x.adapter[k].pair[i];
             bytes += (uint64_t)(q->batch * q->rank * (q->in + q->out)) * 4;
         }
     for (int32_t d = 0; d < with.n_device; d++)
@@ -453,7 +349,7 @@ static void refused(const struct both *x, int status, const char *words)
     struct gr_model_params p = gr_model_params_default();
     struct gr_model *m;
     p.device = "none", p.adapters = &a, p.n_adapter = 1;
-    write_adapter(&x->adapter[0]);
+    adapter_write(&x->adapter[0]);
     int rc = gr_model_open(&m, x->path, &p);
     cr_assert_null(m);
     cr_assert_eq(rc, status, "%d, expected %d with \"%s\": %s", rc, status, words, gr_error());
@@ -480,7 +376,7 @@ Test(lora, bad_files_are_named)
         refused(&x, keys[i].status, keys[i].words);
     }
     a->edit = NULL;
-    struct pair *p = &a->pair[0], kept = *p;
+    struct adapter_pair *p = &a->pair[0], kept = *p;
     snprintf(p->name, sizeof p->name, "blk.7.attn_q.weight");
     refused(&x, GR_E_UNSUPPORTED, "the model has no such weight");
     snprintf(p->name, sizeof p->name, "output_norm.weight");

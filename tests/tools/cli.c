@@ -95,6 +95,30 @@ Test(cli, readme_has_the_flags)
     cr_expect(!strcmp(begin, o.out), "README.md: put the output of gpurun help markdown there");
 }
 
+#define WRITE "run", TINY, "-p", "abc", "-n", "8", "--temp", "0", "--ignore-eos"
+
+Test(cli, adapters)
+{
+    char both[300], scaled[300], off[300];
+    const char *path = tiny_adapter(), *model = tiny_model(false);
+    snprintf(both, sizeof both, "%s,%s", path, path);
+    snprintf(scaled, sizeof scaled, "%s:0.5,%s:-2", path, path);
+    snprintf(off, sizeof off, "%s:0", path);
+    struct outcome plain = GPURUN(NULL, WRITE), with = GPURUN(NULL, WRITE, "--lora", path);
+    expect_exit(with, 0, "scale 1");
+    cr_expect_eq(strspn(with.out, "yz\n"), with.n_out, "%s", with.out);
+    cr_expect_neq(strspn(plain.out, "yz\n"), plain.n_out, "%s", plain.out);
+    struct outcome none = GPURUN(NULL, WRITE, "--lora-scaled", off);
+    cr_expect(!strcmp(none.out, plain.out), "%s, not %s", none.out, plain.out);
+    expect_exit(GPURUN(NULL, WRITE, "--lora", both, "--lora-scaled", scaled), 0, "scale -2");
+    expect_exit(GPURUN(NULL, "fit", model, "--lora", path), 0, "adapter");
+    expect_exit(GPURUN(NULL, WRITE, "--lora", model), 3, "name the model itself with -m");
+    expect_exit(GPURUN(NULL, WRITE, "--lora", "nothing.gguf"), 3, "nothing.gguf");
+    expect_exit(GPURUN(NULL, WRITE, "--lora", ","), 2, "--lora: files expected");
+    expect_exit(GPURUN(NULL, WRITE, "--lora-scaled", path), 2, "FILE:SCALE");
+    expect_exit(GPURUN(NULL, WRITE, "--lora-scaled", "a:much"), 2, "FILE:SCALE");
+}
+
 Test(cli, completion)
 {
     char command[256];

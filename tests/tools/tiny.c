@@ -191,6 +191,30 @@ const char *tiny_textless_model(void)
     return write_model("llama", "textless.gguf", false, false);
 }
 
+const char *tiny_adapter(void)
+{
+    const char *path = tiny_path("adapter.gguf");
+    float a[N_EMBD], b[N_VOCAB] = {0};
+    struct gr_gguf_writer *w;
+    for (int i = 0; i < N_EMBD; i++)
+        a[i] = i % 2 ? 1 : -0.5f;
+    b[N_VOCAB - 1] = 1e4f, b[N_VOCAB - 2] = -1e4f;
+    OK(gr_gguf_writer_new(&w));
+    OK(gr_gguf_set_str(w, "general.type", "adapter"));
+    OK(gr_gguf_set_str(w, "general.architecture", "llama"));
+    OK(gr_gguf_set_str(w, "adapter.type", "lora"));
+    OK(gr_gguf_add_tensor(w, (struct gr_str){"output.weight.lora_a", 20}, GR_F32, 2,
+                          (uint64_t[]){N_EMBD, 1}));
+    OK(gr_gguf_add_tensor(w, (struct gr_str){"output.weight.lora_b", 20}, GR_F32, 2,
+                          (uint64_t[]){1, N_VOCAB}));
+    OK(gr_gguf_begin(w, path));
+    OK(gr_gguf_write(w, a, sizeof a));
+    OK(gr_gguf_write(w, b, sizeof b));
+    OK(gr_gguf_commit(w));
+    gr_gguf_writer_free(&w);
+    return path;
+}
+
 /* ---- runs ---- */
 
 /* Starts the program on these descriptors and files; what is -1 goes to a file. */

@@ -23,6 +23,9 @@ const char *tiny_diffusion_model(void);
 /* The same as tiny_model without a tokenizer. */
 const char *tiny_textless_model(void);
 
+/* An adapter for tiny_model that makes a text of y and z. */
+const char *tiny_adapter(void);
+
 struct outcome {
     int exit_code; /* -1: ended by a signal */
     int signal;
