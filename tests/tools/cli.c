@@ -99,8 +99,9 @@ Test(cli, readme_has_the_flags)
 
 Test(cli, adapters)
 {
-    char both[300], scaled[300], off[300];
-    const char *path = tiny_adapter(), *model = tiny_model(false);
+    char both[300], scaled[300], off[300], path[128], model[128];
+    snprintf(path, sizeof path, "%s", tiny_adapter());
+    snprintf(model, sizeof model, "%s", tiny_model(false));
     snprintf(both, sizeof both, "%s,%s", path, path);
     snprintf(scaled, sizeof scaled, "%s:0.5,%s:-2", path, path);
     snprintf(off, sizeof off, "%s:0", path);
