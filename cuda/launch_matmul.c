@@ -273,6 +273,7 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
 int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
 {
     struct gr_matmul_args m = base(&a->w, &a->y);
+    m.s = a->s.data;
     m.b = a->b.data, m.b_row_bytes = a->b.row_bytes;
     m.ids = a->ids.data, m.ids_row_bytes = a->ids.row_bytes;
     m.n_used = (int32_t)a->ids.cols;

@@ -63,6 +63,8 @@ GR_DEV void mm_store(const struct gr_matmul_args &a, const struct mm_item &item,
         return;
     int64_t y = item.order ? item.order[tok] * a.y_row_bytes : item.y + tok * a.y_row_bytes;
     v *= a.x.factor ? a.x.factor[item.line + tok] * a.scale : a.scale;
+    if (a.s)
+        v *= a.s[item.matrix];
     if (a.b)
         v += ((const float *)(a.b + item.matrix * a.b_row_bytes))[row];
     if (a.res)

@@ -39,6 +39,7 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     s->env.weight = weights->weight, s->env.bias = weights->bias, s->env.host = s->slice->weight;
     s->env.lora = weights->lora, s->env.n_lora = weights->n_lora;
     s->env.lora_scale = s->params.adapter_scale;
+    s->env.scale = s->slice->model->scale;
     s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
     s->env.stage = weights->place.n_stage > 1 ? weights->place.stage : NULL;
     s->env.own_stage = s->slice->stage, s->env.n_stage = weights->place.n_stage;

@@ -24,6 +24,12 @@ gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot)
     return b->env->bias[(size_t)(il + 1) * GR_N_SLOT + slot];
 }
 
+/* What products with a slot's matrix are multiplied by. */
+static float scale_of(const struct gr_build *b, int il, enum gr_slot slot)
+{
+    return b->env->scale[(size_t)(il + 1) * GR_N_SLOT + slot];
+}
+
 bool gr_has(const struct gr_build *b, int il, enum gr_slot slot)
 {
     gr_t w = gr_weight(b, il, slot);
@@ -283,10 +289,13 @@ static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t r
     gr_t w = matrix_for(b, il, slot, x);
     res = gr_adapt(b, il, slot, x, res, 0, w.rows);
     gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_MATMUL,
-                .a.matmul = {
-                    .x = x, .w = w, .b = gr_bias(b, il, slot), .res = res, .y = y, .scale = 1}});
+            &(struct gr_node){.op = GR_OP_MATMUL,
+                              .a.matmul = {.x = x,
+                                           .w = w,
+                                           .b = gr_bias(b, il, slot),
+                                           .res = res,
+                                           .y = y,
+                                           .scale = scale_of(b, il, slot)}});
 }
 
 gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -338,8 +347,9 @@ void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t f
     gr_t res = gr_adapt(b, il, slot, x, none, first, y.cols);
     w = gr_rows_of(w, first, y.cols);
     gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_MATMUL,
-                              .a.matmul = {.x = x, .w = w, .res = res, .y = y, .scale = 1}});
+            &(struct gr_node){
+                .op = GR_OP_MATMUL,
+                .a.matmul = {.x = x, .w = w, .res = res, .y = y, .scale = scale_of(b, il, slot)}});
 }
 
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -412,10 +422,16 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
 {
     gr_t w = matrix_for(b, il, slot, x);
     gr_t y = gr_new(b, ids.rows * ids.cols, w.rows, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_MATMUL_ID,
-                .a.matmul_id = {.x = x, .w = w, .b = gr_bias(b, il, slot), .ids = ids, .y = y}});
+    enum gr_slot scale = gr_scale_slot(slot);
+    gr_emit(
+        b, il,
+        &(struct gr_node){.op = GR_OP_MATMUL_ID,
+                          .a.matmul_id = {.x = x,
+                                          .w = w,
+                                          .s = scale == GR_N_SLOT ? none : gr_weight(b, il, scale),
+                                          .b = gr_bias(b, il, slot),
+                                          .ids = ids,
+                                          .y = y}});
     return gr_adapt_id(b, il, slot, x, ids, y);
 }
 

@@ -29,6 +29,8 @@ struct gr_graph_env {
     const float *lora_scale;
     int32_t n_lora;
     bool *lora_used;
+    const float
+        *scale; /* [n_layer + 1][GR_N_SLOT]: what products with a matrix are multiplied by */
     /* Devices of a session, 0 = the CPU; NULL: all of it on the CPU. [n_layer + 1]: of each layer,
      * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
     const uint8_t *device, *cache_device;

@@ -275,6 +275,10 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
 /* Whether layer il is of the kind that has this weight. */
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
 
+/* The slot of the factors, one for each expert, that products with a slot's matrices may have; the
+ * slot itself when one factor is all, GR_N_SLOT when there is none. */
+enum gr_slot gr_scale_slot(enum gr_slot slot);
+
 struct gr_extent {
     int32_t lo, hi; /* [lo, hi) */
 };

@@ -230,6 +230,63 @@ static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot 
     return gr_gguf_find_tensor(m->gguf, bare);
 }
 
+/* As llama.cpp has them (src/llama-model.cpp); what others name so has another meaning. */
+enum gr_slot gr_scale_slot(enum gr_slot slot)
+{
+    switch (slot) {
+    case GR_W_FFN_GATE_EXPS:
+        return GR_W_FFN_GATE_EXPS_SCALE;
+    case GR_W_FFN_UP_EXPS:
+        return GR_W_FFN_UP_EXPS_SCALE;
+    case GR_W_FFN_DOWN_EXPS:
+        return GR_W_FFN_DOWN_EXPS_SCALE;
+    case GR_W_ATTN_Q:
+    case GR_W_ATTN_K:
+    case GR_W_ATTN_V:
+    case GR_W_ATTN_QKV:
+    case GR_W_ATTN_OUT:
+    case GR_W_ATTN_GATE:
+    case GR_W_FFN_GATE:
+    case GR_W_FFN_UP:
+    case GR_W_FFN_DOWN:
+    case GR_W_FFN_GATE_SHEXP:
+    case GR_W_FFN_UP_SHEXP:
+    case GR_W_FFN_DOWN_SHEXP:
+    case GR_W_SSM_IN:
+    case GR_W_SSM_OUT:
+    case GR_W_SSM_ALPHA:
+    case GR_W_SSM_BETA:
+    case GR_W_OUTPUT:
+        return slot;
+    default:
+        return GR_N_SLOT;
+    }
+}
+
+/* The factors of a matrix beside it, "attn_q.scale" of "attn_q.weight", which formats of a narrow
+ * range need: one number, or one for each expert. (".input_scale", a range for activations of 4
+ * bits, has no use here: activations are not stored so.) */
+static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_expert, bool check)
+{
+    char name[96];
+    size_t row = (size_t)(il + 1) * GR_N_SLOT;
+    enum gr_slot to = gr_scale_slot(slot);
+    if (to == GR_N_SLOT)
+        return 0;
+    gr_slot_name(slot, il, false, name, sizeof name);
+    snprintf(strstr(name, ".weight"), sizeof ".weight", ".scale");
+    const struct gr_gguf_tensor *t = gr_gguf_find_tensor(m->gguf, name);
+    if (!t)
+        return 0;
+    if (to != slot)
+        return gr_model_bind_tensor(m, m->gguf, t, &n_expert, 1, true, check, &m->weight[row + to]);
+    struct gr_ten one;
+    int rc = gr_model_bind_tensor(m, m->gguf, t, &(int64_t){1}, 1, true, true, &one);
+    if (!rc)
+        m->scale[row + slot] = *(const float *)one.data;
+    return rc;
+}
+
 static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il, bool check)
 {
     char name[96];
@@ -248,6 +305,8 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
                        m->arch->name);
     int rc = gr_model_bind_tensor(m, m->gguf, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32,
                                   check, w);
+    if (!rc && n_dim > 1)
+        rc = bind_scale(m, s->slot, il, m->hp.n_expert, check);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);
     return rc;
@@ -265,9 +324,12 @@ int gr_model_bind(struct gr_model *m, bool check)
     size_t n = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
     m->weight = gr_calloc(n, sizeof *m->weight);
     m->bias = gr_calloc(n, sizeof *m->bias);
-    if (!m->weight || !m->bias)
+    m->scale = gr_calloc(n, sizeof *m->scale);
+    if (!m->weight || !m->bias || !m->scale)
         return GR_E_NOMEM_HOST;
     int rc = 0;
+    for (size_t i = 0; i < n; i++)
+        m->scale[i] = 1;
     for (int i = 0; i < m->arch->n_spec && !rc; i++) {
         const struct gr_tensor_spec *s = &m->arch->spec[i];
         if (!in_layers(s->slot))

@@ -125,6 +125,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .n_lora = lora ? m->n_lora : 0,
                                .lora_scale = ones,
                                .lora_used = used,
+                               .scale = m->scale,
                                .k_cache = cache,
                                .v_cache = cache,
                                .conv_state = cache,
@@ -244,6 +245,7 @@ void gr_model_close(struct gr_model **model)
     gr_lora_close(m);
     gr_free(m->weight);
     gr_free(m->bias);
+    gr_free(m->scale);
     gr_free(m->name);
     gr_free(m->file_type);
     for (int32_t i = 0; i < m->n_label; i++)

@@ -22,7 +22,8 @@ struct gr_model {
     struct gr_hparams hp;
     struct gr_vocab *vocab;
     struct gr_ten *weight,
-        *bias; /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero */
+        *bias;    /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero */
+    float *scale; /* [n_layer + 1][GR_N_SLOT]: what products with a matrix are multiplied by */
     struct gr_vec owned;  /* void *: tensors that were read or converted into memory */
     struct gr_lora *lora; /* [n_lora] adapters */
     struct gr_lora_file *lora_file;

@@ -82,6 +82,7 @@ struct gr_args_matmul {
 struct gr_args_matmul_id {
     struct gr_ten x;   /* [1, n_tok or n_tok * n_used, n_in] f32 */
     struct gr_ten w;   /* [n_expert, n_out, n_in] any dtype */
+    struct gr_ten s;   /* [1, 1, n_expert] f32, optional */
     struct gr_ten b;   /* [1, n_expert, n_out] f32, optional */
     struct gr_ten ids; /* [1, n_tok, n_used] i32 */
     struct gr_ten y;   /* [1, n_tok * n_used, n_out] f32 */

@@ -12,13 +12,15 @@
  * the other implementation cannot move (M-RoPE) or moves in layers that have none (cohere2,
  * smollm3). */
 static const char *const golden_arch[][2] = {
-    {"llama", ""},      {"llama", "-moe"}, {"qwen2", ""},     {"qwen3", ""},     {"qwen3moe", ""},
-    {"gemma2", ""},     {"gemma3", ""},    {"phi3", ""},      {"gpt2", ""},      {"mpt", ""},
-    {"falcon", ""},     {"gpt-oss", ""},   {"deepseek2", ""}, {"openelm", ""},   {"internlm2", ""},
-    {"xverse", ""},     {"command-r", ""}, {"olmo2", ""},     {"exaone4", ""},   {"stablelm", ""},
-    {"orion", ""},      {"gptneox", ""},   {"phi2", ""},      {"starcoder", ""}, {"starcoder2", ""},
-    {"bloom", ""},      {"nemotron", ""},  {"granite", ""},   {"minicpm", ""},   {"deepseek", ""},
-    {"bailingmoe", ""}, {"qwen2moe", ""},  {"gemma", ""}};
+    {"llama", ""},      {"llama", "-moe"},    {"qwen2", ""},          {"qwen3", ""},
+    {"qwen3moe", ""},   {"gemma2", ""},       {"gemma3", ""},         {"phi3", ""},
+    {"gpt2", ""},       {"mpt", ""},          {"falcon", ""},         {"gpt-oss", ""},
+    {"deepseek2", ""},  {"openelm", ""},      {"internlm2", ""},      {"xverse", ""},
+    {"command-r", ""},  {"olmo2", ""},        {"exaone4", ""},        {"stablelm", ""},
+    {"orion", ""},      {"gptneox", ""},      {"phi2", ""},           {"starcoder", ""},
+    {"starcoder2", ""}, {"bloom", ""},        {"nemotron", ""},       {"granite", ""},
+    {"minicpm", ""},    {"deepseek", ""},     {"bailingmoe", ""},     {"qwen2moe", ""},
+    {"gemma", ""},      {"llama", "-scaled"}, {"qwen3moe", "-scaled"}};
 #define GOLDEN_N (int)(sizeof golden_arch / sizeof *golden_arch)
 
 /* The i-th model and its name, "llama", "llama-moe" and so on. */
@@ -30,7 +32,9 @@ static inline struct tiny golden_model(int i, char name[32])
     t.seed = 7;
     t.first_expert = lead;
     t.fused = t.arch->norm == GR_NORM_LAYER || tiny_has(t.arch, GR_W_ATTN_Q_A);
-    t.n_expert = lead || tiny_needs_experts(t.arch) || *more ? 3 : 0;
+    t.n_expert = lead || tiny_needs_experts(t.arch) || strcmp(more, "-moe") == 0 ? 3 : 0;
+    /* the other implementation adds a bias of the feed-forward before it multiplies */
+    t.scaled = t.no_optional = strcmp(more, "-scaled") == 0;
     snprintf(name, 32, "%s%s", a, more);
     return t;
 }

@@ -107,6 +107,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
     int32_t n_layer = m->hp.n_layer;
     struct gr_ten *cache = gr_calloc(3 * (size_t)n_layer, sizeof *cache);
     struct gr_graph_env env = {.hp = &m->hp,
+                               .scale = m->scale,
                                .arch = m->arch,
                                .k_cache = cache,
                                .v_cache = cache,

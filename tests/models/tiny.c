@@ -102,7 +102,7 @@ struct tiny tiny_default(const struct gr_arch *arch)
 struct item {
     const struct gr_tensor_spec *spec;
     int il;
-    bool bias;
+    bool bias, scale;
 };
 
 /* One kind of rope factors; no norm of all of Q beside a fused matrix (the other implementation
@@ -313,12 +313,22 @@ static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
         for (int il = lo; il < hi; il++) {
             if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)))
                 continue;
-            items[n++] = (struct item){s, il, false};
+            items[n++] = (struct item){s, il, false, false};
+            /* the other implementation has them beside the output only for NVFP4 */
+            if (t->scaled && s->slot != GR_W_OUTPUT && gr_scale_slot(s->slot) != GR_N_SLOT)
+                items[n++] = (struct item){s, il, false, true};
             if (s->flags & GR_BIAS || (s->flags & GR_BIAS_MAYBE && !t->no_optional))
-                items[n++] = (struct item){s, il, true};
+                items[n++] = (struct item){s, il, true, false};
         }
     }
     return n;
+}
+
+static void name_of(const struct item *it, char name[96])
+{
+    gr_slot_name(it->spec->slot, it->il, it->bias, name, 96);
+    if (it->scale)
+        strcpy(strstr(name, ".weight"), ".scale");
 }
 
 int tiny_n_tensor(const struct tiny *t)
@@ -335,6 +345,8 @@ bool tiny_required(const struct tiny *t, int i)
     list(t, &hp, items);
     int f = items[i].spec->flags;
     bool first = f & GR_BUT_FIRST && items[i].il == 0;
+    if (items[i].scale)
+        return false;
     return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL) && !first;
 }
 
@@ -345,6 +357,10 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
     uint32_t n = 0;
     if (it->bias && it->spec->dim[1] == GR_D_ONE)
         return ne[0] = 1;
+    if (it->scale)
+        ne[0] = gr_scale_slot(it->spec->slot) == it->spec->slot ? 1 : (uint64_t)hp->n_expert;
+    if (it->scale)
+        return 1;
     for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
         ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
     if (it->bias && n > 1) {
@@ -368,7 +384,7 @@ static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64
                  size_t n)
 {
     bool one = n_dim == 1 && !it->bias;
-    float scale = n_dim > 1 ? 1 / sqrtf((float)ne0) : 0.1f;
+    float scale = it->scale ? 0.5f : n_dim > 1 ? 1 / sqrtf((float)ne0) : 0.1f;
     for (size_t i = 0; i < n; i++)
         x[i] = (one ? 1 : 0) + scale * gr_rng_normal(r);
     for (size_t i = 0; i < n && it->spec->slot == GR_W_SSM_A; i++)
@@ -391,7 +407,7 @@ const char *tiny_write(const struct tiny *t, char *broken)
     for (int i = 0; i < n; i++) {
         uint64_t ne[4];
         uint32_t n_dim = shape_of(&hp, &items[i], ne);
-        gr_slot_name(items[i].spec->slot, items[i].il, items[i].bias, name, sizeof name);
+        name_of(&items[i], name);
         if (broken && (i == t->drop || i == t->reshape))
             strcpy(broken, name);
         if (i == t->reshape)

@@ -14,6 +14,7 @@ struct tiny {
     int first_expert;  /* layers from here on have experts, where the table leaves it open */
     bool fused;        /* Q, K and V in one matrix */
     const char *dtype; /* of the matrices; NULL = f32 */
+    bool scaled;       /* factors beside matrices */
     bool as_f32;       /* the matrices' numbers are those of dtype, stored as f32 */
     /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
     int drop, reshape;

@@ -236,21 +236,23 @@ static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t
         .w = ops_random(&c, type, n_expert, n_out, n_in, OPS_NORMAL),
         .ids = ops_new(&c, GR_I32, 1, n_tok, n_used),
         .y = ops_new(&c, GR_F32, 1, n, n_out)};
-    if (bias)
+    if (bias) {
         a->b = ops_random(&c, GR_F32, 1, n_expert, n_out, OPS_NORMAL);
+        a->s = ops_random(&c, GR_F32, 1, 1, n_expert, OPS_NORMAL);
+    }
     for (int64_t i = 0; i < n; i++) /* distinct for a token, and far from evenly spread */
         ((int32_t *)gr_ten_row(&a->ids, 0, i / n_used))[i % n_used] =
             (int32_t)((i % n_used + (i / n_used % 5 == 0 ? i / n_used : 0)) % n_expert);
     const double *x = ops_values(&c, &a->x), *w = ops_values(&c, &a->w),
                  *ids = ops_values(&c, &a->ids);
-    const double *b = bias ? ops_values(&c, &a->b) : NULL;
+    const double *b = bias ? ops_values(&c, &a->b) : NULL, *s = bias ? ops_values(&c, &a->s) : NULL;
     struct ops_out *o = ops_expect(&c, &a->y);
     ops_device_tolerance(&c, o);
     for (int64_t i = 0; i < n * n_out; i++) {
         int64_t row = i / n_out, e = (int64_t)ids[row], at = e * n_out + i % n_out;
         struct bound k =
             bound_of(type, x + (own_rows ? row : row / n_used) * n_in, w + at * n_in, n_in);
-        expect_one(o, i, &k, 1, b ? b[at] : 0, b ? fabs(b[at]) : 0);
+        expect_one(o, i, &k, s ? (float)s[e] : 1, b ? b[at] : 0, b ? fabs(b[at]) : 0);
     }
     ops_check(&c);
     ops_case_fini(&c);

@@ -10,9 +10,10 @@ void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int6
     const float *b = m->b && gr_ten_is(m->b) ? gr_cpu_f32(m->b, g->expert) + lo : NULL;
     const float *res = m->res && gr_ten_is(m->res) ? gr_cpu_f32(m->res, entry) + lo : NULL;
     float *y = gr_cpu_f32(m->y, entry) + g->y_at + lo;
+    float scale = m->scale * (m->s && gr_ten_is(m->s) ? gr_cpu_f32(m->s, 0)[g->expert] : 1);
     for (int64_t o = 0; o < n; o += VL) {
         int64_t k = GR_MIN(VL, n - o);
-        vf v = vf_load_n(sum + o, k) * vf_set(m->scale);
+        vf v = vf_load_n(sum + o, k) * vf_set(scale);
         if (b)
             v = v + vf_load_n(b + o, k);
         if (res)
@@ -55,6 +56,7 @@ static struct mm mm_of(const struct gr_node *node)
     const struct gr_args_matmul_id *a = &node->a.matmul_id;
     return (struct mm){.x = &a->x,
                        .w = &a->w,
+                       .s = &a->s,
                        .b = &a->b,
                        .y = &a->y,
                        .ids = &a->ids,

@@ -21,7 +21,7 @@
 enum { MM_MANY = 8 };
 
 struct mm {
-    const struct gr_ten *x, *w, *b, *res, *y; /* b and res may be absent */
+    const struct gr_ten *x, *w, *s, *b, *res, *y; /* s, b and res may be absent */
     const struct gr_ten *ids;                 /* NULL: one matrix for all */
     float scale;
     int64_t n_entry; /* rows of y */

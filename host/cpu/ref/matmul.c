@@ -41,6 +41,8 @@ static void matmul_id(const struct gr_node *node, const struct gr_cpu_work *work
         for (int64_t o = s.lo; o < s.hi; o++) {
             gr_ref_load(&a->w, e, o, 0, a->w.cols, w);
             double y = gr_ref_dot(x, w, a->w.cols);
+            if (gr_ten_is(&a->s))
+                y *= (double)gr_cpu_f32(&a->s, 0)[e];
             if (gr_ten_is(&a->b))
                 y += (double)gr_cpu_f32(&a->b, e)[o];
             gr_cpu_f32(&a->y, i)[o] = (float)y;

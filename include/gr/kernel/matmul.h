@@ -97,6 +97,7 @@ struct gr_matmul_args {
     int64_t y_row_bytes, y_item_bytes;
     const uint8_t *b, *res; /* or NULL: a row a matrix; rows as y has them, res_row_bytes apart */
     int64_t b_row_bytes, res_row_bytes;
+    const float *s; /* or NULL: factor of each matrix */
     /* Experts: item i has matrix ids[i / n_used][i % n_used], n_tok = 1, line i / line_div and row
      * i of y. NULL: item i has matrix i and lines i * n_tok .. */
     const uint8_t *ids;
