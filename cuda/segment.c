@@ -255,7 +255,7 @@ static int tell_tap(struct gr_cuda_backend *c, const struct gr_tap *tap, gr_tap_
         rc = CU(c, stream_sync, c->stream);
     t.data = host;
     if (!rc)
-        fn(tap->name, tap->layer, &t, user);
+        fn(tap, &t, user);
     gr_free(host);
     return rc;
 }

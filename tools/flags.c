@@ -32,10 +32,12 @@ const struct gr_command_spec gr_commands[] = {
 #define QUANTIZE (1u << GR_CMD_quantize)
 #define SPLIT (1u << GR_CMD_split)
 #define MERGE (1u << GR_CMD_merge)
-#define IMATRIX 0
+#define IMATRIX (1u << GR_CMD_imatrix)
 #define REPLAY (1u << GR_CMD_replay)
 #define DEVICES (1u << GR_CMD_devices)
-#define FIT (1u << GR_CMD_fit)
+#define PERPLEXITY (1u << GR_CMD_perplexity)
+#define CHUNKS (PERPLEXITY | IMATRIX)
+#define FIT (1u << GR_CMD_fit | CHUNKS) /* what a session takes; these two open one */
 #define LISTS (1u << GR_CMD_list)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
@@ -432,7 +434,8 @@ static int check_arguments(struct gr_options *o, const char *model)
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
                        o->command == GR_CMD_bench || o->command == GR_CMD_inspect ||
-                       o->command == GR_CMD_fit || o->command == GR_CMD_profile;
+                       o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
+                       o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix;
     if (takes_model && o->n_args == 1) {
         if (o->model != model) {
             gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,

@@ -392,7 +392,7 @@ static int cpu_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, 
         rc = run_nodes(c, e, done, tap->node + 1, start);
         done = tap->node + 1;
         if (!rc)
-            tap_fn(tap->name, tap->layer, &tap->ten, user);
+            tap_fn(tap, &tap->ten, user);
     }
     return rc ? rc : run_nodes(c, e, done, e->n_node, start);
 }

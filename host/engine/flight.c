@@ -272,3 +272,11 @@ int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, voi
     s->tap_name = copy, s->tap_fn = fn, s->tap_user = user;
     return 0;
 }
+
+int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output)
+{
+    if (m && s->team)
+        return gr_fail(GR_E_UNSUPPORTED, "importances are seen on one rank only (--ranks 1)");
+    s->watch.imatrix = m, s->watch.output = output;
+    return 0;
+}

@@ -329,6 +329,7 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->how);
     gr_spent_fini(&s->spent);
     gr_free(s->tap_name);
+    gr_watch_fini(&s->watch);
     gr_free(s);
     *session = NULL;
 }

@@ -291,16 +291,20 @@ int gr_plan_reserve(struct gr_session *s)
 
 /* ---- running ---- */
 
-static void on_tap(const char *name, int layer, const struct gr_ten *t, void *user)
+static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 {
     struct gr_session *s = user;
-    if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, name) != 0))
+    if (tap->kind != GR_TAP_RESULT) {
+        gr_watch_see(&s->watch, tap, t);
+        return;
+    }
+    if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, tap->name) != 0))
         return; /* or switched off by the tap before */
     float *rows = gr_calloc((size_t)(t->rows * t->cols), sizeof *rows);
     for (int64_t r = 0; rows && r < t->rows; r++)
         memcpy(rows + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * 4);
     if (rows)
-        s->tap_fn(name, layer, rows, t->rows, t->cols, s->tap_user);
+        s->tap_fn(tap->name, tap->layer, rows, t->rows, t->cols, s->tap_user);
     gr_free(rows);
 }
 
@@ -360,7 +364,9 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
         return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
                                  part->device);
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
-    return v->backend->api->segment_run(v->backend, c->exec[i], s->tap_fn ? on_tap : NULL, s);
+    bool tapped = s->tap_fn || s->watch.imatrix;
+    rc = v->backend->api->segment_run(v->backend, c->exec[i], tapped ? on_tap : NULL, s);
+    return rc ? rc : gr_watch_status(&s->watch);
 }
 
 static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *out)

@@ -40,6 +40,7 @@ static int exchange(struct gr_session *a, struct gr_session *b)
         return GR_E_NOMEM_HOST;
     memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
     a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
+    a->watch = t->watch, b->watch = (struct gr_watch){0};
     b->tap_name = NULL, b->tap_fn = NULL, b->time_fn = NULL;
     memcpy(a->sampler, t->sampler, sizeof a->sampler);
     rewire(a), rewire(b);

@@ -7,6 +7,7 @@
 #include "batch/batch.h"
 #include "engine/memory.h"
 #include "engine/times.h"
+#include "engine/watch.h"
 #include "gr/backend.h"
 #include "graph/graph.h"
 #include "kv/cache.h"
@@ -142,6 +143,7 @@ struct gr_session {
 
     _Atomic int cancel;
     char *tap_name;
+    struct gr_watch watch;
     gr_tensor_fn *tap_fn;
     void *tap_user;
     gr_sample_fn *time_fn;

@@ -248,6 +248,13 @@ static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return w;
 }
 
+/* What the product that was emitted last multiplies can be looked at. */
+static void watch(struct gr_build *b, int il, enum gr_slot slot)
+{
+    if (!b->err)
+        b->err = gr_plan_watch(b->plan, (int32_t)slot, il);
+}
+
 /* Whether what is exchanged is there where it is computed. */
 static bool in_place(const struct gr_build *b)
 {
@@ -296,6 +303,7 @@ static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t r
                                            .res = res,
                                            .y = y,
                                            .scale = scale_of(b, il, slot)}});
+    watch(b, il, slot);
 }
 
 gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -350,6 +358,8 @@ void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t f
             &(struct gr_node){
                 .op = GR_OP_MATMUL,
                 .a.matmul = {.x = x, .w = w, .res = res, .y = y, .scale = scale_of(b, il, slot)}});
+    if (first == 0)
+        watch(b, il, slot);
 }
 
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -359,6 +369,7 @@ gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     gr_t y = gr_new(b, x.rows, x.cols + n_head * (w.rows - w.cols), GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_HEAD_MATMUL, .a.head_matmul = {.x = x, .w = w, .y = y}});
+    watch(b, il, slot);
     return y;
 }
 
@@ -432,6 +443,7 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
                                           .b = gr_bias(b, il, slot),
                                           .ids = ids,
                                           .y = y}});
+    watch(b, il, slot);
     return gr_adapt_id(b, il, slot, x, ids, y);
 }
 

@@ -49,8 +49,49 @@ int gr_plan_add(struct gr_plan *p, const struct gr_node *node)
 
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t)
 {
-    struct gr_tap tap = {(int32_t)p->node.n - 1, name, layer, *t};
+    struct gr_tap tap = {.node = (int32_t)p->node.n - 1, .name = name, .layer = layer, .ten = *t};
     return gr_vec_append(&p->tap, &tap, 1, sizeof tap);
+}
+
+/* The operands of a product: its input, its matrices, their ids (NULL: it has all of them). */
+static void product_of(struct gr_node *n, struct gr_ten **x, struct gr_ten **w, struct gr_ten **ids)
+{
+    *ids = n->op == GR_OP_MATMUL_ID ? &n->a.matmul_id.ids : NULL;
+    if (n->op == GR_OP_MATMUL_ID)
+        *x = &n->a.matmul_id.x, *w = &n->a.matmul_id.w;
+    else if (n->op == GR_OP_HEAD_MATMUL)
+        *x = &n->a.head_matmul.x, *w = &n->a.head_matmul.w;
+    else
+        *x = &n->a.matmul.x, *w = &n->a.matmul.w;
+}
+
+int gr_plan_watch(struct gr_plan *p, int32_t weight, int layer)
+{
+    struct gr_node *n = (struct gr_node *)p->node.data + p->node.n - 1;
+    struct gr_ten *x, *w, *ids;
+    product_of(n, &x, &w, &ids);
+    struct gr_tap tap = {.node = (int32_t)p->node.n - 1,
+                         .layer = layer,
+                         .kind = GR_TAP_IDS,
+                         .weight = weight,
+                         .n_matrix = (int32_t)w->batch,
+                         .n_in = (int32_t)w->cols};
+    int rc = 0;
+    if (ids) {
+        tap.ten = *ids;
+        rc = gr_vec_append(&p->tap, &tap, 1, sizeof tap);
+    }
+    tap.ten = *x, tap.kind = GR_TAP_INPUT;
+    return rc ? rc : gr_vec_append(&p->tap, &tap, 1, sizeof tap);
+}
+
+void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node)
+{
+    struct gr_ten *x, *w, *ids;
+    if (tap->kind == GR_TAP_RESULT)
+        return;
+    product_of(node, &x, &w, &ids);
+    tap->ten = tap->kind == GR_TAP_IDS ? *ids : *x;
 }
 
 /* Whether a node leaves something behind: it changes a cache, or writes a value that `wanted`
@@ -83,8 +124,10 @@ static void drop_taps(struct gr_plan *p, const bool *wanted, const int32_t *kept
     struct gr_tap *tap = p->tap.data;
     size_t n = 0;
     for (size_t i = 0; i < p->tap.n; i++) {
-        int32_t writer = writer_of(p, &tap[i].ten, tap[i].node + 1);
-        if (writer < 0 || !kept[writer] || !wanted[tap[i].ten.value])
+        int32_t writer =
+            tap[i].kind == GR_TAP_RESULT ? writer_of(p, &tap[i].ten, tap[i].node + 1) : tap[i].node;
+        if (writer < 0 || !kept[writer] ||
+            (tap[i].kind == GR_TAP_RESULT && !wanted[tap[i].ten.value]))
             continue;
         tap[n] = tap[i];
         tap[n++].node = writer;

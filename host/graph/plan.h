@@ -82,6 +82,9 @@ int gr_plan_add(struct gr_plan *p, const struct gr_node *node);
 /* Marks t as named: its tap fires after the node that was the last to write it. `name` must outlive
  * the plan. */
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t);
+/* Marks what the node that was added last multiplies with matrices of a slot: two taps, of the ids
+ * (where it has some) and of the input, fire after it. */
+int gr_plan_watch(struct gr_plan *p, int32_t weight, int layer);
 /* Drops nodes of which nothing is used and those of other stages, cuts the rest into parts, and
  * places all values; two of a device that are alive at the same node never overlap. Nodes that read
  * the step block and constants alone are repeated in every stage and on every device that needs
@@ -103,6 +106,8 @@ static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struc
 {
     return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
 }
+/* What a tap of a product's operand looks at, as its node has it now. */
+void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node);
 /* Whether a node depends on what every device has, and on nothing else. */
 bool gr_plan_repeats(struct gr_node *n);
 /* Drops the nodes whose `kept`, [nodes], is 0, and their taps. */

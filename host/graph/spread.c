@@ -170,6 +170,7 @@ static void place_taps(struct spread *s)
             k++;
         if (!part[k].n_tap++)
             part[k].tap = (int32_t)i;
+        gr_plan_refresh_tap(&tap[i], (struct gr_node *)s->node.data + tap[i].node);
         tap[i].node -= part[k].node;
     }
 }

@@ -21,15 +21,21 @@ extern "C" {
 
 struct gr_backend;
 
-/* Called after a node has run, with its finished output `t` readable on the host. */
-typedef void gr_tap_fn(const char *name, int layer, const struct gr_ten *t, void *user);
-
+/* A tensor that can be looked at after a node has run: a named result, or what a product multiplies
+ * its matrices with, and which of them. */
+enum gr_tap_kind { GR_TAP_RESULT, GR_TAP_IDS, GR_TAP_INPUT };
 struct gr_tap {
     int32_t node;     /* index in the segment */
-    const char *name; /* for example "attn_out" */
+    const char *name; /* for example "attn_out"; of results */
     int32_t layer;
     struct gr_ten ten; /* resolved */
+    enum gr_tap_kind kind;
+    int32_t weight;         /* enum gr_slot of the matrices, and with it */
+    int32_t n_matrix, n_in; /* how many there are, of how many columns */
 };
+
+/* Called after a node has run, with the tap's tensor as `t`, readable on the host. */
+typedef void gr_tap_fn(const struct gr_tap *tap, const struct gr_ten *t, void *user);
 
 /* A run of nodes for one device, memory already assigned. */
 struct gr_segment {

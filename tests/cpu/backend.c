@@ -129,12 +129,17 @@ struct seen {
     float value[8];
 };
 
-static void see(const char *name, int layer, const struct gr_ten *t, void *user)
+static void see(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 {
     struct seen *s = user;
-    cr_assert_str_eq(name, "sum");
-    s->layer[s->n] = layer;
+    cr_assert_str_eq(tap->name, "sum");
+    s->layer[s->n] = tap->layer;
     s->value[s->n++] = *(float *)t->data;
+}
+
+static struct gr_tap tap_of(int32_t node, int32_t layer, float *x)
+{
+    return (struct gr_tap){.node = node, .name = "sum", .layer = layer, .ten = row_of(x)};
 }
 
 /* Taps see a value as it stands right after their node. */
@@ -143,10 +148,8 @@ Test(backend, taps)
     struct chain c;
     struct seen seen = {0};
     chain_init(&c, 2);
-    const struct gr_tap taps[] = {{0, "sum", 5, row_of(c.x)},
-                                  {3, "sum", 6, row_of(c.x)},
-                                  {3, "sum", 7, row_of(c.x)},
-                                  {7, "sum", 8, row_of(c.x)}};
+    const struct gr_tap taps[] = {tap_of(0, 5, c.x), tap_of(3, 6, c.x), tap_of(3, 7, c.x),
+                                  tap_of(7, 8, c.x)};
     struct gr_segment s = {c.node, GR_COUNT(c.node), taps, GR_COUNT(taps)};
     cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
     cr_assert_eq(c.b->api->segment_run(c.b, c.exec, see, &seen), 0);
@@ -162,9 +165,9 @@ Test(backend, taps)
 
 static _Atomic int stop;
 
-static void stop_at_tap(const char *name, int layer, const struct gr_ten *t, void *user)
+static void stop_at_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 {
-    (void)name, (void)layer, (void)t, (void)user;
+    (void)tap, (void)t, (void)user;
     atomic_store(&stop, 1);
 }
 
@@ -172,7 +175,7 @@ Test(backend, cancel)
 {
     struct chain c;
     chain_init(&c, 2);
-    const struct gr_tap tap = {2, "sum", 0, row_of(c.x)};
+    const struct gr_tap tap = tap_of(2, 0, c.x);
     struct gr_segment s = {c.node, GR_COUNT(c.node), &tap, 1};
     cr_assert_eq(c.b->api->segment_new(c.b, &s, &c.exec), 0);
     c.b->api->set_cancel(c.b, &stop);

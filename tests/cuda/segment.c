@@ -339,13 +339,13 @@ struct seen {
     atomic_int *cancel;
 };
 
-static void on_tap(const char *name, int layer, const struct gr_ten *t, void *user)
+static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 {
     struct seen *s = user;
     static const char *const names[] = {"y", "part", "z"};
     cr_assert_lt(s->n, 3);
-    cr_expect_str_eq(name, names[s->n]);
-    cr_expect_eq(layer, s->n);
+    cr_expect_str_eq(tap->name, names[s->n]);
+    cr_expect_eq(tap->layer, s->n);
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t i = 0; i < t->cols; i++) {
             float x = s->x[r * COLS + i + (s->n == 1 ? 5 : 0)], y = x + 1;
@@ -364,7 +364,9 @@ Test(segment, taps_see_each_node_done)
     struct seen seen = {&c, device_values(b, &c.x), 0, NULL};
     struct gr_ten part = c.z;
     part.data = (char *)part.data + 20, part.cols = 7;
-    const struct gr_tap tap[] = {{0, "y", 0, c.y}, {1, "part", 1, part}, {2, "z", 2, c.z}};
+    const struct gr_tap tap[] = {{.node = 0, .name = "y", .layer = 0, .ten = c.y},
+                                 {.node = 1, .name = "part", .layer = 1, .ten = part},
+                                 {.node = 2, .name = "z", .layer = 2, .ten = c.z}};
     const struct gr_segment s = {c.node, 3, tap, 3};
     void *exec;
     cr_assert_eq(b->api->segment_new(b, &s, &exec), 0);
@@ -388,7 +390,8 @@ Test(segment, cancelled)
     struct gr_backend *b = device_open(NULL, plain);
     struct chain c = chain_new(b, ROWS, COLS);
     struct seen seen = {&c, device_values(b, &c.x), 0, &flag};
-    const struct gr_tap tap[] = {{0, "y", 0, c.y}, {1, "part", 1, c.z}};
+    const struct gr_tap tap[] = {{.node = 0, .name = "y", .layer = 0, .ten = c.y},
+                                 {.node = 1, .name = "part", .layer = 1, .ten = c.z}};
     const struct gr_segment s = {c.node, 3, tap, 2};
     void *exec;
     cr_assert_eq(b->api->segment_new(b, &s, &exec), 0);

@@ -173,12 +173,16 @@ struct seen {
     float q[N_TOK][64], attn[N_TOK][64];
 };
 
-static void keep_last_layer(const char *name, int layer, const struct gr_ten *t, void *user)
+static void keep_last_layer(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 {
     struct seen *s = user;
-    float(*to)[64] = strcmp(name, "q") == 0 ? s->q : strcmp(name, "attn") == 0 ? s->attn : NULL;
+    if (tap->kind != GR_TAP_RESULT)
+        return;
+    float(*to)[64] = strcmp(tap->name, "q") == 0      ? s->q
+                     : strcmp(tap->name, "attn") == 0 ? s->attn
+                                                      : NULL;
     cr_assert(!to || t->cols == 64);
-    for (int i = 0; to && layer == 2 && i < N_TOK; i++)
+    for (int i = 0; to && tap->layer == 2 && i < N_TOK; i++)
         memcpy(to[i], gr_ten_row(t, 0, i), sizeof *to);
 }
 

@@ -1,0 +1,76 @@
+#include "engine/watch.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "gr/status.h"
+#include "graph/graph.h"
+#include "model/model.h"
+#include "quant/imatrix.h"
+
+void gr_watch_fini(struct gr_watch *w)
+{
+    gr_free(w->ids);
+    *w = (struct gr_watch){0};
+}
+
+static int keep_ids(struct gr_watch *w, const struct gr_ten *t)
+{
+    int32_t *ids = gr_realloc(w->ids, (size_t)(t->rows * t->cols), sizeof *ids);
+    if (!ids)
+        return GR_E_NOMEM_HOST;
+    w->ids = ids, w->n_id = t->rows * t->cols, w->n_used = t->cols;
+    for (int64_t r = 0; r < t->rows; r++)
+        memcpy(ids + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * sizeof *ids);
+    return 0;
+}
+
+/* Each row to the expert that saw it: rows are tokens, or the experts of tokens in turn. */
+static int add_to_experts(struct gr_watch *w, const char *name, const struct gr_tap *tap,
+                          const struct gr_ten *t)
+{
+    int rc = 0;
+    for (int64_t i = 0; i < w->n_id && !rc; i++) {
+        const float *x = gr_ten_row(t, 0, t->rows == w->n_id ? i : i / w->n_used);
+        if (w->ids[i] >= 0 && w->ids[i] < tap->n_matrix)
+            rc = gr_imatrix_add(w->imatrix, name, w->ids[i], tap->n_matrix, x, 1, tap->n_in, 0);
+    }
+    return rc;
+}
+
+/* Every matrix has its own part of each row. */
+static int add_to_all(struct gr_watch *w, const char *name, const struct gr_tap *tap,
+                      const struct gr_ten *t)
+{
+    int64_t stride = t->row_bytes / (int64_t)sizeof(float), part = t->cols / tap->n_matrix;
+    int rc = 0;
+    for (int32_t i = 0; i < tap->n_matrix && !rc; i++)
+        rc = gr_imatrix_add(w->imatrix, name, i, tap->n_matrix,
+                            (const float *)gr_ten_row(t, 0, 0) + i * part, t->rows, tap->n_in,
+                            stride);
+    return rc;
+}
+
+void gr_watch_see(struct gr_watch *w, const struct gr_tap *tap, const struct gr_ten *t)
+{
+    char name[96];
+    if (!w->imatrix || w->rc)
+        return;
+    if (tap->kind == GR_TAP_IDS) {
+        w->rc = keep_ids(w, t);
+        return;
+    }
+    gr_slot_name((enum gr_slot)tap->weight, tap->layer, false, name, sizeof name);
+    bool wanted =
+        strncmp(name, "blk.", 4) == 0 || (w->output && strcmp(name, "output.weight") == 0);
+    if (wanted && t->rows > 0)
+        w->rc = w->n_id ? add_to_experts(w, name, tap, t) : add_to_all(w, name, tap, t);
+    w->n_id = 0;
+}
+
+int gr_watch_status(struct gr_watch *w)
+{
+    int rc = w->rc;
+    w->rc = 0;
+    return rc;
+}
