@@ -169,14 +169,15 @@ static int make_constants(struct gr_session *s)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);
     const float *factors = s->slice->weight[rope_factors(s)].data; /* NULL: there are none */
-    size_t n = (size_t)hp->n_rot / 2, bytes = GR_PAD(n * 8, 256);
+    size_t n = (size_t)hp->n_rot / 2, n_swa = (size_t)hp->n_rot_swa / 2;
+    size_t bytes = GR_PAD(GR_MAX(n, n_swa) * 8, 256);
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
     if (!cpu->memory.constants)
         return GR_E_NOMEM_HOST;
     cpu->has.constants = 3 * bytes;
     for (int swa = 0; swa < 2; swa++) {
         struct gr_rope_freqs *f = &s->env.rope[swa];
-        f->freq = constant(s, (size_t)swa * bytes, (int64_t)n, GR_F64);
+        f->freq = constant(s, (size_t)swa * bytes, (int64_t)(swa ? n_swa : n), GR_F64);
         gr_rope_freqs(&o, hp, swa, factors, f->freq.data, &f->mag);
     }
     struct gr_ten section = constant(s, 2 * bytes, (int64_t)n, GR_I32);

@@ -21,8 +21,10 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
     int64_t n_q = (int64_t)hp->n_head[il] * hp->d_k, n_k = (int64_t)hp->n_head_kv[il] * hp->d_k;
     if (gr_has(b, il, GR_W_ATTN_QKV)) {
         gr_t f = clamp(b, gr_mm(b, il, GR_W_ATTN_QKV, x));
-        return (struct gr_qkv){gr_cols(f, 0, n_q), gr_cols(f, n_q, n_k),
-                               gr_cols(f, n_q + n_k, (int64_t)hp->n_head_kv[il] * hp->d_v)};
+        int64_t apart = b->env->share ? 0 : hp->qkv_apart; /* a shard has them close together */
+        int64_t k = apart ? apart : n_q, v = apart ? 2 * apart : n_q + n_k;
+        return (struct gr_qkv){gr_cols(f, 0, n_q), gr_cols(f, k, n_k),
+                               gr_cols(f, v, (int64_t)hp->n_head_kv[il] * hp->d_v)};
     }
     gr_t q = gr_mm(b, il, GR_W_ATTN_Q, x), k = gr_mm(b, il, GR_W_ATTN_K, x);
     gr_t v = gr_mm(b, il, GR_W_ATTN_V, x);
@@ -209,12 +211,6 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
 
-gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
-{
-    struct gr_qkv p = gr_qk_norm(b, il, gr_qkv_proj(b, il, x));
-    return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), res);
-}
-
 /* [roped columns | norm(latent)] of each token, before the rotation. */
 static gr_t latent_of(struct gr_build *b, int il, gr_t x)
 {
@@ -253,6 +249,13 @@ static gr_t gated(struct gr_build *b, int il, gr_t x, gr_t y, int64_t d)
     return gate.cols == y.cols ? gr_glu(b, GR_SIGMOID, gate, y) : gate_heads(b, gate, y, d);
 }
 
+gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
+{
+    struct gr_qkv p = gr_qk_norm(b, il, gr_qkv_proj(b, il, x));
+    gr_t y = gated(b, il, x, gr_attn(b, il, p), gr_hp(b)->d_v);
+    return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
+}
+
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p = {.k = latent_of(b, il, x)};
@@ -275,16 +278,21 @@ static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, 
     return gr_binary(b, GR_MUL, a, gr_act_ab(b, GR_CLAMP, c, -limit, limit));
 }
 
+/* act(gate(x)) * up(x), where `up` may hold both: then it gives twice what `down` takes. */
+static gr_t glu_of(struct gr_build *b, int il, gr_t x, enum gr_slot gate, enum gr_slot up,
+                   enum gr_slot down, enum gr_act_kind kind)
+{
+    float limit = gr_hp(b)->glu_limit[il];
+    gr_t y = gr_mm(b, il, up, x);
+    int64_t n = gr_require(b, il, down).cols;
+    if (y.cols == n)
+        return limited_glu(b, kind, limit, gr_mm(b, il, gate, x), y);
+    return limited_glu(b, kind, limit, gr_cols(y, 0, n), gr_cols(y, n, n));
+}
+
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind)
 {
-    gr_t gate, up = gr_mm(b, il, GR_W_FFN_UP, x);
-    if (up.cols == gr_require(b, il, GR_W_FFN_DOWN).cols) {
-        gate = gr_mm(b, il, GR_W_FFN_GATE, x);
-    } else {
-        gate = gr_cols(up, 0, up.cols / 2);
-        up = gr_cols(up, up.cols / 2, up.cols / 2);
-    }
-    gr_t h = limited_glu(b, kind, gr_hp(b)->glu_limit[il], gate, up);
+    gr_t h = glu_of(b, il, x, GR_W_FFN_GATE, GR_W_FFN_UP, GR_W_FFN_DOWN, kind);
     return gr_mm_add(b, il, GR_W_FFN_DOWN, h, res);
 }
 
@@ -332,9 +340,7 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_ac
  * shard the part that it has. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
-    gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x);
-    gr_t up = gr_mm(b, il, GR_W_FFN_UP_SHEXP, x);
-    gr_t h = limited_glu(b, act, gr_hp(b)->glu_limit[il], gate, up);
+    gr_t h = glu_of(b, il, x, GR_W_FFN_GATE_SHEXP, GR_W_FFN_UP_SHEXP, GR_W_FFN_DOWN_SHEXP, act);
     if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
         return gr_is_part(b, il, GR_W_FFN_DOWN_SHEXP)
                    ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)

@@ -171,6 +171,13 @@ gr_t gr_match(struct gr_build *b, gr_t x, gr_t y)
     return x.rows == y.rows ? x : gr_out_rows(b, x);
 }
 
+static float eps_of(const struct gr_build *b, enum gr_slot slot)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    bool post = slot == GR_W_ATTN_POST_NORM || slot == GR_W_FFN_POST_NORM;
+    return post && hp->eps_post > 0 ? hp->eps_post : hp->eps;
+}
+
 static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = gr_require(b, il, slot);
@@ -193,7 +200,7 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
                                          .res = res,
                                          .y = y,
                                          .group = w.cols,
-                                         .eps = gr_hp(b)->eps,
+                                         .eps = eps_of(b, slot),
                                          .kind = (int32_t)gr_hp(b)->norm}});
 }
 
@@ -418,6 +425,27 @@ gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c)
 gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y)
 {
     return gr_binary(b, GR_ADD, x, y);
+}
+
+gr_t gr_row(struct gr_build *b, int il, enum gr_slot slot)
+{
+    return gr_require(b, il, slot);
+}
+
+gr_t gr_mul_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
+{
+    match_rows(b, &x, &res);
+    return gr_add_t(b, gr_binary(b, GR_MUL, x, gr_row(b, il, slot)), res);
+}
+
+void gr_carry(struct gr_build *b, int i, gr_t x)
+{
+    b->carried[i] = x;
+}
+
+gr_t gr_carried(const struct gr_build *b, int i)
+{
+    return b->carried[i];
 }
 
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res)

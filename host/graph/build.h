@@ -38,6 +38,8 @@ gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
 /* The same of whole rows, without weight and bias. */
 gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x);
+/* Every group of `group` columns divided by its root mean square. */
+gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
 /* x W^T + bias, with the slot's bias if there is one; gr_mm_add adds `res`. */
 gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
@@ -47,7 +49,18 @@ gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
 /* act(a) * b */
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
 gr_t gr_scale(struct gr_build *b, gr_t x, float scale);
+/* x + y, where y may be one row for all. */
 gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y);
+/* x * w + res, with a slot's vector w. */
+gr_t gr_mul_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
+/* A slot's vector, as one row. */
+gr_t gr_row(struct gr_build *b, int il, enum gr_slot slot);
+
+/* What goes from layer to layer beside their results, number i of GR_N_CARRIED; absent until it was
+ * set. */
+#define GR_N_CARRIED 2
+void gr_carry(struct gr_build *b, int i, gr_t x);
+gr_t gr_carried(const struct gr_build *b, int i);
 
 /* Queries, keys, values of a layer: [n_tok, n_head * d_k], [n_tok, n_head_kv * d_k], [n_tok,
  * n_head_kv * d_v]. */
@@ -65,7 +78,8 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p);
  * whose logits are wanted; what is added to them afterwards is cut to the same rows by the
  * builders. */
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
-/* The whole of it: projection, head norms, attention, output projection + bias + res. */
+/* The whole of it: projection, head norms, attention, output projection + bias + res. A bound
+ * ATTN_GATE weighs each column or head of what attention found. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* The same with latent attention: K's rows are [roped columns | latent], V's the latent; queries

@@ -11,6 +11,7 @@ struct gr_build {
     int at;         /* the layer that is being recorded; n_layer: the output */
     gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
     gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
+    gr_t carried[GR_N_CARRIED];
     int err;
 };
 
@@ -42,8 +43,6 @@ gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows)
 
 /* The rows of x whose logits are wanted; x itself when it has no others. */
 gr_t gr_out_rows(struct gr_build *b, gr_t x);
-/* Every group of `group` columns divided by its root mean square. */
-gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
 /* gr_act_ab into y. */

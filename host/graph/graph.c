@@ -28,6 +28,8 @@ static gr_t embed(struct gr_build *b)
     }
     if (gr_has(b, -1, GR_W_TOKEN_EMBD_NORM))
         y = gr_norm(b, -1, GR_W_TOKEN_EMBD_NORM, y);
+    if (gr_hp(b)->norm_embd)
+        y = gr_norm_plain(b, -1, y);
     return gr_name(b, "embd", -1, y);
 }
 

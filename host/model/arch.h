@@ -44,8 +44,9 @@ enum gr_dim {
     GR_D_FF_2, /* gate and up side by side */
     GR_D_EXPERT,
     GR_D_FF_EXP,
-    GR_D_FF_EXP_2, /* gate and up side by side */
-    GR_D_FF_SHEXP, /* the shared experts, side by side */
+    GR_D_FF_EXP_2,   /* gate and up side by side */
+    GR_D_FF_SHEXP,   /* the shared experts, side by side */
+    GR_D_FF_SHEXP_2, /* gate and up of these side by side */
     /* latent attention: heads of d_k_mla and d_v_mla, whose keys and values are made of a latent */
     GR_D_LORA_Q,
     GR_D_LORA_KV,
@@ -89,7 +90,9 @@ enum gr_spec_flag {
     GR_IN_HEADS = 32,   /* .. or with heads, which may have no keys and values */
     GR_IN_FF = 64,      /* .. or with a feed-forward part */
     GR_BUT_FIRST = 256, /* optional in the first layer alone */
-    GR_AS_F32 = 128     /* small: f32 in memory whatever the file has, as vectors are */
+    GR_AS_F32 = 128,    /* small: f32 in memory whatever the file has, as vectors are */
+    GR_SPREAD = 512,    /* the file has one number a row, which is repeated; with GR_AS_F32 */
+    GR_EACH = 1024      /* outside the layers in the file, and part of every layer */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -221,8 +224,14 @@ struct gr_hparams {
                                           part and in shared experts .. */
     float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
     bool norm_dt_b_c;                  /* time step, B and C are normed without weights */
-    bool parallel;                     /* the feed-forward does not see what attention adds */
-    float eps;
+    int32_t qkv_apart; /* rows from Q's first to K's and from there to V's, where they do not follow
+                          each other; 0 = they do */
+    bool norm_embd;    /* the embeddings pass a norm without weights */
+    int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il has */
+    int32_t round, n_low; /* of models that pass layers more than once: layers of a round or stack,
+                             runs of the low stack before one of the high */
+    bool parallel;        /* the feed-forward does not see what attention adds */
+    float eps, eps_post;  /* of norms; of those behind attention and feed-forward: 0 = the same */
     enum gr_norm_kind norm;
     float attn_scale;     /* 0: 1 / sqrt(d_k) */
     float attn_softcap;   /* 0: none */
@@ -241,7 +250,8 @@ struct gr_hparams {
     bool no_rope[GR_MAX_LAYER]; /* layers that know no positions */
     bool norm_roped;            /* norms of Q and K follow the rotation: positions themselves
                                    matter, not distances alone */
-    int32_t n_rot;
+    int32_t n_rot, n_rot_swa;   /* columns of a head that are turned; in windowed layers */
+    bool rot_by_kind;           /* the two differ; otherwise the first layer's counts for all */
     int32_t
         section[4];   /* M-RoPE: pairs that turn by t, y, x and not at all; all 0 = one position */
     bool interleaved; /* sections take turns (t y x t y x ..) instead of following each other */
@@ -269,6 +279,8 @@ static inline bool gr_any_window(const struct gr_hparams *hp)
     return false;
 }
 
+/* The layer that the weights of layer il have in the file; -1: -1. */
+int gr_file_layer(const struct gr_hparams *hp, int il);
 /* Value of a symbolic dimension for layer il (-1: outside the layers). */
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
 
@@ -349,10 +361,21 @@ void gr_hp_recurrent_without_kv(struct gr_hparams *hp);
 /* The state of short convolutions over n_embd columns, from "shortconv.l_cache". */
 int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp);
 
+/* All layers `times` times, one after the other, with the same weights. */
+int gr_hp_repeat(struct gr_hp_source *s, struct gr_hparams *hp, int32_t times);
+/* Stacks of n layers: n_low times the first, once the second, all that n_high times. */
+int gr_hp_stacks(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n, int32_t n_low,
+                 int32_t n_high);
+/* The embeddings are multiplied by "embedding_scale", if the file has it; 0 is 1. */
+int gr_hp_embd_scale(struct gr_hp_source *s, struct gr_hparams *hp);
+/* The logits are multiplied by "logit_scale", if the file has it. */
+int gr_hp_logit_factor(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Fails unless heads of V are as wide as those of K. */
 int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
 /* Every column of a head is turned, whatever the file says. */
 int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
+/* Fails unless V's rows are among those of GR_D_QKV_3. */
+int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp);
 /* M-RoPE's sections, from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* The same; without the key, or where it says 0, there are none. */

@@ -38,6 +38,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_FF_EXP] = hp->n_ff_exp,
                                      [GR_D_FF_EXP_2] = 2 * (int64_t)hp->n_ff_exp,
                                      [GR_D_FF_SHEXP] = hp->n_ff_shexp,
+                                     [GR_D_FF_SHEXP_2] = 2 * (int64_t)hp->n_ff_shexp,
                                      [GR_D_LORA_Q] = hp->n_lora_q,
                                      [GR_D_LORA_KV] = hp->n_lora_kv,
                                      [GR_D_KV_A] = hp->n_lora_kv + hp->n_rot,
@@ -69,6 +70,11 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_GROUP] = hp->n_group,
                                      [GR_D_IN_GROUP] = hp->n_group ? hp->n_inner / hp->n_group : 0};
     return value[d];
+}
+
+int gr_file_layer(const struct gr_hparams *hp, int il)
+{
+    return il < 0 ? il : hp->weights_of[il];
 }
 
 static int wrong_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
@@ -184,8 +190,8 @@ static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il,
                      int n_dim, bool check)
 {
     char name[96];
-    const struct gr_gguf_tensor *t =
-        gr_gguf_find_tensor(m->gguf, gr_slot_name(s->slot, il, true, name, sizeof name));
+    const struct gr_gguf_tensor *t = gr_gguf_find_tensor(
+        m->gguf, gr_slot_name(s->slot, gr_file_layer(&m->hp, il), true, name, sizeof name));
     if (!t && (s->flags & GR_BIAS))
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
                        m->arch->name);
@@ -221,8 +227,8 @@ static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot 
                                          char name[96])
 {
     char bare[96];
-    const struct gr_gguf_tensor *t =
-        gr_gguf_find_tensor(m->gguf, gr_slot_name(slot, il, false, name, 96));
+    const struct gr_gguf_tensor *t = gr_gguf_find_tensor(
+        m->gguf, gr_slot_name(slot, gr_file_layer(&m->hp, il), false, name, 96));
     const char *weight = strstr(name, ".weight"), *end = weight ? weight : strstr(name, ".bias");
     if (t || !end)
         return t;
@@ -273,7 +279,7 @@ static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_e
     enum gr_slot to = gr_scale_slot(slot);
     if (to == GR_N_SLOT)
         return 0;
-    gr_slot_name(slot, il, false, name, sizeof name);
+    gr_slot_name(slot, gr_file_layer(&m->hp, il), false, name, sizeof name);
     snprintf(strstr(name, ".weight"), sizeof ".weight", ".scale");
     const struct gr_gguf_tensor *t = gr_gguf_find_tensor(m->gguf, name);
     if (!t)
@@ -285,6 +291,19 @@ static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_e
     if (!rc)
         m->scale[row + slot] = *(const float *)one.data;
     return rc;
+}
+
+/* Rows of n times their number. */
+static int spread(struct gr_model *m, struct gr_ten *w, int64_t n)
+{
+    const float *from = w->data;
+    float *to = keep(m, (size_t)(w->rows * n) * sizeof *to);
+    if (!to)
+        return GR_E_NOMEM_HOST;
+    for (int64_t i = 0; i < w->rows * n; i++)
+        to[i] = from[i / n];
+    w->data = to, w->cols = n, w->row_bytes = n * 4;
+    return 0;
 }
 
 static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il, bool check)
@@ -303,10 +322,15 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
                        m->arch->name);
+    int64_t n = dim[0];
+    if (s->flags & GR_SPREAD)
+        dim[0] = 1;
     int rc = gr_model_bind_tensor(m, m->gguf, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32,
                                   check, w);
     if (!rc && n_dim > 1)
         rc = bind_scale(m, s->slot, il, m->hp.n_expert, check);
+    if (!rc && s->flags & GR_SPREAD)
+        rc = spread(m, w, n);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);
     return rc;
@@ -332,9 +356,10 @@ int gr_model_bind(struct gr_model *m, bool check)
         m->scale[i] = 1;
     for (int i = 0; i < m->arch->n_spec && !rc; i++) {
         const struct gr_tensor_spec *s = &m->arch->spec[i];
-        if (!in_layers(s->slot))
+        bool inside = s->flags & GR_EACH || in_layers(s->slot);
+        if (!inside)
             rc = bind_spec(m, s, -1, check);
-        for (int il = 0; in_layers(s->slot) && il < m->hp.n_layer && !rc; il++)
+        for (int il = 0; inside && il < m->hp.n_layer && !rc; il++)
             if (gr_spec_applies(&m->hp, s, il))
                 rc = bind_spec(m, s, il, check);
     }

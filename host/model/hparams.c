@@ -184,6 +184,20 @@ int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp)
                    hp->d_k, hp->d_v);
 }
 
+int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp)
+{
+    for (int32_t il = 0; il < hp->n_layer; il++) {
+        int64_t q = (int64_t)hp->n_head[il] * hp->d_k, k = (int64_t)hp->n_head_kv[il] * hp->d_k;
+        int64_t v = hp->qkv_apart ? 2 * (int64_t)hp->qkv_apart : q + k;
+        if (v + (int64_t)hp->n_head_kv[il] * hp->d_v > 3 * q)
+            return gr_fail(GR_E_CORRUPT,
+                           "key %s.attention.value_length: %d is too much for a matrix of %d * 3 "
+                           "heads of %d and an embedding length of %d",
+                           s->arch, hp->d_v, hp->n_head[il], hp->d_k, hp->n_embd);
+    }
+    return 0;
+}
+
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_each(s, "rope.dimension_sections", 0, 4096, GR_COUNT(hp->section), hp->section);
@@ -200,6 +214,51 @@ int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp)
     int32_t n[GR_COUNT(hp->section)] = {0};
     int rc = gr_hp_has(s, key) ? gr_hp_each(s, key, 0, 4096, GR_COUNT(n), n) : 0;
     return rc || n[0] == 0 ? rc : gr_hp_sections(s, hp);
+}
+
+int gr_hp_stacks(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n, int32_t n_low,
+                 int32_t n_high)
+{
+    if (n * (n_low + 1) * n_high != hp->n_layer)
+        return gr_fail(GR_E_CORRUPT,
+                       "key %s.block_count: %d expected for %d rounds of %d + 1 "
+                       "stacks of %d layers, %d found",
+                       s->arch, n * (n_low + 1) * n_high, n_high, n_low, n, hp->n_layer);
+    hp->round = n, hp->n_low = n_low;
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->weights_of[il] = il % n + (il / n % (n_low + 1) == n_low ? n : 0);
+    return 0;
+}
+
+int gr_hp_embd_scale(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    float scale = hp->embd_scale;
+    int rc = gr_hp_f32(s, "embedding_scale", &scale);
+    hp->embd_scale = scale != 0 ? scale : 1;
+    return rc;
+}
+
+int gr_hp_logit_factor(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    float factor = 0;
+    int rc = gr_hp_f32(s, "logit_scale", &factor);
+    hp->logit_scale = factor != 0 ? 1 / factor : 0;
+    return rc;
+}
+
+int gr_hp_repeat(struct gr_hp_source *s, struct gr_hparams *hp, int32_t times)
+{
+    int32_t n = hp->n_layer;
+    if (times > GR_MAX_LAYER / n)
+        return gr_fail(GR_E_UNSUPPORTED, "architecture %s: %d layers, %d times, are more than %d",
+                       s->arch, n, times, GR_MAX_LAYER);
+    for (int32_t il = n; il < n * times; il++) {
+        hp->n_head[il] = hp->n_head[il - n], hp->n_head_kv[il] = hp->n_head_kv[il - n];
+        hp->n_ff[il] = hp->n_ff[il - n], hp->weights_of[il] = il % n;
+        hp->kv_of[il] = il;
+    }
+    hp->n_layer = n * times;
+    return 0;
 }
 
 /* Layers without attention have 0 heads, or 0 KV heads. */
@@ -269,20 +328,42 @@ static int read_scaling(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int check_rot(const struct gr_hp_source *s, const struct gr_hparams *hp)
+static int check_rot(const struct gr_hp_source *s, const struct gr_hparams *hp, const char *key,
+                     int32_t n)
 {
-    if (hp->rope == GR_ROPE_NONE || (hp->n_rot >= 2 && hp->n_rot % 2 == 0 && hp->n_rot <= hp->d_k))
+    if (hp->rope == GR_ROPE_NONE || (n >= 2 && n % 2 == 0 && n <= hp->d_k))
         return 0;
     return gr_fail(GR_E_CORRUPT,
-                   "key %s.rope.dimension_count: an even number from 2 to the head size %d "
-                   "expected, %d found",
-                   s->arch, hp->d_k, hp->n_rot);
+                   "key %s.%s: an even number from 2 to the head size %d expected, %d found",
+                   s->arch, key, hp->d_k, n);
 }
 
 int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp)
 {
+    hp->n_rot = hp->n_rot_swa = hp->d_k;
+    return check_rot(s, hp, "rope.dimension_count", hp->n_rot);
+}
+
+/* Columns of a head that are turned, and of a windowed layer's. */
+static int read_rot(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    const char *key = "rope.dimension_count", *key_swa = "rope.dimension_count_swa";
     hp->n_rot = hp->d_k;
-    return check_rot(s, hp);
+    int rc = gr_hp_i32(s, key, 0, 4096, &hp->n_rot);
+    if (!rc)
+        rc = check_rot(s, hp, key, hp->n_rot);
+    hp->n_rot_swa = hp->n_rot;
+    if (!rc)
+        rc = gr_hp_i32(s, key_swa, 0, 4096, &hp->n_rot_swa);
+    return rc;
+}
+
+/* Most families turn as many columns in every layer as in the first. */
+static int choose_rot(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    if (!hp->rot_by_kind)
+        hp->n_rot = hp->n_rot_swa = hp->swa[0] ? hp->n_rot_swa : hp->n_rot;
+    return check_rot(s, hp, "rope.dimension_count_swa", hp->n_rot_swa);
 }
 
 static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -291,11 +372,8 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->rope_attn_factor = 1;
     hp->yarn_ext_factor = -1, hp->yarn_attn_factor = 1, hp->yarn_beta_fast = 32,
     hp->yarn_beta_slow = 1;
-    hp->n_rot = hp->d_k;
     hp->n_ctx_orig = hp->n_ctx_train;
-    int rc = gr_hp_i32(s, "rope.dimension_count", 0, 4096, &hp->n_rot);
-    if (!rc)
-        rc = check_rot(s, hp);
+    int rc = read_rot(hp, s);
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base", &hp->freq_base);
     if (!rc)
@@ -538,9 +616,11 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
     if (!rc)
         rc = read_vectors(hp, &s);
     for (int32_t il = 0; il < GR_MAX_LAYER; il++)
-        hp->kv_of[il] = hp->n_head_kv[il] ? il : -1;
+        hp->kv_of[il] = hp->n_head_kv[il] ? il : -1, hp->weights_of[il] = il;
     if (!rc && arch->hparams)
         rc = arch->hparams(hp, &s);
+    if (!rc)
+        rc = choose_rot(hp, &s);
     for (int32_t il = 0; il < hp->n_layer; il++)
         if (hp->n_head_kv[il] == 0)
             hp->kv_of[il] = -1;

@@ -129,7 +129,9 @@ static int bind_all(struct binding *b)
             bool there = il < 0 || gr_spec_applies(&m->hp, &m->arch->spec[i], il);
             if (matrix && own && there &&
                 gr_ten_is(&m->weight[(size_t)(il + 1) * GR_N_SLOT + slot]))
-                rc = bind_pair(b, slot, il, gr_slot_name(slot, il, false, name, sizeof name));
+                rc = bind_pair(
+                    b, slot, il,
+                    gr_slot_name(slot, gr_file_layer(&m->hp, il), false, name, sizeof name));
         }
     return rc;
 }

@@ -101,8 +101,9 @@ static int refuse_unused(const struct gr_model *m, size_t at)
                            "%s: architecture %s does not multiply with %s in a way that an adapter "
                            "can change",
                            gr_gguf_path(m->lora_file[i].gguf, 0), m->arch->name,
-                           gr_slot_name((enum gr_slot)(at % GR_N_SLOT), (int)(at / GR_N_SLOT) - 1,
-                                        false, name, sizeof name));
+                           gr_slot_name((enum gr_slot)(at % GR_N_SLOT),
+                                        gr_file_layer(&m->hp, (int)(at / GR_N_SLOT) - 1), false,
+                                        name, sizeof name));
     return 0;
 }
 
@@ -131,7 +132,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .conv_state = cache,
                                .ssm_state = cache,
                                .vectors = m->arch->no_logits};
-    env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
+    env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
     struct gr_step_shape shape = {.n_tok = 1,
                                   .n_out = 1,
                                   .n_pos = 1,

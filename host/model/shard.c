@@ -257,9 +257,10 @@ static void add_qkv(struct pieces *p, const struct gr_share *s, int il)
 {
     const struct gr_hparams *hp = s->whole;
     int64_t q = (int64_t)hp->n_head[il] * hp->d_k, k = (int64_t)hp->n_head_kv[il] * hp->d_k;
+    int64_t apart = hp->qkv_apart;
     add(p, s->head[il], hp->d_k, 0);
-    add(p, s->head_kv[il], hp->d_k, q);
-    add(p, s->head_kv[il], hp->d_v, q + k);
+    add(p, s->head_kv[il], hp->d_k, apart ? apart : q);
+    add(p, s->head_kv[il], hp->d_v, apart ? 2 * apart : q + k);
 }
 
 /* A dimension that is not among these is whole. */
@@ -288,7 +289,7 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
         add(&p, ff, 1, 0);
     else if (d == GR_D_FF_EXP || d == GR_D_FF_EXP_2)
         add(&p, s->ff_exp, 1, 0);
-    else if (d == GR_D_FF_SHEXP)
+    else if (d == GR_D_FF_SHEXP || d == GR_D_FF_SHEXP_2)
         add(&p, s->ff_shexp, 1, 0);
     else
         add(&p, (struct gr_extent){0, 1}, gr_dim_value(hp, d, il), 0);
@@ -296,6 +297,8 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
         add(&p, ff, 1, hp->n_ff[il]);
     if (d == GR_D_FF_EXP_2)
         add(&p, s->ff_exp, 1, hp->n_ff_exp);
+    if (d == GR_D_FF_SHEXP_2)
+        add(&p, s->ff_shexp, 1, hp->n_ff_shexp);
     return p;
 }
 

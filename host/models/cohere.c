@@ -14,13 +14,9 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-/* Logits are multiplied by the file's number. */
 static int logit_scale(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    float scale = 0;
-    int rc = gr_hp_f32(s, "logit_scale", &scale);
-    hp->logit_scale = scale != 0 ? 1 / scale : 0;
-    return rc;
+    return gr_hp_logit_factor(s, hp);
 }
 
 static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)

@@ -1,9 +1,9 @@
 /* Models with layer norms and two matrices in the feed-forward: GPT-NeoX (parts side by side, from
  * a norm each, if the file says so), Phi 2 (side by side, from one norm), StarCoder (learned
- * positions), StarCoder 2 and CodeShell, BLOOM (ALiBi, a norm behind the embeddings), Nemotron and
- * Jais 2 (squares). Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv 2305.06161), Le
- * Scao et al. 2022 (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819), Xie et al. 2024
- * (arXiv 2403.15747). */
+ * positions), StarCoder 2, CodeShell and Pocket TTS, BLOOM (ALiBi, a norm behind the embeddings),
+ * Nemotron and Jais 2 (squares). Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv
+ * 2305.06161), Le Scao et al. 2022 (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819), Xie
+ * et al. 2024 (arXiv 2403.15747). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -31,6 +31,7 @@ static const struct gr_tensor_spec spec_codeshell[] = {
     FFN_NORM,
     {GR_W_TOKEN_EMBD, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}}};
+static const struct gr_tensor_spec spec_pockettts[] = {COMMON, EMBD, FFN_NORM};
 
 static int hparams_neox(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -108,4 +109,9 @@ const struct gr_arch gr_arch_codeshell = {.name = "codeshell",
                                           GR_SPEC(spec_codeshell),
                                           .norm = GR_NORM_LAYER,
                                           .rope = GR_ROPE_NEOX,
+                                          .layer = layer};
+const struct gr_arch gr_arch_pockettts = {.name = "pockettts",
+                                          GR_SPEC(spec_pockettts),
+                                          .norm = GR_NORM_LAYER,
+                                          .rope = GR_ROPE_NORM,
                                           .layer = layer};

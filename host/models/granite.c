@@ -35,11 +35,27 @@ static const struct gr_tensor_spec spec[] = {EMBD, ATTN(0), FFN};
 static const struct gr_tensor_spec spec_hybrid[] = {EMBD, ATTN(GR_IN_KV),
                                                     GR_SPEC_MAMBA2(GR_IN_STATE, 0), FFN};
 
+/* Every layer has sinks and some have windows; gate and up may be one matrix. */
+static const struct gr_tensor_spec spec_swa[] = {
+    EMBD,
+    ATTN(0),
+    {GR_W_ATTN_SINKS, 0, {GR_D_HEADS}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP_2}},
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
+};
+
 static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    float embd = hp->embd_scale;
-    int rc = gr_hp_f32(s, "embedding_scale", &embd);
-    hp->embd_scale = embd != 0 ? embd : 1;
+    int rc = gr_hp_embd_scale(s, hp);
     if (!rc)
         rc = gr_hp_f32(s, "residual_scale", &hp->residual_scale);
     if (!rc)
@@ -74,6 +90,22 @@ static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : hparams(hp, s);
 }
 
+/* Which layers know positions is in the file. Experts are as wide as a dense layer. */
+static int hparams_swa(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t rope[GR_MAX_LAYER];
+    int rc = hparams(hp, s);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 0);
+    if (!rc && gr_hp_has(s, "attention.rope_pattern")) {
+        rc = gr_hp_each(s, "attention.rope_pattern", 0, INT32_MAX, hp->n_layer, rope);
+        for (int il = 0; il < hp->n_layer && !rc; il++)
+            hp->no_rope[il] = rope[il] == 0;
+    }
+    hp->n_ff_exp = hp->n_ff[0];
+    return rc;
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
@@ -97,6 +129,12 @@ const struct gr_arch gr_arch_granitemoe = {.name = "granitemoe",
                                            .rope = GR_ROPE_NORM,
                                            .hparams = hparams,
                                            .layer = layer};
+const struct gr_arch gr_arch_granite_swa = {.name = "granite_swa",
+                                            GR_SPEC(spec_swa),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NORM,
+                                            .hparams = hparams_swa,
+                                            .layer = layer};
 const struct gr_arch gr_arch_minicpm = {.name = "minicpm",
                                         GR_SPEC(spec),
                                         .norm = GR_NORM_RMS,

@@ -65,12 +65,14 @@ static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-/* YaRN's magnitude is divided by one that the file may name. */
+/* YaRN's magnitude is divided by one that the file may name. Experts are as wide as a dense layer.
+ */
 static int hparams_mistral3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     float temperature = 0;
     int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
     hp->yarn_log_mul *= 0.1f;
+    hp->n_ff_exp = hp->n_ff[0];
     if (!rc)
         rc = gr_hp_f32(s, "attention.temperature_scale", &temperature);
     return rc || temperature == 0 ? rc : gr_hp_unsupported(s, "attention.temperature_scale");

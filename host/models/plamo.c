@@ -1,4 +1,5 @@
-/* PLaMo: attention and feed-forward side by side from one norm. Preferred Networks 2023. */
+/* PLaMo: attention and feed-forward side by side from one norm. PLaMo 3: norms in front of a part
+ * and behind it, windows. Preferred Networks 2023, 2025. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -13,9 +14,33 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
+static const struct gr_tensor_spec spec3[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV}},
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
+};
+
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     return gr_hp_rope_all(s, hp);
+}
+
+/* Scaling is for the layers without a window. */
+static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa(s, hp, 8);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
@@ -24,9 +49,24 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn_glu(b, il, h, gr_attn_block(b, il, h, x), GR_SILU);
 }
 
+static gr_t layer3(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
+    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
+    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
+    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+}
+
 const struct gr_arch gr_arch_plamo = {.name = "plamo",
                                       GR_SPEC(spec),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = hparams,
                                       .layer = layer};
+const struct gr_arch gr_arch_plamo3 = {.name = "plamo3",
+                                       GR_SPEC(spec3),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams3,
+                                       .layer = layer3};

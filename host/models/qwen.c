@@ -52,7 +52,7 @@ static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     for (int il = 0; il < hp->n_layer; il++)
         hp->n_ff[il] /= 2;
-    return gr_hp_equal_heads(s, hp);
+    return gr_hp_qkv_fits(s, hp);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

@@ -58,7 +58,7 @@ Test(levels, agree_with_the_references)
     } size[] = {{30, 50, 3, 3, 10, 10, 10, 35},
                 {33, 17, 5, 1, 6, 3, 2, 97},
                 {64, 96, 6, 2, 34, 16, 18, 65},
-                {1, 1, 1, 1, 2, 1, 2, 3}};
+                {1, 2, 1, 1, 2, 1, 2, 3}};
     static float want[N_TOK * 100], got[N_TOK * 100];
     for (int i = 0; gr_arch_at(i); i++)
         for (size_t k = 0; k < sizeof size / sizeof *size; k++) {

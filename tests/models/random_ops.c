@@ -209,11 +209,11 @@ Test(random_ops, leave_what_decoding_from_scratch_gives)
 {
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        t.n_layer = 1, t.no_optional = t.arch->rope == GR_ROPE_NONE;
+        tiny_set_layers(&t, 1), t.no_optional = t.arch->rope == GR_ROPE_NONE;
         t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
         t.edit = edit;
         struct gr_model *m = tiny_open(&t);
-        bool parts = !t.arch->no_cache && !tiny_keeps_states(m);
+        bool parts = !t.arch->no_cache && !tiny_keeps_states(m) && m->hp.n_layer == 1;
         parts &= !gr_ten_is(&m->weight[GR_W_POS_EMBD]);
         for (uint64_t seed = 0; seed < 25 && parts; seed++)
             run(m, seed + 100 * (uint64_t)i);
@@ -250,9 +250,10 @@ Test(random_ops, self_extend_between_decodes)
     q.n_seq_max = 1 + MOST;
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        t.n_layer = 1, t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
+        tiny_set_layers(&t, 1), t.n_expert = tiny_needs_experts(t.arch) ? 3 : 0;
         struct gr_model *m = tiny_open(&t);
-        bool moves = t.arch->rope && !t.arch->no_cache && !tiny_keeps_states(m);
+        bool moves =
+            t.arch->rope && !t.arch->no_cache && !tiny_keeps_states(m) && m->hp.n_layer == 1;
         for (size_t k = 0; k < sizeof factor / sizeof *factor && moves; k++) {
             struct fixture f = {.s = tiny_session(m, &p),
                                 .fresh = tiny_session(m, &q),

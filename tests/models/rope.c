@@ -115,7 +115,7 @@ Test(rope, sections)
 {
     static struct gr_hparams hp;
     int32_t got[12];
-    hp.n_rot = 24;
+    hp.n_rot = hp.n_rot_swa = 24;
     cr_expect(!gr_rope_sections(&hp, got));
     memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
     cr_expect(gr_rope_sections(&hp, got));
@@ -135,7 +135,7 @@ Test(rope, sections)
 Test(rope, magnitudes_of_latent_attention)
 {
     static struct gr_hparams hp;
-    hp.n_rot = 8, hp.n_ctx_orig = 64, hp.yarn_scales_attn = true;
+    hp.n_rot = hp.n_rot_swa = 8, hp.n_ctx_orig = 64, hp.yarn_scales_attn = true;
     const float ln4 = logf(4);
     for (int yarn = 0; yarn < 2; yarn++)
         for (int own = 0; own < 2; own++) {
@@ -158,7 +158,7 @@ Test(rope, pairs_that_do_not_turn)
         .freq_base = 10000, .freq_scale = 1, .attn_factor = 1, .n_ctx_orig = 64};
     struct gr_rope_mag mag;
     double freq[12];
-    hp.n_rot = 24;
+    hp.n_rot = hp.n_rot_swa = 24;
     memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
     gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
     for (int i = 0; i < 12; i++)

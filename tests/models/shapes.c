@@ -129,7 +129,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                   .n_alibi = 32};
     struct gr_plan p;
     env.weight = m->weight, env.bias = m->bias;
-    env.rope[0].freq.cols = env.rope[1].freq.cols = m->hp.n_rot / 2;
+    env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
     cr_assert_eq(gr_graph_build(&p, &env, &shape), 0, "%s", gr_error());
     const struct gr_node *node = p.node.data;
     for (size_t i = 0; i < p.node.n; i++)

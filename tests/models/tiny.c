@@ -94,9 +94,16 @@ struct tiny tiny_default(const struct gr_arch *arch)
                      .reshape = -1};
     if (arch->no_logits) /* rows of results are as long as others' */
         t.n_embd = t.n_vocab;
+    if (tiny_has(arch, GR_W_LOW_INIT))
+        t.n_layer = 4;
     vary_layers(&t);
     vary_states(&t);
     return t;
+}
+
+void tiny_set_layers(struct tiny *t, int n)
+{
+    t->n_layer = n < 2 && tiny_has(t->arch, GR_W_LOW_INIT) ? 2 : n;
 }
 
 struct item {
@@ -233,6 +240,20 @@ static void write_kda(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "kda.gate_lower_bound", -4);
 }
 
+/* Layers that run more than once: all of them twice, or as many runs of two stacks as there are
+ * layers to be counted. */
+static void write_rounds(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    bool even = t->n_layer % 2 == 0;
+    if (tiny_has(t->arch, GR_W_LOOP_NORM))
+        set_i(w, t, "num_loops", t->n_layer > 1 ? 2 : 1);
+    if (!tiny_has(t->arch, GR_W_LOW_INIT))
+        return;
+    set_i(w, t, "hrm.layers_per_stack", 1);
+    set_i(w, t, "hrm.h_cycles", even ? t->n_layer / 2 : 1);
+    set_i(w, t, "hrm.l_cycles", even ? 1 : t->n_layer - 1);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -266,10 +287,13 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_f(w, t, "logit_scale", 1.5f);
     set_flag(w, t, "use_parallel_residual");
     write_sections(w, t);
+    write_rounds(w, t);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
-    if (tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
+    if (tiny_has(t->arch, GR_W_FFN_DOWN_SHEXP))
         write_experts(w, t);
+    if (tiny_has(t->arch, GR_W_FFN_DOWN_SHEXP) && !tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
+        set_i(w, t, "expert_shared_feed_forward_length", 40);
     if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
         write_states(w, t);
     if (tiny_has(t->arch, GR_W_SSM_F_A))
@@ -301,6 +325,20 @@ static void read_back(const struct tiny *t, struct gr_hparams *hp)
     hp->n_vocab = t->n_vocab;
 }
 
+/* Whether an earlier layer or row of the table has the same tensor. */
+static bool is_again(const struct gr_arch *a, const struct gr_hparams *hp, int i, int il)
+{
+    char name[96], other[96];
+    for (int j = 0; j < il; j++)
+        if (hp->weights_of[j] == hp->weights_of[il])
+            return true;
+    gr_slot_name(a->spec[i].slot, gr_file_layer(hp, il), false, name, sizeof name);
+    for (int j = 0; a->spec[i].flags & GR_EACH && j < i; j++)
+        if (strcmp(name, gr_slot_name(a->spec[j].slot, il, false, other, sizeof other)) == 0)
+            return true;
+    return false;
+}
+
 /* The tensors of t; *hp receives the hyper-parameters that the keys say, before an edit: shapes
  * follow from them. */
 static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
@@ -311,7 +349,8 @@ static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
         const struct gr_tensor_spec *s = &t->arch->spec[i];
         int lo = layered(s->slot) ? 0 : -1, hi = layered(s->slot) ? t->n_layer : 0;
         for (int il = lo; il < hi; il++) {
-            if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)))
+            if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)) ||
+                is_again(t->arch, hp, i, il))
                 continue;
             items[n++] = (struct item){s, il, false, false};
             /* the other implementation has them beside the output only for NVFP4 */
@@ -324,9 +363,9 @@ static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
     return n;
 }
 
-static void name_of(const struct item *it, char name[96])
+static void name_of(const struct gr_hparams *hp, const struct item *it, char name[96])
 {
-    gr_slot_name(it->spec->slot, it->il, it->bias, name, 96);
+    gr_slot_name(it->spec->slot, gr_file_layer(hp, it->il), it->bias, name, 96);
     if (it->scale)
         strcpy(strstr(name, ".weight"), ".scale");
 }
@@ -363,6 +402,8 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
         return 1;
     for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
         ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
+    if (it->spec->flags & GR_SPREAD)
+        ne[0] = 1;
     if (it->bias && n > 1) {
         n--;
         ne[0] = ne[1], ne[1] = ne[2];
@@ -407,7 +448,7 @@ const char *tiny_write(const struct tiny *t, char *broken)
     for (int i = 0; i < n; i++) {
         uint64_t ne[4];
         uint32_t n_dim = shape_of(&hp, &items[i], ne);
-        name_of(&items[i], name);
+        name_of(&hp, &items[i], name);
         if (broken && (i == t->drop || i == t->reshape))
             strcpy(broken, name);
         if (i == t->reshape)

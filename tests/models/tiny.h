@@ -27,6 +27,9 @@ struct tiny {
 /* 2 layers, 64 wide, 4 heads of 16 on 2 KV heads, 96 tokens, 3 experts where there are any. */
 struct tiny tiny_default(const struct gr_arch *arch);
 
+/* n layers, or the fewest that the architecture can have. */
+void tiny_set_layers(struct tiny *t, int n);
+
 /* Writes the model to a file of its own and returns its name, valid until the next call; the name
  * of the tensor that was dropped or reshaped goes to *broken when it is not NULL. Fails the test on
  * any error. */

@@ -102,7 +102,7 @@ static void random_freqs(struct gr_rng *r, struct rope *o)
     struct gr_rope_mag mag;
     float factors[MAX_D / 2];
     memset(&hp, 0, sizeof hp);
-    hp.n_rot = (int32_t)o->n_rot, hp.interleaved = below(r, 2);
+    hp.n_rot = hp.n_rot_swa = (int32_t)o->n_rot, hp.interleaved = below(r, 2);
     for (int i = 0; i < 4 && o->sections; i++)
         hp.section[i] = (i == 0) + below(r, o->n_rot / 2);
     hp.freq_base = (float)pow(10, uniform(r, 2, 7)), hp.freq_base_swa = 10000;

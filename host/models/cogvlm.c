@@ -1,0 +1,33 @@
+/* CogVLM, as it treats text: llama with Q, K and V in one matrix. What its experts for images have
+ * is left alone. Wang et al. 2023 (arXiv 2311.03079). */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV_3}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+/* The rotation has the same frequencies in every model. */
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->qkv_apart = hp->n_embd;
+    hp->freq_base = 10000, hp->freq_scale = 1, hp->rope_attn_factor = 1;
+    hp->scaling = GR_SCALE_NONE, hp->yarn_ext_factor = 0, hp->yarn_attn_factor = 1;
+    int rc = gr_hp_rope_all(s, hp);
+    return rc ? rc : gr_hp_qkv_fits(s, hp);
+}
+
+const struct gr_arch gr_arch_cogvlm = {.name = "cogvlm",
+                                       GR_SPEC(spec),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams,
+                                       .layer = gr_pre_norm_layer};

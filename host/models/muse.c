@@ -1,0 +1,92 @@
+/* Muse Glimmer and Talkie: embeddings that pass a norm without weights, logits times a number.
+ * Muse: gated attention, norms of the heads, windowed layers with rope and, every fourth, one that
+ * sees everything and knows no positions. Talkie: no norm has weights but that of Q, with one for
+ * each head; every layer adds the embeddings once more. */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec_muse[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_O}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
+};
+
+static const struct gr_tensor_spec spec_talkie[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, GR_SPREAD | GR_AS_F32, {GR_D_HEAD, GR_D_HEADS}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_LAYER_SCALE, GR_SPREAD | GR_AS_F32, {GR_D_EMBD}},
+};
+
+static int hparams_talkie(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->norm_embd = true;
+    return gr_hp_logit_factor(s, hp);
+}
+
+static int hparams_muse(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->norm_embd = true;
+    hp->eps_post = 1e-8f;
+    hp->freq_scale_swa = 1;
+    int rc = gr_hp_logit_factor(s, hp);
+    if (!rc)
+        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 4);
+    for (int il = 0; il < hp->n_layer; il++)
+        hp->no_rope[il] = !hp->swa[il];
+    return rc;
+}
+
+static gr_t layer_muse(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
+    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
+    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
+    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+}
+
+static gr_t layer_talkie(struct gr_build *b, int il, gr_t x)
+{
+    if (il == 0)
+        gr_carry(b, 0, x);
+    struct gr_qkv p = gr_qkv_proj(b, il, gr_norm_plain(b, il, x));
+    p.q = gr_norm(b, il, GR_W_ATTN_Q_NORM, p.q);
+    p.k = gr_rms(b, il, p.k, gr_hp(b)->d_k);
+    x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), x);
+    x = gr_ffn_glu(b, il, gr_norm_plain(b, il, x), x, GR_SILU);
+    return gr_mul_add(b, il, GR_W_LAYER_SCALE, gr_carried(b, 0), x);
+}
+
+const struct gr_arch gr_arch_muse_glimmer = {.name = "muse-glimmer",
+                                             GR_SPEC(spec_muse),
+                                             .norm = GR_NORM_RMS,
+                                             .rope = GR_ROPE_NORM,
+                                             .hparams = hparams_muse,
+                                             .layer = layer_muse};
+const struct gr_arch gr_arch_talkie = {.name = "talkie",
+                                       GR_SPEC(spec_talkie),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams_talkie,
+                                       .layer = layer_talkie};

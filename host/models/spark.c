@@ -1,0 +1,36 @@
+/* Spark 2.5: a gate weighs each head of what attention found; windows, GELU gates. iFlytek 2025. */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_HEADS}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->rot_by_kind = true;
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa(s, hp, 0);
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_GELU);
+}
+
+const struct gr_arch gr_arch_spark2_5 = {.name = "spark2_5",
+                                         GR_SPEC(spec),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NEOX,
+                                         .hparams = hparams,
+                                         .layer = layer};
