@@ -27,6 +27,7 @@ const struct gr_command_spec gr_commands[] = {
 
 #define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile takes what run takes */
 #define TOKENIZE (1u << GR_CMD_tokenize)
+#define EMBED (1u << GR_CMD_embed)
 #define BENCH (1u << GR_CMD_bench)
 #define INSPECT (1u << GR_CMD_inspect)
 #define QUANTIZE (1u << GR_CMD_quantize)
@@ -432,7 +433,7 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
 static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
-    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
+    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize || o->command == GR_CMD_embed ||
                        o->command == GR_CMD_bench || o->command == GR_CMD_inspect ||
                        o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
                        o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix;

@@ -211,8 +211,9 @@ static int check_keeps(const struct run *r, const struct gr_session_params *p)
     if (status || size.total)
         return status ? gr_say_status(status) : 0;
     gr_say_error("a %s model looks at a whole text at once and keeps nothing of it: it cannot "
-                 "continue one; gpurun replay gives its logits",
-                 r->info.arch);
+                 "continue one; gpurun %s",
+                 r->info.arch,
+                 r->info.no_logits ? "embed gives its vectors" : "replay gives its logits");
     return gr_status_exit(GR_E_UNSUPPORTED);
 }
 
