@@ -5,6 +5,8 @@
 
 #include "cpu/cpu.h"
 #include "engine/session.h"
+#include "gr/dtype.h"
+#include "gr/pack.h"
 #include "gr/status.h"
 #include "models/tiny.h"
 
@@ -88,4 +90,38 @@ Test(levels, agree_with_the_references)
             }
             gr_model_close(&m);
         }
+}
+
+/* Quantised matrices of a llama 256 wide beside the same numbers as f32. The references multiply
+ * what is dequantised: the same bits. The fast levels round the columns that meet a matrix to 8
+ * bits, 32 with a step of largest / 127; a rounding's mean square is step^2 / 12, and largest^2 at
+ * most 32 times the mean square of such a group, so that a product's result has a relative square
+ * of 32 / (12 * 127^2) more. A row goes through 5 products: one is that of Q, K and V, one that of
+ * gate and up. One element of 256 that is wrong is 16 times as much. No experts: where two are
+ * nearly as good, a rounding may choose the other. */
+Test(levels, storage_types)
+{
+    const double bound = 5 * 32 / (12.0 * 127 * 127);
+    static float want[N_TOK * 100], got[N_TOK * 100];
+    for (uint32_t id = 0; id < 64; id++) {
+        if (!gr_pack_is(id) || gr_dtype_find(id)->block == 1)
+            continue;
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+        t.n_layer = 1, t.n_expert = 0, t.n_embd = t.n_ff = 256, t.d_head = 64;
+        t.dtype = gr_dtype_name(id);
+        struct gr_model *typed = tiny_open(&t);
+        t.as_f32 = true;
+        struct gr_model *exact = tiny_open(&t);
+        size_t n = rows_at(exact, GR_CPU_REF, "f32", want);
+        for (enum gr_cpu_level l = GR_CPU_REF; l < GR_CPU_N_LEVEL; l++) {
+            if (!gr_cpu_has(l))
+                continue;
+            rows_at(typed, l, "f32", got);
+            double e = tiny_nmse(want, got, N_TOK * n);
+            cr_expect(l == GR_CPU_REF ? e == 0 : e < bound, "%s, %s: %g", t.dtype,
+                      gr_cpu_level_name(l), e);
+        }
+        gr_model_close(&typed);
+        gr_model_close(&exact);
+    }
 }

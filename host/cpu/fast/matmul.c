@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "cpu/fast/unit.h"
+
 void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int64_t lo, int64_t n,
                    const float *sum)
 {
@@ -76,16 +78,9 @@ static const struct mm_engine *engine_of(const struct mm *m)
         return &FN(mm_float);
     case GR_BF16:
         return FN(mm_has_bf16)() ? &FN(mm_bf16) : &FN(mm_float);
-    case GR_Q4_0:
-    case GR_Q4_1:
-    case GR_Q5_0:
-    case GR_Q5_1:
-    case GR_Q8_0:
-    case GR_Q2_K:
-    case GR_Q3_K:
-    case GR_Q4_K:
-    case GR_Q5_K:
-    case GR_Q6_K:
+#define TYPE(name) case GR_##name:
+        UNIT_TYPES(TYPE)
+#undef TYPE
         return &FN(mm_int8);
     default:
         return NULL;

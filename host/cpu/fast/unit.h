@@ -19,6 +19,34 @@ struct unit {
     vf d[UNIT_D], m[UNIT_D];
 };
 
+/* TYPE(name) for every type that has units. */
+#define UNIT_TYPES(TYPE)                                                                           \
+    TYPE(Q4_0)                                                                                     \
+    TYPE(Q4_1)                                                                                     \
+    TYPE(Q5_0)                                                                                     \
+    TYPE(Q5_1)                                                                                     \
+    TYPE(Q8_0)                                                                                     \
+    TYPE(Q2_K)                                                                                     \
+    TYPE(Q3_K)                                                                                     \
+    TYPE(Q4_K)                                                                                     \
+    TYPE(Q5_K)                                                                                     \
+    TYPE(Q6_K)                                                                                     \
+    TYPE(IQ4_NL)                                                                                   \
+    TYPE(IQ4_XS)                                                                                   \
+    TYPE(MXFP4)                                                                                    \
+    TYPE(NVFP4)                                                                                    \
+    TYPE(IQ1_S)                                                                                    \
+    TYPE(IQ1_M)                                                                                    \
+    TYPE(IQ2_XXS)                                                                                  \
+    TYPE(IQ2_XS)                                                                                   \
+    TYPE(IQ2_S)                                                                                    \
+    TYPE(IQ3_XXS)                                                                                  \
+    TYPE(IQ3_S)                                                                                    \
+    TYPE(TQ1_0)                                                                                    \
+    TYPE(TQ2_0)                                                                                    \
+    TYPE(Q1_0)                                                                                     \
+    TYPE(Q2_0)
+
 /* What a type's units are like. */
 struct unit_kind {
     int zero;  /* offset of the quants */

@@ -171,34 +171,6 @@ GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
     UNIT_FILL(u, q2_K, b);
 }
 
-/* TYPE(name) for every type that `unpack` knows. */
-#define UNIT_TYPES(TYPE)                                                                           \
-    TYPE(Q4_0)                                                                                     \
-    TYPE(Q4_1)                                                                                     \
-    TYPE(Q5_0)                                                                                     \
-    TYPE(Q5_1)                                                                                     \
-    TYPE(Q8_0)                                                                                     \
-    TYPE(Q2_K)                                                                                     \
-    TYPE(Q3_K)                                                                                     \
-    TYPE(Q4_K)                                                                                     \
-    TYPE(Q5_K)                                                                                     \
-    TYPE(Q6_K)                                                                                     \
-    TYPE(IQ4_NL)                                                                                   \
-    TYPE(IQ4_XS)                                                                                   \
-    TYPE(MXFP4)                                                                                    \
-    TYPE(NVFP4)                                                                                    \
-    TYPE(IQ1_S)                                                                                    \
-    TYPE(IQ1_M)                                                                                    \
-    TYPE(IQ2_XXS)                                                                                  \
-    TYPE(IQ2_XS)                                                                                   \
-    TYPE(IQ2_S)                                                                                    \
-    TYPE(IQ3_XXS)                                                                                  \
-    TYPE(IQ3_S)                                                                                    \
-    TYPE(TQ1_0)                                                                                    \
-    TYPE(TQ2_0)                                                                                    \
-    TYPE(Q1_0)                                                                                     \
-    TYPE(Q2_0)
-
 /* Bytes of 256 columns. */
 GR_INLINE size_t unit_bytes(uint32_t dtype)
 {
