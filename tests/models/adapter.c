@@ -7,14 +7,18 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/f16.h"
 #include "base/rng.h"
+#include "gr/status.h"
 #include "graph/graph.h"
 
-static float *numbers(struct gr_rng *r, int64_t n, int64_t cols)
+static float *numbers(struct gr_rng *r, int64_t n, int64_t cols, bool half)
 {
     float *x = gr_calloc((size_t)n, sizeof *x), scale = 1 / sqrtf((float)cols);
     for (int64_t i = 0; i < n; i++)
         x[i] = scale * gr_rng_normal(r);
+    for (int64_t i = 0; half && i < n; i++)
+        x[i] = gr_f16_to_f32(gr_f32_to_f16(x[i]));
     return x;
 }
 
@@ -40,8 +44,8 @@ void adapter_make(struct adapter *a, const struct gr_model *m, uint64_t seed, ui
             p->in = w->cols, p->out = w->rows, p->batch = w->batch;
             p->rank = 1 + (int64_t)gr_rng_below(&r, 5);
             int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
-            p->a = numbers(&r, p->batch * p->rank * in, p->rows ? 4 : in);
-            p->b = numbers(&r, p->batch * p->rank * out, 4 * p->rank);
+            p->a = numbers(&r, p->batch * p->rank * in, p->rows ? 4 : in, a->half);
+            p->b = numbers(&r, p->batch * p->rank * out, 4 * p->rank, a->half);
         }
 }
 
@@ -59,7 +63,7 @@ void adapter_release(struct adapter *a)
     unlink(a->path);
 }
 
-static void add(struct gr_gguf_writer *w, const struct adapter_pair *p, bool b)
+static void add(struct gr_gguf_writer *w, const struct adapter_pair *p, bool b, bool half)
 {
     char name[128];
     int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
@@ -69,9 +73,19 @@ static void add(struct gr_gguf_writer *w, const struct adapter_pair *p, bool b)
                                            : p->rank),
                       (uint64_t)p->batch};
     snprintf(name, sizeof name, "%s.lora_%c", p->name, b ? 'b' : 'a');
-    cr_assert_eq(gr_gguf_add_tensor(w, (struct gr_str){name, strlen(name)}, GR_F32,
+    cr_assert_eq(gr_gguf_add_tensor(w, (struct gr_str){name, strlen(name)}, half ? GR_F16 : GR_F32,
                                     p->batch > 1 ? 3 : 2, ne),
                  0);
+}
+
+static void put(struct gr_gguf_writer *w, const float *x, int64_t n, bool half)
+{
+    uint16_t *h = gr_calloc((size_t)n, sizeof *h);
+    for (int64_t i = 0; i < n; i++)
+        h[i] = gr_f32_to_f16(x[i]);
+    int rc = half ? gr_gguf_write(w, h, (size_t)n * 2) : gr_gguf_write(w, x, (size_t)n * 4);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+    gr_free(h);
 }
 
 void adapter_write(const struct adapter *a)
@@ -85,13 +99,13 @@ void adapter_write(const struct adapter *a)
     if (a->edit)
         a->edit(w);
     for (int i = 0; i < 2 * a->n; i++)
-        add(w, &a->pair[i / 2], i % 2);
+        add(w, &a->pair[i / 2], i % 2, a->half);
     cr_assert_eq(gr_gguf_begin(w, a->path), 0, "%s", gr_error());
     for (int i = 0; i < a->n; i++) {
         const struct adapter_pair *p = &a->pair[i];
         int64_t in = p->rows ? p->out : p->in, out = p->rows ? p->in : p->out;
-        cr_assert_eq(gr_gguf_write(w, p->a, (size_t)(p->batch * p->rank * in) * 4), 0);
-        cr_assert_eq(gr_gguf_write(w, p->b, (size_t)(p->batch * p->rank * out) * 4), 0);
+        put(w, p->a, p->batch * p->rank * in, a->half);
+        put(w, p->b, p->batch * p->rank * out, a->half);
     }
     cr_assert_eq(gr_gguf_commit(w), 0, "%s", gr_error());
     gr_gguf_writer_free(&w);

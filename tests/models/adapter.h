@@ -20,6 +20,7 @@ struct adapter {
     struct adapter_pair pair[ADAPTER_MOST];
     int n;
     float alpha, scale;
+    bool half; /* the numbers are those of f16 and stored so */
     char path[512];
     const char *arch;
     void (*edit)(struct gr_gguf_writer *w); /* of the metadata, at last */

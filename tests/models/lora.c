@@ -151,6 +151,7 @@ static void prepare(struct both *x, const struct gr_arch *arch, bool fused)
     for (int i = 0; i < N_ADAPTER; i++) {
         char path[64];
         snprintf(path, sizeof path, "/tmp/lora-%d-%d.gguf", (int)getpid(), i);
+        x->adapter[i].half = i;
         adapter_make(&x->adapter[i], m, (uint64_t)(11 + i), (uint32_t)(1 + i), path);
     }
     gr_model_close(&m);
@@ -279,7 +280,7 @@ Test(lora, memory_is_counted)
     for (int k = 0; k < N_ADAPTER; k++)
         for (int i = 0; i < x.adapter[k].n; i++) {
             const struct adapter_pair *q = &x.adapter[k].pair[i];
-            bytes += (uint64_t)(q->batch * q->rank * (q->in + q->out)) * 4;
+            bytes += (uint64_t)(q->batch * q->rank * (q->in + q->out)) * (k ? 2 : 4);
         }
     for (int32_t d = 0; d < with.n_device; d++)
         more += with.device[d].weights - without.device[d].weights;

@@ -113,6 +113,9 @@ Test(cli, adapters)
     cr_expect(!strcmp(none.out, plain.out), "%s, not %s", none.out, plain.out);
     expect_exit(GPURUN(NULL, WRITE, "--lora", both, "--lora-scaled", scaled), 0, "scale -2");
     expect_exit(GPURUN(NULL, "fit", model, "--lora", path), 0, "adapter");
+    const char *cache = tiny_path("adapted.kv");
+    expect_exit(GPURUN(NULL, WRITE, "--lora", path, "--prompt-cache", cache), 0, "adapter");
+    expect_exit(GPURUN(NULL, WRITE, "--prompt-cache", cache), 2, "adapter: ");
     expect_exit(GPURUN(NULL, WRITE, "--lora", model), 3, "name the model itself with -m");
     expect_exit(GPURUN(NULL, WRITE, "--lora", "nothing.gguf"), 3, "nothing.gguf");
     expect_exit(GPURUN(NULL, WRITE, "--lora", ","), 2, "--lora: files expected");
