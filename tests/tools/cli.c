@@ -99,9 +99,10 @@ Test(cli, readme_has_the_flags)
 
 Test(cli, adapters)
 {
-    char both[300], scaled[300], off[300], path[128], model[128];
+    char both[300], scaled[300], off[300], path[128], model[128], cache[128];
     snprintf(path, sizeof path, "%s", tiny_adapter());
     snprintf(model, sizeof model, "%s", tiny_model(false));
+    snprintf(cache, sizeof cache, "%s", tiny_path("adapted.kv"));
     snprintf(both, sizeof both, "%s,%s", path, path);
     snprintf(scaled, sizeof scaled, "%s:0.5,%s:-2", path, path);
     snprintf(off, sizeof off, "%s:0", path);
@@ -113,7 +114,6 @@ Test(cli, adapters)
     cr_expect(!strcmp(none.out, plain.out), "%s, not %s", none.out, plain.out);
     expect_exit(GPURUN(NULL, WRITE, "--lora", both, "--lora-scaled", scaled), 0, "scale -2");
     expect_exit(GPURUN(NULL, "fit", model, "--lora", path), 0, "adapter");
-    const char *cache = tiny_path("adapted.kv");
     expect_exit(GPURUN(NULL, WRITE, "--lora", path, "--prompt-cache", cache), 0, "adapter");
     expect_exit(GPURUN(NULL, WRITE, "--prompt-cache", cache), 2, "adapter: ");
     expect_exit(GPURUN(NULL, WRITE, "--lora", model), 3, "name the model itself with -m");
