@@ -184,10 +184,26 @@ static void print_name(FILE *out, struct gr_str name, size_t column)
     fprintf(out, "%*s", (int)(name.n < column ? column - name.n : 0) + 2, "");
 }
 
+/* What llama.cpp calls a file with this general.file_type, or NULL. */
+static const char *file_type_name(uint32_t number)
+{
+    switch (number) {
+#define RECIPE(NAME, file_type, TYPE)                                                              \
+    case file_type:                                                                                \
+        return #NAME;
+#include "quant/recipe.def"
+    case 39: /* made by converters alone */
+        return "NVFP4";
+    default:
+        return NULL;
+    }
+}
+
 static void print_head(FILE *out, const struct gr_gguf *g)
 {
     char size[48], meta[48];
     struct gr_str s;
+    uint32_t file_type;
     fprintf(out,
             "%s: GGUF version %" PRIu32 ", %s (%" PRIu64 " bytes), metadata %s, alignment %" PRIu64
             "\n",
@@ -198,6 +214,9 @@ static void print_head(FILE *out, const struct gr_gguf *g)
     if (gr_gguf_opt_str(g, "general.architecture", "", &s) == 0 && s.n) {
         fputs("architecture ", out);
         print_escaped(out, s);
+        if (gr_gguf_opt_u32(g, "general.file_type", UINT32_MAX, &file_type) == 0 &&
+            file_type_name(file_type))
+            fprintf(out, ", file type %s", file_type_name(file_type));
         fputc('\n', out);
     }
 }

@@ -12,7 +12,7 @@
 static const char *put_example(void)
 {
     struct bytes b = {.n = 0};
-    put_head(&b, 3, 3, 9);
+    put_head(&b, 3, 3, 10);
     put_kv_str(&b, "general.architecture", "llama");
     put_kv_str(&b, "nasty\x1b[31m",
                "caf\xc3\xa9 \"q\" \\ \n\x07\xff \xe2\x80\xae"
@@ -28,6 +28,7 @@ static const char *put_example(void)
     for (int i = 0; i < 20; i++)
         put_str(&b, "t");
     put_array(&b, "none", GR_GGUF_I32, 0);
+    put_kv_u32(&b, "general.file_type", 26);
     put_tensor(&b, "w", 32, 2, GR_Q8_0, 0);
     put_tensor(&b, "v", 4, 2, GR_F32, 96);
     put_tensor(&b, "u", 2, 1, GR_F32, 128);
@@ -52,7 +53,8 @@ Test(gguf_inspect, text)
 {
     static const char *lines[] = {
         "inspect.gguf: GGUF version 3, ",
-        ", alignment 32\narchitecture llama\n\n9 keys\n  general.architecture  string         "
+        ", alignment 32\narchitecture llama, file type IQ3_S\n\n10 keys\n  general.architecture  "
+        "string         "
         "\"llama\"\n",
         "  nasty\\u001b[31m     ",
         "\"caf\xc3\xa9 \\\"q\\\" \\\\ \\n\\u0007\\xff \\u202eend\"\n",

@@ -22,7 +22,7 @@ enum { MM_MANY = 8 };
 
 struct mm {
     const struct gr_ten *x, *w, *s, *b, *res, *y; /* s, b and res may be absent */
-    const struct gr_ten *ids;                 /* NULL: one matrix for all */
+    const struct gr_ten *ids;                     /* NULL: one matrix for all */
     float scale;
     int64_t n_entry; /* rows of y */
     int64_t share;   /* entries that share a row of x, neighbours */
