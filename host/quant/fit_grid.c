@@ -9,9 +9,9 @@
 
 enum {
     N_HALF = 81,  /* at most: 3^4 halves of 8 elements, 8^2 of 4 */
-    N_TRIALS = 9, /* scales of a group to start from */
+    N_TRIALS = 5, /* scales of a group to start from */
     N_POLISH = 2, /* refits of the best one */
-    N_ROUNDS = 3  /* of choosing group scales and refitting the super-block's */
+    N_ROUNDS = 2  /* of choosing group scales and refitting the super-block's */
 };
 
 /* ---- the nearest point ---- */
@@ -210,7 +210,7 @@ static void fit_group(const struct gr_grid_search *s, const float *x, const floa
         GR_SIGNS_NONE) /* magnitudes that are all alike: every grid has its lowest corner */
         try_scale(s, g, max / k->value[0][0], &gain);
     for (int t = 0; t < N_TRIALS; t++)
-        try_scale(s, g, max / top * (0.4f + 0.09f * (float)t), &gain);
+        try_scale(s, g, max / top * (0.4f + 0.16f * (float)t), &gain);
     for (int i = 0; i < N_POLISH; i++)
         if (!try_scale(s, g, g->scale, &gain))
             break;
