@@ -1,4 +1,5 @@
-/* SSM_CONV, SSM_SCAN, DELTA_RULE: which kernel takes which shapes. */
+/* SSM_CONV, SSM_SCAN, DELTA_RULE, LINEAR_ATTN, TOKEN_SHIFT, BLEND: which kernel takes which shapes.
+ */
 #include "cuda/grid.h"
 #include "gr/kernel/ssm.h"
 
@@ -46,4 +47,28 @@ int gr_cuda_delta_rule(struct gr_launcher *l, const struct gr_args_delta_rule *a
         return gr_fail(GR_E_UNSUPPORTED, "delta rule: expected keys of at most 256, found %lld",
                        (long long)d_k);
     return gr_launch_items(l, kernel, n, 1, GR_DELTA_WARPS * 32, 0, a, sizeof *a);
+}
+
+int gr_cuda_linear_attn(struct gr_launcher *l, const struct gr_args_linear_attn *a)
+{
+    int64_t d_k = a->q.cols / a->n_head, d_v = a->v.cols / a->n_head_kv;
+    int64_t n = a->src.cols * a->n_head * ((d_v + GR_DELTA_COLS - 1) / GR_DELTA_COLS);
+    const char *kernel = d_k <= 64    ? "gr_linear_attn_64"
+                         : d_k <= 128 ? "gr_linear_attn_128"
+                                      : "gr_linear_attn_256";
+    if (d_k > 256)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "linear attention: expected keys of at most 256, found %lld",
+                       (long long)d_k);
+    return gr_launch_items(l, kernel, n, 1, GR_DELTA_WARPS * 32, 0, a, sizeof *a);
+}
+
+int gr_cuda_token_shift(struct gr_launcher *l, const struct gr_args_token_shift *a)
+{
+    return gr_launch_items(l, "gr_token_shift", a->src.cols * a->x.cols, 256, 256, 0, a, sizeof *a);
+}
+
+int gr_cuda_blend(struct gr_launcher *l, const struct gr_args_blend *a)
+{
+    return gr_launch_items(l, "gr_blend", a->x.rows, 1, 256, 0, a, sizeof *a);
 }

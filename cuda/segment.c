@@ -152,6 +152,7 @@ static int attention_end(const struct gr_cuda_exec *e, int lo, int hi)
         case GR_OP_SSM_CONV:
         case GR_OP_SSM_SCAN:
         case GR_OP_DELTA_RULE:
+        case GR_OP_LINEAR_ATTN:
             end = -1;
             break;
         case GR_OP_MATMUL:

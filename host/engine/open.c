@@ -79,12 +79,30 @@ static int32_t own_processors(const struct gr_model *m)
     return GR_MAX(1, GR_MIN(n, share));
 }
 
+static int32_t most_ctx(const struct gr_hparams *hp)
+{
+    return hp->n_ctx_dense ? GR_MIN(hp->n_ctx_train, hp->n_ctx_dense) : hp->n_ctx_train;
+}
+
+/* A model that chooses what a token sees, once there is much, is computed while it sees all. */
+static int check_dense(const struct gr_hparams *hp, const struct gr_session_params *p)
+{
+    uint32_t most = (uint32_t)hp->n_ctx_dense;
+    if (most == 0 || gr_memory_ctx_seq(p) <= most)
+        return 0;
+    return gr_fail(
+        GR_E_UNSUPPORTED,
+        "context of %u tokens: beyond %u the model chooses what a token sees, which this "
+        "version cannot compute; a smaller --ctx-size",
+        gr_memory_ctx_seq(p), most);
+}
+
 int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
 {
     if (model->vocab_only)
         return gr_fail(GR_E_INVALID, "the model was opened for its vocabulary only");
     if (p->n_ctx == 0)
-        p->n_ctx = (uint32_t)model->hp.n_ctx_train;
+        p->n_ctx = (uint32_t)most_ctx(&model->hp);
     if (p->n_ctx > MAX_CELLS)
         return gr_fail(GR_E_INVALID, "context of %u tokens: at most %u are possible", p->n_ctx,
                        MAX_CELLS);
@@ -106,6 +124,8 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
     rc = fill_scales(model, p);
+    if (!rc)
+        rc = check_dense(&model->hp, p);
     return rc ? rc : check_rope(p);
 }
 

@@ -223,8 +223,7 @@ static gr_t latent_of(struct gr_build *b, int il, gr_t x)
     return k;
 }
 
-/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
-static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
+gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
 {
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_EXPERT_SUM,
@@ -236,7 +235,7 @@ static gr_t expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t re
 static gr_t gate_heads(struct gr_build *b, gr_t gate, gr_t y, int64_t d)
 {
     gr_t heads = gr_fold(b, y, d), out = gr_new(b, heads.rows, d, GR_F32);
-    expert_sum(b, -1, heads, gr_fold(b, gr_act(b, GR_SIGMOID, gate), 1), none, out);
+    gr_expert_sum(b, -1, heads, gr_fold(b, gr_act(b, GR_SIGMOID, gate), 1), none, out);
     return gr_fold(b, out, y.cols);
 }
 
@@ -269,9 +268,20 @@ gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
-/* gr_glu, with limits to what is multiplied: from above for act(a), on both sides for c. */
+/* beta tanh(a / beta) sigmoid(a) * linear_beta tanh(c / linear_beta) */
+static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
+{
+    float beta = gr_hp(b)->situ_beta, linear = gr_hp(b)->situ_linear_beta;
+    gr_t gate = gr_glu(b, GR_SIGMOID, a, gr_act_ab(b, GR_SOFTCAP, a, beta, 0));
+    return gr_binary(b, GR_MUL, gate, linear > 0 ? gr_act_ab(b, GR_SOFTCAP, c, linear, 0) : c);
+}
+
+/* gr_glu, with limits to what is multiplied: from above for act(a), on both sides for c; or SITU.
+ */
 static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
 {
+    if (gr_hp(b)->situ_beta > 0)
+        return situ(b, a, c);
     if (limit <= 0)
         return gr_glu(b, kind, a, c);
     a = gr_act_ab(b, GR_CLAMP, gr_act(b, kind, a), -FLT_MAX, limit);
@@ -347,16 +357,14 @@ static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_
                    : gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
     gr_t part = gr_act(b, GR_SIGMOID, gr_mm(b, il, GR_W_FFN_GATE_INP_SHEXP, x));
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
-    return expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
+    return gr_expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
 }
 
-/* gr_moe into y, of a shard the part that it has. */
-static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt,
-                    gr_t y)
+/* What the experts that x chooses make of `in`, + res, into y; of a shard the part that it has. */
+static gr_t routed(struct gr_build *b, int il, gr_t x, gr_t in, gr_t res,
+                   const struct gr_moe_opt *opt, gr_t y)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
-        res = shared_expert(b, il, x, res, opt->act);
     gr_t logits = gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
     gr_t ids = gr_new(b, x.rows, hp->n_expert_used, GR_I32);
     gr_t weights = gr_new(b, x.rows, hp->n_expert_used, GR_F32);
@@ -371,13 +379,43 @@ static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct g
                                           .scale = opt->scale != 0 ? opt->scale : 1,
                                           .n_group = hp->n_expert_group,
                                           .n_group_used = hp->n_expert_group_used}});
-    gr_t h = experts_glu(b, il, x, ids, opt->act);
+    gr_t h = experts_glu(b, il, in, ids, opt->act);
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
-    return expert_sum(b, il, h, weights, res, y);
+    return gr_expert_sum(b, il, h, weights, res, y);
+}
+
+/* gr_moe into y, of a shard the part that it has. */
+static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt,
+                    gr_t y)
+{
+    if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
+        res = shared_expert(b, il, x, res, opt->act);
+    return routed(b, il, x, x, res, opt, y);
+}
+
+/* Experts that see and give fewer columns, beside shared ones that see all. */
+static gr_t latent_experts(struct gr_build *b, int il, gr_t x, gr_t res,
+                           const struct gr_moe_opt *opt)
+{
+    gr_t in = gr_mm(b, il, GR_W_FFN_ROUTED_DOWN, x), y;
+    if (gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
+        y = gr_join(b, il, routed(b, il, x, in, none, opt, gr_part(b, in.rows, in.cols)), none);
+    else
+        y = routed(b, il, x, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
+    if (gr_has(b, il, GR_W_FFN_ROUTED_NORM))
+        y = gr_norm(b, il, GR_W_FFN_ROUTED_NORM, y);
+    y = gr_mm_add(b, il, GR_W_FFN_ROUTED_UP, y, res);
+    if (!gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
+        return y;
+    gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x), up = gr_mm(b, il, GR_W_FFN_UP_SHEXP, x);
+    gr_t h = limited_glu(b, opt->act, gr_hp(b)->glu_limit[il], gate, up);
+    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, y);
 }
 
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
 {
+    if (gr_has(b, il, GR_W_FFN_ROUTED_UP))
+        return latent_experts(b, il, x, res, opt);
     if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
         return experts(b, il, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
     gr_t part = experts(b, il, x, none, opt, gr_part(b, x.rows, x.cols));

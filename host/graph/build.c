@@ -372,8 +372,7 @@ void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t f
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     gr_t w = gr_require(b, il, slot);
-    int64_t n_head = gr_hp(b)->n_head[il];
-    gr_t y = gr_new(b, x.rows, x.cols + n_head * (w.rows - w.cols), GR_F32);
+    gr_t y = gr_new(b, x.rows, x.cols + w.batch * (w.rows - w.cols), GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_HEAD_MATMUL, .a.head_matmul = {.x = x, .w = w, .y = y}});
     watch(b, il, slot);
@@ -446,6 +445,42 @@ void gr_carry(struct gr_build *b, int i, gr_t x)
 gr_t gr_carried(const struct gr_build *b, int i)
 {
     return b->carried[i];
+}
+
+void gr_keep(struct gr_build *b, gr_t x)
+{
+    if (!b->err && b->n_kept == GR_MAX_KEPT)
+        b->err = gr_fail(GR_E_UNSUPPORTED, "architecture %s: at most %d layers can keep the stream",
+                         b->env->arch->name, GR_MAX_KEPT);
+    if (!b->err)
+        b->kept[b->n_kept++] = x;
+}
+
+/* One source more; *stat: of those before it, then of all. */
+static gr_t blend(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t acc, gr_t *stat,
+                  bool last)
+{
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32), stat_y = gr_new(b, x.rows, 2, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_BLEND,
+                              .a.blend = {.x = x,
+                                          .w = gr_require(b, il, slot),
+                                          .acc = acc,
+                                          .stat = *stat,
+                                          .y = y,
+                                          .stat_y = stat_y,
+                                          .eps = gr_hp(b)->eps,
+                                          .last = last}});
+    *stat = stat_y;
+    return y;
+}
+
+gr_t gr_recall(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+{
+    gr_t acc = none, stat = none;
+    for (int i = 0; i < b->n_kept; i++)
+        acc = blend(b, il, slot, gr_match(b, b->kept[i], x), acc, &stat, false);
+    return b->n_kept ? blend(b, il, slot, x, acc, &stat, true) : x;
 }
 
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res)

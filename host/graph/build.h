@@ -48,6 +48,7 @@ gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
 gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
 /* act(a) * b */
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
+/* scale * x */
 gr_t gr_scale(struct gr_build *b, gr_t x, float scale);
 /* x + y, where y may be one row for all. */
 gr_t gr_add_t(struct gr_build *b, gr_t x, gr_t y);
@@ -104,6 +105,19 @@ gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_
  * Team 2025 (arXiv 2510.26692). */
 gr_t gr_kda(struct gr_build *b, int il, gr_t x, gr_t res);
 
+/* Linear attention with a decay that depends on head and layer only. MiniMax 2025 (arXiv
+ * 2501.08313), Qin et al. 2024 (arXiv 2401.04658). */
+gr_t gr_lightning(struct gr_build *b, int il, gr_t x, gr_t res);
+/* RWKV: every token is mixed with the one before it, by weights or by what the two are; then linear
+ * attention with a decay of each row that the token says. wkv7 also takes out of the state what it
+ * holds for a key. All rows, also in the last layer. Peng et al. 2024 (arXiv 2404.05892), 2025
+ * (arXiv 2503.14456). */
+gr_t gr_wkv6(struct gr_build *b, int il, gr_t x, gr_t res);
+gr_t gr_wkv7(struct gr_build *b, int il, gr_t x, gr_t res);
+/* Its feed-forward part: value(relu(key(x))^2), times a gate where there is one, + res. Of the last
+ * layer the wanted rows. */
+gr_t gr_channel_mix(struct gr_build *b, int il, gr_t x, gr_t res);
+
 /* down(act(gate(x)) * up(x)) + res; an `up` twice as wide as `down` holds gate and up side by side,
  * any other needs a gate matrix. */
 gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
@@ -111,6 +125,12 @@ gr_t gr_ffn_glu(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
 gr_t gr_ffn_mlp(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
 /* Whichever of the two the bound matrices are for. */
 gr_t gr_ffn_any(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind kind);
+
+/* Keeps x for gr_recall, which blends x with all that was kept, each by the softmax of how its
+ * normed self meets the slot's weight; without anything kept it gives x. Of what was kept it takes
+ * the rows that x has. */
+void gr_keep(struct gr_build *b, gr_t x);
+gr_t gr_recall(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 
 /* residual_scale * x + res */
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res);

@@ -5,6 +5,8 @@
 #include "graph/build.h"
 #include "graph/graph.h"
 
+enum { GR_MAX_KEPT = 64 };
+
 struct gr_build {
     struct gr_plan *plan;
     const struct gr_graph_env *env;
@@ -12,6 +14,9 @@ struct gr_build {
     gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
     gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
     gr_t carried[GR_N_CARRIED];
+    gr_t kept[GR_MAX_KEPT]; /* gr_keep's */
+    int n_kept;
+    gr_t first_value; /* what the first layer's values are */
     int err;
 };
 
@@ -65,8 +70,19 @@ void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
 /* HEAD_MATMUL with a slot's matrices. */
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids);
+/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
+gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y);
 /* section: absent when every pair turns by the first row of pos. */
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,
                    float mag);
+
+/* ---- recurrent layers ---- */
+
+/* The rows of the state that the sequences read and write. */
+gr_t gr_state_rows(struct gr_build *b, enum gr_step_array a);
+/* Columns [first, first + n) of a layer's state. */
+gr_t gr_state_cols(gr_t state, int64_t first, int64_t n);
+/* A small weight as one row. */
+gr_t gr_row_of(gr_t w);
 
 #endif

@@ -71,6 +71,8 @@ static gr_t last_norm(struct gr_build *b, gr_t x)
                         : gr_has(b, -1, GR_W_ENC_OUTPUT_NORM) ? GR_W_ENC_OUTPUT_NORM
                                                               : GR_W_OUTPUT_NORM;
     x = gr_out_rows(b, x);
+    if (gr_has(b, -1, GR_W_OUTPUT_RES_SCORE))
+        x = gr_recall(b, -1, GR_W_OUTPUT_RES_SCORE, x);
     if (gr_has(b, -1, norm))
         x = gr_norm(b, -1, norm, x);
     else if (!b->env->arch->no_logits)

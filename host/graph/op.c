@@ -80,6 +80,14 @@ static struct reach reach_of(const struct gr_node *n, const struct gr_ten *t)
         if (t == &n->a.delta_rule.state)
             most = 2 * n->a.delta_rule.src.cols;
         break;
+    case GR_OP_LINEAR_ATTN:
+        if (t == &n->a.linear_attn.state)
+            most = 2 * n->a.linear_attn.src.cols;
+        break;
+    case GR_OP_TOKEN_SHIFT:
+        if (t == &n->a.token_shift.state)
+            most = 2 * n->a.token_shift.src.cols;
+        break;
     default:
         break;
     }

@@ -2,24 +2,21 @@
 #include "gr/status.h"
 #include "graph/build_impl.h"
 
-/* The rows of the state that the sequences read and write. */
-static gr_t state_rows(struct gr_build *b, enum gr_step_array a)
+gr_t gr_state_rows(struct gr_build *b, enum gr_step_array a)
 {
     if (!b->err && b->plan->shape.n_seq < 1)
         b->err = gr_fail(GR_E_INTERNAL, "a recurrent layer in a micro-batch of unequal sequences");
     return gr_step_array(b, a, 1);
 }
 
-/* A small weight as one row. */
-static gr_t row_of(gr_t w)
+gr_t gr_row_of(gr_t w)
 {
     w.cols *= w.rows, w.rows = w.rows ? 1 : 0;
     w.row_bytes = w.cols * 4;
     return w;
 }
 
-/* Columns [first, first + n) of a layer's state. */
-static gr_t state_cols(gr_t state, int64_t first, int64_t n)
+gr_t gr_state_cols(gr_t state, int64_t first, int64_t n)
 {
     if (state.data) /* without: of another stage, or a plan that is only measured */
         state.data = (float *)state.data + first;
@@ -37,10 +34,10 @@ static gr_t conv_at(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum 
                               .a.ssm_conv = {.x = x,
                                              .w = w,
                                              .b = gr_bias(b, il, slot),
-                                             .src = state_rows(b, GR_STEP_STATE_SRC),
-                                             .dst = state_rows(b, GR_STEP_STATE_DST),
-                                             .state = state_cols(b->env->conv_state[il], first,
-                                                                 (w.cols - 1) * x.cols),
+                                             .src = gr_state_rows(b, GR_STEP_STATE_SRC),
+                                             .dst = gr_state_rows(b, GR_STEP_STATE_DST),
+                                             .state = gr_state_cols(b->env->conv_state[il], first,
+                                                                    (w.cols - 1) * x.cols),
                                              .y = y,
                                              .kind = (int32_t)kind}});
     return gr_name(b, "conv", il, y);
@@ -79,10 +76,10 @@ static gr_t scan(struct gr_build *b, int il, const struct scan *s)
                                              .a = rates_of(b, il, s->dt.cols),
                                              .b = s->b,
                                              .c = s->c,
-                                             .d = row_of(gr_require(b, il, GR_W_SSM_D)),
+                                             .d = gr_row_of(gr_require(b, il, GR_W_SSM_D)),
                                              .z = s->z,
-                                             .src = state_rows(b, GR_STEP_STATE_SRC),
-                                             .dst = state_rows(b, GR_STEP_STATE_DST),
+                                             .src = gr_state_rows(b, GR_STEP_STATE_SRC),
+                                             .dst = gr_state_rows(b, GR_STEP_STATE_DST),
                                              .state = b->env->ssm_state[il],
                                              .y = y,
                                              .n_state = gr_hp(b)->n_state}});
@@ -196,8 +193,8 @@ static gr_t delta(struct gr_build *b, int il, const struct delta *d)
                                                .dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS),
                                                .a = gr_require(b, il, GR_W_SSM_A),
                                                .beta = d->beta,
-                                               .src = state_rows(b, GR_STEP_STATE_SRC),
-                                               .dst = state_rows(b, GR_STEP_STATE_DST),
+                                               .src = gr_state_rows(b, GR_STEP_STATE_SRC),
+                                               .dst = gr_state_rows(b, GR_STEP_STATE_DST),
                                                .state = b->env->ssm_state[il],
                                                .y = y,
                                                .n_head = hp->n_rank,

@@ -78,6 +78,16 @@ enum gr_dim {
     GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
     GR_D_GROUP,
     GR_D_IN_GROUP, /* n_inner / n_group */
+    GR_D_LATENT,   /* n_latent; n_embd where experts see the whole width */
+    GR_D_KV_INNER, /* n_group * n_state */
+    /* mixing with the token before */
+    GR_D_LERP,  /* n_lerp */
+    GR_D_MIX,   /* ranks of small matrices: n_lora_mix, .. */
+    GR_D_MIX_5, /* .. five of them side by side */
+    GR_D_MIX_DECAY,
+    GR_D_MIX_RATE,
+    GR_D_MIX_VALUE, /* in the first layer, where nobody reads it, n_lora_rate */
+    GR_D_MIX_GATE,
     GR_N_DIM
 };
 
@@ -223,7 +233,15 @@ struct gr_hparams {
     float glu_limit[GR_MAX_LAYER];     /* of SiLU's result and of what it meets, in the feed-forward
                                           part and in shared experts .. */
     float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
-    bool norm_dt_b_c;                  /* time step, B and C are normed without weights */
+    int32_t n_lerp, n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value, n_lora_gate; /* of mixing
+                                                    with the token before */
+    int32_t n_latent;    /* what experts see and give; 0: n_embd */
+    int32_t n_res_block; /* the stream is kept at layers il % this == 0; 0: it is not */
+    float situ_beta, situ_linear_beta; /* of gr_glu's SITU; situ_beta 0: SiLU, no linear bound: 0 */
+    int32_t halve_every; /* after so many layers each everything is halved; 0: never */
+    int32_t n_ctx_dense; /* longest context in which a token sees all others before it; 0: any. What
+                            is chosen in longer ones cannot be computed */
+    bool norm_dt_b_c;    /* time step, B and C are normed without weights */
     int32_t qkv_apart; /* rows from Q's first to K's and from there to V's, where they do not follow
                           each other; 0 = they do */
     bool norm_embd;    /* the embeddings pass a norm without weights */
@@ -352,8 +370,16 @@ int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recu
  * wide.
  */
 int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp);
-/* "kda.gate_lower_bound", required and negative, for gr_hparams.decay_bound. */
-int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope);
+/* "kda.gate_lower_bound", negative, for gr_hparams.decay_bound. `maybe`: without the key, or where
+ * it says minus infinity, there is none. */
+int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope, bool maybe);
+/* Linear attention where other layers attend: as many heads as layer 0 has, as wide as its keys. */
+int gr_hp_linear_attn(struct gr_hp_source *s, struct gr_hparams *hp);
+/* The same in every layer, with n_shift rows of the token before it: "wkv.head_size" wide heads,
+ * whose K and V may have fewer. */
+int gr_hp_wkv(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n_shift);
+/* Which layers are recurrent: a list in the file, or all but every period-th. */
+int gr_hp_find_recurrent(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* Layer il has a state instead of keys and values. */
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);
 /* The same for every layer whose count of KV heads is 0. */
@@ -414,6 +440,7 @@ struct gr_arch {
     bool no_cache; /* as in the hyper-parameters */
     struct gr_arch_mix mix;
     bool no_logits; /* it ends with the last layer, or its norm */
+    bool no_attn;   /* no layer attends: counts of heads mean what the family says */
     /* Options of the family; NULL = none. Runs after the common keys are read. */
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
     /* One layer: [1, n_tok, n_embd] in, the same out. */

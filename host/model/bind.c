@@ -68,7 +68,16 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_SSM_IN] =
                                          (int64_t)hp->n_inner + hp->n_channel + hp->n_rank,
                                      [GR_D_GROUP] = hp->n_group,
-                                     [GR_D_IN_GROUP] = hp->n_group ? hp->n_inner / hp->n_group : 0};
+                                     [GR_D_IN_GROUP] = hp->n_group ? hp->n_inner / hp->n_group : 0,
+                                     [GR_D_LATENT] = hp->n_latent ? hp->n_latent : hp->n_embd,
+                                     [GR_D_KV_INNER] = (int64_t)hp->n_group * hp->n_state,
+                                     [GR_D_LERP] = hp->n_lerp,
+                                     [GR_D_MIX] = hp->n_lora_mix,
+                                     [GR_D_MIX_5] = 5 * (int64_t)hp->n_lora_mix,
+                                     [GR_D_MIX_DECAY] = hp->n_lora_decay,
+                                     [GR_D_MIX_RATE] = hp->n_lora_rate,
+                                     [GR_D_MIX_VALUE] = l > 0 ? hp->n_lora_value : hp->n_lora_rate,
+                                     [GR_D_MIX_GATE] = hp->n_lora_gate};
     return value[d];
 }
 

@@ -119,6 +119,21 @@ int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *ou
     return 0;
 }
 
+int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope, bool maybe)
+{
+    char k[128];
+    float bound = -INFINITY;
+    const char *key = key_of(s, "kda.gate_lower_bound", k, sizeof k);
+    int rc = maybe ? gr_gguf_opt_f32(s->g, key, bound, &bound) : gr_gguf_f32(s->g, key, &bound);
+    if (rc || (maybe && isinf(bound) && bound < 0))
+        return rc;
+    if (!(bound < 0) || isinf(bound))
+        return gr_fail(GR_E_CORRUPT, "key %s: a number below 0 expected, %g found", key,
+                       (double)bound);
+    hp->decay_bound = bound, hp->decay_slope = slope;
+    return 0;
+}
+
 int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_f32_each(s, "swiglu_clamp_shexp", hp->n_layer, hp->glu_limit);
@@ -275,14 +290,14 @@ static int check_heads(const struct gr_hparams *hp, const struct gr_hp_source *s
     return 0;
 }
 
-static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s, bool no_attn)
 {
     int32_t most = 0;
     int rc = gr_hp_each(s, "attention.head_count", 0, 65536, hp->n_layer, hp->n_head);
     memcpy(hp->n_head_kv, hp->n_head, sizeof hp->n_head);
     if (!rc && gr_hp_has(s, "attention.head_count_kv"))
         rc = gr_hp_each(s, "attention.head_count_kv", 0, 65536, hp->n_layer, hp->n_head_kv);
-    if (!rc)
+    if (!rc && !no_attn)
         rc = check_heads(hp, s);
     if (rc)
         return rc;
@@ -606,7 +621,7 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
     if (!rc)
         rc = gr_hp_each(&s, "feed_forward_length", 0, 1 << 24, hp->n_layer, hp->n_ff);
     if (!rc)
-        rc = read_heads(hp, &s);
+        rc = read_heads(hp, &s, arch->no_attn);
     if (!rc)
         rc = read_rope(hp, &s);
     if (!rc)

@@ -57,6 +57,73 @@ int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recu
     return 0;
 }
 
+static int state_too_large(int64_t n)
+{
+    return gr_fail(GR_E_CORRUPT,
+                   "keys embedding_length, attention.head_count, kda.head_dim, wkv.head_size: a "
+                   "state of %lld numbers is too large",
+                   (long long)n);
+}
+
+/* n_rank heads of n_state columns of both K and V. */
+static int set_square_heads(struct gr_hparams *hp, int64_t n_conv)
+{
+    int64_t inner = (int64_t)hp->n_rank * hp->n_state, ssm = inner * hp->n_state;
+    if (inner > INT32_MAX || ssm > INT32_MAX || n_conv > INT32_MAX)
+        return state_too_large(ssm + n_conv);
+    hp->n_inner = (int32_t)inner, hp->n_conv_state = (int32_t)n_conv;
+    hp->n_ssm_state = (int32_t)ssm;
+    return 0;
+}
+
+int gr_hp_linear_attn(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->n_rank = hp->n_group = hp->n_head[0], hp->n_state = hp->d_k;
+    int rc = gr_hp_equal_heads(s, hp);
+    if (!rc && hp->n_rank < 1)
+        rc = gr_fail(GR_E_CORRUPT, "key attention.head_count: the recurrent layers have as many "
+                                   "heads as the first layer, which has none");
+    return rc ? rc : set_square_heads(hp, 0);
+}
+
+int gr_hp_wkv(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n_shift)
+{
+    int32_t n_found = 2, n_kv = hp->n_head_kv[0];
+    int rc = gr_hp_need_i32(s, "wkv.head_size", 1, 4096, &hp->n_state);
+    if (!rc)
+        rc = gr_hp_i32(s, "token_shift_count", 1, 2, &n_found);
+    if (!rc && n_found != n_shift)
+        rc =
+            gr_fail(GR_E_CORRUPT, "key token_shift_count: %d expected, %d found", n_shift, n_found);
+    if (!rc && hp->n_embd % hp->n_state)
+        rc = gr_fail(GR_E_CORRUPT, "key wkv.head_size: a divisor of %d expected, %d found",
+                     hp->n_embd, hp->n_state);
+    if (rc)
+        return rc;
+    hp->n_rank = hp->n_embd / hp->n_state, hp->n_group = n_kv ? n_kv : hp->n_rank;
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        gr_hp_set_recurrent(hp, il);
+    if (hp->n_group > hp->n_rank || hp->n_rank % hp->n_group)
+        return gr_fail(GR_E_CORRUPT,
+                       "key attention.head_count_kv: a divisor of %d expected, %d found",
+                       hp->n_rank, hp->n_group);
+    return set_square_heads(hp, (int64_t)n_shift * hp->n_embd);
+}
+
+int gr_hp_find_recurrent(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    int32_t list[GR_MAX_LAYER];
+    int rc = gr_hp_i32(s, "full_attention_interval", 1, GR_MAX_LAYER, &period);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        list[il] = (il + 1) % period != 0;
+    if (!rc && gr_hp_has(s, "attention.recurrent_layers"))
+        rc = gr_hp_each(s, "attention.recurrent_layers", 0, 1, hp->n_layer, list);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        if (list[il])
+            gr_hp_set_recurrent(hp, il);
+    return rc;
+}
+
 int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_rank = hp->n_group = hp->n_head[0];
@@ -66,27 +133,8 @@ int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc && hp->n_rank < 1)
         rc = gr_fail(GR_E_CORRUPT, "key attention.head_count: the recurrent layers have as many "
                                    "heads as the first layer, which has none");
-    int64_t inner = (int64_t)hp->n_rank * hp->n_state, conv = 3 * (hp->n_kernel - 1) * inner;
-    if (!rc && (conv > INT32_MAX || inner * hp->n_state > INT32_MAX))
-        rc = gr_fail(GR_E_CORRUPT,
-                     "keys attention.head_count, kda.head_dim: a state of %lld "
-                     "numbers is too large",
-                     (long long)(conv + inner * hp->n_state));
-    if (rc)
-        return rc;
-    hp->n_inner = (int32_t)inner, hp->n_conv_state = (int32_t)conv;
-    hp->n_ssm_state = (int32_t)(inner * hp->n_state);
-    return 0;
-}
-
-int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope)
-{
-    int rc = gr_hp_need_f32(s, "kda.gate_lower_bound", &hp->decay_bound);
-    if (!rc && hp->decay_bound >= 0)
-        rc = gr_fail(GR_E_CORRUPT, "key kda.gate_lower_bound: a number below 0 expected, %g found",
-                     (double)hp->decay_bound);
-    hp->decay_slope = slope;
-    return rc;
+    return rc ? rc
+              : set_square_heads(hp, 3 * (hp->n_kernel - 1) * (int64_t)hp->n_rank * hp->n_state);
 }
 
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il)

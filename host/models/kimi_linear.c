@@ -1,10 +1,10 @@
-/* Kimi Linear and Ling 3: layers with a delta rule whose decay is one number for every row of K,
- * beside layers of latent attention, and experts beside shared ones after some layers without. Kimi
- * Team 2025 (arXiv 2510.26692). */
+/* Kimi Linear, Kimi K3 and Ling 3: layers with a delta rule whose decay is one number for every row
+ * of K, beside layers of latent attention, and experts beside shared ones after some layers
+ * without. Kimi Team 2025 (arXiv 2510.26692). */
 #include "graph/build.h"
 
 /* clang-format off */
-#define COMMON                                                      \
+#define COMMON(n_seen)                                              \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
@@ -16,9 +16,9 @@
     {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},               \
     {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},             \
     {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},     \
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}}, \
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},   \
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {n_seen, GR_D_FF_EXP, GR_D_EXPERT}}, \
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {n_seen, GR_D_FF_EXP, GR_D_EXPERT}},   \
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, n_seen, GR_D_EXPERT}}, \
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},                \
     {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}}, \
     {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},   \
@@ -26,17 +26,32 @@
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_kimi[] = {
-    COMMON,
+    COMMON(GR_D_EMBD),
     {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
     {GR_W_SSM_F_B, GR_IN_STATE, {GR_D_STATE, GR_D_INNER}},
     {GR_W_SSM_G_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
     {GR_W_SSM_G_B, GR_IN_STATE, {GR_D_STATE, GR_D_INNER}},
 };
 static const struct gr_tensor_spec spec_bailing[] = {
-    COMMON,
+    COMMON(GR_D_EMBD),
     {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
     {GR_W_SSM_G_A, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
     {GR_W_ATTN_GATE, GR_IN_KV, {GR_D_EMBD, GR_D_HEADS}},
+};
+
+/* What is kept of the stream is weighed by the scores, where it is kept. */
+static const struct gr_tensor_spec spec_k3[] = {
+    COMMON(GR_D_LATENT),
+    {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
+    {GR_W_SSM_F_B, GR_IN_STATE, {GR_D_STATE, GR_D_INNER}},
+    {GR_W_SSM_G, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
+    {GR_W_ATTN_GATE, GR_IN_KV | GR_OPTIONAL, {GR_D_EMBD, GR_D_O_MLA}},
+    {GR_W_FFN_ROUTED_DOWN, GR_OPTIONAL, {GR_D_EMBD, GR_D_LATENT}},
+    {GR_W_FFN_ROUTED_NORM, GR_OPTIONAL, {GR_D_LATENT}},
+    {GR_W_FFN_ROUTED_UP, GR_OPTIONAL, {GR_D_LATENT, GR_D_EMBD}},
+    {GR_W_OUTPUT_RES_SCORE, GR_OPTIONAL, {GR_D_EMBD}},
+    {GR_W_ATTN_RES_SCORE, GR_OPTIONAL, {GR_D_EMBD}},
+    {GR_W_FFN_RES_SCORE, GR_OPTIONAL, {GR_D_EMBD}},
 };
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -68,12 +83,28 @@ static int hparams_bailing(struct gr_hparams *hp, struct gr_hp_source *s)
     if (!rc && !safe)
         rc = gr_hp_unsupported(s, "kda.safe_gate");
     if (!rc)
-        rc = gr_hp_decay_bound(s, hp, 1);
+        rc = gr_hp_decay_bound(s, hp, 1, false);
     if (!rc)
         rc = gr_hp_maybe_sections(s, hp);
     if (hp->section[0] > 0)
         hp->rope = GR_ROPE_NEOX;
     return rc ? rc : gr_hp_glu_limits(s, hp);
+}
+
+static int hparams_k3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = hparams(hp, s);
+    if (!rc)
+        rc = gr_hp_decay_bound(s, hp, -1, true);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_latent_length", 0, 1 << 20, &hp->n_latent);
+    if (!rc)
+        rc = gr_hp_need_i32(s, "attn_res.block_size", 0, INT32_MAX, &hp->n_res_block);
+    if (!rc)
+        rc = gr_hp_need_f32(s, "activation.situ_beta", &hp->situ_beta);
+    if (!rc && hp->situ_beta <= 0)
+        rc = gr_hp_unsupported(s, "activation.situ_beta");
+    return rc ? rc : gr_hp_need_f32(s, "activation.situ_linear_beta", &hp->situ_linear_beta);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
@@ -82,6 +113,24 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     x = gr_hp(b)->recurrent[il] ? gr_kda(b, il, h, x) : gr_mla_block(b, il, h, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+/* Each part sees a blend of the stream and of what it was at some layers before; at these the
+ * stream begins again with what attention gives. */
+static gr_t layer_k3(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    const struct gr_hparams *hp = gr_hp(b);
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    bool keeps = hp->n_res_block > 0 && il % hp->n_res_block == 0;
+    gr_t h = hp->n_res_block ? gr_recall(b, il, GR_W_ATTN_RES_SCORE, x) : x;
+    h = gr_norm(b, il, GR_W_ATTN_NORM, h);
+    if (keeps)
+        gr_keep(b, x);
+    gr_t res = keeps ? none : x;
+    x = hp->recurrent[il] ? gr_kda(b, il, h, res) : gr_mla_block(b, il, h, res);
+    h = hp->n_res_block ? gr_recall(b, il, GR_W_FFN_RES_SCORE, x) : x;
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, h), x, &moe);
 }
 
 const struct gr_arch gr_arch_kimi_linear = {.name = "kimi-linear",
@@ -96,3 +145,9 @@ const struct gr_arch gr_arch_bailingmoe3 = {.name = "bailingmoe3",
                                             .rope = GR_ROPE_NORM,
                                             .hparams = hparams_bailing,
                                             .layer = layer};
+const struct gr_arch gr_arch_kimi_k3 = {.name = "kimi-k3",
+                                        GR_SPEC(spec_k3),
+                                        .norm = GR_NORM_RMS,
+                                        .rope = GR_ROPE_NONE,
+                                        .hparams = hparams_k3,
+                                        .layer = layer_k3};

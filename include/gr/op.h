@@ -287,6 +287,50 @@ struct gr_args_delta_rule {
     int32_t tiled;
 };
 
+/* How a row of a state of linear attention decays. SLOPE: by exp(-slope * 2^(-8 (h + 1) / n_head)),
+ * the same for all rows of head h. EXP: by exp(-exp(x)), SIGMOID: by exp(-0.606531 sigmoid(x)), x =
+ * w[t] + w_bias. */
+enum gr_decay_kind { GR_DECAY_SLOPE, GR_DECAY_EXP, GR_DECAY_SIGMOID };
+
+/* Linear attention: a state S [d_k, d_v] a head, of which every row decays. Head i of n_head uses
+ * head i / (n_head / n_head_kv) of k and v. With `rest` k meets 1 - decay. */
+struct gr_args_linear_attn {
+    struct gr_ten q;      /* [1, n_tok, n_head * d_k] */
+    struct gr_ten k, v;   /* [1, n_tok, n_head_kv * d_k], [1, n_tok, n_head_kv * d_v] */
+    struct gr_ten w;      /* [1, n_tok, n_head * d_k]; absent with SLOPE */
+    struct gr_ten w_bias; /* [1, 1, n_head * d_k] f32, optional */
+    struct gr_ten first;  /* [1, 1, n_head * d_k] f32, optional: y sees S before this token, and
+                             this much of it */
+    struct gr_ten erase, rate; /* [1, n_tok, n_head * d_k], optional, both or none */
+    struct gr_ten src, dst;    /* [1, 1, n_seq] i32, step block */
+    struct gr_ten state;       /* [1, n_row, n_head * d_k * d_v] f32: [n_head][d_k][d_v] */
+    struct gr_ten y;           /* [1, n_tok, n_head * d_v] */
+    int64_t n_head, n_head_kv;
+    float scale, slope;
+    int32_t decay; /* enum gr_decay_kind */
+    int32_t rest;
+};
+
+struct gr_args_token_shift {
+    struct gr_ten x;        /* [1, n_tok, n] */
+    struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
+    struct gr_ten state;    /* [1, n_row, n] f32 */
+    struct gr_ten y;        /* [1, n_tok, n], not x */
+};
+
+/* One step of a softmax over several sources of a row. stat: the largest s so far, and the sum of
+ * exp(s - that); y is meant to be multiplied by exp(that). */
+struct gr_args_blend {
+    struct gr_ten x;      /* [1, n_tok, n] */
+    struct gr_ten w;      /* [1, 1, n] f32 */
+    struct gr_ten acc;    /* [1, n_tok, n], absent at the first source */
+    struct gr_ten stat;   /* [1, n_tok, 2], absent with acc */
+    struct gr_ten y;      /* [1, n_tok, n]; may be acc */
+    struct gr_ten stat_y; /* [1, n_tok, 2]; may be stat */
+    float eps;            /* of the root mean square */
+    int32_t last;         /* y is divided by the sum */
+};
+
 struct gr_args_sample {
     struct gr_ten logits; /* [1, n_out, n_vocab], n_vocab at most GR_SAMPLE_VOCAB */
     struct gr_ten how;    /* [1, n_out, GR_SAMPLE_WORDS] i32, step block: struct gr_sample_how */

@@ -28,6 +28,9 @@ REFUSE(kv_shift)
 REFUSE(kv_copy)
 REFUSE(ssm_scan)
 REFUSE(delta_rule)
+REFUSE(linear_attn)
+REFUSE(token_shift)
+REFUSE(blend)
 
 /* y = x + add, rows without gaps. */
 static int add(struct gr_launcher *l, const struct gr_ten *x, struct gr_ten y, float b)

@@ -84,7 +84,7 @@ static bool fits(const struct gr_node *n)
         return delta_rule_fits(&n->a.delta_rule);
     case GR_OP_NORM:
         return norm->x.cols % norm->group == 0 && norm->x.rows == norm->y.rows &&
-               absent_or(&norm->b, 1, norm->w.cols) &&
+               absent_or(&norm->b, norm->w.rows, norm->w.cols) &&
                absent_or(&norm->res, norm->y.rows, norm->y.cols);
     case GR_OP_GLU:
         return glu->a.cols == glu->b.cols && glu->a.rows == glu->b.rows;

@@ -132,6 +132,10 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
     if (t->fused && qk_norm && s->dim[0] == GR_D_EMBD)
         return false;
+    if (s->slot == GR_W_TIME_MIX_LERP_FUSED)
+        return !t->fused || !optional;
+    if (s->slot >= GR_W_TIME_MIX_LERP_W && s->slot <= GR_W_TIME_MIX_LERP_G)
+        return t->fused;
     if (s->slot == GR_W_ATTN_QKV)
         return t->fused || !optional;
     if (s->slot >= GR_W_ATTN_Q && s->slot <= GR_W_ATTN_V)
@@ -218,12 +222,6 @@ static void write_sections(struct gr_gguf_writer *w, const struct tiny *t)
 /* 4 heads of 8 columns with 8 numbers each, on 2 groups. */
 static void write_states(struct gr_gguf_writer *w, const struct tiny *t)
 {
-    char k[128];
-    int32_t recurrent[GR_MAX_LAYER];
-    for (int il = 0; il < t->n_layer; il++)
-        recurrent[il] = !t->heads_kv || !t->heads_kv[il];
-    snprintf(k, sizeof k, "%s.attention.recurrent_layers", t->arch->name);
-    cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, recurrent, (uint64_t)t->n_layer), 0);
     set_i(w, t, "ssm.conv_kernel", 4);
     set_i(w, t, "ssm.inner_size", 32);
     set_i(w, t, "ssm.state_size", 8);
@@ -252,6 +250,38 @@ static void write_rounds(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "hrm.layers_per_stack", 1);
     set_i(w, t, "hrm.h_cycles", even ? t->n_layer / 2 : 1);
     set_i(w, t, "hrm.l_cycles", even ? 1 : t->n_layer - 1);
+}
+
+/* Heads of at most 16 columns, small matrices of ranks that differ; two rows are kept where the
+ * feed-forward part sees the token before as well. */
+static void write_wkv(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    int d = 16;
+    while (t->n_embd % d)
+        d--;
+    int n_head = t->n_embd / d;
+    set_i(w, t, "wkv.head_size", d);
+    set_i(w, t, "attention.head_count_kv", n_head % 2 ? n_head : n_head / 2);
+    set_i(w, t, "token_shift_count", tiny_has(t->arch, GR_W_CHANNEL_MIX_KEY) ? 2 : 1);
+    set_i(w, t, "time_mix_extra_dim", 12);
+    set_i(w, t, "time_decay_extra_dim", 20);
+    set_i(w, t, "rescale_every_n_layers", 2);
+    set_i(w, t, "attention.decay_lora_rank", 20);
+    set_i(w, t, "attention.iclr_lora_rank", 8);
+    set_i(w, t, "attention.value_residual_mix_lora_rank", 12);
+    bool gate = !t->no_optional || tiny_has(t->arch, GR_W_CHANNEL_MIX_KEY);
+    set_i(w, t, "attention.gate_lora_rank", gate ? 24 : 0);
+}
+
+/* Which layers are recurrent, for those who are told so. */
+static void write_recurrent(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    char k[128];
+    int32_t recurrent[GR_MAX_LAYER];
+    for (int il = 0; il < t->n_layer; il++)
+        recurrent[il] = !t->heads_kv || !t->heads_kv[il];
+    snprintf(k, sizeof k, "%s.attention.recurrent_layers", t->arch->name);
+    cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, recurrent, (uint64_t)t->n_layer), 0);
 }
 
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
@@ -296,8 +326,20 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
         set_i(w, t, "expert_shared_feed_forward_length", 40);
     if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
         write_states(w, t);
+    if (flagged(t->arch, GR_IN_STATE))
+        write_recurrent(w, t);
     if (tiny_has(t->arch, GR_W_SSM_F_A))
         write_kda(w, t);
+    if (tiny_has(t->arch, GR_W_TIME_MIX_KEY))
+        write_wkv(w, t);
+    if (tiny_has(t->arch, GR_W_FFN_ROUTED_UP)) {
+        set_i(w, t, "expert_latent_length", 24);
+        set_i(w, t, "attn_res.block_size", t->no_optional ? 0 : 1);
+        set_f(w, t, "activation.situ_beta", 3);
+        set_f(w, t, "activation.situ_linear_beta", 5);
+    }
+    set_i(w, t, "attention.indexer.block_size", 16);
+    set_i(w, t, "attention.indexer.top_k", 64);
 }
 
 static void path_of(const struct tiny *t, char path[512])

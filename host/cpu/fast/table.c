@@ -20,4 +20,5 @@ const struct gr_cpu_impl *const FN(table)[GR_N_OP] = {
     [GR_OP_SSM_CONV] = &FN(ssm_conv),
     [GR_OP_SSM_SCAN] = &FN(ssm_scan),
     [GR_OP_DELTA_RULE] = &FN(delta_rule),
+    [GR_OP_LINEAR_ATTN] = &FN(linear_attn),
 };

@@ -1,4 +1,5 @@
-/* What launchers and kernels of the recurrent operations (kernels/ssm.cu, delta.cu) agree on. */
+/* What launchers and kernels of the recurrent operations (kernels/ssm.cu, delta.cu,
+ * linear_attn.cu) agree on. */
 #ifndef GR_KERNEL_SSM_H
 #define GR_KERNEL_SSM_H
 

@@ -1,0 +1,164 @@
+/* LINEAR_ATTN: a thread takes VL columns of a head's state through all tokens of a sequence, in a
+ * tile of its own. The lanes are columns of the state, which never meet. */
+#include <math.h>
+
+#include "cpu/fast/fast.h"
+
+/* Columns [at, at + n) of head h. */
+struct block {
+    const struct gr_args_linear_attn *a;
+    int64_t h, d_k, at, n;
+    float *s; /* [d_k, VL] */
+    /* of a token, [d_k], room for whole vectors: what is asked for, what v is taken to, decays,
+     * what is erased, by how much, what of k the token sees itself */
+    float *q, *k, *decay, *erase, *rate, *seen;
+};
+
+/* The fourth part of sum x^2 each, in f64. */
+static double squares(const float *x, int64_t n)
+{
+    double part[4] = {0};
+    for (int64_t i = 0; i < n; i++)
+        part[i % 4] += (double)x[i] * (double)x[i];
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
+static vf decay_of(const struct block *b, vf x)
+{
+    const struct gr_args_linear_attn *a = b->a;
+    switch ((enum gr_decay_kind)a->decay) {
+    case GR_DECAY_SLOPE:
+        return vf_set(expf(-a->slope * exp2f(-8 * (float)(b->h + 1) / (float)a->n_head)));
+    case GR_DECAY_EXP:
+        return vf_exp(vf_set(0) - vf_exp(x));
+    case GR_DECAY_SIGMOID:
+        break;
+    }
+    return vf_exp(vf_set(-0.606531F) * vf_sigmoid(x));
+}
+
+static void erasure(const struct block *b, int64_t t)
+{
+    const struct gr_args_linear_attn *a = b->a;
+    const float *e = gr_cpu_f32(&a->erase, t) + b->h * b->d_k;
+    const float *rate = gr_cpu_f32(&a->rate, t) + b->h * b->d_k;
+    vf f = vf_set((float)(1 / sqrt(squares(e, b->d_k) + 1e-24)));
+    for (int64_t i = 0; i < b->d_k; i += VL) {
+        int64_t n = GR_MIN(VL, b->d_k - i);
+        vf unit = vf_load_n(e + i, n) * f;
+        vf_store(b->erase + i, unit);
+        vf_store(b->rate + i, unit * vf_load_n(rate + i, n));
+    }
+}
+
+static void prepare(const struct block *b, int64_t t, int64_t kv)
+{
+    const struct gr_args_linear_attn *a = b->a;
+    int64_t col = b->h * b->d_k;
+    const float *q = gr_cpu_f32(&a->q, t) + col, *k = gr_cpu_f32(&a->k, t) + kv * b->d_k;
+    for (int64_t i = 0; i < b->d_k; i += VL) {
+        int64_t n = GR_MIN(VL, b->d_k - i);
+        vf x = gr_ten_is(&a->w) ? vf_load_n(gr_cpu_f32(&a->w, t) + col + i, n) : vf_set(0);
+        if (gr_ten_is(&a->w_bias))
+            x = x + vf_load_n(gr_cpu_f32(&a->w_bias, 0) + col + i, n);
+        vf decay = decay_of(b, x), key = vf_load_n(k + i, n);
+        if (a->rest)
+            key = key * (vf_set(1) - decay);
+        vf_store(b->decay + i, decay);
+        vf_store(b->k + i, key);
+        vf_store(b->q + i, vf_load_n(q + i, n) * vf_set(a->scale));
+        if (gr_ten_is(&a->first))
+            vf_store(b->seen + i, key * vf_load_n(gr_cpu_f32(&a->first, 0) + col + i, n));
+    }
+    if (gr_ten_is(&a->erase))
+        erasure(b, t);
+}
+
+/* What the columns hold for what is erased. Four partial sums, because one would wait for itself.
+ */
+static vf known(const struct block *b)
+{
+    vf sum[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
+    for (int64_t i = 0; i < b->d_k; i++)
+        sum[i % 4] = vf_fma(vf_load(b->s + i * VL), vf_set(b->erase[i]), sum[i % 4]);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* One row of the columns takes in v; what there is to see of it. */
+GR_INLINE vf row(const struct block *b, int64_t i, vf v, bool erases, vf gone, bool first)
+{
+    float *at = b->s + i * VL;
+    vf before = vf_load(at), s = vf_fma(vf_set(b->decay[i]), before, vf_set(b->k[i]) * v);
+    if (erases)
+        s = s - vf_set(b->rate[i]) * gone;
+    vf_store(at, s);
+    return first ? vf_fma(vf_set(b->seen[i]), v, before) : s;
+}
+
+GR_INLINE vf columns(const struct block *b, vf v, bool erases, bool first)
+{
+    vf y[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
+    vf gone = erases ? known(b) : vf_set(0);
+    for (int64_t i = 0; i < b->d_k; i += 4)
+        GR_UNROLL
+    for (int j = 0; j < 4; j++) {
+        if (i + j >= b->d_k)
+            break;
+        y[j] = vf_fma(row(b, i + j, v, erases, gone, first), vf_set(b->q[i + j]), y[j]);
+    }
+    return (y[0] + y[1]) + (y[2] + y[3]);
+}
+
+static void run_block(const struct block *b, const struct gr_cpu_seq *q)
+{
+    const struct gr_args_linear_attn *a = b->a;
+    int64_t d_v = a->v.cols / a->n_head_kv, kv = b->h / (a->n_head / a->n_head_kv);
+    int64_t at = b->h * b->d_k * d_v + b->at;
+    bool erases = gr_ten_is(&a->erase), first = gr_ten_is(&a->first);
+    for (int64_t i = 0; i < b->d_k; i++)
+        vf_store(b->s + i * VL, q->from ? vf_load_n(q->from + at + i * d_v, b->n) : vf_set(0));
+    for (int64_t t = q->lo; t < q->lo + q->n; t++) {
+        vf v = vf_load_n(gr_cpu_f32(&a->v, t) + kv * d_v + b->at, b->n);
+        prepare(b, t, kv);
+        vf y = erases  ? columns(b, v, true, first)
+               : first ? columns(b, v, false, true)
+                       : columns(b, v, false, false);
+        vf_store_n(gr_cpu_f32(&a->y, t) + b->h * d_v + b->at, y, b->n);
+    }
+    for (int64_t i = 0; i < b->d_k; i++)
+        vf_store_n(q->to + at + i * d_v, vf_load(b->s + i * VL), b->n);
+}
+
+static void linear_attn(const struct gr_node *node, const struct gr_cpu_work *work)
+{
+    const struct gr_args_linear_attn *a = &node->a.linear_attn;
+    int64_t d_k = a->q.cols / a->n_head, d_v = a->v.cols / a->n_head_kv;
+    int64_t pad = GR_PAD(d_k, VL), per_head = (d_v + VL - 1) / VL;
+    float *local = work->local;
+    struct block b = {.a = a,
+                      .d_k = d_k,
+                      .q = local,
+                      .k = local + pad,
+                      .decay = local + 2 * pad,
+                      .erase = local + 3 * pad,
+                      .rate = local + 4 * pad,
+                      .seen = local + 5 * pad,
+                      .s = local + 6 * pad};
+    struct gr_cpu_share s = gr_cpu_share(a->src.cols * a->n_head * per_head, 1, work);
+    for (int64_t i = s.lo; i < s.hi; i++) {
+        int64_t head = i / per_head;
+        struct gr_cpu_seq q = gr_cpu_seq(&a->state, &a->src, &a->dst, a->v.rows, head / a->n_head);
+        b.h = head % a->n_head, b.at = i % per_head * VL;
+        b.n = GR_MIN(VL, d_v - b.at);
+        run_block(&b, &q);
+    }
+}
+
+static struct gr_cpu_need linear_attn_need(const struct gr_node *node)
+{
+    const struct gr_args_linear_attn *a = &node->a.linear_attn;
+    int64_t d_k = a->q.cols / a->n_head;
+    return (struct gr_cpu_need){0, (size_t)(6 * GR_PAD(d_k, VL) + d_k * VL) * sizeof(float)};
+}
+
+const struct gr_cpu_impl FN(linear_attn) = {linear_attn, linear_attn_need, NULL};

@@ -1,0 +1,105 @@
+/* MiniMax 01: lightning attention, every eighth layer with attention, experts; what each part adds
+ * to is its normed input. MiniMax M3: attention to the blocks that an index chooses, experts beside
+ * a shared one after some layers without. MiniMax 2025 (arXiv 2501.08313). */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec_01[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_ATTN_QKV, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER_3}},
+    {GR_W_ATTN_NORM_2, GR_IN_STATE, {GR_D_INNER}},
+    {GR_W_ATTN_GATE, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},
+    {GR_W_ATTN_OUT, GR_IN_STATE, {GR_D_INNER, GR_D_EMBD}},
+    {GR_W_ATTN_QKV, GR_IN_KV | GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_QKV}},
+    {GR_W_ATTN_Q, GR_IN_KV | GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q}},
+    {GR_W_ATTN_K, GR_IN_KV | GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},
+    {GR_W_ATTN_V, GR_IN_KV | GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_V}},
+    {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+};
+
+static const struct gr_tensor_spec spec_m3[] = {
+    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
+    {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
+    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
+    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
+    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
+    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
+    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
+};
+
+static int hparams_01(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_find_recurrent(s, hp, 8);
+    if (!rc)
+        rc = gr_hp_linear_attn(s, hp);
+    if (!rc)
+        rc = gr_hp_need_f32(s, "residual_scale", &hp->residual_scale);
+    if (!rc)
+        rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
+    hp->n_ff_exp = hp->n_ff[0];
+    return rc;
+}
+
+/* Each head chooses so many blocks of keys by an index: all of them, while there are no more. */
+static int hparams_m3(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t block = 0, n_block = 0;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_need_i32(s, "attention.indexer.block_size", 1, INT32_MAX, &block);
+    if (!rc)
+        rc = gr_hp_need_i32(s, "attention.indexer.top_k", 1, INT32_MAX, &n_block);
+    if (!rc)
+        hp->n_ctx_dense = n_block > INT32_MAX / block ? 0 : n_block * block;
+    return rc;
+}
+
+static gr_t layer_01(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, gr_hp(b)->expert_scale};
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_hp(b)->recurrent[il] ? gr_lightning(b, il, h, none) : gr_attn_block(b, il, h, none);
+    h = gr_norm(b, il, GR_W_FFN_NORM, gr_residual(b, h, x));
+    return gr_residual(b, h, gr_moe(b, il, h, none, &moe));
+}
+
+static gr_t layer_m3(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SWIGLU_OAI);
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_minimax_01 = {.name = "minimax-01",
+                                           GR_SPEC(spec_01),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NEOX,
+                                           .hparams = hparams_01,
+                                           .layer = layer_01};
+const struct gr_arch gr_arch_minimax_m3 = {.name = "minimax-m3",
+                                           GR_SPEC(spec_m3),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NEOX,
+                                           .hparams = hparams_m3,
+                                           .layer = layer_m3};
