@@ -246,6 +246,32 @@ static void name_with_controls(struct gr_gguf_writer *w, const struct tiny *t)
 }
 
 /* A name is printed by everybody: nothing in it can end a line or steer a terminal. */
+/* ".scale" beside a matrix: one number, or one for each expert. */
+Test(hostile, factors_of_another_shape)
+{
+    static const char *const arch[] = {"llama", "qwen3moe"};
+    int n_found = 0;
+    for (int a = 0; a < 2; a++) {
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch[a], strlen(arch[a])}));
+        t.scaled = t.no_optional = true;
+        t.n_layer = 1;
+        for (int i = 0; i < tiny_n_tensor(&t); i++) {
+            char broken[96];
+            struct gr_model *m;
+            t.reshape = i;
+            const char *path = tiny_write(&t, broken);
+            int rc = gr_model_open(&m, path, NULL);
+            unlink(path);
+            if (!strstr(broken, ".scale"))
+                continue;
+            cr_expect_eq(rc, GR_E_CORRUPT, "%s: %d", broken, rc);
+            cr_expect(strstr(gr_error(), broken), "%s: %s", broken, gr_error());
+            n_found++;
+        }
+    }
+    cr_expect_eq(n_found, 7 + 7, "%d", n_found);
+}
+
 Test(hostile, the_name_has_no_control_characters)
 {
     struct tiny t = tiny_default(gr_arch_at(0));
