@@ -1,11 +1,12 @@
 """Writes a GGUF model of Llama-3.2-1B's shapes with random weights of sane scale (dequantised standard deviation 0.02,
 norms 1), its matrices stored as one type. Speed depends on shapes and types alone, so this stands for the real model.
 
-    make_model.py OUT.gguf --type q8_0|q4_k [--vocab 128256] [--layers 16]
+    make_model.py OUT.gguf --type q8_0|q4_k|iq4_xs|.. [--vocab 128256] [--layers 16]
 """
 import argparse
 
 import numpy as np
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 
@@ -39,7 +40,31 @@ def q4_k(rng, rows, cols):
     return b.reshape(rows, -1)
 
 
-BLOCKS = {"q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K)}
+def any_bytes(storage, at, magnitude):
+    """Random blocks whose half scale is at byte `at`; with a scale of 1 weights have about this magnitude."""
+    block, size = GGML_QUANT_SIZES[storage]
+
+    def make(rng, rows, cols):
+        b = rng.integers(0, 256, (rows, cols // block, size), np.uint8)
+        b[:, :, at : at + 2] = np.array([STD / magnitude], np.float16).view(np.uint8)
+        return b.reshape(rows, -1)
+
+    return make, storage
+
+
+def mxfp4(rng, rows, cols):
+    """[rows, cols / 32 * 17] bytes: an exponent, 2^(e - 128) of what is twice a value, and 32 nibbles."""
+    b = rng.integers(0, 256, (rows, cols // 32, 17), np.uint8)
+    b[:, :, 0] = 128 + round(np.log2(STD / 6))
+    return b.reshape(rows, -1)
+
+
+BLOCKS = {"q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K), "mxfp4": (mxfp4, Type.MXFP4),
+          "iq4_nl": any_bytes(Type.IQ4_NL, 0, 68), "iq4_xs": any_bytes(Type.IQ4_XS, 0, 68 * 18),
+          "iq3_s": any_bytes(Type.IQ3_S, 0, 9 * 18), "iq3_xxs": any_bytes(Type.IQ3_XXS, 0, 35 * 4.6),
+          "iq2_s": any_bytes(Type.IQ2_S, 0, 28 * 2.3), "iq2_xs": any_bytes(Type.IQ2_XS, 0, 28 * 2.3),
+          "iq2_xxs": any_bytes(Type.IQ2_XXS, 0, 28 * 2.3), "iq1_s": any_bytes(Type.IQ1_S, 0, 0.8 * 9),
+          "tq1_0": any_bytes(Type.TQ1_0, 52, 0.8), "tq2_0": any_bytes(Type.TQ2_0, 64, 0.8)}
 
 
 def write(path, type_name, n_vocab, n_layer):

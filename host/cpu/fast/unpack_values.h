@@ -55,11 +55,11 @@ GR_INLINE __m256i piece_mxfp4(const struct gr_mxfp4 *b, int k)
 /* 2^(e - 128) is normal from e = 2 on. */
 GR_INLINE void unpack_mxfp4(const struct gr_mxfp4 *b, struct unit *u)
 {
-    uint8_t e[8];
+    uint64_t e = 0;
     GR_UNROLL
     for (int k = 0; k < 8; k++)
-        e[k] = b[k].e;
-    __m256i x = _mm256_cvtepu8_epi32(load8(e)), one = _mm256_set1_epi32(1);
+        e |= (uint64_t)b[k].e << 8 * k;
+    __m256i x = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)e)), one = _mm256_set1_epi32(1);
     __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(x, one), 23);
     __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), x);
     x = _mm256_blendv_epi8(small, normal, _mm256_cmpgt_epi32(x, one));
