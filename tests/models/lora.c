@@ -19,6 +19,20 @@ enum { N_TOK = 24, N_VOCAB = 96, N_ADAPTER = 2, PLENTY = 64 << 20 };
  * term, squared, over two layers. */
 #define SAME 1e-10
 
+static size_t held; /* bytes before a test */
+
+static void begin(void)
+{
+    held = gr_alloc_held(NULL);
+}
+
+static void end(void)
+{
+    cr_expect_eq(gr_alloc_held(NULL), held, "memory is not given back");
+}
+
+TestSuite(lora, .init = begin, .fini = end);
+
 /* ---- models that are made of them ---- */
 
 /* x += scale * B A, [batch, out, in]. */
