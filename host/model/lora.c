@@ -115,24 +115,29 @@ static int bind_pair(struct binding *b, enum gr_slot slot, int il, const char *w
     return rc ? gr_fail(rc, "%s: %s", b->path, why) : 0;
 }
 
-static int bind_all(struct binding *b)
+/* What a spec has in a layer; a matrix that stands for another one is changed under that one's
+ * name. */
+static int bind_spec(struct binding *b, const struct gr_tensor_spec *s, int il)
 {
     const struct gr_model *m = b->m;
     char name[96];
+    bool matrix = s->dim[1] != GR_D_NONE && !(s->flags & GR_AS_F32);
+    bool applies = il < 0 || gr_spec_applies(&m->hp, s, il);
+    if (!matrix || !applies || !gr_ten_is(&m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot]))
+        return 0;
+    gr_slot_name(s->slot, il < 0 ? il : m->hp.weights_of[il], false, name, sizeof name);
+    bool borrowed = (s->slot == GR_W_OUTPUT || s->slot == GR_W_TOKEN_EMBD) &&
+                    !gr_gguf_find_tensor(m->gguf, name);
+    return borrowed ? 0 : bind_pair(b, s->slot, il, name);
+}
+
+static int bind_all(struct binding *b)
+{
+    const struct gr_model *m = b->m;
     int rc = 0;
     for (int i = 0; i < m->arch->n_spec; i++)
-        for (int il = -1; il < m->hp.n_layer && !rc; il++) {
-            enum gr_slot slot = m->arch->spec[i].slot;
-            bool matrix =
-                m->arch->spec[i].dim[1] != GR_D_NONE && !(m->arch->spec[i].flags & GR_AS_F32);
-            bool own = slot != GR_W_OUTPUT || !gr_model_is_tied(m);
-            bool there = il < 0 || gr_spec_applies(&m->hp, &m->arch->spec[i], il);
-            if (matrix && own && there &&
-                gr_ten_is(&m->weight[(size_t)(il + 1) * GR_N_SLOT + slot]))
-                rc = bind_pair(
-                    b, slot, il,
-                    gr_slot_name(slot, gr_file_layer(&m->hp, il), false, name, sizeof name));
-        }
+        for (int il = -1; il < m->hp.n_layer && !rc; il++)
+            rc = bind_spec(b, &m->arch->spec[i], il);
     return rc;
 }
 

@@ -35,7 +35,8 @@ void adapter_make(struct adapter *a, const struct gr_model *m, uint64_t seed, ui
             bool tied =
                 gr_model_is_tied(m) && (s->slot == GR_W_OUTPUT || s->slot == GR_W_TOKEN_EMBD);
             if (!gr_ten_is(w) || s->dim[1] == GR_D_NONE || s->flags & GR_AS_F32 || tied ||
-                (il >= 0 && !gr_spec_applies(&m->hp, s, il)) || gr_rng_below(&r, every))
+                (il >= 0 && (!gr_spec_applies(&m->hp, s, il) || m->hp.weights_of[il] != il)) ||
+                gr_rng_below(&r, every))
                 continue;
             struct adapter_pair *p = &a->pair[a->n++];
             cr_assert_lt(a->n, ADAPTER_MOST);
