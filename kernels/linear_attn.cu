@@ -178,7 +178,7 @@ GR_KERNEL(gr_linear_attn_256, struct gr_args_linear_attn, WARPS *WARP, 3)
     run<64>(a);
 }
 
-GR_KERNEL(gr_token_shift, struct gr_args_token_shift, THREADS, 4)
+GR_KERNEL(gr_linear_attn_shift, struct gr_args_token_shift, THREADS, 4)
 {
     uint32_t n = (uint32_t)a.x.cols, i = thread_id(), seq = i / n, c = i % n;
     if (seq >= a.src.cols)
