@@ -288,6 +288,8 @@ static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
 
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
+    if (gr_ten_is(&a->rel))
+        return gr_fail(GR_E_UNSUPPORTED, "attention: a table of distances is for the CPU");
     if (!cache_type(a->k.dtype) || !cache_type(a->v.dtype))
         return gr_fail(GR_E_UNSUPPORTED,
                        "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "

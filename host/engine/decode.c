@@ -233,7 +233,7 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
         for (int32_t i = 0; i < ub->n_tok; i++)
             shape->n_pool_item += ub->batch->n_seq[ub->tok[i]];
     }
-    if (hp->max_alibi > 0)
+    if (hp->max_alibi > 0 || hp->n_bucket > 0)
         shape->n_alibi = shape->n_list;
     return rc;
 }

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -179,12 +180,41 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
                            .dtype = dtype};
 }
 
+/* T5's bucket of a distance: half of them for either side; of a half, one each up to its middle,
+ * then wider and wider up to GR_REL_FAR. */
+static int32_t bucket_of(int32_t d, int32_t n_bucket)
+{
+    int32_t n = n_bucket / 2, exact = n / 2, away = abs(d), side = d > 0 ? n : 0;
+    if (away < exact)
+        return side + away;
+    double wide = (double)(logf((float)away / (float)exact) * (float)(n - exact));
+    int32_t at = (int32_t)floor(exact + wide / log((double)GR_REL_FAR / exact));
+    return side + GR_MIN(at, n - 1);
+}
+
+static int make_buckets(struct gr_session *s)
+{
+    enum { N = 2 * GR_REL_FAR + 1 };
+    struct gr_session_device *cpu = &s->device[0];
+    cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, N * sizeof(int32_t));
+    if (!cpu->memory.constants)
+        return GR_E_NOMEM_HOST;
+    cpu->has.constants = N * sizeof(int32_t);
+    s->env.rel_rows = constant(s, 0, N, GR_I32);
+    int32_t *rows = cpu->memory.constants;
+    for (int32_t i = 0; i < N; i++)
+        rows[i] = bucket_of(i - GR_REL_FAR, s->slice->hp.n_bucket);
+    return 0;
+}
+
 /* Frequencies of full and of windowed layers, and the sections of M-RoPE, where there are any. */
 static int make_constants(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->slice->hp;
     struct gr_session_device *cpu = &s->device[0];
     struct gr_rope_opt o;
+    if (hp->n_bucket > 0)
+        return make_buckets(s);
     if (hp->rope == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);

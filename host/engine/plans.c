@@ -207,7 +207,7 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
         shape.n_swa = n_tok;
         shape.n_list_swa = full_list(s, GR_CACHE_SWA, n_tok);
     }
-    shape.n_alibi = hp->max_alibi > 0 ? shape.n_list : 0;
+    shape.n_alibi = (hp->max_alibi > 0 || hp->n_bucket > 0) ? shape.n_list : 0;
     return shape;
 }
 

@@ -164,7 +164,27 @@ static gr_t sinks_of(const struct gr_build *b, int il)
                 : gr_weight(b, il, GR_W_ATTN_SINKS);
 }
 
-gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
+/* [2 * GR_REL_FAR + 1, n_head]: the table's rows in the order of distances. */
+static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
+{
+    bool own = il > 0 && gr_has(b, il, table);
+    if (!own && gr_ten_is(&b->rel))
+        return b->rel;
+    gr_t w = gr_require(b, own ? il : 0, table), rows = b->env->rel_rows;
+    if (!b->err && b->env->share)
+        b->err = gr_fail(GR_E_UNSUPPORTED,
+                         "architecture %s cannot be split by tensors: its heads share a table of "
+                         "distances; -sm layer",
+                         b->env->arch->name);
+    gr_t y = gr_new(b, rows.cols, w.cols, GR_F32);
+    gr_emit(b, -1,
+            &(struct gr_node){.op = GR_OP_GATHER, .a.gather = {.x = w, .rows = rows, .y = y}});
+    if (!own)
+        b->rel = y;
+    return y;
+}
+
+static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
 {
     const struct gr_hparams *hp = gr_hp(b);
     if (!b->err && hp->n_head_kv[il] == 0)
@@ -195,8 +215,11 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
                     .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
                     .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
                     .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
-                    .key_pos = hp->max_alibi > 0 ? gr_step_array(b, GR_STEP_KEY_POS, 1) : none,
+                    .key_pos = hp->max_alibi > 0 || gr_ten_is(&rel)
+                                   ? gr_step_array(b, GR_STEP_KEY_POS, 1)
+                                   : none,
                     .sinks = sinks_of(b, il),
+                    .rel = rel,
                     .y = y,
                     .n_head = hp->n_head[il],
                     .n_head_kv = hp->n_head_kv[il],
@@ -246,6 +269,16 @@ static gr_t gated(struct gr_build *b, int il, gr_t x, gr_t y, int64_t d)
         return y;
     gr_t gate = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
     return gate.cols == y.cols ? gr_glu(b, GR_SIGMOID, gate, y) : gate_heads(b, gate, y, d);
+}
+
+gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
+{
+    return attend(b, il, p, none);
+}
+
+gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot table)
+{
+    return attend(b, il, p, biases_of(b, il, table));
 }
 
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)

@@ -79,6 +79,9 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p);
  * whose logits are wanted; what is added to them afterwards is cut to the same rows by the
  * builders. */
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
+/* The same with biases by distance: a row of `table` for each bucket, of the first layer where a
+ * layer has none of its own. */
+gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot table);
 /* The whole of it: projection, head norms, attention, output projection + bias + res. A bound
  * ATTN_GATE weighs each column or head of what attention found. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);

@@ -12,6 +12,7 @@ struct gr_build {
     const struct gr_graph_env *env;
     int at;         /* the layer that is being recorded; n_layer: the output */
     gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
+    gr_t rel;       /* biases by distance of the layers that share the first one's */
     gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
     gr_t carried[GR_N_CARRIED];
     gr_t kept[GR_MAX_KEPT]; /* gr_keep's */

@@ -44,6 +44,8 @@ struct gr_graph_env {
     /* [n_layer], each [1, n_row, n] f32: recurrent state; rows by STATE_SRC and STATE_DST */
     const struct gr_ten *conv_state, *ssm_state;
     struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
+    struct gr_ten rel_rows;       /* [1, 1, 2 * GR_REL_FAR + 1] i32, in the constants: the bucket of
+                                     each distance; absent without relative positions */
     bool vectors;                 /* the result is what the output's matrix would be given .. */
     bool classify;                /* .. or the scores that a classifier makes of it */
     struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */

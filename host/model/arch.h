@@ -15,6 +15,7 @@
 #include "gr/op.h"
 
 #define GR_MAX_LAYER 512
+#define GR_REL_FAR 128 /* distances beyond it are like it (T5) */
 
 enum gr_slot {
 #define SLOT(NAME, name) GR_W_##NAME,
@@ -56,6 +57,7 @@ enum gr_dim {
     GR_D_NOPE,  /* d_k_mla - n_rot */
     GR_D_V_MLA, /* d_v_mla */
     GR_D_ONE,
+    GR_D_BUCKET,  /* of relative positions */
     GR_D_TYPES,   /* token types */
     GR_D_FF_UP,   /* n_ff, or gate and up side by side */
     GR_D_CLS,     /* scores of a classifier */
@@ -99,6 +101,7 @@ enum gr_spec_flag {
     GR_IN_KV = 16,      /* .. or with keys and values */
     GR_IN_HEADS = 32,   /* .. or with heads, which may have no keys and values */
     GR_IN_FF = 64,      /* .. or with a feed-forward part */
+    GR_FIRST = 2048,    /* optional but in the first layer */
     GR_BUT_FIRST = 256, /* optional in the first layer alone */
     GR_AS_F32 = 128,    /* small: f32 in memory whatever the file has, as vectors are */
     GR_SPREAD = 512,    /* the file has one number a row, which is repeated; with GR_AS_F32 */
@@ -207,6 +210,8 @@ struct gr_hparams {
     enum gr_act_kind cls_act;    /* between the matrices of a classifier */
     bool cls_softmax;            /* its scores sum to 1 */
     int32_t n_cls;               /* scores */
+    int32_t n_bucket;            /* of relative positions, 0: none; what is GR_REL_FAR away and more
+                                    is in the last one */
     int32_t n_token_type;        /* of which every token is the first; 0: not known */
     int32_t n_ff_up; /* rows of the first feed-forward matrix, where that is n_ff or twice */
     enum gr_act_kind ffn_act;     /* where files differ */

@@ -47,6 +47,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
                                      [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
                                      [GR_D_V_MLA] = hp->d_v_mla,
                                      [GR_D_ONE] = 1,
+                                     [GR_D_BUCKET] = hp->n_bucket,
                                      [GR_D_TYPES] = hp->n_token_type,
                                      [GR_D_FF_UP] = hp->n_ff_up,
                                      [GR_D_CLS] = hp->n_cls,
@@ -326,7 +327,8 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     }
     struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
     const struct gr_gguf_tensor *t = find(m, s->slot, il, name);
-    if (!t && (s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0)))
+    if (!t && (s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0) ||
+               (s->flags & GR_FIRST && il > 0)))
         return 0;
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,

@@ -131,6 +131,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .v_cache = cache,
                                .conv_state = cache,
                                .ssm_state = cache,
+                               .rel_rows = {.rows = 1, .cols = 2 * GR_REL_FAR + 1},
                                .vectors = m->arch->no_logits};
     env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
     struct gr_step_shape shape = {.n_tok = 1,
@@ -141,7 +142,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                   .n_seq = 1,
                                   .n_list = 32,
                                   .n_list_swa = m->hp.n_swa > 0 ? 32 : 0,
-                                  .n_alibi = m->hp.max_alibi > 0 ? 32 : 0};
+                                  .n_alibi = (m->hp.max_alibi > 0 || m->hp.n_bucket > 0) ? 32 : 0};
     struct gr_plan plan;
     int rc = cache && used ? gr_graph_build(&plan, &env, &shape) : GR_E_NOMEM_HOST;
     if (!rc)

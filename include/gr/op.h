@@ -167,7 +167,9 @@ struct gr_args_attn {
         key_pos; /* [1, 1, n_list] i32, step block: position of each item; used with ALiBi */
     struct gr_ten sinks; /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
                             head, with no value */
-    struct gr_ten y;     /* [1, n_tok, n_head * d_v] */
+    struct gr_ten rel; /* [1, 2 n + 1, n_head] f32, optional: added to the logits; row n + d is for
+                          keys d positions behind the token's, d taken to -n .. n */
+    struct gr_ten y;   /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_kv, d_k, d_v;
     int64_t first_head, n_head_all; /* with ALiBi: head 0 is this one of the model's so many */
     float scale;

@@ -9,8 +9,9 @@
 #include "models/tiny.h"
 
 static const char *const encoder_arch[] = {
-    "bert",     "nomic-bert", "nomic-bert-moe",  "jina-bert-v2", "jina-bert-v3", "modern-bert",
-    "neo-bert", "eurobert",   "gemma-embedding", "llama-embed",  "llama",        "qwen3"};
+    "bert",        "nomic-bert", "nomic-bert-moe", "jina-bert-v2",    "jina-bert-v3",
+    "modern-bert", "neo-bert",   "eurobert",       "gemma-embedding", "llama-embed",
+    "t5encoder",   "llama",      "qwen3"};
 #define ENCODER_N (int)(sizeof encoder_arch / sizeof *encoder_arch)
 
 static inline void encoder_edit(struct gr_gguf_writer *w, const struct tiny *t)
@@ -29,7 +30,8 @@ static inline struct tiny encoder_model(int i)
     t.n_embd = t.n_head * t.d_head;
     if (t.arch->no_logits)
         t.edit = encoder_edit;
-    if (t.arch->norm == GR_NORM_LAYER) /* it knows no groups of heads there */
+    if (t.arch->norm == GR_NORM_LAYER ||
+        tiny_has(t.arch, GR_W_ENC_ATTN_Q)) /* it knows no groups of heads there */
         t.n_head_kv = t.n_head;
     t.n_expert = strstr(a, "-moe") ? 3 : 0;
     return t;

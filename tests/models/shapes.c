@@ -113,6 +113,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                .v_cache = cache,
                                .conv_state = cache + n_layer,
                                .ssm_state = cache + 2 * n_layer,
+                               .rel_rows = {.rows = 1, .cols = 2 * GR_REL_FAR + 1},
                                .vectors = m->arch->no_logits};
     for (int il = 0; il < n_layer; il++) {
         cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_conv_state};

@@ -23,6 +23,8 @@ bool tiny_has(const struct gr_arch *a, enum gr_slot slot)
 
 bool tiny_can_be_split(const struct gr_arch *a)
 {
+    if (tiny_has(a, GR_W_ENC_ATTN_REL_B)) /* heads share a table of distances */
+        return false;
     bool over_all = false;
     for (int i = 0; i < a->n_spec; i++)
         over_all |= a->spec[i].slot == GR_W_ATTN_SUB_NORM ||
@@ -118,7 +120,8 @@ struct item {
  */
 static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
-    bool optional = s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0);
+    bool optional = s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0) ||
+                    (s->flags & GR_FIRST && il > 0);
     bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_SHEXP;
     bool one_of_two = s->slot == GR_W_FFN_GATE_EXPS || s->slot == GR_W_FFN_UP_EXPS;
     bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
@@ -304,6 +307,7 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "attention.sliding_window", t->n_swa);
     set_i(w, t, "attention.sliding_window_pattern", 2);
     set_i(w, t, "moe_every_n_layers", 2);
+    set_i(w, t, "attention.relative_buckets_count", 10);
     set_i(w, t, "dense_2_feat_out", 40);
     set_i(w, t, "dense_3_feat_in", 40);
     set_i(w, t, "expert_count", t->n_expert);
@@ -426,7 +430,7 @@ bool tiny_required(const struct tiny *t, int i)
     struct gr_hparams hp;
     list(t, &hp, items);
     int f = items[i].spec->flags;
-    bool first = f & GR_BUT_FIRST && items[i].il == 0;
+    bool first = (f & GR_BUT_FIRST && items[i].il == 0) || (f & GR_FIRST && items[i].il > 0);
     if (items[i].scale)
         return false;
     return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL) && !first;

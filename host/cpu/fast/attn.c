@@ -200,6 +200,12 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
         FN(act_row)(GR_SOFTCAP, x, n, a->softcap, 0, x);
         scale = vf_set(1);
     }
+    if (gr_ten_is(&a->rel)) {
+        int64_t h = i->h_kv * i->s.group + k % i->s.group;
+        for (int64_t c = 0; c < n; c++)
+            x[c] = x[c] * a->scale + gr_cpu_f32(&a->rel, (int64_t)i->away[c])[h];
+        scale = vf_set(1);
+    }
     if (a->max_alibi > 0)
         slope = vf_set(-gr_alibi_slope(a->max_alibi, a->n_head_all,
                                        a->first_head + i->h_kv * i->s.group + k % i->s.group));
@@ -318,6 +324,17 @@ static void distances(struct item *i, const struct block *b, int64_t t)
         i->away[c] = fabsf((float)(pos[t] - key[c]));
 }
 
+/* Rows of the table of distances, of each cell of a block; what is masked takes any. */
+static void table_rows(struct item *i, const struct block *b, int64_t t)
+{
+    const int32_t *pos = gr_cpu_i32(&i->a->pos, 0), *key = gr_cpu_i32(&i->a->key_pos, 0) + b->j;
+    int64_t n = i->a->rel.rows / 2;
+    for (int64_t c = 0; c < GR_PAD(b->n, VL); c++) {
+        int64_t d = c < b->n ? (int64_t)key[c] - pos[t] : 0;
+        i->away[c] = (float)(n + GR_MAX(-n, GR_MIN(n, d)));
+    }
+}
+
 static void attend(struct item *i, const struct block *b)
 {
     const struct gr_args_attn *a = i->a;
@@ -327,6 +344,8 @@ static void attend(struct item *i, const struct block *b)
         int64_t t = i->t0 + q / i->s.group;
         if (a->max_alibi > 0 && q % i->s.group == 0)
             distances(i, b, t);
+        if (gr_ten_is(&a->rel) && q % i->s.group == 0)
+            table_rows(i, b, t);
         fold(i, q, n, mask_of(a, t, b, false));
     }
     struct part v = part_of(i, b, &a->v, a->d_v);

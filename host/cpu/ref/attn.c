@@ -32,6 +32,11 @@ static double logit(const struct gr_args_attn *a, int64_t t, int64_t h, int64_t 
         x -=
             slope * fabs((double)gr_cpu_i32(&a->pos, 0)[t] - (double)gr_cpu_i32(&a->key_pos, 0)[i]);
     }
+    if (gr_ten_is(&a->rel)) {
+        int64_t n = a->rel.rows / 2;
+        int64_t d = (int64_t)gr_cpu_i32(&a->key_pos, 0)[i] - gr_cpu_i32(&a->pos, 0)[t];
+        x += (double)gr_cpu_f32(&a->rel, n + GR_MAX(-n, GR_MIN(n, d)))[h];
+    }
     return x;
 }
 
