@@ -1,10 +1,15 @@
-/* ROPE_TABLE and ROPE. */
+/* ROPE_TABLE, TEMPER and ROPE. */
 #include "cuda/grid.h"
 
 int gr_cuda_rope_table(struct gr_launcher *l, const struct gr_args_rope_table *a)
 {
     return gr_launch_items(l, "gr_rope_table", a->cs.rows * (a->cs.cols / 2), 256, 256, 0, a,
                            sizeof *a);
+}
+
+int gr_cuda_temper(struct gr_launcher *l, const struct gr_args_temper *a)
+{
+    return gr_launch_items(l, "gr_rope_temper", a->y.rows, 256, 256, 0, a, sizeof *a);
 }
 
 int gr_cuda_rope(struct gr_launcher *l, const struct gr_args_rope *a)

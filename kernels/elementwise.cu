@@ -59,6 +59,8 @@ template <int V> GR_DEV void apply(int kind, float (&v)[V], float a, float b)
         EACH(fmaf(a, x, b));
     case GR_CLAMP:
         EACH(x < a ? a : x > b ? b : x);
+    case GR_SOFTPLUS:
+        EACH(softplus(x));
     }
 #undef EACH
 }
@@ -69,7 +71,8 @@ template <int V> GR_DEV void act(const struct gr_args_act &a)
     float v[V];
     if (at.row >= a.y.rows)
         return;
-    load<V>(row_of<float>(a.x, at.row) + at.col, v);
+    uint32_t each = (uint32_t)a.y.rows / (uint32_t)a.x.rows;
+    load<V>(row_of<float>(a.x, each == 1 ? at.row : at.row / each) + at.col, v);
     apply(a.kind, v, a.a, a.b);
     store<V>(row_of<float>(a.y, at.row) + at.col, v);
 }

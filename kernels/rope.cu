@@ -1,6 +1,7 @@
 // ROPE_TABLE: cos and sin of each token's angles. Memory: 8 bytes a pair written; bound by
 // arithmetic, about 40 f64 instructions, but tiny: n_tok * n_rot / 2 threads, once a step.
 // ROPE: heads turned by it. Memory: x and y once, 8 bytes an element; the table stays in cache.
+// TEMPER: a number a token, once a step.
 // Grid: a thread for V pairs, or 2 V of the columns that do not turn (V = 4: aligned to 16 bytes).
 #include "kernels/rope.cuh"
 
@@ -42,6 +43,15 @@ GR_KERNEL(gr_rope_table, struct gr_args_rope_table, THREADS, BLOCKS)
     float *cs = row_of<float>(a.cs, t) + 2 * pair;
     cs[0] = (float)((double)a.mag * c);
     cs[1] = (float)((double)a.mag * s);
+}
+
+GR_KERNEL(gr_rope_temper, struct gr_args_temper, THREADS, BLOCKS)
+{
+    uint32_t t = thread_id();
+    if (t >= a.y.rows)
+        return;
+    double n = floor(((double)row_of<int32_t>(a.pos, 0)[t] + a.first) / a.length);
+    *row_of<float>(a.y, t) = (float)(1 + (double)a.scale * log(1 + n));
 }
 
 template <int V> GR_DEV void heads(const struct gr_args_rope &a)

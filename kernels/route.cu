@@ -127,6 +127,7 @@ GR_KERNEL(gr_route_warp, struct gr_args_route, MAX_THREADS, 2)
     for (int32_t j = 0; j < n_used; j++) {
         int32_t id = best_of(rank, n).id;
         strike(rank, id);
+        id = a.per > 1 ? id / a.per : id;
         if (lane == j % WARP) {
             spare[j] = gate[id];
             row_of<int32_t>(a.ids, t)[j] = id;

@@ -135,6 +135,7 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
     m->cache.kv[GR_CACHE_FULL].group = p->group_n > 1 ? p->group_n : 0;
     m->cache.kv[GR_CACHE_SWA].n_cell = window_cells(hp, p, m->n_ctx_seq);
     m->cache.kv[GR_CACHE_SWA].window = hp->n_swa;
+    m->cache.kv[GR_CACHE_SWA].chunked = hp->chunked;
     m->cache.has_rs = m->n_recurrent > 0;
     m->cache.rs = (struct gr_rs_params){p->n_seq_max, p->n_rollback};
     m->n_row = m->cache.has_rs ? gr_rs_n_row(&m->cache.rs) : 0;

@@ -234,6 +234,50 @@ static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
 
+/* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
+gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
+{
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
+                              .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
+    return y;
+}
+
+/* Row t of x times weights[t]. */
+static gr_t weigh_rows(struct gr_build *b, int il, gr_t x, gr_t weights)
+{
+    return gr_expert_sum(b, il, x, weights, none, gr_new(b, x.rows, x.cols, GR_F32));
+}
+
+gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y)
+{
+    gr_t gate = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
+    if (gate.cols == y.cols || b->err)
+        return gr_glu(b, kind, gate, y);
+    gr_t heads = gr_fold(b, y, y.cols / gate.cols);
+    heads = weigh_rows(b, il, heads, gr_fold(b, gr_act(b, kind, gate), 1));
+    return gr_fold(b, heads, y.cols);
+}
+
+gr_t gr_temper(struct gr_build *b, gr_t q)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    const struct gr_step_shape *s = &b->plan->shape;
+    if (hp->temper.scale == 0)
+        return q;
+    if (!gr_ten_is(&b->temper)) {
+        b->temper = gr_new(b, s->n_tok, 1, GR_F32);
+        gr_emit(b, -1,
+                &(struct gr_node){.op = GR_OP_TEMPER,
+                                  .a.temper = {.pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
+                                               .y = b->temper,
+                                               .scale = hp->temper.scale,
+                                               .first = hp->temper.first,
+                                               .length = hp->temper.length}});
+    }
+    return weigh_rows(b, -1, q, b->temper);
+}
+
 /* [roped columns | norm(latent)] of each token, before the rotation. */
 static gr_t latent_of(struct gr_build *b, int il, gr_t x)
 {
@@ -246,29 +290,40 @@ static gr_t latent_of(struct gr_build *b, int il, gr_t x)
     return k;
 }
 
-gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y)
+/* Queries of all heads. */
+static gr_t latent_queries(struct gr_build *b, int il, gr_t x)
 {
-    gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_EXPERT_SUM,
-                              .a.expert_sum = {.x = x, .weights = weights, .res = res, .y = y}});
-    return y;
+    if (!gr_has(b, il, GR_W_ATTN_Q_A))
+        return gr_mm(b, il, GR_W_ATTN_Q, x);
+    gr_t q = gr_norm(b, il, GR_W_ATTN_Q_A_NORM, gr_mm(b, il, GR_W_ATTN_Q_A, x));
+    return gr_mm(b, il, GR_W_ATTN_Q_B, q);
 }
 
-/* Each head of y, d wide, times the sigmoid of one number. */
-static gr_t gate_heads(struct gr_build *b, gr_t gate, gr_t y, int64_t d)
+static void copy_to(struct gr_build *b, gr_t x, gr_t y)
 {
-    gr_t heads = gr_fold(b, y, d), out = gr_new(b, heads.rows, d, GR_F32);
-    gr_expert_sum(b, -1, heads, gr_fold(b, gr_act(b, GR_SIGMOID, gate), 1), none, out);
-    return gr_fold(b, out, y.cols);
+    if (x.cols > 0)
+        gr_act_to(b, GR_LINEAR, x, 1, 0, y);
 }
 
-/* What attention found for x, times the sigmoid of a gate for each column or each head. */
-static gr_t gated(struct gr_build *b, int il, gr_t x, gr_t y, int64_t d)
+/* Q, K and V of every head from the latent: heads are [roped columns | the others], the roped ones
+ * of all keys being the same. */
+static struct gr_qkv expand_latent(struct gr_build *b, int il, gr_t x)
 {
-    if (!gr_has(b, il, GR_W_ATTN_GATE))
-        return y;
-    gr_t gate = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
-    return gate.cols == y.cols ? gr_glu(b, GR_SIGMOID, gate, y) : gate_heads(b, gate, y, d);
+    const struct gr_hparams *hp = gr_hp(b);
+    int64_t n_rot = hp->n_rot, d = hp->d_k, rest = d - n_rot, d_v = hp->d_v;
+    gr_t latent = latent_of(b, il, x), from = latent_queries(b, il, x);
+    int64_t n = hp->n_head[il], rows = x.rows;
+    gr_t kv =
+        gr_fold(b, gr_mm(b, il, GR_W_ATTN_KV_B, gr_cols(latent, n_rot, hp->n_lora_kv)), rest + d_v);
+    gr_t q = gr_new(b, rows * n, d, GR_F32), k = gr_new(b, rows * n, d, GR_F32);
+    gr_t v = gr_new(b, rows * n, d_v, GR_F32);
+    from = gr_fold(b, from, d);
+    copy_to(b, gr_cols(from, rest, n_rot), gr_cols(q, 0, n_rot));
+    copy_to(b, gr_cols(from, 0, rest), gr_cols(q, n_rot, rest));
+    copy_to(b, gr_cols(latent, 0, n_rot), gr_cols(k, 0, n_rot));
+    copy_to(b, gr_cols(kv, 0, rest), gr_cols(k, n_rot, rest));
+    copy_to(b, gr_cols(kv, rest, d_v), v);
+    return (struct gr_qkv){gr_fold(b, q, n * d), gr_fold(b, k, n * d), gr_fold(b, v, n * d_v)};
 }
 
 gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p)
@@ -284,20 +339,25 @@ gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot tabl
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p = gr_qk_norm(b, il, gr_qkv_proj(b, il, x));
-    gr_t y = gated(b, il, x, gr_attn(b, il, p), gr_hp(b)->d_v);
+    gr_t y = gr_attn(b, il, p);
+    if (gr_has(b, il, GR_W_ATTN_GATE))
+        y = gr_gated(b, il, GR_SIGMOID, x, y);
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
-    struct gr_qkv p = {.k = latent_of(b, il, x)};
-    gr_t q = gr_has(b, il, GR_W_ATTN_Q_A)
-                 ? gr_mm(b, il, GR_W_ATTN_Q_B,
-                         gr_norm(b, il, GR_W_ATTN_Q_A_NORM, gr_mm(b, il, GR_W_ATTN_Q_A, x)))
-                 : gr_mm(b, il, GR_W_ATTN_Q, x);
-    p.q = gr_head_mm(b, il, GR_W_ATTN_K_B, q);
+    struct gr_qkv p;
+    if (!gr_hp(b)->v_in_k) {
+        p = expand_latent(b, il, x);
+        p.q = gr_temper(b, p.q);
+        return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), res);
+    }
+    p = (struct gr_qkv){.k = latent_of(b, il, x)};
+    p.q = gr_temper(b, gr_head_mm(b, il, GR_W_ATTN_K_B, latent_queries(b, il, x)));
     gr_t y = gr_head_mm(b, il, GR_W_ATTN_V_B, gr_attn(b, il, p));
-    y = gated(b, il, x, y, gr_hp(b)->d_v_mla);
+    if (gr_has(b, il, GR_W_ATTN_GATE))
+        y = gr_gated(b, il, GR_SIGMOID, x, y);
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
@@ -309,7 +369,9 @@ static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
     return gr_binary(b, GR_MUL, gate, linear > 0 ? gr_act_ab(b, GR_SOFTCAP, c, linear, 0) : c);
 }
 
-/* gr_glu, with limits to what is multiplied: from above for act(a), on both sides for c; or SITU.
+/* gr_glu, with limits to what is multiplied: from above for act(a), or for a, on both sides
+ * for c; or SITU.
+mistral4, minicpm3, nemotron_h_moe)
  */
 static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
 {
@@ -317,8 +379,11 @@ static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, 
         return situ(b, a, c);
     if (limit <= 0)
         return gr_glu(b, kind, a, c);
+    c = gr_act_ab(b, GR_CLAMP, c, -limit, limit);
+    if (gr_hp(b)->glu_limit_first)
+        return gr_glu(b, kind, gr_act_ab(b, GR_CLAMP, a, -FLT_MAX, limit), c);
     a = gr_act_ab(b, GR_CLAMP, gr_act(b, kind, a), -FLT_MAX, limit);
-    return gr_binary(b, GR_MUL, a, gr_act_ab(b, GR_CLAMP, c, -limit, limit));
+    return gr_binary(b, GR_MUL, a, c);
 }
 
 /* act(gate(x)) * up(x), where `up` may hold both: then it gives twice what `down` takes. */
@@ -363,27 +428,48 @@ struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
                                .scale = hp->expert_scale};
 }
 
-/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up(x)) where
- * there is no gate. */
-static gr_t experts_glu(struct gr_build *b, int il, gr_t x, gr_t ids, enum gr_act_kind act)
+/* What chosen experts see, and how much they count. */
+struct choice {
+    gr_t ids, weights; /* [n_tok, n_used] */
+};
+
+/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up)
+ * where there is no gate.
+ */
+static gr_t experts_glu(struct gr_build *b, int il, gr_t x, const struct choice *c,
+                        enum gr_act_kind act)
 {
-    float limit = gr_hp(b)->glu_limit_exp[il];
+    gr_t gate, up;
     if (gr_has(b, il, GR_W_FFN_GATE_UP_EXPS)) {
-        gr_t both = gr_matmul_id(b, il, GR_W_FFN_GATE_UP_EXPS, x, ids);
+        gr_t both = gr_matmul_id(b, il, GR_W_FFN_GATE_UP_EXPS, x, c->ids);
         int64_t n = both.cols / 2;
-        return limited_glu(b, act, limit, gr_cols(both, 0, n), gr_cols(both, n, n));
+        gate = gr_cols(both, 0, n), up = gr_cols(both, n, n);
+    } else {
+        up = gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, c->ids);
+        if (!gr_has(b, il, GR_W_FFN_GATE_EXPS))
+            return gr_act(b, act, up);
+        gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, c->ids);
     }
-    if (!gr_has(b, il, GR_W_FFN_GATE_EXPS))
-        return gr_act(b, act, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
-    gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, ids);
-    return limited_glu(b, act, limit, gate, gr_matmul_id(b, il, GR_W_FFN_UP_EXPS, x, ids));
+    if (gr_hp(b)->expert_weighs_input) /* of both factors; one of them counts in the sum */
+        gate = weigh_rows(b, il, gate, gr_fold(b, c->weights, 1));
+    return limited_glu(b, act, gr_hp(b)->glu_limit_exp[il], gate, up);
+}
+
+/* What shared experts go down from; without gates act(up(x)). */
+static gr_t shared_columns(struct gr_build *b, int il, gr_t x, enum gr_act_kind act)
+{
+    const enum gr_slot gate = GR_W_FFN_GATE_SHEXP, up = GR_W_FFN_UP_SHEXP;
+    int64_t n = gr_require(b, il, GR_W_FFN_DOWN_SHEXP).cols;
+    if (!gr_has(b, il, gate) && gr_require(b, il, up).rows == n)
+        return gr_act(b, act, gr_mm(b, il, up, x));
+    return glu_of(b, il, x, gate, up, GR_W_FFN_DOWN_SHEXP, act);
 }
 
 /* What every token passes beside its experts, where a gate is bound by so much of it, + res; of a
  * shard the part that it has. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
-    gr_t h = glu_of(b, il, x, GR_W_FFN_GATE_SHEXP, GR_W_FFN_UP_SHEXP, GR_W_FFN_DOWN_SHEXP, act);
+    gr_t h = shared_columns(b, il, x, act);
     if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
         return gr_is_part(b, il, GR_W_FFN_DOWN_SHEXP)
                    ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)
@@ -393,66 +479,100 @@ static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_
     return gr_expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
 }
 
-/* What the experts that x chooses make of `in`, + res, into y; of a shard the part that it has. */
-static gr_t routed(struct gr_build *b, int il, gr_t x, gr_t in, gr_t res,
+gr_t gr_router(struct gr_build *b, int il, gr_t x)
+{
+    return gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
+}
+
+static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_used,
+                            const struct gr_args_route *how)
+{
+    struct choice c = {.ids = gr_new(b, logits.rows, n_used, GR_I32),
+                       .weights = gr_new(b, logits.rows, n_used, GR_F32)};
+    struct gr_node node = {.op = GR_OP_ROUTE, .a.route = *how};
+    node.a.route.logits = logits;
+    node.a.route.ids = c.ids, node.a.route.weights = c.weights;
+    gr_emit(b, il, &node);
+    return c;
+}
+
+/* What the chosen experts make of `in`, + res, into y; of a shard the part that it has. */
+static gr_t routed(struct gr_build *b, int il, gr_t logits, gr_t in, gr_t res,
                    const struct gr_moe_opt *opt, gr_t y)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    gr_t logits = gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
-    gr_t ids = gr_new(b, x.rows, hp->n_expert_used, GR_I32);
-    gr_t weights = gr_new(b, x.rows, hp->n_expert_used, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){.op = GR_OP_ROUTE,
-                              .a.route = {.logits = logits,
-                                          .bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
-                                          .ids = ids,
-                                          .weights = weights,
-                                          .gate = (int32_t)opt->gate,
-                                          .normalise = opt->normalise,
-                                          .scale = opt->scale != 0 ? opt->scale : 1,
-                                          .n_group = hp->n_expert_group,
-                                          .n_group_used = hp->n_expert_group_used}});
-    gr_t h = experts_glu(b, il, in, ids, opt->act);
-    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, ids);
-    return gr_expert_sum(b, il, h, weights, res, y);
+    struct choice c = choose(b, il, logits, hp->n_expert_used,
+                             &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
+                                                     .gate = (int32_t)opt->gate,
+                                                     .normalise = opt->normalise,
+                                                     .scale = opt->scale != 0 ? opt->scale : 1,
+                                                     .n_group = hp->n_expert_group,
+                                                     .n_group_used = hp->n_expert_group_used});
+    gr_t h = experts_glu(b, il, in, &c, opt->act);
+    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, c.ids);
+    return gr_expert_sum(b, il, h, c.weights, res, y);
 }
 
-/* gr_moe into y, of a shard the part that it has. */
-static gr_t experts(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt,
-                    gr_t y)
+/* gr_moe_routed into y, of a shard the part that it has. */
+static gr_t experts(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
+                    const struct gr_moe_opt *opt, gr_t y)
 {
     if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
         res = shared_expert(b, il, x, res, opt->act);
-    return routed(b, il, x, x, res, opt, y);
+    return routed(b, il, logits, x, res, opt, y);
 }
 
 /* Experts that see and give fewer columns, beside shared ones that see all. */
-static gr_t latent_experts(struct gr_build *b, int il, gr_t x, gr_t res,
+static gr_t latent_experts(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
                            const struct gr_moe_opt *opt)
 {
-    gr_t in = gr_mm(b, il, GR_W_FFN_ROUTED_DOWN, x), y;
+    bool other = gr_has(b, il, GR_W_FFN_ROUTED_UP); /* files have one of two names for them */
+    gr_t in = gr_mm(b, il, other ? GR_W_FFN_ROUTED_DOWN : GR_W_FFN_LATENT_DOWN, x), y;
     if (gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        y = gr_join(b, il, routed(b, il, x, in, none, opt, gr_part(b, in.rows, in.cols)), none);
+        y = gr_join(b, il, routed(b, il, logits, in, none, opt, gr_part(b, in.rows, in.cols)),
+                    none);
     else
-        y = routed(b, il, x, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
+        y = routed(b, il, logits, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
     if (gr_has(b, il, GR_W_FFN_ROUTED_NORM))
         y = gr_norm(b, il, GR_W_FFN_ROUTED_NORM, y);
-    y = gr_mm_add(b, il, GR_W_FFN_ROUTED_UP, y, res);
+    y = gr_mm_add(b, il, other ? GR_W_FFN_ROUTED_UP : GR_W_FFN_LATENT_UP, y, res);
     if (!gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
         return y;
-    gr_t gate = gr_mm(b, il, GR_W_FFN_GATE_SHEXP, x), up = gr_mm(b, il, GR_W_FFN_UP_SHEXP, x);
-    gr_t h = limited_glu(b, opt->act, gr_hp(b)->glu_limit[il], gate, up);
-    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, y);
+    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, shared_columns(b, il, x, opt->act), y);
+}
+
+gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
+                   const struct gr_moe_opt *opt)
+{
+    if (gr_has(b, il, GR_W_FFN_ROUTED_UP) || gr_has(b, il, GR_W_FFN_LATENT_UP))
+        return latent_experts(b, il, logits, x, res, opt);
+    if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
+        return experts(b, il, logits, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
+    gr_t part = experts(b, il, logits, x, none, opt, gr_part(b, x.rows, x.cols));
+    return gr_join(b, il, part, res);
 }
 
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
 {
-    if (gr_has(b, il, GR_W_FFN_ROUTED_UP))
-        return latent_experts(b, il, x, res, opt);
-    if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        return experts(b, il, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
-    gr_t part = experts(b, il, x, none, opt, gr_part(b, x.rows, x.cols));
-    return gr_join(b, il, part, res);
+    return gr_moe_routed(b, il, gr_router(b, il, x), x, res, opt);
+}
+
+gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    int32_t n = hp->n_expert / hp->n_adjugate;
+    struct choice c = choose(b, il, logits, n < hp->n_expert_used ? n : hp->n_expert_used,
+                             &(struct gr_args_route){.gate = GR_GATE_SOFTMAX,
+                                                     .normalise = true,
+                                                     .scale = hp->adjugate_scale,
+                                                     .n_group = 1,
+                                                     .n_group_used = 1,
+                                                     .per = hp->n_adjugate});
+    gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_ADJ, x, c.ids);
+    gr_t h = gr_glu(b, GR_SILU, gate, gr_matmul_id(b, il, GR_W_FFN_UP_ADJ, x, c.ids));
+    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_ADJ, h, c.ids);
+    return gr_expert_sum(b, il, h, c.weights, gr_add_t(b, x, res),
+                         gr_new(b, x.rows, x.cols, GR_F32));
 }
 
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)

@@ -41,6 +41,9 @@ gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x);
 /* Every group of `group` columns divided by its root mean square. */
 gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
+/* Every group of `group` columns divided by its root mean square. */
+gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
+
 /* x W^T + bias, with the slot's bias if there is one; gr_mm_add adds `res`. */
 gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
@@ -82,13 +85,18 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
 /* The same with biases by distance: a row of `table` for each bucket, of the first layer where a
  * layer has none of its own. */
 gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot table);
+/* What attention found for x, times act of a gate for each column or each head (ATTN_GATE). */
+gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y);
+/* Queries times what their positions make of them (hp->temper). */
+gr_t gr_temper(struct gr_build *b, gr_t q);
 /* The whole of it: projection, head norms, attention, output projection + bias + res. A bound
  * ATTN_GATE weighs each column or head of what attention found. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* The same with latent attention: K's rows are [roped columns | latent], V's the latent; queries
- * and results are taken to the latent and back by ATTN_K_B and ATTN_V_B. DeepSeek-AI 2024 (arXiv
- * 2405.04434). A bound ATTN_GATE weighs each column or head of the result. */
+ * and results are taken to the latent and back by ATTN_K_B and ATTN_V_B. Without these ATTN_KV_B
+ * makes keys and values of every head, which are kept instead. DeepSeek-AI 2024 (arXiv 2405.04434).
+ * A bound ATTN_GATE weighs each column or head of the result. */
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
 /* Recurrent layers, for micro-batches of sequences of equal length. Each goes on from the layer's
  * state, leaves its own, and gives out(..) + res, in the last layer of the wanted rows only. */
@@ -147,8 +155,18 @@ struct gr_moe_opt {
 /* What the file says (gr_hp_experts). */
 struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act);
 /* The experts' feed-forward: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), + the
- * shared expert's where one is bound, + res. A bound FFN_EXP_BIAS takes part in the choice only. */
+ * shared expert's where one is bound, + res. A bound FFN_EXP_BIAS takes part in the choice only.
+ * Families without gates have act(up(x)). Between a bound FFN_LATENT_DOWN and FFN_LATENT_UP experts
+ * see fewer columns. */
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
+/* The same with the router's logits given: gr_router of whatever it sees. */
+gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
+                   const struct gr_moe_opt *opt);
+gr_t gr_router(struct gr_build *b, int il, gr_t x);
+/* x + adjugate_scale * the sum over adjugate experts of the chosen ones: an adjugate of x as often
+ * as its group has chosen experts, weighed by its own number's logit; + res. Wu et al. 2025 (arXiv
+ * 2508.07785). */
+gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res);
 /* gr_moe where the layer has a router, gr_ffn_glu where not. */
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
 

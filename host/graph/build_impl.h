@@ -18,6 +18,7 @@ struct gr_build {
     gr_t kept[GR_MAX_KEPT]; /* gr_keep's */
     int n_kept;
     gr_t first_value; /* what the first layer's values are */
+    gr_t temper;      /* of each token's queries */
     int err;
 };
 

@@ -158,6 +158,8 @@ bool gr_kv_order_less(const struct gr_kv *kv, uint32_t a, uint32_t b);
 
 /* ---- windows ---- */
 
+/* The lowest position that a token at `pos` sees; there is a window. */
+int64_t gr_kv_first_seen(const struct gr_kv *kv, int64_t pos);
 /* The lowest position that the next token of a sequence whose largest one is `max` sees. */
 int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max);
 /* Gives up the oldest cell of a stream that no later token can see, but none in `spare` of sequence

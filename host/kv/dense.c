@@ -11,7 +11,7 @@ static bool visible(const struct gr_kv *kv, int32_t seq, const struct gr_kv_mark
     if (causal && kv->row && kv->pos[c] == t->pos &&
         (kv->row[c] > t->row || (kv->row[c] == t->row && kv->col[c] > t->col)))
         return false;
-    return kv->p.window <= 0 || t->pos - kv->pos[c] < kv->p.window;
+    return kv->p.window <= 0 || kv->pos[c] >= gr_kv_first_seen(kv, t->pos);
 }
 
 void gr_kv_mask_dense(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_kv, bool causal,

@@ -32,7 +32,8 @@ struct gr_kv_params {
     uint32_t n_seq_max; /* 1 to GR_SEQ_MAX */
     uint32_t n_pad;  /* the used range is rounded up to this: 256; 32 in the compatibility tests */
     bool contiguous; /* a micro-batch takes neighbouring cells only (of a stream) */
-    int32_t window;  /* > 0: a token sees only positions less than this behind its own */
+    int32_t window;  /* > 0: a token sees only positions less than this behind its own .. */
+    bool chunked;    /* .. or, of windows side by side, those of its own */
     int32_t group;   /* > 1: K is also kept by grouped position, floor(pos / group) */
     bool pos_2d;     /* cells have a row and a column beside their position (M-RoPE) */
 };

@@ -37,13 +37,12 @@ static void append(const struct gr_kv *kv, const struct gr_kv_seq *q, int32_t *l
 static void find_span(const struct gr_kv *kv, const struct gr_kv_seq *q, const struct gr_kv_mark *m,
                       bool causal, int32_t neighbours, int32_t span[3])
 {
-    int64_t next = (int64_t)m->pos + 1;
     uint32_t hi = causal ? gr_kv_order_until(kv, q, m) : q->n, lo = 0, near;
     if (kv->p.window > 0)
-        lo = GR_MIN(gr_kv_order_below(kv, q, next - kv->p.window), hi);
+        lo = GR_MIN(gr_kv_order_below(kv, q, gr_kv_first_seen(kv, m->pos)), hi);
     near = lo;
     if (neighbours > 0)
-        near = GR_MIN(GR_MAX(gr_kv_order_below(kv, q, next - neighbours), lo), hi);
+        near = GR_MIN(GR_MAX(gr_kv_order_below(kv, q, (int64_t)m->pos + 1 - neighbours), lo), hi);
     span[0] = (int32_t)lo, span[1] = (int32_t)near, span[2] = (int32_t)hi;
 }
 

@@ -2,12 +2,16 @@
 #include "gr/status.h"
 #include "kv/cells.h"
 
+int64_t gr_kv_first_seen(const struct gr_kv *kv, int64_t pos)
+{
+    return kv->p.chunked ? pos - pos % kv->p.window : pos - kv->p.window + 1;
+}
+
 /* The next token stands behind the largest position, or with rows and columns perhaps still at it.
  */
 int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max)
 {
-    int64_t next = kv->p.pos_2d ? GR_MAX(max, 0) : (int64_t)max + 1;
-    return next - kv->p.window + 1;
+    return gr_kv_first_seen(kv, kv->p.pos_2d ? GR_MAX(max, 0) : (int64_t)max + 1);
 }
 
 /* Cells of the sequence before this position are of no use to it any more. Its last one stays, so

@@ -48,6 +48,9 @@ enum gr_dim {
     GR_D_FF_EXP_2,   /* gate and up side by side */
     GR_D_FF_SHEXP,   /* the shared experts, side by side */
     GR_D_FF_SHEXP_2, /* gate and up of these side by side */
+    GR_D_LATENT,     /* columns that experts see */
+    GR_D_ADJUGATE,   /* n_expert / n_adjugate */
+    GR_D_FF_ADJ,
     /* latent attention: heads of d_k_mla and d_v_mla, whose keys and values are made of a latent */
     GR_D_LORA_Q,
     GR_D_LORA_KV,
@@ -56,6 +59,8 @@ enum gr_dim {
     GR_D_O_MLA, /* n_head * d_v_mla */
     GR_D_NOPE,  /* d_k_mla - n_rot */
     GR_D_V_MLA, /* d_v_mla */
+    GR_D_KV_B,  /* n_head * (d_k_mla - n_rot + d_v_mla) */
+    GR_D_GATE,  /* n_head * d_gate */
     GR_D_ONE,
     GR_D_BUCKET,  /* of relative positions */
     GR_D_TYPES,   /* token types */
@@ -80,7 +85,6 @@ enum gr_dim {
     GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
     GR_D_GROUP,
     GR_D_IN_GROUP, /* n_inner / n_group */
-    GR_D_LATENT,   /* n_latent; n_embd where experts see the whole width */
     GR_D_KV_INNER, /* n_group * n_state */
     /* mixing with the token before */
     GR_D_LERP,  /* n_lerp */
@@ -230,18 +234,24 @@ struct gr_hparams {
     bool expert_norm;                            /* weights of the chosen experts sum to 1 */
     float expert_scale;                          /* of the weights; 0 = 1 */
     int32_t n_expert_group, n_expert_group_used; /* 1, 1 = no groups */
-    int32_t n_kernel, n_channel;                 /* of the convolution in front */
-    int32_t n_inner, n_state, n_rank, n_group;   /* columns, numbers a column, time steps (or their
-                                                    rank), groups that share B and C (or K) */
-    int32_t n_dt;                                /* rank of the time steps of Mamba 1 with heads */
+    bool expert_weighs_input; /* a chosen expert sees the input times its weight, instead of giving
+                                 what it gives times that */
+    int32_t n_latent;         /* columns that experts see and give; 0 = n_embd */
+    /* adjugate experts: one for each n_adjugate experts, of n_ff_adj columns */
+    int32_t n_adjugate, n_ff_adj;
+    float adjugate_scale;
+    int32_t n_kernel, n_channel;               /* of the convolution in front */
+    int32_t n_inner, n_state, n_rank, n_group; /* columns, numbers a column, time steps (or their
+                                                  rank), groups that share B and C (or K) */
+    int32_t n_dt;                              /* rank of the time steps of Mamba 1 with heads */
     float decay_bound, decay_slope;    /* of the delta rule (gr_args_delta_rule); bound 0: none */
     float glu_limit[GR_MAX_LAYER];     /* of SiLU's result and of what it meets, in the feed-forward
                                           part and in shared experts .. */
     float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
     int32_t n_lerp, n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value, n_lora_gate; /* of mixing
                                                     with the token before */
-    int32_t n_latent;    /* what experts see and give; 0: n_embd */
-    int32_t n_res_block; /* the stream is kept at layers il % this == 0; 0: it is not */
+    bool glu_limit_first; /* glu_limit is of what SiLU is taken of, instead of its result */
+    int32_t n_res_block;  /* the stream is kept at layers il % this == 0; 0: it is not */
     float situ_beta, situ_linear_beta; /* of gr_glu's SITU; situ_beta 0: SiLU, no linear bound: 0 */
     int32_t halve_every; /* after so many layers each everything is halved; 0: never */
     int32_t n_ctx_dense; /* longest context in which a token sees all others before it; 0: any. What
@@ -256,7 +266,13 @@ struct gr_hparams {
     bool parallel;        /* the feed-forward does not see what attention adds */
     float eps, eps_post;  /* of norms; of those behind attention and feed-forward: 0 = the same */
     enum gr_norm_kind norm;
-    float attn_scale;     /* 0: 1 / sqrt(d_k) */
+    float attn_scale;  /* 0: 1 / sqrt(d_k) */
+    float value_scale; /* of what attention gives; 0 = 1 */
+    struct { /* queries at position p times 1 + scale * ln(1 + floor((p + first) / length)) */
+        float scale; /* 0: not at all */
+        int32_t first, length;
+    } temper;
+    int32_t d_gate;       /* gates of a head: 1, or one for each of its columns */
     float attn_softcap;   /* 0: none */
     float final_softcap;  /* 0: none */
     float clamp_kqv;      /* 0: none */
@@ -267,6 +283,8 @@ struct gr_hparams {
     /* sliding window */
     int32_t n_swa; /* 0: none */
     bool swa_both; /* n_swa / 2 positions to either side are seen; for no_cache */
+    bool
+        chunked; /* a window begins at the last multiple of n_swa instead of going with the token */
     bool swa[GR_MAX_LAYER];
     /* rope */
     enum gr_rope_kind rope;
@@ -413,8 +431,13 @@ int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* glu_limit and glu_limit_exp: one number for all layers, or one for each. */
 int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The widths of latent attention. */
+/* The widths of latent attention. Older files have no "attention.key_length_mla" and the matrix of
+ * gr_hp_latent. */
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
+/* The same where one matrix makes keys and values of every head, and these are kept. */
+int gr_hp_latent(struct gr_hp_source *s, struct gr_hparams *hp);
+/* How queries grow with positions, when the file says so. */
+int gr_hp_temper(struct gr_hp_source *s, struct gr_hparams *hp);
 /* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */
 int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
 /* How experts are chosen and weighted, and the width of the shared ones. `otherwise` is the gate

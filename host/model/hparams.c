@@ -474,16 +474,40 @@ int gr_hp_unsupported(struct gr_hp_source *s, const char *key)
     return gr_fail(GR_E_UNSUPPORTED, "key %s.%s: this version cannot compute it", s->arch, key);
 }
 
+int gr_hp_temper(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    int rc = gr_hp_f32(s, "attention.temperature_scale", &hp->temper.scale);
+    if (!rc)
+        rc = gr_hp_i32(s, "attention.temperature_length", 0, INT32_MAX, &hp->temper.length);
+    if (!rc && hp->temper.scale != 0 && hp->temper.length == 0)
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key %s.attention.temperature_length: a number above 0 expected, none found",
+                     s->arch);
+    return rc;
+}
+
+int gr_hp_latent(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->d_k_mla = hp->d_k, hp->d_v_mla = hp->d_v;
+    int rc = gr_hp_need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
+    if (!rc)
+        rc = gr_hp_i32(s, "attention.q_lora_rank", 0, 1 << 20, &hp->n_lora_q);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        if (hp->n_head_kv[il] != hp->n_head[il])
+            rc = gr_fail(
+                GR_E_CORRUPT,
+                "key %s.attention.head_count_kv: as many as heads expected, %d for %d found",
+                s->arch, hp->n_head_kv[il], hp->n_head[il]);
+    return rc;
+}
+
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_i32(s, "attention.key_length_mla", 0, 4096, &hp->d_k_mla);
+    if (!rc && hp->d_k_mla == 0)
+        return gr_hp_latent(s, hp);
     if (!rc)
-        rc = gr_hp_i32(s, "attention.value_length_mla", 0, 4096, &hp->d_v_mla);
-    if (!rc && (!hp->d_k_mla || !hp->d_v_mla))
-        rc = gr_fail(GR_E_UNSUPPORTED,
-                     "key %s.attention.key_length_mla: missing: the file is of the older kind that "
-                     "has attn_kv_b and not attn_k_b and attn_v_b; convert the model again",
-                     s->arch);
+        rc = gr_hp_need_i32(s, "attention.value_length_mla", 1, 4096, &hp->d_v_mla);
     if (!rc)
         rc = gr_hp_need_i32(s, "attention.kv_lora_rank", 1, 4096, &hp->n_lora_kv);
     if (!rc)
@@ -529,10 +553,13 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
     return 0;
 }
 
+/* Some files say it of the other kind. */
 static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    const char *key = hp->norm == GR_NORM_RMS ? "attention.layer_norm_rms_epsilon"
-                                              : "attention.layer_norm_epsilon";
+    const char *key = "attention.layer_norm_epsilon";
+    if (hp->norm == GR_NORM_RMS &&
+        (gr_hp_has(s, "attention.layer_norm_rms_epsilon") || !gr_hp_has(s, key)))
+        key = "attention.layer_norm_rms_epsilon";
     int rc = gr_hp_need_f32(s, key, &hp->eps);
     if (!rc && (hp->eps < 0 || hp->eps > 1))
         rc = gr_fail(GR_E_CORRUPT, "key %s.%s: a number from 0 to 1 expected, %g found", s->arch,
@@ -608,6 +635,7 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
                               .no_cache = arch->no_cache,
                               .rope = arch->rope,
                               .embd_scale = 1,
+                              .d_gate = 1,
                               .n_expert_group = 1,
                               .n_expert_group_used = 1};
     int rc = gr_hp_need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);

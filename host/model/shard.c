@@ -273,6 +273,10 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
         add(&p, head, d == GR_D_Q ? hp->d_k : 2 * (int64_t)hp->d_k, 0);
     else if (d == GR_D_Q_MLA)
         add(&p, head, hp->d_k_mla, 0);
+    else if (d == GR_D_KV_B)
+        add(&p, head, hp->d_k_mla - hp->n_rot + hp->d_v_mla, 0);
+    else if (d == GR_D_GATE)
+        add(&p, head, hp->d_gate, 0);
     else if (d == GR_D_O && hp->n_head_kv[il] > 0)
         add(&p, head, hp->d_v, 0);
     else if (d == GR_D_O_MLA)

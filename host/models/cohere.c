@@ -1,5 +1,6 @@
 /* Command R and Command R7B: attention and feed-forward side by side from one norm. The second has
- * windowed layers with rope and, every fourth, one that sees everything and knows no positions.
+ * windowed layers with rope and, every fourth, one that sees everything and knows no positions;
+ * Command with experts has these first, but for some dense layers that all have rope.
  * Cohere 2024; Yang et al. 2025 (arXiv 2501.18795). */
 #include "graph/build.h"
 
@@ -14,6 +15,18 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
+static const struct gr_tensor_spec spec_moe[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
+    {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}},
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
+};
+
+/* Logits are multiplied by the file's number. */
 static int logit_scale(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     return gr_hp_logit_factor(s, hp);
@@ -27,6 +40,44 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
     for (int il = 0; il < hp->n_layer; il++)
         hp->no_rope[il] = !hp->swa[il];
     return rc;
+}
+
+/* The norms are those whose epsilon the file has. */
+static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    float eps_rms = 0;
+    int32_t lead = 0;
+    int rc = gr_hp_f32(s, "attention.layer_norm_rms_epsilon", &eps_rms);
+    if (!rc && eps_rms == 0) {
+        hp->norm = GR_NORM_LAYER;
+        rc = gr_hp_f32(s, "attention.layer_norm_epsilon", &hp->eps);
+    }
+    if (!rc)
+        rc = logit_scale(hp, s);
+    if (!rc)
+        rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_i32(s, "leading_dense_block_count", 0, INT32_MAX, &lead);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa_after(s, hp, 4);
+    for (int il = lead; il < hp->n_layer; il++)
+        hp->no_rope[il] = !hp->swa[il];
+    return rc;
+}
+
+/* The mean of what chosen and shared experts give. */
+static gr_t layer_moe(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    x = gr_attn_block(b, il, h, x);
+    h = gr_match(b, h, x);
+    if (!gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
+        return gr_ffn(b, il, h, x, &moe);
+    return gr_add_t(b, gr_scale(b, gr_moe(b, il, h, none, &moe), 0.5f), x);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
@@ -47,3 +98,9 @@ const struct gr_arch gr_arch_cohere2 = {.name = "cohere2",
                                         .rope = GR_ROPE_NORM,
                                         .hparams = hparams2,
                                         .layer = layer};
+const struct gr_arch gr_arch_cohere2moe = {.name = "cohere2moe",
+                                           GR_SPEC(spec_moe),
+                                           .norm = GR_NORM_RMS,
+                                           .rope = GR_ROPE_NORM,
+                                           .hparams = hparams_moe,
+                                           .layer = layer_moe};

@@ -1,6 +1,6 @@
-/* DeepSeek V2, V3 and R1: attention over one latent a token, queries from a latent of their own but
- * in the lite models; experts in groups beside shared ones, after some layers without. DeepSeek-AI
- * 2024 (arXiv 2405.04434, 2412.19437). */
+/* DeepSeek V2, V3 and R1, Mistral Small 4: attention over one latent a token, queries from a latent
+ * of their own but in the lite models; experts in groups beside shared ones, after some layers
+ * without. DeepSeek-AI 2024 (arXiv 2405.04434, 2412.19437). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -14,8 +14,9 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_ATTN_Q_B, GR_OPTIONAL, {GR_D_LORA_Q, GR_D_Q_MLA}},
     {GR_W_ATTN_KV_A, 0, {GR_D_EMBD, GR_D_KV_A}},
     {GR_W_ATTN_KV_A_NORM, 0, {GR_D_LORA_KV}},
-    {GR_W_ATTN_K_B, 0, {GR_D_NOPE, GR_D_LORA_KV, GR_D_HEADS}},
-    {GR_W_ATTN_V_B, 0, {GR_D_LORA_KV, GR_D_V_MLA, GR_D_HEADS}},
+    {GR_W_ATTN_K_B, GR_OPTIONAL, {GR_D_NOPE, GR_D_LORA_KV, GR_D_HEADS}},
+    {GR_W_ATTN_V_B, GR_OPTIONAL, {GR_D_LORA_KV, GR_D_V_MLA, GR_D_HEADS}},
+    {GR_W_ATTN_KV_B, GR_OPTIONAL, {GR_D_LORA_KV, GR_D_KV_B}},
     {GR_W_ATTN_OUT, 0, {GR_D_O_MLA, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
     {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
@@ -34,16 +35,15 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    float temperature = 0;
     int rc = gr_hp_mla(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
     if (!rc)
         rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
     if (!rc)
-        rc = gr_hp_f32(s, "attention.temperature_scale", &temperature);
+        rc = gr_hp_temper(s, hp);
     hp->yarn_scales_attn = true;
-    return rc || temperature == 0 ? rc : gr_hp_unsupported(s, "attention.temperature_scale");
+    return rc;
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
@@ -59,3 +59,9 @@ const struct gr_arch gr_arch_deepseek2 = {.name = "deepseek2",
                                           .rope = GR_ROPE_NORM,
                                           .hparams = hparams,
                                           .layer = layer};
+const struct gr_arch gr_arch_mistral4 = {.name = "mistral4",
+                                         GR_SPEC(spec),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NORM,
+                                         .hparams = hparams,
+                                         .layer = layer};

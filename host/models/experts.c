@@ -1,6 +1,6 @@
-/* Experts in every layer and none that all tokens share: OLMoE, Phi-3.5-MoE, MiniMax M2, Mellum.
- * Muennighoff et al. 2024 (arXiv 2409.02060), Abdin et al. 2024 (arXiv 2404.14219), MiniMax 2025,
- * JetBrains 2025. */
+/* Experts in every layer and none that all tokens share: OLMoE, Phi-3.5-MoE, MiniMax M2, Mellum,
+ * Maple. Muennighoff et al. 2024 (arXiv 2409.02060), Abdin et al. 2024 (arXiv 2404.14219), MiniMax
+ * 2025, JetBrains 2025. */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -66,6 +66,21 @@ static int hparams_mellum(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_swa(s, hp, 4);
 }
 
+/* Windowed layers have rope, the others know no positions. */
+static int hparams_maple(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
+    hp->rot_by_kind = hp->glu_limit_first = true;
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 0);
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        hp->no_rope[il] = !hp->swa[il];
+    return rc;
+}
+
 const struct gr_arch gr_arch_olmoe = {.name = "olmoe",
                                       GR_SPEC(spec_olmoe),
                                       .norm = GR_NORM_RMS,
@@ -90,3 +105,9 @@ const struct gr_arch gr_arch_mellum = {.name = "mellum",
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams_mellum,
                                        .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_maple = {.name = "maple",
+                                      GR_SPEC(spec_mellum),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .hparams = hparams_maple,
+                                      .layer = gr_pre_norm_layer};

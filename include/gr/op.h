@@ -46,6 +46,7 @@ enum gr_act_kind {
     GR_SOFTCAP,
     GR_LINEAR,
     GR_CLAMP,
+    GR_SOFTPLUS,
     GR_SWIGLU_OAI
 };
 
@@ -103,7 +104,8 @@ struct gr_args_glu {
 };
 
 struct gr_args_act {
-    struct gr_ten x, y; /* [1, rows, n] */
+    struct gr_ten x; /* [1, rows / k, n] */
+    struct gr_ten y; /* [1, rows, n]; may be x when k is 1 */
     float a, b;
     int32_t kind; /* enum gr_act_kind */
 };
@@ -124,6 +126,13 @@ struct gr_args_rope_table {
                               by (M-RoPE); a row that pos has not is position 0. Absent: row 0 */
     struct gr_ten cs;      /* [1, n, n_rot] */
     float mag;             /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
+};
+
+struct gr_args_temper {
+    struct gr_ten pos; /* [1, n_pos, n_tok] i32; the first row counts */
+    struct gr_ten y;   /* [1, n_tok, 1] */
+    float scale;
+    int32_t first, length; /* length above 0 */
 };
 
 struct gr_args_rope {
@@ -187,6 +196,7 @@ struct gr_args_route {
     float scale;                   /* then multiply by this */
     int32_t n_group, n_group_used; /* choose among the experts of the best groups only (a group's
                                       rank is the sum of its two best); 1, 1 = no groups */
+    int32_t per;                   /* experts of an id; 0 = 1 */
 };
 
 struct gr_args_expert_sum {

@@ -73,6 +73,17 @@ Test(masks, S1_14_window)
     gr_kv_free(&kv);
 }
 
+/* Windows side by side: where the token's own begins. */
+Test(masks, windows_side_by_side)
+{
+    struct gr_kv *kv = cache_of((struct gr_kv_params){
+        .n_cell = 256, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = 4, .chunked = true});
+    cr_assert_eq(draw(kv, tokens(0, 0, 10), false, 1), 32);
+    for (int32_t r = 0; r < 10; r++)
+        expect_row(32, r, r / 4 * 4, r + 1);
+    gr_kv_free(&kv);
+}
+
 /* With ALiBi the distance instead of 0. */
 Test(masks, S3_14_distances)
 {

@@ -60,9 +60,16 @@ int64_t m_max(const struct model *m, int32_t seq)
     return max;
 }
 
+/* The lowest position that a token at `pos` sees: its window goes with it, or is one of many side
+ * by side. */
+static int64_t first_seen(const struct model *m, int64_t pos)
+{
+    return m->p.chunked ? pos / m->p.window * m->p.window : pos - m->p.window + 1;
+}
+
 int64_t m_visible(const struct model *m, int64_t max)
 {
-    return (m->p.pos_2d ? GR_MAX(max, 0) : max + 1) - m->p.window + 1;
+    return first_seen(m, m->p.pos_2d ? GR_MAX(max, 0) : max + 1);
 }
 
 bool m_incomplete(const struct model *m, int32_t seq)
@@ -103,7 +110,7 @@ int32_t m_sorted(const struct model *m, int32_t seq, int32_t *cells)
 bool m_sees(const struct model *m, const struct m_cell *c, int32_t seq, const int32_t place[3],
             bool causal)
 {
-    if (!(c->seqs & BIT(seq)) || (m->p.window && place[0] - c->pos >= m->p.window))
+    if (!(c->seqs & BIT(seq)) || (m->p.window && c->pos < first_seen(m, place[0])))
         return false;
     if (!causal || c->pos < place[0])
         return true;

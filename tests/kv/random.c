@@ -443,6 +443,8 @@ static const struct config {
     {{.n_cell = 24, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = 8}, 50000},
     {{.n_cell = 40, .n_stream = 1, .n_seq_max = 3, .n_pad = 32, .window = 8}, 70000},
     {{.n_cell = 20, .n_stream = 2, .n_seq_max = 2, .n_pad = 32, .window = 6}, 60000},
+    {{.n_cell = 20, .n_stream = 1, .n_seq_max = 3, .n_pad = 32, .window = 8, .chunked = true},
+     60000},
     {{.n_cell = 30, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .window = 5, .contiguous = true},
      40000},
     {{.n_cell = 30,

@@ -48,11 +48,18 @@ static const struct {
     {"llama.rope.scaling.yarn_beta_fast", F, -1, "", GR_E_CORRUPT},
     {"llama.rope.scaling.yarn_beta_slow", F, 0, "", GR_E_CORRUPT},
     {"gemma3.rope.freq_base_swa", F, -10000, "", GR_E_CORRUPT},
-    {"deepseek2.attention.key_length_mla", I, 0, "", GR_E_UNSUPPORTED}, /* attn_kv_b */
+    {"deepseek2.attention.key_length_mla", I, 0, "",
+     GR_E_CORRUPT}, /* attn_kv_b: as many KV heads */
     {"deepseek2.attention.key_length_mla", I, 8, "", GR_E_CORRUPT},
     {"deepseek2.attention.kv_lora_rank", I, 17, "", GR_E_CORRUPT},
     {"deepseek2.attention.kv_lora_rank", I, 0, "", GR_E_CORRUPT},
-    {"deepseek2.attention.temperature_scale", F, 0.1, "", GR_E_UNSUPPORTED},
+    {"deepseek2.attention.temperature_scale", F, 0.1, "", GR_E_CORRUPT}, /* of no length */
+    {"minicpm3.attention.kv_lora_rank", I, 0, "", GR_E_CORRUPT},
+    {"minicpm3.attention.head_count_kv", I, 1, "", GR_E_CORRUPT},
+    {"grovemoe.experts_per_group", I, 0, "", GR_E_CORRUPT},
+    {"grovemoe.experts_per_group", I, 2, "", GR_E_CORRUPT},
+    {"laguna.rope.dimension_count_swa", I, 3, "", GR_E_CORRUPT},
+    {"laguna.rope.dimension_count_swa", I, 18, "", GR_E_CORRUPT},
     {"deepseek2.expert_group_count", I, 2, "", GR_E_CORRUPT},
     {"deepseek2.expert_gating_func", I, 4, "", GR_E_CORRUPT},
     {"deepseek2.expert_shared_count", I, 65, "", GR_E_CORRUPT},

@@ -131,6 +131,8 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
         return false;
     if (one_of_two && t->fused && tiny_has(t->arch, GR_W_FFN_GATE_UP_EXPS))
         return false;
+    if (s->slot == GR_W_ATTN_KV_B && tiny_has(t->arch, GR_W_ATTN_K_B))
+        return false; /* of older files */
     if (s->slot == GR_W_ROPE_LONG || s->slot == GR_W_ROPE_SHORT)
         return !t->no_optional && !tiny_has(t->arch, GR_W_ROPE_FREQS);
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;
@@ -190,6 +192,24 @@ static void write_latent(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "attention.q_lora_rank", 40);
     set_i(w, t, "attention.key_length_mla", n_rot + 24);
     set_i(w, t, "attention.value_length_mla", 20);
+}
+
+/* The same where every head's keys and values are kept. */
+static void write_expanded(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    set_i(w, t, "attention.head_count_kv", t->n_head);
+    set_i(w, t, "rope.dimension_count", t->d_head < 4 ? 2 : t->d_head / 4 * 2);
+    set_i(w, t, "attention.kv_lora_rank", 24);
+    set_i(w, t, "attention.q_lora_rank", 40);
+}
+
+/* One adjugate expert for all; experts of fewer columns than the model has. */
+static void write_kinds_of_experts(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    set_i(w, t, "experts_per_group", t->n_expert ? t->n_expert : 1);
+    set_i(w, t, "expert_chunk_feed_forward_length", 24);
+    set_f(w, t, "expert_group_scale", 0.7f);
+    set_i(w, t, "moe_latent_size", 32);
 }
 
 static void write_experts(struct gr_gguf_writer *w, const struct tiny *t)
@@ -325,10 +345,14 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     write_rounds(w, t);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
+    else if (tiny_has(t->arch, GR_W_ATTN_KV_B))
+        write_expanded(w, t);
     if (tiny_has(t->arch, GR_W_FFN_DOWN_SHEXP))
         write_experts(w, t);
     if (tiny_has(t->arch, GR_W_FFN_DOWN_SHEXP) && !tiny_has(t->arch, GR_W_FFN_GATE_SHEXP))
         set_i(w, t, "expert_shared_feed_forward_length", 40);
+    if (tiny_has(t->arch, GR_W_FFN_UP_ADJ) || tiny_has(t->arch, GR_W_FFN_LATENT_UP))
+        write_kinds_of_experts(w, t);
     if (tiny_has(t->arch, GR_W_SSM_CONV) || tiny_has(t->arch, GR_W_SHORTCONV))
         write_states(w, t);
     if (flagged(t->arch, GR_IN_STATE))

@@ -43,6 +43,8 @@ static double want_act(int kind, double x, double a, double b)
         return a * x + b;
     case GR_CLAMP:
         return fmin(fmax(x, a), b);
+    case GR_SOFTPLUS:
+        return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
     default:
         return NAN;
     }
@@ -76,6 +78,9 @@ static double slack_fast(int kind, double x, double a, double b, double want)
         return 12 * 0x1p-24 * fmin(1, fabs(x));
     case GR_SOFTCAP:
         return 12 * 0x1p-24 * fmin(a, fabs(x));
+    case GR_SOFTPLUS: /* of exp(-|x|), and the sum of two parts */
+        return (8 + 4 * fmin(fabs(x), 88)) * 0x1p-24 * fmin(scale, exp(-fabs(x))) +
+               4 * 0x1p-24 * scale + 1e-36;
     case GR_GELU_ERF: /* an absolute error of the erf */
         return fabs(x) * 0x1p-22 * (x > -15);
     default:
@@ -116,10 +121,32 @@ static void act_case(int kind, const int64_t *shape, enum ops_data data, bool in
 
 Test(act, all_kinds)
 {
-    for (int kind = GR_SILU; kind <= GR_CLAMP; kind++)
+    for (int kind = GR_SILU; kind <= GR_SOFTPLUS; kind++)
         for (size_t s = 0; s < GR_COUNT(shapes); s++)
             for (enum ops_data data = 0; data < OPS_N_DATA; data++)
                 act_case(kind, shapes[s], data, (s + (size_t)data) % 2);
+}
+
+/* Each row of x stands for three of y. */
+Test(act, rows_repeat)
+{
+    for (size_t s = 0; s < GR_COUNT(shapes); s++) {
+        struct ops_case c;
+        int64_t rows = shapes[s][0], cols = shapes[s][1];
+        ops_case_init(&c, GR_OP_ACT, 4, "[%lld, %lld] three times", (long long)rows,
+                      (long long)cols);
+        struct gr_args_act *n = &c.node.a.act;
+        *n = (struct gr_args_act){.x = ops_random(&c, GR_F32, 1, rows, cols, OPS_NORMAL),
+                                  .y = ops_new(&c, GR_F32, 1, 3 * rows, cols),
+                                  .a = 1,
+                                  .kind = GR_LINEAR};
+        const double *x = ops_values(&c, &n->x);
+        struct ops_out *o = ops_expect(&c, &n->y);
+        for (int64_t i = 0; i < 3 * rows * cols; i++)
+            o->want[i] = x[i / cols / 3 * cols + i % cols];
+        ops_check(&c);
+        ops_case_fini(&c);
+    }
 }
 
 static void glu_case(int kind, const int64_t *shape, enum ops_data data, bool in_place)

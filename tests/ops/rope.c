@@ -36,6 +36,33 @@ Test(rope_table, angles_in_f64)
     table_case(257, 128, 1, INT32_MIN / 2, INT32_MAX / 2);
 }
 
+/* f64 throughout, but the GPU's logarithm may be off by a unit. */
+Test(temper, positions)
+{
+    static const int32_t length[] = {1, 100, 8192}, first[] = {0, 1};
+    for (int k = 0; k < 6; k++) {
+        struct ops_case c;
+        ops_case_init(&c, GR_OP_TEMPER, 10, "length %d, first %d", length[k / 2], first[k % 2]);
+        struct gr_args_temper *a = &c.node.a.temper;
+        *a = (struct gr_args_temper){.pos = ops_integers(&c, 300, 0, 200000),
+                                     .y = ops_new(&c, GR_F32, 1, 300, 1),
+                                     .scale = 0.1f,
+                                     .first = first[k % 2],
+                                     .length = length[k / 2]};
+        ((int32_t *)a->pos.data)[0] = length[k / 2] - 1; /* just before a step, or on it */
+        struct ops_out *o = ops_expect(&c, &a->y);
+        for (int64_t i = 0; i < 300; i++) {
+            int32_t n = (((int32_t *)a->pos.data)[i] + a->first) / a->length;
+            o->want[i] = 1 + (double)a->scale * log1p(n);
+        }
+        ops_round_to_f32(o);
+        for (int64_t i = 0; i < 300; i++)
+            o->tol_ref[i] += 1e-15, o->tol_fast[i] += 1e-14;
+        ops_check(&c);
+        ops_case_fini(&c);
+    }
+}
+
 /* Fast: two products and a sum in f32. */
 static void rope_case(int kind, int64_t n_tok, int64_t n_head, int64_t d, int64_t n_rot,
                       enum ops_data data, bool in_place)

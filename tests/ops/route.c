@@ -63,8 +63,10 @@ static void expect(struct ops_case *c, const struct gr_args_route *a)
         if (a->n_group > 1)
             close_groups(a, all);
         qsort(all, (size_t)n, sizeof *all, better);
-        for (int64_t j = 0; j < n_used; j++)
+        for (int64_t j = 0; j < n_used; j++) {
+            all[j].id /= a->per > 1 ? a->per : 1;
             chosen[j] = gate[all[j].id];
+        }
         softmax(chosen, n_used, p);
         for (int64_t j = 0; j < n_used; j++)
             sum += a->gate == GR_GATE_SOFTMAX_TOP ? p[j] : chosen[j];
@@ -117,6 +119,28 @@ Test(route, gates)
             route_case(gate, i & 1, i & 2, 9, 64, 6, 8, 3, OPS_NORMAL);
             route_case(gate, i & 1, i & 2, 2, 16, 16, 1, 1, OPS_NORMAL);
         }
+}
+
+/* An id for every three experts, whose weight is that of another expert. */
+Test(route, several_of_an_id)
+{
+    for (int gate = GR_GATE_SOFTMAX; gate <= GR_GATE_SOFTMAX_TOP; gate++) {
+        struct ops_case c;
+        ops_case_init(&c, GR_OP_ROUTE, 16, "gate %d, three of an id", gate);
+        struct gr_args_route *a = &c.node.a.route;
+        *a = (struct gr_args_route){.logits = ops_random(&c, GR_F32, 1, 7, 48, OPS_NORMAL),
+                                    .ids = ops_new(&c, GR_I32, 1, 7, 5),
+                                    .weights = ops_new(&c, GR_F32, 1, 7, 5),
+                                    .gate = gate,
+                                    .normalise = true,
+                                    .scale = 0.5f,
+                                    .n_group = 1,
+                                    .n_group_used = 1,
+                                    .per = 3};
+        expect(&c, a);
+        ops_check(&c);
+        ops_case_fini(&c);
+    }
 }
 
 /* Equal values: the lower id first. */

@@ -40,6 +40,8 @@ GR_INLINE vf act_of(int kind, vf x, vf a, vf b)
         return a * x + b;
     case GR_CLAMP:
         return vf_min(b, vf_max(a, x));
+    case GR_SOFTPLUS:
+        return vf_softplus(x);
     case GR_GELU_ERF:
     case GR_SWIGLU_OAI: /* of two numbers */
         break;
@@ -88,6 +90,7 @@ static void act_row(int kind, const float *x, const float *up, int64_t n, float 
         KIND(GR_SOFTCAP)
         KIND(GR_LINEAR)
         KIND(GR_CLAMP)
+        KIND(GR_SOFTPLUS)
         KIND(GR_SWIGLU_OAI)
     case GR_GELU_ERF:
         break;
@@ -104,8 +107,9 @@ static void act(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_act *a = &node->a.act;
     struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, w);
+    int64_t each = a->y.rows / a->x.rows;
     for (int64_t r = 0; r < a->y.rows; r++)
-        act_row(a->kind, gr_cpu_f32(&a->x, r) + s.lo, NULL, s.hi - s.lo, a->a, a->b,
+        act_row(a->kind, gr_cpu_f32(&a->x, r / each) + s.lo, NULL, s.hi - s.lo, a->a, a->b,
                 gr_cpu_f32(&a->y, r) + s.lo);
 }
 

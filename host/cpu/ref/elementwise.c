@@ -35,6 +35,8 @@ double gr_ref_act_of(int kind, double x, double a, double b)
         return a * x + b;
     case GR_CLAMP:
         return x < a ? a : x > b ? b : x;
+    case GR_SOFTPLUS:
+        return gr_ref_softplus(x);
     case GR_SWIGLU_OAI: /* of two numbers */
         break;
     }
@@ -55,8 +57,9 @@ static void act(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_act *a = &node->a.act;
     struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, w);
+    int64_t each = a->y.rows / a->x.rows;
     for (int64_t r = 0; r < a->y.rows; r++) {
-        const float *x = gr_cpu_f32(&a->x, r);
+        const float *x = gr_cpu_f32(&a->x, r / each);
         float *y = gr_cpu_f32(&a->y, r);
         for (int64_t i = s.lo; i < s.hi; i++)
             y[i] = (float)gr_ref_act_of(a->kind, (double)x[i], (double)a->a, (double)a->b);

@@ -1,5 +1,5 @@
-/* ROPE_TABLE and ROPE: Su et al. 2021. A pair (a, b) of a head becomes (a cos - b sin, a sin + b
- * cos). */
+/* ROPE_TABLE, ROPE and TEMPER, what positions do to heads: Su et al. 2021. A pair (a, b) of a head
+ * becomes (a cos - b sin, a sin + b cos). */
 #include <math.h>
 #include <string.h>
 
@@ -28,6 +28,19 @@ static void rope_table(const struct gr_node *node, const struct gr_cpu_work *w)
 }
 
 const struct gr_cpu_impl gr_ref_rope_table = {rope_table, NULL, NULL};
+
+static void temper(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    const struct gr_args_temper *a = &node->a.temper;
+    const int32_t *pos = gr_cpu_i32(&a->pos, 0);
+    struct gr_cpu_share s = gr_cpu_share(a->y.rows, 1, w);
+    for (int64_t t = s.lo; t < s.hi; t++) {
+        double n = floor(((double)pos[t] + a->first) / a->length);
+        *gr_cpu_f32(&a->y, t) = (float)(1 + (double)a->scale * log(1 + n));
+    }
+}
+
+const struct gr_cpu_impl gr_ref_temper = {temper, NULL, NULL};
 
 void gr_ref_rotate(const float *x, const float *cs, int64_t n_rot, int64_t d, int kind, float *y)
 {

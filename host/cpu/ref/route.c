@@ -95,6 +95,8 @@ static void route(const struct gr_node *node, const struct gr_cpu_work *w)
             id[j] = (int32_t)best_of(rank, open, n);
             open[id[j]] = false;
         }
+        for (int64_t j = 0; j < a->ids.cols && a->per > 1; j++)
+            id[j] /= a->per;
         weights_of(a, id, gate, spare, gr_cpu_f32(&a->weights, t));
     }
 }

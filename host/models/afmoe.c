@@ -1,0 +1,95 @@
+/* Trinity and Laguna: what attention finds passes a gate, experts stand beside shared ones after
+ * some dense layers, windowed layers around full ones. Trinity has norms in front of a part and
+ * behind it and no positions in every fourth layer. Arcee 2025, Poolside 2026. */
+#include "graph/build.h"
+
+#include <math.h>
+
+/* clang-format off */
+#define COMMON                                                      \
+    GR_SPEC_EMBD,                                                   \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},                             \
+    {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_GATE}},                    \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
+    GR_SPEC_GLU(GR_OPTIONAL),                                       \
+    GR_SPEC_EXPERTS(GR_OPTIONAL),                                   \
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},                \
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL)
+/* clang-format on */
+
+static const struct gr_tensor_spec spec_afmoe[] = {
+    COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}};
+static const struct gr_tensor_spec spec_laguna[] = {COMMON};
+
+static int hparams_afmoe(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n_shared = 0;
+    hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->d_gate = hp->d_k;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 4);
+    hp->n_ff_shexp = n_shared * hp->n_ff_exp; /* below 2^30 */
+    for (int il = 3; il < hp->n_layer; il += 4)
+        hp->no_rope[il] = true;
+    return rc;
+}
+
+/* A gate has one number for a head, or one for each of its columns. Windowed layers have a rope of
+ * their own, without scaling. */
+static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int64_t gates = gr_hp_rows(s, "blk.0.attn_gate.weight");
+    hp->d_gate = gates > hp->n_head[0] ? hp->d_k : 1;
+    hp->rot_by_kind = hp->plain_swa_rope = true;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (hp->n_ff_shexp == 0)
+        hp->n_ff_shexp = hp->n_ff_exp;
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa_after(s, hp, 4);
+}
+
+static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind gate)
+{
+    gr_t y = gr_attn(b, il, gr_qk_norm(b, il, gr_qkv_proj(b, il, x)));
+    return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_gated(b, il, gate, x, y), res);
+}
+
+static gr_t layer_afmoe(struct gr_build *b, int il, gr_t x)
+{
+    static const gr_t none;
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    gr_t h = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none, GR_SIGMOID);
+    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
+    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+}
+
+static gr_t layer_laguna(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    x = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x, GR_SOFTPLUS);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_afmoe = {.name = "afmoe",
+                                      GR_SPEC(spec_afmoe),
+                                      .norm = GR_NORM_RMS,
+                                      .rope = GR_ROPE_NEOX,
+                                      .hparams = hparams_afmoe,
+                                      .layer = layer_afmoe};
+const struct gr_arch gr_arch_laguna = {.name = "laguna",
+                                       GR_SPEC(spec_laguna),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams_laguna,
+                                       .layer = layer_laguna};

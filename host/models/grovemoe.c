@@ -1,0 +1,52 @@
+/* GroveMoE: experts in groups, and an adjugate expert for each group, which sees what the chosen
+ * ones gave. Wu et al. 2025 (arXiv 2508.07785). */
+#include "gr/status.h"
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_EXPERTS(0),
+    {GR_W_FFN_GATE_ADJ, 0, {GR_D_EMBD, GR_D_FF_ADJ, GR_D_ADJUGATE}},
+    {GR_W_FFN_UP_ADJ, 0, {GR_D_EMBD, GR_D_FF_ADJ, GR_D_ADJUGATE}},
+    {GR_W_FFN_DOWN_ADJ, 0, {GR_D_FF_ADJ, GR_D_EMBD, GR_D_ADJUGATE}},
+};
+
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->n_adjugate = 1, hp->adjugate_scale = 1;
+    int rc = gr_hp_i32(s, "experts_per_group", 1, 4096, &hp->n_adjugate);
+    if (!rc)
+        rc = gr_hp_f32(s, "expert_group_scale", &hp->adjugate_scale);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_chunk_feed_forward_length", 0, 1 << 24, &hp->n_ff_adj);
+    if (!rc && hp->n_expert % hp->n_adjugate)
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key grovemoe.experts_per_group: a number that divides %d experts expected, "
+                     "%d found",
+                     hp->n_expert, hp->n_adjugate);
+    if (hp->n_ff_adj == 0)
+        hp->n_ff_adj = hp->d_k;
+    return rc;
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
+    static const gr_t none;
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x), logits = gr_router(b, il, h);
+    return gr_adjugates(b, il, logits, gr_moe_routed(b, il, logits, h, none, &moe), x);
+}
+
+const struct gr_arch gr_arch_grovemoe = {.name = "grovemoe",
+                                         GR_SPEC(spec),
+                                         .norm = GR_NORM_RMS,
+                                         .rope = GR_ROPE_NEOX,
+                                         .hparams = hparams,
+                                         .layer = layer};

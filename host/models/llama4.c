@@ -1,0 +1,58 @@
+/* Llama 4: three layers that see windows side by side to one that sees everything, knows no
+ * positions and has queries that grow with theirs; in some layers experts beside a shared one, who
+ * see the input times their weight. Meta 2025. */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL | GR_BIAS_MAYBE),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
+};
+
+/* Files say that there is no window, or nothing: 8,192. */
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int32_t n_swa = 8192;
+    hp->expert_gate = GR_GATE_SIGMOID, hp->expert_weighs_input = true;
+    hp->n_ff_shexp = hp->n_ff_exp;
+    int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &n_swa);
+    if (rc || n_swa == 0)
+        return rc;
+    hp->n_swa = 8192, hp->chunked = true;
+    hp->temper.scale = 0.1f, hp->temper.first = 1, hp->temper.length = 8192;
+    rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa(s, hp, 4);
+    hp->n_swa = 8192;
+    for (int32_t il = 3; il < hp->n_layer; il += 4)
+        hp->no_rope[il] = true;
+    return rc;
+}
+
+/* Heads are normed behind the rotation, which changes no norm; not those of the model with 128
+ * experts. */
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
+    struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
+    if (hp->no_rope[il])
+        p.q = gr_temper(b, p.q);
+    else if (hp->n_expert != 128)
+        p.q = gr_rms(b, il, p.q, hp->d_k), p.k = gr_rms(b, il, p.k, hp->d_k);
+    x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), x);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+}
+
+const struct gr_arch gr_arch_llama4 = {.name = "llama4",
+                                       GR_SPEC(spec),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NORM,
+                                       .hparams = hparams,
+                                       .layer = layer};

@@ -1,0 +1,47 @@
+/* SmallThinker: the router sees what goes into the layer, so that experts can be fetched while it
+ * attends; one layer in four sees everything and knows no positions. Song et al. 2025 (arXiv
+ * 2507.20984). */
+#include "graph/build.h"
+
+static const struct gr_tensor_spec spec[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_EXPERTS(0),
+};
+
+/* With a window the file's is always that of 4,096; a model of four layers has rope in all of them.
+ */
+static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_swa_after(s, hp, 4);
+    hp->expert_norm = true, hp->expert_scale = 0;
+    if (hp->n_swa == 0)
+        return rc;
+    hp->n_swa = 4096;
+    for (int32_t il = 0; il < hp->n_layer && hp->n_layer != 4; il += 4)
+        hp->no_rope[il] = true;
+    return rc;
+}
+
+static gr_t layer(struct gr_build *b, int il, gr_t x)
+{
+    struct gr_moe_opt moe = gr_moe_of(b, GR_RELU);
+    gr_t logits = gr_router(b, il, x);
+    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
+    gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x);
+    return gr_moe_routed(b, il, gr_match(b, logits, h), h, x, &moe);
+}
+
+const struct gr_arch gr_arch_smallthinker = {.name = "smallthinker",
+                                             GR_SPEC(spec),
+                                             .norm = GR_NORM_RMS,
+                                             .rope = GR_ROPE_NEOX,
+                                             .hparams = hparams,
+                                             .layer = layer};
