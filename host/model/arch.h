@@ -379,6 +379,8 @@ bool gr_hp_has(struct gr_hp_source *s, const char *key);
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* The same, but the first layer of a period is the one that has none. */
 int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* Fails unless the file says how many token types there are. */
+int gr_hp_token_types(const struct gr_hparams *hp);
 /* Whether a key holds this text. */
 bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text);
 /* Rows of a tensor of the file, 0 when it has none of that name. */

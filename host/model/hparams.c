@@ -140,6 +140,14 @@ int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc ? rc : gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
 }
 
+int gr_hp_token_types(const struct gr_hparams *hp)
+{
+    return hp->n_token_type > 0
+               ? 0
+               : gr_fail(GR_E_CORRUPT, "key tokenizer.ggml.token_type_count: a number above 0 "
+                                       "expected, 0 or none found");
+}
+
 bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text)
 {
     char k[128];

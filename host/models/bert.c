@@ -3,7 +3,6 @@
  * are plain, gated or have experts. Devlin et al. 2018 (arXiv 1810.04805), Nussbaum et al. 2024
  * (arXiv 2402.01613), Nussbaum and Duderstadt 2025 (arXiv 2502.07972), Günther et al. 2023 (arXiv
  * 2310.19923), Sturua et al. 2024 (arXiv 2409.10173). */
-#include "gr/status.h"
 #include "graph/build.h"
 
 /* clang-format off */
@@ -53,18 +52,10 @@ static const struct gr_tensor_spec spec_jina2[] = {
 static const struct gr_tensor_spec spec_jina3[] = {EMBEDDINGS(GR_OPTIONAL),
                                                    ATTENTION(GR_BIAS_MAYBE), PLAIN(0)};
 
-static int check_types(struct gr_hparams *hp)
-{
-    if (hp->n_token_type > 0)
-        return 0;
-    return gr_fail(GR_E_CORRUPT, "key tokenizer.ggml.token_type_count: a number above 0 expected, "
-                                 "0 or none found");
-}
-
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     (void)s;
-    return check_types(hp);
+    return gr_hp_token_types(hp);
 }
 
 /* Layers 1, 1 + n, 1 + 2 n .. have experts: those that come with a router. */
@@ -72,7 +63,7 @@ static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->n_ff_exp = hp->n_ff[0];
     int rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
-    return rc ? rc : check_types(hp);
+    return rc ? rc : gr_hp_token_types(hp);
 }
 
 static int hparams_jina2(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -81,7 +72,7 @@ static int hparams_jina2(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->n_ff_up = hp->n_ff[0];
     if (gr_hp_rows(s, "blk.0.ffn_up.weight") == 2 * (int64_t)hp->n_ff[0])
         hp->n_ff_up = 2 * hp->n_ff[0];
-    return check_types(hp);
+    return gr_hp_token_types(hp);
 }
 
 /* x + attention(x), normed; where there is a second norm, once more with x. */
