@@ -131,7 +131,7 @@ static int scenario(void)
     struct gr_ten x = out, y = out;
     x.data = p[1], y.data = p[2];
     const struct gr_node node = node_act(x, y);
-    const struct gr_tap tap = {0, "y", 0, y};
+    const struct gr_tap tap = {.name = "y", .ten = y};
     const struct gr_segment s = {&node, 1, &tap, 1};
     if (!rc)
         rc = api->segment_new(b, &s, &exec);

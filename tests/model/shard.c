@@ -171,6 +171,8 @@ static void check_weights(struct gr_shard *s[MOST], int n)
     const struct gr_arch *arch = s[0]->model->arch;
     for (int i = 0; i < arch->n_spec; i++)
         for (int il = 0; il < s[0]->hp.n_layer; il++) {
+            if (!gr_spec_applies(&s[0]->model->hp, &arch->spec[i], il))
+                continue;
             const enum gr_dim *d = arch->spec[i].dim;
             size_t at = (size_t)(il + 1) * GR_N_SLOT + arch->spec[i].slot;
             enum gr_dim of_bias[3] = {d[1] ? d[1] : d[0], d[1] ? d[2] : GR_D_NONE, GR_D_NONE};

@@ -217,8 +217,8 @@ Test(placement, differs)
 /* ---- batches of several sequences ---- */
 
 /* F32 sums of at most 96 terms, differently ordered: relative error about 1e-6, squared, over two
- * layers. */
-#define SAME 1e-10
+ * layers; Kimi K3's softmax over what was kept of the stream makes it ten times as large. */
+#define SAME 1e-9
 
 /* Tokens that each of three sequences has in two batches. */
 static const int32_t n_of[2][3] = {{17, 9, 4}, {5, 5, 6}};
