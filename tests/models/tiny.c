@@ -29,7 +29,8 @@ bool tiny_can_be_split(const struct gr_arch *a)
     for (int i = 0; i < a->n_spec; i++)
         over_all |= a->spec[i].slot == GR_W_ATTN_SUB_NORM ||
                     (a->spec[i].slot == GR_W_ATTN_Q_NORM && a->spec[i].dim[0] == GR_D_Q);
-    return !over_all && (tiny_has(a, GR_W_ATTN_OUT) || tiny_has(a, GR_W_FFN_GATE));
+    return !over_all && (tiny_has(a, GR_W_ATTN_OUT) || tiny_has(a, GR_W_FFN_GATE) ||
+                         tiny_has(a, GR_W_CHANNEL_MIX_KEY));
 }
 
 bool tiny_needs_experts(const struct gr_arch *a)
