@@ -71,14 +71,18 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
 }
 
 /* Queries turned by a table, if there is one. Where norms follow the rotation, keys are kept
- * without their norm's weights, so that what is kept can be turned further: the queries have both.
+ * without their norm's weights, so that what is kept can be turned further: the queries have both,
+ * if there are any.
  */
 static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
 {
-    if (gr_ten_is(&cs))
-        q = rope(b, il, q, cs);
+    if (!gr_ten_is(&cs))
+        return q;
+    q = rope(b, il, q, cs);
     if (!gr_hp(b)->norm_roped)
         return q;
+    if (!gr_has(b, il, GR_W_ATTN_Q_NORM))
+        return gr_rms(b, il, q, gr_hp(b)->d_k);
     gr_t w = gr_require(b, il, GR_W_ATTN_K_NORM);
     int64_t n = q.cols;
     q = gr_fold(b, gr_norm(b, il, GR_W_ATTN_Q_NORM, q), gr_hp(b)->d_k);

@@ -446,6 +446,10 @@ int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
  * when the file does not say. */
 int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise);
 
+/* The adjugate experts: how many experts have one in common, its width (that of a head when the
+ * file does not say), how much it counts. */
+int gr_hp_adjugates(struct gr_hp_source *s, struct gr_hparams *hp);
+
 /* What scaled frequencies multiply with: the rotated columns, the attention's scale. */
 struct gr_rope_mag {
     float rope, attn;

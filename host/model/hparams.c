@@ -540,6 +540,24 @@ int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
+int gr_hp_adjugates(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->n_adjugate = 1, hp->adjugate_scale = 1;
+    int rc = gr_hp_i32(s, "experts_per_group", 1, 4096, &hp->n_adjugate);
+    if (!rc)
+        rc = gr_hp_f32(s, "expert_group_scale", &hp->adjugate_scale);
+    if (!rc)
+        rc = gr_hp_i32(s, "expert_chunk_feed_forward_length", 0, 1 << 24, &hp->n_ff_adj);
+    if (!rc && hp->n_expert % hp->n_adjugate)
+        rc =
+            gr_fail(GR_E_CORRUPT,
+                    "key %s.experts_per_group: a number that divides %d experts expected, %d found",
+                    s->arch, hp->n_expert, hp->n_adjugate);
+    if (hp->n_ff_adj == 0)
+        hp->n_ff_adj = hp->d_k;
+    return rc;
+}
+
 int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise)
 {
     const enum gr_gate_kind gate[] = {otherwise, GR_GATE_SOFTMAX, GR_GATE_SIGMOID,

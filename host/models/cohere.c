@@ -59,8 +59,6 @@ static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
     if (!rc)
         rc = gr_hp_i32(s, "leading_dense_block_count", 0, INT32_MAX, &lead);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
         rc = gr_hp_swa_after(s, hp, 4);
     for (int il = lead; il < hp->n_layer; il++)
         hp->no_rope[il] = !hp->swa[il];

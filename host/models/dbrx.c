@@ -70,7 +70,7 @@ static gr_t layer_grok(struct gr_build *b, int il, gr_t x)
     gr_t y = gr_moe(b, il, h, none, &moe);
     if (gr_has(b, il, GR_W_FFN_UP))
         y = gr_scale(b, gr_ffn_glu(b, il, h, y, GR_GELU), sqrtf(0.5f));
-    return gr_norm_add(b, il, post, y, x);
+    return gr_has(b, il, post) ? gr_norm_add(b, il, post, y, x) : gr_add_t(b, y, x);
 }
 
 const struct gr_arch gr_arch_dbrx = {.name = "dbrx",

@@ -1,6 +1,5 @@
 /* GroveMoE: experts in groups, and an adjugate expert for each group, which sees what the chosen
  * ones gave. Wu et al. 2025 (arXiv 2508.07785). */
-#include "gr/status.h"
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -19,20 +18,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    hp->n_adjugate = 1, hp->adjugate_scale = 1;
-    int rc = gr_hp_i32(s, "experts_per_group", 1, 4096, &hp->n_adjugate);
-    if (!rc)
-        rc = gr_hp_f32(s, "expert_group_scale", &hp->adjugate_scale);
-    if (!rc)
-        rc = gr_hp_i32(s, "expert_chunk_feed_forward_length", 0, 1 << 24, &hp->n_ff_adj);
-    if (!rc && hp->n_expert % hp->n_adjugate)
-        rc = gr_fail(GR_E_CORRUPT,
-                     "key grovemoe.experts_per_group: a number that divides %d experts expected, "
-                     "%d found",
-                     hp->n_expert, hp->n_adjugate);
-    if (hp->n_ff_adj == 0)
-        hp->n_ff_adj = hp->d_k;
-    return rc;
+    return gr_hp_adjugates(s, hp);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

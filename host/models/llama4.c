@@ -15,12 +15,14 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
 };
 
-/* Files say that there is no window, or nothing: 8,192. */
+/* Files say that there is no window, or nothing: 8,192. Heads that turn are normed behind that, but
+ * for the model with 128 experts. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t n_swa = 8192;
     hp->expert_gate = GR_GATE_SIGMOID, hp->expert_weighs_input = true;
     hp->n_ff_shexp = hp->n_ff_exp;
+    hp->norm_roped = hp->n_expert != 128;
     int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &n_swa);
     if (rc || n_swa == 0)
         return rc;
@@ -35,17 +37,14 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Heads are normed behind the rotation, which changes no norm; not those of the model with 128
- * experts. */
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    const struct gr_hparams *hp = gr_hp(b);
     struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
-    if (hp->no_rope[il])
+    if (gr_hp(b)->no_rope[il])
         p.q = gr_temper(b, p.q);
-    else if (hp->n_expert != 128)
-        p.q = gr_rms(b, il, p.q, hp->d_k), p.k = gr_rms(b, il, p.k, hp->d_k);
+    else
+        p = gr_qk_norm(b, il, p);
     x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }

@@ -122,8 +122,6 @@ static int hparams_exaone(struct gr_hparams *hp, struct gr_hp_source *s)
     hp->n_swa = 128;
     int rc = one_shared(hp, s);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
         rc = gr_hp_swa(s, hp, 4);
     for (int32_t il = 0; il < hp->n_layer; il++)
         hp->no_rope[il] = !hp->swa[il];

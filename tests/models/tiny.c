@@ -133,7 +133,9 @@ static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
     if (one_of_two && t->fused && tiny_has(t->arch, GR_W_FFN_GATE_UP_EXPS))
         return false;
     if (s->slot == GR_W_ATTN_KV_B && tiny_has(t->arch, GR_W_ATTN_K_B))
-        return false; /* of older files */
+        return false; /* of older files, which have it instead of the next two */
+    if (s->slot == GR_W_ATTN_K_B || s->slot == GR_W_ATTN_V_B)
+        return true;
     if (s->slot == GR_W_ROPE_LONG || s->slot == GR_W_ROPE_SHORT)
         return !t->no_optional && !tiny_has(t->arch, GR_W_ROPE_FREQS);
     bool qk_norm = s->slot == GR_W_ATTN_Q_NORM || s->slot == GR_W_ATTN_K_NORM;

@@ -40,8 +40,8 @@ bool tiny_required(const struct tiny *t, int i);
 /* Whether its table has a weight, and whether every layer must have experts. */
 bool tiny_has(const struct gr_arch *a, enum gr_slot slot);
 bool tiny_needs_experts(const struct gr_arch *a);
-/* Whether ranks can share its layers: not without matrices to divide, or with norms over all heads.
- */
+/* Whether ranks can share its layers: not without matrices to divide, nor with norms over what all
+ * of them have, nor with a table that all heads look into. */
 bool tiny_can_be_split(const struct gr_arch *a);
 
 /* Opens a model and a session on it, or fails the test. */
