@@ -203,6 +203,9 @@ GR_KERNEL(gr_elementwise_sum_4, struct gr_args_sum, THREADS, BLOCKS)
     sum<4>(a);
 }
 
+// Few sequences, many rows: registers for loads in flight count for more than blocks.
+enum { POOL_BLOCKS = 4 };
+
 template <int V> GR_DEV void pool(const struct gr_args_pool &a)
 {
     struct place at = place_of<V>(a.y);
@@ -221,11 +224,11 @@ template <int V> GR_DEV void pool(const struct gr_args_pool &a)
     store<V>(row_of<float>(a.y, at.row) + at.col, all);
 }
 
-GR_KERNEL(gr_elementwise_pool_1, struct gr_args_pool, THREADS, BLOCKS)
+GR_KERNEL(gr_elementwise_pool_1, struct gr_args_pool, THREADS, POOL_BLOCKS)
 {
     pool<1>(a);
 }
-GR_KERNEL(gr_elementwise_pool_4, struct gr_args_pool, THREADS, BLOCKS)
+GR_KERNEL(gr_elementwise_pool_4, struct gr_args_pool, THREADS, POOL_BLOCKS)
 {
     pool<4>(a);
 }
