@@ -4,7 +4,7 @@
  * bf16, q8_0 and q4_0. Of those, runs of more than GR_ATTN_FEW tokens go to attn_prefill_sm90 (64,
  * 128, 256 columns; compute capability 9.0) or to attn_prefill (these and a few more), where there
  * are so many tokens. Everything else goes to attn_any: f32 rows, other head sizes, rows that do
- * not stand on 16 bytes, tiles that shared memory does not hold. */
+ * not stand on 16 bytes, tiles that shared memory does not hold, biases by distance. */
 #include "base/checked.h"
 #include "cuda/launch.h"
 #include "gr/dtype.h"
@@ -64,6 +64,9 @@ static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
         .max_alibi = a->max_alibi,
         .first_head = (int32_t)a->first_head,
         .n_head_all = (int32_t)a->n_head_all,
+        .rel = gr_ten_is(&a->rel) ? a->rel.data : NULL,
+        .rel_row = a->rel.row_bytes,
+        .n_rel = (int32_t)(a->rel.rows / 2),
     };
 }
 
@@ -148,11 +151,11 @@ static bool fit_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
 
 /* ---- few tokens a sequence ---- */
 
-/* Whether the tiled kernels can be asked, as far as shapes say. */
+/* Whether the tiled kernels can be asked, as far as shapes and operands say. */
 static bool tiled_shape(const struct gr_args_attn *a)
 {
     return a->d_k % 16 == 0 && a->d_v % 16 == 0 && a->d_v <= 512 && a->k.dtype != GR_F32 &&
-           a->v.dtype != GR_F32;
+           a->v.dtype != GR_F32 && !gr_ten_is(&a->rel);
 }
 
 /* And their addresses. */
@@ -288,8 +291,6 @@ static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
 
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
-    if (gr_ten_is(&a->rel))
-        return gr_fail(GR_E_UNSUPPORTED, "attention: a table of distances is for the CPU");
     if (!cache_type(a->k.dtype) || !cache_type(a->v.dtype))
         return gr_fail(GR_E_UNSUPPORTED,
                        "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "

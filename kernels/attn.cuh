@@ -137,6 +137,12 @@ GR_DEV float attn_distance(const gr_kernel_attn &a, int t, int item)
     return fabsf((float)(a.pos[t] - a.key_pos[item]));
 }
 
+GR_DEV float attn_bias(const gr_kernel_attn &a, int t, int h, int item)
+{
+    int d = a.key_pos[item] - a.pos[t], row = a.n_rel + max(-a.n_rel, min(a.n_rel, d));
+    return ((const float *)(a.rel + row * a.rel_row))[h];
+}
+
 // --- elements of a row, any type ---
 
 template <int TYPE> GR_DEV float attn_element(const char *head, int i)
@@ -216,7 +222,8 @@ GR_DEV void attn_add(const gr_kernel_attn &a, int h_kv, const float *p, const in
         CALL(GR_F32);                                                                              \
     }
 
-// The logit of an item; q [2][d_k].
+// The logit of an item; q [2][d_k]. REL: biases by distance, where there are any.
+template <bool REL>
 GR_DEV float attn_logit(const gr_kernel_attn &a, const float *q, int t, int h, int item, int row,
                         bool near)
 {
@@ -231,6 +238,8 @@ GR_DEV float attn_logit(const gr_kernel_attn &a, const float *q, int t, int h, i
         x = a.softcap * tanhf(x / a.softcap);
     if (a.max_alibi > 0)
         x -= attn_slope(a, h) * attn_distance(a, t, item);
+    if (REL && a.rel)
+        x += attn_bias(a, t, h, item);
     return x;
 }
 
@@ -253,7 +262,7 @@ template <int N, bool MAX, int BAR = 0> GR_DEV float attn_reduce(float x, float 
 
 // y of head h of token t. N items at a time: a thread has the logit of one, then a column of V.
 // mem: GR_ATTN_EXACT_BYTES.
-template <int N, int BAR = 0>
+template <int N, int BAR = 0, bool REL = false>
 GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, float *mem)
 {
     int tid = threadIdx.x, h_kv = h / (a.n_head / a.n_head_kv);
@@ -272,7 +281,8 @@ GR_DEV void attn_exact(const gr_kernel_attn &a, int t, int h, float *mem)
     for (int i = s.lo; i < s.hi; i += N) {
         bool seen = i + tid < s.hi;
         row[tid] = seen ? a.list[i + tid] : 0;
-        float x = seen ? attn_logit(a, q, t, h, i + tid, row[tid], i + tid >= s.near) : ATTN_NONE;
+        float x =
+            seen ? attn_logit<REL>(a, q, t, h, i + tid, row[tid], i + tid >= s.near) : ATTN_NONE;
         float top = fmaxf(max, attn_reduce<N, true, BAR>(x, red));
         float down = max == ATTN_NONE ? 0 : expf(max - top);
         p[tid] = x == ATTN_NONE ? 0 : expf(x - top);

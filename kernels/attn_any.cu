@@ -1,5 +1,6 @@
 // ATTN, any head size, any cache type, in f32 FMA: what the other attention kernels do not take
-// (f32 rows, head sizes that are no multiple of 16), and the yardstick for them.
+// (f32 rows, head sizes that are no multiple of 16, biases by distance), and the yardstick for
+// them.
 //
 // Traffic: every visible row of K and V once a head and token, mostly from L1 and L2. Bound: the
 // latency of dot products that each thread runs over a row of its own.
@@ -13,5 +14,5 @@ enum { THREADS = 128 };
 GR_KERNEL(gr_attn_any, gr_kernel_attn, THREADS, 8)
 {
     GR_SMEM;
-    attn_exact<THREADS>(a, blockIdx.y, blockIdx.x, (float *)smem);
+    attn_exact<THREADS, 0, true>(a, blockIdx.y, blockIdx.x, (float *)smem);
 }

@@ -96,17 +96,11 @@ static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
     return b->env->stage[runs_with_cache(b, op) ? gr_hp(b)->kv_of[il] : b->at];
 }
 
-/* What kernels do not have: attention with a table of distances. */
-static bool only_on_cpu(const struct gr_node *n)
-{
-    return n->op == GR_OP_ATTN && gr_ten_is(&n->a.attn.rel);
-}
-
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
 {
     struct gr_node n = *node;
     n.layer = il;
-    n.device = b->err || only_on_cpu(node) ? 0 : device_of(b, il, n.op);
+    n.device = b->err ? 0 : device_of(b, il, n.op);
     n.stage = b->err ? 0 : stage_of(b, il, n.op);
     if (!b->err)
         b->err = gr_plan_add(b->plan, &n);

@@ -171,11 +171,10 @@ struct gr_args_attn {
     struct gr_ten list;  /* [1, 1, n_list] i32, step block: rows of k and v */
     struct gr_ten span; /* [1, n_tok, 3] i32, step block: lo, near, hi; items [lo, near) of the list
                            meet q_far and k_far, [near, hi) meet q and k; near = lo without k_far */
-    struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi */
-    struct gr_ten
-        key_pos; /* [1, 1, n_list] i32, step block: position of each item; used with ALiBi */
-    struct gr_ten sinks; /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
-                            head, with no value */
+    struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi and rel */
+    struct gr_ten key_pos; /* [1, 1, n_list] i32, step block: position of each item; as pos */
+    struct gr_ten sinks;   /* [1, 1, n_head] f32, optional: one more logit in the softmax of each
+                              head, with no value */
     struct gr_ten rel; /* [1, 2 n + 1, n_head] f32, optional: added to the logits; row n + d is for
                           keys d positions behind the token's, d taken to -n .. n */
     struct gr_ten y;   /* [1, n_tok, n_head * d_v] */

@@ -23,6 +23,7 @@ struct run {
     bool no_graphs, no_kv_offload;
     int32_t group_n;
     uint32_t n_ubatch;
+    enum gr_pooling pooling; /* of the texts of two sequences; MODEL: logits, of one */
 };
 
 struct rows {
@@ -75,6 +76,25 @@ static void script(struct gr_session *s, struct rows *out)
     decode(s, 1, 41, &next, NULL, out);
 }
 
+/* 13 tokens of sequence 0, 8 of sequence 1: their vectors. */
+static void pooled(struct gr_session *s, struct rows *out)
+{
+    int32_t id[N_PROMPT], pos[N_PROMPT], seq[N_PROMPT];
+    for (int i = 0; i < N_PROMPT; i++) {
+        id[i] = (5 + 37 * i) % N_VOCAB, seq[i] = i >= 13;
+        pos[i] = i - 13 * seq[i];
+    }
+    struct gr_batch b = {.n_tok = N_PROMPT, .token = id, .pos = pos, .seq = seq};
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+    for (int q = 0; q < 2; q++) {
+        size_t n = (size_t)gr_session_n_embd(s);
+        const float *x = gr_embeddings_seq(s, q);
+        cr_assert(x && n <= N_VOCAB);
+        memset(out->row[out->n], 0, sizeof out->row[0]);
+        memcpy(out->row[out->n++], x, n * sizeof *x);
+    }
+}
+
 /* "CUDA0,CUDA0,CUDA0". */
 static void name_devices(int32_t n, char *names, size_t size)
 {
@@ -101,13 +121,17 @@ static void run_file(const char *path, const struct run *r, struct rows *out)
     p.no_graphs = r->no_graphs, p.no_kv_offload = r->no_kv_offload;
     p.group_n = r->group_n, p.group_w = r->group_n ? 8 : 0;
     p.n_ubatch = r->n_ubatch ? r->n_ubatch : 512;
+    p.embeddings = r->pooling != GR_POOLING_MODEL, p.pooling = r->pooling;
     out->n = 0;
     cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
     cr_assert_eq(gr_session_open(&s, m, &p), 0, "%s: %s", m->arch->name, gr_error());
     struct gr_model_info info;
     gr_model_info(m, &info);
     cr_assert_eq(info.n_gpu_layers, GR_MIN(r->n_gpu_layers, info.n_layer + 1));
-    script(s, out);
+    if (r->pooling == GR_POOLING_MODEL)
+        script(s, out);
+    else
+        pooled(s, out);
     gr_session_close(&s);
     gr_model_close(&m);
 }
@@ -142,6 +166,27 @@ Test(device, architectures)
             run_file(path, &r, &gpu);
             same("CPU", a->name, &r, &cpu, &gpu, SAME_F32);
         }
+        unlink(path);
+    }
+}
+
+/* Texts to vectors, by mean, first and last token, with any number of layers there; T5 adds biases
+ * by distance. */
+Test(device, encoders)
+{
+    static const char *const arch[] = {"bert", "t5encoder"};
+    for (size_t i = 0; have_device() && i < GR_COUNT(arch); i++) {
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch[i], strlen(arch[i])}));
+        char path[256];
+        snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
+        for (int p = GR_POOLING_MEAN; p <= GR_POOLING_LAST; p++)
+            for (int32_t n = 1; n <= t.n_layer + 1; n++) {
+                struct run r = {.pooling = (enum gr_pooling)p};
+                run_file(path, &r, &cpu);
+                r.n_gpu_layers = n;
+                run_file(path, &r, &gpu);
+                same(gr_pooling_name(r.pooling), arch[i], &r, &cpu, &gpu, SAME_F32);
+            }
         unlink(path);
     }
 }

@@ -23,6 +23,7 @@ struct shape {
     uint32_t type_k, type_v;
     float softcap, max_alibi;
     bool sinks, far;
+    int64_t n_rel; /* biases by distance, up to so many; 0 = none */
 };
 
 /* Items of all lists: one for all tokens, or one for each. */
@@ -105,7 +106,7 @@ static void poison_unseen(struct ops_case *c, const struct gr_args_attn *a)
 }
 
 struct head {
-    const double *q[2], *k[2], *v, *sinks; /* the whole tensors; [1] far */
+    const double *q[2], *k[2], *v, *sinks, *rel; /* the whole tensors; [1] far */
     int64_t t, h;
 };
 
@@ -137,6 +138,11 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
         double bias =
             (double)gr_alibi_slope(a->max_alibi, a->n_head_all, a->first_head + p->h) * far;
         x -= bias, e += bias * 0x1p-22;
+    }
+    if (p->rel) {
+        int64_t n = a->rel.rows / 2;
+        int64_t d = ((int32_t *)a->key_pos.data)[i] - ((int32_t *)a->pos.data)[p->t];
+        x += p->rel[(d < -n ? 0 : d > n ? 2 * n : n + d) * a->n_head + p->h];
     }
     *error = e + fabs(x) * 0x1p-23;
     return x;
@@ -187,6 +193,7 @@ static void expect(struct ops_case *c, const struct gr_args_attn *a)
                      {ops_values(c, &a->k), far ? ops_values(c, &a->k_far) : NULL},
                      ops_values(c, &a->v),
                      gr_ten_is(&a->sinks) ? ops_values(c, &a->sinks) : NULL,
+                     gr_ten_is(&a->rel) ? ops_values(c, &a->rel) : NULL,
                      0,
                      0};
     struct ops_out *o = ops_expect(c, &a->y);
@@ -212,11 +219,11 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
     struct ops_case c;
     ops_case_init(&c, GR_OP_ATTN, 16,
                   "[%lld, %lld/%lld x (%lld, %lld)], %lld cells of %s %s, cap %g, alibi %g, sinks "
-                  "%d, far %d, view %d, data %d",
+                  "%d, far %d, biases %lld, view %d, data %d",
                   (long long)s.n_tok, (long long)s.n_head, (long long)s.n_head_kv, (long long)s.d_k,
                   (long long)s.d_v, (long long)s.n_kv, gr_dtype_name(s.type_k),
                   gr_dtype_name(s.type_v), (double)s.softcap, (double)s.max_alibi, s.sinks, s.far,
-                  v, data);
+                  (long long)s.n_rel, v, data);
     struct gr_args_attn *a = &c.node.a.attn;
     *a = (struct gr_args_attn){
         .q = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data),
@@ -244,6 +251,8 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
     }
     if (s.sinks)
         a->sinks = ops_random(&c, GR_F32, 1, 1, s.n_head, OPS_NORMAL);
+    if (s.n_rel)
+        a->rel = ops_random(&c, GR_F32, 1, 2 * s.n_rel + 1, s.n_head, OPS_NORMAL);
     if (s.far) {
         a->q_far = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data);
         a->k_far = ops_random(&c, s.type_k, 1, s.n_kv, s.n_head_kv * s.d_k, OPS_NORMAL);
@@ -261,27 +270,43 @@ static void attn_case(struct shape s, enum view v, enum ops_data data)
 }
 
 static const struct shape shapes[] = {
-    {1, 32, 1, 1, 1, 1, GR_F32, GR_F32, 0, 0, false, false},
-    {1, 256, 8, 8, 64, 64, GR_F16, GR_F16, 0, 0, false, false},
-    {1, 288, 8, 2, 64, 64, GR_F32, GR_F32, 0, 0, false, false},
-    {5, 64, 8, 1, 80, 80, GR_F32, GR_F32, 30, 0, false, false},
-    {3, 256, 4, 4, 96, 32, GR_F16, GR_F16, 0, 8, false, false},
-    {9, 96, 12, 4, 7, 33, GR_F32, GR_BF16, 0, 0, true, false},
-    {17, 160, 6, 6, 40, 40, GR_BF16, GR_F32, 50, 4, true, true},
-    {2, 512, 4, 1, 256, 256, GR_F16, GR_F16, 0, 0, false, false},
-    {33, 544, 4, 2, 32, 32, GR_F16, GR_F16, 0, 0, false, false},
-    {3, 1500, 4, 2, 64, 64, GR_F16, GR_F16, 0, 0, true, false},
-    {1, 77, 6, 3, 32, 16, GR_F32, GR_F16, 0, 0, false, true},
-    {40, 300, 4, 1, 64, 64, GR_Q8_0, GR_Q8_0, 0, 0, true, true},
-    {2, 1300, 2, 2, 32, 32, GR_F16, GR_F16, 20, 0, false, true},
-    {70, 150, 2, 1, 128, 128, GR_BF16, GR_Q8_0, 0, 0, false, false},
-    {100, 130, 6, 2, 64, 64, GR_F16, GR_F16, 30, 8, true, true},
-    {130, 260, 3, 3, 96, 96, GR_F16, GR_Q4_0, 0, 0, false, false},
-    {66, 190, 1, 1, 192, 128, GR_Q8_0, GR_F16, 0, 0, true, false},
-    {67, 140, 2, 2, 256, 256, GR_F16, GR_F16, 0, 0, false, false},
-    {65, 100, 4, 4, 80, 80, GR_F16, GR_F16, 0, 4, false, false},
-    {90, 100, 1, 1, 112, 112, GR_F16, GR_BF16, 0, 0, false, true},
+    {1, 32, 1, 1, 1, 1, GR_F32, GR_F32, 0, 0, false, false, 0},
+    {1, 256, 8, 8, 64, 64, GR_F16, GR_F16, 0, 0, false, false, 0},
+    {1, 288, 8, 2, 64, 64, GR_F32, GR_F32, 0, 0, false, false, 0},
+    {5, 64, 8, 1, 80, 80, GR_F32, GR_F32, 30, 0, false, false, 0},
+    {3, 256, 4, 4, 96, 32, GR_F16, GR_F16, 0, 8, false, false, 0},
+    {9, 96, 12, 4, 7, 33, GR_F32, GR_BF16, 0, 0, true, false, 0},
+    {17, 160, 6, 6, 40, 40, GR_BF16, GR_F32, 50, 4, true, true, 0},
+    {2, 512, 4, 1, 256, 256, GR_F16, GR_F16, 0, 0, false, false, 0},
+    {33, 544, 4, 2, 32, 32, GR_F16, GR_F16, 0, 0, false, false, 0},
+    {3, 1500, 4, 2, 64, 64, GR_F16, GR_F16, 0, 0, true, false, 0},
+    {1, 77, 6, 3, 32, 16, GR_F32, GR_F16, 0, 0, false, true, 0},
+    {40, 300, 4, 1, 64, 64, GR_Q8_0, GR_Q8_0, 0, 0, true, true, 0},
+    {2, 1300, 2, 2, 32, 32, GR_F16, GR_F16, 20, 0, false, true, 0},
+    {70, 150, 2, 1, 128, 128, GR_BF16, GR_Q8_0, 0, 0, false, false, 0},
+    {100, 130, 6, 2, 64, 64, GR_F16, GR_F16, 30, 8, true, true, 0},
+    {130, 260, 3, 3, 96, 96, GR_F16, GR_Q4_0, 0, 0, false, false, 0},
+    {66, 190, 1, 1, 192, 128, GR_Q8_0, GR_F16, 0, 0, true, false, 0},
+    {67, 140, 2, 2, 256, 256, GR_F16, GR_F16, 0, 0, false, false, 0},
+    {65, 100, 4, 4, 80, 80, GR_F16, GR_F16, 0, 4, false, false, 0},
+    {90, 100, 1, 1, 112, 112, GR_F16, GR_BF16, 0, 0, false, true, 0},
 };
+
+/* Distances go from -2000 to 2000: most are beyond those that the table tells apart. */
+static const struct shape biased[] = {
+    {1, 1, 1, 1, 1, 1, GR_F32, GR_F32, 0, 0, false, false, 1},
+    {21, 21, 4, 4, 16, 16, GR_F32, GR_F32, 0, 0, false, false, 2000},
+    {70, 70, 4, 2, 64, 64, GR_F16, GR_F16, 0, 0, false, false, 900},
+    {5, 333, 6, 2, 64, 32, GR_Q8_0, GR_BF16, 30, 0, true, false, 128},
+    {3, 140, 4, 1, 40, 24, GR_F32, GR_F16, 20, 8, false, true, 1500},
+};
+
+Test(attn, biases_by_distance)
+{
+    for (size_t i = 0; i < GR_COUNT(biased); i++)
+        for (enum view v = 0; v < N_VIEW; v++)
+            attn_case(biased[i], v, OPS_NORMAL);
+}
 
 Test(attn, shapes_and_views)
 {
@@ -295,19 +320,19 @@ Test(attn, cache_types)
     for (const int *k = ops_cache_types; *k >= 0; k++)
         for (const int *v = ops_cache_types; *v >= 0; v++) {
             attn_case((struct shape){1, 320, 8, 2, 64, 96, (uint32_t)*k, (uint32_t)*v, 0, 0, false,
-                                     false},
+                                     false, 0},
                       VIEW_HALF, OPS_NORMAL);
-            attn_case(
-                (struct shape){10, 96, 6, 6, 32, 64, (uint32_t)*k, (uint32_t)*v, 0, 0, true, false},
-                VIEW_CAUSAL, OPS_NORMAL);
+            attn_case((struct shape){10, 96, 6, 6, 32, 64, (uint32_t)*k, (uint32_t)*v, 0, 0, true,
+                                     false, 0},
+                      VIEW_CAUSAL, OPS_NORMAL);
         }
 }
 
 Test(attn, values_in_keys)
 {
-    struct shape s = {3, 300, 20, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false};
-    struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false};
-    struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false};
+    struct shape s = {3, 300, 20, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false, 0};
+    struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false, 0};
+    struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false, 0};
     for (enum view v = 0; v < N_VIEW; v++) {
         attn_case_of(s, v, OPS_NORMAL, true, 0);
         attn_case_of(quants, v, OPS_NORMAL, true, 0);
@@ -319,8 +344,9 @@ Test(attn, values_in_keys)
 Test(attn, unaligned_output)
 {
     for (int tokens = 3; tokens <= 70; tokens += 67)
-        attn_case_of((struct shape){tokens, 150, 2, 1, 64, 64, GR_F16, GR_F16, 0, 0, false, false},
-                     VIEW_CAUSAL, OPS_NORMAL, false, 4);
+        attn_case_of(
+            (struct shape){tokens, 150, 2, 1, 64, 64, GR_F16, GR_F16, 0, 0, false, false, 0},
+            VIEW_CAUSAL, OPS_NORMAL, false, 4);
 }
 
 /* Queries that make every logit 0, or one cell take all. */

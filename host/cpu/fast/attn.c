@@ -78,7 +78,7 @@ struct item {
     float *kt;                        /* [dk_pad, CELLS] */
     float *logits;                    /* [n_query, CELLS], then weights */
     float *far_logits;                /* [n_query, CELLS], with far keys */
-    float *away;                      /* [CELLS] distances of the cells from a token */
+    float *away;                      /* [CELLS] positions of the cells behind the token */
 };
 
 static size_t item_bytes(const struct shape *s)
@@ -186,6 +186,16 @@ static bool load_rows(const struct part *p, int64_t ld, bool check, float *rows)
     }
 }
 
+/* x[c] += the row of the table of distances for cell c, column h. */
+static void add_rel(const struct gr_ten *rel, const float *away, int64_t h, int64_t n, float *x)
+{
+    float most = (float)(rel->rows / 2);
+    for (int64_t c = 0; c < n; c++) {
+        float row = most + GR_MAX(-most, GR_MIN(most, away[c]));
+        x[c] += gr_cpu_f32(rel, (int64_t)row)[h];
+    }
+}
+
 /* Scales, caps and biases n logits of query k; those it does not see become -inf. Returns the
  * largest. */
 static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
@@ -194,25 +204,22 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
     float *x = i->logits + k * CELLS;
     vf scale = vf_set(a->scale), none = vf_set(-INFINITY), max = none;
     vf slope = vf_set(0);
-    if (a->softcap > 0) {
+    int64_t h = i->h_kv * i->s.group + k % i->s.group;
+    if (a->softcap > 0 || gr_ten_is(&a->rel)) {
         for (int64_t c = 0; c < n; c += VL)
             vf_store(x + c, vf_load(x + c) * scale);
+        scale = vf_set(1);
+    }
+    if (a->softcap > 0)
         FN(act_row)(GR_SOFTCAP, x, n, a->softcap, 0, x);
-        scale = vf_set(1);
-    }
-    if (gr_ten_is(&a->rel)) {
-        int64_t h = i->h_kv * i->s.group + k % i->s.group;
-        for (int64_t c = 0; c < n; c++)
-            x[c] = x[c] * a->scale + gr_cpu_f32(&a->rel, (int64_t)i->away[c])[h];
-        scale = vf_set(1);
-    }
+    if (gr_ten_is(&a->rel))
+        add_rel(&a->rel, i->away, h, n, x);
     if (a->max_alibi > 0)
-        slope = vf_set(-gr_alibi_slope(a->max_alibi, a->n_head_all,
-                                       a->first_head + i->h_kv * i->s.group + k % i->s.group));
+        slope = vf_set(-gr_alibi_slope(a->max_alibi, a->n_head_all, a->first_head + h));
     for (int64_t c = 0; c < n; c += VL) {
         vf v = vf_load(x + c) * scale;
         if (a->max_alibi > 0)
-            v = vf_fma(slope, vf_load(i->away + c), v);
+            v = vf_fma(slope, vf_abs(vf_load(i->away + c)), v);
         v = vf_select((uint32_t)(mask >> c), v, none);
         vf_store(x + c, v);
         max = vf_max(max, v);
@@ -320,19 +327,8 @@ static void multiply_all(struct item *i, const struct block *b)
 static void distances(struct item *i, const struct block *b, int64_t t)
 {
     const int32_t *pos = gr_cpu_i32(&i->a->pos, 0), *key = gr_cpu_i32(&i->a->key_pos, 0) + b->j;
-    for (int64_t c = 0; c < b->n; c++)
-        i->away[c] = fabsf((float)(pos[t] - key[c]));
-}
-
-/* Rows of the table of distances, of each cell of a block; what is masked takes any. */
-static void table_rows(struct item *i, const struct block *b, int64_t t)
-{
-    const int32_t *pos = gr_cpu_i32(&i->a->pos, 0), *key = gr_cpu_i32(&i->a->key_pos, 0) + b->j;
-    int64_t n = i->a->rel.rows / 2;
-    for (int64_t c = 0; c < GR_PAD(b->n, VL); c++) {
-        int64_t d = c < b->n ? (int64_t)key[c] - pos[t] : 0;
-        i->away[c] = (float)(n + GR_MAX(-n, GR_MIN(n, d)));
-    }
+    for (int64_t c = 0; c < GR_PAD(b->n, VL); c++)
+        i->away[c] = c < b->n ? (float)(key[c] - pos[t]) : 0;
 }
 
 static void attend(struct item *i, const struct block *b)
@@ -342,10 +338,8 @@ static void attend(struct item *i, const struct block *b)
     multiply_all(i, b);
     for (int64_t q = 0; q < i->n_query; q++) {
         int64_t t = i->t0 + q / i->s.group;
-        if (a->max_alibi > 0 && q % i->s.group == 0)
+        if ((a->max_alibi > 0 || gr_ten_is(&a->rel)) && q % i->s.group == 0)
             distances(i, b, t);
-        if (gr_ten_is(&a->rel) && q % i->s.group == 0)
-            table_rows(i, b, t);
         fold(i, q, n, mask_of(a, t, b, false));
     }
     struct part v = part_of(i, b, &a->v, a->d_v);

@@ -60,6 +60,11 @@ struct gr_kernel_attn {
     int32_t n_tile;  /* tiles of queries that a group's heads make */
     int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
     int32_t v_in_k;  /* V's columns begin at this one of K's, -1: V is rows of its own */
+
+    /* attn_any */
+    const char *rel; /* biases: row n_rel + d is for keys d positions behind; NULL = none */
+    int64_t rel_row; /* bytes */
+    int32_t n_rel;
 };
 
 /* Shared memory for one head done by n threads (attn_exact in kernels/attn.cuh). */
