@@ -1,5 +1,5 @@
-/* Hunyuan and Maincoder: llama with norms of the heads of Q and K behind the rotation. Tencent 2024
- * (arXiv 2411.02265). */
+/* Hunyuan and Maincoder: llama with norms of the heads of Q and K behind the rotation; Hunyuan also
+ * with experts beside a shared one. Tencent 2024 (arXiv 2411.02265). */
 #include "graph/build.h"
 
 #include <math.h>
@@ -17,6 +17,18 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
     {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+};
+
+static const struct gr_tensor_spec spec_moe[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_EXPERTS(0),
+    GR_SPEC_SHARED_EXPERT(0),
 };
 
 static int hparams_maincoder(struct gr_hparams *hp, struct gr_hp_source *s)
@@ -43,6 +55,19 @@ static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_maybe_sections(s, hp);
 }
 
+/* Experts are as wide as the file says of the feed-forward part; so is the shared one when it does
+ * not say more. */
+static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->norm_roped = true;
+    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
+    hp->n_ff_exp = hp->n_ff[0];
+    int rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &hp->n_ff_shexp);
+    if (hp->n_ff_shexp == 0)
+        hp->n_ff_shexp = hp->n_ff[0];
+    return rc;
+}
+
 const struct gr_arch gr_arch_hunyuan_dense = {.name = "hunyuan-dense",
                                               GR_SPEC(spec),
                                               .norm = GR_NORM_RMS,
@@ -55,6 +80,12 @@ const struct gr_arch gr_arch_hunyuan_vl = {.name = "hunyuan_vl",
                                            .rope = GR_ROPE_NEOX,
                                            .hparams = hparams_vl,
                                            .layer = gr_pre_norm_layer};
+const struct gr_arch gr_arch_hunyuan_moe = {.name = "hunyuan-moe",
+                                            GR_SPEC(spec_moe),
+                                            .norm = GR_NORM_RMS,
+                                            .rope = GR_ROPE_NEOX,
+                                            .hparams = hparams_moe,
+                                            .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_maincoder = {.name = "maincoder",
                                           GR_SPEC(spec),
                                           .norm = GR_NORM_RMS,
