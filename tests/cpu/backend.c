@@ -232,9 +232,9 @@ Test(backend, refuses_what_it_cannot_compute)
     struct chain c;
     chain_init(&c, 1);
     struct gr_ten good = c.node[0].a.binary.b;
-    c.node[0].a.binary.b.dtype = GR_IQ4_NL;
+    c.node[0].a.binary.b.dtype = GR_I64;
     c.node[0].layer = 4;
-    expect_refusal(&c, GR_E_UNSUPPORTED, "binary, layer 4: b is stored as iq4_nl");
+    expect_refusal(&c, GR_E_UNSUPPORTED, "binary, layer 4: b is stored as i64");
     c.node[0].a.binary.b.dtype = GR_Q4_K;
     expect_refusal(&c, GR_E_UNSUPPORTED, "no whole blocks of q4_K");
     c.node[0].a.binary.b = good;

@@ -65,8 +65,8 @@ Test(gguf_inspect, text)
         "bool[2]        [false, true]\n",
         "string[20]     [\"t\", \"t\", \"t\", \"t\", \"t\", \"t\", ...]\n",
         "i32[0]         []\n",
-        "3 tensors (shape: innermost dimension first)\n  w  q8_0     32 x 2                        "
-        " 68 B\n",
+        ("3 tensors (shape: innermost dimension first)\n"
+         "  w  q8_0     32 x 2                         68 B\n"),
         "by type\n  f32             2 tensors              10 values         40 B\n",
         "  q8_0            1 tensors              64 values         68 B\n",
         "  all             3 tensors              74 values        108 B  11.68 bits a value\n",
