@@ -239,7 +239,7 @@ Test(kinds, numbers_of_models_made_to_be_tested)
 {
     struct small s = small_new("test", "");
     for (int i = 0; i < 7; i++)
-        small_token_n(&s, "abcdefg" + i, 1, 0, GR_TOKEN_NORMAL);
+        small_token_n(&s, &"abcdefg"[i], 1, 0, GR_TOKEN_NORMAL);
     struct gr_vocab *v = small_open(&s);
     expect_ids(v, "abcdef",
                IDS((97 * 923521 + 98 * 29791 + 99 * 961 + 100 * 31 + 101) % 7, 102 % 7));
