@@ -65,7 +65,8 @@ int gr_cuda_linear_attn(struct gr_launcher *l, const struct gr_args_linear_attn 
 
 int gr_cuda_token_shift(struct gr_launcher *l, const struct gr_args_token_shift *a)
 {
-    return gr_launch_items(l, "gr_linear_attn_shift", a->src.cols * a->x.cols, 256, 256, 0, a, sizeof *a);
+    return gr_launch_items(l, "gr_linear_attn_shift", a->src.cols * a->x.cols, 256, 256, 0, a,
+                           sizeof *a);
 }
 
 int gr_cuda_blend(struct gr_launcher *l, const struct gr_args_blend *a)

@@ -114,7 +114,7 @@ static double surprise(const float *row, int32_t n, int32_t id)
         most = row[i] > most ? row[i] : most;
     for (int32_t i = 0; i < n; i++)
         sum += exp((double)(row[i] - most));
-    return log(sum) - (double)(row[id] - most);
+    return log(fmax(sum, 1)) - (double)(row[id] - most);
 }
 
 static bool is_judged(const struct gr_chunks *c, int32_t pos)

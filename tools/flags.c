@@ -433,10 +433,11 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
 static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
-    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize || o->command == GR_CMD_embed ||
-                       o->command == GR_CMD_bench || o->command == GR_CMD_inspect ||
-                       o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
-                       o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix;
+    bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
+                       o->command == GR_CMD_embed || o->command == GR_CMD_bench ||
+                       o->command == GR_CMD_inspect || o->command == GR_CMD_fit ||
+                       o->command == GR_CMD_profile || o->command == GR_CMD_perplexity ||
+                       o->command == GR_CMD_imatrix;
     if (takes_model && o->n_args == 1) {
         if (o->model != model) {
             gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,

@@ -32,7 +32,7 @@ const struct gr_arch *gr_arch_find(struct gr_str name)
 
 void gr_arch_nearest(struct gr_str name, const char *nearest[GR_N_NEAREST])
 {
-    size_t distance[GR_N_NEAREST];
+    size_t distance[GR_N_NEAREST] = {0};
     int n = 0;
     for (unsigned i = 0; i < GR_COUNT(table); i++) {
         size_t d = gr_edit_distance(name.p, name.n, table[i]->name, strlen(table[i]->name));

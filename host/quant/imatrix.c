@@ -253,7 +253,7 @@ static int add_entry(struct gr_imatrix *m, const struct gr_gguf *g, const struct
 static int load_gguf(struct gr_imatrix *m, const char *path)
 {
     struct gr_gguf *g;
-    const struct gr_gguf_kv *names;
+    const struct gr_gguf_kv *names = NULL;
     uint32_t n_chunk = 0, size = 0;
     int rc = gr_gguf_open(&g, path, false);
     if (!rc)

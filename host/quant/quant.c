@@ -36,7 +36,7 @@ SIZE(iq1_m, 56);
 /* Indexed by type id; a type without a codec leaves a gap. */
 #define ENTRY_0(NAME)
 #define ENTRY_1(NAME) [GR_##NAME] = {gr_dequantize_##NAME, gr_quantize_##NAME},
-#define ENTRY_3 ENTRY_1
+#define ENTRY_3(NAME) ENTRY_1(NAME)
 static const struct gr_quant table[] = {
 #define QUANT(NAME, name, id, n, bytes, codec) ENTRY_##codec(NAME)
 #include "gr/quant.def"

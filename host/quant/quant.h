@@ -71,7 +71,7 @@ const struct gr_quant *gr_quant_find(uint32_t dtype);
 #define GR_QUANT_DECLARE_1(NAME)                                                                   \
     gr_dequantize_fn gr_dequantize_##NAME;                                                         \
     gr_quantize_fn gr_quantize_##NAME;
-#define GR_QUANT_DECLARE_3 GR_QUANT_DECLARE_1
+#define GR_QUANT_DECLARE_3(NAME) GR_QUANT_DECLARE_1(NAME)
 #define QUANT(NAME, name, id, n, bytes, codec) GR_QUANT_DECLARE_##codec(NAME)
 #include "gr/quant.def"
 #undef QUANT

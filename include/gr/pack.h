@@ -82,6 +82,7 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 {
     struct gr_pack_type p = {{0, 0}, {0, 0}, 1, 0};
     switch (dtype) {
+/* NOLINTBEGIN(bugprone-branch-clone) some types lie alike */
 #define CASE(type, b0, b1, s0, s1, units, z)                                                       \
     case GR_##type:                                                                                \
         p.bits[0] = b0, p.bits[1] = b1, p.scale[0] = s0, p.scale[1] = s1;                          \
@@ -116,6 +117,7 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
         CASE(Q1_0, 0, 0, 16, 2, 4, 1)
         CASE(Q2_0, 0, 0, 16, 2, 2, 1)
 #undef CASE
+        /* NOLINTEND(bugprone-branch-clone) */
     default:
         break; /* not a type that is computed with */
     }
@@ -228,6 +230,7 @@ GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
 {
     struct gr_pack_file f = {1, 4, {0, 0}, {1, 1}, {0, 0}};
     switch (dtype) {
+/* NOLINTBEGIN(bugprone-branch-clone) some types lie alike */
 #define CASE(type, n, size, c0, c1, st0, st1, s0, s1)                                              \
     case GR_##type:                                                                                \
         f.block = n, f.bytes = size, f.code_at[0] = c0, f.code_at[1] = c1;                         \
@@ -261,6 +264,7 @@ GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
         CASE(Q1_0, 128, 18, 0, 0, 1, 1, 2, 0)
         CASE(Q2_0, 64, 18, 0, 0, 1, 1, 2, 0)
 #undef CASE
+        /* NOLINTEND(bugprone-branch-clone) */
     default:
         break;
     }

@@ -75,6 +75,7 @@ GR_INLINE __m256i eight_points(const uint32_t *grid, const uint16_t *i)
 
 GR_INLINE __m256i piece_iq2_xxs(const struct points *p, int k)
 {
+    /* cppcheck-suppress ctuuninitvar ; the points are filled before */
     return add_signs(four_points(gr_grid_iq2_xxs, p->index + 4 * k), p->sign[k],
                      unit_kind(GR_IQ2_XXS).zero);
 }
@@ -138,6 +139,7 @@ GR_INLINE void unpack_iq2_s(const struct gr_iq2_s *b, struct unit *u)
 
 GR_INLINE __m256i piece_iq3_xxs(const struct points *p, int k)
 {
+    /* cppcheck-suppress ctuuninitvar ; the points are filled before */
     return add_signs(eight_points(gr_grid_iq3_xxs, p->index + 8 * k), p->sign[k],
                      unit_kind(GR_IQ3_XXS).zero);
 }
