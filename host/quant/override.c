@@ -21,7 +21,7 @@ int gr_overrides_type(const char *name, size_t n, uint32_t *type)
 {
 #define KNOWN_0(name)
 #define KNOWN_1(name) " " name
-#define KNOWN_3 KNOWN_1
+#define KNOWN_3(NAME) KNOWN_1(NAME)
 #define QUANT(NAME, name, id, n, bytes, codec) KNOWN_##codec(name)
     static const char known[] =
 #include "gr/quant.def"
