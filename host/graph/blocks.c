@@ -343,6 +343,7 @@ gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot tabl
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p = gr_qk_norm(b, il, gr_qkv_proj(b, il, x));
+    p.q = gr_temper(b, p.q);
     gr_t y = gr_attn(b, il, p);
     if (gr_has(b, il, GR_W_ATTN_GATE))
         y = gr_gated(b, il, GR_SIGMOID, x, y);
@@ -374,9 +375,7 @@ static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
 }
 
 /* gr_glu, with limits to what is multiplied: from above for act(a), or for a, on both sides
- * for c; or SITU.
-mistral4, minicpm3, nemotron_h_moe)
- */
+ * for c; or SITU. */
 static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
 {
     if (gr_hp(b)->situ_beta > 0)
@@ -437,9 +436,8 @@ struct choice {
     gr_t ids, weights; /* [n_tok, n_used] */
 };
 
-/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up)
- * where there is no gate.
- */
+/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up) where
+ * there is no gate. */
 static gr_t experts_glu(struct gr_build *b, int il, gr_t x, const struct choice *c,
                         enum gr_act_kind act)
 {

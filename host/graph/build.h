@@ -41,9 +41,6 @@ gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x);
 /* Every group of `group` columns divided by its root mean square. */
 gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
 
-/* Every group of `group` columns divided by its root mean square. */
-gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group);
-
 /* x W^T + bias, with the slot's bias if there is one; gr_mm_add adds `res`. */
 gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
@@ -89,8 +86,8 @@ gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot tabl
 gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y);
 /* Queries times what their positions make of them (hp->temper). */
 gr_t gr_temper(struct gr_build *b, gr_t q);
-/* The whole of it: projection, head norms, attention, output projection + bias + res. A bound
- * ATTN_GATE weighs each column or head of what attention found. */
+/* The whole of it: projection, head norms, gr_temper, attention, output projection + bias + res. A
+ * bound ATTN_GATE weighs each column or head of what attention found. */
 gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* The same with latent attention: K's rows are [roped columns | latent], V's the latent; queries

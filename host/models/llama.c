@@ -66,16 +66,14 @@ static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* YaRN's magnitude is divided by one that the file may name. Experts are as wide as a dense layer.
- */
+ * Where queries grow with positions, they do so every n_ctx_orig tokens. */
 static int hparams_mistral3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    float temperature = 0;
     int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
     hp->yarn_log_mul *= 0.1f;
     hp->n_ff_exp = hp->n_ff[0];
-    if (!rc)
-        rc = gr_hp_f32(s, "attention.temperature_scale", &temperature);
-    return rc || temperature == 0 ? rc : gr_hp_unsupported(s, "attention.temperature_scale");
+    hp->temper.length = hp->n_ctx_orig;
+    return rc ? rc : gr_hp_f32(s, "attention.temperature_scale", &hp->temper.scale);
 }
 
 static int hparams_sections(struct gr_hparams *hp, struct gr_hp_source *s)

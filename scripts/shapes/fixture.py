@@ -138,6 +138,13 @@ def scaling(k, r):
     k.put("rope.scaling.original_context_length", 64)
 
 
+def temper(k, r):
+    """Queries that grow with positions, for those that know it."""
+    k.put("attention.temperature_scale", r.choice([0.1, 0.5]))
+    k.put("attention.temperature_length", 16)
+    k.put("rope.scaling.original_context_length", 16)
+
+
 def feed_forward(k, r):
     for key, f in (("feed_forward_length", [1.5, 2]), ("expert_feed_forward_length", [0.5, 1.5]),
                    ("expert_shared_feed_forward_length", [0.5, 2]), ("expert_chunk_feed_forward_length", [0.5, 2]),
@@ -169,7 +176,8 @@ def vocabulary(k, r):
     k.put("vocab_size", r.choice([97, 200]))
 
 
-CHANGES = [layers, heads, width, head, head_and_model, fewer_rotated, scaling, feed_forward, experts, options, vocabulary]
+CHANGES = [layers, heads, width, head, head_and_model, fewer_rotated, scaling, feed_forward, experts, options, vocabulary,
+           temper]
 
 
 def change(k, seed):

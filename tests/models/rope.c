@@ -167,3 +167,50 @@ Test(rope, pairs_that_do_not_turn)
     gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
     cr_expect_float_eq(freq[11], pow(10000, -11 / 12.0), 1e-12);
 }
+
+/* ---- queries that grow with positions ---- */
+
+static void set_temperature(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    (void)t;
+    cr_assert_eq(gr_gguf_set_f32(w, "mistral3.attention.temperature_scale", 0.5f), 0);
+    cr_assert_eq(gr_gguf_set_u32(w, "mistral3.rope.scaling.original_context_length", 8), 0);
+}
+
+/* The logits of eight tokens from position `first` on. */
+static void compute(struct gr_model *m, int32_t first, float attn_factor, float *logits)
+{
+    int32_t token[8], pos[8];
+    struct gr_session_params p = params();
+    p.yarn_attn_factor = attn_factor,
+    p.type_k = "f32"; /* whose error does not depend on the size */
+    struct gr_session *s = tiny_session(m, &p);
+    for (int i = 0; i < 8; i++)
+        token[i] = 5 * i + 1, pos[i] = first + i;
+    cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 8, .token = token, .pos = pos}), 0, "%s",
+                 gr_error_message());
+    memcpy(logits, gr_logits(s, 7), 96 * sizeof *logits);
+    gr_session_close(&s);
+}
+
+/* Those of positions [8 k, 8 k + 8) count 1 + ln(1 + k) / 2 times, as if rope made both queries and
+ * keys larger by the square root of that. */
+Test(rope, queries_grow_with_positions)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"mistral3", 8}));
+    t.no_optional = true;
+    struct gr_model *plain = tiny_open(&t);
+    t.edit = set_temperature;
+    struct gr_model *m = tiny_open(&t);
+    for (int k = 0; k < 4; k += k + 1) {
+        float got[96], want[96], same[96];
+        compute(m, 8 * k, 0, got);
+        compute(plain, 8 * k, sqrtf(1 + 0.5f * logf(1 + (float)k)), want);
+        compute(plain, 8 * k, 0, same);
+        cr_expect_lt(tiny_nmse(want, got, 96), 1e-10, "from %d on: %g", 8 * k,
+                     tiny_nmse(want, got, 96));
+        cr_expect(k == 0 || tiny_nmse(same, got, 96) > 1e-6, "from %d on nothing grows", 8 * k);
+    }
+    gr_model_close(&m);
+    gr_model_close(&plain);
+}
