@@ -302,11 +302,11 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     {
         if constexpr (WHOLE) {
             load_words<From, true, N>(w, at, 16, N);
-            return;
-        }
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4 * N; i++)
-            w[i / 4] = (i % 4 ? w[i / 4] : 0) | (i < n ? (uint32_t)at[i] << i % 4 * 8 : 0);
+            for (int i = 0; i < 4 * N; i++)
+                w[i / 4] = (i % 4 ? w[i / 4] : 0) | (i < n ? (uint32_t)at[i] << i % 4 * 8 : 0);
+        }
     }
     // IQ4_XS: to 8 scales, a byte each; Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K:
     // to 16 scales + 32; Q6_K: + 128.

@@ -95,25 +95,25 @@ static int cpu_can_borrow(struct gr_backend *b)
     return 1;
 }
 
-static size_t weight_size(const struct gr_ten *t)
-{
-    return (size_t)(t->batch * t->rows * t->row_bytes);
-}
-
 static size_t cpu_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix)
 {
     (void)b, (void)matrix;
-    return GR_PAD(weight_size(host), (size_t)ALIGN);
+    return GR_PAD((size_t)(host->batch * host->rows) *
+                      gr_row_bytes(host->dtype, (uint64_t)host->cols),
+                  (size_t)ALIGN);
 }
 
+/* Rows without gaps. Nothing behind the last one is read: it may be the end of a file. */
 static int cpu_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix,
                              void *dst, struct gr_ten *out)
 {
+    size_t row = gr_row_bytes(host->dtype, (uint64_t)host->cols);
     (void)b, (void)matrix;
     *out = *host;
     out->data = dst;
-    if (dst)
-        memcpy(dst, host->data, weight_size(host));
+    out->row_bytes = (int64_t)row;
+    for (int64_t r = 0; dst && r < host->batch * host->rows; r++)
+        memcpy((char *)dst + (size_t)r * row, gr_ten_row(host, 0, r), row);
     return 0;
 }
 

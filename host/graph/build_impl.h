@@ -17,8 +17,7 @@ struct gr_build {
     gr_t carried[GR_N_CARRIED];
     gr_t kept[GR_MAX_KEPT]; /* gr_keep's */
     int n_kept;
-    gr_t first_value; /* what the first layer's values are */
-    gr_t temper;      /* of each token's queries */
+    gr_t temper; /* of each token's queries */
     int err;
 };
 

@@ -6,6 +6,8 @@
 
 static const gr_t none;
 
+enum { FIRST_VALUES }; /* what goes from layer to layer (gr_carry) */
+
 /* What LINEAR_ATTN reads of a token, and how. */
 struct linear {
     gr_t q, k, v, w, w_bias, first, erase, rate;
@@ -181,10 +183,12 @@ gr_t gr_wkv6(struct gr_build *b, int il, gr_t x, gr_t res)
 static gr_t values(struct gr_build *b, int il, gr_t x)
 {
     gr_t v = gr_mm(b, il, GR_W_TIME_MIX_VALUE, x);
-    if (il == 0)
-        return b->first_value = v;
+    if (il == 0) {
+        gr_carry(b, FIRST_VALUES, v);
+        return v;
+    }
     gr_t part = by_rank(b, il, x, GR_W_TIME_MIX_V1, GR_LINEAR, GR_W_TIME_MIX_V2);
-    gr_t d = gr_add_t(b, gr_act_ab(b, GR_LINEAR, v, -1, 0), b->first_value);
+    gr_t d = gr_add_t(b, gr_act_ab(b, GR_LINEAR, v, -1, 0), gr_carried(b, FIRST_VALUES));
     return mix(b, v, d, rate_of(b, il, part, GR_W_TIME_MIX_V0));
 }
 

@@ -300,7 +300,7 @@ static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_e
         return 0;
     if (to != slot)
         return gr_model_bind_tensor(m, m->gguf, t, &n_expert, 1, true, check, &m->weight[row + to]);
-    struct gr_ten one;
+    struct gr_ten one = {0};
     int rc = gr_model_bind_tensor(m, m->gguf, t, &(int64_t){1}, 1, true, true, &one);
     if (!rc)
         m->scale[row + slot] = *(const float *)one.data;

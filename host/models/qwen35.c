@@ -45,24 +45,9 @@ static const struct gr_tensor_spec spec_moe[] = {COMMON, RATES, EXPERTS};
 static const struct gr_tensor_spec spec_next[] = {
     COMMON, {GR_W_SSM_BA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK_2}}, EXPERTS};
 
-/* Which layers are recurrent: a list in the file, or all but every fourth. */
-static int find_recurrent(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    int32_t list[GR_MAX_LAYER], period = 4;
-    int rc = gr_hp_i32(s, "full_attention_interval", 1, GR_MAX_LAYER, &period);
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        list[il] = (il + 1) % period != 0;
-    if (!rc && gr_hp_has(s, "attention.recurrent_layers"))
-        rc = gr_hp_each(s, "attention.recurrent_layers", 0, 1, hp->n_layer, list);
-    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
-        if (list[il])
-            gr_hp_set_recurrent(hp, il);
-    return rc;
-}
-
 static int hparams_next(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    int rc = find_recurrent(hp, s);
+    int rc = gr_hp_find_recurrent(s, hp, 4);
     if (!rc)
         rc = gr_hp_recurrence(s, hp, GR_DELTA);
     if (!rc)

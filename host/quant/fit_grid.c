@@ -16,6 +16,13 @@ enum {
 
 /* ---- the nearest point ---- */
 
+/* Each point is two halves, and those with the same upper one are neighbours. */
+struct search {
+    const struct gr_grid_kind *kind;
+    uint16_t first[N_HALF + 1]; /* points with upper half h are [first[h], first[h + 1]) */
+    uint8_t low[2048];          /* the lower half of each point */
+};
+
 static int half_of(const struct gr_grid_kind *k, unsigned byte)
 {
     if (k->dims == 4)
@@ -23,7 +30,7 @@ static int half_of(const struct gr_grid_kind *k, unsigned byte)
     return (int)((byte & 3) + 3 * (byte >> 2 & 3) + 9 * (byte >> 4 & 3) + 27 * (byte >> 6));
 }
 
-void gr_grid_search_init(struct gr_grid_search *s, const struct gr_grid_kind *kind)
+static void search_init(struct search *s, const struct gr_grid_kind *kind)
 {
     s->kind = kind;
     memset(s->first, 0, sizeof s->first);
@@ -47,8 +54,8 @@ static inline void combine(const float cost[][8], int n, int levels, float *sum)
 }
 
 /* The points with upper half h, when one of them beats *best. */
-static inline void scan(const struct gr_grid_search *s, int h, const float *low, float high,
-                        float *best, int *index)
+static inline void scan(const struct search *s, int h, const float *low, float high, float *best,
+                        int *index)
 {
     for (int i = s->first[h]; i < s->first[h + 1]; i++)
         if (low[s->low[i]] + high < *best) {
@@ -59,7 +66,7 @@ static inline void scan(const struct gr_grid_search *s, int h, const float *low,
 
 /* The point with the least sum w (y - scale * value)^2, which is returned: a sum of one part for
  * each half, so that whole sets of points with the same upper half are ruled out at once. */
-static inline float nearest_of(const struct gr_grid_search *s, int dims, int levels, const float *y,
+static inline float nearest_of(const struct search *s, int dims, int levels, const float *y,
                                const float *w, const float *value, int *index)
 {
     float cost[8][8], low[N_HALF], high[N_HALF], best = INFINITY, least = 0;
@@ -86,8 +93,8 @@ static inline float nearest_of(const struct gr_grid_search *s, int dims, int lev
     return best;
 }
 
-static float nearest(const struct gr_grid_search *s, const float *y, const float *w, float scale,
-                     int shift, int *index)
+static float nearest(const struct search *s, const float *y, const float *w, float scale, int shift,
+                     int *index)
 {
     float value[8];
     for (int l = 0; l < 8; l++)
@@ -133,8 +140,7 @@ static uint8_t take_signs(enum gr_grid_signs kind, const float *x, const float *
 }
 
 /* The nearest points at a scale; returns the error. */
-static float choose(const struct gr_grid_search *s, const struct group *g, float scale,
-                    struct choice *c)
+static float choose(const struct search *s, const struct group *g, float scale, struct choice *c)
 {
     const struct gr_grid_kind *k = s->kind;
     int n = k->group / k->dims, span = k->span ? k->span : 1;
@@ -182,7 +188,7 @@ static struct sums sums_of(const struct gr_grid_kind *k, const struct group *g,
 
 /* A trial scale determines points, and these the best scale for them; keeps it when it beats
  * *gain, what the error is lowered by. */
-static bool try_scale(const struct gr_grid_search *s, struct group *g, float scale, float *gain)
+static bool try_scale(const struct search *s, struct group *g, float scale, float *gain)
 {
     struct choice c;
     choose(s, g, scale, &c);
@@ -194,8 +200,7 @@ static bool try_scale(const struct gr_grid_search *s, struct group *g, float sca
     return true;
 }
 
-static void fit_group(const struct gr_grid_search *s, const float *x, const float *w,
-                      struct group *g)
+static void fit_group(const struct search *s, const float *x, const float *w, struct group *g)
 {
     const struct gr_grid_kind *k = s->kind;
     float max = 0, gain = 0, top = k->value[0][k->dims == 8 ? 2 : 7];
@@ -219,8 +224,8 @@ static void fit_group(const struct gr_grid_search *s, const float *x, const floa
 /* ---- a super-block ---- */
 
 /* The scale with the smallest error around the group's own; returns that error. */
-static float choose_scale(const struct gr_grid_search *s, const struct group *g, float unit,
-                          uint8_t *scale, struct choice *c)
+static float choose_scale(const struct search *s, const struct group *g, float unit, uint8_t *scale,
+                          struct choice *c)
 {
     int n = s->kind->n_scale;
     float at = unit > 0 ? (g->scale / unit - 1) / 2 : 0, best = INFINITY;
@@ -249,7 +254,7 @@ static void store(const struct gr_grid_kind *k, const struct choice *c, const st
 
 /* All groups at the block's scale; returns the error, and *refit becomes the unit that suits the
  * choices best. */
-static float fill(const struct gr_grid_search *s, const struct group *g, float unit, float *refit,
+static float fill(const struct search *s, const struct group *g, float unit, float *refit,
                   struct gr_grid_block *out)
 {
     const struct gr_grid_kind *k = s->kind;
@@ -267,12 +272,12 @@ static float fill(const struct gr_grid_search *s, const struct group *g, float u
     return error;
 }
 
-void gr_fit_grid(const struct gr_grid_search *s, const float *x, const float *w,
-                 struct gr_grid_block *out)
+static void fit_block(const struct search *s, const float *x, const float *w,
+                      struct gr_grid_block *out)
 {
     const struct gr_grid_kind *k = s->kind;
     struct group g[16];
-    float max = 0, best = INFINITY;
+    float max = 0, best = INFINITY; /* gr_fit_load has bounded x and w: errors are finite */
     for (int i = 0; i < GR_QK_K / k->group; i++) {
         fit_group(s, x + i * k->group, w + i * k->group, &g[i]);
         max = GR_MAX(max, g[i].scale);
@@ -286,5 +291,21 @@ void gr_fit_grid(const struct gr_grid_search *s, const float *x, const float *w,
         best = error;
         *out = t;
         d = GR_MAX(refit, 0) / k->unit;
+    }
+}
+
+void gr_quantize_grid(const struct gr_grid_kind *kind, gr_grid_store *put, size_t bytes,
+                      const float *src, void *dst, size_t n, const float *importance)
+{
+    struct search s;
+    char *to = dst;
+    search_init(&s, kind);
+    for (size_t at = 0; at < n; at += GR_QK_K, to += bytes) {
+        float x[GR_QK_K], w[GR_QK_K];
+        struct gr_grid_block f;
+        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
+        fit_block(&s, x, w, &f);
+        memset(to, 0, bytes);
+        put(to, &f);
     }
 }

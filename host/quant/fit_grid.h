@@ -3,6 +3,7 @@
 #ifndef GR_QUANT_FIT_GRID_H
 #define GR_QUANT_FIT_GRID_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "gr/quant_blocks.h"
@@ -24,15 +25,6 @@ struct gr_grid_kind {
     float unit;  /* .. of this times d */
 };
 
-/* For finding the nearest point: each is two halves, and those with the same upper one are
- * neighbours. */
-struct gr_grid_search {
-    const struct gr_grid_kind *kind;
-    uint16_t first[82]; /* points with upper half h are [first[h], first[h + 1]) */
-    uint8_t low[2048];  /* the lower half of each point */
-};
-void gr_grid_search_init(struct gr_grid_search *s, const struct gr_grid_kind *kind);
-
 /* A super-block. */
 struct gr_grid_block {
     gr_half d;
@@ -42,8 +34,12 @@ struct gr_grid_block {
     uint8_t signs[32];  /* of 8 elements each */
 };
 
-/* The block with a small sum w (x - x')^2. */
-void gr_fit_grid(const struct gr_grid_search *s, const float *x, const float *w,
-                 struct gr_grid_block *out);
+/* Stores one as a type has it; dst is zeros. */
+typedef void gr_grid_store(void *dst, const struct gr_grid_block *f);
+
+/* Quantises n elements (whole super-blocks) into blocks of `bytes`, each with a small
+ * sum w (x - x')^2; importance as in gr_quantize_fn. */
+void gr_quantize_grid(const struct gr_grid_kind *kind, gr_grid_store *put, size_t bytes,
+                      const float *src, void *dst, size_t n, const float *importance);
 
 #endif

@@ -10,15 +10,9 @@ const uint64_t gr_grid_iq1[] = {
 const uint64_t gr_grid_iq2_xxs[] = {
 #include "gr/grid/iq2_xxs.inc"
 };
-#undef GRID
-
-#define GRID(code) GR_GRID_8(code, GR_GRID_IQ2),
 const uint64_t gr_grid_iq2_xs[] = {
 #include "gr/grid/iq2_xs.inc"
 };
-#undef GRID
-
-#define GRID(code) GR_GRID_8(code, GR_GRID_IQ2),
 const uint64_t gr_grid_iq2_s[] = {
 #include "gr/grid/iq2_s.inc"
 };

@@ -2,7 +2,6 @@
  * or down by 1/8; scales of 3 bits, one for 32 elements (IQ1_S) or 16 (IQ1_M). */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
-#include "quant/fit.h"
 #include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
@@ -57,47 +56,40 @@ static const uint16_t codes[] = {
         __VA_ARGS__                                                                                \
     }
 
+static void store_iq1_s(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq1_s *b = dst;
+    b->d = f->d;
+    for (int k = 0; k < 32; k++) {
+        b->qs[k] = (uint8_t)f->index[k];
+        b->qh[k / 4] = (uint16_t)(b->qh[k / 4] | f->index[k] >> 8 << 3 * (k % 4));
+    }
+    for (int g = 0; g < 8; g++)
+        b->qh[g] = (uint16_t)(b->qh[g] | f->scale[g] << 12 | f->shift[4 * g] << 15);
+}
+
 void gr_quantize_IQ1_S(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind = IQ1(.span = 4, .group = 32);
-    struct gr_iq1_s *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq1_s){.d = f.d};
-        for (int k = 0; k < 32; k++) {
-            b->qs[k] = (uint8_t)f.index[k];
-            b->qh[k / 4] = (uint16_t)(b->qh[k / 4] | f.index[k] >> 8 << 3 * (k % 4));
-        }
-        for (int g = 0; g < 8; g++)
-            b->qh[g] = (uint16_t)(b->qh[g] | f.scale[g] << 12 | f.shift[4 * g] << 15);
+    gr_quantize_grid(&kind, store_iq1_s, sizeof(struct gr_iq1_s), src, dst, n, importance);
+}
+
+static void store_iq1_m(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq1_m *b = dst;
+    for (int k = 0; k < 32; k++) {
+        b->qs[k] = (uint8_t)f->index[k];
+        b->qh[k / 2] =
+            (uint8_t)(b->qh[k / 2] | (f->index[k] >> 8 | f->shift[k] << 3) << 4 * (k % 2));
     }
+    for (int g = 0; g < 16; g++)
+        b->scales[g / 4] = (uint16_t)(b->scales[g / 4] | f->scale[g] << 3 * (g % 4));
+    for (int i = 0; i < 4; i++)
+        b->scales[i] = (uint16_t)(b->scales[i] | (f->d >> 4 * i & 15) << 12);
 }
 
 void gr_quantize_IQ1_M(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind = IQ1(.span = 1, .group = 16);
-    struct gr_iq1_m *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq1_m){.qs = {0}};
-        for (int k = 0; k < 32; k++) {
-            b->qs[k] = (uint8_t)f.index[k];
-            b->qh[k / 2] =
-                (uint8_t)(b->qh[k / 2] | (f.index[k] >> 8 | f.shift[k] << 3) << 4 * (k % 2));
-        }
-        for (int g = 0; g < 16; g++)
-            b->scales[g / 4] = (uint16_t)(b->scales[g / 4] | f.scale[g] << 3 * (g % 4));
-        for (int i = 0; i < 4; i++)
-            b->scales[i] = (uint16_t)(b->scales[i] | (f.d >> 4 * i & 15) << 12);
-    }
+    gr_quantize_grid(&kind, store_iq1_m, sizeof(struct gr_iq1_m), src, dst, n, importance);
 }

@@ -5,7 +5,6 @@
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"
-#include "quant/fit.h"
 #include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
@@ -67,68 +66,59 @@ static const uint16_t codes_s[] = {
         .dims = 8, .value = {{8, 25, 43}}, .n_scale = 16, .unit = 0.125f, __VA_ARGS__              \
     }
 
+static void store_iq2_xxs(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq2_xxs *b = dst;
+    b->d = f->d;
+    for (int g = 0; g < 8; g++) {
+        uint32_t signs = (uint32_t)f->scale[g] << 28;
+        for (int k = 0; k < 4; k++) {
+            b->group[g].index[k] = (uint8_t)f->index[4 * g + k];
+            signs |= (f->signs[4 * g + k] & 127u) << 7 * k;
+        }
+        b->group[g].signs[0] = (uint16_t)signs;
+        b->group[g].signs[1] = (uint16_t)(signs >> 16);
+    }
+}
+
 void gr_quantize_IQ2_XXS(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind =
         IQ2(.codes = codes_xxs, .n_codes = GR_GRID_N_IQ2_XXS, .signs = GR_SIGNS_EVEN, .group = 32);
-    struct gr_iq2_xxs *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq2_xxs){.d = f.d};
-        for (int g = 0; g < 8; g++) {
-            uint32_t signs = (uint32_t)f.scale[g] << 28;
-            for (int k = 0; k < 4; k++) {
-                b->group[g].index[k] = (uint8_t)f.index[4 * g + k];
-                signs |= (f.signs[4 * g + k] & 127u) << 7 * k;
-            }
-            b->group[g].signs[0] = (uint16_t)signs;
-            b->group[g].signs[1] = (uint16_t)(signs >> 16);
-        }
-    }
+    gr_quantize_grid(&kind, store_iq2_xxs, sizeof(struct gr_iq2_xxs), src, dst, n, importance);
+}
+
+static void store_iq2_xs(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq2_xs *b = dst;
+    b->d = f->d;
+    for (int k = 0; k < 32; k++)
+        b->qs[k] = (uint16_t)(f->index[k] | (f->signs[k] & 127) << 9);
+    gr_bits_put(b->scales, 8, 1, 4, f->scale, 0);
 }
 
 void gr_quantize_IQ2_XS(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind =
         IQ2(.codes = codes_xs, .n_codes = GR_GRID_N_IQ2_XS, .signs = GR_SIGNS_EVEN, .group = 16);
-    struct gr_iq2_xs *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq2_xs){.d = f.d};
-        for (int k = 0; k < 32; k++)
-            b->qs[k] = (uint16_t)(f.index[k] | (f.signs[k] & 127) << 9);
-        gr_bits_put(b->scales, 8, 1, 4, f.scale, 0);
+    gr_quantize_grid(&kind, store_iq2_xs, sizeof(struct gr_iq2_xs), src, dst, n, importance);
+}
+
+static void store_iq2_s(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq2_s *b = dst;
+    b->d = f->d;
+    for (int k = 0; k < 32; k++) {
+        b->qs[k] = (uint8_t)f->index[k];
+        b->qh[k / 4] = (uint8_t)(b->qh[k / 4] | f->index[k] >> 8 << 2 * (k % 4));
     }
+    memcpy(b->signs, f->signs, sizeof b->signs);
+    gr_bits_put(b->scales, 8, 1, 4, f->scale, 0);
 }
 
 void gr_quantize_IQ2_S(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind =
         IQ2(.codes = codes_s, .n_codes = GR_GRID_N_IQ2_S, .signs = GR_SIGNS_FREE, .group = 16);
-    struct gr_iq2_s *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq2_s){.d = f.d};
-        for (int k = 0; k < 32; k++) {
-            b->qs[k] = (uint8_t)f.index[k];
-            b->qh[k / 4] = (uint8_t)(b->qh[k / 4] | f.index[k] >> 8 << 2 * (k % 4));
-        }
-        memcpy(b->signs, f.signs, sizeof b->signs);
-        gr_bits_put(b->scales, 8, 1, 4, f.scale, 0);
-    }
+    gr_quantize_grid(&kind, store_iq2_s, sizeof(struct gr_iq2_s), src, dst, n, importance);
 }

@@ -5,7 +5,6 @@
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"
-#include "quant/fit.h"
 #include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
@@ -46,6 +45,21 @@ static const uint16_t codes_s[] = {
 };
 #undef GRID
 
+static void store_iq3_xxs(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq3_xxs *b = dst;
+    b->d = f->d;
+    for (int k = 0; k < 64; k++)
+        b->qs[k] = (uint8_t)f->index[k];
+    for (int g = 0; g < 8; g++) {
+        uint32_t signs = (uint32_t)f->scale[g] << 28;
+        for (int k = 0; k < 4; k++)
+            signs |= (f->signs[4 * g + k] & 127u) << 7 * k;
+        b->signs[2 * g] = (uint16_t)signs;
+        b->signs[2 * g + 1] = (uint16_t)(signs >> 16);
+    }
+}
+
 void gr_quantize_IQ3_XXS(const float *src, void *dst, size_t n, const float *importance)
 {
     static const struct gr_grid_kind kind = {.codes = codes_xxs,
@@ -56,25 +70,19 @@ void gr_quantize_IQ3_XXS(const float *src, void *dst, size_t n, const float *imp
                                              .group = 32,
                                              .n_scale = 16,
                                              .unit = 0.25f};
-    struct gr_iq3_xxs *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq3_xxs){.d = f.d};
-        for (int k = 0; k < 64; k++)
-            b->qs[k] = (uint8_t)f.index[k];
-        for (int g = 0; g < 8; g++) {
-            uint32_t signs = (uint32_t)f.scale[g] << 28;
-            for (int k = 0; k < 4; k++)
-                signs |= (f.signs[4 * g + k] & 127u) << 7 * k;
-            b->signs[2 * g] = (uint16_t)signs;
-            b->signs[2 * g + 1] = (uint16_t)(signs >> 16);
-        }
+    gr_quantize_grid(&kind, store_iq3_xxs, sizeof(struct gr_iq3_xxs), src, dst, n, importance);
+}
+
+static void store_iq3_s(void *dst, const struct gr_grid_block *f)
+{
+    struct gr_iq3_s *b = dst;
+    b->d = f->d;
+    for (int k = 0; k < 64; k++) {
+        b->qs[k] = (uint8_t)f->index[k];
+        b->qh[k / 8] = (uint8_t)(b->qh[k / 8] | f->index[k] >> 8 << k % 8);
     }
+    memcpy(b->signs, f->signs, sizeof b->signs);
+    gr_bits_put(b->scales, 4, 1, 4, f->scale, 0);
 }
 
 void gr_quantize_IQ3_S(const float *src, void *dst, size_t n, const float *importance)
@@ -87,20 +95,5 @@ void gr_quantize_IQ3_S(const float *src, void *dst, size_t n, const float *impor
                                              .group = 32,
                                              .n_scale = 16,
                                              .unit = 1};
-    struct gr_iq3_s *b = dst;
-    struct gr_grid_search search;
-    gr_grid_search_init(&search, &kind);
-    for (size_t at = 0; at < n; at += GR_QK_K, b++) {
-        float x[GR_QK_K], w[GR_QK_K];
-        struct gr_grid_block f;
-        gr_fit_load(src + at, importance ? importance + at : NULL, GR_QK_K, x, w);
-        gr_fit_grid(&search, x, w, &f);
-        *b = (struct gr_iq3_s){.d = f.d};
-        for (int k = 0; k < 64; k++) {
-            b->qs[k] = (uint8_t)f.index[k];
-            b->qh[k / 8] = (uint8_t)(b->qh[k / 8] | f.index[k] >> 8 << k % 8);
-        }
-        memcpy(b->signs, f.signs, sizeof b->signs);
-        gr_bits_put(b->scales, 4, 1, 4, f.scale, 0);
-    }
+    gr_quantize_grid(&kind, store_iq3_s, sizeof(struct gr_iq3_s), src, dst, n, importance);
 }

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -363,4 +364,35 @@ Test(backend, scratch_is_known_before)
     cr_expect(said > 0);
     b->api->free(b, memory);
     b->api->close(&b);
+}
+
+/* Columns [16, 32) of a matrix of 32 whose last row ends where its file does. */
+Test(backend, weights_end_with_their_file)
+{
+    enum { ROWS = 8, COLS = 32, PAGE = 4096 };
+    struct gr_backend *b;
+    char *page =
+        mmap(NULL, 2 * (size_t)PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(page, MAP_FAILED);
+    cr_assert_eq(mprotect(page + PAGE, PAGE, PROT_NONE), 0);
+    float *m = (float *)(page + PAGE) - ROWS * COLS;
+    for (int i = 0; i < ROWS * COLS; i++)
+        m[i] = (float)i;
+    struct gr_ten host = {.data = m + COLS / 2,
+                          .batch = 1,
+                          .rows = ROWS,
+                          .cols = COLS / 2,
+                          .row_bytes = COLS * sizeof *m,
+                          .dtype = GR_F32};
+    struct gr_ten t;
+    cr_assert_eq(gr_cpu_open(&b, 1, 1, GR_CPU_AUTO), 0, "%s", gr_error());
+    cr_assert_eq(b->api->weight_bytes(b, &host, true), ROWS * COLS / 2 * sizeof *m);
+    void *memory = b->api->alloc(b, b->api->weight_bytes(b, &host, true));
+    cr_assert_eq(b->api->weight_upload(b, &host, true, memory, &t), 0, "%s", gr_error());
+    for (int r = 0; r < ROWS; r++)
+        cr_expect_arr_eq(gr_ten_row(&t, 0, r), gr_ten_row(&host, 0, r), COLS / 2 * sizeof *m,
+                         "row %d", r);
+    b->api->free(b, memory);
+    b->api->close(&b);
+    munmap(page, 2 * (size_t)PAGE);
 }

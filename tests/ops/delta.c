@@ -169,20 +169,15 @@ Test(delta_rule, all)
         }
 }
 
-static struct gr_ten rows_of(struct gr_ten t, int64_t lo, int64_t hi)
-{
-    t.data = gr_ten_row(&t, 0, lo), t.rows = hi - lo;
-    return t;
-}
-
 static void cut(struct ops_case *c, int64_t lo, int64_t hi)
 {
     static const struct shape whole = {2, 1, 9, 2, 1, 10, 19, false, true, false, 0, 0};
     init(c, &whole, OPS_NORMAL);
     struct gr_args_delta_rule *a = &c->node.a.delta_rule;
-    a->q = rows_of(a->q, lo, hi), a->k = rows_of(a->k, lo, hi), a->v = rows_of(a->v, lo, hi);
-    a->alpha = rows_of(a->alpha, lo, hi), a->beta = rows_of(a->beta, lo, hi);
-    a->y = rows_of(a->y, 0, hi - lo);
+    a->q = state_rows(a->q, lo, hi), a->k = state_rows(a->k, lo, hi),
+    a->v = state_rows(a->v, lo, hi);
+    a->alpha = state_rows(a->alpha, lo, hi), a->beta = state_rows(a->beta, lo, hi);
+    a->y = state_rows(a->y, 0, hi - lo);
     *(int32_t *)a->src.data = (lo ? state_dst : state_src)[2];
 }
 

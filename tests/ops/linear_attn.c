@@ -194,21 +194,16 @@ Test(linear_attn, all)
         }
 }
 
-static struct gr_ten rows_of(struct gr_ten t, int64_t lo, int64_t hi)
-{
-    t.data = gr_ten_row(&t, 0, lo), t.rows = hi - lo;
-    return t;
-}
-
 static void cut(struct ops_case *c, int64_t lo, int64_t hi)
 {
     static const struct shape whole = {2,    1,     9,    2,    1, 10, 19, GR_DECAY_EXP,
                                        true, false, true, false};
     init(c, &whole, OPS_NORMAL);
     struct gr_args_linear_attn *a = &c->node.a.linear_attn;
-    a->q = rows_of(a->q, lo, hi), a->k = rows_of(a->k, lo, hi), a->v = rows_of(a->v, lo, hi);
-    a->w = rows_of(a->w, lo, hi), a->erase = rows_of(a->erase, lo, hi);
-    a->rate = rows_of(a->rate, lo, hi), a->y = rows_of(a->y, 0, hi - lo);
+    a->q = state_rows(a->q, lo, hi), a->k = state_rows(a->k, lo, hi),
+    a->v = state_rows(a->v, lo, hi);
+    a->w = state_rows(a->w, lo, hi), a->erase = state_rows(a->erase, lo, hi);
+    a->rate = state_rows(a->rate, lo, hi), a->y = state_rows(a->y, 0, hi - lo);
     *(int32_t *)a->src.data = (lo ? state_dst : state_src)[2];
 }
 

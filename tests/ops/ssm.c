@@ -235,18 +235,12 @@ Test(ssm_scan, steps_of_any_size)
 
 /* ---- steps ---- */
 
-static struct gr_ten rows_of(struct gr_ten t, int64_t lo, int64_t hi)
-{
-    t.data = gr_ten_row(&t, 0, lo), t.rows = hi - lo;
-    return t;
-}
-
 static void cut_conv(struct ops_case *c, int64_t lo, int64_t hi)
 {
     ops_case_init(c, GR_OP_SSM_CONV, 23, "tokens %lld to %lld", (long long)lo, (long long)hi);
     struct gr_args_ssm_conv *a = &c->node.a.ssm_conv;
     *a = (struct gr_args_ssm_conv){
-        .x = rows_of(ops_random(c, GR_F32, 1, 11, 50, OPS_NORMAL), lo, hi),
+        .x = state_rows(ops_random(c, GR_F32, 1, 11, 50, OPS_NORMAL), lo, hi),
         .w = ops_random(c, GR_F32, 1, 50, 4, OPS_NORMAL),
         .src = state_array(c, lo ? state_dst : state_src, 2, 1),
         .dst = state_array(c, state_dst, 2, 1),
@@ -266,8 +260,10 @@ static void cut_scan(struct ops_case *c, int64_t lo, int64_t hi)
     static const struct scan whole = {2, 1, 11, 3, 20, 1, 9, false, true, true, true};
     scan_init(c, &whole, OPS_NORMAL);
     struct gr_args_ssm_scan *a = &c->node.a.ssm_scan;
-    a->x = rows_of(a->x, lo, hi), a->dt = rows_of(a->dt, lo, hi), a->z = rows_of(a->z, lo, hi);
-    a->b = rows_of(a->b, lo, hi), a->c = rows_of(a->c, lo, hi), a->y = rows_of(a->y, 0, hi - lo);
+    a->x = state_rows(a->x, lo, hi), a->dt = state_rows(a->dt, lo, hi),
+    a->z = state_rows(a->z, lo, hi);
+    a->b = state_rows(a->b, lo, hi), a->c = state_rows(a->c, lo, hi),
+    a->y = state_rows(a->y, 0, hi - lo);
     *(int32_t *)a->src.data = (lo ? state_dst : state_src)[2];
 }
 

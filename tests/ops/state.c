@@ -15,6 +15,12 @@ struct gr_ten state_array(struct ops_case *c, const int32_t *rows, int first, in
     return t;
 }
 
+struct gr_ten state_rows(struct gr_ten t, int64_t lo, int64_t hi)
+{
+    t.data = gr_ten_row(&t, 0, lo), t.rows = hi - lo;
+    return t;
+}
+
 double *state_from(struct ops_case *c, const struct gr_ten *state, int32_t src)
 {
     double *s = ops_doubles(c, state->cols);

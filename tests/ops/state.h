@@ -13,6 +13,9 @@ extern const int32_t state_src[3], state_dst[3];
 /* Sequences [first, first + n) of those as step arrays. */
 struct gr_ten state_array(struct ops_case *c, const int32_t *rows, int first, int n);
 
+/* Rows [lo, hi) of t: of those tokens alone. */
+struct gr_ten state_rows(struct gr_ten t, int64_t lo, int64_t hi);
+
 /* The state that row `src` holds, [n]; zeros for -1. */
 double *state_from(struct ops_case *c, const struct gr_ten *state, int32_t src);
 
