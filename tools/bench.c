@@ -1,30 +1,53 @@
-/* gpurun bench: tokens a second of prompts ("pp512") and of generation, of one text ("tg128") or of
- * several side by side ("tg128x16": tokens of all of them), as a table or a JSON object a line.
+/* gpurun bench: how long prompts ("pp512"), generated tokens of one text ("tg128") or of several
+ * side by side ("tg128x16"), and both ("pp512+tg128") take, for each of the settings asked for.
  *
  * Where several ranks share the model, batches follow each other through its stages: pieces of a
  * prompt, and as many groups of texts as there are stages. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
+#include "bench.h"
 #include "tools.h"
 #include "trace.h"
 
 #define MOST_TEXTS 256 /* -np */
 
 struct bench {
-    const struct gr_options *o;
+    const struct gr_options *o; /* of the command line */
+    struct gr_options setting;  /* the same with one of each list */
     struct gr_model *model;
     struct gr_model_info info;
     struct gr_session *session;
     struct gr_trace *trace;
-    char backend[16]; /* "CPU", or the GPU that layers are on */
-    int32_t *ids;     /* as many as the longest prompt; any tokens do */
+    struct gr_bench_old *old;
+    struct gr_fit fit;
+    int32_t device;     /* the one in `fit` that rows name */
+    int32_t *ids, *seq; /* [n_ids] of a prompt: any tokens do; the text that they belong to */
     int32_t n_ids;
+    int64_t *step;       /* [repetitions * longest generation] ns between tokens */
+    int64_t *ns, *first; /* [repetitions] */
+    int32_t n_step;
     int32_t n_stage;  /* that have layers */
     int32_t n_flight; /* batches on their way */
-    int n_threads;
+    int64_t load_ns;
+    struct gr_bench_test kept; /* what the cache was filled for; n_seq 0: nothing */
+    bool printed;
 };
+
+/* When the tokens of a pass came. */
+struct clock {
+    int64_t start[MOST_TEXTS], *step; /* of each group its last token's time; steps so far */
+    int32_t n_step, n_end, n_group;   /* batches ended */
+};
+
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static int32_t longest(const struct gr_int_list *list)
 {
@@ -44,166 +67,368 @@ static int32_t count_stages(struct gr_session *s)
     return count > 0 ? count : 1;
 }
 
-static int open_bench(struct bench *b)
+/* ---- what is asked for ---- */
+
+/* "512,128" of -pg. */
+static int read_pair(const char *text, int32_t *n_prompt, int32_t *n_gen)
+{
+    char rest;
+    if (sscanf(text, "%7d,%7d%c", n_prompt, n_gen, &rest) == 2 && *n_prompt > 0 && *n_gen > 0)
+        return 0;
+    gr_say_error(
+        "-pg is '%s': a prompt and a generation are expected, both at least 1: -pg 512,128", text);
+    return GR_EXIT_USAGE;
+}
+
+/* Calls fn for each test of a setting, until one returns other than 0. */
+static int each_test(struct bench *b, int32_t n_depth, int32_t n_other,
+                     int (*fn)(struct bench *b, const struct gr_bench_test *t))
 {
     const struct gr_options *o = b->o;
-    int rc = gr_open_model(o, false, &b->model);
+    int rc = 0;
+    for (int i = 0; i < o->n_prompt.n && !rc; i++) {
+        struct gr_bench_test t = {o->n_prompt.v[i], 0, 1, n_depth, n_other};
+        rc = t.n_prompt ? fn(b, &t) : 0;
+    }
+    for (int i = 0; i < o->n_gen.n * o->n_parallel.n && !rc; i++) {
+        struct gr_bench_test t = {0, o->n_gen.v[i / o->n_parallel.n],
+                                  o->n_parallel.v[i % o->n_parallel.n], n_depth, n_other};
+        rc = t.n_gen ? fn(b, &t) : 0;
+    }
+    for (int i = 0; i < o->prompt_gen.n && !rc; i++) {
+        struct gr_bench_test t = {.n_seq = 1, .n_depth = n_depth, .n_other = n_other};
+        rc = read_pair(o->prompt_gen.v[i], &t.n_prompt, &t.n_gen);
+        rc = rc ? rc : fn(b, &t);
+    }
+    return rc;
+}
+
+/* Cells that the longest text needs, and all of them together. */
+struct room {
+    int64_t each, all;
+    int32_t n_prompt, n_gen; /* the longest */
+};
+
+static int room_of(const struct gr_options *o, struct room *room)
+{
+    int32_t depth = longest(&o->depths), n_seq = longest(&o->n_parallel);
+    *room = (struct room){.n_prompt = longest(&o->n_prompt), .n_gen = longest(&o->n_gen)};
+    int64_t most = (int64_t)n_seq * (depth + room->n_gen);
+    int64_t one = depth + (room->n_prompt > room->n_gen ? room->n_prompt : room->n_gen);
+    for (int i = 0; i < o->prompt_gen.n; i++) {
+        int32_t p, n;
+        int rc = read_pair(o->prompt_gen.v[i], &p, &n);
+        if (rc)
+            return rc;
+        room->n_prompt = p > room->n_prompt ? p : room->n_prompt;
+        room->n_gen = n > room->n_gen ? n : room->n_gen;
+        one = depth + p + n > one ? depth + p + n : one;
+    }
+    int32_t n_other = longest(&o->others);
+    room->each = one > n_other ? one : n_other;
+    room->all = (most > one ? most : one) + n_other;
+    room->n_prompt = depth > room->n_prompt ? depth : room->n_prompt;
+    room->n_prompt = n_other > room->n_prompt ? n_other : room->n_prompt;
+    return 0;
+}
+
+/* ---- a session ---- */
+
+static int take_memory(struct bench *b)
+{
+    struct room room;
+    int rc = room_of(b->o, &room);
+    if (rc)
+        return rc;
+    size_t n_rep = (size_t)b->o->repetitions;
+    b->n_ids = room.n_prompt > 2 ? room.n_prompt : 2;
+    b->ids = malloc((size_t)b->n_ids * sizeof *b->ids);
+    b->seq = malloc((size_t)b->n_ids * sizeof *b->seq);
+    b->step = malloc((n_rep * (size_t)room.n_gen + 1) * sizeof *b->step);
+    b->ns = malloc(n_rep * sizeof *b->ns);
+    b->first = malloc(n_rep * sizeof *b->first);
+    if (b->ids && b->seq && b->step && b->ns && b->first)
+        return 0;
+    gr_say_error("no memory for a prompt of %d tokens and the times of %d repetitions", b->n_ids,
+                 b->o->repetitions);
+    return 5;
+}
+
+static int open_model(struct bench *b)
+{
+    int64_t start = now_ns(CLOCK_MONOTONIC);
+    int rc = gr_open_model(&b->setting, false, &b->model);
     if (rc)
         return rc;
     gr_model_info(b->model, &b->info);
-    struct gr_session_params p = gr_session_options(o);
-    int32_t n_prompt = longest(&o->n_prompt), n_gen = longest(&o->n_gen);
-    p.n_seq_max = (uint32_t)longest(&o->n_parallel);
-    uint32_t n_all = (uint32_t)n_gen * p.n_seq_max;
-    p.n_ctx = ((uint32_t)n_prompt > n_all ? (uint32_t)n_prompt : n_all) + p.n_seq_max;
-    b->n_threads = p.n_threads;
-    b->n_ids = n_prompt > 2 ? n_prompt : 2;
-    b->ids = malloc((size_t)b->n_ids * sizeof *b->ids);
-    if (!b->ids) {
-        gr_say_error("no memory for a prompt of %d tokens", b->n_ids);
-        return 5;
-    }
     uint64_t x = 1;
     for (int32_t i = 0; i < b->n_ids; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         b->ids[i] = (int32_t)((x >> 33) % (uint64_t)b->info.n_vocab);
     }
+    b->load_ns = now_ns(CLOCK_MONOTONIC) - start;
+    return 0;
+}
+
+static int open_session(struct bench *b)
+{
+    const struct gr_options *o = b->o;
+    struct gr_session_params p = gr_session_options(&b->setting);
+    struct room room;
+    int rc = room_of(o, &room);
+    if (rc)
+        return rc;
+    p.n_seq_max = (uint32_t)(longest(&o->n_parallel) + (longest(&o->others) > 0));
+    int64_t n_ctx = p.kv_unified ? room.all + p.n_seq_max : (room.each + 1) * p.n_seq_max;
+    if (n_ctx > INT32_MAX) {
+        gr_say_error("%lld cells are too many; smaller -d, -np, -n or -do need fewer",
+                     (long long)n_ctx);
+        return GR_EXIT_USAGE;
+    }
+    p.n_ctx = (uint32_t)n_ctx;
+    b->setting.threads = p.n_threads;
+    int64_t start = now_ns(CLOCK_MONOTONIC);
     rc = gr_session_open(&b->session, b->model, &p);
     if (rc)
         return gr_say_status(rc);
+    b->load_ns += now_ns(CLOCK_MONOTONIC) - start;
+    b->kept = (struct gr_bench_test){0};
     gr_model_info(b->model, &b->info); /* the layers on the GPU are known now */
-    struct gr_fit fit;
-    rc = gr_session_fit(b->session, &fit);
-    int32_t d = 0;
-    while (fit.n_gpu_layers && d < fit.n_device - 1 && !fit.device[d].total_bytes)
-        d++; /* the first GPU */
-    snprintf(b->backend, sizeof b->backend, "%s", fit.device[d].name);
+    rc = gr_session_fit(b->session, &b->fit);
+    for (b->device = 0; b->fit.n_gpu_layers && b->device < b->fit.n_device - 1 &&
+                        !b->fit.device[b->device].total_bytes;)
+        b->device++; /* the first GPU */
     b->n_stage = count_stages(b->session);
-    return rc ? gr_say_status(rc) : gr_trace_begin(&b->trace, o, b->session);
+    return rc ? gr_say_status(rc) : gr_trace_begin(&b->trace, &b->setting, b->session);
+}
+
+/* ---- a pass ---- */
+
+/* Ends batches until no more than `most` are in flight; c notes when the tokens of a group came. */
+static int end_batches(struct bench *b, int32_t most, struct clock *c)
+{
+    int rc = 0;
+    while (b->n_flight > most && !rc) {
+        rc = gr_decode_end(b->session);
+        b->n_flight--;
+        if (c && !rc) {
+            int64_t now = now_ns(CLOCK_MONOTONIC), *last = &c->start[c->n_end++ % c->n_group];
+            c->step[c->n_step++] = now - *last;
+            *last = now;
+        }
+    }
+    return rc;
 }
 
 /* Begins a batch when no more than `most` will be in flight with it. */
-static int begin(struct bench *b, const struct gr_batch *batch, int32_t most)
+static int begin(struct bench *b, const struct gr_batch *batch, int32_t most, struct clock *c)
 {
-    int rc = gr_end_batches(b->session, &b->n_flight, most - 1);
+    int rc = end_batches(b, most - 1, c);
     if (!rc)
         rc = gr_decode_begin(b->session, batch);
     b->n_flight += !rc;
     return rc;
 }
 
-/* A prompt in batches of -b. */
-static int pass_prompt(struct bench *b, int32_t n)
+/* n tokens of text `seq` in batches of -b. */
+static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
 {
-    int32_t step = b->o->batch_size;
+    int32_t step = b->setting.batch_size;
     int rc = 0;
+    for (int32_t i = 0; i < n; i++)
+        b->seq[i] = seq;
     for (int32_t i = 0; i < n && !rc; i += step) {
-        struct gr_batch batch = {.n_tok = n - i < step ? n - i : step, .token = b->ids + i};
-        rc = begin(b, &batch, GR_MOST_FLIGHT);
+        struct gr_batch batch = {
+            .n_tok = n - i < step ? n - i : step, .token = b->ids + i, .seq = b->seq + i};
+        rc = begin(b, &batch, GR_MOST_FLIGHT, NULL);
     }
-    return rc;
+    return rc ? rc : end_batches(b, 0, NULL);
 }
 
 /* n tokens of each of n_seq texts, in groups of which each is one stage further than the next. */
 static int pass_texts(struct bench *b, int32_t n, int32_t n_seq)
 {
-    int32_t n_group = n_seq < b->n_stage ? n_seq : b->n_stage;
-    int32_t token[MOST_TEXTS], seq[MOST_TEXTS];
+    struct clock c = {.step = b->step + b->n_step,
+                      .n_group = n_seq < b->n_stage ? n_seq : b->n_stage};
+    int32_t token[MOST_TEXTS], seq[MOST_TEXTS], n_group = c.n_group;
     int8_t logits[MOST_TEXTS];
     int rc = 0;
+    for (int32_t g = 0; g < n_group; g++)
+        c.start[g] = now_ns(CLOCK_MONOTONIC);
     for (int32_t i = 0; i < n * n_group && !rc; i++) {
         int32_t g = i % n_group, lo = g * n_seq / n_group, hi = (g + 1) * n_seq / n_group;
         for (int32_t k = lo; k < hi; k++)
             token[k - lo] = b->ids[(i + k) % b->n_ids], seq[k - lo] = k, logits[k - lo] = 1;
         struct gr_batch batch = {.n_tok = hi - lo, .token = token, .seq = seq, .logits = logits};
-        rc = begin(b, &batch, n_group);
+        rc = begin(b, &batch, n_group, &c);
     }
+    if (!rc)
+        rc = end_batches(b, 0, &c);
+    b->n_step += c.n_step;
     return rc;
 }
 
-/* One pass over an empty cache: a prompt, or with n_seq > 0 so many texts. */
-static int pass(struct bench *b, int32_t n, int32_t n_seq)
+/* Cuts the texts that are there back to what they had; false: the cache cannot (recurrent states),
+ * or was filled for something else. */
+static bool cut_back(struct bench *b, const struct gr_bench_test *t)
 {
-    gr_kv_clear(b->session);
-    int rc = n_seq ? pass_texts(b, n, n_seq) : pass_prompt(b, n);
-    if (!rc)
-        rc = gr_end_batches(b->session, &b->n_flight, 0);
+    if (!b->kept.n_seq || b->kept.n_depth != t->n_depth || b->kept.n_other != t->n_other)
+        return false;
+    for (int32_t i = 0; i < b->kept.n_seq; i++)
+        if (gr_kv_seq_rm(b->session, i, i < t->n_seq ? t->n_depth : -1, -1))
+            return false;
+    b->kept.n_seq = t->n_seq < b->kept.n_seq ? t->n_seq : b->kept.n_seq;
+    return true;
+}
+
+/* The cache as the test begins: text 0 has run through its tokens, others have copies. */
+static int fill_cache(struct bench *b, const struct gr_bench_test *t)
+{
+    int rc = 0;
+    if (!cut_back(b, t)) {
+        gr_kv_clear(b->session);
+        b->kept = (struct gr_bench_test){0};
+        if (t->n_other)
+            rc = pass_prompt(b, t->n_other, longest(&b->o->n_parallel));
+        if (t->n_depth && !rc)
+            rc = pass_prompt(b, t->n_depth, 0);
+        b->kept = rc ? b->kept : *t;
+        b->kept.n_seq = !rc;
+    }
+    for (; b->kept.n_seq < t->n_seq && !rc; b->kept.n_seq += !rc)
+        rc = t->n_depth ? gr_kv_seq_dup(b->session, 0, b->kept.n_seq, 0, -1) : 0;
     return rc ? gr_say_status(rc) : 0;
 }
 
-static void print_row(const struct bench *b, const char *test, double mean, double deviation)
+/* One measurement; *first gets the time until the prompt's last logits. */
+static int pass(struct bench *b, const struct gr_bench_test *t, int64_t *ns, int64_t *first)
 {
-    char name[64], size[16], params[16], speed[48];
-    if (b->o->json) {
-        printf("{\"test\":\"%s\",\"tok_s\":%.3f,\"stddev\":%.3f,\"n_threads\":%d,\"reps\":%d,"
-               "\"arch\":\"%s\","
-               "\"file_type\":\"%s\",\"n_params\":%llu,\"n_bytes\":%llu,\"backend\":\"%s\","
-               "\"gpu_layers\":%d}\n",
-               test, mean, deviation, b->n_threads, b->o->repetitions, b->info.arch,
-               b->info.file_type, (unsigned long long)b->info.n_params,
-               (unsigned long long)b->info.n_bytes, b->backend, b->info.n_gpu_layers);
-    } else {
-        snprintf(name, sizeof name, "%s %s", b->info.arch, b->info.file_type);
-        snprintf(speed, sizeof speed, "%.2f \u00b1 %.2f", mean, deviation);
-        printf("| %-24s | %10s | %8s | %-7s | %3d | %7d | %8s | %21s |\n", name,
-               gr_amount(size, (double)b->info.n_bytes, 1024),
-               gr_amount(params, (double)b->info.n_params, 1000), b->backend, b->info.n_gpu_layers,
-               b->n_threads, test, speed);
-    }
-    fflush(stdout);
+    int64_t start = now_ns(CLOCK_MONOTONIC);
+    int rc = t->n_prompt ? pass_prompt(b, t->n_prompt, 0) : 0;
+    *first = t->n_prompt ? now_ns(CLOCK_MONOTONIC) - start : 0;
+    if (!rc && t->n_gen)
+        rc = pass_texts(b, t->n_gen, t->n_seq);
+    *ns = now_ns(CLOCK_MONOTONIC) - start;
+    return rc ? gr_say_status(rc) : 0;
 }
 
-/* n_seq: texts, 0 = a prompt. */
-static int measure(struct bench *b, int32_t n, int32_t n_seq)
+static int rising(const void *a, const void *b)
 {
-    char test[40];
-    double sum = 0, squares = 0;
-    int reps = b->o->repetitions, rc = 0;
-    if (!n)
-        return 0;
-    if (b->o->warmup)
-        rc = pass(b, n_seq ? 1 : n, n_seq);
-    for (int i = 0; i < reps && !rc; i++) {
-        double start = gr_seconds();
-        rc = pass(b, n, n_seq);
-        double speed = (double)n * (n_seq ? n_seq : 1) / (gr_seconds() - start);
-        sum += speed, squares += speed * speed;
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int report(struct bench *b, const struct gr_bench_test *t, int64_t start_s, int64_t cpu_ns)
+{
+    struct gr_bench_result r = {.test = *t,
+                                .o = &b->setting,
+                                .info = &b->info,
+                                .device = &b->fit.device[b->device],
+                                .on_gpu = b->fit.n_gpu_layers > 0,
+                                .n_threads = b->setting.threads,
+                                .load_ns = b->load_ns,
+                                .start_s = start_s,
+                                .n_rep = b->o->repetitions,
+                                .ns = b->ns,
+                                .first_ns = b->first,
+                                .step_ns = b->step,
+                                .n_step = b->n_step,
+                                .cpu_ns = cpu_ns};
+    qsort(b->step, (size_t)b->n_step, sizeof *b->step, rising);
+    if (b->old)
+        gr_bench_old_find(b->old, &r);
+    int rc = gr_bench_print(&r, !b->printed);
+    b->printed = true;
+    return rc;
+}
+
+static int measure(struct bench *b, const struct gr_bench_test *t)
+{
+    struct gr_bench_test warm = *t;
+    int64_t cpu = 0, start_s = now_ns(CLOCK_REALTIME) / 1000000000;
+    warm.n_gen = t->n_gen > 1 ? 1 : t->n_gen;
+    b->n_step = 0;
+    int rc = b->o->warmup ? fill_cache(b, t) : 0;
+    if (b->o->warmup && !rc)
+        rc = pass(b, &warm, b->ns, b->first);
+    b->n_step = 0;
+    for (int32_t i = 0; i < b->o->repetitions && !rc; i++) {
+        rc = fill_cache(b, t);
+        int64_t before = now_ns(CLOCK_PROCESS_CPUTIME_ID);
+        rc = rc ? rc : pass(b, t, &b->ns[i], &b->first[i]);
+        cpu += now_ns(CLOCK_PROCESS_CPUTIME_ID) - before;
     }
-    if (rc)
-        return rc;
-    double mean = sum / reps, variance = reps > 1 ? (squares - sum * mean) / (reps - 1) : 0;
-    int length = snprintf(test, sizeof test, "%s%d", n_seq ? "tg" : "pp", n);
-    if (n_seq > 1)
-        snprintf(test + length, sizeof test - (size_t)length, "x%d", n_seq);
-    print_row(b, test, mean, sqrt(variance > 0 ? variance : 0));
+    return rc ? rc : report(b, t, start_s, cpu);
+}
+
+/* ---- settings ---- */
+
+static int run_setting(struct bench *b)
+{
+    const struct gr_options *o = b->o;
+    int rc = open_session(b);
+    for (int i = 0; i < o->depths.n * o->others.n && !rc; i++)
+        rc = each_test(b, o->depths.v[i / o->others.n], o->others.v[i % o->others.n], measure);
+    int traced = gr_trace_end(&b->trace);
+    gr_session_close(&b->session);
+    return rc ? rc : traced;
+}
+
+/* Settings that one open model serves. */
+static int run_model(struct bench *b)
+{
+    const struct gr_options *o = b->o;
+    const int n[] = {o->thread_counts.n, o->cache_types_v.n, o->cache_types_k.n, o->ubatch_sizes.n,
+                     o->batch_sizes.n};
+    int rc = open_model(b), n_all = 1;
+    for (int k = 0; k < 5; k++)
+        n_all *= n[k];
+    for (int i = 0; i < n_all && !rc; i++) {
+        int at[5], rest = i;
+        for (int k = 0; k < 5; k++)
+            at[k] = rest % n[k], rest /= n[k];
+        b->setting.threads = o->thread_counts.v[at[0]];
+        b->setting.cache_type_v = o->cache_types_v.v[at[1]];
+        b->setting.cache_type_k = o->cache_types_k.v[at[2]];
+        b->setting.ubatch_size = o->ubatch_sizes.v[at[3]];
+        b->setting.batch_size = o->batch_sizes.v[at[4]];
+        rc = run_setting(b);
+    }
+    gr_model_close(&b->model);
+    return rc;
+}
+
+static int check_options(const struct gr_options *o)
+{
+    if (o->gpu_layer_counts.n > 1 && gr_together_world()) {
+        gr_say_error("of several processes one -ngl is expected; a bench for each of several does");
+        return GR_EXIT_USAGE;
+    }
+    if (o->trace && o->batch_sizes.n * o->ubatch_sizes.n * o->cache_types_k.n * o->cache_types_v.n *
+                            o->gpu_layer_counts.n * o->thread_counts.n >
+                        1) {
+        gr_say_error("--trace writes one session into a file, and these flags ask for several");
+        return GR_EXIT_USAGE;
+    }
     return 0;
-}
-
-static void print_head(const struct gr_options *o)
-{
-    if (!o->json)
-        printf("| model                    |       size |   params | backend | ngl | threads |     "
-               "test "
-               "|                  t/s |\n"
-               "| ------------------------ | ---------: | -------: | ------- | --: | ------: | "
-               "-------: "
-               "| -------------------: |\n");
 }
 
 int gr_tool_bench(const struct gr_options *o)
 {
-    struct bench b = {.o = o};
-    int rc = open_bench(&b);
+    struct bench b = {.o = o, .setting = *o};
+    int rc = check_options(o);
+    if (!rc && o->compare)
+        rc = gr_bench_old_read(&b.old, o->compare);
     if (!rc)
-        print_head(o);
-    for (int i = 0; i < o->n_prompt.n && !rc; i++)
-        rc = measure(&b, o->n_prompt.v[i], 0);
-    for (int i = 0; i < o->n_gen.n * o->n_parallel.n && !rc; i++)
-        rc = measure(&b, o->n_gen.v[i / o->n_parallel.n], o->n_parallel.v[i % o->n_parallel.n]);
-    int traced = gr_trace_end(&b.trace);
-    rc = rc ? rc : traced;
-    gr_session_close(&b.session);
-    gr_model_close(&b.model);
-    free(b.ids);
+        rc = take_memory(&b);
+    for (int i = 0; i < o->gpu_layer_counts.n && !rc; i++) {
+        b.setting.gpu_layers = o->gpu_layer_counts.v[i];
+        rc = run_model(&b);
+    }
+    gr_bench_print_end(o, b.printed);
+    if (!rc && b.old)
+        rc = gr_bench_old_judge(b.old);
+    gr_bench_old_free(b.old);
+    free(b.ids), free(b.seq), free(b.step), free(b.ns), free(b.first);
     return rc;
 }

@@ -136,15 +136,23 @@ static bool read_real(const char *text, double *x)
     return end != text && !*end && isfinite(*x);
 }
 
+/* A number of the flag's range, or one of the words that it takes for one. */
+static bool read_count(const struct gr_flag *f, const char *text, int64_t *x)
+{
+    bool automatic = may_be_auto(f);
+    if (automatic && (!strcmp(text, "auto") || !strcmp(text, "-1")))
+        *x = -1;
+    else if (automatic && f->hi == INT32_MAX && !strcmp(text, "all"))
+        *x = INT32_MAX;
+    else
+        return read_integer(text, f->lo, f->hi, x);
+    return true;
+}
+
 static const char *set_integer(const struct gr_flag *f, void *field, const char *text)
 {
     int64_t x;
-    bool automatic = may_be_auto(f);
-    if (automatic && (!strcmp(text, "auto") || !strcmp(text, "-1")))
-        x = -1;
-    else if (automatic && f->hi == INT32_MAX && !strcmp(text, "all"))
-        x = INT32_MAX;
-    else if (!read_integer(text, f->lo, f->hi, &x))
+    if (!read_count(f, text, &x))
         return expected(f);
     if (f->kind == I64)
         *(int64_t *)field = x;
@@ -191,17 +199,66 @@ static const char *set_choice(const struct gr_flag *f, const char **field, const
     return choices;
 }
 
+/* "1-64*2", "0-8192+2048", "1-4": first, last, and what makes the next one. */
+static bool add_range(const struct gr_flag *f, struct gr_int_list *list, char *word)
+{
+    int64_t x, last, step = 1;
+    char *dash = *word ? strchr(word + 1, '-') : NULL, *by = dash ? strpbrk(dash, "+*") : NULL;
+    bool multiplies = by && *by == '*';
+    if (by) {
+        *by = 0;
+        if (!read_integer(by + 1, multiplies ? 2 : 1, INT32_MAX, &step))
+            return false;
+    }
+    if (dash)
+        *dash = 0;
+    if (!read_count(f, word, &x))
+        return false;
+    if (!dash)
+        last = x;
+    else if (!read_integer(dash + 1, f->lo, f->hi, &last) || last < x || (multiplies && x < 1))
+        return false;
+    for (; x <= last; x = multiplies ? x * step : x + step) {
+        if (list->n == 16)
+            return false;
+        list->v[list->n++] = (int32_t)x;
+    }
+    return true;
+}
+
 static const char *set_list(const struct gr_flag *f, struct gr_int_list *list, const char *text)
 {
     struct gr_int_list got = {.n = 0};
+    static char form[128];
     for (const char *p = text;; p++) {
-        char word[16];
-        int64_t x;
+        char word[48];
         size_t n = strcspn(p, ",");
-        snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), p);
-        if (got.n == 16 || !read_integer(word, f->lo, f->hi, &x))
-            return "up to 16 whole numbers, separated by commas";
-        got.v[got.n++] = (int32_t)x;
+        snprintf(word, sizeof word, "%.*s", (int)(n < 47 ? n : 47), p);
+        if (!add_range(f, &got, word)) {
+            snprintf(form, sizeof form, "up to 16 times %s, separated by commas, or A-B, A-B+STEP",
+                     expected(f));
+            return form;
+        }
+        p += n;
+        if (!*p)
+            break;
+    }
+    *list = got;
+    return NULL;
+}
+
+static const char *set_choices(const struct gr_flag *f, struct gr_word_list *list, const char *text)
+{
+    struct gr_word_list got = {.n = 0};
+    static char choices[128];
+    for (const char *p = text;; p++) {
+        int which;
+        size_t n = strcspn(p, ",");
+        if (got.n == 16 || n >= sizeof got.v[0] || !is_choice(f->value, p, n, &which)) {
+            snprintf(choices, sizeof choices, "one or more of %s, separated by commas", f->value);
+            return choices;
+        }
+        snprintf(got.v[got.n++], sizeof got.v[0], "%.*s", (int)n, p);
         p += n;
         if (!*p)
             break;
@@ -260,6 +317,8 @@ static const char *set_value(struct gr_options *o, const struct gr_flag *f, cons
         return set_choice(f, field, text);
     case LIST:
         return set_list(f, field, text);
+    case CHOICES:
+        return set_choices(f, field, text);
     case STRS:
         return add_string(field, text);
     case BIAS:
@@ -384,7 +443,8 @@ static const char *take_value(const struct gr_flag *f, const char *inline_value,
     int which;
     if (inline_value)
         return inline_value;
-    if ((f->kind == WHEN || strchr(f->value, '|')) && f->kind != CHOICE && f->kind != I32) {
+    bool optional = f->kind == WHEN || f->kind == GR_FLAG_NOOP || f->kind == GR_FLAG_NOTICE;
+    if (optional && (f->kind == WHEN || strchr(f->value, '|'))) {
         if (!next || !is_choice(f->value, next, strlen(next), &which))
             return "on";
     } else if (!next) {
@@ -421,7 +481,7 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     }
     const char *want = set_value(o, f, text);
     if (want) {
-        bool choice = f->kind == CHOICE;
+        bool choice = f->kind == CHOICE || f->kind == CHOICES;
         gr_say_error("%.*s is '%s': %s is expected%s%s", (int)n, arg, text, want,
                      choice ? ": " : "", choice ? f->help : "");
         return GR_EXIT_USAGE;

@@ -44,6 +44,7 @@ enum gr_flag_kind {
     CHOICE,
     WHEN,
     LIST,
+    CHOICES,
     STRS,
     BIAS,
     GR_FLAG_NOOP,
@@ -53,6 +54,10 @@ enum gr_flag_kind {
 
 struct gr_int_list {
     int32_t v[16];
+    int n;
+};
+struct gr_word_list {
+    char v[16][8];
     int n;
 };
 /* Of a flag that may be given several times. */
@@ -72,6 +77,7 @@ struct gr_bias_list {
 #define GR_TYPE_CHOICE const char *
 #define GR_TYPE_WHEN const char * /* a choice whose word may be left out: "on" */
 #define GR_TYPE_LIST struct gr_int_list
+#define GR_TYPE_CHOICES struct gr_word_list
 #define GR_TYPE_STRS struct gr_str_list
 #define GR_TYPE_BIAS struct gr_bias_list
 

@@ -59,7 +59,7 @@ def compare(kind, a):
         runs["peer"].append(run_json(peer))
         runs["gpurun"].append(run_json(ours))
     for test in (f"pp{a.p}", f"tg{a.n}"):
-        figures = {who: [run[test]["tok_s"] for run in of] for who, of in runs.items()}
+        figures = {who: [run[test]["avg_ts"] for run in of] for who, of in runs.items()}
         mid = {who: statistics.median(x) for who, x in figures.items()}
         mine = figures["gpurun"]
         yield {"test": test, "type": kind, "gpurun_tok_s": round(mid["gpurun"], 2), "peer_tok_s": round(mid["peer"], 2),

@@ -1,5 +1,5 @@
 """Times llama.cpp, through the ctypes table of llama-cpp-python, on the workload of `gpurun bench`: a prompt of P tokens
-in one batch into an empty cache, then N single tokens. One JSON object a line: {"test": "pp512", "tok_s": ...}.
+in one batch into an empty cache, then N single tokens. One JSON object a line: {"test": "pp512", "avg_ts": ...}.
 
     peer.py MODEL.gguf -p 512 -n 64 -t 2 [-r 2]
 """
@@ -78,7 +78,7 @@ def main():
         seconds["tg"].append(timed(ctx, tokens[a.p :], 1))
     for test, count in (("pp", a.p), ("tg", a.n)):
         tok_s = count / statistics.median(seconds[test])
-        print(json.dumps({"test": f"{test}{count}", "tok_s": round(tok_s, 3), "impl": "llama.cpp",
+        print(json.dumps({"test": f"{test}{count}", "avg_ts": round(tok_s, 3), "impl": "llama.cpp",
                           "version": "llama-cpp-python " + llama_cpp.__version__, "system": report.strip()}))
 
 

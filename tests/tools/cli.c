@@ -520,7 +520,7 @@ Test(cli, an_unknown_architecture_is_named_with_those_most_like_it)
     cr_expect(strstr(o.err, "nearest known ones are qwen2moe, qwen2 and"), "%s", o.err);
 }
 
-Test(cli, inspect_quantize_bench)
+Test(cli, inspect_quantize)
 {
     struct outcome o = GPURUN(NULL, "inspect", tiny_model(false));
     cr_expect(o.exit_code == 0 && strstr(o.out, "blk.1.ffn_down.weight"), "%s", o.out);
@@ -533,22 +533,6 @@ Test(cli, inspect_quantize_bench)
     cr_expect_eq(GPURUN(NULL, tiny_path("q.gguf"), "-p", "a", "-n", "4").exit_code, 0);
     expect_exit(GPURUN(NULL, "quantize", tiny_path("tiny.gguf"), tiny_path("r.gguf"), "q9_9"), 2,
                 "q9_9");
-    o = GPURUN(NULL, "bench", TINY, "-p", "8,16", "-n", "4", "-np", "1,3", "-r", "2", "--json");
-    int rows = 0;
-    for (char *line = strtok(o.out, "\n"); line; line = strtok(NULL, "\n"), rows++) {
-        static const char *const tests[] = {"pp8", "pp16", "tg4", "tg4x3"};
-        j = json_loads(line, 0, NULL);
-        cr_assert(j && rows < 4, "%s", line);
-        cr_expect_str_eq(json_string_value(json_object_get(j, "test")), tests[rows]);
-        cr_expect_gt(json_number_value(json_object_get(j, "tok_s")), 0);
-        cr_expect_eq(json_integer_value(json_object_get(j, "n_threads")), 1);
-        cr_expect_eq(json_integer_value(json_object_get(j, "reps")), 2);
-        json_decref(j);
-    }
-    cr_expect_eq(rows, 4);
-    o = GPURUN(NULL, "bench", TINY, "-p", "40", "-b", "8", "-n", "3", "-np", "5", "--ranks", "2");
-    cr_expect(strstr(o.out, "pp40") && strstr(o.out, "tg3x5"), "%s%s", o.out, o.err);
-    cr_expect(strstr(GPURUN(NULL, "bench", TINY, "-p", "8", "-n", "0", "-r", "1").out, "pp8"));
 }
 
 /* A rank times its own operations only: that is said, and no table is shown. */

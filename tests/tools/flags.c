@@ -60,6 +60,7 @@ static const char *sample(const struct gr_flag *f)
     static char text[32];
     switch (f->kind) {
     case CHOICE:
+    case CHOICES:
     case WHEN:
         snprintf(text, sizeof text, "%.*s", (int)strcspn(f->value, "|"), f->value);
         return text;
@@ -172,6 +173,15 @@ Test(flags, values)
                        "-fa", "1"),
                  0);
     cr_expect(o.n_prompt.n == 2 && o.n_prompt.v[1] == 512 && o.n_gen.n == 1 && o.n_gen.v[0] == 0);
+    cr_expect(o.gpu_layer_counts.n == 1 && o.gpu_layer_counts.v[0] == -1);
+    cr_assert_eq(PARSE(&o, GR_CMD_bench, "-p", "7,1-8*2", "-d", "0-4096+2048", "-n", "3-5", "-ngl",
+                       "0,all", "-ctk", "f16,q8_0", "-t", "auto,4"),
+                 0);
+    cr_expect(o.n_prompt.n == 5 && o.n_prompt.v[0] == 7 && o.n_prompt.v[4] == 8);
+    cr_expect(o.depths.n == 3 && o.depths.v[2] == 4096 && o.n_gen.n == 3 && o.n_gen.v[2] == 5);
+    cr_expect(o.gpu_layer_counts.v[1] == INT32_MAX && o.thread_counts.v[0] == -1);
+    cr_expect(o.cache_types_k.n == 2 && o.cache_types_v.n == 1);
+    cr_expect_str_eq(o.cache_types_k.v[1], "q8_0");
     cr_assert_eq(PARSE(&o, GR_CMD_run, "-co", "off", "-co", "-fa", "m.gguf"), 0);
     cr_expect_str_eq(o.color, "on");
     cr_expect_str_eq(o.model, "m.gguf");
