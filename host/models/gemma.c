@@ -81,6 +81,7 @@ static int hparams_embedding(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->swa_both = true;
+    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);

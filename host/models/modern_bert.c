@@ -21,7 +21,7 @@ static const struct gr_tensor_spec spec_modern[] = {
     {GR_W_CLS_NORM, GR_OPTIONAL, {GR_D_EMBD}},
     {GR_W_CLS_OUT, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_CLS}},
     {GR_W_ATTN_NORM, GR_BUT_FIRST, {GR_D_EMBD}},
-    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV}},
+    {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV_3}},
     LAYER,
     GATE_IN_UP};
 static const struct gr_tensor_spec spec_neo[] = {
@@ -70,16 +70,20 @@ static enum gr_act_kind act_of(struct gr_hp_source *s)
     return gr_hp_says(s, "hidden_activation", "reglu") ? GR_RELU : GR_GELU;
 }
 
+/* Windowed layers have frequencies of their own, which no scaling changes. */
 static int hparams_modern(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->swa_both = true;
+    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     hp->cls_act = GR_GELU;
     hp->ffn_act = act_of(s);
     if (!gr_hp_has(s, "classifier.pooling_type"))
         hp->pooling_cls = GR_POOLING_MEAN;
     if (gr_hp_says(s, "hidden_activation", "relu"))
         return gr_hp_unsupported(s, "hidden_activation");
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    int rc = gr_hp_qkv_fits(s, hp);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     return rc ? rc : gr_hp_swa_after(s, hp, 3);
 }
 

@@ -6,7 +6,8 @@
 MODEL.gguf is a model of that architecture as llama.cpp saved it. Its keys are changed at random (layers, heads, widths,
 experts, window, frequencies, ..), llama.cpp makes the tensors that such a file has, they are filled with numbers drawn
 from the tensor of the same name in MODEL.gguf, and OUT.gguf is what llama.cpp saves. SESSION.json (tools/session.h) is
-then run on OUT.gguf as llama.cpp loads it, its tokens modulo the vocabulary; OUT.npz has logits_i of operation i.
+then run on OUT.gguf as llama.cpp loads it, its tokens modulo the vocabulary; OUT.npz has logits_i (embd_i in a session of
+vectors) of operation i.
 Prints what was changed. llama.cpp refuses or aborts at what its code cannot compute: the caller tries another seed.
 
 needs: pip install numpy gguf llama-cpp-python==0.3.36
@@ -204,9 +205,9 @@ def metadata(k):
     return g
 
 
-def filler(reader, n_layer, seed):
+def filler(reader, n_layer, seed, filled):
     """Draws a tensor's numbers from those of the one with its name (of a layer that is alike); a matrix of longer rows
-    has smaller ones."""
+    has smaller ones. filled[name] is what was drawn."""
     there = {t.name: t for t in reader.tensors}
 
     def like(name):
@@ -231,6 +232,8 @@ def filler(reader, n_layer, seed):
             if min(shape[1], from_.data.ndim) > 1 and abs(x.mean()) < 0.5 * x.std():
                 x = x * (from_.shape[0] / shape[0]) ** 0.5
         x = np.ascontiguousarray(x, np.float32)
+        n_dim = max([1, *(i + 1 for i in range(4) if shape[i] > 1)])
+        filled[name] = x.reshape(shape[:n_dim][::-1])
         BASE.ggml_backend_tensor_set(ctypes.c_void_p(tensor), x.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(0),
                                      ctypes.c_size_t(x.nbytes))
 
@@ -238,18 +241,20 @@ def filler(reader, n_layer, seed):
 
 
 def make(reader, k, seed, path):
-    n_layer = k.n_layer
-    fill = filler(reader, n_layer, seed)
+    filled = {}
+    fill = filler(reader, k.n_layer, seed, filled)
     params = L.llama_model_default_params()
     params.n_gpu_layers = 0
     model = LLAMA.llama_model_init_from_user(metadata(k), fill, None, params)
     if not model:
         sys.exit("llama.cpp refuses: " + " ".join(k.said))
     LLAMA.llama_model_save_to_file(model, path.encode())
+    tidy(path, filled)
 
 
-def without_scales(path):
-    """llama.cpp makes every tensor that its code knows, also the scales that only NVFP4 files have."""
+def tidy(path, filled):
+    """llama.cpp makes every tensor that its code knows, also the scales that only NVFP4 files have, and does not save
+    what models without an output matrix have outside their layers."""
     reader = gguf.GGUFReader(path)
     keys = Keys(reader)
     w = gguf.GGUFWriter(path + ".new", keys.arch)
@@ -260,6 +265,10 @@ def without_scales(path):
     for t in reader.tensors:
         if not t.name.endswith("scale"):
             w.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
+    saved = {t.name for t in reader.tensors}
+    for name, x in filled.items():
+        if name not in saved and not name.endswith("scale"):
+            w.add_tensor(name, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -267,20 +276,20 @@ def without_scales(path):
     os.replace(path + ".new", path)
 
 
-def decode(ctx, op, n_vocab):
-    n = len(op["tokens"])
-    batch = L.llama_batch_init(n, 0, 8)
-    batch.n_tokens = n
-    for i in range(n):
-        batch.token[i], batch.pos[i] = op["tokens"][i] % n_vocab, op["pos"][i]
+def decode(ctx, op, row, n):
+    """row(ctx, i): where the i-th token's n numbers are."""
+    n_tok = len(op["tokens"])
+    batch = L.llama_batch_init(n_tok, 0, 8)
+    batch.n_tokens = n_tok
+    for i in range(n_tok):
+        batch.token[i], batch.pos[i] = op["tokens"][i], op["pos"][i]
         batch.n_seq_id[i], batch.logits[i] = len(op["seq"][i]), op["logits"][i]
         for j, s in enumerate(op["seq"][i]):
             batch.seq_id[i][j] = s
     rc = L.llama_decode(ctx, batch)
     if rc:
         sys.exit(f"llama_decode: {rc}")
-    rows = [np.ctypeslib.as_array(L.llama_get_logits_ith(ctx, i), (n_vocab,)).copy()
-            for i in range(n) if op["logits"][i]]
+    rows = [np.ctypeslib.as_array(row(ctx, i), (n,)).copy() for i in range(n_tok) if op["logits"][i]]
     L.llama_batch_free(batch)
     return np.array(rows, np.float32)
 
@@ -296,12 +305,17 @@ def run(path, session):
     p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max = c["n_ctx"], c["n_batch"], c["n_batch"], c["n_seq_max"]
     p.n_threads = p.n_threads_batch = 1
     p.flash_attn_type, p.type_k, p.type_v, p.kv_unified = 0, 0, 0, True
+    vectors = bool(c.get("embeddings"))  # without pooling
+    p.embeddings, p.pooling_type = vectors, 0
     ctx = L.llama_init_from_model(model, p)
+    name, row, n = "logits", L.llama_get_logits_ith, n_vocab
+    if vectors:
+        name, row, n = "embd", L.llama_get_embeddings_ith, L.llama_model_n_embd_out(model)
     out = {}
     for i, op in enumerate(session["ops"]):
         if op["op"] == "decode":
             op["tokens"] = [t % n_vocab for t in op["tokens"]]
-            out[f"logits_{i}"] = decode(ctx, op, n_vocab)
+            out[f"{name}_{i}"] = decode(ctx, op, row, n)
         elif op["op"] == "seq_cp":
             L.llama_memory_seq_cp(L.llama_get_memory(ctx), op["src"], op["dst"], op["p0"], op["p1"])
         else:
@@ -325,7 +339,6 @@ def main():
     k = Keys(reader)
     change(k, int(seed))
     make(reader, k, int(seed), out)
-    without_scales(out)
     with open(session) as f:
         session = json.load(f)
     rows = run(out, session)

@@ -168,6 +168,35 @@ Test(rope, pairs_that_do_not_turn)
     cr_expect_float_eq(freq[11], pow(10000, -11 / 12.0), 1e-12);
 }
 
+static void set_linear_scaling(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", t->arch->name);
+    cr_assert_eq(gr_gguf_set_f32(w, key, 4), 0);
+    snprintf(key, sizeof key, "%s.rope.freq_base", t->arch->name);
+    cr_assert_eq(gr_gguf_set_f32(w, key, 500000), 0);
+}
+
+/* Families that say nothing of their windowed layers' frequencies: a base of 10000, whatever the
+ * other layers have. */
+Test(rope, windowed_layers_turn_as_ever)
+{
+    static const char *const arch[] = {"gemma3", "gemma-embedding", "modern-bert", "plamo3"};
+    for (size_t k = 0; k < sizeof arch / sizeof *arch; k++) {
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch[k], strlen(arch[k])}));
+        t.edit = set_linear_scaling;
+        struct gr_model *m = tiny_open(&t);
+        struct gr_session_params p = params();
+        struct gr_session *s = tiny_session(m, &p);
+        const double *full = s->env.rope[0].freq.data, *swa = s->env.rope[1].freq.data;
+        double n = (double)(2 * s->env.rope[1].freq.cols);
+        cr_expect_float_eq(full[1], pow(500000, -2 / n) / 4, 1e-12, "%s", arch[k]);
+        cr_expect_float_eq(swa[1], pow(10000, -2 / n), 1e-12, "%s: %g", arch[k], swa[1]);
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+}
+
 /* ---- queries that grow with positions ---- */
 
 static void set_temperature(struct gr_gguf_writer *w, const struct tiny *t)

@@ -89,10 +89,15 @@ static void set_u32(struct gr_gguf_writer *w, const char *arch, const char *key,
     OK(gr_gguf_set_u32(w, name, value));
 }
 
+static void set_f32(struct gr_gguf_writer *w, const char *arch, const char *key, float value)
+{
+    char name[80];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    OK(gr_gguf_set_f32(w, name, value));
+}
+
 static void set_parameters(struct gr_gguf_writer *w, const char *arch)
 {
-    char eps[80];
-    snprintf(eps, sizeof eps, "%s.attention.layer_norm_rms_epsilon", arch);
     OK(gr_gguf_set_str(w, "general.architecture", arch));
     OK(gr_gguf_set_str(w, "general.name", "tiny"));
     set_u32(w, arch, "context_length", TINY_N_CTX);
@@ -101,76 +106,113 @@ static void set_parameters(struct gr_gguf_writer *w, const char *arch)
     set_u32(w, arch, "feed_forward_length", N_FF);
     set_u32(w, arch, "attention.head_count", N_HEAD);
     set_u32(w, arch, "attention.head_count_kv", N_HEAD / 2);
-    OK(gr_gguf_set_f32(w, eps, 1e-5f));
+    set_f32(w, arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    set_f32(w, arch, "attention.layer_norm_epsilon", 1e-5f);
     set_u32(w, arch, "rope.dimension_count", N_EMBD / N_HEAD);
 }
 
+/* A tensor, of each layer or once; what has one dimension is all 1. */
 struct tensor {
-    char name[40];
+    const char *name;
+    bool each;
     uint64_t ne[2];
-    uint32_t n_dim;
 };
 
-static int list_tensors(struct tensor *t)
-{
-    static const struct {
-        const char *name;
-        uint64_t ne[2];
-    } per_layer[] = {{"attn_norm", {N_EMBD, 0}},        {"attn_q", {N_EMBD, N_EMBD}},
-                     {"attn_k", {N_EMBD, N_EMBD / 2}},  {"attn_v", {N_EMBD, N_EMBD / 2}},
-                     {"attn_output", {N_EMBD, N_EMBD}}, {"ffn_norm", {N_EMBD, 0}},
-                     {"ffn_gate", {N_EMBD, N_FF}},      {"ffn_up", {N_EMBD, N_FF}},
-                     {"ffn_down", {N_FF, N_EMBD}}};
-    int n = 0;
-    t[n++] = (struct tensor){"token_embd.weight", {N_EMBD, N_VOCAB}, 2};
-    t[n++] = (struct tensor){"output_norm.weight", {N_EMBD, 0}, 1};
-    t[n++] = (struct tensor){"output.weight", {N_EMBD, N_VOCAB}, 2};
-    for (int il = 0; il < N_LAYER; il++) {
-        for (size_t i = 0; i < sizeof per_layer / sizeof *per_layer; i++) {
-            t[n] = (struct tensor){.n_dim = per_layer[i].ne[1] ? 2 : 1};
-            memcpy(t[n].ne, per_layer[i].ne, sizeof t[n].ne);
-            snprintf(t[n].name, sizeof t[n].name, "blk.%d.%s.weight", il, per_layer[i].name);
-            n++;
-        }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, false,                                                                               \
+        {                                                                                          \
+            0, 0                                                                                   \
+        }                                                                                          \
     }
-    return n;
+
+static const struct tensor llama[] = {{"token_embd.weight", false, {N_EMBD, N_VOCAB}},
+                                      {"output_norm.weight", false, {N_EMBD, 0}},
+                                      {"output.weight", false, {N_EMBD, N_VOCAB}},
+                                      {"attn_norm.weight", true, {N_EMBD, 0}},
+                                      {"attn_q.weight", true, {N_EMBD, N_EMBD}},
+                                      {"attn_k.weight", true, {N_EMBD, N_EMBD / 2}},
+                                      {"attn_v.weight", true, {N_EMBD, N_EMBD / 2}},
+                                      {"attn_output.weight", true, {N_EMBD, N_EMBD}},
+                                      {"ffn_norm.weight", true, {N_EMBD, 0}},
+                                      {"ffn_gate.weight", true, {N_EMBD, N_FF}},
+                                      {"ffn_up.weight", true, {N_EMBD, N_FF}},
+                                      {"ffn_down.weight", true, {N_FF, N_EMBD}},
+                                      END};
+static const struct tensor bert[] = {{"token_embd.weight", false, {N_EMBD, N_VOCAB}},
+                                     {"position_embd.weight", false, {N_EMBD, TINY_N_CTX}},
+                                     {"token_embd_norm.weight", false, {N_EMBD, 0}},
+                                     {"token_embd_norm.bias", false, {N_EMBD, 0}},
+                                     {"cls.output.weight", false, {N_EMBD, 2}},
+                                     {"attn_q.weight", true, {N_EMBD, N_EMBD}},
+                                     {"attn_k.weight", true, {N_EMBD, N_EMBD / 2}},
+                                     {"attn_v.weight", true, {N_EMBD, N_EMBD / 2}},
+                                     {"attn_output.weight", true, {N_EMBD, N_EMBD}},
+                                     {"attn_output_norm.weight", true, {N_EMBD, 0}},
+                                     {"attn_output_norm.bias", true, {N_EMBD, 0}},
+                                     {"ffn_up.weight", true, {N_EMBD, N_FF}},
+                                     {"ffn_down.weight", true, {N_FF, N_EMBD}},
+                                     {"layer_output_norm.weight", true, {N_EMBD, 0}},
+                                     {"layer_output_norm.bias", true, {N_EMBD, 0}},
+                                     END};
+
+static uint32_t n_dim(const struct tensor *t)
+{
+    return t->ne[1] ? 2 : 1;
+}
+
+static void add_tensor(struct gr_gguf_writer *w, const struct tensor *t, int il)
+{
+    char name[64];
+    if (t->each)
+        snprintf(name, sizeof name, "blk.%d.%s", il, t->name);
+    else
+        snprintf(name, sizeof name, "%s", t->name);
+    OK(gr_gguf_add_tensor(w, (struct gr_str){name, strlen(name)}, GR_F32, n_dim(t), t->ne));
 }
 
 static void write_tensor(struct gr_gguf_writer *w, const struct tensor *t, struct gr_rng *rng,
                          bool nan)
 {
-    float x[N_EMBD * N_VOCAB];
-    size_t n = t->ne[0] * (t->n_dim > 1 ? t->ne[1] : 1);
+    static float x[N_EMBD * TINY_N_CTX];
+    size_t n = t->ne[0] * (t->ne[1] ? t->ne[1] : 1);
     for (size_t i = 0; i < n; i++)
-        x[i] = t->n_dim == 1 ? 1 : gr_rng_normal(rng) * 0.5f;
+        x[i] = t->ne[1] ? gr_rng_normal(rng) * 0.5f : 1;
     if (nan)
         x[0] = NAN;
     OK(gr_gguf_write(w, x, n * sizeof *x));
 }
 
-static const char *write_model(const char *arch, const char *file, bool broken, bool text)
+struct kind {
+    const char *arch, *file;
+    const struct tensor *tensor;
+    bool broken, textless;
+    void (*edit)(struct gr_gguf_writer *w); /* NULL = none */
+};
+
+static const char *write_model(const struct kind *k)
 {
     struct gr_gguf_writer *w;
-    struct tensor t[64];
     struct gr_rng rng = gr_rng_new(11);
     static char path[128];
-    snprintf(path, sizeof path, "%s", tiny_path(file));
-    int n = list_tensors(t);
+    snprintf(path, sizeof path, "%s", tiny_path(k->file));
     OK(gr_gguf_writer_new(&w));
-    set_parameters(w, arch);
-    if (text) {
-        set_vocabulary(w);
-    } else {
+    set_parameters(w, k->arch);
+    if (k->textless) {
         OK(gr_gguf_set_str(w, "tokenizer.ggml.model", "none"));
-        set_u32(w, arch, "vocab_size", N_VOCAB);
+        set_u32(w, k->arch, "vocab_size", N_VOCAB);
+    } else {
+        set_vocabulary(w);
     }
-    for (int i = 0; i < n; i++) {
-        struct gr_str name = {t[i].name, strlen(t[i].name)};
-        OK(gr_gguf_add_tensor(w, name, GR_F32, t[i].n_dim, t[i].ne));
-    }
+    if (k->edit)
+        k->edit(w);
+    for (const struct tensor *t = k->tensor; t->name; t++)
+        for (int il = 0; il < (t->each ? N_LAYER : 1); il++)
+            add_tensor(w, t, il);
     OK(gr_gguf_begin(w, path));
-    for (int i = 0; i < n; i++)
-        write_tensor(w, &t[i], &rng, broken && i == 1);
+    for (const struct tensor *t = k->tensor; t->name; t++)
+        for (int il = 0; il < (t->each ? N_LAYER : 1); il++)
+            write_tensor(w, t, &rng, k->broken && t == k->tensor + 1);
     OK(gr_gguf_commit(w));
     gr_gguf_writer_free(&w);
     return path;
@@ -178,17 +220,31 @@ static const char *write_model(const char *arch, const char *file, bool broken, 
 
 const char *tiny_model(bool broken)
 {
-    return write_model("llama", broken ? "broken.gguf" : "tiny.gguf", broken, true);
+    return write_model(
+        &(struct kind){"llama", broken ? "broken.gguf" : "tiny.gguf", llama, broken, false, NULL});
 }
 
 const char *tiny_diffusion_model(void)
 {
-    return write_model("llada", "diffusion.gguf", false, true);
+    return write_model(&(struct kind){"llada", "diffusion.gguf", llama, false, false, NULL});
 }
 
 const char *tiny_textless_model(void)
 {
-    return write_model("llama", "textless.gguf", false, false);
+    return write_model(&(struct kind){"llama", "textless.gguf", llama, false, true, NULL});
+}
+
+static void set_encoder(struct gr_gguf_writer *w)
+{
+    static const struct gr_str label[] = {{"no", 2}, {"yes", 3}};
+    OK(gr_gguf_set_u32(w, "bert.pooling_type", 1));
+    OK(gr_gguf_set_u32(w, "tokenizer.ggml.token_type_count", 1));
+    OK(gr_gguf_set_strs(w, "bert.classifier.output_labels", label, 2));
+}
+
+const char *tiny_encoder(void)
+{
+    return write_model(&(struct kind){"bert", "encoder.gguf", bert, false, false, set_encoder});
 }
 
 const char *tiny_adapter(void)

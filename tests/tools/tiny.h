@@ -22,6 +22,9 @@ const char *tiny_model(bool broken);
 const char *tiny_diffusion_model(void);
 /* The same as tiny_model without a tokenizer. */
 const char *tiny_textless_model(void);
+/* A BERT with the same tokens, of which it has learned TINY_N_CTX positions: means are its vectors,
+ * and its classifier knows "no" and "yes". */
+const char *tiny_encoder(void);
 
 /* An adapter for tiny_model that makes a text of y and z. */
 const char *tiny_adapter(void);
