@@ -110,8 +110,8 @@ template <int S> GR_DEV void run(const struct gr_args_delta_rule &a)
     struct head u = {a, i % n_head, d_k, d_v};
     uint32_t j = (blockIdx.x % n_part * WARPS + threadIdx.x / WARP) * COLS + lane % COLS;
     uint32_t sub = lane / COLS;
-    bool in = j < d_v; // the others do as column 0 does, but write nothing
-    j = in ? j : 0;
+    bool in = j < d_v; // the others do as the last column does, but write nothing
+    j = in ? j : d_v - 1;
     int32_t from = row_of<int32_t>(a.src, 0)[seq], to = row_of<int32_t>(a.dst, 0)[seq];
     int64_t first = (int64_t)u.h * d_k * d_v + j, per = a.v.rows / a.src.cols;
     float s[S], scale = 1 / sqrtf((float)d_k);

@@ -137,8 +137,8 @@ template <int S> GR_DEV void run(const struct gr_args_linear_attn &a)
     uint32_t seq = i / n_head, lane = threadIdx.x % WARP, sub = lane / COLS, h = i % n_head;
     struct head u = {a, h, h / (n_head / (uint32_t)a.n_head_kv), d_k, d_v};
     uint32_t j = (blockIdx.x % n_part * WARPS + threadIdx.x / WARP) * COLS + lane % COLS;
-    bool in = j < d_v; // the others do as column 0 does, but write nothing
-    j = in ? j : 0;
+    bool in = j < d_v; // the others do as the last column does, but write nothing
+    j = in ? j : d_v - 1;
     int32_t from = row_of<int32_t>(a.src, 0)[seq], to = row_of<int32_t>(a.dst, 0)[seq];
     int64_t at = (int64_t)h * d_k * d_v + j, per = a.v.rows / a.src.cols;
     bool erases = gr_ten_is(&a.erase), first = gr_ten_is(&a.first);

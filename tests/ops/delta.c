@@ -152,7 +152,7 @@ static const struct shape shapes[] = {
     {0, 3, 5, 4, 2, 32, 32, false, true, true, 0, 0},
     {0, 3, 5, 4, 2, 32, 32, false, true, false, 0, 0},
     {1, 1, 13, 3, 3, 9, 21, true, true, false, 0, 0},
-    {2, 1, 4, 2, 1, 64, 40, true, false, false, 0, 0},
+    {1, 2, 4, 2, 1, 64, 40, true, false, false, 0, 0},
     {1, 2, 6, 3, 3, 17, 24, true, true, false, -5, 1},
     {0, 1, 5, 2, 2, 32, 16, true, true, false, -3, -1},
 };
