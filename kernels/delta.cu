@@ -1,16 +1,11 @@
 // DELTA_RULE: gated delta rule, a state S [d_k, d_v] a head.
 // Memory: the state once in and out, q, k, v, y once. Bound by the chain of tokens: about 5 d_k d_v
 // multiply-adds a head and token from registers.
-// Grid: a block for 32 columns of one head of one sequence, a warp for 8 of them, 4 lanes a column;
-// a lane holds numbers 16 m + 4 l .. + 3 of its column (l = 0 .. 3), so that its parts of q, k and
-// decay are 16 bytes of shared memory each. The block makes the next token's vectors while this one
-// is computed: one barrier a token. Blocks of a head repeat that: d_v / 32 times 3 d_k functions.
+// Grid: kernels/columns.cuh. The block makes the next token's vectors while this one is computed:
+// one barrier a token. Blocks of a head repeat that: d_v / 32 times 3 d_k functions.
 // Sums over a column run in one order whatever a step begins with.
-#include "gr/kernel/ssm.h"
-#include "kernels/block.cuh"
+#include "kernels/columns.cuh"
 #include "kernels/math.cuh"
-
-enum { WARPS = GR_DELTA_WARPS, LANES = 4, COLS = WARP / LANES };
 
 // One head, and a token's vectors [4 S], zeros behind d_k.
 struct head {
@@ -67,14 +62,6 @@ template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vec
     }
 }
 
-// The sum over the lanes of a column, the same in all of them.
-GR_DEV float column_sum(float x)
-{
-    for (int o = COLS; o < WARP; o *= 2)
-        x += __shfl_xor_sync(~0u, x, o);
-    return x;
-}
-
 // This lane's part s of a column: forgets, takes in value v, answers q.
 template <int S>
 GR_DEV float step(float (&s)[S], const struct vectors<S> &u, uint32_t sub, float v, float beta)
@@ -105,37 +92,24 @@ template <int S> GR_DEV void run(const struct gr_args_delta_rule &a)
 {
     __shared__ struct vectors<S> made[2];
     uint32_t d_k = (uint32_t)(a.q.cols / a.n_head_k), d_v = (uint32_t)(a.v.cols / a.n_head);
-    uint32_t n_part = (d_v + WARPS * COLS - 1) / (WARPS * COLS), i = blockIdx.x / n_part;
-    uint32_t n_head = (uint32_t)a.n_head, seq = i / n_head, lane = threadIdx.x % WARP;
-    struct head u = {a, i % n_head, d_k, d_v};
-    uint32_t j = (blockIdx.x % n_part * WARPS + threadIdx.x / WARP) * COLS + lane % COLS;
-    uint32_t sub = lane / COLS;
-    bool in = j < d_v; // the others do as the last column does, but write nothing
-    j = in ? j : d_v - 1;
-    int32_t from = row_of<int32_t>(a.src, 0)[seq], to = row_of<int32_t>(a.dst, 0)[seq];
-    int64_t first = (int64_t)u.h * d_k * d_v + j, per = a.v.rows / a.src.cols;
+    struct columns c = columns_of(a.src, a.dst, (uint32_t)a.n_head, d_k, d_v);
+    struct head u = {a, c.h, d_k, d_v};
+    int64_t per = a.v.rows / a.src.cols, t = c.seq * per;
     float s[S], scale = 1 / sqrtf((float)d_k);
-    for (int m = 0; m < S; m++) {
-        uint32_t k = m / 4 * 16 + 4 * sub + m % 4;
-        s[m] = from >= 0 && k < d_k ? row_of<float>(a.state, from)[first + k * (int64_t)d_v] : 0;
-    }
-    prepare(u, seq * per, made[0]);
+    load_column(c, a.state, s);
+    prepare(u, t, made[0]);
     __syncthreads();
-    for (int64_t n = 0, t = seq * per; n < per; n++, t++) {
-        float v = row_of<float>(a.v, t)[u.h * d_v + j];
-        float beta = sigmoid(row_of<float>(a.beta, t)[u.h]);
+    for (int64_t n = 0; n < per; n++, t++) {
+        float v = row_of<float>(a.v, t)[c.h * d_v + c.j];
+        float beta = sigmoid(row_of<float>(a.beta, t)[c.h]);
         if (n + 1 < per)
             prepare(u, t + 1, made[(n + 1) % 2]);
-        float y = step(s, made[n % 2], sub, v, beta);
-        if (in && sub == 0)
-            row_of<float>(a.y, t)[u.h * d_v + j] = y * scale;
+        float y = step(s, made[n % 2], c.sub, v, beta);
+        if (c.in && c.sub == 0)
+            row_of<float>(a.y, t)[c.h * d_v + c.j] = y * scale;
         __syncthreads();
     }
-    for (int m = 0; m < S; m++) {
-        uint32_t k = m / 4 * 16 + 4 * sub + m % 4;
-        if (in && k < d_k)
-            row_of<float>(a.state, to)[first + k * (int64_t)d_v] = s[m];
-    }
+    store_column(c, a.state, s);
 }
 
 GR_KERNEL(gr_delta_64, struct gr_args_delta_rule, WARPS *WARP, 4)

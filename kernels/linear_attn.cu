@@ -1,18 +1,15 @@
 // LINEAR_ATTN: a state S [d_k, d_v] a head, of which every row decays.
 // Memory: the state once in and out, q, k, v, w, y once. Bound by the chain of tokens: 3 to 5 d_k
 // d_v multiply-adds a head and token from registers.
-// Grid: as DELTA_RULE's: a block for 32 columns of one head of one sequence, a warp for 8 of them,
-// 4 lanes a column; a lane holds numbers 16 m + 4 l .. + 3 of its column (l = 0 .. 3). The block
-// makes the next token's vectors while this one is computed: one barrier a token. Sums over a
-// column run in one order whatever a step begins with.
+// Grid: kernels/columns.cuh. The block makes the next token's vectors while this one is computed:
+// one barrier a token. Sums over a column run in one order whatever a step begins with.
 //
 // TOKEN_SHIFT: the last token's numbers less this one's. Memory: x and y once. Bound by it. Grid: a
 // thread for a column of one sequence, which takes its tokens one after the other.
-#include "gr/kernel/ssm.h"
-#include "kernels/block.cuh"
+#include "kernels/columns.cuh"
 #include "kernels/math.cuh"
 
-enum { WARPS = GR_DELTA_WARPS, LANES = 4, COLS = WARP / LANES, THREADS = 256 };
+enum { THREADS = 256 }; // of TOKEN_SHIFT
 
 // One head, and a token's vectors [4 S], zeros behind d_k: what is asked for, what v is taken to,
 // decays, what of k the token sees itself, what is erased and by how much.
@@ -78,14 +75,6 @@ template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vec
     }
 }
 
-// The sum over the lanes of a column, the same in all of them.
-GR_DEV float column_sum(float x)
-{
-    for (int o = COLS; o < WARP; o *= 2)
-        x += __shfl_xor_sync(~0u, x, o);
-    return x;
-}
-
 // What this lane's part s of a column holds for what is erased, over all lanes.
 template <int S> GR_DEV float known(const float (&s)[S], const struct vectors<S> &u, uint32_t sub)
 {
@@ -133,36 +122,24 @@ template <int S> GR_DEV void run(const struct gr_args_linear_attn &a)
     __shared__ struct vectors<S> made[2];
     uint32_t n_head = (uint32_t)a.n_head, d_k = (uint32_t)(a.q.cols / a.n_head);
     uint32_t d_v = (uint32_t)(a.v.cols / a.n_head_kv);
-    uint32_t n_part = (d_v + WARPS * COLS - 1) / (WARPS * COLS), i = blockIdx.x / n_part;
-    uint32_t seq = i / n_head, lane = threadIdx.x % WARP, sub = lane / COLS, h = i % n_head;
-    struct head u = {a, h, h / (n_head / (uint32_t)a.n_head_kv), d_k, d_v};
-    uint32_t j = (blockIdx.x % n_part * WARPS + threadIdx.x / WARP) * COLS + lane % COLS;
-    bool in = j < d_v; // the others do as the last column does, but write nothing
-    j = in ? j : d_v - 1;
-    int32_t from = row_of<int32_t>(a.src, 0)[seq], to = row_of<int32_t>(a.dst, 0)[seq];
-    int64_t at = (int64_t)h * d_k * d_v + j, per = a.v.rows / a.src.cols;
+    struct columns c = columns_of(a.src, a.dst, n_head, d_k, d_v);
+    struct head u = {a, c.h, c.h / (n_head / (uint32_t)a.n_head_kv), d_k, d_v};
+    int64_t per = a.v.rows / a.src.cols, t = c.seq * per;
     bool erases = gr_ten_is(&a.erase), first = gr_ten_is(&a.first);
     float s[S];
-    for (int m = 0; m < S; m++) {
-        uint32_t k = m / 4 * 16 + 4 * sub + m % 4;
-        s[m] = from >= 0 && k < d_k ? row_of<float>(a.state, from)[at + k * (int64_t)d_v] : 0;
-    }
-    prepare(u, seq * per, made[0]);
+    load_column(c, a.state, s);
+    prepare(u, t, made[0]);
     __syncthreads();
-    for (int64_t n = 0, t = seq * per; n < per; n++, t++) {
-        float v = row_of<float>(a.v, t)[u.kv * d_v + j];
+    for (int64_t n = 0; n < per; n++, t++) {
+        float v = row_of<float>(a.v, t)[u.kv * d_v + c.j];
         if (n + 1 < per)
             prepare(u, t + 1, made[(n + 1) % 2]);
-        float y = step(s, made[n % 2], sub, v, erases, first);
-        if (in && sub == 0)
-            row_of<float>(a.y, t)[h * d_v + j] = y;
+        float y = step(s, made[n % 2], c.sub, v, erases, first);
+        if (c.in && c.sub == 0)
+            row_of<float>(a.y, t)[c.h * d_v + c.j] = y;
         __syncthreads();
     }
-    for (int m = 0; m < S; m++) {
-        uint32_t k = m / 4 * 16 + 4 * sub + m % 4;
-        if (in && k < d_k)
-            row_of<float>(a.state, to)[at + k * (int64_t)d_v] = s[m];
-    }
+    store_column(c, a.state, s);
 }
 
 GR_KERNEL(gr_linear_attn_64, struct gr_args_linear_attn, WARPS *WARP, 4)

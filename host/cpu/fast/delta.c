@@ -1,29 +1,15 @@
-/* DELTA_RULE: a thread takes VL columns of a head's state through all tokens of a sequence, in a
- * tile of its own. The lanes are columns of the state, which never meet. */
+/* DELTA_RULE, by columns. */
 #include <math.h>
 
-#include "cpu/fast/fast.h"
+#include "cpu/fast/columns.h"
 
-/* Columns [first, first + n) of head h. */
+/* Columns of head h. */
 struct block {
     const struct gr_args_delta_rule *a;
-    int64_t h, d_k, first, n;
+    int64_t h, d_k;
     float *s;             /* [d_k, VL] */
     float *q, *k, *decay; /* [d_k], room for whole vectors */
 };
-
-/* sum x^2 in f64, by eight partial sums that a compiler keeps in vectors. */
-static double squares(const float *x, int64_t n)
-{
-    double part[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int k = 0; k < 8; k++)
-            part[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i + k < n; k++)
-        part[k] += (double)x[i + k] * (double)x[i + k];
-    return (part[0] + part[1] + part[2] + part[3]) + (part[4] + part[5] + part[6] + part[7]);
-}
 
 /* A head's row of x at token t, times `scale` over its length. */
 static void unit(const struct block *b, const struct gr_ten *x, int64_t t, float scale, float *y)
@@ -64,7 +50,7 @@ static void decays(const struct block *b, int64_t t)
 }
 
 /* Four partial sums each, because one would wait for itself. */
-static vf columns(const struct block *b, vf v, float beta)
+static vf take_in(const struct block *b, vf v, float beta)
 {
     vf known[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
     vf y[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
@@ -92,45 +78,46 @@ static vf columns(const struct block *b, vf v, float beta)
     return (y[0] + y[1]) + (y[2] + y[3]);
 }
 
-static void run_block(const struct block *b, const struct gr_cpu_seq *q)
+static void run_block(const struct block *b, const struct columns_of *u, const struct columns *c)
 {
     const struct gr_args_delta_rule *a = b->a;
-    int64_t d_v = a->v.cols / a->n_head, at = b->h * b->d_k * d_v + b->first;
+    int64_t col = c->h * u->d_v + c->first;
     float scale = 1 / sqrtf((float)b->d_k);
-    for (int64_t i = 0; i < b->d_k; i++)
-        vf_store(b->s + i * VL, q->from ? vf_load_n(q->from + at + i * d_v, b->n) : vf_set(0));
-    for (int64_t t = q->lo; t < q->lo + q->n; t++) {
-        int64_t col = b->h * d_v + b->first;
+    columns_load(u, c, b->s);
+    for (int64_t t = c->seq.lo; t < c->seq.lo + c->seq.n; t++) {
         float beta = 1 / (1 + expf(-gr_cpu_f32(&a->beta, t)[b->h]));
         unit(b, &a->q, t, scale, b->q);
         unit(b, &a->k, t, 1, b->k);
         decays(b, t);
-        vf y = columns(b, vf_load_n(gr_cpu_f32(&a->v, t) + col, b->n), beta);
-        vf_store_n(gr_cpu_f32(&a->y, t) + col, y, b->n);
+        vf y = take_in(b, vf_load_n(gr_cpu_f32(&a->v, t) + col, c->n), beta);
+        vf_store_n(gr_cpu_f32(&a->y, t) + col, y, c->n);
     }
-    for (int64_t i = 0; i < b->d_k; i++)
-        vf_store_n(q->to + at + i * d_v, vf_load(b->s + i * VL), b->n);
+    columns_store(u, c, b->s);
 }
 
 static void delta_rule(const struct gr_node *node, const struct gr_cpu_work *work)
 {
     const struct gr_args_delta_rule *a = &node->a.delta_rule;
-    int64_t d_k = a->q.cols / a->n_head_k, d_v = a->v.cols / a->n_head;
-    int64_t pad = GR_PAD(d_k, VL), per_head = (d_v + VL - 1) / VL;
+    struct columns_of u = {&a->state,
+                           &a->src,
+                           &a->dst,
+                           a->v.rows,
+                           a->n_head,
+                           a->q.cols / a->n_head_k,
+                           a->v.cols / a->n_head};
+    int64_t pad = GR_PAD(u.d_k, VL);
     float *local = work->local;
     struct block b = {.a = a,
-                      .d_k = d_k,
+                      .d_k = u.d_k,
                       .q = local,
                       .k = local + pad,
                       .decay = local + 2 * pad,
                       .s = local + 3 * pad};
-    struct gr_cpu_share s = gr_cpu_share(a->src.cols * a->n_head * per_head, 1, work);
+    struct gr_cpu_share s = columns_share(&u, work);
     for (int64_t i = s.lo; i < s.hi; i++) {
-        int64_t head = i / per_head;
-        struct gr_cpu_seq q = gr_cpu_seq(&a->state, &a->src, &a->dst, a->v.rows, head / a->n_head);
-        b.h = head % a->n_head, b.first = i % per_head * VL;
-        b.n = GR_MIN(VL, d_v - b.first);
-        run_block(&b, &q);
+        struct columns c = columns_at(&u, i);
+        b.h = c.h;
+        run_block(&b, &u, &c);
     }
 }
 

@@ -1,27 +1,17 @@
-/* LINEAR_ATTN: a thread takes VL columns of a head's state through all tokens of a sequence, in a
- * tile of its own. The lanes are columns of the state, which never meet. */
+/* LINEAR_ATTN, by columns. */
 #include <math.h>
 
-#include "cpu/fast/fast.h"
+#include "cpu/fast/columns.h"
 
-/* Columns [at, at + n) of head h. */
+/* Columns of head h. */
 struct block {
     const struct gr_args_linear_attn *a;
-    int64_t h, d_k, at, n;
+    int64_t h, d_k;
     float *s; /* [d_k, VL] */
     /* of a token, [d_k], room for whole vectors: what is asked for, what v is taken to, decays,
      * what is erased, by how much, what of k the token sees itself */
     float *q, *k, *decay, *erase, *rate, *seen;
 };
-
-/* The fourth part of sum x^2 each, in f64. */
-static double squares(const float *x, int64_t n)
-{
-    double part[4] = {0};
-    for (int64_t i = 0; i < n; i++)
-        part[i % 4] += (double)x[i] * (double)x[i];
-    return (part[0] + part[1]) + (part[2] + part[3]);
-}
 
 static vf decay_of(const struct block *b, vf x)
 {
@@ -95,7 +85,7 @@ GR_INLINE vf row(const struct block *b, int64_t i, vf v, bool erases, vf gone, b
     return first ? vf_fma(vf_set(b->seen[i]), v, before) : s;
 }
 
-GR_INLINE vf columns(const struct block *b, vf v, bool erases, bool first)
+GR_INLINE vf take_in(const struct block *b, vf v, bool erases, bool first)
 {
     vf y[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
     vf gone = erases ? known(b) : vf_set(0);
@@ -109,34 +99,37 @@ GR_INLINE vf columns(const struct block *b, vf v, bool erases, bool first)
     return (y[0] + y[1]) + (y[2] + y[3]);
 }
 
-static void run_block(const struct block *b, const struct gr_cpu_seq *q)
+static void run_block(const struct block *b, const struct columns_of *u, const struct columns *c)
 {
     const struct gr_args_linear_attn *a = b->a;
-    int64_t d_v = a->v.cols / a->n_head_kv, kv = b->h / (a->n_head / a->n_head_kv);
-    int64_t at = b->h * b->d_k * d_v + b->at;
+    int64_t kv = b->h / (a->n_head / a->n_head_kv);
     bool erases = gr_ten_is(&a->erase), first = gr_ten_is(&a->first);
-    for (int64_t i = 0; i < b->d_k; i++)
-        vf_store(b->s + i * VL, q->from ? vf_load_n(q->from + at + i * d_v, b->n) : vf_set(0));
-    for (int64_t t = q->lo; t < q->lo + q->n; t++) {
-        vf v = vf_load_n(gr_cpu_f32(&a->v, t) + kv * d_v + b->at, b->n);
+    columns_load(u, c, b->s);
+    for (int64_t t = c->seq.lo; t < c->seq.lo + c->seq.n; t++) {
+        vf v = vf_load_n(gr_cpu_f32(&a->v, t) + kv * u->d_v + c->first, c->n);
         prepare(b, t, kv);
-        vf y = erases  ? columns(b, v, true, first)
-               : first ? columns(b, v, false, true)
-                       : columns(b, v, false, false);
-        vf_store_n(gr_cpu_f32(&a->y, t) + b->h * d_v + b->at, y, b->n);
+        vf y = erases  ? take_in(b, v, true, first)
+               : first ? take_in(b, v, false, true)
+                       : take_in(b, v, false, false);
+        vf_store_n(gr_cpu_f32(&a->y, t) + b->h * u->d_v + c->first, y, c->n);
     }
-    for (int64_t i = 0; i < b->d_k; i++)
-        vf_store_n(q->to + at + i * d_v, vf_load(b->s + i * VL), b->n);
+    columns_store(u, c, b->s);
 }
 
 static void linear_attn(const struct gr_node *node, const struct gr_cpu_work *work)
 {
     const struct gr_args_linear_attn *a = &node->a.linear_attn;
-    int64_t d_k = a->q.cols / a->n_head, d_v = a->v.cols / a->n_head_kv;
-    int64_t pad = GR_PAD(d_k, VL), per_head = (d_v + VL - 1) / VL;
+    struct columns_of u = {&a->state,
+                           &a->src,
+                           &a->dst,
+                           a->v.rows,
+                           a->n_head,
+                           a->q.cols / a->n_head,
+                           a->v.cols / a->n_head_kv};
+    int64_t pad = GR_PAD(u.d_k, VL);
     float *local = work->local;
     struct block b = {.a = a,
-                      .d_k = d_k,
+                      .d_k = u.d_k,
                       .q = local,
                       .k = local + pad,
                       .decay = local + 2 * pad,
@@ -144,13 +137,11 @@ static void linear_attn(const struct gr_node *node, const struct gr_cpu_work *wo
                       .rate = local + 4 * pad,
                       .seen = local + 5 * pad,
                       .s = local + 6 * pad};
-    struct gr_cpu_share s = gr_cpu_share(a->src.cols * a->n_head * per_head, 1, work);
+    struct gr_cpu_share s = columns_share(&u, work);
     for (int64_t i = s.lo; i < s.hi; i++) {
-        int64_t head = i / per_head;
-        struct gr_cpu_seq q = gr_cpu_seq(&a->state, &a->src, &a->dst, a->v.rows, head / a->n_head);
-        b.h = head % a->n_head, b.at = i % per_head * VL;
-        b.n = GR_MIN(VL, d_v - b.at);
-        run_block(&b, &q);
+        struct columns c = columns_at(&u, i);
+        b.h = c.h;
+        run_block(&b, &u, &c);
     }
 }
 
