@@ -4,6 +4,8 @@
 #include "base/alloc.h"
 #include "kv/cells.h"
 
+#define LEAST_ROOM 256 /* items; from there on room doubles, so that a step seldom allocates */
+
 /* Position, row and column; 0 when they are equal. */
 static int compare_place(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *m)
 {
@@ -88,7 +90,7 @@ int gr_kv_order_room(struct gr_kv_seq *q, uint32_t n)
 {
     if (n <= q->cap)
         return 0;
-    uint32_t cap = GR_MAX(n, GR_MIN(q->cap, UINT32_MAX / 2) * 2);
+    uint32_t cap = GR_MAX(GR_MAX(n, LEAST_ROOM), GR_MIN(q->cap, UINT32_MAX / 2) * 2);
     uint32_t *p = gr_realloc(q->cell, cap, sizeof *p);
     if (!p)
         return GR_E_NOMEM_HOST;
