@@ -13,6 +13,7 @@
 #include "trace.h"
 
 #define MOST_TEXTS 256 /* -np */
+#define MOST_STAGES 64 /* --ranks, and those of a launcher that count */
 
 struct bench {
     const struct gr_options *o; /* of the command line */
@@ -26,7 +27,7 @@ struct bench {
     int32_t device;     /* the one in `fit` that rows name */
     int32_t *ids, *seq; /* [n_ids] of a prompt: any tokens do; the text that they belong to */
     int32_t n_ids;
-    int64_t *step;       /* [repetitions * longest generation] ns between tokens */
+    int64_t *step;       /* [repetitions * longest generation * groups] ns between tokens */
     int64_t *ns, *first; /* [repetitions] */
     int32_t n_step;
     int32_t n_stage;  /* that have layers */
@@ -60,8 +61,8 @@ static int32_t longest(const struct gr_int_list *list)
 /* Stages are as many as there are first layers. */
 static int32_t count_stages(struct gr_session *s)
 {
-    struct gr_stage stage[64];
-    int32_t n = gr_session_stages(s, stage, 64), count = 0;
+    struct gr_stage stage[MOST_STAGES];
+    int32_t n = gr_session_stages(s, stage, MOST_STAGES), count = 0;
     for (int32_t i = 0; i < n; i++)
         count += stage[i].n_layer && (!i || stage[i].first_layer != stage[i - 1].first_layer);
     return count > 0 ? count : 1;
@@ -140,11 +141,12 @@ static int take_memory(struct bench *b)
     int rc = room_of(b->o, &room);
     if (rc)
         return rc;
-    size_t n_rep = (size_t)b->o->repetitions;
+    size_t n_rep = (size_t)b->o->repetitions, n_group = (size_t)longest(&b->o->n_parallel);
+    n_group = n_group < MOST_STAGES ? n_group : MOST_STAGES;
     b->n_ids = room.n_prompt > 2 ? room.n_prompt : 2;
     b->ids = malloc((size_t)b->n_ids * sizeof *b->ids);
     b->seq = malloc((size_t)b->n_ids * sizeof *b->seq);
-    b->step = malloc((n_rep * (size_t)room.n_gen + 1) * sizeof *b->step);
+    b->step = malloc((n_rep * (size_t)room.n_gen * n_group + 1) * sizeof *b->step);
     b->ns = malloc(n_rep * sizeof *b->ns);
     b->first = malloc(n_rep * sizeof *b->first);
     if (b->ids && b->seq && b->step && b->ns && b->first)

@@ -1,39 +1,38 @@
-"""What scripts/bench runs: gpurun and llama.cpp in turn (A-B-A, once for each round), each in a process of its own, and
-the table of both. Prints JSON lines, then the table."""
+"""What scripts/bench runs: gpurun and llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
+same file; how fast the machine reads memory; how far the logits of both lie apart. Prints JSON lines (rows.py says what is
+in them), then the table, and draws plots."""
 import argparse
 import datetime
 import json
 import os
 import pathlib
 import re
+import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
+
+import make_model
+import numpy as np
+import rows
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-RESULTS = HERE / "results.jsonl"
-BEGIN, END = "<!-- bench: begin (scripts/bench --record writes this) -->", "<!-- bench: end -->"
+KEYS = ("n_prompt", "n_gen", "n_seq", "n_depth", "n_depth_others")
+N_JUDGED = 64  # tokens whose logits are compared
 
 
-def run_json(command):
-    """The JSON lines a command prints, as {test: object}."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+def fail(why):
+    sys.exit(f"bench: {why}")
+
+
+def run(command, **more):
+    command = [str(x) for x in command]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, **more)
     if done.returncode != 0:
-        sys.exit(f"bench: exit {done.returncode} of: {' '.join(map(str, command))}")
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {row["test"]: row for row in rows if "test" in row}
-
-
-def model_file(kind, n_vocab):
-    path = ROOT / "build" / "bench" / f"1b-{kind}-{n_vocab}.gguf"
-    if not path.exists():
-        print(f"bench: writing {path}", file=sys.stderr)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        subprocess.run([sys.executable, HERE / "make_model.py", part, "--type", kind, "--vocab", str(n_vocab)], check=True)
-        part.rename(path)
-    return path
+        fail(f"exit {done.returncode} of: {shlex.join(command)}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 def git(*arguments):
@@ -48,68 +47,251 @@ def machine():
             "cores": os.cpu_count(), "isa": " ".join(notable)}
 
 
-def compare(kind, a):
-    """One row a test: both figures (medians over the rounds), their ratio, and how far gpurun's own runs lie apart."""
-    path = model_file(kind, a.vocab)
-    size = ["-p", str(a.p), "-n", str(a.n), "-t", str(a.t), "-r", str(a.r)]
-    ours = [ROOT / "build" / "gpurun", "bench", "-m", path, *size, "--json"]
-    peer = [sys.executable, HERE / "peer.py", path, *size]
-    runs = {"gpurun": [run_json(ours)], "peer": []}
-    for _ in range(a.rounds):
-        runs["peer"].append(run_json(peer))
-        runs["gpurun"].append(run_json(ours))
-    for test in (f"pp{a.p}", f"tg{a.n}"):
-        figures = {who: [run[test]["avg_ts"] for run in of] for who, of in runs.items()}
-        mid = {who: statistics.median(x) for who, x in figures.items()}
-        mine = figures["gpurun"]
-        yield {"test": test, "type": kind, "gpurun_tok_s": round(mid["gpurun"], 2), "peer_tok_s": round(mid["peer"], 2),
-               "ratio": round(mid["gpurun"] / mid["peer"], 3), "spread": round(max(mine) / min(mine) - 1, 3),
-               "runs": figures, "peer": runs["peer"][0][test]["version"]}
+def test(n_prompt=0, n_gen=0, n_seq=1, n_depth=0, n_depth_others=0):
+    return dict(zip(KEYS, (n_prompt, n_gen, n_seq, n_depth, n_depth_others)))
 
 
-def table(rows):
-    lines = ["| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio |", "|---|---|---:|---:|---:|"]
-    for r in rows:
-        lines.append(f"| 1B {r['type'].upper()} | {r['test']} | {r['gpurun_tok_s']:.1f} | {r['peer_tok_s']:.1f} | {r['ratio']:.2f} |")
-    r = rows[0]
-    lines += ["", f"{r['date']}, commit {r['commit']}, {r['cpu']}, {r['cores']} cores, {r['threads']} threads, {r['isa']}; "
-              f"{r['peer']} built for this processor, both in turn in one run."]
-    return "\n".join(lines)
+def key(row):
+    return tuple(row[k] for k in KEYS)
 
 
-def record(rows):
-    with open(RESULTS, "a") as f:
-        f.writelines(json.dumps(row) + "\n" for row in rows)
-    readme = ROOT / "README.md"
-    before, rest = readme.read_text().split(BEGIN)
-    readme.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}")
+# --- what is measured: each sweep is one run of each side, in turn ---
+
+def sweep_tests(name, a):
+    if name == "table":
+        return [test(n_prompt=a.p)] * (a.p > 0) + [test(n_gen=a.n)] * (a.n > 0)
+    if name == "prompt":
+        return [test(n_prompt=n) for n in a.prompts]
+    if name == "context":
+        return [test(n_gen=a.n, n_depth=n) for n in a.depths]
+    if name == "others":
+        return [test(n_gen=a.n, n_depth=a.depths[len(a.depths) // 2], n_depth_others=n) for n in a.depths]
+    return [test(n_gen=a.n, n_seq=n) for n in a.parallel]
 
 
-def main():
-    p = argparse.ArgumentParser(prog="scripts/bench")
-    p.add_argument("--types", default="q8_0,q4_k")
+def flags_of(name, a):
+    """The same tests in gpurun's flags."""
+    lists = {k: sorted({t[k] for t in sweep_tests(name, a)}) for k in KEYS}
+    if name == "table":
+        lists["n_prompt"], lists["n_gen"] = [a.p], [a.n]
+    names = {"n_prompt": "-p", "n_gen": "-n", "n_seq": "-np", "n_depth": "-d", "n_depth_others": "-do"}
+    return [word for k in KEYS for word in (names[k], ",".join(map(str, lists[k])))]
+
+
+class Model:
+    def __init__(self, a, kind):
+        self.a, self.kind, self.shape = a, kind, make_model.SHAPES[a.shape]
+        self.n_layer, self.n_vocab = a.layers or self.shape.n_layer, a.vocab or self.shape.n_vocab
+        cut = "" if self.n_layer == self.shape.n_layer else f"-{self.n_layer}l"
+        words = "" if self.n_vocab == self.shape.n_vocab else f"-{self.n_vocab}v"
+        self.path = pathlib.Path(a.dir) / f"{a.shape}-{kind}{cut}{words}.gguf"
+        self.name = self.shape.name + (f", {self.n_layer} layers" if cut else "") + (f", {self.n_vocab} tokens" if words else "")
+
+    def make(self):
+        make_model.make(str(self.path), self.a.shape, self.kind, self.n_vocab, self.n_layer)
+
+    def cost(self, t):
+        """Bytes that a pass over these tokens reads of weights and, of keys and values, on average; and its flops. A prompt
+        reads weights once for each 512 tokens."""
+        s, n = self.shape, (self.n_vocab, self.n_layer)
+        step = t["n_seq"] if t["n_gen"] else min(t["n_prompt"], 512)
+        cells = t["n_depth"] + (t["n_gen"] or t["n_prompt"]) / 2
+        n_step = t["n_gen"] or -(-t["n_prompt"] // 512)
+        kv = make_model.kv_bytes(s, self.n_layer) * cells * (t["n_seq"] if t["n_gen"] else 1)
+        n_tok = t["n_gen"] * t["n_seq"] or t["n_prompt"]
+        flops = 2 * make_model.step_params(s, *n) * n_tok + 4 * n_tok * cells * s.n_head * s.d_head * self.n_layer
+        return n_step * (make_model.step_bytes(s, self.kind, *n, step) + kv), flops
+
+
+def sides(a, model, name):
+    """The command of each side for a sweep."""
+    common = ["-t", a.t, "-r", a.r, "-ngl", a.ngl]
+    ours = [a.gpurun, "bench", "-m", model.path, "-o", "jsonl", "-q", *flags_of(name, a), *common]
+    peer = [sys.executable, HERE / "peer.py", model.path, "--tests", json.dumps(sweep_tests(name, a)), *common]
+    return ours, peer
+
+
+def measure(a, model, name):
+    """A-B-A: gpurun, then for each round the peer and gpurun. {impl: {test: [rows]}}."""
+    ours, peer = sides(a, model, name)
+    order = [("gpurun", ours)] + [("llama.cpp", peer), ("gpurun", ours)] * a.rounds
+    found = {"gpurun": {}, "llama.cpp": {}}
+    for impl, command in order:
+        for row in run(command):
+            found[impl].setdefault(key(row), []).append(row)
+    return found
+
+
+# --- how far the logits lie apart ---
+
+def logits(a, model, folder):
+    tokens = np.random.default_rng(3).integers(0, model.n_vocab, N_JUDGED).tolist()
+    session = {"context": {"n_ctx": 256, "n_batch": N_JUDGED, "n_seq_max": 1, "type_k": "f16", "type_v": "f16"},
+               "ops": [{"op": "decode", "tokens": tokens, "pos": list(range(N_JUDGED)), "seq": [[0]] * N_JUDGED,
+                        "logits": [1] * N_JUDGED}]}
+    path = os.path.join(folder, "session.json")
+    with open(path, "w") as f:
+        json.dump(session, f)
+    run([a.gpurun, "replay", path, "-m", model.path, "-o", folder, "-t", a.t, "-ngl", a.ngl, "-q"])
+    peer = os.path.join(folder, "peer.npy")
+    run([sys.executable, HERE / "peer.py", model.path, "--logits", peer, "--tokens", ",".join(map(str, tokens)), "-t", a.t,
+         "-ngl", a.ngl])
+    return np.load(os.path.join(folder, "logits_0.npy")).astype(np.float64), np.load(peer).astype(np.float64)
+
+
+def probabilities(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def error(a, model):
+    """Of the logits of N_JUDGED tokens beside the peer's: relative L2, mean KL divergence, share of equal first choices."""
+    with tempfile.TemporaryDirectory() as folder:
+        x, y = logits(a, model, folder)
+    p, q = probabilities(y), probabilities(x)
+    return {"rel_err": float(np.linalg.norm(x - y) / np.linalg.norm(y)),
+            "kl": float((p * (np.log(p + 1e-300) - np.log(q + 1e-300))).sum(axis=1).mean()),
+            "top1": float((x.argmax(axis=1) == y.argmax(axis=1)).mean())}
+
+
+# --- rows ---
+
+def figures(of, t, model, limit):
+    """What is the same for both sides: the median of all measurements, and what follows from it."""
+    ns = sorted(x for r in of for x in r["samples_ns"])
+    n_bytes, flops = model.cost(t)
+    median = statistics.median(ns)
+    row = {"tok_s": (t["n_prompt"] + t["n_gen"] * t["n_seq"]) * 1e9 / median, "median_us": median / 1e3,
+           "p10_us": ns[len(ns) // 10] / 1e3, "p90_us": ns[min(len(ns) - 1, len(ns) * 9 // 10)] / 1e3,
+           "runs": [round(r["avg_ts"], 3) for r in of], "bytes": round(n_bytes), "flops": round(flops),
+           "gb_s": n_bytes / median, "gflop_s": flops / median,
+           "ttft_ms": statistics.median(r["ttft_ns"] for r in of) / 1e6}
+    row |= {f"itl_{p}_ms": statistics.median(r[f"itl_{p}_ns"] for r in of) / 1e6 for p in ("p50", "p90", "p99")}
+    if t["n_gen"] and limit:
+        row["frac_limit"] = row["gb_s"] / limit
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
+
+
+def rows_of(a, model, name, limit, wrong, common):
+    found = measure(a, model, name)
+    for t in sweep_tests(name, a):
+        ours, peers = (found[impl].get(key(t), []) for impl in ("gpurun", "llama.cpp"))
+        base = {**common, "op": "model", "sweep": name, "model": model.name, "type": model.kind, "test": rows.name_of(t), **t}
+        theirs = figures(peers, t, model, limit)
+        yield {**base, "impl": "llama.cpp", "impl_rev": peers[0]["version"], **theirs}
+        mine = figures(ours, t, model, limit)
+        spread = max(mine["runs"]) / min(mine["runs"]) - 1
+        yield {**base, "impl": "gpurun", "impl_rev": common["commit"], **mine, **wrong,
+               "ratio": round(mine["tok_s"] / theirs["tok_s"], 4), "spread": round(spread, 4)}
+
+
+def ceiling(a):
+    """Bytes a second that this machine reads, in GB/s: the best of what was seen. On a GPU the copy of PyTorch's peers."""
+    if a.ngl:
+        seen = run([sys.executable, ROOT / "scripts" / "gpu" / "peers.py", "copy"])
+        return {"op": "read", "gb_s": max(r["bytes"] / r["median_us"] / 1e3 for r in seen), "of": "device copy, read and written"}
+    program = ROOT / "build" / "bench" / "ceiling"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-O3", "-march=native", "-pthread", HERE / "ceiling.c", "-o", program], check=True)
+    return max((r for _ in range(3) for r in run([program, a.t])), key=lambda r: r["gb_s"])
+
+
+def host_cost(a, common):
+    """The program's own work in a step of one text, beside a device that does nothing (tests/pipeline)."""
+    program = a.gpurun.parent / "tests" / "bench_host"
+    if not program.exists():
+        print(f"bench: no row of host overhead: there is no {program}", file=sys.stderr)
+        return
+    for row in run([program]):
+        yield {**common, "op": "host", "impl": "gpurun", **row}
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",")]
+
+
+def options():
+    p = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    p.add_argument("--shape", choices=make_model.SHAPES, default="llama-3.2-1b")
+    p.add_argument("--layers", type=int, default=0, help="fewer than the real model has")
+    p.add_argument("--types", default="q8_0,q4_k", help=" ".join(make_model.TYPES))
+    p.add_argument("--vocab", type=int, default=0)
     p.add_argument("-p", type=int, default=512)
     p.add_argument("-n", type=int, default=64)
     p.add_argument("-t", type=int, default=2)
     p.add_argument("-r", type=int, default=2, help="measurements in each run")
+    p.add_argument("-ngl", type=int, default=0, help="layers on the GPU, of both sides")
     p.add_argument("--rounds", type=int, default=2, help="runs of the peer; gpurun runs before, between and after")
-    p.add_argument("--vocab", type=int, default=128256)
-    p.add_argument("--record", action="store_true")
+    p.add_argument("--sweeps", default="", help="also, of the first type: prompt,context,others,batch or all")
+    p.add_argument("--prompts", type=numbers, default=[512, 1024, 2048, 4096, 8192])
+    p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
+    p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
+    p.add_argument("--dir", default=ROOT / "build" / "bench", help="where models are kept")
+    p.add_argument("--out", default=ROOT / "build" / "bench" / "last", help="where rows.jsonl and plots go")
+    p.add_argument("--gpurun", type=pathlib.Path, default=ROOT / "build" / "gpurun", help="instead of building one")
+    p.add_argument("--record", action="store_true", help="keep the rows, and write the README's section")
     a = p.parse_args()
+    a.sweeps = list(rows.SWEEPS) if a.sweeps == "all" else [x for x in a.sweeps.split(",") if x]
+    if set(a.sweeps) - set(rows.SWEEPS):
+        p.error(f"--sweeps are {', '.join(rows.SWEEPS)}")
+    for kind in set(a.types.split(",")) - set(make_model.TYPES):
+        p.error(f"--types: {kind} is none of {' '.join(make_model.TYPES)}")
+    return a
+
+
+def command():
+    """As given, but for flags that say where files are and change no figure."""
+    words, skip = ["scripts/bench"], False
+    for word in sys.argv[1:]:
+        if not skip and word not in ("--record", "--dir", "--out", "--gpurun"):
+            words.append(word)
+        skip = word in ("--dir", "--out", "--gpurun")
+    return shlex.join(words)
+
+
+def main():
+    a = options()
     load = os.getloadavg()[0]
     if load > 0.3:
         print(f"bench: the machine is not idle (load {load:.1f}): figures of both sides suffer", file=sys.stderr)
-    common = {"date": datetime.date.today().isoformat(), "commit": git("rev-parse", "--short", "HEAD"),
+    out = pathlib.Path(a.out)
+    out.mkdir(parents=True, exist_ok=True)
+    read = ceiling(a)
+    common = {"run": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "date": datetime.date.today().isoformat(), "commit": git("rev-parse", "--short=12", "HEAD"),
               "dirty": bool(git("status", "--porcelain", "--untracked-files=no")), **machine(), "threads": a.t,
-              "load_before": round(load, 2)}
-    rows = []
-    for kind in a.types.split(","):
-        for row in compare(kind, a):
-            rows.append({**common, **row})
-            print(json.dumps(rows[-1]), flush=True)
-    print("\n" + table(rows))
+              "load_before": round(load, 2), "limit_gb_s": read["gb_s"],
+              "command": command()}
+    all_ = []
+
+    def keep(row):
+        all_.append(row)
+        print(json.dumps(row), flush=True)
+        with open(out / "rows.jsonl", "w") as f:
+            f.writelines(json.dumps(r) + "\n" for r in all_)
+
+    keep({**common, **read, "impl": "machine"})
+    for row in host_cost(a, common):
+        keep(row)
+    for i, kind in enumerate(a.types.split(",")):
+        model = Model(a, kind)
+        model.make()
+        wrong = error(a, model)
+        for name in ["table"] + (a.sweeps if i == 0 else []):
+            for row in rows_of(a, model, name, read["gb_s"], wrong, common):
+                keep(row)
+    for row in rows.growth(all_):
+        keep({**common, **row})
+    print("\n" + rows.text(all_))
+    try:
+        import plot
+    except ImportError:
+        print("bench: no plots: matplotlib is not installed", file=sys.stderr)
+    else:
+        for path in plot.draw(all_, out):
+            print(f"bench: {path}", file=sys.stderr)
     if a.record:
-        record(rows)
+        rows.record(all_)
 
 
 main()

@@ -1,18 +1,47 @@
-"""Writes a GGUF model of Llama-3.2-1B's shapes with random weights of sane scale (dequantised standard deviation 0.02,
-norms 1), its matrices stored as one type. Speed depends on shapes and types alone, so this stands for the real model.
+"""Writes a GGUF model of a real one's shapes with random weights of sane scale (dequantised standard deviation 0.02, norms
+1). Speed depends on shapes and types alone, so this stands for the real model. Weights are pieces of a pool of random
+blocks of each type, which begin anywhere in it, so that a file is written about as fast as the disk takes it.
 
-    make_model.py OUT.gguf --type q8_0|q4_k|iq4_xs|.. [--vocab 128256] [--layers 16]
+    make_model.py OUT.gguf [--shape llama-3.2-1b|llama-3-8b|llama-2-7b|qwen3-30b-a3b] --type q8_0|q4_k|q4_k_m|bf16|..
+                  [--vocab N] [--layers N]
 """
 import argparse
+import dataclasses
+import math
+import os
+import shutil
+import sys
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 
-N_EMBD, N_HEAD, N_HEAD_KV, D_HEAD, N_FF = 2048, 32, 8, 64, 8192
 STD = 0.02
+POOL_BYTES = 48 << 20
 
+
+@dataclasses.dataclass
+class Shape:
+    name: str
+    arch: str
+    n_embd: int
+    n_layer: int
+    n_head: int
+    n_head_kv: int
+    d_head: int
+    n_ff: int  # of one expert, where there are any
+    n_vocab: int
+    rope_base: float
+    tied: bool = False  # the matrix that makes logits is the embedding
+    n_expert: int = 0
+    n_used: int = 0
+
+
+SHAPES = {"llama-3.2-1b": Shape("Llama-3.2-1B", "llama", 2048, 16, 32, 8, 64, 8192, 128256, 5e5, tied=True),
+          "llama-3-8b": Shape("Llama-3-8B", "llama", 4096, 32, 32, 8, 128, 14336, 128256, 5e5),
+          "llama-2-7b": Shape("Llama-2-7B", "llama", 4096, 32, 32, 32, 128, 11008, 32000, 1e4),
+          "qwen3-30b-a3b": Shape("Qwen3-30B-A3B", "qwen3moe", 2048, 48, 32, 4, 128, 768, 151936, 1e6, n_expert=128, n_used=8)}
 
 def q8_0(rng, rows, cols):
     """[rows, cols / 32 * 34] bytes: a half scale, 32 int8."""
@@ -59,61 +88,191 @@ def mxfp4(rng, rows, cols):
     return b.reshape(rows, -1)
 
 
-BLOCKS = {"q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K), "mxfp4": (mxfp4, Type.MXFP4),
+def float_bits(bits):
+    """Normal numbers of 16 bits: the upper half of a float, or IEEE's half."""
+
+    def make(rng, rows, cols):
+        x = rng.standard_normal((rows, cols), np.float32) * np.float32(STD)
+        return ((x.view(np.uint32) >> 16).astype(np.uint16) if bits == "bf16" else x.astype(np.float16)).view(np.uint8)
+
+    return make
+
+
+BLOCKS = {"bf16": (float_bits("bf16"), Type.BF16), "f16": (float_bits("f16"), Type.F16),
+          "q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K), "mxfp4": (mxfp4, Type.MXFP4),
+          "q4_0": any_bytes(Type.Q4_0, 0, 4.63), "q6_k": any_bytes(Type.Q6_K, 208, 74 * 18.5),
           "iq4_nl": any_bytes(Type.IQ4_NL, 0, 68), "iq4_xs": any_bytes(Type.IQ4_XS, 0, 68 * 18),
           "iq3_s": any_bytes(Type.IQ3_S, 0, 9 * 18), "iq3_xxs": any_bytes(Type.IQ3_XXS, 0, 35 * 4.6),
           "iq2_s": any_bytes(Type.IQ2_S, 0, 28 * 2.3), "iq2_xs": any_bytes(Type.IQ2_XS, 0, 28 * 2.3),
           "iq2_xxs": any_bytes(Type.IQ2_XXS, 0, 28 * 2.3), "iq1_s": any_bytes(Type.IQ1_S, 0, 0.8 * 9),
           "tq1_0": any_bytes(Type.TQ1_0, 52, 0.8), "tq2_0": any_bytes(Type.TQ2_0, 64, 0.8)}
+MIXES = {"q4_k_m": ("q4_k", "q6_k")}  # most matrices, and those that such a file keeps better
+TYPES = sorted([*BLOCKS, *MIXES])
 
 
-def write(path, type_name, n_vocab, n_layer):
-    make, storage = BLOCKS[type_name]
-    rng = np.random.default_rng(1)
-    w = GGUFWriter(path, "llama")
-    w.add_name(f"synthetic 1B {type_name}")
+def type_of(type_name, tensor, layer, n_layer):
+    """The type of a matrix: of a mix, V and the second matrix of a feed-forward network are better in the first and last
+    eighth of the layers and in every third one between, and so is the one that makes logits."""
+    if type_name not in MIXES:
+        return type_name
+    plain, better = MIXES[type_name]
+    eighth = n_layer // 8
+    more = layer is not None and (layer < eighth or layer >= 7 * n_layer // 8 or (layer - eighth) % 3 == 2)
+    return better if tensor == "output" or (more and tensor in ("attn_v", "ffn_down", "ffn_down_exps")) else plain
+
+
+class Pool:
+    """Random bytes of each type, from which pieces are cut at blocks."""
+
+    def __init__(self):
+        self.rng, self.of = np.random.default_rng(1), {}
+
+    def piece(self, type_name, n_bytes):
+        make, storage = BLOCKS[type_name]
+        block, size = GGML_QUANT_SIZES[storage]
+        if type_name not in self.of:
+            cols = 2048 if 2048 % block == 0 else block
+            self.of[type_name] = make(self.rng, POOL_BYTES // (cols // block * size), cols).reshape(-1)
+        pool = self.of[type_name]
+        start = int(self.rng.integers(0, len(pool) // size)) * size
+        return np.resize(np.roll(pool, -start), n_bytes)
+
+
+def tensors(s, type_name, n_vocab, n_layer):
+    """(name, type or None for f32, dimensions with the longest stride first) in the order of the file."""
+    def matrix(prefix, tensor, *dims, layer=None):
+        return f"{prefix}{tensor}.weight", type_of(type_name, tensor, layer, n_layer), dims
+
+    embd = "output" if s.tied else "token_embd"  # a tied one has the type of what makes logits
+    yield "token_embd.weight", type_of(type_name, embd, None, n_layer), (n_vocab, s.n_embd)
+    yield "output_norm.weight", None, (s.n_embd,)
+    if not s.tied:
+        yield matrix("", "output", n_vocab, s.n_embd)
+    for i in range(n_layer):
+        b, n_q, n_kv = f"blk.{i}.", s.n_head * s.d_head, s.n_head_kv * s.d_head
+        yield b + "attn_norm.weight", None, (s.n_embd,)
+        for tensor, rows, cols in (("attn_q", n_q, s.n_embd), ("attn_k", n_kv, s.n_embd), ("attn_v", n_kv, s.n_embd),
+                                   ("attn_output", s.n_embd, n_q)):
+            yield matrix(b, tensor, rows, cols, layer=i)
+        yield b + "ffn_norm.weight", None, (s.n_embd,)
+        if s.n_expert:
+            yield b + "attn_q_norm.weight", None, (s.d_head,)
+            yield b + "attn_k_norm.weight", None, (s.d_head,)
+            yield b + "ffn_gate_inp.weight", None, (s.n_expert, s.n_embd)
+        e, end = ((s.n_expert,), "_exps") if s.n_expert else ((), "")
+        yield matrix(b, "ffn_gate" + end, *e, s.n_ff, s.n_embd, layer=i)
+        yield matrix(b, "ffn_up" + end, *e, s.n_ff, s.n_embd, layer=i)
+        yield matrix(b, "ffn_down" + end, *e, s.n_embd, s.n_ff, layer=i)
+
+
+def bytes_of(type_name, dims):
+    if type_name is None:
+        return 4 * math.prod(dims)
+    block, size = GGML_QUANT_SIZES[BLOCKS[type_name][1]]
+    if dims[-1] % block:
+        sys.exit(f"make_model: rows of {dims[-1]} numbers are no whole blocks of {type_name} ({block}); take another type")
+    return math.prod(dims) // block * size
+
+
+def total_bytes(s, type_name, n_vocab, n_layer):
+    return sum(bytes_of(t, dims) for _, t, dims in tensors(s, type_name, n_vocab, n_layer))
+
+
+def step_bytes(s, type_name, n_vocab, n_layer, n_tok=1):
+    """Bytes of weights that a step of n_tok tokens has to read: all but the embedding, and of experts those that a token
+    each may expect to use."""
+    share = 1 - (1 - s.n_used / s.n_expert) ** n_tok if s.n_expert else 1
+    return sum(bytes_of(t, dims) * (share if "_exps" in name else 1)
+               for name, t, dims in tensors(s, type_name, n_vocab, n_layer) if s.tied or name != "token_embd.weight")
+
+
+def step_params(s, n_vocab, n_layer):
+    """Weights that a token is multiplied with."""
+    return sum(math.prod(dims) * (s.n_used / s.n_expert if "_exps" in name else 1)
+               for name, t, dims in tensors(s, "f16", n_vocab, n_layer) if t and (s.tied or name != "token_embd.weight"))
+
+
+def kv_bytes(s, n_layer, bytes_each=2):
+    """Of one cell: K and V of all layers."""
+    return 2 * n_layer * s.n_head_kv * s.d_head * bytes_each
+
+
+def write_keys(w, s, type_name, n_vocab, n_layer):
+    w.add_name(f"synthetic {s.name} {type_name}")
     w.add_vocab_size(n_vocab)
-    w.add_context_length(8192)
-    w.add_embedding_length(N_EMBD)
+    w.add_context_length(131072)
+    w.add_embedding_length(s.n_embd)
     w.add_block_count(n_layer)
-    w.add_feed_forward_length(N_FF)
-    w.add_head_count(N_HEAD)
-    w.add_head_count_kv(N_HEAD_KV)
-    w.add_rope_dimension_count(D_HEAD)
-    w.add_rope_freq_base(500000.0)
+    w.add_feed_forward_length(s.n_ff * max(1, s.n_used))
+    w.add_head_count(s.n_head)
+    w.add_head_count_kv(s.n_head_kv)
+    w.add_key_length(s.d_head)
+    w.add_value_length(s.d_head)
+    w.add_rope_dimension_count(s.d_head)
+    w.add_rope_freq_base(s.rope_base)
     w.add_layer_norm_rms_eps(1e-5)
+    if s.n_expert:
+        w.add_expert_count(s.n_expert)
+        w.add_expert_used_count(s.n_used)
+        w.add_expert_feed_forward_length(s.n_ff)
     w.add_tokenizer_model("none")
     w.add_add_bos_token(False)
 
-    def matrix(name, rows, cols):
-        w.add_tensor(name + ".weight", make(rng, rows, cols), raw_dtype=storage)
 
-    def norm(name):
-        w.add_tensor(name + ".weight", np.ones(N_EMBD, np.float32))
-
-    matrix("token_embd", n_vocab, N_EMBD)
-    norm("output_norm")
-    for i in range(n_layer):
-        norm(f"blk.{i}.attn_norm")
-        matrix(f"blk.{i}.attn_q", N_HEAD * D_HEAD, N_EMBD)
-        matrix(f"blk.{i}.attn_k", N_HEAD_KV * D_HEAD, N_EMBD)
-        matrix(f"blk.{i}.attn_v", N_HEAD_KV * D_HEAD, N_EMBD)
-        matrix(f"blk.{i}.attn_output", N_EMBD, N_HEAD * D_HEAD)
-        norm(f"blk.{i}.ffn_norm")
-        matrix(f"blk.{i}.ffn_gate", N_FF, N_EMBD)
-        matrix(f"blk.{i}.ffn_up", N_FF, N_EMBD)
-        matrix(f"blk.{i}.ffn_down", N_EMBD, N_FF)
+def write(path, s, type_name, n_vocab, n_layer):
+    w, pool, rng = GGUFWriter(path, s.arch), Pool(), np.random.default_rng(2)
+    write_keys(w, s, type_name, n_vocab, n_layer)
+    all_ = list(tensors(s, type_name, n_vocab, n_layer))
+    for name, t, dims in all_:
+        if t is None:
+            w.add_tensor_info(name, dims, np.dtype(np.float32), bytes_of(t, dims))
+        else:
+            block, size = GGML_QUANT_SIZES[BLOCKS[t][1]]
+            w.add_tensor_info(name, (*dims[:-1], dims[-1] // block * size), np.dtype(np.uint8), bytes_of(t, dims), BLOCKS[t][1])
     w.write_header_to_file()
     w.write_kv_data_to_file()
-    w.write_tensors_to_file()
+    w.write_ti_data_to_file()
+    for name, t, dims in all_:
+        if t:
+            w.write_tensor_data(pool.piece(t, bytes_of(t, dims)))
+        else:
+            w.write_tensor_data(np.ones(dims, np.float32) if len(dims) == 1 else
+                                rng.standard_normal(dims, np.float32) * np.float32(STD))
     w.close()
 
 
-if __name__ == "__main__":
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def require_room(path, n_bytes):
+    """Before anything is written: a full disk would be noticed only at the end."""
+    folder = os.path.dirname(os.path.abspath(path))
+    free = shutil.disk_usage(folder).free
+    if n_bytes + (256 << 20) > free:
+        sys.exit(f"make_model: {path}: {n_bytes / 1e9:.1f} GB expected to fit, {free / 1e9:.1f} GB are free in {folder}; fewer "
+                 "--layers take less, another --dir may have more")
+
+
+def make(path, shape, type_name, n_vocab=0, n_layer=0):
+    """Writes the file when it is not there; whole or not at all."""
+    s = SHAPES[shape]
+    n_vocab, n_layer = n_vocab or s.n_vocab, n_layer or s.n_layer
+    if os.path.exists(path):
+        return
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    require_room(path, total_bytes(s, type_name, n_vocab, n_layer))
+    print(f"make_model: writing {path}", file=sys.stderr)
+    write(f"{path}.part", s, type_name, n_vocab, n_layer)
+    os.rename(f"{path}.part", path)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
-    p.add_argument("--type", choices=BLOCKS, required=True)
-    p.add_argument("--vocab", type=int, default=128256)
-    p.add_argument("--layers", type=int, default=16)
+    p.add_argument("--shape", choices=SHAPES, default="llama-3.2-1b")
+    p.add_argument("--type", choices=TYPES, required=True)
+    p.add_argument("--vocab", type=int, default=0)
+    p.add_argument("--layers", type=int, default=0)
     a = p.parse_args()
-    write(a.out, a.type, a.vocab, a.layers)
+    make(a.out, a.shape, a.type, a.vocab, a.layers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,11 @@
-"""Times llama.cpp, through the ctypes table of llama-cpp-python, on the workload of `gpurun bench`: a prompt of P tokens
-in one batch into an empty cache, then N single tokens. One JSON object a line: {"test": "pp512", "avg_ts": ...}.
+"""Times llama.cpp, through the ctypes table of llama-cpp-python, on tests of `gpurun bench`, and prints rows with the same
+names, one JSON object a line; or writes the logits of every token of a text as a NumPy array.
 
-    peer.py MODEL.gguf -p 512 -n 64 -t 2 [-r 2]
+    peer.py MODEL.gguf --tests '[{"n_prompt": 512, "n_gen": 0, "n_seq": 1, "n_depth": 0, "n_depth_others": 0}, ..]' -t 2 [-r 2]
+    peer.py MODEL.gguf --logits OUT.npy --tokens 1,2,3 -t 2
 """
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -30,56 +32,123 @@ def require_native():
     return report
 
 
-def timed(ctx, tokens, n_batch):
-    """Seconds to run the tokens in batches of n_batch."""
-    start = time.perf_counter()
-    for i in range(0, len(tokens), n_batch):
-        part = tokens[i : i + n_batch]
-        ids = (ll.llama_token * len(part))(*part)  # the batch points into it
-        if ll.llama_decode(ctx, ll.llama_batch_get_one(ids, len(part))) != 0:
+class Peer:
+    def __init__(self, a):
+        self.a = a
+        params = ll.llama_model_default_params()
+        params.n_gpu_layers = a.ngl
+        self.model = ll.llama_model_load_from_file(a.model.encode(), params)
+        if not self.model:
+            sys.exit(f"peer: llama.cpp does not open {a.model}")
+        self.n_vocab = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
+        self.ctx = None
+
+    def open(self, n_ctx, n_seq):
+        """Sequences have cells of their own: faster here than a pool in which each sees the others' cells."""
+        params = ll.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, self.a.batch, self.a.ubatch
+        params.n_seq_max, params.kv_unified = n_seq, False
+        params.n_threads = params.n_threads_batch = self.a.t
+        params.no_perf = True
+        if self.ctx:
+            ll.llama_free(self.ctx)
+        self.ctx = ll.llama_init_from_model(self.model, params)
+        if not self.ctx:
+            sys.exit(f"peer: llama.cpp opens no context of {n_ctx} tokens for {self.a.model}")
+        self.memory = ll.llama_get_memory(self.ctx)
+
+    def decode(self, tokens, pos, seqs, wanted):
+        """One batch, complete when this returns."""
+        b = ll.llama_batch_init(len(tokens), 0, 1)
+        b.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            b.token[i], b.pos[i], b.n_seq_id[i], b.seq_id[i][0], b.logits[i] = token, pos[i], 1, seqs[i], wanted[i]
+        if ll.llama_decode(self.ctx, b) != 0:
             sys.exit("peer: llama_decode failed")
-    ll.llama_synchronize(ctx)
-    return time.perf_counter() - start
+        ll.llama_synchronize(self.ctx)
+        ll.llama_batch_free(b)
+
+    def prompt(self, tokens, seq, first=0):
+        for i in range(0, len(tokens), self.a.batch):
+            part = tokens[i : i + self.a.batch]
+            n = len(part)
+            self.decode(part, range(first + i, first + i + n), [seq] * n, [0] * (n - 1) + [1])
+
+    def measure(self, test):
+        """ns of each measurement, of each first token, of each step."""
+        p, n, n_seq, depth, others = (test[k] for k in ("n_prompt", "n_gen", "n_seq", "n_depth", "n_depth_others"))
+        n_all = n_seq + (others > 0)
+        self.open(max(depth + p + n, others) * n_all, n_all)
+        tokens = [random.randrange(self.n_vocab) for _ in range(max(p, depth, others, n) + n_seq + 1)]
+        if others:
+            self.prompt(tokens[:others], n_seq)
+        if depth:
+            self.prompt(tokens[:depth], 0)
+        for s in range(1, n_seq if depth else 1):
+            ll.llama_memory_seq_cp(self.memory, 0, s, -1, -1)
+        all_ns, first_ns, steps = [], [], []
+        for rep in range(-1, self.a.r):  # the first one is to warm up
+            for s in range(n_seq):
+                ll.llama_memory_seq_rm(self.memory, s, depth, -1)
+            start = last = time.perf_counter_ns()
+            if p:
+                self.prompt(tokens[:p], 0, depth)
+                last = time.perf_counter_ns()
+            first, mine = last - start, []
+            for i in range(n if rep >= 0 else min(n, 1)):
+                self.decode([tokens[i + s] for s in range(n_seq)], [depth + p + i] * n_seq, range(n_seq), [1] * n_seq)
+                now = time.perf_counter_ns()
+                mine.append(now - last)
+                last = now
+            if rep >= 0:
+                all_ns.append(last - start)
+                first_ns.append(first)
+                steps += mine
+        return all_ns, first_ns, sorted(steps)
+
+    def rows(self, tests, version):
+        for test in tests:
+            random.seed(1)
+            ns, first, steps = self.measure(test)
+            n = test["n_prompt"] + test["n_gen"] * test["n_seq"]
+            at = lambda share: steps[max(0, -int(-share * len(steps) // 1) - 1)] if steps else 0
+            yield {**test, "avg_ts": round(statistics.mean(n * 1e9 / x for x in ns), 4), "samples_ns": ns,
+                   "ttft_ns": round(statistics.mean(first)) if test["n_prompt"] else 0,
+                   "itl_p50_ns": at(0.5), "itl_p90_ns": at(0.9), "itl_p99_ns": at(0.99), "version": version}
+
+    def logits(self, tokens, out):
+        import numpy as np
+
+        n = len(tokens)
+        self.open(n, 1)
+        self.decode(tokens, range(n), [0] * n, [1] * n)
+        rows = ctypes.cast(ll.llama_get_logits(self.ctx), ctypes.POINTER(ctypes.c_float))
+        np.save(out, np.ctypeslib.as_array(rows, (n, self.n_vocab)))
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
-    p.add_argument("-p", type=int, default=512)
-    p.add_argument("-n", type=int, default=64)
+    p.add_argument("--tests", type=json.loads, default=[])
+    p.add_argument("--logits")
+    p.add_argument("--tokens", default="")
     p.add_argument("-t", type=int, default=os.cpu_count())
     p.add_argument("-r", type=int, default=2)
+    p.add_argument("-b", "--batch", type=int, default=2048)
+    p.add_argument("-ub", "--ubatch", type=int, default=512)
+    p.add_argument("-ngl", type=int, default=0)
     a = p.parse_args()
     ll.llama_backend_init()
     report = require_native()
     quiet = ll.llama_log_callback(lambda level, text, user: None)
     ll.llama_log_set(quiet, None)
-
-    model = ll.llama_model_load_from_file(a.model.encode(), ll.llama_model_default_params())
-    params = ll.llama_context_default_params()
-    params.n_ctx, params.n_batch, params.n_ubatch = a.p + a.n, max(a.p, 1), max(a.p, 1)
-    params.n_threads = params.n_threads_batch = a.t
-    params.no_perf = True
-    ctx = ll.llama_init_from_model(model, params) if model else None
-    if not ctx:
-        sys.exit(f"peer: llama.cpp does not open {a.model}")
-    memory = ll.llama_get_memory(ctx)
-    n_vocab = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))
-    random.seed(1)
-    tokens = [random.randrange(n_vocab) for _ in range(a.p + a.n)]
-
-    timed(ctx, tokens[: a.p], a.p)  # warm-up, of both shapes
-    timed(ctx, tokens[:1], 1)
-    seconds = {"pp": [], "tg": []}
-    for _ in range(a.r):
-        ll.llama_memory_clear(memory, True)
-        seconds["pp"].append(timed(ctx, tokens[: a.p], a.p))
-        ll.llama_memory_clear(memory, True)
-        seconds["tg"].append(timed(ctx, tokens[a.p :], 1))
-    for test, count in (("pp", a.p), ("tg", a.n)):
-        tok_s = count / statistics.median(seconds[test])
-        print(json.dumps({"test": f"{test}{count}", "avg_ts": round(tok_s, 3), "impl": "llama.cpp",
-                          "version": "llama-cpp-python " + llama_cpp.__version__, "system": report.strip()}))
+    if a.ngl and not ll.llama_supports_gpu_offload():
+        sys.exit("peer: this build of llama.cpp knows no GPU; -ngl needs one with CUDA")
+    peer = Peer(a)
+    for row in peer.rows(a.tests, f"llama-cpp-python {llama_cpp.__version__}"):
+        print(json.dumps({**row, "system": report.strip()}), flush=True)
+    if a.logits:
+        peer.logits([int(x) for x in a.tokens.split(",")], a.logits)
 
 
 main()

@@ -1,7 +1,11 @@
 """Ceilings and peers on this GPU through PyTorch, one JSON object a line, in the form of bench_ops -j 1: a device copy,
-cuBLAS products in bf16, scaled dot product attention. Inputs are random and rotated so that no cache holds them."""
+cuBLAS products in bf16, scaled dot product attention. Inputs are random and rotated so that no cache holds them.
+
+    peers.py [copy]     all, or the copy alone
+"""
 import json
 import statistics
+import sys
 
 import torch
 import torch.nn.functional as F
@@ -77,6 +81,8 @@ def attention(n_tok, n_kv, n_head, n_head_kv, d):
 def main():
     torch.manual_seed(1)
     copy()
+    if sys.argv[1:] == ["copy"]:
+        return
     for n_tok in (1, 8, 512):
         for n_out, n_in in ((4096, 4096), (14336, 4096), (4096, 14336)):
             matmul(n_tok, n_out, n_in)

@@ -1,0 +1,103 @@
+"""Plots of the rows of scripts/bench: speed against context, prompt and batch, share of the limit, and what cells cost."""
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import rows as rules
+
+STYLE = {"gpurun": {"color": "#1b6ca8", "marker": "o"}, "llama.cpp": {"color": "#c8553d", "marker": "s"}}
+AXES = {"prompt": ("n_prompt", "tokens of the prompt"), "context": ("n_depth", "tokens in the cache"),
+        "batch": ("n_seq", "texts side by side"), "others": ("n_depth_others", "tokens that another text has in the cache")}
+
+
+def of_sweep(rows, sweep):
+    return [r for r in rows if r.get("op") == "model" and r["sweep"] == sweep]
+
+
+def curves(ax, rows, sweep, value, impls=tuple(STYLE)):
+    at = AXES[sweep][0]
+    for impl in impls:
+        xy = sorted((r[at], value(r)) for r in rows if r["impl"] == impl)
+        ax.plot([x for x, _ in xy], [y for _, y in xy], label=impl, **STYLE[impl])
+    ax.set_xlabel(AXES[sweep][1])
+    ax.set_ylim(bottom=0)
+    ax.grid(alpha=0.3)
+
+
+def title(rows):
+    r = rows[0]
+    return (f"{r['model']} {r['type'].upper()}, {r['threads']} threads, {r['cpu']}, commit {r['commit'][:8]}, {r['date']}, "
+            f"load before {r['load_before']}")
+
+
+def speed(rows, sweep, path):
+    """Tokens a second, GB/s under the limit, and milliseconds."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    curves(axes[0], rows, sweep, lambda r: r["tok_s"])
+    axes[0].set_ylabel("tokens/s")
+    axes[0].legend()
+    curves(axes[1], rows, sweep, lambda r: r["gb_s"])
+    axes[1].axhline(rows[0]["limit_gb_s"], color="0.4", linestyle="--", label="what the machine reads")
+    axes[1].set_ylabel("GB/s of weights, keys and values")
+    axes[1].legend()
+    step = "ms of the prompt" if sweep == "prompt" else "ms of a step"
+    curves(axes[2], rows, sweep, lambda r: r["median_us"] / max(1, r["n_gen"]) / 1e3)
+    axes[2].set_ylabel(step)
+    figure.suptitle(title(rows), fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def growth(rows, path):
+    """Step times against own and against other cells, with the lines through them."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
+    for ax, sweep in zip(axes, ("context", "others")):
+        for impl, style in STYLE.items():
+            xy = sorted(rules.points(rows, sweep, impl))
+            if len(xy) < 3:
+                continue
+            slope, start, fit = rules.line(xy)
+            ax.plot([x for x, _ in xy], [y / 1e3 for _, y in xy], linestyle="none", **style,
+                    label=f"{impl}: {slope * 1e3:.0f} ns a cell (R² {fit:.3f})")
+            ax.plot([xy[0][0], xy[-1][0]], [(start + slope * x) / 1e3 for x in (xy[0][0], xy[-1][0])], color=style["color"])
+        ax.set_xlabel(AXES[sweep][1])
+        ax.set_ylim(bottom=0)
+        ax.grid(alpha=0.3)
+        ax.legend()
+    axes[0].set_ylabel("ms of a step")
+    figure.suptitle(title(of_sweep(rows, "context")), fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def shares(rows, path):
+    """Of each type, the share of the limit that decoding reaches."""
+    found = [r for r in of_sweep(rows, "table") if r["n_gen"]]
+    types = list(dict.fromkeys(r["type"] for r in found))
+    figure, ax = plt.subplots(figsize=(1.6 * len(types) + 3, 4), layout="constrained")
+    for k, impl in enumerate(STYLE):
+        height = [next((100 * r["frac_limit"] for r in found if r["type"] == t and r["impl"] == impl), 0) for t in types]
+        bars = ax.bar([i + 0.4 * k - 0.2 for i in range(len(types))], height, 0.38, label=impl, color=STYLE[impl]["color"])
+        ax.bar_label(bars, fmt="%.0f %%")
+    ax.set_xticks(range(len(types)), [t.upper() for t in types])
+    ax.axhline(100, color="0.4", linestyle="--")
+    ax.set_ylabel(f"% of the {found[0]['limit_gb_s']:.1f} GB/s that the machine reads")
+    ax.legend()
+    figure.suptitle(title(found).replace(f" {found[0]['type'].upper()}", "", 1), fontsize=7)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw(rows, folder):
+    """Writes the plots that there are rows for; their paths."""
+    for sweep in ("prompt", "context", "batch"):
+        found = of_sweep(rows, sweep)
+        if found:
+            yield folder / f"{sweep}.png"
+            speed(found, sweep, folder / f"{sweep}.png")
+    if of_sweep(rows, "context") and of_sweep(rows, "others"):
+        yield folder / "growth.png"
+        growth(rows, folder / "growth.png")
+    if any(r["n_gen"] for r in of_sweep(rows, "table")):
+        yield folder / "limit.png"
+        shares(rows, folder / "limit.png")

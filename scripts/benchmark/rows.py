@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Rows of scripts/bench and the README's section of them.
+
+    scripts/benchmark/rows.py [--write | --check]
+
+Without a flag prints the section; --write puts it between the README's marks; --check exits 1 when the README has another
+one. It is made of scripts/benchmark/results.jsonl, what scripts/bench --record has kept, and of the newest result of each
+GPU (scripts/gpu/table).
+
+A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the
+medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
+values that a pass has to read (bytes), what that is as a rate (gb_s) and as a share of what the machine reads in the same
+run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
+llama.cpp's (rel_err, kl, top1). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
+costs. A row of gpurun without its error, or without the peer's row of the same run, is refused."""
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
+README = os.path.join(ROOT, "README.md")
+BEGIN, END = "<!-- bench: begin (scripts/benchmark/rows.py --write) -->", "<!-- bench: end -->"
+SWEEPS = ("prompt", "context", "others", "batch")
+TEST = ("model", "type", "test", "sweep")
+
+
+def name_of(t):
+    name = (f"pp{t['n_prompt']}" if t["n_prompt"] else "") + ("+" if t["n_prompt"] and t["n_gen"] else "")
+    name += (f"tg{t['n_gen']}" if t["n_gen"] else "") + (f"x{t['n_seq']}" if t["n_seq"] > 1 else "")
+    if t["n_depth_others"]:
+        return f"{name} @ d{t['n_depth']} o{t['n_depth_others']}"
+    return name + (f" @ d{t['n_depth']}" if t["n_depth"] else "")
+
+
+def peer_of(row, rows):
+    return next((r for r in rows if r.get("impl") == "llama.cpp" and r["run"] == row["run"] and
+                 all(r.get(k) == row.get(k) for k in TEST)), None)
+
+
+def why_not(row, rows):
+    """What a row of gpurun lacks to be shown; None when nothing."""
+    for need in ("rel_err", "kl", "command", "commit", "date", "cpu", "limit_gb_s"):
+        if row.get(need) is None or row[need] != row[need]:
+            return f"it lacks {need}"
+    peer = peer_of(row, rows)
+    if not peer:
+        return "there is no row of llama.cpp of the same run"
+    if abs(row["tok_s"] / peer["tok_s"] / row["ratio"] - 1) > 0.001:
+        return "its ratio is not that of the two rows"
+    return None
+
+
+def accepted(rows):
+    """(row of gpurun, row of the peer); what is refused is said."""
+    for row in rows:
+        if row.get("op") == "model" and row["impl"] == "gpurun":
+            why = why_not(row, rows)
+            if why:
+                print(f"rows: refused: {row.get('run')} {row.get('model')} {row.get('type')} {row.get('test')}: {why}",
+                      file=sys.stderr)
+            else:
+                yield row, peer_of(row, rows)
+
+
+# --- what a cell costs ---
+
+def line(points):
+    """Slope and intercept of least squares, and the share of the variance that they explain."""
+    n = len(points)
+    mx, my = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    sxx = sum((x - mx) ** 2 for x, _ in points)
+    slope = sum((x - mx) * (y - my) for x, y in points) / sxx
+    all_ = sum((y - my) ** 2 for _, y in points)
+    rest = sum((y - my - slope * (x - mx)) ** 2 for x, y in points)
+    return slope, my - slope * mx, 1 - rest / all_ if all_ else 1.0
+
+
+def points(rows, sweep, impl):
+    """(cells, microseconds of a step) of a sweep."""
+    at = "n_depth" if sweep == "context" else "n_depth_others"
+    return [(r[at], r["median_us"] / r["n_gen"]) for r in rows
+            if r.get("op") == "model" and r["sweep"] == sweep and r["impl"] == impl]
+
+
+def growth(rows):
+    """Of each side: nanoseconds of a step for a cell of the own text, and for one of another text."""
+    for impl in ("gpurun", "llama.cpp"):
+        own, others = points(rows, "context", impl), points(rows, "others", impl)
+        if len(own) < 3:
+            continue
+        slope, start, fit = line(own)
+        row = {"op": "growth", "impl": impl, "own_ns": round(slope * 1e3, 3), "start_us": round(start, 1), "r2": round(fit, 4)}
+        if len(others) >= 3:
+            row["others_ns"] = round(line(others)[0] * 1e3, 3)
+        yield row
+
+
+# --- the section ---
+
+def newest(pairs):
+    """Of each test the newest pair, on the machine that was used last."""
+    last = {}
+    for mine, peer in pairs:
+        last[(mine["cpu"], *(mine[k] for k in TEST))] = (mine, peer)
+    cpu = next(reversed(last), (None,))[0]
+    return [pair for at, pair in last.items() if at[0] == cpu]
+
+
+def letters(runs):
+    return {run: chr(ord("a") + i) if i < 26 else str(i) for i, run in enumerate(runs)}
+
+
+def table(pairs, of):
+    yield "| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | GB/s | of limit | error | run |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|:---:|"
+    for mine, peer in pairs:
+        share = f"{mine['gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
+        yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
+               f"{mine['ratio']:.2f} | {share} | {mine['rel_err']:.0e} | {of[mine['run']]} |")
+
+
+def legend(pairs, of):
+    yield ""
+    seen = set()
+    for mine, peer in pairs:
+        if mine["run"] in seen:
+            continue
+        seen.add(mine["run"])
+        yield (f"- {of[mine['run']]}: `{mine['command']}`, {mine['date']}, commit {mine['commit']}"
+               f"{' with changes' if mine['dirty'] else ''}, {mine['cpu']}, {mine['cores']} cores ({mine['isa']}), "
+               f"{mine['threads']} threads, load before it {mine['load_before']}, reads {mine['limit_gb_s']:.1f} GB/s; "
+               f"{peer['impl_rev']} built for this processor.")
+
+
+def costs(rows, runs):
+    """Lines on what a cell and a step of the host cost, of the newest run that says so."""
+    for op in ("growth", "host"):
+        found = [r for r in rows if r.get("op") == op]
+        for r in found:
+            if r["run"] != found[-1]["run"]:
+                continue
+            where = f"(commit {r['commit']}, {r['date']}, `{r['command']}`)"
+            if op == "growth":
+                others = f", one of another text {r['others_ns']:.0f} ns" if "others_ns" in r else ""
+                yield (f"- {r['impl']}: a cell of the own text costs a step {r['own_ns']:.0f} ns{others}; a line explains "
+                       f"{100 * r['r2']:.1f} % of the growth {where}.")
+            else:
+                yield (f"- The host's part of a step of {r['n_layer']} layers, beside a device that does nothing: {r['cpu_us']:.1f} µs "
+                       f"of CPU time, {r['allocations']} allocations {where}.")
+
+
+def text(rows):
+    pairs = newest(accepted(rows))
+    if not pairs:
+        return "No result that may be shown: `scripts/bench --record` makes one.\n"
+    of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
+    more = list(costs(rows, of))
+    return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
+
+
+def read(path=RESULTS):
+    with open(path) as f:
+        return [json.loads(line) for line in f]
+
+
+def section():
+    gpu = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "gpu", "table")], stdout=subprocess.PIPE, text=True,
+                         check=True).stdout
+    return {(BEGIN, END): text(read()),
+            ("<!-- gpu: begin (scripts/gpu/table --write) -->", "<!-- gpu: end -->"): gpu}
+
+
+def with_section(readme):
+    for (begin, end), made in section().items():
+        mark = re.compile(re.escape(begin) + "\n.*?" + re.escape(end), re.S)
+        if not mark.search(readme):
+            sys.exit(f"rows: README.md lacks {begin} .. {end}")
+        readme = mark.sub(lambda _: f"{begin}\n{made}{end}", readme)
+    return readme
+
+
+def record(rows):
+    with open(RESULTS, "a") as f:
+        f.writelines(json.dumps(row) + "\n" for row in rows)
+    write()
+
+
+def write():
+    with open(README) as f:
+        readme = f.read()
+    with open(README, "w") as f:
+        f.write(with_section(readme))
+
+
+def main():
+    with open(README) as f:
+        readme = f.read()
+    if sys.argv[1:] == ["--write"]:
+        write()
+    elif sys.argv[1:] == ["--check"]:
+        if with_section(readme) != readme:
+            sys.exit("rows: README.md does not say what the results say; scripts/benchmark/rows.py --write")
+    elif not sys.argv[1:]:
+        print("".join(section().values()), end="")
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Which rows of scripts/bench may be shown, and what is made of them; sizes of models, where gguf and numpy are installed."""
+import copy
+import io
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+from contextlib import redirect_stderr
+
+sys.path.insert(0, os.path.join(sys.argv.pop(1), "scripts", "benchmark"))
+import rows  # noqa: E402
+
+try:
+    import make_model
+except ImportError:
+    make_model = None
+
+RUN = {"run": "2026-01-02T03:04:05Z", "date": "2026-01-02", "commit": "abc", "dirty": False, "cpu": "a processor", "cores": 2,
+       "isa": "avx2", "threads": 2, "load_before": 0.1, "limit_gb_s": 10.0, "command": "scripts/bench -n 4"}
+TEST = {"op": "model", "sweep": "table", "model": "a model", "type": "q8_0", "test": "tg4", "n_prompt": 0, "n_gen": 4, "n_seq": 1,
+        "n_depth": 0, "n_depth_others": 0}
+
+
+def pair(ours=2.0, theirs=1.0, **more):
+    peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "gb_s": 5.0, **more}
+    mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "ratio": ours / theirs,
+            "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "frac_limit": 0.5}
+    return [peer, mine]
+
+
+def shown(all_):
+    """Pairs that are accepted, and what is said about the others."""
+    said = io.StringIO()
+    with redirect_stderr(said):
+        return list(rows.accepted(all_)), said.getvalue()
+
+
+class Rows(unittest.TestCase):
+    def test_a_pair_is_shown(self):
+        found, said = shown(pair())
+        self.assertEqual((len(found), said), (1, ""))
+        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.00 | 5.0 | 50 % | 1e-03 | a |", rows.text(pair()))
+        self.assertIn("- a: `scripts/bench -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
+
+    def test_without_error_or_origin_refused(self):
+        for need in ("rel_err", "kl", "command", "commit", "date", "cpu", "limit_gb_s"):
+            all_ = copy.deepcopy(pair())
+            del all_[1][need]
+            found, said = shown(all_)
+            self.assertEqual(found, [])
+            self.assertIn(f"it lacks {need}", said)
+        all_ = pair()
+        all_[1]["rel_err"] = float("nan")
+        self.assertEqual(shown(all_)[0], [])
+
+    def test_without_the_peer_of_the_same_run_refused(self):
+        self.assertIn("no row of llama.cpp", shown(pair()[1:])[1])
+        for name, value in (("run", "another"), ("type", "q4_k"), ("test", "tg5"), ("model", "another"), ("sweep", "batch")):
+            all_ = pair()
+            all_[0][name] = value
+            self.assertEqual(shown(all_)[0], [], name)
+        all_ = pair()
+        all_[1]["ratio"] *= 1.1
+        self.assertIn("not that of the two", shown(all_)[1])
+
+    def test_the_newest_of_each_test(self):
+        older, newer = pair(2.0), pair(3.0)
+        for row in newer:
+            row["run"], row["commit"] = "later", "def"
+        other = pair(5.0, type="q4_k")
+        text = rows.text(older + other + newer)
+        self.assertIn("| 3.0 | 1.0 | 3.00 |", text)
+        self.assertIn("| 5.0 | 1.0 | 5.00 |", text)
+        self.assertNotIn("| 2.0 | 1.0 |", text)
+        self.assertIn("commit def", text)
+
+    def test_nothing(self):
+        self.assertIn("No result", rows.text([]))
+
+    def test_growth(self):
+        """A step of 100 us + 20 ns a cell; another text's cells cost nothing."""
+        all_ = []
+        for sweep, at, ns in (("context", "n_depth", 20), ("others", "n_depth_others", 0)):
+            for n in (0, 1000, 2000, 4000):
+                us = 100 + ns * n / 1000
+                all_ += pair(4e6 / (4 * us), sweep=sweep, **{at: n})
+        found = next(r for r in rows.growth(all_) if r["impl"] == "gpurun")
+        self.assertAlmostEqual(found["own_ns"], 20)
+        self.assertAlmostEqual(found["others_ns"], 0)
+        self.assertAlmostEqual(found["start_us"], 100)
+        self.assertGreater(found["r2"], 0.9999)
+
+    def test_names(self):
+        self.assertEqual(rows.name_of({"n_prompt": 5, "n_gen": 4, "n_seq": 1, "n_depth": 3, "n_depth_others": 0}), "pp5+tg4 @ d3")
+        self.assertEqual(rows.name_of({"n_prompt": 0, "n_gen": 4, "n_seq": 8, "n_depth": 0, "n_depth_others": 9}),
+                         "tg4x8 @ d0 o9")
+
+    def test_the_readme_has_the_section(self):
+        with open(rows.README) as f:
+            readme = f.read()
+        self.assertEqual(rows.with_section(readme), readme, "scripts/benchmark/rows.py --write")
+
+
+@unittest.skipUnless(make_model, "gguf and numpy are not installed")
+class Models(unittest.TestCase):
+    def test_sizes_of_the_real_ones(self):
+        """Parameters and bytes of the real files, within a hundredth."""
+        for shape, params, kind, n_bytes in (("llama-3-8b", 7.50e9, "q4_k_m", 4.92e9), ("llama-2-7b", 6.61e9, "q4_0", 3.79e9),
+                                             ("qwen3-30b-a3b", 3.03e9, "q4_k_m", 18.56e9), ("llama-3.2-1b", 1.236e9, "q8_0", 1.313e9)):
+            s = make_model.SHAPES[shape]
+            size = make_model.total_bytes(s, kind, s.n_vocab, s.n_layer)
+            self.assertAlmostEqual(make_model.step_params(s, s.n_vocab, s.n_layer) / params, 1, delta=0.015, msg=shape)
+            self.assertAlmostEqual(size / n_bytes, 1, delta=0.015, msg=shape)
+
+    def test_weights_are_sane(self):
+        from gguf import GGUFReader
+        from gguf.quants import dequantize
+
+        folder = tempfile.mkdtemp()
+        try:
+            for kind in ("q4_0", "q8_0", "q4_k_m", "bf16"):
+                path = os.path.join(folder, kind)
+                with redirect_stderr(io.StringIO()):
+                    make_model.make(path, "llama-3.2-1b", kind, n_vocab=256, n_layer=1)
+                for t in GGUFReader(path).tensors:
+                    if len(t.shape) == 2:
+                        x = dequantize(t.data, t.tensor_type)
+                        self.assertAlmostEqual(float(x.std()), make_model.STD, delta=make_model.STD / 4, msg=f"{kind} {t.name}")
+                os.remove(path)
+        finally:
+            shutil.rmtree(folder)
+
+    def test_no_room(self):
+        with self.assertRaises(SystemExit) as e:
+            make_model.require_room("/tmp/x", 1 << 60)
+        self.assertIn("are free in /tmp; fewer --layers", str(e.exception))
+
+
+unittest.main(verbosity=1)
