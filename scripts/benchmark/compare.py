@@ -2,6 +2,7 @@
 same file; how fast the machine reads memory; how far the logits of both lie apart. Prints JSON lines (rows.py says what is
 in them), then the table, and draws plots."""
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -124,19 +125,31 @@ def measure(a, model, name):
 
 # --- how far the logits lie apart ---
 
-def logits(a, model, folder):
-    tokens = np.random.default_rng(3).integers(0, model.n_vocab, N_JUDGED).tolist()
-    session = {"context": {"n_ctx": 256, "n_batch": N_JUDGED, "n_seq_max": 1, "type_k": "f16", "type_v": "f16"},
-               "ops": [{"op": "decode", "tokens": tokens, "pos": list(range(N_JUDGED)), "seq": [[0]] * N_JUDGED,
-                        "logits": [1] * N_JUDGED}]}
-    path = os.path.join(folder, "session.json")
-    with open(path, "w") as f:
-        json.dump(session, f)
-    run([a.gpurun, "replay", path, "-m", model.path, "-o", folder, "-t", a.t, "-ngl", a.ngl, "-q"])
-    peer = os.path.join(folder, "peer.npy")
-    run([sys.executable, HERE / "peer.py", model.path, "--logits", peer, "--tokens", ",".join(map(str, tokens)), "-t", a.t,
-         "-ngl", a.ngl])
-    return np.load(os.path.join(folder, "logits_0.npy")).astype(np.float64), np.load(peer).astype(np.float64)
+class Judge:
+    """Logits of N_JUDGED tokens, of each side."""
+
+    def __init__(self, a, folder, n_vocab):
+        self.a, self.folder = a, folder
+        self.tokens = np.random.default_rng(3).integers(0, n_vocab, N_JUDGED).tolist()
+        self.session = os.path.join(folder, "session.json")
+        with open(self.session, "w") as f:
+            json.dump({"context": {"n_ctx": 256, "n_batch": N_JUDGED, "n_seq_max": 1, "type_k": "f16", "type_v": "f16"},
+                       "ops": [{"op": "decode", "tokens": self.tokens, "pos": list(range(N_JUDGED)), "seq": [[0]] * N_JUDGED,
+                                "logits": [1] * N_JUDGED}]}, f)
+
+    def gpurun(self, path):
+        run([self.a.gpurun, "replay", self.session, "-m", path, "-o", self.folder, "-t", self.a.t, "-ngl", self.a.ngl, "-q"])
+        return np.load(os.path.join(self.folder, "logits_0.npy")).astype(np.float64)
+
+    def peer(self, path):
+        out = os.path.join(self.folder, "peer.npy")
+        run([sys.executable, HERE / "peer.py", path, "--logits", out, "--tokens", ",".join(map(str, self.tokens)),
+             "-t", self.a.t, "-ngl", self.a.ngl])
+        return np.load(out).astype(np.float64)
+
+
+def distance(x, y):
+    return float(f"{np.linalg.norm(x - y) / np.linalg.norm(y):.4g}")
 
 
 def probabilities(x):
@@ -145,13 +158,32 @@ def probabilities(x):
 
 
 def error(a, model):
-    """Of the logits of N_JUDGED tokens beside the peer's: relative L2, mean KL divergence, share of equal first choices."""
+    """Of the logits beside the peer's: relative L2, mean KL divergence, share of equal first choices."""
     with tempfile.TemporaryDirectory() as folder:
-        x, y = logits(a, model, folder)
-    p, q = probabilities(y), probabilities(x)
-    return {"rel_err": float(np.linalg.norm(x - y) / np.linalg.norm(y)),
-            "kl": float((p * (np.log(p + 1e-300) - np.log(q + 1e-300))).sum(axis=1).mean()),
-            "top1": float((x.argmax(axis=1) == y.argmax(axis=1)).mean())}
+        judge = Judge(a, folder, model.n_vocab)
+        x, y = judge.gpurun(model.path), judge.peer(model.path)
+        p, q = probabilities(y), probabilities(x)
+        found = {"rel_err": distance(x, y), "kl": float(f"{(p * (np.log(p + 1e-300) - np.log(q + 1e-300))).sum(axis=1).mean():.4g}"),
+                 "top1": float((x.argmax(axis=1) == y.argmax(axis=1)).mean())}
+        return found | (reference(a, model, folder) if a.reference else {})
+
+
+def reference(a, model, folder):
+    """How far each side lies from llama.cpp on the same weights stored as f32: of two layers and few tokens."""
+    path, exact = os.path.join(a.dir, "part.gguf"), os.path.join(a.dir, "part-f32.gguf")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        make_model.make(path, a.shape, model.kind, n_vocab=4096, n_layer=2)
+        make_model.require_room(exact, 8 * make_model.step_params(model.shape, 4096, 2))
+        run([a.gpurun, "quantize", path, exact, "F32", "--allow-requantize", "--overwrite", "-q"])
+        judge = Judge(a, folder, 4096)
+        y = judge.peer(exact)
+        return {"err_f32": distance(judge.gpurun(path), y), "peer_err_f32": distance(judge.peer(path), y)}
+    finally:
+        for x in (path, exact):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(x)
 
 
 # --- rows ---
@@ -226,6 +258,7 @@ def options():
     p.add_argument("--prompts", type=numbers, default=[512, 1024, 2048, 4096, 8192])
     p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
     p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
+    p.add_argument("--reference", action="store_true", help="also the errors of both sides beside the same weights in f32")
     p.add_argument("--dir", default=ROOT / "build" / "bench", help="where models are kept")
     p.add_argument("--out", default=ROOT / "build" / "bench" / "last", help="where rows.jsonl and plots go")
     p.add_argument("--gpurun", type=pathlib.Path, default=ROOT / "build" / "gpurun", help="instead of building one")

@@ -69,6 +69,23 @@ def q4_k(rng, rows, cols):
     return b.reshape(rows, -1)
 
 
+def q4_0(rng, rows, cols):
+    """[rows, cols / 32 * 18] bytes: a half scale, 32 nibbles; 1 to 15, whose mean is the 8 that means nothing."""
+    b = np.empty((rows, cols // 32, 18), np.uint8)
+    q = rng.integers(1, 16, (rows, cols // 32, 32), np.uint8)
+    b[:, :, :2] = np.array([STD / np.sqrt((15**2 - 1) / 12)], np.float16).view(np.uint8)
+    b[:, :, 2:] = q[:, :, :16] | q[:, :, 16:] << 4
+    return b.reshape(rows, -1)
+
+
+def tq2_0(rng, rows, cols):
+    """[rows, cols / 256 * 66] bytes: four codes in a byte, 0 to 2 for -1 to 1, and a half scale."""
+    b = np.empty((rows, cols // 256, 66), np.uint8)
+    b[:, :, :64] = sum(rng.integers(0, 3, (rows, cols // 256, 64), np.uint8) << 2 * i for i in range(4))
+    b[:, :, 64:] = np.array([STD / np.sqrt(2 / 3)], np.float16).view(np.uint8)
+    return b.reshape(rows, -1)
+
+
 def any_bytes(storage, at, magnitude):
     """Random blocks whose half scale is at byte `at`; with a scale of 1 weights have about this magnitude."""
     block, size = GGML_QUANT_SIZES[storage]
@@ -100,12 +117,12 @@ def float_bits(bits):
 
 BLOCKS = {"bf16": (float_bits("bf16"), Type.BF16), "f16": (float_bits("f16"), Type.F16),
           "q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K), "mxfp4": (mxfp4, Type.MXFP4),
-          "q4_0": any_bytes(Type.Q4_0, 0, 4.63), "q6_k": any_bytes(Type.Q6_K, 208, 74 * 18.5),
+          "q4_0": (q4_0, Type.Q4_0), "q6_k": any_bytes(Type.Q6_K, 208, 74 * 18.5),
           "iq4_nl": any_bytes(Type.IQ4_NL, 0, 68), "iq4_xs": any_bytes(Type.IQ4_XS, 0, 68 * 18),
           "iq3_s": any_bytes(Type.IQ3_S, 0, 9 * 18), "iq3_xxs": any_bytes(Type.IQ3_XXS, 0, 35 * 4.6),
           "iq2_s": any_bytes(Type.IQ2_S, 0, 28 * 2.3), "iq2_xs": any_bytes(Type.IQ2_XS, 0, 28 * 2.3),
           "iq2_xxs": any_bytes(Type.IQ2_XXS, 0, 28 * 2.3), "iq1_s": any_bytes(Type.IQ1_S, 0, 0.8 * 9),
-          "tq1_0": any_bytes(Type.TQ1_0, 52, 0.8), "tq2_0": any_bytes(Type.TQ2_0, 64, 0.8)}
+          "tq1_0": any_bytes(Type.TQ1_0, 52, 0.8), "tq2_0": (tq2_0, Type.TQ2_0)}
 MIXES = {"q4_k_m": ("q4_k", "q6_k")}  # most matrices, and those that such a file keeps better
 TYPES = sorted([*BLOCKS, *MIXES])
 

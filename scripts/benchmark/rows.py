@@ -11,7 +11,8 @@ A row is an object a line. op "model": one side's (impl) figures of one test (`g
 medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
 values that a pass has to read (bytes), what that is as a rate (gb_s) and as a share of what the machine reads in the same
 run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
-llama.cpp's (rel_err, kl, top1). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
+llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers
+(err_f32, peer_err_f32). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
 costs. A row of gpurun without its error, or without the peer's row of the same run, is refused."""
 import json
 import os
@@ -117,9 +118,12 @@ def table(pairs, of):
     yield "| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | GB/s | of limit | error | run |"
     yield "|---|---|---:|---:|---:|---:|---:|---:|:---:|"
     for mine, peer in pairs:
+        error = f"{mine['rel_err']:.0e}"
+        if "err_f32" in mine:
+            error += f" ({mine['err_f32']:.1e}, {mine['peer_err_f32']:.1e})"
         share = f"{mine['gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
         yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
-               f"{mine['ratio']:.2f} | {share} | {mine['rel_err']:.0e} | {of[mine['run']]} |")
+               f"{mine['ratio']:.2f} | {share} | {error} | {of[mine['run']]} |")
 
 
 def legend(pairs, of):
