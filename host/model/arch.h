@@ -40,7 +40,7 @@ enum gr_dim {
     GR_D_HEAD,  /* d_k */
     GR_D_HEADS, /* n_head */
     GR_D_HEADS_KV,
-    GR_D_ROT_2, /* n_rot / 2 */
+    GR_D_ROT_2, /* n_rot / 2 of the layers that turn most */
     GR_D_FF,
     GR_D_FF_2, /* gate and up side by side */
     GR_D_EXPERT,

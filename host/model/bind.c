@@ -32,7 +32,7 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
         [GR_D_HEAD] = hp->d_k,
         [GR_D_HEADS] = hp->n_head[l],
         [GR_D_HEADS_KV] = hp->n_head_kv[l],
-        [GR_D_ROT_2] = hp->n_rot / 2,
+        [GR_D_ROT_2] = GR_MAX(hp->n_rot, hp->n_rot_swa) / 2,
         [GR_D_FF] = hp->n_ff[l],
         [GR_D_FF_2] = 2 * (int64_t)hp->n_ff[l],
         [GR_D_EXPERT] = hp->n_expert,

@@ -92,6 +92,8 @@ void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, b
     bool unscaled = swa && hp->plain_swa_rope;
     if (unscaled)
         plain.ext_factor = 0, plain.attn_factor = 1;
+    if (swa && hp->rot_by_kind)
+        factors = NULL; /* they are of the columns that full layers turn */
     double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
     double scale = unscaled ? 1 : (double)(swa ? hp->freq_scale_swa : o->freq_scale);
     int32_t n = swa ? hp->n_rot_swa : hp->n_rot;
@@ -100,8 +102,7 @@ void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, b
     int32_t all = count_sections(hp);
     lo = GR_MAX(0, lo), hi = GR_MIN(n - 1, hi);
     for (int32_t i = 0; i < n / 2; i++) {
-        double f =
-            pow(base, -2.0 * i / n) / (factors && i < hp->n_rot / 2 ? (double)factors[i] : 1);
+        double f = pow(base, -2.0 * i / n) / (factors ? (double)factors[i] : 1);
         double ramp = 1 - GR_MIN(1, GR_MAX(0, (i - lo) / GR_MAX(0.001, hi - lo)));
         double mix = ramp * (double)o->ext_factor;
         freq[i] = f * scale * (1 - mix) + f * mix;

@@ -1,6 +1,7 @@
-/* Trinity and Laguna: what attention finds passes a gate, experts stand beside shared ones after
- * some dense layers, windowed layers around full ones. Trinity has norms in front of a part and
- * behind it and no positions in every fourth layer. Arcee 2025, Poolside 2026. */
+/* Trinity, Laguna and Step 3.5: what attention finds passes a gate, experts stand beside shared
+ * ones after some dense layers, windowed layers around full ones. Trinity has norms in front of a
+ * part and behind it and no positions in every fourth layer. Arcee 2025, Poolside 2026, StepFun
+ * 2026. */
 #include "graph/build.h"
 
 #include <math.h>
@@ -24,6 +25,20 @@
 static const struct gr_tensor_spec spec_afmoe[] = {
     COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}};
 static const struct gr_tensor_spec spec_laguna[] = {COMMON};
+static const struct gr_tensor_spec spec_step[] = {
+    GR_SPEC_EMBD,
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_QKV(GR_BIAS_MAYBE),
+    {GR_W_ATTN_Q_NORM, GR_OPTIONAL, {GR_D_HEAD}},
+    {GR_W_ATTN_K_NORM, GR_OPTIONAL, {GR_D_HEAD}},
+    {GR_W_ATTN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_HEADS}},
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
+    {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL)};
 
 static int hparams_afmoe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
@@ -56,6 +71,20 @@ static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     return rc ? rc : gr_hp_swa_after(s, hp, 4);
+}
+
+/* Full layers turn half as many columns as the file says. */
+static int hparams_step(struct gr_hparams *hp, struct gr_hp_source *s)
+{
+    hp->n_rot /= 2;
+    hp->rot_by_kind = true;
+    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
+    int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
+    if (!rc)
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    if (!rc)
+        rc = gr_hp_glu_limits(s, hp);
+    return rc ? rc : gr_hp_swa(s, hp, 0);
 }
 
 static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind gate)
@@ -93,3 +122,9 @@ const struct gr_arch gr_arch_laguna = {.name = "laguna",
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams_laguna,
                                        .layer = layer_laguna};
+const struct gr_arch gr_arch_step35 = {.name = "step35",
+                                       GR_SPEC(spec_step),
+                                       .norm = GR_NORM_RMS,
+                                       .rope = GR_ROPE_NEOX,
+                                       .hparams = hparams_step,
+                                       .layer = gr_pre_norm_layer};

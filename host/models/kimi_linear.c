@@ -143,6 +143,7 @@ const struct gr_arch gr_arch_bailingmoe3 = {.name = "bailingmoe3",
                                             GR_SPEC(spec_bailing),
                                             .norm = GR_NORM_RMS,
                                             .rope = GR_ROPE_NORM,
+                                            .mix = {.experts_alone = true},
                                             .hparams = hparams_bailing,
                                             .layer = layer};
 const struct gr_arch gr_arch_kimi_k3 = {.name = "kimi-k3",

@@ -3,12 +3,10 @@
 
     fixture.py MODEL.gguf SEED SESSION.json OUT.gguf OUT.npz
 
-MODEL.gguf is a model of that architecture as llama.cpp saved it. Its keys are changed at random (layers, heads, widths,
-experts, window, frequencies, ..), llama.cpp makes the tensors that such a file has, they are filled with numbers drawn
-from the tensor of the same name in MODEL.gguf, and OUT.gguf is what llama.cpp saves. SESSION.json (tools/session.h) is
-then run on OUT.gguf as llama.cpp loads it, its tokens modulo the vocabulary; OUT.npz has logits_i (embd_i in a session of
-vectors) of operation i.
-Prints what was changed. llama.cpp refuses or aborts at what its code cannot compute: the caller tries another seed.
+MODEL.gguf is a model of that architecture. Its keys are changed at random (layers, heads, widths, experts, window,
+frequencies, ..), llama.cpp says which tensors such a file has, and they are filled with numbers drawn from the tensor of
+the same name in MODEL.gguf. SESSION.json (tools/session.h) is then run on OUT.gguf as llama.cpp loads it, its tokens
+modulo the vocabulary; OUT.npz has logits_i (embd_i in a session of vectors) of operation i. Prints what was changed. llama.cpp refuses or aborts at what its code cannot compute: the caller tries another seed.
 
 needs: pip install numpy gguf llama-cpp-python==0.3.36
 """
@@ -29,10 +27,8 @@ LLAMA = ctypes.CDLL(os.path.join(FOLDER, "libllama.so"))
 BASE.gguf_init_empty.restype = ctypes.c_void_p
 BASE.ggml_get_name.restype = ctypes.c_char_p
 LLAMA.llama_model_init_from_user.restype = ctypes.c_void_p
-LLAMA.llama_model_save_to_file.restype = None
 FILL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 LLAMA.llama_model_init_from_user.argtypes = [ctypes.c_void_p, FILL, ctypes.c_void_p, L.llama_model_params]
-LLAMA.llama_model_save_to_file.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 V = gguf.GGUFValueType
 C_TYPE = {
     V.UINT32: (ctypes.c_uint32, "u32"), V.INT32: (ctypes.c_int32, "i32"), V.FLOAT32: (ctypes.c_float, "f32"),
@@ -69,9 +65,13 @@ class Keys:
             self.values[name] = value
             self.said.append(f"{key}={value}")
 
+    def own(self, key, type_, value):
+        """A key of the architecture; a list is an array of that type."""
+        name, array = f"{self.arch}.{key}", isinstance(value, list)
+        self.types[name], self.values[name] = [V.ARRAY, type_] if array else [type_], value
+
     def add(self, key, type_, value):
-        name = f"{self.arch}.{key}"
-        self.types[name], self.values[name] = [type_], value
+        self.own(key, type_, value)
         self.said.append(f"{key}={value}")
 
     def scale(self, key, f):
@@ -241,39 +241,27 @@ def filler(reader, n_layer, seed, filled):
 
 
 def make(reader, k, seed, path):
-    filled = {}
-    fill = filler(reader, k.n_layer, seed, filled)
+    tensors = {}
+    fill = filler(reader, k.n_layer, seed, tensors)
     params = L.llama_model_default_params()
     params.n_gpu_layers = 0
-    model = LLAMA.llama_model_init_from_user(metadata(k), fill, None, params)
-    if not model:
+    if not LLAMA.llama_model_init_from_user(metadata(k), fill, None, params):
         sys.exit("llama.cpp refuses: " + " ".join(k.said))
-    LLAMA.llama_model_save_to_file(model, path.encode())
-    tidy(path, filled)
+    write(k, {n: x for n, x in tensors.items() if not n.endswith("scale")}, path)  # only NVFP4 files have scales
 
 
-def tidy(path, filled):
-    """llama.cpp makes every tensor that its code knows, also the scales that only NVFP4 files have, and does not save
-    what models without an output matrix have outside their layers."""
-    reader = gguf.GGUFReader(path)
-    keys = Keys(reader)
-    w = gguf.GGUFWriter(path + ".new", keys.arch)
-    for name, v in keys.values.items():
-        t = keys.types[name]
+def write(k, tensors, path):
+    w = gguf.GGUFWriter(path, k.arch)
+    for name, v in k.values.items():
+        t = k.types[name]
         if name != "general.architecture" and (t[0] != V.ARRAY or v):
             w.add_key_value(name, v, t[0], t[-1] if t[0] == V.ARRAY else None)
-    for t in reader.tensors:
-        if not t.name.endswith("scale"):
-            w.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
-    saved = {t.name for t in reader.tensors}
-    for name, x in filled.items():
-        if name not in saved and not name.endswith("scale"):
-            w.add_tensor(name, x)
+    for name, x in tensors.items():
+        w.add_tensor(name, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
-    os.replace(path + ".new", path)
 
 
 def decode(ctx, op, row, n):
@@ -299,7 +287,7 @@ def run(path, session):
     params.n_gpu_layers = 0
     model = L.llama_model_load_from_file(path.encode(), params)
     if not model:
-        sys.exit("llama.cpp does not load what it saved")
+        sys.exit("llama.cpp does not load what it asked for")
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
     c, p = session["context"], L.llama_context_default_params()
     p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max = c["n_ctx"], c["n_batch"], c["n_batch"], c["n_seq_max"]
