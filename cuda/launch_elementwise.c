@@ -1,10 +1,17 @@
-/* ACT, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y. */
+/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y.
+ */
 #include "cuda/grid.h"
 
 int gr_cuda_act(struct gr_launcher *l, const struct gr_args_act *a)
 {
     bool vec4 = gr_ten_vec4(&a->x) && gr_ten_vec4(&a->y);
     return GR_LAUNCH_COLUMNS(l, "gr_elementwise_act", vec4, a->y.rows * a->y.cols, a);
+}
+
+int gr_cuda_xielu(struct gr_launcher *l, const struct gr_args_xielu *a)
+{
+    bool vec4 = gr_ten_vec4(&a->x) && gr_ten_vec4(&a->y);
+    return GR_LAUNCH_COLUMNS(l, "gr_elementwise_xielu", vec4, a->y.rows * a->y.cols, a);
 }
 
 int gr_cuda_glu(struct gr_launcher *l, const struct gr_args_glu *a)

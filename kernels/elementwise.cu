@@ -1,10 +1,10 @@
-// ACT, GLU, BINARY, EXPERT_SUM, SUM, POOL: y from the same element of a few matrices, or columns.
-// Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2, SUM n_shard + 1
-// or 2, POOL the rows of a sequence and 1. Bound by it: 10 to 40 instructions an element, where the
-// device could spend 70.
-// Grid: a thread for V neighbouring columns (V = 4: rows are aligned to 16 bytes; else 1).
-// Functions: expf and tanhf are off by 1 unit in the last place, erfcf by 4 (CUDA math functions'
-// table); divisions and sums round once. The gates are written so that no digits cancel.
+// ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL: y from the same element of a few matrices, or
+// columns. Memory: every element of each operand once (4 bytes); EXPERT_SUM n_used + 1 or 2, SUM
+// n_shard + 1 or 2, POOL the rows of a sequence and 1. Bound by it: 10 to 40 instructions an
+// element, where the device could spend 70. Grid: a thread for V neighbouring columns (V = 4: rows
+// are aligned to 16 bytes; else 1). Functions: expf, expm1f and tanhf are off by 1 unit in the last
+// place, erfcf by 4 (CUDA math functions' table); divisions and sums round once. The gates are
+// written so that no digits cancel.
 #include "kernels/block.cuh"
 #include "kernels/math.cuh"
 
@@ -84,6 +84,30 @@ GR_KERNEL(gr_elementwise_act_1, struct gr_args_act, THREADS, BLOCKS)
 GR_KERNEL(gr_elementwise_act_4, struct gr_args_act, THREADS, BLOCKS)
 {
     act<4>(a);
+}
+
+template <int V> GR_DEV void xielu(const struct gr_args_xielu &a)
+{
+    struct place at = place_of<V>(a.y);
+    float v[V];
+    if (at.row >= a.y.rows)
+        return;
+    load<V>(row_of<float>(a.x, at.row) + at.col, v);
+    for (int i = 0; i < V; i++) {
+        float x = v[i];
+        float part = x > 0 ? a.positive * x * x : a.negative * (expm1f(fminf(x, a.below)) - x);
+        v[i] = fmaf(a.linear, x, part);
+    }
+    store<V>(row_of<float>(a.y, at.row) + at.col, v);
+}
+
+GR_KERNEL(gr_elementwise_xielu_1, struct gr_args_xielu, THREADS, BLOCKS)
+{
+    xielu<1>(a);
+}
+GR_KERNEL(gr_elementwise_xielu_4, struct gr_args_xielu, THREADS, BLOCKS)
+{
+    xielu<4>(a);
 }
 
 template <int V> GR_DEV void join_gate(int kind, float (&gate)[V], float (&up)[V])

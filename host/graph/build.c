@@ -398,6 +398,21 @@ gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x)
     return gr_act_ab(b, kind, x, 0, 0);
 }
 
+gr_t gr_xielu(struct gr_build *b, int il, gr_t x)
+{
+    const struct gr_xielu *c = &gr_hp(b)->xielu[il];
+    gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
+    gr_emit(b, il,
+            &(struct gr_node){.op = GR_OP_XIELU,
+                              .a.xielu = {.x = x,
+                                          .y = y,
+                                          .positive = c->positive,
+                                          .negative = c->negative,
+                                          .linear = c->linear,
+                                          .below = c->below}});
+    return y;
+}
+
 gr_t gr_scale(struct gr_build *b, gr_t x, float scale)
 {
     return gr_act_ab(b, GR_LINEAR, x, scale, 0);

@@ -46,6 +46,8 @@ gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
 
 gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
+/* xIELU with the layer's coefficients (hp->xielu). */
+gr_t gr_xielu(struct gr_build *b, int il, gr_t x);
 /* act(a) * b */
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
 /* scale * x */

@@ -272,12 +272,15 @@ struct gr_hparams {
         float scale; /* 0: not at all */
         int32_t first, length;
     } temper;
-    int32_t d_gate;       /* gates of a head: 1, or one for each of its columns */
-    float attn_softcap;   /* 0: none */
-    float final_softcap;  /* 0: none */
-    float clamp_kqv;      /* 0: none */
-    float max_alibi;      /* 0: none */
-    float embd_scale;     /* of the token embeddings */
+    int32_t d_gate;      /* gates of a head: 1, or one for each of its columns */
+    float attn_softcap;  /* 0: none */
+    float final_softcap; /* 0: none */
+    float clamp_kqv;     /* 0: none */
+    float max_alibi;     /* 0: none */
+    float embd_scale;    /* of the token embeddings */
+    struct gr_xielu {    /* gr_args_xielu */
+        float positive, negative, linear, below;
+    } xielu[GR_MAX_LAYER];
     float residual_scale; /* of what a part of a layer adds; 0 = 1 */
     float logit_scale;    /* the logits are divided by it; 0 = 1 */
     /* sliding window */
@@ -440,6 +443,8 @@ int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
 int gr_hp_latent(struct gr_hp_source *s, struct gr_hparams *hp);
 /* How queries grow with positions, when the file says so. */
 int gr_hp_temper(struct gr_hp_source *s, struct gr_hparams *hp);
+/* xIELU's coefficients, one of each for all layers or one for each of them. */
+int gr_hp_xielu(struct gr_hp_source *s, struct gr_hparams *hp);
 /* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */
 int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
 /* How experts are chosen and weighted, and the width of the shared ones. `otherwise` is the gate

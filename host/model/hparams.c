@@ -99,24 +99,51 @@ int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, 
     return rc;
 }
 
+/* n numbers >= lo: what the key says, or each item of it. kv: of the key, NULL = it is missing. */
+static int f32_each(const struct gr_gguf_kv *kv, const char *key, float lo, int32_t n, float *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        double v = NAN;
+        uint64_t at = kv && kv->type == GR_GGUF_ARRAY ? (uint64_t)i : 0;
+        if (kv && (kv->type != GR_GGUF_ARRAY || at < kv->n) && !gr_gguf_item_f64(kv, at, &v))
+            v = NAN;
+        if (!(v >= (double)lo && v <= (double)FLT_MAX))
+            return gr_fail(GR_E_CORRUPT,
+                           "key %s: a number of at least %g, or one for each of %d layers, "
+                           "expected",
+                           key, (double)lo, n);
+        out[i] = (float)v;
+    }
+    return 0;
+}
+
 int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *out)
 {
     char k[128];
     const struct gr_gguf_kv *kv = gr_gguf_find(s->g, key_of(s, key, k, sizeof k));
-    if (!kv)
-        return 0;
-    for (int32_t i = 0; i < n; i++) {
-        double v = -1;
-        uint64_t at = kv->type == GR_GGUF_ARRAY ? (uint64_t)i : 0;
-        if ((kv->type != GR_GGUF_ARRAY || at < kv->n) && !gr_gguf_item_f64(kv, at, &v))
-            v = -1;
-        if (!(v >= 0 && v <= (double)FLT_MAX))
-            return gr_fail(GR_E_CORRUPT,
-                           "key %s: a number of at least 0, or one for each of %d layers, expected",
-                           k, n);
-        out[i] = (float)v;
-    }
-    return 0;
+    return kv ? f32_each(kv, k, 0, n, out) : 0;
+}
+
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+/* Their keys have no architecture in front. */
+int gr_hp_xielu(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    static const char *const key[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    float v[4][GR_MAX_LAYER];
+    int rc = 0;
+    for (int k = 0; k < 4 && !rc; k++)
+        rc = f32_each(gr_gguf_find(s->g, key[k]), key[k], -FLT_MAX, hp->n_layer, v[k]);
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
+        hp->xielu[il] =
+            (struct gr_xielu){.positive = (float)softplus((double)v[0][il]),
+                              .negative = (float)((double)v[2][il] + softplus((double)v[1][il])),
+                              .linear = v[2][il],
+                              .below = v[3][il]};
+    return rc;
 }
 
 int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope, bool maybe)
@@ -386,7 +413,8 @@ static int choose_rot(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     if (!hp->rot_by_kind)
         hp->n_rot = hp->n_rot_swa = hp->swa[0] ? hp->n_rot_swa : hp->n_rot;
-    return check_rot(s, hp, "rope.dimension_count_swa", hp->n_rot_swa);
+    int rc = check_rot(s, hp, "rope.dimension_count", hp->n_rot);
+    return rc ? rc : check_rot(s, hp, "rope.dimension_count_swa", hp->n_rot_swa);
 }
 
 static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)

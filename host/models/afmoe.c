@@ -76,6 +76,8 @@ static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
 /* Full layers turn half as many columns as the file says. */
 static int hparams_step(struct gr_hparams *hp, struct gr_hp_source *s)
 {
+    if (hp->n_rot % 4)
+        return gr_hp_unsupported(s, "rope.dimension_count");
     hp->n_rot /= 2;
     hp->rot_by_kind = true;
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;

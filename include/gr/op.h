@@ -110,6 +110,14 @@ struct gr_args_act {
     int32_t kind; /* enum gr_act_kind */
 };
 
+/* Huang and Schlag 2024 (arXiv 2411.13010) */
+struct gr_args_xielu {
+    struct gr_ten x; /* [1, n_tok, n] */
+    struct gr_ten y; /* as x; may be x */
+    float positive, negative, linear;
+    float below; /* a little less than 0: up to there exp is not taken */
+};
+
 struct gr_args_binary {
     struct gr_ten a; /* [1, rows, n] */
     struct gr_ten b; /* [1, rows or 1, n] f32 */

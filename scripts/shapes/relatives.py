@@ -15,6 +15,8 @@ from gguf import GGUFValueType as V
 
 U, B, F = V.UINT32, V.BOOL, V.FLOAT32
 RELATIVES = {
+    "apertus": ("qwen3-dense", {"xielu.alpha_p": (F, [0.3, 1.0]), "xielu.alpha_n": (F, [-0.2, 30.0]),
+                                "xielu.beta": (F, [0.5, 0.25]), "xielu.eps": (F, [-1e-6, -0.1])}),
     "plm": ("minicpm3-dense", {"rope.dimension_count": (U, 16), "attention.kv_lora_rank": (U, 24)}),
     "step35": ("laguna-moe", {"block_count": (U, 4), "attention.sliding_window_pattern": (B, [False, True, True, False]),
                               "attention.sliding_window": (U, 9), "expert_used_count": (U, 1),
@@ -33,6 +35,8 @@ def write(arch, source, own, path):
     k.arch = arch
     for key, (type_, value) in own.items():
         k.own(key, type_, value)
+        if key.startswith("xielu."):  # without an architecture in front
+            k.values[key], k.types[key] = k.values.pop(f"{arch}.{key}"), k.types.pop(f"{arch}.{key}")
     fixture.write(k, {t.name: t.data for t in reader.tensors}, path)
 
 

@@ -311,6 +311,15 @@ static void write_recurrent(struct gr_gguf_writer *w, const struct tiny *t)
     cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, recurrent, (uint64_t)t->n_layer), 0);
 }
 
+/* Of all layers: coefficients that no two functions share. */
+static void write_xielu(struct gr_gguf_writer *w)
+{
+    cr_assert_eq(gr_gguf_set_f32(w, "xielu.alpha_p", 0.3f), 0);
+    cr_assert_eq(gr_gguf_set_f32(w, "xielu.alpha_n", -0.2f), 0);
+    cr_assert_eq(gr_gguf_set_f32(w, "xielu.beta", 0.5f), 0);
+    cr_assert_eq(gr_gguf_set_f32(w, "xielu.eps", -1e-6f), 0);
+}
+
 static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
 {
     cr_assert_eq(gr_gguf_set_str(w, "general.architecture", t->arch->name), 0);
@@ -346,6 +355,7 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_flag(w, t, "use_parallel_residual");
     write_sections(w, t);
     write_rounds(w, t);
+    write_xielu(w);
     if (tiny_has(t->arch, GR_W_ATTN_K_B))
         write_latent(w, t);
     else if (tiny_has(t->arch, GR_W_ATTN_KV_B))

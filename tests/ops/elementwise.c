@@ -149,6 +149,41 @@ Test(act, rows_repeat)
     }
 }
 
+/* For x <= 0 the terms are far larger than what is left of them near 0. */
+static void xielu_case(const int64_t *shape, enum ops_data data, bool in_place)
+{
+    struct ops_case c;
+    ops_case_init(&c, GR_OP_XIELU, 4, "[%lld, %lld], data %d", (long long)shape[0],
+                  (long long)shape[1], data);
+    struct gr_args_xielu *a = &c.node.a.xielu;
+    *a = (struct gr_args_xielu){.x = wide(&c, shape[0], shape[1], data),
+                                .positive = 0.75f,
+                                .negative = 1.25f,
+                                .linear = 0.5f,
+                                .below = -0.0625f};
+    a->y = in_place ? a->x : ops_new(&c, GR_F32, 1, shape[0], shape[1]);
+    const double *x = ops_values(&c, &a->x);
+    struct ops_out *o = ops_expect(&c, &a->y);
+    for (int64_t i = 0; i < ops_count(&a->y); i++)
+        o->want[i] = x[i] > 0 ? x[i] * (0.75 * x[i] + 0.5)
+                              : 1.25 * (exp(fmin(x[i], -0.0625)) - 1) - 0.75 * x[i];
+    ops_round_to_f32(o);
+    for (int64_t i = 0; i < ops_count(&a->y); i++) {
+        double terms = x[i] > 0 ? x[i] * (x[i] + 1) : 2 * (1 + fabs(x[i]));
+        o->tol_ref[i] += terms * 1e-15;
+        o->tol_fast[i] += terms * 4 * 0x1p-24;
+    }
+    ops_check(&c);
+    ops_case_fini(&c);
+}
+
+Test(xielu, shapes)
+{
+    for (size_t s = 0; s < GR_COUNT(shapes); s++)
+        for (enum ops_data data = 0; data < OPS_N_DATA; data++)
+            xielu_case(shapes[s], data, (s + (size_t)data) % 2);
+}
+
 static void glu_case(int kind, const int64_t *shape, enum ops_data data, bool in_place)
 {
     struct ops_case c;

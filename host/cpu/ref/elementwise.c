@@ -1,5 +1,5 @@
-/* ACT, GLU, BINARY, EXPERT_SUM, SUM and POOL: no element of a row needs another one, so threads
- * share the columns. */
+/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM and POOL: no element of a row needs another one, so
+ * threads share the columns. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"
@@ -67,6 +67,25 @@ static void act(const struct gr_node *node, const struct gr_cpu_work *w)
 }
 
 const struct gr_cpu_impl gr_ref_act = {act, NULL, NULL};
+
+static void xielu(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    const struct gr_args_xielu *a = &node->a.xielu;
+    double positive = (double)a->positive, negative = (double)a->negative;
+    double linear = (double)a->linear, below = (double)a->below;
+    struct gr_cpu_share s = gr_cpu_share(a->y.cols, GR_CPU_LINE, w);
+    for (int64_t r = 0; r < a->y.rows; r++) {
+        const float *row = gr_cpu_f32(&a->x, r);
+        float *y = gr_cpu_f32(&a->y, r);
+        for (int64_t i = s.lo; i < s.hi; i++) {
+            double x = (double)row[i];
+            double part = x > 0 ? positive * x * x : negative * (expm1(x < below ? x : below) - x);
+            y[i] = (float)(part + linear * x);
+        }
+    }
+}
+
+const struct gr_cpu_impl gr_ref_xielu = {xielu, NULL, NULL};
 
 static void glu(const struct gr_node *node, const struct gr_cpu_work *w)
 {
