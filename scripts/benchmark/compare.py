@@ -193,7 +193,7 @@ def figures(of, t, model, limit):
     ns = sorted(x for r in of for x in r["samples_ns"])
     n_bytes, flops = model.cost(t)
     median = statistics.median(ns)
-    row = {"tok_s": (t["n_prompt"] + t["n_gen"] * t["n_seq"]) * 1e9 / median, "median_us": median / 1e3,
+    row = {"tok_s": (t["n_prompt"] + t["n_gen"] * t["n_seq"]) * 1e9 / median, "median_us": median / 1e3, "best_us": ns[0] / 1e3,
            "p10_us": ns[len(ns) // 10] / 1e3, "p90_us": ns[min(len(ns) - 1, len(ns) * 9 // 10)] / 1e3,
            "runs": [round(r["avg_ts"], 3) for r in of], "bytes": round(n_bytes), "flops": round(flops),
            "gb_s": n_bytes / median, "gflop_s": flops / median,

@@ -14,38 +14,49 @@ def of_sweep(rows, sweep):
     return [r for r in rows if r.get("op") == "model" and r["sweep"] == sweep]
 
 
-def curves(ax, rows, sweep, value, impls=tuple(STYLE)):
+def curves(ax, rows, sweep, value, label):
     at = AXES[sweep][0]
-    for impl in impls:
+    for impl, style in STYLE.items():
         xy = sorted((r[at], value(r)) for r in rows if r["impl"] == impl)
-        ax.plot([x for x, _ in xy], [y for _, y in xy], label=impl, **STYLE[impl])
+        ax.plot([x for x, _ in xy], [y for _, y in xy], label=impl, **style)
     ax.set_xlabel(AXES[sweep][1])
-    ax.set_ylim(bottom=0)
-    ax.grid(alpha=0.3)
+    ax.set_ylabel(label)
+
+
+def finish(axes):
+    """When all is drawn: the limits of the axes follow from it."""
+    for ax in axes:
+        ax.set_ylim(bottom=0, top=ax.get_ylim()[1])
+        ax.grid(alpha=0.3)
+        ax.legend()
 
 
 def title(rows):
     r = rows[0]
-    return (f"{r['model']} {r['type'].upper()}, {r['threads']} threads, {r['cpu']}, commit {r['commit'][:8]}, {r['date']}, "
-            f"load before {r['load_before']}")
+    types = ", ".join(dict.fromkeys(x["type"].upper() for x in rows))
+    return (f"{r['model']} {types}, {r['threads']} threads, {r['cpu']}\n"
+            f"commit {r['commit'][:8]}, {r['date']}, load before it {r['load_before']}")
 
 
-def speed(rows, sweep, path):
-    """Tokens a second, GB/s under the limit, and milliseconds."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    curves(axes[0], rows, sweep, lambda r: r["tok_s"])
-    axes[0].set_ylabel("tokens/s")
-    axes[0].legend()
-    curves(axes[1], rows, sweep, lambda r: r["gb_s"])
-    axes[1].axhline(rows[0]["limit_gb_s"], color="0.4", linestyle="--", label="what the machine reads")
-    axes[1].set_ylabel("GB/s of weights, keys and values")
-    axes[1].legend()
-    step = "ms of the prompt" if sweep == "prompt" else "ms of a step"
-    curves(axes[2], rows, sweep, lambda r: r["median_us"] / max(1, r["n_gen"]) / 1e3)
-    axes[2].set_ylabel(step)
+def save(figure, rows, path):
     figure.suptitle(title(rows), fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def speed(rows, sweep, path):
+    """Tokens a second; the rate of what a step reads, under the limit, or of a prompt that of its products; milliseconds."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    curves(axes[0], rows, sweep, lambda r: r["tok_s"], "tokens/s")
+    if sweep == "prompt":
+        curves(axes[1], rows, sweep, lambda r: r["gflop_s"], "GFLOP/s")
+        curves(axes[2], rows, sweep, lambda r: r["median_us"] / 1e3, "ms of the prompt")
+    else:
+        curves(axes[1], rows, sweep, lambda r: r["gb_s"], "GB/s of weights, keys and values")
+        axes[1].axhline(rows[0]["limit_gb_s"], color="0.4", linestyle="--", label="what the machine reads")
+        curves(axes[2], rows, sweep, lambda r: r["median_us"] / r["n_gen"] / 1e3, "ms of a step")
+    finish(axes)
+    save(figure, rows, path)
 
 
 def growth(rows, path):
@@ -57,24 +68,21 @@ def growth(rows, path):
             if len(xy) < 3:
                 continue
             slope, start, fit = rules.line(xy)
+            ends = (xy[0][0], xy[-1][0])
             ax.plot([x for x, _ in xy], [y / 1e3 for _, y in xy], linestyle="none", **style,
                     label=f"{impl}: {slope * 1e3:.0f} ns a cell (R² {fit:.3f})")
-            ax.plot([xy[0][0], xy[-1][0]], [(start + slope * x) / 1e3 for x in (xy[0][0], xy[-1][0])], color=style["color"])
+            ax.plot(ends, [(start + slope * x) / 1e3 for x in ends], color=style["color"])
         ax.set_xlabel(AXES[sweep][1])
-        ax.set_ylim(bottom=0)
-        ax.grid(alpha=0.3)
-        ax.legend()
-    axes[0].set_ylabel("ms of a step")
-    figure.suptitle(title(of_sweep(rows, "context")), fontsize=9)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    axes[0].set_ylabel("ms of a step, the best measurement")
+    finish(axes)
+    save(figure, of_sweep(rows, "context"), path)
 
 
 def shares(rows, path):
     """Of each type, the share of the limit that decoding reaches."""
     found = [r for r in of_sweep(rows, "table") if r["n_gen"]]
     types = list(dict.fromkeys(r["type"] for r in found))
-    figure, ax = plt.subplots(figsize=(1.6 * len(types) + 3, 4), layout="constrained")
+    figure, ax = plt.subplots(figsize=(max(6.5, 1.6 * len(types) + 2), 4.2), layout="constrained")
     for k, impl in enumerate(STYLE):
         height = [next((100 * r["frac_limit"] for r in found if r["type"] == t and r["impl"] == impl), 0) for t in types]
         bars = ax.bar([i + 0.4 * k - 0.2 for i in range(len(types))], height, 0.38, label=impl, color=STYLE[impl]["color"])
@@ -82,10 +90,8 @@ def shares(rows, path):
     ax.set_xticks(range(len(types)), [t.upper() for t in types])
     ax.axhline(100, color="0.4", linestyle="--")
     ax.set_ylabel(f"% of the {found[0]['limit_gb_s']:.1f} GB/s that the machine reads")
-    ax.legend()
-    figure.suptitle(title(found).replace(f" {found[0]['type'].upper()}", "", 1), fontsize=7)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    finish([ax])
+    save(figure, found, path)
 
 
 def draw(rows, folder):

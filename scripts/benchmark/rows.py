@@ -13,7 +13,8 @@ values that a pass has to read (bytes), what that is as a rate (gb_s) and as a s
 run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
 llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers
 (err_f32, peer_err_f32). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
-costs. A row of gpurun without its error, or without the peer's row of the same run, is refused."""
+costs. A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is one whose own runs
+(before, between and after the peer's) lie further apart than MOST_DRIFT: something else was running."""
 import json
 import os
 import re
@@ -25,6 +26,7 @@ RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
 README = os.path.join(ROOT, "README.md")
 BEGIN, END = "<!-- bench: begin (scripts/benchmark/rows.py --write) -->", "<!-- bench: end -->"
 SWEEPS = ("prompt", "context", "others", "batch")
+MOST_DRIFT = 0.25
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -43,7 +45,7 @@ def peer_of(row, rows):
 
 def why_not(row, rows):
     """What a row of gpurun lacks to be shown; None when nothing."""
-    for need in ("rel_err", "kl", "command", "commit", "date", "cpu", "limit_gb_s"):
+    for need in ("rel_err", "kl", "spread", "command", "commit", "date", "cpu", "limit_gb_s"):
         if row.get(need) is None or row[need] != row[need]:
             return f"it lacks {need}"
     peer = peer_of(row, rows)
@@ -51,6 +53,8 @@ def why_not(row, rows):
         return "there is no row of llama.cpp of the same run"
     if abs(row["tok_s"] / peer["tok_s"] / row["ratio"] - 1) > 0.001:
         return "its ratio is not that of the two rows"
+    if row["spread"] > MOST_DRIFT:
+        return f"its own runs lie {100 * row['spread']:.0f} % apart: the machine was busy with something else"
     return None
 
 
@@ -80,9 +84,9 @@ def line(points):
 
 
 def points(rows, sweep, impl):
-    """(cells, microseconds of a step) of a sweep."""
+    """(cells, microseconds of a step in the best measurement) of a sweep."""
     at = "n_depth" if sweep == "context" else "n_depth_others"
-    return [(r[at], r["median_us"] / r["n_gen"]) for r in rows
+    return [(r[at], r["best_us"] / r["n_gen"]) for r in rows
             if r.get("op") == "model" and r["sweep"] == sweep and r["impl"] == impl]
 
 
@@ -115,15 +119,15 @@ def letters(runs):
 
 
 def table(pairs, of):
-    yield "| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | GB/s | of limit | error | run |"
-    yield "|---|---|---:|---:|---:|---:|---:|---:|:---:|"
+    yield "| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | drift | GB/s | of limit | error | run |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|:---:|"
     for mine, peer in pairs:
         error = f"{mine['rel_err']:.0e}"
         if "err_f32" in mine:
             error += f" ({mine['err_f32']:.1e}, {mine['peer_err_f32']:.1e})"
         share = f"{mine['gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
         yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
-               f"{mine['ratio']:.2f} | {share} | {error} | {of[mine['run']]} |")
+               f"{mine['ratio']:.2f} | {100 * mine['spread']:.0f} % | {share} | {error} | {of[mine['run']]} |")
 
 
 def legend(pairs, of):

@@ -22,9 +22,9 @@ TEST = {"op": "model", "sweep": "table", "model": "a model", "type": "q8_0", "te
 
 
 def pair(ours=2.0, theirs=1.0, **more):
-    peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "gb_s": 5.0, **more}
-    mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "ratio": ours / theirs,
-            "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "frac_limit": 0.5}
+    peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "best_us": 4e6 / theirs, "gb_s": 5.0, **more}
+    mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "best_us": 4e6 / ours, "ratio": ours / theirs,
+            "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "spread": 0.03, "frac_limit": 0.5}
     return [peer, mine]
 
 
@@ -39,11 +39,11 @@ class Rows(unittest.TestCase):
     def test_a_pair_is_shown(self):
         found, said = shown(pair())
         self.assertEqual((len(found), said), (1, ""))
-        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.00 | 5.0 | 50 % | 1e-03 | a |", rows.text(pair()))
+        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.00 | 3 % | 5.0 | 50 % | 1e-03 | a |", rows.text(pair()))
         self.assertIn("- a: `scripts/bench -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
 
     def test_without_error_or_origin_refused(self):
-        for need in ("rel_err", "kl", "command", "commit", "date", "cpu", "limit_gb_s"):
+        for need in ("rel_err", "kl", "spread", "command", "commit", "date", "cpu", "limit_gb_s"):
             all_ = copy.deepcopy(pair())
             del all_[1][need]
             found, said = shown(all_)
@@ -62,6 +62,11 @@ class Rows(unittest.TestCase):
         all_ = pair()
         all_[1]["ratio"] *= 1.1
         self.assertIn("not that of the two", shown(all_)[1])
+
+    def test_of_a_busy_machine_refused(self):
+        all_ = pair()
+        all_[1]["spread"] = 0.4
+        self.assertIn("40 % apart", shown(all_)[1])
 
     def test_the_newest_of_each_test(self):
         older, newer = pair(2.0), pair(3.0)
