@@ -26,7 +26,7 @@ RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
 README = os.path.join(ROOT, "README.md")
 BEGIN, END = "<!-- bench: begin (scripts/benchmark/rows.py --write) -->", "<!-- bench: end -->"
 SWEEPS = ("prompt", "context", "others", "batch")
-MOST_DRIFT = 0.25
+MOST_DRIFT, LEAST_FIT = 0.25, 0.9
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -109,7 +109,7 @@ def newest(pairs):
     """Of each test the newest pair, on the machine that was used last."""
     last = {}
     for mine, peer in pairs:
-        last[(mine["cpu"], *(mine[k] for k in TEST))] = (mine, peer)
+        last[(mine["cpu"], *(mine[k] for k in TEST if k != "sweep"))] = (mine, peer)
     cpu = next(reversed(last), (None,))[0]
     return [pair for at, pair in last.items() if at[0] == cpu]
 
@@ -143,21 +143,25 @@ def legend(pairs, of):
                f"{peer['impl_rev']} built for this processor.")
 
 
-def costs(rows, runs):
+def newest_of(rows, op):
+    found = [r for r in rows if r.get("op") == op]
+    return [r for r in found if r["run"] == found[-1]["run"]]
+
+
+def costs(rows):
     """Lines on what a cell and a step of the host cost, of the newest run that says so."""
-    for op in ("growth", "host"):
-        found = [r for r in rows if r.get("op") == op]
-        for r in found:
-            if r["run"] != found[-1]["run"]:
-                continue
-            where = f"(commit {r['commit']}, {r['date']}, `{r['command']}`)"
-            if op == "growth":
-                others = f", one of another text {r['others_ns']:.0f} ns" if "others_ns" in r else ""
-                yield (f"- {r['impl']}: a cell of the own text costs a step {r['own_ns']:.0f} ns{others}; a line explains "
-                       f"{100 * r['r2']:.1f} % of the growth {where}.")
-            else:
-                yield (f"- The host's part of a step of {r['n_layer']} layers, beside a device that does nothing: {r['cpu_us']:.1f} µs "
-                       f"of CPU time, {r['allocations']} allocations {where}.")
+    for r in newest_of(rows, "growth"):
+        if r["r2"] < LEAST_FIT:
+            print(f"rows: refused: growth of {r['impl']}: a line explains {100 * r['r2']:.0f} % of it", file=sys.stderr)
+            continue
+        others = f", one of another text {r['others_ns']:.0f} ns" if "others_ns" in r else ""
+        yield (f"- {r['impl']}: a cell of the own text costs a step {r['own_ns']:.0f} ns{others}; a line explains "
+               f"{100 * r['r2']:.1f} % of the growth (commit {r['commit']}, {r['date']}, `{r['command']}`).")
+    host = newest_of(rows, "host")
+    if host:
+        parts = [f"{r['cpu_us']:.1f} µs for {r['n_seq']} x {r['n_depth']} cells" for r in host]
+        yield (f"- The host's own CPU time in a step of {host[0]['n_layer']} layers, texts x cells of each, beside a device that does "
+               f"nothing (`build/tests/bench_host`): {', '.join(parts)} (commit {host[0]['commit']}, {host[0]['date']}, {host[0]['cpu']}).")
 
 
 def text(rows):
@@ -165,7 +169,7 @@ def text(rows):
     if not pairs:
         return "No result that may be shown: `scripts/bench --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
-    more = list(costs(rows, of))
+    more = list(costs(rows))
     return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
 
 

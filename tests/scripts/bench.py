@@ -95,6 +95,19 @@ class Rows(unittest.TestCase):
         self.assertAlmostEqual(found["start_us"], 100)
         self.assertGreater(found["r2"], 0.9999)
 
+    def test_growth_that_is_noise_refused(self):
+        row = {**RUN, "op": "growth", "impl": "gpurun", "own_ns": 20.0, "r2": 0.5}
+        self.assertNotIn("a cell of the own text", self.costs([row]))
+        self.assertIn("costs a step 20 ns", self.costs([{**row, "r2": 0.99}]))
+
+    def costs(self, all_):
+        with redirect_stderr(io.StringIO()):
+            return "\n".join(rows.costs(all_))
+
+    def test_host(self):
+        row = {**RUN, "op": "host", "n_layer": 32, "n_depth": 0, "n_seq": 1, "cpu_us": 0.61}
+        self.assertIn("0.6 µs for 1 x 0 cells, 0.6 µs for 1 x 4096 cells", self.costs([row, {**row, "n_depth": 4096}]))
+
     def test_names(self):
         self.assertEqual(rows.name_of({"n_prompt": 5, "n_gen": 4, "n_seq": 1, "n_depth": 3, "n_depth_others": 0}), "pp5+tg4 @ d3")
         self.assertEqual(rows.name_of({"n_prompt": 0, "n_gen": 4, "n_seq": 8, "n_depth": 0, "n_depth_others": 9}),
