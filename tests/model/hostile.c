@@ -54,12 +54,18 @@ static const struct {
     {"deepseek2.attention.kv_lora_rank", I, 17, "", GR_E_CORRUPT},
     {"deepseek2.attention.kv_lora_rank", I, 0, "", GR_E_CORRUPT},
     {"deepseek2.attention.temperature_scale", F, 0.1, "", GR_E_CORRUPT}, /* of no length */
+    {"mistral3.attention.temperature_scale", F, NAN, "", GR_E_CORRUPT},
     {"minicpm3.attention.kv_lora_rank", I, 0, "", GR_E_CORRUPT},
+    {"plm.attention.kv_lora_rank", I, 0, "", GR_E_CORRUPT},
     {"minicpm3.attention.head_count_kv", I, 1, "", GR_E_CORRUPT},
     {"grovemoe.experts_per_group", I, 0, "", GR_E_CORRUPT},
     {"grovemoe.experts_per_group", I, 2, "", GR_E_CORRUPT},
     {"laguna.rope.dimension_count_swa", I, 3, "", GR_E_CORRUPT},
     {"laguna.rope.dimension_count_swa", I, 18, "", GR_E_CORRUPT},
+    {"step35.rope.dimension_count", I, 6, "", GR_E_UNSUPPORTED}, /* half of it is no pairs */
+    {"step35.swiglu_clamp_exp", F, -1, "", GR_E_CORRUPT},
+    {"xielu.beta", S, 0, "half", GR_E_CORRUPT},
+    {"xielu.alpha_p", F, NAN, "", GR_E_CORRUPT},
     {"deepseek2.expert_group_count", I, 2, "", GR_E_CORRUPT},
     {"deepseek2.expert_gating_func", I, 4, "", GR_E_CORRUPT},
     {"deepseek2.expert_shared_count", I, 65, "", GR_E_CORRUPT},
@@ -91,9 +97,11 @@ static const struct {
 
 static int current;
 
-/* The architecture that the key speaks of. */
+/* The architecture that the key speaks of; one has keys without its name. */
 static const struct gr_arch *arch_of(const char *key)
 {
+    if (strncmp(key, "xielu.", 6) == 0)
+        key = "apertus";
     const struct gr_arch *a = gr_arch_find((struct gr_str){key, strcspn(key, ".")});
     return a ? a : gr_arch_at(0);
 }
