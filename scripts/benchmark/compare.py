@@ -212,9 +212,18 @@ def rows_of(a, model, name, limit, wrong, common):
         theirs = figures(peers, t, model, limit)
         yield {**base, "impl": "llama.cpp", "impl_rev": peers[0]["version"], **theirs}
         mine = figures(ours, t, model, limit)
-        spread = max(mine["runs"]) / min(mine["runs"]) - 1
         yield {**base, "impl": "gpurun", "impl_rev": common["commit"], **mine, **wrong,
-               "ratio": round(mine["tok_s"] / theirs["tok_s"], 4), "spread": round(spread, 4)}
+               "ratio": round(mine["tok_s"] / theirs["tok_s"], 4)}
+
+
+def third(a, model, limit, common):
+    """transformers on the same tests, with weights of its own: only BF16 is comparable."""
+    tests = sweep_tests("table", a)
+    for row in run([a.transformers, ROOT / "scripts" / "gpu" / "peers.py", "model", "--shape", a.shape, "--layers", model.n_layer,
+                    "--tests", json.dumps(tests), "-t", a.t, "-r", a.r]):
+        t = {k: row[k] for k in KEYS}
+        yield {**common, "op": "model", "sweep": "table", "model": model.name, "type": model.kind, "test": rows.name_of(t), **t,
+               "impl": "transformers", "impl_rev": row["version"], **figures([row], t, model, limit)}
 
 
 def ceiling(a):
@@ -259,6 +268,7 @@ def options():
     p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
     p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
     p.add_argument("--reference", action="store_true", help="also the errors of both sides beside the same weights in f32")
+    p.add_argument("--transformers", metavar="PYTHON", help="an interpreter with PyTorch and transformers, a third side for bf16")
     p.add_argument("--dir", default=ROOT / "build" / "bench", help="where models are kept")
     p.add_argument("--out", default=ROOT / "build" / "bench" / "last", help="where rows.jsonl and plots go")
     p.add_argument("--gpurun", type=pathlib.Path, default=ROOT / "build" / "gpurun", help="instead of building one")
@@ -277,7 +287,7 @@ def command():
     words, skip = ["scripts/bench"], False
     for word in sys.argv[1:]:
         if not skip and word not in ("--record", "--dir", "--out", "--gpurun"):
-            words.append(word)
+            words.append("PYTHON" if words[-1] == "--transformers" else word)
         skip = word in ("--dir", "--out", "--gpurun")
     return shlex.join(words)
 
@@ -313,6 +323,8 @@ def main():
         for name in ["table"] + (a.sweeps if i == 0 else []):
             for row in rows_of(a, model, name, read["gb_s"], wrong, common):
                 keep(row)
+        for row in third(a, model, read["gb_s"], common) if a.transformers and kind == "bf16" else ():
+            keep(row)
     for row in rows.growth(all_):
         keep({**common, **row})
     print("\n" + rows.text(all_))

@@ -13,8 +13,8 @@ values that a pass has to read (bytes), what that is as a rate (gb_s) and as a s
 run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
 llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers
 (err_f32, peer_err_f32). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
-costs. A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is one whose own runs
-(before, between and after the peer's) lie further apart than MOST_DRIFT: something else was running."""
+costs. A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is what was
+measured while something else was running: with more load than cores, or with runs of a side further apart than MOST_DRIFT."""
 import json
 import os
 import re
@@ -45,7 +45,7 @@ def peer_of(row, rows):
 
 def why_not(row, rows):
     """What a row of gpurun lacks to be shown; None when nothing."""
-    for need in ("rel_err", "kl", "spread", "command", "commit", "date", "cpu", "limit_gb_s"):
+    for need in ("rel_err", "kl", "load_before", "command", "commit", "date", "cpu", "limit_gb_s"):
         if row.get(need) is None or row[need] != row[need]:
             return f"it lacks {need}"
     peer = peer_of(row, rows)
@@ -53,8 +53,12 @@ def why_not(row, rows):
         return "there is no row of llama.cpp of the same run"
     if abs(row["tok_s"] / peer["tok_s"] / row["ratio"] - 1) > 0.001:
         return "its ratio is not that of the two rows"
-    if row["spread"] > MOST_DRIFT:
-        return f"its own runs lie {100 * row['spread']:.0f} % apart: the machine was busy with something else"
+    for r in (row, peer):
+        drift = max(r["runs"]) / min(r["runs"]) - 1
+        if drift > MOST_DRIFT:
+            return f"the runs of {r['impl']} lie {100 * drift:.0f} % apart: the machine was busy with something else"
+    if row["load_before"] > row["cores"]:
+        return f"the load was {row['load_before']} before it, more than the {row['cores']} cores"
     return None
 
 
@@ -127,7 +131,7 @@ def table(pairs, of):
             error += f" ({mine['err_f32']:.1e}, {mine['peer_err_f32']:.1e})"
         share = f"{mine['gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
         yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
-               f"{mine['ratio']:.2f} | {100 * mine['spread']:.0f} % | {share} | {error} | {of[mine['run']]} |")
+               f"{mine['ratio']:.2f} | {100 * (max(mine['runs']) / min(mine['runs']) - 1):.0f} % | {share} | {error} | {of[mine['run']]} |")
 
 
 def legend(pairs, of):
@@ -146,6 +150,16 @@ def legend(pairs, of):
 def newest_of(rows, op):
     found = [r for r in rows if r.get("op") == op]
     return [r for r in found if r["run"] == found[-1]["run"]]
+
+
+def others(rows, pairs, of):
+    """Lines on other programs in the runs that are shown."""
+    for mine, _ in pairs:
+        for r in rows:
+            if r.get("op") == "model" and r["impl"] not in ("gpurun", "llama.cpp") and r["run"] == mine["run"] and \
+                    all(r.get(k) == mine.get(k) for k in TEST):
+                yield (f"- {r['impl']} ({r['impl_rev']}), {r['model']} {r['type'].upper()}, {r['test']}: {r['tok_s']:.1f} tok/s, gpurun "
+                       f"{mine['tok_s'] / r['tok_s']:.2f} times as fast (run {of[r['run']]}).")
 
 
 def costs(rows):
@@ -169,7 +183,7 @@ def text(rows):
     if not pairs:
         return "No result that may be shown: `scripts/bench --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
-    more = list(costs(rows))
+    more = [*others(rows, pairs, of), *costs(rows)]
     return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
 
 

@@ -2,15 +2,23 @@
 cuBLAS products in bf16, scaled dot product attention. Inputs are random and rotated so that no cache holds them.
 
     peers.py [copy]     all, or the copy alone
+    peers.py model --shape llama-3-8b [--layers N] --tests '[{"n_prompt": 512, "n_gen": 0, "n_seq": 1, "n_depth": 0,
+                   "n_depth_others": 0}, ..]' [-r 3]
+                        transformers (random bf16 weights, SDPA, a static cache, compiled steps) on tests of gpurun bench
+                        without n_depth_others, rows in its names; without a GPU on the CPU
 """
+import argparse
 import json
+import os
 import statistics
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
 
 ROTATED = 320 << 20
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def measure(fn, copies, reps=30):
@@ -78,8 +86,103 @@ def attention(n_tok, n_kv, n_head, n_head_kv, d):
         4 * seen * n_head * d, error(run(0), want))
 
 
+def causal_model(shape, n_layer):
+    """A model of the shape on this device, and its configuration."""
+    import transformers
+
+    common = dict(hidden_size=shape.n_embd, num_hidden_layers=n_layer or shape.n_layer, num_attention_heads=shape.n_head,
+                  num_key_value_heads=shape.n_head_kv, head_dim=shape.d_head, vocab_size=shape.n_vocab,
+                  tie_word_embeddings=shape.tied, max_position_embeddings=131072,
+                  rope_parameters={"rope_type": "default", "rope_theta": shape.rope_base})
+    if shape.n_expert:
+        config = transformers.Qwen3MoeConfig(**common, num_experts=shape.n_expert, num_experts_per_tok=shape.n_used,
+                                             moe_intermediate_size=shape.n_ff, norm_topk_prob=True)
+    else:
+        config = transformers.LlamaConfig(**common, intermediate_size=shape.n_ff)
+    config._attn_implementation = "sdpa"
+    with torch.device(DEVICE):
+        torch.set_default_dtype(torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_config(config).eval()
+        torch.set_default_dtype(torch.float32)
+    return model, config
+
+
+def now():
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter_ns()
+
+
+class Steps:
+    """A model with a cache of its own for each test."""
+
+    def __init__(self, shape, n_layer):
+        self.model, self.config = causal_model(shape, n_layer)
+        self.step = torch.compile(self.model, mode="reduce-overhead") if DEVICE == "cuda" else self.model
+
+    def run(self, ids, at, fn):
+        """Logits of the last token of each text."""
+        positions = torch.arange(at, at + ids.shape[1], device=DEVICE)
+        return fn(input_ids=ids, position_ids=positions[None].expand(ids.shape[0], -1), cache_position=positions,
+                  past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
+
+    def once(self, test):
+        """ns of all, until the prompt's logits, and of each step."""
+        import transformers
+
+        p, n, n_seq, depth = (test[k] for k in ("n_prompt", "n_gen", "n_seq", "n_depth"))
+        ids = torch.randint(0, self.config.vocab_size, (n_seq, depth + p + n), device=DEVICE)
+        self.cache = transformers.StaticCache(config=self.config, max_cache_len=depth + p + n)
+        if depth:
+            self.run(ids[:, :depth], 0, self.model)
+        start = last = now()
+        if p:
+            self.run(ids[:, depth:depth + p], depth, self.model)
+            last = now()
+        first, steps = last - start, []
+        for i in range(depth + p, depth + p + n):
+            self.run(ids[:, i:i + 1], i, self.step)
+            steps.append(now() - last)
+            last += steps[-1]
+        return last - start, first, steps
+
+    def row(self, test, reps):
+        import transformers
+
+        self.once(test)  # to warm up, and to compile
+        done = [self.once(test) for _ in range(reps)]
+        steps = sorted(x for _, _, mine in done for x in mine)
+        n = test["n_prompt"] + test["n_gen"] * test["n_seq"]
+        at = {f"itl_p{p}_ns": steps[min(len(steps) - 1, len(steps) * p // 100)] if steps else 0 for p in (50, 90, 99)}
+        return {**test, "avg_ts": statistics.mean(n * 1e9 / ns for ns, _, _ in done), "samples_ns": [ns for ns, _, _ in done],
+                "ttft_ns": round(statistics.mean(first for _, first, _ in done)) if test["n_prompt"] else 0, **at,
+                "version": f"transformers {transformers.__version__}, torch {torch.__version__}"}
+
+
+def model():
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmark"))
+    from shapes import SHAPES
+
+    p = argparse.ArgumentParser(prog="peers.py model")
+    p.add_argument("--shape", choices=SHAPES, required=True)
+    p.add_argument("--layers", type=int, default=0)
+    p.add_argument("--tests", type=json.loads, required=True)
+    p.add_argument("-t", type=int, default=0)
+    p.add_argument("-r", type=int, default=3)
+    a = p.parse_args(sys.argv[2:])
+    if a.t:
+        torch.set_num_threads(a.t)
+    steps = Steps(SHAPES[a.shape], a.layers)
+    for test in a.tests:
+        with torch.inference_mode():
+            print(json.dumps(steps.row(test, a.r)), flush=True)
+
+
 def main():
     torch.manual_seed(1)
+    if sys.argv[1:2] == ["model"]:
+        model()
+        return
     copy()
     if sys.argv[1:] == ["copy"]:
         return

@@ -9,6 +9,7 @@ from contextlib import redirect_stderr
 
 sys.path.insert(0, os.path.join(sys.argv.pop(1), "scripts", "benchmark"))
 import rows  # noqa: E402
+import shapes  # noqa: E402
 
 try:
     import make_model
@@ -22,9 +23,9 @@ TEST = {"op": "model", "sweep": "table", "model": "a model", "type": "q8_0", "te
 
 
 def pair(ours=2.0, theirs=1.0, **more):
-    peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "best_us": 4e6 / theirs, "gb_s": 5.0, **more}
+    peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "best_us": 4e6 / theirs, "gb_s": 5.0, "runs": [theirs], **more}
     mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "best_us": 4e6 / ours, "ratio": ours / theirs,
-            "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "spread": 0.03, "frac_limit": 0.5}
+            "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "runs": [ours, 1.03 * ours], "frac_limit": 0.5}
     return [peer, mine]
 
 
@@ -43,7 +44,7 @@ class Rows(unittest.TestCase):
         self.assertIn("- a: `scripts/bench -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
 
     def test_without_error_or_origin_refused(self):
-        for need in ("rel_err", "kl", "spread", "command", "commit", "date", "cpu", "limit_gb_s"):
+        for need in ("rel_err", "kl", "load_before", "command", "commit", "date", "cpu", "limit_gb_s"):
             all_ = copy.deepcopy(pair())
             del all_[1][need]
             found, said = shown(all_)
@@ -64,9 +65,13 @@ class Rows(unittest.TestCase):
         self.assertIn("not that of the two", shown(all_)[1])
 
     def test_of_a_busy_machine_refused(self):
+        for i, name in enumerate(("llama.cpp", "gpurun")):
+            all_ = pair()
+            all_[i]["runs"] = [1.0, 1.4]
+            self.assertIn(f"runs of {name} lie 40 % apart", shown(all_)[1])
         all_ = pair()
-        all_[1]["spread"] = 0.4
-        self.assertIn("40 % apart", shown(all_)[1])
+        all_[1]["load_before"] = 5
+        self.assertIn("more than the 2 cores", shown(all_)[1])
 
     def test_the_newest_of_each_test(self):
         older, newer = pair(2.0), pair(3.0)
@@ -78,6 +83,11 @@ class Rows(unittest.TestCase):
         self.assertIn("| 5.0 | 1.0 | 5.00 |", text)
         self.assertNotIn("| 2.0 | 1.0 |", text)
         self.assertIn("commit def", text)
+
+    def test_other_programs(self):
+        third = {**pair()[0], "impl": "transformers", "impl_rev": "5", "tok_s": 0.5}
+        self.assertIn("- transformers (5), a model Q8_0, tg4: 0.5 tok/s, gpurun 4.00 times as fast (run a).", rows.text(pair() + [third]))
+        self.assertNotIn("transformers", rows.text(pair() + [{**third, "run": "another"}]))
 
     def test_nothing(self):
         self.assertIn("No result", rows.text([]))
@@ -136,7 +146,7 @@ class Models(unittest.TestCase):
         from gguf.quants import dequantize
 
         make_model.POOL_BYTES = 1 << 20
-        make_model.SHAPES["small"] = make_model.Shape("small", "qwen3moe", 256, 2, 4, 2, 64, 256, 512, 1e4, n_expert=4, n_used=2)
+        make_model.SHAPES["small"] = shapes.Shape("small", "qwen3moe", 256, 2, 4, 2, 64, 256, 512, 1e4, n_expert=4, n_used=2)
         with tempfile.TemporaryDirectory() as folder:
             for kind in make_model.TYPES:
                 path = os.path.join(folder, kind)
