@@ -58,7 +58,7 @@ int posix_memalign(void **p, size_t align, size_t n)
 
 /* ---- steps ---- */
 
-enum { N_SEQ = 4, N_WARM = 4, N_STEP = 64 };
+enum { N_SEQ = 4, N_WARM = 4, N_STEP = 32 };
 
 /* One more token of each of n_seq texts; where there is a sampler, drawn from the logits of the
  * step before. */
@@ -112,7 +112,7 @@ static struct subject make(const char *arch, int32_t n_layer_gpu, uint32_t n_ctx
     mp.n_gpu_layers = n_layer_gpu;
     cr_assert_eq(gr_model_open(&u.model, path, &mp), 0, "%s: %s", arch, gr_error_message());
     unlink(path);
-    sp.n_ctx = n_ctx, sp.n_seq_max = N_SEQ, sp.n_threads = sp.n_threads_batch = 2;
+    sp.n_ctx = n_ctx, sp.n_seq_max = N_SEQ, sp.n_threads = sp.n_threads_batch = n_layer_gpu ? 1 : 2;
     cr_assert_eq(gr_session_open(&u.session, u.model, &sp), 0, "%s: %s", arch, gr_error_message());
     gr_model_info(u.model, &info);
     cr_assert_eq(info.n_gpu_layers > 0, n_layer_gpu > 0);
