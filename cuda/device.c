@@ -216,21 +216,37 @@ static int load_image(struct gr_cuda_device *d, int i)
     return image->absent ? 0 : gr_cuda_said(d->cu, d->name, GR_CU_module_load, result);
 }
 
+/* Code for 9.0 and later has the instruction that waits (kernels/ptx.cuh); PTX of 8.0 has not,
+ * whatever it was compiled for. */
+static int read_kernel(const struct gr_cuda_device *d, struct gr_cuda_kernel *k)
+{
+    int smem = 0, ptx = 0, driver = 0;
+    int rc = CU(d, function_attribute, &smem, CU_FUNC_MAX_DYNAMIC_SMEM, k->function);
+    if (!rc)
+        rc = CU(d, function_attribute, &ptx, CU_FUNC_PTX_VERSION, k->function);
+    if (!rc)
+        rc = CU(d, driver_version, &driver);
+    k->smem = (uint32_t)smem;
+    k->early = ptx >= 90 && driver >= GR_CUDA_EARLY;
+    return rc;
+}
+
 static int load_kernel(struct gr_cuda_device *d, struct gr_cuda_image *image, const char *name,
                        struct gr_cuda_kernel **out)
 {
     cu_function function;
-    int smem = 0, result = d->cu->module_function(&function, image->module, name);
+    int result = d->cu->module_function(&function, image->module, name);
     if (result == CU_NOT_FOUND)
         return 0;
     int rc = gr_cuda_said(d->cu, d->name, GR_CU_module_function, result);
-    if (rc || (rc = CU(d, function_attribute, &smem, CU_FUNC_MAX_DYNAMIC_SMEM, function)))
+    if (rc)
         return rc;
     struct gr_cuda_kernel *k = gr_arena_alloc(&d->arena, sizeof *k);
     if (!k || !(k->name = gr_arena_strndup(&d->arena, name, strlen(name))))
         return GR_E_NOMEM_HOST;
     k->function = function;
-    k->smem = (uint32_t)smem;
+    if ((rc = read_kernel(d, k)))
+        return rc;
     *out = k;
     return gr_vec_append(&image->kernel, out, 1, sizeof(struct gr_cuda_kernel *));
 }

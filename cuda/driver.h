@@ -47,7 +47,8 @@ enum {                        /* CUdevice_attribute */
        CU_ATTR_CC_MAJOR = 75,
        CU_ATTR_CC_MINOR = 76
 };
-enum { CU_FUNC_MAX_DYNAMIC_SMEM = 8 }; /* CUfunction_attribute */
+enum { CU_FUNC_PTX_VERSION = 5, CU_FUNC_MAX_DYNAMIC_SMEM = 8 }; /* CUfunction_attribute */
+enum { CU_LAUNCH_PROGRAMMATIC = 6 }; /* CUlaunchAttributeID: ..STREAM_SERIALIZATION */
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_CAPTURE_THREAD_LOCAL = 1 };
 
 /* CUlaunchConfig with CUlaunchAttribute; one attribute at most is used here. */
@@ -81,6 +82,7 @@ enum gr_cuda_call {
 };
 
 #define GR_CUDA_NEEDED 12000 /* 12.0, as cuDriverGetVersion counts */
+#define GR_CUDA_EARLY 12030  /* graphs with launches that begin early */
 
 /* Opens `library` (which stays open) and fills *cu. On failure the message says in one line what is
  * wrong, and *broken whether there is a driver at all. */

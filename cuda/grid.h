@@ -29,6 +29,17 @@ static inline bool gr_ten_vec4(const struct gr_ten *t)
            ((uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0 && t->cols % 4 == 0);
 }
 
+/* Whether ROPE's kernel takes 4 pairs a thread, and how many threads it then has. */
+static inline bool gr_rope_vec4(const struct gr_args_rope *a)
+{
+    return a->d_head % 8 == 0 && a->cs.cols % 8 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->y) &&
+           gr_ten_vec4(&a->cs);
+}
+static inline int64_t gr_rope_runs(const struct gr_args_rope *a)
+{
+    return a->x.rows * (a->x.cols / a->d_head) * (a->d_head / 8);
+}
+
 /* The same launch with 4 columns a thread or with one: kernels `name_4` and `name_1`, 256 threads a
  * block, a thread an item; n counts columns. */
 #define GR_LAUNCH_COLUMNS(l, name, vec4, n, args)                                                  \

@@ -48,6 +48,21 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool *fresh);
 
+/* Fusions are decided by launchers, as a segment's launches are noted: what a node's launch can do
+ * for those behind it. The k-th node behind this one in the segment (0 = this one), NULL: there is
+ * none, or this is the measuring, when each node stands alone. */
+const struct gr_node *gr_launch_behind(const struct gr_launcher *l, int k);
+/* The next n nodes are done by this one's launches. */
+void gr_launch_skip(struct gr_launcher *l, int n);
+/* What this node derives from now on, it derives from what it writes itself: that stays, and
+ * nothing derived before is taken for it. */
+void gr_launch_renew(struct gr_launcher *l);
+
+/* The lines (gr/kernel/matmul.h) that the node behind this one will ask for of y, a result of this
+ * one, to be written by this one's launch: false when it asks for none. */
+struct gr_matmul_x_args;
+bool gr_lines_ahead(struct gr_launcher *l, const struct gr_ten *y, struct gr_matmul_x_args *lines);
+
 /* A tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows row_bytes apart,
  * boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte swizzle; outside
  * elements read as zeros. `map` is 128 bytes, aligned to 64, part of a kernel's arguments. */
@@ -59,6 +74,11 @@ int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, boo
  * (offset 0), and every piece but the last has a multiple of 16 rows, of one matrix. */
 int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, const struct gr_ten *packed);
 int gr_cuda_unpack(struct gr_launcher *l, const struct gr_ten *packed, const struct gr_ten *rows);
+
+/* Whether two tensors are the same one; whether they have bytes in common (an absent one has none).
+ */
+bool gr_ten_same(const struct gr_ten *a, const struct gr_ten *b);
+bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b);
 
 /* The launchers. */
 #define OP(NAME, args, operands, meaning)                                                          \

@@ -12,15 +12,32 @@ static int check_type(uint32_t type)
                    gr_dtype_name(type));
 }
 
+/* Q of the same tokens turned behind it, in the same launch. */
+static const struct gr_args_rope *rope_behind(const struct gr_launcher *l,
+                                              const struct gr_args_kv_store *a)
+{
+    const struct gr_node *n = gr_launch_behind(l, 1);
+    const struct gr_args_rope *r = n ? &n->a.rope : NULL;
+    bool goes = n && n->op == GR_OP_ROPE && gr_rope_vec4(r) && !gr_ten_overlap(&r->y, &a->k) &&
+                !gr_ten_overlap(&r->y, &a->v);
+    return goes ? r : NULL;
+}
+
 int gr_cuda_kv_store(struct gr_launcher *l, const struct gr_args_kv_store *a)
 {
-    int64_t n = (a->k.cols + 31) / 32 + (a->v.cols + 31) / 32;
+    int64_t n = a->k.rows * ((a->k.cols + 31) / 32 + (a->v.cols + 31) / 32);
     int rc = check_type(a->k_cache.dtype);
     if (!rc && gr_ten_is(&a->v))
         rc = check_type(a->v_cache.dtype);
-    return rc ? rc
-              : gr_launch_items(l, "gr_kv_store", a->k.rows * n, GR_KV_WARPS, THREADS, 0, a,
-                                sizeof *a);
+    const struct gr_args_rope *rope = rc ? NULL : rope_behind(l, a);
+    if (rc || !rope)
+        return rc ? rc
+                  : gr_launch_items(l, "gr_kv_store", n, GR_KV_WARPS, THREADS, 0, a, sizeof *a);
+    int64_t n_store = (n + GR_KV_WARPS - 1) / GR_KV_WARPS;
+    struct gr_kernel_kv_store_rope both = {*a, *rope, (uint32_t)n_store};
+    gr_launch_skip(l, 1);
+    return gr_launch_items(l, "gr_kv_store_rope", n_store * THREADS + gr_rope_runs(rope), THREADS,
+                           THREADS, 0, &both, sizeof both);
 }
 
 /* Whether runs of 4 pairs lie aligned: 16 bytes of f32, 8 of the others. */

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "cuda/launch.h"
-#include "gr/kernel/matmul.h"
+#include "gr/kernel/lines.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 
@@ -27,7 +27,7 @@ enum {
     SM90_ROWS = 128,
     SM90_STAGES = 6,
     SM90_SLOTS = 2,
-    X_THREADS = 512,
+    X_THREADS = GR_LINES_THREADS,
 };
 
 /* Whether lines are written for ldmatrix and wgmma, or for the loads of the streaming kernels. */
@@ -88,22 +88,33 @@ static int write_lines(struct gr_launcher *l, const struct gr_matmul_x_args *a)
                      sizeof *a);
 }
 
-/* The lines of x: its rows, which later nodes may want as well. */
-static int lines_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
-                    enum order order, struct gr_lines *to)
+/* The lines of x: its rows, which later nodes may want as well. True when they are still to be
+ * written, as *a says. */
+static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                     enum order order, struct gr_matmul_x_args *a)
 {
     static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
                                             {"bf16 by lane", "bf16 by step"}};
     bool bf16 = w->dtype == GR_BF16, fresh;
-    to->n = (int32_t)x->rows;
-    lay_lines(to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)lines_bytes(to), &fresh));
-    struct gr_matmul_x_args a = {.to = *to,
-                                 .x = x->data,
-                                 .row_bytes = x->row_bytes,
-                                 .cols = (int32_t)x->cols,
-                                 .n_row = (int32_t)x->rows,
-                                 .bf16 = bf16,
-                                 .by_step = order};
+    *a = (struct gr_matmul_x_args){.to.units = (int32_t)gr_pack_units(w->cols),
+                                   .to.n = (int32_t)x->rows,
+                                   .x = x->data,
+                                   .row_bytes = x->row_bytes,
+                                   .cols = (int32_t)x->cols,
+                                   .n_row = (int32_t)x->rows,
+                                   .bf16 = bf16,
+                                   .by_step = order};
+    lay_lines(&a->to,
+              gr_launch_derived(l, x, kinds[bf16][order], (size_t)lines_bytes(&a->to), &fresh));
+    return fresh;
+}
+
+static int lines_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                    enum order order, struct gr_lines *to)
+{
+    struct gr_matmul_x_args a;
+    bool fresh = lay_rows(l, x, w, order, &a);
+    *to = a.to;
     return fresh ? write_lines(l, &a) : 0;
 }
 
@@ -115,19 +126,47 @@ static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
     return (uint32_t)gr_whole_grid_bytes(w->dtype) + n * (uint32_t)gr_pack_chunk_bytes(w->dtype, 8);
 }
 
-/* Few lines an item: `group` of them a block. */
+/* Few lines an item: `group` of them a block, for tiles of n_x items. */
 static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
-                  int64_t n_item, int group)
+                  uint32_t n_x, int group, const void *args, size_t args_bytes)
 {
     bool f32 = m->w.dtype == GR_F32;
-    struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
+    struct gr_grid grid = {n_x, up(m->n_tok, group), 1};
     bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
     uint32_t units = f32 ? 1 : wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
     uint32_t warps = GR_MIN(WARPS, up(m->x.units, units)), smem = warps * 16 * (uint32_t)group * 4;
     if (whole)
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
     return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps, smem,
-                     m, sizeof *m);
+                     args, args_bytes);
+}
+
+/* Whether few lines of it are multiplied by a kernel that takes several products. */
+static bool has_parts(const struct gr_matmul_args *m)
+{
+    return m->w.dtype != GR_F32 && !gr_pack_is_whole(m->w.dtype);
+}
+
+static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p)
+{
+    int64_t n_x = 0;
+    for (int i = 0; i < p->n; i++)
+        n_x += n_tile(&p->part[i].w) * p->n_item;
+    bool few = p->part[0].n_tok <= MV_TOKENS;
+    return stream(l, few ? "mv" : "mv3", &p->part[0], (uint32_t)n_x, few ? MV_TOKENS : MV3_TOKENS,
+                  p, sizeof *p);
+}
+
+/* At most MV3_TOKENS lines an item, F32_MV_TOKENS of F32 weights. */
+static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    if (has_parts(m)) {
+        struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
+        return stream_parts(l, &p);
+    }
+    bool few = m->n_tok <= MV_TOKENS || m->w.dtype == GR_F32;
+    return stream(l, few ? "mv" : "mv3", m, (uint32_t)(n_tile(&m->w) * n_item),
+                  few ? MV_TOKENS : MV3_TOKENS, m, sizeof *m);
 }
 
 /* Whether this product's tiles run on wgmma. */
@@ -161,18 +200,14 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
 /* Items that have n_tok lines each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    if (m->w.dtype == GR_F32 && m->n_tok <= F32_MV_TOKENS)
-        return stream(l, "f32", m, n_item, MV_TOKENS);
+    if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : MV3_TOKENS))
+        return stream_one(l, m, n_item);
     if (m->w.dtype == GR_F32)
         return gr_launch(l, "gr_matmul_f32_tile",
                          (struct gr_grid){up(m->n_tok, F32_TILE),
                                           up(n_tile(&m->w) * GR_PACK_ROWS, F32_TILE),
                                           (uint32_t)n_item},
                          256, 0, m, sizeof *m);
-    if (m->n_tok <= MV_TOKENS)
-        return stream(l, "mv", m, n_item, MV_TOKENS);
-    if (m->n_tok <= MV3_TOKENS)
-        return stream(l, "mv3", m, n_item, MV3_TOKENS);
     return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? SM90_TOKENS : TILE_TOKENS), n_item);
 }
 
@@ -181,19 +216,111 @@ static enum order order_for(int64_t n_tok)
     return n_tok <= MV3_TOKENS ? BY_LANE : BY_STEP;
 }
 
-/* ---- the operations ---- */
+/* ---- what the node in front can do ---- */
 
-int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
+/* The next product that reads lines; what stands before it (a router) asks for none. */
+static const struct gr_node *next_product(const struct gr_launcher *l)
+{
+    for (int k = 1; k <= 3; k++) {
+        const struct gr_node *n = gr_launch_behind(l, k);
+        if (!n || (n->op != GR_OP_ROUTE && n->op != GR_OP_MATMUL && n->op != GR_OP_MATMUL_ID))
+            return NULL;
+        if ((n->op == GR_OP_MATMUL && n->a.matmul.w.dtype != GR_F32) ||
+            (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.w.dtype != GR_F32))
+            return n;
+    }
+    return NULL;
+}
+
+bool gr_lines_ahead(struct gr_launcher *l, const struct gr_ten *y, struct gr_matmul_x_args *lines)
+{
+    const struct gr_node *n = next_product(l);
+    if (!n || (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.ids.rows > MV_TOKENS))
+        return false;
+    bool id = n->op == GR_OP_MATMUL_ID;
+    const struct gr_ten *x = id ? &n->a.matmul_id.x : &n->a.matmul.x;
+    const struct gr_ten *w = id ? &n->a.matmul_id.w : &n->a.matmul.w;
+    if (!gr_ten_same(x, y))
+        return false;
+    gr_launch_renew(l);
+    return lay_rows(l, y, w, id ? BY_LANE : order_for(x->rows), lines);
+}
+
+/* ---- products of the same lines ---- */
+
+/* A product of few lines as its node has it. */
+static struct gr_matmul_args matmul_of(const struct gr_args_matmul *a)
 {
     struct gr_matmul_args m = base(&a->w, &a->y);
     m.scale = a->scale;
     m.b = a->b.data;
     m.res = a->res.data, m.res_row_bytes = a->res.row_bytes;
     m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
+    return m;
+}
+
+static struct gr_matmul_args matmul_id_of(const struct gr_args_matmul_id *a)
+{
+    struct gr_matmul_args m = base(&a->w, &a->y);
+    m.s = a->s.data;
+    m.b = a->b.data, m.b_row_bytes = a->b.row_bytes;
+    m.ids = a->ids.data, m.ids_row_bytes = a->ids.row_bytes;
+    m.n_used = (int32_t)a->ids.cols;
+    m.line_div = a->x.rows == a->ids.rows ? m.n_used : 1;
+    m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
+    return m;
+}
+
+/* Whether product b, behind a, reads the same lines with the same kernel, and nothing that the
+ * other writes. */
+static bool goes_with(const struct gr_node *a, const struct gr_node *b)
+{
+    if (b->op != a->op)
+        return false;
+    if (a->op == GR_OP_MATMUL) {
+        const struct gr_args_matmul *p = &a->a.matmul, *q = &b->a.matmul;
+        return p->w.dtype == q->w.dtype && gr_ten_same(&p->x, &q->x) &&
+               !gr_ten_overlap(&p->y, &q->y) && !gr_ten_overlap(&p->y, &q->res) &&
+               !gr_ten_overlap(&q->y, &p->res) && !gr_ten_overlap(&q->y, &p->x);
+    }
+    const struct gr_args_matmul_id *p = &a->a.matmul_id, *q = &b->a.matmul_id;
+    return p->w.dtype == q->w.dtype && gr_ten_same(&p->x, &q->x) && gr_ten_same(&p->ids, &q->ids) &&
+           !gr_ten_overlap(&p->y, &q->y) && !gr_ten_overlap(&q->y, &p->x) &&
+           !gr_ten_overlap(&q->y, &p->ids);
+}
+
+/* The product m, lines and all, and those behind it that can go with it, in one launch. */
+static int with_others(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
+    const struct gr_node *first = gr_launch_behind(l, 0);
+    for (; first && p.n < GR_MATMUL_PARTS; p.n++) {
+        const struct gr_node *next = gr_launch_behind(l, p.n);
+        bool goes = next != NULL;
+        for (int i = 0; i < p.n && goes; i++)
+            goes = goes_with(first + i, next);
+        if (!goes)
+            break;
+        struct gr_matmul_args *part = &p.part[p.n];
+        *part = next->op == GR_OP_MATMUL ? matmul_of(&next->a.matmul)
+                                         : matmul_id_of(&next->a.matmul_id);
+        part->x = m->x, part->n_tok = m->n_tok;
+    }
+    gr_launch_skip(l, p.n - 1);
+    return stream_parts(l, &p);
+}
+
+/* ---- the operations ---- */
+
+int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
+{
+    struct gr_matmul_args m = matmul_of(a);
     int rc = 0;
     if (a->w.dtype != GR_F32)
         rc = lines_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
-    return rc ? rc : product(l, &m, 1);
+    if (rc)
+        return rc;
+    return has_parts(&m) && m.n_tok <= MV3_TOKENS ? with_others(l, &m, 1) : product(l, &m, 1);
 }
 
 int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul *a)
@@ -272,18 +399,14 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
 
 int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
 {
-    struct gr_matmul_args m = base(&a->w, &a->y);
-    m.s = a->s.data;
-    m.b = a->b.data, m.b_row_bytes = a->b.row_bytes;
-    m.ids = a->ids.data, m.ids_row_bytes = a->ids.row_bytes;
-    m.n_used = (int32_t)a->ids.cols;
-    m.line_div = a->x.rows == a->ids.rows ? m.n_used : 1;
-    m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
+    struct gr_matmul_args m = matmul_id_of(a);
     if (a->w.dtype != GR_F32 && a->ids.rows > MV_TOKENS)
         return experts_in_tiles(l, a, &m);
     int rc = 0;
     if (a->w.dtype != GR_F32)
         rc = lines_of(l, &a->x, &a->w, BY_LANE, &m.x);
+    if (rc)
+        return rc;
     m.n_tok = 1;
-    return rc ? rc : stream(l, "mv", &m, a->y.rows, MV_TOKENS);
+    return has_parts(&m) ? with_others(l, &m, a->y.rows) : stream_one(l, &m, a->y.rows);
 }

@@ -1,17 +1,57 @@
 /* NORM: which kernel takes which groups. */
 #include "cuda/grid.h"
+#include "gr/kernel/lines.h"
+#include "gr/kernel/norm.h"
 
 /* Threads, and the columns that they hold at most, as in kernels/norm.cu. */
-enum { WARPS = 8, WARP_COLS = 32 * 32, BLOCK = 512, BLOCK_COLS = 512 * 32, ANY = 256 };
+enum {
+    WARPS = 8,
+    WARP_COLS = 32 * 32,
+    BLOCK = GR_LINES_THREADS,
+    BLOCK_COLS = BLOCK * 32,
+    ANY = 256
+};
+
+static bool vec4(const struct gr_args_norm *a)
+{
+    return a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) && gr_ten_vec4(&a->b) &&
+           gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
+}
+
+static int64_t blocks(const struct gr_args_norm *a)
+{
+    return (a->x.rows * (a->x.cols / a->group) + WARPS - 1) / WARPS;
+}
+
+/* Short groups, and those of the node behind where it is such a norm that neither needs the other's
+ * result. */
+static int warps(struct gr_launcher *l, const struct gr_args_norm *a)
+{
+    struct gr_norm_warp_args p = {.part = {*a}, .n_first = (uint32_t)blocks(a)};
+    const struct gr_node *n = gr_launch_behind(l, 1);
+    const struct gr_args_norm *b = n ? &n->a.norm : NULL;
+    int64_t n_block = blocks(a);
+    if (n && n->op == GR_OP_NORM && b->group <= WARP_COLS && vec4(b) &&
+        !gr_ten_overlap(&a->y, &b->y) && !gr_ten_overlap(&a->y, &b->x) &&
+        !gr_ten_overlap(&a->y, &b->res) && !gr_ten_overlap(&b->y, &a->x) &&
+        !gr_ten_overlap(&b->y, &a->res)) {
+        p.part[1] = *b;
+        n_block += blocks(b);
+        gr_launch_skip(l, 1);
+    }
+    return gr_launch_items(l, "gr_norm_warp", n_block, 1, WARPS * 32, 0, &p, sizeof p);
+}
 
 int gr_cuda_norm(struct gr_launcher *l, const struct gr_args_norm *a)
 {
     int64_t n = a->x.rows * (a->x.cols / a->group);
-    bool vec4 = a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) &&
-                gr_ten_vec4(&a->b) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
-    if (vec4 && a->group <= WARP_COLS)
-        return gr_launch_items(l, "gr_norm_warp", n, WARPS, WARPS * 32, 0, a, sizeof *a);
-    if (vec4 && a->group <= BLOCK_COLS)
+    struct gr_norm_lines_args f = {.norm = *a};
+    bool held = vec4(a) && a->group <= BLOCK_COLS;
+    if (held && a->group == a->x.cols && gr_lines_ahead(l, &a->y, &f.lines))
+        return gr_launch_items(l, "gr_norm_lines", n, 1, BLOCK, 0, &f, sizeof f);
+    if (held && a->group <= WARP_COLS)
+        return warps(l, a);
+    if (held)
         return gr_launch_items(l, "gr_norm_block", n, 1, BLOCK, 0, a, sizeof *a);
     return gr_launch_items(l, "gr_norm_any", n, 1, ANY, 0, a, sizeof *a);
 }

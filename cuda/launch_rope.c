@@ -14,12 +14,9 @@ int gr_cuda_temper(struct gr_launcher *l, const struct gr_args_temper *a)
 
 int gr_cuda_rope(struct gr_launcher *l, const struct gr_args_rope *a)
 {
-    bool vec4 = a->d_head % 8 == 0 && a->cs.cols % 8 == 0 && gr_ten_vec4(&a->x) &&
-                gr_ten_vec4(&a->y) && gr_ten_vec4(&a->cs);
+    if (gr_rope_vec4(a))
+        return gr_launch_items(l, "gr_rope_heads_4", gr_rope_runs(a), 256, 256, 0, a, sizeof *a);
     int64_t n_head = a->x.rows * (a->x.cols / a->d_head);
-    if (vec4)
-        return gr_launch_items(l, "gr_rope_heads_4", n_head * (a->d_head / 8), 256, 256, 0, a,
-                               sizeof *a);
     return gr_launch_items(l, "gr_rope_heads_1", n_head * ((a->d_head + 1) / 2), 256, 256, 0, a,
                            sizeof *a);
 }

@@ -17,6 +17,10 @@ struct gr_launcher {
     struct gr_cuda_backend *c;
     struct gr_cuda_notes *notes; /* NULL while measuring */
     struct gr_cuda_need need;    /* most that is asked for of each, padded */
+    const struct gr_node *node;  /* that is noted, and how many stand behind it */
+    int n_behind;
+    int n_skip; /* of these are done already */
+    bool keep;
     size_t node_used;
     struct gr_ten x; /* what is derived now, of this kind and size; x.data NULL: nothing */
     const char *kind;
@@ -27,6 +31,27 @@ struct gr_launcher {
 const struct gr_cuda_facts *gr_launch_facts(const struct gr_launcher *l)
 {
     return &l->c->device->facts;
+}
+
+/* ---- tensors ---- */
+
+bool gr_ten_same(const struct gr_ten *a, const struct gr_ten *b)
+{
+    return a->data == b->data && a->batch == b->batch && a->rows == b->rows && a->cols == b->cols &&
+           a->row_bytes == b->row_bytes && a->dtype == b->dtype && a->packed == b->packed;
+}
+
+/* Bytes from a tensor's first to behind its last. */
+static uint64_t extent(const struct gr_ten *t)
+{
+    uint64_t rows = (uint64_t)(t->batch * t->rows);
+    return (rows - 1) * (uint64_t)t->row_bytes + gr_row_bytes(t->dtype, (uint64_t)t->cols);
+}
+
+bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b)
+{
+    uint64_t pa = (uintptr_t)a->data, pb = (uintptr_t)b->data;
+    return gr_ten_is(a) && gr_ten_is(b) && pa < pb + extent(b) && pb < pa + extent(a);
 }
 
 /* ---- launches ---- */
@@ -95,17 +120,12 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes)
     return place(l, l->need.derived + at, bytes, l->need.derived + l->need.node);
 }
 
-static bool same_ten(const struct gr_ten *a, const struct gr_ten *b)
-{
-    return a->data == b->data && a->batch == b->batch && a->rows == b->rows && a->cols == b->cols &&
-           a->row_bytes == b->row_bytes && a->dtype == b->dtype && a->packed == b->packed;
-}
-
 /* While measuring, nothing is ever derived already: that takes the most. */
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool *fresh)
 {
-    *fresh = !l->x.data || !same_ten(&l->x, x) || l->bytes != bytes || strcmp(l->kind, kind) != 0;
+    *fresh =
+        !l->x.data || !gr_ten_same(&l->x, x) || l->bytes != bytes || strcmp(l->kind, kind) != 0;
     if (!l->notes)
         l->need.derived = GR_MAX(l->need.derived, GR_PAD(bytes, ALIGN));
     else
@@ -113,27 +133,31 @@ void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const cha
     return place(l, 0, bytes, l->need.derived);
 }
 
-/* Bytes from a tensor's first to behind its last. */
-static uint64_t extent(const struct gr_ten *t)
-{
-    uint64_t rows = (uint64_t)(t->batch * t->rows);
-    return (rows - 1) * (uint64_t)t->row_bytes + gr_row_bytes(t->dtype, (uint64_t)t->cols);
-}
-
-static bool overlap(const struct gr_ten *a, const struct gr_ten *b)
-{
-    uint64_t pa = (uintptr_t)a->data, pb = (uintptr_t)b->data;
-    return pa < pb + extent(b) && pb < pa + extent(a);
-}
-
 /* What a node wrote is no longer what something was derived from. */
 static void forget(struct gr_launcher *l, const struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role && l->x.data; o++) {
         const struct gr_ten *t = (const void *)((const char *)&n->a + o->offset);
-        if (o->role != GR_ROLE_IN && gr_ten_is(t) && overlap(t, &l->x))
+        if (o->role != GR_ROLE_IN && gr_ten_overlap(t, &l->x))
             l->x.data = NULL;
     }
+}
+
+/* ---- fusions ---- */
+
+const struct gr_node *gr_launch_behind(const struct gr_launcher *l, int k)
+{
+    return l->notes && k <= l->n_behind ? l->node + k : NULL;
+}
+
+void gr_launch_skip(struct gr_launcher *l, int n)
+{
+    l->n_skip = n;
+}
+
+void gr_launch_renew(struct gr_launcher *l)
+{
+    l->x.data = NULL, l->keep = true;
 }
 
 /* ---- tensor maps ---- */
@@ -183,11 +207,14 @@ static int note_node(struct gr_launcher *l, const struct gr_node *n)
 {
     int rc = l->notes ? check_bound(n) : 0;
     l->node_used = 0;
-    if (!rc)
+    l->keep = false;
+    if (!rc && l->n_skip)
+        l->n_skip--;
+    else if (!rc)
         rc = dispatch(l, n);
     if (!rc)
         rc = l->rc;
-    if (!rc && l->notes)
+    if (!rc && l->notes && !l->keep)
         forget(l, n);
     return rc;
 }
@@ -210,6 +237,7 @@ int gr_cuda_note(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     e->notes.launch.n = e->notes.args.n = 0;
     for (int i = 0; i < e->n_node && !rc; i++) {
         e->first[i] = (int32_t)e->notes.launch.n;
+        l.node = &e->node[i], l.n_behind = e->n_node - 1 - i;
         rc = note_node(&l, &e->node[i]);
     }
     e->first[e->n_node] = (int32_t)e->notes.launch.n;

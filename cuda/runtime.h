@@ -108,7 +108,8 @@ int gr_cuda_note_pack(struct gr_cuda_backend *c, struct gr_cuda_notes *notes,
                       const struct gr_ten *rows, struct gr_ten *packed);
 void gr_cuda_notes_fini(struct gr_cuda_notes *n);
 
-/* Queues launches [lo, hi). */
+/* Queues launches [lo, hi). All but the first may begin before the one in front of them is over:
+ * each waits for it by itself (kernels/ptx.cuh). */
 int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *n, size_t lo,
                          size_t hi);
 

@@ -112,13 +112,16 @@ int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *
                          size_t hi)
 {
     const struct gr_cuda_launch *launch = n->launch.data;
+    struct cu_launch_attribute early = {.id = CU_LAUNCH_PROGRAMMATIC, .value.value = 1};
     int rc = 0;
     for (size_t i = lo; i < hi && !rc; i++) {
         const struct gr_cuda_launch *l = &launch[i];
         const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
                                          .block = {l->threads, 1, 1},
                                          .smem = l->smem,
-                                         .stream = c->stream};
+                                         .stream = c->stream,
+                                         .attribute = &early,
+                                         .n_attribute = i > lo && l->kernel->early};
         void *args = (char *)n->args.data + l->args;
         int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
         rc = gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);

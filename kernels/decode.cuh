@@ -1,6 +1,6 @@
 // A step of a packed tile in the registers of a warp, as operands of mma_f16 (mma_bf16 for BF16).
 //
-// A step is 8 units of 32 columns, a chunk, or 4: where codes have 8 or 16 bits, and where
+// A step is 8 units of 32 columns, a chunk, or 4 (of 16 bits 2): where codes are wide, and where
 // registers are short. Lane l (g = l / 4,
 // t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t + 7 of each unit: pair s of these is
 // columns s and s + 4. The value of a weight is scale * (code - zero) - min:
@@ -29,11 +29,10 @@ GR_DEV uint32_t byte_f16x2(uint32_t w, int i)
 {
     return sub_f16x2(__byte_perm(w, 0x64646464, 0x4040 + i * 0x101), 0x64006400);
 }
-// f * byte i of w, correctly rounded: 2^23 + byte in the bits of a float.
+// f * byte i of w, correctly rounded.
 GR_DEV float byte_times(uint32_t w, int i, float f)
 {
-    float v = __uint_as_float(__byte_perm(w, 0x4b000000, 0x7650 + i));
-    return fmaf(v, f, -8388608.0f * f);
+    return (float)(w >> 8 * i & 255) * f;
 }
 
 // Where a step comes from.
@@ -65,8 +64,10 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     static constexpr bool IQ4 = T == GR_IQ4_NL || T == GR_IQ4_XS;
     static constexpr bool FP4 = T == GR_MXFP4 || T == GR_NVFP4;
     static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
-    static constexpr int UNITS = U, STEPS = 8 / U; // of a step; steps of a chunk
-    static constexpr bool HALF = U == 4 && B0 < 8; // a chunk's scales are there twice
+    static constexpr bool TINY = B0 == 4 && HAS_MIN; // no zero to take off: unit() has 2^-24 codes
+    static constexpr int UNITS = U, STEPS = 8 / U;   // of a step; steps of a chunk
+    static constexpr bool HALF = U == 4 && B0 < 8;   // a chunk's scales are there twice
+    static constexpr float WHOLE = TINY ? 16777216.0f : 1.0f; // what makes them codes
     static constexpr int W0 = UNITS * B0 / 2, W1 = UNITS * B1 / 2;
     static constexpr int WS = US ? UNITS * US / 4 : 4; // words of a row's scales
 
@@ -105,7 +106,7 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         for (int s = 0; s < 4; s++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                a[s / 2][s % 2 * 2 + r] = pair(u, r, s);
+                a[s / 2][s % 2 * 2 + r] = TINY ? bits(u, r, s) : pair(u, r, s);
         if constexpr (BY_16) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -117,6 +118,15 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         }
     }
 
+    // Codes of columns s and s + 4 of row g + 8 r as they are, which is 2^-24 times them in f16.
+    GR_METHOD uint32_t bits(int u, int r, int s) const
+    {
+        uint32_t x = w0[u * 2 + r] >> 4 * s & 0x000f000f;
+        if constexpr (B1 == 1)
+            x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0), 0x00100010,
+                       x);
+        return x;
+    }
     // Columns s and s + 4 of row g + 8 r, code - zero.
     GR_METHOD uint32_t pair(int u, int r, int s) const
     {
@@ -166,9 +176,9 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
             float f = f16_to_f32((uint16_t)d[r]);
             return byte_times(word(r, u / 4, 1), u % 4, f) - 32 * f;
         } else if constexpr (K_BLOCK)
-            return byte_times(word(r, u / 4, 1), u % 4, f16_to_f32((uint16_t)d[r]));
+            return byte_times(word(r, u / 4, 1), u % 4, f16_to_f32((uint16_t)d[r]) * WHOLE);
         else if constexpr (US == 4)
-            return f16_to_f32((uint16_t)s[r][u]);
+            return f16_to_f32((uint16_t)s[r][u]) * WHOLE;
         else
             return f16_to_f32((uint16_t)(s[r][u / 2] >> u % 2 * 16));
     }

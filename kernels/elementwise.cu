@@ -6,6 +6,7 @@
 // place, erfcf by 4 (CUDA math functions' table); divisions and sums round once. The gates are
 // written so that no digits cancel.
 #include "kernels/block.cuh"
+#include "kernels/lines.cuh"
 #include "kernels/math.cuh"
 
 enum { THREADS = 256, BLOCKS = 6 };
@@ -125,16 +126,20 @@ template <int V> GR_DEV void join_gate(int kind, float (&gate)[V], float (&up)[V
         gate[i] *= up[i];
 }
 
-template <int V> GR_DEV void glu(const struct gr_args_glu &a)
+template <int V> GR_DEV void glu_at(const struct gr_args_glu &a, struct place at)
 {
-    struct place at = place_of<V>(a.y);
     float gate[V], up[V];
-    if (at.row >= a.y.rows)
-        return;
     load<V>(row_of<float>(a.a, at.row) + at.col, gate);
     load<V>(row_of<float>(a.b, at.row) + at.col, up);
     join_gate(a.kind, gate, up);
     store<V>(row_of<float>(a.y, at.row) + at.col, gate);
+}
+
+template <int V> GR_DEV void glu(const struct gr_args_glu &a)
+{
+    struct place at = place_of<V>(a.y);
+    if (at.row < a.y.rows)
+        glu_at<V>(a, at);
 }
 
 GR_KERNEL(gr_elementwise_glu_1, struct gr_args_glu, THREADS, BLOCKS)
@@ -144,6 +149,15 @@ GR_KERNEL(gr_elementwise_glu_1, struct gr_args_glu, THREADS, BLOCKS)
 GR_KERNEL(gr_elementwise_glu_4, struct gr_args_glu, THREADS, BLOCKS)
 {
     glu<4>(a);
+}
+// A product of y is next: its lines as well, a block a row.
+GR_KERNEL(gr_elementwise_glu_lines, struct gr_glu_lines_args, GR_LINES_THREADS, 2)
+{
+    uint32_t row = blockIdx.x;
+    for (uint32_t col = threadIdx.x * 4; col < a.glu.y.cols; col += GR_LINES_THREADS * 4)
+        glu_at<4>(a.glu, {row, col});
+    __syncthreads();
+    write_line(a.lines, row, row);
 }
 
 template <int V> GR_DEV void binary(const struct gr_args_binary &n)

@@ -1,7 +1,8 @@
 // KV_STORE: K turned, K and V converted or quantised, and written to their cells, in one launch.
 // Memory: 4 bytes an element read, 0.6 to 4 written; a few KB at decode, so bound by latency.
 // Grid: a warp for 32 neighbouring columns of a row of K or V: a block of a quantised type, 128
-// bytes read at once; its lanes agree on the step by two votes.
+// bytes read at once; its lanes agree on the step by two votes. Q of the same tokens is turned by
+// blocks behind those, where ROPE is what comes next.
 //
 // KV_SHIFT: K of the cells whose delta is not 0 turned in place. Memory: every rotated element read
 // and written once, 2 * bytes of the type. Bound by it.
@@ -18,7 +19,7 @@
 
 enum { WARPS = GR_KV_WARPS, THREADS = WARPS * WARP };
 
-GR_KERNEL(gr_kv_store, struct gr_args_kv_store, THREADS, 4)
+GR_DEV void kv_store(const struct gr_args_kv_store &a)
 {
     uint32_t n_k = ((uint32_t)a.k.cols + WARP - 1) / WARP;
     uint32_t n_v = ((uint32_t)a.v.cols + WARP - 1) / WARP;
@@ -42,6 +43,19 @@ GR_KERNEL(gr_kv_store, struct gr_args_kv_store, THREADS, 4)
         x = turned(row_of<float>(a.k, t) + (col - at), cs, at, (uint32_t)a.cs.cols, a.kind);
     }
     kv_put(a.k_cache.dtype, row_of<void>(a.k_cache, cell), col, x, in);
+}
+
+GR_KERNEL(gr_kv_store, struct gr_args_kv_store, THREADS, 4)
+{
+    kv_store(a);
+}
+// And the heads of Q turned (ROPE, aligned to 16 bytes) by further blocks.
+GR_KERNEL(gr_kv_store_rope, struct gr_kernel_kv_store_rope, THREADS, 4)
+{
+    if (blockIdx.x < a.n_store)
+        kv_store(a.store);
+    else
+        heads<4>(a.rope, thread_id() - a.n_store * THREADS);
 }
 
 template <int V> GR_DEV void shift(const struct gr_args_kv_shift &a)

@@ -41,10 +41,14 @@ GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok
 struct mm_block {
     int64_t tile, item;
 };
-GR_DEV struct mm_block mm_block(const struct gr_matmul_args &a)
+GR_DEV uint32_t mm_tiles(const struct gr_matmul_args &a)
 {
-    uint32_t n_tile = (uint32_t)((a.w.offset + a.w.rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS);
-    return {blockIdx.x % n_tile, blockIdx.x / n_tile};
+    return (uint32_t)((a.w.offset + a.w.rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS);
+}
+GR_DEV struct mm_block mm_block(const struct gr_matmul_args &a, uint32_t block)
+{
+    uint32_t n_tile = mm_tiles(a);
+    return {block % n_tile, block / n_tile};
 }
 // Tile i of those that gr_matmul_x_group made; n = 0: there are fewer.
 GR_DEV struct mm_item mm_tile(const struct gr_matmul_args &a, int i)
@@ -91,14 +95,15 @@ GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 
 // acc [16 rows, 8 lines] for each of M tiles and NT groups of lines, as mma_f16 has it: += the step
 // `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u and
-// group i of lines, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u.
+// group i of lines, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u, unless
+// x.over(u, n): a row may end within a step, but not one of whole chunks.
 template <uint32_t T, int U, int M, int NT, class X>
 GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
 {
     using S = pack_step<T, U>;
 #pragma unroll
     for (int u = 0; u < S::UNITS; u++) {
-        if (u >= n)
+        if (x.over(u, n))
             break;
         x.enter(u);
         uint32_t a[M][2][4];

@@ -98,15 +98,21 @@ GR_DEV void product_whole(uint32_t type, const struct whole_ring<M> &ring, int s
     }
 }
 
+// What mv_x and tile_x ask of a step.
+struct whole_step {
+    static constexpr int UNITS = 8, STEPS = 1;
+    static constexpr bool HAS_MIN = false;
+};
+
 template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
 {
     GR_SMEM;
     uint32_t type = a.w.dtype;
-    int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n_warp = blockDim.x / 32, warp = threadIdx.x / 32;
     int units = a.x.units, n_chunk = (units + 7) / 8;
-    struct mm_block block = mm_block(a);
+    struct mm_block block = mm_block(a, blockIdx.x);
     struct mm_item item = mm_item(a, block.item, blockIdx.y * NT * 8, NT * 8);
-    int64_t line = item.line + lane / 4;
+    struct mv_x<whole_step, NT> x(a, item);
     struct whole_ring<1> ring;
     ring.slot = (int)gr_pack_chunk_bytes(type, 8), ring.units = units;
     ring.mem = smem + gr_whole_grid_bytes(type) + warp * GR_WHOLE_SLOTS * ring.slot;
@@ -125,8 +131,7 @@ template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
         ring.fetch(type, c + (GR_WHOLE_SLOTS - 1) * n_warp,
                    (slot + GR_WHOLE_SLOTS - 1) % GR_WHOLE_SLOTS);
         cp_async_commit();
-        struct mv_x x = {a.x.x + (line * units + c * 8) * 64 + lane % 4 * 16, nullptr, units * 64,
-                         0, item.n - lane / 4};
+        x.step = c;
         product_whole<1, NT>(type, ring, slot, ring.units_of(c), grid, x, acc);
         slot = (slot + 1) % GR_WHOLE_SLOTS;
     }
@@ -143,12 +148,6 @@ GR_KERNEL(gr_matmul_mv3_any, struct gr_matmul_args, 256, 2)
 {
     matmul_mv_any<3>(a);
 }
-
-// What tile_x asks of a step.
-struct whole_step {
-    static constexpr int UNITS = 8, STEPS = 1;
-    static constexpr bool HAS_MIN = false;
-};
 
 GR_KERNEL(gr_matmul_tile_any, struct gr_matmul_args, 128, 2)
 {

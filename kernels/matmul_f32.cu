@@ -19,7 +19,7 @@ GR_KERNEL(gr_matmul_f32_mv, struct gr_matmul_args, 256, 2)
     GR_SMEM;
     float *sum = (float *)smem; // [warp][16 rows][8 tokens]
     int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    struct mm_block block = mm_block(a);
+    struct mm_block block = mm_block(a, blockIdx.x);
     struct mm_item item = mm_item(a, block.item, blockIdx.y * 8, 8);
     const uint8_t *tile = mm_tile_at(a, item, block.tile, gr_pack_tile_bytes(GR_F32, a.w.cols));
     int64_t head = a.ids ? 0 : block.item, row0 = a.ids ? item.line : blockIdx.y * 8;

@@ -2,7 +2,7 @@
 #include "kernels/matmul_mv.cuh"
 
 #define KERNEL(T, name)                                                                            \
-    GR_KERNEL(gr_matmul_mv_##name, struct gr_matmul_args, 256, 2)                                  \
+    GR_KERNEL_EARLY(gr_matmul_mv_##name, struct gr_matmul_mv_args, 256, 2)                         \
     {                                                                                              \
         matmul_mv<T, pack_step_units(T), 1>(a);                                                    \
     }

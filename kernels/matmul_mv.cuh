@@ -2,36 +2,49 @@
 //
 // Traffic: each weight once (16 rows at a time), activations once a tile, from L1 after the first
 // tile of a multiprocessor. Bound: bandwidth, up to about 16 tokens.
-// Grid: (tile of 16 rows and item, group of 8 NT tokens); 8 warps of a block take turns at the
-// steps of the tile's columns, so that a tile is read by all of them at once, and their partial
-// sums are added in the order of the warps through shared memory. Why: tokens are the 8 columns of
-// mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of what no one
-// else needs, one step ahead of the one that is multiplied.
+// Grid: (tile of 16 rows and item of each product, group of 8 NT tokens); 8 warps of a block take
+// turns at the steps of the tile's columns, so that a tile is read by all of them at once, and
+// their partial sums are added in the order of the warps through shared memory. Why: tokens are the
+// 8 columns of mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of
+// what no one else needs, one step ahead of the one that is multiplied. The first two are asked for
+// before the launch in front is over: no launch writes weights.
 #pragma once
 
 #include "kernels/matmul.cuh"
 
-// This lane's words of activations, for one step.
-struct mv_x {
-    const uint8_t *x, *sums;
-    int64_t line_bytes, sums_bytes;
-    int n; // lines from this lane's on
+// This lane's words of activations, for one step. Lanes whose lines there are not read the last
+// one's: what comes of it is not stored.
+template <class S, int NT> struct mv_x {
+    const uint8_t *x, *sums; // of the item's first line
+    int last, units, step;   // line of them
 
+    GR_METHOD mv_x(const struct gr_matmul_args &a, const struct mm_item &item)
+    {
+        int lane = threadIdx.x % 32;
+        units = a.x.units;
+        x = a.x.x + item.line * units * 64 + lane % 4 * 16;
+        sums = a.x.sums + item.line * gr_lines_chunks(units) * 64 + lane % 4 * 16;
+        last = item.n - 1;
+    }
+    GR_METHOD int line(int i) const
+    {
+        return min(8 * i + (int)threadIdx.x % 32 / 4, last);
+    }
+    GR_METHOD bool over(int u, int n) const
+    {
+        return (NT > 1 || u % 2 == 0) && u >= n; // units come in pairs; registers are short with NT
+    }
     GR_METHOD void enter(int) const
     {
     }
     GR_METHOD uint4 unit(int u, int i) const
     {
-        return line(x + u * 64, i, line_bytes);
+        return *(const uint4 *)(x + (line(i) * units + step * S::UNITS + u) * 64);
     }
     GR_METHOD uint4 sum(int i) const
     {
-        return line(sums, i, sums_bytes);
-    }
-    GR_METHOD uint4 line(const uint8_t *p, int i, int64_t bytes) const
-    {
-        uint4 zero = {0, 0, 0, 0};
-        return 8 * i < n ? *(const uint4 *)(p + 8 * i * bytes) : zero;
+        return *(const uint4 *)(sums +
+                                (line(i) * (int)gr_lines_chunks(units) + step / S::STEPS) * 64);
     }
 };
 
@@ -58,37 +71,55 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
     }
 }
 
-template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_args &a)
+// The product that a block belongs to, and its number in it.
+GR_DEV int mv_part(const struct gr_matmul_mv_args &all, uint32_t &block)
 {
+    int p = 0;
+    for (block = blockIdx.x; p + 1 < all.n; p++) {
+        uint32_t n = mm_tiles(all.part[p]) * all.n_item;
+        if (block < n)
+            break;
+        block -= n;
+    }
+    return p;
+}
+
+template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
+{
+    uint32_t number;
+    const struct gr_matmul_args &a = all.part[mv_part(all, number)];
     using S = pack_step<T, U>;
-    int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int n_warp = blockDim.x / 32, warp = threadIdx.x / 32;
     int units = a.x.units, n_step = (units + S::UNITS - 1) / S::UNITS;
     int64_t tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
-    struct mm_block block = mm_block(a);
+    struct mm_block block = mm_block(a, number);
+    if (a.ids)
+        griddep_wait();
     struct mm_item item = mm_item(a, block.item, blockIdx.y * NT * 8, NT * 8);
     const uint8_t *tile = mm_tile_at(a, item, block.tile, tile_bytes);
-    int64_t line = item.line + lane / 4, chunks = gr_lines_chunks(units);
 
     float acc[1][NT][4] = {};
+    struct mv_x<S, NT> x(a, item);
     auto multiply = [&](S(&w)[1], int i) {
-        struct mv_x x = {a.x.x + (line * units + i * S::UNITS) * 64 + lane % 4 * 16,
-                         a.x.sums + (line * chunks + i / S::STEPS) * 64 + lane % 4 * 16, units * 64,
-                         chunks * 64, item.n - lane / 4};
+        x.step = i;
         w[0].arrived();
         product<T, U, 1, NT>(w, units - i * S::UNITS, x, acc);
     };
     S w[2][1]; // one is on its way while the other is multiplied
-    if (warp < n_step)
-        w[0][0].load(tile, warp, units);
+    auto load = [&](S(&w)[1], int i) {
+        if (i < n_step)
+            w[0].load(tile, i, units);
+    };
+    load(w[0], warp);
+    load(w[1], warp + n_warp);
+    griddep_begin(); // weights are there from the start, all else may be on its way
     for (int i = warp; i < n_step; i += 2 * n_warp) {
-        if (i + n_warp < n_step)
-            w[1][0].load(tile, i + n_warp, units);
         multiply(w[0], i);
+        load(w[0], i + 2 * n_warp);
         if (i + n_warp >= n_step)
             break;
-        if (i + 2 * n_warp < n_step)
-            w[0][0].load(tile, i + 2 * n_warp, units);
         multiply(w[1], i + n_warp);
+        load(w[1], i + 3 * n_warp);
     }
     mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
 }

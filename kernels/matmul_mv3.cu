@@ -2,8 +2,8 @@
 #include "kernels/matmul_mv.cuh"
 
 #define KERNEL(T, name)                                                                            \
-    GR_KERNEL(gr_matmul_mv3_##name, struct gr_matmul_args, 256, 2)                                 \
+    GR_KERNEL_EARLY(gr_matmul_mv3_##name, struct gr_matmul_mv_args, 256, 2)                        \
     {                                                                                              \
-        matmul_mv<T, 4, 3>(a);                                                                     \
+        matmul_mv<T, gr_pack_type(T).bits[0] == 16 ? 2 : 4, 3>(a);                                 \
     }
 GR_MATMUL_TYPES(KERNEL)

@@ -50,6 +50,10 @@ template <class S> struct tile_x {
         for (int q = 0; q < STAGES - 1; q++)
             fetch(q);
     }
+    GR_METHOD bool over(int u, int n) const
+    {
+        return u >= n;
+    }
     GR_METHOD void enter(int u)
     {
         if (u % 2)

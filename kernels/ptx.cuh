@@ -29,10 +29,20 @@
 
 // GR_KERNEL(name, argument struct, threads of a block, blocks a multiprocessor should hold) { body
 // } defines the kernel `name`, whose body reads its arguments from `a`. Dynamic shared memory is
-// `smem`, aligned to 1024 bytes: declare it by GR_SMEM inside the function.
-#define GR_KERNEL(name, Args, threads, blocks)                                                     \
+// `smem`, aligned to 1024 bytes: declare it by GR_SMEM inside the function. The launch may have
+// begun before the one in front of it was over: GR_KERNEL waits for that first, GR_KERNEL_EARLY
+// leaves it to the body, which calls griddep_begin before it touches what a launch writes.
+#define GR_KERNEL_EARLY(name, Args, threads, blocks)                                               \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ Args a)
+#define GR_KERNEL(name, Args, threads, blocks)                                                     \
+    GR_DEV void name##_body(const Args &a);                                                        \
+    GR_KERNEL_EARLY(name, Args, threads, blocks)                                                   \
+    {                                                                                              \
+        griddep_begin();                                                                           \
+        name##_body(a);                                                                            \
+    }                                                                                              \
+    GR_DEV void name##_body(const Args &a)
 #define GR_DEV static __device__ __forceinline__
 #define GR_SMEM unsigned char *const smem = gr_smem()
 
@@ -361,4 +371,10 @@ GR_DEV void griddep_wait()
 GR_DEV void griddep_launch()
 {
     GR_SM90_HINT(asm volatile("griddepcontrol.launch_dependents;" ::: "memory"));
+}
+// Both, in this order: whoever begins early finds one launch in front of it at work, not two.
+GR_DEV void griddep_begin()
+{
+    griddep_wait();
+    griddep_launch();
 }

@@ -54,33 +54,11 @@ GR_KERNEL(gr_rope_temper, struct gr_args_temper, THREADS, BLOCKS)
     *row_of<float>(a.y, t) = (float)(1 + (double)a.scale * log(1 + n));
 }
 
-template <int V> GR_DEV void heads(const struct gr_args_rope &a)
-{
-    uint32_t d = (uint32_t)a.d_head, n_rot = (uint32_t)a.cs.cols;
-    uint32_t per_head = runs_of<V>(d), per_row = (uint32_t)a.x.cols / d * per_head;
-    uint32_t i = thread_id(), t = i / per_row, item = i % per_head;
-    if (t >= a.x.rows)
-        return;
-    uint32_t first = i % per_row / per_head * d;
-    struct run r = run_of<V>(item, n_rot, a.kind);
-    const float *x = row_of<float>(a.x, t) + first;
-    float *y = row_of<float>(a.y, t) + first, v[2 * V];
-    bool both = r.b < d; // V = 1: the last column of an odd number
-    load<V>(x + r.a, v);
-    if (both)
-        load<V>(x + r.b, v + V);
-    if (r.turns)
-        turn_run<V>(v, row_of<float>(a.cs, t), item, a.kind);
-    store<V>(y + r.a, v);
-    if (both)
-        store<V>(y + r.b, v + V);
-}
-
 GR_KERNEL(gr_rope_heads_1, struct gr_args_rope, THREADS, BLOCKS)
 {
-    heads<1>(a);
+    heads<1>(a, thread_id());
 }
 GR_KERNEL(gr_rope_heads_4, struct gr_args_rope, THREADS, BLOCKS)
 {
-    heads<4>(a);
+    heads<4>(a, thread_id());
 }

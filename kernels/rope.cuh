@@ -58,3 +58,26 @@ template <int V> GR_DEV void turn_run(float *v, const float *cs, uint32_t item, 
         else
             turn(v[2 * k], v[2 * k + 1], t[2 * k], t[2 * k + 1]);
 }
+
+// Thread i of ROPE: a run of a head.
+template <int V> GR_DEV void heads(const struct gr_args_rope &a, uint32_t i)
+{
+    uint32_t d = (uint32_t)a.d_head, n_rot = (uint32_t)a.cs.cols;
+    uint32_t per_head = runs_of<V>(d), per_row = (uint32_t)a.x.cols / d * per_head;
+    uint32_t t = i / per_row, item = i % per_head;
+    if (t >= a.x.rows)
+        return;
+    uint32_t first = i % per_row / per_head * d;
+    struct run r = run_of<V>(item, n_rot, a.kind);
+    const float *x = row_of<float>(a.x, t) + first;
+    float *y = row_of<float>(a.y, t) + first, v[2 * V];
+    bool both = r.b < d; // V = 1: the last column of an odd number
+    load<V>(x + r.a, v);
+    if (both)
+        load<V>(x + r.b, v + V);
+    if (r.turns)
+        turn_run<V>(v, row_of<float>(a.cs, t), item, a.kind);
+    store<V>(y + r.a, v);
+    if (both)
+        store<V>(y + r.b, v + V);
+}

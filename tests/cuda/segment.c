@@ -131,6 +131,34 @@ Test(segment, steps_allocate_nothing)
     device_close(&b);
 }
 
+/* Launches of a segment, and how many of them may begin before the one in front of them is over:
+ * all but the first where the code waits for itself, which that of 8.0 does not, and graphs can
+ * hold it. */
+static void begins_early(const char *device, int64_t early)
+{
+    struct gr_backend *b = device_open(device, plain);
+    struct chain c = chain_new(b, ROWS, COLS);
+    void *exec = device_segment(b, c.node, 3);
+    for (int i = 0; i < 3; i++) {
+        int64_t kernels = emu()->count("kernel"), before = emu()->count("early");
+        run(b, exec);
+        chain_check(b, &c);
+        expect_count(emu()->count("kernel"), kernels + 6);
+        expect_count(emu()->count("early"), before + early);
+    }
+    b->api->segment_free(b, &exec);
+    chain_free(b, &c);
+    device_close(&b);
+}
+
+Test(segment, launches_begin_early)
+{
+    needs_emulated();
+    begins_early("cc=90", 5);
+    begins_early("cc=80", 0);
+    begins_early("cc=90,driver=12.2", 0);
+}
+
 Test(segment, of_nothing)
 {
     struct gr_backend *b = device_open(NULL, plain);

@@ -23,7 +23,8 @@ int emu_driver_configure(const char *options);
  * is to come. 0, or 1 when there is no such entry point. */
 int emu_driver_fail(const char *symbol, int64_t nth, int error);
 
-/* Calls of an entry point so far, NULL: of all; "kernel": kernels run. -1: no such one. */
+/* Calls of an entry point so far, NULL: of all; "kernel": kernels run,
+ * "early": those of them that may begin before the launch in front is over. -1: no such one. */
 int64_t emu_driver_count(const char *symbol);
 /* Bytes that an entry point has allocated, copied or filled, replays of graphs included. */
 int64_t emu_driver_bytes(const char *symbol);

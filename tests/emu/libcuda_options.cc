@@ -69,6 +69,7 @@ static const char *const symbols[] = {
 #include "cuda/nccl.def"
 #undef FN
     "kernel",
+    "early",
 };
 
 static bool is_symbol(const char *name)
@@ -373,7 +374,7 @@ API int64_t emu_driver_count(const char *symbol)
         return is_symbol(symbol) ? S.counters[symbol].calls : -1;
     int64_t n = 0;
     for (const auto &c : S.counters)
-        n += c.first == "kernel" ? 0 : c.second.calls;
+        n += c.first == "kernel" || c.first == "early" ? 0 : c.second.calls;
     return n;
 }
 

@@ -29,8 +29,11 @@ static uint32_t element_bits(const struct conform_format *f, int v)
     return f ? conform_bits(f, v) : (uint8_t)v;
 }
 
+/* "mma_f16 tiny": a is 2^-24 times the integers, below the normal numbers of f16. */
 static int run_mma(struct conform *c, const char *wrapper)
 {
+    const bool tiny = strstr(wrapper, " tiny");
+    const float unit = tiny ? 0x1p-24f : 1;
     const struct conform_format *f = strstr(wrapper, "s8") ? NULL : format_of(wrapper);
     const int each = f ? 2 : 4, bits = 32 / each, k_all = 8 * each;
     int8_t a[16 * 32], b[32 * 8], start[16 * 8];
@@ -44,7 +47,9 @@ static int run_mma(struct conform *c, const char *wrapper)
         int row, k, column;
         for (int i = 0; i < 4 * each; i++) {
             layout_a(lane, i / each, i % each, each, &row, &k);
-            in.a[lane][i / each] |= element_bits(f, a[row * k_all + k]) << i % each * bits;
+            const int v = a[row * k_all + k];
+            in.a[lane][i / each] |= (tiny ? (uint32_t)(v < 0 ? 0x8000 - v : v) : element_bits(f, v))
+                                    << i % each * bits;
         }
         for (int i = 0; i < 2 * each; i++) {
             layout_b(lane, i / each, i % each, each, &k, &column);
@@ -53,15 +58,15 @@ static int run_mma(struct conform *c, const char *wrapper)
         for (int r = 0; r < 4; r++) {
             layout_d(lane, r, &row, &column);
             int sum = start[row * 8 + column];
-            const float from = (float)sum;
+            const float from = (float)sum * unit;
             for (k = 0; k < k_all; k++)
                 sum += a[row * k_all + k] * b[k * 8 + column];
-            const float to = (float)sum;
+            const float to = (float)sum * unit;
             memcpy(&in.c[lane][r], f ? (const void *)&from : (const void *)&(int){(int)from}, 4);
             memcpy(&expected[lane][r], f ? (const void *)&to : (const void *)&sum, 4);
         }
     }
-    snprintf(name, sizeof name, "conform_%s", wrapper);
+    snprintf(name, sizeof name, "conform_%.*s", (int)strcspn(wrapper, " "), wrapper);
     memset(out, 0xee, sizeof out);
     return conform_run(c, &(struct conform_launch){.kernel = name,
                                                    .blocks = 1,
@@ -339,6 +344,7 @@ static int run_desc(struct conform *c, const char *wrapper)
 
 const struct conform_case conform_products[] = {
     {"mma_f16", 80, run_mma},
+    {"mma_f16 tiny", 80, run_mma},
     {"mma_bf16", 80, run_mma},
     {"mma_s8", 80, run_mma},
     {"ldmatrix_x4", 80, run_ldmatrix},

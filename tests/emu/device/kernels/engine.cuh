@@ -139,3 +139,8 @@ GR_DEV void griddep_wait()
 GR_DEV void griddep_launch()
 {
 }
+GR_DEV void griddep_begin()
+{
+    griddep_wait();
+    griddep_launch();
+}

@@ -8,10 +8,14 @@
 #include "gr/op.h"
 
 // A kernel tells the emulated device its name as the library is loaded.
+#define GR_KERNEL_EARLY(name, Args, threads, blocks) GR_KERNEL_FORM(name, Args, threads, blocks, )
 #define GR_KERNEL(name, Args, threads, blocks)                                                     \
+    GR_KERNEL_FORM(name, Args, threads, blocks, griddep_begin())
+#define GR_KERNEL_FORM(name, Args, threads, blocks, first)                                         \
     static void name##_body(const Args &a);                                                        \
     static void name##_run(const void *args)                                                       \
     {                                                                                              \
+        first;                                                                                     \
         name##_body(*static_cast<const Args *>(args));                                             \
     }                                                                                              \
     static const struct emu_kernel name##_kernel = {#name, name##_run, threads, blocks,            \

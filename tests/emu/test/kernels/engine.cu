@@ -328,19 +328,19 @@ GR_KERNEL(test_registers_fewer, engine_args, 384, 1)
 }
 
 // Launched early behind another that has written c: c[i] + 1, after waiting or not.
-GR_KERNEL(test_dependent, engine_args, 128, 1)
+GR_KERNEL_EARLY(test_dependent, engine_args, 128, 1)
 {
     griddep_wait();
     a.c[threadIdx.x] += 1;
 }
-GR_KERNEL(test_dependent_all, engine_args, 128, 1)
+GR_KERNEL_EARLY(test_dependent_all, engine_args, 128, 1)
 {
     if (threadIdx.x == 0)
         griddep_wait();
     __syncthreads();
     a.c[threadIdx.x] += 1;
 }
-GR_KERNEL(test_dependent_wrong, engine_args, 128, 1)
+GR_KERNEL_EARLY(test_dependent_wrong, engine_args, 128, 1)
 {
     const float v = a.c[threadIdx.x];
     griddep_wait();

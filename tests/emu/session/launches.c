@@ -1,0 +1,81 @@
+/* How many kernels a layer of a decode step is: each is about a microsecond of a GPU's time that
+ * moves no weights. The bounds are what there is now: a change that needs more launches says so
+ * here. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "cuda/build.h"
+#include "models/tiny.h"
+
+#define N_VOCAB 96
+
+static int64_t (*count)(const char *symbol);
+
+static void setup(void)
+{
+    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+}
+
+TestSuite(launches, .init = setup);
+
+static void decode(struct gr_session *s, int32_t pos)
+{
+    int32_t id = (5 + 37 * pos) % N_VOCAB;
+    int8_t last = 1;
+    struct gr_batch b = {.n_tok = 1, .token = &id, .pos = &pos, .logits = &last};
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+}
+
+/* What the third token of a session takes, a graph by then: launches, and how many of them may
+ * begin before the one in front of them is over. */
+struct step {
+    int64_t n, early;
+};
+
+static struct step step(const struct gr_arch *arch, int n_layer)
+{
+    struct tiny t = tiny_default(arch);
+    t.dtype = "f16";
+    t.first_expert = tiny_needs_experts(arch) ? t.first_expert : n_layer;
+    tiny_set_layers(&t, n_layer);
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    struct gr_model *m;
+    struct gr_session *s;
+    mp.n_gpu_layers = n_layer + 1;
+    sp.n_ctx = 64, sp.n_threads = 1;
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
+    cr_assert_eq(gr_session_open(&s, m, &sp), 0, "%s", gr_error());
+    decode(s, 0);
+    decode(s, 1);
+    struct step before = {count("kernel"), count("early")};
+    decode(s, 2);
+    struct step after = {count("kernel"), count("early")};
+    gr_session_close(&s);
+    gr_model_close(&m);
+    unlink(path);
+    return (struct step){after.n - before.n, after.early - before.early};
+}
+
+Test(launches, of_a_layer)
+{
+    static const struct {
+        const char *arch;
+        int period; /* layers of every kind */
+        int most;   /* launches of so many */
+    } cases[] = {{"llama", 1, 11}, {"qwen3", 1, 12}, {"qwen3moe", 1, 15}, {"gemma3", 6, 84}};
+    for (size_t i = 0; i < GR_COUNT(cases); i++) {
+        const struct gr_arch *arch =
+            gr_arch_find((struct gr_str){cases[i].arch, strlen(cases[i].arch)});
+        struct step few = step(arch, cases[i].period), more = step(arch, 2 * cases[i].period);
+        cr_expect_leq(more.n - few.n, cases[i].most, "%s: %lld launches for %d layers",
+                      cases[i].arch, (long long)(more.n - few.n), cases[i].period);
+        cr_expect_eq(more.early - few.early, more.n - few.n, "%s", cases[i].arch);
+    }
+}
