@@ -681,17 +681,20 @@ static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
     return keeps ? gr_hp_unsupported(s, "attention.causal") : 0;
 }
 
+/* What holds without a key. */
+static void set_defaults(struct gr_hparams *hp, const struct gr_arch *arch)
+{
+    memset(hp, 0, sizeof *hp);
+    hp->norm = arch->norm, hp->no_cache = arch->no_cache, hp->rope = arch->rope;
+    hp->embd_scale = 1, hp->d_gate = 1;
+    hp->n_expert_group = hp->n_expert_group_used = 1;
+}
+
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
 {
     struct gr_hp_source s = {g, arch->name};
     int32_t n_next = 0; /* layers that predict further tokens: behind the others, not used */
-    *hp = (struct gr_hparams){.norm = arch->norm,
-                              .no_cache = arch->no_cache,
-                              .rope = arch->rope,
-                              .embd_scale = 1,
-                              .d_gate = 1,
-                              .n_expert_group = 1,
-                              .n_expert_group_used = 1};
+    set_defaults(hp, arch);
     int rc = gr_hp_need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
     if (!rc)
         rc = gr_hp_i32(&s, "nextn_predict_layers", 0, hp->n_layer - 1, &n_next);
