@@ -141,6 +141,8 @@ struct gr_model_info {
                              the weights are where they belong (gr_model_load) */
     bool no_logits;       /* the model has no output's matrix: its sessions leave vectors */
     bool no_cache;        /* a token sees all of its sequence in a batch, and nothing is kept */
+    bool has_encoder;     /* gr_encode runs texts through it, which gr_decode attends to */
+    int32_t decoder_start;   /* with an encoder: the token that gr_decode begins with; else -1 */
     enum gr_pooling pooling; /* that the file asks for; NONE when it says nothing */
     int32_t n_label;         /* names of a classifier's scores (gr_model_label) */
     const char *where;       /* "layers 0-10 on CUDA0, 11-21 on CUDA1", when they are in several
@@ -298,6 +300,18 @@ struct gr_batch {
  * whose recurrent state or window was overwritten meanwhile: those are empty then, and the message
  * names them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
+
+/* Runs a batch of whole texts, one for each of its sequences, through a model's encoder: from then
+ * on what gr_decode gives these sequences attends to them. Leaves no logits; positions go from 0 in
+ * each text, and all texts of a batch are computed at once (at most n_ubatch tokens). What the
+ * sequences had, texts and tokens, is gone, also when this fails, but for GR_E_INVALID and
+ * GR_E_UNSUPPORTED (a model without an encoder: gr_model_info.has_encoder), which change nothing.
+ *
+ * A text goes with its sequence: it is copied whole by gr_kv_seq_cp whatever the range
+ * (GR_E_INVALID when the other sequence has another one), is part of states, and is removed when
+ * all of the sequence is; gr_kv_used does not count it. A sequence without one attends to nothing
+ * there. */
+GR_API int gr_encode(struct gr_session *s, const struct gr_batch *batch);
 
 /* The same in two steps, for a model whose layers several ranks share: a batch has begun when the
  * first of them has computed its part, and the others go on while the next one begins. Batches end

@@ -232,13 +232,16 @@ static int begin(struct bench *b, const struct gr_batch *batch, int32_t most, st
     return rc;
 }
 
-/* n tokens of text `seq` in batches of -b. */
+/* n tokens of text `seq` in batches of -b; an encoder reads them at once. */
 static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
 {
     int32_t step = b->setting.batch_size;
     int rc = 0;
     for (int32_t i = 0; i < n; i++)
         b->seq[i] = seq;
+    if (b->info.has_encoder)
+        return gr_encode(b->session,
+                         &(struct gr_batch){.n_tok = n, .token = b->ids, .seq = b->seq});
     for (int32_t i = 0; i < n && !rc; i += step) {
         struct gr_batch batch = {
             .n_tok = n - i < step ? n - i : step, .token = b->ids + i, .seq = b->seq + i};

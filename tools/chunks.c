@@ -84,10 +84,25 @@ static int open_session(struct gr_chunks *c, const struct gr_options *o)
     return status ? gr_say_status(status) : 0;
 }
 
+/* What a decoder gives depends on the text that its encoder has. */
+static int check_encoder(const struct gr_chunks *c)
+{
+    struct gr_model_info info;
+    gr_model_info(c->model, &info);
+    if (!info.has_encoder)
+        return 0;
+    gr_say_error("a %s model has an encoder and a decoder, which answers a text and does not "
+                 "continue it: a model without an encoder is expected",
+                 info.arch);
+    return gr_status_exit(GR_E_UNSUPPORTED);
+}
+
 int gr_chunks_open(struct gr_chunks *c, const struct gr_options *o, bool all_logits)
 {
     *c = (struct gr_chunks){.all_logits = all_logits};
     int rc = gr_open_model(o, false, &c->model);
+    if (!rc)
+        rc = check_encoder(c);
     if (!rc)
         rc = read_ids(c, o);
     if (!rc)

@@ -25,6 +25,7 @@ struct replay {
     struct gr_model *model;
     struct gr_session *session;
     struct gr_session_size size;
+    bool has_encoder;
     int32_t n_vocab, n_embd; /* n_embd: of a session of vectors, else 0 */
     int n_written;
     uint64_t hash; /* of all arrays so far */
@@ -168,10 +169,11 @@ static int failed(int op, int status)
     return gr_status_exit(status);
 }
 
-static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
+static int run_batch(struct replay *r, int op, const struct gr_batch *b,
+                     int (*batch)(struct gr_session *, const struct gr_batch *))
 {
     r->op = op, r->micro_batch = 0, r->first_tap[0] = 0;
-    int status = gr_decode(r->session, b);
+    int status = batch(r->session, b);
     if (r->tap_rc)
         return r->tap_rc;
     if (status == GR_E_KV_FULL || status == GR_E_INVALID)
@@ -180,6 +182,11 @@ static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
         return failed(op, status);
     int rc = write_rc(r, op, 0);
     return rc ? rc : write_rows(r, op, b);
+}
+
+static int replay_decode(struct replay *r, int op, const struct gr_batch *b)
+{
+    return run_batch(r, op, b, gr_decode);
 }
 
 static int save_state(struct gr_session *s, struct slot *slot)
@@ -212,9 +219,11 @@ static int apply(struct replay *r, enum gr_op_kind kind, const int32_t *a)
     }
 }
 
-/* encode is for models that look at all tokens at once and keep nothing. */
+/* encode is for models with an encoder, or that look at all tokens at once and keep nothing. */
 static int replay_encode(struct replay *r, int op, const struct gr_batch *b)
 {
+    if (r->has_encoder)
+        return run_batch(r, op, b, gr_encode);
     if (!remembers(r))
         return replay_decode(r, op, b);
     gr_say_error("op %d: encode: this model goes on from what it keeps; decode is its operation",
@@ -270,7 +279,7 @@ static int open_session(struct replay *r)
     if (rc)
         return rc;
     gr_model_info(r->model, &info);
-    r->n_vocab = info.n_vocab;
+    r->n_vocab = info.n_vocab, r->has_encoder = info.has_encoder;
     struct gr_session_params p = r->rec.params;
     gr_cache_options(r->o, &p);
     p.n_threads = p.n_threads_batch = r->o->threads > 0 ? r->o->threads : 0;

@@ -40,6 +40,7 @@ struct run {
     size_t n_text;
     int32_t *prompt;
     size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept from a file */
+    size_t n_encoded;                /* tokens of the prompt that an encoder has read */
     int32_t n_ctx, n_past;           /* cells; next position */
     int32_t n_flight;                /* pieces of the prompt on their way through the stages */
     bool sample;                     /* the prompt is ours */
@@ -114,7 +115,9 @@ static bool use_color(const struct gr_options *o)
  */
 static void show_prompt(struct run *r)
 {
+    bool continued = !r->info.has_encoder; /* what an encoder reads is answered */
     bool color = use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
+    wanted = wanted && continued;
     if (r->o->display_prompt >= 0)
         wanted = r->o->display_prompt;
     if (!wanted || r->o->json || !r->n_text)
@@ -285,7 +288,7 @@ static int admit_prompt(const struct run *r)
 {
     if (r->n_prompt <= (size_t)r->n_ctx - 4)
         return 0;
-    if (may_shift(r)) {
+    if (may_shift(r) && !r->info.has_encoder) {
         gr_say_warning("the prompt of %zu tokens exceeds the context of %d: --context-shift drops "
                        "its oldest text, but for --keep",
                        r->n_prompt, r->n_ctx);
@@ -298,6 +301,20 @@ static int admit_prompt(const struct run *r)
     return 1;
 }
 
+/* An encoder looks at the whole prompt at once. */
+static int fit_encoder(const struct run *r, struct gr_session_params *p)
+{
+    if (r->info.has_encoder && r->cache.path) {
+        gr_say_error("--prompt-cache: a %s model reads its prompt at once, no part of it can be "
+                     "kept for another one; leave it out",
+                     r->info.arch);
+        return GR_EXIT_USAGE;
+    }
+    if (r->info.has_encoder && p->n_ubatch < r->n_prompt)
+        p->n_batch = p->n_ubatch = (uint32_t)r->n_prompt;
+    return 0;
+}
+
 static int choose_params(struct run *r, struct gr_session_params *p)
 {
     *p = gr_session_options(r->o);
@@ -305,6 +322,8 @@ static int choose_params(struct run *r, struct gr_session_params *p)
     if (r->cache.path && !p->n_rollback)
         p->n_rollback = 1; /* a prompt that is all in the file needs its last token again */
     int rc = choose_group(r, p);
+    if (!rc)
+        rc = fit_encoder(r, p);
     return rc ? rc : check_keeps(r, p);
 }
 
@@ -487,6 +506,18 @@ static int run_prompt(struct run *r)
     return rc;
 }
 
+/* With an encoder the prompt is its text, and what is continued begins with a token of its own. */
+static int encode_prompt(struct run *r)
+{
+    struct gr_batch text = {.n_tok = (int32_t)r->n_prompt, .token = r->prompt};
+    if (!r->info.has_encoder)
+        return 0;
+    int rc = gr_encode(r->session, &text);
+    r->n_encoded = rc ? 0 : r->n_prompt;
+    r->prompt[0] = r->info.decoder_start, r->n_prompt = 1;
+    return rc;
+}
+
 /* --profile-steps */
 static int read_profile_steps(struct run *r)
 {
@@ -579,6 +610,17 @@ static double rate(double n, double seconds)
     return n > 0 && seconds > 0 ? n / seconds : 0;
 }
 
+/* What a prompt was, before an encoder had it and after. */
+static size_t prompt_tokens(const struct run *r)
+{
+    return r->n_encoded ? r->n_encoded : r->n_read;
+}
+
+static double prompt_speed(const struct run *r)
+{
+    return rate((double)(prompt_tokens(r) - r->n_kept), r->prompt_s);
+}
+
 static void say_summary(const struct run *r)
 {
     char gen[96] = "", seed[48] = "", first[48] = "", gpu[160];
@@ -591,8 +633,8 @@ static void say_summary(const struct run *r)
         snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
     if (r->n_gen > 0)
         snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", r->n_read,
-           rate((double)(r->n_read - r->n_kept), r->prompt_s), r->n_gen, gen, first, r->load_s,
+    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", prompt_tokens(r),
+           prompt_speed(r), r->n_gen, gen, first, r->load_s,
            gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
     gr_say_stages(r->session);
 }
@@ -600,13 +642,13 @@ static void say_summary(const struct run *r)
 static int print_json(const struct run *r)
 {
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o = json_pack(
-        "{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text",
-        text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens", (int)r->n_read,
-        "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed, "gpu_layers",
-        r->info.n_gpu_layers, "stages", gr_stages_json(r->session), "timings", "prompt_tok_s",
-        rate((double)(r->n_read - r->n_kept), r->prompt_s), "gen_tok_s",
-        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    json_t *o =
+        json_pack("{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text",
+                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
+                  (int)prompt_tokens(r), "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
+                  "gpu_layers", r->info.n_gpu_layers, "stages", gr_stages_json(r->session),
+                  "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
+                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!line) {
@@ -661,7 +703,9 @@ static int write_text(struct run *r)
     if (traced)
         return traced;
     r->start = gr_seconds();
-    int rc = run_prompt(r);
+    int rc = encode_prompt(r);
+    if (!rc)
+        rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
     if (rc && !interrupts)
         return gr_say_status(rc);

@@ -133,15 +133,18 @@ static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
     }
 }
 
-/* Without a cache; windows end before a token, and after it where they have two sides. */
+/* Of tokens that see those of their own micro-batch; windows end before a token, and after it where
+ * they have two sides. */
 static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
-                       const struct gr_ubatch *ub)
+                       const struct gr_ubatch *ub, int32_t *key_pos)
 {
+    int32_t *list = gr_staged(s, c, GR_STEP_LIST);
     const struct gr_hparams *hp = &s->slice->hp;
     int32_t behind = hp->swa_both ? hp->n_swa / 2 : hp->n_swa - 1;
-    gr_cache_fill_none(ub, INT32_MAX, INT32_MAX, gr_staged(s, c, GR_STEP_LIST),
-                       gr_staged(s, c, GR_STEP_SPAN));
-    if (c->plan.shape.n_swa)
+    gr_cache_fill_none(ub, INT32_MAX, INT32_MAX, list, gr_staged(s, c, GR_STEP_SPAN));
+    for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
+        key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
+    if (c->plan.shape.n_list_swa)
         gr_cache_fill_none(ub, behind, hp->swa_both ? behind : INT32_MAX,
                            gr_staged(s, c, GR_STEP_LIST_SWA), gr_staged(s, c, GR_STEP_SPAN_SWA));
 }
@@ -149,25 +152,24 @@ static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
 static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
                       const struct gr_ubatch *ub)
 {
+    static const struct {
+        enum gr_step_array cells, list, span;
+    } of[GR_N_CACHE_KIND] = {{GR_STEP_CELLS, GR_STEP_LIST, GR_STEP_SPAN},
+                             {GR_STEP_CELLS_SWA, GR_STEP_LIST_SWA, GR_STEP_SPAN_SWA}};
     const struct gr_step_shape *shape = &c->plan.shape;
     const struct gr_cache *cache = &s->cache;
     size_t n = (size_t)ub->n_tok * sizeof(int32_t);
-    int32_t *list = gr_staged(s, c, GR_STEP_LIST), *span = gr_staged(s, c, GR_STEP_SPAN);
     int32_t *key_pos = shape->n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
-    if (s->slice->hp.no_cache) {
-        fill_sight(s, c, ub);
-        for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
-            key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
-    }
-    if (cache->kv[GR_CACHE_FULL]) {
-        memcpy(gr_staged(s, c, GR_STEP_CELLS), s->placed.cells[GR_CACHE_FULL], n);
-        gr_kv_fill(cache->kv[GR_CACHE_FULL], ub, true, shape->n_far ? s->params.group_w : 0, list,
-                   span, key_pos);
-    }
-    if (cache->kv[GR_CACHE_SWA]) {
-        memcpy(gr_staged(s, c, GR_STEP_CELLS_SWA), s->placed.cells[GR_CACHE_SWA], n);
-        gr_kv_fill(cache->kv[GR_CACHE_SWA], ub, true, 0, gr_staged(s, c, GR_STEP_LIST_SWA),
-                   gr_staged(s, c, GR_STEP_SPAN_SWA), NULL);
+    if (s->slice->hp.no_cache || cache->encoding)
+        fill_sight(s, c, ub, key_pos);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
+        bool full = k == GR_CACHE_FULL;
+        if (gr_cache_takes(cache, k))
+            memcpy(gr_staged(s, c, of[k].cells), s->placed.cells[k], n);
+        if (cache->kv[k] && !cache->encoding)
+            gr_kv_fill(cache->kv[k], ub, gr_cache_has_positions(cache, k),
+                       full && shape->n_far ? s->params.group_w : 0, gr_staged(s, c, of[k].list),
+                       gr_staged(s, c, of[k].span), full ? key_pos : NULL);
     }
 }
 
@@ -221,11 +223,11 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
                                     .n_seq = cache->rs ? ub->n_seq : 0,
                                     .n_sample = draws ? ub->n_out : 0};
     if (hp->no_cache || cache->kv[GR_CACHE_FULL])
-        rc = list_length(cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
-    if (!rc && cache->kv[GR_CACHE_SWA]) {
+        rc = list_length(cache->encoding ? NULL : cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
+    if (cache->kv[GR_CACHE_SWA])
         shape->n_swa = ub->n_tok;
+    if (!rc && cache->kv[GR_CACHE_SWA] && !cache->encoding)
         rc = list_length(cache->kv[GR_CACHE_SWA], ub, &shape->n_list_swa);
-    }
     if (!rc && hp->no_cache && gr_any_window(hp))
         shape->n_swa = ub->n_tok, shape->n_list_swa = shape->n_list;
     if (s->pool == GR_POOL_MEAN) {
@@ -245,7 +247,7 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
     gr_cache_place(&s->cache, ub, &s->placed);
     int rc = shape_of(s, ub, f->draws, &shape);
     if (!rc)
-        rc = gr_plan_for(s, GR_PLAN_STEP, &shape, out);
+        rc = gr_plan_for(s, s->cache.encoding ? GR_PLAN_ENCODE : GR_PLAN_STEP, &shape, out);
     if (!rc)
         fill_step(s, *out, ub, first_row);
     return rc;

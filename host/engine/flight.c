@@ -54,14 +54,24 @@ static void number_rows(const struct gr_session *s, struct gr_flight *f, int32_t
 
 /* ---- beginning ---- */
 
+static int check_outside(const struct gr_session *s)
+{
+    if (s->running)
+        return gr_fail(GR_E_INVALID, "a batch was given inside another one, by a tap");
+    return 0;
+}
+
 static int check(struct gr_session *s, const struct gr_batch *batch)
 {
     struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
                                      .n_batch = (int32_t)s->params.n_batch};
-    if (s->running)
-        return gr_fail(GR_E_INVALID, "gr_decode was called inside another one, by a tap");
+    int rc = check_outside(s);
+    if (rc)
+        return rc;
     gr_cache_limits(&s->cache, &limits);
-    int rc = gr_batch_check(&s->batch, batch, &limits);
+    rc = gr_batch_check(&s->batch, batch, &limits);
+    if (!rc && s->cache.encoding)
+        memset(s->batch.logits, 0, (size_t)s->batch.n_tok), s->batch.n_out = 0;
     if (!rc && s->batch.pos_2d && s->params.group_n > 1)
         rc = gr_fail(GR_E_UNSUPPORTED,
                      "Self-Extend: tokens with rows and columns cannot be grouped");
@@ -82,6 +92,14 @@ static int check_learned(const struct gr_session *s)
     return 0;
 }
 
+static int refuse_long(const struct gr_session *s)
+{
+    return gr_fail(GR_E_INVALID,
+                   "a batch of %d tokens: this model looks at all tokens at once, at most %u fit; "
+                   "use a larger -ub",
+                   s->batch.n_tok, s->params.n_ubatch);
+}
+
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
                      int32_t *n_ub)
 {
@@ -96,11 +114,8 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
         return rc;
     f->n_tok = f->n_come = f->status = 0;
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
-    if (s->slice->hp.no_cache && *n_ub > 1)
-        return gr_fail(GR_E_INVALID,
-                       "a batch of %d tokens: this model looks at all tokens at once, at most %u "
-                       "fit; use a larger -ub",
-                       s->batch.n_tok, s->params.n_ubatch);
+    if ((s->slice->hp.no_cache || s->cache.encoding) && *n_ub > 1)
+        return refuse_long(s);
     if (s->pool == GR_POOL_MEAN && *n_ub > 1)
         return gr_fail(GR_E_INVALID,
                        "a batch of %d tokens: the mean of all is taken at once, at most %u fit, "
@@ -232,15 +247,61 @@ int gr_decode_end(struct gr_session *s)
     return rc;
 }
 
+static int refuse_flight(const struct gr_session *s)
+{
+    return gr_fail(GR_E_INVALID,
+                   "%d batches are in flight: end them before another way of decoding is used",
+                   s->n_flight);
+}
+
 int gr_decode(struct gr_session *s, const struct gr_batch *batch)
 {
     if (s->n_flight)
-        return gr_fail(GR_E_INVALID,
-                       "%d batches are in flight: end them before another way of "
-                       "decoding is used",
-                       s->n_flight);
+        return refuse_flight(s);
     int rc = begin(s, batch, flight_at(s, 0));
     return rc ? rc : finish(s, flight_at(s, 0));
+}
+
+/* ---- texts ---- */
+
+static int check_encodes(const struct gr_session *s)
+{
+    if (!s->cache.encodes)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "gr_encode: a model with an encoder and a decoder expected, architecture %s "
+                       "found; gr_decode runs it",
+                       s->model->arch->name);
+    return s->n_flight ? refuse_flight(s) : check_outside(s);
+}
+
+/* A text takes the place of all that its sequences have. */
+static int empty_sequences(struct gr_session *s)
+{
+    const struct gr_full_batch *b = &s->batch;
+    int32_t last = b->n_tok - 1, n = b->seq_at[last] + b->n_seq[last];
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++)
+        if (gr_cache_has(&s->cache, b->seq[i]))
+            rc = gr_kv_seq_rm(s, b->seq[i], -1, -1);
+    return rc;
+}
+
+/* What a batch can be refused for is found before its sequences lose what they have. */
+int gr_encode(struct gr_session *s, const struct gr_batch *batch)
+{
+    int rc = check_encodes(s);
+    if (rc)
+        return rc;
+    s->cache.encoding = true;
+    rc = check(s, batch);
+    if (!rc && s->batch.n_tok > (int32_t)s->params.n_ubatch)
+        rc = refuse_long(s);
+    if (!rc)
+        rc = empty_sequences(s);
+    if (!rc)
+        rc = gr_decode(s, batch);
+    s->cache.encoding = false;
+    return rc;
 }
 
 /* ---- what is left ---- */

@@ -103,7 +103,7 @@ static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_sessio
 {
     uint64_t n = (uint64_t)hp->n_swa * (p->kv_unified ? p->n_seq_max : 1) + p->n_ubatch;
     n = GR_PAD(n, (uint64_t)CELL_PAD);
-    return p->swa_full || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
+    return p->swa_full || hp->n_enc || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
 }
 
 uint32_t gr_memory_ctx_seq(const struct gr_session_params *p)
@@ -136,6 +136,7 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
     m->cache.kv[GR_CACHE_SWA].n_cell = window_cells(hp, p, m->n_ctx_seq);
     m->cache.kv[GR_CACHE_SWA].window = hp->n_swa;
     m->cache.kv[GR_CACHE_SWA].chunked = hp->chunked;
+    m->cache.encodes = hp->n_enc > 0;
     m->cache.has_rs = m->n_recurrent > 0;
     m->cache.rs = (struct gr_rs_params){p->n_seq_max, p->n_rollback};
     m->n_row = m->cache.has_rs ? gr_rs_n_row(&m->cache.rs) : 0;

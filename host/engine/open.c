@@ -180,11 +180,12 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
                            .dtype = dtype};
 }
 
-/* T5's bucket of a distance: half of them for either side; of a half, one each up to its middle,
- * then wider and wider up to GR_REL_FAR. */
-static int32_t bucket_of(int32_t d, int32_t n_bucket)
+/* T5's bucket of a distance: half of them for either side, or all for the past; of these, one each
+ * up to its middle, then wider and wider up to GR_REL_FAR. */
+static int32_t bucket_of(int32_t d, int32_t n_bucket, bool past)
 {
-    int32_t n = n_bucket / 2, exact = n / 2, away = abs(d), side = d > 0 ? n : 0;
+    int32_t n = past ? n_bucket : n_bucket / 2, exact = n / 2;
+    int32_t away = past ? GR_MAX(-d, 0) : abs(d), side = d > 0 && !past ? n : 0;
     if (away < exact)
         return side + away;
     double wide = (double)(logf((float)away / (float)exact) * (float)(n - exact));
@@ -196,14 +197,16 @@ static int make_buckets(struct gr_session *s)
 {
     enum { N = 2 * GR_REL_FAR + 1 };
     struct gr_session_device *cpu = &s->device[0];
-    cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, N * sizeof(int32_t));
+    cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 2 * N * sizeof(int32_t));
     if (!cpu->memory.constants)
         return GR_E_NOMEM_HOST;
-    cpu->has.constants = N * sizeof(int32_t);
-    s->env.rel_rows = constant(s, 0, N, GR_I32);
+    cpu->has.constants = 2 * N * sizeof(int32_t);
     int32_t *rows = cpu->memory.constants;
-    for (int32_t i = 0; i < N; i++)
-        rows[i] = bucket_of(i - GR_REL_FAR, s->slice->hp.n_bucket);
+    for (int past = 0; past < 2; past++) {
+        s->env.rel_rows[past] = constant(s, (size_t)past * N * sizeof *rows, N, GR_I32);
+        for (int32_t i = 0; i < N; i++)
+            rows[past * N + i] = bucket_of(i - GR_REL_FAR, s->slice->hp.n_bucket, past);
+    }
     return 0;
 }
 

@@ -95,6 +95,8 @@ static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_s
     case GR_PLAN_COPY:
     case GR_PLAN_COPY_SWA:
         return gr_graph_build_copy(plan, &s->env, shape, kind == GR_PLAN_COPY_SWA);
+    case GR_PLAN_ENCODE:
+        return gr_graph_build_encode(plan, &s->env, shape);
     default:
         return gr_graph_build(plan, &s->env, shape);
     }
@@ -170,7 +172,7 @@ struct wanted {
     struct gr_step_shape shape;
 };
 
-#define N_WANTED 5
+#define N_WANTED 6
 
 static int32_t all_cells(const struct gr_session *s, int kind)
 {
@@ -211,6 +213,18 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
     return shape;
 }
 
+/* Of texts that are encoded. */
+static struct gr_step_shape encode_shape(const struct gr_session *s, int32_t n_tok)
+{
+    int32_t n_list = (int32_t)gr_kv_list_round(n_tok);
+    return (struct gr_step_shape){.n_tok = n_tok,
+                                  .n_pos = 1,
+                                  .n_full = n_tok,
+                                  .n_swa = n_tok,
+                                  .n_list = n_list,
+                                  .n_alibi = s->slice->hp.n_bucket > 0 ? n_list : 0};
+}
+
 /* Shifts and copies of more cells than this take more memory when they come. */
 static int find_wanted(const struct gr_session *s, struct wanted *w)
 {
@@ -219,6 +233,8 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     int32_t swa = GR_MIN(all_cells(s, GR_CACHE_SWA), CELLS);
     int n = 0;
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
+    if (s->cache.encodes)
+        w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, (int32_t)s->params.n_ubatch)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
     if ((full || swa) && s->slice->hp.rope != GR_ROPE_NONE)
         w[n++] = (struct wanted){GR_PLAN_SHIFT,

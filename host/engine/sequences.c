@@ -122,7 +122,7 @@ void gr_kv_dump(const struct gr_session *s, FILE *out)
 static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_t hi)
 {
     for (int k = 0; k < GR_N_CACHE_KIND; k++) {
-        const struct gr_kv *kv = s->cache.kv[k];
+        const struct gr_kv *kv = gr_cache_has_positions(&s->cache, k) ? s->cache.kv[k] : NULL;
         bool shares = kv && gr_kv_seq_shared(kv, seq) > 0;
         for (uint32_t i = 0; shares && i < gr_kv_n_cell(kv); i++) {
             struct gr_cell c = gr_kv_cell(kv, i);

@@ -263,20 +263,11 @@ static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_or
     return rc;
 }
 
-static int do_decode(struct gr_session *s)
+static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
 {
-    struct gr_team *t = s->team;
     struct gr_flight *f = &s->flight[0];
-    struct gr_order_decode o;
     int32_t n_ub;
-    int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
-    if (!rc)
-        rc = check_batch(&o);
-    const struct gr_team_test *test = gr_team_testing();
-    if (++t->n_batch == test->spoil_at && t->world->rank == test->spoil_rank)
-        s->cache.hash++;
-    if (!rc)
-        rc = reserve(s, f, &o, &n_ub);
+    int rc = reserve(s, f, o, &n_ub);
     if (rc)
         return rc;
     gr_batch_range(s);
@@ -286,6 +277,25 @@ static int do_decode(struct gr_session *s)
         gr_batch_take_back(s, f->status);
     else if (!rc)
         gr_cache_commit(&s->cache);
+    return rc;
+}
+
+static int do_decode(struct gr_session *s)
+{
+    struct gr_team *t = s->team;
+    struct gr_order_decode o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
+    if (!rc)
+        rc = check_batch(&o);
+    if (!rc && o.encode && !s->cache.encodes)
+        rc = gr_fail(GR_E_CORRUPT, "order DECODE: the model has no encoder");
+    const struct gr_team_test *test = gr_team_testing();
+    if (++t->n_batch == test->spoil_at && t->world->rank == test->spoil_rank)
+        s->cache.hash++;
+    s->cache.encoding = !rc && o.encode;
+    if (!rc)
+        rc = run_batch(s, &o);
+    s->cache.encoding = false;
     return rc;
 }
 

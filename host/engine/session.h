@@ -18,7 +18,7 @@
 /* What becomes of the wanted rows of a sequence: they stay, one stands for all, or their mean. */
 enum gr_pool_how { GR_POOL_ROWS, GR_POOL_FIRST, GR_POOL_LAST, GR_POOL_MEAN };
 
-enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
+enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_ENCODE, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
 
 /* A plan that has been built, placed and prepared; the most recently used ones are kept. */
 struct gr_cached_plan {

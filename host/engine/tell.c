@@ -58,7 +58,8 @@ static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t 
 {
     const struct gr_full_batch *b = &s->batch;
     uint64_t n = (uint64_t)b->n_tok;
-    struct gr_order_decode o = {.token = {b->token, n},
+    struct gr_order_decode o = {.encode = s->cache.encoding,
+                                .token = {b->token, n},
                                 .pos = {b->pos, n},
                                 .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
                                 .n_seq = {b->n_seq, n},

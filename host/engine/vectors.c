@@ -19,6 +19,11 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
     if (p->pooling < GR_POOLING_MODEL || p->pooling > GR_POOLING_RANK)
         return gr_fail(GR_E_INVALID, "unknown pooling %d", (int)p->pooling);
     p->embeddings |= m->arch->no_logits;
+    if (p->embeddings && m->hp.n_enc > 0)
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "vectors: a model with an encoder and a decoder (%s) gives logits only; "
+                       "convert its encoder alone",
+                       m->arch->name);
     if (!p->embeddings && p->pooling > GR_POOLING_NONE)
         return gr_fail(
             GR_E_INVALID,

@@ -149,7 +149,7 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 {
     const struct gr_graph_env *env = b->env;
     int32_t of = env->hp->kv_of[il];
-    if (env->hp->no_cache)
+    if (gr_sees_itself(env->hp, il))
         return (struct kept){.k = gr_ten_is(&cs) ? rope(b, il, p.k, cs) : p.k, .v = p.v};
     struct kept c = {env->k_cache[of], env->k_far ? env->k_far[of] : none, values_of(b, of)};
     if (of == il)
@@ -163,7 +163,7 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 /* They are read where the cache is. */
 static gr_t sinks_of(const struct gr_build *b, int il)
 {
-    bool host = b->env->host && !gr_hp(b)->no_cache && gr_cache_device(b, il) == 0;
+    bool host = b->env->host && !gr_sees_itself(gr_hp(b), il) && gr_cache_device(b, il) == 0;
     return host ? b->env->host[(size_t)(il + 1) * GR_N_SLOT + GR_W_ATTN_SINKS]
                 : gr_weight(b, il, GR_W_ATTN_SINKS);
 }
@@ -171,10 +171,13 @@ static gr_t sinks_of(const struct gr_build *b, int il)
 /* [2 * GR_REL_FAR + 1, n_head]: the table's rows in the order of distances. */
 static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
 {
-    bool own = il > 0 && gr_has(b, il, table);
+    bool past = !gr_sees_itself(gr_hp(b), il);
+    int32_t first = past ? gr_hp(b)->n_enc : 0;
+    bool own = il > first && gr_has(b, il, table);
     if (!own && gr_ten_is(&b->rel))
         return b->rel;
-    gr_t w = gr_require(b, own ? il : 0, table), rows = b->env->rel_rows;
+    gr_t w = gr_require(b, own ? il : first, table);
+    gr_t rows = b->env->rel_rows[past];
     if (!b->err && b->env->share)
         b->err = gr_fail(GR_E_UNSUPPORTED,
                          "architecture %s cannot be split by tensors: its heads share a table of "
@@ -188,24 +191,12 @@ static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
     return y;
 }
 
-static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
+/* Attention over what was kept, as the step block says of the layer's kind of cache. */
+static gr_t attend_to(struct gr_build *b, int il, gr_t q, gr_t q_far, struct kept kept, gr_t rel)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    if (!b->err && hp->n_head_kv[il] == 0)
-        b->err =
-            gr_fail(GR_E_CORRUPT, "layer %d has no key/value heads, which architecture %s needs",
-                    il, b->env->arch->name);
-    if (b->err)
-        return none;
     const struct gr_step_shape *s = &b->plan->shape;
     bool swa = hp->swa[il];
-    gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
-    struct kept kept = keep(b, il, p, cs);
-    gr_t q = turn(b, il, p.q, cs);
-    gr_t q_far = none;
-    if (gr_ten_is(&kept.k_far))
-        q_far = gr_ten_is(&cs) ? turn(b, il, p.q, far_table_of(b, false)) : q;
-    gr_name(b, "q", il, q);
     gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){
@@ -236,6 +227,36 @@ static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
                     .max_alibi = hp->max_alibi}});
     gr_name(b, "attn", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
+}
+
+static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
+{
+    const struct gr_hparams *hp = gr_hp(b);
+    if (!b->err && hp->n_head_kv[il] == 0)
+        b->err =
+            gr_fail(GR_E_CORRUPT, "layer %d has no key/value heads, which architecture %s needs",
+                    il, b->env->arch->name);
+    if (b->err)
+        return none;
+    gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
+    struct kept kept = keep(b, il, p, cs);
+    gr_t q = turn(b, il, p.q, cs);
+    gr_t q_far = none;
+    if (gr_ten_is(&kept.k_far))
+        q_far = gr_ten_is(&cs) ? turn(b, il, p.q, far_table_of(b, false)) : q;
+    return attend_to(b, il, gr_name(b, "q", il, q), q_far, kept, rel);
+}
+
+gr_t gr_attn_cross(struct gr_build *b, int il, gr_t q)
+{
+    struct kept kept = {.k = b->env->k_cache[il], .v = values_of(b, il)};
+    return b->err ? none : attend_to(b, il, q, none, kept, none);
+}
+
+void gr_cross_keep(struct gr_build *b, int il, gr_t k, gr_t v)
+{
+    kv_store(b, il, (struct gr_qkv){.k = k, .v = v}, none, b->env->k_cache[il],
+             b->env->v_cache[il]);
 }
 
 /* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */

@@ -73,16 +73,16 @@ int32_t gr_cache_device(const struct gr_build *b, int il)
 }
 
 /* A node runs with its layer, but where keys and values are kept it runs with these. */
-static bool runs_with_cache(const struct gr_build *b, enum gr_op op)
+static bool runs_with_cache(const struct gr_build *b, int il, enum gr_op op)
 {
     return op == GR_OP_KV_STORE || op == GR_OP_KV_SHIFT || op == GR_OP_KV_COPY ||
-           (op == GR_OP_ATTN && !gr_hp(b)->no_cache);
+           (op == GR_OP_ATTN && !gr_sees_itself(gr_hp(b), il));
 }
 
 /* What goes to other shards passes through the CPU where there is no other way. */
 static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
 {
-    if (runs_with_cache(b, op))
+    if (runs_with_cache(b, il, op))
         return gr_cache_device(b, il);
     if (op == GR_OP_EXCHANGE && !b->env->net)
         return 0;
@@ -93,7 +93,7 @@ static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (!b->env->stage)
         return 0;
-    return b->env->stage[runs_with_cache(b, op) ? gr_hp(b)->kv_of[il] : b->at];
+    return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->kv_of[il] : b->at];
 }
 
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)

@@ -84,6 +84,10 @@ gr_t gr_attn(struct gr_build *b, int il, struct gr_qkv p);
 /* The same with biases by distance: a row of `table` for each bucket, of the first layer where a
  * layer has none of its own. */
 gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot table);
+/* Attention of a layer's queries to what it has kept of the encoder's output: k and v of the
+ * micro-batch's tokens, stored when that is computed. */
+gr_t gr_attn_cross(struct gr_build *b, int il, gr_t q);
+void gr_cross_keep(struct gr_build *b, int il, gr_t k, gr_t v);
 /* What attention found for x, times act of a gate for each column or each head (ATTN_GATE). */
 gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y);
 /* Queries times what their positions make of them (hp->temper). */

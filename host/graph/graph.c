@@ -68,6 +68,7 @@ static gr_t logits(struct gr_build *b, gr_t x)
 static gr_t last_norm(struct gr_build *b, gr_t x)
 {
     enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2)     ? GR_W_OUTPUT_NORM_2
+                        : gr_has(b, -1, GR_W_DEC_OUTPUT_NORM) ? GR_W_DEC_OUTPUT_NORM
                         : gr_has(b, -1, GR_W_ENC_OUTPUT_NORM) ? GR_W_ENC_OUTPUT_NORM
                                                               : GR_W_OUTPUT_NORM;
     x = gr_out_rows(b, x);
@@ -164,12 +165,26 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     begin(p, env, shape);
     gr_t x = embed(&b);
-    for (; b.at < env->hp->n_layer && !b.err; b.at++)
+    for (b.at = env->hp->n_enc; b.at < env->hp->n_layer && !b.err; b.at++)
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     if (shape->n_out > 0)
         p->result = env->vectors ? vectors(&b, x) : head(&b, x);
     if (shape->n_sample > 0)
         p->result = draw(&b, p->result);
+    return finish(&b);
+}
+
+int gr_graph_build_encode(struct gr_plan *p, const struct gr_graph_env *env,
+                          const struct gr_step_shape *shape)
+{
+    struct gr_build b = {.plan = p, .env = env};
+    begin(p, env, shape);
+    gr_t x = embed(&b);
+    for (; b.at < env->hp->n_enc && !b.err; b.at++)
+        x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
+    for (; b.at < env->hp->n_layer && !b.err; b.at++)
+        if (gr_is_cross(env->hp, b.at))
+            env->arch->encoded(&b, b.at, x);
     return finish(&b);
 }
 

@@ -44,17 +44,22 @@ struct gr_graph_env {
     /* [n_layer], each [1, n_row, n] f32: recurrent state; rows by STATE_SRC and STATE_DST */
     const struct gr_ten *conv_state, *ssm_state;
     struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
-    struct gr_ten rel_rows;       /* [1, 1, 2 * GR_REL_FAR + 1] i32, in the constants: the bucket of
-                                     each distance; absent without relative positions */
-    bool vectors;                 /* the result is what the output's matrix would be given .. */
-    bool classify;                /* .. or the scores that a classifier makes of it */
-    struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
+    struct gr_ten rel_rows[2]; /* [1, 1, 2 * GR_REL_FAR + 1] i32 each, in the constants: the bucket
+                                  of each distance, in layers that see both sides and in those
+                                  that see the past; absent without relative positions */
+    bool vectors;              /* the result is what the output's matrix would be given .. */
+    bool classify;             /* .. or the scores that a classifier makes of it */
+    struct gr_ten section;     /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
 };
 
 /* Records, plans memory and leaves *p unbound. GR_E_CORRUPT when the file lacks a tensor that the
  * graph needs. */
 int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape);
+
+/* The encoder's layers, and what those that attend to them keep of what they give: no result. */
+int gr_graph_build_encode(struct gr_plan *p, const struct gr_graph_env *env,
+                          const struct gr_step_shape *shape);
 
 /* The plan that rotates the cached K of every layer by the deltas in the step block: of the first
  * shape->n_delta cells, of the grouped K of shape->n_delta_far, and of shape->n_delta_swa cells of

@@ -9,7 +9,7 @@
 int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p)
 {
     int rc = 0;
-    *cache = (struct gr_cache){.n_seq_max = p->n_seq_max};
+    *cache = (struct gr_cache){.n_seq_max = p->n_seq_max, .encodes = p->encodes};
     for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
         if (p->has[k]) {
             cache->pos_2d = p->kv[k].pos_2d;
@@ -34,14 +34,66 @@ static int check_seq(const struct gr_cache *cache, int32_t seq)
     return gr_fail(GR_E_INVALID, "sequence: 0 to %u expected, %d found", cache->n_seq_max - 1, seq);
 }
 
+/* ---- texts of an encoder ---- */
+
+bool gr_cache_has_positions(const struct gr_cache *cache, enum gr_cache_kind kind)
+{
+    return cache->kv[kind] && !(cache->encodes && kind == GR_CACHE_SWA);
+}
+
+bool gr_cache_takes(const struct gr_cache *cache, enum gr_cache_kind kind)
+{
+    return cache->kv[kind] && gr_cache_has_positions(cache, kind) != cache->encoding;
+}
+
+/* What an operation on a range of positions is for a text; false: nothing. */
+static bool op_for_text(struct gr_kv_op *op)
+{
+    switch (op->kind) {
+    case GR_KV_CP:
+    case GR_KV_DUP:
+        op->p0 = op->p1 = -1;
+        return true;
+    case GR_KV_RM:
+        return op->p0 <= 0 && op->p1 < 0;
+    default:
+        return op->kind == GR_KV_KEEP;
+    }
+}
+
+/* What an operation is for a kind; false: nothing. */
+static bool op_for(const struct gr_cache *cache, enum gr_cache_kind kind, const struct gr_kv_op *op,
+                   struct gr_kv_op *own)
+{
+    *own = *op;
+    return cache->kv[kind] && (gr_cache_has_positions(cache, kind) || op_for_text(own));
+}
+
+/* A sequence has one text: what is copied does not meet another one. */
+static int check_text(const struct gr_cache *cache, const struct gr_kv_op *op)
+{
+    const struct gr_kv *texts = cache->encodes ? cache->kv[GR_CACHE_SWA] : NULL;
+    bool copies = op->kind == GR_KV_CP || op->kind == GR_KV_DUP;
+    if (!texts || !copies || op->seq == op->dst || !gr_kv_seq_cells(texts, op->dst) ||
+        gr_kv_seq_same(texts, op->seq, op->dst))
+        return 0;
+    return gr_fail(GR_E_INVALID,
+                   "sequence %d has an encoded text of its own, which cannot become that of "
+                   "sequence %d beside its tokens; remove all of the sequence first",
+                   op->dst, op->seq);
+}
+
 int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op)
 {
     int rc = check_seq(cache, op->kind == GR_KV_RM && op->seq < 0 ? 0 : op->seq);
     if (!rc && (op->kind == GR_KV_CP || op->kind == GR_KV_DUP))
         rc = check_seq(cache, op->dst);
+    if (!rc)
+        rc = check_text(cache, op);
+    struct gr_kv_op own;
     for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
-        if (cache->kv[k])
-            rc = gr_kv_can(cache->kv[k], op);
+        if (op_for(cache, k, op, &own))
+            rc = gr_kv_can(cache->kv[k], &own);
     if (!rc && cache->rs)
         rc = gr_rs_can(cache->rs, op);
     return rc;
@@ -75,7 +127,7 @@ static void note_placed(struct gr_cache *cache, const struct gr_ubatch *ub,
     size_t n_tok = (size_t)ub->n_tok, n_seq = (size_t)ub->n_seq;
     note(cache, ENTRY_PLACED, &ub->n_tok, sizeof ub->n_tok);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             cache->hash = gr_hash_bytes(cache->hash, at->cells[k], n_tok * sizeof(int32_t));
     if (!cache->rs)
         return;
@@ -103,9 +155,10 @@ int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_
         rc = cache->tell(cache->user, op);
     if (rc)
         return rc;
+    struct gr_kv_op own;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
-            gr_kv_do(cache->kv[k], op, &moves[k]);
+        if (op_for(cache, k, op, &own))
+            gr_kv_do(cache->kv[k], &own, &moves[k]);
     if (cache->rs)
         gr_rs_do(cache->rs, op);
     note(cache, ENTRY_OP, op, sizeof *op);
@@ -144,7 +197,7 @@ int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq)
 {
     int32_t min = -1;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_has_positions(cache, k))
             min = GR_MAX(min, gr_kv_cells_pos_min(cache->kv[k], seq));
     return cache->rs ? GR_MAX(min, gr_rs_pos_min(cache->rs, seq)) : min;
 }
@@ -153,16 +206,24 @@ int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq)
 {
     int32_t max = -1;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_has_positions(cache, k))
             max = GR_MAX(max, gr_kv_cells_pos_max(cache->kv[k], seq));
     return cache->rs ? GR_MAX(max, gr_rs_pos_max(cache->rs, seq)) : max;
+}
+
+bool gr_cache_has(const struct gr_cache *cache, int32_t seq)
+{
+    bool any = cache->rs && gr_rs_pos_max(cache->rs, seq) >= 0;
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        any |= cache->kv[k] && gr_kv_seq_cells(cache->kv[k], seq) > 0;
+    return any;
 }
 
 uint32_t gr_cache_used(const struct gr_cache *cache)
 {
     uint32_t n = 0;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_has_positions(cache, k))
             n = GR_MAX(n, gr_kv_n_used(cache->kv[k]));
     return !n && cache->rs ? gr_rs_n_used(cache->rs) : n;
 }
@@ -185,17 +246,18 @@ void gr_cache_shifted(struct gr_cache *cache)
 
 /* ---- batches ---- */
 
-static int32_t limit_pos_max(const void *cache, int32_t seq)
+static int32_t limit_pos_max(const void *p, int32_t seq)
 {
-    return gr_cache_pos_max(cache, seq);
+    const struct gr_cache *cache = p;
+    return cache->encoding ? -1 : gr_cache_pos_max(cache, seq);
 }
 
 static int32_t limit_pos_end(const void *p, int32_t seq)
 {
     const struct gr_cache *cache = p;
-    int32_t end = gr_cache_pos_max(cache, seq) + 1;
-    for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+    int32_t end = limit_pos_max(cache, seq) + 1;
+    for (int k = 0; k < GR_N_CACHE_KIND && !cache->encoding; k++)
+        if (gr_cache_has_positions(cache, k))
             end = GR_MAX(end, gr_kv_cells_pos_end(cache->kv[k], seq));
     return end;
 }
@@ -206,7 +268,7 @@ static bool limit_same(const void *p, int32_t a, int32_t b)
     bool same = !cache->rs || gr_rs_seq_same(cache->rs, a, b);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         same = same && (!cache->kv[k] || gr_kv_seq_same(cache->kv[k], a, b));
-    return same;
+    return same || cache->encoding;
 }
 
 void gr_cache_limits(const struct gr_cache *cache, struct gr_batch_limits *limits)
@@ -231,14 +293,14 @@ int gr_cache_reserve(struct gr_cache *cache, const struct gr_ubatch *ub, int32_t
 {
     int rc = 0, k = 0;
     for (; k < GR_N_CACHE_KIND && !rc; k++)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             rc = gr_kv_reserve(cache->kv[k], ub, n_ub);
     if (!rc && cache->rs)
         rc = gr_rs_reserve(cache->rs, ub, n_ub);
     else if (rc)
         k--; /* this one has nothing to take back */
     while (rc && k-- > 0)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             gr_kv_abort(cache->kv[k]);
     return rc;
 }
@@ -246,7 +308,7 @@ int gr_cache_reserve(struct gr_cache *cache, const struct gr_ubatch *ub, int32_t
 void gr_cache_place(struct gr_cache *cache, const struct gr_ubatch *ub, const struct gr_placed *at)
 {
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             gr_kv_place(cache->kv[k], ub, at->cells[k]);
     if (cache->rs)
         gr_rs_place(cache->rs, ub, at->src, at->dst);
@@ -256,7 +318,7 @@ void gr_cache_place(struct gr_cache *cache, const struct gr_ubatch *ub, const st
 void gr_cache_commit(struct gr_cache *cache)
 {
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             gr_kv_commit(cache->kv[k]);
     if (cache->rs)
         gr_rs_commit(cache->rs);
@@ -285,7 +347,7 @@ int32_t gr_cache_abort(struct gr_cache *cache, bool *emptied)
 {
     int32_t n = 0;
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
-        if (cache->kv[k])
+        if (gr_cache_takes(cache, k))
             gr_kv_abort(cache->kv[k]);
     if (cache->rs)
         gr_rs_abort(cache->rs);
@@ -338,7 +400,8 @@ void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t behind, int32_t ahea
 
 void gr_cache_print(const struct gr_cache *cache, FILE *out)
 {
-    static const char *const names[] = {"cells", "cells of the layers with a window"};
+    const char *const names[] = {"cells", cache->encodes ? "cells of encoded texts"
+                                                         : "cells of the layers with a window"};
     int n = (cache->kv[0] != NULL) + (cache->kv[1] != NULL) + (cache->rs != NULL);
     for (int k = 0; k < GR_N_CACHE_KIND; k++) {
         if (cache->kv[k] && n > 1)

@@ -16,6 +16,7 @@ enum gr_cache_kind { GR_CACHE_FULL, GR_CACHE_SWA, GR_N_CACHE_KIND };
 struct gr_cache_params {
     uint32_t n_seq_max;
     bool has[GR_N_CACHE_KIND], has_rs;
+    bool encodes; /* the second kind holds what an encoder gave, not what a window needs */
     struct gr_kv_params kv[GR_N_CACHE_KIND];
     struct gr_rs_params rs;
 };
@@ -23,6 +24,11 @@ struct gr_cache_params {
 struct gr_cache {
     uint32_t n_seq_max;
     bool pos_2d;
+    /* With an encoder (encodes) the second kind has the cells of its texts: batches are placed
+     * there while `encoding`, otherwise in the first kind. The positions of a sequence are those of
+     * the first kind, and what is done to some of them leaves its text alone, which is copied whole
+     * and goes when all of the sequence goes. */
+    bool encodes, encoding;
     struct gr_kv *kv[GR_N_CACHE_KIND]; /* NULL: the model has no such layers */
     struct gr_rs *rs;
     /* Of all that was decided so far: cells that were given to micro-batches, operations and their
@@ -49,12 +55,20 @@ int gr_cache_pack(struct gr_cache *cache, struct gr_kv_moves *moves);
 /* What can be gone back to, and where a sequence ends; -1 when it is empty. */
 int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq);
 int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq);
-/* Cells in use (of the cache that has the most), or rows of a model that has states only. */
+/* Whether a sequence has anything, tokens or a text. */
+bool gr_cache_has(const struct gr_cache *cache, int32_t seq);
+/* Whether a kind takes a batch that comes now. */
+bool gr_cache_takes(const struct gr_cache *cache, enum gr_cache_kind kind);
+/* Whether a kind has the positions of sequences, not their encoded texts. */
+bool gr_cache_has_positions(const struct gr_cache *cache, enum gr_cache_kind kind);
+/* Cells in use for positions (of the cache that has the most), or rows of a model that has states
+ * only. */
 uint32_t gr_cache_used(const struct gr_cache *cache);
 bool gr_cache_has_shift(const struct gr_cache *cache);
 void gr_cache_shifted(struct gr_cache *cache);
 
-/* Fills in what a batch is checked against, but for n_vocab and n_batch. */
+/* Fills in what a batch is checked against, but for n_vocab and n_batch. Texts that are encoded
+ * begin anew, whatever their sequences have. */
 void gr_cache_limits(const struct gr_cache *cache, struct gr_batch_limits *limits);
 /* Cuts a batch as these caches need it; as gr_batch_split. */
 int32_t gr_cache_split(const struct gr_cache *cache, const struct gr_full_batch *b,

@@ -66,6 +66,7 @@ void gr_arch_about(const struct gr_arch *a, char *about, size_t n)
         {has_slot(a, GR_W_ATTN_KV_A), "latent attention"},
         {has_slot(a, GR_W_SSM_CONV) || has_slot(a, GR_W_SHORTCONV), "recurrent layers"},
         {a->no_cache, "no cache"},
+        {a->encoded != NULL, "encoder and decoder"},
     };
     size_t at = 0;
     *about = 0;

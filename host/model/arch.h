@@ -99,17 +99,20 @@ enum gr_dim {
 
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
-    GR_BIAS = 2,        /* a bias is required */
-    GR_BIAS_MAYBE = 4,  /* a bias may be there */
-    GR_IN_STATE = 8,    /* only in layers with a state .. */
-    GR_IN_KV = 16,      /* .. or with keys and values */
-    GR_IN_HEADS = 32,   /* .. or with heads, which may have no keys and values */
-    GR_IN_FF = 64,      /* .. or with a feed-forward part */
-    GR_FIRST = 2048,    /* optional but in the first layer */
-    GR_BUT_FIRST = 256, /* optional in the first layer alone */
-    GR_AS_F32 = 128,    /* small: f32 in memory whatever the file has, as vectors are */
-    GR_SPREAD = 512,    /* the file has one number a row, which is repeated; with GR_AS_F32 */
-    GR_EACH = 1024      /* outside the layers in the file, and part of every layer */
+    GR_BIAS = 2,         /* a bias is required */
+    GR_BIAS_MAYBE = 4,   /* a bias may be there */
+    GR_IN_STATE = 8,     /* only in layers with a state .. */
+    GR_IN_KV = 16,       /* .. or with keys and values */
+    GR_IN_HEADS = 32,    /* .. or with heads, which may have no keys and values */
+    GR_IN_FF = 64,       /* .. or with a feed-forward part */
+    GR_FIRST = 2048,     /* optional but in the first layer */
+    GR_BUT_FIRST = 256,  /* optional in the first layer alone */
+    GR_AS_F32 = 128,     /* small: f32 in memory whatever the file has, as vectors are */
+    GR_SPREAD = 512,     /* the file has one number a row, which is repeated; with GR_AS_F32 */
+    GR_IN_ENC = 4096,    /* only in the encoder's layers .. */
+    GR_IN_DEC = 8192,    /* .. or in those behind it that attend to their own past .. */
+    GR_IN_CROSS = 16384, /* .. or in those that attend to what the encoder gave */
+    GR_EACH = 1024       /* outside the layers in the file, and part of every layer */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -221,8 +224,11 @@ struct gr_hparams {
     enum gr_act_kind ffn_act;     /* where files differ */
     int32_t n_dense_2, n_dense_3; /* rows and columns of the matrices behind pooling */
     bool v_in_k; /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
-    int32_t kv_of[GR_MAX_LAYER];  /* the layer whose keys and values layer il attends to: il, or an
-                                     earlier one; -1 = it has none (also where n_head_kv is 0) */
+    int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il, or an
+                                    earlier one; -1 = it has none (also where n_head_kv is 0) */
+    int32_t n_enc; /* layers of an encoder in front of the others (kv_of -1), whose tokens see those
+                      of their own micro-batch; 0: there is none */
+    int32_t decoder_start;        /* token that gr_decode begins with behind an encoder */
     bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 a sequence */
     int32_t n_conv_state, n_ssm_state;
     /* latent attention: what a head is before it is absorbed; d_k and d_v are n_rot + n_lora_kv and
@@ -288,7 +294,9 @@ struct gr_hparams {
     bool swa_both; /* n_swa / 2 positions to either side are seen; for no_cache */
     bool
         chunked; /* a window begins at the last multiple of n_swa instead of going with the token */
-    bool swa[GR_MAX_LAYER];
+    bool swa[GR_MAX_LAYER]; /* layers whose keys and values are in the second kind of cache: those
+                               with a window or, in a model with an encoder, those that attend to
+                               what it gave (gr_is_cross) */
     /* rope */
     enum gr_rope_kind rope;
     bool no_rope[GR_MAX_LAYER]; /* layers that know no positions */
@@ -313,6 +321,18 @@ struct gr_hparams {
                              without yarn_scales_attn YaRN's own divided by it; 0: both are YaRN's
                              own */
 };
+
+/* Whether a layer's tokens see those of their own micro-batch, and nothing of them is kept. */
+static inline bool gr_sees_itself(const struct gr_hparams *hp, int32_t il)
+{
+    return hp->no_cache || il < hp->n_enc;
+}
+
+/* Whether a layer attends to what the encoder gave, all of it. */
+static inline bool gr_is_cross(const struct gr_hparams *hp, int32_t il)
+{
+    return hp->n_enc > 0 && hp->swa[il];
+}
 
 /* Whether a layer has a sliding window. */
 static inline bool gr_any_window(const struct gr_hparams *hp)
@@ -484,6 +504,9 @@ struct gr_arch {
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
     /* One layer: [1, n_tok, n_embd] in, the same out. */
     struct gr_ten (*layer)(struct gr_build *b, int il, struct gr_ten x);
+    /* With an encoder: x is what its last layer gives; has layer il, one that attends to it, keep
+     * what it attends to (gr_cross_keep). */
+    void (*encoded)(struct gr_build *b, int il, struct gr_ten x);
 };
 
 #define GR_SPEC(table) .spec = (table), .n_spec = (int)(sizeof(table) / sizeof((table)[0]))

@@ -226,6 +226,10 @@ bool gr_model_is_tied(const struct gr_model *m)
 
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il)
 {
+    if (s->flags & (GR_IN_ENC | GR_IN_DEC | GR_IN_CROSS))
+        return s->flags & (il < hp->n_enc        ? GR_IN_ENC
+                           : gr_is_cross(hp, il) ? GR_IN_CROSS
+                                                 : GR_IN_DEC);
     if (s->flags & GR_IN_STATE && !hp->recurrent[il])
         return false;
     if (s->flags & GR_IN_HEADS && hp->n_head[il] == 0)
@@ -332,7 +336,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + s->slot];
     const struct gr_gguf_tensor *t = find(m, s->slot, il, name);
     if (!t && (s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0) ||
-               (s->flags & GR_FIRST && il > 0)))
+               (s->flags & GR_FIRST && gr_file_layer(&m->hp, il) > 0)))
         return 0;
     if (!t)
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,

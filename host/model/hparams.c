@@ -671,7 +671,7 @@ static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
  * as far as nothing else of theirs is kept. */
 static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    bool causal = true, keeps = hp->v_in_k;
+    bool causal = true, keeps = hp->v_in_k || hp->n_enc > 0;
     int rc = gr_hp_bool(s, "attention.causal", &causal);
     if (rc || causal || hp->no_cache)
         return rc;

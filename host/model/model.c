@@ -50,6 +50,10 @@ static int read_vocab(struct gr_model *m)
         rc = gr_gguf_opt_i64(m->gguf, key, rows, &n);
     if (!rc && (n < 1 || n > GR_VOCAB_MAX_TOKENS))
         rc = gr_fail(GR_E_CORRUPT, "the vocabulary has %" PRId64 " tokens", n);
+    if (!rc && m->hp.decoder_start >= n)
+        rc = gr_fail(GR_E_CORRUPT,
+                     "key %s.decoder_start_token_id: a token below %" PRId64 " expected, %d found",
+                     m->arch->name, n, m->hp.decoder_start);
     m->hp.n_vocab = (int32_t)n;
     return rc;
 }
@@ -117,6 +121,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
     float ones[GR_MAX_ADAPTER];
     for (int i = 0; i < GR_MAX_ADAPTER; i++)
         ones[i] = 1;
+    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_FAR + 1};
     struct gr_graph_env env = {.hp = hp,
                                .share = share,
                                .arch = m->arch,
@@ -131,21 +136,26 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .v_cache = cache,
                                .conv_state = cache,
                                .ssm_state = cache,
-                               .rel_rows = {.rows = 1, .cols = 2 * GR_REL_FAR + 1},
+                               .rel_rows = {distances, distances},
                                .vectors = m->arch->no_logits};
     env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
+    bool second = m->hp.n_swa > 0 || m->hp.n_enc > 0;
     struct gr_step_shape shape = {.n_tok = 1,
                                   .n_out = 1,
                                   .n_pos = 1,
                                   .n_full = 1,
-                                  .n_swa = m->hp.n_swa > 0,
+                                  .n_swa = second,
                                   .n_seq = 1,
                                   .n_list = 32,
-                                  .n_list_swa = m->hp.n_swa > 0 ? 32 : 0,
+                                  .n_list_swa = second ? 32 : 0,
                                   .n_alibi = (m->hp.max_alibi > 0 || m->hp.n_bucket > 0) ? 32 : 0};
     struct gr_plan plan;
     int rc = cache && used ? gr_graph_build(&plan, &env, &shape) : GR_E_NOMEM_HOST;
     if (!rc)
+        gr_plan_fini(&plan);
+    if (!rc && hp->n_enc)
+        rc = gr_graph_build_encode(&plan, &env, &shape);
+    if (!rc && hp->n_enc)
         gr_plan_fini(&plan);
     for (size_t i = 0; lora && i < n_pair && !rc; i++)
         if (!used[i])
@@ -286,6 +296,8 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
                                .n_head_kv = m->hp.n_head_kv[0],
                                .no_logits = m->arch && m->arch->no_logits,
                                .no_cache = m->hp.no_cache,
+                               .has_encoder = m->hp.n_enc > 0,
+                               .decoder_start = m->hp.n_enc ? m->hp.decoder_start : -1,
                                .pooling = m->vocab_only ? GR_POOLING_NONE : m->hp.pooling,
                                .n_label = m->n_label};
 }

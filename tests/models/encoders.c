@@ -140,6 +140,10 @@ Test(encoders, pooling_is_what_it_says_of_every_family)
         struct tiny t = tiny_default(gr_arch_at(i));
         struct gr_model *m = tiny_open(&t);
         bool states = tiny_keeps_states(m);
+        if (m->hp.n_enc) { /* encoder_decoder.c */
+            gr_model_close(&m);
+            continue;
+        }
         struct gr_session *s = session(m, GR_POOLING_NONE);
         struct gr_batch b = two_texts();
         cr_assert_eq(gr_decode(s, &b), 0, "%s: %s", t.arch->name, gr_error());

@@ -23,6 +23,7 @@ static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level
     cr_assert_eq(gr_cpu_open(&s->device[0].backend, 1, 1, level), 0, "%s", gr_error());
     s->pin = s->device[0].backend;
     gr_session_cancellable(s, true);
+    tiny_encode(s);
     return s;
 }
 

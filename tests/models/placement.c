@@ -293,7 +293,7 @@ static bool has_window(const struct gr_model *m)
     bool any = false;
     for (int il = 0; il < m->hp.n_layer; il++)
         any |= m->hp.swa[il] && m->hp.n_head_kv[il] > 0;
-    return any && !m->hp.no_cache &&
+    return any && !m->hp.no_cache && m->hp.n_swa > 0 &&
            m->hp.n_swa < N_LONG; /* some are wide whatever the file says */
 }
 

@@ -141,6 +141,7 @@ Test(models, unwanted_logits_change_nothing)
         tokens(id, N_TOK, 1);
         run(s, id, N_TOK, 0, 0, N_TOK, want);
         gr_kv_clear(s);
+        tiny_encode(s);
         int8_t none[N_TOK] = {0}, some[N_TOK] = {0};
         struct gr_batch b = {.n_tok = 20, .token = id, .logits = none};
         cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
@@ -173,6 +174,7 @@ Test(models, unwritten_memory_is_never_read)
             struct gr_session *s = tiny_session(m, &p);
             if (poison && s->device[0].has.cache)
                 memset(s->device[0].cache, 0xff, s->device[0].has.cache);
+            tiny_encode(s);
             run(s, id, 9, 0, 0, 9, poison ? got : want); /* makes the arena */
             if (poison)
                 memset(s->device[0].memory.arena, 0xff, s->device[0].has.arena);

@@ -106,6 +106,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
 {
     int32_t n_layer = m->hp.n_layer;
     struct gr_ten *cache = gr_calloc(3 * (size_t)n_layer, sizeof *cache);
+    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_FAR + 1};
     struct gr_graph_env env = {.hp = &m->hp,
                                .scale = m->scale,
                                .arch = m->arch,
@@ -113,7 +114,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                .v_cache = cache,
                                .conv_state = cache + n_layer,
                                .ssm_state = cache + 2 * n_layer,
-                               .rel_rows = {.rows = 1, .cols = 2 * GR_REL_FAR + 1},
+                               .rel_rows = {distances, distances},
                                .vectors = m->arch->no_logits};
     for (int il = 0; il < n_layer; il++) {
         cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_conv_state};
@@ -131,12 +132,15 @@ static void check_plan(const struct gr_model *m, const char *missing)
     struct gr_plan p;
     env.weight = m->weight, env.bias = m->bias;
     env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
-    cr_assert_eq(gr_graph_build(&p, &env, &shape), 0, "%s", gr_error());
-    const struct gr_node *node = p.node.data;
-    for (size_t i = 0; i < p.node.n; i++)
-        cr_expect(fits(&node[i]), "%s without %s: node %zu, %s of layer %d", m->arch->name, missing,
-                  i, gr_op_info(node[i].op)->name, node[i].layer);
-    gr_plan_fini(&p);
+    for (int encode = 0; encode <= (m->hp.n_enc > 0); encode++) {
+        int rc = (encode ? gr_graph_build_encode : gr_graph_build)(&p, &env, &shape);
+        cr_assert_eq(rc, 0, "%s without %s: %s", m->arch->name, missing, gr_error());
+        const struct gr_node *node = p.node.data;
+        for (size_t i = 0; i < p.node.n; i++)
+            cr_expect(fits(&node[i]), "%s without %s: node %zu, %s of layer %d", m->arch->name,
+                      missing, i, gr_op_info(node[i].op)->name, node[i].layer);
+        gr_plan_fini(&p);
+    }
     gr_free(cache);
 }
 

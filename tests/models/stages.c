@@ -160,6 +160,8 @@ static void open_line(struct line *l, struct gr_model *m, const struct split *p,
         f->queue.end = &f->queue.first;
         l->s[k]->flow = &f->api;
     }
+    for (int32_t k = 0; k < l->n; k++)
+        tiny_encode(l->s[k]);
 }
 
 static void close_line(struct line *l)

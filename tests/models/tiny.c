@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/rng.h"
+#include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
@@ -119,10 +121,16 @@ struct item {
 /* One kind of rope factors; no norm of all of Q beside a fused matrix (the other implementation
  * cannot compute it); experts only where the table has them as required, or from first_expert on.
  */
+static bool may_lack(const struct tiny *t, const struct gr_tensor_spec *s, int il)
+{
+    int first = s->flags & GR_IN_DEC ? t->n_layer : 0; /* behind as many layers of an encoder */
+    return s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == first) ||
+           (s->flags & GR_FIRST && il > first);
+}
+
 static bool wanted(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
-    bool optional = s->flags & GR_OPTIONAL || (s->flags & GR_BUT_FIRST && il == 0) ||
-                    (s->flags & GR_FIRST && il > 0);
+    bool optional = may_lack(t, s, il);
     bool experts = s->slot >= GR_W_FFN_GATE_INP && s->slot <= GR_W_FFN_DOWN_SHEXP;
     bool one_of_two = s->slot == GR_W_FFN_GATE_EXPS || s->slot == GR_W_FFN_UP_EXPS;
     bool dense = s->slot >= GR_W_FFN_GATE && s->slot <= GR_W_FFN_DOWN;
@@ -340,6 +348,8 @@ static void write_keys(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "attention.sliding_window_pattern", 2);
     set_i(w, t, "moe_every_n_layers", 2);
     set_i(w, t, "attention.relative_buckets_count", 10);
+    set_i(w, t, "decoder_block_count", t->n_layer > 3 ? t->n_layer - 1 : 2);
+    set_i(w, t, "decoder_start_token_id", 7 % t->n_vocab);
     set_i(w, t, "dense_2_feat_out", 40);
     set_i(w, t, "dense_3_feat_in", 40);
     set_i(w, t, "expert_count", t->n_expert);
@@ -414,7 +424,7 @@ static bool is_again(const struct gr_arch *a, const struct gr_hparams *hp, int i
 {
     char name[96], other[96];
     for (int j = 0; j < il; j++)
-        if (hp->weights_of[j] == hp->weights_of[il])
+        if (hp->weights_of[j] == hp->weights_of[il] && gr_spec_applies(hp, &a->spec[i], j))
             return true;
     gr_slot_name(a->spec[i].slot, gr_file_layer(hp, il), false, name, sizeof name);
     for (int j = 0; a->spec[i].flags & GR_EACH && j < i; j++)
@@ -431,7 +441,8 @@ static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
     read_back(t, hp);
     for (int i = 0; i < t->arch->n_spec; i++) {
         const struct gr_tensor_spec *s = &t->arch->spec[i];
-        int lo = layered(s->slot) ? 0 : -1, hi = layered(s->slot) ? t->n_layer : 0;
+        int lo = layered(s->slot) ? 0 : -1,
+            hi = layered(s->slot) ? hp->n_enc ? hp->n_layer : t->n_layer : 0;
         for (int il = lo; il < hi; il++) {
             if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)) ||
                 is_again(t->arch, hp, i, il))
@@ -467,10 +478,9 @@ bool tiny_required(const struct tiny *t, int i)
     struct gr_hparams hp;
     list(t, &hp, items);
     int f = items[i].spec->flags;
-    bool first = (f & GR_BUT_FIRST && items[i].il == 0) || (f & GR_FIRST && items[i].il > 0);
     if (items[i].scale)
         return false;
-    return items[i].bias ? f & GR_BIAS : !(f & GR_OPTIONAL) && !first;
+    return items[i].bias ? f & GR_BIAS : !may_lack(t, items[i].spec, items[i].il);
 }
 
 /* The shape, innermost first; returns the number of dimensions. A matrix of one row is a vector in
@@ -586,10 +596,19 @@ struct gr_model *tiny_open(const struct tiny *t)
     return m;
 }
 
+void tiny_encode(struct gr_session *s)
+{
+    int32_t n_vocab = s->model->hp.n_vocab, token[] = {11 % n_vocab, 42 % n_vocab, 7 % n_vocab, 1};
+    struct gr_batch text = {.n_tok = GR_MIN(4, (int32_t)s->params.n_ubatch), .token = token};
+    if (s->cache.encodes)
+        cr_assert_eq(gr_encode(s, &text), 0, "%s: %s", s->model->arch->name, gr_error());
+}
+
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p)
 {
     struct gr_session *s;
     cr_assert_eq(gr_session_open(&s, m, p), 0, "%s: %s", m->arch->name, gr_error());
+    tiny_encode(s);
     return s;
 }
 

@@ -52,7 +52,7 @@ const char *tiny_path(const char *name)
 
 /* ---- the model ---- */
 
-enum { N_VOCAB = 3 + 256 + 26, N_EMBD = 32, N_HEAD = 4, N_FF = 64, N_LAYER = 2 };
+enum { N_VOCAB = 3 + 256 + 26, N_EMBD = 32, N_HEAD = 4, N_FF = 64, N_LAYER = 2, N_BUCKET = 8 };
 
 #define OK(call) cr_assert_eq((call), 0, "%s", gr_error_message())
 
@@ -109,52 +109,84 @@ static void set_parameters(struct gr_gguf_writer *w, const char *arch)
     set_f32(w, arch, "attention.layer_norm_rms_epsilon", 1e-5f);
     set_f32(w, arch, "attention.layer_norm_epsilon", 1e-5f);
     set_u32(w, arch, "rope.dimension_count", N_EMBD / N_HEAD);
+    set_u32(w, arch, "attention.relative_buckets_count", N_BUCKET);
+    set_u32(w, arch, "decoder_start_token_id", TINY_START);
 }
 
-/* A tensor, of each layer or once; what has one dimension is all 1. */
+/* A tensor, of each layer of a block or (NULL) once; what has one dimension is all 1. */
 struct tensor {
-    const char *name;
-    bool each;
+    const char *name, *block;
     uint64_t ne[2];
 };
 
 #define END                                                                                        \
     {                                                                                              \
-        NULL, false,                                                                               \
+        NULL, NULL,                                                                                \
         {                                                                                          \
             0, 0                                                                                   \
         }                                                                                          \
     }
 
-static const struct tensor llama[] = {{"token_embd.weight", false, {N_EMBD, N_VOCAB}},
-                                      {"output_norm.weight", false, {N_EMBD, 0}},
-                                      {"output.weight", false, {N_EMBD, N_VOCAB}},
-                                      {"attn_norm.weight", true, {N_EMBD, 0}},
-                                      {"attn_q.weight", true, {N_EMBD, N_EMBD}},
-                                      {"attn_k.weight", true, {N_EMBD, N_EMBD / 2}},
-                                      {"attn_v.weight", true, {N_EMBD, N_EMBD / 2}},
-                                      {"attn_output.weight", true, {N_EMBD, N_EMBD}},
-                                      {"ffn_norm.weight", true, {N_EMBD, 0}},
-                                      {"ffn_gate.weight", true, {N_EMBD, N_FF}},
-                                      {"ffn_up.weight", true, {N_EMBD, N_FF}},
-                                      {"ffn_down.weight", true, {N_FF, N_EMBD}},
+static const struct tensor llama[] = {{"token_embd.weight", NULL, {N_EMBD, N_VOCAB}},
+                                      {"output_norm.weight", NULL, {N_EMBD, 0}},
+                                      {"output.weight", NULL, {N_EMBD, N_VOCAB}},
+                                      {"attn_norm.weight", "blk", {N_EMBD, 0}},
+                                      {"attn_q.weight", "blk", {N_EMBD, N_EMBD}},
+                                      {"attn_k.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                      {"attn_v.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                      {"attn_output.weight", "blk", {N_EMBD, N_EMBD}},
+                                      {"ffn_norm.weight", "blk", {N_EMBD, 0}},
+                                      {"ffn_gate.weight", "blk", {N_EMBD, N_FF}},
+                                      {"ffn_up.weight", "blk", {N_EMBD, N_FF}},
+                                      {"ffn_down.weight", "blk", {N_FF, N_EMBD}},
                                       END};
-static const struct tensor bert[] = {{"token_embd.weight", false, {N_EMBD, N_VOCAB}},
-                                     {"position_embd.weight", false, {N_EMBD, TINY_N_CTX}},
-                                     {"token_embd_norm.weight", false, {N_EMBD, 0}},
-                                     {"token_embd_norm.bias", false, {N_EMBD, 0}},
-                                     {"cls.output.weight", false, {N_EMBD, 2}},
-                                     {"attn_q.weight", true, {N_EMBD, N_EMBD}},
-                                     {"attn_k.weight", true, {N_EMBD, N_EMBD / 2}},
-                                     {"attn_v.weight", true, {N_EMBD, N_EMBD / 2}},
-                                     {"attn_output.weight", true, {N_EMBD, N_EMBD}},
-                                     {"attn_output_norm.weight", true, {N_EMBD, 0}},
-                                     {"attn_output_norm.bias", true, {N_EMBD, 0}},
-                                     {"ffn_up.weight", true, {N_EMBD, N_FF}},
-                                     {"ffn_down.weight", true, {N_FF, N_EMBD}},
-                                     {"layer_output_norm.weight", true, {N_EMBD, 0}},
-                                     {"layer_output_norm.bias", true, {N_EMBD, 0}},
+static const struct tensor bert[] = {{"token_embd.weight", NULL, {N_EMBD, N_VOCAB}},
+                                     {"position_embd.weight", NULL, {N_EMBD, TINY_N_CTX}},
+                                     {"token_embd_norm.weight", NULL, {N_EMBD, 0}},
+                                     {"token_embd_norm.bias", NULL, {N_EMBD, 0}},
+                                     {"cls.output.weight", NULL, {N_EMBD, 2}},
+                                     {"attn_q.weight", "blk", {N_EMBD, N_EMBD}},
+                                     {"attn_k.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                     {"attn_v.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                     {"attn_output.weight", "blk", {N_EMBD, N_EMBD}},
+                                     {"attn_output_norm.weight", "blk", {N_EMBD, 0}},
+                                     {"attn_output_norm.bias", "blk", {N_EMBD, 0}},
+                                     {"ffn_up.weight", "blk", {N_EMBD, N_FF}},
+                                     {"ffn_down.weight", "blk", {N_FF, N_EMBD}},
+                                     {"layer_output_norm.weight", "blk", {N_EMBD, 0}},
+                                     {"layer_output_norm.bias", "blk", {N_EMBD, 0}},
                                      END};
+
+static const struct tensor t5[] = {{"token_embd.weight", NULL, {N_EMBD, N_VOCAB}},
+                                   {"enc.output_norm.weight", NULL, {N_EMBD, 0}},
+                                   {"dec.output_norm.weight", NULL, {N_EMBD, 0}},
+                                   {"output.weight", NULL, {N_EMBD, N_VOCAB}},
+                                   {"attn_rel_b.weight", "enc.blk", {N_HEAD, N_BUCKET}},
+                                   {"attn_rel_b.weight", "dec.blk", {N_HEAD, N_BUCKET}},
+                                   {"attn_norm.weight", "enc.blk", {N_EMBD, 0}},
+                                   {"attn_q.weight", "enc.blk", {N_EMBD, N_EMBD}},
+                                   {"attn_k.weight", "enc.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"attn_v.weight", "enc.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"attn_o.weight", "enc.blk", {N_EMBD, N_EMBD}},
+                                   {"ffn_norm.weight", "enc.blk", {N_EMBD, 0}},
+                                   {"ffn_gate.weight", "enc.blk", {N_EMBD, N_FF}},
+                                   {"ffn_up.weight", "enc.blk", {N_EMBD, N_FF}},
+                                   {"ffn_down.weight", "enc.blk", {N_FF, N_EMBD}},
+                                   {"attn_norm.weight", "dec.blk", {N_EMBD, 0}},
+                                   {"attn_q.weight", "dec.blk", {N_EMBD, N_EMBD}},
+                                   {"attn_k.weight", "dec.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"attn_v.weight", "dec.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"attn_o.weight", "dec.blk", {N_EMBD, N_EMBD}},
+                                   {"cross_attn_norm.weight", "dec.blk", {N_EMBD, 0}},
+                                   {"cross_attn_q.weight", "dec.blk", {N_EMBD, N_EMBD}},
+                                   {"cross_attn_k.weight", "dec.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"cross_attn_v.weight", "dec.blk", {N_EMBD, N_EMBD / 2}},
+                                   {"cross_attn_o.weight", "dec.blk", {N_EMBD, N_EMBD}},
+                                   {"ffn_norm.weight", "dec.blk", {N_EMBD, 0}},
+                                   {"ffn_gate.weight", "dec.blk", {N_EMBD, N_FF}},
+                                   {"ffn_up.weight", "dec.blk", {N_EMBD, N_FF}},
+                                   {"ffn_down.weight", "dec.blk", {N_FF, N_EMBD}},
+                                   END};
 
 static uint32_t n_dim(const struct tensor *t)
 {
@@ -164,8 +196,8 @@ static uint32_t n_dim(const struct tensor *t)
 static void add_tensor(struct gr_gguf_writer *w, const struct tensor *t, int il)
 {
     char name[64];
-    if (t->each)
-        snprintf(name, sizeof name, "blk.%d.%s", il, t->name);
+    if (t->block)
+        snprintf(name, sizeof name, "%s.%d.%s", t->block, il, t->name);
     else
         snprintf(name, sizeof name, "%s", t->name);
     OK(gr_gguf_add_tensor(w, (struct gr_str){name, strlen(name)}, GR_F32, n_dim(t), t->ne));
@@ -207,11 +239,11 @@ static const char *write_model(const struct kind *k)
     if (k->edit)
         k->edit(w);
     for (const struct tensor *t = k->tensor; t->name; t++)
-        for (int il = 0; il < (t->each ? N_LAYER : 1); il++)
+        for (int il = 0; il < (t->block ? N_LAYER : 1); il++)
             add_tensor(w, t, il);
     OK(gr_gguf_begin(w, path));
     for (const struct tensor *t = k->tensor; t->name; t++)
-        for (int il = 0; il < (t->each ? N_LAYER : 1); il++)
+        for (int il = 0; il < (t->block ? N_LAYER : 1); il++)
             write_tensor(w, t, &rng, k->broken && t == k->tensor + 1);
     OK(gr_gguf_commit(w));
     gr_gguf_writer_free(&w);
@@ -227,6 +259,11 @@ const char *tiny_model(bool broken)
 const char *tiny_diffusion_model(void)
 {
     return write_model(&(struct kind){"llada", "diffusion.gguf", llama, false, false, NULL});
+}
+
+const char *tiny_encoder_decoder(void)
+{
+    return write_model(&(struct kind){"t5", "encoder-decoder.gguf", t5, false, false, NULL});
 }
 
 const char *tiny_textless_model(void)

@@ -20,6 +20,10 @@ const char *tiny_path(const char *name);
 const char *tiny_model(bool broken);
 /* The same as a model that looks at all tokens at once and keeps nothing. */
 const char *tiny_diffusion_model(void);
+/* The same with an encoder, which reads the prompt; what its decoder gives begins behind token
+ * TINY_START. */
+const char *tiny_encoder_decoder(void);
+#define TINY_START 261
 /* The same as tiny_model without a tokenizer. */
 const char *tiny_textless_model(void);
 /* A BERT with the same tokens, of which it has learned TINY_N_CTX positions: means are its vectors,
