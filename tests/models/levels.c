@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/dtype.h"
@@ -58,10 +59,10 @@ Test(levels, agree_with_the_references)
 {
     static const struct {
         int n_embd, n_ff, n_head, n_head_kv, d_head, d_v, n_rot, n_vocab;
-    } size[] = {{36, 50, 3, 3, 12, 12, 12, 35},
-                {33, 17, 5, 1, 6, 3, 4, 97},
-                {64, 96, 6, 2, 34, 16, 20, 65},
-                {1, 2, 1, 1, 4, 1, 4, 3}};
+    } size[] = {{30, 50, 3, 3, 10, 10, 10, 35},
+                {33, 17, 5, 1, 6, 3, 2, 97},
+                {64, 96, 6, 2, 34, 16, 18, 65},
+                {1, 2, 1, 1, 2, 1, 2, 3}};
     static float want[N_TOK * 100], got[N_TOK * 100];
     for (int i = 0; gr_arch_at(i); i++)
         for (size_t k = 0; k < sizeof size / sizeof *size; k++) {
@@ -72,6 +73,8 @@ Test(levels, agree_with_the_references)
             t.n_embd = size[k].n_embd, t.n_ff = size[k].n_ff, t.n_head = size[k].n_head;
             t.n_head_kv = size[k].n_head_kv, t.d_head = size[k].d_head, t.d_v = size[k].d_v;
             t.n_rot = size[k].n_rot, t.n_vocab = size[k].n_vocab;
+            if (strcmp(t.arch->name, "step35") == 0) /* some layers turn half of n_rot */
+                t.n_rot = (int)GR_PAD(t.n_rot, 4), t.d_head = GR_MAX(t.d_head, t.n_rot);
             if (tiny_has(t.arch, GR_W_ATTN_GATE)) /* gates as wide as queries, for values */
                 t.d_v = t.d_head;
             if (whole)
