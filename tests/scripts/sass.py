@@ -1,0 +1,40 @@
+"""scripts/sass: the hottest loop and what it counts of a listing, and that the README shows the record.   sass.py SOURCE_DIR"""
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import sys
+
+root = sys.argv[1]
+path = os.path.join(root, "scripts", "sass")
+loader = importlib.machinery.SourceFileLoader("sass", path)
+sass = importlib.util.module_from_spec(importlib.util.spec_from_loader("sass", loader))
+loader.exec_module(sass)
+
+# Two loads ahead of two products in a loop with a way around one load, and a wait out of line that leads back.
+LISTING = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+        /*0010*/                   LDG.E.NA.128.CONSTANT R8, desc[UR4][R2.64] ;
+        /*0020*/               @P0 BRA 0x40 ;
+        /*0030*/                   LDG.E.NA.128.CONSTANT R12, desc[UR4][R2.64+0x10] ;
+        /*0040*/              @!P1 BRA 0xa0 ;
+        /*0050*/                   HMMA.16816.F32 R16, R8, R20, RZ ;
+        /*0060*/                   HMMA.16816.F32 R16, R12, R22, R16 ;
+        /*0070*/               @P2 BRA 0x10 ;
+        /*0080*/                   EXIT ;
+        /*0090*/                   NOP ;
+        /*00a0*/                   NANOSLEEP R0 ;
+        /*00b0*/              @!P1 BRA 0xa0 ;
+        /*00c0*/                   BRA 0x50 ;
+"""
+code = [sass.Instruction(int(m[1], 16), m[2], m[3], m[4] or "") for m in map(sass.LINE.match, LISTING.splitlines()) if m]
+way = sass.hottest(code)
+assert [i.at for i in way] == [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70], [hex(i.at) for i in way]
+assert sass.in_flight(way, lambda i: ".NA" in i.op) == 32
+assert sass.in_flight(way, lambda i: False) == 0
+assert sass.per_multiprocessor(256, 128, 4096) == 2 and sass.per_multiprocessor(256, 80, 4096) == 3
+assert sass.per_multiprocessor(384, 168, 120 << 10) == 1
+
+section = subprocess.run([path, "--print"], capture_output=True, text=True, check=True).stdout.strip()
+with open(os.path.join(root, "README.md"), encoding="utf-8") as f:
+    assert section in f.read(), "the README lacks what scripts/sass --print says: scripts/sass --write"
