@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/checked.h"
 #include "gr/status.h"
@@ -11,6 +12,7 @@
 #define ALIGN 64
 #define HEADER ALIGN /* room for struct header that keeps the alignment */
 #define ARENA_BLOCK (64 * 1024)
+#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 static _Atomic uint64_t n_alloc, fail_at;
 static _Atomic int fail_persistent;
@@ -110,6 +112,18 @@ void gr_free(void *p)
     struct header *h = header_of(p);
     atomic_fetch_sub(&held, h->bytes);
     free(h->raw);
+}
+
+void gr_alloc_huge(const void *p, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    uintptr_t from = GR_PAD((uintptr_t)p, HUGE_PAGE),
+              to = ((uintptr_t)p + bytes) & ~(HUGE_PAGE - 1);
+    if (p && from < to)
+        (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
+#else
+    (void)p, (void)bytes;
+#endif
 }
 
 void *gr_vec_push(struct gr_vec *v, size_t item)

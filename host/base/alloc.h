@@ -19,6 +19,11 @@ char *gr_strndup(const char *p, size_t n) __attribute__((warn_unused_result));
 /* Frees; NULL is fine. */
 void gr_free(void *p);
 
+/* Asks the system to keep the whole pages of 2 MiB within [p, p + bytes) as such, be they memory or
+ * a mapped file's: what is read in streams spends up to half of its time looking up pages of 4 KiB,
+ * most of all on a virtual machine. Advice only; a page that is never used is never taken. */
+void gr_alloc_huge(const void *p, size_t bytes);
+
 /* Test hook: the k-th allocation from now fails (1 = the next one), and with `persistent` all after
  * it. 0 switches it off. Returns the number of allocations made since the last call. */
 uint64_t gr_alloc_fail_at(uint64_t k, int persistent);

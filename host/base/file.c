@@ -43,6 +43,7 @@ int gr_file_open(struct gr_file *f, const char *path, bool mapped)
     if (mapped && f->size) {
         void *p = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
         f->map = p == MAP_FAILED ? NULL : p;
+        gr_alloc_huge(f->map, f->size);
     }
     return 0;
 }

@@ -52,6 +52,7 @@ static void *cpu_alloc(struct gr_backend *b, size_t bytes)
         gr_calloc(total, 1); /* aligned to 64: the gap in front has room for its address */
     if (!block)
         return NULL;
+    gr_alloc_huge(block, total);
     char *p = block + ALIGN - (uintptr_t)block % ALIGN;
     memcpy(p - sizeof block, &block, sizeof block);
     return p;
