@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cpu/fast/lanes.h"
+
 enum {
     ROWS = 64,
     /* of a work item */ PANEL_BYTES = 256 * 1024 /* of panels at a time, about: a part of L2 */
@@ -69,19 +71,30 @@ static float group_step(const struct int8_shape *s, const struct row *r, int64_t
     return r->step[g * s->kind.group / 32];
 }
 
+/* Which 16 columns of a row are in place i. */
+static int64_t piece_at(const struct int8_shape *s, int64_t i)
+{
+    return i / 16 * 16 + lane_piece(s->dtype, (int)(i % 16));
+}
+
 static void put_few(const struct int8_shape *s, const struct row *r, char *x)
 {
     struct int8_few f = int8_few(s, x);
     float *step = (float *)f.step, *sum = (float *)f.sum;
     int32_t *correction = (int32_t *)f.correction;
-    memcpy(x, r->q, (size_t)s->cols);
+    for (int64_t i = 0; i < s->cols / 16; i++)
+        memcpy(x + 16 * i, r->q + 16 * piece_at(s, i), 16);
     for (int64_t g = 0; g < s->cols / s->kind.group; g++) {
         step[g] = group_step(s, r, g);
         if (s->kind.min)
             sum[g] = step[g] * (float)group_sum(s, r, g);
     }
-    for (int64_t g = 0; g < s->cols / 16 && s->kind.zero; g++)
-        memcpy(correction + 4 * g, (int32_t[4]){-s->kind.zero * r->sum[g]}, 4 * sizeof *correction);
+    int64_t both = lane_order(s->dtype) ? 2 : 1; /* registers whose sums are one */
+    for (int64_t i = 0; i < s->cols / 16 && s->kind.zero; i++) {
+        int32_t *to = correction + (i / 4 / both * 4 + i % 4) * 4;
+        int32_t off = -s->kind.zero * r->sum[piece_at(s, i)];
+        memcpy(to, (int32_t[4]){i / 4 % both ? off + *to : off}, 4 * sizeof *to);
+    }
 }
 
 /* Entry t of a tile. */

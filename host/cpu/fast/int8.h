@@ -4,10 +4,11 @@
  * Converted x of one entry takes `stride` bytes of shared memory, columns padded to 256 with zeros,
  * in one of two forms:
  *
- * few:  q [cols] s8; step [cols / group] f32; then for types with a zero point `correction` [cols /
- * 4] i32, -zero * sum of 16 q in the first of four lanes, else `sum` [cols / group] f32, step * sum
- * of the group's q. many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step
- * [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
+ * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
+ * for types with a zero point `correction` [cols / 4] i32 ([cols / 8] in lane order), -zero * sum
+ * of the 16 q (or 32) that end in four lanes, in the first of them, else `sum` [cols / group] f32,
+ * step * sum of the group's q. many: a tile of T entries together, T as in int8_tile: q [cols /
+ * 4][T][4]; step [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
 #define GR_CPU_FAST_INT8_H
 

@@ -1,20 +1,50 @@
 /* Few entries: each unit of a row of weights is unpacked into registers and dotted with every entry
  * at once. Bound by reading the weights. One accumulator register an entry, its eight lanes added
  * at the end of the row. */
-#include "cpu/fast/int8.h"
+#include <string.h>
 
-/* The factor of each lane of quants register k: s[0] and s[1] hold those of all groups. */
-GR_INLINE vf lane_factors(const vf s[UNIT_D], int k, int group)
+#include "cpu/fast/int8.h"
+#include "cpu/fast/lanes.h"
+
+/* What stays in registers during a row: for types in lane order their tables; for others `lane`,
+ * which of the groups' factors each lane of quants register k wants. */
+struct held {
+#ifdef GR_LEVEL_avx512
+    struct lane_tables lanes;
+#endif
+    vi lane[UNIT_Q];
+};
+
+GR_INLINE vi lane_index(int k, int group)
 {
 #ifdef GR_LEVEL_avx512
     const vi step = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    vi lane = group == 16 ? _mm512_add_epi32(step, vi_set(4 * k))
-                          : _mm512_add_epi32(_mm512_srli_epi32(step, 1), vi_set(2 * k));
-    return _mm512_permutexvar_ps(lane, s[0]);
+    return group == 16 ? _mm512_add_epi32(step, vi_set(4 * k))
+                       : _mm512_add_epi32(_mm512_srli_epi32(step, 1), vi_set(2 * k));
 #else
     const vi step = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    vi lane = group == 16 ? _mm256_add_epi32(step, vi_set(k % 4 * 2)) : vi_set(k);
-    return _mm256_permutevar8x32_ps(s[group == 16 ? k / 4 : 0], lane);
+    return group == 16 ? _mm256_add_epi32(step, vi_set(k % 4 * 2)) : vi_set(k);
+#endif
+}
+
+GR_INLINE void hold(uint32_t dtype, struct held *h)
+{
+#ifdef GR_LEVEL_avx512
+    h->lanes = lane_tables(dtype);
+#endif
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++)
+        h->lane[k] = vi_hold(lane_index(k, unit_kind(dtype).group));
+}
+
+/* The factor of each lane of quants register k: s[0] and s[1] hold those of all groups. */
+GR_INLINE vf lane_factors(const vf s[UNIT_D], const struct held *h, int k, int group)
+{
+#ifdef GR_LEVEL_avx512
+    (void)group;
+    return _mm512_permutexvar_ps(h->lane[k], s[0]);
+#else
+    return _mm256_permutevar8x32_ps(s[group == 16 ? k / 4 : 0], h->lane[k]);
 #endif
 }
 
@@ -32,28 +62,79 @@ GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
  * more entries their sums stand in for each other. */
 enum { PARTS = 4, AHEAD = 8192 /* bytes that are asked of memory in advance */ };
 
-/* acc + the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
-GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
-                        int64_t i, int parts, vf acc[PARTS])
+GR_INLINE void add_minima(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
+                          int64_t i, int parts, vf acc[PARTS])
 {
-    int n = unit_factors(kind);
-    vf s[UNIT_D], sum[UNIT_D];
-    load_groups(x->step, i, kind.group, s);
-    GR_UNROLL
-    for (int k = 0; k < n; k++)
-        s[k] = s[k] * u->d[k];
-    GR_UNROLL
-    for (int k = 0; k < UNIT_Q; k++) {
-        vi dot = kind.zero ? vi_load(x->correction + i / 4 + VL * k) : vi_set(0);
-        dot = vi_dot_any(dot, u->q[k], vi_load(x->q + i + 4 * VL * k), kind.sign);
-        acc[k % parts] = vf_fma(vf_of_int(dot), lane_factors(s, k, kind.group), acc[k % parts]);
-    }
+    vf sum[UNIT_D];
     if (!kind.min)
         return;
     load_groups(x->sum, i, kind.group, sum);
     GR_UNROLL
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < unit_factors(kind); k++)
         acc[k % parts] = vf_fma(u->m[k], sum[k], acc[k % parts]);
+}
+
+/* The factors of a unit's groups times the steps of columns [i, i + 256) of x. */
+GR_INLINE void scaled(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
+                      int64_t i, vf s[UNIT_D])
+{
+    load_groups(x->step, i, kind.group, s);
+    GR_UNROLL
+    for (int k = 0; k < unit_factors(kind); k++)
+        s[k] = s[k] * u->d[k];
+}
+
+/* acc + the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
+GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struct held *h,
+                        const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
+{
+    vf s[UNIT_D];
+    scaled(u, kind, x, i, s);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++) {
+        vi dot = kind.zero ? vi_load(x->correction + i / 4 + VL * k) : vi_set(0);
+        dot = vi_dot_any(dot, u->q[k], vi_load(x->q + i + 4 * VL * k), kind.sign);
+        acc[k % parts] = vf_fma(vf_of_int(dot), lane_factors(s, h, k, kind.group), acc[k % parts]);
+    }
+    add_minima(u, kind, x, i, parts, acc);
+}
+
+#ifdef GR_LEVEL_avx512
+/* The same for a unit in lane order. */
+GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held *h,
+                         const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
+{
+    struct unit_kind kind = unit_kind(dtype);
+    vf s[UNIT_D];
+    scaled(u, kind, x, i, s);
+    GR_UNROLL
+    for (int k = 0; k < 2; k++) {
+        vi dot = kind.zero ? vi_load(x->correction + i / 8 + VL * k) : vi_set(0);
+        dot = vi_dot(dot, u->q[2 * k], vi_load(x->q + i + 8 * VL * k));
+        dot = vi_dot(dot, u->q[2 * k + 1], vi_load(x->q + i + 8 * VL * k + 4 * VL));
+        vf d = _mm512_permutexvar_ps(h->lanes.group[k], s[0]);
+        acc[k % parts] = vf_fma(vf_of_int(dot), d, acc[k % parts]);
+    }
+    add_minima(u, kind, x, i, parts, acc);
+}
+#endif
+
+/* One unit of a row with all entries. */
+GR_INLINE void dot_all(uint32_t dtype, const char *w, const struct held *h,
+                       const struct int8_few *x, int64_t i, int n, int parts, vf (*acc)[PARTS])
+{
+    struct unit u;
+#ifdef GR_LEVEL_avx512
+    if (lane_order(dtype)) {
+        unpack_lanes(dtype, w, &h->lanes, &u);
+        for (int t = 0; t < n; t++)
+            dot_lanes(dtype, &u, h, &x[t], i, parts, acc[t]);
+        return;
+    }
+#endif
+    unpack(dtype, w, &u);
+    for (int t = 0; t < n; t++)
+        dot_unit(&u, unit_kind(dtype), h, &x[t], i, parts, acc[t]);
 }
 
 /* Sums of one row with n entries, lane by lane: sum[t * VL]. n and parts are constants where n
@@ -61,9 +142,9 @@ GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struc
 GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const struct int8_few *x,
                        int n, int parts, vf *sum)
 {
-    struct unit_kind kind = unit_kind(dtype);
     vf acc[MM_MANY][PARTS];
-    struct unit u;
+    struct held h;
+    hold(dtype, &h);
     for (int t = 0; t < n; t++)
         GR_UNROLL
     for (int k = 0; k < parts; k++)
@@ -73,14 +154,12 @@ GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const stru
         GR_UNROLL
         for (size_t line = 0; line < unit_bytes(dtype); line += 64)
             _mm_prefetch(row + AHEAD + line, _MM_HINT_T1);
-        unpack(dtype, row, &u);
-        for (int t = 0; t < n; t++)
-            dot_unit(&u, kind, &x[t], i, parts, acc[t]);
+        dot_all(dtype, row, &h, x, i, n, parts, acc);
     }
     if (i < n_in) {
-        unpack_tail(dtype, row, unit_bytes(dtype) * (size_t)(n_in - i) / 256, &u);
-        for (int t = 0; t < n; t++)
-            dot_unit(&u, kind, &x[t], i, parts, acc[t]);
+        char whole[UNIT_BYTES] = {0};
+        memcpy(whole, row, unit_bytes(dtype) * (size_t)(n_in - i) / 256);
+        dot_all(dtype, whole, &h, x, i, n, parts, acc);
     }
     for (int t = 0; t < n; t++) {
         if (parts > 1)
@@ -110,6 +189,17 @@ GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *
     }
 }
 
+/* A function for each type: in one for all, compilers stop keeping constants in registers. */
+#define TYPE(name)                                                                                 \
+    static __attribute__((noinline)) void dot_##name(                                              \
+        const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo, int64_t hi,      \
+        const struct int8_few *x, int n, float *sum, int64_t ld)                                   \
+    {                                                                                              \
+        dot_rows(GR_##name, s, w, row_bytes, lo, hi, x, n, sum, ld);                               \
+    }
+UNIT_TYPES(TYPE)
+#undef TYPE
+
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld)
 {
@@ -119,7 +209,7 @@ void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, 
     switch (s->dtype) {
 #define TYPE(name)                                                                                 \
     case GR_##name:                                                                                \
-        dot_rows(GR_##name, s, w, row_bytes, lo, hi, few, (int)n, sum, ld);                        \
+        dot_##name(s, w, row_bytes, lo, hi, few, (int)n, sum, ld);                                 \
         break;
         UNIT_TYPES(TYPE)
 #undef TYPE

@@ -171,6 +171,8 @@ GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
     UNIT_FILL(u, q2_K, b);
 }
 
+enum { UNIT_BYTES = 8 * 36 }; /* at most */
+
 /* Bytes of 256 columns. */
 GR_INLINE size_t unit_bytes(uint32_t dtype)
 {
@@ -245,7 +247,7 @@ GR_INLINE int unit_factors(struct unit_kind kind)
 /* The last n_bytes of a row, fewer than a unit: what is missing has d = m = 0. */
 GR_INLINE void unpack_tail(uint32_t dtype, const void *p, size_t n_bytes, struct unit *u)
 {
-    uint8_t whole[8 * 36] = {0};
+    uint8_t whole[UNIT_BYTES] = {0};
     memcpy(whole, p, n_bytes);
     unpack(dtype, whole, u);
 }

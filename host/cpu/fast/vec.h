@@ -274,6 +274,14 @@ GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 
 #endif
 
+/* x, of which compilers do not know that it is a constant: they would load it anew in each round of
+ * a loop. */
+GR_INLINE vi vi_hold(vi x)
+{
+    __asm__("" : "+v"(x));
+    return x;
+}
+
 /* Eight lanes added pairwise. */
 GR_INLINE float sum8(__m256 x)
 {
