@@ -60,28 +60,57 @@ GR_INLINE BF16 vf pairs(vf acc, vi a, vi b)
 
 /* ---- few ---- */
 
-/* sum[t] = row . x[t] for up to FEW entries. */
-static BF16 void dot_row(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
-                         float *sum)
+/* sum[t] = row . x[t] for n <= FEW entries, n a constant; partial sums as additions wait for each
+ * other, more of them where there is one entry only. */
+GR_INLINE BF16 void dot_row_n(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
+                              float *sum)
 {
-    vf acc[FEW][2] = {{vf_set(0), vf_set(0)},
-                      {vf_set(0), vf_set(0)},
-                      {vf_set(0), vf_set(0)},
-                      {vf_set(0), vf_set(0)}};
+    enum { PARTS = 4, STEP = PARTS * 2 * VL };
+    int parts = n == 1 ? PARTS : 2;
+    vf acc[FEW][PARTS];
+    GR_UNROLL
+    for (int t = 0; t < n; t++)
+        GR_UNROLL
+    for (int p = 0; p < PARTS; p++)
+        acc[t][p] = vf_set(0);
     int64_t i = 0;
-    for (; i + 4 * VL <= n_in; i += 4 * VL)
-        for (int t = 0; t < n; t++) {
-            acc[t][0] = pairs(acc[t][0], vi_load(row + i), vi_load(x[t] + i));
-            acc[t][1] = pairs(acc[t][1], vi_load(row + i + 2 * VL), vi_load(x[t] + i + 2 * VL));
-        }
+    for (; i + STEP <= n_in; i += STEP)
+        GR_UNROLL
+    for (int p = 0; p < PARTS; p++) {
+        int64_t at = i + p * 2 * VL;
+        vi w = vi_load(row + at);
+        GR_UNROLL
+        for (int t = 0; t < n; t++)
+            acc[t][p % parts] = pairs(acc[t][p % parts], w, vi_load(x[t] + at));
+    }
     for (; i < n_in; i += 2 * VL) {
         gr_bf16 tail[2 * VL] = {0};
         memcpy(tail, row + i, (size_t)GR_MIN(2 * VL, n_in - i) * sizeof *row);
+        GR_UNROLL
         for (int t = 0; t < n; t++)
             acc[t][0] = pairs(acc[t][0], vi_load(tail), vi_load(x[t] + i));
     }
+    GR_UNROLL
     for (int t = 0; t < n; t++)
-        sum[t] = vf_sum(acc[t][0] + acc[t][1]);
+        sum[t] = vf_sum((acc[t][0] + acc[t][1]) + (acc[t][2] + acc[t][3]));
+}
+
+static BF16 void dot_row(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
+                         float *sum)
+{
+    switch (n) {
+    case 1:
+        dot_row_n(row, x, n_in, 1, sum);
+        break;
+    case 2:
+        dot_row_n(row, x, n_in, 2, sum);
+        break;
+    case 3:
+        dot_row_n(row, x, n_in, 3, sum);
+        break;
+    default:
+        dot_row_n(row, x, n_in, FEW, sum);
+    }
 }
 
 static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
