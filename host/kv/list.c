@@ -27,7 +27,8 @@ static void append(const struct gr_kv *kv, const struct gr_kv_seq *q, int32_t *l
                    int32_t *key_pos)
 {
     const uint32_t *item = gr_kv_items(q);
-    memcpy(list, item, q->n * sizeof *list); /* cells are below 2^31 */
+    if (q->n)
+        memcpy(list, item, q->n * sizeof *list); /* cells are below 2^31 */
     for (uint32_t k = 0; key_pos && k < q->n; k++)
         key_pos[k] = kv->pos[item[k]];
 }

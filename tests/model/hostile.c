@@ -247,6 +247,7 @@ Test(hostile, weights_that_cannot_be_read)
     gr_vec_fini(&again.owned);
     gr_free(again.weight);
     gr_free(again.bias);
+    gr_free(again.scale);
     gr_gguf_close(&again.gguf);
     gr_model_close(&m);
 }
