@@ -19,7 +19,8 @@ static const struct gr_args_rope *rope_behind(const struct gr_launcher *l,
     const struct gr_node *n = gr_launch_behind(l, 1);
     const struct gr_args_rope *r = n ? &n->a.rope : NULL;
     bool goes = n && n->op == GR_OP_ROPE && gr_rope_vec4(r) && !gr_ten_overlap(&r->y, &a->k) &&
-                !gr_ten_overlap(&r->y, &a->v);
+                !gr_ten_overlap(&r->y, &a->v) && !gr_ten_overlap(&r->y, &a->cs) &&
+                !gr_ten_overlap(&r->y, &a->cells);
     return goes ? r : NULL;
 }
 

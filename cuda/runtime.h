@@ -65,6 +65,7 @@ struct gr_cuda_backend {
     cu_pointer scratch;
     size_t scratch_bytes;
     uint64_t scratch_turn;         /* counts its pieces, from 1 */
+    bool no_early;                 /* the driver makes no graphs of launches that begin early */
     struct gr_cuda_loader *loader; /* while weights are uploaded */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;

@@ -121,7 +121,7 @@ int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *
                                          .smem = l->smem,
                                          .stream = c->stream,
                                          .attribute = &early,
-                                         .n_attribute = i > lo && l->kernel->early};
+                                         .n_attribute = i > lo && l->kernel->early && !c->no_early};
         void *args = (char *)n->args.data + l->args;
         int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
         rc = gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);
@@ -224,6 +224,11 @@ static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
         if (c->opt.nvtx)
             gr_nvtx_begin(GR_RANGE_GRAPH, (uint64_t)e->n_node);
         int rc = capture(c, e);
+        if (rc == GR_E_DEVICE && !c->no_early) { /* a lost device says so again */
+            gr_log(GR_LOG_WARN, "%s; launches wait for the one in front from now on", gr_error());
+            c->no_early = true;
+            rc = capture(c, e);
+        }
         if (c->opt.nvtx)
             gr_nvtx_end();
         e->no_graph = rc == GR_E_NOMEM_DEV;

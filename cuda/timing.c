@@ -50,9 +50,13 @@ static int tell(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int i)
     const struct gr_cuda_launch *launch = e->notes.launch.data;
     const struct gr_node *n = &e->node[i];
     const cu_event *event = c->event.data;
-    struct gr_op_time t = {.op = n->op, .layer = n->layer, .bytes = gr_node_bytes(n)};
-    if (e->first[i + 1] > e->first[i])
+    struct gr_op_time t = {.op = n->op, .layer = n->layer};
+    if (e->first[i + 1] > e->first[i]) {
         t.kernel = launch[e->first[i + 1] - 1].kernel->name;
+        t.bytes = gr_node_bytes(n);
+        for (int k = i + 1; k < e->n_node && e->first[k + 1] == e->first[k]; k++)
+            t.bytes += gr_node_bytes(&e->node[k]);
+    }
     int rc = between(c, event[0], event[i], &t.start_ns);
     if (!rc)
         rc = between(c, event[i], event[i + 1], &t.ns);

@@ -483,7 +483,7 @@ GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *
 /* One operation as it ran. */
 struct gr_op_sample {
     const char *device, *op; /* "CUDA0", "matmul" */
-    const char *kernel;      /* NULL on the CPU */
+    const char *kernel;      /* NULL on the CPU, and when the one before does this too */
     int32_t layer;           /* -1 outside the layers */
     int64_t start_ns, ns;    /* since gr_session_time; how long it took */
     int64_t bytes;           /* that it had to move */

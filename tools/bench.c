@@ -273,11 +273,12 @@ static int pass_texts(struct bench *b, int32_t n, int32_t n_seq)
     return rc;
 }
 
-/* Cuts the texts that are there back to what they had; false: the cache cannot (recurrent states),
- * or was filled for something else. */
+/* Cuts the texts that are there back to what they had; false: the cache cannot (recurrent states,
+ * what an encoder gave), or was filled for something else. */
 static bool cut_back(struct bench *b, const struct gr_bench_test *t)
 {
-    if (!b->kept.n_seq || b->kept.n_depth != t->n_depth || b->kept.n_other != t->n_other)
+    if (b->info.has_encoder || !b->kept.n_seq || b->kept.n_depth != t->n_depth ||
+        b->kept.n_other != t->n_other)
         return false;
     for (int32_t i = 0; i < b->kept.n_seq; i++)
         if (gr_kv_seq_rm(b->session, i, i < t->n_seq ? t->n_depth : -1, -1))
@@ -430,7 +431,8 @@ int gr_tool_bench(const struct gr_options *o)
         b.setting.gpu_layers = o->gpu_layer_counts.v[i];
         rc = run_model(&b);
     }
-    gr_bench_print_end(o, b.printed);
+    if (!rc || b.printed)
+        gr_bench_print_end(o, b.printed);
     if (!rc && b.old)
         rc = gr_bench_old_judge(b.old);
     gr_bench_old_free(b.old);

@@ -64,15 +64,14 @@ int gr_bench_old_read(struct gr_bench_old **out, const char *path)
         gr_say_error("--compare %s: %s", path, strerror(errno));
         return GR_EXIT_USAGE;
     }
-    struct gr_bench_old *old = calloc(1, sizeof *old);
+    struct gr_bench_old *old = *out = calloc(1, sizeof *old);
     int rc = 5;
-    if (old) {
+    if (old)
         old->path = path, old->rows = json_array();
+    if (old && old->rows)
         rc = read_values(old, f);
-        *out = old;
-    } else {
+    else
         gr_say_error("no memory for %s", path);
-    }
     fclose(f);
     return rc;
 }
@@ -106,7 +105,7 @@ static bool is_same(const json_t *row, const struct gr_bench_result *r)
     return number(row, "n_prompt", -1) == t->n_prompt && number(row, "n_gen", -1) == t->n_gen &&
            number(row, "n_depth", 0) == t->n_depth && number(row, "n_seq", 1) == t->n_seq &&
            number(row, "n_depth_others", 0) == t->n_other &&
-           number(row, "model_n_params", -1) == (int64_t)r->info->n_params &&
+           number(row, "model_n_params", -1) == (int64_t)r->info->n_params && was >= 0 &&
            llabs(size - was) <= size / 100 && is_word(row, "type_k", r->o->cache_type_k) &&
            is_word(row, "type_v", r->o->cache_type_v);
 }

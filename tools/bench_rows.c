@@ -87,6 +87,18 @@ static const char *cpu_name(char *buf, size_t n)
     return buf;
 }
 
+/* JSON is UTF-8, names of files and devices need not be: bytes above 127 of others become '?'. */
+static json_t *text_of(const char *text)
+{
+    json_t *value = json_string(text);
+    char *ascii = value ? NULL : strdup(text);
+    for (char *p = ascii; p && *p; p++)
+        *p = *p & 0x80 ? '?' : *p;
+    value = ascii ? json_string(ascii) : value;
+    free(ascii);
+    return value;
+}
+
 static int set(json_t *row, const char *name, json_t *value)
 {
     return json_object_set_new(row, name, value);
@@ -106,17 +118,17 @@ static int set_setting(json_t *row, const struct gr_bench_result *r)
     const struct gr_options *o = r->o;
     char cpu[128], type[64];
     snprintf(type, sizeof type, "%s %s", r->info->arch, r->info->file_type);
-    json_t *fields =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, "
-                  "s:b, s:b, s:s}",
-                  "build_commit", gr_version(), "cpu_info", cpu_name(cpu, sizeof cpu), "gpu_info",
-                  r->on_gpu ? r->device->description : "", "backends", r->device->name,
-                  "model_filename", o->model ? o->model : "", "model_type", type, "model_size",
-                  (json_int_t)r->info->n_bytes, "model_n_params", (json_int_t)r->info->n_params,
-                  "n_batch", o->batch_size, "n_ubatch", o->ubatch_size, "n_threads", r->n_threads,
-                  "type_k", o->cache_type_k, "type_v", o->cache_type_v, "n_gpu_layers",
-                  r->info->n_gpu_layers, "split_mode", o->split_mode, "no_kv_offload",
-                  !o->kv_offload, "use_mmap", o->mmap, "devices", o->device ? o->device : "auto");
+    json_t *fields = json_pack(
+        "{s:s, s:o, s:o, s:s, s:o, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, "
+        "s:b, s:b, s:o}",
+        "build_commit", gr_version(), "cpu_info", text_of(cpu_name(cpu, sizeof cpu)), "gpu_info",
+        text_of(r->on_gpu ? r->device->description : ""), "backends", r->device->name,
+        "model_filename", text_of(o->model ? o->model : ""), "model_type", type, "model_size",
+        (json_int_t)r->info->n_bytes, "model_n_params", (json_int_t)r->info->n_params, "n_batch",
+        o->batch_size, "n_ubatch", o->ubatch_size, "n_threads", r->n_threads, "type_k",
+        o->cache_type_k, "type_v", o->cache_type_v, "n_gpu_layers", r->info->n_gpu_layers,
+        "split_mode", o->split_mode, "no_kv_offload", !o->kv_offload, "use_mmap", o->mmap,
+        "devices", text_of(o->device ? o->device : "auto"));
     int rc = fields ? json_object_update(row, fields) : -1;
     json_decref(fields);
     return rc;

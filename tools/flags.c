@@ -212,7 +212,7 @@ static bool add_range(const struct gr_flag *f, struct gr_int_list *list, char *w
     }
     if (dash)
         *dash = 0;
-    if (!read_count(f, word, &x))
+    if (!read_count(f, word, &x) || (dash && x < (int64_t)f->lo))
         return false;
     if (!dash)
         last = x;
@@ -234,7 +234,7 @@ static const char *set_list(const struct gr_flag *f, struct gr_int_list *list, c
         char word[48];
         size_t n = strcspn(p, ",");
         snprintf(word, sizeof word, "%.*s", (int)(n < 47 ? n : 47), p);
-        if (!add_range(f, &got, word)) {
+        if (n >= sizeof word || !add_range(f, &got, word)) {
             snprintf(form, sizeof form, "up to 16 times %s, separated by commas, or A-B, A-B+STEP",
                      expected(f));
             return form;

@@ -320,7 +320,7 @@ static void complete_fish_flag(int command, const struct gr_flag *f)
                            : 'o',
                (int)(n - dashes), name + dashes);
     }
-    if (f->kind == CHOICE) {
+    if (f->kind == CHOICE || f->kind == CHOICES) {
         printf(" -x -a '");
         for (const char *p = f->value; *p; p++)
             putchar(*p == '|' ? ' ' : *p);

@@ -21,7 +21,8 @@ void gr_free(void *p);
 
 /* Asks the system to keep the whole pages of 2 MiB within [p, p + bytes) as such, be they memory or
  * a mapped file's: what is read in streams spends up to half of its time looking up pages of 4 KiB,
- * most of all on a virtual machine. Advice only; a page that is never used is never taken. */
+ * most of all on a virtual machine. Advice only: what is never used is not taken, but one byte
+ * takes its 2 MiB. */
 void gr_alloc_huge(const void *p, size_t bytes);
 
 /* Test hook: the k-th allocation from now fails (1 = the next one), and with `persistent` all after

@@ -17,6 +17,14 @@ static int64_t mtime_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
+/* With large pages a miss reads 2 MiB and more (and 512 MiB where pages are 64 KiB), which is right
+ * for what stays in memory only. */
+static bool fits_in_memory(uint64_t bytes)
+{
+    long page = sysconf(_SC_PAGESIZE), n = sysconf(_SC_PHYS_PAGES);
+    return page == 4096 && n > 0 && bytes / 4096 < (uint64_t)n;
+}
+
 int gr_file_open(struct gr_file *f, const char *path, bool mapped)
 {
     struct stat st;
@@ -43,7 +51,8 @@ int gr_file_open(struct gr_file *f, const char *path, bool mapped)
     if (mapped && f->size) {
         void *p = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
         f->map = p == MAP_FAILED ? NULL : p;
-        gr_alloc_huge(f->map, f->size);
+        if (fits_in_memory(f->size))
+            gr_alloc_huge(f->map, f->size);
     }
     return 0;
 }

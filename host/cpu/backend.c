@@ -42,6 +42,9 @@ static struct cpu *cpu_of(struct gr_backend *b)
 
 /* ---- memory ---- */
 
+/* Blocks of this size have mappings of their own, so that advice on them ends with them. */
+#define HUGE_LEAST ((size_t)32 << 20)
+
 static void *cpu_alloc(struct gr_backend *b, size_t bytes)
 {
     size_t total;
@@ -52,7 +55,8 @@ static void *cpu_alloc(struct gr_backend *b, size_t bytes)
         gr_calloc(total, 1); /* aligned to 64: the gap in front has room for its address */
     if (!block)
         return NULL;
-    gr_alloc_huge(block, total);
+    if (total > HUGE_LEAST)
+        gr_alloc_huge(block, total);
     char *p = block + ALIGN - (uintptr_t)block % ALIGN;
     memcpy(p - sizeof block, &block, sizeof block);
     return p;

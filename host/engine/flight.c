@@ -61,6 +61,35 @@ static int check_outside(const struct gr_session *s)
     return 0;
 }
 
+static bool same_sequences(const struct gr_full_batch *b, int32_t i, int32_t j)
+{
+    const int32_t *x = b->seq + b->seq_at[i], *y = b->seq + b->seq_at[j];
+    int32_t n_same = 0; /* no token has one twice */
+    for (int32_t k = 0; k < b->n_seq[i]; k++)
+        for (int32_t l = 0; l < b->n_seq[j]; l++)
+            n_same += x[k] == y[l];
+    return n_same == b->n_seq[i] && n_same == b->n_seq[j];
+}
+
+/* What is looked at as a whole is one text, of one sequence or of several, but no part of it is. */
+static int check_texts(const struct gr_full_batch *b)
+{
+    int32_t first[GR_SEQ_MAX]; /* token of each sequence, -1: none yet */
+    memset(first, -1, sizeof first);
+    for (int32_t i = 0; i < b->n_tok; i++)
+        for (int32_t k = 0; k < b->n_seq[i]; k++) {
+            int32_t seq = b->seq[b->seq_at[i] + k];
+            if (first[seq] < 0)
+                first[seq] = i;
+            else if (!same_sequences(b, first[seq], i))
+                return gr_fail(GR_E_INVALID,
+                               "token %d: a text whose tokens are all of the same sequences "
+                               "expected, those of sequence %d differ; give each its own text",
+                               i, seq);
+        }
+    return 0;
+}
+
 static int check(struct gr_session *s, const struct gr_batch *batch)
 {
     struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
@@ -70,6 +99,8 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
         return rc;
     gr_cache_limits(&s->cache, &limits);
     rc = gr_batch_check(&s->batch, batch, &limits);
+    if (!rc && (s->cache.encoding || s->model->hp.no_cache))
+        rc = check_texts(&s->batch);
     if (!rc && s->cache.encoding)
         memset(s->batch.logits, 0, (size_t)s->batch.n_tok), s->batch.n_out = 0;
     if (!rc && s->batch.pos_2d && s->params.group_n > 1)

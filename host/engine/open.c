@@ -186,8 +186,8 @@ static int32_t bucket_of(int32_t d, int32_t n_bucket, bool past)
 {
     int32_t n = past ? n_bucket : n_bucket / 2, exact = n / 2;
     int32_t away = past ? GR_MAX(-d, 0) : abs(d), side = d > 0 && !past ? n : 0;
-    if (away < exact)
-        return side + away;
+    if (away < exact || exact >= GR_REL_FAR)
+        return side + GR_MIN(away, n - 1);
     double wide = (double)(logf((float)away / (float)exact) * (float)(n - exact));
     int32_t at = (int32_t)floor(exact + wide / log((double)GR_REL_FAR / exact));
     return side + GR_MIN(at, n - 1);

@@ -75,7 +75,7 @@ static int check_text(const struct gr_cache *cache, const struct gr_kv_op *op)
     const struct gr_kv *texts = cache->encodes ? cache->kv[GR_CACHE_SWA] : NULL;
     bool copies = op->kind == GR_KV_CP || op->kind == GR_KV_DUP;
     if (!texts || !copies || op->seq == op->dst || !gr_kv_seq_cells(texts, op->dst) ||
-        gr_kv_seq_same(texts, op->seq, op->dst))
+        gr_kv_seq_alike(texts, op->seq, op->dst))
         return 0;
     return gr_fail(GR_E_INVALID,
                    "sequence %d has an encoded text of its own, which cannot become that of "

@@ -268,6 +268,17 @@ bool gr_kv_seq_same(const struct gr_kv *kv, int32_t a, int32_t b)
     return true;
 }
 
+bool gr_kv_seq_alike(const struct gr_kv *kv, int32_t a, int32_t b)
+{
+    uint32_t n = gr_kv_seq_cells(kv, a);
+    if (n != gr_kv_seq_cells(kv, b))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!gr_kv_order_twin(kv, &kv->seq[b], gr_kv_items(&kv->seq[a])[i]))
+            return false;
+    return true;
+}
+
 int32_t gr_kv_n_kv(const struct gr_kv *kv)
 {
     uint32_t end = 0;

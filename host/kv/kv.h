@@ -67,6 +67,8 @@ uint32_t gr_kv_seq_cells(const struct gr_kv *kv, int32_t seq);
 uint32_t gr_kv_seq_shared(const struct gr_kv *kv, int32_t seq);
 /* Whether two sequences have the same cells. */
 bool gr_kv_seq_same(const struct gr_kv *kv, int32_t a, int32_t b);
+/* The same, but cells may be copies of each other. */
+bool gr_kv_seq_alike(const struct gr_kv *kv, int32_t a, int32_t b);
 /* Whether the next token of a sequence would miss cells that were given up (after gr_kv_abort). */
 bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq);
 

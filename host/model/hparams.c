@@ -109,9 +109,8 @@ static int f32_each(const struct gr_gguf_kv *kv, const char *key, float lo, int3
             v = NAN;
         if (!(v >= (double)lo && v <= (double)FLT_MAX))
             return gr_fail(GR_E_CORRUPT,
-                           "key %s: a number of at least %g, or one for each of %d layers, "
-                           "expected",
-                           key, (double)lo, n);
+                           "key %s: a number%s, or one for each of %d layers, expected", key,
+                           lo == 0 ? " of at least 0" : "", n);
         out[i] = (float)v;
     }
     return 0;
@@ -137,12 +136,16 @@ int gr_hp_xielu(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = 0;
     for (int k = 0; k < 4 && !rc; k++)
         rc = f32_each(gr_gguf_find(s->g, key[k]), key[k], -FLT_MAX, hp->n_layer, v[k]);
-    for (int32_t il = 0; il < hp->n_layer && !rc; il++)
-        hp->xielu[il] =
-            (struct gr_xielu){.positive = (float)softplus((double)v[0][il]),
-                              .negative = (float)((double)v[2][il] + softplus((double)v[1][il])),
-                              .linear = v[2][il],
-                              .below = v[3][il]};
+    for (int32_t il = 0; il < hp->n_layer && !rc; il++) {
+        struct gr_xielu x = {.positive = (float)softplus((double)v[0][il]),
+                             .negative = (float)((double)v[2][il] + softplus((double)v[1][il])),
+                             .linear = v[2][il],
+                             .below = v[3][il]};
+        hp->xielu[il] = x;
+        if (!(fabsf(x.positive) <= FLT_MAX && fabsf(x.negative) <= FLT_MAX))
+            rc = gr_fail(GR_E_CORRUPT, "keys %s, %s, %s: sums of layer %d are too large for f32",
+                         key[0], key[1], key[2], il);
+    }
     return rc;
 }
 

@@ -51,6 +51,9 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams_encoder(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->attn_scale = 1;
+    for (int32_t il = 1; il < hp->n_layer; il++) /* they share what the first has for distances */
+        if (hp->n_head[il] != hp->n_head[0])
+            return gr_hp_unsupported(s, "attention.head_count");
     return gr_hp_need_i32(s, "attention.relative_buckets_count", 4, 1 << 16, &hp->n_bucket);
 }
 

@@ -51,7 +51,8 @@ struct gr_op_time {
     int32_t layer;
     int64_t start_ns, ns; /* from the beginning of the segment's first node; how long */
     int64_t bytes;        /* that it had to move: each operand once */
-    const char *kernel;   /* of its (last) launch; NULL on the CPU */
+    const char *kernel;   /* of its (last) launch; NULL on the CPU, and when a launch of the node
+                             before does this too: its time and bytes are in that one's */
 };
 typedef void gr_time_fn(const struct gr_op_time *t, void *user);
 

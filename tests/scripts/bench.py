@@ -161,9 +161,9 @@ class Models(unittest.TestCase):
                     self.assertLess(abs(float(x.mean())) / make_model.STD, 0.1, f"{kind} {t.name}")
 
     def test_no_room(self):
-        with self.assertRaises(SystemExit) as e:
-            make_model.require_room("/tmp/x", 1 << 60)
-        self.assertIn("are free in /tmp; fewer --layers", str(e.exception))
+        with tempfile.TemporaryDirectory() as folder, self.assertRaises(SystemExit) as e:
+            make_model.require_room(f"{folder}/x", 1 << 60)
+        self.assertIn(f"are free in {folder}; fewer --layers", str(e.exception))
 
 
 unittest.main(verbosity=1)

@@ -111,4 +111,7 @@ Test(encoder_decoder, bench)
     expect_exit(o, 0, "");
     cr_expect(strstr(o.out, "pp32") && strstr(o.out, "tg4"), "%s", o.out);
     expect_exit(GPURUN(NULL, "bench", MODEL, "-p", "64", "-n", "0", "-ub", "32"), 2, "larger -ub");
+    o = GPURUN(NULL, "bench", MODEL, "-p", "32", "-n", "4", "-d", "8", "-r", "2");
+    expect_exit(o, 0, "");
+    cr_expect(strstr(o.out, "tg4 @ d8"), "%s", o.out);
 }
