@@ -62,7 +62,9 @@ static inline struct tiny golden_model(int i, char name[32])
     t.fused = t.arch->norm == GR_NORM_LAYER || tiny_has(t.arch, GR_W_ATTN_Q_A);
     t.n_expert = lead || tiny_needs_experts(t.arch) || strcmp(more, "-moe") == 0 ? 3 : 0;
     /* the other implementation adds a bias of the feed-forward before it multiplies */
-    t.scaled = t.no_optional = strcmp(more, "-scaled") == 0;
+    t.scaled = strcmp(more, "-scaled") == 0;
+    /* and has gemma3's second matrix behind a pooling in embedding models alone */
+    t.no_optional = t.scaled || strcmp(a, "gemma3") == 0;
     snprintf(name, 32, "%s%s", a, more);
     return t;
 }
