@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -72,21 +74,32 @@ static struct gr_net_opt options(const struct rank *r)
                                .deadline_ns = until(w->join_ns)};
 }
 
+/* Nobody does its part before everybody has joined, or failed to: what one does must not be what
+ * another's joining meets. */
+static void await_all(struct world *w)
+{
+    const struct timespec t = {0, 100000};
+    int n = 0;
+    for (int32_t i = 0; i < w->n; i++)
+        n += !w->absent[i];
+    atomic_fetch_add(&w->n_settled, 1);
+    while (atomic_load(&w->n_settled) < n)
+        (void)nanosleep(&t, NULL);
+}
+
 static int live(struct rank *r)
 {
     const struct gr_net_opt o = options(r);
     int rc = gr_cuda_devices.open(&r->backend, r->member % r->world->n_device, &r->world->device);
     if (!rc)
-        rc = r->joined = r->backend->api->net_join(r->backend, &o, &r->net);
-    if (!rc)
-        rc = r->world->run(r);
-    return rc;
+        rc = r->backend->api->net_join(r->backend, &o, &r->net);
+    await_all(r->world);
+    return rc ? rc : r->world->run(r);
 }
 
 static void *rank_main(void *arg)
 {
     struct rank *r = arg;
-    r->joined = -1;
     r->rc = live(r);
     if (r->rc)
         (void)snprintf(r->text, sizeof r->text, "%s", gr_error());
@@ -101,6 +114,7 @@ static void *rank_main(void *arg)
 void world_run(struct world *w)
 {
     pthread_t thread[MAX_RANK];
+    atomic_store(&w->n_settled, 0);
     if (!w->ticket.bytes[0])
         cr_assert_eq(gr_cuda_devices.net_ticket(w->kind, &w->ticket), 0, "%s", gr_error());
     for (int32_t i = 0; i < w->n; i++) {

@@ -15,7 +15,7 @@ struct rank {
     int32_t member;
     struct gr_backend *backend;
     struct gr_net *net;
-    int joined, rc; /* what joining, and all of it, gave */
+    int rc;         /* what all of it gave */
     char text[512]; /* the message of it */
     int32_t suspect;
 };
@@ -34,6 +34,7 @@ struct world {
     struct gr_device_opt device;
     struct gr_net_ticket ticket; /* made where it is empty */
     _Atomic int lost;
+    _Atomic int n_settled; /* ranks whose joining has ended */
     struct rank rank[MAX_RANK];
 };
 
