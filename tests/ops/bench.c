@@ -1,7 +1,9 @@
-/* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS] [-r REPEATS] [-d DEVICE] [-j 1] [OP [TYPE]]: times
- * single operations of the CPU backend at the shapes of a llama of 1.2 billion weights, and the
- * memory beside them; with -d 0 those of the first GPU at the shapes of one of 8 billion, beside
- * the CPU's results (-j 1: as JSON lines).
+/* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS,..] [-r REPEATS] [-d DEVICE] [-j 1] [-s SHAPE]
+ * [-tiny 1] [OP [TYPE,..]]: times single operations of the CPU backend at the shapes of a llama of
+ * 1.2 billion weights, and the memory beside them; with -d 0 those of the first GPU at the shapes
+ * of one of 8 billion, with their errors and whether ten runs agree (-j 1: as JSON lines; the
+ * fields are said in bench_device.c). -s: of all shapes the one that is called so; -tiny 1: shapes
+ * that an emulated device is through with at once, whose times say nothing.
  *
  * A row: best of REPEATS runs by the clock, and by the processor time of the calling thread (what
  * an undisturbed machine would need); GB/s counts weights or cache read once, GMAC/s the products.
@@ -38,8 +40,8 @@ void bench_die(const char *what)
 
 /* ---- tensors ---- */
 
-static struct gr_ten tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
-                            int64_t cols)
+struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                           int64_t cols)
 {
     size_t row = gr_row_bytes(dtype, (uint64_t)cols);
     void *p = k->b->api->alloc(k->b, (size_t)(batch * rows) * row);
@@ -53,23 +55,32 @@ static struct gr_ten tensor(struct bench *k, uint32_t dtype, int64_t batch, int6
                            .dtype = dtype};
 }
 
-/* Normal data; one row quantised, the others copies of it. */
-static struct gr_ten filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
-                            int64_t cols)
+/* Normal data of a draw of its own; a few rows quantised, the others copies of them. */
+struct gr_ten bench_filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                           int64_t cols)
 {
-    struct gr_ten t = tensor(k, dtype, batch, rows, cols);
+    enum { N_DRAWN = 16 };
+    struct gr_ten t = bench_tensor(k, dtype, batch, rows, cols);
     float *x = gr_calloc((size_t)cols, sizeof *x);
-    struct gr_rng rng = gr_rng_new((uint64_t)cols);
+    struct gr_rng rng = gr_rng_new(++k->n_filled);
+    if (!x)
+        bench_die(gr_error());
     for (int64_t r = 0; r < batch * rows; r++) {
-        for (int64_t i = 0; i < cols && r < 4; i++)
+        for (int64_t i = 0; i < cols && r < N_DRAWN; i++)
             x[i] = gr_rng_normal(&rng);
-        if (r < 4)
+        if (r < N_DRAWN)
             gr_quant_find(dtype)->quantize(x, gr_ten_row(&t, 0, r), (size_t)cols, NULL);
         else
-            memcpy(gr_ten_row(&t, 0, r), gr_ten_row(&t, 0, r % 4), (size_t)t.row_bytes);
+            memcpy(gr_ten_row(&t, 0, r), gr_ten_row(&t, 0, r % N_DRAWN), (size_t)t.row_bytes);
     }
     gr_free(x);
     return t;
+}
+
+void bench_free(struct bench *k, struct gr_node *n)
+{
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++)
+        k->b->api->free(k->b, gr_node_ten(n, o)->data);
 }
 
 /* ---- one row of the table ---- */
@@ -79,6 +90,8 @@ void bench_measure(struct bench *k, const struct bench_row *row, const struct gr
     struct gr_segment s = {node, 1, NULL, 0};
     void *exec;
     double best = 1e9, best_cpu = 1e9;
+    if (k->shape && strcmp(k->shape, row->shape) != 0)
+        return;
     if (k->device) {
         bench_measure_device(k, row, node);
         return;
@@ -106,17 +119,15 @@ static void bench_matmul(struct bench *k, const char *type, int64_t n_out, int64
     struct bench_row row = {.op = "matmul", .type = type};
     uint32_t dtype = gr_dtype_find_name(type)->id;
     struct gr_node n = {.op = GR_OP_MATMUL};
-    n.a.matmul = (struct gr_args_matmul){.x = filled(k, GR_F32, 1, k->n_tok, n_in),
-                                         .w = filled(k, dtype, 1, n_out, n_in),
-                                         .y = tensor(k, GR_F32, 1, k->n_tok, n_out),
+    n.a.matmul = (struct gr_args_matmul){.x = bench_filled(k, GR_F32, 1, k->n_tok, n_in),
+                                         .w = bench_filled(k, dtype, 1, n_out, n_in),
+                                         .y = bench_tensor(k, GR_F32, 1, k->n_tok, n_out),
                                          .scale = 1};
     snprintf(row.shape, sizeof row.shape, "%lldx%lld", (long long)n_out, (long long)n_in);
     row.bytes = (double)n_out * (double)n.a.matmul.w.row_bytes;
     row.macs = (double)k->n_tok * (double)n_out * (double)n_in;
     bench_measure(k, &row, &n);
-    k->b->api->free(k->b, n.a.matmul.x.data);
-    k->b->api->free(k->b, n.a.matmul.w.data);
-    k->b->api->free(k->b, n.a.matmul.y.data);
+    bench_free(k, &n);
 }
 
 /* Qwen3-30B-A3B's experts: 8 of 128, 768 x 2048. */
@@ -126,10 +137,10 @@ static void bench_matmul_id(struct bench *k, const char *type)
     struct bench_row row = {.op = "matmul_id", .type = type};
     struct gr_node n = {.op = GR_OP_MATMUL_ID};
     n.a.matmul_id = (struct gr_args_matmul_id){
-        .x = filled(k, GR_F32, 1, k->n_tok, N_IN),
-        .w = filled(k, gr_dtype_find_name(type)->id, N_EXPERT, N_OUT, N_IN),
-        .ids = tensor(k, GR_I32, 1, k->n_tok, N_USED),
-        .y = tensor(k, GR_F32, 1, (int64_t)k->n_tok * N_USED, N_OUT)};
+        .x = bench_filled(k, GR_F32, 1, k->n_tok, N_IN),
+        .w = bench_filled(k, gr_dtype_find_name(type)->id, N_EXPERT, N_OUT, N_IN),
+        .ids = bench_tensor(k, GR_I32, 1, k->n_tok, N_USED),
+        .y = bench_tensor(k, GR_F32, 1, (int64_t)k->n_tok * N_USED, N_OUT)};
     for (int i = 0; i < k->n_tok * N_USED; i++)
         ((int32_t *)n.a.matmul_id.ids.data)[i] = (i * 37 + i / N_USED) % N_EXPERT;
     snprintf(row.shape, sizeof row.shape, "8 of 128 %dx%d", N_OUT, N_IN);
@@ -137,67 +148,27 @@ static void bench_matmul_id(struct bench *k, const char *type)
     row.bytes = experts * N_OUT * (double)n.a.matmul_id.w.row_bytes;
     row.macs = (double)k->n_tok * N_USED * N_OUT * N_IN;
     bench_measure(k, &row, &n);
-    k->b->api->free(k->b, n.a.matmul_id.x.data);
-    k->b->api->free(k->b, n.a.matmul_id.w.data);
-    k->b->api->free(k->b, n.a.matmul_id.ids.data);
-    k->b->api->free(k->b, n.a.matmul_id.y.data);
-}
-
-static void bench_attn(struct bench *k, const char *type, int64_t n_kv, int64_t n_head,
-                       int64_t n_head_kv, int64_t d)
-{
-    struct bench_row row = {.op = "attn", .type = type};
-    uint32_t dtype = gr_dtype_find_name(type)->id;
-    struct gr_node n = {.op = GR_OP_ATTN};
-    n.a.attn = (struct gr_args_attn){.q = filled(k, GR_F32, 1, k->n_tok, n_head * d),
-                                     .k = filled(k, dtype, 1, n_kv, n_head_kv * d),
-                                     .v = filled(k, dtype, 1, n_kv, n_head_kv * d),
-                                     .list = tensor(k, GR_I32, 1, 1, n_kv),
-                                     .span = tensor(k, GR_I32, 1, k->n_tok, 3),
-                                     .y = tensor(k, GR_F32, 1, k->n_tok, n_head * d),
-                                     .n_head = n_head,
-                                     .n_head_kv = n_head_kv,
-                                     .d_k = d,
-                                     .d_v = d,
-                                     .scale = 0.125f};
-    int64_t seen = 0;
-    for (int64_t j = 0; j < n_kv; j++)
-        ((int32_t *)n.a.attn.list.data)[j] = (int32_t)j;
-    for (int64_t t = 0; t < k->n_tok; t++) {
-        int32_t *span = gr_ten_row(&n.a.attn.span, 0, t);
-        span[2] = (int32_t)GR_MAX(0, n_kv - k->n_tok + t + 1);
-        seen += span[2];
-    }
-    snprintf(row.shape, sizeof row.shape, "%lld cells, %lld/%lld x %lld", (long long)n_kv,
-             (long long)n_head, (long long)n_head_kv, (long long)d);
-    row.bytes = 2 * (double)n_kv * (double)n.a.attn.k.row_bytes;
-    row.macs = 2 * (double)seen * (double)(n_head * d);
-    bench_measure(k, &row, &n);
-    k->b->api->free(k->b, n.a.attn.q.data);
-    k->b->api->free(k->b, n.a.attn.k.data);
-    k->b->api->free(k->b, n.a.attn.v.data);
-    k->b->api->free(k->b, n.a.attn.list.data);
-    k->b->api->free(k->b, n.a.attn.span.data);
-    k->b->api->free(k->b, n.a.attn.y.data);
+    bench_free(k, &n);
 }
 
 static void bench_rows(struct bench *k)
 {
-    struct gr_ten x = filled(k, GR_F32, 1, k->n_tok, 8192),
-                  y = filled(k, GR_F32, 1, k->n_tok, 8192);
-    struct gr_ten w = filled(k, GR_F32, 1, 1, 8192), cs = filled(k, GR_F32, 1, k->n_tok, 64);
+    struct gr_ten x = bench_filled(k, GR_F32, 1, k->n_tok, 8192),
+                  y = bench_filled(k, GR_F32, 1, k->n_tok, 8192);
+    struct gr_ten w = bench_filled(k, GR_F32, 1, 1, 8192),
+                  cs = bench_filled(k, GR_F32, 1, k->n_tok, 64);
     double bytes = (double)k->n_tok * 8192 * 4;
-    struct bench_row row = {"norm", "f32", "rms 8192", 2 * bytes, 0};
+    struct bench_row row = {"norm", "f32", "rms 8192", 2 * bytes, 0, 0};
     struct gr_node n = {.op = GR_OP_NORM};
     n.a.norm = (struct gr_args_norm){.x = x, .w = w, .y = y, .group = 8192, .eps = 1e-5f};
     bench_measure(k, &row, &n);
-    row = (struct bench_row){"glu", "f32", "silu 8192", 3 * bytes, 0};
+    row = (struct bench_row){"glu", "f32", "silu 8192", 3 * bytes, 0, 0};
     n = (struct gr_node){.op = GR_OP_GLU, .a.glu = {.a = x, .b = y, .y = y, .kind = GR_SILU}};
     bench_measure(k, &row, &n);
-    row = (struct bench_row){"binary", "f32", "add 8192", 3 * bytes, 0};
+    row = (struct bench_row){"binary", "f32", "add 8192", 3 * bytes, 0, 0};
     n = (struct gr_node){.op = GR_OP_BINARY, .a.binary = {.a = x, .b = y, .y = y, .kind = GR_ADD}};
     bench_measure(k, &row, &n);
-    row = (struct bench_row){"rope", "f32", "neox 128 x 64", 2 * bytes, 0};
+    row = (struct bench_row){"rope", "f32", "neox 128 x 64", 2 * bytes, 0, 0};
     n = (struct gr_node){.op = GR_OP_ROPE,
                          .a.rope = {.x = x, .cs = cs, .y = y, .d_head = 64, .kind = GR_ROPE_NEOX}};
     bench_measure(k, &row, &n);
@@ -211,15 +182,9 @@ static void bench_rows(struct bench *k)
 
 static struct gr_ten state_rows(struct bench *k, int32_t row)
 {
-    struct gr_ten t = tensor(k, GR_I32, 1, 1, 1);
+    struct gr_ten t = bench_tensor(k, GR_I32, 1, 1, 1);
     *(int32_t *)t.data = row;
     return t;
-}
-
-static void free_all(struct bench *k, struct gr_node *n)
-{
-    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++)
-        k->b->api->free(k->b, gr_node_ten(n, o)->data);
 }
 
 /* Mamba 2 of 1.3 billion weights: 64 heads of 64, a state of 128; Mamba 1 of 1.4: 4096 columns, 16.
@@ -230,23 +195,23 @@ static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t 
     int64_t n = n_head * d_head;
     struct gr_node node = {.op = GR_OP_SSM_SCAN};
     node.a.ssm_scan =
-        (struct gr_args_ssm_scan){.x = filled(k, GR_F32, 1, k->n_tok, n),
-                                  .dt = filled(k, GR_F32, 1, k->n_tok, n_head),
-                                  .a = filled(k, GR_F32, 1, n_head, each ? n_state : 1),
-                                  .b = filled(k, GR_F32, 1, k->n_tok, n_state),
-                                  .c = filled(k, GR_F32, 1, k->n_tok, n_state),
-                                  .z = filled(k, GR_F32, 1, k->n_tok, n),
+        (struct gr_args_ssm_scan){.x = bench_filled(k, GR_F32, 1, k->n_tok, n),
+                                  .dt = bench_filled(k, GR_F32, 1, k->n_tok, n_head),
+                                  .a = bench_filled(k, GR_F32, 1, n_head, each ? n_state : 1),
+                                  .b = bench_filled(k, GR_F32, 1, k->n_tok, n_state),
+                                  .c = bench_filled(k, GR_F32, 1, k->n_tok, n_state),
+                                  .z = bench_filled(k, GR_F32, 1, k->n_tok, n),
                                   .src = state_rows(k, -1),
                                   .dst = state_rows(k, 0),
-                                  .state = tensor(k, GR_F32, 1, 1, n * n_state),
-                                  .y = tensor(k, GR_F32, 1, k->n_tok, n),
+                                  .state = bench_tensor(k, GR_F32, 1, 1, n * n_state),
+                                  .y = bench_tensor(k, GR_F32, 1, k->n_tok, n),
                                   .n_state = n_state};
     snprintf(row.shape, sizeof row.shape, "%lld x %lld, state %lld", (long long)n_head,
              (long long)d_head, (long long)n_state);
     row.bytes = 2 * (double)node.a.ssm_scan.state.row_bytes;
     row.macs = 3 * (double)k->n_tok * (double)(n * n_state);
     bench_measure(k, &row, &node);
-    free_all(k, &node);
+    bench_free(k, &node);
 }
 
 /* Qwen3-Next: 32 heads of 128 x 128 on 16 of keys. */
@@ -255,40 +220,47 @@ static void bench_delta(struct bench *k)
     enum { N_HEAD = 32, N_HEAD_K = 16, D = 128 };
     struct gr_node node = {.op = GR_OP_DELTA_RULE};
     node.a.delta_rule =
-        (struct gr_args_delta_rule){.q = filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
-                                    .k = filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
-                                    .v = filled(k, GR_F32, 1, k->n_tok, N_HEAD * D),
-                                    .alpha = filled(k, GR_F32, 1, k->n_tok, N_HEAD),
-                                    .a = tensor(k, GR_F32, 1, 1, N_HEAD),
-                                    .beta = filled(k, GR_F32, 1, k->n_tok, N_HEAD),
+        (struct gr_args_delta_rule){.q = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
+                                    .k = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
+                                    .v = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD * D),
+                                    .alpha = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD),
+                                    .a = bench_tensor(k, GR_F32, 1, 1, N_HEAD),
+                                    .beta = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD),
                                     .src = state_rows(k, -1),
                                     .dst = state_rows(k, 0),
-                                    .state = tensor(k, GR_F32, 1, 1, N_HEAD * D * D),
-                                    .y = tensor(k, GR_F32, 1, k->n_tok, N_HEAD * D),
+                                    .state = bench_tensor(k, GR_F32, 1, 1, N_HEAD * D * D),
+                                    .y = bench_tensor(k, GR_F32, 1, k->n_tok, N_HEAD * D),
                                     .n_head = N_HEAD,
                                     .n_head_k = N_HEAD_K,
                                     .eps = 1e-6f};
-    struct bench_row row = {"delta_rule", "f32", "32/16 heads of 128 x 128",
+    struct bench_row row = {"delta_rule",
+                            "f32",
+                            "32/16 heads of 128 x 128",
                             2 * (double)node.a.delta_rule.state.row_bytes,
-                            4 * (double)k->n_tok * N_HEAD * D * D};
+                            4 * (double)k->n_tok * N_HEAD * D * D,
+                            0};
     bench_measure(k, &row, &node);
-    free_all(k, &node);
+    bench_free(k, &node);
 }
 
 static void bench_state(struct bench *k)
 {
     struct gr_node node = {.op = GR_OP_SSM_CONV};
-    node.a.ssm_conv = (struct gr_args_ssm_conv){.x = filled(k, GR_F32, 1, k->n_tok, 8192),
-                                                .w = filled(k, GR_F32, 1, 8192, 4),
+    node.a.ssm_conv = (struct gr_args_ssm_conv){.x = bench_filled(k, GR_F32, 1, k->n_tok, 8192),
+                                                .w = bench_filled(k, GR_F32, 1, 8192, 4),
                                                 .src = state_rows(k, -1),
                                                 .dst = state_rows(k, 0),
-                                                .state = tensor(k, GR_F32, 1, 1, 3 * 8192),
-                                                .y = tensor(k, GR_F32, 1, k->n_tok, 8192),
+                                                .state = bench_tensor(k, GR_F32, 1, 1, 3 * 8192),
+                                                .y = bench_tensor(k, GR_F32, 1, k->n_tok, 8192),
                                                 .kind = GR_SILU};
-    struct bench_row row = {"ssm_conv", "f32", "8192, kernel 4", 2 * 4 * (double)k->n_tok * 8192,
-                            4 * (double)k->n_tok * 8192};
+    struct bench_row row = {"ssm_conv",
+                            "f32",
+                            "8192, kernel 4",
+                            2 * 4 * (double)k->n_tok * 8192,
+                            4 * (double)k->n_tok * 8192,
+                            0};
     bench_measure(k, &row, &node);
-    free_all(k, &node);
+    bench_free(k, &node);
     bench_scan(k, 64, 64, 128, false);
     bench_scan(k, 4096, 1, 16, true);
     bench_delta(k);
@@ -345,40 +317,43 @@ static void bench_memory(struct bench *k)
 
 /* ---- which ---- */
 
-static bool wanted(const struct bench *k, const char *op, const char *type)
+/* Whether a word is in a list with commas. */
+static bool in_list(const char *list, const char *word)
 {
-    return (!k->op || !strcmp(k->op, op)) && (!k->type || !type || !strcmp(k->type, type));
+    size_t n = strlen(word);
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+        if (!strncmp(p, word, n) && (!p[n] || p[n] == ','))
+            return true;
+    return false;
+}
+
+bool bench_wanted(const struct bench *k, const char *op, const char *type)
+{
+    return (!k->op || !strcmp(k->op, op)) && (!k->type || !type || in_list(k->type, type));
 }
 
 static void run_all(struct bench *k)
 {
     static const char *const types[] = {"q8_0", "q4_K", "q6_K", "q4_0", "q5_K", "q5_0", "q4_1",
                                         "q5_1", "q3_K", "q2_K", "f16",  "bf16", "f32"};
-    static const int64_t cpu_shapes[][2] = {
-        {2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}};
-    static const int64_t gpu_shapes[][2] = {
-        {4096, 4096}, {14336, 4096}, {4096, 14336}, {128256, 4096}};
-    const int64_t(*shapes)[2] = k->device ? gpu_shapes : cpu_shapes;
-    int64_t longest = k->device ? 32768 : 8192, d = k->device ? 128 : 64;
-    if (wanted(k, "memory", NULL) && !k->device)
+    static const int64_t shapes[][4][2] = {
+        {{2048, 2048}, {8192, 2048}, {2048, 8192}, {128256, 2048}},
+        {{4096, 4096}, {14336, 4096}, {4096, 14336}, {128256, 4096}},
+        {{64, 256}, {32, 512}, {16, 256}, {256, 256}}};
+    const int64_t(*shape)[2] = shapes[k->tiny ? 2 : k->device ? 1 : 0];
+    if (bench_wanted(k, "memory", NULL) && !k->device)
         bench_memory(k);
     for (size_t t = 0; t < GR_COUNT(types); t++)
-        for (size_t s = 0; s < GR_COUNT(cpu_shapes); s++)
-            if (wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64))
-                bench_matmul(k, types[t], shapes[s][0], shapes[s][1]);
-    for (size_t t = 0; t < 2; t++)
-        if (wanted(k, "matmul_id", types[t]))
+        for (size_t s = 0; s < 4; s++)
+            if (bench_wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64))
+                bench_matmul(k, types[t], shape[s][0], shape[s][1]);
+    for (size_t t = 0; t < 2 && !k->tiny; t++)
+        if (bench_wanted(k, "matmul_id", types[t]))
             bench_matmul_id(k, types[t]);
-    static const char *const caches[] = {"f16", "f32", "bf16", "q8_0", "q4_0"};
-    for (size_t t = 0; t < GR_COUNT(caches); t++)
-        if (wanted(k, "attn", caches[t])) {
-            bench_attn(k, caches[t], longest / 8, 32, 8, d);
-            bench_attn(k, caches[t], longest, 32, 8, d);
-            bench_attn(k, caches[t], longest, 32, 1, 128);
-        }
-    if (wanted(k, "rows", NULL))
+    bench_cache(k);
+    if (bench_wanted(k, "rows", NULL) && !k->tiny)
         bench_rows(k);
-    if (wanted(k, "state", NULL))
+    if (bench_wanted(k, "state", NULL) && !k->tiny)
         bench_state(k);
 }
 
@@ -401,17 +376,33 @@ static enum gr_cpu_level level_of(const char *name)
     return level;
 }
 
+/* Each number of tokens of the list. */
+static void run_list(struct bench *k, const char *list)
+{
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        k->n_tok = atoi(p);
+        if (k->n_tok < 1)
+            bench_die("-n: numbers of tokens, at least 1 each, with commas are expected");
+        run_all(k);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    struct bench k = {.n_threads = 2, .n_tok = 1, .repeats = 10};
+    struct bench k = {.n_threads = 2, .repeats = 10};
     enum gr_cpu_level level = GR_CPU_AUTO;
+    const char *tokens = "1";
     int i = 1;
     for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
         const char *v = argv[i + 1];
         if (!strcmp(argv[i], "-t"))
             k.n_threads = atoi(v);
         else if (!strcmp(argv[i], "-n"))
-            k.n_tok = atoi(v);
+            tokens = v;
+        else if (!strcmp(argv[i], "-s"))
+            k.shape = v;
+        else if (!strcmp(argv[i], "-tiny"))
+            k.tiny = atoi(v);
         else if (!strcmp(argv[i], "-r"))
             k.repeats = GR_MAX(atoi(v), 1);
         else if (!strcmp(argv[i], "-j"))
@@ -424,13 +415,13 @@ int main(int argc, char **argv)
             break;
     }
     if (i < argc && argv[i][0] == '-')
-        bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS] [-r REPEATS] [-d "
-                  "DEVICE] [-j 1] [OP [TYPE]]");
+        bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS,..] [-r REPEATS] "
+                  "[-d DEVICE] [-j 1] [-s SHAPE] [-tiny 1] [OP [TYPE,..]]");
     k.op = i < argc ? argv[i] : NULL;
     k.type = i + 1 < argc ? argv[i + 1] : NULL;
     if (level == GR_CPU_N_LEVEL || gr_cpu_open(&k.b, k.n_threads, k.n_threads, level))
         bench_die(level == GR_CPU_N_LEVEL ? "no such level" : gr_error());
-    run_all(&k);
+    run_list(&k, tokens);
     if (k.device)
         k.device->api->close(&k.device);
     k.b->api->close(&k.b);

@@ -11,22 +11,38 @@ struct bench {
     struct gr_backend *device; /* NULL: times are the CPU's */
     struct gr_device_info info;
     int n_threads, n_tok, repeats;
-    bool json;
-    const char *op, *type;
+    bool json, tiny;
+    const char *op, *type, *shape; /* NULL: all */
+    uint64_t n_filled;
 };
 
 /* What a node is called and what it does at least. */
 struct bench_row {
     const char *op, *type;
     char shape[64];
-    double bytes; /* weights or cache that are read once */
+    double bytes; /* weights or cache that are read once, or read and written */
     double macs;
+    int n_tok; /* 0: of -n */
 };
 
-/* Times the node and prints a row. */
+bool bench_wanted(const struct bench *k, const char *op, const char *type);
+struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                           int64_t cols);
+struct gr_ten bench_filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                           int64_t cols);
+void bench_free(struct bench *k, struct gr_node *node);
+
+/* Attention, what moves cells, and the sampler. */
+void bench_cache(struct bench *k);
+
+/* Times the node and prints a row, unless another shape is asked for. */
 void bench_measure(struct bench *k, const struct bench_row *row, const struct gr_node *node);
-/* The same on the device, whose result is compared with the CPU's. */
+/* The same on the device. */
 void bench_measure_device(struct bench *k, const struct bench_row *row, const struct gr_node *node);
+/* ||device - f64|| / ||f64||, of 64 rows of a product's matrix, of 64 pairs of a token and a head
+ * of attention; of other operations ||device - CPU|| / ||CPU|| over all that they write, for which
+ * the host's node is run. Outputs that are not finite make it NaN. */
+double bench_error(struct bench *k, const struct gr_node *host, const struct gr_node *device);
 void bench_die(const char *what);
 
 #endif

@@ -1,7 +1,11 @@
-/* Timing on a GPU: copies of a node's tensors that together are several times larger than any cache
- * stand side by side, and a segment runs the node on one after the other; so nothing is read from a
- * cache that a model's step would not find there either. The result of the first one is compared
- * with the CPU's. */
+/* Timing on a GPU: copies of what a node streams, weights or cells, that together are several times
+ * larger than any cache stand side by side, and a segment (a graph) runs the node on one after the
+ * other, at least 20 launches; so nothing is read from a cache that a model's step would not find
+ * there either. Segments follow each other without a pause for 2 ms before the clock is read.
+ *
+ * A row of -j 1: op, type, shape, n_tok, impl "gpurun"; median_us, p10_us, p90_us of a launch;
+ * bytes (that it has to move) and flops; rel_err (bench_exact.c; null: not finite); hash of what it
+ * writes and whether ten runs, each into NaNs, wrote the same (same); rotated_mb of copies. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +18,21 @@
 #include "ops/bench.h"
 #include "ops/matrix.h"
 
-enum { MAX_COPIES = 64, MAX_OPERANDS = 24, ROTATED = 320 << 20 };
+enum {
+    MAX_COPIES = 128,
+    MAX_OPERANDS = 24,
+    ROTATED = 320 << 20,
+    LEAST_LAUNCHES = 20,
+    N_AGAIN = 10,
+    WARM_NS = 50000000,
+    RUN_NS = 2000000
+};
 
 struct copies {
     struct gr_node node[MAX_COPIES];
     void *memory[MAX_COPIES][MAX_OPERANDS];
     int n;
-    double bytes; /* of one */
+    double bytes; /* of what a copy has for itself */
 };
 
 static size_t bytes_of(const struct gr_ten *t)
@@ -32,6 +44,21 @@ static void need(int status)
 {
     if (status)
         bench_die(gr_error());
+}
+
+/* Whether the operand is what the operation streams from memory. */
+static bool is_streamed(enum gr_op op, const struct gr_operand *o)
+{
+    return ops_is_matrix(op, o) || o->role == GR_ROLE_INOUT ||
+           (op == GR_OP_ATTN && (!strcmp(o->name, "k") || !strcmp(o->name, "v")));
+}
+
+static bool streams(enum gr_op op)
+{
+    for (const struct gr_operand *o = gr_op_info(op)->operands; o->role; o++)
+        if (is_streamed(op, o))
+            return true;
+    return false;
 }
 
 /* Operand number i of a copy, on the device. */
@@ -49,9 +76,11 @@ static void bring(struct bench *k, struct copies *c, int copy, int i, const stru
         need(api->weight_upload(k->device, &host, true, p, t));
     else
         need(api->upload(k->device, t->data = p, host.data, bytes));
-    c->bytes += copy == 0 ? (double)bytes : 0;
+    c->bytes += copy == 0 && (is_streamed(node->op, o) || !streams(node->op)) ? (double)bytes : 0;
 }
 
+/* What is not streamed is the first copy's; so is, within a copy, what is in the same memory (y may
+ * be x). */
 static void bring_copy(struct bench *k, struct copies *c, const struct gr_node *host, int copy)
 {
     const struct gr_operand *ops = gr_op_info(host->op)->operands;
@@ -59,11 +88,13 @@ static void bring_copy(struct bench *k, struct copies *c, const struct gr_node *
     c->node[copy] = *host;
     for (int i = 0; ops[i].role; i++) {
         struct gr_ten *t = gr_node_ten(&c->node[copy], &ops[i]);
-        int first = 0; /* of the operands in the same memory (y may be x) */
+        int first = 0;
         while (gr_node_ten(&from, &ops[first])->data != t->data)
             first++;
         if (gr_ten_is(t) && first < i)
             t->data = gr_node_ten(&c->node[copy], &ops[first])->data;
+        else if (gr_ten_is(t) && copy > 0 && streams(host->op) && !is_streamed(host->op, &ops[i]))
+            *t = *gr_node_ten(&c->node[0], &ops[i]);
         else if (gr_ten_is(t))
             bring(k, c, copy, i, &ops[i]);
     }
@@ -77,38 +108,70 @@ static void drop_copies(struct bench *k, struct copies *c)
                 k->device->api->free(k->device, c->memory[copy][i]);
 }
 
-/* ||device - CPU|| / ||CPU|| over the outputs that are f32; the host's node has been run. */
-static double error_of(struct bench *k, const struct copies *c, const struct gr_node *host)
+/* ---- whether it is right each time ---- */
+
+/* Before a run: what the first copy writes is NaN, what it changes as the host has it. */
+static void prepare(struct bench *k, const struct copies *c, const struct gr_node *host)
 {
-    double squares = 0, all = 0;
-    struct gr_node a = *host, b = c->node[0];
-    for (const struct gr_operand *o = gr_op_info(a.op)->operands; o->role; o++) {
-        const struct gr_ten *t = gr_node_ten(&a, o);
-        if (o->role != GR_ROLE_OUT || !gr_ten_is(t) || t->dtype != GR_F32)
+    struct gr_node from = *host, to = c->node[0];
+    for (const struct gr_operand *o = gr_op_info(host->op)->operands; o->role; o++) {
+        const struct gr_ten *t = gr_node_ten(&from, o);
+        if (o->role == GR_ROLE_IN || !gr_ten_is(t))
             continue;
-        float *got = gr_calloc(bytes_of(t), 1);
-        const float *want = t->data;
-        if (!got)
+        void *poison = o->role == GR_ROLE_OUT ? gr_calloc(bytes_of(t), 1) : NULL;
+        if (o->role == GR_ROLE_OUT && !poison)
             bench_die(gr_error());
-        need(k->device->api->download(k->device, got, gr_node_ten(&b, o)->data, bytes_of(t)));
-        for (size_t i = 0; i < bytes_of(t) / 4; i++) {
-            squares += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-            all += (double)want[i] * want[i];
-        }
-        gr_free(got);
+        if (poison)
+            memset(poison, 0xff, bytes_of(t));
+        need(k->device->api->upload(k->device, gr_node_ten(&to, o)->data, poison ? poison : t->data,
+                                    bytes_of(t)));
+        gr_free(poison);
     }
-    return sqrt(squares / (all > 0 ? all : 1));
 }
 
-static void run_once(struct gr_backend *b, const struct gr_node *node)
+/* FNV-1a, by words, of all that the first copy has written. */
+static uint64_t hash_of(struct bench *k, const struct copies *c, const struct gr_node *host)
 {
-    struct gr_segment s = {node, 1, NULL, 0};
-    void *exec;
-    need(b->api->segment_new(b, &s, &exec));
-    need(b->api->segment_run(b, exec, NULL, NULL));
-    need(b->api->sync(b));
-    b->api->segment_free(b, &exec);
+    struct gr_node from = *host, to = c->node[0];
+    uint64_t hash = 14695981039346656037u;
+    for (const struct gr_operand *o = gr_op_info(host->op)->operands; o->role; o++) {
+        const struct gr_ten *t = gr_node_ten(&from, o);
+        if (o->role == GR_ROLE_IN || !gr_ten_is(t))
+            continue;
+        uint32_t *words = gr_calloc(bytes_of(t) / 4 + 1, 4);
+        if (!words)
+            bench_die(gr_error());
+        need(k->device->api->download(k->device, words, gr_node_ten(&to, o)->data, bytes_of(t)));
+        for (size_t i = 0; i < bytes_of(t) / 4 + 1; i++)
+            hash = (hash ^ words[i]) * 1099511628211u;
+        gr_free(words);
+    }
+    return hash;
 }
+
+/* Runs the first copy; *same: each time with the same result. */
+static uint64_t run_again(struct bench *k, const struct copies *c, const struct gr_node *host,
+                          bool *same)
+{
+    const struct gr_backend_api *api = k->device->api;
+    struct gr_segment s = {c->node, 1, NULL, 0};
+    void *exec;
+    uint64_t first = 0;
+    *same = true;
+    need(api->segment_new(k->device, &s, &exec));
+    for (int i = 0; i < (k->tiny ? 2 : N_AGAIN); i++) {
+        prepare(k, c, host);
+        need(api->segment_run(k->device, exec, NULL, NULL));
+        need(api->sync(k->device));
+        uint64_t hash = hash_of(k, c, host);
+        first = i ? first : hash;
+        *same = *same && hash == first;
+    }
+    api->segment_free(k->device, &exec);
+    return first;
+}
+
+/* ---- how long it takes ---- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -116,57 +179,93 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds a node of each run of all copies, ascending. */
+/* ns of n runs of a segment, one behind the other. */
+static int64_t time_runs(struct bench *k, void *exec, int n)
+{
+    int64_t from = gr_now_ns();
+    for (int i = 0; i < n; i++)
+        need(k->device->api->segment_run(k->device, exec, NULL, NULL));
+    need(k->device->api->sync(k->device));
+    return gr_now_ns() - from;
+}
+
+/* Seconds a launch, of each measurement, ascending. */
 static void time_copies(struct bench *k, const struct copies *c, double *seconds)
 {
-    const struct gr_backend_api *api = k->device->api;
-    struct gr_segment s = {c->node, c->n, NULL, 0};
+    static struct gr_node node[LEAST_LAUNCHES + MAX_COPIES];
+    int n = 0, n_run = 1, least = k->tiny ? 1 : LEAST_LAUNCHES;
+    int64_t ns = 0;
+    while (n < least)
+        for (int i = 0; i < c->n; i++)
+            node[n++] = c->node[i];
+    struct gr_segment s = {node, n, NULL, 0};
     void *exec;
-    need(api->segment_new(k->device, &s, &exec));
-    for (int i = -3; i < k->repeats; i++) {
-        int64_t from = gr_now_ns();
-        need(api->segment_run(k->device, exec, NULL, NULL));
-        need(api->sync(k->device));
-        if (i >= 0)
-            seconds[i] = gr_seconds_since(from) / c->n;
-    }
-    api->segment_free(k->device, &exec);
+    need(k->device->api->segment_new(k->device, &s, &exec));
+    for (int64_t warm = 0; warm < WARM_NS; warm += ns)
+        ns = GR_MAX(1, time_runs(k, exec, 1));
+    n_run = (int)GR_MAX(1, RUN_NS / ns);
+    for (int i = 0; i < k->repeats; i++)
+        seconds[i] = (double)time_runs(k, exec, n_run) * 1e-9 / n / n_run;
+    k->device->api->segment_free(k->device, &exec);
     qsort(seconds, (size_t)k->repeats, sizeof *seconds, by_value);
 }
 
-static void print(const struct bench *k, const struct bench_row *row, const struct copies *c,
-                  const double *seconds, double error)
+/* ---- a row ---- */
+
+struct found {
+    double error, rotated;
+    uint64_t hash;
+    bool same;
+};
+
+static void print_json(const struct bench *k, const struct bench_row *row, const double *seconds,
+                       const struct found *f)
+{
+    char error[32] = "null";
+    if (isfinite(f->error))
+        snprintf(error, sizeof error, "%.3g", f->error);
+    printf("{\"op\": \"%s\", \"type\": \"%s\", \"shape\": \"%s\", \"n_tok\": %d, \"impl\": "
+           "\"gpurun\", \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f, \"bytes\": %.0f, "
+           "\"flops\": %.0f, \"rel_err\": %s, \"hash\": \"%016llx\", \"same\": %s, "
+           "\"rotated_mb\": %.3g}\n",
+           row->op, row->type, row->shape, row->n_tok ? row->n_tok : k->n_tok,
+           seconds[k->repeats / 2] * 1e6, seconds[k->repeats / 10] * 1e6,
+           seconds[k->repeats * 9 / 10] * 1e6, row->bytes, 2 * row->macs, error,
+           (unsigned long long)f->hash, f->same ? "true" : "false", f->rotated);
+}
+
+static void print(const struct bench *k, const struct bench_row *row, const double *seconds,
+                  const struct found *f)
 {
     double median = seconds[k->repeats / 2], rate = row->bytes / median;
     double share = k->info.bytes_per_s ? rate / (double)k->info.bytes_per_s : 0;
     if (k->json)
-        printf("{\"op\": \"%s\", \"type\": \"%s\", \"shape\": \"%s\", \"n_tok\": %d, \"impl\": "
-               "\"gpurun\", \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f, \"bytes\": "
-               "%.0f, \"flops\": %.0f, \"rel_err\": %.3g, \"rotated_mb\": %.0f}\n",
-               row->op, row->type, row->shape, k->n_tok, median * 1e6,
-               seconds[k->repeats / 10] * 1e6, seconds[k->repeats * 9 / 10] * 1e6, row->bytes,
-               2 * row->macs, error, c->bytes * c->n / 1e6);
+        print_json(k, row, seconds, f);
     else
-        printf("%-10s %-5s %-28s %4d tok %10.1f us %8.1f GB/s %5.1f %% %8.2f TFLOP/s  error %.1e\n",
-               row->op, row->type, row->shape, k->n_tok, median * 1e6, rate * 1e-9, share * 100,
-               2 * row->macs / median * 1e-12, error);
+        printf("%-12s %-5s %-32s %5d tok %10.1f us %8.1f GB/s %5.1f %% %8.2f TFLOP/s  error "
+               "%.1e%s\n",
+               row->op, row->type, row->shape, row->n_tok ? row->n_tok : k->n_tok, median * 1e6,
+               rate * 1e-9, share * 100, 2 * row->macs / median * 1e-12, f->error,
+               f->same ? "" : "  RUNS DIFFER");
     fflush(stdout);
 }
 
 void bench_measure_device(struct bench *k, const struct bench_row *row, const struct gr_node *node)
 {
+    const double rotated = k->tiny ? 1 << 14 : ROTATED;
     struct copies *c = gr_calloc(1, sizeof *c);
     double *seconds = gr_calloc((size_t)k->repeats, sizeof *seconds);
+    struct found f;
     if (!c || !seconds)
         bench_die(gr_error());
     do
         bring_copy(k, c, node, c->n++);
-    while (c->n < MAX_COPIES && c->bytes * c->n < ROTATED);
-    run_once(k->b, node);
-    run_once(k->device, &c->node[0]);
-    double error = error_of(k, c, node);
+    while (c->n < MAX_COPIES && c->bytes * c->n < rotated);
+    f.rotated = c->bytes * c->n / 1e6;
+    f.hash = run_again(k, c, node, &f.same);
+    f.error = bench_error(k, node, &c->node[0]);
     time_copies(k, c, seconds);
-    print(k, row, c, seconds, error);
+    print(k, row, seconds, &f);
     drop_copies(k, c);
     gr_free(seconds);
     gr_free(c);
