@@ -1,24 +1,30 @@
 """Writes a GGUF model of a real one's shapes with random weights of sane scale (dequantised standard deviation 0.02, norms
 1). Speed depends on shapes and types alone, so this stands for the real model. Weights are pieces of a pool of random
-blocks of each type, which begin anywhere in it, so that a file is written about as fast as the disk takes it.
+blocks of each type, which begin anywhere in it; threads write them, so that a file is there about as fast as the disk (or
+/dev/shm) takes it. Needs Python with numpy.
 
     make_model.py OUT.gguf [--shape llama-3.2-1b|llama-3-8b|llama-2-7b|qwen3-30b-a3b] --type q8_0|q4_k|q4_k_m|bf16|..
                   [--vocab N] [--layers N]
 """
 import argparse
+import concurrent.futures
 import math
 import os
+import re
 import shutil
+import struct
 import sys
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES
-from gguf import GGMLQuantizationType as Type
-from gguf import GGUFWriter
 from shapes import SHAPES
 
 STD = 0.02
 POOL_BYTES = 48 << 20
+ALIGNMENT = 32
+QUANTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "include", "gr", "quant.def")
+with open(QUANTS) as f:  # {name: (id in a file, numbers of a block, bytes of a block)}
+    STORAGE = {m[1].lower(): tuple(map(int, m.group(2, 3, 4)))
+               for m in re.finditer(r'^QUANT\(\w+, "(\w+)", (\d+), (\d+), (\d+),', f.read(), re.M)}
 
 
 def q8_0(rng, rows, cols):
@@ -64,16 +70,16 @@ def tq2_0(rng, rows, cols):
     return b.reshape(rows, -1)
 
 
-def any_bytes(storage, at, magnitude):
+def any_bytes(name, at, magnitude):
     """Random blocks whose half scale is at byte `at`; with a scale of 1 weights have about this magnitude."""
-    block, size = GGML_QUANT_SIZES[storage]
+    _, block, size = STORAGE[name]
 
     def make(rng, rows, cols):
         b = rng.integers(0, 256, (rows, cols // block, size), np.uint8)
         b[:, :, at : at + 2] = np.array([STD / magnitude], np.float16).view(np.uint8)
         return b.reshape(rows, -1)
 
-    return make, storage
+    return make
 
 
 def mxfp4(rng, rows, cols):
@@ -93,14 +99,11 @@ def float_bits(bits):
     return make
 
 
-BLOCKS = {"bf16": (float_bits("bf16"), Type.BF16), "f16": (float_bits("f16"), Type.F16),
-          "q8_0": (q8_0, Type.Q8_0), "q4_k": (q4_k, Type.Q4_K), "mxfp4": (mxfp4, Type.MXFP4),
-          "q4_0": (q4_0, Type.Q4_0), "q6_k": any_bytes(Type.Q6_K, 208, 74 * 18.5),
-          "iq4_nl": any_bytes(Type.IQ4_NL, 0, 68), "iq4_xs": any_bytes(Type.IQ4_XS, 0, 68 * 18),
-          "iq3_s": any_bytes(Type.IQ3_S, 0, 9 * 18), "iq3_xxs": any_bytes(Type.IQ3_XXS, 0, 35 * 4.6),
-          "iq2_s": any_bytes(Type.IQ2_S, 0, 28 * 2.3), "iq2_xs": any_bytes(Type.IQ2_XS, 0, 28 * 2.3),
-          "iq2_xxs": any_bytes(Type.IQ2_XXS, 0, 28 * 2.3), "iq1_s": any_bytes(Type.IQ1_S, 0, 0.8 * 9),
-          "tq1_0": any_bytes(Type.TQ1_0, 52, 0.8), "tq2_0": (tq2_0, Type.TQ2_0)}
+BLOCKS = {"bf16": float_bits("bf16"), "f16": float_bits("f16"), "q8_0": q8_0, "q4_k": q4_k, "mxfp4": mxfp4, "q4_0": q4_0,
+          "tq2_0": tq2_0}
+BLOCKS |= {name: any_bytes(name, at, magnitude) for name, at, magnitude in (
+    ("q6_k", 208, 74 * 18.5), ("iq4_nl", 0, 68), ("iq4_xs", 0, 68 * 18), ("iq3_s", 0, 9 * 18), ("iq3_xxs", 0, 35 * 4.6),
+    ("iq2_s", 0, 28 * 2.3), ("iq2_xs", 0, 28 * 2.3), ("iq2_xxs", 0, 28 * 2.3), ("iq1_s", 0, 0.8 * 9), ("tq1_0", 52, 0.8))}
 MIXES = {"q4_k_m": ("q4_k", "q6_k")}  # most matrices, and those that such a file keeps better
 TYPES = sorted([*BLOCKS, *MIXES])
 
@@ -123,14 +126,17 @@ class Pool:
         self.rng, self.of = np.random.default_rng(1), {}
 
     def piece(self, type_name, n_bytes):
-        make, storage = BLOCKS[type_name]
-        block, size = GGML_QUANT_SIZES[storage]
+        """Views that follow each other in a tensor of so many bytes."""
+        _, block, size = STORAGE[type_name]
         if type_name not in self.of:
             cols = 2048 if 2048 % block == 0 else block
-            self.of[type_name] = make(self.rng, POOL_BYTES // (cols // block * size), cols).reshape(-1)
+            self.of[type_name] = memoryview(BLOCKS[type_name](self.rng, POOL_BYTES // (cols // block * size), cols).reshape(-1))
         pool = self.of[type_name]
-        start = int(self.rng.integers(0, len(pool) // size)) * size
-        return np.resize(np.roll(pool, -start), n_bytes)
+        at = int(self.rng.integers(0, len(pool) // size)) * size
+        while n_bytes:
+            view = pool[at:at + n_bytes]
+            yield view
+            n_bytes, at = n_bytes - len(view), 0
 
 
 def tensors(s, type_name, n_vocab, n_layer):
@@ -163,7 +169,7 @@ def tensors(s, type_name, n_vocab, n_layer):
 def bytes_of(type_name, dims):
     if type_name is None:
         return 4 * math.prod(dims)
-    block, size = GGML_QUANT_SIZES[BLOCKS[type_name][1]]
+    _, block, size = STORAGE[type_name]
     if dims[-1] % block:
         sys.exit(f"make_model: rows of {dims[-1]} numbers are no whole blocks of {type_name} ({block}); take another type")
     return math.prod(dims) // block * size
@@ -192,48 +198,78 @@ def kv_bytes(s, n_layer, bytes_each=2):
     return 2 * n_layer * s.n_head_kv * s.d_head * bytes_each
 
 
-def write_keys(w, s, type_name, n_vocab, n_layer):
-    w.add_name(f"synthetic {s.name} {type_name}")
-    w.add_vocab_size(n_vocab)
-    w.add_context_length(131072)
-    w.add_embedding_length(s.n_embd)
-    w.add_block_count(n_layer)
-    w.add_feed_forward_length(s.n_ff * max(1, s.n_used))
-    w.add_head_count(s.n_head)
-    w.add_head_count_kv(s.n_head_kv)
-    w.add_key_length(s.d_head)
-    w.add_value_length(s.d_head)
-    w.add_rope_dimension_count(s.d_head)
-    w.add_rope_freq_base(s.rope_base)
-    w.add_layer_norm_rms_eps(1e-5)
+def keys(s, type_name, n_vocab, n_layer):
+    """Of the file, by name."""
+    found = {"general.architecture": s.arch, "general.name": f"synthetic {s.name} {type_name}", "general.alignment": ALIGNMENT}
+    found |= {f"{s.arch}.{name}": value for name, value in (
+        ("vocab_size", n_vocab), ("context_length", 131072), ("embedding_length", s.n_embd), ("block_count", n_layer),
+        ("feed_forward_length", s.n_ff * max(1, s.n_used)), ("attention.head_count", s.n_head),
+        ("attention.head_count_kv", s.n_head_kv), ("attention.key_length", s.d_head), ("attention.value_length", s.d_head),
+        ("rope.dimension_count", s.d_head), ("rope.freq_base", float(s.rope_base)),
+        ("attention.layer_norm_rms_epsilon", 1e-5))}
     if s.n_expert:
-        w.add_expert_count(s.n_expert)
-        w.add_expert_used_count(s.n_used)
-        w.add_expert_feed_forward_length(s.n_ff)
-    w.add_tokenizer_model("none")
-    w.add_add_bos_token(False)
+        found |= {f"{s.arch}.expert_count": s.n_expert, f"{s.arch}.expert_used_count": s.n_used,
+                  f"{s.arch}.expert_feed_forward_length": s.n_ff}
+    return found | {"tokenizer.ggml.model": "none", "tokenizer.ggml.add_bos_token": False}
+
+
+def text(x):
+    return struct.pack("<Q", len(x.encode())) + x.encode()
+
+
+def value(x):
+    """With its type: bool, u32, f32 or string."""
+    if isinstance(x, bool):
+        return struct.pack("<IB", 7, x)
+    if isinstance(x, int):
+        return struct.pack("<II", 4, x)
+    return struct.pack("<If", 6, x) if isinstance(x, float) else struct.pack("<I", 8) + text(x)
+
+
+def aligned(n):
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+def header(s, type_name, n_vocab, n_layer):
+    """Bytes in front of the tensors, and where each of them begins behind these."""
+    all_, kv = list(tensors(s, type_name, n_vocab, n_layer)), keys(s, type_name, n_vocab, n_layer)
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(all_), len(kv)) + b"".join(text(k) + value(v) for k, v in kv.items())
+    at, starts = 0, []
+    for name, t, dims in all_:
+        starts.append(at)
+        out += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *reversed(dims), STORAGE[t or "f32"][0], at)
+        at = aligned(at + bytes_of(t, dims))
+    return out + bytes(aligned(len(out)) - len(out)), starts, at
+
+
+def write_all(fd, data, at):
+    while data:
+        n = os.pwrite(fd, data, at)
+        data, at = data[n:], at + n
 
 
 def write(path, s, type_name, n_vocab, n_layer):
-    w, pool, rng = GGUFWriter(path, s.arch), Pool(), np.random.default_rng(2)
-    write_keys(w, s, type_name, n_vocab, n_layer)
-    all_ = list(tensors(s, type_name, n_vocab, n_layer))
-    for name, t, dims in all_:
-        if t is None:
-            w.add_tensor_info(name, dims, np.dtype(np.float32), bytes_of(t, dims))
-        else:
-            block, size = GGML_QUANT_SIZES[BLOCKS[t][1]]
-            w.add_tensor_info(name, (*dims[:-1], dims[-1] // block * size), np.dtype(np.uint8), bytes_of(t, dims), BLOCKS[t][1])
-    w.write_header_to_file()
-    w.write_kv_data_to_file()
-    w.write_ti_data_to_file()
-    for name, t, dims in all_:
-        if t:
-            w.write_tensor_data(pool.piece(t, bytes_of(t, dims)))
-        else:
-            w.write_tensor_data(np.ones(dims, np.float32) if len(dims) == 1 else
-                                rng.standard_normal(dims, np.float32) * np.float32(STD))
-    w.close()
+    pool, rng = Pool(), np.random.default_rng(2)
+    head, starts, size = header(s, type_name, n_vocab, n_layer)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        os.ftruncate(fd, len(head) + size)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+            parts = [threads.submit(write_all, fd, memoryview(head), 0)]
+            for (_, t, dims), start in zip(tensors(s, type_name, n_vocab, n_layer), starts):
+                if t:
+                    views = pool.piece(t, bytes_of(t, dims))
+                else:
+                    x = np.ones(dims, np.float32) if len(dims) == 1 else rng.standard_normal(dims, np.float32) * np.float32(STD)
+                    views = [memoryview(x.reshape(-1).view(np.uint8))]
+                at = len(head) + start
+                for view in views:
+                    parts.append(threads.submit(write_all, fd, view, at))
+                    at += len(view)
+            for part in parts:
+                part.result()
+    finally:
+        os.close(fd)
 
 
 def require_room(path, n_bytes):
