@@ -172,7 +172,7 @@ struct wanted {
     struct gr_step_shape shape;
 };
 
-#define N_WANTED 6
+#define N_WANTED 7
 
 static int32_t all_cells(const struct gr_session *s, int kind)
 {
@@ -235,6 +235,8 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
     if (s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, (int32_t)s->params.n_ubatch)};
+    if (s->params.n_ubatch > GR_PLAN_FEW)
+        w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, GR_PLAN_FEW)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
     if ((full || swa) && s->slice->hp.rope != GR_ROPE_NONE)
         w[n++] = (struct wanted){GR_PLAN_SHIFT,

@@ -8,10 +8,8 @@
 
 #define ALIGN 256
 
-/* In a step of few tokens values are small, and neighbours that need nothing of each other run at
- * the same time where a backend can do that: memory is given on two nodes later than it could be.
- */
-enum { FEW_TOKENS = 8, LATER = 2 };
+/* By how many nodes memory is given on later than it could be in a step of few tokens. */
+enum { LATER = 2 };
 
 void gr_plan_init(struct gr_plan *p, const struct gr_step_shape *shape)
 {
@@ -222,7 +220,7 @@ static void find_lives(struct gr_plan *p)
     for (size_t i = 1; i < p->value.n; i++)
         if (v[i].keep)
             v[i].last = INT32_MAX;
-        else if (p->shape.n_tok <= FEW_TOKENS)
+        else if (p->shape.n_tok <= GR_PLAN_FEW)
             v[i].last += LATER;
 }
 

@@ -24,6 +24,11 @@
 
 #define GR_MAX_DEVICE 17 /* the CPU, number 0, and 16 more */
 
+/* Tokens of a step whose values are small: neighbours that need nothing of each other run at the
+ * same time where a backend can do that, so memory is given on later than it could be, and such a
+ * step may need more of it than one of some tokens more. */
+#define GR_PLAN_FEW 8
+
 /* What stands in gr_ten.value for the step block and the session's constants: offset is the place
  * in them. */
 #define GR_VALUE_STEP UINT32_MAX

@@ -246,6 +246,32 @@ Test(models, a_shift_looks_at_used_cells_only)
     gr_model_close(&m);
 }
 
+/* What a session takes at first is enough for every step: those of few tokens, whose values live
+ * longer, need more than those of some tokens more. */
+Test(models, no_step_needs_more_than_was_reserved)
+{
+    struct gr_session_params p = params();
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        struct gr_model *m = tiny_open(&t);
+        for (p.n_ubatch = GR_PLAN_FEW; p.n_ubatch <= GR_PLAN_FEW + 3; p.n_ubatch++) {
+            struct gr_session *s = tiny_session(m, &p);
+            size_t has = s->device[0].has.arena;
+            int32_t id[GR_PLAN_FEW], pos[GR_PLAN_FEW];
+            int8_t last[GR_PLAN_FEW] = {[GR_PLAN_FEW - 1] = 1};
+            tokens(id, GR_PLAN_FEW, 1);
+            for (int k = 0; k < GR_PLAN_FEW; k++)
+                pos[k] = k;
+            struct gr_batch b = {.n_tok = GR_PLAN_FEW, .token = id, .pos = pos, .logits = last};
+            cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+            cr_expect_eq(s->device[0].has.arena, has, "%s, micro-batches of %u: %zu and %zu bytes",
+                         t.arch->name, p.n_ubatch, s->device[0].has.arena, has);
+            gr_session_close(&s);
+        }
+        gr_model_close(&m);
+    }
+}
+
 /* Self-Extend end to end: after seq_div, logits are those of the same tokens stored at the grouped
  * positions. */
 Test(models, grouped_positions_by_division_or_from_the_start)
