@@ -192,6 +192,7 @@ void check_block()
     era++;
     n_block++;
     blocks_begin();
+    traffic_block();
     waited_era = 0;
     for (uint32_t i = 0; i < block.n_thread; i++) {
         own[i]++;
@@ -307,6 +308,7 @@ static void access_global(uint32_t thread, const void *p, size_t bytes, bool wri
                           uint32_t place)
 {
     Writer other;
+    traffic_note(p, bytes, write);
     const bool early = !waited[thread] && (!waited_era || waited_era == era);
     if (!blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place, early,
                          &other))

@@ -21,5 +21,9 @@ bool blocks_conflict(uintptr_t lo, uintptr_t hi, const void *p, size_t bytes, bo
 void blocks_atomic(const void *p, int order, bool reads, bool writes);
 void blocks_fence();
 std::string block_text(uint32_t block); // "block (x, y, z)"
+
+// Counts for emu_watch: a block begins; an access to device memory.
+void traffic_block();
+void traffic_note(const void *p, size_t bytes, bool write);
 #endif
 } // namespace emu

@@ -64,6 +64,11 @@ int emu_owns(const void *p, size_t bytes); /* 1: all of it lies in one allocatio
 void emu_open(void);                       /* copies and launches run between these two */
 void emu_close(void);
 
+/* Counts from now on what launches ask of [p, p + bytes) of device memory: bytes that are read, or
+ * written, in sectors of 32, each once a block. 1: without the checker there are no such counts. */
+int emu_watch(const void *p, size_t bytes);
+int64_t emu_watched(int write);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

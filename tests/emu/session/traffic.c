@@ -1,0 +1,212 @@
+/* What operations on the cache ask of memory, counted by the emulated device in sectors of 32
+ * bytes, each once a block: a shift or a copy touches the cells that it is about and no others,
+ * once, and attention those that a token sees, whatever other sequences hold. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "cuda/build.h"
+#include "engine/session.h"
+#include "gr/dtype.h"
+#include "models/tiny.h"
+#include "tests/emu/emu.h"
+
+#define N_VOCAB 96
+#define N_HEAD_KV 2
+#define D_HEAD 64
+#define SECTOR 32
+
+static int (*watch)(const void *p, size_t bytes);
+static int64_t (*watched)(int write);
+
+static struct gr_model *model;
+static struct gr_session *session;
+
+static void setup(void)
+{
+    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    *(void **)(void *)&watch = dlsym(library, "emu_watch");
+    *(void **)(void *)&watched = dlsym(library, "emu_watched");
+    if (watch(NULL, 0)) /* not the checked device: nothing is counted */
+        cr_skip_test("the device counts nothing");
+}
+
+static void begin(const char *arch, const char *type, bool streams)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    tiny_set_layers(&t, 1);
+    t.d_head = D_HEAD, t.n_head_kv = N_HEAD_KV, t.n_ctx = 512;
+    const char *path = tiny_write(&t, NULL);
+    mp.n_gpu_layers = GR_MAX_LAYER;
+    sp.n_ctx = 512, sp.n_seq_max = 2, sp.kv_unified = !streams, sp.n_threads = 1;
+    sp.type_k = sp.type_v = type;
+    cr_assert_eq(gr_model_open(&model, path, &mp), 0, "%s", gr_error());
+    cr_assert_eq(gr_session_open(&session, model, &sp), 0, "%s", gr_error());
+    unlink(path);
+}
+
+static void end(void)
+{
+    gr_session_close(&session);
+    gr_model_close(&model);
+}
+
+TestSuite(traffic, .init = setup, .fini = end);
+
+/* n tokens of a sequence from pos on. */
+static void decode(int32_t seq, int32_t pos, int n)
+{
+    static int32_t id[512], at[512], of[512];
+    static int8_t want[512];
+    for (int i = 0; i < n; i++) {
+        id[i] = (5 + 37 * (pos + i)) % N_VOCAB, at[i] = pos + i, of[i] = seq;
+        want[i] = i == n - 1;
+    }
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at, .seq = of, .logits = want};
+    cr_assert_eq(gr_decode(session, &b), 0, "%s", gr_error());
+}
+
+static void settle(void)
+{
+    struct gr_backend *b = session->device[1].backend;
+    cr_assert_eq(b->api->sync(b), 0, "%s", gr_error());
+}
+
+/* K, or V, of the last layer. */
+static const struct gr_ten *cache(enum gr_cache_tensor which)
+{
+    size_t n = (size_t)session->slice->hp.n_layer;
+    return &session->tensors[(size_t)which * n + n - 1];
+}
+
+static void look_at(enum gr_cache_tensor which)
+{
+    const struct gr_ten *t = cache(which);
+    settle();
+    cr_assert_eq(watch(t->data, (size_t)(t->rows * t->row_bytes)), 0);
+}
+
+/* What was read and written of so many rows since look_at; `more`: bytes beside them, at most. */
+static void expect(const char *what, int64_t reads, int64_t writes, int64_t more)
+{
+    int64_t row = cache(GR_T_K)->row_bytes;
+    settle();
+    const struct {
+        const char *name;
+        int64_t found, least;
+    } of[] = {{"read", watched(0), reads * row}, {"written", watched(1), writes * row}};
+    for (int i = 0; i < 2; i++)
+        cr_expect(of[i].found >= of[i].least &&
+                      of[i].found <= of[i].least + (of[i].least ? more : 0),
+                  "%s, %s: %lld bytes %s, %lld to %lld expected", what,
+                  gr_dtype_name(cache(GR_T_K)->dtype), (long long)of[i].found, of[i].name,
+                  (long long)of[i].least, (long long)(of[i].least + more));
+}
+
+static const char *const types[] = {"f16", "q8_0"};
+
+/* A range is removed and what is behind it moves up: K of these cells alone, and no V. Neighbours
+ * of a block that does not end with a sector have that one twice. */
+Test(traffic, a_shift_turns_what_moves)
+{
+    enum { N = 100, FROM = 60, TO = 20, N_MOVED = N - FROM };
+    for (size_t i = 0; i < GR_COUNT(types); i++) {
+        begin("llama", types[i], false);
+        decode(0, 0, N);
+        decode(1, 0, 50);
+        cr_assert_eq(gr_kv_seq_rm(session, 0, TO, FROM), 0);
+        cr_assert_eq(gr_kv_seq_add(session, 0, FROM, -1, TO - FROM), 0);
+        look_at(GR_T_V);
+        cr_assert_eq(gr_apply_shift(session), 0, "%s", gr_error());
+        expect("V in a shift", 0, 0, 0);
+        cr_assert_eq(gr_kv_seq_add(session, 0, TO, -1, 7), 0);
+        look_at(GR_T_K);
+        cr_assert_eq(gr_apply_shift(session), 0, "%s", gr_error());
+        expect("K in a shift", N_MOVED, N_MOVED, i ? N_MOVED * SECTOR : 0);
+        end();
+    }
+}
+
+/* Rows are read and written once, where a copy of a sequence takes cells of its own and where cells
+ * move together. A block moves 1 KiB, which may begin and end within a sector. */
+Test(traffic, a_copy_moves_its_rows)
+{
+    enum { N = 100, HOLE = 30 };
+    for (size_t i = 0; i < GR_COUNT(types); i++)
+        for (int streams = 0; streams < 2; streams++) {
+            begin("llama", types[i], streams);
+            decode(0, 0, N);
+            if (!streams)
+                cr_assert_eq(gr_kv_seq_rm(session, 0, 0, HOLE), 0);
+            int64_t n = streams ? N : HOLE; /* those behind the end go to the hole */
+            int64_t blocks = n * cache(GR_T_K)->row_bytes / 1024 + 1;
+            look_at(streams ? GR_T_V : GR_T_K);
+            cr_assert_eq(streams ? gr_kv_seq_cp(session, 0, 1, 0, -1) : gr_kv_defrag(session), 0);
+            expect(streams ? "a copy" : "cells that move together", n, n, blocks * SECTOR);
+            end();
+        }
+}
+
+/* What a token reads of K and V. A head is read by itself: of quantised ones the sectors at both
+ * ends are shared with the neighbours. */
+static int64_t read_by_a_token(int32_t pos, int64_t *most)
+{
+    int64_t sum = 0, head = cache(GR_T_K)->row_bytes / N_HEAD_KV;
+    *most = (head % SECTOR ? GR_PAD(head, SECTOR) + SECTOR : head) * N_HEAD_KV * (pos + 1) * 2;
+    for (enum gr_cache_tensor which = GR_T_K; which <= GR_T_V; which++) {
+        look_at(which);
+        decode(0, pos, 1);
+        settle();
+        sum += watched(0);
+        cr_assert_eq(gr_kv_seq_rm(session, 0, pos, -1), 0);
+    }
+    return sum;
+}
+
+Test(traffic, attention_reads_what_a_token_sees)
+{
+    static const int32_t at[] = {40, 130, 270};
+    for (size_t i = 0; i < GR_COUNT(types); i++) {
+        begin("llama", types[i], false);
+        int64_t row = cache(GR_T_K)->row_bytes;
+        for (size_t k = 0, pos = 0; k < GR_COUNT(at); k++) {
+            int64_t most, alone, beside;
+            decode(0, (int32_t)pos, at[k] - (int32_t)pos);
+            pos = (size_t)at[k];
+            alone = read_by_a_token(at[k], &most);
+            cr_expect(alone >= 2 * row * (at[k] + 1) && alone <= most,
+                      "%s: %lld bytes of %d cells, %lld to %lld expected", types[i],
+                      (long long)alone, at[k] + 1, (long long)(2 * row * (at[k] + 1)),
+                      (long long)most);
+            decode(1, 60 * (int32_t)k, 60);
+            beside = read_by_a_token(at[k], &most);
+            cr_expect_leq(beside, most, "%s: %lld bytes beside another sequence, %lld without",
+                          types[i], (long long)beside, (long long)alone);
+        }
+        end();
+    }
+}
+
+/* Cells that a window has left behind are free as well. */
+Test(traffic, attention_reads_a_window)
+{
+    begin("gemma3", "f16", false);
+    const struct gr_hparams *hp = &session->slice->hp;
+    cr_assert(hp->swa[hp->n_layer - 1] ? hp->n_swa > 0 : hp->n_layer > 1);
+    int32_t il = 0, n = 5 * hp->n_swa;
+    while (!hp->swa[il])
+        il++;
+    const struct gr_ten *k = &session->tensors[(size_t)GR_T_K * (size_t)hp->n_layer + (size_t)il];
+    decode(0, 0, n);
+    settle();
+    cr_assert_eq(watch(k->data, (size_t)(k->rows * k->row_bytes)), 0);
+    decode(0, n, 1);
+    settle();
+    cr_expect_eq(watched(0), hp->n_swa * k->row_bytes, "%lld bytes of a window of %d cells",
+                 (long long)watched(0), hp->n_swa);
+}
