@@ -81,19 +81,11 @@ static void put_few(const struct int8_shape *s, const struct row *r, char *x)
 {
     struct int8_few f = int8_few(s, x);
     float *step = (float *)f.step, *sum = (float *)f.sum;
-    int32_t *correction = (int32_t *)f.correction;
     for (int64_t i = 0; i < s->cols / 16; i++)
         memcpy(x + 16 * i, r->q + 16 * piece_at(s, i), 16);
     for (int64_t g = 0; g < s->cols / s->kind.group; g++) {
         step[g] = group_step(s, r, g);
-        if (s->kind.min)
-            sum[g] = step[g] * (float)group_sum(s, r, g);
-    }
-    int64_t both = lane_order(s->dtype) ? 2 : 1; /* registers whose sums are one */
-    for (int64_t i = 0; i < s->cols / 16 && s->kind.zero; i++) {
-        int32_t *to = correction + (i / 4 / both * 4 + i % 4) * 4;
-        int32_t off = -s->kind.zero * r->sum[piece_at(s, i)];
-        memcpy(to, (int32_t[4]){i / 4 % both ? off + *to : off}, 4 * sizeof *to);
+        sum[g] = (float)group_sum(s, r, g) * (s->kind.min ? step[g] : (float)-s->kind.zero);
     }
 }
 

@@ -5,10 +5,9 @@
  * in one of two forms:
  *
  * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
- * for types with a zero point `correction` [cols / 4] i32 ([cols / 8] in lane order), -zero * sum
- * of the 16 q (or 32) that end in four lanes, in the first of them, else `sum` [cols / group] f32,
- * step * sum of the group's q. many: a tile of T entries together, T as in int8_tile: q [cols /
- * 4][T][4]; step [cols / 32][T]; then correction i32 or sum f32 [cols / group][T]. */
+ * `sum` [cols / group] f32: of types with minima step * sum of the group's q, else -zero * that
+ * sum. many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step [cols /
+ * 32][T]; then -zero * sum of q as i32, or step * sum of q as f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
 #define GR_CPU_FAST_INT8_H
 
@@ -28,7 +27,7 @@ struct int8_shape {
 static inline struct int8_shape int8_shape(const struct mm *m)
 {
     int64_t cols = GR_PAD(m->n_in, 256);
-    return (struct int8_shape){m->n_in, cols, cols * 9 / 4, m->w->dtype, unit_kind(m->w->dtype)};
+    return (struct int8_shape){m->n_in, cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype)};
 }
 
 /* Size of the tile that begins with entry i of n: INT8_TILE, or what is left rounded up to
@@ -40,22 +39,19 @@ static inline int64_t int8_tile(int64_t i, int64_t n)
 
 struct int8_few {
     const int8_t *q;
-    const float *step;
-    const int32_t *correction;
-    const float *sum;
+    const float *step, *sum;
 };
 
 static inline struct int8_few int8_few(const struct int8_shape *s, void *x)
 {
     char *p = (char *)x + s->cols;
-    char *rest = p + s->cols / 4;
-    return (struct int8_few){x, (float *)(void *)p, (int32_t *)(void *)rest, (float *)(void *)rest};
+    return (struct int8_few){x, (float *)(void *)p, (float *)(void *)(p + s->cols / 4)};
 }
 
 struct int8_many {
     const int8_t *q;
     const float *step;
-    const void *extra; /* correction or sum */
+    const void *extra; /* the sums */
 };
 
 static inline struct int8_many int8_many(const struct int8_shape *s, void *x, int64_t tile)

@@ -62,18 +62,6 @@ GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
  * more entries their sums stand in for each other. */
 enum { PARTS = 4, AHEAD = 8192 /* bytes that are asked of memory in advance */ };
 
-GR_INLINE void add_minima(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
-                          int64_t i, int parts, vf acc[PARTS])
-{
-    vf sum[UNIT_D];
-    if (!kind.min)
-        return;
-    load_groups(x->sum, i, kind.group, sum);
-    GR_UNROLL
-    for (int k = 0; k < unit_factors(kind); k++)
-        acc[k % parts] = vf_fma(u->m[k], sum[k], acc[k % parts]);
-}
-
 /* The factors of a unit's groups times the steps of columns [i, i + 256) of x. */
 GR_INLINE void scaled(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
                       int64_t i, vf s[UNIT_D])
@@ -84,6 +72,19 @@ GR_INLINE void scaled(const struct unit *u, struct unit_kind kind, const struct 
         s[k] = s[k] * u->d[k];
 }
 
+/* What minima and zero points add; s as in scaled(). */
+GR_INLINE void add_offsets(const struct unit *u, const vf s[UNIT_D], struct unit_kind kind,
+                           const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
+{
+    vf sum[UNIT_D];
+    if (!kind.min && !kind.zero)
+        return;
+    load_groups(x->sum, i, kind.group, sum);
+    GR_UNROLL
+    for (int k = 0; k < unit_factors(kind); k++)
+        acc[k % parts] = vf_fma(kind.min ? u->m[k] : s[k], sum[k], acc[k % parts]);
+}
+
 /* acc + the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
 GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struct held *h,
                         const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
@@ -92,11 +93,10 @@ GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struc
     scaled(u, kind, x, i, s);
     GR_UNROLL
     for (int k = 0; k < UNIT_Q; k++) {
-        vi dot = kind.zero ? vi_load(x->correction + i / 4 + VL * k) : vi_set(0);
-        dot = vi_dot_any(dot, u->q[k], vi_load(x->q + i + 4 * VL * k), kind.sign);
+        vi dot = vi_dot_any(vi_set(0), u->q[k], vi_load(x->q + i + 4 * VL * k), kind.sign);
         acc[k % parts] = vf_fma(vf_of_int(dot), lane_factors(s, h, k, kind.group), acc[k % parts]);
     }
-    add_minima(u, kind, x, i, parts, acc);
+    add_offsets(u, s, kind, x, i, parts, acc);
 }
 
 #ifdef GR_LEVEL_avx512
@@ -105,17 +105,19 @@ GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held
                          const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
 {
     struct unit_kind kind = unit_kind(dtype);
+    const int both = lane_both(dtype);
     vf s[UNIT_D];
     scaled(u, kind, x, i, s);
     GR_UNROLL
-    for (int k = 0; k < 2; k++) {
-        vi dot = kind.zero ? vi_load(x->correction + i / 8 + VL * k) : vi_set(0);
-        dot = vi_dot(dot, u->q[2 * k], vi_load(x->q + i + 8 * VL * k));
-        dot = vi_dot(dot, u->q[2 * k + 1], vi_load(x->q + i + 8 * VL * k + 4 * VL));
+    for (int k = 0; k < UNIT_Q / both; k++) {
+        vi dot = vi_set(0);
+        GR_UNROLL
+        for (int j = both * k; j < both * k + both; j++)
+            dot = vi_dot(dot, u->q[j], vi_load(x->q + i + 4 * VL * j));
         vf d = _mm512_permutexvar_ps(h->lanes.group[k], s[0]);
         acc[k % parts] = vf_fma(vf_of_int(dot), d, acc[k % parts]);
     }
-    add_minima(u, kind, x, i, parts, acc);
+    add_offsets(u, s, kind, x, i, parts, acc);
 }
 #endif
 

@@ -4,10 +4,11 @@
  * three instructions beside one. In lane order the four quarters of two registers of quants are of
  * the same four groups, so that the integer sums of both are one before that; and nibbles need no
  * sorting, as a register of bytes holds low ones of some columns and high ones of others. The
- * activations are put in the same order when they are quantised (int8.c).
+ * activations are put in the same order when they are quantised (int8.c). With groups of 16 columns
+ * every register has groups of its own, and what remains is that nothing is sorted.
  *
- * Only with registers of 512 bits, and for types of about 4 bits with groups of 32 columns; with 8
- * bits memory is what takes the time. */
+ * Only with registers of 512 bits, and for types of 2 to 6 bits; with 8 bits memory is what takes
+ * the time. */
 #ifndef GR_CPU_FAST_LANES_H
 #define GR_CPU_FAST_LANES_H
 
@@ -20,7 +21,13 @@ GR_INLINE bool lane_order(uint32_t dtype)
     switch (dtype) {
     case GR_Q4_0:
     case GR_Q4_1:
+    case GR_Q5_0:
+    case GR_Q5_1:
+    case GR_Q2_K:
+    case GR_Q3_K:
     case GR_Q4_K:
+    case GR_Q5_K:
+    case GR_Q6_K:
     case GR_IQ4_NL:
     case GR_IQ4_XS:
     case GR_MXFP4:
@@ -34,20 +41,31 @@ GR_INLINE bool lane_order(uint32_t dtype)
 #endif
 }
 
+/* Registers of quants whose dot products are one sum of integers. */
+GR_INLINE int lane_both(uint32_t dtype)
+{
+    return lane_order(dtype) && unit_kind(dtype).group == 32 ? 2 : 1;
+}
+
 /* Which 16 columns of a unit are in place i: quarter i % 4 of register i / 4. Blocks of 32 columns:
- * their first halves, then their second ones, four blocks at a time. Q4_K has 64 columns in 32
- * bytes. */
+ * their first halves, then their second ones, four blocks at a time. Q4_K and Q5_K have 64 columns
+ * in 32 bytes; types with groups of 16 have 128 columns in 32 bytes of fields, 32 in each field. */
 static inline int lane_piece(uint32_t dtype, int i)
 {
+    int k = i / 4, quarter = i % 4;
     if (!lane_order(dtype))
         return i;
-    return dtype == GR_Q4_K ? i / 4 + i % 4 * 4 : i / 8 * 8 + i % 4 * 2 + i / 4 % 2;
+    if (unit_kind(dtype).group == 16)
+        return quarter / 2 * 8 + 2 * k + quarter % 2;
+    if (dtype == GR_Q4_K || dtype == GR_Q5_K)
+        return quarter * 4 + k;
+    return k / 2 * 8 + quarter * 2 + k % 2;
 }
 
 #ifdef GR_LEVEL_avx512
 /* Index registers that stay where they are during a row. */
 struct lane_tables {
-    vi group[2]; /* of each lane of registers 2 k and 2 k + 1 */
+    vi group[UNIT_Q]; /* of each lane of sum k */
     vi words[3]; /* blocks of 18 bytes: words of the bytes of blocks 0 .. 3, 4 .. 7, of factors */
 };
 
@@ -58,13 +76,15 @@ GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
                                   {WORDS(5), WORDS(14), WORDS(23), WORDS(56)},
                                   {0, 9, 18, 27, 36, 45, 54, 63}};
 #undef WORDS
-    const vi step = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     struct lane_tables t;
     GR_UNROLL
-    for (int k = 0; k < 2; k++)
-        t.group[k] =
-            vi_hold(dtype == GR_Q4_K ? _mm512_add_epi32(_mm512_slli_epi32(step, 1), vi_set(k))
-                                     : _mm512_add_epi32(step, vi_set(4 * k)));
+    for (int k = 0; k < UNIT_Q / lane_both(dtype); k++) {
+        int32_t group[VL];
+        for (int i = 0; i < VL; i++)
+            group[i] =
+                lane_piece(dtype, 4 * lane_both(dtype) * k + i / 4) * 16 / unit_kind(dtype).group;
+        t.group[k] = vi_hold(vi_load(group));
+    }
     GR_UNROLL
     for (int k = 0; k < 3; k++)
         t.words[k] = vi_hold(vi_load(words[k]));
@@ -119,12 +139,71 @@ GR_INLINE vi lane_values(uint32_t dtype, vi codes)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
 }
 
-GR_INLINE void lanes_q4_K(const struct gr_q4_K *b, struct unit *u)
+/* Nibbles of 128 bytes, each 32 of which hold 64 columns. */
+GR_INLINE void lanes_64(const uint8_t *qs, struct unit *u)
 {
-    vi x = vi_load(b->qs), y = vi_load(b->qs + 64);
+    vi x = vi_hold(vi_load(qs)), y = vi_hold(vi_load(qs + 64));
     vi first = _mm512_shuffle_i64x2(x, y, 0x88), second = _mm512_shuffle_i64x2(x, y, 0xdd);
     u->q[0] = low_nibbles(first), u->q[1] = low_nibbles(second);
     u->q[2] = high_nibbles(first), u->q[3] = high_nibbles(second);
+}
+
+/* x, and of y the bits of `mask`. */
+GR_INLINE vi with_bits(vi x, vi y, int mask)
+{
+    return _mm512_ternarylogic_epi32(x, y, _mm512_set1_epi8((char)mask), 0xf8); /* x | y & mask */
+}
+
+/* The bits of bytes moved up, or down where `by` is negative; those of neighbours come in. */
+GR_INLINE vi moved(vi x, int by)
+{
+    return by < 0 ? _mm512_srli_epi16(x, (unsigned)-by) : _mm512_slli_epi16(x, (unsigned)by);
+}
+
+/* Bit i of byte j of qh is that of column 32 i + j: quarter c wants bits 2 c and 2 c + 1. They are
+ * turned to where the fifth bit belongs, and the one above. */
+GR_INLINE void lanes_q5_K(const struct gr_q5_K *b, struct unit *u)
+{
+    const vi turn = _mm512_setr_epi32(4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0, 30, 30, 30, 30);
+    lanes_64(b->qs, u);
+    GR_UNROLL
+    for (int k = 0; k < 2; k++) {
+        vi bits = _mm512_rolv_epi32(_mm512_broadcast_i32x4(load16(b->qh + 16 * k)), turn);
+        u->q[k] = with_bits(u->q[k], bits, 16);
+        u->q[2 + k] = with_bits(u->q[2 + k], moved(bits, -1), 16);
+    }
+}
+
+/* Fields of 2 bits of 64 bytes: 32 columns of each half in a register. */
+GR_INLINE void lanes_fields(const uint8_t *qs, struct unit *u)
+{
+    vi x = vi_hold(vi_load(qs));
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++)
+        u->q[k] = _mm512_and_si512(moved(x, -2 * k), _mm512_set1_epi8(3));
+}
+
+/* Bit i of byte j of hmask is that of column 32 i + j. */
+GR_INLINE void lanes_q3_K(const struct gr_q3_K *b, struct unit *u)
+{
+    const vi down = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi16(4), 1);
+    vi bits = vi_hold(_mm512_srlv_epi16(_mm512_broadcast_i64x4(load32(b->hmask)), down));
+    lanes_fields(b->qs, u);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++)
+        u->q[k] = with_bits(u->q[k], moved(bits, 2 - k), 4);
+}
+
+GR_INLINE void lanes_q6_K(const struct gr_q6_K *b, struct unit *u)
+{
+    vi x = vi_hold(vi_load(b->ql)), y = vi_hold(vi_load(b->ql + 64));
+    vi high = vi_hold(vi_load(b->qh));
+    vi even = _mm512_shuffle_i64x2(x, y, 0x44), odd = _mm512_shuffle_i64x2(x, y, 0xee);
+    u->q[0] = low_nibbles(even), u->q[1] = low_nibbles(odd);
+    u->q[2] = high_nibbles(even), u->q[3] = high_nibbles(odd);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++)
+        u->q[k] = with_bits(u->q[k], moved(high, 4 - 2 * k), 0x30);
 }
 
 GR_INLINE void lanes_blocks(uint32_t dtype, const vi bytes[2], struct unit *u)
@@ -133,6 +212,18 @@ GR_INLINE void lanes_blocks(uint32_t dtype, const vi bytes[2], struct unit *u)
     for (int k = 0; k < 2; k++) {
         u->q[2 * k] = lane_values(dtype, low_nibbles(bytes[k]));
         u->q[2 * k + 1] = lane_values(dtype, high_nibbles(bytes[k]));
+    }
+}
+
+/* The fifth bits of blocks whose 32 lie at byte `at`. */
+GR_INLINE void lanes_fifth(const char *p, size_t size, size_t at, struct unit *u)
+{
+    const vi bit = _mm512_set1_epi8(16);
+    GR_UNROLL
+    for (int k = 0; k < UNIT_Q; k++) {
+        const uint8_t *from = (const uint8_t *)p + (size_t)(k / 2) * 4 * size;
+        __mmask64 set = (__mmask64)four_halves(from, size, at + (size_t)(k % 2) * 2);
+        u->q[k] = _mm512_mask_add_epi8(u->q[k], set, u->q[k], bit);
     }
 }
 
@@ -145,7 +236,29 @@ GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tab
     unpack(dtype, p, u);
     switch (dtype) {
     case GR_Q4_K:
-        lanes_q4_K((const void *)p, u);
+        lanes_64(((const struct gr_q4_K *)(const void *)p)->qs, u);
+        break;
+    case GR_Q5_K:
+        lanes_q5_K((const void *)p, u);
+        break;
+    case GR_Q6_K:
+        lanes_q6_K((const void *)p, u);
+        break;
+    case GR_Q3_K:
+        lanes_q3_K((const void *)p, u);
+        break;
+    case GR_Q2_K:
+        lanes_fields(((const struct gr_q2_K *)(const void *)p)->qs, u);
+        break;
+    case GR_Q5_0:
+        block_bytes(p, 22, 6, bytes);
+        lanes_blocks(dtype, bytes, u);
+        lanes_fifth(p, 22, 2, u);
+        break;
+    case GR_Q5_1:
+        block_bytes(p, 24, 8, bytes);
+        lanes_blocks(dtype, bytes, u);
+        lanes_fifth(p, 24, 4, u);
         break;
     case GR_Q4_0:
     case GR_IQ4_NL:

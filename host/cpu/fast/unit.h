@@ -205,11 +205,15 @@ GR_INLINE __m128i nibbles_8(const uint8_t *p)
 /* Sixteen scales with a sign times d, of groups of 16. */
 GR_INLINE void factors_16(float d, __m128i scales, vf out[UNIT_D])
 {
+#ifdef GR_LEVEL_avx512
+    out[0] = vf_of_int(_mm512_cvtepi8_epi32(scales)) * vf_set(d);
+#else
     int8_t s[16];
     _mm_storeu_si128((__m128i *)(void *)s, scales);
     GR_UNROLL
     for (int k = 0; k < UNIT_D; k++)
         out[k] = vf_s8(s + k * VL) * vf_set(d);
+#endif
 }
 
 #endif

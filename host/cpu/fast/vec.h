@@ -274,8 +274,8 @@ GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 
 #endif
 
-/* x, of which compilers do not know that it is a constant: they would load it anew in each round of
- * a loop. */
+/* x, of which compilers do not know that it is in memory: they would load it anew in each round of
+ * a loop or in each instruction that takes it, even where it lies across two cache lines. */
 GR_INLINE vi vi_hold(vi x)
 {
     __asm__("" : "+v"(x));
