@@ -1,17 +1,25 @@
 #include "base/threads.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "gr/status.h"
 
-/* Waiting spins a little (a node of a small model takes microseconds), then sleeps. */
-#define SPIN 4000
+/* A number that others wait to see changed. A waiter polls it for a while (in a quiet machine the
+ * others are microseconds away), then sleeps: on a busy one they may have lost their processor, to
+ * which this one's is the next to go. */
+struct signal {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t asleep; /* waiters */
+};
 
 struct gr_threads {
     int n;        /* threads, the caller included */
@@ -19,13 +27,13 @@ struct gr_threads {
     void (*fn)(void *, int, int);
     void *arg;
     bool stop;
-    _Atomic uint64_t generation; /* runs started */
-    _Atomic int pending;         /* workers that have not finished the run */
-    _Atomic int arrived;         /* at the barrier */
-    _Atomic uint64_t phase;      /* barriers passed */
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    pthread_t *thread; /* [n - 1] */
+    _Atomic int64_t poll_ns; /* how long a waiter polls; learnt */
+    int64_t most_poll_ns;
+    struct signal started; /* runs */
+    struct signal pending; /* workers that have not finished the run */
+    struct signal passed;  /* barriers */
+    _Atomic int arrived;   /* at the barrier */
+    pthread_t *thread;     /* [n - 1] */
     struct worker *worker;
 };
 
@@ -34,6 +42,10 @@ struct worker {
     int index;
 };
 
+/* How long a waiter polls at most, and how often between two looks at the clock. */
+#define POLL_NS 50000
+#define POLLS 64
+
 static inline void relax(void)
 {
 #if defined(__x86_64__)
@@ -41,41 +53,68 @@ static inline void relax(void)
 #endif
 }
 
-static uint64_t wait_for_run(struct gr_threads *t, uint64_t seen)
+/* Polls for a value other than `seen`; returns the last one. How long is learnt: polling in vain
+ * means that others have a processor of ours, and is half as long the next time; it comes back
+ * slowly. */
+static uint32_t poll_for_change(struct gr_threads *t, struct signal *s, uint32_t seen)
 {
-    uint64_t g;
-    for (int i = 0; i < SPIN; i++) {
-        if ((g = atomic_load_explicit(&t->generation, memory_order_acquire)) != seen)
-            return g;
-        relax();
+    uint32_t now = atomic_load_explicit(&s->value, memory_order_acquire);
+    int64_t poll_ns = atomic_load_explicit(&t->poll_ns, memory_order_relaxed), until = 0, at = 0;
+    while (now == seen && poll_ns && at <= until) {
+        for (int i = 0; i < POLLS && now == seen; i++) {
+            relax();
+            now = atomic_load_explicit(&s->value, memory_order_acquire);
+        }
+        at = gr_now_ns();
+        until = until ? until : at + poll_ns;
     }
-    pthread_mutex_lock(&t->lock);
-    while ((g = atomic_load_explicit(&t->generation, memory_order_acquire)) == seen)
-        pthread_cond_wait(&t->wake, &t->lock);
-    pthread_mutex_unlock(&t->lock);
-    return g;
+    int64_t most = t->most_poll_ns,
+            next = now == seen ? GR_MAX(poll_ns / 2, most / 32) : GR_MIN(poll_ns + most / 32, most);
+    if (next != poll_ns)
+        atomic_store_explicit(&t->poll_ns, next, memory_order_relaxed);
+    return now;
+}
+
+/* A sleeper counts itself before the kernel compares the value, and who changes the value looks at
+ * the count after that: one of the two sees the other. */
+static uint32_t wait_for_change(struct gr_threads *t, struct signal *s, uint32_t seen)
+{
+    uint32_t now = poll_for_change(t, s, seen);
+    if (now != seen)
+        return now;
+    atomic_fetch_add(&s->asleep, 1);
+    while ((now = atomic_load(&s->value)) == seen)
+        syscall(SYS_futex, &s->value, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    atomic_fetch_sub(&s->asleep, 1);
+    return now;
+}
+
+/* After a change. */
+static void wake(struct signal *s)
+{
+    if (atomic_load(&s->asleep))
+        syscall(SYS_futex, &s->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
 static void *worker_main(void *p)
 {
     struct worker *w = p;
     struct gr_threads *t = w->pool;
-    for (uint64_t seen = 0;;) {
-        seen = wait_for_run(t, seen);
+    for (uint32_t seen = 0;;) {
+        seen = wait_for_change(t, &t->started, seen);
         if (t->stop)
             return NULL;
         if (w->index < t->n_active)
             t->fn(t->arg, w->index, t->n_active);
-        atomic_fetch_sub_explicit(&t->pending, 1, memory_order_acq_rel);
+        if (atomic_fetch_sub(&t->pending.value, 1) == 1)
+            wake(&t->pending);
     }
 }
 
 static void start_run(struct gr_threads *t)
 {
-    pthread_mutex_lock(&t->lock);
-    atomic_fetch_add_explicit(&t->generation, 1, memory_order_acq_rel);
-    pthread_cond_broadcast(&t->wake);
-    pthread_mutex_unlock(&t->lock);
+    atomic_fetch_add(&t->started.value, 1);
+    wake(&t->started);
 }
 
 int gr_threads_new(struct gr_threads **out, int n)
@@ -88,8 +127,7 @@ int gr_threads_new(struct gr_threads **out, int n)
     if (!t)
         return GR_E_NOMEM_HOST;
     t->n = 1;
-    pthread_mutex_init(&t->lock, NULL);
-    pthread_cond_init(&t->wake, NULL);
+    t->poll_ns = t->most_poll_ns = POLL_NS;
     t->thread = gr_calloc((size_t)n, sizeof *t->thread);
     t->worker = gr_calloc((size_t)n, sizeof *t->worker);
     int rc = t->thread && t->worker ? 0 : GR_E_NOMEM_HOST;
@@ -119,33 +157,25 @@ void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *, int, int), v
         return;
     }
     t->fn = fn, t->arg = arg;
-    atomic_store_explicit(&t->pending, t->n - 1, memory_order_release);
+    atomic_store(&t->pending.value, (uint32_t)t->n - 1);
     start_run(t);
     fn(arg, 0, t->n_active);
-    for (unsigned i = 0; atomic_load_explicit(&t->pending, memory_order_acquire); i++) {
-        if (i < SPIN)
-            relax();
-        else
-            sched_yield();
-    }
+    for (uint32_t n; (n = atomic_load_explicit(&t->pending.value, memory_order_acquire));)
+        wait_for_change(t, &t->pending, n);
 }
 
 void gr_threads_barrier(struct gr_threads *t)
 {
     if (t->n_active == 1)
         return;
-    uint64_t phase = atomic_load_explicit(&t->phase, memory_order_acquire);
+    uint32_t passed = atomic_load_explicit(&t->passed.value, memory_order_acquire);
     if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) == t->n_active - 1) {
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
-        atomic_fetch_add_explicit(&t->phase, 1, memory_order_acq_rel);
+        atomic_fetch_add(&t->passed.value, 1);
+        wake(&t->passed);
         return;
     }
-    for (unsigned i = 0; atomic_load_explicit(&t->phase, memory_order_acquire) == phase; i++) {
-        if (i < SPIN)
-            relax();
-        else
-            sched_yield();
-    }
+    wait_for_change(t, &t->passed, passed);
 }
 
 int gr_threads_online(void)
@@ -165,8 +195,6 @@ void gr_threads_free(struct gr_threads **out)
     start_run(t);
     for (int i = 0; i < t->n - 1; i++)
         pthread_join(t->thread[i], NULL);
-    pthread_mutex_destroy(&t->lock);
-    pthread_cond_destroy(&t->wake);
     gr_free(t->thread);
     gr_free(t->worker);
     gr_free(t);
