@@ -36,7 +36,7 @@ static std::vector<Flight> flights;
 static Clock known[max_threads];     // what each thread knows of the others
 static uint32_t own[max_threads];    // its own clock
 static uint32_t fenced[max_threads]; // and that of its last proxy fence
-static bool waited[max_threads];     // for the launch before
+static bool waited[max_threads];     // for the launch in front
 static uint32_t waited_era;          // the first that did; 0: none
 static Clock of_barrier[16];
 static uint32_t era;
@@ -182,9 +182,18 @@ void check_launch()
     blocks_launch();
 }
 
+void check_launch_ends()
+{
+    blocks_launch_ends();
+}
+
+// Who waits for a launch that has waited waits for all in front of it: so every block waits.
 void check_block_ends()
 {
     settle_overwrite();
+    if (launch.early && !waited_era && said.insert({0, 0}).second)
+        report_add(format("kernel %s: %s ends without griddep_wait", launch.kernel->name,
+                          block_text(0).c_str()));
 }
 
 void check_block()
@@ -202,11 +211,21 @@ void check_block()
 }
 
 // All of the block knows when one of its threads has waited and a barrier came since.
+static bool has_waited(uint32_t thread)
+{
+    return waited[thread] || (waited_era && waited_era != era);
+}
+
 void check_launch_before(const Thread &t)
 {
     waited[thread_number(t)] = true;
     if (!waited_era)
         waited_era = era;
+}
+
+void check_launch_behind(const Thread &t)
+{
+    blocks_next_begins(has_waited(thread_number(t)));
 }
 
 // --- shared memory ---
@@ -307,23 +326,23 @@ static void preempt()
 static void access_global(uint32_t thread, const void *p, size_t bytes, bool write, uint8_t kind,
                           uint32_t place)
 {
-    Writer other;
+    Other other;
     traffic_note(p, bytes, write);
-    const bool early = !waited[thread] && (!waited_era || waited_era == era);
-    if (!blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place, early,
-                         &other))
+    if (!blocks_conflict(global_lo, global_hi, p, bytes, write, kind == atomic_kind, place,
+                         !has_waited(thread), &other))
         return;
+    const char *does = write ? "writes" : "reads", *did = other.wrote ? "written" : "read";
+    const std::string there = place_text(other.place);
     if (other.before)
         say(place, other.place,
-            format("%s what the launch before has written at %s, and no griddep_wait came before: ",
-                   write ? "writes" : "reads", place_text(other.place).c_str()) +
+            format("%s what a launch in front has %s at %s, and no griddep_wait came before: ",
+                   does, did, there.c_str()) +
                 where(p));
     else
-        (write ? say_unless_same
-               : say)(place, other.place,
-                      format("race between blocks: %s what %s has written at %s: %s",
-                             write ? "writes" : "reads", block_text(other.block).c_str(),
-                             place_text(other.place).c_str(), where(p).c_str()));
+        (write ? say_unless_same : say)(place, other.place,
+                                        format("race between blocks: %s what %s has %s at %s: %s",
+                                               does, block_text(other.block).c_str(), did,
+                                               there.c_str(), where(p).c_str()));
 }
 
 static inline void access(uint32_t thread, const void *p, size_t bytes, bool write, uint8_t kind,

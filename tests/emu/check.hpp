@@ -22,7 +22,8 @@ struct Clock {
     uint32_t of[max_threads]; // how far each thread is known, when era is the present one
 };
 void check_launch(); // begins
-void check_block();  // begins
+void check_launch_ends();
+void check_block(); // begins
 void check_block_ends();
 void check_release(const Thread &t, Clock &c);
 void check_acquire(const Thread &t, const Clock &c);
@@ -41,11 +42,16 @@ void check_copy_ends(const Thread &t, const void *p, size_t bytes, Site site, Cl
 // fence.proxy.async, and what reads through that proxy: plain writes have to be fenced.
 void check_proxy_fence(const Thread &t);
 void check_proxy_read(const Thread &t, const void *p, size_t bytes, Site site);
-void check_launch_before(const Thread &t); // what that one has written is there: griddep_wait
+// griddep_wait: what launches in front have written is there. griddep_launch: the next one begins.
+void check_launch_before(const Thread &t);
+void check_launch_behind(const Thread &t);
 #else
 struct Clock {
 };
 static inline void check_launch()
+{
+}
+static inline void check_launch_ends()
 {
 }
 static inline void check_block()
@@ -88,6 +94,9 @@ static inline void check_proxy_fence(const Thread &)
 {
 }
 static inline void check_launch_before(const Thread &)
+{
+}
+static inline void check_launch_behind(const Thread &)
 {
 }
 static inline void check_proxy_read(const Thread &, const void *, size_t, Site)

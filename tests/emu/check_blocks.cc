@@ -1,26 +1,30 @@
-// Blocks of a launch that meet in device memory. Of every word the last write is kept: by which
-// block, in which launch. Another block that writes or reads the word is wrong, unless both are
-// atomic or it knows of the writer: through an acquire of what the writer has released. Reads are
-// not kept: blocks run one after another in an order that is drawn, so that a read before a write
-// is a read behind it in another schedule.
+// Blocks of a launch that meet in device memory. Of every word the last write is kept, by which
+// block, in which launch, and the last reads of two blocks. Another block that writes what was
+// written or read, or reads what was written, is wrong, unless both are atomic or it knows of the
+// other: through an acquire of what that one has released. The same words tell what a launch that
+// has begun early touches of those that still run.
 #include "check_blocks.hpp"
 
 #if EMU_CHECK
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <map>
 
 namespace emu
 {
-struct Write { // 0 everywhere: none
+struct Touch { // 0 everywhere: none
     uint32_t launch, block, place;
     uint8_t mask, atomic;
 };
+struct Word {
+    Touch write, read[2]; // reads of two blocks, the last one first
+};
 
-// The words of one allocation, where it was written.
+// The words of one allocation.
 struct Shadow {
     uintptr_t hi;
-    Write *words;
+    Word *words;
     size_t bytes;
 };
 static std::map<uintptr_t, Shadow> shadows;
@@ -32,6 +36,12 @@ static Blocks known, pending;
 static std::map<const void *, Blocks> released;
 static uint32_t me, launch_number;
 static bool fenced; // a fence of the device came in this block
+
+// Launches of each stream that may still run when the next one begins there, if that begins early;
+// those in front of the one at hand; whether its own next one finds them at work as well.
+static std::map<uint32_t, std::vector<uint32_t>> at_work;
+static std::vector<uint32_t> in_front;
+static bool passes_on;
 
 static void add(Blocks &to, const Blocks &from)
 {
@@ -45,6 +55,24 @@ void blocks_launch()
 {
     launch_number = (uint32_t)launch.number;
     released.clear();
+    in_front.clear();
+    if (launch.early)
+        in_front = at_work[launch.stream];
+    passes_on = false;
+}
+
+void blocks_launch_ends()
+{
+    std::vector<uint32_t> &to = at_work[launch.stream];
+    to.clear();
+    if (passes_on)
+        to = in_front;
+    to.push_back(launch_number);
+}
+
+void blocks_next_begins(bool waited)
+{
+    passes_on |= !waited;
 }
 
 void blocks_begin()
@@ -61,8 +89,8 @@ std::string block_text(uint32_t b)
                   b / grid_dim.x / grid_dim.y);
 }
 
-// Null when there is none and none is to be made.
-static Shadow *shadow_of(uintptr_t lo, uintptr_t hi, bool make)
+// Null: no memory for it.
+static Shadow *shadow_of(uintptr_t lo, uintptr_t hi)
 {
     auto at = shadows.find(lo);
     if (at != shadows.end() && at->second.hi == hi)
@@ -71,14 +99,12 @@ static Shadow *shadow_of(uintptr_t lo, uintptr_t hi, bool make)
         munmap(at->second.words, at->second.bytes);
         shadows.erase(at);
     }
-    if (!make)
-        return nullptr;
-    size_t bytes = ((hi - lo) / 4 + 1) * sizeof(Write);
+    size_t bytes = ((hi - lo) / 4 + 1) * sizeof(Word);
     void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return nullptr;
-    return &(shadows[lo] = {hi, static_cast<Write *>(p), bytes});
+    return &(shadows[lo] = {hi, static_cast<Word *>(p), bytes});
 }
 
 static bool knows(uint32_t b)
@@ -86,28 +112,46 @@ static bool knows(uint32_t b)
     return b == me || (b < known.size() && known[b]);
 }
 
-bool blocks_conflict(uintptr_t lo, uintptr_t hi, const void *p, size_t bytes, bool write,
-                     bool atomic, uint32_t place, bool early, Writer *other)
+// Whether `now`, a write or a read, must not meet what was done to the word: by another block of
+// this launch, or by a launch that may still run.
+static bool meets(const Touch &was, const Touch &now, bool early, bool wrote, Other *other)
 {
-    Shadow *s = shadow_of(lo, hi, write);
+    if (!(was.mask & now.mask))
+        return false;
+    const bool present =
+                   was.launch == now.launch && !(was.atomic && now.atomic) && !knows(was.block),
+               before = early &&
+                        std::find(in_front.begin(), in_front.end(), was.launch) != in_front.end();
+    if (present || before)
+        *other = {was.block, was.place, before, wrote};
+    return present || before;
+}
+
+// The touch `was` with this one, which is of the same kind, added.
+static void renew(Touch &was, Touch now)
+{
+    if (was.launch == now.launch && was.block == now.block)
+        now.mask |= was.mask;
+    was = now;
+}
+
+bool blocks_conflict(uintptr_t lo, uintptr_t hi, const void *p, size_t bytes, bool write,
+                     bool atomic, uint32_t place, bool early, Other *other)
+{
+    Shadow *s = shadow_of(lo, hi);
     size_t at = (uintptr_t)p - lo, end = at + bytes;
     bool found = false;
     for (size_t i = at / 4; s && i * 4 < end; i++) {
-        Write &w = s->words[i];
+        Word &w = s->words[i];
         size_t from = at > i * 4 ? at - i * 4 : 0, to = end - i * 4 < 4 ? end - i * 4 : 4;
-        uint8_t mask = (uint8_t)((15u << from) & (15u >> (4 - to)));
-        bool present = w.mask && w.launch == launch_number;
-        if (present && (w.mask & mask) && !(w.atomic && atomic) && !knows(w.block)) {
-            *other = {w.block, w.place, false};
-            found = true;
-        }
-        if (early && (w.mask & mask) && w.launch + 1 == launch_number) {
-            *other = {w.block, w.place, true};
-            found = true;
-        }
-        if (write)
-            w = {launch_number, me, place,
-                 (uint8_t)(present && w.block == me ? w.mask | mask : mask), (uint8_t)atomic};
+        const Touch now = {launch_number, me, place, (uint8_t)((15u << from) & (15u >> (4 - to))),
+                           (uint8_t)atomic};
+        for (int k = 0; write && k < 2; k++)
+            found |= meets(w.read[k], now, early, false, other);
+        found |= meets(w.write, now, early, true, other);
+        if (!write && (w.read[0].launch != launch_number || w.read[0].block != me))
+            w.read[1] = w.read[0];
+        renew(write ? w.write : w.read[0], now);
     }
     return found;
 }

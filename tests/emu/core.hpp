@@ -151,6 +151,7 @@ struct Launch {
     uint64_t number; // launches so far
     bool in_thread;  // one of its threads runs
     bool early;      // it may begin before the one in front of it is over
+    uint32_t stream; // in which that one is
 };
 extern Launch launch;
 extern struct emu_options options;

@@ -52,9 +52,10 @@ void emu_set(const struct emu_options *o);
 int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_t block[3],
                uint32_t smem_bytes, const void *args);
 const char *emu_report(void); /* of the last failed launch */
-/* The next launch may begin before the one in front of it is over (programmatic dependent launch).
- * It does not, but the checker finds what it touches of that one's results before griddep_wait. */
-void emu_launch_early(void);
+/* The next launch is of this stream (else of stream 0), and if `early` may begin before the one in
+ * front of it is over (programmatic dependent launch). It does not, but the checker finds what it
+ * touches before griddep_wait of those that could still run. */
+void emu_launch_next(uint32_t stream, int early);
 
 /* --- device memory: ends at a guard page, fresh memory is 0xff; not accessible outside launches
  *     (emu_open .. emu_close) --- */

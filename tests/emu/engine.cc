@@ -547,6 +547,11 @@ void griddep_wait()
     check_launch_before(self());
 }
 
+void griddep_launch()
+{
+    check_launch_behind(self());
+}
+
 void bulk_commit()
 {
     group_of[thread_number(self())]++;

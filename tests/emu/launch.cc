@@ -167,12 +167,14 @@ void emu_set(const struct emu_options *o)
     seed(o->seed);
 }
 
+static uint32_t next_stream;
 static bool next_early;
 
-void emu_launch_early(void)
+void emu_launch_next(uint32_t stream, int early)
 {
     std::lock_guard<std::mutex> guard(running);
-    next_early = true;
+    next_stream = stream;
+    next_early = early != 0;
 }
 
 int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_t threads[3],
@@ -189,14 +191,16 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     std::vector<max_align_t> copy(k->args_bytes / sizeof(max_align_t) + 9);
     void *aligned = (void *)(((uintptr_t)copy.data() + 127) & ~(uintptr_t)127);
     memcpy(aligned, args, k->args_bytes);
-    launch = {k, aligned, smem_bytes, launch.number + 1, false, next_early};
+    launch = {k, aligned, smem_bytes, launch.number + 1, false, next_early, next_stream};
     next_early = false;
+    next_stream = 0;
     grid_dim = of_array(grid);
     block_dim = of_array(threads);
     shape_threads();
     emu_open();
     check_launch();
     run_grid();
+    check_launch_ends();
     emu_close();
     launch.kernel = nullptr;
     return report_end();

@@ -278,10 +278,9 @@ static void run_kernel(const op &o)
     for (const auto &r : o.watched)
         before.push_back(there(r.first) ? checksum(r.first) : 0);
     int error = take_failure("kernel", false);
-    if (!error && w.early) {
+    if (!error && w.early)
         S.counters["early"].calls++;
-        emu_launch_early();
-    }
+    emu_launch_next(o.lane, w.early);
     if (error)
         fail(o, error, "fails on request");
     else if (emu_launch(w.run, w.grid, w.block, w.smem, w.args.get()))

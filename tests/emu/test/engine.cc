@@ -233,6 +233,37 @@ static void test_alone()
     }
 }
 
+// Three launches: the third reads before it waits what the first has written, which may still run
+// when the second has let the third begin before it has waited itself. What another stream does is
+// not in front.
+static void test_third()
+{
+    static const struct {
+        const char *second;
+        uint32_t stream;
+        bool wrong;
+    } cases[] = {{"test_passes", 0, false},
+                 {"test_passes_all", 0, false},
+                 {"test_passes_on", 0, true},
+                 {"test_passes_half", 0, true},
+                 {"test_passes_on", 1, false}};
+    const Matrices m;
+    Buffer<float> c(64 * 64), other(64);
+    engine_args args = {map_of(m.a.p), map_of(m.b.p), m.a.p, m.b.p, c.p, n_tile}, aside = args;
+    aside.c = other.p;
+    for (const auto &t : cases) {
+        schedule(2);
+        std::string why = run("test_stored", {{1, 1, 1}, {128, 1, 1}, smem_bytes}, args);
+        emu_launch_next(t.stream, 1);
+        why += run(t.second, {{1, 1, 1}, {128, 1, 1}, 0}, aside);
+        emu_launch_next(t.stream, 1);
+        why += run("test_peeks", {{1, 1, 1}, {128, 1, 1}, 0}, args);
+        CHECK(EMU_CHECK && t.wrong ? holds(why, "reads what a launch in front has written at ")
+                                   : why.empty(),
+              "%s, stream %u: %s", t.second, t.stream, why.c_str());
+    }
+}
+
 // Launches one behind the other, the second allowed to begin early; and two blocks whose copies
 // meet.
 static void test_launches()
@@ -242,18 +273,21 @@ static void test_launches()
     } launches[] = {
         {"test_dependent", nullptr},
         {"test_dependent_all", nullptr},
-        {"test_dependent_wrong", "reads what the launch before has written at " SOURCE}};
+        {"test_dependent_wrong", "reads what a launch in front has written at " SOURCE},
+        {"test_dependent_writes", "writes what a launch in front has written at " SOURCE},
+        {"test_dependent_never", "ends without griddep_wait"}};
     const Matrices m;
     Buffer<float> c(64 * 64);
     const engine_args args = {map_of(m.a.p), map_of(m.b.p), m.a.p, m.b.p, c.p, n_tile};
     for (const auto &l : launches) {
         schedule(1);
         std::string why = run("test_stored", {{1, 1, 1}, {128, 1, 1}, smem_bytes}, args);
-        emu_launch_early();
+        emu_launch_next(0, 1);
         why += run(l.kernel, {{1, 1, 1}, {128, 1, 1}, 0}, args);
         CHECK(EMU_CHECK && l.checked ? holds(why, l.checked) : why.empty(), "%s: %s", l.kernel,
               why.c_str());
     }
+    test_third();
     std::string why = run("test_stores_meet", {{2, 1, 1}, {128, 1, 1}, 128}, args);
     CHECK(holds(why, "race between blocks: writes what block (") == (EMU_CHECK != 0), "%s",
           why.c_str());

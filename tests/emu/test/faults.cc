@@ -190,6 +190,8 @@ static void test_blocks()
         {"test_blocks_count", nullptr},
         {"test_blocks_unordered", "race between blocks: reads what block ("},
         {"test_blocks_overlap", "race between blocks: writes what block ("},
+        {"test_blocks_read_first", nullptr},
+        {"test_blocks_read", "race between blocks: "},
     };
     const uint32_t blocks = 2;
     for (const auto &c : cases)

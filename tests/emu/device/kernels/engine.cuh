@@ -27,6 +27,7 @@ void tma_prefetch_map(const struct gr_tensor_map *map, Site site);
 void bulk_prefetch(const void *src, uint32_t bytes, Site site);
 void setmaxnreg(uint32_t registers, bool more, Site site);
 void griddep_wait();
+void griddep_launch();
 } // namespace emu
 
 GR_DEV void mbar_init(uint32_t bar, uint32_t count, EMU_SITE)
@@ -131,13 +132,14 @@ template <int R> GR_DEV void setmaxnreg_dec(EMU_SITE)
     static_assert(R >= 24 && R <= 256 && R % 8 == 0, "a multiple of 8 in 24 .. 256");
     emu::setmaxnreg(R, false, site);
 }
-// Launches come one after another here; the checker looks who has waited.
+// Launches come one after another here; the checker looks who has waited when.
 GR_DEV void griddep_wait()
 {
     emu::griddep_wait();
 }
 GR_DEV void griddep_launch()
 {
+    emu::griddep_launch();
 }
 GR_DEV void griddep_begin()
 {

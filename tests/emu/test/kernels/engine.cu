@@ -347,6 +347,50 @@ GR_KERNEL_EARLY(test_dependent_wrong, engine_args, 128, 1)
     a.c[threadIdx.x] = v + 1;
 }
 
+GR_KERNEL_EARLY(test_dependent_writes, engine_args, 128, 1)
+{
+    a.c[threadIdx.x] = 1;
+    griddep_wait();
+}
+GR_KERNEL_EARLY(test_dependent_never, engine_args, 128, 1)
+{
+    griddep_launch();
+}
+
+// The next launch is let begin: by threads that have waited, or some that have not; and one that
+// reads before it waits.
+GR_KERNEL_EARLY(test_passes, engine_args, 128, 1)
+{
+    griddep_begin();
+}
+GR_KERNEL_EARLY(test_passes_all, engine_args, 128, 1)
+{
+    if (threadIdx.x == 0)
+        griddep_wait();
+    __syncthreads();
+    griddep_launch();
+}
+GR_KERNEL_EARLY(test_passes_on, engine_args, 128, 1)
+{
+    griddep_launch();
+    griddep_wait();
+}
+GR_KERNEL_EARLY(test_passes_half, engine_args, 128, 1)
+{
+    if (threadIdx.x >= 64)
+        griddep_wait();
+    griddep_launch();
+    if (threadIdx.x < 64)
+        griddep_wait();
+}
+GR_KERNEL_EARLY(test_peeks, engine_args, 128, 1)
+{
+    const float v = ((const volatile float *)a.c)[threadIdx.x];
+    griddep_wait();
+    if (v != v)
+        a.c[threadIdx.x] = v;
+}
+
 // Two blocks store to the same rows; what the second one writes is another row of a.
 GR_KERNEL(test_stores_meet, engine_args, 128, 1)
 {

@@ -230,6 +230,24 @@ GR_KERNEL(test_blocks_overlap, fault_args, 256, 1)
 {
     a.y[threadIdx.x + blockIdx.x * 255] = a.x[threadIdx.x];
 }
+// What one block reads the next one writes: before, and behind what they both know of.
+GR_KERNEL(test_blocks_read, fault_args, 256, 1)
+{
+    const float v = *(const volatile float *)(a.y + threadIdx.x);
+    if (blockIdx.x == gridDim.x - 1)
+        a.y[threadIdx.x] = v > 0 ? 2.0f : 1.0f;
+}
+GR_KERNEL(test_blocks_read_first, fault_args, 256, 1)
+{
+    __shared__ uint32_t before;
+    const float v = *(const volatile float *)(a.y + threadIdx.x);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        before = add_acq_rel(a.word, 1);
+    __syncthreads();
+    if (before == gridDim.x - 1)
+        a.y[threadIdx.x] = v > 0 ? 2.0f : 1.0f;
+}
 GR_KERNEL(test_blocks_count, fault_args, 256, 1)
 {
     atomicAdd(a.word, 1u);
