@@ -62,7 +62,7 @@ static int loader_new(struct gr_cuda_backend *c)
     struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
     if (!l)
         return GR_E_NOMEM_HOST;
-    int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()));
+    int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()), NULL);
     if (!rc)
         rc = staging_new(c, l);
     if (!rc)

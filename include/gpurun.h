@@ -89,6 +89,23 @@ struct gr_adapter {
 };
 #define GR_MAX_ADAPTER 16
 
+/* How threads on several nodes of memory (NUMA) and what they read are brought together: not at
+ * all; threads spread over the nodes, with the weights that each of them reads most in its node's
+ * memory; all threads on the node that opens the session; or as numactl has arranged it, which is
+ * as not at all. */
+enum gr_numa { GR_NUMA_NONE, GR_NUMA_DISTRIBUTE, GR_NUMA_ISOLATE, GR_NUMA_NUMACTL };
+
+/* Where and how threads of the CPU run. What the system refuses is said in the log. */
+struct gr_thread_params {
+    const char *cpus; /* "0-3,8,0xF0": on these processors (numbers, ranges, masks); NULL = any */
+    bool strict;      /* each on one of its own */
+    int32_t prio;     /* -1 low, 0 as it is (default), 1 to 3 real time */
+    int32_t poll;     /* microseconds that a thread polls for others before it sleeps */
+};
+/* How many processors such threads may use (NULL: any): of `cpus` those that this process may run
+ * on, and no more than its control group grants it. */
+GR_API int32_t gr_processors(const struct gr_thread_params *threads);
+
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
                              backwards; more than there are = all; -1 = as many as fit */
@@ -112,6 +129,8 @@ struct gr_model_params {
     struct gr_world *world;            /* of processes; NULL = this one is alone */
     const struct gr_adapter *adapters; /* [n_adapter], all of which sessions use at once */
     int32_t n_adapter;
+    enum gr_numa numa;
+    struct gr_thread_params threads, threads_batch; /* of single tokens, and of prompts */
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 

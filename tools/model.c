@@ -1,12 +1,9 @@
 /* The model and the session that the flags ask for. */
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools.h"
-
-#define MOST_THREADS 512 /* of one session */
 
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)
 {
@@ -16,15 +13,6 @@ int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)
         --*n;
     }
     return rc;
-}
-
-int gr_threads_wanted(const struct gr_options *o)
-{
-    cpu_set_t set;
-    if (o->threads > 0)
-        return o->threads;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n < MOST_THREADS ? n : MOST_THREADS;
 }
 
 static void say_model(const struct gr_options *o, const struct gr_model_info *info)
@@ -52,6 +40,8 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     struct gr_model_params p = gr_model_params_default();
     struct gr_model_info info;
     struct gr_adapters adapters = {.n = 0};
+    struct gr_thread_words words;
+    gr_thread_options(o, &words, &p);
     p.n_gpu_layers = o->gpu_layers;
     p.use_mmap = o->mmap;
     p.check_tensors = o->check_tensors;

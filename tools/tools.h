@@ -93,6 +93,12 @@ int gr_print_size(const struct gr_options *o, const struct gr_model *model,
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most);
 /* -t, or the number of processors at hand. */
 int gr_threads_wanted(const struct gr_options *o);
+/* Where threads run; the lists of processors are in `words`. */
+struct gr_thread_words {
+    char one[1200], many[1200];
+};
+void gr_thread_options(const struct gr_options *o, struct gr_thread_words *words,
+                       struct gr_model_params *p);
 
 /* " | VRAM .. | 33/33 layers on GPU" of an open session, "" without any. Returns buf. */
 const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n);

@@ -1,16 +1,21 @@
 #include "base/threads.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/cpus.h"
+#include "base/log.h"
+#include "base/seats.h"
 #include "gr/status.h"
 
 /* A number that others wait to see changed. A waiter polls it for a while (in a quiet machine the
@@ -33,7 +38,10 @@ struct gr_threads {
     struct signal pending; /* workers that have not finished the run */
     struct signal passed;  /* barriers */
     _Atomic int arrived;   /* at the barrier */
-    pthread_t *thread;     /* [n - 1] */
+    const struct gr_seats *seats;
+    int prio;
+    _Atomic int no_seat, no_prio; /* errno of a refusal */
+    pthread_t *thread;            /* [n - 1] */
     struct worker *worker;
 };
 
@@ -42,8 +50,7 @@ struct worker {
     int index;
 };
 
-/* How long a waiter polls at most, and how often between two looks at the clock. */
-#define POLL_NS 50000
+/* How often a waiter polls between two looks at the clock. */
 #define POLLS 64
 
 static inline void relax(void)
@@ -96,6 +103,62 @@ static void wake(struct signal *s)
         syscall(SYS_futex, &s->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* ---- where threads run ---- */
+
+static void take_seat(void *arg, int i, int n)
+{
+    static const struct {
+        int policy, priority;
+    } of[] = {
+        {SCHED_BATCH, 0}, {SCHED_OTHER, 0}, {SCHED_FIFO, 40}, {SCHED_FIFO, 80}, {SCHED_FIFO, 90}};
+    struct gr_threads *t = arg;
+    (void)n;
+    if (t->seats && !gr_seats_take(t->seats, i))
+        atomic_store(&t->no_seat, errno);
+    struct sched_param p = {.sched_priority = of[t->prio + 1].priority};
+    if (t->prio && sched_setscheduler(0, of[t->prio + 1].policy, &p) != 0)
+        atomic_store(&t->no_prio, errno);
+}
+
+/* What the caller had before it was thread 0. */
+struct before {
+    struct gr_cpus cpus;
+    bool has_cpus;
+    int policy;
+    struct sched_param param;
+};
+
+static void enter(struct gr_threads *t, struct before *b)
+{
+    b->has_cpus = t->seats && gr_cpus_allowed(&b->cpus);
+    b->policy = t->prio ? sched_getscheduler(0) : -1;
+    if (b->policy >= 0 && sched_getparam(0, &b->param) != 0)
+        b->policy = -1;
+    take_seat(t, 0, 1);
+}
+
+static void leave(const struct before *b)
+{
+    if (b->has_cpus)
+        (void)gr_cpus_run_on(&b->cpus);
+    if (b->policy >= 0)
+        (void)sched_setscheduler(0, b->policy, &b->param);
+}
+
+static void say_refused(const struct gr_threads *t)
+{
+    if (t->no_seat)
+        gr_log(GR_LOG_WARN, "threads could not be placed (%s); they run where the system puts them",
+               strerror(t->no_seat));
+    if (t->no_prio)
+        gr_log(GR_LOG_WARN,
+               "priority %d was refused (%s); threads keep theirs. Real time takes CAP_SYS_NICE or "
+               "a limit (ulimit -r)",
+               t->prio, strerror(t->no_prio));
+}
+
+/* ---- runs ---- */
+
 static void *worker_main(void *p)
 {
     struct worker *w = p;
@@ -117,8 +180,10 @@ static void start_run(struct gr_threads *t)
     wake(&t->started);
 }
 
-int gr_threads_new(struct gr_threads **out, int n)
+int gr_threads_new(struct gr_threads **out, int n, const struct gr_threads_opt *opt)
 {
+    static const struct gr_threads_opt usual = {.poll_us = GR_THREADS_POLL_US};
+    opt = opt ? opt : &usual;
     *out = NULL;
     if (n < 1 || n > GR_THREADS_MAX)
         return gr_fail(GR_E_INVALID, "%d threads asked for; 1 to %d are possible", n,
@@ -127,7 +192,9 @@ int gr_threads_new(struct gr_threads **out, int n)
     if (!t)
         return GR_E_NOMEM_HOST;
     t->n = 1;
-    t->poll_ns = t->most_poll_ns = POLL_NS;
+    t->poll_ns = t->most_poll_ns = INT64_C(1000) * GR_MAX(opt->poll_us, 0);
+    t->seats = opt->seats && opt->seats->pinned ? opt->seats : NULL;
+    t->prio = GR_MAX(-1, GR_MIN(opt->prio, 3));
     t->thread = gr_calloc((size_t)n, sizeof *t->thread);
     t->worker = gr_calloc((size_t)n, sizeof *t->worker);
     int rc = t->thread && t->worker ? 0 : GR_E_NOMEM_HOST;
@@ -137,6 +204,10 @@ int gr_threads_new(struct gr_threads **out, int n)
             rc = gr_fail(GR_E_NOMEM_HOST, "thread %d of %d could not be started", i + 1, n);
         else
             t->n++;
+    }
+    if (!rc && (t->seats || t->prio)) {
+        gr_threads_run(t, t->n, take_seat, t);
+        say_refused(t);
     }
     if (rc)
         gr_threads_free(&t);
@@ -149,19 +220,29 @@ int gr_threads_count(const struct gr_threads *t)
     return t->n;
 }
 
-void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *, int, int), void *arg)
+static void run_all(struct gr_threads *t, void (*fn)(void *, int, int), void *arg)
 {
-    t->n_active = GR_MAX(1, GR_MIN(n, t->n));
-    if (t->n_active == 1) {
-        fn(arg, 0, 1);
-        return;
-    }
     t->fn = fn, t->arg = arg;
     atomic_store(&t->pending.value, (uint32_t)t->n - 1);
     start_run(t);
     fn(arg, 0, t->n_active);
     for (uint32_t n; (n = atomic_load_explicit(&t->pending.value, memory_order_acquire));)
         wait_for_change(t, &t->pending, n);
+}
+
+void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *, int, int), void *arg)
+{
+    struct before before;
+    bool seats = t->seats || t->prio;
+    t->n_active = GR_MAX(1, GR_MIN(n, t->n));
+    if (seats)
+        enter(t, &before);
+    if (t->n_active == 1)
+        fn(arg, 0, 1);
+    else
+        run_all(t, fn, arg);
+    if (seats)
+        leave(&before);
 }
 
 void gr_threads_barrier(struct gr_threads *t)
@@ -180,9 +261,10 @@ void gr_threads_barrier(struct gr_threads *t)
 
 int gr_threads_online(void)
 {
-    cpu_set_t set;
-    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                         : sysconf(_SC_NPROCESSORS_ONLN);
+    struct gr_cpus set;
+    int quota = gr_cpus_quota("");
+    long n = gr_cpus_allowed(&set) ? gr_cpus_count(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    n = quota ? GR_MIN(n, quota) : n;
     return (int)GR_MAX(1, GR_MIN(n, GR_THREADS_MAX));
 }
 

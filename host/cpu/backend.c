@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "cpu/cpu.h"
 #include "cpu/impl.h"
+#include "cpu/pools.h"
 #include "gr/status.h"
 #include "quant/quant.h"
 
@@ -15,8 +16,7 @@
 struct cpu {
     struct gr_backend base;
     enum gr_cpu_level level;
-    struct gr_threads *pool;
-    int n_decode, n_batch;
+    struct gr_cpu_pools pools;
     const _Atomic int *cancel;
     gr_time_fn *timer;
     void *timer_user;
@@ -32,7 +32,7 @@ struct exec {
     int n_node;
     struct gr_tap *tap;
     int n_tap;
-    int n_threads;
+    const struct gr_cpu_pool *pool;
 };
 
 static struct cpu *cpu_of(struct gr_backend *b)
@@ -255,7 +255,7 @@ static size_t cpu_segment_scratch(struct gr_backend *b, const struct gr_segment 
         shared = GR_MAX(shared, GR_PAD(need.shared, (size_t)ALIGN));
         local = GR_MAX(local, GR_PAD(need.local, (size_t)ALIGN));
     }
-    return shared + local * (size_t)gr_threads_count(c->pool);
+    return shared + local * (size_t)gr_cpu_pools_most(&c->pools);
 }
 
 static int prepare(struct cpu *c, struct exec *e)
@@ -269,12 +269,12 @@ static int prepare(struct cpu *c, struct exec *e)
         e->impl[i] = choose(c, n);
         struct gr_cpu_need need = need_of(e->impl[i], n);
         if ((rc = grow(&c->shared, &c->shared_bytes, need.shared, 1)) ||
-            (rc = grow(&c->local, &c->local_bytes, need.local, gr_threads_count(c->pool))))
+            (rc = grow(&c->local, &c->local_bytes, need.local, gr_cpu_pools_most(&c->pools))))
             return rc;
         if (n->op == GR_OP_MATMUL)
             rows = GR_MAX(rows, n->a.matmul.x.rows);
     }
-    e->n_threads = rows == 1 ? c->n_decode : c->n_batch;
+    e->pool = rows == 1 ? &c->pools.decode : &c->pools.batch;
     return 0;
 }
 
@@ -319,9 +319,9 @@ static int cpu_segment_new(struct gr_backend *b, const struct gr_segment *s, voi
 struct run {
     struct cpu *cpu;
     const struct exec *exec;
-    int lo, hi;              /* nodes */
-    _Atomic int stop_at;     /* nodes after this one do not run */
-    _Atomic int64_t next[2]; /* items taken, of even and of odd nodes */
+    int lo, hi;                                /* nodes */
+    _Atomic int stop_at;                       /* nodes after this one do not run */
+    struct gr_cpu_queue next[2][GR_NODES_MAX]; /* of even and of odd nodes */
 };
 
 static bool cancelled(const struct cpu *c)
@@ -335,21 +335,24 @@ static void run_thread(void *arg, int ith, int nth)
 {
     struct run *r = arg;
     struct cpu *c = r->cpu;
+    const struct gr_cpu_pool *pool = r->exec->pool;
     struct gr_cpu_work w = {.ith = ith,
                             .nth = nth,
                             .shared = c->shared,
                             .local = (char *)c->local + (size_t)ith * c->local_bytes,
-                            .pool = c->pool};
+                            .pool = pool->threads,
+                            .homes = c->pools.homes,
+                            .home = gr_cpu_pools_home(&c->pools, pool, ith)};
     for (int i = r->lo; i < r->hi; i++) {
-        w.next = &r->next[i % 2];
-        if (ith == 0)
-            atomic_store_explicit(&r->next[(i + 1) % 2], 0, memory_order_relaxed);
+        w.next = r->next[i % 2];
+        for (int k = 0; ith == 0 && k < (c->pools.homes ? c->pools.homes->n_node : 1); k++)
+            atomic_store_explicit(&r->next[(i + 1) % 2][k].n, 0, memory_order_relaxed);
         r->exec->impl[i]->run(&r->exec->node[i], &w);
         if (i + 1 == r->hi)
             break;
         if (ith == 0 && cancelled(c))
             atomic_store_explicit(&r->stop_at, i, memory_order_relaxed);
-        gr_threads_barrier(c->pool);
+        gr_threads_barrier(pool->threads);
         if (atomic_load_explicit(&r->stop_at, memory_order_relaxed) <= i)
             break;
     }
@@ -357,11 +360,11 @@ static void run_thread(void *arg, int ith, int nth)
 
 static int run_untimed(struct cpu *c, const struct exec *e, int lo, int hi)
 {
-    struct run r = {c, e, lo, hi, hi, {0, 0}};
+    struct run r = {.cpu = c, .exec = e, .lo = lo, .hi = hi, .stop_at = hi};
     if (cancelled(c))
         return gr_fail(GR_E_CANCELLED, "cancelled");
     if (lo < hi)
-        gr_threads_run(c->pool, e->n_threads, run_thread, &r);
+        gr_threads_run(e->pool->threads, e->pool->n, run_thread, &r);
     return atomic_load(&r.stop_at) < hi ? gr_fail(GR_E_CANCELLED, "cancelled") : 0;
 }
 
@@ -420,7 +423,7 @@ static void cpu_close(struct gr_backend **b)
     struct cpu *c = *b ? cpu_of(*b) : NULL;
     if (!c)
         return;
-    gr_threads_free(&c->pool);
+    gr_cpu_pools_fini(&c->pools);
     gr_free(c->shared);
     gr_free(c->local);
     gr_free(c);
@@ -449,10 +452,9 @@ static const struct gr_backend_api api = {
     .close = cpu_close,
 };
 
-int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
-                enum gr_cpu_level level)
+int gr_cpu_open_as(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
+                   enum gr_cpu_level level, const struct gr_cpu_use *use)
 {
-    int online = gr_threads_online();
     *out = NULL;
     if (!gr_cpu_has(level))
         return gr_fail(GR_E_INVALID, "this processor or build has no instruction level %s",
@@ -462,11 +464,20 @@ int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_bat
         return GR_E_NOMEM_HOST;
     c->base.api = &api;
     c->level = level == GR_CPU_AUTO ? best_level() : level;
-    c->n_decode = n_threads_decode > 0 ? n_threads_decode : online;
-    c->n_batch = n_threads_batch > 0 ? n_threads_batch : online;
-    int rc = gr_threads_new(&c->pool, GR_MAX(c->n_decode, c->n_batch));
+    int rc = gr_cpu_pools_init(&c->pools, n_threads_decode, n_threads_batch, use);
     *out = &c->base;
     if (rc)
         cpu_close(out);
     return rc;
+}
+
+int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
+                enum gr_cpu_level level)
+{
+    return gr_cpu_open_as(out, n_threads_decode, n_threads_batch, level, NULL);
+}
+
+void gr_cpu_spread(struct gr_backend *b, const struct gr_ten *w)
+{
+    gr_cpu_pools_spread(&cpu_of(b)->pools, w);
 }

@@ -13,6 +13,7 @@
 
 #include <stdbool.h>
 
+#include "base/cpus.h"
 #include "gr/backend.h"
 
 enum gr_cpu_level {
@@ -34,5 +35,32 @@ const char *gr_cpu_level_name(enum gr_cpu_level level);
  * when the level is not possible here. */
 int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
                 enum gr_cpu_level level);
+
+/* Where and how threads run, those of single tokens and those of prompts. */
+struct gr_cpu_threads {
+    bool chosen; /* on these processors only */
+    struct gr_cpus cpus;
+    bool strict; /* each on one of its own */
+    int prio, poll_us;
+};
+enum gr_cpu_numa { GR_CPU_NUMA_OFF, GR_CPU_NUMA_DISTRIBUTE, GR_CPU_NUMA_ISOLATE };
+struct gr_cpu_use {
+    enum gr_cpu_numa numa; /* threads spread over the nodes of memory, or on the one that the
+                              caller runs on */
+    struct gr_cpu_threads decode, batch;
+    const char *root; /* where /sys is, for tests; NULL: of this machine */
+    int part, of;     /* of backends that share the processors: number `part` of `of` */
+};
+
+/* gr_cpu_open with these wishes. What cannot be is said in the log, and left. */
+int gr_cpu_open_as(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
+                   enum gr_cpu_level level, const struct gr_cpu_use *use);
+
+/* Processors that such threads may run on, at least 1. */
+int gr_cpu_processors(const struct gr_cpu_threads *t);
+
+/* Brings rows of a matrix in host memory to the nodes whose threads take them first; nothing with
+ * one node. What is mapped from a file is read meanwhile, by threads of that node. */
+void gr_cpu_spread(struct gr_backend *b, const struct gr_ten *w);
 
 #endif

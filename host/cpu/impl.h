@@ -7,8 +7,14 @@
 #include <stddef.h>
 
 #include "base/checked.h"
+#include "base/seats.h"
 #include "base/threads.h"
 #include "gr/op.h"
+
+/* Items of a node that were taken, of each node of memory. */
+struct gr_cpu_queue {
+    _Alignas(64) _Atomic int64_t n;
+};
 
 /* One thread's part of a node: it is number ith of nth. */
 struct gr_cpu_work {
@@ -17,7 +23,9 @@ struct gr_cpu_work {
                      64 */
     void *local;  /* scratch of this thread */
     struct gr_threads *pool;
-    _Atomic int64_t *next; /* see gr_cpu_take */
+    struct gr_cpu_queue *next;    /* see gr_cpu_take */
+    const struct gr_seats *homes; /* where rows of weights are; NULL: all in one place */
+    int home;                     /* this thread's node of those */
 };
 
 /* Scratch memory that a node wants, bytes. */
@@ -59,11 +67,16 @@ static inline struct gr_cpu_share gr_cpu_share(int64_t n, int64_t grain,
  * this. */
 #define GR_CPU_LINE 16
 
-/* The next item of work of this node, 0 1 2 .., for whichever thread asks first: for items of
- * unequal cost. An item's result must not depend on who takes it. */
-static inline int64_t gr_cpu_take(const struct gr_cpu_work *w)
+/* The same where memory is in several places: first those whose rows are near, then the others'. */
+int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part);
+
+/* The next item of work of this node, for whichever thread asks first: for items of unequal cost.
+ * There are n_matrix * n_part of them, each matrix (or one) cut into parts along its rows; nothing
+ * below that is left: that many or more. An item's result must not depend on who takes it. */
+static inline int64_t gr_cpu_take(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)
 {
-    return atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed);
+    return w->homes ? gr_cpu_take_near(w, n_matrix, n_part)
+                    : atomic_fetch_add_explicit(&w->next->n, 1, memory_order_relaxed);
 }
 
 /* All threads of the node wait for each other. */

@@ -12,7 +12,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
 /* A session with everything but devices and memory: parameters checked, the caches' shapes, the
  * constants. Closed by gr_session_close, also after a failure. */
 int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
-                     const struct gr_session_params *params);
+                     const struct gr_session_params *params, const struct gr_cpu_use *use);
 
 /* Opens the devices of the session's slice, chooses what goes where, and moves the weights; or,
  * when that was done, sees whether this session fits beside them. GR_E_NOMEM_DEV says in a table

@@ -72,7 +72,7 @@ static int fill_scales(const struct gr_model *m, struct gr_session_params *p)
  * given each its own. */
 static int32_t own_processors(const struct gr_model *m)
 {
-    int32_t n = gr_threads_online();
+    int32_t n = gr_cpu_processors(&m->cpu.decode);
     if (!m->world)
         return n;
     int32_t share =
@@ -254,7 +254,7 @@ static int alloc_buffers(struct gr_session *s)
 }
 
 int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
-                     const struct gr_session_params *params)
+                     const struct gr_session_params *params, const struct gr_cpu_use *use)
 {
     struct gr_session *s = *out = gr_calloc(1, sizeof *s);
     if (!s)
@@ -269,8 +269,8 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     if (!rc && asked && s->params.n_ctx != asked)
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
-        rc = gr_cpu_open(&s->device[0].backend, s->params.n_threads, s->params.n_threads_batch,
-                         GR_CPU_AUTO);
+        rc = gr_cpu_open_as(&s->device[0].backend, s->params.n_threads, s->params.n_threads_batch,
+                            GR_CPU_AUTO, use);
     if (rc)
         return rc;
     s->n_device = 1;
@@ -300,15 +300,34 @@ static int open_devices(struct gr_session *s)
     if (n > 1)
         s->pin = s->device[1].backend;
     gr_session_place(s, &s->slice->placed);
+    for (size_t i = 0; i < (size_t)(s->slice->hp.n_layer + 1) * GR_N_SLOT; i++)
+        if (gr_weights_device(&s->slice->placed, s->slice, i) == 0)
+            gr_cpu_spread(s->device[0].backend, &s->slice->placed.weight[i]);
     gr_session_cancellable(s, true);
     return 0;
+}
+
+/* How threads are wished. Ranks of one process share its processors, and so do processes of a
+ * machine. */
+static struct gr_cpu_use use_of(const struct gr_slice *l)
+{
+    const struct gr_model *m = l->model;
+    struct gr_cpu_use use = m->cpu;
+    use.part = l->rank, use.of = m->n_slice;
+    if (m->world) {
+        const struct gr_rank *own = &m->world->ranks[m->world->rank];
+        bool bound = gr_threads_online() < sysconf(_SC_NPROCESSORS_ONLN);
+        use.part = bound ? 0 : own->local, use.of = bound ? 1 : own->n_local;
+    }
+    return use;
 }
 
 int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
                           const struct gr_session_params *params)
 {
     struct gr_session *s;
-    int rc = gr_session_begin(&s, slice, params);
+    const struct gr_cpu_use use = use_of(slice);
+    int rc = gr_session_begin(&s, slice, params, &use);
     if (!rc)
         rc = gr_budget_load(s);
     if (!rc)

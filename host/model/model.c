@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/threads.h"
 #include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -15,7 +16,11 @@ extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];
 
 struct gr_model_params gr_model_params_default(void)
 {
-    return (struct gr_model_params){.n_gpu_layers = -1, .main_gpu = -1, .use_mmap = true};
+    return (struct gr_model_params){.n_gpu_layers = -1,
+                                    .main_gpu = -1,
+                                    .use_mmap = true,
+                                    .threads.poll = GR_THREADS_POLL_US,
+                                    .threads_batch.poll = GR_THREADS_POLL_US};
 }
 
 static int find_arch(struct gr_model *m)
@@ -224,6 +229,8 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
     int rc = gr_split_read(&m->split, &p);
+    if (!rc)
+        rc = gr_model_threads(&m->cpu, &p);
     if (!rc)
         rc = gr_ranks_choose(&ranks, &p);
     if (!rc)

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "model/arch.h"
@@ -36,6 +37,7 @@ struct gr_model {
     /* devices */
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;
+    struct gr_cpu_use cpu; /* how threads run; part and of are the session's */
     struct gr_split_wish split;
     int32_t n_rank;         /* that run it together: threads of this process, or those of world */
     struct gr_world *world; /* of processes; NULL: this one is alone */
@@ -47,6 +49,9 @@ struct gr_model {
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of who opened it */
     int32_t n_slice;
 };
+
+/* Reads where threads are wished. */
+int gr_model_threads(struct gr_cpu_use *out, const struct gr_model_params *p);
 
 /* Reads and checks the hyper-parameters of `arch` from the file. */
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);

@@ -222,6 +222,12 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
     return rc;
 }
 
+int gr_weights_device(struct gr_weights *w, const struct gr_slice *l, size_t i)
+{
+    const struct pass pass = {.placed = w, .l = l};
+    return device_of(&pass, (int32_t)(i / GR_N_SLOT) - 1, (int)(i % GR_N_SLOT));
+}
+
 void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
 {
     for (int32_t d = 1; d < w->place.n_device; d++)

@@ -45,6 +45,8 @@ void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_lay
                          uint64_t *tied);
 /* Takes the memory and moves the weights. GR_E_NOMEM_DEV when there is not enough. */
 int gr_weights_upload(struct gr_weights *w, const struct gr_slice *l);
+/* The device where weight number i is used; -1: none of this slice. */
+int gr_weights_device(struct gr_weights *w, const struct gr_slice *l, size_t i);
 void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l);
 
 #endif

@@ -288,7 +288,7 @@ int gr_rewrite_run(const struct gr_rewrite *r)
     for (uint32_t p = 0; p < r->n_part && !e; p++)
         e = new_part(r, &c.out[p], p);
     if (!e)
-        e = gr_threads_new(&c.pool, n);
+        e = gr_threads_new(&c.pool, n, NULL);
     for (uint32_t p = 0; p < r->n_part && !e; p++)
         e = begin_part(r, c.out[p], p);
     if (!e)

@@ -57,7 +57,7 @@ int main(void)
 {
     for (int size = 1; size <= N; size++) {
         struct job j = {0};
-        if (gr_threads_new(&j.pool, size)) {
+        if (gr_threads_new(&j.pool, size, NULL)) {
             fprintf(stderr, "%s\n", gr_error());
             return 1;
         }
@@ -75,7 +75,7 @@ int main(void)
     /* Threads that are told to end before they have begun. */
     for (int k = 0; k < 20; k++) {
         struct gr_threads *pool;
-        if (gr_threads_new(&pool, N))
+        if (gr_threads_new(&pool, N, NULL))
             return 1;
         gr_threads_free(&pool);
     }

@@ -441,7 +441,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
     const struct gr_args_attn *a = &node->a.attn;
     struct shape s = shape_of(a);
     struct item i = item_of(a, &s, w->local);
-    for (int64_t n; (n = gr_cpu_take(w)) < s.n_item;) {
+    for (int64_t n; (n = gr_cpu_take(w, 1, s.n_item)) < s.n_item;) {
         i.h_kv = n % a->n_head_kv;
         run_item(&i, n / s.n_chunk / a->n_head_kv, n / a->n_head_kv % s.n_chunk, w->shared);
     }

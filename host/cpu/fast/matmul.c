@@ -195,7 +195,7 @@ static void run(const struct gr_node *node, const struct gr_cpu_work *w)
         convert(&m, e, group, n_group, w, local);
         gr_cpu_barrier(w);
     }
-    for (int64_t i; (i = gr_cpu_take(w)) < n_group * n_chunk;) {
+    for (int64_t i; (i = gr_cpu_take(w, n_group, n_chunk)) < n_group * n_chunk;) {
         int64_t lo = i % n_chunk * chunk;
         e->multiply(&m, &group[i / n_chunk], lo, GR_MIN(lo + chunk, m.n_out), w->shared, local);
     }

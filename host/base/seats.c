@@ -1,0 +1,76 @@
+#include "base/seats.h"
+
+#include "base/checked.h"
+
+/* The processors in order of their nodes, those of this pool's part. */
+static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int part, int of)
+{
+    int n = 0, all = 0, kept = 0;
+    for (int k = 0; k < nodes->n; k++) {
+        gr_cpus_and(&nodes->node[k].cpus, cpus);
+        all += gr_cpus_count(&nodes->node[k].cpus);
+    }
+    int lo = all * part / of, hi = GR_MAX(all * (part + 1) / of, lo + 1);
+    for (int k = 0; k < nodes->n; k++) {
+        struct gr_cpus mine = {0};
+        for (int i = 0, cpu; (cpu = gr_cpus_at(&nodes->node[k].cpus, i)) >= 0; i++, n++)
+            if (n >= lo && n < hi)
+                gr_cpus_add(&mine, cpu);
+        nodes->node[kept] = nodes->node[k];
+        nodes->node[kept].cpus = mine;
+        kept += gr_cpus_count(&mine) > 0;
+    }
+    nodes->n = GR_MAX(kept, 1);
+}
+
+/* Deals the threads to the nodes in turn, so that any first few are spread as well; a node that has
+ * as many as processors is left out until all have. */
+static void deal(struct gr_seats *s, const int *room)
+{
+    int on[GR_NODES_MAX] = {0}, full = 0, node = -1;
+    for (int k = 0; k < s->n_node; k++)
+        full += room[k];
+    for (int i = 0; i < s->n; i++) {
+        do
+            node = (node + 1) % s->n_node;
+        while (i < full && on[node] >= room[node]);
+        s->node[i] = (uint8_t)node;
+        on[node]++;
+    }
+    for (int k = 0; k < s->n_node; k++)
+        s->before[k + 1] = s->before[k] + on[k];
+}
+
+void gr_seats_assign(struct gr_seats *out, const struct gr_nodes *nodes, const struct gr_cpus *cpus,
+                     const struct gr_seats_wish *w)
+{
+    struct gr_nodes mine = *nodes;
+    int room[GR_NODES_MAX], seated[GR_NODES_MAX] = {0};
+    take_part(&mine, cpus, w->part, w->of);
+    *out = (struct gr_seats){.n = w->n, .n_node = w->by_node ? mine.n : 1};
+    for (int k = 0; k < mine.n; k++) {
+        int at = w->by_node ? k : 0;
+        for (int i = 0; i < GR_CPUS_MAX / 64; i++)
+            out->cpus[at].bits[i] |= mine.node[k].cpus.bits[i];
+        out->memory[at] = mine.node[k].memory;
+    }
+    for (int k = 0; k < out->n_node; k++)
+        room[k] = gr_cpus_count(&out->cpus[k]);
+    out->pinned = w->strict || w->chosen || w->of > 1 || out->n_node > 1;
+    deal(out, room);
+    for (int i = 0; i < w->n; i++) {
+        int k = out->node[i];
+        out->cpu[i] = w->strict ? gr_cpus_at(&out->cpus[k], seated[k]++ % GR_MAX(room[k], 1)) : -1;
+    }
+}
+
+bool gr_seats_take(const struct gr_seats *s, int i)
+{
+    struct gr_cpus one = {0};
+    if (!s->pinned)
+        return true;
+    if (s->cpu[i] < 0)
+        return gr_cpus_run_on(&s->cpus[s->node[i]]);
+    gr_cpus_add(&one, s->cpu[i]);
+    return gr_cpus_run_on(&one);
+}

@@ -1,0 +1,162 @@
+#include "cpu/pools.h"
+
+#include <sched.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "cpu/impl.h"
+
+/* Processors that threads with this wish may run on; `chosen` as far as the process may. */
+static struct gr_cpus usable(const struct gr_cpu_threads *t, bool say)
+{
+    struct gr_cpus all, mine = t->cpus;
+    char asked[128], have[128];
+    if (!gr_cpus_allowed(&all))
+        memset(&all, 0xff, sizeof all);
+    if (!t->chosen)
+        return all;
+    gr_cpus_and(&mine, &all);
+    int n = gr_cpus_count(&mine);
+    if (say && n < gr_cpus_count(&t->cpus))
+        gr_log(GR_LOG_WARN, "processors %s asked for: this process may use %s only%s",
+               gr_cpus_text(&t->cpus, asked, sizeof asked), gr_cpus_text(&all, have, sizeof have),
+               n ? "" : ", which it does");
+    return n ? mine : all;
+}
+
+int gr_cpu_processors(const struct gr_cpu_threads *t)
+{
+    struct gr_cpus cpus = usable(t, false);
+    return GR_MIN(gr_threads_online(), gr_cpus_count(&cpus));
+}
+
+/* Only the node that the caller runs on. */
+static void isolate(const struct gr_nodes *nodes, struct gr_cpus *cpus)
+{
+    int here = sched_getcpu();
+    for (int k = 0; k < nodes->n && here >= 0 && here < GR_CPUS_MAX; k++) {
+        struct gr_cpus mine = *cpus;
+        gr_cpus_and(&mine, &nodes->node[k].cpus);
+        if (gr_cpus_has(&nodes->node[k].cpus, here) && gr_cpus_count(&mine)) {
+            *cpus = mine;
+            return;
+        }
+    }
+}
+
+static void read_nodes(struct gr_nodes *nodes, const char *root, enum gr_cpu_numa numa)
+{
+    char why[256];
+    bool found = gr_nodes_read(nodes, root ? root : "", why, sizeof why);
+    if (numa == GR_CPU_NUMA_OFF)
+        return;
+    if (!found)
+        gr_log(GR_LOG_WARN, "--numa: %s; all memory is taken for one node's", why);
+    else if (nodes->n == 1)
+        gr_log(GR_LOG_INFO, "--numa: all processors have the same memory; it changes nothing");
+}
+
+static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const struct gr_cpu_use *use)
+{
+    struct gr_nodes nodes;
+    if (!t->chosen && !t->strict && use->numa == GR_CPU_NUMA_OFF)
+        return 0;
+    if (!(p->seats = gr_calloc(1, sizeof *p->seats)))
+        return GR_E_NOMEM_HOST;
+    read_nodes(&nodes, use->root, use->numa);
+    struct gr_cpus cpus = usable(t, true);
+    if (use->numa == GR_CPU_NUMA_ISOLATE)
+        isolate(&nodes, &cpus);
+    int n = gr_cpus_count(&cpus);
+    if (p->n > n)
+        gr_log(GR_LOG_WARN, "%d threads on %d processor%s: as many threads are faster", p->n, n,
+               n == 1 ? "" : "s");
+    const struct gr_seats_wish w = {.n = p->n,
+                                    .by_node = use->numa == GR_CPU_NUMA_DISTRIBUTE,
+                                    .strict = t->strict,
+                                    .chosen = t->chosen || use->numa != GR_CPU_NUMA_OFF,
+                                    .part = use->part,
+                                    .of = GR_MAX(use->of, 1)};
+    gr_seats_assign(p->seats, &nodes, &cpus, &w);
+    return 0;
+}
+
+static int start(struct gr_cpu_pool *p, int n, const struct gr_cpu_threads *t,
+                 const struct gr_cpu_use *use)
+{
+    int rc = seat(p, t, use);
+    const struct gr_threads_opt opt = {p->seats, t->prio, t->poll_us};
+    return rc ? rc : gr_threads_new(&p->threads, n, &opt);
+}
+
+static bool alike(const struct gr_cpu_threads *a, const struct gr_cpu_threads *b)
+{
+    return a->chosen == b->chosen && a->strict == b->strict && a->prio == b->prio &&
+           a->poll_us == b->poll_us && !memcmp(&a->cpus, &b->cpus, sizeof a->cpus);
+}
+
+int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
+                      const struct gr_cpu_use *use)
+{
+    static const struct gr_cpu_use usual = {.decode.poll_us = GR_THREADS_POLL_US,
+                                            .batch.poll_us = GR_THREADS_POLL_US};
+    use = use ? use : &usual;
+    p->decode.n = n_decode > 0 ? n_decode : gr_cpu_processors(&use->decode);
+    p->batch.n = n_batch > 0 ? n_batch : gr_cpu_processors(&use->batch);
+    bool same = alike(&use->decode, &use->batch);
+    int n = p->decode.n, most = GR_MAX(n, p->batch.n);
+    p->decode.n = same ? most : n; /* seats for all that the pool has */
+    int rc = start(&p->decode, same ? most : n, &use->decode, use);
+    p->decode.n = n;
+    if (!rc && !same)
+        rc = start(&p->batch, p->batch.n, &use->batch, use);
+    else
+        p->batch.threads = p->decode.threads, p->batch.seats = p->decode.seats;
+    if (!rc && p->decode.seats && p->decode.seats->n_node > 1)
+        p->homes = p->decode.seats;
+    return rc;
+}
+
+void gr_cpu_pools_fini(struct gr_cpu_pools *p)
+{
+    if (p->batch.threads != p->decode.threads)
+        gr_threads_free(&p->batch.threads);
+    if (p->batch.seats != p->decode.seats)
+        gr_free(p->batch.seats);
+    gr_threads_free(&p->decode.threads);
+    gr_free(p->decode.seats);
+    *p = (struct gr_cpu_pools){0};
+}
+
+int gr_cpu_pools_most(const struct gr_cpu_pools *p)
+{
+    return GR_MAX(p->decode.n, p->batch.n);
+}
+
+int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *pool, int i)
+{
+    int home = 0;
+    if (!p->homes || !pool->seats)
+        return 0;
+    if (pool->seats == p->homes)
+        return p->homes->node[i];
+    while (home < p->homes->n_node - 1 &&
+           p->homes->memory[home] != pool->seats->memory[pool->seats->node[i]])
+        home++;
+    return home;
+}
+
+int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)
+{
+    for (int k = 0; k < w->homes->n_node; k++) {
+        int at = (w->home + k) % w->homes->n_node;
+        int64_t lo = gr_seats_first(w->homes, n_part, at);
+        int64_t n = gr_seats_first(w->homes, n_part, at + 1) - lo;
+        int64_t i = atomic_fetch_add_explicit(&w->next[at].n, 1, memory_order_relaxed);
+        if (i < n_matrix * n)
+            return i / n * n_part + lo + i % n;
+    }
+    return n_matrix * n_part;
+}

@@ -1,0 +1,80 @@
+/* Weights in the memory of the nodes whose threads read them: each node has the rows that its
+ * threads take first (gr_cpu_take_near), read once by these threads, so that pages that are not
+ * there yet come to their node, and moved where they were elsewhere (move_pages(2)), which leaves
+ * no boundaries behind in the process's list of mappings as mbind(2) would. */
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "base/log.h"
+#include "cpu/pools.h"
+
+/* Pages asked for at once, and a matrix that is not worth it, bytes. */
+#define PAGES 512
+#define LEAST 65536
+#define MOVE_OWN 2 /* MPOL_MF_MOVE of linux/mempolicy.h: pages that no other process has */
+
+struct job {
+    const struct gr_cpu_pools *pools;
+    const struct gr_ten *w;
+    size_t page;
+    _Atomic int refused; /* errno */
+};
+
+static void move(struct job *j, uintptr_t lo, uintptr_t hi, int node)
+{
+    void *at[PAGES];
+    int to[PAGES], status[PAGES], n = 0;
+    volatile const char *byte;
+    for (uintptr_t p = lo; p < hi && !j->refused; p += j->page) {
+        byte = (const char *)p; /* brings it in */
+        (void)*byte;
+        at[n] = (void *)p, to[n++] = node;
+        if (n < PAGES && p + j->page < hi)
+            continue;
+        if (syscall(SYS_move_pages, 0, (unsigned long)n, at, to, status, MOVE_OWN) < 0)
+            j->refused = errno;
+        n = 0;
+    }
+}
+
+/* Of each matrix the part of the node's rows that this one of its threads brings there. A page on a
+ * boundary goes with what begins in it. */
+static void spread(void *arg, int i, int n)
+{
+    struct job *j = arg;
+    const struct gr_seats *s = j->pools->homes;
+    int node = s->node[i], mine = 0, of = 0;
+    for (int k = 0; k < n; k++) {
+        mine += s->node[k] == node && k < i;
+        of += s->node[k] == node;
+    }
+    int64_t rows = j->w->rows, lo = gr_seats_first(s, rows, node),
+            some = gr_seats_first(s, rows, node + 1) - lo;
+    int64_t first = lo + some * mine / of, end = lo + some * (mine + 1) / of;
+    for (int64_t e = 0; e < j->w->batch && first < end; e++) {
+        uintptr_t from = (uintptr_t)gr_ten_row(j->w, e, first);
+        uintptr_t to = (uintptr_t)gr_ten_row(j->w, e, end - 1) +
+                       gr_row_bytes(j->w->dtype, (uint64_t)j->w->cols);
+        move(j, from & ~(j->page - 1), end == rows ? to : to & ~(j->page - 1), s->memory[node]);
+    }
+}
+
+void gr_cpu_pools_spread(struct gr_cpu_pools *p, const struct gr_ten *w)
+{
+    struct job j = {.pools = p, .w = w, .page = (size_t)sysconf(_SC_PAGESIZE)};
+    if (!p->homes || p->stays || !gr_ten_is(w) || !w->data || w->rows < 2 ||
+        (size_t)(w->batch * w->rows * w->row_bytes) < LEAST)
+        return;
+    gr_threads_run(p->decode.threads, p->decode.n, spread, &j);
+    if (!j.refused)
+        return;
+    p->stays = true;
+    gr_log(GR_LOG_WARN, "--numa: weights cannot be moved (%s) and stay where they are%s",
+           strerror(j.refused),
+           j.refused == EPERM || j.refused == ENOSYS
+               ? "; a container must allow move_pages, with docker --cap-add SYS_NICE"
+               : "");
+}
