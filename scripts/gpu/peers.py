@@ -1,7 +1,11 @@
-"""Ceilings and peers on this GPU through PyTorch, one JSON object a line, in the form of bench_ops -j 1: a device copy,
-cuBLAS products in bf16, scaled dot product attention. Inputs are random and rotated so that no cache holds them.
+"""Ceilings and peers on this GPU through PyTorch, one JSON object a line, in the form of bench_ops -j 1. Inputs are random and
+rotated so that no cache holds them.
 
-    peers.py [copy]     all, or the copy alone
+    peers.py copy                       from device memory to device memory
+    peers.py peak                       a product of 8192 x 8192 x 8192 in bf16: the tensor cores
+    peers.py matmul N,..                cuBLAS in bf16: products of N tokens
+    peers.py attn_prefill|attn_decode N,..    scaled dot product attention by cuDNN and as FlashAttention: of all N tokens of a text, or
+                                        of one token of each of N texts
     peers.py model --shape llama-3-8b [--layers N] --tests '[{"n_prompt": 512, "n_gen": 0, "n_seq": 1, "n_depth": 0,
                    "n_depth_others": 0}, ..]' [-r 3]
                         transformers (random bf16 weights, SDPA, a static cache, compiled steps) on tests of gpurun bench
@@ -16,6 +20,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ROTATED = 320 << 20
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -59,31 +64,64 @@ def copy():
     row("copy", "1 GiB", 0, "torch", measure(lambda i: b.copy_(a), 1), 2 * n, 0, float((a != b).any()))
 
 
+def peak():
+    n = 8192
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    times = measure(lambda i: a @ b, 1)
+    row("peak", f"{n}x{n}", n, "cublas", times, 6 * n * n, 2 * n**3, error((a @ b)[:64], a[:64].double() @ b.double()))
+
+
+def copies_of(n_bytes):
+    return min(128, max(1, -(-ROTATED // n_bytes)))
+
+
 def matmul(n_tok, n_out, n_in):
-    copies = min(64, max(1, ROTATED // (n_out * n_in * 2) + 1))
-    w = [torch.randn(n_out, n_in, device="cuda", dtype=torch.bfloat16) * 0.02 for _ in range(copies)]
+    w = [torch.randn(n_out, n_in, device="cuda", dtype=torch.bfloat16) * 0.02 for _ in range(copies_of(n_out * n_in * 2))]
     x = torch.randn(n_tok, n_in, device="cuda", dtype=torch.bfloat16)
-    times = measure(lambda i: x @ w[i].T, copies)
+    times = measure(lambda i: x @ w[i].T, len(w))
+    picked = torch.randint(0, n_out, (64,), device="cuda")
     row("matmul", f"{n_out}x{n_in}", n_tok, "cublas", times, n_out * n_in * 2, 2 * n_tok * n_out * n_in,
-        error(x @ w[0].T, x.double() @ w[0].T.double()))
+        error((x @ w[0].T)[:, picked], x.double() @ w[0][picked].T.double()))
 
 
-def attention(n_tok, n_kv, n_head, n_head_kv, d):
-    copies = min(64, max(1, ROTATED // (2 * n_kv * n_head_kv * d * 2) + 1))
-    q = torch.randn(1, n_head, n_tok, d, device="cuda", dtype=torch.bfloat16)
-    k, v = ([torch.randn(1, n_head_kv, n_kv, d, device="cuda", dtype=torch.bfloat16) for _ in range(copies)] for _ in range(2))
-    mask = torch.ones(n_tok, n_kv, dtype=torch.bool, device="cuda").tril(n_kv - n_tok) if n_tok > 1 and n_kv > n_tok else None
-    causal = n_tok > 1 and mask is None
+def attention_error(y, q, k, v, causal):
+    """Of 64 tokens that are drawn (of one, if there is but one), in f64."""
+    n_tok, group = q.shape[2], q.shape[1] // k.shape[1]
+    at = torch.randint(0, n_tok, (min(64, n_tok),), device="cuda")
+    k, v = (x[:1].double().repeat_interleave(group, 1) for x in (k, v))
+    score = q[:1, :, at].double() @ k.transpose(2, 3) / q.shape[3] ** 0.5
+    if causal:
+        score.masked_fill_(torch.arange(k.shape[2], device="cuda")[None] > at[:, None], float("-inf"))
+    return error(y[:1, :, at], score.softmax(-1) @ v)
+
+
+def attention(op, backend, n_seq, n_tok, n_kv, n_head=32, n_head_kv=8, d=128):
+    n_bytes = 2 * n_seq * n_kv * n_head_kv * d * 2
+    q = torch.randn(n_seq, n_head, n_tok, d, device="cuda", dtype=torch.bfloat16)
+    k, v = ([torch.randn(n_seq, n_head_kv, n_kv, d, device="cuda", dtype=torch.bfloat16) for _ in range(copies_of(n_bytes))]
+            for _ in range(2))
+    causal = n_tok > 1
 
     def run(i):
-        return F.scaled_dot_product_attention(q, k[i], v[i], attn_mask=mask, is_causal=causal, enable_gqa=True)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION if backend == "sdpa_cudnn" else SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(q, k[i], v[i], is_causal=causal, enable_gqa=True)
 
-    times = measure(run, copies)
-    seen = sum(min(n_kv, n_kv - n_tok + t + 1) for t in range(n_tok))
-    want = F.scaled_dot_product_attention(q.double(), k[0].double(), v[0].double(), attn_mask=mask, is_causal=causal,
-                                          enable_gqa=True) if n_kv <= 4096 else run(0).double()
-    row("attn", f"{n_kv} cells, {n_head}/{n_head_kv} x {d}", n_tok, "sdpa", times, 2 * n_kv * n_head_kv * d * 2,
-        4 * seen * n_head * d, error(run(0), want))
+    times = measure(run, len(k))
+    seen = n_tok * (n_tok + 1) // 2 if causal else n_kv
+    row(op, f"{n_kv} cells, {n_head}/{n_head_kv} x {d}", n_seq * n_tok, backend, times, n_bytes, 4 * n_seq * seen * n_head * d,
+        attention_error(run(0), q, k[0], v[0], causal))
+
+
+def attentions(op, counts):
+    """A backend that refuses a shape is left out, and that is said."""
+    for n in counts:
+        for backend in ("sdpa_cudnn", "sdpa_flash"):
+            for n_kv in (4096, 32768) if op == "attn_decode" else (n,):
+                try:
+                    attention(op, backend, *((n, 1, n_kv) if op == "attn_decode" else (1, n, n)))
+                except RuntimeError as e:
+                    print(f"peers: {op} {n}, {n_kv} cells, {backend}: {str(e).splitlines()[0]}", file=sys.stderr)
+                torch.cuda.empty_cache()
 
 
 def causal_model(shape, n_layer):
@@ -180,17 +218,20 @@ def model():
 
 def main():
     torch.manual_seed(1)
-    if sys.argv[1:2] == ["model"]:
+    what, rest = (sys.argv[1:] + [""])[0], sys.argv[2:]
+    counts = [int(n) for n in rest[0].split(",")] if rest and rest[0][:1].isdigit() else []
+    if what == "model":
         model()
-        return
-    copy()
-    if sys.argv[1:] == ["copy"]:
-        return
-    for n_tok in (1, 8, 512):
-        for n_out, n_in in ((4096, 4096), (14336, 4096), (4096, 14336)):
-            matmul(n_tok, n_out, n_in)
-        for n_kv in (4096, 32768):
-            attention(n_tok, n_kv, 32, 8, 128)
+    elif what in ("copy", "peak"):
+        {"copy": copy, "peak": peak}[what]()
+    elif what == "matmul" and counts:
+        for n_tok in counts:
+            for n_out, n_in in ((4096, 4096), (14336, 4096), (4096, 14336)) + ((128256, 4096),) * (n_tok < 64):
+                matmul(n_tok, n_out, n_in)
+    elif what in ("attn_prefill", "attn_decode") and counts:
+        attentions(what, counts)
+    else:
+        sys.exit(__doc__)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""scripts/gpu/suite without a GPU: every stage on a machine that is made up (tests/gpu/machine), and on the emulated device with
+tiny shapes; what it does with a program that hangs, and with a file that has some stages already; that the tables come out of
+it.   suite.py BUILD SOURCE"""
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD, SOURCE = sys.argv[1:3]
+del sys.argv[1:3]
+GPU = os.path.join(SOURCE, "scripts", "gpu")
+sys.path.insert(0, GPU)
+import goals  # noqa: E402
+import models  # noqa: E402
+import runner  # noqa: E402
+
+PEERS = ("peer_ops", "peer_model", "llama-bench", "llama-batched-bench")
+PROGRAMS = ("gpurun", "bench_ops", "conform", "ceilings", "bench_net", "t_cuda_gpu", "t_ops", "t_device")
+TOOLS = ("ncu", "compute-sanitizer")
+
+
+class Suite(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.at = self.folder.name
+        for part, names in (("peer/bin", PEERS), ("bin", PROGRAMS), ("tools", TOOLS), ("models", ())):
+            os.makedirs(os.path.join(self.at, part))
+            for name in names:
+                os.symlink(os.path.join(SOURCE, "tests", "gpu", "machine"), os.path.join(self.at, part, name))
+        for name in [*models.MODELS, "8b-q4_k_m-layers-4-vocab-4096"]:
+            with open(os.path.join(self.at, "models", name + ".gguf"), "w") as f:
+                f.write(name)
+        self.out = os.path.join(self.at, "results", "a.json")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def suite(self, *arguments, bin_dir=None, env=None):
+        path = os.path.join(self.at, "tools") + os.pathsep + os.environ["PATH"]
+        return subprocess.run([sys.executable, os.path.join(GPU, "suite"), "--bin", bin_dir or os.path.join(self.at, "bin"), "--peer",
+                               os.path.join(self.at, "peer"), "--models", os.path.join(self.at, "models"), "--keep", "--out", self.out,
+                               *arguments], capture_output=True, text=True, env={**os.environ, "PATH": path, **(env or {})})
+
+    def result(self):
+        with open(self.out) as f:
+            return json.load(f)
+
+    def table(self):
+        done = subprocess.run([sys.executable, os.path.join(GPU, "table"), "--results", os.path.dirname(self.out)], capture_output=True,
+                              text=True, check=True)
+        return done.stdout
+
+    def test_every_stage(self):
+        """And every goal that needs no PyTorch finds its figures."""
+        for run in "ABCD":
+            done = self.suite("--run", run)
+            self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
+        result = self.result()
+        self.assertTrue(all(s["whole"] for s in result["stages"].values()), result["stages"])
+        self.assertFalse([c for c in result["checks"] if not c["passed"]])
+        for v in goals.verdicts(result["figures"]):
+            if v.status == "not measured":
+                self.assertRegex(v.why, "no row of (cublas|sdpa|transformers)|the limit", v.part.what)
+        measured = {v.part.goal for v in goals.verdicts(result["figures"]) if v.status != "not measured"}
+        self.assertLessEqual(set(range(1, 23)) - {4, 11, 15, 16}, measured)
+        text = self.table()
+        self.assertIn("| gr_matmul_mv_q4_K |", text)
+        self.assertIn("| tg128, 8B Q4_K_M |", text)
+        self.assertIn("A boundary of stages on one GPU adds", text)
+        done = self.suite("--run", "B")  # once more: nothing to do
+        self.assertEqual((done.stdout.count("is there already"), self.result()["figures"]), (5, result["figures"]))
+
+    def test_a_program_that_hangs(self):
+        """It is killed with what it has started, what it said is kept, and the next one runs."""
+        a = argparse.Namespace(bin=os.path.join(self.at, "bin"), peer=None, emulated=False)
+        r = runner.Runner(a, self.out, {"checks": [], "figures": [], "notes": []})
+        r.begin(None)
+        r.enter("a stage", 1000)
+        with contextlib.redirect_stdout(io.StringIO()):
+            start = time.monotonic()
+            r.rows("hangs", r.run("sh", "-c", "echo '{\"op\": \"begun\"}'; sleep 600 & sleep 600", limit=2))
+            self.assertLess(time.monotonic() - start, 300)
+            r.rows("ends", r.run(r.program("ceilings"), limit=300))
+        self.assertEqual([(c["name"], c["passed"]) for c in self.result()["checks"]], [("hangs", False), ("ends", True)])
+        self.assertIn("killed after", self.result()["checks"][0]["detail"])
+        self.assertEqual([x["op"] for x in self.result()["figures"]][:2], ["begun", "read"])
+
+    def test_going_on(self):
+        """A stage that was cut off is done again, from its beginning; one for which there is no time is left to the next call."""
+        self.assertEqual(self.suite("--stages", "ceilings,sample").returncode, 0)
+        result = self.result()
+        result["stages"]["sample"]["whole"] = False
+        with open(self.out, "w") as f:
+            json.dump(result, f)
+        done = self.suite("--run", "A", "--minutes", "0.001")
+        self.assertEqual((done.returncode, done.stdout.count("too few")), (0, 10), done.stdout)
+        done = self.suite("--stages", "ceilings,sample")
+        self.assertEqual((done.returncode, done.stdout.count("is there already")), (0, 1), done.stdout)
+        key = [(x["op"], x["n_tok"], x["impl"]) for x in self.result()["figures"]]
+        self.assertEqual(sorted(key), sorted((x["op"], x["n_tok"], x["impl"]) for x in result["figures"]))
+
+    def test_no_gpu(self):
+        os.remove(os.path.join(self.at, "bin", "gpurun"))
+        self.assertEqual(self.suite("--run", "A").returncode, 2)
+        self.assertFalse(os.path.exists(self.out))
+
+    @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "gpurun-emu")), "there is no emulated device in this build")
+    def test_on_the_emulated_device(self):
+        """The real programs: rows have what a row needs, and their peers'; none of it is shown."""
+        said = subprocess.run([os.path.join(BUILD, "gpurun-emu"), "inspect", os.path.join(SOURCE, "tools", "default-model.gguf")],
+                              capture_output=True, text=True, check=True).stdout
+        env = {"GR_EMU_DEVICE": "quiet", "MACHINE_VOCAB": re.search(r"vocab_size\s+u32\s+(\d+)", said)[1]}
+        stages = "conformance,ceilings,gemv,decode,cache,sample,small,numerics"
+        done = self.suite("--stages", stages, "--emulated", bin_dir=BUILD, env=env)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
+        figures = self.result()["figures"]
+        for x in figures:
+            if x["impl"] == "gpurun":
+                self.assertTrue(x.get("rel_err") is not None and x.get("rotated_mb") is not None and x.get("same", True), x)
+        rows = [x for x in figures if x["impl"] == "gpurun" and x["op"] in ("matmul", "attn_decode", "kv_shift", "sample") and
+                x["shape"] in ("64x256", "64 cells, 8/2 x 128", "8 x 128", "512, top-k 40, top-p .95, min-p")]
+        self.assertEqual({x["op"] for x in rows}, {"matmul", "attn_decode", "kv_shift", "sample"})
+        for x in rows:
+            self.assertIsNotNone(goals.find(figures, {**{k: x[k] for k in ("op", "type", "shape", "n_tok")}, "impl": "llama.cpp"}), x)
+        self.assertLess(next(x["kl"] for x in figures if x["op"] == "logits" and x["impl"] == "gpurun"), 1e-4)
+        self.assertIn("Not yet run on a GPU", self.table())
+
+
+if __name__ == "__main__":
+    unittest.main()
