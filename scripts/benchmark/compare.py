@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -107,8 +108,9 @@ class Model:
 def sides(a, model, name):
     """The command of each side for a sweep."""
     common = ["-t", a.t, "-r", a.r, "-ngl", a.ngl]
+    more = ["-ub", ",".join(map(str, a.peer_ubatch))]
     ours = [a.gpurun, "bench", "-m", model.path, "-o", "jsonl", "-q", *flags_of(name, a), *common]
-    peer = [sys.executable, HERE / "peer.py", model.path, "--tests", json.dumps(sweep_tests(name, a)), *common]
+    peer = [sys.executable, HERE / "peer.py", model.path, "--tests", json.dumps(sweep_tests(name, a)), *common, *more]
     return ours, peer
 
 
@@ -197,7 +199,7 @@ def figures(of, t, model, limit):
            "p10_us": ns[len(ns) // 10] / 1e3, "p90_us": ns[min(len(ns) - 1, len(ns) * 9 // 10)] / 1e3,
            "runs": [round(r["avg_ts"], 3) for r in of], "bytes": round(n_bytes), "flops": round(flops),
            "gb_s": n_bytes / median, "gflop_s": flops / median,
-           "ttft_ms": statistics.median(r["ttft_ns"] for r in of) / 1e6}
+           "ttft_ms": statistics.median(r["ttft_ns"] for r in of) / 1e6, "n_ubatch": of[0]["n_ubatch"]}
     row |= {f"itl_{p}_ms": statistics.median(r[f"itl_{p}_ns"] for r in of) / 1e6 for p in ("p50", "p90", "p99")}
     if t["n_gen"] and limit:
         row["frac_limit"] = row["gb_s"] / limit
@@ -214,6 +216,23 @@ def rows_of(a, model, name, limit, wrong, common):
         mine = figures(ours, t, model, limit)
         yield {**base, "impl": "gpurun", "impl_rev": common["commit"], **mine, **wrong,
                "ratio": round(mine["tok_s"] / theirs["tok_s"], 4)}
+
+
+def load_rows(a, model, common):
+    """From opening the file, which is mapped and in the page cache, to the logits of one token; a process each."""
+    subprocess.run(["cat", model.path], stdout=subprocess.DEVNULL, check=True)
+    ours = [a.gpurun, "bench", "-m", model.path, "-o", "jsonl", "-q", "-p", "1", "-n", "0", "-r", "1", "--no-warmup", "-t", a.t,
+            "-ngl", a.ngl]
+    peer = [sys.executable, HERE / "peer.py", model.path, "--load", "-t", a.t, "-ngl", a.ngl]
+    found = {"gpurun": [], "llama.cpp": []}
+    for impl, command in [("gpurun", ours)] + [("llama.cpp", peer), ("gpurun", ours)] * max(a.rounds, 2):
+        found[impl] += run(command)
+    ms = {impl: [round((r["load_ns"] + r["ttft_ns"]) / 1e6, 3) for r in of] for impl, of in found.items()}
+    base = {**common, "op": "load", "model": model.name, "type": model.kind, "bytes": os.path.getsize(model.path)}
+    middle = {impl: statistics.median(x) for impl, x in ms.items()}
+    yield {**base, "impl": "llama.cpp", "impl_rev": found["llama.cpp"][0]["version"], "ms": middle["llama.cpp"], "runs": ms["llama.cpp"]}
+    yield {**base, "impl": "gpurun", "impl_rev": common["commit"], "ms": middle["gpurun"], "runs": ms["gpurun"],
+           "ratio": round(middle["llama.cpp"] / middle["gpurun"], 4)}
 
 
 def third(a, model, limit, common):
@@ -267,6 +286,9 @@ def options():
     p.add_argument("--prompts", type=numbers, default=[512, 1024, 2048, 4096, 8192])
     p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
     p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
+    p.add_argument("--peer-ubatch", type=numbers, default=[512, 1024, 2048],
+                   help="micro-batches of the peer; of prompts of more than 512 tokens the best one counts")
+    p.add_argument("--load", action="store_true", help="also, of the first type: how long it takes from the file to a token")
     p.add_argument("--reference", action="store_true", help="also the errors of both sides beside the same weights in f32")
     p.add_argument("--transformers", metavar="PYTHON", help="an interpreter with PyTorch and transformers, a third side for bf16")
     p.add_argument("--dir", default=ROOT / "build" / "bench", help="where models are kept")
@@ -320,14 +342,16 @@ def main():
         model = Model(a, kind)
         model.make()
         wrong = error(a, model)
-        for name in ["table"] + (a.sweeps if i == 0 else []):
+        for name in ["table"] * (a.p + a.n > 0) + (a.sweeps if i == 0 else []):
             for row in rows_of(a, model, name, read["gb_s"], wrong, common):
                 keep(row)
+        for row in load_rows(a, model, common) if a.load and i == 0 else ():
+            keep(row)
         for row in third(a, model, read["gb_s"], common) if a.transformers and kind == "bf16" else ():
             keep(row)
-    for row in rows.growth(all_):
+    for row in [*rows.growth(all_), *rows.laws(all_)]:
         keep({**common, **row})
-    print("\n" + rows.text(all_))
+    print("\n" + rows.text(all_, plots=False))
     try:
         import plot
     except ImportError:
@@ -335,6 +359,8 @@ def main():
     else:
         for path in plot.draw(all_, out):
             print(f"bench: {path}", file=sys.stderr)
+            if a.record and path.name == os.path.basename(rows.PLOT):
+                shutil.copy(path, rows.PLOT)
     if a.record:
         rows.record(all_)
 

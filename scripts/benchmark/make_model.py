@@ -53,6 +53,17 @@ def q4_k(rng, rows, cols):
     return b.reshape(rows, -1)
 
 
+def q5_k(rng, rows, cols):
+    """[rows, cols / 256 * 176] bytes: as q4_k, and between scales and nibbles a fifth bit of each number in 32 bytes."""
+    n = cols // 256
+    b = np.empty((rows, n, 176), np.uint8)
+    b[:, :, :16] = q4_k(rng, rows, cols).reshape(rows, n, 144)[:, :, :16]
+    d = STD / (np.sqrt(np.mean(np.arange(32, 64) ** 2.0)) * np.sqrt((32**2 - 1) / 12))
+    b[:, :, :4] = np.array([d, 15.5 * d], np.float16).view(np.uint8)
+    b[:, :, 16:] = rng.integers(0, 256, (rows, n, 160), np.uint8)
+    return b.reshape(rows, -1)
+
+
 def q4_0(rng, rows, cols):
     """[rows, cols / 32 * 18] bytes: a half scale, 32 nibbles; 1 to 15, whose mean is the 8 that means nothing."""
     b = np.empty((rows, cols // 32, 18), np.uint8)
@@ -99,12 +110,12 @@ def float_bits(bits):
     return make
 
 
-BLOCKS = {"bf16": float_bits("bf16"), "f16": float_bits("f16"), "q8_0": q8_0, "q4_k": q4_k, "mxfp4": mxfp4, "q4_0": q4_0,
+BLOCKS = {"bf16": float_bits("bf16"), "f16": float_bits("f16"), "q8_0": q8_0, "q4_k": q4_k, "q5_k": q5_k, "mxfp4": mxfp4, "q4_0": q4_0,
           "tq2_0": tq2_0}
 BLOCKS |= {name: any_bytes(name, at, magnitude) for name, at, magnitude in (
     ("q6_k", 208, 74 * 18.5), ("iq4_nl", 0, 68), ("iq4_xs", 0, 68 * 18), ("iq3_s", 0, 9 * 18), ("iq3_xxs", 0, 35 * 4.6),
     ("iq2_s", 0, 28 * 2.3), ("iq2_xs", 0, 28 * 2.3), ("iq2_xxs", 0, 28 * 2.3), ("iq1_s", 0, 0.8 * 9), ("tq1_0", 52, 0.8))}
-MIXES = {"q4_k_m": ("q4_k", "q6_k")}  # most matrices, and those that such a file keeps better
+MIXES = {"q4_k_m": ("q4_k", "q6_k"), "q5_k_m": ("q5_k", "q6_k")}  # most matrices, and those that such a file keeps better
 TYPES = sorted([*BLOCKS, *MIXES])
 
 

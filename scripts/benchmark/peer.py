@@ -1,7 +1,9 @@
 """Times llama.cpp, through the ctypes table of llama-cpp-python, on tests of `gpurun bench`, and prints rows with the same
-names, one JSON object a line; or writes the logits of every token of a text as a NumPy array.
+names, one JSON object a line (prompts of more than 512 tokens with the best of several micro-batches, -ub); or what passes
+until a token's logits are there, the loading of the model included; or writes the logits of every token of a text as a NumPy array.
 
     peer.py MODEL.gguf --tests '[{"n_prompt": 512, "n_gen": 0, "n_seq": 1, "n_depth": 0, "n_depth_others": 0}, ..]' -t 2 [-r 2]
+    peer.py MODEL.gguf --load -t 2
     peer.py MODEL.gguf --logits OUT.npy --tokens 1,2,3 -t 2
 """
 import argparse
@@ -41,12 +43,12 @@ class Peer:
         if not self.model:
             sys.exit(f"peer: llama.cpp does not open {a.model}")
         self.n_vocab = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
-        self.ctx = None
+        self.ctx, self.ubatch = None, a.ubatch[0]
 
     def open(self, n_ctx, n_seq):
         """Sequences have cells of their own: faster here than a pool in which each sees the others' cells."""
         params = ll.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, self.a.batch, self.a.ubatch
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, self.a.batch, self.ubatch
         params.n_seq_max, params.kv_unified = n_seq, False
         params.n_threads = params.n_threads_batch = self.a.t
         params.no_perf = True
@@ -92,7 +94,7 @@ class Peer:
                 ll.llama_memory_seq_rm(self.memory, s, depth, -1)
             start = last = time.perf_counter_ns()
             if p:
-                self.prompt(tokens[:p], 0, depth)
+                self.prompt(tokens[:p if rep >= 0 else min(p, 512)], 0, depth)
                 last = time.perf_counter_ns()
             first, mine = last - start, []
             for i in range(n if rep >= 0 else min(n, 1)):
@@ -108,11 +110,14 @@ class Peer:
 
     def rows(self, tests, version):
         for test in tests:
-            random.seed(1)
-            ns, first, steps = self.measure(test)
+            tried = []
+            for self.ubatch in self.a.ubatch if test["n_prompt"] > 512 else self.a.ubatch[:1]:
+                random.seed(1)
+                tried.append((*self.measure(test), self.ubatch))
+            ns, first, steps, ubatch = min(tried, key=lambda x: sum(x[0]))
             n = test["n_prompt"] + test["n_gen"] * test["n_seq"]
             at = lambda share: steps[max(0, -int(-share * len(steps) // 1) - 1)] if steps else 0
-            yield {**test, "avg_ts": round(statistics.mean(n * 1e9 / x for x in ns), 4), "samples_ns": ns,
+            yield {**test, "n_ubatch": ubatch, "avg_ts": round(statistics.mean(n * 1e9 / x for x in ns), 4), "samples_ns": ns,
                    "ttft_ns": round(statistics.mean(first)) if test["n_prompt"] else 0,
                    "itl_p50_ns": at(0.5), "itl_p90_ns": at(0.9), "itl_p99_ns": at(0.99), "version": version}
 
@@ -135,7 +140,9 @@ def main():
     p.add_argument("-t", type=int, default=os.cpu_count())
     p.add_argument("-r", type=int, default=2)
     p.add_argument("-b", "--batch", type=int, default=2048)
-    p.add_argument("-ub", "--ubatch", type=int, default=512)
+    p.add_argument("-ub", "--ubatch", type=lambda x: [int(n) for n in x.split(",")], default=[512],
+                   help="several: the best one, of prompts of more than 512 tokens")
+    p.add_argument("--load", action="store_true")
     p.add_argument("-ngl", type=int, default=0)
     a = p.parse_args()
     ll.llama_backend_init()
@@ -144,7 +151,13 @@ def main():
     ll.llama_log_set(quiet, None)
     if a.ngl and not ll.llama_supports_gpu_offload():
         sys.exit("peer: this build of llama.cpp knows no GPU; -ngl needs one with CUDA")
+    start = time.perf_counter_ns()
     peer = Peer(a)
+    if a.load:
+        peer.open(512, 1)
+        peer.decode([1], [0], [0], [1])
+        ns = time.perf_counter_ns() - start
+        print(json.dumps({"load_ns": ns, "ttft_ns": 0, "version": f"llama-cpp-python {llama_cpp.__version__}"}), flush=True)
     for row in peer.rows(a.tests, f"llama-cpp-python {llama_cpp.__version__}"):
         print(json.dumps({**row, "system": report.strip()}), flush=True)
     if a.logits:

@@ -44,6 +44,14 @@ def save(figure, rows, path):
     plt.close(figure)
 
 
+def fits(ax, rows):
+    """The laws through the times of prompts."""
+    for law in rules.laws(rows):
+        x = [law["lo"] + (law["hi"] - law["lo"]) * i / 50 for i in range(51)]
+        ax.plot(x, [law["a_ms"] + law["b_us"] * n / 1e3 + law["c_ns"] * n * n / 1e6 for n in x], color=STYLE[law["impl"]]["color"],
+                linestyle=":", label=f"{law['b_us']:.0f} µs n + {law['c_ns']:.1f} ns n², within {100 * law['off']:.1f} %")
+
+
 def speed(rows, sweep, path):
     """Tokens a second; the rate of what a step reads, under the limit, or of a prompt that of its products; milliseconds."""
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
@@ -51,6 +59,7 @@ def speed(rows, sweep, path):
     if sweep == "prompt":
         curves(axes[1], rows, sweep, lambda r: r["gflop_s"], "GFLOP/s")
         curves(axes[2], rows, sweep, lambda r: r["median_us"] / 1e3, "ms of the prompt")
+        fits(axes[2], rows)
     else:
         curves(axes[1], rows, sweep, lambda r: r["gb_s"], "GB/s of weights, keys and values")
         axes[1].axhline(rows[0]["limit_gb_s"], color="0.4", linestyle="--", label="what the machine reads")

@@ -13,7 +13,9 @@ values that a pass has to read (bytes), what that is as a rate (gb_s) and as a s
 run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
 llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers
 (err_f32, peer_err_f32). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
-costs. A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is what was
+costs. op "law": what a prompt of n tokens takes, a_ms + b_us n + c_ns n^2, fitted to the sweep of prompts (least squares of
+relative deviations), and how far the furthest point lies from it (off). op "load": milliseconds from opening a file to the
+logits of a token (ms). A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is what was
 measured while something else was running: with more load than cores, or with runs of a side further apart than MOST_DRIFT."""
 import json
 import os
@@ -26,7 +28,8 @@ RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
 README = os.path.join(ROOT, "README.md")
 BEGIN, END = "<!-- bench: begin (scripts/benchmark/rows.py --write) -->", "<!-- bench: end -->"
 SWEEPS = ("prompt", "context", "others", "batch")
-MOST_DRIFT, LEAST_FIT = 0.25, 0.9
+MOST_DRIFT, LEAST_FIT, MOST_OFF = 0.25, 0.9, 0.1
+PLOT = os.path.join(ROOT, "scripts", "benchmark", "prompt.png")
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -107,6 +110,40 @@ def growth(rows):
         yield row
 
 
+# --- what a prompt costs ---
+
+def solve(rows):
+    """x of a system of linear equations, each row with its right-hand side; the largest pivots first."""
+    m = [list(r) for r in rows]
+    for i in range(len(m)):
+        m[i:] = sorted(m[i:], key=lambda r: -abs(r[i]))
+        for r in m[:i] + m[i + 1:]:
+            f = r[i] / m[i][i]
+            r[:] = [x - f * y for x, y in zip(r, m[i])]
+    return [r[-1] / r[i] for i, r in enumerate(m)]
+
+
+def parabola(points):
+    """a, b, c of y = a + b x + c x^2 with the least squares of relative deviations, and the largest of those."""
+    unit = max(x for x, _ in points)  # so that powers are of one size
+    terms = [([1 / y, x / unit / y, (x / unit) ** 2 / y], 1.0) for x, y in points]
+    a, b, c = solve([[sum(t[i] * t[j] for t, _ in terms) for j in range(3)] + [sum(t[i] * one for t, one in terms)] for i in range(3)])
+    b, c = b / unit, c / unit**2
+    return a, b, c, max(abs((a + b * x + c * x * x) / y - 1) for x, y in points)
+
+
+def laws(rows):
+    """Of each side: what a prompt takes, by its length."""
+    for impl in ("gpurun", "llama.cpp"):
+        of = [r for r in rows if r.get("op") == "model" and r["sweep"] == "prompt" and r["impl"] == impl]
+        if len({r["n_prompt"] for r in of}) < 4:
+            continue
+        a, b, c, off = parabola([(r["n_prompt"], r["median_us"]) for r in of])
+        yield {"op": "law", "impl": impl, "model": of[0]["model"], "type": of[0]["type"], "lo": min(r["n_prompt"] for r in of),
+               "hi": max(r["n_prompt"] for r in of), "a_ms": round(a / 1e3, 3), "b_us": round(b, 3), "c_ns": round(c * 1e3, 4),
+               "off": round(off, 4)}
+
+
 # --- the section ---
 
 def newest(pairs):
@@ -134,6 +171,12 @@ def table(pairs, of):
                f"{mine['ratio']:.2f} | {100 * (max(mine['runs']) / min(mine['runs']) - 1):.0f} % | {share} | {error} | {of[mine['run']]} |")
 
 
+def batches(run, pairs):
+    """The peer's micro-batches in a run, where they were chosen."""
+    found = [(mine["test"], peer["n_ubatch"]) for mine, peer in pairs if mine["run"] == run and mine["n_prompt"] > 512 and "n_ubatch" in peer]
+    return ", micro-batches of " + ", ".join(f"{n} ({test})" for test, n in found) if found else ""
+
+
 def legend(pairs, of):
     yield ""
     seen = set()
@@ -144,10 +187,11 @@ def legend(pairs, of):
         yield (f"- {of[mine['run']]}: `{mine['command']}`, {mine['date']}, commit {mine['commit']}"
                f"{' with changes' if mine['dirty'] else ''}, {mine['cpu']}, {mine['cores']} cores ({mine['isa']}), "
                f"{mine['threads']} threads, load before it {mine['load_before']}, reads {mine['limit_gb_s']:.1f} GB/s; "
-               f"{peer['impl_rev']} built for this processor.")
+               f"{peer['impl_rev']} built for this processor{batches(mine['run'], pairs)}.")
 
 
 def newest_of(rows, op):
+    """Rows of the last run that has any."""
     found = [r for r in rows if r.get("op") == op]
     return [r for r in found if r["run"] == found[-1]["run"]]
 
@@ -171,6 +215,13 @@ def costs(rows):
         others = f", one of another text {r['others_ns']:.0f} ns" if "others_ns" in r else ""
         yield (f"- {r['impl']}: a cell of the own text costs a step {r['own_ns']:.0f} ns{others}; a line explains "
                f"{100 * r['r2']:.1f} % of the growth (commit {r['commit']}, {r['date']}, `{r['command']}`).")
+    for r in newest_of(rows, "law"):
+        if r["off"] > MOST_OFF:
+            print(f"rows: refused: law of {r['impl']}: a point lies {100 * r['off']:.0f} % from it", file=sys.stderr)
+            continue
+        yield (f"- {r['impl']}: a prompt of n tokens ({r['lo']} to {r['hi']}, {r['model']} {r['type'].upper()}) takes {r['a_ms']:.0f} ms + "
+               f"{r['b_us']:.0f} µs n + {r['c_ns']:.1f} ns n²; no measured one lies further than {100 * r['off']:.1f} % from that (commit "
+               f"{r['commit']}, {r['date']}, `{r['command']}`).")
     host = newest_of(rows, "host")
     if host:
         parts = [f"{r['cpu_us']:.1f} µs for {r['n_seq']} x {r['n_depth']} cells" for r in host]
@@ -178,12 +229,38 @@ def costs(rows):
                f"nothing (`build/tests/bench_host`): {', '.join(parts)} (commit {host[0]['commit']}, {host[0]['date']}, {host[0]['cpu']}).")
 
 
-def text(rows):
+def loads(rows):
+    """Lines on loading, of the newest run of each file that was measured in a quiet machine."""
+    last = {}
+    for r in rows:
+        if r.get("op") == "load" and r["impl"] == "gpurun":
+            peer = next((p for p in rows if p.get("op") == "load" and p["impl"] == "llama.cpp" and p["run"] == r["run"] and
+                         (p["model"], p["type"]) == (r["model"], r["type"])), None)
+            if not peer or abs(peer["ms"] / r["ms"] / r["ratio"] - 1) > 0.001 or r["load_before"] > r["cores"]:
+                print(f"rows: refused: {r['run']} {r['model']} {r['type']} load: no peer, another ratio, or too much load", file=sys.stderr)
+            else:
+                last[r["model"], r["type"]] = (r, peer)
+    for r, peer in last.values():
+        spread = lambda x: f"{min(x['runs']):.0f} to {max(x['runs']):.0f}"
+        yield (f"- From the file to the logits of a first token, {r['model']} {r['type'].upper()} ({r['bytes'] / 1e9:.2f} GB, mapped, in the "
+               f"page cache): gpurun {r['ms']:.0f} ms ({spread(r)}), llama.cpp {peer['ms']:.0f} ms ({spread(peer)}): {r['ratio']:.2f} times "
+               f"as fast (commit {r['commit']}, {r['date']}, `{r['command']}`).")
+
+
+def picture(rows):
+    """The plot of the newest sweep of prompts, which --record draws."""
+    if newest_of(rows, "law"):
+        if not os.path.exists(PLOT):
+            sys.exit(f"rows: the results have a sweep of prompts, but there is no {PLOT}")
+        yield f"\n![Tokens a second, products a second and time of a prompt by its length]({os.path.relpath(PLOT, ROOT)})"
+
+
+def text(rows, plots=True):
     pairs = newest(accepted(rows))
     if not pairs:
         return "No result that may be shown: `scripts/bench --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
-    more = [*others(rows, pairs, of), *costs(rows)]
+    more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(picture(rows) if plots else ())]
     return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
 
 

@@ -114,6 +114,46 @@ class Rows(unittest.TestCase):
         with redirect_stderr(io.StringIO()):
             return "\n".join(rows.costs(all_))
 
+    def test_law(self):
+        """A prompt of 5 ms + 100 us a token + 2 ns a square."""
+        all_ = []
+        for n in (512, 1024, 2048, 4096, 8192):
+            us = 5000 + 100 * n + 0.002 * n * n
+            all_ += pair(n * 1e6 / us, sweep="prompt", n_prompt=n, n_gen=0, test=f"pp{n}")
+            for row in all_[-2:]:
+                row["median_us"] = us * (1 if row["impl"] == "gpurun" or n != 2048 else 2)
+        mine, peer = rows.laws(all_)
+        self.assertEqual((mine["impl"], peer["impl"]), ("gpurun", "llama.cpp"))
+        for name, value in (("a_ms", 5), ("b_us", 100), ("c_ns", 2), ("off", 0), ("lo", 512), ("hi", 8192)):
+            self.assertAlmostEqual(mine[name], value, places=2)
+        self.assertGreater(peer["off"], rows.MOST_OFF)
+        text = self.costs([{**RUN, **mine}, {**RUN, **peer}])
+        self.assertIn("gpurun: a prompt of n tokens (512 to 8192, a model Q8_0) takes 5 ms + 100 µs n + 2.0 ns n²", text)
+        self.assertNotIn("llama.cpp", text)
+        self.assertEqual(list(rows.laws(all_[:4])), [])
+
+    def test_load(self):
+        base = {**RUN, "op": "load", "model": "a model", "type": "q8_0", "bytes": 8e8}
+        peer = {**base, "impl": "llama.cpp", "impl_rev": "1", "ms": 300.0, "runs": [290.0, 310.0]}
+        mine = {**base, "impl": "gpurun", "impl_rev": "abc", "ms": 200.0, "runs": [190.0, 200.0, 210.0], "ratio": 1.5}
+        with redirect_stderr(io.StringIO()):
+            self.assertIn("gpurun 200 ms (190 to 210), llama.cpp 300 ms (290 to 310): 1.50 times as fast", "".join(rows.loads([peer, mine])))
+            for all_ in ([mine], [{**peer, "run": "another"}, mine], [{**peer, "ms": 400.0}, mine], [peer, {**mine, "load_before": 3}]):
+                self.assertEqual(list(rows.loads(all_)), [])
+
+    def test_the_peers_micro_batches(self):
+        all_ = pair(n_prompt=1024, n_gen=0, test="pp1024", n_ubatch=2048)
+        self.assertIn("built for this processor, micro-batches of 2048 (pp1024).", rows.text(all_))
+        self.assertNotIn("micro-batches", rows.text(pair(n_ubatch=512)))
+
+    def test_a_plot_that_is_missing(self):
+        rows.PLOT, there = rows.PLOT + ".none", rows.PLOT
+        try:
+            with self.assertRaises(SystemExit):
+                rows.text(pair() + [{**RUN, "op": "law", "impl": "gpurun", "off": 1}])
+        finally:
+            rows.PLOT = there
+
     def test_host(self):
         row = {**RUN, "op": "host", "n_layer": 32, "n_depth": 0, "n_seq": 1, "cpu_us": 0.61}
         self.assertIn("0.6 µs for 1 x 0 cells, 0.6 µs for 1 x 4096 cells", self.costs([row, {**row, "n_depth": 4096}]))
