@@ -9,6 +9,8 @@ import goals
 METRICS = {"Duration": "duration", "DRAM Throughput": "dram", "Compute (SM) Throughput": "sm", "L2 Hit Rate": "l2_hit",
            "Issue Slots Busy": "issue", "Achieved Occupancy": "occupancy", "Registers Per Thread": "registers",
            "Mem Pipes Busy": "mem_pipes", "Waves Per SM": "waves"}
+KERNELS = {"matmul": "gr_matmul", "attn": "gr_attn", "attn_decode": "gr_attn", "attn_prefill": "gr_attn", "kv_shift": "gr_kv_shift",
+           "kv_copy": "gr_kv_copy"}
 SECTIONS = [word for name in ("SpeedOfLight", "LaunchStats", "Occupancy", "ComputeWorkloadAnalysis", "MemoryWorkloadAnalysis")
             for word in ("--section", name)]
 
@@ -16,8 +18,7 @@ SECTIONS = [word for name in ("SpeedOfLight", "LaunchStats", "Occupancy", "Compu
 def worst(figures, n=6):
     """Rows of gpurun, the smallest share of the limit first, one of each op and type."""
     bound, found = goals.Bound(figures), {}
-    rows = [(bound.share(x), x) for x in figures if x.get("impl") == "gpurun" and x["op"] in
-            ("matmul", "attn", "attn_decode", "attn_prefill", "kv_shift", "kv_copy")]
+    rows = [(bound.share(x), x) for x in figures if x.get("impl") == "gpurun" and x["op"] in KERNELS]
     for share, x in sorted((p for p in rows if p[0]), key=lambda p: p[0]):
         found.setdefault((x["op"], x["type"]), (share, x))
     return list(found.values())[:n]
@@ -42,7 +43,7 @@ def profile(r):
         r.note("ncu", "it is not installed here")
         return
     for share, x in worst(r.result["figures"]):
-        done = r.run(tool, "--clock-control", "none", "--csv", "--launch-skip", "3", "--launch-count", "2", "--kernel-name", "regex:gr_",
+        done = r.run(tool, "--clock-control", "none", "--csv", "--launch-skip", "2", "--launch-count", "4", "--kernel-name", f"regex:{KERNELS[x['op']]}",
                      *SECTIONS, r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), "-r", "1", "-n", x["n_tok"], "-s", x["shape"],
                      x["op"], x["type"], limit=60)
         if "LibraryNotLoaded" in done.out + done.err or "ERR_NVGPUCTRPERM" in done.out + done.err:

@@ -226,7 +226,7 @@ def main():
         {"copy": copy, "peak": peak}[what]()
     elif what == "matmul" and counts:
         for n_tok in counts:
-            for n_out, n_in in ((4096, 4096), (14336, 4096), (4096, 14336)) + ((128256, 4096),) * (n_tok < 64):
+            for n_out, n_in in ((14336, 4096), (4096, 14336)) + ((4096, 4096), (128256, 4096)) * (n_tok < 64):
                 matmul(n_tok, n_out, n_in)
     elif what in ("attn_prefill", "attn_decode") and counts:
         attentions(what, counts)

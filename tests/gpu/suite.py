@@ -52,9 +52,9 @@ class Suite(unittest.TestCase):
         with open(self.out) as f:
             return json.load(f)
 
-    def table(self):
-        done = subprocess.run([sys.executable, os.path.join(GPU, "table"), "--results", os.path.dirname(self.out)], capture_output=True,
-                              text=True, check=True)
+    def table(self, *flags):
+        done = subprocess.run([sys.executable, os.path.join(GPU, "table"), *flags, "--results", os.path.dirname(self.out)],
+                              capture_output=True, text=True, check=True)
         return done.stdout
 
     def test_every_stage(self):
@@ -74,6 +74,9 @@ class Suite(unittest.TestCase):
         self.assertIn("| gr_matmul_mv_q4_K |", text)
         self.assertIn("| tg128, 8B Q4_K_M |", text)
         self.assertIn("A boundary of stages on one GPU adds", text)
+        rows = [json.loads(line) for line in self.table("--lines").splitlines()]
+        self.assertTrue(all("frac_hbm" in x for x in rows if x["goal"] == 14))
+        self.assertLessEqual({"gpurun", "llama.cpp"}, {x["impl"] for x in rows})
         done = self.suite("--run", "B")  # once more: nothing to do
         self.assertEqual((done.stdout.count("is there already"), self.result()["figures"]), (5, result["figures"]))
 

@@ -345,7 +345,8 @@ static void run_all(struct bench *k)
         bench_memory(k);
     for (size_t t = 0; t < GR_COUNT(types); t++)
         for (size_t s = 0; s < 4; s++)
-            if (bench_wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64))
+            if (bench_wanted(k, "matmul", types[t]) && (s < 3 || k->n_tok < 64) &&
+                (s > 0 || k->n_tok < 64 || !k->device))
                 bench_matmul(k, types[t], shape[s][0], shape[s][1]);
     for (size_t t = 0; t < 2 && !k->tiny; t++)
         if (bench_wanted(k, "matmul_id", types[t]))

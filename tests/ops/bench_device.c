@@ -5,7 +5,8 @@
  *
  * A row of -j 1: op, type, shape, n_tok, impl "gpurun"; median_us, p10_us, p90_us of a launch;
  * bytes (that it has to move) and flops; rel_err (bench_exact.c; null: not finite); hash of what it
- * writes and whether ten runs, each into NaNs, wrote the same (same); rotated_mb of copies. */
+ * writes and whether ten runs (two at least, where that is more than 1 GiB), each into NaNs, wrote
+ * the same (same); rotated_mb of copies. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ enum {
     ROTATED = 320 << 20,
     LEAST_LAUNCHES = 20,
     N_AGAIN = 10,
+    AGAIN_BYTES = 1 << 30,
     WARM_NS = 50000000,
     RUN_NS = 2000000
 };
@@ -149,7 +151,18 @@ static uint64_t hash_of(struct bench *k, const struct copies *c, const struct gr
     return hash;
 }
 
-/* Runs the first copy; *same: each time with the same result. */
+/* Bytes that the node writes. */
+static double written(const struct gr_node *host)
+{
+    struct gr_node node = *host;
+    double bytes = 0;
+    for (const struct gr_operand *o = gr_op_info(host->op)->operands; o->role; o++)
+        bytes += o->role == GR_ROLE_IN ? 0 : (double)bytes_of(gr_node_ten(&node, o));
+    return bytes;
+}
+
+/* Runs the first copy; *same: each time with the same result. Ten times, large results less often.
+ */
 static uint64_t run_again(struct bench *k, const struct copies *c, const struct gr_node *host,
                           bool *same)
 {
@@ -159,7 +172,8 @@ static uint64_t run_again(struct bench *k, const struct copies *c, const struct 
     uint64_t first = 0;
     *same = true;
     need(api->segment_new(k->device, &s, &exec));
-    for (int i = 0; i < (k->tiny ? 2 : N_AGAIN); i++) {
+    int64_t n = (int64_t)(AGAIN_BYTES / written(host));
+    for (int i = 0; i < GR_MAX(2, GR_MIN(n, k->tiny ? 2 : N_AGAIN)); i++) {
         prepare(k, c, host);
         need(api->segment_run(k->device, exec, NULL, NULL));
         need(api->sync(k->device));
