@@ -17,7 +17,7 @@ from runner import ROOT, lines
 
 MODELS = {"8b-q4_k_m": ("llama-3-8b", "q4_k_m"), "7b-q4_0": ("llama-2-7b", "q4_0"), "8b-q8_0": ("llama-3-8b", "q8_0"),
           "8b-bf16": ("llama-3-8b", "bf16"), "30b-q4_k_m": ("qwen3-30b-a3b", "q4_k_m")}
-UBATCHES = "512,1024,2048,4096"
+UBATCHES, LONG_UBATCHES = "512,1024,2048,4096", "1024,2048"
 PEER_SETTINGS = ({}, {"GGML_CUDA_PDL": "0"}, {"GGML_CUDA_GRAPH_OPT": "1"})  # llama.cpp as it is, and otherwise: the best counts
 BUILT_IN = os.path.join(ROOT, "tools", "default-model.gguf")
 
@@ -59,18 +59,19 @@ def numbers(tests):
     return ["-p", tests.get("p", "0"), "-n", tests.get("n", "0"), "-d", tests.get("d", "0")]
 
 
-def ours(r, path, cache, tests, texts="1", ubatch="2048"):
+def ours(r, path, cache, tests, texts="1", reps="3"):
     """{test: rate of each measurement}."""
     done = r.run(r.program("gpurun"), "bench", "-m", path, "--device", r.a.device, "-ngl", "99", "-o", "jsonl", "-q", *numbers(tests), "-np",
-                 texts, "-r", "1" if r.a.emulated else "3", "-ub", ubatch, "-ctk", cache, "-ctv", cache, limit=150)
+                 texts, "-r", reps, "-ub", "2048", "-ctk", cache, "-ctv", cache, limit=150)
     found = lines(done.out)
     r.check(f"gpurun bench {os.path.basename(path)} {cache} {tests} x {texts}", done.rc == 0 and found, done)
     return {name_of(t): [(t["n_prompt"] + t["n_gen"] * t["n_seq"]) * 1e9 / ns for ns in t["samples_ns"]] for t in found}
 
 
 def llama_bench(r, path, cache, tests, env, reps):
-    done = r.run(r.peer("llama-bench"), "-m", path, "-ngl", "99", "-fa", "1", "-o", "json", "-b", "4096", *numbers(tests), "-ub", UBATCHES if "p" in tests
-                 else "512", "-r", reps, "-ctk", cache, "-ctv", cache, limit=200, env=env)
+    ubatches = "512" if "p" not in tests else UBATCHES if int(tests["p"].split(",")[-1]) < 16384 else LONG_UBATCHES
+    done = r.run(r.peer("llama-bench"), "-m", path, "-ngl", "99", "-fa", "1", "-o", "json", "-b", "4096", *numbers(tests), "-ub", ubatches, "-r",
+                 reps, "-ctk", cache, "-ctv", cache, limit=200, env=env)
     try:
         found = json.loads(done.out)
     except ValueError:
@@ -85,14 +86,15 @@ def best_setting(r, path):
     return PEER_SETTINGS[rates.index(max(rates))]
 
 
-def duel(r, name, path, tests, cache="f16", env=None):
-    """A-B-A, and once more when the two A lie too far apart; the peer's best micro-batch counts."""
+def duel(r, name, path, tests, cache="f16", env=None, reps="3"):
+    """A-B-A, and once more when the two A lie too far apart and a minute is left; the peer's best micro-batch counts."""
     if not path:
         return
-    runs, theirs = [ours(r, path, cache, tests)], []
-    while len(runs) < 2 or (len(runs) < 3 and drift(runs) > goals.MOST_DRIFT and not r.a.emulated):
-        theirs = llama_bench(r, path, cache, tests, env or {}, "1" if r.a.emulated else "3") if r.a.peer else []
-        runs.append(ours(r, path, cache, tests))
+    reps = "1" if r.a.emulated else reps
+    runs, theirs = [ours(r, path, cache, tests, reps=reps)], []
+    while len(runs) < 2 or (len(runs) < 3 and drift(runs) > goals.MOST_DRIFT and not r.a.emulated and r.left() > 60):
+        theirs = llama_bench(r, path, cache, tests, env or {}, reps) if r.a.peer else []
+        runs.append(ours(r, path, cache, tests, reps=reps))
     for t in theirs:
         r.figure(op="model", impl="llama.cpp", model=name, test=name_of({**t, "n_seq": 1}), cache=cache, tok_s=t["avg_ts"],
                  runs=[t["avg_ts"]], ubatch=t["n_ubatch"], env=env or {})
@@ -119,15 +121,14 @@ def batched(r, name, path, texts, depth, n_gen):
     """Several texts side by side, each with a prompt of its own in the cache; llama-batched-bench copies one to all."""
     if not path:
         return
-    runs = [ours(r, path, "f16", {"n": str(n_gen), "d": str(depth)}, texts)]
-    found = []
+    runs, found = [ours(r, path, "f16", {"n": str(n_gen), "d": str(depth)}, texts, "2")], []
     if r.a.peer:
         most = max(int(x) for x in texts.split(","))
         done = r.run(r.peer("llama-batched-bench"), "-m", path, "-ngl", "99", "-fa", "on", "-c", str(most * (depth + n_gen + 64)), "-b", "2048",
                      "-ub", "2048", "-npp", str(depth), "-ntg", str(n_gen), "-npl", texts, "-pps", "--output-format", "jsonl", limit=200)
         found = lines(done.out + done.err)
         r.check(f"llama-batched-bench {os.path.basename(path)} {texts}", done.rc == 0 and found, done)
-    runs.append(ours(r, path, "f16", {"n": str(n_gen), "d": str(depth)}, texts))
+    runs.append(ours(r, path, "f16", {"n": str(n_gen), "d": str(depth)}, texts, "2"))
     for t in found:
         test = name_of({"n_prompt": 0, "n_gen": t["tg"], "n_seq": t["pl"], "n_depth": t["pp"]})
         r.figure(op="model", impl="llama.cpp", model=name, test=test, cache="f16", tok_s=t["speed_tg"], runs=[t["speed_tg"]])
@@ -255,8 +256,8 @@ def long(r):
     """Goals 6, 12: the same with 32,768 tokens in the cache, of f16 and of q8_0, and a prompt of as many."""
     path = make(r, "8b-q4_k_m")
     for cache in ("f16", "q8_0"):
-        duel(r, "8b-q4_k_m", path, tiny(r, {"n": "64", "d": "32768"}), cache)
-    duel(r, "8b-q4_k_m", path, tiny(r, {"p": "32768"}))
+        duel(r, "8b-q4_k_m", path, tiny(r, {"n": "64", "d": "32768"}), cache, reps="2")
+    duel(r, "8b-q4_k_m", path, tiny(r, {"p": "32768"}), reps="2")
 
 
 def older(r):

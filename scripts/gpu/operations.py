@@ -17,19 +17,29 @@ def ceilings(r):
     torch(r, "peak")
 
 
-def ours(r, op, types, n_tok, limit=150):
+def each(r, what, op, types, n, command):
+    """Rows of all types by one program, whose beginning takes longer than some of them; of types that it did not come to, because
+    an earlier one ended it, by one for each."""
+    def rows(some):
+        return r.rows(f"{what}{op} {some}, {n}", r.run(*command(some), limit=150))
+
+    found = {x["type"] for x in rows(types)}
+    left = [kind for kind in types.split(",") if kind not in found]
+    for kind in left if found or len(left) > 1 else ():
+        rows(kind)
+
+
+def ours(r, op, types, n):
     tiny = ["-tiny", "1", "-r", "1"] if r.a.emulated else ["-r", "30"]
-    r.rows(f"{op} {types}, {n_tok} tokens", r.run(r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, "-n", n_tok,
-                                                  op, types, limit=limit))
+    each(r, "", op, types, n, lambda some: [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, "-n", n, op, some])
 
 
-def peer(r, op, types, n, limit=150):
-    program = r.peer("peer_ops")
-    if not program:
-        r.note("llama.cpp", "no --peer: scripts/gpu/build-peer makes one")
-        return
+def peer(r, op, types, n):
     tiny = ["-tiny", "-r", "1"] if r.a.emulated else ["-r", "30"]
-    r.rows(f"llama.cpp: {op} {types}, {n}", r.run(program, *tiny, op, types, n, limit=limit))
+    if r.a.peer:
+        each(r, "llama.cpp: ", op, types, n, lambda some: [r.peer("peer_ops"), *tiny, op, some, n])
+    else:
+        r.note("llama.cpp", "no --peer: scripts/gpu/build-peer makes one")
 
 
 def torch(r, what, *arguments, limit=120):

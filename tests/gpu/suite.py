@@ -95,6 +95,13 @@ class Suite(unittest.TestCase):
         self.assertIn("killed after", self.result()["checks"][0]["detail"])
         self.assertEqual([x["op"] for x in self.result()["figures"]][:2], ["begun", "read"])
 
+    def test_an_operation_that_ends_its_program(self):
+        """Types behind it are measured all the same."""
+        done = self.suite("--stages", "gemv", env={"MACHINE_ENDS_AT": "q6_K"})
+        self.assertEqual(done.returncode, 1)
+        kinds = {x["type"] for x in self.result()["figures"] if x["impl"] == "gpurun"}
+        self.assertEqual(kinds, {"q4_0", "q4_K", "q8_0", "bf16"})
+
     def test_going_on(self):
         """A stage that was cut off is done again, from its beginning; one for which there is no time is left to the next call."""
         self.assertEqual(self.suite("--stages", "ceilings,sample").returncode, 0)
