@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/seats.h"
 #include "base/threads.h"
 #include "gr/status.h"
 
@@ -53,25 +54,35 @@ static int run(struct job *j, long input, int n)
     return good;
 }
 
+static int try(int size, const struct gr_threads_opt *opt)
+{
+    struct job j = {0};
+    if (gr_threads_new(&j.pool, size, opt)) {
+        fprintf(stderr, "%s\n", gr_error());
+        return 0;
+    }
+    for (int k = 0; k < ROUNDS; k++) {
+        if (!run(&j, k * 1000L, 1 + k % size)) {
+            fprintf(stderr, "round %d with %d of %d threads: wrong sums\n", k, 1 + k % size, size);
+            return 0;
+        }
+        if (k % 20 == 0) /* long enough for the others to fall asleep */
+            nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    gr_threads_free(&j.pool);
+    return 1;
+}
+
 int main(void)
 {
-    for (int size = 1; size <= N; size++) {
-        struct job j = {0};
-        if (gr_threads_new(&j.pool, size, NULL)) {
-            fprintf(stderr, "%s\n", gr_error());
+    /* Pinned, at a lower priority, and asleep whenever they wait. */
+    static struct gr_seats seats = {.n = N, .n_node = 1, .pinned = true, .cpu = {-1, -1, -1, -1}};
+    const struct gr_threads_opt asleep = {.seats = &seats, .prio = -1, .poll_us = 0};
+    if (!gr_cpus_allowed(&seats.cpus[0]))
+        return 1;
+    for (int size = 1; size <= N; size++)
+        if (!try(size, NULL) || !try(size, &asleep))
             return 1;
-        }
-        for (int k = 0; k < ROUNDS; k++) {
-            if (!run(&j, k * 1000L, 1 + k % size)) {
-                fprintf(stderr, "round %d with %d of %d threads: wrong sums\n", k, 1 + k % size,
-                        size);
-                return 1;
-            }
-            if (k % 20 == 0) /* long enough for the others to fall asleep */
-                nanosleep(&(struct timespec){0, 2000000}, NULL);
-        }
-        gr_threads_free(&j.pool);
-    }
     /* Threads that are told to end before they have begun. */
     for (int k = 0; k < 20; k++) {
         struct gr_threads *pool;

@@ -123,6 +123,33 @@ Test(cli, adapters)
     expect_exit(GPURUN(NULL, WRITE, "--lora-scaled", "a:much"), 2, "FILE:SCALE");
 }
 
+/* Where threads run changes no text; what cannot be is said, and it goes on. */
+Test(cli, threads_are_placed)
+{
+    char plain[256];
+    snprintf(plain, sizeof plain, "%s", GPURUN(NULL, WRITE).out);
+    static const char *const flag[][4] = {{"-C", "0x1", "-Cb", "3"},
+                                          {"-Cr", "0-", "--cpu-strict", "1"},
+                                          {"-Cr", "-3", "-Crb", "0-1"},
+                                          {"--numa", "distribute", "--poll", "0"},
+                                          {"--numa", "isolate", "-C", "ff"},
+                                          {"--prio", "-1", "--prio-batch", "0"},
+                                          {"--prio", "3", "--numa", "numactl"},
+                                          {"--poll-batch", "1", "--cpu-strict-batch", "1"}};
+    for (size_t i = 0; i < sizeof flag / sizeof *flag; i++) {
+        struct outcome o =
+            GPURUN(NULL, WRITE, "-t", "2", flag[i][0], flag[i][1], flag[i][2], flag[i][3]);
+        expect_exit(o, 0, "");
+        cr_expect(!strcmp(o.out, plain), "%s %s: %s", flag[i][0], flag[i][1], o.out);
+    }
+    expect_exit(GPURUN(NULL, WRITE, "-Cr", "1023-1023"), 0, "this process may use");
+    expect_exit(GPURUN(NULL, WRITE, "-C", "zz"), 2, "processors \"0xzz\"");
+    expect_exit(GPURUN(NULL, WRITE, "-Cr", "3"), 0, "");
+    expect_exit(GPURUN(NULL, WRITE, "-Cr", "3-1"), 2, "processors \"3-1\"");
+    expect_exit(GPURUN(NULL, WRITE, "--prio", "4"), 2, "--prio");
+    expect_exit(GPURUN(NULL, WRITE, "--numa", "spread"), 2, "distribute");
+}
+
 Test(cli, completion)
 {
     char command[256];
