@@ -46,10 +46,10 @@ static void spread(void *arg, int i, int n)
 {
     struct job *j = arg;
     const struct gr_seats *s = j->pools->homes;
-    int node = s->node[i], mine = 0, of = 0;
+    int node = s->node[i], mine = 0, of = 1; /* threads of the node: before this one, all */
     for (int k = 0; k < n; k++) {
-        mine += s->node[k] == node && k < i;
-        of += s->node[k] == node;
+        mine += k < i && s->node[k] == node;
+        of += k != i && s->node[k] == node;
     }
     int64_t rows = j->w->rows, lo = gr_seats_first(s, rows, node),
             some = gr_seats_first(s, rows, node + 1) - lo;

@@ -124,7 +124,7 @@ Test(cpus, bad_nodes)
             tree_put(&t, "/sys/devices/system/cpu/online", "0-1\n");
             tree_node(&t, 0, "0\n", 1000, "10 20");
             tree_node(&t, 1, where && bad[i] ? bad[i] : "1\n", 1000, "20 10");
-            if (where ? bad[i] != NULL : bad[i] != NULL)
+            if (bad[i])
                 tree_put(&t, "/sys/devices/system/node/online", where ? "0-1\n" : bad[i]);
             cr_expect(!gr_nodes_read(&nodes, t.root, why, sizeof why));
             cr_expect(strstr(why, "no list of"), "%s", why);
