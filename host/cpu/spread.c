@@ -28,8 +28,8 @@ static void move(struct job *j, uintptr_t lo, uintptr_t hi, int node)
     void *at[PAGES];
     int to[PAGES], status[PAGES], n = 0;
     volatile const char *byte;
-    for (uintptr_t p = lo; p < hi && !j->refused; p += j->page) {
-        byte = (const char *)p; /* brings it in */
+    for (uintptr_t p = lo & ~(j->page - 1); p < hi && !j->refused; p += j->page) {
+        byte = (const char *)GR_MAX(p, lo); /* brings it in */
         (void)*byte;
         at[n] = (void *)p, to[n++] = node;
         if (n < PAGES && p + j->page < hi)
@@ -58,7 +58,7 @@ static void spread(void *arg, int i, int n)
         uintptr_t from = (uintptr_t)gr_ten_row(j->w, e, first);
         uintptr_t to = (uintptr_t)gr_ten_row(j->w, e, end - 1) +
                        gr_row_bytes(j->w->dtype, (uint64_t)j->w->cols);
-        move(j, from & ~(j->page - 1), end == rows ? to : to & ~(j->page - 1), s->memory[node]);
+        move(j, from, end == rows ? to : to & ~(j->page - 1), s->memory[node]);
     }
 }
 
