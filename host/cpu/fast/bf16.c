@@ -61,12 +61,11 @@ GR_INLINE BF16 vf pairs(vf acc, vi a, vi b)
 /* ---- few ---- */
 
 /* sum[t] = row . x[t] for n <= FEW entries, n a constant; partial sums as additions wait for each
- * other, more of them where there is one entry only. */
+ * other. */
 GR_INLINE BF16 void dot_row_n(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
                               float *sum)
 {
-    enum { PARTS = 4, STEP = PARTS * 2 * VL };
-    int parts = n == 1 ? PARTS : 2;
+    enum { PARTS = 2, STEP = 4 * 2 * VL };
     vf acc[FEW][PARTS];
     GR_UNROLL
     for (int t = 0; t < n; t++)
@@ -76,12 +75,12 @@ GR_INLINE BF16 void dot_row_n(const gr_bf16 *row, const gr_bf16 *const *x, int64
     int64_t i = 0;
     for (; i + STEP <= n_in; i += STEP)
         GR_UNROLL
-    for (int p = 0; p < PARTS; p++) {
+    for (int p = 0; p < STEP / (2 * VL); p++) {
         int64_t at = i + p * 2 * VL;
         vi w = vi_load(row + at);
         GR_UNROLL
         for (int t = 0; t < n; t++)
-            acc[t][p % parts] = pairs(acc[t][p % parts], w, vi_load(x[t] + at));
+            acc[t][p % PARTS] = pairs(acc[t][p % PARTS], w, vi_load(x[t] + at));
     }
     for (; i < n_in; i += 2 * VL) {
         gr_bf16 tail[2 * VL] = {0};
@@ -92,7 +91,7 @@ GR_INLINE BF16 void dot_row_n(const gr_bf16 *row, const gr_bf16 *const *x, int64
     }
     GR_UNROLL
     for (int t = 0; t < n; t++)
-        sum[t] = vf_sum((acc[t][0] + acc[t][1]) + (acc[t][2] + acc[t][3]));
+        sum[t] = vf_sum(acc[t][0] + acc[t][1]);
 }
 
 static BF16 void dot_row(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,

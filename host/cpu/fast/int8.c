@@ -84,8 +84,14 @@ static void put_few(const struct int8_shape *s, const struct row *r, char *x)
     for (int64_t i = 0; i < s->cols / 16; i++)
         memcpy(x + 16 * i, r->q + 16 * piece_at(s, i), 16);
     for (int64_t g = 0; g < s->cols / s->kind.group; g++) {
-        step[g] = group_step(s, r, g);
-        sum[g] = (float)group_sum(s, r, g) * (s->kind.min ? step[g] : (float)-s->kind.zero);
+        float of_group = group_step(s, r, g), q = (float)group_sum(s, r, g);
+        if (lane_joined(s->dtype)) {
+            step[g / 8 * 16 + lane_d(s->dtype, (int)(g % 8))] = of_group;
+            step[g / 8 * 16 + lane_m(s->dtype, (int)(g % 8))] = of_group * q;
+        } else {
+            step[g] = of_group;
+            sum[g] = q * (s->kind.min ? of_group : (float)-s->kind.zero);
+        }
     }
 }
 

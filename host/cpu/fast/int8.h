@@ -6,8 +6,9 @@
  *
  * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
  * `sum` [cols / group] f32: of types with minima step * sum of the group's q, else -zero * that
- * sum. many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step [cols /
- * 32][T]; then -zero * sum of q as i32, or step * sum of q as f32 [cols / group][T]. */
+ * sum; of types whose factors are joined (lanes.h), both together in `step`, 16 of 256 columns.
+ * many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step [cols / 32][T];
+ * then -zero * sum of q as i32, or step * sum of q as f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
 #define GR_CPU_FAST_INT8_H
 

@@ -107,7 +107,10 @@ GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held
     struct unit_kind kind = unit_kind(dtype);
     const int both = lane_both(dtype);
     vf s[UNIT_D];
-    scaled(u, kind, x, i, s);
+    if (lane_joined(dtype))
+        s[0] = vf_load(x->step + i / 16) * u->d[0];
+    else
+        scaled(u, kind, x, i, s);
     GR_UNROLL
     for (int k = 0; k < UNIT_Q / both; k++) {
         vi dot = vi_set(0);
@@ -117,7 +120,10 @@ GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held
         vf d = _mm512_permutexvar_ps(h->lanes.group[k], s[0]);
         acc[k % parts] = vf_fma(vf_of_int(dot), d, acc[k % parts]);
     }
-    add_offsets(u, s, kind, x, i, parts, acc);
+    if (lane_joined(dtype))
+        acc[0] = add_minima(dtype, acc[0], s[0]);
+    else
+        add_offsets(u, s, kind, x, i, parts, acc);
 }
 #endif
 

@@ -62,10 +62,30 @@ static inline int lane_piece(uint32_t dtype, int i)
     return k / 2 * 8 + quarter * 2 + k % 2;
 }
 
+/* Types with minima keep a unit's d and m in one register, as they keep steps and sums of x. */
+GR_INLINE bool lane_joined(uint32_t dtype)
+{
+    return lane_order(dtype) && unit_kind(dtype).min && unit_kind(dtype).group == 32;
+}
+
+/* Where the d of group g of a unit is, and its m: as they come out of the blocks. */
+static inline int lane_d(uint32_t dtype, int g)
+{
+    if (!lane_joined(dtype))
+        return g;
+    return dtype == GR_Q4_K || dtype == GR_Q5_K ? g + g / 4 * 4 : 2 * g;
+}
+
+static inline int lane_m(uint32_t dtype, int g)
+{
+    return lane_d(dtype, g) + (dtype == GR_Q4_K || dtype == GR_Q5_K ? 4 : 1);
+}
+
 #ifdef GR_LEVEL_avx512
 /* Index registers that stay where they are during a row. */
 struct lane_tables {
-    vi group[UNIT_Q]; /* of each lane of sum k */
+    vi group[UNIT_Q]; /* where the d of each lane of sum k is */
+    vi halves;        /* which of d and dmin a joined factor wants */
     vi words[3]; /* blocks of 18 bytes: words of the bytes of blocks 0 .. 3, 4 .. 7, of factors */
 };
 
@@ -81,10 +101,11 @@ GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
     for (int k = 0; k < UNIT_Q / lane_both(dtype); k++) {
         int32_t group[VL];
         for (int i = 0; i < VL; i++)
-            group[i] =
-                lane_piece(dtype, 4 * lane_both(dtype) * k + i / 4) * 16 / unit_kind(dtype).group;
+            group[i] = lane_d(dtype, lane_piece(dtype, 4 * lane_both(dtype) * k + i / 4) * 16 /
+                                         unit_kind(dtype).group);
         t.group[k] = vi_hold(vi_load(group));
     }
+    t.halves = vi_hold(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1));
     GR_UNROLL
     for (int k = 0; k < 3; k++)
         t.words[k] = vi_hold(vi_load(words[k]));
@@ -227,8 +248,41 @@ GR_INLINE void lanes_fifth(const char *p, size_t size, size_t at, struct unit *u
     }
 }
 
-/* A unit of a type that has a lane order. Factors are those of unpack(): its quants are not used,
- * and never made. */
+/* Scales and minima as in scales_6(), four of each in turn, times d and dmin. */
+GR_INLINE vf joined_6(const void *halves, const uint8_t packed[12], const struct lane_tables *t)
+{
+    uint64_t ab;
+    uint32_t c, both;
+    memcpy(&ab, packed, 8), memcpy(&c, packed + 8, 4), memcpy(&both, halves, 4);
+    uint64_t first = ab & 0x3f3f3f3f3f3f3f3f, second = ab >> 2 & 0x3030303030303030;
+    second |= (c & 0x0f0f0f0f) | (uint64_t)(c & 0xf0f0f0f0) << 28;
+    __m128i all = _mm_set_epi64x((long long)second, (long long)first);
+    __m128 two = _mm_cvtph_ps(_mm_cvtsi32_si128((int)both));
+    return vf_of_int(_mm512_cvtepu8_epi32(all)) *
+           _mm512_permutexvar_ps(t->halves, _mm512_castps128_ps512(two));
+}
+
+/* d and m in turn, the first bytes of eight blocks. */
+GR_INLINE vf joined_halves(const char *p, size_t size)
+{
+    __m128i x[2];
+    GR_UNROLL
+    for (int k = 0; k < 2; k++, p += 4 * size)
+        x[k] = _mm_setr_epi32((int)u32_at(p), (int)u32_at(p + size), (int)u32_at(p + 2 * size),
+                              (int)u32_at(p + 3 * size));
+    return _mm512_cvtph_ps(_mm256_set_m128i(x[1], x[0]));
+}
+
+/* acc + the minima among s, joined factors times steps and sums. */
+GR_INLINE vf add_minima(uint32_t dtype, vf acc, vf s)
+{
+    if (dtype == GR_Q4_K || dtype == GR_Q5_K)
+        return _mm512_mask_sub_ps(acc, 0xf0f0, acc, s);
+    return _mm512_mask_add_ps(acc, 0xaaaa, acc, s);
+}
+
+/* A unit of a type that has a lane order. Factors are joined or those of unpack(): what is not used
+ * of it is never made. */
 GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tables *t,
                             struct unit *u)
 {
@@ -237,9 +291,11 @@ GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tab
     switch (dtype) {
     case GR_Q4_K:
         lanes_64(((const struct gr_q4_K *)(const void *)p)->qs, u);
+        u->d[0] = joined_6(p, ((const struct gr_q4_K *)(const void *)p)->scales, t);
         break;
     case GR_Q5_K:
         lanes_q5_K((const void *)p, u);
+        u->d[0] = joined_6(p, ((const struct gr_q5_K *)(const void *)p)->scales, t);
         break;
     case GR_Q6_K:
         lanes_q6_K((const void *)p, u);
@@ -259,6 +315,7 @@ GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tab
         block_bytes(p, 24, 8, bytes);
         lanes_blocks(dtype, bytes, u);
         lanes_fifth(p, 24, 4, u);
+        u->d[0] = joined_halves(p, 24);
         break;
     case GR_Q4_0:
     case GR_IQ4_NL:
@@ -268,6 +325,7 @@ GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tab
     case GR_Q4_1:
         block_bytes(p, 20, 4, bytes);
         lanes_blocks(dtype, bytes, u);
+        u->d[0] = joined_halves(p, 20);
         break;
     case GR_MXFP4:
         block_bytes(p, 17, 1, bytes);
