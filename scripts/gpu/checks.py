@@ -66,7 +66,7 @@ def boundary(r):
     for flags in ([], ["--no-cuda-graph"]):
         us = {}
         for n in ("1", "2", "4"):
-            done = r.run(r.program("gpurun"), "bench", "--device", r.a.device, "-ngl", "99", "-p", "0", "-n", "128", "-o", "jsonl", "--ranks",
+            done = r.run(r.program("gpurun"), "bench", *r.gpu, "-p", "0", "-n", "128", "-o", "jsonl", "--ranks",
                          n, *flags, limit=60)
             us[n] = next((1e6 / t["avg_ts"] for t in lines(done.out) if t["test"].startswith("tg")), None)
             r.check(f"gpurun bench, {n} ranks{' '.join(['', *flags])}", us[n], done)
@@ -92,7 +92,7 @@ def links(r):
         for n in ("2", "4"):
             done = text(r, "--device", r.a.device, *flags, "--ranks", n)
             r.check(f"{n} stages, {' '.join(flags)}: the same text", done.rc == want.rc == 0 and done.out == want.out, done)
-    a, b = (text(r, "--device", r.a.device, "-ngl", "99", "-sm", "tensor", "--ranks", "2") for _ in range(2))
+    a, b = (text(r, *r.gpu, "-sm", "tensor", "--ranks", "2") for _ in range(2))
     r.check("two ranks that share layers: the same text twice", a.rc == b.rc == 0 and a.out == b.out, b)
     boundary(r)
     for arguments in (["peer", "2"], ["peer", "4"], ["nccl", "2"], ["nccl", "4"], ["nccl", "3", "die"]):
@@ -105,7 +105,7 @@ def sanitizer(r):
     if not tool:
         r.note("compute-sanitizer", "it is not installed here")
         return
-    short = [r.program("gpurun"), "run", "-p", PROMPT, "-n", "4", "--temp", "0", "-q", "--device", r.a.device, "-ngl", "99",
+    short = [r.program("gpurun"), "run", "-p", PROMPT, "-n", "4", "--temp", "0", "-q", *r.gpu,
              "--no-cuda-graph"]
     for kind in ("memcheck", "racecheck", "initcheck", "synccheck"):
         for name, command in (("a short text", short), ("conform", [r.program("conform")])):

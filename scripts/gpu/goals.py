@@ -59,23 +59,25 @@ def operations():
         for n_tok in (1, 8):
             for kind in ("q4_0", "q4_K", "q6_K", "q8_0", "bf16"):
                 more = (Against("cublas", 0.9, 1.0),) if kind == "bf16" else ()
-                yield Part(14, f"{shape} {kind}, {n_tok} token{'s'[:n_tok > 1]}", {"op": "matmul", "type": kind, "shape": shape, "n_tok": n_tok},
-                           (limit(0.75, 0.88), llama(1.0, 2.5 if kind != "bf16" else 1.0), *more))
+                yield Part(14, f"{shape} {kind}, {n_tok} token{'s'[:n_tok > 1]}",
+                           {"op": "matmul", "type": kind, "shape": shape, "n_tok": n_tok}, (limit(0.75, 0.88), llama(1.0, 2.5 if kind != "bf16" else 1.0), *more))
     for shape in ("14336x4096", "4096x14336"):
         for n_tok in (512, 2048, 8192):
             for kind in ("q4_0", "q4_K", "q6_K", "q8_0"):
                 yield Part(15, f"{shape} {kind}, {n_tok} tokens", {"op": "matmul", "type": kind, "shape": shape, "n_tok": n_tok},
                            (Against("cublas", 0.8, 0.92), llama(1.0, 2.5)))
     for n in (4096, 16384, 32768):
-        yield Part(16, f"prompt of {n}", {"op": "attn_prefill", "type": "f16", "n_tok": n}, (Against("sdpa", 0.8, 0.95), llama(1.5, 2.0)))
+        yield Part(16, f"prompt of {n}", {"op": "attn_prefill", "type": "f16", "n_tok": n},
+                   (Against("sdpa", 0.8, 0.95), llama(1.5, 2.0)))
     for n_kv in (4096, 32768):
         for n_seq in (1, 8, 64):
             for kind in ("f16", "q8_0", "q4_0"):
                 more = (llama(1.0, 2.0), Against("sdpa", 0.9, 1.0)) if kind == "f16" else (llama(1.0, 1.0),)
                 yield Part(17, f"{n_seq} x {n_kv} cells {kind}",
-                           {"op": "attn_decode", "type": kind, "shape": f"{n_kv} cells, 32/8 x 128", "n_tok": n_seq}, (limit(0.75, 0.88), *more))
-        yield Part(17, f"4 tokens, {n_kv} cells q8_0", {"op": "attn", "type": "q8_0", "shape": f"{n_kv} cells, 32/8 x 128", "n_tok": 4},
-                   (limit(0.75, 0.88), llama(1.0, 2.5)))
+                           {"op": "attn_decode", "type": kind, "shape": f"{n_kv} cells, 32/8 x 128", "n_tok": n_seq},
+                           (limit(0.75, 0.88), *more))
+        yield Part(17, f"4 tokens, {n_kv} cells q8_0",
+                   {"op": "attn", "type": "q8_0", "shape": f"{n_kv} cells, 32/8 x 128", "n_tok": 4}, (limit(0.75, 0.88), llama(1.0, 2.5)))
     for kind, ratio in (("f16", 1.2), ("q8_0", 3.0)):
         yield Part(18, f"K-shift {kind}", {"op": "kv_shift", "type": kind}, (limit(0.85, 0.95), llama(1.0, ratio)))
         yield Part(18, f"cells copied, {kind}", {"op": "kv_copy", "type": kind}, (limit(0.85, 0.95),))

@@ -61,7 +61,7 @@ def numbers(tests):
 
 def ours(r, path, cache, tests, texts="1", reps="3"):
     """{test: rate of each measurement}."""
-    done = r.run(r.program("gpurun"), "bench", "-m", path, "--device", r.a.device, "-ngl", "99", "-o", "jsonl", "-q", *numbers(tests), "-np",
+    done = r.run(r.program("gpurun"), "bench", "-m", path, *r.gpu, "-o", "jsonl", "-q", *numbers(tests), "-np",
                  texts, "-r", reps, "-ub", "2048", "-ctk", cache, "-ctv", cache, limit=150)
     found = lines(done.out)
     r.check(f"gpurun bench {os.path.basename(path)} {cache} {tests} x {texts}", done.rc == 0 and found, done)
@@ -70,12 +70,9 @@ def ours(r, path, cache, tests, texts="1", reps="3"):
 
 def llama_bench(r, path, cache, tests, env, reps):
     ubatches = "512" if "p" not in tests else UBATCHES if int(tests["p"].split(",")[-1]) < 16384 else LONG_UBATCHES
-    done = r.run(r.peer("llama-bench"), "-m", path, "-ngl", "99", "-fa", "1", "-o", "json", "-b", "4096", *numbers(tests), "-ub", ubatches, "-r",
+    done = r.run(r.peer("llama-bench"), "-m", path, "-ngl", "99", "-fa", "1", "-o", "jsonl", "-b", "4096", *numbers(tests), "-ub", ubatches, "-r",
                  reps, "-ctk", cache, "-ctv", cache, limit=200, env=env)
-    try:
-        found = json.loads(done.out)
-    except ValueError:
-        found = []
+    found = lines(done.out)
     r.check(f"llama-bench {os.path.basename(path)} {cache} {tests} {env}", done.rc == 0 and found, done)
     return found
 
@@ -176,7 +173,7 @@ def distance(x, y):
 def model_error(r, path):
     """How far a few logits on the GPU lie from those on the CPU."""
     tokens = [100 + 7 * i for i in range(8)]
-    found = [logits(r, path, tokens, *flags) for flags in (["--device", r.a.device, "-ngl", "99"], ["--device", "none"])]
+    found = [logits(r, path, tokens, *flags) for flags in (r.gpu, ["--device", "none"])]
     return distance(*found) if None not in found else None
 
 
@@ -206,7 +203,7 @@ def numerics(r):
         want = logits(r, exact, tokens, "--device", "none") if done.rc == 0 else None
     if want is None:
         return
-    mine = [logits(r, part, tokens, "--device", r.a.device, "-ngl", "99") for _ in range(2 if r.a.emulated else 10)]
+    mine = [logits(r, part, tokens, *r.gpu) for _ in range(2 if r.a.emulated else 10)]
     found = {"gpurun": mine[0]} | ({"llama.cpp": peer_logits(r, part, tokens)} if r.a.peer else {})
     for impl, x in found.items():
         if x is not None:
@@ -225,7 +222,7 @@ def load(r, path):
         shape = "no mmap" if flags else "mmap"
         us = []
         for _ in range(1 if r.a.emulated else 3):
-            done = r.run(r.program("gpurun"), "bench", "-m", path, "--device", r.a.device, "-ngl", "99", "-p", "1", "-n", "0", "-r", "1",
+            done = r.run(r.program("gpurun"), "bench", "-m", path, *r.gpu, "-p", "1", "-n", "0", "-r", "1",
                          "--no-warmup", "-o", "jsonl", "-q", *flags, limit=60)
             us += [(t["load_ns"] + t["ttft_ns"]) / 1e3 for t in lines(done.out)]
             r.check(f"loading, {shape}", done.rc == 0, done)
@@ -302,5 +299,5 @@ def floating(r):
     before = len(r.result["figures"])
     torch(r, "model", "--shape", "llama-3-8b", "--tests", json.dumps(tests), limit=200)
     for t in r.result["figures"][before:]:
-        t.update(op="model", impl="transformers", model="8b-bf16", test=name_of(t), cache="bf16", tok_s=t["avg_ts"], runs=[t["avg_ts"]])
+        t.update(model="8b-bf16", test=name_of(t), cache="bf16", tok_s=t["avg_ts"], runs=[t["avg_ts"]])
     r.save()

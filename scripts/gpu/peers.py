@@ -192,7 +192,8 @@ class Steps:
         steps = sorted(x for _, _, mine in done for x in mine)
         n = test["n_prompt"] + test["n_gen"] * test["n_seq"]
         at = {f"itl_p{p}_ns": steps[min(len(steps) - 1, len(steps) * p // 100)] if steps else 0 for p in (50, 90, 99)}
-        return {**test, "avg_ts": statistics.mean(n * 1e9 / ns for ns, _, _ in done), "samples_ns": [ns for ns, _, _ in done],
+        return {"op": "model", "impl": "transformers", **test, "avg_ts": statistics.mean(n * 1e9 / ns for ns, _, _ in done),
+                "samples_ns": [ns for ns, _, _ in done],
                 "ttft_ns": round(statistics.mean(first for _, first, _ in done)) if test["n_prompt"] else 0, **at,
                 "version": f"transformers {transformers.__version__}, torch {torch.__version__}"}
 

@@ -16,8 +16,8 @@ Done = collections.namedtuple("Done", "rc out err seconds")
 
 
 class Sensors:
-    """Clock of the multiprocessors (MHz), temperature (C) and power (W) of the first GPU, through NVML, which only reads; None where
-    there is none."""
+    """Clock of the multiprocessors (MHz), temperature (C) and power (W) of the first GPU, through NVML, which only reads; None
+    where there is none."""
 
     def __init__(self):
         try:
@@ -87,6 +87,7 @@ class Runner:
         self.sensors, self.stage, self.deadline, self.deadline_of_all, self.last_seen = Sensors(), None, None, None, {}
         self.session = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.n_failed = 0
+        self.gpu = ["--device", a.device, "-ngl", "99"]
 
     # --- programs ---
 
@@ -103,7 +104,7 @@ class Runner:
         """Where a program of the peer finds libraries; no other one is to find those."""
         if not self.a.peer or not str(program).startswith(self.a.peer):
             return {}
-        return {"LD_LIBRARY_PATH": os.pathsep.join([os.path.join(self.a.peer, "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
+        return {"LD_LIBRARY_PATH": os.path.join(self.a.peer, "lib") + os.pathsep + os.environ.get("LD_LIBRARY_PATH", "")}
 
     def left(self):
         return self.deadline - time.monotonic() if self.deadline else float("inf")
@@ -116,8 +117,8 @@ class Runner:
         if limit < 2:
             return Done(-1, "", "no time was left for it", 0)
         try:
-            p = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 text=True, errors="replace", env={**os.environ, **self.paths(command[0]), **(env or {})},
+            p = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, errors="replace", env={**os.environ, **self.paths(command[0]), **(env or {})},
                                  start_new_session=True)
         except OSError as e:
             return Done(-1, "", str(e), 0)
@@ -147,8 +148,8 @@ class Runner:
         self.result["checks"].append({"stage": self.stage, "session": self.session, "name": name, "passed": bool(passed),
                                       "seconds": round(done.seconds, 2), "detail": "" if passed else detail[-2000:]})
         self.n_failed += not passed
-        print(f"{'ok  ' if passed else 'FAIL'} {self.stage}: {name} ({done.seconds:.1f} s)" + ("" if passed else f"\n{detail[-2000:]}"),
-              flush=True)
+        said = "" if passed else f"\n{detail[-2000:]}"
+        print(f"{'ok  ' if passed else 'FAIL'} {self.stage}: {name} ({done.seconds:.1f} s){said}", flush=True)
         self.save()
 
     def note(self, name, why):

@@ -82,7 +82,7 @@ class Suite(unittest.TestCase):
 
     def test_a_program_that_hangs(self):
         """It is killed with what it has started, what it said is kept, and the next one runs."""
-        a = argparse.Namespace(bin=os.path.join(self.at, "bin"), peer=None, emulated=False)
+        a = argparse.Namespace(bin=os.path.join(self.at, "bin"), peer=None, emulated=False, device="cuda")
         r = runner.Runner(a, self.out, {"checks": [], "figures": [], "notes": []})
         r.begin(None)
         r.enter("a stage", 1000)
