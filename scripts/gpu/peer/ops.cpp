@@ -233,14 +233,15 @@ double attn_error(ggml_type type, const std::vector<char> &k, const std::vector<
     return s.error();
 }
 
-std::vector<char> mask_of(int64_t n_kv, int64_t n_each)
+// [n_seq][n_each][n_kv], of each text its own, as llama.cpp has it.
+std::vector<char> mask_of(int64_t n_kv, int64_t n_seq, int64_t n_each)
 {
-    std::vector<char> out(size_t(n_kv) * n_each * 2);
+    std::vector<char> out(size_t(n_kv) * n_seq * n_each * 2);
     ggml_fp16_t *m = reinterpret_cast<ggml_fp16_t *>(out.data());
     const ggml_fp16_t none = ggml_fp32_to_fp16(-INFINITY), all = ggml_fp32_to_fp16(0);
-    for (int64_t t = 0; t < n_each; t++)
+    for (int64_t t = 0; t < n_seq * n_each; t++)
         for (int64_t j = 0; j < n_kv; j++)
-            m[t * n_kv + j] = j <= n_kv - n_each + t ? all : none;
+            m[t * n_kv + j] = j <= n_kv - n_each + t % n_each ? all : none;
     return out;
 }
 
@@ -253,7 +254,7 @@ void attn(const std::string &op, const std::string &name, int64_t n_kv, int64_t 
     graph g;
     std::vector<ggml_tensor *> keys, values;
     ggml_tensor *query = g.input(GGML_TYPE_F32, h.d, n_each, h.n, n_seq), *first = nullptr;
-    ggml_tensor *mask = g.input(GGML_TYPE_F16, n_kv, n_each);
+    ggml_tensor *mask = g.input(GGML_TYPE_F16, n_kv, n_each, 1, n_seq);
     for (int i = 0; i < copies_of(bytes); i++) {
         keys.push_back(g.input(type, h.d, h.n_kv, n_kv, n_seq));
         values.push_back(g.input(type, h.d, h.n_kv, n_kv, n_seq));
@@ -265,7 +266,7 @@ void attn(const std::string &op, const std::string &name, int64_t n_kv, int64_t 
     }
     g.take_memory();
     set(query, q);
-    set(mask, mask_of(n_kv, n_each));
+    set(mask, mask_of(n_kv, n_seq, n_each));
     for (size_t i = 0; i < keys.size(); i++)
         set(keys[i], k), set(values[i], v);
     g.run(1);
