@@ -154,6 +154,13 @@ class Table(unittest.TestCase):
             self.assertIn(f"\n| {goal} | ", text)
         self.assertNotIn("not measured:", text)
 
+    def test_the_newest_file_of_a_device(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, session in (("b", "2026-01-02T03:00:00Z"), ("a", "2026-01-02T04:00:00Z")):
+                with open(os.path.join(folder, name + ".json"), "w") as f:
+                    json.dump({"device": {"description": "a GPU"}, "sessions": {session: {}}, "commit": name}, f)
+            self.assertEqual([r["commit"] for r in table.newest(folder)], ["a"])
+
     def test_what_is_refused_is_said(self):
         all_ = figures(0.97, 0.015)
         next(x for x in all_ if x["impl"] == "gpurun" and x.get("test") == "tg128").pop("rel_err")
