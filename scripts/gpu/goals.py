@@ -1,8 +1,8 @@
 """The goals for one H200, what a run's figures say of each, and what was predicted.
 
 A goal has parts; a part is one figure of gpurun, the peers that it is compared with and the limit that the hardware sets. A figure
-counts with its error (rel_err), the megabytes that were rotated so that no cache held them (rotated_mb), and the peer's row of
-the same session; `judge` says why one does not."""
+counts with its error (rel_err), the megabytes that were rotated so that no cache held them (rotated_mb), and a peer's row of the
+same session; `judge` says why one does not, and of several peers which was not there."""
 import dataclasses
 import json
 import os
@@ -235,17 +235,18 @@ def judge(part, figures, bound):
     why = refused(x, (peer or {}).get("rel_err") or 0)
     if why:
         return Verdict(part, "not measured", why, x)
-    v, kept = Verdict(part, "met", mine=x, share=bound.share(x)), []
+    v, kept, lacking, closest = Verdict(part, "not measured", mine=x, share=bound.share(x)), [], [], float("inf")
     for against in part.against:
         ratio, peer = ratio_to(part, against, x, figures, bound)
         if ratio is None:
-            return Verdict(part, "not measured", f"no row of {against.impl} from the same session" if against.impl != "limit" else
-                           "the limit is not known", x, share=v.share)
+            lacking.append("the limit is not known" if against.impl == "limit" else f"no row of {against.impl} from the same session")
+            continue
         kept.append("met" if ratio >= against.goal else "floor" if ratio >= against.floor else "missed")
-        if peer and (v.ratio is None or ratio / against.goal < v.ratio[0] / v.ratio[1]):
-            v.ratio, v.peer = (ratio, against.goal), peer
-    v.ratio = v.ratio and v.ratio[0]
-    v.status = next(s for s in ("missed", "floor", "met") if s in kept)
+        if peer and ratio / against.goal < closest:
+            v.ratio, v.peer, closest = ratio, peer, ratio / against.goal
+    v.why = ", ".join(lacking)
+    if kept and (v.peer or all(against.impl in ("limit", "overhead") for against in part.against)):
+        v.status = next(s for s in ("missed", "floor", "met") if s in kept)
     return v
 
 

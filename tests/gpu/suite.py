@@ -58,7 +58,7 @@ class Suite(unittest.TestCase):
         return done.stdout
 
     def test_every_stage(self):
-        """And every goal that needs no PyTorch finds its figures."""
+        """And every goal finds its figures, but for PyTorch's."""
         for run in "ABCD":
             done = self.suite("--run", run)
             self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
@@ -66,10 +66,8 @@ class Suite(unittest.TestCase):
         self.assertTrue(all(s["whole"] for s in result["stages"].values()), result["stages"])
         self.assertFalse([c for c in result["checks"] if not c["passed"]])
         for v in goals.verdicts(result["figures"]):
-            if v.status == "not measured":
-                self.assertRegex(v.why, "no row of (cublas|sdpa|transformers)|the limit", v.part.what)
-        measured = {v.part.goal for v in goals.verdicts(result["figures"]) if v.status != "not measured"}
-        self.assertLessEqual(set(range(1, 23)) - {4, 11, 15, 16}, measured)
+            self.assertNotEqual(v.status, "not measured", (v.part.what, v.why))
+            self.assertRegex(v.why, "^(no row of (cublas|sdpa|transformers) from the same session)?$", v.part.what)
         text = self.table()
         self.assertIn("| gr_matmul_mv_q4_K |", text)
         self.assertIn("| tg128, 8B Q4_K_M |", text)

@@ -92,6 +92,11 @@ class Goals(unittest.TestCase):
         v = self.one(lambda x: x.update(runs=[1.0, 1.1]), goal=1)
         self.assertEqual((v.status, v.why), ("not measured", "runs lie 10 % apart"))
 
+    def test_one_of_two_peers_is_not_there(self):
+        all_ = [x for x in figures(0.97, 0.015) if x["impl"] != "transformers"]
+        v = next(v for v in goals.verdicts(all_) if v.part.goal == 4)
+        self.assertEqual((v.status, v.why, v.peer["impl"]), ("met", "no row of transformers from the same session", "llama.cpp"))
+
     def test_an_error_as_large_as_the_peers(self):
         all_ = figures(0.97, 0.015)
         part = next(p for p in goals.parts() if p.goal == 14)
