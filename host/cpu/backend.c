@@ -124,7 +124,7 @@ static int cpu_weight_upload(struct gr_backend *b, const struct gr_ten *host, bo
 
 /* ---- levels ---- */
 
-static const char *const level_name[GR_CPU_N_LEVEL] = {"auto", "ref", "avx2", "avx512"};
+static const char *const level_name[GR_CPU_N_LEVEL] = {"auto", "ref", "avx2", "avx512", "amx"};
 
 const char *gr_cpu_level_name(enum gr_cpu_level level)
 {
@@ -140,6 +140,13 @@ static bool has_avx2(void)
     bool f16c = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
     return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 bool gr_cpu_has(enum gr_cpu_level level)
@@ -152,9 +159,11 @@ bool gr_cpu_has(enum gr_cpu_level level)
     case GR_CPU_AVX2:
         return has_avx2();
     case GR_CPU_AVX512:
-        return has_avx2() && __builtin_cpu_supports("avx512f") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+        return has_avx512();
+#endif
+#ifdef GR_HAS_LEVEL_amx
+    case GR_CPU_AMX:
+        return has_avx512() && gr_amx_usable();
 #endif
     default:
         return false;
@@ -179,24 +188,32 @@ static const struct gr_cpu_impl *const reference[GR_N_OP] = {
 #ifdef GR_HAS_LEVEL_avx2
 extern const struct gr_cpu_impl *const gr_avx2_table[GR_N_OP], *const gr_avx512_table[GR_N_OP];
 #endif
+#ifdef GR_HAS_LEVEL_amx
+extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP]; /* products; the rest is AVX-512's */
+#endif
 
-static const struct gr_cpu_impl *const *table_of(enum gr_cpu_level level)
+static const struct gr_cpu_impl *fast_of(enum gr_cpu_level level, enum gr_op op)
 {
+    (void)op;
     switch (level) {
 #ifdef GR_HAS_LEVEL_avx2
     case GR_CPU_AVX2:
-        return gr_avx2_table;
+        return gr_avx2_table[op];
     case GR_CPU_AVX512:
-        return gr_avx512_table;
+        return gr_avx512_table[op];
+#endif
+#ifdef GR_HAS_LEVEL_amx
+    case GR_CPU_AMX:
+        return gr_amx_table[op] ? gr_amx_table[op] : gr_avx512_table[op];
 #endif
     default:
-        return reference;
+        return NULL;
     }
 }
 
 static const struct gr_cpu_impl *choose(const struct cpu *c, const struct gr_node *n)
 {
-    const struct gr_cpu_impl *fast = table_of(c->level)[n->op];
+    const struct gr_cpu_impl *fast = fast_of(c->level, n->op);
     return fast && (!fast->takes || fast->takes(n)) ? fast : reference[n->op];
 }
 

@@ -20,14 +20,16 @@ enum gr_cpu_level {
     GR_CPU_AUTO,   /* the best one here */
     GR_CPU_REF,    /* references only */
     GR_CPU_AVX2,   /* AVX2, FMA, F16C */
-    GR_CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VNNI */
+    GR_CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VNNI; BF16 where there is that too */
+    GR_CPU_AMX,    /* these, and tiles: AMX-TILE, AMX-INT8, AMX-BF16 */
     GR_CPU_N_LEVEL
 };
 
-/* Whether this processor can run a level (and the build has it). */
+/* Whether this processor can run a level (and the build has it, and the system lets it be used: the
+ * first question about tiles asks Linux for them). */
 bool gr_cpu_has(enum gr_cpu_level level);
 
-/* "auto", "ref", "avx2", "avx512". */
+/* "auto", "ref", "avx2", "avx512", "amx". */
 const char *gr_cpu_level_name(enum gr_cpu_level level);
 
 /* Opens a backend; close it by api->close. n_threads_decode threads run plans whose matrix products

@@ -49,6 +49,9 @@ struct gr_cpu_impl {
 #include "gr/op.def"
 #undef OP
 
+/* Whether there are tiles, and this process may use them (fast/amx.c). */
+bool gr_amx_usable(void);
+
 /* The part [lo, hi) of n items that belongs to a thread. Parts are multiples of `grain` but for the
  * last. */
 struct gr_cpu_share {

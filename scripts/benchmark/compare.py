@@ -44,7 +44,7 @@ def git(*arguments):
 def machine():
     with open("/proc/cpuinfo") as f:
         fields = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in f.read().strip().split("\n\n")[0].splitlines())
-    notable = [x for x in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if x in fields["flags"].split()]
+    notable = [x for x in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16") if x in fields["flags"].split()]
     return {"cpu": f"{fields['model name'].strip()} (family {fields['cpu family']}, model {fields['model']})",
             "cores": os.cpu_count(), "isa": " ".join(notable)}
 

@@ -416,8 +416,8 @@ int main(int argc, char **argv)
             break;
     }
     if (i < argc && argv[i][0] == '-')
-        bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512] [-n TOKENS,..] [-r REPEATS] "
-                  "[-d DEVICE] [-j 1] [-s SHAPE] [-tiny 1] [OP [TYPE,..]]");
+        bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512|amx] [-n TOKENS,..] [-r "
+                  "REPEATS] [-d DEVICE] [-j 1] [-s SHAPE] [-tiny 1] [OP [TYPE,..]]");
     k.op = i < argc ? argv[i] : NULL;
     k.type = i + 1 < argc ? argv[i + 1] : NULL;
     if (level == GR_CPU_N_LEVEL || gr_cpu_open(&k.b, k.n_threads, k.n_threads, level))

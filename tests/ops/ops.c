@@ -374,9 +374,13 @@ static struct gr_backend *backend_of(enum gr_cpu_level level, int n_threads)
     return *b;
 }
 
+#ifndef OPS_FIRST_LEVEL
+#define OPS_FIRST_LEVEL GR_CPU_REF
+#endif
+
 static void check_cpu(struct ops_case *c)
 {
-    for (enum gr_cpu_level level = GR_CPU_REF; level < GR_CPU_N_LEVEL; level++) {
+    for (enum gr_cpu_level level = OPS_FIRST_LEVEL; level < GR_CPU_N_LEVEL; level++) {
         uint64_t one_thread = 0;
         for (int n = 1; n <= 3 && gr_cpu_has(level); n++) {
             char where[40];

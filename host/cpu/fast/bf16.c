@@ -4,7 +4,7 @@
  * Both ways round x alike, so that few and many entries agree but for the order of sums. Few: rows
  * of weights dotted as they lie. Many: PANEL rows, SLICE columns at a time, their pairs of columns
  * transposed into L1 or L2; blocks of MR entries by NR registers of rows stay in registers. */
-#include "cpu/fast/matmul.h"
+#include "cpu/fast/bf16.h"
 
 #if defined(GR_LEVEL_avx512) && defined(__x86_64__)
 #include <cpuid.h>
@@ -18,12 +18,13 @@ bool FN(mm_has_bf16)(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5;
 }
 
-enum { PANEL = 64, SLICE = 512, ROWS_FEW = 64, FEW = 4, MR = 6, NR = PANEL / VL };
+enum { PANEL = BF16_PANEL, SLICE = 512, ROWS_FEW = 64, FEW = 4, MR = 6, NR = PANEL / VL };
 
-/* Columns of x in pairs of bf16, padded to a whole vector with zeros. */
+/* Columns of x in pairs of bf16, padded to a whole vector with zeros. An odd number of vectors, so
+ * that neighbouring rows lie in different sets of a cache. */
 static int64_t padded(const struct mm *m)
 {
-    return GR_PAD(m->n_in, 2 * VL);
+    return GR_PAD(m->n_in, 2 * VL) | 2 * VL;
 }
 
 static BF16 void round_row(const float *x, int64_t n, gr_bf16 *y)
@@ -42,7 +43,8 @@ static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, in
     (void)local;
     for (int64_t i = lo; i < hi; i++) {
         gr_bf16 *y = (gr_bf16 *)shared + (g->at + i) * ld;
-        memset(y + ld - 2 * VL, 0, 2 * VL * sizeof *y);
+        if (m->n_in % (2 * VL))
+            memset(y + m->n_in / (2 * VL) * (2 * VL), 0, 2 * VL * sizeof *y);
         round_row(mm_x(m, g, i), m->n_in, y);
     }
 }
@@ -134,7 +136,7 @@ static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_
 /* ---- many ---- */
 
 /* C [mr, PANEL] += pairs of x with a panel of k pairs. */
-GR_INLINE BF16 void block(const int32_t *const *x, const int32_t *panel, int64_t k, float *c,
+GR_INLINE BF16 void block(const int32_t *x, int64_t ld, const int32_t *panel, int64_t k, float *c,
                           int mr)
 {
     vf acc[MR][NR];
@@ -150,7 +152,7 @@ GR_INLINE BF16 void block(const int32_t *const *x, const int32_t *panel, int64_t
             w[j] = vi_load(panel + j * VL);
         GR_UNROLL
         for (int i = 0; i < mr; i++) {
-            vi v = vi_set(x[i][p]);
+            vi v = vi_set(x[i * ld + p]);
             GR_UNROLL
             for (int j = 0; j < NR; j++)
                 acc[i][j] = pairs(acc[i][j], w[j], v);
@@ -163,14 +165,15 @@ GR_INLINE BF16 void block(const int32_t *const *x, const int32_t *panel, int64_t
         vf_store(c + i * PANEL + j * VL, acc[i][j]);
 }
 
-static BF16 void blocks(const int32_t *const *x, int64_t n, const int32_t *panel, int64_t k,
+/* The same for n rows of x that lie ld pairs apart. */
+static BF16 void blocks(const int32_t *x, int64_t ld, int64_t n, const int32_t *panel, int64_t k,
                         float *c)
 {
     int64_t i = 0;
     for (; i + MR <= n; i += MR)
-        block(x + i, panel, k, c + i * PANEL, MR);
+        block(x + i * ld, ld, panel, k, c + i * PANEL, MR);
     for (; i < n; i++)
-        block(x + i, panel, k, c + i * PANEL, 1);
+        block(x + i * ld, ld, panel, k, c + i * PANEL, 1);
 }
 
 /* Pairs of columns [first, first + n_col) of rows [lo, hi), transposed; missing rows and columns
@@ -191,31 +194,35 @@ static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int
 }
 
 static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                 const void *shared, void *local)
+                 const void *shared, void *local, bf16_blocks_fn *meet)
 {
     int32_t *panel = local;
     gr_bf16 *rows = (gr_bf16 *)(panel + SLICE / 2 * PANEL);
     float *sum = (float *)(void *)(rows + VL * SLICE);
-    const int32_t **x = (const int32_t **)(void *)(sum + GR_PAD(g->n, 2) * PANEL);
+    const int32_t *x = (const int32_t *)(const void *)x_of(m, g, shared, 0);
     memset(sum, 0, (size_t)(g->n * PANEL) * sizeof *sum);
     for (int64_t k = 0; k < m->n_in; k += SLICE) {
         int64_t n_col = GR_MIN(SLICE, m->n_in - k);
         pack(m, g->expert, lo, hi, k, n_col, rows, panel);
-        for (int64_t i = 0; i < g->n; i++)
-            x[i] = (const int32_t *)(const void *)(x_of(m, g, shared, i) + k);
-        blocks(x, g->n, panel, (n_col + 1) / 2, sum);
+        meet(x + k / 2, padded(m) / 2, g->n, panel, (n_col + 1) / 2, sum);
     }
     for (int64_t i = 0; i < g->n; i++)
         FN(mm_finish)(m, g, i, lo, hi - lo, sum + i * PANEL);
 }
 
-static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                     const void *shared, void *local)
+void FN(bf16_multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                       const void *shared, void *local, bf16_blocks_fn *meet)
 {
     if (g->n < MM_MANY)
         few(m, g, lo, hi, shared);
     else
-        many(m, g, lo, hi, shared, local);
+        many(m, g, lo, hi, shared, local, meet);
+}
+
+static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                     const void *shared, void *local)
+{
+    FN(bf16_multiply)(m, g, lo, hi, shared, local, blocks);
 }
 
 static int64_t chunk(const struct mm *m)
@@ -232,8 +239,7 @@ static size_t shared_bytes(const struct mm *m, int64_t n_place)
 static size_t local_bytes(const struct mm *m)
 {
     size_t panel = SLICE / 2 * PANEL * sizeof(int32_t) + VL * SLICE * sizeof(gr_bf16);
-    return panel + (size_t)(m->n_entry + 1) * PANEL * sizeof(float) +
-           (size_t)m->n_entry * sizeof(void *);
+    return panel + (size_t)m->n_entry * PANEL * sizeof(float);
 }
 
 const struct mm_engine FN(mm_bf16) = {.convert = convert,

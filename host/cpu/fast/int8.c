@@ -4,10 +4,8 @@
 
 #include "cpu/fast/lanes.h"
 
-enum {
-    ROWS = 64,
-    /* of a work item */ PANEL_BYTES = 256 * 1024 /* of panels at a time, about: a part of L2 */
-};
+/* Bytes of panels at a time, about: a part of L2. */
+enum { PANEL_BYTES = 256 * 1024 };
 
 /* ---- activations ---- */
 
@@ -102,10 +100,10 @@ static void put_many(const struct int8_shape *s, const struct row *r, char *x, i
     struct int8_many f = int8_many(s, x, tile);
     float *step = (float *)f.step;
     int64_t group = s->kind.group;
-    for (int64_t i = 0; i < s->cols / 4; i++)
-        memcpy(x + (i * tile + t) * 4, r->q + 4 * i, 4);
-    for (int64_t g = 0; g < s->cols / 32; g++)
+    for (int64_t g = 0; g < s->cols / 32; g++) {
+        memcpy(x + (g * tile + t) * 32, r->q + 32 * g, 32);
         step[g * tile + t] = r->step[g];
+    }
     for (int64_t g = 0; g < s->cols / group; g++) {
         int32_t sum = group_sum(s, r, g);
         float scaled = group_step(s, r, g) * (float)sum;
@@ -139,36 +137,33 @@ static void convert(const struct mm *m, const struct mm_group *g, int64_t lo, in
 
 /* ---- products ---- */
 
-static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi, const char *x)
+static void few(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                int64_t lo, int64_t hi, const char *x)
 {
-    struct int8_shape s = int8_shape(m);
-    float sum[MM_MANY][ROWS];
+    float sum[MM_MANY][INT8_ROWS];
     FN(int8_dot)
-    (&s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x, g->n, sum[0], ROWS);
+    (s, gr_ten_row(m->w, g->expert, 0), m->w->row_bytes, lo, hi, x, g->n, sum[0], INT8_ROWS);
     for (int64_t i = 0; i < g->n; i++)
         FN(mm_finish)(m, g, i, lo, hi - lo, sum[i]);
 }
 
 /* Panels of rows [lo, hi) are made first, as many as a part of L2 holds; then each tile meets them
  * all. */
-static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
-                 const char *x, char *local)
+static void many(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                 int64_t lo, int64_t hi, const char *x, char *local, int8_tile_fn *meet)
 {
-    struct int8_shape s = int8_shape(m);
-    struct int8_panel panel[ROWS / VL];
-    float sum[INT8_TILE * VL];
+    struct int8_panel panel[INT8_PANELS];
+    float sum[INT8_TILE][INT8_ROWS];
     int64_t n_panel = (hi - lo + VL - 1) / VL;
     for (int64_t p = 0; p < n_panel; p++)
-        panel[p] = FN(int8_pack)(&s, gr_ten_row(m->w, g->expert, lo + p * VL), m->w->row_bytes,
+        panel[p] = FN(int8_pack)(s, gr_ten_row(m->w, g->expert, lo + p * VL), m->w->row_bytes,
                                  GR_MIN(VL, hi - lo - p * VL),
-                                 local + (size_t)p * FN(int8_panel_bytes)(&s));
+                                 local + (size_t)p * FN(int8_panel_bytes)(s));
     for (int64_t i = 0, tile; i < g->n; i += tile) {
         tile = int8_tile(i, g->n);
-        for (int64_t p = 0; p < n_panel; p++) {
-            FN(int8_tile)(&s, &panel[p], x + i * s.stride, tile, sum);
-            for (int64_t t = 0; t < tile && i + t < g->n; t++)
-                FN(mm_finish)(m, g, i + t, lo + p * VL, GR_MIN(VL, hi - lo - p * VL), sum + t * VL);
-        }
+        meet(s, panel, n_panel, x + i * s->stride, tile, sum[0]);
+        for (int64_t t = 0; t < tile && i + t < g->n; t++)
+            FN(mm_finish)(m, g, i + t, lo, hi - lo, sum[t]);
     }
 }
 
@@ -176,27 +171,33 @@ static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64
 static int64_t panel_rows(const struct int8_shape *s)
 {
     int64_t n = (int64_t)(PANEL_BYTES / FN(int8_panel_bytes)(s));
-    return GR_MIN(ROWS, GR_MAX(1, n) * VL);
+    return GR_MIN(INT8_ROWS, GR_MAX(1, n) * VL);
+}
+
+void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                       int64_t lo, int64_t hi, const void *shared, void *local, int8_tile_fn *tile)
+{
+    const char *x = (const char *)shared + g->at * s->stride;
+    if (g->n < MM_MANY) {
+        few(m, s, g, lo, hi, x);
+        return;
+    }
+    int64_t step = panel_rows(s);
+    for (int64_t o = lo; o < hi; o += step)
+        many(m, s, g, o, GR_MIN(o + step, hi), x, local, tile);
 }
 
 static void multiply(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                      const void *shared, void *local)
 {
     struct int8_shape s = int8_shape(m);
-    const char *x = (const char *)shared + g->at * s.stride;
-    if (g->n < MM_MANY) {
-        few(m, g, lo, hi, x);
-        return;
-    }
-    int64_t step = panel_rows(&s);
-    for (int64_t o = lo; o < hi; o += step)
-        many(m, g, o, GR_MIN(o + step, hi), x, local);
+    FN(int8_multiply)(m, &s, g, lo, hi, shared, local, FN(int8_tile));
 }
 
 static int64_t chunk(const struct mm *m)
 {
     (void)m;
-    return ROWS;
+    return INT8_ROWS;
 }
 
 static size_t shared_bytes(const struct mm *m, int64_t n_place)

@@ -7,7 +7,7 @@
  * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
  * `sum` [cols / group] f32: of types with minima step * sum of the group's q, else -zero * that
  * sum; of types whose factors are joined (lanes.h), both together in `step`, 16 of 256 columns.
- * many: a tile of T entries together, T as in int8_tile: q [cols / 4][T][4]; step [cols / 32][T];
+ * many: a tile of T entries together, T as in int8_tile: q [cols / 32][T][32]; step [cols / 32][T];
  * then -zero * sum of q as i32, or step * sum of q as f32 [cols / group][T]. */
 #ifndef GR_CPU_FAST_INT8_H
 #define GR_CPU_FAST_INT8_H
@@ -17,6 +17,9 @@
 
 /* Entries of a tile: as many as the registers hold sums for. */
 enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 4 };
+
+/* Rows of weights of a work item. */
+enum { INT8_ROWS = 64, INT8_PANELS = INT8_ROWS / VL };
 
 struct int8_shape {
     int64_t n_in, cols; /* of a row; padded to 256 */
@@ -71,7 +74,8 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
 
-/* VL rows of weights, interleaved: q [cols / 4][VL][4]; d, m [cols / group][VL]. */
+/* VL rows of weights, interleaved: q [cols / 4][VL][4], with the offset s->kind.zero, the type's
+ * own or 0: then they are s8; d, m [cols / group][VL]. */
 struct int8_panel {
     uint8_t *q;
     float *d, *m;
@@ -79,8 +83,13 @@ struct int8_panel {
 size_t FN(int8_panel_bytes)(const struct int8_shape *s);
 struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64_t row_bytes,
                                 int64_t n_rows, void *memory);
-/* sum [tile, VL] = the tile's products with the panel. */
-void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, const char *x,
-                   int64_t tile, float *sum);
+/* sum [tile, INT8_ROWS] = the tile's products with n panels, VL columns each. */
+typedef void int8_tile_fn(const struct int8_shape *s, const struct int8_panel *p, int64_t n,
+                          const char *x, int64_t tile, float *sum);
+int8_tile_fn FN(int8_tile);
+
+/* What an engine's multiply does, tiles meeting panels of s by the function. */
+void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
+                       int64_t lo, int64_t hi, const void *shared, void *local, int8_tile_fn *tile);
 
 #endif

@@ -22,6 +22,7 @@ size_t FN(int8_panel_bytes)(const struct int8_shape *s)
 struct rows {
     uint8_t *q;   /* [VL, 256] */
     float *d, *m; /* [VL, 16] */
+    vi off;       /* what is taken from each of q */
 };
 
 GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const struct rows *r,
@@ -34,7 +35,7 @@ GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const s
         unpack_tail(dtype, w, n_bytes, &u);
     GR_UNROLL
     for (int k = 0; k < UNIT_Q; k++)
-        vi_store(r->q + i * 256 + k * VL * 4, u.q[k]);
+        vi_store(r->q + i * 256 + k * VL * 4, vi_sub8(u.q[k], r->off));
     GR_UNROLL
     for (int k = 0; k < unit_factors(unit_kind(dtype)); k++) {
         vf_store(r->d + i * 16 + k * VL, u.d[k]);
@@ -64,7 +65,8 @@ struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64
     struct int8_panel p = {.q = memory};
     p.d = (float *)(void *)(p.q + s->cols * VL);
     p.m = p.d + s->cols / 16 * VL;
-    struct rows r = {.d = p.m + s->cols / 16 * VL};
+    struct rows r = {.d = p.m + s->cols / 16 * VL,
+                     .off = vi_set8(unit_kind(s->dtype).zero - s->kind.zero)};
     r.m = r.d + VL * 16;
     r.q = (uint8_t *)(r.m + VL * 16);
     int64_t n_group = 256 / s->kind.group; /* of a unit */
@@ -83,6 +85,13 @@ struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64
 
 /* ---- tiles ---- */
 
+GR_INLINE int32_t four(const int8_t *q)
+{
+    int32_t x;
+    memcpy(&x, q, sizeof x);
+    return x;
+}
+
 GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
                        int group, bool min, bool sign, float *sum)
 {
@@ -92,7 +101,7 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
     for (int t = 0; t < n; t++)
         acc[t] = vf_set(0);
     for (int64_t g = 0; g < s->n_in / group; g++) {
-        const int32_t *q = (const int32_t *)(const void *)e.q + g * (group / 4) * n;
+        const int8_t *q = e.q + g * group / 32 * 32 * n + g * group % 32;
         const uint8_t *w = p->q + g * group * VL;
         const float *step = e.step + g * group / 32 * n;
         vi dot[INT8_TILE];
@@ -104,7 +113,7 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
             vi lanes = vi_load(w + c * VL * 4);
             GR_UNROLL
             for (int t = 0; t < n; t++)
-                dot[t] = vi_dot_any(dot[t], lanes, vi_set(q[c * n + t]), sign);
+                dot[t] = vi_dot_any(dot[t], lanes, vi_set(four(q + t * 32 + c * 4)), sign);
         }
         vf d = vf_load(p->d + g * VL);
         GR_UNROLL
@@ -119,7 +128,7 @@ GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, c
     }
     GR_UNROLL
     for (int t = 0; t < n; t++)
-        vf_store(sum + t * VL, acc[t]);
+        vf_store(sum + t * INT8_ROWS, acc[t]);
 }
 
 GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, const char *x, int n,
@@ -137,8 +146,8 @@ GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, co
         tile_of(s, p, x, n, 16, true, false, sum);
 }
 
-void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, const char *x,
-                   int64_t tile, float *sum)
+static void tile_any(const struct int8_shape *s, const struct int8_panel *p, const char *x,
+                     int64_t tile, float *sum)
 {
 #ifdef GR_LEVEL_avx512
     if (tile == 12) {
@@ -152,4 +161,11 @@ void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, const
 #endif
     (void)tile;
     tile_n(s, p, x, 4, sum);
+}
+
+void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, int64_t n, const char *x,
+                   int64_t tile, float *sum)
+{
+    for (int64_t i = 0; i < n; i++)
+        tile_any(s, p + i, x, tile, sum + i * VL);
 }

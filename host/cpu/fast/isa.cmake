@@ -1,9 +1,10 @@
-# The fast paths: every .c file here compiled once for each instruction level. GR_LEVEL is the suffix of its symbols
-# and tells vec.h which registers there are. No file here may run before the level is known to work (../backend.c).
-# Fuzz targets compute nothing: their build does without.
+# The fast paths: every .c file here but amx.c compiled once for each instruction level. GR_LEVEL is the suffix of its
+# symbols and tells vec.h which registers there are. No file here may run before the level is known to work
+# (../backend.c). Fuzz targets compute nothing: their build does without.
 set(GPURUN_LEVEL_OBJECTS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8 AND NOT GPURUN_FUZZ)
   file(GLOB FAST_SOURCES CONFIGURE_DEPENDS host/cpu/fast/*.c)
+  list(FILTER FAST_SOURCES EXCLUDE REGEX "/amx\\.c$")
   set(AVX2_FLAGS -mavx2 -mfma -mf16c)
   set(AVX512_FLAGS ${AVX2_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
   # Compilers take minutes over unrolled loops with sanitizers in them at -O3.
@@ -12,17 +13,36 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND CMAKE_SIZEOF_VOID_P EQU
   else()
     set(FAST_OPTIMISE -O3)
   endif()
-  function(gpurun_level name)
-    add_library(gpurun_${name} OBJECT ${FAST_SOURCES})
-    set_target_properties(gpurun_${name} PROPERTIES C_VISIBILITY_PRESET hidden)
-    target_compile_definitions(gpurun_${name} PRIVATE GR_LEVEL=${name} GR_LEVEL_${name}=1)
-    target_compile_options(gpurun_${name} PRIVATE ${FAST_OPTIMISE} -fno-trapping-math ${ARGN})
-    target_include_directories(gpurun_${name} PRIVATE include host)
-    target_link_libraries(gpurun_${name} PRIVATE gpurun_flags)
-    list(APPEND GPURUN_LEVEL_OBJECTS $<TARGET_OBJECTS:gpurun_${name}>)
-    set(GPURUN_LEVEL_OBJECTS ${GPURUN_LEVEL_OBJECTS} PARENT_SCOPE)
-    target_compile_definitions(gpurun_objects PRIVATE GR_HAS_LEVEL_${name})
+  # gpurun_level_objects(target level flag...): an object library of files of that level; its sources are added to it.
+  function(gpurun_level_objects target level)
+    add_library(${target} OBJECT)
+    set_target_properties(${target} PROPERTIES C_VISIBILITY_PRESET hidden)
+    target_compile_definitions(${target} PRIVATE GR_LEVEL=${level} GR_LEVEL_${level}=1)
+    target_compile_options(${target} PRIVATE ${FAST_OPTIMISE} -fno-trapping-math ${ARGN})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/host)
+    target_link_libraries(${target} PRIVATE gpurun_flags)
   endfunction()
-  gpurun_level(avx2 ${AVX2_FLAGS})
-  gpurun_level(avx512 ${AVX512_FLAGS})
+  macro(gpurun_use_level name)
+    list(APPEND GPURUN_LEVEL_OBJECTS $<TARGET_OBJECTS:gpurun_${name}>)
+    target_compile_definitions(gpurun_objects PRIVATE GR_HAS_LEVEL_${name})
+  endmacro()
+  gpurun_level_objects(gpurun_avx2 avx2 ${AVX2_FLAGS})
+  gpurun_level_objects(gpurun_avx512 avx512 ${AVX512_FLAGS})
+  target_sources(gpurun_avx2 PRIVATE ${FAST_SOURCES})
+  target_sources(gpurun_avx512 PRIVATE ${FAST_SOURCES})
+  gpurun_use_level(avx2)
+  gpurun_use_level(avx512)
+
+  # Tiles beside the AVX-512 level, where compiler and assembler know them.
+  include(CheckCSourceCompiles)
+  set(AMX_FLAGS -mamx-tile -mamx-int8 -mamx-bf16)
+  set(CMAKE_REQUIRED_FLAGS "-mamx-tile -mamx-int8 -mamx-bf16")
+  check_c_source_compiles("#include <immintrin.h>
+int main(void) { _tile_release(); _tile_dpbssd(0, 1, 2); _tile_dpbf16ps(0, 1, 2); return 0; }" HAVE_AMX)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(HAVE_AMX)
+    gpurun_level_objects(gpurun_amx avx512 ${AVX512_FLAGS} ${AMX_FLAGS})
+    target_sources(gpurun_amx PRIVATE ${PROJECT_SOURCE_DIR}/host/cpu/fast/amx.c)
+    gpurun_use_level(amx)
+  endif()
 endif()

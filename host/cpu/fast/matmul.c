@@ -70,27 +70,29 @@ static struct mm mm_of(const struct gr_node *node)
 }
 
 /* NULL: the type is left to the reference. */
-static const struct mm_engine *engine_of(const struct mm *m)
+static const struct mm_engine *engine_of(const struct mm *m, const struct mm_engines *engines)
 {
     switch (m->w->dtype) {
     case GR_F32:
     case GR_F16:
-        return &FN(mm_float);
+        return engines->floats;
     case GR_BF16:
-        return FN(mm_has_bf16)() ? &FN(mm_bf16) : &FN(mm_float);
+        return FN(mm_has_bf16)() ? engines->bf16 : engines->floats;
 #define TYPE(name) case GR_##name:
         UNIT_TYPES(TYPE)
 #undef TYPE
-        return &FN(mm_int8);
+        return engines->int8;
     default:
         return NULL;
     }
 }
 
-static bool takes(const struct gr_node *node)
+static const struct mm_engines own = {&FN(mm_float), &FN(mm_bf16), &FN(mm_int8)};
+
+bool FN(mm_takes)(const struct gr_node *node)
 {
     struct mm m = mm_of(node);
-    return engine_of(&m);
+    return engine_of(&m, &own);
 }
 
 /* ---- groups ---- */
@@ -181,10 +183,11 @@ static void pass_on(const struct mm *m, const struct gr_cpu_work *w)
                    (size_t)m->n_pass * sizeof(float));
 }
 
-static void run(const struct gr_node *node, const struct gr_cpu_work *w)
+void FN(mm_run)(const struct gr_node *node, const struct gr_cpu_work *w,
+                const struct mm_engines *engines)
 {
     struct mm m = mm_of(node);
-    const struct mm_engine *e = engine_of(&m);
+    const struct mm_engine *e = engine_of(&m, engines);
     struct mm_group *group;
     int64_t n_group = groups_of(&m, w->local, &group);
     char *local = (char *)w->local + groups_bytes(&m);
@@ -201,13 +204,19 @@ static void run(const struct gr_node *node, const struct gr_cpu_work *w)
     }
 }
 
-static struct gr_cpu_need need(const struct gr_node *node)
+struct gr_cpu_need FN(mm_need)(const struct gr_node *node)
 {
     struct mm m = mm_of(node);
-    const struct mm_engine *e = engine_of(&m);
+    const struct mm_engine *e = engine_of(&m, &own);
     return (struct gr_cpu_need){e->shared_bytes ? e->shared_bytes(&m, n_places(&m)) : 0,
                                 groups_bytes(&m) + e->local_bytes(&m)};
 }
 
-const struct gr_cpu_impl FN(matmul) = {run, need, takes}, FN(matmul_id) = {run, need, takes},
-                         FN(head_matmul) = {run, need, takes};
+static void run(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    FN(mm_run)(node, w, &own);
+}
+
+const struct gr_cpu_impl FN(matmul) = {run, FN(mm_need), FN(mm_takes)},
+                         FN(matmul_id) = {run, FN(mm_need), FN(mm_takes)},
+                         FN(head_matmul) = {run, FN(mm_need), FN(mm_takes)};

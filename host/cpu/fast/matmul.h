@@ -2,11 +2,10 @@
  * weight matrix they meet. An engine multiplies a group with some rows of its matrix; which one
  * depends on the weights' storage type:
  *
- *   engine   weights           x                       products and sums
- *   float    f32 f16 bf16      f32                     f32
- *   bf16     bf16              rounded to bf16         pairs by vdpbf16ps, then f32; where the
- * processor has it int8     quantised types   s8, a step per 32       integers exactly within 16 or
- * 32 columns, then f32
+ * - float: f32, f16, bf16; f32 products and sums.
+ * - bf16: bf16, where the processor multiplies it; x is rounded to bf16, f32 sums.
+ * - int8: quantised types; x becomes s8 with a step for 32 columns; sums are exact integers within
+ *   16 or 32 columns, then f32.
  *
  * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
  * Each engine has two ways: few entries read rows of weights as they lie and dot them at once
@@ -55,6 +54,16 @@ struct mm_engine {
 
 extern const struct mm_engine FN(mm_float), FN(mm_bf16), FN(mm_int8);
 bool FN(mm_has_bf16)(void);
+
+/* What products do as implementations of operations. The engines are the level's own, or such that
+ * differ in how they multiply alone; bf16 is used where FN(mm_has_bf16)(). */
+struct mm_engines {
+    const struct mm_engine *floats, *bf16, *int8;
+};
+void FN(mm_run)(const struct gr_node *node, const struct gr_cpu_work *w,
+                const struct mm_engines *engines);
+struct gr_cpu_need FN(mm_need)(const struct gr_node *node);
+bool FN(mm_takes)(const struct gr_node *node);
 
 static inline int64_t mm_entry(const struct mm_group *g, int64_t i)
 {

@@ -144,6 +144,14 @@ GR_INLINE void vi_store(void *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
+GR_INLINE vi vi_set8(int x)
+{
+    return _mm512_set1_epi8((char)x);
+}
+GR_INLINE vi vi_sub8(vi a, vi b)
+{
+    return _mm512_sub_epi8(a, b);
+}
 /* Each lane + the sum of four products of u8 (u) and s8 (s). */
 GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 {
@@ -264,6 +272,14 @@ GR_INLINE vi vi_load(const void *p)
 GR_INLINE void vi_store(void *p, vi x)
 {
     _mm256_storeu_si256(p, x);
+}
+GR_INLINE vi vi_set8(int x)
+{
+    return _mm256_set1_epi8((char)x);
+}
+GR_INLINE vi vi_sub8(vi a, vi b)
+{
+    return _mm256_sub_epi8(a, b);
 }
 /* The sums of two products saturate at 16 bits: u <= 127 is safe (2 * 127 * 127 < 32768). */
 GR_INLINE vi vi_dot(vi acc, vi u, vi s)

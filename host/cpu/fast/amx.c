@@ -1,0 +1,281 @@
+/* The AMX level: products of many entries by tiles (tiles.h). What surrounds them, and everything
+ * else, is the AVX-512 level's.
+ *
+ * int8: A is a group's columns of a tile of entries, B those of a panel, both as they lie (int8.h);
+ * two panels meet A at a time. The integer sums go through memory (L1) to be converted, scaled and
+ * added to f32 sums in registers, and that is what takes the time, not the products: 12 x 16 sums
+ * of a group take 36 instructions of two vector units (48 with minima) and about as many loads of
+ * 64 bytes, two a cycle, beside 12 to 16 cycles of one tile product. Two groups at a time, so that
+ * products run while sums are scaled.
+ *
+ * bf16: sums stay in tiles for all columns of a panel, 2 x 2 of them over two tiles of x and two of
+ * the panel: four products of 16 cycles for 64 rows loaded, two a cycle.
+ *
+ * A thread configures its tiles where it begins and releases them at its end.
+ *
+ * Proven on a model of the instructions (tests/ops/tiles), not yet run on a processor that has
+ * them: the cycles are predictions, from one TDPBSSD or TDPBF16PS in 16. */
+#include "cpu/fast/bf16.h"
+#include "cpu/fast/int8.h"
+#include "cpu/fast/tiles.h"
+
+_Static_assert(VL == 16, "a row of a tile is a vector");
+
+bool gr_amx_usable(void)
+{
+    return tiles_usable();
+}
+
+static void shape(struct tile_config *c, int tile, int64_t n_row, int64_t n_byte)
+{
+    c->n_row[tile] = (uint8_t)n_row, c->n_byte[tile] = (uint16_t)n_byte;
+}
+
+/* ---- int8 ---- */
+
+/* Sums of an even group and of an odd one with two panels, columns of x of these groups, rows of
+ * the panels. */
+#define SUM_00 0
+#define SUM_01 1
+#define SUM_10 2
+#define SUM_11 3
+#define X_0 4
+#define X_1 5
+#define W_0 6
+#define W_1 7
+
+/* All sizes of a tile of entries have the rows of the largest: for smaller ones, rows of the next
+ * columns follow, or what follows the quants, and their sums are not used. */
+static struct tile_config int8_config(int group)
+{
+    struct tile_config c = {.palette = 1};
+    for (int i = 0; i < 4; i++)
+        shape(&c, SUM_00 + i, INT8_TILE, VL * 4);
+    for (int i = 0; i < 2; i++) {
+        shape(&c, X_0 + i, INT8_TILE, group);
+        shape(&c, W_0 + i, group / 4, VL * 4);
+    }
+    return c;
+}
+
+/* Integer sums of a group: n entries' columns are 32 bytes apart. */
+struct group_sums {
+    int32_t of[2][INT8_TILE * VL]; /* panels */
+};
+
+#define PRODUCT(sum, columns, rows, from, to)                                                      \
+    do {                                                                                           \
+        tile_zero(sum);                                                                            \
+        tile_load(rows, from, VL * 4);                                                             \
+        tile_dot_s8(sum, columns, rows);                                                           \
+        tile_store(sum, to, VL * 4);                                                               \
+    } while (0)
+
+/* A group with both panels, or with the first. */
+#define GROUP(parity, columns, panels, at, both, sums)                                             \
+    do {                                                                                           \
+        tile_load(X_##parity, columns, 32);                                                        \
+        PRODUCT(SUM_##parity##0, X_##parity, W_0, (panels)[0].q + (at), (sums).of[0]);             \
+        if (both)                                                                                  \
+            PRODUCT(SUM_##parity##1, X_##parity, W_1, (panels)[1].q + (at), (sums).of[1]);         \
+    } while (0)
+
+/* acc += the products of n factors of entries and those of group g of np panels, [VL] each; times
+ * their integer sums where there are any. */
+GR_INLINE void add_group(const struct group_sums *dot, const float *const *factor, int64_t g,
+                         const float *of_entry, int n, int np, vf acc[2][INT8_TILE])
+{
+    vf f[2];
+    GR_UNROLL
+    for (int i = 0; i < np; i++)
+        f[i] = vf_load(factor[i] + g * VL);
+    GR_UNROLL
+    for (int t = 0; t < n; t++) {
+        vf x = vf_set(of_entry[t]);
+        GR_UNROLL
+        for (int i = 0; i < np; i++)
+            if (dot)
+                acc[i][t] = vf_fma(vf_of_int(vi_load(dot->of[i] + t * VL)), f[i] * x, acc[i][t]);
+            else
+                acc[i][t] = vf_fma(f[i], x, acc[i][t]);
+    }
+}
+
+/* Columns are padded to whole pairs of groups, with zeros. */
+GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, int np,
+                       const char *x, int n, int group, bool min, float *sum)
+{
+    struct int8_many e = int8_many(s, (void *)(uintptr_t)x, n);
+    const float *sums = e.extra, *const d[2] = {p[0].d, p[np - 1].d},
+                *const m[2] = {p[0].m, p[np - 1].m};
+    const int64_t n_group = s->n_in / group;
+    struct group_sums dot[2];
+    vf acc[2][INT8_TILE];
+    GR_UNROLL
+    for (int t = 0; t < n; t++)
+        acc[0][t] = acc[1][t] = vf_set(0);
+    for (int64_t g = 0; g < n_group; g += 2) {
+        const int8_t *q = e.q + g * group * n;
+        const float *step = e.step + g * group / 32 * n;
+        GROUP(0, q, p, g * group * VL, np == 2, dot[0]);
+        GROUP(1, q + (group == 32 ? 32 * n : 16), p, (g + 1) * group * VL, np == 2, dot[1]);
+        add_group(&dot[0], d, g, step, n, np, acc);
+        add_group(&dot[1], d, g + 1, group == 32 ? step + n : step, n, np, acc);
+        if (min) {
+            add_group(NULL, m, g, sums + g * n, n, np, acc);
+            add_group(NULL, m, g + 1, sums + (g + 1) * n, n, np, acc);
+        }
+    }
+    GR_UNROLL
+    for (int t = 0; t < n; t++)
+        GR_UNROLL
+    for (int i = 0; i < np; i++)
+        vf_store(sum + t * INT8_ROWS + i * VL, acc[i][t]);
+}
+
+GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, int np, const char *x,
+                      int n, float *sum)
+{
+    if (s->kind.group == 32 && !s->kind.min)
+        tile_of(s, p, np, x, n, 32, false, sum);
+    else if (s->kind.group == 32)
+        tile_of(s, p, np, x, n, 32, true, sum);
+    else if (!s->kind.min)
+        tile_of(s, p, np, x, n, 16, false, sum);
+    else
+        tile_of(s, p, np, x, n, 16, true, sum);
+}
+
+GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_panel *p, int np,
+                        const char *x, int64_t tile, float *sum)
+{
+    if (tile == 12)
+        tile_n(s, p, np, x, 12, sum);
+    else if (tile == 8)
+        tile_n(s, p, np, x, 8, sum);
+    else
+        tile_n(s, p, np, x, 4, sum);
+}
+
+static void int8_tile_pairs(const struct int8_shape *s, const struct int8_panel *p, int64_t n,
+                            const char *x, int64_t tile, float *sum)
+{
+    for (int64_t i = 0; i + 1 < n; i += 2)
+        tile_any(s, p + i, 2, x, tile, sum + i * VL);
+    if (n % 2)
+        tile_any(s, p + n - 1, 1, x, tile, sum + (n - 1) * VL);
+}
+
+/* Quants have signs here: no offset, nothing to take from the sums. */
+static void multiply_int8(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                          const void *shared, void *local)
+{
+    struct int8_shape s = int8_shape(m);
+    if (g->n < MM_MANY) {
+        FN(mm_int8).multiply(m, g, lo, hi, shared, local);
+        return;
+    }
+    s.kind.zero = 0;
+    const struct tile_config c = int8_config(s.kind.group);
+    tiles_begin(&c);
+    FN(int8_multiply)(m, &s, g, lo, hi, shared, local, int8_tile_pairs);
+    tiles_end();
+}
+
+/* ---- bf16 ---- */
+
+enum { SIDE = 2 * 16 }; /* entries, and rows of a panel, of a block of 2 x 2 tiles of sums */
+
+#define ROWS_0 4
+#define ROWS_1 5
+#define COLS_0 6
+#define COLS_1 7
+
+/* A block of n entries: where n <= 16, its second row of tiles is not used. */
+static struct tile_config bf16_config(int64_t n)
+{
+    struct tile_config c = {.palette = 1};
+    for (int i = 0; i < 2; i++) {
+        int64_t rows = GR_MIN(16, n - 16 * i);
+        shape(&c, COLS_0 + i, 16, 64);
+        if (rows <= 0)
+            continue;
+        shape(&c, ROWS_0 + i, rows, 64);
+        shape(&c, SUM_00 + 2 * i, rows, 64);
+        shape(&c, SUM_01 + 2 * i, rows, 64);
+    }
+    return c;
+}
+
+/* sum [SIDE, SIDE] += x with a panel, k pairs. */
+GR_INLINE void block(const int32_t *x, int64_t ld, const int32_t *panel, int64_t k, float *sum,
+                     bool both)
+{
+    const int64_t row = BF16_PANEL * 4;
+    float *below = sum + 16 * BF16_PANEL;
+    tile_load(SUM_00, sum, row);
+    tile_load(SUM_01, sum + 16, row);
+    if (both) {
+        tile_load(SUM_10, below, row);
+        tile_load(SUM_11, below + 16, row);
+    }
+    for (int64_t p = 0; p < k; p += 16) {
+        tile_load(COLS_0, panel + p * BF16_PANEL, row);
+        tile_load(COLS_1, panel + p * BF16_PANEL + 16, row);
+        tile_load(ROWS_0, x + p, ld * 4);
+        tile_dot_bf16(SUM_00, ROWS_0, COLS_0);
+        tile_dot_bf16(SUM_01, ROWS_0, COLS_1);
+        if (both) {
+            tile_load(ROWS_1, x + 16 * ld + p, ld * 4);
+            tile_dot_bf16(SUM_10, ROWS_1, COLS_0);
+            tile_dot_bf16(SUM_11, ROWS_1, COLS_1);
+        }
+    }
+    tile_store(SUM_00, sum, row);
+    tile_store(SUM_01, sum + 16, row);
+    if (both) {
+        tile_store(SUM_10, below, row);
+        tile_store(SUM_11, below + 16, row);
+    }
+}
+
+static void blocks(const int32_t *x, int64_t ld, int64_t n, const int32_t *panel, int64_t k,
+                   float *sum)
+{
+    int64_t configured = 0;
+    for (int64_t i = 0; i < n; i += SIDE) {
+        int64_t rows = GR_MIN(SIDE, n - i);
+        const struct tile_config c = bf16_config(rows);
+        if (rows != configured)
+            tiles_begin(&c);
+        configured = rows;
+        for (int64_t o = 0; o < BF16_PANEL; o += SIDE)
+            if (rows > 16)
+                block(x + i * ld, ld, panel + o, k, sum + i * BF16_PANEL + o, true);
+            else
+                block(x + i * ld, ld, panel + o, k, sum + i * BF16_PANEL + o, false);
+    }
+    tiles_end();
+}
+
+static void multiply_bf16(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
+                          const void *shared, void *local)
+{
+    FN(bf16_multiply)(m, g, lo, hi, shared, local, blocks);
+}
+
+/* ---- the level ---- */
+
+static void run(const struct gr_node *node, const struct gr_cpu_work *w)
+{
+    struct mm_engine bf16 = FN(mm_bf16), int8 = FN(mm_int8);
+    bf16.multiply = multiply_bf16, int8.multiply = multiply_int8;
+    FN(mm_run)(node, w, &(struct mm_engines){&FN(mm_float), &bf16, &int8});
+}
+
+static const struct gr_cpu_impl product = {run, FN(mm_need), FN(mm_takes)};
+
+/* NULL: that of the AVX-512 level. */
+extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP];
+const struct gr_cpu_impl *const gr_amx_table[GR_N_OP] = {
+    [GR_OP_MATMUL] = &product, [GR_OP_MATMUL_ID] = &product, [GR_OP_HEAD_MATMUL] = &product};
