@@ -273,6 +273,8 @@ static void cuda_close(struct gr_backend **b)
         gr_cuda_ring_free(c, &c->ring);
         if (c->scratch)
             (void)c->cu->free(c->scratch);
+        if (c->counters)
+            (void)c->cu->free(c->counters);
         if (c->stream)
             (void)c->cu->stream_destroy(c->stream);
     }
@@ -308,6 +310,13 @@ static const struct gr_backend_api api = {
     .close = cuda_close,
 };
 
+static int make_counters(struct gr_cuda_backend *c)
+{
+    const size_t bytes = GR_LAUNCH_COUNTERS * sizeof(uint32_t);
+    int rc = gr_cuda_alloc(c, bytes, &c->counters);
+    return rc ? rc : CU(c, fill, c->counters, 0, bytes, c->stream);
+}
+
 int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt)
 {
     *out = NULL;
@@ -327,6 +336,8 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
     }
     if (!rc)
         rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
+    if (!rc)
+        rc = make_counters(c);
     if (!rc && c->opt.nvtx)
         gr_nvtx_name_stream(c->stream, "gpurun steps");
     if (rc)

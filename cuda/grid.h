@@ -29,6 +29,24 @@ static inline bool gr_ten_vec4(const struct gr_ten *t)
            ((uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0 && t->cols % 4 == 0);
 }
 
+/* Whether NORM and GLU can go 16 bytes at a time. */
+static inline bool gr_norm_vec4(const struct gr_args_norm *a)
+{
+    return a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) && gr_ten_vec4(&a->b) &&
+           gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
+}
+static inline bool gr_glu_vec4(const struct gr_args_glu *a)
+{
+    return gr_ten_vec4(&a->a) && gr_ten_vec4(&a->b) && gr_ten_vec4(&a->y);
+}
+
+/* Types that a cache can have. */
+static inline bool gr_cache_type(uint32_t type)
+{
+    return type == GR_F32 || type == GR_F16 || type == GR_BF16 || type == GR_Q8_0 ||
+           type == GR_Q4_0;
+}
+
 /* Whether ROPE's kernel takes 4 pairs a thread, and how many threads it then has. */
 static inline bool gr_rope_vec4(const struct gr_args_rope *a)
 {

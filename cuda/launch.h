@@ -58,10 +58,28 @@ void gr_launch_skip(struct gr_launcher *l, int n);
  * nothing derived before is taken for it. */
 void gr_launch_renew(struct gr_launcher *l);
 
-/* The lines (gr/kernel/matmul.h) that the node behind this one will ask for of y, a result of this
- * one, to be written by this one's launch: false when it asks for none. */
+/* Counters in device memory: zeros, which every launch that counts leaves as zeros. */
+enum { GR_LAUNCH_COUNTERS = 1024 };
+uint32_t *gr_launch_counters(const struct gr_launcher *l);
+
+/* The lines (gr/kernel/matmul.h) that the node behind the k-th one will ask for of y, a result of
+ * the k-th, to be written by this one's launch: false when it asks for none. */
 struct gr_matmul_x_args;
-bool gr_lines_ahead(struct gr_launcher *l, const struct gr_ten *y, struct gr_matmul_x_args *lines);
+bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                    struct gr_matmul_x_args *lines);
+
+/* One of the products of a launch, as far as the nodes behind it are concerned. */
+struct gr_tail_made {
+    struct gr_ten y, res, ids; /* the last two are read by its blocks to the end */
+    int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
+    int64_t n_block;           /* of each tile */
+};
+/* What a launch of n products does behind itself: nodes from the k-th behind this one on, whose
+ * number is returned, and lines. *t stays as it is when that is nothing. Its blocks are of
+ * `threads`. */
+struct gr_tail;
+int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,
+                   uint32_t threads, struct gr_tail *t);
 
 /* A tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows row_bytes apart,
  * boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte swizzle; outside

@@ -6,7 +6,7 @@
  * are so many tokens. Everything else goes to attn_any: f32 rows, other head sizes, rows that do
  * not stand on 16 bytes, tiles that shared memory does not hold, biases by distance. */
 #include "base/checked.h"
-#include "cuda/launch.h"
+#include "cuda/grid.h"
 #include "gr/dtype.h"
 #include "gr/kernel/attn.h"
 #include "gr/status.h"
@@ -14,6 +14,7 @@
 enum {
     ANY_THREADS = 128,
     DECODE_THREADS = 128,
+    DECODE_HEADS = 4,     /* of a block of attn_decode_join */
     DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
     DECODE_BLOCKS = 2048, /* enough to fill a device several times over */
     PREFILL_THREADS = 128,
@@ -68,11 +69,6 @@ static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
         .rel_row = a->rel.row_bytes,
         .n_rel = (int32_t)(a->rel.rows / 2),
     };
-}
-
-static bool cache_type(uint32_t t)
-{
-    return t == GR_F32 || t == GR_F16 || t == GR_BF16 || t == GR_Q8_0 || t == GR_Q4_0;
 }
 
 /* ---- tiles in shared memory ---- */
@@ -174,7 +170,7 @@ static int32_t chunks_of(const struct gr_args_attn *a)
     return (int32_t)GR_MAX(1, GR_MIN(fit, need));
 }
 
-static int decode(struct gr_launcher *l, const struct gr_kernel_attn *k)
+static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
 {
     const char *kernel = k->d_v <= 64    ? "gr_attn_decode_64"
                          : k->d_v <= 128 ? "gr_attn_decode_128"
@@ -182,13 +178,19 @@ static int decode(struct gr_launcher *l, const struct gr_kernel_attn *k)
                                          : "gr_attn_decode_512";
     int32_t heads = k->n_head_kv * k->n_tile, tokens = (k->n_tok + k->n_each - 1) / k->n_each,
             z = GR_MAX(1, GR_MIN(DECODE_BLOCKS / (tokens * heads), k->n_chunk)),
-            join = GR_MAX(4 * 512 * 4, GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS));
+            exact = GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS),
+            smem = GR_MAX(k->smem.bytes, exact);
     struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
-    int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)k->smem.bytes, k, sizeof *k);
-    if (err)
+    if (k->all && (int64_t)k->n_tok * heads < GR_LAUNCH_COUNTERS)
+        k->count = gr_launch_counters(l);
+    if (k->count && k->n_tok == 1 && !gr_lines_ahead(l, 0, y, &k->lines))
+        k->lines.to.n = 0;
+    int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)smem, k, sizeof *k);
+    if (err || k->count)
         return err;
-    grid = (struct gr_grid){(uint32_t)k->n_head, (uint32_t)tokens, 1};
-    return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)join, k, sizeof *k);
+    grid = (struct gr_grid){(uint32_t)(k->n_head + DECODE_HEADS - 1) / DECODE_HEADS,
+                            (uint32_t)tokens, 1};
+    return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)exact, k, sizeof *k);
 }
 
 /* The tiles of attn_decode; false when shared memory does not hold them. */
@@ -291,7 +293,7 @@ static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
 
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
-    if (!cache_type(a->k.dtype) || !cache_type(a->v.dtype))
+    if (!gr_cache_type(a->k.dtype) || !gr_cache_type(a->v.dtype))
         return gr_fail(GR_E_UNSUPPORTED,
                        "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "
                        "%s and %s",
@@ -311,5 +313,5 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
     k.all = !many.kernel;
     k.n_each = many.kernel ? 8 : 1;
     int err = many.kernel ? prefill(l, &long_runs, &many) : 0;
-    return err ? err : decode(l, &k);
+    return err ? err : decode(l, &k, &a->y);
 }

@@ -17,9 +17,9 @@ int gr_cuda_xielu(struct gr_launcher *l, const struct gr_args_xielu *a)
 
 int gr_cuda_glu(struct gr_launcher *l, const struct gr_args_glu *a)
 {
-    bool vec4 = gr_ten_vec4(&a->a) && gr_ten_vec4(&a->b) && gr_ten_vec4(&a->y);
+    bool vec4 = gr_glu_vec4(a);
     struct gr_glu_lines_args f = {.glu = *a};
-    if (vec4 && gr_lines_ahead(l, &a->y, &f.lines))
+    if (vec4 && gr_lines_ahead(l, 0, &a->y, &f.lines))
         return gr_launch_items(l, "gr_elementwise_glu_lines", a->y.rows, 1, GR_LINES_THREADS, 0, &f,
                                sizeof f);
     return GR_LAUNCH_COLUMNS(l, "gr_elementwise_glu", vec4, a->y.rows * a->y.cols, a);

@@ -6,7 +6,7 @@ enum { THREADS = GR_KV_WARPS * 32 };
 
 static int check_type(uint32_t type)
 {
-    if (type == GR_F32 || type == GR_F16 || type == GR_BF16 || type == GR_Q8_0 || type == GR_Q4_0)
+    if (gr_cache_type(type))
         return 0;
     return gr_fail(GR_E_UNSUPPORTED, "cache: expected f32, f16, bf16, q8_0 or q4_0, found %s",
                    gr_dtype_name(type));

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "cuda/launch.h"
 #include "gr/kernel/lines.h"
+#include "gr/kernel/tail.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 
@@ -126,16 +127,23 @@ static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
     return (uint32_t)gr_whole_grid_bytes(w->dtype) + n * (uint32_t)gr_pack_chunk_bytes(w->dtype, 8);
 }
 
+/* Warps of a streaming kernel's block: they take turns at the steps of a tile. */
+static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
+{
+    bool f32 = m->w.dtype == GR_F32, wide = gr_pack_type(m->w.dtype).bits[0] >= 8;
+    bool whole = gr_pack_is_whole(m->w.dtype);
+    uint32_t units = f32 ? 1 : wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
+    return GR_MIN(WARPS, up(m->x.units, units));
+}
+
 /* Few lines an item: `group` of them a block, for tiles of n_x items. */
 static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
                   uint32_t n_x, int group, const void *args, size_t args_bytes)
 {
     bool f32 = m->w.dtype == GR_F32;
     struct gr_grid grid = {n_x, up(m->n_tok, group), 1};
-    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
-    uint32_t units = f32 ? 1 : wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
-    uint32_t warps = GR_MIN(WARPS, up(m->x.units, units)), smem = warps * 16 * (uint32_t)group * 4;
-    if (whole)
+    uint32_t warps = stream_warps(m, group), smem = warps * 16 * (uint32_t)group * 4;
+    if (gr_pack_is_whole(m->w.dtype))
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
     return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps, smem,
                      args, args_bytes);
@@ -218,11 +226,12 @@ static enum order order_for(int64_t n_tok)
 
 /* ---- what the node in front can do ---- */
 
-/* The next product that reads lines; what stands before it (a router) asks for none. */
-static const struct gr_node *next_product(const struct gr_launcher *l)
+/* The next product behind node k that reads lines; what stands before it (a router) asks for none.
+ */
+static const struct gr_node *next_product(const struct gr_launcher *l, int k)
 {
-    for (int k = 1; k <= 3; k++) {
-        const struct gr_node *n = gr_launch_behind(l, k);
+    for (int i = 1; i <= 3; i++) {
+        const struct gr_node *n = gr_launch_behind(l, k + i);
         if (!n || (n->op != GR_OP_ROUTE && n->op != GR_OP_MATMUL && n->op != GR_OP_MATMUL_ID))
             return NULL;
         if ((n->op == GR_OP_MATMUL && n->a.matmul.w.dtype != GR_F32) ||
@@ -232,9 +241,10 @@ static const struct gr_node *next_product(const struct gr_launcher *l)
     return NULL;
 }
 
-bool gr_lines_ahead(struct gr_launcher *l, const struct gr_ten *y, struct gr_matmul_x_args *lines)
+bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                    struct gr_matmul_x_args *lines)
 {
-    const struct gr_node *n = next_product(l);
+    const struct gr_node *n = next_product(l, k);
     if (!n || (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.ids.rows > MV_TOKENS))
         return false;
     bool id = n->op == GR_OP_MATMUL_ID;
@@ -289,7 +299,26 @@ static bool goes_with(const struct gr_node *a, const struct gr_node *b)
            !gr_ten_overlap(&q->y, &p->ids);
 }
 
-/* The product m, lines and all, and those behind it that can go with it, in one launch. */
+/* Behind the products of p, the last of which is node p->n - 1, what the last blocks can do. */
+static int with_tail(struct gr_launcher *l, struct gr_matmul_mv_args *p)
+{
+    struct gr_tail_made made[GR_MATMUL_PARTS];
+    const struct gr_node *first = gr_launch_behind(l, 0);
+    if (!first || p->part[0].n_tok > MV_TOKENS)
+        return 0;
+    for (int i = 0; i < p->n; i++) {
+        const struct gr_node *n = first + i;
+        made[i] = (struct gr_tail_made){.n_tile = n_tile(&p->part[i].w), .n_block = p->n_item};
+        if (n->op == GR_OP_MATMUL)
+            made[i].y = n->a.matmul.y, made[i].res = n->a.matmul.res;
+        else
+            made[i].y = n->a.matmul_id.y, made[i].ids = n->a.matmul_id.ids;
+    }
+    return gr_tail_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS), &p->tail);
+}
+
+/* The product m, lines and all, those behind it that can go with it, and what is small behind
+ * these, in one launch. */
 static int with_others(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
@@ -306,7 +335,7 @@ static int with_others(struct gr_launcher *l, const struct gr_matmul_args *m, in
                                          : matmul_id_of(&next->a.matmul_id);
         part->x = m->x, part->n_tok = m->n_tok;
     }
-    gr_launch_skip(l, p.n - 1);
+    gr_launch_skip(l, p.n - 1 + with_tail(l, &p));
     return stream_parts(l, &p);
 }
 

@@ -12,12 +12,6 @@ enum {
     ANY = 256
 };
 
-static bool vec4(const struct gr_args_norm *a)
-{
-    return a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) && gr_ten_vec4(&a->b) &&
-           gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
-}
-
 static int64_t blocks(const struct gr_args_norm *a)
 {
     return (a->x.rows * (a->x.cols / a->group) + WARPS - 1) / WARPS;
@@ -31,7 +25,7 @@ static int warps(struct gr_launcher *l, const struct gr_args_norm *a)
     const struct gr_node *n = gr_launch_behind(l, 1);
     const struct gr_args_norm *b = n ? &n->a.norm : NULL;
     int64_t n_block = blocks(a);
-    if (n && n->op == GR_OP_NORM && b->group <= WARP_COLS && vec4(b) &&
+    if (n && n->op == GR_OP_NORM && b->group <= WARP_COLS && gr_norm_vec4(b) &&
         !gr_ten_overlap(&a->y, &b->y) && !gr_ten_overlap(&a->y, &b->x) &&
         !gr_ten_overlap(&a->y, &b->res) && !gr_ten_overlap(&b->y, &a->x) &&
         !gr_ten_overlap(&b->y, &a->res)) {
@@ -46,8 +40,8 @@ int gr_cuda_norm(struct gr_launcher *l, const struct gr_args_norm *a)
 {
     int64_t n = a->x.rows * (a->x.cols / a->group);
     struct gr_norm_lines_args f = {.norm = *a};
-    bool held = vec4(a) && a->group <= BLOCK_COLS;
-    if (held && a->group == a->x.cols && gr_lines_ahead(l, &a->y, &f.lines))
+    bool held = gr_norm_vec4(a) && a->group <= BLOCK_COLS;
+    if (held && a->group == a->x.cols && gr_lines_ahead(l, 0, &a->y, &f.lines))
         return gr_launch_items(l, "gr_norm_lines", n, 1, BLOCK, 0, &f, sizeof f);
     if (held && a->group <= WARP_COLS)
         return warps(l, a);

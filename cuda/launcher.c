@@ -155,6 +155,11 @@ void gr_launch_skip(struct gr_launcher *l, int n)
     l->n_skip = n;
 }
 
+uint32_t *gr_launch_counters(const struct gr_launcher *l)
+{
+    return (uint32_t *)(uintptr_t)l->c->counters;
+}
+
 void gr_launch_renew(struct gr_launcher *l)
 {
     l->x.data = NULL, l->keep = true;
@@ -207,11 +212,12 @@ static int note_node(struct gr_launcher *l, const struct gr_node *n)
 {
     int rc = l->notes ? check_bound(n) : 0;
     l->node_used = 0;
-    l->keep = false;
-    if (!rc && l->n_skip)
+    if (!rc && l->n_skip) { /* what its launch derived last stays */
         l->n_skip--;
-    else if (!rc)
+    } else if (!rc) {
+        l->keep = false;
         rc = dispatch(l, n);
+    }
     if (!rc)
         rc = l->rc;
     if (!rc && l->notes && !l->keep)
@@ -237,7 +243,7 @@ int gr_cuda_note(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     e->notes.launch.n = e->notes.args.n = 0;
     for (int i = 0; i < e->n_node && !rc; i++) {
         e->first[i] = (int32_t)e->notes.launch.n;
-        l.node = &e->node[i], l.n_behind = e->n_node - 1 - i;
+        l.node = &e->node[i], l.n_behind = e->alone ? -1 : e->n_node - 1 - i;
         rc = note_node(&l, &e->node[i]);
     }
     e->first[e->n_node] = (int32_t)e->notes.launch.n;

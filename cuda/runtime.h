@@ -42,6 +42,7 @@ struct gr_cuda_exec {
     int32_t *first; /* [n_node + 1] launch that each node begins with */
     struct gr_cuda_need need;
     uint64_t noted;      /* the scratch's turn that it was noted for, 0 = not yet */
+    bool alone;          /* it was without fusions, for taps */
     bool ran;            /* launched once since it was noted */
     bool no_graph;       /* there was no memory for one */
     cu_graph_exec graph; /* made by the second run */
@@ -62,6 +63,7 @@ struct gr_cuda_backend {
     char lost_text[1024];
     struct gr_vec pinned;     /* struct pinned: what host_alloc gave */
     struct gr_cuda_ring ring; /* for what is uploaded from other memory */
+    cu_pointer counters;      /* u32 [GR_LAUNCH_COUNTERS] (launch.h) */
     cu_pointer scratch;
     size_t scratch_bytes;
     uint64_t scratch_turn;         /* counts its pieces, from 1 */

@@ -43,14 +43,16 @@ static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     e->ran = false;
 }
 
-/* Notes a segment unless it is noted for the scratch there is. */
-static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
+/* Notes a segment unless it is noted for the scratch there is; `alone`: each node by launches of
+ * its own. */
+static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e, bool alone)
 {
     size_t bytes = e->need.derived + e->need.node;
     int rc = bytes > c->scratch_bytes ? grow_scratch(c, bytes) : 0;
-    if (rc || e->noted == c->scratch_turn)
+    if (rc || (e->noted == c->scratch_turn && e->alone == alone))
         return rc;
     drop_graph(c, e);
+    e->alone = alone;
     rc = gr_cuda_note(c, e);
     e->noted = rc ? 0 : c->scratch_turn;
     return rc;
@@ -84,7 +86,7 @@ int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void *
     if (!rc)
         rc = gr_cuda_measure(c, e->node, e->n_node, &e->need);
     if (!rc)
-        rc = ready(c, e);
+        rc = ready(c, e, false);
     if (rc)
         gr_cuda_segment_free(b, exec);
     return gr_cuda_leave(c, rc);
@@ -292,7 +294,7 @@ int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, voi
     int rc = gr_cuda_enter(c);
     if (rc || (rc = cancelled(c)))
         return rc;
-    rc = ready(c, e);
+    rc = ready(c, e, tap_fn != NULL); /* what a tap shows, a node behind may have changed */
     if (!rc)
         rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
              : c->time_fn ? gr_cuda_run_timed(c, e)

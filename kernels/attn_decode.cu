@@ -1,5 +1,7 @@
 // ATTN for few tokens a sequence: what a token sees is cut into chunks, one or more a block, and
-// the chunks' results are joined by a second launch.
+// the chunks' results are joined by the last block of its queries, or by a second launch where
+// others of the step's tokens are not this file's. One token's line for the product behind is
+// written by the last block of all.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
@@ -14,6 +16,8 @@
 // f16, everything else f32: a logit is off by 2^-11 of sum |q k|, a weight and with it the output
 // by as much and 2^-11 more.
 #include "kernels/attn_tile.cuh"
+#include "kernels/last.cuh"
+#include "kernels/lines.cuh"
 
 enum { THREADS = 128, WARPS = 4, QUERIES = 16, CHUNK = 256 };
 
@@ -208,6 +212,65 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
     __syncthreads();
 }
 
+// Joins the n chunks of one head of one token in their order, by a warp that holds K times 128
+// columns; whether that did (attn_exact).
+template <int K> GR_DEV bool join(const gr_kernel_attn &a, int t, int h, int n)
+{
+    const int lane = threadIdx.x % 32;
+    attn_span own = attn_span_of(a, t);
+    float sink = a.sinks ? a.sinks[h] * ATTN_LOG2E : ATTN_NONE, max = sink, sum = 0;
+    for (int c = lane; c < n; c += 32)
+        max = fmaxf(max, part_of(a, t, c, h)[a.d_v]);
+    for (int i = 16; i > 0; i /= 2)
+        max = fmaxf(max, __shfl_xor_sync(~0u, max, i));
+    float base = max == ATTN_NONE ? 0 : max;
+    float4 o[K] = {};
+#pragma unroll 8 / K
+    for (int c = 0; c < n; c++) {
+        const float *part = part_of(a, t, c, h);
+        float f = exp2_fast(part[a.d_v] - base);
+        sum += f * part[a.d_v + 1];
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (128 * k + 4 * lane < a.d_v) {
+                float4 x = *(const float4 *)(part + 128 * k + 4 * lane);
+                o[k].x += f * x.x, o[k].y += f * x.y, o[k].z += f * x.z, o[k].w += f * x.w;
+            }
+    }
+    float all = sum + (a.sinks ? exp2_fast(sink - base) : 0);
+    float *y = (float *)(a.y + t * a.y_row) + h * a.d_v;
+    bool good = (own.lo >= own.hi || sum > 0) && fabsf(all) <= 3e38f;
+    for (int k = 0; k < K; k++) {
+        float4 x = o[k];
+        good = good && fabsf(x.x) <= 3e38f && fabsf(x.y) <= 3e38f && fabsf(x.z) <= 3e38f &&
+               fabsf(x.w) <= 3e38f;
+        if (all > 0)
+            x = make_float4(x.x / all, x.y / all, x.z / all, x.w / all);
+        else
+            x = make_float4(0, 0, 0, 0);
+        if (128 * k + 4 * lane < a.d_v)
+            *(float4 *)(y + 128 * k + 4 * lane) = x;
+    }
+    return __all_sync(~0u, good);
+}
+
+// The same for rows of a tile, which row(r, t, h) names, with n chunks.
+template <int K, class F>
+GR_DEV void join_rows(const gr_kernel_attn &a, int n_row, int n, unsigned char *smem, F row)
+{
+    __shared__ bool exact[QUERIES];
+    int t, h;
+    for (int r = threadIdx.x / 32; r < n_row; r += WARPS) {
+        bool again = row(r, t, h) && !join<K>(a, t, h, n);
+        if (threadIdx.x % 32 == 0)
+            exact[r] = again;
+    }
+    __syncthreads();
+    for (int r = 0; r < n_row; r++)
+        if (exact[r] && row(r, t, h))
+            attn_exact<THREADS>(a, t, h, (float *)smem);
+}
+
 // The chunks of the group that token t leads, every gridDim.z th one.
 template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, unsigned char *smem)
 {
@@ -237,6 +300,13 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
         }
         write_part(a, b, s, c);
     }
+    int n_block = max(1, min(n, (int)gridDim.z)), me = t * gridDim.y + blockIdx.y;
+    if (!a.count || blockIdx.z >= n_block || !last_of(a.count + me, n_block))
+        return;
+    join_rows<(NP + 1) / 2>(a, QUERIES, n, smem,
+                            [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
+    if (a.lines.to.n && last_of(a.count + gridDim.y, gridDim.y))
+        write_line(a.lines, 0, 0);
 }
 
 // Calls f(t) for the block's tokens that are this file's, of n_each from n_each * block on.
@@ -271,53 +341,16 @@ GR_KERNEL(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
     each_token(a, blockIdx.x, [&](int t) { decode<8, 32>(a, t, smem); });
 }
 
-// Joins the chunks of one head of one token in their order: each warp every fourth one, then the
-// warps.
-GR_DEV void join(const gr_kernel_attn &a, int t, int h, unsigned char *smem)
-{
-    __shared__ float red[WARPS], sums[WARPS];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    attn_span own = attn_span_of(a, t);
-    const int n = n_chunk(a, attn_group_of(a, t, QUERIES / a.n_pack).span);
-    float sink = a.sinks ? a.sinks[h] * ATTN_LOG2E : ATTN_NONE, max = sink;
-    for (int c = threadIdx.x; c < n; c += THREADS)
-        max = fmaxf(max, part_of(a, t, c, h)[a.d_v]);
-    max = attn_reduce<THREADS, true>(max, red);
-    float base = max == ATTN_NONE ? 0 : max, sum = 0, (*acc)[512] = (float(*)[512])smem;
-    float4 o[4] = {};
-#pragma unroll 2
-    for (int c = warp; c < n; c += WARPS) {
-        const float *part = part_of(a, t, c, h);
-        float f = exp2_fast(part[a.d_v] - base);
-        sum += f * part[a.d_v + 1];
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (128 * k + 4 * lane < a.d_v) {
-                float4 x = *(const float4 *)(part + 128 * k + 4 * lane);
-                o[k].x += f * x.x, o[k].y += f * x.y, o[k].z += f * x.z, o[k].w += f * x.w;
-            }
-    }
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        *(float4 *)&acc[warp][128 * k + 4 * lane] = o[k];
-    if (lane == 0)
-        sums[warp] = sum;
-    __syncthreads();
-    sum = sums[0] + sums[1] + sums[2] + sums[3];
-    float all = sum + (a.sinks ? exp2_fast(sink - base) : 0), bad = own.lo < own.hi && !(sum > 0);
-    float *y = (float *)(a.y + t * a.y_row) + h * a.d_v;
-    for (int c = threadIdx.x; c < a.d_v; c += THREADS) {
-        float x = acc[0][c] + acc[1][c] + acc[2][c] + acc[3][c];
-        y[c] = all > 0 ? x / all : 0;
-        bad = fabsf(x) <= 3e38f && fabsf(all) <= 3e38f ? bad : 1;
-    }
-    if (attn_reduce<THREADS, true>(bad, red) > 0)
-        attn_exact<THREADS>(a, t, h, (float *)smem);
-}
-
-// A block a head, of n_each tokens; with 8 of them on a multiprocessor registers would spill.
-GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 7)
+// A block for WARPS heads of n_each tokens.
+GR_KERNEL(gr_attn_decode_join, gr_kernel_attn, THREADS, 3)
 {
     GR_SMEM;
-    each_token(a, blockIdx.y, [&](int t) { join(a, t, blockIdx.x, smem); });
+    each_token(a, blockIdx.y, [&](int t) {
+        int n = n_chunk(a, attn_group_of(a, t, QUERIES / a.n_pack).span);
+        join_rows<4>(a, WARPS, n, smem, [&](int r, int &token, int &h) {
+            token = t, h = blockIdx.x * WARPS + r;
+            return h < a.n_head;
+        });
+        __syncthreads();
+    });
 }

@@ -82,19 +82,21 @@ GR_DEV float warp_sum(float x)
     return x;
 }
 
-// The sum over a block of T threads; slot [T / 32] is shared memory that nothing else uses before
-// the next barrier but one.
-template <int T> GR_DEV struct exact_sum block_sum(struct exact_sum s, struct exact_sum *slot)
+// The sum over a block of T threads, or of n where that is known as it runs alone (T = 0); slot
+// [n / 32] is shared memory that nothing else uses before the next barrier but one. n = 32: over
+// each warp, without a barrier.
+template <int T>
+GR_DEV struct exact_sum block_sum(struct exact_sum s, struct exact_sum *slot, uint32_t n = T)
 {
     s = warp_sum(s);
-    if (T == WARP)
+    if (n == WARP)
         return s;
     if (threadIdx.x % WARP == 0)
         slot[threadIdx.x / WARP] = s;
     __syncthreads();
     uint32_t lane = threadIdx.x % WARP;
     s = {0, 0};
-    if (lane < T / WARP)
+    if (lane < n / WARP)
         s = slot[lane];
     return warp_sum(s);
 }

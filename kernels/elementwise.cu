@@ -5,66 +5,10 @@
 // are aligned to 16 bytes; else 1). Functions: expf, expm1f and tanhf are off by 1 unit in the last
 // place, erfcf by 4 (CUDA math functions' table); divisions and sums round once. The gates are
 // written so that no digits cancel.
-#include "kernels/block.cuh"
+#include "kernels/gate.cuh"
 #include "kernels/lines.cuh"
-#include "kernels/math.cuh"
 
 enum { THREADS = 256, BLOCKS = 6 };
-
-// The tanh form, 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
-GR_DEV float gelu(float x)
-{
-    const float two_sqrt_2_over_pi = 1.5957691216057308f;
-    return x / (1 + expf(-two_sqrt_2_over_pi * (x + 0.044715f * x * x * x)));
-}
-
-// 0.5 x (1 + erf(x / sqrt(2)))
-GR_DEV float gelu_erf(float x)
-{
-    return 0.5f * x * erfcf(-0.70710678118654752f * x);
-}
-
-GR_DEV float gelu_quick(float x)
-{
-    return x / (1 + expf(-1.702f * x));
-}
-
-template <int V> GR_DEV void apply(int kind, float (&v)[V], float a, float b)
-{
-#define EACH(value)                                                                                \
-    for (int i = 0; i < V; i++) {                                                                  \
-        float x = v[i];                                                                            \
-        v[i] = value;                                                                              \
-    }                                                                                              \
-    break
-    switch (kind) {
-    case GR_SILU:
-        EACH(silu(x));
-    case GR_GELU:
-        EACH(gelu(x));
-    case GR_GELU_ERF:
-        EACH(gelu_erf(x));
-    case GR_GELU_QUICK:
-        EACH(gelu_quick(x));
-    case GR_RELU:
-        EACH(x > 0 ? x : 0);
-    case GR_RELU2:
-        EACH(x > 0 ? x * x : 0);
-    case GR_SIGMOID:
-        EACH(sigmoid(x));
-    case GR_TANH:
-        EACH(tanhf(x));
-    case GR_SOFTCAP:
-        EACH(a * tanhf(x / a));
-    case GR_LINEAR:
-        EACH(fmaf(a, x, b));
-    case GR_CLAMP:
-        EACH(x < a ? a : x > b ? b : x);
-    case GR_SOFTPLUS:
-        EACH(softplus(x));
-    }
-#undef EACH
-}
 
 template <int V> GR_DEV void act(const struct gr_args_act &a)
 {
@@ -109,30 +53,6 @@ GR_KERNEL(gr_elementwise_xielu_1, struct gr_args_xielu, THREADS, BLOCKS)
 GR_KERNEL(gr_elementwise_xielu_4, struct gr_args_xielu, THREADS, BLOCKS)
 {
     xielu<4>(a);
-}
-
-template <int V> GR_DEV void join_gate(int kind, float (&gate)[V], float (&up)[V])
-{
-    const float limit = 7;
-    if (kind == GR_SWIGLU_OAI) {
-        for (int i = 0; i < V; i++) {
-            float g = gate[i] > limit ? limit : gate[i], u = up[i];
-            gate[i] = gelu_quick(g) * ((u < -limit ? -limit : u > limit ? limit : u) + 1);
-        }
-        return;
-    }
-    apply(kind, gate, 0, 0);
-    for (int i = 0; i < V; i++)
-        gate[i] *= up[i];
-}
-
-template <int V> GR_DEV void glu_at(const struct gr_args_glu &a, struct place at)
-{
-    float gate[V], up[V];
-    load<V>(row_of<float>(a.a, at.row) + at.col, gate);
-    load<V>(row_of<float>(a.b, at.row) + at.col, up);
-    join_gate(a.kind, gate, up);
-    store<V>(row_of<float>(a.y, at.row) + at.col, gate);
 }
 
 template <int V> GR_DEV void glu(const struct gr_args_glu &a)

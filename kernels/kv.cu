@@ -14,35 +14,15 @@
 // KV_COPY: rows copied. Memory: each row read and written once. Grid: a thread for 16 bytes of a
 // row, or for what its alignment allows.
 #include "gr/kernel/kv.h"
-#include "kernels/kv.cuh"
-#include "kernels/rope.cuh"
+#include "kernels/kv_store.cuh"
 
 enum { WARPS = GR_KV_WARPS, THREADS = WARPS * WARP };
 
 GR_DEV void kv_store(const struct gr_args_kv_store &a)
 {
-    uint32_t n_k = ((uint32_t)a.k.cols + WARP - 1) / WARP;
-    uint32_t n_v = ((uint32_t)a.v.cols + WARP - 1) / WARP;
-    uint32_t i = thread_id() / WARP, t = i / (n_k + n_v), part = i - t * (n_k + n_v);
-    if (t >= a.k.rows)
-        return;
-    int32_t cell = row_of<int32_t>(a.cells, 0)[t];
-    bool is_k = part < n_k;
-    uint32_t col = (is_k ? part : part - n_k) * WARP + threadIdx.x % WARP;
-    bool in = col < (is_k ? a.k.cols : a.v.cols);
-    float x = 0;
-    if (!is_k) {
-        if (in)
-            x = row_of<float>(a.v, t)[col];
-        kv_put(a.v_cache.dtype, row_of<void>(a.v_cache, cell), col, x, in);
-        return;
-    }
-    if (in) {
-        uint32_t d = (uint32_t)a.d_head_k, at = col % d;
-        const float *cs = a.kind == GR_ROPE_NONE ? nullptr : row_of<float>(a.cs, t);
-        x = turned(row_of<float>(a.k, t) + (col - at), cs, at, (uint32_t)a.cs.cols, a.kind);
-    }
-    kv_put(a.k_cache.dtype, row_of<void>(a.k_cache, cell), col, x, in);
+    uint32_t n = kv_store_parts(a.k) + kv_store_parts(a.v), i = thread_id() / WARP, t = i / n;
+    if (t < a.k.rows)
+        kv_store_part(a, t, i - t * n);
 }
 
 GR_KERNEL(gr_kv_store, struct gr_args_kv_store, THREADS, 4)

@@ -1,5 +1,5 @@
-// Rows of f32 activations to lines of f16 (gr/kernel/matmul.h), a block of GR_LINES_THREADS a row:
-// what gr_matmul_x does, and kernels whose results a product reads next.
+// Rows of f32 activations to lines of f16 (gr/kernel/matmul.h), a block of up to GR_LINES_THREADS a
+// row: what gr_matmul_x does, and kernels whose results a product reads next.
 //
 // A row's largest number fixes a power of two, so that f16 holds numbers down to 2^-24 of it with
 // 11 bits and none overflows: each is off by 2^-11 of itself at most. Sums are those of the rounded
@@ -16,13 +16,19 @@ GR_DEV float largest(const float *x, int n)
 {
     __shared__ float of_warp[LINES_WARPS];
     float v = 0;
-    for (int i = threadIdx.x; i < n; i += GR_LINES_THREADS)
+    int n4 = (uintptr_t)x % 16 ? 0 : n / 4;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < n4; i += blockDim.x) {
+        float4 f = ((const float4 *)x)[i];
+        v = fmaxf(fmaxf(fmaxf(v, fabsf(f.x)), fmaxf(fabsf(f.y), fabsf(f.z))), fabsf(f.w));
+    }
+    for (int i = 4 * n4 + threadIdx.x; i < n; i += blockDim.x)
         v = fmaxf(v, fabsf(x[i]));
     for (int o = 16; o; o /= 2)
         v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
     of_warp[threadIdx.x / 32] = v;
     __syncthreads();
-    for (int i = 0; i < LINES_WARPS; i++)
+    for (uint32_t i = 0; i < blockDim.x / 32; i++)
         v = fmaxf(v, of_warp[i]);
     return v;
 }
@@ -52,7 +58,7 @@ GR_DEV void write_line(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
         a.to.factor[i] = pow2(-up);
     uint32_t *to = (uint32_t *)(a.to.x + i * a.to.units * 64);
     int64_t chunks = gr_lines_chunks(a.to.units);
-    for (int p = threadIdx.x; p < chunks * 32; p += GR_LINES_THREADS) { // 8 columns each
+    for (int p = threadIdx.x; p < chunks * 32; p += blockDim.x) { // 8 columns each
         float v[8], sum = 0;
         uint32_t word[4];
 #pragma unroll

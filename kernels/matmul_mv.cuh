@@ -7,10 +7,12 @@
 // their partial sums are added in the order of the warps through shared memory. Why: tokens are the
 // 8 columns of mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of
 // what no one else needs, one step ahead of the one that is multiplied. The first two are asked for
-// before the launch in front is over: no launch writes weights.
+// before the launch in front is over: no launch writes weights. Up to 8 tokens, the last block of a
+// slice, or of all, does what is small behind the products (tail.cuh).
 #pragma once
 
 #include "kernels/matmul.cuh"
+#include "kernels/tail.cuh"
 
 // This lane's words of activations, for one step. Lanes whose lines there are not read the last
 // one's: what comes of it is not stored.
@@ -84,6 +86,14 @@ GR_DEV int mv_part(const struct gr_matmul_mv_args &all, uint32_t &block)
     return p;
 }
 
+// The block has stored its tile.
+GR_DEV void mv_tail(const struct gr_matmul_mv_args &all)
+{
+    uint32_t number;
+    const struct gr_matmul_args &a = all.part[mv_part(all, number)];
+    tail_behind(all.tail, (uint32_t)mm_block(a, number).tile / (mm_tiles(a) / all.tail.n_slice));
+}
+
 template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
     uint32_t number;
@@ -122,4 +132,6 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
         load(w[1], i + 3 * n_warp);
     }
     mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
+    if (NT == 1 && all.tail.n_block)
+        mv_tail(all);
 }

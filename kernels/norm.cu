@@ -10,98 +10,10 @@
 // square, sqrt and quotients of the factor, and every step after: an RMS is within 7 units of 2^-24
 // of |x f w|.
 #include "gr/kernel/norm.h"
-#include "kernels/block.cuh"
 #include "kernels/lines.cuh"
+#include "kernels/norm.cuh"
 
-enum { WARPS = 8, VECS = 8, WIDE = GR_LINES_THREADS, ANY = 256 };
-
-// A group: its number, where it begins, and what goes with it.
-struct group {
-    const float *x, *w, *b, *res;
-    float *y;
-    uint32_t n;
-};
-
-GR_DEV struct group group_at(const struct gr_args_norm &a, uint32_t i)
-{
-    uint32_t n = (uint32_t)a.group, per_row = (uint32_t)a.x.cols / n;
-    uint32_t t = i / per_row, g = i - t * per_row;
-    struct group s = {row_of<float>(a.x, t) + g * n, 0, 0, 0, row_of<float>(a.y, t) + g * n, n};
-    if (gr_ten_is(&a.w))
-        s.w = row_of<float>(a.w, g % (uint32_t)a.w.rows);
-    if (gr_ten_is(&a.b))
-        s.b = row_of<float>(a.b, g % (uint32_t)a.b.rows);
-    if (gr_ten_is(&a.res))
-        s.res = row_of<float>(a.res, t) + g * n;
-    return s;
-}
-
-// The mean as two floats.
-GR_DEV struct exact_sum mean_of(struct exact_sum s, float n)
-{
-    float hi = s.hi / n;
-    return {hi, (fmaf(-hi, n, s.hi) + s.lo) / n};
-}
-
-GR_DEV float factor_of(struct exact_sum squares, float n, float eps)
-{
-    return 1 / sqrtf((squares.hi + squares.lo) / n + eps);
-}
-
-template <int V> GR_DEV void finish(const struct group &g, uint32_t col, float *v, float f)
-{
-    float p[V];
-    for (int i = 0; i < V; i++)
-        v[i] *= f;
-    if (g.w) {
-        load<V>(g.w + col, p);
-        for (int i = 0; i < V; i++)
-            v[i] *= p[i];
-    }
-    if (g.b) {
-        load<V>(g.b + col, p);
-        for (int i = 0; i < V; i++)
-            v[i] += p[i];
-    }
-    if (g.res) {
-        load<V>(g.res + col, p);
-        for (int i = 0; i < V; i++)
-            v[i] += p[i];
-    }
-    store<V>(g.y + col, v);
-}
-
-// T threads, of which this is number `me`, hold a group of up to 4 T VECS columns.
-template <int T>
-GR_DEV void held(const struct gr_args_norm &a, const struct group &g, uint32_t me,
-                 struct exact_sum (*slot)[T / WARP])
-{
-    float v[VECS][4];
-    struct exact_sum sum = {0, 0}, mean = {0, 0}, squares = {0, 0};
-    bool layer = a.kind == GR_NORM_LAYER;
-#pragma unroll
-    for (int k = 0; k < VECS; k++)
-        if ((k * T + me) * 4 < g.n)
-            load<4>(g.x + (k * T + me) * 4, v[k]);
-    if (layer) {
-#pragma unroll
-        for (int k = 0; k < VECS; k++)
-            for (int i = 0; i < 4 && (k * T + me) * 4 < g.n; i++)
-                add(sum, v[k][i]);
-        mean = mean_of(block_sum<T>(sum, slot[0]), (float)g.n);
-    }
-#pragma unroll
-    for (int k = 0; k < VECS; k++)
-        for (int i = 0; i < 4 && (k * T + me) * 4 < g.n; i++) {
-            v[k][i] = v[k][i] - mean.hi - mean.lo;
-            add(squares, __fmul_rn(v[k][i], v[k][i]));
-        }
-    float f = factor_of(block_sum<T>(squares, slot[1]), (float)g.n, a.eps);
-#pragma unroll
-    for (int k = 0; k < VECS; k++)
-        if ((k * T + me) * 4 < g.n)
-            finish<4>(g, (k * T + me) * 4, v[k], f);
-}
+enum { WARPS = 8, WIDE = GR_LINES_THREADS, ANY = 256 };
 
 GR_KERNEL(gr_norm_warp, struct gr_norm_warp_args, WARPS *WARP, 2)
 {
@@ -114,14 +26,14 @@ GR_KERNEL(gr_norm_warp, struct gr_norm_warp_args, WARPS *WARP, 2)
 
 GR_KERNEL(gr_norm_block, struct gr_args_norm, WIDE, 2)
 {
-    __shared__ struct exact_sum slot[2][WIDE / WARP];
+    __shared__ struct exact_sum slot[2][NORM_WARPS];
     held<WIDE>(a, group_at(a, blockIdx.x), threadIdx.x, slot);
 }
 
 // A whole row a group, and a product of it next: its line as well.
 GR_KERNEL(gr_norm_lines, struct gr_norm_lines_args, WIDE, 2)
 {
-    __shared__ struct exact_sum slot[2][WIDE / WARP];
+    __shared__ struct exact_sum slot[2][NORM_WARPS];
     held<WIDE>(a.norm, group_at(a.norm, blockIdx.x), threadIdx.x, slot);
     __syncthreads();
     write_line(a.lines, blockIdx.x, blockIdx.x);

@@ -171,13 +171,14 @@ Test(weights, described_before_they_are_moved)
     const struct gr_ten t = {.batch = 2, .rows = 3, .cols = 64, .row_bytes = 256, .dtype = GR_F32};
     const struct gr_ten no = {.batch = 1, .rows = 1, .cols = 8, .row_bytes = 64, .dtype = GR_F64};
     struct gr_ten out;
+    const int64_t allocated = emu()->count("cuMemAlloc_v2");
     cr_assert_eq(b->api->weight_upload(b, &t, true, NULL, &out), 0);
     cr_expect(!out.data && out.packed == 1 && out.row_bytes == 0 && out.rows == 3);
     cr_assert_eq(b->api->weight_upload(b, &t, false, NULL, &out), 0);
     cr_expect(!out.data && out.packed == 0 && out.row_bytes == 256);
     cr_expect_eq(b->api->weight_upload(b, &no, true, NULL, &out), GR_E_UNSUPPORTED);
     cr_expect_not_null(strstr(gr_error(), "f64"), "%s", gr_error());
-    expect_count(emu()->count("cuMemAlloc_v2"), 0);
+    expect_count(emu()->count("cuMemAlloc_v2"), allocated);
     device_close(&b);
 }
 

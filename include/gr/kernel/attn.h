@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "gr/kernel/matmul.h"
+
 /* Tokens of a run that attn_decode takes when attn_prefill takes the longer ones. */
 enum { GR_ATTN_FEW = 64 };
 
@@ -59,7 +61,12 @@ struct gr_kernel_attn {
     int32_t n_pack;  /* heads of a group that share a tile of queries */
     int32_t n_tile;  /* tiles of queries that a group's heads make */
     int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
-    int32_t v_in_k;  /* V's columns begin at this one of K's, -1: V is rows of its own */
+    /* attn_decode: [n_tok][n_head_kv * n_tile] and one more, zeros that stay: the last block of
+     * each joins what it saw. NULL: attn_decode_join does, behind. And the lines of y, to.n = 0:
+     * none. */
+    uint32_t *count;
+    struct gr_matmul_x_args lines;
+    int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */
 
     /* attn_any */
     const char *rel; /* biases: row n_rel + d is for keys d positions behind; NULL = none */

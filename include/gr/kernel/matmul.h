@@ -110,16 +110,6 @@ struct gr_matmul_args {
     int64_t x_row_bytes, x_item_bytes;
 };
 
-/* Up to three products of the same lines with matrices of one type, in one launch of few lines: Q,
- * K and V, or gate and up, or these of the same experts. The grid runs over the tiles of n_item
- * items of each. */
-#define GR_MATMUL_PARTS 3
-
-struct gr_matmul_mv_args {
-    struct gr_matmul_args part[GR_MATMUL_PARTS];
-    int32_t n, n_item;
-};
-
 /* The same for wgmma: x by_step as a tensor map. */
 struct gr_matmul_sm90_args {
     struct gr_tensor_map map;

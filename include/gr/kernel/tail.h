@@ -1,0 +1,44 @@
+/* What a product's launch does behind it: the operations that come next, where they are small.
+ *
+ * A launch's results may be cut into n_slice equal runs of columns, of each matrix the same. The
+ * block that is the last to finish its part of a slice does that slice of the first n_sliced steps;
+ * the block that is the last of all does the remaining steps as a whole and writes the lines of
+ * what comes out. Which block that is does not matter: each does the same in the same order. */
+#ifndef GR_KERNEL_TAIL_H
+#define GR_KERNEL_TAIL_H
+
+#include "gr/kernel/matmul.h"
+#include "gr/op.h"
+
+enum { GR_TAIL_STEPS = 4, GR_TAIL_SLICES = 64 };
+
+struct gr_tail_step {
+    uint32_t op; /* enum gr_op: NORM, GLU, KV_STORE, ROPE; aligned to 16 bytes where they can be */
+    union {
+        struct gr_args_norm norm;
+        struct gr_args_glu glu;
+        struct gr_args_kv_store kv_store;
+        struct gr_args_rope rope;
+    } a;
+};
+
+struct gr_tail {
+    uint32_t *count;           /* [n_slice + 1]: blocks that are done; zeros, as they are left */
+    uint32_t n_slice, n_block; /* n_block: of a slice, 0: nothing is done */
+    uint32_t n_sliced, n_step;
+    struct gr_tail_step step[GR_TAIL_STEPS];
+    struct gr_matmul_x_args lines; /* to.n = 0: none */
+};
+
+/* Up to three products of the same lines with matrices of one type, in one launch of few lines: Q,
+ * K and V, or gate and up, or these of the same experts. The grid runs over the tiles of n_item
+ * items of each. The kernels of up to 8 lines do what `tail` says behind them. */
+#define GR_MATMUL_PARTS 3
+
+struct gr_matmul_mv_args {
+    struct gr_matmul_args part[GR_MATMUL_PARTS];
+    int32_t n, n_item;
+    struct gr_tail tail;
+};
+
+#endif

@@ -1,0 +1,101 @@
+// What the last block of a launch does behind it (gr/kernel/tail.h): a norm, a gate, K and V stored
+// and Q turned, lines for the next product. Why: each of these is a microsecond of work and, as a
+// launch, another one of waiting. The order of sums does not depend on which block is the last.
+#pragma once
+
+#include "gr/kernel/tail.h"
+#include "kernels/gate.cuh"
+#include "kernels/kv_store.cuh"
+#include "kernels/last.cuh"
+#include "kernels/lines.cuh"
+#include "kernels/norm.cuh"
+
+// Slice i of n. item_of: the number among all items of the one that is number `item` of a slice,
+// where a row has per_row of them.
+struct slice {
+    uint32_t i, n;
+};
+
+GR_DEV uint32_t item_of(struct slice s, uint32_t item, uint32_t per_row)
+{
+    uint32_t each = per_row / s.n, t = item / each;
+    return t * per_row + s.i * each + item - t * each;
+}
+
+GR_DEV void tail_norm(const struct gr_args_norm &a, struct slice s)
+{
+    __shared__ struct exact_sum slot[2][NORM_WARPS];
+    uint32_t per_row = (uint32_t)(a.x.cols / a.group), n = (uint32_t)a.x.rows * (per_row / s.n);
+    bool warps = a.group <= 4 * WARP * VECS && n > 1; // each a group of its own
+    uint32_t n_thread = warps ? WARP : blockDim.x, me = threadIdx.x % n_thread;
+    for (uint32_t i = threadIdx.x / n_thread; i < n; i += blockDim.x / n_thread) {
+        held<0>(a, group_at(a, item_of(s, i, per_row)), me, slot, n_thread);
+        if (!warps)
+            __syncthreads();
+    }
+}
+
+GR_DEV void tail_glu(const struct gr_args_glu &a, struct slice s)
+{
+    uint32_t per_row = (uint32_t)a.y.cols / 4, n = (uint32_t)a.y.rows * (per_row / s.n);
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+        uint32_t item = item_of(s, i, per_row), row = item / per_row;
+        glu_at<4>(a, {row, (item - row * per_row) * 4});
+    }
+}
+
+GR_DEV void tail_kv_store(const struct gr_args_kv_store &a, struct slice s)
+{
+    uint32_t n_k = kv_store_parts(a.k), each_k = n_k / s.n, each_v = kv_store_parts(a.v) / s.n;
+    uint32_t each = each_k + each_v, n = (uint32_t)a.k.rows * each;
+    for (uint32_t i = threadIdx.x / WARP; i < n; i += blockDim.x / WARP) {
+        uint32_t t = i / each, part = i - t * each;
+        kv_store_part(a, t,
+                      part < each_k ? s.i * each_k + part : n_k + s.i * each_v + part - each_k);
+    }
+}
+
+GR_DEV void tail_rope(const struct gr_args_rope &a, struct slice s)
+{
+    uint32_t per_row = (uint32_t)(a.x.cols / a.d_head) * runs_of<4>((uint32_t)a.d_head);
+    uint32_t n = (uint32_t)a.x.rows * (per_row / s.n);
+    for (uint32_t i = threadIdx.x; i < n; i += blockDim.x)
+        heads<4>(a, item_of(s, i, per_row));
+}
+
+GR_DEV void tail_steps(const struct gr_tail &t, uint32_t lo, uint32_t hi, struct slice s)
+{
+    for (uint32_t i = lo; i < hi; i++) {
+        const struct gr_tail_step &step = t.step[i];
+        switch (step.op) {
+        case GR_OP_NORM:
+            tail_norm(step.a.norm, s);
+            break;
+        case GR_OP_GLU:
+            tail_glu(step.a.glu, s);
+            break;
+        case GR_OP_KV_STORE:
+            tail_kv_store(step.a.kv_store, s);
+            break;
+        default:
+            tail_rope(step.a.rope, s);
+        }
+        __syncthreads();
+    }
+}
+
+// A block has written its part of slice i.
+GR_DEV void tail_behind(const struct gr_tail &t, uint32_t i)
+{
+    if (!last_of(t.count + i, t.n_block))
+        return;
+    tail_steps(t, 0, t.n_sliced, {i, t.n_slice});
+    if ((t.n_sliced == t.n_step && !t.lines.to.n) ||
+        (t.n_slice > 1 && !last_of(t.count + t.n_slice, t.n_slice)))
+        return;
+    tail_steps(t, t.n_sliced, t.n_step, {0, 1});
+    for (int line = 0; line < t.lines.to.n; line++) {
+        write_line(t.lines, line, line);
+        __syncthreads();
+    }
+}

@@ -1,0 +1,384 @@
+/* Operations that share a launch give what they give in launches of their own, and do so only where
+ * neither needs what the other changes. Each program runs node by node and as one segment, over the
+ * same memory. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/rng.h"
+#include "cuda/build.h"
+#include "gr/backend.h"
+#include "gr/op.h"
+#include "gr/status.h"
+
+enum { N_FLOAT = 1 << 17, N_MATRIX = 6, MAX_NODE = 8 };
+
+struct program {
+    struct gr_backend *b;
+    float *start, *at, *alone, *together; /* N_FLOAT each: before, and after each way */
+    int64_t used;
+    void *matrix[N_MATRIX];
+    int n_matrix, n;
+    struct gr_node node[MAX_NODE];
+    struct gr_rng rng;
+};
+
+static int64_t (*count)(const char *symbol);
+
+static void setup(void)
+{
+    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+}
+
+TestSuite(fused, .init = setup);
+
+/* ---- programs ---- */
+
+static float draw(struct program *p)
+{
+    return (float)(gr_rng_u32(&p->rng) % 2001) / 1000.0f - 1;
+}
+
+static struct program program(uint64_t seed)
+{
+    struct program p = {.rng = gr_rng_new(seed)};
+    cr_assert_eq(gr_cuda_devices.open(&p.b, 0, &(struct gr_device_opt){0}), 0, "%s", gr_error());
+    p.start = calloc(N_FLOAT, 4), p.alone = calloc(N_FLOAT, 4), p.together = calloc(N_FLOAT, 4);
+    p.at = p.b->api->alloc(p.b, N_FLOAT * 4);
+    cr_assert(p.start && p.alone && p.together && p.at);
+    for (int i = 0; i < N_FLOAT; i++)
+        p.start[i] = draw(&p);
+    return p;
+}
+
+/* A tensor of 4-byte numbers, [rows, cols], behind those there are. */
+static struct gr_ten ten(struct program *p, int64_t rows, int64_t cols)
+{
+    struct gr_ten t = {.data = p->at + p->used,
+                       .batch = 1,
+                       .rows = rows,
+                       .cols = cols,
+                       .row_bytes = cols * 4,
+                       .dtype = GR_F32};
+    p->used += (rows * cols + 63) / 64 * 64;
+    cr_assert(p->used <= N_FLOAT);
+    return t;
+}
+
+/* A tensor that lies `columns` behind the beginning of another one. */
+static struct gr_ten over(struct gr_ten t, int64_t rows, int64_t cols, int64_t columns)
+{
+    t.data = (float *)t.data + columns;
+    t.rows = rows, t.cols = cols, t.row_bytes = cols * 4;
+    return t;
+}
+
+static struct gr_ten integers(struct program *p, const int32_t *v, int64_t n)
+{
+    struct gr_ten t = ten(p, 1, n);
+    memcpy(p->start + ((float *)t.data - p->at), v, (size_t)n * 4);
+    t.dtype = GR_I32;
+    return t;
+}
+
+/* A packed matrix of f16. */
+static struct gr_ten matrix(struct program *p, int64_t rows, int64_t cols)
+{
+    uint16_t *v = calloc((size_t)(rows * cols), 2);
+    for (int64_t i = 0; i < rows * cols; i++)
+        v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
+    struct gr_ten host = {.data = v,
+                          .batch = 1,
+                          .rows = rows,
+                          .cols = cols,
+                          .row_bytes = cols * 2,
+                          .dtype = GR_F16},
+                  t = host;
+    void *at = p->b->api->alloc(p->b, p->b->api->weight_bytes(p->b, &host, true));
+    cr_assert_not_null(at);
+    cr_assert_eq(p->b->api->weight_upload(p->b, &host, true, at, &t), 0, "%s", gr_error());
+    cr_assert_eq(p->b->api->sync(p->b), 0, "%s", gr_error());
+    p->matrix[p->n_matrix++] = at;
+    free(v);
+    return t;
+}
+
+static struct gr_node *node(struct program *p, enum gr_op op)
+{
+    cr_assert(p->n < MAX_NODE);
+    struct gr_node *n = &p->node[p->n++];
+    *n = (struct gr_node){.op = op};
+    return n;
+}
+
+static void matmul(struct program *p, struct gr_ten x, struct gr_ten y, struct gr_ten res)
+{
+    node(p, GR_OP_MATMUL)->a.matmul = (struct gr_args_matmul){
+        .x = x, .w = matrix(p, y.cols, x.cols), .y = y, .res = res, .scale = 1};
+}
+
+static void norm(struct program *p, struct gr_ten x, struct gr_ten y, int64_t group)
+{
+    node(p, GR_OP_NORM)->a.norm = (struct gr_args_norm){
+        .x = x, .w = ten(p, 1, group), .y = y, .group = group, .eps = 1e-5f, .kind = GR_NORM_RMS};
+}
+
+static void glu(struct program *p, struct gr_ten a, struct gr_ten b, struct gr_ten y)
+{
+    node(p, GR_OP_GLU)->a.glu = (struct gr_args_glu){.a = a, .b = b, .y = y, .kind = GR_SILU};
+}
+
+static void store(struct program *p, struct gr_ten k, struct gr_ten v, int64_t d, struct gr_ten cs)
+{
+    static const int32_t cells[] = {5, 2, 7, 0};
+    node(p, GR_OP_KV_STORE)->a.kv_store =
+        (struct gr_args_kv_store){.k = k,
+                                  .v = v,
+                                  .cs = cs,
+                                  .cells = integers(p, cells, k.rows),
+                                  .k_cache = ten(p, 8, k.cols),
+                                  .v_cache = ten(p, 8, v.cols),
+                                  .d_head_k = d,
+                                  .kind = GR_ROPE_NEOX};
+}
+
+static void rope(struct program *p, struct gr_ten x, struct gr_ten y, int64_t d, struct gr_ten cs)
+{
+    node(p, GR_OP_ROPE)->a.rope =
+        (struct gr_args_rope){.x = x, .cs = cs, .y = y, .d_head = d, .kind = GR_ROPE_NEOX};
+}
+
+/* ---- both ways ---- */
+
+static void run(struct program *p, const struct gr_node *node, int n)
+{
+    const struct gr_segment s = {node, n, NULL, 0};
+    void *exec;
+    cr_assert_eq(p->b->api->segment_new(p->b, &s, &exec), 0, "%s", gr_error());
+    cr_assert_eq(p->b->api->segment_run(p->b, exec, NULL, NULL), 0, "%s", gr_error());
+    p->b->api->segment_free(p->b, &exec);
+}
+
+static void begin(struct program *p)
+{
+    cr_assert_eq(p->b->api->upload(p->b, p->at, p->start, N_FLOAT * 4), 0, "%s", gr_error());
+}
+
+static void end(struct program *p, float *to)
+{
+    cr_assert_eq(p->b->api->download(p->b, to, p->at, N_FLOAT * 4), 0, "%s", gr_error());
+}
+
+/* Both ways; `launches` is what the segment takes. A norm's sum may be off by its last bit, and
+ * then a number of f16 behind it by 2^-11 of itself, of which a product has up to a few dozen. */
+static void same(struct program *p, int64_t launches, const char *what)
+{
+    begin(p);
+    for (int i = 0; i < p->n; i++)
+        run(p, &p->node[i], 1);
+    end(p, p->alone);
+    for (int again = 0; again < 2; again++) {
+        begin(p);
+        int64_t before = count("kernel");
+        run(p, p->node, p->n);
+        end(p, p->together);
+        cr_expect_eq(count("kernel") - before, launches, "%s: %lld launches", what,
+                     (long long)(count("kernel") - before));
+        int64_t i = 0;
+        while (i < N_FLOAT && (memcmp(&p->alone[i], &p->together[i], 4) == 0 ||
+                               fabsf(p->alone[i] - p->together[i]) <= 2e-3f))
+            i++;
+        cr_expect_eq(i, N_FLOAT, "%s: number %lld is %g, expected %g", what, (long long)i,
+                     (double)p->together[i % N_FLOAT], (double)p->alone[i % N_FLOAT]);
+    }
+}
+
+static void done(struct program *p)
+{
+    for (int i = 0; i < p->n_matrix; i++)
+        p->b->api->free(p->b, p->matrix[i]);
+    p->b->api->free(p->b, p->at);
+    p->b->api->close(&p->b);
+    free(p->start);
+    free(p->alone);
+    free(p->together);
+}
+
+static const struct gr_ten none = {0};
+
+/* ---- what goes together ---- */
+
+enum { D = 32, N_KV = 4, GROUP = 2 };
+
+/* Q, K and V, norms of their heads, K and V stored, Q turned. `y`: where Q goes then. */
+static void heads(int64_t n_tok, bool norms, int64_t q_over_k, int64_t launches, const char *what)
+{
+    struct program p = program(1);
+    struct gr_ten x = ten(&p, n_tok, 256), q = ten(&p, n_tok, D * N_KV * GROUP),
+                  k = ten(&p, n_tok, D * N_KV), v = ten(&p, n_tok, D * N_KV),
+                  cs = ten(&p, n_tok, D);
+    struct gr_ten y = q_over_k < 0 ? q : over(k, n_tok, q.cols, q_over_k);
+    if (q_over_k >= 0) /* what is behind K there is V, and no one's */
+        v = ten(&p, n_tok, D * N_KV), (void)ten(&p, n_tok, q.cols);
+    matmul(&p, x, q, none);
+    matmul(&p, x, k, none);
+    matmul(&p, x, v, none);
+    if (norms)
+        norm(&p, q, q, D), norm(&p, k, k, D);
+    store(&p, k, v, D, cs);
+    rope(&p, q, y, D, cs);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, products_store_and_turn)
+{
+    heads(1, false, -1, 2, "a token");
+    heads(3, false, -1, 2, "three tokens");
+    heads(1, true, -1, 2, "a token with norms");
+    heads(3, true, -1, 2, "three tokens with norms");
+}
+
+/* Q goes where K has been: no slice of it before all of K is stored. */
+Test(fused, q_over_k)
+{
+    heads(1, false, 0, 2, "Q over K, a token");
+    heads(4, false, 0, 2, "Q over K, four tokens");
+}
+
+/* gate and up, gated, down with a residual, a norm, and a product of that. */
+static void feed_forward(int64_t n_tok, int64_t n_ff, int64_t launches, const char *what)
+{
+    struct program p = program(2);
+    struct gr_ten x = ten(&p, n_tok, 128), res = ten(&p, n_tok, 128), h = ten(&p, n_tok, 128),
+                  gate = ten(&p, n_tok, n_ff), up = ten(&p, n_tok, n_ff), next = ten(&p, n_tok, 64);
+    matmul(&p, x, gate, none);
+    matmul(&p, x, up, none);
+    glu(&p, gate, up, gate);
+    matmul(&p, gate, res, res); /* in place */
+    norm(&p, res, h, 128);
+    matmul(&p, h, next, none);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, feed_forward)
+{
+    feed_forward(1, 512, 4, "a token");
+    feed_forward(1, 528, 4, "a token, 33 tiles");
+    feed_forward(8, 512, 4, "eight tokens");
+    feed_forward(9, 512, 6, "nine tokens: no tails");
+}
+
+/* A product's y is the next one's x; and a norm in place over what lines were made of. */
+Test(fused, lines_of_a_product)
+{
+    struct program p = program(3);
+    struct gr_ten x = ten(&p, 2, 128), y = ten(&p, 2, 96), z = ten(&p, 2, 64);
+    matmul(&p, x, y, none);
+    matmul(&p, y, z, none);
+    same(&p, 3, "product of a product");
+    done(&p);
+    p = program(4);
+    x = ten(&p, 2, 128), y = ten(&p, 2, 96), z = ten(&p, 2, 64);
+    matmul(&p, x, y, none);
+    norm(&p, x, x, 128);
+    matmul(&p, x, z, none);
+    same(&p, 3, "a norm in place");
+    done(&p);
+}
+
+/* ---- what does not ---- */
+
+/* Two products of x, whose results lie where `second` and `res` say. */
+static void two_products(int64_t second, bool reads_first, bool over_x, int64_t launches,
+                         const char *what)
+{
+    struct program p = program(5);
+    struct gr_ten x = ten(&p, 2, 64), y = ten(&p, 2, 64), other = ten(&p, 4, 64);
+    struct gr_ten z = over_x ? x : second < 0 ? over(other, 2, 64, 0) : over(y, 2, 64, second);
+    matmul(&p, x, y, none);
+    matmul(&p, x, z, reads_first ? y : none);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, products_apart)
+{
+    two_products(-1, false, false, 2, "apart");
+    two_products(64, false, false, 3, "the second over the first");
+    two_products(-1, true, false, 3, "the second adds the first");
+    two_products(-1, false, true, 3, "the second over x");
+}
+
+static void two_norms(int64_t from, int64_t to, int64_t launches, const char *what)
+{
+    struct program p = program(6);
+    struct gr_ten a = ten(&p, 4, 64), y = ten(&p, 4, 64), z = ten(&p, 2, 64), b = ten(&p, 2, 64);
+    a = over(a, 2, 64, 0), y = over(y, 2, 64, 0);
+    norm(&p, a, y, 32);
+    norm(&p, from < 0 ? b : over(y, 2, 64, from), to < 0 ? z : over(a, 2, 64, to), 32);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, norms_apart)
+{
+    two_norms(-1, -1, 1, "apart");
+    two_norms(0, -1, 2, "of the first one's result");
+    two_norms(64, -1, 2, "of a part of it");
+    two_norms(-1, 32, 2, "over what the first one reads");
+}
+
+/* K and V stored, and Q turned to where `y` says: its own place, over K, V, the table, cells. */
+static void store_and_turn(int where, int64_t launches)
+{
+    struct program p = program(7);
+    struct gr_ten k = ten(&p, 2, 64), v = ten(&p, 4, 64), q = ten(&p, 2, 128), cs = ten(&p, 2, D);
+    v = over(v, 2, 64, 0);
+    store(&p, k, v, D, cs);
+    const struct gr_ten of[] = {q, k, v, over(cs, 1, 64, 0), p.node[0].a.kv_store.cells};
+    struct gr_ten y = over(of[where], 2, 128, 0);
+    if (where == 3) /* two tokens' table is 64 numbers */
+        q = over(q, 2, 32, 0), y = over(cs, 2, 32, 0);
+    if (where == 4) {
+        (void)ten(&p, 4, 64);
+        q = over(q, 2, 32, 0), y = over(y, 2, 32, 0);
+    }
+    y.dtype = GR_F32;
+    rope(&p, q, y, D, cs);
+    if (where == 3) /* which reads a table of its own */
+        p.node[1].a.rope.cs = ten(&p, 2, D);
+    same(&p, launches, "stored and turned");
+    done(&p);
+}
+
+Test(fused, store_and_turn)
+{
+    store_and_turn(0, 1);
+    for (int where = 1; where <= 4; where++)
+        store_and_turn(where, 2);
+}
+
+/* Lines are those of a norm's result for the product that reads it, not for one that reads others.
+ */
+static void norm_and_product(bool others, int64_t launches)
+{
+    struct program p = program(8);
+    struct gr_ten x = ten(&p, 2, 128), y = ten(&p, 2, 128), z = ten(&p, 2, 64);
+    norm(&p, x, y, 128);
+    matmul(&p, others ? x : y, z, none);
+    same(&p, launches, others ? "of others" : "of the norm");
+    done(&p);
+}
+
+Test(fused, lines_of_a_norm)
+{
+    norm_and_product(false, 2);
+    norm_and_product(true, 3);
+}
