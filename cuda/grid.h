@@ -29,7 +29,7 @@ static inline bool gr_ten_vec4(const struct gr_ten *t)
            ((uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0 && t->cols % 4 == 0);
 }
 
-/* Whether NORM and GLU can go 16 bytes at a time. */
+/* Whether NORM, GLU and EXPERT_SUM can go 16 bytes at a time. */
 static inline bool gr_norm_vec4(const struct gr_args_norm *a)
 {
     return a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) && gr_ten_vec4(&a->b) &&
@@ -38,6 +38,10 @@ static inline bool gr_norm_vec4(const struct gr_args_norm *a)
 static inline bool gr_glu_vec4(const struct gr_args_glu *a)
 {
     return gr_ten_vec4(&a->a) && gr_ten_vec4(&a->b) && gr_ten_vec4(&a->y);
+}
+static inline bool gr_expert_sum_vec4(const struct gr_args_expert_sum *a)
+{
+    return gr_ten_vec4(&a->x) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
 }
 
 /* Types that a cache can have. */

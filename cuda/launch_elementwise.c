@@ -33,8 +33,8 @@ int gr_cuda_binary(struct gr_launcher *l, const struct gr_args_binary *a)
 
 int gr_cuda_expert_sum(struct gr_launcher *l, const struct gr_args_expert_sum *a)
 {
-    bool vec4 = gr_ten_vec4(&a->x) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
-    return GR_LAUNCH_COLUMNS(l, "gr_elementwise_expert_sum", vec4, a->y.rows * a->y.cols, a);
+    return GR_LAUNCH_COLUMNS(l, "gr_elementwise_expert_sum", gr_expert_sum_vec4(a),
+                             a->y.rows * a->y.cols, a);
 }
 
 int gr_cuda_sum(struct gr_launcher *l, const struct gr_args_sum *a)

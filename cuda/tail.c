@@ -50,6 +50,9 @@ static bool cuts(const struct gr_node *o, int64_t n, uint32_t threads)
     case GR_OP_GLU:
         return gr_glu_vec4(&o->a.glu) && o->a.glu.y.cols % (4 * n) == 0 &&
                goes(&o->a.glu.y, n, PER_SLICE);
+    case GR_OP_EXPERT_SUM:
+        return gr_expert_sum_vec4(&o->a.expert_sum) && o->a.expert_sum.y.cols % (4 * n) == 0 &&
+               goes(&o->a.expert_sum.x, n, n > 1 ? PER_SLICE : WHOLE);
     case GR_OP_KV_STORE:
         return kv_store_goes(&o->a.kv_store, n);
     case GR_OP_ROPE:
@@ -135,6 +138,9 @@ static void set_step(struct gr_tail_step *to, const struct gr_node *n)
     case GR_OP_GLU:
         to->a.glu = n->a.glu;
         break;
+    case GR_OP_EXPERT_SUM:
+        to->a.expert_sum = n->a.expert_sum;
+        break;
     case GR_OP_KV_STORE:
         to->a.kv_store = n->a.kv_store;
         break;
@@ -146,7 +152,10 @@ static void set_step(struct gr_tail_step *to, const struct gr_node *n)
 /* What comes out of a node that lines may be wanted of. */
 static const struct gr_ten *result(const struct gr_node *n)
 {
-    return n->op == GR_OP_NORM ? &n->a.norm.y : n->op == GR_OP_GLU ? &n->a.glu.y : NULL;
+    return n->op == GR_OP_NORM         ? &n->a.norm.y
+           : n->op == GR_OP_GLU        ? &n->a.glu.y
+           : n->op == GR_OP_EXPERT_SUM ? &n->a.expert_sum.y
+                                       : NULL;
 }
 
 int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,

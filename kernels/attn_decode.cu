@@ -301,7 +301,7 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
         write_part(a, b, s, c);
     }
     int n_block = max(1, min(n, (int)gridDim.z)), me = t * gridDim.y + blockIdx.y;
-    if (!a.count || blockIdx.z >= n_block || !last_of(a.count + me, n_block))
+    if (!a.count || (int)blockIdx.z >= n_block || (n_block > 1 && !last_of(a.count + me, n_block)))
         return;
     join_rows<(NP + 1) / 2>(a, QUERIES, n, smem,
                             [&](int r, int &t, int &h) { return token_of(b, r, t, h); });

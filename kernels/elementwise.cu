@@ -105,22 +105,8 @@ GR_KERNEL(gr_elementwise_binary_4, struct gr_args_binary, THREADS, BLOCKS)
 template <int V> GR_DEV void expert_sum(const struct gr_args_expert_sum &a)
 {
     struct place at = place_of<V>(a.y);
-    float sum[V] = {0}, x[V];
-    if (at.row >= a.y.rows)
-        return;
-    const float *w = row_of<float>(a.weights, at.row);
-    uint32_t n_used = (uint32_t)a.weights.cols;
-    for (uint32_t j = 0; j < n_used; j++) {
-        load<V>(row_of<float>(a.x, (int64_t)at.row * n_used + j) + at.col, x);
-        for (int i = 0; i < V; i++)
-            sum[i] = fmaf(w[j], x[i], sum[i]);
-    }
-    if (gr_ten_is(&a.res)) {
-        load<V>(row_of<float>(a.res, at.row) + at.col, x);
-        for (int i = 0; i < V; i++)
-            sum[i] += x[i];
-    }
-    store<V>(row_of<float>(a.y, at.row) + at.col, sum);
+    if (at.row < a.y.rows)
+        expert_sum_at<V>(a, at);
 }
 
 GR_KERNEL(gr_elementwise_expert_sum_1, struct gr_args_expert_sum, THREADS, BLOCKS)

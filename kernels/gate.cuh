@@ -1,4 +1,5 @@
-// Functions of one number (enum gr_act_kind), and of a gate and what it lets through.
+// Functions of one number (enum gr_act_kind), of a gate and what it lets through, and sums of what
+// experts say.
 #pragma once
 
 #include "kernels/block.cuh"
@@ -81,4 +82,22 @@ template <int V> GR_DEV void glu_at(const struct gr_args_glu &a, struct place at
     load<V>(row_of<float>(a.b, at.row) + at.col, up);
     join_gate(a.kind, gate, up);
     store<V>(row_of<float>(a.y, at.row) + at.col, gate);
+}
+
+template <int V> GR_DEV void expert_sum_at(const struct gr_args_expert_sum &a, struct place at)
+{
+    float sum[V] = {0}, x[V];
+    const float *w = row_of<float>(a.weights, at.row);
+    uint32_t n_used = (uint32_t)a.weights.cols;
+    for (uint32_t j = 0; j < n_used; j++) {
+        load<V>(row_of<float>(a.x, (int64_t)at.row * n_used + j) + at.col, x);
+        for (int i = 0; i < V; i++)
+            sum[i] = fmaf(w[j], x[i], sum[i]);
+    }
+    if (gr_ten_is(&a.res)) {
+        load<V>(row_of<float>(a.res, at.row) + at.col, x);
+        for (int i = 0; i < V; i++)
+            sum[i] += x[i];
+    }
+    store<V>(row_of<float>(a.y, at.row) + at.col, sum);
 }

@@ -27,7 +27,7 @@ GR_DEV void tail_norm(const struct gr_args_norm &a, struct slice s)
     __shared__ struct exact_sum slot[2][NORM_WARPS];
     uint32_t per_row = (uint32_t)(a.x.cols / a.group), n = (uint32_t)a.x.rows * (per_row / s.n);
     bool warps = a.group <= 4 * WARP * VECS && n > 1; // each a group of its own
-    uint32_t n_thread = warps ? WARP : blockDim.x, me = threadIdx.x % n_thread;
+    uint32_t n_thread = warps ? (uint32_t)WARP : blockDim.x, me = threadIdx.x % n_thread;
     for (uint32_t i = threadIdx.x / n_thread; i < n; i += blockDim.x / n_thread) {
         held<0>(a, group_at(a, item_of(s, i, per_row)), me, slot, n_thread);
         if (!warps)
@@ -35,12 +35,13 @@ GR_DEV void tail_norm(const struct gr_args_norm &a, struct slice s)
     }
 }
 
-GR_DEV void tail_glu(const struct gr_args_glu &a, struct slice s)
+// Calls f(place) for every 4 columns of y that are of the slice.
+template <class F> GR_DEV void tail_columns(const struct gr_ten &y, struct slice s, F f)
 {
-    uint32_t per_row = (uint32_t)a.y.cols / 4, n = (uint32_t)a.y.rows * (per_row / s.n);
+    uint32_t per_row = (uint32_t)y.cols / 4, n = (uint32_t)y.rows * (per_row / s.n);
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
         uint32_t item = item_of(s, i, per_row), row = item / per_row;
-        glu_at<4>(a, {row, (item - row * per_row) * 4});
+        f({row, (item - row * per_row) * 4});
     }
 }
 
@@ -72,7 +73,11 @@ GR_DEV void tail_steps(const struct gr_tail &t, uint32_t lo, uint32_t hi, struct
             tail_norm(step.a.norm, s);
             break;
         case GR_OP_GLU:
-            tail_glu(step.a.glu, s);
+            tail_columns(step.a.glu.y, s, [&](struct place at) { glu_at<4>(step.a.glu, at); });
+            break;
+        case GR_OP_EXPERT_SUM:
+            tail_columns(step.a.expert_sum.y, s,
+                         [&](struct place at) { expert_sum_at<4>(step.a.expert_sum, at); });
             break;
         case GR_OP_KV_STORE:
             tail_kv_store(step.a.kv_store, s);

@@ -13,10 +13,12 @@
 enum { GR_TAIL_STEPS = 4, GR_TAIL_SLICES = 64 };
 
 struct gr_tail_step {
-    uint32_t op; /* enum gr_op: NORM, GLU, KV_STORE, ROPE; aligned to 16 bytes where they can be */
+    uint32_t op; /* enum gr_op: NORM, GLU, EXPERT_SUM, KV_STORE, ROPE; aligned to 16 bytes where
+                    they can be */
     union {
         struct gr_args_norm norm;
         struct gr_args_glu glu;
+        struct gr_args_expert_sum expert_sum;
         struct gr_args_kv_store kv_store;
         struct gr_args_rope rope;
     } a;

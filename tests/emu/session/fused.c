@@ -86,14 +86,25 @@ static struct gr_ten integers(struct program *p, const int32_t *v, int64_t n)
     return t;
 }
 
-/* A packed matrix of f16. */
-static struct gr_ten matrix(struct program *p, int64_t rows, int64_t cols)
+/* Rows of f16, an even number of columns. */
+static struct gr_ten cache(struct program *p, int64_t rows, int64_t cols)
 {
-    uint16_t *v = calloc((size_t)(rows * cols), 2);
+    struct gr_ten t = ten(p, rows, cols / 2);
+    uint16_t *v = (uint16_t *)(void *)(p->start + ((float *)t.data - p->at));
     for (int64_t i = 0; i < rows * cols; i++)
+        v[i] = (uint16_t)(0x3800 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 1/2 .. 1, both signs */
+    t.cols = cols, t.dtype = GR_F16;
+    return t;
+}
+
+/* n packed matrices of f16. */
+static struct gr_ten matrices(struct program *p, int64_t n, int64_t rows, int64_t cols)
+{
+    uint16_t *v = calloc((size_t)(n * rows * cols), 2);
+    for (int64_t i = 0; i < n * rows * cols; i++)
         v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
     struct gr_ten host = {.data = v,
-                          .batch = 1,
+                          .batch = n,
                           .rows = rows,
                           .cols = cols,
                           .row_bytes = cols * 2,
@@ -119,7 +130,13 @@ static struct gr_node *node(struct program *p, enum gr_op op)
 static void matmul(struct program *p, struct gr_ten x, struct gr_ten y, struct gr_ten res)
 {
     node(p, GR_OP_MATMUL)->a.matmul = (struct gr_args_matmul){
-        .x = x, .w = matrix(p, y.cols, x.cols), .y = y, .res = res, .scale = 1};
+        .x = x, .w = matrices(p, 1, y.cols, x.cols), .y = y, .res = res, .scale = 1};
+}
+
+static void matmul_id(struct program *p, struct gr_ten x, struct gr_ten ids, struct gr_ten y)
+{
+    node(p, GR_OP_MATMUL_ID)->a.matmul_id =
+        (struct gr_args_matmul_id){.x = x, .w = matrices(p, 5, y.cols, x.cols), .ids = ids, .y = y};
 }
 
 static void norm(struct program *p, struct gr_ten x, struct gr_ten y, int64_t group)
@@ -275,6 +292,34 @@ Test(fused, feed_forward)
     feed_forward(9, 512, 6, "nine tokens: no tails");
 }
 
+/* The same by two of five experts a token, and what they say summed. */
+static void experts(int64_t n_tok, int64_t launches, const char *what)
+{
+    static const int32_t chosen[] = {3, 0, 1, 4, 4, 2};
+    struct program p = program(10);
+    struct gr_ten x = ten(&p, n_tok, 128), res = ten(&p, n_tok, 128), h = ten(&p, n_tok, 128),
+                  gate = ten(&p, 2 * n_tok, 64), up = ten(&p, 2 * n_tok, 64),
+                  down = ten(&p, 2 * n_tok, 128), next = ten(&p, n_tok, 64),
+                  ids = integers(&p, chosen, 2 * n_tok);
+    ids.rows = n_tok, ids.cols = 2, ids.row_bytes = 8;
+    matmul_id(&p, x, ids, gate);
+    matmul_id(&p, x, ids, up);
+    glu(&p, gate, up, up);
+    matmul_id(&p, up, ids, down);
+    node(&p, GR_OP_EXPERT_SUM)->a.expert_sum =
+        (struct gr_args_expert_sum){.x = down, .weights = ten(&p, n_tok, 2), .res = res, .y = res};
+    norm(&p, res, h, 128);
+    matmul(&p, h, next, none);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, experts)
+{
+    experts(1, 4, "a token");
+    experts(3, 4, "three tokens");
+}
+
 /* A product's y is the next one's x; and a norm in place over what lines were made of. */
 Test(fused, lines_of_a_product)
 {
@@ -291,6 +336,43 @@ Test(fused, lines_of_a_product)
     matmul(&p, x, z, none);
     same(&p, 3, "a norm in place");
     done(&p);
+}
+
+/* Attention in three chunks, and the product of what comes out. */
+static void attention(int64_t n_tok, int64_t launches, const char *what)
+{
+    enum { N_CELL = 600, N_HEAD = 8 };
+    static int32_t list[N_CELL], span[3 * 3];
+    struct program p = program(9);
+    for (int i = 0; i < N_CELL; i++)
+        list[i] = (i * 7) % N_CELL;
+    for (int i = 0; i < 3; i++)
+        span[3 * i] = span[3 * i + 1] = 10 * i, span[3 * i + 2] = N_CELL - i;
+    struct gr_ten y = ten(&p, n_tok, N_HEAD * D), out = ten(&p, n_tok, 64),
+                  spans = integers(&p, span, 3 * n_tok);
+    spans.rows = n_tok, spans.cols = 3, spans.row_bytes = 12;
+    node(&p, GR_OP_ATTN)->a.attn = (struct gr_args_attn){.q = ten(&p, n_tok, N_HEAD * D),
+                                                         .k = cache(&p, N_CELL, N_KV * D),
+                                                         .v = cache(&p, N_CELL, N_KV * D),
+                                                         .list = integers(&p, list, N_CELL),
+                                                         .span = spans,
+                                                         .pos = integers(&p, list, n_tok),
+                                                         .key_pos = integers(&p, list, N_CELL),
+                                                         .y = y,
+                                                         .n_head = N_HEAD,
+                                                         .n_head_kv = N_KV,
+                                                         .d_k = D,
+                                                         .d_v = D,
+                                                         .scale = 0.2f};
+    matmul(&p, y, out, none);
+    same(&p, launches, what);
+    done(&p);
+}
+
+Test(fused, attention)
+{
+    attention(1, 2, "a token");
+    attention(3, 3, "three tokens");
 }
 
 /* ---- what does not ---- */
