@@ -69,6 +69,7 @@ void gr_cuda_settle(struct gr_cuda_backend *c)
 {
     (void)c->cu->context_set(c->device->context);
     (void)c->cu->stream_sync(c->stream);
+    (void)gr_cuda_fetch_sync(c);
 }
 
 static void cuda_free(struct gr_backend *b, void *p)
@@ -195,7 +196,9 @@ static int cuda_sync(struct gr_backend *b)
     if (!rc)
         rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
     if (!rc)
-        gr_cuda_loader_free(c);
+        rc = gr_cuda_leave(c, gr_cuda_fetch_sync(c));
+    if (!rc)
+        gr_cuda_loader_free(c, &c->loader);
     return rc;
 }
 
@@ -268,11 +271,11 @@ static void cuda_close(struct gr_backend **b)
         return;
     if (c->device) {
         gr_cuda_settle(c);
-        gr_cuda_loader_free(c);
+        gr_cuda_loader_free(c, &c->loader);
+        gr_cuda_loader_free(c, &c->fetcher);
         gr_cuda_events_fini(c);
         gr_cuda_ring_free(c, &c->ring);
-        if (c->scratch)
-            (void)c->cu->free(c->scratch);
+        gr_cuda_scratch_free(c);
         if (c->counters)
             (void)c->cu->free(c->counters);
         if (c->stream)
@@ -297,6 +300,10 @@ static const struct gr_backend_api api = {
     .can_borrow = cuda_can_borrow,
     .weight_bytes = gr_cuda_weight_bytes,
     .weight_upload = gr_cuda_weight_upload,
+    .fetch = gr_cuda_fetch,
+    .fetched = gr_cuda_fetched,
+    .fetch_end = gr_cuda_fetch_end,
+    .fetch_bytes = gr_cuda_fetch_bytes,
     .segment_scratch = gr_cuda_segment_scratch,
     .segment_new = gr_cuda_segment_new,
     .segment_run = gr_cuda_segment_run,

@@ -66,9 +66,10 @@ struct gr_cuda_backend {
     cu_pointer counters;      /* u32 [GR_LAUNCH_COUNTERS] (launch.h) */
     cu_pointer scratch;
     size_t scratch_bytes;
-    uint64_t scratch_turn;         /* counts its pieces, from 1 */
-    bool no_early;                 /* the driver makes no graphs of launches that begin early */
-    struct gr_cuda_loader *loader; /* while weights are uploaded */
+    uint64_t scratch_turn;          /* counts its pieces, from 1 */
+    bool no_early;                  /* the driver makes no graphs of launches that begin early */
+    struct gr_cuda_loader *loader;  /* while weights are uploaded */
+    struct gr_cuda_loader *fetcher; /* of weights that do not stay; NULL: there are none */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;
     void *time_user;
@@ -111,11 +112,13 @@ int gr_cuda_note_pack(struct gr_cuda_backend *c, struct gr_cuda_notes *notes,
                       const struct gr_ten *rows, struct gr_ten *packed);
 void gr_cuda_notes_fini(struct gr_cuda_notes *n);
 
-/* Queues launches [lo, hi). All but the first may begin before the one in front of them is over:
- * each waits for it by itself (kernels/ptx.cuh). */
-int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *n, size_t lo,
-                         size_t hi);
+/* Queues launches [lo, hi) on a stream. All but the first may begin before the one in front of them
+ * is over: each waits for it by itself (kernels/ptx.cuh). */
+int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
+                         size_t lo, size_t hi);
 
+/* With nothing queued, gives back scratch memory. */
+void gr_cuda_scratch_free(struct gr_cuda_backend *c);
 size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s);
 int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec);
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
@@ -131,6 +134,15 @@ extern size_t gr_cuda_load_slot;
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
 int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                           struct gr_ten *out);
-void gr_cuda_loader_free(struct gr_cuda_backend *c);
+void gr_cuda_loader_free(struct gr_cuda_backend *c, struct gr_cuda_loader **loader);
+
+int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst);
+int gr_cuda_fetched(struct gr_backend *b);
+void gr_cuda_fetch_end(struct gr_backend *b);
+size_t gr_cuda_fetch_bytes(struct gr_backend *b);
+/* A segment begins: what is fetched from now on comes behind what was queued before it. */
+int gr_cuda_fetch_behind(struct gr_cuda_backend *c);
+/* Waits for what is being fetched. */
+int gr_cuda_fetch_sync(struct gr_cuda_backend *c);
 
 #endif

@@ -35,6 +35,14 @@ static int grow_scratch(struct gr_cuda_backend *c, size_t bytes)
     return rc;
 }
 
+void gr_cuda_scratch_free(struct gr_cuda_backend *c)
+{
+    if (c->scratch)
+        (void)c->cu->free(c->scratch);
+    c->scratch = 0, c->scratch_bytes = 0;
+    c->scratch_turn++;
+}
+
 static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     if (e->graph)
@@ -110,8 +118,8 @@ void gr_cuda_segment_free(struct gr_backend *b, void **exec)
 
 /* ---- running ---- */
 
-int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *n, size_t lo,
-                         size_t hi)
+int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
+                         size_t lo, size_t hi)
 {
     const struct gr_cuda_launch *launch = n->launch.data;
     struct cu_launch_attribute early = {.id = CU_LAUNCH_PROGRAMMATIC, .value.value = 1};
@@ -121,7 +129,7 @@ int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *
         const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
                                          .block = {l->threads, 1, 1},
                                          .smem = l->smem,
-                                         .stream = c->stream,
+                                         .stream = stream,
                                          .attribute = &early,
                                          .n_attribute = i > lo && l->kernel->early && !c->no_early};
         void *args = (char *)n->args.data + l->args;
@@ -133,7 +141,8 @@ int gr_cuda_launch_range(struct gr_cuda_backend *c, const struct gr_cuda_notes *
 
 static int launch_nodes(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int lo, int hi)
 {
-    return gr_cuda_launch_range(c, &e->notes, (size_t)e->first[lo], (size_t)e->first[hi]);
+    return gr_cuda_launch_range(c, c->stream, &e->notes, (size_t)e->first[lo],
+                                (size_t)e->first[hi]);
 }
 
 /* The node behind the last one of node lo's layer. What belongs to no layer may stand in it. */
@@ -277,14 +286,14 @@ static int run_tapped(struct gr_cuda_backend *c, struct gr_cuda_exec *e, gr_tap_
     int rc = 0;
     for (int i = 0; i < e->n_tap && !rc; i++) {
         size_t to = (size_t)e->first[e->tap[i].node + 1];
-        rc = gr_cuda_launch_range(c, &e->notes, done, to);
+        rc = gr_cuda_launch_range(c, c->stream, &e->notes, done, to);
         done = to;
         if (!rc)
             rc = tell_tap(c, &e->tap[i], fn, user);
         if (!rc)
             rc = cancelled(c);
     }
-    return rc ? rc : gr_cuda_launch_range(c, &e->notes, done, e->notes.launch.n);
+    return rc ? rc : gr_cuda_launch_range(c, c->stream, &e->notes, done, e->notes.launch.n);
 }
 
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
@@ -295,6 +304,8 @@ int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, voi
     if (rc || (rc = cancelled(c)))
         return rc;
     rc = ready(c, e, tap_fn != NULL); /* what a tap shows, a node behind may have changed */
+    if (!rc)
+        rc = gr_cuda_fetch_behind(c);
     if (!rc)
         rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
              : c->time_fn ? gr_cuda_run_timed(c, e)

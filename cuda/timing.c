@@ -29,7 +29,8 @@ static int launch_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
     const cu_event *event = c->event.data;
     int rc = CU(c, event_record, event[0], c->stream);
     for (int i = 0; i < e->n_node && !rc; i++) {
-        rc = gr_cuda_launch_range(c, &e->notes, (size_t)e->first[i], (size_t)e->first[i + 1]);
+        rc = gr_cuda_launch_range(c, c->stream, &e->notes, (size_t)e->first[i],
+                                  (size_t)e->first[i + 1]);
         if (!rc)
             rc = CU(c, event_record, event[i + 1], c->stream);
     }

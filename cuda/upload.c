@@ -1,9 +1,11 @@
 /* Weights from a file's mapping to the device. Rows travel in pieces: mapping -> pinned slot (host
  * threads) -> device (copy stream); a matrix is brought into the packed layout from a staging
- * buffer there (main stream), while the next piece is on its way. Between two tensors nothing
+ * buffer there (pack stream), while the next piece is on its way. Between two tensors nothing
  * waits.
  *
- * What loading needs is made by the first weight and goes with the next sync. */
+ * What loading needs is made by the first weight and goes with the next sync; the steps' stream
+ * packs. Weights that are fetched in the midst of steps, while the steps' stream computes, have a
+ * stream for packing, and what that takes stays. */
 #include <string.h>
 
 #include "base/checked.h"
@@ -24,9 +26,12 @@ size_t gr_cuda_load_slot = 16 << 20;
 struct gr_cuda_loader {
     size_t slot;
     struct gr_cuda_ring ring;
-    cu_stream stream;
+    cu_stream stream, pack;
     cu_pointer staging;     /* as many slots as the ring has */
     cu_event packed[SLOTS]; /* of each slot of staging: its rows have been read */
+    /* of fetched weights: the segment that came last begins; the last of them are there */
+    cu_event begun, done;
+    bool busy; /* something has been fetched since the last sync */
     struct gr_cuda_notes notes;
     struct gr_threads *pool;
 };
@@ -46,60 +51,93 @@ static void name_for_profilers(struct gr_cuda_loader *l)
     gr_threads_run(l->pool, gr_threads_count(l->pool), name_thread, NULL);
 }
 
-/* Staging memory: smaller slots where the weights leave little. */
-static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l)
+/* Staging memory: smaller slots where the weights leave little, at least `least` bytes. */
+static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size_t least)
 {
     int rc;
     l->slot = gr_cuda_load_slot;
     while ((rc = gr_cuda_alloc(c, SLOTS * l->slot, &l->staging)) == GR_E_NOMEM_DEV &&
-           l->slot > SLOT_LEAST)
+           l->slot > least)
         l->slot /= 2;
     return rc;
 }
 
-static int loader_new(struct gr_cuda_backend *c)
+/* Loading begins behind what is queued already. */
+static int events_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l)
 {
-    struct gr_cuda_loader *l = c->loader = gr_calloc(1, sizeof *l);
+    int rc = 0;
+    for (int i = 0; i < SLOTS && !rc; i++)
+        if (!(rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING)))
+            rc = CU(c, event_record, l->packed[i], c->stream);
+    return rc ? rc : CU(c, stream_wait, l->stream, l->packed[0], 0);
+}
+
+static int loader_new(struct gr_cuda_backend *c, struct gr_cuda_loader **loader, size_t least)
+{
+    struct gr_cuda_loader *l = *loader = gr_calloc(1, sizeof *l);
     if (!l)
         return GR_E_NOMEM_HOST;
+    l->pack = c->stream;
     int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()), NULL);
     if (!rc)
-        rc = staging_new(c, l);
+        rc = staging_new(c, l, least);
     if (!rc)
         rc = CU(c, stream_create, &l->stream, CU_STREAM_NON_BLOCKING);
     if (!rc)
         rc = gr_cuda_ring_new(c, &l->ring, l->stream, SLOTS, l->slot);
-    for (int i = 0; i < SLOTS && !rc; i++)
-        if (!(rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING)))
-            rc = CU(c, event_record, l->packed[i], c->stream);
-    if (!rc) /* loading begins behind what is queued already */
-        rc = CU(c, stream_wait, l->stream, l->packed[0], 0);
+    if (!rc)
+        rc = events_new(c, l);
     if (!rc && c->opt.nvtx)
         name_for_profilers(l);
     if (rc)
-        gr_cuda_loader_free(c);
+        gr_cuda_loader_free(c, loader);
     return rc;
 }
 
-void gr_cuda_loader_free(struct gr_cuda_backend *c)
+/* What fetching needs beside that. */
+static int fetcher_new(struct gr_cuda_backend *c)
 {
-    struct gr_cuda_loader *l = c->loader;
+    int rc = loader_new(c, &c->fetcher, gr_cuda_load_slot);
+    struct gr_cuda_loader *l = c->fetcher;
+    if (!rc) {
+        l->pack = NULL;
+        rc = CU(c, stream_create, &l->pack, CU_STREAM_NON_BLOCKING);
+    }
+    if (!rc)
+        rc = CU(c, event_create, &l->begun, CU_EVENT_NO_TIMING);
+    if (!rc)
+        rc = CU(c, event_record, l->begun, c->stream);
+    if (!rc)
+        rc = CU(c, event_create, &l->done, CU_EVENT_NO_TIMING);
+    if (rc)
+        gr_cuda_loader_free(c, &c->fetcher);
+    return rc;
+}
+
+void gr_cuda_loader_free(struct gr_cuda_backend *c, struct gr_cuda_loader **loader)
+{
+    struct gr_cuda_loader *l = *loader;
     if (!l)
         return;
-    if (l->stream)
-        (void)c->cu->stream_sync(l->stream);
+    cu_stream stream[] = {l->stream, l->pack == c->stream ? NULL : l->pack};
+    cu_event event[SLOTS + 2] = {l->begun, l->done};
+    memcpy(event + 2, l->packed, sizeof l->packed);
+    for (int i = 0; i < 2; i++)
+        if (stream[i])
+            (void)c->cu->stream_sync(stream[i]);
     gr_cuda_ring_free(c, &l->ring);
-    for (int i = 0; i < SLOTS; i++)
-        if (l->packed[i])
-            (void)c->cu->event_destroy(l->packed[i]);
+    for (int i = 0; i < SLOTS + 2; i++)
+        if (event[i])
+            (void)c->cu->event_destroy(event[i]);
     if (l->staging)
         (void)c->cu->free(l->staging);
-    if (l->stream)
-        (void)c->cu->stream_destroy(l->stream);
+    for (int i = 0; i < 2; i++)
+        if (stream[i])
+            (void)c->cu->stream_destroy(stream[i]);
     gr_cuda_notes_fini(&l->notes);
     gr_threads_free(&l->pool);
     gr_free(l);
-    c->loader = NULL;
+    *loader = NULL;
 }
 
 /* ---- one piece ---- */
@@ -126,9 +164,9 @@ static void copy_part(void *arg, int ith, int nth)
 
 /* Queues rows for device memory at dst (0: the slot's own staging buffer), by a slot whose number
  * is told. */
-static int send(struct gr_cuda_backend *c, cu_pointer dst, struct copy x, int *slot)
+static int send(struct gr_cuda_backend *c, struct gr_cuda_loader *l, cu_pointer dst, struct copy x,
+                int *slot)
 {
-    struct gr_cuda_loader *l = c->loader;
     size_t bytes = x.rows * x.row;
     int rc = gr_cuda_ring_next(c, &l->ring, slot, &x.dst);
     if (rc)
@@ -145,17 +183,18 @@ static int send(struct gr_cuda_backend *c, cu_pointer dst, struct copy x, int *s
 
 /* ---- one weight ---- */
 
-static int send_rows(struct gr_cuda_backend *c, const struct gr_ten *t, cu_pointer dst)
+static int send_rows(struct gr_cuda_backend *c, struct gr_cuda_loader *l, const struct gr_ten *t,
+                     cu_pointer dst)
 {
     size_t row = gr_row_bytes(t->dtype, (uint64_t)t->cols);
     size_t rows = (size_t)(t->batch * t->rows);
     bool dense = (size_t)t->row_bytes == row;
     size_t piece = dense ? rows * row : row, n = dense ? 1 : rows;
-    size_t most = c->loader->slot;
+    size_t most = l->slot;
     int rc = 0, slot;
     for (size_t i = 0; i < n && !rc; i++)
         for (size_t at = 0; at < piece && !rc; at += most)
-            rc = send(c, dst + i * row + at,
+            rc = send(c, l, dst + i * row + at,
                       (struct copy){.src = (const char *)t->data + i * (size_t)t->row_bytes + at,
                                     .row = GR_MIN(piece - at, most),
                                     .rows = 1},
@@ -164,16 +203,15 @@ static int send_rows(struct gr_cuda_backend *c, const struct gr_ten *t, cu_point
 }
 
 /* Rows [lo, hi) of matrix m into the tile at dst. */
-static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t m, int64_t lo,
-                      int64_t hi, cu_pointer dst)
+static int send_tiles(struct gr_cuda_backend *c, struct gr_cuda_loader *l, const struct gr_ten *t,
+                      int64_t m, int64_t lo, int64_t hi, cu_pointer dst)
 {
-    struct gr_cuda_loader *l = c->loader;
     int slot;
     const struct copy x = {.src = gr_ten_row(t, m, lo),
                            .row = gr_row_bytes(t->dtype, (uint64_t)t->cols),
                            .stride = (size_t)t->row_bytes,
                            .rows = (size_t)(hi - lo)};
-    int rc = send(c, 0, x, &slot);
+    int rc = send(c, l, 0, x, &slot);
     if (rc)
         return rc;
     struct gr_ten rows = {.data = (void *)(uintptr_t)(l->staging + (size_t)slot * l->slot),
@@ -186,16 +224,17 @@ static int send_tiles(struct gr_cuda_backend *c, const struct gr_ten *t, int64_t
     packed.data = (void *)(uintptr_t)dst;
     packed.row_bytes = 0, packed.packed = 1;
     if ((rc = gr_cuda_note_pack(c, &l->notes, &rows, &packed)) ||
-        (rc = CU(c, stream_wait, c->stream, l->ring.copied[slot], 0)) ||
-        (rc = gr_cuda_launch_range(c, &l->notes, 0, l->notes.launch.n)))
+        (rc = CU(c, stream_wait, l->pack, l->ring.copied[slot], 0)) ||
+        (rc = gr_cuda_launch_range(c, l->pack, &l->notes, 0, l->notes.launch.n)))
         return rc;
-    return CU(c, event_record, l->packed[slot], c->stream);
+    return CU(c, event_record, l->packed[slot], l->pack);
 }
 
-static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_pointer dst)
+static int send_matrix(struct gr_cuda_backend *c, struct gr_cuda_loader *l, const struct gr_ten *t,
+                       cu_pointer dst)
 {
     int64_t tile = gr_pack_tile_bytes(t->dtype, t->cols);
-    int64_t most = (int64_t)c->loader->slot;
+    int64_t most = (int64_t)l->slot;
     int64_t row = (int64_t)gr_row_bytes(t->dtype, (uint64_t)t->cols);
     int64_t step = most / (GR_PACK_ROWS * row) * GR_PACK_ROWS;
     int rc = 0;
@@ -205,7 +244,7 @@ static int send_matrix(struct gr_cuda_backend *c, const struct gr_ten *t, cu_poi
                        c->name, (long long)row, (long long)most / GR_PACK_ROWS);
     for (int64_t m = 0; m < t->batch && !rc; m++)
         for (int64_t lo = 0; lo < t->rows && !rc; lo += step)
-            rc = send_tiles(c, t, m, lo, GR_MIN(lo + step, t->rows),
+            rc = send_tiles(c, l, t, m, lo, GR_MIN(lo + step, t->rows),
                             dst + (cu_pointer)(m * gr_pack_bytes(t->dtype, t->rows, t->cols) +
                                                lo / GR_PACK_ROWS * tile));
     return rc;
@@ -222,16 +261,21 @@ size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, boo
     return GR_PAD((size_t)bytes, ALIGN);
 }
 
+/* Queues a weight; what is queued on l->pack from then on finds it there. */
+static int send_weight(struct gr_cuda_backend *c, struct gr_cuda_loader *l,
+                       const struct gr_ten *host, bool matrix, cu_pointer dst)
+{
+    if (matrix)
+        return send_matrix(c, l, host, dst);
+    int rc = send_rows(c, l, host, dst);
+    int slot = (l->ring.next + SLOTS - 1) % SLOTS; /* of the last piece: all are behind it */
+    return rc ? rc : CU(c, stream_wait, l->pack, l->ring.copied[slot], 0);
+}
+
 static int upload(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
 {
-    int slot = 0, rc = c->loader ? 0 : loader_new(c);
-    if (rc)
-        return rc;
-    if (matrix)
-        return send_matrix(c, host, dst);
-    rc = send_rows(c, host, dst);
-    slot = (c->loader->ring.next + SLOTS - 1) % SLOTS; /* of the last piece: all are behind it */
-    return rc ? rc : CU(c, stream_wait, c->stream, c->loader->ring.copied[slot], 0);
+    int rc = c->loader ? 0 : loader_new(c, &c->loader, SLOT_LEAST);
+    return rc ? rc : send_weight(c, c->loader, host, matrix, dst);
 }
 
 static void describe(const struct gr_ten *host, bool matrix, void *dst, struct gr_ten *out)
@@ -260,4 +304,71 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
     if (c->opt.nvtx)
         gr_nvtx_end();
     return rc;
+}
+
+/* ---- weights that do not stay ---- */
+
+static int fetch(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
+{
+    int rc = c->fetcher ? 0 : fetcher_new(c);
+    struct gr_cuda_loader *l = c->fetcher;
+    if (rc || !dst)
+        return rc;
+    l->busy = true;
+    if ((rc = CU(c, stream_wait, l->stream, l->begun, 0)) ||
+        (rc = CU(c, stream_wait, l->pack, l->begun, 0)))
+        return rc;
+    return send_weight(c, l, host, matrix, dst);
+}
+
+int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (rc)
+        return rc;
+    if (c->opt.nvtx && dst)
+        gr_nvtx_begin(GR_RANGE_LOAD, gr_cuda_weight_bytes(b, host, matrix));
+    rc = gr_cuda_leave(c, fetch(c, host, matrix, (cu_pointer)(uintptr_t)dst));
+    if (c->opt.nvtx && dst)
+        gr_nvtx_end();
+    return rc;
+}
+
+int gr_cuda_fetched(struct gr_backend *b)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    if (!rc)
+        rc = CU(c, event_record, c->fetcher->done, c->fetcher->pack);
+    return gr_cuda_leave(c, rc ? rc : CU(c, stream_wait, c->stream, c->fetcher->done, 0));
+}
+
+void gr_cuda_fetch_end(struct gr_backend *b)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    gr_cuda_settle(c);
+    gr_cuda_loader_free(c, &c->fetcher);
+    gr_cuda_scratch_free(c);
+}
+
+size_t gr_cuda_fetch_bytes(struct gr_backend *b)
+{
+    (void)b;
+    return SLOTS * gr_cuda_load_slot;
+}
+
+int gr_cuda_fetch_behind(struct gr_cuda_backend *c)
+{
+    return c->fetcher ? CU(c, event_record, c->fetcher->begun, c->stream) : 0;
+}
+
+int gr_cuda_fetch_sync(struct gr_cuda_backend *c)
+{
+    struct gr_cuda_loader *l = c->fetcher;
+    if (!l || !l->busy)
+        return 0;
+    l->busy = false;
+    int rc = CU(c, stream_sync, l->stream);
+    return rc ? rc : CU(c, stream_sync, l->pack);
 }

@@ -245,8 +245,13 @@ struct gr_session_params {
     /* GPUs */
     bool no_kv_offload; /* keys and values of all layers stay in host memory, and attention over
                            them runs on the CPU */
-    bool no_graphs;     /* launch every kernel by itself instead of a captured graph */
-    enum gr_nvtx nvtx;  /* what profilers are told: nothing, steps (default), layers too */
+    /* Steps of so many tokens and more are computed on a GPU where their layers are on the CPU:
+     * their weights are brought there each time, keys and values stay. 0: from where that should be
+     * faster on; negative: never. Without the memory for it, it is not done, and a log line says
+     * so. */
+    int32_t offload_from;
+    bool no_graphs;    /* launch every kernel by itself instead of a captured graph */
+    enum gr_nvtx nvtx; /* what profilers are told: nothing, steps (default), layers too */
 };
 GR_API struct gr_session_params gr_session_params_default(void);
 

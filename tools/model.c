@@ -99,6 +99,7 @@ void gr_cache_options(const struct gr_options *o, struct gr_session_params *p)
 {
     p->no_kv_offload = !o->kv_offload;
     p->no_graphs = !o->cuda_graph;
+    p->offload_from = !o->op_offload ? -1 : o->op_offload_min > 0 ? o->op_offload_min : 0;
     if (o->kv_unified >= 0)
         p->kv_unified = o->kv_unified;
     p->swa_full |= o->swa_full;

@@ -35,8 +35,10 @@ static int survey_one(void *user, const struct gr_session_params *params,
 /* Whether a further session fits beside what is there. */
 static int fit_beside(const struct gr_session *s)
 {
+    struct gr_session_params asked = s->params;
+    asked.offload_from = -1;
     struct gr_choice c = {.m = s->model,
-                          .params = &s->params,
+                          .params = &asked,
                           .wish = &s->model->split,
                           .survey = survey_one,
                           .user = s->slice,

@@ -41,6 +41,7 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     s->env.lora_scale = s->params.adapter_scale;
     s->env.scale = s->slice->model->scale;
     s->env.device = weights->place.layer, s->env.cache_device = s->cache_device;
+    s->env.embd_device = weights->place.layer[0];
     s->env.stage = weights->place.n_stage > 1 ? weights->place.stage : NULL;
     s->env.own_stage = s->slice->stage, s->env.n_stage = weights->place.n_stage;
     s->env.k_cache = t + GR_T_K * n, s->env.v_cache = t + GR_T_V * n;

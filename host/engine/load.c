@@ -231,6 +231,7 @@ struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
                                   .embeddings = p->embeddings,
                                   .pooling = (int32_t)p->pooling,
                                   .no_kv_offload = p->no_kv_offload,
+                                  .offload_from = p->offload_from,
                                   .no_graphs = p->no_graphs,
                                   .nvtx = (uint32_t)p->nvtx,
                                   .adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},

@@ -304,7 +304,7 @@ static int open_devices(struct gr_session *s)
         if (gr_weights_device(&s->slice->placed, s->slice, i) == 0)
             gr_cpu_spread(s->device[0].backend, &s->slice->placed.weight[i]);
     gr_session_cancellable(s, true);
-    return 0;
+    return gr_stream_begin(s, &s->slice->placed);
 }
 
 /* How threads are wished. Ranks of one process share its processors, and so do processes of a
@@ -395,6 +395,7 @@ void gr_session_close(struct gr_session **session)
     }
     gr_cache_fini(&s->cache);
     gr_batch_fini(&s->batch);
+    gr_stream_end(s);
     gr_free(s->tensors);
     gr_free(s->ub);
     gr_free(s->tok);

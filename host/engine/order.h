@@ -43,6 +43,7 @@
     FIELD(uint32_t, embeddings)                                                                    \
     FIELD(int32_t, pooling)                                                                        \
     FIELD(uint32_t, no_kv_offload)                                                                 \
+    FIELD(int32_t, offload_from)                                                                   \
     FIELD(uint32_t, no_graphs)                                                                     \
     FIELD(uint32_t, nvtx)                                                                          \
     ARRAY(float, adapter_scale)                                                                    \

@@ -420,8 +420,10 @@ static int survey_all(void *user, const struct gr_session_params *params,
 int gr_place_world(struct gr_placement *out, struct gr_model *m,
                    const struct gr_session_params *params, struct gr_vec *spots)
 {
-    const struct gr_session_params usual = gr_session_params_default();
-    struct gr_choice c = {.m = m, .params = params ? params : &usual, .wish = &m->split};
+    struct gr_session_params asked = params ? *params : gr_session_params_default();
+    struct gr_choice c = {.m = m, .params = &asked, .wish = &m->split};
+    if (m->n_gpu_wanted >= 0) /* layers that were asked for go before memory to bring others to */
+        asked.offload_from = -1;
     c.survey = survey_all, c.user = m;
     int rc = gr_choice_begin(&c);
     if (!rc)

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/group.h"
 #include "engine/session.h"
 #include "gr/status.h"
@@ -89,6 +90,7 @@ static int grow_step(struct gr_session *s, uint64_t bytes)
 static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                  struct gr_plan *plan)
 {
+    struct gr_graph_env env = gr_stream_env(s, shape);
     switch (kind) {
     case GR_PLAN_SHIFT:
         return gr_graph_build_shift(plan, &s->env, shape);
@@ -96,9 +98,9 @@ static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_s
     case GR_PLAN_COPY_SWA:
         return gr_graph_build_copy(plan, &s->env, shape, kind == GR_PLAN_COPY_SWA);
     case GR_PLAN_ENCODE:
-        return gr_graph_build_encode(plan, &s->env, shape);
+        return gr_graph_build_encode(plan, &env, shape);
     default:
-        return gr_graph_build(plan, &s->env, shape);
+        return gr_graph_build(plan, &env, shape);
     }
 }
 
@@ -172,7 +174,7 @@ struct wanted {
     struct gr_step_shape shape;
 };
 
-#define N_WANTED 7
+#define N_WANTED 9
 
 static int32_t all_cells(const struct gr_session *s, int kind)
 {
@@ -235,6 +237,10 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
     if (s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, (int32_t)s->params.n_ubatch)};
+    if (s->stream_device && s->stream_from > 1) /* the largest that the CPU does by itself */
+        w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, s->stream_from - 1)};
+    if (s->stream_device && s->stream_from > 1 && s->cache.encodes)
+        w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, s->stream_from - 1)};
     if (s->params.n_ubatch > GR_PLAN_FEW)
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, GR_PLAN_FEW)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
@@ -283,10 +289,20 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
     int n = find_wanted(s, w), rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = measure_one(s, backend, &w[i], need);
+    int32_t d = s->stream_device;
+    if (!rc && d)
+        need[d].scratch += backend[d]->api->fetch_bytes(backend[d]);
     return rc;
 }
 
-int gr_plan_reserve(struct gr_session *s)
+/* What bringing weights to a device takes there beside the plans. */
+static int reserve_fetching(struct gr_session *s)
+{
+    struct gr_backend *b = s->device[s->stream_device].backend;
+    return s->stream_device ? b->api->fetch(b, NULL, false, NULL) : 0;
+}
+
+static int reserve(struct gr_session *s)
 {
     struct gr_backend *backend[GR_MAX_DEVICE] = {0};
     struct gr_need need[GR_MAX_DEVICE] = {{0}};
@@ -300,11 +316,29 @@ int gr_plan_reserve(struct gr_session *s)
         rc = grow_arena(s, d, need[d].arena);
     if (!rc)
         rc = grow_step(s, need[0].step);
+    if (!rc)
+        rc = reserve_fetching(s);
     for (int i = n; i-- > 0 && !rc;) /* the single token last: it is the one used next */
         rc = gr_plan_for(s, w[i].kind, &w[i].shape, &c);
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].has.scratch = need[d].scratch;
     return rc;
+}
+
+int gr_plan_reserve(struct gr_session *s)
+{
+    int rc = reserve(s);
+    if (rc != GR_E_NOMEM_DEV || !s->stream_device)
+        return rc;
+    gr_log(GR_LOG_INFO, "%s; layers on the CPU compute prompts there", gr_error());
+    struct gr_session_device *v = &s->device[s->stream_device];
+    gr_plan_drop_all(s);
+    v->backend->api->fetch_end(v->backend);
+    if (v->memory.arena)
+        give(s, s->stream_device, v->memory.arena);
+    v->memory.arena = NULL, v->has.arena = 0;
+    gr_stream_end(s);
+    return reserve(s);
 }
 
 /* ---- running ---- */
@@ -376,6 +410,8 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (rc)
         return rc;
     v->pending = part->device > 0;
+    if (part->n_fetch && (rc = v->backend->api->fetched(v->backend)))
+        return rc;
     if (part->exchange && part->device)
         s->arriving = true;
     if (part->exchange)
@@ -402,8 +438,13 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     int rc = send_step(s, c);
-    for (size_t i = 0; i < c->plan.part.n && !rc; i++)
+    if (!rc)
+        rc = gr_stream_first(s, &c->plan);
+    for (size_t i = 0; i < c->plan.part.n && !rc; i++) {
         rc = run_part(s, c, i);
+        if (!rc)
+            rc = gr_stream_next(s, &c->plan, (int32_t)i);
+    }
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
     int settled = gr_session_settle(s, -1);

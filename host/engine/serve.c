@@ -185,6 +185,7 @@ struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
                                   .embeddings = o->embeddings,
                                   .pooling = (enum gr_pooling)o->pooling,
                                   .no_kv_offload = o->no_kv_offload,
+                                  .offload_from = o->offload_from,
                                   .no_graphs = o->no_graphs,
                                   .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};
     for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)

@@ -106,6 +106,9 @@ struct gr_session {
     enum gr_pool_how pool;
     int32_t n_row; /* numbers in a row of results: logits, or of a vector */
 
+    struct gr_streamed streamed;        /* of steps from stream_from tokens on .. */
+    int32_t stream_device, stream_from; /* .. that this device computes; 0: no steps are */
+
     const struct gr_flow *flow; /* NULL: this session runs all stages */
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
@@ -265,6 +268,20 @@ static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan 
 {
     return (char *)s->device[0].memory.step + c->plan.layout.offset[a];
 }
+
+/* ---- stream.c ---- */
+
+/* Which layers of the CPU run on a GPU in steps of many tokens, and of how many, for a placement
+ * (after gr_session_place). No memory is touched. */
+int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights);
+/* From now on none do. There are no plans any more. */
+void gr_stream_end(struct gr_session *s);
+/* What plans of a shape are built over. */
+struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape);
+/* Has what the first parts of devices need fetched; once part i runs, what the next one of its
+ * device does. */
+int gr_stream_first(struct gr_session *s, const struct gr_plan *p);
+int gr_stream_next(struct gr_session *s, const struct gr_plan *p, int32_t i);
 
 /* ---- boundary.c ---- */
 

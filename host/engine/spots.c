@@ -95,7 +95,9 @@ static int measure(struct gr_session *s, const struct gr_weights *w,
         need[d].cache = s->device[d].has.cache;
         need[d].constants = s->device[0].has.constants;
     }
-    int rc = gr_plan_measure(s, backend, need);
+    int rc = gr_stream_begin(s, w);
+    if (!rc)
+        rc = gr_plan_measure(s, backend, need);
     s->n_device = n_open;
     return rc;
 }

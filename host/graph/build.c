@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/checked.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 
@@ -86,14 +87,14 @@ static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
         return gr_cache_device(b, il);
     if (op == GR_OP_EXCHANGE && !b->env->net)
         return 0;
-    return b->env->device ? b->env->device[b->at] : 0;
+    return b->at < 0 ? b->env->embd_device : b->env->device ? b->env->device[b->at] : 0;
 }
 
 static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (!b->env->stage)
         return 0;
-    return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->kv_of[il] : b->at];
+    return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->kv_of[il] : GR_MAX(b->at, 0)];
 }
 
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)

@@ -10,7 +10,7 @@ enum { GR_MAX_KEPT = 64 };
 struct gr_build {
     struct gr_plan *plan;
     const struct gr_graph_env *env;
-    int at;         /* the layer that is being recorded; n_layer: the output */
+    int at;         /* the layer that is being recorded; -1: what tokens are, n_layer: the output */
     gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
     gr_t rel;       /* biases by distance of the layers that share the first one's */
     gr_t cs_far[2]; /* of grouped positions: of queries, of keys */

@@ -9,6 +9,7 @@
 static gr_t embed(struct gr_build *b)
 {
     gr_t table = gr_require(b, -1, GR_W_TOKEN_EMBD);
+    b->at = -1;
     gr_t y = gr_new(b, b->plan->shape.n_tok, table.cols, GR_F32);
     gr_emit(
         b, -1,
@@ -30,6 +31,7 @@ static gr_t embed(struct gr_build *b)
         y = gr_norm(b, -1, GR_W_TOKEN_EMBD_NORM, y);
     if (gr_hp(b)->norm_embd)
         y = gr_norm_plain(b, -1, y);
+    b->at = 0;
     return gr_name(b, "embd", -1, y);
 }
 
@@ -146,6 +148,7 @@ static void begin(struct gr_plan *p, const struct gr_graph_env *env,
                   const struct gr_step_shape *shape)
 {
     gr_plan_init(p, shape);
+    p->distant = env->distant;
     if (env->stage)
         p->stage = env->own_stage, p->n_stage = env->n_stage;
 }

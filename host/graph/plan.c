@@ -1,6 +1,7 @@
 #include "graph/plan.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "gr/dtype.h"
@@ -23,6 +24,7 @@ void gr_plan_fini(struct gr_plan *p)
     gr_vec_fini(&p->tap);
     gr_vec_fini(&p->part);
     gr_vec_fini(&p->move);
+    gr_vec_fini(&p->fetch);
     gr_vec_fini(&p->in);
     gr_vec_fini(&p->out);
 }
@@ -191,6 +193,87 @@ static void live_at(struct gr_value *v, int32_t i)
     v->last = GR_MAX(v->last, i);
 }
 
+/* ---- weights that are fetched ---- */
+
+const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t)
+{
+    uintptr_t at = (uintptr_t)t->data;
+    size_t lo = 0, hi = p->distant.n;
+    if (t->value || at < GR_DISTANT)
+        return NULL;
+    while (lo < hi) { /* the last one that begins at or before it */
+        size_t mid = (lo + hi) / 2;
+        if (p->distant.item[mid].at <= at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo ? &p->distant.item[lo - 1] : NULL;
+}
+
+int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i)
+{
+    const struct gr_part *part = p->part.data;
+    int32_t device = part[i].device;
+    while (--i >= 0 && (part[i].device != device || part[i].exchange))
+        ;
+    return i;
+}
+
+/* The value that stands for a fetched weight in a part. */
+static struct gr_value *fetched(const struct gr_plan *p, const struct gr_part *part,
+                                const struct gr_distant *w)
+{
+    const struct gr_fetch *f = (const struct gr_fetch *)p->fetch.data + part->fetch;
+    while (f->weight != w)
+        f++;
+    return (struct gr_value *)p->value.data + f->value;
+}
+
+/* Where nodes of part i have what is fetched for it. */
+static void each_fetched(struct gr_plan *p, int32_t i,
+                         void (*fn)(struct gr_ten *t, struct gr_value *v,
+                                    const struct gr_distant *w, int32_t node, void *user),
+                         void *user)
+{
+    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
+    struct gr_node *node = p->node.data;
+    for (int32_t k = part->node; part->n_fetch && k < part->node + part->n_node; k++)
+        for (const struct gr_operand *o = gr_op_info(node[k].op)->operands; o->role; o++) {
+            struct gr_ten *t = gr_node_ten(&node[k], o);
+            const struct gr_distant *w = gr_plan_distant(p, t);
+            if (w)
+                fn(t, fetched(p, part, w), w, k, user);
+        }
+}
+
+static void find_fetched_life(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
+                              int32_t node, void *user)
+{
+    (void)t, (void)w;
+    live_at(v, node);
+    live_at(v, *(const int32_t *)user);
+}
+
+static void find_fetched_lives(struct gr_plan *p)
+{
+    const struct gr_part *part = p->part.data;
+    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
+        int32_t before = gr_plan_part_before(p, i), from = before < 0 ? 0 : part[before].node;
+        each_fetched(p, i, find_fetched_life, &from);
+    }
+}
+
+static void bind_fetched(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
+                         int32_t node, void *user)
+{
+    const struct gr_plan_memory *memory = user;
+    (void)node;
+    t->data = (char *)memory[v->device].arena + v->offset + ((uintptr_t)t->data - w->at);
+}
+
+/* ---- lives and places ---- */
+
 static void find_lives(struct gr_plan *p)
 {
     struct gr_node *node = p->node.data;
@@ -208,6 +291,7 @@ static void find_lives(struct gr_plan *p)
             live_at(&all[move[m].src], part[k].node);
             live_at(&all[move[m].dst], part[k].node);
         }
+    find_fetched_lives(p);
     const uint32_t *in = p->in.data, *out = p->out.data;
     for (size_t i = 0; i < p->in.n; i++)
         live_at(&all[in[i]], 0);
@@ -224,17 +308,17 @@ static void find_lives(struct gr_plan *p)
             v[i].last += LATER;
 }
 
-/* The lowest offset at which `v` overlaps none of its device's values placed before it whose life
+/* The lowest offset from `at` on at which `v` overlaps none of its kind placed before it whose life
  * meets its own. */
-static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const struct gr_value *v)
+static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const struct gr_value *v,
+                             int64_t at)
 {
-    int64_t at = 0;
     for (bool moved = true; moved;) {
         moved = false;
         for (size_t i = 1; i < n_placed; i++) {
             const struct gr_value *o = &all[i];
-            bool alive = o->device == v->device && o->first >= 0 && o->first <= v->last &&
-                         v->first <= o->last;
+            bool alive = o->device == v->device && o->fetched == v->fetched && o->first >= 0 &&
+                         o->first <= v->last && v->first <= o->last;
             if (alive && at < o->offset + o->bytes && o->offset < at + v->bytes) {
                 at = o->offset + o->bytes;
                 moved = true;
@@ -242,6 +326,23 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
         }
     }
     return at;
+}
+
+/* Weights have memory of their own, in front: so what a step takes grows with its tokens, and the
+ * largest one needs most. */
+static void place(struct gr_plan *p, bool fetched)
+{
+    struct gr_value *v = p->value.data;
+    int64_t from[GR_MAX_DEVICE] = {0};
+    if (!fetched)
+        memcpy(from, p->arena_bytes, sizeof from);
+    for (size_t i = 1; i < p->value.n; i++) {
+        if (v[i].first < 0 || v[i].fetched != fetched)
+            continue;
+        v[i].offset = lowest_offset(v, i, &v[i], from[v[i].device]);
+        int64_t *bytes = &p->arena_bytes[v[i].device];
+        *bytes = GR_MAX(*bytes, v[i].offset + v[i].bytes);
+    }
 }
 
 int gr_plan_finish(struct gr_plan *p)
@@ -254,14 +355,8 @@ int gr_plan_finish(struct gr_plan *p)
     if (rc)
         return rc;
     find_lives(p);
-    struct gr_value *v = p->value.data;
-    for (size_t i = 1; i < p->value.n; i++) {
-        if (v[i].first < 0)
-            continue;
-        v[i].offset = lowest_offset(v, i, &v[i]);
-        int64_t *bytes = &p->arena_bytes[v[i].device];
-        *bytes = GR_MAX(*bytes, v[i].offset + v[i].bytes);
-    }
+    place(p, true);
+    place(p, false);
     return 0;
 }
 
@@ -286,6 +381,10 @@ static void bind_ten(const struct gr_plan *p, struct gr_ten *t, int32_t device,
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE])
 {
     struct gr_node *node = p->node.data;
+    struct gr_plan_memory each[GR_MAX_DEVICE];
+    memcpy(each, memory, sizeof each);
+    for (int32_t i = 0; i < (int32_t)p->part.n; i++)
+        each_fetched(p, i, bind_fetched, each);
     for (size_t i = 0; i < p->node.n; i++)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
             bind_ten(p, gr_node_ten(&node[i], o), node[i].device, memory);
@@ -317,11 +416,11 @@ void gr_plan_print(const struct gr_plan *p, FILE *out)
 {
     const struct gr_node *node = p->node.data;
     const struct gr_value *v = p->value.data;
-    fprintf(
-        out,
-        "plan of %zu nodes in %zu parts, %zu values, %zu moves: n_tok %d, n_list %d, n_out %d\n",
-        p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->shape.n_tok,
-        p->shape.n_list, p->shape.n_out);
+    fprintf(out,
+            "plan of %zu nodes in %zu parts, %zu values, %zu moves, %zu fetches: n_tok %d, n_list "
+            "%d, n_out %d\n",
+            p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->fetch.n,
+            p->shape.n_tok, p->shape.n_list, p->shape.n_out);
     if (p->n_stage > 1) {
         fprintf(out, "stage %d of %d", p->stage, p->n_stage);
         print_boundary(p, "in", &p->in, out);

@@ -39,6 +39,7 @@ struct gr_value {
     int32_t first, last; /* nodes that write and use it; -1 = none */
     int32_t device;      /* whose arena it is in */
     bool keep;           /* lives to the end of the plan: a result that is read after it */
+    bool fetched;        /* a weight */
 };
 
 /* Value src, of one device, becomes value dst of another; one of the two is the CPU. */
@@ -46,21 +47,46 @@ struct gr_move {
     uint32_t src, dst;
 };
 
-/* Nodes one after the other that one device runs, once the moves are done; or a single EXCHANGE,
- * which the engine does with that device's memory. */
+/* Weights of the host that a device computes with in some plans only, and then gets anew in each
+ * step. In the nodes of such a plan they are at addresses that are no memory, from GR_DISTANT on,
+ * until gr_plan_bind. */
+#define GR_DISTANT ((uintptr_t)1 << 62)
+struct gr_distant {
+    const struct gr_ten *host;
+    uintptr_t at;  /* ascending */
+    int64_t bytes; /* on the device */
+    bool matrix;
+};
+struct gr_distants {
+    const struct gr_distant *item;
+    size_t n;
+};
+
+/* A weight of the host becomes value `value` of a device. */
+struct gr_fetch {
+    const struct gr_distant *weight;
+    uint32_t value;
+};
+
+/* Nodes one after the other that one device runs, once the moves and fetches are done; or a single
+ * EXCHANGE, which the engine does with that device's memory. What is fetched for a part comes while
+ * the device's part before it runs (gr_plan_part_before), so it has memory from then on. */
 struct gr_part {
     int32_t device;
     bool exchange;
-    int32_t node, n_node, tap, n_tap, move, n_move; /* of the plan's, from where and how many */
+    /* of the plan's, from where and how many */
+    int32_t node, n_node, tap, n_tap, move, n_move, fetch, n_fetch;
 };
 
 struct gr_plan {
-    struct gr_vec node;     /* struct gr_node */
-    struct gr_vec value;    /* struct gr_value; index 0 stands for "not a value" */
-    struct gr_vec tap;      /* struct gr_tap; node counts in the part once the plan is finished */
-    struct gr_vec part;     /* struct gr_part */
-    struct gr_vec move;     /* struct gr_move */
-    int32_t stage, n_stage; /* 0 or 1 stages: the whole plan */
+    struct gr_vec node;  /* struct gr_node */
+    struct gr_vec value; /* struct gr_value; index 0 stands for "not a value" */
+    struct gr_vec tap;   /* struct gr_tap; node counts in the part once the plan is finished */
+    struct gr_vec part;  /* struct gr_part */
+    struct gr_vec move;  /* struct gr_move */
+    struct gr_vec fetch; /* struct gr_fetch */
+    struct gr_distants distant; /* what nodes may have for weights beside memory */
+    int32_t stage, n_stage;     /* 0 or 1 stages: the whole plan */
     /* uint32_t, ascending: values that come from the stage before, before the first node runs, and
      * that the next one gets after the last. One that only passes through is in both. */
     struct gr_vec in, out;
@@ -98,6 +124,8 @@ int gr_plan_finish(struct gr_plan *p);
 /* Fills in the addresses of all values, with the memory of each device; arenas are aligned to 256.
  */
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE]);
+/* The part of the same device before part i, or -1. */
+int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i);
 /* A part as its backend takes it; valid as long as the plan. */
 struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part);
 
@@ -111,6 +139,8 @@ static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struc
 {
     return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
 }
+/* The weight that an operand is, or is a part of; NULL when it is none that is fetched. */
+const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t);
 /* What a tap of a product's operand looks at, as its node has it now. */
 void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node);
 /* Whether a node depends on what every device has, and on nothing else. */

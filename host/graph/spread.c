@@ -14,6 +14,7 @@ struct spread {
     int32_t *home;                 /* device that it comes from */
     int32_t *repeat;               /* node that is run again wherever it is needed, or -1 */
     int32_t *at;                   /* [old nodes] where it went to, -1 = nowhere yet */
+    int32_t fetching;              /* layer of what the last part fetches */
 };
 
 bool gr_plan_repeats(struct gr_node *n)
@@ -48,11 +49,22 @@ static int find_homes(struct spread *s)
     return 0;
 }
 
-/* The part that the next node of a device belongs to. An EXCHANGE has one of its own. */
-static struct gr_part *part_for(struct spread *s, int32_t device, bool exchange)
+static bool fetches(const struct spread *s, struct gr_node *n)
+{
+    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++)
+        if (gr_plan_distant(s->p, gr_node_ten(n, o)))
+            return true;
+    return false;
+}
+
+/* The part that the next node of a device belongs to. An EXCHANGE has one of its own, and weights
+ * of two layers are not fetched for one. */
+static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t device)
 {
     struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
+    bool exchange = n->op == GR_OP_EXCHANGE;
     bool full = last && last->exchange && last->n_node > 0;
+    full |= last && last->n_fetch && n->layer >= 0 && n->layer != s->fetching && fetches(s, n);
     if (last && !full && last->device == device && last->exchange == exchange)
         return last;
     struct gr_part *part = gr_vec_push(&s->p->part, sizeof *part);
@@ -60,7 +72,8 @@ static struct gr_part *part_for(struct spread *s, int32_t device, bool exchange)
         *part = (struct gr_part){.device = device,
                                  .exchange = exchange,
                                  .node = (int32_t)s->node.n,
-                                 .move = (int32_t)s->p->move.n};
+                                 .move = (int32_t)s->p->move.n,
+                                 .fetch = (int32_t)s->p->fetch.n};
     return part;
 }
 
@@ -96,16 +109,41 @@ static int move_to(struct spread *s, uint32_t v, int32_t device)
     return rc ? rc : move_one(s, v, through ? s->on[v][0] : v, device);
 }
 
+/* Has a weight fetched for the last part, once. */
+static int fetch(struct spread *s, const struct gr_distant *w, const struct gr_node *n)
+{
+    struct gr_part *part = (struct gr_part *)s->p->part.data + s->p->part.n - 1;
+    const struct gr_fetch *all = s->p->fetch.data;
+    for (int32_t i = part->fetch; i < part->fetch + part->n_fetch; i++)
+        if (all[i].weight == w)
+            return 0;
+    if (part->device == 0)
+        return gr_fail(GR_E_INTERNAL, "%s, layer %d, runs on the CPU with weights of a device",
+                       gr_op_info(n->op)->name, n->layer);
+    struct gr_value *v = gr_vec_push(&s->p->value, sizeof *v);
+    struct gr_fetch *f = v ? gr_vec_push(&s->p->fetch, sizeof *f) : NULL;
+    if (!f)
+        return GR_E_NOMEM_HOST;
+    *v = (struct gr_value){
+        .bytes = w->bytes, .first = -1, .last = -1, .device = part->device, .fetched = true};
+    *f = (struct gr_fetch){w, (uint32_t)(s->p->value.n - 1)};
+    part->n_fetch++;
+    s->fetching = n->layer < 0 ? s->fetching : n->layer;
+    return 0;
+}
+
 /* Appends an old node to the new list; all that it reads is there. */
 static int put(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    struct gr_part *part = part_for(s, device, n.op == GR_OP_EXCHANGE);
-    int rc = part ? 0 : GR_E_NOMEM_HOST;
+    int rc = part_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
     n.device = device;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
         struct gr_ten *t = gr_node_ten(&n, o);
+        const struct gr_distant *w = gr_plan_distant(s->p, t);
         uint32_t v = t->value;
+        if (w)
+            rc = fetch(s, w, &n);
         if (!v || v >= s->n_value)
             continue;
         if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* the first, at its home or at another */
@@ -143,7 +181,7 @@ static int bring(struct spread *s, uint32_t v, int32_t device)
 static int append(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    int rc = part_for(s, device, n.op == GR_OP_EXCHANGE) ? 0 : GR_E_NOMEM_HOST;
+    int rc = part_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
         uint32_t v = gr_node_ten(&n, o)->value;
         if (v && v < s->n_value && o->role != GR_ROLE_OUT)

@@ -238,3 +238,104 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
     gr_lora_free(&w->lora, w->n_lora);
     *w = (struct gr_weights){0};
 }
+
+/* ---- weights that are fetched ---- */
+
+/* A pass over layers of the CPU. */
+struct stream {
+    struct gr_streamed *out;
+    const struct gr_slice *l;
+    struct pass pass;
+    int32_t device;
+    uintptr_t at;
+};
+
+static int stream_one(struct stream *s, const struct gr_ten *host, bool matrix, struct gr_ten *out)
+{
+    struct gr_backend *b = s->l->backend[s->device];
+    if (!gr_ten_is(host))
+        return 0;
+    struct gr_distant d = {host, s->at, (int64_t)b->api->weight_bytes(b, host, matrix), matrix};
+    int rc = b->api->weight_upload(b, host, matrix, NULL, out);
+    if (!rc)
+        rc = gr_vec_append(&s->out->item, &d, 1, sizeof d);
+    if (rc)
+        return rc;
+    out->data = (void *)d.at; /* no memory */
+    s->at += (uintptr_t)d.bytes;
+    s->out->bytes +=
+        host->batch * host->rows * (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
+    bool experts = host->batch > 1 && host->batch == s->l->hp.n_expert;
+    s->out->n_mul +=
+        host->rows * host->cols * (experts ? s->l->hp.n_expert_used : host->batch) * matrix;
+    return 0;
+}
+
+static int stream_layer(struct stream *s, int32_t il)
+{
+    size_t row = (size_t)(il + 1) * GR_N_SLOT;
+    int rc = 0;
+    for (size_t i = row; i < row + GR_N_SLOT && !rc; i++) {
+        int slot = (int)(i - row);
+        if (is_on_host(slot))
+            continue;
+        rc = stream_one(s, &s->l->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
+        if (!rc)
+            rc = stream_one(s, &s->l->bias[i], false, &s->out->bias[i]);
+        for (int32_t k = 0; k < s->out->n_lora && !rc; k++) {
+            rc = stream_one(s, &s->l->lora[k].a[i], true, &s->out->lora[k].a[i]);
+            if (!rc)
+                rc = stream_one(s, &s->l->lora[k].b[i], true, &s->out->lora[k].b[i]);
+        }
+    }
+    s->out->device[il] = (uint8_t)s->device;
+    return rc;
+}
+
+/* As they were placed. */
+static int copy_placed(struct gr_streamed *out, const struct gr_slice *l,
+                       const struct gr_weights *placed)
+{
+    size_t n_layer = (size_t)l->hp.n_layer, n = (n_layer + 1) * GR_N_SLOT;
+    out->weight = gr_calloc(n, sizeof *out->weight);
+    out->bias = gr_calloc(n, sizeof *out->bias);
+    out->device = gr_calloc(n_layer + 1, 1);
+    out->n_lora = placed->n_lora;
+    out->lora = out->n_lora ? gr_lora_new(out->n_lora, l->hp.n_layer) : NULL;
+    if (!out->weight || !out->bias || !out->device || (out->n_lora && !out->lora))
+        return GR_E_NOMEM_HOST;
+    memcpy(out->weight, placed->weight, n * sizeof *out->weight);
+    memcpy(out->bias, placed->bias, n * sizeof *out->bias);
+    memcpy(out->device, placed->place.layer, n_layer + 1);
+    for (int32_t k = 0; k < out->n_lora; k++) {
+        out->lora[k].alpha = placed->lora[k].alpha;
+        memcpy(out->lora[k].a, placed->lora[k].a, n * sizeof *out->lora[k].a);
+        memcpy(out->lora[k].b, placed->lora[k].b, n * sizeof *out->lora[k].b);
+    }
+    return 0;
+}
+
+int gr_weights_stream(struct gr_streamed *out, const struct gr_slice *l,
+                      const struct gr_weights *placed, int32_t device)
+{
+    struct stream s = {.out = out, .l = l, .pass.l = l, .device = device, .at = GR_DISTANT};
+    *out = (struct gr_streamed){0};
+    int rc = copy_placed(out, l, placed);
+    find_matrices(&s.pass);
+    for (int32_t il = 0; il < l->hp.n_layer && !rc; il++)
+        if (placed->place.stage[il] == l->stage && !placed->place.layer[il] && !l->hp.recurrent[il])
+            rc = stream_layer(&s, il);
+    if (rc)
+        gr_streamed_fini(out);
+    return rc;
+}
+
+void gr_streamed_fini(struct gr_streamed *s)
+{
+    gr_free(s->weight);
+    gr_free(s->bias);
+    gr_lora_free(&s->lora, s->n_lora);
+    gr_free(s->device);
+    gr_vec_fini(&s->item);
+    *s = (struct gr_streamed){0};
+}

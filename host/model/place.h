@@ -2,6 +2,7 @@
 #ifndef GR_MODEL_PLACE_H
 #define GR_MODEL_PLACE_H
 
+#include "base/alloc.h"
 #include "model/arch.h"
 #include "model/devices.h"
 #include "model/spot.h"
@@ -38,6 +39,25 @@ struct gr_weights {
 /* What it would be: tensors without data, and bytes. The slice's devices are open. */
 int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
                         const struct gr_placement *p);
+/* The same weights as a plan has them in which some layers of the CPU run on a GPU: of those layers
+ * they are fetched. */
+struct gr_streamed {
+    struct gr_ten *weight, *bias; /* as of gr_weights */
+    struct gr_lora *lora;
+    int32_t n_lora;
+    struct gr_vec item; /* struct gr_distant: what is fetched */
+    uint8_t *device;    /* [n_layer + 1] where each layer runs */
+    int64_t bytes;      /* of the file: what goes over the link for all of it */
+    int64_t n_mul;      /* multiplications that it takes for a token, about */
+};
+
+/* Of placed weights: the CPU's layers in this stage run on `device`, but for recurrent ones, which
+ * stay where their states are; out->item is empty when there are none. GR_E_UNSUPPORTED when the
+ * device cannot compute with one of the weights. The slice's devices are open. */
+int gr_weights_stream(struct gr_streamed *out, const struct gr_slice *l,
+                      const struct gr_weights *placed, int32_t device);
+void gr_streamed_fini(struct gr_streamed *s);
+
 /* Bytes of the weights that go with each layer, cost [n_layer + 1], if they were on this device of
  * an open slice; *tied: those of a matrix that is counted with the first layer and with the output,
  * and is there once when both are. */

@@ -97,6 +97,16 @@ struct gr_backend_api {
     size_t (*weight_bytes)(struct gr_backend *b, const struct gr_ten *host, bool matrix);
     int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                          struct gr_ten *out);
+    /* Weights that do not stay: as weight_upload (a matrix packed), but beside what runs. The
+     * destination may be in use by what was queued before the segment_run that came last, and by
+     * nothing since; what is queued behind fetched finds all fetched weights there. dst NULL: what
+     * fetching needs is made, nothing else; it stays until fetch_end, when there are no segments
+     * and scratch memory goes as well. fetch_bytes: how much device memory it takes. NULL: a
+     * backend with weights on the host alone. */
+    int (*fetch)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst);
+    int (*fetched)(struct gr_backend *b);
+    void (*fetch_end)(struct gr_backend *b);
+    size_t (*fetch_bytes)(struct gr_backend *b);
     /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
      * at. The backend keeps one piece of the largest size it has met in segment_new. */
     size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);

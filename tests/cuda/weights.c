@@ -226,3 +226,52 @@ Test(weights, come_behind_what_was_queued)
     b->api->free(b, dst);
     device_close(&b);
 }
+
+/* ---- weights that do not stay ---- */
+
+/* Unpacks a fetched matrix and compares. */
+static void expect_fetched(struct gr_backend *b, const struct gr_ten *t, void *dst)
+{
+    struct gr_ten packed, rows = device_ten(b, t->rows, t->cols, NULL);
+    cr_assert_eq(b->api->weight_upload(b, t, true, NULL, &packed), 0);
+    packed.data = dst;
+    const struct gr_node unpack = node_unpack(packed, rows);
+    void *exec = device_segment(b, &unpack, 1);
+    cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0);
+    same_rows(b, t, rows.data);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, rows.data);
+}
+
+/* More weights than the ring has slots come before the segment that was queued in front of them has
+ * begun: the device is one that does nothing before the host waits for it, and the fifth weight
+ * waits for the first one's copy, which comes behind what was queued before that segment. */
+Test(weights, are_fetched_beside_what_runs)
+{
+    enum { N = 6, ROWS = 64, COLS = 64 };
+    struct gr_backend *b = device_open("order=late", plain);
+    struct gr_ten x = device_ten(b, 16, 64, NULL), t = weight(GR_F32, 1, ROWS, COLS, 0);
+    const struct gr_node work = node_act(x, x);
+    void *dst[N], *exec = device_segment(b, &work, 1);
+    size_t bytes = b->api->weight_bytes(b, &t, true);
+    cr_assert_eq(b->api->fetch(b, NULL, false, NULL), 0, "%s", gr_error());
+    for (int i = 0; i < N; i++) {
+        dst[i] = b->api->alloc(b, bytes);
+        cr_assert_eq(b->api->clear(b, dst[i], bytes), 0);
+    }
+    int64_t before = emu()->count("kernel");
+    cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0);
+    for (int i = 0; i < N; i++)
+        cr_assert_eq(b->api->fetch(b, &t, true, dst[i]), 0, "%s", gr_error());
+    cr_expect_eq(emu()->count("kernel"), before, "the segment ran before the weights came");
+    cr_assert_eq(b->api->fetched(b), 0);
+    for (int i = 0; i < N; i++) {
+        expect_fetched(b, &t, dst[i]);
+        b->api->free(b, dst[i]);
+    }
+    cr_expect_geq(emu()->count("kernel"), before + 1 + N);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, x.data);
+    gr_free(t.data);
+    device_close(&b);
+}

@@ -23,29 +23,33 @@ struct way {
     bool no_kv_offload;
     int32_t n_rank; /* threads that share them; 0 = one for each device */
     const char *split;
+    int32_t offload; /* from how many tokens on layers of the CPU run on a device; 0: none do */
 };
 static const struct way on_cpu = {.device = "none"};
 static const struct way ways[] = {
-    {"FAKE", 0, false, 1, NULL},
-    {"FAKE", 1, false, 1, NULL},
-    {"FAKE", -2, false, 1, NULL},
-    {"FAKE", 99, false, 1, NULL},
-    {"FAKE", -2, true, 1, NULL},
-    {"FAKE", 99, true, 1, NULL},
-    {"auto", -1, false, 1, NULL},
-    {"FAKE0,FAKE1", 99, false, 1, NULL},
-    {"FAKE1,FAKE2", -2, false, 1, NULL},
-    {"fake2,FAKE0", 99, true, 1, NULL},
+    {"FAKE", 0, false, 1, NULL, 0},
+    {"FAKE", 1, false, 1, NULL, 0},
+    {"FAKE", -2, false, 1, NULL, 0},
+    {"FAKE", 99, false, 1, NULL, 0},
+    {"FAKE", -2, true, 1, NULL, 0},
+    {"FAKE", 99, true, 1, NULL, 0},
+    {"auto", -1, false, 1, NULL, 0},
+    {"FAKE0,FAKE1", 99, false, 1, NULL, 0},
+    {"FAKE1,FAKE2", -2, false, 1, NULL, 0},
+    {"fake2,FAKE0", 99, true, 1, NULL, 0},
+    {"FAKE", 1, false, 1, NULL, 4},
+    {"FAKE", -2, true, 1, NULL, 2},
     /* several ranks; the number of those before is ONE_RANK */
-    {"none", 0, false, 2, NULL},
-    {"none", 0, false, 3, "5,1,2"},
-    {"none", 0, false, 8, NULL},
-    {"FAKE0,FAKE1,FAKE2", 99, false, 3, NULL},
-    {"FAKE0,FAKE1", -2, false, 2, "1,3"},
-    {"FAKE0,FAKE1,FAKE2", 99, true, 2, NULL},
-    {"FAKE0,FAKE1,FAKE0", -1, false, 0, NULL},
+    {"none", 0, false, 2, NULL, 0},
+    {"none", 0, false, 3, "5,1,2", 0},
+    {"none", 0, false, 8, NULL, 0},
+    {"FAKE0,FAKE1,FAKE2", 99, false, 3, NULL, 0},
+    {"FAKE0,FAKE1", -2, false, 2, "1,3", 0},
+    {"FAKE0,FAKE1", -2, false, 2, "1,3", 4},
+    {"FAKE0,FAKE1,FAKE2", 99, true, 2, NULL, 0},
+    {"FAKE0,FAKE1,FAKE0", -1, false, 0, NULL, 0},
 };
-enum { ONE_RANK = 10 };
+enum { ONE_RANK = 12 };
 
 static struct gr_model *open_model(struct tiny *t, const struct way *w)
 {
@@ -64,6 +68,7 @@ static struct gr_session *open_session(struct gr_model *m, const struct way *w)
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = m->hp.no_cache ? 32 : 7, p.n_seq_max = 3;
     p.type_v = "f32", p.no_kv_offload = w->no_kv_offload;
+    p.offload_from = w->offload ? w->offload : -1;
     return tiny_session(m, &p);
 }
 
@@ -129,6 +134,15 @@ static bool has_output(const struct gr_arch *a)
     return !a->no_logits || tiny_has(a, GR_W_OUTPUT_NORM) || tiny_has(a, GR_W_ENC_OUTPUT_NORM);
 }
 
+/* Whether one of the first n layers is not recurrent. */
+static bool can_be_fetched(const struct gr_hparams *hp, int32_t n)
+{
+    int32_t il = 0;
+    while (il < n && hp->recurrent[il])
+        il++;
+    return il < n;
+}
+
 Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
 {
     fake_use(3, PLENTY);
@@ -140,7 +154,7 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
         gr_session_close(&want.s);
         gr_model_close(&m);
         for (size_t k = 0; k < GR_COUNT(ways); k++) {
-            int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)};
+            int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)}, fetches = fake_fetches(0);
             m = open_model(&t, &ways[k]);
             got.s = open_session(m, &ways[k]);
             struct gr_model_info info;
@@ -154,8 +168,11 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
                                               : n,
                          "%s, way %zu: %d", t.arch->name, k, info.n_gpu_layers);
             bool ran = fake_runs(0) + fake_runs(1) + fake_runs(2) > runs[0] + runs[1] + runs[2];
-            cr_expect_eq(ran, info.n_gpu_layers > !has_output(t.arch), "%s, way %zu", t.arch->name,
-                         k);
+            cr_expect_eq(ran, ways[k].offload || info.n_gpu_layers > !has_output(t.arch),
+                         "%s, way %zu", t.arch->name, k);
+            cr_expect_eq(fake_fetches(0) > fetches,
+                         ways[k].offload && can_be_fetched(&m->hp, n - info.n_gpu_layers),
+                         "%s, way %zu", t.arch->name, k);
             cr_assert_eq(got.n, want.n);
             cr_expect_eq(memcmp(got.out, want.out, (size_t)got.n * N_VOCAB * sizeof(float)), 0,
                          "%s, way %zu", t.arch->name, k);
@@ -328,6 +345,37 @@ Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
     }
     cr_expect_eq(last, 9);
     cr_expect(__builtin_popcount((unsigned)seen) > 5, "%x", (unsigned)seen);
+}
+
+/* With little memory layers of the CPU are computed there; with more, prompts on the device. Either
+ * way the session works, with the layers that were asked for. */
+Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
+{
+    struct tiny t = larger();
+    struct gr_session_params p = some_context();
+    const struct way w = {.device = "FAKE0", .n_gpu = 3};
+    int seen[3] = {0};
+    p.offload_from = 2;
+    for (uint64_t bytes = 256 << 10; bytes < 4 << 20; bytes += bytes / 16) {
+        struct gr_session *s;
+        int64_t before = fake_fetches(0);
+        fake_use(1, bytes);
+        struct gr_model *m = open_model(&t, &w);
+        int rc = gr_session_open(&s, m, &p);
+        cr_assert(rc == 0 || rc == GR_E_NOMEM_DEV, "%s", gr_error());
+        if (!rc) {
+            want.s = s, want.n = 0;
+            decode(&want, 0, 0, 20);
+        }
+        bool fetches = fake_fetches(0) > before;
+        cr_expect(!seen[2] || fetches, "%llu bytes", (unsigned long long)bytes);
+        seen[rc ? 0 : 1 + fetches]++;
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+    cr_expect(seen[0] && seen[1] && seen[2], "%d refused, %d without, %d with", seen[0], seen[1],
+              seen[2]);
+    cr_expect_eq(fake_used(0, NULL), 0);
 }
 
 /* Each line of the message, pasted. */

@@ -11,7 +11,7 @@
 #include "cpu/cpu.h"
 #include "gr/status.h"
 
-enum { MAX_BLOCK = 256, MAX_QUEUE = 256 };
+enum { MAX_BLOCK = 256, MAX_QUEUE = 256, MAX_FETCH = 64 };
 
 struct block {
     char *p;
@@ -22,7 +22,7 @@ static struct device {
     uint64_t total, used, peak;
     struct block block[MAX_BLOCK];
     const char *unusable;
-    int64_t n_run;
+    int64_t n_run, n_fetch;
 } device[FAKE_MAX];
 static int n_device;
 static int64_t n_alloc;
@@ -36,6 +36,13 @@ struct job {
     size_t bytes;
 };
 
+/* A weight on its way. */
+struct fetch {
+    const struct gr_ten *host;
+    bool matrix;
+    void *dst;
+};
+
 struct fake {
     struct gr_backend base;
     struct gr_backend *cpu;
@@ -43,6 +50,9 @@ struct fake {
     struct block pinned[MAX_BLOCK];
     struct job job[MAX_QUEUE];
     int n_job;
+    struct fetch fetch[MAX_FETCH];
+    int n_fetch;
+    int64_t n_fetched;
     uint64_t scratch;
     bool timed;
 };
@@ -83,10 +93,10 @@ static bool holds(const struct block *block, const void *p, size_t bytes)
 
 /* ---- the queue ---- */
 
-static int flush(struct fake *f)
+static int run_jobs(struct fake *f, int n)
 {
     int rc = 0;
-    for (int i = 0; i < f->n_job; i++) {
+    for (int i = 0; i < n; i++) {
         struct job *j = &f->job[i];
         if (j->exec && !rc)
             rc = f->cpu->api->segment_run(f->cpu, j->exec, NULL, NULL);
@@ -94,8 +104,14 @@ static int flush(struct fake *f)
             memcpy(j->dst, j->copy ? j->copy : j->src, j->bytes);
         gr_free(j->copy);
     }
-    f->n_job = 0;
+    memmove(f->job, f->job + n, (size_t)(f->n_job - n) * sizeof *f->job);
+    f->n_job -= n;
     return rc;
+}
+
+static int flush(struct fake *f)
+{
+    return run_jobs(f, f->n_job);
 }
 
 static int queue(struct fake *f, struct job j)
@@ -216,11 +232,26 @@ static int fake_download(struct gr_backend *b, void *dst, const void *src, size_
     return leave(f, rc);
 }
 
+static int bring(struct fake *f, const struct fetch *x)
+{
+    struct gr_ten out;
+    return f->cpu->api->weight_upload(f->cpu, x->host, x->matrix, x->dst, &out);
+}
+
+static int bring_all(struct fake *f)
+{
+    int rc = flush(f);
+    for (int i = 0; i < f->n_fetch && !rc; i++)
+        rc = bring(f, &f->fetch[i]);
+    f->n_fetch = 0;
+    return rc;
+}
+
 static int fake_sync(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
     enter(f);
-    return leave(f, flush(f));
+    return leave(f, bring_all(f));
 }
 
 /* ---- weights, segments ---- */
@@ -243,6 +274,51 @@ static int fake_weight_upload(struct gr_backend *b, const struct gr_ten *host, b
     struct fake *f = fake_of(b);
     enter(f);
     return leave(f, f->cpu->api->weight_upload(f->cpu, host, matrix, dst, out));
+}
+
+/* What was queued before the last segment is over; that one has not begun when every other weight
+ * comes, and all are over when the others do. */
+static int fake_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst)
+{
+    struct fake *f = fake_of(b);
+    struct fetch x = {host, matrix, dst};
+    size_t bytes = f->cpu->api->weight_bytes(f->cpu, host ? host : &(struct gr_ten){0}, matrix);
+    int last = f->n_job - 1;
+    if (!dst)
+        return 0;
+    enter(f);
+    cr_assert(holds(f->d->block, dst, bytes), "a weight for what is not the device's");
+    while (last >= 0 && !f->job[last].exec)
+        last--;
+    int rc = run_jobs(f, GR_MAX(last, 0));
+    memset(dst, 0xff, bytes);
+    if (!rc && f->n_fetched++ % 2)
+        rc = bring(f, &x);
+    else if (!rc) {
+        cr_assert_lt(f->n_fetch, MAX_FETCH);
+        f->fetch[f->n_fetch++] = x;
+    }
+    return leave(f, rc);
+}
+
+static int fake_fetched(struct gr_backend *b)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    int rc = bring_all(f);
+    f->d->n_fetch++;
+    return leave(f, rc);
+}
+
+static void fake_fetch_end(struct gr_backend *b)
+{
+    cr_assert_eq(fake_of(b)->n_fetch, 0, "weights are on their way");
+}
+
+static size_t fake_fetch_bytes(struct gr_backend *b)
+{
+    (void)b;
+    return 0;
 }
 
 static size_t fake_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
@@ -345,6 +421,10 @@ static const struct gr_backend_api api = {
     .can_borrow = fake_can_borrow,
     .weight_bytes = fake_weight_bytes,
     .weight_upload = fake_weight_upload,
+    .fetch = fake_fetch,
+    .fetched = fake_fetched,
+    .fetch_end = fake_fetch_end,
+    .fetch_bytes = fake_fetch_bytes,
     .segment_scratch = fake_segment_scratch,
     .segment_new = fake_segment_new,
     .segment_run = fake_segment_run,
@@ -425,6 +505,11 @@ uint64_t fake_used(int i, uint64_t *peak)
     if (peak)
         *peak = device[i].peak;
     return device[i].used;
+}
+
+int64_t fake_fetches(int i)
+{
+    return device[i].n_fetch;
 }
 
 int64_t fake_runs(int i)

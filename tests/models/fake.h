@@ -20,6 +20,8 @@ void fake_break(int i, const char *why);
 int64_t fake_allocs(void);
 /* Bytes of device i that are taken, scratch of its segments too, and the most there ever were. */
 uint64_t fake_used(int i, uint64_t *peak);
+/* Segments of device i so far that had weights fetched for them. */
+int64_t fake_fetches(int i);
 /* Segments run so far on device i. */
 int64_t fake_runs(int i);
 

@@ -63,10 +63,11 @@ static int decode(struct gr_session *s, int32_t pos, int n, float *out)
 }
 
 /* A prompt, single tokens, a shift of positions, as far as it goes; closes what it opened. */
-static int scenario(const char *device, int32_t n_gpu, float out[N_OUT * N_VOCAB])
+static int scenario_with(const char *device, int32_t n_gpu, const struct gr_session_params *with,
+                         float out[N_OUT * N_VOCAB])
 {
     struct gr_model_params mp = gr_model_params_default();
-    struct gr_session_params sp = gr_session_params_default();
+    struct gr_session_params sp = *with;
     struct gr_model *m = NULL;
     struct gr_session *s = NULL;
     mp.device = device, mp.n_gpu_layers = n_gpu;
@@ -87,6 +88,20 @@ static int scenario(const char *device, int32_t n_gpu, float out[N_OUT * N_VOCAB
     return rc;
 }
 
+static int scenario(const char *device, int32_t n_gpu, float out[N_OUT * N_VOCAB])
+{
+    const struct gr_session_params usual = gr_session_params_default();
+    return scenario_with(device, n_gpu, &usual, out);
+}
+
+/* The output layer is on the device, and computes prompts through the CPU's layers too. */
+static int scenario_fetching(float out[N_OUT * N_VOCAB])
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.offload_from = 3;
+    return scenario_with("EMU0", 1, &p, out);
+}
+
 static const char *const symbols[] = {
 #define FN(name, symbol, params) #symbol,
 #include "cuda/driver.def"
@@ -102,14 +117,14 @@ static void open_again(void)
 }
 
 /* One call fails. The status says that of it, the message more, and nothing is left anywhere. */
-static int with_failure(const char *symbol, int64_t nth, int error)
+static int with_failure(int (*play)(float *out), const char *symbol, int64_t nth, int error)
 {
     static float out[N_OUT * N_VOCAB];
     size_t held = gr_alloc_held(NULL);
     cr_assert_eq(emu.configure("quiet,strict"), 0);
     cr_assert_eq(emu.fail(symbol, nth, error), 0);
     (void)gr_fail(GR_E_INTERNAL, "nothing was said");
-    int rc = scenario("EMU0", 99, out);
+    int rc = play(out);
     bool memory = rc == GR_E_NOMEM_DEV || rc == GR_E_NOMEM_HOST;
     cr_expect(rc == 0 || rc == GR_E_DEVICE || (memory && error == CU_OUT_OF_MEMORY),
               "%s %lld with %d: %d, %s", symbol, (long long)nth, error, rc, gr_error());
@@ -120,6 +135,11 @@ static int with_failure(const char *symbol, int64_t nth, int error)
     cr_expect_eq(emu.live(NULL), 0, "%s %lld: objects are left", symbol, (long long)nth);
     cr_expect_eq(gr_alloc_held(NULL), held, "%s %lld: memory is left", symbol, (long long)nth);
     return rc;
+}
+
+static int scenario_whole(float out[N_OUT * N_VOCAB])
+{
+    return scenario("EMU0", 99, out);
 }
 
 Test(session, any_call_fails)
@@ -134,13 +154,58 @@ Test(session, any_call_fails)
         const int64_t some[] = {1, 2, n / 2, n - 1, n};
         for (int k = 0; k < 5; k++)
             if (some[k] > 0 && some[k] <= n && (k == 0 || some[k] > some[k - 1])) {
-                failed += with_failure(symbols[i], some[k], CU_UNKNOWN) != 0;
-                failed += with_failure(symbols[i], some[k], CU_OUT_OF_MEMORY) != 0;
+                failed += with_failure(scenario_whole, symbols[i], some[k], CU_UNKNOWN) != 0;
+                failed += with_failure(scenario_whole, symbols[i], some[k], CU_OUT_OF_MEMORY) != 0;
                 runs += 2;
             }
     }
     cr_expect_gt(runs, 120);
     cr_expect_gt(failed, runs / 2);
+}
+
+/* Calls that fetching makes, the first of each, one under way and the last. Without memory for it
+ * the CPU does what it did before. */
+Test(session, any_call_fails_as_weights_come)
+{
+    static float want[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
+    static const char *const of[] = {
+        "cuMemcpyHtoDAsync_v2", "cuEventRecord",  "cuStreamWaitEvent",   "cuEventSynchronize",
+        "cuLaunchKernelEx",     "cuStreamCreate", "cuStreamSynchronize", "cuMemHostAlloc",
+        "cuMemAlloc_v2",        "cuEventCreate",  "cuStreamDestroy_v2"};
+    int failed = 0;
+    cr_assert_eq(scenario_fetching(want), 0, "%s", gr_error());
+    for (size_t i = 0; i < GR_COUNT(of); i++) {
+        cr_assert_eq(emu.configure("quiet,strict"), 0);
+        cr_assert_eq(scenario_fetching(out), 0, "%s", gr_error());
+        cr_expect_eq(memcmp(out, want, sizeof out), 0);
+        int64_t n = emu.count(of[i]);
+        cr_assert_gt(n, 1, "%s: %lld calls", of[i], (long long)n);
+        failed += with_failure(scenario_fetching, of[i], 1, CU_UNKNOWN) != 0;
+        failed += with_failure(scenario_fetching, of[i], n / 2 + 1, CU_UNKNOWN) != 0;
+        failed += with_failure(scenario_fetching, of[i], n, CU_OUT_OF_MEMORY) != 0;
+    }
+    cr_expect_gt(failed, 2 * (int)GR_COUNT(of));
+}
+
+/* The same kernels in another order of work: a prompt through layers whose weights come gives the
+ * bits of one whose weights are there, keys and values with the CPU in both. */
+Test(session, weights_come_in_any_order)
+{
+    static float want[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
+    static const char *const options[] = {"order=eager", "order=late", "seed=2", "seed=3"};
+    struct gr_session_params p = gr_session_params_default();
+    p.no_kv_offload = true;
+    cr_assert_eq(emu.configure("quiet,strict"), 0);
+    cr_assert_eq(scenario_with("EMU0", 99, &p, want), 0, "%s", gr_error());
+    for (size_t i = 0; i < GR_COUNT(options); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "quiet,strict,%s", options[i]);
+        cr_assert_eq(emu.configure(text), 0);
+        cr_assert_eq(scenario_fetching(out), 0, "%s: %s", text, gr_error());
+        cr_expect_eq(memcmp(out, want, N_VOCAB * sizeof *out), 0, "%s", text);
+        cr_expect_str_empty(emu.report(), "%s", emu.report());
+        cr_expect_eq(emu.live(NULL), 0);
+    }
 }
 
 /* Kernels that fault, each of the first and some later ones: found out at some later call. */
@@ -153,7 +218,7 @@ Test(session, any_kernel_faults)
     int64_t n = emu.count("kernel");
     cr_assert_gt(n, 100);
     for (int64_t nth = 1; nth <= n; nth += nth < 10 ? 1 : n / 10)
-        cr_expect_eq(with_failure("kernel", nth, CU_ILLEGAL_ADDRESS), GR_E_DEVICE);
+        cr_expect_eq(with_failure(scenario_whole, "kernel", nth, CU_ILLEGAL_ADDRESS), GR_E_DEVICE);
 }
 
 /* Any order of work, one device or two, all layers or some: the same bits, and nothing misused. */

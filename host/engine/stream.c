@@ -1,0 +1,102 @@
+/* Steps of many tokens through layers that lie on the CPU: a GPU computes them, and their weights
+ * are brought to it while it computes what comes before. Keys and values stay with the CPU, and
+ * attention over them. */
+#include "base/checked.h"
+#include "base/threads.h"
+#include "engine/session.h"
+#include "gr/status.h"
+
+/* What a link from host to device brings at least, and what a thread of the CPU computes at most
+ * (products of prompts by AVX-512 VNNI, two operations a multiplication). Stated, not measured: how
+ * a prompt is computed, and so its last bits, must not depend on how busy a machine is. */
+#define LINK_BYTES_PER_S 12e9
+#define THREAD_OPS_PER_S 250e9
+
+/* From how many tokens on bringing the weights takes less time than the CPU would. What the GPU
+ * computes meanwhile costs nothing beside it. */
+static int32_t least_tokens(const struct gr_streamed *w, int32_t n_thread)
+{
+    double link_s = (double)w->bytes / LINK_BYTES_PER_S;
+    double token_s = 2 * (double)w->n_mul / (THREAD_OPS_PER_S * n_thread);
+    double n = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
+    return GR_MAX((int32_t)GR_MIN(n, (double)INT32_MAX), GR_PLAN_FEW + 1);
+}
+
+static int32_t first_gpu(const struct gr_session *s, const struct gr_placement *p)
+{
+    for (int32_t il = 0; il <= s->slice->hp.n_layer; il++)
+        if (p->stage[il] == s->slice->stage && p->layer[il])
+            return p->layer[il];
+    return 0;
+}
+
+int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
+{
+    const struct gr_session_params *p = &s->params;
+    int32_t device = first_gpu(s, &weights->place);
+    int32_t n_thread = p->n_threads_batch > 0 ? p->n_threads_batch : gr_threads_online();
+    gr_stream_end(s);
+    if (p->offload_from < 0 || s->slice->n_shard > 1 || !device ||
+        !s->slice->backend[device]->api->fetch)
+        return 0;
+    int rc = gr_weights_stream(&s->streamed, s->slice, weights, device);
+    if (rc || !s->streamed.item.n)
+        return gr_stream_end(s), rc == GR_E_UNSUPPORTED ? 0 : rc;
+    s->stream_device = device;
+    s->stream_from = p->offload_from ? p->offload_from : least_tokens(&s->streamed, n_thread);
+    if ((uint32_t)s->stream_from > p->n_ubatch)
+        gr_stream_end(s);
+    return 0;
+}
+
+void gr_stream_end(struct gr_session *s)
+{
+    gr_streamed_fini(&s->streamed);
+    s->stream_device = 0;
+}
+
+struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape)
+{
+    const struct gr_streamed *w = &s->streamed;
+    struct gr_graph_env env = s->env;
+    if (!s->stream_device || shape->n_tok < s->stream_from)
+        return env;
+    env.weight = w->weight, env.bias = w->bias, env.lora = w->lora;
+    env.device = w->device;
+    env.distant = (struct gr_distants){w->item.data, w->item.n};
+    return env;
+}
+
+/* ---- running ---- */
+
+static int fetch_for(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part)
+{
+    const struct gr_fetch *f = p->fetch.data;
+    struct gr_session_device *v = &s->device[part->device];
+    int rc = 0;
+    for (int32_t i = part->fetch; i < part->fetch + part->n_fetch && !rc; i++) {
+        v->pending = true;
+        rc = v->backend->api->fetch(v->backend, f[i].weight->host, f[i].weight->matrix,
+                                    gr_session_at(s, p, f[i].value));
+    }
+    return rc;
+}
+
+int gr_stream_first(struct gr_session *s, const struct gr_plan *p)
+{
+    const struct gr_part *part = p->part.data;
+    int rc = 0;
+    for (int32_t i = 0; p->fetch.n && i < (int32_t)p->part.n && !rc; i++)
+        if (part[i].n_fetch && gr_plan_part_before(p, i) < 0)
+            rc = fetch_for(s, p, &part[i]);
+    return rc;
+}
+
+int gr_stream_next(struct gr_session *s, const struct gr_plan *p, int32_t i)
+{
+    const struct gr_part *part = p->part.data;
+    for (int32_t k = i + 1; p->fetch.n && k < (int32_t)p->part.n; k++)
+        if (gr_plan_part_before(p, k) == i)
+            return fetch_for(s, p, &part[k]);
+    return 0;
+}
