@@ -105,14 +105,14 @@ GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held
                          const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
 {
     struct unit_kind kind = unit_kind(dtype);
-    const int both = lane_both(dtype);
+    const int both = lane_both(dtype), n_sum = UNIT_Q / both;
     vf s[UNIT_D];
     if (lane_joined(dtype))
         s[0] = vf_load(x->step + i / 16) * u->d[0];
     else
         scaled(u, kind, x, i, s);
     GR_UNROLL
-    for (int k = 0; k < UNIT_Q / both; k++) {
+    for (int k = 0; k < n_sum; k++) {
         vi dot = vi_set(0);
         GR_UNROLL
         for (int j = both * k; j < both * k + both; j++)

@@ -96,12 +96,13 @@ GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
                                   {WORDS(5), WORDS(14), WORDS(23), WORDS(56)},
                                   {0, 9, 18, 27, 36, 45, 54, 63}};
 #undef WORDS
+    const int both = lane_both(dtype), n_sum = UNIT_Q / both;
     struct lane_tables t;
     GR_UNROLL
-    for (int k = 0; k < UNIT_Q / lane_both(dtype); k++) {
+    for (int k = 0; k < n_sum; k++) {
         int32_t group[VL];
         for (int i = 0; i < VL; i++)
-            group[i] = lane_d(dtype, lane_piece(dtype, 4 * lane_both(dtype) * k + i / 4) * 16 /
+            group[i] = lane_d(dtype, lane_piece(dtype, 4 * both * k + i / 4) * 16 /
                                          unit_kind(dtype).group);
         t.group[k] = vi_hold(vi_load(group));
     }
