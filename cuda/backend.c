@@ -1,5 +1,6 @@
 /* A backend on a device: memory, copies, and the state that errors leave. One stream carries
- * everything, so work happens in the order it was queued in. */
+ * a session's work, so it happens in the order it was queued in; weights come on streams of their
+ * own (upload.c), for which it is made to wait. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // ATTN for few tokens a sequence: what a token sees is cut into chunks, one or more a block, and
 // the chunks' results are joined by the last block of its queries, or by a second launch where
-// others of the step's tokens are not this file's. One token's line for the product behind is
-// written by the last block of all.
+// others of the step's tokens are not this file's or there are more groups of them than counters.
+// One token's line for the product behind is written by the last block of all.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one

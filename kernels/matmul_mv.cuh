@@ -7,8 +7,9 @@
 // their partial sums are added in the order of the warps through shared memory. Why: tokens are the
 // 8 columns of mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of
 // what no one else needs, one step ahead of the one that is multiplied. The first two are asked for
-// before the launch in front is over: no launch writes weights. Up to 8 tokens, the last block of a
-// slice, or of all, does what is small behind the products (tail.cuh).
+// before the launch in front is over: no launch of this stream writes weights, and those that are
+// brought are there before a segment's first launch, which waits for all in front. Up to 8 tokens,
+// the last block of a slice, or of all, does what is small behind the products (tail.cuh).
 #pragma once
 
 #include "kernels/matmul.cuh"

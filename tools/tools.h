@@ -95,7 +95,7 @@ int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most);
 int gr_threads_wanted(const struct gr_options *o);
 /* Where threads run; the lists of processors are in `words`. */
 struct gr_thread_words {
-    char one[1200], many[1200];
+    char one[8192], many[8192];
 };
 void gr_thread_options(const struct gr_options *o, struct gr_thread_words *words,
                        struct gr_model_params *p);

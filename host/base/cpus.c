@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int gr_cpus_count(const struct gr_cpus *s)
 {
@@ -127,6 +128,12 @@ bool gr_cpus_allowed(struct gr_cpus *out)
     return sched_getaffinity(0, sizeof *out, (cpu_set_t *)(void *)out) == 0;
 }
 
+bool gr_cpus_bound(void)
+{
+    struct gr_cpus set;
+    return gr_cpus_allowed(&set) && gr_cpus_count(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 bool gr_cpus_run_on(const struct gr_cpus *s)
 {
     return sched_setaffinity(0, sizeof *s, (const cpu_set_t *)(const void *)s) == 0;
@@ -239,7 +246,7 @@ static int whole(long long quota, long long period)
 {
     return quota <= 0 || period <= 0 || quota / period >= GR_CPUS_MAX
                ? 0
-               : (int)((quota + period - 1) / period);
+               : (int)(quota / period + (quota % period != 0));
 }
 
 static int quota_v2(const char *root, const char *folder)

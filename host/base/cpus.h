@@ -31,6 +31,9 @@ bool gr_cpus_parse(struct gr_cpus *out, const char *text);
 /* "0-3,8"; cut with ".." when there is no room. */
 const char *gr_cpus_text(const struct gr_cpus *s, char *text, size_t n);
 
+/* Whether the calling thread may run on a part of the machine's processors only. */
+bool gr_cpus_bound(void);
+
 /* Those that the calling thread may run on; and has it run on these. False with errno. */
 bool gr_cpus_allowed(struct gr_cpus *out);
 bool gr_cpus_run_on(const struct gr_cpus *s);

@@ -10,6 +10,10 @@ static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int pa
         gr_cpus_and(&nodes->node[k].cpus, cpus);
         all += gr_cpus_count(&nodes->node[k].cpus);
     }
+    if (!all) { /* a container that shows other processors than it has */
+        nodes->n = 1, nodes->node[0].cpus = *cpus;
+        all = gr_cpus_count(cpus);
+    }
     int lo = all * part / of, hi = GR_MAX(all * (part + 1) / of, lo + 1);
     for (int k = 0; k < nodes->n; k++) {
         struct gr_cpus mine = {0};

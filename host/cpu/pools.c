@@ -66,6 +66,12 @@ static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const str
     if (!(p->seats = gr_calloc(1, sizeof *p->seats)))
         return GR_E_NOMEM_HOST;
     read_nodes(&nodes, use->root, use->numa);
+    bool by_node = use->numa != GR_CPU_NUMA_OFF && nodes.n > 1;
+    if (!t->chosen && !t->strict && !by_node) {
+        gr_free(p->seats);
+        p->seats = NULL;
+        return 0;
+    }
     struct gr_cpus cpus = usable(t, true);
     if (use->numa == GR_CPU_NUMA_ISOLATE)
         isolate(&nodes, &cpus);
@@ -76,7 +82,7 @@ static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const str
     const struct gr_seats_wish w = {.n = p->n,
                                     .by_node = use->numa == GR_CPU_NUMA_DISTRIBUTE,
                                     .strict = t->strict,
-                                    .chosen = t->chosen || use->numa != GR_CPU_NUMA_OFF,
+                                    .chosen = t->chosen || by_node,
                                     .part = use->part,
                                     .of = GR_MAX(use->of, 1)};
     gr_seats_assign(p->seats, &nodes, &cpus, &w);
@@ -86,6 +92,8 @@ static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const str
 static int start(struct gr_cpu_pool *p, int n, const struct gr_cpu_threads *t,
                  const struct gr_cpu_use *use)
 {
+    if (n < 1 || n > GR_THREADS_MAX)
+        return gr_fail(GR_E_INVALID, "%d threads: 1 to %d expected", n, GR_THREADS_MAX);
     int rc = seat(p, t, use);
     const struct gr_threads_opt opt = {p->seats, t->prio, t->poll_us};
     return rc ? rc : gr_threads_new(&p->threads, n, &opt);

@@ -1,10 +1,10 @@
 /* How rank 0 brings a model to its ranks, and opens sessions there. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/cpus.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "engine/place.h"
@@ -195,7 +195,7 @@ static int32_t own_threads(const struct gr_team *t, int32_t asked)
     int32_t all = gr_threads_online(), n = t->world->ranks[t->world->rank].n_local;
     if (asked > 0)
         return threads ? GR_MAX(1, asked / n) : asked;
-    bool bound = !threads && all < sysconf(_SC_NPROCESSORS_ONLN);
+    bool bound = !threads && gr_cpus_bound();
     return bound ? all : GR_MAX(1, all / GR_MAX(1, n));
 }
 

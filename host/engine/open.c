@@ -4,11 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/checked.h"
+#include "base/cpus.h"
 #include "base/log.h"
-#include "base/threads.h"
 #include "cpu/cpu.h"
 #include "engine/budget.h"
 #include "engine/group.h"
@@ -75,9 +74,7 @@ static int32_t own_processors(const struct gr_model *m)
     int32_t n = gr_cpu_processors(&m->cpu.decode);
     if (!m->world)
         return n;
-    int32_t share =
-        (int32_t)sysconf(_SC_NPROCESSORS_ONLN) / m->world->ranks[m->world->rank].n_local;
-    return GR_MAX(1, GR_MIN(n, share));
+    return gr_cpus_bound() ? n : GR_MAX(1, n / m->world->ranks[m->world->rank].n_local);
 }
 
 static int32_t most_ctx(const struct gr_hparams *hp)
@@ -316,7 +313,7 @@ static struct gr_cpu_use use_of(const struct gr_slice *l)
     use.part = l->rank, use.of = m->n_slice;
     if (m->world) {
         const struct gr_rank *own = &m->world->ranks[m->world->rank];
-        bool bound = gr_threads_online() < sysconf(_SC_NPROCESSORS_ONLN);
+        bool bound = gr_cpus_bound();
         use.part = bound ? 0 : own->local, use.of = bound ? 1 : own->n_local;
     }
     return use;

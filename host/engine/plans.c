@@ -328,7 +328,8 @@ static int reserve(struct gr_session *s)
 int gr_plan_reserve(struct gr_session *s)
 {
     int rc = reserve(s);
-    if (rc != GR_E_NOMEM_DEV || !s->stream_device)
+    bool can_do_without = rc == GR_E_NOMEM_DEV || rc == GR_E_NOMEM_HOST || rc == GR_E_UNSUPPORTED;
+    if (!can_do_without || !s->stream_device)
         return rc;
     gr_log(GR_LOG_INFO, "%s; layers on the CPU compute prompts there", gr_error());
     struct gr_session_device *v = &s->device[s->stream_device];
@@ -447,6 +448,8 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
     }
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
+    if (rc && c->plan.fetch.n) /* what no part waits for any more may still be coming */
+        s->device[s->stream_device].pending = true;
     int settled = gr_session_settle(s, -1);
     return rc ? rc : settled;
 }

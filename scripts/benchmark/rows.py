@@ -293,9 +293,9 @@ def record(rows):
 
 def write():
     with open(README) as f:
-        readme = f.read()
+        readme = with_section(f.read())
     with open(README, "w") as f:
-        f.write(with_section(readme))
+        f.write(readme)
 
 
 def main():

@@ -44,7 +44,7 @@ class Suite(unittest.TestCase):
 
     def suite(self, *arguments, bin_dir=None, env=None):
         path = os.path.join(self.at, "tools") + os.pathsep + os.environ["PATH"]
-        return subprocess.run([sys.executable, os.path.join(GPU, "suite"), "--bin", bin_dir or os.path.join(self.at, "bin"), "--peer",
+        return subprocess.run([sys.executable, "-ES", os.path.join(GPU, "suite"), "--bin", bin_dir or os.path.join(self.at, "bin"), "--peer",
                                os.path.join(self.at, "peer"), "--models", os.path.join(self.at, "models"), "--keep", "--out", self.out,
                                *arguments], capture_output=True, text=True, env={**os.environ, "PATH": path, **(env or {})})
 

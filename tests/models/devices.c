@@ -382,6 +382,46 @@ Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
     cr_expect_eq(fake_used(0, NULL), 0);
 }
 
+struct stop {
+    struct gr_session *s;
+    int n, after;
+};
+
+static void stop(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                 void *user)
+{
+    struct stop *c = user;
+    (void)name, (void)layer, (void)data, (void)rows, (void)cols;
+    if (++c->n == c->after)
+        gr_session_cancel(c->s);
+}
+
+/* A prompt that is stopped while weights are on their way: when that is said, none is any more, as
+ * the next step has other values where they go. */
+Test(devices, a_prompt_is_stopped_while_weights_come, .timeout = 120)
+{
+    struct tiny t = larger();
+    struct gr_session_params p = some_context();
+    const struct way w = {.device = "FAKE0", .n_gpu = 3};
+    int32_t id[20] = {0};
+    int n_stopped = 0;
+    p.offload_from = 2;
+    fake_use(1, 64 << 20);
+    struct gr_model *m = open_model(&t, &w);
+    for (int after = 1, rc = GR_E_CANCELLED; rc; after++) {
+        struct stop c = {.after = after};
+        cr_assert_eq(gr_session_open(&c.s, m, &p), 0, "%s", gr_error());
+        cr_assert_eq(gr_session_tap(c.s, "", stop, &c), 0, "%s", gr_error());
+        rc = gr_decode(c.s, &(struct gr_batch){.n_tok = GR_COUNT(id), .token = id});
+        cr_assert(!rc || rc == GR_E_CANCELLED, "%s", gr_error());
+        cr_expect_eq(fake_coming(0), 0, "after %d: %lld", after, (long long)fake_coming(0));
+        n_stopped += rc != 0;
+        gr_session_close(&c.s);
+    }
+    cr_expect_gt(n_stopped, 3);
+    gr_model_close(&m);
+}
+
 /* Each line of the message, pasted. */
 static int paste(const char *line, struct way *w, struct gr_session_params *p)
 {

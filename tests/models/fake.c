@@ -22,7 +22,7 @@ static struct device {
     uint64_t total, used, peak;
     struct block block[MAX_BLOCK];
     const char *unusable;
-    int64_t n_run, n_fetch;
+    int64_t n_run, n_fetch, n_coming;
 } device[FAKE_MAX];
 static int n_device;
 static int64_t n_alloc;
@@ -243,6 +243,7 @@ static int bring_all(struct fake *f)
     int rc = flush(f);
     for (int i = 0; i < f->n_fetch && !rc; i++)
         rc = bring(f, &f->fetch[i]);
+    f->d->n_coming -= f->n_fetch;
     f->n_fetch = 0;
     return rc;
 }
@@ -296,7 +297,7 @@ static int fake_fetch(struct gr_backend *b, const struct gr_ten *host, bool matr
         rc = bring(f, &x);
     else if (!rc) {
         cr_assert_lt(f->n_fetch, MAX_FETCH);
-        f->fetch[f->n_fetch++] = x;
+        f->fetch[f->n_fetch++] = x, f->d->n_coming++;
     }
     return leave(f, rc);
 }
@@ -510,6 +511,11 @@ uint64_t fake_used(int i, uint64_t *peak)
 int64_t fake_fetches(int i)
 {
     return device[i].n_fetch;
+}
+
+int64_t fake_coming(int i)
+{
+    return device[i].n_coming;
 }
 
 int64_t fake_runs(int i)

@@ -22,6 +22,8 @@ int64_t fake_allocs(void);
 uint64_t fake_used(int i, uint64_t *peak);
 /* Segments of device i so far that had weights fetched for them. */
 int64_t fake_fetches(int i);
+/* Weights that have not come yet. */
+int64_t fake_coming(int i);
 /* Segments run so far on device i. */
 int64_t fake_runs(int i);
 
