@@ -108,11 +108,11 @@ def draw(rows, folder):
     for sweep in ("prompt", "context", "batch"):
         found = of_sweep(rows, sweep)
         if found:
-            yield folder / f"{sweep}.png"
             speed(found, sweep, folder / f"{sweep}.png")
+            yield folder / f"{sweep}.png"
     if of_sweep(rows, "context") and of_sweep(rows, "others"):
-        yield folder / "growth.png"
         growth(rows, folder / "growth.png")
+        yield folder / "growth.png"
     if any(r["n_gen"] for r in of_sweep(rows, "table")):
-        yield folder / "limit.png"
         shares(rows, folder / "limit.png")
+        yield folder / "limit.png"
