@@ -257,6 +257,14 @@ def long(r):
     duel(r, "8b-q4_k_m", path, tiny(r, {"p": "32768"}), reps="2")
 
 
+def alone(r, model):
+    """128 tokens of one text, and a prompt of 4096; the model's path."""
+    path = make(r, model)
+    duel(r, model, path, tiny(r, {"n": "128"}))
+    duel(r, model, path, tiny(r, {"p": "4096"}))
+    return path
+
+
 def older(r):
     """Goal 2: 7B Q4_0."""
     duel(r, "7b-q4_0", make(r, "7b-q4_0"), tiny(r, {"n": "128"}))
@@ -265,9 +273,7 @@ def older(r):
 
 def eight(r):
     """Goals 3, 10: 8B Q8_0."""
-    path = make(r, "8b-q8_0")
-    duel(r, "8b-q8_0", path, tiny(r, {"n": "128"}))
-    duel(r, "8b-q8_0", path, tiny(r, {"p": "4096"}))
+    alone(r, "8b-q8_0")
     drop(r)
 
 
@@ -280,18 +286,14 @@ def side_by_side(r):
 
 def experts(r):
     """Goals 5, 9, 13: Qwen3-30B-A3B Q4_K_M."""
-    path = make(r, "30b-q4_k_m")
-    duel(r, "30b-q4_k_m", path, tiny(r, {"n": "128"}))
-    duel(r, "30b-q4_k_m", path, tiny(r, {"p": "4096"}))
+    path = alone(r, "30b-q4_k_m")
     batched(r, "30b-q4_k_m", path, *(("2", 4, 2) if r.a.emulated else ("64", 4096, 64)))
     drop(r)
 
 
 def floating(r):
     """Goals 4, 11: 8B BF16, beside transformers as well."""
-    path = make(r, "8b-bf16")
-    duel(r, "8b-bf16", path, tiny(r, {"n": "128"}))
-    duel(r, "8b-bf16", path, tiny(r, {"p": "4096"}))
+    alone(r, "8b-bf16")
     drop(r)
     from operations import torch
 
