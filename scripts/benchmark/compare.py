@@ -4,6 +4,7 @@ in them), then the table, and draws plots."""
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -115,13 +116,18 @@ def sides(a, model, name):
 
 
 def measure(a, model, name):
-    """A-B-A: gpurun, then for each round the peer and gpurun. {impl: {test: [rows]}}."""
+    """A-B-A: gpurun, then for each round the peer and gpurun; between them, how fast the machine reads at that time: each row
+    has the mean of what was read before and after it (read_gb_s). {impl: {test: [rows]}}."""
     ours, peer = sides(a, model, name)
     order = [("gpurun", ours)] + [("llama.cpp", peer), ("gpurun", ours)] * a.rounds
     found = {"gpurun": {}, "llama.cpp": {}}
+    before = ceiling(a)["gb_s"]
     for impl, command in order:
-        for row in run(command):
-            found[impl].setdefault(key(row), []).append(row)
+        of = run(command)
+        after = ceiling(a)["gb_s"]
+        for row in of:
+            found[impl].setdefault(key(row), []).append(row | {"read_gb_s": (before + after) / 2})
+        before = after
     return found
 
 
@@ -190,8 +196,9 @@ def reference(a, model, folder):
 
 # --- rows ---
 
-def figures(of, t, model, limit):
-    """What is the same for both sides: the median of all measurements, and what follows from it."""
+def figures(of, t, model):
+    """What is the same for both sides: the median of all measurements, and what follows from it; the share of the limit is the
+    median of the runs' shares, each of what was read around it."""
     ns = sorted(x for r in of for x in r["samples_ns"])
     n_bytes, flops = model.cost(t)
     median = statistics.median(ns)
@@ -201,21 +208,22 @@ def figures(of, t, model, limit):
            "gb_s": n_bytes / median, "gflop_s": flops / median,
            "ttft_ms": statistics.median(r["ttft_ns"] for r in of) / 1e6, "n_ubatch": of[0]["n_ubatch"]}
     row |= {f"itl_{p}_ms": statistics.median(r[f"itl_{p}_ns"] for r in of) / 1e6 for p in ("p50", "p90", "p99")}
-    if t["n_gen"] and limit:
-        row["frac_limit"] = row["gb_s"] / limit
+    if t["n_gen"]:
+        shares = [n_bytes / statistics.median(r["samples_ns"]) / r["read_gb_s"] for r in of]
+        row |= {"limit_gb_s": statistics.median(r["read_gb_s"] for r in of), "frac_limit": statistics.median(shares)}
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
-def rows_of(a, model, name, limit, wrong, common):
+def rows_of(a, model, name, wrong, common):
     found = measure(a, model, name)
     for t in sweep_tests(name, a):
         ours, peers = (found[impl].get(key(t), []) for impl in ("gpurun", "llama.cpp"))
         base = {**common, "op": "model", "sweep": name, "model": model.name, "type": model.kind, "test": rows.name_of(t), **t}
-        theirs = figures(peers, t, model, limit)
+        theirs = figures(peers, t, model)
         yield {**base, "impl": "llama.cpp", "impl_rev": peers[0]["version"], **theirs}
-        mine = figures(ours, t, model, limit)
+        mine = figures(ours, t, model)
         yield {**base, "impl": "gpurun", "impl_rev": common["commit"], **mine, **wrong,
-               "ratio": round(mine["tok_s"] / theirs["tok_s"], 4)}
+               "ratio": rows.paired(mine["runs"], theirs["runs"])}
 
 
 def load_rows(a, model, common):
@@ -235,25 +243,34 @@ def load_rows(a, model, common):
            "ratio": round(middle["llama.cpp"] / middle["gpurun"], 4)}
 
 
-def third(a, model, limit, common):
+def third(a, model, common):
     """transformers on the same tests, with weights of its own: only BF16 is comparable."""
-    tests = sweep_tests("table", a)
+    tests, read = sweep_tests("table", a), ceiling(a)["gb_s"]
     for row in run([a.transformers, ROOT / "scripts" / "gpu" / "peers.py", "model", "--shape", a.shape, "--layers", model.n_layer,
                     "--tests", json.dumps(tests), "-t", a.t, "-r", a.r]):
         t = {k: row[k] for k in KEYS}
         yield {**common, "op": "model", "sweep": "table", "model": model.name, "type": model.kind, "test": rows.name_of(t), **t,
-               "impl": "transformers", "impl_rev": row["version"], **figures([row], t, model, limit)}
+               "impl": "transformers", "impl_rev": row["version"], **figures([row | {"read_gb_s": read}], t, model)}
 
 
-def ceiling(a):
-    """Bytes a second that this machine reads, in GB/s: the best of what was seen. On a GPU the copy of PyTorch's peers."""
-    if a.ngl:
-        seen = run([sys.executable, ROOT / "scripts" / "gpu" / "peers.py", "copy"])
-        return {"op": "read", "gb_s": max(r["bytes"] / r["median_us"] / 1e3 for r in seen), "of": "device copy, read and written"}
+@functools.lru_cache
+def copy_ceiling():
+    """Of a GPU the copy of PyTorch's peers, read and written."""
+    seen = run([sys.executable, ROOT / "scripts" / "gpu" / "peers.py", "copy"])
+    return {"op": "read", "gb_s": max(r["bytes"] / r["median_us"] / 1e3 for r in seen), "of": "device copy, read and written"}
+
+
+@functools.lru_cache
+def reader():
     program = ROOT / "build" / "bench" / "ceiling"
     program.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cc", "-O3", "-march=native", "-pthread", HERE / "ceiling.c", "-o", program], check=True)
-    return max((r for _ in range(3) for r in run([program, a.t])), key=lambda r: r["gb_s"])
+    return program
+
+
+def ceiling(a):
+    """How many GB/s this machine reads now."""
+    return copy_ceiling() if a.ngl else run([reader(), a.t])[0]
 
 
 def host_cost(a, common):
@@ -343,11 +360,11 @@ def main():
         model.make()
         wrong = error(a, model)
         for name in ["table"] * (a.p + a.n > 0) + (a.sweeps if i == 0 else []):
-            for row in rows_of(a, model, name, read["gb_s"], wrong, common):
+            for row in rows_of(a, model, name, wrong, common):
                 keep(row)
         for row in load_rows(a, model, common) if a.load and i == 0 else ():
             keep(row)
-        for row in third(a, model, read["gb_s"], common) if a.transformers and kind == "bf16" else ():
+        for row in third(a, model, common) if a.transformers and kind == "bf16" else ():
             keep(row)
     for row in [*rows.growth(all_), *rows.laws(all_)]:
         keep({**common, **row})

@@ -9,17 +9,19 @@ GPU (scripts/gpu/table).
 
 A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the
 medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
-values that a pass has to read (bytes), what that is as a rate (gb_s) and as a share of what the machine reads in the same
-run (frac_limit), and with impl "gpurun" the ratio to llama.cpp's row and how far the logits of the same file lie from
-llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from the same weights in f32, of two layers
-(err_f32, peer_err_f32). op "read": that limit. op "host": what a step costs outside the device. op "growth": what a cell
-costs. op "law": what a prompt of n tokens takes, a_ms + b_us n + c_ns n^2, fitted to the sweep of prompts (least squares of
-relative deviations), and how far the furthest point lies from it (off). op "load": milliseconds from opening a file to the
-logits of a token (ms). A row of gpurun without its error, or without the peer's row of the same run, is refused, and so is what was
-measured while something else was running: with more load than cores, or with runs of a side further apart than MOST_DRIFT."""
+values that a pass has to read (bytes), what that is as a rate (gb_s) and as a share of what the machine reads just before
+and after it (frac_limit of limit_gb_s, medians over the runs), and with impl "gpurun" the ratio to llama.cpp's row (paired()) and how
+far the logits of the same file lie from llama.cpp's (rel_err, kl, top1); with --reference also how far each side lies from
+the same weights in f32, of two layers (err_f32, peer_err_f32). op "read": what the machine reads when all begins. op
+"host": what a step costs outside the device. op "growth": what a cell costs. op "law": what a prompt of n tokens takes,
+a_ms + b_us n + c_ns n^2, fitted to the sweep of prompts (least squares of relative deviations), and how far the furthest
+point lies from it (off). op "load": milliseconds from opening a file to the logits of a token (ms). A row of gpurun without
+its error, or without the peer's row of the same run, is refused, and so is what was measured while something else was
+running: with more load than cores, or with runs of a side further apart than MOST_DRIFT."""
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 
@@ -46,6 +48,18 @@ def peer_of(row, rows):
                  all(r.get(k) == row.get(k) for k in TEST)), None)
 
 
+def paired(mine, peers):
+    """The ratio of a run of the peer to the mean of gpurun's before and after it, the median over the rounds: what the machine's
+    memory does meanwhile, both sides meet. Rates, in the order they were measured."""
+    return round(statistics.median((a + b) / 2 / p for a, b, p in zip(mine, mine[1:], peers)), 4)
+
+
+def drift(runs):
+    """How far the runs of a side lie apart: of many the middle half."""
+    lo, _, hi = statistics.quantiles(runs, n=4, method="inclusive") if len(runs) > 4 else (min(runs), 0, max(runs))
+    return hi / lo - 1
+
+
 def why_not(row, rows):
     """What a row of gpurun lacks to be shown; None when nothing."""
     for need in ("rel_err", "kl", "load_before", "command", "commit", "date", "cpu", "limit_gb_s"):
@@ -54,12 +68,11 @@ def why_not(row, rows):
     peer = peer_of(row, rows)
     if not peer:
         return "there is no row of llama.cpp of the same run"
-    if abs(row["tok_s"] / peer["tok_s"] / row["ratio"] - 1) > 0.001:
+    if row["ratio"] != paired(row["runs"], peer["runs"]):
         return "its ratio is not that of the two rows"
     for r in (row, peer):
-        drift = max(r["runs"]) / min(r["runs"]) - 1
-        if drift > MOST_DRIFT:
-            return f"the runs of {r['impl']} lie {100 * drift:.0f} % apart: the machine was busy with something else"
+        if drift(r["runs"]) > MOST_DRIFT:
+            return f"the runs of {r['impl']} lie {100 * drift(r['runs']):.0f} % apart: the machine was busy with something else"
     if row["load_before"] > row["cores"]:
         return f"the load was {row['load_before']} before it, more than the {row['cores']} cores"
     return None
@@ -166,9 +179,9 @@ def table(pairs, of):
         error = f"{mine['rel_err']:.0e}"
         if "err_f32" in mine:
             error += f" ({mine['err_f32']:.1e}, {mine['peer_err_f32']:.1e})"
-        share = f"{mine['gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
+        share = f"{mine['gb_s']:.1f} of {mine['limit_gb_s']:.1f} | {100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else " | "
         yield (f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
-               f"{mine['ratio']:.2f} | {100 * (max(mine['runs']) / min(mine['runs']) - 1):.0f} % | {share} | {error} | {of[mine['run']]} |")
+               f"{mine['ratio']:.2f} | {100 * drift(mine['runs']):.0f} % | {share} | {error} | {of[mine['run']]} |")
 
 
 def batches(run, pairs):
@@ -186,7 +199,7 @@ def legend(pairs, of):
         seen.add(mine["run"])
         yield (f"- {of[mine['run']]}: `{mine['command']}`, {mine['date']}, commit {mine['commit']}"
                f"{' with changes' if mine['dirty'] else ''}, {mine['cpu']}, {mine['cores']} cores ({mine['isa']}), "
-               f"{mine['threads']} threads, load before it {mine['load_before']}, reads {mine['limit_gb_s']:.1f} GB/s; "
+               f"{mine['threads']} threads, load before it {mine['load_before']}; "
                f"{peer['impl_rev']} built for this processor{batches(mine['run'], pairs)}.")
 
 

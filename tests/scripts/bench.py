@@ -25,7 +25,7 @@ TEST = {"op": "model", "sweep": "table", "model": "a model", "type": "q8_0", "te
 
 def pair(ours=2.0, theirs=1.0, **more):
     peer = {**RUN, **TEST, "impl": "llama.cpp", "impl_rev": "1", "tok_s": theirs, "median_us": 4e6 / theirs, "best_us": 4e6 / theirs, "gb_s": 5.0, "runs": [theirs], **more}
-    mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "best_us": 4e6 / ours, "ratio": ours / theirs,
+    mine = {**peer, "impl": "gpurun", "impl_rev": "abc", "tok_s": ours, "median_us": 4e6 / ours, "best_us": 4e6 / ours, "ratio": round(1.015 * ours / theirs, 4),
             "rel_err": 1e-3, "kl": 1e-6, "top1": 1.0, "runs": [ours, 1.03 * ours], "frac_limit": 0.5}
     return [peer, mine]
 
@@ -41,7 +41,7 @@ class Rows(unittest.TestCase):
     def test_a_pair_is_shown(self):
         found, said = shown(pair())
         self.assertEqual((len(found), said), (1, ""))
-        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.00 | 3 % | 5.0 | 50 % | 1e-03 | a |", rows.text(pair()))
+        self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.03 | 3 % | 5.0 of 10.0 | 50 % | 1e-03 | a |", rows.text(pair()))
         self.assertIn("- a: `scripts/bench -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
 
     def test_without_error_or_origin_refused(self):
@@ -69,10 +69,20 @@ class Rows(unittest.TestCase):
         for i, name in enumerate(("llama.cpp", "gpurun")):
             all_ = pair()
             all_[i]["runs"] = [1.0, 1.4]
+            all_[1]["ratio"] = rows.paired(all_[1]["runs"], all_[0]["runs"])
             self.assertIn(f"runs of {name} lie 40 % apart", shown(all_)[1])
         all_ = pair()
         all_[1]["load_before"] = 5
         self.assertIn("more than the 2 cores", shown(all_)[1])
+
+    def test_a_ratio_is_of_neighbours_in_time(self):
+        """Memory twice as fast in the second round, and in the last run alone: neither changes what one side is to the other."""
+        self.assertEqual(rows.paired([3.0, 3.0, 9.0, 3.0], [2.0, 4.0, 4.0]), 1.5)
+        self.assertEqual(rows.paired([2.0, 4.0], [1.5]), 2.0)
+
+    def test_one_run_of_many_may_be_far_off(self):
+        self.assertAlmostEqual(rows.drift([1.0, 1.1, 1.0, 1.1, 9.0]), 0.1)
+        self.assertAlmostEqual(rows.drift([1.0, 1.1, 1.0, 9.0]), 8.0)
 
     def test_the_newest_of_each_test(self):
         older, newer = pair(2.0), pair(3.0)
@@ -80,8 +90,8 @@ class Rows(unittest.TestCase):
             row["run"], row["commit"] = "later", "def"
         other = pair(5.0, type="q4_k")
         text = rows.text(older + other + newer)
-        self.assertIn("| 3.0 | 1.0 | 3.00 |", text)
-        self.assertIn("| 5.0 | 1.0 | 5.00 |", text)
+        self.assertIn("| 3.0 | 1.0 | 3.04 |", text)
+        self.assertIn("| 5.0 | 1.0 | 5.08 |", text)
         self.assertNotIn("| 2.0 | 1.0 |", text)
         self.assertIn("commit def", text)
 
