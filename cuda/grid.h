@@ -44,6 +44,18 @@ static inline bool gr_expert_sum_vec4(const struct gr_args_expert_sum *a)
     return gr_ten_vec4(&a->x) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
 }
 
+/* Shared memory that a warp takes for a token's ROUTE, and how many of up to `most` find room in a
+ * block that does not ask for more. */
+static inline int64_t gr_route_bytes(const struct gr_args_route *a)
+{
+    return a->logits.cols * 3 * (int64_t)sizeof(double);
+}
+static inline int64_t gr_route_warps(const struct gr_args_route *a, int64_t most)
+{
+    int64_t n = 48 * 1024 / gr_route_bytes(a);
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
 /* Types that a cache can have. */
 static inline bool gr_cache_type(uint32_t type)
 {

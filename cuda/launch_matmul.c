@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/checked.h"
-#include "cuda/launch.h"
+#include "cuda/grid.h"
 #include "gr/kernel/lines.h"
 #include "gr/kernel/tail.h"
 #include "gr/pack.h"
@@ -19,6 +19,8 @@ enum {
     WARPS = 8,
     F32_TILE = 64,
     F32_MV_TOKENS = 32,
+    F32_BLOCKS = 128, /* that columns are divided for: about a multiprocessor each */
+    F32_AHEAD = 2,    /* units that a warp asks for at once */
     TILE_TOKENS = 64,
     TILE_ROWS = 128,
     TILE_X_SMEM = 4 * TILE_TOKENS * 128,
@@ -130,9 +132,8 @@ static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
 /* Warps of a streaming kernel's block: they take turns at the steps of a tile. */
 static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
 {
-    bool f32 = m->w.dtype == GR_F32, wide = gr_pack_type(m->w.dtype).bits[0] >= 8;
-    bool whole = gr_pack_is_whole(m->w.dtype);
-    uint32_t units = f32 ? 1 : wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
+    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
+    uint32_t units = wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
     return GR_MIN(WARPS, up(m->x.units, units));
 }
 
@@ -140,13 +141,51 @@ static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
 static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
                   uint32_t n_x, int group, const void *args, size_t args_bytes)
 {
-    bool f32 = m->w.dtype == GR_F32;
     struct gr_grid grid = {n_x, up(m->n_tok, group), 1};
     uint32_t warps = stream_warps(m, group), smem = warps * 16 * (uint32_t)group * 4;
     if (gr_pack_is_whole(m->w.dtype))
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
-    return gr_launch(l, f32 ? "gr_matmul_f32_mv" : kernel(form, &m->w).text, grid, 32 * warps, smem,
-                     args, args_bytes);
+    return gr_launch(l, kernel(form, &m->w).text, grid, 32 * warps, smem, args, args_bytes);
+}
+
+/* Parts that the columns of F32 weights are divided in: the same for every number of lines, as sums
+ * depend on it. */
+static uint32_t f32_splits(const struct gr_matmul_args *m, uint32_t tiles, uint32_t warps)
+{
+    uint32_t most = up(m->x.units, (int64_t)warps * F32_AHEAD);
+    return m->ids || 2 * tiles > F32_BLOCKS ? 1 : GR_MIN(F32_BLOCKS / GR_MAX(tiles, 1), most);
+}
+
+/* The ROUTE that can be done behind a product: it reads what comes out, and is next. */
+static const struct gr_args_route *route_behind(const struct gr_launcher *l)
+{
+    const struct gr_node *n = gr_launch_behind(l, 0), *next = gr_launch_behind(l, 1);
+    if (!next || n->op != GR_OP_MATMUL || next->op != GR_OP_ROUTE)
+        return NULL;
+    const struct gr_args_route *a = &next->a.route;
+    bool goes = gr_ten_same(&n->a.matmul.y, &a->logits) && a->logits.rows <= MV_TOKENS &&
+                gr_route_bytes(a) <= gr_launch_facts(l)->smem_max;
+    return goes ? a : NULL;
+}
+
+/* F32 weights, at most F32_MV_TOKENS lines an item. */
+static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, MV_TOKENS);
+    uint32_t warps = GR_MIN(WARPS, (uint32_t)m->x.units), smem = warps * 16 * MV_TOKENS * 4;
+    struct gr_matmul_f32_args a = {
+        .m = *m, .n_split = f32_splits(m, tiles, warps), .count = gr_launch_counters(l)};
+    const struct gr_args_route *route = route_behind(l);
+    if (a.n_split > 1)
+        a.part = gr_launch_scratch(l, (size_t)a.n_split * groups * tiles * 16 * MV_TOKENS * 4);
+    if (route) {
+        a.route = *route;
+        a.n_router = (uint32_t)gr_route_warps(route, GR_MIN(warps, route->logits.rows));
+        smem = GR_MAX(smem, a.n_router * (uint32_t)gr_route_bytes(route));
+        gr_launch_skip(l, 1);
+    }
+    return gr_launch(l, "gr_matmul_f32_mv", (struct gr_grid){tiles * a.n_split, groups, 1},
+                     32 * warps, smem, &a, sizeof a);
 }
 
 /* Whether few lines of it are multiplied by a kernel that takes several products. */
@@ -168,11 +207,13 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
 /* At most MV3_TOKENS lines an item, F32_MV_TOKENS of F32 weights. */
 static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
+    if (m->w.dtype == GR_F32)
+        return stream_f32(l, m, n_item);
     if (has_parts(m)) {
         struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
         return stream_parts(l, &p);
     }
-    bool few = m->n_tok <= MV_TOKENS || m->w.dtype == GR_F32;
+    bool few = m->n_tok <= MV_TOKENS;
     return stream(l, few ? "mv" : "mv3", m, (uint32_t)(n_tile(&m->w) * n_item),
                   few ? MV_TOKENS : MV3_TOKENS, m, sizeof *m);
 }

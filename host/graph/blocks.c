@@ -507,6 +507,7 @@ gr_t gr_router(struct gr_build *b, int il, gr_t x)
     return gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
 }
 
+/* Directly behind the router where that is possible: one launch of a GPU does both. */
 static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_used,
                             const struct gr_args_route *how)
 {
@@ -520,42 +521,33 @@ static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_u
 }
 
 /* What the chosen experts make of `in`, + res, into y; of a shard the part that it has. */
-static gr_t routed(struct gr_build *b, int il, gr_t logits, gr_t in, gr_t res,
+static gr_t routed(struct gr_build *b, int il, const struct choice *c, gr_t in, gr_t res,
                    const struct gr_moe_opt *opt, gr_t y)
 {
-    const struct gr_hparams *hp = gr_hp(b);
-    struct choice c = choose(b, il, logits, hp->n_expert_used,
-                             &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
-                                                     .gate = (int32_t)opt->gate,
-                                                     .normalise = opt->normalise,
-                                                     .scale = opt->scale != 0 ? opt->scale : 1,
-                                                     .n_group = hp->n_expert_group,
-                                                     .n_group_used = hp->n_expert_group_used});
-    gr_t h = experts_glu(b, il, in, &c, opt->act);
-    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, c.ids);
-    return gr_expert_sum(b, il, h, c.weights, res, y);
+    gr_t h = experts_glu(b, il, in, c, opt->act);
+    h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, c->ids);
+    return gr_expert_sum(b, il, h, c->weights, res, y);
 }
 
 /* gr_moe_routed into y, of a shard the part that it has. */
-static gr_t experts(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
+static gr_t experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
                     const struct gr_moe_opt *opt, gr_t y)
 {
     if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
         res = shared_expert(b, il, x, res, opt->act);
-    return routed(b, il, logits, x, res, opt, y);
+    return routed(b, il, c, x, res, opt, y);
 }
 
 /* Experts that see and give fewer columns, beside shared ones that see all. */
-static gr_t latent_experts(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
+static gr_t latent_experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
                            const struct gr_moe_opt *opt)
 {
     bool other = gr_has(b, il, GR_W_FFN_ROUTED_UP); /* files have one of two names for them */
     gr_t in = gr_mm(b, il, other ? GR_W_FFN_ROUTED_DOWN : GR_W_FFN_LATENT_DOWN, x), y;
     if (gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        y = gr_join(b, il, routed(b, il, logits, in, none, opt, gr_part(b, in.rows, in.cols)),
-                    none);
+        y = gr_join(b, il, routed(b, il, c, in, none, opt, gr_part(b, in.rows, in.cols)), none);
     else
-        y = routed(b, il, logits, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
+        y = routed(b, il, c, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
     if (gr_has(b, il, GR_W_FFN_ROUTED_NORM))
         y = gr_norm(b, il, GR_W_FFN_ROUTED_NORM, y);
     y = gr_mm_add(b, il, other ? GR_W_FFN_ROUTED_UP : GR_W_FFN_LATENT_UP, y, res);
@@ -567,11 +559,19 @@ static gr_t latent_experts(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t
 gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
                    const struct gr_moe_opt *opt)
 {
+    const struct gr_hparams *hp = gr_hp(b);
+    struct choice c = choose(b, il, logits, hp->n_expert_used,
+                             &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
+                                                     .gate = (int32_t)opt->gate,
+                                                     .normalise = opt->normalise,
+                                                     .scale = opt->scale != 0 ? opt->scale : 1,
+                                                     .n_group = hp->n_expert_group,
+                                                     .n_group_used = hp->n_expert_group_used});
     if (gr_has(b, il, GR_W_FFN_ROUTED_UP) || gr_has(b, il, GR_W_FFN_LATENT_UP))
-        return latent_experts(b, il, logits, x, res, opt);
+        return latent_experts(b, il, &c, x, res, opt);
     if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        return experts(b, il, logits, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
-    gr_t part = experts(b, il, logits, x, none, opt, gr_part(b, x.rows, x.cols));
+        return experts(b, il, &c, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
+    gr_t part = experts(b, il, &c, x, none, opt, gr_part(b, x.rows, x.cols));
     return gr_join(b, il, part, res);
 }
 

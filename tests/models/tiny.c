@@ -505,11 +505,13 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
     return n;
 }
 
-/* Vectors, and matrices whose rows hold no whole blocks, are not stored with fewer bits. */
+/* Vectors, routers, and matrices whose rows hold no whole blocks, are not stored with fewer bits.
+ */
 static uint32_t type_of(const struct tiny *t, const struct item *it, uint32_t n_dim, uint64_t ne0)
 {
     uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
-    bool small = n_dim < 2 || it->spec->flags & GR_AS_F32;
+    bool router = it->spec->slot == GR_W_FFN_GATE_INP || it->spec->slot == GR_W_FFN_GATE_INP_SHEXP;
+    bool small = n_dim < 2 || router || it->spec->flags & GR_AS_F32;
     return small || !gr_row_bytes(type, ne0) ? (uint32_t)GR_F32 : type;
 }
 

@@ -195,6 +195,18 @@ Test(matmul, tiles)
         }
 }
 
+/* F32 weights of few rows and many columns, whose columns a GPU divides among blocks. */
+Test(matmul, routers)
+{
+    static const int64_t n_tok[] = {1, 2, 8, 20}, n_out[] = {3, 128, 512, 40};
+    static const int64_t n_in[] = {2048, 1100, 544, 1025};
+    for (size_t i = 0; i < GR_COUNT(n_tok); i++)
+        for (size_t k = i % 2; k < GR_COUNT(n_out); k += 2)
+            matmul_case((struct mm){GR_F32, n_tok[i], n_out[k], n_in[(i + k) % GR_COUNT(n_in)],
+                                    k % 2, k > 1, i % 2, k % 2 ? 1 : 0.5f},
+                        OPS_NORMAL);
+}
+
 Test(matmul, data)
 {
     for (const int *type = ops_layout_types; *type >= 0; type++)

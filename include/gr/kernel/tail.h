@@ -43,4 +43,17 @@ struct gr_matmul_mv_args {
     struct gr_tail tail;
 };
 
+/* A product of few lines with F32 weights (kernels/matmul_f32.cu). A matrix of few rows has its
+ * columns divided among n_split blocks for each 8 lines of a tile, whose sums `part` holds; the
+ * last block of them adds these up. Where a ROUTE of what comes out is next, the last block of all
+ * does that, and then adds up all tiles. */
+struct gr_matmul_f32_args {
+    struct gr_matmul_args m;
+    struct gr_args_route route;
+    uint32_t n_router; /* warps that a token's ROUTE may take one of; 0: there is none */
+    uint32_t n_split;  /* 1: no parts */
+    float *part;       /* [n_split][groups of 8 lines][tiles of all items][8 lines][16 rows] */
+    uint32_t *count;   /* [groups * tiles] or, with ROUTE, [1]; zeros, as they are left */
+};
+
 #endif

@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,24 +98,43 @@ static struct gr_ten cache(struct program *p, int64_t rows, int64_t cols)
     return t;
 }
 
-/* n packed matrices of f16. */
-static struct gr_ten matrices(struct program *p, int64_t n, int64_t rows, int64_t cols)
+/* n packed matrices of these numbers. */
+static struct gr_ten packed(struct program *p, void *data, uint32_t type, int64_t n, int64_t rows,
+                            int64_t cols)
 {
-    uint16_t *v = calloc((size_t)(n * rows * cols), 2);
-    for (int64_t i = 0; i < n * rows * cols; i++)
-        v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
-    struct gr_ten host = {.data = v,
+    struct gr_ten host = {.data = data,
                           .batch = n,
                           .rows = rows,
                           .cols = cols,
-                          .row_bytes = cols * 2,
-                          .dtype = GR_F16},
+                          .row_bytes = cols * (type == GR_F32 ? 4 : 2),
+                          .dtype = type},
                   t = host;
     void *at = p->b->api->alloc(p->b, p->b->api->weight_bytes(p->b, &host, true));
     cr_assert_not_null(at);
     cr_assert_eq(p->b->api->weight_upload(p->b, &host, true, at, &t), 0, "%s", gr_error());
     cr_assert_eq(p->b->api->sync(p->b), 0, "%s", gr_error());
     p->matrix[p->n_matrix++] = at;
+    return t;
+}
+
+/* The same of f16. */
+static struct gr_ten matrices(struct program *p, int64_t n, int64_t rows, int64_t cols)
+{
+    uint16_t *v = calloc((size_t)(n * rows * cols), 2);
+    for (int64_t i = 0; i < n * rows * cols; i++)
+        v[i] = (uint16_t)(0x2000 | (gr_rng_u32(&p->rng) & 0x83ff)); /* 2^-7 .. 2^-6, both signs */
+    struct gr_ten t = packed(p, v, GR_F16, n, rows, cols);
+    free(v);
+    return t;
+}
+
+/* A matrix of f32. */
+static struct gr_ten exact(struct program *p, int64_t rows, int64_t cols)
+{
+    float *v = calloc((size_t)(rows * cols), 4);
+    for (int64_t i = 0; i < rows * cols; i++)
+        v[i] = draw(p) / 8;
+    struct gr_ten t = packed(p, v, GR_F32, 1, rows, cols);
     free(v);
     return t;
 }
@@ -191,9 +211,8 @@ static void end(struct program *p, float *to)
     cr_assert_eq(p->b->api->download(p->b, to, p->at, N_FLOAT * 4), 0, "%s", gr_error());
 }
 
-/* Both ways; `launches` is what the segment takes. A norm's sum may be off by its last bit, and
- * then a number of f16 behind it by 2^-11 of itself, of which a product has up to a few dozen. */
-static void same(struct program *p, int64_t launches, const char *what)
+/* Both ways; `launches` is what the segment takes. Numbers may be off by so much; 0: no bit is. */
+static void same_within(struct program *p, int64_t launches, float most, const char *what)
 {
     begin(p);
     for (int i = 0; i < p->n; i++)
@@ -208,11 +227,18 @@ static void same(struct program *p, int64_t launches, const char *what)
                      (long long)(count("kernel") - before));
         int64_t i = 0;
         while (i < N_FLOAT && (memcmp(&p->alone[i], &p->together[i], 4) == 0 ||
-                               fabsf(p->alone[i] - p->together[i]) <= 2e-3f))
+                               (most > 0 && fabsf(p->alone[i] - p->together[i]) <= most)))
             i++;
         cr_expect_eq(i, N_FLOAT, "%s: number %lld is %g, expected %g", what, (long long)i,
                      (double)p->together[i % N_FLOAT], (double)p->alone[i % N_FLOAT]);
     }
+}
+
+/* A norm's sum may be off by its last bit, and then a number of f16 behind it by 2^-11 of itself,
+ * of which a product has up to a few dozen. */
+static void same(struct program *p, int64_t launches, const char *what)
+{
+    same_within(p, launches, 2e-3f, what);
 }
 
 static void done(struct program *p)
@@ -318,6 +344,71 @@ Test(fused, experts)
 {
     experts(1, 4, "a token");
     experts(3, 4, "three tokens");
+}
+
+/* A router of f32 and the choice by what it says: of bits that are the same. */
+struct router {
+    int64_t n_tok, n_in, n_expert, n_used;
+    int32_t n_group, n_group_used, per;
+    int64_t launches;
+};
+
+static void router(const struct router *r, int gate, bool bias, bool normalise, const char *what)
+{
+    struct program p = program(11);
+    struct gr_ten x = ten(&p, r->n_tok, r->n_in), y = ten(&p, r->n_tok, r->n_expert),
+                  ids = ten(&p, r->n_tok, r->n_used);
+    ids.dtype = GR_I32;
+    node(&p, GR_OP_MATMUL)->a.matmul =
+        (struct gr_args_matmul){.x = x, .w = exact(&p, r->n_expert, r->n_in), .y = y, .scale = 1};
+    node(&p, GR_OP_ROUTE)->a.route =
+        (struct gr_args_route){.logits = y,
+                               .bias = bias ? ten(&p, 1, r->n_expert) : none,
+                               .ids = ids,
+                               .weights = ten(&p, r->n_tok, r->n_used),
+                               .gate = gate,
+                               .normalise = normalise,
+                               .scale = 1.5f,
+                               .n_group = r->n_group,
+                               .n_group_used = r->n_group_used,
+                               .per = r->per};
+    same_within(&p, r->launches, 0, what);
+    done(&p);
+}
+
+Test(fused, routers)
+{
+    static const struct router of[] = {
+        {1, 64, 3, 2, 1, 1, 1, 1},    {8, 64, 20, 3, 1, 1, 1, 1},   {1, 1100, 128, 8, 1, 1, 1, 1},
+        {5, 640, 128, 8, 8, 3, 1, 1}, {8, 2080, 48, 4, 1, 1, 3, 1}, {8, 100, 600, 10, 1, 1, 1, 1},
+        {3, 256, 256, 8, 8, 4, 1, 1}, {9, 640, 20, 3, 1, 1, 1, 2},  {2, 64, 1040, 2, 1, 1, 1, 1},
+    };
+    for (size_t i = 0; i < GR_COUNT(of); i++) {
+        char what[32];
+        snprintf(what, sizeof what, "router %zu", i);
+        for (int k = 0; k < 2; k++) {
+            int gate = (int)(i + (size_t)k) % (GR_GATE_SOFTMAX_TOP + 1);
+            router(&of[i], gate, k, i % 3, what);
+        }
+    }
+}
+
+/* A choice by something else than what the product says has a launch of its own. */
+Test(fused, router_of_others)
+{
+    struct program p = program(12);
+    struct gr_ten x = ten(&p, 2, 640), y = ten(&p, 2, 20), ids = ten(&p, 2, 3);
+    ids.dtype = GR_I32;
+    node(&p, GR_OP_MATMUL)->a.matmul =
+        (struct gr_args_matmul){.x = x, .w = exact(&p, 20, 640), .y = y, .scale = 1};
+    node(&p, GR_OP_ROUTE)->a.route = (struct gr_args_route){.logits = ten(&p, 2, 20),
+                                                            .ids = ids,
+                                                            .weights = ten(&p, 2, 3),
+                                                            .scale = 1,
+                                                            .n_group = 1,
+                                                            .n_group_used = 1};
+    same_within(&p, 2, 0, "of others");
+    done(&p);
 }
 
 /* A product's y is the next one's x; and a norm in place over what lines were made of. */

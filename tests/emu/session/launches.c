@@ -69,7 +69,8 @@ Test(launches, of_a_layer)
         const char *arch;
         int period; /* layers of every kind */
         int most;   /* launches of so many */
-    } cases[] = {{"llama", 1, 5}, {"qwen3", 1, 5}, {"qwen3moe", 1, 7}, {"gemma3", 6, 30}};
+    } cases[] = {{"llama", 1, 5},   {"qwen3", 1, 5},     {"qwen3moe", 1, 6},
+                 {"gemma3", 6, 30}, {"qwen2moe", 1, 12}, {"gpt-oss", 1, 8}};
     for (size_t i = 0; i < GR_COUNT(cases); i++) {
         const struct gr_arch *arch =
             gr_arch_find((struct gr_str){cases[i].arch, strlen(cases[i].arch)});
