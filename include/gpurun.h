@@ -106,6 +106,10 @@ struct gr_thread_params {
  * on, and no more than its control group grants it. */
 GR_API int32_t gr_processors(const struct gr_thread_params *threads);
 
+/* What cpu_level (gr_model_params) stands for here: "avx512" for "auto" on such a processor. NULL
+ * when it is none, or not possible here; gr_error says why. */
+GR_API const char *gr_cpu_instructions(const char *cpu_level);
+
 struct gr_model_params {
     int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
                              backwards; more than there are = all; -1 = as many as fit */
@@ -129,6 +133,11 @@ struct gr_model_params {
     struct gr_world *world;            /* of processes; NULL = this one is alone */
     const struct gr_adapter *adapters; /* [n_adapter], all of which sessions use at once */
     int32_t n_adapter;
+    const char *cpu_level; /* instructions that the CPU's part uses at most: "ref" (plain C),
+                              "avx2", "avx512" (with BF16 where there is that too), "amx";
+                              GR_E_INVALID when this processor, system or build lacks them; "auto"
+                              (or NULL): the best there are here. The same ones compute the same
+                              bits */
     enum gr_numa numa;
     struct gr_thread_params threads, threads_batch; /* of single tokens, and of prompts */
 };

@@ -66,10 +66,17 @@ int gr_tool_devices(const struct gr_options *o)
     const char *net;
     int has_net = gr_device_net(&net);
     if (o->json)
-        return put_json(json_pack("{s:o, s:s?, s:b, s:s}", "devices", all, "why_none", why, "nccl",
-                                  has_net, "nccl_what", net));
+        return put_json(json_pack("{s:o, s:s?, s:b, s:s, s:s}", "devices", all, "why_none", why,
+                                  "nccl", has_net, "nccl_what", net, "cpu_level",
+                                  gr_cpu_instructions(NULL)));
     if (!n)
         printf("no GPU: %s\n", why);
+    printf("CPU: instructions %s", gr_cpu_instructions("ref"));
+    for (const char *const *level = (const char *const[]){"avx2", "avx512", "amx", NULL}; *level;
+         level++)
+        if (gr_cpu_instructions(*level))
+            printf(", %s", *level);
+    printf(" (--cpu-level)\n");
     printf("GPUs of several processes: %s%s\n",
            has_net ? "by " : "through the host's memory: ", net);
     gr_out_finish();

@@ -273,8 +273,9 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
     if (p->n_threads > 0)
         snprintf(threads, sizeof threads, "%d thread%s", p->n_threads,
                  p->n_threads == 1 ? "" : "s");
-    gr_say("run: %s, %s, context %d (K %s, V %s)%s, batch %u / %u", where, threads, r->n_ctx,
-           r->o->cache_type_k, r->o->cache_type_v, group, p->n_batch, p->n_ubatch);
+    gr_say("run: %s, %s (%s), context %d (K %s, V %s)%s, batch %u / %u", where, threads,
+           gr_cpu_instructions(r->o->cpu_level), r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
+           group, p->n_batch, p->n_ubatch);
 }
 
 /* Whether old text may be dropped to go on. */

@@ -34,6 +34,7 @@ void gr_thread_options(const struct gr_options *o, struct gr_thread_words *words
         .poll = o->poll_batch < 0 ? o->poll : o->poll_batch};
     if (!p->threads_batch.cpus)
         p->threads_batch.cpus = p->threads.cpus;
+    p->cpu_level = o->cpu_level;
     p->numa = !strcmp(o->numa, "distribute") ? GR_NUMA_DISTRIBUTE
               : !strcmp(o->numa, "isolate")  ? GR_NUMA_ISOLATE
               : !strcmp(o->numa, "numactl")  ? GR_NUMA_NUMACTL

@@ -178,6 +178,31 @@ static enum gr_cpu_level best_level(void)
     return level;
 }
 
+/* GR_CPU_AUTO becomes the best one here. */
+static int settle_level(enum gr_cpu_level *level)
+{
+    const enum gr_cpu_level best = best_level();
+    if (!gr_cpu_has(*level))
+        return gr_fail(GR_E_INVALID,
+                       "CPU level %s: this processor, system or build lacks its instructions; the "
+                       "best here is %s",
+                       level_name[*level], level_name[best]);
+    *level = *level == GR_CPU_AUTO ? best : *level;
+    return 0;
+}
+
+int gr_cpu_level_find(enum gr_cpu_level *out, const char *name)
+{
+    *out = GR_CPU_AUTO;
+    while (name && *out < GR_CPU_N_LEVEL && strcmp(name, level_name[*out]) != 0)
+        ++*out;
+    if (*out < GR_CPU_N_LEVEL)
+        return settle_level(out);
+    *out = GR_CPU_AUTO;
+    return gr_fail(GR_E_INVALID, "CPU level %s: auto, ref, avx2, avx512 or amx expected",
+                   gr_quote(name, strlen(name)));
+}
+
 static const struct gr_cpu_impl *const reference[GR_N_OP] = {
 #define OP(NAME, args, operands, meaning) &gr_ref_##args,
 #define BETWEEN(NAME, args, operands, meaning)
@@ -473,15 +498,15 @@ int gr_cpu_open_as(struct gr_backend **out, int n_threads_decode, int n_threads_
                    enum gr_cpu_level level, const struct gr_cpu_use *use)
 {
     *out = NULL;
-    if (!gr_cpu_has(level))
-        return gr_fail(GR_E_INVALID, "this processor or build has no instruction level %s",
-                       gr_cpu_level_name(level));
+    int rc = settle_level(&level);
+    if (rc)
+        return rc;
     struct cpu *c = gr_calloc(1, sizeof *c);
     if (!c)
         return GR_E_NOMEM_HOST;
     c->base.api = &api;
-    c->level = level == GR_CPU_AUTO ? best_level() : level;
-    int rc = gr_cpu_pools_init(&c->pools, n_threads_decode, n_threads_batch, use);
+    c->level = level;
+    rc = gr_cpu_pools_init(&c->pools, n_threads_decode, n_threads_batch, use);
     *out = &c->base;
     if (rc)
         cpu_close(out);

@@ -32,6 +32,10 @@ bool gr_cpu_has(enum gr_cpu_level level);
 /* "auto", "ref", "avx2", "avx512", "amx". */
 const char *gr_cpu_level_name(enum gr_cpu_level level);
 
+/* The level of that name (NULL: auto), where auto is the best one here. GR_E_INVALID when there is
+ * none, or it is not possible here. */
+int gr_cpu_level_find(enum gr_cpu_level *out, const char *name);
+
 /* Opens a backend; close it by api->close. n_threads_decode threads run plans whose matrix products
  * have one row, n_threads_batch all others; 0 = the processors this process may use. GR_E_INVALID
  * when the level is not possible here. */

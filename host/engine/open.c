@@ -267,7 +267,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
         rc = gr_cpu_open_as(&s->device[0].backend, s->params.n_threads, s->params.n_threads_batch,
-                            GR_CPU_AUTO, use);
+                            s->model->cpu_level, use);
     if (rc)
         return rc;
     s->n_device = 1;
@@ -338,6 +338,8 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
                             (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
+    if (!rc)
+        gr_log(GR_LOG_DEBUG, "CPU: instructions %s", gr_cpu_level_name(slice->model->cpu_level));
     if (!rc && slice->rank == 0)
         gr_memory_log(&s->memory, s->device[s->n_device - 1].name);
     if (rc)

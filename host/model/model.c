@@ -232,6 +232,8 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     if (!rc)
         rc = gr_model_threads(&m->cpu, &p);
     if (!rc)
+        rc = gr_cpu_level_find(&m->cpu_level, p.cpu_level);
+    if (!rc)
         rc = gr_ranks_choose(&ranks, &p);
     if (!rc)
         rc = open_file(m, path, p.use_mmap);

@@ -38,6 +38,7 @@ struct gr_model {
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;
     struct gr_cpu_use cpu; /* how threads run; part and of are the session's */
+    enum gr_cpu_level cpu_level;
     struct gr_split_wish split;
     int32_t n_rank;         /* that run it together: threads of this process, or those of world */
     struct gr_world *world; /* of processes; NULL: this one is alone */

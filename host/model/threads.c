@@ -32,6 +32,12 @@ int gr_model_threads(struct gr_cpu_use *out, const struct gr_model_params *p)
     return rc;
 }
 
+const char *gr_cpu_instructions(const char *cpu_level)
+{
+    enum gr_cpu_level level;
+    return gr_cpu_level_find(&level, cpu_level) ? NULL : gr_cpu_level_name(level);
+}
+
 int32_t gr_processors(const struct gr_thread_params *threads)
 {
     struct gr_cpu_threads t = {.chosen = false};

@@ -81,6 +81,25 @@ Test(backend, opens_levels)
     cr_assert_null(b);
 }
 
+/* By name; auto is one that is possible, and a name that is none or not possible here is refused
+ * with what helps. */
+Test(backend, finds_levels)
+{
+    enum gr_cpu_level best, found;
+    cr_assert_eq(gr_cpu_level_find(&best, NULL), 0);
+    cr_assert(best > GR_CPU_AUTO && gr_cpu_has(best));
+    for (enum gr_cpu_level l = GR_CPU_AUTO; l < GR_CPU_N_LEVEL; l++) {
+        int rc = gr_cpu_level_find(&found, gr_cpu_level_name(l));
+        cr_expect_eq(rc, gr_cpu_has(l) ? 0 : GR_E_INVALID);
+        cr_expect(rc || found == (l == GR_CPU_AUTO ? best : l));
+        cr_expect(!rc || strstr(gr_error(), gr_cpu_level_name(best)), "%s", gr_error());
+        cr_expect(best >= l || rc, "the best there are");
+    }
+    cr_expect_eq(gr_cpu_level_find(&found, "sse9"), GR_E_INVALID);
+    cr_expect(strstr(gr_error(), "sse9") && strstr(gr_error(), "avx2"), "%s", gr_error());
+    cr_expect_eq(gr_cpu_level_find(&found, ""), GR_E_INVALID);
+}
+
 Test(backend, memory)
 {
     struct gr_backend *b;

@@ -2,6 +2,7 @@
  * multiples of any vector. */
 #include <criterion/criterion.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/checked.h"
 #include "cpu/cpu.h"
@@ -28,10 +29,10 @@ static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level
     return s;
 }
 
-/* A prompt, a shift, single tokens; all rows of n numbers go to out [N_TOK, n]. Returns n. */
-static size_t rows_at(struct gr_model *m, enum gr_cpu_level level, const char *cache, float *out)
+/* A prompt, a shift, single tokens; all rows of s->n_row numbers go to out [N_TOK]. */
+static void decode_rows(struct gr_session *s, float *out)
 {
-    struct gr_session *s = session_at(m, level, cache);
+    const struct gr_model *m = s->model;
     size_t n = (size_t)s->n_row;
     int32_t id[N_TOK];
     int8_t all[N_TOK];
@@ -49,6 +50,14 @@ static size_t rows_at(struct gr_model *m, enum gr_cpu_level level, const char *c
         if (!tiny_learned_positions(m))
             cr_assert_eq(gr_kv_seq_add(s, 0, 3, -1, -1), 0, "%s", gr_error());
     }
+}
+
+/* The same of a session at one level. Returns how many numbers a row has. */
+static size_t rows_at(struct gr_model *m, enum gr_cpu_level level, const char *cache, float *out)
+{
+    struct gr_session *s = session_at(m, level, cache);
+    size_t n = (size_t)s->n_row;
+    decode_rows(s, out);
     gr_session_close(&s);
     return n;
 }
@@ -128,4 +137,31 @@ Test(levels, storage_types)
         gr_model_close(&typed);
         gr_model_close(&exact);
     }
+}
+
+/* What model parameters say is what runs, to the last bit; a level that there is not is refused. */
+Test(levels, of_a_model)
+{
+    static float want[N_TOK * 100], got[N_TOK * 100];
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    t.n_layer = 1, t.n_expert = 0, t.n_embd = t.n_ff = 256, t.d_head = 64, t.dtype = "q8_0";
+    struct gr_model *any = tiny_open(&t), *m;
+    for (enum gr_cpu_level l = GR_CPU_REF; l < GR_CPU_N_LEVEL; l++) {
+        struct gr_model_params mp = gr_model_params_default();
+        struct gr_session_params sp = gr_session_params_default();
+        const char *path = tiny_write(&t, NULL);
+        mp.cpu_level = gr_cpu_level_name(l), mp.device = "cpu";
+        sp.n_ctx = 256, sp.n_threads = 1;
+        cr_assert_eq(gr_model_open(&m, path, &mp), gr_cpu_has(l) ? 0 : GR_E_INVALID);
+        unlink(path);
+        if (!m)
+            continue;
+        size_t n = rows_at(any, l, "f16", want);
+        struct gr_session *s = tiny_session(m, &sp);
+        decode_rows(s, got);
+        cr_expect_eq(memcmp(want, got, N_TOK * n * sizeof *got), 0, "%s", mp.cpu_level);
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+    gr_model_close(&any);
 }

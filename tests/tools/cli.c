@@ -150,6 +150,21 @@ Test(cli, threads_are_placed)
     expect_exit(GPURUN(NULL, WRITE, "--numa", "spread"), 2, "distribute");
 }
 
+/* A level that there is on every processor, and those that may be lacking here. */
+Test(cli, cpu_levels)
+{
+    static const char *const level[] = {"auto", "ref", "avx2", "avx512", "amx"};
+    for (size_t i = 0; i < sizeof level / sizeof *level; i++) {
+        struct outcome o = GPURUN(NULL, WRITE, "-t", "1", "--cpu-level", level[i]);
+        char run[32];
+        snprintf(run, sizeof run, "(%s), context", level[i]);
+        cr_expect(o.exit_code == 0 || (i > 1 && o.exit_code == 2), "%s: %s", level[i], o.err);
+        const char *expected = o.exit_code ? "the best here is" : i ? run : "context";
+        cr_expect_not_null(strstr(o.err, expected), "%s: %s", level[i], o.err);
+    }
+    expect_exit(GPURUN(NULL, WRITE, "--cpu-level", "sse"), 2, "avx512");
+}
+
 Test(cli, completion)
 {
     char command[256];

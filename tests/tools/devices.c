@@ -29,6 +29,9 @@ Test(devices, listed_or_said_why_there_is_none)
     cr_assert(json_is_array(list));
     cr_expect_eq(json_array_size(list) == 0, json_is_string(json_object_get(all, "why_none")));
     cr_expect_eq(json_array_size(list) == 0, strstr(o.out, "no GPU: ") != NULL);
+    const char *level = json_string_value(json_object_get(all, "cpu_level"));
+    cr_assert_not_null(level);
+    cr_expect(strstr(o.out, "CPU: instructions ref") && strstr(o.out, level), "%s", o.out);
     const char *net = json_string_value(json_object_get(all, "nccl_what"));
     cr_assert_not_null(net);
     cr_expect_not_null(strstr(o.out, net), "%s", o.out);
