@@ -27,6 +27,15 @@ static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int pa
     nodes->n = GR_MAX(kept, 1);
 }
 
+static void count_before(struct gr_seats *s)
+{
+    int on[GR_NODES_MAX] = {0};
+    for (int i = 0; i < s->n; i++)
+        on[s->node[i]]++;
+    for (int k = 0; k < s->n_node; k++)
+        s->before[k + 1] = s->before[k] + on[k];
+}
+
 /* Deals the threads to the nodes in turn, so that any first few are spread as well; a node that has
  * as many as processors is left out until all have. */
 static void deal(struct gr_seats *s, const int *room)
@@ -41,8 +50,17 @@ static void deal(struct gr_seats *s, const int *room)
         s->node[i] = (uint8_t)node;
         on[node]++;
     }
-    for (int k = 0; k < s->n_node; k++)
-        s->before[k + 1] = s->before[k] + on[k];
+    count_before(s);
+}
+
+void gr_seats_few(struct gr_seats *out, const struct gr_seats *s, int n)
+{
+    *out = *s;
+    out->n = GR_MIN(n, s->n);
+    out->n_node = 1; /* dealt in turn, they are on the first ones */
+    for (int i = 0; i < out->n; i++)
+        out->n_node = GR_MAX(out->n_node, s->node[i] + 1);
+    count_before(out);
 }
 
 void gr_seats_assign(struct gr_seats *out, const struct gr_nodes *nodes, const struct gr_cpus *cpus,

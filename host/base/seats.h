@@ -29,6 +29,9 @@ struct gr_seats_wish {
 void gr_seats_assign(struct gr_seats *out, const struct gr_nodes *nodes, const struct gr_cpus *cpus,
                      const struct gr_seats_wish *w);
 
+/* Of these seats those of the first n threads, and the nodes that they are on. */
+void gr_seats_few(struct gr_seats *out, const struct gr_seats *s, int n);
+
 /* Of n rows (or whatever is shared evenly by the threads) those [lo, hi) that belong to a node. */
 static inline int64_t gr_seats_first(const struct gr_seats *s, int64_t n, int node)
 {

@@ -105,6 +105,24 @@ static bool alike(const struct gr_cpu_threads *a, const struct gr_cpu_threads *b
            a->poll_us == b->poll_us && !memcmp(&a->cpus, &b->cpus, sizeof a->cpus);
 }
 
+/* Rows go to the nodes that have threads which read all of them for every token. */
+static int find_homes(struct gr_cpu_pools *p)
+{
+    const struct gr_seats *s = p->decode.seats;
+    int n = p->decode.n;
+    if (!s || s->n_node == 1)
+        return 0;
+    if (n < s->n_node)
+        gr_log(GR_LOG_WARN,
+               "--numa distribute: single tokens have %d thread%s, which cannot be on all of %d "
+               "nodes of memory; -t %d or more can",
+               n, n == 1 ? "" : "s", s->n_node, s->n_node);
+    if (!(p->homes = gr_calloc(1, sizeof *p->homes)))
+        return GR_E_NOMEM_HOST;
+    gr_seats_few(p->homes, s, n > 1 ? n : s->n);
+    return 0;
+}
+
 int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
                       const struct gr_cpu_use *use)
 {
@@ -122,9 +140,7 @@ int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
         rc = start(&p->batch, p->batch.n, &use->batch, use);
     else
         p->batch.threads = p->decode.threads, p->batch.seats = p->decode.seats;
-    if (!rc && p->decode.seats && p->decode.seats->n_node > 1)
-        p->homes = p->decode.seats;
-    return rc;
+    return rc ? rc : find_homes(p);
 }
 
 void gr_cpu_pools_fini(struct gr_cpu_pools *p)
@@ -135,6 +151,7 @@ void gr_cpu_pools_fini(struct gr_cpu_pools *p)
         gr_free(p->batch.seats);
     gr_threads_free(&p->decode.threads);
     gr_free(p->decode.seats);
+    gr_free(p->homes);
     *p = (struct gr_cpu_pools){0};
 }
 
@@ -145,15 +162,14 @@ int gr_cpu_pools_most(const struct gr_cpu_pools *p)
 
 int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *pool, int i)
 {
-    int home = 0;
     if (!p->homes || !pool->seats)
         return 0;
-    if (pool->seats == p->homes)
-        return p->homes->node[i];
-    while (home < p->homes->n_node - 1 &&
-           p->homes->memory[home] != pool->seats->memory[pool->seats->node[i]])
+    int node = pool->seats->node[i], home = 0;
+    if (pool->seats == p->decode.seats && node < p->homes->n_node)
+        return node;
+    while (home < p->homes->n_node && p->homes->memory[home] != pool->seats->memory[node])
         home++;
-    return home;
+    return home < p->homes->n_node ? home : i % home; /* its node has none */
 }
 
 int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)

@@ -14,8 +14,9 @@ struct gr_cpu_pool {
 
 struct gr_cpu_pools {
     struct gr_cpu_pool decode, batch;
-    const struct gr_seats *homes; /* the decoding threads', when they are on several nodes */
-    bool stays;                   /* memory cannot be moved, which was said */
+    struct gr_seats *homes; /* the decoding threads', or where that is one thread all threads', when
+                               they are on several nodes; threads of `decode` have these numbers */
+    bool stays;             /* memory cannot be moved, which was said */
 };
 
 /* 0 threads: as many as processors. `use` NULL: no wishes. */

@@ -68,7 +68,7 @@ void gr_cpu_pools_spread(struct gr_cpu_pools *p, const struct gr_ten *w)
     if (!p->homes || p->stays || !gr_ten_is(w) || !w->data || w->rows < 2 ||
         (size_t)(w->batch * w->rows * w->row_bytes) < LEAST)
         return;
-    gr_threads_run(p->decode.threads, p->decode.n, spread, &j);
+    gr_threads_run(p->decode.threads, p->homes->n, spread, &j);
     if (!j.refused)
         return;
     p->stays = true;

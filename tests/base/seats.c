@@ -95,6 +95,30 @@ Test(seats, random_machines)
     }
 }
 
+/* The first threads alone: each on the node that it was on, and no node without one. */
+Test(seats, the_first_few)
+{
+    static struct gr_nodes m;
+    static struct gr_seats s, few;
+    for (int round = 0; round < 1000; round++) {
+        struct gr_cpus allowed;
+        machine(&m, &allowed);
+        const struct gr_seats_wish w = {.n = 1 + below(40), .by_node = true, .of = 1};
+        gr_seats_assign(&s, &m, &allowed, &w);
+        int n = 1 + below(w.n + 3), on[GR_NODES_MAX] = {0};
+        gr_seats_few(&few, &s, n);
+        cr_assert_eq(few.n, n < w.n ? n : w.n);
+        for (int i = 0; i < few.n; i++) {
+            cr_assert(few.node[i] == s.node[i] && few.node[i] < few.n_node);
+            on[few.node[i]]++;
+        }
+        for (int k = 0; k < few.n_node; k++)
+            cr_assert(on[k] > 0 && few.before[k + 1] - few.before[k] == on[k]);
+        cr_assert_eq(few.before[few.n_node], few.n);
+        check_rows(&few);
+    }
+}
+
 /* Parts share nothing and leave nothing over, while there are as many processors. */
 Test(seats, parts)
 {

@@ -168,6 +168,46 @@ Test(pools, items_are_taken_once)
         }
 }
 
+/* Weights belong to nodes that have threads of single tokens, and there are threads that bring
+ * them; one such thread alone leaves them to those of prompts. Too few are said. */
+Test(pools, weights_are_where_threads_are)
+{
+    static const struct {
+        int n_decode, n_batch, homes, second; /* threads among the homes, on the second node */
+    } of[] = {{2, 5, 2, 1}, {3, 8, 3, 1}, {5, 3, 5, 2}, {1, 4, 4, 2}};
+    int cpu[2];
+    struct tree t;
+    char list[2][16];
+    if (own(cpu, 2) < 2)
+        cr_skip_test("one processor only");
+    tree_init(&t);
+    for (int i = 0; i < 2; i++)
+        snprintf(list[i], sizeof list[i], "%d\n", cpu[i]);
+    tree_put(&t, "/sys/devices/system/node/online", "0-1\n");
+    tree_node(&t, 0, list[0], 1000, "10 20\n");
+    tree_node(&t, 1, list[1], 1000, "20 10\n");
+    const struct gr_cpu_use use = {.numa = GR_CPU_NUMA_DISTRIBUTE, .root = t.root, .of = 1};
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        struct gr_cpu_pools p = {0};
+        *said = 0;
+        gr_log_set(listen, NULL);
+        cr_assert_eq(gr_cpu_pools_init(&p, of[k].n_decode, of[k].n_batch, &use), 0, "%s",
+                     gr_error());
+        gr_log_set(NULL, NULL);
+        cr_assert(p.homes && p.homes->n_node == 2);
+        cr_expect_eq(p.homes->n, of[k].homes, "case %zu: %d", k, p.homes->n);
+        cr_expect_eq(p.homes->before[2] - p.homes->before[1], of[k].second, "case %zu", k);
+        cr_expect_geq(gr_threads_count(p.decode.threads), p.homes->n);
+        cr_expect_eq(strstr(said, "-t 2 or more") != NULL, of[k].n_decode < 2, "%s", said);
+        for (int i = 0; i < gr_cpu_pools_most(&p); i++) {
+            int home = gr_cpu_pools_home(&p, &p.batch, i);
+            cr_expect(home >= 0 && home < 2 && home == p.batch.seats->node[i]);
+        }
+        gr_cpu_pools_fini(&p);
+    }
+    tree_fini(&t);
+}
+
 enum { ROWS = 999, COLS = 64 };
 
 static struct gr_ten matrix(float *p, int64_t rows, int64_t cols)
