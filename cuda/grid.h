@@ -2,6 +2,7 @@
 #ifndef CUDA_GRID_H
 #define CUDA_GRID_H
 
+#include "base/checked.h"
 #include "cuda/launch.h"
 #include "gr/status.h"
 
@@ -19,6 +20,17 @@ static inline int gr_launch_items(struct gr_launcher *l, const char *kernel, int
                        kernel, (long long)n);
     struct gr_grid grid = {(uint32_t)((n + per_block - 1) / per_block), 1, 1};
     return gr_launch(l, kernel, grid, threads, smem, args, args_bytes);
+}
+
+/* Into how many segments n_block products of a block each are cut along their columns, of n_part
+ * pieces, so that most of a device has something to do: at least `least` pieces each, 8 segments at
+ * most, whose sums are added by one block. The device is always taken for one of 132
+ * multiprocessors: sums do not depend on which it is. */
+enum { GR_NOMINAL_SM = 132 };
+static inline int64_t gr_launch_segments(int64_t n_block, int64_t n_part, int64_t least)
+{
+    int64_t n = GR_MIN(GR_NOMINAL_SM / n_block, n_part / least);
+    return GR_MAX(1, GR_MIN(n, 8));
 }
 
 /* Whether 16 bytes at a time can be used on every row of f32 or i32; an absent tensor is no

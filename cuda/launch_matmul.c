@@ -26,10 +26,6 @@ enum {
     TILE_X_SMEM = 4 * TILE_TOKENS * 128,
     TILE_SUM_SMEM = 2 * TILE_TOKENS * 64,
     TILE_SMEM = TILE_X_SMEM + TILE_SUM_SMEM,
-    SM90_TOKENS = 128,
-    SM90_ROWS = 128,
-    SM90_STAGES = 6,
-    SM90_SLOTS = 2,
     X_THREADS = GR_LINES_THREADS,
 };
 
@@ -224,26 +220,55 @@ static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
     return gr_launch_facts(l)->cc == 90 && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
-/* Tiles of lines (n_x of them along the grid), of rows, of items. */
-static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x,
-                 int64_t n_item)
+/* What a block on wgmma asks for, whose tiles have up to n lines. */
+static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
 {
-    int64_t rows = n_tile(&m->w) * GR_PACK_ROWS;
-    struct gr_grid grid = {n_x, up(rows, TILE_ROWS), (uint32_t)n_item};
-    uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
-    if (!on_sm90(l, &m->w))
-        return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
-                         whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m,
-                         sizeof *m);
-    struct gr_matmul_sm90_args a = {.m = *m};
-    uint32_t smem =
-        SM90_STAGES * (SM90_TOKENS * 128 + 16) +
-        SM90_SLOTS * (SM90_ROWS / GR_PACK_ROWS * (uint32_t)gr_pack_chunk_bytes(m->w.dtype, 8) + 16);
-    grid.y = up(rows, SM90_ROWS);
+    int32_t bytes = 0;
+    for (int32_t width = 32; width <= gr_sm90_width(n); width *= 2)
+        bytes = GR_MAX(bytes, gr_sm90_smem(dtype, width).bytes);
+    return (uint32_t)bytes;
+}
+
+/* n products of the same lines, in n_x tiles of up to n_line lines each. Sums of segments are
+ * measured for a product alone, which has as many or more of them: so what they take does not
+ * depend on the number of products. */
+static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, uint32_t n_x,
+                      int64_t n_line, int64_t n_item)
+{
+    struct gr_matmul_sm90_args a = {.n = n, .n_x = (int32_t)n_x, .n_segment = 1};
+    const struct gr_matmul_args *m = part;
+    for (int i = 0; i < n; i++) {
+        a.part[i] = part[i];
+        a.n_row += (int32_t)up(n_tile(&part[i].w) * GR_PACK_ROWS, GR_SM90_ROWS);
+    }
+    int64_t n_block = a.n_row * n_x * n_item;
+    n_line = GR_MIN(n_line, GR_SM90_LINES);
+    if (!m->tiles)
+        a.n_segment = (int32_t)gr_launch_segments(n_block, up(m->x.units, 8), 2);
+    if (a.n_segment > 1) {
+        a.count = gr_launch_counters(l);
+        a.sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_line) * GR_NOMINAL_SM *
+                                          GR_SM90_ROWS * sizeof(float));
+    }
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
-                             (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, SM90_TOKENS, 64);
-    return rc ? rc : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384, smem, &a, sizeof a);
+                             (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
+    struct gr_grid grid = {(uint32_t)a.n_row * n_x, (uint32_t)a.n_segment, (uint32_t)n_item};
+    return rc ? rc
+              : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384,
+                          sm90_bytes(m->w.dtype, (int32_t)n_line), &a, sizeof a);
+}
+
+/* Tiles of lines (n_x of them along the grid, of up to n lines), of rows, of items. */
+static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n,
+                 int64_t n_item)
+{
+    if (on_sm90(l, &m->w))
+        return tiles_sm90(l, m, 1, n_x, n, n_item);
+    struct gr_grid grid = {n_x, up(n_tile(&m->w) * GR_PACK_ROWS, TILE_ROWS), (uint32_t)n_item};
+    uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
+    return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
+                     whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 
 /* Items that have n_tok lines each. */
@@ -257,7 +282,8 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
                                           up(n_tile(&m->w) * GR_PACK_ROWS, F32_TILE),
                                           (uint32_t)n_item},
                          256, 0, m, sizeof *m);
-    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? SM90_TOKENS : TILE_TOKENS), n_item);
+    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? GR_SM90_LINES : TILE_TOKENS), m->n_tok,
+                 n_item);
 }
 
 static enum order order_for(int64_t n_tok)
@@ -358,26 +384,46 @@ static int with_tail(struct gr_launcher *l, struct gr_matmul_mv_args *p)
     return gr_tail_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS), &p->tail);
 }
 
-/* The product m, lines and all, those behind it that can go with it, and what is small behind
- * these, in one launch. */
-static int with_others(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+/* The product m, lines and all, and those behind it that can go with it: how many. */
+static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
+                  struct gr_matmul_args *part)
 {
-    struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
     const struct gr_node *first = gr_launch_behind(l, 0);
-    for (; first && p.n < GR_MATMUL_PARTS; p.n++) {
-        const struct gr_node *next = gr_launch_behind(l, p.n);
+    int n = 1;
+    part[0] = *m;
+    for (; first && n < GR_MATMUL_PARTS; n++) {
+        const struct gr_node *next = gr_launch_behind(l, n);
         bool goes = next != NULL;
-        for (int i = 0; i < p.n && goes; i++)
+        for (int i = 0; i < n && goes; i++)
             goes = goes_with(first + i, next);
         if (!goes)
             break;
-        struct gr_matmul_args *part = &p.part[p.n];
-        *part = next->op == GR_OP_MATMUL ? matmul_of(&next->a.matmul)
-                                         : matmul_id_of(&next->a.matmul_id);
-        part->x = m->x, part->n_tok = m->n_tok;
+        part[n] = next->op == GR_OP_MATMUL ? matmul_of(&next->a.matmul)
+                                           : matmul_id_of(&next->a.matmul_id);
+        part[n].x = m->x, part[n].n_tok = m->n_tok;
+        part[n].ids = m->ids, part[n].order = m->order, part[n].tiles = m->tiles;
     }
+    return n;
+}
+
+/* All of these and what is small behind them in one launch. */
+static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    struct gr_matmul_mv_args p = {.n_item = (int32_t)n_item};
+    p.n = gather(l, m, p.part);
     gr_launch_skip(l, p.n - 1 + with_tail(l, &p));
     return stream_parts(l, &p);
+}
+
+/* All of these in one launch, where they run on wgmma. */
+static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
+{
+    struct gr_matmul_args part[GR_MATMUL_PARTS];
+    if (!on_sm90(l, &m->w))
+        return tiles(l, m, n_x, n, 1);
+    int n_part = gather(l, m, part);
+    gr_launch_skip(l, n_part - 1);
+    return tiles_sm90(l, part, n_part, n_x, n, 1);
 }
 
 /* ---- the operations ---- */
@@ -390,7 +436,11 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
         rc = lines_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
     if (rc)
         return rc;
-    return has_parts(&m) && m.n_tok <= MV3_TOKENS ? with_others(l, &m, 1) : product(l, &m, 1);
+    if (has_parts(&m) && m.n_tok <= MV3_TOKENS)
+        return stream_all(l, &m, 1);
+    return on_sm90(l, &m.w) && m.n_tok > MV3_TOKENS
+               ? tiles_all(l, &m, up(m.n_tok, GR_SM90_LINES), m.n_tok)
+               : product(l, &m, 1);
 }
 
 int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul *a)
@@ -436,7 +486,7 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
                             struct gr_matmul_args *m)
 {
     int64_t n = a->y.rows, n_expert = a->w.batch;
-    int tile = on_sm90(l, &a->w) ? SM90_TOKENS : TILE_TOKENS;
+    int tile = on_sm90(l, &a->w) ? GR_SM90_LINES : TILE_TOKENS;
     uint32_t n_x = (uint32_t)GR_MIN(n, up(n, tile) + n_expert);
     int32_t *order = gr_launch_scratch(l, (size_t)n * 4);
     int32_t *table = gr_launch_scratch(l, (1 + 3 * (size_t)n_x) * 4);
@@ -464,7 +514,7 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
                        X_THREADS, (uint32_t)n_expert * 4, &g, sizeof g);
     if (!rc)
         rc = write_lines(l, &x);
-    return rc ? rc : tiles(l, m, n_x, 1);
+    return rc ? rc : tiles_all(l, m, n_x, n);
 }
 
 int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
@@ -478,5 +528,5 @@ int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
     if (rc)
         return rc;
     m.n_tok = 1;
-    return has_parts(&m) ? with_others(l, &m, a->y.rows) : stream_one(l, &m, a->y.rows);
+    return has_parts(&m) ? stream_all(l, &m, a->y.rows) : stream_one(l, &m, a->y.rows);
 }

@@ -1,62 +1,116 @@
 // MATMUL, MATMUL_ID and HEAD_MATMUL for many tokens on wgmma.
 //
 // Traffic: weights once for 128 tokens, activations once for 128 rows, both by the copy engine.
-// Bound: tensor cores. A step of 256 columns is 2048 of their cycles; a warp decodes it in about
-// 500 instructions, a quarter of what it may issue meanwhile.
-// Grid: (tile of 128 tokens, 128 rows, item), or for experts (tile of pairs, 128 rows).
-// Why: one warp asks for packed chunks as they lie, and for activations (lines by_step, 64 columns
-// a stage, swizzled); two warpgroups with 64 rows each take turns at the tensor cores: one decodes
-// weights into the registers wgmma reads while the other's products run. Weights are f16 relative
-// to a power of two of each row and step, which keeps any scale in range; the step's products are
-// then added in f32. So a weight is off by 2^-11 of scale * (code - zero), of its minimum and of
-// itself; those of F16 and BF16 are exact, and add up all along the row.
+// Bound: for a chunk of 128 rows and 256 columns and N tokens, in cycles: 16 N of the tensor cores;
+// (bytes of weights + 512 N) / 24 of L2 (39 at best); 1200 of the warps that decode weights, two a
+// scheduler; of Q4_K's bytes 990 of memory. So: memory and decoding up to about 32 tokens, L2 from
+// there on, with tensor cores not far behind.
+// Grid: (tiles of 128 tokens, or for experts of pairs, and of 128 rows; segment of columns; item).
+// Rows of products of the same lines stand one after another. Where tiles are few, columns are cut
+// into segments, and the last block of a tile adds up. One block a multiprocessor.
+// Why: one warp asks for packed chunks as they lie, another one for activations (lines by_step, 64
+// columns a stage, swizzled); two warpgroups with 64 rows each take turns at the tensor cores: one
+// decodes weights into the registers wgmma reads while the other's products run. Lines of a tile
+// are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory is for
+// weights on their way. Weights are f16 relative to a power of two of each row and step, which
+// keeps any scale in range; the step's products are then added in f32. So a weight is off by 2^-11
+// of scale * (code - zero), of its minimum and of itself; those of F16 and BF16 are exact, and add
+// up all along the row.
+#include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
 #include "kernels/wgmma.cuh"
 
-#define ROWS 128
-#define TOKENS 128
-#define STAGES 6
-#define STAGE_BYTES (TOKENS * 128)
-#define SLOTS 2 // of chunks of weights
+#define ROWS GR_SM90_ROWS
+#define TILES (ROWS / GR_PACK_ROWS)
 
-// Barriers, addresses in shared memory.
-struct sm90_bars {
-    uint32_t x_full, x_empty, w_full, w_empty;
+// A block of N lines: where its rings and their barriers are, addresses in shared memory.
+template <uint32_t T, int N> struct sm90_rings {
+    static constexpr struct gr_sm90_smem AT = gr_sm90_smem(T, N);
+    static constexpr uint32_t CHUNK_BYTES = (uint32_t)gr_pack_chunk_bytes(T, 8);
+    uint32_t x, w, x_full, x_empty, w_full, w_empty;
+
+    GR_METHOD sm90_rings(unsigned char *smem)
+    {
+        x = smem_u32(smem), w = x + AT.slots;
+        x_full = x + AT.bars, x_empty = x_full + 8 * AT.n_stage;
+        w_full = x_empty + 8 * AT.n_stage, w_empty = w_full + 8 * AT.n_slot;
+    }
+    GR_METHOD void init() const
+    {
+        for (int i = 0; i < AT.n_stage; i++)
+            mbar_init(x_full + 8 * i, 1), mbar_init(x_empty + 8 * i, 8);
+        for (int i = 0; i < AT.n_slot; i++)
+            mbar_init(w_full + 8 * i, 1), mbar_init(w_empty + 8 * i, 8);
+        fence_mbar_init();
+    }
 };
 
-template <uint32_t T> GR_DEV struct sm90_bars sm90_bars(unsigned char *smem)
+// The part of the work that a block has.
+struct sm90_work {
+    const struct gr_matmul_args &m; // the product
+    struct mm_item item;
+    int64_t tile;   // the first of its rows'
+    int lo, hi;     // chunks of columns
+    int64_t number; // of the tile of rows and lines, among those of the launch
+};
+
+GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a)
 {
-    uint32_t at = smem_u32(smem) + STAGES * STAGE_BYTES +
-                  SLOTS * (ROWS / 16) * (uint32_t)gr_pack_chunk_bytes(T, 8);
-    return {at, at + 8 * STAGES, at + 16 * STAGES, at + 16 * STAGES + 8 * SLOTS};
+    int per = GR_SM90_GROUP * a.n_row, first = blockIdx.x / per * GR_SM90_GROUP;
+    int in = blockIdx.x % per, n = min(GR_SM90_GROUP, a.n_x - first);
+    int x = first + in % n, row = in / n, p = 0;
+    for (; p + 1 < a.n; p++) {
+        int rows = (int)(mm_tiles(a.part[p]) + TILES - 1) / TILES;
+        if (row < rows)
+            break;
+        row -= rows;
+    }
+    const struct gr_matmul_args &m = a.part[p];
+    int chunks = (m.x.units + 7) / 8, s = blockIdx.y;
+    return {m,
+            m.tiles ? mm_tile(m, x) : mm_item(m, blockIdx.z, x * GR_SM90_LINES, GR_SM90_LINES),
+            (int64_t)row * TILES,
+            chunks * s / a.n_segment,
+            chunks * (s + 1) / a.n_segment,
+            (int64_t)blockIdx.z * gridDim.x + blockIdx.x};
 }
 
-// One thread: every chunk of the block's 8 tiles of weights, and the activations it meets.
-template <uint32_t T>
-GR_DEV void sm90_produce(const struct gr_matmul_sm90_args &a, const struct mm_item &item,
-                         unsigned char *smem)
+// One thread: every chunk of the block's tiles of weights. No launch of this stream writes weights.
+template <uint32_t T, int N>
+GR_DEV void sm90_bring_weights(const struct sm90_work &work, unsigned char *smem)
 {
-    const uint32_t chunk_bytes = (uint32_t)gr_pack_chunk_bytes(T, 8);
-    struct sm90_bars bar = sm90_bars<T>(smem);
-    uint32_t x_at = smem_u32(smem), w_at = x_at + STAGES * STAGE_BYTES;
-    int units = a.m.x.units, q = 0;
-    int64_t tile_bytes = gr_pack_tile_bytes(T, a.m.w.cols);
-    for (int c = 0; 8 * c < units; c++) {
-        uint32_t slot = c % SLOTS, bytes = (uint32_t)gr_pack_chunk_bytes(T, min(8, units - 8 * c));
-        mbar_wait(bar.w_empty + 8 * slot, c / SLOTS % 2 ^ 1);
-        mbar_arrive_expect_tx(bar.w_full + 8 * slot, ROWS / 16 * bytes);
-        for (int i = 0; i < ROWS / 16; i++)
-            bulk_load(w_at + (slot * (ROWS / 16) + i) * chunk_bytes,
-                      mm_tile_at(a.m, item, (int64_t)blockIdx.y * (ROWS / 16) + i, tile_bytes) +
-                          (int64_t)c * chunk_bytes,
-                      bytes, bar.w_full + 8 * slot);
-        for (; q < min(4 * c + 4, units / 2); q++) {
-            uint32_t stage = q % STAGES;
-            mbar_wait(bar.x_empty + 8 * stage, q / STAGES % 2 ^ 1);
-            mbar_arrive_expect_tx(bar.x_full + 8 * stage, STAGE_BYTES);
-            tma_load_2d(x_at + stage * STAGE_BYTES, &a.map, q * 64, (int)item.line,
-                        bar.x_full + 8 * stage);
-        }
+    const struct sm90_rings<T, N> ring(smem);
+    const int units = work.m.x.units;
+    int64_t tile_bytes = gr_pack_tile_bytes(T, work.m.w.cols);
+    for (int c = work.lo; c < work.hi; c++) {
+        uint32_t i = c - work.lo, slot = i % ring.AT.n_slot, full = ring.w_full + 8 * slot,
+                 bytes = (uint32_t)gr_pack_chunk_bytes(T, min(8, units - 8 * c));
+        mbar_wait(ring.w_empty + 8 * slot, i / ring.AT.n_slot % 2 ^ 1);
+        mbar_arrive_expect_tx(full, TILES * bytes);
+        for (int t = 0; t < TILES; t++)
+            bulk_load(ring.w + slot * ring.AT.slot_bytes + t * ring.CHUNK_BYTES,
+                      mm_tile_at(work.m, work.item, work.tile + t, tile_bytes) +
+                          (int64_t)c * ring.CHUNK_BYTES,
+                      bytes, full);
+    }
+}
+
+// Another one: the lines that they meet. Places of a stage behind the last of them are not filled:
+// what is multiplied there is not stored.
+template <uint32_t T, int N>
+GR_DEV void sm90_bring_lines(const struct gr_tensor_map &map, const struct sm90_work &work,
+                             unsigned char *smem)
+{
+    const struct sm90_rings<T, N> ring(smem);
+    const int n = (work.item.n + GR_SM90_BOX - 1) / GR_SM90_BOX;
+    const int first = 4 * work.lo, end = min(4 * work.hi, work.m.x.units / 2);
+    for (int q = first; q < end; q++) {
+        uint32_t i = q - first, stage = i % ring.AT.n_stage, full = ring.x_full + 8 * stage;
+        mbar_wait(ring.x_empty + 8 * stage, i / ring.AT.n_stage % 2 ^ 1);
+        mbar_arrive_expect_tx(full, n * GR_SM90_BOX * 128);
+        for (int b = 0; b < n; b++)
+            tma_load_2d(ring.x + stage * ring.AT.stage_bytes + b * GR_SM90_BOX * 128, &map, q * 64,
+                        (int)work.item.line + b * GR_SM90_BOX, full);
     }
 }
 
@@ -170,19 +224,18 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
     }
 };
 
-template <uint32_t T>
-GR_DEV void sm90_mma(float (&d)[TOKENS / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate)
+template <uint32_t T, int N>
+GR_DEV void sm90_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate)
 {
     if constexpr (T == GR_BF16)
-        wgmma_bf16_ra<TOKENS>(d, a, b, accumulate);
+        wgmma_bf16_ra<N>(d, a, b, accumulate);
     else
-        wgmma_f16_ra<TOKENS>(d, a, b, accumulate);
+        wgmma_f16_ra<N>(d, a, b, accumulate);
 }
 
-// A consumer's place in the rings.
-struct sm90_ring {
-    struct sm90_bars bar;
-    uint32_t x_at;
+// A consumer's place in the ring of lines.
+template <uint32_t T, int N> struct sm90_reader {
+    struct sm90_rings<T, N> ring;
     int q;    // the next pair of units
     int held; // pairs whose stages are not given back yet: those before q
 
@@ -190,64 +243,116 @@ struct sm90_ring {
     {
         __syncwarp(); // lane 0 speaks for all that have waited
         if (held && threadIdx.x % 32 == 0)
-            mbar_arrive(bar.x_empty + 8 * ((q - 1) % STAGES));
+            mbar_arrive(ring.x_empty + 8 * ((q - 1) % ring.AT.n_stage));
         held = 0;
     }
 };
 
 // acc += the step's n units times activations. a: two pairs of units, one that is multiplied and
 // one that is decoded.
-template <uint32_t T>
-GR_DEV void sm90_multiply(const sm90_step<T> &w, int n, struct sm90_ring &ring,
-                          uint32_t (&a)[2][2][2][4], float (&acc)[TOKENS / 2])
+template <uint32_t T, int N>
+GR_DEV void sm90_multiply(const sm90_step<T> &w, int n, struct sm90_reader<T, N> &x,
+                          uint32_t (&a)[2][2][2][4], float (&acc)[N / 2])
 {
     using S = pack_step<T>;
-    float part[TOKENS / 2];
-    float(&d)[TOKENS / 2] = S::IS_FLOAT ? acc : part;
+    float part[N / 2];
+    float(&d)[N / 2] = S::IS_FLOAT ? acc : part;
 #pragma unroll
     for (int p = 0; p < S::UNITS / 2; p++) {
         if (2 * p >= n)
             break;
         w.unit16(2 * p, a[p % 2][0]);
         w.unit16(2 * p + 1, a[p % 2][1]);
-        uint32_t stage = ring.q % STAGES;
-        mbar_wait(ring.bar.x_full + 8 * stage, ring.q / STAGES % 2);
-        uint64_t desc = wgmma_desc_k(ring.x_at + stage * STAGE_BYTES);
+        uint32_t stage = x.q % x.ring.AT.n_stage;
+        mbar_wait(x.ring.x_full + 8 * stage, x.q / x.ring.AT.n_stage % 2);
+        uint64_t desc = wgmma_desc_k(x.ring.x + stage * x.ring.AT.stage_bytes);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            sm90_mma<T>(d, a[p % 2][k / 2][k % 2], wgmma_step(desc, 32 * k),
-                        S::IS_FLOAT ? true : p > 0 || k > 0);
+            sm90_mma<T, N>(d, a[p % 2][k / 2][k % 2], wgmma_step(desc, 32 * k),
+                           S::IS_FLOAT ? true : p > 0 || k > 0);
         wgmma_commit();
         wgmma_wait<1>(); // the pair before is done
-        ring.release();
-        ring.q++, ring.held = 1;
+        x.release();
+        x.q++, x.held = 1;
     }
     if constexpr (!S::IS_FLOAT) {
         wgmma_wait<0>(part);
-        ring.release();
+        x.release();
 #pragma unroll
-        for (int i = 0; i < TOKENS / 2; i++)
+        for (int i = 0; i < N / 2; i++)
             acc[i] = fmaf(w.power[i / 2 % 2], part[i], acc[i]);
     }
 }
 
+// The consumers' barrier.
+GR_DEV void sm90_sync()
+{
+    bar_sync(1, 256);
+}
+
+// sum [line][ROWS + 4], of one segment, becomes that of all, added in their order by the block that
+// is the last of the tile; false in the others.
+GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, float *sum)
+{
+    const int pieces = ROWS / 4, each = gr_sm90_width(work.m.n_tok) * pieces;
+    const int me = threadIdx.x - 128, n = work.item.n * pieces;
+    float4 *all = (float4 *)a.sums + work.number * a.n_segment * each;
+    for (int e = me; e < n; e += 256)
+        all[blockIdx.y * each + e] = *(float4 *)(sum + e / pieces * (ROWS + 4) + e % pieces * 4);
+    if (!last_of(a.count + work.number, a.n_segment, me == 0, sm90_sync))
+        return false;
+    for (int e = me; e < n; e += 256) {
+        float4 v = all[e];
+#pragma unroll 4
+        for (int s = 1; s < a.n_segment; s++) {
+            float4 more = all[s * each + e];
+            v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
+        }
+        *(float4 *)(sum + e / pieces * (ROWS + 4) + e % pieces * 4) = v;
+    }
+    sm90_sync();
+    return true;
+}
+
+// Through shared memory, for whole rows of y: the ring of lines is no longer used.
+template <int N>
+GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
+                       unsigned char *smem, const float (&acc)[N / 2])
+{
+    float *sum = (float *)smem; // [line][ROWS + 4]
+    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
+    sm90_sync();
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        sum[(i / 4 * 8 + lane % 4 * 2 + i % 2) * (ROWS + 4) + warp * 16 + lane / 4 +
+            i / 2 % 2 * 8] = acc[i];
+    sm90_sync();
+    if (a.n_segment > 1 && !sm90_join(a, work, sum))
+        return;
+    for (int e = threadIdx.x - 128; e < ROWS * work.item.n; e += 256)
+        mm_store(work.m, work.item, work.tile * GR_PACK_ROWS + e % ROWS - work.m.w.offset, e / ROWS,
+                 sum[e / ROWS * (ROWS + 4) + e % ROWS]);
+}
+
 // Two warpgroups, 64 rows each.
-template <uint32_t T>
-GR_DEV void sm90_consume(const struct gr_matmul_args &a, const struct mm_item &item,
+template <uint32_t T, int N>
+GR_DEV void sm90_consume(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
                          unsigned char *smem)
 {
     using S = pack_step<T>;
-    const uint32_t chunk_bytes = (uint32_t)gr_pack_chunk_bytes(T, 8);
-    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32, units = a.x.units;
-    struct sm90_ring ring = {sm90_bars<T>(smem), smem_u32(smem), 0, 0};
+    struct sm90_reader<T, N> x = {
+        sm90_rings<T, N>(smem), 0, 0
+    };
+    const auto &ring = x.ring;
+    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
     uint32_t pairs[2][2][2][4];
-    float acc[TOKENS / 2] = {};
-    for (int c = 0; 8 * c < units; c++) {
-        int slot = c % SLOTS, n = units - 8 * c;
+    float acc[N / 2] = {};
+    for (int c = work.lo; c < work.hi; c++) {
+        int i = c - work.lo, slot = i % ring.AT.n_slot, n = work.m.x.units - 8 * c;
         const uint8_t *codes =
-            smem + STAGES * STAGE_BYTES + (slot * (ROWS / 16) + warp) * chunk_bytes;
-        mbar_wait(ring.bar.w_full + 8 * slot, c / SLOTS % 2);
+            smem + ring.AT.slots + slot * ring.AT.slot_bytes + warp * ring.CHUNK_BYTES;
+        mbar_wait(ring.w_full + 8 * slot, i / ring.AT.n_slot % 2);
 #pragma unroll
         for (int s = 0; s < S::STEPS; s++) {
             sm90_step<T> w;
@@ -257,55 +362,60 @@ GR_DEV void sm90_consume(const struct gr_matmul_args &a, const struct mm_item &i
             if (s == S::STEPS - 1 || (s + 1) * S::UNITS >= n) {
                 __syncwarp();
                 if (lane == 0)
-                    mbar_arrive(ring.bar.w_empty + 8 * slot);
+                    mbar_arrive(ring.w_empty + 8 * slot);
             }
             w.arrived();
             w.relate();
-            sm90_multiply<T>(w, n - s * S::UNITS, ring, pairs, acc);
+            sm90_multiply<T, N>(w, n - s * S::UNITS, x, pairs, acc);
         }
     }
     wgmma_wait<0>(acc);
-    bar_sync(1, 256); // both warpgroups are done with the ring: it becomes [token][ROWS + 4]
-    float *sum = (float *)smem;
-#pragma unroll
-    for (int i = 0; i < TOKENS / 2; i++)
-        sum[(i / 4 * 8 + lane % 4 * 2 + i % 2) * (ROWS + 4) + warp * 16 + lane / 4 +
-            i / 2 % 2 * 8] = acc[i];
-    bar_sync(1, 256);
-    for (int e = threadIdx.x - 128; e < ROWS * item.n; e += 256)
-        mm_store(a, item, (int64_t)blockIdx.y * ROWS + e % ROWS - a.w.offset, e / ROWS,
-                 sum[e / ROWS * (ROWS + 4) + e % ROWS]);
+    sm90_store<N>(a, work, smem, acc);
 }
 
-template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a)
+template <uint32_t T, int N>
+GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a, const struct sm90_work &work)
 {
     GR_SMEM;
-    struct mm_item item = a.m.tiles ? mm_tile(a.m, blockIdx.x)
-                                    : mm_item(a.m, blockIdx.z, blockIdx.x * TOKENS, TOKENS);
-    if (item.n == 0)
-        return;
     if (threadIdx.x == 0) {
-        struct sm90_bars bar = sm90_bars<T>(smem);
-        for (int i = 0; i < STAGES; i++)
-            mbar_init(bar.x_full + 8 * i, 1), mbar_init(bar.x_empty + 8 * i, 8);
-        for (int i = 0; i < SLOTS; i++)
-            mbar_init(bar.w_full + 8 * i, 1), mbar_init(bar.w_empty + 8 * i, 8);
-        fence_mbar_init();
+        sm90_rings<T, N>(smem).init();
         tma_prefetch_map(&a.map);
     }
     __syncthreads();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<40>();
         if (threadIdx.x == 0)
-            sm90_produce<T>(a, item, smem);
+            sm90_bring_weights<T, N>(work, smem);
+        if (threadIdx.x != 32)
+            return;
+        griddep_begin();
+        sm90_bring_lines<T, N>(a.map, work, smem);
     } else {
         setmaxnreg_inc<232>();
-        sm90_consume<T>(a.m, item, smem);
+        griddep_begin();
+        sm90_consume<T, N>(a, work, smem);
     }
 }
 
+// As many lines as there are.
+template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a)
+{
+    if (a.part[0].tiles)
+        griddep_wait(); // they are the launch in front's
+    const struct sm90_work work = sm90_work(a);
+    int width = gr_sm90_width(work.item.n);
+    if (work.item.n == 0)
+        return;
+    if (width == 32)
+        matmul_tile_sm90<T, 32>(a, work);
+    else if (width == 64)
+        matmul_tile_sm90<T, 64>(a, work);
+    else
+        matmul_tile_sm90<T, 128>(a, work);
+}
+
 #define KERNEL(T, name)                                                                            \
-    GR_KERNEL(gr_matmul_tile_sm90_##name, struct gr_matmul_sm90_args, 384, 1)                      \
+    GR_KERNEL_EARLY(gr_matmul_tile_sm90_##name, struct gr_matmul_sm90_args, 384, 1)                \
     {                                                                                              \
         matmul_tile_sm90<T>(a);                                                                    \
     }

@@ -207,6 +207,22 @@ Test(matmul, routers)
                         OPS_NORMAL);
 }
 
+/* Every width that wgmma multiplies lines in, to its edges; columns cut into segments that are not
+ * alike: 9, 5 and 7 chunks in 4, 2 and 3 of them, with a last chunk that is not whole. */
+Test(matmul, widths)
+{
+    static const int64_t n_tok[] = {25, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    static const struct {
+        uint32_t type;
+        int64_t n_in;
+    } w[] = {{GR_Q4_K, 2304}, {GR_Q8_0, 1056}, {GR_BF16, 1602}};
+    for (size_t t = 0; t < GR_COUNT(w); t++)
+        for (size_t i = 0; i < GR_COUNT(n_tok); i++)
+            matmul_case((struct mm){w[t].type, n_tok[i], i == 5 ? 145 : 21, w[t].n_in, i % 2,
+                                    i % 2 == 0, i == 2, i % 2 ? 1 : 0.5f},
+                        OPS_NORMAL);
+}
+
 Test(matmul, data)
 {
     for (const int *type = ops_layout_types; *type >= 0; type++)
@@ -233,8 +249,22 @@ Test(matmul, columns)
     }
 }
 
+/* The expert of pair i: per_expert says how many pairs each has; NULL: distinct ones for a token,
+ * and far from evenly spread. */
+static int32_t expert_of(const int *per_expert, int64_t i, int64_t n, int64_t n_used,
+                         int64_t n_expert)
+{
+    if (!per_expert)
+        return (int32_t)((i % n_used + (i / n_used % 5 == 0 ? i / n_used : 0)) % n_expert);
+    int32_t e = 0;
+    for (i = i * 101 % n; i >= per_expert[e]; e++) /* the pairs of an expert stand apart */
+        i -= per_expert[e];
+    return e;
+}
+
 static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t n_expert,
-                           int64_t n_out, int64_t n_in, bool own_rows, bool bias)
+                           int64_t n_out, int64_t n_in, bool own_rows, bool bias,
+                           const int *per_expert)
 {
     struct ops_case c;
     int64_t n = n_tok * n_used;
@@ -252,9 +282,9 @@ static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t
         a->b = ops_random(&c, GR_F32, 1, n_expert, n_out, OPS_NORMAL);
         a->s = ops_random(&c, GR_F32, 1, 1, n_expert, OPS_NORMAL);
     }
-    for (int64_t i = 0; i < n; i++) /* distinct for a token, and far from evenly spread */
+    for (int64_t i = 0; i < n; i++)
         ((int32_t *)gr_ten_row(&a->ids, 0, i / n_used))[i % n_used] =
-            (int32_t)((i % n_used + (i / n_used % 5 == 0 ? i / n_used : 0)) % n_expert);
+            expert_of(per_expert, i, n, n_used, n_expert);
     const double *x = ops_values(&c, &a->x), *w = ops_values(&c, &a->w),
                  *ids = ops_values(&c, &a->ids);
     const double *b = bias ? ops_values(&c, &a->b) : NULL, *s = bias ? ops_values(&c, &a->s) : NULL;
@@ -273,8 +303,8 @@ static void matmul_id_case(uint32_t type, int64_t n_tok, int64_t n_used, int64_t
 Test(matmul_id, types)
 {
     for (const int *type = ops_weight_types; *type >= 0; type++) {
-        matmul_id_case((uint32_t)*type, 1, 2, 4, 33, 256, false, false);
-        matmul_id_case((uint32_t)*type, 29, 3, 7, 20, 512, true, true);
+        matmul_id_case((uint32_t)*type, 1, 2, 4, 33, 256, false, false, NULL);
+        matmul_id_case((uint32_t)*type, 29, 3, 7, 20, 512, true, true, NULL);
     }
 }
 
@@ -282,12 +312,20 @@ Test(matmul_id, shapes)
 {
     static const uint32_t types[] = {GR_F32, GR_Q8_0, GR_Q4_K};
     for (size_t i = 0; i < GR_COUNT(types); i++) {
-        matmul_id_case(types[i], 1, 1, 1, 1, 256, false, true);
-        matmul_id_case(types[i], 2, 8, 8, 48, 256, true, false);
-        matmul_id_case(types[i], 64, 2, 16, 17, 256, false, false);
-        matmul_id_case(types[i], 150, 2, 3, 130, 256, false, true);
-        matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true);
+        matmul_id_case(types[i], 1, 1, 1, 1, 256, false, true, NULL);
+        matmul_id_case(types[i], 2, 8, 8, 48, 256, true, false, NULL);
+        matmul_id_case(types[i], 64, 2, 16, 17, 256, false, false, NULL);
+        matmul_id_case(types[i], 150, 2, 3, 130, 256, false, true, NULL);
+        matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true, NULL);
     }
+}
+
+/* Experts with no token, one, and as many as a width has, less and more. */
+Test(matmul_id, widths)
+{
+    static const int n[] = {1, 31, 0, 129, 32, 33, 64, 65, 0};
+    matmul_id_case(GR_Q4_K, 355, 1, GR_COUNT(n), 37, 512, true, true, n);
+    matmul_id_case(GR_F16, 355, 1, GR_COUNT(n), 130, 96, false, false, n);
 }
 
 static void head_matmul_case(uint32_t type, int64_t n_tok, int64_t n_head, int64_t n_out,

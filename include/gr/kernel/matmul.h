@@ -87,6 +87,10 @@ GR_PACK_FN int32_t gr_whole_grid_bytes(uint32_t dtype)
     }
 }
 
+/* Products of the same lines with matrices of one type that a launch may have: Q, K and V, or gate
+ * and up, or these of the same experts. */
+#define GR_MATMUL_PARTS 3
+
 /* The products. */
 struct gr_matmul_args {
     struct gr_ten w; /* packed */
@@ -110,10 +114,51 @@ struct gr_matmul_args {
     int64_t x_row_bytes, x_item_bytes;
 };
 
-/* The same for wgmma: x by_step as a tensor map. */
+/* The same for wgmma, up to three products of the same lines: x by_step as a tensor map. Tiles are
+ * of GR_SM90_ROWS rows, those of all products one after another, and GR_SM90_LINES lines; the grid
+ * is (tiles, segments, items). It runs over groups of GR_SM90_GROUP tiles of lines, in a group over
+ * rows, for each over the group's tiles: so what runs at once shares both. Where tiles are few the
+ * columns are cut into segments of whole chunks, whose sums the last block of a tile adds. */
+enum { GR_SM90_ROWS = 128, GR_SM90_LINES = 128, GR_SM90_GROUP = 8 };
+
 struct gr_matmul_sm90_args {
-    struct gr_tensor_map map;
-    struct gr_matmul_args m;
+    struct gr_tensor_map map; /* boxes of GR_SM90_BOX lines */
+    struct gr_matmul_args part[GR_MATMUL_PARTS];
+    int32_t n;          /* products */
+    int32_t n_x, n_row; /* tiles of lines, of rows */
+    int32_t n_segment;
+    float *sums;     /* [tile][segment][gr_sm90_width(n_tok)][GR_SM90_ROWS] */
+    uint32_t *count; /* [tile]: zeros, as they are left */
 };
+
+/* The lines of a tile are multiplied as 32, 64 or 128: so many for n. */
+GR_PACK_FN int32_t gr_sm90_width(int32_t n)
+{
+    return n <= 32 ? 32 : n <= 64 ? 64 : 128;
+}
+
+/* A block's shared memory, bytes: a ring of stages, each 64 columns of its lines; a ring of slots,
+ * each 256 columns of its rows; barriers. What lines leave is for weights on their way, of which
+ * the first are asked for before the launch in front is over. */
+struct gr_sm90_smem {
+    int32_t n_stage, stage_bytes, n_slot, slot_bytes;
+    int32_t slots, bars; /* where they begin */
+    int32_t bytes;
+};
+
+enum { GR_SM90_BOX = 16, GR_SM90_SLOTS = 8, GR_SM90_BYTES = 226 << 10 };
+
+GR_PACK_FN struct gr_sm90_smem gr_sm90_smem(uint32_t dtype, int32_t width)
+{
+    struct gr_sm90_smem m = {0, 0, 0, 0, 0, 0, 0};
+    m.n_stage = 4 + 256 / width, m.stage_bytes = width * 128;
+    m.slot_bytes = GR_SM90_ROWS / GR_PACK_ROWS * (int32_t)gr_pack_chunk_bytes(dtype, 8);
+    m.slots = m.n_stage * m.stage_bytes;
+    m.n_slot = (GR_SM90_BYTES - m.slots - 16 * m.n_stage) / (m.slot_bytes + 16);
+    m.n_slot = m.n_slot < GR_SM90_SLOTS ? m.n_slot : GR_SM90_SLOTS;
+    m.bars = m.slots + m.n_slot * m.slot_bytes;
+    m.bytes = m.bars + 16 * (m.n_stage + m.n_slot); /* full and empty, 8 each */
+    return m;
+}
 
 #endif

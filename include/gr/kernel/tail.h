@@ -32,11 +32,8 @@ struct gr_tail {
     struct gr_matmul_x_args lines; /* to.n = 0: none */
 };
 
-/* Up to three products of the same lines with matrices of one type, in one launch of few lines: Q,
- * K and V, or gate and up, or these of the same experts. The grid runs over the tiles of n_item
- * items of each. The kernels of up to 8 lines do what `tail` says behind them. */
-#define GR_MATMUL_PARTS 3
-
+/* Up to three products in one launch of few lines. The grid runs over the tiles of n_item items of
+ * each. The kernels of up to 8 lines do what `tail` says behind them. */
 struct gr_matmul_mv_args {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n, n_item;

@@ -316,13 +316,18 @@ Test(fused, feed_forward)
     feed_forward(1, 528, 4, "a token, 33 tiles");
     feed_forward(8, 512, 4, "eight tokens");
     feed_forward(9, 512, 6, "nine tokens: no tails");
+    feed_forward(40, 1056, 6, "forty tokens: tiles, down in two segments");
 }
 
 /* The same by two of five experts a token, and what they say summed. */
 static void experts(int64_t n_tok, int64_t launches, const char *what)
 {
-    static const int32_t chosen[] = {3, 0, 1, 4, 4, 2};
+    static const int32_t pairs[] = {3, 0, 1, 4, 4, 2};
+    int32_t chosen[2 * 20];
     struct program p = program(10);
+    cr_assert(n_tok <= 20);
+    for (int64_t i = 0; i < 2 * n_tok; i++)
+        chosen[i] = pairs[i % 6];
     struct gr_ten x = ten(&p, n_tok, 128), res = ten(&p, n_tok, 128), h = ten(&p, n_tok, 128),
                   gate = ten(&p, 2 * n_tok, 64), up = ten(&p, 2 * n_tok, 64),
                   down = ten(&p, 2 * n_tok, 128), next = ten(&p, n_tok, 64),
@@ -344,6 +349,7 @@ Test(fused, experts)
 {
     experts(1, 4, "a token");
     experts(3, 4, "three tokens");
+    experts(20, 10, "twenty tokens: tiles, gate and up in one launch");
 }
 
 /* A router of f32 and the choice by what it says: of bits that are the same. */
