@@ -172,8 +172,8 @@ static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int
     struct gr_matmul_f32_args a = {
         .m = *m, .n_split = f32_splits(m, tiles, warps), .count = gr_launch_counters(l)};
     const struct gr_args_route *route = route_behind(l);
-    if (a.n_split > 1)
-        a.part = gr_launch_scratch(l, (size_t)a.n_split * groups * tiles * 16 * MV_TOKENS * 4);
+    if (a.n_split > 1) /* for the most lines, so that plans of fewer have asked for as much */
+        a.part = gr_launch_scratch(l, (size_t)(a.n_split * tiles) * 16 * F32_MV_TOKENS * 4);
     if (route) {
         a.route = *route;
         a.n_router = (uint32_t)gr_route_warps(route, GR_MIN(warps, route->logits.rows));

@@ -174,7 +174,7 @@ struct wanted {
     struct gr_step_shape shape;
 };
 
-#define N_WANTED 9
+#define N_WANTED 10
 
 static int32_t all_cells(const struct gr_session *s, int kind)
 {
@@ -241,6 +241,8 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, s->stream_from - 1)};
     if (s->stream_device && s->stream_from > 1 && s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, s->stream_from - 1)};
+    if (s->params.n_ubatch > GR_PLAN_FEW && s->cache.encodes)
+        w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, GR_PLAN_FEW)};
     if (s->params.n_ubatch > GR_PLAN_FEW)
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, GR_PLAN_FEW)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
