@@ -417,6 +417,19 @@ static int survey_all(void *user, const struct gr_session_params *params,
     return gr_place_survey(user, params, place, spots);
 }
 
+/* What a session takes that brings weights to its GPUs, if that is wished and there is room: it
+ * does without where there is none. */
+static int add_fetching(struct gr_choice *c, struct gr_session_params *asked, int32_t offload_from)
+{
+    bool fits;
+    asked->offload_from = offload_from;
+    int rc = gr_choice_measure(c, false, &fits);
+    if (rc || fits)
+        return rc;
+    asked->offload_from = -1;
+    return gr_choice_measure(c, false, &fits);
+}
+
 int gr_place_world(struct gr_placement *out, struct gr_model *m,
                    const struct gr_session_params *params, struct gr_vec *spots)
 {
@@ -428,6 +441,8 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
     int rc = gr_choice_begin(&c);
     if (!rc)
         rc = decide(&c);
+    if (!rc && spots && params && asked.offload_from != params->offload_from)
+        rc = add_fetching(&c, &asked, params->offload_from);
     *out = c.place;
     if (!rc)
         say_where(&c, m->where, sizeof m->where);

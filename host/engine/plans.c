@@ -292,8 +292,10 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
     for (int i = 0; i < n && !rc; i++)
         rc = measure_one(s, backend, &w[i], need);
     int32_t d = s->stream_device;
-    if (!rc && d)
-        need[d].scratch += backend[d]->api->fetch_bytes(backend[d]);
+    if (!rc && d) {
+        size_t bytes = backend[d]->api->fetch_bytes(backend[d]);
+        need[d].scratch += bytes, need[0].scratch += bytes;
+    }
     return rc;
 }
 

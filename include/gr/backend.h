@@ -101,8 +101,8 @@ struct gr_backend_api {
      * destination may be in use by what was queued before the segment_run that came last, and by
      * nothing since; what is queued behind fetched finds all fetched weights there. dst NULL: what
      * fetching needs is made, nothing else; it stays until fetch_end, when there are no segments
-     * and scratch memory goes as well. fetch_bytes: how much device memory it takes. NULL: a
-     * backend with weights on the host alone. */
+     * and scratch memory goes as well. fetch_bytes: how much device memory it takes, and
+     * as much pinned memory. NULL: a backend with weights on the host alone. */
     int (*fetch)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst);
     int (*fetched)(struct gr_backend *b);
     void (*fetch_end)(struct gr_backend *b);

@@ -315,6 +315,16 @@ static struct gr_session_params some_context(void)
     return p;
 }
 
+/* What the first device has given at most is what was worked out before. */
+static void taken_as_planned(const struct gr_fit *fit)
+{
+    const struct gr_fit_device *d = &fit->device[1];
+    uint64_t planned = d->weights + d->cache + d->work, peak;
+    fake_used(0, &peak);
+    cr_expect(peak <= planned && planned - peak < 4096, "%llu planned, %llu taken",
+              (unsigned long long)planned, (unsigned long long)peak);
+}
+
 /* As many layers as fit, whatever the memory; more memory, not fewer layers. What was worked out
  * before is what is taken. */
 Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
@@ -325,7 +335,6 @@ Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
     for (uint64_t bytes = 64 << 10; bytes < 8 << 20; bytes += bytes / 5) {
         const struct way w = {.device = "auto", .n_gpu = -1};
         struct gr_fit fit;
-        uint64_t peak;
         fake_use(1, bytes);
         struct gr_model *m = open_model(&t, &w);
         cr_assert_eq(gr_model_fit(m, &p, &fit), 0, "%s", gr_error());
@@ -335,13 +344,8 @@ Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
         gr_model_info(m, &info);
         cr_expect_eq(info.n_gpu_layers, fit.n_gpu_layers);
         cr_expect(info.n_gpu_layers >= last);
-        fake_used(0, &peak);
-        if (info.n_gpu_layers) {
-            const struct gr_fit_device *d = &fit.device[1];
-            uint64_t planned = d->weights + d->cache + d->work;
-            cr_expect(peak <= planned && planned - peak < 4096, "%llu planned, %llu taken",
-                      (unsigned long long)planned, (unsigned long long)peak);
-        }
+        if (info.n_gpu_layers)
+            taken_as_planned(&fit);
         seen |= 1 << info.n_gpu_layers;
         last = info.n_gpu_layers;
         gr_session_close(&s);
@@ -365,13 +369,17 @@ Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
         int64_t before = fake_fetches(0);
         fake_use(1, bytes);
         struct gr_model *m = open_model(&t, &w);
-        int rc = gr_session_open(&s, m, &p);
+        struct gr_fit fit;
+        int planned = gr_model_fit(m, &p, &fit), rc = gr_session_open(&s, m, &p);
+        cr_expect_eq(rc, planned, "%s", gr_error());
         cr_assert(rc == 0 || rc == GR_E_NOMEM_DEV, "%s", gr_error());
         if (!rc) {
             want.s = s, want.n = 0;
             decode(&want, 0, 0, 20);
         }
         bool fetches = fake_fetches(0) > before;
+        if (!rc)
+            taken_as_planned(&fit);
         cr_expect(!seen[2] || fetches, "%llu bytes", (unsigned long long)bytes);
         seen[rc ? 0 : 1 + fetches]++;
         gr_session_close(&s);

@@ -1,0 +1,124 @@
+/* What a session takes of a device: what was worked out before, and nothing later. */
+#include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checked.h"
+#include "cuda/build.h"
+#include "cuda/runtime.h"
+#include "engine/session.h"
+#include "models/tiny.h"
+
+#define N_VOCAB 96
+
+static int64_t (*count)(const char *symbol);
+
+static void setup(void)
+{
+    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
+    cr_assert_not_null(library, "%s", dlerror());
+    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+    gr_cuda_load_slot = 1 << 20;
+}
+
+TestSuite(memory, .init = setup);
+
+static struct gr_model *open_model(const char *arch, int n_layer, int n_embd, int32_t n_gpu)
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_model *m;
+    tiny_set_layers(&t, n_layer);
+    t.n_ctx = 512, t.n_embd = n_embd;
+    mp.n_gpu_layers = n_gpu;
+    const char *path = tiny_write(&t, NULL);
+    cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
+    unlink(path);
+    return m;
+}
+
+static struct gr_session *open_session(struct gr_model *m, const struct gr_session_params *p)
+{
+    struct gr_session *s;
+    cr_assert_eq(gr_session_open(&s, m, p), 0, "%s", gr_error());
+    return s;
+}
+
+static struct gr_batch text(int n)
+{
+    static int32_t id[512];
+    for (int i = 0; i < n; i++)
+        id[i] = (5 + 37 * i) % N_VOCAB;
+    return (struct gr_batch){.n_tok = n, .token = id};
+}
+
+static uint64_t free_bytes(void)
+{
+    struct gr_device d;
+    cr_assert_eq(gr_device_get(0, &d), 0, "%s", gr_error());
+    return d.free_bytes;
+}
+
+/* Layers of the CPU that compute prompts on the device: what their weights come through is counted,
+ * with the layers that were asked for and with those that were found, on the device and pinned. The
+ * runtime's own counters and roundings are some KiB. */
+static void fits(int32_t n_gpu, int32_t offload_from)
+{
+    enum { OWN = 64 << 10 };
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = 32, p.offload_from = offload_from;
+    struct gr_model *m = open_model("llama", 4, 64, n_gpu);
+    struct gr_fit plan, is;
+    cr_assert_eq(gr_model_fit(m, &p, &plan), 0, "%s", gr_error());
+    cr_assert_eq(plan.n_device, 2);
+    uint64_t before = free_bytes();
+    struct gr_session *s = open_session(m, &p);
+    struct gr_batch b = text(30);
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+    uint64_t takes = before - free_bytes();
+    const struct gr_fit_device *d = &plan.device[1];
+    uint64_t planned = d->weights + d->cache + d->work;
+    cr_expect(takes >= planned && takes - planned < OWN, "%d layers, %d: %llu planned, %llu taken",
+              n_gpu, offload_from, (unsigned long long)planned, (unsigned long long)takes);
+    cr_assert_eq(gr_session_fit(s, &is), 0, "%s", gr_error());
+    for (int i = 0; i < 2; i++)
+        cr_expect_eq(is.device[i].work, plan.device[i].work, "device %d, %llu planned, %llu", i,
+                     (unsigned long long)plan.device[i].work,
+                     (unsigned long long)is.device[i].work);
+    cr_expect_eq(plan.device[0].work > 4 << 20, offload_from > 0 && n_gpu < 5);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+Test(memory, what_fetching_takes_is_planned)
+{
+    for (int32_t n_gpu = 1; n_gpu <= 5; n_gpu += 2) {
+        fits(n_gpu, -1);
+        fits(n_gpu, 12);
+    }
+}
+
+static int64_t allocations(void)
+{
+    return count("cuMemAlloc_v2") + count("cuMemHostAlloc");
+}
+
+/* Texts of every length, the shortest first, after a session was opened. Few tokens are multiplied
+ * with rows of so many columns in parts, which are memory that more tokens do not take. */
+Test(memory, encoding_takes_no_more)
+{
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = 40;
+    struct gr_model *m = open_model("t5", 1, 576, 99);
+    struct gr_session *s = open_session(m, &p);
+    int64_t before = allocations();
+    for (int n = 1; n <= 40; n += n < 12 ? 1 : 7) {
+        struct gr_batch b = text(n);
+        cr_assert_eq(gr_encode(s, &b), 0, "%s", gr_error());
+        cr_expect_eq(allocations(), before, "%d tokens", n);
+        before = allocations();
+    }
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
