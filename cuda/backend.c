@@ -8,6 +8,7 @@
 #include "cuda/build.h"
 #include "cuda/net.h"
 #include "cuda/nvtx.h"
+#include "cuda/upload.h"
 #include "gr/status.h"
 
 #define RING_SLOTS 4
@@ -186,8 +187,17 @@ static int cuda_upload(struct gr_backend *b, void *dst, const void *src, size_t 
     int rc = gr_cuda_enter(c);
     if (rc || bytes == 0)
         return rc;
-    return gr_cuda_leave(c, is_pinned(c, src, bytes) ? CU(c, copy_in, to, src, bytes, c->stream)
-                                                     : stage(c, to, src, bytes));
+    if (!is_pinned(c, src, bytes))
+        return gr_cuda_leave(c, stage(c, to, src, bytes));
+    rc = CU(c, copy_in, to, src, bytes, c->stream);
+    return gr_cuda_leave(c, rc ? rc : CU(c, event_record, c->uploaded, c->stream));
+}
+
+static int cuda_uploaded(struct gr_backend *b)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = gr_cuda_enter(c);
+    return rc ? rc : gr_cuda_leave(c, CU(c, event_sync, c->uploaded));
 }
 
 static int cuda_sync(struct gr_backend *b)
@@ -203,13 +213,21 @@ static int cuda_sync(struct gr_backend *b)
     return rc;
 }
 
-static int cuda_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+static int cuda_collect(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     int rc = gr_cuda_enter(c);
     if (!rc && bytes)
         rc = CU(c, copy_out, dst, (cu_pointer)(uintptr_t)src, bytes, c->stream);
-    return gr_cuda_leave(c, rc ? rc : CU(c, stream_sync, c->stream));
+    return gr_cuda_leave(c, rc);
+}
+
+/* The copy is what was queued last: waiting for the stream is waiting for it. */
+static int cuda_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct gr_cuda_backend *c = gr_cuda_of(b);
+    int rc = cuda_collect(b, dst, src, bytes);
+    return rc ? rc : gr_cuda_leave(c, CU(c, stream_sync, c->stream));
 }
 
 static int cuda_clear(struct gr_backend *b, void *dst, size_t bytes)
@@ -273,10 +291,12 @@ static void cuda_close(struct gr_backend **b)
     if (c->device) {
         gr_cuda_settle(c);
         gr_cuda_loader_free(c, &c->loader);
-        gr_cuda_loader_free(c, &c->fetcher);
+        gr_cuda_fetcher_free(c);
         gr_cuda_events_fini(c);
         gr_cuda_ring_free(c, &c->ring);
         gr_cuda_scratch_free(c);
+        if (c->uploaded)
+            (void)c->cu->event_destroy(c->uploaded);
         if (c->counters)
             (void)c->cu->free(c->counters);
         if (c->stream)
@@ -296,7 +316,9 @@ static const struct gr_backend_api api = {
     .host_free = cuda_host_free,
     .clear = cuda_clear,
     .upload = cuda_upload,
+    .uploaded = cuda_uploaded,
     .download = cuda_download,
+    .collect = cuda_collect,
     .sync = cuda_sync,
     .can_borrow = cuda_can_borrow,
     .weight_bytes = gr_cuda_weight_bytes,
@@ -305,6 +327,7 @@ static const struct gr_backend_api api = {
     .fetched = gr_cuda_fetched,
     .fetch_end = gr_cuda_fetch_end,
     .fetch_bytes = gr_cuda_fetch_bytes,
+    .fetch_rate = gr_cuda_fetch_rate,
     .segment_scratch = gr_cuda_segment_scratch,
     .segment_new = gr_cuda_segment_new,
     .segment_run = gr_cuda_segment_run,
@@ -342,6 +365,10 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
         c->name = c->device->name;
         rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);
     }
+    if (!rc)
+        rc = CU(c, event_create, &c->uploaded, CU_EVENT_NO_TIMING);
+    if (!rc)
+        rc = CU(c, event_record, c->uploaded, c->stream);
     if (!rc)
         rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
     if (!rc)

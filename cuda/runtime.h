@@ -51,6 +51,7 @@ struct gr_cuda_exec {
 /* ---- a backend ---- */
 
 struct gr_cuda_loader;
+struct gr_cuda_fetcher;
 
 struct gr_cuda_backend {
     struct gr_backend base;
@@ -62,14 +63,15 @@ struct gr_cuda_backend {
     int lost; /* the first error that ended it, and its text */
     char lost_text[1024];
     struct gr_vec pinned;     /* struct pinned: what host_alloc gave */
+    cu_event uploaded;        /* the last copy from it is done */
     struct gr_cuda_ring ring; /* for what is uploaded from other memory */
     cu_pointer counters;      /* u32 [GR_LAUNCH_COUNTERS] (launch.h) */
     cu_pointer scratch;
     size_t scratch_bytes;
-    uint64_t scratch_turn;          /* counts its pieces, from 1 */
-    bool no_early;                  /* the driver makes no graphs of launches that begin early */
-    struct gr_cuda_loader *loader;  /* while weights are uploaded */
-    struct gr_cuda_loader *fetcher; /* of weights that do not stay; NULL: there are none */
+    uint64_t scratch_turn;           /* counts its pieces, from 1 */
+    bool no_early;                   /* the driver makes no graphs of launches that begin early */
+    struct gr_cuda_loader *loader;   /* while weights are uploaded */
+    struct gr_cuda_fetcher *fetcher; /* of weights that do not stay; NULL: there are none */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;
     void *time_user;
@@ -134,15 +136,15 @@ extern size_t gr_cuda_load_slot;
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
 int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                           struct gr_ten *out);
-void gr_cuda_loader_free(struct gr_cuda_backend *c, struct gr_cuda_loader **loader);
-
-int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst);
+int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                  bool last);
 int gr_cuda_fetched(struct gr_backend *b);
 void gr_cuda_fetch_end(struct gr_backend *b);
 size_t gr_cuda_fetch_bytes(struct gr_backend *b);
-/* A segment begins: what is fetched from now on comes behind what was queued before it. */
-int gr_cuda_fetch_behind(struct gr_cuda_backend *c);
-/* Waits for what is being fetched. */
+double gr_cuda_fetch_rate(struct gr_backend *b);
+/* Waits for what has been asked for. */
 int gr_cuda_fetch_sync(struct gr_cuda_backend *c);
+/* With nothing under way. */
+void gr_cuda_fetcher_free(struct gr_cuda_backend *c);
 
 #endif

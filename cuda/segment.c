@@ -305,8 +305,6 @@ int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, voi
         return rc;
     rc = ready(c, e, tap_fn != NULL); /* what a tap shows, a node behind may have changed */
     if (!rc)
-        rc = gr_cuda_fetch_behind(c);
-    if (!rc)
         rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
              : c->time_fn ? gr_cuda_run_timed(c, e)
                           : run_whole(c, e);

@@ -4,37 +4,22 @@
  * waits.
  *
  * What loading needs is made by the first weight and goes with the next sync; the steps' stream
- * packs. Weights that are fetched in the midst of steps, while the steps' stream computes, have a
- * stream for packing, and what that takes stays. */
+ * packs. */
+#include "cuda/upload.h"
+
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/threads.h"
 #include "cuda/nvtx.h"
-#include "cuda/runtime.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 
-#define SLOTS 4
 #define SLOT_LEAST (1 << 20)
 #define COPY_ALONE (256 << 10) /* bytes that are not worth waking other threads for */
-#define COPY_THREADS 4         /* one core does not read a mapping as fast as the bus takes it */
 #define ALIGN 256
 
 size_t gr_cuda_load_slot = 16 << 20;
-
-struct gr_cuda_loader {
-    size_t slot;
-    struct gr_cuda_ring ring;
-    cu_stream stream, pack;
-    cu_pointer staging;     /* as many slots as the ring has */
-    cu_event packed[SLOTS]; /* of each slot of staging: its rows have been read */
-    /* of fetched weights: the segment that came last begins; the last of them are there */
-    cu_event begun, done;
-    bool busy; /* something has been fetched since the last sync */
-    struct gr_cuda_notes notes;
-    struct gr_threads *pool;
-};
 
 /* ---- making it ---- */
 
@@ -56,7 +41,7 @@ static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size
 {
     int rc;
     l->slot = gr_cuda_load_slot;
-    while ((rc = gr_cuda_alloc(c, SLOTS * l->slot, &l->staging)) == GR_E_NOMEM_DEV &&
+    while ((rc = gr_cuda_alloc(c, GR_LOADER_SLOTS * l->slot, &l->staging)) == GR_E_NOMEM_DEV &&
            l->slot > least)
         l->slot /= 2;
     return rc;
@@ -66,25 +51,28 @@ static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size
 static int events_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l)
 {
     int rc = 0;
-    for (int i = 0; i < SLOTS && !rc; i++)
+    for (int i = 0; i < GR_LOADER_SLOTS && !rc; i++)
         if (!(rc = CU(c, event_create, &l->packed[i], CU_EVENT_NO_TIMING)))
             rc = CU(c, event_record, l->packed[i], c->stream);
     return rc ? rc : CU(c, stream_wait, l->stream, l->packed[0], 0);
 }
 
-static int loader_new(struct gr_cuda_backend *c, struct gr_cuda_loader **loader, size_t least)
+int gr_cuda_loader_new(struct gr_cuda_backend *c, struct gr_cuda_loader **loader, size_t least,
+                       bool own_stream)
 {
     struct gr_cuda_loader *l = *loader = gr_calloc(1, sizeof *l);
     if (!l)
         return GR_E_NOMEM_HOST;
-    l->pack = c->stream;
-    int rc = gr_threads_new(&l->pool, GR_MIN(COPY_THREADS, gr_threads_online()), NULL);
+    l->pack = own_stream ? NULL : c->stream;
+    int rc = gr_threads_new(&l->pool, GR_MIN(GR_LOADER_THREADS, gr_threads_online()), NULL);
     if (!rc)
         rc = staging_new(c, l, least);
     if (!rc)
         rc = CU(c, stream_create, &l->stream, CU_STREAM_NON_BLOCKING);
+    if (!rc && own_stream)
+        rc = CU(c, stream_create, &l->pack, CU_STREAM_NON_BLOCKING);
     if (!rc)
-        rc = gr_cuda_ring_new(c, &l->ring, l->stream, SLOTS, l->slot);
+        rc = gr_cuda_ring_new(c, &l->ring, l->stream, GR_LOADER_SLOTS, l->slot);
     if (!rc)
         rc = events_new(c, l);
     if (!rc && c->opt.nvtx)
@@ -94,41 +82,19 @@ static int loader_new(struct gr_cuda_backend *c, struct gr_cuda_loader **loader,
     return rc;
 }
 
-/* What fetching needs beside that. */
-static int fetcher_new(struct gr_cuda_backend *c)
-{
-    int rc = loader_new(c, &c->fetcher, gr_cuda_load_slot);
-    struct gr_cuda_loader *l = c->fetcher;
-    if (!rc) {
-        l->pack = NULL;
-        rc = CU(c, stream_create, &l->pack, CU_STREAM_NON_BLOCKING);
-    }
-    if (!rc)
-        rc = CU(c, event_create, &l->begun, CU_EVENT_NO_TIMING);
-    if (!rc)
-        rc = CU(c, event_record, l->begun, c->stream);
-    if (!rc)
-        rc = CU(c, event_create, &l->done, CU_EVENT_NO_TIMING);
-    if (rc)
-        gr_cuda_loader_free(c, &c->fetcher);
-    return rc;
-}
-
 void gr_cuda_loader_free(struct gr_cuda_backend *c, struct gr_cuda_loader **loader)
 {
     struct gr_cuda_loader *l = *loader;
     if (!l)
         return;
     cu_stream stream[] = {l->stream, l->pack == c->stream ? NULL : l->pack};
-    cu_event event[SLOTS + 2] = {l->begun, l->done};
-    memcpy(event + 2, l->packed, sizeof l->packed);
     for (int i = 0; i < 2; i++)
         if (stream[i])
             (void)c->cu->stream_sync(stream[i]);
     gr_cuda_ring_free(c, &l->ring);
-    for (int i = 0; i < SLOTS + 2; i++)
-        if (event[i])
-            (void)c->cu->event_destroy(event[i]);
+    for (int i = 0; i < GR_LOADER_SLOTS; i++)
+        if (l->packed[i])
+            (void)c->cu->event_destroy(l->packed[i]);
     if (l->staging)
         (void)c->cu->free(l->staging);
     for (int i = 0; i < 2; i++)
@@ -171,7 +137,7 @@ static int send(struct gr_cuda_backend *c, struct gr_cuda_loader *l, cu_pointer 
     int rc = gr_cuda_ring_next(c, &l->ring, slot, &x.dst);
     if (rc)
         return rc;
-    gr_threads_run(l->pool, bytes < COPY_ALONE ? 1 : COPY_THREADS, copy_part, &x);
+    gr_threads_run(l->pool, bytes < COPY_ALONE ? 1 : GR_LOADER_THREADS, copy_part, &x);
     if (!dst) {
         dst = l->staging + (size_t)*slot * l->slot;
         rc = CU(c, stream_wait, l->stream, l->packed[*slot], 0);
@@ -261,21 +227,21 @@ size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, boo
     return GR_PAD((size_t)bytes, ALIGN);
 }
 
-/* Queues a weight; what is queued on l->pack from then on finds it there. */
-static int send_weight(struct gr_cuda_backend *c, struct gr_cuda_loader *l,
-                       const struct gr_ten *host, bool matrix, cu_pointer dst)
+int gr_cuda_send_weight(struct gr_cuda_backend *c, struct gr_cuda_loader *l,
+                        const struct gr_ten *host, bool matrix, cu_pointer dst)
 {
     if (matrix)
         return send_matrix(c, l, host, dst);
     int rc = send_rows(c, l, host, dst);
-    int slot = (l->ring.next + SLOTS - 1) % SLOTS; /* of the last piece: all are behind it */
+    int slot = (l->ring.next + GR_LOADER_SLOTS - 1) %
+               GR_LOADER_SLOTS; /* of the last piece: all are behind it */
     return rc ? rc : CU(c, stream_wait, l->pack, l->ring.copied[slot], 0);
 }
 
 static int upload(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
 {
-    int rc = c->loader ? 0 : loader_new(c, &c->loader, SLOT_LEAST);
-    return rc ? rc : send_weight(c, c->loader, host, matrix, dst);
+    int rc = c->loader ? 0 : gr_cuda_loader_new(c, &c->loader, SLOT_LEAST, false);
+    return rc ? rc : gr_cuda_send_weight(c, c->loader, host, matrix, dst);
 }
 
 static void describe(const struct gr_ten *host, bool matrix, void *dst, struct gr_ten *out)
@@ -304,71 +270,4 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
     if (c->opt.nvtx)
         gr_nvtx_end();
     return rc;
-}
-
-/* ---- weights that do not stay ---- */
-
-static int fetch(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
-{
-    int rc = c->fetcher ? 0 : fetcher_new(c);
-    struct gr_cuda_loader *l = c->fetcher;
-    if (rc || !dst)
-        return rc;
-    l->busy = true;
-    if ((rc = CU(c, stream_wait, l->stream, l->begun, 0)) ||
-        (rc = CU(c, stream_wait, l->pack, l->begun, 0)))
-        return rc;
-    return send_weight(c, l, host, matrix, dst);
-}
-
-int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst)
-{
-    struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
-    if (rc)
-        return rc;
-    if (c->opt.nvtx && dst)
-        gr_nvtx_begin(GR_RANGE_LOAD, gr_cuda_weight_bytes(b, host, matrix));
-    rc = gr_cuda_leave(c, fetch(c, host, matrix, (cu_pointer)(uintptr_t)dst));
-    if (c->opt.nvtx && dst)
-        gr_nvtx_end();
-    return rc;
-}
-
-int gr_cuda_fetched(struct gr_backend *b)
-{
-    struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
-    if (!rc)
-        rc = CU(c, event_record, c->fetcher->done, c->fetcher->pack);
-    return gr_cuda_leave(c, rc ? rc : CU(c, stream_wait, c->stream, c->fetcher->done, 0));
-}
-
-void gr_cuda_fetch_end(struct gr_backend *b)
-{
-    struct gr_cuda_backend *c = gr_cuda_of(b);
-    gr_cuda_settle(c);
-    gr_cuda_loader_free(c, &c->fetcher);
-    gr_cuda_scratch_free(c);
-}
-
-size_t gr_cuda_fetch_bytes(struct gr_backend *b)
-{
-    (void)b;
-    return SLOTS * gr_cuda_load_slot;
-}
-
-int gr_cuda_fetch_behind(struct gr_cuda_backend *c)
-{
-    return c->fetcher ? CU(c, event_record, c->fetcher->begun, c->stream) : 0;
-}
-
-int gr_cuda_fetch_sync(struct gr_cuda_backend *c)
-{
-    struct gr_cuda_loader *l = c->fetcher;
-    if (!l || !l->busy)
-        return 0;
-    l->busy = false;
-    int rc = CU(c, stream_sync, l->stream);
-    return rc ? rc : CU(c, stream_sync, l->pack);
 }

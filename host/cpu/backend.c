@@ -217,6 +217,13 @@ extern const struct gr_cpu_impl *const gr_avx2_table[GR_N_OP], *const gr_avx512_
 extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP]; /* products; the rest is AVX-512's */
 #endif
 
+double gr_cpu_thread_ops(const struct gr_backend *b)
+{
+    static const double ops[GR_CPU_N_LEVEL] = {
+        [GR_CPU_REF] = 1e9, [GR_CPU_AVX2] = 90e9, [GR_CPU_AVX512] = 250e9, [GR_CPU_AMX] = 750e9};
+    return ops[((const struct cpu *)(const void *)b)->level];
+}
+
 static const struct gr_cpu_impl *fast_of(enum gr_cpu_level level, enum gr_op op)
 {
     (void)op;
@@ -480,7 +487,9 @@ static const struct gr_backend_api api = {
     .host_free = cpu_free,
     .clear = cpu_clear,
     .upload = cpu_copy,
+    .uploaded = cpu_sync,
     .download = cpu_copy,
+    .collect = cpu_copy,
     .sync = cpu_sync,
     .can_borrow = cpu_can_borrow,
     .weight_bytes = cpu_weight_bytes,

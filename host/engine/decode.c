@@ -36,10 +36,10 @@ static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
     const struct gr_step_shape *shape = &c->plan.shape;
     gr_session_cancellable(s, false);
     gr_session_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
-    int rc = gr_plan_run(s, c, NULL);
+    int rc = gr_plan_run(s, c, NULL), settled = gr_session_settle(s);
     gr_session_range_end(s);
     gr_session_cancellable(s, true);
-    return rc;
+    return rc ? rc : settled;
 }
 
 int gr_apply_shift(struct gr_session *s)

@@ -149,15 +149,27 @@ int gr_session_alloc(struct gr_session *s)
 
 /* ---- all devices at once ---- */
 
-int gr_session_settle(struct gr_session *s, int32_t except)
+int gr_session_uploaded(struct gr_session *s, int32_t except)
 {
     int rc = gr_session_arrived(s);
     for (int32_t d = 1; d < s->n_device; d++) {
         struct gr_session_device *v = &s->device[d];
         if (!v->pending || d == except)
             continue;
-        int one = v->backend->api->sync(v->backend);
+        int one = v->backend->api->uploaded(v->backend);
         v->pending = false;
+        rc = rc ? rc : one;
+    }
+    return rc;
+}
+
+int gr_session_settle(struct gr_session *s)
+{
+    int rc = gr_session_arrived(s);
+    for (int32_t d = 1; d < s->n_device; d++) {
+        struct gr_session_device *v = &s->device[d];
+        int one = v->busy ? v->backend->api->sync(v->backend) : 0;
+        v->busy = v->pending = false;
         rc = rc ? rc : one;
     }
     return rc;

@@ -236,7 +236,8 @@ int gr_net_take(struct gr_session *s, const struct gr_plan *p)
     int rc = spans_of(s, p, &p->in);
     if (rc)
         return rc;
-    s->device[1].pending = s->arriving = true;
+    gr_session_gives(&s->device[1]);
+    s->arriving = true;
     rc = pass(s, s->slice->net->api->recv, s->slice->rank - s->slice->n_shard);
     return rc ? rc : relay(s, p, &p->in, false);
 }
@@ -248,7 +249,7 @@ int gr_net_give(struct gr_session *s, const struct gr_plan *p)
         rc = relay(s, p, &p->out, true);
     if (rc)
         return rc;
-    s->device[1].pending = true;
+    gr_session_gives(&s->device[1]);
     return pass(s, s->slice->net->api->send, s->slice->rank + s->slice->n_shard);
 }
 

@@ -378,7 +378,7 @@ void gr_session_close(struct gr_session **session)
     if (s->team)
         gr_team_close(s);
     if (s->n_device > 0) {
-        (void)gr_session_settle(s, -1);
+        (void)gr_session_settle(s);
         gr_stage_fini(s);
         gr_plan_drop_all(s);
         void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step};

@@ -151,7 +151,8 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
                 struct gr_cached_plan **out)
 {
     struct gr_cached_plan *oldest = &s->plan[0];
-    for (int i = 0; i < GR_N_PLAN; i++) {
+    int rc = gr_session_uploaded(s, -1); /* the step block is filled next */
+    for (int i = 0; i < GR_N_PLAN && !rc; i++) {
         struct gr_cached_plan *c = &s->plan[i];
         if (c->exec && c->kind == kind && memcmp(&c->plan.shape, shape, sizeof *shape) == 0) {
             c->used = ++s->n_use;
@@ -160,8 +161,10 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
         if (c->used < oldest->used)
             oldest = c;
     }
+    if (rc)
+        return rc;
     drop_plan(s, oldest);
-    int rc = make_plan(s, oldest, kind, shape);
+    rc = make_plan(s, oldest, kind, shape);
     oldest->used = rc ? 0 : ++s->n_use;
     *out = oldest;
     return rc;
@@ -303,7 +306,7 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
 static int reserve_fetching(struct gr_session *s)
 {
     struct gr_backend *b = s->device[s->stream_device].backend;
-    return s->stream_device ? b->api->fetch(b, NULL, false, NULL) : 0;
+    return s->stream_device ? b->api->fetch(b, NULL, false, NULL, true) : 0;
 }
 
 static int reserve(struct gr_session *s)
@@ -365,56 +368,61 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
     gr_free(rows);
 }
 
-static int send_step(struct gr_session *s, const struct gr_cached_plan *c)
+/* A device has the step block when its first part begins: behind what it still does for the step
+ * before, so who waits for it has nothing to do. */
+static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32_t device)
 {
-    const struct gr_part *part = c->plan.part.data;
-    bool uses[GR_MAX_DEVICE] = {false};
-    int rc = 0;
-    for (size_t i = 0; i < c->plan.part.n; i++)
-        uses[part[i].device] = true;
-    for (int32_t d = 1; d < s->n_device && !rc; d++) {
-        struct gr_session_device *v = &s->device[d];
-        if (!uses[d])
-            continue;
-        v->pending = true;
-        rc = v->backend->api->upload(v->backend, v->memory.step, s->device[0].memory.step,
-                                     (size_t)c->plan.layout.bytes);
-    }
-    return rc;
+    struct gr_session_device *v = &s->device[device];
+    gr_session_gives(v);
+    return v->backend->api->upload(v->backend, v->memory.step, s->device[0].memory.step,
+                                   (size_t)c->plan.layout.bytes);
 }
 
-/* Before the CPU's arena changes, nothing may be under way that still reads it. */
-static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_move *m)
+/* Bytes of a device for the CPU. They are there once one that is the last has been asked for. */
+static int collect(struct gr_session *s, int32_t device, void *to, const void *from, size_t bytes,
+                   bool last)
 {
-    const struct gr_value *value = p->value.data, *src = &value[m->src], *dst = &value[m->dst];
+    struct gr_session_device *v = &s->device[device];
+    v->busy = v->pending = !last;
+    return last ? v->backend->api->download(v->backend, to, from, bytes)
+                : v->backend->api->collect(v->backend, to, from, bytes);
+}
+
+/* Move i of a part. Before the CPU's arena changes, nothing may be under way that still reads it;
+ * of several moves from a device the last one is waited for. */
+static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part,
+                int32_t i)
+{
+    const struct gr_value *value = p->value.data;
+    const struct gr_move *m = (const struct gr_move *)p->move.data + part->move + i;
+    int32_t src = value[m->src].device, dst = value[m->dst].device;
     void *from = gr_session_at(s, p, m->src), *to = gr_session_at(s, p, m->dst);
-    if (dst->device) {
-        struct gr_session_device *v = &s->device[dst->device];
-        v->pending = true;
-        return v->backend->api->upload(v->backend, to, from, (size_t)src->bytes);
+    size_t bytes = (size_t)value[m->src].bytes;
+    if (dst) {
+        gr_session_gives(&s->device[dst]);
+        return s->device[dst].backend->api->upload(s->device[dst].backend, to, from, bytes);
     }
-    int rc = gr_session_settle(s, src->device);
-    struct gr_session_device *v = &s->device[src->device];
-    if (!rc)
-        rc = v->backend->api->download(v->backend, to, from, (size_t)src->bytes);
-    v->pending = false;
-    return rc;
+    bool last = i + 1 == part->n_move || value[m[1].src].device != src;
+    int rc = gr_session_uploaded(s, src);
+    return rc ? rc : collect(s, src, to, from, bytes, last);
 }
 
 static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
 {
     const struct gr_part *part = (const struct gr_part *)c->plan.part.data + i;
-    const struct gr_move *m = c->plan.move.data;
     const struct gr_node *node = c->plan.node.data;
     struct gr_session_device *v = &s->device[part->device];
-    int rc = 0;
+    bool first = part->device && gr_plan_part_before(&c->plan, (int32_t)i) < 0;
+    int rc = gr_stream_ask(s, &c->plan, (int32_t)i);
+    if (!rc && first)
+        rc = send_step(s, c, part->device);
     for (int32_t k = 0; k < part->n_move && !rc; k++)
-        rc = move(s, &c->plan, &m[part->move + k]);
+        rc = move(s, &c->plan, part, k);
     if (!rc && part->device == 0)
-        rc = gr_session_settle(s, -1);
+        rc = gr_session_uploaded(s, -1);
     if (rc)
         return rc;
-    v->pending = part->device > 0;
+    v->busy = part->device > 0;
     if (part->n_fetch && (rc = v->backend->api->fetched(v->backend)))
         return rc;
     if (part->exchange && part->device)
@@ -436,26 +444,22 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
     int rc = gr_session_arrived(s);
     if (rc)
         return rc;
-    v->pending = false;
+    v->busy = v->pending = false;
     return v->backend->api->download(v->backend, out, r->data, (size_t)(r->rows * r->row_bytes));
 }
 
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
-    int rc = send_step(s, c);
-    if (!rc)
-        rc = gr_stream_first(s, &c->plan);
-    for (size_t i = 0; i < c->plan.part.n && !rc; i++) {
+    int rc = gr_stream_ask(s, &c->plan, -1);
+    for (size_t i = 0; i < c->plan.part.n && !rc; i++)
         rc = run_part(s, c, i);
-        if (!rc)
-            rc = gr_stream_next(s, &c->plan, (int32_t)i);
-    }
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
     if (rc && c->plan.fetch.n) /* what no part waits for any more may still be coming */
-        s->device[s->stream_device].pending = true;
-    int settled = gr_session_settle(s, -1);
-    return rc ? rc : settled;
+        s->device[s->stream_device].busy = true;
+    if (rc)
+        (void)gr_session_settle(s);
+    return rc;
 }
 
 /* ---- times ---- */

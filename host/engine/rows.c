@@ -24,7 +24,8 @@ static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t 
         rc = get ? b->api->download(b, p, at, (k - i) * row)
                  : b->api->upload(b, at, p, (k - i) * row);
     }
-    v->pending |= !get && v != s->device;
+    if (!get)
+        gr_session_gives(v);
     return rc;
 }
 
@@ -180,6 +181,6 @@ int gr_rows_take(struct gr_session *s)
         return rc;
     const struct gr_ten *t = &s->tensors[o.tensor];
     rc = move_own(s, t, o.cell.p, (uint32_t)o.cell.n, (char *)(uintptr_t)o.rows.p, false);
-    int settled = gr_session_settle(s, -1);
+    int settled = gr_session_settle(s);
     return rc ? rc : settled;
 }

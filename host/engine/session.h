@@ -48,7 +48,8 @@ struct gr_session_device {
     void *cache;
     struct gr_plan_memory memory; /* arena, step block, constants */
     struct gr_need has;           /* bytes of these */
-    bool pending;                 /* may still read host memory that was given to it */
+    bool busy;                    /* has work queued that was not waited for .. */
+    bool pending;                 /* .. which may still read host memory that was given to it */
     struct gr_session *session;   /* for its timer */
 };
 
@@ -174,8 +175,11 @@ int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
 /* Before the host waits for a device that waits for another rank: until that has sent, or is lost.
  */
 int gr_session_arrived(struct gr_session *s);
-/* Waits until no device reads host memory any more, but for `except` (-1: none). */
-int gr_session_settle(struct gr_session *s, int32_t except);
+/* Waits until no device reads host memory any more, but for `except` (-1: none); what they compute
+ * with it goes on. */
+int gr_session_uploaded(struct gr_session *s, int32_t except);
+/* Waits until nothing is queued anywhere. */
+int gr_session_settle(struct gr_session *s);
 /* Whether gr_decode ends when s->cancel is set. */
 void gr_session_cancellable(struct gr_session *s, bool yes);
 
@@ -242,11 +246,12 @@ void gr_draw_settle(struct gr_session *s, bool done);
 
 /* ---- plans.c ---- */
 
-/* The plan for a shape: from the cache, or made in the place of the one not used for longest. */
+/* The plan for a shape: from the cache, or made in the place of the one not used for longest. The
+ * step block may be filled then: what ran before has its own. */
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
-/* Uploads the staged step block and runs; the plan's result, if it has one, goes to `out` unless
- * that is NULL. */
+/* Runs with the staged step block; the plan's result, if it has one, goes to `out` unless that is
+ * NULL. Devices may still be at it then (gr_session_settle), unless it has failed. */
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
 /* Drops all plans: their addresses are about to change. */
 void gr_plan_drop_all(struct gr_session *s);
@@ -269,6 +274,12 @@ static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan 
     return (char *)s->device[0].memory.step + c->plan.layout.offset[a];
 }
 
+/* Notes that a device is given work, with host memory that it reads. */
+static inline void gr_session_gives(struct gr_session_device *v)
+{
+    v->busy = v->pending = true;
+}
+
 /* ---- stream.c ---- */
 
 /* Which layers of the CPU run on a GPU in steps of many tokens, and of how many, for a placement
@@ -278,10 +289,8 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights);
 void gr_stream_end(struct gr_session *s);
 /* What plans of a shape are built over. */
 struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape);
-/* Has what the first parts of devices need fetched; once part i runs, what the next one of its
- * device does. */
-int gr_stream_first(struct gr_session *s, const struct gr_plan *p);
-int gr_stream_next(struct gr_session *s, const struct gr_plan *p, int32_t i);
+/* Asks for the weights whose time has come: that of part i, or -1, the plan's beginning. */
+int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i);
 
 /* ---- boundary.c ---- */
 

@@ -173,6 +173,8 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
+    if (!rc && s->flow) /* what comes from the stage before has one place */
+        rc = gr_session_settle(s);
     start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
         rc = s->flow->out(s, &c->plan, s->flow->user);
@@ -242,6 +244,8 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
         row += gr_vectors_rows(s, &s->ub[i]);
     }
     be_at(s, GR_DOING_WAIT);
+    int settled = s->flow ? 0 : gr_session_settle(s);
+    rc = rc ? rc : settled;
     if (f->status && !rc)
         rc = pass_on(s, f->status);
     if (s->team)

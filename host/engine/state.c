@@ -419,8 +419,8 @@ static int load_data(struct restore *r)
             rc = load_tensor(r, section++, t, &r->x.rows[part]);
     }
     for (int32_t d = 1; d < r->x.s->n_device; d++)
-        r->x.s->device[d].pending = true;
-    int settled = gr_session_settle(r->x.s, -1);
+        gr_session_gives(&r->x.s->device[d]);
+    int settled = gr_session_settle(r->x.s);
     return rc ? rc : settled;
 }
 

@@ -3,23 +3,23 @@
  * attention over them. */
 #include "base/checked.h"
 #include "base/threads.h"
+#include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* What a link from host to device brings at least, and what a thread of the CPU computes at most
- * (products of prompts by AVX-512 VNNI, two operations a multiplication). Stated, not measured: how
- * a prompt is computed, and so its last bits, must not depend on how busy a machine is. */
-#define LINK_BYTES_PER_S 12e9
-#define THREAD_OPS_PER_S 250e9
-
-/* From how many tokens on bringing the weights takes less time than the CPU would. What the GPU
- * computes meanwhile costs nothing beside it. */
-static int32_t least_tokens(const struct gr_streamed *w, int32_t n_thread)
+/* From how many tokens on bringing the weights takes less time than the CPU would: what the GPU
+ * computes meanwhile, and the CPU's attention, cost nothing beside it. What the link brings and a
+ * thread computes is known by their kinds, not measured: how a prompt is computed, and so its last
+ * bits, must not depend on how busy a machine was when the session was opened. */
+static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
-    double link_s = (double)w->bytes / LINK_BYTES_PER_S;
-    double token_s = 2 * (double)w->n_mul / (THREAD_OPS_PER_S * n_thread);
-    double n = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
-    return GR_MAX((int32_t)GR_MIN(n, (double)INT32_MAX), GR_PLAN_FEW + 1);
+    const struct gr_streamed *w = &s->streamed;
+    struct gr_backend *b = s->slice->backend[device];
+    int32_t n = s->params.n_threads_batch, n_thread = n > 0 ? n : gr_threads_online();
+    double link_s = (double)w->bytes / b->api->fetch_rate(b);
+    double token_s = 2 * (double)w->n_mul / (gr_cpu_thread_ops(s->device[0].backend) * n_thread);
+    double n_tok = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
+    return GR_MAX((int32_t)GR_MIN(n_tok, (double)INT32_MAX), GR_PLAN_FEW + 1);
 }
 
 static int32_t first_gpu(const struct gr_session *s, const struct gr_placement *p)
@@ -34,7 +34,6 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
 {
     const struct gr_session_params *p = &s->params;
     int32_t device = first_gpu(s, &weights->place);
-    int32_t n_thread = p->n_threads_batch > 0 ? p->n_threads_batch : gr_threads_online();
     gr_stream_end(s);
     if (p->offload_from < 0 || s->slice->n_shard > 1 || !device ||
         !s->slice->backend[device]->api->fetch)
@@ -43,7 +42,7 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
     if (rc || !s->streamed.item.n)
         return gr_stream_end(s), rc == GR_E_UNSUPPORTED ? 0 : rc;
     s->stream_device = device;
-    s->stream_from = p->offload_from ? p->offload_from : least_tokens(&s->streamed, n_thread);
+    s->stream_from = p->offload_from ? p->offload_from : least_tokens(s, device);
     if ((uint32_t)s->stream_from > p->n_ubatch)
         gr_stream_end(s);
     return 0;
@@ -71,32 +70,21 @@ struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_st
 
 static int fetch_for(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part)
 {
-    const struct gr_fetch *f = p->fetch.data;
+    const struct gr_fetch *f = (const struct gr_fetch *)p->fetch.data + part->fetch;
     struct gr_session_device *v = &s->device[part->device];
     int rc = 0;
-    for (int32_t i = part->fetch; i < part->fetch + part->n_fetch && !rc; i++) {
-        v->pending = true;
+    for (int32_t i = 0; i < part->n_fetch && !rc; i++)
         rc = v->backend->api->fetch(v->backend, f[i].weight->host, f[i].weight->matrix,
-                                    gr_session_at(s, p, f[i].value));
-    }
+                                    gr_session_at(s, p, f[i].value), i + 1 == part->n_fetch);
     return rc;
 }
 
-int gr_stream_first(struct gr_session *s, const struct gr_plan *p)
+int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i)
 {
     const struct gr_part *part = p->part.data;
     int rc = 0;
-    for (int32_t i = 0; p->fetch.n && i < (int32_t)p->part.n && !rc; i++)
-        if (part[i].n_fetch && gr_plan_part_before(p, i) < 0)
-            rc = fetch_for(s, p, &part[i]);
+    for (int32_t k = 0; p->fetch.n && k < (int32_t)p->part.n && !rc; k++)
+        if (part[k].n_fetch && part[k].ask == i)
+            rc = fetch_for(s, p, &part[k]);
     return rc;
-}
-
-int gr_stream_next(struct gr_session *s, const struct gr_plan *p, int32_t i)
-{
-    const struct gr_part *part = p->part.data;
-    for (int32_t k = i + 1; p->fetch.n && k < (int32_t)p->part.n; k++)
-        if (gr_plan_part_before(p, k) == i)
-            return fetch_for(s, p, &part[k]);
-    return 0;
 }

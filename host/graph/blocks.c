@@ -239,8 +239,14 @@ static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
     if (b->err)
         return none;
     gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
+    /* Turned behind the store in one launch with it, or where that is another device's in front of
+     * it, so that all of Q, K and V goes there at once. Either way values have the same numbers. */
+    bool far = b->env->k_far && hp->kv_of[il] >= 0 && gr_ten_is(&b->env->k_far[hp->kv_of[il]]);
+    bool first = gr_keeps_elsewhere(b, il) && !gr_sees_itself(hp, il) && !far;
+    gr_t q = first ? turn(b, il, p.q, cs) : none;
     struct kept kept = keep(b, il, p, cs);
-    gr_t q = turn(b, il, p.q, cs);
+    if (!first)
+        q = turn(b, il, p.q, cs);
     gr_t q_far = none;
     if (gr_ten_is(&kept.k_far))
         q_far = gr_ten_is(&cs) ? turn(b, il, p.q, far_table_of(b, false)) : q;

@@ -90,6 +90,11 @@ static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
     return b->at < 0 ? b->env->embd_device : b->env->device ? b->env->device[b->at] : 0;
 }
 
+bool gr_keeps_elsewhere(const struct gr_build *b, int il)
+{
+    return device_of(b, il, GR_OP_KV_STORE) != device_of(b, il, GR_OP_ROPE);
+}
+
 static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (!b->env->stage)

@@ -27,6 +27,8 @@ gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
 /* The device that has the keys and values which layer il attends to. */
 int32_t gr_cache_device(const struct gr_build *b, int il);
+/* Whether that is not the layer's own. */
+bool gr_keeps_elsewhere(const struct gr_build *b, int il);
 
 /* Whether a slot's matrix has only this shard's columns, so that what it gives is a part of a sum;
  * of a vector: whether it has only this shard's elements. */

@@ -259,8 +259,41 @@ static void find_fetched_lives(struct gr_plan *p)
 {
     const struct gr_part *part = p->part.data;
     for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
-        int32_t before = gr_plan_part_before(p, i), from = before < 0 ? 0 : part[before].node;
+        int32_t from = part[i].ask < 0 ? 0 : part[part[i].ask].node;
         each_fetched(p, i, find_fetched_life, &from);
+    }
+}
+
+/* Bytes that are fetched for part i, or none where there is no such part. */
+static int64_t fetched_bytes(const struct gr_plan *p, int32_t i)
+{
+    const struct gr_value *v = p->value.data;
+    const struct gr_fetch *f = p->fetch.data;
+    int64_t sum = 0;
+    if (i < 0)
+        return 0;
+    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
+    for (int32_t k = part->fetch; k < part->fetch + part->n_fetch; k++)
+        sum += v[f[k].value].bytes;
+    return sum;
+}
+
+/* The memory of weights is what two parts of a device one behind the other have, and a quarter more
+ * for a third one: what a layer has in front of its attention is asked for before the one in front
+ * has its own attention done, which the CPU does. With memory for two whole layers the link would
+ * not be done earlier: what it brings while the larger part of a layer runs takes as long. */
+static void find_asks(struct gr_plan *p)
+{
+    struct gr_part *part = p->part.data;
+    int64_t two = 0;
+    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
+        part[i].ask = gr_plan_part_before(p, i);
+        two = GR_MAX(two, fetched_bytes(p, i) + fetched_bytes(p, part[i].ask));
+    }
+    for (int32_t i = (int32_t)p->part.n - 1; i >= 0; i--) {
+        int32_t ask = part[i].ask, before = ask < 0 ? -1 : part[ask].ask;
+        int64_t three = fetched_bytes(p, i) + fetched_bytes(p, ask) + fetched_bytes(p, before);
+        part[i].ask = three <= two + two / 4 ? before : ask;
     }
 }
 
@@ -354,6 +387,7 @@ int gr_plan_finish(struct gr_plan *p)
         rc = gr_plan_spread(p);
     if (rc)
         return rc;
+    find_asks(p);
     find_lives(p);
     place(p, true);
     place(p, false);

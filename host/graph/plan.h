@@ -69,10 +69,12 @@ struct gr_fetch {
 };
 
 /* Nodes one after the other that one device runs, once the moves and fetches are done; or a single
- * EXCHANGE, which the engine does with that device's memory. What is fetched for a part comes while
- * the device's part before it runs (gr_plan_part_before), so it has memory from then on. */
+ * EXCHANGE, which the engine does with that device's memory. What is fetched for a part is asked
+ * for when the turn of part `ask` comes, an earlier one of the device (-1: as the plan begins), and
+ * has memory from then on. That is the one before it (gr_plan_part_before), or where it costs
+ * little memory the one before that: then the link has something to do from part to part. */
 struct gr_part {
-    int32_t device;
+    int32_t device, ask;
     bool exchange;
     /* of the plan's, from where and how many */
     int32_t node, n_node, tap, n_tap, move, n_move, fetch, n_fetch;

@@ -72,6 +72,8 @@ enum gr_range {
     GR_N_RANGE
 };
 
+#define GR_FETCH_GROUPS 4
+
 struct gr_backend_api {
     const char *name; /* "CPU", "CUDA" */
     /* Device memory aligned to 256 bytes; NULL with the reason said (GR_E_NOMEM_*, or GR_E_DEVICE
@@ -83,9 +85,13 @@ struct gr_backend_api {
     void (*host_free)(struct gr_backend *b, void *p);
     /* Fills device memory with zeros. */
     int (*clear)(struct gr_backend *b, void *dst, size_t bytes);
-    /* src may change as soon as upload returns, but for memory of host_alloc: that after sync. */
+    /* src may change as soon as upload returns, but for memory of host_alloc: that after uploaded,
+     * which waits for uploads alone and for what they come behind, or sync. */
     int (*upload)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
+    int (*uploaded)(struct gr_backend *b);
+    /* Returns when the bytes are there. collect: they are after the next download or sync. */
     int (*download)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
+    int (*collect)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*sync)(struct gr_backend *b);
     /* Weights. Whether `p` of host memory can be used in place (the CPU: yes, a mapped file). Where
      * not, weight_bytes says how much device memory (a multiple of 256) a weight takes, and
@@ -97,16 +103,22 @@ struct gr_backend_api {
     size_t (*weight_bytes)(struct gr_backend *b, const struct gr_ten *host, bool matrix);
     int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                          struct gr_ten *out);
-    /* Weights that do not stay: as weight_upload (a matrix packed), but beside what runs. The
-     * destination may be in use by what was queued before the segment_run that came last, and by
-     * nothing since; what is queued behind fetched finds all fetched weights there. dst NULL: what
-     * fetching needs is made, nothing else; it stays until fetch_end, when there are no segments
-     * and scratch memory goes as well. fetch_bytes: how much device memory it takes, and
-     * as much pinned memory. NULL: a backend with weights on the host alone. */
-    int (*fetch)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst);
+    /* Weights that do not stay: as weight_upload (a matrix packed), but by threads of the backend's
+     * own beside all that runs. fetch asks for one, the next of a group, and waits for nothing; the
+     * destination may be in use by what was queued before the group's first was asked for, and by
+     * nothing since. What is queued behind fetched finds the oldest group there that it was not
+     * called for; at most GR_FETCH_GROUPS are under way. sync waits for all of them, and they are
+     * forgotten. dst NULL: what fetching needs is made, nothing else; it stays until fetch_end,
+     * when there are no segments and scratch memory goes as well. fetch_bytes: how much device
+     * memory it takes, and as much pinned memory. fetch_rate: bytes of the file a second that it
+     * brings, by what the link and the processors are and not by a measurement: the same each time.
+     * NULL: a backend with weights on the host alone. */
+    int (*fetch)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                 bool last);
     int (*fetched)(struct gr_backend *b);
     void (*fetch_end)(struct gr_backend *b);
     size_t (*fetch_bytes)(struct gr_backend *b);
+    double (*fetch_rate)(struct gr_backend *b);
     /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
      * at. The backend keeps one piece of the largest size it has met in segment_new. */
     size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);

@@ -40,7 +40,7 @@ const struct emu *emu(void)
         void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
         cr_assert_not_null(library, "%s", dlerror());
 #define GET(name) *(void **)(void *)&e.name = dlsym(library, "emu_driver_" #name)
-        GET(fail), GET(count), GET(bytes), GET(live), GET(report), GET(report_clear),
+        GET(fail), GET(hold), GET(count), GET(bytes), GET(live), GET(report), GET(report_clear),
             GET(configure);
 #undef GET
         cr_assert_not_null(e.configure);

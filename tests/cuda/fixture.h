@@ -16,6 +16,7 @@ bool emulated(void);
 struct emu {
     int (*configure)(const char *options);
     int (*fail)(const char *symbol, int64_t nth, int error);
+    int (*hold)(const char *symbol);
     int64_t (*count)(const char *symbol);
     int64_t (*bytes)(const char *symbol);
     int64_t (*live)(const char *kind);

@@ -243,28 +243,34 @@ static void expect_fetched(struct gr_backend *b, const struct gr_ten *t, void *d
     b->api->free(b, rows.data);
 }
 
-/* More weights than the ring has slots come before the segment that was queued in front of them has
- * begun: the device is one that does nothing before the host waits for it, and the fifth weight
- * waits for the first one's copy, which comes behind what was queued before that segment. */
-Test(weights, are_fetched_beside_what_runs)
+/* More weights than the ring has slots come before a segment that was queued behind their being
+ * asked for has begun: the device is one that does nothing before the host waits for it. Who asks
+ * copies nothing and waits for nothing: all calls that would are held, but those of its thread. */
+Test(weights, are_fetched_beside_what_runs, .timeout = 60)
 {
-    enum { N = 6, ROWS = 64, COLS = 64 };
+    enum { N = 6, FIRST = 4, ROWS = 64, COLS = 64 };
     struct gr_backend *b = device_open("order=late", plain);
     struct gr_ten x = device_ten(b, 16, 64, NULL), t = weight(GR_F32, 1, ROWS, COLS, 0);
     const struct gr_node work = node_act(x, x);
     void *dst[N], *exec = device_segment(b, &work, 1);
     size_t bytes = b->api->weight_bytes(b, &t, true);
-    cr_assert_eq(b->api->fetch(b, NULL, false, NULL), 0, "%s", gr_error());
+    cr_assert_eq(b->api->fetch(b, NULL, false, NULL, true), 0, "%s", gr_error());
     for (int i = 0; i < N; i++) {
         dst[i] = b->api->alloc(b, bytes);
         cr_assert_eq(b->api->clear(b, dst[i], bytes), 0);
     }
-    int64_t before = emu()->count("kernel");
+    int64_t before = emu()->count("kernel"), copies = emu()->count("cuMemcpyHtoDAsync_v2");
+    cr_assert_eq(emu()->hold("cuMemcpyHtoDAsync_v2"), 0);
+    for (int i = 0; i < N; i++) /* two groups */
+        cr_assert_eq(b->api->fetch(b, &t, true, dst[i], i + 1 == FIRST || i + 1 == N), 0, "%s",
+                     gr_error());
     cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0);
-    for (int i = 0; i < N; i++)
-        cr_assert_eq(b->api->fetch(b, &t, true, dst[i]), 0, "%s", gr_error());
+    cr_expect_eq(emu()->count("cuMemcpyHtoDAsync_v2"), copies, "who asks has copied");
+    cr_assert_eq(emu()->hold(NULL), 0);
+    cr_assert_eq(b->api->fetched(b), 0, "%s", gr_error());
+    cr_assert_eq(b->api->fetched(b), 0, "%s", gr_error());
+    cr_expect_eq(emu()->count("cuMemcpyHtoDAsync_v2"), copies + N);
     cr_expect_eq(emu()->count("kernel"), before, "the segment ran before the weights came");
-    cr_assert_eq(b->api->fetched(b), 0);
     for (int i = 0; i < N; i++) {
         expect_fetched(b, &t, dst[i]);
         b->api->free(b, dst[i]);

@@ -23,6 +23,10 @@ int emu_driver_configure(const char *options);
  * is to come. 0, or 1 when there is no such entry point. */
 int emu_driver_fail(const char *symbol, int64_t nth, int error);
 
+/* From now on calls of this entry point by other threads than the one that says so wait; NULL: none
+ * do any more. 0, or 1 when there is no such entry point. */
+int emu_driver_hold(const char *symbol);
+
 /* Calls of an entry point so far, NULL: of all; "kernel": kernels run,
  * "early": those of them that may begin before the launch in front is over. -1: no such one. */
 int64_t emu_driver_count(const char *symbol);

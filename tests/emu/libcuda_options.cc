@@ -140,6 +140,8 @@ call::call(const char *s, int need) : symbol(s), guard(S.lock)
 {
     if (!S.configured)
         configure(getenv("GR_EMU_DEVICE"));
+    while (S.held == symbol && !pthread_equal(S.holder, pthread_self()))
+        nap();
     S.counters[symbol].calls++;
     auto at = S.contexts.find((uint64_t)(uintptr_t)current_context());
     if (at != S.contexts.end())
@@ -198,6 +200,7 @@ void forget_everything()
     S.devices.clear();
     S.counters.clear();
     S.failures.clear();
+    S.held.clear();
     S.lines.clear();
     S.lines_lost = 0;
 }
@@ -365,6 +368,14 @@ API int emu_driver_fail(const char *symbol, int64_t nth, int error)
     if (!S.configured)
         configure(getenv("GR_EMU_DEVICE"));
     return add_failure(symbol ? symbol : "", nth, error);
+}
+
+API int emu_driver_hold(const char *symbol)
+{
+    std::lock_guard<std::mutex> guard(S.lock);
+    S.held = symbol ? symbol : "";
+    S.holder = pthread_self();
+    return symbol && !is_symbol(symbol);
 }
 
 API int64_t emu_driver_count(const char *symbol)

@@ -291,6 +291,8 @@ struct state {
     std::map<uintptr_t, allocation> memory, host; // by their first byte
     std::map<std::string, counter> counters;
     std::vector<failure> failures;
+    std::string held; // entry point that other threads than `holder` wait at
+    pthread_t holder = {};
     std::vector<std::string> lines;
     size_t lines_lost = 0;
     std::string report;

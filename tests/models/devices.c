@@ -430,6 +430,85 @@ Test(devices, a_prompt_is_stopped_while_weights_come, .timeout = 120)
     gr_model_close(&m);
 }
 
+/* ---- who waits for whom ---- */
+
+/* One batch of sequence 0 from pos on; the last token's logits. */
+static void decode_last(struct gr_session *s, int32_t pos, int n, float *out)
+{
+    int32_t id[32], at[32];
+    for (int i = 0; i < n; i++)
+        id[i] = (5 + 37 * (pos + i)) % N_VOCAB, at[i] = pos + i;
+    struct gr_batch b = {.n_tok = n, .token = id, .pos = at};
+    cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+    memcpy(out, tiny_row(s, n - 1), N_VOCAB * sizeof *out);
+}
+
+/* Of a prompt in four pieces the host waits for the last one's logits alone: while the device
+ * computes its layers for a piece the CPU has its own for the next one. For a token likewise; where
+ * the CPU has keys and values, once for each layer. */
+Test(devices, nothing_is_waited_for_that_is_not_needed, .timeout = 120)
+{
+    static const struct {
+        struct way way;
+        int prompt, token;
+    } cases[] = {{{.device = "FAKE0", .n_gpu = 99, .n_rank = 1}, 1, 1},
+                 {{.device = "FAKE0", .n_gpu = 5, .n_rank = 1}, 1, 1},
+                 {{.device = "FAKE0", .n_gpu = 99, .no_kv_offload = true, .n_rank = 1}, 33, 9}};
+    struct tiny t = larger();
+    float a[2][N_VOCAB], b[2][N_VOCAB];
+    fake_use(1, PLENTY);
+    for (size_t i = 0; i <= GR_COUNT(cases); i++) {
+        const struct way *w = i ? &cases[i - 1].way : &on_cpu;
+        struct gr_model *m = open_model(&t, w);
+        struct gr_session *s = open_session(m, w);
+        int64_t before = fake_waits(0);
+        decode_last(s, 0, 28, i ? b[0] : a[0]);
+        int64_t prompt = fake_waits(0);
+        decode_last(s, 28, 1, i ? b[1] : a[1]);
+        cr_expect(!i || prompt - before == cases[i - 1].prompt, "way %zu: %lld waits", i,
+                  (long long)(prompt - before));
+        cr_expect(!i || fake_waits(0) - prompt == cases[i - 1].token, "way %zu: %lld waits", i,
+                  (long long)(fake_waits(0) - prompt));
+        cr_expect(!i || memcmp(a, b, sizeof a) == 0, "way %zu", i);
+        gr_session_close(&s);
+        gr_model_close(&m);
+    }
+}
+
+struct look {
+    struct gr_session *s;
+    int n_layer, n_seen;
+};
+
+static void look(const char *name, int layer, const float *data, int64_t rows, int64_t cols,
+                 void *user)
+{
+    struct look *l = user;
+    const struct gr_ten *w = l->s->slice->weight + (size_t)(layer + 2) * GR_N_SLOT;
+    (void)name, (void)data, (void)rows, (void)cols;
+    if (layer + 1 >= l->n_layer)
+        return;
+    cr_expect(fake_asked(l->s->device[1].backend, w[GR_W_ATTN_Q].data), "layer %d", layer + 1);
+    l->n_seen++;
+}
+
+/* Attention of a layer is over: what the next one has in front of its own was asked for before. */
+Test(devices, weights_are_asked_for_before_attention, .timeout = 60)
+{
+    const struct way w = {.device = "FAKE0", .n_gpu = 1, .n_rank = 1, .offload = 2};
+    struct tiny t = larger();
+    t.n_ff = 8 * t.n_embd; /* most of a layer is behind its attention */
+    fake_use(1, PLENTY);
+    struct gr_model *m = open_model(&t, &w);
+    struct look l = {.s = open_session(m, &w), .n_layer = t.n_layer};
+    float out[N_VOCAB];
+    cr_assert_eq(gr_session_tap(l.s, "attn", look, &l), 0, "%s", gr_error());
+    decode_last(l.s, 0, 7, out);
+    cr_expect_eq(l.n_seen, t.n_layer - 1);
+    gr_session_close(&l.s);
+    gr_model_close(&m);
+}
+
 /* Each line of the message, pasted. */
 static int paste(const char *line, struct way *w, struct gr_session_params *p)
 {

@@ -22,25 +22,26 @@ static struct device {
     uint64_t total, used, peak;
     struct block block[MAX_BLOCK];
     const char *unusable;
-    int64_t n_run, n_fetch, n_coming;
+    int64_t n_run, n_fetch, n_coming, n_wait;
 } device[FAKE_MAX];
 static int n_device;
 static int64_t n_alloc;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What is queued: an upload, or a segment. */
+/* What is queued: an upload, a segment, or bytes that go back. */
 struct job {
     void *dst, *exec;
+    bool back;
     const void *src;
     char *copy;
     size_t bytes;
 };
 
-/* A weight on its way. */
+/* A weight on its way. `there`: it came as early as it may. */
 struct fetch {
     const struct gr_ten *host;
-    bool matrix;
     void *dst;
+    bool matrix, last, there;
 };
 
 struct fake {
@@ -52,7 +53,8 @@ struct fake {
     int n_job;
     struct fetch fetch[MAX_FETCH];
     int n_fetch;
-    int64_t n_fetched;
+    int64_t n_asked;
+    const void *asked[MAX_FETCH]; /* by the host's addresses, what was asked for last */
     uint64_t scratch;
     bool timed;
 };
@@ -221,15 +223,48 @@ static int fake_upload(struct gr_backend *b, void *dst, const void *src, size_t 
     return leave(f, queue(f, j));
 }
 
+/* As far as it must: what is queued behind the last upload is not run. */
+static int fake_uploaded(struct gr_backend *b)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    int n = f->n_job;
+    while (n > 0 && (f->job[n - 1].exec || f->job[n - 1].copy || f->job[n - 1].back))
+        n--;
+    return leave(f, run_jobs(f, n));
+}
+
 static int fake_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct fake *f = fake_of(b);
     enter(f);
     int rc = flush(f);
+    f->d->n_wait++;
     cr_assert(holds(f->d->block, src, bytes), "a download of what is not the device's");
     if (!rc)
         memcpy(dst, src, bytes);
     return leave(f, rc);
+}
+
+/* Whether queued work still reads these bytes of the host. */
+static bool is_read(const struct fake *f, const void *p, size_t bytes)
+{
+    for (int i = 0; i < f->n_job; i++) {
+        const char *src = f->job[i].src;
+        if (src && src < (const char *)p + bytes && (const char *)p < src + f->job[i].bytes)
+            return true;
+    }
+    return false;
+}
+
+static int fake_collect(struct gr_backend *b, void *dst, const void *src, size_t bytes)
+{
+    struct fake *f = fake_of(b);
+    enter(f);
+    cr_assert(holds(f->d->block, src, bytes), "bytes of what is not the device's");
+    if (!is_read(f, dst, bytes))
+        memset(dst, 0xff, bytes);
+    return leave(f, queue(f, (struct job){.dst = dst, .src = src, .bytes = bytes, .back = true}));
 }
 
 static int bring(struct fake *f, const struct fetch *x)
@@ -238,13 +273,15 @@ static int bring(struct fake *f, const struct fetch *x)
     return f->cpu->api->weight_upload(f->cpu, x->host, x->matrix, x->dst, &out);
 }
 
-static int bring_all(struct fake *f)
+/* The first n that are on their way. */
+static int bring_some(struct fake *f, int n)
 {
     int rc = flush(f);
-    for (int i = 0; i < f->n_fetch && !rc; i++)
-        rc = bring(f, &f->fetch[i]);
-    f->d->n_coming -= f->n_fetch;
-    f->n_fetch = 0;
+    for (int i = 0; i < n && !rc; i++)
+        rc = f->fetch[i].there ? 0 : bring(f, &f->fetch[i]);
+    f->n_fetch -= n;
+    f->d->n_coming -= n;
+    memmove(f->fetch, f->fetch + n, (size_t)f->n_fetch * sizeof *f->fetch);
     return rc;
 }
 
@@ -252,7 +289,8 @@ static int fake_sync(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
     enter(f);
-    return leave(f, bring_all(f));
+    f->d->n_wait++;
+    return leave(f, bring_some(f, f->n_fetch));
 }
 
 /* ---- weights, segments ---- */
@@ -277,38 +315,56 @@ static int fake_weight_upload(struct gr_backend *b, const struct gr_ten *host, b
     return leave(f, f->cpu->api->weight_upload(f->cpu, host, matrix, dst, out));
 }
 
-/* What was queued before the last segment is over; that one has not begun when every other weight
- * comes, and all are over when the others do. */
-static int fake_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst)
+static int groups_coming(const struct fake *f)
+{
+    int n = 0;
+    for (int i = 0; i < f->n_fetch; i++)
+        n += f->fetch[i].last;
+    return n;
+}
+
+/* Every other weight comes at once, what was queued before being over; the others do when they are
+ * waited for. */
+static int fake_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                      bool last)
 {
     struct fake *f = fake_of(b);
-    struct fetch x = {host, matrix, dst};
+    struct fetch x = {host, dst, matrix, last, f->n_asked % 2};
     size_t bytes = f->cpu->api->weight_bytes(f->cpu, host ? host : &(struct gr_ten){0}, matrix);
-    int last = f->n_job - 1;
     if (!dst)
         return 0;
     enter(f);
     cr_assert(holds(f->d->block, dst, bytes), "a weight for what is not the device's");
-    while (last >= 0 && !f->job[last].exec)
-        last--;
-    int rc = run_jobs(f, GR_MAX(last, 0));
-    memset(dst, 0xff, bytes);
-    if (!rc && f->n_fetched++ % 2)
+    cr_assert_lt(groups_coming(f), GR_FETCH_GROUPS);
+    cr_assert_lt(f->n_fetch, MAX_FETCH);
+    int rc = x.there ? flush(f) : 0;
+    if (!rc && x.there)
         rc = bring(f, &x);
-    else if (!rc) {
-        cr_assert_lt(f->n_fetch, MAX_FETCH);
-        f->fetch[f->n_fetch++] = x, f->d->n_coming++;
-    }
+    f->asked[f->n_asked++ % MAX_FETCH] = host->data;
+    f->fetch[f->n_fetch++] = x, f->d->n_coming++;
     return leave(f, rc);
 }
 
 static int fake_fetched(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
+    int n = 0;
     enter(f);
-    int rc = bring_all(f);
+    while (n < f->n_fetch && !f->fetch[n].last)
+        n++;
+    cr_assert_lt(n, f->n_fetch, "no weights are on their way");
+    int rc = bring_some(f, n + 1);
     f->d->n_fetch++;
     return leave(f, rc);
+}
+
+bool fake_asked(struct gr_backend *b, const void *host)
+{
+    const struct fake *f = fake_of(b);
+    for (int i = 0; i < MAX_FETCH; i++)
+        if (f->asked[i] == host)
+            return true;
+    return false;
 }
 
 static void fake_fetch_end(struct gr_backend *b)
@@ -320,6 +376,12 @@ static size_t fake_fetch_bytes(struct gr_backend *b)
 {
     (void)b;
     return 0;
+}
+
+static double fake_fetch_rate(struct gr_backend *b)
+{
+    (void)b;
+    return 12e9;
 }
 
 static size_t fake_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
@@ -417,7 +479,9 @@ static const struct gr_backend_api api = {
     .host_free = fake_host_free,
     .clear = fake_clear,
     .upload = fake_upload,
+    .uploaded = fake_uploaded,
     .download = fake_download,
+    .collect = fake_collect,
     .sync = fake_sync,
     .can_borrow = fake_can_borrow,
     .weight_bytes = fake_weight_bytes,
@@ -426,6 +490,7 @@ static const struct gr_backend_api api = {
     .fetched = fake_fetched,
     .fetch_end = fake_fetch_end,
     .fetch_bytes = fake_fetch_bytes,
+    .fetch_rate = fake_fetch_rate,
     .segment_scratch = fake_segment_scratch,
     .segment_new = fake_segment_new,
     .segment_run = fake_segment_run,
@@ -516,6 +581,11 @@ int64_t fake_fetches(int i)
 int64_t fake_coming(int i)
 {
     return device[i].n_coming;
+}
+
+int64_t fake_waits(int i)
+{
+    return device[i].n_wait;
 }
 
 int64_t fake_runs(int i)
