@@ -22,19 +22,28 @@ GR_DEV struct best none()
     return {-__longlong_as_double(0x7ff0000000000000), INT32_MAX};
 }
 
-// The largest of x[0 .. n), the lowest index of equals.
-GR_DEV struct best best_of(const double *x, int32_t n)
+// A number that orders as x does among such numbers; both zeros have the same.
+GR_DEV uint64_t ordinal(double x)
+{
+    uint64_t u = (uint64_t)__double_as_longlong(x + 0.0);
+    return u >> 63 ? ~u : u | (uint64_t)1 << 63;
+}
+
+// Where the largest of x[0 .. n) is, the lowest index of equals: the upper half of the ordinal, the
+// lower one, and the index, an instruction of the warp each.
+GR_DEV int32_t best_of(const double *x, int32_t n)
 {
     struct best b = none();
     for (int32_t i = threadIdx.x % WARP; i < n; i += WARP) {
         struct best c = {x[i], i};
         b = beats(c, b) ? c : b;
     }
-    for (int o = WARP / 2; o > 0; o /= 2) {
-        struct best c = {__shfl_xor_sync(~0u, b.x, o), __shfl_xor_sync(~0u, b.id, o)};
-        b = beats(c, b) ? c : b;
-    }
-    return b;
+    uint64_t key = ordinal(b.x);
+    uint32_t high = (uint32_t)(key >> 32), low = (uint32_t)key;
+    bool is = high == __reduce_max_sync(~0u, high);
+    uint32_t top = __reduce_max_sync(~0u, is ? low : 0);
+    is = is && low == top;
+    return (int32_t)__reduce_min_sync(~0u, is ? (uint32_t)b.id : UINT32_MAX);
 }
 
 GR_DEV void strike(double *x, int32_t i)
@@ -85,7 +94,7 @@ GR_DEV void keep_groups(double *rank, double *group, int32_t n, int32_t n_group,
         group[g] = rank_of(first + (size > 1 ? second : 0));
     }
     for (int32_t k = 0; k < n_keep; k++)
-        strike(group, best_of(group, n_group).id);
+        strike(group, best_of(group, n_group));
     __syncwarp();
     for (int32_t i = lane; i < n; i += WARP)
         if (group[i / size] == group[i / size]) // not taken
@@ -123,7 +132,7 @@ GR_DEV void route_token(const struct gr_args_route &a, uint32_t t, double *space
         keep_groups(rank, spare, n, a.n_group, a.n_group_used);
     __syncwarp();
     for (int32_t j = 0; j < n_used; j++) {
-        int32_t id = best_of(rank, n).id;
+        int32_t id = best_of(rank, n);
         strike(rank, id);
         id = a.per > 1 ? id / a.per : id;
         if (lane == j % WARP) {
