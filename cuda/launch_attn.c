@@ -16,7 +16,7 @@ enum {
     DECODE_THREADS = 128,
     DECODE_HEADS = 4,     /* of a block of attn_decode_join */
     DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
-    DECODE_BLOCKS = 2048, /* enough to fill a device several times over */
+    DECODE_ROUNDS = 4,    /* of blocks that a device holds at once */
     PREFILL_THREADS = 128,
     PREFILL_QUERIES = 64, /* of a tile */
     PREFILL_STATIC = 1024,
@@ -162,12 +162,26 @@ static bool tiled(const struct gr_args_attn *a)
            (!far || (aligned(&a->q_far) && fetchable(&a->k_far) && a->k_far.dtype == a->k.dtype));
 }
 
-/* Chunks of what a token sees: each of 256 items, while scratch of 64 MiB holds the results. */
-static int32_t chunks_of(const struct gr_args_attn *a)
+/* Chunks of what a token may see, and scratch for their results: each of 256 items, while 64 MiB
+ * hold them. The room of the list bounds them, its length is not known here. Fewer tokens never ask
+ * for more scratch. */
+static void set_chunks(struct gr_launcher *l, const struct gr_args_attn *a,
+                       struct gr_kernel_attn *k)
 {
-    int64_t result = a->q.rows * a->n_head * (a->d_v + 4) * 4;
-    int64_t fit = (INT64_C(64) << 20) / result, need = (a->list.cols + 255) / 256;
-    return (int32_t)GR_MAX(1, GR_MIN(fit, need));
+    int64_t result = a->q.rows * a->n_head * (a->d_v + 4) * 4, most = INT64_C(64) << 20,
+            need = (a->list.cols + 255) / 256;
+    k->n_chunk = (int32_t)GR_MAX(1, GR_MIN(most / result, need));
+    k->part = gr_launch_scratch(l, (size_t)GR_MAX(result, GR_MIN(most, need * result)));
+}
+
+/* Blocks that walk over the chunks that a token sees by a head. How many chunks there will be is
+ * not known, and texts may differ: one of them by itself can fill a device that holds `at_once`
+ * blocks, and all of them fill it up to four times over. A block without a chunk leaves once it has
+ * read spans, in under a microsecond: beside those that have one, as they come last. */
+static int32_t walkers(int32_t tokens, int32_t heads, int32_t at_once, int32_t n_chunk)
+{
+    int32_t z = GR_MIN(at_once / heads, DECODE_ROUNDS * at_once / (tokens * heads));
+    return GR_MAX(1, GR_MIN(z, n_chunk));
 }
 
 static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
@@ -176,10 +190,12 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
                          : k->d_v <= 128 ? "gr_attn_decode_128"
                          : k->d_v <= 256 ? "gr_attn_decode_256"
                                          : "gr_attn_decode_512";
+    const struct gr_cuda_facts *facts = gr_launch_facts(l);
     int32_t heads = k->n_head_kv * k->n_tile, tokens = (k->n_tok + k->n_each - 1) / k->n_each,
-            z = GR_MAX(1, GR_MIN(DECODE_BLOCKS / (tokens * heads), k->n_chunk)),
             exact = GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS),
-            smem = GR_MAX(k->smem.bytes, exact);
+            smem = GR_MAX(k->smem.bytes, exact),
+            each = GR_MIN(facts->smem_max / (smem + DECODE_STATIC), k->d_v <= 128 ? 3 : 2),
+            z = walkers(tokens, heads, facts->n_sm * GR_MAX(each, 1), k->n_chunk);
     struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
     if (k->all && (int64_t)k->n_tok * heads < GR_LAUNCH_COUNTERS)
         k->count = gr_launch_counters(l);
@@ -301,8 +317,7 @@ int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
     struct gr_kernel_attn k = args_of(a);
     if (!tiled_shape(a))
         return any(l, &k);
-    k.n_chunk = chunks_of(a);
-    k.part = gr_launch_scratch(l, (size_t)(a->q.rows * k.n_chunk * a->n_head * (a->d_v + 4) * 4));
+    set_chunks(l, a, &k);
     k.k_stage = stage_of(a->k.dtype, a->d_k);
     k.v_stage = stage_of(a->v.dtype, a->d_v);
     k.v_in_k = column_in_k(a);

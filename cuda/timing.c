@@ -1,5 +1,6 @@
 /* The clock of the device around every node. An event stands between each two nodes, so what is
  * measured includes the launch's own time: little next to kernels that are worth measuring. */
+#include "base/alloc.h"
 #include "cuda/runtime.h"
 #include "gr/status.h"
 
@@ -46,19 +47,39 @@ static int between(struct gr_cuda_backend *c, cu_event from, cu_event to, int64_
     return rc;
 }
 
+/* Bytes that a node moves; what attention sees stands on the device. */
+static int bytes_of(struct gr_cuda_backend *c, const struct gr_node *n, int64_t *bytes)
+{
+    const struct gr_ten *span = &n->a.attn.span;
+    if (n->op != GR_OP_ATTN)
+        return *bytes += gr_node_bytes(n), 0;
+    size_t size = (size_t)(span->rows * span->row_bytes);
+    int32_t *host = gr_calloc(size, 1);
+    int rc = host ? CU(c, copy_out, host, (cu_pointer)(uintptr_t)span->data, size, c->stream)
+                  : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = CU(c, stream_sync, c->stream);
+    if (!rc)
+        *bytes += gr_attn_bytes(n, host);
+    gr_free(host);
+    return rc;
+}
+
 static int tell(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int i)
 {
     const struct gr_cuda_launch *launch = e->notes.launch.data;
     const struct gr_node *n = &e->node[i];
     const cu_event *event = c->event.data;
     struct gr_op_time t = {.op = n->op, .layer = n->layer};
+    int rc = 0;
     if (e->first[i + 1] > e->first[i]) {
         t.kernel = launch[e->first[i + 1] - 1].kernel->name;
-        t.bytes = gr_node_bytes(n);
-        for (int k = i + 1; k < e->n_node && e->first[k + 1] == e->first[k]; k++)
-            t.bytes += gr_node_bytes(&e->node[k]);
+        rc = bytes_of(c, n, &t.bytes);
+        for (int k = i + 1; k < e->n_node && e->first[k + 1] == e->first[k] && !rc; k++)
+            rc = bytes_of(c, &e->node[k], &t.bytes);
     }
-    int rc = between(c, event[0], event[i], &t.start_ns);
+    if (!rc)
+        rc = between(c, event[0], event[i], &t.start_ns);
     if (!rc)
         rc = between(c, event[i], event[i + 1], &t.ns);
     if (!rc)

@@ -6,10 +6,13 @@
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
 // or two tiles of rows are always on their way (cp.async, by row number), and two or three blocks
-// share a multiprocessor. Grid: (tokens, KV heads x tiles of their heads, chunks). A block whose
-// token is not the first of its 16 queries, or whose chunk lies behind the span, leaves at once.
-// Chunks are 256 items, or a multiple where scratch has no room for so many, counted from where the
-// group begins to look: so results do not depend on the length of the list or on other sequences.
+// share a multiprocessor. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the
+// chunks), by shapes alone: how much tokens see stands in their spans. A block whose token is not
+// the first of its 16 queries, or whose first chunk lies behind the span, leaves at once. Chunks
+// are 256 items, or a multiple where scratch of 64 MiB has no room for so many (of 32 heads of 128
+// columns: beyond 1,016,000 items for one token, 127,000 for 8, 15,800 for 64), counted from where
+// the group begins to look: so results depend neither on the list, its length and its room, nor on
+// the grid or other sequences.
 //
 // A block: 16 queries x 32 or 64 keys. Four warps share the keys for the logits and the columns of
 // V for the output; head sizes are run-time numbers, NP pairs of 8 columns of V a warp. Products

@@ -425,13 +425,16 @@ static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi, int64_
     if (!c->timer)
         return run_untimed(c, e, lo, hi);
     for (int i = lo; i < hi && !rc; i++) {
+        const struct gr_node *n = &e->node[i];
         int64_t begin = gr_now_ns();
         rc = run_untimed(c, e, i, i + 1);
-        struct gr_op_time t = {.op = e->node[i].op,
-                               .layer = e->node[i].layer,
+        struct gr_op_time t = {.op = n->op,
+                               .layer = n->layer,
                                .start_ns = begin - start,
                                .ns = gr_now_ns() - begin,
-                               .bytes = gr_node_bytes(&e->node[i])};
+                               .bytes = n->op == GR_OP_ATTN
+                                            ? gr_attn_bytes(n, gr_cpu_i32(&n->a.attn.span, 0))
+                                            : gr_node_bytes(n)};
         if (!rc)
             c->timer(&t, c->timer_user);
     }

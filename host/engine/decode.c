@@ -47,6 +47,7 @@ int gr_apply_shift(struct gr_session *s)
     struct gr_kv *full = s->cache.kv[GR_CACHE_FULL], *swa = s->cache.kv[GR_CACHE_SWA];
     struct gr_step_shape shape = {.n_pos = 1};
     struct gr_cached_plan *c;
+    gr_lists_shape(s, &shape);
     uint64_t hash = s->cache.hash;
     if (!gr_cache_has_shift(&s->cache))
         return 0;
@@ -80,6 +81,7 @@ static int copy_rows(struct gr_session *s, enum gr_plan_kind kind, const struct 
 {
     struct gr_step_shape shape = {.n_copy = (int32_t)n};
     struct gr_cached_plan *c;
+    gr_lists_shape(s, &shape);
     int rc = gr_plan_for(s, kind, &shape, &c);
     if (rc)
         return rc;
@@ -133,46 +135,6 @@ static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
     }
 }
 
-/* Of tokens that see those of their own micro-batch; windows end before a token, and after it where
- * they have two sides. */
-static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
-                       const struct gr_ubatch *ub, int32_t *key_pos)
-{
-    int32_t *list = gr_staged(s, c, GR_STEP_LIST);
-    const struct gr_hparams *hp = &s->slice->hp;
-    int32_t behind = hp->swa_both ? hp->n_swa / 2 : hp->n_swa - 1;
-    gr_cache_fill_none(ub, INT32_MAX, INT32_MAX, list, gr_staged(s, c, GR_STEP_SPAN));
-    for (int32_t i = 0; key_pos && i < ub->n_tok; i++)
-        key_pos[i] = ub->batch->pos[ub->tok[list[i]]];
-    if (c->plan.shape.n_list_swa)
-        gr_cache_fill_none(ub, behind, hp->swa_both ? behind : INT32_MAX,
-                           gr_staged(s, c, GR_STEP_LIST_SWA), gr_staged(s, c, GR_STEP_SPAN_SWA));
-}
-
-static void fill_seen(struct gr_session *s, const struct gr_cached_plan *c,
-                      const struct gr_ubatch *ub)
-{
-    static const struct {
-        enum gr_step_array cells, list, span;
-    } of[GR_N_CACHE_KIND] = {{GR_STEP_CELLS, GR_STEP_LIST, GR_STEP_SPAN},
-                             {GR_STEP_CELLS_SWA, GR_STEP_LIST_SWA, GR_STEP_SPAN_SWA}};
-    const struct gr_step_shape *shape = &c->plan.shape;
-    const struct gr_cache *cache = &s->cache;
-    size_t n = (size_t)ub->n_tok * sizeof(int32_t);
-    int32_t *key_pos = shape->n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
-    if (s->slice->hp.no_cache || cache->encoding)
-        fill_sight(s, c, ub, key_pos);
-    for (int k = 0; k < GR_N_CACHE_KIND; k++) {
-        bool full = k == GR_CACHE_FULL;
-        if (gr_cache_takes(cache, k))
-            memcpy(gr_staged(s, c, of[k].cells), s->placed.cells[k], n);
-        if (cache->kv[k] && !cache->encoding)
-            gr_kv_fill(cache->kv[k], ub, gr_cache_has_positions(cache, k),
-                       full && shape->n_far ? s->params.group_w : 0, gr_staged(s, c, of[k].list),
-                       gr_staged(s, c, of[k].span), full ? key_pos : NULL);
-    }
-}
-
 static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
                       const struct gr_ubatch *ub, int32_t first_row)
 {
@@ -186,7 +148,11 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     if (c->plan.shape.n_sample)
         memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->how + first_row,
                (size_t)ub->n_out * sizeof *s->how);
-    fill_seen(s, c, ub);
+    for (int k = 0; k < GR_N_CACHE_KIND; k++)
+        if (gr_cache_takes(&s->cache, k))
+            memcpy(gr_staged(s, c, k == GR_CACHE_FULL ? GR_STEP_CELLS : GR_STEP_CELLS_SWA),
+                   s->placed.cells[k], (size_t)ub->n_tok * sizeof(int32_t));
+    gr_lists_fill(s, c, ub);
     if (c->plan.shape.n_far)
         fill_far(s, c, ub);
     if (c->plan.shape.n_pool)
@@ -196,25 +162,11 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     memcpy(gr_staged(s, c, GR_STEP_STATE_DST), s->placed.dst, n_seq);
 }
 
-/* Items of a list, rounded up. */
-static int list_length(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *n)
-{
-    int64_t items = ub->n_tok;
-    int rc = kv ? gr_kv_list(kv, ub, &items) : 0;
-    items = gr_kv_list_round(items);
-    if (!rc && items > INT32_MAX)
-        rc = gr_fail(GR_E_TOO_LARGE, "a micro-batch whose sequences have %lld cells is too large",
-                     (long long)items);
-    *n = (int32_t)items;
-    return rc;
-}
-
 static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws,
                     struct gr_step_shape *shape)
 {
     const struct gr_hparams *hp = &s->slice->hp;
     const struct gr_cache *cache = &s->cache;
-    int rc = 0;
     *shape = (struct gr_step_shape){.n_tok = ub->n_tok,
                                     .n_out = ub->n_out,
                                     .n_pos = hp->section[0] > 0 ? 3 : 1,
@@ -222,21 +174,15 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
                                     .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,
                                     .n_sample = draws ? ub->n_out : 0};
-    if (hp->no_cache || cache->kv[GR_CACHE_FULL])
-        rc = list_length(cache->encoding ? NULL : cache->kv[GR_CACHE_FULL], ub, &shape->n_list);
-    if (cache->kv[GR_CACHE_SWA])
+    if (cache->kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
         shape->n_swa = ub->n_tok;
-    if (!rc && cache->kv[GR_CACHE_SWA] && !cache->encoding)
-        rc = list_length(cache->kv[GR_CACHE_SWA], ub, &shape->n_list_swa);
-    if (!rc && hp->no_cache && gr_any_window(hp))
-        shape->n_swa = ub->n_tok, shape->n_list_swa = shape->n_list;
     if (s->pool == GR_POOL_MEAN) {
         shape->n_pool = gr_vectors_rows(s, ub);
         for (int32_t i = 0; i < ub->n_tok; i++)
             shape->n_pool_item += ub->batch->n_seq[ub->tok[i]];
     }
-    if (hp->max_alibi > 0 || hp->n_bucket > 0)
-        shape->n_alibi = shape->n_list;
+    int rc = gr_lists_room(s, ub);
+    gr_lists_shape(s, shape);
     return rc;
 }
 

@@ -78,6 +78,8 @@ static int grow_arena(struct gr_session *s, int32_t d, uint64_t bytes)
 static int grow_step(struct gr_session *s, uint64_t bytes)
 {
     int rc = 0;
+    if (bytes > s->device[0].has.step)
+        gr_lists_forget(s);
     for (int32_t d = 0; d < s->n_device && !rc; d++) {
         struct gr_session_device *v = &s->device[d];
         rc = grow(s, d, &v->memory.step, &v->has.step, bytes, "a step");
@@ -164,6 +166,7 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
     if (rc)
         return rc;
     drop_plan(s, oldest);
+    s->n_made++;
     rc = make_plan(s, oldest, kind, shape);
     oldest->used = rc ? 0 : ++s->n_use;
     *out = oldest;
@@ -184,14 +187,6 @@ static int32_t all_cells(const struct gr_session *s, int kind)
     return s->cache.kv[kind] ? (int32_t)gr_kv_n_cell(s->cache.kv[kind]) : 0;
 }
 
-/* A list of every cell of the sequences that n_tok tokens can belong to. */
-static int32_t full_list(const struct gr_session *s, int kind, int32_t n_tok)
-{
-    int64_t n_seq = s->params.kv_unified ? 1 : GR_MIN(n_tok, (int32_t)s->params.n_seq_max);
-    int64_t cells = s->memory.cache.kv[kind].n_cell * n_seq;
-    return (int32_t)GR_MIN(gr_kv_list_round(cells), INT32_MAX / 4);
-}
-
 static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -203,31 +198,18 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
                                   .n_seq = s->cache.rs ? 1 : 0};
     if (s->pool == GR_POOL_MEAN)
         shape.n_pool = shape.n_out, shape.n_out = shape.n_pool_item = n_tok;
-    if (hp->no_cache) {
-        shape.n_list = (int32_t)gr_kv_list_round(n_tok);
-        shape.n_swa = gr_any_window(hp) ? n_tok : 0;
-        shape.n_list_swa = shape.n_swa ? shape.n_list : 0;
-    }
-    if (s->cache.kv[GR_CACHE_FULL])
-        shape.n_list = full_list(s, GR_CACHE_FULL, n_tok);
-    if (s->cache.kv[GR_CACHE_SWA]) {
+    if (s->cache.kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
         shape.n_swa = n_tok;
-        shape.n_list_swa = full_list(s, GR_CACHE_SWA, n_tok);
-    }
-    shape.n_alibi = (hp->max_alibi > 0 || hp->n_bucket > 0) ? shape.n_list : 0;
+    gr_lists_shape(s, &shape);
     return shape;
 }
 
 /* Of texts that are encoded. */
 static struct gr_step_shape encode_shape(const struct gr_session *s, int32_t n_tok)
 {
-    int32_t n_list = (int32_t)gr_kv_list_round(n_tok);
-    return (struct gr_step_shape){.n_tok = n_tok,
-                                  .n_pos = 1,
-                                  .n_full = n_tok,
-                                  .n_swa = n_tok,
-                                  .n_list = n_list,
-                                  .n_alibi = s->slice->hp.n_bucket > 0 ? n_list : 0};
+    struct gr_step_shape shape = {.n_tok = n_tok, .n_pos = 1, .n_full = n_tok, .n_swa = n_tok};
+    gr_lists_shape(s, &shape);
+    return shape;
 }
 
 /* Shifts and copies of more cells than this take more memory when they come. */
@@ -249,16 +231,18 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     if (s->params.n_ubatch > GR_PLAN_FEW)
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, GR_PLAN_FEW)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
+    struct gr_step_shape shift = {.n_pos = 1, .n_delta = full, .n_delta_swa = swa}, copy = {0};
+    shift.n_delta_far = s->params.group_n > 1 ? full : 0;
+    gr_lists_shape(s, &shift);
+    gr_lists_shape(s, &copy);
     if ((full || swa) && s->slice->hp.rope != GR_ROPE_NONE)
-        w[n++] = (struct wanted){GR_PLAN_SHIFT,
-                                 {.n_pos = 1,
-                                  .n_delta = full,
-                                  .n_delta_far = s->params.group_n > 1 ? full : 0,
-                                  .n_delta_swa = swa}};
+        w[n++] = (struct wanted){GR_PLAN_SHIFT, shift};
+    copy.n_copy = full;
     if (full)
-        w[n++] = (struct wanted){GR_PLAN_COPY, {.n_copy = full}};
+        w[n++] = (struct wanted){GR_PLAN_COPY, copy};
+    copy.n_copy = swa;
     if (swa)
-        w[n++] = (struct wanted){GR_PLAN_COPY_SWA, {.n_copy = swa}};
+        w[n++] = (struct wanted){GR_PLAN_COPY_SWA, copy};
     return n;
 }
 
@@ -373,9 +357,12 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
 static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32_t device)
 {
     struct gr_session_device *v = &s->device[device];
+    int64_t at = gr_step_lists(&c->plan.layout);
     gr_session_gives(v);
-    return v->backend->api->upload(v->backend, v->memory.step, s->device[0].memory.step,
-                                   (size_t)c->plan.layout.bytes);
+    int rc = v->backend->api->upload(v->backend, (char *)v->memory.step + at,
+                                     (const char *)s->device[0].memory.step + at,
+                                     (size_t)(c->plan.layout.bytes - at));
+    return rc ? rc : gr_lists_send(s, device);
 }
 
 /* Bytes of a device for the CPU. They are there once one that is the last has been asked for. */

@@ -41,16 +41,24 @@ static inline uint64_t gr_need_work(const struct gr_need *n)
     return n->arena + n->scratch + n->step + n->constants;
 }
 
+/* Arrays of the step block that stay from step to step, and what changed in one: bytes [lo, hi) of
+ * the step block. */
+#define GR_N_LIST (GR_STEP_KEY_POS + 1)
+struct gr_stale {
+    int64_t lo, hi;
+};
+
 /* What a session has on a device; number 0 is the CPU. */
 struct gr_session_device {
     struct gr_backend *backend; /* a queue of its own on that device */
     char name[16];
     void *cache;
-    struct gr_plan_memory memory; /* arena, step block, constants */
-    struct gr_need has;           /* bytes of these */
-    bool busy;                    /* has work queued that was not waited for .. */
-    bool pending;                 /* .. which may still read host memory that was given to it */
-    struct gr_session *session;   /* for its timer */
+    struct gr_plan_memory memory;     /* arena, step block, constants */
+    struct gr_need has;               /* bytes of these */
+    struct gr_stale stale[GR_N_LIST]; /* of the lists of its step block, not yet as the host's */
+    bool busy;                        /* has work queued that was not waited for .. */
+    bool pending;                     /* .. which may still read host memory that was given to it */
+    struct gr_session *session;       /* for its timer */
 };
 
 /* What happens around the plan of each micro-batch where stages follow each other: how values get
@@ -113,7 +121,9 @@ struct gr_session {
     const struct gr_flow *flow; /* NULL: this session runs all stages */
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
-    uint64_t n_use;
+    uint64_t n_use, n_made;          /* uses of plans; plans that had to be made for one */
+    int32_t n_list[GR_N_CACHE_KIND]; /* more than lists have room for at first; 0: they do not */
+    bool lists_kept;                 /* those of the step block are as they were filled last */
 
     /* the batch under way; reused */
     bool running;
@@ -243,6 +253,20 @@ int gr_draw_room(struct gr_session *s, int32_t n_out);
 void gr_draw_fill(struct gr_session *s, int32_t n_ub);
 /* After a batch: its draws count, or they do not. */
 void gr_draw_settle(struct gr_session *s, bool done);
+
+/* ---- lists.c ---- */
+
+/* The room of the session's lists, in the shape of any plan of it. */
+void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape);
+/* Makes it enough for a micro-batch that has its cells: GR_E_TOO_LARGE. */
+int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub);
+/* Lists and spans of a micro-batch into the step block. */
+void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c,
+                   const struct gr_ubatch *ub);
+/* Uploads to device d what changed in the lists since that was done last. */
+int gr_lists_send(struct gr_session *s, int32_t d);
+/* The step block is a new one: nothing of the lists is there. */
+void gr_lists_forget(struct gr_session *s);
 
 /* ---- plans.c ---- */
 

@@ -108,3 +108,21 @@ int64_t gr_node_bytes(const struct gr_node *n)
     }
     return bytes;
 }
+
+int64_t gr_attn_bytes(const struct gr_node *n, const int32_t *span)
+{
+    struct gr_node seen = *n;
+    int64_t items = 0, lo = 0, hi = 0; /* [lo, hi): of the neighbours at hand */
+    for (int64_t t = 0; t < n->a.attn.q.rows; t++, span += 3) {
+        if (span[0] >= hi || span[2] <= lo) {
+            items += hi - lo;
+            lo = span[0], hi = span[2];
+        } else {
+            lo = span[0] < lo ? span[0] : lo, hi = span[2] > hi ? span[2] : hi;
+        }
+    }
+    seen.a.attn.list.cols = items + hi - lo;
+    if (gr_ten_is(&seen.a.attn.key_pos))
+        seen.a.attn.key_pos.cols = items + hi - lo;
+    return gr_node_bytes(&seen);
+}

@@ -10,11 +10,6 @@
 #include "base/checked.h"
 #include "kv/kv.h"
 
-/* Positions [lo, hi); none when lo >= hi. */
-struct gr_kv_range {
-    int32_t lo, hi;
-};
-
 #define GR_KV_N_GONE 4
 /* Positions, as ranges in ascending order that do not touch. A set of more ranges than fit closes
  * its smallest gaps: it then has positions too many, never too few. */
@@ -32,6 +27,9 @@ struct gr_kv_stream {
 struct gr_kv_seq {
     uint32_t *cell; /* [cap]: its cells are cell[first .. first + n), ordered */
     uint32_t first, n, cap;
+    bool listed;   /* it was in the micro-batch that was listed last, its items from `at` on, .. */
+    int32_t at;    /* .. */
+    uint32_t same; /* .. of which the first ones are still these */
     struct gr_kv_gone gone, gone0; /* where cells may have been given up; that at gr_kv_reserve */
     bool held;                     /* it had cells at gr_kv_reserve */
 };

@@ -26,6 +26,11 @@
 
 struct gr_kv;
 
+/* Positions, or items of a list, [lo, hi); none when lo >= hi. */
+struct gr_kv_range {
+    int32_t lo, hi;
+};
+
 struct gr_kv_params {
     uint32_t n_cell;    /* rows of a stream; n_stream * n_cell is 1 to 2^30 */
     uint32_t n_stream;  /* 1 = one pool; otherwise n_seq_max */
@@ -93,18 +98,20 @@ void gr_kv_abort(struct gr_kv *kv);
 /* The list of a micro-batch has, for each first sequence of its tokens (tokens of several sequences
  * have the same past), that sequence's cells in the order of their positions (then row, column),
  * equal ones in the order in which they were stored; each token's span is a range of it. The order
- * depends neither on where cells lie nor on other sequences. */
+ * depends neither on where cells lie nor on other sequences. Between sequences there are gaps. */
 
-/* Items of the list; GR_E_NOMEM_HOST. Good until the cells change. */
-int gr_kv_list(struct gr_kv *kv, const struct gr_ubatch *ub, int64_t *n_list);
-/* That, rounded up so that lists of many lengths share a plan. */
-int64_t gr_kv_list_round(int64_t n_list);
-/* list [n_list], span [n_tok][3]: lo, near, hi. causal: no later positions (nor, at the same
+/* Items that lists need at most, gaps included, while sequences of one pool share no cells. */
+int64_t gr_kv_list_room(const struct gr_kv_params *p);
+/* Items that the list of a micro-batch needs. */
+int64_t gr_kv_list(const struct gr_kv *kv, const struct gr_ubatch *ub);
+/* list [gr_kv_list], span [n_tok][3]: lo, near, hi. causal: no later positions (nor, at the same
  * position, later rows and columns). The window is that of the cache. near: with `neighbours` > 0,
  * items less than that behind the token are near, the others far; otherwise near = lo. key_pos
- * [n_list] receives the positions of the items, or is NULL. After gr_kv_list. */
-void gr_kv_fill(const struct gr_kv *kv, const struct gr_ubatch *ub, bool causal, int32_t neighbours,
-                int32_t *list, int32_t *span, int32_t *key_pos);
+ * [gr_kv_list] receives the positions of the items, or is NULL. kept: list and key_pos are as the
+ * last call left them. Returns the items that were written; gaps are not. */
+struct gr_kv_range gr_kv_fill(struct gr_kv *kv, const struct gr_ubatch *ub, bool causal,
+                              int32_t neighbours, bool kept, int32_t *list, int32_t *span,
+                              int32_t *key_pos);
 
 /* Cells that are or have been used: one past the last used cell, rounded up to n_pad, at most all,
  * at least n_pad. */

@@ -1,36 +1,75 @@
-/* Which cells the tokens of a micro-batch see, as ranges of lists. */
+/* Which cells the tokens of a micro-batch see, as ranges of lists.
+ *
+ * The lists stay from step to step. Each sequence begins at a multiple of a step that grows with
+ * its length, so one more cell of it seldom moves those behind it, and what is as it was is not
+ * written again. */
 #include <string.h>
 
 #include "kv/cells.h"
 
-int gr_kv_list(struct gr_kv *kv, const struct gr_ubatch *ub, int64_t *n_list)
-{
-    bool seen[GR_SEQ_MAX] = {false};
-    *n_list = 0;
-    for (int32_t i = 0; i < ub->n_tok; i++) {
-        int32_t s = gr_kv_tok_seq(ub, i);
-        *n_list += seen[s] ? 0 : kv->seq[s].n;
-        seen[s] = true;
-    }
-    return 0;
-}
-
-int64_t gr_kv_list_round(int64_t n_list)
+/* What a sequence of n cells takes of a list: at least 256 items, at most an eighth more than n. */
+static int64_t place_of(int64_t n)
 {
     int64_t step = 256;
-    while (step * 16 < n_list)
+    while (step * 16 < n)
         step *= 2;
-    return GR_MAX(step, GR_PAD(n_list, step));
+    return GR_MAX(step, GR_PAD(n, step));
 }
 
-static void append(const struct gr_kv *kv, const struct gr_kv_seq *q, int32_t *list,
-                   int32_t *key_pos)
+int64_t gr_kv_list_room(const struct gr_kv_params *p)
+{
+    int64_t n = p->n_cell, n_seq = p->n_seq_max;
+    if (p->n_stream > 1 || n_seq == 1)
+        return place_of(n) * n_seq;
+    return n + n / 8 + 256 * n_seq;
+}
+
+int64_t gr_kv_list(const struct gr_kv *kv, const struct gr_ubatch *ub)
+{
+    bool seen[GR_SEQ_MAX] = {false};
+    int64_t n = 0;
+    for (int32_t i = 0; i < ub->n_tok; i++) {
+        int32_t s = gr_kv_tok_seq(ub, i);
+        n += seen[s] ? 0 : place_of(kv->seq[s].n);
+        seen[s] = true;
+    }
+    return n;
+}
+
+/* Gives the sequences of a micro-batch their places; what others had is not theirs any more. */
+static void take_places(struct gr_kv *kv, const struct gr_ubatch *ub, bool kept)
+{
+    bool seen[GR_SEQ_MAX] = {false};
+    int32_t n = 0;
+    for (int32_t i = 0; i < ub->n_tok; i++) {
+        int32_t s = gr_kv_tok_seq(ub, i);
+        struct gr_kv_seq *q = &kv->seq[s];
+        if (seen[s])
+            continue;
+        if (!kept || !q->listed || q->at != n)
+            q->same = 0;
+        q->at = n;
+        n += (int32_t)place_of(q->n);
+        seen[s] = true;
+    }
+    for (uint32_t s = 0; s < kv->p.n_seq_max; s++)
+        kv->seq[s].listed = seen[s];
+}
+
+/* The items of a sequence that are not in its place yet. */
+static void write_items(const struct gr_kv *kv, struct gr_kv_seq *q, int32_t *list,
+                        int32_t *key_pos, struct gr_kv_range *changed)
 {
     const uint32_t *item = gr_kv_items(q);
-    if (q->n)
-        memcpy(list, item, q->n * sizeof *list); /* cells are below 2^31 */
-    for (uint32_t k = 0; key_pos && k < q->n; k++)
-        key_pos[k] = kv->pos[item[k]];
+    int32_t lo = (int32_t)q->same, n = (int32_t)q->n;
+    if (lo == n)
+        return;
+    memcpy(list + q->at + lo, item + lo, (size_t)(n - lo) * sizeof *list); /* cells are < 2^31 */
+    for (int32_t k = lo; key_pos && k < n; k++)
+        key_pos[q->at + k] = kv->pos[item[k]];
+    changed->lo = GR_MIN(changed->lo, q->at + lo);
+    changed->hi = GR_MAX(changed->hi, q->at + n);
+    q->same = q->n;
 }
 
 /* lo, near and hi of a token in its sequence's items. */
@@ -46,22 +85,19 @@ static void find_span(const struct gr_kv *kv, const struct gr_kv_seq *q, const s
     span[0] = (int32_t)lo, span[1] = (int32_t)near, span[2] = (int32_t)hi;
 }
 
-void gr_kv_fill(const struct gr_kv *kv, const struct gr_ubatch *ub, bool causal, int32_t neighbours,
-                int32_t *list, int32_t *span, int32_t *key_pos)
+struct gr_kv_range gr_kv_fill(struct gr_kv *kv, const struct gr_ubatch *ub, bool causal,
+                              int32_t neighbours, bool kept, int32_t *list, int32_t *span,
+                              int32_t *key_pos)
 {
-    int32_t at[GR_SEQ_MAX], n = 0; /* where each sequence's items begin, -1 = not yet there */
-    memset(at, 0xff, sizeof at);
+    struct gr_kv_range changed = {INT32_MAX, 0};
+    take_places(kv, ub, kept);
     for (int32_t i = 0; i < ub->n_tok; i++, span += 3) {
-        int32_t s = gr_kv_tok_seq(ub, i);
-        const struct gr_kv_seq *q = &kv->seq[s];
+        struct gr_kv_seq *q = &kv->seq[gr_kv_tok_seq(ub, i)];
         struct gr_kv_mark m = gr_kv_tok_mark(kv, ub, i);
-        if (at[s] < 0) {
-            at[s] = n;
-            append(kv, q, list + n, key_pos ? key_pos + n : NULL);
-            n += (int32_t)q->n;
-        }
+        write_items(kv, q, list, key_pos, &changed);
         find_span(kv, q, &m, causal, neighbours, span);
         for (int j = 0; j < 3; j++)
-            span[j] += at[s];
+            span[j] += q->at;
     }
+    return changed.lo < changed.hi ? changed : (struct gr_kv_range){0, 0};
 }

@@ -98,6 +98,12 @@ int gr_kv_order_room(struct gr_kv_seq *q, uint32_t n)
     return 0;
 }
 
+/* Items from i on are no longer what they were. */
+static void changed(struct gr_kv_seq *q, uint32_t i)
+{
+    q->same = GR_MIN(q->same, i);
+}
+
 /* Room behind the last item. */
 static void move_to_front(struct gr_kv_seq *q)
 {
@@ -120,6 +126,7 @@ void gr_kv_order_put(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
         return;
     }
     uint32_t k = before(kv, q, c);
+    changed(q, k);
     if (k < q->n / 2 && q->first) {
         q->first--;
         memmove(gr_kv_items(q), gr_kv_items(q) + 1, k * sizeof *q->cell);
@@ -134,6 +141,7 @@ void gr_kv_order_put(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
 void gr_kv_order_cut(struct gr_kv_seq *q, uint32_t i, uint32_t j)
 {
     uint32_t *item = gr_kv_items(q);
+    changed(q, i);
     if (i < q->n - j) {
         memmove(item + (j - i), item, i * sizeof *item);
         q->first += j - i;
@@ -195,6 +203,7 @@ void gr_kv_order_tidy(struct gr_kv *kv, int32_t seq)
 {
     struct gr_kv_seq *q = &kv->seq[seq];
     uint32_t *item = gr_kv_items(q), n = 0;
+    changed(q, 0);
     for (uint32_t i = 0; i < q->n; i++)
         if (gr_kv_has(kv, item[i], seq))
             item[n++] = item[i];

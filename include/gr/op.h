@@ -176,7 +176,8 @@ struct gr_args_attn {
                             micro-batch; rows that are in no span may hold NaN and are not read */
     struct gr_ten k_far; /* as k, roped by group (Self-Extend by window); optional */
     struct gr_ten v;     /* [1, n_cell, n_head_kv * d_v]; may be columns of k (MLA: one head) */
-    struct gr_ten list;  /* [1, 1, n_list] i32, step block: rows of k and v */
+    struct gr_ten list;  /* [1, 1, n_list] i32, step block: rows of k and v; n_list is what there is
+                            room for, nothing of a result depends on it */
     struct gr_ten span; /* [1, n_tok, 3] i32, step block: lo, near, hi; items [lo, near) of the list
                            meet q_far and k_far, [near, hi) meet q and k; near = lo without k_far */
     struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi and rel */
@@ -387,8 +388,11 @@ const struct gr_op_info *gr_op_info(enum gr_op op);
 
 /* Bytes that a node has to move: each operand once. Of a table, cache or state only the rows that
  * the node can name count: as many as it has tokens, list items, rows to copy, sequences or chosen
- * experts (what a step really sees of a list is not known here). */
+ * experts. */
 int64_t gr_node_bytes(const struct gr_node *n);
+/* The same of an ATTN node in a step with these spans, [n_tok][3] on the host: of lists and caches
+ * what tokens see, once for neighbours that see it together. */
+int64_t gr_attn_bytes(const struct gr_node *n, const int32_t *span);
 
 static inline struct gr_ten *gr_node_ten(struct gr_node *n, const struct gr_operand *o)
 {

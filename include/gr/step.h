@@ -1,8 +1,9 @@
-/* The step block: everything that changes from step to step of one plan, in one contiguous piece
- * that one copy uploads.
+/* The step block: everything that changes from step to step of one plan, in one contiguous piece.
  *
  * Its layout depends on the plan's shape alone. A plan refers to its arrays by struct gr_ten with
- * fixed addresses. */
+ * fixed addresses. The lists of cells come first: they have room for whatever a session can list,
+ * so that one plan serves however long they are, stand in the same place for all plans of the
+ * session, and only what changed in them is uploaded. What is behind them one copy uploads. */
 #ifndef GR_STEP_H
 #define GR_STEP_H
 
@@ -14,7 +15,7 @@ struct gr_step_shape {
     int32_t n_tok, n_out;
     int32_t n_pos;              /* positions of a token: 1, or 3 with M-RoPE */
     int32_t n_full, n_swa;      /* n_tok or 0: tokens that each attention cache stores */
-    int32_t n_list, n_list_swa; /* items of the lists, rounded up */
+    int32_t n_list, n_list_swa; /* items that the lists have room for */
     int32_t n_alibi;            /* n_list or 0 */
     int32_t n_far;              /* n_tok or 0: with a second, grouped position */
     int32_t n_seq;              /* sequences of a micro-batch of equal ones; 0 without state */
@@ -27,6 +28,9 @@ struct gr_step_shape {
 
 /* STEP(NAME, length in 32-bit items, meaning) */
 #define GR_STEP_ARRAYS(STEP)                                                                       \
+    STEP(LIST, n_list, "cells of the micro-batch's sequences, each in the order of positions")     \
+    STEP(LIST_SWA, n_list_swa, "the same in the cache of the windowed layers")                     \
+    STEP(KEY_POS, n_alibi, "position of each item of LIST")                                        \
     STEP(TOKENS, n_tok, "token ids")                                                               \
     STEP(POS, n_pos *n_tok, "[n_pos][n_tok] position of each token in its sequence: t, y, x")      \
     STEP(OUT_ROWS, n_out, "rows of the micro-batch whose logits are wanted")                       \
@@ -43,9 +47,6 @@ struct gr_step_shape {
     STEP(DELTA_FAR, n_delta_far, "shift of each cell's grouped position")                          \
     STEP(COPY_SRC, n_copy, "rows to copy; only in a copy plan")                                    \
     STEP(COPY_DST, n_copy, "and where to")                                                         \
-    STEP(LIST, n_list, "cells of the micro-batch's sequences, each in the order of positions")     \
-    STEP(LIST_SWA, n_list_swa, "the same in the cache of the windowed layers")                     \
-    STEP(KEY_POS, n_alibi, "position of each item of LIST")                                        \
     STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")                       \
     STEP(POOL_LIST, n_pool_item, "wanted rows, one sequence's after another's")                    \
     STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")
@@ -63,6 +64,12 @@ struct gr_step_layout {
     int64_t count[GR_N_STEP]; /* items */
     int64_t bytes;
 };
+
+/* Bytes of the lists. */
+static inline int64_t gr_step_lists(const struct gr_step_layout *l)
+{
+    return l->offset[GR_STEP_KEY_POS + 1];
+}
 
 static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s)
 {

@@ -72,6 +72,9 @@ Test(bytes, of_caches)
                                      .span = ten(GR_I32, 1, 1, 3),
                                      .y = ten(GR_F32, 1, 1, 128)};
     cr_expect_eq(gr_node_bytes(&n), 512 + 2 * 256 * 128 + 1024 + 12 + 512);
+    static const int32_t span[] = {0, 0, 10, 2, 2, 12, 256, 256, 300, 30, 30, 30};
+    n.a.attn.q.rows = n.a.attn.span.rows = n.a.attn.y.rows = 4;
+    cr_expect_eq(gr_attn_bytes(&n, span), 4 * (512 + 12 + 512) + (12 + 44) * (2 * 128 + 4));
     n = (struct gr_node){.op = GR_OP_KV_COPY};
     n.a.kv_copy = (struct gr_args_kv_copy){.src = ten(GR_I32, 1, 1, 7),
                                            .dst = ten(GR_I32, 1, 1, 7),

@@ -207,10 +207,8 @@ static int32_t seen(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t i, boo
                     int32_t *cells)
 {
     static int32_t list[MOST], span[MOST * 3];
-    int64_t n;
-    cr_assert_eq(gr_kv_list(kv, ub, &n), 0);
-    cr_assert_leq(n, MOST);
-    gr_kv_fill(kv, ub, causal, 0, list, span, NULL);
+    cr_assert_leq(gr_kv_list(kv, ub), MOST);
+    gr_kv_fill(kv, ub, causal, 0, false, list, span, NULL);
     cr_assert_eq(span[i * 3], span[i * 3 + 1], "all are far");
     for (int32_t k = span[i * 3]; k < span[i * 3 + 2]; k++)
         *cells++ = list[k];
@@ -294,16 +292,84 @@ Test(kv_mask, neighbours)
     struct gr_kv *kv = cache(64, 1, 32, false);
     int32_t cells[10], list[10], span[30], key[10];
     struct gr_ubatch ub = tokens(0, 3, 10);
-    int64_t n;
     cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
     gr_kv_place(kv, &ub, cells);
-    cr_assert(gr_kv_list(kv, &ub, &n) == 0 && n == 10);
-    gr_kv_fill(kv, &ub, true, 4, list, span, key);
+    cr_assert_eq(gr_kv_list(kv, &ub), 256);
+    gr_kv_fill(kv, &ub, true, 4, false, list, span, key);
     for (int32_t i = 0; i < 10; i++) {
         cr_assert(list[i] == i && key[i] == i + 3);
         cr_assert(span[i * 3] == 0 && span[i * 3 + 1] == GR_MAX(0, i - 3) &&
                   span[i * 3 + 2] == i + 1);
     }
+    gr_kv_free(&kv);
+}
+
+/* Room for all that sequences can hold between them, whatever they hold; the steps of a list grow
+ * with it. */
+Test(kv_mask, room)
+{
+    static const uint32_t n_cell[] = {256, 1024, 4096, 5120, 65536};
+    static int32_t list[80 << 10];
+    for (size_t i = 0; i < GR_COUNT(n_cell); i++)
+        for (uint32_t n_seq = 1; n_seq <= 16; n_seq *= 4) {
+            struct gr_kv *kv = cache(n_cell[i], n_seq, 256, false);
+            int32_t each = (int32_t)(n_cell[i] / n_seq), span[16 * 3], end = 0;
+            for (int32_t s = 0; s < (int32_t)n_seq; s++)
+                for (int32_t p = 0, n; p < each; p += n) {
+                    n = GR_MIN(MOST / 2, each - p);
+                    cr_assert_eq(store(kv, s, p, n, NULL), 0);
+                }
+            struct gr_ubatch ub = tokens(0, each, (int32_t)n_seq);
+            for (int32_t s = 0; s < (int32_t)n_seq; s++)
+                ub.batch->seq[s] = s, ub.batch->pos[s] = each;
+            int64_t n = gr_kv_list(kv, &ub), room = gr_kv_list_room(&kv->p);
+            cr_assert(n <= room && n <= (int64_t)GR_COUNT(list));
+            cr_assert_leq(room, n_cell[i] + GR_MAX(n_cell[i] / 8, 256) + 256 * n_seq);
+            gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
+            for (uint32_t s = 0; s < n_seq; s++) {
+                cr_assert(span[3 * s] % 256 == 0 && span[3 * s] >= end);
+                end = span[3 * s + 2];
+            }
+            cr_assert_leq(end, n);
+            gr_kv_free(&kv);
+        }
+}
+
+/* A sequence that goes on has its new cell written; the others, and what is behind them, stay until
+ * one of them needs more than its place. */
+Test(kv_mask, lists_are_kept)
+{
+    struct gr_kv *kv = cache(2048, 3, 256, false);
+    static int32_t list[2048 + 3 * 512];
+    int32_t cells[3], span[9];
+    struct gr_kv_range r;
+    for (int32_t s = 0; s < 3; s++)
+        cr_assert_eq(store(kv, s, 0, 200, NULL), 0);
+    struct gr_ubatch ub = tokens(0, 0, 3);
+    for (int32_t i = 0; i < 60; i++) {
+        for (int32_t s = 0; s < 3; s++)
+            ub.batch->seq[s] = s, ub.batch->pos[s] = 200 + i;
+        cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
+        gr_kv_place(kv, &ub, cells);
+        r = gr_kv_fill(kv, &ub, true, 0, true, list, span, NULL);
+        gr_kv_commit(kv);
+        if (i == 0 || i == 56) /* 201 cells, 257 */
+            cr_assert(r.lo == (i ? 256 : 0) && r.hi == (i ? 1024 + 257 : 512 + 201), "%d, %d", r.lo,
+                      r.hi);
+        else
+            cr_assert(r.lo == 200 + i && r.hi == span[8], "step %d: %d to %d", i, r.lo, r.hi);
+    }
+    ub.batch->seq[0] = 1, ub.n_tok = 1; /* others take its place */
+    r = gr_kv_fill(kv, &ub, true, 0, true, list, span, NULL);
+    cr_assert(r.lo == 0 && r.hi == 260);
+    r = gr_kv_fill(kv, &ub, true, 0, true, list, span, NULL);
+    cr_assert(r.lo == r.hi);
+    rm(kv, 1, 100, 101);
+    r = gr_kv_fill(kv, &ub, true, 0, true, list, span, NULL);
+    cr_assert(r.lo == 100 && r.hi == 259);
+    add(kv, 1, 50, -1, 3);
+    r = gr_kv_fill(kv, &ub, true, 0, true, list, span, NULL);
+    cr_assert(r.lo == 0 && r.hi == 259, "positions are different: %d to %d", r.lo, r.hi);
     gr_kv_free(&kv);
 }
 
@@ -463,13 +529,12 @@ Test(kv_speed, one_token)
     double place = 1, fill = 1;
     for (int32_t i = 0; i < 40; i++) {
         struct gr_ubatch ub = tokens(0, n - 256 + i, 1);
-        int64_t t = gr_now_ns(), n_list;
+        int64_t t = gr_now_ns();
         cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
         gr_kv_place(kv, &ub, &cell);
         place = GR_MIN(place, gr_seconds_since(t));
         t = gr_now_ns();
-        cr_assert_eq(gr_kv_list(kv, &ub, &n_list), 0);
-        gr_kv_fill(kv, &ub, true, 0, list, span, NULL);
+        gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
         fill = GR_MIN(fill, gr_seconds_since(t));
         gr_kv_commit(kv);
     }
@@ -488,7 +553,7 @@ Test(kv_speed, full_windows)
     enum { N = 64, WINDOW = 1024, CELLS = N * (WINDOW + 8) };
     struct gr_kv *kv = cache_of((struct gr_kv_params){
         .n_cell = CELLS, .n_stream = 1, .n_seq_max = N, .n_pad = 256, .window = WINDOW});
-    static int32_t list[CELLS];
+    static int32_t list[N * 1280];
     int32_t cells[N], span[N * 3];
     for (int32_t s = 0; s < N; s++)
         for (int32_t k = 0; k < 2; k++)
@@ -499,11 +564,10 @@ Test(kv_speed, full_windows)
         struct gr_ubatch ub = tokens(0, 0, N);
         for (int32_t s = 0; s < N; s++)
             ub.batch->seq[s] = s, ub.batch->pos[s] = WINDOW + 8 + i;
-        int64_t t = gr_now_ns(), n_list;
+        int64_t t = gr_now_ns();
         cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
         gr_kv_place(kv, &ub, cells);
-        cr_assert_eq(gr_kv_list(kv, &ub, &n_list), 0);
-        gr_kv_fill(kv, &ub, true, 0, list, span, NULL);
+        gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
         gr_kv_commit(kv);
         best = GR_MIN(best, gr_seconds_since(t));
     }

@@ -130,7 +130,7 @@ Test(kv_window, goes_on_forever)
         struct gr_ubatch ub = tokens(0, pos, 4);
         cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
         gr_kv_place(kv, &ub, cells);
-        gr_kv_fill(kv, &ub, true, 0, list, span, key);
+        gr_kv_fill(kv, &ub, true, 0, false, list, span, key);
         for (int32_t i = 0; i < 4; i++) {
             int32_t n = GR_MIN(8, pos + i + 1);
             cr_assert_eq(span[i * 3 + 2] - span[i * 3], n);

@@ -486,7 +486,7 @@ Test(traces, S3_15_rows_and_columns)
         ub.batch->col[i] = place[i][2];
     cr_assert_eq(gr_kv_reserve(kv, &ub, 1), 0);
     gr_kv_place(kv, &ub, cells);
-    gr_kv_fill(kv, &ub, true, 0, list, span, NULL);
+    gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
     gr_kv_mask_dense(kv, &ub, 32, true, false, 1, mask);
     EXPECT_CELLS(list, 3, 1, 4, 5, 2, 0, 6);
     for (int32_t i = 0; i < 7; i++) {
@@ -540,7 +540,7 @@ Test(traces, S4_25_one_token_of_the_second)
     gr_kv_mask_dense(kv, &ub, 32, true, false, 32, mask);
     for (int32_t i = 0; i < 32 * 32; i++)
         cr_assert_eq(mask[i], i >= 6 && i <= 13 ? 0 : -INFINITY, "%d", i);
-    gr_kv_fill(kv, &ub, true, 0, list, span, NULL);
+    gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
     EXPECT_CELLS(list, 6, 7, 8, 9, 10, 11, 12, 13);
     EXPECT_CELLS(span, 0, 0, 8);
     gr_kv_commit(kv);

@@ -5,9 +5,9 @@
  * heads of the group for all tokens of the tile. Neighbouring tokens whose spans overlap form a
  * run. Sixty-four cells of a run at a time are converted to f32 once (K transposed), multiplied
  * with all its queries by the product of gemm.c, and folded into a running maximum, sum and output.
- * What a run sees is cut into chunks only when there are few items; partial results are joined in
- * the order of chunks. Where cells lie, and other sequences, change neither the blocks nor the
- * order of a sum.
+ * What a run sees is cut into chunks only when it is much and there are few items; partial results
+ * are joined in the order of chunks. Where cells lie, other sequences, and how much a list has room
+ * for, change neither the blocks nor the order of a sum.
  *
  * Rounding: queries, products, weights and sums in f32, nothing else. Traffic: every visible row of
  * K and V once a tile of tokens. */
@@ -22,13 +22,15 @@ enum {
     QUERIES = 48,    /* of an item, about */
     ITEMS = 64,      /* enough for any number of threads here; fewer: chunks */
     CHUNK_MIN = 512, /* cells of a chunk at least */
+    WHOLE = 768,     /* cells that are not cut */
 };
 
 struct shape {
     int64_t group;               /* heads that share a KV head */
     int64_t d_k, dk_pad, dv_pad; /* padded to VL */
     int64_t tile, n_tile;        /* tokens of a tile */
-    int64_t n_chunk;             /* most chunks of a run */
+    int64_t n_cut;               /* chunks that a run may be cut into */
+    int64_t n_chunk;             /* most that there are of one, once spans are known */
     int64_t n_item;
     bool far;
 };
@@ -43,15 +45,22 @@ static struct shape shape_of(const struct gr_args_attn *a)
     s.tile = GR_MIN(GR_MAX(1, QUERIES / s.group), a->q.rows);
     s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
     int64_t items = s.n_tile * a->n_head_kv;
-    s.n_chunk = a->list.cols < 2 * CHUNK_MIN ? 1 : (ITEMS + items - 1) / items;
-    s.n_item = items * s.n_chunk;
+    s.n_cut = a->list.cols <= WHOLE ? 1 : (ITEMS + items - 1) / items;
     return s;
 }
 
-/* Cells of a chunk of a run that sees n. */
+/* Cells of a chunk of a run that sees n, and how many chunks it is. */
 static int64_t chunk_cells(const struct shape *s, int64_t n)
 {
-    return GR_MAX(CHUNK_MIN, GR_PAD((n + s->n_chunk - 1) / s->n_chunk, CELLS));
+    return s->n_cut == 1 || n <= WHOLE
+               ? n
+               : GR_MAX(CHUNK_MIN, GR_PAD((n + s->n_cut - 1) / s->n_cut, CELLS));
+}
+
+static int64_t chunks_of(const struct shape *s, int64_t n)
+{
+    int64_t cells = chunk_cells(s, n);
+    return n > cells ? (n + cells - 1) / cells : 1;
 }
 
 /* Items [lo, hi) of the list that a token or a run sees; those below `near` by the grouped keys. */
@@ -63,6 +72,50 @@ static struct span span_of(const struct gr_args_attn *a, int64_t t)
 {
     const int32_t *s = gr_cpu_i32(&a->span, t);
     return (struct span){s[0], s[1], s[2]};
+}
+
+/* The run that begins at token t0 of a tile that ends at `end`: its tokens, and what it sees. */
+struct run {
+    int64_t t0, n_tok, lo, hi;
+};
+
+static struct run run_of(const struct gr_args_attn *a, int64_t t0, int64_t end)
+{
+    struct span u = span_of(a, t0);
+    int64_t t = t0 + 1;
+    for (; t < end; t++) {
+        struct span s = span_of(a, t);
+        if (s.lo >= u.hi || s.hi <= u.lo)
+            break;
+        u.lo = GR_MIN(u.lo, s.lo), u.hi = GR_MAX(u.hi, s.hi);
+    }
+    return (struct run){t0, t - t0, u.lo, u.hi};
+}
+
+static int64_t tile_end(const struct gr_args_attn *a, const struct shape *s, int64_t t)
+{
+    return GR_MIN((t / s->tile + 1) * s->tile, a->q.rows);
+}
+
+/* The chunks of the run that token t is of. */
+static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, int64_t t)
+{
+    struct run r = run_of(a, t - t % s->tile, tile_end(a, s, t));
+    while (r.t0 + r.n_tok <= t)
+        r = run_of(a, r.t0 + r.n_tok, tile_end(a, s, t));
+    return chunks_of(s, r.hi - r.lo);
+}
+
+/* Where spans say how much there is to do. */
+static void count_items(const struct gr_args_attn *a, struct shape *s)
+{
+    s->n_chunk = 1;
+    for (int64_t t = 0, n; s->n_cut > 1 && t < a->q.rows; t += n) {
+        struct run r = run_of(a, t, tile_end(a, s, t));
+        s->n_chunk = GR_MAX(s->n_chunk, chunks_of(s, r.hi - r.lo));
+        n = r.n_tok;
+    }
+    s->n_item = s->n_tile * a->n_head_kv * s->n_chunk;
 }
 
 /* Where an item stands, and its scratch memory. State of a query: largest logit so far, sum of
@@ -369,13 +422,13 @@ static float *partial_of(const struct gr_args_attn *a, const struct shape *s, vo
     return (float *)shared + (chunk * a->q.rows * a->n_head + row) * (VL + s->dv_pad);
 }
 
-static void run_finish(const struct item *i, int64_t chunk, void *shared)
+static void run_finish(const struct item *i, int64_t chunk, bool whole, void *shared)
 {
     const struct gr_args_attn *a = i->a;
     for (int64_t k = 0; k < i->n_query; k++) {
         int64_t t = i->t0 + k / i->s.group, h = i->h_kv * i->s.group + k % i->s.group;
         const float *acc = i->acc + k * i->s.dv_pad;
-        if (i->s.n_chunk == 1) {
+        if (whole) {
             write_head(acc, i->sum[k], a->d_v, gr_cpu_f32(&a->y, t) + h * a->d_v);
             continue;
         }
@@ -385,17 +438,20 @@ static void run_finish(const struct item *i, int64_t chunk, void *shared)
     }
 }
 
-/* Joins the chunks of one head of one token; `acc` is scratch. */
+/* Joins the chunks of one head of one token, unless it was done whole; `acc` is scratch. */
 static void join(const struct gr_args_attn *a, const struct shape *s, void *shared, int64_t row,
                  float *acc)
 {
+    int64_t n = chunks_at(a, s, row / a->n_head);
     float max = -INFINITY, sum = 0;
+    if (n == 1)
+        return;
     memset(acc, 0, (size_t)s->dv_pad * sizeof *acc);
-    for (int64_t k = 0; k < s->n_chunk; k++) {
+    for (int64_t k = 0; k < n; k++) {
         float m = partial_of(a, s, shared, k, row)[0];
         max = m <= max ? max : m;
     }
-    for (int64_t k = 0; k < s->n_chunk; k++) {
+    for (int64_t k = 0; k < n; k++) {
         const float *part = partial_of(a, s, shared, k, row);
         float down = part[0] > -INFINITY ? expf(part[0] - max) : part[0] == part[0] ? 0 : NAN;
         sum += part[1] * down;
@@ -405,34 +461,22 @@ static void join(const struct gr_args_attn *a, const struct shape *s, void *shar
     write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
 }
 
-/* The run that begins at token t0 of a tile that ends at `end`: its length, and what it sees. */
-static struct span run_of(struct item *i, int64_t t0, int64_t end)
-{
-    struct span u = span_of(i->a, t0);
-    int64_t t = t0 + 1;
-    for (; t < end; t++) {
-        struct span s = span_of(i->a, t);
-        if (s.lo >= u.hi || s.hi <= u.lo)
-            break;
-        u.lo = GR_MIN(u.lo, s.lo), u.hi = GR_MAX(u.hi, s.hi);
-    }
-    i->t0 = t0, i->n_tok = t - t0;
-    return u;
-}
-
 /* One chunk of what the tokens of a tile see, for one KV head. */
 static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
 {
     const struct gr_args_attn *a = i->a;
-    int64_t end = GR_MIN((tile + 1) * i->s.tile, a->q.rows);
+    int64_t end = tile_end(a, &i->s, tile * i->s.tile);
     for (int64_t t = tile * i->s.tile; t < end; t += i->n_tok) {
-        struct span u = run_of(i, t, end);
-        int64_t n = chunk_cells(&i->s, u.hi - u.lo), lo = u.lo + chunk * n;
-        int64_t hi = i->s.n_chunk == 1 ? u.hi : GR_MIN(lo + n, u.hi);
+        struct run r = run_of(a, t, end);
+        int64_t n = chunk_cells(&i->s, r.hi - r.lo), n_chunk = chunks_of(&i->s, r.hi - r.lo);
+        int64_t lo = r.lo + chunk * n, hi = GR_MIN(lo + n, r.hi);
+        i->t0 = r.t0, i->n_tok = r.n_tok;
+        if (chunk >= n_chunk)
+            continue;
         run_start(i, gr_ten_is(&a->sinks) && chunk == 0);
         for (int64_t j = lo; j < hi; j += CELLS)
             attend(i, &(struct block){j, GR_MIN(CELLS, hi - j), hi});
-        run_finish(i, chunk, shared);
+        run_finish(i, chunk, n_chunk == 1, shared);
     }
 }
 
@@ -440,6 +484,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_attn *a = &node->a.attn;
     struct shape s = shape_of(a);
+    count_items(a, &s);
     struct item i = item_of(a, &s, w->local);
     for (int64_t n; (n = gr_cpu_take(w, 1, s.n_item)) < s.n_item;) {
         i.h_kv = n % a->n_head_kv;
@@ -457,8 +502,8 @@ static struct gr_cpu_need attn_need(const struct gr_node *node)
 {
     const struct gr_args_attn *a = &node->a.attn;
     struct shape s = shape_of(a);
-    size_t partial = (size_t)(s.n_chunk * a->q.rows * a->n_head * (VL + s.dv_pad)) * sizeof(float);
-    return (struct gr_cpu_need){s.n_chunk > 1 ? partial : 0, item_bytes(&s)};
+    size_t partial = (size_t)(s.n_cut * a->q.rows * a->n_head * (VL + s.dv_pad)) * sizeof(float);
+    return (struct gr_cpu_need){s.n_cut > 1 ? partial : 0, item_bytes(&s)};
 }
 
 const struct gr_cpu_impl FN(attn) = {attn, attn_need, NULL};

@@ -56,7 +56,7 @@ struct gr_kernel_attn {
     struct gr_attn_smem smem;
     float *part;     /* attn_decode: [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest
                         logit (in powers of two), its sum */
-    int32_t n_chunk; /* most chunks of what a token sees */
+    int32_t n_chunk; /* most chunks of what a token sees, whatever a list has room for */
     int32_t n_each;  /* attn_decode: tokens of a block, at most 64 */
     int32_t n_pack;  /* heads of a group that share a tile of queries */
     int32_t n_tile;  /* tiles of queries that a group's heads make */
