@@ -229,9 +229,22 @@ static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
     return (uint32_t)bytes;
 }
 
-/* n products of the same lines, in n_x tiles of up to n_line lines each. Sums of segments are
- * measured for a product alone, which has as many or more of them: so what they take does not
- * depend on the number of products. */
+/* The segments of n products of the same lines on wgmma, and what they need. Memory for their sums
+ * is asked for where any number of lines up to this one, or any of the products alone, would have
+ * segments: so plans of fewer tokens, and launches of more products, find what was asked for. */
+static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_line,
+                     int64_t n_item)
+{
+    enum { LEAST = 2 };
+    int64_t chunks = up(a->part[0].x.units, 8), n_least = a->n_row * n_item; /* tiles */
+    a->n_segment = (int32_t)gr_launch_segments(n_least * a->n_x, chunks, LEAST);
+    if (gr_launch_segments(n_least, chunks, LEAST) > 1)
+        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_line) * GR_NOMINAL_SM *
+                                           GR_SM90_ROWS * sizeof(float));
+    a->count = gr_launch_counters(l);
+}
+
+/* n products of the same lines, in n_x tiles of up to n_line lines each. */
 static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, uint32_t n_x,
                       int64_t n_line, int64_t n_item)
 {
@@ -241,15 +254,9 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
         a.part[i] = part[i];
         a.n_row += (int32_t)up(n_tile(&part[i].w) * GR_PACK_ROWS, GR_SM90_ROWS);
     }
-    int64_t n_block = a.n_row * n_x * n_item;
     n_line = GR_MIN(n_line, GR_SM90_LINES);
     if (!m->tiles)
-        a.n_segment = (int32_t)gr_launch_segments(n_block, up(m->x.units, 8), 2);
-    if (a.n_segment > 1) {
-        a.count = gr_launch_counters(l);
-        a.sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_line) * GR_NOMINAL_SM *
-                                          GR_SM90_ROWS * sizeof(float));
-    }
+        cut_sm90(l, &a, n_line, n_item);
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);

@@ -122,3 +122,31 @@ Test(memory, encoding_takes_no_more)
     gr_session_close(&s);
     gr_model_close(&m);
 }
+
+/* Scratch memory is that of the most tokens: a product of fewer has no more sums of segments of its
+ * columns. */
+Test(memory, products_of_fewer_tokens_take_no_more)
+{
+    static const int64_t n_out[] = {1024, 4096, 16384};
+    enum { N_IN = 1024, MOST = 4096 };
+    struct gr_backend *b;
+    cr_assert_eq(gr_cuda_devices.open(&b, 0, &(struct gr_device_opt){0}), 0, "%s", gr_error());
+    for (size_t i = 0; i < GR_COUNT(n_out); i++) {
+        size_t most = 0;
+        for (int64_t n = 25; n <= MOST; n += n < 200 ? 1 : 100) {
+            struct gr_ten x = {.batch = 1, .rows = n, .cols = N_IN, .row_bytes = N_IN * 4},
+                          y = {.batch = 1, .rows = n, .cols = n_out[i], .row_bytes = n_out[i] * 4},
+                          w = {.batch = 1, .rows = n_out[i], .cols = N_IN, .row_bytes = N_IN * 2};
+            x.dtype = y.dtype = GR_F32, w.dtype = GR_F16;
+            const struct gr_node node = {.op = GR_OP_MATMUL,
+                                         .a.matmul = {.x = x, .w = w, .y = y, .scale = 1}};
+            const struct gr_segment s = {&node, 1, NULL, 0};
+            size_t bytes = b->api->segment_scratch(b, &s);
+            cr_expect(bytes >= most, "%lld rows, %lld tokens: %zu bytes, fewer took %zu",
+                      (long long)n_out[i], (long long)n, bytes, most);
+            most = bytes;
+        }
+        cr_expect(most > 0);
+    }
+    b->api->close(&b);
+}
