@@ -9,11 +9,13 @@
 #include "cuda/grid.h"
 #include "gr/dtype.h"
 #include "gr/kernel/attn.h"
+#include "gr/planes.h"
 #include "gr/status.h"
 
 enum {
     ANY_THREADS = 128,
     DECODE_THREADS = 128,
+    DECODE_QUERIES = 16,
     DECODE_HEADS = 4,     /* of a block of attn_decode_join */
     DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
     DECODE_ROUNDS = 4,    /* of blocks that a device holds at once */
@@ -25,19 +27,28 @@ enum {
     PREFILL_SM90_BARRIERS = 64, /* bytes */
 };
 
-static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t d)
+/* Heads of d columns from column `first` of the rows on. */
+static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t first, int64_t d)
 {
     if (!gr_ten_is(t))
         return (struct gr_kernel_rows){0};
-    const char *first = t->data;
-    return (struct gr_kernel_rows){
-        .data = first,
-        .end = first + (t->rows - 1) * t->row_bytes +
-               (int64_t)gr_row_bytes(t->dtype, (uint64_t)t->cols),
-        .row = t->row_bytes,
-        .head = (int32_t)gr_row_bytes(t->dtype, (uint64_t)d),
-        .type = (int32_t)t->dtype,
-    };
+    struct gr_kernel_rows r = {.data = t->data, .row = t->row_bytes, .type = (int32_t)t->dtype};
+    if (t->planes) {
+        r.step = r.data + gr_planes_step(t->dtype, t->cols, first);
+        r.data += gr_planes_codes(t->dtype, first);
+        r.head = (int32_t)gr_planes_codes(t->dtype, d);
+        r.head_step = (int32_t)(d / GR_QK) * 2;
+    } else {
+        r.data += gr_row_bytes(t->dtype, (uint64_t)first);
+        r.head = (int32_t)gr_row_bytes(t->dtype, (uint64_t)d);
+    }
+    return r;
+}
+
+/* Where values are: V, or K's rows. */
+static const struct gr_ten *values(const struct gr_args_attn *a)
+{
+    return gr_ten_is(&a->v) ? &a->v : &a->k;
 }
 
 static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
@@ -45,8 +56,8 @@ static struct gr_kernel_attn args_of(const struct gr_args_attn *a)
     return (struct gr_kernel_attn){
         .q = {a->q_far.data, a->q.data},
         .q_row = {a->q_far.row_bytes, a->q.row_bytes},
-        .k = {rows_of(&a->k_far, a->d_k), rows_of(&a->k, a->d_k)},
-        .v = rows_of(&a->v, a->d_v),
+        .k = {rows_of(&a->k_far, 0, a->d_k), rows_of(&a->k, 0, a->d_k)},
+        .v = rows_of(values(a), values(a)->cols - a->n_head_kv * a->d_v, a->d_v),
         .list = a->list.data,
         .span = a->span.data,
         .pos = a->pos.data,
@@ -78,41 +89,43 @@ static bool aligned(const struct gr_ten *t)
     return (uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0;
 }
 
-/* Rows that can be fetched in 16-byte pieces: f16 and bf16 must stand on them, of the quantised
- * types the memory around is fetched. */
-static bool fetchable(const struct gr_ten *t)
-{
-    return t->dtype == GR_Q8_0 || t->dtype == GR_Q4_0 ||
-           ((t->dtype == GR_F16 || t->dtype == GR_BF16) && aligned(t));
-}
-
 static int32_t pitch_f16(int64_t d)
 {
     return (int32_t)d * 2 + 16;
 }
 
-static struct gr_attn_stage stage_of(uint32_t type, int64_t d)
+/* Pieces of 16 bytes that a head's steps may touch: they begin anywhere in one unless they divide
+ * it. */
+static int32_t step_pieces(const struct gr_kernel_rows *r)
 {
-    int32_t bytes = (int32_t)gr_row_bytes(type, (uint64_t)d);
-    bool quant = type == GR_Q8_0 || type == GR_Q4_0;
-    /* it may begin 14 bytes into a piece, and is read 4 bytes beyond its end */
-    struct gr_attn_stage s = {.n16 = (bytes + (quant ? 14 + 4 + 15 : 0)) / 16};
-    s.magic = (1 << 20) / s.n16 + 1;
-    s.pitch = type == GR_F16 ? pitch_f16(d) : s.n16 * 16;
+    int32_t n = r->head_step;
+    bool whole = n && 16 % n == 0 && (uintptr_t)r->step % (unsigned)n == 0;
+    return whole ? 1 : n ? (n + 14 + 15) / 16 : 0;
+}
+
+/* Rows of planes are an odd number of pieces apart, so that ldmatrix meets every bank. */
+static struct gr_attn_stage stage_of(const struct gr_kernel_rows *r, int64_t d)
+{
+    struct gr_attn_stage s = {.codes = r->head / 16};
+    s.n16 = s.codes + step_pieces(r);
+    s.pitch = r->type == GR_F16 ? pitch_f16(d) : r->head_step ? (s.n16 | 1) * 16 : s.n16 * 16;
     return s;
 }
 
-/* The columns of K that V is, -1 when it is rows of its own. */
+/* The column of K's rows, fetched for the keys, at which values begin, -1 when values are fetched
+ * by themselves. */
 static int32_t column_in_k(const struct gr_args_attn *a)
 {
-    uint64_t at = (uint64_t)((uintptr_t)a->v.data - (uintptr_t)a->k.data);
-    const struct gr_dtype_info *info = gr_dtype_find(a->k.dtype);
-    if (a->n_head_kv != 1 || gr_ten_is(&a->k_far) || a->v.dtype != a->k.dtype ||
-        a->v.row_bytes != a->k.row_bytes || at >= gr_row_bytes(a->k.dtype, (uint64_t)a->d_k) ||
-        at % info->block_bytes)
-        return -1;
-    int64_t column = (int64_t)(at / info->block_bytes * info->block);
-    return column % 8 == 0 && column + a->d_v <= a->d_k ? (int32_t)column : -1;
+    bool shared = !gr_ten_is(&a->v) && a->n_head_kv == 1 && !gr_ten_is(&a->k_far);
+    int64_t column = a->k.cols - a->d_v;
+    return shared && column % 8 == 0 ? (int32_t)column : -1;
+}
+
+/* Whether tiles become f16 before they are multiplied: attn_decode multiplies planes as they are.
+ */
+static bool converted(const struct gr_kernel_rows *r, bool keep_planes)
+{
+    return r->type == GR_BF16 || (r->type != GR_F16 && !keep_planes);
 }
 
 /* Tiles of n_q queries and n_k keys; n_stage stages as they come. Queries that go to registers may
@@ -121,13 +134,12 @@ static void set_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
                      int32_t n_stage)
 {
     struct gr_attn_smem *s = &k->smem;
-    bool own = k->v_in_k < 0;
+    bool own = k->v_in_k < 0, planes = n_q == DECODE_QUERIES;
     s->q_pitch = s->k_pitch = pitch_f16(k->d_k);
     s->v_pitch = pitch_f16(k->d_v);
-    s->phase = keep_q ? 0 : n_q * s->q_pitch;
-    s->k = s->phase + n_stage * 2 * n_k;
-    s->v = s->k + (k->k[1].type == GR_F16 ? 0 : n_k * s->k_pitch);
-    s->stage = s->v + (k->v.type == GR_F16 || !own ? 0 : n_k * s->v_pitch);
+    s->k = keep_q ? 0 : n_q * s->q_pitch;
+    s->v = s->k + (converted(&k->k[1], planes) ? n_k * s->k_pitch : 0);
+    s->stage = s->v + (own && converted(&k->v, planes) ? n_k * s->v_pitch : 0);
     s->stage_v = n_k * k->k_stage.pitch;
     s->stage_bytes = s->stage_v + (own ? n_k * k->v_stage.pitch : 0);
     s->n_stage = n_stage;
@@ -151,15 +163,15 @@ static bool fit_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
 static bool tiled_shape(const struct gr_args_attn *a)
 {
     return a->d_k % 16 == 0 && a->d_v % 16 == 0 && a->d_v <= 512 && a->k.dtype != GR_F32 &&
-           a->v.dtype != GR_F32 && !gr_ten_is(&a->rel);
+           values(a)->dtype != GR_F32 && !gr_ten_is(&a->rel);
 }
 
 /* And their addresses. */
 static bool tiled(const struct gr_args_attn *a)
 {
     bool far = gr_ten_is(&a->k_far);
-    return aligned(&a->q) && aligned(&a->y) && fetchable(&a->k) && fetchable(&a->v) &&
-           (!far || (aligned(&a->q_far) && fetchable(&a->k_far) && a->k_far.dtype == a->k.dtype));
+    return aligned(&a->q) && aligned(&a->y) && aligned(&a->k) && aligned(values(a)) &&
+           (!far || (aligned(&a->q_far) && aligned(&a->k_far) && a->k_far.dtype == a->k.dtype));
 }
 
 /* Chunks of what a token may see, and scratch for their results: each of 256 items, while 64 MiB
@@ -214,9 +226,9 @@ static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
     int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
     int32_t most = gr_launch_facts(l)->smem_max - DECODE_STATIC;
-    k->n_pack = GR_MIN(group, 16);
+    k->n_pack = GR_MIN(group, DECODE_QUERIES);
     k->n_tile = (group + k->n_pack - 1) / k->n_pack;
-    return fit_smem(k, 16, false, n_k, 3, most);
+    return fit_smem(k, DECODE_QUERIES, false, n_k, 3, most);
 }
 
 /* ---- many ---- */
@@ -260,8 +272,7 @@ static bool set_sm90(struct gr_kernel_attn *k, int32_t n_k, int32_t most)
     struct gr_attn_smem *s = &k->smem;
     int32_t k_pitch = raw_pitch(&k->k[1], &k->k_stage), v_pitch = raw_pitch(&k->v, &k->v_stage);
     s->q = 0;
-    s->phase = PREFILL_SM90_QUERIES * k->d_k * 2 + 4 * n_k * k->d_k * 2 + PREFILL_SM90_BARRIERS;
-    s->stage = s->phase + 2 * n_k;
+    s->stage = PREFILL_SM90_QUERIES * k->d_k * 2 + 4 * n_k * k->d_k * 2 + PREFILL_SM90_BARRIERS;
     s->stage_bytes = n_k * GR_MAX(k_pitch, v_pitch);
     s->n_stage = s->stage + 2 * s->stage_bytes <= most ? 2 : 1;
     s->bytes = s->stage + s->n_stage * s->stage_bytes;
@@ -309,17 +320,17 @@ static int any(struct gr_launcher *l, const struct gr_kernel_attn *k)
 
 int gr_cuda_attn(struct gr_launcher *l, const struct gr_args_attn *a)
 {
-    if (!gr_cache_type(a->k.dtype) || !gr_cache_type(a->v.dtype))
+    if (!gr_cache_type(a->k.dtype) || !gr_cache_type(values(a)->dtype))
         return gr_fail(GR_E_UNSUPPORTED,
                        "attention: expected keys and values of f32, f16, bf16, q8_0 or q4_0, found "
                        "%s and %s",
-                       gr_dtype_name(a->k.dtype), gr_dtype_name(a->v.dtype));
+                       gr_dtype_name(a->k.dtype), gr_dtype_name(values(a)->dtype));
     struct gr_kernel_attn k = args_of(a);
     if (!tiled_shape(a))
         return any(l, &k);
     set_chunks(l, a, &k);
-    k.k_stage = stage_of(a->k.dtype, a->d_k);
-    k.v_stage = stage_of(a->v.dtype, a->d_v);
+    k.k_stage = stage_of(&k.k[1], a->d_k);
+    k.v_stage = stage_of(&k.v, a->d_v);
     k.v_in_k = column_in_k(a);
     struct gr_kernel_attn long_runs = k;
     if (!tiled(a) || !set_decode(l, &k))

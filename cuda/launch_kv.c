@@ -1,6 +1,7 @@
 /* KV_STORE, KV_SHIFT, KV_COPY. */
 #include "cuda/grid.h"
 #include "gr/kernel/kv.h"
+#include "gr/planes.h"
 
 enum { THREADS = GR_KV_WARPS * 32 };
 
@@ -68,8 +69,10 @@ int gr_cuda_kv_shift(struct gr_launcher *l, const struct gr_args_kv_shift *a)
 
 int gr_cuda_kv_copy(struct gr_launcher *l, const struct gr_args_kv_copy *a)
 {
-    size_t bytes = gr_row_bytes(a->cache.dtype, (uint64_t)a->cache.cols);
-    uintptr_t all = (uintptr_t)a->cache.data | (uintptr_t)a->cache.row_bytes | bytes;
+    const struct gr_ten *t = &a->cache; /* planes with what aligns them */
+    size_t bytes = t->planes ? (size_t)gr_planes_row(t->dtype, t->cols)
+                             : gr_row_bytes(t->dtype, (uint64_t)t->cols);
+    uintptr_t all = (uintptr_t)t->data | (uintptr_t)t->row_bytes | bytes;
     unsigned piece = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 2;
     const char *kernel = piece == 16  ? "gr_kv_copy_16"
                          : piece == 4 ? "gr_kv_copy_4"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gr/kernel/attn.h"
-#include "gr/quant_blocks.h"
+#include "gr/planes.h"
 #include "kernels/ptx.cuh"
 
 #define ATTN_NONE (-INFINITY) // the logit of what is not seen
@@ -145,27 +145,31 @@ GR_DEV float attn_bias(const gr_kernel_attn &a, int t, int h, int item)
 
 // --- elements of a row, any type ---
 
-template <int TYPE> GR_DEV float attn_element(const char *head, int i)
+// A head of a row.
+struct attn_vector {
+    const char *x;        // codes of planes
+    const uint16_t *step; // of planes
+};
+GR_DEV attn_vector attn_head(const gr_kernel_rows &r, int row, int h_kv)
 {
-    if constexpr (TYPE == GR_F16) {
-        return f16_to_f32(((const uint16_t *)head)[i]);
-    } else if constexpr (TYPE == GR_BF16) {
-        return bf16_to_f32(((const uint16_t *)head)[i]);
-    } else if constexpr (TYPE == GR_Q8_0) {
-        const gr_q8_0 *b = (const gr_q8_0 *)head + i / GR_QK;
-        return f16_to_f32(b->d) * (float)b->qs[i % GR_QK];
-    } else if constexpr (TYPE == GR_Q4_0) {
-        const gr_q4_0 *b = (const gr_q4_0 *)head + i / GR_QK;
-        int at = i % GR_QK, two = b->qs[at % 16];
-        return f16_to_f32(b->d) * (float)((at < 16 ? two & 15 : two >> 4) - 8);
-    } else {
-        return ((const float *)head)[i];
-    }
+    return {r.data + row * r.row + h_kv * r.head,
+            (const uint16_t *)(r.step + row * r.row + h_kv * r.head_step)};
 }
 
-GR_DEV const char *attn_head(const gr_kernel_rows &r, int row, int h_kv)
+template <int TYPE> GR_DEV float attn_element(const attn_vector &v, int i)
 {
-    return r.data + row * r.row + h_kv * r.head;
+    if constexpr (TYPE == GR_F16) {
+        return f16_to_f32(((const uint16_t *)v.x)[i]);
+    } else if constexpr (TYPE == GR_BF16) {
+        return bf16_to_f32(((const uint16_t *)v.x)[i]);
+    } else if constexpr (TYPE == GR_Q8_0) {
+        return f16_to_f32(v.step[i / GR_QK]) * (float)((const int8_t *)v.x)[i];
+    } else if constexpr (TYPE == GR_Q4_0) {
+        int two = ((const uint8_t *)v.x)[i / GR_QK * 16 + i % 16];
+        return f16_to_f32(v.step[i / GR_QK]) * (float)((i % GR_QK < 16 ? two & 15 : two >> 4) - 8);
+    } else {
+        return ((const float *)v.x)[i];
+    }
 }
 
 // --- one head of one token by N threads, f32 throughout ---
@@ -180,7 +184,7 @@ template <int N, int BAR> GR_DEV void attn_sync()
         bar_sync(BAR, N);
 }
 
-template <int TYPE> GR_DEV float attn_dot(const float *q, const char *k, int n)
+template <int TYPE> GR_DEV float attn_dot(const float *q, const attn_vector &k, int n)
 {
     float s = 0;
 #pragma unroll 8
@@ -228,7 +232,7 @@ GR_DEV float attn_logit(const gr_kernel_attn &a, const float *q, int t, int h, i
                         bool near)
 {
     const gr_kernel_rows &rows = a.k[near];
-    const char *k = attn_head(rows, row, h / (a.n_head / a.n_head_kv));
+    const attn_vector k = attn_head(rows, row, h / (a.n_head / a.n_head_kv));
     float x = 0;
 #define DOT(TYPE) x = attn_dot<TYPE>(near ? q + a.d_k : q, k, a.d_k)
     ATTN_BY_TYPE(rows.type, DOT)

@@ -18,7 +18,7 @@
 // V for the output; head sizes are run-time numbers, NP pairs of 8 columns of V a warp. Products
 // f16, everything else f32: a logit is off by 2^-11 of sum |q k|, a weight and with it the output
 // by as much and 2^-11 more.
-#include "kernels/attn_tile.cuh"
+#include "kernels/attn_planes.cuh"
 #include "kernels/last.cuh"
 #include "kernels/lines.cuh"
 
@@ -60,6 +60,13 @@ template <int NP> struct state {
     float max[2], sum[2], o[NP][2][4];
 };
 
+// The first column of tile c of a warp: blocks of 32 in turn, or halves of them.
+template <int NP> GR_DEV int tile_column(int c)
+{
+    const int warp = threadIdx.x / 32;
+    return (NP == 1 ? warp : 2 * (warp + WARPS * (c / 2)) + c % 2) * 16;
+}
+
 template <int NP> GR_DEV void reset(state<NP> &s)
 {
 #pragma unroll
@@ -72,6 +79,24 @@ template <int NP> GR_DEV void reset(state<NP> &s)
             s.o[p][i / 4][i % 4] = 0;
 }
 
+// Logits [KW / 8][4] of KW keys from item `first` on, finished where they are seen.
+template <int NP, int N>
+GR_DEV void mask(const gr_kernel_attn &a, const state<NP> &s, float (&x)[N][4], int first)
+{
+    const int last = first + 8 * N, from = first + threadIdx.x % 4 * 2;
+    const bool full = first >= max(s.lo[0], s.lo[1]) && last <= min(s.hi[0], s.hi[1]);
+    if (full && !(a.softcap > 0) && !(a.max_alibi > 0))
+        return;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = e / 2, item = from + 8 * n + e % 2;
+            bool seen = item >= s.lo[i] && item < s.hi[i];
+            x[n][e] = seen ? attn_finish(a, x[n][e], s.slope[i], s.t[i], item) : ATTN_NONE;
+        }
+}
+
 // The logits x [KW / 8][4] of KW keys from item `first` on become weights in shared memory
 // [16][KT]; state and output follow the new maxima.
 template <int NP, int KT>
@@ -80,15 +105,12 @@ GR_DEV void weigh(const gr_kernel_attn &a, state<NP> &s, float (&x)[KT / 32][4],
 {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float top[2] = {ATTN_NONE, ATTN_NONE};
+    mask(a, s, x, first);
 #pragma unroll
     for (int n = 0; n < KT / 32; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int i = e / 2, item = first + 8 * n + 2 * t + e % 2;
-            bool seen = item >= s.lo[i] && item < s.hi[i];
-            x[n][e] = seen ? attn_finish(a, x[n][e], s.slope[i], s.t[i], item) : ATTN_NONE;
-            top[i] = fmaxf(top[i], x[n][e]);
-        }
+        for (int e = 0; e < 4; e++)
+            top[e / 2] = fmaxf(top[e / 2], x[n][e]);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         top[i] = attn_quad_max(top[i]);
@@ -122,46 +144,107 @@ GR_DEV void weigh(const gr_kernel_attn &a, state<NP> &s, float (&x)[KT / 32][4],
             s.o[k][e / 4][e % 4] *= down[e % 4 / 2];
 }
 
+// x = the logits of the warp's keys, whose rows begin at k.
+template <int KT>
+GR_DEV void multiply_k(const gr_kernel_attn &a, float (&x)[KT / 32][4], const tile &b, int plane,
+                       uint32_t q, const unsigned char *k)
+{
+    constexpr int KW = KT / WARPS;
+    const gr_kernel_rows &r = a.k[plane];
+    const int step = attn_step_at(r, a.k_stage, b.h_kv), first = threadIdx.x / 32 * KW;
+    if (r.type == GR_Q8_0) {
+        attn_multiply_k<GR_Q8_0, KW>(a, x, q, k + first * a.k_stage.pitch, step);
+    } else if (r.type == GR_Q4_0) {
+        attn_multiply_k<GR_Q4_0, KW>(a, x, q, k + first * a.k_stage.pitch, step);
+    } else {
+        const uint32_t tile = smem_u32(k) + first * a.smem.k_pitch;
+#pragma unroll 4
+        for (int c = 0; c < a.d_k; c += 16) {
+            uint32_t fq[4], fk[4];
+            attn_frag_a(fq, q, a.smem.q_pitch, c);
+            attn_frag_k<KW == 8>(fk, tile, a.smem.k_pitch, c);
+            mma_f16(x[0], fq, fk);
+            if constexpr (KW == 16)
+                mma_f16(x[1], fq, fk + 2);
+        }
+    }
+}
+
+// The output of weights p [16][KT] and of values whose rows begin at v, f16.
+template <int NP, int KT>
+GR_DEV void multiply_v(const gr_kernel_attn &a, state<NP> &s, uint32_t p, uint32_t v, int pitch)
+{
+#pragma unroll
+    for (int j = 0; j < KT; j += 16) {
+        uint32_t fp[4], fv[4];
+        attn_frag_a(fp, p, (KT + 8) * 2, j);
+#pragma unroll
+        for (int c = 0; c < NP; c++) {
+            int col = tile_column<NP>(c);
+            if (col < a.d_v) {
+                attn_frag_v(fv, v + j * pitch, pitch, col);
+                mma_f16(s.o[c][0], fp, fv);
+                mma_f16(s.o[c][1], fp, fv + 2);
+            }
+        }
+    }
+}
+// The same of planes, steps `step` bytes behind the codes.
+template <int TYPE, int NP, int KT>
+GR_DEV void multiply_planes(const gr_kernel_attn &a, state<NP> &s, uint32_t p,
+                            const unsigned char *v, int pitch, int step)
+{
+    constexpr int TILES = NP == 1 ? 1 : 2;
+#pragma unroll
+    for (int j = 0; j < KT; j += 32) {
+        uint32_t fp[2][4];
+        attn_frag_a(fp[0], p, (KT + 8) * 2, j);
+        attn_frag_a(fp[1], p, (KT + 8) * 2, j + 16);
+#pragma unroll
+        for (int c = 0; c < NP; c += TILES) {
+            int col = tile_column<NP>(c);
+            if (col < a.d_v)
+                attn_multiply_v<TYPE, TILES>(s.o + c, fp, v + j * pitch, pitch, step, col / GR_QK,
+                                             col / 16 % 2);
+        }
+    }
+}
+
+// Values as tiles hold them: planes, or what is, or became, f16.
+template <int NP, int KT>
+GR_DEV void multiply_any_v(const gr_kernel_attn &a, state<NP> &s, const tile &b, uint32_t p,
+                           const unsigned char *v)
+{
+    const bool own = a.v_in_k < 0;
+    const gr_kernel_rows &r = own ? a.v : a.k[1];
+    const int pitch = own ? a.v_stage.pitch : a.k_stage.pitch;
+    int step = attn_step_at(r, own ? a.v_stage : a.k_stage, b.h_kv);
+    if (!own) // from the column where values begin
+        step += a.v_in_k / GR_QK * 2 - gr_planes_codes(r.type, a.v_in_k);
+    if (r.type == GR_Q8_0)
+        multiply_planes<GR_Q8_0, NP, KT>(a, s, p, v, pitch, step);
+    else if (r.type == GR_Q4_0)
+        multiply_planes<GR_Q4_0, NP, KT>(a, s, p, v, pitch, step);
+    else
+        multiply_v<NP, KT>(a, s, p, smem_u32(v), own ? a.smem.v_pitch : a.smem.k_pitch);
+}
+
 // Items [lo, hi) of the list, by the near or the far keys.
 template <int NP, int KT>
 GR_DEV void attend(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane, int lo, int hi,
                    unsigned char *smem)
 {
-    constexpr int KW = KT / WARPS;
     __shared__ float red[WARPS][QUERIES];
     __align__(16) __shared__ uint16_t p[QUERIES][KT + 8];
-    const int warp = threadIdx.x / 32, k_pitch = a.smem.k_pitch,
-              v_pitch = a.v_in_k < 0 ? a.smem.v_pitch : k_pitch;
     attn_pipe pipe = attn_pipe_begin<KT>(a, plane, b.h_kv, lo, hi, smem);
     for (int i = 0; lo + i * KT < hi; i++) {
-        uint32_t k, v;
-        attn_pipe_take<KT>(a, pipe, i, smem, k, v);
+        unsigned char *k, *v;
+        attn_pipe_take<KT, true>(a, pipe, i, smem, k, v);
         float x[KT / 32][4] = {};
-#pragma unroll 4
-        for (int c = 0; c < a.d_k; c += 16) {
-            uint32_t fq[4], fk[4];
-            attn_frag_a(fq, smem_u32(smem), a.smem.q_pitch, c);
-            attn_frag_k<KW == 8>(fk, k + warp * KW * k_pitch, k_pitch, c);
-            mma_f16(x[0], fq, fk);
-            if constexpr (KW == 16)
-                mma_f16(x[1], fq, fk + 2);
-        }
-        weigh<NP, KT>(a, s, x, lo + i * KT + warp * KW, red, p);
+        multiply_k<KT>(a, x, b, plane, smem_u32(smem), k);
+        weigh<NP, KT>(a, s, x, lo + i * KT + threadIdx.x / 32 * (KT / WARPS), red, p);
         __syncthreads();
-#pragma unroll
-        for (int j = 0; j < KT; j += 16) {
-            uint32_t fp[4], fv[4];
-            attn_frag_a(fp, smem_u32(p), (KT + 8) * 2, j);
-#pragma unroll
-            for (int c = 0; c < NP; c++) {
-                int col = (warp + WARPS * c) * 16;
-                if (col < a.d_v) {
-                    attn_frag_v(fv, v + j * v_pitch, v_pitch, col);
-                    mma_f16(s.o[c][0], fp, fv);
-                    mma_f16(s.o[c][1], fp, fv + 2);
-                }
-            }
-        }
+        multiply_any_v<NP, KT>(a, s, b, smem_u32(p), v);
     }
     attn_pipe_end();
 }
@@ -175,8 +258,8 @@ GR_DEV void look(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane
         int h;
         bool there = token_of(b, threadIdx.x % 32 / 4 + 8 * i, s.t[i], h);
         attn_span u = attn_span_of(a, there ? s.t[i] : b.g.lead);
-        s.lo[i] = plane ? u.near : u.lo;
-        s.hi[i] = there ? min(plane ? u.hi : u.near, end) : s.lo[i];
+        s.lo[i] = there ? plane ? u.near : u.lo : 0; // queries that there are not see all
+        s.hi[i] = there ? min(plane ? u.hi : u.near, end) : INT32_MAX;
         s.slope[i] = there && a.max_alibi > 0 ? attn_slope(a, h) * ATTN_LOG2E : 0;
     }
 }
@@ -186,6 +269,7 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
 {
     __shared__ float red[WARPS][QUERIES];
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, lane4 = threadIdx.x % 4;
+    const bool planes = a.v.head_step; // tiles are even columns, then odd ones
     for (int i = 0; i < 2; i++) {
         float sum = attn_quad_sum(s.sum[i]);
         if (lane4 == 0)
@@ -198,14 +282,19 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
             continue;
         float *part = part_of(a, t, chunk, h);
 #pragma unroll
-        for (int c = 0; c < NP; c++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                int col = (warp + WARPS * c) * 16 + half * 8 + lane4 * 2;
-                if (col < a.d_v)
-                    *(float2 *)(part + col) =
-                        make_float2(s.o[c][half][2 * i], s.o[c][half][2 * i + 1]);
+        for (int c = 0; c < NP; c++) {
+            int col = tile_column<NP>(c);
+            const float *first = s.o[c][0] + 2 * i, *second = s.o[c][1] + 2 * i;
+            if (col >= a.d_v)
+                continue;
+            if (planes) {
+                *(float4 *)(part + col + lane4 * 4) =
+                    make_float4(first[0], second[0], first[1], second[1]);
+            } else {
+                *(float2 *)(part + col + lane4 * 2) = make_float2(first[0], first[1]);
+                *(float2 *)(part + col + lane4 * 2 + 8) = make_float2(second[0], second[1]);
             }
+        }
         if (warp == 0 && lane4 == 0) {
             part[a.d_v] = s.max[i];
             part[a.d_v + 1] =
@@ -296,8 +385,8 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
             if (lo >= hi)
                 continue;
             if (in_smem != plane)
-                attn_load_q(a, in_smem = plane, QUERIES, smem,
-                            [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
+                attn_load_q<true>(a, in_smem = plane, QUERIES, smem,
+                                  [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
             look(a, b, s, plane, hi);
             attend<NP, KT>(a, b, s, plane, lo, hi, smem);
         }

@@ -94,10 +94,11 @@ template <int DK, int DV, int KT> GR_DEV void prefill(const gr_kernel_attn &a, u
         const attn_seen seen = attn_seen_of(s.rows);
         attn_pipe pipe = attn_pipe_begin<KT>(a, plane, h_kv, lo, hi, smem);
         for (int i = 0, j = lo; j < hi; i++, j += KT) {
-            uint32_t k, v;
+            unsigned char *k, *v;
             attn_pipe_take<KT>(a, pipe, i, smem, k, v);
             if (j < seen.any_hi && j + KT > seen.any_lo)
-                attend<DK, DV, KT>(a, s, q, k, v, j, j >= seen.all_lo && j + KT <= seen.all_hi);
+                attend<DK, DV, KT>(a, s, q, smem_u32(k), smem_u32(v), j,
+                                   j >= seen.all_lo && j + KT <= seen.all_hi);
         }
         attn_pipe_end();
     }

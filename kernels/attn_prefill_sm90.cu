@@ -88,15 +88,15 @@ GR_DEV int raw_at(const gr_kernel_attn &a, int raw)
 }
 
 template <int TYPE, int D, int KT>
-GR_DEV void convert_as(const unsigned char *from, int pitch, const uint8_t *phase,
-                       unsigned char *tile)
+GR_DEV void convert_as(const unsigned char *from, int pitch, int step, unsigned char *tile)
 {
     constexpr int KEYS = KT / 4, PARTS = D / 16;
     const int first = threadIdx.x % GROUP / 32 * KEYS;
     for (int i = threadIdx.x % 32; i < KEYS * PARTS; i += 32) {
         int key = i / PARTS, at = i % PARTS;
+        const unsigned char *row = from + key * pitch;
         uint4 out[2];
-        attn_sixteen<TYPE>(from + key * pitch + phase[first + key], at, out);
+        attn_sixteen<TYPE>(row, (const uint16_t *)(row + step), at, out);
         *(uint4 *)(tile + piece_at(KT, first + key, 2 * at)) = out[0];
         *(uint4 *)(tile + piece_at(KT, first + key, 2 * at + 1)) = out[1];
     }
@@ -108,19 +108,19 @@ GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel 
                    unsigned char *smem)
 {
     if (p.raw >= 0) {
+        const gr_attn_stage &s = p.of_v ? a.v_stage : a.k_stage;
         const int type = p.of_v ? a.v.type : a.k[1].type,
-                  pitch = p.of_v ? a.v_stage.pitch : a.k_stage.pitch;
+                  step = attn_step_at(p.of_v ? a.v : a.k[1], s, b.h_kv);
         const unsigned char *from = smem + raw_at(a, p.raw);
-        const uint8_t *phase = smem + a.smem.phase + p.raw * KT;
         unsigned char *tile = smem + (p.to - b.q);
         mbar_wait(p.empty, p.parity);
         __syncwarp();
         if (type == GR_BF16)
-            convert_as<GR_BF16, D, KT>(from, pitch, phase, tile);
+            convert_as<GR_BF16, D, KT>(from, s.pitch, step, tile);
         else if (type == GR_Q8_0)
-            convert_as<GR_Q8_0, D, KT>(from, pitch, phase, tile);
+            convert_as<GR_Q8_0, D, KT>(from, s.pitch, step, tile);
         else
-            convert_as<GR_Q4_0, D, KT>(from, pitch, phase, tile);
+            convert_as<GR_Q4_0, D, KT>(from, s.pitch, step, tile);
         __syncwarp();
     }
     fence_proxy_async();
@@ -130,7 +130,7 @@ GR_DEV void settle(const gr_kernel_attn &a, const place<D, KT> &b, const parcel 
 // Begins tile number i of the block, rows `row` of it a lane; raw: the buffer that is next.
 template <int D, int KT>
 GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, bool of_v,
-                    uint32_t i, int row, int raw, unsigned char *smem)
+                    uint32_t i, int row, int raw)
 {
     const gr_kernel_rows &r = of_v ? a.v : a.k[plane];
     const uint32_t slot = i % STAGES;
@@ -144,12 +144,8 @@ GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, b
         mbar_wait(p.empty, p.parity);
         fetch_swizzled<D, KT>(r, b.h_kv, row, p.to);
     } else {
-        constexpr int KEYS = KT / 4;
-        const gr_attn_stage &s = of_v ? a.v_stage : a.k_stage;
-        const int first = threadIdx.x % GROUP / 32 * KEYS;
         p.raw = raw;
-        attn_fetch<KEYS>(r, s, b.h_kv, row, b.q + raw_at(a, raw),
-                         smem + a.smem.phase + raw * KT + first);
+        attn_fetch<KT / 4>(r, of_v ? a.v_stage : a.k_stage, b.h_kv, row, b.q + raw_at(a, raw));
     }
     return p;
 }
@@ -187,7 +183,7 @@ GR_DEV void fetch_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn
             }
             const int row = !of_v ? row_k : i == n && s % 2 ? row_k : row_v;
             p = fetch(a, b, work.part[w].plane, of_v,
-                      done + (of_v ? i == n && s % 2 ? n - 1 : i - 1 : i), row, raw, smem);
+                      done + (of_v ? i == n && s % 2 ? n - 1 : i - 1 : i), row, raw);
             raw = one ? 0 : raw ^ (p.raw >= 0);
             s++;
         }

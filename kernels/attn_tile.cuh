@@ -33,38 +33,40 @@ GR_DEV float attn_finish(const gr_kernel_attn &a, float x, float slope, int t, i
 
 // --- rows into shared memory ---
 
-// A warp fetches the rows of N keys, key i of row number `row` in lane i (below 0: zeros), to dst +
-// i * pitch, as 16-byte pieces of the aligned memory around each; where in the first piece a row
-// begins stands in phase[i].
-template <int N>
-GR_DEV void attn_fetch(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv, int row,
-                       uint32_t dst, uint8_t *phase)
+// The piece of 16 bytes of row 0 in which the steps of a head begin, and where in it: the same in
+// all rows.
+GR_DEV const char *attn_step_piece(const gr_kernel_rows &r, int h_kv)
 {
-    const int lane = threadIdx.x % 32;
-    const char *head = r.data + h_kv * r.head;
-    if (lane < N)
-        phase[lane] = (uint32_t)(uintptr_t)(head + (int64_t)row * (int32_t)r.row) & 15;
-    for (int i = 0; i < N * s.n16; i += 32) {
-        int key = (int)((uint32_t)(i + lane) * s.magic >> 20), piece = i + lane - key * s.n16;
-        int at = __shfl_sync(0xffffffffu, row, key % N);
-        uintptr_t src = (uintptr_t)(head + (int64_t)at * (int32_t)r.row) / 16 * 16 + piece * 16;
-        int64_t left = (int64_t)((uintptr_t)r.end - src);
-        int bytes = at < 0 || left < 0 ? 0 : left < 16 ? (int)left : 16;
-        if (key < N)
-            cp_async_16(dst + key * s.pitch + piece * 16, (const char *)src, bytes);
-    }
+    return (const char *)((uintptr_t)(r.step + h_kv * r.head_step) / 16 * 16);
+}
+GR_DEV int attn_step_at(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv)
+{
+    return s.codes * 16 + (int)((uintptr_t)(r.step + h_kv * r.head_step) & 15);
 }
 
-// N words from p, aligned to 2.
-template <int N> GR_DEV void attn_words(const unsigned char *p, uint32_t w[N])
+// A warp fetches the rows of N keys, key i of row number `row` in lane i (below 0: zeros), to dst +
+// i * pitch: four lanes a row, 64 bytes of it at a time.
+template <int N>
+GR_DEV void attn_fetch(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv, int row,
+                       uint32_t dst)
 {
-    const uint32_t *from = (const uint32_t *)((uintptr_t)p / 4 * 4);
-    uint32_t next = from[0], shift = (uint32_t)((uintptr_t)p & 2) * 8;
+    const int key = threadIdx.x % 32 / 4, first = threadIdx.x % 4;
+    const char *head = r.data + h_kv * r.head, *from[N / 8];
+    const int gap = (int)(attn_step_piece(r, h_kv) - head) - s.codes * 16; // of planes
+    int bytes[N / 8];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        uint32_t low = next;
-        next = from[i + 1];
-        w[i] = (uint32_t)(((uint64_t)next << 32 | low) >> shift);
+    for (int k = 0; k < N / 8; k++) {
+        const int at = __shfl_sync(0xffffffffu, row, k * 8 + key);
+        bytes[k] = at < 0 ? 0 : 16;
+        from[k] = head + (uint64_t)(uint32_t)max(at, 0) * (uint32_t)r.row;
+    }
+    dst += key * s.pitch;
+#pragma unroll 1
+    for (int p = first; p < s.n16; p += 4) {
+        const int at = p * 16 + (p < s.codes ? 0 : gap);
+#pragma unroll
+        for (int k = 0; k < N / 8; k++)
+            cp_async_16(dst + k * 8 * s.pitch + p * 16, from[k] + at, bytes[k]);
     }
 }
 
@@ -76,10 +78,9 @@ GR_DEV uint2 attn_scaled(uint32_t bytes, uint32_t zero, uint32_t d)
     return {mul_f16x2(sub_f16x2(lo, zero), d), mul_f16x2(sub_f16x2(hi, zero), d)};
 }
 
-// A block's scale twice; NaN where a quant of it may not be an f16.
-GR_DEV uint32_t attn_scale(const unsigned char *block)
+// A step twice; NaN where a quant of it may not be an f16.
+GR_DEV uint32_t attn_twice(uint32_t d)
 {
-    uint32_t d = *(const uint16_t *)block;
     return ((d & 0x7fff) < 0x5ff0 ? d : 0x7fff) * 0x10001; // 0x5ff0 is 508
 }
 
@@ -90,45 +91,40 @@ GR_DEV uint32_t attn_pair(uint32_t two) // bf16 to f16
 }
 
 // 16 elements of a row, from the 16 i th, as f16 in two pieces.
-template <int TYPE> GR_DEV void attn_sixteen(const unsigned char *row, int i, uint4 out[2])
+template <int TYPE>
+GR_DEV void attn_sixteen(const unsigned char *row, const uint16_t *step, int i, uint4 out[2])
 {
     uint32_t *o = (uint32_t *)out;
-    if constexpr (TYPE == GR_Q8_0) {
-        const unsigned char *block = row + i / 2 * 34;
-        uint32_t w[4], d = attn_scale(block);
-        attn_words<4>(block + 2 + i % 2 * 16, w);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            uint2 four = attn_scaled(w[k] ^ 0x80808080u, 0x64806480u, d);
-            o[2 * k] = four.x, o[2 * k + 1] = four.y;
-        }
-    } else if constexpr (TYPE == GR_Q4_0) {
-        const unsigned char *block = row + i / 2 * 18;
-        uint32_t w[4], d = attn_scale(block);
-        attn_words<4>(block + 2, w);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            uint2 four = attn_scaled(w[k] >> i % 2 * 4 & 0x0f0f0f0fu, 0x64086408u, d);
-            o[2 * k] = four.x, o[2 * k + 1] = four.y;
-        }
-    } else {
+    if constexpr (TYPE == GR_BF16) {
         const uint32_t *w = (const uint32_t *)(row + i * 32);
 #pragma unroll
         for (int k = 0; k < 8; k++)
             o[k] = attn_pair(w[k]);
+    } else {
+        const uint4 four = *(const uint4 *)(row + (TYPE == GR_Q8_0 ? i : i / 2) * 16);
+        const uint32_t w[4] = {four.x, four.y, four.z, four.w}, d = attn_twice(step[i / 2]);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            uint2 x = TYPE == GR_Q8_0
+                          ? attn_scaled(w[k] ^ 0x80808080u, 0x64806480u, d)
+                          : attn_scaled(w[k] >> i % 2 * 4 & 0x0f0f0f0fu, 0x64086408u, d);
+            o[2 * k] = x.x, o[2 * k + 1] = x.y;
+        }
     }
 }
 
-// d columns (a multiple of 16) of KEYS rows to f16, rows to_pitch apart, by THREADS threads.
+// d columns (a multiple of 16) of KEYS rows to f16, rows to_pitch apart, by THREADS threads; the
+// steps `step` bytes into a row.
 template <int TYPE, int KEYS, int THREADS>
-GR_DEV void attn_convert(const unsigned char *from, const gr_attn_stage &s, const uint8_t *phase,
-                         int d, unsigned char *to, int to_pitch)
+GR_DEV void attn_convert(const unsigned char *from, const gr_attn_stage &s, int step, int d,
+                         unsigned char *to, int to_pitch)
 {
     int n = d / 16;
     for (int i = threadIdx.x % THREADS; i < KEYS * n; i += THREADS) {
         int key = i / n, at = i - key * n;
+        const unsigned char *row = from + key * s.pitch;
         uint4 out[2];
-        attn_sixteen<TYPE>(from + key * s.pitch + phase[key], at, out);
+        attn_sixteen<TYPE>(row, (const uint16_t *)(row + step), at, out);
         uint4 *dst = (uint4 *)(to + key * to_pitch + at * 32);
         dst[0] = out[0], dst[1] = out[1];
     }
@@ -136,15 +132,16 @@ GR_DEV void attn_convert(const unsigned char *from, const gr_attn_stage &s, cons
 
 // The same of bf16, q8_0 or q4_0.
 template <int KEYS, int THREADS>
-GR_DEV void attn_to_f16(int type, const unsigned char *from, const gr_attn_stage &s,
-                        const uint8_t *phase, int d, unsigned char *to, int to_pitch)
+GR_DEV void attn_to_f16(const gr_kernel_rows &r, const unsigned char *from, const gr_attn_stage &s,
+                        int h_kv, int d, unsigned char *to, int to_pitch)
 {
-    if (type == GR_BF16)
-        attn_convert<GR_BF16, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
-    else if (type == GR_Q8_0)
-        attn_convert<GR_Q8_0, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
+    const int step = attn_step_at(r, s, h_kv);
+    if (r.type == GR_BF16)
+        attn_convert<GR_BF16, KEYS, THREADS>(from, s, step, d, to, to_pitch);
+    else if (r.type == GR_Q8_0)
+        attn_convert<GR_Q8_0, KEYS, THREADS>(from, s, step, d, to, to_pitch);
     else
-        attn_convert<GR_Q4_0, KEYS, THREADS>(from, s, phase, d, to, to_pitch);
+        attn_convert<GR_Q4_0, KEYS, THREADS>(from, s, step, d, to, to_pitch);
 }
 
 // --- a range of the list, tile by tile, by four warps ---
@@ -154,7 +151,12 @@ GR_DEV void attn_to_f16(int type, const unsigned char *from, const gr_attn_stage
 struct attn_pipe {
     const gr_kernel_rows *k;
     int h_kv, lo, hi, next; // next: row number of this lane's key in the tile to fetch next
+    int in, out;            // stages of the tile to fetch next, of that to take next
 };
+GR_DEV void attn_pipe_turn(const gr_kernel_attn &a, int &stage)
+{
+    stage = stage + 1 < a.smem.n_stage ? stage + 1 : 0;
+}
 
 template <int KT> GR_DEV int attn_pipe_row(const gr_kernel_attn &a, const attn_pipe &p, int tile)
 {
@@ -164,19 +166,19 @@ template <int KT> GR_DEV int attn_pipe_row(const gr_kernel_attn &a, const attn_p
 }
 
 template <int KT>
-GR_DEV void attn_pipe_fetch(const gr_kernel_attn &a, const attn_pipe &p, int tile, int row,
+GR_DEV void attn_pipe_fetch(const gr_kernel_attn &a, attn_pipe &p, int tile, int row,
                             unsigned char *smem)
 {
     const gr_attn_smem &at = a.smem;
-    int slot = tile % at.n_stage, first = threadIdx.x / 32 * KT / 4;
+    const int first = threadIdx.x / 32 * KT / 4;
     if (p.lo + tile * KT < p.hi) {
-        uint32_t stage = smem_u32(smem) + at.stage + slot * at.stage_bytes;
-        uint8_t *phase = smem + at.phase + slot * 2 * KT + first;
-        attn_fetch<KT / 4>(*p.k, a.k_stage, p.h_kv, row, stage + first * a.k_stage.pitch, phase);
+        uint32_t stage = smem_u32(smem) + at.stage + p.in * at.stage_bytes;
+        attn_fetch<KT / 4>(*p.k, a.k_stage, p.h_kv, row, stage + first * a.k_stage.pitch);
         if (a.v_in_k < 0)
             attn_fetch<KT / 4>(a.v, a.v_stage, p.h_kv, row,
-                               stage + at.stage_v + first * a.v_stage.pitch, phase + KT);
+                               stage + at.stage_v + first * a.v_stage.pitch);
     }
+    attn_pipe_turn(a, p.in);
     cp_async_commit();
 }
 
@@ -184,20 +186,27 @@ template <int KT>
 GR_DEV attn_pipe attn_pipe_begin(const gr_kernel_attn &a, int plane, int h_kv, int lo, int hi,
                                  unsigned char *smem)
 {
-    attn_pipe p = {&a.k[plane], h_kv, lo, hi, 0};
+    attn_pipe p = {&a.k[plane], h_kv, lo, hi, 0, 0, 0};
     for (int i = 0; i < a.smem.n_stage - 1; i++)
         attn_pipe_fetch<KT>(a, p, i, attn_pipe_row<KT>(a, p, i), smem);
     p.next = attn_pipe_row<KT>(a, p, a.smem.n_stage - 1);
     return p;
 }
 
-// Tile i as f16 in shared memory: K at k, V at v, for all threads until they ask for the next.
-template <int KT>
+// Whether a tile of such rows is brought to f16; with PLANES those of quants are not.
+template <bool PLANES> GR_DEV bool attn_converts(const gr_kernel_rows &r)
+{
+    return r.type == GR_BF16 || (!PLANES && r.type != GR_F16);
+}
+
+// Tile i in shared memory, as f16 or planes: K at k, V at v, for all threads until they ask for the
+// next.
+template <int KT, bool PLANES = false>
 GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigned char *smem,
-                           uint32_t &k, uint32_t &v)
+                           unsigned char *&k, unsigned char *&v)
 {
     const gr_attn_smem &at = a.smem;
-    const int ahead = at.n_stage - 1, slot = i % at.n_stage;
+    const int ahead = at.n_stage - 1;
     if (ahead == 2)
         cp_async_wait<1>();
     else
@@ -209,18 +218,21 @@ GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigne
         cp_async_wait<0>();
         __syncthreads();
     }
-    const bool v_own = a.v_in_k < 0, k_f16 = p.k->type == GR_F16, v_f16 = a.v.type == GR_F16;
-    const uint8_t *phase = smem + at.phase + slot * 2 * KT;
-    unsigned char *stage = smem + at.stage + slot * at.stage_bytes;
-    if (!k_f16)
-        attn_to_f16<KT, 128>(p.k->type, stage, a.k_stage, phase, a.d_k, smem + at.k, at.k_pitch);
-    if (v_own && !v_f16)
-        attn_to_f16<KT, 128>(a.v.type, stage + at.stage_v, a.v_stage, phase + KT, a.d_v,
-                             smem + at.v, at.v_pitch);
-    if (!k_f16 || (v_own && !v_f16))
+    const bool v_own = a.v_in_k < 0, k_other = attn_converts<PLANES>(*p.k),
+               v_other = v_own && attn_converts<PLANES>(a.v);
+    unsigned char *stage = smem + at.stage + p.out * at.stage_bytes;
+    attn_pipe_turn(a, p.out);
+    if (k_other)
+        attn_to_f16<KT, 128>(*p.k, stage, a.k_stage, p.h_kv, a.d_k, smem + at.k, at.k_pitch);
+    if (v_other)
+        attn_to_f16<KT, 128>(a.v, stage + at.stage_v, a.v_stage, p.h_kv, a.d_v, smem + at.v,
+                             at.v_pitch);
+    if (k_other || v_other)
         __syncthreads();
-    k = smem_u32(k_f16 ? stage : smem + at.k);
-    v = !v_own ? k + a.v_in_k * 2 : smem_u32(v_f16 ? stage + at.stage_v : smem + at.v);
+    k = k_other ? smem + at.k : stage;
+    const int column =
+        PLANES && p.k->head_step ? gr_planes_codes(p.k->type, a.v_in_k) : 2 * a.v_in_k;
+    v = !v_own ? k + column : v_other ? smem + at.v : stage + at.stage_v;
 }
 
 // Shared memory is free for other things after it.
@@ -231,21 +243,27 @@ GR_DEV void attn_pipe_end()
 }
 
 // q [n_row][d_k] as f16 at `to`, pitch smem.q_pitch, by four warps; token_of(row, t, h): whether
-// there is such a row.
-template <class F>
+// there is such a row. With PLANES, where K has them, column 4 t + r of each 16 stands at 2 t + r /
+// 2
+// + r % 2 * 8 (attn_planes.cuh).
+template <bool PLANES = false, class F>
 GR_DEV void attn_load_q(const gr_kernel_attn &a, int plane, int n_row, unsigned char *to,
                         F token_of)
 {
-    float f = attn_q_factor(a);
+    const float f = attn_q_factor(a);
+    const bool apart = PLANES && a.k[plane].head_step;
     for (int r = threadIdx.x / 32; r < n_row; r += 4) {
         int t, h;
         bool there = token_of(r, t, h);
-        const float2 *q =
-            (const float2 *)((const float *)(a.q[plane] + t * a.q_row[plane]) + h * a.d_k);
+        const float4 *q =
+            (const float4 *)((const float *)(a.q[plane] + t * a.q_row[plane]) + h * a.d_k);
         uint32_t *dst = (uint32_t *)(to + r * a.smem.q_pitch);
-        for (int i = threadIdx.x % 32; i < a.d_k / 2; i += 32) {
-            float2 x = there ? q[i] : make_float2(0, 0);
-            dst[i] = f16x2(attn_f16_or_nan(x.x * f), attn_f16_or_nan(x.y * f));
+        for (int i = threadIdx.x % 32; i < a.d_k / 4; i += 32) {
+            float4 x = there ? q[i] : make_float4(0, 0, 0, 0);
+            float y = apart ? x.z : x.y, z = apart ? x.y : x.z;
+            int at = apart ? i / 4 * 8 + i % 4 : 2 * i;
+            dst[at] = f16x2(attn_f16_or_nan(x.x * f), attn_f16_or_nan(y * f));
+            dst[at + (apart ? 4 : 1)] = f16x2(attn_f16_or_nan(z * f), attn_f16_or_nan(x.w * f));
         }
     }
 }

@@ -49,8 +49,8 @@ template <int V> GR_DEV void shift(const struct gr_args_kv_shift &a)
     void *row = row_of<void>(a.k_cache, cell);
     struct run r = run_of<V>(item, n_rot, a.kind);
     float v[2 * V];
-    kv_load<V>(type, row, first + r.a, v);
-    kv_load<V>(type, row, first + r.b, v + V);
+    kv_load<V>(a.k_cache, row, first + r.a, v);
+    kv_load<V>(a.k_cache, row, first + r.b, v + V);
     turn_run<V>(v, row_of<float>(a.cs, cell), item, a.kind);
     kv_save<V>(type, row, first + r.a, v);
     kv_save<V>(type, row, first + r.b, v + V);
@@ -76,12 +76,12 @@ GR_KERNEL(gr_kv_shift_blocks, struct gr_args_kv_shift, THREADS, 4)
     float *head = (float *)smem + threadIdx.x / WARP * n * GR_QK;
     void *row = row_of<void>(a.k_cache, cell);
     for (uint32_t b = 0; b < n; b++)
-        head[b * GR_QK + lane] = kv_get(a.k_cache.dtype, row, first + b * GR_QK + lane);
+        head[b * GR_QK + lane] = kv_get(a.k_cache, row, first + b * GR_QK + lane);
     __syncwarp();
     for (uint32_t b = 0; b < n; b++) {
         uint32_t col = b * GR_QK + lane;
         float x = turned(head, row_of<float>(a.cs, cell), col, n_rot, a.kind);
-        kv_put(a.k_cache.dtype, row, first + col, x, true);
+        kv_put(a.k_cache, row, first + col, x, true);
     }
 }
 

@@ -2,26 +2,29 @@
 // same bytes come out.
 #pragma once
 
-#include "gr/quant_blocks.h"
+#include "gr/planes.h"
 #include "kernels/block.cuh"
 
-GR_DEV float kv_get(uint32_t dtype, const void *row, uint32_t col)
+// The step of a column in a row of planes.
+GR_DEV uint16_t *kv_step_of(const struct gr_ten &t, void *row, uint32_t col)
 {
-    switch (dtype) {
+    return (uint16_t *)((char *)row + gr_planes_step(t.dtype, t.cols, col));
+}
+
+GR_DEV float kv_get(const struct gr_ten &t, void *row, uint32_t col)
+{
+    switch (t.dtype) {
     case GR_F32:
         return ((const float *)row)[col];
     case GR_F16:
         return f16_to_f32(((const uint16_t *)row)[col]);
     case GR_BF16:
         return bf16_to_f32(((const uint16_t *)row)[col]);
-    case GR_Q8_0: {
-        const struct gr_q8_0 *b = (const struct gr_q8_0 *)row + col / GR_QK;
-        return f16_to_f32(b->d) * b->qs[col % GR_QK];
-    }
+    case GR_Q8_0:
+        return f16_to_f32(*kv_step_of(t, row, col)) * ((const int8_t *)row)[col];
     default: { // GR_Q4_0
-        const struct gr_q4_0 *b = (const struct gr_q4_0 *)row + col / GR_QK;
-        int q = b->qs[col % 16] >> col % GR_QK / 16 * 4 & 15;
-        return f16_to_f32(b->d) * (q - 8);
+        int two = ((const uint8_t *)row)[col / GR_QK * 16 + col % 16];
+        return f16_to_f32(*kv_step_of(t, row, col)) * ((two >> col % GR_QK / 16 * 4 & 15) - 8);
     }
     }
 }
@@ -51,7 +54,7 @@ GR_DEV float warp_largest(float x)
 }
 
 // The largest magnitude becomes 127, halves are rounded away from zero.
-GR_DEV void put_q8_0(struct gr_q8_0 *b, float x)
+GR_DEV void put_q8_0(int8_t *codes, uint16_t *step, float x)
 {
     uint32_t lane = threadIdx.x % WARP;
     float inverse;
@@ -59,13 +62,13 @@ GR_DEV void put_q8_0(struct gr_q8_0 *b, float x)
     uint16_t d = kv_step(warp_largest(x) / 127, inverse);
     float v = fminf(fabsf(__fmul_rn(x, inverse)), 127), whole = (float)(int)v;
     int q = (int)whole + (v - whole >= 0.5f);
-    b->qs[lane] = (int8_t)(x < 0 ? -q : q);
+    codes[lane] = (int8_t)(x < 0 ? -q : q);
     if (lane == 0)
-        b->d = d;
+        *step = d;
 }
 
 // The first element of largest magnitude becomes the lowest level.
-GR_DEV void put_q4_0(struct gr_q4_0 *b, float x)
+GR_DEV void put_q4_0(uint8_t *codes, uint16_t *step, float x)
 {
     uint32_t lane = threadIdx.x % WARP;
     float inverse, largest, top;
@@ -77,16 +80,16 @@ GR_DEV void put_q4_0(struct gr_q4_0 *b, float x)
     uint32_t q = (uint32_t)fminf(fmaxf(v, 0), 15);
     uint32_t high = __shfl_down_sync(~0u, q, 16);
     if (lane < 16)
-        b->qs[lane] = (uint8_t)(q | high << 4);
+        codes[lane] = (uint8_t)(q | high << 4);
     if (lane == 0)
-        b->d = d;
+        *step = d;
 }
 
 // Writes column `col` of a row where `in` says that there is one; a warp's lanes are 32 neighbours
 // from a multiple of 32, and all call.
-GR_DEV void kv_put(uint32_t dtype, void *row, uint32_t col, float x, bool in)
+GR_DEV void kv_put(const struct gr_ten &t, void *row, uint32_t col, float x, bool in)
 {
-    switch (dtype) {
+    switch (t.dtype) {
     case GR_F32:
         if (in)
             ((float *)row)[col] = x;
@@ -100,29 +103,29 @@ GR_DEV void kv_put(uint32_t dtype, void *row, uint32_t col, float x, bool in)
             ((uint16_t *)row)[col] = f32_to_bf16(x);
         break;
     case GR_Q8_0:
-        put_q8_0((struct gr_q8_0 *)row + col / GR_QK, x);
+        put_q8_0((int8_t *)row + col / GR_QK * 32, kv_step_of(t, row, col), x);
         break;
     case GR_Q4_0:
-        put_q4_0((struct gr_q4_0 *)row + col / GR_QK, x);
+        put_q4_0((uint8_t *)row + col / GR_QK * 16, kv_step_of(t, row, col), x);
         break;
     }
 }
 
 // --- V neighbouring columns of a type without blocks; V = 4: a row is aligned to 4 elements ---
 
-template <int V> GR_DEV void kv_load(uint32_t dtype, const void *row, uint32_t col, float *v)
+template <int V> GR_DEV void kv_load(const struct gr_ten &t, void *row, uint32_t col, float *v)
 {
-    if (dtype == GR_F32) {
+    if (t.dtype == GR_F32) {
         load<V>((const float *)row + col, v);
     } else if (V == 4) {
         uint2 u = *(const uint2 *)((const uint16_t *)row + col);
         uint32_t word[2] = {u.x, u.y};
         for (int i = 0; i < V; i++) {
             uint16_t h = (uint16_t)(word[i / 2] >> i % 2 * 16);
-            v[i] = dtype == GR_F16 ? f16_to_f32(h) : bf16_to_f32(h);
+            v[i] = t.dtype == GR_F16 ? f16_to_f32(h) : bf16_to_f32(h);
         }
     } else {
-        v[0] = kv_get(dtype, row, col);
+        v[0] = kv_get(t, row, col);
     }
 }
 

@@ -22,7 +22,7 @@ GR_DEV void kv_store_part(const struct gr_args_kv_store &a, uint32_t t, uint32_t
     if (!is_k) {
         if (in)
             x = row_of<float>(a.v, t)[col];
-        kv_put(a.v_cache.dtype, row_of<void>(a.v_cache, cell), col, x, in);
+        kv_put(a.v_cache, row_of<void>(a.v_cache, cell), col, x, in);
         return;
     }
     if (in) {
@@ -30,5 +30,5 @@ GR_DEV void kv_store_part(const struct gr_args_kv_store &a, uint32_t t, uint32_t
         const float *cs = a.kind == GR_ROPE_NONE ? nullptr : row_of<float>(a.cs, t);
         x = turned(row_of<float>(a.k, t) + (col - at), cs, at, (uint32_t)a.cs.cols, a.kind);
     }
-    kv_put(a.k_cache.dtype, row_of<void>(a.k_cache, cell), col, x, in);
+    kv_put(a.k_cache, row_of<void>(a.k_cache, cell), col, x, in);
 }

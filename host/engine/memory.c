@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
-#include "gr/dtype.h"
+#include "gr/planes.h"
 #include "gr/status.h"
 
 #define CELL_PAD 256 /* the cache is whole blocks of this many cells */
@@ -29,6 +29,12 @@ static bool keeps_kv(const struct gr_hparams *hp, int il)
     return !hp->no_cache && hp->n_head_kv[il] > 0 && hp->kv_of[il] == il;
 }
 
+static int64_t row_bytes(uint32_t type, int64_t cols)
+{
+    return gr_planes_are(type) ? gr_planes_row(type, cols)
+                               : (int64_t)gr_row_bytes(type, (uint64_t)cols);
+}
+
 bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, int il,
                       enum gr_cache_tensor which, struct gr_ten *shape)
 {
@@ -49,8 +55,9 @@ bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, in
         *shape = (struct gr_ten){.batch = 1,
                                  .rows = state ? m->n_row : (int64_t)kv->n_cell * kv->n_stream,
                                  .cols = cols,
-                                 .row_bytes = (int64_t)gr_row_bytes(type, (uint64_t)cols),
-                                 .dtype = type};
+                                 .row_bytes = row_bytes(type, cols),
+                                 .dtype = type,
+                                 .planes = gr_planes_are(type)};
     return there;
 }
 

@@ -8,6 +8,35 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"
+#include "quant/planes.h"
+
+/* Bytes of a row as it leaves: planes become blocks. */
+static size_t row_of(const struct gr_ten *t)
+{
+    return gr_row_bytes(t->dtype, (uint64_t)t->cols);
+}
+
+/* n rows that lie one behind the other. */
+static int move_plain(struct gr_backend *b, char *at, char *rows, size_t bytes, bool get)
+{
+    return get ? b->api->download(b, rows, at, bytes) : b->api->upload(b, at, rows, bytes);
+}
+
+static int move_planes(struct gr_backend *b, const struct gr_ten *t, char *at, char *rows,
+                       uint32_t n, bool get)
+{
+    size_t pitch = (size_t)t->row_bytes, row = row_of(t);
+    char *planes = gr_calloc(n, pitch);
+    int rc = planes ? 0 : GR_E_NOMEM_HOST;
+    for (uint32_t i = 0; i < n && !rc && !get; i++)
+        gr_planes_from_blocks(t->dtype, t->cols, rows + i * row, planes + i * pitch);
+    if (!rc)
+        rc = move_plain(b, at, planes, n * pitch, get);
+    for (uint32_t i = 0; i < n && !rc && get; i++)
+        gr_planes_to_blocks(t->dtype, t->cols, planes + i * pitch, rows + i * row);
+    gr_free(planes);
+    return rc;
+}
 
 /* Cells that lie one behind the other are moved at once. */
 static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t *cell, uint32_t n,
@@ -15,14 +44,14 @@ static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t 
 {
     struct gr_session_device *v = &s->device[gr_tensor_device(s, t)];
     struct gr_backend *b = v->backend;
-    size_t row = (size_t)t->row_bytes;
+    size_t row = row_of(t);
     int rc = 0;
     for (uint32_t i = 0, k; i < n && !rc; i = k) {
         char *at = gr_ten_row(t, 0, cell[i]), *p = rows + i * row;
         for (k = i + 1; k < n && cell[k] == cell[k - 1] + 1;)
             k++;
-        rc = get ? b->api->download(b, p, at, (k - i) * row)
-                 : b->api->upload(b, at, p, (k - i) * row);
+        rc = t->planes ? move_planes(b, t, at, p, k - i, get)
+                       : move_plain(b, at, p, (k - i) * row, get);
     }
     if (!get)
         gr_session_gives(v);
@@ -157,7 +186,7 @@ int gr_rows_answer(struct gr_session *s)
         return rc;
     const struct gr_ten *t = &s->tensors[o.tensor];
     struct gr_parcel *p = gr_parcel_new(team, 0, 1);
-    size_t n = (size_t)o.cell.n * (size_t)t->row_bytes;
+    size_t n = (size_t)o.cell.n * row_of(t);
     rc = p ? gr_vec_room(&p->bytes, n, 1) : GR_E_NOMEM_HOST;
     if (!rc)
         rc = move_own(s, t, o.cell.p, (uint32_t)o.cell.n, p->bytes.data, true);
@@ -174,7 +203,7 @@ int gr_rows_take(struct gr_session *s)
     int rc = gr_order_read(&o, GR_ORDER_IS_PUT, team->body.data, team->body.n);
     if (!rc)
         rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
-    if (!rc && o.rows.n != o.cell.n * (uint64_t)s->tensors[o.tensor].row_bytes)
+    if (!rc && o.rows.n != o.cell.n * (uint64_t)row_of(&s->tensors[o.tensor]))
         rc = gr_fail(GR_E_CORRUPT, "order PUT: %llu bytes for %llu rows",
                      (unsigned long long)o.rows.n, (unsigned long long)o.cell.n);
     if (rc)

@@ -89,18 +89,10 @@ static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
     return gr_fold(b, gr_binary(b, GR_MUL, q, w), n);
 }
 
-/* Where a layer's values lie: in a tensor of their own, or in K's rows. */
+/* A layer's values where they are a tensor of their own, not part of K's rows. */
 static gr_t values_of(const struct gr_build *b, int il)
 {
-    const struct gr_hparams *hp = gr_hp(b);
-    if (!hp->v_in_k)
-        return b->env->v_cache[il];
-    gr_t k = b->env->k_cache[il];
-    int64_t n = (int64_t)hp->n_head_kv[il] * hp->d_v;
-    if (k.data) /* without: of another stage, or a plan that is only measured */
-        k.data = (char *)k.data + gr_row_bytes(k.dtype, (uint64_t)(k.cols - n));
-    k.cols = n;
-    return k;
+    return gr_hp(b)->v_in_k ? none : b->env->v_cache[il];
 }
 
 /* The same for grouped positions, of queries or of keys. */

@@ -158,8 +158,8 @@ struct gr_args_kv_store {
     struct gr_ten cs;    /* [1, n_tok, n_rot], absent when kind is NONE */
     struct gr_ten cells; /* [1, 1, n_tok] i32, step block: the row of the cache for each token,
                             below n_cell */
-    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, q8_0 or q4_0; a head
-                              holds whole blocks */
+    struct gr_ten k_cache; /* [1, n_cell, n_head_kv * d_head_k] f32, f16, bf16, or planes of q8_0 or
+                              q4_0 (gr/planes.h); a head holds whole blocks */
     struct gr_ten v_cache; /* [1, n_cell, n_head_kv * d_head_v], its own dtype of the same list */
     int64_t d_head_k;
     int32_t kind; /* enum gr_rope_kind */
@@ -175,8 +175,9 @@ struct gr_args_attn {
     struct gr_ten k;     /* [1, n_cell, n_head_kv * d_k] cache or, without a cache, the keys of the
                             micro-batch; rows that are in no span may hold NaN and are not read */
     struct gr_ten k_far; /* as k, roped by group (Self-Extend by window); optional */
-    struct gr_ten v;     /* [1, n_cell, n_head_kv * d_v]; may be columns of k (MLA: one head) */
-    struct gr_ten list;  /* [1, 1, n_list] i32, step block: rows of k and v; n_list is what there is
+    struct gr_ten v;    /* [1, n_cell, n_head_kv * d_v]; absent: the last d_v columns of k (MLA: one
+                           head) */
+    struct gr_ten list; /* [1, 1, n_list] i32, step block: rows of k and v; n_list is what there is
                             room for, nothing of a result depends on it */
     struct gr_ten span; /* [1, n_tok, 3] i32, step block: lo, near, hi; items [lo, near) of the list
                            meet q_far and k_far, [near, hi) meet q and k; near = lo without k_far */

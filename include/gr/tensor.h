@@ -28,6 +28,7 @@ struct gr_ten {
     uint32_t dtype;    /* enum gr_dtype */
     uint32_t packed; /* 1: a matrix in a GPU's layout (gr/pack.h): data is the tile of 16 rows that
                         holds the first row, offset the rows of it that come before, row_bytes 0 */
+    uint32_t planes; /* 1: rows of a cache of quants (gr/planes.h) */
 };
 
 GR_FN bool gr_ten_is(const struct gr_ten *t)

@@ -6,6 +6,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/tiny.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 #define N_TOK 24
@@ -163,8 +164,12 @@ Test(stored, latents_that_hold_no_whole_blocks)
 static void rows_of(const struct gr_ten *cache, int n_row, float *out)
 {
     for (int r = 0; r < n_row; r++)
-        gr_quant_find(cache->dtype)
-            ->dequantize(gr_ten_row(cache, 0, r), out + r * cache->cols, (size_t)cache->cols);
+        if (cache->planes)
+            gr_planes_load(cache->dtype, cache->cols, gr_ten_row(cache, 0, r), 0, cache->cols,
+                           out + r * cache->cols);
+        else
+            gr_quant_find(cache->dtype)
+                ->dequantize(gr_ten_row(cache, 0, r), out + r * cache->cols, (size_t)cache->cols);
 }
 
 /* Every shift loads K, turns it and rounds it again: n shifts leave n + 1 errors of rounding, and

@@ -99,7 +99,9 @@ static void poison_unseen(struct ops_case *c, const struct gr_args_attn *a)
     for (int64_t j = 0; j < n_kv; j++) {
         if (seen[j] > 0)
             continue;
-        poison(&a->k, j), poison(&a->v, j);
+        poison(&a->k, j);
+        if (gr_ten_is(&a->v))
+            poison(&a->v, j);
         if (gr_ten_is(&a->k_far))
             poison(&a->k_far, j);
     }
@@ -107,6 +109,7 @@ static void poison_unseen(struct ops_case *c, const struct gr_args_attn *a)
 
 struct head {
     const double *q[2], *k[2], *v, *sinks, *rel; /* the whole tensors; [1] far */
+    int64_t v_cols, v_first;                     /* columns of v's rows, those before values */
     int64_t t, h;
 };
 
@@ -152,7 +155,7 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
  * they are unpacked, and of each weight before it meets v. */
 static double device_loss(const struct gr_args_attn *a)
 {
-    return a->k.dtype == GR_F32 || a->v.dtype == GR_F32 ? 0 : 0x1p-11;
+    return a->k.dtype == GR_F32 || (gr_ten_is(&a->v) && a->v.dtype == GR_F32) ? 0 : 0x1p-11;
 }
 
 /* One head of one token: out [d_v], tol [d_v], loss: of each q, k and weight. Every weight exp(x -
@@ -176,7 +179,7 @@ static void expect_head(const struct gr_args_attn *a, const struct head *p, doub
     for (int64_t c = 0; c < a->d_v; c++) {
         double y = 0, terms = 0, lost = loss > 0 ? 0x1p-25 : 0x1p-126, least = lost / sum;
         for (int64_t i = 0; i < n; i++) {
-            double v = p->v[(list[span[0] + i] * a->n_head_kv + h_kv) * a->d_v + c];
+            double v = p->v[list[span[0] + i] * p->v_cols + p->v_first + h_kv * a->d_v + c];
             y += w[i] / sum * v, terms += fabs(w[i] / sum * v), lost += fabs(v) * least;
         }
         out[c] = y;
@@ -189,11 +192,14 @@ static void expect_head(const struct gr_args_attn *a, const struct head *p, doub
 static void expect(struct ops_case *c, const struct gr_args_attn *a)
 {
     bool far = gr_ten_is(&a->k_far);
+    const struct gr_ten *v = gr_ten_is(&a->v) ? &a->v : &a->k;
     struct head p = {{ops_values(c, &a->q), far ? ops_values(c, &a->q_far) : NULL},
                      {ops_values(c, &a->k), far ? ops_values(c, &a->k_far) : NULL},
-                     ops_values(c, &a->v),
+                     ops_values(c, v),
                      gr_ten_is(&a->sinks) ? ops_values(c, &a->sinks) : NULL,
                      gr_ten_is(&a->rel) ? ops_values(c, &a->rel) : NULL,
+                     v->cols,
+                     v->cols - a->n_head_kv * a->d_v,
                      0,
                      0};
     struct ops_out *o = ops_expect(c, &a->y);
@@ -227,8 +233,9 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
     struct gr_args_attn *a = &c.node.a.attn;
     *a = (struct gr_args_attn){
         .q = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data),
-        .k = ops_random(&c, s.type_k, 1, s.n_kv, s.n_head_kv * s.d_k, OPS_NORMAL),
-        .v = ops_random(&c, s.type_v, 1, s.n_kv, s.n_head_kv * s.d_v, OPS_NORMAL),
+        .k = ops_random_cache(&c, s.type_k, s.n_kv, s.n_head_kv * s.d_k),
+        .v = v_in_k ? (struct gr_ten){0}
+                    : ops_random_cache(&c, s.type_v, s.n_kv, s.n_head_kv * s.d_v),
         .list = ops_new(&c, GR_I32, 1, 1, n_list(&s, v)),
         .span = ops_new(&c, GR_I32, 1, s.n_tok, 3),
         .pos = ops_integers(&c, s.n_tok, 0, 2000),
@@ -244,18 +251,13 @@ static void attn_case_of(struct shape s, enum view v, enum ops_data data, bool v
         .softcap = s.softcap,
         .max_alibi = s.max_alibi};
     a->y.data = (char *)a->y.data + y_at;
-    if (v_in_k) {
-        a->v = a->k;
-        a->v.cols = s.d_v;
-        a->v.data = (char *)a->k.data + gr_row_bytes(s.type_k, (uint64_t)(s.d_k - s.d_v));
-    }
     if (s.sinks)
         a->sinks = ops_random(&c, GR_F32, 1, 1, s.n_head, OPS_NORMAL);
     if (s.n_rel)
         a->rel = ops_random(&c, GR_F32, 1, 2 * s.n_rel + 1, s.n_head, OPS_NORMAL);
     if (s.far) {
         a->q_far = ops_random(&c, GR_F32, 1, s.n_tok, s.n_head * s.d_k, data);
-        a->k_far = ops_random(&c, s.type_k, 1, s.n_kv, s.n_head_kv * s.d_k, OPS_NORMAL);
+        a->k_far = ops_random_cache(&c, s.type_k, s.n_kv, s.n_head_kv * s.d_k);
     }
     set_lists(&c, a, v);
     poison_unseen(&c, a);
@@ -290,6 +292,9 @@ static const struct shape shapes[] = {
     {67, 140, 2, 2, 256, 256, GR_F16, GR_F16, 0, 0, false, false, 0},
     {65, 100, 4, 4, 80, 80, GR_F16, GR_F16, 0, 4, false, false, 0},
     {90, 100, 1, 1, 112, 112, GR_F16, GR_BF16, 0, 0, false, true, 0},
+    {1, 150, 8, 2, 128, 128, GR_Q8_0, GR_Q4_0, 0, 0, false, false, 0},
+    {4, 100, 2, 1, 256, 256, GR_Q4_0, GR_Q8_0, 0, 0, false, false, 0},
+    {1, 70, 9, 3, 96, 160, GR_Q4_0, GR_Q4_0, 0, 0, true, false, 0},
 };
 
 /* Distances go from -2000 to 2000: most are beyond those that the table tells apart. */
@@ -332,10 +337,13 @@ Test(attn, values_in_keys)
 {
     struct shape s = {3, 300, 20, 1, 576, 512, GR_F16, GR_F16, 0, 0, false, false, 0};
     struct shape quants = {2, 200, 5, 1, 288, 256, GR_Q8_0, GR_Q8_0, 0, 0, true, false, 0};
+    struct shape fours = {3, 100, 4, 1, 160, 128, GR_Q4_0, GR_Q4_0, 0, 0, false, false, 0};
     struct shape exact = {2, 90, 3, 1, 40, 24, GR_F32, GR_F32, 0, 0, true, false, 0};
     for (enum view v = 0; v < N_VIEW; v++) {
         attn_case_of(s, v, OPS_NORMAL, true, 0);
         attn_case_of(quants, v, OPS_NORMAL, true, 0);
+        fours.far = v % 2;
+        attn_case_of(fours, v, OPS_NORMAL, true, 0);
         attn_case_of(exact, v, OPS_NORMAL, true, 0);
     }
 }
@@ -365,8 +373,8 @@ static struct gr_args_attn *foreign_case(struct ops_case *c, int n_tok, int d, u
     ops_case_init(c, GR_OP_ATTN, 17, "%d tokens, a foreign cell of %s", n_tok, gr_dtype_name(type));
     struct gr_args_attn *a = &c->node.a.attn;
     *a = (struct gr_args_attn){.q = ops_random(c, GR_F32, 1, n_tok, d, OPS_NORMAL),
-                               .k = ops_random(c, type, 1, N_KV, d, OPS_NORMAL),
-                               .v = ops_random(c, type, 1, N_KV, d, OPS_NORMAL),
+                               .k = ops_random_cache(c, type, N_KV, d),
+                               .v = ops_random_cache(c, type, N_KV, d),
                                .list = ops_new(c, GR_I32, 1, 1, N_KV),
                                .span = ops_new(c, GR_I32, 1, n_tok, 3),
                                .y = ops_new(c, GR_F32, 1, n_tok, d),

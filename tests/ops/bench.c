@@ -23,6 +23,7 @@
 #include "gr/quant_blocks.h"
 #include "gr/status.h"
 #include "ops/bench.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 static double thread_seconds(void)
@@ -40,10 +41,9 @@ void bench_die(const char *what)
 
 /* ---- tensors ---- */
 
-struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
-                           int64_t cols)
+static struct gr_ten new_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                                int64_t cols, size_t row)
 {
-    size_t row = gr_row_bytes(dtype, (uint64_t)cols);
     void *p = k->b->api->alloc(k->b, (size_t)(batch * rows) * row);
     if (!p)
         bench_die(gr_error());
@@ -55,25 +55,50 @@ struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64
                            .dtype = dtype};
 }
 
-/* Normal data of a draw of its own; a few rows quantised, the others copies of them. */
-struct gr_ten bench_filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
                            int64_t cols)
 {
+    return new_tensor(k, dtype, batch, rows, cols, gr_row_bytes(dtype, (uint64_t)cols));
+}
+
+/* Normal data of a draw of its own; a few rows quantised, the others copies of them. */
+static void fill(struct bench *k, const struct gr_ten *t)
+{
     enum { N_DRAWN = 16 };
-    struct gr_ten t = bench_tensor(k, dtype, batch, rows, cols);
-    float *x = gr_calloc((size_t)cols, sizeof *x);
+    size_t cols = (size_t)t->cols;
+    float *x = gr_calloc(cols, sizeof *x);
     struct gr_rng rng = gr_rng_new(++k->n_filled);
     if (!x)
         bench_die(gr_error());
-    for (int64_t r = 0; r < batch * rows; r++) {
-        for (int64_t i = 0; i < cols && r < N_DRAWN; i++)
+    for (int64_t r = 0; r < t->batch * t->rows; r++) {
+        void *row = gr_ten_row(t, 0, r);
+        for (size_t i = 0; i < cols && r < N_DRAWN; i++)
             x[i] = gr_rng_normal(&rng);
-        if (r < N_DRAWN)
-            gr_quant_find(dtype)->quantize(x, gr_ten_row(&t, 0, r), (size_t)cols, NULL);
+        if (r >= N_DRAWN)
+            memcpy(row, gr_ten_row(t, 0, r % N_DRAWN), (size_t)t->row_bytes);
+        else if (t->planes)
+            gr_planes_store(t->dtype, t->cols, x, row);
         else
-            memcpy(gr_ten_row(&t, 0, r), gr_ten_row(&t, 0, r % N_DRAWN), (size_t)t.row_bytes);
+            gr_quant_find(t->dtype)->quantize(x, row, cols, NULL);
     }
     gr_free(x);
+}
+
+struct gr_ten bench_filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
+                           int64_t cols)
+{
+    struct gr_ten t = bench_tensor(k, dtype, batch, rows, cols);
+    fill(k, &t);
+    return t;
+}
+
+struct gr_ten bench_cache_rows(struct bench *k, uint32_t dtype, int64_t rows, int64_t cols)
+{
+    bool planes = gr_planes_are(dtype);
+    size_t row = planes ? (size_t)gr_planes_row(dtype, cols) : gr_row_bytes(dtype, (uint64_t)cols);
+    struct gr_ten t = new_tensor(k, dtype, 1, rows, cols, row);
+    t.planes = planes;
+    fill(k, &t);
     return t;
 }
 

@@ -30,6 +30,8 @@ struct gr_ten bench_tensor(struct bench *k, uint32_t dtype, int64_t batch, int64
                            int64_t cols);
 struct gr_ten bench_filled(struct bench *k, uint32_t dtype, int64_t batch, int64_t rows,
                            int64_t cols);
+/* The same of a cache, planes of the quantised types. */
+struct gr_ten bench_cache_rows(struct bench *k, uint32_t dtype, int64_t rows, int64_t cols);
 void bench_free(struct bench *k, struct gr_node *node);
 
 /* Attention, what moves cells, and the sampler. */

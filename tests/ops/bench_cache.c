@@ -6,7 +6,6 @@
 #include "base/checked.h"
 #include "gr/sample.h"
 #include "ops/bench.h"
-#include "quant/quant.h"
 
 struct heads {
     int64_t n, n_kv, d;
@@ -37,8 +36,8 @@ static void bench_attn(struct bench *k, const char *op, const char *type, int64_
     int64_t n_tok = n_seq * n_each, n_cell = n_seq * n_kv, n_seen;
     struct gr_node n = {.op = GR_OP_ATTN};
     n.a.attn = (struct gr_args_attn){.q = bench_filled(k, GR_F32, 1, n_tok, h.n * h.d),
-                                     .k = bench_filled(k, dtype, 1, n_cell, h.n_kv * h.d),
-                                     .v = bench_filled(k, dtype, 1, n_cell, h.n_kv * h.d),
+                                     .k = bench_cache_rows(k, dtype, n_cell, h.n_kv * h.d),
+                                     .v = bench_cache_rows(k, dtype, n_cell, h.n_kv * h.d),
                                      .list = bench_tensor(k, GR_I32, 1, 1, n_cell),
                                      .span = bench_tensor(k, GR_I32, 1, n_tok, 3),
                                      .y = bench_tensor(k, GR_F32, 1, n_tok, h.n * h.d),
@@ -88,7 +87,7 @@ static void bench_shift(struct bench *k, const char *type, int64_t n_cell)
     n.a.kv_shift = (struct gr_args_kv_shift){
         .cs = bench_tensor(k, GR_F32, 1, n_cell, D),
         .delta = bench_tensor(k, GR_I32, 1, 1, n_cell),
-        .k_cache = bench_filled(k, gr_dtype_find_name(type)->id, 1, n_cell, N_HEAD * D),
+        .k_cache = bench_cache_rows(k, gr_dtype_find_name(type)->id, n_cell, N_HEAD * D),
         .d_head = D,
         .kind = GR_ROPE_NORM};
     for (int64_t j = 0; j < n_cell; j++) {
@@ -114,7 +113,7 @@ static void bench_copy(struct bench *k, const char *type, int64_t n_cell)
     n.a.kv_copy = (struct gr_args_kv_copy){
         .src = bench_tensor(k, GR_I32, 1, 1, n_cell),
         .dst = bench_tensor(k, GR_I32, 1, 1, n_cell),
-        .cache = bench_filled(k, gr_dtype_find_name(type)->id, 1, 2 * n_cell, 8 * 128)};
+        .cache = bench_cache_rows(k, gr_dtype_find_name(type)->id, 2 * n_cell, 8 * 128)};
     for (int64_t j = 0; j < n_cell; j++) {
         ((int32_t *)n.a.kv_copy.src.data)[j] = (int32_t)j;
         ((int32_t *)n.a.kv_copy.dst.data)[j] = (int32_t)(n_cell + j);

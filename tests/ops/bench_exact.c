@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "gr/status.h"
 #include "ops/bench.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 enum { N_JUDGED = 64 };
@@ -69,12 +70,21 @@ static struct sums judge_matmul(const struct gr_args_matmul *a, const float *y)
     return s;
 }
 
-/* Head h of row r of K or V as numbers. */
+/* Columns [first, first + n) of a row of t as numbers. */
+static void columns_of(const struct gr_ten *t, const char *row, int64_t first, int64_t n,
+                       float *out)
+{
+    if (t->planes)
+        gr_planes_load(t->dtype, t->cols, row, first, n, out);
+    else
+        gr_quant_find(t->dtype)->dequantize(row + gr_row_bytes(t->dtype, (uint64_t)first), out,
+                                            (size_t)n);
+}
+
+/* Head h of row r of K or V. */
 static void head_of(const struct gr_ten *t, int64_t r, int64_t h, int64_t d, float *out)
 {
-    const char *row = gr_ten_row(t, 0, r);
-    gr_quant_find(t->dtype)->dequantize(row + (size_t)h * gr_row_bytes(t->dtype, (uint64_t)d), out,
-                                        (size_t)d);
+    columns_of(t, gr_ten_row(t, 0, r), h * d, d, out);
 }
 
 /* What token t and head h should be, [d]; p is scratch [items]. */
@@ -135,8 +145,8 @@ static void compare(const struct gr_ten *want, const void *got, struct sums *s)
                     ((const int32_t *)gr_ten_row(want, 0, r))[i]);
             continue;
         }
-        gr_quant_find(want->dtype)->dequantize(mine, x, n);
-        gr_quant_find(want->dtype)->dequantize(gr_ten_row(want, 0, r), y, n);
+        columns_of(want, mine, 0, want->cols, x);
+        columns_of(want, gr_ten_row(want, 0, r), 0, want->cols, y);
         for (size_t i = 0; i < n; i++)
             add(s, (double)x[i], (double)y[i]);
     }

@@ -86,8 +86,8 @@ static void store_case(uint32_t type_k, uint32_t type_v, int kind, int64_t n_tok
     *a = (struct gr_args_kv_store){.k = ops_random(&c, GR_F32, 1, n_tok, n_head_kv * d_k, data),
                                    .v = ops_random(&c, GR_F32, 1, n_tok, n_head_kv * d_v, data),
                                    .cells = ops_integers(&c, n_tok, 0, 1),
-                                   .k_cache = ops_new(&c, type_k, 1, N_CELL, n_head_kv * d_k),
-                                   .v_cache = ops_new(&c, type_v, 1, N_CELL, n_head_kv * d_v),
+                                   .k_cache = ops_cache(&c, type_k, N_CELL, n_head_kv * d_k),
+                                   .v_cache = ops_cache(&c, type_v, N_CELL, n_head_kv * d_v),
                                    .d_head_k = d_k,
                                    .kind = kind};
     if (kind != GR_ROPE_NONE)
@@ -143,7 +143,7 @@ static void shift_case(uint32_t type, int kind, int64_t n_cell, int64_t n_head_k
     int64_t n = n_head_kv * d;
     *a = (struct gr_args_kv_shift){.cs = ops_random(&c, GR_F32, 1, n_cell, n_rot, OPS_NORMAL),
                                    .delta = ops_integers(&c, n_cell, -1, 2),
-                                   .k_cache = ops_random(&c, type, 1, n_cell, n, OPS_NORMAL),
+                                   .k_cache = ops_random_cache(&c, type, n_cell, n),
                                    .d_head = d,
                                    .kind = kind};
     const double *cs = ops_values(&c, &a->cs), *k = ops_values(&c, &a->k_cache);
@@ -184,7 +184,7 @@ static void copy_case(uint32_t type, int64_t n_cell, int64_t n_copy, int64_t n)
     struct gr_args_kv_copy *a = &c.node.a.kv_copy;
     *a = (struct gr_args_kv_copy){.src = ops_integers(&c, n_copy, 0, 1),
                                   .dst = ops_integers(&c, n_copy, 0, 1),
-                                  .cache = ops_random(&c, type, 1, n_cell, n, OPS_NORMAL)};
+                                  .cache = ops_random_cache(&c, type, n_cell, n)};
     struct ops_out *o = ops_expect(&c, &a->cache); /* tolerance 0 */
     const double *x = ops_values(&c, &a->cache);
     for (int64_t i = 0; i < n_cell * n; i++)

@@ -12,6 +12,7 @@
 #include "gr/quant_blocks.h"
 #include "gr/status.h"
 #include "ops/matrix.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
@@ -58,14 +59,11 @@ double *ops_doubles(struct ops_case *c, int64_t n)
     return p;
 }
 
-struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
+static struct gr_ten new_tensor(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
+                                int64_t cols, size_t row)
 {
-    const struct gr_dtype_info *info = gr_dtype_find(dtype);
-    size_t gap =
-        info->block_bytes * GR_PAD(16, info->block) / info->block; /* 16 elements or a block */
-    size_t row = gr_row_bytes(dtype, (uint64_t)cols) + gap;
     struct ops_buf *b = &c->buf[c->n_buf++];
-    cr_assert(c->n_buf <= OPS_MAX_BUF && row > gap);
+    cr_assert(c->n_buf <= OPS_MAX_BUF && row >= gr_row_bytes(dtype, (uint64_t)cols));
     b->bytes = (size_t)(batch * rows) * row + 64;
     b->host = gr_calloc(b->bytes, 1);
     b->result = gr_calloc(b->bytes, 1);
@@ -77,6 +75,24 @@ struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t
                            .cols = cols,
                            .row_bytes = (int64_t)row,
                            .dtype = dtype};
+}
+
+struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows, int64_t cols)
+{
+    const struct gr_dtype_info *info = gr_dtype_find(dtype);
+    size_t gap =
+        info->block_bytes * GR_PAD(16, info->block) / info->block; /* 16 elements or a block */
+    return new_tensor(c, dtype, batch, rows, cols, gr_row_bytes(dtype, (uint64_t)cols) + gap);
+}
+
+struct gr_ten ops_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_t cols)
+{
+    if (!gr_planes_are(dtype))
+        return ops_new(c, dtype, 1, rows, cols);
+    size_t row = (size_t)gr_planes_row(dtype, cols) + GR_PLANES_ALIGN;
+    struct gr_ten t = new_tensor(c, dtype, 1, rows, cols, row);
+    t.planes = 1;
+    return t;
 }
 
 /* ---- data ---- */
@@ -149,6 +165,17 @@ static void draw_block(struct gr_rng *r, const struct gr_dtype_info *info, enum 
                       block + scales[k].at + 2 * (size_t)s);
 }
 
+static void draw_planes(struct gr_rng *r, const struct gr_ten *t, enum ops_data data, char *row)
+{
+    char block[sizeof(struct gr_q8_0)];
+    for (int64_t i = 0; i < t->cols; i += GR_QK) {
+        draw_block(r, gr_dtype_find(t->dtype), data, (uint8_t *)block);
+        memcpy(row + gr_planes_step(t->dtype, t->cols, i), block, sizeof(gr_half));
+        memcpy(row + gr_planes_codes(t->dtype, i), block + sizeof(gr_half),
+               (size_t)gr_planes_codes(t->dtype, GR_QK));
+    }
+}
+
 static void draw_row(struct gr_rng *r, const struct gr_ten *t, enum ops_data data, char *row)
 {
     const struct gr_dtype_info *info = gr_dtype_find(t->dtype);
@@ -179,6 +206,14 @@ struct gr_ten ops_random(struct ops_case *c, uint32_t dtype, int64_t batch, int6
     return t;
 }
 
+struct gr_ten ops_random_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_t cols)
+{
+    struct gr_ten t = ops_cache(c, dtype, rows, cols);
+    for (int64_t i = 0; i < rows; i++)
+        (t.planes ? draw_planes : draw_row)(&c->rng, &t, OPS_NORMAL, gr_ten_row(&t, 0, i));
+    return t;
+}
+
 struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi)
 {
     struct gr_ten t = ops_new(c, GR_I32, 1, 1, n);
@@ -187,14 +222,16 @@ struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi
     return t;
 }
 
-static void row_values(uint32_t dtype, const void *row, int64_t n, float *tmp, double *out)
+static void row_values(const struct gr_ten *t, const void *row, float *tmp, double *out)
 {
-    if (dtype != GR_I32 && dtype != GR_F64)
-        gr_quant_find(dtype)->dequantize(row, tmp, (size_t)n);
-    for (int64_t i = 0; i < n; i++)
-        out[i] = dtype == GR_I32   ? (double)((const int32_t *)row)[i]
-                 : dtype == GR_F64 ? ((const double *)row)[i]
-                                   : (double)tmp[i];
+    if (t->planes)
+        gr_planes_load(t->dtype, t->cols, row, 0, t->cols, tmp);
+    else if (t->dtype != GR_I32 && t->dtype != GR_F64)
+        gr_quant_find(t->dtype)->dequantize(row, tmp, (size_t)t->cols);
+    for (int64_t i = 0; i < t->cols; i++)
+        out[i] = t->dtype == GR_I32   ? (double)((const int32_t *)row)[i]
+                 : t->dtype == GR_F64 ? ((const double *)row)[i]
+                                      : (double)tmp[i];
 }
 
 double *ops_values(struct ops_case *c, const struct gr_ten *t)
@@ -203,7 +240,7 @@ double *ops_values(struct ops_case *c, const struct gr_ten *t)
     float *tmp = gr_calloc((size_t)t->cols, sizeof *tmp);
     cr_assert_not_null(tmp);
     for (int64_t i = 0; i < t->batch * t->rows; i++)
-        row_values(t->dtype, gr_ten_row(t, 0, i), t->cols, tmp, out + i * t->cols);
+        row_values(t, gr_ten_row(t, 0, i), tmp, out + i * t->cols);
     gr_free(tmp);
     return out;
 }

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "model/model.h"
 #include "ops/ops.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 enum { N_TOK = 4, MAX_D = 96, MAX_N = 2 * MAX_D, MAX_TEN = 16 };
@@ -23,11 +24,14 @@ struct bench {
 static struct gr_ten put(struct bench *u, uint32_t dtype, int64_t rows, int64_t cols,
                          const void *data)
 {
+    bool planes = gr_planes_are(dtype);
     struct gr_ten t = {.batch = 1,
                        .rows = rows,
                        .cols = cols,
-                       .row_bytes = (int64_t)gr_row_bytes(dtype, (uint64_t)cols),
-                       .dtype = dtype};
+                       .row_bytes = planes ? gr_planes_row(dtype, cols)
+                                           : (int64_t)gr_row_bytes(dtype, (uint64_t)cols),
+                       .dtype = dtype,
+                       .planes = planes};
     cr_assert(u->n < MAX_TEN);
     t.data = u->memory[u->n++] = u->b->api->alloc(u->b, (size_t)(rows * t.row_bytes));
     cr_assert_not_null(t.data);
@@ -43,7 +47,10 @@ static void get(struct bench *u, const struct gr_ten *t, double *out)
     cr_assert((size_t)(t->rows * t->row_bytes) <= sizeof bytes && t->cols <= MAX_N);
     cr_assert_eq(u->b->api->download(u->b, bytes, t->data, (size_t)(t->rows * t->row_bytes)), 0);
     for (int64_t r = 0; r < t->rows; r++) {
-        gr_quant_find(t->dtype)->dequantize(bytes + r * t->row_bytes, row, (size_t)t->cols);
+        if (t->planes)
+            gr_planes_load(t->dtype, t->cols, bytes + r * t->row_bytes, 0, t->cols, row);
+        else
+            gr_quant_find(t->dtype)->dequantize(bytes + r * t->row_bytes, row, (size_t)t->cols);
         for (int64_t i = 0; i < t->cols; i++)
             out[r * t->cols + i] = (double)row[i];
     }

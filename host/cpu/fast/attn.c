@@ -16,6 +16,7 @@
 
 #include "cpu/fast/fast.h"
 #include "cpu/fast/rows.h"
+#include "gr/planes.h"
 
 enum {
     CELLS = 64,      /* converted at a time; bits of a mask */
@@ -190,11 +191,12 @@ static uint64_t bits(int64_t lo, int64_t hi)
     return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
 }
 
-/* Items [j, j + n) of the list, d columns from byte `at` of each row on. */
+/* Items [j, j + n) of the list, d columns from byte `at` of each row on, steps of planes from byte
+ * `step` on. */
 struct part {
     const struct gr_ten *cache;
     const int32_t *list; /* from item j on */
-    size_t at;
+    int64_t at, step;
     int64_t d, n, n_next; /* items that come after these */
 };
 
@@ -205,16 +207,20 @@ GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bo
                             float *rows)
 {
     vf bad = vf_set(0);
-    size_t bytes = gr_row_bytes(dtype, (uint64_t)p->d);
+    bool planes = gr_planes_are(dtype);
+    size_t bytes =
+        planes ? (size_t)gr_planes_codes(dtype, p->d) : gr_row_bytes(dtype, (uint64_t)p->d);
     for (int64_t c = 0; c < p->n; c++) {
-        const char *src = (const char *)gr_ten_row(p->cache, 0, p->list[c]) + p->at;
+        const char *src = gr_ten_row(p->cache, 0, p->list[c]);
         float *row = rows + c * ld;
         if (c < p->n_next) {
-            const char *next = (const char *)gr_ten_row(p->cache, 0, p->list[CELLS + c]) + p->at;
+            const char *next = gr_ten_row(p->cache, 0, p->list[CELLS + c]);
             for (size_t line = 0; line < bytes; line += 64)
-                _mm_prefetch(next + line, _MM_HINT_T0);
+                _mm_prefetch(next + p->at + line, _MM_HINT_T0);
+            if (planes)
+                _mm_prefetch(next + p->step, _MM_HINT_T0);
         }
-        row_to_f32(dtype, src, p->d, row);
+        row_to_f32(dtype, src + p->at, src + p->step, p->d, row);
         for (int64_t k = 0; check && k < p->d; k += VL)
             bad = vf_fma(vf_load(row + k), vf_set(0), bad); /* 0 times infinity or NaN is NaN */
     }
@@ -310,12 +316,16 @@ struct block {
     int64_t j, n, end;
 };
 
+/* Of the item's head, d columns each, the last ones of the rows. */
 static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
                            int64_t d)
 {
+    int64_t col = cache->cols - (i->a->n_head_kv - i->h_kv) * d;
     return (struct part){cache,
                          gr_cpu_i32(&i->a->list, 0) + b->j,
-                         gr_row_bytes(cache->dtype, (uint64_t)(i->h_kv * d)),
+                         cache->planes ? gr_planes_codes(cache->dtype, col)
+                                       : (int64_t)gr_row_bytes(cache->dtype, (uint64_t)col),
+                         cache->planes ? gr_planes_step(cache->dtype, cache->cols, col) : 0,
                          d,
                          b->n,
                          GR_MIN(b->end - b->j - b->n, CELLS)};
@@ -395,7 +405,7 @@ static void attend(struct item *i, const struct block *b)
             distances(i, b, t);
         fold(i, q, n, mask_of(a, t, b, false));
     }
-    struct part v = part_of(i, b, &a->v, a->d_v);
+    struct part v = part_of(i, b, gr_ten_is(&a->v) ? &a->v : &a->k, a->d_v);
     if (load_rows(&v, i->s.dv_pad, true, i->rows))
         FN(gemm)(i->p, i->n_query, i->rows, i->s.dv_pad, n, i->s.dv_pad, i->acc, i->s.dv_pad);
     else

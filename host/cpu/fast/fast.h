@@ -11,8 +11,8 @@
 #include "gr/op.def"
 #undef OP
 
-/* n elements of a row of f32, f16, bf16, q8_0 or q4_0 as f32. Writes whole vectors: dst has room
- * for n rounded up to VL; what is behind n is 0. The quantised types want whole blocks. */
+/* n elements of a row of f32, f16 or bf16 as f32. Writes whole vectors: dst has room for n rounded
+ * up to VL; what is behind n is 0. */
 void FN(load_row)(uint32_t dtype, const void *src, int64_t n, float *dst);
 
 /* C [m, n] += A [m, k] B [k, n] in f32; each element sums over k in ascending order. a[i] is row i

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cpu/fast/fast.h"
+#include "quant/planes.h"
 #include "quant/quant.h"
 
 /* cos and sin of one token for the first n_rot columns of a head, [n_rot] each. */
@@ -86,6 +87,10 @@ const struct gr_cpu_impl FN(rope) = {rope, rope_need, NULL};
 static void store_row(const struct gr_ten *cache, int64_t r, const float *src)
 {
     void *row = gr_ten_row(cache, 0, r);
+    if (cache->planes) {
+        gr_planes_store(cache->dtype, cache->cols, src, row);
+        return;
+    }
     int64_t n = cache->dtype == GR_F16 ? cache->cols / VL * VL : 0;
     for (int64_t i = 0; i < n; i += VL)
         vf_store_half((gr_half *)row + i, vf_load(src + i));
@@ -93,6 +98,15 @@ static void store_row(const struct gr_ten *cache, int64_t r, const float *src)
         gr_quant_find(cache->dtype)
             ->quantize(src + n, (char *)row + n * (int64_t)sizeof(gr_half),
                        (size_t)(cache->cols - n), NULL);
+}
+
+static void load_row(const struct gr_ten *cache, int64_t r, float *dst)
+{
+    const void *row = gr_ten_row(cache, 0, r);
+    if (cache->planes)
+        gr_planes_load(cache->dtype, cache->cols, row, 0, cache->cols, dst);
+    else
+        FN(load_row)(cache->dtype, row, cache->cols, dst);
 }
 
 static void kv_store(const struct gr_node *node, const struct gr_cpu_work *w)
@@ -133,7 +147,7 @@ static void kv_shift(const struct gr_node *node, const struct gr_cpu_work *w)
     for (int64_t j = s.lo; j < s.hi; j++) {
         if (delta[j] == 0)
             continue;
-        FN(load_row)(a->k_cache.dtype, gr_ten_row(&a->k_cache, 0, j), a->k_cache.cols, k);
+        load_row(&a->k_cache, j, k);
         turn_set(&u, gr_cpu_f32(&a->cs, j));
         turn_row(&u, k, a->k_cache.cols, k);
         store_row(&a->k_cache, j, k);

@@ -4,5 +4,5 @@
 
 void FN(load_row)(uint32_t dtype, const void *src, int64_t n, float *dst)
 {
-    row_to_f32(dtype, src, n, dst);
+    row_to_f32(dtype, src, NULL, n, dst);
 }

@@ -42,31 +42,32 @@ GR_INLINE void load_bf16(const gr_bf16 *src, int64_t n, float *dst)
     vf_store(dst + i, vf_bf16(tail));
 }
 
-GR_INLINE void load_q8_0(const struct gr_q8_0 *b, int64_t n, float *dst)
+/* Planes. */
+GR_INLINE void load_q8_0(const int8_t *codes, const gr_half *step, int64_t n, float *dst)
 {
-    for (int64_t i = 0; i < n; i += GR_QK, b++) {
-        vf d = vf_set(half_to_f32(b->d));
+    for (int64_t i = 0; i < n; i += GR_QK) {
+        vf d = vf_set(half_to_f32(*step++));
         for (int k = 0; k < GR_QK; k += VL)
-            vf_store(dst + i + k, d * vf_s8(b->qs + k));
+            vf_store(dst + i + k, d * vf_s8(codes + i + k));
     }
 }
 
-GR_INLINE void load_q4_0(const struct gr_q4_0 *b, int64_t n, float *dst)
+GR_INLINE void load_q4_0(const uint8_t *codes, const gr_half *step, int64_t n, float *dst)
 {
-    for (int64_t i = 0; i < n; i += GR_QK, b++) {
-        vf d = vf_set(half_to_f32(b->d));
+    for (int64_t i = 0; i < n; i += GR_QK, codes += GR_QK / 2) {
+        vf d = vf_set(half_to_f32(*step++));
         int8_t q[GR_QK];
         for (int k = 0; k < GR_QK / 2; k++) {
-            q[k] = (int8_t)((b->qs[k] & 15) - 8);
-            q[k + GR_QK / 2] = (int8_t)((b->qs[k] >> 4) - 8);
+            q[k] = (int8_t)((codes[k] & 15) - 8);
+            q[k + GR_QK / 2] = (int8_t)((codes[k] >> 4) - 8);
         }
         for (int k = 0; k < GR_QK; k += VL)
             vf_store(dst + i + k, d * vf_s8(q + k));
     }
 }
 
-/* n elements of f32, f16, bf16, q8_0 or q4_0 (whole blocks). */
-GR_INLINE void row_to_f32(uint32_t dtype, const void *src, int64_t n, float *dst)
+/* n columns of a cache of this type: where they begin, and where the steps of planes do. */
+GR_INLINE void row_to_f32(uint32_t dtype, const void *src, const void *step, int64_t n, float *dst)
 {
     switch (dtype) {
     case GR_F16:
@@ -76,10 +77,10 @@ GR_INLINE void row_to_f32(uint32_t dtype, const void *src, int64_t n, float *dst
         load_bf16(src, n, dst);
         break;
     case GR_Q8_0:
-        load_q8_0(src, n, dst);
+        load_q8_0(src, step, n, dst);
         break;
     case GR_Q4_0:
-        load_q4_0(src, n, dst);
+        load_q4_0(src, step, n, dst);
         break;
     default:
         load_f32(src, n, dst);

@@ -58,6 +58,7 @@ static double weigh(const struct gr_args_attn *a, int64_t t, int64_t h, double *
 static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
 {
     const struct gr_args_attn *a = &node->a.attn;
+    const struct gr_ten *v = gr_ten_is(&a->v) ? &a->v : &a->k;
     double *p = w->local, *acc = p + a->list.cols;
     float *row = (float *)(acc + a->d_v); /* a head of K, then of V */
     const int32_t *list = gr_cpu_i32(&a->list, 0);
@@ -68,7 +69,7 @@ static void attn(const struct gr_node *node, const struct gr_cpu_work *w)
         double sum = weigh(a, t, h, p, row);
         memset(acc, 0, (size_t)a->d_v * sizeof *acc);
         for (int64_t j = s.lo; j < s.hi; j++) {
-            gr_ref_load(&a->v, 0, list[j], h_kv * a->d_v, a->d_v, row);
+            gr_ref_load(v, 0, list[j], v->cols - (a->n_head_kv - h_kv) * a->d_v, a->d_v, row);
             for (int64_t c = 0; c < a->d_v; c++)
                 acc[c] += p[j - s.lo] * (double)row[c];
         }

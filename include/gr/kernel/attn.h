@@ -11,17 +11,19 @@ enum { GR_ATTN_FEW = 64 };
 
 /* A cache as rows of heads; bytes. */
 struct gr_kernel_rows {
-    const char *data;
-    const char *end; /* behind the last row's last byte */
-    int64_t row;     /* from one row to the next */
-    int32_t head;    /* of a head in a row */
-    int32_t type;    /* enum gr_dtype: F32, F16, BF16, Q8_0, Q4_0 */
+    const char *data;  /* head 0 of row 0; of planes its codes .. */
+    const char *step;  /* .. and steps */
+    int64_t row;       /* from one row to the next */
+    int32_t head;      /* from one head of a row to the next .. */
+    int32_t head_step; /* .. and of its steps */
+    int32_t type;      /* enum gr_dtype: F32, F16, BF16, planes of Q8_0, Q4_0 */
 };
 
-/* A row of a tile in shared memory as it stands in the cache. */
+/* A head of a row in a tile in shared memory, as it stands in the cache: codes, then the pieces of
+ * 16 bytes that hold its steps. */
 struct gr_attn_stage {
-    int32_t n16;   /* pieces of 16 bytes that a row may touch */
-    int32_t magic; /* i / n16 = i * magic >> 20 */
+    int32_t n16;   /* pieces of 16 bytes */
+    int32_t codes; /* those without steps */
     int32_t pitch; /* from one row to the next, bytes */
 };
 
@@ -30,7 +32,6 @@ struct gr_attn_stage {
 struct gr_attn_smem {
     int32_t q_pitch, k_pitch, v_pitch;   /* rows of f16 */
     int32_t q;                           /* queries */
-    int32_t phase;                       /* of the rows of each stage: K's, V's */
     int32_t k, v;                        /* a tile that became f16 */
     int32_t stage, stage_v, stage_bytes; /* tiles as they came; V in a stage; a stage */
     int32_t n_stage;                     /* 1 to 3 */

@@ -1,0 +1,40 @@
+/* Rows of a cache of q8_0 or q4_0: planes. First the codes of all columns, those of the blocks
+ * (gr/quant_blocks.h) one behind the other, then the blocks' steps, f16. As many bytes as blocks
+ * would be, but that rows begin at multiples of GR_PLANES_ALIGN: so the codes of a head of 32
+ * columns or more are whole pieces of 16 bytes, and its steps lie together.
+ *
+ * Rows that leave a session (saved states, other ranks) are blocks: host/quant/planes.h. */
+#ifndef GR_PLANES_H
+#define GR_PLANES_H
+
+#include "gr/dtype.h"
+#include "gr/quant_blocks.h"
+#include "gr/tensor.h"
+
+#define GR_PLANES_ALIGN 16
+
+/* Whether a cache of this type has planes. */
+GR_FN bool gr_planes_are(uint32_t dtype)
+{
+    return dtype == GR_Q8_0 || dtype == GR_Q4_0;
+}
+
+/* Bytes from a row's beginning to the codes of column `col`, a multiple of GR_QK. */
+GR_FN int64_t gr_planes_codes(uint32_t dtype, int64_t col)
+{
+    return dtype == GR_Q8_0 ? col : col / 2;
+}
+
+/* The same to the step of column `col`, in rows of n columns. */
+GR_FN int64_t gr_planes_step(uint32_t dtype, int64_t n, int64_t col)
+{
+    return gr_planes_codes(dtype, n) + col / GR_QK * 2;
+}
+
+/* Bytes from a row of n columns to the next. */
+GR_FN int64_t gr_planes_row(uint32_t dtype, int64_t n)
+{
+    return (gr_planes_step(dtype, n, n) + GR_PLANES_ALIGN - 1) / GR_PLANES_ALIGN * GR_PLANES_ALIGN;
+}
+
+#endif
