@@ -72,11 +72,10 @@ bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
 struct gr_tail_made {
     struct gr_ten y, res, ids; /* the last two are read by its blocks to the end */
     int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
-    int64_t n_block;           /* of each tile */
 };
 /* What a launch of n products does behind itself: nodes from the k-th behind this one on, whose
- * number is returned, and lines. *t stays as it is when that is nothing. Its blocks are of
- * `threads`. */
+ * number is returned, and lines. *t, of one slice as yet, stays as it is when that is nothing. Its
+ * blocks are of `threads`. */
 struct gr_tail;
 int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,
                    uint32_t threads, struct gr_tail *t);

@@ -17,6 +17,7 @@ enum {
     MV_TOKENS = 8,
     MV3_TOKENS = 24,
     WARPS = 8,
+    BLOCKS_EACH = 2, /* of so many warps, a multiprocessor */
     F32_TILE = 64,
     F32_MV_TOKENS = 32,
     F32_BLOCKS = 128, /* that columns are divided for: about a multiprocessor each */
@@ -133,15 +134,23 @@ static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
     return GR_MIN(WARPS, up(m->x.units, units));
 }
 
-/* Few lines an item: `group` of them a block, for tiles of n_x items. */
-static int stream(struct gr_launcher *l, const char *form, const struct gr_matmul_args *m,
-                  uint32_t n_x, int group, const void *args, size_t args_bytes)
+/* Shared memory for the sums of a tile. */
+static uint32_t stream_sums(uint32_t warps, int group)
 {
-    struct gr_grid grid = {n_x, up(m->n_tok, group), 1};
-    uint32_t warps = stream_warps(m, group), smem = warps * 16 * (uint32_t)group * 4;
+    return warps * GR_PACK_ROWS * (uint32_t)group * 4;
+}
+
+/* Few lines an item, `group` of them a block; a block for each tile and item. */
+static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
+{
+    bool few = m->n_tok <= MV_TOKENS;
+    int group = few ? MV_TOKENS : MV3_TOKENS;
+    struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
+    uint32_t warps = stream_warps(m, group), smem = stream_sums(warps, group);
     if (gr_pack_is_whole(m->w.dtype))
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
-    return gr_launch(l, kernel(form, &m->w).text, grid, 32 * warps, smem, args, args_bytes);
+    return gr_launch(l, kernel(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps, smem, m,
+                     sizeof *m);
 }
 
 /* Parts that the columns of F32 weights are divided in: the same for every number of lines, as sums
@@ -168,7 +177,7 @@ static const struct gr_args_route *route_behind(const struct gr_launcher *l)
 static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, MV_TOKENS);
-    uint32_t warps = GR_MIN(WARPS, (uint32_t)m->x.units), smem = warps * 16 * MV_TOKENS * 4;
+    uint32_t warps = GR_MIN(WARPS, (uint32_t)m->x.units), smem = stream_sums(warps, MV_TOKENS);
     struct gr_matmul_f32_args a = {
         .m = *m, .n_split = f32_splits(m, tiles, warps), .count = gr_launch_counters(l)};
     const struct gr_args_route *route = route_behind(l);
@@ -190,14 +199,33 @@ static bool has_parts(const struct gr_matmul_args *m)
     return m->w.dtype != GR_F32 && !gr_pack_is_whole(m->w.dtype);
 }
 
+/* The tiles of a launch, as one slice. */
+static void lay_work(struct gr_matmul_mv_args *p)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += n_tile(&p->part[i].w) * p->n_item;
+    p->tail.n_slice = 1, p->tail.n_work = (uint32_t)n;
+}
+
+/* Blocks for so much work: one for each piece, or else what the device holds at once but for one:
+ * where the launch in front does what is small behind it, that place is not free yet, and who came
+ * into it late would be late with an equal share. */
+static uint32_t stream_blocks(const struct gr_launcher *l, uint32_t warps, uint32_t n)
+{
+    uint32_t places = (uint32_t)gr_launch_facts(l)->n_sm * (BLOCKS_EACH * WARPS / warps);
+    return n <= places ? n : places - 1;
+}
+
 static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p)
 {
-    int64_t n_x = 0;
-    for (int i = 0; i < p->n; i++)
-        n_x += n_tile(&p->part[i].w) * p->n_item;
-    bool few = p->part[0].n_tok <= MV_TOKENS;
-    return stream(l, few ? "mv" : "mv3", &p->part[0], (uint32_t)n_x, few ? MV_TOKENS : MV3_TOKENS,
-                  p, sizeof *p);
+    const struct gr_matmul_args *m = &p->part[0];
+    bool few = m->n_tok <= MV_TOKENS;
+    int group = few ? MV_TOKENS : MV3_TOKENS;
+    uint32_t warps = stream_warps(m, group);
+    struct gr_grid grid = {stream_blocks(l, warps, p->tail.n_slice * p->tail.n_work), 1, 1};
+    return gr_launch(l, kernel(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps,
+                     2 * stream_sums(warps, group), p, sizeof *p);
 }
 
 /* At most MV3_TOKENS lines an item, F32_MV_TOKENS of F32 weights. */
@@ -207,11 +235,10 @@ static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int
         return stream_f32(l, m, n_item);
     if (has_parts(m)) {
         struct gr_matmul_mv_args p = {.part = {*m}, .n = 1, .n_item = (int32_t)n_item};
+        lay_work(&p);
         return stream_parts(l, &p);
     }
-    bool few = m->n_tok <= MV_TOKENS;
-    return stream(l, few ? "mv" : "mv3", m, (uint32_t)(n_tile(&m->w) * n_item),
-                  few ? MV_TOKENS : MV3_TOKENS, m, sizeof *m);
+    return stream(l, m, n_item);
 }
 
 /* Whether this product's tiles run on wgmma. */
@@ -382,7 +409,7 @@ static int with_tail(struct gr_launcher *l, struct gr_matmul_mv_args *p)
         return 0;
     for (int i = 0; i < p->n; i++) {
         const struct gr_node *n = first + i;
-        made[i] = (struct gr_tail_made){.n_tile = n_tile(&p->part[i].w), .n_block = p->n_item};
+        made[i] = (struct gr_tail_made){.n_tile = n_tile(&p->part[i].w)};
         if (n->op == GR_OP_MATMUL)
             made[i].y = n->a.matmul.y, made[i].res = n->a.matmul.res;
         else
@@ -418,6 +445,7 @@ static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int
 {
     struct gr_matmul_mv_args p = {.n_item = (int32_t)n_item};
     p.n = gather(l, m, p.part);
+    lay_work(&p);
     gr_launch_skip(l, p.n - 1 + with_tail(l, &p));
     return stream_parts(l, &p);
 }

@@ -162,14 +162,12 @@ int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made
                    uint32_t threads, struct gr_tail *t)
 {
     struct tail s = {.made = made, .n_made = n, .threads = threads};
-    int64_t n_slice = slices_of(l, k, &s), n_block = 0;
+    int64_t n_slice = slices_of(l, k, &s);
     int n_sliced = sliced(l, k, n_slice, &s);
     const struct gr_node *next;
     while (s.n_step < GR_TAIL_STEPS && (next = gr_launch_behind(l, k + s.n_step)) &&
            next->op == GR_OP_NORM && cuts(next, 1, threads))
         s.step[s.n_step++] = next;
-    for (int i = 0; i < n; i++)
-        n_block += made[i].n_tile / n_slice * made[i].n_block;
     const struct gr_ten *y = s.n_step ? result(s.step[s.n_step - 1]) : &made[n - 1].y;
     struct gr_matmul_x_args lines;
     bool has_lines =
@@ -178,7 +176,7 @@ int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made
         return 0;
     *t = (struct gr_tail){.count = gr_launch_counters(l),
                           .n_slice = (uint32_t)n_slice,
-                          .n_block = (uint32_t)n_block,
+                          .n_work = t->n_work / (uint32_t)n_slice,
                           .n_sliced = n_slice > 1 ? (uint32_t)n_sliced : 0,
                           .n_step = (uint32_t)s.n_step};
     for (int i = 0; i < s.n_step; i++)

@@ -81,13 +81,15 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(T, 8);
         load_chunk<from_global>(codes, first, n);
     }
-    // The same from the chunk that begins at `codes`, of a row with n more units.
-    template <class From> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    // The same from the chunk that begins at `codes`, of a row with n more units. BASE: by one
+    // address for all codes, which takes fewer instructions and now and then more registers.
+    template <class From, bool BASE = false>
+    GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
     {
         if (K_BLOCK || n >= 8)
-            load_units<From, true>(codes, first, 8);
+            load_units<From, true, BASE>(codes, first, 8);
         else
-            load_units<From, false>(codes, first, n);
+            load_units<From, false, BASE>(codes, first, n);
     }
 
     // Before the first use of what was loaded.
@@ -248,15 +250,17 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     }
 
     // Units from `first` on of a chunk of n: a whole one, or the last of a row.
-    template <class From, bool WHOLE>
+    template <class From, bool WHOLE, bool BASE>
     GR_METHOD void load_units(const uint8_t *codes, int first, int n)
     {
         int lane = threadIdx.x % 32;
+        const uint8_t *base = codes + (uint32_t)(first * B0 * 64 + lane * 16);
 #pragma unroll
         for (int p = 0; p < W0 / 4; p++) {
             uint4 v = {0, 0, 0, 0};
             if (WHOLE || first + p * 8 / B0 < n)
-                v = From::get(codes + (first * B0 / 8 + p) * 512 + lane * 16);
+                v = From::get(BASE ? base + p * 512
+                                   : codes + (first * B0 / 8 + p) * 512 + lane * 16);
             w0[4 * p] = v.x, w0[4 * p + 1] = v.y, w0[4 * p + 2] = v.z, w0[4 * p + 3] = v.w;
         }
         half = first / 4;

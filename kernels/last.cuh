@@ -3,15 +3,16 @@
 
 #include "kernels/ptx.cuh"
 
-// Whether this block is the last of n that count themselves here, in every thread that comes with
-// sync(), a barrier of theirs; `one` of them counts. It sees what they have written, and leaves a
-// zero behind. Which one it is must not matter.
-template <class Sync> GR_DEV bool last_of(uint32_t *count, uint32_t n, bool one, Sync sync)
+// Whether this block, with `mine` of the n pieces of work that are counted here, is the last one,
+// in every thread that comes with sync(), a barrier of theirs; `one` of them counts. It sees what
+// the others have written, and leaves a zero behind. Which one it is must not matter.
+template <class Sync>
+GR_DEV bool last_of(uint32_t *count, uint32_t n, bool one, Sync sync, uint32_t mine = 1)
 {
     __shared__ bool last;
     sync();
     if (one) {
-        last = add_acq_rel(count, 1) == n - 1;
+        last = add_acq_rel(count, mine) == n - mine;
         if (last)
             *count = 0;
     }
@@ -19,7 +20,8 @@ template <class Sync> GR_DEV bool last_of(uint32_t *count, uint32_t n, bool one,
     return last;
 }
 
-GR_DEV bool last_of(uint32_t *count, uint32_t n)
+GR_DEV bool last_of(uint32_t *count, uint32_t n, uint32_t mine = 1)
 {
-    return last_of(count, n, threadIdx.x == 0, [] { __syncthreads(); });
+    return last_of(
+        count, n, threadIdx.x == 0, [] { __syncthreads(); }, mine);
 }

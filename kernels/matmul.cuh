@@ -33,8 +33,9 @@ GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok
     if (!a.ids)
         return {i, i * a.n_tok + tok, min(tile, a.n_tok - tok),
                 i * a.y_item_bytes + tok * a.y_row_bytes, nullptr};
-    const int32_t *id = (const int32_t *)(a.ids + i / a.n_used * a.ids_row_bytes);
-    return {id[i % a.n_used], i / a.line_div, 1, i * a.y_row_bytes, nullptr};
+    uint32_t pair = (uint32_t)i, row = pair / a.n_used; // 32 bits: 64 are divided by a subroutine
+    const int32_t *id = (const int32_t *)(a.ids + row * a.ids_row_bytes);
+    return {id[pair - row * a.n_used], pair / a.line_div, 1, i * a.y_row_bytes, nullptr};
 }
 // Which tile of 16 rows and which item a block of a streaming kernel has: the grid runs over the
 // tiles of all items.

@@ -137,7 +137,7 @@ template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
     }
     cp_async_wait<0>();
     __syncthreads(); // shared memory is free for sums
-    mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
+    mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc, 0);
 }
 
 GR_KERNEL(gr_matmul_mv_any, struct gr_matmul_args, 256, 2)

@@ -2,14 +2,30 @@
 //
 // Traffic: each weight once (16 rows at a time), activations once a tile, from L1 after the first
 // tile of a multiprocessor. Bound: bandwidth, up to about 16 tokens.
-// Grid: (tile of 16 rows and item of each product, group of 8 NT tokens); 8 warps of a block take
-// turns at the steps of the tile's columns, so that a tile is read by all of them at once, and
-// their partial sums are added in the order of the warps through shared memory. Why: tokens are the
-// 8 columns of mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of
-// what no one else needs, one step ahead of the one that is multiplied. The first two are asked for
-// before the launch in front is over: no launch of this stream writes weights, and those that are
-// brought are there before a segment's first launch, which waits for all in front. Up to 8 tokens,
-// the last block of a slice, or of all, does what is small behind the products (tail.cuh).
+// Grid: what the device holds at once (2 blocks of 8 warps a multiprocessor), each with an equal
+// run of tiles of 16 rows, of all products and items. The warps of a block take turns at the steps
+// of a tile's columns, so that a tile is read by all of them at once, and their partial sums are
+// added in the order of the warps through shared memory. Why: tokens are the 8 columns of
+// mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of what no one
+// else needs. A warp has two steps on their way, those of the next tile too: nothing is waited for
+// where a tile ends. The first two are asked for before the launch in front is over: no launch of
+// this stream writes weights, and those that are brought are there before a segment's first launch,
+// which waits for all in front. Up to 8 tokens, the last block of a slice, or of all, does what is
+// small behind the products (tail.cuh).
+//
+// A tile a block, the form before, left 1.5 us of every round without loads. Predicted for an H200,
+// us a launch of one token, with F = start 0.4 + load 0.8 + sums 0.3 (+ counting 0.8) and x the
+// longer of bytes at 4.3 TB/s and instructions: before max(F + x, R F + x / 2) of R rounds of two
+// overlapping blocks, now F + x:
+//   Llama-3-8B      gate, up 1792 tiles of 16 steps: 23.8, 17.7; Q, K, V 384 x 16: 6.3, 5.6
+//   Llama-2-7B      gate, up 1376 x 16: 19.9, 14.1; Q, K, V 768 x 16: 10.2, 8.9
+//   Llama-3.2-1B    gate, up 1024 x 8: 11.4, 6.7; head 8016 x 8: 71.6, 51.6
+//   Qwen3-30B-A3B   gate, up 768 x 8: 8.6, 5.6; down 1024 x 3: 5.4, 4.0; Q, K, V 320 x 8: 5.4, 3.7
+// What is one round stays as it is: 8B O 256 x 16: 4.5, down 256 x 56: 10.0; 1B O 128 x 8: 2.9,
+// down 128 x 32: 4.5. Columns are not cut into segments, whose sums would be written, counted and
+// read again: 1.1 more of F, and x shrinks by less even where tiles are few (8B V of a type of its
+// own, 64 x 16: 3.8, in two segments 4.2; 1B down: 5.6), as loads of half the device's blocks fill
+// the memory, and instructions are two thirds of the time of bytes.
 #pragma once
 
 #include "kernels/matmul.cuh"
@@ -18,16 +34,15 @@
 // This lane's words of activations, for one step. Lanes whose lines there are not read the last
 // one's: what comes of it is not stored.
 template <class S, int NT> struct mv_x {
-    const uint8_t *x, *sums; // of the item's first line
-    int last, units, step;   // line of them
+    const uint8_t *x, *sums; // of the lane's first line
+    int last, units, step;   // line of the item
 
     GR_METHOD mv_x(const struct gr_matmul_args &a, const struct mm_item &item)
     {
-        int lane = threadIdx.x % 32;
-        units = a.x.units;
-        x = a.x.x + item.line * units * 64 + lane % 4 * 16;
-        sums = a.x.sums + item.line * gr_lines_chunks(units) * 64 + lane % 4 * 16;
-        last = item.n - 1;
+        units = a.x.units, last = item.n - 1;
+        int64_t first = item.line + line(0);
+        x = a.x.x + first * units * 64 + threadIdx.x % 4 * 16;
+        sums = a.x.sums + first * gr_lines_chunks(units) * 64 + threadIdx.x % 4 * 16;
     }
     GR_METHOD int line(int i) const
     {
@@ -40,99 +55,159 @@ template <class S, int NT> struct mv_x {
     GR_METHOD void enter(int) const
     {
     }
-    GR_METHOD uint4 unit(int u, int i) const
+    GR_METHOD uint4 unit(int u, int i) const // one address for all units
     {
-        return *(const uint4 *)(x + (line(i) * units + step * S::UNITS + u) * 64);
+        uint32_t at = (i ? line(i) - line(0) : 0) * units + step * S::UNITS;
+        return *(const uint4 *)(x + (uint64_t)at * 64 + u * 64);
     }
     GR_METHOD uint4 sum(int i) const
     {
-        return *(const uint4 *)(sums +
-                                (line(i) * (int)gr_lines_chunks(units) + step / S::STEPS) * 64);
+        uint32_t n = (uint32_t)(units + 7) / 8; // gr_lines_chunks, 32 bits
+        uint32_t at = (i ? line(i) - line(0) : 0) * n + (uint32_t)step / S::STEPS;
+        return *(const uint4 *)(sums + (uint64_t)at * 64);
     }
 };
 
+// The sums of the warps, in their order, to y. `odd` alternates from a tile of a block to the next:
+// each has shared memory of its own, so that one barrier is enough, and begins at the other end of
+// the threads.
 template <int NT>
 GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct mm_item &item,
-                     const float (&acc)[1][NT][4])
+                     const float (&acc)[1][NT][4], uint32_t odd)
 {
     GR_SMEM;
-    float *sum = (float *)smem; // [warp][NT][4][32]
     int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float *sum = (float *)smem + odd * n_warp * NT * 128; // [warp][NT][4][32]
 #pragma unroll
     for (int i = 0; i < NT; i++)
 #pragma unroll
         for (int k = 0; k < 4; k++)
             sum[((warp * NT + i) * 4 + k) * 32 + lane] = acc[0][i][k];
     __syncthreads();
-    for (int e = threadIdx.x; e < NT * 128; e += blockDim.x) {
+    for (int e = odd ? blockDim.x - 1 - threadIdx.x : threadIdx.x; e < NT * 128; e += blockDim.x) {
+        int l = e % 32, k = e / 32 % 4; // whose accumulator it was
+        int tok = e / 128 * 8 + l % 4 * 2 + k % 2;
+        if (tok >= item.n)
+            continue;
         float v = 0;
         for (int w = 0; w < n_warp; w++)
             v += sum[w * NT * 128 + e];
-        int l = e % 32, k = e / 32 % 4; // whose accumulator it was
-        int64_t row = row0 + l / 4 + k / 2 * 8 - a.w.offset;
-        mm_store(a, item, row, e / 128 * 8 + l % 4 * 2 + k % 2, v);
+        mm_store(a, item, row0 + l / 4 + k / 2 * 8 - a.w.offset, tok, v);
     }
 }
 
-// The product that a block belongs to, and its number in it.
-GR_DEV int mv_part(const struct gr_matmul_mv_args &all, uint32_t &block)
-{
-    int p = 0;
-    for (block = blockIdx.x; p + 1 < all.n; p++) {
-        uint32_t n = mm_tiles(all.part[p]) * all.n_item;
-        if (block < n)
-            break;
-        block -= n;
-    }
-    return p;
-}
+// A place in the work of a launch: this tile of this item of this product, the first of `left` that
+// stand one after another. Places are numbered by slices of the tail, then by products, items and
+// tiles, so that what a block does is of few slices.
+struct mv_place {
+    uint32_t number, tile, item, left;
+    int part;
 
-// The block has stored its tile.
-GR_DEV void mv_tail(const struct gr_matmul_mv_args &all)
-{
-    uint32_t number;
-    const struct gr_matmul_args &a = all.part[mv_part(all, number)];
-    tail_behind(all.tail, (uint32_t)mm_block(a, number).tile / (mm_tiles(a) / all.tail.n_slice));
-}
+    GR_METHOD mv_place(const struct gr_matmul_mv_args &all, uint32_t i)
+    {
+        const struct gr_tail &t = all.tail;
+        uint32_t slice = i / t.n_work, each = mm_tiles(all.part[0]) / t.n_slice;
+        number = i, part = 0, i -= slice * t.n_work;
+        while (part + 1 < all.n && i >= each * all.n_item) {
+            i -= each * all.n_item;
+            each = mm_tiles(all.part[++part]) / t.n_slice;
+        }
+        item = i / each, i -= item * each;
+        tile = slice * each + i, left = each - i;
+    }
+    // Goes to the next place before `end`; whether its tile does not follow this one.
+    GR_METHOD bool next(const struct gr_matmul_mv_args &all, uint32_t end)
+    {
+        number++, tile++, left--;
+        if (left || number >= end)
+            return false;
+        *this = mv_place(all, number);
+        return true;
+    }
+};
+
+// The places of a block: as many as the others', one more where they do not come out even.
+struct mv_range {
+    uint32_t lo, hi;
+
+    GR_METHOD mv_range(const struct gr_tail &t)
+    {
+        uint32_t n = t.n_slice * t.n_work, each = n / gridDim.x, more = n - each * gridDim.x;
+        lo = blockIdx.x * each + min(blockIdx.x, more);
+        hi = lo + each + (blockIdx.x < more);
+    }
+};
 
 template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
-    uint32_t number;
-    const struct gr_matmul_args &a = all.part[mv_part(all, number)];
     using S = pack_step<T, U>;
-    int n_warp = blockDim.x / 32, warp = threadIdx.x / 32;
-    int units = a.x.units, n_step = (units + S::UNITS - 1) / S::UNITS;
-    int64_t tile_bytes = gr_pack_tile_bytes(T, a.w.cols);
-    struct mm_block block = mm_block(a, number);
-    if (a.ids)
+    const struct gr_matmul_args &first = all.part[0]; // columns, lines and ids are all parts'
+    const int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, units = first.x.units;
+    const int n_step = (units + S::UNITS - 1) / S::UNITS, n_turn = (n_step + n_warp - 1) / n_warp;
+    const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);
+    const struct mv_range work(all.tail);
+    auto item_at = [&](const struct mv_place &p) {
+        return mm_item(all.part[p.part], p.item, 0, NT * 8);
+    };
+    auto tile_at = [&](const struct mv_place &p) {
+        return mm_tile_at(all.part[p.part], item_at(p), p.tile, tile_bytes);
+    };
+    if (first.ids)
         griddep_wait();
-    struct mm_item item = mm_item(a, block.item, blockIdx.y * NT * 8, NT * 8);
-    const uint8_t *tile = mm_tile_at(a, item, block.tile, tile_bytes);
 
-    float acc[1][NT][4] = {};
-    struct mv_x<S, NT> x(a, item);
-    auto multiply = [&](S(&w)[1], int i) {
-        x.step = i;
-        w[0].arrived();
-        product<T, U, 1, NT>(w, units - i * S::UNITS, x, acc);
+    struct mv_place ahead(all, work.lo), at = ahead;
+    const uint8_t *tile = tile_at(ahead);
+    int ahead_turn = 0, turn = 0;
+    auto ask = [&](S(&w)[1]) {
+        uint32_t i = ahead_turn * n_warp + warp, chunk = i / S::STEPS;
+        S next;
+        if ((int)i < n_step && ahead.number < work.hi)
+            next.template load_chunk<from_global, NT == 1>(
+                tile + (int64_t)chunk * (int)gr_pack_chunk_bytes(T, 8), i % S::STEPS * S::UNITS,
+                units - 8 * chunk);
+        w[0] = next; // without a step it is not used
+        if (++ahead_turn < n_turn)
+            return;
+        ahead_turn = 0;
+        tile = ahead.next(all, work.hi) ? tile_at(ahead) : tile + tile_bytes;
     };
     S w[2][1]; // one is on its way while the other is multiplied
-    auto load = [&](S(&w)[1], int i) {
-        if (i < n_step)
-            w[0].load(tile, i, units);
-    };
-    load(w[0], warp);
-    load(w[1], warp + n_warp);
+    ask(w[0]);
+    ask(w[1]);
     griddep_begin(); // weights are there from the start, all else may be on its way
-    for (int i = warp; i < n_step; i += 2 * n_warp) {
-        multiply(w[0], i);
-        load(w[0], i + 2 * n_warp);
-        if (i + n_warp >= n_step)
-            break;
-        multiply(w[1], i + n_warp);
-        load(w[1], i + 3 * n_warp);
+
+    if (NT == 1 && all.tail.count)
+        tail_begin(all.tail);
+    struct mm_item item = item_at(at);
+    struct mv_x<S, NT> x(first, item);
+    float acc[1][NT][4] = {};
+    auto take = [&](S(&w)[1]) {
+        x.step = turn * n_warp + warp;
+        if (x.step < n_step) {
+            w[0].arrived();
+            product<T, U, 1, NT>(w, units - x.step * S::UNITS, x, acc);
+        }
+        ask(w);
+        if (++turn < n_turn)
+            return;
+        mv_store<NT>(all.part[at.part], at.tile * GR_PACK_ROWS, NT == 1 ? item : item_at(at), acc,
+                     (at.number - work.lo) % 2);
+        turn = 0;
+#pragma unroll
+        for (int i = 0; i < NT; i++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                acc[0][i][k] = 0;
+        if (at.next(all, work.hi)) {
+            item = item_at(at);
+            x = mv_x<S, NT>(first, item);
+        }
+    };
+    while (at.number < work.hi) {
+        take(w[0]);
+        if (at.number < work.hi)
+            take(w[1]);
     }
-    mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc);
-    if (NT == 1 && all.tail.n_block)
-        mv_tail(all);
+    if (NT == 1 && all.tail.count)
+        tail_behind_all(work.lo, work.hi);
 }

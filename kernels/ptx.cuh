@@ -44,6 +44,7 @@
     }                                                                                              \
     GR_DEV void name##_body(const Args &a)
 #define GR_DEV static __device__ __forceinline__
+#define GR_ONCE [[maybe_unused]] static __device__ __noinline__ // where inlining is too much code
 #define GR_SMEM unsigned char *const smem = gr_smem()
 
 GR_DEV unsigned char *gr_smem() // declared in one place: kernels have C linkage, templates have not

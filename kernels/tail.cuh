@@ -89,10 +89,23 @@ GR_DEV void tail_steps(const struct gr_tail &t, uint32_t lo, uint32_t hi, struct
     }
 }
 
-// A block has written its part of slice i.
-GR_DEV void tail_behind(const struct gr_tail &t, uint32_t i)
+// The tail of the block's launch. tail_begin is followed by a barrier before tail_behind.
+GR_DEV struct gr_tail &tail_here()
 {
-    if (!last_of(t.count + i, t.n_block))
+    __shared__ struct gr_tail t;
+    return t;
+}
+GR_DEV void tail_begin(const struct gr_tail &t)
+{
+    for (uint32_t i = threadIdx.x; i < sizeof t / 4; i += blockDim.x)
+        ((uint32_t *)&tail_here())[i] = ((const uint32_t *)&t)[i];
+}
+
+// A block has written `mine` of the tiles of slice i.
+GR_DEV void tail_behind(uint32_t i, uint32_t mine)
+{
+    const struct gr_tail &t = tail_here();
+    if (!last_of(t.count + i, t.n_work, mine))
         return;
     tail_steps(t, 0, t.n_sliced, {i, t.n_slice});
     if ((t.n_sliced == t.n_step && !t.lines.to.n) ||
@@ -102,5 +115,16 @@ GR_DEV void tail_behind(const struct gr_tail &t, uint32_t i)
     for (int line = 0; line < t.lines.to.n; line++) {
         write_line(t.lines, line, line);
         __syncthreads();
+    }
+}
+
+// A block has written the tiles lo .. hi - 1 of all, counted by slices. In one copy for all kernels
+// of a file: it is most of their code, and is called with nothing in registers.
+GR_ONCE void tail_behind_all(uint32_t lo, uint32_t hi)
+{
+    for (uint32_t i = lo, end, n = tail_here().n_work; i < hi; i = end) {
+        uint32_t slice = i / n;
+        end = min(hi, (slice + 1) * n);
+        tail_behind(slice, end - i);
     }
 }

@@ -249,6 +249,16 @@ Test(matmul, columns)
     }
 }
 
+/* More tiles than a small device holds blocks, of rows whose steps are more than a turn of the
+ * warps of a block: the last turn is not full, and turns are odd or even. */
+Test(matmul, runs)
+{
+    for (const int *type = ops_layout_types; *type >= 0; type++) {
+        matmul_case((struct mm){(uint32_t)*type, 1, 87, 2304, true, false, false, 1}, OPS_NORMAL);
+        matmul_case((struct mm){(uint32_t)*type, 9, 50, 1536, false, true, true, 1}, OPS_NORMAL);
+    }
+}
+
 /* The expert of pair i: per_expert says how many pairs each has; NULL: distinct ones for a token,
  * and far from evenly spread. */
 static int32_t expert_of(const int *per_expert, int64_t i, int64_t n, int64_t n_used,
@@ -317,6 +327,7 @@ Test(matmul_id, shapes)
         matmul_id_case(types[i], 64, 2, 16, 17, 256, false, false, NULL);
         matmul_id_case(types[i], 150, 2, 3, 130, 256, false, true, NULL);
         matmul_id_case(types[i], 5, 4, 64, 64, 768, true, true, NULL);
+        matmul_id_case(types[i], 2, 3, 4, 40, 2304, false, true, NULL);
     }
 }
 

@@ -25,15 +25,16 @@ struct gr_tail_step {
 };
 
 struct gr_tail {
-    uint32_t *count;           /* [n_slice + 1]: blocks that are done; zeros, as they are left */
-    uint32_t n_slice, n_block; /* n_block: of a slice, 0: nothing is done */
+    uint32_t *count; /* [n_slice + 1]: tiles of a slice, and slices, that are done; zeros, as they
+                        are left. NULL: nothing is done */
+    uint32_t n_slice, n_work; /* n_work: tiles of a slice, of all products and items */
     uint32_t n_sliced, n_step;
     struct gr_tail_step step[GR_TAIL_STEPS];
     struct gr_matmul_x_args lines; /* to.n = 0: none */
 };
 
-/* Up to three products in one launch of few lines. The grid runs over the tiles of n_item items of
- * each. The kernels of up to 8 lines do what `tail` says behind them. */
+/* Up to three products in one launch of few lines. Blocks share the tiles of n_item items of each,
+ * in the order of the slices of `tail`; those of up to 8 lines do what it says behind them. */
 struct gr_matmul_mv_args {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n, n_item;

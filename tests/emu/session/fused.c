@@ -28,12 +28,19 @@ struct program {
 };
 
 static int64_t (*count)(const char *symbol);
+static int (*configure)(const char *options);
+
+/* Where a program runs on several devices: the device, NULL = as it is, and what the first one
+ * gave. */
+static const char *device;
+static float *first;
 
 static void setup(void)
 {
     void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
     cr_assert_not_null(library, "%s", dlerror());
     *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+    *(void **)(void *)&configure = dlsym(library, "emu_driver_configure");
 }
 
 TestSuite(fused, .init = setup);
@@ -48,6 +55,8 @@ static float draw(struct program *p)
 static struct program program(uint64_t seed)
 {
     struct program p = {.rng = gr_rng_new(seed)};
+    if (device)
+        cr_assert_eq(configure(device), 0);
     cr_assert_eq(gr_cuda_devices.open(&p.b, 0, &(struct gr_device_opt){0}), 0, "%s", gr_error());
     p.start = calloc(N_FLOAT, 4), p.alone = calloc(N_FLOAT, 4), p.together = calloc(N_FLOAT, 4);
     p.at = p.b->api->alloc(p.b, N_FLOAT * 4);
@@ -211,6 +220,19 @@ static void end(struct program *p, float *to)
     cr_assert_eq(p->b->api->download(p->b, to, p->at, N_FLOAT * 4), 0, "%s", gr_error());
 }
 
+/* The first device's numbers are kept, those of the others are the same ones. */
+static void as_first(const struct program *p, const char *what)
+{
+    if (first) {
+        cr_expect_eq(memcmp(first, p->together, N_FLOAT * 4), 0, "%s: other bits on %s", what,
+                     device);
+        return;
+    }
+    first = malloc(N_FLOAT * 4);
+    cr_assert_not_null(first);
+    memcpy(first, p->together, N_FLOAT * 4);
+}
+
 /* Both ways; `launches` is what the segment takes. Numbers may be off by so much; 0: no bit is. */
 static void same_within(struct program *p, int64_t launches, float most, const char *what)
 {
@@ -232,6 +254,8 @@ static void same_within(struct program *p, int64_t launches, float most, const c
         cr_expect_eq(i, N_FLOAT, "%s: number %lld is %g, expected %g", what, (long long)i,
                      (double)p->together[i % N_FLOAT], (double)p->alone[i % N_FLOAT]);
     }
+    if (device)
+        as_first(p, what);
 }
 
 /* A norm's sum may be off by its last bit, and then a number of f16 behind it by 2^-11 of itself,
@@ -415,6 +439,64 @@ Test(fused, router_of_others)
                                                             .n_group_used = 1};
     same_within(&p, 2, 0, "of others");
     done(&p);
+}
+
+/* Three products of one launch, with a part of a tile each, whose rows are steps in two and three
+ * turns of a block's warps. */
+static void long_rows(int64_t n_tok, int64_t cols, const char *what)
+{
+    struct program p = program(11);
+    struct gr_ten x = ten(&p, n_tok, cols);
+    for (int64_t rows = 40; rows <= 88; rows += 24)
+        matmul(&p, x, ten(&p, n_tok, rows), none);
+    same(&p, 2, what);
+    done(&p);
+}
+
+/* One program where each block has a tile, and where a device holds so few blocks that each has
+ * several: of one or more slices, items and products, and not all as many. */
+static void on_devices(int which)
+{
+    static const char *const devices[] = {"sm=132", "sm=1", "sm=2"};
+    for (size_t i = 0; i < GR_COUNT(devices); i++) {
+        device = devices[i];
+        switch (which) {
+        case 0:
+            heads(1, true, -1, 2, "heads of a token");
+            break;
+        case 1:
+            heads(4, false, 0, 2, "Q over K, four tokens");
+            break;
+        case 2:
+            feed_forward(1, 2304, 4, "a token");
+            break;
+        case 3:
+            feed_forward(8, 528, 4, "eight tokens");
+            break;
+        case 4:
+            feed_forward(9, 512, 6, "nine tokens");
+            break;
+        case 5:
+            experts(1, 4, "experts of a token");
+            break;
+        case 6:
+            experts(3, 4, "experts of three tokens");
+            break;
+        case 7:
+            long_rows(2, 1536, "rows of two turns");
+            break;
+        default:
+            long_rows(20, 2112, "twenty tokens, rows of several turns");
+        }
+    }
+    free(first);
+    first = NULL, device = NULL;
+}
+
+Test(fused, bits_are_those_of_any_device)
+{
+    for (int i = 0; i <= 8; i++)
+        on_devices(i);
 }
 
 /* A product's y is the next one's x; and a norm in place over what lines were made of. */

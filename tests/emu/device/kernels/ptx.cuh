@@ -27,6 +27,7 @@
     static void name##_body([[maybe_unused]] const Args &a)
 #define GR_SMEM [[maybe_unused]] unsigned char *const smem = ::emu::dynamic_smem
 #define GR_DEV static inline
+#define GR_ONCE [[maybe_unused]] static
 
 // --- numbers ---
 
