@@ -12,7 +12,7 @@
 #include "gr/status.h"
 
 #define RING_SLOTS 4
-#define RING_SLOT (256 * 1024) /* a step block of 512 tokens and 32,768 cells has 140 KiB */
+#define RING_SLOT (256 * 1024) /* lists of 32,768 cells, written anew, have 145 KiB */
 #define MIB (1024.0 * 1024.0)
 
 struct pinned {

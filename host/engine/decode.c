@@ -190,11 +190,15 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
                     int32_t first_row, struct gr_cached_plan **out)
 {
     struct gr_step_shape shape;
+    int32_t n_list[GR_N_CACHE_KIND];
+    memcpy(n_list, s->n_list, sizeof n_list);
     gr_cache_place(&s->cache, ub, &s->placed);
     int rc = shape_of(s, ub, f->draws, &shape);
     if (!rc)
         rc = gr_plan_for(s, s->cache.encoding ? GR_PLAN_ENCODE : GR_PLAN_STEP, &shape, out);
     if (!rc)
         fill_step(s, *out, ub, first_row);
+    else /* there was no memory for more room: others do without */
+        memcpy(s->n_list, n_list, sizeof n_list);
     return rc;
 }

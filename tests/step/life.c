@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "engine/session.h"
 #include "models/tiny.h"
 #include "pipeline/timed.h"
@@ -157,6 +158,32 @@ Test(life, shared_cells_may_need_more_room)
     cr_expect_eq(memcmp(gr_logits(s, 0), gr_logits(s, 2), N_VOCAB * sizeof(float)), 0);
     cr_expect_eq(feed(s, 0, 1, PROMPT), 1, "the plan of a prompt was one with less room");
     cr_expect_eq(feed(s, 0, 1, PROMPT), 0);
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
+/* Where there is no memory for more room, the batch that needs it fails, and no other one. */
+Test(life, room_that_is_not_had_is_not_missed)
+{
+    struct gr_model *m;
+    struct gr_session *s = begin(&(struct life){"llama", N_SEQ, 0, false, false}, 0, &m);
+    int32_t token[N_SEQ] = {1, 2, 3}, seq[N_SEQ] = {0, 1, 2};
+    struct gr_batch all = {.n_tok = N_SEQ, .token = token, .seq = seq};
+    int n_failed = 0;
+    bool done = false;
+    for (int i = 0; i < 50; i++)
+        (void)feed(s, 0, 1, PROMPT);
+    for (int32_t q = 1; q < N_SEQ; q++)
+        cr_assert_eq(gr_kv_seq_cp(s, 0, q, -1, -1), 0, "%s", gr_error_message());
+    for (uint64_t k = 1; !done; k++) {
+        gr_alloc_fail_at(k, 0);
+        int rc = gr_decode(s, &all);
+        done = gr_alloc_fail_at(0, 0) < k;
+        cr_assert_eq(rc, done ? 0 : GR_E_NOMEM_HOST, "%s", gr_error_message());
+        cr_assert_eq(s->n_list[GR_CACHE_FULL] == 0, rc != 0, "allocation %d", (int)k);
+        n_failed += rc != 0;
+    }
+    cr_expect(n_failed > 10, "%d", n_failed);
     gr_session_close(&s);
     gr_model_close(&m);
 }
