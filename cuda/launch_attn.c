@@ -35,6 +35,7 @@ static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t first, int6
     struct gr_kernel_rows r = {.data = t->data, .row = t->row_bytes, .type = (int32_t)t->dtype};
     if (t->planes) {
         r.step = r.data + gr_planes_step(t->dtype, t->cols, first);
+        r.end = r.data + gr_planes_row(t->dtype, t->cols);
         r.data += gr_planes_codes(t->dtype, first);
         r.head = (int32_t)gr_planes_codes(t->dtype, d);
         r.head_step = (int32_t)(d / GR_QK) * 2;

@@ -258,8 +258,9 @@ GR_DEV void look(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane
         int h;
         bool there = token_of(b, threadIdx.x % 32 / 4 + 8 * i, s.t[i], h);
         attn_span u = attn_span_of(a, there ? s.t[i] : b.g.lead);
-        s.lo[i] = there ? plane ? u.near : u.lo : 0; // queries that there are not see all
-        s.hi[i] = there ? min(plane ? u.hi : u.near, end) : INT32_MAX;
+        // queries that there are not see all, or nothing where a logit asks for their position
+        s.lo[i] = there ? plane ? u.near : u.lo : 0;
+        s.hi[i] = there ? min(plane ? u.hi : u.near, end) : a.max_alibi > 0 ? 0 : INT32_MAX;
         s.slope[i] = there && a.max_alibi > 0 ? attn_slope(a, h) * ATTN_LOG2E : 0;
     }
 }

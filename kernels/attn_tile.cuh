@@ -33,15 +33,16 @@ GR_DEV float attn_finish(const gr_kernel_attn &a, float x, float slope, int t, i
 
 // --- rows into shared memory ---
 
-// The piece of 16 bytes of row 0 in which the steps of a head begin, and where in it: the same in
-// all rows.
-GR_DEV const char *attn_step_piece(const gr_kernel_rows &r, int h_kv)
+// Where the pieces of 16 bytes begin that hold the steps of a head of row 0, none of them behind
+// the row: it may be the last of the memory. And where the steps stand in a row of a tile.
+GR_DEV const char *attn_step_piece(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv)
 {
-    return (const char *)((uintptr_t)(r.step + h_kv * r.head_step) / 16 * 16);
+    const uintptr_t at = (uintptr_t)(r.step + h_kv * r.head_step) / 16 * 16;
+    return (const char *)min(at, (uintptr_t)r.end - (s.n16 - s.codes) * 16);
 }
 GR_DEV int attn_step_at(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv)
 {
-    return s.codes * 16 + (int)((uintptr_t)(r.step + h_kv * r.head_step) & 15);
+    return s.codes * 16 + (int)(r.step + h_kv * r.head_step - attn_step_piece(r, s, h_kv));
 }
 
 // A warp fetches the rows of N keys, key i of row number `row` in lane i (below 0: zeros), to dst +
@@ -52,7 +53,7 @@ GR_DEV void attn_fetch(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv
 {
     const int key = threadIdx.x % 32 / 4, first = threadIdx.x % 4;
     const char *head = r.data + h_kv * r.head, *from[N / 8];
-    const int gap = (int)(attn_step_piece(r, h_kv) - head) - s.codes * 16; // of planes
+    const int gap = (int)(attn_step_piece(r, s, h_kv) - head) - s.codes * 16; // of planes
     int bytes[N / 8];
 #pragma unroll
     for (int k = 0; k < N / 8; k++) {

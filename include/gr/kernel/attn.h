@@ -13,6 +13,7 @@ enum { GR_ATTN_FEW = 64 };
 struct gr_kernel_rows {
     const char *data;  /* head 0 of row 0; of planes its codes .. */
     const char *step;  /* .. and steps */
+    const char *end;   /* where row 0 of planes ends */
     int64_t row;       /* from one row to the next */
     int32_t head;      /* from one head of a row to the next .. */
     int32_t head_step; /* .. and of its steps */
