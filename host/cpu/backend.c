@@ -217,11 +217,12 @@ extern const struct gr_cpu_impl *const gr_avx2_table[GR_N_OP], *const gr_avx512_
 extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP]; /* products; the rest is AVX-512's */
 #endif
 
-double gr_cpu_thread_ops(const struct gr_backend *b)
+double gr_cpu_prompt_ops(const struct gr_backend *b)
 {
     static const double ops[GR_CPU_N_LEVEL] = {
         [GR_CPU_REF] = 1e9, [GR_CPU_AVX2] = 90e9, [GR_CPU_AVX512] = 250e9, [GR_CPU_AMX] = 750e9};
-    return ops[((const struct cpu *)(const void *)b)->level];
+    const struct cpu *c = (const void *)b;
+    return ops[c->level] * c->pools.batch.n;
 }
 
 static const struct gr_cpu_impl *fast_of(enum gr_cpu_level level, enum gr_op op)

@@ -36,9 +36,9 @@ const char *gr_cpu_level_name(enum gr_cpu_level level);
  * none, or it is not possible here. */
 int gr_cpu_level_find(enum gr_cpu_level *out, const char *name);
 
-/* Operations a second that a thread computes products of prompts with, two a multiplication: what
- * was seen of the level, not of this processor. */
-double gr_cpu_thread_ops(const struct gr_backend *b);
+/* Operations a second that its threads compute products of prompts with, two a multiplication: by
+ * what was seen of the level, not of this processor. */
+double gr_cpu_prompt_ops(const struct gr_backend *b);
 
 /* Opens a backend; close it by api->close. n_threads_decode threads run plans whose matrix products
  * have one row, n_threads_batch all others; 0 = the processors this process may use. GR_E_INVALID

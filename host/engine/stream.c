@@ -2,7 +2,6 @@
  * are brought to it while it computes what comes before. Keys and values stay with the CPU, and
  * attention over them. */
 #include "base/checked.h"
-#include "base/threads.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
@@ -15,9 +14,8 @@ static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
     const struct gr_streamed *w = &s->streamed;
     struct gr_backend *b = s->slice->backend[device];
-    int32_t n = s->params.n_threads_batch, n_thread = n > 0 ? n : gr_threads_online();
     double link_s = (double)w->bytes / b->api->fetch_rate(b);
-    double token_s = 2 * (double)w->n_mul / (gr_cpu_thread_ops(s->device[0].backend) * n_thread);
+    double token_s = 2 * (double)w->n_mul / gr_cpu_prompt_ops(s->device[0].backend);
     double n_tok = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
     return GR_MAX((int32_t)GR_MIN(n_tok, (double)INT32_MAX), GR_PLAN_FEW + 1);
 }

@@ -100,6 +100,30 @@ Test(backend, finds_levels)
     cr_expect_eq(gr_cpu_level_find(&found, ""), GR_E_INVALID);
 }
 
+/* Operations a second that a backend with so many threads of prompts says it has. */
+static double prompt_ops(int n_threads, int n_threads_batch, const struct gr_cpu_use *use)
+{
+    struct gr_backend *b;
+    cr_assert_eq(gr_cpu_open_as(&b, n_threads, n_threads_batch, GR_CPU_REF, use), 0, "%s",
+                 gr_error());
+    double ops = gr_cpu_prompt_ops(b);
+    b->api->close(&b);
+    return ops;
+}
+
+Test(backend, prompts_have_their_threads)
+{
+    struct gr_cpu_use use = {.decode = {.poll_us = 50}, .batch = {.poll_us = 50}, .of = 1};
+    double one = prompt_ops(2, 1, &use);
+    cr_assert_gt(one, 0);
+    cr_assert_eq(prompt_ops(1, 2, &use), 2 * one);
+    struct gr_cpus all;
+    cr_assert(gr_cpus_allowed(&all));
+    use.batch.chosen = true;
+    gr_cpus_add(&use.batch.cpus, gr_cpus_at(&all, 0));
+    cr_assert_eq(prompt_ops(0, 0, &use), one, "a pool on one processor has one thread");
+}
+
 Test(backend, memory)
 {
     struct gr_backend *b;
