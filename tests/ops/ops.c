@@ -59,12 +59,13 @@ double *ops_doubles(struct ops_case *c, int64_t n)
     return p;
 }
 
+/* Rows `row` bytes apart in memory of so many bytes. */
 static struct gr_ten new_tensor(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
-                                int64_t cols, size_t row)
+                                int64_t cols, size_t row, size_t bytes)
 {
     struct ops_buf *b = &c->buf[c->n_buf++];
     cr_assert(c->n_buf <= OPS_MAX_BUF && row >= gr_row_bytes(dtype, (uint64_t)cols));
-    b->bytes = (size_t)(batch * rows) * row + 64;
+    b->bytes = bytes;
     b->host = gr_calloc(b->bytes, 1);
     b->result = gr_calloc(b->bytes, 1);
     cr_assert(b->host && b->result);
@@ -82,7 +83,8 @@ struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t
     const struct gr_dtype_info *info = gr_dtype_find(dtype);
     size_t gap =
         info->block_bytes * GR_PAD(16, info->block) / info->block; /* 16 elements or a block */
-    return new_tensor(c, dtype, batch, rows, cols, gr_row_bytes(dtype, (uint64_t)cols) + gap);
+    size_t row = gr_row_bytes(dtype, (uint64_t)cols) + gap;
+    return new_tensor(c, dtype, batch, rows, cols, row, (size_t)(batch * rows) * row + 64);
 }
 
 struct gr_ten ops_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_t cols)
@@ -90,7 +92,8 @@ struct gr_ten ops_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_
     if (!gr_planes_are(dtype))
         return ops_new(c, dtype, 1, rows, cols);
     size_t row = (size_t)gr_planes_row(dtype, cols) + GR_PLANES_ALIGN;
-    struct gr_ten t = new_tensor(c, dtype, 1, rows, cols, row);
+    struct gr_ten t =
+        new_tensor(c, dtype, 1, rows, cols, row, (size_t)rows * row - GR_PLANES_ALIGN);
     t.planes = 1;
     return t;
 }
@@ -216,7 +219,8 @@ struct gr_ten ops_random_cache(struct ops_case *c, uint32_t dtype, int64_t rows,
 
 struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi)
 {
-    struct gr_ten t = ops_new(c, GR_I32, 1, 1, n);
+    size_t bytes = (size_t)n * sizeof(int32_t);
+    struct gr_ten t = new_tensor(c, GR_I32, 1, 1, n, bytes, bytes);
     for (int64_t i = 0; i < n; i++)
         ((int32_t *)t.data)[i] = lo + (int32_t)gr_rng_below(&c->rng, (uint32_t)(hi - lo));
     return t;

@@ -60,10 +60,11 @@ struct gr_ten ops_new(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t
  * about `data` large. */
 struct gr_ten ops_random(struct ops_case *c, uint32_t dtype, int64_t batch, int64_t rows,
                          int64_t cols, enum ops_data data);
-/* The same for a cache [1, rows, cols], which has planes of the quantised types; normal data. */
+/* The same for a cache [1, rows, cols], which has planes of the quantised types, the last row at
+ * the very end of its memory; normal data. */
 struct gr_ten ops_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_t cols);
 struct gr_ten ops_random_cache(struct ops_case *c, uint32_t dtype, int64_t rows, int64_t cols);
-/* One row [1, 1, n] of integers in [lo, hi). */
+/* One row [1, 1, n] of integers in [lo, hi), which is all of its memory. */
 struct gr_ten ops_integers(struct ops_case *c, int64_t n, int32_t lo, int32_t hi);
 
 /* All values of a tensor, [batch * rows * cols], freed with the case. */
