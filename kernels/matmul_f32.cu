@@ -1,9 +1,8 @@
 // MATMUL, MATMUL_ID and HEAD_MATMUL with F32 weights (routers, small models): f32 products and sums
 // on the ordinary cores, activations as they are.
 //
-// gr_matmul_f32_mv: blocks and traffic as kernels/matmul_mv.cuh; a lane multiplies its 2 x 8
-// weights
-//   of a unit with 8 tokens. Grid: (tile of each item, times n_split parts of the columns; group of
+// gr_matmul_f32_mv: traffic as kernels/matmul_mv.cuh; a lane multiplies its 2 x 8 weights of a unit
+//   with 8 tokens. Grid: (tile of each item, times n_split parts of the columns; group of
 //   8 tokens). A router has few rows: of 128 x 2048 there are 8 tiles, and 8 multiprocessors alone
 //   would bring 128 KB each, some 16 KB at a time, in 6 us; 4 parts of each, all of whose weights
 //   are asked for before the launch in front is over, in none. What follows takes latencies: x, the
