@@ -28,8 +28,9 @@ LISTING = """
         /*00c0*/                   BRA 0x50 ;
 """
 code = [sass.Instruction(int(m[1], 16), m[2], m[3], m[4] or "") for m in map(sass.LINE.match, LISTING.splitlines()) if m]
-way = sass.hottest(code)
+way = sass.hottest(code, lambda i: ".NA" in i.op)
 assert [i.at for i in way] == [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70], [hex(i.at) for i in way]
+assert 0x30 not in [i.at for i in sass.hottest(code, lambda i: False)], "of ways with as much to load the shortest"
 assert sass.in_flight(way, lambda i: ".NA" in i.op) == 32
 assert sass.in_flight(way, lambda i: False) == 0
 assert sass.per_multiprocessor(256, 128, 4096) == 2 and sass.per_multiprocessor(256, 80, 4096) == 3
