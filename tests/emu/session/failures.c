@@ -1,19 +1,18 @@
 /* Whole sessions on the emulated device: what is left when any call of the driver fails, and that
  * no order of the device's work changes a bit. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "cuda/build.h"
 #include "cuda/runtime.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/tiny.h"
 #include "tests/emu/libcuda.h"
+#include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96
 #define N_OUT 8
@@ -30,9 +29,7 @@ static char path[256];
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-#define GET(name) *(void **)(void *)&emu.name = dlsym(library, "emu_driver_" #name)
+#define GET(name) *(void **)(void *)&emu.name = emu_symbol("emu_driver_" #name)
     GET(configure), GET(fail), GET(count), GET(live), GET(report);
 #undef GET
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));

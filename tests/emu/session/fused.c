@@ -2,7 +2,6 @@
  * neither needs what the other changes. Each program runs node by node and as one segment, over the
  * same memory. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +9,10 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
-#include "cuda/build.h"
 #include "gr/backend.h"
 #include "gr/op.h"
 #include "gr/status.h"
+#include "tests/emu/session/emulator.h"
 
 enum { N_FLOAT = 1 << 17, N_MATRIX = 6, MAX_NODE = 8 };
 
@@ -37,10 +36,8 @@ static float *first;
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
-    *(void **)(void *)&configure = dlsym(library, "emu_driver_configure");
+    *(void **)(void *)&count = emu_symbol("emu_driver_count");
+    *(void **)(void *)&configure = emu_symbol("emu_driver_configure");
 }
 
 TestSuite(fused, .init = setup);

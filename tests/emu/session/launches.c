@@ -2,13 +2,12 @@
  * moves no weights. The bounds are what there is now: a change that needs more launches says so
  * here. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "cuda/build.h"
 #include "models/tiny.h"
+#include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96
 
@@ -16,9 +15,7 @@ static int64_t (*count)(const char *symbol);
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+    *(void **)(void *)&count = emu_symbol("emu_driver_count");
 }
 
 TestSuite(launches, .init = setup);

@@ -1,15 +1,14 @@
 /* Lists of cells on the emulated device: one graph serves a batch shape for its whole life, what is
  * on the device is what was changed on the host, and how much there is room for changes no bit. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "cuda/build.h"
 #include "engine/session.h"
 #include "models/tiny.h"
+#include "tests/emu/session/emulator.h"
 
 enum { N_VOCAB = 96, N_SEQ = 3, MOST = 4090, N_STEP = 8 };
 
@@ -17,9 +16,7 @@ static int64_t (*count)(const char *symbol);
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&count = dlsym(library, "emu_driver_count");
+    *(void **)(void *)&count = emu_symbol("emu_driver_count");
 }
 
 TestSuite(lists, .init = setup);

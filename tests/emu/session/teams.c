@@ -1,7 +1,6 @@
 /* Models whose stages are on emulated devices of their own, a thread each: values go from device to
  * device, and the bytes that come out are those of one device. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "cuda/build.h"
 #include "cuda/runtime.h"
 #include "engine/team.h"
 #include "gr/status.h"
 #include "models/tiny.h"
 #include "tests/emu/libcuda.h"
+#include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96
 #define N_OUT 10
@@ -33,9 +32,7 @@ static char path[256];
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-#define GET(name) *(void **)(void *)&emu.name = dlsym(library, "emu_driver_" #name)
+#define GET(name) *(void **)(void *)&emu.name = emu_symbol("emu_driver_" #name)
     GET(configure), GET(fail), GET(count), GET(bytes), GET(live), GET(report);
 #undef GET
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));

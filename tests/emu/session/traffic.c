@@ -2,16 +2,15 @@
  * bytes, each once a block: a shift or a copy touches the cells that it is about and no others,
  * once, and attention those that a token sees, whatever other sequences hold. */
 #include <criterion/criterion.h>
-#include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "cuda/build.h"
 #include "engine/session.h"
 #include "gr/planes.h"
 #include "models/tiny.h"
 #include "tests/emu/emu.h"
+#include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96
 #define N_HEAD_KV 2
@@ -26,10 +25,8 @@ static struct gr_session *session;
 
 static void setup(void)
 {
-    void *library = dlopen(gr_cuda_build.library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(library, "%s", dlerror());
-    *(void **)(void *)&watch = dlsym(library, "emu_watch");
-    *(void **)(void *)&watched = dlsym(library, "emu_watched");
+    *(void **)(void *)&watch = emu_symbol("emu_watch");
+    *(void **)(void *)&watched = emu_symbol("emu_watched");
     if (watch(NULL, 0)) /* not the checked device: nothing is counted */
         cr_skip_test("the device counts nothing");
 }
