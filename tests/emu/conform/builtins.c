@@ -48,10 +48,9 @@ static uint32_t byte_perm(uint32_t x, uint32_t y, uint32_t s)
 {
     const uint64_t both = (uint64_t)y << 32 | x;
     uint32_t r = 0;
-    for (int i = 0; i < 4; i++) { /* prmt: bit 3 of a selector copies the byte's sign */
-        const uint32_t pick = s >> 4 * i & 15, byte = (uint32_t)(both >> (pick & 7) * 8) & 255;
-        r |= (pick & 8 ? (byte & 128 ? 255 : 0) : byte) << 8 * i;
-    }
+    for (int i = 0; i < 4;
+         i++) /* three bits of each nibble: no sign, as prmt has with the fourth */
+        r |= (uint32_t)(both >> (s >> 4 * i & 7) * 8 & 255) << 8 * i;
     return r;
 }
 

@@ -78,17 +78,14 @@ static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned shift)
 {
     return (unsigned)(((uint64_t)hi << 32 | lo) >> (shift & 31));
 }
-// Byte i of the result is byte (s >> 4 i & 7) of the eight of y:x; with bit 3 of that, its sign.
+// Byte i of the result is byte (s >> 4 i & 7) of the eight of y:x. The fourth bit, with which the instruction prmt copies a
+// sign, is masked.
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
 {
     uint64_t from = (uint64_t)y << 32 | x;
     unsigned r = 0;
-    for (int i = 0; i < 4; i++) {
-        unsigned pick = s >> 4 * i & 15, byte = (unsigned)(from >> 8 * (pick & 7)) & 255;
-        if (pick & 8)
-            byte = byte & 128 ? 255 : 0;
-        r |= byte << 8 * i;
-    }
+    for (int i = 0; i < 4; i++)
+        r |= (unsigned)(from >> 8 * (s >> 4 * i & 7) & 255) << 8 * i;
     return r;
 }
 
