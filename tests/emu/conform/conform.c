@@ -1,8 +1,4 @@
-/* conform [LIBRARY [SEED]]: runs every case on the first device of this driver library, default
- * that of the build (libcuda.so.1), and writes a line for each wrapper: "ok NAME", "FAIL NAME:
- * what", or "skip NAME" for what the device lacks. A SEED other than 0 draws other inputs. Exits 1
- * when one failed, 2 when there is no device to run on. The emulated device has the kernels linked
- * in; a GPU gets the fatbins in this program. */
+/* Launching a case and comparing what comes back. */
 #include "tests/emu/conform/conform.h"
 
 #include "cuda/build.h"
@@ -23,7 +19,7 @@ struct conform {
     int n_module, cc;
     bool lost; /* an error that every later call has, too */
     cu_stream stream;
-    char why[2048];
+    char name[160], why[CONFORM_WHY];
 };
 
 int conform_fail(struct conform *c, const char *form, ...)
@@ -229,11 +225,19 @@ static int open_device(struct conform *c)
         check(c, c->cu.stream_create(&c->stream, CU_STREAM_NON_BLOCKING), "stream_create"))
         return 1;
     c->cc = 10 * major + minor;
-    printf("device %s, compute capability %d.%d\n", name, major, minor);
+    snprintf(c->name, sizeof c->name, "device %s, compute capability %d.%d", name, major, minor);
     return 0;
 }
 
-static void close_device(struct conform *c)
+int conform_open(struct conform **out, const char *library, uint32_t seed)
+{
+    static struct conform c;
+    *out = &c;
+    other_inputs = seed;
+    return open_driver(&c, library) || open_device(&c) || load_images(&c);
+}
+
+void conform_close(struct conform *c)
 {
     for (int i = 0; i < c->n_module; i++)
         (void)c->cu.module_unload(c->module[i]);
@@ -242,46 +246,7 @@ static void close_device(struct conform *c)
     (void)c->cu.context_release(c->device);
 }
 
-static bool has(const struct conform *c, const struct conform_case *k)
+struct conform_state conform_state(const struct conform *c)
 {
-    return k->cc == 90 ? c->cc == 90 : c->cc >= k->cc;
-}
-
-int main(int argc, char **argv)
-{
-    static struct conform c;
-    static const struct conform_case *const lists[] = {conform_numbers, conform_copies,
-                                                       conform_products, conform_builtins};
-    const char *library = argc > 1 ? argv[1] : gr_cuda_build.library;
-    if (argc > 3) {
-        fprintf(stderr, "usage: conform [LIBRARY [SEED]]\n");
-        return 2;
-    }
-    if (argc > 2)
-        other_inputs = (uint32_t)strtoul(argv[2], NULL, 10);
-    if (open_driver(&c, library) || open_device(&c) || load_images(&c)) {
-        fprintf(stderr, "conform: %s\n", c.why);
-        return 2;
-    }
-    int n = 0, n_failed = 0;
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        for (const struct conform_case *k = lists[i]; k->wrapper; k++) {
-            if (c.lost || !has(&c, k)) {
-                printf("skip %s\n", k->wrapper);
-                continue;
-            }
-            n++;
-            if (k->run(&c, k->wrapper)) {
-                n_failed++;
-                printf("FAIL %s: %s\n", k->wrapper, c.why);
-            } else {
-                printf("ok %s\n", k->wrapper);
-            }
-            fflush(stdout);
-        }
-    }
-    printf("%d of %d wrappers conform%s\n", n - n_failed, n,
-           c.lost ? "; the device was lost, the rest has not been run" : "");
-    close_device(&c);
-    return n_failed || n == 0;
+    return (struct conform_state){.cc = c->cc, .lost = c->lost, .name = c->name, .why = c->why};
 }

@@ -13,6 +13,8 @@
 
 struct conform; /* a device, and the case that runs */
 
+enum { CONFORM_WHY = 2048 }; /* bytes of what is said about a case */
+
 /* A tensor for args.map: rows of 16-bit integers, in `in` or in `out`. Row and plane strides in
  * bytes; rank 2 or 3; swizzle 0, 32, 64 or 128 bytes. */
 struct conform_map {
@@ -45,6 +47,22 @@ struct conform_case {
 };
 extern const struct conform_case conform_numbers[], conform_copies[], conform_products[],
     conform_builtins[];
+/* The lists of the program (lists.c), each with {0} at its end; the last one is NULL. */
+extern const struct conform_case *const conform_lists[];
+
+/* Opens the first device of a driver library, once in a process; inputs are drawn by the seed.
+ * Returns 0, or 1 with the reason in the state. */
+int conform_open(struct conform **c, const char *library, uint32_t seed);
+void conform_close(struct conform *c);
+
+/* What is known of it; the texts are valid until the next call. */
+struct conform_state {
+    int cc;           /* compute capability: 90 */
+    bool lost;        /* by an error that every later call has as well */
+    const char *name; /* "device NAME, compute capability 9.0" */
+    const char *why;  /* of the last failure */
+};
+struct conform_state conform_state(const struct conform *c);
 
 int conform_run(struct conform *c, const struct conform_launch *l);
 int conform_fail(struct conform *c, const char *form, ...) __attribute__((format(printf, 2, 3)));
