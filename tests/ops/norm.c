@@ -21,13 +21,15 @@ static void expect(struct ops_case *c, const struct gr_args_norm *a)
     const double *b = gr_ten_is(&a->b) ? ops_values(c, &a->b) : NULL;
     struct ops_out *o = ops_expect(c, &a->y);
     double *terms = ops_doubles(c, ops_count(&a->y));
+    double mean = 0, var = 0, largest = 0; /* of the group */
     for (int64_t i = 0; i < ops_count(&a->y); i++) {
         int64_t first = i - i % n + i % n / group * group, col = i - first;
         int64_t wi = w ? i % n / group % a->w.rows * group + col : 0;
-        double mean = 0, var = 0, largest = 0;
-        for (int64_t k = first; k < first + group && a->kind == GR_NORM_LAYER; k++)
+        if (col == 0)
+            mean = var = largest = 0;
+        for (int64_t k = i; k < i + group && col == 0 && a->kind == GR_NORM_LAYER; k++)
             mean += x[k] / (double)group;
-        for (int64_t k = first; k < first + group; k++) {
+        for (int64_t k = i; k < i + group && col == 0; k++) {
             var += (x[k] - mean) * (x[k] - mean) / (double)group;
             largest = fmax(largest, fabs(x[k]));
         }

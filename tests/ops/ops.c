@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,6 +15,7 @@
 #include "ops/matrix.h"
 #include "quant/planes.h"
 #include "quant/quant.h"
+#include "support/cases.h"
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
 
@@ -276,6 +278,43 @@ void ops_round_to_f32(struct ops_out *o)
         o->tol_ref[i] = o->tol_fast[i] = fabs(o->want[i]) * (0x1p-24 + 1e-12) + 0x1p-149;
 }
 
+/* ---- what is wrong with a case ---- */
+
+static void test_name(char *name, size_t size)
+{
+    snprintf(name, size, "%s/%s", criterion_current_test->category, criterion_current_test->name);
+}
+
+bool ops_begin(struct ops_case *c)
+{
+    char group[CASES_NAME_BYTES];
+    test_name(group, sizeof group);
+    c->name = cases_begin(group, c->label);
+    return c->name != NULL;
+}
+
+int ops_wrong(struct ops_case *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->why[0])
+        return 1;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof c->why, fmt, ap);
+    va_end(ap);
+    return 1;
+}
+
+void ops_end(struct ops_case *c)
+{
+    const size_t n = strlen(c->why);
+    if (c->lost)
+        snprintf(c->why + n, sizeof c->why - n, " (the device is lost)");
+    cases_end(c->name, n ? c->why : NULL);
+    cr_expect(n == 0, "%s: %s", c->label, c->why);
+    if (c->lost)
+        cr_assert_fail("the device is lost: the cases behind this one have not been run");
+}
+
 /* ---- running ---- */
 
 static const struct ops_buf *buf_of(const struct ops_case *c, const void *p)
@@ -287,68 +326,101 @@ static const struct ops_buf *buf_of(const struct ops_case *c, const void *p)
     return u;
 }
 
-static void bring_weight(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
+static int bring_weight(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
 {
     struct ops_buf *u = &c->buf[buf_of(c, t->data) - c->buf];
     struct gr_ten host = *t;
     size_t bytes = b->api->weight_bytes(b, &host, true);
     u->weight = true;
     u->device = b->api->alloc(b, bytes);
-    cr_assert(u->device != NULL, "%s: %s", c->label, gr_error());
-    cr_assert_eq(b->api->weight_upload(b, &host, true, u->device, t), 0, "%s: %s", c->label,
-                 gr_error());
+    return u->device ? b->api->weight_upload(b, &host, true, u->device, t) : GR_E_NOMEM_DEV;
 }
 
-static void bring(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
+static int bring(struct ops_case *c, struct gr_backend *b, struct gr_ten *t)
 {
     struct ops_buf *u = &c->buf[buf_of(c, t->data) - c->buf];
     if (!u->device) {
         u->device = b->api->alloc(b, u->bytes);
-        cr_assert(u->device && (uintptr_t)u->device % 256 == 0, "%s: %s", c->label, gr_error());
-        cr_assert_eq(b->api->upload(b, u->device, u->host, u->bytes), 0, "%s", gr_error());
+        if (!u->device)
+            return GR_E_NOMEM_DEV;
+        cr_assert((uintptr_t)u->device % 256 == 0, "%s: alignment", c->label);
+        int rc = b->api->upload(b, u->device, u->host, u->bytes);
+        if (rc)
+            return rc;
     }
     t->data = (char *)u->device + ((char *)t->data - u->host);
+    return 0;
 }
 
-static void fetch(struct ops_case *c, struct gr_backend *b)
+static int bring_all(struct ops_case *c, struct gr_backend *b, struct gr_node *node)
 {
-    for (int i = 0; i < c->n_buf; i++) {
+    int rc = 0;
+    for (const struct gr_operand *o = gr_op_info(node->op)->operands; o->role && !rc; o++) {
+        struct gr_ten *t = gr_node_ten(node, o);
+        if (gr_ten_is(t) && ops_is_matrix(node->op, o) && !b->api->can_borrow(b))
+            rc = bring_weight(c, b, t);
+        else if (gr_ten_is(t))
+            rc = bring(c, b, t);
+    }
+    return rc;
+}
+
+static int fetch(struct ops_case *c, struct gr_backend *b)
+{
+    int rc = 0;
+    for (int i = 0; i < c->n_buf && !rc; i++) {
         struct ops_buf *u = &c->buf[i];
         if (!u->device || u->weight)
             memcpy(u->result, u->host, u->bytes);
         else
-            cr_assert_eq(b->api->download(b, u->result, u->device, u->bytes), 0, "%s: %s", c->label,
-                         gr_error());
+            rc = b->api->download(b, u->result, u->device, u->bytes);
+    }
+    return rc;
+}
+
+static void drop(struct ops_case *c, struct gr_backend *b)
+{
+    for (int i = 0; i < c->n_buf; i++) {
+        struct ops_buf *u = &c->buf[i];
         if (u->device)
             b->api->free(b, u->device);
         u->device = NULL, u->weight = false;
     }
 }
 
-void ops_run(struct ops_case *c, struct gr_backend *b)
+int ops_try(struct ops_case *c, struct gr_backend *b)
 {
     struct gr_node node = c->node;
-    for (const struct gr_operand *o = gr_op_info(node.op)->operands; o->role; o++) {
-        struct gr_ten *t = gr_node_ten(&node, o);
-        if (gr_ten_is(t) && ops_is_matrix(node.op, o) && !b->api->can_borrow(b))
-            bring_weight(c, b, t);
-        else if (gr_ten_is(t))
-            bring(c, b, t);
-    }
-    void *exec;
     struct gr_segment seg = {&node, 1, NULL, 0};
-    cr_assert_eq(b->api->segment_new(b, &seg, &exec), 0, "%s: %s", c->label, gr_error());
-    cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0, "%s: %s", c->label, gr_error());
-    fetch(c, b);
-    b->api->segment_free(b, &exec);
+    void *exec = NULL;
+    int rc = bring_all(c, b, &node);
+    if (!rc)
+        rc = b->api->segment_new(b, &seg, &exec);
+    if (!rc)
+        rc = b->api->segment_run(b, exec, NULL, NULL);
+    if (!rc)
+        rc = fetch(c, b);
+    if (rc) {
+        ops_wrong(c, "%s", gr_error());
+        c->lost = b->api->sync(b) != 0;
+    }
+    drop(c, b);
+    if (exec)
+        b->api->segment_free(b, &exec);
+    return rc != 0;
+}
+
+void ops_run(struct ops_case *c, struct gr_backend *b)
+{
+    cr_assert_eq(ops_try(c, b), 0, "%s: %s", c->label, c->why);
 }
 
 /* ---- comparing ---- */
 
 enum judge { JUDGE_REF, JUDGE_FAST, JUDGE_DEVICE };
 
-static void compare_out(struct ops_case *c, const struct ops_out *o, enum judge judge,
-                        const char *where)
+static int compare_out(struct ops_case *c, const struct ops_out *o, enum judge judge,
+                       const char *where)
 {
     bool own = judge == JUDGE_DEVICE && o->tol_device;
     const struct ops_buf *u = buf_of(c, o->ten.data);
@@ -363,25 +435,26 @@ static void compare_out(struct ops_case *c, const struct ops_out *o, enum judge 
         int64_t r = i / got.cols;
         double error = x[i] - o->want[i];
         if (isnan(o->want[i])) {
-            cr_assert_eq(memcmp(gr_ten_row(&got, 0, r), gr_ten_row(&o->ten, 0, r), row_bytes), 0,
-                         "%s [%s]: row %lld changed", c->label, where, (long long)r);
+            if (memcmp(gr_ten_row(&got, 0, r), gr_ten_row(&o->ten, 0, r), row_bytes) != 0)
+                return ops_wrong(c, "[%s]: row %lld changed", where, (long long)r);
             i += got.cols - 1;
             continue;
         }
-        cr_assert(fabs(error) <= tol[i],
-                  "%s [%s]: row %lld, column %lld: %.9g, expected %.9g +- %.3g", c->label, where,
-                  (long long)r, (long long)(i % got.cols), x[i], o->want[i], tol[i]);
+        if (!(fabs(error) <= tol[i]))
+            return ops_wrong(c, "[%s]: row %lld, column %lld: %.9g, expected %.9g +- %.3g", where,
+                             (long long)r, (long long)(i % got.cols), x[i], o->want[i], tol[i]);
         squares += error * error;
     }
     double expected = own ? o->squares_device : o->squares;
     double most = expected * (ops_count(&got) < 64 ? 16 : 3);
-    cr_assert(judge == JUDGE_REF || expected == 0 || squares <= most,
-              "%s [%s]: squared errors %.3g, about %.3g are expected", c->label, where, squares,
-              expected);
+    if (judge == JUDGE_REF || expected == 0 || squares <= most)
+        return 0;
+    return ops_wrong(c, "[%s]: squared errors %.3g, about %.3g are expected", where, squares,
+                     expected);
 }
 
 /* Outputs put back to what they were, nothing else may differ. */
-static void compare_rest(struct ops_case *c, const char *where)
+static int compare_rest(struct ops_case *c, const char *where)
 {
     for (int k = 0; k < c->n_out; k++) {
         const struct gr_ten *t = &c->out[k].ten;
@@ -392,8 +465,17 @@ static void compare_rest(struct ops_case *c, const char *where)
         }
     }
     for (int i = 0; i < c->n_buf; i++)
-        cr_assert_eq(memcmp(c->buf[i].result, c->buf[i].host, c->buf[i].bytes), 0,
-                     "%s [%s]: wrote outside its outputs (tensor %d)", c->label, where, i);
+        if (memcmp(c->buf[i].result, c->buf[i].host, c->buf[i].bytes) != 0)
+            return ops_wrong(c, "[%s]: wrote outside its outputs (tensor %d)", where, i);
+    return 0;
+}
+
+static int compare(struct ops_case *c, enum judge judge, const char *where)
+{
+    for (int k = 0; k < c->n_out; k++)
+        if (compare_out(c, &c->out[k], judge, where))
+            return 1;
+    return compare_rest(c, where);
 }
 
 static uint64_t hash_outs(const struct ops_case *c)
@@ -419,67 +501,94 @@ static struct gr_backend *backend_of(enum gr_cpu_level level, int n_threads)
 #define OPS_FIRST_LEVEL GR_CPU_REF
 #endif
 
-static void check_cpu(struct ops_case *c)
+/* Any number of threads gives the same bits. */
+static int check_level(struct ops_case *c, enum gr_cpu_level level)
 {
-    for (enum gr_cpu_level level = OPS_FIRST_LEVEL; level < GR_CPU_N_LEVEL; level++) {
-        uint64_t one_thread = 0;
-        for (int n = 1; n <= 3 && gr_cpu_has(level); n++) {
-            char where[40];
-            snprintf(where, sizeof where, "%s, %d threads", gr_cpu_level_name(level), n);
-            ops_run(c, backend_of(level, n));
-            uint64_t h = hash_outs(c);
-            one_thread = n == 1 ? h : one_thread;
-            cr_assert_eq(h, one_thread, "%s [%s]: differs from one thread", c->label, where);
-            if (n > 1)
-                continue;
-            for (int k = 0; k < c->n_out; k++)
-                compare_out(c, &c->out[k], level == GR_CPU_REF ? JUDGE_REF : JUDGE_FAST, where);
-            compare_rest(c, where);
-        }
+    uint64_t one_thread = 0;
+    for (int n = 1; n <= 3; n++) {
+        char where[40];
+        snprintf(where, sizeof where, "%s, %d threads", gr_cpu_level_name(level), n);
+        if (ops_try(c, backend_of(level, n)))
+            return 1;
+        uint64_t h = hash_outs(c);
+        one_thread = n == 1 ? h : one_thread;
+        if (h != one_thread)
+            return ops_wrong(c, "[%s]: differs from one thread", where);
+        if (n == 1 && compare(c, level == GR_CPU_REF ? JUDGE_REF : JUDGE_FAST, where))
+            return 1;
     }
+    return 0;
+}
+
+static int check_cpu(struct ops_case *c)
+{
+    int rc = 0;
+    for (enum gr_cpu_level level = OPS_FIRST_LEVEL; level < GR_CPU_N_LEVEL && !rc; level++)
+        rc = gr_cpu_has(level) ? check_level(c, level) : 0;
+    return rc;
 }
 
 enum { MAX_DEVICES = 8, RUNS = 2 };
 
-static struct gr_backend *device_of(int i, const struct gr_device_info *info)
+int ops_n_device(void)
+{
+    bool broken;
+    const char *why;
+    int n = gr_cuda_devices.count(&why, &broken);
+    cr_assert(ops_on_cpu() || n > 0, "%s", why);
+    return GR_MIN(n, MAX_DEVICES);
+}
+
+struct gr_backend *ops_device(struct ops_case *c, int i)
 {
     static struct gr_backend *open[MAX_DEVICES];
-    cr_assert(!info->unusable, "%s: %s", info->name, info->unusable);
-    if (!open[i])
-        cr_assert_eq(gr_cuda_devices.open(&open[i], i, &(struct gr_device_opt){.no_graphs = true}),
-                     0, "%s", gr_error());
+    if (!open[i] && gr_cuda_devices.open(&open[i], i, &(struct gr_device_opt){.no_graphs = true})) {
+        ops_wrong(c, "%s", gr_error());
+        c->lost = true;
+    }
     return open[i];
 }
 
 /* A node gives the same bytes each time. */
-static void check_device(struct ops_case *c, int i)
+static int check_device(struct ops_case *c, int i)
 {
-    struct gr_device_info info;
-    uint64_t first = 0, ref;
-    cr_assert_eq(gr_cuda_devices.info(i, &info), 0, "%s", gr_error());
-    ops_run(c, backend_of(GR_CPU_REF, 1));
-    ref = hash_outs(c);
+    struct gr_backend *b = ops_device(c, i);
+    uint64_t first = 0, ref = 0;
+    char where[24];
+    if (!b)
+        return 1;
+    snprintf(where, sizeof where, "%s%d", gr_cuda_devices.name, i);
+    if (c->same_bits) {
+        if (ops_try(c, backend_of(GR_CPU_REF, 1)))
+            return 1;
+        ref = hash_outs(c);
+    }
     for (int run = 0; run < RUNS; run++) {
-        ops_run(c, device_of(i, &info));
+        if (ops_try(c, b))
+            return 1;
         uint64_t h = hash_outs(c);
         first = run == 0 ? h : first;
-        cr_assert_eq(h, first, "%s [%s]: differs from run to run", c->label, info.name);
+        if (h != first)
+            return ops_wrong(c, "[%s]: differs from run to run", where);
     }
-    for (int k = 0; k < c->n_out; k++)
-        compare_out(c, &c->out[k], JUDGE_DEVICE, info.name);
-    compare_rest(c, info.name);
-    cr_assert(!c->same_bits || first == ref, "%s [%s]: not the reference's bits", c->label,
-              info.name);
+    if (c->same_bits && first != ref)
+        ops_wrong(c, "[%s]: not the reference's bits", where);
+    return compare(c, JUDGE_DEVICE, where);
+}
+
+bool ops_on_cpu(void)
+{
+    const char *where = getenv("GR_TEST_OPS");
+    cr_assert(!where || strcmp(where, "gpu") == 0, "GR_TEST_OPS=%s: gpu is expected", where);
+    return !where && strcmp(gr_cuda_devices.name, "EMU") != 0;
 }
 
 void ops_check(struct ops_case *c)
 {
-    bool emulated = strcmp(gr_cuda_devices.name, "EMU") == 0, broken;
-    const char *why;
-    int n = gr_cuda_devices.count(&why, &broken);
-    if (!emulated)
-        check_cpu(c);
-    cr_assert(!emulated || n > 0, "%s", why);
-    for (int i = 0; i < GR_MIN(n, MAX_DEVICES); i++)
-        check_device(c, i);
+    if (!ops_begin(c))
+        return;
+    int n = ops_n_device(), rc = ops_on_cpu() ? check_cpu(c) : 0;
+    for (int i = 0; i < n && !rc; i++)
+        rc = check_device(c, i);
+    ops_end(c);
 }

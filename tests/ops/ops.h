@@ -3,8 +3,9 @@
  *
  * A case owns host buffers; tensors are views of them with NaN bytes around. ops_run copies the
  * buffers to a backend, runs the node as a segment of its own and copies them back. ops_check does
- * so for every level and thread count of the CPU, or for every GPU (t_ops_emu: for the emulated
- * one), and compares: outputs with what was expected, every other byte with what it was. */
+ * so for every level and thread count of the CPU (unless GR_TEST_OPS=gpu), and for every GPU
+ * (t_ops_emu: for the emulated one alone), and compares: outputs with what was expected, every
+ * other byte with what it was. Each is a case of tests/support/cases.h, in the group SUITE/TEST. */
 #ifndef TESTS_OPS_OPS_H
 #define TESTS_OPS_OPS_H
 
@@ -39,6 +40,9 @@ struct ops_out {
 
 struct ops_case {
     char label[200];
+    const char *name; /* in the journal, from ops_begin on */
+    char why[1024];   /* the first thing that is wrong; "": nothing */
+    bool lost;        /* the device failed and can only be closed */
     struct gr_node node;
     struct ops_buf buf[OPS_MAX_BUF];
     int n_buf;
@@ -85,11 +89,24 @@ static inline int64_t ops_count(const struct gr_ten *t)
     return t->batch * t->rows * t->cols;
 }
 
-/* Runs the node on a backend; results stand in buf[].result. */
+/* Runs the node on a backend; results stand in buf[].result. Returns 0, or 1 with what is wrong;
+ * ops_run ends the test then. */
+int ops_try(struct ops_case *c, struct gr_backend *b);
 void ops_run(struct ops_case *c, struct gr_backend *b);
 
-/* Runs it everywhere and compares; fails the test with the case's label. */
+/* A case of the test: whether it is to be run; what is wrong with it, of which the first is kept
+ * (returns 1); its end, which fails the test and goes on, unless the device is lost. */
+bool ops_begin(struct ops_case *c);
+int ops_wrong(struct ops_case *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ops_end(struct ops_case *c);
+
+/* Runs it everywhere and compares, a case of the test. */
 void ops_check(struct ops_case *c);
+/* Whether the CPU's levels are tested, and how many GPUs; the test ends when that is nothing. */
+bool ops_on_cpu(void);
+int ops_n_device(void);
+/* GPU i, opened once in a process and never closed; NULL with what is wrong with the case. */
+struct gr_backend *ops_device(struct ops_case *c, int i);
 
 /* What a cache type may lose of x in a block whose largest magnitude is m: half a step, the
  * rounding of the step itself to f16, and what lies below f16's smallest step. Q4_0's levels end at

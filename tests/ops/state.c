@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "gr/status.h"
@@ -51,25 +52,47 @@ static const struct ops_buf *last(const struct ops_case *c, int i)
     return &c->buf[c->n_buf - 1 - i];
 }
 
-static void check_level(void (*make)(struct ops_case *c, int64_t lo, int64_t hi), int64_t n,
-                        int64_t n_tok, struct gr_backend *b)
+static int run_cut(struct ops_case *whole, struct ops_case *one, struct ops_case *two,
+                   struct gr_backend *b)
+{
+    if (!b || ops_try(whole, b) || ops_try(one, b))
+        return 1;
+    memcpy(last(two, 1)->host, last(one, 1)->result, last(one, 1)->bytes);
+    return ops_try(two, b);
+}
+
+static void compare_cut(struct ops_case *whole, const struct ops_case *one,
+                        const struct ops_case *two, int64_t n, int64_t n_tok)
+{
+    const size_t row = (last(whole, 0)->bytes - 64) / (size_t)n_tok, first = (size_t)n * row;
+    if (memcmp(last(whole, 1)->result, last(two, 1)->result, last(two, 1)->bytes) != 0)
+        ops_wrong(whole, "the state differs");
+    if (memcmp(last(whole, 0)->result, last(one, 0)->result, first) != 0)
+        ops_wrong(whole, "the first step differs");
+    if (memcmp(last(whole, 0)->result + first, last(two, 0)->result, (size_t)(n_tok - n) * row) !=
+        0)
+        ops_wrong(whole, "the second step differs");
+}
+
+/* On this backend of the CPU, or on a GPU. */
+static void check_cut(void (*make)(struct ops_case *c, int64_t lo, int64_t hi), int64_t n,
+                      int64_t n_tok, const char *where, struct gr_backend *b, int device)
 {
     struct ops_case whole, one, two;
     make(&whole, 0, n_tok);
     make(&one, 0, n);
     make(&two, n, n_tok);
-    ops_run(&whole, b);
-    ops_run(&one, b);
-    memcpy(last(&two, 1)->host, last(&one, 1)->result, last(&one, 1)->bytes);
-    ops_run(&two, b);
-    cr_expect_eq(memcmp(last(&whole, 1)->result, last(&two, 1)->result, last(&two, 1)->bytes), 0,
-                 "%s: the state differs", whole.label);
-    size_t row = (last(&whole, 0)->bytes - 64) / (size_t)n_tok;
-    cr_expect_eq(memcmp(last(&whole, 0)->result, last(&one, 0)->result, (size_t)n * row), 0,
-                 "%s: the first step differs", whole.label);
-    cr_expect_eq(memcmp(last(&whole, 0)->result + (size_t)n * row, last(&two, 0)->result,
-                        (size_t)(n_tok - n) * row),
-                 0, "%s: the second step differs", whole.label);
+    const size_t end = strlen(whole.label);
+    snprintf(whole.label + end, sizeof whole.label - end, ", cut at %lld, %s", (long long)n, where);
+    if (ops_begin(&whole)) {
+        if (run_cut(&whole, &one, &two, b ? b : ops_device(&whole, device))) {
+            ops_wrong(&whole, "%s%s", one.why, two.why);
+            whole.lost |= one.lost || two.lost;
+        } else {
+            compare_cut(&whole, &one, &two, n, n_tok);
+        }
+        ops_end(&whole);
+    }
     ops_case_fini(&whole);
     ops_case_fini(&one);
     ops_case_fini(&two);
@@ -80,20 +103,12 @@ void state_check_cut(void (*make)(struct ops_case *c, int64_t lo, int64_t hi), i
 {
     for (enum gr_cpu_level level = GR_CPU_REF; level < GR_CPU_N_LEVEL; level++) {
         struct gr_backend *b;
-        if (!gr_cpu_has(level))
+        if (!gr_cpu_has(level) || !ops_on_cpu())
             continue;
         cr_assert_eq(gr_cpu_open(&b, 2, 2, level), 0, "%s", gr_error());
-        check_level(make, n, n_tok, b);
+        check_cut(make, n, n_tok, gr_cpu_level_name(level), b, 0);
         b->api->close(&b);
     }
-    const char *why;
-    bool broken;
-    int n_device = gr_cuda_devices.count(&why, &broken);
-    for (int i = 0; i < n_device; i++) {
-        struct gr_backend *b;
-        cr_assert_eq(gr_cuda_devices.open(&b, i, &(struct gr_device_opt){.no_graphs = true}), 0,
-                     "%s", gr_error());
-        check_level(make, n, n_tok, b);
-        b->api->close(&b);
-    }
+    for (int i = 0; i < ops_n_device(); i++)
+        check_cut(make, n, n_tok, gr_cuda_devices.name, NULL, i);
 }
