@@ -357,6 +357,7 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
     *out = &c->base;
     c->base.api = &api;
     c->opt = *opt;
+    c->no_early = opt->no_pdl;
     c->scratch_turn = 1;
     int rc = gr_cuda_acquire(&c->device, i);
     if (!rc) {

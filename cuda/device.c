@@ -251,10 +251,11 @@ static int load_kernel(struct gr_cuda_device *d, struct gr_cuda_image *image, co
     return gr_vec_append(&image->kernel, out, 1, sizeof(struct gr_cuda_kernel *));
 }
 
-static int find_kernel(struct gr_cuda_device *d, const char *name, struct gr_cuda_kernel **out)
+static int find_kernel(struct gr_cuda_device *d, int i, const char *name,
+                       struct gr_cuda_kernel **out)
 {
-    int i = find_image(name), rc = i < 0 ? 0 : load_image(d, i);
-    if (i < 0 || rc || d->image[i].absent)
+    int rc = load_image(d, i);
+    if (rc || d->image[i].absent)
         return rc;
     struct gr_cuda_kernel **k = d->image[i].kernel.data;
     for (size_t j = 0; j < d->image[i].kernel.n; j++)
@@ -263,11 +264,23 @@ static int find_kernel(struct gr_cuda_device *d, const char *name, struct gr_cud
     return load_kernel(d, &d->image[i], name, out);
 }
 
-int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, struct gr_cuda_kernel **out)
+static bool of_sm90(int image)
 {
+    static const char end[] = "_sm90";
+    const char *name = gr_cuda_build.image[image].name;
+    size_t n = strlen(name), m = sizeof end - 1;
+    return n > m && !strcmp(name + n - m, end);
+}
+
+int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, bool no_sm90,
+                   struct gr_cuda_kernel **out)
+{
+    int image = find_image(name);
     *out = NULL;
+    if (image < 0 || (no_sm90 && of_sm90(image)))
+        return 0;
     pthread_mutex_lock(&d->lock);
-    int rc = find_kernel(d, name, out);
+    int rc = find_kernel(d, image, name, out);
     pthread_mutex_unlock(&d->lock);
     return rc;
 }

@@ -46,9 +46,10 @@ void gr_cuda_release(struct gr_cuda_device **d);
 /* For a user who stays: what the table's info has kept of the device goes when that user does. */
 void gr_cuda_take_over(struct gr_cuda_device *d);
 
-/* The kernel called `name`: NULL in *out when this build has none for this device. The device's
- * context is current. */
-int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, struct gr_cuda_kernel **out);
+/* The kernel called `name`: NULL in *out when this build has none for this device, or with no_sm90
+ * when it is in a file *_sm90. The device's context is current. */
+int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, bool no_sm90,
+                   struct gr_cuda_kernel **out);
 /* Lets it be launched with `smem` bytes of dynamic shared memory. */
 int gr_cuda_kernel_smem(struct gr_cuda_device *d, struct gr_cuda_kernel *k, uint32_t smem);
 

@@ -35,7 +35,7 @@ struct gr_grid {
 int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
               uint32_t smem, const void *args, size_t args_bytes);
 /* Whether this build holds that kernel for this device: wgmma kernels only run on compute
- * capability 9.0. */
+ * capability 9.0, and a session may want none; so whoever asks has another one. */
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel);
 
 /* Scratch of this node, aligned to 256 bytes, undefined contents; it is the next node's afterwards.

@@ -74,7 +74,7 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
 {
     struct gr_cuda_device *d = l->c->device;
     struct gr_cuda_kernel *k;
-    int rc = gr_cuda_kernel(d, kernel, &k);
+    int rc = gr_cuda_kernel(d, kernel, l->c->opt.no_sm90, &k);
     if (rc)
         return rc;
     if (!k)
@@ -95,7 +95,7 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel)
 {
     struct gr_cuda_kernel *k = NULL;
-    return gr_cuda_kernel(l->c->device, kernel, &k) == 0 && k;
+    return gr_cuda_kernel(l->c->device, kernel, l->c->opt.no_sm90, &k) == 0 && k;
 }
 
 /* ---- scratch ---- */

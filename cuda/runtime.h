@@ -42,7 +42,7 @@ struct gr_cuda_exec {
     int32_t *first; /* [n_node + 1] launch that each node begins with */
     struct gr_cuda_need need;
     uint64_t noted;      /* the scratch's turn that it was noted for, 0 = not yet */
-    bool alone;          /* it was without fusions, for taps */
+    bool alone;          /* it was without fusions */
     bool ran;            /* launched once since it was noted */
     bool no_graph;       /* there was no memory for one */
     cu_graph_exec graph; /* made by the second run */
@@ -69,7 +69,7 @@ struct gr_cuda_backend {
     cu_pointer scratch;
     size_t scratch_bytes;
     uint64_t scratch_turn;           /* counts its pieces, from 1 */
-    bool no_early;                   /* the driver makes no graphs of launches that begin early */
+    bool no_early;                   /* unwanted, or the driver makes no graphs of such launches */
     struct gr_cuda_loader *loader;   /* while weights are uploaded */
     struct gr_cuda_fetcher *fetcher; /* of weights that do not stay; NULL: there are none */
     const _Atomic int *cancel;

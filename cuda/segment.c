@@ -51,11 +51,12 @@ static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     e->ran = false;
 }
 
-/* Notes a segment unless it is noted for the scratch there is; `alone`: each node by launches of
- * its own. */
-static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e, bool alone)
+/* Notes a segment unless it is noted for the scratch there is; `tapped`: each node by launches of
+ * its own, as what a tap shows a node behind may have changed. */
+static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e, bool tapped)
 {
     size_t bytes = e->need.derived + e->need.node;
+    bool alone = tapped || c->opt.no_fuse;
     int rc = bytes > c->scratch_bytes ? grow_scratch(c, bytes) : 0;
     if (rc || (e->noted == c->scratch_turn && e->alone == alone))
         return rc;
@@ -296,6 +297,24 @@ static int run_tapped(struct gr_cuda_backend *c, struct gr_cuda_exec *e, gr_tap_
     return rc ? rc : gr_cuda_launch_range(c, c->stream, &e->notes, done, e->notes.launch.n);
 }
 
+/* Whether every counter is zero again behind a segment; waits for it. */
+static int check_counters(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
+{
+    uint32_t count[GR_LAUNCH_COUNTERS];
+    const struct gr_node *first = e->node, *last = e->node + e->n_node - 1;
+    int rc = CU(c, copy_out, count, c->counters, sizeof count, c->stream);
+    if (!rc)
+        rc = CU(c, stream_sync, c->stream);
+    for (int i = 0; i < GR_LAUNCH_COUNTERS && !rc; i++)
+        if (count[i])
+            rc = gr_fail(GR_E_INTERNAL,
+                         "%s: expected counters that are zero behind %s (layer %d) to %s (layer "
+                         "%d), found %u in number %d: a kernel has left it",
+                         c->name, gr_op_info(first->op)->name, (int)first->layer,
+                         gr_op_info(last->op)->name, (int)last->layer, count[i], i);
+    return rc;
+}
+
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
@@ -303,10 +322,12 @@ int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, voi
     int rc = gr_cuda_enter(c);
     if (rc || (rc = cancelled(c)))
         return rc;
-    rc = ready(c, e, tap_fn != NULL); /* what a tap shows, a node behind may have changed */
+    rc = ready(c, e, tap_fn != NULL);
     if (!rc)
         rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
              : c->time_fn ? gr_cuda_run_timed(c, e)
                           : run_whole(c, e);
+    if (!rc && c->opt.check_counters && e->n_node)
+        rc = check_counters(c, e);
     return gr_cuda_leave(c, rc);
 }

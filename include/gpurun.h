@@ -261,6 +261,14 @@ struct gr_session_params {
     int32_t offload_from;
     bool no_graphs;    /* launch every kernel by itself instead of a captured graph */
     enum gr_nvtx nvtx; /* what profilers are told: nothing, steps (default), layers too */
+    /* To find a fault of a kernel: what is left out, and what is looked at. */
+    bool no_pdl;         /* a launch begins when the one in front of it is over (no programmatic
+                            dependent launch) */
+    bool no_sm90;        /* devices of compute capability 9.0 run the kernels of earlier ones */
+    bool no_fuse;        /* each operation has launches of its own */
+    bool check_counters; /* after each part of a step on a device the kernels' counters are read
+                            back, which is slow: GR_E_INTERNAL, with the counter and the operations,
+                            unless all are zero */
 };
 GR_API struct gr_session_params gr_session_params_default(void);
 

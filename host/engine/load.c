@@ -234,6 +234,10 @@ struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
                                   .offload_from = p->offload_from,
                                   .no_graphs = p->no_graphs,
                                   .nvtx = (uint32_t)p->nvtx,
+                                  .no_pdl = p->no_pdl,
+                                  .no_sm90 = p->no_sm90,
+                                  .no_fuse = p->no_fuse,
+                                  .check_counters = p->check_counters,
                                   .adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
                                   .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
                                   .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0}};

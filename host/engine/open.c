@@ -281,7 +281,13 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
 /* A queue on each device that the weights are on. */
 static int open_devices(struct gr_session *s)
 {
-    const struct gr_device_opt opt = {s->params.no_graphs, (int)s->params.nvtx};
+    const struct gr_session_params *p = &s->params;
+    const struct gr_device_opt opt = {.no_graphs = p->no_graphs,
+                                      .nvtx = (int)p->nvtx,
+                                      .no_pdl = p->no_pdl,
+                                      .no_sm90 = p->no_sm90,
+                                      .no_fuse = p->no_fuse,
+                                      .check_counters = p->check_counters};
     int32_t n = s->slice->placed.place.n_device;
     int rc = 0;
     for (int32_t d = 1; d < n && !rc; d++) {

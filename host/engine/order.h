@@ -46,6 +46,10 @@
     FIELD(int32_t, offload_from)                                                                   \
     FIELD(uint32_t, no_graphs)                                                                     \
     FIELD(uint32_t, nvtx)                                                                          \
+    FIELD(uint32_t, no_pdl)                                                                        \
+    FIELD(uint32_t, no_sm90)                                                                       \
+    FIELD(uint32_t, no_fuse)                                                                       \
+    FIELD(uint32_t, check_counters)                                                                \
     ARRAY(float, adapter_scale)                                                                    \
     ARRAY(char, type_k)                                                                            \
     ARRAY(char, type_v)

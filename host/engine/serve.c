@@ -187,7 +187,11 @@ struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
                                   .no_kv_offload = o->no_kv_offload,
                                   .offload_from = o->offload_from,
                                   .no_graphs = o->no_graphs,
-                                  .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER)};
+                                  .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER),
+                                  .no_pdl = o->no_pdl,
+                                  .no_sm90 = o->no_sm90,
+                                  .no_fuse = o->no_fuse,
+                                  .check_counters = o->check_counters};
     for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)
         p.adapter_scale[i] = i < o->adapter_scale.n ? o->adapter_scale.p[i] : NAN;
     return p;

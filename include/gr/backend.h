@@ -166,6 +166,11 @@ struct gr_device_info {
 struct gr_device_opt {
     bool no_graphs; /* launch every kernel by itself */
     int nvtx;       /* 0 off, 1 steps, 2 layers */
+    bool no_pdl;    /* no launch begins before the one in front of it is over */
+    bool no_sm90;   /* no kernels of files called *_sm90: what stands in where there are none */
+    bool no_fuse;   /* each node by launches of its own */
+    bool check_counters; /* after each segment its counters are read back: GR_E_INTERNAL unless
+                            zeros */
 };
 
 /* Devices of one kind. */

@@ -41,7 +41,8 @@ static struct gr_node in_layer(struct gr_node n, int layer)
  * a matrix product behind it. */
 static void steps(int nvtx, bool no_graphs)
 {
-    struct gr_backend *b = device_open(NULL, (struct gr_device_opt){no_graphs, nvtx});
+    struct gr_backend *b =
+        device_open(NULL, (struct gr_device_opt){.no_graphs = no_graphs, .nvtx = nvtx});
     struct gr_ten out, x = device_ten(b, 16, 64, NULL), y = device_ten(b, 16, 64, NULL);
     float v[64 * 16] = {0};
     struct gr_ten w = x;

@@ -134,9 +134,9 @@ Test(segment, steps_allocate_nothing)
 /* Launches of a segment, and how many of them may begin before the one in front of them is over:
  * all but the first where the code waits for itself, which that of 8.0 does not, and graphs can
  * hold it. */
-static void begins_early(const char *device, int64_t early)
+static void begins_early(const char *device, struct gr_device_opt opt, int64_t early)
 {
-    struct gr_backend *b = device_open(device, plain);
+    struct gr_backend *b = device_open(device, opt);
     struct chain c = chain_new(b, ROWS, COLS);
     void *exec = device_segment(b, c.node, 3);
     for (int i = 0; i < 3; i++) {
@@ -154,9 +154,10 @@ static void begins_early(const char *device, int64_t early)
 Test(segment, launches_begin_early)
 {
     needs_emulated();
-    begins_early("cc=90", 5);
-    begins_early("cc=80", 0);
-    begins_early("cc=90,driver=12.2", 0);
+    begins_early("cc=90", plain, 5);
+    begins_early("cc=90", (struct gr_device_opt){.no_pdl = true}, 0);
+    begins_early("cc=80", plain, 0);
+    begins_early("cc=90,driver=12.2", plain, 0);
 }
 
 Test(segment, of_nothing)
