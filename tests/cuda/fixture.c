@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "cuda/build.h"
 #include "gr/status.h"
+#include "support/cuda_words.h"
 
 bool emulated(void)
 {
@@ -67,6 +68,7 @@ struct gr_backend *device_open(const char *options, struct gr_device_opt opt)
     struct gr_backend *b;
     device_configure(options);
     held = gr_alloc_held(NULL);
+    opt = cuda_words(opt);
     cr_assert_eq(gr_cuda_devices.open(&b, 0, &opt), 0, "%s", gr_error());
     return b;
 }

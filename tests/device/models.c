@@ -12,6 +12,7 @@
 #include "gr/pack.h"
 #include "gr/status.h"
 #include "models/golden.h"
+#include "support/cuda_words.h"
 
 enum { N_VOCAB = 96, N_PROMPT = 21, MAX_ROW = N_PROMPT + 8 };
 
@@ -122,6 +123,7 @@ static void run_file(const char *path, const struct run *r, struct rows *out)
     p.group_n = r->group_n, p.group_w = r->group_n ? 8 : 0;
     p.n_ubatch = r->n_ubatch ? r->n_ubatch : 512;
     p.embeddings = r->pooling != GR_POOLING_MODEL, p.pooling = r->pooling;
+    cuda_words_session(&p);
     out->n = 0;
     cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
     s = tiny_session(m, &p);

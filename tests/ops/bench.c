@@ -25,6 +25,7 @@
 #include "ops/bench.h"
 #include "quant/planes.h"
 #include "quant/quant.h"
+#include "support/cuda_words.h"
 
 static double thread_seconds(void)
 {
@@ -386,11 +387,11 @@ static void run_all(struct bench *k)
 static void open_device(struct bench *k, int i)
 {
     const char *why = "no such device";
+    const struct gr_device_opt opt = cuda_words((struct gr_device_opt){0});
     bool broken;
     if (i >= gr_cuda_devices.count(&why, &broken))
         bench_die(why);
-    if (gr_cuda_devices.info(i, &k->info) ||
-        gr_cuda_devices.open(&k->device, i, &(struct gr_device_opt){0}))
+    if (gr_cuda_devices.info(i, &k->info) || gr_cuda_devices.open(&k->device, i, &opt))
         bench_die(gr_error());
 }
 

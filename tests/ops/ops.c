@@ -16,6 +16,7 @@
 #include "quant/planes.h"
 #include "quant/quant.h"
 #include "support/cases.h"
+#include "support/cuda_words.h"
 
 const int ops_cache_types[] = {GR_F32, GR_F16, GR_BF16, GR_Q8_0, GR_Q4_0, -1};
 
@@ -542,7 +543,8 @@ int ops_n_device(void)
 struct gr_backend *ops_device(struct ops_case *c, int i)
 {
     static struct gr_backend *open[MAX_DEVICES];
-    if (!open[i] && gr_cuda_devices.open(&open[i], i, &(struct gr_device_opt){.no_graphs = true})) {
+    const struct gr_device_opt opt = cuda_words((struct gr_device_opt){.no_graphs = true});
+    if (!open[i] && gr_cuda_devices.open(&open[i], i, &opt)) {
         ops_wrong(c, "%s", gr_error());
         c->lost = true;
     }

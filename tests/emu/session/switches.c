@@ -1,7 +1,6 @@
 /* What a session leaves out or looks at to find a fault: each switch does what it says and changes
  * nothing else, also beside a session of the same model without it. */
 #include <criterion/criterion.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/tiny.h"
+#include "support/cuda_words.h"
 #include "tests/emu/session/emulator.h"
 
 enum { N_VOCAB = 96, N_PROMPT = 70, N_STEP = 3 };
@@ -237,4 +237,28 @@ Test(switches, counters)
 {
     check(true);
     check(false);
+}
+
+/* ---- the same for test programs ---- */
+
+Test(cuda_words, say_which)
+{
+    struct gr_session_params p = {.no_graphs = true};
+    unsetenv("GR_TEST_CUDA");
+    struct gr_device_opt o = cuda_words((struct gr_device_opt){.no_sm90 = true});
+    cr_expect(o.no_sm90 && !o.no_graphs && !o.no_pdl && !o.no_fuse && !o.check_counters);
+    setenv("GR_TEST_CUDA", "no-pdl,no-fuse", 1);
+    o = cuda_words((struct gr_device_opt){0});
+    cr_expect(o.no_pdl && o.no_fuse && !o.no_graphs && !o.no_sm90 && !o.check_counters);
+    setenv("GR_TEST_CUDA", "check,no-sm90,", 1);
+    cuda_words_session(&p);
+    cr_expect(p.check_counters && p.no_sm90 && p.no_graphs && !p.no_pdl && !p.no_fuse);
+    setenv("GR_TEST_CUDA", "no-graphs", 1);
+    cr_expect(cuda_words((struct gr_device_opt){0}).no_graphs);
+}
+
+Test(cuda_words, no_other, .exit_code = 2)
+{
+    setenv("GR_TEST_CUDA", "no-pdl,no-graph", 1);
+    (void)cuda_words((struct gr_device_opt){0});
 }
