@@ -18,6 +18,7 @@ struct gr_cuda_build {
     int n_image;       /* 0: built without a CUDA compiler */
     const char *archs; /* what there is code for: "sm_80 sm_90a compute_80", compute_ being PTX */
     const char *nccl;  /* its library, for dlopen; NULL or "": built to do without */
+    int toolkit;       /* CUDA's version that the images are of (13000: nvcc 13.0), 0: of none */
 };
 extern const struct gr_cuda_build gr_cuda_build;
 

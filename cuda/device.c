@@ -206,6 +206,20 @@ static int find_image(const char *kernel)
     return best;
 }
 
+/* Code that a driver cannot read is of a toolkit that is newer than it. */
+static int too_new(const struct gr_cuda_device *d, const char *image, int result)
+{
+    const char *name = NULL;
+    int driver = gr_cuda_state()->version, toolkit = gr_cuda_build.toolkit;
+    (void)d->cu->error_name(result, &name);
+    return gr_fail(GR_E_DEVICE,
+                   "%s: the kernels of %s.cu, made by nvcc %d.%d, cannot be loaded by the driver, "
+                   "which is of CUDA %d.%d (%s): update the NVIDIA driver, or build gpurun with an "
+                   "nvcc that is no newer, and for this device (-DGPURUN_CUDA_ARCHS)",
+                   d->name, image, toolkit / 1000, toolkit % 1000 / 10, driver / 1000,
+                   driver % 1000 / 10, name ? name : "an unknown error");
+}
+
 static int load_image(struct gr_cuda_device *d, int i)
 {
     struct gr_cuda_image *image = &d->image[i];
@@ -213,7 +227,16 @@ static int load_image(struct gr_cuda_device *d, int i)
         return 0;
     int result = d->cu->module_load(&image->module, gr_cuda_build.image[i].data);
     image->absent = result == CU_NO_BINARY_FOR_GPU;
-    return image->absent ? 0 : gr_cuda_said(d->cu, d->name, GR_CU_module_load, result);
+    switch (result) {
+    case CU_NO_BINARY_FOR_GPU:
+        return 0;
+    case CU_INVALID_IMAGE:
+    case CU_INVALID_PTX:
+    case CU_UNSUPPORTED_PTX_VERSION:
+        return too_new(d, gr_cuda_build.image[i].name, result);
+    default:
+        return gr_cuda_said(d->cu, d->name, GR_CU_module_load, result);
+    }
 }
 
 /* Code for 9.0 and later has the instruction that waits (kernels/ptx.cuh); PTX of 8.0 has not,
@@ -362,10 +385,18 @@ static int info(int i, struct gr_device_info *info)
     return 0;
 }
 
+static void versions(struct gr_kind_versions *v)
+{
+    const int toolkit = gr_cuda_build.toolkit, needed = gr_cuda_needed(toolkit);
+    *v = (struct gr_kind_versions){gr_cuda_state()->version, toolkit, needed,
+                                   gr_cuda_driver_name(needed)};
+}
+
 const struct gr_device_kind gr_cuda_devices = {
     .name = gr_cuda_kind,
     .count = count,
     .info = info,
+    .versions = versions,
     .open = gr_cuda_open,
     .net_find = gr_cuda_net_find,
     .net_ticket = gr_cuda_net_ticket,

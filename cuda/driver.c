@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "base/checked.h"
 #include "cuda/build.h"
 #include "gr/status.h"
 
@@ -13,18 +14,61 @@ static const char *const symbol[GR_N_CU] = {
 #undef FN
 };
 
+/* ---- versions ---- */
+
+#define MAJOR(version) ((version) / 1000)
+#define MINOR(version) ((version) % 1000 / 10)
+
+/* CUDA Toolkit Release Notes, "CUDA Toolkit and Minimum Required Driver Version". */
+const char *gr_cuda_driver_name(int version)
+{
+    return version == 12000 ? "525" : version == 13000 ? "580" : "";
+}
+
+int gr_cuda_needed(int toolkit)
+{
+    return GR_MAX(GR_CUDA_NEEDED, MAJOR(toolkit) * 1000);
+}
+
+/* "13.0 or newer (NVIDIA driver 580)" */
+static const char *or_newer(int version, char text[64])
+{
+    const char *name = gr_cuda_driver_name(version);
+    (void)snprintf(text, 64, "%d.%d or newer%s%s%s", MAJOR(version), MINOR(version),
+                   *name ? " (NVIDIA driver " : "", name, *name ? ")" : "");
+    return text;
+}
+
+int gr_cuda_check_toolkit(int driver, int toolkit)
+{
+    char needed[64];
+    int version = gr_cuda_needed(toolkit);
+    if (driver >= version)
+        return 0;
+    return gr_fail(
+        GR_E_DEVICE,
+        "the CUDA driver is too old for this build: it is of CUDA %d.%d, and kernels "
+        "made by nvcc %d.%d need %s; update the NVIDIA driver, install cuda-compat-%d-%d "
+        "(data center GPUs), or build gpurun with nvcc %d",
+        MAJOR(driver), MINOR(driver), MAJOR(toolkit), MINOR(toolkit), or_newer(version, needed),
+        MAJOR(toolkit), MINOR(toolkit), MAJOR(driver));
+}
+
+/* ---- opening it ---- */
+
 /* A driver's library begins every entry point's name with "cu". */
 static int too_old(const struct gr_cuda_driver *cu, const char *library, const char *missing)
 {
     int version = 0;
+    char needed[64];
     if (!cu->driver_version || cu->driver_version(&version))
         return gr_fail(GR_E_DEVICE, "%s is no CUDA driver: it has no %s", library,
                        missing ? missing : "version");
     return gr_fail(GR_E_DEVICE,
-                   "the CUDA driver (%s) is too old: it is of CUDA %d.%d%s%s, and 12.0 or newer is "
-                   "needed; update the NVIDIA driver",
-                   library, version / 1000, version % 1000 / 10, missing ? ", without " : "",
-                   missing ? missing : "");
+                   "the CUDA driver (%s) is too old: it is of CUDA %d.%d%s%s, and %s is needed; "
+                   "update the NVIDIA driver",
+                   library, MAJOR(version), MINOR(version), missing ? ", without " : "",
+                   missing ? missing : "", or_newer(GR_CUDA_NEEDED, needed));
 }
 
 /* What a person can do about an error of the first calls, beside asking nvidia-smi. */
@@ -73,6 +117,8 @@ int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken)
 static int start(struct gr_cuda_state *s)
 {
     int rc = gr_cuda_load(&s->cu, gr_cuda_build.library, &s->broken);
+    if (s->cu.driver_version && s->cu.driver_version(&s->version))
+        s->version = 0;
     if (rc)
         return rc;
     enum gr_cuda_call call = GR_CU_init;
@@ -92,7 +138,9 @@ static int start(struct gr_cuda_state *s)
                        "this build has no GPU kernels: build it with nvcc (-DGPURUN_CUDA=ON) to "
                        "use the %d device%s of this machine",
                        s->n_device, s->n_device == 1 ? "" : "s");
-    return 0;
+    rc = gr_cuda_check_toolkit(s->version, gr_cuda_build.toolkit);
+    s->broken = rc != 0;
+    return rc;
 }
 
 static struct gr_cuda_state state;

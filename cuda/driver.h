@@ -28,7 +28,10 @@ enum { /* CUresult */
        CU_INVALID_VALUE = 1,
        CU_OUT_OF_MEMORY = 2,
        CU_NO_DEVICE = 100,
+       CU_INVALID_IMAGE = 200,
        CU_NO_BINARY_FOR_GPU = 209,
+       CU_INVALID_PTX = 218,
+       CU_UNSUPPORTED_PTX_VERSION = 222,
        CU_NOT_FOUND = 500,
        CU_NOT_READY = 600,
        CU_ILLEGAL_ADDRESS = 700,
@@ -88,10 +91,20 @@ enum gr_cuda_call {
  * wrong, and *broken whether there is a driver at all. */
 int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken);
 
+/* The oldest driver that loads what a toolkit's compiler made (0: of none): machine code and PTX
+ * are those of a major version ("CUDA Compatibility"). And the NVIDIA driver that CUDA of a version
+ * began with ("525"), "" when that is not known. */
+int gr_cuda_needed(int toolkit);
+const char *gr_cuda_driver_name(int version);
+/* 0, or GR_E_DEVICE with one line: a driver of this version does not load what that toolkit made.
+ */
+int gr_cuda_check_toolkit(int driver, int toolkit);
+
 /* The driver of this build (gr_cuda_build), loaded and asked for its devices once in a process, by
  * any thread. */
 struct gr_cuda_state {
     struct gr_cuda_driver cu;
+    int version; /* as cuDriverGetVersion counts, 0: not known */
     int n_device;
     bool broken;   /* without devices: something is there that does not work */
     char why[512]; /* without devices: one line */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "cuda/build.h"
 #include "cuda/runtime.h"
 #include "gr/status.h"
 
@@ -78,7 +79,10 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
     if (rc)
         return rc;
     if (!k)
-        return gr_fail(GR_E_UNSUPPORTED, "%s: this build has no kernel %s for it", d->name, kernel);
+        return gr_fail(GR_E_UNSUPPORTED,
+                       "%s: this build has no kernel %s that the driver loads on it: there is code "
+                       "for %s",
+                       d->name, kernel, gr_cuda_build.archs);
     if (grid.x > INT32_MAX || grid.y > GRID_YZ || grid.z > GRID_YZ)
         return gr_fail(GR_E_UNSUPPORTED, "%s: %s needs %u x %u x %u blocks, more than a launch has",
                        d->name, kernel, grid.x, grid.y, grid.z);

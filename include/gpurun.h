@@ -69,6 +69,15 @@ struct gr_device {
  * line. */
 GR_API int32_t gr_device_count(const char **why);
 GR_API int gr_device_get(int32_t i, struct gr_device *device);
+/* Versions that decide whether this build can use the GPUs here, as CUDA counts them (12080 is
+ * 12.8); 0: none. */
+struct gr_device_versions {
+    int32_t driver;          /* the CUDA driver's */
+    int32_t compiler;        /* of the compiler that made the kernels */
+    int32_t needed;          /* of the oldest driver that they run with */
+    const char *needed_name; /* the number of that NVIDIA driver ("580"), "" = not known */
+};
+GR_API void gr_device_versions(struct gr_device_versions *v);
 /* Whether GPUs of several processes can pass values on to each other here (1, or 0: through memory
  * of the host). *what: by what ("NCCL 2.28.9"), or in one line why not. */
 GR_API int gr_device_net(const char **what);

@@ -24,12 +24,23 @@ option(GPURUN_CUDA_PTX "Keep PTX as well, which drivers compile for devices newe
 file(GLOB KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
 list(SORT KERNEL_SOURCES)
 
+# The toolkit's version as drivers count theirs: 13000 is 13.0.
+set(toolkit 0)
+if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
+  execute_process(COMMAND ${GPURUN_NVCC} --version OUTPUT_VARIABLE version)
+  if(NOT version MATCHES "release ([0-9]+)\\.([0-9]+)")
+    message(FATAL_ERROR "${GPURUN_NVCC} --version names no release: is it nvcc?")
+  endif()
+  math(EXPR toolkit "${CMAKE_MATCH_1} * 1000 + ${CMAKE_MATCH_2} * 10")
+endif()
+
 # gpurun_kernel_table(file kind library archs name...): writes `file` with the table of these images; each begins at
 # the symbol gr_image_<name>. NCCL is the emulated device's own, or the system's.
 function(gpurun_kernel_table file kind library archs)
   set(nccl "")
   if(kind STREQUAL "EMU")
     set(nccl ${library})
+    set(toolkit 0)
   elseif(GPURUN_NCCL)
     set(nccl libnccl.so.2)
   endif()
@@ -47,7 +58,7 @@ ${rows}    {0, 0},
 };
 const char gr_cuda_kind[] = \"${kind}\";
 const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${archs}\",
-    \"${nccl}\"};
+    \"${nccl}\", ${toolkit}};
 ")
 endfunction()
 

@@ -46,6 +46,36 @@ static void print_device(const struct gr_device *d)
            (double)d->bytes_per_s * 1e-9, d->bus_id);
 }
 
+/* "12.8" of 12080; NULL of 0. */
+static const char *version_text(int32_t version, char text[16])
+{
+    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+    return version ? text : NULL;
+}
+
+static json_t *versions_json(void)
+{
+    struct gr_device_versions v;
+    char driver[16], compiler[16], needed[16];
+    gr_device_versions(&v);
+    return json_pack("{s:s?, s:s?, s:s?, s:s}", "driver", version_text(v.driver, driver),
+                     "compiler", version_text(v.compiler, compiler), "needed",
+                     version_text(v.needed, needed), "needed_driver", v.needed_name);
+}
+
+static void print_versions(void)
+{
+    struct gr_device_versions v;
+    char driver[16], compiler[16], needed[16];
+    gr_device_versions(&v);
+    const char *there = version_text(v.driver, driver), *by = version_text(v.compiler, compiler),
+               *number = v.needed_name;
+    printf("CUDA driver: %s; this build%s%s%s needs %s or newer%s%s%s\n", there ? there : "none",
+           by ? " (nvcc " : "", by ? by : "", by ? ")" : "",
+           version_text(v.needed, needed) ? needed : "none", *number ? " (NVIDIA driver " : "",
+           number, *number ? ")" : "");
+}
+
 int gr_tool_devices(const struct gr_options *o)
 {
     const char *why;
@@ -66,11 +96,12 @@ int gr_tool_devices(const struct gr_options *o)
     const char *net;
     int has_net = gr_device_net(&net);
     if (o->json)
-        return put_json(json_pack("{s:o, s:s?, s:b, s:s, s:s}", "devices", all, "why_none", why,
-                                  "nccl", has_net, "nccl_what", net, "cpu_level",
-                                  gr_cpu_instructions(NULL)));
+        return put_json(json_pack("{s:o, s:s?, s:o, s:b, s:s, s:s}", "devices", all, "why_none",
+                                  why, "cuda", versions_json(), "nccl", has_net, "nccl_what", net,
+                                  "cpu_level", gr_cpu_instructions(NULL)));
     if (!n)
         printf("no GPU: %s\n", why);
+    print_versions();
     printf("CPU: instructions %s", gr_cpu_instructions("ref"));
     for (const char *const *level = (const char *const[]){"avx2", "avx512", "amx", NULL}; *level;
          level++)

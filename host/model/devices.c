@@ -43,6 +43,15 @@ int32_t gr_device_count(const char **why)
     return n;
 }
 
+void gr_device_versions(struct gr_device_versions *out)
+{
+    struct gr_kind_versions v = {.needed_name = ""};
+    for (int k = 0; k < n_kind && !v.needed; k++)
+        if (kinds[k]->versions)
+            kinds[k]->versions(&v);
+    *out = (struct gr_device_versions){v.driver, v.compiler, v.needed, v.needed_name};
+}
+
 int gr_device_net(const char **what)
 {
     *what = "no kind of device has such a way";

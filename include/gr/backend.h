@@ -162,6 +162,12 @@ struct gr_device_info {
     const char *unusable; /* why it cannot be used, or NULL; lives as long as the process */
 };
 
+/* Versions of a kind's driver, as CUDA counts them (12080 is 12.8); 0, "": none, or not known. */
+struct gr_kind_versions {
+    int driver, compiler, needed; /* what is there; what made the kernels; the oldest driver */
+    const char *needed_name;      /* the vendor's number of that one ("580") */
+};
+
 /* How a session uses a device. */
 struct gr_device_opt {
     bool no_graphs; /* launch every kernel by itself */
@@ -182,6 +188,8 @@ struct gr_device_kind {
     /* Facts of device i. Free memory takes a context to ask for: the last one made stays until
      * another device is asked for, or until what is opened on this one next is closed. */
     int (*info)(int i, struct gr_device_info *info);
+    /* Versions, with or without devices. NULL: a kind that has none. */
+    void (*versions)(struct gr_kind_versions *v);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
     /* Whether this process can have nets of a kind. *what: what there is ("NCCL 2.28.9"), or why
      * there is none, in one line; lives as long as the process. Needs no device. NULL, as

@@ -55,7 +55,7 @@ Test(driver, too_old_by_a_missing_entry_point)
     const char *text = why("libcuda_11_4.so", &broken);
     cr_expect(broken);
     has(text, "11.4");
-    has(text, "12.0 or newer");
+    has(text, "12.0 or newer (NVIDIA driver 525)");
     has(text, "without cuTensorMapEncodeTiled");
     has(text, "update");
 }
@@ -103,6 +103,44 @@ Test(driver, cannot_start)
     cr_expect(broken);
     has(text, "CUDA_ERROR_UNKNOWN");
     has(text, "nvidia_uvm");
+}
+
+/* Within a major version what a newer compiler made is loaded, beyond it nothing is. */
+Test(driver, older_than_what_made_the_kernels)
+{
+    static const struct {
+        int driver, toolkit;
+        const char *needed; /* NULL: it loads them */
+    } cases[] = {
+        {12000, 12000, NULL},
+        {12000, 12080, NULL},
+        {12080, 12080, NULL},
+        {13000, 12080, NULL},
+        {12000, 13000, "13.0 or newer (NVIDIA driver 580)"},
+        {12080, 13000, "13.0 or newer (NVIDIA driver 580)"},
+        {12090, 13010, "13.0 or newer (NVIDIA driver 580)"},
+        {13000, 13000, NULL},
+        {13000, 13010, NULL},
+        {13020, 14000, "14.0 or newer;"},
+        {12000, 0, NULL}, /* the emulated device's */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int rc = gr_cuda_check_toolkit(cases[i].driver, cases[i].toolkit);
+        cr_expect_eq(rc, cases[i].needed ? GR_E_DEVICE : 0, "%d, %d", cases[i].driver,
+                     cases[i].toolkit);
+        if (!rc)
+            continue;
+        char is[32], by[32];
+        (void)snprintf(is, sizeof is, "it is of CUDA %d.%d", cases[i].driver / 1000,
+                       cases[i].driver % 1000 / 10);
+        (void)snprintf(by, sizeof by, "made by nvcc %d.%d", cases[i].toolkit / 1000,
+                       cases[i].toolkit % 1000 / 10);
+        has(gr_error(), is);
+        has(gr_error(), by);
+        has(gr_error(), cases[i].needed);
+        has(gr_error(), "update the NVIDIA driver");
+        cr_expect_null(strchr(gr_error(), '\n'));
+    }
 }
 
 Test(driver, without_a_device_is_no_fault)

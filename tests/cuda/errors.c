@@ -99,6 +99,37 @@ Test(errors, a_wait_that_fails)
     lost_by("cuStreamSynchronize", CU_UNKNOWN, "cuStreamSynchronize", "quiet");
 }
 
+/* Images that a driver cannot read, or has no code in: one line with what helps. */
+Test(errors, images_that_are_not_loaded)
+{
+    static const struct {
+        int error, status;
+        const char *says[3];
+    } cases[] = {
+        {200, GR_E_DEVICE, {"CUDA_ERROR_INVALID_IMAGE", "made by nvcc", "update the NVIDIA"}},
+        {218, GR_E_DEVICE, {"CUDA_ERROR_INVALID_PTX", "made by nvcc", "update the NVIDIA"}},
+        {222, GR_E_DEVICE, {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "made by", "update the NVIDIA"}},
+        {209,
+         GR_E_UNSUPPORTED,
+         {"no kernel gr_elementwise_act", "there is code for sm_80", "EMU0"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gr_backend *b = device_open("quiet", plain);
+        struct gr_ten x = device_ten(b, 2, 4, NULL);
+        const struct gr_node node = node_act(x, x);
+        const struct gr_segment s = {.node = &node, .n_node = 1};
+        void *exec = NULL;
+        cr_assert_eq(emu()->fail("cuModuleLoadData", 1, cases[i].error), 0);
+        cr_expect_eq(b->api->segment_new(b, &s, &exec), cases[i].status, "%s", gr_error());
+        for (int k = 0; k < 3; k++)
+            cr_expect_not_null(strstr(gr_error(), cases[i].says[k]), "%s: %s", cases[i].says[k],
+                               gr_error());
+        cr_expect_null(strchr(gr_error(), '\n'));
+        b->api->free(b, x.data);
+        device_close(&b);
+    }
+}
+
 /* ---- every call in turn ---- */
 
 /* Everything a backend is used for, as far as it goes; closes what it opened. The status. */

@@ -324,25 +324,6 @@ int cuCtxEnablePeerAccess(cu_context handle, unsigned flags)
 
 // --- modules: kernels are found by name among those linked in ---
 
-// An image that says "kernels/NAME.cu" has the kernels gr_NAME..; any other has all.
-static std::string kernels_prefix(const char *image)
-{
-    const std::string folder = "kernels/", end = ".cu";
-    if (strncmp(image, folder.c_str(), folder.size()))
-        return "";
-    std::string name = image + folder.size();
-    return "gr_" + name.substr(0, name.size() - end.size());
-}
-
-// What kernels.cmake compiles for: sm_80 and its PTX, but wgmma for sm_90a alone.
-static bool has_code(const std::string &prefix)
-{
-    const std::string sm90 = "_sm90";
-    bool only_90 = prefix.size() > sm90.size() &&
-                   !prefix.compare(prefix.size() - sm90.size(), sm90.size(), sm90);
-    return only_90 ? S.opt.cc == 90 : S.opt.cc >= 80;
-}
-
 int cuModuleLoadData(cu_module *module_out, const void *image)
 {
     ENTER(current);
@@ -351,11 +332,11 @@ int cuModuleLoadData(cu_module *module_out, const void *image)
         return c.done(error);
     if (!module_out || !image)
         return c.done(CU_INVALID_VALUE);
+    if ((error = check_image(image)))
+        return c.done(error);
     auto m = std::make_shared<drv::module>();
     m->ctx = c.ctx;
-    m->prefix = kernels_prefix((const char *)image);
-    if (!has_code(m->prefix))
-        return c.done(CU_NO_BINARY_FOR_GPU);
+    m->prefix = image_prefix(image);
     *module_out = as_handle<cu_module>(S.modules.add(m));
     return c.done(CU_OK);
 }

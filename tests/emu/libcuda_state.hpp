@@ -34,7 +34,6 @@ namespace drv
 enum result : int { // CUresult, what cuda/driver.h does not name
     NOT_INITIALIZED = 3,
     INVALID_DEVICE = 101,
-    INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
@@ -341,6 +340,14 @@ template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, 
         misuse(c.ctx.get(), "%s: the %s is %s", c.symbol, t.name, of_handle(t.was(handle)));
     return object;
 }
+
+// --- images (libcuda_image.cc) ---
+
+// CU_OK: it has code that this driver loads on its devices.
+int check_image(const void *image);
+// What names of its kernels begin with: an image that says "kernels/NAME.cu" has gr_NAME.., any
+// other one all ("").
+std::string image_prefix(const void *image);
 
 // --- memory (libcuda_memory.cc) ---
 

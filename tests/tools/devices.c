@@ -29,6 +29,11 @@ Test(devices, listed_or_said_why_there_is_none)
     cr_assert(json_is_array(list));
     cr_expect_eq(json_array_size(list) == 0, json_is_string(json_object_get(all, "why_none")));
     cr_expect_eq(json_array_size(list) == 0, strstr(o.out, "no GPU: ") != NULL);
+    json_t *cuda = json_object_get(all, "cuda"), *needed = json_object_get(cuda, "needed");
+    cr_assert(json_is_string(needed) && json_object_get(cuda, "driver") &&
+              json_object_get(cuda, "compiler") && json_object_get(cuda, "needed_driver"));
+    const char *line = strstr(o.out, "CUDA driver: ");
+    cr_expect(line && strstr(line, json_string_value(needed)), "%s", o.out);
     const char *level = json_string_value(json_object_get(all, "cpu_level"));
     cr_assert_not_null(level);
     cr_expect(strstr(o.out, "CPU: instructions ref") && strstr(o.out, level), "%s", o.out);

@@ -107,6 +107,55 @@ static void test_contexts(void)
     OK(cu.context_set(NULL));
 }
 
+/* A fatbin as nvcc 13.0 writes it, as far as drivers choose by it: PTX of 8.0, machine code for
+ * sm_80 and sm_90a. And what a driver says to it on devices of a compute capability. */
+static void test_fatbins(void)
+{
+    static const struct {
+        const char *options;
+        bool ptx;
+        int result;
+    } cases[] = {
+        {"driver=12.0", true, CU_INVALID_IMAGE},
+        {"driver=12.8", true, CU_INVALID_IMAGE},
+        {"driver=13.0", true, CU_OK},
+        {"driver=12.0,cc=86", true, CU_INVALID_IMAGE},
+        {"driver=13.0,cc=86", true, CU_OK},
+        {"driver=12.8,cc=120", true, CU_UNSUPPORTED_PTX_VERSION},
+        {"driver=13.0,cc=120", true, CU_OK},
+        {"driver=13.0,cc=120", false, CU_NO_BINARY_FOR_GPU},
+        {"driver=13.0,cc=75", true, CU_NO_BINARY_FOR_GPU},
+    };
+    static const struct piece {
+        uint16_t kind, attributes;
+        uint32_t header, bytes[2], packed, options;
+        uint16_t minor, major;
+        uint32_t arch, name[2], flags[2];
+    } ptx = {1, 0x101, sizeof ptx, {0, 0}, 0, 0, 0, 9, 80, {0, 0}, {0x11, 0}},
+      sm_80 = {2, 0x101, sizeof ptx, {0, 0}, 0, 0, 8, 1, 80, {0, 0}, {0x11, 0}},
+      sm_90a = {2, 0x101, sizeof ptx, {0, 0}, 0, 0, 8, 1, 90, {0, 0}, {0x100011, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct {
+            uint32_t magic;
+            uint16_t version, header;
+            uint64_t bytes;
+            struct piece piece[3];
+        } image = {0xba55ed50, 1, 16, (cases[i].ptx ? 3 : 2) * sizeof ptx, {sm_80, sm_90a, ptx}};
+        cu_context context;
+        cu_module module;
+        EXPECT_EQ(emu.configure(cases[i].options), 0);
+        OK(cu.init(0));
+        OK(cu.context_retain(&context, 0));
+        OK(cu.context_set(context));
+        int result = cu.module_load(&module, &image);
+        EXPECT_EQ(result, cases[i].result);
+        if (result == CU_OK)
+            OK(cu.module_unload(module));
+        OK(cu.context_set(NULL));
+        OK(cu.context_release(0));
+    }
+}
+
 static void test_modules(void)
 {
     struct bench t = bench_open("quiet");
@@ -495,6 +544,7 @@ void test_entries(void)
     test_start();
     test_devices();
     test_contexts();
+    test_fatbins();
     test_modules();
     test_images();
     test_memory();
