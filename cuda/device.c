@@ -46,6 +46,8 @@ static int read_facts(struct gr_cuda_device *d)
         (rc = attribute(d, CU_ATTR_CC_MINOR, &minor)) ||
         (rc = attribute(d, CU_ATTR_N_SM, &d->facts.n_sm)) ||
         (rc = attribute(d, CU_ATTR_MAX_SMEM, &d->facts.smem_max)) ||
+        (rc = attribute(d, CU_ATTR_SM_SMEM, &d->facts.smem_sm)) ||
+        (rc = attribute(d, CU_ATTR_RESERVED_SMEM, &d->facts.smem_reserved)) ||
         (rc = attribute(d, CU_ATTR_L2_BYTES, &l2)))
         return rc;
     d->facts.cc = major * 10 + minor;
@@ -243,13 +245,16 @@ static int load_image(struct gr_cuda_device *d, int i)
  * whatever it was compiled for. */
 static int read_kernel(const struct gr_cuda_device *d, struct gr_cuda_kernel *k)
 {
-    int smem = 0, ptx = 0, driver = 0;
-    int rc = CU(d, function_attribute, &smem, CU_FUNC_MAX_DYNAMIC_SMEM, k->function);
+    int fixed = 0, smem = 0, ptx = 0, driver = 0;
+    int rc = CU(d, function_attribute, &fixed, CU_FUNC_STATIC_SMEM, k->function);
+    if (!rc)
+        rc = CU(d, function_attribute, &smem, CU_FUNC_MAX_DYNAMIC_SMEM, k->function);
     if (!rc)
         rc = CU(d, function_attribute, &ptx, CU_FUNC_PTX_VERSION, k->function);
     if (!rc)
         rc = CU(d, driver_version, &driver);
-    k->smem = (uint32_t)smem;
+    k->fixed = (uint32_t)fixed;
+    k->smem = (uint32_t)GR_MAX(0, GR_MIN(smem, CU_SMEM_UNASKED - fixed));
     k->early = ptx >= 90 && driver >= GR_CUDA_EARLY;
     return rc;
 }

@@ -15,8 +15,9 @@
 struct gr_cuda_kernel {
     const char *name;
     cu_function function;
-    uint32_t smem; /* dynamic shared memory that it may be launched with */
-    bool early;    /* it waits for the launch in front of it, so it may begin before that is over */
+    uint32_t fixed; /* static shared memory */
+    uint32_t smem;  /* dynamic shared memory that it may be launched with */
+    bool early; /* it waits for the launch in front of it, so it may begin before that is over */
 };
 
 struct gr_cuda_image {

@@ -48,9 +48,16 @@ enum {                        /* CUdevice_attribute */
        CU_ATTR_MEMORY_BITS = 37,
        CU_ATTR_L2_BYTES = 38,
        CU_ATTR_CC_MAJOR = 75,
-       CU_ATTR_CC_MINOR = 76
+       CU_ATTR_CC_MINOR = 76,
+       CU_ATTR_SM_SMEM = 81,       /* a multiprocessor's */
+       CU_ATTR_RESERVED_SMEM = 111 /* of each block, by the system */
 };
-enum { CU_FUNC_PTX_VERSION = 5, CU_FUNC_MAX_DYNAMIC_SMEM = 8 }; /* CUfunction_attribute */
+enum {                          /* CUfunction_attribute */
+       CU_FUNC_STATIC_SMEM = 1, /* what __shared__ variables take */
+       CU_FUNC_PTX_VERSION = 5,
+       CU_FUNC_MAX_DYNAMIC_SMEM = 8
+};
+#define CU_SMEM_UNASKED (48 << 10)   /* that any kernel may have, static and dynamic together */
 enum { CU_LAUNCH_PROGRAMMATIC = 6 }; /* CUlaunchAttributeID: ..STREAM_SERIALIZATION */
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_CAPTURE_THREAD_LOCAL = 1 };
 

@@ -18,7 +18,9 @@
 struct gr_cuda_facts {
     int cc; /* compute capability, 80 .. */
     int n_sm;
-    int smem_max; /* bytes of shared memory that a block can have */
+    int smem_max;      /* bytes of shared memory that a block can have */
+    int smem_sm;       /* that a multiprocessor has for its blocks */
+    int smem_reserved; /* that the system takes of each block's */
     int64_t l2_bytes;
 };
 
@@ -37,6 +39,12 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
 /* Whether this build holds that kernel for this device: wgmma kernels only run on compute
  * capability 9.0, and a session may want none; so whoever asks has another one. */
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel);
+/* Bytes of dynamic shared memory that a block of this kernel can have at most: what the kernel has
+ * of itself is not among them. 0: there is no such kernel. */
+uint32_t gr_launch_smem(const struct gr_launcher *l, const char *kernel);
+/* Its blocks that a multiprocessor's shared memory holds at once when each is launched with `smem`
+ * bytes; 0: none, or no such kernel. */
+int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint32_t smem);
 
 /* Scratch of this node, aligned to 256 bytes, undefined contents; it is the next node's afterwards.
  * While measuring, an address that must not be used. */

@@ -16,12 +16,10 @@ enum {
     ANY_THREADS = 128,
     DECODE_THREADS = 128,
     DECODE_QUERIES = 16,
-    DECODE_HEADS = 4,     /* of a block of attn_decode_join */
-    DECODE_STATIC = 4096, /* shared memory that attn_decode has of itself, at most */
-    DECODE_ROUNDS = 4,    /* of blocks that a device holds at once */
+    DECODE_HEADS = 4,  /* of a block of attn_decode_join */
+    DECODE_ROUNDS = 4, /* of blocks that a device holds at once */
     PREFILL_THREADS = 128,
     PREFILL_QUERIES = 64, /* of a tile */
-    PREFILL_STATIC = 1024,
     PREFILL_SM90_THREADS = 384,
     PREFILL_SM90_QUERIES = 128,
     PREFILL_SM90_BARRIERS = 64, /* bytes */
@@ -197,18 +195,23 @@ static int32_t walkers(int32_t tokens, int32_t heads, int32_t at_once, int32_t n
     return GR_MAX(1, GR_MIN(z, n_chunk));
 }
 
+static const char *decode_kernel(const struct gr_kernel_attn *k)
+{
+    return k->d_v <= 64    ? "gr_attn_decode_64"
+           : k->d_v <= 128 ? "gr_attn_decode_128"
+           : k->d_v <= 256 ? "gr_attn_decode_256"
+                           : "gr_attn_decode_512";
+}
+
 static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
 {
-    const char *kernel = k->d_v <= 64    ? "gr_attn_decode_64"
-                         : k->d_v <= 128 ? "gr_attn_decode_128"
-                         : k->d_v <= 256 ? "gr_attn_decode_256"
-                                         : "gr_attn_decode_512";
-    const struct gr_cuda_facts *facts = gr_launch_facts(l);
+    const char *kernel = decode_kernel(k);
     int32_t heads = k->n_head_kv * k->n_tile, tokens = (k->n_tok + k->n_each - 1) / k->n_each,
             exact = GR_ATTN_EXACT_BYTES(k->d_k, k->d_v, DECODE_THREADS),
             smem = GR_MAX(k->smem.bytes, exact),
-            each = GR_MIN(facts->smem_max / (smem + DECODE_STATIC), k->d_v <= 128 ? 3 : 2),
-            z = walkers(tokens, heads, facts->n_sm * GR_MAX(each, 1), k->n_chunk);
+            each = GR_MIN(gr_launch_resident(l, kernel, (uint32_t)smem), k->d_v <= 128 ? 3 : 2),
+            at_once = gr_launch_facts(l)->n_sm * GR_MAX(each, 1),
+            z = walkers(tokens, heads, at_once, k->n_chunk);
     struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
     if (k->all && (int64_t)k->n_tok * heads < GR_LAUNCH_COUNTERS)
         k->count = gr_launch_counters(l);
@@ -226,7 +229,7 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
 static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
     int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
-    int32_t most = gr_launch_facts(l)->smem_max - DECODE_STATIC;
+    int32_t most = (int32_t)gr_launch_smem(l, decode_kernel(k));
     k->n_pack = GR_MIN(group, DECODE_QUERIES);
     k->n_tile = (group + k->n_pack - 1) / k->n_pack;
     return fit_smem(k, DECODE_QUERIES, false, n_k, 3, most);
@@ -291,15 +294,15 @@ struct many {
 static struct many set_prefill(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
     const struct size *s = sizes, *end = s + GR_COUNT(sizes);
-    int32_t most = gr_launch_facts(l)->smem_max - PREFILL_STATIC;
     while (s < end && (s->d_k != k->d_k || s->d_v != k->d_v))
         s++;
     if (s == end || k->n_tok <= GR_ATTN_FEW)
         return (struct many){NULL, 0, 0};
-    if (s->kernel_sm90 && gr_launch_has(l, s->kernel_sm90) && set_sm90(k, s->n_k_sm90, most))
+    if (s->kernel_sm90 && set_sm90(k, s->n_k_sm90, (int32_t)gr_launch_smem(l, s->kernel_sm90)))
         return (struct many){s->kernel_sm90, PREFILL_SM90_QUERIES, PREFILL_SM90_THREADS};
     set_pack(k, PREFILL_QUERIES);
-    if (!fit_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2, most))
+    if (!fit_smem(k, PREFILL_QUERIES, k->d_k <= 192, s->n_k, 2,
+                  (int32_t)gr_launch_smem(l, s->kernel)))
         return (struct many){NULL, 0, 0};
     return (struct many){s->kernel, PREFILL_QUERIES, PREFILL_THREADS};
 }

@@ -211,9 +211,12 @@ static void lay_work(struct gr_matmul_mv_args *p)
 /* Blocks for so much work: one for each piece, or else what the device holds at once but for one:
  * where the launch in front does what is small behind it, that place is not free yet, and who came
  * into it late would be late with an equal share. */
-static uint32_t stream_blocks(const struct gr_launcher *l, uint32_t warps, uint32_t n)
+static uint32_t stream_blocks(const struct gr_launcher *l, const char *kernel, uint32_t warps,
+                              uint32_t smem, uint32_t n)
 {
-    uint32_t places = (uint32_t)gr_launch_facts(l)->n_sm * (BLOCKS_EACH * WARPS / warps);
+    uint32_t each = BLOCKS_EACH * WARPS / warps,
+             held = (uint32_t)gr_launch_resident(l, kernel, smem),
+             places = (uint32_t)gr_launch_facts(l)->n_sm * GR_MAX(1, GR_MIN(each, held));
     return n <= places ? n : places - 1;
 }
 
@@ -222,10 +225,11 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
     const struct gr_matmul_args *m = &p->part[0];
     bool few = m->n_tok <= MV_TOKENS;
     int group = few ? MV_TOKENS : MV3_TOKENS;
-    uint32_t warps = stream_warps(m, group);
-    struct gr_grid grid = {stream_blocks(l, warps, p->tail.n_slice * p->tail.n_work), 1, 1};
-    return gr_launch(l, kernel(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps,
-                     2 * stream_sums(warps, group), p, sizeof *p);
+    uint32_t warps = stream_warps(m, group), smem = 2 * stream_sums(warps, group);
+    const struct name name = kernel(few ? "mv" : "mv3", &m->w);
+    const struct gr_grid grid = {
+        stream_blocks(l, name.text, warps, smem, p->tail.n_slice * p->tail.n_work), 1, 1};
+    return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
 }
 
 /* At most MV3_TOKENS lines an item, F32_MV_TOKENS of F32 weights. */

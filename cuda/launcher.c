@@ -86,9 +86,11 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
     if (grid.x > INT32_MAX || grid.y > GRID_YZ || grid.z > GRID_YZ)
         return gr_fail(GR_E_UNSUPPORTED, "%s: %s needs %u x %u x %u blocks, more than a launch has",
                        d->name, kernel, grid.x, grid.y, grid.z);
-    if (smem > (uint32_t)d->facts.smem_max)
-        return gr_fail(GR_E_INTERNAL, "%s: %s asks for %u bytes of shared memory, there are %d",
-                       d->name, kernel, smem, d->facts.smem_max);
+    if ((uint64_t)smem + k->fixed > (uint64_t)d->facts.smem_max)
+        return gr_fail(GR_E_INTERNAL,
+                       "%s: %s asks for %u bytes of shared memory beside %u of its own, there are "
+                       "%d",
+                       d->name, kernel, smem, k->fixed, d->facts.smem_max);
     if (!l->notes || !grid.x || !grid.y || !grid.z) /* a grid of nothing has nothing to do */
         return 0;
     rc = gr_cuda_kernel_smem(d, k, smem);
@@ -100,6 +102,24 @@ bool gr_launch_has(const struct gr_launcher *l, const char *kernel)
 {
     struct gr_cuda_kernel *k = NULL;
     return gr_cuda_kernel(l->c->device, kernel, l->c->opt.no_sm90, &k) == 0 && k;
+}
+
+uint32_t gr_launch_smem(const struct gr_launcher *l, const char *kernel)
+{
+    struct gr_cuda_device *d = l->c->device;
+    struct gr_cuda_kernel *k = NULL;
+    uint32_t most = (uint32_t)d->facts.smem_max;
+    return gr_cuda_kernel(d, kernel, &k) || !k || k->fixed > most ? 0 : most - k->fixed;
+}
+
+int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint32_t smem)
+{
+    struct gr_cuda_device *d = l->c->device;
+    struct gr_cuda_kernel *k = NULL;
+    const struct gr_cuda_facts *f = &d->facts;
+    if (gr_cuda_kernel(d, kernel, &k) || !k)
+        return 0;
+    return f->smem_sm / (int32_t)(smem + k->fixed + (uint32_t)f->smem_reserved);
 }
 
 /* ---- scratch ---- */

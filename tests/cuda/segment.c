@@ -320,6 +320,47 @@ Test(launcher, of_too_much_shared_memory)
     refused(ASK_SHARED_MEMORY, GR_E_INTERNAL, "1048576 bytes of shared memory");
 }
 
+/* gr_norm_any has 128 bytes of its own. */
+Test(launcher, of_too_much_beside_its_own)
+{
+    launchers_smem = (227 << 10) - 64;
+    refused(ASK_BESIDE_STATIC, GR_E_INTERNAL, "232384 bytes of shared memory beside 128");
+}
+
+static void beside_static(const char *options, uint32_t smem, uint32_t most, int32_t resident)
+{
+    const float v[4] = {1, 2, 3, 4};
+    struct gr_backend *b = device_open(options, plain);
+    struct gr_ten x = device_ten(b, 1, 4, v), y = device_ten(b, 1, 4, NULL);
+    const struct gr_node node = node_matmul(x, y);
+    launchers_ask = ASK_BESIDE_STATIC, launchers_smem = smem;
+    void *exec = device_segment(b, &node, 1);
+    cr_expect_eq(launchers_most, most, "%u", launchers_most);
+    cr_expect_eq(launchers_resident, resident, "%d", launchers_resident);
+    run(b, exec);
+    float *back = device_values(b, &y);
+    cr_expect(back[3] > back[0]);
+    gr_free(back);
+    b->api->segment_free(b, &exec);
+    b->api->free(b, x.data);
+    b->api->free(b, y.data);
+    device_close(&b);
+}
+
+/* All that a block can have, what is more than 48 KiB by its own alone, and little: how many blocks
+ * there is room for, with the kilobyte that the system takes of each. */
+Test(launcher, of_shared_memory_beside_its_own)
+{
+    beside_static("cc=90", (227 << 10) - 128, (227 << 10) - 128, 1);
+    beside_static("cc=90", (48 << 10) - 64, (227 << 10) - 128, 4);
+    beside_static("cc=90", (113 << 10) - 128, (227 << 10) - 128, 2);
+    beside_static("cc=90", (113 << 10) - 127, (227 << 10) - 128, 1);
+    beside_static("cc=90", 0, (227 << 10) - 128, 202);
+    beside_static("cc=80", (81 << 10) - 128, (163 << 10) - 128, 2);
+    beside_static("cc=86", (49 << 10) - 128, (99 << 10) - 128, 2);
+    beside_static("cc=86", (49 << 10) - 127, (99 << 10) - 128, 1);
+}
+
 Test(launcher, of_too_many_blocks)
 {
     refused(ASK_BLOCKS, GR_E_UNSUPPORTED, "1 x 65536 x 1 blocks");

@@ -362,6 +362,17 @@ int cuModuleUnload(cu_module handle)
     return c.done(CU_OK);
 }
 
+static unsigned static_memory(const char *kernel)
+{
+    static const std::map<std::string, unsigned> known = {
+#define STATIC(name, bytes) {#name, bytes},
+#include "tests/emu/static_smem.def"
+#undef STATIC
+    };
+    auto at = known.find(kernel);
+    return at == known.end() ? 0 : at->second;
+}
+
 int cuModuleGetFunction(cu_function *function_out, cu_module handle, const char *name)
 {
     ENTER(current);
@@ -381,6 +392,8 @@ int cuModuleGetFunction(cu_function *function_out, cu_module handle, const char 
     auto f = std::make_shared<function>();
     f->ctx = c.ctx;
     f->kernel = kernel;
+    f->fixed = static_memory(name);
+    f->max_dynamic = CU_SMEM_UNASKED - f->fixed;
     *function_out = m->functions[name] = as_handle<cu_function>(S.functions.add(f));
     return c.done(CU_OK);
 }
@@ -396,7 +409,7 @@ int cuFuncGetAttribute(int *value, int attribute, cu_function handle)
     const int registers = (int)(65536 / f->kernel->max_threads / 8 * 8);
     const int values[] = {
         (int)f->kernel->max_threads, // threads that a block can have
-        0,                           // static shared memory
+        (int)f->fixed,               // static shared memory
         0,                           // constant memory
         0,                           // local memory
         registers < 255 ? registers : 255,
@@ -417,7 +430,8 @@ int cuFuncSetAttribute(cu_function handle, int attribute, int value)
         return c.done(INVALID_HANDLE);
     if (attribute == 9 && value >= -1 && value <= 100) // preferred carve-out: a hint
         return c.done(CU_OK);
-    if (attribute != CU_FUNC_MAX_DYNAMIC_SMEM || value < 0 || value > device_model().smem)
+    if (attribute != CU_FUNC_MAX_DYNAMIC_SMEM || value < 0 ||
+        value > device_model().smem - (int)f->fixed)
         return c.done(CU_INVALID_VALUE);
     f->max_dynamic = (unsigned)value;
     return c.done(CU_OK);
@@ -442,8 +456,9 @@ static int check_shape(const call &c, const cu_launch &l, const function &f)
     if (l.smem > f.max_dynamic) {
         misuse(c.ctx.get(),
                "%s: %s: %u bytes of shared memory, %u are allowed (cuFuncSetAttribute) and %d "
-               "possible",
-               c.symbol, f.kernel->name, l.smem, f.max_dynamic, device_model().smem);
+               "possible beside %u of the kernel's own",
+               c.symbol, f.kernel->name, l.smem, f.max_dynamic, device_model().smem - (int)f.fixed,
+               f.fixed);
         return CU_INVALID_VALUE;
     }
     return CU_OK;

@@ -132,7 +132,7 @@ struct module {
 struct function {
     context_ref ctx;
     const struct emu_kernel *kernel;
-    unsigned max_dynamic = 48 * 1024;
+    unsigned fixed = 0, max_dynamic = 0; // shared memory: static, and dynamic that it may have
 };
 
 struct range {
