@@ -25,7 +25,7 @@ static inline int gr_launch_items(struct gr_launcher *l, const char *kernel, int
 /* Into how many segments n_block products of a block each are cut along their columns, of n_part
  * pieces, so that most of a device has something to do: at least `least` pieces each, 8 segments at
  * most, whose sums are added by one block. The device is always taken for one of 132
- * multiprocessors: sums do not depend on which it is. */
+ * multiprocessors: sums do not depend on how many it has. */
 enum { GR_NOMINAL_SM = 132 };
 static inline int64_t gr_launch_segments(int64_t n_block, int64_t n_part, int64_t least)
 {

@@ -492,12 +492,12 @@ GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_pa
  * positions, keys, values, recurrent states. With it travel n_note bytes of the caller's (the
  * tokens of the text, counters of Self-Extend): note NULL = none.
  *
- * It belongs to a model and to the parameters that give stored numbers their meaning: types of K
- * and V, rope, group_n and group_w. Everything else may differ: n_ctx (as long as the cells fit),
- * kv_unified, n_seq_max (of a whole state: enough for its sequences), swa_full, n_rollback (the
- * older snapshots are left out), devices. What a session gives after a restore is bit for bit what
- * it would have given without. In one pool sequences share again the cells that they shared; with
- * streams each gets copies.
+ * It belongs to a model and to the parameters that give stored numbers their meaning: types of
+ * K and V, rope, group_n and group_w. Everything else may differ: n_ctx (as long as the cells
+ * fit), kv_unified, n_seq_max (of a whole state: enough for its sequences), swa_full,
+ * n_rollback (the older snapshots are left out), devices. What a session gives after a restore
+ * is bit for bit what it would have given without, on the same kind of device. In one pool
+ * sequences share again the cells that they shared; with streams each gets copies.
  *
  * Saving applies pending shifts, and changes nothing else. The memory of *data and *note is freed
  * by gr_state_free. A file is written beside its name, synced and renamed: whatever happens, the
