@@ -109,7 +109,9 @@ uint32_t gr_launch_smem(const struct gr_launcher *l, const char *kernel)
     struct gr_cuda_device *d = l->c->device;
     struct gr_cuda_kernel *k = NULL;
     uint32_t most = (uint32_t)d->facts.smem_max;
-    return gr_cuda_kernel(d, kernel, &k) || !k || k->fixed > most ? 0 : most - k->fixed;
+    return gr_cuda_kernel(d, kernel, l->c->opt.no_sm90, &k) || !k || k->fixed > most
+               ? 0
+               : most - k->fixed;
 }
 
 int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint32_t smem)
@@ -117,7 +119,7 @@ int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint
     struct gr_cuda_device *d = l->c->device;
     struct gr_cuda_kernel *k = NULL;
     const struct gr_cuda_facts *f = &d->facts;
-    if (gr_cuda_kernel(d, kernel, &k) || !k)
+    if (gr_cuda_kernel(d, kernel, l->c->opt.no_sm90, &k) || !k)
         return 0;
     return f->smem_sm / (int32_t)(smem + k->fixed + (uint32_t)f->smem_reserved);
 }
