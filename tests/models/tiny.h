@@ -47,8 +47,10 @@ bool tiny_can_be_split(const struct gr_arch *a);
 /* Opens a model and a session on it, or fails the test. With an encoder sequence 0 has a text. */
 struct gr_model *tiny_open(const struct tiny *t);
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
-/* Gives sequence 0 of a model with an encoder its text again; nothing without one. */
+/* Gives sequence 0 of a model with an encoder its text again; nothing without one. tiny_try_encode
+ * returns a status. */
 void tiny_encode(struct gr_session *s);
+int tiny_try_encode(struct gr_session *s);
 /* What the last batch left for token i: logits or, of a model that has none, as many numbers of a
  * vector. */
 const float *tiny_row(const struct gr_session *s, int32_t i);
