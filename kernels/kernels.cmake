@@ -20,6 +20,14 @@ if(NOT archs)
 endif()
 set(GPURUN_CUDA_ARCHS "${archs}" CACHE STRING "Architectures to compile kernels for; 90a alone builds fastest")
 option(GPURUN_CUDA_PTX "Keep PTX as well, which drivers compile for devices newer than those" ON)
+set(GPURUN_CUDA_WATCHDOG OFF CACHE STRING
+    "Seconds after which a kernel's wait within a block is a fault and ends the launch; OFF: it waits for ever")
+set(watchdog "")
+if(GPURUN_CUDA_WATCHDOG MATCHES "^[1-9][0-9]?[0-9]?$")
+  set(watchdog -DGR_WATCHDOG=${GPURUN_CUDA_WATCHDOG})
+elseif(GPURUN_CUDA_WATCHDOG)
+  message(FATAL_ERROR "GPURUN_CUDA_WATCHDOG is '${GPURUN_CUDA_WATCHDOG}': OFF or seconds, 1 to 999, are expected")
+endif()
 
 file(GLOB KERNEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cu)
 list(SORT KERNEL_SOURCES)
@@ -92,7 +100,7 @@ function(gpurun_kernel_images folder names)
       COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
       COMMAND sh -c "\"$@\" >$0 2>&1 || { cat $0; exit 1; }" ${image}.log
         ${GPURUN_NVCC} -std=c++17 -O3 -lineinfo -fatbin -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
-        ${gencode} -Xptxas -v -MMD -MF ${image}.d -o ${image} ${source}
+        ${watchdog} ${gencode} -Xptxas -v -MMD -MF ${image}.d -o ${image} ${source}
       DEPENDS ${source} DEPFILE ${image}.d
       COMMENT "nvcc ${name}.cu" VERBATIM)
     list(APPEND images ${image})

@@ -259,10 +259,26 @@ GR_DEV bool mbar_try_wait(uint32_t bar, uint32_t parity)
                  : "memory");
     return done;
 }
+// Of a build with a watchdog (GPURUN_CUDA_WATCHDOG, seconds) a wait that lasts longer is a fault
+// and ends the launch (CUDA_ERROR_MISALIGNED_ADDRESS, by a store that is; with a trap in its place
+// ptxas spills). The clock of the device ("Special Registers: %globaltimer", nanoseconds) is looked
+// at when the first try and each 16th behind it fail.
 GR_DEV void mbar_wait(uint32_t bar, uint32_t parity)
 {
+#ifdef GR_WATCHDOG
+    uint64_t begin = 0, now;
+    for (uint32_t n = 0; !mbar_try_wait(bar, parity); n++) {
+        if (n % 16)
+            continue;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        begin = n ? begin : now;
+        if (now - begin > GR_WATCHDOG * UINT64_C(1000000000))
+            asm volatile("st.shared.u32 [%0], %0;" ::"r"(1) : "memory");
+    }
+#else
     while (!mbar_try_wait(bar, parity)) {
     }
+#endif
 }
 
 // --- the copy engine ("Data Movement and Conversion Instructions: cp.async.bulk",
