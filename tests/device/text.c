@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "engine/session.h"
 #include "gr/status.h"
+#include "support/cuda_words.h"
 
 enum { N_MAX = 64, N_NEW = 32 };
 
@@ -54,6 +55,7 @@ static int run(int32_t n_gpu_layers, int32_t *id, int32_t *n)
 {
     struct gr_model_params mp = gr_model_params_default();
     struct gr_session_params p = gr_session_params_default();
+    cuda_words_session(&p);
     struct gr_model *m = NULL;
     struct gr_session *s = NULL;
     char name[16] = "cpu";
@@ -61,6 +63,7 @@ static int run(int32_t n_gpu_layers, int32_t *id, int32_t *n)
         device_names(1, name, sizeof name);
     mp.n_gpu_layers = n_gpu_layers, mp.device = name;
     p.n_ctx = 256, p.n_threads = 1;
+    cuda_words_session(&p);
     if (gr_model_open(&m, NULL, &mp))
         return device_wrong("%s", gr_error());
     *n = tokenize(m, id);

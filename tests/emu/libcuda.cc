@@ -7,6 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <unistd.h>
 
 using namespace drv;
 
@@ -17,6 +18,8 @@ int cuInit(unsigned flags)
         return c.done(CU_INVALID_VALUE);
     if (S.opt.devices == 0)
         return c.done(CU_NO_DEVICE);
+    if (!S.opt.lost.empty() && access(S.opt.lost.c_str(), F_OK) == 0)
+        return c.done(CU_UNKNOWN);
     S.initialized = true;
     return c.done(CU_OK);
 }

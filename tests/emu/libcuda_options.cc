@@ -272,6 +272,17 @@ static bool parse_failure(const std::string &text) // "cuMemAlloc_v2:3:2", "any:
     return add_failure(strcmp(symbol, "any") ? symbol : "", nth, error) == 0;
 }
 
+static bool parse_plant(const std::string &text, options *o) // "hang:gr_rope"
+{
+    size_t colon = text.find(':');
+    o->plant = text.substr(0, colon);
+    o->planted_in = colon == std::string::npos ? "" : text.substr(colon + 1);
+    for (const char *kind : {"hang", "crash", "wrong", "lose"})
+        if (o->plant == kind)
+            return !o->planted_in.empty();
+    return false;
+}
+
 static bool parse_number(const std::string &key, const std::string &value, options *o)
 {
     struct {
@@ -325,8 +336,10 @@ static bool parse_option(const std::string &item, options *o)
         return parse_order(value, o);
     if (key == "fail")
         return parse_failure(value);
-    if (key == "name") {
-        o->name = value;
+    if (key == "plant")
+        return parse_plant(value, o);
+    if (key == "name" || key == "lost") {
+        (key == "name" ? o->name : o->lost) = value;
         return true;
     }
     return parse_number(key, value, o);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <time.h>
+#include <unistd.h>
 
 namespace drv
 {
@@ -262,6 +263,24 @@ static int launch_error(const char *report)
     return strstr(report, "access") ? CU_ILLEGAL_ADDRESS : CU_LAUNCH_FAILED;
 }
 
+// A fault on request, in kernels whose names begin with a word: the CUresult that the launch ends
+// with. *skip: it does nothing, so what it should have written is wrong.
+static int plant(const char *kernel, bool *skip)
+{
+    const options &opt = S.opt;
+    if (opt.plant.empty() || strncmp(kernel, opt.planted_in.c_str(), opt.planted_in.size()))
+        return CU_OK;
+    *skip = opt.plant == "wrong";
+    while (opt.plant == "hang")
+        pause();
+    if (opt.plant == "lose" && !opt.lost.empty()) {
+        FILE *f = fopen(opt.lost.c_str(), "w");
+        if (f)
+            fclose(f);
+    }
+    return *skip ? CU_OK : CU_ILLEGAL_ADDRESS;
+}
+
 static void run_kernel(const op &o)
 {
     const work &w = *o.what;
@@ -277,13 +296,16 @@ static void run_kernel(const op &o)
     std::vector<uint64_t> before;
     for (const auto &r : o.watched)
         before.push_back(there(r.first) ? checksum(r.first) : 0);
+    bool skip = false;
     int error = take_failure("kernel", false);
+    if (!error)
+        error = plant(w.run->name, &skip);
     if (!error && w.early)
         S.counters["early"].calls++;
     emu_launch_next(o.lane, w.early);
     if (error)
         fail(o, error, "fails on request");
-    else if (emu_launch(w.run, w.grid, w.block, w.smem, w.args.get()))
+    else if (!skip && emu_launch(w.run, w.grid, w.block, w.smem, w.args.get()))
         fail(o, launch_error(emu_report()), emu_report());
     for (size_t i = 0; i < before.size(); i++)
         if (there(o.watched[i].first) && checksum(o.watched[i].first) != before[i])

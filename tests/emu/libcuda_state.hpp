@@ -69,6 +69,8 @@ struct options {
     int driver = 12080;
     int nccl = 22809;
     std::string name;
+    std::string plant, planted_in; // a fault, and in kernels whose names begin so
+    std::string lost;              // a file: while it is there, no process has the device
     enum order order = order::random;
     uint64_t seed = 1;
     bool peers = true;   // devices reach each other's memory

@@ -1,5 +1,8 @@
 /* Calls that fail on request, and contexts that fail for good. */
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/emu/driver/driver.h"
 
@@ -187,6 +190,47 @@ static void test_two_devices(void)
     bench_close(&t);
 }
 
+/* A launch in a process of its own, and a wait for it; its status. The alarm ends one that hangs.
+ */
+static int launch_aside(const char *options)
+{
+    pid_t child = fork();
+    int status = -1;
+    if (child == 0) {
+        alarm(1);
+        struct bench t = bench_open(options);
+        int rc = cu.fill(t.x, 0, n * sizeof(uint32_t), t.a);
+        rc = rc ? rc : launch_add(&t, t.a, t.y, t.x, 1);
+        rc = rc ? rc : cu.copy_out(t.host, t.y, 4, t.a);
+        rc = rc ? rc : cu.stream_sync(t.a);
+        _exit(rc == CU_OK ? t.host[0] == 1 : rc == CU_ILLEGAL_ADDRESS ? 2 : 3);
+    }
+    EXPECT(child > 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* Faults planted in kernels whose names begin with a word; the others have none. */
+static void test_planted(void)
+{
+    char options[128], lost[] = "/tmp/gpurun-lost-XXXXXX";
+    enum { WRONG = 0, RIGHT = 1 << 8, ILLEGAL = 2 << 8 };
+    int file = mkstemp(lost);
+    EXPECT(file >= 0 && close(file) == 0 && unlink(lost) == 0);
+    EXPECT_EQ(launch_aside("quiet,plant=wrong:test_sub"), RIGHT);
+    EXPECT_EQ(launch_aside("quiet,plant=wrong:test_a"), WRONG);
+    EXPECT_EQ(launch_aside("quiet,plant=crash:test_add"), ILLEGAL);
+    EXPECT(WTERMSIG(launch_aside("quiet,plant=hang:test")) == SIGALRM);
+    snprintf(options, sizeof options, "quiet,plant=lose:test,lost=%s", lost);
+    EXPECT_EQ(launch_aside(options), ILLEGAL);
+    EXPECT_EQ(emu.configure(options), 0);
+    EXPECT_EQ(cu.init(0), CU_UNKNOWN);
+    EXPECT_EQ(unlink(lost), 0);
+    OK(cu.init(0));
+    EXPECT_EQ(emu.configure("quiet,plant=burn:test"), 1);
+    EXPECT_EQ(emu.configure("quiet,plant=hang:"), 1);
+    EXPECT_EQ(emu.configure("quiet"), 0);
+}
+
 static void test_options(void)
 {
     struct bench t = bench_open("quiet,strict");
@@ -213,6 +257,7 @@ void test_faults(void)
     test_counting();
     test_failing_releases();
     test_sticky();
+    test_planted();
     test_out_of_bounds();
     test_two_devices();
     test_options();
