@@ -364,15 +364,72 @@ static void meet(wire *w)
     }
 }
 
+// Of a wire to another process the side that is queued here.
+static bool own_side(const wire &w)
+{
+    return w.queued[0].empty();
+}
+
+static void leave_far(wire *w)
+{
+    auto &own = w->queued[own_side(*w)];
+    op_ref o = own[0];
+    own.erase(own.begin());
+    w->arrived.pop_front();
+    Q.waiting--;
+    finish(o);
+}
+
+void meet_far(const std::shared_ptr<wire> &w)
+{
+    auto &own = w->queued[own_side(*w)];
+    while (!w->leaving && !own.empty() && own[0]->arrived && !w->arrived.empty()) {
+        const op &o = *own[0];
+        const range &memory = o.what->sends ? o.what->src : o.what->dst;
+        uint64_t bytes = memory.hi - memory.lo, other = w->arrived[0];
+        if (bytes != other) {
+            misuse(o.ctx.get(), "%s meets one of %" PRIu64 " bytes of rank %d: other sizes",
+                   describe(o).c_str(), other, o.what->sends ? w->to : w->from);
+        } else if (!there(memory)) {
+            fail(o, CU_ILLEGAL_ADDRESS, "its memory has been freed");
+        } else if (o.what->sends) {
+            w->leaving = true;
+            send_message(w, memory);
+            return;
+        } else if (w->came.size() < bytes) {
+            return;
+        } else {
+            memcpy((void *)memory.lo, w->came.data(), bytes);
+            w->came.erase(0, bytes);
+        }
+        leave_far(w.get());
+    }
+}
+
+void message_sent(const std::shared_ptr<wire> &w)
+{
+    const auto &send = w->queued[1];
+    w->leaving = false;
+    if (send.empty() || !send[0]->arrived)
+        return; // an abort came in between
+    count_bytes(send[0]->what->symbol, w->arrived[0]);
+    leave_far(w.get());
+    meet_far(w);
+}
+
 static void arrive(const op_ref &o)
 {
-    wire *w = o->what->over.get();
+    const work &what = *o->what;
     o->arrived = true;
     Q.waiting++;
-    if (w->cut[o->what->sends])
-        cut_wire(o->what->over, o->what->sends);
-    else
-        meet(w);
+    if (what.over->cut[what.sends]) {
+        cut_wire(what.over, what.sends);
+    } else if (what.over->far) {
+        tell_arrival(*what.over, what.sends, what.src.hi - what.src.lo + what.dst.hi - what.dst.lo);
+        meet_far(what.over);
+    } else {
+        meet(what.over.get());
+    }
 }
 
 void cut_wire(const std::shared_ptr<wire> &w, bool sends)
@@ -481,17 +538,34 @@ void nap()
     S.lock.lock();
 }
 
+// Runs what this one needs, as far as that can run, until it is done or, with `arrival`, a message
+// that waits for its other side.
+static void run_toward(const op_ref &target, bool arrival)
+{
+    uint64_t mark = S.opt.order == order::late ? ++Q.marks : 0;
+    if (mark)
+        mark_needed(target, mark);
+    emu_open();
+    while (!target->done && !(arrival && target->arrived) && run_one(mark))
+        ;
+    emu_close();
+}
+
+bool run_awaited(const wire &w)
+{
+    const auto &own = w.queued[own_side(w)];
+    if (w.arrived.empty())
+        return false;
+    if (!own.empty() && !own[0]->arrived)
+        run_toward(op_ref(own[0]), true);
+    return own.empty() || !own[0]->arrived;
+}
+
 // Where a message waits for its other side, other threads may queue it meanwhile.
 void run_until(const op_ref &target)
 {
     while (target && !target->done) {
-        uint64_t mark = S.opt.order == order::late ? ++Q.marks : 0;
-        if (mark)
-            mark_needed(target, mark);
-        emu_open();
-        while (!target->done && run_one(mark))
-            ;
-        emu_close();
+        run_toward(target, false);
         if (target->done || !Q.waiting)
             break;
         nap();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,7 @@ int add_failure(const std::string &symbol, int64_t nth, int error);
 
 struct op;
 struct capture;
+struct port;
 using op_ref = std::shared_ptr<op>;
 
 // When something is known to have happened: for each lane (a stream, or a branch of a graph) how
@@ -162,6 +164,11 @@ struct wire {
     int from = 0, to = 0;
     std::vector<op_ref> queued[2]; // by side, [0] receives; those that have not met
     bool cut[2] = {false, false};  // that side was aborted: its operations end, others wait on
+    // With its other side in another process (libnccl_far.cc), so that one list is always empty:
+    std::shared_ptr<port> far;    // the way there
+    std::deque<uint64_t> arrived; // bytes of the messages that it has come to
+    std::string came;             // what it has sent, of the next ones
+    bool leaving = false;         // the first one of the list is on its way there
 };
 
 // What an operation does.
@@ -415,6 +422,11 @@ op_ref unfinished_user(const range &bytes);
 op_ref unfinished_kernel(const struct emu_kernel *k);
 void cut_wire(const std::shared_ptr<wire> &w, bool sends); // of that side nothing waits any more
 bool is_idle(uint64_t comm);                               // no message of it is queued
+// Of a wire to another process: what both sides have come to goes; the first message has been sent;
+// runs what the other side waits for, and says whether it waits on.
+void meet_far(const std::shared_ptr<wire> &w);
+void message_sent(const std::shared_ptr<wire> &w);
+bool run_awaited(const wire &w);
 void nap(); // lets other threads call, as a device works on while one waits for it
 void forget_queue();
 
@@ -422,6 +434,32 @@ void forget_queue();
 
 void forget_comms();
 extern const char *const nccl_faults[]; // what can be made to fail beside entry points
+
+struct neighbour { // another rank of a communicator
+    int fd;        // a socket to it, which is the taker's; -1: it is in this process
+    bool same_machine;
+};
+// What a communicator's joining came to: with NCCL_OK all ranks, otherwise why.
+void comm_joined(uint64_t comm, int result, const std::string &why,
+                 const std::vector<neighbour> &ranks);
+void comm_lost(uint64_t comm); // a rank on another machine has gone without a word
+
+// --- NCCL between processes (libnccl_far.cc, libnccl_port.cc) ---
+
+using port_ref = std::shared_ptr<port>;
+bool make_root(struct nccl_id *id); // the ranks of this id meet in this process
+// Goes there; null when nobody is there. comm_joined() is called with what comes of it.
+port_ref visit_root(const struct nccl_id &id, int n_rank, int rank, int device, uint64_t comm);
+// Two wires over the socket to a rank in another process.
+port_ref open_link(const neighbour &n, uint64_t comm, const std::shared_ptr<wire> &out,
+                   const std::shared_ptr<wire> &in);
+void tell_arrival(const wire &w, bool sends, uint64_t bytes); // this side has come to a message
+void send_message(const std::shared_ptr<wire> &w, const range &bytes); // message_sent() follows
+void say_goodbye(const port_ref &link); // that it is closed soon is no fault
+bool is_sent(const port_ref &link);     // everything that was to go there has gone
+void close_port(const port_ref &p);     // when that is so
+void end_port(const port_ref &p);       // now
+void forget_ports();
 
 } // namespace drv
 

@@ -1,6 +1,7 @@
-// The emulated NCCL: communicators between emulated devices of one process, whose ranks are
-// threads. Messages are operations of the emulated driver (libcuda_queue.cc), so they run late, in
-// drawn orders, and never when their other side does not come.
+// The emulated NCCL: communicators between emulated devices, whose ranks are threads, of one
+// process or of several of one machine (libnccl_far.cc). Messages are operations of the emulated
+// driver (libcuda_queue.cc), so they run late, in drawn orders, and never when their other side
+// does not come.
 //
 // Communicators do not block here: a call leaves one in progress, and what it asked for happens
 // while ncclCommGetAsyncError is called, one to three times. What a real one would refuse, or never
@@ -21,8 +22,7 @@ struct comm;
 
 struct clique { // the ranks of one id
     uint64_t number = 0;
-    std::vector<comm *> rank;
-    int n_joined = 0;
+    std::vector<comm *> rank; // null: of another process
     std::map<std::pair<int, int>, std::shared_ptr<wire>> wires;
 };
 
@@ -40,7 +40,10 @@ struct comm {
     pthread_t user;
     int result = NCCL_IN_PROGRESS; // what asking gives
     int polls = 0;                 // that it stays in progress for
-    bool joined = false, finalizing = false;
+    bool met = false;              // the others
+    bool finalizing = false;
+    port_ref door;                 // to where the ranks meet, until they have
+    std::vector<port_ref> links;   // to ranks in other processes
     std::vector<message> to_issue; // of the group that is being launched
     std::map<uint64_t, range> registered;
 };
@@ -53,7 +56,7 @@ struct group {
 
 static struct {
     std::map<uint64_t, std::shared_ptr<comm>> comms;
-    std::map<std::string, std::shared_ptr<clique>> cliques; // by id
+    std::map<std::string, std::weak_ptr<clique>> cliques; // by id
     std::map<pthread_t, group> groups;
     std::map<uintptr_t, context_ref> memory; // of ncclMemAlloc
     uint64_t made = 0;
@@ -73,6 +76,7 @@ void forget_comms()
     N.groups.clear();
     N.memory.clear();
     N.last_error.clear();
+    forget_ports();
 }
 
 static int refuse(int result, const std::string &why)
@@ -131,20 +135,16 @@ static void begin_progress(comm *m)
 
 // --- joining ---
 
-static void check_devices(const clique &q)
+static std::shared_ptr<wire> wire_of(clique *q, int from, int to)
 {
-    for (const comm *a : q.rank)
-        for (const comm *b : q.rank)
-            if (a->rank < b->rank && a->ctx->device == b->ctx->device) {
-                char why[128];
-                snprintf(why, sizeof why,
-                         "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x000",
-                         a->rank, b->rank, a->ctx->device + 1);
-                N.last_error = why;
-                for (comm *m : q.rank)
-                    m->result = NCCL_INVALID_USAGE;
-                return;
-            }
+    auto &w = q->wires[{from, to}];
+    if (!w) {
+        w = std::make_shared<wire>();
+        w->clique = q->number;
+        w->from = from;
+        w->to = to;
+    }
+    return w;
 }
 
 static int check_config(const call &c, const struct nccl_config *config)
@@ -165,10 +165,10 @@ static int check_config(const call &c, const struct nccl_config *config)
 
 static int join(const std::shared_ptr<comm> &m, const struct nccl_id &id, int n_rank)
 {
-    std::string key(id.bytes, sizeof id.bytes);
-    auto &q = N.cliques[key];
+    auto &known = N.cliques[std::string(id.bytes, sizeof id.bytes)];
+    auto q = known.lock();
     if (!q) {
-        q = std::make_shared<clique>();
+        known = q = std::make_shared<clique>();
         q->number = ++N.made;
         q->rank.resize((size_t)n_rank);
     }
@@ -176,27 +176,38 @@ static int join(const std::shared_ptr<comm> &m, const struct nccl_id &id, int n_
         return refuse(NCCL_INVALID_USAGE, "Bootstrap Root : mismatch in rank count from procs");
     q->rank[(size_t)m->rank] = m.get();
     m->with = q;
-    q->n_joined++;
-    if (q->n_joined == n_rank) {
-        N.cliques.erase(key);
-        check_devices(*m->with);
-    }
+    m->door = visit_root(id, n_rank, m->rank, m->ctx->device, m->handle);
+    if (!m->door)
+        m->result = refuse(NCCL_SYSTEM, "Call to connect failed: Connection refused");
     return NCCL_OK;
 }
 
-// --- progress ---
-
-static std::shared_ptr<wire> wire_of(clique *q, int from, int to)
+void comm_joined(uint64_t handle, int result, const std::string &why,
+                 const std::vector<neighbour> &ranks)
 {
-    auto &w = q->wires[{from, to}];
-    if (!w) {
-        w = std::make_shared<wire>();
-        w->clique = q->number;
-        w->from = from;
-        w->to = to;
-    }
-    return w;
+    comm *m = N.comms.at(handle).get();
+    m->door.reset();
+    m->met = !result;
+    if (result)
+        m->result = refuse(result, why);
+    for (int r = 0; r < (int)ranks.size(); r++)
+        if (ranks[(size_t)r].fd >= 0)
+            m->links.push_back(open_link(ranks[(size_t)r], handle,
+                                         wire_of(m->with.get(), m->rank, r),
+                                         wire_of(m->with.get(), r, m->rank)));
 }
+
+void comm_lost(uint64_t handle)
+{
+    auto at = N.comms.find(handle);
+    if (at == N.comms.end()) // it is destroyed, and the link sends its last
+        return;
+    comm *m = at->second.get();
+    if (m->result == NCCL_OK || m->result == NCCL_IN_PROGRESS)
+        m->result = refuse(NCCL_REMOTE, "socketProgress: Connection closed by remote peer");
+}
+
+// --- progress ---
 
 // Hands messages to their streams, those of one stream side by side.
 static int launch(const call &c, std::vector<message> messages)
@@ -219,15 +230,14 @@ static int launch(const call &c, std::vector<message> messages)
 
 static void advance(const call &c, comm *m)
 {
-    if (m->result != NCCL_IN_PROGRESS ||
-        (!m->joined && m->with->n_joined < (int)m->with->rank.size()))
+    if (m->result != NCCL_IN_PROGRESS || !m->met)
         return;
     progress();
-    if (m->finalizing && !is_idle(m->handle))
+    if (m->finalizing &&
+        !(is_idle(m->handle) && std::all_of(m->links.begin(), m->links.end(), is_sent)))
         return;
     if (--m->polls > 0)
         return;
-    m->joined = true;
     std::vector<message> messages = std::move(m->to_issue);
     m->to_issue.clear();
     m->result = launch(c, std::move(messages));
@@ -291,24 +301,28 @@ static int add_message(const call &c, bool sends, const void *p, size_t n, int t
     w->sends = sends;
     w->comm = m->handle;
     (sends ? w->src : w->dst) = bytes;
+    if (take_failure("nccl-hang", false)) // nobody has the other end of its wire
+        peer = -(int)++N.made;
     w->over = sends ? wire_of(m->with.get(), m->rank, peer) : wire_of(m->with.get(), peer, m->rank);
-    if (take_failure("nccl-hang", false)) { // a wire that nobody has the other end of
-        auto &lost = m->with->wires[{-1, (int)++N.made}];
-        lost = std::make_shared<wire>(wire{m->with->number, m->rank, m->rank, {}, {false, false}});
-        w->over = lost;
-    }
     own_group().messages.push_back({m.get(), s, w});
     return own_group().depth ? NCCL_OK : end_group(c);
 }
 
 // --- the end ---
 
+static void say_goodbye(const comm &m)
+{
+    for (const port_ref &l : m.links)
+        say_goodbye(l);
+}
+
 static void drop_comm(const std::shared_ptr<comm> &m)
 {
-    clique &q = *m->with;
-    q.rank[(size_t)m->rank] = nullptr;
-    if (q.n_joined < (int)q.rank.size()) // the others wait on
-        q.n_joined--;
+    m->with->rank[(size_t)m->rank] = nullptr;
+    if (m->door)
+        end_port(m->door);
+    for (const port_ref &l : m->links)
+        close_port(l);
     N.comms.erase(m->handle);
 }
 
@@ -344,23 +358,10 @@ int ncclGetVersion(int *version)
     return NCCL_OK;
 }
 
-// Emulated devices are a process's own: under mpirun or srun nobody would come.
-static bool is_one_of_many()
-{
-    for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"})
-        if (getenv(name) && atoi(getenv(name)) > 1)
-            return true;
-    return false;
-}
-
 int ncclGetUniqueId(struct nccl_id *id)
 {
     ENTER_NCCL(anytime);
-    if (is_one_of_many())
-        return refuse(NCCL_SYSTEM, "ranks of several processes are not emulated");
-    memset(id, 0, sizeof *id);
-    snprintf(id->bytes, sizeof id->bytes, "emulated %d %" PRIu64, (int)getpid(), ++N.made);
-    return NCCL_OK;
+    return make_root(id) ? NCCL_OK : refuse(NCCL_SYSTEM, "Call to bind failed");
 }
 
 const char *ncclGetErrorString(int result)
@@ -433,6 +434,7 @@ int ncclCommFinalize(nccl_comm handle)
     if (!m)
         return result;
     m->finalizing = true;
+    say_goodbye(*m);
     begin_progress(m.get());
     return NCCL_IN_PROGRESS;
 }
@@ -447,6 +449,7 @@ int ncclCommDestroy(nccl_comm handle)
     check_left(c, *m);
     if (!is_idle(m->handle))
         misuse(c.ctx.get(), "%s: messages of rank %d are under way", c.symbol, m->rank);
+    say_goodbye(*m);
     drop_comm(m);
     return c.error;
 }

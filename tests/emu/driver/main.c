@@ -8,6 +8,7 @@
 struct gr_cuda_driver cu;
 struct emu_control emu;
 int n_failed;
+const char *library_path;
 extern struct gr_nccl nccl;
 
 void failed(const char *file, int line, const char *what, long long got, long long expected)
@@ -108,8 +109,8 @@ static void *symbol(void *library, const char *name)
 
 int main(int argc, char **argv)
 {
-    void *library = dlopen(argc == 2 ? argv[1] : "", RTLD_NOW | RTLD_LOCAL);
-    if (argc != 2 || !library) {
+    void *library = dlopen(argc > 1 ? argv[1] : "", RTLD_NOW | RTLD_LOCAL);
+    if ((argc != 2 && argc != 4) || !library) {
         fprintf(stderr, "usage: %s libcuda_emu_test.so: %s\n", argv[0], dlerror());
         return 1;
     }
@@ -127,11 +128,15 @@ int main(int argc, char **argv)
     CONTROL(live)
     CONTROL(report)
     CONTROL(report_clear)
+    library_path = argv[1];
+    if (argc == 4)
+        return far_rank(argv[2], argv[3]) != 0;
     test_entries();
     test_order();
     test_capture();
     test_faults();
     test_nccl();
+    test_far();
     printf("%s\n", n_failed ? "failed" : "all passed");
     return n_failed != 0;
 }
