@@ -4,7 +4,9 @@
  * machines, over sockets of this one). A line of JSON for each size, from the last rank.
  *
  * `bench_net nccl N die`: the last rank ends without a word; how long the others take to notice,
- * with a deadline of 5 s. Exits 77 where there is no device, or no NCCL. */
+ * with a deadline of 5 s. Exits 77 where there is no device, or no NCCL.
+ *
+ * Each size is a case of tests/support/cases.h, "net KIND N BYTES", which the last rank tells. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@
 #include "base/clock.h"
 #include "cuda/runtime.h"
 #include "gr/status.h"
+#include "support/cases.h"
 
 #define SECOND ((int64_t)1000000000)
 #define SKIPPED 77
@@ -112,14 +115,29 @@ static int measure(struct member *m, size_t bytes)
     return rc;
 }
 
-static int all_sizes(struct member *m)
+static int one_size(struct member *m, int i)
 {
     int rc = 0;
+    for (uint32_t k = 0; k < 5 && !rc; k++) /* every piece of the ring, some twice */
+        rc = look(m, sizes[i] - k % 2, (uint32_t)i * 8 + k);
+    return rc ? rc : measure(m, sizes[i]);
+}
+
+static int all_sizes(struct member *m)
+{
+    const bool tells = m->number == m->n - 1;
+    int rc = 0;
     for (int i = 0; i < N_SIZE && !rc; i++) {
-        for (uint32_t k = 0; k < 5 && !rc; k++) /* every piece of the ring, some twice */
-            rc = look(m, sizes[i] - k % 2, (uint32_t)i * 8 + k);
-        if (!rc)
-            rc = measure(m, sizes[i]);
+        char name[64];
+        snprintf(name, sizeof name, "net %s %d %zu", m->kind == GR_NET_NCCL ? "nccl" : "peer", m->n,
+                 sizes[i]);
+        if (!cases_wanted(name)) /* by all ranks alike */
+            continue;
+        if (tells)
+            (void)cases_begin(NULL, name);
+        rc = one_size(m, i);
+        if (tells)
+            cases_end(name, rc ? gr_error() : NULL);
     }
     return rc;
 }

@@ -3,13 +3,16 @@
  * (bytes: read and written), copies from the host out of pinned and pageable memory, and what a
  * launch in a graph of 200 that do nothing takes, when each waits for the end of the one before
  * ("graph") and when it may begin before that ("early"). LIBRARY: the driver, default that of the
- * build. Exits 2 when there is no device. */
+ * build. Each row is a case of tests/support/cases.h, "ceilings OP SHAPE". Exits 2 when there is no
+ * device or a call fails. */
 #include "tests/gpu/ceilings.h"
 
 #include "cuda/build.h"
 #include "cuda/driver.h"
+#include "tests/support/cases.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,16 +28,21 @@ struct ceilings {
     size_t bytes;
     unsigned n_sm, n_block;
     int n_rep;
+    const char *name; /* of the row that has begun, or NULL */
 };
 
 static void check(struct ceilings *c, int result, const char *what)
 {
     const char *text = NULL;
+    char why[256];
     if (result == CU_OK)
         return;
     if (c->cu.error_string(result, &text) != CU_OK || !text)
         text = "unknown error";
-    fprintf(stderr, "ceilings: %s: error %d: %s\n", what, result, text);
+    snprintf(why, sizeof why, "%s: error %d: %s", what, result, text);
+    if (c->name)
+        cases_end(c->name, why);
+    fprintf(stderr, "ceilings: %s\n", why);
     exit(2);
 }
 #define CHECK(c, call, ...) check(c, (c)->cu.call(__VA_ARGS__), #call)
@@ -45,6 +53,15 @@ static int by_value(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
+}
+
+/* Whether the row is to be measured. */
+static bool begin(struct ceilings *c, const char *op, const char *shape)
+{
+    char label[64];
+    snprintf(label, sizeof label, "ceilings %s %s", op, shape);
+    c->name = cases_begin(NULL, label);
+    return c->name != NULL;
 }
 
 static void row(struct ceilings *c, const char *op, const char *shape, float *us, double bytes,
@@ -59,6 +76,8 @@ static void row(struct ceilings *c, const char *op, const char *shape, float *us
         op, shape, (double)us[c->n_rep / 2], (double)us[c->n_rep / 10],
         (double)us[c->n_rep * 9 / 10], bytes, wrong, (double)c->bytes / 1e6);
     fflush(stdout);
+    cases_end(c->name, wrong ? "other words than were filled in" : NULL);
+    c->name = NULL;
 }
 
 /* us[]: microseconds of each run of fn, after one to warm up. */
@@ -137,22 +156,24 @@ static void copy_in(struct ceilings *c, void *arg)
     CHECK(c, copy_in, c->data, h->p, h->bytes, c->stream);
 }
 
-static void from_host(struct ceilings *c, float *us)
+static void from_host(struct ceilings *c, bool pinned, float *us)
 {
-    size_t bytes = c->bytes < (size_t)HOST_MIB << 20 ? c->bytes : (size_t)HOST_MIB << 20;
-    struct host pinned = {NULL, bytes}, pageable = {malloc(bytes), bytes};
-    CHECK(c, host_alloc, &pinned.p, bytes, 0);
-    if (!pageable.p)
+    const char *shape = pinned ? "pinned" : "pageable";
+    struct host h = {NULL, c->bytes < (size_t)HOST_MIB << 20 ? c->bytes : (size_t)HOST_MIB << 20};
+    if (!begin(c, "h2d", shape))
+        return;
+    if (pinned)
+        CHECK(c, host_alloc, &h.p, h.bytes, 0);
+    else if (!(h.p = malloc(h.bytes)))
         check(c, CU_OUT_OF_MEMORY, "host memory");
-    for (size_t i = 0; i < bytes / 4; i++)
-        ((uint32_t *)pageable.p)[i] = ceilings_word((uint32_t)i);
-    memcpy(pinned.p, pageable.p, bytes);
-    measure(c, copy_in, &pinned, 1, us);
-    row(c, "h2d", "pinned", us, (double)bytes, 0);
-    measure(c, copy_in, &pageable, 1, us);
-    row(c, "h2d", "pageable", us, (double)bytes, 0);
-    CHECK(c, host_free, pinned.p);
-    free(pageable.p);
+    for (size_t i = 0; i < h.bytes / 4; i++)
+        ((uint32_t *)h.p)[i] = ceilings_word((uint32_t)i);
+    measure(c, copy_in, &h, 1, us);
+    row(c, "h2d", shape, us, (double)h.bytes, 0);
+    if (pinned)
+        CHECK(c, host_free, h.p);
+    else
+        free(h.p);
 }
 
 /* ---- launches ---- */
@@ -162,10 +183,15 @@ static void replay(struct ceilings *c, void *arg)
     CHECK(c, graph_launch, arg, c->stream);
 }
 
+/* The first launch loads the kernel, which a capture does not allow. */
 static void gap(struct ceilings *c, int early, float *us)
 {
     cu_graph graph;
     cu_graph_exec exec;
+    if (!begin(c, "launch", early ? "early" : "graph"))
+        return;
+    launch(c, "ceilings_step", c->n_sm, 0);
+    CHECK(c, stream_sync, c->stream);
     CHECK(c, capture_begin, c->stream, CU_CAPTURE_THREAD_LOCAL);
     for (int i = 0; i < N_LAUNCH; i++)
         launch(c, "ceilings_step", c->n_sm, early && i > 0);
@@ -240,12 +266,17 @@ int main(int argc, char **argv)
     c.bytes = (size_t)mib << 20;
     open_driver(&c, argc > 3 ? argv[3] : gr_cuda_build.library);
     int major = open_device(&c, &device);
-    launch(&c, "ceilings_fill", c.n_block, 0);
-    measure(&c, read_all, NULL, 1, us);
-    row(&c, "read", "all", us, (double)c.bytes, is_wrong(&c));
-    measure(&c, copy_half, NULL, 1, us);
-    row(&c, "copy", "a half", us, (double)c.bytes, 0);
-    from_host(&c, us);
+    if (begin(&c, "read", "all")) {
+        launch(&c, "ceilings_fill", c.n_block, 0);
+        measure(&c, read_all, NULL, 1, us);
+        row(&c, "read", "all", us, (double)c.bytes, is_wrong(&c));
+    }
+    if (begin(&c, "copy", "a half")) {
+        measure(&c, copy_half, NULL, 1, us);
+        row(&c, "copy", "a half", us, (double)c.bytes, 0);
+    }
+    from_host(&c, true, us);
+    from_host(&c, false, us);
     gap(&c, 0, us);
     if (major >= 9)
         gap(&c, 1, us);

@@ -25,6 +25,7 @@
 #include "ops/bench.h"
 #include "quant/planes.h"
 #include "quant/quant.h"
+#include "support/cases.h"
 #include "support/cuda_words.h"
 
 static double thread_seconds(void)
@@ -34,8 +35,12 @@ static double thread_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static const char *begun; /* the case; NULL: none */
+
 void bench_die(const char *what)
 {
+    if (begun)
+        cases_end(begun, what);
     fprintf(stderr, "bench_ops: %s\n", what);
     exit(1);
 }
@@ -111,15 +116,29 @@ void bench_free(struct bench *k, struct gr_node *n)
 
 /* ---- one row of the table ---- */
 
+bool bench_begin(struct bench *k, const struct bench_row *row)
+{
+    char label[160];
+    if (k->shape && strcmp(k->shape, row->shape) != 0)
+        return false;
+    k->n_filled = 0;
+    if (!k->device)
+        return true;
+    snprintf(label, sizeof label, "bench %s %s %s %d", row->op, row->type, row->shape,
+             row->n_tok ? row->n_tok : k->n_tok);
+    begun = cases_begin(NULL, label);
+    return begun != NULL;
+}
+
 void bench_measure(struct bench *k, const struct bench_row *row, const struct gr_node *node)
 {
     struct gr_segment s = {node, 1, NULL, 0};
     void *exec;
     double best = 1e9, best_cpu = 1e9;
-    if (k->shape && strcmp(k->shape, row->shape) != 0)
-        return;
     if (k->device) {
         bench_measure_device(k, row, node);
+        cases_end(begun, NULL);
+        begun = NULL;
         return;
     }
     if (k->b->api->segment_new(k->b, &s, &exec))
@@ -145,11 +164,13 @@ static void bench_matmul(struct bench *k, const char *type, int64_t n_out, int64
     struct bench_row row = {.op = "matmul", .type = type};
     uint32_t dtype = gr_dtype_find_name(type)->id;
     struct gr_node n = {.op = GR_OP_MATMUL};
+    snprintf(row.shape, sizeof row.shape, "%lldx%lld", (long long)n_out, (long long)n_in);
+    if (!bench_begin(k, &row))
+        return;
     n.a.matmul = (struct gr_args_matmul){.x = bench_filled(k, GR_F32, 1, k->n_tok, n_in),
                                          .w = bench_filled(k, dtype, 1, n_out, n_in),
                                          .y = bench_tensor(k, GR_F32, 1, k->n_tok, n_out),
                                          .scale = 1};
-    snprintf(row.shape, sizeof row.shape, "%lldx%lld", (long long)n_out, (long long)n_in);
     row.bytes = (double)n_out * (double)n.a.matmul.w.row_bytes;
     row.macs = (double)k->n_tok * (double)n_out * (double)n_in;
     bench_measure(k, &row, &n);
@@ -162,6 +183,9 @@ static void bench_matmul_id(struct bench *k, const char *type)
     enum { N_EXPERT = 128, N_USED = 8, N_OUT = 768, N_IN = 2048 };
     struct bench_row row = {.op = "matmul_id", .type = type};
     struct gr_node n = {.op = GR_OP_MATMUL_ID};
+    snprintf(row.shape, sizeof row.shape, "8 of 128 %dx%d", N_OUT, N_IN);
+    if (!bench_begin(k, &row))
+        return;
     n.a.matmul_id = (struct gr_args_matmul_id){
         .x = bench_filled(k, GR_F32, 1, k->n_tok, N_IN),
         .w = bench_filled(k, gr_dtype_find_name(type)->id, N_EXPERT, N_OUT, N_IN),
@@ -169,7 +193,6 @@ static void bench_matmul_id(struct bench *k, const char *type)
         .y = bench_tensor(k, GR_F32, 1, (int64_t)k->n_tok * N_USED, N_OUT)};
     for (int i = 0; i < k->n_tok * N_USED; i++)
         ((int32_t *)n.a.matmul_id.ids.data)[i] = (i * 37 + i / N_USED) % N_EXPERT;
-    snprintf(row.shape, sizeof row.shape, "8 of 128 %dx%d", N_OUT, N_IN);
     double experts = GR_MIN(N_EXPERT, k->n_tok * N_USED);
     row.bytes = experts * N_OUT * (double)n.a.matmul_id.w.row_bytes;
     row.macs = (double)k->n_tok * N_USED * N_OUT * N_IN;
@@ -177,31 +200,38 @@ static void bench_matmul_id(struct bench *k, const char *type)
     bench_free(k, &n);
 }
 
-static void bench_rows(struct bench *k)
+/* One operation on rows of 8192, x and y; w: a row of weights, or [n_tok, 64] cosines and sines. */
+static void bench_row_of(struct bench *k, struct bench_row row, enum gr_op op, double n_moved)
 {
+    row.bytes = n_moved * (double)k->n_tok * 8192 * 4;
+    if (!bench_begin(k, &row))
+        return;
+    bool rope = op == GR_OP_ROPE;
     struct gr_ten x = bench_filled(k, GR_F32, 1, k->n_tok, 8192),
-                  y = bench_filled(k, GR_F32, 1, k->n_tok, 8192);
-    struct gr_ten w = bench_filled(k, GR_F32, 1, 1, 8192),
-                  cs = bench_filled(k, GR_F32, 1, k->n_tok, 64);
-    double bytes = (double)k->n_tok * 8192 * 4;
-    struct bench_row row = {"norm", "f32", "rms 8192", 2 * bytes, 0, 0};
-    struct gr_node n = {.op = GR_OP_NORM};
-    n.a.norm = (struct gr_args_norm){.x = x, .w = w, .y = y, .group = 8192, .eps = 1e-5f};
-    bench_measure(k, &row, &n);
-    row = (struct bench_row){"glu", "f32", "silu 8192", 3 * bytes, 0, 0};
-    n = (struct gr_node){.op = GR_OP_GLU, .a.glu = {.a = x, .b = y, .y = y, .kind = GR_SILU}};
-    bench_measure(k, &row, &n);
-    row = (struct bench_row){"binary", "f32", "add 8192", 3 * bytes, 0, 0};
-    n = (struct gr_node){.op = GR_OP_BINARY, .a.binary = {.a = x, .b = y, .y = y, .kind = GR_ADD}};
-    bench_measure(k, &row, &n);
-    row = (struct bench_row){"rope", "f32", "neox 128 x 64", 2 * bytes, 0, 0};
-    n = (struct gr_node){.op = GR_OP_ROPE,
-                         .a.rope = {.x = x, .cs = cs, .y = y, .d_head = 64, .kind = GR_ROPE_NEOX}};
+                  y = bench_filled(k, GR_F32, 1, k->n_tok, 8192),
+                  w = bench_filled(k, GR_F32, 1, rope ? k->n_tok : 1, rope ? 64 : 8192);
+    struct gr_node n = {.op = op};
+    if (op == GR_OP_NORM)
+        n.a.norm = (struct gr_args_norm){.x = x, .w = w, .y = y, .group = 8192, .eps = 1e-5f};
+    else if (op == GR_OP_GLU)
+        n.a.glu = (struct gr_args_glu){.a = x, .b = y, .y = y, .kind = GR_SILU};
+    else if (op == GR_OP_BINARY)
+        n.a.binary = (struct gr_args_binary){.a = x, .b = y, .y = y, .kind = GR_ADD};
+    else
+        n.a.rope =
+            (struct gr_args_rope){.x = x, .cs = w, .y = y, .d_head = 64, .kind = GR_ROPE_NEOX};
     bench_measure(k, &row, &n);
     k->b->api->free(k->b, x.data);
     k->b->api->free(k->b, y.data);
     k->b->api->free(k->b, w.data);
-    k->b->api->free(k->b, cs.data);
+}
+
+static void bench_rows(struct bench *k)
+{
+    bench_row_of(k, (struct bench_row){"norm", "f32", "rms 8192", 0, 0, 0}, GR_OP_NORM, 2);
+    bench_row_of(k, (struct bench_row){"glu", "f32", "silu 8192", 0, 0, 0}, GR_OP_GLU, 3);
+    bench_row_of(k, (struct bench_row){"binary", "f32", "add 8192", 0, 0, 0}, GR_OP_BINARY, 3);
+    bench_row_of(k, (struct bench_row){"rope", "f32", "neox 128 x 64", 0, 0, 0}, GR_OP_ROPE, 2);
 }
 
 /* ---- recurrent operations ---- */
@@ -220,6 +250,10 @@ static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t 
     struct bench_row row = {.op = "ssm_scan", .type = "f32"};
     int64_t n = n_head * d_head;
     struct gr_node node = {.op = GR_OP_SSM_SCAN};
+    snprintf(row.shape, sizeof row.shape, "%lld x %lld, state %lld", (long long)n_head,
+             (long long)d_head, (long long)n_state);
+    if (!bench_begin(k, &row))
+        return;
     node.a.ssm_scan =
         (struct gr_args_ssm_scan){.x = bench_filled(k, GR_F32, 1, k->n_tok, n),
                                   .dt = bench_filled(k, GR_F32, 1, k->n_tok, n_head),
@@ -232,8 +266,6 @@ static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t 
                                   .state = bench_tensor(k, GR_F32, 1, 1, n * n_state),
                                   .y = bench_tensor(k, GR_F32, 1, k->n_tok, n),
                                   .n_state = n_state};
-    snprintf(row.shape, sizeof row.shape, "%lld x %lld, state %lld", (long long)n_head,
-             (long long)d_head, (long long)n_state);
     row.bytes = 2 * (double)node.a.ssm_scan.state.row_bytes;
     row.macs = 3 * (double)k->n_tok * (double)(n * n_state);
     bench_measure(k, &row, &node);
@@ -244,7 +276,15 @@ static void bench_scan(struct bench *k, int64_t n_head, int64_t d_head, int64_t 
 static void bench_delta(struct bench *k)
 {
     enum { N_HEAD = 32, N_HEAD_K = 16, D = 128 };
+    struct bench_row row = {"delta_rule",
+                            "f32",
+                            "32/16 heads of 128 x 128",
+                            0,
+                            4 * (double)k->n_tok * N_HEAD * D * D,
+                            0};
     struct gr_node node = {.op = GR_OP_DELTA_RULE};
+    if (!bench_begin(k, &row))
+        return;
     node.a.delta_rule =
         (struct gr_args_delta_rule){.q = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
                                     .k = bench_filled(k, GR_F32, 1, k->n_tok, N_HEAD_K * D),
@@ -259,19 +299,18 @@ static void bench_delta(struct bench *k)
                                     .n_head = N_HEAD,
                                     .n_head_k = N_HEAD_K,
                                     .eps = 1e-6f};
-    struct bench_row row = {"delta_rule",
-                            "f32",
-                            "32/16 heads of 128 x 128",
-                            2 * (double)node.a.delta_rule.state.row_bytes,
-                            4 * (double)k->n_tok * N_HEAD * D * D,
-                            0};
+    row.bytes = 2 * (double)node.a.delta_rule.state.row_bytes;
     bench_measure(k, &row, &node);
     bench_free(k, &node);
 }
 
-static void bench_state(struct bench *k)
+static void bench_conv(struct bench *k)
 {
+    const double n = 4 * (double)k->n_tok * 8192;
+    const struct bench_row row = {"ssm_conv", "f32", "8192, kernel 4", 2 * n, n, 0};
     struct gr_node node = {.op = GR_OP_SSM_CONV};
+    if (!bench_begin(k, &row))
+        return;
     node.a.ssm_conv = (struct gr_args_ssm_conv){.x = bench_filled(k, GR_F32, 1, k->n_tok, 8192),
                                                 .w = bench_filled(k, GR_F32, 1, 8192, 4),
                                                 .src = state_rows(k, -1),
@@ -279,14 +318,13 @@ static void bench_state(struct bench *k)
                                                 .state = bench_tensor(k, GR_F32, 1, 1, 3 * 8192),
                                                 .y = bench_tensor(k, GR_F32, 1, k->n_tok, 8192),
                                                 .kind = GR_SILU};
-    struct bench_row row = {"ssm_conv",
-                            "f32",
-                            "8192, kernel 4",
-                            2 * 4 * (double)k->n_tok * 8192,
-                            4 * (double)k->n_tok * 8192,
-                            0};
     bench_measure(k, &row, &node);
     bench_free(k, &node);
+}
+
+static void bench_state(struct bench *k)
+{
+    bench_conv(k);
     bench_scan(k, 64, 64, 128, false);
     bench_scan(k, 4096, 1, 16, true);
     bench_delta(k);

@@ -37,7 +37,10 @@ void bench_free(struct bench *k, struct gr_node *node);
 /* Attention, what moves cells, and the sampler. */
 void bench_cache(struct bench *k);
 
-/* Times the node and prints a row, unless another shape is asked for. */
+/* Before the tensors of a row are made: whether it is to be measured. On a device it is a case of
+ * tests/support/cases.h, "bench OP TYPE SHAPE N_TOK". Its data is of the row alone. */
+bool bench_begin(struct bench *k, const struct bench_row *row);
+/* Times the node and prints the row that has begun. */
 void bench_measure(struct bench *k, const struct bench_row *row, const struct gr_node *node);
 /* The same on the device. */
 void bench_measure_device(struct bench *k, const struct bench_row *row, const struct gr_node *node);
@@ -45,6 +48,7 @@ void bench_measure_device(struct bench *k, const struct bench_row *row, const st
  * of attention; of other operations ||device - CPU|| / ||CPU|| over all that they write, for which
  * the host's node is run. Outputs that are not finite make it NaN. */
 double bench_error(struct bench *k, const struct gr_node *host, const struct gr_node *device);
+/* Ends the program, and the row that has begun. */
 void bench_die(const char *what);
 
 #endif

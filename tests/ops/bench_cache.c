@@ -35,6 +35,10 @@ static void bench_attn(struct bench *k, const char *op, const char *type, int64_
     uint32_t dtype = gr_dtype_find_name(type)->id;
     int64_t n_tok = n_seq * n_each, n_cell = n_seq * n_kv, n_seen;
     struct gr_node n = {.op = GR_OP_ATTN};
+    snprintf(row.shape, sizeof row.shape, "%lld cells, %lld/%lld x %lld", (long long)n_kv,
+             (long long)h.n, (long long)h.n_kv, (long long)h.d);
+    if (!bench_begin(k, &row))
+        return;
     n.a.attn = (struct gr_args_attn){.q = bench_filled(k, GR_F32, 1, n_tok, h.n * h.d),
                                      .k = bench_cache_rows(k, dtype, n_cell, h.n_kv * h.d),
                                      .v = bench_cache_rows(k, dtype, n_cell, h.n_kv * h.d),
@@ -47,8 +51,6 @@ static void bench_attn(struct bench *k, const char *op, const char *type, int64_
                                      .d_v = h.d,
                                      .scale = 1 / sqrtf((float)h.d)};
     look_back(&n.a.attn, n_kv, n_seq, n_each, &n_seen);
-    snprintf(row.shape, sizeof row.shape, "%lld cells, %lld/%lld x %lld", (long long)n_kv,
-             (long long)h.n, (long long)h.n_kv, (long long)h.d);
     row.bytes = 2 * (double)n_cell * (double)n.a.attn.k.row_bytes;
     row.macs = 2 * (double)n_seen * (double)(h.n * h.d);
     bench_measure(k, &row, &n);
@@ -84,6 +86,9 @@ static void bench_shift(struct bench *k, const char *type, int64_t n_cell)
     enum { N_HEAD = 8, D = 128 };
     struct bench_row row = {.op = "kv_shift", .type = type, .n_tok = (int)n_cell};
     struct gr_node n = {.op = GR_OP_KV_SHIFT};
+    snprintf(row.shape, sizeof row.shape, "%d x %d", N_HEAD, D);
+    if (!bench_begin(k, &row))
+        return;
     n.a.kv_shift = (struct gr_args_kv_shift){
         .cs = bench_tensor(k, GR_F32, 1, n_cell, D),
         .delta = bench_tensor(k, GR_I32, 1, 1, n_cell),
@@ -98,7 +103,6 @@ static void bench_shift(struct bench *k, const char *type, int64_t n_cell)
             cs[2 * i] = cosf(angle), cs[2 * i + 1] = sinf(angle);
         }
     }
-    snprintf(row.shape, sizeof row.shape, "%d x %d", N_HEAD, D);
     row.bytes = 2 * (double)n_cell * (double)n.a.kv_shift.k_cache.row_bytes;
     bench_measure(k, &row, &n);
     bench_free(k, &n);
@@ -110,6 +114,8 @@ static void bench_copy(struct bench *k, const char *type, int64_t n_cell)
     struct bench_row row = {
         .op = "kv_copy", .type = type, .n_tok = (int)n_cell, .shape = "8 x 128"};
     struct gr_node n = {.op = GR_OP_KV_COPY};
+    if (!bench_begin(k, &row))
+        return;
     n.a.kv_copy = (struct gr_args_kv_copy){
         .src = bench_tensor(k, GR_I32, 1, 1, n_cell),
         .dst = bench_tensor(k, GR_I32, 1, 1, n_cell),
@@ -128,6 +134,9 @@ static void bench_sample(struct bench *k, int64_t n_vocab)
 {
     struct bench_row row = {.op = "sample", .type = "f32"};
     struct gr_node n = {.op = GR_OP_SAMPLE};
+    snprintf(row.shape, sizeof row.shape, "%lld, top-k 40, top-p .95, min-p", (long long)n_vocab);
+    if (!bench_begin(k, &row))
+        return;
     n.a.sample =
         (struct gr_args_sample){.logits = bench_filled(k, GR_F32, 1, k->n_tok, n_vocab),
                                 .how = bench_tensor(k, GR_I32, 1, k->n_tok, GR_SAMPLE_WORDS),
@@ -140,7 +149,6 @@ static void bench_sample(struct bench *k, int64_t n_vocab)
                                    .top_k = 40,
                                    .seed = {(uint32_t)t + 1},
                                    .counter = {(uint32_t)t}};
-    snprintf(row.shape, sizeof row.shape, "%lld, top-k 40, top-p .95, min-p", (long long)n_vocab);
     row.bytes = (double)k->n_tok * (double)n.a.sample.logits.row_bytes;
     bench_measure(k, &row, &n);
     bench_free(k, &n);
