@@ -1,64 +1,103 @@
 """Stages that say whether it is right."""
+import json
 import os
 import re
 import shutil
 import sys
 
-from runner import ROOT, lines
+import cases
+import debug
+from runner import ROOT, Done, lines
 
 PROMPT = "Once upon a time"
+SHARDS = 4  # processes that share the tests of a program
+GPU_ONLY = {"GR_TEST_OPS": "gpu", "GR_TEST_CUDA": "check"}
+
+
+def facts(r):
+    """What machine this is: driver, devices, tools, libraries, memory, disk."""
+    found = {}
+    for name, command in {
+            "gpu": ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,pcie.link.gen.max,ecc.mode.current",
+                    "--format=csv,noheader"],
+            "kernel": ["uname", "-a"], "memory": ["free", "-g"], "disk": ["df", "-h", "/tmp", "/dev/shm"],
+            "torch": [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"],
+            "sanitizer": ["compute-sanitizer", "--version"], "ncu": ["ncu", "--version"], "gdb": ["cuda-gdb", "--version"]}.items():
+        done = r.run(*command, limit=30, ask=False)
+        found[name] = (done.out.strip() or done.err.strip())[-400:] if done.rc == 0 else None
+    done = r.run(r.program("gpurun"), "devices", "--json", limit=20)
+    r.check("gpurun devices", done.rc == 0, done)
+    r.result["facts"] = {**found, "devices": done.out}
+    for name, what in found.items():
+        print(f"    {name}: {what or 'not here'}", flush=True)
+
+
+def failed_case(r):
+    return lambda name, command, env: debug.of_case(r, name, command, env)
 
 
 def conformance(r):
     """Every instruction wrapper of kernels/ against results computed from its definition."""
-    emulated = [os.path.join(r.a.bin, "tests", "emu", "libcuda_emu_conform.so")] if r.a.emulated else []
-    done = r.run(r.program("conform"), *emulated, limit=60)
-    words = [line.split(maxsplit=1) for line in done.out.splitlines() if line.startswith(("ok ", "FAIL "))]
-    for word, name in words:
-        if word != "ok":
-            r.check(name, False, done, name)
-    r.check(f"all {len(words)} wrappers", done.rc == 0 and words, done)
+    cases.run(r, "conform", [[r.program("conform"), *r.library("conform")]], fails=failed_case(r))
 
 
-def criterion(r, program, what, limit):
-    if r.a.emulated:
-        r.note(what, "the tests themselves run it on the emulated device")
-        return
-    done = r.run(r.program(program), "-j1", limit=limit)
-    m = re.search(r"Tested: (\d+) \| Passing: (\d+) \| Failing: (\d+) \| Crashing: (\d+)", done.out + done.err)
-    n = int(m[1]) if m else 0
-    r.check(f"{n} tests of {what}", done.rc == 0 and n > 0, done)
+def criterion(r, program, env, n_shard=SHARDS):
+    cases.run(r, program, cases.shards(r, r.program(program), n_shard), env, failed_case(r))
 
 
 def runtime(r):
     """Memory, segments, graphs and weights of cuda/."""
-    criterion(r, "t_cuda_gpu", "tests/cuda", 60)
+    if r.program("t_cuda_gpu").endswith("_emu") or not os.path.exists(r.program("t_cuda_gpu")):
+        r.note("tests/cuda", "this build has no test of it for this device")
+        return
+    criterion(r, "t_cuda_gpu", {}, 1)
+
+
+def few(r):
+    """One case of each test of tests/ops, on the GPU alone, twice each."""
+    criterion(r, "t_ops", {**GPU_ONLY, "GR_CASES_EACH": "1"})
 
 
 def operations(r):
-    """Every case of tests/ops on the GPU, twice each."""
-    criterion(r, "t_ops", "tests/ops", 120)
-
-
-def text(r, *flags):
-    """Greedy text of the built-in model."""
-    n = "4" if r.a.emulated else "128"
-    return r.run(r.program("gpurun"), "run", "-p", PROMPT, "-n", n, "--temp", "0", "-q", *flags, limit=60)
+    """Every case of tests/ops, on the GPU alone, twice each."""
+    criterion(r, "t_ops", GPU_ONLY)
 
 
 def models(r):
-    """Every architecture, weight and cache type against the CPU; the built-in model's text for several -ngl, with and without graphs;
-    recorded sessions of --zoo."""
-    criterion(r, "t_device", "tests/device", 120)
-    want = text(r, "--device", "none")
-    r.check("built-in model on the CPU", want.rc == 0 and want.out, want)
-    for flags in (["-ngl", "99"], ["-ngl", "99", "--no-cuda-graph"], ["-ngl", "3"], ["-ngl", "0"])[:1 if r.a.emulated else 4]:
-        done = text(r, "--device", r.a.device, *flags)
-        r.check(f"built-in model, {' '.join(flags)}: the CPU's text", done.rc == 0 and done.out == want.out, done)
+    """Every architecture, weight and cache type against the CPU; recorded sessions of --zoo."""
+    criterion(r, "t_device", {"GR_TEST_CUDA": "check"}, 1 if r.a.emulated else SHARDS)
     if r.a.zoo:
         done = r.run(sys.executable, os.path.join(ROOT, "scripts", "compare-golden"), "--build", r.a.bin, "--zoo", r.a.zoo, "--session",
                      "basic", "--bound", "1e-5", "--run", f"--device {r.a.device} -ngl 99")
         r.check("recorded sessions: " + (done.out.splitlines() or [""])[-1], done.rc == 0, done)
+
+
+def written(r, *flags):
+    """The command that writes greedy text of the built-in model."""
+    return [r.program("gpurun"), "run", "-p", PROMPT, "-n", "4" if r.a.emulated else "128", "--temp", "0", "-q", *flags]
+
+
+def text(r, *flags):
+    return r.run(*written(r, *flags), limit=r.a.case_seconds)
+
+
+def built_in(r):
+    """The built-in model's text, the CPU's beside the GPU's: all layers, launch by launch, counters checked, some layers, none. Where
+    they differ, gpurun diff says in which node."""
+    want = text(r, "--device", "none")
+    r.check("built-in model on the CPU", want.rc == 0 and want.out, want)
+    on = ["--device", r.a.device]
+    ways = ([*on, "-ngl", "99"], [*on, "-ngl", "99", "--cuda-check"], [*on, "-ngl", "99", "--no-cuda-graph"], [*on, "-ngl", "3"],
+            [*on, "-ngl", "0"])
+    right = []
+    for flags in ways[:2] if r.a.emulated else ways:
+        done, name = text(r, *flags), f"built-in model, {' '.join(flags)}: the CPU's text"
+        right.append(r.check(name, done.rc == 0 and done.out == want.out, done))
+        if not right[-1]:
+            debug.of_command(r, name, written(r, *flags), lambda again: again.rc == 0 and again.out == want.out)
+    if not all(right):
+        done = r.run(r.program("gpurun"), "diff", "-p", PROMPT, "-a", "--device none", "-b", f"--device {r.a.device} -ngl 99", limit=40)
+        r.check("gpurun diff, CPU beside GPU", done.rc == 0, done)
 
 
 def boundary(r):
@@ -105,13 +144,15 @@ def sanitizer(r):
     if not tool:
         r.note("compute-sanitizer", "it is not installed here")
         return
-    short = [r.program("gpurun"), "run", "-p", PROMPT, "-n", "4", "--temp", "0", "-q", *r.gpu,
-             "--no-cuda-graph"]
+    short = [r.program("gpurun"), "run", "-p", PROMPT, "-n", "4", "--temp", "0", "-q", *r.gpu, "--no-cuda-graph"]
     for kind in ("memcheck", "racecheck", "initcheck", "synccheck"):
         for name, command in (("a short text", short), ("conform", [r.program("conform")])):
-            done = r.run(tool, "--tool", kind, "--target-processes", "all", "--error-exitcode", "9", *command, limit=60)
-            said = done.out + done.err
-            if "Device not supported" in said:
-                r.note("compute-sanitizer", "it refuses this device")
-                return
-            r.check(f"{kind}: {name}", done.rc == 0 and re.search(r"(ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)", said), done)
+            with r.step(f"{kind}: {name}") as go:
+                if not go:
+                    continue
+                done = r.run(tool, "--tool", kind, "--target-processes", "all", "--error-exitcode", "9", *command, limit=60)
+                said = done.out + done.err
+                if "Device not supported" in said:
+                    r.note("compute-sanitizer", "it refuses this device")
+                    return
+                r.check(f"{kind}: {name}", done.rc == 0 and re.search(r"(ERROR SUMMARY: 0 errors|RACECHECK SUMMARY: 0 hazards)", said), done)

@@ -45,13 +45,17 @@ def profile(r):
     for share, x in worst(r.result["figures"]):
         bench = [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), "-r", "1", "-n", x["n_tok"], "-s", x["shape"], x["op"],
                  x["type"]]
-        done = r.run(tool, "--clock-control", "none", "--csv", "--launch-skip", "2", "--launch-count", "4", "--kernel-name",
-                     f"regex:{KERNELS[x['op']]}", *SECTIONS, *bench, limit=60)
-        if "LibraryNotLoaded" in done.out + done.err or "ERR_NVGPUCTRPERM" in done.out + done.err:
-            r.note("ncu", "it cannot read the counters of this device")
-            return
-        kernels = read(done.out)
-        r.check(f"ncu: {x['op']} {x['type']} {x['shape']}, {x['n_tok']} tokens", done.rc == 0 and kernels, done)
-        for kernel, metrics in kernels.items():
-            at = {k: x[k] for k in ("op", "type", "shape", "n_tok")}
-            r.figure(op="ncu", impl="gpurun", kernel=kernel, of=at, share=round(share, 3), **metrics)
+        name = f"ncu: {x['op']} {x['type']} {x['shape']}, {x['n_tok']} tokens"
+        with r.step(name) as go:
+            if not go:
+                continue
+            done = r.run(tool, "--clock-control", "none", "--csv", "--launch-skip", "2", "--launch-count", "4", "--kernel-name",
+                         f"regex:{KERNELS[x['op']]}", *SECTIONS, *bench, limit=60)
+            if "LibraryNotLoaded" in done.out + done.err or "ERR_NVGPUCTRPERM" in done.out + done.err:
+                r.note("ncu", "it cannot read the counters of this device")
+                return
+            kernels = read(done.out)
+            r.check(name, done.rc == 0 and kernels, done)
+            for kernel, metrics in kernels.items():
+                at = {k: x[k] for k in ("op", "type", "shape", "n_tok")}
+                r.figure(op="ncu", impl="gpurun", kernel=kernel, of=at, share=round(share, 3), **metrics)

@@ -1,53 +1,71 @@
 """Stages that time single operations beside their peers: each row of gpurun has its error, its rotation and, from the same stage,
-the peers' rows of the same op, type, shape and n_tok. Rows are those of tests/ops/bench_device.c."""
+the peers' rows of the same op, type, shape and n_tok. Rows are those of tests/ops/bench_device.c. What the checks found wrong is
+not timed."""
 import importlib.util
 import os
 import sys
 
-from runner import ROOT
+import cases
+import debug
+from runner import ROOT, lines
 
 TYPES = "q4_0,q4_K,q6_K,q8_0,bf16"
+# of tests/ops: the tests of what an operation is timed as
+TESTS = {"matmul": ("matmul/",), "attn": ("attn/",), "attn_decode": ("attn/",), "attn_prefill": ("attn/",), "kv_shift": ("kv_shift/",),
+         "kv_copy": ("kv_copy/",), "sample": ("sample/",)}
 
 
 def ceilings(r):
     """What the device does at most: reading, copying, from the host, a launch; products of bf16 by cuBLAS."""
-    emulated = [os.path.join(r.a.bin, "tests", "emu", "libcuda_emu_ceilings.so")] if r.a.emulated else []
-    r.rows("reading, copying, launching", r.run(r.program("ceilings"), *(["1", "1"] if r.a.emulated else ["4096", "30"]), *emulated,
-                                                limit=60))
+    with r.step("device") as go:
+        if go:
+            r.rows("reading, copying, launching", r.run(r.program("ceilings"), *(["1", "1"] if r.a.emulated else ["4096", "30"]),
+                                                        *r.library("ceilings"), limit=60))
     torch(r, "peak")
 
 
-def each(r, what, op, types, n, command):
-    """Rows of all types by one program, whose beginning takes longer than some of them; of types that it did not come to, because
-    an earlier one ended it, by one for each."""
-    def rows(some):
-        return r.rows(f"{what}{op} {some}, {n}", r.run(*command(some), limit=150))
-
-    found = {x["type"] for x in rows(types)}
-    left = [kind for kind in types.split(",") if kind not in found]
-    for kind in left if found or len(left) > 1 else ():
-        rows(kind)
+def right(r, op, kind):
+    """Whether no case of the operation with that type has failed so far."""
+    outcomes = [found.get("t_ops", {}) for found in r.result["cases"].values()]
+    return not any(why is not None and name.startswith(TESTS[op]) and kind.lower() in name.lower()
+                   for found in outcomes for name, why in found.items())
 
 
 def ours(r, op, types, n):
+    """One process for all types; a row that hangs costs itself only."""
+    wrong = [kind for kind in types.split(",") if not right(r, op, kind)]
+    if wrong:
+        r.note(f"{op} {','.join(wrong)}", "not timed: cases of it have failed")
+    types = [kind for kind in types.split(",") if kind not in wrong]
+    if not types:
+        return
+    what = f"{op} {','.join(types)}, {n}"
     tiny = ["-tiny", "1", "-r", "1"] if r.a.emulated else ["-r", "30"]
-    each(r, "", op, types, n, lambda some: [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, "-n", n, op, some])
+    command = [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, "-n", n, op, ",".join(types)]
+    out = cases.run(r, what, [command], fails=lambda name, *again: debug.of_case(r, name, *again))
+    for row in lines(out):
+        r.figure(**row)
 
 
 def peer(r, op, types, n):
     tiny = ["-tiny", "-r", "1"] if r.a.emulated else ["-r", "30"]
-    if r.a.peer:
-        each(r, "llama.cpp: ", op, types, n, lambda some: [r.peer("peer_ops"), *tiny, op, some, n])
-    else:
+    if not r.a.peer:
         r.note("llama.cpp", "no --peer: scripts/gpu/build-peer makes one")
+        return
+    for kind in types.split(","):
+        with r.step(f"llama.cpp: {op} {kind}, {n}") as go:
+            if go:
+                r.rows(f"llama.cpp: {op} {kind}, {n}", r.run(r.peer("peer_ops"), *tiny, op, kind, n, limit=60, quiet=r.a.case_seconds))
 
 
 def torch(r, what, *arguments, limit=120):
     if not importlib.util.find_spec("torch"):
         r.note("PyTorch", "it is not installed here")
         return
-    r.rows(f"PyTorch: {what} {' '.join(arguments)}", r.run(sys.executable, os.path.join(ROOT, "scripts", "gpu", "peers.py"), what, *arguments,
-                                                           limit=limit))
+    name = f"PyTorch: {what} {' '.join(arguments)}"
+    with r.step(name) as go:
+        if go:
+            r.rows(name, r.run(sys.executable, os.path.join(ROOT, "scripts", "gpu", "peers.py"), what, *arguments, limit=limit))
 
 
 def compare(r, op, types, n_tok, with_torch=None, n_peer=None):

@@ -1,6 +1,8 @@
 """Programs under limits, and the file that keeps what they said: it is written after each of them, so that a run that is cut off
-leaves what it has."""
+leaves what it has. A program that hangs or crashes costs its own step only; after it the device is asked whether it still answers,
+and when it does not the run ends there."""
 import collections
+import contextlib
 import ctypes
 import datetime
 import json
@@ -8,11 +10,18 @@ import os
 import signal
 import statistics
 import subprocess
+import tempfile
 import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-Done = collections.namedtuple("Done", "rc out err seconds")
+# How a program ended. hung: it was killed because it did not go on; cut: because the stage's time was over.
+Done = collections.namedtuple("Done", "rc out err seconds hung cut", defaults=(False, False))
+ANSWER = 5  # seconds in which `gpurun devices` says that the device answers
+
+
+class Lost(Exception):
+    """The device no longer answers."""
 
 
 class Sensors:
@@ -86,16 +95,21 @@ class Runner:
         self.a, self.path, self.result = a, path, result
         self.sensors, self.stage, self.deadline, self.deadline_of_all, self.last_seen = Sensors(), None, None, None, {}
         self.session = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self.n_failed = 0
-        self.gpu = ["--device", a.device, "-ngl", "99"]
+        self.n_failed, self.step_name, self.failures = 0, None, []  # failures: debug.Failure, of this session
+        self.lock = threading.RLock()  # of the result and what is printed
+        self.gpu = ["--device", a.device, "-ngl", "99"]  # flags of gpurun: all layers on the GPU
 
     # --- programs ---
 
     def program(self, name):
-        """Where a program of the build is; of an emulated run the one that has the emulated device for a driver."""
+        """Where a program of the build is; of an emulated run the one that has the emulated device for a driver, if there is one."""
         here = [os.path.join(self.a.bin, *at, name + end) for end in (("-emu", "_emu", "") if self.a.emulated else ("",))
                 for at in ((), ("tests",))]
         return next((path for path in here if os.path.exists(path)), here[-2])
+
+    def library(self, name):
+        """The argument of a program with kernels of its own: of an emulated run the library that has these, otherwise none."""
+        return [os.path.join(self.a.emulated, f"libcuda_emu_{name}.so")] if self.a.emulated else []
 
     def peer(self, name):
         return os.path.join(self.a.peer, "bin", name) if self.a.peer else None
@@ -109,57 +123,123 @@ class Runner:
     def left(self):
         return self.deadline - time.monotonic() if self.deadline else float("inf")
 
-    def run(self, *command, limit=300, env=None):
+    def run(self, *command, limit=300, env=None, quiet=None, journal=None, ask=True, late=False):
         """What a program gave; one that is missing or runs too long fails with what it said so far. It is killed with all that it
-        has started: a kernel that hangs lets no program end by itself."""
+        has started: a kernel that hangs lets no program end by itself. quiet: seconds in which it has to say something, on stdout or
+        in the file `journal`. ask: whether the device is asked if it still answers, after a program that was killed or crashed. late: it
+        may run beyond the stage's time."""
         start = time.monotonic()
-        limit = min(limit, self.left())
+        left = float("inf") if late else self.left()
+        limit = min(limit, left)
         if limit < 2:
-            return Done(-1, "", "no time was left for it", 0)
-        try:
-            p = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True, errors="replace", env={**os.environ, **self.paths(command[0]), **(env or {})},
-                                 start_new_session=True)
-        except OSError as e:
-            return Done(-1, "", str(e), 0)
-        with Watch(self.sensors) as watch:
+            return Done(-1, "", "no time was left for it", 0, cut=True)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
-                out, err = p.communicate(timeout=limit)
-            except subprocess.TimeoutExpired:
-                os.killpg(p.pid, signal.SIGKILL)
-                out, err = self.rest(p)
-                err += f"\nkilled after {limit:.0f} s"
-        self.last_seen = watch.found()
-        return Done(p.returncode if p.returncode is not None else -1, out, err, time.monotonic() - start)
+                p = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                                     env={**os.environ, **self.paths(command[0]), **(env or {})})
+            except OSError as e:
+                return Done(-1, "", str(e), 0)
+            with Watch(self.sensors) as watch:
+                why = self.follow(p, start + limit, quiet, lambda: size(out) + (os.path.getsize(journal) if journal else 0))
+            self.last_seen = watch.found()
+            said = [text_of(f) for f in (out, err)]
+        seconds = time.monotonic() - start
+        if why:
+            said[1] += f"\nkilled after {seconds:.0f} s"
+        done = Done(p.returncode if p.returncode is not None else -1, *said, seconds, hung=bool(why) and (why == "quiet" or limit < left),
+                    cut=why == "limit" and limit >= left)
+        if ask and (done.hung or done.rc < 0):
+            self.ask_device()
+        return done
 
     @staticmethod
-    def rest(p):
-        """What a killed program had said; one that the driver holds is given up."""
+    def follow(p, end, quiet, amount):
+        """Waits for a program; kills it and returns "limit" at the end of its time, "quiet" when it says nothing for so long."""
+        seen, since = -1, time.monotonic()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                p.wait(0.05)
+                return None
+            now = time.monotonic()
+            if quiet and amount() != seen:
+                seen, since = amount(), now
+            if now < end and not (quiet and now - since > quiet):
+                continue
+            os.killpg(p.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that the driver holds is given up
+                p.wait(10)
+            return "limit" if now >= end else "quiet"
+
+    def ask_device(self):
+        """Raises Lost when the device does not answer in time; a driver that has just killed a context may need a second try."""
+        said = ""
+        for pause in (0, 10):
+            time.sleep(0 if self.a.emulated else pause)
+            done = self.run(self.program("gpurun"), "devices", "--json", limit=ANSWER, ask=False, late=True)
+            with contextlib.suppress(ValueError, KeyError, IndexError):
+                if not json.loads(done.out)["devices"][0].get("unusable"):
+                    return
+            said = done.err.strip() or done.out.strip()
+        raise Lost(said)
+
+    # --- steps: what a call that goes on does not do again ---
+
+    @contextlib.contextmanager
+    def step(self, key):
+        """A part of a stage, as `with r.step(key) as go: if go: ...`. go is false when an earlier call has done it, or ended in it
+        without coming back, which is recorded as a failure; figures of a step that the end of time cut off are dropped."""
+        steps = self.result["steps"].setdefault(self.stage, {})
+        if key in steps:
+            if steps[key] != "done":
+                steps[key] = "done"
+                self.check(key, False, Done(-1, "", "an earlier call ended in it and did not come back", 0))
+            yield False
+            return
+        steps[key], self.step_name = "begun", key
+        self.save()
         try:
-            return p.communicate(timeout=10)
-        except subprocess.TimeoutExpired as e:
-            text = [x.decode(errors="replace") if isinstance(x, bytes) else x or "" for x in (e.stdout, e.stderr)]
-            return text[0], text[1] + "\nit does not end"
+            yield True
+            cut = self.left() <= 1
+        except BaseException as e:
+            cut = isinstance(e, KeyboardInterrupt)
+            raise
+        finally:
+            self.step_name = None
+            steps[key] = "done"
+            if cut:
+                del steps[key]
+                self.drop(lambda x: x["stage"] == self.stage and x.get("step") == key)
+            self.save()
+
+    def drop(self, which):
+        for kind in ("checks", "figures", "notes", "again"):
+            self.result[kind] = [x for x in self.result[kind] if not which(x)]
 
     # --- what was found ---
 
+    def tag(self):
+        return {"stage": self.stage, "session": self.session, **({"step": self.step_name} if self.step_name else {})}
+
     def check(self, name, passed, done, detail=None):
         detail = done.err + done.out if detail is None else detail
-        self.result["checks"].append({"stage": self.stage, "session": self.session, "name": name, "passed": bool(passed),
-                                      "seconds": round(done.seconds, 2), "detail": "" if passed else detail[-2000:]})
-        self.n_failed += not passed
-        said = "" if passed else f"\n{detail[-2000:]}"
-        print(f"{'ok  ' if passed else 'FAIL'} {self.stage}: {name} ({done.seconds:.1f} s){said}", flush=True)
-        self.save()
+        with self.lock:
+            self.result["checks"].append({**self.tag(), "name": name, "passed": bool(passed), "seconds": round(done.seconds, 2),
+                                          "detail": "" if passed else detail[-2000:]})
+            self.n_failed += not passed
+            said = "" if passed else f"\n{detail[-2000:]}"
+            print(f"{'ok  ' if passed else 'FAIL'} {self.stage}: {name} ({done.seconds:.1f} s){said}", flush=True)
+            self.save()
+        return passed
 
     def note(self, name, why):
         """What is not there and is no failure."""
-        self.result["notes"].append({"stage": self.stage, "session": self.session, "name": name, "why": why})
-        print(f"note {self.stage}: {name}: {why}", flush=True)
-        self.save()
+        with self.lock:
+            self.result["notes"].append({**self.tag(), "name": name, "why": why})
+            print(f"note {self.stage}: {name}: {why}", flush=True)
+            self.save()
 
     def figure(self, **row):
-        row = {**row, **self.last_seen, "stage": self.stage, "session": self.session}
+        row = {**row, **self.last_seen, **self.tag()}
         self.result["figures"].append(row)
         print("    " + json.dumps(row), flush=True)
 
@@ -171,20 +251,35 @@ class Runner:
         self.check(name, done.rc == 0 and found, done)
         return found
 
+    def failed(self, stage):
+        """Names of the checks of a stage that failed, whenever that was; None when the stage has not been done."""
+        if not self.result["stages"].get(stage, {}).get("whole"):
+            return None
+        return [c["name"] for c in self.result["checks"] if c["stage"] == stage and not c["passed"]]
+
     def save(self):
-        os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-        with open(self.path + ".part", "w") as f:
-            json.dump(self.result, f, indent=1)
-            f.write("\n")
-        os.replace(self.path + ".part", self.path)
+        """Writes the file, and its copy; either is whole at any time."""
+        with self.lock:
+            text = json.dumps(self.result, indent=1) + "\n"
+            for path in [self.path] + ([os.path.join(self.a.copy, os.path.basename(self.path))] if self.a.copy else []):
+                os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+                with open(path + ".part", "w") as f:
+                    f.write(text)
+                os.replace(path + ".part", path)
+
+    def folder(self):
+        """Where what comes back is put."""
+        return self.a.copy or os.path.dirname(os.path.abspath(self.path))
 
     # --- stages ---
 
-    def enter(self, stage, seconds):
-        """Forgets what an earlier, unfinished try of the stage has left."""
+    def enter(self, stage, seconds, again):
+        """again: forgets what earlier calls have left of the stage."""
         self.stage, self.last_seen = stage, {}
-        for kind in ("checks", "figures", "notes"):
-            self.result[kind] = [x for x in self.result[kind] if x["stage"] != stage]
+        if again:
+            self.drop(lambda x: x["stage"] == stage)
+            self.result["steps"].pop(stage, None)
+            self.result["cases"].pop(stage, None)
         self.deadline = time.monotonic() + min(seconds, self.left_of_all())
 
     def begin(self, minutes):
@@ -193,3 +288,12 @@ class Runner:
 
     def left_of_all(self):
         return self.deadline_of_all - time.monotonic() if self.deadline_of_all else float("inf")
+
+
+def size(f):
+    return os.fstat(f.fileno()).st_size
+
+
+def text_of(f):
+    f.seek(0)
+    return f.read().decode(errors="replace")

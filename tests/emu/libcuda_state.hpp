@@ -67,7 +67,7 @@ struct options {
     int sm = 0, smem = 0, l2 = 0; // 0: as devices of that compute capability have
     uint64_t memory = 4ull << 30; // of each device
     uint64_t busy = 0;            // of that, what others have taken
-    int driver = 12080;
+    int driver = 13000;
     int nccl = 22809;
     std::string name;
     std::string plant, planted_in; // a fault, and in kernels whose names begin so

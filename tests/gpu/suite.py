@@ -42,11 +42,12 @@ class Suite(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def suite(self, *arguments, bin_dir=None, env=None):
-        path = os.path.join(self.at, "tools") + os.pathsep + os.environ["PATH"]
+    def suite(self, *arguments, bin_dir=None, env=None, tools=True):
+        path = os.path.join(self.at, "tools") + os.pathsep + os.environ["PATH"] if tools else os.environ["PATH"]
         return subprocess.run([sys.executable, "-ES", os.path.join(GPU, "suite"), "--bin", bin_dir or os.path.join(self.at, "bin"), "--peer",
                                os.path.join(self.at, "peer"), "--models", os.path.join(self.at, "models"), "--keep", "--out", self.out,
-                               *arguments], capture_output=True, text=True, env={**os.environ, "PATH": path, **(env or {})})
+                               *arguments], capture_output=True, text=True,
+                              env={**os.environ, "PATH": path, "MACHINE_LOST": os.path.join(self.at, "lost"), **(env or {})})
 
     def result(self):
         with open(self.out) as f:
@@ -59,7 +60,7 @@ class Suite(unittest.TestCase):
 
     def test_every_stage(self):
         """And every goal finds its figures, but for PyTorch's."""
-        for run in "ABCD":
+        for run in "0ABC":
             done = self.suite("--run", run)
             self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr)
         result = self.result()
@@ -76,39 +77,94 @@ class Suite(unittest.TestCase):
         self.assertTrue(all("frac_hbm" in x for x in rows if x["goal"] == 14))
         self.assertLessEqual({"gpurun", "llama.cpp"}, {x["impl"] for x in rows})
         done = self.suite("--run", "B")  # once more: nothing to do
-        self.assertEqual((done.stdout.count("is there already"), self.result()["figures"]), (5, result["figures"]))
+        self.assertEqual((done.stdout.count("is there already"), self.result()["figures"]), (9, result["figures"]))
 
     def test_a_program_that_hangs(self):
-        """It is killed with what it has started, what it said is kept, and the next one runs."""
-        a = argparse.Namespace(bin=os.path.join(self.at, "bin"), peer=None, emulated=False, device="cuda")
-        r = runner.Runner(a, self.out, {"checks": [], "figures": [], "notes": []})
+        """It is killed with what it has started, what it said is kept, the device is asked, and the next one runs."""
+        a = argparse.Namespace(bin=os.path.join(self.at, "bin"), peer=None, emulated=None, device="cuda", copy=None)
+        r = runner.Runner(a, self.out, {"checks": [], "figures": [], "notes": [], "again": [], "steps": {}, "cases": {}})
         r.begin(None)
-        r.enter("a stage", 1000)
+        r.enter("a stage", 1000, False)
         with contextlib.redirect_stdout(io.StringIO()):
             start = time.monotonic()
-            r.rows("hangs", r.run("sh", "-c", "echo '{\"op\": \"begun\"}'; sleep 600 & sleep 600", limit=8))
+            r.rows("hangs", r.run("sh", "-c", "echo '{\"op\": \"begun\"}'; sleep 600 & sleep 600", limit=4))
+            r.rows("is quiet", r.run("sh", "-c", "echo '{\"op\": \"begun\"}'; sleep 600", quiet=3))
             self.assertLess(time.monotonic() - start, 300)
             r.rows("ends", r.run(r.program("ceilings"), limit=300))
-        self.assertEqual([(c["name"], c["passed"]) for c in self.result()["checks"]], [("hangs", False), ("ends", True)])
+        self.assertEqual([(c["name"], c["passed"]) for c in self.result()["checks"]], [("hangs", False), ("is quiet", False), ("ends", True)])
         self.assertIn("killed after", self.result()["checks"][0]["detail"])
-        self.assertEqual([x["op"] for x in self.result()["figures"]][:2], ["begun", "read"])
+        self.assertEqual([x["op"] for x in self.result()["figures"]][:3], ["begun", "begun", "read"])
 
-    def test_an_operation_that_ends_its_program(self):
-        """Types behind it are measured all the same."""
-        done = self.suite("--stages", "gemv", env={"MACHINE_ENDS_AT": "q6_K"})
-        self.assertEqual(done.returncode, 1)
-        kinds = {x["type"] for x in self.result()["figures"] if x["impl"] == "gpurun"}
-        self.assertEqual(kinds, {"q4_0", "q4_K", "q8_0", "bf16"})
+    def failing(self, *arguments, fault):
+        """Names of checks that failed with a fault planted, and the result."""
+        done = self.suite(*arguments, "--case-seconds", "3", "--again", env={"MACHINE_FAULT": fault})
+        self.assertEqual(done.returncode, 1, done.stdout[-3000:] + done.stderr)
+        return [c["name"] for c in self.result()["checks"] if not c["passed"]], self.result()
+
+    def test_a_case_with_a_fault(self):
+        """It costs itself only, whatever it does, is not begun with again, and is looked at more closely."""
+        for kind, why in (("hang", "no end after 3 s, killed"), ("crash", "ended by signal 11"), ("wrong", "it is wrong")):
+            with self.subTest(kind):
+                failed, result = self.failing("--run", "0", fault=f"{kind}:attn/shapes/0")
+                what = "t_ops"
+                self.assertEqual(failed, [f"{what}: attn/shapes/0", f"3 cases of {what}, 1 failed"])
+                self.assertTrue(all(s["whole"] for s in result["stages"].values()), result["stages"])
+                self.assertEqual(result["cases"]["few"][what], {"matmul/rows/0": None, "attn/shapes/0": why, "sample/draws/0": None})
+                self.assertEqual([(x["name"], x["alone"], x["no-pdl"]) for x in result["again"]], [("attn/shapes/0", False, False)])
+                self.assertIn("ERROR SUMMARY", result["again"][0]["memcheck"])
+                self.assertEqual(self.suite("--run", "0").stdout.count("is there already"), 5)
+
+    def test_what_is_wrong_is_not_timed(self):
+        failed, result = self.failing("--stages", "operations,gemv,sample", fault="wrong:matmul/rows/q4_K")
+        kinds = {(x["op"], x["type"]) for x in result["figures"] if x["impl"] == "gpurun"}
+        self.assertEqual(kinds, {("matmul", kind) for kind in ("q4_0", "q6_K", "q8_0", "bf16")} | {("sample", "f32")})
+
+    def test_a_row_with_a_fault(self):
+        """Rows of that program in front of it and behind it are measured all the same."""
+        for kind in ("hang", "crash"):
+            with self.subTest(kind):
+                failed, result = self.failing("--stages", "gemv", fault=f"{kind}:bench matmul q6_K 4096x14336 8")
+                self.assertEqual(len(failed), 2, failed)
+                rows = {(x["type"], x["shape"], x["n_tok"]) for x in result["figures"] if x["impl"] == "gpurun"}
+                all_ = {(x["type"], x["shape"], x["n_tok"]) for x in result["figures"] if x["impl"] == "llama.cpp"}
+                self.assertEqual(all_ - rows, {("q6_K", "4096x14336", 8)})
+
+    def test_a_device_that_is_lost(self):
+        """The run ends there, and says so; what was seen before stays; on another machine it goes on behind that case."""
+        failed, result = self.failing("--run", "0", fault="lose:wgmma_f16")
+        self.assertEqual(failed[-1], "the device answers")
+        self.assertEqual(list(result["stages"]), ["facts", "built_in", "conformance"])
+        os.remove(os.path.join(self.at, "lost"))
+        done = self.suite("--run", "0")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertTrue(self.result()["stages"]["few"]["whole"])
+
+    def test_a_call_that_did_not_come_back(self):
+        """The step that it ended in has failed; the others are done."""
+        self.suite("--stages", "ceilings")
+        result = self.result()
+        result["stages"], result["steps"] = {}, {"ceilings": {"device": "begun"}}
+        with open(self.out, "w") as f:
+            json.dump(result, f)
+        self.assertEqual(self.suite("--stages", "ceilings,sample").returncode, 1)
+        self.assertIn("did not come back", [c["detail"] for c in self.result()["checks"] if c["name"] == "device"][0])
+        self.assertTrue(self.result()["stages"]["sample"]["whole"])
+
+    def test_a_tool_that_is_missing(self):
+        """It is noted, and nothing has failed."""
+        done = self.suite("--stages", "gemv,profile,sanitizer", tools=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertLessEqual({"ncu", "compute-sanitizer", "PyTorch"}, {n["name"] for n in self.result()["notes"]})
 
     def test_going_on(self):
-        """A stage that was cut off is done again, from its beginning; one for which there is no time is left to the next call."""
+        """A stage that was cut off goes on; one for which there is no time is left to the next call."""
         self.assertEqual(self.suite("--stages", "ceilings,sample").returncode, 0)
         result = self.result()
         result["stages"]["sample"]["whole"] = False
         with open(self.out, "w") as f:
             json.dump(result, f)
         done = self.suite("--run", "A", "--minutes", "0.001")
-        self.assertEqual((done.returncode, done.stdout.count("too few")), (0, 10), done.stdout)
+        self.assertEqual((done.returncode, done.stdout.count("too few")), (0, 8), done.stdout)
         done = self.suite("--stages", "ceilings,sample")
         self.assertEqual((done.returncode, done.stdout.count("is there already")), (0, 1), done.stdout)
         key = [(x["op"], x["n_tok"], x["impl"]) for x in self.result()["figures"]]
@@ -116,7 +172,7 @@ class Suite(unittest.TestCase):
 
     def test_no_gpu(self):
         os.remove(os.path.join(self.at, "bin", "gpurun"))
-        self.assertEqual(self.suite("--run", "A").returncode, 2)
+        self.assertEqual(self.suite("--run", "0").returncode, 2)
         self.assertFalse(os.path.exists(self.out))
 
     @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "gpurun-emu")), "there is no emulated device in this build")
