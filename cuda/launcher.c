@@ -121,7 +121,7 @@ int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint
     const struct gr_cuda_facts *f = &d->facts;
     if (gr_cuda_kernel(d, kernel, l->c->opt.no_sm90, &k) || !k)
         return 0;
-    return f->smem_sm / (int32_t)(smem + k->fixed + (uint32_t)f->smem_reserved);
+    return f->smem_sm / GR_MAX(1, (int32_t)(smem + k->fixed) + f->smem_reserved);
 }
 
 /* ---- scratch ---- */

@@ -221,8 +221,14 @@ static void open_driver(struct ceilings *c, const char *library)
 static int open_device(struct ceilings *c, cu_device *device)
 {
     cu_context context;
-    int n_sm, major;
+    int n_sm, major, version, toolkit = gr_cuda_build.toolkit;
     CHECK(c, init, 0);
+    CHECK(c, driver_version, &version);
+    if (version / 1000 < toolkit / 1000) {
+        fprintf(stderr, "ceilings: the driver is of CUDA %d.%d, the kernels here of nvcc %d.%d\n",
+                version / 1000, version % 1000 / 10, toolkit / 1000, toolkit % 1000 / 10);
+        exit(2);
+    }
     CHECK(c, device_get, device, 0);
     CHECK(c, device_attribute, &n_sm, CU_ATTR_N_SM, *device);
     CHECK(c, device_attribute, &major, CU_ATTR_CC_MAJOR, *device);

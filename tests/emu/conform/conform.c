@@ -184,8 +184,22 @@ int conform_run(struct conform *c, const struct conform_launch *l)
 
 /* --- the device --- */
 
+static int check_version(struct conform *c)
+{
+    int version, toolkit = gr_cuda_build.toolkit;
+    if (check(c, c->cu.driver_version(&version), "driver_version"))
+        return 1;
+    return version / 1000 >= toolkit / 1000
+               ? 0
+               : conform_fail(c, "the driver is of CUDA %d.%d, the kernels here are of nvcc %d.%d",
+                              version / 1000, version % 1000 / 10, toolkit / 1000,
+                              toolkit % 1000 / 10);
+}
+
 static int load_images(struct conform *c)
 {
+    if (check_version(c))
+        return 1;
     for (int i = 0; i < gr_cuda_build.n_image && i < MAX_MODULES; i++)
         if (check(c, c->cu.module_load(&c->module[c->n_module++], gr_cuda_build.image[i].data),
                   gr_cuda_build.image[i].name))
