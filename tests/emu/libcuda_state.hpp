@@ -435,8 +435,9 @@ void forget_queue();
 void forget_comms();
 extern const char *const nccl_faults[]; // what can be made to fail beside entry points
 
-struct neighbour { // another rank of a communicator
-    int fd;        // a socket to it, which is the taker's; -1: it is in this process
+enum { MOST_RANKS = 64 }; // of a communicator
+struct neighbour {        // another rank of a communicator
+    int fd;               // a socket to it, which is the taker's; -1: it is in this process
     bool same_machine;
 };
 // What a communicator's joining came to: with NCCL_OK all ranks, otherwise why.

@@ -395,7 +395,7 @@ int ncclCommInitRankConfig(nccl_comm *out, int n_rank, struct nccl_id id, int ra
     int result = check_config(c, config);
     if (result)
         return result;
-    if (n_rank < 1 || rank < 0 || rank >= n_rank)
+    if (n_rank < 1 || n_rank > MOST_RANKS || rank < 0 || rank >= n_rank)
         return refuse(NCCL_INVALID_ARGUMENT, "invalid rank");
     auto m = std::make_shared<comm>();
     m->rank = rank;
@@ -449,7 +449,8 @@ int ncclCommDestroy(nccl_comm handle)
     check_left(c, *m);
     if (!is_idle(m->handle))
         misuse(c.ctx.get(), "%s: messages of rank %d are under way", c.symbol, m->rank);
-    say_goodbye(*m);
+    if (!m->finalizing)
+        say_goodbye(*m);
     drop_comm(m);
     return c.error;
 }

@@ -16,7 +16,7 @@ namespace drv
 
 enum {
     MOST_BYTES = 128 << 10, // of a packet
-    MOST_FDS = 64,          // that go with it
+    MOST_FDS = MOST_RANKS,  // that go with it
 };
 
 static struct {
@@ -67,7 +67,7 @@ void port::post(parcel p)
     wake();
 }
 
-// Whether it has gone, or never will.
+// Whether it has gone: not when there is no room, nor when nobody is at the other end any more.
 static bool send_parcel(int fd, parcel *p)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(MOST_FDS * sizeof(int))] = {};
@@ -84,7 +84,7 @@ static bool send_parcel(int fd, parcel *p)
         c->cmsg_len = CMSG_LEN(p->fds.size() * sizeof(int));
         memcpy(CMSG_DATA(c), p->fds.data(), p->fds.size() * sizeof(int));
     }
-    if (sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && (errno == EAGAIN || errno == EINTR))
+    if (sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         return false;
     close_all(p->fds);
     return true;
@@ -208,6 +208,10 @@ struct ending {
     {
         std::lock_guard<std::mutex> guard(S.lock);
         F.over = true;
+        for (const port_ref &p : F.ports) {
+            p->drop_out();
+            p->forget();
+        }
     }
 };
 
