@@ -244,7 +244,29 @@ static void name_machine(int32_t i)
     (void)setenv("NCCL_HOSTID", name, 0);
 }
 
-/* A process each, made before CUDA is touched; the ticket goes through pipes. */
+/* A member that is a process: its ticket comes through a pipe, or the end of it where there is
+ * none. Writing ends of pipes up to its own are open here as well. */
+static int live_alone(struct member *m, int to[][2])
+{
+    for (int32_t i = 1; i <= m->number; i++)
+        close(to[i][1]);
+    name_machine(m->number);
+    if (read(to[m->number][0], &m->ticket, sizeof m->ticket) != (ssize_t)sizeof m->ticket)
+        return 1;
+    (void)member_main(m);
+    fflush(stdout);
+    return m->rc == GR_E_UNSUPPORTED ? SKIPPED : m->rc != 0;
+}
+
+static int hand_out(const struct gr_net_ticket *ticket, int to[][2], int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (write(to[i][1], ticket, sizeof *ticket) < 0)
+            return GR_E_IO;
+    return 0;
+}
+
+/* A process each, made before CUDA is touched. */
 static int by_processes(struct member *m, int32_t n)
 {
     int to[MAX_MEMBER][2], status, rc;
@@ -252,31 +274,26 @@ static int by_processes(struct member *m, int32_t n)
     for (int32_t i = 1; i < n; i++) {
         if (pipe(to[i]) || (child[i] = fork()) < 0)
             return 1;
-        if (child[i])
-            continue;
-        name_machine(i);
-        if (read(to[i][0], &m[i].ticket, sizeof m[i].ticket) != (ssize_t)sizeof m[i].ticket)
-            _exit(1);
-        (void)member_main(&m[i]);
-        fflush(stdout);
-        _exit(m[i].rc == GR_E_UNSUPPORTED ? SKIPPED : m[i].rc != 0);
+        if (!child[i])
+            _exit(live_alone(&m[i], to));
     }
     name_machine(0);
     rc = gr_cuda_devices.net_ticket(GR_NET_NCCL, &m[0].ticket);
     if (rc)
         fprintf(stderr, "%s\n", gr_error());
-    for (int32_t i = 1; i < n; i++) { /* nothing where there is no ticket: they end */
-        if (!rc && write(to[i][1], &m[0].ticket, sizeof m[0].ticket) < 0)
-            rc = GR_E_IO;
+    else
+        rc = hand_out(&m[0].ticket, to, n);
+    for (int32_t i = 1; i < n; i++)
         close(to[i][1]);
-    }
     if (!rc) {
         (void)member_main(&m[0]);
         rc = m[0].rc;
     }
-    for (int32_t i = 1; i < n; i++)
-        if (waitpid(child[i], &status, 0) == child[i] && !rc && status && !m[i].die)
+    for (int32_t i = 1; i < n; i++) {
+        bool is_to_die = m[i].die && i == n - 1;
+        if (waitpid(child[i], &status, 0) == child[i] && !rc && status && !is_to_die)
             rc = GR_E_PEER_LOST;
+    }
     return rc;
 }
 
