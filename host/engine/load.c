@@ -129,7 +129,8 @@ static int outcome(struct gr_team *t, int own)
     char why[800];
     snprintf(why, sizeof why, "%s", gr_error());
     int rc = gr_team_all_done(t);
-    return rc || !own ? rc : gr_fail(own, "%s", why);
+    bool lost = rc && gr_team_check(t);
+    return lost || !gr_team_says_more(own, rc) ? rc : gr_fail(own, "%s", why);
 }
 
 static int tell_members(struct gr_team *t, const struct gr_order_join *o)

@@ -117,9 +117,12 @@ int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr
 /* The answer of a rank to an order; results of batches that come before it are taken. Arrays point
  * into t->body. */
 int gr_team_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer);
-/* The answers of all others to an order that can go wrong: the first failure, with the rank's name.
- */
+/* The answers of all others to an order that can go wrong: the failure that says most, with the
+ * rank's name. */
 int gr_team_all_done(struct gr_team *t);
+/* Whether a failure is rather to be told than another, or 0: one that has only missed another rank
+ * (GR_E_PEER_LOST) says less than what kept that rank away. */
+bool gr_team_says_more(int status, int than);
 /* A batch that was reserved. */
 int gr_tell_batch(struct gr_session *s, const struct gr_flight *f, bool pos_2d);
 /* The results of a flight, which has begun, come after those of all others. */

@@ -179,17 +179,22 @@ int gr_team_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer)
     return 0;
 }
 
+bool gr_team_says_more(int status, int than)
+{
+    return status && (!than || (than == GR_E_PEER_LOST && status != GR_E_PEER_LOST));
+}
+
 int gr_team_all_done(struct gr_team *t)
 {
-    char first[800] = "";
+    char why[800] = "";
     int status = 0, rc = 0;
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
         struct gr_order_done d;
         rc = gr_team_answer(t, r, GR_ORDER_IS_DONE, &d);
-        if (rc || !d.status || status)
+        if (rc || !gr_team_says_more(d.status, status))
             continue;
         status = not_done(t, r);
-        snprintf(first, sizeof first, "%s", gr_error());
+        snprintf(why, sizeof why, "%s", gr_error());
     }
-    return rc || !status ? rc : gr_fail(status, "%s", first);
+    return rc || !status ? rc : gr_fail(status, "%s", why);
 }
