@@ -20,11 +20,11 @@ struct pinned {
     size_t bytes;
 };
 
-int gr_cuda_enter(struct gr_cuda_backend *c)
+int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
 {
     if (c->lost)
         return gr_fail(c->lost, "%s", c->lost_text);
-    return gr_cuda_leave(c, CU(c, context_set, c->device->context));
+    return gr_cuda_leave(c, gr_cuda_visit(v, c->device));
 }
 
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc)
@@ -58,8 +58,9 @@ int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p)
 static void *cuda_alloc(struct gr_backend *b, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     cu_pointer p = 0;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = gr_cuda_leave(c, gr_cuda_alloc(c, bytes, &p));
     return rc ? NULL : (void *)(uintptr_t)p;
@@ -67,9 +68,9 @@ static void *cuda_alloc(struct gr_backend *b, size_t bytes)
 
 /* Before something goes that queued work may use. Errors do not matter: what a lost context holds
  * goes with it. */
-void gr_cuda_settle(struct gr_cuda_backend *c)
+void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
 {
-    (void)c->cu->context_set(c->device->context);
+    (void)gr_cuda_visit(v, c->device);
     (void)c->cu->stream_sync(c->stream);
     (void)gr_cuda_fetch_sync(c);
 }
@@ -77,9 +78,10 @@ void gr_cuda_settle(struct gr_cuda_backend *c)
 static void cuda_free(struct gr_backend *b, void *p)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     if (!p)
         return;
-    gr_cuda_settle(c);
+    gr_cuda_settle(c, &v);
     (void)gr_cuda_leave(c, CU(c, free, (cu_pointer)(uintptr_t)p));
 }
 
@@ -100,8 +102,9 @@ static int pin(struct gr_cuda_backend *c, size_t bytes, void **p)
 static void *cuda_host_alloc(struct gr_backend *b, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     void *p = NULL;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = gr_cuda_leave(c, pin(c, bytes, &p));
     return rc ? NULL : p;
@@ -110,11 +113,12 @@ static void *cuda_host_alloc(struct gr_backend *b, size_t bytes)
 static void cuda_host_free(struct gr_backend *b, void *p)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct pinned *known = c->pinned.data;
     for (size_t i = 0; i < c->pinned.n; i++)
         if (known[i].p == p) {
             known[i] = known[--c->pinned.n];
-            gr_cuda_settle(c);
+            gr_cuda_settle(c, &v);
             (void)gr_cuda_leave(c, CU(c, host_free, p));
             return;
         }
@@ -183,8 +187,9 @@ static int stage(struct gr_cuda_backend *c, cu_pointer dst, const char *src, siz
 static int cuda_upload(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     cu_pointer to = (cu_pointer)(uintptr_t)dst;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (rc || bytes == 0)
         return rc;
     if (!is_pinned(c, src, bytes))
@@ -196,14 +201,16 @@ static int cuda_upload(struct gr_backend *b, void *dst, const void *src, size_t 
 static int cuda_uploaded(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     return rc ? rc : gr_cuda_leave(c, CU(c, event_sync, c->uploaded));
 }
 
 static int cuda_sync(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
     if (!rc)
@@ -213,27 +220,35 @@ static int cuda_sync(struct gr_backend *b)
     return rc;
 }
 
+static int collect(struct gr_cuda_backend *c, void *dst, const void *src, size_t bytes)
+{
+    return bytes ? CU(c, copy_out, dst, (cu_pointer)(uintptr_t)src, bytes, c->stream) : 0;
+}
+
 static int cuda_collect(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
-    if (!rc && bytes)
-        rc = CU(c, copy_out, dst, (cu_pointer)(uintptr_t)src, bytes, c->stream);
-    return gr_cuda_leave(c, rc);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
+    return rc ? rc : gr_cuda_leave(c, collect(c, dst, src, bytes));
 }
 
 /* The copy is what was queued last: waiting for the stream is waiting for it. */
 static int cuda_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = cuda_collect(b, dst, src, bytes);
-    return rc ? rc : gr_cuda_leave(c, CU(c, stream_sync, c->stream));
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
+    if (!rc)
+        rc = collect(c, dst, src, bytes);
+    return gr_cuda_leave(c, rc ? rc : CU(c, stream_sync, c->stream));
 }
 
 static int cuda_clear(struct gr_backend *b, void *dst, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     if (rc || bytes == 0)
         return rc;
     return gr_cuda_leave(c, CU(c, fill, (cu_pointer)(uintptr_t)dst, 0, bytes, c->stream));
@@ -250,9 +265,10 @@ static int cuda_can_borrow(struct gr_backend *b)
 static int cuda_set_timer(struct gr_backend *b, gr_time_fn *fn, void *user)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     c->time_fn = fn;
     c->time_user = user;
-    return gr_cuda_enter(c);
+    return gr_cuda_enter(c, &v);
 }
 
 static void cuda_set_cancel(struct gr_backend *b, const _Atomic int *flag)
@@ -263,7 +279,8 @@ static void cuda_set_cancel(struct gr_backend *b, const _Atomic int *flag)
 static int cuda_profile(struct gr_backend *b, bool on)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = CU(c, stream_sync, c->stream); /* what was queued before belongs to before */
     return gr_cuda_leave(c, rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop));
@@ -283,25 +300,31 @@ static void cuda_range_end(struct gr_backend *b)
 
 /* ---- opening ---- */
 
+/* Gives back what the device holds. */
+static void give_back(struct gr_cuda_backend *c)
+{
+    GR_CUDA_VISIT(v);
+    gr_cuda_settle(c, &v);
+    gr_cuda_loader_free(c, &c->loader);
+    gr_cuda_fetcher_free(c);
+    gr_cuda_events_fini(c);
+    gr_cuda_ring_free(c, &c->ring);
+    gr_cuda_scratch_free(c);
+    if (c->uploaded)
+        (void)c->cu->event_destroy(c->uploaded);
+    if (c->counters)
+        (void)c->cu->free(c->counters);
+    if (c->stream)
+        (void)c->cu->stream_destroy(c->stream);
+}
+
 static void cuda_close(struct gr_backend **b)
 {
     struct gr_cuda_backend *c = *b ? gr_cuda_of(*b) : NULL;
     if (!c)
         return;
-    if (c->device) {
-        gr_cuda_settle(c);
-        gr_cuda_loader_free(c, &c->loader);
-        gr_cuda_fetcher_free(c);
-        gr_cuda_events_fini(c);
-        gr_cuda_ring_free(c, &c->ring);
-        gr_cuda_scratch_free(c);
-        if (c->uploaded)
-            (void)c->cu->event_destroy(c->uploaded);
-        if (c->counters)
-            (void)c->cu->free(c->counters);
-        if (c->stream)
-            (void)c->cu->stream_destroy(c->stream);
-    }
+    if (c->device)
+        give_back(c);
     gr_cuda_release(&c->device);
     gr_vec_fini(&c->pinned);
     gr_free(c);
@@ -348,6 +371,25 @@ static int make_counters(struct gr_cuda_backend *c)
     return rc ? rc : CU(c, fill, c->counters, 0, bytes, c->stream);
 }
 
+static int make_ready(struct gr_cuda_backend *c)
+{
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_visit(&v, c->device);
+    if (!rc)
+        rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);
+    if (!rc)
+        rc = CU(c, event_create, &c->uploaded, CU_EVENT_NO_TIMING);
+    if (!rc)
+        rc = CU(c, event_record, c->uploaded, c->stream);
+    if (!rc)
+        rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
+    if (!rc)
+        rc = make_counters(c);
+    if (!rc && c->opt.nvtx)
+        gr_nvtx_name_stream(c->stream, "gpurun steps");
+    return rc;
+}
+
 int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt)
 {
     *out = NULL;
@@ -364,18 +406,8 @@ int gr_cuda_open(struct gr_backend **out, int i, const struct gr_device_opt *opt
         gr_cuda_take_over(c->device);
         c->cu = c->device->cu;
         c->name = c->device->name;
-        rc = CU(c, stream_create, &c->stream, CU_STREAM_NON_BLOCKING);
+        rc = make_ready(c);
     }
-    if (!rc)
-        rc = CU(c, event_create, &c->uploaded, CU_EVENT_NO_TIMING);
-    if (!rc)
-        rc = CU(c, event_record, c->uploaded, c->stream);
-    if (!rc)
-        rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
-    if (!rc)
-        rc = make_counters(c);
-    if (!rc && c->opt.nvtx)
-        gr_nvtx_name_stream(c->stream, "gpurun steps");
     if (rc)
         cuda_close(out);
     return rc;

@@ -81,6 +81,22 @@ static int check_runs(const struct gr_cuda_device *d)
 
 /* ---- contexts ---- */
 
+int gr_cuda_visit(struct gr_cuda_visit *v, const struct gr_cuda_device *d)
+{
+    int rc = CU(d, context_get, &v->outside);
+    if (rc || v->outside == d->context)
+        return rc;
+    rc = CU(d, context_set, d->context);
+    v->cu = rc ? NULL : d->cu;
+    return rc;
+}
+
+void gr_cuda_visit_end(struct gr_cuda_visit *v)
+{
+    if (v->cu)
+        (void)v->cu->context_set(v->outside);
+}
+
 static int acquire(struct gr_cuda_device *d, int i)
 {
     int rc;
@@ -99,21 +115,26 @@ static int acquire(struct gr_cuda_device *d, int i)
         pthread_mutex_init(&d->lock, NULL);
     }
     d->n_user++;
-    return CU(d, context_set, d->context);
+    return 0;
 }
 
 /* Errors do not matter here: a lost context fails every call, and goes with what it holds. */
-static void release(struct gr_cuda_device *d)
+static void unload(struct gr_cuda_device *d)
 {
-    if (--d->n_user > 0)
-        return;
-    (void)d->cu->context_set(d->context);
+    GR_CUDA_VISIT(v);
+    (void)gr_cuda_visit(&v, d);
     for (int i = 0; i < gr_cuda_build.n_image; i++) {
         if (d->image[i].module)
             (void)d->cu->module_unload(d->image[i].module);
         gr_vec_fini(&d->image[i].kernel);
     }
-    (void)d->cu->context_set(NULL);
+}
+
+static void release(struct gr_cuda_device *d)
+{
+    if (--d->n_user > 0)
+        return;
+    unload(d);
     (void)d->cu->context_release(d->handle);
     gr_free(d->image);
     gr_arena_fini(&d->arena);
@@ -141,8 +162,6 @@ int gr_cuda_acquire(struct gr_cuda_device **out, int i)
     pthread_mutex_lock(&lock);
     struct gr_cuda_device *d = &table[i];
     rc = acquire(d, i);
-    if (rc && d->n_user)
-        release(d);
     pthread_mutex_unlock(&lock);
     *out = rc ? NULL : d;
     return rc;
@@ -336,15 +355,23 @@ static int count(const char **why, bool *broken)
     return GR_MIN(s->n_device, GR_CUDA_MAX_DEVICES);
 }
 
+static int ask_free(const struct gr_cuda_device *d, size_t *bytes)
+{
+    size_t total = 0;
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_visit(&v, d);
+    return rc ? rc : CU(d, mem_info, bytes, &total);
+}
+
 /* Free memory, which needs a context. */
 static int read_free(int i, struct gr_device_info *info)
 {
     struct gr_cuda_device *d;
-    size_t free_bytes = 0, total = 0;
+    size_t bytes = 0;
     int rc = gr_cuda_acquire(&d, i);
     if (!rc)
-        rc = CU(d, mem_info, &free_bytes, &total);
-    info->free_bytes = free_bytes;
+        rc = ask_free(d, &bytes);
+    info->free_bytes = bytes;
     if (rc)
         gr_cuda_release(&d);
     else

@@ -38,14 +38,26 @@ struct gr_cuda_device {
     struct gr_arena arena;
 };
 
-/* Device i for one more user, its context current in this thread; release it with
- * gr_cuda_release. */
+/* Device i for one more user; release it with gr_cuda_release. */
 int gr_cuda_acquire(struct gr_cuda_device **out, int i);
 /* The same device for one more user. */
 struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d);
 void gr_cuda_release(struct gr_cuda_device **d);
 /* For a user who stays: what the table's info has kept of the device goes when that user does. */
 void gr_cuda_take_over(struct gr_cuda_device *d);
+
+/* Threads of programs may have a CUDA context of their own. A call from outside has a variable made
+ * by GR_CUDA_VISIT: from gr_cuda_visit on the device's context is the thread's current one, and
+ * where the block of that variable ends, however it does, the one from before is again. Visits
+ * nest. */
+struct gr_cuda_visit {
+    const struct gr_cuda_driver *cu; /* NULL: there is nothing to change back */
+    cu_context outside;
+};
+#define GR_CUDA_VISIT(v)                                                                           \
+    __attribute__((cleanup(gr_cuda_visit_end))) struct gr_cuda_visit v = {NULL, NULL}
+int gr_cuda_visit(struct gr_cuda_visit *v, const struct gr_cuda_device *d);
+void gr_cuda_visit_end(struct gr_cuda_visit *v);
 
 /* The kernel called `name`: NULL in *out when this build has none for this device, or with no_sm90
  * when it is in a file *_sm90. The device's context is current. */

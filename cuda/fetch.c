@@ -222,7 +222,8 @@ int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, 
                   bool last)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc && !c->fetcher)
         rc = fetcher_new(c);
     if (!rc && dst)
@@ -255,8 +256,9 @@ static int await(struct gr_cuda_fetcher *f)
 int gr_cuda_fetched(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct gr_cuda_fetcher *f = c->fetcher;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = await(f);
     if (!rc)
@@ -287,7 +289,8 @@ int gr_cuda_fetch_sync(struct gr_cuda_backend *c)
 void gr_cuda_fetch_end(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    gr_cuda_settle(c);
+    GR_CUDA_VISIT(v);
+    gr_cuda_settle(c, &v);
     gr_cuda_fetcher_free(c);
     gr_cuda_scratch_free(c);
 }
@@ -322,9 +325,10 @@ double gr_cuda_fetch_rate(struct gr_backend *b)
 {
     const double thread = 9e9, unknown = 12e9;
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     char bus_id[32] = "";
     double filled = thread * GR_MIN(GR_LOADER_THREADS, gr_threads_online());
-    if (gr_cuda_enter(c) || CU(c, device_bus_id, bus_id, sizeof bus_id, c->device->handle))
+    if (gr_cuda_enter(c, &v) || CU(c, device_bus_id, bus_id, sizeof bus_id, c->device->handle))
         return unknown;
     double device = link_rate(bus_id, ""), port = link_rate(bus_id, "/..");
     double link = device > 0 && port > 0 ? GR_MIN(device, port) : device;

@@ -40,7 +40,7 @@ int gr_cuda_net_init(struct gr_cuda_net *n, struct gr_cuda_backend *c, const str
     return 0;
 }
 
-int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b)
+int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b, struct gr_cuda_visit *v)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     if (n->failed)
@@ -50,7 +50,7 @@ int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b)
                        "%s: it is not the device that member %d of a net has joined "
                        "with, which is %s",
                        c->name, n->opt.member, n->name);
-    return gr_cuda_enter(c);
+    return gr_cuda_enter(c, v);
 }
 
 int gr_cuda_net_leave(struct gr_cuda_net *n, int rc, int32_t suspect)
@@ -116,8 +116,9 @@ static int no_kind(enum gr_net_kind kind)
 int gr_cuda_net_join(struct gr_backend *b, const struct gr_net_opt *opt, struct gr_net **out)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     *out = NULL;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (rc)
         return rc;
     switch (opt->kind) {

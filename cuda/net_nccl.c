@@ -403,10 +403,11 @@ static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct
                 int n_span, int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct nccl_net *x = nccl_of(n);
     struct gr_cuda_spans s = {span, n_span, 0};
     size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
-    int rc = gr_cuda_net_enter(&x->net, b);
+    int rc = gr_cuda_net_enter(&x->net, b, &v);
     if (rc)
         return rc;
     if ((sends ? x->net.opt.to : x->net.opt.from) < 0)
@@ -485,8 +486,9 @@ static int nccl_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t
                        int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct nccl_net *x = nccl_of(n);
-    int rc = gr_cuda_net_enter(&x->net, b);
+    int rc = gr_cuda_net_enter(&x->net, b, &v);
     if (rc || x->net.opt.n_group <= 1 || !bytes)
         return rc;
     if (c->opt.nvtx)
@@ -502,7 +504,8 @@ static int nccl_wait(struct gr_net *n, int64_t deadline_ns)
     struct nccl_net *x = nccl_of(n);
     if (x->net.failed)
         return gr_fail(x->net.failed, "%s", x->net.failed_text);
-    int rc = CU_OF(x, context_set, x->net.device->context);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_visit(&v, x->net.device);
     if (!rc)
         rc = until_all_done(x, deadline_ns);
     return settle(x, rc);
@@ -513,8 +516,9 @@ static int nccl_wait(struct gr_net *n, int64_t deadline_ns)
 static void nccl_abort(struct gr_net *n)
 {
     struct nccl_net *x = nccl_of(n);
+    GR_CUDA_VISIT(v);
     gr_cuda_net_end(&x->net);
-    (void)x->net.cu->context_set(x->net.device->context);
+    (void)gr_cuda_visit(&v, x->net.device);
     end_comm(x);
 }
 
@@ -557,11 +561,12 @@ static void ring_fini(struct nccl_net *x, struct ring *r)
 static void nccl_leave(struct gr_net **n)
 {
     struct nccl_net *x = *n ? nccl_of(*n) : NULL;
+    GR_CUDA_VISIT(v);
     if (!x)
         return;
     *n = NULL;
     if (x->net.device)
-        (void)x->net.cu->context_set(x->net.device->context);
+        (void)gr_cuda_visit(&v, x->net.device);
     if (x->comm && !close_comm(x))
         end_comm(x);
     if (!x->stuck && x->net.device) {

@@ -132,34 +132,41 @@ static struct hub *take_hub(const struct gr_net_opt *o)
     return h;
 }
 
-/* Errors do not matter: what a lost context holds goes with it. */
+/* Waits for what a side of a channel has queued, its first n events. Errors do not matter: what a
+ * lost context holds goes with it. */
+static void settle_side(const struct gr_cuda_device *d, const cu_event event[GR_NET_RING],
+                        uint64_t n)
+{
+    GR_CUDA_VISIT(v);
+    if (!d)
+        return;
+    (void)gr_cuda_visit(&v, d);
+    for (int i = 0; i < GR_NET_RING && (uint64_t)i < n; i++)
+        if (event[i])
+            (void)d->cu->event_sync(event[i]);
+}
+
+static void free_side(const struct gr_cuda_device *d, const cu_event event[GR_NET_RING],
+                      cu_pointer ring)
+{
+    GR_CUDA_VISIT(v);
+    if (!d)
+        return;
+    (void)gr_cuda_visit(&v, d);
+    for (int i = 0; i < GR_NET_RING; i++)
+        if (event[i])
+            (void)d->cu->event_destroy(event[i]);
+    if (ring)
+        (void)d->cu->free(ring);
+}
+
 static void free_channel(struct hub *h, struct channel *ch)
 {
     const struct gr_cuda_device *from = h->device[ch->from], *to = h->device[ch->to];
-    for (int i = 0; i < GR_NET_RING; i++) { /* what is queued uses the ring */
-        if (from && ch->full[i] && (uint64_t)i < ch->sent) {
-            (void)from->cu->context_set(from->context);
-            (void)from->cu->event_sync(ch->full[i]);
-        }
-        if (to && ch->empty[i] && (uint64_t)i < ch->taken) {
-            (void)to->cu->context_set(to->context);
-            (void)to->cu->event_sync(ch->empty[i]);
-        }
-    }
-    for (int i = 0; i < GR_NET_RING; i++) {
-        if (from && ch->full[i]) {
-            (void)from->cu->context_set(from->context);
-            (void)from->cu->event_destroy(ch->full[i]);
-        }
-        if (to && ch->empty[i]) {
-            (void)to->cu->context_set(to->context);
-            (void)to->cu->event_destroy(ch->empty[i]);
-        }
-    }
-    if (to && ch->ring) {
-        (void)to->cu->context_set(to->context);
-        (void)to->cu->free(ch->ring);
-    }
+    settle_side(from, ch->full, ch->sent); /* what is queued uses the ring */
+    settle_side(to, ch->empty, ch->taken);
+    free_side(from, ch->full, 0);
+    free_side(to, ch->empty, ch->ring);
     gr_free(ch);
 }
 
@@ -433,6 +440,7 @@ static int recv_piece(struct gr_cuda_backend *c, struct peer *p, struct channel 
  * ring any more when it goes. */
 static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t other)
 {
+    GR_CUDA_VISIT(v);
     if (!rc)
         return 0;
     if (rc != GR_E_PEER_LOST)
@@ -442,7 +450,7 @@ static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t oth
     if (rc == GR_E_PEER_LOST)
         other = p->hub->culprit;
     pthread_mutex_unlock(&p->hub->lock);
-    gr_cuda_settle(c);
+    gr_cuda_settle(c, &v);
     return gr_cuda_net_leave(&p->net, gr_cuda_leave(c, rc), other);
 }
 
@@ -454,12 +462,13 @@ static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct
                 int n_span, int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct peer *p = peer_of(n);
     struct channel *ch = sends ? p->out : p->in;
     struct gr_cuda_spans s = {span, n_span, 0};
     size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
     piece_fn *piece = sends ? send_piece : recv_piece;
-    int rc = gr_cuda_net_enter(&p->net, b);
+    int rc = gr_cuda_net_enter(&p->net, b, &v);
     if (rc)
         return rc;
     if (!ch)
@@ -511,9 +520,10 @@ static int peer_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t
                        int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct peer *p = peer_of(n);
     int32_t other = -1;
-    int rc = gr_cuda_net_enter(&p->net, b);
+    int rc = gr_cuda_net_enter(&p->net, b, &v);
     if (rc || p->net.opt.n_group <= 1)
         return rc;
     if (c->opt.nvtx)

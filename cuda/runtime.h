@@ -85,13 +85,14 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
     return (struct gr_cuda_backend *)(void *)b;
 }
 
-/* What every call of the table begins and ends with: the context made current (or the error that
- * the backend was lost by), and an error of the device remembered for ever. */
-int gr_cuda_enter(struct gr_cuda_backend *c);
+/* What every call of the table begins and ends with: the context made current for a visit (or the
+ * error that the backend was lost by), and an error of the device remembered for ever. */
+int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
-/* Makes the context current and waits for what is queued, before something that it may use goes. */
-void gr_cuda_settle(struct gr_cuda_backend *c);
+/* Makes the context current, of a lost backend too, and waits for what is queued, before something
+ * that it may use goes. */
+void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 
 /* Device memory, aligned to 256. */
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);

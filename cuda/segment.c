@@ -12,8 +12,9 @@
 size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct gr_cuda_need need = {0, 0};
-    if (gr_cuda_enter(c) == 0)
+    if (gr_cuda_enter(c, &v) == 0)
         (void)gr_cuda_leave(c, gr_cuda_measure(c, s->node, s->n_node, &need));
     return need.derived + need.node;
 }
@@ -86,8 +87,9 @@ static int copy_segment(struct gr_cuda_exec *e, const struct gr_segment *s)
 int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct gr_cuda_exec *e = *exec = NULL;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (rc)
         return rc;
     *exec = e = gr_calloc(1, sizeof *e);
@@ -104,10 +106,11 @@ int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void *
 void gr_cuda_segment_free(struct gr_backend *b, void **exec)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct gr_cuda_exec *e = *exec;
     if (!e)
         return;
-    gr_cuda_settle(c);
+    gr_cuda_settle(c, &v);
     drop_graph(c, e);
     gr_cuda_notes_fini(&e->notes);
     gr_free(e->node);
@@ -318,8 +321,9 @@ static int check_counters(struct gr_cuda_backend *c, const struct gr_cuda_exec *
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
+    GR_CUDA_VISIT(v);
     struct gr_cuda_exec *e = exec;
-    int rc = gr_cuda_enter(c);
+    int rc = gr_cuda_enter(c, &v);
     if (rc || (rc = cancelled(c)))
         return rc;
     rc = ready(c, e, tap_fn != NULL);

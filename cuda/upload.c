@@ -257,7 +257,8 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
                           struct gr_ten *out)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
-    int rc = gr_cuda_enter(c);
+    GR_CUDA_VISIT(v);
+    int rc = gr_cuda_enter(c, &v);
     if (!rc && matrix && !gr_pack_is(host->dtype))
         rc = gr_fail(GR_E_UNSUPPORTED, "%s: a matrix of %s cannot be computed with on a GPU",
                      c->name, gr_dtype_name(host->dtype));

@@ -55,6 +55,10 @@ GR_API const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n
 
 /* ---- devices ---- */
 
+/* A program may use CUDA itself: a call of this library leaves the calling thread with the current
+ * context that it had. While functions that the program gave (taps, timing) are called from within
+ * one, it is the device's primary context. */
+
 /* A GPU. Bytes; bandwidth of its memory as the clocks say, 0 = unknown. */
 struct gr_device {
     char name[16];         /* "CUDA0" */

@@ -189,6 +189,8 @@ static int live(struct member *m)
 {
     size_t most = sizes[N_SIZE - 1];
     int rc = join(m);
+    if (!rc) /* for what is asked of the driver here */
+        rc = CU(m->c, context_set, m->c->device->context);
     for (int i = 0; i < 2 && !rc; i++)
         rc = CU(m->c, event_create, &m->event[i], 0);
     if (!rc && !(m->p = m->c->base.api->alloc(&m->c->base, most)))

@@ -293,6 +293,15 @@ int cuCtxSetCurrent(cu_context context)
     return c.error;
 }
 
+int cuCtxGetCurrent(cu_context *context)
+{
+    ENTER(initialized);
+    if (!context)
+        return c.done(CU_INVALID_VALUE);
+    *context = as_handle<cu_context>((uint64_t)(uintptr_t)current_context());
+    return c.done(CU_OK);
+}
+
 // --- access from one device to another's memory ---
 
 int cuDeviceCanAccessPeer(int *can, cu_device d, cu_device peer)

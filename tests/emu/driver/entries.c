@@ -91,7 +91,12 @@ static void test_contexts(void)
     OK(cu.context_retain(&one, 0));
     OK(cu.context_retain(&again, 0));
     EXPECT(one == again);
+    OK(cu.context_get(&again));
+    EXPECT(!again);
     OK(cu.context_set(one));
+    OK(cu.context_get(&again));
+    EXPECT(again == one);
+    EXPECT_EQ(cu.context_get(NULL), CU_INVALID_VALUE);
     OK(cu.context_release(0));
     OK(cu.stream_create(&s, 0));
     EXPECT_EQ(emu.live("stream"), 1);

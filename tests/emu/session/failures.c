@@ -128,6 +128,7 @@ static int with_failure(int (*play)(float *out), const char *symbol, int64_t nth
     cr_expect(rc == 0 || strcmp(gr_error(), "nothing was said") != 0, "%s %lld", symbol,
               (long long)nth);
     cr_assert_eq(emu.fail(NULL, 0, 0), 0);
+    (void)gr_cuda_state()->cu.context_set(NULL); /* where changing it back has failed */
     open_again();
     cr_expect_eq(emu.live(NULL), 0, "%s %lld: objects are left", symbol, (long long)nth);
     cr_expect_eq(gr_alloc_held(NULL), held, "%s %lld: memory is left", symbol, (long long)nth);
