@@ -39,6 +39,7 @@ const struct gr_command_spec gr_commands[] = {
 #define PERPLEXITY (1u << GR_CMD_perplexity)
 #define CHUNKS (PERPLEXITY | IMATRIX)
 #define FIT (1u << GR_CMD_fit | CHUNKS) /* what a session takes; these two open one */
+#define DIFF (1u << GR_CMD_diff)
 #define LISTS (1u << GR_CMD_list)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
@@ -497,7 +498,7 @@ static int check_arguments(struct gr_options *o, const char *model)
                        o->command == GR_CMD_embed || o->command == GR_CMD_bench ||
                        o->command == GR_CMD_inspect || o->command == GR_CMD_fit ||
                        o->command == GR_CMD_profile || o->command == GR_CMD_perplexity ||
-                       o->command == GR_CMD_imatrix;
+                       o->command == GR_CMD_imatrix || o->command == GR_CMD_diff;
     if (takes_model && o->n_args == 1) {
         if (o->model != model) {
             gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,

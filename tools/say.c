@@ -11,10 +11,11 @@
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static FILE *log_file;
-static char speaker[144]; /* a rank other than 0, ": " behind it */
-static char held[1024];   /* its first error */
-static bool out_gone;     /* nobody reads stdout any more */
-static bool line_open;    /* what was written to stdout last did not end its line */
+static char speaker[144];       /* a rank other than 0, ": " behind it */
+static char held[1024];         /* its first error */
+static const char *within = ""; /* the part of the command that is spoken of */
+static bool out_gone;           /* nobody reads stdout any more */
+static bool line_open;          /* what was written to stdout last did not end its line */
 
 bool gr_is_terminal(int fd)
 {
@@ -45,7 +46,9 @@ static void put_line(enum gr_log_level level, const char *line)
 static void put(enum gr_log_level level, const char *what, const char *fmt, va_list ap)
 {
     char line[2048];
-    int n = *what ? snprintf(line, sizeof line, "gpurun: %s%s", speaker, what) : 0;
+    int n = *what ? snprintf(line, sizeof line, "gpurun: %s%s%s%s", speaker, what, within,
+                             *within ? ": " : "")
+                  : 0;
     vsnprintf(line + n, sizeof line - (size_t)n, fmt, ap);
     put_line(level, line);
 }
@@ -103,6 +106,11 @@ void gr_say_error(const char *fmt, ...)
     else if (!*held)
         vsnprintf(held, sizeof held, fmt, ap);
     va_end(ap);
+}
+
+void gr_say_within(const char *part)
+{
+    within = part;
 }
 
 void gr_say_as(const char *rank)

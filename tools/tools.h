@@ -18,6 +18,9 @@ void gr_say_fini(void);
 /* "gpurun: error: ..." */
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* From now on errors and warnings are of this part of the command, "-a", and begin with it; "": of
+ * all of it. The string must live as long. */
+void gr_say_within(const char *part);
 void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the line of text that is open on the terminal; what is said does that by itself. */
 void gr_say_break(void);
