@@ -41,11 +41,11 @@ int gr_cuda_leave(struct gr_cuda_backend *c, int rc)
 static int no_memory(struct gr_cuda_backend *c, size_t bytes)
 {
     size_t free_bytes = 0, total = 0;
-    int rc = CU(c, mem_info, &free_bytes, &total);
-    return rc ? rc
-              : gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for, %.1f of %.1f free",
-                        c->name, (double)bytes / MIB, (double)free_bytes / MIB,
-                        (double)total / MIB);
+    if (c->cu->mem_info(&free_bytes, &total))
+        return gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for", c->name,
+                       (double)bytes / MIB);
+    return gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for, %.1f of %.1f free",
+                   c->name, (double)bytes / MIB, (double)free_bytes / MIB, (double)total / MIB);
 }
 
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p)
@@ -62,7 +62,7 @@ static void *cuda_alloc(struct gr_backend *b, size_t bytes)
     cu_pointer p = 0;
     int rc = gr_cuda_enter(c, &v);
     if (!rc)
-        rc = gr_cuda_leave(c, gr_cuda_alloc(c, bytes, &p));
+        rc = gr_cuda_alloc(c, bytes, &p);
     return rc ? NULL : (void *)(uintptr_t)p;
 }
 
@@ -82,7 +82,7 @@ static void cuda_free(struct gr_backend *b, void *p)
     if (!p)
         return;
     gr_cuda_settle(c, &v);
-    (void)gr_cuda_leave(c, CU(c, free, (cu_pointer)(uintptr_t)p));
+    (void)c->cu->free((cu_pointer)(uintptr_t)p);
 }
 
 static int pin(struct gr_cuda_backend *c, size_t bytes, void **p)
@@ -106,7 +106,7 @@ static void *cuda_host_alloc(struct gr_backend *b, size_t bytes)
     void *p = NULL;
     int rc = gr_cuda_enter(c, &v);
     if (!rc)
-        rc = gr_cuda_leave(c, pin(c, bytes, &p));
+        rc = pin(c, bytes, &p);
     return rc ? NULL : p;
 }
 
@@ -119,7 +119,7 @@ static void cuda_host_free(struct gr_backend *b, void *p)
         if (known[i].p == p) {
             known[i] = known[--c->pinned.n];
             gr_cuda_settle(c, &v);
-            (void)gr_cuda_leave(c, CU(c, host_free, p));
+            (void)c->cu->host_free(p);
             return;
         }
 }
@@ -281,9 +281,9 @@ static int cuda_profile(struct gr_backend *b, bool on)
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     int rc = gr_cuda_enter(c, &v);
-    if (!rc)
-        rc = CU(c, stream_sync, c->stream); /* what was queued before belongs to before */
-    return gr_cuda_leave(c, rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop));
+    if (!rc) /* what was queued before belongs to before */
+        rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
+    return rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop);
 }
 
 static void cuda_range_begin(struct gr_backend *b, enum gr_range range, uint64_t payload)

@@ -226,12 +226,12 @@ int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, 
     int rc = gr_cuda_enter(c, &v);
     if (!rc && !c->fetcher)
         rc = fetcher_new(c);
-    if (!rc && dst)
-        rc = ask(c->fetcher, (struct item){.host = *host,
-                                           .matrix = matrix,
-                                           .last = last,
-                                           .dst = (cu_pointer)(uintptr_t)dst});
-    return gr_cuda_leave(c, rc);
+    if (rc || !dst)
+        return rc;
+    return gr_cuda_leave(c, ask(c->fetcher, (struct item){.host = *host,
+                                                          .matrix = matrix,
+                                                          .last = last,
+                                                          .dst = (cu_pointer)(uintptr_t)dst}));
 }
 
 /* What the thread has failed with. The lock is held. */

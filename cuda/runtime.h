@@ -85,8 +85,10 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
     return (struct gr_cuda_backend *)(void *)b;
 }
 
-/* What every call of the table begins and ends with: the context made current for a visit (or the
- * error that the backend was lost by), and an error of the device remembered for ever. */
+/* What every call of the table begins with: the context made current for a visit, or the error that
+ * the backend was lost by. What a call that queues work or waits for it ends with: an error of the device is
+ * remembered for ever, as nobody knows what has been done. One that only makes, gives back or
+ * switches something loses nothing by failing: a dead context says so again. */
 int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
@@ -127,7 +129,9 @@ int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void *
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
 void gr_cuda_segment_free(struct gr_backend *b, void **exec);
 
-/* Runs a noted segment node by node with the clock, and tells c->time_fn. */
+/* At least n events for the clock. */
+int gr_cuda_events_init(struct gr_cuda_backend *c, size_t n);
+/* Runs a noted segment node by node with the clock, of n_node + 1 events, and tells c->time_fn. */
 int gr_cuda_run_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e);
 void gr_cuda_events_fini(struct gr_cuda_backend *c);
 

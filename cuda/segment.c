@@ -15,7 +15,7 @@ size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
     GR_CUDA_VISIT(v);
     struct gr_cuda_need need = {0, 0};
     if (gr_cuda_enter(c, &v) == 0)
-        (void)gr_cuda_leave(c, gr_cuda_measure(c, s->node, s->n_node, &need));
+        (void)gr_cuda_measure(c, s->node, s->n_node, &need);
     return need.derived + need.node;
 }
 
@@ -100,7 +100,7 @@ int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void *
         rc = ready(c, e, false);
     if (rc)
         gr_cuda_segment_free(b, exec);
-    return gr_cuda_leave(c, rc);
+    return rc;
 }
 
 void gr_cuda_segment_free(struct gr_backend *b, void **exec)
@@ -232,21 +232,21 @@ static int capture(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 }
 
 /* The first run launches one by one, as segments are often run just once; the second makes the
- * graph. Without memory for it, things go on as they did. */
+ * graph. When there can be none, things go on as they did: a lost device says so again. */
 static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     if (e->ran && !e->graph && !e->no_graph && !c->opt.no_graphs) {
         if (c->opt.nvtx)
             gr_nvtx_begin(GR_RANGE_GRAPH, (uint64_t)e->n_node);
         int rc = capture(c, e);
-        if (rc == GR_E_DEVICE && !c->no_early) { /* a lost device says so again */
+        if (rc == GR_E_DEVICE && !c->no_early) {
             gr_log(GR_LOG_WARN, "%s; launches wait for the one in front from now on", gr_error());
             c->no_early = true;
             rc = capture(c, e);
         }
         if (c->opt.nvtx)
             gr_nvtx_end();
-        e->no_graph = rc == GR_E_NOMEM_DEV;
+        e->no_graph = rc == GR_E_NOMEM_DEV || rc == GR_E_DEVICE;
         if (e->no_graph)
             gr_log(GR_LOG_WARN, "%s; these steps are launched kernel by kernel", gr_error());
         else if (rc)
@@ -327,10 +327,13 @@ int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, voi
     if (rc || (rc = cancelled(c)))
         return rc;
     rc = ready(c, e, tap_fn != NULL);
-    if (!rc)
-        rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
-             : c->time_fn ? gr_cuda_run_timed(c, e)
-                          : run_whole(c, e);
+    if (!rc && c->time_fn)
+        rc = gr_cuda_events_init(c, (size_t)e->n_node + 1);
+    if (rc) /* nothing was queued yet */
+        return rc;
+    rc = tap_fn       ? run_tapped(c, e, tap_fn, user)
+         : c->time_fn ? gr_cuda_run_timed(c, e)
+                      : run_whole(c, e);
     if (!rc && c->opt.check_counters && e->n_node)
         rc = check_counters(c, e);
     return gr_cuda_leave(c, rc);

@@ -4,7 +4,7 @@
 #include "cuda/runtime.h"
 #include "gr/status.h"
 
-static int grow_events(struct gr_cuda_backend *c, size_t n)
+int gr_cuda_events_init(struct gr_cuda_backend *c, size_t n)
 {
     while (c->event.n < n) {
         cu_event *event = gr_vec_push(&c->event, sizeof *event);
@@ -89,9 +89,7 @@ static int tell(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int i)
 
 int gr_cuda_run_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
 {
-    int rc = grow_events(c, (size_t)e->n_node + 1);
-    if (!rc)
-        rc = launch_timed(c, e);
+    int rc = launch_timed(c, e);
     for (int i = 0; i < e->n_node && !rc; i++)
         rc = tell(c, e, i);
     return rc;

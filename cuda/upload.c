@@ -241,7 +241,7 @@ int gr_cuda_send_weight(struct gr_cuda_backend *c, struct gr_cuda_loader *l,
 static int upload(struct gr_cuda_backend *c, const struct gr_ten *host, bool matrix, cu_pointer dst)
 {
     int rc = c->loader ? 0 : gr_cuda_loader_new(c, &c->loader, SLOT_LEAST, false);
-    return rc ? rc : gr_cuda_send_weight(c, c->loader, host, matrix, dst);
+    return rc ? rc : gr_cuda_leave(c, gr_cuda_send_weight(c, c->loader, host, matrix, dst));
 }
 
 static void describe(const struct gr_ten *host, bool matrix, void *dst, struct gr_ten *out)
@@ -267,7 +267,7 @@ int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool 
         return rc;
     if (c->opt.nvtx)
         gr_nvtx_begin(GR_RANGE_LOAD, gr_cuda_weight_bytes(b, host, matrix));
-    rc = gr_cuda_leave(c, upload(c, host, matrix, (cu_pointer)(uintptr_t)dst));
+    rc = upload(c, host, matrix, (cu_pointer)(uintptr_t)dst);
     if (c->opt.nvtx)
         gr_nvtx_end();
     return rc;

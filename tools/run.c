@@ -591,9 +591,10 @@ static int generate(struct run *r)
             rc = interrupts ? 0 : gr_say_status(rc);
     }
     r->gen_s = gr_seconds() - begin;
-    if (r->n_gen > r->profile_from && r->n_gen <= r->profile_to)
-        rc = rc ? rc : gr_session_profile(r->session, false);
-    return rc;
+    int status = 0;
+    if (!rc && r->n_gen > r->profile_from && r->n_gen <= r->profile_to)
+        status = gr_session_profile(r->session, false);
+    return status ? gr_say_status(status) : rc;
 }
 
 static int flush_text(struct run *r)

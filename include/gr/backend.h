@@ -4,7 +4,8 @@
  *
  * Work is queued: upload and segment_run may return before it is done, download and sync return
  * after everything queued before them. An error that comes up late is returned by the next call,
- * and by every one after it: the backend is lost then and can only be closed. */
+ * and by every one after it: the backend is lost then and can only be closed. It is not when a call
+ * fails that queues nothing (alloc, host_alloc, segment_new, set_timer, profile). */
 #ifndef GR_BACKEND_H
 #define GR_BACKEND_H
 
@@ -76,8 +77,7 @@ enum gr_range {
 
 struct gr_backend_api {
     const char *name; /* "CPU", "CUDA" */
-    /* Device memory aligned to 256 bytes; NULL with the reason said (GR_E_NOMEM_*, or GR_E_DEVICE
-     * of a lost one). */
+    /* Device memory aligned to 256 bytes; NULL with the reason said (GR_E_NOMEM_*, GR_E_DEVICE). */
     void *(*alloc)(struct gr_backend *b, size_t bytes);
     void (*free)(struct gr_backend *b, void *p);
     /* Host memory that the device copies from and to without staging; zero-filled. */
@@ -138,7 +138,8 @@ struct gr_backend_api {
      * nest. NULL: the backend has none. */
     void (*range_begin)(struct gr_backend *b, enum gr_range range, uint64_t payload);
     void (*range_end)(struct gr_backend *b);
-    /* Has a profiler that waits for it record from now on, or no longer. NULL: nothing to do. */
+    /* Has a profiler that waits for it record from now on, or no longer; everything goes on when
+     * that fails. NULL: nothing to do. */
     int (*profile)(struct gr_backend *b, bool on);
     /* Joins a net with this backend's device. Returns when all members have, or the deadline has
      * passed. NULL: a backend without nets. */

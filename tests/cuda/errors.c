@@ -130,6 +130,143 @@ Test(errors, images_that_are_not_loaded)
     }
 }
 
+/* ---- what says nothing about the device ---- */
+
+enum { NOT_PERMITTED = 800, PROFILER_DISABLED = 5 }; /* CUresult */
+
+struct used {
+    struct gr_backend *b;
+    struct gr_ten x, y;
+    struct gr_node node;
+    void *exec;
+};
+
+static void begin(struct used *u)
+{
+    static const float v[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    u->b = device_open("quiet", plain);
+    u->x = device_ten(u->b, 2, 4, v), u->y = device_ten(u->b, 2, 4, NULL);
+    u->node = node_act(u->x, u->y);
+    u->exec = device_segment(u->b, &u->node, 1);
+}
+
+/* It computes: twice, so that there is a graph where there can be one. */
+static void expect_alive(struct used *u, const char *what)
+{
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(u->b->api->clear(u->b, u->y.data, 32), 0, "%s: %s", what, gr_error());
+        cr_assert_eq(u->b->api->segment_run(u->b, u->exec, NULL, NULL), 0, "%s: %s", what,
+                     gr_error());
+        float *got = device_values(u->b, &u->y);
+        for (int k = 0; k < 8; k++)
+            cr_expect_eq(got[k], (float)(k + 2), "%s: %g", what, (double)got[k]);
+        gr_free(got);
+    }
+}
+
+static void end(struct used *u)
+{
+    u->b->api->segment_free(u->b, &u->exec);
+    u->b->api->free(u->b, u->x.data);
+    u->b->api->free(u->b, u->y.data);
+    device_close(&u->b);
+}
+
+Test(errors, a_profiler_that_does_not_start)
+{
+    static const char *const symbol[] = {"cuProfilerStop", "cuProfilerStart"};
+    struct used u;
+    begin(&u);
+    for (int on = 0; on < 2; on++) {
+        cr_assert_eq(emu()->fail(symbol[on], 1, PROFILER_DISABLED), 0);
+        cr_expect_eq(u.b->api->profile(u.b, on), GR_E_DEVICE);
+        cr_expect(strstr(gr_error(), symbol[on]), "%s", gr_error());
+        expect_alive(&u, symbol[on]);
+        cr_expect_eq(u.b->api->profile(u.b, on), 0, "%s", gr_error());
+    }
+    end(&u);
+}
+
+Test(errors, memory_that_is_not_given)
+{
+    struct used u;
+    begin(&u);
+    cr_assert_eq(emu()->fail("cuMemAlloc_v2", 1, NOT_PERMITTED), 0);
+    cr_expect_null(u.b->api->alloc(u.b, 64));
+    cr_expect(strstr(gr_error(), "cuMemAlloc_v2"), "%s", gr_error());
+    cr_assert_eq(emu()->fail("cuMemHostAlloc", 1, NOT_PERMITTED), 0);
+    cr_expect_null(u.b->api->host_alloc(u.b, 64));
+    cr_expect(strstr(gr_error(), "cuMemHostAlloc"), "%s", gr_error());
+    cr_assert_eq(emu()->fail("cuMemAlloc_v2", 1, CU_OUT_OF_MEMORY), 0);
+    cr_assert_eq(emu()->fail("cuMemGetInfo_v2", 1, NOT_PERMITTED), 0);
+    cr_expect_null(u.b->api->alloc(u.b, 3 << 20));
+    cr_expect(strstr(gr_error(), "out of memory: 3.0 MiB asked for"), "%s", gr_error());
+    expect_alive(&u, "memory");
+    end(&u);
+}
+
+/* A kernel, or scratch memory, that cannot be had: the segment fails, the others go on. */
+Test(errors, segments_that_cannot_be_made)
+{
+    static const char *const symbol[] = {"cuModuleGetFunction", "cuFuncGetAttribute",
+                                         "cuMemAlloc_v2"};
+    for (size_t i = 0; i < sizeof symbol / sizeof *symbol; i++) {
+        const int64_t rows = 1024;
+        struct used u;
+        begin(&u);
+        struct gr_ten x = device_ten(u.b, rows, 64, NULL), y = device_ten(u.b, rows, 64, NULL);
+        const struct gr_node node = i < 2 ? node_binary(GR_MUL, x, x, y) : node_act(x, y);
+        const struct gr_segment s = {&node, 1, NULL, 0};
+        void *exec;
+        cr_assert_eq(emu()->fail(symbol[i], 1, NOT_PERMITTED), 0);
+        cr_expect_eq(u.b->api->segment_new(u.b, &s, &exec), GR_E_DEVICE, "%s", symbol[i]);
+        cr_expect(strstr(gr_error(), symbol[i]), "%s", gr_error());
+        expect_alive(&u, symbol[i]);
+        cr_expect_eq(u.b->api->segment_new(u.b, &s, &exec), 0, "%s", gr_error());
+        u.b->api->segment_free(u.b, &exec);
+        u.b->api->free(u.b, x.data);
+        u.b->api->free(u.b, y.data);
+        end(&u);
+    }
+}
+
+/* Steps are launched kernel by kernel where there can be no graph of them. */
+Test(errors, graphs_that_cannot_be_made)
+{
+    static const char *const symbol[] = {"cuStreamBeginCapture_v2", "cuStreamEndCapture",
+                                         "cuGraphInstantiateWithFlags"};
+    for (size_t i = 0; i < sizeof symbol / sizeof *symbol; i++) {
+        struct used u;
+        begin(&u);
+        for (int nth = 1; nth <= 2; nth++)
+            cr_assert_eq(emu()->fail(symbol[i], nth, NOT_PERMITTED), 0);
+        expect_alive(&u, symbol[i]);
+        expect_alive(&u, symbol[i]);
+        expect_count(emu()->count("cuGraphLaunch"), 0);
+        end(&u);
+    }
+}
+
+static void count_times(const struct gr_op_time *t, void *user)
+{
+    (void)t;
+    ++*(int *)user;
+}
+
+Test(errors, a_clock_that_cannot_be_had)
+{
+    int n = 0;
+    struct used u;
+    begin(&u);
+    cr_assert_eq(u.b->api->set_timer(u.b, count_times, &n), 0);
+    cr_assert_eq(emu()->fail("cuEventCreate", 1, NOT_PERMITTED), 0);
+    cr_expect_eq(u.b->api->segment_run(u.b, u.exec, NULL, NULL), GR_E_DEVICE);
+    cr_expect_eq(n, 0);
+    expect_alive(&u, "cuEventCreate");
+    cr_expect_eq(n, 2);
+    end(&u);
+}
+
 /* ---- every call in turn ---- */
 
 /* Everything a backend is used for, as far as it goes; closes what it opened. The status. */

@@ -135,6 +135,28 @@ static int with_failure(int (*play)(float *out), const char *symbol, int64_t nth
     return rc;
 }
 
+/* A profiler that does not start is an error of that call; the session goes on. */
+Test(session, profiler)
+{
+    struct gr_model_params mp = gr_model_params_default();
+    struct gr_session_params sp = gr_session_params_default();
+    struct gr_model *m;
+    struct gr_session *s;
+    float out[N_VOCAB];
+    mp.n_gpu_layers = 99, sp.n_ctx = 64, sp.n_threads = 1;
+    cr_assert_eq(emu.configure("fail=cuProfilerStart:1:5,fail=cuProfilerStop:2:5"), 0);
+    cr_assert_eq(gr_model_open(&m, path, &mp), 0, "%s", gr_error());
+    cr_assert_eq(gr_session_open(&s, m, &sp), 0, "%s", gr_error());
+    for (int i = 0; i < 4; i++) {
+        int want = i % 3 ? 0 : GR_E_DEVICE; /* the first start, the second stop */
+        cr_expect_eq(gr_session_profile(s, i % 2 == 0), want, "%d: %s", i, gr_error());
+        cr_expect(!want || strstr(gr_error(), "EMU0: cuProfilerSt"), "%s", gr_error());
+        cr_expect_eq(decode(s, i, 1, out), 0, "%s", gr_error());
+    }
+    gr_session_close(&s);
+    gr_model_close(&m);
+}
+
 static int scenario_whole(float out[N_OUT * N_VOCAB])
 {
     return scenario("EMU0", 99, out);
