@@ -389,6 +389,31 @@ static void drop(struct ops_case *c, struct gr_backend *b)
     }
 }
 
+enum { MAX_DEVICES = 8, RUNS = 2 };
+
+static struct gr_backend *device[MAX_DEVICES]; /* those that are open */
+
+static int open_device(struct gr_backend **b, int i)
+{
+    const struct gr_device_opt opt = cuda_words((struct gr_device_opt){.no_graphs = true});
+    return gr_cuda_devices.open(b, i, &opt);
+}
+
+/* Any error of the driver ends a backend, but not all of them end the context: then another backend
+ * can be opened in it. */
+static bool reopen(struct gr_backend *b)
+{
+    struct gr_backend *fresh;
+    int i = 0;
+    while (i < MAX_DEVICES && device[i] != b)
+        i++;
+    if (i == MAX_DEVICES || open_device(&fresh, i))
+        return false;
+    device[i] = fresh;
+    b->api->close(&b);
+    return fresh->api->sync(fresh) == 0;
+}
+
 int ops_try(struct ops_case *c, struct gr_backend *b)
 {
     struct gr_node node = c->node;
@@ -401,13 +426,13 @@ int ops_try(struct ops_case *c, struct gr_backend *b)
         rc = b->api->segment_run(b, exec, NULL, NULL);
     if (!rc)
         rc = fetch(c, b);
-    if (rc) {
+    if (rc)
         ops_wrong(c, "%s", gr_error());
-        c->lost = b->api->sync(b) != 0;
-    }
     drop(c, b);
     if (exec)
         b->api->segment_free(b, &exec);
+    if (rc && b->api->sync(b) != 0)
+        c->lost = !reopen(b);
     return rc != 0;
 }
 
@@ -529,8 +554,6 @@ static int check_cpu(struct ops_case *c)
     return rc;
 }
 
-enum { MAX_DEVICES = 8, RUNS = 2 };
-
 int ops_n_device(void)
 {
     bool broken;
@@ -542,13 +565,11 @@ int ops_n_device(void)
 
 struct gr_backend *ops_device(struct ops_case *c, int i)
 {
-    static struct gr_backend *open[MAX_DEVICES];
-    const struct gr_device_opt opt = cuda_words((struct gr_device_opt){.no_graphs = true});
-    if (!open[i] && gr_cuda_devices.open(&open[i], i, &opt)) {
+    if (!device[i] && open_device(&device[i], i)) {
         ops_wrong(c, "%s", gr_error());
         c->lost = true;
     }
-    return open[i];
+    return device[i];
 }
 
 /* A node gives the same bytes each time. */
