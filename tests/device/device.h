@@ -8,8 +8,9 @@
 
 #include "models/tiny.h"
 
-/* Begins case "SUITE/TEST/label"; false: it is not to be run. The first one opens the GPU for as
- * long as the test lasts, so that its sessions share a context; without a GPU it skips the test. */
+/* Begins case "SUITE/TEST/label"; false: it is not to be run. The first one that is opens the GPU
+ * for as long as the test lasts, so that its sessions share a context; without a GPU the test is
+ * skipped. */
 bool device_begin(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Keeps the first thing that is wrong with the case; returns 1. */
 int device_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
