@@ -86,9 +86,9 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
 }
 
 /* What every call of the table begins with: the context made current for a visit, or the error that
- * the backend was lost by. What a call that queues work or waits for it ends with: an error of the device is
- * remembered for ever, as nobody knows what has been done. One that only makes, gives back or
- * switches something loses nothing by failing: a dead context says so again. */
+ * the backend was lost by. What a call that queues work or waits for it ends with: an error of the
+ * device is remembered for ever, as nobody knows what has been done. One that only makes, gives
+ * back or switches something loses nothing by failing: a dead context says so again. */
 int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
