@@ -257,15 +257,21 @@ static double l2(const struct gr_diff_logits *l)
     return l->d2 > 0 || isnan(l->d2) ? sqrt(l->d2 / l->a2) : 0;
 }
 
+#define FUSED                                                                                      \
+    "the difference comes with fusions, graphs or launches that begin early; try --no-cuda-fuse, " \
+    "--no-cuda-graph, --no-cuda-pdl in -a and -b"
+
 static const char *verdict(const struct gr_diff *d, bool nodes, bool logits)
 {
+    bool off = d->logits[GR_WAY_WHOLE].d2 + d->logits[GR_WAY_EACH].d2 > 0;
+    const struct gr_diff_node *worst = worst_of(d);
     return nodes    ? "the two sides differ"
-           : logits ? "each node alone agrees and the logits do not: the difference comes with "
-                      "fusions, graphs or launches that begin early; try --no-cuda-fuse, "
-                      "--no-cuda-graph, --no-cuda-pdl in -a and -b"
-           : d->logits[GR_WAY_WHOLE].d2 + d->logits[GR_WAY_EACH].d2 > 0
-               ? "the two sides agree, as far as rounding lets them"
-               : "the two sides agree to the last bit of their logits";
+           : logits ? "each node alone agrees and the logits do not: " FUSED
+           : !off   ? "the two sides agree to the last bit of their logits"
+           : worst && worst->worst.ratio > 0 ? "the two sides agree, as far as rounding lets them"
+                                             : "each node alone has the same bits and the logits, "
+                                               "which have not, agree as far as "
+                                               "rounding lets them: " FUSED;
 }
 
 static void print_node(const char *title, const struct gr_diff_node *n)

@@ -232,12 +232,22 @@ Test(diff_nodes, fusions)
     expect_report(true, "try --no-cuda-fuse, --no-cuda-graph, --no-cuda-pdl in -a and -b\n");
 }
 
+/* Also when it is no more than rounding. */
+Test(diff_nodes, fusions_that_round)
+{
+    begin(1);
+    side(0, 0.5f, 0, true, false);
+    side(1, 0.625f, 0, true, false);
+    expect_report(false, "rounding lets them: the difference comes with fusions");
+}
+
+/* 2.5 is not the largest of 3, 1, -3, and 3.5 is. */
 Test(diff_nodes, greedy_tokens)
 {
     begin(1);
     side(0, 2.5f, 0, true, false);
     side(1, 3.5f, 0, true, false);
-    expect_report(false, "largest difference 1, ");
+    expect_report(false, "largest difference 1, 0.398 of the tolerance; 0 of 2 greedy tokens");
 }
 
 /* Rounding to f16 behind 32 layers takes less than a hundredth, s8 on the CPU less than a half, and
