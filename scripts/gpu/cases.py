@@ -45,7 +45,7 @@ def follow(r, command, env, skip):
             with open(skipped, "w") as f:
                 f.writelines(name + "\n" for name in [*skip, *outcome])
             done = r.run(*command, env={**env, "GR_CASES_JOURNAL": journal, "GR_CASES_SKIP": skipped}, limit=r.left(),
-                         quiet=r.a.case_seconds, journal=journal, ask=False)
+                         quiet=r.a.case_seconds, journal=journal, ask=False, partial=True)
             printed.append(done.out)
             ended, broken = read(journal)
             outcome |= ended

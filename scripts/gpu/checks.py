@@ -100,18 +100,16 @@ def built_in(r):
         r.check("gpurun diff, CPU beside GPU", done.rc == 0, done)
 
 
-def boundary(r):
-    """What each boundary of stages adds to a token of the built-in model, in microseconds: with graphs and without."""
-    for flags in ([], ["--no-cuda-graph"]):
-        us = {}
-        for n in ("1", "2", "4"):
-            done = r.run(r.program("gpurun"), "bench", *r.gpu, "-p", "0", "-n", "128", "-o", "jsonl", "--ranks",
-                         n, *flags, limit=60)
-            us[n] = next((1e6 / t["avg_ts"] for t in lines(done.out) if t["test"].startswith("tg")), None)
-            r.check(f"gpurun bench, {n} ranks{' '.join(['', *flags])}", us[n], done)
-        if None not in us.values():
-            r.figure(op="boundary", impl="gpurun", flags=flags, token_us=us,
-                     boundary_us={n: (us[n] - us["1"]) / (int(n) - 1) for n in ("2", "4")})
+def boundary(r, flags):
+    us = {}
+    for n in ("1", "2", "4"):
+        done = r.run(r.program("gpurun"), "bench", *r.gpu, "-p", "0", "-n", "4" if r.a.emulated else "128", "-o", "jsonl", "--ranks", n, *flags,
+                     limit=60)
+        us[n] = next((1e6 / t["avg_ts"] for t in lines(done.out) if t["test"].startswith("tg")), None)
+        r.check(f"gpurun bench, {n} ranks{' '.join(['', *flags])}", us[n], done)
+    if None not in us.values():
+        r.figure(op="boundary", impl="gpurun", flags=flags, token_us=us,
+                 boundary_us={n: (us[n] - us["1"]) / (int(n) - 1) for n in ("2", "4")})
 
 
 def messages(r, *arguments):
@@ -123,9 +121,7 @@ def messages(r, *arguments):
         r.rows("messages: bench_net " + " ".join(arguments), done)
 
 
-def links(r):
-    """Several ranks on this one GPU: stages of one process give one stage's text, and what a boundary costs; messages by copies and,
-    between processes that say they are machines of their own (NCCL_HOSTID), by NCCL."""
+def same_text(r):
     for flags in (["-ngl", "99"], ["-ngl", "2"]):
         want = text(r, "--device", r.a.device, *flags)
         for n in ("2", "4"):
@@ -133,9 +129,19 @@ def links(r):
             r.check(f"{n} stages, {' '.join(flags)}: the same text", done.rc == want.rc == 0 and done.out == want.out, done)
     a, b = (text(r, *r.gpu, "-sm", "tensor", "--ranks", "2") for _ in range(2))
     r.check("two ranks that share layers: the same text twice", a.rc == b.rc == 0 and a.out == b.out, b)
-    boundary(r)
-    for arguments in (["peer", "2"], ["peer", "4"], ["nccl", "2"], ["nccl", "4"], ["nccl", "3", "die"]):
-        messages(r, *arguments)
+
+
+def links(r):
+    """Several ranks on this one GPU: stages of one process give one stage's text, and what a boundary adds to a token of the built-in
+    model, with graphs and without; messages by copies and, between processes that say they are machines of their own (NCCL_HOSTID), by
+    NCCL."""
+    parts = {"text": lambda: same_text(r), "boundary": lambda: boundary(r, []), "boundary, no graph": lambda: boundary(r, ["--no-cuda-graph"])}
+    for arguments in ("peer 2", "peer 4", "nccl 2", "nccl 4", "nccl 3 die"):
+        parts[arguments] = lambda arguments=arguments: messages(r, *arguments.split())
+    for name, part in parts.items():
+        with r.step(name) as go:
+            if go:
+                part()
 
 
 def sanitizer(r):

@@ -27,8 +27,8 @@ def of_case(r, name, command, env):
     def attempt(tool, switch, more, limit=None):
         with tempfile.NamedTemporaryFile() as journal:
             words = [w for w in (env.get("GR_TEST_CUDA"), switch) if w]
-            done = r.run(*tool, *command, limit=limit or r.a.case_seconds / 2, env={**env, **more, "GR_CASES_ONLY": name, "GR_CASES_JOURNAL": journal.name,
-                                                            **({"GR_TEST_CUDA": ",".join(words)} if words else {})})
+            only = {"GR_CASES_ONLY": name, "GR_CASES_JOURNAL": journal.name, **({"GR_TEST_CUDA": ",".join(words)} if words else {})}
+            done = r.run(*tool, *command, limit=limit or r.a.case_seconds / 2, env={**env, **more, **only}, partial=True)
             ended, _ = read(journal.name)
         why = ended.get(name, "it did not end")
         return done._replace(err=done.err + (why or "")), why is None
@@ -40,7 +40,7 @@ def of_command(r, name, command, passed):
     """A command of gpurun's; passed(done) judges it."""
 
     def attempt(tool, switch, more, limit=None):
-        done = r.run(*tool, *command, *([SWITCHES[switch]] if switch else []), limit=limit or r.a.case_seconds / 2, env=more)
+        done = r.run(*tool, *command, *([SWITCHES[switch]] if switch else []), limit=limit or r.a.case_seconds / 2, env=more, partial=True)
         return done, passed(done)
 
     r.failures.append(Failure(name, name, attempt))
@@ -57,7 +57,7 @@ def dump(r, failure):
             gdb = shutil.which("cuda-gdb")
             if gdb:
                 where = r.run(gdb, "-batch", "-nx", "-ex", f"target cudacore {core}", "-ex", "info cuda kernels", "-ex", "bt", limit=30,
-                              ask=False)
+                              ask=False, partial=True)
                 said += "\n" + (where.out + where.err)[-1500:]
             if os.path.getsize(core) < CORE_MIB << 20:
                 shutil.copy(core, os.path.join(r.folder(), os.path.basename(core)))
@@ -84,7 +84,7 @@ def look(r, failure):
     word = {True: "passes", False: "fails", None: "not tried"}
     print(f"again {failure.name}: " + ", ".join(f"{k} {word[found[k]]}" for k in ("alone", "blocking", *SWITCHES)), flush=True)
     for key in ("said", "core", "memcheck"):
-        print("\n".join("    " + line for line in (found[key] or "").splitlines()[:40]), flush=True)
+        print("\n".join(f"    {key}: {line}" for line in (found[key] or "").splitlines()[:30]), flush=True)
     r.save()
 
 

@@ -24,6 +24,10 @@ class Lost(Exception):
     """The device no longer answers."""
 
 
+class TimeIsUp(Exception):
+    """A stage's time is over: what it was at is left to the next call."""
+
+
 class Sensors:
     """Clock of the multiprocessors (MHz), temperature (C) and power (W) of the first GPU, through NVML, which only reads; None
     where there is none."""
@@ -123,16 +127,16 @@ class Runner:
     def left(self):
         return self.deadline - time.monotonic() if self.deadline else float("inf")
 
-    def run(self, *command, limit=300, env=None, quiet=None, journal=None, ask=True, late=False):
+    def run(self, *command, limit=300, env=None, quiet=None, journal=None, ask=True, late=False, partial=False):
         """What a program gave; one that is missing or runs too long fails with what it said so far. It is killed with all that it
         has started: a kernel that hangs lets no program end by itself. quiet: seconds in which it has to say something, on stdout or
         in the file `journal`. ask: whether the device is asked if it still answers, after a program that was killed or crashed. late: it
-        may run beyond the stage's time."""
+        may run beyond the stage's time. partial: what it said is of use when that time cuts it off, which otherwise raises TimeIsUp."""
         start = time.monotonic()
         left = float("inf") if late else self.left()
         limit = min(limit, left)
-        if limit < 2:
-            return Done(-1, "", "no time was left for it", 0, cut=True)
+        if limit < 2 and limit == left:
+            return self.cut(Done(-1, "", "no time was left for it", 0, cut=True), partial)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             try:
                 p = subprocess.Popen([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
@@ -150,6 +154,12 @@ class Runner:
                     cut=why == "limit" and limit >= left)
         if ask and (done.hung or done.rc < 0):
             self.ask_device()
+        return self.cut(done, partial)
+
+    @staticmethod
+    def cut(done, partial):
+        if done.cut and not partial:
+            raise TimeIsUp
         return done
 
     @staticmethod
@@ -201,7 +211,7 @@ class Runner:
             yield True
             cut = self.left() <= 1
         except BaseException as e:
-            cut = isinstance(e, KeyboardInterrupt)
+            cut = isinstance(e, (KeyboardInterrupt, TimeIsUp))
             raise
         finally:
             self.step_name = None
