@@ -141,8 +141,10 @@ static int serve(const struct gr_options *o)
     struct gr_model *model = NULL;
     int rc = gr_open_model(o, false, &model);
     int status = rc ? 0 : gr_world_serve(world, model);
+    if (status) /* before the model's end has something to say */
+        rc = gr_say_status(status);
     gr_model_close(&model);
-    return status ? gr_say_status(status) : rc;
+    return rc;
 }
 
 int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o)

@@ -396,6 +396,7 @@ static int do_order(struct gr_team *t, const struct gr_frame *f)
 int gr_team_serve(struct gr_team *t)
 {
     struct gr_frame f = {0};
+    char why[800];
     int rc = 0;
     while (!rc && f.kind != GR_ORDER_IS_QUIT) {
         gr_world_doing(t->world, GR_DOING_WAIT);
@@ -403,11 +404,12 @@ int gr_team_serve(struct gr_team *t)
         if (!rc && f.kind != GR_ORDER_IS_QUIT && do_order(t, &f))
             rc = gr_team_lose(t, t->world->rank);
     }
+    (void)snprintf(why, sizeof why, "%s", gr_error()); /* not what closing comes to */
     gr_world_doing(t->world, GR_DOING_CLOSE);
     for (uint32_t i = 0; i < t->sessions.n; i++)
         close_session(t, i);
     gr_team_part(t);
-    return rc;
+    return rc ? gr_fail(rc, "%s", why) : 0;
 }
 
 int gr_world_serve(struct gr_world *world, struct gr_model *model)
