@@ -96,18 +96,20 @@ static int try_sizes(struct trial *t, struct gr_group_found *found)
 static int try_net(struct trial *t, struct gr_group_found *found)
 {
     size_t bytes = (size_t)t->g->n_shard * LONGEST;
+    char why[300];
     t->device = t->b->api->alloc(t->b, bytes);
     int rc = gr_group_agree(t->g, t->device ? 0 : gr_error_status());
     if (!rc)
         rc = gr_group_agree(t->g, try_sizes(t, found));
+    (void)snprintf(why, sizeof why, "%s", gr_error());
     if (t->device)
         t->b->api->free(t->b, t->device);
     if (!rc || gr_world_check(t->g->world))
         return rc;
     if (t->g->shard == 0)
         gr_log(GR_LOG_WARN,
-               "ranks %d to %d: %s does not bring what was sent: sums go through host memory",
-               found->first, found->first + found->n - 1, found->name);
+               "ranks %d to %d: %s does not bring what was sent (%s): sums go through host memory",
+               found->first, found->first + found->n - 1, found->name, why);
     t->g->net = NULL;
     return 0;
 }
