@@ -87,7 +87,7 @@ def prepare():
         skip("chroot needs root")
     for tool in ("debootstrap", "unshare", "chroot", "nvcc"):
         if not shutil.which(tool) and not os.path.exists(f"/usr/local/cuda/bin/{tool}"):
-            skip(f"there is no {tool}")
+            skip(f"there is no {tool} (scripts/setup --long)")
     os.makedirs(AT, exist_ok=True)
     bare_root()
     made_up_peer()
