@@ -1,5 +1,4 @@
 """Stages that say whether it is right."""
-import json
 import os
 import re
 import shutil
@@ -15,21 +14,19 @@ GPU_ONLY = {"GR_TEST_OPS": "gpu", "GR_TEST_CUDA": "check"}
 
 
 def facts(r):
-    """What machine this is: driver, devices, tools, libraries, memory, disk."""
-    found = {}
+    """What machine this is: devices, driver, tools, memory, disk, libraries. What takes long stands last."""
+    done = r.run(r.program("gpurun"), "devices", "--json", limit=r.a.case_seconds)
+    r.check("gpurun devices", done.rc == 0, done)
+    found = r.result["facts"] = {"devices": done.out}
     for name, command in {
             "gpu": ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,pcie.link.gen.max,ecc.mode.current",
                     "--format=csv,noheader"],
             "kernel": ["uname", "-a"], "memory": ["free", "-g"], "disk": ["df", "-h", "/tmp", "/dev/shm"],
-            "torch": [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"],
-            "sanitizer": ["compute-sanitizer", "--version"], "ncu": ["ncu", "--version"], "gdb": ["cuda-gdb", "--version"]}.items():
-        done = r.run(*command, limit=30, ask=False)
+            "sanitizer": ["compute-sanitizer", "--version"], "ncu": ["ncu", "--version"], "gdb": ["cuda-gdb", "--version"],
+            "torch": [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.cuda.is_available())"]}.items():
+        done = r.run(*command, limit=30, ask=False, partial=True)
         found[name] = (done.out.strip() or done.err.strip())[-400:] if done.rc == 0 else None
-    done = r.run(r.program("gpurun"), "devices", "--json", limit=20)
-    r.check("gpurun devices", done.rc == 0, done)
-    r.result["facts"] = {**found, "devices": done.out}
-    for name, what in found.items():
-        print(f"    {name}: {what or 'not here'}", flush=True)
+        print(f"    {name}: {found[name] or 'not here'}", flush=True)
 
 
 def failed_case(r):
