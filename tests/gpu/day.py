@@ -148,8 +148,7 @@ class Day(unittest.TestCase):
         self.assertEqual(set(r["stages"]), set(suite.STAGES))
         self.assertLessEqual({"compute-sanitizer", "ncu", "PyTorch"}, {n["name"] for n in r["notes"]})
         for x in r["figures"]:
-            if x["impl"] == "gpurun" and x["op"] != "boundary":
-                self.assertTrue(x.get("same", True), x)
+            self.assertTrue(x.get("same", True), x)
         type(self).stages = {name: s["seconds"] for name, s in r["stages"].items()}
 
     def with_fault(self, kind):
@@ -166,7 +165,7 @@ class Day(unittest.TestCase):
         self.assertEqual({name.split("/")[0] for name in wrong}, {"rope", "rope_table", "temper"}, wrong)
         self.assertTrue(all(any(word in said for word in why) for said in wrong.values()), wrong)
         self.assertGreater(len(r["cases"]["few"]["t_ops"]), 40)
-        self.assertTrue(all(s["whole"] for s in r["stages"].values()), r["stages"])
+        self.assertTrue(all(s["whole"] for name, s in r["stages"].items() if name != "debug"), r["stages"])
         self.assertEqual(len(r["stages"]), 6)
         return r
 
