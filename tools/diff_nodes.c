@@ -252,6 +252,16 @@ static const struct gr_diff_node *worst_of(const struct gr_diff *d)
     return w;
 }
 
+/* The first node whose tolerance is as large as its values, so that from there on nothing wrong
+ * would be found; NULL: there is none. */
+static const struct gr_diff_node *blind_of(const struct gr_diff *d)
+{
+    for (size_t i = 0; i < d->n_node && d->o->tolerance < 0; i++)
+        if (tolerance(d, &d->node[i]) >= 1)
+            return &d->node[i];
+    return NULL;
+}
+
 static double l2(const struct gr_diff_logits *l)
 {
     return l->d2 > 0 || isnan(l->d2) ? sqrt(l->d2 / l->a2) : 0;
@@ -268,6 +278,9 @@ static const char *verdict(const struct gr_diff *d, bool nodes, bool logits)
     return nodes    ? "the two sides differ"
            : logits ? "each node alone agrees and the logits do not: " FUSED
            : !off   ? "the two sides agree to the last bit of their logits"
+           : blind_of(d)
+               ? "nothing is beyond its tolerance, which says nothing from some node on: give "
+                 "--tolerance, or finer cache types and, in -a, --cpu-level ref"
            : worst && worst->worst.ratio > 0 ? "the two sides agree, as far as rounding lets them"
                                              : "each node alone has the same bits and the logits, "
                                                "which have not, agree as far as "
@@ -302,6 +315,8 @@ static void print_text(const struct gr_diff *d, bool nodes, bool logits)
         print_node(is_beyond(&d->node[i]) ? "beyond" : "node", &d->node[i]);
     if (first)
         print_node("first node beyond its tolerance", first);
+    if (blind_of(d))
+        print_node("first node with a tolerance as large as its values", blind_of(d));
     if (worst && worst->worst.ratio > 0)
         print_node("worst node", worst);
     else if (!first)
@@ -345,10 +360,11 @@ static void print_json(const struct gr_diff *d, bool nodes, bool logits)
                                               number(l->node.worst.ratio), "same_tokens",
                                               (json_int_t)l->n_same));
     }
-    json_t *all = json_pack("{s:o,s:I,s:I,s:o,s:o,s:o,s:b,s:s}", "sides", sides, "tokens",
-                            (json_int_t)d->n, "nodes", (json_int_t)d->n_node, "first",
-                            node_json(first_of(d)), "worst", node_json(worst_of(d)), "logits", ways,
-                            "agree", !nodes && !logits, "verdict", verdict(d, nodes, logits));
+    json_t *all =
+        json_pack("{s:o,s:I,s:I,s:o,s:o,s:o,s:o,s:b,s:s}", "sides", sides, "tokens",
+                  (json_int_t)d->n, "nodes", (json_int_t)d->n_node, "first", node_json(first_of(d)),
+                  "worst", node_json(worst_of(d)), "blind", node_json(blind_of(d)), "logits", ways,
+                  "agree", !nodes && !logits, "verdict", verdict(d, nodes, logits));
     json_dumpf(all, stdout, JSON_COMPACT);
     putchar('\n');
     json_decref(all);
