@@ -41,9 +41,7 @@ static void setup(void)
     GET(cuInit), GET(cuDevicePrimaryCtxRetain), GET(cuDevicePrimaryCtxRelease_v2);
     GET(cuCtxSetCurrent), GET(cuCtxGetCurrent);
 #undef GET
-    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
-    snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
-    gr_cuda_load_slot = 1 << 16;
+    emu_llama(path);
 }
 
 static void teardown(void)

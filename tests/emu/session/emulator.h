@@ -5,8 +5,11 @@
 
 #include <criterion/criterion.h>
 #include <dlfcn.h>
+#include <stdio.h>
 
 #include "cuda/build.h"
+#include "cuda/runtime.h"
+#include "models/tiny.h"
 
 /* A function of the library that the CUDA backend opens here. */
 static inline void *emu_symbol(const char *name)
@@ -16,6 +19,15 @@ static inline void *emu_symbol(const char *name)
     symbol = dlsym(library, name);
     cr_assert_not_null(symbol, "%s", name);
     return symbol;
+}
+
+/* Writes a tiny llama to a file, which is the caller's to unlink, and has its weights uploaded in
+ * small pieces. */
+static inline void emu_llama(char path[256])
+{
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
+    snprintf(path, 256, "%s", tiny_write(&t, NULL));
+    gr_cuda_load_slot = 1 << 16;
 }
 
 #endif

@@ -32,9 +32,7 @@ static void setup(void)
 #define GET(name) *(void **)(void *)&emu.name = emu_symbol("emu_driver_" #name)
     GET(configure), GET(fail), GET(count), GET(live), GET(report);
 #undef GET
-    struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
-    snprintf(path, sizeof path, "%s", tiny_write(&t, NULL));
-    gr_cuda_load_slot = 1 << 16;
+    emu_llama(path);
 }
 
 static void teardown(void)
