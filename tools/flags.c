@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools.h"
 
@@ -490,6 +492,29 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     return 0;
 }
 
+/* What cannot be a model file, whatever is there. */
+static int check_model(const char *model)
+{
+    char config[4096];
+    struct stat st;
+    if (!model)
+        return 0;
+    if (!*model)
+        gr_say_error("the model file's name is empty: give one by -m FILE, or leave it out for the "
+                     "built-in model");
+    else if (strstr(model, "://"))
+        gr_say_error("gpurun does not download; get the file of %s, then -m FILE", model);
+    else if (stat(model, &st) || !S_ISDIR(st.st_mode))
+        return 0;
+    else if (snprintf(config, sizeof config, "%s/config.json", model) > 0 && !access(config, F_OK))
+        gr_say_error("%s is a Hugging Face checkpoint, and a GGUF file is expected: python3 "
+                     "scripts/convert %s OUT.gguf of gpurun's sources makes one",
+                     model, model);
+    else
+        gr_say_error("%s is a folder, and a GGUF file is expected", model);
+    return model[0] ? gr_status_exit(GR_E_NO_MODEL) : GR_EXIT_USAGE;
+}
+
 /* `model`: what a variable says, which an argument may replace. */
 static int check_arguments(struct gr_options *o, const char *model)
 {
@@ -511,7 +536,7 @@ static int check_arguments(struct gr_options *o, const char *model)
         gr_say_error("usage: gpurun %s %s", c->name, c->args);
         return GR_EXIT_USAGE;
     }
-    return 0;
+    return o->help ? 0 : check_model(o->model);
 }
 
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv)

@@ -32,7 +32,7 @@ static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
         gr_say_error("%s: %s", word, c->text);
     if (c)
         return c->run ? c : NULL;
-    if (*word == '-' || is_path(word))
+    if (!*word || *word == '-' || is_path(word))
         return run;
     const char *near = gr_nearest_name(GR_CMD_run, word);
     if (near)
