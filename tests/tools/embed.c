@@ -18,12 +18,6 @@ struct rows {
     double x[MOST_ROWS][N_EMBD];
 };
 
-static void expect_exit(struct outcome o, int code, const char *part)
-{
-    cr_expect_eq(o.exit_code, code, "%d: %s", o.exit_code, o.err);
-    cr_expect(strstr(o.err, part), "'%s' expected: %s", part, o.err);
-}
-
 /* The lines of numbers that the program printed, all equally long. */
 static struct rows rows_of(struct outcome o)
 {

@@ -14,13 +14,6 @@ enum { N_WRITE = 12 };
 #define MODEL "-m", tiny_encoder_decoder(), "-t", "1"
 #define WRITE "run", MODEL, "-n", "12", "--temp", "0", "--ignore-eos"
 
-static void expect_exit(struct outcome o, int code, const char *words)
-{
-    cr_expect_eq(o.exit_code, code, "exit %d (signal %d), %d expected: %s", o.exit_code, o.signal,
-                 code, o.err);
-    cr_expect(strstr(o.err, words), "'%s' expected, found: %s", words, o.err);
-}
-
 /* The likeliest token behind one, but that which ends a text. */
 static int32_t next(struct gr_session *s, int32_t id, int32_t n_vocab)
 {

@@ -9,12 +9,6 @@
 
 #include "tiny.h"
 
-static void expect_exit(struct outcome o, int code, const char *part)
-{
-    cr_expect_eq(o.exit_code, code, "%d: %s", o.exit_code, o.err);
-    cr_expect(strstr(o.err, part), "%s", o.err);
-}
-
 /* A name that stays: those of tiny.h are valid for a few calls. */
 static const char *keep(const char *path)
 {

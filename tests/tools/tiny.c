@@ -383,6 +383,13 @@ struct outcome tiny_run(const char *input, const char *const *argv)
     return tiny_wait(start(argv, -1, -1, input ? tiny_path("in") : "/dev/null"));
 }
 
+void expect_exit(struct outcome o, int code, const char *words)
+{
+    cr_expect_eq(o.exit_code, code, "exit %d (signal %d), %d expected: %s", o.exit_code, o.signal,
+                 code, o.err);
+    cr_expect(strstr(o.err, words), "'%s' expected, found: %s", words, o.err);
+}
+
 int tiny_start(const char *const *argv, int out, bool both)
 {
     remove(tiny_path("out"));
