@@ -645,11 +645,42 @@ GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t 
 
 /* ---- files ---- */
 
+/* A file being written. What is under its name decides how:
+ * - nothing, or a file: the new one appears complete or not at all, and takes the old one's place;
+ * - a device, a FIFO, or the file that stdout or stderr goes to: written as it is, from front to
+ *   back, and never replaced;
+ * - a symbolic link: all this of what it points to, which need not be there yet; the link stays;
+ * - a folder or a socket: refused. */
+struct gr_output;
+enum gr_output_how {
+    GR_OUTPUT_KEEP = 1,    /* a file or a disk that is there is refused */
+    GR_OUTPUT_SEEKS = 2,   /* not written from front to back: a device or a FIFO is refused */
+    GR_OUTPUT_PRIVATE = 4, /* for the user alone */
+    GR_OUTPUT_LIVE = 8,    /* a file too is written as it is, emptied first, so that it can be read
+                              meanwhile */
+    GR_OUTPUT_QUICK = 16,  /* does not wait for the disk */
+};
+/* Whether such a file can be begun; changes nothing. `how` is a sum of the above. GR_E_INVALID: it
+ * is refused for what is there; GR_E_IO: nothing can be written there. */
+GR_API int gr_output_check(const char *path, unsigned how);
+GR_API int gr_output_open(struct gr_output **out, const char *path, unsigned how);
+/* Appends n bytes. After an error the same one comes from every call. */
+GR_API int gr_output_put(struct gr_output *o, const void *data, size_t n);
+/* Has the bytes so far leave this process. */
+GR_API int gr_output_flush(struct gr_output *o);
+/* Completes the file and frees *o. After an error what had the name is untouched. */
+GR_API int gr_output_commit(struct gr_output **o);
+/* Throws away what was written, as far as it can be, and frees *o. NULL is fine. */
+GR_API void gr_output_abort(struct gr_output **o);
+/* Makes a folder for files, unless it is there; at the end of a symbolic link too. GR_E_IO: nothing
+ * can be written there. */
+GR_API int gr_output_folder(const char *path);
+
 /* Prints metadata, tensors and sizes of a GGUF file. */
 GR_API int gr_inspect(const char *path, FILE *out, bool json);
-/* Model files are written complete or not at all, and one that exists is left as it is
- * (GR_E_INVALID) unless `overwrite`, with which a file may also take the place of what it was made
- * of. Log lines tell progress. */
+/* Model files are outputs as above, and one that exists is left as it is (GR_E_INVALID) unless
+ * `overwrite`, with which a file may also take the place of what it was made of. All of this is
+ * looked at before any work. Log lines tell progress. */
 
 /* How much each column of a matrix matters: the mean square of what it is multiplied with. */
 struct gr_imatrix;

@@ -54,13 +54,16 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
         return gr_tool_help(o);
     if (o->list_devices)
         return gr_tool_devices(o);
-    int rc = gr_say_init(o);
+    struct gr_world *world = gr_together_world();
+    int rc = !world || gr_world_rank(world) == 0 ? gr_outputs_check(o) : 0;
+    if (!rc)
+        rc = gr_say_init(o);
     if (!rc && o->notice)
         gr_say("%s has no effect: %s", o->notice->names, o->notice->help);
     if (!rc)
         rc = gr_together_run(c, o);
-    gr_say_fini();
-    return rc;
+    int lost = gr_say_fini();
+    return rc ? rc : lost;
 }
 
 /* A page of a mapped file is no longer there. */

@@ -10,11 +10,9 @@
  *
  * --hash prints one line, 16 hexadecimal digits: FNV-1a of 64 bits over the names, shapes and bytes
  * of all these arrays in order, which two runs have in common when they gave the same bits. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "session.h"
 #include "tools.h"
@@ -47,31 +45,36 @@ static void add_to_hash(struct replay *r, const void *data, size_t bytes)
         r->hash = (r->hash ^ p[i]) * 0x100000001b3u;
 }
 
-/* Writes DIR/<name>_<op>.npy, format version 1.0: `bytes` of little-endian items. 0, or exit code
- * 6, said. */
+/* Writes DIR/<name>_<op>.npy, format version 1.0: `bytes` of little-endian items. 0 or an exit
+ * code, said. */
 static int write_file(const struct replay *r, const char *name, int op, const char *type,
                       const char *shape, const void *data, size_t bytes)
 {
     char path[4096], header[128];
     int n = snprintf(path, sizeof path, "%s/%s_%d.npy", r->o->output, name, op);
-    FILE *f = n < (int)sizeof path ? fopen(path, "wb") : NULL;
+    struct gr_output *f = NULL;
+    if (n >= (int)sizeof path) {
+        gr_say_error("-o: the folder's name is too long: at most %zu bytes are expected",
+                     sizeof path - 192);
+        return 6;
+    }
     /* Magic, version and length are 10 bytes; blanks and a newline fill the header up to a multiple
      * of 64. */
     n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
                  type, shape);
     int full = (10 + n + 1 + 63) / 64 * 64 - 10;
-    unsigned char start[10] = "\x93NUMPY\x01";
-    start[8] = (unsigned char)(full % 256), start[9] = (unsigned char)(full / 256);
-    bool ok = f && fwrite(start, 10, 1, f) == 1 &&
-              fprintf(f, "%s%*s", header, full - n, "\n") == full &&
-              fwrite(data, 1, bytes, f) == bytes;
-    if (f && fclose(f))
-        ok = false;
-    if (!ok) {
-        gr_say_error("cannot write '%s': %s", path, strerror(errno));
-        return 6;
-    }
-    return 0;
+    char start[256] = "\x93NUMPY\x01";
+    start[8] = (char)(full % 256), start[9] = (char)(full / 256);
+    snprintf(start + 10, sizeof start - 10, "%s%*s", header, full - n, "\n");
+    int status = gr_output_open(&f, path, GR_OUTPUT_QUICK);
+    if (!status)
+        status = gr_output_put(f, start, (size_t)full + 10);
+    if (!status)
+        status = gr_output_put(f, data, bytes);
+    if (!status)
+        status = gr_output_commit(&f);
+    gr_output_abort(&f);
+    return status ? gr_say_status(status) : 0;
 }
 
 /* What comes out, to where it is wanted. */
@@ -304,10 +307,8 @@ static int make_folder(const struct gr_options *o)
         gr_say_error("-o DIR is needed: the folder for the arrays");
         return GR_EXIT_USAGE;
     }
-    if (!mkdir(dir, 0777) || errno == EEXIST)
-        return 0;
-    gr_say_error("cannot make the folder '%s': %s", dir, strerror(errno));
-    return 6;
+    int status = gr_output_folder(dir);
+    return status ? gr_say_status(status) : 0;
 }
 
 static int replay_all(struct replay *r)

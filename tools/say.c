@@ -10,7 +10,8 @@
 #include "tools.h"
 
 static enum gr_log_level threshold = GR_LOG_INFO;
-static FILE *log_file;
+static struct gr_output *log_file;
+static int log_lost;            /* exit code once it has not taken a line */
 static char speaker[144];       /* a rank other than 0, ": " behind it */
 static char held[1024];         /* its first error */
 static const char *within = ""; /* the part of the command that is spoken of */
@@ -30,16 +31,28 @@ void gr_say_break(void)
     }
 }
 
+/* The log file ends with the first line that it does not take. */
+static void put_log(const char *line)
+{
+    int status = gr_output_put(log_file, line, strlen(line));
+    if (!status)
+        status = gr_output_put(log_file, "\n", 1);
+    if (!status)
+        status = gr_output_flush(log_file);
+    if (!status)
+        return;
+    log_lost = gr_status_exit(status);
+    fprintf(stderr, "gpurun: error: --log-file: %s\n", gr_error_message());
+}
+
 static void put_line(enum gr_log_level level, const char *line)
 {
     if (level >= threshold) {
         gr_say_break();
         fprintf(stderr, "%s\n", line);
     }
-    if (log_file) {
-        fprintf(log_file, "%s\n", line);
-        fflush(log_file);
-    }
+    if (log_file && !log_lost)
+        put_log(line);
 }
 
 /* A line that begins with who speaks and what it is, "error: ". */
@@ -81,20 +94,20 @@ int gr_say_init(const struct gr_options *o)
                                 : GR_LOG_ERROR;
     if (*speaker)
         threshold = GR_LOG_ERROR;
-    else if (o->log_file && !(log_file = fopen(o->log_file, "w"))) {
-        gr_say_error("cannot write --log-file '%s': %s", o->log_file, strerror(errno));
-        return 6;
-    }
+    int status =
+        *speaker || !o->log_file ? 0 : gr_output_open(&log_file, o->log_file, GR_OUTPUT_LIVE);
+    if (status)
+        return gr_say_status(status);
     gr_log_set(from_library, NULL);
     return 0;
 }
 
-void gr_say_fini(void)
+int gr_say_fini(void)
 {
     gr_log_set(NULL, NULL);
-    if (log_file)
-        fclose(log_file);
-    log_file = NULL;
+    int status = log_file && !log_lost ? gr_output_commit(&log_file) : 0;
+    gr_output_abort(&log_file);
+    return status ? gr_say_status(status) : log_lost;
 }
 
 void gr_say_error(const char *fmt, ...)

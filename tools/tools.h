@@ -14,7 +14,8 @@
 
 /* Sets the level and opens the log file; 0 or an exit code. Sets gpurun.h's sink. */
 int gr_say_init(const struct gr_options *o);
-void gr_say_fini(void);
+/* Exit code 6 when messages did not get into the log file, which was said. */
+int gr_say_fini(void);
 /* "gpurun: error: ..." */
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -53,6 +54,12 @@ int gr_read_all(const char *path, char **data, size_t *n);
 /* The text of -p, -f or, when neither is given and it is no terminal, standard input; "" without
  * any. Escapes of -p are replaced. *given: whether there was one. 0 or an exit code, said. */
 int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given);
+
+/* ---- output ---- */
+
+/* Whether each file that the options name for writing can be begun, and is none that the command
+ * reads. 0 or an exit code, said. */
+int gr_outputs_check(const struct gr_options *o);
 
 /* ---- several processes ---- */
 

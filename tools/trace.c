@@ -1,6 +1,6 @@
 #include "trace.h"
 
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,7 @@ struct row {
 
 struct gr_trace {
     struct gr_session *session;
-    const char *path;
-    FILE *file;
+    struct gr_output *file;
     double start; /* of gr_seconds: what times in the file count from */
     bool table;
     struct row row[MAX_ROW]; /* the last one also holds what finds no room */
@@ -30,6 +29,17 @@ struct gr_trace {
 
 /* ---- the file: Chrome's trace event format ---- */
 
+/* A failure stays with the file until it is completed. */
+__attribute__((format(printf, 2, 3))) static void put(struct gr_trace *t, const char *fmt, ...)
+{
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    (void)gr_output_put(t->file, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
 static int device_number(struct gr_trace *t, const char *name)
 {
     int i = 0;
@@ -38,8 +48,7 @@ static int device_number(struct gr_trace *t, const char *name)
     if (i < t->n_device || i == MAX_DEVICE)
         return i;
     snprintf(t->device[t->n_device++], sizeof t->device[0], "%s", name);
-    fprintf(
-        t->file,
+    put(t,
         "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}"
         ",\n",
         i, name);
@@ -48,13 +57,13 @@ static int device_number(struct gr_trace *t, const char *name)
 
 static void write_event(struct gr_trace *t, const struct gr_op_sample *s)
 {
-    fprintf(t->file,
-            "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":\"%s\",\"cat\":\"op\",\"ts\":%.3f,"
-            "\"dur\":%.3f,\"args\":{\"layer\":%d,\"kernel\":\"%s\",\"bytes\":%lld,\"GB/s\":%.3f}},"
-            "\n",
-            device_number(t, s->device), s->op, (double)s->start_ns * 1e-3, (double)s->ns * 1e-3,
-            s->layer, s->kernel ? s->kernel : "", (long long)s->bytes,
-            s->ns > 0 ? (double)s->bytes / (double)s->ns : 0.0);
+    put(t,
+        "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"name\":\"%s\",\"cat\":\"op\",\"ts\":%.3f,"
+        "\"dur\":%.3f,\"args\":{\"layer\":%d,\"kernel\":\"%s\",\"bytes\":%lld,\"GB/s\":%.3f}},"
+        "\n",
+        device_number(t, s->device), s->op, (double)s->start_ns * 1e-3, (double)s->ns * 1e-3,
+        s->layer, s->kernel ? s->kernel : "", (long long)s->bytes,
+        s->ns > 0 ? (double)s->bytes / (double)s->ns : 0.0);
 }
 
 /* What ranks were at is a process of its own in the file, a thread for each. */
@@ -64,11 +73,10 @@ static void write_span(const struct gr_stage_span *s, void *user)
     struct gr_trace *t = user;
     double start_us = (double)s->start_ns * 1e-3 - t->start * 1e6;
     if (start_us >= 0)
-        fprintf(t->file,
-                "{\"ph\":\"X\",\"pid\":2,\"tid\":%d,\"name\":\"%s\",\"cat\":\"rank\",\"ts\":%.3f,"
-                "\"dur\":%.3f,\"args\":{\"micro-batch\":%llu}},\n",
-                s->rank, name[s->what], start_us, (double)s->ns * 1e-3,
-                (unsigned long long)s->ubatch);
+        put(t,
+            "{\"ph\":\"X\",\"pid\":2,\"tid\":%d,\"name\":\"%s\",\"cat\":\"rank\",\"ts\":%.3f,"
+            "\"dur\":%.3f,\"args\":{\"micro-batch\":%llu}},\n",
+            s->rank, name[s->what], start_us, (double)s->ns * 1e-3, (unsigned long long)s->ubatch);
 }
 
 static int close_file(struct gr_trace *t)
@@ -76,16 +84,15 @@ static int close_file(struct gr_trace *t)
     if (!t->file)
         return 0;
     (void)gr_session_spans(t->session, write_span, t);
-    fprintf(t->file, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":"
-                     "\"ranks\"}},\n"
-                     "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":"
-                     "\"gpurun\"}}\n]}\n");
-    bool bad = ferror(t->file), closed = !fclose(t->file);
-    t->file = NULL;
-    if (!bad && closed)
+    put(t, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":2,\"args\":{\"name\":"
+           "\"ranks\"}},\n"
+           "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":"
+           "\"gpurun\"}}\n]}\n");
+    int status = gr_output_commit(&t->file);
+    if (!status)
         return 0;
-    gr_say_error("cannot write '%s': %s", t->path, strerror(errno));
-    return 6;
+    gr_say_error("--trace: %s", gr_error_message());
+    return gr_status_exit(status);
 }
 
 /* ---- the table ---- */
@@ -166,14 +173,14 @@ int gr_trace_begin(struct gr_trace **out, const struct gr_options *o, struct gr_
         gr_say_error("no memory for --trace or --op-times");
         return 5;
     }
-    t->session = s, t->path = o->trace, t->table = o->op_times;
-    if (o->trace && !(t->file = fopen(o->trace, "w"))) {
-        gr_say_error("cannot write '%s': %s", o->trace, strerror(errno));
+    t->session = s, t->table = o->op_times;
+    int status = o->trace ? gr_output_open(&t->file, o->trace, 0) : 0;
+    if (status) {
         free(t);
-        return 6;
+        return gr_say_status(status);
     }
     if (t->file)
-        fprintf(t->file, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+        put(t, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
     *out = t;
     t->start = gr_seconds();
     struct gr_stage stage[2];

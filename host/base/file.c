@@ -2,11 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -123,134 +121,4 @@ int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n)
     }
     *data = v.data, *n = v.n - 1;
     return 0;
-}
-
-int gr_file_absent(const char *path)
-{
-    struct stat st;
-    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return 0;
-    return gr_fail(GR_E_INVALID, "%s exists; choose another name, or --overwrite", path);
-}
-
-#define TEMP_TAIL 24 /* of the temporary name: ".tmp-" and eight digits */
-
-static char *directory_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? gr_strndup(path, slash == path ? 1 : (size_t)(slash - path))
-                 : gr_strndup(".", 1);
-}
-
-static void invent_name(struct gr_replace *r)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    snprintf(r->temp, strlen(r->path) + TEMP_TAIL, "%s.tmp-%08x", r->path,
-             (unsigned)getpid() * 2654435761u ^ (unsigned)now.tv_nsec);
-}
-
-/* A file that has no name until it is complete, so that nothing is left of it when its writer is
- * killed; -1 where the file system or the lack of /proc does not allow it. */
-static int create_unnamed(const char *path, mode_t mode)
-{
-    char *dir = directory_of(path), self[32];
-    int fd = dir ? open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
-    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    if (fd >= 0 && access(self, F_OK) != 0) {
-        close(fd);
-        fd = -1;
-    }
-    gr_free(dir);
-    return fd;
-}
-
-/* One beside the final name. mkstemp would keep every file from other users. */
-static int create_beside(struct gr_replace *r, mode_t mode)
-{
-    int fd = -1;
-    errno = EEXIST;
-    for (int k = 0; k < 100 && fd < 0 && errno == EEXIST; k++) {
-        invent_name(r);
-        fd = open(r->temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    }
-    r->named = fd >= 0;
-    return fd;
-}
-
-/* Gives the unnamed file a name beside the final one, which linking cannot replace. */
-static bool name_it(struct gr_replace *r)
-{
-    char self[32];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", fileno(r->out));
-    errno = EEXIST;
-    for (int k = 0; k < 100 && !r->named && errno == EEXIST; k++) {
-        invent_name(r);
-        r->named = linkat(AT_FDCWD, self, AT_FDCWD, r->temp, AT_SYMLINK_FOLLOW) == 0;
-    }
-    return r->named;
-}
-
-int gr_replace_open(struct gr_replace *r, const char *path, mode_t mode)
-{
-    *r = (struct gr_replace){0};
-    size_t n = strlen(path);
-    r->path = gr_strndup(path, n);
-    r->temp = gr_calloc(n + TEMP_TAIL, 1);
-    if (!r->path || !r->temp) {
-        gr_replace_abort(r);
-        return GR_E_NOMEM_HOST;
-    }
-    int fd = create_unnamed(path, mode);
-    fd = fd >= 0 ? fd : create_beside(r, mode);
-    r->out = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    if (r->out)
-        return 0;
-    int err = errno;
-    if (fd >= 0)
-        close(fd);
-    gr_replace_abort(r);
-    return gr_fail(GR_E_IO, "%s: %s", path, strerror(err));
-}
-
-static int sync_directory(const char *path)
-{
-    char *dir = directory_of(path);
-    int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    int rc = fd >= 0 ? fsync(fd) : -1;
-    if (fd >= 0)
-        close(fd);
-    gr_free(dir);
-    return rc;
-}
-
-int gr_replace_commit(struct gr_replace *r)
-{
-    bool ok = !ferror(r->out) && fflush(r->out) == 0 && fsync(fileno(r->out)) == 0 && name_it(r);
-    int err = errno;
-    if (fclose(r->out) != 0 && ok)
-        ok = false, err = errno;
-    r->out = NULL;
-    if (ok && rename(r->temp, r->path) != 0)
-        ok = false, err = errno;
-    int rc = 0;
-    if (!ok) {
-        rc = gr_fail(GR_E_IO, "%s: %s", r->path, strerror(err));
-    } else {
-        (void)sync_directory(r->path); /* some file systems cannot; the data itself is safe */
-        r->named = false;
-    }
-    gr_replace_abort(r);
-    return rc;
-}
-
-void gr_replace_abort(struct gr_replace *r)
-{
-    if (r->out)
-        fclose(r->out);
-    if (r->named)
-        unlink(r->temp);
-    gr_free(r->temp);
-    gr_free(r->path);
-    *r = (struct gr_replace){0};
 }

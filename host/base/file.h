@@ -1,13 +1,10 @@
-/* Files: reading through a mapping or by pread, whole files, and replacing a file so that a reader
- * sees the old one or the new one. */
+/* Files that are read: through a mapping, by pread, or whole. */
 #ifndef GR_BASE_FILE_H
 #define GR_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <sys/types.h>
 
 /* An open file. `map` is NULL when it was opened for pread, or is of length 0. */
 struct gr_file {
@@ -36,24 +33,5 @@ void gr_file_close(struct gr_file *f);
 /* The whole of `path` ("-" is standard input) as a zero-terminated buffer (gr_free); GR_E_IO, or
  * GR_E_TOO_LARGE over `limit` bytes. */
 int gr_file_slurp(const char *path, size_t limit, char **data, size_t *n);
-
-/* 0 when there is nothing under the name, GR_E_INVALID otherwise. */
-int gr_file_absent(const char *path);
-
-/* A file being written beside its final name: without any where that is possible, so that a writer
- * that is killed leaves nothing behind. */
-struct gr_replace {
-    FILE *out;
-    char *path, *temp;
-    bool named; /* `temp` is there */
-};
-/* Creates the file in the directory of `path` for writing to r->out. mode: 0666 for a file
- * like any other, 0600 for one of the user's own. */
-int gr_replace_open(struct gr_replace *r, const char *path, mode_t mode);
-/* Flushes, syncs and renames over the final name; on any error the old file is intact and the
- * temporary one gone. */
-int gr_replace_commit(struct gr_replace *r);
-/* Throws the file away; fine after a commit too. */
-void gr_replace_abort(struct gr_replace *r);
 
 #endif

@@ -1,6 +1,5 @@
 #include "engine/state_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,24 +65,6 @@ static bool total(const struct gr_state_section *table, uint32_t n_section, uint
 
 /* ---- writing ---- */
 
-static int cannot_write(const struct gr_state_writer *w, int err)
-{
-    return gr_fail(GR_E_IO,
-                   "%s: %s after %zu of %zu bytes; give a path with room (what had this name is "
-                   "untouched)",
-                   w->file.path, strerror(err), w->n_done, w->n);
-}
-
-/* Says what helps after a message that names path and reason. */
-static int with_remedy(int rc)
-{
-    char what[512];
-    if (rc != GR_E_IO)
-        return rc;
-    snprintf(what, sizeof what, "%s", gr_error());
-    return gr_fail(rc, "%s; give a path with room in a folder that can be written", what);
-}
-
 /* Begins the next section that has bytes; empty ones have the sum of nothing. */
 static void next_section(struct gr_state_writer *w)
 {
@@ -106,10 +87,9 @@ static int open_target(struct gr_state_writer *w, const char *path)
         w->memory = gr_calloc(w->n, 1);
         return w->memory ? 0 : GR_E_NOMEM_HOST;
     }
-    int rc = with_remedy(gr_replace_open(&w->file, path, 0600)); /* it holds what was said */
-    if (!rc && fseeko(w->file.out, (off_t)head, SEEK_SET) != 0)
-        rc = cannot_write(w, errno);
-    return rc;
+    /* private: it holds what was said */
+    int rc = gr_output_open(&w->file, path, GR_OUTPUT_PRIVATE | GR_OUTPUT_SEEKS);
+    return rc ? rc : gr_output_seek(w->file, head);
 }
 
 int gr_state_writer_open(struct gr_state_writer *w, const char *path,
@@ -136,10 +116,13 @@ int gr_state_writer_put(struct gr_state_writer *w, const void *data, size_t n)
                        (size_t)(n - w->left));
     if (!n)
         return 0;
-    if (w->memory)
+    if (w->memory) {
         memcpy(w->memory + w->n_done, data, n);
-    else if (fwrite(data, 1, n, w->file.out) != n)
-        return cannot_write(w, errno);
+    } else {
+        int rc = gr_output_put(w->file, data, n);
+        if (rc)
+            return rc;
+    }
     XXH3_128bits_update(w->hash, data, n);
     w->n_done += n, w->left -= n;
     if (!w->left) {
@@ -164,11 +147,10 @@ static int put_head(struct gr_state_writer *w)
         memcpy(w->memory + sizeof h, w->table, table_bytes);
         return 0;
     }
-    FILE *f = w->file.out;
-    if (fseeko(f, 0, SEEK_SET) != 0 || fwrite(&h, 1, sizeof h, f) != sizeof h ||
-        fwrite(w->table, 1, table_bytes, f) != table_bytes || fflush(f) != 0)
-        return cannot_write(w, errno);
-    return 0;
+    int rc = gr_output_seek(w->file, 0);
+    if (!rc)
+        rc = gr_output_put(w->file, &h, sizeof h);
+    return rc ? rc : gr_output_put(w->file, w->table, table_bytes);
 }
 
 int gr_state_writer_commit(struct gr_state_writer *w, void **data, size_t *n)
@@ -179,7 +161,7 @@ int gr_state_writer_commit(struct gr_state_writer *w, void **data, size_t *n)
     if (rc)
         return rc;
     if (!w->memory)
-        return with_remedy(gr_replace_commit(&w->file));
+        return gr_output_commit(&w->file);
     *data = w->memory, *n = w->n;
     w->memory = NULL;
     return 0;
@@ -189,7 +171,7 @@ void gr_state_writer_close(struct gr_state_writer *w)
 {
     gr_free(w->hash);
     gr_free(w->memory);
-    gr_replace_abort(&w->file);
+    gr_output_abort(&w->file);
     *w = (struct gr_state_writer){0};
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/file.h"
+#include "base/output.h"
 
 #define GR_STATE_VERSION 1
 #define GR_STATE_MAX_SECTION 4096
@@ -47,7 +48,7 @@ struct gr_state_writer {
     void *hash;
     uint8_t *memory;  /* NULL: to the file */
     size_t n, n_done; /* of all bytes */
-    struct gr_replace file;
+    struct gr_output *file;
 };
 
 /* path NULL: into memory. scope: a number in the header. GR_E_NOMEM_HOST, GR_E_TOO_LARGE, GR_E_IO

@@ -2,6 +2,8 @@
 #ifndef GR_GGUF_PARTS_H
 #define GR_GGUF_PARTS_H
 
+#include <stdio.h>
+
 #include "gguf/gguf.h"
 #include "gguf/reader.h"
 

@@ -1,12 +1,12 @@
 /* Writing a file. Metadata is put together in memory and goes through the reader's own checks
  * before a byte is written, so that the two cannot disagree about what a good file is. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/output.h"
 #include "gguf/parts.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -29,7 +29,7 @@ struct out_tensor {
 
 struct gr_gguf_writer {
     struct gr_vec entry, tensor;
-    struct gr_replace file;
+    struct gr_output *file;
     bool begun;
     uint64_t alignment;
     size_t current; /* tensor whose data comes next */
@@ -57,7 +57,7 @@ void gr_gguf_writer_free(struct gr_gguf_writer **w)
     struct gr_gguf_writer *m = *w;
     if (!m)
         return;
-    gr_replace_abort(&m->file);
+    gr_output_abort(&m->file);
     for (size_t i = 0; i < m->entry.n; i++) {
         gr_free(entry_at(m, i)->key);
         gr_vec_fini(&entry_at(m, i)->value);
@@ -303,20 +303,13 @@ static int put_meta(const struct gr_gguf_writer *w, struct gr_vec *meta)
     return rc;
 }
 
-static int file_put(struct gr_gguf_writer *w, const void *p, size_t n)
-{
-    if (n == 0 || fwrite(p, 1, n, w->file.out) == n)
-        return 0;
-    return gr_fail(GR_E_IO, "%s: %s", w->file.path, strerror(errno));
-}
-
 static int file_pad(struct gr_gguf_writer *w, uint64_t n)
 {
     static const char zeros[4096];
     int rc = 0;
     for (uint64_t left = n; left && !rc;) {
         size_t k = (size_t)GR_MIN(left, sizeof zeros);
-        rc = file_put(w, zeros, k);
+        rc = gr_output_put(w->file, zeros, k);
         left -= k;
     }
     return rc;
@@ -338,10 +331,10 @@ int gr_gguf_begin(struct gr_gguf_writer *w, const char *path)
     if (!rc)
         rc = gr_gguf_check_meta(meta.data, meta.n, data, path);
     if (!rc)
-        rc = gr_replace_open(&w->file, path, 0666);
+        rc = gr_output_open(&w->file, path, 0);
     if (!rc) {
         w->begun = true;
-        rc = file_put(w, meta.data, meta.n);
+        rc = gr_output_put(w->file, meta.data, meta.n);
     }
     if (!rc)
         rc = file_pad(w, start - meta.n);
@@ -357,8 +350,8 @@ int gr_gguf_write(struct gr_gguf_writer *w, const void *data, size_t n)
     if (n > t->bytes - w->done)
         return gr_fail(GR_E_INVALID,
                        "%s: tensor %s: expected at most %" PRIu64 " more bytes of data, found %zu",
-                       w->file.path, gr_quote(t->name, t->name_n), t->bytes - w->done, n);
-    int rc = file_put(w, data, n);
+                       w->file->path, gr_quote(t->name, t->name_n), t->bytes - w->done, n);
+    int rc = gr_output_put(w->file, data, n);
     if (rc)
         return rc;
     w->done += n;
@@ -370,12 +363,12 @@ int gr_gguf_write(struct gr_gguf_writer *w, const void *data, size_t n)
 
 int gr_gguf_commit(struct gr_gguf_writer *w)
 {
-    if (!w->begun || !w->file.out)
+    if (!w->begun || !w->file)
         return gr_fail(GR_E_INVALID, "no file was begun");
     if (w->current < w->tensor.n) {
         const struct out_tensor *t = tensor_at(w, w->current);
         return gr_fail(GR_E_INVALID, "%s: tensor %s: expected %" PRIu64 " more bytes of data",
-                       w->file.path, gr_quote(t->name, t->name_n), t->bytes - w->done);
+                       w->file->path, gr_quote(t->name, t->name_n), t->bytes - w->done);
     }
-    return gr_replace_commit(&w->file);
+    return gr_output_commit(&w->file);
 }

@@ -419,7 +419,7 @@ int gr_imatrix_save(const struct gr_imatrix *m, const char *path, bool overwrite
 {
     struct gr_gguf_writer *w;
     const struct entry *e = m->entry.data;
-    int rc = overwrite ? 0 : gr_file_absent(path);
+    int rc = gr_output_check(path, overwrite ? 0 : GR_OUTPUT_KEEP);
     if (rc)
         return rc;
     if (m->entry.n == 0)

@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "gr/dtype.h"
@@ -95,7 +94,7 @@ static int new_part(const struct gr_rewrite *r, struct gr_gguf_writer **out, uin
 static int begin_part(const struct gr_rewrite *r, struct gr_gguf_writer *w, uint32_t part)
 {
     char *path = gr_gguf_part_name(r->out, part, r->n_part);
-    int rc = !path ? GR_E_NOMEM_HOST : r->overwrite ? 0 : gr_file_absent(path);
+    int rc = path ? gr_output_check(path, r->overwrite ? 0 : GR_OUTPUT_KEEP) : GR_E_NOMEM_HOST;
     if (!rc && !r->dry_run)
         rc = gr_gguf_begin(w, path);
     gr_free(path);

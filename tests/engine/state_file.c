@@ -235,7 +235,7 @@ Test(state_file, no_room)
     }
     remove_dir();
     cr_expect_eq(write_all("/nowhere/state", 8, NULL, NULL), GR_E_IO);
-    cr_expect(strstr(gr_error(), "/nowhere/state: No such file or directory; give a path"), "%s",
+    cr_expect(strstr(gr_error(), "/nowhere/state: there is no folder /nowhere; make it"), "%s",
               gr_error());
 }
 
@@ -277,7 +277,7 @@ static int save_mark(uint8_t mark)
     int rc = gr_state_writer_open(&w, path, table, N_SECTION, 0);
     for (int at = 0; at < 9000 && !rc; at += 500) {
         rc = gr_state_writer_put(&w, all + at, 500);
-        fflush(w.file.out); /* so that a death finds half a file */
+        (void)gr_output_flush(w.file); /* so that a death finds half a file */
     }
     if (!rc)
         rc = gr_state_writer_commit(&w, NULL, NULL);
@@ -316,10 +316,10 @@ Test(state_file, killed_while_saving, .timeout = 120)
                   "round %d: save %d was under way, the file has %d", round, newest, now);
         last = now;
     }
-    struct gr_replace r;
-    cr_assert_eq(gr_replace_open(&r, path, 0600), 0);
-    bool named = r.named;
-    gr_replace_abort(&r);
+    struct gr_output *r;
+    cr_assert_eq(gr_output_open(&r, path, 0), 0);
+    bool named = r->named;
+    gr_output_abort(&r);
     cr_expect(named || n_complete() == n_files(), "%d of %d files: half of one has no name",
               n_complete(), n_files());
     remove_dir();
