@@ -60,14 +60,21 @@ static int set_sizes(struct gr_chunks *c, const struct gr_options *o)
     c->n_ctx += stride / 2; /* as llama.cpp does */
     c->step = stride > 0 ? stride : c->n_ctx;
     c->first = stride > 0 ? c->n_ctx - stride - 1 : c->n_ctx / 2;
-    size_t n_ctx = (size_t)c->n_ctx, left = c->n_ids > n_ctx ? c->n_ids - n_ctx : 0;
-    size_t n = stride > 0 ? (left + (size_t)stride - 1) / (size_t)stride : c->n_ids / n_ctx;
+    size_t n_ctx = (size_t)c->n_ctx, rest = c->n_ids > n_ctx ? c->n_ids - n_ctx : 0;
+    size_t n = stride > 0 ? (rest + (size_t)stride - 1) / (size_t)stride : c->n_ids / n_ctx;
     if (c->n_ctx < 4 || c->n_ids < 2 * n_ctx) {
         gr_say_error("the text has %zu tokens: at least %zu are needed with chunks of %d (-c)",
                      c->n_ids, 2 * n_ctx, c->n_ctx);
         return GR_EXIT_USAGE;
     }
-    c->n_chunk = o->chunks > 0 && (size_t)o->chunks < n ? o->chunks : (int32_t)n;
+    c->begin = o->from_chunk;
+    if ((size_t)c->begin >= n) {
+        gr_say_error("--from-chunk is %d: the text has %zu chunks of %d tokens, less is expected",
+                     c->begin, n, c->n_ctx);
+        return GR_EXIT_USAGE;
+    }
+    size_t left = n - (size_t)c->begin;
+    c->n_chunk = c->begin + (o->chunks > 0 && (size_t)o->chunks < left ? o->chunks : (int32_t)left);
     return 0;
 }
 
@@ -76,7 +83,8 @@ static int open_session(struct gr_chunks *c, const struct gr_options *o)
     struct gr_session_params p = gr_session_options(o);
     c->n_batch = (int32_t)p.n_batch;
     c->n_side = c->n_batch / c->n_ctx;
-    c->n_side = c->n_side < 1 ? 1 : c->n_side > c->n_chunk ? c->n_chunk : c->n_side;
+    int32_t most = c->n_chunk - c->begin;
+    c->n_side = c->n_side < 1 ? 1 : c->n_side > most ? most : c->n_side;
     c->n_side = c->n_side > 64 ? 64 : c->n_side;
     p.n_seq_max = (uint32_t)c->n_side;
     p.n_ctx = (uint32_t)c->n_ctx * p.n_seq_max;
@@ -172,10 +180,11 @@ static void judge(struct gr_chunks *c, const struct piece *p, int32_t s)
     }
 }
 
-typedef void done_fn(const struct gr_chunks *c, int32_t i, void *user);
+typedef bool done_fn(const struct gr_chunks *c, int32_t i, void *user);
 
-/* n chunks side by side, from chunk i on. Of several in a batch each is complete in it. */
-static int run_group(struct gr_chunks *c, struct piece *p, done_fn *done, void *user)
+/* n chunks side by side, from chunk i on. Of several in a batch each is complete in it. *go:
+ * whether done wants more of them. */
+static int run_group(struct gr_chunks *c, struct piece *p, done_fn *done, void *user, bool *go)
 {
     int status = 0;
     gr_kv_clear(c->session);
@@ -186,7 +195,7 @@ static int run_group(struct gr_chunks *c, struct piece *p, done_fn *done, void *
         for (int32_t s = 0; s < p->n && !status; s++) {
             judge(c, p, s);
             if (p->hi == c->n_ctx)
-                done(c, p->i + s, user);
+                *go &= done(c, p->i + s, user);
         }
     }
     return status ? gr_say_status(status) : 0;
@@ -200,9 +209,10 @@ int gr_chunks_run(struct gr_chunks *c, done_fn *done, void *user)
     int rc = p.token && p.pos && p.seq && p.logits ? 0 : 5;
     if (rc)
         gr_say_error("no memory for a batch of %zu tokens", n);
-    for (p.i = 0; p.i < c->n_chunk && !rc; p.i += p.n) {
+    bool go = true;
+    for (p.i = c->begin; p.i < c->n_chunk && !rc && go; p.i += p.n) {
         p.n = c->n_chunk - p.i < c->n_side ? c->n_chunk - p.i : c->n_side;
-        rc = run_group(c, &p, done, user);
+        rc = run_group(c, &p, done, user, &go);
     }
     free(p.token);
     free(p.pos);

@@ -11,7 +11,8 @@ struct gr_chunks {
     struct gr_session *session;
     int32_t *ids;
     size_t n_ids;
-    int32_t n_ctx, step, first, n_chunk;
+    int32_t n_ctx, step, first;
+    int32_t begin, n_chunk;           /* chunks [begin, n_chunk) are run */
     int32_t n_vocab, n_batch, n_side; /* chunks side by side */
     int32_t bos;                      /* in place of each chunk's first token; -1: not */
     bool all_logits;                  /* of tokens that are not judged too */
@@ -30,8 +31,9 @@ struct gr_perplexity gr_chunks_perplexity(const struct gr_chunks *c);
 int gr_chunks_open(struct gr_chunks *c, const struct gr_options *o, bool all_logits);
 void gr_chunks_close(struct gr_chunks *c);
 
-/* Runs all chunks and calls done(i, user) after each, in order. 0 or an exit code, said. */
+/* Runs the chunks and calls done(i, user) after each, in order; once that returned false, those
+ * side by side with it are the last. 0 or an exit code, said. */
 int gr_chunks_run(struct gr_chunks *c,
-                  void (*done)(const struct gr_chunks *c, int32_t i, void *user), void *user);
+                  bool (*done)(const struct gr_chunks *c, int32_t i, void *user), void *user);
 
 #endif

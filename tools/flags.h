@@ -9,6 +9,7 @@
 #include "gpurun.h"
 
 #define GR_EXIT_USAGE 2
+#define GR_EXIT_INTERRUPTED 130
 #define GR_MAX_ARGS 3
 
 enum gr_command {

@@ -10,7 +10,7 @@ struct report {
     double start; /* seconds */
 };
 
-static void tell(const struct gr_chunks *c, int32_t i, void *user)
+static bool tell(const struct gr_chunks *c, int32_t i, void *user)
 {
     const struct report *r = user;
     struct gr_perplexity p = gr_chunks_perplexity(c);
@@ -23,6 +23,7 @@ static void tell(const struct gr_chunks *c, int32_t i, void *user)
     else
         printf("[%d]%.4f,", i + 1, p.value);
     gr_out_finish();
+    return true;
 }
 
 static void summarise(const struct gr_chunks *c, const struct report *r)

@@ -12,7 +12,6 @@
 #include "tools.h"
 #include "trace.h"
 
-#define EXIT_INTERRUPTED 130
 #define DEFAULT_CONTEXT 4096
 #define UNBOUNDED_ROOM                                                                             \
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
@@ -63,7 +62,7 @@ static void on_interrupt(int signal_number)
 {
     (void)signal_number;
     if (++interrupts > 1)
-        _exit(EXIT_INTERRUPTED);
+        _exit(GR_EXIT_INTERRUPTED);
     if (interruptible)
         gr_session_cancel(interruptible);
 }
@@ -730,7 +729,7 @@ static int write_text(struct run *r)
         say_summary(r);
     traced = gr_trace_end(&r->trace);
     rc = rc ? rc : traced;
-    return rc ? rc : interrupts ? EXIT_INTERRUPTED : saved;
+    return rc ? rc : interrupts ? GR_EXIT_INTERRUPTED : saved;
 }
 
 int gr_tool_run(const struct gr_options *o)

@@ -140,8 +140,14 @@ void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size)
     m->chunk_size = size;
 }
 
+/* One that is named already is what was gone on with. */
 static int add_dataset(struct gr_imatrix *m, struct gr_str name)
 {
+    for (size_t i = 0; i < m->dataset.n; i++) {
+        const char *known = ((char **)m->dataset.data)[i];
+        if (strlen(known) == name.n && !memcmp(known, name.p, name.n))
+            return 0;
+    }
     char *copy = gr_strndup(name.p, name.n);
     int rc = copy ? gr_vec_append(&m->dataset, &copy, 1, sizeof copy) : GR_E_NOMEM_HOST;
     if (rc)

@@ -1,12 +1,16 @@
 /* gpurun quantize, split, merge, imatrix and perplexity on a tiny model. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/file.h"
 #include "tiny.h"
 
 /* A name that stays: those of tiny.h are valid for a few calls. */
@@ -109,6 +113,76 @@ Test(files, imatrix_for_quantize)
     cr_expect(o.exit_code == 0 && strstr(o.out, "Final estimate"), "%s%s", o.out, o.err);
     expect_exit(GPURUN(NULL, "quantize", model, q, "q4_0", "--imatrix", text, "--overwrite"), 3,
                 "importance matrix file");
+}
+
+/* Starts an imatrix of many short chunks, as many lines as its pipe cannot hold, and reads until it
+ * has said `words`. */
+static int start_imatrix(const char *const *argv, FILE **said, const char *words)
+{
+    static char line[400];
+    int fd[2];
+    cr_assert_eq(pipe2(fd, O_CLOEXEC), 0);
+    int pid = tiny_start(argv, fd[1], true);
+    close(fd[1]);
+    *said = fdopen(fd[0], "r");
+    while (fgets(line, sizeof line, *said) && !strstr(line, words))
+        ;
+    cr_assert(strstr(line, words), "'%s' was not said", words);
+    return pid;
+}
+
+/* A run that is killed has left what it had ten chunks before at most; one that is interrupted says
+ * what goes on, and that comes to what one run gives, to the bit. */
+Test(files, imatrix_ends_early)
+{
+    const char *model = keep(tiny_model(false)), *text = write_text(16100),
+               *im = keep(tiny_path("im.gguf")), *whole = keep(tiny_path("whole.gguf"));
+    const char *const argv[] = {"gpurun", "imatrix", model, "-f", text, "-c", "8",
+                                "-b",     "8",       "-t",  "1",  "-o", im,   NULL};
+    FILE *said;
+    int pid = start_imatrix(argv, &said, "im.gguf: 20 of 2012 chunks");
+    kill(pid, SIGKILL);
+    fclose(said);
+    cr_expect_eq(tiny_wait(pid).signal, SIGKILL);
+    struct outcome o = GPURUN(NULL, "inspect", im);
+    cr_expect(strstr(o.out, "imatrix.chunk_count"), "%s%s", o.out, o.err);
+    unlink(im);
+    pid = start_imatrix(argv, &said, "chunk 25 of 2012");
+    kill(pid, SIGINT);
+    char line[400], from[16] = "";
+    while (fgets(line, sizeof line, said))
+        if (strstr(line, "--overwrite goes on"))
+            cr_assert_eq(sscanf(strstr(line, "--from-chunk"), "--from-chunk %15s", from), 1);
+    fclose(said);
+    cr_expect_eq(tiny_wait(pid).exit_code, 130);
+    cr_assert(atoi(from) >= 25 && atoi(from) < 2012, "'%s'", from);
+    expect_exit(GPURUN(NULL, "imatrix", model, "-f", text, "-c", "8", "-b", "8", "-t", "1", "-o",
+                       im, "--in-file", im, "--from-chunk", from, "--overwrite"),
+                0, "perplexity of the text");
+    expect_exit(GPURUN(NULL, "imatrix", model, "-f", text, "-c", "8", "-b", "8", "-t", "1", "-o",
+                       whole, "-ofreq", "0", "--save-frequency", "2000"),
+                0, "2012 chunks of 8 tokens");
+    cr_expect_eq(GPURUN(NULL, "inspect", tiny_path("whole.gguf.at_2000")).exit_code, 0);
+    char *a, *b;
+    size_t n, m;
+    cr_assert_eq(gr_file_slurp(im, 1 << 24, &a, &n), 0);
+    cr_assert_eq(gr_file_slurp(whole, 1 << 24, &b, &m), 0);
+    cr_expect(n == m && !memcmp(a, b, n), "%zu and %zu bytes", n, m);
+    gr_free(a), gr_free(b);
+    expect_exit(GPURUN(NULL, "imatrix", model, "-f", text, "-c", "8", "-o", whole, "--overwrite",
+                       "--from-chunk", "2012"),
+                2, "the text has 2012 chunks of 8 tokens, less is expected");
+}
+
+/* What is no file is written once. */
+Test(files, imatrix_to_a_device)
+{
+    const char *model = keep(tiny_model(false)), *text = write_text(400);
+    struct outcome o = GPURUN(NULL, "imatrix", model, "-f", text, "-c", "8", "-b", "8", "-o",
+                              "/dev/stdout", "-ofreq", "1", "--save-frequency", "1");
+    expect_exit(o, 0, "/dev/stdout: 50 chunks");
+    cr_expect_not(strstr(o.err, "/dev/stdout: 1 of"), "%s", o.err);
+    cr_expect(!memcmp(o.out, "GGUF", 4) && !memmem(o.out + 4, o.n_out - 4, "GGUF", 4));
 }
 
 Test(files, quantize)
