@@ -1,36 +1,37 @@
 /* Files that a command is to write, looked at before any work. */
+#include <string.h>
 #include <sys/stat.h>
 
 #include "tools.h"
 
-static bool is_file(const char *path, const struct stat *file)
+/* Whether two names are one file, which need not be there. */
+static bool same(const char *a, const char *b)
 {
-    struct stat st;
-    return path && !stat(path, &st) && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
+    struct stat x, y;
+    return a && b &&
+           (!strcmp(a, b) ||
+            (!stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino));
 }
 
-static bool is_adapter(const struct gr_adapters *a, const struct stat *file)
+/* Whether the command reads or writes what is under the name in another way. An imatrix may take
+ * the place of one that it begins with; any number of things go to a device. */
+static bool is_taken(const struct gr_options *o, const struct gr_adapters *a, const char *path)
 {
+    const char *const other[] = {o->model,    o->file,  o->imatrix,     o->compare,
+                                 o->log_file, o->trace, o->prompt_cache};
+    struct stat st;
     bool is = false;
-    for (int32_t i = 0; i < a->n; i++)
-        is |= is_file(a->v[i].path, file);
-    return is;
-}
-
-/* Whether the command reads what is under the name. An imatrix may take the place of one that it
- * begins with. */
-static bool is_input(const struct gr_options *o, const struct gr_adapters *a, const char *path)
-{
-    struct stat st;
-    if (stat(path, &st) || !S_ISREG(st.st_mode))
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
         return false;
-    bool is = is_file(o->model, &st) || is_file(o->file, &st) || is_file(o->imatrix, &st) ||
-              is_file(o->compare, &st) || is_adapter(a, &st);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        is |= other[i] != path && same(other[i], path);
+    for (int32_t i = 0; i < a->n; i++)
+        is |= same(a->v[i].path, path);
     for (int i = 0; i < o->n_args; i++)
-        is |= is_file(o->arg[i], &st);
+        is |= same(o->arg[i], path);
     for (int32_t i = 0; i < o->in_file.n && path != o->imatrix_file; i++)
-        is |= is_file(o->in_file.v[i], &st);
-    return is || (path != o->prompt_cache && is_file(o->prompt_cache, &st));
+        is |= same(o->in_file.v[i], path);
+    return is;
 }
 
 static int check(const struct gr_options *o, const struct gr_adapters *a, const char *flag,
@@ -41,7 +42,7 @@ static int check(const struct gr_options *o, const struct gr_adapters *a, const 
         gr_say_error("%s: %s", flag, gr_error_message());
         return gr_status_exit(status);
     }
-    if (!path || !is_input(o, a, path))
+    if (!path || !is_taken(o, a, path))
         return 0;
     gr_say_error("%s: %s is a file of this command already; choose another name", flag, path);
     return GR_EXIT_USAGE;

@@ -57,8 +57,8 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
 
 /* ---- output ---- */
 
-/* Whether each file that the options name for writing can be begun, and is none that the command
- * reads. 0 or an exit code, said. */
+/* Whether each file that the options name for writing can be begun, and is no other one of the
+ * command. 0 or an exit code, said. */
 int gr_outputs_check(const struct gr_options *o);
 
 /* ---- several processes ---- */

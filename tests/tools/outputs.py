@@ -318,6 +318,18 @@ def standard(d, where):
         bad.append(f"--trace /dev/stdout: exit code {rc}, found {text[:60]!r}")
 
 
+def twice(d, where):
+    """Two outputs of a command under one name, which a device can be."""
+    words = RUN + ["-m", d / "model.gguf"]
+    for first, second in [("--log-file", "--trace"), ("--prompt-cache", "--log-file"), ("--trace", "--prompt-cache")]:
+        got, err, _ = gpurun(words + [first, where / "one", second, where / "one"])
+        if got != 2 or "a file of this command" not in err or (where / "one").exists():
+            bad.append(f"{first} and {second} under one name: exit code 2 expected, found {got}: {err}")
+    got, err, _ = gpurun(words + ["--log-file", "/dev/null", "--trace", "/dev/null"])
+    if got:
+        bad.append(f"two outputs to a device: exit code 0 expected, found {got}: {err}")
+
+
 def main():
     global left_out
     with tempfile.TemporaryDirectory() as top:
@@ -334,6 +346,7 @@ def main():
         if not only:
             folders(inputs, pathlib.Path(top))
             standard(inputs, pathlib.Path(top))
+            twice(inputs, pathlib.Path(top))
     print("\n".join(bad))
     print(f"{len(bad)} faults" + (f", {left_out} rows left out: they need root" if left_out else ""))
     return 1 if bad else 0
