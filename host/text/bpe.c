@@ -37,8 +37,8 @@ static const struct merge *find(const struct gr_bpe *b, uint32_t left, uint32_t 
     return lo < end && (uint32_t)b->merge[lo].right == right ? &b->merge[lo] : NULL;
 }
 
-static bool pair(const void *ctx, const struct gr_symbol *l, const struct gr_symbol *r,
-                 uint32_t *rank, uint32_t *value)
+static bool pair(void *ctx, const struct gr_symbol *l, const struct gr_symbol *r, uint32_t *rank,
+                 uint32_t *value)
 {
     const struct merge *m =
         l->value != NONE && r->value != NONE ? find(ctx, l->value, r->value) : NULL;

@@ -7,6 +7,7 @@
 #include "gr/status.h"
 
 #define KEY "tokenizer.ggml.precompiled_charsmap"
+#define MAX_MATCH 256 /* bytes; the units of a broken map may lead in circles */
 
 struct gr_charsmap {
     uint32_t n_unit, n_text;
@@ -70,7 +71,7 @@ size_t gr_charsmap_match(const struct gr_charsmap *m, const char *p, size_t n, c
 {
     size_t best = 0;
     uint32_t at = m->n_unit ? children(m->unit[0]) : 0;
-    for (size_t i = 0; i < n && p[i]; i++) {
+    for (size_t i = 0; i < n && i < MAX_MATCH && p[i]; i++) {
         at ^= (uint8_t)p[i];
         if (at >= m->n_unit || (m->unit[at] & 0x800000ffu) != (uint8_t)p[i])
             break;

@@ -14,7 +14,8 @@ struct gr_charsmap;
 int gr_charsmap_open(struct gr_charsmap **out, const uint8_t *p, uint64_t n);
 void gr_charsmap_free(struct gr_charsmap **m);
 
-/* The longest known prefix of p[0, n): returns its length and its replacement, or 0. */
+/* The longest known prefix of p[0, n), at most 256 bytes: returns its length and its replacement,
+ * or 0. */
 size_t gr_charsmap_match(const struct gr_charsmap *m, const char *p, size_t n, const char **to,
                          size_t *n_to);
 

@@ -98,7 +98,7 @@ static int join(struct gr_merge *m, uint32_t left, uint32_t value)
     return rc ? rc : push(m, left);
 }
 
-int gr_merge_run(struct gr_merge *m, gr_pair_fn *pair, const void *ctx)
+int gr_merge_run(struct gr_merge *m, gr_pair_fn *pair, void *ctx)
 {
     int rc = 0;
     m->pair = pair, m->ctx = ctx;

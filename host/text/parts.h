@@ -73,14 +73,14 @@ struct gr_candidate {
 
 /* Whether two neighbours may be joined, with which rank (smaller first), and the value they have
  * together. */
-typedef bool gr_pair_fn(const void *ctx, const struct gr_symbol *left,
-                        const struct gr_symbol *right, uint32_t *rank, uint32_t *value);
+typedef bool gr_pair_fn(void *ctx, const struct gr_symbol *left, const struct gr_symbol *right,
+                        uint32_t *rank, uint32_t *value);
 
 struct gr_merge {
     struct gr_vec symbols;    /* of struct gr_symbol */
     struct gr_vec candidates; /* of struct gr_candidate, a binary heap */
     gr_pair_fn *pair;         /* during a run */
-    const void *ctx;
+    void *ctx;
 };
 
 /* Forgets all symbols. */
@@ -89,7 +89,7 @@ void gr_merge_clear(struct gr_merge *m);
 int gr_merge_add(struct gr_merge *m, uint32_t start, uint32_t len, uint32_t value);
 /* Joins until no pair may be joined: smallest rank first, then the leftmost. The result is the
  * chain from symbol 0. */
-int gr_merge_run(struct gr_merge *m, gr_pair_fn *pair, const void *ctx);
+int gr_merge_run(struct gr_merge *m, gr_pair_fn *pair, void *ctx);
 void gr_merge_fini(struct gr_merge *m);
 
 /* --- one call of gr_tokenize --- */
@@ -100,7 +100,15 @@ struct gr_job {
     struct gr_merge merge;
     struct gr_vec text;           /* of char: the text as the algorithm wants it */
     struct gr_splitter *splitter; /* BPE, once there is text */
+    uint64_t n_step, max_step;    /* through tries: done, and how many at most */
 };
+
+/* Steps through tries for a text of n bytes: a second a mebibyte. Tokens as models have them take
+ * less than their length a byte; a file may have thousands that are beginnings of each other. */
+#define GR_MAX_STEPS(n) (256 * (uint64_t)(n) + (1u << 20))
+
+/* Counts n more steps; GR_E_TOO_LARGE when there were too many. */
+int gr_job_count(struct gr_job *j, uint64_t n);
 
 int gr_job_push(struct gr_job *j, int32_t id);
 /* One token a byte; without them, the unknown token or nothing. */

@@ -38,12 +38,14 @@ static int64_t cost(const struct gr_vocab *v, int32_t id)
 }
 
 /* best[i] from those after it. */
-static void step(const struct gr_vocab *v, const char *p, size_t i, size_t n, struct best *best)
+static int step(struct gr_job *j, const char *p, size_t i, size_t n, struct best *best)
 {
+    const struct gr_vocab *v = j->v;
     size_t len = gr_utf8_step(p + i, n - i);
     uint32_t node = 0;
     bool any = false;
-    for (size_t k = i; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
+    size_t k = i;
+    for (; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
         int32_t id = v->trie.id[node];
         if (id < 0 || v->type[id] == GR_TOKEN_UNUSED || !gr_token_from_text(v, id))
             continue;
@@ -55,6 +57,7 @@ static void step(const struct gr_vocab *v, const char *p, size_t i, size_t n, st
     int64_t c = best[i + len].cost + UNKNOWN_COST;
     if (!any || c < best[i].cost)
         best[i] = (struct best){c, (uint32_t)(i + len), -1};
+    return gr_job_count(j, k - i);
 }
 
 int gr_plamo_run(struct gr_job *j, const char *p, size_t n)
@@ -63,8 +66,8 @@ int gr_plamo_run(struct gr_job *j, const char *p, size_t n)
     int rc = 0;
     if (!best)
         return GR_E_NOMEM_HOST;
-    for (size_t i = n; i-- > 0;)
-        step(j->v, p, i, n, best);
+    for (size_t i = n; i-- > 0 && !rc;)
+        rc = step(j, p, i, n, best);
     for (size_t i = 0; i < n && !rc; i = best[i].next)
         rc = best[i].id >= 0 ? gr_job_push(j, best[i].id)
                              : gr_job_push_bytes(j, p + i, best[i].next - i);

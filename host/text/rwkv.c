@@ -61,11 +61,14 @@ int gr_rwkv_run(struct gr_job *j, const char *p, size_t n)
     for (size_t i = 0, end; i < n && !rc; i = end) {
         int32_t best = unknown;
         uint32_t node = 0;
+        size_t k = i;
         end = i + 1;
-        for (size_t k = i; k < n && (node = gr_trie_step(t, node, (uint8_t)p[k])); k++)
+        for (; k < n && (node = gr_trie_step(t, node, (uint8_t)p[k])); k++)
             if (t->id[node] >= 0)
                 best = t->id[node], end = k + 1;
-        rc = best >= 0 ? gr_job_push(j, best) : 0;
+        rc = gr_job_count(j, k - i);
+        if (!rc && best >= 0)
+            rc = gr_job_push(j, best);
     }
     return rc;
 }

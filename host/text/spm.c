@@ -11,14 +11,19 @@ static uint32_t rank_of(float score)
     return ~(u >> 31 ? ~u : u | 0x80000000u);
 }
 
-static bool pair(const void *ctx, const struct gr_symbol *l, const struct gr_symbol *r,
-                 uint32_t *rank, uint32_t *value)
+static bool pair(void *ctx, const struct gr_symbol *l, const struct gr_symbol *r, uint32_t *rank,
+                 uint32_t *value)
 {
-    const struct gr_job *j = ctx;
-    if (!l->value)
+    struct gr_job *j = ctx;
+    const uint8_t *text = (const uint8_t *)j->text.data + r->start;
+    uint32_t node = l->value, n = 0;
+    if (j->n_step > j->max_step)
         return false;
-    *value = gr_trie_walk(&j->v->trie, l->value, (const char *)j->text.data + r->start, r->len);
-    int32_t id = *value ? j->v->trie.id[*value] : -1;
+    for (; n < r->len && node; n++)
+        node = gr_trie_step(&j->v->trie, node, text[n]);
+    j->n_step += n;
+    *value = node;
+    int32_t id = node ? j->v->trie.id[node] : -1;
     if (id < 0 || !gr_token_from_text(j->v, id))
         return false;
     *rank = rank_of(j->v->score[id]);
@@ -41,6 +46,8 @@ int gr_spm_run(struct gr_job *j, const char *p, size_t n)
     }
     if (!rc)
         rc = gr_merge_run(m, pair, j);
+    if (!rc)
+        rc = gr_job_count(j, 0);
     const struct gr_symbol *s = m->symbols.data;
     for (uint32_t i = 0; i != GR_NO_SYMBOL && m->symbols.n && !rc; i = s[i].next) {
         int32_t id = s[i].value ? j->v->trie.id[s[i].value] : -1;

@@ -11,6 +11,17 @@ int gr_job_push(struct gr_job *j, int32_t id)
     return gr_vec_append(j->ids, &id, 1, sizeof id);
 }
 
+int gr_job_count(struct gr_job *j, uint64_t n)
+{
+    j->n_step += n;
+    return j->n_step <= j->max_step
+               ? 0
+               : gr_fail(GR_E_TOO_LARGE,
+                         "the text takes more than %llu steps: the vocabulary has long tokens "
+                         "that it begins in too many places",
+                         (unsigned long long)j->max_step);
+}
+
 int gr_job_push_bytes(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
@@ -55,18 +66,20 @@ int gr_job_lower(struct gr_job *j, const char *p, size_t n)
     return rc;
 }
 
-/* The longest added token that begins at p[0, n), or -1; *len is its length. */
-static int32_t added_at(const struct gr_vocab *v, const char *p, size_t n, bool parse_special,
-                        size_t *len)
+/* *best = the longest added token that begins at p[0, n), or -1; *len is its length. */
+static int added_at(struct gr_job *j, const char *p, size_t n, bool parse_special, int32_t *best,
+                    size_t *len)
 {
-    int32_t best = -1;
+    const struct gr_vocab *v = j->v;
     uint32_t node = 0;
-    for (size_t i = 0; i < n && (node = gr_trie_step(&v->added, node, (uint8_t)p[i])); i++) {
+    size_t i = 0;
+    *best = -1;
+    for (; i < n && (node = gr_trie_step(&v->added, node, (uint8_t)p[i])); i++) {
         int32_t id = v->added.id[node];
         if (id >= 0 && (parse_special || v->type[id] == GR_TOKEN_USER_DEFINED))
-            best = id, *len = i + 1;
+            *best = id, *len = i + 1;
     }
-    return best;
+    return gr_job_count(j, i);
 }
 
 static bool is_blank(char c)
@@ -122,8 +135,9 @@ static int run_all(struct gr_job *j, const char *p, size_t n, bool parse_special
     size_t start = 0, i = 0, len = 0;
     int rc = 0;
     while (i < n && !rc) {
-        int32_t id = added_at(v, p + i, n - i, parse_special, &len);
-        if (id < 0) {
+        int32_t id;
+        rc = added_at(j, p + i, n - i, parse_special, &id, &len);
+        if (rc || id < 0) {
             i++;
             continue;
         }
@@ -149,7 +163,7 @@ int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_s
                        GR_TOKENIZE_MAX_BYTES);
     if (v->kind == GR_VOCAB_NONE)
         return run(&(struct gr_job){.v = v}, "", 1);
-    struct gr_job j = {.v = v, .ids = ids};
+    struct gr_job j = {.v = v, .ids = ids, .max_step = GR_MAX_STEPS(n)};
     size_t had = ids->n;
     int rc = add_special && v->first >= 0 ? gr_job_push(&j, v->first) : 0;
     if (!rc)

@@ -38,8 +38,11 @@ void gr_trie_fini(struct gr_trie *t);
 /* The child of `node` by byte c, or 0. */
 static inline uint32_t gr_trie_step(const struct gr_trie *t, uint32_t node, uint8_t c)
 {
-    uint32_t lo = t->first[node];
-    const uint8_t *p = memchr(t->label + lo, c, t->first[node + 1] - lo);
+    uint32_t lo = t->first[node], n = t->first[node + 1] - lo;
+    const uint8_t *p = t->label + lo;
+    if (n && *p == c)
+        return lo;
+    p = memchr(p, c, n);
     return p ? (uint32_t)(p - t->label) : 0;
 }
 

@@ -50,39 +50,60 @@ static size_t normal(const struct gr_vocab *v, const char *p, size_t n, const ch
     return len > 0 ? (size_t)len : len < 0 ? (size_t)-len : n;
 }
 
+/* The text that normalisation makes, in j->text. */
+struct normal {
+    struct gr_job *j;
+    bool squeeze, begun; /* blanks at both ends go, several become one; there was something else */
+    size_t blanks;       /* that are not written yet */
+};
+
+static int put_blanks(struct normal *t)
+{
+    int rc = 0;
+    for (; t->blanks && !rc; t->blanks--)
+        rc = gr_vec_append(&t->j->text, GR_SPACE, GR_SPACE_BYTES, 1);
+    return rc;
+}
+
+/* Adds to[0, n), in which blanks become visible. */
+static int put_text(struct normal *t, const char *to, size_t n)
+{
+    int rc = 0;
+    for (size_t k = 0, end; k < n && !rc; k = end) {
+        for (end = k; end < n && to[end] != ' ';)
+            end++;
+        if (end == k) {
+            t->blanks++, end++;
+            continue;
+        }
+        if (t->squeeze)
+            t->blanks = t->begun ? t->blanks > 0 : t->j->v->add_space_prefix;
+        t->begun = true;
+        rc = put_blanks(t);
+        if (!rc)
+            rc = gr_vec_append(&t->j->text, to + k, end - k, 1);
+    }
+    return rc;
+}
+
 /* j->text = the normalised text. Blanks at both ends go and several become one when the vocabulary
- * says so; all become visible. */
+ * says so; all become visible. What replacements make is counted before that: blanks too. */
 static int normalise(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
-    bool squeeze = v->remove_extra_whitespaces, begun = !squeeze; /* nothing but blanks so far */
-    size_t limit = GROWTH * n + 4096;
-    size_t blanks = 0; /* not written yet */
+    struct normal t = {j, v->remove_extra_whitespaces, !v->remove_extra_whitespaces, 0};
+    size_t limit = GROWTH * n + 4096, made = 0;
     int rc =
-        v->add_space_prefix && begun ? gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1) : 0;
-    for (size_t i = 0, n_to = 0; i < n && !rc;) {
+        v->add_space_prefix && t.begun ? gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1) : 0;
+    for (size_t i = 0, n_to = 0; i < n && !rc; made += n_to) {
         const char *to = NULL;
         i += normal(v, p + i, n - i, &to, &n_to);
-        if (n_to > limit || j->text.n > limit)
+        if (n_to > limit - made)
             return gr_fail(GR_E_TOO_LARGE, "normalisation makes more than %zu bytes of %zu", limit,
                            n);
-        for (size_t k = 0, end; k < n_to && !rc; k = end) {
-            for (end = k; end < n_to && to[end] != ' ';)
-                end++;
-            if (end == k) {
-                blanks++, end++;
-                continue;
-            }
-            blanks = squeeze ? (begun ? blanks > 0 : v->add_space_prefix) : blanks;
-            for (begun = true; blanks && !rc; blanks--)
-                rc = gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1);
-            if (!rc)
-                rc = gr_vec_append(&j->text, to + k, end - k, 1);
-        }
+        rc = put_text(&t, to, n_to);
     }
-    for (; blanks && !squeeze && !rc; blanks--)
-        rc = gr_vec_append(&j->text, GR_SPACE, GR_SPACE_BYTES, 1);
-    return rc;
+    return rc || t.squeeze ? rc : put_blanks(&t);
 }
 
 /* --- the best path --- */
@@ -95,16 +116,18 @@ static void offer(struct best *b, double score, uint32_t start, int32_t id)
 
 /* Fills best[0, n] for text p[0, n): position i offers every token that begins there to the
  * position where it ends. */
-static void search(const struct gr_vocab *v, const char *p, size_t n, struct best *best)
+static int search(struct gr_job *j, const char *p, size_t n, struct best *best)
 {
+    const struct gr_vocab *v = j->v;
+    int rc = 0;
     for (size_t i = 1; i <= n; i++)
         best[i].score = -INFINITY;
-    for (size_t i = 0, step; i < n; i += step) {
+    for (size_t i = 0, k, step; i < n && !rc; i += step) {
         step = gr_utf8_step(p + i, n - i);
         double score = best[i].score;
         bool whole = false; /* a token of just this character */
         uint32_t node = 0;
-        for (size_t k = i; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
+        for (k = i; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
             int32_t id = v->trie.id[node];
             if (id < 0 || !usable(v, id))
                 continue;
@@ -114,7 +137,9 @@ static void search(const struct gr_vocab *v, const char *p, size_t n, struct bes
         }
         if (!whole)
             offer(&best[i + step], score + v->unk_score, (uint32_t)i, -1);
+        rc = gr_job_count(j, k - i);
     }
+    return rc;
 }
 
 /* Walks the path to best[n]; unknown characters in a row are one unknown token, or bytes. */
@@ -146,8 +171,9 @@ int gr_unigram_run(struct gr_job *j, const char *p, size_t n)
     struct best *best = gr_calloc(len + 1, sizeof *best);
     if (!best)
         return GR_E_NOMEM_HOST;
-    search(j->v, j->text.data, len, best);
-    rc = emit(j, j->text.data, len, best);
+    rc = search(j, j->text.data, len, best);
+    if (!rc)
+        rc = emit(j, j->text.data, len, best);
     gr_free(best);
     return rc;
 }

@@ -5,8 +5,8 @@
  * every array has one item a token.
  *
  * Immutable once open: any number of threads may use one vocabulary. Time is O(n log n) in the
- * text, whatever the text; nothing recurses. Text is bytes: what is not UTF-8 becomes byte tokens
- * where the vocabulary has them. */
+ * text, whatever the text and the vocabulary; nothing recurses. Text is bytes: what is not UTF-8
+ * becomes byte tokens where the vocabulary has them. */
 #ifndef GR_TEXT_VOCAB_H
 #define GR_TEXT_VOCAB_H
 
@@ -130,7 +130,8 @@ int32_t gr_vocab_find(const struct gr_vocab *v, const char *text, size_t n);
  * add_special: BOS and EOS as the model wants them. parse_special: the texts of control tokens
  * become those tokens; without it no text can make a control token, except the
  * unknown token where a file types that as one. GR_E_UNSUPPORTED with "none",
- * GR_E_TOO_LARGE over GR_TOKENIZE_MAX_BYTES. */
+ * GR_E_TOO_LARGE over GR_TOKENIZE_MAX_BYTES, and where a vocabulary makes work out of all
+ * proportion of a text. */
 int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
                 bool parse_special, struct gr_vec *ids);
 

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "gr/status.h"
 #include "text/charsmap.h"
@@ -18,6 +19,13 @@ static void refused(const struct gr_vocab_source *src, int status, const char *w
     cr_assert_eq(rc, status, "%d, expected %d with \"%s\": %s", rc, status, words, gr_error());
     cr_assert_null(v);
     cr_assert(strstr(gr_error(), words), "\"%s\" is not in: %s", words, gr_error());
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static struct small spm(void)
@@ -237,33 +245,156 @@ Test(hostile, charsmap)
     cr_assert_gt(matched, 1000);
 }
 
-/* A map that blows a text up is stopped: it makes two thousand bytes of one character here. */
-Test(hostile, charsmap_bomb)
+/* A Unigram vocabulary whose map makes n times `to` of each 'a'; map has room for it. */
+static struct small mapped(uint8_t *map, char to, uint32_t n, bool squeeze)
 {
-    static uint8_t map[4 + 4 * 128 + 2000];
-    static char text[20000];
+    enum { UNITS = 4 * 128 };
     struct small s = small_new("t5", "");
     small_token(&s, "<pad>", 0, GR_TOKEN_CONTROL);
     small_token(&s, "</s>", 0, GR_TOKEN_CONTROL);
     small_token(&s, "<unk>", 0, GR_TOKEN_UNKNOWN);
     small_token(&s, "x", -1, GR_TOKEN_NORMAL);
+    small_token(&s, SPACE, -1, GR_TOKEN_NORMAL);
     /* root's children at 0 ^ c; 'a' (0x61) has a value at unit 0x61 ^ 1 = 0x60: offset 0 of the
      * replacements */
-    uint32_t a = 0x61u | 1u << 8 | 1u << 10, size = 4 * 128;
+    uint32_t a = 0x61u | 1u << 8 | 1u << 10, size = UNITS;
+    memset(map, 0, 4 + UNITS);
     memcpy(map, &size, 4);
     memcpy(map + 4 + 4 * 0x61, &a, 4);
-    memset(map + 4 + size, 'x', sizeof map - 4 - size - 1);
-    s.source.charsmap = map, s.source.charsmap_bytes = sizeof map;
-    struct gr_vocab *v = small_open(&s);
-    struct gr_vec ids = tokenize(v, "a", 1, false, false);
-    cr_assert_gt(ids.n, 1900);
-    ids.n = 0;
+    memset(map + 4 + UNITS, to, n);
+    map[4 + UNITS + n] = 0;
+    s.source.charsmap = map, s.source.charsmap_bytes = 4 + UNITS + n + 1;
+    s.source.remove_extra_whitespaces = squeeze;
+    return s;
+}
+
+/* A map that blows a text up is stopped, be it by letters or by blanks, seen or not. */
+Test(hostile, charsmap_bomb)
+{
+    static const struct {
+        char to;
+        bool squeeze;
+        size_t least; /* ids of one letter */
+    } bombs[] = {{'x', false, 1900}, {'x', true, 1900}, {' ', false, 1900}, {' ', true, 0}};
+    enum { BYTES = 1999, MANY = 195000 };
+    static uint8_t map[4 + 4 * 128 + MANY + 1];
+    static char text[20000];
     memset(text, 'a', sizeof text);
-    cr_assert_eq(gr_tokenize(v, text, sizeof text, false, false, &ids), GR_E_TOO_LARGE);
+    for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
+        struct small s = mapped(map, bombs[i].to, BYTES, bombs[i].squeeze);
+        struct gr_vocab *v = small_open(&s);
+        struct gr_vec ids = tokenize(v, "a", 1, false, false);
+        cr_assert_geq(ids.n, bombs[i].least, "bomb %zu: %zu ids", i, ids.n);
+        ids.n = 0;
+        cr_assert_eq(gr_tokenize(v, text, sizeof text, false, false, &ids), GR_E_TOO_LARGE);
+        cr_assert(strstr(gr_error(), "normalisation makes more than"), "%s", gr_error());
+        cr_assert_eq(ids.n, 0);
+        gr_vec_fini(&ids);
+        gr_vocab_close(&v);
+        small_fini(&s);
+
+        size_t before, peak;
+        s = mapped(map, bombs[i].to, MANY, bombs[i].squeeze);
+        v = small_open(&s);
+        before = gr_alloc_held(&peak);
+        cr_assert_eq(gr_tokenize(v, text, 1000, false, false, &ids), GR_E_TOO_LARGE);
+        (void)gr_alloc_held(&peak);
+        cr_assert_lt(peak - before, 4u << 20, "bomb %zu: %zu bytes", i, peak - before);
+        gr_vec_fini(&ids);
+        gr_vocab_close(&v);
+        small_fini(&s);
+    }
+}
+
+/* Units that lead in a circle match no more than the longest text that is looked up. */
+Test(hostile, charsmap_circle)
+{
+    enum { BYTES = 100000 };
+    static uint32_t map[1 + 128];
+    static char text[BYTES];
+    struct gr_charsmap *m;
+    const char *to;
+    size_t n_to;
+    map[0] = 4 * 128;
+    map[1 + 'a'] = 'a' | 'a' << 10; /* its child by 'a' is itself */
+    memset(text, 'a', sizeof text);
+    cr_assert_eq(gr_charsmap_open(&m, (const uint8_t *)map, sizeof map), 0, "%s", gr_error());
+    double begin = cpu_seconds();
+    for (size_t i = 0; i < BYTES; i++)
+        cr_assert_eq(gr_charsmap_match(m, text + i, BYTES - i, &to, &n_to), 0);
+    cr_assert_lt(cpu_seconds() - begin, 2);
+    gr_charsmap_free(&m);
+}
+
+/* Tokens of 'a' once, twice ... LONGEST times, or only the longest, which no text has, and one 'a':
+ * each byte of a text of 'a' begins thousands of them. The work ends with a message, long before
+ * it would be done. */
+static void long_tokens(struct small s, enum gr_token_type type, bool all)
+{
+    enum { LONGEST = 4000, BYTES = 1000000 };
+    static char token[LONGEST + 1], text[BYTES];
+    struct gr_vec ids = {0};
+    memset(token, 'a', sizeof token);
+    memset(text, 'a', sizeof text);
+    token[LONGEST] = 'b';
+    for (size_t n = 2; n <= LONGEST && all; n++)
+        small_token_n(&s, token, n, -(float)n, type);
+    small_token_n(&s, token, sizeof token, -1, type);
+    struct gr_vocab *v = small_open(&s);
+    const char *model = s.source.model.p;
+    cr_assert_eq(gr_tokenize(v, text, 200, false, true, &ids), 0, "%s: %s", model, gr_error());
+    ids.n = 0;
+    double begin = cpu_seconds();
+    cr_assert_eq(gr_tokenize(v, text, sizeof text, false, true, &ids), GR_E_TOO_LARGE, "%s", model);
+    cr_assert_lt(cpu_seconds() - begin, 30, "%s", model);
+    cr_assert(strstr(gr_error(), "steps: the vocabulary has long tokens"), "%s", gr_error());
     cr_assert_eq(ids.n, 0);
     gr_vec_fini(&ids);
     gr_vocab_close(&v);
     small_fini(&s);
+}
+
+/* Tokens of any number of 'a' and a 'b' at their end, which grow to the left: a pair is known when
+ * all of its right half was read. */
+Test(hostile, long_right_halves)
+{
+    enum { LONGEST = 4000, TIMES = 250 };
+    static char token[LONGEST + 1], text[TIMES * sizeof token];
+    struct gr_vec ids = {0};
+    struct small s = spm();
+    memset(token, 'a', sizeof token);
+    token[LONGEST] = 'b';
+    for (size_t i = 0; i < TIMES; i++)
+        memcpy(text + i * sizeof token, token, sizeof token);
+    for (size_t n = 1; n <= LONGEST; n++)
+        small_token_n(&s, token + LONGEST - n, n + 1, (float)n, GR_TOKEN_NORMAL);
+    struct gr_vocab *v = small_open(&s);
+    cr_assert_eq(gr_tokenize(v, text, sizeof text, false, false, &ids), GR_E_TOO_LARGE);
+    cr_assert(strstr(gr_error(), "steps: the vocabulary has long tokens"), "%s", gr_error());
+    gr_vec_fini(&ids);
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
+
+Test(hostile, long_tokens)
+{
+    static const char *const models[] = {"t5", "plamo2", "rwkv", "llama"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (int all = 0; all < 2; all++) {
+            struct small s = small_new(models[i], "");
+            small_token(&s, "<pad>", 0, GR_TOKEN_CONTROL);
+            small_token(&s, "</s>", 0, GR_TOKEN_CONTROL);
+            small_token(&s, "<unk>", 0, GR_TOKEN_UNKNOWN);
+            if (i % 2)
+                small_bytes(&s, false);
+            small_token(&s, "a", -1, GR_TOKEN_NORMAL);
+            if (i < 2 || i + (size_t)all == 2) /* the others take the longest there is */
+                long_tokens(s, GR_TOKEN_NORMAL, all);
+            else
+                small_fini(&s);
+        }
+    long_tokens(spm(), GR_TOKEN_USER_DEFINED, false);
+    long_tokens(bpe(), GR_TOKEN_CONTROL, false);
 }
 
 /* Any bytes in any vocabulary: ids in range, nothing else. */
