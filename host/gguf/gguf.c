@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/sort.h"
 #include "gguf/parts.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -227,9 +228,6 @@ int gr_str_compare(struct gr_str a, struct gr_str b)
     return c ? c : (a.n > b.n) - (a.n < b.n);
 }
 
-/* What the three orders compare. */
-typedef bool less_fn(const void *items, uint32_t a, uint32_t b);
-
 static bool less_key(const void *items, uint32_t a, uint32_t b)
 {
     const struct gr_gguf_kv *kv = items;
@@ -248,36 +246,6 @@ static bool less_place(const void *items, uint32_t a, uint32_t b)
     return t[a].part != t[b].part ? t[a].part < t[b].part : t[a].offset < t[b].offset;
 }
 
-static void sift_down(uint32_t *order, size_t i, size_t n, const void *items, less_fn *less)
-{
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && less(items, order[child], order[child + 1]))
-            child++;
-        if (!less(items, order[i], order[child]))
-            return;
-        uint32_t t = order[i];
-        order[i] = order[child], order[child] = t;
-    }
-}
-
-/* The indices 0 to n - 1 sorted (gr_free), or NULL. Heap sort: no input makes it slow. */
-static uint32_t *sorted(const void *items, uint64_t n, less_fn *less)
-{
-    uint32_t *order = gr_calloc(n, sizeof *order);
-    if (!order)
-        return NULL;
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = i;
-    for (size_t i = n / 2; i > 0; i--)
-        sift_down(order, i - 1, n, items, less);
-    for (size_t left = n; left > 1; left--) {
-        uint32_t t = order[0];
-        order[0] = order[left - 1], order[left - 1] = t;
-        sift_down(order, 0, left - 1, items, less);
-    }
-    return order;
-}
-
 static int read_keys(struct gr_gguf_part *p)
 {
     p->kv = gr_calloc(p->n_kv, sizeof *p->kv);
@@ -285,7 +253,7 @@ static int read_keys(struct gr_gguf_part *p)
         return GR_E_NOMEM_HOST;
     for (uint64_t i = 0; i < p->n_kv && !p->rd.rc; i++)
         read_kv(&p->rd, i, &p->kv[i]);
-    p->kv_order = p->rd.rc ? NULL : sorted(p->kv, p->n_kv, less_key);
+    p->kv_order = p->rd.rc ? NULL : gr_sorted(p->kv, p->n_kv, less_key);
     if (!p->kv_order)
         return p->rd.rc ? p->rd.rc : GR_E_NOMEM_HOST;
     for (uint64_t i = 1; i < p->n_kv; i++) {
@@ -350,8 +318,8 @@ int gr_gguf_part_open(struct gr_gguf_part *p, const char *path, bool mapped)
 static int check_tensors(struct gr_gguf *g)
 {
     const struct gr_gguf_tensor *t = g->tensor;
-    uint32_t *place = sorted(t, g->n_tensor, less_place);
-    g->tensor_order = sorted(t, g->n_tensor, less_name);
+    uint32_t *place = gr_sorted(t, g->n_tensor, less_place);
+    g->tensor_order = gr_sorted(t, g->n_tensor, less_name);
     int rc = place && g->tensor_order ? 0 : GR_E_NOMEM_HOST;
     for (uint64_t i = 1; i < g->n_tensor && !rc; i++) {
         const struct gr_gguf_tensor *a = &t[g->tensor_order[i - 1]], *b = &t[g->tensor_order[i]];

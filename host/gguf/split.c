@@ -105,5 +105,7 @@ int gr_gguf_split_open(struct gr_gguf *g, bool mapped)
         found += (int64_t)part[k]->n_tensor;
     char want[48];
     snprintf(want, sizeof want, "%" PRId64 ", the tensors of all parts", found);
-    return rc ? rc : gr_gguf_part_int(part[0], "split.tensors.count", want, found, found, &total);
+    for (int64_t k = 0; k < count && !rc; k++)
+        rc = gr_gguf_part_int(part[k], "split.tensors.count", want, found, found, &total);
+    return rc;
 }

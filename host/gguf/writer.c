@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/output.h"
+#include "base/sort.h"
 #include "gguf/parts.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
@@ -70,28 +71,62 @@ void gr_gguf_writer_free(struct gr_gguf_writer **w)
     *w = NULL;
 }
 
-/* Puts the finished value in its place; takes it over, also on failure. */
+/* Takes over the finished value, also on failure. A key that was there before is found when the
+ * file is begun. */
 static int set(struct gr_gguf_writer *w, struct gr_str key, struct gr_vec *value, int rc)
 {
     struct entry *e = NULL;
     char *copy = NULL;
     if (!rc && w->begun)
         rc = gr_fail(GR_E_INVALID, "key %s: set after the file was begun", gr_quote(key.p, key.n));
-    for (size_t i = 0; i < w->entry.n && !rc && !e; i++)
-        if (entry_at(w, i)->key_n == key.n && memcmp(entry_at(w, i)->key, key.p, key.n) == 0)
-            e = entry_at(w, i);
-    if (!rc && !e &&
-        (!(copy = gr_strndup(key.p, key.n)) || !(e = gr_vec_push(&w->entry, sizeof *e))))
+    if (!rc && (!(copy = gr_strndup(key.p, key.n)) || !(e = gr_vec_push(&w->entry, sizeof *e))))
         rc = GR_E_NOMEM_HOST;
     if (rc) {
         gr_free(copy);
         gr_vec_fini(value);
         return rc;
     }
-    if (copy)
-        e->key = copy, e->key_n = key.n;
-    gr_vec_fini(&e->value);
-    e->value = *value;
+    *e = (struct entry){copy, key.n, *value};
+    return 0;
+}
+
+static struct gr_str key_of(const struct entry *e)
+{
+    return (struct gr_str){e->key, e->key_n};
+}
+
+/* By key, then as they were set. */
+static bool less_entry(const void *items, uint32_t a, uint32_t b)
+{
+    const struct entry *e = items;
+    int c = gr_str_compare(key_of(e + a), key_of(e + b));
+    return c ? c < 0 : a < b;
+}
+
+/* Leaves one entry of each key: in the place where it was set first, with the value that was set
+ * last. */
+static int settle_keys(struct gr_gguf_writer *w)
+{
+    uint32_t *order = gr_sorted(w->entry.data, w->entry.n, less_entry);
+    size_t kept = 0, n = w->entry.n;
+    if (!order)
+        return GR_E_NOMEM_HOST;
+    for (size_t i = 1, first = 0; i < n; i++) {
+        struct entry *e = entry_at(w, order[first]), *later = entry_at(w, order[i]);
+        if (gr_str_compare(key_of(e), key_of(later)) != 0) {
+            first = i;
+            continue;
+        }
+        gr_vec_fini(&e->value);
+        e->value = later->value;
+        gr_free(later->key);
+        *later = (struct entry){0};
+    }
+    for (size_t i = 0; i < n; i++)
+        if (entry_at(w, i)->key)
+            *entry_at(w, kept++) = *entry_at(w, i);
+    w->entry.n = kept;
+    gr_free(order);
     return 0;
 }
 
@@ -321,8 +356,11 @@ int gr_gguf_begin(struct gr_gguf_writer *w, const char *path)
     uint64_t data = 0, start = 0;
     if (w->begun)
         return gr_fail(GR_E_INVALID, "%s: the file was begun before", path);
+    int rc = settle_keys(w);
+    if (rc)
+        return rc;
     w->alignment = alignment_of(w);
-    int rc = place_tensors(w, &data);
+    rc = place_tensors(w, &data);
     if (!rc)
         rc = put_meta(w, &meta);
     if (!rc && (!gr_align_up(&start, meta.n, w->alignment) || !gr_add(&data, data, start)))

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "base/sort.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 
@@ -23,10 +24,17 @@ struct entry {
 };
 
 struct gr_imatrix {
-    struct gr_vec entry;   /* struct entry, sorted by name */
+    struct gr_vec entry;   /* struct entry, sorted by name; of a file that is read, as they come */
     struct gr_vec dataset; /* char * */
     uint32_t n_chunk, chunk_size;
 };
+
+static void entry_fini(struct entry *e)
+{
+    gr_free(e->name);
+    gr_free(e->sum);
+    gr_free(e->count);
+}
 
 int gr_imatrix_new(struct gr_imatrix **out)
 {
@@ -39,12 +47,8 @@ void gr_imatrix_free(struct gr_imatrix **m)
     struct gr_imatrix *p = *m;
     if (!p)
         return;
-    for (size_t i = 0; i < p->entry.n; i++) {
-        struct entry *e = (struct entry *)p->entry.data + i;
-        gr_free(e->name);
-        gr_free(e->sum);
-        gr_free(e->count);
-    }
+    for (size_t i = 0; i < p->entry.n; i++)
+        entry_fini((struct entry *)p->entry.data + i);
     for (size_t i = 0; i < p->dataset.n; i++)
         gr_free(((char **)p->dataset.data)[i]);
     gr_vec_fini(&p->entry);
@@ -75,8 +79,9 @@ static struct entry *find(const struct gr_imatrix *m, struct gr_str name, size_t
     return lo < m->entry.n && compare(name, e + lo) == 0 ? e + lo : NULL;
 }
 
-static int insert(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
-                  size_t at, struct entry **out)
+/* An entry of zeros behind the others; *out is good until the next one. */
+static int append(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
+                  struct entry **out)
 {
     uint64_t n;
     if (!gr_mul(&n, n_in, n_matrix) || n > INT32_MAX)
@@ -86,34 +91,114 @@ static int insert(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint6
     struct entry new = {
         gr_strndup(name.p, name.n),         name.n, n_in, n_matrix, gr_calloc(n, sizeof(float)),
         gr_calloc(n_matrix, sizeof(double))};
-    struct entry *e = new.name &&new.sum &&new.count ? gr_vec_push(&m->entry, sizeof *e) : NULL;
-    if (!e) {
-        gr_free(new.name);
-        gr_free(new.sum);
-        gr_free(new.count);
+    *out = new.name &&new.sum &&new.count ? gr_vec_push(&m->entry, sizeof new) : NULL;
+    if (!*out) {
+        entry_fini(&new);
         return GR_E_NOMEM_HOST;
     }
-    e = (struct entry *)m->entry.data + at;
-    memmove(e + 1, e, (m->entry.n - 1 - at) * sizeof *e);
-    *e = new;
-    *out = e;
+    **out = new;
     return 0;
 }
 
-/* The entry of that shape, made when there is none. */
+static int check_shape(const struct entry *e, struct gr_str name, uint64_t n_in, uint64_t n_matrix)
+{
+    if (e->n_in == n_in && e->n_matrix == n_matrix)
+        return 0;
+    return gr_fail(
+        GR_E_INVALID, "importances of %s: %llu matrices of %llu columns here, %llu of %llu there",
+        gr_quote(name.p, name.n), (unsigned long long)e->n_matrix, (unsigned long long)e->n_in,
+        (unsigned long long)n_matrix, (unsigned long long)n_in);
+}
+
+/* The entry of that shape, made when there is none. A model has few tensors, which come in the
+ * order of its layers: moving those behind a new one is cheap. */
 static int need(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
                 struct entry **out)
 {
     size_t at;
     *out = find(m, name, &at);
-    if (!*out)
-        return insert(m, name, n_in, n_matrix, at, out);
-    if ((*out)->n_in == n_in && (*out)->n_matrix == n_matrix)
-        return 0;
-    return gr_fail(
-        GR_E_INVALID, "importances of %s: %llu matrices of %llu columns here, %llu of %llu there",
-        gr_quote(name.p, name.n), (unsigned long long)(*out)->n_matrix,
-        (unsigned long long)(*out)->n_in, (unsigned long long)n_matrix, (unsigned long long)n_in);
+    if (*out)
+        return check_shape(*out, name, n_in, n_matrix);
+    int rc = append(m, name, n_in, n_matrix, out);
+    if (rc)
+        return rc;
+    struct entry new = **out;
+    *out = (struct entry *)m->entry.data + at;
+    memmove(*out + 1, *out, (m->entry.n - 1 - at) * sizeof new);
+    **out = new;
+    return 0;
+}
+
+static struct gr_str name_of(const struct entry *e)
+{
+    return (struct gr_str){e->name, e->name_n};
+}
+
+/* By name, then as they came. */
+static bool less_entry(const void *items, uint32_t a, uint32_t b)
+{
+    const struct entry *e = items;
+    int c = compare(name_of(e + a), e + b);
+    return c ? c < 0 : a < b;
+}
+
+/* Adds `from` to an entry of the same name, and leaves it empty. */
+static int fold(struct entry *to, struct entry *from)
+{
+    int rc = check_shape(to, name_of(from), from->n_in, from->n_matrix);
+    for (uint64_t i = 0; !rc && i < from->n_in * from->n_matrix; i++)
+        to->sum[i] += from->sum[i];
+    for (uint64_t i = 0; !rc && i < from->n_matrix; i++)
+        to->count[i] += from->count[i];
+    if (!rc) {
+        entry_fini(from);
+        *from = (struct entry){0};
+    }
+    return rc;
+}
+
+/* Puts the entries of `from`, in any order and names more than once, among those of m, which stay
+ * sorted. What does not fit stays in `from`. */
+static int merge_entries(struct gr_imatrix *m, struct gr_imatrix *from)
+{
+    struct entry *e = from->entry.data, *mine = m->entry.data;
+    size_t n = from->entry.n, n_mine = m->entry.n, at = 0, k = 0;
+    struct entry *to = gr_calloc(n_mine + n, sizeof *to);
+    uint32_t *order = gr_sorted(e, n, less_entry);
+    int rc = 0;
+    if (!to || !order) {
+        gr_free(to);
+        gr_free(order);
+        return GR_E_NOMEM_HOST;
+    }
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct entry *next = e + order[i];
+        while (at < n_mine && compare(name_of(next), mine + at) >= 0)
+            to[k++] = mine[at++];
+        if (k && compare(name_of(next), to + k - 1) == 0)
+            rc = fold(to + k - 1, next);
+        else
+            to[k++] = *next, *next = (struct entry){0};
+    }
+    while (at < n_mine)
+        to[k++] = mine[at++];
+    gr_vec_fini(&m->entry);
+    m->entry = (struct gr_vec){to, k, n_mine + n, sizeof *to};
+    gr_free(order);
+    return rc;
+}
+
+/* Adds what a file had. */
+static int merge(struct gr_imatrix *m, struct gr_imatrix *from)
+{
+    int rc = merge_entries(m, from);
+    if (!rc)
+        rc = gr_vec_append(&m->dataset, from->dataset.data, from->dataset.n, sizeof(char *));
+    if (rc)
+        return rc;
+    from->dataset.n = 0; /* m has them now */
+    gr_imatrix_chunks(m, from->n_chunk, from->chunk_size);
+    return 0;
 }
 
 int gr_imatrix_add(struct gr_imatrix *m, const char *name, int32_t i, int32_t n_matrix,
@@ -230,7 +315,7 @@ static int add_pair(struct gr_imatrix *m, const struct gr_gguf *g, const struct 
     if (!rc && (!is_good(sum, n) || !is_good(count, n_matrix)))
         rc = bad_values(gr_gguf_path(g, 0), name);
     if (!rc)
-        rc = need(m, name, n / n_matrix, n_matrix, &e);
+        rc = append(m, name, n / n_matrix, n_matrix, &e);
     for (uint64_t i = 0; !rc && i < n; i++)
         e->sum[i] += sum[i];
     for (uint64_t i = 0; !rc && i < n_matrix; i++)
@@ -325,7 +410,7 @@ static int take_entry(struct gr_imatrix *m, struct cursor *c)
     if (!rc && (n < 1 || n_call < 0 || (size_t)n > c->left / sizeof(float)))
         rc = take(c, NULL, SIZE_MAX);
     if (!rc)
-        rc = need(m, name, (uint64_t)n, 1, &e);
+        rc = append(m, name, (uint64_t)n, 1, &e);
     for (int32_t i = 0; !rc && i < n; i++) {
         float x = 0;
         rc = take(c, &x, sizeof x);
@@ -379,7 +464,16 @@ int gr_imatrix_load(struct gr_imatrix *m, const char *path)
     gr_file_close(&f);
     if (rc)
         return rc;
-    return memcmp(magic, "GGUF", 4) == 0 ? load_gguf(m, path) : load_legacy(m, path);
+    struct gr_imatrix *read;
+    rc = gr_imatrix_new(&read);
+    if (rc)
+        return rc;
+    read->chunk_size = m->chunk_size;
+    rc = memcmp(magic, "GGUF", 4) == 0 ? load_gguf(read, path) : load_legacy(read, path);
+    if (!rc)
+        rc = merge(m, read);
+    gr_imatrix_free(&read);
+    return rc;
 }
 
 /* ---- writing ---- */

@@ -126,6 +126,10 @@ Test(gguf_split, wrong_sets_are_refused)
     fails("bad-00001-of-00003.gguf", GR_E_CORRUPT,
           "bad-00001-of-00003.gguf: key 'split.tensors.count': expected 7, the tensors of all "
           "parts, found i32 6");
+    put_part("bad-00003-of-00003.gguf", (struct part){2, 3, 7, 1});
+    fails("bad-00001-of-00003.gguf", GR_E_CORRUPT,
+          "bad-00003-of-00003.gguf: key 'split.tensors.count': expected 6, the tensors of all "
+          "parts, found i32 7");
     put_part("bad-00003-of-00003.gguf", (struct part){1, 3, 6, 1});
     fails("bad-00001-of-00003.gguf", GR_E_CORRUPT,
           "bad-00003-of-00003.gguf: key 'split.no': expected 2 in this part, found u16 1");

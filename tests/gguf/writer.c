@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "bytes.h"
 #include "gr/dtype.h"
+#include "support/cpu_time.h"
 
 static struct gr_str str(const char *s)
 {
@@ -100,6 +101,52 @@ Test(gguf_writer, every_type_round_trips)
     same_keys(g, h);
     gr_gguf_close(&g);
     gr_gguf_close(&h);
+}
+
+/* Keys that are set again keep their place and have the last value. */
+Test(gguf_writer, keys_set_again)
+{
+    const char *path = out_path("writer-again.gguf");
+    static const char *const keys[] = {"b", "a", "bb", "b", "a", "b"};
+    struct gr_gguf_writer *w;
+    struct gr_gguf *g;
+    cr_assert_eq(gr_gguf_writer_new(&w), 0);
+    for (uint32_t i = 0; i < 6; i++)
+        cr_assert_eq(gr_gguf_set_u32(w, keys[i], i), 0);
+    cr_assert(gr_gguf_begin(w, path) == 0 && gr_gguf_commit(w) == 0, "%s", gr_error());
+    gr_gguf_writer_free(&w);
+    cr_assert_eq(gr_gguf_open(&g, path, false), 0, "%s", gr_error());
+    cr_assert_eq(gr_gguf_n_kv(g), 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        static const uint32_t want[] = {5, 4, 2};
+        uint32_t value = 0;
+        cr_assert(gr_str_is(gr_gguf_kv_at(g, i)->key, keys[i]));
+        cr_assert(gr_gguf_u32(g, keys[i], &value) == 0 && value == want[i]);
+    }
+    gr_gguf_close(&g);
+}
+
+/* Processor time of a file of n keys that differ at their ends. */
+static double seconds_of_keys(int n)
+{
+    char key[256];
+    struct gr_gguf_writer *w;
+    double begin = cpu_seconds();
+    memset(key, 'k', sizeof key);
+    cr_assert_eq(gr_gguf_writer_new(&w), 0);
+    for (int i = 0; i < n; i++) {
+        snprintf(key + 240, 16, "%d", 1000000 - i);
+        cr_assert_eq(gr_gguf_set_u32(w, key, 1), 0);
+    }
+    cr_assert_eq(gr_gguf_begin(w, out_path("writer-many.gguf")), 0, "%s", gr_error());
+    gr_gguf_writer_free(&w);
+    return cpu_seconds() - begin;
+}
+
+Test(gguf_writer, many_keys)
+{
+    double once = seconds_of_keys(15000), four = seconds_of_keys(60000);
+    cr_assert(is_linear(once, four), "%f s, four times as many %f s", once, four);
 }
 
 /* Random tensors of every storage type, written in pieces, at several alignments. */

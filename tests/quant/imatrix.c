@@ -13,6 +13,7 @@
 #include "gr/status.h"
 #include "quant/imatrix.h"
 #include "quant/quant.h"
+#include "support/cpu_time.h"
 
 static char dir[64], file[96], in[96], out[96];
 
@@ -150,6 +151,37 @@ Test(imatrix, older_form)
 }
 
 /* Cut anywhere but where its last, optional part begins; and with each byte changed. */
+/* Processor time of n entries of the older form, in descending order, into a matrix with others. */
+static double seconds_of_entries(struct gr_imatrix *m, int n)
+{
+    FILE *f = fopen(file, "wb");
+    const int32_t len = 8, one = 1;
+    const float value = 1;
+    cr_assert(f && fwrite(&n, 4, 1, f) == 1);
+    for (int i = n; i > 0; i--) {
+        fwrite(&len, 4, 1, f), fprintf(f, "%08d", i);
+        fwrite(&one, 4, 1, f), fwrite(&one, 4, 1, f), fwrite(&value, 4, 1, f);
+    }
+    cr_assert_eq(fclose(f), 0);
+    double begin = cpu_seconds();
+    cr_assert_eq(gr_imatrix_load(m, file), 0, "%s", gr_error());
+    return cpu_seconds() - begin;
+}
+
+Test(imatrix, many_entries)
+{
+    struct gr_imatrix *m = collected();
+    double once = seconds_of_entries(m, 40000), four = seconds_of_entries(m, 160000);
+    uint64_t n = gr_imatrix_n_entry(m);
+    cr_assert_geq(n, 160000);
+    cr_assert(is_linear(once, four), "%f s, four times as many %f s", once, four);
+    expect_means(m, "00000001", (float[]){1}, 1);
+    expect_means(m, "00160000", (float[]){1}, 1);
+    cr_assert(gr_imatrix_has(m, str("00020000")) && !gr_imatrix_has(m, str("00160001")));
+    gr_imatrix_free(&m);
+    unlink(file);
+}
+
 Test(imatrix, damaged_older_form)
 {
     struct bytes data = legacy();

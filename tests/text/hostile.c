@@ -2,9 +2,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "gr/status.h"
+#include "support/cpu_time.h"
 #include "text/charsmap.h"
 #include "text/utf8.h"
 #include "text/util.h"
@@ -19,13 +19,6 @@ static void refused(const struct gr_vocab_source *src, int status, const char *w
     cr_assert_eq(rc, status, "%d, expected %d with \"%s\": %s", rc, status, words, gr_error());
     cr_assert_null(v);
     cr_assert(strstr(gr_error(), words), "\"%s\" is not in: %s", words, gr_error());
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static struct small spm(void)
