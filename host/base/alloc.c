@@ -11,6 +11,7 @@
 
 #define ALIGN 64
 #define HEADER ALIGN /* room for struct header that keeps the alignment */
+#define OVERHEAD (HEADER + ALIGN)
 #define ARENA_BLOCK (64 * 1024)
 #define HUGE_PAGE ((uintptr_t)2 << 20)
 
@@ -51,7 +52,37 @@ static void count_held(size_t bytes)
 struct header {
     void *raw; /* what malloc gave */
     size_t bytes;
+    uint64_t budget; /* id of the budget that it counts for, or 0 */
 };
+
+static _Thread_local struct gr_budget *budget; /* that counts now, or NULL */
+
+void gr_budget_begin(struct gr_budget *b)
+{
+    static _Atomic uint64_t n_budget;
+    if (!b->id)
+        b->id = atomic_fetch_add(&n_budget, 1) + 1;
+    if (!budget)
+        budget = b;
+}
+
+bool gr_budget_end(struct gr_budget *b)
+{
+    if (budget == b)
+        budget = NULL;
+    return b->exceeded;
+}
+
+/* Whether a block of `total` bytes is within the budget, if any; counts it then. */
+static bool charge(size_t total)
+{
+    if (!budget)
+        return true;
+    if (total > budget->limit - budget->held)
+        return budget->exceeded = true, false;
+    budget->held += total;
+    return true;
+}
 
 static struct header *header_of(void *p)
 {
@@ -64,14 +95,18 @@ static void *block_new(size_t bytes, bool zeroed)
 {
     uint64_t total;
     char *raw = NULL;
-    if (!must_fail() && gr_add(&total, (uint64_t)bytes, (uint64_t)(HEADER + ALIGN)))
+    bool room =
+        !must_fail() && gr_add(&total, (uint64_t)bytes, (uint64_t)OVERHEAD) && charge(total);
+    if (room)
         raw = zeroed ? calloc(1, total) : malloc(total);
+    if (room && !raw && budget)
+        budget->held -= total;
     if (!raw) {
         (void)gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes);
         return NULL;
     }
     char *p = raw + HEADER + (ALIGN - (uintptr_t)raw % ALIGN) % ALIGN;
-    *header_of(p) = (struct header){raw, bytes};
+    *header_of(p) = (struct header){raw, bytes, budget ? budget->id : 0};
     count_held(bytes);
     return p;
 }
@@ -111,6 +146,8 @@ void gr_free(void *p)
         return;
     struct header *h = header_of(p);
     atomic_fetch_sub(&held, h->bytes);
+    if (budget && h->budget == budget->id)
+        budget->held -= h->bytes + OVERHEAD;
     free(h->raw);
 }
 

@@ -2,6 +2,7 @@
 #ifndef GR_BASE_ALLOC_H
 #define GR_BASE_ALLOC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,6 +25,20 @@ void gr_free(void *p);
  * most of all on a virtual machine. Advice only: what is never used is not taken, but one byte
  * takes its 2 MiB. */
 void gr_alloc_huge(const void *p, size_t bytes);
+
+/* A bound on what is made of one thing, an untrusted file for instance. Initialise with
+ * {.limit = bytes}. */
+struct gr_budget {
+    size_t limit, held; /* bytes, those that keep account of a block included */
+    uint64_t id;
+    bool exceeded; /* an allocation has failed for the limit */
+};
+/* From here on b counts what this thread allocates, less what it frees of that: an allocation that
+ * would go over the limit fails. It may be begun again after its end, and goes on then; begun while
+ * another one counts, it counts nothing. */
+void gr_budget_begin(struct gr_budget *b);
+/* Ends it; returns b->exceeded. */
+bool gr_budget_end(struct gr_budget *b);
 
 /* Test hook: the k-th allocation from now fails (1 = the next one), and with `persistent` all after
  * it. 0 switches it off. Returns the number of allocations made since the last call. */

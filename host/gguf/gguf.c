@@ -376,8 +376,17 @@ static struct gr_gguf *model_new(void)
     return g;
 }
 
+int gr_gguf_too_much(const char *path)
+{
+    return gr_fail(GR_E_CORRUPT,
+                   "%s: its metadata and what is made of it take more than %zu MiB of memory", path,
+                   GR_GGUF_MAX_HELD >> 20);
+}
+
 int gr_gguf_open(struct gr_gguf **out, const char *path, bool mapped)
 {
+    struct gr_budget budget = {.limit = GR_GGUF_MAX_HELD};
+    gr_budget_begin(&budget);
     struct gr_gguf *g = model_new();
     int rc = g ? gr_gguf_part_open(g->part[0], path, mapped) : GR_E_NOMEM_HOST;
     if (!rc)
@@ -387,7 +396,7 @@ int gr_gguf_open(struct gr_gguf **out, const char *path, bool mapped)
     if (rc)
         gr_gguf_close(&g);
     *out = g;
-    return rc;
+    return gr_budget_end(&budget) ? gr_gguf_too_much(path) : rc;
 }
 
 /* A model whose first n bytes are at p; the other parts of a split one are not looked for. */

@@ -50,6 +50,12 @@ enum gr_gguf_type {
 #define GR_GGUF_MAX_ALIGN (1u << 24)
 #define GR_GGUF_DEFAULT_ALIGN 32u
 
+/* Bytes of memory that a file's metadata may take with all that is made of it: tables, vocabulary,
+ * names of scores. */
+#define GR_GGUF_MAX_HELD ((size_t)512 << 20)
+/* The message of a file that would take more; returns GR_E_CORRUPT. */
+int gr_gguf_too_much(const char *path);
+
 /* One metadata entry. A scalar is an array of one: n == 1 and item == type. `data` holds the n
  * items as in the file: little-endian, packed, unaligned; a string is a u64 length and its bytes
  * (read them with gr_gguf_str_next). */

@@ -40,12 +40,25 @@ static int find_arch(struct gr_model *m)
                    gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), near[0], near[1], near[2]);
 }
 
+/* Runs `read`, which makes something of the metadata, within the budget of the file at `path`. */
+static int within_budget(struct gr_model *m, int (*read)(struct gr_model *m), const char *path)
+{
+    gr_budget_begin(&m->budget);
+    int rc = read(m);
+    return gr_budget_end(&m->budget) ? gr_gguf_too_much(path) : rc;
+}
+
+static int open_vocab(struct gr_model *m)
+{
+    return gr_vocab_open(&m->vocab, m->gguf);
+}
+
 /* The vocabulary's size must be that of the embeddings; a file without text says how many tokens
  * there are. */
 static int read_vocab(struct gr_model *m)
 {
     char key[128];
-    int rc = gr_vocab_open(&m->vocab, m->gguf);
+    int rc = within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0));
     if (rc)
         return rc;
     const struct gr_gguf_tensor *t = gr_gguf_find_tensor(m->gguf, "token_embd.weight");
@@ -189,10 +202,19 @@ static int read_labels(struct gr_model *m)
     return 0;
 }
 
+static int read_names(struct gr_model *m)
+{
+    int rc = read_labels(m);
+    return rc ? rc : summarise(m);
+}
+
 static int open_file(struct gr_model *m, const char *path, bool mapped)
 {
-    if (path)
-        return gr_gguf_open(&m->gguf, path, mapped);
+    if (path) {
+        gr_budget_begin(&m->budget);
+        int rc = gr_gguf_open(&m->gguf, path, mapped);
+        return gr_budget_end(&m->budget) ? gr_gguf_too_much(path) : rc;
+    }
     /* cppcheck-suppress comparePointers ; both are labels of builtin.S */
     size_t size = (size_t)(gr_builtin_model_end - gr_builtin_model);
     if (!size)
@@ -213,8 +235,8 @@ static int read_all(struct gr_model *m, bool check_finite)
     if (!rc)
         rc = gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias, NULL);
     if (!rc)
-        rc = read_labels(m);
-    return rc ? rc : summarise(m);
+        rc = within_budget(m, read_names, gr_gguf_path(m->gguf, 0));
+    return rc;
 }
 
 int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params)
@@ -226,6 +248,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     if (!m)
         return GR_E_NOMEM_HOST;
     pthread_mutex_init(&m->lock, NULL);
+    m->budget.limit = GR_GGUF_MAX_HELD;
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
     int rc = gr_split_read(&m->split, &p);
@@ -238,7 +261,8 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     if (!rc)
         rc = open_file(m, path, p.use_mmap);
     if (!rc)
-        rc = p.vocab_only ? gr_vocab_open(&m->vocab, m->gguf) : read_all(m, p.check_tensors);
+        rc = p.vocab_only ? within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0))
+                          : read_all(m, p.check_tensors);
     if (!rc && !p.vocab_only)
         rc = gr_lora_open(m, p.adapters, p.n_adapter, p.check_tensors);
     if (!rc)

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/alloc.h"
 #include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
@@ -19,6 +20,7 @@
 
 struct gr_model {
     struct gr_gguf *gguf;
+    struct gr_budget budget; /* of the metadata and what is made of it */
     const struct gr_arch *arch;
     struct gr_hparams hp;
     struct gr_vocab *vocab;

@@ -1,7 +1,6 @@
 #include "text/trie.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -13,23 +12,33 @@ struct entry {
     int32_t id;
 };
 
-static int compare(const void *pa, const void *pb, void *texts)
+static bool less(const struct gr_texts *texts, const struct entry *a, const struct entry *b)
 {
-    const struct entry *a = pa, *b = pb;
     if (a->head != b->head)
-        return a->head < b->head ? -1 : 1;
+        return a->head < b->head;
     size_t na, nb;
     const char *ta = gr_texts_at(texts, a->id, &na), *tb = gr_texts_at(texts, b->id, &nb);
     int c = memcmp(ta, tb, GR_MIN(na, nb));
-    return c ? c : na < nb ? -1 : na > nb;
+    return c ? c < 0 : na < nb;
 }
 
-/* Sorts ids by text. */
+/* Merges the sorted from[lo, mid) and from[mid, hi) into to[lo, hi). */
+static void merge(const struct gr_texts *texts, const struct entry *from, struct entry *to,
+                  size_t lo, size_t mid, size_t hi)
+{
+    for (size_t a = lo, b = mid, k = lo; k < hi; k++)
+        to[k] = b == hi || (a < mid && !less(texts, from + b, from + a)) ? from[a++] : from[b++];
+}
+
+/* Sorts ids by text: merge sort, whose memory is counted as all else is. */
 static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
 {
-    struct entry *e = gr_calloc(n, sizeof *e);
-    if (!e)
+    struct entry *e = gr_calloc(n, sizeof *e), *to = gr_calloc(n, sizeof *to);
+    if (!e || !to) {
+        gr_free(e);
+        gr_free(to);
         return GR_E_NOMEM_HOST;
+    }
     for (size_t i = 0; i < n; i++) {
         size_t len;
         const char *p = gr_texts_at(texts, ids[i], &len);
@@ -37,10 +46,16 @@ static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
         for (size_t k = 0; k < 8; k++)
             e[i].head = e[i].head << 8 | (k < len ? (uint8_t)p[k] : 0);
     }
-    qsort_r(e, n, sizeof *e, compare, (void *)(uintptr_t)texts);
+    for (size_t run = 1; run < n; run *= 2) {
+        for (size_t i = 0; i < n; i += 2 * run)
+            merge(texts, e, to, i, GR_MIN(i + run, n), GR_MIN(i + 2 * run, n));
+        struct entry *t = e;
+        e = to, to = t;
+    }
     for (size_t i = 0; i < n; i++)
         ids[i] = e[i].id;
     gr_free(e);
+    gr_free(to);
     return 0;
 }
 

@@ -23,6 +23,51 @@ Test(alloc, held_and_peak)
     cr_assert_eq(peak, before + 300);
 }
 
+/* A budget counts what is made while it is begun, less what is freed of that then, and refuses what
+ * goes beyond it; another one inside of it counts nothing. */
+Test(alloc, budget)
+{
+    struct gr_budget b = {.limit = 10000}, inner = {.limit = 1};
+    char *before = gr_calloc(1, 5000), *a, *c;
+    gr_budget_begin(&b);
+    gr_free(before);
+    cr_assert_eq(b.held, 0, "it was not counted when it was made");
+    a = gr_calloc(4, 1000);
+    cr_assert(a && b.held > 4000 && b.held < 4500, "%zu", b.held);
+    gr_budget_begin(&inner);
+    c = gr_realloc(NULL, 4, 1000);
+    cr_assert(c && !gr_budget_end(&inner) && inner.held == 0 && b.held > 8000);
+    cr_assert(!gr_realloc(a, 5, 1000) && b.exceeded, "a realloc holds both for a moment");
+    gr_free(c);
+    cr_assert_lt(b.held, 4500);
+    cr_assert(gr_budget_end(&b));
+    c = gr_calloc(1, 20000);
+    cr_assert(c, "nothing counts any more");
+    gr_free(c);
+    b.exceeded = false;
+    gr_budget_begin(&b);
+    cr_assert_null(gr_calloc(1, 7000), "it goes on where it ended");
+    gr_free(a);
+    cr_assert_eq(b.held, 0);
+    a = gr_calloc(1, 7000);
+    cr_assert(a && gr_budget_end(&b));
+    gr_free(a);
+}
+
+/* Blocks of no bytes are not for nothing. */
+Test(alloc, budget_counts_small_blocks)
+{
+    struct gr_budget b = {.limit = 10000};
+    void *p[1000] = {NULL};
+    size_t n = 0;
+    gr_budget_begin(&b);
+    while (n < 1000 && (p[n] = gr_calloc(0, 1)))
+        n++;
+    cr_assert(gr_budget_end(&b) && n > 10 && n < 200, "%zu", n);
+    while (n)
+        gr_free(p[--n]);
+}
+
 Test(alloc, fails_where_told)
 {
     for (int persistent = 0; persistent < 2; persistent++) {

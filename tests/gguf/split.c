@@ -114,6 +114,40 @@ Test(gguf_split, copied_into_one)
     gr_gguf_close(&g);
 }
 
+/* The limit of memory is that of a model, not of each of its files: five parts of nearly the most
+ * metadata that one may have, all of it zeros that take no room on the disk. */
+Test(gguf_split, metadata_of_all_parts)
+{
+    enum { PARTS = 5, BYTES = 127 << 20 };
+    struct gr_gguf *g;
+    size_t peak, before;
+    char path[512];
+    for (int no = 0; no < PARTS; no++) {
+        struct bytes b = {.n = 0};
+        char name[64];
+        snprintf(name, sizeof name, "much-%05d-of-%05d.gguf", no + 1, PARTS);
+        put_head(&b, 3, 0, 4);
+        put_key(&b, "split.no", GR_GGUF_U16), put_int(&b, (uint64_t)no, 2);
+        put_key(&b, "split.count", GR_GGUF_U16), put_int(&b, PARTS, 2);
+        put_key(&b, "split.tensors.count", GR_GGUF_I32), put_int(&b, 0, 4);
+        put_array(&b, "zeros", GR_GGUF_U8, BYTES);
+        size_t n = b.n + BYTES;
+        cr_assert_eq(truncate(put_file(&b, name), (off_t)n), 0);
+    }
+    before = gr_alloc_held(&peak);
+    int rc = gr_gguf_open(&g, GR_BINARY_DIR "/tests/much-00001-of-00005.gguf", false);
+    cr_assert(rc == GR_E_CORRUPT && !g, "%d %s", rc, gr_error());
+    cr_assert(strstr(gr_error(), "much-00001-of-00005.gguf: its metadata and what is made of it "
+                                 "take more than 512 MiB"),
+              "%s", gr_error());
+    (void)gr_alloc_held(&peak);
+    cr_assert_leq(peak - before, (size_t)512 << 20);
+    for (int no = 0; no < PARTS; no++) {
+        snprintf(path, sizeof path, GR_BINARY_DIR "/tests/much-%05d-of-%05d.gguf", no + 1, PARTS);
+        unlink(path);
+    }
+}
+
 Test(gguf_split, wrong_sets_are_refused)
 {
     put_three("bad");

@@ -199,6 +199,47 @@ Test(hostile, weights_that_are_not_finite_are_found_on_request)
     unlink(path);
 }
 
+enum { TOKENS = 1000000, MERGES = 8300000 };
+
+/* Each limit of a vocabulary is kept, but not all of them together. */
+static void great_vocabulary(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    (void)t;
+    struct gr_str *s = gr_calloc(MERGES, sizeof *s);
+    char(*text)[8] = gr_calloc(TOKENS, sizeof *text);
+    cr_assert(s && text);
+    for (int i = 0; i < TOKENS; i++)
+        s[i] = (struct gr_str){text[i], (size_t)snprintf(text[i], sizeof text[i], "%d", i)};
+    cr_assert_eq(gr_gguf_set_strs(w, "tokenizer.ggml.tokens", s, TOKENS), 0);
+    for (int i = 0; i < MERGES; i++)
+        s[i] = (struct gr_str){"1 2", 3};
+    cr_assert_eq(gr_gguf_set_strs(w, "tokenizer.ggml.merges", s, MERGES), 0);
+    cr_assert_eq(gr_gguf_set_str(w, "tokenizer.ggml.model", "gpt2"), 0);
+    gr_free(s);
+    gr_free(text);
+}
+
+/* It is refused for its metadata with what is made of that, and takes no more memory until then. */
+Test(hostile, metadata_that_takes_too_much)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model_params p = gr_model_params_default();
+    struct gr_model *m;
+    size_t peak, before;
+    t.edit = great_vocabulary;
+    const char *path = tiny_write(&t, NULL);
+    before = gr_alloc_held(&peak);
+    p.vocab_only = true;
+    int rc = gr_model_open(&m, path, &p);
+    (void)gr_alloc_held(&peak);
+    unlink(path);
+    cr_assert(rc == GR_E_CORRUPT && !m, "%d %s", rc, gr_error());
+    cr_assert(strstr(gr_error(), "its metadata and what is made of it take more than 512 MiB"),
+              "%s", gr_error());
+    cr_assert_leq(peak - before, (size_t)512 << 20);
+    cr_assert_eq(gr_alloc_held(NULL), before);
+}
+
 /* Every allocation fails once: an error, nothing lost, and what is open works on the second try. */
 Test(hostile, no_memory_at_any_point)
 {
