@@ -364,6 +364,7 @@ static bool is_format(const struct gr_options *o, const char *name)
 int gr_bench_print(const struct gr_bench_result *r, bool head)
 {
     json_t *row = gr_bench_json(r);
+    int rc = 0;
     if (!row) {
         gr_say_error("no memory for a row");
         return 5;
@@ -377,12 +378,13 @@ int gr_bench_print(const struct gr_bench_result *r, bool head)
     } else {
         bool list = is_format(r->o, "json");
         printf(!list ? "" : head ? "[\n" : ",\n");
-        json_dumpf(row, stdout, PRECISION | (list ? JSON_INDENT(2) : JSON_COMPACT));
+        bool bad = json_dumpf(row, stdout, PRECISION | (list ? JSON_INDENT(2) : JSON_COMPACT)) != 0;
         printf(list ? "" : "\n");
+        rc = bad && !ferror(stdout) ? gr_say_no_memory() : 0;
     }
     json_decref(row);
     gr_out_finish();
-    return 0;
+    return rc;
 }
 
 void gr_bench_print_end(const struct gr_options *o, bool any)

@@ -41,10 +41,8 @@ static int cut(struct gr_diff_side *s, const struct gr_options *o, int *n_words)
     int n = 0, lo = 0;
     s->split = strdup(s->flags);
     s->words = malloc(((size_t)o->n_words + strlen(s->flags) / 2 + 2) * sizeof *s->words);
-    if (!s->split || !s->words) {
-        gr_say_error("out of host memory");
-        return 5;
-    }
+    if (!s->split || !s->words)
+        return gr_say_no_memory();
     while (lo < o->n_words && strcmp(o->words[lo], "--") != 0)
         s->words[n++] = o->words[lo++];
     char *save = NULL;
@@ -85,9 +83,7 @@ static int read_side(struct gr_diff_side *s, const struct gr_options *o)
 static int play(struct gr_diff *d, int32_t most, bool wanted)
 {
     int8_t *all = malloc((size_t)most);
-    int rc = all ? 0 : 5;
-    if (rc)
-        gr_say_error("out of host memory");
+    int rc = all ? 0 : gr_say_no_memory();
     gr_kv_clear(d->at->session);
     for (size_t at = 0; at < d->n && !rc; at += (size_t)most) {
         int32_t n = d->n - at < (size_t)most ? (int32_t)(d->n - at) : most;
@@ -218,7 +214,7 @@ int gr_tool_diff(const struct gr_options *o)
     for (int i = 0; i < 2 && !rc; i++)
         rc = run_side(&d, &d.side[i]);
     if (!rc)
-        rc = gr_diff_report(&d) ? gr_status_exit(GR_E_CHECK) : 0;
+        rc = gr_diff_report(&d);
     for (size_t i = 0; i < d.n_node; i++)
         free(d.node[i].x);
     for (int i = 0; i < GR_N_WAY; i++)

@@ -74,7 +74,8 @@ void gr_diff_tap(const char *name, int layer, const float *x, int64_t rows, int6
 /* Logits of token i, untapped. gr_diff_begin before the first of a way: 0 or an exit code, said. */
 int gr_diff_begin(struct gr_diff *d, enum gr_diff_way way);
 void gr_diff_logits(struct gr_diff *d, size_t i, const float *x);
-/* Prints what was found; whether anything lies beyond its tolerance. */
-bool gr_diff_report(const struct gr_diff *d);
+/* Prints what was found; the exit code: 0, that of GR_E_CHECK when anything lies beyond its
+ * tolerance, or of what went wrong, said. */
+int gr_diff_report(const struct gr_diff *d);
 
 #endif

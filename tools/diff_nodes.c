@@ -35,12 +35,6 @@
 
 static const char *const way_name[] = {"as a whole", "token by token"};
 
-static int no_memory(void)
-{
-    gr_say_error("out of host memory: a shorter prompt takes less");
-    return 5;
-}
-
 /* ---- tolerances ---- */
 
 static double step_of(const char *type)
@@ -157,7 +151,7 @@ static void keep(struct gr_diff *d, struct gr_diff_node *n, const float *x, int6
     size_t had = (size_t)(n->rows * n->cols), more = (size_t)(rows * n->cols);
     float *grown = realloc(n->x, (had + more + 1) * sizeof *grown);
     if (!grown) {
-        d->rc = no_memory();
+        d->rc = gr_say_no_memory();
         return;
     }
     memcpy(grown + had, x, more * sizeof *x);
@@ -170,7 +164,7 @@ void gr_diff_tap(const char *name, int layer, const float *x, int64_t rows, int6
     struct gr_diff *d = user;
     struct gr_diff_node *n = d->rc ? NULL : find(d, name, layer, cols);
     if (!d->rc && !n && !(n = add(d, name, layer, cols)))
-        d->rc = no_memory();
+        d->rc = gr_say_no_memory();
     if (d->rc)
         return;
     if (d->at == &d->side[0]) {
@@ -201,7 +195,7 @@ int gr_diff_begin(struct gr_diff *d, enum gr_diff_way way)
         l->a = malloc(n * sizeof *l->a);
     else
         l->node = (struct gr_diff_node){.depth = d->n_layer, .rms = rms(l->a, n), .worst.row = -1};
-    return l->a ? 0 : no_memory();
+    return l->a ? 0 : gr_say_no_memory();
 }
 
 void gr_diff_logits(struct gr_diff *d, size_t i, const float *b)
@@ -347,7 +341,7 @@ static json_t *node_json(const struct gr_diff_node *n)
                           "ratio", number(n->worst.ratio));
 }
 
-static void print_json(const struct gr_diff *d, bool nodes, bool logits)
+static int print_json(const struct gr_diff *d, bool nodes, bool logits)
 {
     json_t *ways = json_array(), *sides = json_array();
     for (int i = 0; i < 2; i++)
@@ -365,19 +359,21 @@ static void print_json(const struct gr_diff *d, bool nodes, bool logits)
                   (json_int_t)d->n, "nodes", (json_int_t)d->n_node, "first", node_json(first_of(d)),
                   "worst", node_json(worst_of(d)), "blind", node_json(blind_of(d)), "logits", ways,
                   "agree", !nodes && !logits, "verdict", verdict(d, nodes, logits));
-    json_dumpf(all, stdout, JSON_COMPACT);
+    bool bad = (!all || json_dumpf(all, stdout, JSON_COMPACT)) && !ferror(stdout);
     putchar('\n');
     json_decref(all);
+    return bad ? gr_say_no_memory() : 0;
 }
 
-bool gr_diff_report(const struct gr_diff *d)
+int gr_diff_report(const struct gr_diff *d)
 {
     bool nodes = first_of(d) != NULL, logits = false;
     for (int i = 0; i < GR_N_WAY; i++)
         logits |= d->logits[i].node.worst.ratio > 1;
+    int rc = 0;
     if (d->o->json)
-        print_json(d, nodes, logits);
+        rc = print_json(d, nodes, logits);
     else
         print_text(d, nodes, logits);
-    return nodes || logits;
+    return rc || (!nodes && !logits) ? rc : gr_status_exit(GR_E_CHECK);
 }

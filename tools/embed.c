@@ -33,12 +33,6 @@ struct embed {
     double start;
 };
 
-static int no_memory(void)
-{
-    gr_say_error("out of host memory");
-    return 5;
-}
-
 /* ---- texts ---- */
 
 /* Cuts the text where the separator is; what is empty is no text. A separator of "" leaves one. */
@@ -55,7 +49,7 @@ static int cut(struct embed *e, size_t n)
             n_room = n_room ? 2 * n_room : 64;
             struct input *grown = realloc(e->input, n_room * sizeof *grown);
             if (!grown)
-                return no_memory();
+                return gr_say_no_memory();
             e->input = grown;
         }
         if (len)
@@ -83,7 +77,7 @@ static int add_ids(struct embed *e, struct input *in, const char *text, size_t n
         in->n_id += n_id - skip;
     }
     gr_free_ids(id);
-    return grown ? 0 : no_memory();
+    return grown ? 0 : gr_say_no_memory();
 }
 
 /* With --pooling rank a text may be a question and an answer, with a separator between them. */
@@ -168,7 +162,7 @@ static int open_session(struct embed *e)
     e->pooling = gr_session_pooling(e->session);
     e->n_embd = gr_session_n_embd(e->session);
     e->row = calloc((size_t)e->n_embd, sizeof *e->row);
-    return e->row ? 0 : no_memory();
+    return e->row ? 0 : gr_say_no_memory();
 }
 
 static int prepare(struct embed *e)
@@ -214,7 +208,7 @@ static int put_row(struct embed *e, const float *x, json_t *list)
     normalise(x, e->n_embd, score ? -1 : e->o->embd_normalize, e->row);
     for (int32_t i = 0; i < e->n_embd; i++) {
         if (list && json_array_append_new(list, json_real((double)e->row[i])))
-            return no_memory();
+            return gr_say_no_memory();
         if (!list)
             printf("%s%.9g", i ? " " : "", (double)e->row[i]);
     }
@@ -236,14 +230,14 @@ static int put_rows(struct embed *e, const struct input *in, int32_t first, int3
                      each ? gr_embeddings(e->session, first + i) : gr_embeddings_seq(e->session, q),
                      list);
         if (rows && each && json_array_append_new(rows, list))
-            rc = no_memory();
+            rc = gr_say_no_memory();
     }
     if (!rows)
         return rc;
     const char *what = e->pooling == GR_POOLING_RANK ? "scores" : "embedding";
     json_t *item =
         json_pack("{s:s, s:i, s:o}", "object", what, "index", (int)(in - e->input), what, rows);
-    return json_array_append_new(e->data, item) ? no_memory() : rc;
+    return json_array_append_new(e->data, item) ? gr_say_no_memory() : rc;
 }
 
 /* Texts [lo, hi) in one batch, a sequence each. */
@@ -257,7 +251,7 @@ static int run_batch(struct embed *e, size_t lo, size_t hi)
     if (!id || !all) {
         free(id);
         free(all);
-        return no_memory();
+        return gr_say_no_memory();
     }
     for (size_t i = lo, k = 0; i < hi; k += e->input[i++].n_id) {
         memcpy(id + k, e->input[i].id, e->input[i].n_id * sizeof *id);
@@ -308,7 +302,7 @@ static int print_json(struct embed *e)
     json_decref(labels);
     json_decref(o);
     if (!line)
-        return no_memory();
+        return gr_say_no_memory();
     gr_out(line, strlen(line));
     gr_out("\n", 1);
     free(line);
@@ -332,7 +326,7 @@ int gr_tool_embed(const struct gr_options *o)
     int rc = prepare(&e);
     e.start = gr_seconds();
     if (!rc && o->json && !(e.data = json_array()))
-        rc = no_memory();
+        rc = gr_say_no_memory();
     if (!rc)
         rc = run_all(&e);
     if (!rc && o->json)

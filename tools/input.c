@@ -18,12 +18,14 @@ static int read_stream(FILE *f, const char *name, char **data, size_t *n)
     do {
         if (*n + 4096 > cap) {
             cap = cap ? 2 * cap : 16384;
-            char *grown = cap <= MOST_TEXT ? realloc(*data, cap) : NULL;
-            if (!grown) {
+            if (cap > MOST_TEXT) {
                 gr_say_error("'%s' is too long: a text may have %zu bytes at most", name,
                              MOST_TEXT / 2);
                 return 5;
             }
+            char *grown = realloc(*data, cap);
+            if (!grown)
+                return gr_say_no_memory();
             *data = grown;
         }
         *n += fread(*data + *n, 1, cap - *n - 1, f);
@@ -96,7 +98,7 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
         return gr_read_all(o->file ? o->file : "-", text, n);
     *text = strdup(*given ? o->prompt : "");
     if (!*text)
-        return 5;
+        return gr_say_no_memory();
     *n = o->escape ? unescape(*text) : strlen(*text);
     return 0;
 }

@@ -132,10 +132,8 @@ static int write_rows(struct replay *r, int op, const struct gr_batch *b)
     size_t n_rows = 0, row = (size_t)(r->n_embd ? r->n_embd : r->n_vocab);
     char shape[64];
     float *all = calloc((size_t)n + 1, row * sizeof *all);
-    if (!all) {
-        gr_say_error("out of host memory");
-        return 5;
-    }
+    if (!all)
+        return gr_say_no_memory();
     for (int32_t i = 0; i < n; i++)
         if (row_of(r, b, i))
             memcpy(all + n_rows++ * row, row_of(r, b, i), row * sizeof *all);

@@ -156,7 +156,7 @@ static int read_prompt(struct run *r)
     r->sample = true;
     r->text = strdup(SAMPLE_PROMPT);
     r->n_text = r->text ? strlen(r->text) : 0;
-    return r->text ? 0 : 5;
+    return r->text ? 0 : gr_say_no_memory();
 }
 
 static int tokenize_prompt(struct run *r)
@@ -643,13 +643,12 @@ static void say_summary(const struct run *r)
 static int print_json(const struct run *r)
 {
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o =
-        json_pack("{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text",
-                  text ? text : json_string(""), "stop", stop_name[r->stop], "prompt_tokens",
-                  (int)prompt_tokens(r), "generated_tokens", r->n_gen, "seed", (json_int_t)r->seed,
-                  "gpu_layers", r->info.n_gpu_layers, "stages", gr_stages_json(r->session),
-                  "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
-                  rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
+    json_t *o = json_pack(
+        "{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text", text, "stop",
+        stop_name[r->stop], "prompt_tokens", (int)prompt_tokens(r), "generated_tokens", r->n_gen,
+        "seed", (json_int_t)r->seed, "gpu_layers", r->info.n_gpu_layers, "stages",
+        gr_stages_json(r->session), "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
+        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
     char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!line) {

@@ -121,6 +121,12 @@ void gr_say_error(const char *fmt, ...)
     va_end(ap);
 }
 
+int gr_say_no_memory(void)
+{
+    gr_say_error("out of host memory");
+    return gr_status_exit(GR_E_NOMEM_HOST);
+}
+
 void gr_say_within(const char *part)
 {
     within = part;

@@ -37,12 +37,6 @@ static const char *type_name(const json_t *j)
     return j ? names[json_typeof(j)] : "nothing";
 }
 
-static int no_memory(void)
-{
-    gr_say_error("out of host memory");
-    return 5;
-}
-
 /* An integer (or true, false) in [lo, hi]. */
 static int get_int(const struct place *at, const json_t *j, const char *name, json_int_t lo,
                    json_int_t hi, int32_t *out)
@@ -263,7 +257,7 @@ static int read_batch(struct gr_recorded_op *o, const struct place *at, const js
         return wrong(at, "tokens: fewer than %d expected, %zu found", INT32_MAX / 8, n);
     int32_t *m = o->memory = calloc(4 * n + n_ids + 1, sizeof *m);
     if (!m)
-        return no_memory();
+        return gr_say_no_memory();
     int32_t *want = m + 3 * n, *ids = m + 4 * n;
     int8_t *flags = (int8_t *)want; /* narrowed in place: item i never overtakes item i of want */
     if ((rc = get_ints(at, tokens, "tokens", m)) || (rc = get_ints(at, pos, "pos", m + n)) ||
@@ -312,7 +306,7 @@ static int read_ops(struct gr_recording *r, struct place *at, const json_t *ops)
         return wrong(at, "ops: a list expected, %s found", type_name(ops));
     r->op = calloc(json_array_size(ops) + 1, sizeof *r->op);
     if (!r->op)
-        return no_memory();
+        return gr_say_no_memory();
     int rc = 0;
     for (size_t i = 0; i < json_array_size(ops) && !rc; i++) {
         at->op = r->n_op++;
@@ -334,26 +328,45 @@ static int read_model(struct gr_recording *r, const struct place *at, const json
     int n = slash ? (int)(slash - at->path) + 1 : 0;
     if (asprintf(&r->model, "%.*s%s", n, at->path, name) < 0) {
         r->model = NULL;
-        return no_memory();
+        return gr_say_no_memory();
     }
     return 0;
+}
+
+static bool starved; /* there was no memory for a part of a JSON text */
+
+static void *json_memory(size_t n)
+{
+    void *p = malloc(n);
+    starved = starved || (!p && n);
+    return p;
+}
+
+/* jansson does not always say that memory ran out, and gives another reason then, or none. */
+static json_t *parse(const struct place *at, const char *text, size_t n, int *rc)
+{
+    json_error_t e;
+    starved = false;
+    json_set_alloc_funcs(json_memory, free);
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    if (!root)
+        *rc = starved ? gr_say_no_memory()
+                      : wrong(at, "line %d, column %d: %s", e.line, e.column, e.text);
+    return root;
 }
 
 int gr_recording_read(struct gr_recording *r, const char *path)
 {
     struct place at = {path, -1};
-    json_error_t e;
     char *text;
     size_t n;
     *r = (struct gr_recording){0};
     int rc = gr_read_all(path, &text, &n);
     if (rc)
         return rc;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    json_t *root = parse(&at, text, n, &rc);
     free(text);
-    if (!root)
-        rc = wrong(&at, "line %d, column %d: %s", e.line, e.column, e.text);
-    else if (!json_is_object(root))
+    if (root && !json_is_object(root))
         rc = wrong(&at, "an object expected, %s found", type_name(root));
     if (!rc)
         rc = read_model(r, &at, json_object_get(root, "model"));

@@ -19,6 +19,8 @@ int gr_say_fini(void);
 /* "gpurun: error: ..." */
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Says that memory ran out; returns the exit code of that. */
+int gr_say_no_memory(void);
 /* From now on errors and warnings are of this part of the command, "-a", and begin with it; "": of
  * all of it. The string must live as long. */
 void gr_say_within(const char *part);

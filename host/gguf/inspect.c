@@ -3,6 +3,7 @@
  * make the JSON invalid. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -293,10 +294,8 @@ static json_t *json_item(const struct gr_gguf_kv *kv, uint64_t i)
     double d;
     if (kv->item == GR_GGUF_BOOL)
         return json_boolean(gr_gguf_item_bool(kv, i));
-    if (gr_gguf_item_f64(kv, i, &d)) {
-        json_t *j = json_real(d);
-        return j ? j : json_sprintf("%g", d); /* JSON has no inf, no nan */
-    }
+    if (gr_gguf_item_f64(kv, i, &d)) /* JSON has no inf, no nan */
+        return isfinite(d) ? json_real(d) : json_sprintf("%g", d);
     if (gr_gguf_item_i64(kv, i, &x))
         return json_integer(x);
     snprintf(text, sizeof text, "%" PRIu64, (uint64_t)x);
@@ -385,13 +384,13 @@ static int json_fill(json_t *top, const struct gr_gguf *g)
 static int print_json(FILE *out, const struct gr_gguf *g)
 {
     json_t *top = json_object();
-    int bad = !top || json_fill(top, g);
-    int rc =
-        bad ? gr_fail(GR_E_NOMEM_HOST, "out of host memory: JSON of %s", gr_gguf_path(g, 0)) : 0;
-    if (!rc && json_dumpf(top, out, JSON_INDENT(1)) == 0)
+    bool bad = !top || json_fill(top, g);
+    if (!bad && json_dumpf(top, out, JSON_INDENT(1)) == 0)
         fputc('\n', out);
+    else
+        bad = bad || !ferror(out); /* a failure of writing is the caller's */
     json_decref(top);
-    return rc;
+    return bad ? gr_fail(GR_E_NOMEM_HOST, "out of host memory: JSON of %s", gr_gguf_path(g, 0)) : 0;
 }
 
 int gr_gguf_print(const struct gr_gguf *g, FILE *out, bool json)

@@ -9,7 +9,7 @@
 
 /* Names and strings with escapes, controls, bytes that are not UTF-8, right-to-left marks; floats
  * that are no numbers. */
-static const char *put_example(void)
+static const char *put_example(const char *name)
 {
     struct bytes b = {.n = 0};
     put_head(&b, 3, 3, 10);
@@ -35,7 +35,7 @@ static const char *put_example(void)
     put_pad(&b, 32);
     for (int i = 0; i < 136; i++)
         put_int(&b, 0, 1);
-    return put_file(&b, "inspect.gguf");
+    return put_file(&b, name);
 }
 
 /* The output, or "" when it failed (gr_free has no part in it: free). */
@@ -47,6 +47,35 @@ static char *inspected(const char *path, bool json, int *rc)
     *rc = gr_inspect(path, out, json);
     fclose(out);
     return text;
+}
+
+static long n_left; /* allocations of JSON until one fails; 0: none does */
+
+static void *json_memory(size_t n)
+{
+    return n_left && --n_left == 0 ? NULL : malloc(n);
+}
+
+/* JSON is whole or an error: no value is another one for want of memory. */
+Test(gguf_inspect, no_memory_at_any_point)
+{
+    const char *path = put_example("no-memory.gguf");
+    int rc;
+    json_set_alloc_funcs(json_memory, free);
+    char *whole = inspected(path, true, &rc);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+    long k = 1;
+    for (bool done = false; !done; k++) {
+        n_left = k;
+        char *text = inspected(path, true, &rc);
+        done = n_left > 0;
+        n_left = 0;
+        cr_assert_eq(rc, done ? 0 : GR_E_NOMEM_HOST, "allocation %ld: %d", k, rc);
+        cr_assert(!done || strcmp(text, whole) == 0);
+        free(text);
+    }
+    cr_assert_gt(k, 100);
+    free(whole);
 }
 
 Test(gguf_inspect, text)
@@ -72,7 +101,7 @@ Test(gguf_inspect, text)
         "  all             3 tensors              74 values        108 B  11.68 bits a value\n",
     };
     int rc;
-    char *text = inspected(put_example(), false, &rc);
+    char *text = inspected(put_example("inspect.gguf"), false, &rc);
     const char *at = text;
     cr_assert_eq(rc, 0);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
@@ -94,7 +123,7 @@ static json_t *value_of(json_t *top, const char *key)
 Test(gguf_inspect, json)
 {
     int rc;
-    char *text = inspected(put_example(), true, &rc);
+    char *text = inspected(put_example("json-inspect.gguf"), true, &rc);
     json_error_t error;
     cr_assert_eq(rc, 0);
     json_t *top = json_loads(text, 0, &error);
@@ -133,6 +162,6 @@ Test(gguf_inspect, errors)
         free(text);
     }
     FILE *full = fopen("/dev/full", "w");
-    cr_assert_eq(gr_inspect(put_example(), full, false), GR_E_IO);
+    cr_assert_eq(gr_inspect(put_example("more-inspect.gguf"), full, false), GR_E_IO);
     fclose(full);
 }
