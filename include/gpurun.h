@@ -10,6 +10,9 @@
  * gr_error_message() says in one line what was wrong and what helps. A failed call changes nothing.
  * Nothing here exits, aborts or prints.
  *
+ * What ends in _close or _free, and gr_free_ids, takes NULL and does nothing then, and so it does
+ * for a pointer to NULL; a pointer to what was closed becomes NULL.
+ *
  * Threads: one thread at a time for each session; a model may be used by several threads. */
 #ifndef GPURUN_H
 #define GPURUN_H
@@ -634,7 +637,7 @@ typedef void gr_lost_fn(int32_t rank, const char *line, void *user);
 GR_API void gr_world_on_lost(struct gr_world *world, gr_lost_fn *fn, void *user);
 /* Leaves, and waits some seconds for the others to leave too. A rank that leaves while others go on
  * is lost to them. Returns the exit code that all ranks end with: `code` on rank 0, that of rank 0
- * on others as far as they learn it. NULL is fine. */
+ * on others as far as they learn it; `code` where there is no world. */
 GR_API int gr_world_close(struct gr_world **world, int code);
 
 /* ---- names ---- */

@@ -378,7 +378,7 @@ static void close_device(struct gr_session *s, int32_t d)
 
 void gr_session_close(struct gr_session **session)
 {
-    struct gr_session *s = *session;
+    struct gr_session *s = session ? *session : NULL;
     if (!s)
         return;
     if (s->team)

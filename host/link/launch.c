@@ -228,7 +228,7 @@ int gr_world_open(struct gr_world **out)
 
 int gr_world_close(struct gr_world **world, int code)
 {
-    if (!*world)
+    if (!world || !*world)
         return code;
     code = gr_watch_leave(&(*world)->watch, code);
     (*world)->api->close(world);

@@ -275,7 +275,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
 
 void gr_model_close(struct gr_model **model)
 {
-    struct gr_model *m = *model;
+    struct gr_model *m = model ? *model : NULL;
     if (!m)
         return;
     if (m->world && m->n_slice && !m->team) /* the others wait to hear that it is closed */

@@ -78,8 +78,9 @@ int gr_stream_flush(struct gr_stream *s, const char **p, size_t *n)
 
 void gr_stream_free(struct gr_stream **s)
 {
-    if (*s)
-        gr_vec_fini(&(*s)->out);
+    if (!s || !*s)
+        return;
+    gr_vec_fini(&(*s)->out);
     gr_free(*s);
     *s = NULL;
 }

@@ -44,7 +44,7 @@ int gr_imatrix_new(struct gr_imatrix **out)
 
 void gr_imatrix_free(struct gr_imatrix **m)
 {
-    struct gr_imatrix *p = *m;
+    struct gr_imatrix *p = m ? *m : NULL;
     if (!p)
         return;
     for (size_t i = 0; i < p->entry.n; i++)

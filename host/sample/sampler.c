@@ -153,7 +153,7 @@ int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *para
 
 void gr_sampler_free(struct gr_sampler **sampler)
 {
-    struct gr_sampler *s = *sampler;
+    struct gr_sampler *s = sampler ? *sampler : NULL;
     if (!s)
         return;
     gr_free((void *)s->p.logit_bias);
