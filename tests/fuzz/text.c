@@ -70,6 +70,11 @@ static void check_text(const struct gr_vocab *v, struct gr_str text, bool keeps,
     size_t bytes = 0;
     int rc = gr_tokenize(v, text.p, text.n, false, parse, &ids);
     must(rc == 0 || rc == GR_E_TOO_LARGE, "a text becomes ids");
+    must(!rc || ids.n == 0, "or none");
+    if (rc) {
+        gr_vec_fini(&ids);
+        return;
+    }
     gr_detok_init(&d, v, true, false);
     for (size_t i = 0; i < ids.n; i++) {
         const char *p;
