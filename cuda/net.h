@@ -27,7 +27,7 @@ static inline struct gr_cuda_net *gr_cuda_net_of(struct gr_net *n)
 int gr_cuda_net_init(struct gr_cuda_net *n, struct gr_cuda_backend *c,
                      const struct gr_net_opt *opt);
 
-/* What calls begin with: the error that the net has failed by, or b's context made current for a
+/* Begins a call: the error that the net has failed by, or b's context made current for a
  * visit. */
 int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b, struct gr_cuda_visit *v);
 /* And end with: an error is remembered. `suspect`: the member to blame for it. */

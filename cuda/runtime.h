@@ -85,7 +85,7 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
     return (struct gr_cuda_backend *)(void *)b;
 }
 
-/* What every call of the table begins with: the context made current for a visit, or the error that
+/* Begins every call of the table: the context made current for a visit, or the error that
  * the backend was lost by. What a call that queues work or waits for it ends with: an error of the
  * device is remembered for ever, as nobody knows what has been done. One that only makes, gives
  * back or switches something loses nothing by failing: a dead context says so again. */

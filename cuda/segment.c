@@ -300,7 +300,7 @@ static int run_tapped(struct gr_cuda_backend *c, struct gr_cuda_exec *e, gr_tap_
     return rc ? rc : gr_cuda_launch_range(c, c->stream, &e->notes, done, e->notes.launch.n);
 }
 
-/* Whether every counter is zero again behind a segment; waits for it. */
+/* Checks that every counter is zero again behind a segment; waits for it. */
 static int check_counters(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
 {
     uint32_t count[GR_LAUNCH_COUNTERS];

@@ -6,9 +6,10 @@ import os
 import re
 import tempfile
 
-from runner import Done
+from runner import Done, Lost, lines
 
-Found = collections.namedtuple("Found", "outcome out cut")  # {name: None, or why it failed}; all that was printed; whether time ran out
+# {name: None, or why it failed}; all that was printed; whether time ran out; what the device said that no longer answers
+Found = collections.namedtuple("Found", "outcome out cut lost", defaults=(False, None))
 
 
 def read(path):
@@ -50,38 +51,45 @@ def follow(r, command, env, skip):
             ended, broken = read(journal)
             outcome |= ended
             if done.cut:
-                return Found(outcome, "".join(printed), True)
+                return Found(outcome, "".join(printed), cut=True)
             outcome |= dict.fromkeys(broken, ending(r, done))
             if done.hung or done.rc < 0 or broken:
-                r.ask_device()
+                try:
+                    r.ask_device()
+                except Lost as e:
+                    return Found(outcome, "".join(printed), lost=str(e))
             if done.rc != 0 and not ended and not broken and not outcome:  # it did not come to its first case
                 outcome["it begins"] = (done.err + done.out)[-1000:]
             if done.rc == 0 or (not ended and not broken):
-                return Found(outcome, "".join(printed), False)
+                return Found(outcome, "".join(printed))
 
 
 def run(r, what, commands, env=None, fails=None):
     """Cases of several commands (parts of a program's), side by side. Records a check of each that failed and one of all; fails(name,
-    command, env) is told of the former. Returns what was printed. What an earlier call has done is left out."""
+    command, env) is told of the former. JSON lines that they print are figures. What an earlier call has done is left out. Raises Lost
+    once that is recorded."""
     env, known = env or {}, r.result["cases"].setdefault(r.stage, {}).setdefault(what, {})
     with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
         found = list(pool.map(lambda command: follow(r, command, env, list(known)), commands))
     for command, part in zip(commands, found):
+        for row in lines(part.out):
+            r.figure(**row)
         for name, why in part.outcome.items():
             known[name] = why
             if why is not None:
                 r.check(f"{what}: {name}", False, Done(1, "", why, 0))
                 if fails:
                     fails(name, command, env)
-    cut = any(part.cut for part in found)
+    cut, lost = any(part.cut for part in found), next((part.lost for part in found if part.lost is not None), None)
     n_bad = sum(why is not None for why in known.values())
     done = Done(0, "", "", 0)
+    if lost is not None:
+        raise Lost(lost)
     if cut:
         r.note(what, f"{len(known)} cases are done; the rest is left to the next call")
     else:
         r.check(f"{len(known)} cases of {what}" + (f", {n_bad} failed" if n_bad else ""), known and not n_bad, done,
                 "no case was run" if not known else "listed above")
-    return "".join(part.out for part in found)
 
 
 def shards(r, program, n):

@@ -95,7 +95,7 @@ Test(output, live)
     rmdir(dir);
 }
 
-/* What was refused once is refused until the end, with the same reason. */
+/* A write that was refused once is refused until the end, with the same reason. */
 Test(output, an_error_stays)
 {
     char dir[] = "/tmp/gpurun-output-XXXXXX", path[64];

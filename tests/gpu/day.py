@@ -72,7 +72,7 @@ def driver():
 
 def checkout():
     """What travels: tracked files and those that are not ignored, and the pack."""
-    to = os.path.join(ROOT, "work")
+    to = os.path.join(ROOT, "gpurun")
     shutil.rmtree(to, ignore_errors=True)
     listed = call("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in filter(None, listed.split("\0")):
@@ -101,7 +101,7 @@ def on_device(*arguments, env=()):
     inside = ("mount -t proc proc $0/proc && mount --rbind /dev $0/dev && mount -t tmpfs tmpfs $0/dev/shm && exec chroot $0 env -i "
               "PATH=/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 HOME=/root LD_LIBRARY_PATH=/driver OUT=/out \"$@\"")
     start = time.monotonic()
-    done = subprocess.run(["unshare", "-m", "sh", "-c", inside, ROOT, *env, "/work/scripts/gpu/on-device", *arguments,
+    done = subprocess.run(["unshare", "-m", "sh", "-c", inside, ROOT, *env, "/gpurun/scripts/gpu/on-device", *arguments,
                            "--emulated", "/driver"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done, time.monotonic() - start
 
@@ -201,7 +201,7 @@ class Day(unittest.TestCase):
 
     def test_7_a_pack_that_is_damaged(self):
         """It ends at once."""
-        at = os.path.join(ROOT, "work", "build-gpu", "pack")
+        at = os.path.join(ROOT, "gpurun", "build-gpu", "pack")
         path, = glob.glob(os.path.join(at, "gpurun-*.tar.xz"))
         with open(path, "rb") as f:
             data = f.read()

@@ -119,6 +119,10 @@ class Suite(unittest.TestCase):
         kinds = {(x["op"], x["type"]) for x in result["figures"] if x["impl"] == "gpurun"}
         self.assertEqual(kinds, {("matmul", kind) for kind in ("q4_0", "q6_K", "q8_0", "bf16")} | {("sample", "f32")})
 
+    def test_what_is_wrong_whatever_its_type(self):
+        _, result = self.failing("--stages", "operations,sample", fault="wrong:sample/draws/0")
+        self.assertFalse([x for x in result["figures"] if x["impl"] == "gpurun"])
+
     def test_a_row_with_a_fault(self):
         """Rows of that program in front of it and behind it are measured all the same."""
         for kind in ("hang", "crash"):
@@ -134,10 +138,11 @@ class Suite(unittest.TestCase):
         failed, result = self.failing("--run", "0", fault="lose:wgmma_f16")
         self.assertEqual(failed[-1], "the device answers")
         self.assertEqual(list(result["stages"]), ["facts", "built_in", "conformance"])
+        self.assertEqual(result["cases"]["conformance"]["conform"]["wgmma_f16"], "ended by signal 11")
         os.remove(os.path.join(self.at, "lost"))
-        done = self.suite("--run", "0")
-        self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertTrue(self.result()["stages"]["few"]["whole"])
+        done = self.suite("--run", "0", env={"MACHINE_FAULT": "lose:wgmma_f16"})  # that case is not begun again
+        self.assertFalse(os.path.exists(os.path.join(self.at, "lost")), done.stdout)
+        self.assertTrue(all(self.result()["stages"][name]["whole"] for name in ("conformance", "few")))
 
     def test_a_call_that_did_not_come_back(self):
         """The step that it ended in has failed; the others are done."""
