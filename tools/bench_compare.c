@@ -61,8 +61,9 @@ int gr_bench_old_read(struct gr_bench_old **out, const char *path)
     FILE *f = fopen(path, "r");
     *out = NULL;
     if (!f) {
-        gr_say_error("--compare %s: %s", path, strerror(errno));
-        return GR_EXIT_USAGE;
+        gr_say_error("--compare %s: %s; gpurun bench -o json > %s makes it", path, strerror(errno),
+                     path);
+        return gr_status_exit(GR_E_IO);
     }
     struct gr_bench_old *old = *out = calloc(1, sizeof *old);
     int rc = 5;

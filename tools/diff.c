@@ -189,8 +189,11 @@ static int run_side(struct gr_diff *d, struct gr_diff_side *s)
         gr_model_info(s->model, &info);
         rc = check_model(&info);
     }
-    if (!rc && !d->ids)
+    if (!rc && !d->ids) {
+        gr_say_within(""); /* the text is that of both */
         rc = read_prompt(d);
+        gr_say_within(s->name);
+    }
     if (!rc)
         rc = open_session(d, s, &most);
     if (!rc)

@@ -302,7 +302,7 @@ static int make_folder(const struct gr_options *o)
     if (!dir && o->hash)
         return 0;
     if (!dir) {
-        gr_say_error("-o DIR is needed: the folder for the arrays");
+        gr_say_error("-o DIR, the folder for the arrays, or --hash is needed");
         return GR_EXIT_USAGE;
     }
     int status = gr_output_folder(dir);
@@ -317,7 +317,8 @@ static int replay_all(struct replay *r)
     if (rc)
         return rc;
     if (r->o->tap && !r->n_tapped) {
-        gr_say_error("no intermediate result is called '%s': layer, attn, q and embd are",
+        gr_say_error("no intermediate result is called '%s': layer, attn, q and embd are; --tap "
+                     "all writes every one",
                      r->o->tap);
         return GR_EXIT_USAGE;
     }

@@ -81,15 +81,19 @@ int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ct
                           int32_t *w)
 {
     int32_t most = GR_MIN(*w, n_train / 4);
+    int64_t longest = n_train;
     if (n_ctx <= n_train)
         return *n = 1, 0;
-    for (int32_t k = 2; k <= most; k++)
-        if (gr_self_extend_capacity(mode, n_train, k, most / k * k) >= n_ctx)
+    for (int32_t k = 2; k <= most; k++) {
+        int64_t capacity = gr_self_extend_capacity(mode, n_train, k, most / k * k);
+        if (capacity >= n_ctx)
             return *n = k, *w = most / k * k, 0;
+        longest = GR_MAX(longest, capacity);
+    }
     return gr_fail(GR_E_INVALID,
                    "Self-Extend: no group factor makes a context of %d tokens out of the %d that "
-                   "the model was trained for, with a window of at most %d; use a smaller context",
-                   n_ctx, n_train, most);
+                   "the model was trained for, with a window of at most %d; %lld are possible",
+                   n_ctx, n_train, most, (long long)longest);
 }
 
 int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/threads.h"
 #include "engine/team.h"
 #include "gr/dtype.h"
@@ -23,10 +24,30 @@ struct gr_model_params gr_model_params_default(void)
                                     .threads_batch.poll = GR_THREADS_POLL_US};
 }
 
+/* Refuses GGUF files that hold something else than a language model. */
+static int check_type(const struct gr_gguf *g)
+{
+    static const struct {
+        const char *type, *text;
+    } other[] = {
+        {"adapter", "an adapter: give its model by -m, and this file by --lora"},
+        {"imatrix", "an importance matrix: gpurun quantize --imatrix takes it"},
+        {"mmproj", "the image part of a model: give the file with its language part"},
+    };
+    struct gr_str type;
+    int rc = gr_gguf_opt_str(g, "general.type", "", &type);
+    for (size_t i = 0; i < GR_COUNT(other) && !rc; i++)
+        if (type.n == strlen(other[i].type) && !memcmp(type.p, other[i].type, type.n))
+            rc = gr_fail(GR_E_UNSUPPORTED, "%s is %s", gr_gguf_path(g, 0), other[i].text);
+    return rc;
+}
+
 static int find_arch(struct gr_model *m)
 {
     struct gr_str name;
-    int rc = gr_gguf_str(m->gguf, "general.architecture", &name);
+    int rc = check_type(m->gguf);
+    if (!rc)
+        rc = gr_gguf_str(m->gguf, "general.architecture", &name);
     if (rc)
         return rc;
     m->arch = gr_arch_find(name);

@@ -375,8 +375,10 @@ struct cursor {
 static int take(struct cursor *c, void *dst, size_t n)
 {
     if (n > c->left)
-        return gr_fail(GR_E_CORRUPT, "%s: neither GGUF nor a whole importance matrix file",
-                       c->path);
+        return gr_fail(
+            GR_E_CORRUPT,
+            "%s: neither GGUF nor a whole importance matrix file; gpurun imatrix makes one",
+            c->path);
     if (dst)
         memcpy(dst, c->p, n);
     c->p += n, c->left -= n;

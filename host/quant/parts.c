@@ -39,8 +39,11 @@ int gr_split_file(const char *in, const char *prefix, const struct gr_split_para
     if (!e)
         e = cut(&r, params);
     if (!e && r.n_part == 1)
-        e = gr_fail(GR_E_INVALID, "%s: all of it fits into one part; nothing to split",
-                    gr_gguf_path(g, 0));
+        e = gr_fail(GR_E_INVALID,
+                    "%s: its %" PRIu64
+                    " tensors fit into one part, there is nothing to split; a smaller "
+                    "--split-max-tensors or --split-max-size makes several",
+                    gr_gguf_path(g, 0), gr_gguf_n_tensor(g));
     r.dry_run = params->dry_run, r.overwrite = params->overwrite;
     for (uint64_t i = 0; !e && i < gr_gguf_n_tensor(g); i++)
         if (i + 1 == gr_gguf_n_tensor(g) || r.part[i + 1] != r.part[i])
@@ -59,7 +62,7 @@ int gr_merge_file(const char *in, const char *out, bool overwrite)
     struct gr_rewrite r = {0};
     int e = gr_gguf_open(&g, in, false);
     if (!e && gr_gguf_n_part(g) == 1)
-        e = gr_fail(GR_E_INVALID, "%s is one file; nothing to merge", in);
+        e = gr_fail(GR_E_INVALID, "%s is one whole file already, there is nothing to merge", in);
     if (!e)
         e = gr_rewrite_init(&r, g, out);
     r.n_part = 1, r.overwrite = overwrite;

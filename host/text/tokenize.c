@@ -124,8 +124,10 @@ static int run(struct gr_job *j, const char *p, size_t n)
     case GR_VOCAB_NONE:
         break;
     }
-    return gr_fail(GR_E_UNSUPPORTED,
-                   "the model has no tokenizer (tokenizer.ggml.model is \"none\"): give token ids");
+    return gr_fail(
+        GR_E_UNSUPPORTED,
+        "the model has no tokenizer (tokenizer.ggml.model is \"none\"): token ids are its only "
+        "input, which gpurun replay takes");
 }
 
 /* Cuts the text at added tokens and runs what lies between. */
