@@ -1,5 +1,4 @@
 /* gpurun run: a prompt goes in, the text that continues it goes to stdout. */
-#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,49 +7,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "prompt_cache.h"
-#include "tools.h"
-#include "trace.h"
+#include "run.h"
 
 #define DEFAULT_CONTEXT 4096
 #define UNBOUNDED_ROOM                                                                             \
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
 #define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
-
-/* Why the text ended. */
-enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
-static const char *const stop_name[] = {"length", "eos", "context", "interrupted"};
-
-struct run {
-    const struct gr_options *o;
-    struct gr_model *model;
-    struct gr_model_info info;
-    struct gr_session *session;
-    struct gr_sampler *sampler;
-    bool drawn; /* a GPU has drawn the token behind the last batch */
-    struct gr_stream *stream;
-    int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
-    struct gr_self_extend extend; /* of the classic mode */
-    struct gr_prompt_cache cache;
-    struct gr_trace *trace;
-    int32_t profile_from, profile_to; /* steps of the generation that a profiler records */
-    char *text;                       /* the prompt */
-    size_t n_text;
-    int32_t *prompt;
-    size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept from a file */
-    size_t n_encoded;                /* tokens of the prompt that an encoder has read */
-    int32_t n_ctx, n_past;           /* cells; next position */
-    int32_t n_flight;                /* pieces of the prompt on their way through the stages */
-    bool sample;                     /* the prompt is ours */
-    char *json;                      /* collected text of --json */
-    size_t n_json, cap_json;
-    uint64_t seed;
-    int32_t n_gen;
-    enum stop stop;
-    double start, load_s, prompt_s, first_s,
-        gen_s; /* first_s: from the start of the prompt to the first token */
-};
 
 /* ---- interrupts ---- */
 
@@ -75,68 +38,6 @@ static void catch_interrupts(struct gr_session *session)
     sigaction(SIGINT, &a, NULL);
     if (gr_together_world())
         sigaction(SIGTERM, &a, NULL); /* what mpirun makes of an interrupt */
-}
-
-/* ---- what goes out ---- */
-
-static int put_text(struct run *r, const char *p, size_t n)
-{
-    if (!n)
-        return 0;
-    if (!r->o->json) {
-        gr_out(p, n);
-        return 0;
-    }
-    if (r->n_json + n + 1 > r->cap_json) {
-        size_t cap = 2 * (r->n_json + n + 1);
-        char *grown = realloc(r->json, cap);
-        if (!grown) {
-            gr_say_error("no memory for %zu bytes of text", cap);
-            return 5;
-        }
-        r->json = grown, r->cap_json = cap;
-    }
-    memcpy(r->json + r->n_json, p, n);
-    r->n_json += n;
-    return 0;
-}
-
-static bool use_color(const struct gr_options *o)
-{
-    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    if (strcmp(o->color, "auto") != 0)
-        return !strcmp(o->color, "on");
-    return gr_is_terminal(STDOUT_FILENO) && !(no_color && *no_color) &&
-           !(term && !strcmp(term, "dumb"));
-}
-
-/* The prompt is written before the text on a terminal, and anywhere when the user does not know it.
- */
-static void show_prompt(struct run *r)
-{
-    bool continued = !r->info.has_encoder; /* what an encoder reads is answered */
-    bool color = use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
-    wanted = wanted && continued;
-    if (r->o->display_prompt >= 0)
-        wanted = r->o->display_prompt;
-    if (!wanted || r->o->json || !r->n_text)
-        return;
-    if (color)
-        gr_out("\033[2m", 4);
-    gr_out(r->text, r->n_text);
-    if (color)
-        gr_out("\033[0m", 4);
-}
-
-static void list_prompt(const struct run *r)
-{
-    gr_say("prompt: %zu tokens", r->n_prompt);
-    for (size_t i = 0; i < r->n_prompt; i++) {
-        const char *p;
-        size_t n;
-        if (!gr_text_piece(r->model, r->prompt[i], true, &p, &n))
-            gr_say("%6d -> '%.*s'", r->prompt[i], (int)n, p);
-    }
 }
 
 /* ---- getting ready ---- */
@@ -558,7 +459,7 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
         r->stop = STOP_EOS;
     if (!rc)
         rc = gr_stream_push(r->stream, *id, &p, &n);
-    return rc ? gr_say_status(rc) : put_text(r, p, n);
+    return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
 }
 
 static int generate(struct run *r)
@@ -601,65 +502,10 @@ static int flush_text(struct run *r)
     const char *p;
     size_t n;
     int rc = gr_stream_flush(r->stream, &p, &n);
-    return rc ? gr_say_status(rc) : put_text(r, p, n);
+    return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
 }
 
-/* ---- the end ---- */
-
-static double rate(double n, double seconds)
-{
-    return n > 0 && seconds > 0 ? n / seconds : 0;
-}
-
-/* What a prompt was, before an encoder had it and after. */
-static size_t prompt_tokens(const struct run *r)
-{
-    return r->n_encoded ? r->n_encoded : r->n_read;
-}
-
-static double prompt_speed(const struct run *r)
-{
-    return rate((double)(prompt_tokens(r) - r->n_kept), r->prompt_s);
-}
-
-static void say_summary(const struct run *r)
-{
-    char gen[96] = "", seed[48] = "", first[48] = "", gpu[160];
-    double per_token = r->n_gen > 1 ? r->gen_s / (r->n_gen - 1) : 0;
-    if (!r->o->perf)
-        return;
-    if (per_token > 0)
-        snprintf(gen, sizeof gen, " %.1f t/s (%.2f ms/tok)", 1 / per_token, 1e3 * per_token);
-    if (r->o->temp > 0 && r->o->seed < 0)
-        snprintf(seed, sizeof seed, " | seed %llu", (unsigned long long)r->seed);
-    if (r->n_gen > 0)
-        snprintf(first, sizeof first, " | ttft %.0f ms", 1e3 * r->first_s);
-    gr_say("prompt %zu tok %.1f t/s | gen %d tok%s%s | load %.2f s%s%s", prompt_tokens(r),
-           prompt_speed(r), r->n_gen, gen, first, r->load_s,
-           gr_gpu_summary(r->session, gpu, sizeof gpu), seed);
-    gr_say_stages(r->session);
-}
-
-static int print_json(const struct run *r)
-{
-    json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
-    json_t *o = json_pack(
-        "{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text", text, "stop",
-        stop_name[r->stop], "prompt_tokens", (int)prompt_tokens(r), "generated_tokens", r->n_gen,
-        "seed", (json_int_t)r->seed, "gpu_layers", r->info.n_gpu_layers, "stages",
-        gr_stages_json(r->session), "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
-        rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
-    char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(o);
-    if (!line) {
-        gr_say_error("no memory for the JSON of the text");
-        return 5;
-    }
-    gr_out(line, strlen(line));
-    gr_out("\n", 1);
-    free(line);
-    return 0;
-}
+/* ---- the whole ---- */
 
 static int prepare(struct run *r)
 {
@@ -672,7 +518,7 @@ static int prepare(struct run *r)
     if (rc)
         return rc;
     if (r->o->verbose_prompt)
-        list_prompt(r);
+        gr_run_list_prompt(r);
     rc = read_profile_steps(r);
     if (rc)
         return rc;
@@ -698,7 +544,7 @@ static int save_cache(struct run *r, bool at_end)
 
 static int write_text(struct run *r)
 {
-    show_prompt(r);
+    gr_run_show_prompt(r);
     int traced = gr_trace_begin(&r->trace, r->o, r->session);
     if (traced)
         return traced;
@@ -723,9 +569,9 @@ static int write_text(struct run *r)
                            ? ""
                            : ", --context-shift goes on without the oldest text");
     if (!rc && r->o->json)
-        rc = print_json(r);
+        rc = gr_run_print_json(r);
     if (!rc)
-        say_summary(r);
+        gr_run_say_summary(r);
     traced = gr_trace_end(&r->trace);
     rc = rc ? rc : traced;
     return rc ? rc : interrupts ? GR_EXIT_INTERRUPTED : saved;
