@@ -1,6 +1,5 @@
 /* gpurun run: a prompt goes in, the text that continues it goes to stdout. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,31 +13,6 @@
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
 #define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
-
-/* ---- interrupts ---- */
-
-static volatile sig_atomic_t interrupts;
-static struct gr_session *volatile interruptible;
-
-/* The first one stops the text in good order, the second one the program. */
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    if (++interrupts > 1)
-        _exit(GR_EXIT_INTERRUPTED);
-    if (interruptible)
-        gr_session_cancel(interruptible);
-}
-
-/* NULL: there is nothing to cancel any more; a second interrupt still ends the program. */
-static void catch_interrupts(struct gr_session *session)
-{
-    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
-    interruptible = session;
-    sigaction(SIGINT, &a, NULL);
-    if (gr_together_world())
-        sigaction(SIGTERM, &a, NULL); /* what mpirun makes of an interrupt */
-}
 
 /* ---- getting ready ---- */
 
@@ -83,11 +57,6 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static enum gr_group_mode group_mode(const struct run *r)
-{
-    return strcmp(r->o->grp_attn_mode, "window") ? GR_GROUP_CLASSIC : GR_GROUP_WINDOW;
-}
-
 /* -c, or enough for the prompt and the text, within what the model was trained for (as far as
  * Self-Extend stretches it); in blocks of cells, as sessions have them. */
 static uint32_t choose_context(const struct run *r)
@@ -100,9 +69,10 @@ static uint32_t choose_context(const struct run *r)
     else if (o->grp_attn_n < 0)
         need = larger(need, smaller(trained, DEFAULT_CONTEXT));
     else
-        need = smaller(larger(need, DEFAULT_CONTEXT),
-                       gr_self_extend_capacity(group_mode(r), r->info.n_ctx_train, o->grp_attn_n,
-                                               o->grp_attn_n > 1 ? o->grp_attn_w : 1));
+        need =
+            smaller(larger(need, DEFAULT_CONTEXT),
+                    gr_self_extend_capacity(gr_group_wanted(o), r->info.n_ctx_train, o->grp_attn_n,
+                                            o->grp_attn_n > 1 ? o->grp_attn_w : 1));
     return (uint32_t)((larger(need, 1) + CELL_PAD - 1) / CELL_PAD * CELL_PAD);
 }
 
@@ -120,62 +90,28 @@ static int check_keeps(const struct run *r, const struct gr_session_params *p)
     return gr_status_exit(GR_E_UNSUPPORTED);
 }
 
-/* Self-Extend's factors: those given, or the smallest ones for the context. */
 static int choose_group(struct run *r, struct gr_session_params *p)
 {
-    bool window = group_mode(r) == GR_GROUP_WINDOW;
-    r->group_n = r->o->grp_attn_n, r->group_w = r->o->grp_attn_w;
-    if (r->group_n > 1 && r->group_w % r->group_n) {
-        gr_say_error("Self-Extend: -gaw: a multiple of -gan %d expected, %d found", r->group_n,
-                     r->group_w);
-        return GR_EXIT_USAGE;
-    }
-    int rc = r->group_n > 0 ? 0
-                            : gr_self_extend_choose(group_mode(r), r->info.n_ctx_train,
-                                                    (int32_t)p->n_ctx, &r->group_n, &r->group_w);
-    r->extend = (struct gr_self_extend){window ? 1 : r->group_n, r->group_w, 0};
-    if (window)
-        p->group_n = r->group_n, p->group_w = r->group_w;
-    return rc ? gr_say_status(rc) : 0;
-}
-
-/* One line when positions will leave the range that the model was trained for. */
-static void warn_of_length(const struct run *r)
-{
-    const struct gr_options *o = r->o;
-    int32_t t = r->info.n_ctx_train, n = r->group_n, w = r->group_w;
-    int64_t capacity = gr_self_extend_capacity(group_mode(r), t, n, w);
-    if (n > 1 && w > t)
-        gr_say_warning("-gaw %d exceeds the %d tokens the model was trained for; at most a quarter "
-                       "of them is good",
-                       w, t);
-    else if (n > 1 && r->n_ctx > capacity && o->ctx_size > 0)
-        gr_say_warning("-gan %d -gaw %d is good for %lld tokens of the context of %d; -gan auto "
-                       "finds what is good for all",
-                       n, w, (long long)capacity, r->n_ctx);
-    else if (n == 1 && o->ctx_size > t && !strcmp(o->rope_scaling, "model"))
-        gr_say_warning("-c %d exceeds the %d tokens the model was trained for; -gan auto or "
-                       "--rope-scaling help",
-                       o->ctx_size, t);
+    int rc = gr_group_choose(&r->group, r->o, r->info.n_ctx_train, (int32_t)p->n_ctx);
+    r->extend = r->group.classic;
+    gr_group_params(&r->group, p);
+    return rc;
 }
 
 static void say_plan(const struct run *r, const struct gr_session_params *p)
 {
-    char where[256] = "CPU", group[64] = "", threads[32] = "a thread for each processor";
+    char where[256] = "CPU", group[64], threads[32] = "a thread for each processor";
     if (*r->info.where)
         snprintf(where, sizeof where, "%s", r->info.where);
     else if (r->info.n_gpu_layers > 0)
         snprintf(where, sizeof where, "%d of %d layers on the GPU", r->info.n_gpu_layers,
                  r->info.n_layer + 1);
-    if (r->group_n > 1)
-        snprintf(group, sizeof group, ", Self-Extend %d / %d (%s)", r->group_n, r->group_w,
-                 r->o->grp_attn_mode);
     if (p->n_threads > 0)
         snprintf(threads, sizeof threads, "%d thread%s", p->n_threads,
                  p->n_threads == 1 ? "" : "s");
     gr_say("run: %s, %s (%s), context %d (K %s, V %s)%s, batch %u / %u", where, threads,
            gr_cpu_instructions(r->o->cpu_level), r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
-           group, p->n_batch, p->n_ubatch);
+           gr_group_summary(&r->group, r->o, group), p->n_batch, p->n_ubatch);
 }
 
 /* Whether old text may be dropped to go on. */
@@ -242,7 +178,7 @@ static int open_session(struct run *r)
     r->n_ctx = (int32_t)gr_session_n_ctx(r->session);
     gr_model_info(r->model, &r->info); /* the layers on the GPU are known now */
     say_plan(r, &p);
-    warn_of_length(r);
+    gr_group_warn(&r->group, r->o, r->info.n_ctx_train, r->o->ctx_size, r->n_ctx);
     return admit_prompt(r);
 }
 
@@ -389,7 +325,7 @@ static int make_room(struct run *r, int32_t *room)
 static int run_prompt(struct run *r)
 {
     int rc = 0;
-    while (r->n_read < r->n_prompt && !rc && !interrupts) {
+    while (r->n_read < r->n_prompt && !rc && !gr_interrupted()) {
         int32_t n, room;
         rc = make_room(r, &room);
         if (!rc)
@@ -469,7 +405,7 @@ static int generate(struct run *r)
     int32_t room = 0;
     int rc = 0;
     r->stop = STOP_LENGTH;
-    while (!rc && !ended && !interrupts && r->n_gen != r->o->n_predict) {
+    while (!rc && !ended && !gr_interrupted() && r->n_gen != r->o->n_predict) {
         int32_t id;
         rc = write_token(r, &id, &ended);
         if (r->n_gen == 1)
@@ -488,7 +424,7 @@ static int generate(struct run *r)
         if (!rc)
             rc = decode(r, &id, 1, true);
         if (rc)
-            rc = interrupts ? 0 : gr_say_status(rc);
+            rc = gr_interrupted() ? 0 : gr_say_status(rc);
     }
     r->gen_s = gr_seconds() - begin;
     int status = 0;
@@ -522,10 +458,10 @@ static int prepare(struct run *r)
     rc = read_profile_steps(r);
     if (rc)
         return rc;
-    catch_interrupts(r->session);
+    gr_catch_interrupts(r->session);
     rc = r->o->warmup ? warm_up(r) : 0;
     if (rc)
-        return interrupts ? 0 : gr_say_status(rc);
+        return gr_interrupted() ? 0 : gr_say_status(rc);
     rc = gr_prompt_cache_load(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend, &r->n_past,
                               &r->n_read);
     r->n_kept = r->n_read;
@@ -553,7 +489,7 @@ static int write_text(struct run *r)
     if (!rc)
         rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
-    if (rc && !interrupts)
+    if (rc && !gr_interrupted())
         return gr_say_status(rc);
     int saved = save_cache(r, false); /* a text is worth more than its file */
     rc = rc ? 0 : generate(r);
@@ -561,7 +497,7 @@ static int write_text(struct run *r)
         saved = save_cache(r, true);
     if (!rc)
         rc = flush_text(r);
-    if (interrupts)
+    if (gr_interrupted())
         r->stop = STOP_INTERRUPTED;
     if (!rc && r->stop == STOP_CONTEXT)
         gr_say_warning("the context of %d tokens is full: -c N makes room for more%s", r->n_ctx,
@@ -574,7 +510,7 @@ static int write_text(struct run *r)
         gr_run_say_summary(r);
     traced = gr_trace_end(&r->trace);
     rc = rc ? rc : traced;
-    return rc ? rc : interrupts ? GR_EXIT_INTERRUPTED : saved;
+    return rc ? rc : gr_interrupted() ? GR_EXIT_INTERRUPTED : saved;
 }
 
 int gr_tool_run(const struct gr_options *o)
@@ -585,7 +521,7 @@ int gr_tool_run(const struct gr_options *o)
                      "--prompt-cache FILE");
         return GR_EXIT_USAGE;
     }
-    if (o->context_shift > 0 && o->grp_attn_n != 1 && group_mode(&r) == GR_GROUP_CLASSIC) {
+    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_group_wanted(o) == GR_GROUP_CLASSIC) {
         gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
                      "--grp-attn-mode window");
         return GR_EXIT_USAGE;
@@ -598,7 +534,7 @@ int gr_tool_run(const struct gr_options *o)
         if (!rc)
             rc = write_text(&r);
     }
-    catch_interrupts(NULL);
+    gr_catch_interrupts(NULL);
     gr_stream_free(&r.stream);
     gr_sampler_free(&r.sampler);
     (void)gr_trace_end(&r.trace);

@@ -17,8 +17,8 @@ struct run {
     struct gr_sampler *sampler;
     bool drawn; /* a GPU has drawn the token behind the last batch */
     struct gr_stream *stream;
-    int32_t group_n, group_w;     /* Self-Extend; group_n 1: off */
-    struct gr_self_extend extend; /* of the classic mode */
+    struct gr_group group;        /* Self-Extend */
+    struct gr_self_extend extend; /* its classic mode so far */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
     int32_t profile_from, profile_to; /* steps of the generation that a profiler records */

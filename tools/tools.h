@@ -63,6 +63,14 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
  * command. 0 or an exit code, said. */
 int gr_outputs_check(const struct gr_options *o);
 
+/* ---- interrupts ---- */
+
+/* The first interrupt from now on cancels the batch of the session, unless that is NULL, so that the
+ * command ends in good order; the second one ends the program. */
+void gr_catch_interrupts(struct gr_session *session);
+/* Whether there was one. */
+bool gr_interrupted(void);
+
 /* ---- several processes ---- */
 
 /* Joins the processes that mpirun or srun has started; there need be none. 0 or an exit code, said.
@@ -96,6 +104,25 @@ struct gr_session_params gr_session_options(const struct gr_options *o);
 /* Those of them that say how the cells lie and how a GPU is used, into parameters that come from
  * elsewhere. */
 void gr_cache_options(const struct gr_options *o, struct gr_session_params *p);
+
+/* Self-Extend. */
+struct gr_group {
+    enum gr_group_mode mode;
+    int32_t n, w;                  /* n 1: off */
+    struct gr_self_extend classic; /* before the first token; off in the other mode */
+};
+enum gr_group_mode gr_group_wanted(const struct gr_options *o);
+/* The factors that are given, or with -gan auto the smallest ones for n_ctx tokens. 0 or an exit
+ * code, said. */
+int gr_group_choose(struct gr_group *g, const struct gr_options *o, int32_t n_train, int32_t n_ctx);
+void gr_group_params(const struct gr_group *g, struct gr_session_params *p);
+/* One line when positions will leave the range that the model was trained for: n_asked tokens were
+ * asked for (<= 0: the choice was free), there is room for n_ctx. */
+void gr_group_warn(const struct gr_group *g, const struct gr_options *o, int32_t n_train,
+                   int32_t n_asked, int32_t n_ctx);
+/* ", Self-Extend 4 / 64 (classic)", or "". Returns buf. */
+const char *gr_group_summary(const struct gr_group *g, const struct gr_options *o, char buf[64]);
+
 /* Prints what the caches of such a session would take. 0 or an exit code, said. */
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,
                   const struct gr_session_params *p);
