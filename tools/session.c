@@ -71,6 +71,7 @@ static const struct setting {
     {"group_n", COUNT, offsetof(struct gr_session_params, group_n), 0, 1 << 20, NULL},
     {"group_w", COUNT, offsetof(struct gr_session_params, group_w), 0, 1 << 24, NULL},
     {"n_seq_max", COUNT, offsetof(struct gr_session_params, n_seq_max), 1, 256, NULL},
+    {"n_rollback", COUNT, offsetof(struct gr_session_params, n_rollback), 0, 4095, NULL},
     {"yarn_orig_ctx", COUNT, offsetof(struct gr_session_params, yarn_orig_ctx), 0, INT32_MAX, NULL},
     {"rope_freq_base", FACTOR, offsetof(struct gr_session_params, rope_freq_base), 0, 0, NULL},
     {"rope_freq_scale", FACTOR, offsetof(struct gr_session_params, rope_freq_scale), 0, 0, NULL},

@@ -4,6 +4,7 @@
  *   model    path of the model, relative to the session's folder; -m takes its place
  *   context  n_ctx (256), n_batch (512), n_ubatch (n_batch), n_seq_max (1), type_k and type_v
  *            ("f16"), kv_unified (1; 0: n_ctx / n_seq_max cells for each sequence), swa_full (0),
+ *            n_rollback (0: snapshots of recurrent states),
  *            rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
  *            group_n and group_w (0, off): Self-Extend by window;
@@ -18,7 +19,8 @@
  *            state_save slot                state_load slot     (of 16, the whole session)
  *
  * seq_keep looks for other sequences in the pool of cells of the one that is kept, as llama.cpp's
- * does, so that with kv_unified 0 it removes no cells; recurrent states always. */
+ * does, so that with kv_unified 0 it changes nothing; but of models with recurrent states it drops
+ * the others, cells and states. */
 #ifndef GR_TOOLS_SESSION_H
 #define GR_TOOLS_SESSION_H
 

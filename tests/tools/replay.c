@@ -131,6 +131,8 @@ Test(replay, contexts)
     expect(2, CONTEXT("\"n_ctx\": 0"), "n_ctx: 1 to 1073741824 expected, 0 found");
     expect(2, CONTEXT("\"n_ctx\": \"many\""), "n_ctx: an integer expected, a string found");
     expect(2, CONTEXT("\"n_seq_max\": 257"), "n_seq_max: 1 to 256 expected, 257 found");
+    expect(2, CONTEXT("\"n_rollback\": -1"), "n_rollback: 0 to 4095 expected, -1 found");
+    expect(0, CONTEXT("\"n_rollback\": 4"), "");
     expect(2, CONTEXT("\"n_ctxx\": 5"), "context: unknown key 'n_ctxx'");
     expect(2, CONTEXT("\"type_k\": \"f64\""),
            "type_k: f32, f16, bf16, q8_0 or q4_0 expected, f64 found");
