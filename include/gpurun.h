@@ -47,6 +47,11 @@ typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
 /* Sets the sink of all log lines of the process; NULL (the default) = silence. */
 GR_API void gr_log_set(gr_log_fn *fn, void *user);
 
+/* Is told by the thread that makes a long call how far that has come: `done` of `total`, from 0 to
+ * all of it, never less than before. false ends the call with GR_E_CANCELLED. The call's object
+ * (model, session) is not to be used from inside. */
+typedef bool gr_progress_fn(uint64_t done, uint64_t total, void *user);
+
 /* ---- what this version knows ---- */
 
 /* As model files name them: general.architecture, storage types of tensors, tokenizer.ggml.model
@@ -156,6 +161,11 @@ struct gr_model_params {
                               bits */
     enum gr_numa numa;
     struct gr_thread_params threads, threads_batch; /* of single tokens, and of prompts */
+    gr_progress_fn *progress; /* NULL = nobody. Bytes of weights, in a pass (each begins with 0)
+                                 while gr_model_open reads or checks them, which for a mapped file
+                                 is none, and in another one while gr_model_load or the first
+                                 gr_session_open brings them to GPUs: those of rank 0 */
+    void *progress_user;
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 
@@ -381,6 +391,12 @@ GR_API int gr_encode(struct gr_session *s, const struct gr_batch *batch);
 GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
 /* The oldest batch in flight becomes the last batch of gr_logits and gr_drawn. */
 GR_API int gr_decode_end(struct gr_session *s);
+
+/* From now on fn is told of the tokens of each batch (gr_decode, gr_decode_begin, gr_encode) as
+ * they are computed: on the CPU after each operation, as the part of its micro-batch that is done;
+ * elsewhere after each micro-batch. Of several stages those of the first one count. NULL ends it.
+ */
+GR_API void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
  * next gr_decode or gr_decode_end; NULL when that token had none, and in a session of vectors. */
@@ -716,7 +732,9 @@ struct gr_quantize_params {
     bool keep_split;                 /* as many files as the model has, named as it is */
     bool dry_run;                    /* write nothing: the log says what would be written */
     bool overwrite;
-    int32_t n_threads; /* 0 = processors at hand */
+    int32_t n_threads;        /* 0 = processors at hand */
+    gr_progress_fn *progress; /* told of bytes of the tensors that are read; NULL = nobody */
+    void *progress_user;
 };
 /* Writes `in` with its matrices stored as params say to `out` (with keep_split: out-00001-of-0000N
  * and so on). */

@@ -18,6 +18,8 @@ struct cpu {
     enum gr_cpu_level level;
     struct gr_cpu_pools pools;
     const _Atomic int *cancel;
+    void (*watch)(int32_t n_node, void *user);
+    void *watch_user;
     gr_time_fn *timer;
     void *timer_user;
     void *shared,
@@ -398,6 +400,8 @@ static void run_thread(void *arg, int ith, int nth)
         for (int k = 0; ith == 0 && k < (c->pools.homes ? c->pools.homes->n_node : 1); k++)
             atomic_store_explicit(&r->next[(i + 1) % 2][k].n, 0, memory_order_relaxed);
         r->exec->impl[i]->run(&r->exec->node[i], &w);
+        if (ith == 0 && c->watch)
+            c->watch(i + 1, c->watch_user);
         if (i + 1 == r->hi)
             break;
         if (ith == 0 && cancelled(c))
@@ -469,6 +473,11 @@ static void cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag)
     cpu_of(b)->cancel = flag;
 }
 
+static void cpu_set_watch(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user)
+{
+    cpu_of(b)->watch = fn, cpu_of(b)->watch_user = user;
+}
+
 /* ---- opening ---- */
 
 static void cpu_close(struct gr_backend **b)
@@ -504,6 +513,7 @@ static const struct gr_backend_api api = {
     .segment_free = cpu_segment_free,
     .set_timer = cpu_set_timer,
     .set_cancel = cpu_set_cancel,
+    .set_watch = cpu_set_watch,
     .close = cpu_close,
 };
 

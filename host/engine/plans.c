@@ -418,6 +418,7 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
         return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
                                  part->device);
     s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
+    s->part_node = part->node, s->all_node = (int32_t)c->plan.node.n;
     bool tapped = s->tap_fn || s->watch.imatrix;
     rc = v->backend->api->segment_run(v->backend, c->exec[i], tapped ? on_tap : NULL, s);
     return rc ? rc : gr_watch_status(&s->watch);

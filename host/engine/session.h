@@ -156,6 +156,9 @@ struct gr_session {
     size_t relay_cap;
 
     _Atomic int cancel;
+    struct gr_progress progress; /* done: tokens of the batch in front of the micro-batch that runs,
+                                    which has part_tok, 0: none runs */
+    int32_t part_tok, part_node, all_node; /* nodes in front of the part that runs, and all */
     char *tap_name;
     struct gr_watch watch;
     gr_tensor_fn *tap_fn;
@@ -220,6 +223,11 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
 void gr_batch_range(struct gr_session *s);
 /* Takes a failed batch back, and says in the message which sequences that has cost. */
 void gr_batch_take_back(struct gr_session *s, int status);
+
+/* ---- progress.c ---- */
+
+/* Tells who waits that so many tokens of the micro-batch under way are done too. */
+void gr_session_tell(struct gr_session *s, uint64_t n_tok);
 
 /* ---- sequences.c ---- */
 

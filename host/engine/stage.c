@@ -172,7 +172,9 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     size_t row = f->draws ? 1 : (size_t)s->n_row; /* an id is as large as a logit */
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
+    s->part_tok = ub->n_tok;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
+    s->part_tok = 0;
     if (!rc && s->flow) /* what comes from the stage before has one place */
         rc = gr_session_settle(s);
     start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
@@ -239,13 +241,18 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     int32_t i = 0, row = 0;
     int rc = 0;
     s->now = f;
+    s->progress.done = 0;
     for (; i < n_ub && !rc && !f->status; i++) {
+        gr_session_tell(s, 0);
         rc = run_ubatch(s, &s->ub[i], row);
         row += gr_vectors_rows(s, &s->ub[i]);
+        s->progress.done += (uint64_t)s->ub[i].n_tok;
     }
     be_at(s, GR_DOING_WAIT);
     int settled = s->flow ? 0 : gr_session_settle(s);
     rc = rc ? rc : settled;
+    if (!rc && !f->status)
+        gr_session_tell(s, 0);
     if (f->status && !rc)
         rc = pass_on(s, f->status);
     if (s->team)

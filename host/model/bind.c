@@ -195,6 +195,8 @@ int gr_model_bind_tensor(struct gr_model *m, const struct gr_gguf *g,
                          .dtype = t->dtype};
     if (check)
         rc = check_finite(t, data);
+    if (!rc && (check || !t->data))
+        rc = gr_progress_add(&m->progress, t->bytes);
     if (!rc && f32 && t->dtype != GR_F32)
         rc = as_f32(m, w);
     return rc;
@@ -362,6 +364,18 @@ static bool in_layers(enum gr_slot slot)
                   gr_slot_name(slot, 1, false, b, sizeof b)) != 0;
 }
 
+/* Bytes that are looked at while tensors are bound: those of tensors that are in no mapping, or of
+ * all. */
+static uint64_t bytes_to_read(const struct gr_model *m, bool check)
+{
+    uint64_t n = gr_gguf_n_tensor(m->gguf), bytes = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        const struct gr_gguf_tensor *t = gr_gguf_tensor_at(m->gguf, i);
+        bytes += check || !t->data ? t->bytes : 0;
+    }
+    return bytes;
+}
+
 int gr_model_bind(struct gr_model *m, bool check)
 {
     size_t n = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
@@ -370,7 +384,7 @@ int gr_model_bind(struct gr_model *m, bool check)
     m->scale = gr_calloc(n, sizeof *m->scale);
     if (!m->weight || !m->bias || !m->scale)
         return GR_E_NOMEM_HOST;
-    int rc = 0;
+    int rc = gr_progress_begin(&m->progress, bytes_to_read(m, check));
     for (size_t i = 0; i < n; i++)
         m->scale[i] = 1;
     for (int i = 0; i < m->arch->n_spec && !rc; i++) {
@@ -387,5 +401,7 @@ int gr_model_bind(struct gr_model *m, bool check)
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))
         m->weight[GR_W_TOKEN_EMBD] = m->weight[GR_W_OUTPUT];
+    if (!rc)
+        rc = gr_progress_end(&m->progress);
     return rc ? rc : gr_gguf_unchanged(m->gguf);
 }

@@ -272,6 +272,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
     m->budget.limit = GR_GGUF_MAX_HELD;
     m->vocab_only = p.vocab_only;
     m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
+    m->progress = (struct gr_progress){.fn = p.progress, .user = p.progress_user};
     int rc = gr_split_read(&m->split, &p);
     if (!rc)
         rc = gr_model_threads(&m->cpu, &p);

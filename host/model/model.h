@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "base/alloc.h"
+#include "base/progress.h"
 #include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
@@ -35,7 +36,8 @@ struct gr_model {
     char *name, *file_type;
     char **label; /* [n_label] of a classifier's scores */
     int32_t n_label;
-    uint64_t n_params, n_bytes; /* of all tensors */
+    uint64_t n_params, n_bytes;  /* of all tensors */
+    struct gr_progress progress; /* of weights that are read, or brought to devices */
     /* devices */
     int32_t n_gpu_wanted; /* layers, -1 = all that fit */
     bool require_gpu;

@@ -34,6 +34,7 @@ struct pass {
     const struct gr_slice *l;
     bool matrix[GR_N_SLOT];
     uint64_t used[GR_MAX_DEVICE];
+    struct gr_progress *told; /* of what is uploaded, or NULL */
 };
 
 /* Small weights are f32 rows for every device; what has two dimensions and more is a matrix. */
@@ -99,7 +100,10 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
         return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
     struct gr_backend *b = w->l->backend[device];
     char *memory = w->placed->memory[device];
-    return device ? b->api->weight_upload(b, host, matrix, memory ? memory + at : NULL, out) : 0;
+    if (!device)
+        return 0;
+    int rc = b->api->weight_upload(b, host, matrix, memory ? memory + at : NULL, out);
+    return rc || !w->told ? rc : gr_progress_add(w->told, w->used[device] - at);
 }
 
 /* Whether the output's matrix is that of the embeddings. */
@@ -200,16 +204,20 @@ void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_lay
 
 int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
 {
-    struct pass w = {.placed = placed, .l = l};
+    struct pass w = {.placed = placed, .l = l, .told = l->rank == 0 ? &l->model->progress : NULL};
+    uint64_t bytes = 0;
     int rc = 0;
     for (int32_t d = 1; d < placed->place.n_device; d++) {
         struct gr_backend *b = l->backend[d];
+        bytes += placed->bytes[d];
         if (b->api->range_begin)
             b->api->range_begin(b, GR_RANGE_LOAD, placed->bytes[d]);
         placed->memory[d] = b->api->alloc(b, GR_MAX(placed->bytes[d], 1));
         if (!placed->memory[d])
             rc = gr_error_status();
     }
+    if (!rc && w.told)
+        rc = gr_progress_begin(w.told, bytes);
     if (!rc)
         rc = place_all(&w);
     for (int32_t d = 1; d < placed->place.n_device; d++) {
@@ -219,7 +227,7 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
         if (b->api->range_end)
             b->api->range_end(b);
     }
-    return rc;
+    return rc || !w.told ? rc : gr_progress_end(w.told);
 }
 
 int gr_weights_device(struct gr_weights *w, const struct gr_slice *l, size_t i)

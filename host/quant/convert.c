@@ -115,6 +115,7 @@ static int quantize(const struct gr_gguf *in, const char *out, const struct gr_r
     r.n_part = several ? r.n_part : 1;
     r.imatrix = imatrix, r.n_threads = params->n_threads;
     r.dry_run = params->dry_run, r.overwrite = params->overwrite;
+    r.progress = (struct gr_progress){.fn = params->progress, .user = params->progress_user};
     r.set_keys = set_keys, r.user = &keys;
     if (!e)
         e = gr_recipe_choose(in, recipe, params, imatrix != NULL, r.type);

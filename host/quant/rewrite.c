@@ -17,7 +17,7 @@ enum { CHUNK = 1 << 20 }; /* elements read, converted and written together */
 
 /* A rewrite under way. */
 struct work {
-    const struct gr_rewrite *r;
+    struct gr_rewrite *r;
     struct gr_gguf_writer **out; /* [n_part] */
     struct gr_threads *pool;
     uint8_t *src, *dst;
@@ -172,7 +172,8 @@ static int convert_chunk(struct work *c, struct chunk *k, struct gr_gguf_writer 
     for (int i = 0; i < n_threads; i++)
         if (k->bad[i] < k->n)
             return refuse(c->r, k->t, k->at + k->bad[i], c->x[k->bad[i]], k->to->id);
-    return gr_gguf_write(out, c->dst, gr_row_bytes(k->to->id, k->n));
+    e = gr_gguf_write(out, c->dst, gr_row_bytes(k->to->id, k->n));
+    return e ? e : gr_progress_add(&c->r->progress, gr_row_bytes(k->from->id, k->n));
 }
 
 /* The importances of a tensor, or NULL; those of another shape are no use. */
@@ -212,6 +213,8 @@ static int copy_tensor(struct work *c, const struct gr_gguf_tensor *t, struct gr
         int e = gr_gguf_read(c->r->in, t, at, c->src, n);
         if (!e)
             e = gr_gguf_write(out, c->src, n);
+        if (!e)
+            e = gr_progress_add(&c->r->progress, n);
         if (e)
             return e;
         at += n;
@@ -221,9 +224,11 @@ static int copy_tensor(struct work *c, const struct gr_gguf_tensor *t, struct gr
 
 static int write_tensors(struct work *c)
 {
-    const struct gr_rewrite *r = c->r;
-    uint64_t n = gr_gguf_n_tensor(r->in);
-    int e = 0;
+    struct gr_rewrite *r = c->r;
+    uint64_t n = gr_gguf_n_tensor(r->in), bytes = 0;
+    for (uint64_t i = 0; i < n && !r->dry_run; i++)
+        bytes += gr_gguf_tensor_at(r->in, i)->bytes;
+    int e = gr_progress_begin(&r->progress, bytes);
     for (uint64_t i = 0; i < n && !e; i++) {
         const struct gr_gguf_tensor *t = gr_gguf_tensor_at(r->in, i);
         struct gr_gguf_writer *out = c->out[part_of(r, i)];
@@ -234,7 +239,7 @@ static int write_tensors(struct work *c)
         if (!r->dry_run)
             e = same ? copy_tensor(c, t, out) : convert_tensor(c, t, r->type[i], out);
     }
-    return e;
+    return e ? e : gr_progress_end(&r->progress);
 }
 
 /* ---- all together ---- */
@@ -279,7 +284,7 @@ static int report(const struct gr_rewrite *r)
     return 0;
 }
 
-int gr_rewrite_run(const struct gr_rewrite *r)
+int gr_rewrite_run(struct gr_rewrite *r)
 {
     struct work c = {.r = r};
     int n = r->n_threads > 0 ? GR_MIN(r->n_threads, GR_THREADS_MAX) : gr_threads_online();

@@ -3,6 +3,7 @@
 #ifndef GR_QUANT_REWRITE_H
 #define GR_QUANT_REWRITE_H
 
+#include "base/progress.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "quant/imatrix.h"
@@ -16,6 +17,7 @@ struct gr_rewrite {
     const struct gr_imatrix *imatrix; /* or NULL */
     bool dry_run, overwrite;
     int32_t n_threads;
+    struct gr_progress progress; /* bytes of tensors of `in`; of nothing in a dry run */
     /* Sets keys of the first part besides those of `in`; NULL = none. */
     int (*set_keys)(struct gr_gguf_writer *w, const void *user);
     const void *user;
@@ -27,6 +29,6 @@ int gr_rewrite_init(struct gr_rewrite *r, const struct gr_gguf *in, const char *
 void gr_rewrite_fini(struct gr_rewrite *r);
 
 /* Writes all of it or, on failure, nothing. */
-int gr_rewrite_run(const struct gr_rewrite *r);
+int gr_rewrite_run(struct gr_rewrite *r);
 
 #endif

@@ -134,6 +134,9 @@ struct gr_backend_api {
     /* A flag that another thread may set to end segment_run early with GR_E_CANCELLED; NULL = none.
      */
     void (*set_cancel)(struct gr_backend *b, const _Atomic int *flag);
+    /* fn is told by the calling thread during segment_run of every node that has run: how many of
+     * the segment have. NULL ends it. NULL: a backend that queues. */
+    void (*set_watch)(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user);
     /* What the calling thread queues between the two belongs to this range, for profilers; ranges
      * nest. NULL: the backend has none. */
     void (*range_begin)(struct gr_backend *b, enum gr_range range, uint64_t payload);

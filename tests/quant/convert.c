@@ -201,6 +201,42 @@ Test(convert, every_type)
 }
 
 /* Without output.weight the token embedding makes the logits. */
+struct told {
+    uint64_t last, total, stop_at;
+    int n;
+};
+
+static bool tell(uint64_t done, uint64_t total, void *user)
+{
+    struct told *t = user;
+    cr_expect(done >= t->last && done <= total && (t->n == 0 || total == t->total));
+    t->last = done, t->total = total, t->n++;
+    return !t->stop_at || done < t->stop_at;
+}
+
+Test(convert, progress)
+{
+    struct told t = {0};
+    struct gr_gguf *g;
+    struct gr_quantize_params p = {.type = "q8_0", .progress = tell, .progress_user = &t};
+    uint64_t bytes = 0;
+    write_model(in, NULL, 0);
+    cr_assert_eq(gr_gguf_open(&g, in, false), 0);
+    for (size_t i = 0; i < GR_COUNT(specs); i++)
+        bytes += gr_gguf_tensor_at(g, i)->bytes;
+    gr_gguf_close(&g);
+    cr_assert_eq(gr_quantize_file(in, out, &p), 0, "%s", gr_error());
+    cr_expect(t.last == bytes && t.total == bytes && t.n > (int)GR_COUNT(specs));
+    unlink(out);
+    t = (struct told){.stop_at = 1};
+    cr_expect_eq(gr_quantize_file(in, out, &p), GR_E_CANCELLED);
+    cr_expect_lt(t.last, bytes);
+    t = (struct told){0};
+    p.dry_run = true;
+    cr_assert_eq(gr_quantize_file(in, out, &p), 0, "%s", gr_error());
+    cr_expect_eq(t.n, 0);
+}
+
 Test(convert, tied_embedding)
 {
     struct gr_gguf_writer *w;

@@ -1,0 +1,43 @@
+/* How far a long call has come: who is told, and what was told last. */
+#ifndef GR_BASE_PROGRESS_H
+#define GR_BASE_PROGRESS_H
+
+#include "base/checked.h"
+#include "gpurun.h"
+#include "gr/status.h"
+
+struct gr_progress {
+    gr_progress_fn *fn; /* NULL: nobody is told */
+    void *user;
+    uint64_t done, total; /* total 0: no pass is under way */
+};
+
+/* GR_E_CANCELLED when who is told wants no more of it. */
+static inline int gr_progress_tell(const struct gr_progress *p)
+{
+    bool on = !p->fn || !p->total || p->fn(p->done, p->total, p->user);
+    return on ? 0 : gr_fail(GR_E_CANCELLED, "cancelled");
+}
+
+/* Begins a pass over so much, 0: over nothing, of which nobody is told. */
+static inline int gr_progress_begin(struct gr_progress *p, uint64_t total)
+{
+    p->done = 0, p->total = total;
+    return gr_progress_tell(p);
+}
+
+static inline int gr_progress_add(struct gr_progress *p, uint64_t n)
+{
+    p->done += GR_MIN(n, p->total - p->done);
+    return gr_progress_tell(p);
+}
+
+/* All of the pass is done: what was left turned out to need nothing. */
+static inline int gr_progress_end(struct gr_progress *p)
+{
+    int rc = p->done < p->total ? gr_progress_add(p, p->total) : 0;
+    p->total = p->done = 0;
+    return rc;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* How far a batch has come, for who waits for it. */
+#include "engine/session.h"
+
+void gr_session_tell(struct gr_session *s, uint64_t n_tok)
+{
+    const struct gr_progress *p = &s->progress;
+    if (p->fn && !p->fn(p->done + n_tok, (uint64_t)s->batch.n_tok, p->user))
+        atomic_store(&s->cancel, 1);
+}
+
+/* Nodes count alike. Those of plans that are no micro-batch (shifts, copies) are not told of. */
+static void on_node(int32_t n_node, void *user)
+{
+    struct gr_session *s = user;
+    uint64_t n_tok = (uint64_t)s->part_tok, n = (uint64_t)s->part_node + (uint64_t)n_node;
+    if (n_tok)
+        gr_session_tell(s, n_tok * n / (uint64_t)s->all_node);
+}
+
+void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user)
+{
+    struct gr_backend *cpu = s->device[0].backend;
+    s->progress.fn = fn, s->progress.user = user;
+    cpu->api->set_watch(cpu, fn ? on_node : NULL, s);
+}
