@@ -136,7 +136,7 @@ struct gr_model_params {
                              backwards; more than there are = all; -1 = as many as fit */
     int32_t main_gpu;     /* GR_SPLIT_MODE_NONE: number of the GPU to use; -1 = the first that can
                              be used */
-    bool use_mmap;        /* map the file (default) or read it */
+    bool use_mmap;        /* map the file (default), or read all of it now; see gr_in_model_file */
     bool vocab_only;      /* no weights: tokenizer and metadata only */
     bool check_tensors;   /* refuse weights that are not finite */
     bool require_gpu;     /* GR_E_DEVICE rather than no layer on a GPU */
@@ -168,6 +168,16 @@ struct gr_model_params {
     void *progress_user;
 };
 GR_API struct gr_model_params gr_model_params_default(void);
+
+/* A mapped file (use_mmap) is read as the model is used: what others write to it changes results,
+ * and when it is cut off or its disk fails, the thread that reads it gets SIGBUS, which ends the
+ * program. A file that others may write to is opened with use_mmap = false; what becomes of it then
+ * does not matter. The library installs no handlers. One that the program has (SA_SIGINFO, for any
+ * of its threads) can tell by si_addr whether the cause is a model's file, and end with words of
+ * its own: there is no way back into the call.
+ *
+ * Whether an address lies in a mapped file of a model or an adapter; for any handler. */
+GR_API bool gr_in_model_file(const void *address);
 
 /* Opens `path`, or the model built into the library when path is NULL. */
 GR_API int gr_model_open(struct gr_model **out, const char *path,

@@ -66,14 +66,20 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     return rc ? rc : lost;
 }
 
-/* A page of a mapped file is no longer there. */
-static void on_bus_error(int signal_number)
+/* A page of a mapped model file is no longer there; every other cause ends the program as if there
+ * were no handler. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    static const char line[] = "gpurun: error: the model file was cut off while it was in use; "
-                               "--no-mmap reads all of it at the start\n";
-    (void)signal_number;
-    (void)!write(STDERR_FILENO, line, sizeof line - 1);
-    _exit(3);
+    static const char line[] =
+        "gpurun: error: the model file was cut off, or its disk failed, while it was in use; "
+        "--no-mmap reads all of it at the start\n";
+    (void)context;
+    if (info->si_code > 0 && gr_in_model_file(info->si_addr)) {
+        (void)!write(STDERR_FILENO, line, sizeof line - 1);
+        _exit(3);
+    }
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 static int run_line(int argc, char **argv)
@@ -96,7 +102,8 @@ static int run_line(int argc, char **argv)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGBUS, on_bus_error);
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO},
+              NULL);
     int rc = gr_together_open();
     return gr_together_close(rc ? rc : run_line(argc, argv));
 }

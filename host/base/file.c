@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/mapped.h"
 #include "gr/status.h"
 
 static int64_t mtime_of(const struct stat *st)
@@ -21,6 +22,21 @@ static bool fits_in_memory(uint64_t bytes)
 {
     long page = sysconf(_SC_PAGESIZE), n = sysconf(_SC_PHYS_PAGES);
     return page == 4096 && n > 0 && bytes / 4096 < (uint64_t)n;
+}
+
+/* f->map stays NULL when that is refused. */
+static void map_file(struct gr_file *f)
+{
+    void *p = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
+    if (p == MAP_FAILED)
+        return;
+    if (!gr_mapped_add(p, f->size)) {
+        munmap(p, f->size);
+        return;
+    }
+    f->map = p;
+    if (fits_in_memory(f->size))
+        gr_alloc_huge(f->map, f->size);
 }
 
 int gr_file_open(struct gr_file *f, const char *path, bool mapped)
@@ -46,12 +62,8 @@ int gr_file_open(struct gr_file *f, const char *path, bool mapped)
     f->size = (uint64_t)st.st_size;
     f->inode = st.st_ino;
     f->mtime_ns = mtime_of(&st);
-    if (mapped && f->size) {
-        void *p = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
-        f->map = p == MAP_FAILED ? NULL : p;
-        if (fits_in_memory(f->size))
-            gr_alloc_huge(f->map, f->size);
-    }
+    if (mapped && f->size)
+        map_file(f);
     return 0;
 }
 
@@ -85,8 +97,10 @@ int gr_file_unchanged(const struct gr_file *f)
 
 void gr_file_close(struct gr_file *f)
 {
-    if (f->map)
+    if (f->map) {
+        gr_mapped_remove(f->map);
         munmap((void *)(uintptr_t)f->map, f->size);
+    }
     if (f->path || f->fd > 0)
         close(f->fd);
     gr_free(f->path);

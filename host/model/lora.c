@@ -179,13 +179,14 @@ static int check_claimed(const struct binding *b)
     return rc;
 }
 
-static int open_one(struct gr_model *m, const struct gr_adapter *a, bool check_finite)
+static int open_one(struct gr_model *m, const struct gr_adapter *a, const struct gr_model_params *p)
 {
     struct gr_lora_file *f = &m->lora_file[m->n_lora];
-    struct binding b = {.m = m, .to = &m->lora[m->n_lora], .path = a->path, .check = check_finite};
+    struct binding b = {
+        .m = m, .to = &m->lora[m->n_lora], .path = a->path, .check = p->check_tensors};
     if (!a->path || !isfinite(a->scale))
         return gr_fail(GR_E_INVALID, "adapter %d: a file and a finite scale expected", m->n_lora);
-    int rc = gr_gguf_open(&f->gguf, a->path, true);
+    int rc = gr_gguf_open(&f->gguf, a->path, p->use_mmap);
     if (rc)
         return rc;
     m->n_lora++;
@@ -203,9 +204,10 @@ static int open_one(struct gr_model *m, const struct gr_adapter *a, bool check_f
 
 /* ---- all of a model ---- */
 
-int gr_lora_open(struct gr_model *m, const struct gr_adapter *adapter, int32_t n, bool check_finite)
+int gr_lora_open(struct gr_model *m, const struct gr_model_params *p)
 {
-    if (n < 0 || n > GR_MAX_ADAPTER || (n && !adapter))
+    int32_t n = p->n_adapter;
+    if (n < 0 || n > GR_MAX_ADAPTER || (n && !p->adapters))
         return gr_fail(GR_E_INVALID, "%d adapters: 0 to %d are possible", n, GR_MAX_ADAPTER);
     m->lora_file = n ? gr_calloc((size_t)n, sizeof *m->lora_file) : NULL;
     m->lora = n ? gr_lora_new(n, m->hp.n_layer) : NULL;
@@ -214,7 +216,7 @@ int gr_lora_open(struct gr_model *m, const struct gr_adapter *adapter, int32_t n
         return GR_E_NOMEM_HOST;
     int rc = 0;
     for (int32_t i = 0; i < n && !rc; i++)
-        rc = open_one(m, &adapter[i], check_finite);
+        rc = open_one(m, &p->adapters[i], p);
     return rc || !n ? rc : gr_model_try_graph(m, &m->hp, NULL, m->weight, m->bias, m->lora);
 }
 

@@ -11,7 +11,7 @@ struct gr_gguf;
 struct gr_model;
 
 struct gr_lora_file {
-    struct gr_gguf *gguf; /* its matrices stay mapped */
+    struct gr_gguf *gguf; /* its matrices may be mapped */
     float scale;          /* of sessions that do not say */
 };
 
@@ -19,11 +19,11 @@ struct gr_lora_file {
 struct gr_lora *gr_lora_new(int32_t n, int32_t n_layer);
 void gr_lora_free(struct gr_lora **lora, int32_t n);
 
-/* Opens the files of adapters and binds their matrices to the model's, all of which are bound.
- * GR_E_UNSUPPORTED or GR_E_CORRUPT names file and tensor: another architecture or shape, half of a
- * pair, a weight that the model does not have or that its graph does not multiply with. */
-int gr_lora_open(struct gr_model *m, const struct gr_adapter *adapter, int32_t n,
-                 bool check_finite);
+/* Opens the files of adapters as p says and binds their matrices to the model's, all of which are
+ * bound. GR_E_UNSUPPORTED or GR_E_CORRUPT names file and tensor: another architecture or shape,
+ * half of a pair, a weight that the model does not have or that its graph does not multiply with.
+ */
+int gr_lora_open(struct gr_model *m, const struct gr_model_params *p);
 /* Closes the files of a model. */
 void gr_lora_close(struct gr_model *m);
 

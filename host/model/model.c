@@ -286,7 +286,7 @@ int gr_model_open(struct gr_model **out, const char *path, const struct gr_model
         rc = p.vocab_only ? within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0))
                           : read_all(m, p.check_tensors);
     if (!rc && !p.vocab_only)
-        rc = gr_lora_open(m, p.adapters, p.n_adapter, p.check_tensors);
+        rc = gr_lora_open(m, &p);
     if (!rc)
         rc = gr_ranks_open(m, &ranks);
     if (rc)

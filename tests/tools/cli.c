@@ -673,6 +673,22 @@ Test(cli, model_file_cut_off_while_in_use)
     close(out);
 }
 
+Test(cli, other_bus_errors_are_not_the_files)
+{
+    const char *const argv[] = ENDLESS;
+    int out;
+    char buf[4096];
+    int pid = tiny_start_pipe(argv, &out);
+    cr_assert_gt(read(out, buf, sizeof buf), 0);
+    kill(pid, SIGBUS);
+    while (read(out, buf, sizeof buf) > 0)
+        ;
+    struct outcome o = tiny_wait(pid);
+    cr_expect_eq(o.signal, SIGBUS, "%d: %s", o.exit_code, o.err);
+    cr_expect_null(strstr(o.err, "cut off"));
+    close(out);
+}
+
 /* Nobody reads, so the program stands in a write; the second interrupt ends it all the same. */
 Test(cli, two_interrupts_end_the_program)
 {
