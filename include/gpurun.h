@@ -201,6 +201,8 @@ struct gr_model_info {
     const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
+    int32_t n_pos;        /* positions that it has learned, which gr_decode does not go beyond; 0:
+                             its positions have no end */
     int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1); 0 until
                              the weights are where they belong (gr_model_load) */
     bool no_logits;       /* the model has no output's matrix: its sessions leave vectors */
@@ -372,10 +374,11 @@ struct gr_batch {
     const int32_t *pos_yx; /* [2][n_tok] rows, then columns, of tokens that have them (M-RoPE
                               images), besides pos; NULL = text: both are pos */
 };
-/* Runs a batch. When it is refused (GR_E_INVALID, GR_E_KV_FULL) the cache is as before. When it
- * fails on the way (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE) too, but for sequences of the batch
- * whose recurrent state or window was overwritten meanwhile: those are empty then, and the message
- * names them. */
+/* Runs a batch. When it is refused (GR_E_INVALID, GR_E_KV_FULL) the cache is as before; positions
+ * beyond the learned ones of a model (n_pos of gr_model_info) are GR_E_INVALID. When it fails on
+ * the way (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE) too, but for sequences of the batch whose
+ * recurrent state or window was overwritten meanwhile: those are empty then, and the message names
+ * them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
 /* Runs a batch of whole texts, one for each of its sequences, through a model's encoder: from then

@@ -109,17 +109,16 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
     return rc;
 }
 
-/* Encoders know as many positions as they have learned. */
-static int check_learned(const struct gr_session *s)
+/* Learned positions end with their table. */
+static int check_positions(const struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->model->hp;
-    bool learned = hp->no_cache && gr_ten_is(&s->model->weight[GR_W_POS_EMBD]);
-    for (int32_t i = 0; learned && i < s->batch.n_tok; i++)
-        if (s->batch.pos[i] >= hp->n_ctx_train)
+    int32_t n = s->model->hp.n_pos;
+    for (int32_t i = 0; n && i < s->batch.n_tok; i++)
+        if (s->batch.pos[i] >= n)
             return gr_fail(GR_E_INVALID,
-                           "batch token %d: position %d, but the model has learned %d positions: "
-                           "the text is too long",
-                           i, s->batch.pos[i], hp->n_ctx_train);
+                           "batch token %d: position %d, but the model has learned %d positions (0 "
+                           "to %d) and has no others: the text is too long",
+                           i, s->batch.pos[i], n, n - 1);
     return 0;
 }
 
@@ -136,7 +135,7 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
 {
     int rc = check(s, batch);
     if (!rc)
-        rc = check_learned(s);
+        rc = check_positions(s);
     if (!rc)
         rc = gr_flight_room(s, f, 0);
     if (!rc)

@@ -5,13 +5,11 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-/* Whether the positions of what is stored can change at all: by rotating K, or because attention
- * goes by distances (ALiBi). */
+/* Whether the positions of what is stored can change at all: K can be rotated and attention goes by
+ * distances (ALiBi), but a learned position is in every K and V. */
 static int check_movable(const struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
-    const struct gr_ten *learned = &s->slice->weight[GR_W_POS_EMBD];
-    if (!gr_ten_is(learned) || hp->rope != GR_ROPE_NONE || hp->max_alibi > 0)
+    if (!s->model->hp.n_pos)
         return 0;
     return gr_fail(GR_E_UNSUPPORTED,
                    "the positions of a %s model are part of what it has stored and cannot be "

@@ -31,7 +31,8 @@ static void decode(struct gr_session *s, int first, int n, const int32_t *pos, c
         memcpy(got[first + i], tiny_row(s, i), sizeof *got);
 }
 
-static void run(struct gr_model *m)
+/* Returns how many rows there are: the last one comes behind a shift. */
+static int run(struct gr_model *m)
 {
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.n_seq_max = 2, p.type_k = "f32", p.type_v = "f32";
@@ -40,14 +41,12 @@ static void run(struct gr_model *m)
     cr_assert_eq(gr_kv_seq_cp(s, 0, 1, -1, -1), 0);
     decode(s, 12, 2, (int32_t[]){12, 12}, (int32_t[]){0, 1});
     cr_assert_eq(gr_kv_seq_rm(s, 0, 2, 5), 0);
-    if (tiny_learned_positions(m)) { /* theirs stay what they were stored with */
-        cr_assert_eq(gr_kv_seq_add(s, 0, 5, -1, -3), GR_E_UNSUPPORTED);
-        memcpy(got[14], want[14], sizeof *got);
-    } else {
-        cr_assert_eq(gr_kv_seq_add(s, 0, 5, -1, -3), 0, "%s", gr_error());
+    bool moves = !tiny_learned_positions(m); /* learned ones stay what they were stored with */
+    cr_assert_eq(gr_kv_seq_add(s, 0, 5, -1, -3), moves ? 0 : GR_E_UNSUPPORTED, "%s", gr_error());
+    if (moves)
         decode(s, 14, 1, (int32_t[]){10}, NULL);
-    }
     gr_session_close(&s);
+    return moves ? N_ROW : N_ROW - 1;
 }
 
 static bool uses_gelu(const struct gr_arch *a)
@@ -64,16 +63,16 @@ static void read_golden(const char *name)
     fclose(f);
 }
 
-static void compare(const char *name, double most)
+static void compare(const char *name, int n_row, double most)
 {
-    for (int r = 0; r < N_ROW; r++) {
+    for (int r = 0; r < n_row; r++) {
         double e = tiny_nmse(want[r], got[r], N_VOCAB);
         cr_expect(e <= most, "%s, row %d: %g", name, r, e);
     }
 }
 
 /* The same with two adapters (LoRA) that that implementation applied. */
-static void run_adapted(const struct tiny *t, const char *name)
+static int run_adapted(const struct tiny *t, const char *name)
 {
     static struct adapter a[GOLDEN_ADAPTERS];
     struct gr_adapter list[GOLDEN_ADAPTERS];
@@ -90,10 +89,11 @@ static void run_adapted(const struct tiny *t, const char *name)
     const char *file = tiny_write(t, NULL);
     cr_assert_eq(gr_model_open(&m, file, &p), 0, "%s: %s", name, gr_error());
     unlink(file);
-    run(m);
+    int n_row = run(m);
     gr_model_close(&m);
     for (int k = 0; k < GOLDEN_ADAPTERS; k++)
         adapter_release(&a[k]);
+    return n_row;
 }
 
 Test(golden, adapters_are_applied_as_by_another_implementation)
@@ -106,8 +106,7 @@ Test(golden, adapters_are_applied_as_by_another_implementation)
             continue;
         snprintf(file, sizeof file, "%s.lora", name);
         read_golden(file);
-        run_adapted(&t, name);
-        compare(file, uses_gelu(t.arch) ? 1e-6 : 1e-11);
+        compare(file, run_adapted(&t, name), uses_gelu(t.arch) ? 1e-6 : 1e-11);
         n++;
     }
     cr_assert_eq(n, 6);
@@ -123,11 +122,11 @@ Test(golden, logits_are_those_of_another_implementation)
         struct tiny t = golden_model(i, name);
         struct gr_model *m = tiny_open(&t);
         read_golden(name);
-        run(m);
-        compare(name, uses_gelu(t.arch) ? 1e-6 : 1e-11);
+        int n_row = run(m);
+        compare(name, n_row, uses_gelu(t.arch) ? 1e-6 : 1e-11);
         if (strcmp(name, "mpt") == 0) { /* the same by its definition in f64 (exact.py) */
             read_golden("mpt-exact");
-            compare("mpt-exact", 1e-11);
+            compare("mpt-exact", n_row, 1e-11);
         }
         gr_model_close(&m);
     }

@@ -643,6 +643,5 @@ double tiny_nmse(const float *a, const float *b, size_t n)
 
 bool tiny_learned_positions(const struct gr_model *m)
 {
-    return gr_ten_is(&m->weight[GR_W_POS_EMBD]) && m->hp.rope == GR_ROPE_NONE &&
-           m->hp.max_alibi == 0;
+    return gr_ten_is(&m->weight[GR_W_POS_EMBD]);
 }
