@@ -1,19 +1,19 @@
-/* gpurun: inference of language models from GGUF files, on NVIDIA GPUs and without any.
+/* gpurun: inference of language models from GGUF files, on NVIDIA GPUs or on the CPU alone.
  *
- * How to think of it: a *model* is weights and vocabulary, read-only, shared by any number of
- * sessions. A *session* is a KV cache of cells plus what is needed to run batches through the
- * model. A batch is a list of tokens, each with a position and the sequences it belongs to;
- * decoding it stores its keys and values in cells and leaves logits. Sequences share cells: copying
- * one costs nothing, and single tokens can be removed, moved and divided.
+ * Concepts. A *model* is weights and vocabulary: read-only, shared by any number of sessions. A
+ * *session* is a KV cache and all that is needed to run batches through the model. A *batch* is a
+ * list of tokens, each with a position and the sequences it belongs to; decoding it stores its keys
+ * and values in *cells* of the cache and leaves logits. Sequences share cells: copying one is free,
+ * and single tokens can be removed, and their positions moved or divided.
  *
- * Errors: functions that can fail return int, 0 or a status (gr/status.h has the codes);
- * gr_error_message() says in one line what was wrong and what helps. A failed call changes nothing.
- * Nothing here exits, aborts or prints.
+ * Errors. Functions that can fail return int: 0 or a status (gr/status.h lists them);
+ * gr_error_message() says in one line what was wrong and what helps. A failed call changes nothing
+ * unless its comment says otherwise. The library never exits, aborts or prints.
  *
- * What ends in _close or _free, and gr_free_ids, takes NULL and does nothing then, and so it does
- * for a pointer to NULL; a pointer to what was closed becomes NULL.
+ * Ownership. _close and _free functions, and gr_free_ids, accept NULL and a pointer to NULL, and
+ * set the caller's pointer to NULL.
  *
- * Threads: one thread at a time for each session; a model may be used by several threads. */
+ * Threads. A session is used by one thread at a time; a model may be used by several. */
 #ifndef GPURUN_H
 #define GPURUN_H
 
@@ -37,156 +37,150 @@ extern "C" {
 /* ---- status, log, version ---- */
 
 GR_API const char *gr_version(void); /* "0.1.0" */
-/* Of this thread's last failure, valid until the next one. */
+/* Message of the calling thread's last failure, valid until its next one. */
 GR_API const char *gr_error_message(void);
 GR_API const char *gr_status_text(int status); /* "bad model file" */
 GR_API int gr_status_exit(int status);         /* exit code for a command line: 0 to 7 */
 
 enum gr_log_level { GR_LOG_DEBUG, GR_LOG_INFO, GR_LOG_WARN, GR_LOG_ERROR };
 typedef void gr_log_fn(enum gr_log_level level, const char *line, void *user);
-/* Sets the sink of all log lines of the process; NULL (the default) = silence. */
+/* Sets the receiver of the process's log lines; NULL (default): they are dropped. */
 GR_API void gr_log_set(gr_log_fn *fn, void *user);
 
-/* Is told by the thread that makes a long call how far that has come: `done` of `total`, from 0 to
- * all of it, never less than before. false ends the call with GR_E_CANCELLED. The call's object
- * (model, session) is not to be used from inside. */
+/* Progress of a long call, reported by the calling thread: `done` of `total`, never decreasing.
+ * Returning false cancels the call, which fails with GR_E_CANCELLED. It must not use the model or
+ * session of the call. */
 typedef bool gr_progress_fn(uint64_t done, uint64_t total, void *user);
 
-/* ---- what this version knows ---- */
+/* ---- what this version supports ---- */
 
-/* As model files name them: general.architecture, storage types of tensors, tokenizer.ggml.model
- * and tokenizer.ggml.pre. */
+/* Names as in model files: general.architecture, tensor types, tokenizer.ggml.model,
+ * tokenizer.ggml.pre. */
 enum gr_known { GR_KNOWN_ARCH, GR_KNOWN_TYPE, GR_KNOWN_TOKENIZER, GR_KNOWN_PRE_TOKENIZER };
-/* The i-th name of a kind, which lives as long as the process; NULL past the last one. about (of n
- * bytes, cut to them) receives a few words on it, often none. */
+/* The i-th name of a kind (static), NULL past the last one. `about` [n] receives a short
+ * description, often empty, cut to n bytes. */
 GR_API const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n);
 
 /* ---- devices ---- */
 
-/* A program may use CUDA itself: a call of this library leaves the calling thread with the current
- * context that it had. While functions that the program gave (taps, timing) are called from within
- * one, it is the device's primary context. */
+/* The program may use CUDA too: every call of this library restores the calling thread's current
+ * context. Callbacks (taps, timing) run with the device's primary context current. */
 
-/* A GPU. Bytes; bandwidth of its memory as the clocks say, 0 = unknown. */
 struct gr_device {
     char name[16];         /* "CUDA0" */
     char description[128]; /* "NVIDIA H200" */
     char bus_id[32];       /* PCI address */
-    uint64_t total_bytes, free_bytes, bytes_per_s;
-    int32_t cc;           /* compute capability, 90 = 9.0 */
-    int32_t n_sm;         /* multiprocessors */
-    const char *unusable; /* why it cannot be used, or NULL; lives as long as the process */
+    uint64_t total_bytes, free_bytes;
+    uint64_t bytes_per_s; /* memory bandwidth by the device's clocks; 0: unknown */
+    int32_t cc;           /* compute capability: 90 = 9.0 */
+    int32_t n_sm;         /* streaming multiprocessors */
+    const char *unusable; /* reason why it cannot be used (static), or NULL */
 };
-/* How many there are, usable or not. *why (unless NULL): when there are none, the reason in one
- * line. */
+/* Number of GPUs, usable or not. *why (unless NULL): the reason when there are none. */
 GR_API int32_t gr_device_count(const char **why);
 GR_API int gr_device_get(int32_t i, struct gr_device *device);
-/* Versions that decide whether this build can use the GPUs here, as CUDA counts them (12080 is
- * 12.8); 0: none. */
+/* CUDA versions as CUDA encodes them (12080 = 12.8); 0: none. This build runs here if driver >=
+ * needed. */
 struct gr_device_versions {
-    int32_t driver;          /* the CUDA driver's */
-    int32_t compiler;        /* of the compiler that made the kernels */
-    int32_t needed;          /* of the oldest driver that they run with */
-    const char *needed_name; /* the number of that NVIDIA driver ("580"), "" = not known */
+    int32_t driver;          /* supported by the installed driver */
+    int32_t compiler;        /* of the nvcc that compiled the kernels */
+    int32_t needed;          /* lowest driver version that runs them */
+    const char *needed_name; /* NVIDIA's number of that driver ("580"); "": unknown */
 };
 GR_API void gr_device_versions(struct gr_device_versions *v);
-/* Whether GPUs of several processes can pass values on to each other here (1, or 0: through memory
- * of the host). *what: by what ("NCCL 2.28.9"), or in one line why not. */
+/* 1 when GPUs of several processes can communicate directly here, 0 when they go through host
+ * memory. *what: the transport ("NCCL 2.28.9"), or why there is none. */
 GR_API int gr_device_net(const char **what);
 
 /* ---- model ---- */
 
 struct gr_model;
-struct gr_world; /* the processes that run a model together (gr_world_open) */
+struct gr_world; /* processes that run a model together (gr_world_open) */
 
-/* How several ranks (threads or processes, each with devices of its own) share a model: each has
- * some of the layers; one has all; or all those of a machine have a part of every layer. */
+/* How ranks (threads or processes, each with its own devices) divide a model: by layers; not at
+ * all, one rank has everything; or within each layer, among the ranks of a machine (tensor
+ * parallel). */
 enum gr_split_mode { GR_SPLIT_MODE_LAYER, GR_SPLIT_MODE_NONE, GR_SPLIT_MODE_TENSOR };
 
-/* Small matrices that change what a model computes (LoRA), from a GGUF file of their own. */
+/* LoRA adapter, from a GGUF file of its own. */
 struct gr_adapter {
     const char *path;
-    float scale; /* how much they count in sessions that do not say otherwise; 1 = as trained */
+    float scale; /* default strength in sessions; 1: as trained */
 };
 #define GR_MAX_ADAPTER 16
 
-/* How threads on several nodes of memory (NUMA) and what they read are brought together: not at
- * all; threads spread over the nodes, with the weights that each of them reads most in its node's
- * memory; all threads on the node that opens the session; or as numactl has arranged it, which is
- * as not at all. */
+/* NUMA placement: none; threads spread over all nodes, weights moved to the node of the threads
+ * that read them; all threads on the node that opens the session; placement by numactl (as none).
+ */
 enum gr_numa { GR_NUMA_NONE, GR_NUMA_DISTRIBUTE, GR_NUMA_ISOLATE, GR_NUMA_NUMACTL };
 
-/* Where and how threads of the CPU run. What the system refuses is said in the log. */
+/* CPU threads. Settings that the system refuses are logged. */
 struct gr_thread_params {
-    const char *cpus; /* "0-3,8,0xF0": on these processors (numbers, ranges, masks); NULL = any */
-    bool strict;      /* each on one of its own */
-    int32_t prio;     /* -1 low, 0 as it is (default), 1 to 3 real time */
-    int32_t poll;     /* microseconds that a thread polls for others before it sleeps */
+    const char *cpus; /* processors as numbers, ranges and masks ("0-3,8,0xF0"); NULL: any */
+    bool strict;      /* pin each thread to a processor of its own */
+    int32_t prio;     /* -1: low, 0: unchanged (default), 1 to 3: real time */
+    int32_t poll;     /* microseconds to poll for other threads before sleeping */
 };
-/* How many processors such threads may use (NULL: any): of `cpus` those that this process may run
- * on, and no more than its control group grants it. */
+/* Number of processors that such threads can use (NULL: any): those of `cpus` that the process may
+ * run on, limited by its control group. */
 GR_API int32_t gr_processors(const struct gr_thread_params *threads);
 
-/* What cpu_level (gr_model_params) stands for here: "avx512" for "auto" on such a processor. NULL
- * when it is none, or not possible here; gr_error says why. */
+/* Instruction set that cpu_level (gr_model_params) selects on this processor: "avx512" for "auto",
+ * for example. NULL when it is unknown or unavailable; gr_error_message says why. */
 GR_API const char *gr_cpu_instructions(const char *cpu_level);
 
 struct gr_model_params {
-    int32_t n_gpu_layers; /* layers on the GPU, the output layer first, then from the last one
-                             backwards; more than there are = all; -1 = as many as fit */
-    int32_t main_gpu;     /* GR_SPLIT_MODE_NONE: number of the GPU to use; -1 = the first that can
-                             be used */
+    int32_t n_gpu_layers; /* layers on GPUs: the output layer first, then from the last one
+                             backwards; more than the model has: all; -1: as many as fit */
+    int32_t main_gpu;     /* GPU of GR_SPLIT_MODE_NONE; -1: the first usable one */
     bool use_mmap;        /* map the file (default), or read all of it now; see gr_in_model_file */
-    bool vocab_only;      /* no weights: tokenizer and metadata only */
+    bool vocab_only;      /* load tokenizer and metadata, no weights */
     bool check_tensors;   /* refuse weights that are not finite */
-    bool require_gpu;     /* GR_E_DEVICE rather than no layer on a GPU */
-    const char *device; /* "auto" (or NULL): all GPUs that can be used, with GR_SPLIT_MODE_NONE the
-                           main one; none when there is none; "cpu", "none"; "cuda": as auto, or
-                           GR_E_DEVICE; "CUDA1", or several "CUDA0,CUDA1": these. One that is named
-                           several times is as many, which share its memory (for tests). Case
-                           does not matter */
+    bool require_gpu;     /* fail with GR_E_DEVICE rather than run on the CPU alone */
+    const char *device; /* "auto" (or NULL): all usable GPUs (with GR_SPLIT_MODE_NONE: main_gpu), or
+                           the CPU without any; "cpu", "none"; "cuda": as auto, but GR_E_DEVICE
+                           without a GPU; "CUDA1" or "CUDA0,CUDA1": these, where a repeated name
+                           counts as several GPUs that share its memory (for tests). Case is
+                           ignored */
     enum gr_split_mode split_mode;
-    const char *tensor_split; /* shares of the layers, "3,1": one for each GPU in use, or for each
-                                 rank without any; "auto": what evens out memory; NULL = in
-                                 proportion to free memory */
-    int32_t n_rank;  /* threads of this process that run the model; 0 = one for each GPU in use */
-    int32_t n_shard; /* GR_SPLIT_MODE_TENSOR: ranks that share a layer; 0 = those of a machine */
-    struct gr_world *world;            /* of processes; NULL = this one is alone */
-    const struct gr_adapter *adapters; /* [n_adapter], all of which sessions use at once */
+    const char *tensor_split; /* share of the layers of each GPU (or of each rank, without GPUs),
+                                 "3,1"; "auto": balance memory; NULL: by free memory */
+    int32_t n_rank;  /* threads of this process that are ranks; 0: one for each GPU in use */
+    int32_t n_shard; /* ranks that share a layer (GR_SPLIT_MODE_TENSOR); 0: those of a machine */
+    struct gr_world *world;            /* NULL: this process alone */
+    const struct gr_adapter *adapters; /* [n_adapter], all applied in every session */
     int32_t n_adapter;
-    const char *cpu_level; /* instructions that the CPU's part uses at most: "ref" (plain C),
-                              "avx2", "avx512" (with BF16 where there is that too), "amx";
-                              GR_E_INVALID when this processor, system or build lacks them; "auto"
-                              (or NULL): the best there are here. The same ones compute the same
-                              bits */
+    const char *cpu_level; /* highest instruction set that the CPU backend uses: "ref" (plain C),
+                              "avx2", "avx512" (with BF16 where available), "amx"; GR_E_INVALID
+                              where unavailable; "auto" (or NULL): the best available. Results are
+                              the same to the bit on all processors with the same level */
     enum gr_numa numa;
-    struct gr_thread_params threads, threads_batch; /* of single tokens, and of prompts */
-    gr_progress_fn *progress; /* NULL = nobody. Bytes of weights, in a pass (each begins with 0)
-                                 while gr_model_open reads or checks them, which for a mapped file
-                                 is none, and in another one while gr_model_load or the first
-                                 gr_session_open brings them to GPUs: those of rank 0 */
+    struct gr_thread_params threads, threads_batch; /* for single tokens; for prompts */
+    gr_progress_fn *progress; /* NULL: none. Reports bytes of weights, in two passes that each start
+                                 at 0: reading or checking in gr_model_open (none for mapped files),
+                                 uploading to GPUs in gr_model_load or the first gr_session_open,
+                                 for rank 0 */
     void *progress_user;
 };
 GR_API struct gr_model_params gr_model_params_default(void);
 
-/* A mapped file (use_mmap) is read as the model is used: what others write to it changes results,
- * and when it is cut off or its disk fails, the thread that reads it gets SIGBUS, which ends the
- * program. A file that others may write to is opened with use_mmap = false; what becomes of it then
- * does not matter. The library installs no handlers. One that the program has (SA_SIGINFO, for any
- * of its threads) can tell by si_addr whether the cause is a model's file, and end with words of
- * its own: there is no way back into the call.
+/* Returns whether the address lies in a mapped file of an open model or adapter; async-signal-safe.
  *
- * Whether an address lies in a mapped file of a model or an adapter; for any handler. */
+ * A mapped file (use_mmap) is read while the model is used: writes by others change results, and
+ * when it is truncated or its disk fails, the reading thread gets SIGBUS. Open files that others
+ * may write to with use_mmap = false. The library installs no signal handler; a program's handler
+ * (SA_SIGINFO) can test si_addr with this function to end with a message of its own. It cannot
+ * resume the call. */
 GR_API bool gr_in_model_file(const void *address);
 
-/* Opens `path`, or the model built into the library when path is NULL. */
+/* Opens the file `path`, or with NULL the model that is built into the library. */
 GR_API int gr_model_open(struct gr_model **out, const char *path,
                          const struct gr_model_params *params);
 GR_API void gr_model_close(struct gr_model **model);
 
-/* What a batch of a session of vectors leaves: a row for each wanted token, or one for each
- * sequence: the mean of its tokens', that of its first or its last one, or the scores that a
- * classifier gives it. MODEL: as the file says, NONE when it says nothing. */
+/* Pooling of embeddings: NONE: one row for each token whose output is wanted; otherwise one for
+ * each sequence: the mean of its tokens, the first one (CLS), the last one, or a classifier's
+ * scores (RANK). MODEL: as the file says, NONE if it says nothing. */
 enum gr_pooling {
     GR_POOLING_MODEL,
     GR_POOLING_NONE,
@@ -198,48 +192,48 @@ enum gr_pooling {
 
 struct gr_model_info {
     const char *arch, *name; /* owned by the model */
-    const char *file_type;   /* most common storage type of the matrices, for example "q4_K" */
+    const char *file_type;   /* most frequent type of its matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    int32_t n_pos;        /* positions that it has learned, which gr_decode does not go beyond; 0:
-                             its positions have no end */
-    int32_t n_gpu_layers; /* placed on GPUs, the output layer counted (at most n_layer + 1); 0 until
-                             the weights are where they belong (gr_model_load) */
-    bool no_logits;       /* the model has no output's matrix: its sessions leave vectors */
-    bool no_cache;        /* a token sees all of its sequence in a batch, and nothing is kept */
-    bool has_encoder;     /* gr_encode runs texts through it, which gr_decode attends to */
-    int32_t decoder_start;   /* with an encoder: the token that gr_decode begins with; else -1 */
-    enum gr_pooling pooling; /* that the file asks for; NONE when it says nothing */
-    int32_t n_label;         /* names of a classifier's scores (gr_model_label) */
-    const char *where;       /* "layers 0-10 on CUDA0, 11-21 on CUDA1", when they are in several
-                                places, which is known from then on; otherwise "" */
+    int32_t n_pos;         /* learned positions, which gr_decode does not exceed; 0: positions are
+                              unlimited */
+    int32_t n_gpu_layers;  /* layers on GPUs, the output layer counted (at most n_layer + 1); 0
+                              before  gr_model_load */
+    bool no_logits;        /* without output matrix: sessions give embeddings only */
+    bool no_cache;         /* attention within the batch, in both directions; nothing is cached */
+    bool has_encoder;      /* gr_encode runs texts through it; gr_decode attends to them */
+    int32_t decoder_start; /* first token of gr_decode, of a model with an encoder; otherwise -1 */
+    enum gr_pooling pooling; /* of the file; NONE if it says nothing */
+    int32_t n_label;         /* named scores of a classifier (gr_model_label) */
+    const char *where;       /* "layers 0-10 on CUDA0, 11-21 on CUDA1" once layers are placed on
+                                several devices, otherwise "" */
 };
 GR_API void gr_model_info(const struct gr_model *model, struct gr_model_info *info);
-/* Name of score i, owned by the model; NULL when it has none. */
+/* Name of the i-th score of a classifier, owned by the model; NULL: it has none. */
 GR_API const char *gr_model_label(const struct gr_model *model, int32_t i);
 
 /* ---- text ---- */
 
-/* Token ids of n bytes of text. Returns 0 and an array of *n_ids (free with gr_free_ids).
- * add_special: BOS and EOS as the model wants them; parse_special: "<|im_start|>" in the text
- * becomes that control token. */
+/* Tokenizes n bytes of text into *ids [*n_ids], to be freed by gr_free_ids. add_special: adds BOS
+ * and EOS as the model wants; parse_special: control tokens in the text, such as "<|im_start|>",
+ * are recognised. */
 GR_API int gr_text_tokenize(const struct gr_model *model, const char *text, size_t n,
                             bool add_special, bool parse_special, int32_t **ids, size_t *n_ids);
 GR_API void gr_free_ids(int32_t *ids);
 
-/* Bytes of one token, owned by the model; control tokens give "" unless `special`. */
+/* Bytes of one token, owned by the model; control tokens are empty unless `special`. */
 GR_API int gr_text_piece(const struct gr_model *model, int32_t id, bool special, const char **p,
                          size_t *n);
 GR_API bool gr_text_is_eog(const struct gr_model *model, int32_t id); /* ends a generation */
-GR_API int32_t gr_text_bos(const struct gr_model *model);             /* -1 = none */
+GR_API int32_t gr_text_bos(const struct gr_model *model);             /* -1: none */
 GR_API int32_t gr_text_eos(const struct gr_model *model);
 
-/* Turns ids into text piece by piece, holding back bytes of an unfinished UTF-8 character. */
+/* Incremental detokenizer: holds back the bytes of an incomplete UTF-8 character. */
 struct gr_stream;
 GR_API int gr_stream_new(struct gr_stream **out, const struct gr_model *model, bool special);
-/* *p and *n: the text that is complete now; valid until the next call. */
+/* Adds a token. *p [*n]: the text that is complete now, valid until the next call. */
 GR_API int gr_stream_push(struct gr_stream *s, int32_t id, const char **p, size_t *n);
-/* What was held back, as U+FFFD; the stream is empty again. */
+/* Returns bytes held back as U+FFFD and empties the detokenizer. */
 GR_API int gr_stream_flush(struct gr_stream *s, const char **p, size_t *n);
 GR_API void gr_stream_free(struct gr_stream **s);
 
@@ -258,297 +252,289 @@ enum gr_rope_scaling {
 enum gr_nvtx { GR_NVTX_OFF, GR_NVTX_STEP, GR_NVTX_LAYER };
 
 struct gr_session_params {
-    uint32_t n_ctx;     /* cells of all sequences, rounded up to 256 (of each stream); 0 = as in
-                           training */
-    uint32_t n_batch;   /* most tokens in one gr_decode */
-    uint32_t n_ubatch;  /* most tokens computed at once */
+    uint32_t n_ctx;    /* cells in all, rounded up to 256 (in each pool); 0: the training context */
+    uint32_t n_batch;  /* most tokens in one gr_decode */
+    uint32_t n_ubatch; /* most tokens computed at once (micro-batch) */
     uint32_t n_seq_max; /* sequences 0 .. n_seq_max - 1, at most 256 */
-    bool kv_unified; /* one pool that all sequences share (default); false: n_ctx / n_seq_max cells
-                        for each (a stream), where sharing is copying */
-    bool swa_full;   /* layers with a sliding window keep all cells too, not just those that are
-                        needed to go on: a sequence's end can then be removed without limit */
-    uint32_t n_rollback; /* recurrent models: states kept from before each of the last tokens, so
-                            that as many can be removed from a sequence's end */
-    int32_t n_threads, n_threads_batch; /* 0 = processors at hand, with several processes on a
-                                           machine their shares; for one token, and for more */
-    const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL = f16 */
-    enum gr_rope_scaling rope_scaling;  /* and its parameters; NAN or 0 = what the model says */
+    bool kv_unified;    /* true (default): one pool of cells for all sequences; false: a pool of
+                           n_ctx / n_seq_max cells for each, where copying a sequence copies data */
+    bool swa_full;      /* keep all cells in layers with a sliding window too, so that any part of a
+                           sequence's end can be removed */
+    uint32_t n_rollback; /* recurrent models: tokens that can be removed from a sequence's end; a
+                            state is kept for each */
+    int32_t n_threads, n_threads_batch; /* for single tokens; for prompts. 0: all processors, or
+                                           this process's share of the machine's */
+    const char *type_k, *type_v;        /* "f32" "f16" "bf16" "q8_0" "q4_0"; NULL: f16 */
+    enum gr_rope_scaling rope_scaling;  /* the model's by default, as its parameters: NAN or 0 */
     float rope_freq_base, rope_freq_scale;
-    float yarn_ext_factor; /* NAN = what the model says, 0 = no extrapolation */
+    float yarn_ext_factor; /* NAN: the model's; 0: no extrapolation */
     float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     uint32_t yarn_orig_ctx;
-    bool kv_contiguous; /* place each micro-batch in neighbouring cells only */
-    /* Self-Extend with an exact neighbour window (Jin et al. 2024): tokens less than group_w apart
-     * meet at their own positions, others at positions divided by group_n. K is kept for both, so
-     * the cache takes K's size once more. group_n <= 1: off. */
+    bool kv_contiguous; /* place each micro-batch in adjacent cells */
+    /* Self-Extend with an exact neighbour window (Jin et al. 2024): keys less than group_w tokens
+     * away are rotated by their positions, others by positions divided by group_n. K is stored for
+     * both, which doubles its size. group_n <= 1: off. */
     int32_t group_n, group_w;
-    /* Batches leave vectors (gr_embeddings) instead of logits: what the output's matrix would be
-     * given. Always so for models that have none. */
+    /* Batches give embeddings (gr_embeddings), the input of the output matrix, instead of logits.
+     * Implied for models without an output matrix. */
     bool embeddings;
-    enum gr_pooling pooling; /* with embeddings */
-    /* How much each of the model's adapters counts; NAN = as it was opened, 0 = not at all. Saved
-     * states belong to the scales that they were made with. */
+    enum gr_pooling pooling; /* of embeddings */
+    /* Strength of each adapter of the model; NAN: that of gr_adapter, 0: off. A saved state can be
+     * restored with the same strengths only. */
     float adapter_scale[GR_MAX_ADAPTER];
     /* GPUs */
-    bool no_kv_offload; /* keys and values of all layers stay in host memory, and attention over
-                           them runs on the CPU */
-    /* Steps of so many tokens and more are computed on a GPU where their layers are on the CPU:
-     * their weights are brought there each time, keys and values stay. 0: from where that should be
-     * faster on; negative: never. Without the memory for it, it is not done, and a log line says
-     * so. */
+    bool no_kv_offload; /* keep K and V of all layers in host memory and compute attention on the
+                           CPU */
+    /* Minimum tokens of a micro-batch for op offload: layers on the CPU are computed on a GPU, with
+     * their weights copied there each time; K and V stay. 0: automatic, negative: never. When
+     * memory does not suffice it is off, and logged. */
     int32_t offload_from;
-    bool no_graphs;    /* launch every kernel by itself instead of a captured graph */
-    enum gr_nvtx nvtx; /* what profilers are told: nothing, steps (default), layers too */
-    /* To find a fault of a kernel: what is left out, and what is looked at. */
-    bool no_pdl;         /* a launch begins when the one in front of it is over (no programmatic
-                            dependent launch) */
-    bool no_sm90;        /* devices of compute capability 9.0 run the kernels of earlier ones */
-    bool no_fuse;        /* each operation has launches of its own */
-    bool check_counters; /* after each part of a step on a device the kernels' counters are read
-                            back, which is slow: GR_E_INTERNAL, with the counter and the operations,
-                            unless all are zero */
+    bool no_graphs;    /* launch kernels one by one instead of a captured graph */
+    enum gr_nvtx nvtx; /* ranges for profilers: none, steps (default), or layers too */
+    /* Debugging of kernels */
+    bool no_pdl;         /* no programmatic dependent launch */
+    bool no_sm90;        /* devices of compute capability 9.0 run the kernels of 8.0 */
+    bool no_fuse;        /* no fused operations: each has launches of its own */
+    bool check_counters; /* after each segment, read back the kernels' counters and fail with
+                            GR_E_INTERNAL unless all are zero; slow */
 };
 GR_API struct gr_session_params gr_session_params_default(void);
 
-/* Brings the weights to the devices that the model's parameters ask for, leaving room for one such
- * session; the first gr_session_open does so by itself. With n_gpu_layers -1 as many layers as fit
- * go to the GPU, and a log line says so; GR_E_NOMEM_DEV, with what would fit, when those asked for
- * do not. Once it has worked it changes nothing any more. */
+/* Places the weights on the model's devices and reserves memory there for one session with these
+ * parameters; otherwise the first gr_session_open does so. With n_gpu_layers -1 as many layers as
+ * fit are placed on GPUs, and logged; a number that does not fit is GR_E_NOMEM_DEV, with a message
+ * of what would. Has no effect after it has succeeded once. */
 GR_API int gr_model_load(struct gr_model *model, const struct gr_session_params *params);
 
-/* What a model and such a session take on a device, worked out without loading: bytes of weights,
- * of keys, values and states, and of everything else (intermediate results, kernels' scratch, what
- * changes from step to step). */
+/* Memory of a model and one session on a device, computed without loading anything. */
 struct gr_fit_device {
-    char name[16],
-        description[128]; /* "CPU" of rank 0 is the first one, with what is nowhere else */
+    char name[16]; /* "CPU" of rank 0 comes first */
+    char description[128];
     int32_t rank;
-    int32_t first, n_layer; /* its layers follow each other; the output counts as the last one */
-    uint64_t weights, cache, work;
+    int32_t first, n_layer;           /* its layers, consecutive; the output layer is the last */
+    uint64_t weights;                 /* bytes */
+    uint64_t cache;                   /* bytes of K, V and recurrent states */
+    uint64_t work;                    /* bytes of intermediate results, scratch and step inputs */
     uint64_t free_bytes, total_bytes; /* 0 for a CPU */
 };
-#define GR_FIT_MAX 65 /* the first ones, when there are more */
+#define GR_FIT_MAX 65 /* devices reported at most */
 struct gr_fit {
-    int32_t n_layer, n_gpu_layers; /* of n_layer, the output layer counted */
+    int32_t n_layer, n_gpu_layers; /* the output layer counted */
     int32_t n_device;
     struct gr_fit_device device[GR_FIT_MAX];
 };
-/* GR_E_NOMEM_DEV, with *fit filled in, when what was asked for does not fit. */
+/* GR_E_NOMEM_DEV, with *fit filled in, when the parameters do not fit. */
 GR_API int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
                         struct gr_fit *fit);
 
-/* The same of a session that is open, with the memory that is free now. */
+/* The same for an open session, with the memory that is free now. */
 GR_API int gr_session_fit(const struct gr_session *s, struct gr_fit *fit);
 
-/* The model must stay open as long as the session. */
+/* The model must outlive the session. */
 GR_API int gr_session_open(struct gr_session **out, struct gr_model *model,
                            const struct gr_session_params *params);
 GR_API void gr_session_close(struct gr_session **session);
-/* Another number of cells (as n_ctx in gr_session_params), with everything that is stored:
- * GR_E_KV_FULL when it does not fit, GR_E_INVALID when LongRoPE turns positions otherwise at that
- * length. For a moment there is memory for the old, the new and a copy of what is stored. The
- * logits of the last batch are gone; n_batch never grows. */
+/* Changes the number of cells (n_ctx of gr_session_params), keeping what is stored. GR_E_KV_FULL
+ * when that does not fit, GR_E_INVALID when LongRoPE rotates differently at the new length. Needs
+ * memory for the old and the new cache and a copy of what is stored at the same time. Invalidates
+ * the last logits; n_batch never grows. */
 GR_API int gr_session_resize(struct gr_session *s, uint32_t n_ctx);
-/* Cells in all, and for one sequence: the same in one pool. */
+/* Cells in all, and of one sequence (equal in one pool). */
 GR_API uint32_t gr_session_n_ctx(const struct gr_session *s);
 GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
 
-/* Memory that a session keeps, worked out without taking any. Bytes of keys and values (k with the
- * grouped ones), of recurrent states, and of all. */
+/* Size of a session's cache, computed without allocating. Bytes: K (with the grouped copy), V,
+ * recurrent states, and all. */
 struct gr_session_size {
     uint64_t k, v, state, total;
-    uint32_t n_cell, n_cell_swa; /* of layers that see everything, of those with a window */
-    uint32_t n_stream;
+    uint32_t n_cell, n_cell_swa; /* cells of layers with full attention, with a sliding window */
+    uint32_t n_stream;           /* pools */
 };
 GR_API int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
                            struct gr_session_size *size);
 
-/* Tokens to run. Arrays belong to the caller. */
+/* Tokens to run. Arrays stay the caller's. */
 struct gr_batch {
     int32_t n_tok;
-    const int32_t *token;
-    const int32_t *pos;    /* NULL: each sequence goes on where it ends */
-    const int32_t *n_seq;  /* sequences of each token; NULL: one each */
-    const int32_t *seq;    /* their ids, one token's after another's; NULL: sequence 0 */
-    const int8_t *logits;  /* 1 where logits are wanted; NULL: for the last token only */
-    const int32_t *pos_yx; /* [2][n_tok] rows, then columns, of tokens that have them (M-RoPE
-                              images), besides pos; NULL = text: both are pos */
+    const int32_t *token;  /* [n_tok] */
+    const int32_t *pos;    /* [n_tok]; NULL: each sequence continues at its end */
+    const int32_t *n_seq;  /* [n_tok] sequences of each token; NULL: one each */
+    const int32_t *seq;    /* [sum of n_seq] their ids; NULL: sequence 0 */
+    const int8_t *logits;  /* [n_tok] 1: logits wanted; NULL: for the last token only */
+    const int32_t *pos_yx; /* [2, n_tok] rows, then columns, of image tokens (M-RoPE), besides pos;
+                              NULL: text, where both equal pos */
 };
-/* Runs a batch. When it is refused (GR_E_INVALID, GR_E_KV_FULL) the cache is as before; positions
- * beyond the learned ones of a model (n_pos of gr_model_info) are GR_E_INVALID. When it fails on
- * the way (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE) too, but for sequences of the batch whose
- * recurrent state or window was overwritten meanwhile: those are empty then, and the message names
+/* Runs a batch. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; positions
+ * beyond a model's learned ones (n_pos of gr_model_info) are GR_E_INVALID. So does one that fails
+ * while it runs (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE), except for sequences of the batch
+ * whose recurrent state or sliding window was overwritten: those are emptied, and the message names
  * them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
-/* Runs a batch of whole texts, one for each of its sequences, through a model's encoder: from then
- * on what gr_decode gives these sequences attends to them. Leaves no logits; positions go from 0 in
- * each text, and all texts of a batch are computed at once (at most n_ubatch tokens). What the
- * sequences had, texts and tokens, is gone, also when this fails, but for GR_E_INVALID and
- * GR_E_UNSUPPORTED (a model without an encoder: gr_model_info.has_encoder), which change nothing.
+/* Runs a batch of whole texts, one for each of its sequences, through a model's encoder; gr_decode
+ * of these sequences attends to them from then on. Gives no logits. Positions start at 0 in each
+ * text; a batch is computed at once (at most n_ubatch tokens). Replaces the text and removes the
+ * tokens that its sequences had, also on failure, except GR_E_INVALID and GR_E_UNSUPPORTED (a model
+ * without an encoder: has_encoder of gr_model_info), which change nothing.
  *
- * A text goes with its sequence: it is copied whole by gr_kv_seq_cp whatever the range
- * (GR_E_INVALID when the other sequence has another one), is part of states, and is removed when
- * all of the sequence is; gr_kv_used does not count it. A sequence without one attends to nothing
- * there. */
+ * The text belongs to its sequence: gr_kv_seq_cp copies it whole, whatever the range (GR_E_INVALID
+ * when the other sequence has a different one); saved states contain it; it is removed when the
+ * whole sequence is. gr_kv_used does not count it. Sequences without a text attend to none. */
 GR_API int gr_encode(struct gr_session *s, const struct gr_batch *batch);
 
-/* The same in two steps, for a model whose layers several ranks share: a batch has begun when the
- * first of them has computed its part, and the others go on while the next one begins. Batches end
- * in the order in which they began, at most GR_MAX_FLIGHT of them are in flight, and everything
- * else (sequence operations too) may be done meanwhile, as if all of them had ended. What
- * gr_decode_begin refuses or fails with is as gr_decode; the one that failed is not in flight. With
- * one rank a batch is complete when it has begun. gr_decode, which is both, and gr_session_resize
- * are for when none is in flight. */
+/* gr_decode in two steps, for models whose layers are divided among ranks (pipeline):
+ * gr_decode_begin returns when the first stage has computed its layers, and the other stages
+ * continue while the next batch begins. Batches end in the order they began; at most GR_MAX_FLIGHT
+ * are pending. Meanwhile all other calls, sequence operations included, act as if the pending
+ * batches had ended; gr_decode and gr_session_resize need that none is pending. gr_decode_begin
+ * fails as gr_decode does, and its batch is not pending then. With one rank a batch is complete
+ * when gr_decode_begin returns. */
 #define GR_MAX_FLIGHT 128
 GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
-/* The oldest batch in flight becomes the last batch of gr_logits and gr_drawn. */
+/* Waits for the oldest pending batch, which becomes the last batch of gr_logits and gr_drawn. */
 GR_API int gr_decode_end(struct gr_session *s);
 
-/* From now on fn is told of the tokens of each batch (gr_decode, gr_decode_begin, gr_encode) as
- * they are computed: on the CPU after each operation, as the part of its micro-batch that is done;
- * elsewhere after each micro-batch. Of several stages those of the first one count. NULL ends it.
- */
+/* Sets a callback (NULL: none) that receives the number of tokens computed of each batch
+ * (gr_decode, gr_decode_begin, gr_encode): on the CPU after each operation, as a share of its
+ * micro-batch; on GPUs after each micro-batch; in a pipeline of the first stage. */
 GR_API void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
- * next gr_decode or gr_decode_end; NULL when that token had none, and in a session of vectors. */
+ * next gr_decode or gr_decode_end. NULL if they were not wanted, and in a session of embeddings. */
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
 
-/* Vectors of a session with `embeddings`, [gr_session_n_embd], valid as long as logits are; not
- * normalised. Without pooling gr_embeddings has that of the i-th token of the last batch, where it
- * was wanted (`logits` of the batch); with pooling gr_embeddings_seq has that of a sequence that
- * the last batch has tokens of, whichever were wanted. NULL when there is none.
+/* Embeddings [gr_session_n_embd], not normalised, valid as long as logits are; NULL if there is
+ * none. gr_embeddings: of the i-th token of the last batch, with pooling NONE, if wanted (`logits`
+ * of the batch). gr_embeddings_seq: of a sequence with tokens in the last batch, with other
+ * pooling.
  *
- * MEAN takes all tokens of the batch, at most n_ubatch, and like CLS only sequences that begin with
- * the batch. A model without a cache takes whole texts in one batch of at most n_ubatch tokens.
- * RANK is for models with a classifier; a label for each number, where the file names them. */
+ * MEAN and CLS need whole sequences in one batch of at most n_ubatch tokens; so does every model
+ * without a cache. RANK needs a model with a classifier and gives one number for each label. */
 GR_API const float *gr_embeddings(const struct gr_session *s, int32_t i);
 GR_API const float *gr_embeddings_seq(const struct gr_session *s, int32_t seq);
-/* Numbers of a vector: scores with RANK; 0 in a session of logits. */
+/* Length of an embedding, or number of scores (RANK); 0 in a session of logits. */
 GR_API int32_t gr_session_n_embd(const struct gr_session *s);
-/* How it pools: never MODEL. */
+/* Pooling in effect, never MODEL. */
 GR_API enum gr_pooling gr_session_pooling(const struct gr_session *s);
 GR_API const char *gr_pooling_name(enum gr_pooling pooling); /* "mean" */
 
 struct gr_sampler;
 
-/* From the next batch on, the device that has the logits draws the tokens of a sequence by a
- * sampler (NULL: no longer), so that an id comes back instead of a row of logits: where every token
- * of a batch whose logits are wanted belongs to such a sequence (its first one counts), gr_drawn
- * has its id and gr_logits nothing. A draw is a pick of the sampler: picking goes on behind it. The
- * sampler stays the caller's, and must live as long as it is set here. GR_E_UNSUPPORTED for one
- * with penalties, a logit bias, typical sampling or mirostat. */
+/* Samples tokens of a sequence on the GPU that has the logits (NULL: no longer), so that an id is
+ * copied back instead of a row of logits. Takes effect with the next batch whose wanted rows all
+ * belong to such sequences (by the first sequence of a token): gr_drawn then gives the ids, and
+ * gr_logits NULL. Advances the sampler as gr_sampler_pick does. The caller keeps ownership of the
+ * sampler, which must live as long as it is set. GR_E_UNSUPPORTED: penalties, logit bias, typical
+ * sampling or mirostat. */
 GR_API int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
-/* The id drawn for the i-th token of the last batch (negative: from its end). GR_E_CHECK when its
- * logits were not finite, GR_E_INVALID when none was drawn. */
+/* Id sampled for the i-th token of the last batch (negative: from its end). GR_E_CHECK: its logits
+ * were not finite; GR_E_INVALID: none was sampled. */
 GR_API int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id);
 
-/* Stops a gr_decode under way in another thread or signal handler: it returns GR_E_CANCELLED. What
- * the first of several stages has done with is completed all the same. */
+/* Cancels a gr_decode that runs in another thread or under a signal handler: it returns
+ * GR_E_CANCELLED. In a pipeline, batches that the first stage has finished still complete. */
 GR_API void gr_session_cancel(struct gr_session *s);
 
 /* ---- sequences in the cache ---- */
 
-/* Positions are a range [p0, p1): p0 < 0 = 0, p1 < 0 = no end. seq < 0 = all (seq_rm only).
- * GR_E_UNSUPPORTED, and nothing changed, where a cache cannot: cells that a window has given up
- * would be missed, a recurrent state cannot be cut or moved, positions that are part of what is
- * stored cannot be changed. */
+/* Ranges of positions are [p0, p1); p0 < 0: from 0, p1 < 0: to the end. seq < 0: all sequences
+ * (gr_kv_seq_rm only). GR_E_UNSUPPORTED, with nothing changed, where the cache cannot do it: cells
+ * that a sliding window has dropped would be needed, recurrent states cannot be cut or moved, and
+ * learned positions are part of K and V. */
 
 GR_API int gr_kv_seq_rm(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1);
-/* dst also gets src's cells: shared in one pool, copied between streams. */
+/* Adds src's cells to dst: shared in one pool, copied between pools. */
 GR_API int gr_kv_seq_cp(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
-/* dst gets cells of its own with copies of src's, so that either can be moved without the other. */
+/* Copies src's cells to cells of dst's own, so that either can be moved without the other. */
 GR_API int gr_kv_seq_dup(struct gr_session *s, int32_t src, int32_t dst, int32_t p0, int32_t p1);
+/* Removes all other sequences. */
 GR_API int gr_kv_seq_keep(struct gr_session *s, int32_t seq);
-/* Positions += delta; cells whose position turns negative are freed. K is rotated before the next
- * decode. A cell that two sequences share moves for both; gr_kv_seq_dup makes one its own. */
+/* Adds delta to positions; cells whose position becomes negative are freed. K is rotated before the
+ * next decode. A cell shared by sequences moves in all of them (see gr_kv_seq_dup). */
 GR_API int gr_kv_seq_add(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t delta);
-/* Positions = floor(pos / d), d > 0. */
+/* Divides positions by d > 0, rounding down. */
 GR_API int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int32_t d);
 GR_API void gr_kv_clear(struct gr_session *s);
-/* Moves cells into the holes between others until the used ones are the first ones. */
+/* Compacts the cache: moves used cells to the front. */
 GR_API int gr_kv_defrag(struct gr_session *s);
-/* Smallest and largest position of a sequence, -1 when it has none. */
+/* Smallest and largest position of a sequence, -1 if it is empty. */
 GR_API int32_t gr_kv_seq_pos_min(const struct gr_session *s, int32_t seq);
 GR_API int32_t gr_kv_seq_pos_max(const struct gr_session *s, int32_t seq);
-/* Cells in use. */
+/* Number of used cells. */
 GR_API uint32_t gr_kv_used(const struct gr_session *s);
-/* A map of the cells, for people. */
+/* Prints a map of the cells. */
 GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
 
-/* Goes on in a full context: of sequence `seq` the positions [n_keep, n_keep + n_discard) are
- * removed and the later ones move down. n_keep (the BOS token counted) is at most the sequence's
- * cells - 4; n_discard <= 0 is half of what is not kept, and one token behind it stays. *n_past,
- * unless NULL, receives where the sequence goes on. All of it happens or nothing:
- * GR_E_INVALID when there is nothing to discard, GR_E_UNSUPPORTED where positions cannot change
- * (recurrent states, learned positions, cells given up by a window that would be missed) or where
- * cells that move are shared with another sequence (gr_kv_seq_dup makes them its own). Not for a
- * sequence with gr_self_extend: its windows would no longer begin where they should.
+/* Context shift, to continue in a full context: removes the positions [n_keep, n_keep + n_discard)
+ * of sequence `seq` and moves the later ones down. n_keep (BOS counted) is at most the sequence's
+ * cells - 4. n_discard <= 0: half of what is not kept, leaving at least one token. *n_past (unless
+ * NULL) receives the next position. On failure nothing has changed: GR_E_INVALID: nothing to
+ * discard; GR_E_UNSUPPORTED: positions cannot change (recurrent states, learned positions, cells
+ * dropped by a sliding window) or cells to be moved are shared with another sequence (see
+ * gr_kv_seq_dup). Not for a sequence with gr_self_extend, whose windows it would displace.
  *
- * Each shift rounds K once more. A number changes by at most 2^-11 (f16), 2^-8 (bf16) of itself,
- * 1/250 (q8_0) or 1/7.9 (q4_0) of the largest of its block of 32, and the mean square error grows
- * by about 5e-8, 3e-6, 3e-5 and 1e-2 of that of K: q4_0 does not stand ten shifts. A token is moved
- * by every shift that it survives; with n_discard <= 0 that is one, or two. */
+ * Each shift rounds K again. A number changes by at most 2^-11 (f16) or 2^-8 (bf16) of itself,
+ * 1/250 (q8_0) or 1/7.9 (q4_0) of the largest in its block of 32; the mean square error grows by
+ * about 5e-8, 3e-6, 3e-5 and 1e-2 of that of K, so q4_0 does not survive ten shifts. A token is
+ * moved by each shift that it survives; with n_discard <= 0 by one or two. */
 GR_API int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
                             int32_t *n_past);
 
 /* ---- Self-Extend (Jin et al. 2024) ---- */
 
-/* CLASSIC moves and divides positions of the cache window by window (gr_self_extend): no memory,
- * but right after a division the newest tokens are grouped too. WINDOW is exact for the last w
- * tokens always, as in the paper (group_n and group_w of the session): the cache takes K's size
- * once more, a step reads as much as without. */
+/* CLASSIC moves and divides positions in the cache, window by window (gr_self_extend): it needs no
+ * memory, but just after a division the newest tokens are grouped too. WINDOW keeps the last w
+ * tokens exact at all times, as published (group_n and group_w of the session): K takes twice the
+ * memory, a step reads no more. */
 enum gr_group_mode { GR_GROUP_CLASSIC, GR_GROUP_WINDOW };
-/* Tokens that fit when the model was trained on n_train positions: none is at a position (CLASSIC)
- * or sees a distance (WINDOW) of n_train or more. 0 when n does not divide w. */
+/* Number of tokens for which no position (CLASSIC) or distance (WINDOW) reaches n_train, the
+ * training context. 0 if n does not divide w. */
 GR_API int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_t n,
                                        int32_t w);
-/* The smallest factor *n for n_ctx tokens, with the largest window *w that it divides and that is
- * neither more than n_train / 4 nor than *w before. *n = 1: not needed. GR_E_INVALID: there is
- * none. */
+/* Chooses the smallest factor *n for n_ctx tokens, and the largest window *w that it divides, at
+ * most n_train / 4 and *w on entry. *n = 1: not needed. GR_E_INVALID: impossible. */
 GR_API int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx,
                                  int32_t *n, int32_t *w);
 
-/* CLASSIC: when sequence 0 holds n_past >= i + w positions, groups of n neighbours are merged to
- * one position, window by window. */
+/* State of CLASSIC for sequence 0: once it holds n_past >= i + w positions, n neighbours are merged
+ * to one position, window by window. */
 struct gr_self_extend {
-    int32_t n, w; /* group factor, window; n divides w */
-    int32_t i;    /* state: start of the window that comes next, 0 at first */
+    int32_t n, w; /* group factor; window, a multiple of n */
+    int32_t i;    /* start of the next window; initially 0 */
 };
-/* Call before each decode; lowers *n_past by what was merged. Logs what it does. */
+/* Merges full windows; call before each decode. Lowers *n_past by the positions merged. Logs each
+ * step at level DEBUG. */
 GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past);
-/* Tokens to decode at most until the next call, so that no position goes beyond the window that is
- * filling and a prompt in pieces gives what it gives token by token. */
+/* Maximum tokens to decode before the next gr_self_extend, so that a prompt in pieces gives the
+ * same result as token by token. */
 GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past);
 
 /* ---- saving and restoring ---- */
 
-/* A state is all that a session keeps (seq -1) or what it keeps of one sequence: cells with their
- * positions, keys, values, recurrent states. With it travel n_note bytes of the caller's (the
- * tokens of the text, counters of Self-Extend): note NULL = none.
+/* A state holds everything that a session keeps (seq -1) or keeps of one sequence: cells with their
+ * positions, K, V and recurrent states; and n_note bytes of the caller's, such as the tokens of the
+ * text (NULL: none).
  *
- * It belongs to a model and to the parameters that give stored numbers their meaning: types of
- * K and V, rope, group_n and group_w. Everything else may differ: n_ctx (as long as the cells
- * fit), kv_unified, n_seq_max (of a whole state: enough for its sequences), swa_full,
- * n_rollback (the older snapshots are left out), devices. What a session gives after a restore
- * is bit for bit what it would have given without, on the same kind of device. In one pool
- * sequences share again the cells that they shared; with streams each gets copies.
+ * It can be restored with the same model and the parameters that give stored numbers their meaning:
+ * types of K and V, rope, group_n and group_w, adapter strengths. All others may differ: n_ctx (if
+ * the cells fit), kv_unified, n_seq_max (if it covers the sequences of a whole state), swa_full,
+ * n_rollback (older states are dropped), devices. Results after a restore equal those without it to
+ * the bit, on the same kind of device. In one pool sequences share again the cells that they
+ * shared; in separate pools each gets copies.
  *
- * Saving applies pending shifts, and changes nothing else. The memory of *data and *note is freed
- * by gr_state_free. A file is written beside its name, synced and renamed: whatever happens, the
- * name has what it had or the whole state. Files are readable by their owner only, as they hold
- * what was said; checksums find damage, not malice. */
+ * Saving applies pending shifts and changes nothing else. *data and *note are freed by
+ * gr_state_free. Files are written to a temporary name, synced and renamed, so that the name always
+ * has the old or the new state; they are readable by their owner only. Checksums detect damage, not
+ * manipulation. */
 GR_API int gr_state_save(struct gr_session *s, int32_t seq, const void *note, size_t n_note,
                          void **data, size_t *n);
 GR_API int gr_state_save_file(struct gr_session *s, int32_t seq, const void *note, size_t n_note,
                               const char *path);
-/* A state takes the place of all that the session has (seq -1), or of what sequence seq has (a
- * state of one sequence, whichever it was). Everything is checked before anything changes:
- * GR_E_CORRUPT (damaged or cut off), GR_E_UNSUPPORTED (another version of the format), GR_E_INVALID
- * (another model, other parameters, a sequence that is not there), GR_E_KV_FULL, GR_E_IO,
- * GR_E_NOMEM_*. When reading or copying fails after that, what was to be filled is empty, and the
- * message says so. note and n_note receive the caller's bytes; note NULL: they are not wanted. */
+/* Replaces everything in the session (seq -1), or sequence seq by a state of one sequence. All
+ * checks precede any change: GR_E_CORRUPT (damaged or truncated), GR_E_UNSUPPORTED (another version
+ * of the format), GR_E_INVALID (another model, other parameters, no such sequence), GR_E_KV_FULL,
+ * GR_E_IO, GR_E_NOMEM_*. When reading or copying fails after that, the destination is emptied, and
+ * the message says so. note NULL: not wanted. */
 GR_API int gr_state_load(struct gr_session *s, int32_t seq, const void *data, size_t n, void **note,
                          size_t *n_note);
 GR_API int gr_state_load_file(struct gr_session *s, int32_t seq, const char *path, void **note,
@@ -557,55 +543,55 @@ GR_API void gr_state_free(void *data);
 
 /* ---- taps: intermediate results by name ---- */
 
-/* fn gets [rows, cols] f32 of every tensor named `name` ("" = all of them) as it is computed; NULL
- * fn switches off, also from inside fn. There gr_decode and the sequence operations are refused.
- * GR_E_UNSUPPORTED with several ranks, of which this one computes a part only. */
+/* Calls fn with every tensor named `name` ("": all) as it is computed, as f32 [rows, cols]. NULL fn
+ * ends it, also from within fn, where gr_decode and sequence operations are refused.
+ * GR_E_UNSUPPORTED with several ranks. */
 typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
 
 /* ---- times ---- */
 
-/* One operation as it ran. */
+/* Time of one operation. */
 struct gr_op_sample {
     const char *device, *op; /* "CUDA0", "matmul" */
-    const char *kernel;      /* NULL on the CPU, and when the one before does this too */
-    int32_t layer;           /* -1 outside the layers */
-    int64_t start_ns, ns;    /* since gr_session_time; how long it took */
-    int64_t bytes;           /* that it had to move */
+    const char *kernel;      /* NULL on the CPU, and when it is part of the previous kernel */
+    int32_t layer;           /* -1: outside the layers */
+    int64_t start_ns, ns;    /* start, since gr_session_time; duration */
+    int64_t bytes;           /* minimum memory traffic */
 };
 typedef void gr_sample_fn(const struct gr_op_sample *sample, void *user);
-/* From now on fn is told of every operation after it has run; NULL ends it. Each one is timed by
- * itself meanwhile, which takes longer. GR_E_UNSUPPORTED with several ranks. */
+/* Calls fn after every operation (NULL: ends it). Operations are timed one by one meanwhile, which
+ * is slower. GR_E_UNSUPPORTED with several ranks. */
 GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
-/* What the time of a rank went into, since the session was opened: computing its layers (copies
- * between its devices too), waiting for the stage before, and passing values on to the next. Ranks
- * that share layers have the same ones. */
+/* Time of a rank since its session was opened: computing its layers (with copies between its
+ * devices), waiting for the previous stage, sending to the next one. Ranks that share layers list
+ * the same ones. */
 struct gr_stage {
     int32_t rank;
-    int32_t first_layer, n_layer; /* the output counted, as the last */
-    char device[16], host[64];    /* its last device; "" = this machine, of a model that is alone */
+    int32_t first_layer, n_layer; /* the output layer counts as the last */
+    char device[16];              /* its last device */
+    char host[64];                /* "": this machine, when the model is not divided */
     int64_t busy_ns, wait_ns, transfer_ns;
     uint64_t n_ubatch;
 };
-/* Fills in at most n of the model's ranks; returns how many, 0 after a failure. */
+/* Fills in at most n ranks; returns their number, 0 on failure. */
 GR_API int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t n);
 
-/* What a rank was at, for a micro-batch (numbers count from 0 on each rank). */
+/* Activity of a rank during a micro-batch; each rank numbers them from 0. */
 enum gr_span { GR_SPAN_WAIT, GR_SPAN_BUSY, GR_SPAN_TRANSFER };
 struct gr_stage_span {
     int32_t rank;
     uint64_t ubatch;
     enum gr_span what;
-    int64_t start_ns, ns; /* on the monotonic clock of rank 0 */
+    int64_t start_ns, ns; /* monotonic clock of rank 0 */
 };
 typedef void gr_span_fn(const struct gr_stage_span *span, void *user);
-/* Tells fn what every rank was at since the last call, of each the newest 4,096; rank by rank, in
- * the order of time. Of a model that is alone there is nothing. */
+/* Calls fn with the activities of every rank since the last call (the newest 4,096 of each), rank
+ * by rank, in order of time. There are none with one rank. */
 GR_API int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user);
 
-/* Has a profiler that waits for it (nsys --capture-range=cudaProfilerApi) record from now on, or no
- * longer. */
+/* Starts or ends the recording of a waiting profiler (nsys --capture-range=cudaProfilerApi). */
 GR_API int gr_session_profile(struct gr_session *s, bool on);
 
 /* ---- sampling ---- */
@@ -617,152 +603,150 @@ struct gr_logit_bias {
 
 struct gr_sampler_params {
     uint64_t seed;
-    float temp;             /* <= 0: greedy, always the largest logit, ties to the lower id */
-    int32_t top_k;          /* <= 0: all */
+    float temp;             /* <= 0: greedy: the largest logit, the lowest id among equals */
+    int32_t top_k;          /* <= 0: off */
     float top_p;            /* >= 1: off */
     float min_p;            /* 0: off */
     float typical_p;        /* >= 1: off */
-    int32_t penalty_last_n; /* tokens looked back at; 0 = off, -1 = context size */
+    int32_t penalty_last_n; /* tokens that penalties look back; 0: off, -1: the context size */
     float penalty_repeat;   /* 1: off */
     float penalty_freq, penalty_present; /* 0: off */
-    int32_t mirostat;                    /* 0 or 2 */
+    int32_t mirostat;                    /* 0: off, or 2 */
     float mirostat_tau, mirostat_eta;
     const struct gr_logit_bias *logit_bias;
     int32_t n_logit_bias;
-    int32_t n_vocab, n_ctx; /* of the model and session it is used with */
+    int32_t n_vocab, n_ctx; /* of the model and the session */
 };
-/* 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties over the last 64. */
+/* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, penalties off with a range of 64. */
 GR_API struct gr_sampler_params gr_sampler_params_default(void);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
-/* Picks an id from logits [n_vocab], which are not changed. GR_E_CHECK when a logit is NaN or all
- * are -inf. */
+/* Samples an id from logits [n_vocab], which stay unchanged. GR_E_CHECK: a logit is NaN or all are
+ * -inf. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
-/* Tells the sampler of a token of the text (prompt tokens too): penalties count it. */
+/* Records a token of the text, prompt tokens included, for the penalties. */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 
 /* ---- several processes ---- */
 
-/* A world: the processes that mpirun or srun has started, which run models together. Each is a
- * *rank*. All make the same calls up to gr_model_open, with the same parameters; then rank 0 goes
- * on like a program that is alone, and the others serve it.
+/* A world is the set of processes started by mpirun or srun that run models together; each is a
+ * *rank*. All make the same calls up to gr_model_open, with the same parameters. Then rank 0
+ * continues as a program with one process does, and the others call gr_world_serve.
  *
- * When a rank is lost (it ended, hangs, or cannot be reached) every call that needs it fails with
- * GR_E_PEER_LOST and a message that names it, on every other rank; nothing can be done with the
- * world any more but to close what is open. */
+ * When a rank is lost (ended, hung or unreachable), every call on the other ranks that needs it
+ * fails with GR_E_PEER_LOST and a message that names it; what is open can only be closed then. */
 
-/* *out NULL and 0 when nobody has started several processes. */
+/* *out is NULL, with status 0, when the process was not started as one of several. */
 GR_API int gr_world_open(struct gr_world **out);
 GR_API int32_t gr_world_rank(const struct gr_world *world);
 GR_API int32_t gr_world_size(const struct gr_world *world);
-/* "rank 2 (host, pid 17)". Returns buf. */
+/* Writes "rank 2 (host, pid 17)" to buf [n] and returns it. */
 GR_API const char *gr_world_name(const struct gr_world *world, int32_t rank, char *buf, size_t n);
-/* Ranks > 0: does what rank 0 does with the model, until it has closed it. */
+/* Ranks > 0: takes part in what rank 0 does with the model until rank 0 closes it. */
 GR_API int gr_world_serve(struct gr_world *world, struct gr_model *model);
-/* fn is called once, from a thread of its own, after a rank was lost: `line` says which and why. A
- * call that is stuck (in a driver, in MPI) may never come back: fn is where a program sees to it
- * that it ends all the same. */
+/* Sets a callback that is called once, from its own thread, after a rank was lost; `line` says
+ * which and why. Calls stuck in a driver or in MPI may never return: the callback can end the
+ * program. */
 typedef void gr_lost_fn(int32_t rank, const char *line, void *user);
 GR_API void gr_world_on_lost(struct gr_world *world, gr_lost_fn *fn, void *user);
-/* Leaves, and waits some seconds for the others to leave too. A rank that leaves while others go on
- * is lost to them. Returns the exit code that all ranks end with: `code` on rank 0, that of rank 0
- * on others as far as they learn it; `code` where there is no world. */
+/* Leaves the world and waits a few seconds for the other ranks to leave; to ranks that continue it
+ * is lost. Returns the exit code for this process: `code` on rank 0 and without a world, otherwise
+ * that of rank 0 if it is known. */
 GR_API int gr_world_close(struct gr_world **world, int code);
 
 /* ---- names ---- */
 
-/* Insertions, deletions, substitutions and swaps of neighbours that turn a into b, letter case
- * aside: what a front end needs to suggest the name that was meant. Names are cut at 64 bytes. */
+/* Edit distance, ignoring case: insertions, deletions, substitutions and swaps of neighbours. For
+ * suggestions of the name that was meant; names are cut to 64 bytes. */
 GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t n_b);
 
 /* ---- files ---- */
 
-/* A file being written. What is under its name decides how:
- * - nothing, or a file: the new one appears complete or not at all, and takes the old one's place;
- * - a device, a FIFO, or the file that stdout or stderr goes to: written as it is, from front to
- *   back, and never replaced;
- * - a symbolic link: all this of what it points to, which need not be there yet; the link stays;
+/* A file being written. How depends on what the name refers to:
+ * - nothing, or a regular file: the new file replaces it when it is complete, or not at all;
+ * - a device, a FIFO, or the file of stdout or stderr: written in place, sequentially, never
+ * replaced;
+ * - a symbolic link: as its target, which may not exist yet; the link stays;
  * - a folder or a socket: refused. */
 struct gr_output;
 enum gr_output_how {
-    GR_OUTPUT_KEEP = 1,    /* a file or a disk that is there is refused */
-    GR_OUTPUT_SEEKS = 2,   /* not written from front to back: a device or a FIFO is refused */
-    GR_OUTPUT_PRIVATE = 4, /* for the user alone */
-    GR_OUTPUT_LIVE = 8,    /* a file too is written as it is, emptied first, so that it can be read
-                              meanwhile */
-    GR_OUTPUT_QUICK = 16,  /* does not wait for the disk */
+    GR_OUTPUT_KEEP = 1,    /* refuse to replace a file or to write to a block device */
+    GR_OUTPUT_SEEKS = 2,   /* not written sequentially: refuse devices and FIFOs */
+    GR_OUTPUT_PRIVATE = 4, /* readable by the owner only */
+    GR_OUTPUT_LIVE = 8,    /* truncate and write regular files in place, to be read meanwhile */
+    GR_OUTPUT_QUICK = 16,  /* do not wait for the disk */
 };
-/* Whether such a file can be begun; changes nothing. `how` is a sum of the above. GR_E_INVALID: it
- * is refused for what is there; GR_E_IO: nothing can be written there. */
+/* Checks whether gr_output_open would succeed; changes nothing. `how`: sum of the above.
+ * GR_E_INVALID: refused for what the name refers to; GR_E_IO: not writable. */
 GR_API int gr_output_check(const char *path, unsigned how);
 GR_API int gr_output_open(struct gr_output **out, const char *path, unsigned how);
-/* Appends n bytes. After an error the same one comes from every call. */
+/* Appends n bytes. After a failure every call fails with the same status. */
 GR_API int gr_output_put(struct gr_output *o, const void *data, size_t n);
-/* Has the bytes so far leave this process. */
+/* Passes buffered bytes to the operating system. */
 GR_API int gr_output_flush(struct gr_output *o);
-/* Completes the file and frees *o. After an error what had the name is untouched. */
+/* Completes the file and frees *o. On failure the name refers to what it did before. */
 GR_API int gr_output_commit(struct gr_output **o);
-/* Throws away what was written, as far as it can be, and frees *o. NULL is fine. */
+/* Discards what was written, where possible, and frees *o. */
 GR_API void gr_output_abort(struct gr_output **o);
-/* Makes a folder for files, unless it is there; at the end of a symbolic link too. GR_E_IO: nothing
- * can be written there. */
+/* Creates a folder for files if it is missing, also as target of a symbolic link. GR_E_IO: not
+ * writable. */
 GR_API int gr_output_folder(const char *path);
 
 /* Prints metadata, tensors and sizes of a GGUF file. */
 GR_API int gr_inspect(const char *path, FILE *out, bool json);
-/* Model files are outputs as above, and one that exists is left as it is (GR_E_INVALID) unless
- * `overwrite`, with which a file may also take the place of what it was made of. All of this is
- * looked at before any work. Log lines tell progress. */
 
-/* How much each column of a matrix matters: the mean square of what it is multiplied with. */
+/* The functions below write model files by the rules of gr_output. An existing file is refused
+ * (GR_E_INVALID) unless `overwrite`, which may replace an input too. All checks precede the work,
+ * and log lines report progress. */
+
+/* Importance matrix: mean square of the input of each column of each matrix. */
 struct gr_imatrix;
 GR_API int gr_imatrix_new(struct gr_imatrix **out);
 GR_API void gr_imatrix_free(struct gr_imatrix **m);
-/* From now on all that the session computes is added to m; NULL ends it. m outlives the session or
- * the next call. `output`: of the matrix that makes logits too. GR_E_UNSUPPORTED with several
- * ranks, of which this one computes a part only. */
+/* Adds all that the session computes to m (NULL: ends it). m must live until then, or longer than
+ * the session. `output`: include the output matrix. GR_E_UNSUPPORTED with several ranks. */
 GR_API int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output);
-/* What the file says of where the numbers come from: n more chunks of `size` tokens, of a text. */
+/* Metadata of the file: n more chunks of `size` tokens; the name of the text. */
 GR_API void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size);
 GR_API int gr_imatrix_add_dataset(struct gr_imatrix *m, const char *name);
-/* Adds what a file has: GGUF as llama.cpp writes it, or its older form. */
+/* Adds the contents of a file, GGUF or llama.cpp's earlier format. */
 GR_API int gr_imatrix_load(struct gr_imatrix *m, const char *path);
-/* GGUF. */
+/* Writes GGUF. */
 GR_API int gr_imatrix_save(const struct gr_imatrix *m, const char *path, bool overwrite);
 
 struct gr_quantize_params {
-    const char *type;    /* a recipe: "Q4_K_M", "IQ2_XS" .., as llama.cpp names and mixes them, or
-                            "COPY": every tensor as it is */
-    const char *imatrix; /* file of importances (gr_imatrix_save, or llama.cpp's), or NULL */
-    const char *output_type; /* of the matrix that makes logits, "q8_0"; NULL: as the recipe says */
+    const char
+        *type; /* recipe with llama.cpp's name and mix ("Q4_K_M"), or "COPY": keep all types */
+    const char *imatrix;     /* file of gr_imatrix_save or llama.cpp; NULL: none */
+    const char *output_type; /* type of the output matrix, "q8_0"; NULL: as the recipe says */
     const char *embedding_type;
-    const char *const *tensor_types; /* "PATTERN=TYPE", NULL at the end: of tensors in whose names
-                                        the regular expression occurs, the first one that does; or
-                                        NULL */
-    bool pure;                       /* one type for all, no mix */
-    bool leave_output;               /* output.weight stays as it is */
-    bool allow_requantize;           /* tensors that are quantised already too; they lose twice */
-    bool keep_split;                 /* as many files as the model has, named as it is */
-    bool dry_run;                    /* write nothing: the log says what would be written */
+    const char *const *tensor_types; /* "PATTERN=TYPE", NULL-terminated: type of tensors whose name
+                                        contains a match of the regular expression, by the first
+                                        that matches; NULL: none */
+    bool pure;                       /* one type for all matrices */
+    bool leave_output;               /* keep the type of output.weight */
+    bool allow_requantize;           /* convert quantised tensors too, at a second loss */
+    bool keep_split;                 /* write as many files as the input has */
+    bool dry_run;                    /* write nothing; log what would be written */
     bool overwrite;
-    int32_t n_threads;        /* 0 = processors at hand */
-    gr_progress_fn *progress; /* told of bytes of the tensors that are read; NULL = nobody */
+    int32_t n_threads;        /* 0: all processors */
+    gr_progress_fn *progress; /* reports bytes of tensors read; NULL: none */
     void *progress_user;
 };
-/* Writes `in` with its matrices stored as params say to `out` (with keep_split: out-00001-of-0000N
- * and so on). */
+/* Writes the model `in` with its matrices converted to `out` (keep_split: to
+ * out-00001-of-0000N.gguf and so on). */
 GR_API int gr_quantize_file(const char *in, const char *out,
                             const struct gr_quantize_params *params);
 
-/* Cuts a model file into prefix-00001-of-0000N.gguf and so on, each with at most max_tensors
- * tensors and max_bytes of their data (0: any number; one tensor at least). */
+/* Splits a model file into prefix-00001-of-0000N.gguf and so on, each with at least one tensor, at
+ * most max_tensors tensors and max_bytes bytes of them (0: any). */
 struct gr_split_params {
     uint32_t max_tensors;
     uint64_t max_bytes;
     bool dry_run, overwrite;
 };
 GR_API int gr_split_file(const char *in, const char *prefix, const struct gr_split_params *params);
-/* The reverse: `in` is the first part. */
+/* Merges the parts of a model, of which `in` is the first. */
 GR_API int gr_merge_file(const char *in, const char *out, bool overwrite);
 
 #ifdef __cplusplus
