@@ -118,7 +118,7 @@ static int collect(struct gr_chunks *c, const struct gr_options *o, struct gr_im
     if (status)
         return gr_say_status(status);
     sigaction(SIGINT, &interrupt, NULL);
-    int rc = gr_chunks_run(c, tell, &k);
+    int rc = gr_chunks_run(c, &(struct gr_chunk_calls){.done = tell, .user = &k});
     return rc ? rc : finish(&k, c);
 }
 
@@ -129,7 +129,7 @@ int gr_tool_imatrix(const struct gr_options *o)
     int status = gr_imatrix_new(&m);
     for (int32_t i = 0; i < o->in_file.n && !status; i++)
         status = gr_imatrix_load(m, o->in_file.v[i]);
-    int rc = status ? gr_say_status(status) : gr_chunks_open(&c, o, true);
+    int rc = status ? gr_say_status(status) : gr_chunks_open(&c, o, true, NULL);
     if (!rc)
         rc = collect(&c, o, m);
     gr_chunks_close(&c);

@@ -1,6 +1,7 @@
 /* Texts that come in, numbers that go out. */
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,5 +121,11 @@ const char *gr_amount(char buf[16], double n, int step)
         n /= step;
     snprintf(buf, 16, n < 100 && i ? "%.2f %s" : "%.0f %s", n,
              (step == 1024 ? binary : decimal)[i]);
+    return buf;
+}
+
+const char *gr_json_number(char buf[32], double x)
+{
+    snprintf(buf, 32, isfinite(x) ? "%.9g" : "null", x);
     return buf;
 }

@@ -17,8 +17,8 @@ static bool same(const char *a, const char *b)
  * the place of one that it begins with; any number of things go to a device. */
 static bool is_taken(const struct gr_options *o, const struct gr_adapters *a, const char *path)
 {
-    const char *const other[] = {o->model,    o->file,  o->imatrix,     o->compare,
-                                 o->log_file, o->trace, o->prompt_cache};
+    const char *const other[] = {o->model,    o->file,  o->imatrix,      o->compare,
+                                 o->log_file, o->trace, o->prompt_cache, o->base_file};
     struct stat st;
     bool is = false;
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
@@ -53,6 +53,7 @@ int gr_outputs_check(const struct gr_options *o)
     struct gr_adapters a;
     const char *cache = o->prompt_cache_ro > 0 ? NULL : o->prompt_cache;
     const char *imatrix = o->command == GR_CMD_imatrix ? o->imatrix_file : NULL;
+    const char *base = o->kl_divergence > 0 ? NULL : o->base_file;
     int rc = gr_adapters_read(&a, o);
     if (!rc)
         rc = check(o, &a, "--log-file", o->log_file, GR_OUTPUT_LIVE);
@@ -62,6 +63,8 @@ int gr_outputs_check(const struct gr_options *o)
         rc = check(o, &a, "--prompt-cache", cache, GR_OUTPUT_SEEKS | GR_OUTPUT_PRIVATE);
     if (!rc)
         rc = check(o, &a, "-o", imatrix, o->overwrite > 0 ? 0 : GR_OUTPUT_KEEP);
+    if (!rc)
+        rc = check(o, &a, "--kl-divergence-base", base, o->overwrite > 0 ? 0 : GR_OUTPUT_KEEP);
     gr_adapters_free(&a);
     return rc;
 }

@@ -1,58 +1,175 @@
 /* gpurun perplexity: how well a model foretells a text, as llama.cpp's llama-perplexity measures
  * it: exp of the mean of -log p over the second half of every chunk; with --ppl-stride S over the
- * last S tokens of chunks that begin S tokens apart. */
+ * last S tokens of chunks that begin S tokens apart. With --kl-divergence also how far its
+ * probabilities are from those of another model, which --kl-divergence-base has written. */
 #include <stdio.h>
 
 #include "chunks.h"
+#include "kld.h"
 
-struct report {
-    bool json;
+struct measurement {
+    const struct gr_options *o;
+    struct gr_chunks chunks;
+    struct gr_base_file base; /* written, or with --kl-divergence read */
+    bool compares, writes;
+    struct gr_kld kld;
     double start; /* seconds */
 };
 
+/* ---- as chunks are run ---- */
+
+static int take(const struct gr_chunks *c, const struct gr_judged *j, void *user)
+{
+    struct measurement *m = user;
+    struct gr_base_row row;
+    if (m->writes)
+        return gr_base_put(&m->base, j->logits, j->log_sum);
+    int rc = m->compares ? gr_base_next(&m->base, &row) : 0;
+    if (!rc && m->compares)
+        gr_kld_add(&m->kld, j->logits, j->log_sum, &row, c->n_vocab, j->came);
+    return rc;
+}
+
 static bool tell(const struct gr_chunks *c, int32_t i, void *user)
 {
-    const struct report *r = user;
+    struct measurement *m = user;
     struct gr_perplexity p = gr_chunks_perplexity(c);
-    if (i == 0) {
-        double s = (gr_seconds() - r->start) / (c->n_side > c->n_chunk ? c->n_chunk : c->n_side);
-        gr_say("%.3f s a chunk, about %.0f s in all", s, s * c->n_chunk);
+    bool first = i == c->begin;
+    if (first) {
+        double s = (gr_seconds() - m->start) / c->n_side;
+        gr_say("%.3f s a chunk, about %.0f s in all", s, s * (c->n_chunk - c->begin));
     }
-    if (r->json)
-        printf("%s%.6f", i ? "," : "", p.value);
+    if (m->o->json && !first)
+        putchar(',');
+    gr_kld_complete(&m->kld);
+    if (m->compares)
+        gr_kld_tell(&m->kld, i, m->o->json);
+    else if (m->o->json)
+        printf("%.6f", p.value);
     else
         printf("[%d]%.4f,", i + 1, p.value);
     gr_out_finish();
     return true;
 }
 
-static void summarise(const struct gr_chunks *c, const struct report *r)
+/* ---- the end ---- */
+
+static void end_json(struct measurement *m, const char *stop)
 {
+    const struct gr_chunks *c = &m->chunks;
     struct gr_perplexity p = gr_chunks_perplexity(c);
-    if (r->json)
-        printf("],\"perplexity\":%.6f,\"error\":%.6f,\"n_chunk\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,"
-               "\"seconds\":%.3f}\n",
-               p.value, p.error, c->n_chunk, c->n_ctx, (long long)c->n_judged,
-               gr_seconds() - r->start);
+    char value[32], error[32];
+    printf("],\"perplexity\":%s,\"error\":%s", gr_json_number(value, p.value),
+           gr_json_number(error, p.error));
+    if (m->compares && c->n_done > c->begin)
+        gr_kld_report(&m->kld, true);
+    printf(",\"n_chunk\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,\"stop\":\"%s\",\"seconds\":%.3f}\n",
+           c->n_done - c->begin, c->n_ctx, (long long)c->whole.n, stop, gr_seconds() - m->start);
+}
+
+static void end_text(struct measurement *m)
+{
+    const struct gr_chunks *c = &m->chunks;
+    struct gr_perplexity p = gr_chunks_perplexity(c);
+    char part[64] = "";
+    if (c->n_done == c->begin)
+        return;
+    if (c->n_done < c->n_chunk)
+        snprintf(part, sizeof part, " of %d of %d chunks", c->n_done - c->begin,
+                 c->n_chunk - c->begin);
+    if (m->compares)
+        gr_kld_report(&m->kld, false);
+    printf("\nFinal estimate%s: PPL = %.4f +/- %.5f\n", part, p.value, p.error);
+}
+
+/* What is complete is told, however the run ended. */
+static void summarise(struct measurement *m, int rc)
+{
+    const struct gr_chunks *c = &m->chunks;
+    const char *stop = !rc ? "end" : rc == GR_EXIT_INTERRUPTED ? "interrupted" : "failed";
+    if (m->o->json)
+        end_json(m, stop);
     else
-        printf("\nFinal estimate: PPL = %.4f +/- %.5f\n", p.value, p.error);
+        end_text(m);
     gr_out_finish();
+    if (!rc)
+        return;
+    if (c->n_done > c->begin)
+        gr_say_warning("%s after chunk %d of %d: --from-chunk %d measures the others", stop,
+                       c->n_done, c->n_chunk, c->n_done);
+    else
+        gr_say_warning("%s before a chunk was complete", stop);
+    if (m->writes)
+        gr_say_warning("%s is not written: it would lack chunks; --chunks N asks for fewer",
+                       m->base.path);
+}
+
+/* ---- all together ---- */
+
+static int check_flags(const struct gr_options *o)
+{
+    if (o->kl_divergence > 0 && !o->base_file) {
+        gr_say_error("--kl-divergence needs the file that is compared with: --kl-divergence-base "
+                     "FILE");
+        return GR_EXIT_USAGE;
+    }
+    if (o->base_file && o->ppl_stride > 0) {
+        gr_say_error("--ppl-stride and --kl-divergence-base judge other tokens: leave one out");
+        return GR_EXIT_USAGE;
+    }
+    return 0;
+}
+
+static int prepare(struct measurement *m)
+{
+    struct gr_chunks *c = &m->chunks;
+    const struct gr_options *o = m->o;
+    int rc = check_flags(o);
+    if (!rc && m->compares)
+        rc = gr_base_read(&m->base, o->base_file);
+    if (!rc)
+        rc = gr_chunks_open(c, o, false, m->compares ? &m->base : NULL);
+    if (!rc && m->compares)
+        rc = gr_base_skip(&m->base, c->begin);
+    if (!rc && m->compares)
+        rc = gr_kld_init(&m->kld, gr_chunks_n_judged(c));
+    if (rc || !m->writes)
+        return rc;
+    m->base = (struct gr_base_file){.path = o->base_file,
+                                    .n_ctx = c->n_ctx,
+                                    .n_vocab = c->n_vocab,
+                                    .n_chunk = c->n_chunk - c->begin};
+    return gr_base_begin(&m->base, c->ids + (size_t)c->begin * (size_t)c->n_ctx, o->overwrite > 0);
+}
+
+static int measure(struct measurement *m)
+{
+    struct gr_chunks *c = &m->chunks;
+    struct gr_chunk_calls calls = {take, tell, m};
+    char group[64];
+    gr_say("%zu tokens, %d chunks of %d, %d side by side%s", c->n_ids, c->n_chunk - c->begin,
+           c->n_ctx, c->n_side, gr_group_summary(&c->group, m->o, group));
+    if (m->o->json)
+        printf("{\"chunks\":[");
+    else if (m->compares)
+        gr_kld_head();
+    gr_catch_interrupts(c->session);
+    m->start = gr_seconds();
+    int rc = gr_chunks_run(c, &calls);
+    gr_catch_interrupts(NULL);
+    summarise(m, rc);
+    return rc || !m->writes ? rc : gr_base_commit(&m->base);
 }
 
 int gr_tool_perplexity(const struct gr_options *o)
 {
-    struct gr_chunks c;
-    int rc = gr_chunks_open(&c, o, false);
-    struct report r = {o->json, gr_seconds()};
-    if (!rc) {
-        gr_say("%zu tokens, %d chunks of %d, %d side by side", c.n_ids, c.n_chunk, c.n_ctx,
-               c.n_side);
-        if (r.json)
-            printf("{\"chunks\":[");
-        rc = gr_chunks_run(&c, tell, &r);
-    }
+    struct measurement m = {
+        .o = o, .compares = o->kl_divergence > 0, .writes = o->base_file && o->kl_divergence <= 0};
+    int rc = prepare(&m);
     if (!rc)
-        summarise(&c, &r);
-    gr_chunks_close(&c);
+        rc = measure(&m);
+    gr_kld_fini(&m.kld);
+    gr_chunks_close(&m.chunks);
+    gr_base_close(&m.base);
     return rc;
 }

@@ -65,8 +65,8 @@ int gr_outputs_check(const struct gr_options *o);
 
 /* ---- interrupts ---- */
 
-/* The first interrupt from now on cancels the batch of the session, unless that is NULL, so that the
- * command ends in good order; the second one ends the program. */
+/* The first interrupt from now on cancels the batch of the session, unless that is NULL, so that
+ * the command ends in good order; the second one ends the program. */
 void gr_catch_interrupts(struct gr_session *session);
 /* Whether there was one. */
 bool gr_interrupted(void);
@@ -151,5 +151,7 @@ struct json_t *gr_stages_json(struct gr_session *session);
 double gr_seconds(void);
 /* "1.23 GiB", "2.0 M": n of bytes (step 1024), or of things (step 1000). Returns buf. */
 const char *gr_amount(char buf[16], double n, int step);
+/* x as JSON has it: "null" for what is no finite number. Returns buf. */
+const char *gr_json_number(char buf[32], double x);
 
 #endif

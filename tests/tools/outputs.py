@@ -45,6 +45,8 @@ WRITERS = [
            target=lambda out: pathlib.Path(PARTS.format(out)), reads=None),
     Writer("imatrix", lambda out, d: ["imatrix", d / "model.gguf", "-f", d / "text", "-c", "16", "--chunks", "1", "-t", "1", "-o", out],
            b"GGUF", keeps=True),
+    Writer("perplexity", lambda out, d: ["perplexity", d / "model.gguf", "-f", d / "text", "-c", "16", "--chunks", "1", "-t", "1",
+                                         "--kl-divergence-base", out], b"_logits_", keeps=True),
     Writer("prompt-cache", lambda out, d: RUN + ["-m", d / "model.gguf", "--prompt-cache", out], b"gpurunKV", seeks=True),
     Writer("trace", lambda out, d: RUN + ["-m", d / "model.gguf", "--trace", out], b'{"displayTimeUnit"'),
     Writer("bench trace", lambda out, d: ["bench", "-m", d / "model.gguf", "-p", "4", "-n", "0", "-r", "1", "-t", "1", "--trace", out],
@@ -283,7 +285,7 @@ def kind_input(r, d):
     before = r.at.read_bytes()
     r.refused(d, 2, "exists" if r.writer.keeps else "a file of this command")
     r.holds(r.at, before)
-    if r.writer.name == "imatrix":
+    if r.writer.name in ("imatrix", "perplexity"):
         r.run(d, 2, "a file of this command", extra=["--overwrite"])
         r.holds(r.at, before)
 
