@@ -353,6 +353,16 @@ struct gr_session_size {
 GR_API int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
                            struct gr_session_size *size);
 
+/* Context lengths that such a session supports, and ways to go beyond; computed without opening
+ * one. An operation that is possible here may still be refused for the state of a sequence. */
+struct gr_session_reach {
+    int32_t n_good;     /* training context, stretched by the rope parameters in effect */
+    bool can_shift;     /* gr_context_shift */
+    bool can_extend[2]; /* Self-Extend, by enum gr_group_mode */
+};
+GR_API int gr_session_reach(const struct gr_model *model, const struct gr_session_params *params,
+                            struct gr_session_reach *reach);
+
 /* Tokens to run. Arrays stay the caller's. */
 struct gr_batch {
     int32_t n_tok;

@@ -99,6 +99,10 @@ struct gr_rope_opt {
 };
 void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
                      const struct gr_session_params *p);
+/* Tokens whose positions the session's parameters leave within what the model was trained for: that
+ * length, as often as they stretch positions more than the file does. Another base is not counted:
+ * how far that reaches is not known. */
+int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p);
 /* Radians a position for each of the n_rot / 2 pairs, with every scaling in it, and the magnitudes
  * to multiply with. factors: [n_rot / 2] or NULL, the model's own divisors. */
 void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,

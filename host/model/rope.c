@@ -33,6 +33,18 @@ void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
     o->n_ctx_orig = p->yarn_orig_ctx ? (int32_t)p->yarn_orig_ctx : hp->n_ctx_orig;
 }
 
+int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p)
+{
+    struct gr_rope_opt o;
+    double own = hp->scaling == GR_SCALE_NONE ? 1 : (double)hp->freq_scale, n = hp->n_ctx_train;
+    if (hp->rope == GR_ROPE_NONE)
+        return hp->n_ctx_train;
+    if (hp->scaling == GR_SCALE_YARN) /* some files have the original length as that of training */
+        n = GR_MAX(n, hp->n_ctx_orig / own);
+    gr_rope_resolve(&o, hp, p);
+    return (int32_t)GR_MIN(round(n * own / (double)o.freq_scale), INT32_MAX);
+}
+
 /* The pair whose wave turns `turns` times within the original context, as a real number (YaRN, eq.
  * 17). */
 static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_rot, double turns)

@@ -1,0 +1,25 @@
+/* How far the positions of a session go, and whether what it stores can be given others. */
+#include "engine/budget.h"
+
+int gr_session_reach(const struct gr_model *model, const struct gr_session_params *params,
+                     struct gr_session_reach *reach)
+{
+    struct gr_session_params p = params ? *params : gr_session_params_default();
+    const struct gr_hparams *hp = &model->hp;
+    struct gr_memory m;
+    *reach = (struct gr_session_reach){0};
+    p.group_n = 0;
+    int rc = gr_session_fill(model, &p);
+    if (!rc)
+        rc = gr_memory_plan(&m, hp, &p);
+    if (rc)
+        return rc;
+    const struct gr_kv_params *swa = &m.cache.kv[GR_CACHE_SWA];
+    bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq; /* by a window */
+    bool moves = !hp->n_pos && !hp->no_cache && !m.cache.has_rs;
+    reach->n_good = gr_rope_reach(hp, &p);
+    reach->can_shift = moves && !(cut && swa->chunked);
+    reach->can_extend[GR_GROUP_CLASSIC] = moves && !cut;
+    reach->can_extend[GR_GROUP_WINDOW] = hp->rope != GR_ROPE_NONE && !hp->n_pos && !hp->no_cache;
+    return 0;
+}
