@@ -198,7 +198,7 @@ struct gr_model_info {
     int32_t n_pos;         /* learned positions, which gr_decode does not exceed; 0: positions are
                               unlimited */
     int32_t n_gpu_layers;  /* layers on GPUs, the output layer counted (at most n_layer + 1); 0
-                              before  gr_model_load */
+                              before gr_model_load */
     bool no_logits;        /* without output matrix: sessions give embeddings only */
     bool no_cache;         /* attention within the batch, in both directions; nothing is cached */
     bool has_encoder;      /* gr_encode runs texts through it; gr_decode attends to them */

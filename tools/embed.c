@@ -35,31 +35,54 @@ struct embed {
 
 /* ---- texts ---- */
 
-/* Cuts the text where the separator is; what is empty is no text. A separator of "" leaves one. */
+static bool by_lines(const struct embed *e)
+{
+    return !e->o->embd_separator || !strcmp(e->o->embd_separator, "\n");
+}
+
+/* "line 3", or "text 3" between other separators. */
+static const char *name_of(const struct embed *e, size_t i, char buf[32])
+{
+    snprintf(buf, 32, "%s %zu", by_lines(e) ? "line" : "text", i + 1);
+    return buf;
+}
+
+static int add_text(struct embed *e, const char *text, size_t n)
+{
+    if ((e->n_input & (e->n_input - 1)) == 0) { /* room for as many again */
+        size_t n_room = e->n_input ? 2 * e->n_input : 1;
+        struct input *grown = realloc(e->input, n_room * sizeof *grown);
+        if (!grown)
+            return gr_say_no_memory();
+        e->input = grown;
+    }
+    e->input[e->n_input++] = (struct input){.text = text, .n_text = n};
+    return 0;
+}
+
+/* Cuts n bytes where the separator is; a separator of "" leaves one text. A blank line is a text
+ * too; the end of the last line, or of a file, begins none. */
 static int cut(struct embed *e, size_t n)
 {
     const char *sep = e->o->embd_separator ? e->o->embd_separator : "\n";
-    size_t n_sep = strlen(sep), n_room = 0;
-    for (char *p = e->all, *end = p + n; p <= end;) {
-        char *q = n_sep ? memmem(p, (size_t)(end - p), sep, n_sep) : NULL;
-        size_t len = (size_t)((q ? q : end) - p);
-        while (len && !strcmp(sep, "\n") && p[len - 1] == '\r')
-            len--;
-        if (e->n_input == n_room) {
-            n_room = n_room ? 2 * n_room : 64;
-            struct input *grown = realloc(e->input, n_room * sizeof *grown);
-            if (!grown)
-                return gr_say_no_memory();
-            e->input = grown;
-        }
-        if (len)
-            e->input[e->n_input++] = (struct input){.text = p, .n_text = len};
-        p = q ? q + n_sep : end + 1;
+    size_t n_sep = strlen(sep);
+    bool lines = by_lines(e);
+    int rc = 0;
+    if (!n) {
+        gr_say_error("there is no text: give it by -p, -f or standard input");
+        return GR_EXIT_USAGE;
     }
-    if (e->n_input)
-        return 0;
-    gr_say_error("there is no text: give it by -p, -f or standard input");
-    return GR_EXIT_USAGE;
+    if (e->all[n - 1] == '\n' && (lines || !e->o->prompt))
+        n--;
+    for (const char *p = e->all, *end = p + n; p && !rc;) {
+        const char *q = n_sep ? memmem(p, (size_t)(end - p), sep, n_sep) : NULL;
+        size_t len = (size_t)((q ? q : end) - p);
+        while (lines && len && p[len - 1] == '\r')
+            len--;
+        rc = add_text(e, p, len);
+        p = q ? q + n_sep : NULL;
+    }
+    return rc;
 }
 
 static int add_ids(struct embed *e, struct input *in, const char *text, size_t n, bool first)
@@ -73,7 +96,8 @@ static int add_ids(struct embed *e, struct input *in, const char *text, size_t n
     int32_t *grown = realloc(in->id, (in->n_id + n_id + 1) * sizeof *grown);
     if (grown) {
         in->id = grown;
-        memcpy(in->id + in->n_id, id + skip, (n_id - skip) * sizeof *id);
+        if (n_id > skip)
+            memcpy(in->id + in->n_id, id + skip, (n_id - skip) * sizeof *id);
         in->n_id += n_id - skip;
     }
     gr_free_ids(id);
@@ -93,7 +117,9 @@ static int tokenize(struct embed *e, struct input *in)
         p = q ? q + strlen(sep) : NULL;
     }
     if (!rc && !in->n_id) {
-        gr_say_error("text %zu has no tokens", (size_t)(in - e->input) + 1);
+        char name[32];
+        gr_say_error("%s has no tokens, and the model has none that texts begin with: leave it out",
+                     name_of(e, (size_t)(in - e->input), name));
         rc = GR_EXIT_USAGE;
     }
     e->n_token += in->n_id;
@@ -118,25 +144,51 @@ static enum gr_pooling pooling_named(const char *name)
     return (enum gr_pooling)i;
 }
 
+/* Refuses texts beyond learned positions, and warns of those beyond the context that the rope
+ * parameters are good for. */
+static int check_length(const struct embed *e, size_t longest)
+{
+    struct gr_session_params p = gr_session_options(e->o);
+    struct gr_session_reach reach;
+    int status = gr_session_reach(e->model, &p, &reach);
+    if (status)
+        return gr_say_status(status);
+    size_t most = (size_t)(e->info.n_pos ? e->info.n_pos : reach.n_good), n_more = 0, first = 0;
+    char name[32], all[48] = "";
+    for (size_t i = e->n_input; i-- > 0;)
+        if (e->input[i].n_id > most)
+            n_more++, first = i;
+    if (n_more && e->info.n_pos) {
+        gr_say_error("%s has %zu tokens, and the model has learned %zu positions: cut it",
+                     name_of(e, first, name), e->input[first].n_id, most);
+        return GR_EXIT_USAGE;
+    }
+    if (n_more > 1)
+        snprintf(all, sizeof all, "; %zu texts have more", n_more);
+    if (n_more)
+        gr_say_warning("%s has %zu tokens, and the model was trained on %zu at most%s",
+                       name_of(e, longest, name), e->input[longest].n_id, most, all);
+    return 0;
+}
+
 /* Tokens of a batch: whole texts, as many as -b says or one that is longer. */
 static int measure(struct embed *e)
 {
     int rc = 0;
-    size_t longest = 0;
+    size_t at = 0;
     for (size_t i = 0; i < e->n_input && !rc; i++) {
         rc = tokenize(e, &e->input[i]);
-        longest = e->input[i].n_id > longest ? e->input[i].n_id : longest;
+        at = e->input[i].n_id > e->input[at].n_id ? i : at;
     }
+    if (!rc)
+        rc = check_length(e, at);
     if (rc)
         return rc;
-    if (longest > (size_t)e->info.n_ctx_train)
-        gr_say_warning("a text has %zu tokens, and the model was trained on %d at most", longest,
-                       e->info.n_ctx_train);
+    size_t longest = e->input[at].n_id, most = (size_t)e->o->batch_size;
     if (longest > 1 << 20) {
         gr_say_error("a text of %zu tokens: at most %d are possible", longest, 1 << 20);
         return GR_EXIT_USAGE;
     }
-    size_t most = (size_t)e->o->batch_size;
     most = e->n_token < most ? e->n_token : most;
     e->n_batch = (int32_t)(longest > most ? longest : most);
     return 0;

@@ -137,7 +137,7 @@ Test(embed, several_texts)
         const char *model = k ? tiny_encoder() : tiny_model(false);
         for (int i = 0; i < 3; i++)
             alone[i] = rows_of(EMBED("-p", text[i], "--pooling", "mean"));
-        const char *file = write_file("abc\nthe second one\r\n\n\nz\n");
+        const char *file = write_file("abc\nthe second one\r\nz\n");
         expect_texts(EMBED("-f", file, "--pooling", "mean"), alone, 3);
         expect_texts(EMBED("-f", file, "--pooling", "mean", "-b", "1"), alone, 3);
         expect_texts(
@@ -201,6 +201,51 @@ Test(embed, json)
     json_decref(j);
 }
 
+/* ---- blank lines ---- */
+
+/* A blank line is a text without words, where the model begins every text with a token: a row, or
+ * an index, is that of its line. The end of the last line begins no other. */
+Test(embed, blank_lines)
+{
+    static const char *const file[] = {"abc\n\n\r\nz\n", "abc\n\n\nz", "abc\n\n\nz\n\n", "\nz\n"};
+    static const int words[][5] = {{0, -1, -1, 1}, {0, -1, -1, 1}, {0, -1, -1, 1, -1}, {-1, 1}};
+    static const int n[] = {4, 4, 5, 2};
+    const char *model = tiny_encoder();
+    struct rows text[2] = {rows_of(EMBED("-p", "abc")), rows_of(EMBED("-p", "z"))};
+    struct rows blank = rows_of(EMBED("-p", "\n"));
+    cr_assert_eq(blank.n, 1);
+    for (int k = 0; k < 4; k++) {
+        struct rows want[5], got = rows_of(EMBED("-p", file[k]));
+        for (int i = 0; i < n[k]; i++)
+            want[i] = words[k][i] < 0 ? blank : text[words[k][i]];
+        cr_assert_eq(got.n, n[k], "%d: %d rows", k, got.n);
+        for (int i = 0; i < n[k]; i++)
+            expect_row(got.x[i], want[i].x[0], N_EMBD, "-p");
+        expect_texts(EMBED("-f", write_file(file[k])), want, n[k]);
+        expect_texts(GPURUN(file[k], "embed", model, "-t", "1"), want, n[k]);
+    }
+    json_t *j = json_of(EMBED("-p", "abc\n\nz", "--json")), *data = json_object_get(j, "data");
+    cr_assert_eq(json_array_size(data), 3);
+    expect_list(json_object_get(json_array_get(data, 2), "embedding"), text[1].x[0], N_EMBD);
+    cr_expect_eq(integer(json_array_get(data, 2), NULL, "index"), 2);
+    json_decref(j);
+    cr_expect_eq(rows_of(EMBED("-p", "abc##", "--embd-separator", "##")).n, 2);
+    cr_expect_eq(rows_of(EMBED("-f", write_file("abc##z\n"), "--embd-separator", "##")).n, 2);
+    struct rows last = rows_of(EMBED("-f", write_file("abc##z\n"), "--embd-separator", "##"));
+    expect_row(last.x[1], text[1].x[0], N_EMBD, "the end of a file");
+}
+
+/* Without a token to begin with there is nothing to make a row of. */
+Test(embed, blank_lines_refused)
+{
+    const char *model = tiny_model_without_bos();
+    cr_expect_eq(rows_of(EMBED("-p", "abc\nz", "--pooling", "last")).n, 2);
+    struct outcome o = EMBED("-p", "abc\n\nz", "--pooling", "last");
+    expect_exit(o, 2, "line 2 has no tokens");
+    cr_expect_eq(o.n_out, 0);
+    expect_exit(EMBED("-p", "abc####z", "--embd-separator", "##"), 2, "text 2 has no tokens");
+}
+
 /* ---- a classifier ---- */
 
 /* Scores are as they are. A question and its answer are one text, with a separator between them
@@ -229,7 +274,8 @@ Test(embed, refusals)
     const char *model = tiny_model(false);
     expect_exit(EMBED("-p", "abc", "--pooling", "rank"), 3, "the model has no classifier");
     expect_exit(EMBED("-p", "abc", "--pooling", "sum"), 2, "--pooling is 'sum'");
-    expect_exit(EMBED("-p", "\n\n"), 2, "there is no text");
+    expect_exit(EMBED("-p", ""), 2, "there is no text");
+    expect_exit(GPURUN("", "embed", model), 2, "there is no text");
     expect_exit(EMBED("-f", "/nowhere/texts"), 6, "/nowhere/texts");
     expect_exit(GPURUN(NULL, "embed", "/nowhere/model.gguf", "-p", "abc"), 3,
                 "/nowhere/model.gguf");
@@ -244,11 +290,21 @@ Test(embed, long_texts)
     memset(text, 'a', sizeof text - 1), text[sizeof text - 1] = 0;
     const char *model = tiny_model(false);
     struct outcome o = EMBED("-p", text, "--pooling", "last");
-    expect_exit(o, 0, "a text has 700 tokens, and the model was trained on 512 at most");
+    expect_exit(o, 0, "line 1 has 700 tokens, and the model was trained on 512 at most");
     cr_expect_eq(rows_of(o).n, 1);
+    o = EMBED("-p", text, "--pooling", "last", "--rope-scaling", "linear", "--rope-scale", "2");
+    cr_expect_not(strstr(o.err, "trained on"), "%s", o.err);
+    const char *file = write_file("a\n\n");
+    FILE *f = fopen(file, "ab");
+    fprintf(f, "%s\n%s%s\n", text, text, text);
+    fclose(f);
+    o = EMBED("-f", file, "--pooling", "last");
+    expect_exit(
+        o, 0,
+        "line 4 has 1399 tokens, and the model was trained on 512 at most; 2 texts have more");
     model = tiny_encoder();
-    o = EMBED("-p", text);
-    expect_exit(o, 2, "the model has learned 512 positions");
+    o = EMBED("-f", file);
+    expect_exit(o, 2, "line 3 has 700 tokens, and the model has learned 512 positions");
     cr_expect_eq(o.n_out, 0);
     text[511] = 0; /* and BOS */
     cr_expect_eq(rows_of(EMBED("-p", text)).n, 1);

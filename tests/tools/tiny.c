@@ -256,6 +256,16 @@ const char *tiny_model(bool broken)
         &(struct kind){"llama", broken ? "broken.gguf" : "tiny.gguf", llama, broken, false, NULL});
 }
 
+static void leave_out_bos(struct gr_gguf_writer *w)
+{
+    OK(gr_gguf_set_bool(w, "tokenizer.ggml.add_bos_token", false));
+}
+
+const char *tiny_model_without_bos(void)
+{
+    return write_model(&(struct kind){"llama", "bare.gguf", llama, false, false, leave_out_bos});
+}
+
 const char *tiny_diffusion_model(void)
 {
     return write_model(&(struct kind){"llada", "diffusion.gguf", llama, false, false, NULL});

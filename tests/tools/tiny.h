@@ -24,6 +24,8 @@ const char *tiny_diffusion_model(void);
  * TINY_START. */
 const char *tiny_encoder_decoder(void);
 #define TINY_START 261
+/* The same as tiny_model, without a token that texts begin with. */
+const char *tiny_model_without_bos(void);
 /* The same as tiny_model without a tokenizer. */
 const char *tiny_textless_model(void);
 /* A BERT with the same tokens, of which it has learned TINY_N_CTX positions: means are its vectors,
