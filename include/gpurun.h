@@ -373,6 +373,11 @@ struct gr_batch {
     const int8_t *logits;  /* [n_tok] 1: logits wanted; NULL: for the last token only */
     const int32_t *pos_yx; /* [2, n_tok] rows, then columns, of image tokens (M-RoPE), besides pos;
                               NULL: text, where both equal pos */
+    const float *embd;     /* [n_tok, n_embd] with token NULL: finite vectors that take the place of
+                              the token embeddings, from an encoder of images or sound for example.
+                              Scaled, normalised and given learned positions as token embeddings are,
+                              except for Gemma 3's scale. Inputs to later layers (deepstack) are not
+                              supported */
 };
 /* Runs a batch. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; positions
  * beyond a model's learned ones (n_pos of gr_model_info) are GR_E_INVALID. So does one that fails

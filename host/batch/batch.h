@@ -16,6 +16,7 @@
 struct gr_full_batch {
     int32_t n_tok, n_out;
     int32_t *token, *pos;
+    const float *embd;             /* the caller's vectors in place of the tokens, or NULL */
     int32_t *row, *col;            /* M-RoPE's other positions; pos for text */
     bool pos_2d;                   /* any token has others than pos */
     int32_t *n_seq, *seq, *seq_at; /* token i belongs to seq[seq_at[i] .. seq_at[i] + n_seq[i]) */
@@ -35,6 +36,7 @@ struct gr_batch_limits {
     bool pos_2d; /* tokens may have a row and a column beside their position */
     /* With pos_2d: one past the largest of a sequence's last position and its rows and columns. */
     int32_t (*pos_end)(const void *cache, int32_t seq);
+    int32_t n_embd; /* numbers of a vector in place of a token; 0: the model takes tokens alone */
 };
 
 /* Checks everything before anything is changed: 1 <= n_tok <= n_batch, ids, sequence ids, no
@@ -43,7 +45,8 @@ struct gr_batch_limits {
  * tokens have rows and columns, a text goes on behind the largest position, row and column; in a
  * batch that gives them positions may repeat and grow, but not go down. The sequences of one token
  * must have the same past, because one row of the mask serves them all. GR_E_INVALID names the
- * token's index, what was expected and what was found; *out has no tokens then. */
+ * token's index, what was expected and what was found; *out has no tokens then. Of a batch of
+ * vectors every token is 0, and the vectors are the caller's. */
 int gr_batch_check(struct gr_full_batch *out, const struct gr_batch *in,
                    const struct gr_batch_limits *limits);
 /* Frees the arrays; a zeroed batch is fine. */

@@ -1,5 +1,6 @@
 #include "batch/batch.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,8 +26,11 @@ static int check_counts(const struct gr_batch *in, const struct gr_batch_limits 
     if (in->n_tok < 1 || in->n_tok > l->n_batch)
         return gr_fail(GR_E_INVALID, "batch: 1 to %d tokens expected, %d found", l->n_batch,
                        in->n_tok);
-    if (!in->token)
-        return gr_fail(GR_E_INVALID, "batch: token ids expected, NULL found");
+    if (!in->token == !in->embd)
+        return gr_fail(GR_E_INVALID, "batch: token ids or vectors expected, %s found",
+                       in->token ? "both" : "NULL");
+    if (in->embd && !l->n_embd)
+        return gr_fail(GR_E_UNSUPPORTED, "batch: this model takes tokens alone, no vectors");
     if (in->pos_yx && !l->pos_2d)
         return gr_fail(GR_E_INVALID, "batch: no rows and columns of tokens expected, as the model "
                                      "has no such positions, some found");
@@ -156,6 +160,24 @@ static int check_token(struct gr_full_batch *b, int32_t i, const struct gr_batch
     return 0;
 }
 
+/* The tokens, or the vectors in their place. */
+static int take_input(struct gr_full_batch *b, const struct gr_batch *in, int32_t n_embd)
+{
+    size_t n = (size_t)in->n_tok;
+    b->embd = in->embd;
+    if (in->token) {
+        memcpy(b->token, in->token, n * sizeof *b->token);
+        return 0;
+    }
+    memset(b->token, 0, n * sizeof *b->token);
+    for (size_t i = 0; i < n * (size_t)n_embd; i++)
+        if (!isfinite(in->embd[i]))
+            return gr_fail(GR_E_INVALID,
+                           "batch token %zu: a vector of finite numbers expected, %g found",
+                           i / (size_t)n_embd, (double)in->embd[i]);
+    return 0;
+}
+
 int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
                    const struct gr_batch_limits *l)
 {
@@ -166,9 +188,10 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
     int rc = check_counts(in, l, &n_ids);
     if (!rc)
         rc = make_room(b, (size_t)in->n_tok, (size_t)n_ids);
+    if (!rc)
+        rc = take_input(b, in, l->n_embd);
     if (rc)
         return rc;
-    memcpy(b->token, in->token, (size_t)in->n_tok * sizeof *b->token);
     if (in->seq)
         memcpy(b->seq, in->seq, (size_t)n_ids * sizeof *b->seq);
     else

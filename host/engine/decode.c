@@ -109,6 +109,17 @@ static void gather(const struct gr_ubatch *ub, const int32_t *from, int32_t *to)
         to[i] = from[ub->tok[i]];
 }
 
+/* Tokens, or the vectors in their place. */
+static void fill_input(struct gr_session *s, const struct gr_cached_plan *c,
+                       const struct gr_ubatch *ub)
+{
+    size_t n = (size_t)c->plan.shape.n_embd;
+    float *to = gr_staged(s, c, GR_STEP_EMBD);
+    gather(ub, ub->batch->token, gr_staged(s, c, GR_STEP_TOKENS));
+    for (int32_t i = 0; n && i < ub->n_tok; i++)
+        memcpy(to + (size_t)i * n, ub->batch->embd + (size_t)ub->tok[i] * n, n * sizeof *to);
+}
+
 /* Positions, and of a model that has them rows and columns. */
 static void fill_pos(struct gr_session *s, const struct gr_cached_plan *c,
                      const struct gr_ubatch *ub)
@@ -140,7 +151,7 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
 {
     int32_t *rows = gr_staged(s, c, GR_STEP_OUT_ROWS);
     size_t n_seq = (size_t)c->plan.shape.n_seq * sizeof(int32_t);
-    gather(ub, ub->batch->token, gr_staged(s, c, GR_STEP_TOKENS));
+    fill_input(s, c, ub);
     fill_pos(s, c, ub);
     for (int32_t i = 0; i < ub->n_tok; i++)
         if (ub->batch->logits[ub->tok[i]])
@@ -173,7 +184,8 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
                                     .n_full = ub->n_tok,
                                     .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,
-                                    .n_sample = draws ? ub->n_out : 0};
+                                    .n_sample = draws ? ub->n_out : 0,
+                                    .n_embd = ub->batch->embd ? hp->n_embd : 0};
     if (cache->kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
         shape->n_swa = ub->n_tok;
     if (s->pool == GR_POOL_MEAN) {

@@ -92,8 +92,10 @@ static int check_texts(const struct gr_full_batch *b)
 
 static int check(struct gr_session *s, const struct gr_batch *batch)
 {
-    struct gr_batch_limits limits = {.n_vocab = s->model->hp.n_vocab,
-                                     .n_batch = (int32_t)s->params.n_batch};
+    const struct gr_hparams *hp = &s->model->hp;
+    struct gr_batch_limits limits = {.n_vocab = hp->n_vocab,
+                                     .n_batch = (int32_t)s->params.n_batch,
+                                     .n_embd = hp->only_tokens ? 0 : hp->n_embd};
     int rc = check_outside(s);
     if (rc)
         return rc;

@@ -55,12 +55,14 @@
     ARRAY(char, type_v)
 
 /* struct gr_batch. table: hash of all of rank 0's cells (gr_cache_table_hash), 0 = not compared
- * this time. encode: the batch is for the encoder. pos_yx: [2][n_tok] or nothing. how: of each row
- * of logits, when tokens are drawn. */
+ * this time. encode: the batch is for the encoder. embd: [n_tok][n_embd] in place of tokens, which
+ * are 0 then, or nothing. pos_yx: [2][n_tok] or nothing. how: of each row of logits, when tokens
+ * are drawn. */
 #define GR_ORDER_DECODE(FIELD, ARRAY)                                                              \
     FIELD(uint64_t, table)                                                                         \
     FIELD(uint32_t, encode)                                                                        \
     ARRAY(int32_t, token)                                                                          \
+    ARRAY(float, embd)                                                                             \
     ARRAY(int32_t, pos)                                                                            \
     ARRAY(int32_t, pos_yx)                                                                         \
     ARRAY(int32_t, n_seq)                                                                          \

@@ -233,11 +233,12 @@ static void close_session(struct gr_team *t, uint32_t id)
 
 /* ---- batches ---- */
 
-static int check_batch(const struct gr_order_decode *o)
+static int check_batch(const struct gr_session *s, const struct gr_order_decode *o)
 {
     uint64_t n = o->token.n, ids = 0;
     bool good = n >= 1 && n <= INT32_MAX / 4 && o->pos.n == n && o->n_seq.n == n &&
-                o->logits.n == n && (!o->pos_yx.n || o->pos_yx.n == 2 * n);
+                o->logits.n == n && (!o->pos_yx.n || o->pos_yx.n == 2 * n) &&
+                (!o->embd.n || o->embd.n == n * (uint64_t)s->model->hp.n_embd);
     for (uint64_t i = 0; good && i < n; i++) {
         good = o->n_seq.p[i] >= 1;
         ids += good ? (uint64_t)o->n_seq.p[i] : 0;
@@ -250,7 +251,8 @@ static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_or
                    int32_t *n_ub)
 {
     const struct gr_batch batch = {.n_tok = (int32_t)o->token.n,
-                                   .token = o->token.p,
+                                   .token = o->embd.n ? NULL : o->token.p,
+                                   .embd = o->embd.n ? o->embd.p : NULL,
                                    .pos = o->pos.p,
                                    .n_seq = o->n_seq.p,
                                    .seq = o->seq.p,
@@ -291,7 +293,7 @@ static int do_decode(struct gr_session *s)
     struct gr_order_decode o;
     int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
     if (!rc)
-        rc = check_batch(&o);
+        rc = check_batch(s, &o);
     if (!rc && o.encode && !s->cache.encodes)
         rc = gr_fail(GR_E_CORRUPT, "order DECODE: the model has no encoder");
     const struct gr_team_test *test = gr_team_testing();

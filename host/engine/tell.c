@@ -57,9 +57,10 @@ static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t 
                        uint64_t hash)
 {
     const struct gr_full_batch *b = &s->batch;
-    uint64_t n = (uint64_t)b->n_tok;
+    uint64_t n = (uint64_t)b->n_tok, n_embd = (uint64_t)s->model->hp.n_embd;
     struct gr_order_decode o = {.encode = s->cache.encoding,
                                 .token = {b->token, n},
+                                .embd = {b->embd, b->embd ? n * n_embd : 0},
                                 .pos = {b->pos, n},
                                 .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
                                 .n_seq = {b->n_seq, n},

@@ -5,11 +5,10 @@
 #include "gr/status.h"
 #include "graph/build_impl.h"
 
-/* Rows of the token table, with learned positions and a norm where there are any. */
-static gr_t embed(struct gr_build *b)
+/* scale times rows of the token table, with learned positions where there are any. */
+static gr_t embed_tokens(struct gr_build *b, float scale)
 {
     gr_t table = gr_require(b, -1, GR_W_TOKEN_EMBD);
-    b->at = -1;
     gr_t y = gr_new(b, b->plan->shape.n_tok, table.cols, GR_F32);
     gr_emit(
         b, -1,
@@ -19,9 +18,30 @@ static gr_t embed(struct gr_build *b)
                                       .pos = gr_step_array(b, GR_STEP_POS, b->plan->shape.n_pos),
                                       .pos_table = gr_weight(b, -1, GR_W_POS_EMBD),
                                       .y = y,
-                                      .scale = gr_hp(b)->embd_scale}});
-    y = gr_adapt_rows(b, GR_W_TOKEN_EMBD, gr_step_array(b, GR_STEP_TOKENS, 1), gr_hp(b)->embd_scale,
-                      y);
+                                      .scale = scale}});
+    return y;
+}
+
+/* The step's vectors instead. Learned positions come with a token that counts for nothing. */
+static gr_t embed_vectors(struct gr_build *b)
+{
+    gr_t x = gr_step_array(b, GR_STEP_EMBD, b->plan->shape.n_tok);
+    x.dtype = GR_F32;
+    x = gr_act_ab(b, GR_LINEAR, x, gr_hp(b)->scales_tokens ? 1 : gr_hp(b)->embd_scale, 0);
+    return gr_has(b, -1, GR_W_POS_EMBD) ? gr_binary(b, GR_ADD, embed_tokens(b, 0), x) : x;
+}
+
+/* What goes into the first layer, with a norm where there is one. */
+static gr_t embed(struct gr_build *b)
+{
+    float scale = gr_hp(b)->embd_scale;
+    gr_t y;
+    b->at = -1;
+    if (b->plan->shape.n_embd)
+        y = embed_vectors(b);
+    else
+        y = gr_adapt_rows(b, GR_W_TOKEN_EMBD, gr_step_array(b, GR_STEP_TOKENS, 1), scale,
+                          embed_tokens(b, scale));
     if (gr_has(b, -1, GR_W_TOKEN_TYPES)) { /* all tokens are of the first type */
         gr_t type = gr_weight(b, -1, GR_W_TOKEN_TYPES);
         type.rows = 1;

@@ -286,6 +286,8 @@ struct gr_hparams {
     float clamp_kqv;     /* 0: none */
     float max_alibi;     /* 0: none */
     float embd_scale;    /* of the token embeddings */
+    bool scales_tokens;  /* not of vectors in their place */
+    bool only_tokens;    /* vectors in their place would go another way through the layers */
     struct gr_xielu {    /* gr_args_xielu */
         float positive, negative, linear, below;
     } xielu[GR_MAX_LAYER];

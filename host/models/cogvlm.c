@@ -19,6 +19,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->qkv_apart = hp->n_embd;
+    hp->only_tokens = true; /* vectors are for the experts for images */
     hp->freq_base = 10000, hp->freq_scale = 1, hp->rope_attn_factor = 1;
     hp->scaling = GR_SCALE_NONE, hp->yarn_ext_factor = 0, hp->yarn_attn_factor = 1;
     int rc = gr_hp_rope_all(s, hp);

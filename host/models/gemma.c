@@ -66,6 +66,7 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
 static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->scales_tokens = true;
     hp->attn_scale = attn_scale(hp, 62);
     hp->freq_base_swa = 10000;
     hp->freq_scale_swa = 1;
@@ -80,6 +81,7 @@ static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
 static int hparams_embedding(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->scales_tokens = true;
     hp->swa_both = true;
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);

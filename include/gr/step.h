@@ -24,6 +24,7 @@ struct gr_step_shape {
     int32_t n_sample;                          /* n_out or 0: tokens that the device draws */
     int32_t n_pool, n_pool_item; /* sequences whose wanted rows become one, and the rows of all of
                                     them; 0: rows stay what they are */
+    int32_t n_embd; /* numbers of a vector that stands in place of each token; 0: tokens do */
 };
 
 /* STEP(NAME, length in 32-bit items, meaning) */
@@ -49,7 +50,8 @@ struct gr_step_shape {
     STEP(COPY_DST, n_copy, "and where to")                                                         \
     STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")                       \
     STEP(POOL_LIST, n_pool_item, "wanted rows, one sequence's after another's")                    \
-    STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")
+    STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")   \
+    STEP(EMBD, n_embd *n_tok, "f32 [n_tok][n_embd] vectors in place of the tokens")
 
 enum gr_step_array {
 #define STEP(NAME, length, meaning) GR_STEP_##NAME,
@@ -77,7 +79,7 @@ static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s
             n_swa = s->n_swa, n_list = s->n_list, n_list_swa = s->n_list_swa, n_alibi = s->n_alibi,
             n_far = s->n_far, n_seq = s->n_seq, n_delta = s->n_delta, n_delta_swa = s->n_delta_swa,
             n_delta_far = s->n_delta_far, n_copy = s->n_copy, n_sample = s->n_sample,
-            n_pool = s->n_pool, n_pool_item = s->n_pool_item;
+            n_pool = s->n_pool, n_pool_item = s->n_pool_item, n_embd = s->n_embd;
     struct gr_step_layout l = {{0}, {0}, 0};
 #define STEP(NAME, length, meaning)                                                                \
     l.offset[GR_STEP_##NAME] = l.bytes;                                                            \

@@ -1,5 +1,6 @@
 /* What gr_batch_check fills in, accepts and refuses; every refusal names what is wrong. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -34,8 +35,8 @@ static bool fake_same(const void *cache, int32_t a, int32_t b)
 /* Sequence 0 ends at 9, 1 and 3 are empty, 2 ends at 9 with other cells than 0: an image with rows
  * to 13. */
 static const struct fake holds = {{9, -1, 9, -1}, {1, 0, 2, 0}, {10, 0, 14, 0}};
-static const struct gr_batch_limits limits = {100,       8,      N_SEQ, fake_pos_max,
-                                              fake_same, &holds, false, fake_pos_end};
+static const struct gr_batch_limits limits = {
+    100, 8, N_SEQ, fake_pos_max, fake_same, &holds, false, fake_pos_end, 0};
 
 static struct gr_full_batch full;
 
@@ -53,6 +54,25 @@ static void refuse(struct gr_batch b, const char *message)
 {
     cr_assert_eq(check(&b), GR_E_INVALID, "%s", message);
     cr_assert_str_eq(gr_error(), message);
+}
+
+/* Of vectors in the tokens' place. */
+Test(batch, vectors)
+{
+    static const float v[] = {1, 2, 3, NAN};
+    struct gr_batch_limits two = limits;
+    struct gr_batch b = {.n_tok = 1, .embd = v, .seq = I(1)};
+    cr_assert_eq(gr_batch_check(&full, &b, &limits), GR_E_UNSUPPORTED);
+    cr_assert_str_eq(gr_error(), "batch: this model takes tokens alone, no vectors");
+    two.n_embd = 2;
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0, "%s", gr_error());
+    cr_expect(full.embd == v && full.token[0] == 0 && full.pos[0] == 0);
+    b.n_tok = 2, b.seq = I(1, 1);
+    cr_assert_eq(gr_batch_check(&full, &b, &two), GR_E_INVALID);
+    cr_assert_str_eq(gr_error(), "batch token 1: a vector of finite numbers expected, nan found");
+    b = (struct gr_batch){.n_tok = 1, .token = I(7), .seq = I(1)};
+    cr_assert_eq(gr_batch_check(&full, &b, &two), 0);
+    cr_expect_null(full.embd, "those of the batch before");
 }
 
 Test(batch, defaults)
@@ -108,7 +128,7 @@ Test(batch, nonsense)
            "batch: 1 to 8 tokens expected, -2147483648 found");
     refuse((struct gr_batch){.n_tok = INT32_MAX, .token = I(1)},
            "batch: 1 to 8 tokens expected, 2147483647 found");
-    refuse((struct gr_batch){.n_tok = 1}, "batch: token ids expected, NULL found");
+    refuse((struct gr_batch){.n_tok = 1}, "batch: token ids or vectors expected, NULL found");
     refuse((struct gr_batch){.n_tok = 2, .token = I(1, 100)},
            "batch token 1: id: 0 to 99 expected, 100 found");
     refuse((struct gr_batch){.n_tok = 1, .token = I(-1)},
@@ -186,7 +206,8 @@ Test(batch, random)
                 next[seq[at]] = pos[i] + 1;
             at++;
         }
-        struct gr_batch b = {n, token, pos, gr_rng_below(&r, 2) ? n_seq : NULL, seq, NULL, NULL};
+        struct gr_batch b = {n,   token, pos,  gr_rng_below(&r, 2) ? n_seq : NULL,
+                             seq, NULL,  NULL, NULL};
         cr_assert_eq(check(&b), want ? 0 : GR_E_INVALID, "round %d: %s", round, gr_error());
         accepted += want;
     }

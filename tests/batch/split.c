@@ -24,8 +24,8 @@ static bool all_same(const void *cache, int32_t a, int32_t b)
     return true;
 }
 
-static const struct gr_batch_limits limits = {20000,    N_TOK, N_SEQ, empty_pos,
-                                              all_same, NULL,  0,     NULL};
+static const struct gr_batch_limits limits = {20000, N_TOK, N_SEQ, empty_pos, all_same,
+                                              NULL,  0,     NULL,  0};
 static struct gr_full_batch full;
 
 static void expect_ub(const struct gr_ubatch *ub, int32_t n_seq, int32_t n, const int32_t *tok)
@@ -233,7 +233,7 @@ static void random_batch(struct gr_rng *r)
                 seq[at++] = i % N_SEQ, n_seq[t]++;
         logits[t] = (int8_t)gr_rng_below(r, 2);
     }
-    struct gr_batch b = {n, token, NULL, n_seq, seq, logits, NULL};
+    struct gr_batch b = {n, token, NULL, n_seq, seq, logits, NULL, NULL};
     cr_assert_eq(gr_batch_check(&full, &b, &limits), 0, "%s", gr_error());
 }
 

@@ -48,8 +48,8 @@ static struct gr_rs *make(uint32_t n_seq_max, uint32_t n_rollback)
 
 static int check(const struct gr_rs *rs, int32_t n_seq_max, const struct gr_batch *b)
 {
-    struct gr_batch_limits limits = {100,        100, n_seq_max, limit_pos_max,
-                                     limit_same, rs,  true,      limit_pos_end};
+    struct gr_batch_limits limits = {100,  100,           n_seq_max, limit_pos_max, limit_same, rs,
+                                     true, limit_pos_end, 0};
     return gr_batch_check(&full, b, &limits);
 }
 

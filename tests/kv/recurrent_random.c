@@ -254,8 +254,8 @@ static bool limit_same(const void *rs, int32_t a, int32_t b)
 
 static void check_batch(struct world *w, const struct gr_batch *b)
 {
-    struct gr_batch_limits l = {1000,       N_TOK, w->n_seq, limit_pos_max,
-                                limit_same, w->rs, true,     limit_pos_end};
+    struct gr_batch_limits l = {1000, N_TOK,         w->n_seq, limit_pos_max, limit_same, w->rs,
+                                true, limit_pos_end, 0};
     cr_assert_eq(gr_batch_check(&w->full, b, &l), 0, "%s", gr_error());
 }
 
@@ -280,7 +280,7 @@ static void random_batch(struct world *w)
         for (int32_t k = at - n_seq[t]; k < at; k++)
             past[seq[k]] = 1000 + t, end[seq[k]] = pos[t];
     }
-    check_batch(w, &(struct gr_batch){n, token, pos, n_seq, seq, NULL, yx});
+    check_batch(w, &(struct gr_batch){n, token, pos, n_seq, seq, NULL, yx, NULL});
 }
 
 /* A layer: every sequence from the row it reads to the row it writes, in any order. */
@@ -428,7 +428,7 @@ static void small_batch(struct world *w, uint32_t seqs, int32_t n, int32_t n_goo
             if (seqs >> s & 1)
                 seq[at++] = s;
     }
-    check_batch(w, &(struct gr_batch){n, token, NULL, n_seq, seq, NULL, NULL});
+    check_batch(w, &(struct gr_batch){n, token, NULL, n_seq, seq, NULL, NULL, NULL});
     run_batch(w, GR_SPLIT_EQUAL, 4, n_good);
 }
 
@@ -436,7 +436,7 @@ static void small_batch(struct world *w, uint32_t seqs, int32_t n, int32_t n_goo
 static void small_both(struct world *w)
 {
     static const int32_t token[2] = {5, 6}, seq[2] = {0, 1};
-    check_batch(w, &(struct gr_batch){2, token, NULL, NULL, seq, NULL, NULL});
+    check_batch(w, &(struct gr_batch){2, token, NULL, NULL, seq, NULL, NULL, NULL});
     run_batch(w, GR_SPLIT_EQUAL, 4, N_TOK);
 }
 

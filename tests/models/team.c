@@ -12,7 +12,7 @@
 #include "gr/status.h"
 #include "models/tiny.h"
 
-enum { N_VOCAB = 96, N_SEQ = 4, MOST = 40, N_CALL = 30 };
+enum { N_VOCAB = 96, N_SEQ = 4, MOST = 40, N_CALL = 30, N_EMBD = 96 };
 
 static struct gr_model *open_model(const struct tiny *t, int32_t n_rank)
 {
@@ -72,6 +72,7 @@ static int expect_same(struct pair *p, const struct said *w)
 struct input {
     int32_t token[MOST], seq[MOST];
     int8_t logits[MOST];
+    float embd[MOST * N_EMBD];
     struct gr_batch batch;
 };
 
@@ -86,6 +87,12 @@ static void make(struct pair *p, struct input *in, int lo, int hi, int most)
     for (int i = 0; i < n; i++) {
         in->token[i] = below(p, N_VOCAB), in->seq[i] = lo + below(p, hi - lo);
         in->logits[i] = below(p, 3) == 0;
+    }
+    if (below(p, 6) == 0) { /* vectors in place of tokens */
+        cr_assert_leq(p->m[0]->hp.n_embd, N_EMBD);
+        for (int i = 0; i < n * p->m[0]->hp.n_embd; i++)
+            in->embd[i] = gr_rng_normal(&p->rng);
+        in->batch.token = NULL, in->batch.embd = in->embd;
     }
     if (below(p, 25) == 0)
         in->token[below(p, n)] = N_VOCAB + below(p, 2);
