@@ -334,7 +334,11 @@ static int run_prompt(struct run *r)
         n = (int32_t)smaller(n, smaller(room, gr_self_extend_room(&r->extend, r->n_past)));
         if (!rc)
             rc = decode(r, r->prompt + r->n_read, n, r->n_read + (size_t)n == r->n_prompt);
-        r->n_read += rc ? 0 : (size_t)n;
+        if (rc)
+            break;
+        r->n_read += (size_t)n;
+        gr_say_debug("n_past = %d", r->n_past); /* llama.cpp's words */
+        gr_say_debug("embd_inp.size(): %zu, n_consumed: %zu", r->n_prompt, r->n_read);
     }
     int ended = gr_end_batches(r->session, &r->n_flight, 0); /* after an interrupt */
     rc = rc ? rc : ended;

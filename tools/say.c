@@ -161,6 +161,14 @@ void gr_say(const char *fmt, ...)
     va_end(ap);
 }
 
+void gr_say_debug(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(GR_LOG_DEBUG, "", fmt, ap);
+    va_end(ap);
+}
+
 int gr_say_status(int status)
 {
     const char *message = gr_error_message();

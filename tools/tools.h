@@ -25,6 +25,7 @@ int gr_say_no_memory(void);
  * all of it. The string must live as long. */
 void gr_say_within(const char *part);
 void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void gr_say_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* with -v */
 /* Ends the line of text that is open on the terminal; what is said does that by itself. */
 void gr_say_break(void);
 /* From now on this is a rank other than 0: of what it says only errors are printed, with its name

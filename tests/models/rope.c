@@ -91,14 +91,16 @@ Test(rope, long_and_short_divisors)
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"phi3", 4}));
     struct gr_model *m = tiny_open(&t);
     const struct {
-        uint32_t n_ctx, orig, n_stream;
-        bool is_long;
-    } cases[] = {{256, 0, 1, false},  {512, 0, 1, true},  {512, 512, 1, true}, {256, 128, 1, false},
-                 {257, 256, 1, true}, {512, 0, 2, false}, {1024, 0, 2, true}};
+        uint32_t n_ctx, orig, n_seq;
+        bool unified, is_long;
+    } cases[] = {{256, 0, 1, false, false},  {512, 0, 1, false, true},
+                 {512, 512, 1, false, true}, {256, 128, 1, false, false},
+                 {257, 256, 1, false, true}, {512, 0, 2, false, false},
+                 {1024, 0, 2, false, true},  {512, 0, 2, true, true}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         struct gr_session_params p = params();
         p.n_ctx = cases[k].n_ctx, p.yarn_orig_ctx = cases[k].orig;
-        p.n_seq_max = cases[k].n_stream, p.kv_unified = false;
+        p.n_seq_max = cases[k].n_seq, p.kv_unified = cases[k].unified;
         struct gr_session *s = tiny_session(m, &p);
         const float *divisor = m->weight[cases[k].is_long ? GR_W_ROPE_LONG : GR_W_ROPE_SHORT].data;
         const double *freq = s->env.rope[0].freq.data;

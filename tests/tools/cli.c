@@ -367,6 +367,8 @@ Test(cli, long_prompts)
     expect_exit(o, 0, "shift: [     0,     64] +      0 -> [     0,     64]");
     expect_exit(o, 0, "div:   [     0,     64] /      4 -> [     0,     16]");
     expect_exit(o, 0, "n_past_old = 64, n_past = 16, ga_i = 16");
+    expect_exit(o, 0, "\nn_past = 64\nembd_inp.size(): 600, n_consumed: 64\n");
+    expect_exit(o, 0, "\nembd_inp.size(): 600, n_consumed: 600\n");
     o = GPURUN(NULL, TINY, "-p", prompt, "-n", "4", "-gan", "4", "-gaw", "64");
     cr_expect_leq(o.err_lines, 7, "%s", o.err);
     expect_exit(GPURUN(NULL, TINY, "-p", "a", "-n", "4", "-c", "2048"), 0,
