@@ -107,26 +107,21 @@ static int choose_chunks(struct gr_chunks *c, const struct gr_options *o)
 static int open_session(struct gr_chunks *c, const struct gr_options *o)
 {
     struct gr_session_params p = gr_session_options(o);
-    struct gr_model_info info;
-    gr_model_info(c->model, &info);
-    int rc = gr_group_choose(&c->group, o, info.n_ctx_train, c->n_ctx);
+    int rc = gr_length_group(&c->length, o, c->model, c->n_ctx, &p);
     if (rc)
         return rc;
+    struct gr_self_extend classic = gr_length_classic(&c->length);
     c->n_batch = (int32_t)p.n_batch;
-    c->n_side = c->group.classic.n > 1 ? 1 : c->n_batch / c->n_ctx;
+    c->n_side = classic.n > 1 ? 1 : c->n_batch / c->n_ctx;
     int32_t most = c->n_chunk - c->begin;
     c->n_side = c->n_side < 1 ? 1 : c->n_side > most ? most : c->n_side;
     c->n_side = c->n_side > 64 ? 64 : c->n_side;
     p.n_seq_max = (uint32_t)c->n_side;
     p.n_ctx = (uint32_t)c->n_ctx * p.n_seq_max;
-    gr_group_params(&c->group, &p);
+    gr_length_warn(&c->length, &p);
     int status = gr_session_open(&c->session, c->model, &p);
     if (!status) /* judges n and w */
-        status = gr_self_extend(c->session,
-                                &(struct gr_self_extend){c->group.classic.n, c->group.classic.w, 0},
-                                &(int32_t){0});
-    if (!status)
-        gr_group_warn(&c->group, o, info.n_ctx_train, c->n_ctx, c->n_ctx);
+        status = gr_self_extend(c->session, &classic, &(int32_t){0});
     return status ? gr_say_status(status) : 0;
 }
 
@@ -264,7 +259,7 @@ static int run_group(struct gr_chunks *c, struct piece *p, const struct gr_chunk
 {
     int rc = 0;
     gr_kv_clear(c->session);
-    p->extend = c->group.classic, p->at = 0;
+    p->extend = gr_length_classic(&c->length), p->at = 0;
     for (p->lo = 0; p->lo < c->n_ctx && !rc; p->at += p->hi - p->lo, p->lo = p->hi) {
         rc = run_piece(c, p);
         for (int32_t s = 0; s < p->n && !rc; s++) {

@@ -3,6 +3,7 @@
 #define GR_TOOLS_CHUNKS_H
 
 #include "base_file.h"
+#include "length.h"
 
 /* Sums over tokens of -log p and of its square. */
 struct gr_nll {
@@ -24,7 +25,7 @@ struct gr_chunks {
     int32_t n_vocab, n_batch, n_side; /* chunks side by side */
     int32_t bos;                      /* in place of each chunk's first token; -1: not */
     bool all_logits;                  /* of tokens that are not judged too */
-    struct gr_group group;            /* Self-Extend: the classic mode runs chunks one by one */
+    struct gr_length length;          /* Self-Extend: the classic mode runs chunks one by one */
     struct gr_nll whole, now;         /* of the chunks that are complete; with the one under way */
 };
 

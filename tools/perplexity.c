@@ -148,7 +148,7 @@ static int measure(struct measurement *m)
     struct gr_chunk_calls calls = {take, tell, m};
     char group[64];
     gr_say("%zu tokens, %d chunks of %d, %d side by side%s", c->n_ids, c->n_chunk - c->begin,
-           c->n_ctx, c->n_side, gr_group_summary(&c->group, m->o, group));
+           c->n_ctx, c->n_side, gr_length_summary(&c->length, group));
     if (m->o->json)
         printf("{\"chunks\":[");
     else if (m->compares)

@@ -8,10 +8,6 @@
 
 #include "run.h"
 
-#define DEFAULT_CONTEXT 4096
-#define UNBOUNDED_ROOM                                                                             \
-    1024             /* cells kept for the text when -n does not bound it and -c is not given */
-#define CELL_PAD 256 /* contexts are whole blocks of this many cells */
 #define SAMPLE_PROMPT "Once upon a time"
 
 /* ---- getting ready ---- */
@@ -52,30 +48,6 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* -c, or enough for the prompt and the text, within what the model was trained for (as far as
- * Self-Extend stretches it); in blocks of cells, as sessions have them. */
-static uint32_t choose_context(const struct run *r)
-{
-    const struct gr_options *o = r->o;
-    int64_t trained = r->info.n_ctx_train, need = (int64_t)r->n_prompt + 4;
-    need += o->n_predict >= 0 ? o->n_predict : UNBOUNDED_ROOM;
-    if (o->ctx_size >= 0)
-        need = o->ctx_size ? o->ctx_size : trained;
-    else if (o->grp_attn_n < 0)
-        need = larger(need, smaller(trained, DEFAULT_CONTEXT));
-    else
-        need =
-            smaller(larger(need, DEFAULT_CONTEXT),
-                    gr_self_extend_capacity(gr_group_wanted(o), r->info.n_ctx_train, o->grp_attn_n,
-                                            o->grp_attn_n > 1 ? o->grp_attn_w : 1));
-    return (uint32_t)((larger(need, 1) + CELL_PAD - 1) / CELL_PAD * CELL_PAD);
-}
-
 /* A text is continued from what the tokens before it have left. */
 static int check_keeps(const struct run *r, const struct gr_session_params *p)
 {
@@ -88,14 +60,6 @@ static int check_keeps(const struct run *r, const struct gr_session_params *p)
                  r->info.arch,
                  r->info.no_logits ? "embed gives its vectors" : "replay gives its logits");
     return gr_status_exit(GR_E_UNSUPPORTED);
-}
-
-static int choose_group(struct run *r, struct gr_session_params *p)
-{
-    int rc = gr_group_choose(&r->group, r->o, r->info.n_ctx_train, (int32_t)p->n_ctx);
-    r->extend = r->group.classic;
-    gr_group_params(&r->group, p);
-    return rc;
 }
 
 static void say_plan(const struct run *r, const struct gr_session_params *p)
@@ -111,31 +75,7 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
                  p->n_threads == 1 ? "" : "s");
     gr_say("run: %s, %s (%s), context %d (K %s, V %s)%s, batch %u / %u", where, threads,
            gr_cpu_instructions(r->o->cpu_level), r->n_ctx, r->o->cache_type_k, r->o->cache_type_v,
-           gr_group_summary(&r->group, r->o, group), p->n_batch, p->n_ubatch);
-}
-
-/* Whether old text may be dropped to go on. */
-static bool may_shift(const struct run *r)
-{
-    return r->o->context_shift && r->o->n_predict != -2;
-}
-
-/* A prompt that does not fit is refused, unless its oldest part may be dropped on the way. */
-static int admit_prompt(const struct run *r)
-{
-    if (r->n_prompt <= (size_t)r->n_ctx - 4)
-        return 0;
-    if (may_shift(r) && !r->info.has_encoder) {
-        gr_say_warning("the prompt of %zu tokens exceeds the context of %d: --context-shift drops "
-                       "its oldest text, but for --keep",
-                       r->n_prompt, r->n_ctx);
-        return 0;
-    }
-    gr_say_error("prompt is too long (%zu tokens, max %d)", r->n_prompt, r->n_ctx - 4);
-    gr_say("-c %zu takes it whole (with -gan auto beyond the %d tokens the model was trained for), "
-           "--context-shift its newest part",
-           r->n_prompt + 4, r->info.n_ctx_train);
-    return 1;
+           gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
 }
 
 /* An encoder looks at the whole prompt at once. */
@@ -155,10 +95,12 @@ static int fit_encoder(const struct run *r, struct gr_session_params *p)
 static int choose_params(struct run *r, struct gr_session_params *p)
 {
     *p = gr_session_options(r->o);
-    p->n_ctx = choose_context(r);
     if (r->cache.path && !p->n_rollback)
         p->n_rollback = 1; /* a prompt that is all in the file needs its last token again */
-    int rc = choose_group(r, p);
+    int rc = gr_length_choose(&r->length, r->o, r->model, r->n_prompt, p);
+    const struct gr_length *l = &r->length;
+    r->n_ctx = l->n_ctx;
+    r->extend = gr_length_classic(l);
     if (!rc)
         rc = fit_encoder(r, p);
     return rc ? rc : check_keeps(r, p);
@@ -168,18 +110,19 @@ static int open_session(struct run *r)
 {
     struct gr_session_params p;
     int rc = choose_params(r, &p);
+    if (!rc)
+        rc = gr_length_admit(&r->length, &p);
     if (rc)
         return rc;
+    gr_length_warn(&r->length, &p);
     rc = gr_session_open(&r->session, r->model, &p);
     if (!rc)
         rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
     if (rc)
         return gr_say_status(rc);
-    r->n_ctx = (int32_t)gr_session_n_ctx(r->session);
     gr_model_info(r->model, &r->info); /* the layers on the GPU are known now */
     say_plan(r, &p);
-    gr_group_warn(&r->group, r->o, r->info.n_ctx_train, r->o->ctx_size, r->n_ctx);
-    return admit_prompt(r);
+    return 0;
 }
 
 /* The model, and the prompt in its tokens; a dry run with -c needs none. */
@@ -290,7 +233,7 @@ static int warm_up(struct run *r)
     int32_t bos = gr_text_bos(r->model), eos = gr_text_eos(r->model), ids[2] = {0}, n = 0;
     if (bos >= 0)
         ids[n++] = bos;
-    if (eos >= 0 && n < r->o->batch_size)
+    if (eos >= 0 && n < smaller(r->o->batch_size, r->n_ctx))
         ids[n++] = eos;
     struct gr_batch batch = {.n_tok = n ? n : 1, .token = ids};
     int rc = gr_decode(r->session, &batch);
@@ -313,7 +256,7 @@ static int make_room(struct run *r, int32_t *room)
 {
     int rc = 0;
     *room = r->n_ctx - (int32_t)gr_kv_used(r->session);
-    if (*room <= 0 && may_shift(r)) {
+    if (*room <= 0 && gr_length_shifts(r->o)) {
         rc = shift_context(r);
         *room = r->n_ctx - (int32_t)gr_kv_used(r->session);
     }
@@ -504,10 +447,7 @@ static int write_text(struct run *r)
     if (gr_interrupted())
         r->stop = STOP_INTERRUPTED;
     if (!rc && r->stop == STOP_CONTEXT)
-        gr_say_warning("the context of %d tokens is full: -c N makes room for more%s", r->n_ctx,
-                       r->extend.n > 1 || r->o->context_shift
-                           ? ""
-                           : ", --context-shift goes on without the oldest text");
+        gr_length_say_full(&r->length);
     if (!rc && r->o->json)
         rc = gr_run_print_json(r);
     if (!rc)
@@ -525,7 +465,7 @@ int gr_tool_run(const struct gr_options *o)
                      "--prompt-cache FILE");
         return GR_EXIT_USAGE;
     }
-    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_group_wanted(o) == GR_GROUP_CLASSIC) {
+    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_length_mode(o) == GR_GROUP_CLASSIC) {
         gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
                      "--grp-attn-mode window");
         return GR_EXIT_USAGE;

@@ -2,6 +2,7 @@
 #ifndef GR_TOOLS_RUN_H
 #define GR_TOOLS_RUN_H
 
+#include "length.h"
 #include "prompt_cache.h"
 #include "tools.h"
 #include "trace.h"
@@ -17,8 +18,8 @@ struct run {
     struct gr_sampler *sampler;
     bool drawn; /* a GPU has drawn the token behind the last batch */
     struct gr_stream *stream;
-    struct gr_group group;        /* Self-Extend */
-    struct gr_self_extend extend; /* its classic mode so far */
+    struct gr_length length;      /* its context, and Self-Extend */
+    struct gr_self_extend extend; /* Self-Extend's classic mode so far */
     struct gr_prompt_cache cache;
     struct gr_trace *trace;
     int32_t profile_from, profile_to; /* steps of the generation that a profiler records */

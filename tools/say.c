@@ -17,6 +17,7 @@ static char held[1024];         /* its first error */
 static const char *within = ""; /* the part of the command that is spoken of */
 static bool out_gone;           /* nobody reads stdout any more */
 static bool line_open;          /* what was written to stdout last did not end its line */
+static bool hushed;             /* what the library says is dropped */
 
 bool gr_is_terminal(int fd)
 {
@@ -77,6 +78,8 @@ static void put_error(const char *fmt, ...)
 static void from_library(enum gr_log_level level, const char *line, void *user)
 {
     (void)user;
+    if (hushed)
+        return;
     if (level == GR_LOG_WARN)
         gr_say_warning("%s", line);
     else if (level == GR_LOG_ERROR)
@@ -167,6 +170,11 @@ void gr_say_debug(const char *fmt, ...)
     va_start(ap, fmt);
     put(GR_LOG_DEBUG, "", fmt, ap);
     va_end(ap);
+}
+
+void gr_say_hush(bool on)
+{
+    hushed = on;
 }
 
 int gr_say_status(int status)

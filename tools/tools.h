@@ -33,6 +33,8 @@ void gr_say_break(void);
 void gr_say_as(const char *name);
 /* Its first own error, if there was one: printed, or forgotten. */
 void gr_say_held(bool print);
+/* While it is on, log lines of the library are dropped: those of what is only tried. */
+void gr_say_hush(bool on);
 /* Prints the library's message for a failed call; returns the exit code of its status. */
 int gr_say_status(int status);
 
@@ -105,24 +107,6 @@ struct gr_session_params gr_session_options(const struct gr_options *o);
 /* Those of them that say how the cells lie and how a GPU is used, into parameters that come from
  * elsewhere. */
 void gr_cache_options(const struct gr_options *o, struct gr_session_params *p);
-
-/* Self-Extend. */
-struct gr_group {
-    enum gr_group_mode mode;
-    int32_t n, w;                  /* n 1: off */
-    struct gr_self_extend classic; /* before the first token; off in the other mode */
-};
-enum gr_group_mode gr_group_wanted(const struct gr_options *o);
-/* The factors that are given, or with -gan auto the smallest ones for n_ctx tokens. 0 or an exit
- * code, said. */
-int gr_group_choose(struct gr_group *g, const struct gr_options *o, int32_t n_train, int32_t n_ctx);
-void gr_group_params(const struct gr_group *g, struct gr_session_params *p);
-/* One line when positions will leave the range that the model was trained for: n_asked tokens were
- * asked for (<= 0: the choice was free), there is room for n_ctx. */
-void gr_group_warn(const struct gr_group *g, const struct gr_options *o, int32_t n_train,
-                   int32_t n_asked, int32_t n_ctx);
-/* ", Self-Extend 4 / 64 (classic)", or "". Returns buf. */
-const char *gr_group_summary(const struct gr_group *g, const struct gr_options *o, char buf[64]);
 
 /* Prints what the caches of such a session would take. 0 or an exit code, said. */
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,

@@ -121,6 +121,8 @@ static void report(const struct gr_model *m, const struct gr_placement *p,
         const struct gr_spot *t = (const struct gr_spot *)spots->data + i;
         struct gr_fit_device *f = &fit->device[fit->n_device];
         bool alone = i + 1 == spots->n || t[1].rank != t->rank;
+        if (!t->rank && !t->device)
+            fit->host_free = t->free_bytes;
         report_one(t, p, n, t->rank / n_shard, f);
         f->free_bytes /= n_sharers(spots, t), f->total_bytes /= n_sharers(spots, t);
         fit->n_device += is_worth(t, alone, f);

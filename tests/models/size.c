@@ -32,6 +32,18 @@ Test(size, S3_8_is_known_before)
         }
 }
 
+/* A plan knows what memory the machine has for it. */
+Test(size, a_fit_knows_the_host)
+{
+    struct tiny t = tiny_default(gr_arch_at(0));
+    struct gr_model *m = tiny_open(&t);
+    struct gr_fit fit;
+    cr_assert_eq(gr_model_fit(m, NULL, &fit), 0, "%s", gr_error());
+    cr_expect_gt(fit.host_free, (uint64_t)1 << 20);
+    cr_expect_lt(fit.host_free, (uint64_t)1 << 50);
+    gr_model_close(&m);
+}
+
 static char log_text[8192];
 
 static void keep_line(enum gr_log_level level, const char *line, void *user)

@@ -188,6 +188,25 @@ static const struct tensor t5[] = {{"token_embd.weight", NULL, {N_EMBD, N_VOCAB}
                                    {"ffn_down.weight", "dec.blk", {N_FF, N_EMBD}},
                                    END};
 
+static const struct tensor gpt2[] = {{"token_embd.weight", NULL, {N_EMBD, N_VOCAB}},
+                                     {"position_embd.weight", NULL, {N_EMBD, TINY_N_CTX}},
+                                     {"output_norm.weight", NULL, {N_EMBD, 0}},
+                                     {"output_norm.bias", NULL, {N_EMBD, 0}},
+                                     {"attn_norm.weight", "blk", {N_EMBD, 0}},
+                                     {"attn_norm.bias", "blk", {N_EMBD, 0}},
+                                     {"attn_q.weight", "blk", {N_EMBD, N_EMBD}},
+                                     {"attn_k.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                     {"attn_v.weight", "blk", {N_EMBD, N_EMBD / 2}},
+                                     {"attn_output.weight", "blk", {N_EMBD, N_EMBD}},
+                                     {"attn_output.bias", "blk", {N_EMBD, 0}},
+                                     {"ffn_norm.weight", "blk", {N_EMBD, 0}},
+                                     {"ffn_norm.bias", "blk", {N_EMBD, 0}},
+                                     {"ffn_up.weight", "blk", {N_EMBD, N_FF}},
+                                     {"ffn_up.bias", "blk", {N_FF, 0}},
+                                     {"ffn_down.weight", "blk", {N_FF, N_EMBD}},
+                                     {"ffn_down.bias", "blk", {N_EMBD, 0}},
+                                     END};
+
 static uint32_t n_dim(const struct tensor *t)
 {
     return t->ne[1] ? 2 : 1;
@@ -279,6 +298,16 @@ const char *tiny_encoder_decoder(void)
 const char *tiny_textless_model(void)
 {
     return write_model(&(struct kind){"llama", "textless.gguf", llama, false, true, NULL});
+}
+
+const char *tiny_learned_model(void)
+{
+    return write_model(&(struct kind){"gpt2", "learned.gguf", gpt2, false, false, NULL});
+}
+
+const char *tiny_edited_model(const char *file, void (*edit)(struct gr_gguf_writer *w))
+{
+    return write_model(&(struct kind){"llama", file, llama, false, false, edit});
 }
 
 static void set_encoder(struct gr_gguf_writer *w)

@@ -32,6 +32,12 @@ const char *tiny_textless_model(void);
  * and its classifier knows "no" and "yes". */
 const char *tiny_encoder(void);
 
+/* The same as tiny_model, but a GPT-2: its TINY_N_CTX positions are learned. */
+const char *tiny_learned_model(void);
+/* tiny_model in a file of this name, with more metadata. */
+struct gr_gguf_writer;
+const char *tiny_edited_model(const char *file, void (*edit)(struct gr_gguf_writer *w));
+
 /* An adapter for tiny_model that makes a text of y and z. */
 const char *tiny_adapter(void);
 
