@@ -275,6 +275,20 @@ Test(encoders, the_file_s_pooling)
     gr_model_close(&m);
 }
 
+/* Whether positions end where the training did, with a cache and without. */
+Test(encoders, learned_positions)
+{
+    static const char *const name[] = {"bert", "gpt2", "llama", "bloom", "modern-bert"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct tiny t = tiny_default(gr_arch_find((struct gr_str){name[i], strlen(name[i])}));
+        struct gr_model *m = tiny_open(&t);
+        struct gr_model_info info;
+        gr_model_info(m, &info);
+        cr_expect_eq(info.learned_positions, i < 2, "%s", name[i]);
+        gr_model_close(&m);
+    }
+}
+
 static void set_not_causal(struct gr_gguf_writer *w, const struct tiny *t)
 {
     char key[64];
