@@ -129,7 +129,7 @@ static double quantile(const float *x, int64_t n, double at)
 {
     double place = at * (double)(n - 1);
     int64_t i = (int64_t)place, next = i + 1 < n ? i + 1 : i;
-    return (double)x[i] + (place - (double)i) * (double)(x[next] - x[i]);
+    return (double)x[i] + (place - (double)i) * ((double)x[next] - (double)x[i]);
 }
 
 static const struct {
