@@ -561,7 +561,7 @@ GR_API void gr_state_free(void *data);
 
 /* Calls fn with every tensor named `name` ("": all) as it is computed, as f32 [rows, cols]. NULL fn
  * ends it, also from within fn, where gr_decode and sequence operations are refused.
- * GR_E_UNSUPPORTED with several ranks. */
+ * GR_E_INVALID with several ranks. */
 typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_t rows,
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
@@ -578,7 +578,7 @@ struct gr_op_sample {
 };
 typedef void gr_sample_fn(const struct gr_op_sample *sample, void *user);
 /* Calls fn after every operation (NULL: ends it). Operations are timed one by one meanwhile, which
- * is slower. GR_E_UNSUPPORTED with several ranks. */
+ * is slower. GR_E_INVALID with several ranks. */
 GR_API int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user);
 /* Time of a rank since its session was opened: computing its layers (with copies between its
  * devices), waiting for the previous stage, sending to the next one. Ranks that share layers list
@@ -720,7 +720,7 @@ struct gr_imatrix;
 GR_API int gr_imatrix_new(struct gr_imatrix **out);
 GR_API void gr_imatrix_free(struct gr_imatrix **m);
 /* Adds all that the session computes to m (NULL: ends it). m must live until then, or longer than
- * the session. `output`: include the output matrix. GR_E_UNSUPPORTED with several ranks. */
+ * the session. `output`: include the output matrix. GR_E_INVALID with several ranks. */
 GR_API int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output);
 /* Metadata of the file: n more chunks of `size` tokens; the name of the text. */
 GR_API void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size);
@@ -738,7 +738,8 @@ struct gr_quantize_params {
     const char *embedding_type;
     const char *const *tensor_types; /* "PATTERN=TYPE", NULL-terminated: type of tensors whose name
                                         contains a match of the regular expression, by the first
-                                        that matches; NULL: none */
+                                        that matches, GR_E_INVALID if a pattern matches none; NULL:
+                                        none */
     bool pure;                       /* one type for all matrices */
     bool leave_output;               /* keep the type of output.weight */
     bool allow_requantize;           /* convert quantised tensors too, at a second loss */

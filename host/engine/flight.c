@@ -355,7 +355,7 @@ void gr_session_cancel(struct gr_session *s)
 int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
 {
     if (fn && s->team)
-        return gr_fail(GR_E_UNSUPPORTED,
+        return gr_fail(GR_E_INVALID,
                        "a tap sees only what its own rank computes: run the model on one rank "
                        "(--ranks 1)");
     char *copy = gr_strndup(name ? name : "", name ? strlen(name) : 0);
@@ -369,7 +369,7 @@ int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, voi
 int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output)
 {
     if (m && s->team)
-        return gr_fail(GR_E_UNSUPPORTED, "importances are seen on one rank only (--ranks 1)");
+        return gr_fail(GR_E_INVALID, "importances are seen on one rank only (--ranks 1)");
     s->watch.imatrix = m, s->watch.output = output;
     return 0;
 }

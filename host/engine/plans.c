@@ -471,7 +471,7 @@ int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
 {
     int rc = 0;
     if (fn && s->team)
-        return gr_fail(GR_E_UNSUPPORTED,
+        return gr_fail(GR_E_INVALID,
                        "operations can be timed where one rank runs the whole model: take one "
                        "(--ranks 1, without mpirun); --trace shows what each rank is at");
     s->time_fn = fn, s->time_user = user;

@@ -13,6 +13,7 @@
 #define MATCH_LIMIT 1000000 /* steps of backtracking for one name */
 
 struct pattern {
+    const char *text; /* the caller's */
     pcre2_code *code;
     uint32_t type;
 };
@@ -57,7 +58,7 @@ static int add_pattern(struct gr_overrides *o, const char *text)
     struct pattern *p = rc ? NULL : gr_vec_push(&o->pattern, sizeof *p);
     if (!p)
         return rc ? rc : GR_E_NOMEM_HOST;
-    p->type = type;
+    p->text = text, p->type = type;
     p->code = pcre2_compile((PCRE2_SPTR)text, (size_t)(eq - text), 0, &error, &at, NULL);
     if (p->code)
         return 0;
@@ -107,4 +108,20 @@ uint32_t gr_overrides_find(const struct gr_overrides *o, struct gr_str name)
         if (occurs(p[i].code, name))
             return p[i].type;
     return UINT32_MAX;
+}
+
+int gr_overrides_check(const struct gr_overrides *o, const struct gr_gguf *g)
+{
+    const struct pattern *p = o->pattern.data;
+    for (size_t i = 0; i < o->pattern.n; i++) {
+        uint64_t k = 0, n = gr_gguf_n_tensor(g);
+        while (k < n && !occurs(p[i].code, gr_gguf_tensor_at(g, k)->name))
+            k++;
+        if (k == n)
+            return gr_fail(GR_E_INVALID,
+                           "tensor type %s: the regular expression occurs in no tensor's name; "
+                           "gpurun inspect FILE lists the names",
+                           gr_quote(p[i].text, strlen(p[i].text)));
+    }
+    return 0;
 }

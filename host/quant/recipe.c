@@ -367,7 +367,7 @@ static int check(const struct gr_gguf_tensor *t, const struct gr_recipe *r, uint
         return gr_fail(GR_E_INVALID, "tensor %s: storage type %s cannot be written, use one of:%s",
                        name, gr_dtype_name(type), gr_recipe_names());
     if (!imatrix && gr_recipe_needs_imatrix(r, t->name, type))
-        return gr_fail(GR_E_UNSUPPORTED,
+        return gr_fail(GR_E_INVALID,
                        "tensor %s as %s needs an importance matrix; gpurun imatrix makes one, "
                        "--imatrix FILE takes it",
                        name, gr_dtype_name(type));
@@ -402,6 +402,21 @@ static struct place *in_order(const struct gr_gguf *g, uint64_t n)
     return order;
 }
 
+/* Types of single tensors where all stay as they are, or have one type that is not quantised. */
+static int check_told(const struct gr_recipe *r, const struct gr_quantize_params *p)
+{
+    bool patterns = p->tensor_types && *p->tensor_types;
+    if (!r && (patterns || p->output_type || p->embedding_type))
+        return gr_fail(GR_E_INVALID, "type COPY leaves every tensor as it is: expected no types of "
+                                     "single tensors beside it");
+    if (r && patterns && gr_dtype_find(r->type)->block == 1)
+        gr_log(GR_LOG_WARN,
+               "types of tensors by pattern do not count with type %s: it is that of "
+               "all matrices",
+               gr_dtype_name(r->type));
+    return 0;
+}
+
 int gr_recipe_choose(const struct gr_gguf *g, const struct gr_recipe *recipe,
                      const struct gr_quantize_params *params, bool imatrix, uint32_t *type)
 {
@@ -411,11 +426,14 @@ int gr_recipe_choose(const struct gr_gguf *g, const struct gr_recipe *recipe,
     struct count c = {0};
     for (uint64_t i = 0; i < n; i++)
         type[i] = gr_gguf_tensor_at(g, i)->dtype;
-    if (!recipe)
-        return 0;
+    int rc = check_told(recipe, params);
+    if (rc || !recipe)
+        return rc;
     read_facts(g, &f);
     struct place *order = in_order(g, n);
-    int rc = order ? gr_overrides_init(&o, params) : GR_E_NOMEM_HOST;
+    rc = order ? gr_overrides_init(&o, params) : GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = gr_overrides_check(&o, g);
     for (uint64_t i = 0; !rc && i < n; i++)
         c.n_v += part_of(order[i].t->name, f.tied) == P_V;
     for (uint64_t i = 0; !rc && i < n; i++) {

@@ -154,7 +154,7 @@ Test(importance, of_one_rank_only)
     cr_assert_eq(gr_model_open(&m, tiny_write(&t, NULL), &mp), 0, "%s", gr_error());
     cr_assert_eq(gr_session_open(&s, m, &p), 0, "%s", gr_error());
     cr_assert_eq(gr_imatrix_new(&im), 0);
-    cr_expect_eq(gr_session_imatrix(s, im, false), GR_E_UNSUPPORTED);
+    cr_expect_eq(gr_session_imatrix(s, im, false), GR_E_INVALID);
     gr_imatrix_free(&im);
     gr_session_close(&s);
     gr_model_close(&m);

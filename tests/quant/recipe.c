@@ -212,7 +212,8 @@ Test(recipe, refusals)
 {
     const char *const bad_type[] = {"attn_v=q9_K", NULL},
                       *const bad_pattern[] = {"attn_(v=q8_0", NULL},
-                      *const no_type[] = {"attn_v", NULL}, *const slow[] = {"(a|a|b)*c=q8_0", NULL};
+                      *const no_type[] = {"attn_v", NULL}, *const slow[] = {"(a|a|b)*c=q8_0", NULL},
+                      *const nowhere[] = {"attn_v=q8_0", "attn_w=q8_0", NULL};
     struct gr_quantize_params p = {.tensor_types = bad_type};
     refused(&p, "Q4_K_M", GR_E_INVALID, "'q9_K'");
     p.tensor_types = bad_pattern;
@@ -222,7 +223,9 @@ Test(recipe, refusals)
     p = (struct gr_quantize_params){.output_type = "nothing"};
     refused(&p, "Q4_K_M", GR_E_INVALID, "'nothing'");
     p = (struct gr_quantize_params){.tensor_types = slow};
-    cr_expect_eq(type_of(&p, "Q4_K_M", "blk.0.attn_q.weight"), GR_Q4_K);
+    refused(&p, "Q4_K_M", GR_E_INVALID, "'(a|a|b)*c=q8_0': the regular expression occurs in no");
+    p = (struct gr_quantize_params){.tensor_types = nowhere};
+    refused(&p, "Q4_K_M", GR_E_INVALID, "'attn_w=q8_0': the regular expression occurs in no");
     p = (struct gr_quantize_params){.pure = true};
-    refused(&p, "Q2_K_S", GR_E_UNSUPPORTED, "importance matrix");
+    refused(&p, "Q2_K_S", GR_E_INVALID, "importance matrix");
 }

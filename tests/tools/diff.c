@@ -110,7 +110,7 @@ Test(diff, wrong_usage)
     expect(DIFF(model, "-a", "-t"), 2, "", "error: -a: -t needs a value");
     expect(GPURUN(NULL, "diff", model, "-q", "-dev", "none"), 2, "", "there is no text");
     expect(DIFF(model, "-b", "-dev cuda"), 4, "", "error: -b: ");
-    expect(DIFF(model, "-b", "--ranks 2"), 3, "", "error: -b: a tap sees only");
+    expect(DIFF(model, "-b", "--ranks 2"), 2, "", "error: -b: a tap sees only");
     expect(DIFF(model, "-a", "-c 256", "-p", "a"), 0, "2 tokens", "");
 }
 

@@ -201,7 +201,7 @@ Test(files, quantize)
     expect_exit(GPURUN(NULL, "quantize", model, "/nowhere/q.gguf", "q8_0"), 6, "/nowhere/q.gguf");
     expect_exit(GPURUN(NULL, "quantize", GR_SOURCE_DIR "/tools/default-model.gguf", q, "IQ2_XS",
                        "--overwrite"),
-                3, "importance matrix");
+                2, "importance matrix");
 }
 
 Test(files, split_and_merge)
