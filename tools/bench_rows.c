@@ -120,7 +120,7 @@ static int set_setting(json_t *row, const struct gr_bench_result *r)
     snprintf(type, sizeof type, "%s %s", r->info->arch, r->info->file_type);
     json_t *fields = json_pack(
         "{s:s, s:o, s:o, s:s, s:o, s:s, s:I, s:I, s:i, s:i, s:i, s:s, s:s, s:i, s:s, "
-        "s:b, s:b, s:o}",
+        "s:b, s:b, s:b, s:o}",
         "build_commit", gr_version(), "cpu_info", text_of(cpu_name(cpu, sizeof cpu)), "gpu_info",
         text_of(r->on_gpu ? r->device->description : ""), "backends", r->device->name,
         "model_filename", text_of(o->model ? o->model : ""), "model_type", type, "model_size",
@@ -128,7 +128,7 @@ static int set_setting(json_t *row, const struct gr_bench_result *r)
         o->batch_size, "n_ubatch", o->ubatch_size, "n_threads", r->n_threads, "type_k",
         o->cache_type_k, "type_v", o->cache_type_v, "n_gpu_layers", r->info->n_gpu_layers,
         "split_mode", o->split_mode, "no_kv_offload", !o->kv_offload, "use_mmap", o->mmap,
-        "devices", text_of(o->device ? o->device : "auto"));
+        "no_op_offload", !o->op_offload, "devices", text_of(o->device ? o->device : "auto"));
     int rc = fields ? json_object_update(row, fields) : -1;
     json_decref(fields);
     return rc;
@@ -259,11 +259,34 @@ static struct cell *add(struct cell *c, const char *head, int width)
     return c;
 }
 
+/* The end of a name that fits into a cell, without half a character before it. */
+static const char *end_of(const char *name)
+{
+    size_t n = strlen(name);
+    name += n > 63 ? n - 63 : 0;
+    while (((unsigned char)*name & 0xc0) == 0x80)
+        name++;
+    return name;
+}
+
+static void put_switch(struct cell *c, const char *head, int width, int x)
+{
+    snprintf(add(c, head, width)->text, 64, "%d", x);
+}
+
 /* A setting is shown where it differs from what it is without flags, or between rows. */
 static int setting_cells(const struct gr_bench_result *r, struct cell *c)
 {
     const struct gr_options *o = r->o;
     int n = 0;
+    if (o->models.n > 1)
+        snprintf(add(&c[n++], "file", -24)->text, 64, "%s", end_of(o->model));
+    if (o->mmaps.n > 1 || !o->mmap)
+        put_switch(&c[n++], "mmap", 4, o->mmap);
+    if (o->kv_offloads.n > 1 || !o->kv_offload)
+        put_switch(&c[n++], "nkvo", 4, !o->kv_offload);
+    if (o->op_offloads.n > 1 || !o->op_offload)
+        put_switch(&c[n++], "nopo", 4, !o->op_offload);
     if (o->batch_sizes.n > 1 || o->batch_size != 2048)
         snprintf(add(&c[n++], "n_batch", 7)->text, 64, "%d", o->batch_size);
     if (o->ubatch_sizes.n > 1 || o->ubatch_size != 512)
@@ -347,7 +370,7 @@ static void print_cells(const struct cell *c, int n, bool head)
 
 static void print_table(const struct gr_bench_result *r, bool head)
 {
-    struct cell c[20];
+    struct cell c[24];
     int n = cells_of(r, c);
     if (head)
         print_cells(c, n, true);

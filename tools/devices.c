@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "length.h"
 #include "tools.h"
 
 #define FIT_CONTEXT 4096 /* as long as gpurun run takes at most, when -c is not given */
@@ -166,23 +167,75 @@ static void print_fit(const struct gr_fit *f)
     }
 }
 
-/* The command line that does what was worked out. */
+/* A word as a shell reads it. */
+static void print_word(const char *word)
+{
+    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "_./:=,+-@%")] == 0) {
+        printf(" %s", word);
+        return;
+    }
+    printf(" '");
+    for (; *word; word++)
+        printf(*word == '\'' ? "'\\''" : "%c", *word);
+    printf("'");
+}
+
+/* The first name of a flag, of those that switch off where that is asked for and there are some. */
+static void print_name(const struct gr_flag *f, bool off)
+{
+    const char *bar = strchr(f->names, '|'), *name = off && bar ? bar + 2 : f->names;
+    printf(" %.*s", (int)strcspn(name, " "), name);
+}
+
+/* A flag that was given, with its value, or each of its values. */
+static void print_flag(const struct gr_options *o, const struct gr_flag *f)
+{
+    const struct gr_given *g = (const void *)((const char *)o + f->given);
+    const struct gr_str_list *list = (const void *)((const char *)o + f->offset);
+    for (int32_t i = 0; f->kind == STRS && i < list->n; i++) {
+        print_name(f, false);
+        print_word(list->v[i]);
+    }
+    if (f->kind == SWITCH && strcmp(g->text, f->def) != 0)
+        print_name(f, !strcmp(g->text, "off"));
+    if (f->kind != SWITCH && f->kind != STRS) {
+        print_name(f, false);
+        print_word(g->text);
+    }
+}
+
+/* Whether print_command says in numbers what the flag is about. */
+static bool is_worked_out(const struct gr_flag *f)
+{
+    static const size_t fields[] = {
+        offsetof(struct gr_options, model),        offsetof(struct gr_options, gpu_layers),
+        offsetof(struct gr_options, ctx_size),     offsetof(struct gr_options, ubatch_size),
+        offsetof(struct gr_options, cache_type_k), offsetof(struct gr_options, cache_type_v)};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (f->offset == fields[i])
+            return true;
+    return false;
+}
+
+/* The command line that does what was worked out: with every flag that it was worked out with. */
 static void print_command(const struct gr_options *o, const struct gr_fit *f,
                           const struct gr_session_params *p)
 {
-    printf("gpurun run%s%s -ngl %d -c %u -ub %u -ctk %s -ctv %s%s", o->model ? " -m " : "",
-           o->model ? o->model : "", f->n_gpu_layers, p->n_ctx, p->n_ubatch, p->type_k, p->type_v,
-           p->no_kv_offload ? " -nkvo" : "");
-    if (o->device)
-        printf(" --device %s", o->device);
-    if (strcmp(o->split_mode, "layer") != 0)
-        printf(" -sm %s", o->split_mode);
-    if (o->tensor_split)
-        printf(" -ts %s", o->tensor_split);
-    if (o->ranks > 0)
-        printf(" --ranks %d", o->ranks);
-    if (o->shards > 0)
-        printf(" --shards %d", o->shards);
+    printf("gpurun run");
+    if (o->model) {
+        printf(" -m");
+        print_word(o->model);
+    }
+    printf(" -ngl %d -c %u -ub %u -ctk %s -ctv %s", f->n_gpu_layers, p->n_ctx, p->n_ubatch,
+           p->type_k, p->type_v);
+    for (const struct gr_flag *flag = gr_flags; flag->names; flag++) {
+        const struct gr_given *g = (const void *)((const char *)o + flag->given);
+        bool both = flag->commands & 1u << GR_CMD_fit && flag->commands & 1u << GR_CMD_run;
+        if (flag->kind < GR_FLAG_NOOP && both && flag->group != OUTPUT && g->text &&
+            !is_worked_out(flag))
+            print_flag(o, flag);
+    }
     putchar('\n');
 }
 
@@ -199,6 +252,12 @@ int gr_tool_fit(const struct gr_options *o)
     p.n_ctx = o->ctx_size > 0                                      ? (uint32_t)o->ctx_size
               : o->ctx_size == 0 || info.n_ctx_train < FIT_CONTEXT ? (uint32_t)info.n_ctx_train
                                                                    : FIT_CONTEXT;
+    struct gr_length length; /* Self-Extend with its window keeps K twice */
+    rc = gr_length_group(&length, o, model, (int32_t)p.n_ctx, &p);
+    if (rc) {
+        gr_model_close(&model);
+        return rc;
+    }
     int status = gr_model_fit(model, &p, &fit);
     if (fit.n_device && o->json)
         rc = put_json(fit_json(&fit, &p));
@@ -212,20 +271,6 @@ int gr_tool_fit(const struct gr_options *o)
 }
 
 /* ---- profile ---- */
-
-/* A word as a shell reads it. */
-static void print_word(const char *word)
-{
-    if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                   "_./:=,+-@%")] == 0) {
-        printf(" %s", word);
-        return;
-    }
-    printf(" '");
-    for (; *word; word++)
-        printf(*word == '\'' ? "'\\''" : "%c", *word);
-    printf("'");
-}
 
 static void print_run(const struct gr_options *o, const char *more)
 {

@@ -1,13 +1,14 @@
 #include "flags.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "flag_values.h"
 #include "tools.h"
 
 const struct gr_command_spec gr_commands[] = {
@@ -58,12 +59,14 @@ const struct gr_flag gr_flags[] = {
      group,                                                                                        \
      commands,                                                                                     \
      help,                                                                                         \
-     offsetof(struct gr_options, field)},
-#define NOOP(names, values, help) {GR_FLAG_NOOP, names, values, "", 0, 0, "", OUTPUT, ALL, help, 0},
+     offsetof(struct gr_options, field),                                                           \
+     offsetof(struct gr_options, given.field)},
+#define NOOP(names, values, help)                                                                  \
+    {GR_FLAG_NOOP, names, values, "", 0, 0, "", OUTPUT, ALL, help, 0, 0},
 #define NOTICE(names, values, help)                                                                \
-    {GR_FLAG_NOTICE, names, values, "", 0, 0, "", OUTPUT, ALL, help, 0},
+    {GR_FLAG_NOTICE, names, values, "", 0, 0, "", OUTPUT, ALL, help, 0, 0},
 #define ABSENT_FLAG(names, answer)                                                                 \
-    {GR_FLAG_ABSENT, names, "", "", 0, 0, "", OUTPUT, ALL, answer, 0},
+    {GR_FLAG_ABSENT, names, "", "", 0, 0, "", OUTPUT, ALL, answer, 0, 0},
 #include "flags.def"
 #undef FLAG
 #undef NOOP
@@ -85,256 +88,48 @@ bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off)
     return *n > 0;
 }
 
-/* Whether the n bytes of `word` are one of the choices "a|b|c"; *choice becomes that one's index.
- */
-static bool is_choice(const char *choices, const char *word, size_t n, int *choice)
-{
-    *choice = 0;
-    for (const char *p = choices;; p++, ++*choice) {
-        size_t m = strcspn(p, "|");
-        if (m == n && m && !memcmp(p, word, n))
-            return true;
-        p += m;
-        if (!*p)
-            return false;
-    }
-}
+/* ---- values ---- */
 
-/* ---- values: each reader stores and returns NULL, or returns what it expects ---- */
-
-/* Whether the word auto, or -1, is a value. */
-static bool may_be_auto(const struct gr_flag *f)
+/* Notes a flag without a field: one that is never of use, or one whose value says no to what is so
+ * anyway. */
+static void note(struct gr_options *o, const struct gr_flag *f, const char *text)
 {
-    return !strcmp(f->def, "auto") || strstr(f->value, "|auto");
-}
-
-static const char *expected(const struct gr_flag *f)
-{
-    static char text[128];
-    const char *words = may_be_auto(f) ? ", or auto" : !strcmp(f->def, "model") ? ", or model" : "";
-    if (f->kind == F32)
-        snprintf(text, sizeof text, "a number from %g to %g%s", f->lo, f->hi, words);
-    else
-        snprintf(text, sizeof text, "a whole number from %.0f to %.0f%s", f->lo, f->hi, words);
-    return text;
-}
-
-/* A decimal number that is all of the text; hexadecimal, blanks and names are none. */
-static bool read_integer(const char *text, double lo, double hi, int64_t *x)
-{
-    char *end;
-    if (text[strspn(text, "+-0123456789")])
-        return false;
-    errno = 0;
-    *x = strtoll(text, &end, 10);
-    return end != text && !*end && !errno && (double)*x >= lo && (double)*x <= hi;
-}
-
-static bool read_real(const char *text, double *x)
-{
-    char *end;
-    if (text[strspn(text, "+-.eE0123456789")])
-        return false;
-    *x = strtod(text, &end);
-    return end != text && !*end && isfinite(*x);
-}
-
-/* A number of the flag's range, or one of the words that it takes for one. */
-static bool read_count(const struct gr_flag *f, const char *text, int64_t *x)
-{
-    bool automatic = may_be_auto(f);
-    if (automatic && (!strcmp(text, "auto") || !strcmp(text, "-1")))
-        *x = -1;
-    else if (automatic && f->hi == INT32_MAX && !strcmp(text, "all"))
-        *x = INT32_MAX;
-    else
-        return read_integer(text, f->lo, f->hi, x);
-    return true;
-}
-
-static const char *set_integer(const struct gr_flag *f, void *field, const char *text)
-{
-    int64_t x;
-    if (!read_count(f, text, &x))
-        return expected(f);
-    if (f->kind == I64)
-        *(int64_t *)field = x;
-    else
-        *(int32_t *)field = (int32_t)x;
-    return NULL;
-}
-
-static const char *set_real(const struct gr_flag *f, float *field, const char *text)
-{
-    double x;
-    if (!strcmp(f->def, "model") && !strcmp(text, "model"))
-        x = NAN;
-    else if (!read_real(text, &x) || x < f->lo || x > f->hi)
-        return expected(f);
-    *field = (float)x;
-    return NULL;
-}
-
-static const char *set_switch(const struct gr_flag *f, int *field, const char *text)
-{
-    static const char *const words[] = {"0", "off", "false", "no", "1", "on", "true", "yes"};
-    for (int i = 0; i < 8; i++) {
-        if (!strcmp(text, words[i])) {
-            *field = i >= 4;
-            return NULL;
-        }
-    }
-    if (strcmp(text, "auto") != 0 || strcmp(f->def, "auto") != 0)
-        return "on or off";
-    *field = -1;
-    return NULL;
-}
-
-static const char *set_choice(const struct gr_flag *f, const char **field, const char *text)
-{
-    static char choices[128];
-    int which;
-    if (is_choice(f->value, text, strlen(text), &which)) {
-        *field = text;
-        return NULL;
-    }
-    snprintf(choices, sizeof choices, "one of %s", f->value);
-    return choices;
-}
-
-/* "1-64*2", "0-8192+2048", "1-4": first, last, and what makes the next one. */
-static bool add_range(const struct gr_flag *f, struct gr_int_list *list, char *word)
-{
-    int64_t x, last, step = 1;
-    char *dash = *word ? strchr(word + 1, '-') : NULL, *by = dash ? strpbrk(dash, "+*") : NULL;
-    bool multiplies = by && *by == '*';
-    if (by) {
-        *by = 0;
-        if (!read_integer(by + 1, multiplies ? 2 : 1, INT32_MAX, &step))
-            return false;
-    }
-    if (dash)
-        *dash = 0;
-    if (!read_count(f, word, &x) || (dash && x < (int64_t)f->lo))
-        return false;
-    if (!dash)
-        last = x;
-    else if (!read_integer(dash + 1, f->lo, f->hi, &last) || last < x || (multiplies && x < 1))
-        return false;
-    for (; x <= last; x = multiplies ? x * step : x + step) {
-        if (list->n == 16)
-            return false;
-        list->v[list->n++] = (int32_t)x;
-    }
-    return true;
-}
-
-static const char *set_list(const struct gr_flag *f, struct gr_int_list *list, const char *text)
-{
-    struct gr_int_list got = {.n = 0};
-    static char form[128];
-    for (const char *p = text;; p++) {
-        char word[48];
+    bool choice = strchr(f->value, '|') != NULL, denied = false;
+    int i = 0;
+    for (const char *p = text; choice; p++) {
         size_t n = strcspn(p, ",");
-        snprintf(word, sizeof word, "%.*s", (int)(n < 47 ? n : 47), p);
-        if (n >= sizeof word || !add_range(f, &got, word)) {
-            snprintf(form, sizeof form, "up to 16 times %s, separated by commas, or A-B, A-B+STEP",
-                     expected(f));
-            return form;
-        }
+        denied |= gr_switch_of(p, n) == 0;
         p += n;
         if (!*p)
             break;
     }
-    *list = got;
-    return NULL;
+    if (f->kind != GR_FLAG_NOTICE && !denied)
+        return;
+    while (i < o->n_notice && o->notice[i].flag != f)
+        i++;
+    o->notice[i].flag = f, o->notice[i].text = choice ? text : NULL;
+    o->n_notice = i < o->n_notice ? o->n_notice : i + 1;
 }
 
-static const char *set_choices(const struct gr_flag *f, struct gr_word_list *list, const char *text)
-{
-    struct gr_word_list got = {.n = 0};
-    static char choices[128];
-    for (const char *p = text;; p++) {
-        int which;
-        size_t n = strcspn(p, ",");
-        if (got.n == 16 || n >= sizeof got.v[0] || !is_choice(f->value, p, n, &which)) {
-            snprintf(choices, sizeof choices, "one or more of %s, separated by commas", f->value);
-            return choices;
-        }
-        snprintf(got.v[got.n++], sizeof got.v[0], "%.*s", (int)n, p);
-        p += n;
-        if (!*p)
-            break;
-    }
-    *list = got;
-    return NULL;
-}
+enum source { BY_DEFAULT, BY_VARIABLE, BY_FLAG };
 
-static const char *add_string(struct gr_str_list *list, const char *text)
+/* Values of lists that the command line gives add up; they replace what else there is. */
+static const char *set_value(struct gr_options *o, const struct gr_flag *f, const char *text,
+                             bool off, enum source source)
 {
-    const char **v = realloc(list->v, ((size_t)list->n + 2) * sizeof *v);
-    if (!v)
-        return "more memory for it";
-    list->v = v;
-    v[list->n++] = text;
-    v[list->n] = NULL;
-    return NULL;
-}
-
-/* "15043+1", "15043-0.5", "15043-inf". */
-static const char *set_bias(struct gr_bias_list *list, const char *text)
-{
-    static const char form[] = "ID+X, ID-X or ID-inf";
-    char id[16];
-    int64_t token;
-    double x;
-    size_t n = strspn(text, "0123456789");
-    snprintf(id, sizeof id, "%.*s", (int)(n < 15 ? n : 15), text);
-    if ((text[n] != '+' && text[n] != '-') || !read_integer(id, 0, INT32_MAX, &token))
-        return form;
-    if (!strcmp(text + n + 1, "inf"))
-        x = text[n] == '-' ? -INFINITY : INFINITY;
-    else if (!read_real(text + n, &x))
-        return form;
-    struct gr_logit_bias *v = realloc(list->v, ((size_t)list->n + 1) * sizeof *v);
-    if (!v)
-        return "more memory for it";
-    list->v = v;
-    v[list->n++] = (struct gr_logit_bias){(int32_t)token, (float)x};
-    return NULL;
-}
-
-static const char *set_value(struct gr_options *o, const struct gr_flag *f, const char *text)
-{
-    void *field = (char *)o + f->offset;
-    switch (f->kind) {
-    case I32:
-    case I64:
-        return set_integer(f, field, text);
-    case F32:
-        return set_real(f, field, text);
-    case SWITCH:
-        return set_switch(f, field, text);
-    case CHOICE:
-    case WHEN:
-        return set_choice(f, field, text);
-    case LIST:
-        return set_list(f, field, text);
-    case CHOICES:
-        return set_choices(f, field, text);
-    case STRS:
-        return add_string(field, text);
-    case BIAS:
-        return set_bias(field, text);
-    case STR:
-        *(const char **)field = text;
-        return NULL;
-    case GR_FLAG_NOTICE:
-        o->notice = f;
-        return NULL;
-    default:
+    if (f->kind >= GR_FLAG_NOOP) {
+        note(o, f, text);
         return NULL;
     }
+    struct gr_given *g = (void *)((char *)o + f->given);
+    const char *want = gr_value_store(o, f, text, off, g->by_flag);
+    if (want || source == BY_DEFAULT)
+        return want;
+    bool name = f->kind == STR;
+    if (f->kind < LIST && g->by_flag && (name ? strcmp : strcasecmp)(g->text, text) != 0)
+        g->was = g->text;
+    g->text = text, g->by_flag = source == BY_FLAG;
+    return NULL;
 }
 
 /* ---- names ---- */
@@ -396,31 +191,53 @@ const char *gr_nearest_name(enum gr_command command, const char *word)
     return *best.name ? best.name : NULL;
 }
 
+bool gr_flag_has_no(const struct gr_flag *f)
+{
+    return f->kind == SWITCH && strchr(f->names, '|');
+}
+
 /* ---- defaults, variables, arguments ---- */
+
+/* "on" or "off" for a switch's word, of a name that switches off the other one; what is no such
+ * word stays as it is. */
+static const char *on_or_off(const char *text, bool off)
+{
+    int x = gr_switch_of(text, strlen(text));
+    return x < 0 ? text : x != off ? "on" : "off";
+}
 
 static void set_defaults(struct gr_options *o)
 {
     for (const struct gr_flag *f = gr_flags; f->names; f++) {
         if (*f->def)
-            (void)set_value(o, f, f->def);
+            (void)set_value(o, f, f->def, false, BY_DEFAULT);
     }
+}
+
+static int read_variable(struct gr_options *o, const struct gr_flag *f, const char *prefix, bool no)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s", prefix, no ? "NO_" : "", f->variable);
+    const char *text = getenv(name), *want = NULL;
+    if (text && *text)
+        want = set_value(o, f, no ? on_or_off(text, true) : text, false, BY_VARIABLE);
+    if (want)
+        gr_say_error("variable %s is '%s': %s is expected", name, text, want);
+    return want ? GR_EXIT_USAGE : 0;
 }
 
 static int read_variables(struct gr_options *o)
 {
     static const char *const prefix[] = {"LLAMA_ARG_", "GPURUN_"};
+    int rc = 0;
     for (const struct gr_flag *f = gr_flags; f->names; f++) {
-        for (int i = 0; i < 2 && *f->variable && f->commands & 1u << o->command; i++) {
-            char name[64];
-            snprintf(name, sizeof name, "%s%s", prefix[i], f->variable);
-            const char *text = getenv(name), *want = text && *text ? set_value(o, f, text) : NULL;
-            if (want) {
-                gr_say_error("variable %s is '%s': %s is expected", name, text, want);
-                return GR_EXIT_USAGE;
-            }
+        for (int i = 0; i < 2 && *f->variable && f->commands & 1u << o->command && !rc; i++) {
+            rc = read_variable(o, f, prefix[i], false);
+            if (!rc && gr_flag_has_no(f))
+                rc = read_variable(o, f, prefix[i], true);
         }
     }
-    return 0;
+    return rc;
 }
 
 static int unknown_flag(const struct gr_options *o, const char *arg)
@@ -437,24 +254,56 @@ static int unknown_flag(const struct gr_options *o, const char *arg)
     return GR_EXIT_USAGE;
 }
 
+static bool is_switch(const struct gr_flag *f)
+{
+    return f->kind == SWITCH || f->kind == SWITCHES || (f->kind >= GR_FLAG_NOOP && !*f->value);
+}
+
+/* Whether the word is the value of a flag that may stand without one: a choice, or 0, 1, on or off
+ * where it is no file. gpurun bench takes several, "0,1". */
+static bool is_value(const struct gr_options *o, const struct gr_flag *f, const char *word)
+{
+    const char *choices = !is_switch(f)             ? f->value
+                          : !strcmp(f->def, "auto") ? "0|1|on|off|auto"
+                                                    : "0|1|on|off";
+    for (const char *p = word;; p++) {
+        size_t n = strcspn(p, o->command == GR_CMD_bench ? "," : "");
+        if (!gr_find_choice(choices, p, n))
+            return false;
+        p += n;
+        if (!*p)
+            return !is_switch(f) || access(word, F_OK) != 0;
+    }
+}
+
 /* The word that belongs to a flag: after "=", or the next argument, which *i moves to. NULL: there
  * is none. */
-static const char *take_value(const struct gr_flag *f, const char *inline_value, int argc,
-                              char **argv, int *i)
+static const char *take_value(const struct gr_options *o, const struct gr_flag *f,
+                              const char *inline_value, int argc, char **argv, int *i)
 {
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
-    int which;
+    bool inactive = f->kind == GR_FLAG_NOOP || f->kind == GR_FLAG_NOTICE;
     if (inline_value)
         return inline_value;
-    bool optional = f->kind == WHEN || f->kind == GR_FLAG_NOOP || f->kind == GR_FLAG_NOTICE;
-    if (optional && (f->kind == WHEN || strchr(f->value, '|'))) {
-        if (!next || !is_choice(f->value, next, strlen(next), &which))
+    if (is_switch(f) || f->kind == WHEN || (inactive && strchr(f->value, '|'))) {
+        if (!next || !is_value(o, f, next))
             return "on";
     } else if (!next) {
         return NULL;
     }
     ++*i;
     return next;
+}
+
+/* Says what is expected, and where one value is and gpurun bench has several, what helps. */
+static int bad_value(const struct gr_options *o, const struct gr_flag *f, int n, const char *arg,
+                     const char *text, const char *want)
+{
+    bool choice = f->kind == CHOICE || f->kind == CHOICES || gr_flag_is_of_few(f);
+    bool list = o->command == GR_CMD_bench && f->kind < LIST && strchr(text, ',');
+    gr_say_error("%.*s is '%s': %s is expected%s%s%s", n, arg, text, want, choice ? ": " : "",
+                 choice ? f->help : "", list ? "; run gpurun bench once for each" : "");
+    return GR_EXIT_USAGE;
 }
 
 /* Handles argv[*i], which begins with a dash. */
@@ -470,26 +319,14 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
         gr_say_error("%.*s: %s", (int)n, arg, f->help);
         return GR_EXIT_USAGE;
     }
-    bool takes = *f->value || (equals && f->kind == SWITCH && !off);
-    if (equals && !takes) {
-        gr_say_error("%.*s takes no value", (int)n, arg);
-        return GR_EXIT_USAGE;
-    }
-    const char *text = takes ? take_value(f, equals ? equals + 1 : NULL, argc, argv, i)
-                       : off ? "off"
-                             : "on";
+    const char *text = take_value(o, f, equals ? equals + 1 : NULL, argc, argv, i);
     if (!text) {
         gr_say_error("%s needs a value, %s", arg, f->value);
         return GR_EXIT_USAGE;
     }
-    const char *want = set_value(o, f, text);
-    if (want) {
-        bool choice = f->kind == CHOICE || f->kind == CHOICES;
-        gr_say_error("%.*s is '%s': %s is expected%s%s", (int)n, arg, text, want,
-                     choice ? ": " : "", choice ? f->help : "");
-        return GR_EXIT_USAGE;
-    }
-    return 0;
+    const char *want =
+        set_value(o, f, f->kind == SWITCH ? on_or_off(text, off) : text, off, BY_FLAG);
+    return want ? bad_value(o, f, (int)n, arg, text, want) : 0;
 }
 
 /* What cannot be a model file, whatever is there. */
@@ -515,28 +352,82 @@ static int check_model(const char *model)
     return model[0] ? gr_status_exit(GR_E_NO_MODEL) : GR_EXIT_USAGE;
 }
 
+static int unexpected(const struct gr_options *o, const char *arg)
+{
+    const struct gr_command_spec *c = &gr_commands[o->command];
+    bool off;
+    if (find_flag(o->command, false, "--prompt", 8, &off))
+        gr_say_error("unexpected argument '%s'; text to continue is given by -p \"...\"", arg);
+    else
+        gr_say_error("unexpected argument '%s'; usage: gpurun %s %s", arg, c->name, c->args);
+    return GR_EXIT_USAGE;
+}
+
+/* An argument that is the model; `model`: what a variable says, which it may replace. */
+static int take_model(struct gr_options *o, const char *model)
+{
+    if (o->model != model) {
+        gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,
+                     o->arg[0]);
+        return GR_EXIT_USAGE;
+    }
+    o->model = o->arg[0];
+    return 0;
+}
+
+/* Arguments of gpurun bench are models as well as those of -m; each of them is there. */
+static int take_models(struct gr_options *o)
+{
+    const struct gr_flag *f = gr_flags;
+    const char *want = NULL;
+    int rc = 0;
+    while (f->offset != offsetof(struct gr_options, models))
+        f++;
+    for (int i = 0; i < o->n_args && !want; i++)
+        want = set_value(o, f, o->arg[i], false, BY_FLAG);
+    if (want) {
+        gr_say_error("too many model files: %s is expected", want);
+        return GR_EXIT_USAGE;
+    }
+    for (int i = 0; i < o->models.n && !rc && !o->help; i++)
+        rc = check_model(o->models.v[i]);
+    for (int i = 0; i < o->models.n && !rc && !o->help && o->models.n > 1; i++)
+        if (access(o->models.v[i], R_OK)) {
+            gr_say_error("%s: %s", o->models.v[i], strerror(errno));
+            rc = gr_status_exit(GR_E_NO_MODEL);
+        }
+    o->model = o->models.n ? o->models.v[0] : NULL;
+    return rc;
+}
+
+/* A fourth argument of gpurun quantize is -t, as llama-quantize has it. */
+static int take_threads(struct gr_options *o)
+{
+    const char *text = o->arg[--o->n_args];
+    char flag[] = "-t", *words[] = {flag, (char *)(uintptr_t)text};
+    int i = 0;
+    return *text && !text[strspn(text, "0123456789")] ? read_flag(o, 2, words, &i)
+                                                      : unexpected(o, text);
+}
+
 /* `model`: what a variable says, which an argument may replace. */
 static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
-                       o->command == GR_CMD_embed || o->command == GR_CMD_bench ||
-                       o->command == GR_CMD_inspect || o->command == GR_CMD_fit ||
-                       o->command == GR_CMD_profile || o->command == GR_CMD_perplexity ||
-                       o->command == GR_CMD_imatrix || o->command == GR_CMD_diff;
-    if (takes_model && o->n_args == 1) {
-        if (o->model != model) {
-            gr_say_error("two model files, '%s' and '%s'; a prompt needs -p before it", o->model,
-                         o->arg[0]);
-            return GR_EXIT_USAGE;
-        }
-        o->model = o->arg[0];
-    }
+                       o->command == GR_CMD_embed || o->command == GR_CMD_inspect ||
+                       o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
+                       o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix ||
+                       o->command == GR_CMD_diff;
     if (o->n_args < c->least && !o->help) {
         gr_say_error("usage: gpurun %s %s", c->name, c->args);
         return GR_EXIT_USAGE;
     }
-    return o->help ? 0 : check_model(o->model);
+    int rc = takes_model && o->n_args == 1                     ? take_model(o, model)
+             : o->command == GR_CMD_bench                      ? take_models(o)
+             : o->command == GR_CMD_quantize && o->n_args == 4 ? take_threads(o)
+                                                               : 0;
+    return rc || o->help || o->command == GR_CMD_bench ? rc : check_model(o->model);
 }
 
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv)
@@ -547,18 +438,17 @@ int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, ch
     const char *model = o->model;
     bool only_arguments = false;
     for (int i = 0; i < argc && !rc; i++) {
-        if (!only_arguments && !strcmp(argv[i], "--")) {
+        if (!only_arguments && !strcmp(argv[i], "--"))
             only_arguments = true;
-        } else if (!only_arguments && argv[i][0] == '-' && argv[i][1]) {
+        else if (!only_arguments && argv[i][0] == '-' && argv[i][1])
             rc = read_flag(o, argc, argv, &i);
-        } else if (o->n_args < gr_commands[command].most) {
+        else if (o->n_args < gr_commands[command].most)
             o->arg[o->n_args++] = argv[i];
-        } else {
-            gr_say_error("unexpected argument '%s'; text to continue is given by -p \"...\"",
-                         argv[i]);
-            rc = GR_EXIT_USAGE;
-        }
+        else
+            rc = unexpected(o, argv[i]);
     }
+    if (!rc && !o->help)
+        rc = gr_options_check(o);
     return rc ? rc : check_arguments(o, model);
 }
 
@@ -572,6 +462,8 @@ void gr_options_fini(struct gr_options *o)
         } else if (f->kind == STRS) {
             free(((struct gr_str_list *)field)->v);
             *(struct gr_str_list *)field = (struct gr_str_list){NULL, 0};
+        } else if (f->kind == FILES) {
+            gr_files_drop(field);
         }
     }
 }

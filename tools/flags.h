@@ -10,7 +10,7 @@
 
 #define GR_EXIT_USAGE 2
 #define GR_EXIT_INTERRUPTED 130
-#define GR_MAX_ARGS 3
+#define GR_MAX_ARGS 16
 
 enum gr_command {
 #define COMMAND(name, fn, args, least, most, ranks, meaning) GR_CMD_##name,
@@ -44,8 +44,13 @@ enum gr_flag_kind {
     F32,
     CHOICE,
     WHEN,
+    SHARES,
+    HEX,
+    STEPS,
     LIST,
+    SWITCHES,
     CHOICES,
+    FILES,
     STRS,
     BIAS,
     GR_FLAG_NOOP,
@@ -59,6 +64,10 @@ struct gr_int_list {
 };
 struct gr_word_list {
     char v[16][8];
+    int n;
+};
+struct gr_file_list {
+    char *v[16]; /* freed by gr_options_fini */
     int n;
 };
 /* Of a flag that may be given several times. */
@@ -76,11 +85,37 @@ struct gr_bias_list {
 #define GR_TYPE_I64 int64_t
 #define GR_TYPE_F32 float /* NAN = what the model says */
 #define GR_TYPE_CHOICE const char *
-#define GR_TYPE_WHEN const char * /* a choice whose word may be left out: "on" */
+#define GR_TYPE_WHEN const char *   /* a choice whose word may be left out: "on" */
+#define GR_TYPE_SHARES const char * /* "3,1", or "auto" */
+#define GR_TYPE_HEX const char *    /* a mask */
+#define GR_TYPE_STEPS const char *  /* "A:B", A below B */
 #define GR_TYPE_LIST struct gr_int_list
+#define GR_TYPE_SWITCHES struct gr_int_list /* of 1 and 0 */
 #define GR_TYPE_CHOICES struct gr_word_list
+#define GR_TYPE_FILES struct gr_file_list
 #define GR_TYPE_STRS struct gr_str_list
 #define GR_TYPE_BIAS struct gr_bias_list
+
+/* Where a flag's value comes from. */
+struct gr_given {
+    const char *text; /* the last value, of a switch "on" or "off"; NULL: not given */
+    const char *was;  /* another one that it had on the command line before; NULL: none */
+    bool by_flag;     /* on the command line, not by a variable */
+};
+
+/* Flags without a field. */
+enum {
+    GR_N_NOTICES = 0
+#define FLAG(...)
+#define NOOP(...) +1
+#define NOTICE(...) +1
+#define ABSENT_FLAG(...)
+#include "flags.def"
+#undef FLAG
+#undef NOOP
+#undef NOTICE
+#undef ABSENT_FLAG
+};
 
 /* What the command line and the environment say. Strings belong to those. */
 struct gr_options {
@@ -89,13 +124,23 @@ struct gr_options {
     int n_args;
     char **words; /* of the command line after the command */
     int n_words;
-    const struct gr_flag *notice; /* a flag was given that has no effect, and that should be said */
+    /* Flags that were given and have no effect, which should be said; text: NULL, or the value. */
+    struct {
+        const struct gr_flag *flag;
+        const char *text;
+    } notice[GR_N_NOTICES];
+    int n_notice;
 #define FLAG(field, kind, ...) GR_TYPE_##kind field;
 #define NOOP(...)
 #define NOTICE(...)
 #define ABSENT_FLAG(...)
 #include "flags.def"
 #undef FLAG
+    struct {
+#define FLAG(field, ...) struct gr_given field;
+#include "flags.def"
+#undef FLAG
+    } given;
 #undef NOOP
 #undef NOTICE
 #undef ABSENT_FLAG
@@ -113,7 +158,7 @@ struct gr_flag {
     enum gr_flag_group group;
     unsigned commands; /* bit 1 << enum gr_command, and GR_BRIEF */
     const char *help;
-    size_t offset; /* in struct gr_options */
+    size_t offset, given; /* in struct gr_options */
 };
 #define GR_BRIEF (1u << 31) /* in the short help */
 
@@ -124,10 +169,19 @@ extern const struct gr_flag gr_flags[];
  * switches off. Begin with *at = names and *off = false. */
 bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off);
 
+/* Whether the variable NO_X of a flag with the variable X is its opposite. */
+bool gr_flag_has_no(const struct gr_flag *f);
+
 /* Reads variables, then argv[0 .. argc) (without program and command), into *o. 0, or GR_EXIT_USAGE
  * with the error printed. gr_options_fini frees it in both cases. */
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv);
 void gr_options_fini(struct gr_options *o);
+/* Whether values of different flags go together, before anything is opened; completes what follows
+ * from others. 0, or GR_EXIT_USAGE with the error printed. */
+int gr_options_check(struct gr_options *o);
+/* Warns of flags and variables that change nothing: given twice, without the one that they belong
+ * to, misspelt. */
+void gr_options_warn(const struct gr_options *o);
 
 /* The name nearest to `word` among those of the commands (starting with a letter) or of the
  * command's flags; NULL when none is near. Valid until the next call. */

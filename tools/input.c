@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,13 +88,35 @@ static size_t unescape(char *s)
     return (size_t)(out - start);
 }
 
+/* Whether standard input holds bytes now; it is not waited for. */
+static bool has_input(void)
+{
+    struct stat st;
+    int n = 0;
+    if (fstat(STDIN_FILENO, &st))
+        return false;
+    if (S_ISREG(st.st_mode))
+        return lseek(STDIN_FILENO, 0, SEEK_CUR) < st.st_size;
+    return (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)) && !ioctl(STDIN_FILENO, FIONREAD, &n) &&
+           n > 0;
+}
+
+void gr_warn_unread(const struct gr_options *o)
+{
+    static bool said;
+    bool elsewhere = o->prompt || (o->file && strcmp(o->file, "-") != 0);
+    if (said || !elsewhere || !has_input())
+        return;
+    said = true;
+    gr_say_warning("standard input has text, which is not read: %s gives the text; without it, or "
+                   "with -f -, standard input does",
+                   o->prompt ? "-p" : "-f");
+}
+
 int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given)
 {
     *text = NULL, *n = 0;
-    if (o->prompt && o->file) {
-        gr_say_error("-p and -f both give the text: leave one out");
-        return GR_EXIT_USAGE;
-    }
+    gr_warn_unread(o);
     /* A standard input that is closed (EBADF) is as good as none. */
     *given = o->prompt || o->file || o->from_stdin || (!isatty(STDIN_FILENO) && errno != EBADF);
     if (*given && !o->prompt)

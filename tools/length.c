@@ -81,24 +81,12 @@ static int choose(struct gr_length *l, struct gr_session_params *p)
     return choose_group(l, p);
 }
 
-static int check_group(const struct gr_options *o)
-{
-    if (o->grp_attn_n <= 1 || o->grp_attn_w % o->grp_attn_n == 0)
-        return 0;
-    gr_say_error("Self-Extend: -gaw: a multiple of -gan %d expected, %d found", o->grp_attn_n,
-                 o->grp_attn_w);
-    return GR_EXIT_USAGE;
-}
-
 int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
                      size_t n_prompt, struct gr_session_params *p)
 {
     *l = (struct gr_length){.o = o, .model = model, .n_prompt = n_prompt};
     gr_model_info(model, &l->info);
-    int rc = check_group(o);
-    if (rc)
-        return rc;
-    rc = choose(l, p);
+    int rc = choose(l, p);
     if (rc)
         return gr_say_status(rc);
     if (o->ctx_size > l->n_ctx)
@@ -113,10 +101,7 @@ int gr_length_group(struct gr_length *l, const struct gr_options *o, struct gr_m
 {
     *l = (struct gr_length){.o = o, .model = model, .n_ctx = n_ctx};
     gr_model_info(model, &l->info);
-    int rc = check_group(o);
-    if (rc)
-        return rc;
-    rc = choose_group(l, p);
+    int rc = choose_group(l, p);
     return rc ? gr_say_status(rc) : 0;
 }
 

@@ -58,10 +58,12 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     int rc = !world || gr_world_rank(world) == 0 ? gr_outputs_check(o) : 0;
     if (!rc)
         rc = gr_say_init(o);
-    if (!rc && o->notice)
-        gr_say("%s has no effect: %s", o->notice->names, o->notice->help);
+    if (!rc)
+        gr_options_warn(o);
     if (!rc)
         rc = gr_together_run(c, o);
+    if (!world || gr_world_rank(world) == 0)
+        gr_warn_unread(o);
     int lost = gr_say_fini();
     return rc ? rc : lost;
 }

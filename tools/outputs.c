@@ -27,6 +27,8 @@ static bool is_taken(const struct gr_options *o, const struct gr_adapters *a, co
         is |= other[i] != path && same(other[i], path);
     for (int32_t i = 0; i < a->n; i++)
         is |= same(a->v[i].path, path);
+    for (int i = 1; i < o->models.n; i++)
+        is |= same(o->models.v[i], path);
     for (int i = 0; i < o->n_args; i++)
         is |= same(o->arg[i], path);
     for (int32_t i = 0; i < o->in_file.n && path != o->imatrix_file; i++)

@@ -153,7 +153,7 @@ int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o)
     struct gr_recording recording = {0};
     int rc = 0;
     if (o->command == GR_CMD_bench)
-        with_model.gpu_layers = o->gpu_layer_counts.v[0];
+        with_model.gpu_layers = o->gpu_layer_counts.v[0], with_model.mmap = o->mmaps.v[0];
     if (world && gr_world_rank(world) == 0)
         gr_say("ranks: %d processes", gr_world_size(world));
     if (!world || gr_world_rank(world) == 0)

@@ -59,6 +59,9 @@ int gr_read_all(const char *path, char **data, size_t *n);
 /* The text of -p, -f or, when neither is given and it is no terminal, standard input; "" without
  * any. Escapes of -p are replaced. *given: whether there was one. 0 or an exit code, said. */
 int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given);
+/* Warns once when standard input has text and the flags name another one. Of a pipe that is known
+ * only once its writer has written, so that the end of a command is a good time for it too. */
+void gr_warn_unread(const struct gr_options *o);
 
 /* ---- output ---- */
 

@@ -202,7 +202,7 @@ Test(bench, refusals)
         {"-ctv", "", "f32|f16"},
         {"-o", "xml", "md|csv|json|jsonl|sql"},
         {"-t", "1,x", "or auto"},
-        {"-mmp", "0", "--no-mmap"},
+        {"-embd", "0", "leave it out"},
         {"--threshold", "much", "from 0 to 100"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         struct outcome o = GPURUN(NULL, BENCH, flags[i][0], flags[i][1]);

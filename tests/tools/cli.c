@@ -136,7 +136,7 @@ Test(cli, threads_are_placed)
         cr_expect(!strcmp(o.out, plain), "%s %s: %s", flag[i][0], flag[i][1], o.out);
     }
     expect_exit(GPURUN(NULL, WRITE, "-Cr", "1023-1023"), 0, "this process may use");
-    expect_exit(GPURUN(NULL, WRITE, "-C", "zz"), 2, "processors \"0xzz\"");
+    expect_exit(GPURUN(NULL, WRITE, "-C", "zz"), 2, "-C is 'zz': a hexadecimal number");
     expect_exit(GPURUN(NULL, WRITE, "-Cr", "3"), 0, "");
     expect_exit(GPURUN(NULL, WRITE, "-Cr", "3-1"), 2, "processors \"3-1\"");
     expect_exit(GPURUN(NULL, WRITE, "--prio", "4"), 2, "--prio");

@@ -154,7 +154,7 @@ Test(devices, fit_shows_every_rank)
     struct outcome o = GPURUN(NULL, "fit", TINY, "-dev", "none", "--ranks", "2", "-ts", "1,2");
     cr_assert_eq(o.exit_code, 0, "%s", o.err);
     cr_expect(strstr(o.out, "rank device") && strstr(o.out, "\n1    CPU"), "%s", o.out);
-    cr_expect(strstr(o.out, " -ts 1,2 --ranks 2\n") && strstr(o.out, " --device none"), "%s",
+    cr_expect(strstr(o.out, " -ts 1,2 --ranks 2 -t 1\n") && strstr(o.out, " -dev none"), "%s",
               o.out);
     struct outcome j =
         GPURUN(NULL, "fit", TINY, "-dev", "none", "--ranks", "2", "-ts", "auto", "--json");
@@ -211,8 +211,8 @@ Test(devices, flags_that_do_not_go_together)
     static const char *const bad[][5] = {{"-sm", "row", NULL, NULL, "what row was for"},
                                          {"-sm", "none", "--ranks", "2", "--split-mode none"},
                                          {"--shards", "2", NULL, NULL, "--split-mode tensor"},
-                                         {"-ts", "1,x", NULL, NULL, "'x' found"},
-                                         {"-ts", "0,0", NULL, NULL, "a share above 0"},
+                                         {"-ts", "1,x", NULL, NULL, "-ts is '1,x': a list"},
+                                         {"-ts", "0,0", NULL, NULL, "one of them above 0"},
                                          {"-ts", "1,1", NULL, NULL, "at most 1 share"},
                                          {"--ranks", "65", NULL, NULL, "1 to 64"},
                                          {"--ranks", "0", NULL, NULL, "1 to 64"}};

@@ -68,7 +68,13 @@ static const char *sample(const struct gr_flag *f)
         return "5-1.5";
     case STR:
         return "x";
+    case STEPS:
+        return "1:2";
+    case SHARES:
+        return "1";
     default:
+        if (*f->value == '0') /* one of a few numbers */
+            return "0";
         snprintf(text, sizeof text, "%.0f", f->lo > 1 ? f->lo : f->hi < 1 ? 0 : 1);
         return text;
     }
@@ -191,25 +197,25 @@ Test(flags, values)
 
 Test(flags, bad_values)
 {
-    static const char *const bad[][2] = {{"-c", "x"},          {"-c", ""},
-                                         {"-c", "5x"},         {"-c", "0x10"},
-                                         {"-c", " 5"},         {"-c", "1e3"},
-                                         {"-c", "-2"},         {"-c", "99999999999999999999"},
-                                         {"-n", "-3"},         {"-n", "5.5"},
-                                         {"-n", "all"},        {"--temp", "nan"},
-                                         {"--temp", "inf"},    {"--temp", "1,5"},
-                                         {"--temp", ""},       {"--temp", "0x1p3"},
-                                         {"--temp", "1e9"},    {"--min-p", "2"},
-                                         {"-ctk", "q5_1"},     {"-ctk", "f16|bf16"},
-                                         {"-ctk", ""},         {"-l", "5"},
-                                         {"-l", "x+1"},        {"-l", "5+nan"},
-                                         {"-l", "-5+1"},       {"-l", "99999999999999+1"},
-                                         {"--nvtx", "on"},     {"-t", "513"},
-                                         {"-gan", "0"},        {"--mirostat", "3"},
-                                         {"--top-p", "-1"},    {"--ids", "1"},
-                                         {"--port", "80"},     {"--mmap=perhaps", ""},
-                                         {"-q=1", ""},         {"--nonsense", ""},
-                                         {"--no-mmap=on", ""}, {"-s", "-2"},
+    static const char *const bad[][2] = {{"-c", "x"},         {"-c", ""},
+                                         {"-c", "5x"},        {"-c", "0x10"},
+                                         {"-c", " 5"},        {"-c", "1e3"},
+                                         {"-c", "-2"},        {"-c", "99999999999999999999"},
+                                         {"-n", "-3"},        {"-n", "5.5"},
+                                         {"-n", "all"},       {"--temp", "nan"},
+                                         {"--temp", "inf"},   {"--temp", "1,5"},
+                                         {"--temp", ""},      {"--temp", "0x1p3"},
+                                         {"--temp", "1e9"},   {"--min-p", "2"},
+                                         {"-ctk", "q5_1"},    {"-ctk", "f16|bf16"},
+                                         {"-ctk", ""},        {"-l", "5"},
+                                         {"-l", "x+1"},       {"-l", "5+nan"},
+                                         {"-l", "-5+1"},      {"-l", "99999999999999+1"},
+                                         {"--nvtx", "on"},    {"-t", "513"},
+                                         {"-gan", "0"},       {"--mirostat", "3"},
+                                         {"--top-p", "-1"},   {"--ids", "1"},
+                                         {"--port", "80"},    {"--mmap=perhaps", ""},
+                                         {"-q=1", ""},        {"--nonsense", ""},
+                                         {"--no-mmap=2", ""}, {"-s", "-2"},
                                          {"--color=blue", ""}};
     for (int i = 0; i < N_WORDS(bad); i++) {
         struct gr_options o;
@@ -223,6 +229,7 @@ Test(flags, bad_values)
     cr_expect_eq(PARSE(&o, GR_CMD_run, "-m", "a", "b"), GR_EXIT_USAGE);
     cr_expect_eq(PARSE(&o, GR_CMD_quantize, "a", "b"), GR_EXIT_USAGE);
     cr_expect_eq(PARSE(&o, GR_CMD_bench, "-p", "1,,2"), GR_EXIT_USAGE);
+    gr_options_fini(&o);
     cr_expect_eq(PARSE(&o, GR_CMD_bench, "-p", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"),
                  GR_EXIT_USAGE);
 }
