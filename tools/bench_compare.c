@@ -111,10 +111,11 @@ static bool is_same(const json_t *row, const struct gr_bench_result *r)
            is_word(row, "type_v", r->o->cache_type_v);
 }
 
-/* How many of the other settings agree. */
+/* How many of the other settings agree; the file's name counts more than all of them. */
 static int agreement(const json_t *row, const struct gr_bench_result *r)
 {
-    return (number(row, "n_threads", -1) == r->n_threads) +
+    return 8 * is_word(row, "model_filename", r->o->model ? r->o->model : "") +
+           (number(row, "n_threads", -1) == r->n_threads) +
            (number(row, "n_batch", -1) == r->o->batch_size) +
            (number(row, "n_ubatch", -1) == r->o->ubatch_size) +
            (number(row, "n_gpu_layers", -1) == r->info->n_gpu_layers);

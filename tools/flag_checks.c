@@ -172,14 +172,12 @@ static bool is_flag(const struct gr_flag *f, const char *name, size_t n)
     return false;
 }
 
-/* The flag that a variable is likely to be of; NULL: none is near. */
+/* The flag that a variable is of by its name, or likely to be of; NULL: none is near. */
 static const struct gr_flag *nearest(const char *name, size_t n)
 {
     const struct gr_flag *best = NULL;
     size_t least = n / 3 + 1;
     for (const struct gr_flag *f = gr_flags; f->names; f++) {
-        if (f->kind >= GR_FLAG_NOOP)
-            continue;
         if (is_flag(f, name, n))
             return f;
         size_t d = gr_edit_distance(name, n, f->variable, strlen(f->variable));
@@ -197,7 +195,9 @@ static void warn_of_variable(const char *prefix, const char *entry)
         return;
     const struct gr_flag *f = nearest(name, n);
     int all = (int)(strlen(prefix) + n);
-    if (f && *f->variable)
+    if (f && f->kind >= GR_FLAG_NOOP)
+        gr_say_warning("variable %.*s has no effect: %s", all, entry, f->help);
+    else if (f && *f->variable)
         gr_say_warning("variable %.*s names no flag and has no effect: did you mean %s%s?", all,
                        entry, prefix, f->variable);
     else if (f)

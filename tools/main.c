@@ -62,7 +62,7 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
         gr_options_warn(o);
     if (!rc)
         rc = gr_together_run(c, o);
-    if (!world || gr_world_rank(world) == 0)
+    if (!rc && (!world || gr_world_rank(world) == 0))
         gr_warn_unread(o);
     int lost = gr_say_fini();
     return rc ? rc : lost;

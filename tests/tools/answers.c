@@ -191,7 +191,9 @@ Test(answers, variables)
         {"GPURUN_TMEP", "0", "did you mean GPURUN_TEMP?"},
         {"GPURUN_OP_TIMES", "1", "--op-times has none, give the flag itself"},
         {"LLAMA_ARG_CTX_SZIE", "256", "did you mean LLAMA_ARG_CTX_SIZE?"},
-        {"LLAMA_ARG_HOST", "x", "LLAMA_ARG_HOST names no flag of gpurun"},
+        {"LLAMA_ARG_HOST", "x", "LLAMA_ARG_HOST has no effect: the HTTP server is not in this"},
+        {"LLAMA_ARG_FLASH_ATTN", "on",
+         "LLAMA_ARG_FLASH_ATTN has no effect: there is one attention"},
         {"GPURUN_WHATEVER_IT_IS", "x", "GPURUN_WHATEVER_IT_IS names no flag of gpurun"}};
     static const char *const known[] = {"GPURUN_TEMP",          "LLAMA_ARG_CTX_SIZE",
                                         "LLAMA_ARG_NO_MMAP",    "GPURUN_SHARED",
@@ -299,6 +301,35 @@ Test(answers, bench_models)
     cr_expect(o.exit_code == 3 && !o.n_out && strstr(o.err, "nothing.gguf: No such file"), "%s",
               o.err);
     expect_exit(answer(NULL, BENCH "-m @ -m @ --trace #"), 2, "ask for several");
+}
+
+/* Two models of one size are each compared with their own row. */
+Test(answers, bench_compares_models_by_name)
+{
+    char other[128], line[512];
+    const char *path = tiny_path("was.json");
+    json_t *list, *row;
+    size_t i;
+    tiny_model(false);
+    snprintf(other, sizeof other, "%s", tiny_path("other.gguf"));
+    cr_assert_eq(symlink("tiny.gguf", other), 0);
+    snprintf(line, sizeof line, BENCH "-m @ -m %s -o json", other);
+    struct outcome o = answer(NULL, line);
+    cr_assert((list = json_loads(o.out, 0, NULL)), "%s%s", o.out, o.err);
+    json_array_foreach(list, i, row) /* the first one was slow, the second one fast */
+        json_object_set_new(row, "avg_ts", json_real(i ? 1e12 : 1e-3));
+    cr_assert_eq(json_dump_file(list, path, 0), 0);
+    json_decref(list);
+    snprintf(line, sizeof line, BENCH "-m @ -m %s -o json --compare %s", other, path);
+    o = answer(NULL, line);
+    cr_expect_eq(o.exit_code, 7, "%s", o.err);
+    cr_assert((list = json_loads(o.out, 0, NULL)), "%s%s", o.out, o.err);
+    json_array_foreach(list, i, row)
+    {
+        double ratio = json_number_value(json_object_get(row, "ratio"));
+        cr_expect(i ? ratio < 1 : ratio > 1, "row %zu: %g", i, ratio);
+    }
+    json_decref(list);
 }
 
 Test(answers, bench_flags)
