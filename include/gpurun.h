@@ -410,9 +410,9 @@ GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
 /* Waits for the oldest pending batch, which becomes the last batch of gr_logits and gr_drawn. */
 GR_API int gr_decode_end(struct gr_session *s);
 
-/* Sets a callback (NULL: none) that receives the number of tokens computed of each batch
- * (gr_decode, gr_decode_begin, gr_encode): on the CPU after each operation, as a share of its
- * micro-batch; on GPUs after each micro-batch; in a pipeline of the first stage. */
+/* Sets a callback (NULL: none) that receives the progress of each batch (gr_decode,
+ * gr_decode_begin, gr_encode) in thousandths of a token: on the CPU after each operation, as if all
+ * took the same time; on GPUs after each micro-batch; in a pipeline of the first stage. */
 GR_API void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the

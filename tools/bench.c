@@ -9,11 +9,13 @@
 #include <time.h>
 
 #include "bench.h"
+#include "progress.h"
 #include "tools.h"
 #include "trace.h"
 
 #define MOST_TEXTS 256 /* -np */
 #define MOST_STAGES 64 /* --ranks, and those of a launcher that count */
+#define FOLLOWED 128   /* tokens of a prompt from which on looking at its progress costs nothing */
 
 struct bench {
     const struct gr_options *o; /* of the command line */
@@ -239,14 +241,18 @@ static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
     int rc = 0;
     for (int32_t i = 0; i < n; i++)
         b->seq[i] = seq;
-    if (b->info.has_encoder)
-        return gr_encode(b->session,
-                         &(struct gr_batch){.n_tok = n, .token = b->ids, .seq = b->seq});
-    for (int32_t i = 0; i < n && !rc; i += step) {
+    gr_bar_watch(n < FOLLOWED ? NULL : b->session);
+    if (b->info.has_encoder) {
+        rc = gr_encode(b->session, &(struct gr_batch){.n_tok = n, .token = b->ids, .seq = b->seq});
+        gr_bar_add(n);
+    }
+    for (int32_t i = 0; i < n && !rc && !b->info.has_encoder; i += step) {
         struct gr_batch batch = {
             .n_tok = n - i < step ? n - i : step, .token = b->ids + i, .seq = b->seq + i};
         rc = begin(b, &batch, GR_MOST_FLIGHT, NULL);
+        gr_bar_add(batch.n_tok);
     }
+    gr_bar_watch(NULL);
     return rc ? rc : end_batches(b, 0, NULL);
 }
 
@@ -266,6 +272,7 @@ static int pass_texts(struct bench *b, int32_t n, int32_t n_seq)
             token[k - lo] = b->ids[(i + k) % b->n_ids], seq[k - lo] = k, logits[k - lo] = 1;
         struct gr_batch batch = {.n_tok = hi - lo, .token = token, .seq = seq, .logits = logits};
         rc = begin(b, &batch, n_group, &c);
+        gr_bar_add(batch.n_tok);
     }
     if (!rc)
         rc = end_batches(b, 0, &c);
@@ -294,6 +301,7 @@ static int fill_cache(struct bench *b, const struct gr_bench_test *t)
     if (!cut_back(b, t)) {
         gr_kv_clear(b->session);
         b->kept = (struct gr_bench_test){0};
+        gr_bar_extend((double)t->n_other + t->n_depth);
         if (t->n_other)
             rc = pass_prompt(b, t->n_other, longest(&b->o->n_parallel));
         if (t->n_depth && !rc)
@@ -348,12 +356,23 @@ static int report(struct bench *b, const struct gr_bench_test *t, int64_t start_
     return rc;
 }
 
+/* All passes of a test; what fills the cache is added when that is known. */
+static void begin_bar(const struct bench *b, const struct gr_bench_test *t, int32_t n_warm)
+{
+    char name[64], what[80];
+    double pass = t->n_prompt + (double)t->n_gen * t->n_seq;
+    double warm = t->n_prompt + (double)n_warm * t->n_seq;
+    snprintf(what, sizeof what, "bench %s", gr_bench_name(t, name, sizeof name));
+    gr_bar_begin(what, pass * b->o->repetitions + (b->o->warmup ? warm : 0), GR_BAR_TOKENS);
+}
+
 static int measure(struct bench *b, const struct gr_bench_test *t)
 {
     struct gr_bench_test warm = *t;
     int64_t cpu = 0, start_s = now_ns(CLOCK_REALTIME) / 1000000000;
     warm.n_gen = t->n_gen > 1 ? 1 : t->n_gen;
     b->n_step = 0;
+    begin_bar(b, t, warm.n_gen);
     int rc = b->o->warmup ? fill_cache(b, t) : 0;
     if (b->o->warmup && !rc)
         rc = pass(b, &warm, b->ns, b->first);
@@ -364,6 +383,7 @@ static int measure(struct bench *b, const struct gr_bench_test *t)
         rc = rc ? rc : pass(b, t, &b->ns[i], &b->first[i]);
         cpu += now_ns(CLOCK_PROCESS_CPUTIME_ID) - before;
     }
+    gr_bar_end();
     return rc ? rc : report(b, t, start_s, cpu);
 }
 

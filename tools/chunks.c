@@ -1,4 +1,5 @@
 #include "chunks.h"
+#include "progress.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -142,7 +143,7 @@ int gr_chunks_open(struct gr_chunks *c, const struct gr_options *o, bool all_log
                    const struct gr_base_file *base)
 {
     struct gr_model_info info;
-    *c = (struct gr_chunks){.all_logits = all_logits};
+    *c = (struct gr_chunks){.all_logits = all_logits, .command = gr_commands[o->command].name};
     int rc = gr_open_model(o, false, &c->model);
     if (!rc)
         rc = check_encoder(c);
@@ -247,6 +248,7 @@ static int run_piece(struct gr_chunks *c, struct piece *p)
     struct gr_batch batch = fill(c, p);
     if (!status)
         status = gr_decode(c->session, &batch);
+    gr_bar_add(status ? 0 : batch.n_tok);
     if (status && gr_interrupted())
         return GR_EXIT_INTERRUPTED;
     return status ? gr_say_status(status) : 0;
@@ -284,10 +286,13 @@ int gr_chunks_run(struct gr_chunks *c, const struct gr_chunk_calls *calls)
     if (rc)
         gr_say_error("no memory for a batch of %zu tokens", n);
     bool go = true;
+    gr_bar_begin(c->command, (double)(c->n_chunk - c->begin) * c->n_ctx, GR_BAR_TOKENS);
+    gr_bar_watch(c->session);
     for (p.i = c->begin; p.i < c->n_chunk && !rc && go; p.i += p.n) {
         p.n = c->n_chunk - p.i < c->n_side ? c->n_chunk - p.i : c->n_side;
         rc = run_group(c, &p, calls, &go);
     }
+    gr_bar_end();
     free(p.token);
     free(p.pos);
     free(p.seq);

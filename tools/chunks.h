@@ -27,6 +27,7 @@ struct gr_chunks {
     bool all_logits;                  /* of tokens that are not judged too */
     struct gr_length length;          /* Self-Extend: the classic mode runs chunks one by one */
     struct gr_nll whole, now;         /* of the chunks that are complete; with the one under way */
+    const char *command;              /* that runs them */
 };
 
 /* The perplexity so far, and its standard error (0 when there is none yet); NAN before the first

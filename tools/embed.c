@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "progress.h"
 #include "tools.h"
 
 #define MOST_SEQ 256 /* of one session */
@@ -315,6 +316,7 @@ static int run_batch(struct embed *e, size_t lo, size_t hi)
     gr_kv_clear(e->session);
     int rc = gr_decode(e->session, &batch);
     rc = rc ? gr_say_status(rc) : 0;
+    gr_bar_hide(); /* rows may go to the same terminal */
     for (size_t i = lo; i < hi && !rc; at += (int32_t)e->input[i++].n_id)
         rc = put_rows(e, &e->input[i], at, (int32_t)(i - lo));
     free(id);
@@ -325,6 +327,8 @@ static int run_batch(struct embed *e, size_t lo, size_t hi)
 static int run_all(struct embed *e)
 {
     int rc = 0;
+    gr_bar_begin("embed", (double)e->n_token, GR_BAR_TOKENS);
+    gr_bar_watch(e->session);
     for (size_t lo = 0, hi; lo < e->n_input && !rc; lo = hi) {
         size_t n = 0;
         for (hi = lo; hi < e->n_input && hi - lo < (size_t)e->n_seq; hi++) {
@@ -333,7 +337,9 @@ static int run_all(struct embed *e)
             n += e->input[hi].n_id;
         }
         rc = run_batch(e, lo, hi);
+        gr_bar_add(rc ? 0 : (double)n);
     }
+    gr_bar_end();
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "progress.h"
 #include "tools.h"
 
 int gr_tool_inspect(const struct gr_options *o)
@@ -29,7 +30,9 @@ int gr_tool_quantize(const struct gr_options *o)
                                    .keep_split = o->keep_split,
                                    .dry_run = o->dry_run,
                                    .overwrite = o->overwrite,
-                                   .n_threads = gr_threads_wanted(o)};
+                                   .n_threads = gr_threads_wanted(o),
+                                   .progress = gr_bar_bytes,
+                                   .progress_user = (void *)(uintptr_t) "quantize"};
     int rc = gr_quantize_file(o->arg[0], o->arg[1], &p);
     return rc ? gr_say_status(rc) : 0;
 }

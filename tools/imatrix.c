@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "chunks.h"
+#include "progress.h"
 
 struct collection {
     const struct gr_options *o;
@@ -27,6 +28,7 @@ static void on_interrupt(int signal_number)
     static const char line[] = "gpurun: the chunks under way are the last; another interrupt ends "
                                "without them\n";
     (void)signal_number;
+    gr_bar_hide();
     if (++interrupts > 1)
         _exit(GR_EXIT_INTERRUPTED);
     (void)!write(STDERR_FILENO, line, sizeof line - 1);
@@ -73,8 +75,8 @@ static bool is_due(int32_t n_done, int32_t n_before, int32_t every)
 static bool tell(const struct gr_chunks *c, int32_t i, void *user)
 {
     struct collection *k = user;
-    gr_say("chunk %d of %d, perplexity so far %.4f, %.1f s", i + 1, c->n_chunk,
-           gr_chunks_perplexity(c).value, gr_seconds() - k->start);
+    gr_bar_note("chunk %d of %d, perplexity so far %.4f, %.1f s", i + 1, c->n_chunk,
+                gr_chunks_perplexity(c).value, gr_seconds() - k->start);
     bool last = i + 1 == c->n_chunk;
     if (!last && (i + 1 - c->begin) % c->n_side)
         return true;

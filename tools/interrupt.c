@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "tools.h"
 
 static volatile sig_atomic_t interrupts;
@@ -10,8 +11,10 @@ static struct gr_session *volatile interruptible;
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
-    if (++interrupts > 1)
+    if (++interrupts > 1) {
+        gr_bar_hide();
         _exit(GR_EXIT_INTERRUPTED);
+    }
     if (interruptible)
         gr_session_cancel(interruptible);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "tools.h"
 
 static const struct gr_command_spec *find_command(const char *name)
@@ -77,6 +78,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         "--no-mmap reads all of it at the start\n";
     (void)context;
     if (info->si_code > 0 && gr_in_model_file(info->si_addr)) {
+        gr_bar_hide();
         (void)!write(STDERR_FILENO, line, sizeof line - 1);
         _exit(3);
     }

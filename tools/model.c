@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "progress.h"
 #include "tools.h"
 
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)
@@ -60,6 +61,7 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
         return rc;
     }
     p.adapters = adapters.v, p.n_adapter = adapters.n;
+    p.progress = gr_bar_bytes, p.progress_user = (void *)(uintptr_t) "load";
     rc = gr_model_open(model, o->model, &p);
     if (rc) {
         gr_adapters_free(&adapters);

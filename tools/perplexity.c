@@ -3,15 +3,18 @@
  * last S tokens of chunks that begin S tokens apart. With --kl-divergence also how far its
  * probabilities are from those of another model, which --kl-divergence-base has written. */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "chunks.h"
 #include "kld.h"
+#include "progress.h"
 
 struct measurement {
     const struct gr_options *o;
     struct gr_chunks chunks;
     struct gr_base_file base; /* written, or with --kl-divergence read */
     bool compares, writes;
+    bool bar; /* the progress bar shows the perplexity of each chunk */
     struct gr_kld kld;
     double start; /* seconds */
 };
@@ -39,10 +42,13 @@ static bool tell(const struct gr_chunks *c, int32_t i, void *user)
         double s = (gr_seconds() - m->start) / c->n_side;
         gr_say("%.3f s a chunk, about %.0f s in all", s, s * (c->n_chunk - c->begin));
     }
+    gr_bar_hide();
     if (m->o->json && !first)
         putchar(',');
     gr_kld_complete(&m->kld);
-    if (m->compares)
+    if (m->bar)
+        gr_bar_note("chunk %d of %d, perplexity so far %.4f", i + 1, c->n_chunk, p.value);
+    else if (m->compares)
         gr_kld_tell(&m->kld, i, m->o->json);
     else if (m->o->json)
         printf("%.6f", p.value);
@@ -79,7 +85,7 @@ static void end_text(struct measurement *m)
                  c->n_chunk - c->begin);
     if (m->compares)
         gr_kld_report(&m->kld, false);
-    printf("\nFinal estimate%s: PPL = %.4f +/- %.5f\n", part, p.value, p.error);
+    printf("%sFinal estimate%s: PPL = %.4f +/- %.5f\n", m->bar ? "" : "\n", part, p.value, p.error);
 }
 
 /* What is complete is told, however the run ended. */
@@ -165,6 +171,7 @@ int gr_tool_perplexity(const struct gr_options *o)
 {
     struct measurement m = {
         .o = o, .compares = o->kl_divergence > 0, .writes = o->base_file && o->kl_divergence <= 0};
+    m.bar = !o->json && !m.compares && gr_bar_is_shown() && gr_is_terminal(STDOUT_FILENO);
     int rc = prepare(&m);
     if (!rc)
         rc = measure(&m);

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "run.h"
 
 #define SAMPLE_PROMPT "Once upon a time"
@@ -236,7 +237,10 @@ static int warm_up(struct run *r)
     if (eos >= 0 && n < smaller(r->o->batch_size, r->n_ctx))
         ids[n++] = eos;
     struct gr_batch batch = {.n_tok = n ? n : 1, .token = ids};
+    gr_bar_begin("warm-up", batch.n_tok, GR_BAR_SHARE);
+    gr_bar_watch(r->session);
     int rc = gr_decode(r->session, &batch);
+    gr_bar_end();
     gr_kv_clear(r->session);
     return rc;
 }
@@ -282,6 +286,7 @@ static int run_prompt(struct run *r)
         r->n_read += (size_t)n;
         gr_say_debug("n_past = %d", r->n_past); /* llama.cpp's words */
         gr_say_debug("embd_inp.size(): %zu, n_consumed: %zu", r->n_prompt, r->n_read);
+        gr_bar_add(n);
     }
     int ended = gr_end_batches(r->session, &r->n_flight, 0); /* after an interrupt */
     rc = rc ? rc : ended;
@@ -427,15 +432,19 @@ static int save_cache(struct run *r, bool at_end)
 
 static int write_text(struct run *r)
 {
-    gr_run_show_prompt(r);
     int traced = gr_trace_begin(&r->trace, r->o, r->session);
     if (traced)
         return traced;
+    gr_bar_begin("prompt", (double)(r->n_prompt - r->n_read), GR_BAR_TOKENS);
+    gr_bar_watch(r->session);
     r->start = gr_seconds();
     int rc = encode_prompt(r);
     if (!rc)
         rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
+    gr_bar_end();
+    if (!rc)
+        gr_run_show_prompt(r);
     if (rc && !gr_interrupted())
         return gr_say_status(rc);
     int saved = save_cache(r, false); /* a text is worth more than its file */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "tools.h"
 
 static enum gr_log_level threshold = GR_LOG_INFO;
@@ -26,6 +27,7 @@ bool gr_is_terminal(int fd)
 
 void gr_say_break(void)
 {
+    gr_bar_hide();
     if (line_open && gr_is_terminal(STDERR_FILENO)) {
         fputc('\n', stderr);
         line_open = false;
@@ -43,14 +45,17 @@ static void put_log(const char *line)
     if (!status)
         return;
     log_lost = gr_status_exit(status);
+    gr_bar_hide();
     fprintf(stderr, "gpurun: error: --log-file: %s\n", gr_error_message());
 }
 
 static void put_line(enum gr_log_level level, const char *line)
 {
     if (level >= threshold) {
+        flockfile(stderr);
         gr_say_break();
         fprintf(stderr, "%s\n", line);
+        funlockfile(stderr);
     }
     if (log_file && !log_lost)
         put_log(line);
@@ -102,11 +107,13 @@ int gr_say_init(const struct gr_options *o)
     if (status)
         return gr_say_status(status);
     gr_log_set(from_library, NULL);
+    gr_bar_init(o, threshold <= GR_LOG_INFO);
     return 0;
 }
 
 int gr_say_fini(void)
 {
+    gr_bar_end();
     gr_log_set(NULL, NULL);
     int status = log_file && !log_lost ? gr_output_commit(&log_file) : 0;
     gr_output_abort(&log_file);
@@ -177,6 +184,17 @@ void gr_say_hush(bool on)
     hushed = on;
 }
 
+void gr_say_logged(const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    if (log_file && !log_lost)
+        put_log(line);
+}
+
 int gr_say_status(int status)
 {
     const char *message = gr_error_message();
@@ -210,10 +228,16 @@ void gr_out(const char *p, size_t n)
 {
     if (out_gone)
         return;
+    gr_bar_hide();
     if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
         out_failed();
     if (n)
         line_open = p[n - 1] != '\n';
+}
+
+bool gr_out_is_open(void)
+{
+    return line_open && gr_is_terminal(STDOUT_FILENO);
 }
 
 bool gr_out_ended(void)
@@ -223,7 +247,7 @@ bool gr_out_ended(void)
 
 void gr_out_finish(void)
 {
-    if (line_open && gr_is_terminal(STDOUT_FILENO))
+    if (gr_out_is_open())
         putchar('\n');
     line_open = false;
     if (!out_gone && (fflush(stdout) || ferror(stdout)))

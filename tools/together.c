@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "session.h"
 #include "tools.h"
 
@@ -48,6 +49,7 @@ static void *last_resort_main(void *p)
         return p;
     int n = snprintf(line, sizeof line, "gpurun: %s%serror: %s; no way out within %d s\n", own_name,
                      *own_name ? ": " : "", why, grace);
+    gr_bar_hide();
     (void)!write(STDERR_FILENO, line, (size_t)n);
     _exit(lost || closing ? EXIT_LOST : EXIT_TERM);
     return p;

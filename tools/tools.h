@@ -26,6 +26,8 @@ int gr_say_no_memory(void);
 void gr_say_within(const char *part);
 void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* with -v */
+/* Into the log file alone. */
+void gr_say_logged(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the line of text that is open on the terminal; what is said does that by itself. */
 void gr_say_break(void);
 /* From now on this is a rank other than 0: of what it says only errors are printed, with its name
@@ -45,6 +47,8 @@ int gr_say_status(int status);
 void gr_out(const char *p, size_t n);
 /* The same check for what was printed to stdout by other means. On a terminal ends an open line. */
 void gr_out_finish(void);
+/* Whether the text on the terminal ends within a line. */
+bool gr_out_is_open(void);
 /* Whether nobody reads stdout any more; a process that is alone has ended then. */
 bool gr_out_ended(void);
 /* Whether somebody looks at a file descriptor on a terminal. Open MPI's mpirun gives the processes

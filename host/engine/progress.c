@@ -1,10 +1,10 @@
 /* How far a batch has come, for who waits for it. */
 #include "engine/session.h"
 
-void gr_session_tell(struct gr_session *s, uint64_t n_tok)
+void gr_session_tell(struct gr_session *s, uint64_t part)
 {
     const struct gr_progress *p = &s->progress;
-    if (p->fn && !p->fn(p->done + n_tok, (uint64_t)s->batch.n_tok, p->user))
+    if (p->fn && !p->fn(1000 * p->done + part, 1000 * (uint64_t)s->batch.n_tok, p->user))
         atomic_store(&s->cancel, 1);
 }
 
@@ -12,9 +12,9 @@ void gr_session_tell(struct gr_session *s, uint64_t n_tok)
 static void on_node(int32_t n_node, void *user)
 {
     struct gr_session *s = user;
-    uint64_t n_tok = (uint64_t)s->part_tok, n = (uint64_t)s->part_node + (uint64_t)n_node;
-    if (n_tok)
-        gr_session_tell(s, n_tok * n / (uint64_t)s->all_node);
+    uint64_t part = 1000 * (uint64_t)s->part_tok, n = (uint64_t)s->part_node + (uint64_t)n_node;
+    if (part)
+        gr_session_tell(s, part * n / (uint64_t)s->all_node);
 }
 
 void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user)

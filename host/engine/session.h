@@ -226,8 +226,8 @@ void gr_batch_take_back(struct gr_session *s, int status);
 
 /* ---- progress.c ---- */
 
-/* Tells who waits that so many tokens of the micro-batch under way are done too. */
-void gr_session_tell(struct gr_session *s, uint64_t n_tok);
+/* Tells who waits that so many thousandths of a token of the micro-batch under way are done too. */
+void gr_session_tell(struct gr_session *s, uint64_t part);
 
 /* ---- sequences.c ---- */
 

@@ -125,11 +125,11 @@ static void of_a_prompt(int n_gpu, int least)
     gr_session_progress(s, hear, &x.h);
     cr_assert_eq(decode(s, N_PROMPT), 0, "%s", gr_error());
     expect_passes(&x.h, 1);
-    cr_expect_eq(x.h.total, N_PROMPT);
+    cr_expect_eq(x.h.total, 1000 * N_PROMPT);
     cr_expect_geq(x.h.n, least, "told %d times, %d expected", x.h.n, least);
-    x.h = (struct heard){.stop_at = N_PROMPT / 2};
+    x.h = (struct heard){.stop_at = 1000 * N_PROMPT / 2};
     cr_expect_eq(decode(s, N_PROMPT), GR_E_CANCELLED);
-    cr_expect_lt(x.h.last, N_PROMPT);
+    cr_expect_lt(x.h.last, 1000 * N_PROMPT);
     cr_expect_eq(gr_kv_used(s), N_PROMPT);
     gr_session_progress(s, NULL, NULL);
     x.h = (struct heard){0};
