@@ -110,18 +110,33 @@ uint32_t gr_overrides_find(const struct gr_overrides *o, struct gr_str name)
     return UINT32_MAX;
 }
 
-int gr_overrides_check(const struct gr_overrides *o, const struct gr_gguf *g)
+/* How many names the pattern occurs in, of tensors that are converted or of all of them. */
+static uint64_t count(const struct pattern *p, const struct gr_gguf *g, gr_converted_fn *converted,
+                      const struct gr_quantize_params *params)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < gr_gguf_n_tensor(g); i++) {
+        const struct gr_gguf_tensor *t = gr_gguf_tensor_at(g, i);
+        n += (!converted || converted(t, params)) && occurs(p->code, t->name);
+    }
+    return n;
+}
+
+int gr_overrides_check(const struct gr_overrides *o, const struct gr_gguf *g,
+                       gr_converted_fn *converted, const struct gr_quantize_params *params)
 {
     const struct pattern *p = o->pattern.data;
     for (size_t i = 0; i < o->pattern.n; i++) {
-        uint64_t k = 0, n = gr_gguf_n_tensor(g);
-        while (k < n && !occurs(p[i].code, gr_gguf_tensor_at(g, k)->name))
-            k++;
-        if (k == n)
+        const char *text = gr_quote(p[i].text, strlen(p[i].text));
+        if (!count(&p[i], g, NULL, params))
             return gr_fail(GR_E_INVALID,
                            "tensor type %s: the regular expression occurs in no tensor's name; "
                            "gpurun inspect FILE lists the names",
-                           gr_quote(p[i].text, strlen(p[i].text)));
+                           text);
+        if (!count(&p[i], g, converted, params))
+            gr_log(GR_LOG_WARN,
+                   "tensor type %s changes nothing: all tensors of such names stay as they are",
+                   text);
     }
     return 0;
 }

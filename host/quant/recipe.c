@@ -433,7 +433,7 @@ int gr_recipe_choose(const struct gr_gguf *g, const struct gr_recipe *recipe,
     struct place *order = in_order(g, n);
     rc = order ? gr_overrides_init(&o, params) : GR_E_NOMEM_HOST;
     if (!rc)
-        rc = gr_overrides_check(&o, g);
+        rc = gr_overrides_check(&o, g, is_converted, params);
     for (uint64_t i = 0; !rc && i < n; i++)
         c.n_v += part_of(order[i].t->name, f.tied) == P_V;
     for (uint64_t i = 0; !rc && i < n; i++) {

@@ -177,6 +177,7 @@ Test(answers, nothing_in_silence)
         {BENCH "-m @ --threshold 5", 0, "--threshold has no effect without --compare"},
         {RUN "-ngl 9 --device none", 0, "-ngl has no effect with --device none"},
         {"quantize @ # Q8_0 --overwrite --tensor-type nowhere=q4_0", 2, "'nowhere=q4_0'"},
+        {"quantize @ # Q8_0 --overwrite --tensor-type norm=f16", 0, "'norm=f16' changes nothing"},
         {"quantize @ # COPY --overwrite --tensor-type attn=q4_0", 2, "COPY leaves every tensor"},
         {"quantize @ # F16 --overwrite --tensor-type attn=q4_0", 0, "do not count with type f16"},
         {"quantize @ # Q8_0 --overwrite --tensor-type attn_v=f16", 0, NULL},
