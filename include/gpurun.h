@@ -55,8 +55,14 @@ typedef bool gr_progress_fn(uint64_t done, uint64_t total, void *user);
 /* ---- what this version supports ---- */
 
 /* Names as in model files: general.architecture, tensor types, tokenizer.ggml.model,
- * tokenizer.ggml.pre. */
-enum gr_known { GR_KNOWN_ARCH, GR_KNOWN_TYPE, GR_KNOWN_TOKENIZER, GR_KNOWN_PRE_TOKENIZER };
+ * tokenizer.ggml.pre; and the recipes of gr_quantize_params, with their aliases. */
+enum gr_known {
+    GR_KNOWN_ARCH,
+    GR_KNOWN_TYPE,
+    GR_KNOWN_TOKENIZER,
+    GR_KNOWN_PRE_TOKENIZER,
+    GR_KNOWN_RECIPE
+};
 /* The i-th name of a kind (static), NULL past the last one. `about` [n] receives a short
  * description, often empty, cut to n bytes. */
 GR_API const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n);

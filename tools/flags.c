@@ -134,15 +134,12 @@ static const char *set_value(struct gr_options *o, const struct gr_flag *f, cons
 
 /* ---- names ---- */
 
-/* The flag of the command that has the name, n bytes; *off as in the table. NULL: none. `any`: of
- * whatever command. */
-static const struct gr_flag *find_flag(enum gr_command command, bool any, const char *name,
-                                       size_t n, bool *off)
+const struct gr_flag *gr_flag_find(enum gr_command command, const char *name, size_t n, bool *off)
 {
     for (const struct gr_flag *f = gr_flags; f->names; f++) {
         const char *at = f->names, *p;
         size_t m;
-        if (!any && !(f->commands & 1u << command))
+        if (command != GR_N_COMMANDS && !(f->commands & 1u << command))
             continue;
         for (*off = false; gr_flag_next_name(&at, &p, &m, off);) {
             if (m == n && !memcmp(p, name, n))
@@ -185,7 +182,8 @@ const char *gr_nearest_name(enum gr_command command, const char *word)
         const char *at = f->names, *p;
         size_t m;
         bool off = false;
-        while (f->commands & 1u << command && gr_flag_next_name(&at, &p, &m, &off))
+        while ((command == GR_N_COMMANDS || f->commands & 1u << command) &&
+               gr_flag_next_name(&at, &p, &m, &off))
             offer(&best, word, n, p, m);
     }
     return *best.name ? best.name : NULL;
@@ -244,7 +242,7 @@ static int unknown_flag(const struct gr_options *o, const char *arg)
 {
     const char *command = gr_commands[o->command].name, *near = gr_nearest_name(o->command, arg);
     bool off;
-    if (find_flag(o->command, true, arg, strcspn(arg, "="), &off))
+    if (gr_flag_find(GR_N_COMMANDS, arg, strcspn(arg, "="), &off))
         gr_say_error("gpurun %s has no flag %s; gpurun help %s lists those it has", command, arg,
                      command);
     else if (near)
@@ -312,7 +310,7 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     bool off;
-    const struct gr_flag *f = find_flag(o->command, false, arg, n, &off);
+    const struct gr_flag *f = gr_flag_find(o->command, arg, n, &off);
     if (!f)
         return unknown_flag(o, arg);
     if (f->kind == GR_FLAG_ABSENT) {
@@ -326,6 +324,10 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     }
     const char *want =
         set_value(o, f, f->kind == SWITCH ? on_or_off(text, off) : text, off, BY_FLAG);
+    if (want && (!strcmp(text, "--help") || !strcmp(text, "-h"))) {
+        o->help = 1, o->about = f;
+        return 0;
+    }
     return want ? bad_value(o, f, (int)n, arg, text, want) : 0;
 }
 
@@ -356,7 +358,7 @@ static int unexpected(const struct gr_options *o, const char *arg)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool off;
-    if (find_flag(o->command, false, "--prompt", 8, &off))
+    if (gr_flag_find(o->command, "--prompt", 8, &off))
         gr_say_error("unexpected argument '%s'; text to continue is given by -p \"...\"", arg);
     else
         gr_say_error("unexpected argument '%s'; usage: gpurun %s %s", arg, c->name, c->args);
@@ -436,7 +438,7 @@ int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, ch
     set_defaults(o);
     int rc = read_variables(o);
     const char *model = o->model;
-    bool only_arguments = false;
+    bool only_arguments = command == GR_CMD_help && argc == 1; /* gpurun help --temp */
     for (int i = 0; i < argc && !rc; i++) {
         if (!only_arguments && !strcmp(argv[i], "--"))
             only_arguments = true;

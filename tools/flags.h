@@ -130,6 +130,7 @@ struct gr_options {
         const char *text;
     } notice[GR_N_NOTICES];
     int n_notice;
+    const struct gr_flag *about; /* --help was given as this flag's value */
 #define FLAG(field, kind, ...) GR_TYPE_##kind field;
 #define NOOP(...)
 #define NOTICE(...)
@@ -169,6 +170,9 @@ extern const struct gr_flag gr_flags[];
  * switches off. Begin with *at = names and *off = false. */
 bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off);
 
+/* The flag of the command (GR_N_COMMANDS: of the first that has it) with this name of n bytes; *off
+ * as above. NULL: none. */
+const struct gr_flag *gr_flag_find(enum gr_command command, const char *name, size_t n, bool *off);
 /* Whether the variable NO_X of a flag with the variable X is its opposite. */
 bool gr_flag_has_no(const struct gr_flag *f);
 
@@ -184,7 +188,7 @@ int gr_options_check(struct gr_options *o);
 void gr_options_warn(const struct gr_options *o);
 
 /* The name nearest to `word` among those of the commands (starting with a letter) or of the
- * command's flags; NULL when none is near. Valid until the next call. */
+ * command's flags (GR_N_COMMANDS: of all); NULL when none is near. Valid until the next call. */
 const char *gr_nearest_name(enum gr_command command, const char *word);
 
 #endif

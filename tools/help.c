@@ -1,4 +1,4 @@
-/* Help, completion scripts and the README's tables, all from the tables of commands and flags. */
+/* Help and the README's tables, from the tables of commands and flags. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,9 +34,8 @@ static void print_wrapped(const char *text, int column)
     printf("\n");
 }
 
-/* "  -c, --ctx-size N" and blanks up to COLUMN, on a line of its own when it is longer. `most`
- * names at most. */
-static void print_names(const struct gr_flag *f, int most)
+/* "  -c, --ctx-size N", `most` names at most; returns how long it is. */
+static int print_spelling(const struct gr_flag *f, int most)
 {
     const char *at = f->names, *name;
     size_t n;
@@ -46,6 +45,13 @@ static void print_names(const struct gr_flag *f, int most)
         column += printf("%s%.*s", !i ? "" : off != was_off ? " / " : ", ", (int)n, name);
     if (*f->value)
         column += printf(f->kind == WHEN ? " [%s]" : " %s", f->value);
+    return column;
+}
+
+/* The same with blanks up to COLUMN, on a line of its own when it is longer. */
+static void print_names(const struct gr_flag *f, int most)
+{
+    int column = print_spelling(f, most);
     if (column >= COLUMN)
         printf("\n"), column = 0;
     printf("%*s", COLUMN - column, "");
@@ -115,7 +121,25 @@ static void print_brief(void)
     printf("\nMore: gpurun help all, or one of");
     for (int i = 1; i < GR_N_GROUPS - 1; i++)
         printf(" %s", group_name[i]);
-    printf(", or a command's name.\n");
+    printf(", a command's or a flag's name.\n");
+}
+
+/* The types of quantize. */
+static void print_recipes(void)
+{
+    char about[64];
+    const char *name;
+    printf(
+        "\nTYPE, named as in llama.cpp: what most matrices become; a mix has more bits for some\n");
+    for (int32_t i = 0; (name = gr_known(GR_KNOWN_RECIPE, i, about, sizeof about)); i++)
+        printf("  %-*s%s\n", COLUMN - 2, name, about);
+    printf("\nTYPE of single tensors (gpurun list types has their bits)\n ");
+    for (int32_t i = 0, at = 1; (name = gr_known(GR_KNOWN_TYPE, i, NULL, 0)); i++) {
+        if (at + (int)strlen(name) + 1 > WIDTH)
+            at = printf("\n ") - 1;
+        at += printf(" %s", name);
+    }
+    printf("\n");
 }
 
 static void print_command(const struct gr_command_spec *c)
@@ -123,6 +147,8 @@ static void print_command(const struct gr_command_spec *c)
     unsigned mask = 1u << (c - gr_commands);
     printf("gpurun %s %s\n", c->name, c->args);
     print_wrapped(c->text, 0);
+    if (mask == 1u << GR_CMD_quantize)
+        print_recipes();
     for (int g = 0; g < GR_N_GROUPS; g++)
         print_group((enum gr_flag_group)g, mask);
     print_legend();
@@ -180,6 +206,105 @@ static void print_markdown(void)
     }
 }
 
+/* ---- one flag ---- */
+
+/* "0 to 1000, auto" */
+static void print_range(const struct gr_flag *f)
+{
+    bool list = strchr(f->value, '|') && f->kind != I32;
+    bool number = f->kind == I32 || f->kind == I64 || f->kind == F32 || f->kind == LIST;
+    bool any = f->lo <= INT32_MIN && f->hi >= INT32_MAX;
+    bool automatic = !strcmp(f->def, "auto");
+    if (!list && !number && f->kind != SWITCH)
+        return;
+    printf("  values     ");
+    if (!number)
+        printf("%s", list ? f->value : "on|off");
+    else if (any)
+        printf("any number");
+    else if (f->hi >= INT32_MAX)
+        printf("%.10g or more", f->lo);
+    else
+        printf("%.10g to %.10g", f->lo, f->hi);
+    if (!list && (automatic || !strcmp(f->def, "model")))
+        printf("%s%s%s", number ? ", " : "|", f->def,
+               automatic && number && f->hi == INT32_MAX ? ", all" : "");
+    printf("\n");
+}
+
+static void explain(const struct gr_flag *f)
+{
+    const unsigned all = (1u << GR_N_COMMANDS) - 1;
+    char commands[512] = "all";
+    size_t n = 0;
+    print_spelling(f, 99);
+    printf("\n  ");
+    print_wrapped(f->help, 2);
+    print_range(f);
+    if (*f->def)
+        printf("  default    %s\n", f->def);
+    if (*f->variable)
+        printf("  variables  GPURUN_%s, LLAMA_ARG_%s\n", f->variable, f->variable);
+    for (int i = 0; i < GR_N_COMMANDS && (f->commands & all) != all; i++)
+        if (f->commands & 1u << i)
+            n += (size_t)snprintf(commands + n, sizeof commands - n, "%s%s", n ? ", " : "",
+                                  gr_commands[i].name);
+    printf("  commands   ");
+    print_wrapped(commands, 13);
+}
+
+/* Whether a flag is called so; without dashes too. */
+static bool has_name(const struct gr_flag *f, const char *word)
+{
+    const char *at = f->names, *name;
+    size_t n, n_word = strcspn(word, "=");
+    bool off = false;
+    while (gr_flag_next_name(&at, &name, &n, &off)) {
+        size_t dashes = *word == '-' ? 0 : strspn(name, "-");
+        if (n - dashes == n_word && !memcmp(name + dashes, word, n_word))
+            return true;
+    }
+    return false;
+}
+
+/* Commands may have flags of one name and several meanings. What is refused, or has no effect, is
+ * looked for where no command has it. */
+static bool explain_flags(const char *word)
+{
+    int n = 0;
+    for (const struct gr_flag *f = gr_flags; f->names; f++)
+        if (is_active(f) && has_name(f, word))
+            printf(n++ ? "\n" : ""), explain(f);
+    for (const struct gr_flag *f = gr_flags; f->names && !n; f++)
+        if (!is_active(f) && has_name(f, word)) {
+            n += printf("%s: %s\n  ", word,
+                        f->kind == GR_FLAG_ABSENT ? "refused" : "accepted without effect");
+            print_wrapped(f->help, 2);
+        }
+    return n > 0;
+}
+
+/* ---- topics ---- */
+
+const char *gr_help_topic(int i)
+{
+    return i < GR_N_GROUPS ? group_name[i] : i == GR_N_GROUPS ? "absent" : NULL;
+}
+
+/* A command's or a topic's name, or else a flag's. */
+static const char *nearest(const char *word)
+{
+    char flag[64];
+    const char *near = gr_nearest_name(GR_N_COMMANDS, word), *topic;
+    size_t n = strlen(word);
+    for (int i = 0; !near && (topic = gr_help_topic(i)); i++)
+        if (gr_edit_distance(word, n, topic, strlen(topic)) <= n / 3 ||
+            (n > 2 && !strncmp(word, topic, n)))
+            near = topic;
+    snprintf(flag, sizeof flag, "--%.60s", word);
+    return near ? near : gr_nearest_name(GR_N_COMMANDS, flag);
+}
+
 /* What the word after "gpurun help" asks for; false when nothing has that name. */
 static bool print_topic(const char *topic)
 {
@@ -197,16 +322,18 @@ static bool print_topic(const char *topic)
         if (!strcmp(topic, group_name[g]))
             return print_group((enum gr_flag_group)g, ~GR_BRIEF), print_legend(), true;
     }
-    return false;
+    return explain_flags(topic);
 }
 
 int gr_tool_help(const struct gr_options *o)
 {
     const char *topic = o->command == GR_CMD_help ? o->arg[0] : gr_commands[o->command].name;
-    if (!topic || o->command == GR_CMD_run) {
+    if (o->about) {
+        explain(o->about);
+    } else if (!topic || o->command == GR_CMD_run) {
         print_brief();
     } else if (!print_topic(topic)) {
-        const char *near = gr_nearest_name(GR_CMD_run, topic);
+        const char *near = nearest(topic);
         gr_say_error("no help on '%s'%s%s; gpurun help all has everything", topic,
                      near ? ": did you mean " : "", near ? near : "");
         return GR_EXIT_USAGE;
@@ -218,150 +345,5 @@ int gr_tool_version(const struct gr_options *o)
 {
     (void)o;
     printf("gpurun %s\n", gr_version());
-    return 0;
-}
-
-/* ---- completion ---- */
-
-/* Names of the command's flags, each after `before`. */
-static void print_flag_names(int command, const char *before)
-{
-    for (const struct gr_flag *f = gr_flags; f->names; f++) {
-        const char *at = f->names, *name;
-        size_t n;
-        bool off = false;
-        while (is_active(f) && f->commands & 1u << command &&
-               gr_flag_next_name(&at, &name, &n, &off))
-            printf("%s%.*s", before, (int)n, name);
-    }
-}
-
-static void print_command_names(void)
-{
-    for (int i = 0; i < GR_N_COMMANDS; i++)
-        printf("%s%s", i ? " " : "", gr_commands[i].name);
-}
-
-static void complete_bash(void)
-{
-    printf("# gpurun completion for bash: source <(gpurun completion bash)\n"
-           "_gpurun() {\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]} flags command=run\n"
-           "    [ \"$COMP_CWORD\" -gt 1 ] && command=${COMP_WORDS[1]}\n"
-           "    case $command in\n");
-    for (int i = GR_N_COMMANDS - 1; i >= 0; i--) {
-        printf("    %s) flags='", i ? gr_commands[i].name : "*");
-        print_flag_names(i, " ");
-        printf("' ;;\n");
-    }
-    printf("    esac\n"
-           "    COMPREPLY=()\n"
-           "    case $word in\n"
-           "    -*) mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$word\") ;;\n"
-           "    *)\n"
-           "        [ \"$COMP_CWORD\" -eq 1 ] && mapfile -t COMPREPLY < <(compgen -W '");
-    print_command_names();
-    printf("' -- \"$word\")\n"
-           "        mapfile -t -O \"${#COMPREPLY[@]}\" COMPREPLY < <(compgen -f -- \"$word\")\n"
-           "        ;;\n"
-           "    esac\n"
-           "}\n"
-           "complete -o filenames -F _gpurun gpurun\n");
-}
-
-static void complete_zsh(void)
-{
-    printf("#compdef gpurun\n"
-           "# gpurun completion for zsh: gpurun completion zsh > a folder of $fpath, as _gpurun\n"
-           "_gpurun() {\n"
-           "    local command=run\n"
-           "    (( CURRENT > 2 )) && command=$words[2]\n"
-           "    if [[ $words[CURRENT] != -* ]]; then\n"
-           "        (( CURRENT == 2 )) && compadd -- ");
-    print_command_names();
-    printf("\n        _files\n"
-           "        return\n"
-           "    fi\n"
-           "    case $command in\n");
-    for (int i = GR_N_COMMANDS - 1; i >= 0; i--) {
-        printf("    %s) compadd --", i ? gr_commands[i].name : "*");
-        print_flag_names(i, " ");
-        printf(" ;;\n");
-    }
-    printf("    esac\n"
-           "}\n"
-           "compdef _gpurun gpurun\n");
-}
-
-/* The description up to a semicolon, in fish's quotes; ends the line. */
-static void print_fish_text(const char *p)
-{
-    printf(" -d '");
-    for (; *p && *p != ';'; p++)
-        printf(*p == '\'' || *p == '\\' ? "\\%c" : "%c", *p);
-    printf("'\n");
-}
-
-/* fish knows three forms of flags: -s x, -o xyz (one dash), -l xyz (two). */
-static void complete_fish_flag(int command, const struct gr_flag *f)
-{
-    const char *at = f->names, *name;
-    size_t n;
-    bool off = false;
-    if (command)
-        printf("complete -c gpurun -n '__fish_seen_subcommand_from %s'", gr_commands[command].name);
-    else
-        printf("complete -c gpurun -n 'not __gpurun_other_command'");
-    while (gr_flag_next_name(&at, &name, &n, &off)) {
-        size_t dashes = strspn(name, "-");
-        printf(" -%c %.*s",
-               dashes == 2 ? 'l'
-               : n == 2    ? 's'
-                           : 'o',
-               (int)(n - dashes), name + dashes);
-    }
-    if (f->kind == CHOICE || f->kind == CHOICES) {
-        printf(" -x -a '");
-        for (const char *p = f->value; *p; p++)
-            putchar(*p == '|' ? ' ' : *p);
-        printf("'");
-    } else if (*f->value) {
-        printf(f->kind == STR ? " -r" : f->kind == WHEN ? "" : " -x");
-    }
-    print_fish_text(f->help);
-}
-
-static void complete_fish(void)
-{
-    printf("# gpurun completion for fish: gpurun completion fish > "
-           "~/.config/fish/completions/gpurun.fish\n"
-           "function __gpurun_other_command\n    __fish_seen_subcommand_from");
-    for (int i = 1; i < GR_N_COMMANDS; i++)
-        printf(" %s", gr_commands[i].name);
-    printf("\nend\n");
-    for (int i = 0; i < GR_N_COMMANDS; i++) {
-        printf("complete -c gpurun -n __fish_use_subcommand -a %s", gr_commands[i].name);
-        print_fish_text(gr_commands[i].text);
-    }
-    for (int i = 0; i < GR_N_COMMANDS; i++) {
-        for (const struct gr_flag *f = gr_flags; f->names; f++) {
-            if (is_active(f) && f->commands & 1u << i)
-                complete_fish_flag(i, f);
-        }
-    }
-}
-
-int gr_tool_completion(const struct gr_options *o)
-{
-    if (!strcmp(o->arg[0], "bash"))
-        complete_bash();
-    else if (!strcmp(o->arg[0], "zsh"))
-        complete_zsh();
-    else if (!strcmp(o->arg[0], "fish"))
-        complete_fish();
-    else {
-        gr_say_error("completion for '%s': one of bash, zsh, fish is expected", o->arg[0]);
-        return GR_EXIT_USAGE;
-    }
     return 0;
 }

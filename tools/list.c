@@ -1,4 +1,5 @@
-/* gpurun list: the architectures, storage types and tokenizers that model files may have. */
+/* gpurun list: the architectures, storage types and tokenizers that model files may have, and the
+ * mixes of types that are made. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@ static const struct {
 } lists[] = {
     {"architectures", GR_KNOWN_ARCH},
     {"types", GR_KNOWN_TYPE},
+    {"recipes", GR_KNOWN_RECIPE},
     {"tokenizers", GR_KNOWN_TOKENIZER},
     {"pre-tokenizers", GR_KNOWN_PRE_TOKENIZER},
 };
@@ -61,7 +63,8 @@ int gr_tool_list(const struct gr_options *o)
         return gr_say_no_memory();
     if (n)
         return 0;
-    gr_say_error("list: architectures, types, tokenizers or pre-tokenizers expected, '%s' found",
-                 only);
+    gr_say_error(
+        "list: architectures, types, recipes, tokenizers or pre-tokenizers expected, '%s' found",
+        only);
     return GR_EXIT_USAGE;
 }

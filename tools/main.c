@@ -93,6 +93,8 @@ static int run_line(int argc, char **argv)
     const struct gr_command_spec *c = choose(argc, argv, &skip);
     if (!c)
         return GR_EXIT_USAGE;
+    if (c == &gr_commands[GR_CMD_completion] && argc > 2 && !strcmp(argv[2], "words"))
+        return gr_complete_words(argc - 3, argv + 3);
     int rc = gr_options_parse(&o, (enum gr_command)(c - gr_commands), argc > skip ? argc - skip : 0,
                               argv + skip);
     o.words = argv + skip, o.n_words = argc > skip ? argc - skip : 0;

@@ -55,6 +55,14 @@ bool gr_out_ended(void);
  * that it starts terminals of its own: these do not count. */
 bool gr_is_terminal(int fd);
 
+/* ---- help ---- */
+
+/* The i-th topic of gpurun help that is neither a command nor a flag; NULL past the last one. */
+const char *gr_help_topic(int i);
+/* gpurun completion words: prints what may stand in the place of the last one of the words behind
+ * the program's name. Returns 0. */
+int gr_complete_words(int n, char **words);
+
 /* ---- input ---- */
 
 /* The whole of a file, or of standard input for "-": zero-terminated, to be freed; 0 or an exit

@@ -5,6 +5,7 @@
 #include "gpurun.h"
 #include "gr/dtype.h"
 #include "model/model.h"
+#include "quant/recipe.h"
 #include "text/pre.h"
 #include "text/vocab.h"
 
@@ -57,6 +58,8 @@ const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n)
         return tokenizer_at(i, about, n);
     case GR_KNOWN_PRE_TOKENIZER:
         return i < 0 ? NULL : gr_pre_name((size_t)i);
+    case GR_KNOWN_RECIPE:
+        return gr_recipe_name(i, about, n);
     }
     return NULL;
 }

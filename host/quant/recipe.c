@@ -104,6 +104,24 @@ const char *gr_recipe_names(void)
     return names;
 }
 
+const char *gr_recipe_name(int32_t i, char *about, size_t n)
+{
+    for (size_t k = 0; i >= 0 && k < GR_COUNT(recipes); k++) {
+        const struct gr_dtype_info *t = gr_dtype_find(recipes[k].type);
+        if (!gr_quant_find(t->id)->quantize || i-- > 0)
+            continue;
+        snprintf(about, n, "mostly %s, %.4g bits%s", t->name, 8.0 * t->block_bytes / t->block,
+                 t->importance ? ", needs importances" : "");
+        return recipes[k].name;
+    }
+    if (i >= 0 && (size_t)i < GR_COUNT(aliases)) {
+        snprintf(about, n, "the same as %s", recipes[aliases[i].recipe].name);
+        return aliases[i].name;
+    }
+    snprintf(about, n, "%s", i == GR_COUNT(aliases) ? "every tensor as it is" : "");
+    return i == GR_COUNT(aliases) ? "COPY" : NULL;
+}
+
 static bool has(struct gr_str name, const char *part)
 {
     return memmem(name.p, name.n, part, strlen(part)) != NULL;

@@ -17,6 +17,9 @@ struct gr_recipe {
 
 /* The recipe of that name (case does not matter), or NULL. */
 const struct gr_recipe *gr_recipe_find(const char *name);
+/* The i-th name of those whose types can be written, aliases and COPY behind them, with a few words
+ * on it (of n bytes, cut to them); NULL past the last one. */
+const char *gr_recipe_name(int32_t i, char *about, size_t n);
 /* " F32 F16 ..": those whose types can be written. */
 const char *gr_recipe_names(void);
 

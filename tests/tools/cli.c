@@ -51,8 +51,63 @@ Test(cli, help_fits_the_screen)
                                          "output", "absent", "run",      "bench"};
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         expect_screen(GPURUN(NULL, "help", topics[i]), 400);
+    expect_screen(GPURUN(NULL, "help", "quantize"), 100);
     expect_screen(GPURUN(NULL, "tokenize", "--help"), 60);
-    expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin'");
+    expect_exit(GPURUN(NULL, "help", "samplin"), 2, "no help on 'samplin': did you mean sampling");
+}
+
+/* A flag by any of its names, with and without dashes; what is refused; what is nothing. */
+Test(cli, help_on_a_flag)
+{
+    static const char temp[] = "  --temp, --temperature T\n"
+                               "  randomness; 0 always takes the likeliest token\n"
+                               "  values     -1000 to 1000\n"
+                               "  default    0.8\n"
+                               "  variables  GPURUN_TEMP, LLAMA_ARG_TEMP\n"
+                               "  commands   run, profile\n";
+    cr_expect_str_eq(GPURUN(NULL, "help", "--temp").out, temp);
+    cr_expect_str_eq(GPURUN(NULL, "help", "temperature").out, temp);
+    cr_expect_str_eq(GPURUN(NULL, "help", "--temp=1").out, temp);
+    cr_expect_str_eq(GPURUN(NULL, "--temp", "--help").out, temp);
+    struct outcome o = GPURUN(NULL, "help", "-p"); /* of one name, and two meanings */
+    cr_expect(strstr(o.out, "--prompt TEXT") && strstr(o.out, "--n-prompt N,N,..."), "%s", o.out);
+    cr_expect(strstr(GPURUN(NULL, "help", "-ngl").out, "0 or more, auto, all"));
+    cr_expect(strstr(GPURUN(NULL, "help", "-ctk").out, "f32|f16|bf16|q8_0|q4_0"));
+    cr_expect(strstr(GPURUN(NULL, "help", "--help").out, "commands   all"));
+    cr_expect(strstr(GPURUN(NULL, "help", "--display-prompt").out, "on|off|auto"));
+    cr_expect(strstr(GPURUN(NULL, "help", "--xtc-threshold").out, "refused"));
+    cr_expect(strstr(GPURUN(NULL, "help", "-fa").out, "accepted without effect"));
+    expect_exit(GPURUN(NULL, "help", "tmep"), 2, "did you mean --temp");
+    expect_exit(GPURUN(NULL, "help", "--tmep"), 2, "did you mean --temp");
+    expect_exit(GPURUN(NULL, "help", "--nothing-like-it"), 2, "no help on '--nothing-like-it';");
+    for (const struct gr_flag *f = gr_flags; f->names; f++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(f->names, " "), f->names);
+        struct outcome about = GPURUN(NULL, "help", name);
+        cr_expect_eq(about.exit_code, 0, "%s: %s", name, about.err);
+        for (char *line = strtok(about.out, "\n"); line; line = strtok(NULL, "\n"))
+            cr_expect_leq(strlen(line), 100, "%s", line);
+    }
+}
+
+/* Every type that can be asked for is there, with its bits; and is one. */
+Test(cli, help_on_quantize)
+{
+    struct outcome o = GPURUN(NULL, "help", "quantize");
+    char out[256], about[64];
+    snprintf(out, sizeof out, "%s", tiny_path("out.gguf"));
+    cr_expect(strstr(o.out, "Q4_K_M ") && strstr(o.out, "mostly q4_K, 4.5 bits\n"));
+    cr_expect(strstr(o.out, "mostly iq2_xs, 2.312 bits, needs importances\n"));
+    cr_expect(strstr(o.out, "the same as Q4_K_M") && strstr(o.out, " nvfp4"));
+    int n = 0;
+    for (const char *name; (name = gr_known(GR_KNOWN_RECIPE, n, about, sizeof about)); n++) {
+        cr_expect(strstr(o.out, name) && strstr(o.out, about), "%s: %s", name, about);
+        expect_exit(GPURUN(NULL, "quantize", GR_SOURCE_DIR "/tools/default-model.gguf", out, name,
+                           "--dry-run"),
+                    0, "");
+    }
+    cr_expect_geq(n, 38, "%d", n);
+    cr_expect(strstr(GPURUN(NULL, "list", "recipes").out, "Q4_K_M"));
 }
 
 Test(cli, help_all_names_every_flag)
@@ -156,20 +211,6 @@ Test(cli, cpu_levels)
         cr_expect_not_null(strstr(o.err, expected), "%s: %s", level[i], o.err);
     }
     expect_exit(GPURUN(NULL, WRITE, "--cpu-level", "sse"), 2, "avx512");
-}
-
-Test(cli, completion)
-{
-    char command[256];
-    cr_expect(strstr(GPURUN(NULL, "completion", "zsh").out, "--temp"));
-    cr_expect(strstr(GPURUN(NULL, "completion", "fish").out, "-l temp"));
-    expect_exit(GPURUN(NULL, "completion", "csh"), 2, "bash, zsh, fish");
-    expect_exit(GPURUN(NULL, "completion"), 2, "usage");
-    snprintf(command, sizeof command,
-             "bash -c 'source %s; COMP_WORDS=(gpurun tokenize --show); COMP_CWORD=2; _gpurun; "
-             "[ \"${COMPREPLY[*]}\" = --show-count ]'",
-             (GPURUN(NULL, "completion", "bash"), tiny_path("out")));
-    cr_expect_eq(system(command), 0);
 }
 
 /* ---- refusals ---- */

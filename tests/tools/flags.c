@@ -102,8 +102,10 @@ Test(flags, every_name_parses)
                 for (int i = 0; i < gr_commands[c].least; i++)
                     all[n_all++] = words[2 + i];
                 int rc = parse(&o, (enum gr_command)c, all, n_all);
-                cr_expect_eq(rc, f->kind == GR_FLAG_ABSENT ? GR_EXIT_USAGE : 0, "gpurun %s %s",
-                             gr_commands[c].name, word);
+                bool asked = c == GR_CMD_help && n_all == 1; /* gpurun help --temp */
+                bool refused = f->kind == GR_FLAG_ABSENT && !asked;
+                cr_expect_eq(rc, refused ? GR_EXIT_USAGE : 0, "gpurun %s %s", gr_commands[c].name,
+                             word);
                 gr_options_fini(&o);
                 n_parsed++;
             }
