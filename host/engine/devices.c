@@ -1,4 +1,5 @@
 /* A session over several devices: where its layers, caches and constants are. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -121,6 +122,44 @@ static int alloc_caches(struct gr_session *s)
     }
     share_tensors(s);
     return 0;
+}
+
+/* What of the caches a device has. */
+static void caches_on(const struct gr_session *s, int32_t device, struct gr_memory *part)
+{
+    const struct gr_hparams *hp = &s->slice->hp;
+    size_t n = (size_t)hp->n_layer, state = hp->n_conv_state ? GR_T_CONV : GR_T_SSM;
+    *part = s->memory;
+    memset(part->bytes, 0, sizeof part->bytes);
+    memset(part->n_layer, 0, sizeof part->n_layer);
+    part->state_bytes = 0, part->n_recurrent = 0;
+    for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
+        const struct gr_ten *t = &s->tensors[i];
+        size_t which = i / n, kind = hp->swa[i % n] ? GR_CACHE_SWA : GR_CACHE_FULL;
+        uint64_t bytes = (uint64_t)(t->rows * t->row_bytes);
+        if (!gr_ten_is(t) || is_shared(hp, i % n) || gr_tensor_device(s, t) != device)
+            continue;
+        if (which < GR_T_CONV)
+            part->bytes[kind][which] += bytes, part->n_layer[kind] += which == GR_T_K;
+        else
+            part->state_bytes += bytes, part->n_recurrent += which == state;
+    }
+}
+
+void gr_session_log_caches(const struct gr_session *s)
+{
+    struct gr_memory m;
+    char where[48];
+    const struct gr_slice *l = s->slice;
+    bool alone = l->placed.place.n_stage * l->n_shard == 1;
+    for (int32_t d = 0; d < s->n_device; d++) {
+        int n = alone ? 0 : snprintf(where, sizeof where, "rank %d ", l->rank);
+        snprintf(where + n, sizeof where - (size_t)n, "%s", s->device[d].name);
+        caches_on(s, d, &m);
+        gr_memory_log_part(&m, where);
+    }
+    if (l->rank == 0 && gr_memory_plan(&m, &s->model->hp, &s->params) == 0)
+        gr_memory_log(&m);
 }
 
 /* ---- constants ---- */

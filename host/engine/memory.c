@@ -194,14 +194,13 @@ static void log_kind(const struct gr_memory *m, int kind, const char *what)
            MIB(k), gr_dtype_name(m->type_v), MIB(b[GR_T_V]));
 }
 
-void gr_memory_log(const struct gr_memory *m, const char *device)
+void gr_memory_log(const struct gr_memory *m)
 {
     uint64_t k = 0, v = 0;
     for (int kind = 0; kind < GR_N_CACHE_KIND; kind++) {
         k += m->bytes[kind][GR_T_K] + m->bytes[kind][GR_T_K_FAR];
         v += m->bytes[kind][GR_T_V];
     }
-    gr_log(GR_LOG_DEBUG, "%10s KV buffer size = %8.2f MiB", device, MIB(m->total));
     gr_log(GR_LOG_DEBUG, "KV self size  = %7.2f MiB, K (%s): %7.2f MiB, V (%s): %7.2f MiB",
            MIB(k + v), gr_dtype_name(m->type_k), MIB(k), gr_dtype_name(m->type_v), MIB(v));
     if (m->cache.has[GR_CACHE_FULL])
@@ -211,4 +210,22 @@ void gr_memory_log(const struct gr_memory *m, const char *device)
     if (m->cache.has_rs)
         gr_log(GR_LOG_DEBUG, "states: size = %7.2f MiB (%6u rows, %3d layers, %2u seqs), f32",
                MIB(m->state_bytes), m->n_row, m->n_recurrent, m->cache.n_seq_max);
+}
+
+void gr_memory_log_part(const struct gr_memory *part, const char *where)
+{
+    for (int kind = 0; kind < GR_N_CACHE_KIND; kind++) {
+        const uint64_t *b = part->bytes[kind];
+        uint64_t k = b[GR_T_K] + b[GR_T_K_FAR], v = b[GR_T_V];
+        if (part->n_layer[kind])
+            gr_log(GR_LOG_DEBUG,
+                   "%10s KV buffer size = %8.2f MiB (%6u cells, %3d layers%s), K (%s): %7.2f MiB, "
+                   "V (%s): %7.2f MiB",
+                   where, MIB(k + v), part->cache.kv[kind].n_cell, part->n_layer[kind],
+                   kind == GR_CACHE_SWA ? " with a window" : "", gr_dtype_name(part->type_k),
+                   MIB(k), gr_dtype_name(part->type_v), MIB(v));
+    }
+    if (part->n_recurrent)
+        gr_log(GR_LOG_DEBUG, "%10s RS buffer size = %8.2f MiB (%6u rows, %3d layers), f32", where,
+               MIB(part->state_bytes), part->n_row, part->n_recurrent);
 }

@@ -32,7 +32,8 @@ int gr_memory_plan(struct gr_memory *m, const struct gr_hparams *hp,
 bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, int il,
                       enum gr_cache_tensor which, struct gr_ten *shape);
 
-/* Says how large the caches are, as log lines. */
-void gr_memory_log(const struct gr_memory *m, const char *device);
+/* Says how large the caches are, as log lines: all of them, or what of them is in one place. */
+void gr_memory_log(const struct gr_memory *m);
+void gr_memory_log_part(const struct gr_memory *part, const char *where);
 
 #endif

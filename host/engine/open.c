@@ -346,8 +346,8 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
         rc = gr_plan_reserve(s);
     if (!rc)
         gr_log(GR_LOG_DEBUG, "CPU: instructions %s", gr_cpu_level_name(slice->model->cpu_level));
-    if (!rc && slice->rank == 0)
-        gr_memory_log(&s->memory, s->device[s->n_device - 1].name);
+    if (!rc)
+        gr_session_log_caches(s);
     if (rc)
         gr_session_close(&s);
     *out = s;

@@ -183,6 +183,8 @@ void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
                                struct gr_layer_cost *cost);
 /* Memory for the caches and constants by s->device[].has, and the constants' contents. */
 int gr_session_alloc(struct gr_session *s);
+/* Says how large this rank's caches are, a line for each place; rank 0 also says it of all. */
+void gr_session_log_caches(const struct gr_session *s);
 /* The device of a tensor of s->tensors; -1: it is of another stage, and has no memory here. */
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
 /* Before the host waits for a device that waits for another rank: until that has sent, or is lost.

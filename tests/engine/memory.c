@@ -280,15 +280,18 @@ Test(memory, S2_11_lines)
     model(40, 40, 128);
     struct gr_memory m = plan(&p);
     gr_log_set(keep_line, NULL);
-    gr_memory_log(&m, "CPU");
+    gr_memory_log(&m);
+    gr_memory_log_part(&m, "CPU");
     expect_line("KV self size  =  800.00 MiB, K (f16):  400.00 MiB, V (f16):  400.00 MiB\n");
     expect_line("size =  800.00 MiB (  1024 cells,  40 layers,  1/1 seqs), K (f16):  400.00 MiB, V "
                 "(f16):  400.00 MiB\n");
-    expect_line("       CPU KV buffer size =   800.00 MiB\n");
+    expect_line(
+        "       CPU KV buffer size =   800.00 MiB (  1024 cells,  40 layers), K (f16):  400.00 "
+        "MiB, V (f16):  400.00 MiB\n");
     *log_text = 0;
     p.n_seq_max = 2, p.kv_unified = false;
     m = plan(&p);
-    gr_memory_log(&m, "CPU");
+    gr_memory_log(&m);
     expect_line("(   512 cells,  40 layers,  2/2 seqs)");
     gr_log_set(NULL, NULL);
 }

@@ -654,7 +654,9 @@ Test(cli, sizes_of_the_cache)
                 "size =    1.00 MiB (  8192 cells,   2 layers,  1/1 seqs), K (f16):    0.50 "
                 "MiB, V (f16):    0.50 MiB\n");
     expect_exit(o, 0, "KV self size  =    1.00 MiB, K (f16):    0.50 MiB, V (f16):    0.50 MiB\n");
-    expect_exit(o, 0, "KV buffer size =     1.00 MiB\n");
+    expect_exit(o, 0,
+                "       CPU KV buffer size =     1.00 MiB (  8192 cells,   2 layers), K (f16):    "
+                "0.50 MiB, V (f16):    0.50 MiB\n");
 }
 
 /* ---- pipes and signals ---- */
