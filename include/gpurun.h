@@ -208,6 +208,7 @@ struct gr_model_info {
     bool no_logits;        /* without output matrix: sessions give embeddings only */
     bool no_cache;         /* attention within the batch, in both directions; nothing is cached */
     bool has_encoder;      /* gr_encode runs texts through it; gr_decode attends to them */
+    bool has_template;     /* the file has a chat template (tokenizer.chat_template) */
     int32_t decoder_start; /* first token of gr_decode, of a model with an encoder; otherwise -1 */
     enum gr_pooling pooling; /* of the file; NONE if it says nothing */
     int32_t n_label;         /* named scores of a classifier (gr_model_label) */

@@ -93,6 +93,31 @@ static int fit_encoder(const struct run *r, struct gr_session_params *p)
     return 0;
 }
 
+static size_t count_control(const struct run *r, const int32_t *id, size_t n_id)
+{
+    size_t n_control = 0, n;
+    const char *p;
+    for (size_t i = 0; i < n_id; i++)
+        n_control += !gr_text_piece(r->model, id[i], false, &p, &n) && n == 0;
+    return n_control;
+}
+
+/* What a chat's model is given as it is gets no answer. Who has written more control tokens than
+ * every text has knows that. */
+static void hint_at_template(const struct run *r)
+{
+    int32_t *id = NULL;
+    size_t n = 0;
+    bool plain = r->info.has_template && !gr_text_tokenize(r->model, "", 0, true, true, &id, &n) &&
+                 count_control(r, r->prompt, r->n_prompt) <= count_control(r, id, n);
+    if (plain)
+        gr_say(
+            "the model has a chat template, which run does not apply: the prompt is continued as "
+            "it is; for an answer, write what the template (gpurun inspect --json) puts around "
+            "a question into the prompt, its special tokens too");
+    gr_free_ids(id);
+}
+
 static int choose_params(struct run *r, struct gr_session_params *p)
 {
     *p = gr_session_options(r->o);
@@ -123,6 +148,7 @@ static int open_session(struct run *r)
         return gr_say_status(rc);
     gr_model_info(r->model, &r->info); /* the layers on the GPU are known now */
     say_plan(r, &p);
+    hint_at_template(r);
     return 0;
 }
 

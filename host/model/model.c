@@ -353,6 +353,7 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
                                .no_logits = m->arch && m->arch->no_logits,
                                .no_cache = m->hp.no_cache,
                                .has_encoder = m->hp.n_enc > 0,
+                               .has_template = gr_gguf_find(m->gguf, "tokenizer.chat_template"),
                                .decoder_start = m->hp.n_enc ? m->hp.decoder_start : -1,
                                .pooling = m->vocab_only ? GR_POOLING_NONE : m->hp.pooling,
                                .n_label = m->n_label};
