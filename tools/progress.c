@@ -184,9 +184,7 @@ static void draw(double t)
     n = n > most ? most : n;
     change_handlers(true);
     on_screen = 1;
-    flockfile(stderr);
     fprintf(stderr, "\r%.*s\033[K", n, line);
-    funlockfile(stderr);
 }
 
 static void say(double t)
