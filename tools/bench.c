@@ -435,6 +435,10 @@ static int count_models(const struct gr_options *o)
 
 static int check_options(const struct gr_options *o)
 {
+    if (!longest(&o->n_prompt) && !longest(&o->n_gen) && !o->prompt_gen.n) {
+        gr_say_error("nothing to measure: -p N, -n N or -pg P,N above 0 is expected");
+        return GR_EXIT_USAGE;
+    }
     if (count_models(o) > 1 && gr_together_world()) {
         gr_say_error("of several processes one -m, one -mmp and one -ngl are expected; a bench for "
                      "each of several does");

@@ -80,8 +80,13 @@ static int choose_length(struct gr_chunks *c, const struct gr_options *o)
     c->n_ctx += o->ppl_stride / 2; /* as llama.cpp does */
     if (c->n_ctx >= 4 && c->n_ids >= 2 * (size_t)c->n_ctx)
         return 0;
-    gr_say_error("the text has %zu tokens: at least %zu are needed with chunks of %d (-c)",
-                 c->n_ids, 2 * (size_t)c->n_ctx, c->n_ctx);
+    if (c->n_ids < 8)
+        gr_say_error("the text has %zu tokens, too few to measure: -f FILE gives a longer one",
+                     c->n_ids);
+    else
+        gr_say_error("the text has %zu tokens: at least %zu are needed with chunks of %d; -c %zu "
+                     "makes chunks that fit",
+                     c->n_ids, 2 * (size_t)c->n_ctx, c->n_ctx, c->n_ids / 2);
     return GR_EXIT_USAGE;
 }
 

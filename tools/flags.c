@@ -182,8 +182,9 @@ const char *gr_nearest_name(enum gr_command command, const char *word)
         const char *at = f->names, *p;
         size_t m;
         bool off = false;
-        while ((command == GR_N_COMMANDS || f->commands & 1u << command) &&
-               gr_flag_next_name(&at, &p, &m, &off))
+        bool offered =
+            f->kind != GR_FLAG_ABSENT && (command == GR_N_COMMANDS || f->commands & 1u << command);
+        while (offered && gr_flag_next_name(&at, &p, &m, &off))
             offer(&best, word, n, p, m);
     }
     return *best.name ? best.name : NULL;
@@ -238,11 +239,28 @@ static int read_variables(struct gr_options *o)
     return rc;
 }
 
+/* The flag of the same name with one dash more or less; its name is stored in *name. */
+static const struct gr_flag *with_other_dashes(const struct gr_options *o, const char *arg,
+                                               char name[48])
+{
+    bool off;
+    size_t n = strcspn(arg, "=");
+    if (arg[1] == '-')
+        snprintf(name, 48, "%.*s", (int)n - 1, arg + 1);
+    else
+        snprintf(name, 48, "-%.*s", (int)n, arg);
+    return gr_flag_find(o->command, name, strlen(name), &off);
+}
+
 static int unknown_flag(const struct gr_options *o, const char *arg)
 {
     const char *command = gr_commands[o->command].name, *near = gr_nearest_name(o->command, arg);
+    char name[48];
+    const struct gr_flag *f = with_other_dashes(o, arg, name);
     bool off;
-    if (gr_flag_find(GR_N_COMMANDS, arg, strcspn(arg, "="), &off))
+    if (f && f->kind == GR_FLAG_ABSENT)
+        gr_say_error("unknown flag '%s'; %s: %s", arg, name, f->help);
+    else if (gr_flag_find(GR_N_COMMANDS, arg, strcspn(arg, "="), &off))
         gr_say_error("gpurun %s has no flag %s; gpurun help %s lists those it has", command, arg,
                      command);
     else if (near)
@@ -338,6 +356,7 @@ static int check_model(const char *model)
     struct stat st;
     if (!model)
         return 0;
+    snprintf(config, sizeof config, "%s/config.json", model);
     if (!*model)
         gr_say_error("the model file's name is empty: give one by -m FILE, or leave it out for the "
                      "built-in model");
@@ -345,7 +364,7 @@ static int check_model(const char *model)
         gr_say_error("gpurun does not download; get the file of %s, then -m FILE", model);
     else if (stat(model, &st) || !S_ISDIR(st.st_mode))
         return 0;
-    else if (snprintf(config, sizeof config, "%s/config.json", model) > 0 && !access(config, F_OK))
+    else if (!access(config, F_OK))
         gr_say_error("%s is a Hugging Face checkpoint, and a GGUF file is expected: python3 "
                      "scripts/convert %s OUT.gguf of gpurun's sources makes one",
                      model, model);
@@ -361,7 +380,8 @@ static int unexpected(const struct gr_options *o, const char *arg)
     if (gr_flag_find(o->command, "--prompt", 8, &off))
         gr_say_error("unexpected argument '%s'; text to continue is given by -p \"...\"", arg);
     else
-        gr_say_error("unexpected argument '%s'; usage: gpurun %s %s", arg, c->name, c->args);
+        gr_say_error("unexpected argument '%s'; usage: gpurun %s%s%s", arg, c->name,
+                     *c->args ? " " : "", c->args);
     return GR_EXIT_USAGE;
 }
 
@@ -394,10 +414,7 @@ static int take_models(struct gr_options *o)
     for (int i = 0; i < o->models.n && !rc && !o->help; i++)
         rc = check_model(o->models.v[i]);
     for (int i = 0; i < o->models.n && !rc && !o->help && o->models.n > 1; i++)
-        if (access(o->models.v[i], R_OK)) {
-            gr_say_error("%s: %s", o->models.v[i], strerror(errno));
-            rc = gr_status_exit(GR_E_NO_MODEL);
-        }
+        rc = gr_model_is_there(o->models.v[i]);
     o->model = o->models.n ? o->models.v[0] : NULL;
     return rc;
 }

@@ -334,8 +334,8 @@ int gr_tool_help(const struct gr_options *o)
         print_brief();
     } else if (!print_topic(topic)) {
         const char *near = nearest(topic);
-        gr_say_error("no help on '%s'%s%s; gpurun help all has everything", topic,
-                     near ? ": did you mean " : "", near ? near : "");
+        gr_say_error("no help on '%s'%s%s%s gpurun help all has everything", topic,
+                     near ? ": did you mean " : "", near ? near : "", near ? "?" : ";");
         return GR_EXIT_USAGE;
     }
     return 0;

@@ -1,7 +1,9 @@
 /* The model and the session that the flags ask for. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "progress.h"
 #include "tools.h"
@@ -36,6 +38,20 @@ static void say_adapters(const struct gr_adapters *a)
         gr_say("adapter: %s, scale %g", a->v[i].path, (double)a->v[i].scale);
 }
 
+int gr_model_is_there(const char *path)
+{
+    char longer[4096];
+    if (!path || !access(path, R_OK))
+        return 0;
+    int error = errno;
+    snprintf(longer, sizeof longer, "%s.gguf", path);
+    if (access(longer, R_OK))
+        gr_say_error("%s: %s; -m FILE gives the path of a model", path, strerror(error));
+    else
+        gr_say_error("%s: %s; did you mean %s?", path, strerror(error), longer);
+    return gr_status_exit(GR_E_NO_MODEL);
+}
+
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model)
 {
     struct gr_model_params p = gr_model_params_default();
@@ -55,7 +71,9 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     p.device = o->device, p.main_gpu = o->main_gpu, p.require_gpu = o->require_gpu;
     p.vocab_only = vocab_only;
     p.world = vocab_only ? NULL : gr_together_world();
-    int rc = vocab_only ? 0 : gr_adapters_read(&adapters, o);
+    int rc = gr_model_is_there(o->model);
+    if (!rc && !vocab_only)
+        rc = gr_adapters_read(&adapters, o);
     if (rc) {
         gr_adapters_free(&adapters);
         return rc;

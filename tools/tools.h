@@ -114,6 +114,8 @@ struct gr_adapters {
 int gr_adapters_read(struct gr_adapters *a, const struct gr_options *o);
 void gr_adapters_free(struct gr_adapters *a);
 
+/* Whether a file can be read (NULL: the built-in model). 0 or an exit code, said. */
+int gr_model_is_there(const char *path);
 /* Opens the model that the options name, or the built-in one, and says so in a line. 0 or an exit
  * code, said. */
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);

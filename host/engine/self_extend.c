@@ -77,6 +77,8 @@ int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_
     return full * w + t - full * (w / n);
 }
 
+enum { BLOCK = 256 }; /* cells that a session's n_ctx is rounded up to */
+
 int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx, int32_t *n,
                           int32_t *w)
 {
@@ -88,7 +90,7 @@ int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ct
         int64_t capacity = gr_self_extend_capacity(mode, n_train, k, most / k * k);
         if (capacity >= n_ctx)
             return *n = k, *w = most / k * k, 0;
-        longest = GR_MAX(longest, capacity);
+        longest = GR_MAX(longest, capacity / BLOCK * BLOCK);
     }
     return gr_fail(GR_E_INVALID,
                    "Self-Extend: no group factor makes a context of %d tokens out of the %d that "

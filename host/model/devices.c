@@ -162,7 +162,7 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
             return gr_fail(GR_E_DEVICE, "%s; -ngl 0 or --device none runs on the CPU", why);
     }
     if (p->require_gpu)
-        return gr_fail(GR_E_DEVICE, "--require-gpu: %s", why);
+        return gr_fail(GR_E_DEVICE, "--require-gpu: %s; the CPU is used without it", why);
     gr_log(p->n_gpu_layers > 0 ? GR_LOG_WARN : GR_LOG_DEBUG,
            "no usable GPU, every layer runs on the CPU: %s", why);
     return 0;
@@ -193,7 +193,8 @@ static int choose_named(struct gr_devices *d, const struct gr_model_params *p, c
             continue;
         int n = count(kinds[k], &why, &broken), i = number(name + kind, len - kind);
         if (n == 0)
-            return gr_fail(GR_E_DEVICE, "device %s: %s", gr_quote(name, len), why);
+            return gr_fail(GR_E_DEVICE, "device %s: %s; the CPU is device 'cpu'",
+                           gr_quote(name, len), why);
         if (len == kind)
             return add_kind(d, kinds[k], n, p);
         if (i < 0)
