@@ -502,6 +502,9 @@ GR_API void gr_kv_dump(const struct gr_session *s, FILE *out);
  * moved by each shift that it survives; with n_discard <= 0 by one or two. */
 GR_API int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
                             int32_t *n_past);
+/* Checks in advance whether gr_context_shift with n_discard <= 0 will be possible when the context
+ * is full; GR_E_UNSUPPORTED: no. */
+GR_API int gr_context_can_shift(struct gr_session *s, int32_t seq, int32_t n_keep);
 
 /* ---- Self-Extend (Jin et al. 2024) ---- */
 

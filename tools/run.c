@@ -79,6 +79,14 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
            gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
 }
 
+/* Tokens that a shift keeps: --keep, and the one that begins a text. */
+static int32_t shift_keep(const struct run *r)
+{
+    int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
+    bool begun = r->prompt[0] == gr_text_bos(r->model);
+    return keep < INT32_MAX && begun ? keep + 1 : keep;
+}
+
 /* An encoder looks at the whole prompt at once. */
 static int fit_encoder(const struct run *r, struct gr_session_params *p)
 {
@@ -144,6 +152,8 @@ static int open_session(struct run *r)
     rc = gr_session_open(&r->session, r->model, &p);
     if (!rc)
         rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
+    if (!rc && gr_length_shifts(r->o))
+        rc = gr_context_can_shift(r->session, 0, shift_keep(r));
     if (rc)
         return gr_say_status(rc);
     gr_model_info(r->model, &r->info); /* the layers on the GPU are known now */
@@ -271,14 +281,11 @@ static int warm_up(struct run *r)
     return rc;
 }
 
-/* Drops the older half of what follows the first --keep tokens. */
+/* Drops the older half of what follows the first tokens that are kept. */
 static int shift_context(struct run *r)
 {
-    int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
-    if (r->prompt[0] == gr_text_bos(r->model) && keep < INT32_MAX)
-        keep++;
     r->cache.lost = true;
-    return gr_context_shift(r->session, 0, keep, 0, &r->n_past);
+    return gr_context_shift(r->session, 0, shift_keep(r), 0, &r->n_past);
 }
 
 /* Cells for at least one more token; *room 0 when there are none. */

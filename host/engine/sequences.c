@@ -152,16 +152,50 @@ static int discard(struct gr_session *s, int32_t seq, int32_t lo, int32_t hi, in
     return rc ? rc : gr_cache_op(&s->cache, &add, none);
 }
 
-int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
-                     int32_t *n_past)
+/* Whether old text can be dropped at all. */
+static int check_shiftable(const struct gr_session *s)
+{
+    const char *why = check_movable(s) ? "has learned its positions, which cannot be changed"
+                      : s->cache.rs
+                          ? "has recurrent states, from which old text cannot be taken away"
+                          : NULL;
+    return !why ? 0
+                : gr_fail(GR_E_UNSUPPORTED,
+                          "context shift: a %s model %s; leave it off and give a context for all "
+                          "of the text (-c)",
+                          s->model->arch->name, why);
+}
+
+static int check_shift_args(const struct gr_session *s, int32_t seq, int32_t n_keep)
 {
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
-    if (n_keep < 0 || seq < 0 || seq >= (int32_t)s->params.n_seq_max)
-        return gr_fail(GR_E_INVALID,
-                       "context shift: a sequence below %u and tokens to keep from 0 on expected, "
-                       "%d and %d found",
-                       s->params.n_seq_max, seq, n_keep);
+    if (n_keep >= 0 && seq >= 0 && seq < (int32_t)s->params.n_seq_max)
+        return 0;
+    return gr_fail(GR_E_INVALID,
+                   "context shift: a sequence below %u and tokens to keep from 0 on expected, "
+                   "%d and %d found",
+                   s->params.n_seq_max, seq, n_keep);
+}
+
+int gr_context_can_shift(struct gr_session *s, int32_t seq, int32_t n_keep)
+{
+    int32_t end = (int32_t)s->memory.n_ctx_seq, keep = GR_MIN(n_keep, end - 4);
+    int rc = check_shift_args(s, seq, n_keep);
+    if (!rc)
+        rc = check_shiftable(s);
+    for (int k = 0; k < GR_N_CACHE_KIND && !rc; k++)
+        if (gr_cache_has_positions(&s->cache, k))
+            rc = gr_kv_can_shift(s->cache.kv[k], seq, keep, (end - keep) / 2, end);
+    return rc;
+}
+
+int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t n_discard,
+                     int32_t *n_past)
+{
+    int rc = check_shift_args(s, seq, n_keep);
+    if (rc)
+        return rc;
     int32_t end = gr_cache_pos_max(&s->cache, seq) + 1;
     int32_t keep = GR_MIN(n_keep, (int32_t)s->memory.n_ctx_seq - 4), left = end - keep;
     if (left < 2)
@@ -170,7 +204,7 @@ int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t 
                        "there is nothing to discard",
                        seq, end, keep);
     int32_t n = GR_MIN(n_discard > 0 ? n_discard : left / 2, left - 1);
-    int rc = check_movable(s);
+    rc = check_shiftable(s);
     if (!rc)
         rc = discard(s, seq, keep, keep + n, end);
     if (!rc && n_past)

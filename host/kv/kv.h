@@ -58,6 +58,10 @@ int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op);
  * before any pending shift, the new cells having the same. A range that is empty, an addition of 0
  * and a division by 1 change nothing at all. */
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves);
+/* Whether a sequence that will have positions up to `end` could then do without the n positions
+ * behind the first `keep` ones, those behind them moving down: not where its window would see cells
+ * that are given up by then. GR_E_UNSUPPORTED. */
+int gr_kv_can_shift(const struct gr_kv *kv, int32_t seq, int32_t keep, int32_t n, int32_t end);
 void gr_kv_cells_clear(struct gr_kv *kv);
 /* Moves cells down into the holes (of each stream) until the used ones are the first ones.
  * GR_E_NOMEM_HOST, but not right after gr_kv_can_pack was fine: nothing changed. */

@@ -241,3 +241,12 @@ struct gr_kv_range gr_kv_gone_hull(const struct gr_kv_gone *gone)
     return gone->n ? (struct gr_kv_range){gone->r[0].lo, gone->r[gone->n - 1].hi}
                    : (struct gr_kv_range){0, 0};
 }
+
+int gr_kv_can_shift(const struct gr_kv *kv, int32_t seq, int32_t keep, int32_t n, int32_t end)
+{
+    const struct gr_kv_op add = {GR_KV_ADD, seq, 0, keep, end, -n};
+    int32_t passed = GR_MAX(end - (int32_t)kv->p.n_cell, 0);
+    struct gr_kv_gone gone = gr_kv_gone_with(&kv->seq[seq].gone, (struct gr_kv_range){0, passed});
+    gone = gr_kv_gone_after(&add, (struct gr_kv_range){keep, end}, &gone);
+    return gr_kv_window_check(kv, seq, &gone, end - n - 1);
+}

@@ -292,6 +292,46 @@ Test(context_shift, of_a_window_that_gave_up_cells)
     gr_model_close(&m);
 }
 
+/* What gr_context_can_shift said of an empty session is what happens when it is full; of models
+ * that cannot shift at all, at any time. */
+static int count_shifts(const struct tiny *t, int32_t keep, bool swa_full)
+{
+    struct gr_model *m = tiny_open(t);
+    struct gr_session_params p = params("f16");
+    p.n_ctx = 512, p.n_seq_max = 1, p.n_ubatch = 16, p.swa_full = swa_full;
+    struct gr_session *s = tiny_session(m, &p);
+    int can = gr_context_can_shift(s, 0, keep), rc = 0, n = 0, fixed = 0;
+    cr_expect(can == 0 || can == GR_E_UNSUPPORTED, "%s", gr_error_message());
+    fixed = tiny_keeps_states(m) || tiny_learned_positions(m);
+    cr_expect(!fixed || can, "%s can shift", t->arch->name);
+    for (int round = 0; round < (fixed ? 1 : 3) && !rc; round++) {
+        int32_t n_past = gr_kv_seq_pos_max(s, 0) + 1, end = fixed ? 16 : 512;
+        for (; n_past < end; n_past += end - n_past < 16 ? end - n_past : 16)
+            cr_assert_eq(feed(s, 0, 0, end - n_past < 16 ? end - n_past : 16), 0, "%s: %s",
+                         t->arch->name, gr_error_message());
+        rc = gr_context_shift(s, 0, fixed ? 2 : keep, 0, NULL);
+        n += !rc;
+    }
+    cr_expect_eq(rc, can, "%s, %d kept: %s", t->arch->name, keep, gr_error_message());
+    gr_session_close(&s);
+    gr_model_close(&m);
+    return n;
+}
+
+Test(context_shift, is_known_to_be_possible_before)
+{
+    static const char *const archs[] = {"llama", "gemma3",  "llama4", "deepseek2", "bloom",
+                                        "gpt2",  "qwen2vl", "jamba",  "mamba",     "lfm2"};
+    int n[2] = {0};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
+        for (int32_t keep = 0; keep < 500; keep += 75) {
+            struct tiny t = tiny_default(gr_arch_find((struct gr_str){archs[i], strlen(archs[i])}));
+            t.n_swa = 200;
+            n[0] += count_shifts(&t, keep, true), n[1] += count_shifts(&t, keep, false);
+        }
+    cr_expect(n[0] == 6 * 7 * 3 && n[1] > 0 && n[1] < n[0], "%d and %d shifts", n[0], n[1]);
+}
+
 Test(context_shift, limits_and_refusals)
 {
     struct tiny t = tiny_default(gr_arch_at(0));

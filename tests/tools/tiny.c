@@ -16,6 +16,7 @@
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "gr/dtype.h"
+#include "models/tiny.h"
 
 extern char **environ;
 
@@ -267,6 +268,23 @@ static const char *write_model(const struct kind *k)
     OK(gr_gguf_commit(w));
     gr_gguf_writer_free(&w);
     return path;
+}
+
+static void set_text(struct gr_gguf_writer *w, const struct tiny *t)
+{
+    (void)t;
+    set_vocabulary(w);
+}
+
+void tiny_write_arch(const char *arch, const char *path)
+{
+    char dir[512];
+    struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
+    t.n_head = 2, t.n_head_kv = t.n_head_kv > 2 ? 2 : 1, t.d_head = 32;
+    t.n_vocab = N_VOCAB, t.n_ctx = TINY_N_CTX, t.n_swa = 40;
+    t.dir = dir, t.edit = set_text;
+    cr_assert_eq(rename(tiny_write(&t, NULL), path), 0);
 }
 
 const char *tiny_model(bool broken)
