@@ -56,20 +56,32 @@ static int64_t taken(const struct gr_self_extend *se)
     return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
 }
 
-/* Cuts the session's text to `keep` tokens; false, and it is empty, where that cannot be done. The
- * positions before note->se.i are merged ones; from there on each token has its own, `merged` below
- * its number. */
-static bool cut(struct gr_session *s, const struct note *note, const struct gr_self_extend *se,
-                size_t keep)
+/* How many of the n tokens in common are in the file as this run would have stored them: all with
+ * the same factors. With others those of its first window, which it merges before it runs the token
+ * behind them; none when the file has merged positions. */
+static size_t alike(const struct note *note, const struct gr_self_extend *se, size_t n)
+{
+    if (note->se.n == se->n && note->se.w == se->w)
+        return n;
+    if (taken(&note->se))
+        return 0;
+    return se->n > 1 && n > (size_t)se->w ? (size_t)se->w : n;
+}
+
+/* Cuts the session's text to `keep` tokens. The positions before note->se.i are merged ones; from
+ * there on each token has its own, `merged` below its number. False where it cannot be cut, and
+ * where a window has given up cells that it will see again when positions move. */
+static bool cut(const struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
+                const struct gr_self_extend *se, size_t keep)
 {
     int64_t merged = (int64_t)note->n_token - (gr_kv_seq_pos_max(s, 0) + 1);
     int64_t pos = (int64_t)keep - merged;
-    bool same = note->se.n == se->n && note->se.w == se->w;
-    bool can = keep > 0 && merged == taken(&note->se) && pos >= note->se.i && (same || !merged);
-    if (can && !gr_kv_seq_rm(s, 0, (int32_t)pos, -1))
-        return true;
-    gr_kv_clear(s);
-    return false;
+    if (!keep || merged != taken(&note->se) || pos < note->se.i ||
+        gr_kv_seq_rm(s, 0, (int32_t)pos, -1))
+        return false;
+    if (se->n > 1 && gr_kv_seq_pos_min(s, 0) > 0)
+        return false;
+    return c->shift_keep < 0 || !gr_context_can_shift(s, 0, c->shift_keep);
 }
 
 static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
@@ -79,30 +91,44 @@ static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
     return gr_status_exit(status);
 }
 
+/* Of the state that was loaded, the tokens that the prompt begins with: *n_read, 0 and an empty
+ * session when none is of use. */
+static void take(struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
+                 const int32_t *token, const int32_t *prompt, size_t n_prompt,
+                 struct gr_self_extend *se, size_t *n_read)
+{
+    size_t same = 0;
+    while (same < note->n_token && same < n_prompt && token[same] == prompt[same])
+        same++;
+    size_t keep = alike(note, se, same < n_prompt ? same : n_prompt - 1);
+    if (cut(c, s, note, se, keep)) {
+        gr_prompt_cache_add(c, token, (int32_t)keep);
+        if (note->se.i > 0)
+            se->i = note->se.i;
+        *n_read = keep;
+    } else {
+        gr_kv_clear(s);
+    }
+    c->complete = same == n_prompt && *n_read + 1 == n_prompt;
+}
+
 int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
                          size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
                          size_t *n_read)
 {
     void *data;
-    size_t n, same = 0;
+    size_t n;
     struct note note;
     if (!c->path || access(c->path, F_OK) != 0)
         return 0;
     int status = gr_state_load_file(s, 0, c->path, &data, &n);
-    if (status)
+    if (status && status != GR_E_KV_FULL) /* a longer text than this context holds: anew */
         return refuse(c, status, gr_error_message());
-    const int32_t *token = tokens_of(data, n, &note);
-    while (token && same < note.n_token && same < n_prompt && token[same] == prompt[same])
-        same++;
-    c->complete = same == n_prompt;
-    size_t keep = same < n_prompt ? same : n_prompt - 1;
-    int rc = token ? 0 : refuse(c, GR_E_INVALID, "a state without the tokens of a text");
-    if (!rc && cut(s, &note, se, keep)) {
-        gr_prompt_cache_add(c, token, (int32_t)keep);
-        if (note.se.i > 0)
-            se->i = note.se.i;
-        *n_read = keep, *n_past = gr_kv_seq_pos_max(s, 0) + 1;
-    }
+    const int32_t *token = status ? NULL : tokens_of(data, n, &note);
+    int rc = token || status ? 0 : refuse(c, GR_E_INVALID, "a state without the tokens of a text");
+    if (token)
+        take(c, s, &note, token, prompt, n_prompt, se, n_read);
+    *n_past = gr_kv_seq_pos_max(s, 0) + 1;
     gr_state_free(data);
     if (!rc)
         gr_say("prompt cache: %zu of %zu tokens from %s", *n_read, n_prompt, c->path);

@@ -447,6 +447,7 @@ static int prepare(struct run *r)
     rc = r->o->warmup ? warm_up(r) : 0;
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
+    r->cache.shift_keep = gr_length_shifts(r->o) ? shift_keep(r) : -1;
     rc = gr_prompt_cache_load(&r->cache, r->session, r->prompt, r->n_prompt, &r->extend, &r->n_past,
                               &r->n_read);
     r->n_kept = r->n_read;

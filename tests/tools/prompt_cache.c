@@ -110,6 +110,43 @@ Test(prompt_cache, self_extend, .init = start)
     expect(RUN("-p", prompt, "--prompt-cache", file), 2, "group factor: '1' expected, '4' found");
 }
 
+/* Positions merge while a text is read: what was read without merging, or with other windows, is
+ * good for the first window. */
+Test(prompt_cache, other_factors_of_self_extend, .init = start)
+{
+    char prompt[300];
+    for (int i = 0; i < 300; i++)
+        prompt[i] = (char)('a' + i * i % 23);
+    prompt[250] = 0;
+    expect(RUN("-p", prompt, "--prompt-cache", file), 0, "gen 12");
+#define MERGED(w) "-p", prompt, "-gan", "4", "-gaw", w
+    struct outcome b = RUN(MERGED("64"), "--prompt-cache", file, "--prompt-cache-ro");
+    cr_expect_eq(kept(b), 64, "%s", b.err);
+    cr_expect_str_eq(b.out, RUN(MERGED("64")).out);
+    cr_expect_str_neq(b.out, RUN("-p", prompt).out);
+    b = RUN(MERGED("64"), "--prompt-cache", file);
+    b = RUN(MERGED("64"), "--prompt-cache", file);
+    cr_expect(kept(b) > 240, "the file has the merged one: %s", b.err);
+    cr_expect_str_eq(b.out, RUN(MERGED("64")).out);
+    b = RUN(MERGED("32"), "--prompt-cache", file, "--prompt-cache-ro");
+    cr_expect_eq(kept(b), 0, "%s", b.err);
+    b = RUN("-p", prompt, "--prompt-cache", file, "--prompt-cache-ro");
+    cr_expect_eq(kept(b), 0, "%s", b.err);
+    cr_expect_str_eq(b.out, RUN("-p", prompt).out);
+}
+
+Test(prompt_cache, more_than_the_context_holds, .init = start)
+{
+    char prompt[301];
+    memset(prompt, 'q', 300);
+    prompt[300] = 0;
+    expect(RUN("-p", prompt, "--prompt-cache", file), 0, "gen 12");
+    struct outcome b = RUN("-p", prompt + 200, "-c", "256", "--prompt-cache", file);
+    expect(b, 0, "prompt cache: 0 of 101 tokens");
+    cr_expect_str_eq(b.out, RUN("-p", prompt + 200, "-c", "256").out);
+    cr_expect_eq(kept(RUN("-p", prompt + 200, "-c", "256", "--prompt-cache", file)), 100);
+}
+
 Test(prompt_cache, shifted_context, .init = start)
 {
     struct outcome o = RUN("-p", "abc", "-c", "256", "-n", "400", "--ignore-eos", "--context-shift",
