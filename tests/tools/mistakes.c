@@ -92,20 +92,23 @@ static const char *message_of(const char *err)
     return warning && (!error || warning < error) ? warning : error ? error : err + strlen(err);
 }
 
-/* Whether ~ in the pattern stands for something that makes it the text. */
+/* Whether the pattern is the text, each ~ in it standing for any part of a line. */
 static bool matches(const char *pattern, const char *text)
 {
-    for (; *pattern && *pattern != '~'; pattern++, text++)
-        if (*pattern != *text)
-            return false;
-    if (!*pattern)
-        return !*text;
-    for (;; text++) {
-        if (matches(pattern + 1, text))
-            return true;
-        if (!*text || *text == '\n')
+    const char *any = NULL, *from = NULL; /* the last ~, and what follows what it stands for */
+    while (*text) {
+        if (*pattern == '~')
+            any = pattern++, from = text;
+        else if (*pattern == *text)
+            pattern++, text++;
+        else if (any && *from != '\n')
+            pattern = any + 1, text = ++from;
+        else
             return false;
     }
+    while (*pattern == '~')
+        pattern++;
+    return !*pattern;
 }
 
 /* ---- what a message offers ---- */

@@ -271,7 +271,8 @@ Test(replay, files)
     char out[256];
     snprintf(out, sizeof out, "%s", tiny_path("arrays"));
     expect_failure(GPURUN(NULL, "replay"), 2, "");
-    expect_failure(GPURUN(NULL, "replay", session), 2, "-o DIR, the folder for the arrays, or --hash is needed");
+    expect_failure(GPURUN(NULL, "replay", session), 2,
+                   "-o DIR, the folder for the arrays, or --hash is needed");
     expect_failure(GPURUN(NULL, "replay", tiny_path("none.json"), "-o", out), 6, "none.json");
     expect_failure(GPURUN(NULL, "replay", session, "-m", tiny_path("none.gguf"), "-o", out), 3,
                    "none.gguf");
