@@ -464,11 +464,9 @@ static int save_cache(struct run *r, bool at_end)
     return gr_prompt_cache_save(&r->cache, r->session, &r->extend);
 }
 
-static int write_text(struct run *r)
+/* The prompt and what follows it. Exit code, said; 0 after an interrupt. */
+static int run_text(struct run *r, int *saved)
 {
-    int traced = gr_trace_begin(&r->trace, r->o, r->session);
-    if (traced)
-        return traced;
     gr_bar_begin("prompt", (double)(r->n_prompt - r->n_read), GR_BAR_TOKENS);
     gr_bar_watch(r->session);
     r->start = gr_seconds();
@@ -477,24 +475,39 @@ static int write_text(struct run *r)
         rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
     gr_bar_end();
-    if (!rc)
-        gr_run_show_prompt(r);
-    if (rc && !gr_interrupted())
-        return gr_say_status(rc);
-    int saved = save_cache(r, false); /* a text is worth more than its file */
-    rc = rc ? 0 : generate(r);
-    if (!rc && !saved)
-        saved = save_cache(r, true);
-    if (!rc)
-        rc = flush_text(r);
-    if (gr_interrupted())
-        r->stop = STOP_INTERRUPTED;
-    if (!rc && r->stop == STOP_CONTEXT)
+    if (rc)
+        return gr_interrupted() ? 0 : gr_say_status(rc);
+    gr_run_show_prompt(r);
+    *saved = save_cache(r, false); /* a text is worth more than its file */
+    rc = generate(r);
+    if (!rc && !*saved)
+        *saved = save_cache(r, true);
+    return rc;
+}
+
+/* What was written stays written, whatever has failed. Exit code. */
+static int end_text(struct run *r, int rc)
+{
+    int flushed = flush_text(r);
+    rc = rc ? rc : flushed;
+    if (rc || gr_interrupted())
+        r->stop = rc ? STOP_ERROR : STOP_INTERRUPTED;
+    if (r->stop == STOP_CONTEXT)
         gr_length_say_full(&r->length);
-    if (!rc && r->o->json)
-        rc = gr_run_print_json(r);
+    int printed = r->o->json ? gr_run_print_json(r) : 0;
+    rc = rc ? rc : printed;
     if (!rc)
         gr_run_say_summary(r);
+    return rc;
+}
+
+static int write_text(struct run *r)
+{
+    int saved = 0;
+    int traced = gr_trace_begin(&r->trace, r->o, r->session);
+    if (traced)
+        return traced;
+    int rc = end_text(r, run_text(r, &saved));
     traced = gr_trace_end(&r->trace);
     rc = rc ? rc : traced;
     return rc ? rc : gr_interrupted() ? GR_EXIT_INTERRUPTED : saved;

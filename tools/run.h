@@ -8,7 +8,7 @@
 #include "trace.h"
 
 /* Why the text ended. */
-enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
+enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_ERROR };
 
 struct run {
     const struct gr_options *o;
@@ -48,7 +48,8 @@ void gr_run_show_prompt(struct run *r);
 void gr_run_list_prompt(const struct run *r);
 /* Figures of the run on stderr. */
 void gr_run_say_summary(const struct run *r);
-/* The text with its figures as an object on stdout. Exit code, said. */
+/* The text with its figures as an object on stdout, with STOP_ERROR also the error that was said
+ * last. Exit code, said: without memory for all of that it is the text and the error alone. */
 int gr_run_print_json(const struct run *r);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "run.h"
 
-static const char *const stop_name[] = {"length", "eos", "context", "interrupted"};
+static const char *const stop_name[] = {"length", "eos", "context", "interrupted", "error"};
 
 int gr_run_put_text(struct run *r, const char *p, size_t n)
 {
@@ -105,8 +105,10 @@ void gr_run_say_summary(const struct run *r)
     gr_say_stages(r->session);
 }
 
-int gr_run_print_json(const struct run *r)
+/* A line of JSON, to be freed; NULL without memory. */
+static char *json_line(const struct run *r)
 {
+    gr_json_begin();
     json_t *text = json_stringn(r->json ? r->json : "", r->n_json);
     json_t *o = json_pack(
         "{s:o, s:s, s:i, s:i, s:I, s:i, s:o, s:{s:f, s:f, s:f, s:f}}", "text", text, "stop",
@@ -114,12 +116,48 @@ int gr_run_print_json(const struct run *r)
         "seed", (json_int_t)r->seed, "gpu_layers", r->info.n_gpu_layers, "stages",
         gr_stages_json(r->session), "timings", "prompt_tok_s", prompt_speed(r), "gen_tok_s",
         rate(r->n_gen - 1, r->gen_s), "ttft_ms", 1e3 * r->first_s, "load_s", r->load_s);
-    char *line = o ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
+    bool whole = o && (r->stop != STOP_ERROR ||
+                       !json_object_set_new(o, "error", json_string(gr_say_last_error())));
+    char *line = whole ? json_dumps(o, JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
-    if (!line) {
-        gr_say_error("no memory for the JSON of the text");
-        return 5;
+    if (!gr_json_starved())
+        return line;
+    free(line);
+    return NULL;
+}
+
+/* A JSON string, of n bytes of UTF-8. */
+static void put_string(const char *p, size_t n)
+{
+    char code[8];
+    gr_out("\"", 1);
+    for (size_t i = 0, plain; i < n; i++) {
+        for (plain = i; i < n && (unsigned char)p[i] >= ' ' && p[i] != '"' && p[i] != '\\';)
+            i++;
+        gr_out(p + plain, i - plain);
+        if (i < n)
+            gr_out(code, (size_t)snprintf(code, sizeof code, "\\u%04x", p[i]));
     }
+    gr_out("\"", 1);
+}
+
+static int print_without_memory(const struct run *r)
+{
+    static const char stop[] = ", \"stop\": \"error\", \"error\": ";
+    int rc = gr_say_no_memory();
+    gr_out("{\"text\": ", 9);
+    put_string(r->json ? r->json : "", r->n_json);
+    gr_out(stop, sizeof stop - 1);
+    put_string(gr_say_last_error(), strlen(gr_say_last_error()));
+    gr_out("}\n", 2);
+    return rc;
+}
+
+int gr_run_print_json(const struct run *r)
+{
+    char *line = json_line(r);
+    if (!line)
+        return print_without_memory(r);
     gr_out(line, strlen(line));
     gr_out("\n", 1);
     free(line);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "progress.h"
@@ -15,6 +16,7 @@ static struct gr_output *log_file;
 static int log_lost;            /* exit code once it has not taken a line */
 static char speaker[144];       /* a rank other than 0, ": " behind it */
 static char held[1024];         /* its first error */
+static char last_error[512];    /* without what a line begins with */
 static const char *within = ""; /* the part of the command that is spoken of */
 static bool out_gone;           /* nobody reads stdout any more */
 static bool line_open;          /* what was written to stdout last did not end its line */
@@ -25,10 +27,18 @@ bool gr_is_terminal(int fd)
     return !getenv("OMPI_COMM_WORLD_SIZE") && isatty(fd);
 }
 
+/* Whether stdout and stderr go to the same file, pipe or terminal. */
+static bool share_file(void)
+{
+    struct stat out, err;
+    return !fstat(STDOUT_FILENO, &out) && !fstat(STDERR_FILENO, &err) && out.st_dev == err.st_dev &&
+           out.st_ino == err.st_ino;
+}
+
 void gr_say_break(void)
 {
     gr_bar_hide();
-    if (line_open && gr_is_terminal(STDERR_FILENO)) {
+    if (line_open && (gr_is_terminal(STDERR_FILENO) || share_file())) {
         fputc('\n', stderr);
         line_open = false;
     }
@@ -124,11 +134,19 @@ void gr_say_error(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    vsnprintf(last_error, sizeof last_error, fmt, ap);
+    va_end(ap);
+    va_start(ap, fmt);
     if (!*speaker)
         put(GR_LOG_ERROR, "error: ", fmt, ap);
     else if (!*held)
         vsnprintf(held, sizeof held, fmt, ap);
     va_end(ap);
+}
+
+const char *gr_say_last_error(void)
+{
+    return last_error;
 }
 
 int gr_say_no_memory(void)

@@ -334,25 +334,14 @@ static int read_model(struct gr_recording *r, const struct place *at, const json
     return 0;
 }
 
-static bool starved; /* there was no memory for a part of a JSON text */
-
-static void *json_memory(size_t n)
-{
-    void *p = malloc(n);
-    starved = starved || (!p && n);
-    return p;
-}
-
-/* jansson does not always say that memory ran out, and gives another reason then, or none. */
 static json_t *parse(const struct place *at, const char *text, size_t n, int *rc)
 {
     json_error_t e;
-    starved = false;
-    json_set_alloc_funcs(json_memory, free);
+    gr_json_begin();
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     if (!root)
-        *rc = starved ? gr_say_no_memory()
-                      : wrong(at, "line %d, column %d: %s", e.line, e.column, e.text);
+        *rc = gr_json_starved() ? gr_say_no_memory()
+                                : wrong(at, "line %d, column %d: %s", e.line, e.column, e.text);
     return root;
 }
 

@@ -79,13 +79,17 @@ json_t *gr_stages_json(struct gr_session *session)
     struct gr_stage stage[MOST_RANKS];
     int32_t n = gr_session_stages(session, stage, MOST_RANKS);
     json_t *list = json_array();
-    for (int32_t i = 0; i < n && i < MOST_RANKS; i++) {
+    int rc = list ? 0 : -1;
+    for (int32_t i = 0; i < n && i < MOST_RANKS && !rc; i++) {
         struct spent s = spent_by(&stage[i]);
-        json_array_append_new(
+        rc = json_array_append_new(
             list, json_pack("{s:i, s:i, s:i, s:s, s:s, s:f, s:f, s:f}", "rank", stage[i].rank,
                             "first_layer", stage[i].n_layer ? stage[i].first_layer : -1, "layers",
                             stage[i].n_layer, "device", stage[i].device, "host", stage[i].host,
                             "busy_s", s.busy, "wait_s", s.wait, "transfer_s", s.transfer));
     }
-    return list;
+    if (!rc)
+        return list;
+    json_decref(list);
+    return NULL;
 }

@@ -18,6 +18,8 @@ int gr_say_init(const struct gr_options *o);
 int gr_say_fini(void);
 /* "gpurun: error: ..." */
 void gr_say_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The text of the last one, "" before the first; at most 511 bytes. */
+const char *gr_say_last_error(void);
 void gr_say_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Says that memory ran out; returns the exit code of that. */
 int gr_say_no_memory(void);
@@ -28,7 +30,8 @@ void gr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gr_say_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* with -v */
 /* Into the log file alone. */
 void gr_say_logged(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Ends the line of text that is open on the terminal; what is said does that by itself. */
+/* Ends the line of text that is open, on a terminal and where stdout and stderr are one file; what
+ * is said does that by itself. */
 void gr_say_break(void);
 /* From now on this is a rank other than 0: of what it says only errors are printed, with its name
  * before them, and its own not before it is known whether they are news. */
@@ -74,6 +77,12 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
 /* Warns once when standard input has text and the flags name another one. Of a pipe that is known
  * only once its writer has written, so that the end of a command is a good time for it too. */
 void gr_warn_unread(const struct gr_options *o);
+
+/* ---- JSON ---- */
+
+/* Whether an allocation of jansson's has failed since gr_json_begin. */
+void gr_json_begin(void);
+bool gr_json_starved(void);
 
 /* ---- output ---- */
 
@@ -144,8 +153,8 @@ void gr_thread_options(const struct gr_options *o, struct gr_thread_words *words
 /* " | VRAM .. | 33/33 layers on GPU" of an open session, "" without any. Returns buf. */
 const char *gr_gpu_summary(const struct gr_session *s, char *buf, size_t n);
 
-/* A line on what the time of each rank went into, where there are several; and the same as a list.
- */
+/* A line on what the time of each rank went into, where there are several; and the same as a list,
+ * NULL without memory. */
 void gr_say_stages(struct gr_session *session);
 struct json_t *gr_stages_json(struct gr_session *session);
 

@@ -485,28 +485,6 @@ Test(cli, long_prompts_with_context_shift)
                 "prompt is too long (");
 }
 
-/* Known before the first token, as with Self-Extend; where the context is never full as well. */
-Test(cli, models_that_cannot_shift)
-{
-    static const char *const archs[] = {"jamba", "granitehybrid", "kimi-linear", "lfm2", "gpt2"};
-    char path[256];
-    snprintf(path, sizeof path, "%s", tiny_path("fixed.gguf"));
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
-        tiny_write_arch(archs[i], path);
-#define FIXED "-m", path, "-t", "1", "-p", "abc", "-n", "4", "--temp", "0", "--ignore-eos"
-        struct outcome a = GPURUN(NULL, FIXED, "--context-shift"),
-                       b = GPURUN(NULL, FIXED, "-gan", "2");
-        cr_expect_eq(a.exit_code, b.exit_code, "%s: %s%s", archs[i], a.err, b.err);
-        expect_exit(a, 3, "leave it off and give a context for all of the text (-c)");
-        cr_expect_eq(a.n_out, 0);
-        expect_exit(GPURUN(NULL, FIXED, "--context-shift", "-n", "-2", "-c", "256"), 0, "is full");
-        expect_exit(GPURUN(NULL, FIXED), 0, "gen 4 tok");
-    }
-    tiny_write_arch("gemma3", path);
-#define WINDOW FIXED, "-c", "512", "-ub", "16", "--context-shift"
-    expect_exit(GPURUN(NULL, WINDOW), 0, "gen 4 tok");
-}
-
 Test(cli, weights_that_are_no_numbers)
 {
     expect_exit(GPURUN(NULL, tiny_model(true), "-p", "a", "-n", "4"), 1, "non-finite logits");

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "run.h"
 #include "session.h"
 #include "tiny.h"
 #include "tools.h"
@@ -120,4 +121,41 @@ Test(memory, list)
     printf(" "), fflush(stdout); /* its buffer */
     json_set_alloc_funcs(json_memory, free);
     sweep(list, &o);
+}
+
+/* The text is on stdout whatever memory there is for its object. */
+static int print_text(const void *run)
+{
+    char out[1024];
+    cr_assert(ftruncate(STDOUT_FILENO, 0) == 0 && lseek(STDOUT_FILENO, 0, SEEK_SET) == 0);
+    int rc = gr_run_print_json(run);
+    long left = n_left;
+    n_left = 0;
+    ssize_t n = pread(STDOUT_FILENO, out, sizeof out, 0);
+    json_t *o = json_loadb(out, n < 0 ? 0 : (size_t)n, 0, NULL);
+    cr_assert(o, "%.*s", (int)n, out);
+    cr_expect_str_eq(json_string_value(json_object_get(o, "text")), "say \"a\\b\"\n\xc3\xa4\x01");
+    cr_expect_str_eq(json_string_value(json_object_get(o, "stop")), "error");
+    cr_expect_str_eq(json_string_value(json_object_get(o, "error")),
+                     rc ? "out of host memory" : gr_say_last_error());
+    json_decref(o);
+    n_left = left;
+    return rc;
+}
+
+Test(memory, text_as_json)
+{
+    struct gr_model *m;
+    struct gr_session_params p = gr_session_params_default();
+    struct run r = {.json = (char[]){"say \"a\\b\"\n\xc3\xa4\x01"}, .stop = STOP_ERROR};
+    r.n_json = strlen(r.json);
+    p.n_ctx = 256, p.n_threads = 1;
+    cr_assert_eq(gr_model_open(&m, tiny_model(false), NULL), 0, "%s", gr_error_message());
+    cr_assert_eq(gr_session_open(&r.session, m, &p), 0, "%s", gr_error_message());
+    cr_assert(freopen(tiny_path("out"), "w+", stdout));
+    printf(" "), fflush(stdout); /* its buffer */
+    json_set_alloc_funcs(json_memory, free);
+    sweep(print_text, &r);
+    gr_session_close(&r.session);
+    gr_model_close(&m);
 }
