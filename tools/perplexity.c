@@ -92,7 +92,8 @@ static void end_text(struct measurement *m)
 static void summarise(struct measurement *m, int rc)
 {
     const struct gr_chunks *c = &m->chunks;
-    const char *stop = !rc ? "end" : rc == GR_EXIT_INTERRUPTED ? "interrupted" : "failed";
+    const char *stop = !rc ? "end" : rc == GR_EXIT_INTERRUPTED ? "interrupted" : "error";
+    const char *ended = rc == GR_EXIT_INTERRUPTED ? "interrupted" : "failed";
     if (m->o->json)
         end_json(m, stop);
     else
@@ -101,10 +102,10 @@ static void summarise(struct measurement *m, int rc)
     if (!rc)
         return;
     if (c->n_done > c->begin)
-        gr_say_warning("%s after chunk %d of %d: --from-chunk %d measures the others", stop,
+        gr_say_warning("%s after chunk %d of %d: --from-chunk %d measures the others", ended,
                        c->n_done, c->n_chunk, c->n_done);
     else
-        gr_say_warning("%s before a chunk was complete", stop);
+        gr_say_warning("%s before a chunk was complete", ended);
     if (m->writes)
         gr_say_warning("%s is not written: it would lack chunks; --chunks N asks for fewer",
                        m->base.path);

@@ -369,7 +369,8 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
     int rc = r->drawn ? gr_drawn(r->session, -1, id)
                       : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
     if (rc) {
-        gr_say_error("%s; the weights or the cache hold values that are no numbers",
+        gr_say_error("%s; the weights or the cache hold values that are not finite, and "
+                     "--check-tensors names such weights",
                      gr_error_message());
         return 1;
     }

@@ -133,7 +133,7 @@ Test(perplexity, failed)
     json_t *j = json_of(o.out);
     cr_expect(json_is_null(json_object_get(j, "perplexity")));
     cr_expect_eq(number(j, "n_chunk"), 0);
-    cr_expect_str_eq(word(j, "stop"), "failed");
+    cr_expect_str_eq(word(j, "stop"), "error");
     json_decref(j);
     o = PERPLEXITY("-f", text);
     expect_exit(o, 1, "failed before a chunk was complete");

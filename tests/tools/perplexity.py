@@ -241,7 +241,7 @@ def cut_off(folder, model, path, rows, n_chunk):
     words = ["perplexity", model, "--kl-divergence", "--kl-divergence-base", pipe, "--json", "-b", "64", *F32]
     done = gpurun(*words, code=3)
     got = json.loads(done.stdout)
-    expect(got["stop"] == "failed" and got["n_chunk"] == n_chunk - 1 and got["n_tokens"] == rows * (n_chunk - 1) and len(got["chunks"]) == n_chunk - 1
+    expect(got["stop"] == "error" and got["n_chunk"] == n_chunk - 1 and got["n_tokens"] == rows * (n_chunk - 1) and len(got["chunks"]) == n_chunk - 1
            and "ends in its log-probabilities" in done.stderr and "--from-chunk 3 measures the others" in done.stderr, f"a short pipe: {got}: {done.stderr}")
 
 
