@@ -149,25 +149,26 @@ static const struct {
 static void put_member(const char *name, struct figure f)
 {
     char x[32], error[32];
-    printf(",\"%s\":%s,\"%s_error\":%s", name, gr_json_number(x, f.x), name,
-           gr_json_number(error, f.error));
+    gr_print(",\"%s\":%s,\"%s_error\":%s", name, gr_json_number(x, f.x), name,
+             gr_json_number(error, f.error));
 }
 
 static void put_object(const char *name, struct figure f, const float *sorted, int64_t n)
 {
     char x[32], error[32];
-    printf(",\"%s\":{\"mean\":%s,\"error\":%s", name, gr_json_number(x, f.x),
-           gr_json_number(error, f.error));
+    gr_print(",\"%s\":{\"mean\":%s,\"error\":%s", name, gr_json_number(x, f.x),
+             gr_json_number(error, f.error));
     for (size_t i = 0; i < N_QUANTILE; i++)
-        printf(",\"%s\":%s", quantiles[i].key,
-               gr_json_number(x, quantile(sorted, n, quantiles[i].at)));
-    putchar('}');
+        gr_print(",\"%s\":%s", quantiles[i].key,
+                 gr_json_number(x, quantile(sorted, n, quantiles[i].at)));
+    gr_print("}");
 }
 
 void gr_kld_head(void)
 {
-    puts("chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence       "
-         "       Δp RMS            Same top p");
+    gr_print(
+        "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence       "
+        "       Δp RMS            Same top p\n");
 }
 
 void gr_kld_tell(const struct gr_kld *k, int32_t i, bool json)
@@ -175,26 +176,26 @@ void gr_kld_tell(const struct gr_kld *k, int32_t i, bool json)
     struct figures f = find_figures(&k->whole);
     char x[32], error[32];
     if (json) {
-        printf("{\"perplexity\":%s,\"error\":%s", gr_json_number(x, f.ppl.x),
-               gr_json_number(error, f.ppl.error));
+        gr_print("{\"perplexity\":%s,\"error\":%s", gr_json_number(x, f.ppl.x),
+                 gr_json_number(error, f.ppl.error));
         put_member("ln_ratio", f.log_ratio);
         put_member("kld", f.kld);
         put_member("p_diff_rms", f.rms);
         put_member("same_top", f.same_top);
-        putchar('}');
+        gr_print("}");
         return;
     }
-    printf("%4d    %9.4f ± %9.4f    %10.5f ± %10.5f    %10.5f ± %10.5f    %6.3f ± %6.3f %%    "
-           "%6.3f ± %6.3f %%\n",
-           i + 1, f.ppl.x, f.ppl.error, f.log_ratio.x, f.log_ratio.error, f.kld.x, f.kld.error,
-           100 * f.rms.x, 100 * f.rms.error, 100 * f.same_top.x, 100 * f.same_top.error);
+    gr_print("%4d    %9.4f ± %9.4f    %10.5f ± %10.5f    %10.5f ± %10.5f    %6.3f ± %6.3f %%    "
+             "%6.3f ± %6.3f %%\n",
+             i + 1, f.ppl.x, f.ppl.error, f.log_ratio.x, f.log_ratio.error, f.kld.x, f.kld.error,
+             100 * f.rms.x, 100 * f.rms.error, 100 * f.same_top.x, 100 * f.same_top.error);
 }
 
 static void report_json(const struct gr_kld *k, const struct figures *f)
 {
     char x[32];
     put_member("base_perplexity", f->base);
-    printf(",\"correlation\":%s", gr_json_number(x, f->correlation));
+    gr_print(",\"correlation\":%s", gr_json_number(x, f->correlation));
     put_member("ln_ratio", f->log_ratio);
     put_member("ratio", f->ratio);
     put_member("difference", f->difference);
@@ -206,30 +207,30 @@ static void report_json(const struct gr_kld *k, const struct figures *f)
 
 static void put_line(const char *label, struct figure f)
 {
-    printf("%-30s: %10.6f ± %10.6f\n", label, f.x, f.error);
+    gr_print("%-30s: %10.6f ± %10.6f\n", label, f.x, f.error);
 }
 
 static void report_lines(const struct gr_kld *k, const struct figures *f)
 {
-    puts("\n====== Perplexity statistics ======");
+    gr_print("\n====== Perplexity statistics ======\n");
     put_line("Mean PPL(Q)", f->ppl);
     put_line("Mean PPL(base)", f->base);
-    printf("Cor(ln(PPL(Q)), ln(PPL(base))): %6.2f%%\n", 100 * f->correlation);
+    gr_print("Cor(ln(PPL(Q)), ln(PPL(base))): %6.2f%%\n", 100 * f->correlation);
     put_line("Mean ln(PPL(Q)/PPL(base))", f->log_ratio);
     put_line("Mean PPL(Q)/PPL(base)", f->ratio);
     put_line("Mean PPL(Q)-PPL(base)", f->difference);
-    puts("\n====== KL divergence statistics ======");
-    printf("Mean    KLD: %10.6f ± %10.6f\n", f->kld.x, f->kld.error);
+    gr_print("\n====== KL divergence statistics ======\n");
+    gr_print("Mean    KLD: %10.6f ± %10.6f\n", f->kld.x, f->kld.error);
     for (size_t i = 0; i < N_QUANTILE; i++)
-        printf("%s KLD: %10.6f\n", quantiles[i].label,
-               quantile(k->kld, k->whole.n, quantiles[i].at));
-    puts("\n====== Token probability statistics ======");
-    printf("Mean    Δp: %6.3f ± %5.3f %%\n", 100 * f->dp.x, 100 * f->dp.error);
+        gr_print("%s KLD: %10.6f\n", quantiles[i].label,
+                 quantile(k->kld, k->whole.n, quantiles[i].at));
+    gr_print("\n====== Token probability statistics ======\n");
+    gr_print("Mean    Δp: %6.3f ± %5.3f %%\n", 100 * f->dp.x, 100 * f->dp.error);
     for (size_t i = 0; i < N_QUANTILE; i++)
-        printf("%s Δp: %6.3f%%\n", quantiles[i].label,
-               100 * quantile(k->dp, k->whole.n, quantiles[i].at));
-    printf("RMS Δp    : %6.3f ± %5.3f %%\n", 100 * f->rms.x, 100 * f->rms.error);
-    printf("Same top p: %6.3f ± %5.3f %%\n", 100 * f->same_top.x, 100 * f->same_top.error);
+        gr_print("%s Δp: %6.3f%%\n", quantiles[i].label,
+                 100 * quantile(k->dp, k->whole.n, quantiles[i].at));
+    gr_print("RMS Δp    : %6.3f ± %5.3f %%\n", 100 * f->rms.x, 100 * f->rms.error);
+    gr_print("Same top p: %6.3f ± %5.3f %%\n", 100 * f->same_top.x, 100 * f->same_top.error);
 }
 
 void gr_kld_report(struct gr_kld *k, bool json)

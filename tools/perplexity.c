@@ -42,19 +42,17 @@ static bool tell(const struct gr_chunks *c, int32_t i, void *user)
         double s = (gr_seconds() - m->start) / c->n_side;
         gr_say("%.3f s a chunk, about %.0f s in all", s, s * (c->n_chunk - c->begin));
     }
-    gr_bar_hide();
-    if (m->o->json && !first)
-        putchar(',');
+    if (m->o->json)
+        gr_print("%s", first ? "{\"chunks\":[" : ",");
     gr_kld_complete(&m->kld);
     if (m->bar)
         gr_bar_note("chunk %d of %d, perplexity so far %.4f", i + 1, c->n_chunk, p.value);
     else if (m->compares)
         gr_kld_tell(&m->kld, i, m->o->json);
     else if (m->o->json)
-        printf("%.6f", p.value);
+        gr_print("%.6f", p.value);
     else
-        printf("[%d]%.4f,", i + 1, p.value);
-    gr_out_finish();
+        gr_print("[%d]%.4f,", i + 1, p.value);
     return true;
 }
 
@@ -65,12 +63,12 @@ static void end_json(struct measurement *m, const char *stop)
     const struct gr_chunks *c = &m->chunks;
     struct gr_perplexity p = gr_chunks_perplexity(c);
     char value[32], error[32];
-    printf("],\"perplexity\":%s,\"error\":%s", gr_json_number(value, p.value),
-           gr_json_number(error, p.error));
+    gr_print("%s],\"perplexity\":%s,\"error\":%s", c->n_done > c->begin ? "" : "{\"chunks\":[",
+             gr_json_number(value, p.value), gr_json_number(error, p.error));
     if (m->compares && c->n_done > c->begin)
         gr_kld_report(&m->kld, true);
-    printf(",\"n_chunk\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,\"stop\":\"%s\",\"seconds\":%.3f}\n",
-           c->n_done - c->begin, c->n_ctx, (long long)c->whole.n, stop, gr_seconds() - m->start);
+    gr_print(",\"n_chunk\":%d,\"n_ctx\":%d,\"n_tokens\":%lld,\"stop\":\"%s\",\"seconds\":%.3f}\n",
+             c->n_done - c->begin, c->n_ctx, (long long)c->whole.n, stop, gr_seconds() - m->start);
 }
 
 static void end_text(struct measurement *m)
@@ -85,7 +83,8 @@ static void end_text(struct measurement *m)
                  c->n_chunk - c->begin);
     if (m->compares)
         gr_kld_report(&m->kld, false);
-    printf("%sFinal estimate%s: PPL = %.4f +/- %.5f\n", m->bar ? "" : "\n", part, p.value, p.error);
+    gr_print("%sFinal estimate%s: PPL = %.4f +/- %.5f\n", m->bar ? "" : "\n", part, p.value,
+             p.error);
 }
 
 /* What is complete is told, however the run ended. */
@@ -156,9 +155,7 @@ static int measure(struct measurement *m)
     char group[64];
     gr_say("%zu tokens, %d chunks of %d, %d side by side%s", c->n_ids, c->n_chunk - c->begin,
            c->n_ctx, c->n_side, gr_length_summary(&c->length, group));
-    if (m->o->json)
-        printf("{\"chunks\":[");
-    else if (m->compares)
+    if (m->compares && !m->o->json)
         gr_kld_head();
     gr_catch_interrupts(c->session);
     m->start = gr_seconds();

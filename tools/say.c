@@ -253,6 +253,16 @@ void gr_out(const char *p, size_t n)
         line_open = p[n - 1] != '\n';
 }
 
+void gr_print(const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    gr_out(text, strlen(text));
+}
+
 bool gr_out_is_open(void)
 {
     return line_open && gr_is_terminal(STDOUT_FILENO);

@@ -48,6 +48,8 @@ int gr_say_status(int status);
 /* Writes n bytes and flushes. A reader that went away ends the program with exit code 0, a full
  * disk with 6. */
 void gr_out(const char *p, size_t n);
+/* The same of formatted text, at most 1,023 bytes. */
+void gr_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same check for what was printed to stdout by other means. On a terminal ends an open line. */
 void gr_out_finish(void);
 /* Whether the text on the terminal ends within a line. */

@@ -151,8 +151,11 @@ code, data, lines = on_terminal("-f", text + ".long", "-c", 40000, "-t", 1, "--t
 expect("Ctrl-C: run ends in good order", code == 130 and any(" tok " in l for l in lines), (code, lines))
 clean("Ctrl-C: run", lines)
 code, data, lines = on_terminal("perplexity", "-f", text + ".long", "-c", 2048, "-t", 1, interrupt=b"perplexity [")
-expect("Ctrl-C: perplexity is ended", code == -2, code)
+expect("Ctrl-C: perplexity ends in good order", code == 130, code)
 clean("Ctrl-C: perplexity", lines)
+code, data, lines = on_terminal("embed", "-f", text + ".long", "--embd-separator", "", "-t", 1, interrupt=b"embed [")
+expect("Ctrl-C: embed is ended", code == -2, code)
+clean("Ctrl-C: embed", lines)
 
 if bad:
     sys.exit(f"{len(bad)} failed: {'; '.join(bad)}")
