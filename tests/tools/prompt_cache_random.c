@@ -25,7 +25,6 @@ TestSuite(prompt_cache_random, .timeout = 1200);
 
 #define FOLDER GR_BINARY_DIR "/prompt-cache-random"
 #define ADAPTER FOLDER "/adapter.gguf"
-#define CACHE FOLDER "/text.cache"
 enum { SEED = 1, COUNT = 600, MOST_PROMPT = 640, MOST_WRONG = 5 };
 
 /* Plain; windows, also in chunks; a latent; then those whose positions cannot change: learned, or
@@ -34,6 +33,8 @@ static const char *const archs[] = {"llama",  "llama",     "llama", "gemma3",   
                                     "llama4", "deepseek2", "phi3",  "bloom",    "gpt2",   "jamba",
                                     "mamba",  "rwkv7",     "lfm2",  "qwen3next"};
 enum { FIRST_FIXED = 10 };
+
+static char file[512]; /* of --prompt-cache */
 
 /* ---- what is drawn ---- */
 
@@ -270,10 +271,10 @@ static void report(const char *what, const struct draw *a, const struct draw *b,
             "%s: exit code %d with the cache, %d without; %zu and %zu bytes, %d tokens from "
             "the file\n",
             what, with.exit_code, without.exit_code, with.n_out, without.n_out, kept(with));
-    fprintf(stderr, "    rm -f " CACHE "\n");
-    words_of(&w, a, CACHE), print_words(&w);
+    fprintf(stderr, "    rm -f %s\n", file);
+    words_of(&w, a, file), print_words(&w);
     if (b)
-        words_of(&w, b, CACHE), print_words(&w);
+        words_of(&w, b, file), print_words(&w);
     words_of(&w, b ? b : a, NULL), print_words(&w);
     fprintf(stderr, "%s\n", with.err);
 }
@@ -284,16 +285,16 @@ static void check_pair(struct gr_rng *r, struct tally *t)
 {
     struct draw a, b;
     draw_first(r, &a);
-    unlink(CACHE);
+    unlink(file);
     struct tally of_first = {0};
-    struct outcome without = run(&a, NULL), with = run(&a, CACHE);
+    struct outcome without = run(&a, NULL), with = run(&a, file);
     bool good = is_as_without(with, without, &of_first) && !of_first.refused;
     if (!good)
         report("the first run", &a, NULL, with, without);
     draw_second(r, &b, &a, without.out);
     without = run(&b, NULL);
     for (int i = 0; i < 2 && good; i++) {
-        with = run(&b, CACHE);
+        with = run(&b, file);
         good = is_as_without(with, without, t);
         if (!good)
             report(i ? "the third run" : "the second run", &a, &b, with, without);
@@ -313,6 +314,7 @@ Test(prompt_cache_random, text_is_the_one_without)
     struct gr_rng r = gr_rng_new((uint64_t)seed);
     struct tally t = {0};
     (void)mkdir(FOLDER, 0755);
+    snprintf(file, sizeof file, FOLDER "/text-%d.cache", (int)getpid());
     make_adapter();
     for (int i = 0; i < n && t.wrong < MOST_WRONG; i++)
         check_pair(&r, &t);

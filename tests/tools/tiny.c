@@ -282,7 +282,7 @@ void tiny_write_arch(const char *arch, const char *path)
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){arch, strlen(arch)}));
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(path, '/') - path), path);
     t.n_head = 2, t.n_head_kv = t.n_head_kv > 2 ? 2 : 1, t.d_head = 32;
-    t.n_vocab = N_VOCAB, t.n_ctx = TINY_N_CTX, t.n_swa = 40;
+    t.n_vocab = N_VOCAB, t.n_ctx = TINY_N_CTX, t.n_swa = 200;
     t.dir = dir, t.edit = set_text;
     cr_assert_eq(rename(tiny_write(&t, NULL), path), 0);
 }

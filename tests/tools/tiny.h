@@ -19,7 +19,7 @@ const char *tiny_path(const char *name);
  * call. `broken`: a weight is NaN. */
 const char *tiny_model(bool broken);
 /* Writes a model of any architecture with these tokens and two heads of 32 columns; windows, where
- * it has them, are of 40 tokens. */
+ * it has them, are of 200 tokens. */
 void tiny_write_arch(const char *arch, const char *path);
 /* The same as tiny_model as one that looks at all tokens at once and keeps nothing. */
 const char *tiny_diffusion_model(void);
