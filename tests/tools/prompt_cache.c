@@ -135,6 +135,25 @@ Test(prompt_cache, other_factors_of_self_extend, .init = start)
     cr_expect_str_eq(b.out, RUN("-p", prompt).out);
 }
 
+/* Cells that a window has given up are not there for positions that move back into its sight. */
+Test(prompt_cache, what_a_window_has_given_up, .init = start)
+{
+    char path[256], prompt[450];
+    snprintf(path, sizeof path, "%s", tiny_path("window.gguf"));
+    tiny_write_arch("gemma3", path);
+    for (int i = 0; i < 450; i++)
+        prompt[i] = (char)('a' + i * i % 23);
+    prompt[449] = 0, model = path;
+#define MOVED "-p", prompt, "-c", "512", "--swa-full", "-gan", "8", "-gaw", "400"
+    struct outcome a = RUN(MOVED), b;
+    prompt[390] = 0;
+    expect(RUN("-p", prompt, "-c", "512", "-ub", "16", "--prompt-cache", file), 0, "gen 12");
+    prompt[390] = (char)('a' + 390 * 390 % 23);
+    b = RUN(MOVED, "--prompt-cache", file);
+    expect(b, 0, "prompt cache: 0 of 450 tokens");
+    cr_expect_str_eq(a.out, b.out);
+}
+
 Test(prompt_cache, more_than_the_context_holds, .init = start)
 {
     char prompt[301];
