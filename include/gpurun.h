@@ -201,8 +201,8 @@ struct gr_model_info {
     const char *file_type;   /* most frequent type of its matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    int32_t n_pos;         /* learned positions, which gr_decode does not exceed; 0: positions are
-                              unlimited */
+    int32_t n_learned_pos; /* learned positions, which gr_decode does not exceed; 0: positions are
+                      unlimited */
     int32_t n_gpu_layers;  /* layers on GPUs, the output layer counted (at most n_layer + 1); 0
                               before gr_model_load */
     bool no_logits;        /* without output matrix: sessions give embeddings only */
@@ -388,10 +388,10 @@ struct gr_batch {
                               supported */
 };
 /* Runs a batch. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; positions
- * beyond a model's learned ones (n_pos of gr_model_info) are GR_E_INVALID. So does one that fails
- * while it runs (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE), except for sequences of the batch
- * whose recurrent state or sliding window was overwritten: those are emptied, and the message names
- * them. */
+ * beyond a model's learned ones (n_learned_pos of gr_model_info) are GR_E_INVALID. So does one that
+ * fails while it runs (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE), except for sequences of the
+ * batch whose recurrent state or sliding window was overwritten: those are emptied, and the message
+ * names them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
 /* Runs a batch of whole texts, one for each of its sequences, through a model's encoder; gr_decode

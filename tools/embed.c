@@ -154,12 +154,13 @@ static int check_length(const struct embed *e, size_t longest)
     int status = gr_session_reach(e->model, &p, &reach);
     if (status)
         return gr_say_status(status);
-    size_t most = (size_t)(e->info.n_pos ? e->info.n_pos : reach.n_good), n_more = 0, first = 0;
+    size_t most = (size_t)(e->info.n_learned_pos ? e->info.n_learned_pos : reach.n_good),
+           n_more = 0, first = 0;
     char name[32], all[48] = "";
     for (size_t i = e->n_input; i-- > 0;)
         if (e->input[i].n_id > most)
             n_more++, first = i;
-    if (n_more && e->info.n_pos) {
+    if (n_more && e->info.n_learned_pos) {
         gr_say_error("%s has %zu tokens, and the model has learned %zu positions: cut it",
                      name_of(e, first, name), e->input[first].n_id, most);
         return GR_EXIT_USAGE;

@@ -51,8 +51,8 @@ static int64_t tokens_wanted(const struct gr_length *l)
         need = larger(need, smaller(l->reach.n_good, DEFAULT_CONTEXT));
     else
         need = smaller(larger(need, DEFAULT_CONTEXT), capacity(l, o->grp_attn_n, o->grp_attn_w));
-    if (l->info.n_pos)
-        need = smaller(need, l->info.n_pos);
+    if (l->info.n_learned_pos)
+        need = smaller(need, l->info.n_learned_pos);
     return larger(need, 1);
 }
 
@@ -77,7 +77,7 @@ static int choose(struct gr_length *l, struct gr_session_params *p)
         return rc;
     int64_t wanted = tokens_wanted(l);
     p->n_ctx = (uint32_t)((wanted + CELL_PAD - 1) / CELL_PAD * CELL_PAD);
-    l->n_ctx = l->info.n_pos ? (int32_t)wanted : (int32_t)p->n_ctx;
+    l->n_ctx = l->info.n_learned_pos ? (int32_t)wanted : (int32_t)p->n_ctx;
     return choose_group(l, p);
 }
 
@@ -92,7 +92,7 @@ int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_
     if (o->ctx_size > l->n_ctx)
         gr_say_warning("-c %d exceeds the %d positions that the model has learned, and it has no "
                        "others: the context is %d",
-                       o->ctx_size, l->info.n_pos, l->n_ctx);
+                       o->ctx_size, l->info.n_learned_pos, l->n_ctx);
     return 0;
 }
 
@@ -276,9 +276,9 @@ static void say_remedies(const struct gr_length *l, const struct gr_session_para
                good ? "" : good_for(l, words), shift ? "; --context-shift its newest part" : "");
     else if (shift)
         gr_say("--context-shift takes its newest part");
-    else if (l->info.n_pos)
+    else if (l->info.n_learned_pos)
         gr_say("the model has learned %d positions and has no others: give a shorter prompt",
-               l->info.n_pos);
+               l->info.n_learned_pos);
     else
         gr_say("there is no larger context here: give a shorter prompt");
 }
@@ -303,7 +303,7 @@ int gr_length_admit(const struct gr_length *l, const struct gr_session_params *p
 void gr_length_say_full(const struct gr_length *l)
 {
     bool shift = can_shift(l) && !l->o->context_shift;
-    if (l->info.n_pos && l->n_ctx >= l->info.n_pos)
+    if (l->info.n_learned_pos && l->n_ctx >= l->info.n_learned_pos)
         gr_say_warning("the context of %d tokens is full: the model has learned no more positions",
                        l->n_ctx);
     else

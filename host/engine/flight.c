@@ -114,7 +114,7 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
 /* Learned positions end with their table. */
 static int check_positions(const struct gr_session *s)
 {
-    int32_t n = s->model->hp.n_pos;
+    int32_t n = s->model->hp.n_learned_pos;
     for (int32_t i = 0; n && i < s->batch.n_tok; i++)
         if (s->batch.pos[i] >= n)
             return gr_fail(GR_E_INVALID,

@@ -158,7 +158,7 @@ static int check_group(const struct gr_hparams *hp, const struct gr_session_para
                        "Self-Extend: a window that is a multiple of the group factor expected, "
                        "window %d and factor %d found",
                        p->group_w, p->group_n);
-    if (hp->rope == GR_ROPE_NONE || hp->n_pos || hp->no_cache)
+    if (hp->rope == GR_ROPE_NONE || hp->n_learned_pos || hp->no_cache)
         return gr_fail(GR_E_UNSUPPORTED,
                        "Self-Extend: the model has no rotary positions that could be grouped");
     return 0;

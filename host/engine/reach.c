@@ -16,10 +16,11 @@ int gr_session_reach(const struct gr_model *model, const struct gr_session_param
         return rc;
     const struct gr_kv_params *swa = &m.cache.kv[GR_CACHE_SWA];
     bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq; /* by a window */
-    bool moves = !hp->n_pos && !hp->no_cache && !m.cache.has_rs;
+    bool moves = !hp->n_learned_pos && !hp->no_cache && !m.cache.has_rs;
     reach->n_good = gr_rope_reach(hp, &p);
     reach->can_shift = moves && !(cut && swa->chunked);
     reach->can_extend[GR_GROUP_CLASSIC] = moves && !cut;
-    reach->can_extend[GR_GROUP_WINDOW] = hp->rope != GR_ROPE_NONE && !hp->n_pos && !hp->no_cache;
+    reach->can_extend[GR_GROUP_WINDOW] =
+        hp->rope != GR_ROPE_NONE && !hp->n_learned_pos && !hp->no_cache;
     return 0;
 }

@@ -207,8 +207,8 @@ enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGRO
 /* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. */
 struct gr_hparams {
     int32_t n_vocab, n_ctx_train, n_embd, n_layer;
-    int32_t n_pos; /* rows of the table of learned positions, which are part of what is stored; 0:
-                      there is no table */
+    int32_t n_learned_pos; /* rows of the table of learned positions, which are part of what is
+                      stored; 0: there is no table */
     int32_t n_head[GR_MAX_LAYER], n_head_kv[GR_MAX_LAYER], n_ff[GR_MAX_LAYER];
     int32_t d_k, d_v; /* of a head */
     /* what is kept from step to step */

@@ -401,7 +401,7 @@ int gr_model_bind(struct gr_model *m, bool check)
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))
         m->weight[GR_W_TOKEN_EMBD] = m->weight[GR_W_OUTPUT];
-    m->hp.n_pos = (int32_t)m->weight[GR_W_POS_EMBD].rows;
+    m->hp.n_learned_pos = (int32_t)m->weight[GR_W_POS_EMBD].rows;
     if (!rc)
         rc = gr_progress_end(&m->progress);
     return rc ? rc : gr_gguf_unchanged(m->gguf);

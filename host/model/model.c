@@ -345,7 +345,7 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
                                .n_bytes = m->n_bytes,
                                .n_vocab = m->vocab_only ? gr_vocab_size(m->vocab) : m->hp.n_vocab,
                                .n_ctx_train = m->hp.n_ctx_train,
-                               .n_pos = m->hp.n_pos,
+                               .n_learned_pos = m->hp.n_learned_pos,
                                .n_layer = m->hp.n_layer,
                                .n_embd = m->hp.n_embd,
                                .n_head = m->hp.n_head[0],

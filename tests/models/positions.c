@@ -98,7 +98,7 @@ static void each_kind(const struct gr_arch *a, bool no_optional, int *n_learned,
     struct gr_model *m = tiny_open(&t);
     bool learned = gr_ten_is(&m->weight[GR_W_POS_EMBD]);
     gr_model_info(m, &info);
-    cr_expect_eq(info.n_pos, learned ? N_POS : 0, "%s: %d", a->name, info.n_pos);
+    cr_expect_eq(info.n_learned_pos, learned ? N_POS : 0, "%s: %d", a->name, info.n_learned_pos);
     if (learned)
         ends(m);
     if (learned && !m->hp.no_cache)
