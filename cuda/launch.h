@@ -70,11 +70,11 @@ void gr_launch_renew(struct gr_launcher *l);
 enum { GR_LAUNCH_COUNTERS = 1024 };
 uint32_t *gr_launch_counters(const struct gr_launcher *l);
 
-/* The lines (gr/kernel/matmul.h) that the node behind the k-th one will ask for of y, a result of
- * the k-th, to be written by this one's launch: false when it asks for none. */
+/* The packed x (gr/kernel/matmul.h) that the node behind the k-th one reads of y, a result of the
+ * k-th, to be written by this one's launch: false when it reads none. */
 struct gr_matmul_x_args;
-bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
-                    struct gr_matmul_x_args *lines);
+bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                       struct gr_matmul_x_args *packed_x);
 
 /* One of the products of a launch, as far as the nodes behind it are concerned. */
 struct gr_tail_made {
@@ -82,8 +82,8 @@ struct gr_tail_made {
     int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
 };
 /* What a launch of n products does behind itself: nodes from the k-th behind this one on, whose
- * number is returned, and lines. *t, of one slice as yet, stays as it is when that is nothing. Its
- * blocks are of `threads`. */
+ * number is returned, and packed x. *t, of one slice as yet, stays as it is when that is nothing.
+ * Its blocks are of `threads`. */
 struct gr_tail;
 int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,
                    uint32_t threads, struct gr_tail *t);

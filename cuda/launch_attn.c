@@ -215,8 +215,8 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
     struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
     if (k->all && (int64_t)k->n_tok * heads < GR_LAUNCH_COUNTERS)
         k->count = gr_launch_counters(l);
-    if (k->count && k->n_tok == 1 && !gr_lines_ahead(l, 0, y, &k->lines))
-        k->lines.to.n = 0;
+    if (k->count && k->n_tok == 1 && !gr_packed_x_ahead(l, 0, y, &k->packed_x))
+        k->packed_x.to.n = 0;
     int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)smem, k, sizeof *k);
     if (err || k->count)
         return err;

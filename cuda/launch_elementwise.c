@@ -1,7 +1,7 @@
 /* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y.
  */
 #include "cuda/grid.h"
-#include "gr/kernel/lines.h"
+#include "gr/kernel/packed_x.h"
 
 int gr_cuda_act(struct gr_launcher *l, const struct gr_args_act *a)
 {
@@ -18,10 +18,10 @@ int gr_cuda_xielu(struct gr_launcher *l, const struct gr_args_xielu *a)
 int gr_cuda_glu(struct gr_launcher *l, const struct gr_args_glu *a)
 {
     bool vec4 = gr_glu_vec4(a);
-    struct gr_glu_lines_args f = {.glu = *a};
-    if (vec4 && gr_lines_ahead(l, 0, &a->y, &f.lines))
-        return gr_launch_items(l, "gr_elementwise_glu_lines", a->y.rows, 1, GR_LINES_THREADS, 0, &f,
-                               sizeof f);
+    struct gr_glu_packed_x_args f = {.glu = *a};
+    if (vec4 && gr_packed_x_ahead(l, 0, &a->y, &f.packed_x))
+        return gr_launch_items(l, "gr_elementwise_glu_packed_x", a->y.rows, 1, GR_PACKED_X_THREADS,
+                               0, &f, sizeof f);
     return GR_LAUNCH_COLUMNS(l, "gr_elementwise_glu", vec4, a->y.rows * a->y.cols, a);
 }
 

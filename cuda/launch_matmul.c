@@ -1,13 +1,13 @@
 /* MATMUL, MATMUL_ID and HEAD_MATMUL: which kernel takes which product.
  *
- * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as lines
+ * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as packed x
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
  * stream of weights, many are tiles, on wgmma where the device has it. */
 #include <stdio.h>
 
 #include "base/checked.h"
 #include "cuda/grid.h"
-#include "gr/kernel/lines.h"
+#include "gr/kernel/packed_x.h"
 #include "gr/kernel/tail.h"
 #include "gr/pack.h"
 #include "gr/status.h"
@@ -27,10 +27,11 @@ enum {
     TILE_X_SMEM = 4 * TILE_TOKENS * 128,
     TILE_SUM_SMEM = 2 * TILE_TOKENS * 64,
     TILE_SMEM = TILE_X_SMEM + TILE_SUM_SMEM,
-    X_THREADS = GR_LINES_THREADS,
+    X_THREADS = GR_PACKED_X_THREADS,
 };
 
-/* Whether lines are written for ldmatrix and wgmma, or for the loads of the streaming kernels. */
+/* Order of words in packed x: for ldmatrix and wgmma, or for the loads of the streaming
+ * kernels. */
 enum order { BY_LANE, BY_STEP };
 
 static uint32_t up(int64_t n, int64_t per)
@@ -67,28 +68,28 @@ static struct gr_matmul_args base(const struct gr_ten *w, const struct gr_ten *y
                                    .y_row_bytes = y->row_bytes};
 }
 
-/* ---- lines ---- */
+/* ---- packed x ---- */
 
-static int64_t lines_bytes(const struct gr_lines *x)
+static int64_t packed_x_bytes(const struct gr_packed_x *x)
 {
-    return x->n * (x->units * 64 + gr_lines_chunks(x->units) * 64 + 4);
+    return x->n * (x->units * 64 + gr_packed_x_chunks(x->units) * 64 + 4);
 }
 
-/* Lays n lines out in memory of lines_bytes. */
-static void lay_lines(struct gr_lines *x, void *p)
+/* Lays n rows out in memory of packed_x_bytes. */
+static void lay_packed_x(struct gr_packed_x *x, void *p)
 {
     x->x = p;
     x->sums = x->x + (int64_t)x->n * x->units * 64;
-    x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_lines_chunks(x->units) * 64);
+    x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_packed_x_chunks(x->units) * 64);
 }
 
-static int write_lines(struct gr_launcher *l, const struct gr_matmul_x_args *a)
+static int write_packed_x(struct gr_launcher *l, const struct gr_matmul_x_args *a)
 {
     return gr_launch(l, "gr_matmul_x", (struct gr_grid){(uint32_t)a->to.n, 1, 1}, X_THREADS, 0, a,
                      sizeof *a);
 }
 
-/* The lines of x: its rows, which later nodes may want as well. True when they are still to be
+/* The packed x of x, which later nodes may want as well. True when they are still to be
  * written, as *a says. */
 static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
                      enum order order, struct gr_matmul_x_args *a)
@@ -104,18 +105,18 @@ static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct
                                    .n_row = (int32_t)x->rows,
                                    .bf16 = bf16,
                                    .by_step = order};
-    lay_lines(&a->to,
-              gr_launch_derived(l, x, kinds[bf16][order], (size_t)lines_bytes(&a->to), &fresh));
+    lay_packed_x(&a->to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)packed_x_bytes(&a->to),
+                                           &fresh));
     return fresh;
 }
 
-static int lines_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
-                    enum order order, struct gr_lines *to)
+static int packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                       enum order order, struct gr_packed_x *to)
 {
     struct gr_matmul_x_args a;
     bool fresh = lay_rows(l, x, w, order, &a);
     *to = a.to;
-    return fresh ? write_lines(l, &a) : 0;
+    return fresh ? write_packed_x(l, &a) : 0;
 }
 
 /* ---- one launch of a product ---- */
@@ -140,7 +141,7 @@ static uint32_t stream_sums(uint32_t warps, int group)
     return warps * GR_PACK_ROWS * (uint32_t)group * 4;
 }
 
-/* Few lines an item, `group` of them a block; a block for each tile and item. */
+/* Few tokens an item, `group` of them a block; a block for each tile and item. */
 static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     bool few = m->n_tok <= MV_TOKENS;
@@ -153,8 +154,8 @@ static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t
                      sizeof *m);
 }
 
-/* Parts that the columns of F32 weights are divided in: the same for every number of lines, as sums
- * depend on it. */
+/* Parts that the columns of F32 weights are divided in: the same for every number of tokens, as
+ * sums depend on it. */
 static uint32_t f32_splits(const struct gr_matmul_args *m, uint32_t tiles, uint32_t warps)
 {
     uint32_t most = up(m->x.units, (int64_t)warps * F32_AHEAD);
@@ -173,7 +174,7 @@ static const struct gr_args_route *route_behind(const struct gr_launcher *l)
     return goes ? a : NULL;
 }
 
-/* F32 weights, at most F32_MV_TOKENS lines an item. */
+/* F32 weights, at most F32_MV_TOKENS tokens an item. */
 static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, MV_TOKENS);
@@ -181,7 +182,7 @@ static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int
     struct gr_matmul_f32_args a = {
         .m = *m, .n_split = f32_splits(m, tiles, warps), .count = gr_launch_counters(l)};
     const struct gr_args_route *route = route_behind(l);
-    if (a.n_split > 1) /* for the most lines, so that plans of fewer have asked for as much */
+    if (a.n_split > 1) /* for the most tokens, so that plans of fewer have asked for as much */
         a.part = gr_launch_scratch(l, (size_t)(a.n_split * tiles) * 16 * F32_MV_TOKENS * 4);
     if (route) {
         a.route = *route;
@@ -193,7 +194,7 @@ static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int
                      32 * warps, smem, &a, sizeof a);
 }
 
-/* Whether few lines of it are multiplied by a kernel that takes several products. */
+/* Whether few tokens of it are multiplied by a kernel that takes several products. */
 static bool has_parts(const struct gr_matmul_args *m)
 {
     return m->w.dtype != GR_F32 && !gr_pack_is_whole(m->w.dtype);
@@ -232,7 +233,7 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
     return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
 }
 
-/* At most MV3_TOKENS lines an item, F32_MV_TOKENS of F32 weights. */
+/* At most MV3_TOKENS tokens an item, F32_MV_TOKENS of F32 weights. */
 static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     if (m->w.dtype == GR_F32)
@@ -251,7 +252,7 @@ static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
     return gr_launch_facts(l)->cc == 90 && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
-/* What a block on wgmma asks for, whose tiles have up to n lines. */
+/* What a block on wgmma asks for, whose tiles have up to n rows of x. */
 static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
 {
     int32_t bytes = 0;
@@ -260,24 +261,24 @@ static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
     return (uint32_t)bytes;
 }
 
-/* The segments of n products of the same lines on wgmma, and what they need. Memory for their sums
- * is asked for where any number of lines up to this one, or any of the products alone, would have
- * segments: so plans of fewer tokens, and launches of more products, find what was asked for. */
-static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_line,
+/* The segments of n products of the same packed x on wgmma, and what they need. Memory for their
+ * sums is asked for where any number of rows up to this one, or any of the products alone, would
+ * have segments: plans of fewer tokens, and launches of more products, find what was asked for. */
+static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row,
                      int64_t n_item)
 {
     enum { LEAST = 2 };
     int64_t chunks = up(a->part[0].x.units, 8), n_least = a->n_row * n_item; /* tiles */
     a->n_segment = (int32_t)gr_launch_segments(n_least * a->n_x, chunks, LEAST);
     if (gr_launch_segments(n_least, chunks, LEAST) > 1)
-        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_line) * GR_NOMINAL_SM *
+        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
                                            GR_SM90_ROWS * sizeof(float));
     a->count = gr_launch_counters(l);
 }
 
-/* n products of the same lines, in n_x tiles of up to n_line lines each. */
+/* n products of the same packed x, in n_x tiles of up to n_x_row rows each. */
 static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, uint32_t n_x,
-                      int64_t n_line, int64_t n_item)
+                      int64_t n_x_row, int64_t n_item)
 {
     struct gr_matmul_sm90_args a = {.n = n, .n_x = (int32_t)n_x, .n_segment = 1};
     const struct gr_matmul_args *m = part;
@@ -285,19 +286,19 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
         a.part[i] = part[i];
         a.n_row += (int32_t)up(n_tile(&part[i].w) * GR_PACK_ROWS, GR_SM90_ROWS);
     }
-    n_line = GR_MIN(n_line, GR_SM90_LINES);
+    n_x_row = GR_MIN(n_x_row, GR_SM90_X_ROWS);
     if (!m->tiles)
-        cut_sm90(l, &a, n_line, n_item);
+        cut_sm90(l, &a, n_x_row, n_item);
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
     struct gr_grid grid = {(uint32_t)a.n_row * n_x, (uint32_t)a.n_segment, (uint32_t)n_item};
     return rc ? rc
               : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384,
-                          sm90_bytes(m->w.dtype, (int32_t)n_line), &a, sizeof a);
+                          sm90_bytes(m->w.dtype, (int32_t)n_x_row), &a, sizeof a);
 }
 
-/* Tiles of lines (n_x of them along the grid, of up to n lines), of rows, of items. */
+/* Tiles of x (n_x of them along the grid, of up to n rows), of rows of weights, of items. */
 static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n,
                  int64_t n_item)
 {
@@ -309,7 +310,7 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
                      whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 
-/* Items that have n_tok lines each. */
+/* Items that have n_tok tokens each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : MV3_TOKENS))
@@ -320,7 +321,7 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
                                           up(n_tile(&m->w) * GR_PACK_ROWS, F32_TILE),
                                           (uint32_t)n_item},
                          256, 0, m, sizeof *m);
-    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? GR_SM90_LINES : TILE_TOKENS), m->n_tok,
+    return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? GR_SM90_X_ROWS : TILE_TOKENS), m->n_tok,
                  n_item);
 }
 
@@ -331,8 +332,8 @@ static enum order order_for(int64_t n_tok)
 
 /* ---- what the node in front can do ---- */
 
-/* The next product behind node k that reads lines; what stands before it (a router) asks for none.
- */
+/* The next product behind node k that reads packed x; what stands before it (a router) asks
+ * for none. */
 static const struct gr_node *next_product(const struct gr_launcher *l, int k)
 {
     for (int i = 1; i <= 3; i++) {
@@ -346,8 +347,8 @@ static const struct gr_node *next_product(const struct gr_launcher *l, int k)
     return NULL;
 }
 
-bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
-                    struct gr_matmul_x_args *lines)
+bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                       struct gr_matmul_x_args *packed_x)
 {
     const struct gr_node *n = next_product(l, k);
     if (!n || (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.ids.rows > MV_TOKENS))
@@ -358,12 +359,12 @@ bool gr_lines_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
     if (!gr_ten_same(x, y))
         return false;
     gr_launch_renew(l);
-    return lay_rows(l, y, w, id ? BY_LANE : order_for(x->rows), lines);
+    return lay_rows(l, y, w, id ? BY_LANE : order_for(x->rows), packed_x);
 }
 
-/* ---- products of the same lines ---- */
+/* ---- products of the same packed x ---- */
 
-/* A product of few lines as its node has it. */
+/* A product of few tokens as its node has it. */
 static struct gr_matmul_args matmul_of(const struct gr_args_matmul *a)
 {
     struct gr_matmul_args m = base(&a->w, &a->y);
@@ -381,12 +382,12 @@ static struct gr_matmul_args matmul_id_of(const struct gr_args_matmul_id *a)
     m.b = a->b.data, m.b_row_bytes = a->b.row_bytes;
     m.ids = a->ids.data, m.ids_row_bytes = a->ids.row_bytes;
     m.n_used = (int32_t)a->ids.cols;
-    m.line_div = a->x.rows == a->ids.rows ? m.n_used : 1;
+    m.x_row_div = a->x.rows == a->ids.rows ? m.n_used : 1;
     m.x32 = a->x.data, m.x_row_bytes = a->x.row_bytes;
     return m;
 }
 
-/* Whether product b, behind a, reads the same lines with the same kernel, and nothing that the
+/* Whether product b, behind a, reads the same packed x with the same kernel, and nothing that the
  * other writes. */
 static bool goes_with(const struct gr_node *a, const struct gr_node *b)
 {
@@ -422,7 +423,7 @@ static int with_tail(struct gr_launcher *l, struct gr_matmul_mv_args *p)
     return gr_tail_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS), &p->tail);
 }
 
-/* The product m, lines and all, and those behind it that can go with it: how many. */
+/* The product m, packed x and all, and those behind it that can go with it: how many. */
 static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
                   struct gr_matmul_args *part)
 {
@@ -472,13 +473,13 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
     struct gr_matmul_args m = matmul_of(a);
     int rc = 0;
     if (a->w.dtype != GR_F32)
-        rc = lines_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
+        rc = packed_x_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
     if (rc)
         return rc;
     if (has_parts(&m) && m.n_tok <= MV3_TOKENS)
         return stream_all(l, &m, 1);
     return on_sm90(l, &m.w) && m.n_tok > MV3_TOKENS
-               ? tiles_all(l, &m, up(m.n_tok, GR_SM90_LINES), m.n_tok)
+               ? tiles_all(l, &m, up(m.n_tok, GR_SM90_X_ROWS), m.n_tok)
                : product(l, &m, 1);
 }
 
@@ -505,7 +506,7 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
     }
     if (!rc && a->w.dtype != GR_F32) {
         m.x.n = (int32_t)(n_head * a->x.rows);
-        lay_lines(&m.x, gr_launch_scratch(l, (size_t)lines_bytes(&m.x)));
+        lay_packed_x(&m.x, gr_launch_scratch(l, (size_t)packed_x_bytes(&m.x)));
         struct gr_matmul_x_args x = {.to = m.x,
                                      .x = a->x.data,
                                      .row_bytes = a->x.row_bytes,
@@ -514,23 +515,23 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
                                      .n_row = (int32_t)a->x.rows,
                                      .bf16 = a->w.dtype == GR_BF16,
                                      .by_step = order_for(m.n_tok)};
-        rc = write_lines(l, &x);
+        rc = write_packed_x(l, &x);
     }
     return rc ? rc : product(l, &m, n_head);
 }
 
-/* Pairs (token, expert) sorted by expert, and their lines in that order; then tiles of them. The
+/* Pairs (token, expert) sorted by expert, and their packed x in that order; then tiles of them. The
  * grid has as many tiles as there can be: every expert may end with a part of one. */
 static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_id *a,
                             struct gr_matmul_args *m)
 {
     int64_t n = a->y.rows, n_expert = a->w.batch;
-    int tile = on_sm90(l, &a->w) ? GR_SM90_LINES : TILE_TOKENS;
+    int tile = on_sm90(l, &a->w) ? GR_SM90_X_ROWS : TILE_TOKENS;
     uint32_t n_x = (uint32_t)GR_MIN(n, up(n, tile) + n_expert);
     int32_t *order = gr_launch_scratch(l, (size_t)n * 4);
     int32_t *table = gr_launch_scratch(l, (1 + 3 * (size_t)n_x) * 4);
     m->x.n = (int32_t)n;
-    lay_lines(&m->x, gr_launch_scratch(l, (size_t)lines_bytes(&m->x)));
+    lay_packed_x(&m->x, gr_launch_scratch(l, (size_t)packed_x_bytes(&m->x)));
     m->ids = NULL, m->order = order, m->tiles = table;
     struct gr_matmul_group_args g = {a->ids.data,
                                      a->ids.row_bytes,
@@ -546,13 +547,13 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
                                  .cols = (int32_t)a->x.cols,
                                  .n_row = (int32_t)a->x.rows,
                                  .order = order,
-                                 .div = m->line_div,
+                                 .div = m->x_row_div,
                                  .bf16 = a->w.dtype == GR_BF16,
                                  .by_step = BY_STEP};
     int rc = gr_launch(l, "gr_matmul_x_group", (struct gr_grid){(uint32_t)n_expert, 1, 1},
                        X_THREADS, (uint32_t)n_expert * 4, &g, sizeof g);
     if (!rc)
-        rc = write_lines(l, &x);
+        rc = write_packed_x(l, &x);
     return rc ? rc : tiles_all(l, m, n_x, n);
 }
 
@@ -563,7 +564,7 @@ int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
         return experts_in_tiles(l, a, &m);
     int rc = 0;
     if (a->w.dtype != GR_F32)
-        rc = lines_of(l, &a->x, &a->w, BY_LANE, &m.x);
+        rc = packed_x_of(l, &a->x, &a->w, BY_LANE, &m.x);
     if (rc)
         return rc;
     m.n_tok = 1;

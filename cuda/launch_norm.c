@@ -1,13 +1,13 @@
 /* NORM: which kernel takes which groups. */
 #include "cuda/grid.h"
-#include "gr/kernel/lines.h"
 #include "gr/kernel/norm.h"
+#include "gr/kernel/packed_x.h"
 
 /* Threads, and the columns that they hold at most, as in kernels/norm.cu. */
 enum {
     WARPS = 8,
     WARP_COLS = 32 * 32,
-    BLOCK = GR_LINES_THREADS,
+    BLOCK = GR_PACKED_X_THREADS,
     BLOCK_COLS = BLOCK * 32,
     ANY = 256
 };
@@ -39,10 +39,10 @@ static int warps(struct gr_launcher *l, const struct gr_args_norm *a)
 int gr_cuda_norm(struct gr_launcher *l, const struct gr_args_norm *a)
 {
     int64_t n = a->x.rows * (a->x.cols / a->group);
-    struct gr_norm_lines_args f = {.norm = *a};
+    struct gr_norm_packed_x_args f = {.norm = *a};
     bool held = gr_norm_vec4(a) && a->group <= BLOCK_COLS;
-    if (held && a->group == a->x.cols && gr_lines_ahead(l, 0, &a->y, &f.lines))
-        return gr_launch_items(l, "gr_norm_lines", n, 1, BLOCK, 0, &f, sizeof f);
+    if (held && a->group == a->x.cols && gr_packed_x_ahead(l, 0, &a->y, &f.packed_x))
+        return gr_launch_items(l, "gr_norm_packed_x", n, 1, BLOCK, 0, &f, sizeof f);
     if (held && a->group <= WARP_COLS)
         return warps(l, a);
     if (held)

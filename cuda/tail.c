@@ -149,7 +149,7 @@ static void set_step(struct gr_tail_step *to, const struct gr_node *n)
     }
 }
 
-/* What comes out of a node that lines may be wanted of. */
+/* The result of a node that packed x may be wanted of; NULL: none is. */
 static const struct gr_ten *result(const struct gr_node *n)
 {
     return n->op == GR_OP_NORM         ? &n->a.norm.y
@@ -169,10 +169,10 @@ int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made
            next->op == GR_OP_NORM && cuts(next, 1, threads))
         s.step[s.n_step++] = next;
     const struct gr_ten *y = s.n_step ? result(s.step[s.n_step - 1]) : &made[n - 1].y;
-    struct gr_matmul_x_args lines;
-    bool has_lines =
-        y && (y->rows == 1 || goes(y, 1, WHOLE)) && gr_lines_ahead(l, k + s.n_step - 1, y, &lines);
-    if (!s.n_step && !has_lines)
+    struct gr_matmul_x_args packed_x;
+    bool has_packed_x = y && (y->rows == 1 || goes(y, 1, WHOLE)) &&
+                        gr_packed_x_ahead(l, k + s.n_step - 1, y, &packed_x);
+    if (!s.n_step && !has_packed_x)
         return 0;
     *t = (struct gr_tail){.count = gr_launch_counters(l),
                           .n_slice = (uint32_t)n_slice,
@@ -181,7 +181,7 @@ int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made
                           .n_step = (uint32_t)s.n_step};
     for (int i = 0; i < s.n_step; i++)
         set_step(&t->step[i], s.step[i]);
-    if (has_lines)
-        t->lines = lines;
+    if (has_packed_x)
+        t->packed_x = packed_x;
     return s.n_step;
 }

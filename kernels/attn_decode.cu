@@ -1,7 +1,7 @@
 // ATTN for few tokens a sequence: what a token sees is cut into chunks, one or more a block, and
 // the chunks' results are joined by the last block of its queries, or by a second launch where
 // others of the step's tokens are not this file's or there are more groups of them than counters.
-// One token's line for the product behind is written by the last block of all.
+// One token's y as packed x, for the next product, is written by the last block of all.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
@@ -20,7 +20,7 @@
 // by as much and 2^-11 more.
 #include "kernels/attn_planes.cuh"
 #include "kernels/last.cuh"
-#include "kernels/lines.cuh"
+#include "kernels/packed_x.cuh"
 
 enum { THREADS = 128, WARPS = 4, QUERIES = 16, CHUNK = 256 };
 
@@ -398,8 +398,8 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
         return;
     join_rows<(NP + 1) / 2>(a, QUERIES, n, smem,
                             [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
-    if (a.lines.to.n && last_of(a.count + gridDim.y, gridDim.y))
-        write_line(a.lines, 0, 0);
+    if (a.packed_x.to.n && last_of(a.count + gridDim.y, gridDim.y))
+        write_packed_row(a.packed_x, 0, 0);
 }
 
 // Calls f(t) for the block's tokens that are this file's, of n_each from n_each * block on.

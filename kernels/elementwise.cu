@@ -6,7 +6,7 @@
 // place, erfcf by 4 (CUDA math functions' table); divisions and sums round once. The gates are
 // written so that no digits cancel.
 #include "kernels/gate.cuh"
-#include "kernels/lines.cuh"
+#include "kernels/packed_x.cuh"
 
 enum { THREADS = 256, BLOCKS = 6 };
 
@@ -70,14 +70,14 @@ GR_KERNEL(gr_elementwise_glu_4, struct gr_args_glu, THREADS, BLOCKS)
 {
     glu<4>(a);
 }
-// A product of y is next: its lines as well, a block a row.
-GR_KERNEL(gr_elementwise_glu_lines, struct gr_glu_lines_args, GR_LINES_THREADS, 2)
+// A product of y is next: y as packed x as well, a block a row.
+GR_KERNEL(gr_elementwise_glu_packed_x, struct gr_glu_packed_x_args, GR_PACKED_X_THREADS, 2)
 {
     uint32_t row = blockIdx.x;
-    for (uint32_t col = threadIdx.x * 4; col < a.glu.y.cols; col += GR_LINES_THREADS * 4)
+    for (uint32_t col = threadIdx.x * 4; col < a.glu.y.cols; col += GR_PACKED_X_THREADS * 4)
         glu_at<4>(a.glu, {row, col});
     __syncthreads();
-    write_line(a.lines, row, row);
+    write_packed_row(a.packed_x, row, row);
 }
 
 template <int V> GR_DEV void binary(const struct gr_args_binary &n)

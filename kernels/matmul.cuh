@@ -1,5 +1,5 @@
-// What products of packed matrices share: which matrix, lines and rows of y are meant, a step of
-// weights against 8 NT lines of activations, and how a number is stored.
+// What products of packed matrices share: which matrix, rows of x and of y are meant, a step of
+// weights against 8 NT rows of packed x, and how a number is stored.
 #pragma once
 
 #include "gr/kernel/matmul.h"
@@ -21,13 +21,13 @@
 // The part of the work that a block has.
 struct mm_item {
     int64_t matrix;
-    int64_t line;         // the first
-    int n;                // lines
+    int64_t x_row;        // of packed x, the first
+    int n;                // rows
     int64_t y;            // bytes to the row of y of the first
     const int32_t *order; // rows of y, where they are not one after another
 };
 
-// Item i as gr_matmul_args has it; its lines from tok on, `tile` at most.
+// Item i as gr_matmul_args has it; its rows of x from tok on, `tile` at most.
 GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok, int tile)
 {
     if (!a.ids)
@@ -35,7 +35,7 @@ GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok
                 i * a.y_item_bytes + tok * a.y_row_bytes, nullptr};
     uint32_t pair = (uint32_t)i, row = pair / a.n_used; // 32 bits: 64 are divided by a subroutine
     const int32_t *id = (const int32_t *)(a.ids + row * a.ids_row_bytes);
-    return {id[pair - row * a.n_used], pair / a.line_div, 1, i * a.y_row_bytes, nullptr};
+    return {id[pair - row * a.n_used], pair / a.x_row_div, 1, i * a.y_row_bytes, nullptr};
 }
 // Which tile of 16 rows and which item a block of a streaming kernel has: the grid runs over the
 // tiles of all items.
@@ -60,20 +60,21 @@ GR_DEV struct mm_item mm_tile(const struct gr_matmul_args &a, int i)
     return {t[0], t[1], t[2], 0, a.order + t[1]};
 }
 
-// y[tok of the item][row of w] = v times the line's factor and so on; rows outside w are dropped.
+// y[tok of the item][row of w] = v times the row's factor of packed x and so on; rows outside w are
+// dropped.
 GR_DEV void mm_store(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row,
                      int tok, float v)
 {
     if (row < 0 || row >= a.w.rows || tok >= item.n)
         return;
     int64_t y = item.order ? item.order[tok] * a.y_row_bytes : item.y + tok * a.y_row_bytes;
-    v *= a.x.factor ? a.x.factor[item.line + tok] * a.scale : a.scale;
+    v *= a.x.factor ? a.x.factor[item.x_row + tok] * a.scale : a.scale;
     if (a.s)
         v *= a.s[item.matrix];
     if (a.b)
         v += ((const float *)(a.b + item.matrix * a.b_row_bytes))[row];
     if (a.res)
-        v += ((const float *)(a.res + (item.line + tok) * a.res_row_bytes))[row];
+        v += ((const float *)(a.res + (item.x_row + tok) * a.res_row_bytes))[row];
     ((float *)(a.y + y))[row] = v;
 }
 
@@ -94,10 +95,10 @@ GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
         mma_f16(d, a, b);
 }
 
-// acc [16 rows, 8 lines] for each of M tiles and NT groups of lines, as mma_f16 has it: += the step
-// `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u and
-// group i of lines, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u, unless
-// x.over(u, n): a row may end within a step, but not one of whole chunks.
+// acc [16 rows, 8 tokens] for each of M tiles and NT groups of tokens, as mma_f16 has it: += the
+// step `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u
+// and group i of tokens, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u,
+// unless x.over(u, n): a row may end within a step, but not one of whole chunks.
 template <uint32_t T, int U, int M, int NT, class X>
 GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
 {

@@ -67,7 +67,7 @@ struct f32_place {
     }
 };
 
-// Stores a sum: row and line of tile t.
+// Stores a sum: row and token of tile t.
 GR_DEV void f32_store(const struct gr_matmul_args &a, uint32_t t, int row, int tok, float v)
 {
     struct mm_block b = mm_block(a, t);
@@ -75,7 +75,7 @@ GR_DEV void f32_store(const struct gr_matmul_args &a, uint32_t t, int row, int t
     mm_store(a, item, b.tile * GR_PACK_ROWS + row - a.w.offset, tok, v);
 }
 
-// Adds up the parts of tiles [lo, hi), n lines.
+// Adds up the parts of tiles [lo, hi), n tokens.
 GR_DEV void f32_add_up(const struct gr_matmul_f32_args &all, const struct f32_place &at,
                        uint32_t lo, uint32_t hi, int n)
 {
@@ -125,7 +125,7 @@ GR_KERNEL_EARLY(gr_matmul_f32_mv, struct gr_matmul_f32_args, 256, 2)
         griddep_wait();
     struct mm_item item = mm_item(m, block.item, blockIdx.y * 8, 8);
     const uint8_t *tile = mm_tile_at(m, item, block.tile, gr_pack_tile_bytes(GR_F32, m.w.cols));
-    int64_t head = m.ids ? 0 : block.item, row0 = m.ids ? item.line : blockIdx.y * 8;
+    int64_t head = m.ids ? 0 : block.item, row0 = m.ids ? item.x_row : blockIdx.y * 8;
     const uint8_t *x =
         m.x32 + head * m.x_item_bytes + row0 * m.x_row_bytes + lane % 4 * 8 * sizeof(float);
     float acc[2][8] = {};

@@ -31,20 +31,20 @@
 #include "kernels/matmul.cuh"
 #include "kernels/tail.cuh"
 
-// This lane's words of activations, for one step. Lanes whose lines there are not read the last
-// one's: what comes of it is not stored.
+// This lane's words of activations, for one step. Lanes whose rows of x there are not read the
+// last one's: what comes of it is not stored.
 template <class S, int NT> struct mv_x {
-    const uint8_t *x, *sums; // of the lane's first line
-    int last, units, step;   // line of the item
+    const uint8_t *x, *sums; // of the lane's first row
+    int last, units, step;   // row of the item
 
     GR_METHOD mv_x(const struct gr_matmul_args &a, const struct mm_item &item)
     {
         units = a.x.units, last = item.n - 1;
-        int64_t first = item.line + line(0);
+        int64_t first = item.x_row + row(0);
         x = a.x.x + first * units * 64 + threadIdx.x % 4 * 16;
-        sums = a.x.sums + first * gr_lines_chunks(units) * 64 + threadIdx.x % 4 * 16;
+        sums = a.x.sums + first * gr_packed_x_chunks(units) * 64 + threadIdx.x % 4 * 16;
     }
-    GR_METHOD int line(int i) const
+    GR_METHOD int row(int i) const
     {
         return min(8 * i + (int)threadIdx.x % 32 / 4, last);
     }
@@ -57,13 +57,13 @@ template <class S, int NT> struct mv_x {
     }
     GR_METHOD uint4 unit(int u, int i) const // one address for all units
     {
-        uint32_t at = (i ? line(i) - line(0) : 0) * units + step * S::UNITS;
+        uint32_t at = (i ? row(i) - row(0) : 0) * units + step * S::UNITS;
         return *(const uint4 *)(x + (uint64_t)at * 64 + u * 64);
     }
     GR_METHOD uint4 sum(int i) const
     {
-        uint32_t n = (uint32_t)(units + 7) / 8; // gr_lines_chunks, 32 bits
-        uint32_t at = (i ? line(i) - line(0) : 0) * n + (uint32_t)step / S::STEPS;
+        uint32_t n = (uint32_t)(units + 7) / 8; // gr_packed_x_chunks, 32 bits
+        uint32_t at = (i ? row(i) - row(0) : 0) * n + (uint32_t)step / S::STEPS;
         return *(const uint4 *)(sums + (uint64_t)at * 64);
     }
 };
@@ -141,7 +141,7 @@ struct mv_range {
 template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
     using S = pack_step<T, U>;
-    const struct gr_matmul_args &first = all.part[0]; // columns, lines and ids are all parts'
+    const struct gr_matmul_args &first = all.part[0]; // columns, packed x and ids are all parts'
     const int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, units = first.x.units;
     const int n_step = (units + S::UNITS - 1) / S::UNITS, n_turn = (n_step + n_warp - 1) / n_warp;
     const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);

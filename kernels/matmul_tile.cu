@@ -6,8 +6,9 @@
 // Grid: (tile of 64 tokens, 128 rows, item), or for experts (tile of pairs, 128 rows). Tokens run
 // fastest, so that weights come from memory once.
 // Why: 4 warps have 32 rows each and all tokens: a weight is decoded once a block, in the registers
-// it is multiplied from. Activations (lines by_step) come by cp.async, 4 stages of 64 columns; the
-// 16-byte pieces of a token change places with its number, so that ldmatrix meets no bank twice.
+// it is multiplied from. Activations (packed x by_step) come by cp.async, 4 stages of 64 columns;
+// the 16-byte pieces of a token change places with its number, so that ldmatrix meets no bank
+// twice.
 #include "kernels/matmul_tile.cuh"
 
 template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)

@@ -14,8 +14,8 @@
 template <class S> struct tile_x {
     uint32_t ring;           // shared memory
     const uint8_t *x, *sums; // what this thread asks for next
-    int line_bytes, sum_bytes;
-    int n, pairs; // lines; pairs of units in all
+    int x_bytes, sum_bytes;
+    int n, pairs; // tokens; pairs of units in all
     int step;     // of S::UNITS units
 
     // Asks for pair q of units: pairs are asked for one after another.
@@ -28,7 +28,7 @@ template <class S> struct tile_x {
 #pragma unroll
         for (int k = 0; k < TOKENS && q < pairs; k += 16) {
             cp_async_16(to + k * 128, from, tok + k < n ? 16 : 0);
-            from += 16 * line_bytes;
+            from += 16 * x_bytes;
         }
         if (S::HAS_MIN && q % 4 == 0 && q < pairs) { // a chunk's, to the slot of its parity
             tok = threadIdx.x / 4, piece = threadIdx.x % 4 * 16;
@@ -42,10 +42,10 @@ template <class S> struct tile_x {
     GR_METHOD void begin(const struct gr_matmul_args &a, const struct mm_item &item)
     {
         GR_SMEM;
-        int64_t chunks = gr_lines_chunks(a.x.units), tid = threadIdx.x;
-        ring = smem_u32(smem), line_bytes = a.x.units * 64, sum_bytes = chunks * 64;
-        x = a.x.x + (item.line + tid / 8) * (int64_t)line_bytes + tid % 8 * 16;
-        sums = a.x.sums + (item.line + tid / 4) * (int64_t)sum_bytes + tid % 4 * 16;
+        int64_t chunks = gr_packed_x_chunks(a.x.units), tid = threadIdx.x;
+        ring = smem_u32(smem), x_bytes = a.x.units * 64, sum_bytes = chunks * 64;
+        x = a.x.x + (item.x_row + tid / 8) * (int64_t)x_bytes + tid % 8 * 16;
+        sums = a.x.sums + (item.x_row + tid / 4) * (int64_t)sum_bytes + tid % 4 * 16;
         n = item.n, pairs = a.x.units / 2, step = 0;
         for (int q = 0; q < STAGES - 1; q++)
             fetch(q);

@@ -6,13 +6,13 @@
 // scheduler; of Q4_K's bytes 990 of memory. So: memory and decoding up to about 32 tokens, L2 from
 // there on, with tensor cores not far behind.
 // Grid: (tiles of 128 tokens, or for experts of pairs, and of 128 rows; segment of columns; item).
-// Rows of products of the same lines stand one after another. Where tiles are few, columns are cut
-// into segments, and the last block of a tile adds up. One block a multiprocessor.
-// Why: one warp asks for packed chunks as they lie, another one for activations (lines by_step, 64
+// Rows of products of the same packed x stand one after another. Where tiles are few, columns are
+// cut into segments, and the last block of a tile adds up. One block a multiprocessor.
+// Why: one warp asks for packed chunks as they lie, another one for packed x (by_step, 64
 // columns a stage, swizzled); two warpgroups with 64 rows each take turns at the tensor cores: one
-// decodes weights into the registers wgmma reads while the other's products run. Lines of a tile
-// are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory is for
-// weights on their way. Weights are f16 relative to a power of two of each row and step, which
+// decodes weights into the registers wgmma reads while the other's products run. Rows of x of a
+// tile are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory is
+// for weights on their way. Weights are f16 relative to a power of two of each row and step, which
 // keeps any scale in range; the step's products are then added in f32. So a weight is off by 2^-11
 // of scale * (code - zero), of its minimum and of itself; those of F16 and BF16 are exact, and add
 // up all along the row.
@@ -23,7 +23,7 @@
 #define ROWS GR_SM90_ROWS
 #define TILES (ROWS / GR_PACK_ROWS)
 
-// A block of N lines: where its rings and their barriers are, addresses in shared memory.
+// A block of N rows of x: where its rings and their barriers are, addresses in shared memory.
 template <uint32_t T, int N> struct sm90_rings {
     static constexpr struct gr_sm90_smem AT = gr_sm90_smem(T, N);
     static constexpr uint32_t CHUNK_BYTES = (uint32_t)gr_pack_chunk_bytes(T, 8);
@@ -51,7 +51,7 @@ struct sm90_work {
     struct mm_item item;
     int64_t tile;   // the first of its rows'
     int lo, hi;     // chunks of columns
-    int64_t number; // of the tile of rows and lines, among those of the launch
+    int64_t number; // of the tile of rows and of x, among those of the launch
 };
 
 GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a)
@@ -68,7 +68,7 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a)
     const struct gr_matmul_args &m = a.part[p];
     int chunks = (m.x.units + 7) / 8, s = blockIdx.y;
     return {m,
-            m.tiles ? mm_tile(m, x) : mm_item(m, blockIdx.z, x * GR_SM90_LINES, GR_SM90_LINES),
+            m.tiles ? mm_tile(m, x) : mm_item(m, blockIdx.z, x * GR_SM90_X_ROWS, GR_SM90_X_ROWS),
             (int64_t)row * TILES,
             chunks * s / a.n_segment,
             chunks * (s + 1) / a.n_segment,
@@ -95,11 +95,11 @@ GR_DEV void sm90_bring_weights(const struct sm90_work &work, unsigned char *smem
     }
 }
 
-// Another one: the lines that they meet. Places of a stage behind the last of them are not filled:
-// what is multiplied there is not stored.
+// Another one: the rows of packed x that they meet. Places of a stage behind the last of them are
+// not filled: what is multiplied there is not stored.
 template <uint32_t T, int N>
-GR_DEV void sm90_bring_lines(const struct gr_tensor_map &map, const struct sm90_work &work,
-                             unsigned char *smem)
+GR_DEV void sm90_bring_x(const struct gr_tensor_map &map, const struct sm90_work &work,
+                         unsigned char *smem)
 {
     const struct sm90_rings<T, N> ring(smem);
     const int n = (work.item.n + GR_SM90_BOX - 1) / GR_SM90_BOX;
@@ -110,7 +110,7 @@ GR_DEV void sm90_bring_lines(const struct gr_tensor_map &map, const struct sm90_
         mbar_arrive_expect_tx(full, n * GR_SM90_BOX * 128);
         for (int b = 0; b < n; b++)
             tma_load_2d(ring.x + stage * ring.AT.stage_bytes + b * GR_SM90_BOX * 128, &map, q * 64,
-                        (int)work.item.line + b * GR_SM90_BOX, full);
+                        (int)work.item.x_row + b * GR_SM90_BOX, full);
     }
 }
 
@@ -233,7 +233,7 @@ GR_DEV void sm90_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool
         wgmma_f16_ra<N>(d, a, b, accumulate);
 }
 
-// A consumer's place in the ring of lines.
+// A consumer's place in the ring of x.
 template <uint32_t T, int N> struct sm90_reader {
     struct sm90_rings<T, N> ring;
     int q;    // the next pair of units
@@ -291,8 +291,8 @@ GR_DEV void sm90_sync()
     bar_sync(1, 256);
 }
 
-// sum [line][ROWS + 4], of one segment, becomes that of all, added in their order by the block that
-// is the last of the tile; false in the others.
+// sum [token][ROWS + 4], of one segment, becomes that of all, added in their order by the block
+// that is the last of the tile; false in the others.
 GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, float *sum)
 {
     const int pieces = ROWS / 4, each = gr_sm90_width(work.m.n_tok) * pieces;
@@ -315,12 +315,12 @@ GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_wor
     return true;
 }
 
-// Through shared memory, for whole rows of y: the ring of lines is no longer used.
+// Through shared memory, for whole rows of y: the ring of x is no longer used.
 template <int N>
 GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
                        unsigned char *smem, const float (&acc)[N / 2])
 {
-    float *sum = (float *)smem; // [line][ROWS + 4]
+    float *sum = (float *)smem; // [token][ROWS + 4]
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
     sm90_sync();
 #pragma unroll
@@ -389,7 +389,7 @@ GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a, const struct s
         if (threadIdx.x != 32)
             return;
         griddep_begin();
-        sm90_bring_lines<T, N>(a.map, work, smem);
+        sm90_bring_x<T, N>(a.map, work, smem);
     } else {
         setmaxnreg_inc<232>();
         griddep_begin();
@@ -397,7 +397,7 @@ GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a, const struct s
     }
 }
 
-// As many lines as there are.
+// The width for as many tokens as there are.
 template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a)
 {
     if (a.part[0].tiles)

@@ -1,13 +1,13 @@
 // What products of packed matrices need beforehand.
 //
-// gr_matmul_x: rows of f32 activations to lines of f16 (gr/kernel/matmul.h). Traffic: a row once
-//   from memory (again from L1), 2.25 bytes a column back. Grid: lines.
+// gr_matmul_x: rows of f32 activations to packed x (gr/kernel/matmul.h). Traffic: a row once
+//   from memory (again from L1), 2.25 bytes a column back. Grid: rows of packed x.
 // gr_matmul_x_group: pairs (token, expert) in the order of experts. Grid: experts; each block reads
 //   all ids. The order is that of the pairs, whatever the schedule.
 // gr_matmul_x_pass: columns that HEAD_MATMUL hands on. Grid: (head, token).
-#include "kernels/lines.cuh"
+#include "kernels/packed_x.cuh"
 
-#define WARPS LINES_WARPS
+#define WARPS PACKED_X_WARPS
 
 GR_DEV int warp_sum(int v)
 {
@@ -16,10 +16,10 @@ GR_DEV int warp_sum(int v)
     return v;
 }
 
-GR_KERNEL(gr_matmul_x, struct gr_matmul_x_args, GR_LINES_THREADS, 1)
+GR_KERNEL(gr_matmul_x, struct gr_matmul_x_args, GR_PACKED_X_THREADS, 1)
 {
     int64_t i = blockIdx.x;
-    write_line(a, i, a.order ? a.order[i] / a.div : i % a.n_row);
+    write_packed_row(a, i, a.order ? a.order[i] / a.div : i % a.n_row);
 }
 
 GR_DEV int id_of(const struct gr_matmul_group_args &a, int i)

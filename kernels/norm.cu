@@ -3,17 +3,17 @@
 // Memory: x, residual and y once, 8 or 12 bytes an element; weights stay in cache. Bound by it, and
 // for a few rows by latency: one pass over memory and one or two reductions.
 // Grid: a warp a group of up to 1,024 columns (heads, 8 warps a block), a block a longer one; the
-// group is held in registers between the passes, and where a product is next its line is written as
-// well; short groups of two operations (Q and K) share a launch. Groups that are neither aligned to
-// 16 bytes nor short enough are read again in each pass, from L1 or L2. Sums are exact to a
-// rounding (exact_sum), the variance is that of x - mean. Rounded to f32: x - mean (twice), its
-// square, sqrt and quotients of the factor, and every step after: an RMS is within 7 units of 2^-24
-// of |x f w|.
+// group is held in registers between the passes, and where a product is next its packed x is
+// written as well; short groups of two operations (Q and K) share a launch. Groups that are neither
+// aligned to 16 bytes nor short enough are read again in each pass, from L1 or L2. Sums are exact
+// to a rounding (exact_sum), the variance is that of x - mean. Rounded to f32: x - mean (twice),
+// its square, sqrt and quotients of the factor, and every step after: an RMS is within 7 units of
+// 2^-24 of |x f w|.
 #include "gr/kernel/norm.h"
-#include "kernels/lines.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/packed_x.cuh"
 
-enum { WARPS = 8, WIDE = GR_LINES_THREADS, ANY = 256 };
+enum { WARPS = 8, WIDE = GR_PACKED_X_THREADS, ANY = 256 };
 
 GR_KERNEL(gr_norm_warp, struct gr_norm_warp_args, WARPS *WARP, 2)
 {
@@ -30,13 +30,13 @@ GR_KERNEL(gr_norm_block, struct gr_args_norm, WIDE, 2)
     held<WIDE>(a, group_at(a, blockIdx.x), threadIdx.x, slot);
 }
 
-// A whole row a group, and a product of it next: its line as well.
-GR_KERNEL(gr_norm_lines, struct gr_norm_lines_args, WIDE, 2)
+// A whole row a group, and a product of it next: packed x as well.
+GR_KERNEL(gr_norm_packed_x, struct gr_norm_packed_x_args, WIDE, 2)
 {
     __shared__ struct exact_sum slot[2][NORM_WARPS];
     held<WIDE>(a.norm, group_at(a.norm, blockIdx.x), threadIdx.x, slot);
     __syncthreads();
-    write_line(a.lines, blockIdx.x, blockIdx.x);
+    write_packed_row(a.packed_x, blockIdx.x, blockIdx.x);
 }
 
 GR_KERNEL(gr_norm_any, struct gr_args_norm, ANY, 4)

@@ -1,10 +1,10 @@
 // A group of columns of NORM (kernels/norm.cu), held in registers by a warp or a block.
 #pragma once
 
-#include "gr/kernel/lines.h"
+#include "gr/kernel/packed_x.h"
 #include "kernels/block.cuh"
 
-enum { VECS = 8, NORM_WARPS = GR_LINES_THREADS / WARP };
+enum { VECS = 8, NORM_WARPS = GR_PACKED_X_THREADS / WARP };
 
 // A group: its number, where it begins, and what goes with it.
 struct group {

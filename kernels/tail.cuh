@@ -1,14 +1,14 @@
 // What the last block of a launch does behind it (gr/kernel/tail.h): a norm, a gate, K and V stored
-// and Q turned, lines for the next product. Why: each of these is a microsecond of work and, as a
-// launch, another one of waiting. The order of sums does not depend on which block is the last.
+// and Q turned, packed x for the next product. Why: each of these is a microsecond of work and, as
+// a launch, another one of waiting. The order of sums does not depend on which block is the last.
 #pragma once
 
 #include "gr/kernel/tail.h"
 #include "kernels/gate.cuh"
 #include "kernels/kv_store.cuh"
 #include "kernels/last.cuh"
-#include "kernels/lines.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/packed_x.cuh"
 
 // Slice i of n. item_of: the number among all items of the one that is number `item` of a slice,
 // where a row has per_row of them.
@@ -108,12 +108,12 @@ GR_DEV void tail_behind(uint32_t i, uint32_t mine)
     if (!last_of(t.count + i, t.n_work, mine))
         return;
     tail_steps(t, 0, t.n_sliced, {i, t.n_slice});
-    if ((t.n_sliced == t.n_step && !t.lines.to.n) ||
+    if ((t.n_sliced == t.n_step && !t.packed_x.to.n) ||
         (t.n_slice > 1 && !last_of(t.count + t.n_slice, t.n_slice)))
         return;
     tail_steps(t, t.n_sliced, t.n_step, {0, 1});
-    for (int line = 0; line < t.lines.to.n; line++) {
-        write_line(t.lines, line, line);
+    for (int row = 0; row < t.packed_x.to.n; row++) {
+        write_packed_row(t.packed_x, row, row);
         __syncthreads();
     }
 }

@@ -207,8 +207,8 @@ Test(matmul, routers)
                         OPS_NORMAL);
 }
 
-/* Every width that wgmma multiplies lines in, to its edges; columns cut into segments that are not
- * alike: 9, 5 and 7 chunks in 4, 2 and 3 of them, with a last chunk that is not whole. */
+/* Every width that wgmma multiplies packed x in, to its edges; columns cut into segments that are
+ * not alike: 9, 5 and 7 chunks in 4, 2 and 3 of them, with a last chunk that is not whole. */
 Test(matmul, widths)
 {
     static const int64_t n_tok[] = {25, 31, 32, 33, 63, 64, 65, 127, 128, 129};

@@ -64,10 +64,10 @@ struct gr_kernel_attn {
     int32_t n_tile;  /* tiles of queries that a group's heads make */
     int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
     /* attn_decode: [n_tok][n_head_kv * n_tile] and one more, zeros that stay: the last block of
-     * each joins what it saw. NULL: attn_decode_join does, behind. And the lines of y, to.n = 0:
+     * each joins what it saw. NULL: attn_decode_join does, behind. And y as packed x, to.n = 0:
      * none. */
     uint32_t *count;
-    struct gr_matmul_x_args lines;
+    struct gr_matmul_x_args packed_x;
     int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */
 
     /* attn_any */

@@ -1,7 +1,7 @@
 /* Arguments of kernels/matmul_*.cu: products of activations with packed matrices.
  *
- * Activations are first written as 16-bit floats by gr_matmul_x, once for all products that read
- * them; what that makes of a row, a `line`, is described here. Items are what else a product is
+ * Activations are first written as 16-bit floats, `packed x`, by gr_matmul_x, once for all products
+ * that read them; its layout is described here. Items are what else a product is
  * repeated over: heads, each with all tokens, a matrix and columns of y of its own; or pairs
  * (token, used expert), whose matrix ids names. */
 #ifndef GR_KERNEL_MATMUL_H
@@ -12,13 +12,13 @@
 #include "gr/quant_grids.h"
 #include "gr/tensor.h"
 
-/* n lines of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of two that
- * brings the largest of a line to 2^10: `factor` undoes it. The 32 columns of a unit stand in 16
- * words, pair r of lane part t (columns 8 t + r, 8 t + r + 4) in word 4 t + r, what a lane of
+/* Packed x: n rows of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of
+ * two that brings the largest of a row to 2^10: `factor` undoes it. The 32 columns of a unit stand
+ * in 16 words, pair r of lane part t (columns 8 t + r, 8 t + r + 4) in word 4 t + r, what a lane of
  * mma.sync loads as 16 bytes; by_step: in word 4 r + t, rows as wgmma has them. sums: of each 16 of
  * these numbers, as f16 and as the f16 of what that leaves; a chunk has for each t four words:
  * sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and what those leave. */
-struct gr_lines {
+struct gr_packed_x {
     uint8_t *x;    /* [n][units * 64 bytes] */
     uint8_t *sums; /* [n][chunks][64 bytes]; zero where a chunk has no columns */
     float *factor; /* [n] */
@@ -26,15 +26,15 @@ struct gr_lines {
     int32_t n;
 };
 
-GR_PACK_FN int64_t gr_lines_chunks(int64_t units)
+GR_PACK_FN int64_t gr_packed_x_chunks(int64_t units)
 {
     return (units + 7) / 8;
 }
 
-/* gr_matmul_x writes lines. Line i is a row of x, or part of one: with `order`, row order[i] / div;
- * otherwise row i % n_row, from its i / n_row * head_bytes on. */
+/* gr_matmul_x writes packed x. Its row i is a row of x, or part of one: with `order`, row order[i]
+ * / div; otherwise row i % n_row, from its i / n_row * head_bytes on. */
 struct gr_matmul_x_args {
-    struct gr_lines to;
+    struct gr_packed_x to;
     const uint8_t *x; /* f32 */
     int64_t row_bytes, head_bytes;
     int32_t cols, n_row;
@@ -87,59 +87,60 @@ GR_PACK_FN int32_t gr_whole_grid_bytes(uint32_t dtype)
     }
 }
 
-/* Products of the same lines with matrices of one type that a launch may have: Q, K and V, or gate
- * and up, or these of the same experts. */
+/* Products of the same packed x with matrices of one type that a launch may have: Q, K and V, or
+ * gate and up, or these of the same experts. */
 #define GR_MATMUL_PARTS 3
 
 /* The products. */
 struct gr_matmul_args {
     struct gr_ten w; /* packed */
-    struct gr_lines x;
-    int32_t n_tok; /* lines of an item */
+    struct gr_packed_x x;
+    int32_t n_tok; /* rows of packed x of an item */
     float scale;
     uint8_t *y; /* f32 */
     int64_t y_row_bytes, y_item_bytes;
     const uint8_t *b, *res; /* or NULL: a row a matrix; rows as y has them, res_row_bytes apart */
     int64_t b_row_bytes, res_row_bytes;
     const float *s; /* or NULL: factor of each matrix */
-    /* Experts: item i has matrix ids[i / n_used][i % n_used], n_tok = 1, line i / line_div and row
-     * i of y. NULL: item i has matrix i and lines i * n_tok .. */
+    /* Experts: item i has matrix ids[i / n_used][i % n_used], n_tok = 1, row i / x_row_div of
+     * packed x and row i of y. NULL: item i has matrix i and rows i * n_tok .. of packed x. */
     const uint8_t *ids;
     int64_t ids_row_bytes;
-    int32_t n_used, line_div;
-    /* Experts in tiles of pairs: what gr_matmul_x_group made; lines are in its order. */
+    int32_t n_used, x_row_div;
+    /* Experts in tiles of pairs: what gr_matmul_x_group made; packed x is in its order. */
     const int32_t *order, *tiles;
     /* F32 weights: rows of x as they are. */
     const uint8_t *x32;
     int64_t x_row_bytes, x_item_bytes;
 };
 
-/* The same for wgmma, up to three products of the same lines: x by_step as a tensor map. Tiles are
- * of GR_SM90_ROWS rows, those of all products one after another, and GR_SM90_LINES lines; the grid
- * is (tiles, segments, items). It runs over groups of GR_SM90_GROUP tiles of lines, in a group over
- * rows, for each over the group's tiles: so what runs at once shares both. Where tiles are few the
- * columns are cut into segments of whole chunks, whose sums the last block of a tile adds. */
-enum { GR_SM90_ROWS = 128, GR_SM90_LINES = 128, GR_SM90_GROUP = 8 };
+/* The same for wgmma, up to three products of the same packed x, by_step, as a tensor map. Tiles
+ * are of GR_SM90_ROWS rows, those of all products one after another, and GR_SM90_X_ROWS rows of x;
+ * the grid is (tiles, segments, items). It runs over groups of GR_SM90_GROUP tiles of x, in a group
+ * over rows of weights, for each over the group's tiles: so what runs at once shares both. Where
+ * tiles are few the columns are cut into segments of whole chunks, whose sums the last block of a
+ * tile adds. */
+enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8 };
 
 struct gr_matmul_sm90_args {
-    struct gr_tensor_map map; /* boxes of GR_SM90_BOX lines */
+    struct gr_tensor_map map; /* boxes of GR_SM90_BOX rows */
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n;          /* products */
-    int32_t n_x, n_row; /* tiles of lines, of rows */
+    int32_t n_x, n_row; /* tiles of x, of rows of weights */
     int32_t n_segment;
     float *sums;     /* [tile][segment][gr_sm90_width(n_tok)][GR_SM90_ROWS] */
     uint32_t *count; /* [tile]: zeros, as they are left */
 };
 
-/* The lines of a tile are multiplied as 32, 64 or 128: so many for n. */
+/* Rows of x that a tile of n is multiplied as: 32, 64 or 128. */
 GR_PACK_FN int32_t gr_sm90_width(int32_t n)
 {
     return n <= 32 ? 32 : n <= 64 ? 64 : 128;
 }
 
-/* A block's shared memory, bytes: a ring of stages, each 64 columns of its lines; a ring of slots,
- * each 256 columns of its rows; barriers. What lines leave is for weights on their way, of which
- * the first are asked for before the launch in front is over. */
+/* A block's shared memory, bytes: a ring of stages, each 64 columns of its x; a ring of slots,
+ * each 256 columns of its rows of weights; barriers. What x leaves is for weights on their way, of
+ * which the first are asked for before the launch in front is over. */
 struct gr_sm90_smem {
     int32_t n_stage, stage_bytes, n_slot, slot_bytes;
     int32_t slots, bars; /* where they begin */

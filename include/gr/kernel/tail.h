@@ -2,8 +2,8 @@
  *
  * A launch's results may be cut into n_slice equal runs of columns, of each matrix the same. The
  * block that is the last to finish its part of a slice does that slice of the first n_sliced steps;
- * the block that is the last of all does the remaining steps as a whole and writes the lines of
- * what comes out. Which block that is does not matter: each does the same in the same order. */
+ * the block that is the last of all does the remaining steps as a whole and writes the
+ * result as packed x. Which block that is does not matter: each does the same in the same order. */
 #ifndef GR_KERNEL_TAIL_H
 #define GR_KERNEL_TAIL_H
 
@@ -30,19 +30,19 @@ struct gr_tail {
     uint32_t n_slice, n_work; /* n_work: tiles of a slice, of all products and items */
     uint32_t n_sliced, n_step;
     struct gr_tail_step step[GR_TAIL_STEPS];
-    struct gr_matmul_x_args lines; /* to.n = 0: none */
+    struct gr_matmul_x_args packed_x; /* of the result; to.n = 0: none */
 };
 
-/* Up to three products in one launch of few lines. Blocks share the tiles of n_item items of each,
- * in the order of the slices of `tail`; those of up to 8 lines do what it says behind them. */
+/* Up to three products in one launch for few tokens. Blocks share the tiles of n_item items of
+ * each, in the order of the slices of `tail`; those of up to 8 tokens do what it says. */
 struct gr_matmul_mv_args {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n, n_item;
     struct gr_tail tail;
 };
 
-/* A product of few lines with F32 weights (kernels/matmul_f32.cu). A matrix of few rows has its
- * columns divided among n_split blocks for each 8 lines of a tile, whose sums `part` holds; the
+/* A product of few tokens with F32 weights (kernels/matmul_f32.cu). A matrix of few rows has its
+ * columns divided among n_split blocks for each 8 tokens of a tile, whose sums `part` holds; the
  * last block of them adds these up. Where a ROUTE of what comes out is next, the last block of all
  * does that, and then adds up all tiles. */
 struct gr_matmul_f32_args {
@@ -50,7 +50,7 @@ struct gr_matmul_f32_args {
     struct gr_args_route route;
     uint32_t n_router; /* warps that a token's ROUTE may take one of; 0: there is none */
     uint32_t n_split;  /* 1: no parts */
-    float *part;       /* [n_split][groups of 8 lines][tiles of all items][8 lines][16 rows] */
+    float *part;       /* [n_split][groups of 8 tokens][tiles of all items][8 tokens][16 rows] */
     uint32_t *count;   /* [groups * tiles] or, with ROUTE, [1]; zeros, as they are left */
 };
 

@@ -496,8 +496,8 @@ Test(fused, bits_are_those_of_any_device)
         on_devices(i);
 }
 
-/* A product's y is the next one's x; and a norm in place over what lines were made of. */
-Test(fused, lines_of_a_product)
+/* A product's y is the next one's x; and a norm in place over what packed x was made of. */
+Test(fused, packed_x_of_a_product)
 {
     struct program p = program(3);
     struct gr_ten x = ten(&p, 2, 128), y = ten(&p, 2, 96), z = ten(&p, 2, 64);
@@ -623,7 +623,7 @@ Test(fused, store_and_turn)
         store_and_turn(where, 2);
 }
 
-/* Lines are those of a norm's result for the product that reads it, not for one that reads others.
+/* Packed x is that of a norm's result for the product that reads it, not for one that reads others.
  */
 static void norm_and_product(bool others, int64_t launches)
 {
@@ -635,7 +635,7 @@ static void norm_and_product(bool others, int64_t launches)
     done(&p);
 }
 
-Test(fused, lines_of_a_norm)
+Test(fused, packed_x_of_a_norm)
 {
     norm_and_product(false, 2);
     norm_and_product(true, 3);

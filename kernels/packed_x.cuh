@@ -1,4 +1,4 @@
-// Rows of f32 activations to lines of f16 (gr/kernel/matmul.h), a block of up to GR_LINES_THREADS a
+// Rows of f32 activations to packed x (gr/kernel/matmul.h), a block of up to GR_PACKED_X_THREADS a
 // row: what gr_matmul_x does, and kernels whose results a product reads next.
 //
 // A row's largest number fixes a power of two, so that f16 holds numbers down to 2^-24 of it with
@@ -6,15 +6,15 @@
 // numbers: the minimum of a weight and its product must see the same activations to cancel.
 #pragma once
 
-#include "gr/kernel/lines.h"
+#include "gr/kernel/packed_x.h"
 #include "kernels/ptx.cuh"
 
-#define LINES_WARPS (GR_LINES_THREADS / 32)
+#define PACKED_X_WARPS (GR_PACKED_X_THREADS / 32)
 
 // Largest |x| of the block's row, in every thread.
 GR_DEV float largest(const float *x, int n)
 {
-    __shared__ float of_warp[LINES_WARPS];
+    __shared__ float of_warp[PACKED_X_WARPS];
     float v = 0;
     int n4 = (uintptr_t)x % 16 ? 0 : n / 4;
 #pragma unroll 4
@@ -47,8 +47,8 @@ GR_DEV void put_sum(uint8_t *chunk, int i, float sum)
     at[4] = f32_to_f16(sum - f16_to_f32(high));
 }
 
-// Line i of a, of row `row` of its x.
-GR_DEV void write_line(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
+// Row i of the packed x of a, from row `row` of its x.
+GR_DEV void write_packed_row(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
 {
     const float *x =
         (const float *)(a.x + row * a.row_bytes + (a.order ? 0 : i / a.n_row * a.head_bytes));
@@ -57,7 +57,7 @@ GR_DEV void write_line(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
     if (threadIdx.x == 0)
         a.to.factor[i] = pow2(-up);
     uint32_t *to = (uint32_t *)(a.to.x + i * a.to.units * 64);
-    int64_t chunks = gr_lines_chunks(a.to.units);
+    int64_t chunks = gr_packed_x_chunks(a.to.units);
     for (int p = threadIdx.x; p < chunks * 32; p += blockDim.x) { // 8 columns each
         float v[8], sum = 0;
         uint32_t word[4];
