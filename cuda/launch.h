@@ -77,16 +77,16 @@ bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                        struct gr_matmul_x_args *packed_x);
 
 /* One of the products of a launch, as far as the nodes behind it are concerned. */
-struct gr_tail_made {
+struct gr_epilogue_made {
     struct gr_ten y, res, ids; /* the last two are read by its blocks to the end */
     int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
 };
-/* What a launch of n products does behind itself: nodes from the k-th behind this one on, whose
- * number is returned, and packed x. *t, of one slice as yet, stays as it is when that is nothing.
- * Its blocks are of `threads`. */
-struct gr_tail;
-int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,
-                   uint32_t threads, struct gr_tail *t);
+/* The epilogue of a launch of n products, in blocks of `threads`: nodes from the k-th behind this
+ * one on, whose number is returned, and packed x. *t, of one slice as yet, stays as it is when
+ * there is none. */
+struct gr_epilogue;
+int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_made *made, int n,
+                       uint32_t threads, struct gr_epilogue *t);
 
 /* A tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows row_bytes apart,
  * boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte swizzle; outside

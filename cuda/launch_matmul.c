@@ -7,8 +7,8 @@
 
 #include "base/checked.h"
 #include "cuda/grid.h"
+#include "gr/kernel/epilogue.h"
 #include "gr/kernel/packed_x.h"
-#include "gr/kernel/tail.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 
@@ -206,7 +206,7 @@ static void lay_work(struct gr_matmul_mv_args *p)
     int64_t n = 0;
     for (int i = 0; i < p->n; i++)
         n += n_tile(&p->part[i].w) * p->n_item;
-    p->tail.n_slice = 1, p->tail.n_work = (uint32_t)n;
+    p->epilogue.n_slice = 1, p->epilogue.n_work = (uint32_t)n;
 }
 
 /* Blocks for so much work: one for each piece, or else what the device holds at once but for one:
@@ -229,7 +229,7 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
     uint32_t warps = stream_warps(m, group), smem = 2 * stream_sums(warps, group);
     const struct name name = kernel(few ? "mv" : "mv3", &m->w);
     const struct gr_grid grid = {
-        stream_blocks(l, name.text, warps, smem, p->tail.n_slice * p->tail.n_work), 1, 1};
+        stream_blocks(l, name.text, warps, smem, p->epilogue.n_slice * p->epilogue.n_work), 1, 1};
     return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
 }
 
@@ -406,21 +406,22 @@ static bool goes_with(const struct gr_node *a, const struct gr_node *b)
 }
 
 /* Behind the products of p, the last of which is node p->n - 1, what the last blocks can do. */
-static int with_tail(struct gr_launcher *l, struct gr_matmul_mv_args *p)
+static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
 {
-    struct gr_tail_made made[GR_MATMUL_PARTS];
+    struct gr_epilogue_made made[GR_MATMUL_PARTS];
     const struct gr_node *first = gr_launch_behind(l, 0);
     if (!first || p->part[0].n_tok > MV_TOKENS)
         return 0;
     for (int i = 0; i < p->n; i++) {
         const struct gr_node *n = first + i;
-        made[i] = (struct gr_tail_made){.n_tile = n_tile(&p->part[i].w)};
+        made[i] = (struct gr_epilogue_made){.n_tile = n_tile(&p->part[i].w)};
         if (n->op == GR_OP_MATMUL)
             made[i].y = n->a.matmul.y, made[i].res = n->a.matmul.res;
         else
             made[i].y = n->a.matmul_id.y, made[i].ids = n->a.matmul_id.ids;
     }
-    return gr_tail_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS), &p->tail);
+    return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS),
+                              &p->epilogue);
 }
 
 /* The product m, packed x and all, and those behind it that can go with it: how many. */
@@ -451,7 +452,7 @@ static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int
     struct gr_matmul_mv_args p = {.n_item = (int32_t)n_item};
     p.n = gather(l, m, p.part);
     lay_work(&p);
-    gr_launch_skip(l, p.n - 1 + with_tail(l, &p));
+    gr_launch_skip(l, p.n - 1 + with_epilogue(l, &p));
     return stream_parts(l, &p);
 }
 

@@ -11,7 +11,7 @@
 // gr_matmul_f32_tile: grid (64 tokens, 64 rows, head); 256 threads with 4 x 4 numbers each, a unit
 //   of both operands at a time in shared memory. Bound: f32 multipliers. Each sum is one chain over
 //   the columns, in their order but for the 8 of a lane.
-#include "gr/kernel/tail.h"
+#include "gr/kernel/epilogue.h"
 #include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
 #include "kernels/route.cuh"

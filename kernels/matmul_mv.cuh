@@ -11,7 +11,7 @@
 // where a tile ends. The first two are asked for before the launch in front is over: no launch of
 // this stream writes weights, and those that are brought are there before a segment's first launch,
 // which waits for all in front. Up to 8 tokens, the last block of a slice, or of all, does what is
-// small behind the products (tail.cuh).
+// small behind the products (epilogue.cuh).
 //
 // A tile a block, the form before, left 1.5 us of every round without loads. Predicted for an H200,
 // us a launch of one token, with F = start 0.4 + load 0.8 + sums 0.3 (+ counting 0.8) and x the
@@ -28,8 +28,8 @@
 // the memory, and instructions are two thirds of the time of bytes.
 #pragma once
 
+#include "kernels/epilogue.cuh"
 #include "kernels/matmul.cuh"
-#include "kernels/tail.cuh"
 
 // This lane's words of activations, for one step. Lanes whose rows of x there are not read the
 // last one's: what comes of it is not stored.
@@ -97,15 +97,15 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
 }
 
 // A place in the work of a launch: this tile of this item of this product, the first of `left` that
-// stand one after another. Places are numbered by slices of the tail, then by products, items and
-// tiles, so that what a block does is of few slices.
+// stand one after another. Places are numbered by slices of the epilogue, then by products, items
+// and tiles, so that what a block does is of few slices.
 struct mv_place {
     uint32_t number, tile, item, left;
     int part;
 
     GR_METHOD mv_place(const struct gr_matmul_mv_args &all, uint32_t i)
     {
-        const struct gr_tail &t = all.tail;
+        const struct gr_epilogue &t = all.epilogue;
         uint32_t slice = i / t.n_work, each = mm_tiles(all.part[0]) / t.n_slice;
         number = i, part = 0, i -= slice * t.n_work;
         while (part + 1 < all.n && i >= each * all.n_item) {
@@ -130,7 +130,7 @@ struct mv_place {
 struct mv_range {
     uint32_t lo, hi;
 
-    GR_METHOD mv_range(const struct gr_tail &t)
+    GR_METHOD mv_range(const struct gr_epilogue &t)
     {
         uint32_t n = t.n_slice * t.n_work, each = n / gridDim.x, more = n - each * gridDim.x;
         lo = blockIdx.x * each + min(blockIdx.x, more);
@@ -145,7 +145,7 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
     const int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, units = first.x.units;
     const int n_step = (units + S::UNITS - 1) / S::UNITS, n_turn = (n_step + n_warp - 1) / n_warp;
     const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);
-    const struct mv_range work(all.tail);
+    const struct mv_range work(all.epilogue);
     auto item_at = [&](const struct mv_place &p) {
         return mm_item(all.part[p.part], p.item, 0, NT * 8);
     };
@@ -176,8 +176,8 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
     ask(w[1]);
     griddep_begin(); // weights are there from the start, all else may be on its way
 
-    if (NT == 1 && all.tail.count)
-        tail_begin(all.tail);
+    if (NT == 1 && all.epilogue.count)
+        epilogue_begin(all.epilogue);
     struct mm_item item = item_at(at);
     struct mv_x<S, NT> x(first, item);
     float acc[1][NT][4] = {};
@@ -208,6 +208,6 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
         if (at.number < work.hi)
             take(w[1]);
     }
-    if (NT == 1 && all.tail.count)
-        tail_behind_all(work.lo, work.hi);
+    if (NT == 1 && all.epilogue.count)
+        epilogue_behind_all(work.lo, work.hi);
 }

@@ -336,7 +336,7 @@ Test(fused, feed_forward)
     feed_forward(1, 512, 4, "a token");
     feed_forward(1, 528, 4, "a token, 33 tiles");
     feed_forward(8, 512, 4, "eight tokens");
-    feed_forward(9, 512, 6, "nine tokens: no tails");
+    feed_forward(9, 512, 6, "nine tokens: no epilogue");
     feed_forward(40, 1056, 6, "forty tokens: tiles, down in two segments");
 }
 

@@ -1,9 +1,10 @@
-// What the last block of a launch does behind it (gr/kernel/tail.h): a norm, a gate, K and V stored
-// and Q turned, packed x for the next product. Why: each of these is a microsecond of work and, as
-// a launch, another one of waiting. The order of sums does not depend on which block is the last.
+// The epilogue of a launch of products (gr/kernel/epilogue.h), done by its last block: a norm, a
+// gate, K and V stored and Q turned, packed x for the next product. Why: each of these is a
+// microsecond of work and, as a launch, another one of waiting. The order of sums does not depend
+// on which block is the last.
 #pragma once
 
-#include "gr/kernel/tail.h"
+#include "gr/kernel/epilogue.h"
 #include "kernels/gate.cuh"
 #include "kernels/kv_store.cuh"
 #include "kernels/last.cuh"
@@ -22,7 +23,7 @@ GR_DEV uint32_t item_of(struct slice s, uint32_t item, uint32_t per_row)
     return t * per_row + s.i * each + item - t * each;
 }
 
-GR_DEV void tail_norm(const struct gr_args_norm &a, struct slice s)
+GR_DEV void epilogue_norm(const struct gr_args_norm &a, struct slice s)
 {
     __shared__ struct exact_sum slot[2][NORM_WARPS];
     uint32_t per_row = (uint32_t)(a.x.cols / a.group), n = (uint32_t)a.x.rows * (per_row / s.n);
@@ -36,7 +37,7 @@ GR_DEV void tail_norm(const struct gr_args_norm &a, struct slice s)
 }
 
 // Calls f(place) for every 4 columns of y that are of the slice.
-template <class F> GR_DEV void tail_columns(const struct gr_ten &y, struct slice s, F f)
+template <class F> GR_DEV void epilogue_columns(const struct gr_ten &y, struct slice s, F f)
 {
     uint32_t per_row = (uint32_t)y.cols / 4, n = (uint32_t)y.rows * (per_row / s.n);
     for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -45,7 +46,7 @@ template <class F> GR_DEV void tail_columns(const struct gr_ten &y, struct slice
     }
 }
 
-GR_DEV void tail_kv_store(const struct gr_args_kv_store &a, struct slice s)
+GR_DEV void epilogue_kv_store(const struct gr_args_kv_store &a, struct slice s)
 {
     uint32_t n_k = kv_store_parts(a.k), each_k = n_k / s.n, each_v = kv_store_parts(a.v) / s.n;
     uint32_t each = each_k + each_v, n = (uint32_t)a.k.rows * each;
@@ -56,7 +57,7 @@ GR_DEV void tail_kv_store(const struct gr_args_kv_store &a, struct slice s)
     }
 }
 
-GR_DEV void tail_rope(const struct gr_args_rope &a, struct slice s)
+GR_DEV void epilogue_rope(const struct gr_args_rope &a, struct slice s)
 {
     uint32_t per_row = (uint32_t)(a.x.cols / a.d_head) * runs_of<4>((uint32_t)a.d_head);
     uint32_t n = (uint32_t)a.x.rows * (per_row / s.n);
@@ -64,54 +65,55 @@ GR_DEV void tail_rope(const struct gr_args_rope &a, struct slice s)
         heads<4>(a, item_of(s, i, per_row));
 }
 
-GR_DEV void tail_steps(const struct gr_tail &t, uint32_t lo, uint32_t hi, struct slice s)
+GR_DEV void epilogue_steps(const struct gr_epilogue &t, uint32_t lo, uint32_t hi, struct slice s)
 {
     for (uint32_t i = lo; i < hi; i++) {
-        const struct gr_tail_step &step = t.step[i];
+        const struct gr_epilogue_step &step = t.step[i];
         switch (step.op) {
         case GR_OP_NORM:
-            tail_norm(step.a.norm, s);
+            epilogue_norm(step.a.norm, s);
             break;
         case GR_OP_GLU:
-            tail_columns(step.a.glu.y, s, [&](struct place at) { glu_at<4>(step.a.glu, at); });
+            epilogue_columns(step.a.glu.y, s, [&](struct place at) { glu_at<4>(step.a.glu, at); });
             break;
         case GR_OP_EXPERT_SUM:
-            tail_columns(step.a.expert_sum.y, s,
-                         [&](struct place at) { expert_sum_at<4>(step.a.expert_sum, at); });
+            epilogue_columns(step.a.expert_sum.y, s,
+                             [&](struct place at) { expert_sum_at<4>(step.a.expert_sum, at); });
             break;
         case GR_OP_KV_STORE:
-            tail_kv_store(step.a.kv_store, s);
+            epilogue_kv_store(step.a.kv_store, s);
             break;
         default:
-            tail_rope(step.a.rope, s);
+            epilogue_rope(step.a.rope, s);
         }
         __syncthreads();
     }
 }
 
-// The tail of the block's launch. tail_begin is followed by a barrier before tail_behind.
-GR_DEV struct gr_tail &tail_here()
+// The epilogue of the block's launch. epilogue_begin is followed by a barrier before
+// epilogue_behind.
+GR_DEV struct gr_epilogue &epilogue_here()
 {
-    __shared__ struct gr_tail t;
+    __shared__ struct gr_epilogue t;
     return t;
 }
-GR_DEV void tail_begin(const struct gr_tail &t)
+GR_DEV void epilogue_begin(const struct gr_epilogue &t)
 {
     for (uint32_t i = threadIdx.x; i < sizeof t / 4; i += blockDim.x)
-        ((uint32_t *)&tail_here())[i] = ((const uint32_t *)&t)[i];
+        ((uint32_t *)&epilogue_here())[i] = ((const uint32_t *)&t)[i];
 }
 
 // A block has written `mine` of the tiles of slice i.
-GR_DEV void tail_behind(uint32_t i, uint32_t mine)
+GR_DEV void epilogue_behind(uint32_t i, uint32_t mine)
 {
-    const struct gr_tail &t = tail_here();
+    const struct gr_epilogue &t = epilogue_here();
     if (!last_of(t.count + i, t.n_work, mine))
         return;
-    tail_steps(t, 0, t.n_sliced, {i, t.n_slice});
+    epilogue_steps(t, 0, t.n_sliced, {i, t.n_slice});
     if ((t.n_sliced == t.n_step && !t.packed_x.to.n) ||
         (t.n_slice > 1 && !last_of(t.count + t.n_slice, t.n_slice)))
         return;
-    tail_steps(t, t.n_sliced, t.n_step, {0, 1});
+    epilogue_steps(t, t.n_sliced, t.n_step, {0, 1});
     for (int row = 0; row < t.packed_x.to.n; row++) {
         write_packed_row(t.packed_x, row, row);
         __syncthreads();
@@ -120,11 +122,11 @@ GR_DEV void tail_behind(uint32_t i, uint32_t mine)
 
 // A block has written the tiles lo .. hi - 1 of all, counted by slices. In one copy for all kernels
 // of a file: it is most of their code, and is called with nothing in registers.
-GR_ONCE void tail_behind_all(uint32_t lo, uint32_t hi)
+GR_ONCE void epilogue_behind_all(uint32_t lo, uint32_t hi)
 {
-    for (uint32_t i = lo, end, n = tail_here().n_work; i < hi; i = end) {
+    for (uint32_t i = lo, end, n = epilogue_here().n_work; i < hi; i = end) {
         uint32_t slice = i / n;
         end = min(hi, (slice + 1) * n);
-        tail_behind(slice, end - i);
+        epilogue_behind(slice, end - i);
     }
 }

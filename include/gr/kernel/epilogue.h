@@ -1,18 +1,18 @@
-/* What a product's launch does behind it: the operations that come next, where they are small.
+/* Epilogue of a launch of products: the operations that come next, where they are small.
  *
  * A launch's results may be cut into n_slice equal runs of columns, of each matrix the same. The
  * block that is the last to finish its part of a slice does that slice of the first n_sliced steps;
  * the block that is the last of all does the remaining steps as a whole and writes the
  * result as packed x. Which block that is does not matter: each does the same in the same order. */
-#ifndef GR_KERNEL_TAIL_H
-#define GR_KERNEL_TAIL_H
+#ifndef GR_KERNEL_EPILOGUE_H
+#define GR_KERNEL_EPILOGUE_H
 
 #include "gr/kernel/matmul.h"
 #include "gr/op.h"
 
-enum { GR_TAIL_STEPS = 4, GR_TAIL_SLICES = 64 };
+enum { GR_EPILOGUE_STEPS = 4, GR_EPILOGUE_SLICES = 64 };
 
-struct gr_tail_step {
+struct gr_epilogue_step {
     uint32_t op; /* enum gr_op: NORM, GLU, EXPERT_SUM, KV_STORE, ROPE; aligned to 16 bytes where
                     they can be */
     union {
@@ -24,21 +24,21 @@ struct gr_tail_step {
     } a;
 };
 
-struct gr_tail {
+struct gr_epilogue {
     uint32_t *count; /* [n_slice + 1]: tiles of a slice, and slices, that are done; zeros, as they
                         are left. NULL: nothing is done */
     uint32_t n_slice, n_work; /* n_work: tiles of a slice, of all products and items */
     uint32_t n_sliced, n_step;
-    struct gr_tail_step step[GR_TAIL_STEPS];
+    struct gr_epilogue_step step[GR_EPILOGUE_STEPS];
     struct gr_matmul_x_args packed_x; /* of the result; to.n = 0: none */
 };
 
 /* Up to three products in one launch for few tokens. Blocks share the tiles of n_item items of
- * each, in the order of the slices of `tail`; those of up to 8 tokens do what it says. */
+ * each, in the order of the slices of `epilogue`; those of up to 8 tokens do what it says. */
 struct gr_matmul_mv_args {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n, n_item;
-    struct gr_tail tail;
+    struct gr_epilogue epilogue;
 };
 
 /* A product of few tokens with F32 weights (kernels/matmul_f32.cu). A matrix of few rows has its

@@ -1,9 +1,9 @@
-/* What a launch of products does behind itself (gr/kernel/tail.h): which of the next nodes.
+/* The nodes that a launch of products does in its epilogue (gr/kernel/epilogue.h).
  *
  * Slices are done while other blocks still multiply. So a node is cut into slices where it reads of
  * the launch's results, and of those of the nodes in front, nothing but its own columns, and writes
  * nothing that the others still read or write. */
-#include "gr/kernel/tail.h"
+#include "gr/kernel/epilogue.h"
 #include "cuda/grid.h"
 
 enum {
@@ -13,9 +13,9 @@ enum {
     THREAD_COLS = 32,
 };
 
-struct tail {
-    const struct gr_node *step[GR_TAIL_STEPS];
-    const struct gr_tail_made *made;
+struct epilogue {
+    const struct gr_node *step[GR_EPILOGUE_STEPS];
+    const struct gr_epilogue_made *made;
     int n_step, n_made;
     uint32_t threads;
 };
@@ -83,7 +83,7 @@ static bool beside(const struct gr_ten *t, bool written, const struct gr_node *b
 }
 
 /* Whether node n can be the next step in slices, as far as its operands say. */
-static bool follows(const struct tail *s, const struct gr_node *n)
+static bool follows(const struct epilogue *s, const struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
         const struct gr_ten *t = operand(n, o);
@@ -100,13 +100,13 @@ static bool follows(const struct tail *s, const struct gr_node *n)
 }
 
 /* The nodes from the k-th on that can be done in n slices; how many. */
-static int sliced(const struct gr_launcher *l, int k, int64_t n, struct tail *s)
+static int sliced(const struct gr_launcher *l, int k, int64_t n, struct epilogue *s)
 {
     s->n_step = 0;
     for (int i = 0; n > 1 && i < s->n_made; i++)
         if (s->made[i].n_tile % n || s->made[i].y.cols != s->made[i].n_tile * GR_PACK_ROWS)
             return 0;
-    while (s->n_step < GR_TAIL_STEPS) {
+    while (s->n_step < GR_EPILOGUE_STEPS) {
         const struct gr_node *next = gr_launch_behind(l, k + s->n_step);
         if (!next || !cuts(next, n, s->threads) || (n > 1 && !follows(s, next)))
             break;
@@ -116,11 +116,11 @@ static int sliced(const struct gr_launcher *l, int k, int64_t n, struct tail *s)
 }
 
 /* Slices by which most of the nodes can be done, and of those the most slices. */
-static int64_t slices_of(const struct gr_launcher *l, int k, struct tail *s)
+static int64_t slices_of(const struct gr_launcher *l, int k, struct epilogue *s)
 {
     int64_t best = 1;
     int most = sliced(l, k, 1, s);
-    for (int64_t n = 2; n <= GR_TAIL_SLICES; n++) {
+    for (int64_t n = 2; n <= GR_EPILOGUE_SLICES; n++) {
         int found = sliced(l, k, n, s);
         if (found && found >= most)
             most = found, best = n;
@@ -128,7 +128,7 @@ static int64_t slices_of(const struct gr_launcher *l, int k, struct tail *s)
     return best;
 }
 
-static void set_step(struct gr_tail_step *to, const struct gr_node *n)
+static void set_step(struct gr_epilogue_step *to, const struct gr_node *n)
 {
     to->op = n->op;
     switch (n->op) {
@@ -158,14 +158,14 @@ static const struct gr_ten *result(const struct gr_node *n)
                                        : NULL;
 }
 
-int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made, int n,
-                   uint32_t threads, struct gr_tail *t)
+int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_made *made, int n,
+                       uint32_t threads, struct gr_epilogue *t)
 {
-    struct tail s = {.made = made, .n_made = n, .threads = threads};
+    struct epilogue s = {.made = made, .n_made = n, .threads = threads};
     int64_t n_slice = slices_of(l, k, &s);
     int n_sliced = sliced(l, k, n_slice, &s);
     const struct gr_node *next;
-    while (s.n_step < GR_TAIL_STEPS && (next = gr_launch_behind(l, k + s.n_step)) &&
+    while (s.n_step < GR_EPILOGUE_STEPS && (next = gr_launch_behind(l, k + s.n_step)) &&
            next->op == GR_OP_NORM && cuts(next, 1, threads))
         s.step[s.n_step++] = next;
     const struct gr_ten *y = s.n_step ? result(s.step[s.n_step - 1]) : &made[n - 1].y;
@@ -174,11 +174,11 @@ int gr_tail_behind(struct gr_launcher *l, int k, const struct gr_tail_made *made
                         gr_packed_x_ahead(l, k + s.n_step - 1, y, &packed_x);
     if (!s.n_step && !has_packed_x)
         return 0;
-    *t = (struct gr_tail){.count = gr_launch_counters(l),
-                          .n_slice = (uint32_t)n_slice,
-                          .n_work = t->n_work / (uint32_t)n_slice,
-                          .n_sliced = n_slice > 1 ? (uint32_t)n_sliced : 0,
-                          .n_step = (uint32_t)s.n_step};
+    *t = (struct gr_epilogue){.count = gr_launch_counters(l),
+                              .n_slice = (uint32_t)n_slice,
+                              .n_work = t->n_work / (uint32_t)n_slice,
+                              .n_sliced = n_slice > 1 ? (uint32_t)n_sliced : 0,
+                              .n_step = (uint32_t)s.n_step};
     for (int i = 0; i < s.n_step; i++)
         set_step(&t->step[i], s.step[i]);
     if (has_packed_x)
