@@ -6,8 +6,8 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
-#include "cuda/net.h"
 #include "cuda/nvtx.h"
+#include "cuda/transport.h"
 #include "cuda/upload.h"
 #include "gr/status.h"
 
@@ -360,7 +360,7 @@ static const struct gr_backend_api api = {
     .range_begin = cuda_range_begin,
     .range_end = cuda_range_end,
     .profile = cuda_profile,
-    .net_join = gr_cuda_net_join,
+    .transport_join = gr_cuda_transport_join,
     .close = cuda_close,
 };
 

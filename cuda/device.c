@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
-#include "cuda/net.h"
+#include "cuda/transport.h"
 #include "gr/backend.h"
 #include "gr/status.h"
 
@@ -430,6 +430,6 @@ const struct gr_device_kind gr_cuda_devices = {
     .info = info,
     .versions = versions,
     .open = gr_cuda_open,
-    .net_find = gr_cuda_net_find,
-    .net_ticket = gr_cuda_net_ticket,
+    .transport_find = gr_cuda_transport_find,
+    .transport_ticket = gr_cuda_transport_ticket,
 };

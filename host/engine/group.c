@@ -75,7 +75,7 @@ int gr_group_exchange(struct gr_group *g, struct gr_backend *b, const struct gr_
     char *mine = (char *)a->parts.data + (size_t)g->shard * bytes;
     if (device > 0) {
         int doing = gr_world_pause(g->world);
-        int rc = g->net->api->gather(g->net, b, a->parts.data, bytes, deadline(g));
+        int rc = g->transport->api->gather(g->transport, b, a->parts.data, bytes, deadline(g));
         gr_world_resume(g->world, doing);
         return rc;
     }

@@ -1,8 +1,8 @@
 /* A group: the ranks that share the layers of a stage. What each has of a sum goes to all of them,
  * between two parts of a plan, so they run the same plans in the same order.
  *
- * Memory of the host goes over a link from each to each; of a device by a net, where all have one.
- * Sums are made afterwards, by SUM, in the order of the ranks. */
+ * Memory of the host goes over a link from each to each; of a device by a transport, where all have
+ * one. Sums are made afterwards, by SUM, in the order of the ranks. */
 #ifndef GR_ENGINE_GROUP_H
 #define GR_ENGINE_GROUP_H
 
@@ -13,8 +13,8 @@ struct gr_group {
     struct gr_world *world;
     int32_t shard, n_shard;
     struct gr_link *to[GR_MAX_RANK], *from[GR_MAX_RANK]; /* of each shard; NULL: this one */
-    struct gr_net *net;  /* gathers on devices; NULL: the host does. Not the group's */
-    int64_t patience_ns; /* how long the others are waited for; 0: until one is lost */
+    struct gr_transport *transport; /* gathers on devices; NULL: the host does. Not the group's */
+    int64_t patience_ns;            /* how long the others are waited for; 0: until one is lost */
 };
 
 /* Of this rank of the world, n_shard of which share the layers of each stage. */
@@ -44,9 +44,9 @@ struct gr_group_found {
     double seconds[GR_GROUP_SIZES];
 };
 
-/* All of the group call it at the same time, before anything else is gathered. A net (of b's
- * device) that brings other bytes than were sent is given up by all, with a warning: g->net is NULL
- * then. A line of the log on the first rank. */
+/* All of the group call it at the same time, before anything else is gathered. A transport (of b's
+ * device) that brings other bytes than were sent is given up by all, with a warning: g->transport
+ * is NULL then. A line of the log on the first rank. */
 int gr_group_try(struct gr_group *g, struct gr_backend *b, struct gr_group_found *found);
 /* "ranks 0 to 3 share layers: NCCL 2.28.9, 12.0 us". Returns buf. */
 const char *gr_group_found_text(const struct gr_group_found *f, char *buf, size_t n);

@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/group.h"
-#include "gr/net.h"
 #include "gr/status.h"
+#include "gr/transport.h"
 
-#define NET_NS (2 * (int64_t)1000000000) /* for what a net may never bring */
+#define TRANSPORT_NS (2 * (int64_t)1000000000) /* for what a transport may never bring */
 #define N_ROUND 5 /* the first one is looked at, the others are timed: all do as many */
 
 const size_t gr_group_sizes[GR_GROUP_SIZES] = {8192, 1 << 18};
@@ -20,7 +20,7 @@ const size_t gr_group_sizes[GR_GROUP_SIZES] = {8192, 1 << 18};
 /* The parts of all, [n_shard][LONGEST]. */
 struct trial {
     struct gr_group *g;
-    struct gr_backend *b; /* of the net's device, or NULL */
+    struct gr_backend *b; /* of the transport's device, or NULL */
     unsigned char *host;
     void *device;
 };
@@ -36,12 +36,12 @@ static void fill(unsigned char *p, size_t n, int32_t shard)
 
 static int gather(struct trial *t, size_t n)
 {
-    struct gr_net *net = t->g->net;
-    int64_t until = gr_now_ns() + NET_NS;
-    if (!net)
+    struct gr_transport *transport = t->g->transport;
+    int64_t until = gr_now_ns() + TRANSPORT_NS;
+    if (!transport)
         return gr_group_gather(t->g, t->host, n);
-    int rc = net->api->gather(net, t->b, t->device, n, until);
-    return rc ? rc : net->api->wait(net, until);
+    int rc = transport->api->gather(transport, t->b, t->device, n, until);
+    return rc ? rc : transport->api->wait(transport, until);
 }
 
 /* Gathers once and looks at everything that came. */
@@ -52,10 +52,10 @@ static int look(struct trial *t, size_t n)
     unsigned char *mine = t->host + (size_t)t->g->shard * n, *want;
     memset(t->host, 0, bytes);
     fill(mine, n, t->g->shard);
-    int rc = t->g->net ? t->b->api->upload(t->b, t->device, t->host, bytes) : 0;
+    int rc = t->g->transport ? t->b->api->upload(t->b, t->device, t->host, bytes) : 0;
     if (!rc)
         rc = gather(t, n);
-    if (!rc && t->g->net && !(rc = t->b->api->download(t->b, t->host, t->device, bytes)))
+    if (!rc && t->g->transport && !(rc = t->b->api->download(t->b, t->host, t->device, bytes)))
         rc = t->b->api->sync(t->b);
     if (rc || !(want = gr_calloc(n, 1)))
         return rc ? rc : GR_E_NOMEM_HOST;
@@ -84,16 +84,16 @@ static int try_size(struct trial *t, size_t n, double *seconds)
 static int try_sizes(struct trial *t, struct gr_group_found *found)
 {
     int rc = 0;
-    snprintf(found->name, sizeof found->name, "%s", t->g->net ? t->g->net->via : "");
-    if (!t->g->net)
+    snprintf(found->name, sizeof found->name, "%s", t->g->transport ? t->g->transport->via : "");
+    if (!t->g->transport)
         snprintf(found->name, sizeof found->name, "%s (host memory)", t->g->world->api->name);
     for (int i = 0; i < GR_GROUP_SIZES && !rc; i++)
         rc = try_size(t, gr_group_sizes[i], &found->seconds[i]);
     return rc;
 }
 
-/* By the net, which a group gives up when it does not bring what was sent. */
-static int try_net(struct trial *t, struct gr_group_found *found)
+/* By the transport, which a group gives up when it does not bring what was sent. */
+static int try_transport(struct trial *t, struct gr_group_found *found)
 {
     size_t bytes = (size_t)t->g->n_shard * LONGEST;
     char why[300];
@@ -110,7 +110,7 @@ static int try_net(struct trial *t, struct gr_group_found *found)
         gr_log(GR_LOG_WARN,
                "ranks %d to %d: %s does not bring what was sent (%s): sums go through host memory",
                found->first, found->first + found->n - 1, found->name, why);
-    t->g->net = NULL;
+    t->g->transport = NULL;
     return 0;
 }
 
@@ -128,9 +128,9 @@ int gr_group_try(struct gr_group *g, struct gr_backend *b, struct gr_group_found
     *found = (struct gr_group_found){.first = g->world->rank - g->shard, .n = g->n_shard};
     t.host = gr_calloc((size_t)g->n_shard, LONGEST);
     int rc = gr_group_agree(g, t.host ? 0 : GR_E_NOMEM_HOST);
-    if (!rc && g->net)
-        rc = try_net(&t, found);
-    if (!rc && !g->net)
+    if (!rc && g->transport)
+        rc = try_transport(&t, found);
+    if (!rc && !g->transport)
         rc = try_sizes(&t, found);
     gr_free(t.host);
     if (!rc && g->shard == 0)

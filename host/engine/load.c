@@ -46,11 +46,11 @@ static int meet(struct gr_team *t)
     struct gr_order_rank own, other;
     int rc = gr_team_tell(t, NULL, GR_ORDER_IS_MEET, NULL);
     int described = rc ? 0 : gr_team_describe(t, &text, &own);
-    t->nets[0] = described ? 0 : own.nets;
+    t->transports[0] = described ? 0 : own.transports;
     int differs = 0;
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
         rc = gr_team_answer(t, r, GR_ORDER_IS_RANK, &other);
-        t->nets[r] = rc ? 0 : other.nets;
+        t->transports[r] = rc ? 0 : other.transports;
         if (!rc && !described && !differs)
             differs = compare(t, r, own.facts.p, (size_t)own.facts.n, other.facts.p,
                               (size_t)other.facts.n);
@@ -139,17 +139,17 @@ static int tell_members(struct gr_team *t, const struct gr_order_join *o)
     return rc ? rc : outcome(t, gr_team_join(t, o));
 }
 
-/* A net of the ranks whose devices can pass values on to each other. Where that fails, memory of
- * the host is the way. */
-static int make_net(struct gr_team *t, const struct gr_placement *place)
+/* A transport of the ranks whose devices can pass values on to each other. Where that fails, memory
+ * of the host is the way. */
+static int make_transport(struct gr_team *t, const struct gr_placement *place)
 {
     uint8_t member[GR_MAX_RANK];
-    struct gr_net_ticket ticket;
+    struct gr_transport_ticket ticket;
     struct gr_order_join o = {.ticket = {ticket.bytes, sizeof ticket.bytes},
                               .member = {member, (uint64_t)t->world->n_rank}};
-    if (!gr_team_choose_net(t, place, member))
+    if (!gr_team_choose_transport(t, place, member))
         return 0;
-    int rc = gr_team_net_ticket(t, &ticket);
+    int rc = gr_team_transport_ticket(t, &ticket);
     if (!rc)
         rc = tell_members(t, &o);
     if (!rc || gr_team_check(t))
@@ -178,7 +178,7 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
     if (!rc && !t->loaded)
         rc = place(t, params, &layers);
     if (!rc && !t->loaded)
-        rc = make_net(t, &layers);
+        rc = make_transport(t, &layers);
     if (!rc && !t->loaded)
         rc = tell_layers(t, &layers);
     t->loaded |= !rc;

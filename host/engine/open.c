@@ -260,7 +260,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     s->params = params ? *params : gr_session_params_default();
     s->env.hp = &slice->hp, s->env.arch = slice->model->arch;
     s->env.share = slice->part ? &slice->part->share : NULL;
-    s->env.net = slice->group && slice->group->net;
+    s->env.transport = slice->group && slice->group->transport;
     uint32_t asked = s->params.n_ctx;
     int rc = gr_session_fill(s->model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)

@@ -108,7 +108,7 @@
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 
-/* struct gr_net_ticket; which ranks are members [n_rank], nothing: whoever has joined leaves. */
+/* struct gr_transport_ticket; which ranks are members [n_rank], or nothing: all leave. */
 #define GR_ORDER_JOIN(FIELD, ARRAY)                                                                \
     ARRAY(char, ticket)                                                                            \
     ARRAY(uint8_t, member)
@@ -128,7 +128,7 @@
 
 /* Lines "name: value" of all that must be the same on every rank. */
 #define GR_ORDER_RANK(FIELD, ARRAY)                                                                \
-    FIELD(uint32_t, nets)                                                                          \
+    FIELD(uint32_t, transports)                                                                    \
     ARRAY(char, facts)
 
 /* Spans, which are forgotten then, are wanted too. */

@@ -49,7 +49,8 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_ran
         if (!rc)
             rc = gr_vec_append(text, facts, (size_t)n, 1);
     }
-    *rank = (struct gr_order_rank){.nets = gr_team_nets(t), .facts = {text->data, text->n}};
+    *rank =
+        (struct gr_order_rank){.transports = gr_team_transports(t), .facts = {text->data, text->n}};
     return rc;
 }
 

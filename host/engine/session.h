@@ -150,9 +150,9 @@ struct gr_session {
     struct gr_spent spent;
     void *arrival; /* [arrival_cap] what came from the stage before */
     size_t arrival_cap;
-    bool arriving;      /* its devices wait for what comes by a net */
-    struct gr_vec span; /* struct gr_net_span: of a message of a net */
-    void *relay;        /* [relay_cap] of the device: values of the CPU that go by a net */
+    bool arriving;      /* its devices wait for what comes by a transport */
+    struct gr_vec span; /* struct gr_transport_span: of a message of a transport */
+    void *relay;        /* [relay_cap] of the device: values of the CPU that go by a transport */
     size_t relay_cap;
 
     _Atomic int cancel;

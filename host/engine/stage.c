@@ -88,8 +88,8 @@ static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
         return gr_fail(GR_E_INTERNAL, "values of a micro-batch were expected, %s came",
                        gr_order_name(frame.kind));
     rc = frame.status ? 0 : gr_stage_compare(s, frame.hash);
-    if (!rc && !frame.status && t->net_in)
-        return gr_net_take(s, p);
+    if (!rc && !frame.status && t->transport_in)
+        return gr_transport_take(s, p);
     if (!rc)
         rc = room_for(s, &s->arrival, &s->arrival_cap, (size_t)frame.n);
     if (rc)
@@ -114,7 +114,7 @@ static int next_departure(struct gr_session *s, struct gr_departure **out)
 static int depart(struct gr_session *s, struct gr_departure *d)
 {
     d->out.frame.hash = s->cache.hash;
-    const void *body = s->team->net_out ? NULL : d->buf;
+    const void *body = s->team->transport_out ? NULL : d->buf;
     return gr_frame_send(&s->team->out, &d->out, body) ? gr_team_lose(s->team, s->slice->rank) : 0;
 }
 
@@ -125,13 +125,13 @@ static int forward(struct gr_session *s, const struct gr_plan *p, void *user)
     if (is_last(s))
         return 0;
     size_t n = gr_boundary_bytes(p, &p->out);
-    bool net = s->team->net_out;
+    bool transport = s->team->transport_out;
     int rc = next_departure(s, &d);
-    if (!rc && net)
-        rc = gr_net_give(s, p);
-    if (!rc && !net)
+    if (!rc && transport)
+        rc = gr_transport_give(s, p);
+    if (!rc && !transport)
         rc = room_for(s, &d->buf, &d->cap, n);
-    if (!rc && !net)
+    if (!rc && !transport)
         rc = gr_boundary_out(s, p, d->buf);
     d->out.frame.n = n;
     return rc ? rc : depart(s, d);
@@ -274,5 +274,5 @@ void gr_stage_fini(struct gr_session *s)
     gr_team_unlock(s->team);
     if (s->arrival)
         s->pin->api->host_free(s->pin, s->arrival);
-    gr_net_fini(s);
+    gr_transport_fini(s);
 }

@@ -156,16 +156,16 @@ static int open_ports(struct gr_team *t)
 /* Links of tests, wrapped ones, are left as they are: their faults are meant for what follows. */
 static int try_links(struct gr_team *t)
 {
-    struct gr_chain_end in = {t->in.link ? &t->in : NULL, &t->path, t->net_in, 0};
-    struct gr_chain_end out = {t->out.link ? &t->out : NULL, &t->path, t->net_out, 0};
+    struct gr_chain_end in = {t->in.link ? &t->in : NULL, &t->path, t->transport_in, 0};
+    struct gr_chain_end out = {t->out.link ? &t->out : NULL, &t->path, t->transport_out, 0};
     int64_t until = GR_MIN(gr_team_deadline(), gr_now_ns() + TRY_NS);
     if (t->world->wrap)
         return 0;
     t->found = gr_calloc((size_t)t->world->n_rank, sizeof *t->found);
     int rc = t->found ? gr_chain_try(t->world, &in, &out, until, t->found, &t->n_found)
                       : GR_E_NOMEM_HOST;
-    t->net_in = in.chosen < in.n_path;
-    t->net_out = out.chosen < out.n_path;
+    t->transport_in = in.chosen < in.n_path;
+    t->transport_out = out.chosen < out.n_path;
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
@@ -177,10 +177,10 @@ static int open_group(struct gr_team *t)
     if (rc)
         return rc;
     t->group->patience_ns = testing.patience_ns;
-    t->group->net = t->net_group ? t->slice->net : NULL;
+    t->group->transport = t->transport_group ? t->slice->transport : NULL;
     t->slice->group = t->group;
     rc = t->world->wrap ? 0 : gr_group_try(t->group, t->path.backend, &t->shared);
-    t->net_group = t->group->net != NULL;
+    t->transport_group = t->group->transport != NULL;
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 

@@ -37,10 +37,10 @@ struct gr_team {
     struct gr_port order[GR_MAX_RANK], result[GR_MAX_RANK];
     struct gr_group *group; /* with whom this rank shares its layers, or NULL; once it is loaded */
     struct gr_port in, out; /* from the stage before, to the next; once it is loaded */
-    struct gr_path path;    /* of this rank's device; net NULL: none */
-    bool net_in, net_out;   /* bodies go that way */
-    bool net_group;         /* sums of the ranks that share layers, too */
-    struct gr_link_found *found; /* what was found of these links and of those behind them */
+    struct gr_path path;    /* of this rank's device; transport NULL: none */
+    bool transport_in, transport_out; /* bodies go that way */
+    bool transport_group;             /* sums of the ranks that share layers, too */
+    struct gr_link_found *found;      /* what was found of these links and of those behind them */
     int n_found;
     struct gr_group_found shared; /* and of the group */
     struct gr_vec parcels;        /* struct gr_parcel * */
@@ -52,9 +52,9 @@ struct gr_team {
     pthread_mutex_t lock; /* held while an order is told and rank 0 does its part; recursive */
     struct gr_flight *first, *last; /* whose results are still to come, in their order */
     bool open, met, loaded, mourned;
-    uint32_t nets[GR_MAX_RANK]; /* bits of the kinds that each rank could join */
-    struct gr_helper *helpers;  /* [n_rank] threads */
-    int64_t *clock_ns;          /* [n_rank] what to add to a rank's times to have rank 0's */
+    uint32_t transports[GR_MAX_RANK]; /* bits of the kinds that each rank could join */
+    struct gr_helper *helpers;        /* [n_rank] threads */
+    int64_t *clock_ns;                /* [n_rank] what to add to a rank's times to have rank 0's */
 };
 
 static inline bool gr_team_leads(const struct gr_team *t)
@@ -183,21 +183,22 @@ int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uin
 int gr_rows_answer(struct gr_session *s);
 int gr_rows_take(struct gr_session *s);
 
-/* ---- net.c ---- */
+/* ---- transport.c ---- */
 
-enum gr_net_kind gr_team_net_kind(const struct gr_team *t);
-/* Bits of the kinds of nets that this rank could join. */
-uint32_t gr_team_nets(const struct gr_team *t);
-/* Of rank 0: which ranks [n_rank] join a net when layers are so; false: it is of no use. */
-bool gr_team_choose_net(const struct gr_team *t, const struct gr_placement *p, uint8_t *member);
-int gr_team_net_ticket(const struct gr_team *t, struct gr_net_ticket *ticket);
-/* Joins the net of an order, or leaves the one there is. */
+enum gr_transport_kind gr_team_transport_kind(const struct gr_team *t);
+/* Bits of the kinds of transports that this rank could join. */
+uint32_t gr_team_transports(const struct gr_team *t);
+/* Of rank 0: which ranks [n_rank] join a transport when layers are so; false: it is of no use. */
+bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement *p,
+                              uint8_t *member);
+int gr_team_transport_ticket(const struct gr_team *t, struct gr_transport_ticket *ticket);
+/* Joins the transport of an order, or leaves the one there is. */
 int gr_team_join(struct gr_team *t, const struct gr_order_join *o);
 void gr_team_part(struct gr_team *t);
-/* The boundary of a plan by the net: what this rank needs, and what it gives. */
-int gr_net_take(struct gr_session *s, const struct gr_plan *p);
-int gr_net_give(struct gr_session *s, const struct gr_plan *p);
-void gr_net_fini(struct gr_session *s);
+/* The boundary of a plan by the transport: what this rank needs, and what it gives. */
+int gr_transport_take(struct gr_session *s, const struct gr_plan *p);
+int gr_transport_give(struct gr_session *s, const struct gr_plan *p);
+void gr_transport_fini(struct gr_session *s);
 
 /* ---- stage.c ---- */
 

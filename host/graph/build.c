@@ -85,7 +85,7 @@ static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (runs_with_cache(b, il, op))
         return gr_cache_device(b, il);
-    if (op == GR_OP_EXCHANGE && !b->env->net)
+    if (op == GR_OP_EXCHANGE && !b->env->transport)
         return 0;
     return b->at < 0 ? b->env->embd_device : b->env->device ? b->env->device[b->at] : 0;
 }

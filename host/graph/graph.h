@@ -18,7 +18,7 @@ struct gr_graph_env {
     /* NULL: the layers are whole; otherwise `hp` is what this shard has. What it has of a sum is
      * exchanged for all shards' then, and every shard records the same operations. */
     const struct gr_share *share;
-    bool net; /* shards exchange from device to device; otherwise on the CPU */
+    bool transport; /* shards exchange from device to device; otherwise on the CPU */
     const struct gr_arch *arch;
     /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il. Each where its
      * layer runs; `host`: in memory of the CPU. */

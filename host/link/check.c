@@ -42,7 +42,7 @@ struct side {
     int64_t deadline_ns;
 };
 
-static bool is_net(const struct side *s, int path)
+static bool is_transport(const struct side *s, int path)
 {
     return path < s->end->n_path;
 }
@@ -55,8 +55,8 @@ static bool is_threads(const struct gr_world *w)
 /* What the way is called. */
 static void path_name(const struct side *s, int path, char *buf, size_t n)
 {
-    if (is_net(s, path))
-        snprintf(buf, n, "%s", s->end->paths[path].net->via);
+    if (is_transport(s, path))
+        snprintf(buf, n, "%s", s->end->paths[path].transport->via);
     else
         snprintf(buf, n, "%s (host memory)", s->world->api->name);
 }
@@ -72,7 +72,7 @@ static void free_device(struct side *s)
 static int use_path(struct side *s, int path)
 {
     free_device(s);
-    if (!is_net(s, path))
+    if (!is_transport(s, path))
         return 0;
     s->backend = s->end->paths[path].backend;
     s->device = s->backend->api->alloc(s->backend, LONGEST);
@@ -95,15 +95,15 @@ static int ask(struct side *s, enum kind kind, int path, size_t n, int *status)
 {
     struct gr_port *port = s->end->port;
     struct gr_frame answer = {0};
-    bool net = is_net(s, path);
+    bool transport = is_transport(s, path);
     struct gr_frame_out o = {.frame = {.kind = kind, .session = (uint32_t)path, .n = n}};
     o.frame.hash = kind == KIND_LOOK ? XXH3_64bits(s->host, n) : 0;
-    int rc = gr_frame_send(port, &o, net || !n ? NULL : s->host);
-    if (!rc && net && n) {
+    int rc = gr_frame_send(port, &o, transport || !n ? NULL : s->host);
+    if (!rc && transport && n) {
         /* A failure here is one of the way: the other side says that nothing came. */
-        struct gr_net_span span = {s->device, n};
+        struct gr_transport_span span = {s->device, n};
         const struct gr_path *p = &s->end->paths[path];
-        if (p->net->api->send(p->net, p->backend, &span, 1, gr_now_ns() + PATH_NS))
+        if (p->transport->api->send(p->transport, p->backend, &span, 1, gr_now_ns() + PATH_NS))
             gr_log(GR_LOG_DEBUG, "link test: %s", gr_error());
     }
     if (!rc)
@@ -165,7 +165,7 @@ static int try_out(struct side *s, struct gr_link_found *found)
         if (!rc)
             rc = try_sizes(s, path, found, &status);
         path_name(s, path, name, sizeof name);
-        if (rc || !status || !is_net(s, path))
+        if (rc || !status || !is_transport(s, path))
             break;
         gr_log(GR_LOG_WARN, "link %d -> %d: %s does not bring what was sent: the next way is taken",
                found->from, found->to, name);
@@ -183,14 +183,14 @@ static int try_out(struct side *s, struct gr_link_found *found)
 
 /* ---- the receiver ---- */
 
-static int take_net(struct side *s, const struct gr_frame *f)
+static int take_transport(struct side *s, const struct gr_frame *f)
 {
     const struct gr_path *p = &s->end->paths[f->session];
-    struct gr_net_span span = {s->device, f->n};
+    struct gr_transport_span span = {s->device, f->n};
     int64_t until = GR_MIN(s->deadline_ns, gr_now_ns() + PATH_NS);
-    int rc = p->net->api->recv(p->net, p->backend, &span, 1, until);
+    int rc = p->transport->api->recv(p->transport, p->backend, &span, 1, until);
     if (!rc)
-        rc = p->net->api->wait(p->net, until);
+        rc = p->transport->api->wait(p->transport, until);
     if (!rc && f->kind == KIND_LOOK)
         rc = p->backend->api->download(p->backend, s->host, s->device, f->n);
     return rc ? rc : f->kind == KIND_LOOK ? p->backend->api->sync(p->backend) : 0;
@@ -204,8 +204,8 @@ static int take_body(struct side *s, const struct gr_frame *f, int *status)
     *status = 0;
     if (f->n > LONGEST)
         return gr_link_too_long(s->end->port->link, f->n, LONGEST);
-    if (f->n && is_net(s, (int)f->session))
-        *status = take_net(s, f);
+    if (f->n && is_transport(s, (int)f->session))
+        *status = take_transport(s, f);
     else if (f->n)
         rc = gr_frame_body(s->end->port, f, s->host, LONGEST, s->deadline_ns);
     if (!rc && !*status && f->kind == KIND_LOOK && XXH3_64bits(s->host, f->n) != f->hash)

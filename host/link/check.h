@@ -3,15 +3,15 @@
 #ifndef GR_LINK_CHECK_H
 #define GR_LINK_CHECK_H
 
-#include "gr/net.h"
+#include "gr/transport.h"
 #include "link/link.h"
 
 struct gr_backend;
 
-/* A way from one rank to the next: between devices, or (net NULL) through host memory, by the link
- * itself, which is always the last one. */
+/* A way from one rank to the next: between devices, or (transport NULL) through host memory, by the
+ * link itself, which is always the last one. */
 struct gr_path {
-    struct gr_net *net; /* this rank is a member */
+    struct gr_transport *transport; /* this rank is a member */
     struct gr_backend *backend;
 };
 

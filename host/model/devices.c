@@ -56,8 +56,8 @@ int gr_device_net(const char **what)
 {
     *what = "no kind of device has such a way";
     for (int k = 0; k < n_kind; k++)
-        if (kinds[k]->net_find)
-            return kinds[k]->net_find(GR_NET_NCCL, what);
+        if (kinds[k]->transport_find)
+            return kinds[k]->transport_find(GR_TRANSPORT_NCCL, what);
     return 0;
 }
 

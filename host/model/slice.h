@@ -24,8 +24,8 @@ struct gr_slice {
     const struct gr_lora *lora; /* [model->n_lora] adapters, likewise */
     struct gr_shard *part;      /* with n_shard > 1: where hp and the weights are from */
     struct gr_group *group; /* with whom (engine/group.h), before there are sessions; not its own */
-    struct gr_net *net; /* by which its device passes values to other ranks', or NULL; not its */
-    struct gr_devices devices; /* beside the CPU; a rank's devices are numbered from 1 */
+    struct gr_transport *transport; /* of its device to other ranks', or NULL; not its */
+    struct gr_devices devices;      /* beside the CPU; a rank's devices are numbered from 1 */
     /* Under the model's lock, once it is open: */
     struct gr_backend *backend[GR_MAX_DEVICE]; /* [1 ..]: hold the weights' memory */
     struct gr_weights placed;

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gr/net.h"
 #include "gr/op.h"
+#include "gr/transport.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -144,9 +144,10 @@ struct gr_backend_api {
     /* Has a profiler that waits for it record from now on, or no longer; everything goes on when
      * that fails. NULL: nothing to do. */
     int (*profile)(struct gr_backend *b, bool on);
-    /* Joins a net with this backend's device. Returns when all members have, or the deadline has
-     * passed. NULL: a backend without nets. */
-    int (*net_join)(struct gr_backend *b, const struct gr_net_opt *opt, struct gr_net **out);
+    /* Joins a transport with this backend's device. Returns when all members have, or the deadline
+     * has passed. NULL: a backend without transports. */
+    int (*transport_join)(struct gr_backend *b, const struct gr_transport_opt *opt,
+                          struct gr_transport **out);
     void (*close)(struct gr_backend **b);
 };
 
@@ -195,12 +196,12 @@ struct gr_device_kind {
     /* Versions, with or without devices. NULL: a kind that has none. */
     void (*versions)(struct gr_kind_versions *v);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
-    /* Whether this process can have nets of a kind. *what: what there is ("NCCL 2.28.9"), or why
-     * there is none, in one line; lives as long as the process. Needs no device. NULL, as
-     * net_ticket: nets are nothing that this kind has. */
-    bool (*net_find)(enum gr_net_kind kind, const char **what);
-    /* A ticket for one net; takes no device either. */
-    int (*net_ticket)(enum gr_net_kind kind, struct gr_net_ticket *t);
+    /* Whether this process can have transports of a kind. *what: what there is ("NCCL 2.28.9"), or
+     * why there is none, in one line; lives as long as the process. Needs no device. NULL, as
+     * transport_ticket: transports are nothing that this kind has. */
+    bool (*transport_find)(enum gr_transport_kind kind, const char **what);
+    /* A ticket for one transport; takes no device either. */
+    int (*transport_ticket)(enum gr_transport_kind kind, struct gr_transport_ticket *t);
 };
 extern const struct gr_device_kind gr_cuda_devices;
 

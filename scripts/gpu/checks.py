@@ -114,11 +114,11 @@ def boundary(r, flags):
 
 def messages(r, *arguments):
     env = {"LD_LIBRARY_PATH": f"{r.a.nccl}:{os.environ.get('LD_LIBRARY_PATH', '')}"} if r.a.nccl else None
-    done = r.run(r.program("bench_net"), *arguments, limit=60, env=env)
+    done = r.run(r.program("bench_transport"), *arguments, limit=60, env=env)
     if done.rc == 77:
-        r.note("bench_net " + " ".join(arguments), done.err.strip())
+        r.note("bench_transport " + " ".join(arguments), done.err.strip())
     else:
-        r.rows("messages: bench_net " + " ".join(arguments), done)
+        r.rows("messages: bench_transport " + " ".join(arguments), done)
 
 
 def same_text(r):

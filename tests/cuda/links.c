@@ -1,4 +1,4 @@
-/* Nets within a process: what arrives, in which order, and what is said when it does not. */
+/* Transports within a process: what arrives, in which order, and what is said when it does not. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int nothing(struct rank *r)
 static struct world world_of(int32_t n, int32_t n_device, int (*run)(struct rank *),
                              struct script *s)
 {
-    return (struct world){.kind = GR_NET_PEER,
+    return (struct world){.kind = GR_TRANSPORT_PEER,
                           .n = n,
                           .n_device = n_device,
                           .piece_bytes = 1 << 20,
@@ -108,7 +108,7 @@ Test(peer, a_rank_that_leaves)
     struct world w = world_of(3, 3, rank_pass_on, &s);
     world_run(&w);
     cr_expect_eq(w.rank[1].rc, 0);
-    rank_expect_lost(&w.rank[0], "member 1 has left the net", 1);
+    rank_expect_lost(&w.rank[0], "member 1 has left the transport", 1);
     cr_expect_eq(w.rank[2].rc, GR_E_PEER_LOST, "%s", w.rank[2].text);
     world_expect_nothing_left();
 }
@@ -117,11 +117,11 @@ static int abort_at_once(struct rank *r)
 {
     if (r->member != 1)
         return rank_pass_on(r);
-    r->net->api->abort(r->net);
+    r->transport->api->abort(r->transport);
     char *p = r->backend->api->alloc(r->backend, 16);
-    struct gr_net_span span = {p, 16};
-    int rc = r->net->api->send(r->net, r->backend, &span, 1, rank_deadline(r));
-    if (rc && r->net->api->wait(r->net, rank_deadline(r)) != rc)
+    struct gr_transport_span span = {p, 16};
+    int rc = r->transport->api->send(r->transport, r->backend, &span, 1, rank_deadline(r));
+    if (rc && r->transport->api->wait(r->transport, rank_deadline(r)) != rc)
         rc = gr_fail(GR_E_INTERNAL, "wait says something else than send");
     r->backend->api->free(r->backend, p);
     return rc;
@@ -190,9 +190,9 @@ Test(peer, a_rank_that_stands_still)
 static int sizes_differ(struct rank *r)
 {
     char *p = r->backend->api->alloc(r->backend, 16);
-    struct gr_net_span span = {p, r->member ? 15 : 16};
-    int rc = (r->member ? r->net->api->recv : r->net->api->send)(r->net, r->backend, &span, 1,
-                                                                 rank_deadline(r));
+    struct gr_transport_span span = {p, r->member ? 15 : 16};
+    int rc = (r->member ? r->transport->api->recv : r->transport->api->send)(
+        r->transport, r->backend, &span, 1, rank_deadline(r));
     r->backend->api->free(r->backend, p);
     return rc;
 }
@@ -220,57 +220,57 @@ Test(joining, a_member_that_does_not_come)
     world_run(&w);
     cr_expect_eq(w.rank[0].rc, GR_E_PEER_LOST);
     cr_expect_eq(w.rank[2].rc, GR_E_PEER_LOST);
-    cr_expect(strstr(w.rank[0].text, "a member of the net has not come for ") ||
-                  strstr(w.rank[2].text, "a member of the net has not come for "),
+    cr_expect(strstr(w.rank[0].text, "a member of the transport has not come for ") ||
+                  strstr(w.rank[2].text, "a member of the transport has not come for "),
               "%s; %s", w.rank[0].text, w.rank[2].text);
     world_expect_nothing_left();
 }
 
-static void refused(struct gr_net_opt o, int status, const char *text)
+static void refused(struct gr_transport_opt o, int status, const char *text)
 {
     struct gr_backend *b = device_open(NULL, (struct gr_device_opt){0});
-    struct gr_net *net;
+    struct gr_transport *transport;
     o.deadline_ns = gr_now_ns() + 1000000000;
-    cr_expect_eq(b->api->net_join(b, &o, &net), status, "%s", gr_error());
+    cr_expect_eq(b->api->transport_join(b, &o, &transport), status, "%s", gr_error());
     cr_expect_not_null(strstr(gr_error(), text), "%s", gr_error());
-    cr_expect_null(net);
+    cr_expect_null(transport);
     device_close(&b);
 }
 
-static const struct gr_net_opt alone = {
-    .kind = GR_NET_PEER, .n_member = 1, .from = -1, .to = -1, .piece_bytes = 64};
+static const struct gr_transport_opt alone = {
+    .kind = GR_TRANSPORT_PEER, .n_member = 1, .from = -1, .to = -1, .piece_bytes = 64};
 
 Test(joining, bad_options)
 {
-    struct gr_net_opt o = alone;
+    struct gr_transport_opt o = alone;
     o.member = 1;
     refused(o, GR_E_INVALID, "member 1 of 1");
 }
 
 Test(joining, a_chain_to_oneself)
 {
-    struct gr_net_opt o = alone;
+    struct gr_transport_opt o = alone;
     o.to = 0;
     refused(o, GR_E_INVALID, "others than oneself");
 }
 
 Test(joining, a_group_without_oneself)
 {
-    struct gr_net_opt o = alone;
+    struct gr_transport_opt o = alone;
     o.n_member = 4, o.first = 1, o.n_group = 2;
     refused(o, GR_E_INVALID, "a group holds its members");
 }
 
 Test(joining, no_kind)
 {
-    struct gr_net_opt o = alone;
-    o.kind = GR_N_NET;
-    refused(o, GR_E_INVALID, "no net of kind");
+    struct gr_transport_opt o = alone;
+    o.kind = GR_N_TRANSPORT;
+    refused(o, GR_E_INVALID, "no transport of kind");
 }
 
 Test(joining, the_ticket_of_another_process)
 {
-    struct gr_net_opt o = alone;
+    struct gr_transport_opt o = alone;
     (void)snprintf(o.ticket.bytes, sizeof o.ticket.bytes, "gpurun peers 1 2 3");
     refused(o, GR_E_UNSUPPORTED, "another process");
 }
@@ -278,18 +278,18 @@ Test(joining, the_ticket_of_another_process)
 static int wrong_device(struct rank *r)
 {
     struct gr_backend *other;
-    struct gr_net_span span = {NULL, 0};
+    struct gr_transport_span span = {NULL, 0};
     int rc = gr_cuda_devices.open(&other, 1 - r->member, &r->world->device);
     if (rc)
         return rc;
-    rc = (r->member ? r->net->api->recv : r->net->api->send)(r->net, other, &span, 1,
-                                                             rank_deadline(r));
+    rc = (r->member ? r->transport->api->recv : r->transport->api->send)(r->transport, other, &span,
+                                                                         1, rank_deadline(r));
     other->api->close(&other);
     return rc;
 }
 
 /* Another backend of the same device may be used (chains of one device do that), one of another
- * device not; the net is none the worse for it. */
+ * device not; the transport is none the worse for it. */
 Test(joining, another_device_later)
 {
     struct world w = world_of(2, 2, wrong_device, NULL);
@@ -305,9 +305,9 @@ Test(joining, another_device_later)
 Test(joining, finds_out_what_there_is)
 {
     const char *what = NULL;
-    cr_expect(gr_cuda_devices.net_find(GR_NET_PEER, &what));
+    cr_expect(gr_cuda_devices.transport_find(GR_TRANSPORT_PEER, &what));
     cr_expect_str_not_empty(what);
-    cr_expect_not(gr_cuda_devices.net_find(GR_N_NET, &what));
+    cr_expect_not(gr_cuda_devices.transport_find(GR_N_TRANSPORT, &what));
 }
 
 /* ---- every call in turn ---- */

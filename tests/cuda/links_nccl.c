@@ -1,5 +1,5 @@
-/* Nets over the emulated NCCL: the same messages as within a process, what may fail on the way, and
- * what is said then. */
+/* Transports over the emulated NCCL: the same messages as within a process, what may fail on the
+ * way, and what is said then. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,8 +12,12 @@
 
 static struct world world_of(int32_t n, int (*run)(struct rank *), struct script *s)
 {
-    return (struct world){
-        .kind = GR_NET_NCCL, .n = n, .n_device = n, .piece_bytes = 1 << 20, .run = run, .user = s};
+    return (struct world){.kind = GR_TRANSPORT_NCCL,
+                          .n = n,
+                          .n_device = n,
+                          .piece_bytes = 1 << 20,
+                          .run = run,
+                          .user = s};
 }
 
 static int nothing(struct rank *r)
@@ -188,9 +192,9 @@ Test(nccl, a_world_that_is_lost)
 
 static int abort_twice(struct rank *r)
 {
-    r->net->api->abort(r->net);
-    r->net->api->abort(r->net);
-    return r->net->api->wait(r->net, rank_deadline(r));
+    r->transport->api->abort(r->transport);
+    r->transport->api->abort(r->transport);
+    return r->transport->api->wait(r->transport, rank_deadline(r));
 }
 
 Test(nccl, aborted)
@@ -226,7 +230,7 @@ Test(nccl, a_member_that_does_not_come)
     w.join_ns = 100000000;
     world_run(&w);
     cr_expect_eq(w.rank[0].rc, GR_E_PEER_LOST);
-    cr_expect_not_null(strstr(w.rank[0].text, "a member of the net has not come for "), "%s",
+    cr_expect_not_null(strstr(w.rank[0].text, "a member of the transport has not come for "), "%s",
                        w.rank[0].text);
     world_expect_nothing_left();
 }
@@ -248,18 +252,18 @@ Test(nccl, one_gpu_for_two)
 Test(nccl, too_old)
 {
     const char *what;
-    struct gr_net_ticket t;
+    struct gr_transport_ticket t;
     device_configure("nccl=2.17.1");
-    cr_expect_not(gr_cuda_devices.net_find(GR_NET_NCCL, &what));
+    cr_expect_not(gr_cuda_devices.transport_find(GR_TRANSPORT_NCCL, &what));
     cr_expect_not_null(strstr(what, "too old: it is 2.17.1, and 2.18.0 or newer is needed"), "%s",
                        what);
-    cr_expect_eq(gr_cuda_devices.net_ticket(GR_NET_NCCL, &t), GR_E_UNSUPPORTED);
+    cr_expect_eq(gr_cuda_devices.transport_ticket(GR_TRANSPORT_NCCL, &t), GR_E_UNSUPPORTED);
     struct gr_backend *b = device_open(NULL, (struct gr_device_opt){0});
-    struct gr_net *net;
-    struct gr_net_opt o = {
-        .kind = GR_NET_NCCL, .n_member = 1, .from = -1, .to = -1, .piece_bytes = 1};
-    cr_expect_eq(b->api->net_join(b, &o, &net), GR_E_UNSUPPORTED);
-    cr_expect_null(net);
+    struct gr_transport *transport;
+    struct gr_transport_opt o = {
+        .kind = GR_TRANSPORT_NCCL, .n_member = 1, .from = -1, .to = -1, .piece_bytes = 1};
+    cr_expect_eq(b->api->transport_join(b, &o, &transport), GR_E_UNSUPPORTED);
+    cr_expect_null(transport);
     device_close(&b);
 }
 
@@ -267,7 +271,7 @@ Test(nccl, there)
 {
     const char *what;
     device_configure("nccl=2.28.9");
-    cr_expect(gr_cuda_devices.net_find(GR_NET_NCCL, &what));
+    cr_expect(gr_cuda_devices.transport_find(GR_TRANSPORT_NCCL, &what));
     cr_expect_str_eq(what, "NCCL 2.28.9");
 }
 
@@ -284,12 +288,13 @@ Test(nccl, each_call_in_turn)
     const char *what;
     int failures = 0;
     device_configure("devices=2,quiet");
-    cr_assert(gr_cuda_devices.net_find(GR_NET_NCCL, &what), "%s", what); /* opens it, once */
+    cr_assert(gr_cuda_devices.transport_find(GR_TRANSPORT_NCCL, &what), "%s",
+              what); /* opens it, once */
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
         for (int64_t nth = 1; nth <= 3; nth++) {
             struct world w = world_of(2, rank_pass_on, &s);
             w.patience_ns = w.join_ns = 80000000;
-            cr_assert_eq(gr_cuda_devices.net_ticket(w.kind, &w.ticket), 0, "%s", gr_error());
+            cr_assert_eq(gr_cuda_devices.transport_ticket(w.kind, &w.ticket), 0, "%s", gr_error());
             cr_assert_eq(emu()->fail(symbols[i], nth, nth == 2 ? 6 : 3), 0);
             world_run(&w);
             cr_assert_eq(emu()->fail(NULL, 0, 0), 0);

@@ -100,7 +100,7 @@ Test(nvtx, layers, .init = setup)
 }
 
 /* What goes from rank to rank, with its bytes. */
-static void net(enum gr_net_kind kind)
+static void transport(enum gr_transport_kind kind)
 {
     struct script s = {.n_message = 1};
     struct world w = {.kind = kind,
@@ -118,15 +118,16 @@ static void net(enum gr_net_kind kind)
     cr_expect_not_null(strstr(text, "push gpurun:net/exchange 1000\n"), "%s", text);
     cr_expect_not_null(strstr(text, "push gpurun:net/send 1000\n"), "%s", text);
     cr_expect_not_null(strstr(text, "push gpurun:net/recv 1000\n"), "%s", text);
-    cr_expect_eq(strstr(text, "stream gpurun nccl\n") != NULL, kind == GR_NET_NCCL, "%s", text);
+    cr_expect_eq(strstr(text, "stream gpurun nccl\n") != NULL, kind == GR_TRANSPORT_NCCL, "%s",
+                 text);
 }
 
 Test(nvtx, copies_between_devices, .init = setup)
 {
-    net(GR_NET_PEER);
+    transport(GR_TRANSPORT_PEER);
 }
 
 Test(nvtx, nccl, .init = setup)
 {
-    net(GR_NET_NCCL);
+    transport(GR_TRANSPORT_NCCL);
 }

@@ -48,7 +48,7 @@ int rank_compare(struct rank *r, const void *p, size_t bytes, uint32_t seed)
     if (!host)
         return GR_E_NOMEM_HOST;
     draw(host, bytes, seed);
-    int rc = r->net ? r->net->api->wait(r->net, rank_deadline(r)) : 0;
+    int rc = r->transport ? r->transport->api->wait(r->transport, rank_deadline(r)) : 0;
     if (!rc)
         rc = r->backend->api->download(r->backend, host + bytes, p, bytes);
     if (!rc && memcmp(host, host + bytes, bytes) != 0)
@@ -57,21 +57,21 @@ int rank_compare(struct rank *r, const void *p, size_t bytes, uint32_t seed)
     return rc;
 }
 
-static struct gr_net_opt options(const struct rank *r)
+static struct gr_transport_opt options(const struct rank *r)
 {
     const struct world *w = r->world;
     int32_t step = w->n_group > 1 ? w->n_group : 1, m = r->member;
-    return (struct gr_net_opt){.kind = w->kind,
-                               .ticket = w->ticket,
-                               .member = m,
-                               .n_member = w->n,
-                               .from = m >= step ? m - step : -1,
-                               .to = m + step < w->n ? m + step : -1,
-                               .first = m / step * step,
-                               .n_group = w->n_group,
-                               .piece_bytes = w->piece_bytes,
-                               .lost = &w->lost,
-                               .deadline_ns = until(w->join_ns)};
+    return (struct gr_transport_opt){.kind = w->kind,
+                                     .ticket = w->ticket,
+                                     .member = m,
+                                     .n_member = w->n,
+                                     .from = m >= step ? m - step : -1,
+                                     .to = m + step < w->n ? m + step : -1,
+                                     .first = m / step * step,
+                                     .n_group = w->n_group,
+                                     .piece_bytes = w->piece_bytes,
+                                     .lost = &w->lost,
+                                     .deadline_ns = until(w->join_ns)};
 }
 
 /* Nobody does its part before everybody has joined, or failed to: what one does must not be what
@@ -89,10 +89,10 @@ static void await_all(struct world *w)
 
 static int live(struct rank *r)
 {
-    const struct gr_net_opt o = options(r);
+    const struct gr_transport_opt o = options(r);
     int rc = gr_cuda_devices.open(&r->backend, r->member % r->world->n_device, &r->world->device);
     if (!rc)
-        rc = r->backend->api->net_join(r->backend, &o, &r->net);
+        rc = r->backend->api->transport_join(r->backend, &o, &r->transport);
     await_all(r->world);
     return rc ? rc : r->world->run(r);
 }
@@ -103,9 +103,9 @@ static void *rank_main(void *arg)
     r->rc = live(r);
     if (r->rc)
         (void)snprintf(r->text, sizeof r->text, "%s", gr_error());
-    r->suspect = r->net ? r->net->suspect : -1;
-    if (r->net)
-        r->net->api->leave(&r->net);
+    r->suspect = r->transport ? r->transport->suspect : -1;
+    if (r->transport)
+        r->transport->api->leave(&r->transport);
     if (r->backend)
         r->backend->api->close(&r->backend);
     return NULL;
@@ -116,7 +116,7 @@ void world_run(struct world *w)
     pthread_t thread[MAX_RANK];
     atomic_store(&w->n_settled, 0);
     if (!w->ticket.bytes[0])
-        cr_assert_eq(gr_cuda_devices.net_ticket(w->kind, &w->ticket), 0, "%s", gr_error());
+        cr_assert_eq(gr_cuda_devices.transport_ticket(w->kind, &w->ticket), 0, "%s", gr_error());
     for (int32_t i = 0; i < w->n; i++) {
         w->rank[i] = (struct rank){.world = w, .member = i};
         if (!w->absent[i])
@@ -153,21 +153,21 @@ static size_t size_of(uint32_t i)
 }
 
 /* Splits p into up to three spans. */
-static int spans(char *p, size_t bytes, uint32_t i, struct gr_net_span out[3])
+static int spans(char *p, size_t bytes, uint32_t i, struct gr_transport_span out[3])
 {
     size_t a = bytes * (i % 5) / 7, b = bytes * (i % 3) / 5;
-    out[0] = (struct gr_net_span){p, a};
-    out[1] = (struct gr_net_span){p + a, b};
-    out[2] = (struct gr_net_span){p + a + b, bytes - a - b};
+    out[0] = (struct gr_transport_span){p, a};
+    out[1] = (struct gr_transport_span){p + a, b};
+    out[2] = (struct gr_transport_span){p + a + b, bytes - a - b};
     return 3;
 }
 
 int rank_pass_on(struct rank *r)
 {
     const struct script *s = r->world->user;
-    const struct gr_net_api *api = r->net->api;
+    const struct gr_transport_api *api = r->transport->api;
     bool first = r->member == 0, last = r->member == r->world->n - 1;
-    struct gr_net_span span[3];
+    struct gr_transport_span span[3];
     char *p = r->backend->api->alloc(r->backend, MOST);
     int rc = p ? 0 : GR_E_NOMEM_DEV;
     for (int i = 0; i < s->n_message && !rc; i++) {
@@ -177,16 +177,16 @@ int rank_pass_on(struct rank *r)
         if (first)
             rc = rank_fill(r, p, bytes, (uint32_t)i);
         else
-            rc = api->recv(r->net, r->backend, span, spans(p, bytes, (uint32_t)i + 1, span),
+            rc = api->recv(r->transport, r->backend, span, spans(p, bytes, (uint32_t)i + 1, span),
                            rank_deadline(r));
         if (!rc && !last)
-            rc = api->send(r->net, r->backend, span, spans(p, bytes, (uint32_t)i, span),
+            rc = api->send(r->transport, r->backend, span, spans(p, bytes, (uint32_t)i, span),
                            rank_deadline(r));
         if (!rc && last)
             rc = rank_compare(r, p, bytes, (uint32_t)i);
     }
     if (!rc)
-        rc = api->wait(r->net, rank_deadline(r));
+        rc = api->wait(r->transport, rank_deadline(r));
     r->backend->api->free(r->backend, p);
     return rc;
 }
@@ -202,7 +202,7 @@ int rank_gather(struct rank *r)
         rc = rank_fill(r, all + (size_t)(r->member - first) * part, part,
                        (uint32_t)(i * MAX_RANK + r->member));
         if (!rc)
-            rc = r->net->api->gather(r->net, r->backend, all, part, rank_deadline(r));
+            rc = r->transport->api->gather(r->transport, r->backend, all, part, rank_deadline(r));
         for (int32_t k = 0; k < n && !rc; k++)
             rc =
                 rank_compare(r, all + (size_t)k * part, part, (uint32_t)(i * MAX_RANK + first + k));
@@ -215,15 +215,15 @@ int rank_gather_and_pass(struct rank *r)
 {
     struct script *s = r->world->user;
     char *p = r->backend->api->alloc(r->backend, 1000);
-    struct gr_net_span span = {p, 1000};
+    struct gr_transport_span span = {p, 1000};
     int rc = p ? 0 : GR_E_NOMEM_DEV;
     for (int i = 0; i < s->n_message && !rc; i++) {
         rc = rank_fill(r, p + r->member % 2 * 500, 500, (uint32_t)(i * 2 + r->member % 2));
         if (!rc)
-            rc = r->net->api->gather(r->net, r->backend, p, 500, rank_deadline(r));
+            rc = r->transport->api->gather(r->transport, r->backend, p, 500, rank_deadline(r));
         if (!rc)
-            rc = (r->member < 2 ? r->net->api->send : r->net->api->recv)(r->net, r->backend, &span,
-                                                                         1, rank_deadline(r));
+            rc = (r->member < 2 ? r->transport->api->send : r->transport->api->recv)(
+                r->transport, r->backend, &span, 1, rank_deadline(r));
         for (int k = 0; k < 2 && !rc; k++)
             rc = rank_compare(r, p + k * 500, 500, (uint32_t)(i * 2 + k));
     }

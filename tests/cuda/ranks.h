@@ -1,4 +1,5 @@
-/* Ranks of a net: a thread each, with a backend on a device, and device memory of known values. */
+/* Ranks of a transport: a thread each, with a backend on a device, and device memory of known
+ * values. */
 #ifndef TESTS_CUDA_RANKS_H
 #define TESTS_CUDA_RANKS_H
 
@@ -14,7 +15,7 @@ struct rank {
     struct world *world;
     int32_t member;
     struct gr_backend *backend;
-    struct gr_net *net;
+    struct gr_transport *transport;
     int rc;         /* what all of it gave */
     char text[512]; /* the message of it */
     int32_t suspect;
@@ -22,7 +23,7 @@ struct rank {
 
 /* What a test says, and then what became of it. */
 struct world {
-    enum gr_net_kind kind;
+    enum gr_transport_kind kind;
     int32_t n, n_device; /* ranks; devices, taken in turn */
     int32_t n_group;     /* ranks that gather: 0 = none; each sends to the one so many behind */
     size_t piece_bytes;
@@ -32,7 +33,7 @@ struct world {
     int (*run)(struct rank *r); /* in the thread of each, once it has joined */
     void *user;
     struct gr_device_opt device;
-    struct gr_net_ticket ticket; /* made where it is empty */
+    struct gr_transport_ticket ticket; /* made where it is empty */
     _Atomic int lost;
     _Atomic int n_settled; /* ranks whose joining has ended */
     struct rank rank[MAX_RANK];

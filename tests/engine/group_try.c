@@ -1,4 +1,5 @@
-/* The test of a group at the start, between threads; the net is made up of the group's own links.
+/* The test of a group at the start, between threads; the transport is made up of the group's own
+ * links.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -46,16 +47,16 @@ static const struct gr_backend_api backend_api = {.alloc = fake_alloc,
 
 enum fault { NONE, SPOILS, FAILS };
 
-struct fake_net {
-    struct gr_net base;
+struct fake_transport {
+    struct gr_transport base;
     struct gr_group *group;
     enum fault fault;
 };
 
-static int fake_gather(struct gr_net *net, struct gr_backend *b, void *all, size_t bytes,
-                       int64_t deadline_ns)
+static int fake_gather(struct gr_transport *transport, struct gr_backend *b, void *all,
+                       size_t bytes, int64_t deadline_ns)
 {
-    struct fake_net *f = (struct fake_net *)net;
+    struct fake_transport *f = (struct fake_transport *)transport;
     (void)b, (void)deadline_ns;
     int rc = gr_group_gather(f->group, all, bytes);
     if (f->fault == SPOILS)
@@ -63,20 +64,21 @@ static int fake_gather(struct gr_net *net, struct gr_backend *b, void *all, size
     return rc || f->fault != FAILS ? rc : gr_fail(GR_E_DEVICE, "a made-up failure");
 }
 
-static int fake_wait(struct gr_net *net, int64_t deadline_ns)
+static int fake_wait(struct gr_transport *transport, int64_t deadline_ns)
 {
-    (void)net, (void)deadline_ns;
+    (void)transport, (void)deadline_ns;
     return 0;
 }
 
-static const struct gr_net_api net_api = {.name = "fake", .gather = fake_gather, .wait = fake_wait};
+static const struct gr_transport_api transport_api = {
+    .name = "fake", .gather = fake_gather, .wait = fake_wait};
 
 struct member {
     struct gr_world *world;
-    bool has_net;
+    bool has_transport;
     enum fault fault;
     struct gr_group_found found;
-    bool kept; /* the net */
+    bool kept; /* the transport */
     int rc;
 };
 
@@ -84,13 +86,14 @@ static void *run(void *arg)
 {
     struct member *m = arg;
     struct gr_backend backend = {&backend_api};
-    struct fake_net net = {.base = {.api = &net_api, .via = "a net"}, .fault = m->fault};
+    struct fake_transport transport = {.base = {.api = &transport_api, .via = "a transport"},
+                                       .fault = m->fault};
     struct gr_group *g;
     cr_assert_eq(gr_group_open(&g, m->world, N), 0);
-    net.group = g;
-    g->net = m->has_net ? &net.base : NULL;
+    transport.group = g;
+    g->transport = m->has_transport ? &transport.base : NULL;
     m->rc = gr_group_try(g, &backend, &m->found);
-    m->kept = g->net != NULL;
+    m->kept = g->transport != NULL;
     gr_group_close(&g);
     m->world->api->close(&m->world);
     return NULL;
@@ -105,7 +108,7 @@ static void keep(enum gr_log_level level, const char *line, void *user)
 }
 
 /* A group whose member 2 has a fault. */
-static void run_group(struct member *m, bool has_net, enum fault fault)
+static void run_group(struct member *m, bool has_transport, enum fault fault)
 {
     struct gr_world *world[N];
     pthread_t thread[N];
@@ -113,7 +116,7 @@ static void run_group(struct member *m, bool has_net, enum fault fault)
     gr_log_set(keep, NULL);
     cr_assert_eq(gr_world_threads(world, N), 0);
     for (int i = 0; i < N; i++) {
-        m[i] = (struct member){.world = world[i], .has_net = has_net};
+        m[i] = (struct member){.world = world[i], .has_transport = has_transport};
         m[i].fault = i == 2 ? fault : NONE;
     }
     for (int i = 0; i < N; i++)
@@ -141,17 +144,17 @@ Test(group_try, host_memory)
         "ranks 4 to 5 share layers: NCCL, 12.0 us");
 }
 
-Test(group_try, nets)
+Test(group_try, transports)
 {
     struct member m[N];
     run_group(m, true, NONE);
     for (int i = 0; i < N; i++)
-        cr_assert(m[i].kept && strcmp(m[i].found.name, "a net") == 0);
+        cr_assert(m[i].kept && strcmp(m[i].found.name, "a transport") == 0);
     for (enum fault fault = SPOILS; fault <= FAILS; fault++) {
         run_group(m, true, fault);
         for (int i = 0; i < N; i++)
             cr_assert(!m[i].kept && strcmp(m[i].found.name, "threads (host memory)") == 0);
-        cr_assert(strstr(logged, "ranks 0 to 2: a net does not bring what was sent (rank 2"), "%s",
-                  logged);
+        cr_assert(strstr(logged, "ranks 0 to 2: a transport does not bring what was sent (rank 2"),
+                  "%s", logged);
     }
 }

@@ -22,7 +22,7 @@ import models  # noqa: E402
 import runner  # noqa: E402
 
 PEERS = ("peer_ops", "peer_model", "llama-bench", "llama-batched-bench")
-PROGRAMS = ("gpurun", "bench_ops", "conform", "ceilings", "bench_net", "t_cuda_gpu", "t_ops", "t_device")
+PROGRAMS = ("gpurun", "bench_ops", "conform", "ceilings", "bench_transport", "t_cuda_gpu", "t_ops", "t_device")
 TOOLS = ("ncu", "compute-sanitizer")
 
 

@@ -1,4 +1,4 @@
-/* The test of links at the start, between threads; nets are made up of other links. */
+/* The test of links at the start, between threads; transports are made up of other links. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define S ((int64_t)1000000000)
 #define MAX 6
 
-/* ---- a device and a net that are neither ---- */
+/* ---- a device and a transport that are neither ---- */
 
 static void *fake_alloc(struct gr_backend *b, size_t bytes)
 {
@@ -53,16 +53,16 @@ static struct gr_backend fake_backend = {&fake_backend_api};
 
 enum fault { GOOD, SPOILS, FAILS_TO_SEND, SPOILS_HOST };
 
-struct fake_net {
-    struct gr_net base;
+struct fake_transport {
+    struct gr_transport base;
     struct gr_link *in, *out; /* of the group lane */
     enum fault fault;
 };
 
-static int fake_send(struct gr_net *net, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int fake_send(struct gr_transport *transport, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
-    struct fake_net *f = (struct fake_net *)net;
+    struct fake_transport *f = (struct fake_transport *)transport;
     struct gr_request r = {0};
     (void)b, (void)n_span, (void)deadline_ns;
     if (f->fault == FAILS_TO_SEND)
@@ -72,10 +72,10 @@ static int fake_send(struct gr_net *net, struct gr_backend *b, const struct gr_n
     return gr_link_send(f->out, span->p, span->bytes, &r);
 }
 
-static int fake_recv(struct gr_net *net, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int fake_recv(struct gr_transport *transport, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
-    struct fake_net *f = (struct fake_net *)net;
+    struct fake_transport *f = (struct fake_transport *)transport;
     struct gr_request r = {0};
     (void)b, (void)n_span, (void)deadline_ns;
     int rc = gr_link_recv(f->in, span->p, span->bytes, &r);
@@ -84,13 +84,13 @@ static int fake_recv(struct gr_net *net, struct gr_backend *b, const struct gr_n
     return rc;
 }
 
-static int fake_wait(struct gr_net *net, int64_t deadline_ns)
+static int fake_wait(struct gr_transport *transport, int64_t deadline_ns)
 {
-    (void)net, (void)deadline_ns;
+    (void)transport, (void)deadline_ns;
     return 0;
 }
 
-static const struct gr_net_api fake_net_api = {
+static const struct gr_transport_api fake_transport_api = {
     .name = "fake", .send = fake_send, .recv = fake_recv, .wait = fake_wait};
 
 /* A link that spoils messages of one length. */
@@ -112,7 +112,7 @@ static int spoiling_send(struct gr_link *l, const void *buf, size_t n, struct gr
 struct how {
     int n;
     struct gr_link_opt wrap;
-    bool nets;
+    bool transports;
     enum fault fault; /* of the link from rank 1 */
     int missing;      /* this rank does not take part; 0 = all do */
     int64_t limit_ns;
@@ -137,16 +137,16 @@ static void *run_member(void *arg)
 {
     struct member *m = arg;
     int32_t rank = m->world->rank;
-    struct fake_net net = {.base = {.api = &fake_net_api, .via = "a net"}};
-    struct gr_path path = {&net.base, &fake_backend};
+    struct fake_transport transport = {.base = {.api = &fake_transport_api, .via = "a transport"}};
+    struct gr_path path = {&transport.base, &fake_backend};
     struct gr_port in = {0}, out = {0};
-    struct gr_chain_end from = {.paths = &path, .n_path = m->how->nets}, to = from;
-    net.fault = rank == 1 ? m->how->fault : GOOD;
+    struct gr_chain_end from = {.paths = &path, .n_path = m->how->transports}, to = from;
+    transport.fault = rank == 1 ? m->how->fault : GOOD;
     if (rank > 0)
-        open_neighbour(m, rank - 1, rank, from.port = &in, &net.in);
+        open_neighbour(m, rank - 1, rank, from.port = &in, &transport.in);
     if (rank < m->how->n - 1)
-        open_neighbour(m, rank, rank + 1, to.port = &out, &net.out);
-    if (net.fault == SPOILS_HOST) {
+        open_neighbour(m, rank, rank + 1, to.port = &out, &transport.out);
+    if (transport.fault == SPOILS_HOST) {
         plain_send = out.link->api->send;
         spoiling = *out.link->api;
         spoiling.send = spoiling_send;
@@ -159,7 +159,7 @@ static void *run_member(void *arg)
         snprintf(m->text, sizeof m->text, "%s", gr_error());
     m->chosen_in = from.chosen, m->chosen_out = to.chosen;
     gr_link_close(&in.link), gr_link_close(&out.link);
-    gr_link_close(&net.in), gr_link_close(&net.out);
+    gr_link_close(&transport.in), gr_link_close(&transport.out);
     return NULL;
 }
 
@@ -241,14 +241,14 @@ Test(check, figures)
     }
 }
 
-Test(check, nets)
+Test(check, transports)
 {
     static struct member m[MAX];
-    struct how how = {.n = 3, .nets = true, .limit_ns = 20 * S};
+    struct how how = {.n = 3, .transports = true, .limit_ns = 20 * S};
     run_chain(&how, m);
     for (int i = 0; i < 3; i++)
         cr_assert(!m[i].rc && m[i].chosen_in == 0 && m[i].chosen_out == 0, "%s", m[i].text);
-    cr_assert_str_eq(m[0].found[1].name, "a net");
+    cr_assert_str_eq(m[0].found[1].name, "a transport");
     /* Other bytes, or none: that link goes through host memory, the other one does not. */
     for (how.fault = SPOILS; how.fault <= FAILS_TO_SEND; how.fault++) {
         run_chain(&how, m);
@@ -256,9 +256,10 @@ Test(check, nets)
             cr_assert_eq(m[i].rc, 0, "%s", m[i].text);
         cr_assert(m[0].chosen_out == 0 && m[1].chosen_in == 0);
         cr_assert(m[1].chosen_out == 1 && m[2].chosen_in == 1);
-        cr_assert_str_eq(m[0].found[0].name, "a net");
+        cr_assert_str_eq(m[0].found[0].name, "a transport");
         cr_assert_str_eq(m[0].found[1].name, "threads (host memory)");
-        cr_assert(strstr(logged, "link 1 -> 2: a net does not bring what was sent"), "%s", logged);
+        cr_assert(strstr(logged, "link 1 -> 2: a transport does not bring what was sent"), "%s",
+                  logged);
     }
 }
 

@@ -206,8 +206,8 @@ Test(teams, by_nccl)
     same("seed=7", &some);
 }
 
-/* Two sessions of a model take turns: messages of both go by one net, each in the order of its own
- * work. */
+/* Two sessions of a model take turns: messages of both go by one transport, each in the order of
+ * its own work. */
 static void take_turns(void)
 {
     static float one[N_OUT * N_VOCAB], out[2][N_OUT * N_VOCAB];
@@ -244,7 +244,7 @@ Test(teams, two_sessions_by_nccl)
     take_turns();
 }
 
-/* Where there is no net, or none that works, memory of the host is the way; it is said once. */
+/* Where there is no transport, or none that works, memory of the host is the way; said once. */
 static char said[4096];
 
 static void note(enum gr_log_level level, const char *text, void *user)
@@ -272,7 +272,7 @@ Test(teams, by_nccl_that_refuses)
     cr_expect_not_null(strstr(said, "goes through the host"), "%s", said);
 }
 
-/* The test of the links at the start finds that nothing comes by the net. */
+/* The test of the links at the start finds that nothing comes by the transport. */
 Test(teams, by_nccl_that_does_not_bring_it)
 {
     const struct how how = {"EMU0,EMU1", 2, 99, false, false, 0};
@@ -360,7 +360,7 @@ static void shared(const char *devices, int32_t n_rank, int32_t n_shard)
 {
     static float by_host[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
     const struct how how = {devices, n_rank, 99, false, false, n_shard};
-    const struct gr_link_opt plain = {0}; /* links that are wrapped have no net beside them */
+    const struct gr_link_opt plain = {0}; /* links that are wrapped have no transport beside them */
     gr_team_test(&(struct gr_team_test){.wrap = &plain});
     cr_assert_eq(emu.configure("quiet,strict,devices=4"), 0);
     cr_assert_eq(scenario(&how, by_host), 0, "%s", gr_error());

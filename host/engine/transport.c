@@ -1,5 +1,5 @@
-/* The net of a team: which ranks' devices pass values on to each other without the host's memory,
- * and how a boundary goes that way. */
+/* The transport of a team: which ranks' devices pass values on to each other without the host's
+ * memory, and how a boundary goes that way. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -15,28 +15,29 @@
 
 /* ---- who ---- */
 
-/* Of a rank with one device of its own; a net has one of each member. */
+/* Of a rank with one device of its own; a transport has one of each member. */
 static const struct gr_device_kind *kind_of(const struct gr_slice *l)
 {
     const struct gr_device_kind *k = l->devices.n == 1 ? l->devices.found[0].kind : NULL;
-    return k && k->net_find ? k : NULL;
+    return k && k->transport_find ? k : NULL;
 }
 
-uint32_t gr_team_nets(const struct gr_team *t)
+uint32_t gr_team_transports(const struct gr_team *t)
 {
     const struct gr_device_kind *k = kind_of(t->slice);
     const char *what;
-    uint32_t nets = 0;
-    for (int i = 0; i < GR_N_NET && k; i++)
-        if (i == (int)gr_team_net_kind(t) && k->net_find((enum gr_net_kind)i, &what))
-            nets |= 1u << i;
-    return nets;
+    uint32_t transports = 0;
+    for (int i = 0; i < GR_N_TRANSPORT && k; i++)
+        if (i == (int)gr_team_transport_kind(t) &&
+            k->transport_find((enum gr_transport_kind)i, &what))
+            transports |= 1u << i;
+    return transports;
 }
 
-enum gr_net_kind gr_team_net_kind(const struct gr_team *t)
+enum gr_transport_kind gr_team_transport_kind(const struct gr_team *t)
 {
     bool copies = t->threads || strcmp(t->world->api->name, "threads") == 0;
-    return copies && !gr_team_testing()->nccl ? GR_NET_PEER : GR_NET_NCCL;
+    return copies && !gr_team_testing()->nccl ? GR_TRANSPORT_PEER : GR_TRANSPORT_NCCL;
 }
 
 /* Whether a stage's values come to, and go from, its first device. */
@@ -62,20 +63,22 @@ static bool is_useful(const struct gr_team *t, const uint8_t *member)
     return false;
 }
 
-bool gr_team_choose_net(const struct gr_team *t, const struct gr_placement *p, uint8_t *member)
+bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement *p,
+                              uint8_t *member)
 {
-    uint32_t bit = 1u << gr_team_net_kind(t);
+    uint32_t bit = 1u << gr_team_transport_kind(t);
     if (t->world->wrap) /* what links are wrapped in is meant to be met */
         return false;
     for (int32_t r = 0; r < t->world->n_rank; r++)
-        member[r] = (t->nets[r] & bit) && on_device(p, t->model->hp.n_layer, r / t->slice->n_shard);
+        member[r] =
+            (t->transports[r] & bit) && on_device(p, t->model->hp.n_layer, r / t->slice->n_shard);
     return is_useful(t, member);
 }
 
-int gr_team_net_ticket(const struct gr_team *t, struct gr_net_ticket *ticket)
+int gr_team_transport_ticket(const struct gr_team *t, struct gr_transport_ticket *ticket)
 {
     const struct gr_device_kind *k = kind_of(t->slice);
-    return (k ? k : &gr_cuda_devices)->net_ticket(gr_team_net_kind(t), ticket);
+    return (k ? k : &gr_cuda_devices)->transport_ticket(gr_team_transport_kind(t), ticket);
 }
 
 /* ---- joining ---- */
@@ -112,10 +115,10 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
     struct gr_slice *l = t->slice;
     int32_t n = t->world->n_rank, own = t->world->rank;
     const uint8_t *member = o->member.p;
-    struct gr_net_opt opt = {.kind = gr_team_net_kind(t),
-                             .piece_bytes = PIECE,
-                             .lost = &t->world->lost,
-                             .deadline_ns = gr_now_ns() + JOIN_NS};
+    struct gr_transport_opt opt = {.kind = gr_team_transport_kind(t),
+                                   .piece_bytes = PIECE,
+                                   .lost = &t->world->lost,
+                                   .deadline_ns = gr_now_ns() + JOIN_NS};
     gr_world_doing(t->world, GR_DOING_LOAD);
     gr_team_part(t);
     if (o->member.n == 0)
@@ -134,27 +137,27 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
     opt.n_group = l->n_shard > 1 ? group_size(l, member) : 0;
     int rc = open_device(l);
     if (!rc)
-        rc = l->backend[1]->api->net_join(l->backend[1], &opt, &l->net);
+        rc = l->backend[1]->api->transport_join(l->backend[1], &opt, &l->transport);
     if (rc)
         return rc;
-    t->path = (struct gr_path){l->net, l->backend[1]};
-    t->net_in = opt.from >= 0, t->net_out = opt.to >= 0;
-    t->net_group = opt.n_group > 1;
+    t->path = (struct gr_path){l->transport, l->backend[1]};
+    t->transport_in = opt.from >= 0, t->transport_out = opt.to >= 0;
+    t->transport_group = opt.n_group > 1;
     return 0;
 }
 
 void gr_team_part(struct gr_team *t)
 {
     struct gr_slice *l = t->slice;
-    if (!l->net)
+    if (!l->transport)
         return;
     if (gr_world_check(t->world))
-        l->net->api->abort(l->net);
-    l->net->api->leave(&l->net);
+        l->transport->api->abort(l->transport);
+    l->transport->api->leave(&l->transport);
     if (l->group)
-        l->group->net = NULL;
+        l->group->transport = NULL;
     t->path = (struct gr_path){NULL, NULL};
-    t->net_in = t->net_out = t->net_group = false;
+    t->transport_in = t->transport_out = t->transport_group = false;
 }
 
 /* ---- boundaries ---- */
@@ -183,7 +186,7 @@ static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct 
         on_host += all[v[i]].device ? 0 : (size_t)all[v[i]].bytes;
     int rc = on_host ? room_for(s, on_host) : 0;
     for (size_t i = 0; i < values->n && !rc; i++) {
-        struct gr_net_span span = {NULL, (size_t)all[v[i]].bytes};
+        struct gr_transport_span span = {NULL, (size_t)all[v[i]].bytes};
         span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->relay + at;
         at += all[v[i]].device ? 0 : span.bytes;
         rc = gr_vec_append(&s->span, &span, 1, sizeof span);
@@ -197,7 +200,7 @@ static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_
 {
     const uint32_t *v = values->data;
     const struct gr_value *all = p->value.data;
-    const struct gr_net_span *span = s->span.data;
+    const struct gr_transport_span *span = s->span.data;
     struct gr_backend *b = s->device[1].backend;
     int rc = 0;
     for (size_t i = 0; i < values->n && !rc; i++) {
@@ -212,37 +215,37 @@ static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_
     return rc;
 }
 
-typedef int pass_fn(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
-                    int n_span, int64_t deadline_ns);
+typedef int pass_fn(struct gr_transport *n, struct gr_backend *b,
+                    const struct gr_transport_span *span, int n_span, int64_t deadline_ns);
 
-/* The end of a wait for another rank; a failure of the net is the loss of one. */
+/* The end of a wait for another rank; a failure of the transport is the loss of one. */
 static int resume(struct gr_session *s, int doing, int rc, int32_t neighbour)
 {
     gr_world_resume(s->team->world, doing);
-    bool known = s->slice->net->suspect >= 0;
+    bool known = s->slice->transport->suspect >= 0;
     return rc ? gr_team_lose(s->team, known ? neighbour : s->slice->rank) : 0;
 }
 
 static int pass(struct gr_session *s, pass_fn *fn, int32_t neighbour)
 {
     int doing = gr_world_pause(s->team->world);
-    int rc =
-        fn(s->slice->net, s->device[1].backend, s->span.data, (int)s->span.n, gr_team_deadline());
+    int rc = fn(s->slice->transport, s->device[1].backend, s->span.data, (int)s->span.n,
+                gr_team_deadline());
     return resume(s, doing, rc, neighbour);
 }
 
-int gr_net_take(struct gr_session *s, const struct gr_plan *p)
+int gr_transport_take(struct gr_session *s, const struct gr_plan *p)
 {
     int rc = spans_of(s, p, &p->in);
     if (rc)
         return rc;
     gr_session_gives(&s->device[1]);
     s->arriving = true;
-    rc = pass(s, s->slice->net->api->recv, s->slice->rank - s->slice->n_shard);
+    rc = pass(s, s->slice->transport->api->recv, s->slice->rank - s->slice->n_shard);
     return rc ? rc : relay(s, p, &p->in, false);
 }
 
-int gr_net_give(struct gr_session *s, const struct gr_plan *p)
+int gr_transport_give(struct gr_session *s, const struct gr_plan *p)
 {
     int rc = spans_of(s, p, &p->out);
     if (!rc)
@@ -250,13 +253,13 @@ int gr_net_give(struct gr_session *s, const struct gr_plan *p)
     if (rc)
         return rc;
     gr_session_gives(&s->device[1]);
-    return pass(s, s->slice->net->api->send, s->slice->rank + s->slice->n_shard);
+    return pass(s, s->slice->transport->api->send, s->slice->rank + s->slice->n_shard);
 }
 
 int gr_session_arrived(struct gr_session *s)
 {
     const struct gr_slice *l = s->slice;
-    struct gr_net *n = l->net;
+    struct gr_transport *n = l->transport;
     int32_t other = l->stage ? l->rank - l->n_shard : (l->shard + 1) % l->n_shard;
     if (!s->arriving || !n)
         return 0;
@@ -266,7 +269,7 @@ int gr_session_arrived(struct gr_session *s)
     return resume(s, doing, rc, other);
 }
 
-void gr_net_fini(struct gr_session *s)
+void gr_transport_fini(struct gr_session *s)
 {
     if (s->relay)
         s->device[1].backend->api->free(s->device[1].backend, s->relay);

@@ -1,4 +1,4 @@
-/* A net over NCCL: a communicator of all members, also of several processes and machines.
+/* A transport over NCCL: a communicator of all members, also of several processes and machines.
  *
  * A communicator is one thread's, does not block, and is asked how it is (ncclCommGetAsyncError)
  * wherever something is waited for, so that every wait has our own deadline: NCCL has none.
@@ -24,8 +24,8 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "cuda/nccl.h"
-#include "cuda/net.h"
 #include "cuda/nvtx.h"
+#include "cuda/transport.h"
 #include "gr/status.h"
 
 enum {
@@ -46,14 +46,14 @@ struct op {
     size_t bytes;
 };
 
-/* One side of a link: GR_NET_RING pieces. */
+/* One side of a link: GR_TRANSPORT_RING pieces. */
 struct ring {
     char *memory;
-    void *handle;               /* of its registration */
-    cu_event own[GR_NET_RING];  /* the backend has filled, or emptied, the piece */
-    cu_event comm[GR_NET_RING]; /* it has been sent, or has come */
-    uint64_t n;                 /* pieces so far */
-    cu_graph_exec graph[GR_NET_RING][N_CLASS];
+    void *handle;                     /* of its registration */
+    cu_event own[GR_TRANSPORT_RING];  /* the backend has filled, or emptied, the piece */
+    cu_event comm[GR_TRANSPORT_RING]; /* it has been sent, or has come */
+    uint64_t n;                       /* pieces so far */
+    cu_graph_exec graph[GR_TRANSPORT_RING][N_CLASS];
 };
 
 /* The gathers of one place. */
@@ -64,8 +64,8 @@ struct part {
     uint64_t used;
 };
 
-struct nccl_net {
-    struct gr_cuda_net net;
+struct nccl_transport {
+    struct gr_cuda_transport transport;
     const struct gr_nccl *nccl;
     nccl_comm comm;
     cu_stream stream;
@@ -79,12 +79,13 @@ struct nccl_net {
 };
 
 #define NCCL(x, call, ...)                                                                         \
-    gr_nccl_said((x)->nccl, (x)->comm, (x)->net.name, GR_NCCL_##call, (x)->nccl->call(__VA_ARGS__))
-#define CU_OF(x, call, ...) CU(&(x)->net, call, __VA_ARGS__)
+    gr_nccl_said((x)->nccl, (x)->comm, (x)->transport.name, GR_NCCL_##call,                        \
+                 (x)->nccl->call(__VA_ARGS__))
+#define CU_OF(x, call, ...) CU(&(x)->transport, call, __VA_ARGS__)
 
-static struct nccl_net *nccl_of(struct gr_net *n)
+static struct nccl_transport *nccl_of(struct gr_transport *n)
 {
-    return (struct nccl_net *)(void *)n;
+    return (struct nccl_transport *)(void *)n;
 }
 
 /* ---- waiting ---- */
@@ -100,22 +101,22 @@ static void rest(int64_t since)
 }
 
 /* What the communicator says; *busy: it is still at its last call. */
-static int ask(struct nccl_net *x, bool *busy)
+static int ask(struct nccl_transport *x, bool *busy)
 {
     int result = NCCL_OK;
     int rc = NCCL(x, async_error, x->comm, &result);
     *busy = result == NCCL_IN_PROGRESS;
-    return rc ? rc : gr_nccl_said(x->nccl, x->comm, x->net.name, GR_NCCL_async_error, result);
+    return rc ? rc : gr_nccl_said(x->nccl, x->comm, x->transport.name, GR_NCCL_async_error, result);
 }
 
 /* Until the communicator is done with its last call. */
-static int until_ready(struct nccl_net *x, const char *what, int64_t deadline_ns)
+static int until_ready(struct nccl_transport *x, const char *what, int64_t deadline_ns)
 {
     int64_t since = gr_now_ns();
     bool busy;
     int rc;
     while (!(rc = ask(x, &busy)) && busy) {
-        if ((rc = gr_cuda_net_patience(&x->net, what, since, deadline_ns)))
+        if ((rc = gr_cuda_transport_patience(&x->transport, what, since, deadline_ns)))
             return rc;
         rest(since);
     }
@@ -123,22 +124,24 @@ static int until_ready(struct nccl_net *x, const char *what, int64_t deadline_ns
 }
 
 /* Until what was queued on the stream before this event is done. */
-static int until_done(struct nccl_net *x, cu_event event, const char *what, int64_t deadline_ns)
+static int until_done(struct nccl_transport *x, cu_event event, const char *what,
+                      int64_t deadline_ns)
 {
     int64_t since = gr_now_ns();
     bool busy;
     int result, rc;
-    while ((result = x->net.cu->event_query(event)) != CU_OK) {
+    while ((result = x->transport.cu->event_query(event)) != CU_OK) {
         if (result != CU_NOT_READY)
-            return gr_cuda_said(x->net.cu, x->net.name, GR_CU_event_query, result);
-        if ((rc = ask(x, &busy)) || (rc = gr_cuda_net_patience(&x->net, what, since, deadline_ns)))
+            return gr_cuda_said(x->transport.cu, x->transport.name, GR_CU_event_query, result);
+        if ((rc = ask(x, &busy)) ||
+            (rc = gr_cuda_transport_patience(&x->transport, what, since, deadline_ns)))
             return rc;
         rest(since);
     }
     return 0;
 }
 
-static int until_all_done(struct nccl_net *x, int64_t deadline_ns)
+static int until_all_done(struct nccl_transport *x, int64_t deadline_ns)
 {
     return x->last ? until_done(x, x->last, "what NCCL is to send or receive", deadline_ns) : 0;
 }
@@ -146,7 +149,7 @@ static int until_all_done(struct nccl_net *x, int64_t deadline_ns)
 /* ---- operations ---- */
 
 /* Gives NCCL a group of operations. The stream has them when this returns. */
-static int issue(struct nccl_net *x, const struct op *op, int n_op, int64_t deadline_ns)
+static int issue(struct nccl_transport *x, const struct op *op, int n_op, int64_t deadline_ns)
 {
     int rc = NCCL(x, group_start);
     if (rc)
@@ -157,11 +160,11 @@ static int issue(struct nccl_net *x, const struct op *op, int n_op, int64_t dead
                  : NCCL(x, recv, op[i].p, op[i].bytes, NCCL_BYTES, op[i].with, x->comm, x->stream);
     int ended = x->nccl->group_end(); /* whatever came of it: a group that is open stays so */
     if (!rc)
-        rc = gr_nccl_said(x->nccl, x->comm, x->net.name, GR_NCCL_group_end, ended);
+        rc = gr_nccl_said(x->nccl, x->comm, x->transport.name, GR_NCCL_group_end, ended);
     return rc ? rc : until_ready(x, "NCCL's launch", deadline_ns);
 }
 
-static int capture(struct nccl_net *x, const struct op *op, int n_op, cu_graph_exec *exec,
+static int capture(struct nccl_transport *x, const struct op *op, int n_op, cu_graph_exec *exec,
                    int64_t deadline_ns)
 {
     cu_graph graph = NULL;
@@ -170,18 +173,18 @@ static int capture(struct nccl_net *x, const struct op *op, int n_op, cu_graph_e
         return rc;
     rc = issue(x, op, n_op, deadline_ns);
     if (rc) /* ends what was begun; the first error is the one to tell */
-        (void)x->net.cu->capture_end(x->stream, &graph);
+        (void)x->transport.cu->capture_end(x->stream, &graph);
     else
         rc = CU_OF(x, capture_end, x->stream, &graph);
     if (!rc)
         rc = CU_OF(x, graph_instantiate, exec, graph, 0);
     if (graph)
-        (void)x->net.cu->graph_destroy(graph);
+        (void)x->transport.cu->graph_destroy(graph);
     return rc;
 }
 
 /* Queues operations on the stream; by *graph, made when it is first used, unless that is NULL. */
-static int run(struct nccl_net *x, const struct op *op, int n_op, cu_graph_exec *graph,
+static int run(struct nccl_transport *x, const struct op *op, int n_op, cu_graph_exec *graph,
                int64_t deadline_ns)
 {
     int rc = 0;
@@ -192,7 +195,7 @@ static int run(struct nccl_net *x, const struct op *op, int n_op, cu_graph_exec 
     return rc ? rc : CU_OF(x, graph_launch, *graph, x->stream);
 }
 
-static int mark(struct nccl_net *x, cu_event event)
+static int mark(struct nccl_transport *x, cu_event event)
 {
     int rc = CU_OF(x, event_record, event, x->stream);
     if (!rc)
@@ -226,15 +229,16 @@ static int class_of(const struct gr_cuda_backend *c, size_t *bytes)
     return size;
 }
 
-static int send_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_cuda_spans *s,
+static int send_piece(struct gr_cuda_backend *c, struct nccl_transport *x, struct gr_cuda_spans *s,
                       size_t bytes, int64_t deadline_ns)
 {
     struct ring *r = &x->out;
-    size_t i = r->n % GR_NET_RING;
+    size_t i = r->n % GR_TRANSPORT_RING;
     char *piece = r->memory + i * x->piece_bytes;
     /* on the host: so the backend's stream never waits for a receiver */
-    int rc =
-        r->n >= GR_NET_RING ? until_done(x, r->comm[i], "room for what is sent", deadline_ns) : 0;
+    int rc = r->n >= GR_TRANSPORT_RING
+                 ? until_done(x, r->comm[i], "room for what is sent", deadline_ns)
+                 : 0;
     if (!rc)
         rc = copy_piece(c, piece, s, bytes, true);
     if (!rc)
@@ -242,7 +246,7 @@ static int send_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_c
     if (!rc)
         rc = CU_OF(x, stream_wait, x->stream, r->own[i], 0);
     int size = class_of(c, &bytes);
-    const struct op op = {true, x->net.opt.to, piece, bytes};
+    const struct op op = {true, x->transport.opt.to, piece, bytes};
     if (!rc)
         rc = run(x, &op, 1, size < N_CLASS ? &r->graph[i][size] : NULL, deadline_ns);
     if (!rc)
@@ -251,15 +255,15 @@ static int send_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_c
     return rc;
 }
 
-static int recv_piece(struct gr_cuda_backend *c, struct nccl_net *x, struct gr_cuda_spans *s,
+static int recv_piece(struct gr_cuda_backend *c, struct nccl_transport *x, struct gr_cuda_spans *s,
                       size_t bytes, int64_t deadline_ns)
 {
     struct ring *r = &x->in;
-    size_t i = r->n % GR_NET_RING, whole = bytes;
+    size_t i = r->n % GR_TRANSPORT_RING, whole = bytes;
     char *piece = r->memory + i * x->piece_bytes;
-    int rc = r->n >= GR_NET_RING ? CU_OF(x, stream_wait, x->stream, r->own[i], 0) : 0;
+    int rc = r->n >= GR_TRANSPORT_RING ? CU_OF(x, stream_wait, x->stream, r->own[i], 0) : 0;
     int size = class_of(c, &whole);
-    const struct op op = {false, x->net.opt.from, piece, whole};
+    const struct op op = {false, x->transport.opt.from, piece, whole};
     if (!rc)
         rc = run(x, &op, 1, size < N_CLASS ? &r->graph[i][size] : NULL, deadline_ns);
     if (!rc)
@@ -324,7 +328,7 @@ static bool await(struct aborting *a)
     return done;
 }
 
-static struct aborting *start_abort(const struct nccl_net *x)
+static struct aborting *start_abort(const struct nccl_transport *x)
 {
     pthread_condattr_t monotonic;
     pthread_attr_t detached;
@@ -332,8 +336,10 @@ static struct aborting *start_abort(const struct nccl_net *x)
     struct aborting *a = gr_calloc(1, sizeof *a);
     if (!a)
         return NULL;
-    *a = (struct aborting){
-        .nccl = x->nccl, .cu = x->net.cu, .context = x->net.device->context, .comm = x->comm};
+    *a = (struct aborting){.nccl = x->nccl,
+                           .cu = x->transport.cu,
+                           .context = x->transport.device->context,
+                           .comm = x->comm};
     pthread_mutex_init(&a->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -349,26 +355,26 @@ static struct aborting *start_abort(const struct nccl_net *x)
     return NULL;
 }
 
-static void drop_graphs(struct nccl_net *x)
+static void drop_graphs(struct nccl_transport *x)
 {
     struct ring *const rings[] = {&x->in, &x->out};
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < GR_NET_RING * N_CLASS; i++) {
+        for (int i = 0; i < GR_TRANSPORT_RING * N_CLASS; i++) {
             cu_graph_exec *g = &rings[k]->graph[i / N_CLASS][i % N_CLASS];
             if (*g)
-                (void)x->net.cu->graph_exec_destroy(*g);
+                (void)x->transport.cu->graph_exec_destroy(*g);
             *g = NULL;
         }
     for (int i = 0; i < N_PART; i++) {
         if (x->part[i].graph)
-            (void)x->net.cu->graph_exec_destroy(x->part[i].graph);
+            (void)x->transport.cu->graph_exec_destroy(x->part[i].graph);
         x->part[i] = (struct part){0};
     }
 }
 
 /* Aborting has hung in more than one version: it is done beside, and waited for no longer than a
  * second. */
-static void end_comm(struct nccl_net *x)
+static void end_comm(struct nccl_transport *x)
 {
     if (!x->comm)
         return;
@@ -383,36 +389,38 @@ static void end_comm(struct nccl_net *x)
 /* ---- the table's entries ---- */
 
 /* The member that is most likely the one to blame when nothing comes. */
-static int32_t suspect(const struct nccl_net *x, int rc)
+static int32_t suspect(const struct nccl_transport *x, int rc)
 {
-    return rc != GR_E_PEER_LOST ? -1 : x->net.opt.from >= 0 ? x->net.opt.from : x->net.opt.to;
+    return rc != GR_E_PEER_LOST         ? -1
+           : x->transport.opt.from >= 0 ? x->transport.opt.from
+                                        : x->transport.opt.to;
 }
 
 /* The end of a call: a failure is the end of the communicator as well, as the device may wait for
  * what does not come. */
-static int settle(struct nccl_net *x, int rc)
+static int settle(struct nccl_transport *x, int rc)
 {
     if (!rc)
         return 0;
-    (void)gr_cuda_net_leave(&x->net, rc, suspect(x, rc));
+    (void)gr_cuda_transport_leave(&x->transport, rc, suspect(x, rc));
     end_comm(x);
-    return gr_fail(x->net.failed, "%s", x->net.failed_text);
+    return gr_fail(x->transport.failed, "%s", x->transport.failed_text);
 }
 
-static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct gr_net_span *span,
-                int n_span, int64_t deadline_ns)
+static int pass(struct gr_transport *n, struct gr_backend *b, bool sends,
+                const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
-    struct nccl_net *x = nccl_of(n);
+    struct nccl_transport *x = nccl_of(n);
     struct gr_cuda_spans s = {span, n_span, 0};
     size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
-    int rc = gr_cuda_net_enter(&x->net, b, &v);
+    int rc = gr_cuda_transport_enter(&x->transport, b, &v);
     if (rc)
         return rc;
-    if ((sends ? x->net.opt.to : x->net.opt.from) < 0)
-        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", x->net.name,
-                       x->net.opt.member, sends ? "send to" : "receive from");
+    if ((sends ? x->transport.opt.to : x->transport.opt.from) < 0)
+        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", x->transport.name,
+                       x->transport.opt.member, sends ? "send to" : "receive from");
     if (c->opt.nvtx)
         gr_nvtx_begin(sends ? GR_RANGE_SEND : GR_RANGE_RECV, left);
     for (; left && !rc; left -= bytes) {
@@ -424,20 +432,20 @@ static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct
     return settle(x, rc);
 }
 
-static int nccl_send(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int nccl_send(struct gr_transport *n, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     return pass(n, b, true, span, n_span, deadline_ns);
 }
 
-static int nccl_recv(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int nccl_recv(struct gr_transport *n, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     return pass(n, b, false, span, n_span, deadline_ns);
 }
 
 /* The graph for a gather of this place; the one not used for longest goes when there are many. */
-static cu_graph_exec *graph_of(struct nccl_net *x, void *all, size_t bytes)
+static cu_graph_exec *graph_of(struct nccl_transport *x, void *all, size_t bytes)
 {
     struct part *oldest = &x->part[0];
     for (int i = 0; i < N_PART; i++) {
@@ -450,16 +458,16 @@ static cu_graph_exec *graph_of(struct nccl_net *x, void *all, size_t bytes)
             oldest = p;
     }
     if (oldest->graph)
-        (void)x->net.cu->graph_exec_destroy(oldest->graph);
+        (void)x->transport.cu->graph_exec_destroy(oldest->graph);
     *oldest = (struct part){.all = all, .bytes = bytes, .used = ++x->n_use};
     return &oldest->graph;
 }
 
 /* A send to each other member and a receive from it, as one group: they progress together. */
-static int gather(struct gr_cuda_backend *c, struct nccl_net *x, char *all, size_t bytes,
+static int gather(struct gr_cuda_backend *c, struct nccl_transport *x, char *all, size_t bytes,
                   int64_t deadline_ns)
 {
-    const struct gr_net_opt *o = &x->net.opt;
+    const struct gr_transport_opt *o = &x->transport.opt;
     struct op *op = gr_calloc(2 * (size_t)o->n_group, sizeof *op);
     int n = 0, rc = op ? 0 : GR_E_NOMEM_HOST;
     for (int32_t i = 0; i < o->n_group && !rc; i++) {
@@ -482,30 +490,30 @@ static int gather(struct gr_cuda_backend *c, struct nccl_net *x, char *all, size
     return rc ? rc : CU(c, stream_wait, c->stream, x->after, 0);
 }
 
-static int nccl_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t bytes,
+static int nccl_gather(struct gr_transport *n, struct gr_backend *b, void *all, size_t bytes,
                        int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
-    struct nccl_net *x = nccl_of(n);
-    int rc = gr_cuda_net_enter(&x->net, b, &v);
-    if (rc || x->net.opt.n_group <= 1 || !bytes)
+    struct nccl_transport *x = nccl_of(n);
+    int rc = gr_cuda_transport_enter(&x->transport, b, &v);
+    if (rc || x->transport.opt.n_group <= 1 || !bytes)
         return rc;
     if (c->opt.nvtx)
-        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)x->net.opt.n_group);
+        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)x->transport.opt.n_group);
     rc = gather(c, x, all, bytes, deadline_ns);
     if (c->opt.nvtx)
         gr_nvtx_end();
     return settle(x, rc);
 }
 
-static int nccl_wait(struct gr_net *n, int64_t deadline_ns)
+static int nccl_wait(struct gr_transport *n, int64_t deadline_ns)
 {
-    struct nccl_net *x = nccl_of(n);
-    if (x->net.failed)
-        return gr_fail(x->net.failed, "%s", x->net.failed_text);
+    struct nccl_transport *x = nccl_of(n);
+    if (x->transport.failed)
+        return gr_fail(x->transport.failed, "%s", x->transport.failed_text);
     GR_CUDA_VISIT(v);
-    int rc = gr_cuda_visit(&v, x->net.device);
+    int rc = gr_cuda_visit(&v, x->transport.device);
     if (!rc)
         rc = until_all_done(x, deadline_ns);
     return settle(x, rc);
@@ -513,83 +521,83 @@ static int nccl_wait(struct gr_net *n, int64_t deadline_ns)
 
 /* ---- leaving ---- */
 
-static void nccl_abort(struct gr_net *n)
+static void nccl_abort(struct gr_transport *n)
 {
-    struct nccl_net *x = nccl_of(n);
+    struct nccl_transport *x = nccl_of(n);
     GR_CUDA_VISIT(v);
-    gr_cuda_net_end(&x->net);
-    (void)gr_cuda_visit(&v, x->net.device);
+    gr_cuda_transport_end(&x->transport);
+    (void)gr_cuda_visit(&v, x->transport.device);
     end_comm(x);
 }
 
 /* Waits for the others to have received everything; whether that came to its end. Communicators go
  * after what refers to them. */
-static bool close_comm(struct nccl_net *x)
+static bool close_comm(struct nccl_transport *x)
 {
     int64_t until = gr_now_ns() + LEAVE_NS;
-    if (x->net.failed || until_all_done(x, until))
+    if (x->transport.failed || until_all_done(x, until))
         return false;
     drop_graphs(x);
     if (x->in.handle && NCCL(x, cancel, x->comm, x->in.handle))
         return false;
     if (x->out.handle && NCCL(x, cancel, x->comm, x->out.handle))
         return false;
-    if (NCCL(x, finalize, x->comm) || until_ready(x, "the end of the net", until) ||
+    if (NCCL(x, finalize, x->comm) || until_ready(x, "the end of the transport", until) ||
         NCCL(x, destroy, x->comm))
         return false;
     x->comm = NULL;
     return true;
 }
 
-static void ring_fini(struct nccl_net *x, struct ring *r)
+static void ring_fini(struct nccl_transport *x, struct ring *r)
 {
-    for (int i = 0; i < GR_NET_RING; i++) {
+    for (int i = 0; i < GR_TRANSPORT_RING; i++) {
         cu_event *const both[] = {&r->own[i], &r->comm[i]};
         for (int k = 0; k < 2; k++)
             if (*both[k]) {
                 if ((uint64_t)i < r->n)
-                    (void)x->net.cu->event_sync(*both[k]);
-                (void)x->net.cu->event_destroy(*both[k]);
+                    (void)x->transport.cu->event_sync(*both[k]);
+                (void)x->transport.cu->event_destroy(*both[k]);
             }
     }
     if (r->memory && x->nccl->alloc)
         (void)x->nccl->free(r->memory);
     else if (r->memory)
-        (void)x->net.cu->free((cu_pointer)(uintptr_t)r->memory);
+        (void)x->transport.cu->free((cu_pointer)(uintptr_t)r->memory);
 }
 
-static void nccl_leave(struct gr_net **n)
+static void nccl_leave(struct gr_transport **n)
 {
-    struct nccl_net *x = *n ? nccl_of(*n) : NULL;
+    struct nccl_transport *x = *n ? nccl_of(*n) : NULL;
     GR_CUDA_VISIT(v);
     if (!x)
         return;
     *n = NULL;
-    if (x->net.device)
-        (void)gr_cuda_visit(&v, x->net.device);
+    if (x->transport.device)
+        (void)gr_cuda_visit(&v, x->transport.device);
     if (x->comm && !close_comm(x))
         end_comm(x);
-    if (!x->stuck && x->net.device) {
+    if (!x->stuck && x->transport.device) {
         if (x->stream)
-            (void)x->net.cu->stream_sync(x->stream);
+            (void)x->transport.cu->stream_sync(x->stream);
         ring_fini(x, &x->in);
         ring_fini(x, &x->out);
         if (x->before)
-            (void)x->net.cu->event_destroy(x->before);
+            (void)x->transport.cu->event_destroy(x->before);
         if (x->after)
-            (void)x->net.cu->event_destroy(x->after);
+            (void)x->transport.cu->event_destroy(x->after);
         if (x->stream)
-            (void)x->net.cu->stream_destroy(x->stream);
-        gr_cuda_release(&x->net.device);
+            (void)x->transport.cu->stream_destroy(x->stream);
+        gr_cuda_release(&x->transport.device);
     }
     gr_free(x);
 }
 
 /* ---- joining ---- */
 
-static int memory_new(struct gr_cuda_backend *c, struct nccl_net *x, struct ring *r)
+static int memory_new(struct gr_cuda_backend *c, struct nccl_transport *x, struct ring *r)
 {
-    size_t bytes = GR_NET_RING * x->piece_bytes;
+    size_t bytes = GR_TRANSPORT_RING * x->piece_bytes;
     cu_pointer p = 0;
     void *own = NULL;
     if (x->nccl->alloc && x->nccl->free && x->nccl->enter && x->nccl->cancel) {
@@ -602,30 +610,30 @@ static int memory_new(struct gr_cuda_backend *c, struct nccl_net *x, struct ring
     return rc;
 }
 
-static int ring_new(struct gr_cuda_backend *c, struct nccl_net *x, struct ring *r)
+static int ring_new(struct gr_cuda_backend *c, struct nccl_transport *x, struct ring *r)
 {
     int rc = memory_new(c, x, r);
-    for (int i = 0; i < GR_NET_RING && !rc; i++)
+    for (int i = 0; i < GR_TRANSPORT_RING && !rc; i++)
         if (!(rc = CU_OF(x, event_create, &r->own[i], CU_EVENT_NO_TIMING)))
             rc = CU_OF(x, event_create, &r->comm[i], CU_EVENT_NO_TIMING);
     return rc;
 }
 
-static int connect_comm(struct nccl_net *x)
+static int connect_comm(struct nccl_transport *x)
 {
-    const struct gr_net_opt *o = &x->net.opt;
+    const struct gr_transport_opt *o = &x->transport.opt;
     struct nccl_id id;
     struct nccl_config config = gr_nccl_config(gr_nccl_state()->version, "gpurun");
     memcpy(id.bytes, o->ticket.bytes, sizeof id.bytes);
     int rc = NCCL(x, init, &x->comm, o->n_member, id, o->member, &config);
-    return rc ? rc : until_ready(x, "a member of the net", o->deadline_ns);
+    return rc ? rc : until_ready(x, "a member of the transport", o->deadline_ns);
 }
 
 /* Connections are made when they are first used, which can take longer than a step may: so every
  * pair that will talk does it now, all at once. */
-static int warm_up(struct nccl_net *x)
+static int warm_up(struct nccl_transport *x)
 {
-    const struct gr_net_opt *o = &x->net.opt;
+    const struct gr_transport_opt *o = &x->transport.opt;
     size_t n_most = 2 + 2 * (size_t)GR_MAX(o->n_group, 0);
     struct op *op = gr_calloc(n_most, sizeof *op);
     int n = 0, rc = op ? 0 : GR_E_NOMEM_HOST;
@@ -646,10 +654,10 @@ static int warm_up(struct nccl_net *x)
     return rc ? rc : until_all_done(x, o->deadline_ns);
 }
 
-static int join(struct gr_cuda_backend *c, struct nccl_net *x)
+static int join(struct gr_cuda_backend *c, struct nccl_transport *x)
 {
     const struct gr_nccl_state *s = gr_nccl_state();
-    const struct gr_net_opt *opt = &x->net.opt;
+    const struct gr_transport_opt *opt = &x->transport.opt;
     if (!s->version)
         return gr_fail(GR_E_UNSUPPORTED, "%s", s->what);
     int rc = CU_OF(x, stream_create, &x->stream, CU_STREAM_NON_BLOCKING);
@@ -667,11 +675,11 @@ static int join(struct gr_cuda_backend *c, struct nccl_net *x)
         rc = warm_up(x);
     if (!rc && c->opt.nvtx)
         gr_nvtx_name_stream(x->stream, "gpurun nccl");
-    (void)snprintf(x->net.base.via, sizeof x->net.base.via, "%.63s", s->what);
+    (void)snprintf(x->transport.base.via, sizeof x->transport.base.via, "%.63s", s->what);
     return rc;
 }
 
-static const struct gr_net_api api = {
+static const struct gr_transport_api api = {
     .name = "nccl",
     .send = nccl_send,
     .recv = nccl_recv,
@@ -681,26 +689,27 @@ static const struct gr_net_api api = {
     .leave = nccl_leave,
 };
 
-int gr_nccl_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out)
+int gr_nccl_join(struct gr_cuda_backend *c, const struct gr_transport_opt *opt,
+                 struct gr_transport **out)
 {
-    struct nccl_net *x = gr_calloc(1, sizeof *x);
+    struct nccl_transport *x = gr_calloc(1, sizeof *x);
     if (!x)
         return GR_E_NOMEM_HOST;
-    *out = &x->net.base;
-    x->net.base.api = &api;
+    *out = &x->transport.base;
+    x->transport.base.api = &api;
     x->nccl = &gr_nccl_state()->nccl;
     x->piece_bytes = GR_PAD(GR_MAX(opt->piece_bytes, (size_t)SMALL), (size_t)SMALLEST);
-    int rc = gr_cuda_net_init(&x->net, c, opt);
+    int rc = gr_cuda_transport_init(&x->transport, c, opt);
     if (!rc)
         rc = join(c, x);
     if (rc)
-        rc = gr_cuda_net_leave(&x->net, rc, -1);
+        rc = gr_cuda_transport_leave(&x->transport, rc, -1);
     if (rc)
         nccl_leave(out);
     return rc;
 }
 
-int gr_nccl_ticket(struct gr_net_ticket *t)
+int gr_nccl_ticket(struct gr_transport_ticket *t)
 {
     const struct gr_nccl_state *s = gr_nccl_state();
     struct nccl_id id;

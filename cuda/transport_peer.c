@@ -1,4 +1,4 @@
-/* A net within a process: copies from device to device, or within one.
+/* A transport within a process: copies from device to device, or within one.
  *
  * Between two members lies a channel: a ring of pieces on the receiver's device. The sender's
  * stream waits until a piece is empty, copies there and records that it is full; the receiver's
@@ -14,8 +14,8 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "cuda/net.h"
 #include "cuda/nvtx.h"
+#include "cuda/transport.h"
 #include "gr/status.h"
 
 #define SLICE_NS 10000000 /* how long one sleeps before looking at what nobody wakes one for */
@@ -24,18 +24,18 @@
 struct channel {
     struct channel *next;
     int32_t from, to;
-    bool gathers;               /* between members of a group, not along the chain */
-    cu_pointer ring;            /* on the receiver's device; 0: it has not joined */
-    cu_event full[GR_NET_RING]; /* recorded by the sender; NULL: it has not joined */
-    cu_event empty[GR_NET_RING];
+    bool gathers;                     /* between members of a group, not along the chain */
+    cu_pointer ring;                  /* on the receiver's device; 0: it has not joined */
+    cu_event full[GR_TRANSPORT_RING]; /* recorded by the sender; NULL: it has not joined */
+    cu_event empty[GR_TRANSPORT_RING];
     uint64_t sent, taken; /* pieces that either side has queued */
-    size_t bytes[GR_NET_RING];
+    size_t bytes[GR_TRANSPORT_RING];
 };
 
-/* What the members of a net have together; goes when the last one does. */
+/* What the members of a transport have together; goes when the last one does. */
 struct hub {
     struct hub *next; /* in the table */
-    struct gr_net_ticket ticket;
+    struct gr_transport_ticket ticket;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
     int32_t n_member, n_joined, n_user;
@@ -48,7 +48,7 @@ struct hub {
 };
 
 struct peer {
-    struct gr_cuda_net net;
+    struct gr_cuda_transport transport;
     struct hub *hub;
     struct channel *in, *out;             /* of the chain, or NULL */
     struct channel **part_in, **part_out; /* [n_group], NULL for itself */
@@ -57,7 +57,7 @@ struct peer {
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hub *table;
 
-static struct peer *peer_of(struct gr_net *n)
+static struct peer *peer_of(struct gr_transport *n)
 {
     return (struct peer *)(void *)n;
 }
@@ -65,14 +65,14 @@ static struct peer *peer_of(struct gr_net *n)
 /* ---- tickets ---- */
 
 /* Process and number; the rest, which the tickets of others do not have, says what it is. */
-void gr_peer_ticket(struct gr_net_ticket *t)
+void gr_peer_ticket(struct gr_transport_ticket *t)
 {
     static _Atomic uint64_t made;
     (void)snprintf(t->bytes, sizeof t->bytes, "gpurun peers %lld %lld %llu", (long long)getpid(),
                    (long long)gr_now_ns(), (unsigned long long)++made);
 }
 
-static int check_ticket(const struct gr_net_ticket *t)
+static int check_ticket(const struct gr_transport_ticket *t)
 {
     char prefix[64];
     int n = snprintf(prefix, sizeof prefix, "gpurun peers %lld ", (long long)getpid());
@@ -93,7 +93,7 @@ static void free_hub(struct hub *h)
     gr_free(h);
 }
 
-static struct hub *new_hub(const struct gr_net_opt *o)
+static struct hub *new_hub(const struct gr_transport_opt *o)
 {
     pthread_condattr_t monotonic;
     struct hub *h = gr_calloc(1, sizeof *h);
@@ -116,7 +116,7 @@ static struct hub *new_hub(const struct gr_net_opt *o)
 }
 
 /* The hub of this ticket with one user more: the first one makes it. */
-static struct hub *take_hub(const struct gr_net_opt *o)
+static struct hub *take_hub(const struct gr_transport_opt *o)
 {
     pthread_mutex_lock(&table_lock);
     struct hub *h = table;
@@ -134,26 +134,26 @@ static struct hub *take_hub(const struct gr_net_opt *o)
 
 /* Waits for what a side of a channel has queued, its first n events. Errors do not matter: what a
  * lost context holds goes with it. */
-static void settle_side(const struct gr_cuda_device *d, const cu_event event[GR_NET_RING],
+static void settle_side(const struct gr_cuda_device *d, const cu_event event[GR_TRANSPORT_RING],
                         uint64_t n)
 {
     GR_CUDA_VISIT(v);
     if (!d)
         return;
     (void)gr_cuda_visit(&v, d);
-    for (int i = 0; i < GR_NET_RING && (uint64_t)i < n; i++)
+    for (int i = 0; i < GR_TRANSPORT_RING && (uint64_t)i < n; i++)
         if (event[i])
             (void)d->cu->event_sync(event[i]);
 }
 
-static void free_side(const struct gr_cuda_device *d, const cu_event event[GR_NET_RING],
+static void free_side(const struct gr_cuda_device *d, const cu_event event[GR_TRANSPORT_RING],
                       cu_pointer ring)
 {
     GR_CUDA_VISIT(v);
     if (!d)
         return;
     (void)gr_cuda_visit(&v, d);
-    for (int i = 0; i < GR_NET_RING; i++)
+    for (int i = 0; i < GR_TRANSPORT_RING; i++)
         if (event[i])
             (void)d->cu->event_destroy(event[i]);
     if (ring)
@@ -209,12 +209,12 @@ static int sleep_on(struct peer *p, int32_t other, const char *what, int64_t sin
 {
     struct hub *h = p->hub;
     if (h->culprit >= 0)
-        return gr_fail(GR_E_PEER_LOST, "%s: member %d of the net has ended it: %s", p->net.name,
-                       h->culprit, h->why);
+        return gr_fail(GR_E_PEER_LOST, "%s: member %d of the transport has ended it: %s",
+                       p->transport.name, h->culprit, h->why);
     if (other >= 0 && h->left[other])
-        return gr_fail(GR_E_PEER_LOST, "%s: member %d has left the net; %s was waited for",
-                       p->net.name, other, what);
-    int rc = gr_cuda_net_patience(&p->net, what, since, deadline_ns);
+        return gr_fail(GR_E_PEER_LOST, "%s: member %d has left the transport; %s was waited for",
+                       p->transport.name, other, what);
+    int rc = gr_cuda_transport_patience(&p->transport, what, since, deadline_ns);
     if (rc)
         return rc;
     int64_t until = GR_MIN(gr_now_ns() + SLICE_NS, deadline_ns);
@@ -238,32 +238,32 @@ static struct channel *channel_of(struct hub *h, int32_t from, int32_t to, bool 
     return ch;
 }
 
-static int make_events(struct peer *p, cu_event event[GR_NET_RING])
+static int make_events(struct peer *p, cu_event event[GR_TRANSPORT_RING])
 {
     int rc = 0;
-    for (int i = 0; i < GR_NET_RING && !rc; i++)
-        rc = CU(&p->net, event_create, &event[i], CU_EVENT_NO_TIMING);
+    for (int i = 0; i < GR_TRANSPORT_RING && !rc; i++)
+        rc = CU(&p->transport, event_create, &event[i], CU_EVENT_NO_TIMING);
     return rc;
 }
 
 static int open_out(struct peer *p, int32_t to, bool gathers, struct channel **out)
 {
-    *out = channel_of(p->hub, p->net.opt.member, to, gathers);
+    *out = channel_of(p->hub, p->transport.opt.member, to, gathers);
     return *out ? make_events(p, (*out)->full) : GR_E_NOMEM_HOST;
 }
 
 static int open_in(struct gr_cuda_backend *c, struct peer *p, int32_t from, bool gathers,
                    struct channel **in)
 {
-    struct channel *ch = *in = channel_of(p->hub, from, p->net.opt.member, gathers);
+    struct channel *ch = *in = channel_of(p->hub, from, p->transport.opt.member, gathers);
     int rc = ch ? make_events(p, ch->empty) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_cuda_alloc(c, GR_NET_RING * p->hub->piece_bytes, &ch->ring);
+    return rc ? rc : gr_cuda_alloc(c, GR_TRANSPORT_RING * p->hub->piece_bytes, &ch->ring);
 }
 
 /* This member's sides of its channels. With the lock. */
 static int open_sides(struct gr_cuda_backend *c, struct peer *p)
 {
-    const struct gr_net_opt *o = &p->net.opt;
+    const struct gr_transport_opt *o = &p->transport.opt;
     int rc = 0;
     if (o->to >= 0)
         rc = open_out(p, o->to, false, &p->out);
@@ -283,14 +283,14 @@ static int open_sides(struct gr_cuda_backend *c, struct peer *p)
 static int enroll(struct gr_cuda_backend *c, struct peer *p)
 {
     struct hub *h = p->hub;
-    const struct gr_net_opt *o = &p->net.opt;
+    const struct gr_transport_opt *o = &p->transport.opt;
     if (h->n_member != o->n_member || h->piece_bytes != o->piece_bytes || h->device[o->member])
         return gr_fail(GR_E_INTERNAL,
                        "%s: member %d of %d with pieces of %zu bytes: the others have %d with %zu, "
                        "or it is there already",
-                       p->net.name, o->member, o->n_member, o->piece_bytes, h->n_member,
+                       p->transport.name, o->member, o->n_member, o->piece_bytes, h->n_member,
                        h->piece_bytes);
-    h->device[o->member] = gr_cuda_hold(p->net.device);
+    h->device[o->member] = gr_cuda_hold(p->transport.device);
     int rc = open_sides(c, p);
     if (rc)
         return rc;
@@ -298,7 +298,7 @@ static int enroll(struct gr_cuda_backend *c, struct peer *p)
     pthread_cond_broadcast(&h->changed);
     int64_t since = gr_now_ns();
     while (h->n_joined < h->n_member && !rc)
-        rc = sleep_on(p, -1, "a member of the net", since, o->deadline_ns);
+        rc = sleep_on(p, -1, "a member of the transport", since, o->deadline_ns);
     return rc;
 }
 
@@ -309,11 +309,11 @@ static int check_sides(const struct peer *p)
     for (int i = 0; i < 2; i++)
         if (chain[i] && (!chain[i]->ring || !chain[i]->full[0]))
             return gr_fail(GR_E_INTERNAL, "%s: from member %d to member %d: only one of them knows",
-                           p->net.name, chain[i]->from, chain[i]->to);
-    for (int32_t i = 0; i < p->net.opt.n_group && p->net.opt.n_group > 1; i++)
+                           p->transport.name, chain[i]->from, chain[i]->to);
+    for (int32_t i = 0; i < p->transport.opt.n_group && p->transport.opt.n_group > 1; i++)
         if (p->part_in[i] && (!p->part_in[i]->full[0] || !p->part_out[i]->ring))
-            return gr_fail(GR_E_INTERNAL, "%s: members %d and %d are not in one group", p->net.name,
-                           p->net.opt.member, p->net.opt.first + i);
+            return gr_fail(GR_E_INTERNAL, "%s: members %d and %d are not in one group",
+                           p->transport.name, p->transport.opt.member, p->transport.opt.first + i);
     return 0;
 }
 
@@ -321,29 +321,29 @@ static int check_sides(const struct peer *p)
  * driver stages the copies. `direct`: whether it can. */
 static int give_access(struct peer *p, int32_t to, bool *direct)
 {
-    const struct gr_cuda_device *own = p->net.device, *other = p->hub->device[to];
+    const struct gr_cuda_device *own = p->transport.device, *other = p->hub->device[to];
     int can = 0, rc;
     if (own == other)
         return 0;
-    if ((rc = CU(&p->net, can_access, &can, own->handle, other->handle)))
+    if ((rc = CU(&p->transport, can_access, &can, own->handle, other->handle)))
         return rc;
     *direct = *direct && can;
-    int result = can ? p->net.cu->enable_access(other->context, 0) : CU_OK;
+    int result = can ? p->transport.cu->enable_access(other->context, 0) : CU_OK;
     return result == CU_PEER_ACCESS_ALREADY_ENABLED
                ? 0
-               : gr_cuda_said(p->net.cu, p->net.name, GR_CU_enable_access, result);
+               : gr_cuda_said(p->transport.cu, p->transport.name, GR_CU_enable_access, result);
 }
 
 static int connect_all(struct peer *p)
 {
-    const struct gr_net_opt *o = &p->net.opt;
+    const struct gr_transport_opt *o = &p->transport.opt;
     bool direct = true, alone = true;
     int rc = o->to >= 0 ? give_access(p, o->to, &direct) : 0;
     for (int32_t i = 0; i < o->n_group && o->n_group > 1 && !rc; i++)
         rc = give_access(p, o->first + i, &direct);
     for (int32_t i = 0; i < o->n_member; i++)
-        alone = alone && p->hub->device[i] == p->net.device;
-    (void)snprintf(p->net.base.via, sizeof p->net.base.via, "%s",
+        alone = alone && p->hub->device[i] == p->transport.device;
+    (void)snprintf(p->transport.base.via, sizeof p->transport.base.via, "%s",
                    alone    ? "copies within one device"
                    : direct ? "copies between devices"
                             : "copies between devices, staged by the driver");
@@ -366,7 +366,7 @@ static int wait_room(struct peer *p, struct channel *ch, int64_t deadline_ns)
     int64_t since = gr_now_ns();
     int rc = 0;
     pthread_mutex_lock(&p->hub->lock);
-    while (ch->sent - ch->taken >= GR_NET_RING && !rc)
+    while (ch->sent - ch->taken >= GR_TRANSPORT_RING && !rc)
         rc = sleep_on(p, ch->to, "room for what is sent", since, deadline_ns);
     pthread_mutex_unlock(&p->hub->lock);
     return rc;
@@ -379,11 +379,11 @@ static int wait_piece(struct peer *p, struct channel *ch, size_t bytes, int64_t 
     pthread_mutex_lock(&p->hub->lock);
     while (ch->sent == ch->taken && !rc)
         rc = sleep_on(p, ch->from, "what is received", since, deadline_ns);
-    size_t came = ch->bytes[ch->taken % GR_NET_RING];
+    size_t came = ch->bytes[ch->taken % GR_TRANSPORT_RING];
     pthread_mutex_unlock(&p->hub->lock);
     if (!rc && came != bytes)
         rc = gr_fail(GR_E_INTERNAL, "%s: %zu bytes came from member %d, %zu were expected",
-                     p->net.name, came, ch->from, bytes);
+                     p->transport.name, came, ch->from, bytes);
     return rc;
 }
 
@@ -400,8 +400,8 @@ static int send_piece(struct gr_cuda_backend *c, struct peer *p, struct channel 
                       struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns)
 {
     int rc = wait_room(p, ch, deadline_ns);
-    size_t i = ch->sent % GR_NET_RING, n;
-    if (!rc && ch->sent >= GR_NET_RING)
+    size_t i = ch->sent % GR_TRANSPORT_RING, n;
+    if (!rc && ch->sent >= GR_TRANSPORT_RING)
         rc = CU(c, stream_wait, c->stream, ch->empty[i], 0);
     for (size_t at = 0; at < bytes && !rc; at += n) {
         cu_pointer src = gr_cuda_spans_next(s, bytes - at, &n);
@@ -420,7 +420,7 @@ static int recv_piece(struct gr_cuda_backend *c, struct peer *p, struct channel 
                       struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns)
 {
     int rc = wait_piece(p, ch, bytes, deadline_ns);
-    size_t i = ch->taken % GR_NET_RING, n;
+    size_t i = ch->taken % GR_TRANSPORT_RING, n;
     if (!rc)
         rc = CU(c, stream_wait, c->stream, ch->full[i], 0);
     for (size_t at = 0; at < bytes && !rc; at += n) {
@@ -436,8 +436,8 @@ static int recv_piece(struct gr_cuda_backend *c, struct peer *p, struct channel 
 
 /* ---- the table's entries ---- */
 
-/* The end of a call: a failure ends the net for everybody, and nothing that was queued may use a
- * ring any more when it goes. */
+/* The end of a call: a failure ends the transport for everybody, and nothing that was queued may
+ * use a ring any more when it goes. */
 static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t other)
 {
     GR_CUDA_VISIT(v);
@@ -446,20 +446,20 @@ static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t oth
     if (rc != GR_E_PEER_LOST)
         other = -1;
     pthread_mutex_lock(&p->hub->lock);
-    break_hub(p->hub, other < 0 ? p->net.opt.member : other, gr_error());
+    break_hub(p->hub, other < 0 ? p->transport.opt.member : other, gr_error());
     if (rc == GR_E_PEER_LOST)
         other = p->hub->culprit;
     pthread_mutex_unlock(&p->hub->lock);
     gr_cuda_settle(c, &v);
-    return gr_cuda_net_leave(&p->net, gr_cuda_leave(c, rc), other);
+    return gr_cuda_transport_leave(&p->transport, gr_cuda_leave(c, rc), other);
 }
 
 typedef int piece_fn(struct gr_cuda_backend *c, struct peer *p, struct channel *ch,
                      struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns);
 
 /* A message in pieces. */
-static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct gr_net_span *span,
-                int n_span, int64_t deadline_ns)
+static int pass(struct gr_transport *n, struct gr_backend *b, bool sends,
+                const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
@@ -468,12 +468,12 @@ static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct
     struct gr_cuda_spans s = {span, n_span, 0};
     size_t left = gr_cuda_spans_bytes(span, n_span), bytes;
     piece_fn *piece = sends ? send_piece : recv_piece;
-    int rc = gr_cuda_net_enter(&p->net, b, &v);
+    int rc = gr_cuda_transport_enter(&p->transport, b, &v);
     if (rc)
         return rc;
     if (!ch)
-        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", p->net.name,
-                       p->net.opt.member, sends ? "send to" : "receive from");
+        return gr_fail(GR_E_INVALID, "%s: member %d has nobody to %s", p->transport.name,
+                       p->transport.opt.member, sends ? "send to" : "receive from");
     if (c->opt.nvtx)
         gr_nvtx_begin(sends ? GR_RANGE_SEND : GR_RANGE_RECV, left);
     for (; left && !rc; left -= bytes) {
@@ -485,14 +485,14 @@ static int pass(struct gr_net *n, struct gr_backend *b, bool sends, const struct
     return finish(c, p, rc, sends ? ch->to : ch->from);
 }
 
-static int peer_send(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int peer_send(struct gr_transport *n, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     return pass(n, b, true, span, n_span, deadline_ns);
 }
 
-static int peer_recv(struct gr_net *n, struct gr_backend *b, const struct gr_net_span *span,
-                     int n_span, int64_t deadline_ns)
+static int peer_recv(struct gr_transport *n, struct gr_backend *b,
+                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
     return pass(n, b, false, span, n_span, deadline_ns);
 }
@@ -501,12 +501,12 @@ static int peer_recv(struct gr_net *n, struct gr_backend *b, const struct gr_net
 static int gather_piece(struct gr_cuda_backend *c, struct peer *p, char *all, size_t part,
                         size_t at, size_t bytes, int64_t deadline_ns, int32_t *other)
 {
-    const struct gr_net_opt *o = &p->net.opt;
+    const struct gr_transport_opt *o = &p->transport.opt;
     int rc = 0;
     for (int32_t i = 0; i < 2 * o->n_group && !rc; i++) {
         int32_t with = i % o->n_group, of = i < o->n_group ? o->member - o->first : with;
         struct channel *ch = (i < o->n_group ? p->part_out : p->part_in)[with];
-        const struct gr_net_span span = {all + (size_t)of * part + at, bytes};
+        const struct gr_transport_span span = {all + (size_t)of * part + at, bytes};
         struct gr_cuda_spans s = {&span, 1, 0};
         if (!ch)
             continue;
@@ -516,18 +516,18 @@ static int gather_piece(struct gr_cuda_backend *c, struct peer *p, char *all, si
     return rc;
 }
 
-static int peer_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t bytes,
+static int peer_gather(struct gr_transport *n, struct gr_backend *b, void *all, size_t bytes,
                        int64_t deadline_ns)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     struct peer *p = peer_of(n);
     int32_t other = -1;
-    int rc = gr_cuda_net_enter(&p->net, b, &v);
-    if (rc || p->net.opt.n_group <= 1)
+    int rc = gr_cuda_transport_enter(&p->transport, b, &v);
+    if (rc || p->transport.opt.n_group <= 1)
         return rc;
     if (c->opt.nvtx)
-        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)p->net.opt.n_group);
+        gr_nvtx_begin(GR_RANGE_EXCHANGE, bytes * (size_t)p->transport.opt.n_group);
     for (size_t at = 0; at < bytes && !rc; at += p->hub->piece_bytes)
         rc = gather_piece(c, p, all, bytes, at, GR_MIN(p->hub->piece_bytes, bytes - at),
                           deadline_ns, &other);
@@ -537,42 +537,42 @@ static int peer_gather(struct gr_net *n, struct gr_backend *b, void *all, size_t
 }
 
 /* Whatever a stream here waits for is queued. */
-static int peer_wait(struct gr_net *n, int64_t deadline_ns)
+static int peer_wait(struct gr_transport *n, int64_t deadline_ns)
 {
-    const struct gr_cuda_net *net = gr_cuda_net_of(n);
+    const struct gr_cuda_transport *transport = gr_cuda_transport_of(n);
     (void)deadline_ns;
-    return net->failed ? gr_fail(net->failed, "%s", net->failed_text) : 0;
+    return transport->failed ? gr_fail(transport->failed, "%s", transport->failed_text) : 0;
 }
 
-static void peer_abort(struct gr_net *n)
+static void peer_abort(struct gr_transport *n)
 {
     struct peer *p = peer_of(n);
     pthread_mutex_lock(&p->hub->lock);
-    break_hub(p->hub, p->net.opt.member, "aborted");
+    break_hub(p->hub, p->transport.opt.member, "aborted");
     pthread_mutex_unlock(&p->hub->lock);
-    gr_cuda_net_end(&p->net);
+    gr_cuda_transport_end(&p->transport);
 }
 
-static void peer_leave(struct gr_net **n)
+static void peer_leave(struct gr_transport **n)
 {
     struct peer *p = *n ? peer_of(*n) : NULL;
     if (!p)
         return;
     if (p->hub) {
         pthread_mutex_lock(&p->hub->lock);
-        p->hub->left[p->net.opt.member] = true;
+        p->hub->left[p->transport.opt.member] = true;
         pthread_cond_broadcast(&p->hub->changed);
         pthread_mutex_unlock(&p->hub->lock);
         drop_hub(p->hub);
     }
-    gr_cuda_release(&p->net.device);
+    gr_cuda_release(&p->transport.device);
     gr_free(p->part_in);
     gr_free(p->part_out);
     gr_free(p);
     *n = NULL;
 }
 
-static const struct gr_net_api api = {
+static const struct gr_transport_api api = {
     .name = "peer",
     .send = peer_send,
     .recv = peer_recv,
@@ -584,13 +584,13 @@ static const struct gr_net_api api = {
 
 static int join(struct gr_cuda_backend *c, struct peer *p)
 {
-    size_t n = (size_t)GR_MAX(p->net.opt.n_group, 1);
-    int rc = check_ticket(&p->net.opt.ticket);
+    size_t n = (size_t)GR_MAX(p->transport.opt.n_group, 1);
+    int rc = check_ticket(&p->transport.opt.ticket);
     if (rc)
         return rc;
     p->part_in = gr_calloc(n, sizeof(struct channel *));
     p->part_out = gr_calloc(n, sizeof(struct channel *));
-    p->hub = p->part_in && p->part_out ? take_hub(&p->net.opt) : NULL;
+    p->hub = p->part_in && p->part_out ? take_hub(&p->transport.opt) : NULL;
     if (!p->hub)
         return GR_E_NOMEM_HOST;
     pthread_mutex_lock(&p->hub->lock);
@@ -600,19 +600,20 @@ static int join(struct gr_cuda_backend *c, struct peer *p)
     if (!rc)
         rc = connect_all(p);
     if (rc)
-        break_hub(p->hub, p->net.opt.member, gr_error());
+        break_hub(p->hub, p->transport.opt.member, gr_error());
     pthread_mutex_unlock(&p->hub->lock);
     return rc;
 }
 
-int gr_peer_join(struct gr_cuda_backend *c, const struct gr_net_opt *opt, struct gr_net **out)
+int gr_peer_join(struct gr_cuda_backend *c, const struct gr_transport_opt *opt,
+                 struct gr_transport **out)
 {
     struct peer *p = gr_calloc(1, sizeof *p);
     if (!p)
         return GR_E_NOMEM_HOST;
-    *out = &p->net.base;
-    p->net.base.api = &api;
-    int rc = gr_cuda_net_init(&p->net, c, opt);
+    *out = &p->transport.base;
+    p->transport.base.api = &api;
+    int rc = gr_cuda_transport_init(&p->transport, c, opt);
     if (!rc)
         rc = join(c, p);
     if (rc)

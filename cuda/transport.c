@@ -1,5 +1,5 @@
-/* Nets: which kinds there are, and what members of either have in common. */
-#include "cuda/net.h"
+/* Transports: which kinds there are, and what members of either have in common. */
+#include "cuda/transport.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cuda/nccl.h"
 #include "gr/status.h"
 
-static int check_options(const struct gr_net_opt *o)
+static int check_options(const struct gr_transport_opt *o)
 {
     bool member = o->n_member > 0 && o->member >= 0 && o->member < o->n_member;
     bool chain = o->from >= -1 && o->from < o->n_member && o->from != o->member && o->to >= -1 &&
@@ -19,15 +19,16 @@ static int check_options(const struct gr_net_opt *o)
                   o->member - o->first < o->n_group);
     if (member && chain && group && o->piece_bytes)
         return 0;
-    return gr_fail(GR_E_INVALID,
-                   "a net: member %d of %d, from %d, to %d, group [%d, %d), pieces of %zu bytes: "
-                   "members are counted from 0, others than oneself are talked to, a group holds "
-                   "its members, and pieces have bytes",
-                   o->member, o->n_member, o->from, o->to, o->first, o->first + o->n_group,
-                   o->piece_bytes);
+    return gr_fail(
+        GR_E_INVALID,
+        "a transport: member %d of %d, from %d, to %d, group [%d, %d), pieces of %zu bytes: "
+        "members are counted from 0, others than oneself are talked to, a group holds "
+        "its members, and pieces have bytes",
+        o->member, o->n_member, o->from, o->to, o->first, o->first + o->n_group, o->piece_bytes);
 }
 
-int gr_cuda_net_init(struct gr_cuda_net *n, struct gr_cuda_backend *c, const struct gr_net_opt *opt)
+int gr_cuda_transport_init(struct gr_cuda_transport *n, struct gr_cuda_backend *c,
+                           const struct gr_transport_opt *opt)
 {
     int rc = check_options(opt);
     if (rc)
@@ -40,20 +41,21 @@ int gr_cuda_net_init(struct gr_cuda_net *n, struct gr_cuda_backend *c, const str
     return 0;
 }
 
-int gr_cuda_net_enter(struct gr_cuda_net *n, struct gr_backend *b, struct gr_cuda_visit *v)
+int gr_cuda_transport_enter(struct gr_cuda_transport *n, struct gr_backend *b,
+                            struct gr_cuda_visit *v)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     if (n->failed)
         return gr_fail(n->failed, "%s", n->failed_text);
     if (c->device != n->device)
         return gr_fail(GR_E_INVALID,
-                       "%s: it is not the device that member %d of a net has joined "
+                       "%s: it is not the device that member %d of a transport has joined "
                        "with, which is %s",
                        c->name, n->opt.member, n->name);
     return gr_cuda_enter(c, v);
 }
 
-int gr_cuda_net_leave(struct gr_cuda_net *n, int rc, int32_t suspect)
+int gr_cuda_transport_leave(struct gr_cuda_transport *n, int rc, int32_t suspect)
 {
     if (rc && !n->failed) {
         n->failed = rc;
@@ -63,16 +65,16 @@ int gr_cuda_net_leave(struct gr_cuda_net *n, int rc, int32_t suspect)
     return rc;
 }
 
-void gr_cuda_net_end(struct gr_cuda_net *n)
+void gr_cuda_transport_end(struct gr_cuda_transport *n)
 {
     if (n->failed)
         return;
     n->failed = GR_E_PEER_LOST;
-    (void)snprintf(n->failed_text, sizeof n->failed_text, "%s: the net was aborted", n->name);
+    (void)snprintf(n->failed_text, sizeof n->failed_text, "%s: the transport was aborted", n->name);
 }
 
-int gr_cuda_net_patience(const struct gr_cuda_net *n, const char *what, int64_t since,
-                         int64_t deadline_ns)
+int gr_cuda_transport_patience(const struct gr_cuda_transport *n, const char *what, int64_t since,
+                               int64_t deadline_ns)
 {
     int64_t now = gr_now_ns();
     if (n->opt.lost && atomic_load_explicit(n->opt.lost, memory_order_relaxed))
@@ -84,7 +86,7 @@ int gr_cuda_net_patience(const struct gr_cuda_net *n, const char *what, int64_t 
                    (double)(now - since) * 1e-9);
 }
 
-size_t gr_cuda_spans_bytes(const struct gr_net_span *span, int n_span)
+size_t gr_cuda_spans_bytes(const struct gr_transport_span *span, int n_span)
 {
     size_t bytes = 0;
     for (int i = 0; i < n_span; i++)
@@ -108,12 +110,13 @@ cu_pointer gr_cuda_spans_next(struct gr_cuda_spans *s, size_t most, size_t *byte
 
 /* ---- the tables' entries ---- */
 
-static int no_kind(enum gr_net_kind kind)
+static int no_kind(enum gr_transport_kind kind)
 {
-    return gr_fail(GR_E_INVALID, "there is no net of kind %d", (int)kind);
+    return gr_fail(GR_E_INVALID, "there is no transport of kind %d", (int)kind);
 }
 
-int gr_cuda_net_join(struct gr_backend *b, const struct gr_net_opt *opt, struct gr_net **out)
+int gr_cuda_transport_join(struct gr_backend *b, const struct gr_transport_opt *opt,
+                           struct gr_transport **out)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
@@ -122,30 +125,32 @@ int gr_cuda_net_join(struct gr_backend *b, const struct gr_net_opt *opt, struct 
     if (rc)
         return rc;
     switch (opt->kind) {
-    case GR_NET_PEER:
+    case GR_TRANSPORT_PEER:
         return gr_peer_join(c, opt, out);
-    case GR_NET_NCCL:
+    case GR_TRANSPORT_NCCL:
         return gr_nccl_join(c, opt, out);
     default:
         return no_kind(opt->kind);
     }
 }
 
-bool gr_cuda_net_find(enum gr_net_kind kind, const char **what)
+bool gr_cuda_transport_find(enum gr_transport_kind kind, const char **what)
 {
-    const struct gr_nccl_state *nccl = kind == GR_NET_NCCL ? gr_nccl_state() : NULL;
-    *what = nccl ? nccl->what : kind == GR_NET_PEER ? "copies between devices" : "no such net";
-    return nccl ? nccl->version != 0 : kind == GR_NET_PEER;
+    const struct gr_nccl_state *nccl = kind == GR_TRANSPORT_NCCL ? gr_nccl_state() : NULL;
+    *what = nccl                        ? nccl->what
+            : kind == GR_TRANSPORT_PEER ? "copies between devices"
+                                        : "no such transport";
+    return nccl ? nccl->version != 0 : kind == GR_TRANSPORT_PEER;
 }
 
-int gr_cuda_net_ticket(enum gr_net_kind kind, struct gr_net_ticket *t)
+int gr_cuda_transport_ticket(enum gr_transport_kind kind, struct gr_transport_ticket *t)
 {
-    *t = (struct gr_net_ticket){{0}};
+    *t = (struct gr_transport_ticket){{0}};
     switch (kind) {
-    case GR_NET_PEER:
+    case GR_TRANSPORT_PEER:
         gr_peer_ticket(t);
         return 0;
-    case GR_NET_NCCL:
+    case GR_TRANSPORT_NCCL:
         return gr_nccl_ticket(t);
     default:
         return no_kind(kind);

@@ -1,12 +1,13 @@
-/* What a message between ranks costs, and whether it arrives: `bench_net peer N` (threads; with
- * fewer devices than ranks these share them) or `bench_net nccl N` (processes; each says that it is
- * a machine of its own, NCCL_HOSTID, so that they may share a device: that is NCCL's way between
- * machines, over sockets of this one). A line of JSON for each size, from the last rank.
+/* What a message between ranks costs, and whether it arrives: `bench_transport peer N` (threads;
+ * with fewer devices than ranks these share them) or `bench_transport nccl N` (processes; each says
+ * that it is a machine of its own, NCCL_HOSTID, so that they may share a device: that is NCCL's way
+ * between machines, over sockets of this one). A line of JSON for each size, from the last rank.
  *
- * `bench_net nccl N die`: the last rank ends without a word; how long the others take to notice,
- * with a deadline of 5 s. Exits 77 where there is no device, or no NCCL.
+ * `bench_transport nccl N die`: the last rank ends without a word; how long the others take to
+ * notice, with a deadline of 5 s. Exits 77 where there is no device, or no NCCL.
  *
- * Each size is a case of tests/support/cases.h, "net KIND N BYTES", which the last rank tells. */
+ * Each size is a case of tests/support/cases.h, "transport KIND N BYTES", which the last rank
+ * tells. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,15 +36,15 @@ static int n_round(void)
 }
 
 struct member {
-    enum gr_net_kind kind;
+    enum gr_transport_kind kind;
     int32_t number, n;
-    struct gr_net_ticket ticket;
+    struct gr_transport_ticket ticket;
     bool die;
     int rc;
     char why[512];
     /* while it runs */
     struct gr_cuda_backend *c;
-    struct gr_net *net;
+    struct gr_transport *transport;
     unsigned char *p, *host; /* device memory; what is expected there, and what came */
     cu_event event[2];
 };
@@ -62,11 +63,11 @@ static void draw(unsigned char *p, size_t n, uint32_t seed)
 /* Passes a message on, by memory that is used again at once. */
 static int pass(struct member *m, size_t bytes)
 {
-    struct gr_net_span span = {m->p, bytes};
+    struct gr_transport_span span = {m->p, bytes};
     struct gr_backend *b = &m->c->base;
-    int rc = m->number ? m->net->api->recv(m->net, b, &span, 1, soon(5)) : 0;
+    int rc = m->number ? m->transport->api->recv(m->transport, b, &span, 1, soon(5)) : 0;
     if (!rc && m->number < m->n - 1)
-        rc = m->net->api->send(m->net, b, &span, 1, soon(5));
+        rc = m->transport->api->send(m->transport, b, &span, 1, soon(5));
     return rc;
 }
 
@@ -79,7 +80,7 @@ static int look(struct member *m, size_t bytes, uint32_t seed)
     if (!rc)
         rc = pass(m, bytes);
     if (!rc)
-        rc = m->net->api->wait(m->net, soon(5));
+        rc = m->transport->api->wait(m->transport, soon(5));
     if (rc || !m->number)
         return rc ? rc : b->api->sync(b);
     unsigned char *came = m->host + bytes;
@@ -102,16 +103,17 @@ static int measure(struct member *m, size_t bytes)
             rc = CU(m->c, event_record, m->event[i != 0], m->c->stream);
     }
     if (!rc)
-        rc = m->net->api->wait(m->net, soon(10));
+        rc = m->transport->api->wait(m->transport, soon(10));
     if (!rc)
         rc = m->c->base.api->sync(&m->c->base);
     double host_us = gr_seconds_since(start) * 1e6 / n;
     if (!rc)
         rc = CU(m->c, event_time, &ms, m->event[0], m->event[1]);
     if (!rc && m->number == m->n - 1)
-        printf("{\"op\": \"net\", \"impl\": \"gpurun\", \"kind\": \"%s\", \"via\": \"%s\", "
+        printf("{\"op\": \"transport\", \"impl\": \"gpurun\", \"kind\": \"%s\", \"via\": \"%s\", "
                "\"n_member\": %d, \"bytes\": %zu, \"device_us\": %.2f, \"host_us\": %.2f}\n",
-               m->net->api->name, m->net->via, m->n, bytes, (double)ms * 1e3 / (n - 1), host_us);
+               m->transport->api->name, m->transport->via, m->n, bytes, (double)ms * 1e3 / (n - 1),
+               host_us);
     return rc;
 }
 
@@ -129,8 +131,8 @@ static int all_sizes(struct member *m)
     int rc = 0;
     for (int i = 0; i < N_SIZE && !rc; i++) {
         char name[64];
-        snprintf(name, sizeof name, "net %s %d %zu", m->kind == GR_NET_NCCL ? "nccl" : "peer", m->n,
-                 sizes[i]);
+        snprintf(name, sizeof name, "transport %s %d %zu",
+                 m->kind == GR_TRANSPORT_NCCL ? "nccl" : "peer", m->n, sizes[i]);
         if (!cases_wanted(name)) /* by all ranks alike */
             continue;
         if (tells)
@@ -151,9 +153,9 @@ static int notice(struct member *m)
     int64_t start = gr_now_ns();
     for (int i = 0; i < 1000 && !rc; i++)
         if (!(rc = pass(m, sizes[1])))
-            rc = m->net->api->wait(m->net, soon(5));
+            rc = m->transport->api->wait(m->transport, soon(5));
     if (rc == GR_E_PEER_LOST || rc == GR_E_DEVICE)
-        printf("{\"op\": \"net_death\", \"member\": %d, \"seconds\": %.3f, \"status\": %d}\n",
+        printf("{\"op\": \"transport_death\", \"member\": %d, \"seconds\": %.3f, \"status\": %d}\n",
                m->number, gr_seconds_since(start), rc);
     return rc == GR_E_PEER_LOST ? 0 : rc ? rc : gr_fail(GR_E_CHECK, "nobody noticed");
 }
@@ -164,24 +166,25 @@ static int join(struct member *m)
     const char *why;
     bool broken;
     int n_device = gr_cuda_devices.count(&why, &broken);
-    struct gr_net_opt o = {.kind = m->kind,
-                           .ticket = m->ticket,
-                           .member = m->number,
-                           .n_member = m->n,
-                           .from = m->number - 1,
-                           .to = m->number < m->n - 1 ? m->number + 1 : -1,
-                           .piece_bytes = 4 << 20,
-                           .deadline_ns = soon(60)};
+    struct gr_transport_opt o = {.kind = m->kind,
+                                 .ticket = m->ticket,
+                                 .member = m->number,
+                                 .n_member = m->n,
+                                 .from = m->number - 1,
+                                 .to = m->number < m->n - 1 ? m->number + 1 : -1,
+                                 .piece_bytes = 4 << 20,
+                                 .deadline_ns = soon(60)};
     if (n_device == 0)
         return gr_fail(GR_E_UNSUPPORTED, "%s", why);
     int rc = gr_cuda_devices.open(&b, m->number % n_device, &(struct gr_device_opt){0});
     m->c = b ? gr_cuda_of(b) : NULL;
     int64_t start = gr_now_ns();
     if (!rc)
-        rc = b->api->net_join(b, &o, &m->net);
+        rc = b->api->transport_join(b, &o, &m->transport);
     if (!rc && m->number == m->n - 1)
-        printf("{\"op\": \"net_join\", \"kind\": \"%s\", \"n_member\": %d, \"seconds\": %.3f}\n",
-               m->net->api->name, m->n, gr_seconds_since(start));
+        printf(
+            "{\"op\": \"transport_join\", \"kind\": \"%s\", \"n_member\": %d, \"seconds\": %.3f}\n",
+            m->transport->api->name, m->n, gr_seconds_since(start));
     return rc;
 }
 
@@ -206,8 +209,8 @@ static void *member_main(void *arg)
     m->rc = live(m);
     if (m->rc)
         snprintf(m->why, sizeof m->why, "%s", gr_error());
-    if (m->net)
-        m->net->api->leave(&m->net);
+    if (m->transport)
+        m->transport->api->leave(&m->transport);
     if (m->c) {
         (void)m->c->cu->context_set(m->c->device->context);
         for (int i = 0; i < 2; i++)
@@ -226,7 +229,7 @@ static void *member_main(void *arg)
 static int by_threads(struct member *m, int32_t n)
 {
     pthread_t thread[MAX_MEMBER];
-    int rc = gr_cuda_devices.net_ticket(GR_NET_PEER, &m[0].ticket);
+    int rc = gr_cuda_devices.transport_ticket(GR_TRANSPORT_PEER, &m[0].ticket);
     for (int32_t i = 0; i < n && !rc; i++) {
         m[i].ticket = m[0].ticket;
         if (pthread_create(&thread[i], NULL, member_main, &m[i]))
@@ -260,7 +263,7 @@ static int live_alone(struct member *m, int to[][2])
     return m->rc == GR_E_UNSUPPORTED ? SKIPPED : m->rc != 0;
 }
 
-static int hand_out(const struct gr_net_ticket *ticket, int to[][2], int32_t n)
+static int hand_out(const struct gr_transport_ticket *ticket, int to[][2], int32_t n)
 {
     for (int32_t i = 1; i < n; i++)
         if (write(to[i][1], ticket, sizeof *ticket) < 0)
@@ -280,7 +283,7 @@ static int by_processes(struct member *m, int32_t n)
             _exit(live_alone(&m[i], to));
     }
     name_machine(0);
-    rc = gr_cuda_devices.net_ticket(GR_NET_NCCL, &m[0].ticket);
+    rc = gr_cuda_devices.transport_ticket(GR_TRANSPORT_NCCL, &m[0].ticket);
     if (rc)
         fprintf(stderr, "%s\n", gr_error());
     else
@@ -305,12 +308,12 @@ int main(int argc, char **argv)
     bool nccl = argc > 2 && strcmp(argv[1], "nccl") == 0;
     int32_t n = argc > 2 ? atoi(argv[2]) : 0;
     if (n < 2 || n > MAX_MEMBER || (!nccl && strcmp(argv[1], "peer") != 0)) {
-        fprintf(stderr, "usage: bench_net peer|nccl RANKS [die]\n");
+        fprintf(stderr, "usage: bench_transport peer|nccl RANKS [die]\n");
         return 2;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     for (int32_t i = 0; i < n; i++)
-        m[i] = (struct member){.kind = nccl ? GR_NET_NCCL : GR_NET_PEER,
+        m[i] = (struct member){.kind = nccl ? GR_TRANSPORT_NCCL : GR_TRANSPORT_PEER,
                                .number = i,
                                .n = n,
                                .die = nccl && argc > 3 && strcmp(argv[3], "die") == 0};
