@@ -72,7 +72,7 @@ void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
 {
     (void)gr_cuda_visit(v, c->device);
     (void)c->cu->stream_sync(c->stream);
-    (void)gr_cuda_fetch_sync(c);
+    (void)gr_cuda_offload_sync(c);
 }
 
 static void cuda_free(struct gr_backend *b, void *p)
@@ -214,7 +214,7 @@ static int cuda_sync(struct gr_backend *b)
     if (!rc)
         rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
     if (!rc)
-        rc = gr_cuda_leave(c, gr_cuda_fetch_sync(c));
+        rc = gr_cuda_leave(c, gr_cuda_offload_sync(c));
     if (!rc)
         gr_cuda_loader_free(c, &c->loader);
     return rc;
@@ -306,7 +306,7 @@ static void give_back(struct gr_cuda_backend *c)
     GR_CUDA_VISIT(v);
     gr_cuda_settle(c, &v);
     gr_cuda_loader_free(c, &c->loader);
-    gr_cuda_fetcher_free(c);
+    gr_cuda_offloader_free(c);
     gr_cuda_events_fini(c);
     gr_cuda_ring_free(c, &c->ring);
     gr_cuda_scratch_free(c);
@@ -346,11 +346,11 @@ static const struct gr_backend_api api = {
     .can_borrow = cuda_can_borrow,
     .weight_bytes = gr_cuda_weight_bytes,
     .weight_upload = gr_cuda_weight_upload,
-    .fetch = gr_cuda_fetch,
-    .fetched = gr_cuda_fetched,
-    .fetch_end = gr_cuda_fetch_end,
-    .fetch_bytes = gr_cuda_fetch_bytes,
-    .fetch_rate = gr_cuda_fetch_rate,
+    .offload = gr_cuda_offload,
+    .offload_wait = gr_cuda_offload_wait,
+    .offload_end = gr_cuda_offload_end,
+    .offload_bytes = gr_cuda_offload_bytes,
+    .offload_rate = gr_cuda_offload_rate,
     .segment_scratch = gr_cuda_segment_scratch,
     .segment_new = gr_cuda_segment_new,
     .segment_run = gr_cuda_segment_run,

@@ -51,7 +51,7 @@ struct gr_cuda_exec {
 /* ---- a backend ---- */
 
 struct gr_cuda_loader;
-struct gr_cuda_fetcher;
+struct gr_cuda_offloader;
 
 struct gr_cuda_backend {
     struct gr_backend base;
@@ -68,10 +68,10 @@ struct gr_cuda_backend {
     cu_pointer counters;      /* u32 [GR_LAUNCH_COUNTERS] (launch.h) */
     cu_pointer scratch;
     size_t scratch_bytes;
-    uint64_t scratch_turn;           /* counts its pieces, from 1 */
-    bool no_early;                   /* unwanted, or the driver makes no graphs of such launches */
-    struct gr_cuda_loader *loader;   /* while weights are uploaded */
-    struct gr_cuda_fetcher *fetcher; /* of weights that do not stay; NULL: there are none */
+    uint64_t scratch_turn;         /* counts its pieces, from 1 */
+    bool no_early;                 /* unwanted, or the driver makes no graphs of such launches */
+    struct gr_cuda_loader *loader; /* while weights are uploaded */
+    struct gr_cuda_offloader *offloader; /* of weights that do not stay; NULL: there are none */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;
     void *time_user;
@@ -141,15 +141,15 @@ extern size_t gr_cuda_load_slot;
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
 int gr_cuda_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                           struct gr_ten *out);
-int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
-                  bool last);
-int gr_cuda_fetched(struct gr_backend *b);
-void gr_cuda_fetch_end(struct gr_backend *b);
-size_t gr_cuda_fetch_bytes(struct gr_backend *b);
-double gr_cuda_fetch_rate(struct gr_backend *b);
+int gr_cuda_offload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                    bool last);
+int gr_cuda_offload_wait(struct gr_backend *b);
+void gr_cuda_offload_end(struct gr_backend *b);
+size_t gr_cuda_offload_bytes(struct gr_backend *b);
+double gr_cuda_offload_rate(struct gr_backend *b);
 /* Waits for what has been asked for. */
-int gr_cuda_fetch_sync(struct gr_cuda_backend *c);
+int gr_cuda_offload_sync(struct gr_cuda_backend *c);
 /* With nothing under way. */
-void gr_cuda_fetcher_free(struct gr_cuda_backend *c);
+void gr_cuda_offloader_free(struct gr_cuda_backend *c);
 
 #endif

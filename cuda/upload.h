@@ -1,5 +1,5 @@
-/* A way for weights to the device: between upload.c, whose it is, and fetch.c, which has one of its
- * own. */
+/* A way for weights to the device: between upload.c, whose it is, and offload.c, which has one of
+ * its own. */
 #ifndef CUDA_UPLOAD_H
 #define CUDA_UPLOAD_H
 

@@ -419,7 +419,7 @@ static int survey_all(void *user, const struct gr_session_params *params,
 
 /* What a session takes that brings weights to its GPUs, if that is wished and there is room: it
  * does without where there is none. */
-static int add_fetching(struct gr_choice *c, struct gr_session_params *asked, int32_t offload_from)
+static int add_offload(struct gr_choice *c, struct gr_session_params *asked, int32_t offload_from)
 {
     bool fits;
     asked->offload_from = offload_from;
@@ -442,7 +442,7 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
     if (!rc)
         rc = decide(&c);
     if (!rc && spots && params && asked.offload_from != params->offload_from)
-        rc = add_fetching(&c, &asked, params->offload_from);
+        rc = add_offload(&c, &asked, params->offload_from);
     *out = c.place;
     if (!rc)
         say_where(&c, m->where, sizeof m->where);

@@ -280,17 +280,17 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
         rc = measure_one(s, backend, &w[i], need);
     int32_t d = s->stream_device;
     if (!rc && d) {
-        size_t bytes = backend[d]->api->fetch_bytes(backend[d]);
+        size_t bytes = backend[d]->api->offload_bytes(backend[d]);
         need[d].scratch += bytes, need[0].scratch += bytes;
     }
     return rc;
 }
 
 /* What bringing weights to a device takes there beside the plans. */
-static int reserve_fetching(struct gr_session *s)
+static int reserve_offload(struct gr_session *s)
 {
     struct gr_backend *b = s->device[s->stream_device].backend;
-    return s->stream_device ? b->api->fetch(b, NULL, false, NULL, true) : 0;
+    return s->stream_device ? b->api->offload(b, NULL, false, NULL, true) : 0;
 }
 
 static int reserve(struct gr_session *s)
@@ -308,7 +308,7 @@ static int reserve(struct gr_session *s)
     if (!rc)
         rc = grow_step(s, need[0].step);
     if (!rc)
-        rc = reserve_fetching(s);
+        rc = reserve_offload(s);
     for (int i = n; i-- > 0 && !rc;) /* the single token last: it is the one used next */
         rc = gr_plan_for(s, w[i].kind, &w[i].shape, &c);
     for (int32_t d = 0; d < s->n_device; d++)
@@ -325,7 +325,7 @@ int gr_plan_reserve(struct gr_session *s)
     gr_log(GR_LOG_INFO, "%s; layers on the CPU compute prompts there", gr_error());
     struct gr_session_device *v = &s->device[s->stream_device];
     gr_plan_drop_all(s);
-    v->backend->api->fetch_end(v->backend);
+    v->backend->api->offload_end(v->backend);
     if (v->memory.arena)
         give(s, s->stream_device, v->memory.arena);
     v->memory.arena = NULL, v->has.arena = 0;
@@ -410,7 +410,7 @@ static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (rc)
         return rc;
     v->busy = part->device > 0;
-    if (part->n_fetch && (rc = v->backend->api->fetched(v->backend)))
+    if (part->n_offload && (rc = v->backend->api->offload_wait(v->backend)))
         return rc;
     if (part->exchange && part->device)
         s->arriving = true;
@@ -443,7 +443,7 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
         rc = run_part(s, c, i);
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
-    if (rc && c->plan.fetch.n) /* what no part waits for any more may still be coming */
+    if (rc && c->plan.offload.n) /* what no part waits for any more may still be coming */
         s->device[s->stream_device].busy = true;
     if (rc)
         (void)gr_session_settle(s);

@@ -14,7 +14,7 @@ static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
     const struct gr_streamed *w = &s->streamed;
     struct gr_backend *b = s->slice->backend[device];
-    double link_s = (double)w->bytes / b->api->fetch_rate(b);
+    double link_s = (double)w->bytes / b->api->offload_rate(b);
     double token_s = 2 * (double)w->n_mul / gr_cpu_prompt_ops(s->device[0].backend);
     double n_tok = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
     return GR_MAX((int32_t)GR_MIN(n_tok, (double)INT32_MAX), GR_PLAN_FEW + 1);
@@ -34,7 +34,7 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
     int32_t device = first_gpu(s, &weights->place);
     gr_stream_end(s);
     if (p->offload_from < 0 || s->slice->n_shard > 1 || !device ||
-        !s->slice->backend[device]->api->fetch)
+        !s->slice->backend[device]->api->offload)
         return 0;
     int rc = gr_weights_stream(&s->streamed, s->slice, weights, device);
     if (rc || !s->streamed.item.n)
@@ -66,14 +66,14 @@ struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_st
 
 /* ---- running ---- */
 
-static int fetch_for(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part)
+static int offload_for(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part)
 {
-    const struct gr_fetch *f = (const struct gr_fetch *)p->fetch.data + part->fetch;
+    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + part->offload;
     struct gr_session_device *v = &s->device[part->device];
     int rc = 0;
-    for (int32_t i = 0; i < part->n_fetch && !rc; i++)
-        rc = v->backend->api->fetch(v->backend, f[i].weight->host, f[i].weight->matrix,
-                                    gr_session_at(s, p, f[i].value), i + 1 == part->n_fetch);
+    for (int32_t i = 0; i < part->n_offload && !rc; i++)
+        rc = v->backend->api->offload(v->backend, f[i].weight->host, f[i].weight->matrix,
+                                      gr_session_at(s, p, f[i].value), i + 1 == part->n_offload);
     return rc;
 }
 
@@ -81,8 +81,8 @@ int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i)
 {
     const struct gr_part *part = p->part.data;
     int rc = 0;
-    for (int32_t k = 0; p->fetch.n && k < (int32_t)p->part.n && !rc; k++)
-        if (part[k].n_fetch && part[k].ask == i)
-            rc = fetch_for(s, p, &part[k]);
+    for (int32_t k = 0; p->offload.n && k < (int32_t)p->part.n && !rc; k++)
+        if (part[k].n_offload && part[k].ask == i)
+            rc = offload_for(s, p, &part[k]);
     return rc;
 }

@@ -35,7 +35,7 @@ struct gr_graph_env {
      * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
     const uint8_t *device, *cache_device;
     uint8_t embd_device; /* where tokens are looked up */
-    /* Of `weight`, `bias` and `lora` those that are fetched; none: {0}. */
+    /* Of `weight`, `bias` and `lora` those that are offloaded; none: {0}. */
     struct gr_distants distant;
     /* [n_layer + 1] stages of each layer and of the output, when there are several: plans are what
      * stage own_stage runs of the whole. NULL: all of it. */

@@ -24,7 +24,7 @@ void gr_plan_fini(struct gr_plan *p)
     gr_vec_fini(&p->tap);
     gr_vec_fini(&p->part);
     gr_vec_fini(&p->move);
-    gr_vec_fini(&p->fetch);
+    gr_vec_fini(&p->offload);
     gr_vec_fini(&p->in);
     gr_vec_fini(&p->out);
 }
@@ -193,7 +193,7 @@ static void live_at(struct gr_value *v, int32_t i)
     v->last = GR_MAX(v->last, i);
 }
 
-/* ---- weights that are fetched ---- */
+/* ---- weights that are offloaded ---- */
 
 const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t)
 {
@@ -220,60 +220,60 @@ int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i)
     return i;
 }
 
-/* The value that stands for a fetched weight in a part. */
-static struct gr_value *fetched(const struct gr_plan *p, const struct gr_part *part,
-                                const struct gr_distant *w)
+/* The value that stands for an offloaded weight in a part. */
+static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_part *part,
+                                  const struct gr_distant *w)
 {
-    const struct gr_fetch *f = (const struct gr_fetch *)p->fetch.data + part->fetch;
+    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + part->offload;
     while (f->weight != w)
         f++;
     return (struct gr_value *)p->value.data + f->value;
 }
 
-/* Where nodes of part i have what is fetched for it. */
-static void each_fetched(struct gr_plan *p, int32_t i,
-                         void (*fn)(struct gr_ten *t, struct gr_value *v,
-                                    const struct gr_distant *w, int32_t node, void *user),
-                         void *user)
+/* Where nodes of part i have what is offloaded for it. */
+static void each_offloaded(struct gr_plan *p, int32_t i,
+                           void (*fn)(struct gr_ten *t, struct gr_value *v,
+                                      const struct gr_distant *w, int32_t node, void *user),
+                           void *user)
 {
     const struct gr_part *part = (const struct gr_part *)p->part.data + i;
     struct gr_node *node = p->node.data;
-    for (int32_t k = part->node; part->n_fetch && k < part->node + part->n_node; k++)
+    for (int32_t k = part->node; part->n_offload && k < part->node + part->n_node; k++)
         for (const struct gr_operand *o = gr_op_info(node[k].op)->operands; o->role; o++) {
             struct gr_ten *t = gr_node_ten(&node[k], o);
             const struct gr_distant *w = gr_plan_distant(p, t);
             if (w)
-                fn(t, fetched(p, part, w), w, k, user);
+                fn(t, offloaded(p, part, w), w, k, user);
         }
 }
 
-static void find_fetched_life(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
-                              int32_t node, void *user)
+static void find_offloaded_life(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
+                                int32_t node, void *user)
 {
     (void)t, (void)w;
     live_at(v, node);
     live_at(v, *(const int32_t *)user);
 }
 
-static void find_fetched_lives(struct gr_plan *p)
+static void find_offloaded_lives(struct gr_plan *p)
 {
     const struct gr_part *part = p->part.data;
     for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
         int32_t from = part[i].ask < 0 ? 0 : part[part[i].ask].node;
-        each_fetched(p, i, find_fetched_life, &from);
+        each_offloaded(p, i, find_offloaded_life, &from);
     }
 }
 
-/* Bytes that are fetched for part i, or none where there is no such part. */
-static int64_t fetched_bytes(const struct gr_plan *p, int32_t i)
+/* Bytes that are offloaded for part i, or none where there is no such part. */
+static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
 {
     const struct gr_value *v = p->value.data;
-    const struct gr_fetch *f = p->fetch.data;
+    const struct gr_offload *f = p->offload.data;
     int64_t sum = 0;
     if (i < 0)
         return 0;
     const struct gr_part *part = (const struct gr_part *)p->part.data + i;
-    for (int32_t k = part->fetch; k < part->fetch + part->n_fetch; k++)
+    for (int32_t k = part->offload; k < part->offload + part->n_offload; k++)
         sum += v[f[k].value].bytes;
     return sum;
 }
@@ -288,17 +288,18 @@ static void find_asks(struct gr_plan *p)
     int64_t two = 0;
     for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
         part[i].ask = gr_plan_part_before(p, i);
-        two = GR_MAX(two, fetched_bytes(p, i) + fetched_bytes(p, part[i].ask));
+        two = GR_MAX(two, offloaded_bytes(p, i) + offloaded_bytes(p, part[i].ask));
     }
     for (int32_t i = (int32_t)p->part.n - 1; i >= 0; i--) {
         int32_t ask = part[i].ask, before = ask < 0 ? -1 : part[ask].ask;
-        int64_t three = fetched_bytes(p, i) + fetched_bytes(p, ask) + fetched_bytes(p, before);
+        int64_t three =
+            offloaded_bytes(p, i) + offloaded_bytes(p, ask) + offloaded_bytes(p, before);
         part[i].ask = three <= two + two / 4 ? before : ask;
     }
 }
 
-static void bind_fetched(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
-                         int32_t node, void *user)
+static void bind_offloaded(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
+                           int32_t node, void *user)
 {
     const struct gr_plan_memory *memory = user;
     (void)node;
@@ -324,7 +325,7 @@ static void find_lives(struct gr_plan *p)
             live_at(&all[move[m].src], part[k].node);
             live_at(&all[move[m].dst], part[k].node);
         }
-    find_fetched_lives(p);
+    find_offloaded_lives(p);
     const uint32_t *in = p->in.data, *out = p->out.data;
     for (size_t i = 0; i < p->in.n; i++)
         live_at(&all[in[i]], 0);
@@ -350,7 +351,7 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
         moved = false;
         for (size_t i = 1; i < n_placed; i++) {
             const struct gr_value *o = &all[i];
-            bool alive = o->device == v->device && o->fetched == v->fetched && o->first >= 0 &&
+            bool alive = o->device == v->device && o->offloaded == v->offloaded && o->first >= 0 &&
                          o->first <= v->last && v->first <= o->last;
             if (alive && at < o->offset + o->bytes && o->offset < at + v->bytes) {
                 at = o->offset + o->bytes;
@@ -363,14 +364,14 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
 
 /* Weights have memory of their own, in front: so what a step takes grows with its tokens, and the
  * largest one needs most. */
-static void place(struct gr_plan *p, bool fetched)
+static void place(struct gr_plan *p, bool offloaded)
 {
     struct gr_value *v = p->value.data;
     int64_t from[GR_MAX_DEVICE] = {0};
-    if (!fetched)
+    if (!offloaded)
         memcpy(from, p->arena_bytes, sizeof from);
     for (size_t i = 1; i < p->value.n; i++) {
-        if (v[i].first < 0 || v[i].fetched != fetched)
+        if (v[i].first < 0 || v[i].offloaded != offloaded)
             continue;
         v[i].offset = lowest_offset(v, i, &v[i], from[v[i].device]);
         int64_t *bytes = &p->arena_bytes[v[i].device];
@@ -418,7 +419,7 @@ void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_D
     struct gr_plan_memory each[GR_MAX_DEVICE];
     memcpy(each, memory, sizeof each);
     for (int32_t i = 0; i < (int32_t)p->part.n; i++)
-        each_fetched(p, i, bind_fetched, each);
+        each_offloaded(p, i, bind_offloaded, each);
     for (size_t i = 0; i < p->node.n; i++)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
             bind_ten(p, gr_node_ten(&node[i], o), node[i].device, memory);
@@ -451,9 +452,9 @@ void gr_plan_print(const struct gr_plan *p, FILE *out)
     const struct gr_node *node = p->node.data;
     const struct gr_value *v = p->value.data;
     fprintf(out,
-            "plan of %zu nodes in %zu parts, %zu values, %zu moves, %zu fetches: n_tok %d, n_list "
+            "plan of %zu nodes in %zu parts, %zu values, %zu moves, %zu offloads: n_tok %d, n_list "
             "%d, n_out %d\n",
-            p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->fetch.n,
+            p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->offload.n,
             p->shape.n_tok, p->shape.n_list, p->shape.n_out);
     if (p->n_stage > 1) {
         fprintf(out, "stage %d of %d", p->stage, p->n_stage);

@@ -39,7 +39,7 @@ struct gr_value {
     int32_t first, last; /* nodes that write and use it; -1 = none */
     int32_t device;      /* whose arena it is in */
     bool keep;           /* lives to the end of the plan: a result that is read after it */
-    bool fetched;        /* a weight */
+    bool offloaded;      /* a weight */
 };
 
 /* Value src, of one device, becomes value dst of another; one of the two is the CPU. */
@@ -63,13 +63,13 @@ struct gr_distants {
 };
 
 /* A weight of the host becomes value `value` of a device. */
-struct gr_fetch {
+struct gr_offload {
     const struct gr_distant *weight;
     uint32_t value;
 };
 
-/* Nodes one after the other that one device runs, once the moves and fetches are done; or a single
- * EXCHANGE, which the engine does with that device's memory. What is fetched for a part is asked
+/* Nodes one after the other that one device runs, once the moves and offloads are done; or a single
+ * EXCHANGE, which the engine does with that device's memory. What is offloaded for a part is asked
  * for when the turn of part `ask` comes, an earlier one of the device (-1: as the plan begins), and
  * has memory from then on. That is the one before it (gr_plan_part_before), or where it costs
  * little memory the one before that: then the link has something to do from part to part. */
@@ -77,16 +77,16 @@ struct gr_part {
     int32_t device, ask;
     bool exchange;
     /* of the plan's, from where and how many */
-    int32_t node, n_node, tap, n_tap, move, n_move, fetch, n_fetch;
+    int32_t node, n_node, tap, n_tap, move, n_move, offload, n_offload;
 };
 
 struct gr_plan {
-    struct gr_vec node;  /* struct gr_node */
-    struct gr_vec value; /* struct gr_value; index 0 stands for "not a value" */
-    struct gr_vec tap;   /* struct gr_tap; node counts in the part once the plan is finished */
-    struct gr_vec part;  /* struct gr_part */
-    struct gr_vec move;  /* struct gr_move */
-    struct gr_vec fetch; /* struct gr_fetch */
+    struct gr_vec node;    /* struct gr_node */
+    struct gr_vec value;   /* struct gr_value; index 0 stands for "not a value" */
+    struct gr_vec tap;     /* struct gr_tap; node counts in the part once the plan is finished */
+    struct gr_vec part;    /* struct gr_part */
+    struct gr_vec move;    /* struct gr_move */
+    struct gr_vec offload; /* struct gr_offload */
     struct gr_distants distant; /* what nodes may have for weights beside memory */
     int32_t stage, n_stage;     /* 0 or 1 stages: the whole plan */
     /* uint32_t, ascending: values that come from the stage before, before the first node runs, and
@@ -141,7 +141,7 @@ static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struc
 {
     return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
 }
-/* The weight that an operand is, or is a part of; NULL when it is none that is fetched. */
+/* The weight that an operand is, or is a part of; NULL when it is none that is offloaded. */
 const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t);
 /* What a tap of a product's operand looks at, as its node has it now. */
 void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node);

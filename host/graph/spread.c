@@ -14,7 +14,7 @@ struct spread {
     int32_t *home;                 /* device that it comes from */
     int32_t *repeat;               /* node that is run again wherever it is needed, or -1 */
     int32_t *at;                   /* [old nodes] where it went to, -1 = nowhere yet */
-    int32_t fetching;              /* layer of what the last part fetches */
+    int32_t offloading;            /* layer of what the last part offloads */
 };
 
 bool gr_plan_repeats(struct gr_node *n)
@@ -49,7 +49,7 @@ static int find_homes(struct spread *s)
     return 0;
 }
 
-static bool fetches(const struct spread *s, struct gr_node *n)
+static bool offloads(const struct spread *s, struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++)
         if (gr_plan_distant(s->p, gr_node_ten(n, o)))
@@ -58,13 +58,13 @@ static bool fetches(const struct spread *s, struct gr_node *n)
 }
 
 /* The part that the next node of a device belongs to. An EXCHANGE has one of its own, and weights
- * of two layers are not fetched for one. */
+ * of two layers are not offloaded for one. */
 static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t device)
 {
     struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
     bool exchange = n->op == GR_OP_EXCHANGE;
     bool full = last && last->exchange && last->n_node > 0;
-    full |= last && last->n_fetch && n->layer >= 0 && n->layer != s->fetching && fetches(s, n);
+    full |= last && last->n_offload && n->layer >= 0 && n->layer != s->offloading && offloads(s, n);
     if (last && !full && last->device == device && last->exchange == exchange)
         return last;
     struct gr_part *part = gr_vec_push(&s->p->part, sizeof *part);
@@ -73,7 +73,7 @@ static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t dev
                                  .exchange = exchange,
                                  .node = (int32_t)s->node.n,
                                  .move = (int32_t)s->p->move.n,
-                                 .fetch = (int32_t)s->p->fetch.n};
+                                 .offload = (int32_t)s->p->offload.n};
     return part;
 }
 
@@ -109,26 +109,26 @@ static int move_to(struct spread *s, uint32_t v, int32_t device)
     return rc ? rc : move_one(s, v, through ? s->on[v][0] : v, device);
 }
 
-/* Has a weight fetched for the last part, once. */
-static int fetch(struct spread *s, const struct gr_distant *w, const struct gr_node *n)
+/* Has a weight offloaded for the last part, once. */
+static int offload(struct spread *s, const struct gr_distant *w, const struct gr_node *n)
 {
     struct gr_part *part = (struct gr_part *)s->p->part.data + s->p->part.n - 1;
-    const struct gr_fetch *all = s->p->fetch.data;
-    for (int32_t i = part->fetch; i < part->fetch + part->n_fetch; i++)
+    const struct gr_offload *all = s->p->offload.data;
+    for (int32_t i = part->offload; i < part->offload + part->n_offload; i++)
         if (all[i].weight == w)
             return 0;
     if (part->device == 0)
         return gr_fail(GR_E_INTERNAL, "%s, layer %d, runs on the CPU with weights of a device",
                        gr_op_info(n->op)->name, n->layer);
     struct gr_value *v = gr_vec_push(&s->p->value, sizeof *v);
-    struct gr_fetch *f = v ? gr_vec_push(&s->p->fetch, sizeof *f) : NULL;
+    struct gr_offload *f = v ? gr_vec_push(&s->p->offload, sizeof *f) : NULL;
     if (!f)
         return GR_E_NOMEM_HOST;
     *v = (struct gr_value){
-        .bytes = w->bytes, .first = -1, .last = -1, .device = part->device, .fetched = true};
-    *f = (struct gr_fetch){w, (uint32_t)(s->p->value.n - 1)};
-    part->n_fetch++;
-    s->fetching = n->layer < 0 ? s->fetching : n->layer;
+        .bytes = w->bytes, .first = -1, .last = -1, .device = part->device, .offloaded = true};
+    *f = (struct gr_offload){w, (uint32_t)(s->p->value.n - 1)};
+    part->n_offload++;
+    s->offloading = n->layer < 0 ? s->offloading : n->layer;
     return 0;
 }
 
@@ -143,7 +143,7 @@ static int put(struct spread *s, int32_t old, int32_t device)
         const struct gr_distant *w = gr_plan_distant(s->p, t);
         uint32_t v = t->value;
         if (w)
-            rc = fetch(s, w, &n);
+            rc = offload(s, w, &n);
         if (!v || v >= s->n_value)
             continue;
         if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* the first, at its home or at another */

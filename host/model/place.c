@@ -247,7 +247,7 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
     *w = (struct gr_weights){0};
 }
 
-/* ---- weights that are fetched ---- */
+/* ---- weights that are offloaded ---- */
 
 /* A pass over layers of the CPU. */
 struct stream {

@@ -40,12 +40,12 @@ struct gr_weights {
 int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
                         const struct gr_placement *p);
 /* The same weights as a plan has them in which some layers of the CPU run on a GPU: of those layers
- * they are fetched. */
+ * they are offloaded. */
 struct gr_streamed {
     struct gr_ten *weight, *bias; /* as of gr_weights */
     struct gr_lora *lora;
     int32_t n_lora;
-    struct gr_vec item; /* struct gr_distant: what is fetched */
+    struct gr_vec item; /* struct gr_distant: what is offloaded */
     uint8_t *device;    /* [n_layer + 1] where each layer runs */
     int64_t bytes;      /* of the file: what goes over the link for all of it */
     int64_t n_mul;      /* multiplications that it takes for a token, about */

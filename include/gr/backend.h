@@ -73,7 +73,7 @@ enum gr_range {
     GR_N_RANGE
 };
 
-#define GR_FETCH_GROUPS 4
+#define GR_OFFLOAD_GROUPS 4
 
 struct gr_backend_api {
     const char *name; /* "CPU", "CUDA" */
@@ -104,21 +104,21 @@ struct gr_backend_api {
     int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
                          struct gr_ten *out);
     /* Weights that do not stay: as weight_upload (a matrix packed), but by threads of the backend's
-     * own beside all that runs. fetch asks for one, the next of a group, and waits for nothing; the
-     * destination may be in use by what was queued before the group's first was asked for, and by
-     * nothing since. What is queued behind fetched finds the oldest group there that it was not
-     * called for; at most GR_FETCH_GROUPS are under way. sync waits for all of them, and they are
-     * forgotten. dst NULL: what fetching needs is made, nothing else; it stays until fetch_end,
-     * when there are no segments and scratch memory goes as well. fetch_bytes: how much device
-     * memory it takes, and as much pinned memory. fetch_rate: bytes of the file a second that it
-     * brings, by what the link and the processors are and not by a measurement: the same each time.
-     * NULL: a backend with weights on the host alone. */
-    int (*fetch)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
-                 bool last);
-    int (*fetched)(struct gr_backend *b);
-    void (*fetch_end)(struct gr_backend *b);
-    size_t (*fetch_bytes)(struct gr_backend *b);
-    double (*fetch_rate)(struct gr_backend *b);
+     * own beside all that runs. offload asks for one, the next of a group, and waits for nothing;
+     * the destination may be in use by what was queued before the group's first was asked for, and
+     * by nothing since. What is queued behind offload_wait finds the oldest group there that it was
+     * not called for; at most GR_OFFLOAD_GROUPS are under way. sync waits for all of them, and they
+     * are forgotten. dst NULL: what offloading needs is made, nothing else; it stays until
+     * offload_end, when there are no segments and scratch memory goes as well. offload_bytes: how
+     * much device memory it takes, and as much pinned memory. offload_rate: bytes of the file a
+     * second that it brings, by what the link and the processors are and not by a measurement: the
+     * same each time. NULL: a backend with weights on the host alone. */
+    int (*offload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                   bool last);
+    int (*offload_wait)(struct gr_backend *b);
+    void (*offload_end)(struct gr_backend *b);
+    size_t (*offload_bytes)(struct gr_backend *b);
+    double (*offload_rate)(struct gr_backend *b);
     /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
      * at. The backend keeps one piece of the largest size it has met in segment_new. */
     size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);

@@ -229,8 +229,8 @@ Test(weights, come_behind_what_was_queued)
 
 /* ---- weights that do not stay ---- */
 
-/* Unpacks a fetched matrix and compares. */
-static void expect_fetched(struct gr_backend *b, const struct gr_ten *t, void *dst)
+/* Unpacks an offloaded matrix and compares. */
+static void expect_offloaded(struct gr_backend *b, const struct gr_ten *t, void *dst)
 {
     struct gr_ten packed, rows = device_ten(b, t->rows, t->cols, NULL);
     cr_assert_eq(b->api->weight_upload(b, t, true, NULL, &packed), 0);
@@ -246,7 +246,7 @@ static void expect_fetched(struct gr_backend *b, const struct gr_ten *t, void *d
 /* More weights than the ring has slots come before a segment that was queued behind their being
  * asked for has begun: the device is one that does nothing before the host waits for it. Who asks
  * copies nothing and waits for nothing: all calls that would are held, but those of its thread. */
-Test(weights, are_fetched_beside_what_runs, .timeout = 60)
+Test(weights, are_offloaded_beside_what_runs, .timeout = 60)
 {
     enum { N = 6, FIRST = 4, ROWS = 64, COLS = 64 };
     struct gr_backend *b = device_open("order=late", plain);
@@ -254,7 +254,7 @@ Test(weights, are_fetched_beside_what_runs, .timeout = 60)
     const struct gr_node work = node_act(x, x);
     void *dst[N], *exec = device_segment(b, &work, 1);
     size_t bytes = b->api->weight_bytes(b, &t, true);
-    cr_assert_eq(b->api->fetch(b, NULL, false, NULL, true), 0, "%s", gr_error());
+    cr_assert_eq(b->api->offload(b, NULL, false, NULL, true), 0, "%s", gr_error());
     for (int i = 0; i < N; i++) {
         dst[i] = b->api->alloc(b, bytes);
         cr_assert_eq(b->api->clear(b, dst[i], bytes), 0);
@@ -262,17 +262,17 @@ Test(weights, are_fetched_beside_what_runs, .timeout = 60)
     int64_t before = emu()->count("kernel"), copies = emu()->count("cuMemcpyHtoDAsync_v2");
     cr_assert_eq(emu()->hold("cuMemcpyHtoDAsync_v2"), 0);
     for (int i = 0; i < N; i++) /* two groups */
-        cr_assert_eq(b->api->fetch(b, &t, true, dst[i], i + 1 == FIRST || i + 1 == N), 0, "%s",
+        cr_assert_eq(b->api->offload(b, &t, true, dst[i], i + 1 == FIRST || i + 1 == N), 0, "%s",
                      gr_error());
     cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0);
     cr_expect_eq(emu()->count("cuMemcpyHtoDAsync_v2"), copies, "who asks has copied");
     cr_assert_eq(emu()->hold(NULL), 0);
-    cr_assert_eq(b->api->fetched(b), 0, "%s", gr_error());
-    cr_assert_eq(b->api->fetched(b), 0, "%s", gr_error());
+    cr_assert_eq(b->api->offload_wait(b), 0, "%s", gr_error());
+    cr_assert_eq(b->api->offload_wait(b), 0, "%s", gr_error());
     cr_expect_eq(emu()->count("cuMemcpyHtoDAsync_v2"), copies + N);
     cr_expect_eq(emu()->count("kernel"), before, "the segment ran before the weights came");
     for (int i = 0; i < N; i++) {
-        expect_fetched(b, &t, dst[i]);
+        expect_offloaded(b, &t, dst[i]);
         b->api->free(b, dst[i]);
     }
     cr_expect_geq(emu()->count("kernel"), before + 1 + N);

@@ -135,7 +135,7 @@ static bool has_output(const struct gr_arch *a)
 }
 
 /* Whether one of the first n layers is not recurrent. */
-static bool can_be_fetched(const struct gr_hparams *hp, int32_t n)
+static bool can_be_offloaded(const struct gr_hparams *hp, int32_t n)
 {
     int32_t il = 0;
     while (il < n && hp->recurrent[il])
@@ -154,7 +154,8 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
         gr_session_close(&want.s);
         gr_model_close(&m);
         for (size_t k = 0; k < GR_COUNT(ways); k++) {
-            int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)}, fetches = fake_fetches(0);
+            int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)},
+                    offloads = fake_offloads(0);
             m = open_model(&t, &ways[k]);
             got.s = open_session(m, &ways[k]);
             struct gr_model_info info;
@@ -170,8 +171,8 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
             bool ran = fake_runs(0) + fake_runs(1) + fake_runs(2) > runs[0] + runs[1] + runs[2];
             cr_expect_eq(ran, ways[k].offload || info.n_gpu_layers > !has_output(t.arch),
                          "%s, way %zu", t.arch->name, k);
-            cr_expect_eq(fake_fetches(0) > fetches,
-                         ways[k].offload && can_be_fetched(&m->hp, n - info.n_gpu_layers),
+            cr_expect_eq(fake_offloads(0) > offloads,
+                         ways[k].offload && can_be_offloaded(&m->hp, n - info.n_gpu_layers),
                          "%s, way %zu", t.arch->name, k);
             cr_assert_eq(got.n, want.n);
             cr_expect_eq(memcmp(got.out, want.out, (size_t)got.n * N_VOCAB * sizeof(float)), 0,
@@ -357,7 +358,7 @@ Test(devices, auto_takes_as_many_layers_as_fit, .timeout = 120)
 
 /* With little memory layers of the CPU are computed there; with more, prompts on the device. Either
  * way the session works, with the layers that were asked for. */
-Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
+Test(devices, weights_are_offloaded_where_there_is_memory_for_it, .timeout = 120)
 {
     struct tiny t = larger();
     struct gr_session_params p = some_context();
@@ -366,7 +367,7 @@ Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
     p.offload_from = 2;
     for (uint64_t bytes = 256 << 10; bytes < 4 << 20; bytes += bytes / 16) {
         struct gr_session *s;
-        int64_t before = fake_fetches(0);
+        int64_t before = fake_offloads(0);
         fake_use(1, bytes);
         struct gr_model *m = open_model(&t, &w);
         struct gr_fit fit;
@@ -377,11 +378,11 @@ Test(devices, weights_are_fetched_where_there_is_memory_for_it, .timeout = 120)
             want.s = s, want.n = 0;
             decode(&want, 0, 0, 20);
         }
-        bool fetches = fake_fetches(0) > before;
+        bool offloads = fake_offloads(0) > before;
         if (!rc)
             taken_as_planned(&fit);
-        cr_expect(!seen[2] || fetches, "%llu bytes", (unsigned long long)bytes);
-        seen[rc ? 0 : 1 + fetches]++;
+        cr_expect(!seen[2] || offloads, "%llu bytes", (unsigned long long)bytes);
+        seen[rc ? 0 : 1 + offloads]++;
         gr_session_close(&s);
         gr_model_close(&m);
     }

@@ -11,7 +11,7 @@
 #include "cpu/cpu.h"
 #include "gr/status.h"
 
-enum { MAX_BLOCK = 256, MAX_QUEUE = 256, MAX_FETCH = 64 };
+enum { MAX_BLOCK = 256, MAX_QUEUE = 256, MAX_OFFLOAD = 64 };
 
 struct block {
     char *p;
@@ -22,7 +22,7 @@ static struct device {
     uint64_t total, used, peak;
     struct block block[MAX_BLOCK];
     const char *unusable;
-    int64_t n_run, n_fetch, n_coming, n_wait;
+    int64_t n_run, n_offload, n_coming, n_wait;
 } device[FAKE_MAX];
 static int n_device;
 static int64_t n_alloc;
@@ -38,7 +38,7 @@ struct job {
 };
 
 /* A weight on its way. `there`: it came as early as it may. */
-struct fetch {
+struct offload {
     const struct gr_ten *host;
     void *dst;
     bool matrix, last, there;
@@ -51,10 +51,10 @@ struct fake {
     struct block pinned[MAX_BLOCK];
     struct job job[MAX_QUEUE];
     int n_job;
-    struct fetch fetch[MAX_FETCH];
-    int n_fetch;
+    struct offload offload[MAX_OFFLOAD];
+    int n_offload;
     int64_t n_asked;
-    const void *asked[MAX_FETCH]; /* by the host's addresses, what was asked for last */
+    const void *asked[MAX_OFFLOAD]; /* by the host's addresses, what was asked for last */
     uint64_t scratch;
     bool timed;
 };
@@ -267,7 +267,7 @@ static int fake_collect(struct gr_backend *b, void *dst, const void *src, size_t
     return leave(f, queue(f, (struct job){.dst = dst, .src = src, .bytes = bytes, .back = true}));
 }
 
-static int bring(struct fake *f, const struct fetch *x)
+static int bring(struct fake *f, const struct offload *x)
 {
     struct gr_ten out;
     return f->cpu->api->weight_upload(f->cpu, x->host, x->matrix, x->dst, &out);
@@ -278,10 +278,10 @@ static int bring_some(struct fake *f, int n)
 {
     int rc = flush(f);
     for (int i = 0; i < n && !rc; i++)
-        rc = f->fetch[i].there ? 0 : bring(f, &f->fetch[i]);
-    f->n_fetch -= n;
+        rc = f->offload[i].there ? 0 : bring(f, &f->offload[i]);
+    f->n_offload -= n;
     f->d->n_coming -= n;
-    memmove(f->fetch, f->fetch + n, (size_t)f->n_fetch * sizeof *f->fetch);
+    memmove(f->offload, f->offload + n, (size_t)f->n_offload * sizeof *f->offload);
     return rc;
 }
 
@@ -290,7 +290,7 @@ static int fake_sync(struct gr_backend *b)
     struct fake *f = fake_of(b);
     enter(f);
     f->d->n_wait++;
-    return leave(f, bring_some(f, f->n_fetch));
+    return leave(f, bring_some(f, f->n_offload));
 }
 
 /* ---- weights, segments ---- */
@@ -318,67 +318,67 @@ static int fake_weight_upload(struct gr_backend *b, const struct gr_ten *host, b
 static int groups_coming(const struct fake *f)
 {
     int n = 0;
-    for (int i = 0; i < f->n_fetch; i++)
-        n += f->fetch[i].last;
+    for (int i = 0; i < f->n_offload; i++)
+        n += f->offload[i].last;
     return n;
 }
 
 /* Every other weight comes at once, what was queued before being over; the others do when they are
  * waited for. */
-static int fake_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
-                      bool last)
+static int fake_offload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                        bool last)
 {
     struct fake *f = fake_of(b);
-    struct fetch x = {host, dst, matrix, last, f->n_asked % 2};
+    struct offload x = {host, dst, matrix, last, f->n_asked % 2};
     size_t bytes = f->cpu->api->weight_bytes(f->cpu, host ? host : &(struct gr_ten){0}, matrix);
     if (!dst)
         return 0;
     enter(f);
     cr_assert(holds(f->d->block, dst, bytes), "a weight for what is not the device's");
-    cr_assert_lt(groups_coming(f), GR_FETCH_GROUPS);
-    cr_assert_lt(f->n_fetch, MAX_FETCH);
+    cr_assert_lt(groups_coming(f), GR_OFFLOAD_GROUPS);
+    cr_assert_lt(f->n_offload, MAX_OFFLOAD);
     int rc = x.there ? flush(f) : 0;
     if (!rc && x.there)
         rc = bring(f, &x);
-    f->asked[f->n_asked++ % MAX_FETCH] = host->data;
-    f->fetch[f->n_fetch++] = x, f->d->n_coming++;
+    f->asked[f->n_asked++ % MAX_OFFLOAD] = host->data;
+    f->offload[f->n_offload++] = x, f->d->n_coming++;
     return leave(f, rc);
 }
 
-static int fake_fetched(struct gr_backend *b)
+static int fake_offload_wait(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
     int n = 0;
     enter(f);
-    while (n < f->n_fetch && !f->fetch[n].last)
+    while (n < f->n_offload && !f->offload[n].last)
         n++;
-    cr_assert_lt(n, f->n_fetch, "no weights are on their way");
+    cr_assert_lt(n, f->n_offload, "no weights are on their way");
     int rc = bring_some(f, n + 1);
-    f->d->n_fetch++;
+    f->d->n_offload++;
     return leave(f, rc);
 }
 
 bool fake_asked(struct gr_backend *b, const void *host)
 {
     const struct fake *f = fake_of(b);
-    for (int i = 0; i < MAX_FETCH; i++)
+    for (int i = 0; i < MAX_OFFLOAD; i++)
         if (f->asked[i] == host)
             return true;
     return false;
 }
 
-static void fake_fetch_end(struct gr_backend *b)
+static void fake_offload_end(struct gr_backend *b)
 {
-    cr_assert_eq(fake_of(b)->n_fetch, 0, "weights are on their way");
+    cr_assert_eq(fake_of(b)->n_offload, 0, "weights are on their way");
 }
 
-static size_t fake_fetch_bytes(struct gr_backend *b)
+static size_t fake_offload_bytes(struct gr_backend *b)
 {
     (void)b;
     return 0;
 }
 
-static double fake_fetch_rate(struct gr_backend *b)
+static double fake_offload_rate(struct gr_backend *b)
 {
     (void)b;
     return 12e9;
@@ -486,11 +486,11 @@ static const struct gr_backend_api api = {
     .can_borrow = fake_can_borrow,
     .weight_bytes = fake_weight_bytes,
     .weight_upload = fake_weight_upload,
-    .fetch = fake_fetch,
-    .fetched = fake_fetched,
-    .fetch_end = fake_fetch_end,
-    .fetch_bytes = fake_fetch_bytes,
-    .fetch_rate = fake_fetch_rate,
+    .offload = fake_offload,
+    .offload_wait = fake_offload_wait,
+    .offload_end = fake_offload_end,
+    .offload_bytes = fake_offload_bytes,
+    .offload_rate = fake_offload_rate,
     .segment_scratch = fake_segment_scratch,
     .segment_new = fake_segment_new,
     .segment_run = fake_segment_run,
@@ -573,9 +573,9 @@ uint64_t fake_used(int i, uint64_t *peak)
     return device[i].used;
 }
 
-int64_t fake_fetches(int i)
+int64_t fake_offloads(int i)
 {
-    return device[i].n_fetch;
+    return device[i].n_offload;
 }
 
 int64_t fake_coming(int i)

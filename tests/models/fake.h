@@ -20,8 +20,8 @@ void fake_break(int i, const char *why);
 int64_t fake_allocs(void);
 /* Bytes of device i that are taken, scratch of its segments too, and the most there ever were. */
 uint64_t fake_used(int i, uint64_t *peak);
-/* Segments of device i so far that had weights fetched for them. */
-int64_t fake_fetches(int i);
+/* Segments of device i so far that had weights offloaded for them. */
+int64_t fake_offloads(int i);
 /* Whether a weight, by its address on the host, is one of the last that were asked for. */
 bool fake_asked(struct gr_backend *b, const void *host);
 /* Weights that have not come yet. */

@@ -90,7 +90,7 @@ static int scenario(const char *device, int32_t n_gpu, float out[N_OUT * N_VOCAB
 }
 
 /* The output layer is on the device, and computes prompts through the CPU's layers too. */
-static int scenario_fetching(float out[N_OUT * N_VOCAB])
+static int scenario_offload(float out[N_OUT * N_VOCAB])
 {
     struct gr_session_params p = gr_session_params_default();
     p.offload_from = 3;
@@ -181,7 +181,7 @@ Test(session, any_call_fails)
     cr_expect_gt(failed, runs / 2);
 }
 
-/* Calls that fetching makes, the first of each, one under way and the last. Without memory for it
+/* Calls that offloading makes, the first of each, one under way and the last. Without memory for it
  * the CPU does what it did before. */
 Test(session, any_call_fails_as_weights_come)
 {
@@ -191,16 +191,16 @@ Test(session, any_call_fails_as_weights_come)
         "cuLaunchKernelEx",     "cuStreamCreate", "cuStreamSynchronize", "cuMemHostAlloc",
         "cuMemAlloc_v2",        "cuEventCreate",  "cuStreamDestroy_v2"};
     int failed = 0;
-    cr_assert_eq(scenario_fetching(want), 0, "%s", gr_error());
+    cr_assert_eq(scenario_offload(want), 0, "%s", gr_error());
     for (size_t i = 0; i < GR_COUNT(of); i++) {
         cr_assert_eq(emu.configure("quiet,strict"), 0);
-        cr_assert_eq(scenario_fetching(out), 0, "%s", gr_error());
+        cr_assert_eq(scenario_offload(out), 0, "%s", gr_error());
         cr_expect_eq(memcmp(out, want, sizeof out), 0);
         int64_t n = emu.count(of[i]);
         cr_assert_gt(n, 1, "%s: %lld calls", of[i], (long long)n);
-        failed += with_failure(scenario_fetching, of[i], 1, CU_UNKNOWN) != 0;
-        failed += with_failure(scenario_fetching, of[i], n / 2 + 1, CU_UNKNOWN) != 0;
-        failed += with_failure(scenario_fetching, of[i], n, CU_OUT_OF_MEMORY) != 0;
+        failed += with_failure(scenario_offload, of[i], 1, CU_UNKNOWN) != 0;
+        failed += with_failure(scenario_offload, of[i], n / 2 + 1, CU_UNKNOWN) != 0;
+        failed += with_failure(scenario_offload, of[i], n, CU_OUT_OF_MEMORY) != 0;
     }
     cr_expect_gt(failed, 2 * (int)GR_COUNT(of));
 }
@@ -219,7 +219,7 @@ Test(session, weights_come_in_any_order)
         char text[64];
         snprintf(text, sizeof text, "quiet,strict,%s", options[i]);
         cr_assert_eq(emu.configure(text), 0);
-        cr_assert_eq(scenario_fetching(out), 0, "%s: %s", text, gr_error());
+        cr_assert_eq(scenario_offload(out), 0, "%s: %s", text, gr_error());
         cr_expect_eq(memcmp(out, want, N_VOCAB * sizeof *out), 0, "%s", text);
         cr_expect_str_empty(emu.report(), "%s", emu.report());
         cr_expect_eq(emu.live(NULL), 0);

@@ -88,7 +88,7 @@ static void fits(int32_t n_gpu, int32_t offload_from)
     gr_model_close(&m);
 }
 
-Test(memory, what_fetching_takes_is_planned)
+Test(memory, what_offloading_takes_is_planned)
 {
     for (int32_t n_gpu = 1; n_gpu <= 5; n_gpu += 2) {
         fits(n_gpu, -1);

@@ -46,12 +46,12 @@ struct group {
     cu_event behind, done;
 };
 
-struct gr_cuda_fetcher {
+struct gr_cuda_offloader {
     struct gr_cuda_backend *c;
     struct gr_cuda_loader *loader; /* the thread's */
-    struct group group[GR_FETCH_GROUPS];
-    uint32_t n_asked, n_fetched; /* groups, counted by who calls */
-    bool open;                   /* more of a group is to come */
+    struct group group[GR_OFFLOAD_GROUPS];
+    uint32_t n_asked, n_waited; /* groups, counted by who calls */
+    bool open;                  /* more of a group is to come */
     pthread_t thread;
     bool started;
 
@@ -67,7 +67,7 @@ struct gr_cuda_fetcher {
 
 /* ---- the thread ---- */
 
-static int send(struct gr_cuda_fetcher *f, const struct item *x, const struct group *g)
+static int send(struct gr_cuda_offloader *f, const struct item *x, const struct group *g)
 {
     struct gr_cuda_backend *c = f->c;
     struct gr_cuda_loader *l = f->loader;
@@ -81,7 +81,7 @@ static int send(struct gr_cuda_fetcher *f, const struct item *x, const struct gr
     return rc || !x->last ? rc : CU(c, event_record, g->done, l->pack);
 }
 
-static int send_named(struct gr_cuda_fetcher *f, const struct item *x, const struct group *g)
+static int send_named(struct gr_cuda_offloader *f, const struct item *x, const struct group *g)
 {
     if (!f->c->opt.nvtx)
         return send(f, x, g);
@@ -92,10 +92,10 @@ static int send_named(struct gr_cuda_fetcher *f, const struct item *x, const str
 }
 
 /* The lock is held, but not while the item is sent. */
-static void take_one(struct gr_cuda_fetcher *f)
+static void take_one(struct gr_cuda_offloader *f)
 {
     struct item x = ((const struct item *)f->item.data)[f->head++];
-    struct group g = f->group[f->n_sent % GR_FETCH_GROUPS];
+    struct group g = f->group[f->n_sent % GR_OFFLOAD_GROUPS];
     if (f->head == f->item.n)
         f->head = f->item.n = 0;
     f->sending = true;
@@ -112,9 +112,9 @@ static void take_one(struct gr_cuda_fetcher *f)
     pthread_cond_broadcast(&f->sent);
 }
 
-static void *fetch_main(void *arg)
+static void *offload_main(void *arg)
 {
-    struct gr_cuda_fetcher *f = arg;
+    struct gr_cuda_offloader *f = arg;
     if (f->c->opt.nvtx)
         gr_nvtx_name_thread("gpurun fetch");
     pthread_mutex_lock(&f->lock);
@@ -129,7 +129,7 @@ static void *fetch_main(void *arg)
 
 /* ---- making it ---- */
 
-static int start(struct gr_cuda_fetcher *f)
+static int start(struct gr_cuda_offloader *f)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* that it would raise itself */
     sigset_t all, before;
@@ -137,7 +137,7 @@ static int start(struct gr_cuda_fetcher *f)
     for (size_t i = 0; i < GR_COUNT(own); i++)
         sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* the others are for who calls */
-    int error = pthread_create(&f->thread, NULL, fetch_main, f);
+    int error = pthread_create(&f->thread, NULL, offload_main, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     f->started = !error;
     return error ? gr_fail(GR_E_NOMEM_HOST, "%s: no thread for weights on their way: %s",
@@ -145,9 +145,9 @@ static int start(struct gr_cuda_fetcher *f)
                  : 0;
 }
 
-static int fetcher_new(struct gr_cuda_backend *c)
+static int offloader_new(struct gr_cuda_backend *c)
 {
-    struct gr_cuda_fetcher *f = c->fetcher = gr_calloc(1, sizeof *f);
+    struct gr_cuda_offloader *f = c->offloader = gr_calloc(1, sizeof *f);
     if (!f)
         return GR_E_NOMEM_HOST;
     f->c = c;
@@ -155,19 +155,19 @@ static int fetcher_new(struct gr_cuda_backend *c)
     pthread_cond_init(&f->asked, NULL);
     pthread_cond_init(&f->sent, NULL);
     int rc = gr_cuda_loader_new(c, &f->loader, gr_cuda_load_slot, true);
-    for (int i = 0; i < GR_FETCH_GROUPS && !rc; i++)
+    for (int i = 0; i < GR_OFFLOAD_GROUPS && !rc; i++)
         if (!(rc = CU(c, event_create, &f->group[i].behind, CU_EVENT_NO_TIMING)))
             rc = CU(c, event_create, &f->group[i].done, CU_EVENT_NO_TIMING);
     if (!rc)
         rc = start(f);
     if (rc)
-        gr_cuda_fetcher_free(c);
+        gr_cuda_offloader_free(c);
     return rc;
 }
 
-void gr_cuda_fetcher_free(struct gr_cuda_backend *c)
+void gr_cuda_offloader_free(struct gr_cuda_backend *c)
 {
-    struct gr_cuda_fetcher *f = c->fetcher;
+    struct gr_cuda_offloader *f = c->offloader;
     if (!f)
         return;
     pthread_mutex_lock(&f->lock);
@@ -177,7 +177,7 @@ void gr_cuda_fetcher_free(struct gr_cuda_backend *c)
     if (f->started)
         pthread_join(f->thread, NULL);
     gr_cuda_loader_free(c, &f->loader);
-    for (int i = 0; i < GR_FETCH_GROUPS; i++) {
+    for (int i = 0; i < GR_OFFLOAD_GROUPS; i++) {
         cu_event event[] = {f->group[i].behind, f->group[i].done};
         for (int k = 0; k < 2; k++)
             if (event[k])
@@ -188,22 +188,22 @@ void gr_cuda_fetcher_free(struct gr_cuda_backend *c)
     pthread_mutex_destroy(&f->lock);
     gr_vec_fini(&f->item);
     gr_free(f);
-    c->fetcher = NULL;
+    c->offloader = NULL;
 }
 
 /* ---- asking ---- */
 
 /* The first of a group: its copies come behind what is queued now. */
-static int begin_group(struct gr_cuda_fetcher *f)
+static int begin_group(struct gr_cuda_offloader *f)
 {
     struct gr_cuda_backend *c = f->c;
-    if (f->n_asked - f->n_fetched == GR_FETCH_GROUPS)
+    if (f->n_asked - f->n_waited == GR_OFFLOAD_GROUPS)
         return gr_fail(GR_E_INTERNAL, "%s: more than %d groups of weights on their way", c->name,
-                       GR_FETCH_GROUPS);
-    return CU(c, event_record, f->group[f->n_asked % GR_FETCH_GROUPS].behind, c->stream);
+                       GR_OFFLOAD_GROUPS);
+    return CU(c, event_record, f->group[f->n_asked % GR_OFFLOAD_GROUPS].behind, c->stream);
 }
 
-static int ask(struct gr_cuda_fetcher *f, struct item x)
+static int ask(struct gr_cuda_offloader *f, struct item x)
 {
     x.first = !f->open;
     int rc = x.first ? begin_group(f) : 0;
@@ -218,65 +218,65 @@ static int ask(struct gr_cuda_fetcher *f, struct item x)
     return rc;
 }
 
-int gr_cuda_fetch(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
-                  bool last)
+int gr_cuda_offload(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
+                    bool last)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     int rc = gr_cuda_enter(c, &v);
-    if (!rc && !c->fetcher)
-        rc = fetcher_new(c);
+    if (!rc && !c->offloader)
+        rc = offloader_new(c);
     if (rc || !dst)
         return rc;
-    return gr_cuda_leave(c, ask(c->fetcher, (struct item){.host = *host,
-                                                          .matrix = matrix,
-                                                          .last = last,
-                                                          .dst = (cu_pointer)(uintptr_t)dst}));
+    return gr_cuda_leave(c, ask(c->offloader, (struct item){.host = *host,
+                                                            .matrix = matrix,
+                                                            .last = last,
+                                                            .dst = (cu_pointer)(uintptr_t)dst}));
 }
 
 /* What the thread has failed with. The lock is held. */
-static int failure(const struct gr_cuda_fetcher *f)
+static int failure(const struct gr_cuda_offloader *f)
 {
     return f->rc ? gr_fail(f->rc, "%s", f->why) : 0;
 }
 
 /* Until a group has been queued, when its event can be waited for. */
-static int await(struct gr_cuda_fetcher *f)
+static int await(struct gr_cuda_offloader *f)
 {
-    if (f->n_fetched == f->n_asked)
+    if (f->n_waited == f->n_asked)
         return gr_fail(GR_E_INTERNAL, "%s: no weights are on their way", f->c->name);
     pthread_mutex_lock(&f->lock);
-    while (f->n_sent == f->n_fetched)
+    while (f->n_sent == f->n_waited)
         pthread_cond_wait(&f->sent, &f->lock);
     int rc = failure(f);
     pthread_mutex_unlock(&f->lock);
     return rc;
 }
 
-int gr_cuda_fetched(struct gr_backend *b)
+int gr_cuda_offload_wait(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
-    struct gr_cuda_fetcher *f = c->fetcher;
+    struct gr_cuda_offloader *f = c->offloader;
     int rc = gr_cuda_enter(c, &v);
     if (!rc)
         rc = await(f);
     if (!rc)
-        rc = CU(c, stream_wait, c->stream, f->group[f->n_fetched++ % GR_FETCH_GROUPS].done, 0);
+        rc = CU(c, stream_wait, c->stream, f->group[f->n_waited++ % GR_OFFLOAD_GROUPS].done, 0);
     return gr_cuda_leave(c, rc);
 }
 
-int gr_cuda_fetch_sync(struct gr_cuda_backend *c)
+int gr_cuda_offload_sync(struct gr_cuda_backend *c)
 {
-    struct gr_cuda_fetcher *f = c->fetcher;
-    if (!f || (f->n_asked == f->n_fetched && !f->open))
+    struct gr_cuda_offloader *f = c->offloader;
+    if (!f || (f->n_asked == f->n_waited && !f->open))
         return 0;
     pthread_mutex_lock(&f->lock);
     while (f->head < f->item.n || f->sending)
         pthread_cond_wait(&f->sent, &f->lock);
     int rc = failure(f);
     f->rc = 0;
-    f->n_fetched = f->n_asked = f->n_sent;
+    f->n_waited = f->n_asked = f->n_sent;
     f->open = false;
     pthread_mutex_unlock(&f->lock);
     int copied = CU(c, stream_sync, f->loader->stream);
@@ -286,12 +286,12 @@ int gr_cuda_fetch_sync(struct gr_cuda_backend *c)
 
 /* ---- the table's entries ---- */
 
-void gr_cuda_fetch_end(struct gr_backend *b)
+void gr_cuda_offload_end(struct gr_backend *b)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     gr_cuda_settle(c, &v);
-    gr_cuda_fetcher_free(c);
+    gr_cuda_offloader_free(c);
     gr_cuda_scratch_free(c);
 }
 
@@ -321,7 +321,7 @@ static double link_rate(const char *bus_id, const char *end)
 
 /* The slowest of the link, which may have fewer lanes than the device, and those who fill pinned
  * memory. Of a link that is not known: one that any machine of these devices has. */
-double gr_cuda_fetch_rate(struct gr_backend *b)
+double gr_cuda_offload_rate(struct gr_backend *b)
 {
     const double thread = 9e9, unknown = 12e9;
     struct gr_cuda_backend *c = gr_cuda_of(b);
@@ -335,7 +335,7 @@ double gr_cuda_fetch_rate(struct gr_backend *b)
     return GR_MIN(link > 0 ? link : unknown, filled);
 }
 
-size_t gr_cuda_fetch_bytes(struct gr_backend *b)
+size_t gr_cuda_offload_bytes(struct gr_backend *b)
 {
     (void)b;
     return GR_LOADER_SLOTS * gr_cuda_load_slot;
