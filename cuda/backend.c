@@ -1,7 +1,6 @@
 /* A backend on a device: memory, copies, and the state that errors leave. One stream carries
  * a session's work, so it happens in the order it was queued in; weights come on streams of their
  * own (upload.c), for which it is made to wait. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -13,47 +12,13 @@
 
 #define RING_SLOTS 4
 #define RING_SLOT (256 * 1024) /* lists of 32,768 cells, written anew, have 145 KiB */
-#define MIB (1024.0 * 1024.0)
 
 struct pinned {
     char *p;
     size_t bytes;
 };
 
-int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
-{
-    if (c->lost)
-        return gr_fail(c->lost, "%s", c->lost_text);
-    return gr_cuda_leave(c, gr_cuda_visit(v, c->device));
-}
-
-int gr_cuda_leave(struct gr_cuda_backend *c, int rc)
-{
-    if (rc == GR_E_DEVICE && !c->lost) {
-        c->lost = rc;
-        (void)snprintf(c->lost_text, sizeof c->lost_text, "%s", gr_error());
-    }
-    return rc;
-}
-
 /* ---- memory ---- */
-
-static int no_memory(struct gr_cuda_backend *c, size_t bytes)
-{
-    size_t free_bytes = 0, total = 0;
-    if (c->cu->mem_info(&free_bytes, &total))
-        return gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for", c->name,
-                       (double)bytes / MIB);
-    return gr_fail(GR_E_NOMEM_DEV, "%s: out of memory: %.1f MiB asked for, %.1f of %.1f free",
-                   c->name, (double)bytes / MIB, (double)free_bytes / MIB, (double)total / MIB);
-}
-
-int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p)
-{
-    int result = c->cu->alloc(p, GR_MAX(bytes, 1)); /* aligned to 256 or more by the driver */
-    return result == CU_OUT_OF_MEMORY ? no_memory(c, bytes)
-                                      : gr_cuda_said(c->cu, c->name, GR_CU_alloc, result);
-}
 
 static void *cuda_alloc(struct gr_backend *b, size_t bytes)
 {
@@ -64,15 +29,6 @@ static void *cuda_alloc(struct gr_backend *b, size_t bytes)
     if (!rc)
         rc = gr_cuda_alloc(c, bytes, &p);
     return rc ? NULL : (void *)(uintptr_t)p;
-}
-
-/* Before something goes that queued work may use. Errors do not matter: what a lost context holds
- * goes with it. */
-void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
-{
-    (void)gr_cuda_visit(v, c->device);
-    (void)c->cu->stream_sync(c->stream);
-    (void)gr_cuda_offload_sync(c);
 }
 
 static void cuda_free(struct gr_backend *b, void *p)
@@ -132,39 +88,6 @@ static bool is_pinned(const struct gr_cuda_backend *c, const void *p, size_t byt
             gr_in((uintptr_t)p - (uintptr_t)known[i].p, bytes, known[i].bytes))
             return true;
     return false;
-}
-
-/* ---- staging ---- */
-
-int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
-                     size_t slot_bytes)
-{
-    void *host = NULL;
-    *r = (struct gr_cuda_ring){.slot_bytes = slot_bytes, .n = n};
-    int rc = CU(c, host_alloc, &host, (size_t)n * slot_bytes, 0);
-    r->host = host;
-    for (int i = 0; i < n && !rc; i++)
-        if (!(rc = CU(c, event_create, &r->copied[i], CU_EVENT_NO_TIMING)))
-            rc = CU(c, event_record, r->copied[i], stream);
-    return rc;
-}
-
-void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r)
-{
-    for (int i = 0; i < r->n; i++)
-        if (r->copied[i])
-            (void)c->cu->event_destroy(r->copied[i]);
-    if (r->host)
-        (void)c->cu->host_free(r->host);
-    *r = (struct gr_cuda_ring){0};
-}
-
-int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *slot, char **host)
-{
-    *slot = r->next;
-    *host = r->host + (size_t)r->next * r->slot_bytes;
-    r->next = (r->next + 1) % r->n;
-    return CU(c, event_sync, r->copied[*slot]);
 }
 
 /* ---- copies ---- */

@@ -6,7 +6,6 @@
 
 #include "base/checked.h"
 #include "cuda/build.h"
-#include "cuda/transport.h"
 #include "gr/backend.h"
 #include "gr/status.h"
 
@@ -345,15 +344,7 @@ int gr_cuda_kernel_smem(struct gr_cuda_device *d, struct gr_cuda_kernel *k, uint
     return rc;
 }
 
-/* ---- the table of devices ---- */
-
-static int count(const char **why, bool *broken)
-{
-    const struct gr_cuda_state *s = gr_cuda_state();
-    *why = s->n_device ? NULL : s->why;
-    *broken = s->broken;
-    return GR_MIN(s->n_device, GR_CUDA_MAX_DEVICES);
-}
+/* ---- facts about devices that need not be open ---- */
 
 static int ask_free(const struct gr_cuda_device *d, size_t *bytes)
 {
@@ -396,7 +387,7 @@ static int read_info(struct gr_cuda_device *d, struct gr_device_info *info)
     return 0;
 }
 
-static int info(int i, struct gr_device_info *info)
+int gr_cuda_device_info(int i, struct gr_device_info *info)
 {
     static char unusable[GR_CUDA_MAX_DEVICES][256];
     struct gr_cuda_device d = {0};
@@ -416,20 +407,3 @@ static int info(int i, struct gr_device_info *info)
     }
     return 0;
 }
-
-static void versions(struct gr_kind_versions *v)
-{
-    const int toolkit = gr_cuda_build.toolkit, needed = gr_cuda_needed(toolkit);
-    *v = (struct gr_kind_versions){gr_cuda_state()->version, toolkit, needed,
-                                   gr_cuda_driver_name(needed)};
-}
-
-const struct gr_device_kind gr_cuda_devices = {
-    .name = gr_cuda_kind,
-    .count = count,
-    .info = info,
-    .versions = versions,
-    .open = gr_cuda_open,
-    .transport_find = gr_cuda_transport_find,
-    .transport_ticket = gr_cuda_transport_ticket,
-};

@@ -11,6 +11,8 @@
 
 #define GR_CUDA_MAX_DEVICES 64
 
+struct gr_device_info;
+
 /* A kernel, found once; lives as long as its device is open. */
 struct gr_cuda_kernel {
     const char *name;
@@ -43,6 +45,8 @@ int gr_cuda_acquire(struct gr_cuda_device **out, int i);
 /* The same device for one more user. */
 struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d);
 void gr_cuda_release(struct gr_cuda_device **d);
+/* Facts about device i, which need not be open: of the driver, and its free memory. */
+int gr_cuda_device_info(int i, struct gr_device_info *info);
 /* For a user who stays: what the table's info has kept of the device goes when that user does. */
 void gr_cuda_take_over(struct gr_cuda_device *d);
 

@@ -5,6 +5,7 @@
  * nothing that the others still read or write. */
 #include "gr/kernel/epilogue.h"
 #include "cuda/grid.h"
+#include "cuda/packed_x.h"
 
 enum {
     PER_SLICE = 4096, /* numbers that a block does without holding up the others */

@@ -70,12 +70,6 @@ void gr_launch_renew(struct gr_launcher *l);
 enum { GR_LAUNCH_COUNTERS = 1024 };
 uint32_t *gr_launch_counters(const struct gr_launcher *l);
 
-/* The packed x (gr/kernel/matmul.h) that the node behind the k-th one reads of y, a result of the
- * k-th, to be written by this one's launch: false when it reads none. */
-struct gr_matmul_x_args;
-bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
-                       struct gr_matmul_x_args *packed_x);
-
 /* One of the products of a launch, as far as the nodes behind it are concerned. */
 struct gr_epilogue_made {
     struct gr_ten y, res, ids; /* the last two are read by its blocks to the end */

@@ -7,6 +7,7 @@
  * not stand on 16 bytes, tiles that shared memory does not hold, biases by distance. */
 #include "base/checked.h"
 #include "cuda/grid.h"
+#include "cuda/packed_x.h"
 #include "gr/dtype.h"
 #include "gr/kernel/attn.h"
 #include "gr/planes.h"

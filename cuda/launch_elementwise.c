@@ -1,6 +1,7 @@
 /* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y.
  */
 #include "cuda/grid.h"
+#include "cuda/packed_x.h"
 #include "gr/kernel/packed_x.h"
 
 int gr_cuda_act(struct gr_launcher *l, const struct gr_args_act *a)

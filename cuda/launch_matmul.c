@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "cuda/grid.h"
+#include "cuda/packed_x.h"
 #include "gr/kernel/epilogue.h"
 #include "gr/kernel/packed_x.h"
 #include "gr/pack.h"
@@ -14,8 +15,6 @@
 
 /* As the kernels have them. */
 enum {
-    MV_TOKENS = 8,
-    MV3_TOKENS = 24,
     WARPS = 8,
     BLOCKS_EACH = 2, /* of so many warps, a multiprocessor */
     F32_TILE = 64,
@@ -29,10 +28,6 @@ enum {
     TILE_SMEM = TILE_X_SMEM + TILE_SUM_SMEM,
     X_THREADS = GR_PACKED_X_THREADS,
 };
-
-/* Order of words in packed x: for ldmatrix and wgmma, or for the loads of the streaming
- * kernels. */
-enum order { BY_LANE, BY_STEP };
 
 static uint32_t up(int64_t n, int64_t per)
 {
@@ -68,57 +63,6 @@ static struct gr_matmul_args base(const struct gr_ten *w, const struct gr_ten *y
                                    .y_row_bytes = y->row_bytes};
 }
 
-/* ---- packed x ---- */
-
-static int64_t packed_x_bytes(const struct gr_packed_x *x)
-{
-    return x->n * (x->units * 64 + gr_packed_x_chunks(x->units) * 64 + 4);
-}
-
-/* Lays n rows out in memory of packed_x_bytes. */
-static void lay_packed_x(struct gr_packed_x *x, void *p)
-{
-    x->x = p;
-    x->sums = x->x + (int64_t)x->n * x->units * 64;
-    x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_packed_x_chunks(x->units) * 64);
-}
-
-static int write_packed_x(struct gr_launcher *l, const struct gr_matmul_x_args *a)
-{
-    return gr_launch(l, "gr_matmul_x", (struct gr_grid){(uint32_t)a->to.n, 1, 1}, X_THREADS, 0, a,
-                     sizeof *a);
-}
-
-/* The packed x of x, which later nodes may want as well. True when they are still to be
- * written, as *a says. */
-static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
-                     enum order order, struct gr_matmul_x_args *a)
-{
-    static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
-                                            {"bf16 by lane", "bf16 by step"}};
-    bool bf16 = w->dtype == GR_BF16, fresh;
-    *a = (struct gr_matmul_x_args){.to.units = (int32_t)gr_pack_units(w->cols),
-                                   .to.n = (int32_t)x->rows,
-                                   .x = x->data,
-                                   .row_bytes = x->row_bytes,
-                                   .cols = (int32_t)x->cols,
-                                   .n_row = (int32_t)x->rows,
-                                   .bf16 = bf16,
-                                   .by_step = order};
-    lay_packed_x(&a->to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)packed_x_bytes(&a->to),
-                                           &fresh));
-    return fresh;
-}
-
-static int packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
-                       enum order order, struct gr_packed_x *to)
-{
-    struct gr_matmul_x_args a;
-    bool fresh = lay_rows(l, x, w, order, &a);
-    *to = a.to;
-    return fresh ? write_packed_x(l, &a) : 0;
-}
-
 /* ---- one launch of a product ---- */
 
 /* Shared memory for the grid and n chunks of a type whose blocks are kept whole. */
@@ -131,7 +75,7 @@ static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
 static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
 {
     bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
-    uint32_t units = wide || (group > MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
+    uint32_t units = wide || (group > GR_MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
     return GR_MIN(WARPS, up(m->x.units, units));
 }
 
@@ -144,8 +88,8 @@ static uint32_t stream_sums(uint32_t warps, int group)
 /* Few tokens an item, `group` of them a block; a block for each tile and item. */
 static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    bool few = m->n_tok <= MV_TOKENS;
-    int group = few ? MV_TOKENS : MV3_TOKENS;
+    bool few = m->n_tok <= GR_MV_TOKENS;
+    int group = few ? GR_MV_TOKENS : GR_MV3_TOKENS;
     struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
     uint32_t warps = stream_warps(m, group), smem = stream_sums(warps, group);
     if (gr_pack_is_whole(m->w.dtype))
@@ -169,7 +113,7 @@ static const struct gr_args_route *route_behind(const struct gr_launcher *l)
     if (!next || n->op != GR_OP_MATMUL || next->op != GR_OP_ROUTE)
         return NULL;
     const struct gr_args_route *a = &next->a.route;
-    bool goes = gr_ten_same(&n->a.matmul.y, &a->logits) && a->logits.rows <= MV_TOKENS &&
+    bool goes = gr_ten_same(&n->a.matmul.y, &a->logits) && a->logits.rows <= GR_MV_TOKENS &&
                 gr_route_bytes(a) <= gr_launch_facts(l)->smem_max;
     return goes ? a : NULL;
 }
@@ -177,8 +121,8 @@ static const struct gr_args_route *route_behind(const struct gr_launcher *l)
 /* F32 weights, at most F32_MV_TOKENS tokens an item. */
 static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, MV_TOKENS);
-    uint32_t warps = GR_MIN(WARPS, (uint32_t)m->x.units), smem = stream_sums(warps, MV_TOKENS);
+    uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, GR_MV_TOKENS);
+    uint32_t warps = GR_MIN(WARPS, (uint32_t)m->x.units), smem = stream_sums(warps, GR_MV_TOKENS);
     struct gr_matmul_f32_args a = {
         .m = *m, .n_split = f32_splits(m, tiles, warps), .count = gr_launch_counters(l)};
     const struct gr_args_route *route = route_behind(l);
@@ -224,8 +168,8 @@ static uint32_t stream_blocks(const struct gr_launcher *l, const char *kernel, u
 static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p)
 {
     const struct gr_matmul_args *m = &p->part[0];
-    bool few = m->n_tok <= MV_TOKENS;
-    int group = few ? MV_TOKENS : MV3_TOKENS;
+    bool few = m->n_tok <= GR_MV_TOKENS;
+    int group = few ? GR_MV_TOKENS : GR_MV3_TOKENS;
     uint32_t warps = stream_warps(m, group), smem = 2 * stream_sums(warps, group);
     const struct name name = kernel(few ? "mv" : "mv3", &m->w);
     const struct gr_grid grid = {
@@ -233,7 +177,7 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
     return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
 }
 
-/* At most MV3_TOKENS tokens an item, F32_MV_TOKENS of F32 weights. */
+/* At most GR_MV3_TOKENS tokens an item, F32_MV_TOKENS of F32 weights. */
 static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     if (m->w.dtype == GR_F32)
@@ -313,7 +257,7 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
 /* Items that have n_tok tokens each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : MV3_TOKENS))
+    if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : GR_MV3_TOKENS))
         return stream_one(l, m, n_item);
     if (m->w.dtype == GR_F32)
         return gr_launch(l, "gr_matmul_f32_tile",
@@ -323,43 +267,6 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
                          256, 0, m, sizeof *m);
     return tiles(l, m, up(m->n_tok, on_sm90(l, &m->w) ? GR_SM90_X_ROWS : TILE_TOKENS), m->n_tok,
                  n_item);
-}
-
-static enum order order_for(int64_t n_tok)
-{
-    return n_tok <= MV3_TOKENS ? BY_LANE : BY_STEP;
-}
-
-/* ---- what the node in front can do ---- */
-
-/* The next product behind node k that reads packed x; what stands before it (a router) asks
- * for none. */
-static const struct gr_node *next_product(const struct gr_launcher *l, int k)
-{
-    for (int i = 1; i <= 3; i++) {
-        const struct gr_node *n = gr_launch_behind(l, k + i);
-        if (!n || (n->op != GR_OP_ROUTE && n->op != GR_OP_MATMUL && n->op != GR_OP_MATMUL_ID))
-            return NULL;
-        if ((n->op == GR_OP_MATMUL && n->a.matmul.w.dtype != GR_F32) ||
-            (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.w.dtype != GR_F32))
-            return n;
-    }
-    return NULL;
-}
-
-bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
-                       struct gr_matmul_x_args *packed_x)
-{
-    const struct gr_node *n = next_product(l, k);
-    if (!n || (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.ids.rows > MV_TOKENS))
-        return false;
-    bool id = n->op == GR_OP_MATMUL_ID;
-    const struct gr_ten *x = id ? &n->a.matmul_id.x : &n->a.matmul.x;
-    const struct gr_ten *w = id ? &n->a.matmul_id.w : &n->a.matmul.w;
-    if (!gr_ten_same(x, y))
-        return false;
-    gr_launch_renew(l);
-    return lay_rows(l, y, w, id ? BY_LANE : order_for(x->rows), packed_x);
 }
 
 /* ---- products of the same packed x ---- */
@@ -410,7 +317,7 @@ static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
 {
     struct gr_epilogue_made made[GR_MATMUL_PARTS];
     const struct gr_node *first = gr_launch_behind(l, 0);
-    if (!first || p->part[0].n_tok > MV_TOKENS)
+    if (!first || p->part[0].n_tok > GR_MV_TOKENS)
         return 0;
     for (int i = 0; i < p->n; i++) {
         const struct gr_node *n = first + i;
@@ -420,7 +327,7 @@ static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
         else
             made[i].y = n->a.matmul_id.y, made[i].ids = n->a.matmul_id.ids;
     }
-    return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], MV_TOKENS),
+    return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], GR_MV_TOKENS),
                               &p->epilogue);
 }
 
@@ -474,12 +381,12 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
     struct gr_matmul_args m = matmul_of(a);
     int rc = 0;
     if (a->w.dtype != GR_F32)
-        rc = packed_x_of(l, &a->x, &a->w, order_for(m.n_tok), &m.x);
+        rc = gr_packed_x_of(l, &a->x, &a->w, gr_packed_x_order(m.n_tok), &m.x);
     if (rc)
         return rc;
-    if (has_parts(&m) && m.n_tok <= MV3_TOKENS)
+    if (has_parts(&m) && m.n_tok <= GR_MV3_TOKENS)
         return stream_all(l, &m, 1);
-    return on_sm90(l, &m.w) && m.n_tok > MV3_TOKENS
+    return on_sm90(l, &m.w) && m.n_tok > GR_MV3_TOKENS
                ? tiles_all(l, &m, up(m.n_tok, GR_SM90_X_ROWS), m.n_tok)
                : product(l, &m, 1);
 }
@@ -507,7 +414,7 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
     }
     if (!rc && a->w.dtype != GR_F32) {
         m.x.n = (int32_t)(n_head * a->x.rows);
-        lay_packed_x(&m.x, gr_launch_scratch(l, (size_t)packed_x_bytes(&m.x)));
+        gr_packed_x_scratch(l, &m.x);
         struct gr_matmul_x_args x = {.to = m.x,
                                      .x = a->x.data,
                                      .row_bytes = a->x.row_bytes,
@@ -515,8 +422,8 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
                                      .cols = (int32_t)a->w.cols,
                                      .n_row = (int32_t)a->x.rows,
                                      .bf16 = a->w.dtype == GR_BF16,
-                                     .by_step = order_for(m.n_tok)};
-        rc = write_packed_x(l, &x);
+                                     .by_step = gr_packed_x_order(m.n_tok)};
+        rc = gr_packed_x_write(l, &x);
     }
     return rc ? rc : product(l, &m, n_head);
 }
@@ -532,7 +439,7 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
     int32_t *order = gr_launch_scratch(l, (size_t)n * 4);
     int32_t *table = gr_launch_scratch(l, (1 + 3 * (size_t)n_x) * 4);
     m->x.n = (int32_t)n;
-    lay_packed_x(&m->x, gr_launch_scratch(l, (size_t)packed_x_bytes(&m->x)));
+    gr_packed_x_scratch(l, &m->x);
     m->ids = NULL, m->order = order, m->tiles = table;
     struct gr_matmul_group_args g = {a->ids.data,
                                      a->ids.row_bytes,
@@ -550,22 +457,22 @@ static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_i
                                  .order = order,
                                  .div = m->x_row_div,
                                  .bf16 = a->w.dtype == GR_BF16,
-                                 .by_step = BY_STEP};
+                                 .by_step = GR_BY_STEP};
     int rc = gr_launch(l, "gr_matmul_x_group", (struct gr_grid){(uint32_t)n_expert, 1, 1},
                        X_THREADS, (uint32_t)n_expert * 4, &g, sizeof g);
     if (!rc)
-        rc = write_packed_x(l, &x);
+        rc = gr_packed_x_write(l, &x);
     return rc ? rc : tiles_all(l, m, n_x, n);
 }
 
 int gr_cuda_matmul_id(struct gr_launcher *l, const struct gr_args_matmul_id *a)
 {
     struct gr_matmul_args m = matmul_id_of(a);
-    if (a->w.dtype != GR_F32 && a->ids.rows > MV_TOKENS)
+    if (a->w.dtype != GR_F32 && a->ids.rows > GR_MV_TOKENS)
         return experts_in_tiles(l, a, &m);
     int rc = 0;
     if (a->w.dtype != GR_F32)
-        rc = packed_x_of(l, &a->x, &a->w, BY_LANE, &m.x);
+        rc = gr_packed_x_of(l, &a->x, &a->w, GR_BY_LANE, &m.x);
     if (rc)
         return rc;
     m.n_tok = 1;

@@ -1,5 +1,6 @@
 /* NORM: which kernel takes which groups. */
 #include "cuda/grid.h"
+#include "cuda/packed_x.h"
 #include "gr/kernel/norm.h"
 #include "gr/kernel/packed_x.h"
 

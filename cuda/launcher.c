@@ -1,33 +1,15 @@
-/* The services of launch.h, and the walk over a segment's nodes that notes their launches. */
-#include "cuda/launch.h"
+/* The services that launchers ask for (launch.h). */
+#include "cuda/launcher.h"
 
 #include <string.h>
 
 #include "base/checked.h"
 #include "cuda/build.h"
-#include "cuda/runtime.h"
 #include "gr/status.h"
 
 #define ALIGN 256
 #define NOWHERE ((char *)(uintptr_t)ALIGN) /* scratch while measuring */
-#define ARGS_ALIGN 64
 #define GRID_YZ 65535 /* CUDA C++ Programming Guide, "Technical specifications" */
-
-/* A scratch piece has what is derived at its beginning and the node's own behind it. */
-struct gr_launcher {
-    struct gr_cuda_backend *c;
-    struct gr_cuda_notes *notes; /* NULL while measuring */
-    struct gr_cuda_need need;    /* most that is asked for of each, padded */
-    const struct gr_node *node;  /* that is noted, and how many stand behind it */
-    int n_behind;
-    int n_skip; /* of these are done already */
-    bool keep;
-    size_t node_used;
-    struct gr_ten x; /* what is derived now, of this kind and size; x.data NULL: nothing */
-    const char *kind;
-    size_t bytes;
-    int rc; /* of a call that returns none */
-};
 
 const struct gr_cuda_facts *gr_launch_facts(const struct gr_launcher *l)
 {
@@ -57,19 +39,6 @@ bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b)
 
 /* ---- launches ---- */
 
-static int note(struct gr_cuda_notes *n, const struct gr_cuda_launch *launch, const void *args,
-                size_t args_bytes)
-{
-    static const char zero[ARGS_ALIGN] = {0};
-    size_t pad = GR_PAD(n->args.n, ARGS_ALIGN) - n->args.n;
-    int rc = gr_vec_append(&n->args, zero, pad, 1);
-    struct gr_cuda_launch l = *launch;
-    l.args = n->args.n;
-    if (!rc)
-        rc = gr_vec_append(&n->args, args, args_bytes, 1);
-    return rc ? rc : gr_vec_append(&n->launch, &l, 1, sizeof l);
-}
-
 int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
               uint32_t smem, const void *args, size_t args_bytes)
 {
@@ -95,7 +64,7 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
         return 0;
     rc = gr_cuda_kernel_smem(d, k, smem);
     struct gr_cuda_launch launch = {k, grid, threads, smem, 0};
-    return rc ? rc : note(l->notes, &launch, args, args_bytes);
+    return rc ? rc : gr_cuda_notes_add(l->notes, &launch, args, args_bytes);
 }
 
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel)
@@ -159,16 +128,6 @@ void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const cha
     return place(l, 0, bytes, l->need.derived);
 }
 
-/* What a node wrote is no longer what something was derived from. */
-static void forget(struct gr_launcher *l, const struct gr_node *n)
-{
-    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role && l->x.data; o++) {
-        const struct gr_ten *t = (const void *)((const char *)&n->a + o->offset);
-        if (o->role != GR_ROLE_IN && gr_ten_overlap(t, &l->x))
-            l->x.data = NULL;
-    }
-}
-
 /* ---- fusions ---- */
 
 const struct gr_node *gr_launch_behind(const struct gr_launcher *l, int k)
@@ -207,86 +166,3 @@ int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, boo
 }
 
 /* ---- walking a segment ---- */
-
-static int dispatch(struct gr_launcher *l, const struct gr_node *n)
-{
-    switch (n->op) {
-#define OP(NAME, args, operands, meaning)                                                          \
-    case GR_OP_##NAME:                                                                             \
-        return gr_cuda_##args(l, &n->a.args);
-#define BETWEEN(NAME, args, operands, meaning)
-#include "gr/op.def"
-#undef OP
-    default:
-        return gr_fail(GR_E_INTERNAL, "there is no operation %d", (int)n->op);
-    }
-}
-
-static int check_bound(const struct gr_node *n)
-{
-    const struct gr_op_info *op = gr_op_info(n->op);
-    for (const struct gr_operand *o = op->operands; o->role; o++) {
-        const struct gr_ten *t = (const void *)((const char *)&n->a + o->offset);
-        if (gr_ten_is(t) && !t->data)
-            return gr_fail(GR_E_INTERNAL, "%s, layer %d: %s has no memory", op->name, n->layer,
-                           o->name);
-    }
-    return 0;
-}
-
-static int note_node(struct gr_launcher *l, const struct gr_node *n)
-{
-    int rc = l->notes ? check_bound(n) : 0;
-    l->node_used = 0;
-    if (!rc && l->n_skip) { /* what its launch derived last stays */
-        l->n_skip--;
-    } else if (!rc) {
-        l->keep = false;
-        rc = dispatch(l, n);
-    }
-    if (!rc)
-        rc = l->rc;
-    if (!rc && l->notes && !l->keep)
-        forget(l, n);
-    return rc;
-}
-
-int gr_cuda_measure(struct gr_cuda_backend *c, const struct gr_node *node, int n_node,
-                    struct gr_cuda_need *need)
-{
-    struct gr_launcher l = {.c = c};
-    int rc = 0;
-    for (int i = 0; i < n_node && !rc; i++)
-        rc = note_node(&l, &node[i]);
-    *need = l.need;
-    return rc;
-}
-
-int gr_cuda_note(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
-{
-    struct gr_launcher l = {.c = c, .notes = &e->notes, .need = e->need};
-    int rc = 0;
-    e->notes.launch.n = e->notes.args.n = 0;
-    for (int i = 0; i < e->n_node && !rc; i++) {
-        e->first[i] = (int32_t)e->notes.launch.n;
-        l.node = &e->node[i], l.n_behind = e->alone ? -1 : e->n_node - 1 - i;
-        rc = note_node(&l, &e->node[i]);
-    }
-    e->first[e->n_node] = (int32_t)e->notes.launch.n;
-    return rc;
-}
-
-int gr_cuda_note_pack(struct gr_cuda_backend *c, struct gr_cuda_notes *notes,
-                      const struct gr_ten *rows, struct gr_ten *packed)
-{
-    struct gr_launcher l = {.c = c, .notes = notes};
-    notes->launch.n = notes->args.n = 0;
-    int rc = gr_cuda_pack(&l, rows, packed);
-    return rc ? rc : l.rc;
-}
-
-void gr_cuda_notes_fini(struct gr_cuda_notes *n)
-{
-    gr_vec_fini(&n->launch);
-    gr_vec_fini(&n->args);
-}

@@ -284,6 +284,13 @@ int gr_cuda_offload_sync(struct gr_cuda_backend *c)
     return rc ? rc : copied ? copied : packed;
 }
 
+void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v)
+{
+    (void)gr_cuda_visit(v, c->device);
+    (void)c->cu->stream_sync(c->stream);
+    (void)gr_cuda_offload_sync(c);
+}
+
 /* ---- the table's entries ---- */
 
 void gr_cuda_offload_end(struct gr_backend *b)

@@ -92,12 +92,14 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
 int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
-/* Makes the context current, of a lost backend too, and waits for what is queued, before something
- * that it may use goes. */
-void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
-
 /* Device memory, aligned to 256. */
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);
+
+/* A larger piece of scratch memory: the old one goes first, so that both need not fit, and when the
+ * new one cannot be had each segment asks again for what it needs. */
+int gr_cuda_scratch_grow(struct gr_cuda_backend *c, size_t bytes);
+/* Gives back scratch memory; nothing is queued. */
+void gr_cuda_scratch_free(struct gr_cuda_backend *c);
 
 /* n slots (at most 4) of slot_bytes, for copies on `stream`. */
 int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
@@ -115,15 +117,15 @@ int gr_cuda_note(struct gr_cuda_backend *c, struct gr_cuda_exec *e);
 /* Notes the launch of gr_cuda_pack. */
 int gr_cuda_note_pack(struct gr_cuda_backend *c, struct gr_cuda_notes *notes,
                       const struct gr_ten *rows, struct gr_ten *packed);
+/* Adds a launch, with a copy of its arguments. */
+int gr_cuda_notes_add(struct gr_cuda_notes *n, const struct gr_cuda_launch *launch,
+                      const void *args, size_t args_bytes);
 void gr_cuda_notes_fini(struct gr_cuda_notes *n);
-
 /* Queues launches [lo, hi) on a stream. All but the first may begin before the one in front of them
  * is over: each waits for it by itself (kernels/ptx.cuh). */
 int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
                          size_t lo, size_t hi);
 
-/* With nothing queued, gives back scratch memory. */
-void gr_cuda_scratch_free(struct gr_cuda_backend *c);
 size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s);
 int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec);
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
@@ -147,6 +149,10 @@ int gr_cuda_offload_wait(struct gr_backend *b);
 void gr_cuda_offload_end(struct gr_backend *b);
 size_t gr_cuda_offload_bytes(struct gr_backend *b);
 double gr_cuda_offload_rate(struct gr_backend *b);
+/* Makes the context current, of a lost backend too, and waits for all that is queued and for
+ * weights on their way, before memory that they may use goes. Errors do not matter: what a lost
+ * context holds goes with it. */
+void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 /* Waits for what has been asked for. */
 int gr_cuda_offload_sync(struct gr_cuda_backend *c);
 /* With nothing under way. */

@@ -19,31 +19,6 @@ size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
     return need.derived + need.node;
 }
 
-/* A larger piece of scratch: the old one goes first, so that both need not fit, and when the new
- * one cannot be had each segment asks again for what it needs. */
-static int grow_scratch(struct gr_cuda_backend *c, size_t bytes)
-{
-    int rc = CU(c, stream_sync, c->stream);
-    if (!rc && c->scratch)
-        rc = CU(c, free, c->scratch);
-    if (rc)
-        return rc;
-    c->scratch = 0, c->scratch_bytes = 0;
-    c->scratch_turn++;
-    rc = gr_cuda_alloc(c, bytes, &c->scratch);
-    if (!rc)
-        c->scratch_bytes = bytes;
-    return rc;
-}
-
-void gr_cuda_scratch_free(struct gr_cuda_backend *c)
-{
-    if (c->scratch)
-        (void)c->cu->free(c->scratch);
-    c->scratch = 0, c->scratch_bytes = 0;
-    c->scratch_turn++;
-}
-
 static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     if (e->graph)
@@ -58,7 +33,7 @@ static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e, bool tapped)
 {
     size_t bytes = e->need.derived + e->need.node;
     bool alone = tapped || c->opt.no_fuse;
-    int rc = bytes > c->scratch_bytes ? grow_scratch(c, bytes) : 0;
+    int rc = bytes > c->scratch_bytes ? gr_cuda_scratch_grow(c, bytes) : 0;
     if (rc || (e->noted == c->scratch_turn && e->alone == alone))
         return rc;
     drop_graph(c, e);
@@ -121,27 +96,6 @@ void gr_cuda_segment_free(struct gr_backend *b, void **exec)
 }
 
 /* ---- running ---- */
-
-int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
-                         size_t lo, size_t hi)
-{
-    const struct gr_cuda_launch *launch = n->launch.data;
-    struct cu_launch_attribute early = {.id = CU_LAUNCH_PROGRAMMATIC, .value.value = 1};
-    int rc = 0;
-    for (size_t i = lo; i < hi && !rc; i++) {
-        const struct gr_cuda_launch *l = &launch[i];
-        const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
-                                         .block = {l->threads, 1, 1},
-                                         .smem = l->smem,
-                                         .stream = stream,
-                                         .attribute = &early,
-                                         .n_attribute = i > lo && l->kernel->early && !c->no_early};
-        void *args = (char *)n->args.data + l->args;
-        int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
-        rc = gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);
-    }
-    return rc;
-}
 
 static int launch_nodes(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int lo, int hi)
 {

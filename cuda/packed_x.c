@@ -1,0 +1,101 @@
+/* Packed x: where it lies, who writes it, and which node's launch can. */
+#include "cuda/packed_x.h"
+
+#include "cuda/grid.h"
+#include "gr/kernel/packed_x.h"
+#include "gr/pack.h"
+
+/* ---- layout ---- */
+
+static int64_t packed_x_bytes(const struct gr_packed_x *x)
+{
+    return x->n * (x->units * 64 + gr_packed_x_chunks(x->units) * 64 + 4);
+}
+
+/* Lays n rows out in memory of packed_x_bytes. */
+static void lay_packed_x(struct gr_packed_x *x, void *p)
+{
+    x->x = p;
+    x->sums = x->x + (int64_t)x->n * x->units * 64;
+    x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_packed_x_chunks(x->units) * 64);
+}
+
+void gr_packed_x_scratch(struct gr_launcher *l, struct gr_packed_x *x)
+{
+    lay_packed_x(x, gr_launch_scratch(l, (size_t)packed_x_bytes(x)));
+}
+
+enum gr_x_order gr_packed_x_order(int64_t n_tok)
+{
+    return n_tok <= GR_MV3_TOKENS ? GR_BY_LANE : GR_BY_STEP;
+}
+
+/* ---- writing ---- */
+
+int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a)
+{
+    return gr_launch(l, "gr_matmul_x", (struct gr_grid){(uint32_t)a->to.n, 1, 1},
+                     GR_PACKED_X_THREADS, 0, a, sizeof *a);
+}
+
+/* The packed x of x, which later nodes may want as well. True when they are still to be
+ * written, as *a says. */
+static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                     enum gr_x_order order, struct gr_matmul_x_args *a)
+{
+    static const char *const kinds[2][2] = {{"f16 by lane", "f16 by step"},
+                                            {"bf16 by lane", "bf16 by step"}};
+    bool bf16 = w->dtype == GR_BF16, fresh;
+    *a = (struct gr_matmul_x_args){.to.units = (int32_t)gr_pack_units(w->cols),
+                                   .to.n = (int32_t)x->rows,
+                                   .x = x->data,
+                                   .row_bytes = x->row_bytes,
+                                   .cols = (int32_t)x->cols,
+                                   .n_row = (int32_t)x->rows,
+                                   .bf16 = bf16,
+                                   .by_step = order};
+    lay_packed_x(&a->to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)packed_x_bytes(&a->to),
+                                           &fresh));
+    return fresh;
+}
+
+int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                   enum gr_x_order order, struct gr_packed_x *to)
+{
+    struct gr_matmul_x_args a;
+    bool fresh = lay_rows(l, x, w, order, &a);
+    *to = a.to;
+    return fresh ? gr_packed_x_write(l, &a) : 0;
+}
+
+/* ---- by the node in front ---- */
+
+/* The next product behind node k that reads packed x; what stands before it (a router) asks
+ * for none. */
+static const struct gr_node *next_product(const struct gr_launcher *l, int k)
+{
+    for (int i = 1; i <= 3; i++) {
+        const struct gr_node *n = gr_launch_behind(l, k + i);
+        if (!n || (n->op != GR_OP_ROUTE && n->op != GR_OP_MATMUL && n->op != GR_OP_MATMUL_ID))
+            return NULL;
+        if ((n->op == GR_OP_MATMUL && n->a.matmul.w.dtype != GR_F32) ||
+            (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.w.dtype != GR_F32))
+            return n;
+    }
+    return NULL;
+}
+
+bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                       struct gr_matmul_x_args *packed_x)
+{
+    const struct gr_node *n = next_product(l, k);
+    if (!n || (n->op == GR_OP_MATMUL_ID && n->a.matmul_id.ids.rows > GR_MV_TOKENS))
+        return false;
+    bool id = n->op == GR_OP_MATMUL_ID;
+    const struct gr_ten *x = id ? &n->a.matmul_id.x : &n->a.matmul.x;
+    const struct gr_ten *w = id ? &n->a.matmul_id.w : &n->a.matmul.w;
+    if (!gr_ten_same(x, y))
+        return false;
+    gr_launch_renew(l);
+    return lay_rows(l, y, w, id ? GR_BY_LANE : gr_packed_x_order(x->rows), packed_x);
+}

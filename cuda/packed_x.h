@@ -1,0 +1,30 @@
+/* Packed x (gr/kernel/matmul.h): activations as products of few and of many tokens read them. */
+#ifndef CUDA_PACKED_X_H
+#define CUDA_PACKED_X_H
+
+#include "cuda/launch.h"
+#include "gr/kernel/matmul.h"
+
+/* Tokens that the streaming kernels take, as kernels/matmul_mv*.cu have them. */
+enum { GR_MV_TOKENS = 8, GR_MV3_TOKENS = 24 };
+
+/* Order of words: for the loads of the streaming kernels, or for ldmatrix and wgmma. */
+enum gr_x_order { GR_BY_LANE, GR_BY_STEP };
+/* The order that a product of n_tok tokens reads. */
+enum gr_x_order gr_packed_x_order(int64_t n_tok);
+
+/* Places x, of x->n rows of x->units units, in scratch memory of this node. */
+void gr_packed_x_scratch(struct gr_launcher *l, struct gr_packed_x *x);
+/* Notes the launch of gr_matmul_x. */
+int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a);
+/* Describes in *to the packed x of x for products with w, which later nodes may read as well; notes
+ * the launch that writes it unless it is there already. */
+int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
+                   enum gr_x_order order, struct gr_packed_x *to);
+
+/* The packed x that the node behind the k-th one reads of y, a result of the k-th, to be written by
+ * this one's launch: false when it reads none. */
+bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
+                       struct gr_matmul_x_args *packed_x);
+
+#endif
