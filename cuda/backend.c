@@ -1,6 +1,6 @@
-/* A backend on a device: memory, copies, and the state that errors leave. One stream carries
- * a session's work, so it happens in the order it was queued in; weights come on streams of their
- * own (upload.c), for which it is made to wait. */
+/* A backend on a device: the table's entries for memory, copies and options. One stream carries a
+ * session's work, in the order in which it was queued; weights have streams of their own
+ * (upload.c), for which it is made to wait. */
 #include <string.h>
 
 #include "base/checked.h"
@@ -156,7 +156,7 @@ static int cuda_collect(struct gr_backend *b, void *dst, const void *src, size_t
     return rc ? rc : gr_cuda_leave(c, collect(c, dst, src, bytes));
 }
 
-/* The copy is what was queued last: waiting for the stream is waiting for it. */
+/* Waits for the stream, whose last work is the copy. */
 static int cuda_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
@@ -204,7 +204,7 @@ static int cuda_profile(struct gr_backend *b, bool on)
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     int rc = gr_cuda_enter(c, &v);
-    if (!rc) /* what was queued before belongs to before */
+    if (!rc) /* earlier work is not to be profiled */
         rc = gr_cuda_leave(c, CU(c, stream_sync, c->stream));
     return rc ? rc : on ? CU(c, profiler_start) : CU(c, profiler_stop);
 }

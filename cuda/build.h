@@ -1,4 +1,4 @@
-/* What a build made of kernels/: written by kernels/kernels.cmake, for the driver or for the
+/* The kernels of a build: a table written by kernels/kernels.cmake, for the driver or for the
  * emulated device. */
 #ifndef CUDA_BUILD_H
 #define CUDA_BUILD_H
@@ -13,10 +13,10 @@ struct gr_kernel_image {
 extern const char gr_cuda_kind[];
 
 struct gr_cuda_build {
-    const char *library; /* of the driver, for dlopen */
+    const char *library; /* the driver's, for dlopen */
     const struct gr_kernel_image *image;
     int n_image;       /* 0: built without a CUDA compiler */
-    const char *archs; /* what there is code for: "sm_80 sm_90a compute_80", compute_ being PTX */
+    const char *archs; /* architectures with code: "sm_80 sm_90a compute_80", compute_ being PTX */
     const char *nccl;  /* its library, for dlopen; NULL or "": built to do without */
     int toolkit;       /* CUDA's version that the images are of (13000: nvcc 13.0), 0: of none */
 };

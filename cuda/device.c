@@ -9,9 +9,9 @@
 #include "gr/backend.h"
 #include "gr/status.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the table */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the table */
 static struct gr_cuda_device table[GR_CUDA_MAX_DEVICES];
-static struct gr_cuda_device *looked_at; /* what info keeps, NULL = nothing */
+static struct gr_cuda_device *looked_at; /* its context is kept by info; NULL: none is */
 
 /* ---- what a build runs on ---- */
 
@@ -54,7 +54,7 @@ static int read_facts(struct gr_cuda_device *d)
     return 0;
 }
 
-/* Names device i and asks what it is. */
+/* Reads the name, handle and facts of device i. */
 static int describe(struct gr_cuda_device *d, int i)
 {
     d->cu = &gr_cuda_state()->cu;
@@ -117,7 +117,8 @@ static int acquire(struct gr_cuda_device *d, int i)
     return 0;
 }
 
-/* Errors do not matter here: a lost context fails every call, and goes with what it holds. */
+/* Unloads all modules. Errors do not matter: a lost context fails every call, and goes with what it
+ * holds. */
 static void unload(struct gr_cuda_device *d)
 {
     GR_CUDA_VISIT(v);
@@ -184,8 +185,8 @@ void gr_cuda_release(struct gr_cuda_device **d)
     *d = NULL;
 }
 
-/* Making a context takes longer than all the rest of opening a device, and who asks for a device's
- * free memory is likely to open it next: the context of the last one asked for stays till then. */
+/* Keeps the context of the last device asked for: making one takes longer than the rest of opening
+ * a device, and a caller that asks for free memory is likely to open the device next. */
 static void keep(struct gr_cuda_device *d)
 {
     pthread_mutex_lock(&lock);
@@ -226,7 +227,7 @@ static int find_image(const char *kernel)
     return best;
 }
 
-/* Code that a driver cannot read is of a toolkit that is newer than it. */
+/* An error for code made by a toolkit that is newer than the driver. */
 static int too_new(const struct gr_cuda_device *d, const char *image, int result)
 {
     const char *name = NULL;
@@ -259,8 +260,8 @@ static int load_image(struct gr_cuda_device *d, int i)
     }
 }
 
-/* Code for 9.0 and later has the instruction that waits (kernels/ptx.cuh); PTX of 8.0 has not,
- * whatever it was compiled for. */
+/* Reads a kernel's attributes. `early`: code for 9.0 and later has the instruction that waits for
+ * the launch in front (kernels/ptx.cuh); PTX of 8.0 has not, whatever device it is compiled for. */
 static int read_kernel(const struct gr_cuda_device *d, struct gr_cuda_kernel *k)
 {
     int fixed = 0, smem = 0, ptx = 0, driver = 0;
@@ -354,7 +355,7 @@ static int ask_free(const struct gr_cuda_device *d, size_t *bytes)
     return rc ? rc : CU(d, mem_info, bytes, &total);
 }
 
-/* Free memory, which needs a context. */
+/* Reads free memory, which needs a context. */
 static int read_free(int i, struct gr_device_info *info)
 {
     struct gr_cuda_device *d;

@@ -19,7 +19,7 @@ struct gr_cuda_kernel {
     cu_function function;
     uint32_t fixed; /* static shared memory */
     uint32_t smem;  /* dynamic shared memory that it may be launched with */
-    bool early; /* it waits for the launch in front of it, so it may begin before that is over */
+    bool early;     /* waits for the launch in front, so that it may begin before that is over */
 };
 
 struct gr_cuda_image {
@@ -35,25 +35,25 @@ struct gr_cuda_device {
     struct gr_cuda_facts facts;
     int n_user; /* guarded by the table's lock */
     cu_context context;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     struct gr_cuda_image *image;
     struct gr_arena arena;
 };
 
-/* Device i for one more user; release it with gr_cuda_release. */
+/* Opens device i for one more user; ended by gr_cuda_release. */
 int gr_cuda_acquire(struct gr_cuda_device **out, int i);
-/* The same device for one more user. */
+/* Adds a user to an open device. */
 struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d);
 void gr_cuda_release(struct gr_cuda_device **d);
-/* Facts about device i, which need not be open: of the driver, and its free memory. */
+/* Facts and free memory of device i, which need not be open. */
 int gr_cuda_device_info(int i, struct gr_device_info *info);
-/* For a user who stays: what the table's info has kept of the device goes when that user does. */
+/* Ends what gr_cuda_device_info has kept of the device: its context goes with the last user. */
 void gr_cuda_take_over(struct gr_cuda_device *d);
 
-/* Threads of programs may have a CUDA context of their own. A call from outside has a variable made
- * by GR_CUDA_VISIT: from gr_cuda_visit on the device's context is the thread's current one, and
- * where the block of that variable ends, however it does, the one from before is again. Visits
- * nest. */
+/* Makes a device's context current for the length of a call, as threads of programs may have a CUDA
+ * context of their own. A call from outside has a variable made by GR_CUDA_VISIT: from
+ * gr_cuda_visit on the device's context is the thread's current one, and where the block of that
+ * variable ends, however it does, the one from before is again. Visits nest. */
 struct gr_cuda_visit {
     const struct gr_cuda_driver *cu; /* NULL: there is nothing to change back */
     cu_context outside;
@@ -63,15 +63,15 @@ struct gr_cuda_visit {
 int gr_cuda_visit(struct gr_cuda_visit *v, const struct gr_cuda_device *d);
 void gr_cuda_visit_end(struct gr_cuda_visit *v);
 
-/* The kernel called `name`: NULL in *out when this build has none for this device, or with no_sm90
- * when it is in a file *_sm90. The device's context is current. */
+/* Finds the kernel called `name`: NULL in *out when this build has none for this device, or with
+ * no_sm90 when it is in a file *_sm90. The device's context is current. */
 int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, bool no_sm90,
                    struct gr_cuda_kernel **out);
-/* Lets it be launched with `smem` bytes of dynamic shared memory. */
+/* Allows launches of the kernel with `smem` bytes of dynamic shared memory. */
 int gr_cuda_kernel_smem(struct gr_cuda_device *d, struct gr_cuda_kernel *k, uint32_t smem);
 
-/* Whether code for these architectures ("sm_80 sm_90a compute_80") runs on compute capability cc.
- */
+/* True when code for these architectures ("sm_80 sm_90a compute_80") runs on compute capability
+ * cc. */
 bool gr_cuda_runs(const char *archs, int cc);
 
 #endif

@@ -56,7 +56,7 @@ int gr_cuda_check_toolkit(int driver, int toolkit)
 
 /* ---- opening it ---- */
 
-/* A driver's library begins every entry point's name with "cu". */
+/* An error for a library whose entry points or version are too old for this build. */
 static int too_old(const struct gr_cuda_driver *cu, const char *library, const char *missing)
 {
     int version = 0;
@@ -71,7 +71,7 @@ static int too_old(const struct gr_cuda_driver *cu, const char *library, const c
                    missing ? missing : "", or_newer(GR_CUDA_NEEDED, needed));
 }
 
-/* What a person can do about an error of the first calls, beside asking nvidia-smi. */
+/* Advice on an error of the first calls. */
 static const char *remedy(int result)
 {
     switch (result) {
@@ -101,7 +101,7 @@ int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken)
     *broken = handle != NULL;
     if (!handle)
         return gr_fail(GR_E_DEVICE, "no CUDA driver (%s)", dlerror());
-        /* what dlsym returns is an object pointer by type: POSIX lets it be stored this way */
+        /* POSIX lets the object pointer that dlsym returns be stored this way */
 #define FN(name, symbol, params)                                                                   \
     *(void **)(void *)&cu->name = dlsym(handle, #symbol);                                          \
     if (!cu->name && !missing)                                                                     \

@@ -53,11 +53,11 @@ enum {                        /* CUdevice_attribute */
        CU_ATTR_RESERVED_SMEM = 111 /* of each block, by the system */
 };
 enum {                          /* CUfunction_attribute */
-       CU_FUNC_STATIC_SMEM = 1, /* what __shared__ variables take */
+       CU_FUNC_STATIC_SMEM = 1, /* bytes of __shared__ variables */
        CU_FUNC_PTX_VERSION = 5,
        CU_FUNC_MAX_DYNAMIC_SMEM = 8
 };
-#define CU_SMEM_UNASKED (48 << 10)   /* that any kernel may have, static and dynamic together */
+#define CU_SMEM_UNASKED (48 << 10)   /* bytes of any kernel, static and dynamic together */
 enum { CU_LAUNCH_PROGRAMMATIC = 6 }; /* CUlaunchAttributeID: ..STREAM_SERIALIZATION */
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_CAPTURE_THREAD_LOCAL = 1 };
 
@@ -94,17 +94,17 @@ enum gr_cuda_call {
 #define GR_CUDA_NEEDED 12000 /* 12.0, as cuDriverGetVersion counts */
 #define GR_CUDA_EARLY 12030  /* graphs with launches that begin early */
 
-/* Opens `library` (which stays open) and fills *cu. On failure the message says in one line what is
- * wrong, and *broken whether there is a driver at all. */
+/* Opens `library` (which stays open) and fills *cu. On failure the message is one line, and *broken
+ * says whether there is a driver at all. */
 int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken);
 
-/* The oldest driver that loads what a toolkit's compiler made (0: of none): machine code and PTX
- * are those of a major version ("CUDA Compatibility"). And the NVIDIA driver that CUDA of a version
- * began with ("525"), "" when that is not known. */
+/* Version of the oldest driver that loads machine code and PTX of a toolkit's compiler (0: there is
+ * no toolkit), which are those of a major version ("CUDA Compatibility"). And the NVIDIA driver
+ * that CUDA of a version began with ("525"), "" when that is not known. */
 int gr_cuda_needed(int toolkit);
 const char *gr_cuda_driver_name(int version);
-/* 0, or GR_E_DEVICE with one line: a driver of this version does not load what that toolkit made.
- */
+/* Checks that a driver of this version loads what that toolkit made: 0, or GR_E_DEVICE with one
+ * line. */
 int gr_cuda_check_toolkit(int driver, int toolkit);
 
 /* The driver of this build (gr_cuda_build), loaded and asked for its devices once in a process, by

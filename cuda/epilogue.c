@@ -1,8 +1,8 @@
 /* The nodes that a launch of products does in its epilogue (gr/kernel/epilogue.h).
  *
- * Slices are done while other blocks still multiply. So a node is cut into slices where it reads of
- * the launch's results, and of those of the nodes in front, nothing but its own columns, and writes
- * nothing that the others still read or write. */
+ * Slices are done while other blocks still multiply. So a node is cut into slices where it reads
+ * only its own columns of the launch's results and of the nodes in front, and writes nothing that
+ * the others still read or write. */
 #include "gr/kernel/epilogue.h"
 #include "cuda/grid.h"
 #include "cuda/packed_x.h"
@@ -42,7 +42,7 @@ static bool kv_store_goes(const struct gr_args_kv_store *a, int64_t n)
            goes(&a->k, n, PER_SLICE);
 }
 
-/* Whether a node can be done in n slices as far as its shapes say. */
+/* True when a node's shapes let it be done in n slices. */
 static bool cuts(const struct gr_node *o, int64_t n, uint32_t threads)
 {
     switch (o->op) {
@@ -74,7 +74,7 @@ static const struct gr_ten *operand(const struct gr_node *n, const struct gr_ope
     return (const void *)((const char *)&n->a + o->offset);
 }
 
-/* Whether a tensor of a step can be sliced beside those of the step `before`. */
+/* True when a tensor of a step can be sliced beside those of the step `before`. */
 static bool beside(const struct gr_ten *t, bool written, const struct gr_node *before)
 {
     for (const struct gr_operand *o = gr_op_info(before->op)->operands; o->role; o++)
@@ -83,7 +83,7 @@ static bool beside(const struct gr_ten *t, bool written, const struct gr_node *b
     return true;
 }
 
-/* Whether node n can be the next step in slices, as far as its operands say. */
+/* True when node n's operands let it be the next step in slices. */
 static bool follows(const struct epilogue *s, const struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
@@ -100,7 +100,7 @@ static bool follows(const struct epilogue *s, const struct gr_node *n)
     return true;
 }
 
-/* The nodes from the k-th on that can be done in n slices; how many. */
+/* Finds the nodes from the k-th on that can be done in n slices; returns their number. */
 static int sliced(const struct gr_launcher *l, int k, int64_t n, struct epilogue *s)
 {
     s->n_step = 0;
@@ -116,7 +116,7 @@ static int sliced(const struct gr_launcher *l, int k, int64_t n, struct epilogue
     return s->n_step;
 }
 
-/* Slices by which most of the nodes can be done, and of those the most slices. */
+/* The number of slices in which most nodes can be done; of several such numbers the largest. */
 static int64_t slices_of(const struct gr_launcher *l, int k, struct epilogue *s)
 {
     int64_t best = 1;
@@ -150,7 +150,7 @@ static void set_step(struct gr_epilogue_step *to, const struct gr_node *n)
     }
 }
 
-/* The result of a node that packed x may be wanted of; NULL: none is. */
+/* The result of a node that packed x may be wanted of, or NULL. */
 static const struct gr_ten *result(const struct gr_node *n)
 {
     return n->op == GR_OP_NORM         ? &n->a.norm.y

@@ -22,9 +22,9 @@ static inline int gr_launch_items(struct gr_launcher *l, const char *kernel, int
     return gr_launch(l, kernel, grid, threads, smem, args, args_bytes);
 }
 
-/* Into how many segments n_block products of a block each are cut along their columns, of n_part
- * pieces, so that most of a device has something to do: at least `least` pieces each, 8 segments at
- * most, whose sums are added by one block. The device is always taken for one of 132
+/* Number of segments that the columns, of n_part pieces, of n_block products of a block each are
+ * cut into, so that most of a device has something to do: at least `least` pieces each, 8 segments
+ * at most, whose sums are added by one block. The device is always taken for one of 132
  * multiprocessors: sums do not depend on how many it has. */
 enum { GR_NOMINAL_SM = 132 };
 static inline int64_t gr_launch_segments(int64_t n_block, int64_t n_part, int64_t least)
@@ -33,15 +33,14 @@ static inline int64_t gr_launch_segments(int64_t n_block, int64_t n_part, int64_
     return GR_MAX(1, GR_MIN(n, 8));
 }
 
-/* Whether 16 bytes at a time can be used on every row of f32 or i32; an absent tensor is no
- * obstacle. */
+/* True when every row of f32 or i32 can be read 16 bytes at a time, and for an absent tensor. */
 static inline bool gr_ten_vec4(const struct gr_ten *t)
 {
     return !gr_ten_is(t) ||
            ((uintptr_t)t->data % 16 == 0 && t->row_bytes % 16 == 0 && t->cols % 4 == 0);
 }
 
-/* Whether NORM, GLU and EXPERT_SUM can go 16 bytes at a time. */
+/* True when NORM, GLU and EXPERT_SUM can go 16 bytes at a time. */
 static inline bool gr_norm_vec4(const struct gr_args_norm *a)
 {
     return a->group % 4 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->w) && gr_ten_vec4(&a->b) &&
@@ -56,8 +55,8 @@ static inline bool gr_expert_sum_vec4(const struct gr_args_expert_sum *a)
     return gr_ten_vec4(&a->x) && gr_ten_vec4(&a->res) && gr_ten_vec4(&a->y);
 }
 
-/* Shared memory that a warp takes for a token's ROUTE, and how many of up to `most` find room in a
- * block that does not ask for more. */
+/* Bytes of shared memory that a warp takes for a token's ROUTE, and the number of warps, up to
+ * `most`, that find room in a block without asking for more. */
 static inline int64_t gr_route_bytes(const struct gr_args_route *a)
 {
     return a->logits.cols * 3 * (int64_t)sizeof(double);
@@ -75,7 +74,7 @@ static inline bool gr_cache_type(uint32_t type)
            type == GR_Q4_0;
 }
 
-/* Whether ROPE's kernel takes 4 pairs a thread, and how many threads it then has. */
+/* True when ROPE's kernel can take 4 pairs a thread; and the number of threads it then has. */
 static inline bool gr_rope_vec4(const struct gr_args_rope *a)
 {
     return a->d_head % 8 == 0 && a->cs.cols % 8 == 0 && gr_ten_vec4(&a->x) && gr_ten_vec4(&a->y) &&
@@ -86,7 +85,7 @@ static inline int64_t gr_rope_runs(const struct gr_args_rope *a)
     return a->x.rows * (a->x.cols / a->d_head) * (a->d_head / 8);
 }
 
-/* The same launch with 4 columns a thread or with one: kernels `name_4` and `name_1`, 256 threads a
+/* Notes a launch with 4 columns a thread or with one: kernels `name_4` and `name_1`, 256 threads a
  * block, a thread an item; n counts columns. */
 #define GR_LAUNCH_COLUMNS(l, name, vec4, n, args)                                                  \
     ((vec4) ? gr_launch_items(l, name "_4", (n) / 4, 256, 256, 0, args, sizeof *(args))            \

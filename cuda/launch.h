@@ -1,4 +1,4 @@
-/* What a launcher of an operation is given, and what it may ask for.
+/* The interface of launchers: their arguments, and the services that they ask for.
  *
  * A launcher looks at an operation's arguments, chooses kernels and grids, and notes the launches
  * down: gr_cuda_<args>(l, a) for every line of op.def. It runs once when a segment is made, never
@@ -19,8 +19,8 @@ struct gr_cuda_facts {
     int cc; /* compute capability, 80 .. */
     int n_sm;
     int smem_max;      /* bytes of shared memory that a block can have */
-    int smem_sm;       /* that a multiprocessor has for its blocks */
-    int smem_reserved; /* that the system takes of each block's */
+    int smem_sm;       /* bytes of a multiprocessor for its blocks */
+    int smem_reserved; /* bytes of each block's that the system takes */
     int64_t l2_bytes;
 };
 
@@ -36,66 +36,68 @@ struct gr_grid {
 };
 int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
               uint32_t smem, const void *args, size_t args_bytes);
-/* Whether this build holds that kernel for this device: wgmma kernels only run on compute
- * capability 9.0, and a session may want none; so whoever asks has another one. */
+/* True when this build has that kernel for this device. wgmma kernels run on compute capability 9.0
+ * only, and a session may want none: the caller has another kernel. */
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel);
-/* Bytes of dynamic shared memory that a block of this kernel can have at most: what the kernel has
- * of itself is not among them. 0: there is no such kernel. */
+/* Bytes of dynamic shared memory that a block of this kernel can have at most, beside its static
+ * one; 0: there is no such kernel. */
 uint32_t gr_launch_smem(const struct gr_launcher *l, const char *kernel);
-/* Its blocks that a multiprocessor's shared memory holds at once when each is launched with `smem`
- * bytes; 0: none, or no such kernel. */
+/* Number of the kernel's blocks that a multiprocessor's shared memory holds at once when each is
+ * launched with `smem` bytes; 0: none, or no such kernel. */
 int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint32_t smem);
 
-/* Scratch of this node, aligned to 256 bytes, undefined contents; it is the next node's afterwards.
+/* Scratch memory of this node, aligned to 256 bytes, contents undefined; the next node reuses it.
  * While measuring, an address that must not be used. */
 void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
-/* Scratch that holds something derived from x by a kernel of this kind (a string constant): when
+/* Scratch memory for something derived from x by a kernel of this kind (a string constant): when
  * the node before, or one before that, has asked for the same and x was not written since, the same
  * address and *fresh = false; otherwise *fresh = true, and the caller notes the launch that fills
  * it. One piece at a time. */
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool *fresh);
 
-/* Fusions are decided by launchers, as a segment's launches are noted: what a node's launch can do
- * for those behind it. The k-th node behind this one in the segment (0 = this one), NULL: there is
- * none, or this is the measuring, when each node stands alone. */
+/* The k-th node behind this one in the segment (0 = this one); NULL when there is none, or while
+ * measuring, when each node stands alone. Launchers decide by it about fusions: which of the next
+ * nodes this node's launches do as well. */
 const struct gr_node *gr_launch_behind(const struct gr_launcher *l, int k);
-/* The next n nodes are done by this one's launches. */
+/* Marks the next n nodes as done by this one's launches. */
 void gr_launch_skip(struct gr_launcher *l, int n);
-/* What this node derives from now on, it derives from what it writes itself: that stays, and
- * nothing derived before is taken for it. */
+/* Marks what this node derives from now on as derived from its own result: that stays valid behind
+ * it, and nothing derived before is taken for it. */
 void gr_launch_renew(struct gr_launcher *l);
 
 /* Counters in device memory: zeros, which every launch that counts leaves as zeros. */
 enum { GR_LAUNCH_COUNTERS = 1024 };
 uint32_t *gr_launch_counters(const struct gr_launcher *l);
 
-/* One of the products of a launch, as far as the nodes behind it are concerned. */
+/* A product of a launch as its epilogue sees it. */
 struct gr_epilogue_made {
     struct gr_ten y, res, ids; /* the last two are read by its blocks to the end */
     int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
 };
-/* The epilogue of a launch of n products, in blocks of `threads`: nodes from the k-th behind this
- * one on, whose number is returned, and packed x. *t, of one slice as yet, stays as it is when
- * there is none. */
+/* Fills *t with the epilogue of a launch of n products, in blocks of `threads`: nodes from the k-th
+ * behind this one on, whose number is returned, and packed x. *t, of one slice as yet, stays as it
+ * is when there is none. */
 struct gr_epilogue;
 int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_made *made, int n,
                        uint32_t threads, struct gr_epilogue *t);
 
-/* A tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows row_bytes apart,
- * boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte swizzle; outside
- * elements read as zeros. `map` is 128 bytes, aligned to 64, part of a kernel's arguments. */
+/* Fills `map`, a tensor map for TMA of a row-major f16 or bf16 matrix [rows, cols] with rows
+ * row_bytes apart, boxes of [box_rows, box_cols] with box_cols * 2 = 128 bytes and the 128-byte
+ * swizzle; outside elements read as zeros. `map` is 128 bytes, aligned to 64, part of a kernel's
+ * arguments. */
 int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, bool bf16,
                          int64_t rows, int64_t cols, int64_t row_bytes, int box_rows, int box_cols);
 
-/* Rows [batch, rows, cols] as they stand in a file, staged on the device, to packed tiles and back.
- * A large matrix may come in pieces: `packed` is then the tile of 16 rows that a piece begins with
- * (offset 0), and every piece but the last has a multiple of 16 rows, of one matrix. */
+/* Notes the launch that packs rows [batch, rows, cols] as they stand in a file, staged on the
+ * device, into tiles, or the one that unpacks them. A large matrix may come in pieces: `packed` is
+ * then the tile of 16 rows that a piece begins with (offset 0), and every piece but the last has a
+ * multiple of 16 rows, of one matrix. */
 int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, const struct gr_ten *packed);
 int gr_cuda_unpack(struct gr_launcher *l, const struct gr_ten *packed, const struct gr_ten *rows);
 
-/* Whether two tensors are the same one; whether they have bytes in common (an absent one has none).
- */
+/* True when two tensors are the same one; when they have bytes in common (an absent one has
+ * none). */
 bool gr_ten_same(const struct gr_ten *a, const struct gr_ten *b);
 bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b);
 

@@ -45,7 +45,7 @@ static struct gr_kernel_rows rows_of(const struct gr_ten *t, int64_t first, int6
     return r;
 }
 
-/* Where values are: V, or K's rows. */
+/* The operand that values are read from: V, or K's rows. */
 static const struct gr_ten *values(const struct gr_args_attn *a)
 {
     return gr_ten_is(&a->v) ? &a->v : &a->k;
@@ -112,8 +112,8 @@ static struct gr_attn_stage stage_of(const struct gr_kernel_rows *r, int64_t d)
     return s;
 }
 
-/* The column of K's rows, fetched for the keys, at which values begin, -1 when values are fetched
- * by themselves. */
+/* The column, within K's rows as fetched for the keys, at which values begin; -1 when values are
+ * fetched by themselves. */
 static int32_t column_in_k(const struct gr_args_attn *a)
 {
     bool shared = !gr_ten_is(&a->v) && a->n_head_kv == 1 && !gr_ten_is(&a->k_far);
@@ -121,8 +121,8 @@ static int32_t column_in_k(const struct gr_args_attn *a)
     return shared && column % 8 == 0 ? (int32_t)column : -1;
 }
 
-/* Whether tiles become f16 before they are multiplied: attn_decode multiplies planes as they are.
- */
+/* True when tiles become f16 before they are multiplied; attn_decode multiplies planes as they
+ * are. */
 static bool converted(const struct gr_kernel_rows *r, bool keep_planes)
 {
     return r->type == GR_BF16 || (r->type != GR_F16 && !keep_planes);
@@ -147,7 +147,7 @@ static void set_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
     s->bytes = s->stage + GR_MAX(n_stage * s->stage_bytes, keep_q ? n_q * s->q_pitch : 0);
 }
 
-/* The same with as many stages as `most` bytes hold; false when that is none. */
+/* Lays out as many stages as `most` bytes hold; false when that is none. */
 static bool fit_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t n_k,
                      int32_t n_stage, int32_t most)
 {
@@ -159,14 +159,14 @@ static bool fit_smem(struct gr_kernel_attn *k, int32_t n_q, bool keep_q, int32_t
 
 /* ---- few tokens a sequence ---- */
 
-/* Whether the tiled kernels can be asked, as far as shapes and operands say. */
+/* True when shapes and operands suit the tiled kernels. */
 static bool tiled_shape(const struct gr_args_attn *a)
 {
     return a->d_k % 16 == 0 && a->d_v % 16 == 0 && a->d_v <= 512 && a->k.dtype != GR_F32 &&
            values(a)->dtype != GR_F32 && !gr_ten_is(&a->rel);
 }
 
-/* And their addresses. */
+/* True when addresses suit the tiled kernels. */
 static bool tiled(const struct gr_args_attn *a)
 {
     bool far = gr_ten_is(&a->k_far);
@@ -174,9 +174,9 @@ static bool tiled(const struct gr_args_attn *a)
            (!far || (aligned(&a->q_far) && aligned(&a->k_far) && a->k_far.dtype == a->k.dtype));
 }
 
-/* Chunks of what a token may see, and scratch for their results: each of 256 items, while 64 MiB
- * hold them. The room of the list bounds them, its length is not known here. Fewer tokens never ask
- * for more scratch. */
+/* Number of chunks of what a token may see, and scratch memory for their results: chunks of 256
+ * items each, while 64 MiB hold them. The list's capacity bounds them, as its length is not known
+ * here. Fewer tokens never ask for more scratch. */
 static void set_chunks(struct gr_launcher *l, const struct gr_args_attn *a,
                        struct gr_kernel_attn *k)
 {
@@ -186,10 +186,10 @@ static void set_chunks(struct gr_launcher *l, const struct gr_args_attn *a,
     k->part = gr_launch_scratch(l, (size_t)GR_MAX(result, GR_MIN(most, need * result)));
 }
 
-/* Blocks that walk over the chunks that a token sees by a head. How many chunks there will be is
+/* Number of blocks that walk over the chunks that a token sees by a head. The number of chunks is
  * not known, and texts may differ: one of them by itself can fill a device that holds `at_once`
  * blocks, and all of them fill it up to four times over. A block without a chunk leaves once it has
- * read spans, in under a microsecond: beside those that have one, as they come last. */
+ * read spans, in under a microsecond, beside those that have one, as it comes last. */
 static int32_t walkers(int32_t tokens, int32_t heads, int32_t at_once, int32_t n_chunk)
 {
     int32_t z = GR_MIN(at_once / heads, DECODE_ROUNDS * at_once / (tokens * heads));
@@ -226,7 +226,7 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
     return gr_launch(l, "gr_attn_decode_join", grid, DECODE_THREADS, (uint32_t)exact, k, sizeof *k);
 }
 
-/* The tiles of attn_decode; false when shared memory does not hold them. */
+/* Lays out the tiles of attn_decode; false when shared memory does not hold them. */
 static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
     int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
@@ -238,7 +238,7 @@ static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 
 /* ---- many ---- */
 
-/* Head sizes that attn_prefill is compiled for, and keys of its tiles; the same of
+/* Head sizes that attn_prefill is compiled for, and keys of its tiles; likewise
  * attn_prefill_sm90. */
 static const struct size {
     int32_t d_k, d_v, n_k;
@@ -255,7 +255,7 @@ static const struct size {
     {256, 256, 32, "gr_attn_prefill_256", 64, "gr_attn_prefill_sm90_256"},
 };
 
-/* As many heads of a group as divide it and n_q queries. */
+/* Sets n_pack, the most heads of a group that divide both it and n_q. */
 static void set_pack(struct gr_kernel_attn *k, int32_t n_q)
 {
     int32_t group = k->n_head / k->n_head_kv;
@@ -270,8 +270,8 @@ static int32_t raw_pitch(const struct gr_kernel_rows *r, const struct gr_attn_st
     return r->type == GR_F16 ? 0 : s->pitch;
 }
 
-/* What the copy of a tile of K or V into shared memory needs when it is not f16 yet: one buffer or
- * two. */
+/* Buffers that the copy of a tile of K or V into shared memory needs while it is not f16 yet: one
+ * or two. */
 static bool set_sm90(struct gr_kernel_attn *k, int32_t n_k, int32_t most)
 {
     struct gr_attn_smem *s = &k->smem;

@@ -13,7 +13,7 @@ static int check_type(uint32_t type)
                    gr_dtype_name(type));
 }
 
-/* Q of the same tokens turned behind it, in the same launch. */
+/* Turns Q of the same tokens in the same launch. */
 static const struct gr_args_rope *rope_behind(const struct gr_launcher *l,
                                               const struct gr_args_kv_store *a)
 {
@@ -42,7 +42,7 @@ int gr_cuda_kv_store(struct gr_launcher *l, const struct gr_args_kv_store *a)
                            THREADS, 0, &both, sizeof both);
 }
 
-/* Whether runs of 4 pairs lie aligned: 16 bytes of f32, 8 of the others. */
+/* True when runs of 4 pairs are aligned: 16 bytes of f32, 8 of the other types. */
 static bool runs_of_4(const struct gr_args_kv_shift *a)
 {
     int64_t bytes = a->k_cache.dtype == GR_F32 ? 16 : 8;

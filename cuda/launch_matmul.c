@@ -1,4 +1,4 @@
-/* MATMUL, MATMUL_ID and HEAD_MATMUL: which kernel takes which product.
+/* MATMUL, MATMUL_ID and HEAD_MATMUL: the choice of a kernel.
  *
  * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as packed x
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
@@ -13,7 +13,7 @@
 #include "gr/pack.h"
 #include "gr/status.h"
 
-/* As the kernels have them. */
+/* Constants of the kernels, with the same values there. */
 enum {
     WARPS = 8,
     BLOCKS_EACH = 2, /* of so many warps, a multiprocessor */
@@ -39,7 +39,8 @@ static int64_t n_tile(const struct gr_ten *w)
     return up(w->offset + w->rows, GR_PACK_ROWS);
 }
 
-/* "gr_matmul_<form>_<type>"; types whose blocks are kept whole have one kernel of each form. */
+/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share one kernel of each
+ * form. */
 struct name {
     char text[48];
 };
@@ -52,7 +53,7 @@ static struct name kernel(const char *form, const struct gr_ten *w)
     return n;
 }
 
-/* What every form of product says alike. */
+/* Arguments that all forms of product have. */
 static struct gr_matmul_args base(const struct gr_ten *w, const struct gr_ten *y)
 {
     return (struct gr_matmul_args){.w = *w,
@@ -65,13 +66,13 @@ static struct gr_matmul_args base(const struct gr_ten *w, const struct gr_ten *y
 
 /* ---- one launch of a product ---- */
 
-/* Shared memory for the grid and n chunks of a type whose blocks are kept whole. */
+/* Bytes of shared memory for the grid and n chunks of a type whose blocks are kept whole. */
 static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
 {
     return (uint32_t)gr_whole_grid_bytes(w->dtype) + n * (uint32_t)gr_pack_chunk_bytes(w->dtype, 8);
 }
 
-/* Warps of a streaming kernel's block: they take turns at the steps of a tile. */
+/* Warps of a streaming kernel's block, which take turns at the steps of a tile. */
 static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
 {
     bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
@@ -79,13 +80,13 @@ static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
     return GR_MIN(WARPS, up(m->x.units, units));
 }
 
-/* Shared memory for the sums of a tile. */
+/* Bytes of shared memory for the sums of a tile. */
 static uint32_t stream_sums(uint32_t warps, int group)
 {
     return warps * GR_PACK_ROWS * (uint32_t)group * 4;
 }
 
-/* Few tokens an item, `group` of them a block; a block for each tile and item. */
+/* A product of few tokens an item, `group` of them a block; a block for each tile and item. */
 static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     bool few = m->n_tok <= GR_MV_TOKENS;
@@ -98,15 +99,16 @@ static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t
                      sizeof *m);
 }
 
-/* Parts that the columns of F32 weights are divided in: the same for every number of tokens, as
- * sums depend on it. */
+/* Number of parts that the columns of F32 weights are divided in: the same for every number of
+ * tokens, as sums depend on it. */
 static uint32_t f32_splits(const struct gr_matmul_args *m, uint32_t tiles, uint32_t warps)
 {
     uint32_t most = up(m->x.units, (int64_t)warps * F32_AHEAD);
     return m->ids || 2 * tiles > F32_BLOCKS ? 1 : GR_MIN(F32_BLOCKS / GR_MAX(tiles, 1), most);
 }
 
-/* The ROUTE that can be done behind a product: it reads what comes out, and is next. */
+/* The ROUTE that is the next node and reads the product's result, so that the product's last block
+ * can do it; or NULL. */
 static const struct gr_args_route *route_behind(const struct gr_launcher *l)
 {
     const struct gr_node *n = gr_launch_behind(l, 0), *next = gr_launch_behind(l, 1);
@@ -118,7 +120,7 @@ static const struct gr_args_route *route_behind(const struct gr_launcher *l)
     return goes ? a : NULL;
 }
 
-/* F32 weights, at most F32_MV_TOKENS tokens an item. */
+/* A product with F32 weights, of at most F32_MV_TOKENS tokens an item. */
 static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     uint32_t tiles = (uint32_t)(n_tile(&m->w) * n_item), groups = up(m->n_tok, GR_MV_TOKENS);
@@ -138,13 +140,13 @@ static int stream_f32(struct gr_launcher *l, const struct gr_matmul_args *m, int
                      32 * warps, smem, &a, sizeof a);
 }
 
-/* Whether few tokens of it are multiplied by a kernel that takes several products. */
+/* True when a kernel that takes several products multiplies few tokens of it. */
 static bool has_parts(const struct gr_matmul_args *m)
 {
     return m->w.dtype != GR_F32 && !gr_pack_is_whole(m->w.dtype);
 }
 
-/* The tiles of a launch, as one slice. */
+/* Counts the tiles of a launch, as one slice. */
 static void lay_work(struct gr_matmul_mv_args *p)
 {
     int64_t n = 0;
@@ -153,9 +155,9 @@ static void lay_work(struct gr_matmul_mv_args *p)
     p->epilogue.n_slice = 1, p->epilogue.n_work = (uint32_t)n;
 }
 
-/* Blocks for so much work: one for each piece, or else what the device holds at once but for one:
- * where the launch in front does what is small behind it, that place is not free yet, and who came
- * into it late would be late with an equal share. */
+/* Number of blocks for n pieces of work: one for each, or else as many as the device holds at once
+ * but one. Where the launch in front does its epilogue, that place is not free yet, and a block
+ * that came into it late would be late with an equal share. */
 static uint32_t stream_blocks(const struct gr_launcher *l, const char *kernel, uint32_t warps,
                               uint32_t smem, uint32_t n)
 {
@@ -177,7 +179,7 @@ static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p
     return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
 }
 
-/* At most GR_MV3_TOKENS tokens an item, F32_MV_TOKENS of F32 weights. */
+/* A product of at most GR_MV3_TOKENS tokens an item, F32_MV_TOKENS with F32 weights. */
 static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     if (m->w.dtype == GR_F32)
@@ -190,13 +192,13 @@ static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int
     return stream(l, m, n_item);
 }
 
-/* Whether this product's tiles run on wgmma. */
+/* True when this product's tiles run on wgmma. */
 static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
 {
     return gr_launch_facts(l)->cc == 90 && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
-/* What a block on wgmma asks for, whose tiles have up to n rows of x. */
+/* Bytes of shared memory of a block on wgmma whose tiles have up to n rows of x. */
 static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
 {
     int32_t bytes = 0;
@@ -205,9 +207,9 @@ static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
     return (uint32_t)bytes;
 }
 
-/* The segments of n products of the same packed x on wgmma, and what they need. Memory for their
- * sums is asked for where any number of rows up to this one, or any of the products alone, would
- * have segments: plans of fewer tokens, and launches of more products, find what was asked for. */
+/* Cuts n products of the same packed x on wgmma into segments, with scratch memory for their sums.
+ * That is asked for where any number of rows up to this one, or any of the products alone, would
+ * have segments: plans of fewer tokens, and launches of more products, find it there. */
 static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row,
                      int64_t n_item)
 {
@@ -220,7 +222,7 @@ static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64
     a->count = gr_launch_counters(l);
 }
 
-/* n products of the same packed x, in n_x tiles of up to n_x_row rows each. */
+/* Notes n products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows each. */
 static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, uint32_t n_x,
                       int64_t n_x_row, int64_t n_item)
 {
@@ -242,7 +244,8 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
                           sm90_bytes(m->w.dtype, (int32_t)n_x_row), &a, sizeof a);
 }
 
-/* Tiles of x (n_x of them along the grid, of up to n rows), of rows of weights, of items. */
+/* Notes a product in tiles of x (n_x of them along the grid, of up to n rows), of rows of weights,
+ * of items. */
 static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n,
                  int64_t n_item)
 {
@@ -254,7 +257,7 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
                      whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 
-/* Items that have n_tok tokens each. */
+/* A product of n_item items of n_tok tokens each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : GR_MV3_TOKENS))
@@ -271,7 +274,7 @@ static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_
 
 /* ---- products of the same packed x ---- */
 
-/* A product of few tokens as its node has it. */
+/* The arguments of a product of few tokens as its node has it. */
 static struct gr_matmul_args matmul_of(const struct gr_args_matmul *a)
 {
     struct gr_matmul_args m = base(&a->w, &a->y);
@@ -294,7 +297,7 @@ static struct gr_matmul_args matmul_id_of(const struct gr_args_matmul_id *a)
     return m;
 }
 
-/* Whether product b, behind a, reads the same packed x with the same kernel, and nothing that the
+/* True when product b, behind a, reads the same packed x with the same kernel, and nothing that the
  * other writes. */
 static bool goes_with(const struct gr_node *a, const struct gr_node *b)
 {
@@ -312,7 +315,7 @@ static bool goes_with(const struct gr_node *a, const struct gr_node *b)
            !gr_ten_overlap(&q->y, &p->ids);
 }
 
-/* Behind the products of p, the last of which is node p->n - 1, what the last blocks can do. */
+/* Fills in the epilogue of the products of p, the last of which is node p->n - 1. */
 static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
 {
     struct gr_epilogue_made made[GR_MATMUL_PARTS];
@@ -331,7 +334,8 @@ static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
                               &p->epilogue);
 }
 
-/* The product m, packed x and all, and those behind it that can go with it: how many. */
+/* Collects the product m, packed x and all, and the products behind it that can share its launch;
+ * returns their number. */
 static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
                   struct gr_matmul_args *part)
 {
@@ -353,7 +357,7 @@ static int gather(const struct gr_launcher *l, const struct gr_matmul_args *m,
     return n;
 }
 
-/* All of these and what is small behind them in one launch. */
+/* Notes all of these and their epilogue in one launch. */
 static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
     struct gr_matmul_mv_args p = {.n_item = (int32_t)n_item};
@@ -363,7 +367,7 @@ static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int
     return stream_parts(l, &p);
 }
 
-/* All of these in one launch, where they run on wgmma. */
+/* Notes all of these in one launch, where they run on wgmma. */
 static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
 {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
@@ -428,8 +432,8 @@ int gr_cuda_head_matmul(struct gr_launcher *l, const struct gr_args_head_matmul 
     return rc ? rc : product(l, &m, n_head);
 }
 
-/* Pairs (token, expert) sorted by expert, and their packed x in that order; then tiles of them. The
- * grid has as many tiles as there can be: every expert may end with a part of one. */
+/* Sorts pairs (token, expert) by expert, writes their packed x in that order, and multiplies tiles
+ * of them. The grid has as many tiles as there can be: every expert may end with a part of one. */
 static int experts_in_tiles(struct gr_launcher *l, const struct gr_args_matmul_id *a,
                             struct gr_matmul_args *m)
 {

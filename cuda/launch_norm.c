@@ -18,8 +18,8 @@ static int64_t blocks(const struct gr_args_norm *a)
     return (a->x.rows * (a->x.cols / a->group) + WARPS - 1) / WARPS;
 }
 
-/* Short groups, and those of the node behind where it is such a norm that neither needs the other's
- * result. */
+/* Norms of short groups, and of those of the next node where it is such a norm and neither needs
+ * the other's result. */
 static int warps(struct gr_launcher *l, const struct gr_args_norm *a)
 {
     struct gr_norm_warp_args p = {.part = {*a}, .n_first = (uint32_t)blocks(a)};

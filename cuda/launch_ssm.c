@@ -1,5 +1,4 @@
-/* SSM_CONV, SSM_SCAN, DELTA_RULE, LINEAR_ATTN, TOKEN_SHIFT, BLEND: which kernel takes which shapes.
- */
+/* SSM_CONV, SSM_SCAN, DELTA_RULE, LINEAR_ATTN, TOKEN_SHIFT, BLEND: the choice of a kernel. */
 #include "cuda/grid.h"
 #include "gr/kernel/ssm.h"
 
@@ -14,7 +13,7 @@ int gr_cuda_ssm_conv(struct gr_launcher *l, const struct gr_args_ssm_conv *a)
     return gr_launch_items(l, kernel, n_seq * n_chunk * a->x.cols, 256, 256, 0, &c, sizeof c);
 }
 
-/* Kernels by the states of a column that they have room for. */
+/* Kernels by the number of states of a column that they have room for. */
 struct scan {
     int64_t n_state, lanes;
     const char *shared, *each; /* one rate a head, or one a state */

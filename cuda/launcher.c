@@ -24,7 +24,7 @@ bool gr_ten_same(const struct gr_ten *a, const struct gr_ten *b)
            a->row_bytes == b->row_bytes && a->dtype == b->dtype && a->packed == b->packed;
 }
 
-/* Bytes from a tensor's first to behind its last. */
+/* Bytes from the first of a tensor to behind its last. */
 static uint64_t extent(const struct gr_ten *t)
 {
     uint64_t rows = (uint64_t)(t->batch * t->rows);
@@ -95,7 +95,8 @@ int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint
 
 /* ---- scratch ---- */
 
-/* What lies `at` bytes into the scratch piece; more than was measured is an error of a launcher. */
+/* The address `at` bytes into the scratch piece. More than was measured is an error of a
+ * launcher. */
 static void *place(struct gr_launcher *l, size_t at, size_t bytes, size_t end)
 {
     if (!l->notes)
@@ -115,7 +116,7 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes)
     return place(l, l->need.derived + at, bytes, l->need.derived + l->need.node);
 }
 
-/* While measuring, nothing is ever derived already: that takes the most. */
+/* While measuring, nothing counts as derived already: that asks for the most scratch. */
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
                         size_t bytes, bool *fresh)
 {

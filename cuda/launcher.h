@@ -5,20 +5,21 @@
 
 #include "cuda/runtime.h"
 
-/* A scratch piece has what is derived at its beginning and the node's own behind it. */
+/* A launcher's state. A piece of scratch memory begins with what is derived; the node's own is
+ * behind it. */
 struct gr_launcher {
     struct gr_cuda_backend *c;
     struct gr_cuda_notes *notes; /* NULL while measuring */
     struct gr_cuda_need need;    /* most that is asked for of each, padded */
-    const struct gr_node *node;  /* that is noted, and how many stand behind it */
+    const struct gr_node *node;  /* the one being noted; n_behind stand behind it */
     int n_behind;
-    int n_skip; /* of these are done already */
+    int n_skip; /* of these, how many are done already */
     bool keep;
     size_t node_used;
-    struct gr_ten x; /* what is derived now, of this kind and size; x.data NULL: nothing */
+    struct gr_ten x; /* derived now from x, of this kind and size; x.data NULL: nothing */
     const char *kind;
     size_t bytes;
-    int rc; /* of a call that returns none */
+    int rc; /* error of a service that returns none */
 };
 
 #endif

@@ -19,7 +19,7 @@ static const struct {
 #undef FN
 };
 
-/* As ncclGetVersion counts since 2.9: 22809 is 2.28.9. */
+/* Versions in ncclGetVersion's form since 2.9: 22809 is 2.28.9. */
 static void print_version(char *buf, size_t n, int version)
 {
     (void)snprintf(buf, n, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
@@ -40,13 +40,13 @@ int gr_nccl_load(struct gr_nccl *nccl, const char *library, int *version)
     *version = 0;
     if (!library || !*library)
         return gr_fail(GR_E_UNSUPPORTED, "this build does without NCCL (GPURUN_NCCL=OFF)");
-    /* Messages of a step are small: over a network NCCL has its protocol for these only when it is
-     * told so before it starts. */
+    /* Environment of NCCL: messages of a step are small, and over a network NCCL uses its protocol
+     * for these only when it is told so before it starts. */
     (void)setenv("NCCL_ALLOC_P2P_NET_LL_BUFFERS", "1", 0);
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return gr_fail(GR_E_UNSUPPORTED, "no NCCL (%s)", dlerror());
-        /* what dlsym returns is an object pointer by type: POSIX lets it be stored this way */
+        /* POSIX lets the object pointer that dlsym returns be stored this way */
 #define FN(type, name, symbol, since, params)                                                      \
     *(void **)(void *)&nccl->name = dlsym(handle, #symbol);                                        \
     if (!nccl->name && !missing && (since) <= GR_NCCL_NEEDED)                                      \
@@ -108,7 +108,7 @@ struct nccl_config gr_nccl_config(int version, const char *name)
     return c;
 }
 
-/* What a person can do about it. */
+/* Advice on an error of NCCL. */
 static const char *remedy(int result, const char *text)
 {
     if (strstr(text, "Duplicate GPU"))

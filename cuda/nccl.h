@@ -59,7 +59,7 @@ enum gr_nccl_call {
     21800 /* 2.18: minCTAs, maxCTAs and splitShare, and non-blocking destruction */
 
 /* Opens `library` (which stays open) and fills *nccl; *version as NCCL counts. On failure the
- * message says in one line what is wrong. */
+ * message is one line. */
 int gr_nccl_load(struct gr_nccl *nccl, const char *library, int *version);
 
 /* The library of this build (gr_cuda_build), loaded once in a process, by any thread. */
@@ -70,7 +70,8 @@ struct gr_nccl_state {
 };
 const struct gr_nccl_state *gr_nccl_state(void);
 
-/* For a rank of a communicator that does not block, with this name (at most 63 bytes are used). */
+/* The configuration of a rank of a communicator that does not block, with this name (at most 63
+ * bytes are used). */
 struct nccl_config gr_nccl_config(int version, const char *name);
 
 /* 0 for a call that succeeded or is in progress; otherwise GR_E_PEER_LOST when NCCL says that it

@@ -1,12 +1,12 @@
-/* Weights that do not stay: they come in the midst of steps, while the steps' stream computes and
- * the CPU does its part of the step. A thread takes what is asked for in its order and sends it by
- * a loader of its own (upload.c): so the link works on while the host is at something else, and the
- * host waits for it only where a kernel needs the weights next, and then only until their copies
- * are queued.
+/* Offloaded weights: they stay on the host and come to the device in the midst of steps, while the
+ * steps' stream computes and the CPU does its part of the step. A thread sends what is asked for,
+ * in that order, by a loader of its own (upload.c). So the link works on while the host does
+ * something else; the host waits only where a kernel needs the weights next, and only until their
+ * copies are queued.
  *
  * A layer of the CPU that a GPU computes for a prompt is two parts of a plan, A in front of
- * attention and B behind it, and a part of the CPU's in between (engine/stream.c). Who waits for
- * whom, weights of the next parts (a, b) beside them:
+ * attention and B behind it, with a part of the CPU's in between (engine/stream.c). The order of
+ * work, with a and b the weights of parts A and B:
  *
  *      link      b(i)............... a(i+1) | b(i+1)............... a(i+2) |
  *      GPU  B(i-1) A(i)                 B(i)  A(i+1)                 B(i+1)
@@ -41,7 +41,8 @@ struct item {
     bool matrix, first, last; /* of its group */
 };
 
-/* Events of a group: what was queued when it was asked for is done; all of it is there. */
+/* Events of a group: all that was queued when the group was asked for is done; all of the group is
+ * there. */
 struct group {
     cu_event behind, done;
 };
@@ -55,7 +56,7 @@ struct gr_cuda_offloader {
     pthread_t thread;
     bool started;
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t asked, sent;
     struct gr_vec item; /* struct item: [head, n) are to be sent */
     size_t head;
@@ -91,7 +92,7 @@ static int send_named(struct gr_cuda_offloader *f, const struct item *x, const s
     return rc;
 }
 
-/* The lock is held, but not while the item is sent. */
+/* Sends the next item. The lock is held, but not while the item is sent. */
 static void take_one(struct gr_cuda_offloader *f)
 {
     struct item x = ((const struct item *)f->item.data)[f->head++];
@@ -131,7 +132,7 @@ static void *offload_main(void *arg)
 
 static int start(struct gr_cuda_offloader *f)
 {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* that it would raise itself */
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL}; /* raised by the thread itself */
     sigset_t all, before;
     sigfillset(&all);
     for (size_t i = 0; i < GR_COUNT(own); i++)
@@ -193,7 +194,7 @@ void gr_cuda_offloader_free(struct gr_cuda_backend *c)
 
 /* ---- asking ---- */
 
-/* The first of a group: its copies come behind what is queued now. */
+/* Begins a group: its copies come behind what is queued now. */
 static int begin_group(struct gr_cuda_offloader *f)
 {
     struct gr_cuda_backend *c = f->c;
@@ -234,13 +235,13 @@ int gr_cuda_offload(struct gr_backend *b, const struct gr_ten *host, bool matrix
                                                             .dst = (cu_pointer)(uintptr_t)dst}));
 }
 
-/* What the thread has failed with. The lock is held. */
+/* The first failure of the thread. The lock is held. */
 static int failure(const struct gr_cuda_offloader *f)
 {
     return f->rc ? gr_fail(f->rc, "%s", f->why) : 0;
 }
 
-/* Until a group has been queued, when its event can be waited for. */
+/* Waits until the oldest group is queued, when its event can be waited for. */
 static int await(struct gr_cuda_offloader *f)
 {
     if (f->n_waited == f->n_asked)
@@ -302,7 +303,7 @@ void gr_cuda_offload_end(struct gr_backend *b)
     gr_cuda_scratch_free(c);
 }
 
-/* A line of sysfs that begins with a number; 0: there is none. */
+/* Reads the number that a line of sysfs begins with; 0: there is none. */
 static double read_number(const char *folder, const char *name)
 {
     char path[128], line[64] = "";
@@ -314,8 +315,9 @@ static double read_number(const char *folder, const char *name)
     return x > 0 ? x : 0;
 }
 
-/* Bytes a second of a PCI device, or of the port above it, as its kind has them: 85 of 100 bits are
- * the data's. What it runs at now is not asked, as it saves power when it is idle. 0: not known. */
+/* Bytes a second of a PCI device, or of the port above it, by its generation and lanes; 85 of 100
+ * bits carry data. The present speed is not asked for, as an idle link saves power. 0: not
+ * known. */
 static double link_rate(const char *bus_id, const char *end)
 {
     char folder[80];
@@ -326,8 +328,9 @@ static double link_rate(const char *bus_id, const char *end)
            0.85;
 }
 
-/* The slowest of the link, which may have fewer lanes than the device, and those who fill pinned
- * memory. Of a link that is not known: one that any machine of these devices has. */
+/* Bytes a second at which weights come: those of the link, which may have fewer lanes than the
+ * device, or of the threads that fill pinned memory, whichever is less. A link that is not known
+ * counts as one that any machine of these devices has. */
 double gr_cuda_offload_rate(struct gr_backend *b)
 {
     const double thread = 9e9, unknown = 12e9;

@@ -1,4 +1,5 @@
-/* Packed x: where it lies, who writes it, and which node's launch can. */
+/* Packed x: its memory, the launch that writes it, and the node in front whose launch can write
+ * it. */
 #include "cuda/packed_x.h"
 
 #include "cuda/grid.h"
@@ -12,7 +13,7 @@ static int64_t packed_x_bytes(const struct gr_packed_x *x)
     return x->n * (x->units * 64 + gr_packed_x_chunks(x->units) * 64 + 4);
 }
 
-/* Lays n rows out in memory of packed_x_bytes. */
+/* Sets the addresses of n rows within memory of packed_x_bytes. */
 static void lay_packed_x(struct gr_packed_x *x, void *p)
 {
     x->x = p;
@@ -38,7 +39,7 @@ int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a)
                      GR_PACKED_X_THREADS, 0, a, sizeof *a);
 }
 
-/* The packed x of x, which later nodes may want as well. True when they are still to be
+/* Describes the packed x of x, which later nodes may read as well. True when it is still to be
  * written, as *a says. */
 static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
                      enum gr_x_order order, struct gr_matmul_x_args *a)
@@ -70,8 +71,7 @@ int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct g
 
 /* ---- by the node in front ---- */
 
-/* The next product behind node k that reads packed x; what stands before it (a router) asks
- * for none. */
+/* The next product behind node k that reads packed x; a router may stand before it. */
 static const struct gr_node *next_product(const struct gr_launcher *l, int k)
 {
     for (int i = 1; i <= 3; i++) {

@@ -5,7 +5,7 @@
 #include "cuda/launch.h"
 #include "gr/kernel/matmul.h"
 
-/* Tokens that the streaming kernels take, as kernels/matmul_mv*.cu have them. */
+/* Most tokens of the streaming kernels, with the same values in kernels/matmul_mv*.cu. */
 enum { GR_MV_TOKENS = 8, GR_MV3_TOKENS = 24 };
 
 /* Order of words: for the loads of the streaming kernels, or for ldmatrix and wgmma. */
@@ -22,8 +22,8 @@ int gr_packed_x_write(struct gr_launcher *l, const struct gr_matmul_x_args *a);
 int gr_packed_x_of(struct gr_launcher *l, const struct gr_ten *x, const struct gr_ten *w,
                    enum gr_x_order order, struct gr_packed_x *to);
 
-/* The packed x that the node behind the k-th one reads of y, a result of the k-th, to be written by
- * this one's launch: false when it reads none. */
+/* Fills *packed_x with what the node behind the k-th one reads of y, a result of the k-th, to be
+ * written by this one's launch: false when it reads none. */
 bool gr_packed_x_ahead(struct gr_launcher *l, int k, const struct gr_ten *y,
                        struct gr_matmul_x_args *packed_x);
 

@@ -11,7 +11,7 @@ struct gr_cuda_ring {
     char *host; /* n slots of slot_bytes; NULL: not there yet */
     size_t slot_bytes;
     int n, next;
-    cu_event copied[4]; /* of each slot: its last copy is done */
+    cu_event copied[4]; /* recorded behind each slot's last copy */
 };
 
 /* ---- a segment, noted ---- */
@@ -28,7 +28,7 @@ struct gr_cuda_notes {
     struct gr_vec args;   /* bytes; each launch's begin at a multiple of 64 */
 };
 
-/* Scratch memory of a segment: what is derived, and what a node has for itself. */
+/* Bytes of scratch memory of a segment: for what is derived, and for a node's own. */
 struct gr_cuda_need {
     size_t derived, node;
 };
@@ -42,7 +42,7 @@ struct gr_cuda_exec {
     int32_t *first; /* [n_node + 1] launch that each node begins with */
     struct gr_cuda_need need;
     uint64_t noted;      /* the scratch's turn that it was noted for, 0 = not yet */
-    bool alone;          /* it was without fusions */
+    bool alone;          /* noted without fusions */
     bool ran;            /* launched once since it was noted */
     bool no_graph;       /* there was no memory for one */
     cu_graph_exec graph; /* made by the second run */
@@ -56,7 +56,7 @@ struct gr_cuda_offloader;
 struct gr_cuda_backend {
     struct gr_backend base;
     const struct gr_cuda_driver *cu;
-    const char *name; /* of the device: what messages begin with */
+    const char *name; /* the device's; messages begin with it */
     struct gr_cuda_device *device;
     struct gr_device_opt opt;
     cu_stream stream;
@@ -85,31 +85,32 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
     return (struct gr_cuda_backend *)(void *)b;
 }
 
-/* Begins every call of the table: the context made current for a visit, or the error that
- * the backend was lost by. What a call that queues work or waits for it ends with: an error of the
- * device is remembered for ever, as nobody knows what has been done. One that only makes, gives
- * back or switches something loses nothing by failing: a dead context says so again. */
+/* gr_cuda_enter begins every call of the table: it makes the context current for a visit, or
+ * returns the error that the backend was lost by. gr_cuda_leave ends a call that queues work or
+ * waits for it: an error of the device is remembered for ever, as nobody knows what has been done.
+ * A call that only makes, gives back or switches something loses nothing by failing: a dead context
+ * says so again. */
 int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
-/* Device memory, aligned to 256. */
+/* Allocates device memory, aligned to 256. */
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);
 
-/* A larger piece of scratch memory: the old one goes first, so that both need not fit, and when the
- * new one cannot be had each segment asks again for what it needs. */
+/* Replaces the piece of scratch memory by a larger one: the old one goes first, so that both need
+ * not fit, and when the new one cannot be had each segment asks again for what it needs. */
 int gr_cuda_scratch_grow(struct gr_cuda_backend *c, size_t bytes);
 /* Gives back scratch memory; nothing is queued. */
 void gr_cuda_scratch_free(struct gr_cuda_backend *c);
 
-/* n slots (at most 4) of slot_bytes, for copies on `stream`. */
+/* Makes n slots (at most 4) of slot_bytes, for copies on `stream`. */
 int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
                      size_t slot_bytes);
 void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r);
-/* The next slot, when the copy that was queued from it is done: record copied[*slot] behind the
- * next one. */
+/* Waits for the copy that was queued from the next slot; record copied[*slot] behind the one made
+ * next. */
 int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *slot, char **host);
 
-/* The scratch memory that nodes need; addresses are not looked at. */
+/* Measures the scratch memory that nodes need; addresses are not looked at. */
 int gr_cuda_measure(struct gr_cuda_backend *c, const struct gr_node *node, int n_node,
                     struct gr_cuda_need *need);
 /* Notes a segment that has been measured, with the backend's scratch. */
@@ -131,13 +132,13 @@ int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void *
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
 void gr_cuda_segment_free(struct gr_backend *b, void **exec);
 
-/* At least n events for the clock. */
+/* Makes events for the clock until there are n. */
 int gr_cuda_events_init(struct gr_cuda_backend *c, size_t n);
 /* Runs a noted segment node by node with the clock, of n_node + 1 events, and tells c->time_fn. */
 int gr_cuda_run_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e);
 void gr_cuda_events_fini(struct gr_cuda_backend *c);
 
-/* Bytes of a piece that weights travel in: tests make it small. */
+/* Bytes of the pieces in which weights travel: tests make it small. */
 extern size_t gr_cuda_load_slot;
 
 size_t gr_cuda_weight_bytes(struct gr_backend *b, const struct gr_ten *host, bool matrix);
@@ -153,9 +154,9 @@ double gr_cuda_offload_rate(struct gr_backend *b);
  * weights on their way, before memory that they may use goes. Errors do not matter: what a lost
  * context holds goes with it. */
 void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
-/* Waits for what has been asked for. */
+/* Waits for all offloaded weights that have been asked for. */
 int gr_cuda_offload_sync(struct gr_cuda_backend *c);
-/* With nothing under way. */
+/* Ends the thread and frees its memory; nothing is under way. */
 void gr_cuda_offloader_free(struct gr_cuda_backend *c);
 
 #endif

@@ -27,8 +27,8 @@ static void drop_graph(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     e->ran = false;
 }
 
-/* Notes a segment unless it is noted for the scratch there is; `tapped`: each node by launches of
- * its own, as what a tap shows a node behind may have changed. */
+/* Notes a segment unless it is noted for the present scratch memory. `tapped`: each node has
+ * launches of its own, as a tap shows tensors that a node behind might have changed. */
 static int ready(struct gr_cuda_backend *c, struct gr_cuda_exec *e, bool tapped)
 {
     size_t bytes = e->need.derived + e->need.node;
@@ -103,7 +103,7 @@ static int launch_nodes(struct gr_cuda_backend *c, const struct gr_cuda_exec *e,
                                 (size_t)e->first[hi]);
 }
 
-/* The node behind the last one of node lo's layer. What belongs to no layer may stand in it. */
+/* The end of node lo's layer; nodes of no layer may stand in it. */
 static int layer_end(const struct gr_cuda_exec *e, int lo)
 {
     int hi = lo + 1, layer = e->node[lo].layer;
@@ -113,8 +113,8 @@ static int layer_end(const struct gr_cuda_exec *e, int lo)
     return hi;
 }
 
-/* The node behind the last one of [lo, hi), a layer, that belongs to its attention (or what stands
- * in its place): the first matrix product after the tokens were mixed. lo: the layer has none. */
+/* The end of the attention (or what stands in its place) of the layer [lo, hi): behind the first
+ * matrix product after the tokens were mixed. lo: the layer has none. */
 static int attention_end(const struct gr_cuda_exec *e, int lo, int hi)
 {
     int end = lo;
@@ -147,7 +147,7 @@ static int launch_part(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, 
     return rc;
 }
 
-/* Every launch, layers shown as ranges when that is wanted. */
+/* Queues every launch; layers are shown as ranges when that is wanted. */
 static int launch_all(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
 {
     if (c->opt.nvtx < 2)
@@ -185,8 +185,9 @@ static int capture(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
     return rc;
 }
 
-/* The first run launches one by one, as segments are often run just once; the second makes the
- * graph. When there can be none, things go on as they did: a lost device says so again. */
+/* Runs a segment. The first run launches one by one, as segments are often run just once; the
+ * second makes the graph. When there can be none, launches go on one by one: a lost device says so
+ * again. */
 static int run_whole(struct gr_cuda_backend *c, struct gr_cuda_exec *e)
 {
     if (e->ran && !e->graph && !e->no_graph && !c->opt.no_graphs) {
@@ -219,7 +220,7 @@ static int cancelled(const struct gr_cuda_backend *c)
     return 0;
 }
 
-/* Brings a tap's tensor, gaps between its rows included, to the host and tells about it. */
+/* Copies a tap's tensor, gaps between its rows included, to the host and passes it to fn. */
 static int tell_tap(struct gr_cuda_backend *c, const struct gr_tap *tap, gr_tap_fn *fn, void *user)
 {
     struct gr_ten t = tap->ten;

@@ -38,7 +38,7 @@ static int launch_timed(struct gr_cuda_backend *c, const struct gr_cuda_exec *e)
     return rc ? rc : CU(c, event_sync, event[e->n_node]);
 }
 
-/* Nanoseconds between two events. */
+/* Reads the nanoseconds between two events. */
 static int between(struct gr_cuda_backend *c, cu_event from, cu_event to, int64_t *ns)
 {
     float ms = 0;
@@ -47,7 +47,7 @@ static int between(struct gr_cuda_backend *c, cu_event from, cu_event to, int64_
     return rc;
 }
 
-/* Bytes that a node moves; what attention sees stands on the device. */
+/* Adds the bytes that a node moves; what attention sees is known on the device only. */
 static int bytes_of(struct gr_cuda_backend *c, const struct gr_node *n, int64_t *bytes)
 {
     const struct gr_ten *span = &n->a.attn.span;

@@ -1,5 +1,5 @@
-/* Transports as this folder makes them: what copies within a process (transport_peer.c) and NCCL
- * (transport_nccl.c) share. */
+/* The common part of the transports of this folder: copies within a process (transport_peer.c) and
+ * NCCL (transport_nccl.c). */
 #ifndef CUDA_TRANSPORT_H
 #define CUDA_TRANSPORT_H
 
@@ -7,7 +7,7 @@
 
 #include "cuda/runtime.h"
 
-/* A member, as the first field of either kind. */
+/* A member; the first field of either kind's own struct. */
 struct gr_cuda_transport {
     struct gr_transport base;
     struct gr_transport_opt opt;
@@ -27,18 +27,18 @@ static inline struct gr_cuda_transport *gr_cuda_transport_of(struct gr_transport
 int gr_cuda_transport_init(struct gr_cuda_transport *n, struct gr_cuda_backend *c,
                            const struct gr_transport_opt *opt);
 
-/* Begins a call: the error that the transport has failed by, or b's context made current for a
- * visit. */
+/* Begins a call: returns the error that the transport has failed by, or makes b's context current
+ * for a visit. */
 int gr_cuda_transport_enter(struct gr_cuda_transport *n, struct gr_backend *b,
                             struct gr_cuda_visit *v);
-/* And end with: an error is remembered. `suspect`: the member to blame for it. */
+/* Ends a call: an error is remembered. `suspect`: the member to blame for it. */
 int gr_cuda_transport_leave(struct gr_cuda_transport *n, int rc, int32_t suspect);
 
-/* The member was aborted: every later call says so. */
+/* Marks the member as aborted: every later call says so. */
 void gr_cuda_transport_end(struct gr_cuda_transport *n);
 
-/* 0 while there is reason to go on waiting, for `what` ("room for what goes to member 2"), since
- * `since`; GR_E_PEER_LOST when the world is lost or the deadline has passed. */
+/* Returns 0 while it is right to go on waiting for `what` ("room for what goes to member 2"), which
+ * began at `since`; GR_E_PEER_LOST when the world is lost or the deadline has passed. */
 int gr_cuda_transport_patience(const struct gr_cuda_transport *n, const char *what, int64_t since,
                                int64_t deadline_ns);
 
@@ -49,7 +49,7 @@ struct gr_cuda_spans {
     size_t at; /* in span[0] */
 };
 size_t gr_cuda_spans_bytes(const struct gr_transport_span *span, int n_span);
-/* The next stretch that is in one piece, at most `most` bytes, which are then behind the place. */
+/* The next contiguous piece of memory, at most `most` bytes; the place moves behind it. */
 cu_pointer gr_cuda_spans_next(struct gr_cuda_spans *s, size_t most, size_t *bytes);
 
 int gr_cuda_transport_join(struct gr_backend *b, const struct gr_transport_opt *opt,

@@ -56,7 +56,7 @@ struct ring {
     cu_graph_exec graph[GR_TRANSPORT_RING][N_CLASS];
 };
 
-/* The gathers of one place. */
+/* The graph of gathers into the same memory. */
 struct part {
     void *all;
     size_t bytes;
@@ -72,7 +72,7 @@ struct nccl_transport {
     size_t piece_bytes;
     struct ring in, out;
     cu_event before, after; /* of a gather */
-    cu_event last;          /* what was queued last on the stream; NULL: nothing was */
+    cu_event last;          /* behind the last work on the stream; NULL: there is none */
     struct part part[N_PART];
     uint64_t n_use;
     bool stuck; /* an abort has not come back: what it may use stays */
@@ -90,7 +90,7 @@ static struct nccl_transport *nccl_of(struct gr_transport *n)
 
 /* ---- waiting ---- */
 
-/* Busy at first, as what is waited for is mostly there within microseconds. */
+/* Pauses between two looks: yields at first, as most waits end within microseconds. */
 static void rest(int64_t since)
 {
     const struct timespec t = {0, 50000};
@@ -100,7 +100,7 @@ static void rest(int64_t since)
         (void)nanosleep(&t, NULL);
 }
 
-/* What the communicator says; *busy: it is still at its last call. */
+/* Asks the communicator for its state; *busy: its last call is in progress. */
 static int ask(struct nccl_transport *x, bool *busy)
 {
     int result = NCCL_OK;
@@ -109,7 +109,7 @@ static int ask(struct nccl_transport *x, bool *busy)
     return rc ? rc : gr_nccl_said(x->nccl, x->comm, x->transport.name, GR_NCCL_async_error, result);
 }
 
-/* Until the communicator is done with its last call. */
+/* Waits until the communicator has finished its last call. */
 static int until_ready(struct nccl_transport *x, const char *what, int64_t deadline_ns)
 {
     int64_t since = gr_now_ns();
@@ -123,7 +123,7 @@ static int until_ready(struct nccl_transport *x, const char *what, int64_t deadl
     return rc;
 }
 
-/* Until what was queued on the stream before this event is done. */
+/* Waits until the work queued on the stream before this event is done. */
 static int until_done(struct nccl_transport *x, cu_event event, const char *what,
                       int64_t deadline_ns)
 {
@@ -148,7 +148,7 @@ static int until_all_done(struct nccl_transport *x, int64_t deadline_ns)
 
 /* ---- operations ---- */
 
-/* Gives NCCL a group of operations. The stream has them when this returns. */
+/* Gives NCCL a group of operations, which are on the stream when this returns. */
 static int issue(struct nccl_transport *x, const struct op *op, int n_op, int64_t deadline_ns)
 {
     int rc = NCCL(x, group_start);
@@ -183,7 +183,7 @@ static int capture(struct nccl_transport *x, const struct op *op, int n_op, cu_g
     return rc;
 }
 
-/* Queues operations on the stream; by *graph, made when it is first used, unless that is NULL. */
+/* Queues operations on the stream; by *graph, made at its first use, unless `graph` is NULL. */
 static int run(struct nccl_transport *x, const struct op *op, int n_op, cu_graph_exec *graph,
                int64_t deadline_ns)
 {
@@ -217,7 +217,8 @@ static int copy_piece(const struct gr_cuda_backend *c, char *ring, struct gr_cud
     return rc;
 }
 
-/* The class of a message of so many bytes: N_CLASS when it is none, and then its own size. */
+/* The size class of a message, to whose size *bytes is rounded up; N_CLASS and the message's own
+ * size when it is too large. */
 static int class_of(const struct gr_cuda_backend *c, size_t *bytes)
 {
     int size = 0;
@@ -280,7 +281,7 @@ static int recv_piece(struct gr_cuda_backend *c, struct nccl_transport *x, struc
 
 /* ---- the end ---- */
 
-/* An abort under way; whoever is last frees it. */
+/* An abort under way; freed by the side that ends last. */
 struct aborting {
     const struct gr_nccl *nccl;
     const struct gr_cuda_driver *cu;
@@ -288,7 +289,7 @@ struct aborting {
     nccl_comm comm;
     pthread_mutex_t lock;
     pthread_cond_t ended;
-    bool done, alone; /* it has come back; nobody waits for it any more */
+    bool done, alone; /* the abort has returned; nobody waits for it */
 };
 
 static void free_aborting(struct aborting *a)
@@ -313,7 +314,7 @@ static void *abort_main(void *arg)
     return NULL;
 }
 
-/* Whether it came back within its time. */
+/* Waits for an abort; true when it came back in time. */
 static bool await(struct aborting *a)
 {
     int64_t until = gr_now_ns() + ABORT_NS;
@@ -372,8 +373,8 @@ static void drop_graphs(struct nccl_transport *x)
     }
 }
 
-/* Aborting has hung in more than one version: it is done beside, and waited for no longer than a
- * second. */
+/* Aborts the communicator. That has hung in more than one version: a thread does it, which is
+ * waited for no longer than a second. */
 static void end_comm(struct nccl_transport *x)
 {
     if (!x->comm)
@@ -388,7 +389,7 @@ static void end_comm(struct nccl_transport *x)
 
 /* ---- the table's entries ---- */
 
-/* The member that is most likely the one to blame when nothing comes. */
+/* The member that is probably to blame when nothing comes. */
 static int32_t suspect(const struct nccl_transport *x, int rc)
 {
     return rc != GR_E_PEER_LOST         ? -1
@@ -396,8 +397,8 @@ static int32_t suspect(const struct nccl_transport *x, int rc)
                                         : x->transport.opt.to;
 }
 
-/* The end of a call: a failure is the end of the communicator as well, as the device may wait for
- * what does not come. */
+/* Ends a call: a failure ends the communicator as well, as the device may wait for what does not
+ * come. */
 static int settle(struct nccl_transport *x, int rc)
 {
     if (!rc)
@@ -444,7 +445,8 @@ static int nccl_recv(struct gr_transport *n, struct gr_backend *b,
     return pass(n, b, false, span, n_span, deadline_ns);
 }
 
-/* The graph for a gather of this place; the one not used for longest goes when there are many. */
+/* The graph for a gather into this memory; the one not used for longest goes when there are too
+ * many. */
 static cu_graph_exec *graph_of(struct nccl_transport *x, void *all, size_t bytes)
 {
     struct part *oldest = &x->part[0];
@@ -463,7 +465,8 @@ static cu_graph_exec *graph_of(struct nccl_transport *x, void *all, size_t bytes
     return &oldest->graph;
 }
 
-/* A send to each other member and a receive from it, as one group: they progress together. */
+/* Sends to each other member of the group and receives from it, as one NCCL group: they progress
+ * together. */
 static int gather(struct gr_cuda_backend *c, struct nccl_transport *x, char *all, size_t bytes,
                   int64_t deadline_ns)
 {
@@ -530,8 +533,8 @@ static void nccl_abort(struct gr_transport *n)
     end_comm(x);
 }
 
-/* Waits for the others to have received everything; whether that came to its end. Communicators go
- * after what refers to them. */
+/* Waits until the others have received everything, and closes the communicator; true when that
+ * succeeded. Communicators go after what refers to them. */
 static bool close_comm(struct nccl_transport *x)
 {
     int64_t until = gr_now_ns() + LEAVE_NS;
@@ -629,8 +632,8 @@ static int connect_comm(struct nccl_transport *x)
     return rc ? rc : until_ready(x, "a member of the transport", o->deadline_ns);
 }
 
-/* Connections are made when they are first used, which can take longer than a step may: so every
- * pair that will talk does it now, all at once. */
+/* Makes all connections, at once: NCCL makes them at their first use, which can take longer than a
+ * step may. */
 static int warm_up(struct nccl_transport *x)
 {
     const struct gr_transport_opt *o = &x->transport.opt;

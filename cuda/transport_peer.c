@@ -20,7 +20,7 @@
 
 #define SLICE_NS 10000000 /* how long one sleeps before looking at what nobody wakes one for */
 
-/* One way from a member to another. */
+/* The way from one member to another. */
 struct channel {
     struct channel *next;
     int32_t from, to;
@@ -32,11 +32,11 @@ struct channel {
     size_t bytes[GR_TRANSPORT_RING];
 };
 
-/* What the members of a transport have together; goes when the last one does. */
+/* The state that the members of a transport share; freed with the last of them. */
 struct hub {
     struct hub *next; /* in the table */
     struct gr_transport_ticket ticket;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     int32_t n_member, n_joined, n_user;
     struct gr_cuda_device **device; /* [n_member], held; NULL: not joined */
@@ -64,7 +64,8 @@ static struct peer *peer_of(struct gr_transport *n)
 
 /* ---- tickets ---- */
 
-/* Process and number; the rest, which the tickets of others do not have, says what it is. */
+/* Makes a ticket of the process, the time and a number; its prefix tells it from tickets of other
+ * kinds. */
 void gr_peer_ticket(struct gr_transport_ticket *t)
 {
     static _Atomic uint64_t made;
@@ -115,7 +116,7 @@ static struct hub *new_hub(const struct gr_transport_opt *o)
     return NULL;
 }
 
-/* The hub of this ticket with one user more: the first one makes it. */
+/* Finds the hub of this ticket, or makes it, and adds a user. */
 static struct hub *take_hub(const struct gr_transport_opt *o)
 {
     pthread_mutex_lock(&table_lock);
@@ -132,8 +133,8 @@ static struct hub *take_hub(const struct gr_transport_opt *o)
     return h;
 }
 
-/* Waits for what a side of a channel has queued, its first n events. Errors do not matter: what a
- * lost context holds goes with it. */
+/* Waits for the first n events of a side of a channel. Errors do not matter: what a lost context
+ * holds goes with it. */
 static void settle_side(const struct gr_cuda_device *d, const cu_event event[GR_TRANSPORT_RING],
                         uint64_t n)
 {
@@ -163,7 +164,7 @@ static void free_side(const struct gr_cuda_device *d, const cu_event event[GR_TR
 static void free_channel(struct hub *h, struct channel *ch)
 {
     const struct gr_cuda_device *from = h->device[ch->from], *to = h->device[ch->to];
-    settle_side(from, ch->full, ch->sent); /* what is queued uses the ring */
+    settle_side(from, ch->full, ch->sent); /* queued work uses the ring */
     settle_side(to, ch->empty, ch->taken);
     free_side(from, ch->full, 0);
     free_side(to, ch->empty, ch->ring);
@@ -192,7 +193,7 @@ static void drop_hub(struct hub *h)
     free_hub(h);
 }
 
-/* The first reason counts. With the lock. */
+/* Breaks the transport for all members; the first reason counts. The lock is held. */
 static void break_hub(struct hub *h, int32_t member, const char *why)
 {
     if (h->culprit < 0) {
@@ -202,8 +203,8 @@ static void break_hub(struct hub *h, int32_t member, const char *why)
     pthread_cond_broadcast(&h->changed);
 }
 
-/* Sleeps until something has changed; an error when there is nothing more to wait for. With the
- * lock. `other`: the member that is waited for, -1 = all. */
+/* Sleeps until something has changed; an error when there is nothing more to wait for. The lock is
+ * held. `other`: the member that is waited for, -1 = all. */
 static int sleep_on(struct peer *p, int32_t other, const char *what, int64_t since,
                     int64_t deadline_ns)
 {
@@ -225,7 +226,7 @@ static int sleep_on(struct peer *p, int32_t other, const char *what, int64_t sin
 
 /* ---- joining ---- */
 
-/* With the lock. */
+/* Finds or makes a channel. The lock is held. */
 static struct channel *channel_of(struct hub *h, int32_t from, int32_t to, bool gathers)
 {
     struct channel *ch = h->channel;
@@ -260,7 +261,7 @@ static int open_in(struct gr_cuda_backend *c, struct peer *p, int32_t from, bool
     return rc ? rc : gr_cuda_alloc(c, GR_TRANSPORT_RING * p->hub->piece_bytes, &ch->ring);
 }
 
-/* This member's sides of its channels. With the lock. */
+/* Opens this member's sides of its channels. The lock is held. */
 static int open_sides(struct gr_cuda_backend *c, struct peer *p)
 {
     const struct gr_transport_opt *o = &p->transport.opt;
@@ -279,7 +280,7 @@ static int open_sides(struct gr_cuda_backend *c, struct peer *p)
     return rc;
 }
 
-/* With the lock. */
+/* Enters a member into the hub and waits for the others. The lock is held. */
 static int enroll(struct gr_cuda_backend *c, struct peer *p)
 {
     struct hub *h = p->hub;
@@ -302,7 +303,7 @@ static int enroll(struct gr_cuda_backend *c, struct peer *p)
     return rc;
 }
 
-/* Whoever is sent to must receive, and the other way round. With the lock. */
+/* Checks that the members agree on who sends to whom. The lock is held. */
 static int check_sides(const struct peer *p)
 {
     const struct channel *const chain[] = {p->in, p->out};
@@ -317,8 +318,8 @@ static int check_sides(const struct peer *p)
     return 0;
 }
 
-/* Lets this device write to the other's memory, where the machine can do that; where not, the
- * driver stages the copies. `direct`: whether it can. */
+/* Gives this device access to the other's memory where the machine can do that; otherwise the
+ * driver stages the copies. *direct becomes false where it does. */
 static int give_access(struct peer *p, int32_t to, bool *direct)
 {
     const struct gr_cuda_device *own = p->transport.device, *other = p->hub->device[to];
@@ -352,7 +353,7 @@ static int connect_all(struct peer *p)
 
 /* ---- a piece ---- */
 
-/* Between ring and span, in the order of the backend's work. */
+/* Copies between ring and span, in the order of the backend's work. */
 static int copy(const struct gr_cuda_backend *c, const struct gr_cuda_device *to, cu_pointer dst,
                 cu_pointer src, size_t bytes)
 {
@@ -387,7 +388,7 @@ static int wait_piece(struct peer *p, struct channel *ch, size_t bytes, int64_t 
     return rc;
 }
 
-/* Counts, and wakes the other side. */
+/* Increments a counter and wakes the other side. */
 static void count(struct peer *p, uint64_t *counter)
 {
     pthread_mutex_lock(&p->hub->lock);
@@ -436,8 +437,8 @@ static int recv_piece(struct gr_cuda_backend *c, struct peer *p, struct channel 
 
 /* ---- the table's entries ---- */
 
-/* The end of a call: a failure ends the transport for everybody, and nothing that was queued may
- * use a ring any more when it goes. */
+/* Ends a call: a failure ends the transport for all members, after a wait for what was queued,
+ * which may use a ring. */
 static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t other)
 {
     GR_CUDA_VISIT(v);
@@ -457,7 +458,7 @@ static int finish(struct gr_cuda_backend *c, struct peer *p, int rc, int32_t oth
 typedef int piece_fn(struct gr_cuda_backend *c, struct peer *p, struct channel *ch,
                      struct gr_cuda_spans *s, size_t bytes, int64_t deadline_ns);
 
-/* A message in pieces. */
+/* Sends or receives a message in pieces. */
 static int pass(struct gr_transport *n, struct gr_backend *b, bool sends,
                 const struct gr_transport_span *span, int n_span, int64_t deadline_ns)
 {
@@ -497,7 +498,7 @@ static int peer_recv(struct gr_transport *n, struct gr_backend *b,
     return pass(n, b, false, span, n_span, deadline_ns);
 }
 
-/* The same part of everybody's: [at, at + bytes). */
+/* Gathers bytes [at, at + bytes) of each member's part. */
 static int gather_piece(struct gr_cuda_backend *c, struct peer *p, char *all, size_t part,
                         size_t at, size_t bytes, int64_t deadline_ns, int32_t *other)
 {
@@ -536,7 +537,7 @@ static int peer_gather(struct gr_transport *n, struct gr_backend *b, void *all, 
     return finish(c, p, rc, other);
 }
 
-/* Whatever a stream here waits for is queued. */
+/* Does not wait: all that a stream waits for is queued. */
 static int peer_wait(struct gr_transport *n, int64_t deadline_ns)
 {
     const struct gr_cuda_transport *transport = gr_cuda_transport_of(n);

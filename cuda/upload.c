@@ -1,10 +1,8 @@
 /* Weights from a file's mapping to the device. Rows travel in pieces: mapping -> pinned slot (host
- * threads) -> device (copy stream); a matrix is brought into the packed layout from a staging
- * buffer there (pack stream), while the next piece is on its way. Between two tensors nothing
- * waits.
+ * threads) -> device (copy stream); a matrix is packed from a staging buffer there (pack stream),
+ * while the next piece is on its way. There is no wait between two tensors.
  *
- * What loading needs is made by the first weight and goes with the next sync; the steps' stream
- * packs. */
+ * The loader is made by the first weight and goes with the next sync; the steps' stream packs. */
 #include "cuda/upload.h"
 
 #include <string.h>
@@ -36,7 +34,8 @@ static void name_for_profilers(struct gr_cuda_loader *l)
     gr_threads_run(l->pool, gr_threads_count(l->pool), name_thread, NULL);
 }
 
-/* Staging memory: smaller slots where the weights leave little, at least `least` bytes. */
+/* Allocates staging memory: smaller slots where the weights leave little, at least `least`
+ * bytes. */
 static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size_t least)
 {
     int rc;
@@ -47,7 +46,7 @@ static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size
     return rc;
 }
 
-/* Loading begins behind what is queued already. */
+/* Makes the events; loading begins behind what is queued already. */
 static int events_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l)
 {
     int rc = 0;
@@ -108,8 +107,8 @@ void gr_cuda_loader_free(struct gr_cuda_backend *c, struct gr_cuda_loader **load
 
 /* ---- one piece ---- */
 
-/* Rows of the host, `stride` bytes apart, that stand without gaps in a slot. Nothing behind the
- * last one is touched: it may be the end of a file. */
+/* A copy of host rows, `stride` bytes apart, into a slot without gaps. Nothing behind the last row
+ * is touched: it may be the end of a file. */
 struct copy {
     char *dst;
     const char *src;
@@ -128,8 +127,8 @@ static void copy_part(void *arg, int ith, int nth)
             memcpy(x->dst + r * x->row, x->src + r * x->stride, x->row);
 }
 
-/* Queues rows for device memory at dst (0: the slot's own staging buffer), by a slot whose number
- * is told. */
+/* Queues rows for device memory at dst (0: the slot's own staging buffer), by slot *slot of pinned
+ * memory. */
 static int send(struct gr_cuda_backend *c, struct gr_cuda_loader *l, cu_pointer dst, struct copy x,
                 int *slot)
 {
@@ -168,7 +167,7 @@ static int send_rows(struct gr_cuda_backend *c, struct gr_cuda_loader *l, const 
     return rc;
 }
 
-/* Rows [lo, hi) of matrix m into the tile at dst. */
+/* Sends rows [lo, hi) of matrix m to the tile at dst. */
 static int send_tiles(struct gr_cuda_backend *c, struct gr_cuda_loader *l, const struct gr_ten *t,
                       int64_t m, int64_t lo, int64_t hi, cu_pointer dst)
 {

@@ -3,7 +3,7 @@
 #include "cuda/launcher.h"
 #include "gr/status.h"
 
-/* What a node wrote is no longer what something was derived from. */
+/* Forgets what was derived from a tensor that a node has written to. */
 static void forget(struct gr_launcher *l, const struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role && l->x.data; o++) {
@@ -43,7 +43,7 @@ static int note_node(struct gr_launcher *l, const struct gr_node *n)
 {
     int rc = l->notes ? check_bound(n) : 0;
     l->node_used = 0;
-    if (!rc && l->n_skip) { /* what its launch derived last stays */
+    if (!rc && l->n_skip) { /* the last derivation of its launch stays */
         l->n_skip--;
     } else if (!rc) {
         l->keep = false;
