@@ -19,6 +19,7 @@ fresh() {
     printf '#include "graph/build.h"\n#include "model/arch.h"\n' >host/models/llama.c
     printf 'ARCH(llama)\nARCH(gpt2)\n' >host/models/models.def
     printf '#include "own.h"\n' >tools/main.c
+    printf '# Two words, or 3\n[a](host/base/log.h), [b](#two-words-or-3), [c](https://example.org/none)\n' >README.md
     printf '#include "base/log.h"\n#include "gr/ok.h"\n#include "table.h"\n' >cuda/stream.c
     printf '#include "gr/ok.h"\n#include "ptx.h"\n' >kernels/norm.cu
 }
@@ -54,7 +55,7 @@ plant() {
     expect "$1" "$2:$3"
 }
 
-rules="includes headers length todo names symbols"
+rules="includes headers length todo names links symbols"
 command -v clang-format-14 >/dev/null && command -v clang-tidy-14 >/dev/null && command -v cppcheck >/dev/null &&
     rules="$rules format tidy cppcheck"
 for rule in $rules; do
@@ -74,6 +75,8 @@ plant headers host/kv/kv.h 5 'size_t gr_size(void);\n'
 plant length host/kv/kv.c 1201 "$(yes '\n' | head -n 1201 | tr -d '\n')"
 plant todo host/kv/kv.c 2 '\n/* TO''DO */\n'
 plant names host/graph/plan.c 2 '\nconst char *gr_f(void) { return "gpt2"; }\n'
+plant links README.md 3 '[a](host/base/none.h)\n'
+plant links host/README.md 2 '\n[a](../README.md#two-words)\n'
 plant symbols host/kv/kv.c 1 'int kv_open(void) { return 0; }\n'
 plant symbols host/kv/kv.c 3 '#include <stdlib.h>\nvoid gr_f(void);\nvoid gr_f(void) { exit(1); }\n'
 plant symbols host/kv/kv.c 3 '#include <stdio.h>\nvoid gr_f(char *p, const char *f, int x);\nvoid gr_f(char *p, const char *f, int x) { sprintf(p, f, x); }\n'
