@@ -1,4 +1,4 @@
-/* Help and the README's tables, from the tables of commands and flags. */
+/* Help and the tables of FLAGS.md, from the tables of commands and flags. */
 #include <stdio.h>
 #include <string.h>
 

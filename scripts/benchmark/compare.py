@@ -311,7 +311,7 @@ def options():
     p.add_argument("--dir", default=ROOT / "build" / "bench", help="where models are kept")
     p.add_argument("--out", default=ROOT / "build" / "bench" / "last", help="where rows.jsonl and plots go")
     p.add_argument("--gpurun", type=pathlib.Path, default=ROOT / "build" / "gpurun", help="instead of building one")
-    p.add_argument("--record", action="store_true", help="keep the rows, and write the README's section")
+    p.add_argument("--record", action="store_true", help="keep the rows, and write the sections of the READMEs")
     a = p.parse_args()
     a.sweeps = list(rows.SWEEPS) if a.sweeps == "all" else [x for x in a.sweeps.split(",") if x]
     if set(a.sweeps) - set(rows.SWEEPS):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rows of scripts/bench and the README's section of them.
+"""Rows of scripts/bench, and the sections of READMEs that are made of them.
 
     scripts/benchmark/rows.py [--write | --check]
 
-Without a flag prints the section; --write puts it between the README's marks; --check exits 1 when the README has another
-one. It is made of scripts/benchmark/results.jsonl, what scripts/bench --record has kept, and of the newest result of each
-GPU (scripts/gpu/table).
+Without a flag prints the sections; --write puts them between the marks of README.md (FRONT: a few rows), of the README beside this file
+(all rows) and of tests/gpu/README.md; --check exits 1 when one of these has another section. They are made of
+scripts/benchmark/results.jsonl, what scripts/bench --record has kept, and of the newest result of each GPU (scripts/gpu/table).
 
 A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the
 medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
@@ -27,8 +27,9 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
-README = os.path.join(ROOT, "README.md")
-BEGIN, END = "<!-- bench: begin (scripts/benchmark/rows.py --write) -->", "<!-- bench: end -->"
+HERE = os.path.dirname(os.path.abspath(__file__))
+FRONT = (("Llama-3.2-1B", "q4_k", "pp512"), ("Llama-3.2-1B", "q4_k", "tg32"), ("Llama-3.2-1B", "bf16", "pp512"), ("Llama-3.2-1B", "bf16", "tg32"),
+         ("Llama-3.2-1B, 4 layers", "q4_k_m", "pp8192"), ("Qwen3-30B-A3B, 4 layers", "q4_k_m", "pp512"))
 SWEEPS = ("prompt", "context", "others", "batch")
 MOST_DRIFT, LEAST_FIT, MOST_OFF = 0.25, 0.9, 0.1
 PLOT = os.path.join(ROOT, "scripts", "benchmark", "prompt.png")
@@ -260,12 +261,12 @@ def loads(rows):
                f"as fast (commit {r['commit']}, {r['date']}, `{r['command']}`).")
 
 
-def picture(rows):
-    """The plot of the newest sweep of prompts, which --record draws."""
+def picture(rows, folder=HERE):
+    """The plot of the newest sweep of prompts, which --record draws, as a link from a folder."""
     if newest_of(rows, "law"):
         if not os.path.exists(PLOT):
             sys.exit(f"rows: the results have a sweep of prompts, but there is no {PLOT}")
-        yield f"\n![Tokens a second, products a second and time of a prompt by its length]({os.path.relpath(PLOT, ROOT)})"
+        yield f"\n![Tokens a second, products a second and time of a prompt by its length]({os.path.relpath(PLOT, folder)})"
 
 
 def text(rows, plots=True):
@@ -277,25 +278,58 @@ def text(rows, plots=True):
     return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
 
 
+def front(rows):
+    """The rows of FRONT, with the machine and the days of their runs."""
+    pairs = [pair for pair in newest(accepted(rows)) if (pair[0]["model"], pair[0]["type"], pair[0]["test"]) in FRONT]
+    lines = ["| model | test | gpurun, tok/s | llama.cpp, tok/s | ratio | of limit |", "|---|---|---:|---:|---:|---:|"]
+    for mine, peer in pairs:
+        share = f"{100 * mine['frac_limit']:.0f} %" if "frac_limit" in mine else ""
+        lines.append(f"| {mine['model']} {mine['type'].upper()} | {mine['test']} | {mine['tok_s']:.1f} | {peer['tok_s']:.1f} | "
+                     f"{mine['ratio']:.2f} | {share} |")
+    days = {}
+    for mine, _ in pairs:
+        days.setdefault(mine["date"], {})[mine["commit"]] = True
+    if pairs:
+        lines += ["", f"{pairs[0][0]['cpu']}, {pairs[0][0]['cores']} cores, `scripts/bench`; "
+                  f"{'; '.join(f'{day}, commits ' + ', '.join(commits) for day, commits in days.items())}; {pairs[0][1]['impl_rev']}."]
+    return "\n".join([*lines, *picture(rows, ROOT)]) + "\n"
+
+
 def read(path=RESULTS):
     with open(path) as f:
         return [json.loads(line) for line in f]
 
 
-def section():
+def marks(name, by="scripts/benchmark/rows.py"):
+    return f"<!-- {name}: begin ({by} --write) -->", f"<!-- {name}: end -->"
+
+
+def sections():
+    """(document, marks, what belongs between them)"""
     gpu = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "gpu", "table")], stdout=subprocess.PIPE, text=True,
                          check=True).stdout
-    return {(BEGIN, END): text(read()),
-            ("<!-- gpu: begin (scripts/gpu/table --write) -->", "<!-- gpu: end -->"): gpu}
+    rows = read()
+    return [(os.path.join(ROOT, "README.md"), marks("speed"), front(rows)),
+            (os.path.join(HERE, "README.md"), marks("bench"), text(rows)),
+            (os.path.join(ROOT, "tests", "gpu", "README.md"), marks("gpu", "scripts/gpu/table"), gpu)]
 
 
-def with_section(readme):
-    for (begin, end), made in section().items():
-        mark = re.compile(re.escape(begin) + "\n.*?" + re.escape(end), re.S)
-        if not mark.search(readme):
-            sys.exit(f"rows: README.md lacks {begin} .. {end}")
-        readme = mark.sub(lambda _: f"{begin}\n{made}{end}", readme)
-    return readme
+def with_section(document, begin, end, made):
+    """What a document says, and what it says with that section."""
+    with open(document) as f:
+        old = f.read()
+    mark = re.compile(re.escape(begin) + "\n.*?" + re.escape(end), re.S)
+    if not mark.search(old):
+        sys.exit(f"rows: {document} lacks {begin} .. {end}")
+    return old, mark.sub(lambda _: f"{begin}\n{made}{end}", old)
+
+
+def differing():
+    """(document, its text with the section) of those that have another one."""
+    for document, mark, made in sections():
+        old, new = with_section(document, *mark, made)
+        if new != old:
+            yield document, new
 
 
 def record(rows):
@@ -305,22 +339,19 @@ def record(rows):
 
 
 def write():
-    with open(README) as f:
-        readme = with_section(f.read())
-    with open(README, "w") as f:
-        f.write(readme)
+    for document, new in differing():
+        with open(document, "w") as f:
+            f.write(new)
 
 
 def main():
-    with open(README) as f:
-        readme = f.read()
     if sys.argv[1:] == ["--write"]:
         write()
     elif sys.argv[1:] == ["--check"]:
-        if with_section(readme) != readme:
-            sys.exit("rows: README.md does not say what the results say; scripts/benchmark/rows.py --write")
+        for document, _ in differing():
+            sys.exit(f"rows: {os.path.relpath(document, ROOT)} does not say what the results say; scripts/benchmark/rows.py --write")
     elif not sys.argv[1:]:
-        print("".join(section().values()), end="")
+        print("\n".join(made for _, _, made in sections()), end="")
     else:
         sys.exit(__doc__)
 

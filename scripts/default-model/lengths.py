@@ -1,6 +1,6 @@
 """Measures gpurun on the built-in model beyond its training length: pass keys and loss by length,
 plain, with Self-Extend in both modes and with context shift; writes lengths.json, lengths.png and
-the table of ../../README.md.
+the table of README.md.
 
     python3 lengths.py ../../build/gpurun [--peer PYTHON]
     python3 lengths.py --show        # from lengths.json: picture and table alone
@@ -324,7 +324,7 @@ def table(result):
 
 
 def write_readme(result):
-    readme = ROOT / "README.md"
+    readme = pathlib.Path(__file__).parent / "README.md"
     begin, end = "<!-- lengths: begin", "<!-- lengths: end -->"
     text = readme.read_text()
     start = text.index("\n", text.index(begin)) + 1

@@ -1,5 +1,5 @@
 """Draws timeline.png and scaling.png beside this file from results.json, which scripts/pipeline/measure writes, and puts its
-figures into the README.
+figures into the README there.
 
     scripts/pipeline/plot.py [RESULTS.json]                (Python with matplotlib)
     scripts/pipeline/plot.py --trace TRACE.json OUT.png    draws what gpurun --trace has written of several ranks
@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-README = os.path.join(os.path.dirname(os.path.dirname(HERE)), "README.md")
+README = os.path.join(HERE, "README.md")
 BEGIN, END = "<!-- pipeline: begin (scripts/pipeline/measure, scripts/pipeline/plot.py) -->\n", "<!-- pipeline: end -->"
 sys.path.insert(0, HERE)
 import simulate

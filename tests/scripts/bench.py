@@ -174,10 +174,14 @@ class Rows(unittest.TestCase):
         self.assertEqual(rows.name_of({"n_prompt": 0, "n_gen": 4, "n_seq": 8, "n_depth": 0, "n_depth_others": 9}),
                          "tg4x8 @ d0 o9")
 
-    def test_the_readme_has_the_section(self):
-        with open(rows.README) as f:
-            readme = f.read()
-        self.assertEqual(rows.with_section(readme), readme, "scripts/benchmark/rows.py --write")
+    def test_the_readmes_have_the_sections(self):
+        for document, mark, made in rows.sections():
+            self.assertEqual(*rows.with_section(document, *mark, made), "scripts/benchmark/rows.py --write")
+
+    def test_front(self):
+        made = rows.front(rows.read())
+        for model, kind, test in rows.FRONT:
+            self.assertIn(f"| {model} {kind.upper()} | {test} |", made)
 
 
 @unittest.skipUnless(make_model, "numpy is not installed")

@@ -1,4 +1,4 @@
-"""scripts/sass: the hottest loop and what it counts of a listing, and that the README shows the record.   sass.py SOURCE_DIR"""
+"""scripts/sass: the hottest loop and what it counts of a listing, and that kernels/README.md shows the record.   sass.py SOURCE_DIR"""
 import importlib.machinery
 import importlib.util
 import os
@@ -37,5 +37,5 @@ assert sass.per_multiprocessor(256, 128, 4096) == 2 and sass.per_multiprocessor(
 assert sass.per_multiprocessor(384, 168, 120 << 10) == 1
 
 section = subprocess.run([path, "--print"], capture_output=True, text=True, check=True).stdout.strip()
-with open(os.path.join(root, "README.md"), encoding="utf-8") as f:
-    assert section in f.read(), "the README lacks what scripts/sass --print says: scripts/sass --write"
+with open(os.path.join(root, "kernels", "README.md"), encoding="utf-8") as f:
+    assert section in f.read(), "kernels/README.md lacks what scripts/sass --print says: scripts/sass --write"

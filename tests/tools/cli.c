@@ -125,12 +125,13 @@ Test(cli, help_all_names_every_flag)
     }
 }
 
-/* The README's tables are those of the program: replace what is between the marks by the output. */
-Test(cli, readme_has_the_flags)
+/* The tables of tools/FLAGS.md are those of the program: replace what is between the marks by the
+ * output. */
+Test(cli, flags_md_has_the_flags)
 {
     struct outcome o = GPURUN(NULL, "help", "markdown");
     char readme[65536], *begin, *end;
-    FILE *f = fopen(GR_SOURCE_DIR "/README.md", "rb");
+    FILE *f = fopen(GR_SOURCE_DIR "/tools/FLAGS.md", "rb");
     cr_assert(f);
     readme[fread(readme, 1, sizeof readme - 1, f)] = 0;
     fclose(f);
@@ -140,7 +141,8 @@ Test(cli, readme_has_the_flags)
     end = strstr(begin, "<!-- flags: end -->");
     cr_assert(end);
     *end = 0;
-    cr_expect(!strcmp(begin, o.out), "README.md: put the output of gpurun help markdown there");
+    cr_expect(!strcmp(begin, o.out),
+              "tools/FLAGS.md: put the output of gpurun help markdown there");
 }
 
 #define WRITE "run", TINY, "-p", "abc", "-n", "8", "--temp", "0", "--ignore-eos"
