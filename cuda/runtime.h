@@ -62,16 +62,16 @@ struct gr_cuda_backend {
     cu_stream stream;
     int lost; /* the first error that ended it, and its text */
     char lost_text[1024];
-    struct gr_vec pinned;     /* struct pinned: what host_alloc gave */
-    cu_event uploaded;        /* the last copy from it is done */
-    struct gr_cuda_ring ring; /* for what is uploaded from other memory */
+    struct gr_vec pinned;     /* struct pinned: memory of host_alloc */
+    cu_event uploaded;        /* recorded behind the last copy from it */
+    struct gr_cuda_ring ring; /* for uploads from other memory */
     cu_pointer counters;      /* u32 [GR_LAUNCH_COUNTERS] (launch.h) */
     cu_pointer scratch;
     size_t scratch_bytes;
-    uint64_t scratch_turn;         /* counts its pieces, from 1 */
-    bool no_early;                 /* unwanted, or the driver makes no graphs of such launches */
-    struct gr_cuda_loader *loader; /* while weights are uploaded */
-    struct gr_cuda_offloader *offloader; /* of weights that do not stay; NULL: there are none */
+    uint64_t scratch_turn;               /* counts its pieces, from 1 */
+    bool no_early;                       /* no early launches: unwanted, or no graphs of them */
+    struct gr_cuda_loader *loader;       /* while weights are uploaded */
+    struct gr_cuda_offloader *offloader; /* NULL: no weights are offloaded */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;
     void *time_user;
@@ -106,8 +106,7 @@ void gr_cuda_scratch_free(struct gr_cuda_backend *c);
 int gr_cuda_ring_new(struct gr_cuda_backend *c, struct gr_cuda_ring *r, cu_stream stream, int n,
                      size_t slot_bytes);
 void gr_cuda_ring_free(struct gr_cuda_backend *c, struct gr_cuda_ring *r);
-/* Waits for the copy that was queued from the next slot; record copied[*slot] behind the one made
- * next. */
+/* Returns the next slot, once its last copy is done; record copied[*slot] behind its next copy. */
 int gr_cuda_ring_next(struct gr_cuda_backend *c, struct gr_cuda_ring *r, int *slot, char **host);
 
 /* Measures the scratch memory that nodes need; addresses are not looked at. */
