@@ -51,12 +51,15 @@ static bool flagged(const struct gr_arch *a, int flag)
     return false;
 }
 
+enum { TINY_LAYERS = 16 }; /* that what layers have one by one is known of */
+
 /* Layers with a state beside one with attention, and one of feed-forward where layers have one part
  * each. The last is recurrent, but where attention's result passes a gate after its rows were cut.
  */
 static void vary_states(struct tiny *t)
 {
-    static const int32_t kv_first[] = {1, 0, 0}, kv_last[] = {0, 1}, ffs[] = {0, 0, 96};
+    static const int32_t kv_first[TINY_LAYERS] = {1}, kv_last[TINY_LAYERS] = {0, 1},
+                         ffs[TINY_LAYERS] = {0, 0, 96};
     if (!flagged(t->arch, GR_IN_STATE))
         return;
     t->heads_kv = tiny_has(t->arch, GR_W_ATTN_GATE) ? kv_last : kv_first;
@@ -109,6 +112,7 @@ struct tiny tiny_default(const struct gr_arch *arch)
 
 void tiny_set_layers(struct tiny *t, int n)
 {
+    cr_assert_leq(n, TINY_LAYERS);
     t->n_layer = n < 2 && tiny_has(t->arch, GR_W_LOW_INIT) ? 2 : n;
 }
 
