@@ -1,5 +1,6 @@
-/* A choice under way: where layers can go, what is asked for, and a placement with what it takes.
- * Between place.c, which searches, advice.c, which says what helps, and budget.c. */
+/* State of a placement decision: the places for layers, the request, and a placement with the
+ * memory it takes. Shared by place.c, which searches, advice.c, which suggests what would fit, and
+ * budget.c. */
 #ifndef GR_ENGINE_CHOICE_H
 #define GR_ENGINE_CHOICE_H
 
@@ -13,40 +14,38 @@ struct gr_choice {
     gr_survey_fn *survey;
     void *user;
     struct gr_session_params full; /* params with defaults filled in */
-    struct gr_memory memory;       /* of such a session */
-    bool loaded;                   /* the weights are there: only the session is in question */
-    bool has_costs;
-    struct gr_vec layers, taken; /* struct gr_spot: what single layers take, what `place` does */
-    /* Places for layers one after the other: a spot each, or one of each rank that shares them. */
+    struct gr_memory memory;       /* the caches of such a session */
+    bool loaded;                   /* weights are loaded: only the session has to fit */
+    bool has_costs;                /* `layers` has the costs of single layers */
+    struct gr_vec layers, taken; /* struct gr_spot: costs of single layers; memory `place` takes */
+    /* Places for layers, in their order: a spot each, or one spot of each rank that shares them. */
     int32_t n_place, n_member;
     int16_t spot[GR_MAX_SPOT]; /* [n_place][n_member], index into layers and taken */
-    bool any_gpu;              /* among them */
-    int64_t
-        off[GR_MAX_SPOT]; /* [n_place][n_member]: what measuring found beside the sum of layers */
-    int32_t n_gpu, cut[GR_MAX_SPOT + 1];
+    bool any_gpu;              /* a place is a GPU */
+    int64_t off[GR_MAX_SPOT];  /* [n_place][n_member] measured bytes minus the sum of layers */
+    int32_t n_gpu, cut[GR_MAX_SPOT + 1]; /* place k has the layers [cut[k], cut[k + 1]) */
     struct gr_placement place;
 };
 
-/* Finds the places; m to user are set. Freed by gr_choice_fini, also after a failure. */
+/* Finds the places; the caller has set m to user. Freed by gr_choice_fini, also after a failure. */
 int gr_choice_begin(struct gr_choice *c);
 void gr_choice_fini(struct gr_choice *c);
-/* Plans the last n_gpu layers (all of them where there is no GPU) as the model's parameters divide
- * them, and measures; *fits: whether no GPU has too little. with_margin: leaving something to
- * others. */
+/* Places the last n_gpu layers (without a GPU: all layers) as the model's parameters divide them,
+ * and measures; *fits: whether every GPU has enough memory. with_margin: leaving some free. */
 int gr_choice_try(struct gr_choice *c, int32_t n_gpu, bool with_margin, bool *fits);
-/* The most layers that fit, with a margin; they are planned. */
+/* Finds and places the largest number of layers, at most `most`, that fits with a margin. */
 int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu);
-/* Measures what c->place takes. */
+/* Measures the memory that c->place takes. */
 int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits);
-/* Index in c->taken of the first GPU that has too little; -1 = all is well. */
+/* Index in c->taken of the first GPU with too little memory; -1 = none. */
 int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin);
-/* Bytes that a spot takes, and that it has: its part where several share a device. */
+/* Bytes that a spot takes, and that it has free: its share where several are on one device. */
 uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t);
 uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t);
 
-/* advice.c: GR_E_NOMEM_DEV, with what is needed where and what would fit. */
+/* advice.c: returns GR_E_NOMEM_DEV, with a message of what each GPU needs and what would fit. */
 int gr_choice_explain(const struct gr_choice *c);
-/* "1.5 GiB". Returns buf. */
+/* Formats "1.5 GiB". Returns buf. */
 const char *gr_mib(char buf[16], uint64_t bytes);
 
 #endif

@@ -1,10 +1,10 @@
-/* Orders: what ranks tell each other about sessions, as structs, and as bytes in the body of a
- * frame (link/link.h). Activations are not among it.
+/* Orders: commands and answers between ranks, as structs and as the body of a frame (link/link.h).
+ * Activations are not orders.
  *
- * The bytes: each field in turn, a number as 8 bytes, an array as 8 bytes with the number of its
- * items and the items, filled up to 8 bytes. All ranks run the same build on machines of the same
- * byte order (they compare versions when they meet). What is read is checked against its bounds;
- * what it means is checked by who acts on it. */
+ * Encoding: each field in turn; a number as 8 bytes, an array as the number of its items in 8 bytes
+ * and the items, padded with zeros to a multiple of 8. All ranks run the same build on machines of
+ * the same byte order (they compare versions when they meet). Reading checks sizes; the executor of
+ * an order checks the values. */
 #ifndef GR_ENGINE_ORDER_H
 #define GR_ENGINE_ORDER_H
 
@@ -18,7 +18,7 @@
 
 /* FIELD(type, name): a number of 4 or 8 bytes. ARRAY(type, name): items of any size. */
 
-/* struct gr_session_params; types of K and V by name, none = the default. */
+/* struct gr_session_params; types of K and V by name, empty = the default. */
 #define GR_ORDER_OPEN(FIELD, ARRAY)                                                                \
     FIELD(uint32_t, n_ctx)                                                                         \
     FIELD(uint32_t, n_batch)                                                                       \
@@ -54,10 +54,10 @@
     ARRAY(char, type_k)                                                                            \
     ARRAY(char, type_v)
 
-/* struct gr_batch. table: hash of all of rank 0's cells (gr_cache_table_hash), 0 = not compared
- * this time. encode: the batch is for the encoder. embd: [n_tok][n_embd] in place of tokens, which
- * are 0 then, or nothing. pos_yx: [2][n_tok] or nothing. how: of each row of logits, when tokens
- * are drawn. */
+/* struct gr_batch. table: hash of all of rank 0's cells (gr_cache_table_hash); 0 = not compared
+ * this time. encode: the batch is for the encoder. embd: empty, or [n_tok][n_embd] in place of
+ * tokens, which are 0 then. pos_yx: empty or [2][n_tok]. how: sampling parameters of each row of
+ * logits, when devices sample. */
 #define GR_ORDER_DECODE(FIELD, ARRAY)                                                              \
     FIELD(uint64_t, table)                                                                         \
     FIELD(uint32_t, encode)                                                                        \
@@ -79,8 +79,9 @@
     FIELD(int32_t, p1)                                                                             \
     FIELD(int32_t, by)
 
-/* tensor: of the session's, [GR_N_CACHE_TENSOR][n_layer]. Rows in the order of `cell`; only the
- * rank (those that share its layer) that has the tensor answers, with ROWS, or acts. */
+/* tensor: index into the session's [GR_N_CACHE_TENSOR][n_layer]. rows: in the order of `cell`. Sent
+ * only to the ranks that hold the tensor (several, one order each, where they share its layer); GET
+ * is answered with ROWS. */
 #define GR_ORDER_GET(FIELD, ARRAY)                                                                 \
     FIELD(uint32_t, tensor)                                                                        \
     ARRAY(int32_t, cell)
@@ -89,7 +90,7 @@
     ARRAY(int32_t, cell)                                                                           \
     ARRAY(char, rows)
 
-/* Blocks as in kv/state.h, for sequence seq (-1: of all). table: hash of all cells afterwards. */
+/* Blocks as in kv/state.h, for sequence seq (-1: all). table: hash of all cells afterwards. */
 #define GR_ORDER_RESTORE(FIELD, ARRAY)                                                             \
     FIELD(int32_t, seq)                                                                            \
     FIELD(uint64_t, table)                                                                         \
@@ -99,8 +100,8 @@
 
 #define GR_ORDER_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
 
-/* gr_spots_survey (engine/spots.h). params: the bytes of an OPEN, or nothing; stage, device: as in
- * LOAD, or nothing. */
+/* gr_spots_survey (engine/spots.h). params: an encoded OPEN, or empty; stage, device: as in LOAD,
+ * or empty. */
 #define GR_ORDER_SURVEY(FIELD, ARRAY)                                                              \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
@@ -108,30 +109,32 @@
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 
-/* struct gr_transport_ticket; which ranks are members [n_rank], or nothing: all leave. */
+/* ticket: struct gr_transport_ticket. member: [n_rank] 1 for ranks that join; empty: all leave. */
 #define GR_ORDER_JOIN(FIELD, ARRAY)                                                                \
     ARRAY(char, ticket)                                                                            \
     ARRAY(uint8_t, member)
 
-/* Of each layer [n_layer + 1], the output last: its stage, and the device of the ranks there. */
+/* stage, device: [n_layer + 1], the output layer last: its stage, and its device on that stage's
+ * ranks. */
 #define GR_ORDER_LOAD(FIELD, ARRAY)                                                                \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 
-/* status 0 or an error with its message. now_ns: of the rank's clock. */
+/* status: 0, or an error with its message in text. now_ns: time on the rank's clock. */
 #define GR_ORDER_DONE(FIELD, ARRAY)                                                                \
     FIELD(int32_t, status)                                                                         \
     FIELD(int64_t, now_ns)                                                                         \
     ARRAY(char, text)
 
-/* Lines "name: value" of all that must be the same on every rank. */
+/* facts: lines "name: value" that must be the same on every rank. transports: bits of the kinds
+ * that the rank could join. */
 #define GR_ORDER_RANK(FIELD, ARRAY)                                                                \
     FIELD(uint32_t, transports)                                                                    \
     ARRAY(char, facts)
 
-/* Spans, which are forgotten then, are wanted too. */
+/* spans: 1 to get the recorded spans too, which the rank then discards. */
 #define GR_ORDER_TIMES(FIELD, ARRAY) FIELD(uint32_t, spans)
 #define GR_ORDER_SPENT(FIELD, ARRAY)                                                               \
     FIELD(int64_t, busy_ns)                                                                        \
@@ -166,22 +169,22 @@ enum gr_order_kind {
 #undef ORDER
 #undef BARE
 
-/* A field of a kind's struct. */
+/* A field of the struct of an order kind. */
 struct gr_order_field {
     const char *name;
     size_t offset, size; /* of an array: bytes of an item */
     bool array;
 };
 
-/* "decode"; "?" for what is none. */
+/* Name of an order kind: "DECODE"; "?" when there is no such kind. */
 const char *gr_order_name(uint32_t kind);
-/* The fields of a kind; *n 0 for one that has none, or is none. */
+/* Returns the fields of a kind; *n = 0 for a kind without fields or an unknown one. */
 const struct gr_order_field *gr_order_fields(uint32_t kind, int *n);
 
-/* Appends the bytes of an order (NULL: a kind without fields) to a vector of bytes.
- * GR_E_NOMEM_HOST. */
+/* Appends an encoded order (NULL for a kind without fields) to a vector of bytes. GR_E_NOMEM_HOST.
+ */
 int gr_order_write(struct gr_vec *out, uint32_t kind, const void *order);
-/* Fills in the struct of a kind from n bytes, aligned to 8, that arrays then point into.
+/* Decodes n bytes, aligned to 8, into the struct of a kind; its arrays point into the bytes.
  * GR_E_CORRUPT when they are not exactly such an order. */
 int gr_order_read(void *order, uint32_t kind, const void *bytes, size_t n);
 

@@ -15,16 +15,16 @@
 #include "model/model.h"
 #include "sample/sampler.h"
 
-/* What becomes of the wanted rows of a sequence: they stay, one stands for all, or their mean. */
+/* Pooling of a sequence's output rows: kept as they are, the first, the last, or their mean. */
 enum gr_pool_how { GR_POOL_ROWS, GR_POOL_FIRST, GR_POOL_LAST, GR_POOL_MEAN };
 
 enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_ENCODE, GR_PLAN_SHIFT, GR_PLAN_COPY, GR_PLAN_COPY_SWA };
 
-/* A plan that has been built, placed and prepared; the most recently used ones are kept. */
+/* A built, placed and prepared plan; a session keeps the most recently used ones. */
 struct gr_cached_plan {
     struct gr_plan plan;
-    void **exec; /* of each part; NULL = the slot is free */
-    uint64_t used;
+    void **exec;   /* [number of parts] backend segments; NULL = the slot is free */
+    uint64_t used; /* s->n_use at the last use */
     enum gr_plan_kind kind;
 };
 
@@ -35,200 +35,201 @@ struct gr_need {
     uint64_t cache, arena, scratch, step, constants;
 };
 
-/* All but the cache. */
+/* Everything but the cache. */
 static inline uint64_t gr_need_work(const struct gr_need *n)
 {
     return n->arena + n->scratch + n->step + n->constants;
 }
 
-/* Arrays of the step block that stay from step to step, and what changed in one: bytes [lo, hi) of
- * the step block. */
+/* The first GR_N_LIST arrays of the step block are kept from step to step. gr_stale: the bytes
+ * [lo, hi) of the step block in which one of them has changed on the host. */
 #define GR_N_LIST (GR_STEP_KEY_POS + 1)
 struct gr_stale {
     int64_t lo, hi;
 };
 
-/* What a session has on a device; number 0 is the CPU. */
+/* A session's resources on one device; device 0 is the CPU. */
 struct gr_session_device {
-    struct gr_backend *backend; /* a queue of its own on that device */
+    struct gr_backend *backend; /* with a command queue of its own on that device */
     char name[16];
     void *cache;
     struct gr_plan_memory memory;     /* arena, step block, constants */
-    struct gr_need has;               /* bytes of these */
-    struct gr_stale stale[GR_N_LIST]; /* of the lists of its step block, not yet as the host's */
-    bool busy;                        /* has work queued that was not waited for .. */
-    bool pending;                     /* .. which may still read host memory that was given to it */
+    struct gr_need has;               /* allocated bytes of cache and memory */
+    struct gr_stale stale[GR_N_LIST]; /* changes of the host's lists not yet uploaded here */
+    bool busy;                        /* queued work has not been waited for .. */
+    bool pending;                     /* .. and may still read host memory passed to it */
     struct gr_session *session;       /* for its timer */
 };
 
-/* What happens around the plan of each micro-batch where stages follow each other: how values get
- * from one to the next. */
+/* Callbacks around the plan of each micro-batch that pass values between pipeline stages. */
 struct gr_flow {
-    /* Before it runs, with the step block filled: its `in` comes (gr_boundary_in). */
+    /* Before the plan runs, with the step block filled: receives its `in` (gr_boundary_in). */
     int (*in)(struct gr_session *s, const struct gr_plan *p, void *user);
-    /* After it has run: its `out` goes on (gr_boundary_out). */
+    /* After the plan has run: sends its `out` to the next stage (gr_boundary_out). */
     int (*out)(struct gr_session *s, const struct gr_plan *p, void *user);
     void *user;
 };
 
-/* Values of a micro-batch on their way to the next stage. */
+/* Values of a micro-batch being sent to the next stage. */
 struct gr_departure {
     struct gr_frame_out out;
-    void *buf; /* [cap] of s->pin's host memory */
+    void *buf; /* [cap] host memory of s->pin */
     size_t cap;
 };
 #define GR_N_DEPARTURE 3
 
-/* What a batch leaves: rows of logits, or the tokens that were drawn. */
+/* Results of a batch: rows of logits or vectors, or the sampled tokens. */
 struct gr_flight {
-    float *logits; /* [n_out, n_row] logits or vectors; with `draws` tokens instead, [n_out] i32 */
+    float *logits; /* [n_out, n_row] logits or vectors; with `draws` [n_out] i32 tokens instead */
     size_t logits_cap;
-    int32_t *out_row;     /* [n_batch], row of logits or -1 */
-    int32_t *seq_row;     /* [n_seq_max], row that stands for a sequence or -1 */
-    int32_t n_tok, n_out; /* n_tok 0: there is nothing */
-    bool draws;           /* all outputs of the batch belong to sequences whose tokens are drawn */
+    int32_t *out_row;     /* [n_batch], a token's row of logits or -1 */
+    int32_t *seq_row;     /* [n_seq_max], a sequence's row of results or -1 */
+    int32_t n_tok, n_out; /* n_tok 0: no results */
+    bool draws;           /* a device samples the tokens of all outputs of the batch */
     /* with several ranks */
-    int status;       /* that a stage before this one failed with */
-    int32_t n_ubatch; /* results of micro-batches that are still to come, to rank 0 */
-    int32_t n_come;   /* rows that have come */
+    int status;       /* failure of an earlier stage, or 0 */
+    int32_t n_ubatch; /* on rank 0: micro-batches whose results have not arrived yet */
+    int32_t n_come;   /* rows that have arrived */
     struct gr_session *session;
-    struct gr_flight *next; /* whose results come after this one's */
+    struct gr_flight *next; /* the flight whose results arrive after this one's */
 };
 
-#define GR_N_FLIGHT (GR_MAX_FLIGHT + 1) /* and the one that ended last */
+#define GR_N_FLIGHT (GR_MAX_FLIGHT + 1) /* those in flight and the one that ended last */
 
 struct gr_session {
     struct gr_model *model;
-    struct gr_slice *slice;          /* of the model: what this session runs */
+    struct gr_slice *slice;          /* the part of the model that this session runs */
     struct gr_session_params params; /* all defaults filled in */
     struct gr_cache cache;
-    struct gr_memory memory; /* what the caches' tensors are */
-    char model_hash[33];     /* for saved states; "" until it is asked for */
+    struct gr_memory memory; /* shapes and sizes of the caches' tensors */
+    char model_hash[33];     /* for saved states; "" until first needed */
 
     struct gr_session_device device[GR_MAX_DEVICE];
     int32_t n_device;
     struct gr_backend
-        *pin; /* whose host memory the step block, the CPU's arena and the logits are in */
-    uint8_t cache_device[GR_MAX_LAYER]; /* of what each layer attends to */
+        *pin; /* allocates the host memory of the step block, the CPU's arena and the logits */
+    uint8_t cache_device[GR_MAX_LAYER]; /* device of the K and V that each layer attends to */
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 
     enum gr_pool_how pool;
-    int32_t n_row; /* numbers in a row of results: logits, or of a vector */
+    int32_t n_row; /* length of a row of results: of logits, or of a vector */
 
-    struct gr_streamed streamed;        /* of steps from stream_from tokens on .. */
-    int32_t stream_device, stream_from; /* .. that this device computes; 0: no steps are */
+    struct gr_streamed streamed;        /* weights offloaded in steps of stream_from or more .. */
+    int32_t stream_device, stream_from; /* .. tokens to this device; device 0: none */
 
     const struct gr_flow *flow; /* NULL: this session runs all stages */
     struct gr_graph_env env;
     struct gr_cached_plan plan[GR_N_PLAN];
-    uint64_t n_use, n_made;          /* uses of plans; plans that had to be made for one */
-    int32_t n_list[GR_N_CACHE_KIND]; /* more than lists have room for at first; 0: they do not */
-    bool lists_kept;                 /* those of the step block are as they were filled last */
+    uint64_t n_use, n_made;          /* uses of plans; plans built for them */
+    int32_t n_list[GR_N_CACHE_KIND]; /* enlarged capacity of the lists; 0: the initial one */
+    bool lists_kept;                 /* the step block still holds the lists filled last */
 
-    /* the batch under way; reused */
+    /* the batch being computed; buffers are reused */
     bool running;
-    struct gr_flight *now; /* what it leaves */
+    struct gr_flight *now; /* its results */
     struct gr_full_batch batch;
     struct gr_ubatch *ub;    /* [n_batch] */
     int32_t *tok;            /* [n_batch] */
-    struct gr_placed placed; /* of the micro-batch under way: [n_ubatch], states [n_seq_max] */
+    struct gr_placed placed; /* of the current micro-batch: cells [n_ubatch], states [n_seq_max] */
     void *placed_memory;
 
-    struct gr_sampler *sampler[GR_SEQ_MAX]; /* that a device draws by, of each sequence, or NULL */
-    struct gr_sample_how *how;              /* [n_out] of each row of the batch, when it is drawn */
+    struct gr_sampler *sampler[GR_SEQ_MAX]; /* device-side sampler of each sequence, or NULL */
+    struct gr_sample_how *how; /* [n_out] sampling parameters of each row that is sampled */
     size_t how_cap;
 
-    /* results: a ring of the batch that ended last and of n_flight that have begun behind it */
+    /* results: a ring of the batch that ended last and the n_flight ones begun after it */
     struct gr_flight flight[GR_N_FLIGHT];
     int32_t last, n_flight;
 
     /* with several ranks */
     struct gr_team *team;                          /* NULL: this session runs alone */
-    uint32_t id;                                   /* its number there */
+    uint32_t id;                                   /* its number in the team */
     struct gr_departure departure[GR_N_DEPARTURE]; /* used in turn */
     uint64_t n_departure;
     struct gr_spent spent;
-    void *arrival; /* [arrival_cap] what came from the stage before */
+    void *arrival; /* [arrival_cap] values received from the previous stage */
     size_t arrival_cap;
-    bool arriving;      /* its devices wait for what comes by a transport */
-    struct gr_vec span; /* struct gr_transport_span: of a message of a transport */
-    void *relay;        /* [relay_cap] of the device: values of the CPU that go by a transport */
+    bool arriving;      /* its devices wait for data from a transport */
+    struct gr_vec span; /* struct gr_transport_span: parts of a transport's message */
+    void *relay;        /* [relay_cap] device memory: values of the CPU sent by a transport */
     size_t relay_cap;
 
     _Atomic int cancel;
-    struct gr_progress progress; /* done: tokens of the batch in front of the micro-batch that runs,
-                                    which has part_tok, 0: none runs */
-    int32_t part_tok, part_node, all_node; /* nodes in front of the part that runs, and all */
+    struct gr_progress progress; /* done: tokens of the batch before the current micro-batch, which
+                                    has part_tok tokens (0: none is running) */
+    int32_t part_tok, part_node, all_node; /* nodes before the current part, and of the plan */
     char *tap_name;
     struct gr_watch watch;
     gr_tensor_fn *tap_fn;
     void *tap_user;
     gr_sample_fn *time_fn;
     void *time_user;
-    int64_t time_start, part_start; /* ns: of timing; of the part that runs, since then */
+    int64_t time_start, part_start; /* ns: start of timing; of the current part, relative to it */
 };
 
 /* ---- open.c ---- */
 
-/* gr_session_open, for what one rank has of its model. */
+/* gr_session_open for one rank's slice of the model. */
 int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
                           const struct gr_session_params *params);
 
 /* ---- devices.c ---- */
 
-/* Where tensors, layers and caches are, for a placement; no memory is touched. */
+/* Sets the devices of tensors, layers and caches for a placement; allocates nothing. */
 void gr_session_place(struct gr_session *s, const struct gr_weights *weights);
-/* Bytes of the caches of each layer, cost [n_layer], if it were on this device. */
+/* Sets cost[il].cache, [n_layer], to the cache bytes of each layer if it were on this device. */
 void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
                                struct gr_layer_cost *cost);
-/* Memory for the caches and constants by s->device[].has, and the constants' contents. */
+/* Allocates caches and constants by s->device[].has, and uploads the constants. */
 int gr_session_alloc(struct gr_session *s);
-/* Says how large this rank's caches are, a line for each place; rank 0 also says it of all. */
-void gr_session_log_caches(const struct gr_session *s);
-/* The device of a tensor of s->tensors; -1: it is of another stage, and has no memory here. */
-int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
-/* Before the host waits for a device that waits for another rank: until that has sent, or is lost.
+/* Logs the size of this rank's caches on each device; rank 0 also logs that of the whole model's.
  */
+void gr_session_log_caches(const struct gr_session *s);
+/* Returns the device of a tensor of s->tensors; -1: it belongs to another stage. */
+int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
+/* Waits until data that a device awaits from another rank has been sent, or the rank is lost.
+ * Called before the host waits for the device. */
 int gr_session_arrived(struct gr_session *s);
-/* Waits until no device reads host memory any more, but for `except` (-1: none); what they compute
- * with it goes on. */
+/* Waits until all uploads have finished reading host memory, except those to device `except` (-1:
+ * none); computation on the devices continues. */
 int gr_session_uploaded(struct gr_session *s, int32_t except);
-/* Waits until nothing is queued anywhere. */
+/* Waits until all queued work of all devices is done. */
 int gr_session_settle(struct gr_session *s);
-/* Whether gr_decode ends when s->cancel is set. */
+/* Sets whether devices stop within a plan when s->cancel is set; ranks that share layers never do.
+ */
 void gr_session_cancellable(struct gr_session *s, bool yes);
 
 /* ---- decode.c ---- */
 
-/* Gives a micro-batch its cells, and makes ready what computes it: the plan, with the step block
- * filled. first_row: of its logits among those of the batch. */
+/* Assigns cells to a micro-batch, gets its plan and fills the step block. first_row: the first of
+ * its rows of logits among those of the batch. */
 int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struct gr_ubatch *ub,
                     int32_t first_row, struct gr_cached_plan **out);
-/* Rotates the K of every cell that was moved, so that nothing is pending. */
+/* Applies all pending K-shifts: rotates the K of every cell whose position has changed. */
 int gr_apply_shift(struct gr_session *s);
-/* Runs the copies that belong to an operation on the caches. */
+/* Copies the rows of K and V that an operation on the caches moves. */
 int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
-/* What profilers show on all devices of the session. */
+/* Begin and end a profiler range on all devices of the session. */
 void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload);
 void gr_session_range_end(struct gr_session *s);
 
 /* ---- flight.c ---- */
 
-/* Room for the results of a batch of n_tok tokens and n_out rows of logits. */
+/* Allocates room for n_out rows of results and for the row numbers of n_batch tokens. */
 int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out);
 void gr_flight_fini(struct gr_session *s, struct gr_flight *f);
-/* Everything of a batch that can be refused, before anything changes: checks it, cuts it into
- * s->ub and finds cells. */
+/* Checks a batch, splits it into micro-batches (s->ub) and reserves cells, all before anything
+ * changes: a batch is refused here or not at all. */
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
                      int32_t *n_ub);
-/* Shows profilers that the batch of s is computed; gr_session_range_end ends it. */
+/* Begins the profiler range of the batch of s; gr_session_range_end ends it. */
 void gr_batch_range(struct gr_session *s);
-/* Takes a failed batch back, and says in the message which sequences that has cost. */
+/* Removes a failed batch from the caches; the error message names the sequences emptied by that. */
 void gr_batch_take_back(struct gr_session *s, int status);
 
 /* ---- progress.c ---- */
 
-/* Tells who waits that so many thousandths of a token of the micro-batch under way are done too. */
+/* Reports progress: p.done tokens and `part` thousandths of a token of the current micro-batch. */
 void gr_session_tell(struct gr_session *s, uint64_t part);
 
 /* ---- sequences.c ---- */
@@ -238,62 +239,66 @@ void gr_session_clear(struct gr_session *s);
 
 /* ---- vectors.c ---- */
 
-/* Fills in what sessions leave, or refuses it. */
+/* Fills in the defaults of embeddings and pooling, or refuses them. */
 int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p);
-/* What s->params mean for plans and rows. */
+/* Sets s->pool, s->n_row and the outputs of plans (s->env) from s->params. */
 void gr_vectors_init(struct gr_session *s);
-/* Of a checked batch the tokens whose rows are needed. */
+/* Marks the tokens of a checked batch whose output rows pooling needs. */
 int gr_vectors_choose(struct gr_session *s, struct gr_flight *f);
-/* Once tokens have rows (f->out_row): sequences have them too. Returns how many there are. */
+/* Assigns result rows to sequences once tokens have theirs (f->out_row). Returns the number of
+ * result rows. */
 int32_t gr_vectors_number(struct gr_session *s, struct gr_flight *f);
-/* Rows of results of a micro-batch of the flight under way. */
+/* Number of result rows of a micro-batch of the current flight. */
 int32_t gr_vectors_rows(const struct gr_session *s, const struct gr_ubatch *ub);
-/* The rows of each sequence, in the order of their numbers. */
+/* Fills the arrays of mean pooling: list, the tokens of each sequence in the order of sequence
+ * ids; at, the start of each sequence in it, and its end. */
 void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub, int32_t *list,
                           int32_t *at);
-/* What is left to do when all rows of a flight have come. */
+/* Finishes a flight whose rows have all arrived: softmax of a classifier's scores, if it has one.
+ */
 void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f);
 
 /* ---- draw.c ---- */
 
-/* Whether every token of the batch whose logits are wanted is drawn. */
+/* Returns whether a device samples the tokens of all outputs of the batch. */
 bool gr_draw_all(const struct gr_session *s);
-/* Room for s->how of n_out rows; how the rows of the batch are drawn, in their order. */
+/* Allocates s->how for n_out rows; fills it with the sampling parameters of the batch's rows, in
+ * their order. */
 int gr_draw_room(struct gr_session *s, int32_t n_out);
 void gr_draw_fill(struct gr_session *s, int32_t n_ub);
-/* After a batch: its draws count, or they do not. */
+/* After a batch: commits (done) or undoes the samplers' state for its draws. */
 void gr_draw_settle(struct gr_session *s, bool done);
 
 /* ---- lists.c ---- */
 
-/* The room of the session's lists, in the shape of any plan of it. */
+/* Sets the capacities of the session's lists, the same in the shape of each of its plans. */
 void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape);
-/* Makes it enough for a micro-batch that has its cells: GR_E_TOO_LARGE. */
+/* Enlarges these capacities for a micro-batch whose cells are assigned. GR_E_TOO_LARGE. */
 int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub);
-/* Lists and spans of a micro-batch into the step block. */
+/* Writes lists and spans of a micro-batch into the step block. */
 void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c,
                    const struct gr_ubatch *ub);
-/* Uploads to device d what changed in the lists since that was done last. */
+/* Uploads to device d the changes of the lists since its last upload. */
 int gr_lists_send(struct gr_session *s, int32_t d);
-/* The step block is a new one: nothing of the lists is there. */
+/* Marks the lists as absent from the step block, for instance because it is a new one. */
 void gr_lists_forget(struct gr_session *s);
 
 /* ---- plans.c ---- */
 
-/* The plan for a shape: from the cache, or made in the place of the one not used for longest. The
- * step block may be filled then: what ran before has its own. */
+/* Returns the plan for a shape: a kept one, or a new one in place of the least recently used. The
+ * host's step block may be filled afterwards: earlier uploads from it have finished. */
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
-/* Runs with the staged step block; the plan's result, if it has one, goes to `out` unless that is
- * NULL. Devices may still be at it then (gr_session_settle), unless it has failed. */
+/* Runs a plan with the staged step block and writes its result, if any, to `out` unless that is
+ * NULL. Devices may still be computing on return (gr_session_settle), except after a failure. */
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
-/* Drops all plans: their addresses are about to change. */
+/* Drops all plans, before memory that they have addresses of changes. */
 void gr_plan_drop_all(struct gr_session *s);
-/* What the largest plans need, beside caches and constants, on each device. Plans are built and
- * dropped; backends are asked, memory is not touched. */
+/* Raises need[] to what the largest plans take on each device beside caches and constants. Builds
+ * and drops plans and asks the backends; allocates no device memory. */
 int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
                     struct gr_need need[GR_MAX_DEVICE]);
-/* Makes them, with all memory that they need, so that later ones find theirs. */
+/* Builds the largest plans with all their memory, so that later plans fit into it. */
 int gr_plan_reserve(struct gr_session *s);
 /* The address of a plan's value, on its device. */
 static inline void *gr_session_at(const struct gr_session *s, const struct gr_plan *p, uint32_t v)
@@ -301,14 +306,14 @@ static inline void *gr_session_at(const struct gr_session *s, const struct gr_pl
     const struct gr_value *value = (const struct gr_value *)p->value.data + v;
     return (char *)s->device[value->device].memory.arena + value->offset;
 }
-/* An array of the step block on the host. */
+/* Returns an array of the host's step block. */
 static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan *c,
                               enum gr_step_array a)
 {
     return (char *)s->device[0].memory.step + c->plan.layout.offset[a];
 }
 
-/* Notes that a device is given work, with host memory that it reads. */
+/* Marks a device as busy with work that reads host memory. */
 static inline void gr_session_gives(struct gr_session_device *v)
 {
     v->busy = v->pending = true;
@@ -316,28 +321,28 @@ static inline void gr_session_gives(struct gr_session_device *v)
 
 /* ---- stream.c ---- */
 
-/* Which layers of the CPU run on a GPU in steps of many tokens, and of how many, for a placement
- * (after gr_session_place). No memory is touched. */
+/* Chooses, for a placement, the CPU layers whose weights are offloaded to a GPU in steps of many
+ * tokens, and from how many tokens on (after gr_session_place). Allocates no device memory. */
 int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights);
-/* From now on none do. There are no plans any more. */
+/* Ends this. Plans made with it must have been dropped. */
 void gr_stream_end(struct gr_session *s);
-/* What plans of a shape are built over. */
+/* Returns the weights and devices that plans of a shape are built with. */
 struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape);
-/* Asks for the weights whose time has come: that of part i, or -1, the plan's beginning. */
+/* Requests the weights whose upload is due before part i; -1: at the plan's beginning. */
 int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i);
 
 /* ---- boundary.c ---- */
 
-/* Bytes of a plan's `in` or `out`, one value after the other. */
+/* Bytes of a plan's `in` or `out`, with the values packed one after the other. */
 size_t gr_boundary_bytes(const struct gr_plan *p, const struct gr_vec *values);
-/* Takes a plan's `in` from so many bytes on the host. Memory of a device's host_alloc must not
- * change before the plan has run. */
+/* Uploads a plan's `in` from that many bytes of host memory. A buffer from a device's host_alloc
+ * must not change before the plan has run. */
 int gr_boundary_in(struct gr_session *s, const struct gr_plan *p, const void *buf);
-/* Puts a plan's `out` there. */
+/* Downloads a plan's `out` into such a buffer. */
 int gr_boundary_out(struct gr_session *s, const struct gr_plan *p, void *buf);
 
-/* Which of the model's frequency divisors the session uses: "none", "the model's", or LongRoPE's
- * "short" or "long". */
+/* Names the RoPE frequency divisors in use: "none", "the model's", or LongRoPE's "short" or "long".
+ */
 const char *gr_rope_factors_name(const struct gr_session *s);
 
 #endif

@@ -1,10 +1,10 @@
 /* The container of a saved state: a header, a table of sections, and the sections' bytes one after
- * the other, in memory or in a file. What the sections mean is engine/state.c's.
+ * the other, in memory or in a file. engine/state.c defines the contents of the sections.
  *
- * Every byte is under a checksum (XXH3, 128 bits): the header with the table has one, each section
- * has one in the table. A reader believes nothing before its checksum was right; bytes behind the
- * last section or missing ones are found by the header's count. Numbers have the byte order of the
- * machine that wrote them, which the header says. */
+ * Every byte is covered by a checksum (XXH3, 128 bits): one for header and table, one for each
+ * section in the table. A reader uses nothing before its checksum has been verified; extra bytes
+ * after the last section, and missing ones, are detected by the header's byte count. Numbers have
+ * the byte order of the machine that wrote them, which the header records. */
 #ifndef GR_ENGINE_STATE_FILE_H
 #define GR_ENGINE_STATE_FILE_H
 
@@ -19,11 +19,11 @@
 #define GR_STATE_MAX_SECTION 4096
 
 enum gr_state_kind {
-    GR_STATE_CONFIG, /* what must agree, engine/fingerprint.h */
+    GR_STATE_CONFIG, /* fingerprint that must agree, engine/fingerprint.h */
     GR_STATE_NOTE,   /* the caller's bytes */
-    GR_STATE_CELLS,  /* kv/state.h, of the cache `index` */
+    GR_STATE_CELLS,  /* metadata of cells of the cache `index`, kv/state.h */
     GR_STATE_ROWS,   /* the same of recurrent states */
-    GR_STATE_DATA    /* rows of the tensor `index`, those of the cells in their order */
+    GR_STATE_DATA    /* rows of the tensor `index`, in the order of the saved cells */
 };
 
 struct gr_state_sum {
@@ -38,29 +38,29 @@ struct gr_state_section {
 
 /* ---- writing ---- */
 
-/* The sizes of all sections are known before the first byte is written, so that memory is taken
- * once, and a file is streamed. */
+/* The sizes of all sections are known before the first byte is written, so memory is allocated once
+ * and a file is streamed. */
 struct gr_state_writer {
-    struct gr_state_section *table; /* the caller's; sums are filled in */
+    struct gr_state_section *table; /* the caller's; the writer fills in the sums */
     uint32_t n_section, at;
-    uint64_t left; /* of section `at` */
+    uint64_t left; /* bytes left to write of section `at` */
     uint32_t scope;
     void *hash;
-    uint8_t *memory;  /* NULL: to the file */
-    size_t n, n_done; /* of all bytes */
+    uint8_t *memory;  /* NULL: writes to the file */
+    size_t n, n_done; /* bytes in total, and written so far */
     struct gr_output *file;
 };
 
-/* path NULL: into memory. scope: a number in the header. GR_E_NOMEM_HOST, GR_E_TOO_LARGE, GR_E_IO
- * naming the path; nothing is left to abort then. */
+/* path NULL: writes into memory. scope: a number for the header. GR_E_NOMEM_HOST, GR_E_TOO_LARGE,
+ * or GR_E_IO naming the path; after a failure there is nothing to close. */
 int gr_state_writer_open(struct gr_state_writer *w, const char *path,
                          struct gr_state_section *table, uint32_t n_section, uint32_t scope);
-/* The next n bytes, of one section. */
+/* Writes the next n bytes, all of one section. */
 int gr_state_writer_put(struct gr_state_writer *w, const void *data, size_t n);
-/* After the last byte: memory becomes *data (gr_free) of *n bytes, a file is synced and takes its
- * name. On failure what had the name before is untouched. */
+/* After the last byte: returns the memory as *data (gr_free) of *n bytes, or syncs the file and
+ * renames it to its path. On failure an existing file at the path is untouched. */
 int gr_state_writer_commit(struct gr_state_writer *w, void **data, size_t *n);
-/* Gives up, or cleans up after a commit. */
+/* Aborts, or cleans up after a commit. */
 void gr_state_writer_close(struct gr_state_writer *w);
 
 /* ---- reading ---- */
@@ -73,21 +73,21 @@ struct gr_state_reader {
     struct gr_state_section *table;
     uint32_t n_section, scope;
     void *hash;
-    uint32_t at; /* the section being read, the place of its next byte and its bytes left */
+    uint32_t at; /* the section being read; offset of its next byte, and bytes left of it */
     uint64_t offset, left;
 };
 
 /* Opens the file, or the n bytes of `data` when path is NULL, and checks header and table.
  * GR_E_CORRUPT when a checksum or size is wrong, GR_E_UNSUPPORTED for another version or byte
- * order, GR_E_IO, GR_E_NOMEM_HOST; closed then. */
+ * order, GR_E_IO, GR_E_NOMEM_HOST; the reader is closed after a failure. */
 int gr_state_reader_open(struct gr_state_reader *r, const char *path, const void *data, size_t n);
 void gr_state_reader_close(struct gr_state_reader *r);
 /* Reads all sections and compares their checksums. */
 int gr_state_reader_verify(struct gr_state_reader *r);
-/* Goes to the beginning of section i. */
+/* Moves to the beginning of section i. */
 void gr_state_reader_seek(struct gr_state_reader *r, uint32_t i);
-/* The section's next n bytes, which it must have. With its last ones its checksum is compared again
- * (GR_E_CORRUPT), so that a file that changes between two readings is noticed. */
+/* Reads the section's next n bytes, at most as many as are left. The checksum is compared again at
+ * its end (GR_E_CORRUPT), so that a file that changes between two readings is noticed. */
 int gr_state_reader_get(struct gr_state_reader *r, void *dst, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Where the time of a rank goes, for each session. */
+/* Time that a rank spends computing, waiting and transferring, for each session. */
 #ifndef GR_ENGINE_TIMES_H
 #define GR_ENGINE_TIMES_H
 
@@ -6,7 +6,7 @@
 
 enum { GR_N_SPAN = GR_SPAN_TRANSFER + 1 };
 
-/* Plain bytes, which go from rank to rank as they are. */
+/* Sent between ranks as plain bytes. */
 struct gr_spent_span {
     uint64_t number; /* of the micro-batch on this rank */
     uint64_t what;   /* enum gr_span */
@@ -16,13 +16,13 @@ struct gr_spent_span {
 struct gr_spent {
     int64_t ns[GR_N_SPAN];
     uint64_t n_ubatch, n_span;
-    struct gr_spent_span *span; /* the newest ones in turn; NULL: nothing is noted */
+    struct gr_spent_span *span; /* ring of the newest ones; NULL: none are recorded */
 };
 
-/* Keeps spans from now on; without memory only the sums are kept. */
+/* Records spans from now on; when memory is short, only the sums. */
 void gr_spent_init(struct gr_spent *p);
 void gr_spent_fini(struct gr_spent *p);
-/* From start_ns until now a rank was at this; returns now. TRANSFER ends a micro-batch. */
+/* Adds a span from start_ns until now, and returns now. TRANSFER ends a micro-batch. */
 int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns);
 
 #endif
