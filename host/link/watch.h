@@ -1,15 +1,15 @@
-/* The watch of a world of processes: who is still there.
+/* The watch of a world of processes: detects ranks that died or hang.
  *
- * Every rank has a connection to rank 0 and a thread that nothing else holds up: it says every
- * quarter of a second that the process lives and what its main thread is at, and hears the same
- * from the others. A connection that ends is a process that died, known at once; one that falls
- * silent is a process that was stopped, a machine that hangs or a network that is cut. Whoever
- * finds out loses the world (gr_world_lose) and rank 0 tells everyone, so that all give the same
- * name and reason. It works while the main thread is inside MPI or a driver, and does not use MPI.
+ * Every rank has a TCP connection with rank 0 and a thread of its own that sends a heartbeat every
+ * quarter of a second, with the activity of the main thread, and receives those of the other side.
+ * A closed connection means a dead process, detected at once; a silent one means a stopped process,
+ * a hanging machine or a broken network. The rank that notices loses the world (gr_world_lose), and
+ * rank 0 tells all others, so that all report the same rank and reason. The watch works while the
+ * main thread is inside MPI or a driver, and does not use MPI.
  *
- * Only who knows the run's secret, which travels over the world's own start-up, may join: others
- * are turned away, and neither garbage nor a flood of connections holds the watch up. The secret
- * keeps strangers out, not somebody who reads the network.
+ * Joining takes the run's secret, which is exchanged when the world starts: other connections are
+ * closed, and neither garbage nor a flood of them delays the watch. The secret keeps strangers out,
+ * but not somebody who reads the network.
  *
  * Nothing is allocated after the start. The thread takes no signals. */
 #ifndef GR_LINK_WATCH_H
@@ -19,9 +19,9 @@
 
 #define GR_WATCH_MAX_ADDRESS 16
 
-/* Where rank 0 is found; goes to every other rank as plain bytes. */
+/* Addresses and secret of rank 0; sent to every other rank as plain bytes. */
 struct gr_watch_hello {
-    uint8_t ask[16], answer[16]; /* what who joins says, and what it must hear */
+    uint8_t ask[16], answer[16]; /* the secret: of a joining rank, and of rank 0's answer */
     uint16_t port;               /* 0: rank 0 cannot listen */
     uint16_t n_address;
     struct {
@@ -33,24 +33,24 @@ struct gr_watch_hello {
 /* Times in milliseconds. */
 struct gr_watch_opt {
     int32_t beat;    /* between two heartbeats: 250 */
-    int32_t silent;  /* without any heartbeat: lost. 4,000 */
-    int32_t join;    /* for joining at the start: 8,000 */
-    int32_t leave;   /* until a rank that left while others go on is lost to them: 2,000 */
-    int32_t compute; /* for one micro-batch: 600,000 */
+    int32_t silent;  /* without a heartbeat, until a rank is lost: 4,000 */
+    int32_t join;    /* limit for joining at the start: 8,000 */
+    int32_t leave;   /* until a rank that left too early is lost: 2,000 */
+    int32_t compute; /* limit for one micro-batch: 600,000 */
 };
 struct gr_watch_opt gr_watch_opt_default(void);
 
-/* Before the exchange. Rank 0 listens and fills *hello (on a failure too: the others must hear of
- * it); on others *hello is not looked at. opt: NULL = the default. */
+/* Called before *hello is exchanged. Rank 0 listens and fills *hello (also on failure: the others
+ * must get to know); the others' *hello is ignored. opt: NULL = the default. */
 int gr_watch_new(struct gr_watch **out, struct gr_world *w, const struct gr_watch_opt *opt,
                  struct gr_watch_hello *hello);
-/* After it: the thread starts. Ranks > 0 have joined when it returns; those that do not come to
- * rank 0 are lost. */
+/* Called after the exchange, with rank 0's hello: starts the thread. Ranks > 0 have joined when it
+ * returns; on rank 0, those that do not join in time are lost. */
 int gr_watch_start(struct gr_watch *watch, const struct gr_watch_hello *hello);
-/* Says that this rank leaves with exit code `code`; others wait for rank 0 to leave too, rank 0 for
- * all of them, three times opt.leave at most; nobody waits when the world is lost. Frees. Returns
- * the code that all end with (gpurun.h, gr_world_close): one other than 0 when the world was lost.
- * NULL is fine. */
+/* Announces that this rank leaves with exit code `code`, waits and frees. Other ranks wait for rank
+ * 0 to leave too, rank 0 for all others, 3 * opt.leave at most; when the world is lost, only until
+ * all have been told, opt.leave at most. Returns the exit code of all ranks (gpurun.h,
+ * gr_world_close), not 0 when the world was lost. Accepts a pointer to NULL. */
 int gr_watch_leave(struct gr_watch **watch, int code);
 
 #endif
