@@ -1,4 +1,5 @@
-/* What is said when a model or a session does not fit: what is needed where, and what would. */
+/* The message for a model or session that does not fit: the memory needed on each device, and
+ * options with which it would fit. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,7 @@ const char *gr_mib(char buf[16], uint64_t bytes)
     return buf;
 }
 
-/* A choice that did not fit, and what is tried instead. */
+/* A placement that did not fit, and the message with alternatives. */
 struct trouble {
     const struct gr_choice *now;
     int32_t n_gpu; /* layers that were asked for */
@@ -40,7 +41,7 @@ struct trouble {
     int n_offer;
 };
 
-/* Another choice in the place of the one that did not fit. */
+/* Begins an alternative to the placement that did not fit. */
 static int begin_other(const struct trouble *t, const struct gr_session_params *params,
                        struct gr_choice *c)
 {
@@ -54,7 +55,7 @@ static int begin_other(const struct trouble *t, const struct gr_session_params *
     return gr_choice_begin(c);
 }
 
-/* Whether a session with other parameters fits, by one that is only planned; *cache: bytes of its
+/* Returns whether a session with other parameters would fit, by planning one; *cache: bytes of its
  * keys, values and states on GPUs. */
 static bool would_fit(const struct trouble *t, const struct gr_session_params *params,
                       uint64_t *cache)
@@ -76,7 +77,8 @@ static bool would_fit(const struct trouble *t, const struct gr_session_params *p
     return !rc && fits;
 }
 
-/* As given; what depends on the model is filled in, what depends on a rank is not. */
+/* The caller's parameters, with n_ctx and n_ubatch filled in; defaults that depend on a rank are
+ * left open. */
 static struct gr_session_params asked(const struct trouble *t)
 {
     struct gr_session_params params = *t->now->params;
@@ -98,7 +100,8 @@ static void offer_cache(struct trouble *t, const char *flags, uint64_t cache)
     offer(t, flags, what);
 }
 
-/* A smaller cache: of other types, or with half the cells or a quarter or so, or both. */
+/* Offers a smaller cache: with K and V as q8_0, or with a half, a quarter and so on of the cells,
+ * or both. */
 static void try_cache(struct trouble *t)
 {
     char flags[64];
@@ -151,7 +154,7 @@ static void try_host_cache(struct trouble *t)
         offer(t, "--no-kv-offload", "keys and values in host memory, attention on the CPU");
 }
 
-/* The same layers, divided by what they take. */
+/* Offers the same layers, divided by the memory that they take. */
 static void try_even(struct trouble *t)
 {
     struct gr_choice c;
@@ -189,7 +192,7 @@ static void say_parts(struct text *t, const struct gr_choice *c, const struct gr
     say(t, "KV cache %s | work %s", gr_mib(a, s->cache), gr_mib(b, s->work));
 }
 
-/* What each GPU needs and has, where there are several. */
+/* A line for each GPU with the memory it needs and has, where there are several. */
 static void say_table(struct text *t, const struct gr_choice *c)
 {
     const struct gr_spot *s = c->taken.data;

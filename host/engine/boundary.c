@@ -1,4 +1,4 @@
-/* What goes from a stage to the next, between a plan's values and memory of the host. */
+/* Copies the values that go from one stage to the next between devices and host memory. */
 #include "engine/session.h"
 
 static struct gr_value value_at(const struct gr_plan *p, uint32_t v)

@@ -32,7 +32,7 @@ static int survey_one(void *user, const struct gr_session_params *params,
     return gr_spots_survey(user, params, place, spots);
 }
 
-/* Whether a further session fits beside what is there. */
+/* Checks that a further session fits beside the weights and sessions that are there. */
 static int fit_beside(const struct gr_session *s)
 {
     struct gr_session_params asked = s->params;
@@ -77,15 +77,16 @@ int gr_model_load(struct gr_model *model, const struct gr_session_params *params
     return rc;
 }
 
-/* ---- what callers ask ---- */
+/* ---- reports to callers ---- */
 
-/* Ranks without layers on their CPU, and CPUs beside GPUs, are not worth a line; rank 0's is. */
+/* Returns whether a spot is reported: GPUs, rank 0's CPU, the only spot of a rank, and CPUs with
+ * layers are. alone: the last spot of its rank. */
 static bool is_worth(const struct gr_spot *t, bool alone, const struct gr_fit_device *f)
 {
     return t->device || t->rank == 0 || alone || f->n_layer;
 }
 
-/* Spots on the same GPU: each has its part of the memory. */
+/* Number of spots on the same GPU, which divide its memory. */
 static uint64_t n_sharers(const struct gr_vec *spots, const struct gr_spot *t)
 {
     const struct gr_spot *o = spots->data;
@@ -129,7 +130,7 @@ static void report(const struct gr_model *m, const struct gr_placement *p,
     }
 }
 
-/* Of a session that has all layers: what it took when it was opened. */
+/* Fills in the memory that a session with all layers has taken. */
 static void take_own(const struct gr_session *s, struct gr_vec *spots)
 {
     struct gr_spot *t = spots->data;

@@ -1,5 +1,5 @@
-/* What a step is made of: the shifts and copies that go before it, and its micro-batches, each with
- * a plan and a step block. */
+/* Steps: K-shifts and copies of cells before a batch, then micro-batches, each with a plan and a
+ * step block. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-/* --- what profilers show --- */
+/* --- profiler ranges --- */
 
 void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload)
 {
@@ -28,9 +28,10 @@ void gr_session_range_end(struct gr_session *s)
     }
 }
 
-/* --- what goes before a batch --- */
+/* --- before a batch --- */
 
-/* Not to be cancelled half way: the layers done would be done again by the next one. */
+/* Runs a plan without cancellation: a cancelled shift would be applied to its finished layers a
+ * second time by the next one. */
 static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
 {
     const struct gr_step_shape *shape = &c->plan.shape;
@@ -109,7 +110,7 @@ static void gather(const struct gr_ubatch *ub, const int32_t *from, int32_t *to)
         to[i] = from[ub->tok[i]];
 }
 
-/* Tokens, or the vectors in their place. */
+/* Fills in the tokens, or the input vectors in their place. */
 static void fill_input(struct gr_session *s, const struct gr_cached_plan *c,
                        const struct gr_ubatch *ub)
 {
@@ -120,7 +121,7 @@ static void fill_input(struct gr_session *s, const struct gr_cached_plan *c,
         memcpy(to + (size_t)i * n, ub->batch->embd + (size_t)ub->tok[i] * n, n * sizeof *to);
 }
 
-/* Positions, and of a model that has them rows and columns. */
+/* Fills in the positions, and rows and columns for a model that has them (M-RoPE). */
 static void fill_pos(struct gr_session *s, const struct gr_cached_plan *c,
                      const struct gr_ubatch *ub)
 {
@@ -133,8 +134,8 @@ static void fill_pos(struct gr_session *s, const struct gr_cached_plan *c,
     gather(ub, b->col, pos + 2 * ub->n_tok);
 }
 
-/* Positions of groups: as a key floor(pos / n), as a query so much more that a key group_w behind
- * is as far away as by its own position. */
+/* Fills in the grouped positions of Self-Extend: floor(pos / n) for keys, and for queries w - w / n
+ * more, so that a key w = group_w behind is as far away as by the original positions. */
 static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
                      const struct gr_ubatch *ub)
 {
@@ -210,7 +211,7 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
         rc = gr_plan_for(s, s->cache.encoding ? GR_PLAN_ENCODE : GR_PLAN_STEP, &shape, out);
     if (!rc)
         fill_step(s, *out, ub, first_row);
-    else /* there was no memory for more room: others do without */
+    else /* no memory for longer lists: later micro-batches may not need them */
         memcpy(s->n_list, n_list, sizeof n_list);
     return rc;
 }

@@ -7,7 +7,7 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-#define ALIGN 256 /* of every tensor in its device's memory */
+#define ALIGN 256 /* alignment of every tensor in device memory, bytes */
 #define MIB(bytes) ((double)(bytes) / 1048576)
 
 /* ---- caches ---- */
@@ -25,7 +25,7 @@ static uint64_t padded(const struct gr_ten *t)
     return GR_PAD((uint64_t)(t->rows * t->row_bytes), (uint64_t)ALIGN);
 }
 
-/* Whether a layer's tensor is another layer's. */
+/* Returns whether a layer uses the keys and values of an earlier layer. */
 static bool is_shared(const struct gr_hparams *hp, size_t il)
 {
     int32_t of = hp->kv_of[il];
@@ -73,7 +73,7 @@ void gr_session_cache_by_layer(const struct gr_session *s, int32_t device,
             cost[i % n].cache += padded(&s->tensors[i]);
 }
 
-/* Layers that attend to another's keys and values have the same tensors. */
+/* Gives layers that attend to another layer's keys and values the same tensors. */
 static void share_tensors(struct gr_session *s)
 {
     size_t n = (size_t)s->slice->hp.n_layer;
@@ -124,7 +124,7 @@ static int alloc_caches(struct gr_session *s)
     return 0;
 }
 
-/* What of the caches a device has. */
+/* Sizes of the caches' part on one device. */
 static void caches_on(const struct gr_session *s, int32_t device, struct gr_memory *part)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -164,7 +164,7 @@ void gr_session_log_caches(const struct gr_session *s)
 
 /* ---- constants ---- */
 
-/* They are made on the CPU (open.c); every other device gets a copy. */
+/* Copies the constants, which are made on the CPU (open.c), to every other device. */
 static int copy_constants(struct gr_session *s)
 {
     const struct gr_session_device *host = &s->device[0];
@@ -216,7 +216,7 @@ int gr_session_settle(struct gr_session *s)
 
 void gr_session_cancellable(struct gr_session *s, bool yes)
 {
-    yes = yes && !s->slice->group; /* what others take part in is not left half way */
+    yes = yes && !s->slice->group; /* a plan that other ranks take part in must be finished */
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].backend->api->set_cancel(s->device[d].backend, yes ? &s->cancel : NULL);
 }

@@ -1,4 +1,4 @@
-/* Tokens that the device draws which has the logits: gr_decode leaves ids instead of rows. */
+/* Sampling on the device that has the logits: gr_decode returns token ids instead of rows. */
 #include "base/alloc.h"
 #include "engine/session.h"
 #include "gr/status.h"

@@ -19,7 +19,7 @@ static void hash_str(XXH3_state_t *h, struct gr_str s)
     XXH3_128bits_update(h, s.p, s.n);
 }
 
-/* Metadata, but for what only says how the file was cut in parts. */
+/* Hashes the metadata, except keys about the file's split into parts. */
 static void hash_metadata(XXH3_state_t *h, const struct gr_gguf *g)
 {
     for (uint64_t i = 0; i < gr_gguf_n_kv(g); i++) {
@@ -33,7 +33,7 @@ static void hash_metadata(XXH3_state_t *h, const struct gr_gguf *g)
     }
 }
 
-/* A tensor's name, type and shape, and its bytes at the beginning, the middle and the end. */
+/* Hashes a tensor's name, type and shape, and 64 bytes at its beginning, middle and end. */
 static int hash_tensor(XXH3_state_t *h, const struct gr_gguf *g, const struct gr_gguf_tensor *t)
 {
     enum { SAMPLE = 64 };
@@ -75,7 +75,7 @@ int gr_model_hash(const struct gr_model *m, char hex[33])
 
 /* ---- the configuration ---- */
 
-/* A line for each adapter that counts. */
+/* Adds a line for each adapter with a scale other than 0. */
 static int put_adapters(const struct gr_session *s, char *text, size_t size)
 {
     size_t n = 0;
@@ -133,7 +133,7 @@ int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX])
 
 /* ---- comparing ---- */
 
-/* The next line of n bytes, without its end. */
+/* The first line of n bytes, without its newline. */
 static struct gr_str line_of(const char *p, size_t n)
 {
     const char *end = n ? memchr(p, '\n', n) : NULL;

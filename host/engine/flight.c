@@ -1,5 +1,5 @@
-/* Batches: checked, cut and given room, computed by the stages of the model, and what they leave.
- * Several may be in flight, one behind the other. */
+/* Batches: checked, split, given cells, computed by the stages of the model; and their results.
+ * Several may be in flight, one after the other. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-/* The batch that ended last (0), or the i-th of those in flight. */
+/* Returns the batch that ended last (i = 0), or the i-th of those in flight. */
 static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
 {
     return &s->flight[(s->last + i) % GR_N_FLIGHT];
@@ -41,7 +41,8 @@ void gr_flight_fini(struct gr_session *s, struct gr_flight *f)
     *f = (struct gr_flight){0};
 }
 
-/* Where each token's logits are. */
+/* Numbers the rows of logits: those of the tokens whose output is wanted, in the order of the
+ * micro-batches; -1 for the others. */
 static void number_rows(const struct gr_session *s, struct gr_flight *f, int32_t n_ub)
 {
     int32_t row = 0;
@@ -64,14 +65,15 @@ static int check_outside(const struct gr_session *s)
 static bool same_sequences(const struct gr_full_batch *b, int32_t i, int32_t j)
 {
     const int32_t *x = b->seq + b->seq_at[i], *y = b->seq + b->seq_at[j];
-    int32_t n_same = 0; /* no token has one twice */
+    int32_t n_same = 0; /* a token lists no sequence twice */
     for (int32_t k = 0; k < b->n_seq[i]; k++)
         for (int32_t l = 0; l < b->n_seq[j]; l++)
             n_same += x[k] == y[l];
     return n_same == b->n_seq[i] && n_same == b->n_seq[j];
 }
 
-/* What is looked at as a whole is one text, of one sequence or of several, but no part of it is. */
+/* Checks that all tokens of a text share one sequence set, as non-causal attention needs: a text
+ * may belong to several sequences, but only as a whole. */
 static int check_texts(const struct gr_full_batch *b)
 {
     int32_t first[GR_SEQ_MAX]; /* token of each sequence, -1: none yet */
@@ -111,7 +113,7 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
     return rc;
 }
 
-/* Learned positions end with their table. */
+/* Refuses positions beyond the table of a model with learned positions. */
 static int check_positions(const struct gr_session *s)
 {
     int32_t n = s->model->hp.n_learned_pos;
@@ -183,7 +185,7 @@ void gr_batch_range(struct gr_session *s)
     gr_session_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
 }
 
-/* This rank's part of the batch, which all others are told of. */
+/* Sends the batch to all other ranks and runs this rank's part of it. */
 static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub, bool pos_2d)
 {
     gr_batch_range(s);
@@ -203,8 +205,8 @@ static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub, bo
     return rc;
 }
 
-/* When another rank has decided otherwise: what it finds in its cells is in its log, and in this
- * one, once, what is in those of rank 0. */
+/* Logs rank 0's cells, once, after another rank was lost because its decisions differ; that rank
+ * has logged its own cells. */
 static void mourn(struct gr_session *s)
 {
     char why[800];
@@ -216,7 +218,7 @@ static void mourn(struct gr_session *s)
     gr_fail(GR_E_PEER_LOST, "%s", why);
 }
 
-/* The batch under way becomes flight f. */
+/* Checks and runs a batch as flight f. */
 static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
 {
     int32_t n_ub;
@@ -246,7 +248,7 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
     return 0;
 }
 
-/* Waits for what the later stages give. */
+/* Waits for the results of the later stages. */
 static int finish(struct gr_session *s, struct gr_flight *f)
 {
     int rc = s->team ? gr_team_collect(s->team, f) : 0;
@@ -306,7 +308,7 @@ static int check_encodes(const struct gr_session *s)
     return s->n_flight ? refuse_flight(s) : check_outside(s);
 }
 
-/* A text takes the place of all that its sequences have. */
+/* Empties the sequences of a batch, which its text replaces. */
 static int empty_sequences(struct gr_session *s)
 {
     const struct gr_full_batch *b = &s->batch;
@@ -318,7 +320,7 @@ static int empty_sequences(struct gr_session *s)
     return rc;
 }
 
-/* What a batch can be refused for is found before its sequences lose what they have. */
+/* Checks the batch before its sequences are emptied: a refused one leaves them as they are. */
 int gr_encode(struct gr_session *s, const struct gr_batch *batch)
 {
     int rc = check_encodes(s);
@@ -336,7 +338,7 @@ int gr_encode(struct gr_session *s, const struct gr_batch *batch)
     return rc;
 }
 
-/* ---- what is left ---- */
+/* ---- results ---- */
 
 const float *gr_logits(const struct gr_session *s, int32_t i)
 {

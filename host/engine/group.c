@@ -32,7 +32,7 @@ int gr_group_open(struct gr_group **out, struct gr_world *w, int32_t n_shard)
     return rc;
 }
 
-/* Whether a message has come, or gone; otherwise the others cannot go on either. */
+/* Waits for a send or receive; a failure loses the other rank, as the group cannot go on. */
 static int finish(struct gr_group *g, int32_t shard, struct gr_link *l, struct gr_request *r,
                   size_t bytes, int64_t until)
 {
@@ -45,8 +45,8 @@ static int finish(struct gr_group *g, int32_t shard, struct gr_link *l, struct g
     return rc;
 }
 
-/* Receives first, so that what comes goes straight to its place. Nobody waits before all is begun,
- * so links that buffer nothing do as well. */
+/* Begins the receives first, so that messages go straight to their place. All requests are begun
+ * before any is waited for, so links without buffers work, too. */
 int gr_group_gather(struct gr_group *g, void *all, size_t bytes)
 {
     struct gr_request in[GR_MAX_RANK] = {{0}}, out[GR_MAX_RANK] = {{0}};

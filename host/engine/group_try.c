@@ -1,5 +1,5 @@
-/* The test of a group at the start: whether what each gives is what all get, and how fast. What a
- * rank gives follows from its number, so that everybody knows what has to come. */
+/* Start-up test of a group: verifies that all ranks get the bytes that each sends, and measures the
+ * time. A rank's bytes follow from its number, so all ranks know what to expect. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@
 #include "gr/status.h"
 #include "gr/transport.h"
 
-#define TRANSPORT_NS (2 * (int64_t)1000000000) /* for what a transport may never bring */
-#define N_ROUND 5 /* the first one is looked at, the others are timed: all do as many */
+#define TRANSPORT_NS (2 * (int64_t)1000000000) /* time limit of a gather by a transport */
+#define N_ROUND 5 /* the first is verified, the others are timed; the same on all ranks */
 
 const size_t gr_group_sizes[GR_GROUP_SIZES] = {8192, 1 << 18};
 #define LONGEST ((size_t)1 << 18)
 
-/* The parts of all, [n_shard][LONGEST]. */
+/* host, device: [n_shard][LONGEST], the parts of all ranks. */
 struct trial {
     struct gr_group *g;
     struct gr_backend *b; /* of the transport's device, or NULL */
@@ -44,7 +44,7 @@ static int gather(struct trial *t, size_t n)
     return rc ? rc : transport->api->wait(transport, until);
 }
 
-/* Gathers once and looks at everything that came. */
+/* Gathers once and verifies all parts. */
 static int look(struct trial *t, size_t n)
 {
     int32_t all = t->g->n_shard;
@@ -68,7 +68,8 @@ static int look(struct trial *t, size_t n)
     return rc;
 }
 
-/* One size; every rank's status is the same afterwards, and nothing is timed when it is not 0. */
+/* Tests one size. A failure of the verified round gives every rank a status other than 0, and
+ * nothing is timed. */
 static int try_size(struct trial *t, size_t n, double *seconds)
 {
     int rc = gr_group_agree(t->g, look(t, n));
@@ -92,7 +93,7 @@ static int try_sizes(struct trial *t, struct gr_group_found *found)
     return rc;
 }
 
-/* By the transport, which a group gives up when it does not bring what was sent. */
+/* Tests the transport; the group gives it up when it fails or delivers wrong bytes. */
 static int try_transport(struct trial *t, struct gr_group_found *found)
 {
     size_t bytes = (size_t)t->g->n_shard * LONGEST;

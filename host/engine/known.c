@@ -1,4 +1,4 @@
-/* What this version knows, from its tables. */
+/* The names that this version supports, from its tables. */
 #include <stdio.h>
 
 #include "base/checked.h"
@@ -18,7 +18,7 @@ static const char *arch_at(int32_t i, char *about, size_t n)
     return a->name;
 }
 
-/* The i-th of those that matrices can have. */
+/* The i-th storage type that matrices can have. */
 static const char *type_at(int32_t i, char *about, size_t n)
 {
     const struct gr_dtype_info *t;

@@ -1,16 +1,17 @@
-/* The lists of cells in the step block. They have room for what all sequences hold, so a plan knows
- * nothing of their length and serves as long as the session lives. From step to step they stay, on
- * the host as on the devices: of a sequence that goes on only its new cells are written and sent.
- */
+/* The lists of cells in the step block. Their capacity is that of all sequences, so a plan does not
+ * depend on their length and can be kept as long as the session. They are kept from step to step,
+ * on the host and on the devices: for a continued sequence only its new cells are written and
+ * uploaded. */
 #include <string.h>
 
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* ---- room ---- */
+/* ---- capacity ---- */
 
-/* Tokens that see those of their own micro-batch, an encoder's among them, list these. */
+/* Initial capacity: the cells of the cache; without a cache, and for an encoder, at least the
+ * tokens of a micro-batch, which are listed then. */
 static int64_t first_room(const struct gr_session *s, int kind)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -32,8 +33,8 @@ void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
     shape->n_alibi = (hp->max_alibi > 0 || hp->n_bucket > 0) ? shape->n_list : 0;
 }
 
-/* Sequences that share cells may list them more often than there are cells: room doubles, so that
- * this happens seldom. */
+/* Sequences that share cells may together list more cells than the cache has; the capacity is
+ * doubled, so that this happens seldom. */
 int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub)
 {
     for (int k = 0; k < GR_N_CACHE_KIND && !s->cache.encoding; k++) {
@@ -80,8 +81,8 @@ static int32_t *key_pos_of(struct gr_session *s, const struct gr_cached_plan *c)
     return c->plan.shape.n_alibi ? gr_staged(s, c, GR_STEP_KEY_POS) : NULL;
 }
 
-/* Of tokens that see those of their own micro-batch; windows end before a token, and after it where
- * they have two sides. */
+/* Lists the tokens of the micro-batch itself, for attention without a cache and for an encoder.
+ * Windows limit how far a token sees back, and ahead where they have two sides. */
 static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
                        const struct gr_ubatch *ub)
 {

@@ -1,4 +1,4 @@
-/* How rank 0 brings a model to its ranks, and opens sessions there. */
+/* Rank 0's side of loading a model on all ranks and of opening sessions there. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,14 +14,15 @@
 
 /* ---- meeting ---- */
 
-/* The next line of n bytes, without its end. */
+/* The first line of n bytes, without its newline. */
 static struct gr_str line_of(const char *p, size_t n)
 {
     const char *end = n ? memchr(p, '\n', n) : NULL;
     return (struct gr_str){p, end ? (size_t)(end - p) : n};
 }
 
-/* GR_E_INVALID when a rank is something else than rank 0: which, what, and both. */
+/* Returns GR_E_INVALID when a rank's facts differ from rank 0's, naming the rank and both values.
+ */
 static int compare(const struct gr_team *t, int32_t rank, const char *want, size_t n_want,
                    const char *found, size_t n_found)
 {
@@ -61,7 +62,7 @@ static int meet(struct gr_team *t)
 
 /* ---- placing ---- */
 
-/* Asks the ranks of other processes what they have: gr_survey_fn. */
+/* gr_survey_fn of a team: surveys the devices of this process and of all others. */
 static int survey(void *user, const struct gr_session_params *params,
                   const struct gr_placement *place, struct gr_vec *spots)
 {
@@ -112,7 +113,7 @@ int gr_team_meet(struct gr_team *t)
     return rc;
 }
 
-/* Where layers go: rank 0's decision for all. */
+/* Decides the placement for all ranks. */
 static int place(struct gr_team *t, const struct gr_session_params *params,
                  struct gr_placement *out)
 {
@@ -123,7 +124,7 @@ static int place(struct gr_team *t, const struct gr_session_params *params,
     return rc;
 }
 
-/* What came of an order that all ranks were told of and rank 0 has done its part of. */
+/* Result of an order on all ranks, once rank 0 has done its own part with status `own`. */
 static int outcome(struct gr_team *t, int own)
 {
     char why[800];
@@ -139,8 +140,8 @@ static int tell_members(struct gr_team *t, const struct gr_order_join *o)
     return rc ? rc : outcome(t, gr_team_join(t, o));
 }
 
-/* A transport of the ranks whose devices can pass values on to each other. Where that fails, memory
- * of the host is the way. */
+/* Makes a transport of the ranks whose devices can communicate directly. When that fails, values go
+ * through host memory. */
 static int make_transport(struct gr_team *t, const struct gr_placement *place)
 {
     uint8_t member[GR_MAX_RANK];
@@ -188,8 +189,9 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
 
 /* ---- sessions ---- */
 
-/* Threads share what this process is given; processes share the machine, unless each has been given
- * processors of its own. */
+/* This rank's number of CPU threads: ranks that are threads divide the requested number, processes
+ * each use it whole. Without a request all divide the machine's processors, unless each process is
+ * bound to its own. */
 static int32_t own_threads(const struct gr_team *t, int32_t asked)
 {
     bool threads = strcmp(t->world->api->name, "threads") == 0;
@@ -244,7 +246,7 @@ struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
                                   .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0}};
 }
 
-/* The first free number; the session takes it when it is there. */
+/* Finds the first free session number; gr_team_adopt takes it. */
 static int number_of(struct gr_team *t, uint32_t *id)
 {
     struct gr_session **s = t->sessions.data, *none = NULL;
@@ -316,7 +318,7 @@ int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_ses
         rc = open_everywhere(out, t, p, id);
     if (!rc)
         gr_team_adopt(*out, t, id);
-    if (!rc) /* of all ranks, for another one like it */
+    if (!rc) /* those of all ranks together, for gr_session_resize */
         (*out)->params.n_threads = p->n_threads,
         (*out)->params.n_threads_batch = p->n_threads_batch;
     gr_team_unlock(t);

@@ -8,7 +8,7 @@
 #include "gr/planes.h"
 #include "gr/status.h"
 
-#define CELL_PAD 256 /* the cache is whole blocks of this many cells */
+#define CELL_PAD 256 /* cells are allocated in blocks of this many */
 #define MIB(bytes) ((double)(bytes) / 1048576)
 
 static int cache_type(const char *name, const char *what, uint32_t *out)
@@ -23,7 +23,7 @@ static int cache_type(const char *name, const char *what, uint32_t *out)
                    gr_quote(name, strlen(name)));
 }
 
-/* Whether a layer keeps keys and values of its own. */
+/* Returns whether a layer keeps keys and values of its own. */
 static bool keeps_kv(const struct gr_hparams *hp, int il)
 {
     return !hp->no_cache && hp->n_head_kv[il] > 0 && hp->kv_of[il] == il;
@@ -61,7 +61,7 @@ bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, in
     return there;
 }
 
-/* Heads hold whole blocks of the cache's types. */
+/* Checks that heads consist of whole blocks of the cache's types. */
 static int check_heads(const struct gr_memory *m, const struct gr_hparams *hp)
 {
     const struct {
@@ -103,8 +103,9 @@ static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
     return rc;
 }
 
-/* Cells of a stream of the windowed layers: what the window and a micro-batch need, if that is less
- * than all. */
+/* Cells per stream of layers with a sliding window: enough for the window (of each sequence that
+ * shares the stream) and a micro-batch; all n_ctx_seq with swa_full, with an encoder, or if that is
+ * less. */
 static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_session_params *p,
                              uint32_t n_ctx_seq)
 {

@@ -67,8 +67,8 @@ static int fill_scales(const struct gr_model *m, struct gr_session_params *p)
     return 0;
 }
 
-/* Processors for this rank: those of a machine are for all ranks there, unless the launcher has
- * given each its own. */
+/* Number of processors for this rank: the ranks of a machine divide its processors, unless the
+ * launcher has bound each to its own. */
 static int32_t own_processors(const struct gr_model *m)
 {
     int32_t n = gr_cpu_processors(&m->cpu.decode);
@@ -82,7 +82,8 @@ static int32_t most_ctx(const struct gr_hparams *hp)
     return hp->n_ctx_dense ? GR_MIN(hp->n_ctx_train, hp->n_ctx_dense) : hp->n_ctx_train;
 }
 
-/* A model that chooses what a token sees, once there is much, is computed while it sees all. */
+/* Refuses contexts for which the model's attention would be sparse, which is not supported: with up
+ * to n_ctx_dense tokens it is dense. */
 static int check_dense(const struct gr_hparams *hp, const struct gr_session_params *p)
 {
     uint32_t most = (uint32_t)hp->n_ctx_dense;
@@ -127,7 +128,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
     return rc ? rc : check_rope(p);
 }
 
-/* The tensors of the caches, without memory. */
+/* Makes the tensors of the caches, without memory. */
 static int plan_cache(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -146,8 +147,8 @@ static int plan_cache(struct gr_session *s)
     return gr_cache_init(&s->cache, &s->memory.cache);
 }
 
-/* The model's frequency divisors: its own, or LongRoPE's for contexts up to or beyond the length it
- * was first trained for, whatever yarn_orig_ctx says. */
+/* Weight with the RoPE frequency divisors: the model's own, or LongRoPE's short or long ones for
+ * contexts up to or beyond the originally trained length, regardless of yarn_orig_ctx. */
 static enum gr_slot rope_factors(const struct gr_session *s)
 {
     bool is_long = s->memory.n_ctx_seq > (uint32_t)s->slice->hp.n_ctx_orig;
@@ -164,7 +165,7 @@ const char *gr_rope_factors_name(const struct gr_session *s)
     return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
 }
 
-/* A row of the constants, at this offset. */
+/* A tensor of one row within the constants, at a byte offset. */
 static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, uint32_t dtype)
 {
     return (struct gr_ten){.data = (char *)s->device[0].memory.constants + offset,
@@ -177,8 +178,8 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
                            .dtype = dtype};
 }
 
-/* T5's bucket of a distance: half of them for either side, or all for the past; of these, one each
- * up to its middle, then wider and wider up to GR_REL_FAR. */
+/* T5's bucket of a distance d: half of the buckets for either side, or all for the past. The first
+ * half of these have one distance each, the others grow logarithmically up to GR_REL_FAR. */
 static int32_t bucket_of(int32_t d, int32_t n_bucket, bool past)
 {
     int32_t n = past ? n_bucket : n_bucket / 2, exact = n / 2;
@@ -207,7 +208,8 @@ static int make_buckets(struct gr_session *s)
     return 0;
 }
 
-/* Frequencies of full and of windowed layers, and the sections of M-RoPE, where there are any. */
+/* Makes the constants: RoPE frequencies of full and of windowed layers and the sections of M-RoPE;
+ * or the buckets of relative positions. */
 static int make_constants(struct gr_session *s)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -218,7 +220,7 @@ static int make_constants(struct gr_session *s)
     if (hp->rope == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);
-    const float *factors = s->slice->weight[rope_factors(s)].data; /* NULL: there are none */
+    const float *factors = s->slice->weight[rope_factors(s)].data; /* or NULL */
     size_t n = (size_t)hp->n_rot / 2, n_swa = (size_t)hp->n_rot_swa / 2;
     size_t bytes = GR_PAD(GR_MAX(n, n_swa) * 8, 256);
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
@@ -278,7 +280,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
     return rc ? rc : make_constants(s);
 }
 
-/* A queue on each device that the weights are on. */
+/* Opens a backend with a command queue on each device of the placement. */
 static int open_devices(struct gr_session *s)
 {
     const struct gr_session_params *p = &s->params;
@@ -310,8 +312,8 @@ static int open_devices(struct gr_session *s)
     return gr_stream_begin(s, &s->slice->placed);
 }
 
-/* How threads are wished. Ranks of one process share its processors, and so do processes of a
- * machine. */
+/* Use of the CPU by this rank: the ranks of one process divide its processors, and so do the
+ * processes of a machine unless each is bound to its own. */
 static struct gr_cpu_use use_of(const struct gr_slice *l)
 {
     const struct gr_model *m = l->model;

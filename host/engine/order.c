@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-/* What every array of an order's struct looks like. */
+/* Layout of every array in an order's struct. */
 struct array {
     const void *p;
     uint64_t n;
@@ -50,7 +50,7 @@ const char *gr_order_name(uint32_t kind)
 
 /* ---- writing ---- */
 
-/* n bytes and zeros up to the next multiple of 8. */
+/* Appends n bytes, padded with zeros to a multiple of 8. */
 static int put(struct gr_vec *out, const void *p, size_t n)
 {
     static const char zeros[8];
@@ -84,7 +84,7 @@ struct input {
     size_t n;
 };
 
-/* The next n bytes and what fills them up; NULL when there are fewer. */
+/* Takes the next n bytes and their padding; NULL when there are fewer. */
 static const void *get(struct input *in, uint64_t n)
 {
     uint64_t padded;

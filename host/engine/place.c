@@ -18,7 +18,7 @@ static struct gr_spot *spot_of(const struct gr_choice *c, const struct gr_vec *s
     return (struct gr_spot *)spots->data + c->spot[k * c->n_member + member];
 }
 
-/* The spot that stands for place k where one is enough. */
+/* The first spot of place k, which represents it. */
 static struct gr_spot *first_of(const struct gr_choice *c, int32_t k)
 {
     return spot_of(c, &c->layers, k, 0);
@@ -29,12 +29,13 @@ static int32_t stage_of(const struct gr_choice *c, int32_t k)
     return first_of(c, k)->rank / c->n_member;
 }
 
-/* A rank's GPUs are places, or its CPU when it has none; ranks that share layers have one each. */
+/* Returns whether a spot can have layers: a rank's GPUs, or its CPU when it has none; of a rank
+ * that shares layers only the first GPU. */
 static bool is_place(const struct gr_choice *c, size_t i)
 {
     const struct gr_spot *t = (const struct gr_spot *)c->layers.data + i;
     bool gpus =
-        t->device || (i + 1 < c->layers.n && t[1].rank == t->rank); /* the CPU's GPUs follow it */
+        t->device || (i + 1 < c->layers.n && t[1].rank == t->rank); /* GPUs follow the CPU */
     return gpus ? t->device == 1 || (t->device && c->n_member == 1) : true;
 }
 
@@ -88,7 +89,7 @@ uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t)
     return (c->loaded ? 0 : t->weights) + t->cache + t->work;
 }
 
-/* Places that are on the same device, or in the memory of the same host. */
+/* Number of spots on the same device, or in the memory of the same host. */
 static uint64_t n_sharers(const struct gr_choice *c, const struct gr_spot *t)
 {
     uint64_t n = 0;
@@ -104,13 +105,14 @@ uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t)
     return t->free_bytes / n_sharers(c, t);
 }
 
-/* What is left to others: code, captured graphs, what a desktop takes meanwhile. */
+/* Memory left free: for code, captured graphs and other programs such as a desktop. */
 static uint64_t margin(const struct gr_choice *c, const struct gr_spot *t)
 {
     return GR_MIN(t->total_bytes / 16, (uint64_t)1 << 30) / n_sharers(c, t);
 }
 
-/* Where several share a device one may have what another one does not need. */
+/* Returns whether a spot's device has too little memory for all spots on it: one may use what
+ * another does not need. */
 static bool is_too_small(const struct gr_choice *c, const struct gr_spot *t, bool with_margin)
 {
     uint64_t takes = 0;
@@ -132,11 +134,11 @@ int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
     return -1;
 }
 
-/* ---- what ranges of layers take ---- */
+/* ---- memory of ranges of layers ---- */
 
-#define OVER 1e6 /* in use: more than there is */
+#define OVER 1e6 /* factor of `used` when more is needed than there is */
 
-/* Without what measuring found. */
+/* Bytes of layers [lo, hi) as the sum of single layers, without measured corrections. */
 static uint64_t sum_layers(const struct gr_choice *c, const struct gr_spot *t, int32_t lo,
                            int32_t hi)
 {
@@ -155,7 +157,7 @@ static double used_of(const struct gr_choice *c, int32_t i, int32_t lo, int32_t 
     double needs = (double)sum_layers(c, t, lo, hi) + (double)c->off[i];
     double has = (double)gr_spot_free(c, t) - (t->device ? (double)margin(c, t) : 0);
     if (!c->any_gpu)
-        return needs * 0x1p-50; /* hosts: what matters is that they have alike */
+        return needs * 0x1p-50; /* hosts: balances the bytes, whatever memory they have */
     if (has <= 0)
         return INFINITY;
     return t->device && needs > has ? OVER * needs / has : needs / has;
@@ -203,7 +205,7 @@ static int split_best(struct gr_choice *c)
     return gr_split_best(&p, c->cut, &most);
 }
 
-/* A place that may not begin where its share does begins at the nearest layer before. */
+/* Moves cuts that are not allowed to the nearest layer before. */
 static void move_cuts(struct gr_choice *c)
 {
     for (int32_t k = c->n_place - 1; k > 0; k--) {
@@ -229,7 +231,7 @@ static void split_shares(struct gr_choice *c)
     move_cuts(c);
 }
 
-/* Of all ranks. What is for none of the places is in front of them, on the CPU. */
+/* Makes the placement of all ranks from the cuts. Layers before the first place stay on the CPU. */
 static void place_cuts(struct gr_choice *c)
 {
     const struct gr_spot *last = (const struct gr_spot *)c->layers.data + c->layers.n - 1;
@@ -249,7 +251,7 @@ int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits)
     return rc;
 }
 
-/* Notes how far the sums are from what was measured; whether they were. */
+/* Stores the differences between measured bytes and sums of layers; returns whether any changed. */
 static bool correct(struct gr_choice *c)
 {
     bool any = false;
@@ -264,7 +266,7 @@ static bool correct(struct gr_choice *c)
     return any;
 }
 
-/* What single layers take, when it is first needed. */
+/* Surveys the costs of single layers at the first call. */
 static int ask_costs(struct gr_choice *c)
 {
     if (c->has_costs)
@@ -275,8 +277,8 @@ static int ask_costs(struct gr_choice *c)
     return rc;
 }
 
-/* What ranges take is the sum of what layers do as long as their plans are alike; where measuring
- * says otherwise the split is sought again. */
+/* Finds the best split. A range takes the sum of its layers only while plans are alike; when
+ * measuring differs from that, the split is searched again with the difference, 8 times at most. */
 static int try_best(struct gr_choice *c, bool with_margin, bool *fits)
 {
     bool again = true;
@@ -329,8 +331,8 @@ int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu)
 
 /* ---- the decision ---- */
 
-/* "0-10 on CUDA0, "; of threads that share layers "0-10 on CUDA0 to CUDA3, "; with processes, or
- * CPUs, "0-10 on CUDA0 of rank 0, ". */
+/* Appends "0-10 on CUDA0, "; for threads that share layers "0-10 on CUDA0 to CUDA3, "; for
+ * processes, or CPUs, "0-10 on CUDA0 of rank 0, ". */
 static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
 {
     const struct gr_spot *t = first_of(c, k), *last = spot_of(c, &c->layers, k, c->n_member - 1);
@@ -345,8 +347,8 @@ static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
     snprintf(p + at, n - at, "%d-%d on %s%s, ", c->cut[k], c->cut[k + 1] - 1, t->name, whose);
 }
 
-/* Where layers are, when that may be several places; of many only the first and the last are said.
- */
+/* Describes which layers are where, if there is more than one place; of many places only the first
+ * few and the last. */
 static void say_where(const struct gr_choice *c, char *p, size_t n)
 {
     enum { MOST = 4 };
@@ -417,8 +419,8 @@ static int survey_all(void *user, const struct gr_session_params *params,
     return gr_place_survey(user, params, place, spots);
 }
 
-/* What a session takes that brings weights to its GPUs, if that is wished and there is room: it
- * does without where there is none. */
+/* Measures a session that offloads weights to its GPUs, if that is requested and fits; otherwise
+ * one without. */
 static int add_offload(struct gr_choice *c, struct gr_session_params *asked, int32_t offload_from)
 {
     bool fits;
@@ -435,7 +437,7 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
 {
     struct gr_session_params asked = params ? *params : gr_session_params_default();
     struct gr_choice c = {.m = m, .params = &asked, .wish = &m->split};
-    if (m->n_gpu_wanted >= 0) /* layers that were asked for go before memory to bring others to */
+    if (m->n_gpu_wanted >= 0) /* requested layers go before memory for offloading others */
         asked.offload_from = -1;
     c.survey = survey_all, c.user = m;
     int rc = gr_choice_begin(&c);

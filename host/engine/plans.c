@@ -1,5 +1,5 @@
-/* The plans of a session: built for a shape when it first comes up, kept while they are in use, and
- * run over its devices. */
+/* The plans of a session: built when a shape first occurs, kept while in use, and run on the
+ * session's devices. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -33,7 +33,8 @@ void gr_plan_drop_all(struct gr_session *s)
         drop_plan(s, &s->plan[i]);
 }
 
-/* What plans share on a device: the CPU's is memory that the others copy from and to. */
+/* Allocates memory that plans share on a device; on the CPU it is host memory that other devices
+ * can copy from and to. */
 static void *take(struct gr_session *s, int32_t d, size_t bytes)
 {
     struct gr_backend *b = s->device[d].backend;
@@ -49,7 +50,8 @@ static void give(struct gr_session *s, int32_t d, void *p)
         s->pin->api->host_free(s->pin, p);
 }
 
-/* A piece of at least `bytes`. Whatever was in it is gone, and plans must be placed anew. */
+/* Enlarges a piece of memory to at least `bytes`. Its contents are lost, and all plans are dropped.
+ */
 static int grow(struct gr_session *s, int32_t d, void **piece, uint64_t *has, uint64_t bytes,
                 const char *what)
 {
@@ -106,7 +108,7 @@ static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_s
     }
 }
 
-/* Memory for a plan, addresses, and its parts made ready; c->exec is set. */
+/* Allocates a plan's memory, sets its addresses and makes the segments of its parts, c->exec. */
 static int prepare(struct gr_session *s, struct gr_cached_plan *c)
 {
     struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
@@ -173,7 +175,7 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
     return rc;
 }
 
-/* ---- the largest ones ---- */
+/* ---- the largest plans ---- */
 
 struct wanted {
     enum gr_plan_kind kind;
@@ -204,7 +206,7 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
     return shape;
 }
 
-/* Of texts that are encoded. */
+/* Shape of a step of the encoder. */
 static struct gr_step_shape encode_shape(const struct gr_session *s, int32_t n_tok)
 {
     struct gr_step_shape shape = {.n_tok = n_tok, .n_pos = 1, .n_full = n_tok, .n_swa = n_tok};
@@ -212,7 +214,8 @@ static struct gr_step_shape encode_shape(const struct gr_session *s, int32_t n_t
     return shape;
 }
 
-/* Shifts and copies of more cells than this take more memory when they come. */
+/* Lists the kinds and shapes of plans to reserve memory for. Shifts and copies of more than CELLS
+ * cells take more memory when they occur. */
 static int find_wanted(const struct gr_session *s, struct wanted *w)
 {
     enum { CELLS = 4096 };
@@ -222,7 +225,7 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
     if (s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, (int32_t)s->params.n_ubatch)};
-    if (s->stream_device && s->stream_from > 1) /* the largest that the CPU does by itself */
+    if (s->stream_device && s->stream_from > 1) /* the largest one without offloaded weights */
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, s->stream_from - 1)};
     if (s->stream_device && s->stream_from > 1 && s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, s->stream_from - 1)};
@@ -250,7 +253,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
                        const struct wanted *w, struct gr_need need[GR_MAX_DEVICE])
 {
     struct gr_plan plan;
-    struct gr_step_shape most = w->shape; /* a step may have its tokens drawn as well */
+    struct gr_step_shape most = w->shape; /* with sampling, which a step may have as well */
     int rc = build(s, w->kind, &w->shape, &plan);
     if (rc)
         return rc;
@@ -286,7 +289,7 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
     return rc;
 }
 
-/* What bringing weights to a device takes there beside the plans. */
+/* Allocates the buffers for offloading weights. */
 static int reserve_offload(struct gr_session *s)
 {
     struct gr_backend *b = s->device[s->stream_device].backend;
@@ -343,7 +346,7 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
         return;
     }
     if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, tap->name) != 0))
-        return; /* or switched off by the tap before */
+        return; /* the name differs, or the previous call has switched the tap off */
     float *rows = gr_calloc((size_t)(t->rows * t->cols), sizeof *rows);
     for (int64_t r = 0; rows && r < t->rows; r++)
         memcpy(rows + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * 4);
@@ -352,8 +355,8 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
     gr_free(rows);
 }
 
-/* A device has the step block when its first part begins: behind what it still does for the step
- * before, so who waits for it has nothing to do. */
+/* Uploads the step block to a device before its first part of the plan. The upload is queued after
+ * the device's work for the previous step, so nobody has to wait. */
 static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32_t device)
 {
     struct gr_session_device *v = &s->device[device];
@@ -365,7 +368,7 @@ static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32
     return rc ? rc : gr_lists_send(s, device);
 }
 
-/* Bytes of a device for the CPU. They are there once one that is the last has been asked for. */
+/* Copies bytes from a device to the CPU. They have arrived once a call with `last` returns. */
 static int collect(struct gr_session *s, int32_t device, void *to, const void *from, size_t bytes,
                    bool last)
 {
@@ -375,8 +378,8 @@ static int collect(struct gr_session *s, int32_t device, void *to, const void *f
                 : v->backend->api->collect(v->backend, to, from, bytes);
 }
 
-/* Move i of a part. Before the CPU's arena changes, nothing may be under way that still reads it;
- * of several moves from a device the last one is waited for. */
+/* Performs move i of a part. Before the CPU's arena is written, uploads that read it must be done;
+ * of several moves in a row from a device only the last one is waited for. */
 static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part,
                 int32_t i)
 {
@@ -443,7 +446,7 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
         rc = run_part(s, c, i);
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
-    if (rc && c->plan.offload.n) /* what no part waits for any more may still be coming */
+    if (rc && c->plan.offload.n) /* uploads that no part has waited for may still be running */
         s->device[s->stream_device].busy = true;
     if (rc)
         (void)gr_session_settle(s);

@@ -1,4 +1,4 @@
-/* How far a batch has come, for who waits for it. */
+/* Progress reports of a batch. */
 #include "engine/session.h"
 
 void gr_session_tell(struct gr_session *s, uint64_t part)
@@ -8,7 +8,8 @@ void gr_session_tell(struct gr_session *s, uint64_t part)
         atomic_store(&s->cancel, 1);
 }
 
-/* Nodes count alike. Those of plans that are no micro-batch (shifts, copies) are not told of. */
+/* Reports the finished share of a plan's nodes, all of equal weight; nothing for plans of shifts
+ * and copies. */
 static void on_node(int32_t n_node, void *user)
 {
     struct gr_session *s = user;

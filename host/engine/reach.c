@@ -1,4 +1,4 @@
-/* How far the positions of a session go, and whether what it stores can be given others. */
+/* Limits of a session's positions: how far they go, and whether stored cells can be moved. */
 #include "engine/budget.h"
 
 int gr_session_reach(const struct gr_model *model, const struct gr_session_params *params,
@@ -15,7 +15,8 @@ int gr_session_reach(const struct gr_model *model, const struct gr_session_param
     if (rc)
         return rc;
     const struct gr_kv_params *swa = &m.cache.kv[GR_CACHE_SWA];
-    bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq; /* by a window */
+    /* windowed layers keep fewer cells than the context */
+    bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq;
     bool moves = !hp->n_learned_pos && !hp->no_cache && !m.cache.has_rs;
     reach->n_good = gr_rope_reach(hp, &p);
     reach->can_shift = moves && !(cut && swa->chunked);

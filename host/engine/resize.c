@@ -1,5 +1,5 @@
-/* A session with another number of cells: a new one takes what the old one has, and its place. So
- * a failure on the way changes nothing. */
+/* Changes the number of cells of a session: a new session gets the contents of the old one and then
+ * replaces it, so a failure on the way changes nothing. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -20,7 +20,7 @@ static int carry_over(struct gr_session *from, struct gr_session *to)
     return rc;
 }
 
-/* What points into the session itself. */
+/* Updates pointers to the session and into it. */
 static void rewire(struct gr_session *s)
 {
     for (int32_t d = 0; d < s->n_device; d++)
@@ -31,7 +31,7 @@ static void rewire(struct gr_session *s)
     gr_session_cancellable(s, true);
 }
 
-/* Exchanges two sessions, but for the tap, the timer and the samplers that are drawn by, which
+/* Exchanges two sessions, except the tap, the timer and the samplers of device-side sampling, which
  * belong to the handle. */
 static int exchange(struct gr_session *a, struct gr_session *b)
 {

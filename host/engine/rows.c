@@ -1,5 +1,5 @@
-/* Rows of the tensors of caches, wherever they are: on this rank, or on the one that has the layer;
- * where several share it, put together from what each has. */
+/* Access to rows of the caches' tensors on any rank; where several ranks share a layer, whole rows
+ * are assembled from their parts. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -10,13 +10,13 @@
 #include "model/shard.h"
 #include "quant/planes.h"
 
-/* Bytes of a row as it leaves: planes become blocks. */
+/* Bytes of a row outside the cache: in blocks, also where the cache stores planes. */
 static size_t row_of(const struct gr_ten *t)
 {
     return gr_row_bytes(t->dtype, (uint64_t)t->cols);
 }
 
-/* n rows that lie one behind the other. */
+/* Reads or writes consecutive rows without conversion. */
 static int move_plain(struct gr_backend *b, char *at, char *rows, size_t bytes, bool get)
 {
     return get ? b->api->download(b, rows, at, bytes) : b->api->upload(b, at, rows, bytes);
@@ -38,7 +38,7 @@ static int move_planes(struct gr_backend *b, const struct gr_ten *t, char *at, c
     return rc;
 }
 
-/* Cells that lie one behind the other are moved at once. */
+/* Reads or writes rows of this rank; runs of consecutive cells at once. */
 static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t *cell, uint32_t n,
                     char *rows, bool get)
 {
@@ -86,7 +86,7 @@ static int put_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
     return gr_team_tell_some(s->team, rank, rank + 1, s, GR_ORDER_IS_PUT, &o);
 }
 
-/* Rows of a tensor as a rank has them, `row` bytes each. */
+/* Reads or writes one rank's rows of a tensor, `row` bytes each. */
 static int move_of(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, char *rows, size_t row, bool get)
 {
@@ -108,7 +108,7 @@ size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor)
     return gr_row_bytes(shape.dtype, (uint64_t)shape.cols);
 }
 
-/* What a shard has of a row of the model's: bytes [lo, hi). */
+/* A shard's part of a whole row: bytes [lo, hi). */
 struct piece {
     size_t lo, hi;
 };
@@ -125,7 +125,7 @@ static struct piece piece_of(const struct gr_session *s, uint32_t tensor, int32_
     return (struct piece){gr_row_bytes(type, (uint64_t)c.lo), gr_row_bytes(type, (uint64_t)c.hi)};
 }
 
-/* Between rows of the model and those of a shard, one behind the other. */
+/* Copies between n whole rows and a shard's packed parts of them. */
 static void copy_piece(struct piece p, char *rows, size_t row, char *part, uint32_t n, bool get)
 {
     size_t width = p.hi - p.lo;
@@ -148,7 +148,7 @@ int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uin
     int rc = part || !n ? 0 : GR_E_NOMEM_HOST;
     for (int32_t i = 0; i < l->n_shard && !rc; i++) {
         struct piece p = piece_of(s, tensor, i);
-        if (get && i && p.lo == done.lo) /* the same heads as those of the shard before */
+        if (get && i && p.lo == done.lo) /* the previous shard has the same heads */
             continue;
         if (l->part && !get)
             copy_piece(p, rows, row, part, n, false);

@@ -24,9 +24,9 @@ static void log_shift(int64_t lo, int64_t hi, int64_t delta)
            (int)(lo + delta), (int)(hi + delta));
 }
 
-/* Merges the window that begins at se->i. First the positions from there on go up by ib * bd, so
- * that dividing by n lands them right behind the windows before, then what follows the window comes
- * down to it. */
+/* Merges the window that begins at se->i. Positions from there on are first raised by ib * bd, so
+ * that dividing by n puts them right after the previous windows; then the positions after the
+ * window move down to it. */
 static int step(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se, int32_t *n_past)
 {
     int64_t n = se->n, w = se->w, i = se->i;
@@ -68,11 +68,10 @@ int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_
         return 0;
     if (n == 1 || w > t) /* nothing is ever grouped within the trained range */
         return t;
-    /* The farthest key of token i is at floor(i / n) + w - w / n from it. */
+    /* The largest distance of token i to a key is floor(i / n) + w - w / n. */
     if (mode == GR_GROUP_WINDOW)
         return (t - w) * n + w;
-    /* After `full` windows were merged the next one ends beyond t: what is left of t stays as it
-     * is. */
+    /* After `full` merged windows the next one would end beyond t: the rest of t stays as it is. */
     int64_t full = (t - w) * n / w + 1;
     return full * w + t - full * (w / n);
 }

@@ -1,12 +1,12 @@
-/* The sequence operations of gpurun.h: each one happens in all caches or in none, then the copies
- * that belong to it run. */
+/* The sequence operations of gpurun.h: each is applied to all caches or to none, then the copies of
+ * K and V that it needs are run. */
 #include "base/checked.h"
 #include "engine/self_extend.h"
 #include "engine/team.h"
 #include "gr/status.h"
 
-/* Whether the positions of what is stored can change at all: K can be rotated and attention goes by
- * distances (ALiBi), but a learned position is in every K and V. */
+/* Checks that positions of stored cells can change: K can be rotated and ALiBi uses distances only,
+ * but learned positions are part of every K and V. */
 static int check_movable(const struct gr_session *s)
 {
     if (!s->model->hp.n_learned_pos)
@@ -27,7 +27,7 @@ static int run_op(struct gr_session *s, const struct gr_kv_op *op)
         rc = gr_run_moves(s, moves);
     else
         return rc;
-    if (rc) /* cells of dst that nothing was copied to */
+    if (rc) /* removes cells of dst without contents */
         gr_cache_op(&s->cache,
                     &(struct gr_kv_op){.kind = GR_KV_RM, .seq = op->dst, .p0 = -1, .p1 = -1}, none);
     return rc;
@@ -67,14 +67,14 @@ int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int
 
 void gr_session_clear(struct gr_session *s)
 {
-    if (gr_team_leads(s->team)) /* what goes wrong here comes up in the next call */
+    if (gr_team_leads(s->team)) /* a failure here is reported by the next call */
         (void)gr_team_tell_done(s->team, s->id, GR_ORDER_IS_CLEAR, NULL, s->cache.hash);
     gr_cache_clear(&s->cache);
 }
 
 void gr_kv_clear(struct gr_session *s)
 {
-    if (!s->running) /* a tap may not pull the cells from under its batch */
+    if (!s->running) /* a tap must not remove the cells of its batch */
         gr_session_clear(s);
 }
 
@@ -115,8 +115,8 @@ void gr_kv_dump(const struct gr_session *s, FILE *out)
     gr_cache_print(&s->cache, out);
 }
 
-/* Whether another sequence sees cells of `seq` in [lo, hi): moving them would move them for it too.
- */
+/* Checks that no other sequence shares cells of `seq` in [lo, hi): moving them would move them for
+ * that one too. */
 static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_t hi)
 {
     for (int k = 0; k < GR_N_CACHE_KIND; k++) {
@@ -134,9 +134,9 @@ static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_
     return 0;
 }
 
-/* Positions [lo, hi) go, those from hi to `end` come down to lo. The addition is to [lo, end):
- * there is nothing left in [lo, hi) then, and windows know that what they gave up in there is gone.
- */
+/* Removes positions [lo, hi) and moves those in [hi, end) down to lo. The addition is applied to
+ * [lo, end): [lo, hi) is empty by then, and windowed caches learn that the cells they had already
+ * dropped there are gone. */
 static int discard(struct gr_session *s, int32_t seq, int32_t lo, int32_t hi, int32_t end)
 {
     const struct gr_kv_op rm = {.kind = GR_KV_RM, .seq = seq, .p0 = lo, .p1 = hi};
@@ -152,7 +152,7 @@ static int discard(struct gr_session *s, int32_t seq, int32_t lo, int32_t hi, in
     return rc ? rc : gr_cache_op(&s->cache, &add, none);
 }
 
-/* Whether old text can be dropped at all. */
+/* Checks that the model allows dropping old text. */
 static int check_shiftable(const struct gr_session *s)
 {
     const char *why = check_movable(s) ? "has learned its positions, which cannot be changed"
@@ -212,7 +212,8 @@ int gr_context_shift(struct gr_session *s, int32_t seq, int32_t n_keep, int32_t 
     return rc;
 }
 
-/* Merged positions bring more cells into a window than a cache of its size holds. */
+/* Checks that positions can be divided. A cache of the window's size does not allow it: merged
+ * positions bring more cells into a window than it holds. */
 static int check_groupable(const struct gr_session *s)
 {
     const struct gr_kv_params *swa = &s->memory.cache.kv[GR_CACHE_SWA];
@@ -232,7 +233,7 @@ static int check_groupable(const struct gr_session *s)
 int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past)
 {
     int32_t end = gr_kv_seq_pos_max(s, 0) + 1;
-    bool off = se->n <= 1; /* then there is nothing that a model could not do */
+    bool off = se->n <= 1; /* allowed for every model */
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
     int rc = off ? 0 : check_groupable(s);

@@ -1,4 +1,4 @@
-/* The ranks that serve: one order of rank 0 after the other. */
+/* Serving ranks: they execute rank 0's orders one after the other. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static int answer(struct gr_team *t, uint32_t kind, const void *order)
     return rc ? rc : gr_parcel_send(t, p, &(struct gr_frame){.kind = kind});
 }
 
-/* How something went that may go wrong without a loss. */
+/* Answers an order that may fail without losing a rank. */
 static int answer_done(struct gr_team *t, int status)
 {
     const char *text = status ? gr_error() : "";
@@ -65,7 +65,7 @@ static int do_meet(struct gr_team *t)
     return rc;
 }
 
-/* A placement, as LOAD and SURVEY say it. */
+/* Reads the placement of a LOAD or SURVEY. */
 static int read_layers(const struct gr_team *t, const struct gr_order_load *o,
                        struct gr_placement *place)
 {
@@ -148,7 +148,7 @@ static int do_survey(struct gr_team *t)
 
 /* ---- sessions ---- */
 
-/* A name of a storage type, or NULL when it is none. */
+/* The static name of a storage type, or NULL when there is no such type. */
 static const char *type_named(const char *p, uint64_t n)
 {
     char name[16] = "";
@@ -198,7 +198,7 @@ struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
     return p;
 }
 
-/* The place of a session's number, which is added. */
+/* The entry of a session number in t->sessions, which grows as needed. */
 static struct gr_session **place_of(struct gr_team *t, uint32_t id)
 {
     struct gr_session *none = NULL;
@@ -247,7 +247,7 @@ static int check_batch(const struct gr_session *s, const struct gr_order_decode 
     return good && ids == o->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "order DECODE: no such batch");
 }
 
-/* What rank 0 has found good and has room for must be both here. */
+/* Checks and reserves a batch: as rank 0 has accepted it, it must succeed here too. */
 static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_order_decode *o,
                    int32_t *n_ub)
 {
@@ -407,7 +407,7 @@ int gr_team_serve(struct gr_team *t)
         if (!rc && f.kind != GR_ORDER_IS_QUIT && do_order(t, &f))
             rc = gr_team_lose(t, t->world->rank);
     }
-    (void)snprintf(why, sizeof why, "%s", gr_error()); /* not what closing comes to */
+    (void)snprintf(why, sizeof why, "%s", gr_error()); /* before closing overwrites it */
     gr_world_doing(t->world, GR_DOING_CLOSE);
     for (uint32_t i = 0; i < t->sessions.n; i++)
         close_session(t, i);

@@ -54,7 +54,7 @@ struct gr_session_device {
     char name[16];
     void *cache;
     struct gr_plan_memory memory;     /* arena, step block, constants */
-    struct gr_need has;               /* allocated bytes of cache and memory */
+    struct gr_need has;               /* bytes of cache and memory */
     struct gr_stale stale[GR_N_LIST]; /* changes of the host's lists not yet uploaded here */
     bool busy;                        /* queued work has not been waited for .. */
     bool pending;                     /* .. and may still read host memory passed to it */
@@ -229,7 +229,8 @@ void gr_batch_take_back(struct gr_session *s, int status);
 
 /* ---- progress.c ---- */
 
-/* Reports progress: p.done tokens and `part` thousandths of a token of the current micro-batch. */
+/* Reports progress: s->progress.done tokens and `part` thousandths of a token of the current
+ * micro-batch. */
 void gr_session_tell(struct gr_session *s, uint64_t part);
 
 /* ---- sequences.c ---- */

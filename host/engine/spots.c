@@ -9,9 +9,9 @@
 #include "engine/budget.h"
 #include "gr/status.h"
 
-/* ---- what there is ---- */
+/* ---- free memory ---- */
 
-/* A line "name:   123 kB" adds its bytes. */
+/* Adds the bytes of a line "name:   123 kB". */
 static void add_line(const char *line, const char *name, uint64_t *bytes)
 {
     size_t n = strlen(name);
@@ -19,7 +19,7 @@ static void add_line(const char *line, const char *name, uint64_t *bytes)
         *bytes += (uint64_t)strtoull(line + n, NULL, 10) << 10;
 }
 
-/* Of the host: what could be used without swapping, and all. 0: not known. */
+/* Sets the host's memory: available without swapping, and in total. 0: not known. */
 static void add_memory(struct gr_spot *t)
 {
     FILE *f = fopen("/proc/meminfo", "r");
@@ -58,7 +58,7 @@ static int add_host(const struct gr_slice *l, struct gr_vec *spots)
     return 0;
 }
 
-/* Asked anew each time: contexts and other processes take their part. */
+/* Adds a GPU, with its memory queried anew: contexts and other processes take their part. */
 static int add_device(struct gr_slice *l, int32_t d, struct gr_vec *spots)
 {
     struct gr_found *f = &l->devices.found[d - 1];
@@ -79,7 +79,7 @@ static int add_device(struct gr_slice *l, int32_t d, struct gr_vec *spots)
     return 0;
 }
 
-/* ---- what a placement takes ---- */
+/* ---- memory of a placement ---- */
 
 static int measure(struct gr_session *s, const struct gr_weights *w,
                    struct gr_need need[GR_MAX_DEVICE])
@@ -119,9 +119,10 @@ static int take_placement(struct gr_session *s, const struct gr_placement *place
     return rc;
 }
 
-/* ---- what single layers take ---- */
+/* ---- memory of single layers ---- */
 
-/* Whether two layers run the same operations on the same shapes, in the middle of a model. */
+/* Returns whether two layers in the middle of a model run the same operations on the same shapes.
+ */
 static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
 {
     const struct gr_hparams *hp = &l->hp;
@@ -131,7 +132,7 @@ static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
     const struct gr_ten *bb = l->bias + (size_t)(b + 1) * GR_N_SLOT;
     if (a == 0 || b >= hp->n_layer - 1)
         return false;
-    for (int32_t k = 0; k < l->model->n_lora; k++) { /* B says the rank */
+    for (int32_t k = 0; k < l->model->n_lora; k++) { /* B's columns are the adapter's rank */
         const struct gr_ten *la = l->lora[k].b + (size_t)(a + 1) * GR_N_SLOT;
         const struct gr_ten *lb = l->lora[k].b + (size_t)(b + 1) * GR_N_SLOT;
         for (int i = 0; i < GR_N_SLOT; i++)
@@ -148,7 +149,7 @@ static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
            (hp->kv_of[a] == a) == (hp->kv_of[b] == b) && (hp->kv_of[a] < 0) == (hp->kv_of[b] < 0);
 }
 
-/* Layer il alone in the second of three stages. */
+/* Measures layer il alone, as the second of three stages. */
 static int take_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int32_t il,
                       struct gr_spot *spot)
 {
@@ -194,7 +195,8 @@ static int take_layers(struct gr_session *s, int32_t d, struct gr_spot *spot)
     return rc;
 }
 
-/* Each spot that layers can go to. A slice that stands where no stage has been given out yet. */
+/* Measures single layers on each spot that can have layers, with a copy of the slice as the second
+ * of three stages, since stages are not assigned yet. */
 static int survey_layers(const struct gr_slice *l, const struct gr_session_params *params,
                          struct gr_spot *spot)
 {

@@ -1,4 +1,5 @@
-/* A rank's part of micro-batches: where the values come from, and where they go. */
+/* A rank's part of micro-batches: receives values from the previous stage, runs the plan, and sends
+ * values to the next stage or results to rank 0. */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,13 +21,13 @@ static void be_at(const struct gr_session *s, enum gr_doing what)
         gr_world_doing(s->team->world, what);
 }
 
-/* Of ranks that share the last layers the first one tells rank 0. */
+/* Returns whether this rank has the results: of the ranks that share the last stage, the first. */
 static bool has_results(const struct gr_session *s)
 {
     return is_last(s) && s->slice->shard == 0;
 }
 
-/* Host memory that devices copy from and to, of at least n bytes. */
+/* Enlarges a buffer of host memory that devices copy from and to, to at least n bytes. */
 static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
 {
     struct gr_backend *b = s->pin;
@@ -39,7 +40,7 @@ static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
     return *buf ? 0 : gr_error_status();
 }
 
-/* ---- from the stage before ---- */
+/* ---- from the previous stage ---- */
 
 void gr_stage_log_cells(const struct gr_session *s)
 {
@@ -101,7 +102,8 @@ static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
 
 /* ---- to the next stage ---- */
 
-/* The place of the next message: free once the one before the last two has arrived. */
+/* The buffer of the next message, of GR_N_DEPARTURE in turn: waits until its last message has been
+ * sent. */
 static int next_departure(struct gr_session *s, struct gr_departure **out)
 {
     struct gr_team *t = s->team;
@@ -141,7 +143,7 @@ const struct gr_flow gr_stage_flow = {receive, forward, NULL};
 
 /* ---- results ---- */
 
-/* n bytes of results to rank 0. */
+/* Sends n bytes of results to rank 0. */
 static int answer(struct gr_session *s, const void *rows, size_t n, int status)
 {
     struct gr_frame frame = {
@@ -151,7 +153,7 @@ static int answer(struct gr_session *s, const void *rows, size_t n, int status)
     return rc ? rc : gr_parcel_send(s->team, p, &frame);
 }
 
-/* The batch has failed in an earlier stage: the next one hears of it. */
+/* Passes the failure of a batch on to the next stage, or from the last one to rank 0. */
 static int pass_on(struct gr_session *s, int status)
 {
     struct gr_departure *d;
@@ -169,13 +171,13 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
 {
     int64_t start = gr_now_ns();
     const struct gr_flight *f = s->now;
-    size_t row = f->draws ? 1 : (size_t)s->n_row; /* an id is as large as a logit */
+    size_t row = f->draws ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
     s->part_tok = ub->n_tok;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
     s->part_tok = 0;
-    if (!rc && s->flow) /* what comes from the stage before has one place */
+    if (!rc && s->flow) /* s->arrival is reused by the next micro-batch */
         rc = gr_session_settle(s);
     start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
@@ -186,7 +188,7 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
 }
 
-/* Before ranks that share layers begin with them: all of them do, or none. */
+/* Agreement of the ranks that share layers before they run them: all of them do, or none. */
 static int agree(struct gr_session *s, int rc)
 {
     char why[800];
@@ -205,7 +207,7 @@ static int agree(struct gr_session *s, int rc)
     return gr_team_leads(s->team) ? status : 0;
 }
 
-/* Its logits, or the tokens drawn, are rows [first_row, first_row + n_out). */
+/* Runs a micro-batch; its logits, or sampled tokens, are rows [first_row, first_row + n_out). */
 static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
 {
     struct gr_cached_plan *c;
@@ -223,8 +225,8 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
 }
 
-/* Rank 0's own part has failed in its micro-batch i: all stages hear of it, and when the last one
- * has, nothing of the batch is on its way any more. */
+/* After a failure of rank 0's own part in micro-batch i: passes it on to all stages. Once the last
+ * stage has answered, no message of the batch is under way any more. */
 static int give_up(struct gr_session *s, struct gr_flight *f, int32_t i, int status)
 {
     char why[800];

@@ -1,6 +1,6 @@
-/* Saving and restoring: a whole session or one sequence of it, to memory or to a file, and to a
- * session with another number of cells. kv/state.h says what there is, engine/state_file.h how it
- * is written; here are the rows of the caches' tensors, moved in pieces of a few MiB. */
+/* Saving and restoring a whole session or one sequence, in memory or a file; a session with another
+ * number of cells can restore it. kv/state.h has the format of cells, engine/state_file.h that of
+ * the file; here the rows of the caches' tensors are moved, in pieces of 4 MiB at most. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,23 +16,23 @@
 
 #define PIECE (4u << 20)
 
-/* What a session keeps: cells of the layers of each kind, rows of states. */
+/* Parts of a state: cells of each cache kind, then rows of recurrent states. */
 enum { PART_STATES = GR_N_CACHE_KIND, N_PART };
 
-/* Items of a part and where they lie: pairs ordered by piece, within a piece by cell. */
+/* Items of a part and their cells: pairs ordered by piece, within a piece by cell. */
 struct rows {
     struct gr_kv_pair *pair;
     uint32_t n_pair, n_item;
 };
 
-/* A save or a restore under way. */
+/* A save or a restore in progress. */
 struct transfer {
     struct gr_session *s;
-    uint32_t n_piece; /* items moved at once */
-    char *stage, *gather;
-    int32_t *cell; /* [n_piece] of the rows in `gather` */
+    uint32_t n_piece;     /* items moved at once */
+    char *stage, *gather; /* [n_piece] rows: in the order of items, and of cells */
+    int32_t *cell;        /* [n_piece] cells of the rows in `gather` */
     struct rows rows[N_PART];
-    struct gr_state_section *table; /* those that there are to be; sums are the writer's */
+    struct gr_state_section *table; /* the expected sections; the writer sets the sums */
     uint32_t n_section, first_data;
     char fingerprint[GR_FINGERPRINT_MAX];
 };
@@ -42,13 +42,14 @@ static bool has_part(const struct gr_session *s, int part)
     return part == PART_STATES ? s->cache.rs != NULL : s->cache.kv[part] != NULL;
 }
 
-/* The tensors of all layers, in the order of their data. */
+/* Number of tensors of all layers, including ones that a layer does not have. */
 static uint32_t n_tensor(const struct gr_session *s)
 {
     return (uint32_t)s->slice->hp.n_layer * GR_N_CACHE_TENSOR;
 }
 
-/* Tensor i, and which part's rows it holds; NULL when the layer has none of its own. */
+/* Returns tensor i, in the order of the file, and the part whose rows it holds; NULL when the layer
+ * has none of its own. */
 static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, int *part)
 {
     const struct gr_hparams *hp = &s->slice->hp;
@@ -62,7 +63,7 @@ static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, in
 
 /* ---- rows ---- */
 
-/* Bytes of a row, of the model's. */
+/* Bytes of a whole row, even where ranks share the layer. */
 static size_t row_of(const struct gr_session *s, const struct gr_ten *t)
 {
     return gr_rows_bytes(s, (uint32_t)(t - s->tensors));
@@ -79,7 +80,7 @@ static uint64_t largest_row(const struct gr_session *s)
     return row;
 }
 
-/* The most items that a part can have. */
+/* The largest number of items that a part can have. */
 static uint64_t most_items(const struct gr_session *s)
 {
     uint64_t n = s->memory.n_row;
@@ -110,7 +111,7 @@ static void transfer_fini(struct transfer *x)
     gr_free(x->table);
 }
 
-/* By piece, then by cell. */
+/* Compares pairs by piece, then by cell. */
 static int by_place(const void *a, const void *b, void *n_piece)
 {
     const struct gr_kv_pair *x = a, *y = b;
@@ -128,7 +129,7 @@ static void set_rows(struct transfer *x, int part, struct gr_kv_pair *pair, uint
     x->rows[part] = (struct rows){pair, n_pair, n_item};
 }
 
-/* Between the place of an item in the piece and that of its cell among those moved now. */
+/* Copies rows between x->stage, in the order of items, and x->gather, in the order of cells. */
 static void copy_items(struct transfer *x, const struct gr_kv_pair *pair, uint32_t n, size_t row,
                        bool save)
 {
@@ -169,7 +170,7 @@ static void add_section(struct transfer *x, enum gr_state_kind kind, uint32_t in
         (struct gr_state_section){.kind = kind, .index = index, .bytes = bytes};
 }
 
-/* The sections of all tensors, sizes by the items of their parts. */
+/* Adds the sections of all tensors, sized by the items of their parts. */
 static void add_data(struct transfer *x)
 {
     int part;
@@ -198,7 +199,7 @@ static int save_data(struct transfer *x, struct gr_state_writer *w)
     return rc;
 }
 
-/* What a caller wants to be saved, and where. */
+/* A caller's request: what to save, and where. */
 struct wish {
     int32_t seq;
     const char *path; /* NULL: memory */
@@ -290,7 +291,7 @@ void gr_state_free(void *data)
 
 /* ---- restoring ---- */
 
-/* A restore between checking and doing. */
+/* A restore, checked before it is performed. */
 struct restore {
     struct transfer x;
     struct gr_state_reader in;
@@ -300,7 +301,7 @@ struct restore {
     struct gr_kv_load load[N_PART];
 };
 
-/* The bytes of section i, to be freed. */
+/* Reads section i; the caller frees *out, also after a failure. */
 static int read_section(struct gr_state_reader *in, uint32_t i, char **out)
 {
     gr_state_reader_seek(in, i);
@@ -350,7 +351,7 @@ static int plan_part(struct restore *r, int part, uint32_t section)
     return rc;
 }
 
-/* Whether the sections are those of this session, with data of all items. */
+/* Checks that the sections are those of this session, with data of all items. */
 static int check_sections(const struct restore *r)
 {
     bool same = r->in.n_section == r->x.n_section;
@@ -363,7 +364,7 @@ static int check_sections(const struct restore *r)
                           "%s: its sections are not those of its cells: it is damaged", r->in.name);
 }
 
-/* Everything that can be refused, before anything changes. */
+/* Checks everything that can be refused, before anything changes. */
 static int plan(struct restore *r, struct gr_session *s)
 {
     uint32_t section = 2;
@@ -424,7 +425,7 @@ static int load_data(struct restore *r)
     return rc ? rc : settled;
 }
 
-/* Cells whose contents did not arrive hold nothing. */
+/* Empties the target after a failure: its cells have no valid contents. */
 static int empty_target(struct restore *r, int status)
 {
     struct gr_kv_moves none[GR_N_CACHE_KIND];
@@ -440,7 +441,7 @@ static int empty_target(struct restore *r, int status)
     return gr_fail(status, "%s; %s is empty now", why, which);
 }
 
-/* The others restore the cells alike, then they get the rows. */
+/* Sends the cells to the other ranks, which restore them alike; the rows follow. */
 static int tell_cells(struct restore *r, uint64_t hash)
 {
     struct gr_session *s = r->x.s;
@@ -474,9 +475,9 @@ static int perform(struct restore *r)
     return rc ? empty_target(r, rc) : 0;
 }
 
-/* ---- of another rank ---- */
+/* ---- on serving ranks ---- */
 
-/* One part of a state of cells, as rank 0 has checked it. */
+/* Restores one part of a state's cells, which rank 0 has checked. */
 static int take_part(struct gr_session *s, int part, const char *block, uint64_t n, int32_t seq)
 {
     struct gr_cache *c = &s->cache;
@@ -511,7 +512,7 @@ int gr_state_take_cells(struct gr_session *s)
 
 /* ---- restoring ---- */
 
-/* path NULL: from the n bytes of data. */
+/* Restores from the file, or with path NULL from the n bytes of data. */
 static int load(struct gr_session *s, int32_t seq, const char *path, const void *data, size_t n,
                 void **note, size_t *n_note)
 {

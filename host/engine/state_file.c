@@ -18,9 +18,9 @@
 struct header {
     char magic[8];
     uint32_t version, order;
-    uint64_t bytes; /* of everything */
+    uint64_t bytes; /* in total */
     uint32_t n_section, scope;
-    struct gr_state_sum sum; /* of the header, with zeros here, and the table */
+    struct gr_state_sum sum; /* of the header, with zeros in this field, and the table */
 };
 
 _Static_assert(sizeof(struct header) == 48 && sizeof(struct gr_state_section) == 32,
@@ -53,7 +53,7 @@ static void *new_hash(void)
     return hash;
 }
 
-/* Bytes of header, table and sections; false when they are too many to count. */
+/* Sums the bytes of header, table and sections; false when they exceed INT64_MAX. */
 static bool total(const struct gr_state_section *table, uint32_t n_section, uint64_t *bytes)
 {
     *bytes = sizeof(struct header) + n_section * sizeof *table;
@@ -65,7 +65,7 @@ static bool total(const struct gr_state_section *table, uint32_t n_section, uint
 
 /* ---- writing ---- */
 
-/* Begins the next section that has bytes; empty ones have the sum of nothing. */
+/* Begins the next section that has bytes; empty ones get the checksum of no bytes. */
 static void next_section(struct gr_state_writer *w)
 {
     for (; w->at < w->n_section; w->at++) {
@@ -87,7 +87,7 @@ static int open_target(struct gr_state_writer *w, const char *path)
         w->memory = gr_calloc(w->n, 1);
         return w->memory ? 0 : GR_E_NOMEM_HOST;
     }
-    /* private: it holds what was said */
+    /* private: it holds the text of conversations */
     int rc = gr_output_open(&w->file, path, GR_OUTPUT_PRIVATE | GR_OUTPUT_SEEKS);
     return rc ? rc : gr_output_seek(w->file, head);
 }

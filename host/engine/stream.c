@@ -1,15 +1,15 @@
-/* Steps of many tokens through layers that lie on the CPU: a GPU computes them, and their weights
- * are brought to it while it computes what comes before. Keys and values stay with the CPU, and
- * attention over them. */
+/* Offload: in steps of many tokens a GPU computes layers whose weights are on the CPU. The weights
+ * are uploaded while the GPU computes earlier operations. Keys and values, and attention over them,
+ * stay on the CPU. */
 #include "base/checked.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* From how many tokens on bringing the weights takes less time than the CPU would: what the GPU
- * computes meanwhile, and the CPU's attention, cost nothing beside it. What the link brings and a
- * thread computes is known by their kinds, not measured: how a prompt is computed, and so its last
- * bits, must not depend on how busy a machine was when the session was opened. */
+/* Number of tokens from which on uploading the weights takes less time than computing on the CPU;
+ * the GPU's computation and the CPU's attention are neglected. The rates of the link and of CPU
+ * threads are known by their kinds, not measured: how a prompt is computed, and so the last bits of
+ * its results, must not depend on how busy the machine was when the session was opened. */
 static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
     const struct gr_streamed *w = &s->streamed;

@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "gr/status.h"
 
-#define TRY_NS (60 * (int64_t)1000000000) /* for all ranks to have tried their links */
+#define TRY_NS (60 * (int64_t)1000000000) /* time limit of the link test of all ranks */
 
-/* A thread that serves. */
+/* A thread that serves as a rank. */
 struct gr_helper {
     pthread_t thread;
     bool runs;
@@ -41,7 +41,7 @@ int gr_team_lose(struct gr_team *t, int32_t rank)
     if (!gr_world_check(t->world)) {
         const char *text = gr_error();
         size_t n = strlen(gr_world_name(t->world, rank, name, sizeof name));
-        if (strncmp(text, name, n) == 0 && text[n] == ':') /* the world says the name anyway */
+        if (strncmp(text, name, n) == 0 && text[n] == ':') /* gr_world_lose adds the name */
             text += n + 2;
         snprintf(why, sizeof why, "%s", text);
         gr_world_lose(t->world, rank, why);
@@ -68,13 +68,13 @@ void gr_team_unlock(struct gr_team *t)
 
 /* ---- parcels ---- */
 
-/* Where what is for a rank goes out: orders from rank 0, answers from the others. */
+/* The port for messages to a rank: orders from rank 0, answers from the others. */
 static struct gr_port *port_to(struct gr_team *t, int32_t rank)
 {
     return gr_team_leads(t) ? &t->order[rank] : &t->result[rank];
 }
 
-/* Whether a parcel has been sent everywhere; its requests are done then. */
+/* Returns whether a parcel has been sent to all its ranks, and finishes its requests. */
 static bool is_sent(struct gr_team *t, struct gr_parcel *p)
 {
     while (p->lo < p->hi && gr_frame_is_sent(port_to(t, p->lo), &p->out[p->lo])) {
@@ -153,7 +153,7 @@ static int open_ports(struct gr_team *t)
     return rc;
 }
 
-/* Links of tests, wrapped ones, are left as they are: their faults are meant for what follows. */
+/* Tests the data links, except wrapped ones: a test's faults are meant for later messages. */
 static int try_links(struct gr_team *t)
 {
     struct gr_chain_end in = {t->in.link ? &t->in : NULL, &t->path, t->transport_in, 0};
@@ -225,7 +225,7 @@ int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
 static void *help(void *p)
 {
     struct gr_helper *h = p;
-    (void)gr_team_serve(h->team); /* what went wrong is the world's message */
+    (void)gr_team_serve(h->team); /* the world keeps the message of a failure */
     return NULL;
 }
 
@@ -298,7 +298,7 @@ static void free_ports(struct gr_team *t)
     t->slice->group = NULL;
 }
 
-/* What was said last is still on its way. */
+/* Waits until the last messages have been sent. */
 static void finish_parcels(struct gr_team *t)
 {
     struct gr_parcel **all = t->parcels.data;
@@ -313,7 +313,7 @@ static void say_quit(struct gr_team *t)
         (void)gr_team_tell_done(t, 0, GR_ORDER_IS_QUIT, NULL, 0);
 }
 
-/* What a rank has of its own. */
+/* Frees one rank's team object. */
 static void dismantle(struct gr_team **team)
 {
     struct gr_team *t = *team;

@@ -1,4 +1,4 @@
-/* What rank 0 says to the others, and what it hears of them. */
+/* Rank 0's orders to the others, and their answers and results. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-#define TABLE_EVERY 64 /* batches after which all cells are compared */
+#define TABLE_EVERY 64 /* every so many batches all cells are compared */
 
 static int tell(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uint32_t kind,
                 const void *order, uint64_t hash)
@@ -52,7 +52,7 @@ int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr
 
 /* ---- batches ---- */
 
-/* The arrays of a checked batch; pos_2d: as the caller gave rows and columns. */
+/* Sends the arrays of a checked batch. pos_yx: rows and columns, [2][n_tok], or NULL. */
 static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t *pos_yx,
                        uint64_t hash)
 {
@@ -92,7 +92,7 @@ int gr_tell_batch(struct gr_session *s, const struct gr_flight *f, bool pos_2d)
 
 /* ---- answers ---- */
 
-/* The last stage's first rank: it has the results. */
+/* The last stage's first rank, which sends the results. */
 static int32_t last_rank(const struct gr_team *t)
 {
     return t->world->n_rank - t->slice->n_shard;
@@ -105,7 +105,7 @@ static int strange(struct gr_team *t, int32_t rank, const struct gr_frame *f, co
     return gr_team_lose(t, rank);
 }
 
-/* The next result of a micro-batch, for the first of the flights. */
+/* Receives the next result of a micro-batch, which belongs to the first flight. */
 static int take_result(struct gr_team *t)
 {
     struct gr_flight *f = t->first;
@@ -152,7 +152,7 @@ int gr_team_collect(struct gr_team *t, const struct gr_flight *f)
     return rc;
 }
 
-/* Why a rank could not do it. */
+/* Fails with a rank's own error from its DONE message. */
 static int not_done(struct gr_team *t, int32_t rank)
 {
     struct gr_order_done d;

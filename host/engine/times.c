@@ -1,4 +1,4 @@
-/* Where the time of the ranks goes: sums, and what each was at when. */
+/* Times of the ranks: sums by activity, and single spans. */
 #include "engine/times.h"
 
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-#define N_SPAN 4096 /* kept, the newest */
+#define N_SPAN 4096 /* the newest spans are kept */
 #define N_PING 5
 
-/* ---- of this rank ---- */
+/* ---- this rank ---- */
 
 void gr_spent_init(struct gr_spent *p)
 {
@@ -36,7 +36,7 @@ int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns)
     return now;
 }
 
-/* Tells, oldest first; they are forgotten. add_ns: to have rank 0's time. */
+/* Reports spans to fn, oldest first. add_ns: the offset to rank 0's clock. */
 static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t rank, int64_t add_ns,
                        gr_span_fn *fn, void *user)
 {
@@ -49,7 +49,7 @@ static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t ran
            user);
 }
 
-/* The spans of a rank in their order, in one piece that the caller frees. */
+/* Moves this rank's spans, oldest first, to a vector that the caller frees. */
 static int list_spans(struct gr_spent *p, struct gr_vec *out)
 {
     uint64_t lo = p->n_span > N_SPAN ? p->n_span - N_SPAN : 0;
@@ -78,7 +78,7 @@ static void fill_times(struct gr_stage *out, const int64_t ns[GR_N_SPAN], uint64
     out->transfer_ns = ns[GR_SPAN_TRANSFER], out->n_ubatch = n_ubatch;
 }
 
-/* ---- for rank 0 ---- */
+/* ---- answers to rank 0 ---- */
 
 int gr_spent_answer(struct gr_session *s)
 {
@@ -104,7 +104,7 @@ int gr_spent_answer(struct gr_session *s)
                                &(struct gr_frame){.kind = GR_ORDER_IS_SPENT, .session = s->id});
 }
 
-/* ---- of all ranks ---- */
+/* ---- all ranks ---- */
 
 int gr_team_set_clocks(struct gr_team *t)
 {
@@ -127,7 +127,7 @@ int gr_team_set_clocks(struct gr_team *t)
     return rc;
 }
 
-/* What rank r says: its stage, and its spans to fn unless that is NULL. */
+/* Receives a rank's times into *out, and reports its spans to fn unless that is NULL. */
 static int take_spent(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
                       void *user)
 {
@@ -161,7 +161,7 @@ static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, 
     return rc;
 }
 
-/* stage [GR_MAX_RANK] */
+/* Collects the times of all ranks: stage [GR_MAX_RANK]. */
 static int ask_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
 {
     const struct gr_order_times o = {.spans = fn != NULL};

@@ -1,5 +1,5 @@
-/* The transport of a team: which ranks' devices pass values on to each other without the host's
- * memory, and how a boundary goes that way. */
+/* The transport of a team: which ranks' devices exchange values without host memory, and how a
+ * boundary is sent by it. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -10,12 +10,13 @@
 #include "engine/team.h"
 #include "gr/status.h"
 
-#define JOIN_NS (10 * (int64_t)1000000000) /* for all members to have come */
-#define PIECE ((size_t)4 << 20) /* of a ring: three of them each way are 24 MiB of a device */
+#define JOIN_NS (10 * (int64_t)1000000000) /* time limit for all members to join */
+#define PIECE ((size_t)4 << 20)            /* of a ring: three each way are 24 MiB of a device */
 
-/* ---- who ---- */
+/* ---- members ---- */
 
-/* Of a rank with one device of its own; a transport has one of each member. */
+/* The kind of this rank's device, or NULL: a transport has one device of each member, so a rank
+ * with several cannot join. */
 static const struct gr_device_kind *kind_of(const struct gr_slice *l)
 {
     const struct gr_device_kind *k = l->devices.n == 1 ? l->devices.found[0].kind : NULL;
@@ -40,7 +41,8 @@ enum gr_transport_kind gr_team_transport_kind(const struct gr_team *t)
     return copies && !gr_team_testing()->nccl ? GR_TRANSPORT_PEER : GR_TRANSPORT_NCCL;
 }
 
-/* Whether a stage's values come to, and go from, its first device. */
+/* Returns whether a stage's values arrive at its first device (stage 0 receives none) and leave
+ * from it: whether its first and last layers are there. */
 static bool on_device(const struct gr_placement *p, int32_t n_layer, int32_t stage)
 {
     int32_t first = -1, last = -1;
@@ -52,7 +54,7 @@ static bool on_device(const struct gr_placement *p, int32_t n_layer, int32_t sta
     return last >= 0 && p->layer[last] == 1 && (stage == 0 || p->layer[first] == 1);
 }
 
-/* Whether two members have something to say to each other. */
+/* Returns whether any two members exchange values: as neighbouring stages, or within a group. */
 static bool is_useful(const struct gr_team *t, const uint8_t *member)
 {
     int32_t n = t->slice->n_shard;
@@ -67,7 +69,7 @@ bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement
                               uint8_t *member)
 {
     uint32_t bit = 1u << gr_team_transport_kind(t);
-    if (t->world->wrap) /* what links are wrapped in is meant to be met */
+    if (t->world->wrap) /* a test's wrapped links are to be used */
         return false;
     for (int32_t r = 0; r < t->world->n_rank; r++)
         member[r] =
@@ -93,7 +95,7 @@ static int32_t number_of(const uint8_t *member, int32_t rank, int32_t n_rank)
     return n;
 }
 
-/* The group gathers where all of it are members. */
+/* Size of this rank's group if all its ranks are members, otherwise 0. */
 static int32_t group_size(const struct gr_slice *l, const uint8_t *member)
 {
     int32_t n = 0;
@@ -162,7 +164,7 @@ void gr_team_part(struct gr_team *t)
 
 /* ---- boundaries ---- */
 
-/* Device memory for values that the CPU has, and of the same order. */
+/* Enlarges s->relay, device memory for values that the CPU has. */
 static int room_for(struct gr_session *s, size_t bytes)
 {
     struct gr_backend *b = s->device[1].backend;
@@ -175,7 +177,7 @@ static int room_for(struct gr_session *s, size_t bytes)
     return s->relay ? 0 : gr_error_status();
 }
 
-/* Where the values of a list are on the device, those of the CPU at their places in s->relay. */
+/* Lists the device addresses of values in s->span; those of the CPU are in s->relay. */
 static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values)
 {
     const uint32_t *v = values->data;
@@ -194,7 +196,7 @@ static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct 
     return rc;
 }
 
-/* Between the CPU's values and their places in s->relay. */
+/* Copies the CPU's values to (sends) or from their places in s->relay. */
 static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
                  bool sends)
 {
@@ -218,7 +220,8 @@ static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_
 typedef int pass_fn(struct gr_transport *n, struct gr_backend *b,
                     const struct gr_transport_span *span, int n_span, int64_t deadline_ns);
 
-/* The end of a wait for another rank; a failure of the transport is the loss of one. */
+/* Ends a wait for another rank. A failure of the transport loses a rank: the neighbour if the
+ * transport suspects one, otherwise this rank. */
 static int resume(struct gr_session *s, int doing, int rc, int32_t neighbour)
 {
     gr_world_resume(s->team->world, doing);

@@ -1,4 +1,5 @@
-/* Sessions that leave vectors: which rows of a batch they are made of, and where each one is. */
+/* Sessions of vectors (embeddings, classifier scores): the output rows that they need, and pooling.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 
-/* ---- what a session leaves ---- */
+/* ---- parameters ---- */
 
 const char *gr_pooling_name(enum gr_pooling pooling)
 {
@@ -39,8 +40,8 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
     return 0;
 }
 
-/* How rows become a sequence's. A token knows what came before it, so with a cache the last one
- * stands for the text in front of a classifier, without one the first. */
+/* Pooling of rows to a sequence's vector. A classifier takes the last token of a causal model (with
+ * a cache), which has seen the whole text, and the first one otherwise. */
 static enum gr_pool_how how_of(const struct gr_hparams *hp, enum gr_pooling pooling)
 {
     switch (pooling) {
@@ -86,7 +87,8 @@ static int refuse_begun(const struct gr_session *s, int32_t seq)
                    gr_pooling_name(s->params.pooling), seq);
 }
 
-/* f->seq_row: the token that stands for each sequence, for means any of them; -1 without. */
+/* Sets f->seq_row to the token that represents each sequence (for means to any of its tokens); -1
+ * for sequences without tokens. */
 static int find_tokens(const struct gr_session *s, struct gr_flight *f)
 {
     const struct gr_full_batch *b = &s->batch;
@@ -161,7 +163,7 @@ void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub
             list[next[b->seq[b->seq_at[ub->tok[i]] + k]]++] = i;
 }
 
-/* ---- what is left ---- */
+/* ---- results ---- */
 
 void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f)
 {

@@ -25,7 +25,8 @@ static int keep_ids(struct gr_watch *w, const struct gr_ten *t)
     return 0;
 }
 
-/* Each row to the expert that saw it: rows are tokens, or the experts of tokens in turn. */
+/* Adds each row to the expert that multiplies it: a row is a token, or one expert's input of a
+ * token. */
 static int add_to_experts(struct gr_watch *w, const char *name, const struct gr_tap *tap,
                           const struct gr_ten *t)
 {
@@ -38,7 +39,7 @@ static int add_to_experts(struct gr_watch *w, const char *name, const struct gr_
     return rc;
 }
 
-/* Every matrix has its own part of each row. */
+/* Adds rows to all matrices of a product: each multiplies its own part of the columns. */
 static int add_to_all(struct gr_watch *w, const char *name, const struct gr_tap *tap,
                       const struct gr_ten *t)
 {
