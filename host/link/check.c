@@ -12,23 +12,24 @@
 #include "gr/backend.h"
 #include "link/parts.h"
 
-/* For a link: enough rounds for a good figure. Between threads it is memory that is copied. */
+/* Time for a link: enough rounds for a good figure. Threads only copy memory and need less. */
 #define BUDGET_NS (15 * (int64_t)1000000)
 #define BUDGET_THREADS_NS (2 * (int64_t)1000000)
-#define PATH_NS (2 * (int64_t)1000000000) /* for what comes by a way that may not work */
+#define PATH_NS (2 * (int64_t)1000000000) /* time limit of a body by a transport */
 #define MAX_ROUND 16
 
 const size_t gr_link_sizes[GR_LINK_SIZES] = {8, 8192, 1 << 20};
 #define LONGEST ((size_t)1 << 20)
 
-/* What the sender says goes next; frame.session: by which way, frame.hash: the body's sum. */
+/* Messages of the test. From the sender, frame.session is the path and frame.hash the checksum of
+ * the body. */
 enum kind {
-    KIND_PING = 0x7279, /* nothing else: how long an answer takes */
-    KIND_LOOK,          /* a body: is it what was sent? */
-    KIND_TIME,          /* a body: how long does it take? */
+    KIND_PING = 0x7279, /* no body: measures the time of an answer */
+    KIND_LOOK,          /* a body to be verified */
+    KIND_TIME,          /* a body to be timed */
     KIND_END,
-    KIND_ANSWER, /* of the receiver, each time; status: whether that was right */
-    KIND_LIST    /* of the receiver: all that was found behind it */
+    KIND_ANSWER, /* from the receiver, to each of these; status: 0 or a failure */
+    KIND_LIST    /* from the receiver: the results of its own and of later links */
 };
 
 /* A side of a link under test. */
@@ -36,8 +37,8 @@ struct side {
     struct gr_world *world;
     struct gr_chain_end *end;
     struct gr_port back; /* the link in the other direction */
-    unsigned char *host; /* [LONGEST] what is sent, or came */
-    void *device;        /* [LONGEST] of the way that is being tried */
+    unsigned char *host; /* [LONGEST] bytes sent or received */
+    void *device;        /* [LONGEST] memory of the device of the current path */
     struct gr_backend *backend;
     int64_t deadline_ns;
 };
@@ -52,7 +53,7 @@ static bool is_threads(const struct gr_world *w)
     return strcmp(w->api->name, "threads") == 0;
 }
 
-/* What the way is called. */
+/* Name of a path. */
 static void path_name(const struct side *s, int path, char *buf, size_t n)
 {
     if (is_transport(s, path))
@@ -68,7 +69,7 @@ static void free_device(struct side *s)
     s->device = NULL, s->backend = NULL;
 }
 
-/* Room on the device of a way. */
+/* Allocates memory on the device of a path, freeing that of the previous one. */
 static int use_path(struct side *s, int path)
 {
     free_device(s);
@@ -90,7 +91,7 @@ static void fill(unsigned char *p, size_t n, uint64_t seed)
 
 /* ---- the sender ---- */
 
-/* Says what goes next, lets the body follow by its way, and waits for the answer: *status. */
+/* Sends a header, and the body by its path, and waits for the answer: *status. */
 static int ask(struct side *s, enum kind kind, int path, size_t n, int *status)
 {
     struct gr_port *port = s->end->port;
@@ -100,7 +101,7 @@ static int ask(struct side *s, enum kind kind, int path, size_t n, int *status)
     o.frame.hash = kind == KIND_LOOK ? XXH3_64bits(s->host, n) : 0;
     int rc = gr_frame_send(port, &o, transport || !n ? NULL : s->host);
     if (!rc && transport && n) {
-        /* A failure here is one of the way: the other side says that nothing came. */
+        /* A failure here is one of the path: the other side answers that nothing has come. */
         struct gr_transport_span span = {s->device, n};
         const struct gr_path *p = &s->end->paths[path];
         if (p->transport->api->send(p->transport, p->backend, &span, 1, gr_now_ns() + PATH_NS))
@@ -117,7 +118,7 @@ static int ask(struct side *s, enum kind kind, int path, size_t n, int *status)
     return rc;
 }
 
-/* The shortest time of some rounds. *status: of the first that went wrong. */
+/* Measures the shortest time of some rounds. *status: of the first round that failed. */
 static int shortest(struct side *s, enum kind kind, int path, size_t n, int64_t until_ns,
                     double *seconds, int *status)
 {
@@ -155,7 +156,7 @@ static int try_sizes(struct side *s, int path, struct gr_link_found *found, int 
     return rc;
 }
 
-/* All ways of the link to the next rank, until one works. */
+/* Tries all paths to the next rank until one works. */
 static int try_out(struct side *s, struct gr_link_found *found)
 {
     int path = 0, status = 0, rc;
@@ -196,8 +197,8 @@ static int take_transport(struct side *s, const struct gr_frame *f)
     return rc ? rc : f->kind == KIND_LOOK ? p->backend->api->sync(p->backend) : 0;
 }
 
-/* The body that a frame announces. *status: whether it was right; a failure of the link itself is
- * one of this function. */
+/* Receives the body that a frame announces. *status: 0, or a failure of the path or wrong bytes;
+ * a failure of the link itself is returned. */
 static int take_body(struct side *s, const struct gr_frame *f, int *status)
 {
     int rc = 0;
@@ -241,7 +242,7 @@ static int try_in(struct side *s)
     return rc;
 }
 
-/* ---- what was found goes back to the first rank ---- */
+/* ---- results, passed back to the first rank ---- */
 
 static int pass_back(struct side *in, struct side *out, struct gr_link_found *found, int *n)
 {
@@ -271,7 +272,7 @@ const char *gr_link_found_text(const struct gr_link_found *f, char *buf, size_t 
     return buf;
 }
 
-/* A line about all links of a chain; of each link one for who looks closer. */
+/* Logs a line about all links of a chain, and for debugging one about each link. */
 static void say_found(const struct gr_link_found *found, int n, enum gr_log_level level)
 {
     char line[160], names[80] = "";
@@ -311,7 +312,7 @@ static void close_side(struct side *s)
     gr_free(s->host);
 }
 
-/* This rank's place in its chain: every second one sends first. */
+/* This rank's position in its chain; ranks at even positions send first. */
 static int32_t place_of(const struct gr_world *w, const struct gr_chain_end *in,
                         const struct gr_chain_end *out)
 {

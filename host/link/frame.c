@@ -6,7 +6,7 @@
 #include "gr/status.h"
 #include "link/parts.h"
 
-/* 0 says that there is none. */
+/* Checksum of a body, never 0, which means that there is none. */
 static uint32_t sum_of(const void *body, size_t n)
 {
     uint32_t sum = (uint32_t)XXH3_64bits(body, n);

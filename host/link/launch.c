@@ -1,4 +1,4 @@
-/* Who has started this process, and where its MPI is. */
+/* Finds the launcher of this process and the MPI plug-in, and opens the world of processes. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -24,8 +24,8 @@ static int32_t number(const char *text)
 
 struct gr_launch gr_launch_find(const char *(*get)(const char *name))
 {
-    /* Of Open MPI; MPICH and its kin (Hydra); MVAPICH; Slurm's srun (a batch script has the first
-     * of its two as well, but no step of its own); whatever speaks PMIx. */
+    /* Variables of Open MPI; MPICH and relatives (Hydra); MVAPICH; Slurm's srun (a batch script has
+     * the first of the two as well, but not the second); any PMIx launcher. */
     static const struct {
         const char *by, *rank, *n_rank;
     } known[] = {
@@ -48,14 +48,14 @@ struct gr_launch gr_launch_find(const char *(*get)(const char *name))
 
 /* ---- the plug-in ---- */
 
-/* The folder of the file that has this code: the library's, or the program's it was linked into. */
+/* The folder of the file with this code: of the library, or of the program it is linked into. */
 static int own_folder(char *buf, size_t n)
 {
     static const char here = 0;
     Dl_info info;
     char path[PATH_MAX];
     const char *file = dladdr(&here, &info) ? info.dli_fname : "";
-    if (!strchr(file, '/') || !realpath(file, path)) { /* a program that was found by PATH */
+    if (!strchr(file, '/') || !realpath(file, path)) { /* a program found by PATH */
         ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
         if (length < 0)
             return -1;
@@ -83,7 +83,7 @@ static int check_plugin(void *handle, const char *path, const struct gr_mpi **ou
 
 int gr_mpi_open(const struct gr_mpi **out, const struct gr_launch *launch)
 {
-    /* Beside a build's library or program, then below the installed library and program. */
+    /* Relative to the own folder: of a build; of an installed library; of an installed program. */
     static const char *const places[] = {"", "/gpurun", "/../" GR_LIBDIR "/gpurun"};
     char own[PATH_MAX], path[PATH_MAX + 64];
     bool know_own = own_folder(own, sizeof own) == 0;
@@ -98,7 +98,7 @@ int gr_mpi_open(const struct gr_mpi **out, const struct gr_launch *launch)
             snprintf(path, sizeof path, "%s%s/" PLUGIN, own, places[i]);
         if (access(path, F_OK) != 0)
             continue;
-        /* Global: parts of some MPIs, which these open themselves, look for its symbols. */
+        /* RTLD_GLOBAL: some MPIs open parts of themselves, which need MPI's symbols. */
         void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
         if (!handle)
             return gr_fail(GR_E_IO,
@@ -122,17 +122,17 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-#define START_NS (30 * (int64_t)1000000000) /* for the others to come this far */
+#define START_NS (30 * (int64_t)1000000000) /* time limit for all ranks to get to an exchange */
 
-/* What a rank tells the others first. */
+/* First facts that ranks exchange. */
 struct fact {
     char version[16];  /* of gpurun */
-    char machine[128]; /* tells machines of one name apart */
+    char machine[128]; /* distinguishes machines of the same name */
     struct gr_rank rank;
 };
 
-/* The machine's name, since when it runs, and its network: containers and copies of a machine often
- * have one name. Cut short where that is too long. */
+/* Identifies the machine by boot, network namespace and name, since containers and copies of a
+ * machine often have the same name. Cut short where it is too long. */
 static void describe_machine(char *buf, size_t n, const char *host)
 {
     char boot[40] = "", net[40] = "";
@@ -182,7 +182,7 @@ static int exchange_facts(struct gr_world *w)
     return rc;
 }
 
-/* The watch begins: rank 0 says where the others find it. */
+/* Starts the watch: rank 0 sends its addresses to the others. */
 static int start_watch(struct gr_world *w)
 {
     struct gr_watch_hello mine, *all = gr_calloc((size_t)w->n_rank, sizeof *all);
@@ -213,7 +213,7 @@ int gr_world_processes(struct gr_world **out)
     if (!rc && *out)
         rc = start_watch(*out);
     if (rc && *out) {
-        gr_world_lose(*out, (*out)->rank, gr_error()); /* so that nobody is waited for */
+        gr_world_lose(*out, (*out)->rank, gr_error()); /* so that closing waits for nobody */
         gr_world_close(out, gr_status_exit(rc));
     }
     return rc;

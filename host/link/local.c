@@ -1,5 +1,5 @@
-/* The world of the threads of a process. A link is a queue: a message that comes before its
- * receive is copied, one that comes after it goes straight to where it is wanted. */
+/* The world of the threads of a process. A link is a queue: a message sent before its receive is
+ * copied into the queue, one sent after it goes straight to the receive's buffer. */
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 #include "link/link.h"
 #include "link/parts.h"
 
-/* A wait looks so long before it sleeps: waking up takes longer than most messages do. */
+/* Time that a wait polls before it sleeps: waking up takes longer than most messages do. */
 #define SPIN_NS 20000
 
-/* Messages up to so long are used again: one token after the other takes no new memory. */
+/* Messages up to this length are reused, so that decoding token by token allocates nothing. */
 #define KEPT_BYTES ((size_t)1 << 16)
 
 struct message {
@@ -24,7 +24,7 @@ struct message {
     char data[];
 };
 
-/* A receive that has begun. Belongs to the request until it was waited for or its link closes. */
+/* A begun receive. Belongs to its request until that has been waited for or the link closes. */
 struct receive {
     struct receive *next;
     void *buf;
@@ -36,19 +36,19 @@ struct channel {
     pthread_mutex_t lock;
     pthread_cond_t came; /* something was sent, or a rank was lost */
     struct message *first, **last;
-    struct receive *begun, **last_begun; /* in order; what came for some waits to be fetched */
-    struct receive *wanted;              /* the first of them that nothing has come for */
-    _Atomic bool has_message;            /* first != NULL: looked at without the lock */
-    struct message *spare;               /* to be used again */
-    struct receive *idle;
+    struct receive *begun, **last_begun; /* in order; done ones until they are waited for */
+    struct receive *wanted;              /* the first of them that is not done */
+    _Atomic bool has_message;            /* first != NULL; read without the lock */
+    struct message *spare;               /* to be reused */
+    struct receive *idle;                /* to be reused */
 };
 
 struct hub {
-    pthread_mutex_t lock; /* of what follows; taken before a channel's */
+    pthread_mutex_t lock; /* guards the fields below; taken before a channel's lock */
     int32_t n, n_open;
     struct gr_rank *ranks;     /* [n] */
     struct gr_world **worlds;  /* [n], NULL = has left */
-    struct channel **channels; /* [GR_N_LANE_ALL, n, n], from the first link on */
+    struct channel **channels; /* [GR_N_LANE_ALL, n, n], NULL before a channel's first link */
 };
 
 struct thread_world {
@@ -101,7 +101,7 @@ static void channel_free(struct channel *c)
     gr_free(c);
 }
 
-/* To the receive whose turn it is. The lock is held. */
+/* Delivers a message to the first waiting receive. The lock is held. */
 static void deliver(struct channel *c, const void *data, size_t n)
 {
     struct receive *r = c->wanted;
@@ -132,7 +132,7 @@ static void drop_message(struct channel *c, struct message *m)
     m->next = c->spare, c->spare = m;
 }
 
-/* One of at least n bytes, a spare one where it can be. */
+/* Returns a message with room for n bytes, reusing a spare one if possible. */
 static struct message *new_message(struct channel *c, size_t n)
 {
     size_t bytes;
@@ -179,7 +179,7 @@ static int local_send(struct gr_link *l, const void *buf, size_t n, struct gr_re
     return rc;
 }
 
-/* A new one, or one that is no longer used. The lock is held. */
+/* Returns a new or an idle receive. The lock is held. */
 static struct receive *new_receive(struct channel *c)
 {
     struct receive *w = c->idle;
@@ -207,7 +207,7 @@ static int local_recv(struct gr_link *l, void *buf, size_t cap, struct gr_reques
     *c->last_begun = w, c->last_begun = &w->next;
     if (!c->wanted)
         c->wanted = w;
-    if (c->first) { /* then nobody else is waiting */
+    if (c->first) { /* then no earlier receive is waiting */
         struct message *m = pop_message(c);
         deliver(c, m->data, m->n);
         drop_message(c, m);
@@ -216,7 +216,7 @@ static int local_recv(struct gr_link *l, void *buf, size_t cap, struct gr_reques
     return 0;
 }
 
-/* Waits for `flag` or for a loss: looks for a while, then sleeps. */
+/* Waits for `flag` or a loss: polls for a while, then sleeps. */
 static int wait_for(struct gr_link *l, const _Atomic bool *flag, int64_t deadline_ns)
 {
     struct channel *c = channel_of(l);
@@ -252,7 +252,7 @@ static int local_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
     return 0;
 }
 
-/* What came or will come for w is no longer of interest. The lock is held. */
+/* Removes a receive, done or not, and makes it idle. The lock is held. */
 static void forget(struct channel *c, struct receive *w)
 {
     struct receive **at = &c->begun;
@@ -268,7 +268,7 @@ static void forget(struct channel *c, struct receive *w)
 
 static int local_wait(struct gr_link *l, struct gr_request *r, int64_t deadline_ns)
 {
-    struct receive *w = r->impl; /* NULL: what was sent is done */
+    struct receive *w = r->impl; /* NULL: a send, which is done at once */
     int rc = w ? wait_for(l, &w->done, deadline_ns) : gr_world_check(l->world);
     if (!w || (rc && !atomic_load(&l->world->lost)))
         return rc;
@@ -337,7 +337,7 @@ static void thread_wake(struct gr_world *w)
         struct channel *c = h->channels[i];
         if (!c)
             continue;
-        pthread_mutex_lock(&c->lock); /* whoever has looked already sleeps now */
+        pthread_mutex_lock(&c->lock); /* a thread between its check and its sleep holds it */
         pthread_cond_broadcast(&c->came);
         pthread_mutex_unlock(&c->lock);
     }

@@ -1,6 +1,6 @@
-/* The world of processes: links are MPI messages, a tag for each lane. MPI has no deadlines, and a
- * wait inside it cannot be ended; so nothing here ever blocks in it, waits only look again and
- * again. One lock is around all calls: then any MPI that knows of threads at all will do. */
+/* The world of processes: links send MPI messages, with a tag for each lane. MPI has no deadlines,
+ * and a wait inside it cannot be ended; so nothing here blocks in MPI, waits only poll. One lock
+ * around all calls makes do with any MPI that allows calls from several threads. */
 #include "link/process.h"
 
 #include <pthread.h>
@@ -17,9 +17,9 @@
 #include "gr/status.h"
 #include "link/parts.h"
 
-/* A wait first looks as fast as it can, then lets other processes run in between, and then sleeps a
- * small part of what it has waited for: how much later that makes it does not count, and a rank
- * that nobody needs is quiet. */
+/* A wait first polls as fast as it can, then yields in between, and then sleeps for a small
+ * fraction of the time waited so far: the added delay does not matter, and an idle rank uses little
+ * CPU. */
 #define SPIN_NS 5000
 #define YIELD_NS 500000
 #define SLEEP_PART 256
@@ -27,20 +27,20 @@
 #define SLEEP_MAX_NS 1000000
 #define LOOKS 8
 
-#define LEAVE_NS (2 * (int64_t)1000000000) /* for the others, to end MPI together */
+#define LEAVE_NS (2 * (int64_t)1000000000) /* time limit for all to end MPI together */
 #define CANCEL_NS (200 * (int64_t)1000000)
 
 struct mpi_world {
     struct gr_world base;
     const struct gr_mpi *mpi;
-    pthread_mutex_t lock;    /* around calls of MPI, and of what follows */
-    struct message *sending; /* sends that MPI has not done with, the oldest first */
-    pthread_cond_t begun;    /* there is one, or stop */
+    pthread_mutex_t lock;    /* held around calls of MPI; guards the fields below */
+    struct message *sending; /* unfinished sends, the oldest first */
+    pthread_cond_t begun;    /* signals a new one, or stop */
     pthread_t mover;
     bool stop;
 };
 
-/* A request under way; its link's until its wait has ended. */
+/* A pending request; belongs to its link until its wait has ended. */
 struct message {
     struct message *next, *next_sending;
     struct gr_mpi_request request;
@@ -59,14 +59,14 @@ static struct mpi_world *world_of(const struct gr_link *l)
     return (struct mpi_world *)l->world;
 }
 
-/* ---- looking again and again ---- */
+/* ---- polling ---- */
 
 struct patience {
     int64_t start_ns;
 };
 
-/* Returns how often to look before the next pause: a long message moves by a few pieces each time
- * that MPI is called. */
+/* Pauses between polls. Returns how often to poll before the next pause: each call of MPI moves a
+ * long message by a few pieces only. */
 static int pause_between(const struct patience *p, int64_t now_ns)
 {
     int64_t waited = now_ns - p->start_ns;
@@ -88,7 +88,7 @@ static int mpi_error(struct gr_world *w, int32_t rank, int error)
     return gr_fail(GR_E_PEER_LOST, "%s: MPI: %s", gr_world_name(w, rank, name, sizeof name), text);
 }
 
-/* Under the lock: m is no longer among those that are being sent, if it was. */
+/* Under the lock: removes m from the unfinished sends, if it is among them. */
 static void sent(struct mpi_world *w, const struct message *m)
 {
     struct message **at = &w->sending;
@@ -98,7 +98,7 @@ static void sent(struct mpi_world *w, const struct message *m)
         *at = m->next_sending;
 }
 
-/* Under the lock: whether m is done; takes note of how. */
+/* Under the lock: tests whether m is done, and stores its result. */
 static bool test(struct mpi_world *w, struct message *m)
 {
     int done = 0, n = 0;
@@ -112,7 +112,7 @@ static bool test(struct mpi_world *w, struct message *m)
     return m->done;
 }
 
-/* Whether it is, looked at up to `times`. */
+/* Tests whether m is done, up to `times` times. */
 static bool look(struct mpi_world *w, struct message *m, int times)
 {
     bool done = false;
@@ -123,19 +123,19 @@ static bool look(struct mpi_world *w, struct message *m, int times)
     return done;
 }
 
-/* ---- sends go on by themselves ---- */
+/* ---- progress of sends ---- */
 
-/* MPI moves messages inside its own calls only, and a large one takes several. The thread that has
- * begun to send it computes meanwhile, and who waits for it would wait for that as well: so another
- * thread looks after it. */
+/* Thread that drives unfinished sends. MPI moves messages only inside its own calls, and a large
+ * one takes several; the thread that began the send computes meanwhile, and the receiver would have
+ * to wait for that, too. */
 static void *move(void *arg)
 {
     struct mpi_world *w = arg;
     struct patience p = {0};
-    prctl(PR_SET_TIMERSLACK, 1UL); /* sleeps are as short as they say */
+    prctl(PR_SET_TIMERSLACK, 1UL); /* for exact short sleeps */
     pthread_mutex_lock(&w->lock);
     while (!w->stop) {
-        if (!w->sending || atomic_load(&w->base.lost)) { /* buffers are given up then */
+        if (!w->sending || atomic_load(&w->base.lost)) { /* lost: callers may free buffers */
             pthread_cond_wait(&w->begun, &w->lock);
             p.start_ns = gr_now_ns();
         } else if (test(w, w->sending)) {
@@ -150,7 +150,7 @@ static void *move(void *arg)
     return NULL;
 }
 
-/* Under the lock: m is looked after until it was sent. Most are at once. */
+/* Under the lock: passes m to that thread, unless it is sent already, as most messages are. */
 static void look_after(struct mpi_world *w, struct message *m)
 {
     struct message **at = &w->sending;
@@ -270,7 +270,7 @@ static int mpi_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
     }
 }
 
-/* 0, GR_E_PEER_LOST in a lost world, or after the deadline. */
+/* Waits until m is done. GR_E_PEER_LOST in a lost world or after the deadline. */
 static int wait_for(struct gr_link *l, struct message *m, int64_t deadline_ns)
 {
     struct patience p = {gr_now_ns()};
@@ -287,7 +287,7 @@ static int wait_for(struct gr_link *l, struct message *m, int64_t deadline_ns)
 
 static int mpi_wait(struct gr_link *l, struct gr_request *r, int64_t deadline_ns)
 {
-    struct message *m = r->impl; /* NULL: was waited for before */
+    struct message *m = r->impl; /* NULL: already waited for */
     int rc = m ? wait_for(l, m, deadline_ns) : gr_world_check(l->world);
     if (!m || (rc && !atomic_load(&l->world->lost)))
         return rc;
@@ -306,7 +306,7 @@ static bool mpi_done(struct gr_link *l, struct gr_request *r)
     return !r->impl || atomic_load(&l->world->lost) || look(world_of(l), r->impl, 1);
 }
 
-/* What was not waited for: receives are taken back; a send that is nearly through gets the time. */
+/* Ends a message that was not waited for: cancels a receive; gives a send CANCEL_NS to finish. */
 static void give_up(struct gr_link *l, struct message *m)
 {
     struct mpi_world *w = world_of(l);
@@ -348,13 +348,13 @@ static int mpi_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t
     return 0;
 }
 
-/* Nobody sleeps for long here. */
+/* Does nothing: waits poll, and sleep 1 ms at most. */
 static void mpi_wake(struct gr_world *w)
 {
     (void)w;
 }
 
-/* Waits for something that all ranks take part in. */
+/* Waits for a collective operation. */
 static int wait_for_all(struct mpi_world *w, struct gr_mpi_request *request, int64_t deadline_ns)
 {
     struct patience p = {gr_now_ns()};
@@ -397,8 +397,8 @@ static void world_free(struct mpi_world **w)
     *w = NULL;
 }
 
-/* MPI is ended by all together or, when not all come to that, not at all: its end would wait for
- * them for ever. */
+/* Ends MPI if all ranks get here in time, otherwise not at all: MPI's end would wait for the
+ * missing ones for ever. */
 static void end_mpi(struct mpi_world *w)
 {
     struct gr_mpi_request request;
@@ -422,7 +422,7 @@ static void mpi_close(struct gr_world **world)
 
 static const struct gr_world_api world_api = {"mpi", mpi_link, mpi_wake, mpi_close};
 
-/* What MPI found against what the launcher's variables say. */
+/* Compares rank and size of MPI with those of the launcher's variables. */
 static int check_size(const struct gr_launch *launch, int rank, int n_rank)
 {
     if (launch->n_rank > 1 && n_rank == 1)

@@ -15,18 +15,18 @@
 #include "link/watch_impl.h"
 
 #define MAX_STRANGER 16
-#define STRANGER_NS 2000000000 /* in which one has to say who it is */
+#define STRANGER_NS 2000000000 /* time limit for a new connection to identify itself */
 #define ACCEPT_AT_ONCE 8
 #define MS 1000000ll
 
 enum presence { ABSENT, HERE, LEFT };
 
-/* A rank that is watched: all others on rank 0, rank 0 on the others. */
+/* A watched rank: rank 0 watches all others, the others watch rank 0. */
 struct peer {
     struct gr_watch_conn conn;
     enum presence is;
-    bool to_tell, to_leave, to_beat; /* messages that wait for conn.out */
-    int32_t doing, code;             /* as it last said; its exit code when it has left */
+    bool to_tell, to_leave, to_beat; /* messages waiting for conn.out: LOST, LEAVE, BEAT */
+    int32_t doing, code;             /* its last reported activity; its exit code once it left */
     uint32_t ms;
     uint64_t n_done;
     int64_t left_ns;
@@ -38,19 +38,19 @@ struct gr_watch {
     struct gr_watch_hello hello;
     pthread_t thread;
     bool started;
-    int wake;     /* eventfd: the main thread has something for the thread */
-    int listener; /* -1: everyone is there, or this is not rank 0 */
-    bool deaf;    /* no descriptors left to accept with until the next beat */
+    int wake;     /* eventfd by which other threads wake the watch's */
+    int listener; /* -1: all ranks have joined, or this is not rank 0 */
+    bool deaf;    /* accept has failed (out of descriptors): not tried until the next beat */
     int64_t begin_ns, beat_ns, loop_ns, leave_ns;
-    bool told;
-    int lost_code; /* exit code of the one that was lost, when it said one */
+    bool told;     /* the loss has been passed on */
+    int lost_code; /* exit code of the lost rank, if it sent one */
     _Atomic bool leaving;
     int code;       /* written before `leaving` */
-    int32_t lo, hi; /* ranks that are watched */
+    int32_t lo, hi; /* watched ranks [lo, hi) */
     struct gr_watch_conn stranger[MAX_STRANGER];
     struct peer peer[GR_MAX_RANK];
     struct pollfd fds[2 + MAX_STRANGER + GR_MAX_RANK];
-    pthread_mutex_t lock; /* of fn, user */
+    pthread_mutex_t lock; /* guards fn, user */
     gr_lost_fn *fn;
     void *user;
 };
@@ -82,7 +82,7 @@ static const char *doing_text(int doing)
     return doing >= GR_DOING_START && doing <= GR_DOING_CLOSE ? text[doing] : "busy";
 }
 
-/* The peer's last words go with the reason. */
+/* Loses a peer; the reason includes the activity that it reported last. */
 static void lose_peer(struct gr_watch *w, int32_t rank, const char *why)
 {
     struct peer *p = &w->peer[rank];
@@ -96,7 +96,7 @@ static void lose_peer(struct gr_watch *w, int32_t rank, const char *why)
     gr_world_lose(w->world, rank, reason);
 }
 
-/* The connection of a peer has ended: it should have said that it leaves. */
+/* Handles the end of a peer's connection: a loss, unless it has announced that it leaves. */
 static void on_end(struct gr_watch *w, int32_t rank, int err)
 {
     struct peer *p = &w->peer[rank];
@@ -111,7 +111,7 @@ static void on_end(struct gr_watch *w, int32_t rank, int err)
     lose_peer(w, rank, why);
 }
 
-/* What the world's text says after the name. */
+/* The world's message about the loss, without the rank's name. */
 static const char *lost_reason(const struct gr_world *world, int32_t rank)
 {
     char name[128];
@@ -119,17 +119,17 @@ static const char *lost_reason(const struct gr_world *world, int32_t rank)
     return strlen(world->lost_text) > n + 2 ? world->lost_text + n + 2 : world->lost_text;
 }
 
-/* Once: everyone who can still hear is told who was lost, then the program. */
+/* Once after a loss: queues a message about it to every connected rank. */
 static void spread_loss(struct gr_watch *w)
 {
     if (w->told || !world_lost(w))
         return;
     w->told = true;
     for (int32_t r = w->lo; r < w->hi; r++)
-        w->peer[r].to_tell = w->peer[r].conn.fd >= 0; /* the lost one too, should it come back */
+        w->peer[r].to_tell = w->peer[r].conn.fd >= 0; /* the lost rank too, it may come back */
 }
 
-/* The program's function, once: after everyone was told, as it may take its time. */
+/* Calls the program's function, once: after the ranks were told, as it may take its time. */
 static void call_back(struct gr_watch *w)
 {
     if (!w->told)
@@ -143,7 +143,7 @@ static void call_back(struct gr_watch *w)
         fn(atomic_load(&w->world->lost) - 1, w->world->lost_text, user);
 }
 
-/* ---- what comes ---- */
+/* ---- receiving ---- */
 
 static void on_message(struct gr_watch *w, int32_t rank)
 {
@@ -177,7 +177,7 @@ static void receive(struct gr_watch *w, int32_t rank)
         on_end(w, rank, errno);
 }
 
-/* ---- what goes ---- */
+/* ---- sending ---- */
 
 static struct gr_watch_msg next_message(struct gr_watch *w, struct peer *p)
 {
@@ -200,7 +200,7 @@ static struct gr_watch_msg next_message(struct gr_watch *w, struct peer *p)
     return m;
 }
 
-/* Sends what there is to say; what does not go now waits until it does. */
+/* Sends a peer's waiting messages; bytes that cannot be sent now wait in conn.out. */
 static void speak(struct gr_watch *w, int32_t rank)
 {
     struct peer *p = &w->peer[rank];
@@ -211,7 +211,7 @@ static void speak(struct gr_watch *w, int32_t rank)
     }
     if (e == GR_WATCH_ENDED) {
         int err = errno;
-        receive(w, rank); /* what it said last */
+        receive(w, rank); /* its last messages */
         if (p->conn.fd >= 0)
             on_end(w, rank, err);
     }
@@ -268,7 +268,8 @@ static void hear_stranger(struct gr_watch *w, struct gr_watch_conn *c)
         gr_watch_conn_close(c);
 }
 
-/* Strangers that keep silent go; when everyone is there nobody else is let in. */
+/* Closes connections that did not identify themselves in time, and the listener once all ranks have
+ * joined. */
 static void end_joining(struct gr_watch *w, int64_t now)
 {
     bool complete = true;
@@ -286,8 +287,8 @@ static void end_joining(struct gr_watch *w, int64_t now)
 
 /* ---- judging ---- */
 
-/* Whether a rank that has left should not have: rank 0 while others serve it; another one with an
- * error, or when rank 0 cannot do without it. */
+/* Returns whether a rank has left too early: rank 0 while this one still serves it; another rank
+ * with an error, or while rank 0 starts or waits for a rank. */
 static bool is_missed(const struct gr_watch *w, int32_t rank, int64_t now)
 {
     int doing = atomic_load(&w->world->doing);
@@ -341,8 +342,8 @@ static void judge(struct gr_watch *w, int64_t now)
     }
 }
 
-/* A time in which this thread did not run says nothing about the others, which may have stood still
- * with it: they have another while to make themselves heard. */
+/* Extends the others' time limits after a time in which this thread did not run: they may have been
+ * stopped with it, so they get another quarter of opt.silent to be heard. */
 static void forgive(struct gr_watch *w, int64_t now)
 {
     int64_t gap = now - w->loop_ns - w->opt.beat * MS, grace = w->opt.silent * MS / 4;
@@ -366,7 +367,7 @@ static void begin_leaving(struct gr_watch *w, int64_t now)
         w->peer[r].to_leave = w->peer[r].conn.fd >= 0;
 }
 
-/* Whether there is nothing more to wait for after leaving has begun. */
+/* Returns whether leaving has begun and there is nothing more to wait for. */
 static bool finished(struct gr_watch *w, int64_t now)
 {
     bool unsaid = false, others = false;
@@ -374,7 +375,7 @@ static bool finished(struct gr_watch *w, int64_t now)
         return false;
     for (int32_t r = w->lo; r < w->hi; r++) {
         const struct peer *p = &w->peer[r];
-        unsaid |= p->is == ABSENT; /* it may be about to join, and must hear of it */
+        unsaid |= p->is == ABSENT; /* it may be about to join, and must be told */
         unsaid |= p->conn.fd >= 0 && (p->conn.n_out || p->to_tell || p->to_leave);
         others |= p->is != LEFT;
         if (w->world->rank == 0 && p->is != LEFT && !world_lost(w) &&
@@ -453,7 +454,7 @@ static void *watch_main(void *p)
     return NULL;
 }
 
-/* ---- from outside ---- */
+/* ---- called by other threads ---- */
 
 static void free_watch(struct gr_watch *w)
 {
@@ -469,7 +470,7 @@ static void free_watch(struct gr_watch *w)
     gr_free(w);
 }
 
-/* Whether all ranks are processes of one machine. */
+/* Returns whether all ranks are processes of one machine. */
 static bool one_machine(const struct gr_world *world)
 {
     return world->ranks[world->rank].n_local == world->n_rank;
@@ -504,7 +505,7 @@ int gr_watch_new(struct gr_watch **out, struct gr_world *world, const struct gr_
     return rc;
 }
 
-/* The thread takes no signals: those are for the program's own. */
+/* Starts the thread with all signals blocked: they are for the program's threads. */
 static int start_thread(struct gr_watch *w)
 {
     sigset_t all, before;

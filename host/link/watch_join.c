@@ -1,4 +1,4 @@
-/* How the ranks of a watch find each other: connections, addresses, listening, joining. */
+/* How the ranks of a watch get connected: connections, addresses, listening, joining. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -17,7 +17,7 @@
 
 #define BACKLOG 128
 #define AGAIN_NS 100000000 /* between two tries of an address */
-#define UNACKED_MS 5000    /* then the kernel gives up what nobody has acknowledged */
+#define UNACKED_MS 5000    /* the kernel closes a connection whose data stay unacknowledged */
 
 /* ---- connections ---- */
 
@@ -77,7 +77,7 @@ static void set_options(int fd)
 {
     int one = 1;
     unsigned unacked = UNACKED_MS;
-    /* Without them everything works, only later. */
+    /* Failures are ignored: without these options everything works, only later. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked, sizeof unacked);
 }
@@ -98,7 +98,7 @@ static void add_address(struct gr_watch_hello *hello, const struct sockaddr *a)
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)a;
     uint8_t family = a->sa_family == AF_INET ? 4 : a->sa_family == AF_INET6 ? 6 : 0;
     if (!family || (family == 6 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)))
-        return; /* a link-local address means something else on every machine */
+        return; /* a link-local address has no meaning on other machines */
     int i = hello->n_address++;
     hello->address[i].family = family;
     if (family == 4)
@@ -121,7 +121,8 @@ static void list_addresses(struct gr_watch_hello *hello, bool local)
         freeifaddrs(all);
 }
 
-/* A listening socket for both families, or for IPv4 where there is no other. */
+/* Opens a listening socket for IPv6 and IPv4; for IPv4 alone without IPv6, and on loopback when
+ * `local`. */
 static int open_listener(bool local)
 {
     union address a = {.v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any}};
@@ -170,7 +171,7 @@ int gr_watch_accept(int listener)
     return fd;
 }
 
-/* In a time that does not tell how much is right. */
+/* Compares secrets in constant time. */
 static bool same_secret(const uint8_t *a, const char *b)
 {
     unsigned differ = 0;
@@ -187,7 +188,7 @@ bool gr_watch_knows(const struct gr_watch_hello *hello, const struct gr_watch_ms
 
 /* ---- the others ---- */
 
-/* An address of rank 0 that is tried. */
+/* An attempt to connect to an address of rank 0. */
 struct attempt {
     struct gr_watch_conn conn;
     bool asked; /* connected, and the first message sent */
@@ -221,7 +222,7 @@ static void begin(struct attempt *t, const struct gr_watch_hello *hello, int i)
         gr_watch_conn_close(&t->conn);
 }
 
-/* Goes on with a connection that something has happened to; true when rank 0 has answered. */
+/* Continues an attempt after an event on its connection; returns true when rank 0 has answered. */
 static bool advance(struct attempt *t, const struct gr_world *w, const struct gr_watch_hello *hello)
 {
     struct gr_watch_msg m = {.kind = GR_WATCH_JOIN, .rank = (uint16_t)w->rank};
@@ -242,7 +243,7 @@ static bool advance(struct attempt *t, const struct gr_world *w, const struct gr
         same_secret(hello->answer, in->text))
         return true;
     if (e != GR_WATCH_NOTHING)
-        gr_watch_conn_close(&t->conn); /* a stranger, or refused: tried again */
+        gr_watch_conn_close(&t->conn); /* another program, or refused: tried again */
     return false;
 }
 
@@ -264,7 +265,7 @@ static int try_all(struct attempt *t, const struct gr_world *w, const struct gr_
     return -1;
 }
 
-/* "10.0.0.1, fd00::1" */
+/* Formats "10.0.0.1, fd00::1". */
 static void print_addresses(const struct gr_watch_hello *hello, char *buf, size_t n)
 {
     char one[INET6_ADDRSTRLEN];

@@ -8,7 +8,7 @@
 #include "gpurun.h"
 #include "link/parts.h"
 
-/* A loss is written once: whoever comes first, from whatever thread. */
+/* Guards the text of a loss, which the first thread that notices one writes. */
 static pthread_mutex_t loss = PTHREAD_MUTEX_INITIALIZER;
 
 const char *gr_world_name(const struct gr_world *w, int32_t rank, char *buf, size_t n)

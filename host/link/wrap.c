@@ -1,6 +1,6 @@
-/* A link around another one: slower, without buffers, or at fault in one message. Where time plays
- * a part every message goes behind a stamp of when it was sent (both sides are on one machine);
- * where nothing is buffered the receiver acknowledges it on a lane of its own. */
+/* A link around another one, for tests: slower, without buffers, or with a fault in one message.
+ * With a delay or a bandwidth, every message follows a time stamp of its send (both sides are on
+ * one machine). Without buffers, the receiver acknowledges each message on a lane of its own. */
 #include <sched.h>
 #include <time.h>
 
@@ -11,17 +11,17 @@
 #include "link/link.h"
 #include "link/parts.h"
 
-/* A message under way, of either side. Its parts are waited for in the order in which they stand
- * here; messages in the order in which they were begun. */
+/* A pending message, on either side. Its parts are waited for in the order stamp, body, ack;
+ * messages in the order in which they were begun. */
 struct passage {
     struct passage *next;
     struct gr_request stamp, body, ack;
-    int64_t sent_ns; /* what the stamp says */
+    int64_t sent_ns; /* the stamp */
     char ack_byte;
-    char *buf; /* a receive's */
+    char *buf; /* of a receive */
     size_t n, cap;
-    int64_t arrives_ns;                    /* of a receive whose body came */
-    bool stamped, flip, came, acked, done; /* stamped: its stamp is on the way */
+    int64_t arrives_ns;                    /* simulated arrival of a received body */
+    bool stamped, flip, came, acked, done; /* stamped: the receive of the stamp has begun */
 };
 
 struct wrapper {
@@ -30,9 +30,9 @@ struct wrapper {
     struct gr_link_opt opt;
     bool timed, sends;
     int64_t count;                 /* messages begun */
-    struct passage *first, **last; /* begun and not waited for */
-    int64_t free_ns;               /* when the wire has carried the last message */
-    struct passage *ahead;         /* of the next receive: a probe has asked for its stamp */
+    struct passage *first, **last; /* begun and not yet waited for */
+    int64_t free_ns;               /* when the simulated wire is free again */
+    struct passage *ahead;         /* the next receive, whose stamp a probe has received */
 };
 
 #define POLL INT64_MIN /* a deadline: do not wait at all */
@@ -45,7 +45,7 @@ static int await(struct gr_link *l, struct gr_request *r, int64_t deadline_ns)
     return gr_link_wait(l, r, deadline_ns);
 }
 
-/* When a message of n bytes is through the wire. */
+/* Time at which the simulated wire has carried a message of n bytes. */
 static int64_t leaves_wire(const struct wrapper *w, int64_t sent_ns, size_t n)
 {
     int64_t start = GR_MAX(sent_ns, w->free_ns);
@@ -63,7 +63,7 @@ static int sleep_until(struct wrapper *w, int64_t t, int64_t deadline_ns)
         if (now >= deadline_ns)
             return gr_link_late(&w->base, start);
         int64_t left = GR_MIN(t, deadline_ns) - now;
-        if (left > 200000) /* sleeps are long by some 60 us */
+        if (left > 200000) /* sleeps take some 60 us too long */
             nanosleep(&(struct timespec){0, GR_MIN(left - 100000, 1000000)}, NULL);
         else
             sched_yield();
@@ -100,7 +100,7 @@ static int finish_recv(struct wrapper *w, struct passage *p, int64_t deadline_ns
         rc = await(w->inner, &p->stamp, deadline_ns);
         if (!rc)
             rc = await(w->inner, &p->body, deadline_ns);
-        if (rc && rc != GR_E_INTERNAL) /* one that is too long has come as well */
+        if (rc && rc != GR_E_INTERNAL) /* a message that is too long has arrived, too */
             return rc;
         body_came(w, p);
     }
@@ -117,7 +117,7 @@ static int finish_recv(struct wrapper *w, struct passage *p, int64_t deadline_ns
     return 0;
 }
 
-/* Finishes what was begun up to p. */
+/* Finishes all messages begun up to p. */
 static int finish(struct wrapper *w, const struct passage *p, int64_t deadline_ns)
 {
     int rc = 0;
@@ -213,7 +213,8 @@ static int wrap_probe(struct gr_link *l, int64_t deadline_ns, size_t *n)
     return rc;
 }
 
-/* The parts of a passage belong to the other links until their own waits have ended. */
+/* Waits for the parts of a message once more, without blocking: they belong to the inner links
+ * until these waits have returned. */
 static void abandon(struct wrapper *w, struct passage *p)
 {
     (void)gr_link_wait(w->inner, &p->stamp, POLL);

@@ -1,4 +1,4 @@
-/* libgpurun_mpi.so: MPI 3 as host/link/mpi/plugin.h wants it. */
+/* libgpurun_mpi.so: the interface of host/link/mpi/plugin.h, with MPI 3. */
 #include "link/mpi/plugin.h"
 
 #include <mpi.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 static MPI_Comm comm = MPI_COMM_NULL;
-static int ours; /* MPI was started here */
+static int ours; /* MPI was started by this plug-in */
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(struct gr_mpi_request), "a request fits");
 
@@ -32,16 +32,18 @@ static void text(int error, char *buf, size_t n)
     snprintf(buf, n, "%s", all);
 }
 
-/* Open MPI's shared memory (btl vader of 4.x, sm of 5) sends more than 4 KiB only when the receiver
- * has answered, which takes several calls on both sides; the activations of a few tokens, 8 to 64
- * KiB, shall go at once. What the user has set stays. */
+/* Raises the eager limit of Open MPI's shared memory (btl vader of 4.x, sm of 5), so that the
+ * activations of a few tokens, 8 to 64 KiB, are sent at once: beyond the default of 4 KiB the
+ * receiver has to answer first, which takes several calls on both sides. Keeps the user's settings.
+ */
 static void prefer_eager(void)
 {
     setenv("OMPI_MCA_btl_vader_eager_limit", "69632", 0);
     setenv("OMPI_MCA_btl_sm_eager_limit", "69632", 0);
 }
 
-/* Threads of the program may use MPI as well, if they do; gpurun's own calls come one at a time. */
+/* Starts MPI, for use by several threads: gpurun's own calls are made one at a time, but threads of
+ * the program may use MPI as well. */
 static int start_mpi(char *why, size_t n)
 {
     int is_started = 0, is_over = 0, level = MPI_THREAD_SINGLE, rc = MPI_SUCCESS;
