@@ -58,7 +58,7 @@ struct gr_session_device {
     struct gr_stale stale[GR_N_LIST]; /* changes of the host's lists not yet uploaded here */
     bool busy;                        /* queued work has not been waited for .. */
     bool pending;                     /* .. and may still read host memory passed to it */
-    struct gr_session *session;       /* for its timer */
+    struct gr_session *session;       /* for the callback of its timer */
 };
 
 /* Callbacks around the plan of each micro-batch that pass values between pipeline stages. */
@@ -187,8 +187,8 @@ int gr_session_alloc(struct gr_session *s);
 void gr_session_log_caches(const struct gr_session *s);
 /* Returns the device of a tensor of s->tensors; -1: it belongs to another stage. */
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
-/* Waits until data that a device awaits from another rank has been sent, or the rank is lost.
- * Called before the host waits for the device. */
+/* Waits until the data that devices await from another rank has arrived; GR_E_PEER_LOST. Called
+ * before the host waits for such a device. */
 int gr_session_arrived(struct gr_session *s);
 /* Waits until all uploads have finished reading host memory, except those to device `except` (-1:
  * none); computation on the devices continues. */
@@ -207,7 +207,7 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
                     int32_t first_row, struct gr_cached_plan **out);
 /* Applies all pending K-shifts: rotates the K of every cell whose position has changed. */
 int gr_apply_shift(struct gr_session *s);
-/* Copies the rows of K and V that an operation on the caches moves. */
+/* Runs the copies of K and V that an operation on the caches needs. */
 int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE_KIND]);
 /* Begin and end a profiler range on all devices of the session. */
 void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload);
@@ -218,8 +218,8 @@ void gr_session_range_end(struct gr_session *s);
 /* Allocates room for n_out rows of results and for the row numbers of n_batch tokens. */
 int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out);
 void gr_flight_fini(struct gr_session *s, struct gr_flight *f);
-/* Checks a batch, splits it into micro-batches (s->ub) and reserves cells, all before anything
- * changes: a batch is refused here or not at all. */
+/* Checks a batch, splits it into micro-batches (s->ub) and reserves cells; a refused batch changes
+ * nothing. */
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
                      int32_t *n_ub);
 /* Begins the profiler range of the batch of s; gr_session_range_end ends it. */
@@ -293,7 +293,7 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
 /* Runs a plan with the staged step block and writes its result, if any, to `out` unless that is
  * NULL. Devices may still be computing on return (gr_session_settle), except after a failure. */
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
-/* Drops all plans, before memory that they have addresses of changes. */
+/* Drops all plans, because memory whose addresses they hold is about to change. */
 void gr_plan_drop_all(struct gr_session *s);
 /* Raises need[] to what the largest plans take on each device beside caches and constants. Builds
  * and drops plans and asks the backends; allocates no device memory. */

@@ -190,7 +190,7 @@ enum gr_transport_kind gr_team_transport_kind(const struct gr_team *t);
 /* Bits of the kinds of transports that this rank could join. */
 uint32_t gr_team_transports(const struct gr_team *t);
 /* On rank 0: sets which ranks, member [n_rank], join a transport for a placement. Returns false
- * where a transport would connect no two ranks. */
+ * where none is of use: it would connect no two ranks, or a test has wrapped the links. */
 bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement *p,
                               uint8_t *member);
 int gr_team_transport_ticket(const struct gr_team *t, struct gr_transport_ticket *ticket);
