@@ -90,7 +90,7 @@ void gr_link_close(struct gr_link **l);
 
 /* ---- worlds ---- */
 
-/* Facts of a rank that every rank knows. */
+/* Properties of a rank, known to all ranks. */
 struct gr_rank {
     char host[64]; /* name of its machine */
     int32_t pid;

@@ -45,7 +45,7 @@ struct gr_watch {
     bool told;     /* the loss has been passed on */
     int lost_code; /* exit code of the lost rank, if it sent one */
     _Atomic bool leaving;
-    int code;       /* written before `leaving` */
+    int code;       /* written before `leaving` is set */
     int32_t lo, hi; /* watched ranks [lo, hi) */
     struct gr_watch_conn stranger[MAX_STRANGER];
     struct peer peer[GR_MAX_RANK];

@@ -32,7 +32,7 @@ struct wrapper {
     int64_t count;                 /* messages begun */
     struct passage *first, **last; /* begun and not yet waited for */
     int64_t free_ns;               /* when the simulated wire is free again */
-    struct passage *ahead;         /* the next receive, whose stamp a probe has received */
+    struct passage *ahead;         /* the next receive, whose stamp a probe has requested */
 };
 
 #define POLL INT64_MIN /* a deadline: do not wait at all */
