@@ -40,7 +40,7 @@ void gr_group_close(struct gr_group **g);
 extern const size_t gr_group_sizes[GR_GROUP_SIZES]; /* bytes of each part: 8 KiB, 256 KiB */
 
 struct gr_group_found {
-    int32_t first, n;               /* ranks */
+    int32_t first, n;               /* ranks [first, first + n) */
     char name[64];                  /* of the path: "mpi (host memory)", "NCCL 2.28.9" */
     double seconds[GR_GROUP_SIZES]; /* of one gather */
 };

@@ -87,7 +87,7 @@ static int open_target(struct gr_state_writer *w, const char *path)
         w->memory = gr_calloc(w->n, 1);
         return w->memory ? 0 : GR_E_NOMEM_HOST;
     }
-    /* private: it holds the text of conversations */
+    /* private: it holds conversations */
     int rc = gr_output_open(&w->file, path, GR_OUTPUT_PRIVATE | GR_OUTPUT_SEEKS);
     return rc ? rc : gr_output_seek(w->file, head);
 }
