@@ -1,7 +1,7 @@
 /* Saving and restoring a whole session or one sequence, in memory or a file; a session with another
  * number of cells can restore it. kv/state.h has the format of cells, engine/state_file.h that of
- * the file; here the rows of the caches' tensors are moved, in pieces of 4 MiB
- * at most, or one row if that is larger. */
+ * the file; here the rows of the caches' tensors are moved, in pieces of 4 MiB at most, or one row
+ * if that is larger. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
