@@ -288,7 +288,7 @@ static void end_joining(struct gr_watch *w, int64_t now)
 /* ---- judging ---- */
 
 /* Returns whether a rank has left too early: rank 0 while this one still serves it; another rank
- * with an error, or while rank 0 starts or waits for a rank. */
+ * with an error, or while rank 0 starts or has waited for a rank for longer than opt.leave. */
 static bool is_missed(const struct gr_watch *w, int32_t rank, int64_t now)
 {
     int doing = atomic_load(&w->world->doing);
