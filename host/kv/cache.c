@@ -46,7 +46,7 @@ bool gr_cache_takes(const struct gr_cache *cache, enum gr_cache_kind kind)
     return cache->kv[kind] && gr_cache_has_positions(cache, kind) != cache->encoding;
 }
 
-/* What an operation on a range of positions is for a text; false: nothing. */
+/* Turns an operation on a range of positions into the one on an encoded text; false: no effect. */
 static bool op_for_text(struct gr_kv_op *op)
 {
     switch (op->kind) {
@@ -61,7 +61,7 @@ static bool op_for_text(struct gr_kv_op *op)
     }
 }
 
-/* What an operation is for a kind; false: nothing. */
+/* Turns an operation into the one for a kind of cache; false: no effect. */
 static bool op_for(const struct gr_cache *cache, enum gr_cache_kind kind, const struct gr_kv_op *op,
                    struct gr_kv_op *own)
 {
@@ -69,7 +69,7 @@ static bool op_for(const struct gr_cache *cache, enum gr_cache_kind kind, const 
     return cache->kv[kind] && (gr_cache_has_positions(cache, kind) || op_for_text(own));
 }
 
-/* A sequence has one text: what is copied does not meet another one. */
+/* A sequence has one encoded text: a copy must not meet a different one. */
 static int check_text(const struct gr_cache *cache, const struct gr_kv_op *op)
 {
     const struct gr_kv *texts = cache->encodes ? cache->kv[GR_CACHE_SWA] : NULL;
@@ -101,7 +101,7 @@ int gr_cache_can(struct gr_cache *cache, const struct gr_kv_op *op)
 
 /* ---- what was decided ---- */
 
-/* What each entry of the hash begins with. */
+/* First word of each entry of the hash. */
 enum entry { ENTRY_OP, ENTRY_CLEAR, ENTRY_PACK, ENTRY_SHIFTED, ENTRY_PLACED, ENTRY_EMPTIED };
 
 static void note(struct gr_cache *cache, enum entry entry, const void *p, size_t n)
@@ -298,7 +298,7 @@ int gr_cache_reserve(struct gr_cache *cache, const struct gr_ubatch *ub, int32_t
     if (!rc && cache->rs)
         rc = gr_rs_reserve(cache->rs, ub, n_ub);
     else if (rc)
-        k--; /* this one has nothing to take back */
+        k--; /* the one that failed has nothing to undo */
     while (rc && k-- > 0)
         if (gr_cache_takes(cache, k))
             gr_kv_abort(cache->kv[k]);
@@ -372,7 +372,7 @@ void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t behind, int32_t ahea
 {
     const struct gr_full_batch *b = ub->batch;
     int32_t at[GR_SEQ_MAX + 1] = {
-        0}; /* where each sequence's tokens begin, and the last one's end */
+        0}; /* offset of each sequence's tokens in `list`, and the end of the last one */
     int32_t next[GR_SEQ_MAX];
     for (int32_t i = 0; i < ub->n_tok; i++)
         at[b->seq[b->seq_at[ub->tok[i]]] + 1]++;

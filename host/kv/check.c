@@ -3,7 +3,7 @@
 #include "gr/status.h"
 #include "kv/cells.h"
 
-/* What gr_kv_check counts anew and compares with what the cache keeps. */
+/* Counts that gr_kv_check recomputes and compares with those the cache keeps. */
 struct census {
     uint32_t n_shift;
     uint32_t n_used[GR_SEQ_MAX], end[GR_SEQ_MAX]; /* of the streams */
@@ -16,7 +16,7 @@ static int broken(uint32_t c, const char *what, int64_t expected, int64_t found)
                    (long long)expected, (long long)found);
 }
 
-/* Counts the sequences of a cell, and the cell in each; -1 for one that cannot be in it. */
+/* Counts the sequences of a cell, and the cell in each of them; -1: one of them cannot have it. */
 static int32_t count_seqs(const struct gr_kv *kv, uint32_t c, struct census *k)
 {
     int32_t n = 0;

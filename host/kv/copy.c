@@ -19,7 +19,7 @@ static int room_for_moves(struct gr_kv *kv, uint32_t n)
     return 0;
 }
 
-/* Whether dst lacks a cell of its own for cell c of seq. */
+/* Returns whether dst lacks a cell of its own for cell c of seq. */
 static bool wanted(const struct gr_kv *kv, const struct gr_kv_op *op, uint32_t c)
 {
     if (gr_kv_has(kv, c, op->dst))
@@ -27,7 +27,7 @@ static bool wanted(const struct gr_kv *kv, const struct gr_kv_op *op, uint32_t c
     return !gr_kv_order_twin(kv, &kv->seq[op->dst], c);
 }
 
-/* The number of cells to copy; src [that], unless it is NULL, receives them. */
+/* Returns the number of cells to copy; src, unless it is NULL, receives them. */
 static uint32_t list_wanted(const struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r,
                             int32_t *src)
 {
@@ -44,7 +44,7 @@ static uint32_t list_wanted(const struct gr_kv *kv, const struct gr_kv_op *op, s
     return n;
 }
 
-/* The largest position of dst when it has got the cells. */
+/* The largest position of dst after the copy. */
 static int32_t max_after(const struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
@@ -53,8 +53,8 @@ static int32_t max_after(const struct gr_kv *kv, const struct gr_kv_op *op, stru
     return max >= r.lo ? GR_MAX(max, own) : own;
 }
 
-/* What is really copied of the range: all, or when there is no room for that, of a window what
- * dst's next token sees, and the last one at least. */
+/* The part of the range that is copied: all of it; with a window, when there is no room for all,
+ * what dst's next token sees, and at least the last position. */
 static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *op,
                                  struct gr_kv_range r)
 {
@@ -66,7 +66,7 @@ static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *
     return (struct gr_kv_range){(int32_t)GR_MIN(lo, r.hi), r.hi};
 }
 
-/* Positions of dst that may be gone afterwards: those gone in seq and those left out. */
+/* Positions of dst that may be gone after the copy: those gone in seq and those left out. */
 static struct gr_kv_gone gone_after(const struct gr_kv *kv, const struct gr_kv_op *op,
                                     struct gr_kv_range r, struct gr_kv_range part)
 {
@@ -96,7 +96,7 @@ int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_ran
     return rc ? rc : gr_kv_order_room(d, (uint32_t)GR_MIN((uint64_t)d->n + n, kv->p.n_cell));
 }
 
-/* dst no longer sees cells in the range that others see too. */
+/* Removes dst from the cells in the range that it shares with seq. */
 static void leave_shared(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
     struct gr_kv_seq *d = &kv->seq[op->dst];
@@ -132,7 +132,8 @@ void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_ran
 
 /* ---- packing ---- */
 
-/* Cells of a stream behind its first n_used ones, into the holes before; returns their number. */
+/* Pairs the cells of a stream behind its first n_used ones with the holes before; returns their
+ * number. src and dst may be NULL. */
 static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_stream *st, int32_t *src,
                            int32_t *dst)
 {
@@ -147,7 +148,7 @@ static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_stream *st
     return n;
 }
 
-/* Moves all there is about a cell; the orders of its sequences still have the old one. */
+/* Moves the metadata of a cell; the orders of its sequences still name the old one. */
 static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
 {
     gr_kv_cell_use(kv, dst, gr_kv_mark(kv, src));
@@ -159,7 +160,7 @@ static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
         }
 }
 
-/* Names the new cells of a sequence, scratch[old cell - base], in its order. */
+/* Replaces moved cells in the order of a sequence; scratch[old cell - base] is the new cell. */
 static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
 {
     const struct gr_kv_seq *q = &kv->seq[seq];
@@ -169,7 +170,7 @@ static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
     }
 }
 
-/* Fills the holes of a stream with its last cells and names the new cells in the orders. */
+/* Fills the holes of a stream with its last cells and updates the orders. */
 static uint32_t pack(struct gr_kv *kv, uint32_t stream, int32_t *src, int32_t *dst)
 {
     struct gr_kv_stream *st = &kv->stream[stream];

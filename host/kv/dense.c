@@ -1,4 +1,4 @@
-/* What tokens see, cell by cell from the definition. */
+/* The cells that tokens see as a dense mask, computed cell by cell from the definition. */
 #include <math.h>
 
 #include "kv/cells.h"

@@ -16,7 +16,7 @@ static uint64_t hash_gone(uint64_t hash, const struct gr_kv_gone *gone)
     return gr_hash_bytes(hash, gone->r, gone->n * sizeof *gone->r);
 }
 
-/* Cells [c, end), which are used. */
+/* Hashes the used cells [c, end). */
 static uint64_t hash_run(const struct gr_kv *kv, uint32_t c, uint32_t end, uint64_t hash)
 {
     uint32_t n = end - c;

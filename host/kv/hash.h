@@ -1,4 +1,4 @@
-/* Hashes of tables of cells: ranks that decide alike have the same. */
+/* Hashes of the tables of cells; equal on all ranks that have made the same decisions. */
 #ifndef GR_KV_HASH_H
 #define GR_KV_HASH_H
 
@@ -10,9 +10,9 @@ struct gr_rs;
 
 /* Continues a hash with n bytes. */
 uint64_t gr_hash_bytes(uint64_t hash, const void *p, size_t n);
-/* With everything that later decisions depend on: used cells with their positions, shifts and
- * sequences, each sequence's order, where searches begin, what was given up. Not with what was left
- * over in free cells. */
+/* Continue a hash with everything that later decisions depend on: used cells with their positions,
+ * shifts and sequences, each sequence's order, where searches begin, evicted positions. Leftovers
+ * in free cells are excluded. */
 uint64_t gr_kv_hash(const struct gr_kv *kv, uint64_t hash);
 uint64_t gr_rs_hash(const struct gr_rs *rs, uint64_t hash);
 

@@ -1,13 +1,13 @@
-/* Which cells the tokens of a micro-batch see, as ranges of lists.
+/* The cells that the tokens of a micro-batch see, as ranges of a list.
  *
- * The lists stay from step to step. Each sequence begins at a multiple of a step that grows with
- * its length, so one more cell of it seldom moves those behind it, and what is as it was is not
- * written again. */
+ * The list is kept from step to step. The place of each sequence in it is a multiple of a step that
+ * grows with the sequence's length, so one more cell seldom moves the sequences behind it, and
+ * unchanged items are not written again. */
 #include <string.h>
 
 #include "kv/cells.h"
 
-/* What a sequence of n cells takes of a list: at least 256 items, at most an eighth more than n. */
+/* Room in the list for a sequence of n cells: at least 256 items, at most 1/8 more than n. */
 static int64_t place_of(int64_t n)
 {
     int64_t step = 256;
@@ -36,7 +36,7 @@ int64_t gr_kv_list(const struct gr_kv *kv, const struct gr_ubatch *ub)
     return n;
 }
 
-/* Gives the sequences of a micro-batch their places; what others had is not theirs any more. */
+/* Gives the sequences of a micro-batch their places in the list; other sequences lose theirs. */
 static void take_places(struct gr_kv *kv, const struct gr_ubatch *ub, bool kept)
 {
     bool seen[GR_SEQ_MAX] = {false};
@@ -56,7 +56,7 @@ static void take_places(struct gr_kv *kv, const struct gr_ubatch *ub, bool kept)
         kv->seq[s].listed = seen[s];
 }
 
-/* The items of a sequence that are not in its place yet. */
+/* Writes the items of a sequence that its place in the list does not have yet. */
 static void write_items(const struct gr_kv *kv, struct gr_kv_seq *q, int32_t *list,
                         int32_t *key_pos, struct gr_kv_range *changed)
 {

@@ -5,7 +5,7 @@
 #include "gr/status.h"
 #include "kv/cells.h"
 
-/* Sequences, one bit each. */
+/* A set of sequences, one bit each. */
 struct seqs {
     uint64_t bit[GR_SEQ_MAX / 64];
 };
@@ -15,7 +15,7 @@ static struct gr_kv_range range_of(const struct gr_kv_op *op)
     return (struct gr_kv_range){GR_MAX(op->p0, 0), op->p1 < 0 ? INT32_MAX : op->p1};
 }
 
-/* The items [*i, *j) of a sequence that have positions in a range. */
+/* Finds the items [*i, *j) of a sequence whose positions are in a range. */
 static void items_in(const struct gr_kv *kv, const struct gr_kv_seq *q, struct gr_kv_range r,
                      uint32_t *i, uint32_t *j)
 {
@@ -51,7 +51,7 @@ static void add_seqs(const struct gr_kv *kv, uint32_t c, struct seqs *s)
         s->bit[w] |= kv->set[(size_t)c * kv->n_set + w];
 }
 
-/* The sequences that an addition or a division is about: its own, and those that share cells it
+/* The sequences that an addition or a division affects: its own, and those that share the cells it
  * moves. */
 static struct seqs touched(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
@@ -92,7 +92,7 @@ static int check_args(const struct gr_kv *kv, const struct gr_kv_op *op)
     return rc;
 }
 
-/* Whether no position, row or column grows too large. */
+/* Checks that no position, row or column exceeds GR_POS_MAX. */
 static int check_growth(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
@@ -113,7 +113,7 @@ static int check_growth(const struct gr_kv *kv, const struct gr_kv_op *op)
     return 0;
 }
 
-/* The position of a cell after an addition or a division; negative: it is freed. */
+/* The position of a cell after an addition or a division; negative: the cell is freed. */
 static int32_t new_pos(const struct gr_kv *kv, const struct gr_kv_op *op, uint32_t c)
 {
     struct gr_kv_range r = range_of(op);
@@ -171,7 +171,7 @@ static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
     return rc;
 }
 
-/* Positions of dst that may be gone after it got cells of seq. */
+/* Positions of dst that may be gone after it shares cells of seq. */
 static struct gr_kv_gone gone_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
     return gr_kv_gone_copied(range_of(op), &kv->seq[op->dst].gone, &kv->seq[op->seq].gone,
@@ -210,7 +210,8 @@ int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op)
 
 /* ---- doing it ---- */
 
-/* After cells were emptied, the search begins at the first of them when that is earlier. */
+/* Removes positions of a sequence. The next search begins at the first cell that was emptied, if
+ * that is before the head. */
 static void rm(struct gr_kv *kv, const struct gr_kv_op *op, int32_t seq)
 {
     struct gr_kv_seq *q = &kv->seq[seq];
@@ -260,7 +261,7 @@ static void do_share(struct gr_kv *kv, const struct gr_kv_op *op)
     gr_kv_order_tidy(kv, op->dst);
 }
 
-/* Takes a cell out of all its sequences; their orders still have it. */
+/* Removes a cell from all its sequences; their orders still name it. */
 static void leave_all(struct gr_kv *kv, uint32_t c)
 {
     for (uint32_t w = 0; w < kv->n_set; w++)
@@ -268,8 +269,8 @@ static void leave_all(struct gr_kv *kv, uint32_t c)
             gr_kv_cell_leave(kv, c, (int32_t)w * 64 + __builtin_ctzll(m));
 }
 
-/* An addition or a division. An addition makes the search begin at the first cell that it frees, or
- * at 0. */
+/* Performs an addition or a division. After an addition the next search begins at the first cell
+ * that it freed, or at 0. */
 static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
@@ -295,7 +296,8 @@ static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
         if (t.bit[s / 64] >> s % 64 & 1)
             gr_kv_order_tidy(kv, s);
     }
-    kv->seq[op->seq].gone = gone_after_move(kv, op, op->seq); /* last: the others go by it */
+    kv->seq[op->seq].gone =
+        gone_after_move(kv, op, op->seq); /* last: the other sequences depend on its old value */
 }
 
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves)

@@ -1,12 +1,12 @@
-/* The order in which tokens list the cells of a sequence. */
+/* The order of the cells of a sequence, in which tokens list them. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "kv/cells.h"
 
-#define LEAST_ROOM 256 /* items; from there on room doubles, so that a step seldom allocates */
+#define LEAST_ROOM 256 /* items; room then doubles, so that a step seldom allocates */
 
-/* Position, row and column; 0 when they are equal. */
+/* Compares position, row and column: negative, 0 or positive. */
 static int compare_place(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *m)
 {
     if (kv->pos[c] != m->pos)
@@ -24,7 +24,7 @@ static int compare(const struct gr_kv *kv, uint32_t c, const struct gr_kv_mark *
     return d ? d : kv->age[c] < m->age ? -1 : kv->age[c] > m->age;
 }
 
-/* Copies of one token that have come to one place go by cell. */
+/* Copies of one token at the same place are ordered by cell number. */
 bool gr_kv_order_less(const struct gr_kv *kv, uint32_t a, uint32_t b)
 {
     if (kv->pos[a] != kv->pos[b])
@@ -63,7 +63,7 @@ uint32_t gr_kv_order_until(const struct gr_kv *kv, const struct gr_kv_seq *q,
     return lo;
 }
 
-/* The number of items before cell c, which need not be one. */
+/* The number of items before cell c, which need not be an item itself. */
 static uint32_t before(const struct gr_kv *kv, const struct gr_kv_seq *q, uint32_t c)
 {
     const uint32_t *item = gr_kv_items(q);
@@ -98,13 +98,13 @@ int gr_kv_order_room(struct gr_kv_seq *q, uint32_t n)
     return 0;
 }
 
-/* Items from i on are no longer what they were. */
+/* Notes that items from i on have changed. */
 static void changed(struct gr_kv_seq *q, uint32_t i)
 {
     q->same = GR_MIN(q->same, i);
 }
 
-/* Room behind the last item. */
+/* Makes sure that there is room behind the last item. */
 static void move_to_front(struct gr_kv_seq *q)
 {
     if (q->first + q->n < q->cap)
@@ -159,9 +159,9 @@ void gr_kv_order_remove(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c)
     gr_kv_order_cut(q, k, k + 1);
 }
 
-/* ---- putting in order what mostly is: ascending runs are merged, in O(n log runs) ---- */
+/* ---- sorting mostly sorted items: ascending runs are merged, in O(n log runs) ---- */
 
-/* Where the ascending run that begins at item i ends. */
+/* The end of the ascending run that begins at item i. */
 static uint32_t run_end(const struct gr_kv *kv, const uint32_t *item, uint32_t i, uint32_t n)
 {
     if (i == n)
@@ -172,7 +172,7 @@ static uint32_t run_end(const struct gr_kv *kv, const uint32_t *item, uint32_t i
     return i;
 }
 
-/* Merges neighbouring runs of `from` pair by pair. */
+/* Merges neighbouring runs of `from` in pairs into `to`. */
 static void merge_pass(const struct gr_kv *kv, const uint32_t *from, uint32_t *to, uint32_t n)
 {
     for (uint32_t i = 0, k = 0; k < n;) {

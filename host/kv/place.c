@@ -1,4 +1,4 @@
-/* Cells for the tokens of a batch. */
+/* Placing the tokens of a batch in cells. */
 #include <assert.h>
 
 #include "base/alloc.h"
@@ -7,8 +7,8 @@
 
 static const struct gr_kv_range spare_none = {0, 0};
 
-/* The first of n free neighbours, at or after the head or else from cell 0 on; n_cell when there
- * are none. A run does not go past the last cell. */
+/* The first of n neighbouring free cells, at or after the head or else from cell 0 on; n_cell when
+ * there are none. A run does not wrap around. */
 static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t head,
                          uint32_t n)
 {
@@ -25,8 +25,8 @@ static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_stream *st, 
     }
 }
 
-/* Where the search for n cells of a stream begins, with room for them from there on; n_cell when
- * there is none. Cells are given up only when they must be. */
+/* The cell where the search for n cells of a stream begins, with room for them from there on;
+ * n_cell when there is none. Cells are evicted only when needed. */
 static uint32_t begin(struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t n)
 {
     uint32_t head = st->head, at[GR_SEQ_MAX];
@@ -57,8 +57,8 @@ static void take(struct gr_kv *kv, uint32_t c, const struct gr_ubatch *ub, int32
     kv->placed[kv->n_placed++] = c;
 }
 
-/* Places one micro-batch; NULL, or the stream that has no room. The heads come behind it. cells:
- * NULL or as in gr_kv_place. */
+/* Places one micro-batch and moves the heads behind it. Returns NULL, or the stream that has no
+ * room. cells: NULL or as in gr_kv_place. */
 static const struct gr_kv_stream *place(struct gr_kv *kv, const struct gr_ubatch *ub,
                                         int32_t *cells)
 {
@@ -82,12 +82,12 @@ static const struct gr_kv_stream *place(struct gr_kv *kv, const struct gr_ubatch
     return NULL;
 }
 
-/* Empties what was placed since gr_kv_reserve and moves the heads back. */
+/* Frees the cells placed since gr_kv_reserve and moves the heads back. */
 static void take_back(struct gr_kv *kv)
 {
     while (kv->n_placed) {
         uint32_t c = kv->placed[--kv->n_placed];
-        if (kv->n_seq[c]) /* not given up since */
+        if (kv->n_seq[c]) /* not evicted since */
             gr_kv_cell_empty(kv, c);
     }
     for (uint32_t s = 0; s < kv->p.n_stream; s++)
@@ -97,7 +97,8 @@ static void take_back(struct gr_kv *kv)
 
 /* ---- reserving ---- */
 
-/* Tokens of a batch by stream and, each once for every sequence it is in, by sequence. */
+/* Numbers of tokens in a batch: per stream, and per sequence, where a token counts once for each
+ * sequence it is in. */
 struct wanted {
     uint64_t total;
     uint32_t stream[GR_SEQ_MAX], seq[GR_SEQ_MAX];
@@ -136,7 +137,7 @@ static int no_room(const struct gr_kv *kv, const struct gr_kv_stream *st, const 
                    whose, n, n_free, kv->p.n_cell, but);
 }
 
-/* Room in all arrays that placing makes longer. */
+/* Enlarges all arrays that placing appends to. */
 static int make_room(struct gr_kv *kv, const struct wanted *w)
 {
     for (uint32_t s = 0; s < kv->p.n_seq_max; s++) {
@@ -154,7 +155,7 @@ static int make_room(struct gr_kv *kv, const struct wanted *w)
     return 0;
 }
 
-/* Room to note everything that a dry run may give up. */
+/* Makes room to log everything that a dry run may evict. */
 static int make_room_to_log(struct gr_kv *kv)
 {
     uint64_t n = 0;
@@ -172,7 +173,7 @@ static int make_room_to_log(struct gr_kv *kv)
     return 0;
 }
 
-/* Brings back what was given up, too. */
+/* Undoes a dry run: frees the placed cells and restores the evicted ones. */
 static void undo(struct gr_kv *kv)
 {
     take_back(kv);
@@ -186,7 +187,7 @@ static void undo(struct gr_kv *kv)
         kv->seq[s].gone = kv->seq[s].gone0;
 }
 
-/* Places all micro-batches and takes everything back. */
+/* Places all micro-batches to see whether they fit, then undoes it. */
 static int dry_run(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub,
                    const struct wanted *w)
 {
@@ -202,7 +203,7 @@ static int dry_run(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub,
     return full ? no_room(kv, full, w) : 0;
 }
 
-/* What abort and a dry run go back to. */
+/* Saves what abort and a dry run restore. */
 static void remember(struct gr_kv *kv)
 {
     for (uint32_t s = 0; s < kv->p.n_stream; s++)

@@ -9,28 +9,28 @@
 #include "kv/hash.h"
 #include "kv/state.h"
 
-/* The rows of every sequence, the newest first: [0] is its present state (the tail), the others are
- * snapshots. Each is the state one token before the one in front of it. */
+/* The rows of each sequence, newest first: [0] holds its present state (the tail), the others are
+ * snapshots, each one token older than the one in front of it. */
 struct chains {
     int32_t *row; /* [n_seq_max][1 + n_rollback] */
     int32_t *n;   /* [n_seq_max] */
 };
 
-/* What is lost when a row is written that no sequence has now. */
+/* Loss when a row is written that no sequence refers to now: what an abort can no longer restore. */
 enum { NOTHING, SNAPSHOT, STATE, N_LOSS };
 
 struct gr_rs {
     struct gr_rs_params p;
     uint32_t n_row;
-    int32_t *pos;           /* [n_row] of the last token of a row's state; of free rows -1 */
-    int32_t *n_ref;         /* [n_row] times that a row is in `now` */
-    int32_t *n_old;         /* [n_row] and in `old`, during a batch */
-    int32_t *n_read;        /* [n_row] sequences of the present micro-batch that read it */
-    uint8_t *loss;          /* [n_row] in gr_rs_place */
-    uint32_t next[N_LOSS];  /* in gr_rs_place: no row before it has this loss and can be had */
-    struct chains now, old; /* old: what there was before the batch, as far as not overwritten */
+    int32_t *pos;           /* [n_row] position of the last token of the state; -1: free row */
+    int32_t *n_ref;         /* [n_row] occurrences in `now` */
+    int32_t *n_old;         /* [n_row] occurrences in `old`, during a batch */
+    int32_t *n_read;        /* [n_row] sequences of the present micro-batch that read the row */
+    uint8_t *loss;          /* [n_row] NOTHING, SNAPSHOT or STATE; in gr_rs_place */
+    uint32_t next[N_LOSS];  /* in gr_rs_place: no row before it has this loss and is available */
+    struct chains now, old; /* old: before the batch, as far as not overwritten */
     bool *lost;             /* [n_seq_max] the old state was overwritten */
-    bool under_way;         /* a batch is, between reserve and commit or abort */
+    bool under_way;         /* between reserve and commit or abort */
 };
 
 static int32_t *chain(const struct gr_rs *rs, const struct chains *c, int32_t seq)
@@ -114,11 +114,11 @@ static void count_refs(const struct gr_rs *rs, const struct chains *c, int32_t *
     memset(n_ref, 0, rs->n_row * sizeof *n_ref);
     for (int32_t s = 0; s < (int32_t)rs->p.n_seq_max; s++)
         for (int32_t i = 0; i < c->n[s]; i++)
-            if (chain(rs, c, s)[i] >= 0) /* not in gr_rs_place */
+            if (chain(rs, c, s)[i] >= 0) /* -1 only within gr_rs_place */
                 n_ref[chain(rs, c, s)[i]]++;
 }
 
-/* To be called when chains have changed: counts anew and frees the rows that nothing refers to. */
+/* Recounts the references after chains have changed, and frees the rows without any. */
 static void settle(struct gr_rs *rs)
 {
     count_refs(rs, &rs->now, rs->n_ref);
@@ -135,8 +135,8 @@ static void copy_chain(struct gr_rs *rs, int32_t dst, int32_t src, int32_t first
     rs->lost[dst] = false;
 }
 
-/* Where in its chain a sequence has its state after the tokens before position `end`; -1 when that
- * was not kept. Positions do not go down, so it is the newest state without a later one. */
+/* Index in a sequence's chain of the state after the tokens before position `end`; -1 when it was
+ * not kept. Positions do not decrease, so it is the newest state that is before `end`. */
 static int32_t find_state(const struct gr_rs *rs, int32_t seq, int32_t end)
 {
     const int32_t *row = chain(rs, &rs->now, seq);
@@ -158,7 +158,7 @@ static int check_seq(const struct gr_rs *rs, int32_t seq)
     return 0;
 }
 
-/* Whether no token of a sequence is in the range. */
+/* Returns whether no token of a sequence is in the range. */
 static bool is_nothing(const struct gr_rs *rs, int32_t seq, int32_t lo, int32_t hi)
 {
     return lo >= hi || lo > gr_rs_pos_max(rs, seq);
@@ -273,7 +273,7 @@ void gr_rs_do(struct gr_rs *rs, const struct gr_kv_op *op)
             do_rm(rs, s, low(op), high(op));
         else if (op->kind == GR_KV_KEEP && op->seq != s)
             do_rm(rs, s, 0, INT32_MAX);
-    /* A sequence that has this very state keeps its own snapshots. */
+    /* A dst that already has this state keeps its own snapshots. */
     if (copy && !is_nothing(rs, op->seq, low(op), high(op)) && !rs->now.n[op->dst])
         copy_chain(rs, op->dst, op->seq, find_state(rs, op->seq, high(op)));
     settle(rs);
@@ -311,15 +311,15 @@ int gr_rs_reserve(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t n_ub)
     return 0;
 }
 
-/* Sequence k of a micro-batch: its last token, whose sequences are those of all its tokens. */
+/* The last token of sequence k of a micro-batch; all tokens of k are in the same sequences. */
 static int32_t last_token(const struct gr_ubatch *ub, int32_t k)
 {
     int32_t each = ub->n_tok / ub->n_seq;
     return ub->tok[(k + 1) * each - 1];
 }
 
-/* Makes room for new tails in the chains of token t's sequences: the old ones become snapshots when
- * the step is one token long. */
+/* Makes room for new tails in the chains of token t's sequences. The old tails become snapshots
+ * when the step is one token long. */
 static void push(struct gr_rs *rs, const struct gr_full_batch *b, int32_t t, bool single)
 {
     for (int32_t i = 0; i < b->n_seq[t]; i++) {
@@ -331,7 +331,7 @@ static void push(struct gr_rs *rs, const struct gr_full_batch *b, int32_t t, boo
     }
 }
 
-/* Grades the rows by what is lost when they are written: what an abort would bring back. */
+/* Sets the loss of each row: what an abort would need of it. */
 static void grade(struct gr_rs *rs)
 {
     for (uint32_t r = 0; r < rs->n_row; r++)
@@ -342,15 +342,15 @@ static void grade(struct gr_rs *rs)
     memset(rs->next, 0, sizeof rs->next);
 }
 
-/* Whether a sequence may write the row it reads. */
+/* Returns whether a sequence may write the row it reads. */
 static bool can_stay(const struct gr_rs *rs, int32_t src)
 {
     return src >= 0 && !rs->n_ref[src] && rs->n_read[src] == 1;
 }
 
-/* The row to write for a sequence that reads row src (-1 = none): the one where least is lost, its
- * own before others. Rows that others read are out of the question. There always is one, as
- * gr_rs_n_row counts them so. */
+/* The row to write for a sequence that reads row src (-1 = none): the one with the least loss,
+ * among equals its own. Rows that others read are excluded. There always is one, because
+ * gr_rs_n_row counts enough. */
 static int32_t find_row(struct gr_rs *rs, int32_t src)
 {
     int least = can_stay(rs, src) ? rs->loss[src] : N_LOSS;
@@ -365,7 +365,7 @@ static int32_t find_row(struct gr_rs *rs, int32_t src)
     return src;
 }
 
-/* Forgets the old states that a row to be written is one of, and the ones before them. */
+/* Removes a row that is about to be written from the old chains, with the states before it. */
 static void overwrite(struct gr_rs *rs, int32_t row)
 {
     for (int32_t s = 0; rs->n_old[row] && s < (int32_t)rs->p.n_seq_max; s++) {
@@ -385,7 +385,7 @@ static void overwrite(struct gr_rs *rs, int32_t row)
     }
 }
 
-/* Gives sequence k of a micro-batch the row to write. */
+/* Makes `row` the new tail of sequence k of a micro-batch. */
 static void give(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t k, int32_t row)
 {
     const struct gr_full_batch *b = ub->batch;
@@ -412,7 +412,8 @@ void gr_rs_place(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t *src, int
     }
     count_refs(rs, &rs->now, rs->n_ref);
     grade(rs);
-    /* Those that cannot stay in their row come first, so that no other takes the last one. */
+    /* Sequences that cannot stay in their row go first, so that no other takes the last free
+     * one. */
     for (int stay = 0; stay < 2; stay++)
         for (int32_t k = 0; k < ub->n_seq; k++)
             if (dst[k] < 0 && can_stay(rs, src[k]) == (stay == 1)) {
@@ -424,7 +425,7 @@ void gr_rs_place(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t *src, int
     assert(gr_rs_check(rs) == 0);
 }
 
-/* Forgets what there was before the batch. */
+/* Ends a batch: discards the old chains. */
 static void finish(struct gr_rs *rs)
 {
     memset(rs->n_old, 0, rs->n_row * sizeof *rs->n_old);
@@ -599,7 +600,7 @@ int gr_rs_check(const struct gr_rs *rs)
 
 /* ---- saving and restoring ---- */
 
-/* The place of a row among the items, which it joins when it is not there yet. */
+/* Appends a row to the items unless it is there already; place [row] is its index + 1. */
 static int save_row(const struct gr_rs *rs, int32_t row, int32_t *place, struct gr_vec *items,
                     struct gr_vec *pairs)
 {
@@ -643,8 +644,8 @@ int gr_rs_save(const struct gr_rs *rs, int32_t seq, struct gr_vec *block, struct
     return rc;
 }
 
-/* One chain of a block: known items, not twice, from the newest on. seen [n_item]: the chain that
- * an item was last found in. */
+/* Checks one chain of a block: items exist, none twice, newest first. seen [n_item]: the chain in
+ * which an item was last found, + 1. */
 static int check_chain(const struct gr_saved *v, const char *name, const int32_t *id, uint32_t k,
                        int32_t *seen)
 {
@@ -696,11 +697,11 @@ int gr_rs_load_plan(struct gr_kv_load *l, struct gr_rs *rs, const char *name, co
     return rc;
 }
 
-/* The row of an item: the one it has already, or the next free one from *next on. */
+/* The row of an item: the one it has already, or the next free one at or after *next. */
 static int32_t load_row(struct gr_kv_load *l, struct gr_rs *rs, int32_t item, int32_t *next)
 {
     if (l->work[item] < 0) {
-        while (rs->pos[*next] >= 0) /* a row for each that a chain can have: one is free */
+        while (rs->pos[*next] >= 0) /* n_seq_max * (1 + n_rollback) rows: one is free */
             ++*next;
         rs->pos[*next] = l->saved.item[item].pos;
         l->work[item] = *next;

@@ -22,7 +22,7 @@ static int by_age(const void *a, const void *b)
     return x->cell < y->cell ? -1 : x->cell > y->cell;
 }
 
-/* The cells to save, in the order of their ages. */
+/* Lists the cells to save, in the order of their ages. */
 static int list_cells(const struct gr_kv *kv, int32_t seq, struct gr_vec *list)
 {
     int rc = 0;
@@ -38,7 +38,7 @@ static int list_cells(const struct gr_kv *kv, int32_t seq, struct gr_vec *list)
     return rc;
 }
 
-/* The sequences to save; index [n_seq_max] receives each one's place in the table, or -1. */
+/* Lists the sequences to save; index [n_seq_max] receives the place of each in the table, or -1. */
 static int save_seqs(const struct gr_kv *kv, int32_t seq, struct gr_vec *out, int32_t *index)
 {
     int rc = 0;
@@ -149,14 +149,15 @@ static int check_item(const struct gr_kv *kv, const char *name, const struct gr_
     int64_t row = (int64_t)item->pos + item->row, col = (int64_t)item->pos + item->col;
     if (!kv->p.pos_2d && (item->row || item->col))
         return bad(name, "a row or column of text", 0, 0, item->row ? item->row : item->col);
-    if (row < -GR_POS_MAX || row > GR_POS_MAX) /* they may have come down with the position */
+    if (row < -GR_POS_MAX ||
+        row > GR_POS_MAX) /* negative is possible: they shift with the position */
         return bad(name, "a row", -GR_POS_MAX, GR_POS_MAX, row);
     return col < -GR_POS_MAX || col > GR_POS_MAX
                ? bad(name, "a column", -GR_POS_MAX, GR_POS_MAX, col)
                : 0;
 }
 
-/* Items and their sequences; max [n_seq] receives the largest positions. */
+/* Checks items and their sequences; max [n_seq] receives the largest positions. */
 static int check_items(const struct gr_kv *kv, const char *name, const struct gr_saved *v,
                        int32_t *max)
 {
@@ -185,7 +186,7 @@ static int check_items(const struct gr_kv *kv, const char *name, const struct gr
                : bad(name, "sequences of cells", (int64_t)at, (int64_t)at, v->head.n_id);
 }
 
-/* Every sequence has cells, and misses none that its next token would see. */
+/* Checks that every sequence has cells, and misses none that its next token would see. */
 static int check_seqs(const struct gr_kv *kv, const char *name, const struct gr_saved *v,
                       const int32_t *max)
 {
@@ -208,16 +209,17 @@ static int32_t target(const struct gr_kv_load *l, int32_t k)
     return l->seq >= 0 ? l->seq : l->saved.seq[k].id;
 }
 
-/* Whether the next token of sequence k of the block can see the item. The last one is kept in any
- * case, so that its position is known. */
+/* Returns whether an item is kept for sequence k of the block: without seen_only always, otherwise
+ * when the next token can see it. The last one is always kept, so that its position is known. */
 static bool seen(const struct gr_kv_load *l, const struct gr_kv *kv, const struct gr_saved_item *i,
                  int32_t k)
 {
     return !l->seen_only || i->pos >= GR_MIN(gr_kv_visible(kv, l->work[k]), l->work[k]);
 }
 
-/* How many of the sequences id [n_seq] of an item get it: in one pool all of them when one sees it,
- * with streams those that do, which then come first in `to` (sequences of the cache). */
+/* Returns how many of the sequences id [n_seq] of an item get it, and lists them first in `to`, as
+ * sequences of the cache: in one pool all of them when one of them sees it, with streams those that
+ * see it. */
 static uint32_t takers(const struct gr_kv_load *l, const struct gr_kv *kv,
                        const struct gr_saved_item *item, const int32_t *id, int32_t *to)
 {
@@ -232,7 +234,7 @@ static uint32_t takers(const struct gr_kv_load *l, const struct gr_kv *kv,
     return any ? n : 0;
 }
 
-/* Cells needed of each stream, and of each sequence of the cache. */
+/* Counts the cells needed in each stream, and for each sequence of the cache. */
 static void count(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t *stream,
                   uint32_t *seq)
 {
@@ -251,7 +253,7 @@ static void count(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t *
     }
 }
 
-/* Cells of a stream that are free once what is to be replaced is gone. */
+/* Cells of a stream that will be free after the replaced sequences are removed. */
 static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t stream)
 {
     if (l->seq < 0)
@@ -262,7 +264,7 @@ static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_
            (own ? gr_kv_seq_cells(kv, l->seq) - gr_kv_seq_shared(kv, l->seq) : 0);
 }
 
-/* The first stream that has no room for what it needs; n_stream when all have. */
+/* The first stream without enough room; n_stream when all have enough. */
 static uint32_t first_full(const struct gr_kv_load *l, const struct gr_kv *kv, const uint32_t *need)
 {
     uint32_t s = 0;
@@ -271,7 +273,7 @@ static uint32_t first_full(const struct gr_kv_load *l, const struct gr_kv *kv, c
     return s;
 }
 
-/* Where there is no room for all, of a window what the next tokens see is enough. */
+/* Finds room for all items; with a window, when that fails, for those the next tokens see. */
 static int find_room(struct gr_kv_load *l, const struct gr_kv *kv, const char *name,
                      uint32_t *n_seq)
 {
@@ -330,7 +332,7 @@ static void make_empty(struct gr_kv *kv, int32_t seq)
         gr_kv_do(kv, &op, &none);
 }
 
-/* Gives an item a cell of the stream of sequence to[0], for n sequences. */
+/* Gives item i a cell in the stream of sequence to[0], shared by the n sequences `to`. */
 static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32_t *to, uint32_t n)
 {
     const struct gr_saved_item *item = &l->saved.item[i];
@@ -346,7 +348,8 @@ static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32
     l->pair[l->n_pair++] = (struct gr_kv_pair){(int32_t)i, (int32_t)c};
 }
 
-/* What a sequence has given up: what it had when it was saved, and what there is no room for. */
+/* Sets the evicted positions of each sequence: those at the time of saving, and those there was no
+ * room for. */
 static void set_gone(const struct gr_kv_load *l, struct gr_kv *kv)
 {
     const struct gr_kv_gone none = {0};

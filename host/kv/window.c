@@ -1,4 +1,5 @@
-/* Windows: which cells no later token can see, giving them up, and knowing what is gone. */
+/* Sliding windows: which cells no later token can see, evicting them, and the sets of evicted
+ * ("gone") positions. */
 #include "gr/status.h"
 #include "kv/cells.h"
 
@@ -7,22 +8,21 @@ int64_t gr_kv_first_seen(const struct gr_kv *kv, int64_t pos)
     return kv->p.chunked ? pos - pos % kv->p.window : pos - kv->p.window + 1;
 }
 
-/* The next token stands behind the largest position, or with rows and columns perhaps still at it.
- */
+/* The next token is behind the largest position or, with rows and columns, possibly at it. */
 int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max)
 {
     return gr_kv_first_seen(kv, kv->p.pos_2d ? GR_MAX(max, 0) : (int64_t)max + 1);
 }
 
-/* Cells of the sequence before this position are of no use to it any more. Its last one stays, so
- * that its largest position is known. */
+/* The position below which a sequence needs none of its cells any more. Its last one stays, so that
+ * its largest position is known. */
 static int64_t useless_below(const struct gr_kv *kv, int32_t seq)
 {
     int32_t max = gr_kv_max_pos(kv, seq);
     return GR_MIN(gr_kv_visible(kv, max), max);
 }
 
-/* Whether a cell is of no use to all of its sequences and not to be spared. */
+/* Returns whether none of its sequences needs a cell and it is not to be spared. */
 static bool useless(const struct gr_kv *kv, uint32_t c, int32_t spare_seq, struct gr_kv_range spare)
 {
     if (spare_seq >= 0 && gr_kv_has(kv, c, spare_seq) && kv->pos[c] >= spare.lo &&
@@ -51,7 +51,7 @@ static int64_t first_useless(const struct gr_kv *kv, int32_t seq, int32_t spare_
     return -1;
 }
 
-/* Sequences [lo, hi) that lie in a stream. */
+/* The sequences [lo, hi) of a stream. */
 static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_stream *st)
 {
     int32_t s = (int32_t)(st - kv->stream);
@@ -59,8 +59,7 @@ static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_str
                               : (struct gr_kv_range){0, (int32_t)kv->p.n_seq_max};
 }
 
-/* Empties a cell that is given up. In a dry run its sequences are noted, unless the run itself has
- * placed it. */
+/* Evicts a cell. In a dry run its sequences are logged, unless the run itself placed the cell. */
 static void let_go(struct gr_kv *kv, uint32_t c)
 {
     int32_t pos = kv->pos[c];
@@ -104,7 +103,7 @@ uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_strea
     return n;
 }
 
-/* Whether the next token behind `max` would see positions that are gone. */
+/* Returns whether the next token after position `max` would see positions that are gone. */
 static bool misses(const struct gr_kv *kv, const struct gr_kv_gone *gone, int32_t max)
 {
     return kv->p.window > 0 && gone->n && gone->r[gone->n - 1].hi > gr_kv_visible(kv, max);
@@ -131,8 +130,8 @@ bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
 
 /* ---- sets of positions ---- */
 
-/* Ranges in any order while a set is worked out: each of n makes at most three, and those of two
- * sets meet in 2 n - 1 ranges. */
+/* Ranges in ascending order of `lo` while a set is computed: each of n makes at most three, and
+ * those of two sets meet in at most 2 n - 1 ranges. */
 struct pieces {
     uint32_t n;
     struct gr_kv_range r[8 * GR_KV_N_GONE];
@@ -155,7 +154,7 @@ static void put_all(struct pieces *p, const struct gr_kv_gone *gone)
         put(p, gone->r[i]);
 }
 
-/* Makes one range of those that lie less than `gap` apart. */
+/* Merges ranges that are less than `gap` apart. */
 static void join_near(struct pieces *p, int32_t gap)
 {
     uint32_t n = 0;
@@ -190,7 +189,7 @@ struct gr_kv_gone gr_kv_gone_with(const struct gr_kv_gone *gone, struct gr_kv_ra
     return set_of(&p);
 }
 
-/* Positions of `part` after an addition or a division; none after a removal. */
+/* The positions `part` after an addition or a division; none after a removal. */
 static struct gr_kv_range moved(const struct gr_kv_op *op, struct gr_kv_range part)
 {
     int64_t lo = (int64_t)part.lo + op->by, hi = (int64_t)part.hi + op->by;
