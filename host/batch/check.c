@@ -7,11 +7,11 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-/* What the tokens before the present one have done to a sequence. */
+/* The state of a sequence after the tokens checked so far. */
 struct seq_state {
-    int32_t last; /* the last token in it, -1 = none */
+    int32_t last; /* its last token in the batch, -1 = none */
     int32_t pos;  /* its largest position, from the cache or from `last`; -1 = none */
-    int32_t end;  /* where a text goes on: behind that, and behind the row and the column */
+    int32_t end;  /* where a text continues: one past the largest position, row and column */
 };
 
 static int bad_token(int32_t i, const char *what, int64_t lo, int64_t hi, int64_t found)
@@ -20,7 +20,7 @@ static int bad_token(int32_t i, const char *what, int64_t lo, int64_t hi, int64_
                    (long long)lo, (long long)hi, (long long)found);
 }
 
-/* Counts that the arrays' sizes depend on; *n_ids receives the number of sequence ids. */
+/* Checks the counts that array sizes depend on; *n_ids receives the number of sequence ids. */
 static int check_counts(const struct gr_batch *in, const struct gr_batch_limits *l, int64_t *n_ids)
 {
     if (in->n_tok < 1 || in->n_tok > l->n_batch)
@@ -51,8 +51,8 @@ static int check_counts(const struct gr_batch *in, const struct gr_batch_limits 
     return 0;
 }
 
-/* Cuts the arrays for n tokens with n_ids sequence ids from the batch's memory, which is enlarged
- * when it has to be. */
+/* Lays out the arrays for n tokens with n_ids sequence ids in the batch's memory, which is enlarged
+ * when necessary. */
 static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
 {
     size_t words, bytes;
@@ -76,7 +76,7 @@ static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
     return 0;
 }
 
-/* The sequences of token i: ids in range, none twice. */
+/* Checks the sequences of token i: ids in range, none twice. */
 static int check_ids(const struct gr_full_batch *b, int32_t i, const struct gr_batch_limits *l)
 {
     uint64_t seen[GR_SEQ_MAX / 64] = {0};
@@ -92,8 +92,8 @@ static int check_ids(const struct gr_full_batch *b, int32_t i, const struct gr_b
     return 0;
 }
 
-/* The sequences of token i have the same past: the same last token (for which this held when it was
- * checked), or all of them none in this batch and the same cells. */
+/* Checks that the sequences of token i have the same past: the same last token (for which this held
+ * when it was checked), or none of them a token in this batch, and the same cells. */
 static int check_past(const struct gr_full_batch *b, int32_t i, const struct seq_state *st,
                       const struct gr_batch_limits *l)
 {
@@ -111,8 +111,8 @@ static int check_past(const struct gr_full_batch *b, int32_t i, const struct seq
     return 0;
 }
 
-/* Position, row and column of token i. A text goes on without a gap; any start for an empty
- * sequence. `pos` NULL: the next one. */
+/* Sets and checks position, row and column of token i. A text continues without a gap; an empty
+ * sequence may start anywhere. in->pos NULL: the next position. */
 static int check_pos(struct gr_full_batch *b, int32_t i, const struct gr_batch *in,
                      const struct seq_state *st)
 {
@@ -160,7 +160,7 @@ static int check_token(struct gr_full_batch *b, int32_t i, const struct gr_batch
     return 0;
 }
 
-/* The tokens, or the vectors in their place. */
+/* Copies the tokens, or checks the vectors that replace them. */
 static int take_input(struct gr_full_batch *b, const struct gr_batch *in, int32_t n_embd)
 {
     size_t n = (size_t)in->n_tok;

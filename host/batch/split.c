@@ -3,18 +3,18 @@
 #include "base/checked.h"
 #include "batch/batch.h"
 
-/* A batch that is being cut. Tokens of a sequence are taken in their order, so those up to done[s]
- * are. Sequences whose next token is the same one go on together; they are known by the lowest of
- * them, their lead. */
+/* A batch being split. Tokens of a sequence are taken in order, so all up to done[s] are taken.
+ * Sequences whose next token is the same one advance together; the lowest of them is their lead. */
 struct cut {
     const struct gr_full_batch *b;
     int32_t n_tail;
     int32_t done[GR_SEQ_MAX]; /* the last token taken, -1 = none */
     int32_t left[GR_SEQ_MAX]; /* tokens not taken */
-    /* Of this round: */
-    int32_t lead[GR_SEQ_MAX]; /* of each sequence; NOT_YET: its next token has not come by */
-    int32_t run[GR_SEQ_MAX];  /* of a lead: tokens that can be taken at once, one after another */
-    int32_t body[GR_SEQ_MAX]; /* as many of them as are not in the tail of a sequence */
+    /* In this round: */
+    int32_t lead[GR_SEQ_MAX]; /* of each sequence; NOT_YET: its next token was not seen yet, WAITS:
+                                 it belongs to no run */
+    int32_t run[GR_SEQ_MAX];  /* of a lead: consecutive tokens that can be taken at once */
+    int32_t body[GR_SEQ_MAX]; /* number of them that are not in the tail of a sequence */
 };
 
 enum { NOT_YET = -1, WAITS = -2 };
@@ -33,8 +33,8 @@ static bool taken(const struct cut *c, int32_t t)
     return t <= c->done[c->b->seq[c->b->seq_at[t]]];
 }
 
-/* Whether token t, the next one of all its sequences, begins or continues the run of its lead: the
- * n sequences of the run's first token are those of t. */
+/* Returns whether token t, the next one of all its sequences, begins or continues the run of its
+ * lead: its sequences must be the n sequences of the run's first token. */
 static bool joins(const struct cut *c, int32_t t, int32_t lead, int32_t n)
 {
     const int32_t *seq = c->b->seq + c->b->seq_at[t];
@@ -73,9 +73,9 @@ static void find_runs(struct cut *c)
     }
 }
 
-/* Chooses up to n_max leads for a micro-batch of at most n_ubatch tokens; *each receives the tokens
- * of each. Tails wait until nothing else is left, so that they do not cut others into single
- * tokens. */
+/* Chooses up to n_max leads for a micro-batch of at most n_ubatch tokens; *each receives the number
+ * of tokens of each. Tails wait until nothing else is left, so that they do not split other
+ * sequences into single tokens. */
 static int32_t choose(const struct cut *c, int32_t n_max, int32_t n_ubatch, int32_t *chosen,
                       int32_t *each)
 {
