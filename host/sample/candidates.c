@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Larger for a larger x (no NaN; -0 is 0), then for a lower id; never the same for two ids. */
+/* Key that is larger for a larger x (no NaN; -0 equals 0), then for a lower id; unique per id. */
 static uint64_t rank_key(float x, int32_t id)
 {
     uint32_t bits;
@@ -20,8 +20,8 @@ static void swap(struct gr_rank *a, struct gr_rank *b)
     *a = *b, *b = t;
 }
 
-/* Moves the median key of three entries, spread by `turn`, to r[0]: no fixed input is bad for every
- * turn. */
+/* Moves the median key of three pseudo-random entries, chosen by `turn`, to r[0], so that no fixed
+ * input is bad for every turn. */
 static void place_pivot(struct gr_rank *r, int32_t n, uint32_t turn)
 {
     struct gr_rng rng = gr_rng_new(turn);
@@ -33,8 +33,8 @@ static void place_pivot(struct gr_rank *r, int32_t n, uint32_t turn)
     swap(&r[0], &r[m]);
 }
 
-/* Moves the entries above the pivot r[0] to r[1 .. m) and returns m; *weight becomes the sum of
- * theirs. The moves do not depend on the comparison, which no branch predictor could guess. */
+/* Moves the entries above the pivot r[0] to r[1 .. m) and returns m; *weight receives the sum of
+ * their weights. The moves are branch-free, because the comparison is unpredictable. */
 static int32_t partition(struct gr_rank *r, int32_t n, double *weight)
 {
     uint64_t pivot = r[0].key;
@@ -52,8 +52,8 @@ static int32_t partition(struct gr_rank *r, int32_t n, double *weight)
     return m;
 }
 
-/* The key of the last entry that is kept when entries are taken in falling order of their keys
- * until the weights sum to `mass`; the smallest key when all together do not. Reorders r. */
+/* The key of the last entry that is kept when entries are taken in descending order of their keys
+ * until the weights sum to `mass`; the smallest key if the sum of all is less. Reorders r. */
 static uint64_t last_kept(struct gr_rank *r, int32_t n, double mass)
 {
     uint64_t last = 0;
@@ -74,9 +74,9 @@ static uint64_t last_kept(struct gr_rank *r, int32_t n, double mass)
     return last;
 }
 
-/* The key of the k-th entry of logits, found in one pass over them: a pool of the best so far is
- * cut back to k whenever it is full, and from then on only what is above its worst entry comes in.
- * (An equal one of a higher id ranks below.) */
+/* The key of the k-th ranking logit, found in one pass: a pool of the best so far is reduced to k
+ * whenever it is full, and from then on only logits above its worst entry are added. (An equal
+ * logit with a higher id ranks below.) */
 static uint64_t kth_key(struct gr_rank *pool, const float *logits, int32_t n_vocab, int32_t k)
 {
     int32_t n = 0, full = k < n_vocab / 8 ? 4 * k + 256 : n_vocab;
@@ -118,7 +118,7 @@ void gr_candidates_fill(struct gr_candidates *s, const float *logits, int32_t n_
     }
 }
 
-/* Scales p to the sum 1. */
+/* Rescales p to sum 1. */
 static void normalise(struct gr_candidates *s)
 {
     double sum = 0;
@@ -138,7 +138,7 @@ void gr_candidates_softmax(struct gr_candidates *s, double temp)
     normalise(s);
 }
 
-/* Keeps the candidates that rank first by `value` and hold `mass`. */
+/* Keeps the candidates that rank first by `value` and whose p sum to `mass`. */
 static void keep_mass(struct gr_candidates *s,
                       float (*value)(const struct gr_candidate *c, double arg), double arg,
                       double mass)
@@ -166,7 +166,7 @@ void gr_candidates_top_p(struct gr_candidates *s, double mass)
     keep_mass(s, by_logit, 0, mass);
 }
 
-/* Nearness of the surprise to the entropy, in nats. */
+/* Negative distance of the surprise from the entropy, in nats. */
 static float by_typicality(const struct gr_candidate *c, double entropy)
 {
     return c->p > 0 ? (float)-fabs(-log(c->p) - entropy) : -INFINITY;
@@ -190,7 +190,7 @@ static int32_t most_probable(const struct gr_candidates *s)
     return best;
 }
 
-/* Those at least as probable as p, or the most probable one. */
+/* Keeps the candidates at least as probable as p, or else the most probable one. */
 static void keep_above(struct gr_candidates *s, double p)
 {
     struct gr_candidate best = s->c[most_probable(s)];

@@ -25,13 +25,13 @@
 #include "sample/sampler.h"
 
 struct gr_sampler {
-    struct gr_sampler_params p; /* logit_bias is a copy of ours */
+    struct gr_sampler_params p; /* logit_bias is an owned copy */
     struct gr_rng rng;
-    uint64_t n_drawn, n_next; /* numbers taken from rng; of draws that a session has under way */
-    double mu;                /* mirostat: surprise allowed now, bits */
+    uint64_t n_drawn, n_next; /* numbers taken from rng; draws that a session has in progress */
+    double mu;                /* mirostat: surprise allowed at present, in bits */
     float *logits;            /* [n_vocab] after bias and penalties */
     int32_t *recent;          /* ring [n_window] of accepted tokens */
-    int32_t *count;           /* [n_vocab] how often each is in the ring */
+    int32_t *count;           /* [n_vocab] occurrences of each token in the ring */
     uint32_t n_window, n_accepted;
     struct gr_candidates set;
 };
@@ -178,7 +178,7 @@ int gr_sampler_accept(struct gr_sampler *s, int32_t id)
         s->count[*slot]--;
     *slot = id;
     s->count[id]++;
-    /* Counting on from n_window keeps "the ring is full" true and the slot right. */
+    /* Wrapping from 2 n_window to n_window keeps "the ring is full" true and the slot correct. */
     s->n_accepted = s->n_accepted + 1 < 2 * s->n_window ? s->n_accepted + 1 : s->n_window;
     return 0;
 }
@@ -194,7 +194,7 @@ static void apply_bias(struct gr_sampler *s)
 static void apply_penalties(struct gr_sampler *s)
 {
     uint32_t n = GR_MIN(s->n_accepted, s->n_window);
-    /* A negative count marks a token that was dealt with. */
+    /* A negative count marks a token that has been processed. */
     for (uint32_t i = 0; i < n; i++) {
         int32_t id = s->recent[i], c = s->count[id];
         if (c < 0)
@@ -210,7 +210,8 @@ static void apply_penalties(struct gr_sampler *s)
     }
 }
 
-/* The largest logit's id, the lower one of equals; GR_SAMPLE_NONE, GR_SAMPLE_NAN. */
+/* The id of the largest logit, the lowest of equals; GR_SAMPLE_NONE if all are -inf, GR_SAMPLE_NAN
+ * if any is NaN. */
 static int32_t find_largest(const float *logits, int32_t n)
 {
     int32_t best = GR_SAMPLE_NONE;

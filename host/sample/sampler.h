@@ -1,19 +1,19 @@
-/* What a session uses of a sampler to have a device draw for it (gr/sample.h). */
+/* Interface between sessions and samplers for draws on a device (gr/sample.h). */
 #ifndef GR_SAMPLE_SAMPLER_H
 #define GR_SAMPLE_SAMPLER_H
 
 #include "gpurun.h"
 #include "gr/sample.h"
 
-/* Refuses a sampler whose chain SAMPLE has not: GR_E_UNSUPPORTED names what stands in the way; and
- * one of another vocabulary. */
+/* Returns 0 when the operation SAMPLE can draw for this sampler: otherwise GR_E_UNSUPPORTED names
+ * the option that prevents it, or GR_E_INVALID a sampler of another vocabulary. */
 int gr_sampler_can_draw(const struct gr_sampler *s, int32_t n_vocab);
-/* How the next row is drawn: each call is one draw further. */
+/* Parameters of the next draw; each call advances by one draw. */
 struct gr_sample_how gr_sampler_next(struct gr_sampler *s);
-/* The draws of gr_sampler_next have been done, or have not: it goes on behind them, or where it
- * was. */
+/* Ends the draws of gr_sampler_next: with `done` the random numbers they used are consumed,
+ * otherwise the sampler is as before them. */
 void gr_sampler_settle(struct gr_sampler *s, bool done);
-/* What a draw has given: 0, or GR_E_CHECK as gr_sampler_pick says it. */
+/* Status of a draw's result id: 0, or GR_E_CHECK with the message of gr_sampler_pick. */
 int gr_sampler_result(int32_t id);
 
 #endif
