@@ -16,7 +16,8 @@ struct chains {
     int32_t *n;   /* [n_seq_max] */
 };
 
-/* Loss when a row is written that no sequence refers to now: what an abort can no longer restore. */
+/* The loss when a row is written that no sequence refers to now: what an abort cannot restore
+ * then. */
 enum { NOTHING, SNAPSHOT, STATE, N_LOSS };
 
 struct gr_rs {
