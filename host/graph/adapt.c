@@ -1,9 +1,9 @@
-/* Adapters (LoRA): two thin products beside each of a model's own, recorded where it is. */
+/* Adapters (LoRA): two narrow products in addition to a model's own, recorded next to it. */
 #include "graph/build_impl.h"
 
 static const gr_t none;
 
-/* Matrices of adapter i for a weight; false when it changes nothing there. */
+/* Finds the matrices and the scale of adapter i for a weight; false when it does not change it. */
 static bool pair_of(struct gr_build *b, int32_t i, int il, enum gr_slot slot, gr_t *a, gr_t *to,
                     float *scale)
 {
@@ -57,7 +57,7 @@ gr_t gr_adapt_rows(struct gr_build *b, enum gr_slot slot, gr_t tokens, float sca
     return y;
 }
 
-/* One product with the experts' matrices that ids name. */
+/* Product with the matrices of the experts in ids. */
 static gr_t product_id(struct gr_build *b, int il, gr_t x, gr_t w, gr_t ids)
 {
     gr_t y = gr_new(b, ids.rows * ids.cols, w.rows, GR_F32);

@@ -21,7 +21,7 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
     int64_t n_q = (int64_t)hp->n_head[il] * hp->d_k, n_k = (int64_t)hp->n_head_kv[il] * hp->d_k;
     if (gr_has(b, il, GR_W_ATTN_QKV)) {
         gr_t f = clamp(b, gr_mm(b, il, GR_W_ATTN_QKV, x));
-        int64_t apart = b->env->share ? 0 : hp->qkv_apart; /* a shard has them close together */
+        int64_t apart = b->env->share ? 0 : hp->qkv_apart; /* in a shard they are adjacent */
         int64_t k = apart ? apart : n_q, v = apart ? 2 * apart : n_q + n_k;
         return (struct gr_qkv){gr_cols(f, 0, n_q), gr_cols(f, k, n_k),
                                gr_cols(f, v, (int64_t)hp->n_head_kv[il] * hp->d_v)};
@@ -33,7 +33,7 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
 
 struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
 {
-    if (gr_hp(b)->norm_roped) { /* root mean squares do not change by it; weights: turn() */
+    if (gr_hp(b)->norm_roped) { /* rotation keeps root mean squares; weights: turn() */
         p.k = gr_rms(b, il, p.k, gr_hp(b)->d_k);
         return p;
     }
@@ -44,8 +44,8 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
     return p;
 }
 
-/* cos and sin for this kind of layer, computed once a plan. Tokens that come with one position turn
- * all their pairs by it, M-RoPE or not. */
+/* cos and sin for this kind of layer, computed once per plan. Tokens with a single position rotate
+ * all their pairs by it, with M-RoPE too. */
 static gr_t rope_table_of(struct gr_build *b, int il)
 {
     int kind = gr_hp(b)->swa[il];
@@ -70,10 +70,9 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
     return y;
 }
 
-/* Queries turned by a table, if there is one. Where norms follow the rotation, keys are kept
- * without their norm's weights, so that what is kept can be turned further: the queries have both,
- * if there are any.
- */
+/* Rotates queries by a table, if there is one. Where norms follow the rotation, keys are cached
+ * without the weights of their norm, so that they can be rotated further; the queries are
+ * multiplied by the weights of both norms, if there are any. */
 static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
 {
     if (!gr_ten_is(&cs))
@@ -89,13 +88,13 @@ static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
     return gr_fold(b, gr_binary(b, GR_MUL, q, w), n);
 }
 
-/* A layer's values where they are a tensor of their own, not part of K's rows. */
+/* The V cache of a layer; absent where V is part of K's rows. */
 static gr_t values_of(const struct gr_build *b, int il)
 {
     return gr_hp(b)->v_in_k ? none : b->env->v_cache[il];
 }
 
-/* The same for grouped positions, of queries or of keys. */
+/* Rope table for grouped positions, of queries or of keys. */
 static gr_t far_table_of(struct gr_build *b, bool key)
 {
     const struct gr_rope_freqs *f = &b->env->rope[0];
@@ -131,8 +130,8 @@ static float attn_scale(const struct gr_build *b, int il)
     return hp->rope == GR_ROPE_NONE ? scale : scale * b->env->rope[hp->swa[il]].mag.attn;
 }
 
-/* What a layer attends to: the caches with its keys and values in them, those of another layer or,
- * without a cache, the tokens themselves. */
+/* Tensors that a layer attends to: caches with its own keys and values or those of another layer,
+ * or without a cache the micro-batch's K and V. */
 struct kept {
     gr_t k, k_far, v;
 };
@@ -152,7 +151,7 @@ static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
     return c;
 }
 
-/* They are read where the cache is. */
+/* The sinks of a layer, on the device of its cache. */
 static gr_t sinks_of(const struct gr_build *b, int il)
 {
     bool host = b->env->host && !gr_sees_itself(gr_hp(b), il) && gr_cache_device(b, il) == 0;
@@ -160,7 +159,7 @@ static gr_t sinks_of(const struct gr_build *b, int il)
                 : gr_weight(b, il, GR_W_ATTN_SINKS);
 }
 
-/* [2 * GR_REL_FAR + 1, n_head]: the table's rows in the order of distances. */
+/* Relative position biases [2 * GR_REL_FAR + 1, n_head]: the table's rows in order of distance. */
 static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
 {
     bool past = !gr_sees_itself(gr_hp(b), il);
@@ -183,7 +182,7 @@ static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
     return y;
 }
 
-/* Attention over what was kept, as the step block says of the layer's kind of cache. */
+/* Attention over the kept keys and values, with list and spans of the layer's kind of cache. */
 static gr_t attend_to(struct gr_build *b, int il, gr_t q, gr_t q_far, struct kept kept, gr_t rel)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -231,8 +230,8 @@ static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
     if (b->err)
         return none;
     gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
-    /* Turned behind the store in one launch with it, or where that is another device's in front of
-     * it, so that all of Q, K and V goes there at once. Either way values have the same numbers. */
+    /* Q is rotated after the store, in one launch with it; but when the cache is on another device,
+     * before it, so that Q, K and V go there at once. The results are the same. */
     bool far = b->env->k_far && hp->kv_of[il] >= 0 && gr_ten_is(&b->env->k_far[hp->kv_of[il]]);
     bool first = gr_keeps_elsewhere(b, il) && !gr_sees_itself(hp, il) && !far;
     gr_t q = first ? turn(b, il, p.q, cs) : none;
@@ -266,7 +265,7 @@ gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, g
     return y;
 }
 
-/* Row t of x times weights[t]. */
+/* Multiplies row t of x by weights[t]. */
 static gr_t weigh_rows(struct gr_build *b, int il, gr_t x, gr_t weights)
 {
     return gr_expert_sum(b, il, x, weights, none, gr_new(b, x.rows, x.cols, GR_F32));
@@ -328,8 +327,8 @@ static void copy_to(struct gr_build *b, gr_t x, gr_t y)
         gr_act_to(b, GR_LINEAR, x, 1, 0, y);
 }
 
-/* Q, K and V of every head from the latent: heads are [roped columns | the others], the roped ones
- * of all keys being the same. */
+/* Expands Q, K and V of every head from the latent: heads are [roped columns | other columns], and
+ * the roped columns are the same in all keys. */
 static struct gr_qkv expand_latent(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -393,8 +392,8 @@ static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
     return gr_binary(b, GR_MUL, gate, linear > 0 ? gr_act_ab(b, GR_SOFTCAP, c, linear, 0) : c);
 }
 
-/* gr_glu, with limits to what is multiplied: from above for act(a), or for a, on both sides
- * for c; or SITU. */
+/* gr_glu with limits on the factors: an upper one for act(a), or for a, and on both sides for c; or
+ * SITU. */
 static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
 {
     if (gr_hp(b)->situ_beta > 0)
@@ -408,7 +407,8 @@ static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, 
     return gr_binary(b, GR_MUL, a, c);
 }
 
-/* act(gate(x)) * up(x), where `up` may hold both: then it gives twice what `down` takes. */
+/* act(gate(x)) * up(x); `up` may hold both matrices, and then gives twice the columns that `down`
+ * takes. */
 static gr_t glu_of(struct gr_build *b, int il, gr_t x, enum gr_slot gate, enum gr_slot up,
                    enum gr_slot down, enum gr_act_kind kind)
 {
@@ -450,13 +450,13 @@ struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
                                .scale = hp->expert_scale};
 }
 
-/* What chosen experts see, and how much they count. */
+/* The chosen experts and their weights. */
 struct choice {
     gr_t ids, weights; /* [n_tok, n_used] */
 };
 
-/* act(gate(x)) * up(x) of the chosen experts, from two matrices of each or one; act(up) where
- * there is no gate. */
+/* act(gate(x)) * up(x) of the chosen experts, from two matrices per expert or one fused; act(up(x))
+ * without a gate. */
 static gr_t experts_glu(struct gr_build *b, int il, gr_t x, const struct choice *c,
                         enum gr_act_kind act)
 {
@@ -471,12 +471,12 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, const struct choice 
             return gr_act(b, act, up);
         gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, c->ids);
     }
-    if (gr_hp(b)->expert_weighs_input) /* of both factors; one of them counts in the sum */
+    if (gr_hp(b)->expert_weighs_input) /* weighs gate here; the sum weighs up */
         gate = weigh_rows(b, il, gate, gr_fold(b, c->weights, 1));
     return limited_glu(b, act, gr_hp(b)->glu_limit_exp[il], gate, up);
 }
 
-/* What shared experts go down from; without gates act(up(x)). */
+/* The input of the shared experts' down matrix; without gates act(up(x)). */
 static gr_t shared_columns(struct gr_build *b, int il, gr_t x, enum gr_act_kind act)
 {
     const enum gr_slot gate = GR_W_FFN_GATE_SHEXP, up = GR_W_FFN_UP_SHEXP;
@@ -486,8 +486,8 @@ static gr_t shared_columns(struct gr_build *b, int il, gr_t x, enum gr_act_kind 
     return glu_of(b, il, x, gate, up, GR_W_FFN_DOWN_SHEXP, act);
 }
 
-/* What every token passes beside its experts, where a gate is bound by so much of it, + res; of a
- * shard the part that it has. */
+/* The shared expert's result, times its gate where one is bound, + res; in a shard the partial
+ * sum. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
     gr_t h = shared_columns(b, il, x, act);
@@ -505,7 +505,8 @@ gr_t gr_router(struct gr_build *b, int il, gr_t x)
     return gr_name(b, "router", il, gr_mm(b, il, GR_W_FFN_GATE_INP, x));
 }
 
-/* Directly behind the router where that is possible: one launch of a GPU does both. */
+/* Chooses experts by their logits. Recorded directly after the router where possible: one GPU
+ * launch does both. */
 static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_used,
                             const struct gr_args_route *how)
 {
@@ -518,7 +519,8 @@ static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_u
     return c;
 }
 
-/* What the chosen experts make of `in`, + res, into y; of a shard the part that it has. */
+/* Weighted sum of the chosen experts' results for `in`, + res, into y; in a shard the partial
+ * sum. */
 static gr_t routed(struct gr_build *b, int il, const struct choice *c, gr_t in, gr_t res,
                    const struct gr_moe_opt *opt, gr_t y)
 {
@@ -527,7 +529,7 @@ static gr_t routed(struct gr_build *b, int il, const struct choice *c, gr_t in, 
     return gr_expert_sum(b, il, h, c->weights, res, y);
 }
 
-/* gr_moe_routed into y, of a shard the part that it has. */
+/* gr_moe_routed into y; in a shard the partial sum. */
 static gr_t experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
                     const struct gr_moe_opt *opt, gr_t y)
 {
@@ -536,7 +538,7 @@ static gr_t experts(struct gr_build *b, int il, const struct choice *c, gr_t x, 
     return routed(b, il, c, x, res, opt, y);
 }
 
-/* Experts that see and give fewer columns, beside shared ones that see all. */
+/* Experts that work on fewer columns (latent), and shared experts that see all columns. */
 static gr_t latent_experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
                            const struct gr_moe_opt *opt)
 {

@@ -25,7 +25,7 @@ gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot)
     return b->env->bias[(size_t)(il + 1) * GR_N_SLOT + slot];
 }
 
-/* What products with a slot's matrix are multiplied by. */
+/* The factor of products with a slot's matrix. */
 static float scale_of(const struct gr_build *b, int il, enum gr_slot slot)
 {
     return b->env->scale[(size_t)(il + 1) * GR_N_SLOT + slot];
@@ -73,14 +73,14 @@ int32_t gr_cache_device(const struct gr_build *b, int il)
     return b->env->cache_device ? b->env->cache_device[il] : 0;
 }
 
-/* A node runs with its layer, but where keys and values are kept it runs with these. */
+/* Returns whether a node runs on the device (and stage) of the cache instead of its layer's. */
 static bool runs_with_cache(const struct gr_build *b, int il, enum gr_op op)
 {
     return op == GR_OP_KV_STORE || op == GR_OP_KV_SHIFT || op == GR_OP_KV_COPY ||
            (op == GR_OP_ATTN && !gr_sees_itself(gr_hp(b), il));
 }
 
-/* What goes to other shards passes through the CPU where there is no other way. */
+/* The device of a node. An EXCHANGE runs on the CPU unless there is a transport between devices. */
 static int32_t device_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (runs_with_cache(b, il, op))
@@ -163,7 +163,8 @@ gr_t gr_out_rows(struct gr_build *b, gr_t x)
     return y;
 }
 
-/* After the last attention only the wanted rows go on (gr_attn); what meets them follows. */
+/* Reduces x and res to the same rows: after the last attention only the wanted rows remain
+ * (gr_attn). */
 static void match_rows(struct gr_build *b, gr_t *x, gr_t *res)
 {
     if (!gr_ten_is(res) || x->rows == res->rows)
@@ -249,7 +250,7 @@ gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return gr_norm_add(b, il, slot, x, none);
 }
 
-/* The matrix of a slot, whose rows are as long as those of x. */
+/* The matrix of a slot; its rows must be as long as those of x. */
 static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     gr_t w = gr_require(b, il, slot);
@@ -261,14 +262,14 @@ static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     return w;
 }
 
-/* What the product that was emitted last multiplies can be looked at. */
+/* Adds taps on the operands of the product that was emitted last. */
 static void watch(struct gr_build *b, int il, enum gr_slot slot)
 {
     if (!b->err)
         b->err = gr_plan_watch(b->plan, (int32_t)slot, il);
 }
 
-/* Whether what is exchanged is there where it is computed. */
+/* Returns whether exchanges run on the device that computes the values. */
 static bool in_place(const struct gr_build *b)
 {
     return device_of(b, -1, GR_OP_EXCHANGE) == device_of(b, -1, GR_OP_MATMUL);
@@ -356,7 +357,7 @@ gr_t gr_rows_of(gr_t w, int64_t first, int64_t n)
     int64_t bytes = w.packed ? tile * gr_pack_tile_bytes(w.dtype, w.cols) : first * w.row_bytes;
     if (w.packed)
         w.offset = first % GR_PACK_ROWS;
-    if (w.data) /* without: a plan that is only measured */
+    if (w.data) /* NULL: a plan that is only measured */
         w.data = (char *)w.data + bytes;
     w.rows = n;
     return w;
@@ -477,7 +478,7 @@ void gr_keep(struct gr_build *b, gr_t x)
         b->kept[b->n_kept++] = x;
 }
 
-/* One source more; *stat: of those before it, then of all. */
+/* Adds source x to a blend; *stat: softmax statistics of the sources before it, then of all. */
 static gr_t blend(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t acc, gr_t *stat,
                   bool last)
 {

@@ -1,4 +1,4 @@
-/* What build.c, blocks.c and graph.c share; families see graph/build.h only. */
+/* Shared by the files of host/graph that record plans; families see graph/build.h only. */
 #ifndef GR_GRAPH_BUILD_IMPL_H
 #define GR_GRAPH_BUILD_IMPL_H
 
@@ -10,14 +10,14 @@ enum { GR_MAX_KEPT = 64 };
 struct gr_build {
     struct gr_plan *plan;
     const struct gr_graph_env *env;
-    int at;         /* the layer that is being recorded; -1: what tokens are, n_layer: the output */
-    gr_t cs[2];     /* rope tables of full and windowed layers, made when first needed */
-    gr_t rel;       /* biases by distance of the layers that share the first one's */
-    gr_t cs_far[2]; /* of grouped positions: of queries, of keys */
+    int at;         /* the layer being recorded; -1: embeddings, n_layer: output */
+    gr_t cs[2];     /* rope tables of full and windowed layers, created on first use */
+    gr_t rel;       /* relative position biases of the layers that share the first one's */
+    gr_t cs_far[2]; /* rope tables of grouped positions: for queries, for keys */
     gr_t carried[GR_N_CARRIED];
-    gr_t kept[GR_MAX_KEPT]; /* gr_keep's */
+    gr_t kept[GR_MAX_KEPT]; /* by gr_keep */
     int n_kept;
-    gr_t temper; /* of each token's queries */
+    gr_t temper; /* factor of each token's queries */
     int err;
 };
 
@@ -25,23 +25,23 @@ struct gr_build {
 gr_t gr_weight(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_bias(const struct gr_build *b, int il, enum gr_slot slot);
 gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot);
-/* The device that has the keys and values which layer il attends to. */
+/* The device with the keys and values that layer il attends to. */
 int32_t gr_cache_device(const struct gr_build *b, int il);
-/* Whether that is not the layer's own. */
+/* Returns whether that is another device than the layer's. */
 bool gr_keeps_elsewhere(const struct gr_build *b, int il);
 
-/* Whether a slot's matrix has only this shard's columns, so that what it gives is a part of a sum;
- * of a vector: whether it has only this shard's elements. */
+/* Returns whether a slot's matrix has only this shard's columns, so that its product is a partial
+ * sum; for a vector: whether it has only this shard's elements. */
 bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot);
 
-/* res + what adapters add to x W^T of a slot, or to rows [first, first + n) of W alone. */
+/* res + the adapters' additions to x W^T of a slot, or to rows [first, first + n) of W alone. */
 gr_t gr_adapt(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, int64_t first,
               int64_t n);
-/* The same for y, rows of the token embeddings. */
+/* y + the adapters' additions to y, rows of the token embeddings. */
 gr_t gr_adapt_rows(struct gr_build *b, enum gr_slot slot, gr_t tokens, float scale, gr_t y);
-/* The same for y, what the experts' matrices of a slot give. */
+/* y + the adapters' additions to y, the product with the experts' matrices of a slot. */
 gr_t gr_adapt_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids, gr_t y);
-/* Rows [first, first + n) of a matrix that is one, in the file's layout or a GPU's. */
+/* Rows [first, first + n) of a single matrix, in the file's layout or a GPU's packed layout. */
 gr_t gr_rows_of(gr_t w, int64_t first, int64_t n);
 
 gr_t gr_new(struct gr_build *b, int64_t rows, int64_t cols, uint32_t dtype);
@@ -49,20 +49,23 @@ void gr_emit(struct gr_build *b, int il, const struct gr_node *node);
 /* An array of the step block as [1, rows, count / rows] i32. */
 gr_t gr_step_array(const struct gr_build *b, enum gr_step_array a, int64_t rows);
 
-/* The rows of x whose logits are wanted; x itself when it has no others. */
+/* The rows of x whose logits are wanted; x itself if it has no others. */
 gr_t gr_out_rows(struct gr_build *b, gr_t x);
 
 gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q);
 /* gr_act_ab into y. */
 void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q, gr_t y);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
-/* Room for what this shard has of a sum or of rows, among what all have where that can be. */
+/* Allocates a value for this shard's partial sum or rows; where the exchange runs on the same
+ * device, inside a value with room for those of all shards. */
 gr_t gr_part(struct gr_build *b, int64_t rows, int64_t cols);
-/* Of every shard what it has of x, which is of gr_part: [n_shard * rows, n], on each of them. */
+/* Exchanges x, a value from gr_part: returns that of every shard, [n_shard * rows, n], on each
+ * shard. */
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
-/* The sum of what all shards have of x, which is of gr_part, + res. */
+/* Exchanges x, a partial sum in a value from gr_part, and returns the sum over all shards + res. */
 gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
-/* gr_mm, but a part of a sum stays one. */
+/* gr_mm without the exchange: returns a partial sum where this shard has only part of the
+ * columns. */
 gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 /* gr_mm into y, which may have more columns than the matrix has rows. */
 void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
@@ -75,17 +78,18 @@ gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids);
 /* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
 gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y);
-/* section: absent when every pair turns by the first row of pos. */
+/* cos and sin of the angles at positions pos. section: absent when every pair uses the first row of
+ * pos. */
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,
                    float mag);
 
 /* ---- recurrent layers ---- */
 
-/* The rows of the state that the sequences read and write. */
+/* The numbers of the state rows that the sequences read (STATE_SRC) or write (STATE_DST). */
 gr_t gr_state_rows(struct gr_build *b, enum gr_step_array a);
 /* Columns [first, first + n) of a layer's state. */
 gr_t gr_state_cols(gr_t state, int64_t first, int64_t n);
-/* A small weight as one row. */
+/* A small weight flattened to one row. */
 gr_t gr_row_of(gr_t w);
 
 #endif

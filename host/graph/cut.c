@@ -1,17 +1,18 @@
-/* One plan over several stages: which nodes are this rank's, and which values go from a stage to
- * the next. All of it follows from the whole plan, which is the same on every rank. */
+/* One plan over several pipeline stages: which nodes belong to this rank, and which values are
+ * passed between stages. Everything follows from the whole plan, which is the same on every
+ * rank. */
 #include "base/checked.h"
 #include "gr/status.h"
 #include "graph/plan.h"
 
-/* Where a value is needed. */
+/* The stages that a value is needed in. */
 struct span {
-    int32_t from, until; /* stages that write it and that read it last; -1 = none */
+    int32_t from, until; /* the stage that writes it, and the last one that reads it; -1 = none */
 };
 
 struct cut {
     struct gr_plan *p;
-    struct span *span; /* [values]; of what is repeated: no stage writes it */
+    struct span *span; /* [values]; values of repeated nodes count as written by no stage */
     int32_t *kept;     /* [nodes] */
 };
 
@@ -22,7 +23,7 @@ static int refuse(const struct gr_node *n, const struct gr_operand *o, int32_t w
                    gr_op_info(n->op)->name, n->layer, n->stage, o->name, writer);
 }
 
-/* Notes what a node does with one of its tensors. Data goes forward only. */
+/* Notes that a node reads or writes one of its tensors. Data may go to later stages only. */
 static int note(struct cut *c, struct gr_node *n, const struct gr_operand *o, bool repeats)
 {
     struct gr_ten *t = gr_node_ten(n, o);
@@ -50,12 +51,12 @@ static int find_spans(struct cut *c)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role && !rc; o++)
             rc = note(c, &node[i], o, repeats);
     }
-    if (!rc && gr_plan_find(c->p, &c->p->result)) /* it is read after the last stage */
+    if (!rc && gr_plan_find(c->p, &c->p->result)) /* the result is read after the last stage */
         c->span[c->p->result.value].until = c->p->n_stage - 1;
     return rc;
 }
 
-/* The values that go from a stage to the next. */
+/* Lists the values that `stage` passes to the next one. */
 static int boundary(const struct cut *c, int32_t stage, struct gr_vec *values)
 {
     int rc = 0;
@@ -65,7 +66,8 @@ static int boundary(const struct cut *c, int32_t stage, struct gr_vec *values)
     return rc;
 }
 
-/* Whether a node is this stage's, or repeated for one that is; then what it touches is wanted. */
+/* Returns whether a node belongs to this stage, or is repeated for one that does; if so, marks its
+ * values as wanted. */
 static bool is_own(const struct cut *c, struct gr_node *n, bool *wanted)
 {
     bool repeats = gr_plan_repeats(n), own = !repeats && n->stage == c->p->stage;

@@ -22,7 +22,8 @@ static gr_t embed_tokens(struct gr_build *b, float scale)
     return y;
 }
 
-/* The step's vectors instead. Learned positions come with a token that counts for nothing. */
+/* The step's vectors in place of token embeddings. Learned positions are added by an EMBED of
+ * tokens with scale 0. */
 static gr_t embed_vectors(struct gr_build *b)
 {
     gr_t x = gr_step_array(b, GR_STEP_EMBD, b->plan->shape.n_tok);
@@ -31,7 +32,7 @@ static gr_t embed_vectors(struct gr_build *b)
     return gr_has(b, -1, GR_W_POS_EMBD) ? gr_binary(b, GR_ADD, embed_tokens(b, 0), x) : x;
 }
 
-/* What goes into the first layer, with a norm where there is one. */
+/* The input of the first layer, normed where the model has such a norm. */
 static gr_t embed(struct gr_build *b)
 {
     float scale = gr_hp(b)->embd_scale;
@@ -55,7 +56,7 @@ static gr_t embed(struct gr_build *b)
     return gr_name(b, "embd", -1, y);
 }
 
-/* Columns side by side of what every shard has of the vocabulary. */
+/* Gathers the logits of all shards, each of which has a part of the vocabulary, side by side. */
 static gr_t gather_logits(struct gr_build *b, gr_t x)
 {
     const struct gr_share *s = b->env->share;
@@ -85,8 +86,8 @@ static gr_t logits(struct gr_build *b, gr_t x)
     return gather_logits(b, y);
 }
 
-/* The wanted rows after the last layer, normed. Families whose norms have no weights have none
- * here; a model without logits may have no such norm. */
+/* The wanted rows after the last layer, normed. Families whose norms have no weights have no tensor
+ * for it; a model without logits may have no such norm at all. */
 static gr_t last_norm(struct gr_build *b, gr_t x)
 {
     enum gr_slot norm = gr_has(b, -1, GR_W_OUTPUT_NORM_2)     ? GR_W_OUTPUT_NORM_2
@@ -119,7 +120,7 @@ static gr_t pool(struct gr_build *b, gr_t x)
     return y;
 }
 
-/* Scores: norm(act(x W^T)) V^T, of which files have either matrix or both. */
+/* Scores: norm(act(x W^T)) V^T; files have one of the matrices or both. */
 static gr_t classify(struct gr_build *b, gr_t x)
 {
     if (gr_has(b, -1, GR_W_CLS))
@@ -152,7 +153,7 @@ static gr_t head(struct gr_build *b, gr_t x)
     return gr_name(b, "logits", -1, x);
 }
 
-/* A token of each row of logits, as the step block says. */
+/* Draws a token from each row of logits, with the parameters in the step block. */
 static gr_t draw(struct gr_build *b, gr_t logits)
 {
     gr_t ids = gr_new(b, 1, logits.rows, GR_I32);
@@ -211,8 +212,8 @@ int gr_graph_build_encode(struct gr_plan *p, const struct gr_graph_env *env,
     return finish(&b);
 }
 
-/* Adds the K-shift of a layer's cache by the deltas in a step array. A shift is a pure rotation:
- * magnitude 1 whatever the scaling, and every pair by the same distance. */
+/* Records the K-shift of a layer's cache by the deltas in a step array. A shift is a pure rotation:
+ * magnitude 1 whatever the scaling, and the same distance for every pair. */
 static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_array deltas, gr_t *cs)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -230,7 +231,7 @@ static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_arr
                                              .kind = (int32_t)hp->rope}});
 }
 
-/* Whether layer il has caches of its own. */
+/* Returns whether layer il has caches of its own. */
 static bool owns_cache(const struct gr_graph_env *env, int il)
 {
     return gr_ten_is(&env->k_cache[il]) && env->hp->kv_of[il] == il;

@@ -1,5 +1,5 @@
-/* From a model and a shape to a finished plan. The engine says where weights, caches and the step
- * block are. */
+/* Builds a finished plan from a model and a shape. The engine says where weights, caches and the
+ * step block are. */
 #ifndef GR_GRAPH_GRAPH_H
 #define GR_GRAPH_GRAPH_H
 
@@ -8,65 +8,66 @@
 
 /* Rotary frequencies of one kind of layer. */
 struct gr_rope_freqs {
-    struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians a position, in the session's constants */
+    struct gr_ten freq; /* [1, 1, n_rot / 2] f64 radians per position, in the session's constants */
     struct gr_rope_mag mag;
 };
 
-/* What a graph is built over; all pointers outlive the plans. */
+/* Inputs of a graph. All pointers must outlive the plans. */
 struct gr_graph_env {
     const struct gr_hparams *hp;
-    /* NULL: the layers are whole; otherwise `hp` is what this shard has. What it has of a sum is
-     * exchanged for all shards' then, and every shard records the same operations. */
+    /* NULL: the layers are whole; otherwise `hp` describes this shard. Partial sums are exchanged
+     * between shards then, and every shard records the same operations. */
     const struct gr_share *share;
-    bool transport; /* shards exchange from device to device; otherwise on the CPU */
+    bool transport; /* shards exchange directly between devices; otherwise through the CPU */
     const struct gr_arch *arch;
-    /* [n_layer + 1][GR_N_SLOT]; row 0 is outside the layers, row il + 1 layer il. Each where its
-     * layer runs; `host`: in memory of the CPU. */
+    /* [n_layer + 1][GR_N_SLOT]; row 0: outside the layers, row il + 1: layer il. weight and bias
+     * are on the device of their layer; `host`: in CPU memory. */
     const struct gr_ten *weight, *bias, *host;
-    /* [n_lora] adapters, their matrices where the weights are, and how much each counts. lora_used:
-     * NULL, or receives which weights' were multiplied with, [n_layer + 1][GR_N_SLOT]. */
+    /* [n_lora] adapters, with matrices on the devices of the weights, and their scales. lora_used:
+     * NULL, or [n_layer + 1][GR_N_SLOT], receives for which weights an adapter was applied. */
     const struct gr_lora *lora;
     const float *lora_scale;
     int32_t n_lora;
     bool *lora_used;
-    const float
-        *scale; /* [n_layer + 1][GR_N_SLOT]: what products with a matrix are multiplied by */
-    /* Devices of a session, 0 = the CPU; NULL: all of it on the CPU. [n_layer + 1]: of each layer,
-     * of the output. [n_layer]: of the cache that each layer stores to or attends to. */
+    const float *scale; /* [n_layer + 1][GR_N_SLOT] factors of products with a matrix */
+    /* Devices of a session, 0 = the CPU; NULL: everything on the CPU. device [n_layer + 1]: of each
+     * layer, and of the output. cache_device [n_layer]: of the cache that each layer stores to or
+     * attends to. */
     const uint8_t *device, *cache_device;
-    uint8_t embd_device; /* where tokens are looked up */
-    /* Of `weight`, `bias` and `lora` those that are offloaded; none: {0}. */
+    uint8_t embd_device; /* device of the token embeddings */
+    /* The offloaded ones of `weight`, `bias` and `lora`; none: {0}. */
     struct gr_distants distant;
-    /* [n_layer + 1] stages of each layer and of the output, when there are several: plans are what
-     * stage own_stage runs of the whole. NULL: all of it. */
+    /* [n_layer + 1] stage of each layer and of the output when there are several stages: plans
+     * contain the part of own_stage. NULL: one stage. */
     const uint8_t *stage;
     int32_t own_stage, n_stage;
     /* [n_layer], each [1, n_cell, n]; absent where a layer has none. Layers that share keys and
-     * values have the same tensors. k_far: K by grouped positions, absent without. */
+     * values have the same tensors. k_far: K by grouped positions; absent without them. */
     const struct gr_ten *k_cache, *v_cache, *k_far;
-    /* [n_layer], each [1, n_row, n] f32: recurrent state; rows by STATE_SRC and STATE_DST */
+    /* [n_layer], each [1, n_row, n] f32: recurrent states; STATE_SRC and STATE_DST select rows */
     const struct gr_ten *conv_state, *ssm_state;
     struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
     struct gr_ten rel_rows[2]; /* [1, 1, 2 * GR_REL_FAR + 1] i32 each, in the constants: the bucket
-                                  of each distance, in layers that see both sides and in those
-                                  that see the past; absent without relative positions */
-    bool vectors;              /* the result is what the output's matrix would be given .. */
-    bool classify;             /* .. or the scores that a classifier makes of it */
+                                  of each distance, for layers that see both sides and for causal
+                                  layers; absent without relative positions */
+    bool vectors;              /* the result is the input of the output matrix .. */
+    bool classify;             /* .. or a classifier's scores of it */
     struct gr_ten section;     /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
 };
 
-/* Records, plans memory and leaves *p unbound. GR_E_CORRUPT when the file lacks a tensor that the
- * graph needs. */
+/* Records a plan and lays out its memory; *p is not bound yet. GR_E_CORRUPT when the file lacks a
+ * tensor that the graph needs. */
 int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
                    const struct gr_step_shape *shape);
 
-/* The encoder's layers, and what those that attend to them keep of what they give: no result. */
+/* The plan of the encoder's layers, whose output the cross-attention layers store as keys and
+ * values. No result. */
 int gr_graph_build_encode(struct gr_plan *p, const struct gr_graph_env *env,
                           const struct gr_step_shape *shape);
 
-/* The plan that rotates the cached K of every layer by the deltas in the step block: of the first
- * shape->n_delta cells, of the grouped K of shape->n_delta_far, and of shape->n_delta_swa cells of
- * the windowed layers. */
+/* The plan that rotates the cached K of every layer by the deltas in the step block: in the first
+ * shape->n_delta cells, for the grouped K in shape->n_delta_far cells, for windowed layers in
+ * shape->n_delta_swa cells. */
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
                          const struct gr_step_shape *shape);
 
@@ -75,7 +76,8 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
 int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
                         const struct gr_step_shape *shape, bool swa);
 
-/* "blk.3.attn_q.weight"; `bias` gives the companion's name. Returns buf. */
+/* Writes the name of a slot's tensor ("blk.3.attn_q.weight"), or with `bias` of its bias. Returns
+ * buf. */
 const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);
 
 #endif

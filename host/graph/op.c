@@ -34,7 +34,7 @@ float gr_alibi_slope(float max_alibi, int64_t n_head, int64_t h)
     return exp2f(e);
 }
 
-/* Matrices and rows of each that an operand's node can name. */
+/* Numbers of matrices, and of rows of each, that a node can access in an operand. */
 struct reach {
     int64_t batch, rows;
 };
@@ -112,7 +112,7 @@ int64_t gr_node_bytes(const struct gr_node *n)
 int64_t gr_attn_bytes(const struct gr_node *n, const int32_t *span)
 {
     struct gr_node seen = *n;
-    int64_t items = 0, lo = 0, hi = 0; /* [lo, hi): of the neighbours at hand */
+    int64_t items = 0, lo = 0, hi = 0; /* [lo, hi): union of the present run of overlapping spans */
     for (int64_t t = 0; t < n->a.attn.q.rows; t++, span += 3) {
         if (span[0] >= hi || span[2] <= lo) {
             items += hi - lo;

@@ -9,7 +9,7 @@
 
 #define ALIGN 256
 
-/* By how many nodes memory is given on later than it could be in a step of few tokens. */
+/* Number of nodes by which the reuse of memory is delayed in a step of few tokens. */
 enum { LATER = 2 };
 
 void gr_plan_init(struct gr_plan *p, const struct gr_step_shape *shape)
@@ -58,7 +58,7 @@ int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_
     return gr_vec_append(&p->tap, &tap, 1, sizeof tap);
 }
 
-/* The operands of a product: its input, its matrices, their ids (NULL: it has all of them). */
+/* The operands of a product: its input, its matrices, and their ids (NULL: it uses all of them). */
 static void product_of(struct gr_node *n, struct gr_ten **x, struct gr_ten **w, struct gr_ten **ids)
 {
     *ids = n->op == GR_OP_MATMUL_ID ? &n->a.matmul_id.ids : NULL;
@@ -99,8 +99,8 @@ void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node)
     tap->ten = tap->kind == GR_TAP_IDS ? *ids : *x;
 }
 
-/* Whether a node leaves something behind: it changes a cache, or writes a value that `wanted`
- * marks. */
+/* Returns whether a node has an effect: it changes a cache, or writes a value marked in
+ * `wanted`. */
 static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
@@ -112,7 +112,7 @@ static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
     return false;
 }
 
-/* The last node of the first n that writes t; -1 = none. */
+/* The last of the first n nodes that writes t; -1 = none. */
 static int32_t writer_of(struct gr_plan *p, const struct gr_ten *t, int32_t n)
 {
     struct gr_node *node = p->node.data;
@@ -123,7 +123,7 @@ static int32_t writer_of(struct gr_plan *p, const struct gr_ten *t, int32_t n)
     return -1;
 }
 
-/* Keeps the taps of what is computed, each at the node that writes it. */
+/* Keeps the taps of values that are computed, each at the node that writes the value. */
 static void drop_taps(struct gr_plan *p, const bool *wanted, const int32_t *kept)
 {
     struct gr_tap *tap = p->tap.data;
@@ -159,7 +159,7 @@ void gr_plan_keep(struct gr_plan *p, int32_t *kept)
     p->node.n = (size_t)n, p->tap.n = n_tap;
 }
 
-/* Drops nodes of which nothing is used, and their taps: what follows the last cache when no logits
+/* Drops nodes without effect, and their taps, such as those behind the last cache when no logits
  * are wanted. */
 static int drop_useless(struct gr_plan *p)
 {
@@ -230,7 +230,7 @@ static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_part 
     return (struct gr_value *)p->value.data + f->value;
 }
 
-/* Where nodes of part i have what is offloaded for it. */
+/* Calls fn for each operand in part i that is offloaded for that part. */
 static void each_offloaded(struct gr_plan *p, int32_t i,
                            void (*fn)(struct gr_ten *t, struct gr_value *v,
                                       const struct gr_distant *w, int32_t node, void *user),
@@ -264,7 +264,7 @@ static void find_offloaded_lives(struct gr_plan *p)
     }
 }
 
-/* Bytes that are offloaded for part i, or none where there is no such part. */
+/* Bytes that are offloaded for part i; 0 if i < 0. */
 static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
 {
     const struct gr_value *v = p->value.data;
@@ -278,10 +278,11 @@ static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
     return sum;
 }
 
-/* The memory of weights is what two parts of a device one behind the other have, and a quarter more
- * for a third one: what a layer has in front of its attention is asked for before the one in front
- * has its own attention done, which the CPU does. With memory for two whole layers the link would
- * not be done earlier: what it brings while the larger part of a layer runs takes as long. */
+/* Sets `ask` of all parts. Memory for offloaded weights is what two consecutive parts of a device
+ * need. A third part may add up to a quarter: then the weights before a layer's attention are
+ * requested before the attention of the previous layer, which the CPU computes, is done. Memory for
+ * two whole layers would not make the link finish earlier: transferring weights takes as long as
+ * the larger part of a layer runs. */
 static void find_asks(struct gr_plan *p)
 {
     struct gr_part *part = p->part.data;
@@ -320,7 +321,7 @@ static void find_lives(struct gr_plan *p)
         }
     const struct gr_part *part = p->part.data;
     const struct gr_move *move = p->move.data;
-    for (size_t k = 0; k < p->part.n; k++) /* moves happen before the part's first node */
+    for (size_t k = 0; k < p->part.n; k++) /* moves precede the part's first node */
         for (int32_t m = part[k].move; m < part[k].move + part[k].n_move; m++) {
             live_at(&all[move[m].src], part[k].node);
             live_at(&all[move[m].dst], part[k].node);
@@ -342,8 +343,8 @@ static void find_lives(struct gr_plan *p)
             v[i].last += LATER;
 }
 
-/* The lowest offset from `at` on at which `v` overlaps none of its kind placed before it whose life
- * meets its own. */
+/* The lowest offset from `at` on at which `v` overlaps no value placed before it that is on the
+ * same device, of the same kind (offloaded or not) and alive at the same time. */
 static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const struct gr_value *v,
                              int64_t at)
 {
@@ -362,8 +363,8 @@ static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const 
     return at;
 }
 
-/* Weights have memory of their own, in front: so what a step takes grows with its tokens, and the
- * largest one needs most. */
+/* Places values in the arenas. Offloaded weights have memory of their own at the beginning, so that
+ * the size of a step grows with its tokens and the largest step needs most. */
 static void place(struct gr_plan *p, bool offloaded)
 {
     struct gr_value *v = p->value.data;
@@ -395,7 +396,7 @@ int gr_plan_finish(struct gr_plan *p)
     return 0;
 }
 
-/* While a plan is only measured there is no memory, and an offset from nothing is no pointer. */
+/* base + offset; NULL when there is no memory because a plan is only measured. */
 static void *add(void *base, int64_t offset)
 {
     return base ? (char *)base + offset : NULL;

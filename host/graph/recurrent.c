@@ -18,13 +18,13 @@ gr_t gr_row_of(gr_t w)
 
 gr_t gr_state_cols(gr_t state, int64_t first, int64_t n)
 {
-    if (state.data) /* without: of another stage, or a plan that is only measured */
+    if (state.data) /* NULL: of another stage, or a plan that is only measured */
         state.data = (float *)state.data + first;
     state.cols = n;
     return state;
 }
 
-/* The convolution of x, whose last inputs are kept in columns of the state from `first` on. */
+/* The convolution of x; its last inputs are kept in columns of the state from `first` on. */
 static gr_t conv_at(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_act_kind kind,
                     int64_t first)
 {
@@ -48,7 +48,7 @@ static gr_t conv(struct gr_build *b, int il, enum gr_slot slot, gr_t x, enum gr_
     return conv_at(b, il, slot, x, kind, 0);
 }
 
-/* The rates of decay with a row a head, also where the file has them in one. */
+/* The decay rates with one row per head, also where the file has them in a single row. */
 static gr_t rates_of(struct gr_build *b, int il, int64_t n_head)
 {
     gr_t a = gr_require(b, il, GR_W_SSM_A);
@@ -57,7 +57,7 @@ static gr_t rates_of(struct gr_build *b, int il, int64_t n_head)
     return a;
 }
 
-/* What SSM_SCAN reads of a token. */
+/* Per-token inputs of SSM_SCAN. */
 struct scan {
     gr_t x, dt, b, c, z;
 };
@@ -66,7 +66,7 @@ static gr_t scan(struct gr_build *b, int il, const struct scan *s)
 {
     gr_t y = gr_new(b, s->x.rows, s->x.cols, GR_F32);
     gr_t dt_bias = {0};
-    if (!gr_has(b, il, GR_W_SSM_DT)) /* otherwise its product has the bias already */
+    if (!gr_has(b, il, GR_W_SSM_DT)) /* otherwise the bias was added with the product of SSM_DT */
         dt_bias = gr_require(b, il, GR_W_SSM_DT_BIAS);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_SSM_SCAN,
@@ -87,7 +87,7 @@ static gr_t scan(struct gr_build *b, int il, const struct scan *s)
     return il == gr_hp(b)->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
 
-/* A norm with the slot's weight, or with none where the model says so. */
+/* norm(x) with the slot's weight if bound, else without one if norm_dt_b_c is set, else x. */
 static gr_t norm_of(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     if (gr_has(b, il, slot))
@@ -110,7 +110,7 @@ gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_SSM_OUT, scan(b, il, &s), res);
 }
 
-/* Columns of one kind out of groups of columns of several, [n_tok, n_group * n]. */
+/* Extracts columns [first, first + n) of every group of `group` columns: [n_tok, n_group * n]. */
 static gr_t ungroup(struct gr_build *b, gr_t x, int64_t group, int64_t first, int64_t n)
 {
     gr_t y = gr_act_ab(b, GR_LINEAR, gr_cols(gr_fold(b, x, group), first, n), 1, 0);
@@ -161,7 +161,7 @@ gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_SHORTCONV_OUT, y, res);
 }
 
-/* beta and alpha, from a matrix of each or from one that has them in groups. */
+/* beta and alpha, from two matrices or from one that has them in groups. */
 static void rates(struct gr_build *b, int il, gr_t x, gr_t *beta, gr_t *alpha)
 {
     if (!gr_has(b, il, GR_W_SSM_BA)) {
@@ -173,13 +173,13 @@ static void rates(struct gr_build *b, int il, gr_t x, gr_t *beta, gr_t *alpha)
     *beta = ungroup(b, both, 2 * n, 0, n), *alpha = ungroup(b, both, 2 * n, n, n);
 }
 
-/* What DELTA_RULE reads of a token. */
+/* Per-token inputs of DELTA_RULE. */
 struct delta {
     gr_t q, k, v, alpha, beta;
     bool tiled;
 };
 
-/* Of the last layer the wanted rows only. */
+/* The delta rule; in the last layer only the wanted rows of its result. */
 static gr_t delta(struct gr_build *b, int il, const struct delta *d)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -221,7 +221,7 @@ gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_
     return gr_mm_add(b, il, GR_W_SSM_OUT, y, res);
 }
 
-/* x times a matrix, or times two narrow ones. */
+/* x times one matrix, or times two narrow ones. */
 static gr_t by_rank(struct gr_build *b, int il, enum gr_slot first, enum gr_slot second, gr_t x)
 {
     x = gr_mm(b, il, first, x);

@@ -1,5 +1,5 @@
-/* One plan over several devices: which nodes follow each other on one, what has to be moved between
- * them, and what is better computed again. */
+/* One plan over several devices: which nodes run in sequence on one device, which values are moved
+ * between devices, and which are recomputed instead. */
 #include "base/checked.h"
 #include "gr/status.h"
 #include "graph/plan.h"
@@ -8,13 +8,13 @@
 struct spread {
     struct gr_plan *p;
     struct gr_vec node; /* the new list */
-    size_t n_value;     /* before any was added */
+    size_t n_value;     /* number of values before any was added */
     /* [n_value] */
-    uint32_t (*on)[GR_MAX_DEVICE]; /* the value that stands for it on each device, 0 = none yet */
-    int32_t *home;                 /* device that it comes from */
-    int32_t *repeat;               /* node that is run again wherever it is needed, or -1 */
-    int32_t *at;                   /* [old nodes] where it went to, -1 = nowhere yet */
-    int32_t offloading;            /* layer of what the last part offloads */
+    uint32_t (*on)[GR_MAX_DEVICE]; /* its value on each device, 0 = none yet */
+    int32_t *home;                 /* device whose node writes it */
+    int32_t *repeat;    /* node that is repeated on every device that needs the value, or -1 */
+    int32_t *at;        /* [old nodes] index in the new list, -1 = none yet */
+    int32_t offloading; /* layer of the weights that the last part offloads */
 };
 
 bool gr_plan_repeats(struct gr_node *n)
@@ -57,8 +57,8 @@ static bool offloads(const struct spread *s, struct gr_node *n)
     return false;
 }
 
-/* The part that the next node of a device belongs to. An EXCHANGE has one of its own, and weights
- * of two layers are not offloaded for one. */
+/* The part for the next node of a device, a new one if necessary. An EXCHANGE has a part of its
+ * own, and a part offloads weights of one layer only. */
 static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t device)
 {
     struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
@@ -77,7 +77,7 @@ static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t dev
     return part;
 }
 
-/* A value of another device with the shape of `v`; 0 when there is no memory. */
+/* Adds a value on another device with the shape of `v`; 0 when out of memory. */
 static uint32_t value_like(struct spread *s, uint32_t v, int32_t device)
 {
     struct gr_value *new = gr_vec_push(&s->p->value, sizeof *new);
@@ -88,7 +88,7 @@ static uint32_t value_like(struct spread *s, uint32_t v, int32_t device)
     return (uint32_t)(s->p->value.n - 1);
 }
 
-/* Moves value `from`, which stands for v, to a device at the beginning of the last part. */
+/* Moves value `from`, a copy of v, to a device at the beginning of the last part. */
 static int move_one(struct spread *s, uint32_t v, uint32_t from, int32_t device)
 {
     uint32_t to = value_like(s, v, device);
@@ -101,7 +101,7 @@ static int move_one(struct spread *s, uint32_t v, uint32_t from, int32_t device)
     return 0;
 }
 
-/* Moves value v from its home: between two GPUs through the CPU. */
+/* Moves value v from its home to a device; between two GPUs through the CPU. */
 static int move_to(struct spread *s, uint32_t v, int32_t device)
 {
     bool through = s->home[v] && device;
@@ -109,7 +109,7 @@ static int move_to(struct spread *s, uint32_t v, int32_t device)
     return rc ? rc : move_one(s, v, through ? s->on[v][0] : v, device);
 }
 
-/* Has a weight offloaded for the last part, once. */
+/* Adds a weight to those offloaded for the last part, unless it is there already. */
 static int offload(struct spread *s, const struct gr_distant *w, const struct gr_node *n)
 {
     struct gr_part *part = (struct gr_part *)s->p->part.data + s->p->part.n - 1;
@@ -132,7 +132,7 @@ static int offload(struct spread *s, const struct gr_distant *w, const struct gr
     return 0;
 }
 
-/* Appends an old node to the new list; all that it reads is there. */
+/* Appends an old node to the new list; the values it reads must be on the device. */
 static int put(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
@@ -146,7 +146,7 @@ static int put(struct spread *s, int32_t old, int32_t device)
             rc = offload(s, w, &n);
         if (!v || v >= s->n_value)
             continue;
-        if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* the first, at its home or at another */
+        if (o->role == GR_ROLE_OUT && !s->on[v][device]) /* first write on this device */
             s->on[v][device] = s->at[old] < 0 ? v : value_like(s, v, device);
         t->value = s->on[v][device];
         if (!t->value)
@@ -165,10 +165,10 @@ static int put(struct spread *s, int32_t old, int32_t device)
     return rc;
 }
 
-/* Sees to it that value v is there for a node of this device. What is repeated reads no value. */
+/* Makes value v available on a device, by a move or by repeating its node, which reads no value. */
 static int bring(struct spread *s, uint32_t v, int32_t device)
 {
-    if (s->home[v] < 0) { /* no node writes it: it is where it is read first */
+    if (s->home[v] < 0) { /* no node writes it: its home is the device that reads it first */
         s->home[v] = ((struct gr_value *)s->p->value.data)[v].device = device;
         s->on[v][device] = v;
     }
@@ -177,7 +177,7 @@ static int bring(struct spread *s, uint32_t v, int32_t device)
     return s->repeat[v] >= 0 ? put(s, s->repeat[v], device) : move_to(s, v, device);
 }
 
-/* Appends an old node after all that it needs. */
+/* Appends an old node after making its inputs available on the device. */
 static int append(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
@@ -190,7 +190,8 @@ static int append(struct spread *s, int32_t old, int32_t device)
     return rc ? rc : put(s, old, device);
 }
 
-/* Taps follow their nodes, in the order of these, and count from the beginning of the part. */
+/* Sorts the taps in the order of the new nodes, and makes their node numbers relative to the
+ * part. */
 static void place_taps(struct spread *s)
 {
     struct gr_tap *tap = s->p->tap.data;

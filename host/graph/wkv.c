@@ -6,9 +6,9 @@
 
 static const gr_t none;
 
-enum { FIRST_VALUES }; /* what goes from layer to layer (gr_carry) */
+enum { FIRST_VALUES }; /* values passed from layer to layer (gr_carry) */
 
-/* What LINEAR_ATTN reads of a token, and how. */
+/* Per-token inputs and options of LINEAR_ATTN. */
 struct linear {
     gr_t q, k, v, w, w_bias, first, erase, rate;
     enum gr_decay_kind decay;
@@ -43,7 +43,7 @@ static gr_t linear_attn(struct gr_build *b, int il, const struct linear *l)
     return gr_name(b, "wkv", il, y);
 }
 
-/* Q, K and V of a head lie side by side. */
+/* Q, K and V of a head are side by side in the product. */
 gr_t gr_lightning(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -66,7 +66,8 @@ gr_t gr_lightning(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
-/* What the token before has more than x; it is kept in columns of the state from `first` on. */
+/* The previous token's row minus x; the last row is kept in columns of the state from `first`
+ * on. */
 static gr_t token_shift(struct gr_build *b, int il, gr_t x, int64_t first)
 {
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
@@ -81,7 +82,7 @@ static gr_t token_shift(struct gr_build *b, int il, gr_t x, int64_t first)
     return y;
 }
 
-/* x + d * part, of `part` one row or as many as x has. */
+/* x + d * part; `part` has one row or as many as x. */
 static gr_t mix(struct gr_build *b, gr_t x, gr_t d, gr_t part)
 {
     return gr_add_t(b, gr_binary(b, GR_MUL, d, part), x);
@@ -116,7 +117,7 @@ static gr_t rate_of(struct gr_build *b, int il, gr_t x, enum gr_slot slot)
     return gr_act(b, GR_SIGMOID, gr_binary(b, GR_ADD, x, row(b, il, slot)));
 }
 
-/* Heads normed each, with a weight for every column. */
+/* Norm of each head, with a weight for every column. */
 static gr_t head_norm(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
@@ -137,8 +138,8 @@ static gr_t head_norm(struct gr_build *b, int il, gr_t x)
     return y;
 }
 
-/* Five mixtures of x and what came before it, by what the two are: for decay, key, value,
- * receptance and gate. */
+/* Five mixtures of x and the previous token, with weights computed from the two: for decay, key,
+ * value, receptance and gate. */
 static void mix_five(struct gr_build *b, int il, gr_t x, gr_t y[5])
 {
     static const enum gr_slot each[5] = {GR_W_TIME_MIX_LERP_W, GR_W_TIME_MIX_LERP_K,
@@ -179,7 +180,7 @@ gr_t gr_wkv6(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_TIME_MIX_OUTPUT, y, res);
 }
 
-/* Values lean on those of the first layer. */
+/* Values, mixed with those of the first layer. */
 static gr_t values(struct gr_build *b, int il, gr_t x)
 {
     gr_t v = gr_mm(b, il, GR_W_TIME_MIX_VALUE, x);
