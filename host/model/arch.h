@@ -1,10 +1,8 @@
-/* What an architecture is: a table of the tensors it has, options read from the file, and a graph
- * function.
+/* An architecture: a table of its tensors, options read from the file, and a graph function.
  *
- * A family is one file in host/models that defines one `struct gr_arch` (or several) and nothing
- * else names it; the list stands in models.def. The table is the only validator of shapes: a
- * dimension is a symbol whose value comes from the hyper-parameters, and the graph may use what the
- * table binds. */
+ * A family is one file in host/models that defines one or several `struct gr_arch`; nothing but the
+ * list in models.def names it. The table is the only validator of shapes: a dimension is a symbol
+ * whose value comes from the hyper-parameters, and the graph may use what the table binds. */
 #ifndef GR_MODEL_ARCH_H
 #define GR_MODEL_ARCH_H
 
@@ -15,7 +13,7 @@
 #include "gr/op.h"
 
 #define GR_MAX_LAYER 512
-#define GR_REL_FAR 128 /* distances beyond it are like it (T5) */
+#define GR_REL_FAR 128 /* larger distances count as this one (T5) */
 
 enum gr_slot {
 #define SLOT(NAME, name) GR_W_##NAME,
@@ -33,14 +31,14 @@ enum gr_dim {
     GR_D_Q,     /* n_head * d_k */
     GR_D_K,     /* n_head_kv * d_k */
     GR_D_V,     /* n_head_kv * d_v */
-    GR_D_QKV,   /* the three side by side */
-    GR_D_QKV_3, /* in a matrix of 3 * GR_D_Q rows, of which the last are not used where there are
-                   fewer KV heads than heads */
-    GR_D_O,     /* n_head * d_v; n_embd where a matrix stands for attention */
+    GR_D_QKV,   /* Q, K and V side by side */
+    GR_D_QKV_3, /* a matrix of 3 * GR_D_Q rows, the last of which are unused where there are fewer
+                   KV heads than heads */
+    GR_D_O,     /* n_head * d_v; n_embd where a matrix replaces attention */
     GR_D_HEAD,  /* d_k */
     GR_D_HEADS, /* n_head */
     GR_D_HEADS_KV,
-    GR_D_ROT_2, /* n_rot / 2 of the layers that turn most */
+    GR_D_ROT_2, /* n_rot / 2 of the layers that rotate the most columns */
     GR_D_FF,
     GR_D_FF_2, /* gate and up side by side */
     GR_D_EXPERT,
@@ -48,13 +46,14 @@ enum gr_dim {
     GR_D_FF_EXP_2,   /* gate and up side by side */
     GR_D_FF_SHEXP,   /* the shared experts, side by side */
     GR_D_FF_SHEXP_2, /* gate and up of these side by side */
-    GR_D_LATENT,     /* columns that experts see */
+    GR_D_LATENT,     /* columns of an expert's input */
     GR_D_ADJUGATE,   /* n_expert / n_adjugate */
     GR_D_FF_ADJ,
-    /* latent attention: heads of d_k_mla and d_v_mla, whose keys and values are made of a latent */
+    /* latent attention (MLA): heads of d_k_mla and d_v_mla columns, whose keys and values are
+     * computed from a latent */
     GR_D_LORA_Q,
     GR_D_LORA_KV,
-    GR_D_KV_A,  /* the latent and the roped columns */
+    GR_D_KV_A,  /* latent and roped columns side by side */
     GR_D_Q_MLA, /* n_head * d_k_mla */
     GR_D_O_MLA, /* n_head * d_v_mla */
     GR_D_NOPE,  /* d_k_mla - n_rot */
@@ -62,19 +61,19 @@ enum gr_dim {
     GR_D_KV_B,  /* n_head * (d_k_mla - n_rot + d_v_mla) */
     GR_D_GATE,  /* n_head * d_gate */
     GR_D_ONE,
-    GR_D_BUCKET,  /* of relative positions */
+    GR_D_BUCKET,  /* buckets of relative positions */
     GR_D_TYPES,   /* token types */
     GR_D_FF_UP,   /* n_ff, or gate and up side by side */
     GR_D_CLS,     /* scores of a classifier */
-    GR_D_DENSE_2, /* rows of the first matrix behind pooling */
+    GR_D_DENSE_2, /* rows of the first matrix after pooling */
     GR_D_DENSE_3, /* columns of the second one */
     GR_D_EMBD_3,
-    GR_D_Q_2, /* queries and their gates */
+    GR_D_Q_2, /* queries and their gates side by side */
     /* recurrent layers */
     GR_D_KERNEL,
     GR_D_CHANNEL,
     GR_D_INNER,
-    GR_D_INNER_2, /* two of them side by side */
+    GR_D_INNER_2, /* two such matrices side by side */
     GR_D_INNER_3,
     GR_D_STATE,
     GR_D_RANK,
@@ -82,17 +81,17 @@ enum gr_dim {
     GR_D_DT_BC,   /* B, C and n_dt side by side */
     GR_D_RANK_2,  /* beta and alpha side by side */
     GR_D_RANK_BC, /* time step, B and C side by side (Mamba 1) */
-    GR_D_SSM_IN,  /* gate, what is convolved, time steps (Mamba 2) */
+    GR_D_SSM_IN,  /* gate, convolved columns and time steps side by side (Mamba 2) */
     GR_D_GROUP,
     GR_D_IN_GROUP, /* n_inner / n_group */
     GR_D_KV_INNER, /* n_group * n_state */
-    /* mixing with the token before */
+    /* mixing with the previous token */
     GR_D_LERP,  /* n_lerp */
-    GR_D_MIX,   /* ranks of small matrices: n_lora_mix, .. */
+    GR_D_MIX,   /* ranks of low-rank matrices: n_lora_mix, .. */
     GR_D_MIX_5, /* .. five of them side by side */
     GR_D_MIX_DECAY,
     GR_D_MIX_RATE,
-    GR_D_MIX_VALUE, /* in the first layer, where nobody reads it, n_lora_rate */
+    GR_D_MIX_VALUE, /* n_lora_value; in the first layer, where it is not used, n_lora_rate */
     GR_D_MIX_GATE,
     GR_N_DIM
 };
@@ -100,19 +99,19 @@ enum gr_dim {
 enum gr_spec_flag {
     GR_OPTIONAL = 1,
     GR_BIAS = 2,         /* a bias is required */
-    GR_BIAS_MAYBE = 4,   /* a bias may be there */
-    GR_IN_STATE = 8,     /* only in layers with a state .. */
+    GR_BIAS_MAYBE = 4,   /* a bias is optional */
+    GR_IN_STATE = 8,     /* only in layers with a recurrent state .. */
     GR_IN_KV = 16,       /* .. or with keys and values */
     GR_IN_HEADS = 32,    /* .. or with heads, which may have no keys and values */
     GR_IN_FF = 64,       /* .. or with a feed-forward part */
-    GR_FIRST = 2048,     /* optional but in the first layer */
-    GR_BUT_FIRST = 256,  /* optional in the first layer alone */
-    GR_AS_F32 = 128,     /* small: f32 in memory whatever the file has, as vectors are */
-    GR_SPREAD = 512,     /* the file has one number a row, which is repeated; with GR_AS_F32 */
+    GR_FIRST = 2048,     /* required in the first layer, optional in others */
+    GR_BUT_FIRST = 256,  /* optional in the first layer, required in others */
+    GR_AS_F32 = 128,     /* small: f32 in memory whatever its type in the file, like vectors */
+    GR_SPREAD = 512,     /* one number per row in the file, repeated along it; with GR_AS_F32 */
     GR_IN_ENC = 4096,    /* only in the encoder's layers .. */
-    GR_IN_DEC = 8192,    /* .. or in those behind it that attend to their own past .. */
-    GR_IN_CROSS = 16384, /* .. or in those that attend to what the encoder gave */
-    GR_EACH = 1024       /* outside the layers in the file, and part of every layer */
+    GR_IN_DEC = 8192,    /* .. or in decoder layers with self-attention .. */
+    GR_IN_CROSS = 16384, /* .. or in decoder layers with cross-attention */
+    GR_EACH = 1024       /* stored outside the layers in the file, but used by every layer */
 };
 
 /* One weight: its slot, flags, and shape innermost dimension first, as GGUF prints it. */
@@ -122,7 +121,7 @@ struct gr_tensor_spec {
     enum gr_dim dim[3];
 };
 
-/* Q, K and V as files have them: one fused matrix or three; with GR_BIAS_MAYBE, biases or none. */
+/* Q, K and V: one fused matrix or three; with GR_BIAS_MAYBE, biases are optional. */
 /* clang-format off */
 #define GR_SPEC_QKV(bias)                                                                          \
     {GR_W_ATTN_QKV, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_QKV}},                                  \
@@ -132,7 +131,7 @@ struct gr_tensor_spec {
 #define GR_SPEC_EMBD                                                                               \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}}
-/* Feed-forward parts with gates: dense, of experts behind a router, of what experts share. */
+/* Feed-forward parts with gates: dense, of experts with a router, of shared experts. */
 #define GR_SPEC_GLU(flags)                                                                         \
     {GR_W_FFN_GATE, flags, {GR_D_EMBD, GR_D_FF}},                                                  \
     {GR_W_FFN_UP, flags, {GR_D_EMBD, GR_D_FF}},                                                    \
@@ -146,7 +145,7 @@ struct gr_tensor_spec {
     {GR_W_FFN_GATE_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},                                      \
     {GR_W_FFN_UP_SHEXP, flags, {GR_D_EMBD, GR_D_FF_SHEXP}},                                        \
     {GR_W_FFN_DOWN_SHEXP, flags, {GR_D_FF_SHEXP, GR_D_EMBD}}
-/* Recurrent layers; `flags`: GR_IN_STATE where other layers have none. */
+/* Recurrent layers; `flags`: GR_IN_STATE where the model also has layers without a state. */
 #define GR_SPEC_MAMBA(flags)                                                                       \
     {GR_W_SSM_IN, flags, {GR_D_EMBD, GR_D_INNER_2}},                                               \
     {GR_W_SSM_CONV, (flags) | GR_BIAS | GR_AS_F32, {GR_D_KERNEL, GR_D_CHANNEL}},                   \
@@ -155,7 +154,7 @@ struct gr_tensor_spec {
     {GR_W_SSM_A, (flags) | GR_AS_F32, {GR_D_STATE, GR_D_INNER}},                                   \
     {GR_W_SSM_D, flags, {GR_D_INNER}},                                                             \
     {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
-/* `maybe`: GR_OPTIONAL where the convolution's bias and the norm may be left out. */
+/* `maybe`: GR_OPTIONAL where the convolution's bias and the norm are optional. */
 #define GR_SPEC_MAMBA2(flags, maybe)                                                               \
     {GR_W_SSM_IN, flags, {GR_D_EMBD, GR_D_SSM_IN}},                                                \
     {GR_W_SSM_CONV, (flags) | ((maybe) ? GR_BIAS_MAYBE : GR_BIAS) | GR_AS_F32,                     \
@@ -175,7 +174,7 @@ struct gr_tensor_spec {
     {GR_W_SSM_A, flags, {GR_D_RANK}},                                                              \
     {GR_W_SSM_NORM, flags, {GR_D_STATE}},                                                          \
     {GR_W_SSM_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
-/* Delta rule with a decay for every row of K: convolutions of their own for Q, K and V. */
+/* Delta rule with a decay for every row of K, and separate convolutions for Q, K and V. */
 #define GR_SPEC_KDA(flags)                                                                         \
     {GR_W_ATTN_QKV, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER_3}},                             \
     {GR_W_ATTN_Q, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_INNER}},                                 \
@@ -189,7 +188,7 @@ struct gr_tensor_spec {
     {GR_W_SSM_DT_BIAS, flags, {GR_D_INNER}},                                                       \
     {GR_W_SSM_NORM, flags, {GR_D_STATE}},                                                          \
     {GR_W_ATTN_OUT, flags, {GR_D_INNER, GR_D_EMBD}}
-/* Latent attention; `flags`: GR_IN_KV where other layers have none. */
+/* Latent attention; `flags`: GR_IN_KV where the model also has layers without attention. */
 #define GR_SPEC_MLA(flags)                                                                         \
     {GR_W_ATTN_Q, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_Q_MLA}},                                 \
     {GR_W_ATTN_Q_A, (flags) | GR_OPTIONAL, {GR_D_EMBD, GR_D_LORA_Q}},                              \
@@ -207,34 +206,36 @@ enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGRO
 /* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. */
 struct gr_hparams {
     int32_t n_vocab, n_ctx_train, n_embd, n_layer;
-    int32_t n_learned_pos; /* rows of the table of learned positions, which are part of what is
-                      stored; 0: there is no table */
+    int32_t n_learned_pos; /* rows of the table of learned positions, which are part of cached K and
+                              V; 0: there is no table */
     int32_t n_head[GR_MAX_LAYER], n_head_kv[GR_MAX_LAYER], n_ff[GR_MAX_LAYER];
-    int32_t d_k, d_v; /* of a head */
-    /* what is kept from step to step */
-    bool no_cache; /* attention sees its own micro-batch only, past and future (encoders, diffusion)
-                    */
-    enum gr_pooling pooling; /* of vectors, unless the session says otherwise; NONE, not MODEL */
-    enum gr_pooling pooling_cls; /* in front of a classifier: MEAN, or the first or last token */
+    int32_t d_k, d_v; /* columns of a head */
+    /* data kept from step to step */
+    bool no_cache; /* no KV cache: attention sees all of its own micro-batch, past and future
+                      (encoders, diffusion) */
+    enum gr_pooling pooling;     /* default pooling of embeddings; never MODEL */
+    enum gr_pooling pooling_cls; /* before a classifier: MEAN; otherwise the first token without a
+                                    cache, or the last one */
     enum gr_act_kind cls_act;    /* between the matrices of a classifier */
-    bool cls_softmax;            /* its scores sum to 1 */
-    int32_t n_cls;               /* scores */
-    int32_t n_bucket;            /* of relative positions, 0: none; what is GR_REL_FAR away and more
-                                    is in the last one */
-    int32_t n_token_type;        /* of which every token is the first; 0: not known */
-    int32_t n_ff_up; /* rows of the first feed-forward matrix, where that is n_ff or twice */
-    enum gr_act_kind ffn_act;     /* where files differ */
-    int32_t n_dense_2, n_dense_3; /* rows and columns of the matrices behind pooling */
+    bool cls_softmax;            /* softmax over its scores */
+    int32_t n_cls;               /* number of scores */
+    int32_t n_bucket; /* buckets of relative positions, 0: none; distances from GR_REL_FAR on are in
+                         the last one */
+    int32_t n_token_type; /* token types (every token has the first one); 0: unknown */
+    int32_t n_ff_up; /* rows of the first feed-forward matrix, where these are n_ff or 2 * n_ff */
+    enum gr_act_kind ffn_act;     /* activation of the feed-forward part, where files differ */
+    int32_t n_dense_2, n_dense_3; /* rows of the first, columns of the second matrix after
+                                     pooling */
     bool v_in_k; /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
-    int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il, or an
-                                    earlier one; -1 = it has none (also where n_head_kv is 0) */
-    int32_t n_enc; /* layers of an encoder in front of the others (kv_of -1), whose tokens see those
-                      of their own micro-batch; 0: there is none */
-    int32_t decoder_start;        /* token that gr_decode begins with behind an encoder */
-    bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 a sequence */
+    int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il or an
+                                    earlier one; -1: none (also where n_head_kv is 0) */
+    int32_t n_enc; /* layers of an encoder, which precede the others (kv_of -1) and attend to their
+                      own micro-batch; 0: there is no encoder */
+    int32_t decoder_start;        /* first token of gr_decode with an encoder */
+    bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 per sequence */
     int32_t n_conv_state, n_ssm_state;
-    /* latent attention: what a head is before it is absorbed; d_k and d_v are n_rot + n_lora_kv and
-     * n_lora_kv then */
+    /* latent attention: columns of a head's K and V before absorption, ranks of Q and of the
+     * latent; with a cached latent d_k is n_rot + n_lora_kv and d_v is n_lora_kv */
     int32_t d_k_mla, d_v_mla, n_lora_q, n_lora_kv;
     /* experts */
     int32_t n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
@@ -242,103 +243,105 @@ struct gr_hparams {
     bool expert_norm;                            /* weights of the chosen experts sum to 1 */
     float expert_scale;                          /* of the weights; 0 = 1 */
     int32_t n_expert_group, n_expert_group_used; /* 1, 1 = no groups */
-    bool expert_weighs_input; /* a chosen expert sees the input times its weight, instead of giving
-                                 what it gives times that */
-    int32_t n_latent;         /* columns that experts see and give; 0 = n_embd */
-    /* adjugate experts: one for each n_adjugate experts, of n_ff_adj columns */
+    bool expert_weighs_input; /* the weight of a chosen expert multiplies its input instead of its
+                                 output */
+    int32_t n_latent;         /* columns of an expert's input and output; 0 = n_embd */
+    /* adjugate experts: one per n_adjugate experts, with n_ff_adj columns */
     int32_t n_adjugate, n_ff_adj;
     float adjugate_scale;
-    int32_t n_kernel, n_channel;               /* of the convolution in front */
-    int32_t n_inner, n_state, n_rank, n_group; /* columns, numbers a column, time steps (or their
-                                                  rank), groups that share B and C (or K) */
-    int32_t n_dt;                              /* rank of the time steps of Mamba 1 with heads */
-    float decay_bound, decay_slope;    /* of the delta rule (gr_args_delta_rule); bound 0: none */
-    float glu_limit[GR_MAX_LAYER];     /* of SiLU's result and of what it meets, in the feed-forward
-                                          part and in shared experts .. */
+    int32_t n_kernel, n_channel; /* convolution before the recurrence: width, columns */
+    /* columns, state per column, time steps or heads (or the rank of time steps), groups that share
+     * B and C (or K) */
+    int32_t n_inner, n_state, n_rank, n_group;
+    int32_t n_dt;                   /* rank of the time steps of Mamba 1 with heads */
+    float decay_bound, decay_slope; /* of the delta rule (gr_args_delta_rule); bound 0: none */
+    float glu_limit[GR_MAX_LAYER];  /* limits of the factors of SiLU(gate) * up, in the feed-forward
+                                       part and in shared experts .. */
     float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
-    int32_t n_lerp, n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value, n_lora_gate; /* of mixing
-                                                    with the token before */
-    bool glu_limit_first; /* glu_limit is of what SiLU is taken of, instead of its result */
-    int32_t n_res_block;  /* the stream is kept at layers il % this == 0; 0: it is not */
-    float situ_beta, situ_linear_beta; /* of gr_glu's SITU; situ_beta 0: SiLU, no linear bound: 0 */
-    int32_t halve_every; /* after so many layers each everything is halved; 0: never */
-    int32_t n_ctx_dense; /* longest context in which a token sees all others before it; 0: any. What
-                            is chosen in longer ones cannot be computed */
-    bool norm_dt_b_c;    /* time step, B and C are normed without weights */
-    int32_t qkv_apart; /* rows from Q's first to K's and from there to V's, where they do not follow
-                          each other; 0 = they do */
-    bool norm_embd;    /* the embeddings pass a norm without weights */
-    int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il has */
-    int32_t round, n_low; /* of models that pass layers more than once: layers of a round or stack,
-                             runs of the low stack before one of the high */
-    bool parallel;        /* the feed-forward does not see what attention adds */
-    float eps, eps_post;  /* of norms; of those behind attention and feed-forward: 0 = the same */
+    /* mixing with the previous token: number of mixtures, ranks */
+    int32_t n_lerp, n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value, n_lora_gate;
+    bool glu_limit_first; /* glu_limit applies to the input of SiLU instead of its result */
+    int32_t n_res_block;  /* the residual stream is kept (gr_keep) at layers il % n_res_block == 0;
+                             0: never */
+    float situ_beta, situ_linear_beta; /* parameters of SITU; situ_beta 0: SiLU; situ_linear_beta 0:
+                                          no bound of the linear factor */
+    int32_t halve_every; /* the stream is halved after every halve_every layers; 0: never */
+    int32_t n_ctx_dense; /* longest context in which attention is dense; 0: any. Sparse attention in
+                            longer ones is not supported */
+    bool norm_dt_b_c;    /* time step, B and C pass norms without weights */
+    int32_t qkv_apart;   /* rows from the start of Q to that of K, and from there to that of V, in a
+                            fused matrix where they are not adjacent; 0: they are */
+    bool norm_embd;      /* the embeddings pass a norm without weights */
+    int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il uses */
+    int32_t round, n_low; /* models that run layers repeatedly: layers of a round or stack, runs of
+                             the low stack before one of the high stack */
+    bool parallel;        /* attention and feed-forward have the same input */
+    float eps, eps_post;  /* epsilon of norms; of post-norms (0 = the same) */
     enum gr_norm_kind norm;
     float attn_scale;  /* 0: 1 / sqrt(d_k) */
-    float value_scale; /* of what attention gives; 0 = 1 */
-    struct { /* queries at position p times 1 + scale * ln(1 + floor((p + first) / length)) */
-        float scale; /* 0: not at all */
+    float value_scale; /* factor of the attention result; 0 = 1 */
+    struct { /* factor of queries at position p: 1 + scale * ln(1 + floor((p + first) / length)) */
+        float scale; /* 0: none */
         int32_t first, length;
     } temper;
-    int32_t d_gate;      /* gates of a head: 1, or one for each of its columns */
+    int32_t d_gate;      /* gates per head: 1, or one for each column */
     float attn_softcap;  /* 0: none */
     float final_softcap; /* 0: none */
     float clamp_kqv;     /* 0: none */
     float max_alibi;     /* 0: none */
-    float embd_scale;    /* of the token embeddings */
-    bool scales_tokens;  /* not of vectors in their place */
-    bool only_tokens;    /* vectors in their place would go another way through the layers */
-    struct gr_xielu {    /* gr_args_xielu */
+    float embd_scale;    /* factor of the token embeddings */
+    bool scales_tokens;  /* embd_scale applies to tokens only, not to vectors in their place */
+    bool only_tokens; /* vectors in place of tokens are not supported: they would take another path
+                         through the layers */
+    struct gr_xielu { /* gr_args_xielu */
         float positive, negative, linear, below;
     } xielu[GR_MAX_LAYER];
-    float residual_scale; /* of what a part of a layer adds; 0 = 1 */
+    float residual_scale; /* factor of what each part of a layer adds; 0 = 1 */
     float logit_scale;    /* the logits are divided by it; 0 = 1 */
     /* sliding window */
     int32_t n_swa; /* 0: none */
-    bool swa_both; /* n_swa / 2 positions to either side are seen; for no_cache */
-    bool
-        chunked; /* a window begins at the last multiple of n_swa instead of going with the token */
-    bool swa[GR_MAX_LAYER]; /* layers whose keys and values are in the second kind of cache: those
-                               with a window or, in a model with an encoder, those that attend to
-                               what it gave (gr_is_cross) */
+    bool swa_both; /* symmetric: n_swa / 2 positions to either side are visible; for no_cache */
+    bool chunked;  /* a window begins at the last multiple of n_swa instead of sliding */
+    bool swa[GR_MAX_LAYER]; /* layers whose keys and values are in GR_CACHE_SWA: those with a window
+                               or, in a model with an encoder, those with cross-attention
+                               (gr_is_cross) */
     /* rope */
     enum gr_rope_kind rope;
-    bool no_rope[GR_MAX_LAYER]; /* layers that know no positions */
-    bool norm_roped;            /* norms of Q and K follow the rotation: positions themselves
-                                   matter, not distances alone */
-    int32_t n_rot, n_rot_swa;   /* columns of a head that are turned; in windowed layers */
-    bool rot_by_kind;           /* the two differ; otherwise the first layer's counts for all */
-    int32_t
-        section[4];   /* M-RoPE: pairs that turn by t, y, x and not at all; all 0 = one position */
-    bool interleaved; /* sections take turns (t y x t y x ..) instead of following each other */
-    float freq_base, freq_base_swa; /* of the full and of the windowed layers */
+    bool no_rope[GR_MAX_LAYER]; /* layers without rope */
+    bool norm_roped; /* norms of Q and K follow the rotation: absolute positions matter, not only
+                        distances */
+    int32_t n_rot, n_rot_swa; /* rotated columns of a head; in windowed layers */
+    bool rot_by_kind; /* n_rot and n_rot_swa differ; otherwise the first layer's is used for all */
+    int32_t section[4]; /* M-RoPE: numbers of pairs rotated by t, y, x and not at all; all 0: a
+                           single position */
+    bool interleaved;   /* sections are interleaved (t y x t y x ..) instead of consecutive */
+    float freq_base, freq_base_swa; /* of full and of windowed layers */
     float freq_scale, freq_scale_swa;
-    bool plain_swa_rope; /* no scaling of any kind is for windowed layers */
+    bool plain_swa_rope; /* windowed layers have no rope scaling */
     enum gr_scaling scaling;
     int32_t n_ctx_orig; /* context length before scaling */
     float rope_attn_factor;
     float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast,
-        yarn_beta_slow; /* ext < 0: as the scaling says */
-    bool
-        yarn_scales_attn; /* YaRN's magnitude belongs to the attention's scale as well (DeepSeek) */
-    float yarn_log_mul;   /* with it: that magnitude is 1 + this * ln(factor), and rope's is 1, or
-                             without yarn_scales_attn YaRN's own divided by it; 0: both are YaRN's
-                             own */
+        yarn_beta_slow;    /* yarn_ext_factor < 0: by the kind of scaling */
+    bool yarn_scales_attn; /* YaRN's magnitude also multiplies the attention scale (DeepSeek) */
+    float yarn_log_mul; /* with yarn_scales_attn: that magnitude is 1 + yarn_log_mul * ln(factor),
+                           and rope's is 1; without: rope's is YaRN's own divided by it; 0: both are
+                           YaRN's own */
 };
 
-/* Whether a layer's tokens see those of their own micro-batch, and nothing of them is kept. */
+/* Returns whether a layer attends to its own micro-batch only and caches nothing. */
 static inline bool gr_sees_itself(const struct gr_hparams *hp, int32_t il)
 {
     return hp->no_cache || il < hp->n_enc;
 }
 
-/* Whether a layer attends to what the encoder gave, all of it. */
+/* Returns whether a layer attends to the encoder's output (cross-attention). */
 static inline bool gr_is_cross(const struct gr_hparams *hp, int32_t il)
 {
     return hp->n_enc > 0 && hp->swa[il];
 }
 
-/* Whether a layer has a sliding window. */
+/* Returns whether any layer has `swa` set: a window or, with an encoder, cross-attention. */
 static inline bool gr_any_window(const struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
@@ -347,39 +350,41 @@ static inline bool gr_any_window(const struct gr_hparams *hp)
     return false;
 }
 
-/* The layer that the weights of layer il have in the file; -1: -1. */
+/* The layer of the file that has the weights of layer il; -1 for -1. */
 int gr_file_layer(const struct gr_hparams *hp, int il);
-/* Value of a symbolic dimension for layer il (-1: outside the layers). */
+/* The value of a symbolic dimension for layer il (-1: outside the layers). */
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il);
 
-/* Whether layer il is of the kind that has this weight. */
+/* Returns whether layer il is of a kind that has this weight. */
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il);
 
-/* The slot of the factors, one for each expert, that products with a slot's matrices may have; the
- * slot itself when one factor is all, GR_N_SLOT when there is none. */
+/* The slot of the factors, one per expert, that products with a slot's matrices may have; the slot
+ * itself when there is a single factor, GR_N_SLOT when there is none. */
 enum gr_slot gr_scale_slot(enum gr_slot slot);
 
 struct gr_extent {
     int32_t lo, hi; /* [lo, hi) */
 };
 
-/* What one of the n_shard ranks that share every layer has of it. Its hyper-parameters say how much
- * of each dimension, this says which. All else is whole on every rank. */
+/* The share of one of n_shard ranks that divide every layer (tensor parallel). The shard's
+ * hyper-parameters give the size of each divided dimension, this gives the ranges. Everything else
+ * is whole on every rank. */
 struct gr_share {
     int32_t shard, n_shard;
-    const struct gr_hparams *whole; /* the model's */
+    const struct gr_hparams *whole; /* hyper-parameters of the whole model */
     struct gr_extent head[GR_MAX_LAYER], head_kv[GR_MAX_LAYER], ff[GR_MAX_LAYER];
     struct gr_extent ff_exp, ff_shexp;
-    struct gr_extent vocab; /* of the logits: rows of the output matrix. Shard s begins at s times
-                              what shard 0 has; the last one may have fewer */
+    struct gr_extent vocab; /* rows of the output matrix. Shard s begins at s times the size of
+                               shard 0's part; the last one may have fewer */
 };
 
-/* What an adapter has, as the weights that it changes: [n_layer + 1][GR_N_SLOT], absent where it
- * changes nothing. W [out, in] gets A [rank, in] and B [out, rank], experts one of each; the token
- * embeddings [n_vocab, n] get A [n_vocab, rank] and B [n, rank]. */
+/* Matrices of an adapter, indexed like the weights that it changes: [n_layer + 1][GR_N_SLOT],
+ * absent where it changes nothing. For W [out, in]: A [rank, in] and B [out, rank], experts one of
+ * each; for token embeddings [n_vocab, n]: A [n_vocab, rank] and B [n, rank]. */
 struct gr_lora {
     struct gr_ten *a, *b;
-    float alpha; /* of the file: B A counts alpha / rank times the adapter's scale; 0 = once */
+    float alpha; /* from the file: the factor of B A is alpha / rank times the adapter's scale; 0:
+                    the scale alone */
 };
 
 /* Reads one key "<arch>.<key>" for a family's options. A missing key leaves *out as it is; a wrong
@@ -389,109 +394,112 @@ struct gr_hp_source;
 int gr_hp_f32(struct gr_hp_source *s, const char *key, float *out);
 int gr_hp_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out);
 int gr_hp_bool(struct gr_hp_source *s, const char *key, bool *out);
-/* The same for a required key. */
+/* As above, for a required key. */
 int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out);
 int gr_hp_need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t *out);
-/* One number for all layers, or one for each. */
+/* Reads a required key: one number for all n items, or one for each. */
 int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t n,
                int32_t *out);
-/* n finite numbers >= 0: one for all layers, or one for each. A missing key leaves them as they
- * are.
- */
+/* Reads n finite numbers >= 0: one for all layers, or one for each. A missing key leaves them
+ * unchanged. */
 int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *out);
 bool gr_hp_has(struct gr_hp_source *s, const char *key);
-/* Which layers have a sliding window: the file's "attention.sliding_window_pattern" (one flag a
- * layer, or a period of which the last layer has none), otherwise layers il with il % period <
- * period - 1; period 0 = no layer. */
+/* Sets which layers have a sliding window: by "attention.sliding_window_pattern" in the file (one
+ * flag per layer, or a period of which the last layer has none), otherwise layers il with il %
+ * period < period - 1; period 0: no layer. */
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
-/* The same, but the first layer of a period is the one that has none. */
+/* As gr_hp_swa, but the first layer of a period is the one without a window. */
 int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
-/* Fails unless the file says how many token types there are. */
+/* Fails unless the file gives the number of token types. */
 int gr_hp_token_types(const struct gr_hparams *hp);
-/* Whether a key holds this text. */
+/* Returns whether a key has this text. */
 bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text);
-/* Rows of a tensor of the file, 0 when it has none of that name. */
+/* Number of rows of a matrix in the file; 0 when there is none of that name. */
 int64_t gr_hp_rows(struct gr_hp_source *s, const char *tensor);
 
-/* The keys of recurrent layers, checked, and the size of their state: n_channel = n_inner (Mamba
- * 1), with B and C beside it (Mamba 2), or Q, K and V (gated delta rule; n_state wide heads, n_rank
- * of V on n_group of K). */
+/* Reads and checks the keys of recurrent layers, and sets the size of their state: n_channel =
+ * n_inner (Mamba 1), with B and C in addition (Mamba 2), or Q, K and V (gated delta rule: heads
+ * n_state wide, n_rank of V on n_group of K). */
 enum gr_recurrence { GR_MAMBA, GR_MAMBA_HEADS, GR_MAMBA_2, GR_DELTA };
 int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind);
 /* The delta rule with a decay for every row of K: as many heads as layer 0 has, "kda.head_dim"
- * wide.
- */
+ * columns wide. */
 int gr_hp_kda(struct gr_hp_source *s, struct gr_hparams *hp);
-/* "kda.gate_lower_bound", negative, for gr_hparams.decay_bound. `maybe`: without the key, or where
- * it says minus infinity, there is none. */
+/* Reads decay_bound from "kda.gate_lower_bound", which is negative. `maybe`: without the key, or if
+ * it is minus infinity, there is no bound. */
 int gr_hp_decay_bound(struct gr_hp_source *s, struct gr_hparams *hp, float slope, bool maybe);
-/* Linear attention where other layers attend: as many heads as layer 0 has, as wide as its keys. */
+/* Linear attention in layers beside ones with attention: as many heads as layer 0 has, as wide as
+ * its keys. */
 int gr_hp_linear_attn(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The same in every layer, with n_shift rows of the token before it: "wkv.head_size" wide heads,
- * whose K and V may have fewer. */
+/* Linear attention in every layer (RWKV), whose state also has n_shift rows of the previous token:
+ * heads are "wkv.head_size" wide; K and V may have fewer heads. */
 int gr_hp_wkv(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n_shift);
-/* Which layers are recurrent: a list in the file, or all but every period-th. */
+/* Sets which layers are recurrent: by a list in the file, or all but every period-th one. */
 int gr_hp_find_recurrent(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
-/* Layer il has a state instead of keys and values. */
+/* Makes layer il one with a recurrent state instead of keys and values. */
 void gr_hp_set_recurrent(struct gr_hparams *hp, int32_t il);
-/* The same for every layer whose count of KV heads is 0. */
+/* Makes exactly the layers without KV heads recurrent. */
 void gr_hp_recurrent_without_kv(struct gr_hparams *hp);
-/* The state of short convolutions over n_embd columns, from "shortconv.l_cache". */
+/* Sets the state of short convolutions over n_embd columns, from "shortconv.l_cache". */
 int gr_hp_short_conv(struct gr_hp_source *s, struct gr_hparams *hp);
 
-/* All layers `times` times, one after the other, with the same weights. */
+/* Repeats the sequence of all layers `times` times, with the same weights. */
 int gr_hp_repeat(struct gr_hp_source *s, struct gr_hparams *hp, int32_t times);
-/* Stacks of n layers: n_low times the first, once the second, all that n_high times. */
+/* Arranges stacks of n layers: n_high times (n_low times the first stack, once the second). */
 int gr_hp_stacks(struct gr_hp_source *s, struct gr_hparams *hp, int32_t n, int32_t n_low,
                  int32_t n_high);
-/* The embeddings are multiplied by "embedding_scale", if the file has it; 0 is 1. */
+/* Sets the factor of the embeddings from "embedding_scale", if the file has it; 0 is 1. */
 int gr_hp_embd_scale(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The logits are multiplied by "logit_scale", if the file has it. */
+/* Makes "logit_scale", if the file has it, a factor of the logits. */
 int gr_hp_logit_factor(struct gr_hp_source *s, struct gr_hparams *hp);
-/* Fails unless heads of V are as wide as those of K. */
+/* Fails unless V's heads are as wide as K's. */
 int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
-/* Every column of a head is turned, whatever the file says. */
+/* Makes rope rotate every column of a head, whatever the file says. */
 int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
-/* Fails unless V's rows are among those of GR_D_QKV_3. */
+/* Fails unless V's rows are within the 3 * GR_D_Q rows of GR_D_QKV_3. */
 int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp);
-/* M-RoPE's sections, from the required "rope.dimension_sections". */
+/* Reads M-RoPE's sections from the required "rope.dimension_sections". */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The same; without the key, or where it says 0, there are none. */
+/* As above; without the key, or if it begins with 0, there are none. */
 int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);
-/* glu_limit and glu_limit_exp: one number for all layers, or one for each. */
+/* Reads glu_limit and glu_limit_exp: one number for all layers, or one for each. */
 int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The widths of latent attention. Older files have no "attention.key_length_mla" and the matrix of
+/* Reads the widths of latent attention. Older files have no "attention.key_length_mla": then as
  * gr_hp_latent. */
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
-/* The same where one matrix makes keys and values of every head, and these are kept. */
+/* Reads the widths of latent attention for files in which one matrix makes the keys and values of
+ * every head, which are cached. */
 int gr_hp_latent(struct gr_hp_source *s, struct gr_hparams *hp);
-/* How queries grow with positions, when the file says so. */
+/* Reads how queries scale with positions (temper), if the file has it. */
 int gr_hp_temper(struct gr_hp_source *s, struct gr_hparams *hp);
-/* xIELU's coefficients, one of each for all layers or one for each of them. */
+/* Reads xIELU's coefficients: one of each for all layers, or one per layer. */
 int gr_hp_xielu(struct gr_hp_source *s, struct gr_hparams *hp);
-/* GR_E_UNSUPPORTED: the file has this key, and what it asks for is not there. */
+/* Fails with GR_E_UNSUPPORTED: the file has this key, which asks for something unsupported. */
 int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
-/* How experts are chosen and weighted, and the width of the shared ones. `otherwise` is the gate
- * when the file does not say. */
+/* Reads how experts are chosen and weighted, and the width of the shared ones. `otherwise`: the
+ * gate when the file does not say. */
 int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise);
 
-/* The adjugate experts: how many experts have one in common, its width (that of a head when the
- * file does not say), how much it counts. */
+/* Reads the adjugate experts: how many experts share one, its width (by default that of a head),
+ * its factor. */
 int gr_hp_adjugates(struct gr_hp_source *s, struct gr_hparams *hp);
 
-/* What scaled frequencies multiply with: the rotated columns, the attention's scale. */
+/* Magnitudes that belong to scaled frequencies: factors of the rotated columns and of the attention
+ * scale. */
 struct gr_rope_mag {
     float rope, attn;
 };
 
 struct gr_build;
 
-/* What gpurun quantize knows of a family besides the names of its tensors (quant/recipe.def). */
+/* Properties of a family for gpurun quantize, besides the names of its tensors
+ * (quant/recipe.def). */
 struct gr_arch_mix {
-    uint32_t n_layer_large; /* a model of so many layers stores V in more bits; 0: none does .. */
-    bool large_if_grouped;  /* .. only where heads share K and V */
-    bool plain;             /* attention's output gets no type of its own */
-    bool experts_alone;     /* has matrices for each head, which are stored as other matrices are */
+    uint32_t n_layer_large; /* models of this many layers store V in more bits; 0: none does .. */
+    bool large_if_grouped;  /* .. only with grouped-query attention */
+    bool plain;             /* the attention output has no special type */
+    bool experts_alone; /* has matrices per head, which are stored like other matrices; only those
+                           of experts are special */
 };
 
 struct gr_arch {
@@ -502,14 +510,14 @@ struct gr_arch {
     enum gr_rope_kind rope;
     bool no_cache; /* as in the hyper-parameters */
     struct gr_arch_mix mix;
-    bool no_logits; /* it ends with the last layer, or its norm */
-    bool no_attn;   /* no layer attends: counts of heads mean what the family says */
-    /* Options of the family; NULL = none. Runs after the common keys are read. */
+    bool no_logits; /* the model ends with the last layer or its norm */
+    bool no_attn;   /* no layer has attention: the family interprets counts of heads */
+    /* Reads the family's options, after the common keys; NULL: there are none. */
     int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
-    /* One layer: [1, n_tok, n_embd] in, the same out. */
+    /* Records one layer: [1, n_tok, n_embd] in and out. */
     struct gr_ten (*layer)(struct gr_build *b, int il, struct gr_ten x);
-    /* With an encoder: x is what its last layer gives; has layer il, one that attends to it, keep
-     * what it attends to (gr_cross_keep). */
+    /* With an encoder: records that cross-attention layer il stores its keys and values
+     * (gr_cross_keep) of x, the encoder's output. */
     void (*encoded)(struct gr_build *b, int il, struct gr_ten x);
 };
 

@@ -1,4 +1,4 @@
-/* Binding: every row of an architecture's table against the tensors of the file. */
+/* Binding: finds the tensor of the file for every row of an architecture's table. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ static int wrong_shape(const struct gr_gguf_tensor *t, const int64_t *want, int 
                    gr_quote(t->name.p, t->name.n), expected, found, t->offset);
 }
 
-/* Dimensions of one do not count: files have them in some places or not. */
+/* Compares shapes, ignoring dimensions of 1, which some files leave out. */
 static bool is_shape(const struct gr_gguf_tensor *t, const int64_t *want, int n_want)
 {
     int k = 0;
@@ -136,7 +136,7 @@ static void *keep(struct gr_model *m, size_t bytes)
     return slot ? *slot = gr_calloc(1, bytes) : NULL;
 }
 
-/* The tensor's bytes in memory: the mapping itself, or a copy. */
+/* Sets *out to the tensor's bytes: in the mapping, or read into memory. */
 static int bytes_of(struct gr_model *m, const struct gr_gguf *g, const struct gr_gguf_tensor *t,
                     const void **out)
 {
@@ -166,7 +166,7 @@ static int check_finite(const struct gr_gguf_tensor *t, const void *data)
     return 0;
 }
 
-/* Vectors are small and every kernel reads them as f32. */
+/* Converts a small tensor to f32, which every kernel reads. */
 static int as_f32(struct gr_model *m, struct gr_ten *w)
 {
     float *p = keep(m, (size_t)(w->rows * w->cols) * 4);
@@ -213,7 +213,7 @@ static int bind_bias(struct gr_model *m, const struct gr_tensor_spec *s, int il,
                        m->arch->name);
     if (!t)
         return 0;
-    /* one number an output: the weight's second dimension, for a vector its only one */
+    /* one number per output: the weight's second dimension, or a vector's only one */
     const int64_t *want = n_dim > 1 ? dim + 1 : dim;
     int n_want = n_dim > 1 ? n_dim - 1 : 1;
     struct gr_ten *w = &m->bias[(size_t)(il + 1) * GR_N_SLOT + s->slot];
@@ -241,8 +241,8 @@ bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s
     return !(s->flags & GR_IN_KV) || hp->n_head_kv[il] > 0;
 }
 
-/* The tensor of a slot, whose name goes to `name`. Some files leave ".weight" or ".bias" out of
- * some names. */
+/* Finds the tensor of a slot and writes its name to `name`. Some files leave ".weight" or ".bias"
+ * out of some names. */
 static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot slot, int il,
                                          char name[96])
 {
@@ -256,7 +256,8 @@ static const struct gr_gguf_tensor *find(const struct gr_model *m, enum gr_slot 
     return gr_gguf_find_tensor(m->gguf, bare);
 }
 
-/* As llama.cpp has them (src/llama-model.cpp); what others name so has another meaning. */
+/* Slots with scales as in llama.cpp (src/llama-model.cpp); ".scale" of other tensors has another
+ * meaning. */
 enum gr_slot gr_scale_slot(enum gr_slot slot)
 {
     switch (slot) {
@@ -289,9 +290,9 @@ enum gr_slot gr_scale_slot(enum gr_slot slot)
     }
 }
 
-/* The factors of a matrix beside it, "attn_q.scale" of "attn_q.weight", which formats of a narrow
- * range need: one number, or one for each expert. (".input_scale", a range for activations of 4
- * bits, has no use here: activations are not stored so.) */
+/* Binds the scale of a matrix, "attn_q.scale" of "attn_q.weight", which formats of a narrow range
+ * need: one number, or one per expert. (".input_scale", a range for 4-bit activations, is not used:
+ * activations are not stored so.) */
 static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_expert, bool check)
 {
     char name[96];
@@ -313,7 +314,7 @@ static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_e
     return rc;
 }
 
-/* Rows of n times their number. */
+/* Repeats the single number of each row n times. */
 static int spread(struct gr_model *m, struct gr_ten *w, int64_t n)
 {
     const float *from = w->data;
@@ -364,8 +365,8 @@ static bool in_layers(enum gr_slot slot)
                   gr_slot_name(slot, 1, false, b, sizeof b)) != 0;
 }
 
-/* Bytes that are looked at while tensors are bound: those of tensors that are in no mapping, or of
- * all. */
+/* Bytes that are read while tensors are bound: those of tensors outside mappings, or with `check`
+ * of all. */
 static uint64_t bytes_to_read(const struct gr_model *m, bool check)
 {
     uint64_t n = gr_gguf_n_tensor(m->gguf), bytes = 0;
@@ -396,7 +397,7 @@ int gr_model_bind(struct gr_model *m, bool check)
             if (gr_spec_applies(&m->hp, s, il))
                 rc = bind_spec(m, s, il, check);
     }
-    /* without an output matrix the token embeddings serve as one, or the other way round */
+    /* without an output matrix the token embeddings serve as one, and vice versa */
     if (!gr_ten_is(&m->weight[GR_W_OUTPUT]) && !m->arch->no_logits)
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))

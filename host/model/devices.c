@@ -18,7 +18,7 @@ void gr_device_kinds_set(const struct gr_device_kind *const *other, int n)
     n_kind = other ? n : (int)GR_COUNT(built_in);
 }
 
-/* ---- all of them ---- */
+/* ---- listing ---- */
 
 static int count(const struct gr_device_kind *kind, const char **why, bool *broken)
 {
@@ -101,7 +101,7 @@ static int add(struct gr_devices *d, const struct gr_device_kind *kind, int i)
     return rc;
 }
 
-/* The one GPU of a kind: number main_gpu, or the first that can be used. */
+/* Adds a single GPU of a kind: number main_gpu, or the first usable one. */
 static int add_main(struct gr_devices *d, const struct gr_device_kind *kind, int n,
                     int32_t main_gpu)
 {
@@ -115,7 +115,7 @@ static int add_main(struct gr_devices *d, const struct gr_device_kind *kind, int
     return rc;
 }
 
-/* All GPUs of a kind that can be used, of which there must be one. */
+/* Adds all usable GPUs of a kind; there must be at least one. */
 static int add_all(struct gr_devices *d, const struct gr_device_kind *kind, int n)
 {
     int first = 0, n_most = GR_MIN(n, GR_MAX_DEVICE - 1);
@@ -127,7 +127,7 @@ static int add_all(struct gr_devices *d, const struct gr_device_kind *kind, int 
         if (rc && (rc != GR_E_DEVICE || !why[i]))
             return rc;
     }
-    if (!d->n) /* the reason of the first one is said again */
+    if (!d->n) /* fails again with the reason of the first one */
         return add(d, kind, 0);
     for (int i = 0; i < n_most; i++)
         if (why[i])
@@ -135,7 +135,7 @@ static int add_all(struct gr_devices *d, const struct gr_device_kind *kind, int 
     return 0;
 }
 
-/* Those of a kind that a model is for: all, or where it is not split the main one. */
+/* Adds the GPUs of a kind that a model uses: all, or if it is not split the main one. */
 static int add_kind(struct gr_devices *d, const struct gr_device_kind *kind, int n,
                     const struct gr_model_params *p)
 {
@@ -148,8 +148,8 @@ static int add_kind(struct gr_devices *d, const struct gr_device_kind *kind, int
     return add_all(d, kind, n);
 }
 
-/* "auto": the first kind that there is anything of. A GPU that is there and cannot be used is an
- * error when there is no other, none at all is not. */
+/* "auto": the first kind with any devices. A GPU that exists but is unusable is an error when there
+ * is no other; having none is not. */
 static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
 {
     const char *why = NULL;
@@ -168,7 +168,7 @@ static int choose_any(struct gr_devices *d, const struct gr_model_params *p)
     return 0;
 }
 
-/* The number that n characters are; -1 = they are none. */
+/* The number written in n characters; -1: they are not digits, or it is too large. */
 static int number(const char *p, size_t n)
 {
     int i = 0;
@@ -180,8 +180,8 @@ static int number(const char *p, size_t n)
     return i;
 }
 
-/* A device called `name`, or those of the kind called so. One that is named several times is as
- * many devices, which share its memory. */
+/* Adds the device called `name`, or the devices of a kind of that name. A repeated name counts as
+ * several devices that share memory. */
 static int choose_named(struct gr_devices *d, const struct gr_model_params *p, const char *name,
                         size_t len)
 {

@@ -40,7 +40,7 @@ int gr_hp_need_f32(struct gr_hp_source *s, const char *key, float *out)
     return rc ? rc : gr_hp_f32(s, key, out);
 }
 
-/* Fails unless v, which the key says, is above 0 (and finite). */
+/* Fails unless v, the value of the key, is above 0 and finite. */
 static int check_positive(const struct gr_hp_source *s, const char *key, float v)
 {
     if (v > 0 && isfinite(v))
@@ -99,7 +99,8 @@ int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, 
     return rc;
 }
 
-/* n numbers >= lo: what the key says, or each item of it. kv: of the key, NULL = it is missing. */
+/* Reads n numbers >= lo: the key's single value for all, or each item of an array. kv: of the key,
+ * NULL = it is missing. */
 static int f32_each(const struct gr_gguf_kv *kv, const char *key, float lo, int32_t n, float *out)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -128,7 +129,7 @@ static double softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-/* Their keys have no architecture in front. */
+/* The keys of xIELU have no architecture prefix. */
 int gr_hp_xielu(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     static const char *const key[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
@@ -192,7 +193,7 @@ int64_t gr_hp_rows(struct gr_hp_source *s, const char *tensor)
     return t && t->n_dim > 1 ? (int64_t)t->ne[1] : 0;
 }
 
-/* Of a period layer number `full` has no window. */
+/* Gives all layers windows except number `full` of each period. */
 static void swa_period(struct gr_hparams *hp, int32_t period, int32_t full)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
@@ -397,7 +398,7 @@ int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp)
     return check_rot(s, hp, "rope.dimension_count", hp->n_rot);
 }
 
-/* Columns of a head that are turned, and of a windowed layer's. */
+/* Reads the number of rotated columns of a head, also for windowed layers. */
 static int read_rot(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     const char *key = "rope.dimension_count", *key_swa = "rope.dimension_count_swa";
@@ -411,7 +412,8 @@ static int read_rot(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Most families turn as many columns in every layer as in the first. */
+/* Chooses and checks the numbers of rotated columns. Most families use that of the first layer in
+ * all layers. */
 static int choose_rot(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     if (!hp->rot_by_kind)
@@ -455,7 +457,8 @@ static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* One number, or one for each layer: of those above 0, which have to be equal. */
+/* Reads one number, or one for each layer; those above 0 must be equal. A missing key leaves
+ * *out. */
 static int same_in_layers(struct gr_hp_source *s, const struct gr_hparams *hp, const char *key,
                           int32_t hi, int32_t *out)
 {
@@ -610,7 +613,7 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
     return 0;
 }
 
-/* Some files say it of the other kind. */
+/* Reads the epsilon of norms; some files of RMS norms have the key of layer norms. */
 static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     const char *key = "attention.layer_norm_epsilon";
@@ -624,7 +627,7 @@ static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* A kind of pooling by the file's number; -1, also as 32 bits without a sign, is unknown. */
+/* Reads a kind of pooling by the file's number; -1, also as unsigned 32 bits, means unknown. */
 static int read_pooling(struct gr_hp_source *s, const char *key, int32_t *out)
 {
     char k[128];
@@ -635,7 +638,7 @@ static int read_pooling(struct gr_hp_source *s, const char *key, int32_t *out)
     return rc ? rc : in_range(k, v == UINT32_MAX ? -1 : v, -1, 4, out);
 }
 
-/* What vectors are made of. */
+/* Reads how embeddings are made: pooling, classifier, token types, matrices after pooling. */
 static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     char k[128];
@@ -670,8 +673,8 @@ static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_i32(s, "dense_3_feat_in", 0, 1 << 20, &hp->n_dense_3);
 }
 
-/* Files whose tokens see later ones too ("attention.causal" is false) are computed without a cache,
- * as far as nothing else of theirs is kept. */
+/* Models with attention to later tokens ("attention.causal" is false) run without a cache, unless
+ * they need one for something else, which is unsupported. */
 static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     bool causal = true, keeps = hp->v_in_k || hp->n_enc > 0;
@@ -684,7 +687,7 @@ static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
     return keeps ? gr_hp_unsupported(s, "attention.causal") : 0;
 }
 
-/* What holds without a key. */
+/* Sets the values that hold without a key. */
 static void set_defaults(struct gr_hparams *hp, const struct gr_arch *arch)
 {
     memset(hp, 0, sizeof *hp);
@@ -696,7 +699,7 @@ static void set_defaults(struct gr_hparams *hp, const struct gr_arch *arch)
 int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch)
 {
     struct gr_hp_source s = {g, arch->name};
-    int32_t n_next = 0; /* layers that predict further tokens: behind the others, not used */
+    int32_t n_next = 0; /* layers for multi-token prediction: after the others, not used */
     set_defaults(hp, arch);
     int rc = gr_hp_need_i32(&s, "block_count", 1, GR_MAX_LAYER, &hp->n_layer);
     if (!rc)

@@ -37,7 +37,7 @@ void gr_lora_free(struct gr_lora **lora, int32_t n)
 
 /* ---- one file ---- */
 
-/* An adapter's file being bound. */
+/* An adapter file that is being bound. */
 struct binding {
     struct gr_model *m;
     struct gr_lora *to;
@@ -90,7 +90,8 @@ static const struct gr_gguf_tensor *claim(const struct binding *b, const char *w
     return t;
 }
 
-/* A and B of a weight; looked up by rows, A has one for each of these. */
+/* Binds A and B of a weight. For embeddings, which are looked up by rows, A has one row per
+ * token. */
 static int bind_pair(struct binding *b, enum gr_slot slot, int il, const char *weight)
 {
     size_t at = (size_t)(il + 1) * GR_N_SLOT + slot;
@@ -115,8 +116,8 @@ static int bind_pair(struct binding *b, enum gr_slot slot, int il, const char *w
     return rc ? gr_fail(rc, "%s: %s", b->path, why) : 0;
 }
 
-/* What a spec has in a layer; a matrix that stands for another one is changed under that one's
- * name. */
+/* Binds the pair for a spec in a layer, if any. A matrix that serves as another one (tied
+ * embeddings) is adapted under its own name only. */
 static int bind_spec(struct binding *b, const struct gr_tensor_spec *s, int il)
 {
     const struct gr_model *m = b->m;
@@ -141,7 +142,7 @@ static int bind_all(struct binding *b)
     return rc;
 }
 
-/* Whether the name ends so, and where. */
+/* Returns whether a name ends with `end`; *n: the length of what is before it. */
 static bool ends_with(struct gr_str name, const char *end, size_t *n)
 {
     size_t len = strlen(end);
@@ -149,8 +150,8 @@ static bool ends_with(struct gr_str name, const char *end, size_t *n)
     return name.n >= len && !memcmp(name.p + *n, end, len);
 }
 
-/* Why a tensor of the file has found no weight. Norms are left out, as by everyone: adapters work
- * without them. */
+/* Reports why a tensor of the file matches no weight. Norms are ignored with a warning, as in other
+ * programs: adapters work without them. */
 static int refuse_unclaimed(const struct binding *b, const struct gr_gguf_tensor *t)
 {
     size_t n;

@@ -1,4 +1,4 @@
-/* Adapters: small matrices beside a model's own, which change what these give without touching them
+/* Adapters: small matrices that change the products with a model's weights without modifying these
  * (LoRA, Hu et al. 2021, arXiv 2106.09685). A file has A and B for some of the weights; where a
  * graph multiplies with W it adds scale * alpha / rank * B (A x). */
 #ifndef GR_MODEL_LORA_H
@@ -11,20 +11,21 @@ struct gr_gguf;
 struct gr_model;
 
 struct gr_lora_file {
-    struct gr_gguf *gguf; /* its matrices may be mapped */
-    float scale;          /* of sessions that do not say */
+    struct gr_gguf *gguf; /* its matrices may point into the mapping */
+    float scale;          /* default scale in sessions */
 };
 
-/* Empty ones: n of (n_layer + 1) * GR_N_SLOT pairs. NULL: no memory. */
+/* Allocates n adapters, each with (n_layer + 1) * GR_N_SLOT absent pairs. NULL when out of
+ * memory. */
 struct gr_lora *gr_lora_new(int32_t n, int32_t n_layer);
 void gr_lora_free(struct gr_lora **lora, int32_t n);
 
-/* Opens the files of adapters as p says and binds their matrices to the model's, all of which are
+/* Opens the adapter files in p and binds their matrices to the model's weights, which must be
  * bound. GR_E_UNSUPPORTED or GR_E_CORRUPT names file and tensor: another architecture or shape,
- * half of a pair, a weight that the model does not have or that its graph does not multiply with.
- */
+ * half of a pair, a weight that the model does not have or that its graph does not multiply
+ * with. */
 int gr_lora_open(struct gr_model *m, const struct gr_model_params *p);
-/* Closes the files of a model. */
+/* Closes the adapter files of a model and frees the adapters. */
 void gr_lora_close(struct gr_model *m);
 
 #endif

@@ -24,7 +24,7 @@ struct gr_model_params gr_model_params_default(void)
                                     .threads_batch.poll = GR_THREADS_POLL_US};
 }
 
-/* Refuses GGUF files that hold something else than a language model. */
+/* Refuses GGUF files that are not language models. */
 static int check_type(const struct gr_gguf *g)
 {
     static const struct {
@@ -61,7 +61,8 @@ static int find_arch(struct gr_model *m)
                    gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), near[0], near[1], near[2]);
 }
 
-/* Runs `read`, which makes something of the metadata, within the budget of the file at `path`. */
+/* Runs `read`, which builds data from the metadata, within the memory budget of the file at
+ * `path`. */
 static int within_budget(struct gr_model *m, int (*read)(struct gr_model *m), const char *path)
 {
     gr_budget_begin(&m->budget);
@@ -74,8 +75,8 @@ static int open_vocab(struct gr_model *m)
     return gr_vocab_open(&m->vocab, m->gguf);
 }
 
-/* The vocabulary's size must be that of the embeddings; a file without text says how many tokens
- * there are. */
+/* Reads the vocabulary and its size, which binding compares with the embeddings. A file without
+ * text has the size in a key, or else in the embeddings' shape. */
 static int read_vocab(struct gr_model *m)
 {
     char key[128];
@@ -97,8 +98,8 @@ static int read_vocab(struct gr_model *m)
     return rc;
 }
 
-/* A copy with a question mark for each byte of a control character (ASCII's, and U+0080 to U+009F):
- * the name is printed where such would steer a terminal. */
+/* Copies a string with a question mark for each byte of a control character (ASCII, and U+0080 to
+ * U+009F), which would steer a terminal when the name is printed. */
 static char *printable(struct gr_str s)
 {
     char *p = gr_strndup(s.p, s.n);
@@ -113,7 +114,7 @@ static char *printable(struct gr_str s)
     return p;
 }
 
-/* Totals, and the storage type that most of the matrices' bytes have. */
+/* Sets totals, name, and the storage type of most bytes of matrices. */
 static int summarise(struct gr_model *m)
 {
     uint64_t by_type[64] = {0}, most = 0;
@@ -204,7 +205,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
     return rc;
 }
 
-/* Names of a classifier's scores, where the file has them. */
+/* Reads the names of a classifier's scores, if the file has them. */
 static int read_labels(struct gr_model *m)
 {
     char key[128];
@@ -243,7 +244,7 @@ static int open_file(struct gr_model *m, const char *path, bool mapped)
     return gr_gguf_open_memory(&m->gguf, gr_builtin_model, size, "built-in model");
 }
 
-/* What sessions need of the file. */
+/* Reads everything that sessions need from the file. */
 static int read_all(struct gr_model *m, bool check_finite)
 {
     int rc = find_arch(m);
@@ -300,7 +301,8 @@ void gr_model_close(struct gr_model **model)
     struct gr_model *m = model ? *model : NULL;
     if (!m)
         return;
-    if (m->world && m->n_slice && !m->team) /* the others wait to hear that it is closed */
+    if (m->world && m->n_slice && !m->team) /* the other ranks wait for the message that it is
+                                               closed */
         (void)gr_team_of(m, &m->team);
     gr_team_free(&m->team);
     while (m->n_slice > 0)

@@ -34,10 +34,11 @@ struct pass {
     const struct gr_slice *l;
     bool matrix[GR_N_SLOT];
     uint64_t used[GR_MAX_DEVICE];
-    struct gr_progress *told; /* of what is uploaded, or NULL */
+    struct gr_progress *told; /* progress of the upload, or NULL */
 };
 
-/* Small weights are f32 rows for every device; what has two dimensions and more is a matrix. */
+/* Finds the slots of matrices: weights of two or more dimensions, except small ones, which are f32
+ * rows on every device. */
 static void find_matrices(struct pass *w)
 {
     const struct gr_arch *arch = w->l->model->arch;
@@ -48,8 +49,8 @@ static void find_matrices(struct pass *w)
     w->matrix[GR_W_OUTPUT] = true;
 }
 
-/* The layer that a weight is used with; n_layer: the output. What is looked up by tokens goes with
- * the first one, and sinks with the keys. */
+/* The layer that a weight is used with; n_layer: the output. Tables looked up by tokens belong to
+ * the first layer, sinks to the layer that has the keys. */
 static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
 {
     switch (slot) {
@@ -65,13 +66,14 @@ static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
     }
 }
 
-/* Divisors of frequencies are read by every host. */
+/* Returns whether a weight stays on the host: divisors of rope frequencies, which every host
+ * reads. */
 static bool is_on_host(int slot)
 {
     return slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT;
 }
 
-/* Where a weight is used, ELSEWHERE in another stage. */
+/* The device on which a weight is used; ELSEWHERE if in another stage. */
 static int device_of(const struct pass *w, int32_t il, int slot)
 {
     const struct gr_placement *p = &w->placed->place;
@@ -106,7 +108,7 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
     return rc || !w->told ? rc : gr_progress_add(w->told, w->used[device] - at);
 }
 
-/* Whether the output's matrix is that of the embeddings. */
+/* Returns whether the weight is an output matrix that is also that of the embeddings. */
 static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
 {
     return il < 0 && slot == GR_W_OUTPUT &&
@@ -114,7 +116,7 @@ static bool is_tied(const struct gr_ten *weight, int32_t il, int slot)
            weight[GR_W_OUTPUT].rows == weight[GR_W_TOKEN_EMBD].rows;
 }
 
-/* What an adapter has for a weight. */
+/* Places an adapter's matrices for a weight. */
 static int place_pair(struct pass *w, const struct gr_lora *host, struct gr_lora *out, size_t at,
                       int device)
 {
@@ -249,7 +251,7 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
 
 /* ---- weights that are offloaded ---- */
 
-/* A pass over layers of the CPU. */
+/* A pass over layers of the CPU that are to be offloaded. */
 struct stream {
     struct gr_streamed *out;
     const struct gr_slice *l;
@@ -300,7 +302,7 @@ static int stream_layer(struct stream *s, int32_t il)
     return rc;
 }
 
-/* As they were placed. */
+/* Starts with a copy of the placed weights. */
 static int copy_placed(struct gr_streamed *out, const struct gr_slice *l,
                        const struct gr_weights *placed)
 {

@@ -27,7 +27,7 @@ static int check(const struct gr_model_params *p)
     return 0;
 }
 
-/* The ranks of each machine, where all have as many; 0 = they do not. */
+/* The number of ranks per machine; 0 if machines have different numbers. */
 static int32_t n_local(const struct gr_world *w)
 {
     for (int32_t i = 1; i < w->n_rank; i++)

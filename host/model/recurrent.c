@@ -11,7 +11,7 @@ static int check_divides(const char *what, int32_t part, const char *of, int32_t
                          what, of, whole, part);
 }
 
-/* Heads (n_rank of them) share the columns, groups share the heads. */
+/* Checks that n_rank heads divide the columns, and groups the heads. */
 static int check_heads(const struct gr_hparams *hp, enum gr_recurrence kind)
 {
     int rc = check_divides("time_step_rank", hp->n_rank, "inner_size", hp->n_inner);
@@ -38,7 +38,7 @@ int gr_hp_recurrence(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recu
     if (!rc)
         rc = gr_hp_i32(s, "ssm.group_count", 0, 65536, &hp->n_group);
     bool alone = kind == GR_MAMBA || kind == GR_MAMBA_HEADS; /* B and C are not convolved */
-    if (alone || hp->n_group == 0)                           /* 0 is written where there are none */
+    if (alone || hp->n_group == 0)                           /* some files have 0 for no groups */
         hp->n_group = 1;
     if (!rc && kind != GR_MAMBA)
         rc = check_heads(hp, kind);
@@ -65,7 +65,7 @@ static int state_too_large(int64_t n)
                    (long long)n);
 }
 
-/* n_rank heads of n_state columns of both K and V. */
+/* Sets state sizes for n_rank heads with n_state columns of both K and V. */
 static int set_square_heads(struct gr_hparams *hp, int64_t n_conv)
 {
     int64_t inner = (int64_t)hp->n_rank * hp->n_state, ssm = inner * hp->n_state;

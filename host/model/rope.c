@@ -1,12 +1,12 @@
-/* Rotary frequencies. Every scaling is a table of frequencies and one magnitude, so that kernels
- * know nothing of it. Linear: Chen et al. 2023; YaRN: Peng et al. 2023 (arXiv 2309.00071);
+/* Rotary frequencies. Every scaling becomes a table of frequencies and one magnitude, so kernels
+ * need not know about it. Linear: Chen et al. 2023; YaRN: Peng et al. 2023 (arXiv 2309.00071);
  * LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
 #include <math.h>
 
 #include "base/checked.h"
 #include "model/model.h"
 
-/* NAN and 0 leave it to the model. */
+/* The value asked for; NAN and 0: the model's. */
 static float given(float asked, float otherwise)
 {
     return isnan(asked) || asked == 0 ? otherwise : asked;
@@ -39,14 +39,15 @@ int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_param
     double own = hp->scaling == GR_SCALE_NONE ? 1 : (double)hp->freq_scale, n = hp->n_ctx_train;
     if (hp->rope == GR_ROPE_NONE)
         return hp->n_ctx_train;
-    if (hp->scaling == GR_SCALE_YARN) /* some files have the original length as that of training */
+    if (hp->scaling == GR_SCALE_YARN) /* some files give the original context length as the training
+                                         length */
         n = GR_MAX(n, hp->n_ctx_orig / own);
     gr_rope_resolve(&o, hp, p);
     return (int32_t)GR_MIN(round(n * own / (double)o.freq_scale), INT32_MAX);
 }
 
-/* The pair whose wave turns `turns` times within the original context, as a real number (YaRN, eq.
- * 17). */
+/* The pair that makes `turns` full rotations within the original context, as a real number (YaRN,
+ * eq. 17). */
 static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_rot, double turns)
 {
     const double two_pi = 6.283185307179586;
@@ -59,7 +60,8 @@ static int32_t count_sections(const struct gr_hparams *hp)
     return n[0] + n[1] + n[2] + n[3];
 }
 
-/* The section of pair i, where there are `all` > 0 pairs in them; too few begin again. */
+/* The section of pair i, given sections of `all` > 0 pairs in total; with more pairs, sections
+ * repeat. */
 static int32_t section_of(const struct gr_hparams *hp, int32_t all, int32_t i)
 {
     const int32_t *n = hp->section;
@@ -77,9 +79,9 @@ bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
     return all > 0;
 }
 
-/* YaRN makes Q and K larger by 1 + ln(factor) / 10; a file may say by how much less (Mistral).
- * DeepSeek has that in the attention's scale, squared: there the columns without rope need it as
- * well. */
+/* YaRN multiplies Q and K by 1 + ln(factor) / 10; a file may specify a divisor of that (Mistral).
+ * DeepSeek puts it, squared, into the attention scale, because there the columns without rope need
+ * it too. */
 static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct gr_hparams *hp,
                                      double log_factor)
 {
@@ -93,7 +95,7 @@ static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct g
         mag.rope = (float)((double)grown / (1 + (double)hp->yarn_log_mul * log_factor));
     }
     if (hp->norm_roped)
-        mag.rope = 1; /* a norm behind the rotation takes it away again */
+        mag.rope = 1; /* a norm after the rotation would undo it */
     return mag;
 }
 
@@ -105,7 +107,7 @@ void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, b
     if (unscaled)
         plain.ext_factor = 0, plain.attn_factor = 1;
     if (swa && hp->rot_by_kind)
-        factors = NULL; /* they are of the columns that full layers turn */
+        factors = NULL; /* they are for the columns that full layers rotate */
     double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
     double scale = unscaled ? 1 : (double)(swa ? hp->freq_scale_swa : o->freq_scale);
     int32_t n = swa ? hp->n_rot_swa : hp->n_rot;
@@ -119,7 +121,7 @@ void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, b
         double mix = ramp * (double)o->ext_factor;
         freq[i] = f * scale * (1 - mix) + f * mix;
         if (all && section_of(hp, all, i) == 3)
-            freq[i] = 0; /* such a pair does not turn: not even by what all positions move by */
+            freq[i] = 0; /* such a pair never rotates, not even in a K-shift */
     }
     *mag = magnitudes(o, hp, scale < 1 ? log(1 / scale) : 0);
 }

@@ -8,7 +8,7 @@
 
 /* ---- shares ---- */
 
-/* What is divided: of these a matrix has columns. */
+/* Divided dimensions that matrices can have as columns. */
 enum kind { HEADS, FF, FF_EXP, FF_SHEXP, N_KIND };
 
 static enum kind kind_of(enum gr_dim columns)
@@ -28,8 +28,8 @@ static enum kind kind_of(enum gr_dim columns)
     }
 }
 
-/* The matrices with columns of a kind: which layers have them, and their largest block. Block sizes
- * are powers of two. */
+/* Matrices with columns of a kind: the layers that have them, and their largest block size. Block
+ * sizes are powers of two. */
 struct columns {
     bool there[GR_MAX_LAYER];
     int32_t block; /* 0: there are none */
@@ -59,8 +59,8 @@ static void find_columns(const struct gr_model *m, struct columns columns[N_KIND
     }
 }
 
-/* Share number i of n_share of n items, in units of `unit` items of which the last may be smaller:
- * the first shares have one more when they do not come out even. */
+/* Share i of n_share of n items, in units of `unit` items, the last of which may be smaller; if
+ * units do not divide evenly, the first shares have one more. */
 static struct gr_extent share_of(int32_t n, int32_t unit, int32_t n_share, int32_t i)
 {
     int32_t units = (n + unit - 1) / unit, each = units / n_share, more = units % n_share;
@@ -68,7 +68,7 @@ static struct gr_extent share_of(int32_t n, int32_t unit, int32_t n_share, int32
     return (struct gr_extent){GR_MIN(lo * unit, n), GR_MIN(hi * unit, n)};
 }
 
-/* How many shares there can be at most. */
+/* The largest possible number of shares. */
 static int32_t most_shares(int32_t n, int32_t unit)
 {
     return (n + unit - 1) / unit;
@@ -91,8 +91,8 @@ static int32_t gcd(int32_t a, int32_t b)
     return a;
 }
 
-/* Heads of a layer whose results meet columns in blocks of `block`. Query heads stay with the
- * key/value head that they look at. */
+/* Divides the heads of a layer whose results are multiplied by columns in blocks of `block`. Query
+ * heads stay with their key/value head. */
 static int share_heads(struct gr_shard *s, int il, int32_t block)
 {
     const struct gr_hparams *hp = &s->model->hp;
@@ -111,7 +111,7 @@ static int share_heads(struct gr_shard *s, int il, int32_t block)
     int32_t g = 0;
     while (share_of(n, 1, n_kv, g).hi <= share->shard)
         g++;
-    struct gr_extent mates = share_of(n, 1, n_kv, g); /* that have this key/value head */
+    struct gr_extent mates = share_of(n, 1, n_kv, g); /* shards with this key/value head */
     if (mates.hi - mates.lo > most_shares(group, unit))
         return refuse(s, il, "heads", n_kv * most_shares(group, unit));
     struct gr_extent q = share_of(group, unit, mates.hi - mates.lo, share->shard - mates.lo);
@@ -120,7 +120,7 @@ static int share_heads(struct gr_shard *s, int il, int32_t block)
     return 0;
 }
 
-/* Columns of a feed-forward part; without a matrix that has them all n. */
+/* Divides the n columns of a feed-forward part; all n if no matrix of the layer has them. */
 static int share_columns(struct gr_shard *s, int il, const char *what, int32_t n,
                          const struct columns *c, struct gr_extent *out)
 {
@@ -196,7 +196,7 @@ static int make_shares(struct gr_shard *s)
     return rc ? rc : share_vocab(s);
 }
 
-/* Those of all shards, this one last. */
+/* Computes the shares of all shards, this one last. */
 static int make_all_shares(struct gr_shard *s)
 {
     int32_t own = s->share.shard, n = s->share.n_shard, n_layer = s->model->hp.n_layer;
@@ -231,7 +231,7 @@ struct gr_extent gr_shard_v(const struct gr_shard *s, int32_t i, int il)
 
 /* ---- pieces ---- */
 
-/* What a shard has of a dimension of a weight: ranges of the file's, one after the other. */
+/* A shard's part of a dimension of a weight: ranges of the file's, to be concatenated. */
 struct pieces {
     int n;
     struct {
@@ -263,7 +263,7 @@ static void add_qkv(struct pieces *p, const struct gr_share *s, int il)
     add(p, s->head_kv[il], hp->d_v, apart ? 2 * apart : q + k);
 }
 
-/* A dimension that is not among these is whole. */
+/* The part of dimension d of a weight; dimensions other than those listed are whole. */
 static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
 {
     const struct gr_hparams *hp = s->whole;
@@ -306,12 +306,12 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
     return p;
 }
 
-/* Of a tensor: cols, rows, batch. */
+/* A shard's part of a tensor: cols, rows, batch. */
 struct part {
     struct pieces dim[3];
 };
 
-/* What a shard has of a tensor whose dimensions are dim[0 .. n_dim). */
+/* The part of a tensor with dimensions dim[0 .. n_dim). */
 static struct part part_of(const struct gr_share *s, const enum gr_dim *dim, int n_dim, int il)
 {
     struct part p;
@@ -327,7 +327,8 @@ static int64_t bytes_of(const struct gr_ten *t, int64_t cols)
     return (int64_t)gr_row_bytes(t->dtype, (uint64_t)cols);
 }
 
-/* A part is a view when every dimension is one range and matrices follow each other whole. */
+/* Returns whether a part can be a view: every dimension is one range, and matrices follow each
+ * other whole. */
 static bool is_view(const struct gr_ten *from, const struct part *p)
 {
     const struct pieces *d = p->dim;
@@ -348,7 +349,7 @@ static void describe(const struct gr_ten *from, const struct part *p, struct gr_
         to->row_bytes = bytes_of(from, to->cols);
 }
 
-/* One row of the file into one of the copy. */
+/* Copies a shard's part of a row; returns the end of the copy. */
 static char *copy_row(const struct gr_ten *from, const struct pieces *cols, const char *row,
                       char *to)
 {
@@ -378,7 +379,7 @@ static int fill(struct gr_shard *s, const struct gr_ten *from, const struct part
     return 0;
 }
 
-/* What is to be done with a tensor of the model and the shard's. */
+/* Function called with each tensor of the model, the shard's part of it, and the shard's tensor. */
 typedef int visit_fn(struct gr_shard *s, const struct gr_ten *from, const struct part *p,
                      struct gr_ten *to);
 
@@ -401,7 +402,7 @@ static struct pieces whole(int64_t n)
     return (struct pieces){.n = 1, .at[0] = {0, n}};
 }
 
-/* Of adapters: A has the weight's columns, B its rows. */
+/* Visits the adapters' matrices: A is divided by the weight's columns, B by its rows. */
 static int visit_lora(struct gr_shard *s, const struct part *weight, size_t at, visit_fn *visit)
 {
     int rc = 0;
@@ -434,7 +435,7 @@ static int visit_spec(struct gr_shard *s, const struct gr_tensor_spec *spec, int
         rc = visit_lora(s, &p, at, visit);
     if (rc || !gr_ten_is(bias))
         return rc;
-    /* one number a row, of a vector one an element */
+    /* one number per row, or per element of a vector */
     bool of_sum = n_dim > 1 && count(&p.dim[0]) != weight->cols;
     p = part_of(&s->share, spec->dim + (n_dim > 1), n_dim > 1 ? n_dim - 1 : n_dim, il);
     if (of_sum && s->share.shard > 0)
@@ -454,7 +455,7 @@ static int visit_layers(struct gr_shard *s, int32_t lo, int32_t hi, visit_fn *vi
     return rc;
 }
 
-/* The output matrix by tokens. */
+/* Divides the output matrix by tokens. */
 static void share_output(struct gr_shard *s)
 {
     struct pieces one = {.n = 1, .at[0] = {0, 1}}, rows = {0};

@@ -40,7 +40,7 @@ int gr_slice_open_devices(struct gr_slice *l)
     return rc;
 }
 
-/* Copies of what the slice's layers have. */
+/* Fills the shard's copies for the layers of the slice's stage. */
 static int fill(struct gr_slice *l, const struct gr_placement *p)
 {
     int32_t lo = 0, hi = l->hp.n_layer;

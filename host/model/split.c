@@ -10,7 +10,7 @@
 
 /* ---- shares ---- */
 
-/* "24", "0.5", ".5", "3.": as C's, but in every locale. */
+/* Reads "24", "0.5", ".5" or "3.", as in C, independent of the locale. */
 static bool read_share(const char *p, size_t n, float *out)
 {
     double value = 0, unit = 1;
@@ -77,15 +77,16 @@ void gr_split_shares(int32_t n_layer, int32_t n_gpu, const float *share, int32_t
         cut[++k] = n_layer + 1;
 }
 
-/* ---- the best ---- */
+/* ---- the best split ---- */
 
 /* Tables over [spot][layer - lo]. */
 struct search {
     const struct gr_split_problem *p;
     int32_t n;       /* layers */
-    double *least;   /* [n_spot + 1][n + 1]: largest part in use by spots before k that have the
-                        layers before i */
-    uint64_t *bytes; /* [n_spot + 1][n + 1]: fewest that are moved behind spot k's beginning at i */
+    double *least;   /* [n_spot + 1][n + 1]: smallest maximum fraction in use by spots before k that
+                        have the layers before i */
+    uint64_t *bytes; /* [n_spot + 1][n + 1]: fewest bytes moved after the start of spot k, if that
+                        is at i */
 };
 
 static size_t at(const struct search *s, int32_t k, int32_t i)
@@ -107,7 +108,7 @@ static void find_least(struct search *s)
 {
     for (int32_t k = 0; k <= s->p->n_spot; k++)
         for (int32_t i = 0; i <= s->n; i++)
-            s->least[at(s, k, i)] = k || i ? NAN : 0; /* NAN: cannot be */
+            s->least[at(s, k, i)] = k || i ? NAN : 0; /* NAN: impossible */
     for (int32_t k = 0; k < s->p->n_spot; k++)
         for (int32_t i = 0; i <= s->n; i++) {
             double before = s->least[at(s, k, i)];
@@ -122,7 +123,7 @@ static void find_least(struct search *s)
         }
 }
 
-/* Bytes from the beginning of spot k + 1 on when spot k has [i, end); UINT64_MAX = cannot be. */
+/* Bytes moved from the start of spot k + 1 on if spot k has [i, end); UINT64_MAX: impossible. */
 static uint64_t bytes_with(const struct search *s, int32_t k, int32_t i, int32_t end, double most)
 {
     uint64_t rest = s->bytes[at(s, k + 1, end)];
