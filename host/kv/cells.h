@@ -66,9 +66,8 @@ struct gr_kv {
     uint64_t clock0;  /* clock at gr_kv_reserve */
     uint32_t *placed; /* [cap_placed] cells given since then, in order */
     uint32_t n_placed, cap_placed;
-    bool logging; /* dry run: evictions are logged, to be undone */
-    struct gr_kv_given
-        *given; /* [cap_given] evicted cells; large enough for all before the dry run starts */
+    bool logging;              /* dry run: evictions are logged, to be undone */
+    struct gr_kv_given *given; /* [cap_given] evicted cells; large enough before the dry run */
     uint32_t n_given, cap_given;
 
     int32_t *move_src, *move_dst; /* [cap_move] */

@@ -296,8 +296,7 @@ static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
         if (t.bit[s / 64] >> s % 64 & 1)
             gr_kv_order_tidy(kv, s);
     }
-    kv->seq[op->seq].gone =
-        gone_after_move(kv, op, op->seq); /* last: the other sequences depend on its old value */
+    kv->seq[op->seq].gone = gone_after_move(kv, op, op->seq); /* last: others depend on it */
 }
 
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves)

@@ -149,8 +149,7 @@ static int check_item(const struct gr_kv *kv, const char *name, const struct gr_
     int64_t row = (int64_t)item->pos + item->row, col = (int64_t)item->pos + item->col;
     if (!kv->p.pos_2d && (item->row || item->col))
         return bad(name, "a row or column of text", 0, 0, item->row ? item->row : item->col);
-    if (row < -GR_POS_MAX ||
-        row > GR_POS_MAX) /* negative is possible: they shift with the position */
+    if (row < -GR_POS_MAX || row > GR_POS_MAX) /* negative: shifted with the position */
         return bad(name, "a row", -GR_POS_MAX, GR_POS_MAX, row);
     return col < -GR_POS_MAX || col > GR_POS_MAX
                ? bad(name, "a column", -GR_POS_MAX, GR_POS_MAX, col)
