@@ -59,9 +59,9 @@ struct gr_ubatch {
     const struct gr_full_batch *batch;
     const int32_t *tok; /* [n_tok] indices into the batch */
     int32_t n_tok, n_out;
-    int32_t
-        n_seq; /* 0 for a simple split; otherwise the number of sequences, each with n_tok / n_seq
-                  tokens, one sequence after the other; sequences that share tokens count once */
+    int32_t n_seq; /* 0 for a simple split; otherwise the number of sequences, each with
+                      n_tok / n_seq tokens, one sequence after the other; sequences that share
+                      tokens count once */
 };
 
 enum gr_split {
