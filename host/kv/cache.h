@@ -34,8 +34,8 @@ struct gr_cache {
     /* Hash of all decisions so far: cells given to micro-batches, operations and their copies.
      * Equal on all ranks that run the session. */
     uint64_t hash;
-    /* Called before a possible operation is performed, which is skipped when the call fails; may be
-     * NULL. */
+    /* Called before a possible operation is performed, which is skipped when the call fails; NULL:
+     * none. */
     int (*tell)(void *user, const struct gr_kv_op *op);
     void *user;
 };

@@ -31,7 +31,7 @@ struct gr_kv_seq {
     int32_t at;                    /* offset of its items in that list */
     uint32_t same;                 /* leading items that this list still has unchanged */
     struct gr_kv_gone gone, gone0; /* where cells may have been evicted; value at gr_kv_reserve */
-    bool held;                     /* it had cells at gr_kv_reserve */
+    bool held;                     /* the sequence had cells at gr_kv_reserve */
 };
 
 /* The data of a cell apart from its sequences; copies of a token's cell have the same. */
@@ -127,7 +127,7 @@ void gr_kv_cell_join(struct gr_kv *kv, uint32_t c, int32_t seq);
 void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq);
 /* gr_kv_cell_join that also inserts the cell into the order of the sequence. */
 void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq);
-/* Takes a cell out of all its sequences and their orders. */
+/* Removes a cell from all its sequences and their orders. */
 void gr_kv_cell_empty(struct gr_kv *kv, uint32_t c);
 void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta);
 

@@ -702,7 +702,8 @@ int gr_rs_load_plan(struct gr_kv_load *l, struct gr_rs *rs, const char *name, co
 static int32_t load_row(struct gr_kv_load *l, struct gr_rs *rs, int32_t item, int32_t *next)
 {
     if (l->work[item] < 0) {
-        while (rs->pos[*next] >= 0) /* n_seq_max * (1 + n_rollback) rows: one is free */
+        while (rs->pos[*next] >= 0) /* there is a row for each item that chains can have: one is
+                                       free */
             ++*next;
         rs->pos[*next] = l->saved.item[item].pos;
         l->work[item] = *next;

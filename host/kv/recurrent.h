@@ -35,10 +35,9 @@ void gr_rs_free(struct gr_rs **rs);
 uint32_t gr_rs_n_row(const struct gr_rs_params *p);
 int32_t gr_rs_n_rollback(const struct gr_rs *rs);
 
-/* As gr_kv_can and gr_kv_do. GR_E_UNSUPPORTED: removing part of a sequence, unless what remains
- * ends at a snapshot; copying part of a sequence, unless the part starts at 0 and ends at its end
- * or at a snapshot; copying to a sequence that has another state; adding to or dividing
- * positions. */
+/* As gr_kv_can and gr_kv_do. GR_E_UNSUPPORTED: removing part of a sequence, unless it is all behind
+ * a snapshot; copying part of a sequence, unless the part starts at 0 and ends at its end or at a
+ * snapshot; copying to a sequence that has another state; adding to or dividing positions. */
 int gr_rs_can(const struct gr_rs *rs, const struct gr_kv_op *op);
 void gr_rs_do(struct gr_rs *rs, const struct gr_kv_op *op);
 void gr_rs_clear(struct gr_rs *rs);

@@ -35,7 +35,7 @@ static bool useless(const struct gr_kv *kv, uint32_t c, int32_t spare_seq, struc
     return true;
 }
 
-/* The first useless cell of a sequence, from item *at on; -1 when there is none. */
+/* The first cell of a sequence, from item *at on, that can be evicted; -1 when there is none. */
 static int64_t first_useless(const struct gr_kv *kv, int32_t seq, int32_t spare_seq,
                              struct gr_kv_range spare, uint32_t *at)
 {
