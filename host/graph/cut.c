@@ -66,8 +66,8 @@ static int boundary(const struct cut *c, int32_t stage, struct gr_vec *values)
     return rc;
 }
 
-/* Returns whether a node belongs to this stage, or is repeated for one that does; if so, marks its
- * values as wanted. */
+/* Returns whether a node belongs to this stage, in which case its values are marked as wanted, or
+ * is repeated for a node that does. */
 static bool is_own(const struct cut *c, struct gr_node *n, bool *wanted)
 {
     bool repeats = gr_plan_repeats(n), own = !repeats && n->stage == c->p->stage;

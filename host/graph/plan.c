@@ -147,7 +147,7 @@ void gr_plan_keep(struct gr_plan *p, int32_t *kept)
     int32_t n = 0;
     size_t n_tap = 0;
     for (size_t i = 0; i < p->node.n; i++)
-        if (kept[i]) { /* now the new index + 1 */
+        if (kept[i]) { /* from here on the new index + 1 */
             kept[i] = n + 1;
             node[n++] = node[i];
         }

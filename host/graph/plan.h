@@ -72,7 +72,7 @@ struct gr_offload {
  * which the engine performs with that device's memory. Offloads of a part are requested when part
  * `ask` begins, an earlier part of the device (-1: when the plan begins), and have memory from then
  * on. `ask` is the previous part of the device (gr_plan_part_before) or, where that costs little
- * memory, the one before that, so that the link is never idle between parts. */
+ * memory, the one before that, which keeps the link busy from part to part. */
 struct gr_part {
     int32_t device, ask;
     bool exchange;
@@ -90,7 +90,7 @@ struct gr_plan {
     struct gr_distants distant; /* weights that nodes may have at placeholder addresses */
     int32_t stage, n_stage;     /* 0 or 1 stages: the whole plan */
     /* uint32_t, ascending: values received from the previous stage before the first node runs, and
-     * values sent to the next stage after the last one. A value that only passes through is in
+     * values sent to the next stage after the last node. A value that only passes through is in
      * both. */
     struct gr_vec in, out;
     struct gr_step_shape shape;

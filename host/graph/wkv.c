@@ -97,7 +97,7 @@ static gr_t row(struct gr_build *b, int il, enum gr_slot slot)
 static gr_t row_at(struct gr_build *b, int il, enum gr_slot slot, int64_t i)
 {
     gr_t w = gr_require(b, il, slot);
-    if (w.data) /* without: a plan that is only measured */
+    if (w.data) /* NULL: a plan that is only measured */
         w.data = (char *)w.data + i * w.row_bytes;
     w.rows = 1;
     return w;
