@@ -1,16 +1,15 @@
 /* The sampler: from logits to one token. The order of the chain is fixed:
  *
- *   logit bias -> penalties -> [temp <= 0: the largest logit, done] -> top-k -> typical -> top-p ->
- * min-p
- *   -> temperature -> draw
+ *   logit bias -> penalties -> [temp <= 0: the largest logit, done]
+ *   -> top-k -> typical -> top-p -> min-p -> temperature -> draw
  *
  * or, with mirostat 2 (Basu et al. 2021), after the penalties: temperature -> surprise below mu ->
- * draw. The truncating filters see probabilities at temperature 1 of the candidates that the filter
- * before it left.
+ * draw. Each truncating filter sees probabilities at temperature 1 of the candidates that the
+ * previous filter left.
  *
- * An infinite bias replaces the logit. A token that occurs c > 0 times in the last penalty_last_n
- * ones has its logit divided by penalty_repeat (multiplied, when it is negative or 0) and lowered
- * by c * penalty_freq + penalty_present.
+ * An infinite bias replaces the logit. The logit of a token that occurs c > 0 times in the last
+ * penalty_last_n tokens is divided by penalty_repeat (multiplied, when it is negative or 0) and
+ * lowered by c * penalty_freq + penalty_present.
  *
  * The same seed, parameters, logits and accepted tokens give the same ids on every machine with the
  * same libm. */
