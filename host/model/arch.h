@@ -268,10 +268,10 @@ struct gr_hparams {
     int32_t halve_every; /* the stream is halved after every halve_every layers; 0: never */
     int32_t n_ctx_dense; /* longest context in which attention is dense; 0: any. Sparse attention in
                             longer ones is not supported */
-    bool norm_dt_b_c;    /* time step, B and C pass norms without weights */
+    bool norm_dt_b_c;    /* time step, B and C go through norms without weights */
     int32_t qkv_apart;   /* rows from the start of Q to that of K, and from there to that of V, in a
                             fused matrix where they are not adjacent; 0: they are */
-    bool norm_embd;      /* the embeddings pass a norm without weights */
+    bool norm_embd;      /* the embeddings go through a norm without weights */
     int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il uses */
     int32_t round, n_low; /* models that run layers repeatedly: layers of a round or stack, runs of
                              the low stack before one of the high stack */

@@ -39,7 +39,7 @@ struct gr_model {
     uint64_t n_params, n_bytes;  /* of all tensors */
     struct gr_progress progress; /* of reading weights, or uploading them to devices */
     /* devices */
-    int32_t n_gpu_wanted; /* layers, -1 = all that fit */
+    int32_t n_gpu_wanted; /* layers on GPUs, -1 = all that fit */
     bool require_gpu;
     struct gr_cpu_use cpu; /* how threads run; `part` and `of` are set by sessions */
     enum gr_cpu_level cpu_level;
