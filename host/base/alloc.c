@@ -48,14 +48,14 @@ static void count_held(size_t bytes)
         ;
 }
 
-/* Stands in front of every block. */
+/* Precedes every block. */
 struct header {
-    void *raw; /* what malloc gave */
+    void *raw; /* address returned by malloc or calloc */
     size_t bytes;
-    uint64_t budget; /* id of the budget that it counts for, or 0 */
+    uint64_t budget; /* id of the budget that it is charged to, or 0 */
 };
 
-static _Thread_local struct gr_budget *budget; /* that counts now, or NULL */
+static _Thread_local struct gr_budget *budget; /* active budget, or NULL */
 
 void gr_budget_begin(struct gr_budget *b)
 {
@@ -73,7 +73,7 @@ bool gr_budget_end(struct gr_budget *b)
     return b->exceeded;
 }
 
-/* Whether a block of `total` bytes is within the budget, if any; counts it then. */
+/* Charges `total` bytes to the active budget; false when they exceed it. Without a budget: true. */
 static bool charge(size_t total)
 {
     if (!budget)
@@ -89,8 +89,8 @@ static struct header *header_of(void *p)
     return (struct header *)(void *)((char *)p - HEADER);
 }
 
-/* A block of `bytes` behind its header. Zeroed memory comes from calloc, which leaves the pages of
- * a large block untouched until they are used. */
+/* Allocates a header and `bytes` behind it. Zeroed memory comes from calloc, which leaves the pages
+ * of a large block untouched until they are used. */
 static void *block_new(size_t bytes, bool zeroed)
 {
     uint64_t total;

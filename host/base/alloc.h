@@ -14,38 +14,38 @@ void *gr_calloc(size_t n, size_t size) __attribute__((warn_unused_result));
  * NULL and `old` is still valid. `old` must come from gr_realloc or gr_calloc. */
 void *gr_realloc(void *old, size_t n, size_t size) __attribute__((warn_unused_result));
 
-/* A zero-terminated copy of n bytes. */
+/* Returns a zero-terminated copy of n bytes (gr_free), or NULL when there is no memory. */
 char *gr_strndup(const char *p, size_t n) __attribute__((warn_unused_result));
 
 /* Frees; NULL is fine. */
 void gr_free(void *p);
 
-/* Asks the system to keep the whole pages of 2 MiB within [p, p + bytes) as such, be they memory or
- * a mapped file's: what is read in streams spends up to half of its time looking up pages of 4 KiB,
- * most of all on a virtual machine. Advice only: what is never used is not taken, but one byte
- * takes its 2 MiB. */
+/* Advises the system to back the whole 2 MiB pages within [p, p + bytes), of memory or of a mapped
+ * file, by huge pages: streaming reads spend up to half of their time on address translation with 4
+ * KiB pages, most of all on a virtual machine. Untouched pages are not allocated, but touching one
+ * byte allocates its 2 MiB. */
 void gr_alloc_huge(const void *p, size_t bytes);
 
-/* A bound on what is made of one thing, an untrusted file for instance. Initialise with
- * {.limit = bytes}. */
+/* Limit on the memory that one thing (an untrusted file, for instance) may allocate. Initialise
+ * with {.limit = bytes}. */
 struct gr_budget {
-    size_t limit, held; /* bytes, those that keep account of a block included */
+    size_t limit, held; /* bytes, including the header and alignment of each block */
     uint64_t id;
     bool exceeded; /* an allocation has failed for the limit */
 };
-/* From here on b counts what this thread allocates, less what it frees of that: an allocation that
- * would go over the limit fails. It may be begun again after its end, and goes on then; begun while
- * another one counts, it counts nothing. */
+/* Starts charging this thread's allocations to b, and crediting it when they are freed: an
+ * allocation that would exceed the limit fails. A budget may be started again after gr_budget_end
+ * and goes on from its count; one started while another is active counts nothing. */
 void gr_budget_begin(struct gr_budget *b);
-/* Ends it; returns b->exceeded. */
+/* Stops charging to b; returns b->exceeded. */
 bool gr_budget_end(struct gr_budget *b);
 
 /* Test hook: the k-th allocation from now fails (1 = the next one), and with `persistent` all after
  * it. 0 switches it off. Returns the number of allocations made since the last call. */
 uint64_t gr_alloc_fail_at(uint64_t k, int persistent);
 
-/* Test hook: bytes that are held now. *peak (when not NULL) gets the most that were held at once
- * since the last call with a peak. A realloc holds the old and the new block for a moment. */
+/* Test hook: returns the bytes allocated now. *peak (unless NULL) receives the highest number since
+ * the last call with a peak. A realloc holds the old and the new block for a moment. */
 size_t gr_alloc_held(size_t *peak);
 
 /* A growing array: items of one size, contiguous. Zero-initialise with {0}; gr_vec_fini frees. */
@@ -53,10 +53,11 @@ struct gr_vec {
     void *data;
     size_t n, cap, item;
 };
-/* Space for one more item of `item` bytes at the end, zeroed, or NULL. The pointer is valid until
+/* Appends one zeroed item of `item` bytes; returns its address, or NULL. The pointer is valid until
  * the next push. */
 void *gr_vec_push(struct gr_vec *v, size_t item) __attribute__((warn_unused_result));
-/* Room for n items in all, so that none up to there needs more; 0 or GR_E_NOMEM_HOST. */
+/* Reserves capacity for n items in all, so that pushes up to there cannot fail; 0 or
+ * GR_E_NOMEM_HOST. */
 int gr_vec_room(struct gr_vec *v, size_t n, size_t item) __attribute__((warn_unused_result));
 /* Appends n items; 0 or GR_E_NOMEM_HOST. */
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
@@ -69,7 +70,7 @@ struct gr_arena {
     struct gr_arena_block *head;
     size_t total, cap;
 };
-/* n zeroed bytes aligned to 16, or NULL. */
+/* Returns n zeroed bytes aligned to 16, or NULL. */
 void *gr_arena_alloc(struct gr_arena *a, size_t n) __attribute__((warn_unused_result));
 char *gr_arena_strndup(struct gr_arena *a, const char *p, size_t n)
     __attribute__((warn_unused_result));

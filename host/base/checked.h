@@ -1,4 +1,4 @@
-/* Arithmetic that says when it overflows. gcc 12 and clang 14 have no <stdckdint.h>. */
+/* Arithmetic that reports overflow. gcc 12 and clang 14 have no <stdckdint.h>. */
 #ifndef GR_BASE_CHECKED_H
 #define GR_BASE_CHECKED_H
 
@@ -9,15 +9,15 @@
 #define gr_add(r, a, b) (!__builtin_add_overflow((a), (b), (r)))
 #define gr_mul(r, a, b) (!__builtin_mul_overflow((a), (b), (r)))
 
-/* *r = x rounded up to a multiple of the power of two `a`; false when a is none or the sum
- * overflows. */
+/* *r = x rounded up to a multiple of the power of two `a`; false when `a` is not a power of two or
+ * the sum overflows. */
 static inline bool gr_align_up(uint64_t *r, uint64_t x, uint64_t a)
 {
     uint64_t t;
     return a && !(a & (a - 1)) && gr_add(&t, x, a - 1) && (*r = t & ~(a - 1), true);
 }
 
-/* Whether [off, off + len) lies inside [0, size). */
+/* True when [off, off + len) lies inside [0, size). */
 static inline bool gr_in(uint64_t off, uint64_t len, uint64_t size)
 {
     return off <= size && len <= size - off;

@@ -43,7 +43,7 @@ static int digit_of(char c)
                                   : -1;
 }
 
-/* A number below GR_CPUS_MAX; -1: there is none at *p. */
+/* Parses a number below GR_CPUS_MAX at *p and advances *p; -1: there is none. */
 static int number(const char **p)
 {
     int v = 0;
@@ -65,7 +65,7 @@ static bool parse_range(struct gr_cpus *out, const char **p)
     return lo >= 0 && hi >= lo;
 }
 
-/* Behind "0x". The last digit has the first four. */
+/* Parses the digits after "0x" and advances *p. The last digit holds processors 0 to 3. */
 static bool parse_mask(struct gr_cpus *out, const char **p)
 {
     size_t n = 0;
@@ -110,7 +110,7 @@ const char *gr_cpus_text(const struct gr_cpus *s, char *text, size_t n)
             continue;
         while (hi + 1 < GR_CPUS_MAX && gr_cpus_has(s, hi + 1))
             hi++;
-        if (at + 16 > n) { /* ",1023-1023" and ",.." */
+        if (at + 16 > n) { /* room for ",1023-1023" and ",.." */
             snprintf(text + at, n - at, "%s", at + 4 <= n ? ",.." : "");
             return text;
         }
@@ -141,7 +141,8 @@ bool gr_cpus_run_on(const struct gr_cpus *s)
 
 /* ---- the machine ---- */
 
-/* The beginning of a small file, with a zero behind it. */
+/* Reads the first n - 1 bytes of a file, zero-terminated. False: no such file, or zero bytes in
+ * it. */
 static bool read_text(const char *root, const char *path, char *text, size_t n)
 {
     char full[1024];
@@ -161,7 +162,7 @@ static bool read_cpus(const char *root, const char *path, struct gr_cpus *out)
     return read_text(root, path, text, sizeof text) && gr_cpus_parse(out, text);
 }
 
-/* Kilobytes of a node; 0: none, or not said. */
+/* Returns the memory of a node in kilobytes; 0: none, or unknown. */
 static unsigned long long memory_of(const char *root, int id)
 {
     char path[96], text[4096];
@@ -173,8 +174,8 @@ static unsigned long long memory_of(const char *root, int id)
     return kb;
 }
 
-/* The nearest of the nodes with memory, by the distances that node `id` tells: one for each node
- * that is switched on, in order. */
+/* Returns the nearest node that has memory, by the distances listed for node `id`: one for each
+ * online node, in ascending order. */
 static int nearest(const char *root, int id, const struct gr_cpus *online,
                    const struct gr_cpus *memory)
 {
@@ -241,7 +242,8 @@ bool gr_nodes_read(struct gr_nodes *out, const char *root, char *why, size_t n)
 
 /* ---- control groups ---- */
 
-/* Processors of "QUOTA PERIOD", rounded up; 0: "max", -1 or nothing that makes sense. */
+/* Returns quota / period in processors, rounded up; 0: no limit ("max", -1) or implausible
+ * values. */
 static int whole(long long quota, long long period)
 {
     return quota <= 0 || period <= 0 || quota / period >= GR_CPUS_MAX
@@ -270,8 +272,8 @@ static int quota_v1(const char *root, const char *folder)
     return read_text(root, path, text, sizeof text) ? whole(quota, strtoll(text, NULL, 10)) : 0;
 }
 
-/* The least of a group and those around it. Within a container the path is often that outside, and
- * only the outermost folder is there. */
+/* Returns the lowest quota of a group and its ancestors; 0: none. In a container the path is often
+ * the host's, and only the root folder exists. */
 static int least_quota(const char *root, char *folder, int (*of)(const char *, const char *))
 {
     int least = of(root, "");
@@ -285,7 +287,7 @@ static int least_quota(const char *root, char *folder, int (*of)(const char *, c
     return least;
 }
 
-/* "0::/path" of the one hierarchy, "4:cpu,cpuacct:/path" of the older ones. */
+/* Lines of /proc/self/cgroup: "0::/path" (cgroup v2), "4:cpu,cpuacct:/path" (v1). */
 int gr_cpus_quota(const char *root)
 {
     char text[8192], *rest = text;

@@ -1,4 +1,4 @@
-/* Sets of processors, and the machine's nodes of memory that they belong to. */
+/* Sets of processors, and the NUMA nodes that they belong to. */
 #ifndef GR_BASE_CPUS_H
 #define GR_BASE_CPUS_H
 
@@ -10,7 +10,7 @@
 #define GR_NODES_MAX 64
 
 struct gr_cpus {
-    uint64_t bits[GR_CPUS_MAX / 64]; /* as the system's masks */
+    uint64_t bits[GR_CPUS_MAX / 64]; /* bit `cpu` of the set, as in the kernel's cpu_set_t */
 };
 
 static inline bool gr_cpus_has(const struct gr_cpus *s, int cpu)
@@ -22,38 +22,40 @@ static inline void gr_cpus_add(struct gr_cpus *s, int cpu)
     s->bits[cpu / 64] |= UINT64_C(1) << cpu % 64;
 }
 int gr_cpus_count(const struct gr_cpus *s);
-/* Number k of those in the set, in ascending order; -1 when there are fewer. */
+/* Returns the k-th processor of the set, counted from 0 in ascending order; -1 past the last
+ * one. */
 int gr_cpus_at(const struct gr_cpus *s, int k);
 void gr_cpus_and(struct gr_cpus *s, const struct gr_cpus *other);
-/* Reads "0-3,8,0xF0": numbers, ranges with both ends, masks in hexadecimal; spaces around it do not
- * count, and an empty text is an empty set. False: something else, or beyond GR_CPUS_MAX. */
+/* Reads "0-3,8,0xF0": numbers, ranges with both ends, masks in hexadecimal; surrounding white space
+ * is ignored, and an empty text is an empty set. False: another syntax, or a processor beyond
+ * GR_CPUS_MAX. */
 bool gr_cpus_parse(struct gr_cpus *out, const char *text);
-/* "0-3,8"; cut with ".." when there is no room. */
+/* Writes "0-3,8" to text [n], cut with ".." where there is no room; returns text. */
 const char *gr_cpus_text(const struct gr_cpus *s, char *text, size_t n);
 
-/* Whether the calling thread may run on a part of the machine's processors only. */
+/* True when the calling thread is restricted to some of the machine's processors. */
 bool gr_cpus_bound(void);
 
-/* Those that the calling thread may run on; and has it run on these. False with errno. */
+/* Reads, and sets, the affinity of the calling thread. False with errno on failure. */
 bool gr_cpus_allowed(struct gr_cpus *out);
 bool gr_cpus_run_on(const struct gr_cpus *s);
 
-/* A machine's nodes of memory that have processors. */
+/* NUMA nodes of a machine that have processors. */
 struct gr_nodes {
     int n; /* at least 1 */
     struct {
         int id;
-        int memory; /* id of the node where its processors' memory should be: its own, or the
-                       nearest one that has any */
-        struct gr_cpus cpus; /* that are switched on */
+        int memory; /* id of the node to allocate memory on for its processors: itself, or the
+                       nearest node that has memory */
+        struct gr_cpus cpus; /* that are online */
     } node[GR_NODES_MAX];
 };
 
-/* Reads them from `root`/sys/devices/system ("" = this machine's). False: there is nothing there
- * that can be used, *why says what; *out is one node with all processors then. */
+/* Reads the nodes from `root`/sys/devices/system (root "": this machine). On failure returns false,
+ * why [n] receives the reason, and *out is one node with all processors. */
 bool gr_nodes_read(struct gr_nodes *out, const char *root, char *why, size_t n);
 
-/* The processors' worth of time that control groups grant this process, rounded up; 0 = no limit.
+/* Returns the CPU quota of this process's control groups, in processors rounded up; 0: no limit.
  * Reads `root`/proc/self/cgroup and `root`/sys/fs/cgroup. */
 int gr_cpus_quota(const char *root);
 

@@ -1,5 +1,5 @@
-/* Conversions between f32 and the two 16-bit floats, exact and with round-to-nearest-even. NaN
- * stays NaN. */
+/* Conversions between f32 and the two 16-bit floats: exact to f32, round-to-nearest-even from it.
+ * NaN stays NaN. */
 #ifndef GR_BASE_F16_H
 #define GR_BASE_F16_H
 

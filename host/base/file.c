@@ -16,15 +16,15 @@ static int64_t mtime_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* With large pages a miss reads 2 MiB and more (and 512 MiB where pages are 64 KiB), which is right
- * for what stays in memory only. */
+/* With huge pages a fault reads 2 MiB or more (512 MiB where pages are 64 KiB), which pays only for
+ * a file that stays in memory. */
 static bool fits_in_memory(uint64_t bytes)
 {
     long page = sysconf(_SC_PAGESIZE), n = sysconf(_SC_PHYS_PAGES);
     return page == 4096 && n > 0 && bytes / 4096 < (uint64_t)n;
 }
 
-/* f->map stays NULL when that is refused. */
+/* Maps the file; f->map stays NULL when mmap is refused. */
 static void map_file(struct gr_file *f)
 {
     void *p = mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);

@@ -1,4 +1,4 @@
-/* Lines for the person at the terminal, through the sink that gr_log_set (gpurun.h) sets. */
+/* Log lines for the user, sent to the receiver that gr_log_set (gpurun.h) sets. */
 #ifndef GR_BASE_LOG_H
 #define GR_BASE_LOG_H
 

@@ -12,17 +12,17 @@ struct range {
     _Atomic(uintptr_t) lo, hi;
 };
 
-/* Blocks are never given back, since a handler may walk them at any moment. They are not the
- * allocator's, whose blocks all have an end. */
+/* Blocks are never freed, since a handler may walk them at any moment. They come from mmap rather
+ * than gr_calloc, whose blocks must all be freed. */
 struct block {
     _Atomic(struct block *) next;
     struct range range[255];
 };
 
 static _Atomic(struct block *) first;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held by those who write */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held by writers */
 
-/* The range that begins at lo, the first free one for 0; NULL: there is none. */
+/* Returns the range that begins at lo, or with lo 0 the first free one; NULL: there is none. */
 static struct range *find(uintptr_t lo)
 {
     for (struct block *b = atomic_load(&first); b; b = atomic_load(&b->next))
@@ -67,7 +67,7 @@ void gr_mapped_remove(const void *p)
     pthread_mutex_unlock(&lock);
 }
 
-/* Whether an address lies in a range, which may become another one meanwhile. */
+/* Returns whether the address lies in the range, which another thread may replace meanwhile. */
 static bool has(struct range *r, uintptr_t a)
 {
     uintptr_t lo = atomic_load(&r->lo), hi = atomic_load(&r->hi);

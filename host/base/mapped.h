@@ -1,16 +1,18 @@
-/* Which addresses lie in files that this process has mapped, for handlers of signals: reading such
- * an address raises SIGBUS when somebody has cut the file off since. */
+/* Registry of the address ranges of mapped files, for signal handlers: reading such an address
+ * raises SIGBUS after the file has been truncated. */
 #ifndef GR_BASE_MAPPED_H
 #define GR_BASE_MAPPED_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Any thread. False when there is no memory to remember it with; nothing is remembered then. */
+/* Registers [p, p + bytes); thread-safe. False when there is no memory; nothing is registered
+ * then. */
 bool gr_mapped_add(const void *p, size_t bytes);
-/* Forgets what was added with p. */
+/* Removes the range that was added with p; thread-safe. */
 void gr_mapped_remove(const void *p);
-/* Takes no lock and no memory, and changes nothing. */
+/* Returns whether the address lies in a registered range. Async-signal-safe: it takes no lock and
+ * allocates and changes nothing. */
 bool gr_mapped_has(const void *address);
 
 #endif

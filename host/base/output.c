@@ -14,7 +14,7 @@
 
 #define TEMP_TAIL 13 /* bytes of the temporary name's end: ".tmp-" and eight digits */
 
-/* ---- what is under a name ---- */
+/* ---- checking a path ---- */
 
 static char *directory_of(const char *path)
 {
@@ -23,7 +23,7 @@ static char *directory_of(const char *path)
                  : gr_strndup(".", 1);
 }
 
-/* `link` with the last part replaced by what it points to. */
+/* Resolves a symbolic link once: `link` with its last component replaced by its target to [n]. */
 static char *join(const char *link, const char *to, size_t n)
 {
     const char *slash = strrchr(link, '/');
@@ -36,8 +36,8 @@ static char *join(const char *link, const char *to, size_t n)
     return path;
 }
 
-/* The name at the end of symbolic links, which need not be there; NULL: no memory. A circle of them
- * was refused before, by stat. */
+/* Follows symbolic links to the final name, which need not exist; NULL: no memory. Loops were
+ * refused before, by stat. */
 static char *follow(const char *path)
 {
     char to[PATH_MAX], *at = gr_strndup(path, strlen(path));
@@ -51,7 +51,7 @@ static char *follow(const char *path)
     return at;
 }
 
-/* The descriptor of stdout or stderr that goes to this file, or -1. */
+/* Returns the descriptor, of stdout or stderr, that refers to this file; -1: neither does. */
 static int standard_output(const struct stat *st)
 {
     struct stat own;
@@ -87,7 +87,8 @@ static int check_new(const char *path)
     return rc;
 }
 
-/* Reads into *st what is under the name, st_mode 0 for nothing. *direct: it is written as it is. */
+/* Checks that `path` can be written. *st receives its state, st_mode 0 when it does not exist;
+ * *direct: an existing file or device is written in place, not replaced. */
 static int look(const char *path, unsigned how, struct stat *st, bool *direct)
 {
     if (stat(path, st) != 0) {
@@ -138,9 +139,9 @@ int gr_output_folder(const char *path)
     return rc;
 }
 
-/* ---- beside the final name ---- */
+/* ---- temporary files ---- */
 
-/* The final name, cut where the end would make it too long. */
+/* Sets o->temp to the final name, shortened where necessary, with a random suffix. */
 static void invent_name(struct gr_output *o)
 {
     const char *slash = strrchr(o->path, '/');
@@ -152,8 +153,8 @@ static void invent_name(struct gr_output *o)
              (unsigned)getpid() * 2654435761u ^ (unsigned)now.tv_nsec);
 }
 
-/* A file that has no name until it is complete, so that nothing is left of it when its writer is
- * killed; -1 where the file system or the lack of /proc does not allow it. */
+/* Creates a file without a name (O_TMPFILE), of which nothing is left when its writer is killed; -1
+ * where the file system does not support it or there is no /proc. */
 static int create_unnamed(const char *path, mode_t mode)
 {
     char *dir = directory_of(path), self[32];
@@ -167,7 +168,8 @@ static int create_unnamed(const char *path, mode_t mode)
     return fd;
 }
 
-/* One beside the final name. mkstemp would keep every file from other users. */
+/* Creates a temporary file in the folder of the final name. mkstemp is not used because its mode
+ * shuts out other users. */
 static int create_beside(struct gr_output *o, mode_t mode)
 {
     int fd = -1;
@@ -180,7 +182,8 @@ static int create_beside(struct gr_output *o, mode_t mode)
     return fd;
 }
 
-/* Gives the unnamed file a name beside the final one, which linking cannot replace. */
+/* Links the unnamed file to a temporary name: linkat cannot replace an existing file, rename
+ * can. */
 static bool name_it(struct gr_output *o)
 {
     char self[32];
@@ -195,7 +198,7 @@ static bool name_it(struct gr_output *o)
 
 /* ---- opening ---- */
 
-/* A descriptor for what is there already, or for a live file. */
+/* Opens an existing file or device in place, or a live file. */
 static int open_direct(struct gr_output *o, const struct stat *st, mode_t mode)
 {
     int standard = S_ISREG(st->st_mode) ? standard_output(st) : -1;
@@ -210,8 +213,8 @@ static int open_temp(struct gr_output *o, mode_t mode)
     return fd >= 0 ? fd : create_beside(o, mode);
 }
 
-/* Sets the names. What is there already keeps the one that was given: links under /proc lead to
- * what has no name of its own. */
+/* Sets the names. What exists and is written in place keeps the given name: links under /proc may
+ * lead to objects without a name of their own. */
 static int set_names(struct gr_output *o, const char *path, bool there, bool direct)
 {
     o->path = there && direct ? gr_strndup(path, strlen(path)) : follow(path);
@@ -299,7 +302,8 @@ static bool finish(struct gr_output *o)
         return false;
     o->named = false;
     if (waits)
-        (void)sync_directory(o->path); /* some file systems cannot; the data itself is safe */
+        (void)sync_directory(o->path); /* not supported by some file systems; the data itself is
+                                          safe */
     return true;
 }
 

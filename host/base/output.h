@@ -1,5 +1,4 @@
-/* Files that are written: the functions for users are in gpurun.h, and these for writers that do
- * more than append. */
+/* Output files: the public functions are in gpurun.h; here is what writers need that seek. */
 #ifndef GR_BASE_OUTPUT_H
 #define GR_BASE_OUTPUT_H
 
@@ -11,13 +10,13 @@
 struct gr_output {
     FILE *out;
     char *path; /* links followed */
-    char *temp; /* the name until commit; NULL: written under its own */
-    bool named; /* `temp` is there */
+    char *temp; /* name until commit; NULL: written under its final name */
+    bool named; /* a file named `temp` exists */
     bool quick;
-    int err; /* the first errno */
+    int err; /* errno of the first failure */
 };
 
-/* Goes on at byte `at`; only with GR_OUTPUT_SEEKS. */
+/* Sets the position of the next write to byte `at`; only with GR_OUTPUT_SEEKS. */
 int gr_output_seek(struct gr_output *o, uint64_t at);
 
 #endif

@@ -1,4 +1,4 @@
-/* How far a long call has come: who is told, and what was told last. */
+/* Progress of a long call: the callback, and the numbers of the current pass. */
 #ifndef GR_BASE_PROGRESS_H
 #define GR_BASE_PROGRESS_H
 
@@ -7,19 +7,19 @@
 #include "gr/status.h"
 
 struct gr_progress {
-    gr_progress_fn *fn; /* NULL: nobody is told */
+    gr_progress_fn *fn; /* NULL: none */
     void *user;
-    uint64_t done, total; /* total 0: no pass is under way */
+    uint64_t done, total; /* total 0: no pass in progress */
 };
 
-/* GR_E_CANCELLED when who is told wants no more of it. */
+/* Calls the callback; GR_E_CANCELLED when it returns false. */
 static inline int gr_progress_tell(const struct gr_progress *p)
 {
     bool on = !p->fn || !p->total || p->fn(p->done, p->total, p->user);
     return on ? 0 : gr_fail(GR_E_CANCELLED, "cancelled");
 }
 
-/* Begins a pass over so much, 0: over nothing, of which nobody is told. */
+/* Begins a pass of `total` units; a pass of 0 is not reported. */
 static inline int gr_progress_begin(struct gr_progress *p, uint64_t total)
 {
     p->done = 0, p->total = total;
@@ -32,7 +32,7 @@ static inline int gr_progress_add(struct gr_progress *p, uint64_t n)
     return gr_progress_tell(p);
 }
 
-/* All of the pass is done: what was left turned out to need nothing. */
+/* Ends the pass, reporting any remainder as done. */
 static inline int gr_progress_end(struct gr_progress *p)
 {
     int rc = p->done < p->total ? gr_progress_add(p, p->total) : 0;

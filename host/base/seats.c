@@ -2,7 +2,7 @@
 
 #include "base/checked.h"
 
-/* The processors in order of their nodes, those of this pool's part. */
+/* Restricts the nodes to `cpus`, and of these, in order of nodes, to part `part` of `of`. */
 static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int part, int of)
 {
     int n = 0, all = 0, kept = 0;
@@ -10,7 +10,7 @@ static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int pa
         gr_cpus_and(&nodes->node[k].cpus, cpus);
         all += gr_cpus_count(&nodes->node[k].cpus);
     }
-    if (!all) { /* a container that shows other processors than it has */
+    if (!all) { /* a container whose /sys lists other processors than it may use */
         nodes->n = 1, nodes->node[0].cpus = *cpus;
         all = gr_cpus_count(cpus);
     }
@@ -36,8 +36,8 @@ static void count_before(struct gr_seats *s)
         s->before[k + 1] = s->before[k] + on[k];
 }
 
-/* Deals the threads to the nodes in turn, so that any first few are spread as well; a node that has
- * as many as processors is left out until all have. */
+/* Assigns the threads to the nodes round-robin, so that the first few are spread too; a node whose
+ * processors are all taken is skipped until those of all nodes are. */
 static void deal(struct gr_seats *s, const int *room)
 {
     int on[GR_NODES_MAX] = {0}, full = 0, node = -1;
@@ -57,7 +57,7 @@ void gr_seats_few(struct gr_seats *out, const struct gr_seats *s, int n)
 {
     *out = *s;
     out->n = GR_MIN(n, s->n);
-    out->n_node = 1; /* dealt in turn, they are on the first ones */
+    out->n_node = 1; /* round-robin: they are on the first nodes */
     for (int i = 0; i < out->n; i++)
         out->n_node = GR_MAX(out->n_node, s->node[i] + 1);
     count_before(out);

@@ -1,5 +1,5 @@
-/* Which processors the threads of a pool run on, and which node of memory has what they read most.
- * Worked out from what the machine, the process and the user say; nothing is done here. */
+/* Placement of a pool's threads on processors and NUMA nodes, computed from the machine's nodes,
+ * the process's affinity and the user's options. Only gr_seats_take has an effect. */
 #ifndef GR_BASE_SEATS_H
 #define GR_BASE_SEATS_H
 
@@ -7,38 +7,39 @@
 #include "base/threads.h"
 
 struct gr_seats {
-    int n;                   /* threads */
-    int n_node;              /* nodes that they are on, at least 1; 1: memory is left where it is */
-    bool pinned;             /* otherwise the system chooses among all that is allowed */
-    int cpu[GR_THREADS_MAX]; /* the one processor of a thread; -1: those of its node */
-    uint8_t node[GR_THREADS_MAX]; /* of a thread */
+    int n;                        /* threads */
+    int n_node;                   /* nodes that they are on, at least 1; 1: memory is not moved */
+    bool pinned;                  /* affinities are set; otherwise the system places the threads */
+    int cpu[GR_THREADS_MAX];      /* processor of each thread; -1: any of its node */
+    uint8_t node[GR_THREADS_MAX]; /* node of each thread */
     struct gr_cpus cpus[GR_NODES_MAX];
-    int memory[GR_NODES_MAX];     /* id of the node whose memory is next to it */
+    int memory[GR_NODES_MAX];     /* id of the node whose memory is nearest */
     int before[GR_NODES_MAX + 1]; /* threads on the nodes before it */
 };
 
 struct gr_seats_wish {
     int n;        /* threads */
-    bool by_node; /* as many on each node as on the others, while they have processors */
-    bool strict;  /* each has a processor of its own, while there are any */
-    bool chosen;  /* the processors are those somebody asked for */
-    int part, of; /* this pool has number `part` of `of` equal parts of the processors */
+    bool by_node; /* spread evenly over the nodes, while they have processors */
+    bool strict;  /* each thread has a processor of its own, while there are enough */
+    bool chosen;  /* the user has chosen the processors */
+    int part, of; /* this pool uses part number `part` of `of` equal parts of the processors */
 };
 
-/* `cpus`: those that the threads may run on, not none. */
+/* Computes the placement. `cpus`: processors that the threads may run on, at least one. */
 void gr_seats_assign(struct gr_seats *out, const struct gr_nodes *nodes, const struct gr_cpus *cpus,
                      const struct gr_seats_wish *w);
 
-/* Of these seats those of the first n threads, and the nodes that they are on. */
+/* Restricts a placement to its first n threads and the nodes that they are on. */
 void gr_seats_few(struct gr_seats *out, const struct gr_seats *s, int n);
 
-/* Of n rows (or whatever is shared evenly by the threads) those [lo, hi) that belong to a node. */
+/* Returns the first of n rows, divided evenly among the threads, that belongs to `node`: a node has
+ * rows [first(node), first(node + 1)). */
 static inline int64_t gr_seats_first(const struct gr_seats *s, int64_t n, int node)
 {
     return n / s->n * s->before[node] + n % s->n * s->before[node] / s->n;
 }
 
-/* Has the calling thread run where thread i belongs. False with errno. */
+/* Sets the affinity of the calling thread to that of thread i. False with errno on failure. */
 bool gr_seats_take(const struct gr_seats *s, int i);
 
 #endif

@@ -1,4 +1,4 @@
-/* Small helpers on names: gr_edit_distance, which the front ends use too. */
+/* Helpers for names; the front ends use gr_edit_distance too. */
 #ifndef GR_BASE_TEXT_H
 #define GR_BASE_TEXT_H
 

@@ -18,9 +18,9 @@
 #include "base/seats.h"
 #include "gr/status.h"
 
-/* A number that others wait to see changed. A waiter polls it for a while (in a quiet machine the
- * others are microseconds away), then sleeps: on a busy one they may have lost their processor, to
- * which this one's is the next to go. */
+/* A value whose change other threads wait for. A waiter polls it first (on an idle machine the
+ * others are microseconds away), then sleeps: on a busy one they may wait for a processor, and
+ * sleeping frees one. */
 struct signal {
     _Alignas(64) _Atomic uint32_t value;
     _Atomic uint32_t asleep; /* waiters */
@@ -28,16 +28,16 @@ struct signal {
 
 struct gr_threads {
     int n;        /* threads, the caller included */
-    int n_active; /* of the run in progress */
+    int n_active; /* threads of the run in progress */
     void (*fn)(void *, int, int);
     void *arg;
     bool stop;
-    _Atomic int64_t poll_ns; /* how long a waiter polls; learnt */
+    _Atomic int64_t poll_ns; /* time that a waiter polls; adapts */
     int64_t most_poll_ns;
     struct signal started; /* runs */
-    struct signal pending; /* workers that have not finished the run */
-    struct signal passed;  /* barriers */
-    _Atomic int arrived;   /* at the barrier */
+    struct signal pending; /* counts workers that have not finished the run */
+    struct signal passed;  /* counts barriers passed */
+    _Atomic int arrived;   /* threads at the barrier */
     const struct gr_seats *seats;
     int prio;
     _Atomic int no_seat, no_prio; /* errno of a refusal */
@@ -50,7 +50,7 @@ struct worker {
     int index;
 };
 
-/* How often a waiter polls between two looks at the clock. */
+/* Number of polls between two readings of the clock. */
 #define POLLS 64
 
 static inline void relax(void)
@@ -60,9 +60,9 @@ static inline void relax(void)
 #endif
 }
 
-/* Polls for a value other than `seen`; returns the last one. How long is learnt: polling in vain
- * means that others have a processor of ours, and is half as long the next time; it comes back
- * slowly. */
+/* Polls for a value other than `seen`; returns the last value read. The polling time adapts:
+ * polling in vain means that other processes use our processors, and halves it; a success lengthens
+ * it by 1/32 of the maximum. */
 static uint32_t poll_for_change(struct gr_threads *t, struct signal *s, uint32_t seen)
 {
     uint32_t now = atomic_load_explicit(&s->value, memory_order_acquire);
@@ -82,8 +82,8 @@ static uint32_t poll_for_change(struct gr_threads *t, struct signal *s, uint32_t
     return now;
 }
 
-/* A sleeper counts itself before the kernel compares the value, and who changes the value looks at
- * the count after that: one of the two sees the other. */
+/* A sleeper increments `asleep` before the kernel compares the value, and a writer reads `asleep`
+ * after changing the value: one of the two sees the other, so no wake-up is lost. */
 static uint32_t wait_for_change(struct gr_threads *t, struct signal *s, uint32_t seen)
 {
     uint32_t now = poll_for_change(t, s, seen);
@@ -96,7 +96,7 @@ static uint32_t wait_for_change(struct gr_threads *t, struct signal *s, uint32_t
     return now;
 }
 
-/* After a change. */
+/* Wakes all sleepers; called after the value has changed. */
 static void wake(struct signal *s)
 {
     if (atomic_load(&s->asleep))
@@ -120,7 +120,7 @@ static void take_seat(void *arg, int i, int n)
         atomic_store(&t->no_prio, errno);
 }
 
-/* What the caller had before it was thread 0. */
+/* Affinity and scheduling of the caller before it became thread 0. */
 struct before {
     struct gr_cpus cpus;
     bool has_cpus;
