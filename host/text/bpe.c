@@ -1,10 +1,9 @@
-/* BPE by a list of merges: the text is cut into words, each word into bytes (or, for raw
- * vocabularies, characters), and neighbours are joined in the order of the list. A symbol's value
- * is its token id, NONE when it has none.
+/* BPE by a list of merges: the text is split into words, each word into bytes (raw vocabularies:
+ * characters), and neighbours are merged in the order of the list. A symbol's value is its token
+ * id, NONE when it has none.
  *
- * Merges are looked up by the ids of both halves: they are sorted by left half, then by right half,
- * so one is found by a binary search among those of the left half, in an order that no file can
- * make slow. */
+ * Merges are sorted by the ids of the left half, then of the right half, and found by a binary
+ * search among those of a left half, so that no file can make the lookup slow. */
 #include <string.h>
 
 #include "gr/status.h"
@@ -51,8 +50,8 @@ static bool pair(void *ctx, const struct gr_symbol *l, const struct gr_symbol *r
 
 /* --- opening --- */
 
-/* Resolves merge i of the source; a merge whose result is a control token can never happen and gets
- * rank NONE. */
+/* Resolves merge i of the source to token ids; a merge whose result cannot come from text (a
+ * control token) gets rank NONE. */
 static int resolve(const struct gr_vocab *v, struct gr_str text, uint64_t i, struct merge *m)
 {
     const char *blank = text.n ? memchr(text.p + 1, ' ', text.n - 1) : NULL;
@@ -77,7 +76,7 @@ static int resolve(const struct gr_vocab *v, struct gr_str text, uint64_t i, str
     return 0;
 }
 
-/* Stable counting sort of n merges by left (or right) half; start[k + 1] becomes the end of those
+/* Stable counting sort of n merges by left (or right) half; start[k + 1] receives the end of those
  * with half k. */
 static void sort_by(bool by_left, const struct merge *in, struct merge *out, size_t n,
                     uint32_t *start, int32_t n_tok)
@@ -93,7 +92,7 @@ static void sort_by(bool by_left, const struct merge *in, struct merge *out, siz
     start[0] = 0;
 }
 
-/* Fills b from the merges of the source; the first of two equal ones counts. */
+/* Fills b from the merges of the source; of equal ones the first counts. */
 static int load(struct gr_bpe *b, const struct gr_vocab *v, const struct gr_vocab_source *s)
 {
     struct merge *scratch = gr_calloc(s->n_merges, sizeof *scratch);
@@ -138,7 +137,7 @@ void gr_bpe_free(struct gr_bpe **bpe)
 
 /* --- tokenizing --- */
 
-/* The token that is exactly this word, or -1. */
+/* Returns the token whose bytes are exactly this word, or -1. */
 static int32_t whole_word(const struct gr_vocab *v, const char *p, size_t n)
 {
     uint32_t node = 0;
@@ -187,7 +186,7 @@ static bool only_newlines(const char *p, size_t n)
     return i == n;
 }
 
-/* One word, n > 0. */
+/* Tokenizes one word, n > 0. */
 static int run_word(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
@@ -211,7 +210,7 @@ static int run_word(struct gr_job *j, const char *p, size_t n)
     return rc;
 }
 
-/* Valid UTF-8, cut into words. */
+/* Splits valid UTF-8 into words and tokenizes each. */
 static int run_words(struct gr_job *j, const char *p, size_t n)
 {
     const uint32_t *end = NULL;
@@ -234,7 +233,7 @@ int gr_bpe_run(struct gr_job *j, const char *p, size_t n)
         p = j->text.data, n = j->text.n;
     }
     for (size_t i = 0, valid, len; i < n && !rc;
-         i = valid + len) { /* what is not UTF-8 is a word of its own */
+         i = valid + len) { /* invalid UTF-8 is a word of its own */
         uint32_t cp;
         int k = 0;
         for (valid = i; valid < n && (k = gr_utf8_next(p + valid, n - valid, &cp)) > 0;)

@@ -1,4 +1,4 @@
-/* Facts of single characters that several tokenizers need. */
+/* Properties of characters that several tokenizers need. */
 #include <utf8proc.h>
 
 #include "text/parts.h"

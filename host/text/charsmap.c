@@ -7,7 +7,7 @@
 #include "gr/status.h"
 
 #define KEY "tokenizer.ggml.precompiled_charsmap"
-#define MAX_MATCH 256 /* bytes; the units of a broken map may lead in circles */
+#define MAX_MATCH 256 /* bytes; the units of a corrupt map may form loops */
 
 struct gr_charsmap {
     uint32_t n_unit, n_text;
@@ -58,9 +58,9 @@ void gr_charsmap_free(struct gr_charsmap **m)
     *m = NULL;
 }
 
-/* Darts-clone: a unit holds the byte that leads to it in bits 0-7 (bit 31 set: it is no inner
- * unit), whether a value follows in bit 8, and in bits 10-30 the distance to its children, in steps
- * of 256 when bit 9 is set. */
+/* Offset of a unit's children. A Darts-clone unit: bits 0-7 the byte that leads to it (bit 31 set:
+ * it is a leaf), bit 8 whether it has a value, bits 10-30 the offset of its children, in units of
+ * 256 when bit 9 is set. */
 static uint32_t children(uint32_t unit)
 {
     return (unit >> 10) << ((unit & 0x200u) >> 6);

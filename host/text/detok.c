@@ -10,7 +10,7 @@ void gr_detok_init(struct gr_detok *d, const struct gr_vocab *v, bool special, b
     *d = (struct gr_detok){.v = v, .special = special, .strip_space = text_start && prefix};
 }
 
-/* Appends the characters that are whole in p[0, n); what is left at the end is held back. */
+/* Appends the complete characters of p[0, n); an incomplete one at the end is held. */
 static int put(struct gr_detok *d, const char *p, size_t n, struct gr_vec *out)
 {
     size_t i = 0;

@@ -1,6 +1,6 @@
-/* Words and DNA in one text: what stands between <dna> and </dna> is cut into groups of six bases,
- * one token each; everything else is byte-level BPE. A group's token ends with U+E000 in the file,
- * which tells CCCCCC the bases from CCCCCC the word. */
+/* Text with DNA: bases between <dna> and </dna> are split into groups of six, one token each;
+ * everything else is byte-level BPE. In the file a group's token ends with U+E000, which
+ * distinguishes the bases CCCCCC from the word CCCCCC. */
 #include <string.h>
 
 #include "base/checked.h"
@@ -31,7 +31,7 @@ size_t gr_dna_strip(const char *p, size_t n)
     return n > mark && !memcmp(p + n - mark, MARK, mark) ? n - mark : n;
 }
 
-/* One group of at most six bases, in either case; what is missing counts as A. */
+/* Pushes the token of a group of at most six bases, upper or lower case, padded with A. */
 static int group(struct gr_job *j, const char *p, size_t n)
 {
     char text[GROUP + sizeof MARK] = "AAAAAA" MARK;
@@ -41,7 +41,7 @@ static int group(struct gr_job *j, const char *p, size_t n)
     return gr_job_push(j, id >= 0 && gr_token_from_text(j->v, id) ? id : j->v->dna.unknown);
 }
 
-/* Where the tag begins in p[0, n), n when it does not. */
+/* Returns the position of the tag in p[0, n), or n. */
 static size_t seek(const char *p, size_t n, const char *tag)
 {
     const char *at = n ? memmem(p, n, tag, strlen(tag)) : NULL;

@@ -1,8 +1,8 @@
 #include "base/checked.h"
 #include "text/parts.h"
 
-/* The heap is sifted in place; entries whose pair has changed since are dropped when they reach the
- * top. Each join adds at most two entries, so n symbols cost O(n log n). */
+/* A binary heap with lazy deletion: candidates whose pair has changed since are dropped when they
+ * reach the top. Each join adds at most two candidates, so n symbols cost O(n log n). */
 
 static struct gr_symbol *symbol(struct gr_merge *m, uint32_t i)
 {
@@ -30,7 +30,8 @@ static void sift_up(struct gr_candidate *heap, size_t i)
     heap[i] = x;
 }
 
-/* The candidate of symbol `left` and its right neighbour, if they may be joined. */
+/* Makes the candidate of symbol `left` and its right neighbour; false when they may not be
+ * joined. */
 static bool candidate(struct gr_merge *m, uint32_t left, struct gr_candidate *c)
 {
     const struct gr_symbol *l = symbol(m, left);
@@ -84,7 +85,7 @@ int gr_merge_add(struct gr_merge *m, uint32_t start, uint32_t len, uint32_t valu
     return gr_vec_append(&m->symbols, &s, 1, sizeof s);
 }
 
-/* Joins the right neighbour to symbol `left` and looks at the two new pairs. */
+/* Joins the right neighbour to symbol `left` and adds the two new pairs as candidates. */
 static int join(struct gr_merge *m, uint32_t left, uint32_t value)
 {
     struct gr_symbol *l = symbol(m, left), *r = symbol(m, l->next);

@@ -1,7 +1,6 @@
-/* PLaMo 2 and 3: the segmentation whose tokens have the largest sum of scores, as Unigram has it,
- * but in whole numbers, from the end of the text to its beginning, and of equal sums the one that
- * begins with the longer token. A character may always be its bytes, at a price above that of any
- * token. */
+/* PLaMo 2 and 3: the segmentation with the largest sum of scores, as for Unigram, but computed in
+ * integers from the end of the text to its beginning; of equal sums the one that begins with the
+ * longer token wins. Any character may be encoded as bytes, at a cost above that of any token. */
 #include <math.h>
 
 #include "base/checked.h"
@@ -10,14 +9,14 @@
 #include "text/utf8.h"
 
 #define SCALE 1e4
-#define UNKNOWN_COST 10000000 /* of a character in bytes, in units of 1 / SCALE */
-#define COST_LIMIT 1e9        /* scores beyond it count as it: sums over a text stay in 64 bits */
+#define UNKNOWN_COST 10000000 /* cost of a character as bytes, in units of 1 / SCALE */
+#define COST_LIMIT 1e9        /* scores are clamped to it, so that sums over a text fit 64 bits */
 
-/* The best way from a byte to the end of the text. */
+/* Best segmentation from a byte to the end of the text. */
 struct best {
     int64_t cost;
-    uint32_t next; /* where its first token ends */
-    int32_t id;    /* -1: a character in bytes */
+    uint32_t next; /* end of its first token */
+    int32_t id;    /* -1: a character as bytes */
 };
 
 int gr_plamo_open(const struct gr_vocab *v)
@@ -37,7 +36,7 @@ static int64_t cost(const struct gr_vocab *v, int32_t id)
     return llrint(GR_MIN(GR_MAX(c, -COST_LIMIT), COST_LIMIT));
 }
 
-/* best[i] from those after it. */
+/* Computes best[i] from the entries after it. */
 static int step(struct gr_job *j, const char *p, size_t i, size_t n, struct best *best)
 {
     const struct gr_vocab *v = j->v;

@@ -13,8 +13,8 @@
 #include "text/utf8.h"
 
 #define MAX_STEP 6
-#define MATCH_LIMIT 100000000  /* steps of backtracking for one match, and eight a byte */
-#define HEAP_LIMIT (64 * 1024) /* KiB for one match without JIT */
+#define MATCH_LIMIT 100000000  /* backtracking steps for one match; 8 more per byte */
+#define HEAP_LIMIT (64 * 1024) /* KiB for one match by the interpreter */
 #define JIT_STACK_MIN (32 * 1024)
 #define JIT_STACK_MAX (16 * 1024 * 1024)
 
@@ -36,7 +36,7 @@ static const struct def defs[] = {
 struct gr_pre {
     const struct def *def;
     pcre2_general_context *memory;
-    pcre2_code *code[MAX_STEP]; /* NULL for a step that is no regular expression */
+    pcre2_code *code[MAX_STEP]; /* NULL for a step that is not a regular expression */
 };
 
 const char *gr_pre_name(size_t i)
@@ -63,8 +63,8 @@ static void give(void *p, void *user)
     gr_free(p);
 }
 
-/* The expression with \s and \S written out, because PCRE2 counts U+180E as white space, which has
- * not been so since Unicode 6.3. NULL when there is no memory; free with gr_free. */
+/* Returns the expression with \s and \S expanded, because PCRE2 counts U+180E as white space, which
+ * it has not been since Unicode 6.3. NULL when there is no memory; free with gr_free. */
 static char *spell_out(const char *regex)
 {
     static const char set[] = "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}"
@@ -106,7 +106,7 @@ static int compile(struct gr_pre *p, int i, const char *regex)
                        "pre-tokenizer \"%s\", step %d: PCRE2 error %d at offset %zu of %s",
                        p->def->name, i, error, at, regex);
     (void)pcre2_jit_compile(p->code[i],
-                            PCRE2_JIT_COMPLETE); /* where there is no JIT the interpreter does it */
+                            PCRE2_JIT_COMPLETE); /* without JIT the interpreter is used */
     return 0;
 }
 
@@ -167,7 +167,7 @@ struct gr_splitter {
     pcre2_match_context *ctx;
     pcre2_jit_stack *stack;
     struct gr_vec ends,
-        cut; /* of uint32_t: the words after the last step, and after the one under way */
+        cut; /* of uint32_t: ends of words after the previous step, and after the current one */
 };
 
 int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre)
@@ -207,8 +207,7 @@ static int add_end(struct gr_vec *ends, size_t end)
     return gr_vec_append(ends, &e, 1, sizeof e);
 }
 
-/* Cuts the word text[a, b) at the matches of one expression. The word is all that the expression
- * sees. */
+/* Splits the word text[a, b) at the matches of one expression, which sees only this word. */
 static int cut_regex(struct gr_splitter *s, const pcre2_code *code, const char *text, size_t a,
                      size_t b)
 {
@@ -234,9 +233,9 @@ static int cut_regex(struct gr_splitter *s, const pcre2_code *code, const char *
     return rc ? rc : add_end(&s->cut, b);
 }
 
-/* Whether the character at p[0, n) continues a word in the sense of \b of the models' own library
- * (Oniguruma): a letter, in a circle too, a mark, a digit or number of letters, a connector, and of
- * other numbers those of Latin-1. */
+/* Returns whether the character at p[0, n) is a word character for \b of Oniguruma, which the
+ * models' tokenizers use: a letter (also enclosed), a mark, a decimal or letter number, a
+ * connector, or a Latin-1 character of category No. */
 static bool continues_word(const char *p, size_t n)
 {
     uint32_t cp;
@@ -249,7 +248,7 @@ static bool continues_word(const char *p, size_t n)
            letter || (c == UTF8PROC_CATEGORY_NO && cp < 0x100);
 }
 
-/* Bytes of the decimal digit at p, or 0. */
+/* Returns the length in bytes of the decimal digit at p, or 0. */
 static size_t digit(const char *p, size_t n)
 {
     uint32_t cp;
@@ -257,8 +256,8 @@ static size_t digit(const char *p, size_t n)
     return k > 0 && utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_ND ? (size_t)k : 0;
 }
 
-/* Cuts the word text[a, b) around runs of digits, and those into threes from the right. mode: the
- * step's second letter. */
+/* Splits the word text[a, b) around runs of digits, and these into groups of three from the right.
+ * mode: second character of the step ("#", "#b", "#<"). */
 static int cut_digits(char mode, const char *text, size_t a, size_t b, struct gr_vec *ends)
 {
     int rc = 0;

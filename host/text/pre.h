@@ -1,4 +1,5 @@
-/* Pre-tokenizers by name: a text cut into words. See pre.def for the names and what they do. */
+/* Pre-tokenizers by name: splitting a text into words. See pre.def for the names and their
+ * rules. */
 #ifndef GR_TEXT_PRE_H
 #define GR_TEXT_PRE_H
 
@@ -10,14 +11,14 @@
 struct gr_pre;
 
 enum {
-    GR_PRE_WHOLE_WORDS = 1, /* a word that is a token is that token, whatever merges say */
-    GR_PRE_BOS = 2,         /* a text begins with BOS unless the file says otherwise */
+    GR_PRE_WHOLE_WORDS = 1, /* a word that is a token becomes that token without merging */
+    GR_PRE_BOS = 2,         /* BOS is added to a text unless the file says otherwise */
     GR_PRE_RAW =
         4, /* tokens are UTF-8 with U+2581 for blanks, unknown characters fall back to <0xHH> */
-    GR_PRE_LINES = 8, /* a run of newlines that is a token is that token */
-    GR_PRE_ALWAYS_BOS =
-        16,          /* a text begins with BOS whatever the file says: some say no by mistake */
-    GR_PRE_DROP = 32 /* white space parts words and is no part of any; nor is what has no token */
+    GR_PRE_LINES = 8,       /* a run of newlines that is a token becomes that token */
+    GR_PRE_ALWAYS_BOS = 16, /* BOS is added whatever the file says: some deny it by mistake */
+    GR_PRE_DROP = 32 /* white space separates words and is dropped, as are characters without a
+                        token */
 };
 
 /* Compiles the pre-tokenizer of that name ("" = "default"). GR_E_UNSUPPORTED names the nearest
@@ -26,18 +27,19 @@ int gr_pre_open(struct gr_pre **out, struct gr_str name);
 void gr_pre_free(struct gr_pre **pre);
 unsigned gr_pre_flags(const struct gr_pre *pre);
 
-/* What cutting texts needs; one thread at a time. The pre-tokenizer must stay open. */
+/* Working memory for splitting texts, for one thread at a time. The pre-tokenizer must outlive
+ * it. */
 struct gr_splitter;
 int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre);
 void gr_splitter_free(struct gr_splitter **s);
 
 /* Cuts n > 0 bytes of valid UTF-8 into words: word i ends before byte end[i], ascending, the last
- * one n. The array is valid until the next call. GR_E_INVALID when a regular expression meets its
- * limits. */
+ * one n. The array is valid until the next call. GR_E_INVALID when a regular expression exceeds its
+ * match limit, GR_E_NOMEM_HOST its heap limit. */
 int gr_splitter_run(struct gr_splitter *s, const char *text, size_t n, const uint32_t **end,
                     size_t *n_end);
 
-/* The names, NULL past the last one. */
+/* Returns the i-th name, NULL past the last one. */
 const char *gr_pre_name(size_t i);
 
 #endif

@@ -1,5 +1,5 @@
-/* RWKV World: from where the text stands, the longest token that fits, byte by byte. Tokens may be
- * any bytes, so files hold them escaped as Python writes byte strings. */
+/* RWKV World: greedy longest match, byte by byte. Tokens may be any bytes, so files hold them as
+ * escaped Python byte strings. */
 #include "gr/status.h"
 #include "text/parts.h"
 
@@ -11,8 +11,8 @@ static int hex(char c)
                                   : -1;
 }
 
-/* What stands after a backslash, at p[0, n), to *out; returns how many characters it takes. An
- * escape that is cut off or has other digits stands for its letter. */
+/* Decodes the escape after a backslash, at p[0, n), to *out; returns the number of characters
+ * consumed. A truncated or malformed escape stands for its letter. */
 static size_t escape(const char *p, size_t n, char *out)
 {
     if (*p == 'x' && n >= 3 && hex(p[1]) >= 0 && hex(p[2]) >= 0) {

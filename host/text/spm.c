@@ -1,10 +1,10 @@
-/* SentencePiece BPE: neighbours are joined while their text is a token, the token of the highest
- * score first. A symbol's value is the trie node of its text, 0 when no token begins so. */
+/* SentencePiece BPE: neighbours are joined while their joint text is a token, highest score first.
+ * A symbol's value is the trie node of its text, 0 when no token begins with it. */
 #include "base/f16.h"
 #include "text/parts.h"
 #include "text/utf8.h"
 
-/* Orders floats like their values, the largest first. */
+/* Maps scores to integers so that larger scores have smaller ranks. */
 static uint32_t rank_of(float score)
 {
     uint32_t u = gr_f32_bits(score + 0.0f);

@@ -66,7 +66,8 @@ int gr_job_lower(struct gr_job *j, const char *p, size_t n)
     return rc;
 }
 
-/* *best = the longest added token that begins at p[0, n), or -1; *len is its length. */
+/* Finds the longest added token at the start of p[0, n): *best receives its id, or -1, and *len its
+ * length. */
 static int added_at(struct gr_job *j, const char *p, size_t n, bool parse_special, int32_t *best,
                     size_t *len)
 {
@@ -87,8 +88,8 @@ static bool is_blank(char c)
     return c && strchr(" \t\n\v\f\r", c);
 }
 
-/* Models that were made to be tested: five bytes are the digits to the base 31 of a number, which
- * modulo the number of tokens is their id. */
+/* Test models: each five bytes are the base-31 digits of a number; the id is that number modulo the
+ * number of tokens. */
 static int run_hash(struct gr_job *j, const char *p, size_t n)
 {
     int rc = 0;
@@ -101,7 +102,7 @@ static int run_hash(struct gr_job *j, const char *p, size_t n)
     return rc;
 }
 
-/* Text between two added tokens. */
+/* Tokenizes text between two added tokens. */
 static int run(struct gr_job *j, const char *p, size_t n)
 {
     if (!n)
@@ -130,7 +131,7 @@ static int run(struct gr_job *j, const char *p, size_t n)
         "input, which gpurun replay takes");
 }
 
-/* Cuts the text at added tokens and runs what lies between. */
+/* Splits the text at added tokens and tokenizes the parts between them. */
 static int run_all(struct gr_job *j, const char *p, size_t n, bool parse_special)
 {
     const struct gr_vocab *v = j->v;

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-/* A string as it is sorted: most comparisons end with its first eight bytes. */
+/* Sort key of a string: most comparisons need only its first eight bytes. */
 struct entry {
     uint64_t head; /* first eight bytes, big-endian, padded with 0 */
     int32_t id;
@@ -30,7 +30,8 @@ static void merge(const struct gr_texts *texts, const struct entry *from, struct
         to[k] = b == hi || (a < mid && !less(texts, from + b, from + a)) ? from[a++] : from[b++];
 }
 
-/* Sorts ids by text: merge sort, whose memory is counted as all else is. */
+/* Sorts ids by text. A merge sort of our own, since qsort may allocate outside gr_alloc's
+ * accounting. */
 static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
 {
     struct entry *e = gr_calloc(n, sizeof *e), *to = gr_calloc(n, sizeof *to);
@@ -59,8 +60,8 @@ static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
     return 0;
 }
 
-/* Nodes of the trie of the sorted ids, root included; 0 when two strings are equal, which go to
- * equal[]. */
+/* Returns the number of nodes of the trie of the sorted ids, root included; 0 when two strings are
+ * equal, whose ids go to equal[]. */
 static uint64_t count_nodes(const struct gr_texts *texts, const int32_t *ids, size_t n,
                             int32_t equal[2])
 {
@@ -80,12 +81,12 @@ static uint64_t count_nodes(const struct gr_texts *texts, const int32_t *ids, si
     return nodes;
 }
 
-/* What is known of a node while its children are made: the strings below it and its depth. */
+/* State of a node under construction: the strings below it and its depth. */
 struct range {
     uint32_t lo, hi, depth;
 };
 
-/* Fills the arrays level by level: node i takes its children from the strings of its range. */
+/* Fills the arrays level by level: the children of node i come from the strings of its range. */
 static void fill(struct gr_trie *t, const struct gr_texts *texts, const int32_t *ids, size_t n,
                  struct range *r)
 {

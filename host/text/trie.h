@@ -1,8 +1,8 @@
-/* A set of byte strings with an id each, walked byte by byte.
+/* Trie: a set of byte strings, each with an id.
  *
- * Nodes are numbered level by level, so the children of one node are neighbours and those of node i
- * end where those of node i + 1 begin: three flat arrays, nine bytes a node, no pointers. Node 0 is
- * the root. */
+ * Nodes are numbered level by level, so the children of a node are contiguous and those of node i
+ * end where those of node i + 1 begin: three flat arrays, nine bytes per node, no pointers. Node 0
+ * is the root. */
 #ifndef GR_TEXT_TRIE_H
 #define GR_TEXT_TRIE_H
 
@@ -24,18 +24,18 @@ static inline const char *gr_texts_at(const struct gr_texts *t, int32_t i, size_
 
 struct gr_trie {
     uint32_t *first; /* [n_node + 1] first child of a node */
-    int32_t *id;     /* [n_node] the string that ends here, or -1 */
+    int32_t *id;     /* [n_node] id of the string that ends here, or -1 */
     uint8_t *label;  /* [n_node] the byte that leads here */
 };
 
-/* Builds the trie of texts->at(ids[0, n)), which are not empty. `ids` is sorted by text. When two
- * are equal, the result is GR_E_CORRUPT and their ids stand in equal[0, 2). Free with gr_trie_fini,
- * also after failure. */
+/* Builds the trie of the texts of ids[0, n), which must not be empty; sorts `ids` by text. When two
+ * are equal: GR_E_CORRUPT, and equal[0, 2) receives their ids. Free with gr_trie_fini, also after
+ * failure. */
 int gr_trie_build(struct gr_trie *t, const struct gr_texts *texts, int32_t *ids, size_t n,
                   int32_t equal[2]);
 void gr_trie_fini(struct gr_trie *t);
 
-/* The child of `node` by byte c, or 0. */
+/* Returns the child of `node` by byte c, or 0. */
 static inline uint32_t gr_trie_step(const struct gr_trie *t, uint32_t node, uint8_t c)
 {
     uint32_t lo = t->first[node], n = t->first[node + 1] - lo;
@@ -46,7 +46,7 @@ static inline uint32_t gr_trie_step(const struct gr_trie *t, uint32_t node, uint
     return p ? (uint32_t)(p - t->label) : 0;
 }
 
-/* The node n > 0 bytes further, or 0. */
+/* Returns the node that n > 0 bytes lead to from `node`, or 0. */
 static inline uint32_t gr_trie_walk(const struct gr_trie *t, uint32_t node, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static inline uint32_t gr_trie_walk(const struct gr_trie *t, uint32_t node, cons
     return node;
 }
 
-/* The id of exactly these bytes, or -1. */
+/* Returns the id of exactly these bytes, or -1. */
 static inline int32_t gr_trie_find(const struct gr_trie *t, const char *p, size_t n)
 {
     uint32_t node = gr_trie_walk(t, 0, p, n);

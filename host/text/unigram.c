@@ -1,5 +1,4 @@
-/* Unigram: the segmentation whose tokens have the largest sum of scores (Viterbi), over text that
- * is normalised first. */
+/* Unigram: the segmentation with the largest sum of scores (Viterbi) of the normalised text. */
 #include <math.h>
 
 #include "base/checked.h"
@@ -8,14 +7,14 @@
 #include "text/parts.h"
 #include "text/utf8.h"
 
-#define GROWTH 32 /* times: the longest replacement in use (NFKC of U+FDFA) makes 33 bytes of 3 */
+#define GROWTH 32 /* limit, times; the longest replacement (NFKC of U+FDFA) makes 33 bytes of 3 */
 #define UNK_PENALTY 10.0f /* an unknown character scores this much less than the worst token */
 
-/* The best way to a byte of the text. */
+/* Best segmentation up to a byte of the text. */
 struct best {
     double score;
-    uint32_t start; /* where its last token begins */
-    uint32_t next;  /* on the best path: where the token after it ends */
+    uint32_t start; /* start of its last token */
+    uint32_t next;  /* on the best path: end of the token after it */
     int32_t id;     /* its last token, or -1 for an unknown character */
 };
 
@@ -36,7 +35,7 @@ void gr_unigram_open(struct gr_vocab *v)
 
 /* --- normalisation --- */
 
-/* What the text at p[0, n) becomes; returns the bytes it takes. */
+/* Normalises the character at p[0, n) to *to, *n_to; returns the number of bytes consumed. */
 static size_t normal(const struct gr_vocab *v, const char *p, size_t n, const char **to,
                      size_t *n_to)
 {
@@ -50,11 +49,12 @@ static size_t normal(const struct gr_vocab *v, const char *p, size_t n, const ch
     return len > 0 ? (size_t)len : len < 0 ? (size_t)-len : n;
 }
 
-/* The text that normalisation makes, in j->text. */
+/* Writer of normalised text to j->text. */
 struct normal {
     struct gr_job *j;
-    bool squeeze, begun; /* blanks at both ends go, several become one; there was something else */
-    size_t blanks;       /* that are not written yet */
+    bool squeeze, begun; /* squeeze: drop blanks at both ends, collapse runs to one; begun:
+                            something else was written */
+    size_t blanks;       /* blanks not written yet */
 };
 
 static int put_blanks(struct normal *t)
@@ -65,7 +65,7 @@ static int put_blanks(struct normal *t)
     return rc;
 }
 
-/* Adds to[0, n), in which blanks become visible. */
+/* Appends to[0, n) with U+2581 for blanks. */
 static int put_text(struct normal *t, const char *to, size_t n)
 {
     int rc = 0;
@@ -86,8 +86,9 @@ static int put_text(struct normal *t, const char *to, size_t n)
     return rc;
 }
 
-/* j->text = the normalised text. Blanks at both ends go and several become one when the vocabulary
- * says so; all become visible. What replacements make is counted before that: blanks too. */
+/* Sets j->text to the normalised text. Where the vocabulary says so, blanks at both ends are
+ * dropped and runs collapse to one; all become U+2581. The growth limit counts the output of
+ * replacements before that, blanks included. */
 static int normalise(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_vocab *v = j->v;
@@ -125,7 +126,7 @@ static int search(struct gr_job *j, const char *p, size_t n, struct best *best)
     for (size_t i = 0, k, step; i < n && !rc; i += step) {
         step = gr_utf8_step(p + i, n - i);
         double score = best[i].score;
-        bool whole = false; /* a token of just this character */
+        bool whole = false; /* a token covers exactly this character */
         uint32_t node = 0;
         for (k = i; k < n && (node = gr_trie_step(&v->trie, node, (uint8_t)p[k])); k++) {
             int32_t id = v->trie.id[node];
@@ -142,7 +143,8 @@ static int search(struct gr_job *j, const char *p, size_t n, struct best *best)
     return rc;
 }
 
-/* Walks the path to best[n]; unknown characters in a row are one unknown token, or bytes. */
+/* Pushes the tokens of the path to best[n]; a run of unknown characters becomes one unknown token,
+ * or bytes. */
 static int emit(struct gr_job *j, const char *p, size_t n, struct best *best)
 {
     for (size_t end = n; end; end = best[end].start)

@@ -1,4 +1,4 @@
-/* One character of UTF-8 at a time (RFC 3629: no overlong forms, no surrogates, nothing above
+/* UTF-8, one character at a time (RFC 3629: no overlong forms, surrogates or code points above
  * U+10FFFF). */
 #ifndef GR_TEXT_UTF8_H
 #define GR_TEXT_UTF8_H
@@ -6,12 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GR_UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD, stands for what is not UTF-8 */
+#define GR_UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD, replaces invalid UTF-8 */
 
-/* What begins at p[0, n), n > 0: a positive result is the length of a character, which goes to *cp;
- * 0 says that all n bytes begin a character whose rest is missing; -k says that the first k bytes
- * can never be part of a character (the "maximal subpart" of Unicode 3.9, so that one U+FFFD
- * replaces k bytes). */
+/* Decodes the character at text[0, n), n > 0. Positive: its length, and *cp is its code point. 0:
+ * all n bytes are the beginning of a character whose rest is missing. -k: the first k bytes can
+ * never be part of a character (the "maximal subpart" of Unicode 3.9, so that one U+FFFD replaces k
+ * bytes). */
 static inline int gr_utf8_next(const char *text, size_t n, uint32_t *cp)
 {
     const uint8_t *p = (const uint8_t *)text;
@@ -38,7 +38,7 @@ static inline int gr_utf8_next(const char *text, size_t n, uint32_t *cp)
     return *cp = v, len;
 }
 
-/* Bytes of the character at p, or 1 where there is none; n > 0. */
+/* Returns the length of the character at p[0, n), n > 0; 1 where there is none. */
 static inline size_t gr_utf8_step(const char *p, size_t n)
 {
     uint32_t cp;

@@ -112,7 +112,7 @@ static int hex(char c)
                                   : -1;
 }
 
-/* The byte of a token <0xHH>, or -1. */
+/* Returns the byte of a token <0xHH>, or -1. */
 static int byte_of(const char *p, size_t n)
 {
     if (n != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>' || hex(p[3]) < 0 || hex(p[4]) < 0)
@@ -160,7 +160,7 @@ static int load_tokens(struct gr_vocab *v, const struct gr_vocab_source *s)
 
 /* --- tries --- */
 
-/* The trie of all tokens with a text, or of the added ones among them. */
+/* Builds the trie of all tokens with a text, or of the added ones among them. */
 static int build_trie(struct gr_vocab *v, bool added, struct gr_trie *t)
 {
     int32_t *ids = gr_calloc((size_t)v->n_tok, sizeof *ids), equal[2];
@@ -184,7 +184,7 @@ static int build_trie(struct gr_vocab *v, bool added, struct gr_trie *t)
     return rc;
 }
 
-/* The tokens of single bytes of a byte-level vocabulary. */
+/* Finds the single-byte tokens of a byte-level vocabulary. */
 static void find_letters(struct gr_vocab *v)
 {
     for (int b = 0; b < 256; b++) {
@@ -195,7 +195,7 @@ static void find_letters(struct gr_vocab *v)
     }
 }
 
-/* --- roles --- */
+/* --- special tokens --- */
 
 static int load_special(struct gr_vocab *v, const struct gr_vocab_source *s, const struct model *m)
 {
@@ -219,14 +219,14 @@ static int load_special(struct gr_vocab *v, const struct gr_vocab_source *s, con
     return 0;
 }
 
-/* Takes one role for granted when the file does not name a token for it. */
+/* Sets a special token that the file does not name. */
 static void adopt(struct gr_vocab *v, enum gr_special which, int32_t id)
 {
     if (v->special[which] < 0)
         v->special[which] = id;
 }
 
-/* Marks the tokens that end a generation: by role, and by text. */
+/* Marks end-of-generation tokens: by role, and by text. */
 static void mark_ends(struct gr_vocab *v)
 {
     for (size_t k = 0; k < GR_COUNT(ends); k++) {
@@ -254,8 +254,8 @@ static int32_t end_id(const struct gr_vocab *v, const char *text)
     return id >= 0 && v->flags[id] & GR_FLAG_EOG ? id : -1;
 }
 
-/* Formats in which one of the ends is an ordinary part of a message, and tokens that are to be
- * seen. */
+/* Unmarks ends that are an ordinary part of messages in some formats, and makes tokens visible that
+ * must be shown. */
 static void unmark_ends(struct gr_vocab *v)
 {
     static const char *const shown[] = {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"};
@@ -278,7 +278,7 @@ static int flag(int8_t said, bool usual)
     return said < 0 ? usual : said;
 }
 
-/* What add_special puts around a text. */
+/* Loads the tokens that add_special puts around a text. */
 static int load_ends_of_text(struct gr_vocab *v, const struct gr_vocab_source *s,
                              const struct model *m)
 {
@@ -301,7 +301,7 @@ static int load_ends_of_text(struct gr_vocab *v, const struct gr_vocab_source *s
     return 0;
 }
 
-/* Whether the name contains the word, in any case. */
+/* Returns whether the name contains the word, ignoring case. */
 static bool contains(struct gr_str s, const char *word)
 {
     size_t n = strlen(word);
@@ -311,8 +311,8 @@ static bool contains(struct gr_str s, const char *word)
     return false;
 }
 
-/* Files do not say which added tokens take the blanks beside them with them; the models' own
- * tokenizers do. */
+/* Marks added tokens that strip adjacent blanks: GGUF files lack this property of the models'
+ * tokenizers. */
 static void mark_strips(struct gr_vocab *v, const struct gr_vocab_source *s)
 {
     bool phi3 = contains(s->name, "phi-3") || contains(s->name, "phi3");
@@ -336,8 +336,7 @@ static void mark_strips(struct gr_vocab *v, const struct gr_vocab_source *s)
 
 /* --- pieces --- */
 
-/* Appends the bytes of a byte-level token; false when it has a character that is no letter of a
- * byte. */
+/* Decodes the letters of a byte-level token to bytes; false when a character stands for no byte. */
 static bool decode_letters(const char *p, size_t n, char *out, size_t *n_out)
 {
     size_t k = 0;
@@ -353,7 +352,7 @@ static bool decode_letters(const char *p, size_t n, char *out, size_t *n_out)
     return true;
 }
 
-/* Copies p[0, n) with blanks for U+2581; returns the length. */
+/* Copies p[0, n) with a blank for each U+2581; returns the length. */
 static size_t decode_blanks(const char *p, size_t n, char *out)
 {
     size_t k = 0;
@@ -365,8 +364,8 @@ static size_t decode_blanks(const char *p, size_t n, char *out)
     return k;
 }
 
-/* The bytes that an ordinary token p[0, n) stands for, never more than its own; returns their
- * number. */
+/* Writes the bytes that an ordinary token p[0, n) stands for to out, never more than n; returns
+ * their number. */
 static size_t decode(const struct gr_vocab *v, const char *p, size_t n, char *out)
 {
     size_t k;
@@ -382,7 +381,7 @@ static size_t decode(const struct gr_vocab *v, const char *p, size_t n, char *ou
     return n;
 }
 
-/* What each token stands for; never longer than its text. */
+/* Computes the bytes that each token stands for; never more than its text has. */
 static int load_pieces(struct gr_vocab *v)
 {
     v->piece.pool = gr_calloc(v->text.off[v->n_tok], 1);
@@ -423,7 +422,7 @@ static int open_none(struct gr_vocab *v, const struct gr_vocab_source *s)
 
 static int open_pre(struct gr_vocab *v, const struct gr_vocab_source *s, const struct model *m)
 {
-    bool named = m->blanks != GR_LETTERS; /* such tokenizers cut as their own name says */
+    bool named = m->blanks != GR_LETTERS; /* the pre-tokenizer has the tokenizer's own name */
     if (!s->pre.n && !named)
         gr_log(GR_LOG_WARN, K("pre") " is missing: words are cut as \"default\" cuts them, which "
                                      "few models expect");
@@ -543,7 +542,7 @@ void gr_vocab_close(struct gr_vocab **v)
     *v = NULL;
 }
 
-/* --- facts --- */
+/* --- properties --- */
 
 static bool has_text(const struct gr_vocab *v, int32_t id)
 {

@@ -1,11 +1,11 @@
 /* The vocabulary of a model and its tokenizer: text to token ids and back.
  *
- * `tokenizer.ggml.model` chooses the algorithm; kinds.def has the names. "none" has a number of
- * tokens and no text. A vocabulary that opened is consistent: every id it returns is in [0, size),
- * every array has one item a token.
+ * `tokenizer.ggml.model` selects the algorithm; kinds.def lists the names. "none" has a number of
+ * tokens and no text. An open vocabulary is consistent: every id it returns is in [0, size), every
+ * array has one item per token.
  *
  * Immutable once open: any number of threads may use one vocabulary. Time is O(n log n) in the
- * text, whatever the text and the vocabulary; nothing recurses. Text is bytes: what is not UTF-8
+ * length of the text, for any text and vocabulary; nothing recurses. Text is bytes: invalid UTF-8
  * becomes byte tokens where the vocabulary has them. */
 #ifndef GR_TEXT_VOCAB_H
 #define GR_TEXT_VOCAB_H
@@ -36,7 +36,7 @@ enum gr_token_type {
     GR_TOKEN_NORMAL,
     GR_TOKEN_UNKNOWN,
     GR_TOKEN_CONTROL,      /* never made from text, except with parse_special */
-    GR_TOKEN_USER_DEFINED, /* found in the text before everything else */
+    GR_TOKEN_USER_DEFINED, /* matched in the text before ordinary tokens */
     GR_TOKEN_UNUSED,
     GR_TOKEN_BYTE, /* its text is <0xHH> */
     GR_TOKEN_N_TYPE
@@ -48,23 +48,22 @@ enum gr_special {
     GR_N_SPECIAL
 };
 
-/* Limits of a vocabulary that is accepted, and of a text. */
+/* Limits on vocabularies and texts. */
 #define GR_VOCAB_MAX_TOKENS (1u << 22)
 #define GR_VOCAB_MAX_MERGES (1u << 23)
 #define GR_VOCAB_MAX_TOKEN_BYTES 8192u      /* of one token */
 #define GR_VOCAB_MAX_TEXT_BYTES (16u << 20) /* of all tokens together */
 #define GR_TOKENIZE_MAX_BYTES (256u << 20)
 
-#define GR_ID_UNSET INT64_MIN /* of gr_vocab_source.special: the file does not say */
+#define GR_ID_UNSET INT64_MIN /* in gr_vocab_source.special: the file has no such key */
 
-/* What a vocabulary is made of, as found in a file. Views: nothing is kept after
- * gr_vocab_open_source. */
+/* Contents of a vocabulary as found in a file. Pointers are borrowed until gr_vocab_open_source
+ * returns. */
 struct gr_vocab_source {
     struct gr_str model; /* a name of kinds.def, or "none" */
     struct gr_str pre;   /* name of the pre-tokenizer; empty = "default" */
-    struct gr_str
-        name; /* of the model (general.name); three model families strip blanks at special tokens */
-    struct gr_str arch;          /* general.architecture */
+    struct gr_str name;  /* general.name: three model families strip blanks at special tokens */
+    struct gr_str arch;  /* general.architecture */
     const struct gr_str *tokens; /* [n_tok]; not used by "none" */
     uint64_t n_tok;
     const float *scores; /* [n_scores] or NULL */
@@ -76,21 +75,21 @@ struct gr_vocab_source {
     const uint8_t *charsmap; /* sentencepiece's precompiled_charsmap, or NULL */
     uint64_t charsmap_bytes;
     int64_t special[GR_N_SPECIAL]; /* GR_ID_UNSET where the file has no such key */
-    /* 1, 0, or -1 where the file does not say */
+    /* 1, 0, or -1 where the file has no such key */
     int8_t add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces, lowercase,
         strip_accents;
 };
 
-/* Name and meaning of the i-th tokenizer that is known, NULL past the last one. */
+/* Name and meaning of the i-th supported tokenizer, NULL past the last one. */
 const char *gr_vocab_kind_name(size_t i);
 const char *gr_vocab_kind_meaning(size_t i);
 
-/* A source in which nothing is said yet. */
+/* Returns a source with every optional field unset. */
 struct gr_vocab_source gr_vocab_source_new(const char *model);
 
-/* Makes the vocabulary. GR_E_CORRUPT names key, token or merge, expected and found;
- * GR_E_UNSUPPORTED an unknown tokenizer or pre-tokenizer with the nearest known name. *out is NULL
- * on failure. */
+/* Makes the vocabulary. GR_E_CORRUPT: the message names the key, token or merge, what was expected
+ * and what was found. GR_E_UNSUPPORTED: unknown tokenizer or pre-tokenizer, with the nearest known
+ * name. *out is NULL on failure. */
 int gr_vocab_open_source(struct gr_vocab **out, const struct gr_vocab_source *s);
 /* The same from a model file, which may be closed afterwards. */
 int gr_vocab_open(struct gr_vocab **out, const struct gr_gguf *g);
@@ -99,7 +98,7 @@ void gr_vocab_close(struct gr_vocab **v);
 
 enum gr_vocab_kind gr_vocab_kind(const struct gr_vocab *v);
 int32_t gr_vocab_size(const struct gr_vocab *v);
-/* The id of a role, or -1. */
+/* Returns the id of a special token, or -1. */
 int32_t gr_vocab_special(const struct gr_vocab *v, enum gr_special which);
 static inline int32_t gr_vocab_bos(const struct gr_vocab *v)
 {
@@ -113,48 +112,49 @@ static inline int32_t gr_vocab_eot(const struct gr_vocab *v)
 {
     return gr_vocab_special(v, GR_SPECIAL_EOT);
 }
-/* Whether tokenizing with add_special begins with BOS, ends with EOS. */
+/* Return whether tokenizing with add_special begins with BOS, ends with EOS. */
 bool gr_vocab_adds_bos(const struct gr_vocab *v);
 bool gr_vocab_adds_eos(const struct gr_vocab *v);
 
-/* Facts of one token. An id outside [0, size) has the text "", score 0, type undefined and ends
- * nothing. */
+/* Properties of a token. An id outside [0, size) has the text "", score 0, type undefined and is
+ * not EOG. */
 bool gr_vocab_is_eog(const struct gr_vocab *v, int32_t id);        /* ends a generation */
 struct gr_str gr_vocab_text(const struct gr_vocab *v, int32_t id); /* as in the file */
 float gr_vocab_score(const struct gr_vocab *v, int32_t id);
 enum gr_token_type gr_vocab_type(const struct gr_vocab *v, int32_t id);
-/* The token whose text in the file is exactly this, or -1. */
+/* Returns the token whose text in the file is exactly this, or -1. */
 int32_t gr_vocab_find(const struct gr_vocab *v, const char *text, size_t n);
 
-/* Appends the ids of n bytes of text to `ids`, a vector of int32_t; on failure it is as before.
+/* Appends the ids of n bytes of text to `ids`, a vector of int32_t, unchanged on failure.
  * add_special: BOS and EOS as the model wants them. parse_special: the texts of control tokens
- * become those tokens; without it no text can make a control token, except the
- * unknown token where a file types that as one. GR_E_UNSUPPORTED with "none",
- * GR_E_TOO_LARGE over GR_TOKENIZE_MAX_BYTES, and where a vocabulary makes work out of all
- * proportion of a text. */
+ * become those tokens; without it no text can make a control token, except the unknown token where
+ * a file types that as one. GR_E_UNSUPPORTED with "none", GR_E_TOO_LARGE over
+ * GR_TOKENIZE_MAX_BYTES, and where the work exceeds a limit that only a hostile vocabulary
+ * reaches. */
 int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
                 bool parse_special, struct gr_vec *ids);
 
-/* The bytes that a token stands for, owned by the vocabulary; they need not be whole characters.
- * Control and unknown tokens give none unless `special`. GR_E_INVALID outside [0, size). */
+/* *p, *n receive the bytes that a token stands for, owned by the vocabulary; they need not be whole
+ * characters. Control and unknown tokens have none unless `special`. GR_E_INVALID outside [0,
+ * size). */
 int gr_vocab_piece(const struct gr_vocab *v, int32_t id, bool special, const char **p, size_t *n);
 
-/* Ids to text as they come. What is appended is always whole UTF-8: the bytes of an unfinished
- * character wait for the next token, and bytes that cannot become a character turn into U+FFFD. */
+/* Streaming detokenizer: ids to text. Its output is always whole UTF-8: the bytes of an incomplete
+ * character are held until the next token, and invalid bytes become U+FFFD. */
 struct gr_detok {
     const struct gr_vocab *v;
-    bool special;     /* control tokens show as their text */
-    bool strip_space; /* one space to drop before the next byte */
+    bool special;     /* control tokens are written as their text */
+    bool strip_space; /* drop one space before the next byte */
     uint8_t n_held;
     char held[4];
 };
-/* text_start: what comes is the beginning of a text, so the space that SPM and Unigram vocabularies
- * put before the first word is dropped. A detokenizer needs no fini. */
+/* text_start: the ids begin a text, so the space that SPM and Unigram vocabularies put before the
+ * first word is dropped. A detokenizer needs no fini. */
 void gr_detok_init(struct gr_detok *d, const struct gr_vocab *v, bool special, bool text_start);
-/* Appends the text that is complete now to `out`, a vector of char. GR_E_INVALID for an id outside
- * the vocabulary, and then nothing has changed. */
+/* Appends the text that is now complete to `out`, a vector of char. GR_E_INVALID for an id outside
+ * the vocabulary; nothing changes then. */
 int gr_detok_push(struct gr_detok *d, int32_t id, struct gr_vec *out);
-/* Appends U+FFFD for what was held back, if anything. */
+/* Appends U+FFFD for bytes still held, if any. */
 int gr_detok_flush(struct gr_detok *d, struct gr_vec *out);
 
 #endif

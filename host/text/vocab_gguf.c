@@ -1,4 +1,4 @@
-/* The vocabulary of a model file: which keys hold what. */
+/* Reads the vocabulary of a model file from its keys. */
 #include <stdio.h>
 
 #include "base/checked.h"
@@ -7,14 +7,14 @@
 
 #define K(name) "tokenizer.ggml." name
 
-/* Memory that the source points into. */
+/* Memory owned while the source points into it. */
 struct owned {
     struct gr_str *tokens, *merges;
     float *scores;
     int32_t *types;
 };
 
-/* An array of strings as views. */
+/* Reads an array of strings as views into the file. */
 static int strings(const struct gr_gguf *g, const char *key, uint64_t limit, struct gr_str **out,
                    uint64_t *n)
 {
@@ -35,7 +35,7 @@ static int strings(const struct gr_gguf *g, const char *key, uint64_t limit, str
     return 0;
 }
 
-/* An optional array of numbers, one a token. */
+/* Finds an optional array of numbers, one per token. */
 static int numbers(const struct gr_gguf *g, const char *key, uint64_t n_tok,
                    const struct gr_gguf_kv **kv)
 {
@@ -138,7 +138,8 @@ static int load_flags(const struct gr_gguf *g, struct gr_vocab_source *s)
     return rc;
 }
 
-/* Tokens of a file without texts: <architecture>.vocab_size, or the rows of its embedding. */
+/* Number of tokens of a file without texts: <architecture>.vocab_size, or the rows of the
+ * embedding. */
 static int count_none(const struct gr_gguf *g, struct gr_vocab_source *s)
 {
     char key[128];

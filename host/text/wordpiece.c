@@ -1,6 +1,6 @@
-/* WordPiece as BERT has it: the text is normalised and cut into words at blanks, punctuation and
- * ideographs; a word is taken apart into the longest tokens that begin it, and is unknown when that
- * fails. In the vocabulary a token that begins a word begins with U+2581. */
+/* BERT's WordPiece: the text is normalised and split into words at blanks, punctuation and
+ * ideographs; a word is split greedily into the longest tokens, and is unknown when that fails. In
+ * the vocabulary a token that begins a word begins with U+2581. */
 #include <utf8proc.h>
 
 #include "base/checked.h"
@@ -9,13 +9,13 @@
 
 #define MAX_WORD 100 /* characters; a longer word is unknown */
 
-/* A word as it grows, with U+2581 before it, in j->text. */
+/* Word under construction, in j->text after a U+2581. */
 struct word {
     struct gr_job *j;
     size_t n_char;
 };
 
-/* Tokens of the word p[0, n), or none when some part of it is no token. */
+/* Pushes the tokens of the word p[0, n); none when a part of it has no token. */
 static int pieces(struct gr_job *j, const char *p, size_t n)
 {
     const struct gr_trie *t = &j->v->trie;
@@ -38,7 +38,7 @@ static int pieces(struct gr_job *j, const char *p, size_t n)
     return 0;
 }
 
-/* Ends the word: its tokens, or the unknown token. */
+/* Ends the word: pushes its tokens, or the unknown token. */
 static int end_word(struct word *w)
 {
     struct gr_job *j = w->j;
@@ -54,7 +54,7 @@ static int end_word(struct word *w)
     return rc;
 }
 
-/* A long word is only counted: it cannot become tokens. */
+/* Appends a character; beyond MAX_WORD it is only counted, since the word is unknown. */
 static int add_char(struct word *w, uint32_t cp)
 {
     char utf8[4];
@@ -68,8 +68,8 @@ static int add_char(struct word *w, uint32_t cp)
     return rc;
 }
 
-/* The blocks that BERT takes for ideographs, one word each; the sixth begins where the models' own
- * code begins it. */
+/* Returns whether BERT treats the character as an ideograph, a word of its own; the start of the
+ * sixth block is that of the models' own code. */
 static bool is_ideograph(uint32_t c)
 {
     static const uint32_t range[][2] = {{0x4e00, 0x9fff},   {0x3400, 0x4dbf},   {0x20000, 0x2a6df},
@@ -81,7 +81,8 @@ static bool is_ideograph(uint32_t c)
     return false;
 }
 
-/* Other control characters, vertical tabs and form feeds too, vanish without parting words. */
+/* Blanks separate words; other control characters, vertical tabs and form feeds included, are
+ * dropped without separating words. */
 static bool is_blank(uint32_t c, int category)
 {
     return c == '\t' || c == '\n' || c == '\r' ||
@@ -104,7 +105,7 @@ static int add_lower(struct word *w, uint32_t cp)
     return rc || n == 1 ? rc : add_char(w, low[1]);
 }
 
-/* A character after decomposition. */
+/* Processes a code point of the decomposed text. */
 static int feed_part(struct word *w, uint32_t cp)
 {
     int category = utf8proc_category((utf8proc_int32_t)cp);
@@ -117,7 +118,7 @@ static int feed_part(struct word *w, uint32_t cp)
     return rc || !alone ? rc : end_word(w);
 }
 
-/* A character of the text. */
+/* Processes a character of the text. */
 static int feed(struct word *w, uint32_t cp)
 {
     int category = utf8proc_category((utf8proc_int32_t)cp);
