@@ -1,4 +1,4 @@
-/* Looking up: entries by name, values by type. */
+/* Lookup of entries by name and of values by type. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -187,7 +187,7 @@ bool gr_gguf_str_next(struct gr_gguf_strs *it, struct gr_str *out)
     return true;
 }
 
-/* Fails because of what is there instead of `want`. */
+/* Fails with a message that names the value found instead of `want`. */
 static int mismatch(const struct gr_gguf_part *p, const struct gr_gguf_kv *kv, const char *key,
                     const char *want)
 {

@@ -1,6 +1,6 @@
-/* Opening and checking a file. Its structure is walked twice: the first pass reads (growing the
- * buffer) and measures, so that counts of the file are believed only after the items were seen; the
- * second fills tables of exactly that size. */
+/* Opening and checking a file. Its structure is parsed twice: the first pass reads (growing the
+ * buffer) and counts, so that counts in the file are trusted only after the items have been seen;
+ * the second fills tables of exactly that size. */
 #include "gguf/gguf.h"
 
 #include <inttypes.h>
@@ -14,12 +14,12 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 
-/* The least bytes of one entry: a name of 1 byte; then type and a value of 1 byte, or 1 dimension,
+/* Smallest size of an entry: a name of 1 byte; then type and a value of 1 byte, or 1 dimension,
  * type and offset. */
 #define MIN_KV_BYTES (8 + 1 + 4 + 1)
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 
-/* What a file that is not GGUF looks like. */
+/* Guesses the format of a file that is not GGUF, for the message. */
 static const char *looks_like(const uint8_t *p, size_t n)
 {
     static const struct {
@@ -86,8 +86,7 @@ static uint32_t read_version(struct gr_rd *r)
     return 0;
 }
 
-/* Reads the name of the entry that gr_rd_about announced. The view is good while the buffer stays.
- */
+/* Reads the name of the current record. The view is valid until the buffer is reallocated. */
 static struct gr_str read_name(struct gr_rd *r)
 {
     uint64_t at = r->at, n = gr_rd_u64(r, "length of the name");
@@ -143,7 +142,7 @@ static void read_kv(struct gr_rd *r, uint64_t index, struct gr_gguf_kv *kv)
     gr_rd_about(r, NULL, 0);
 }
 
-/* Says which of the conditions of gr_tensor_bytes does not hold. */
+/* Fails with a message that says which condition of gr_tensor_bytes does not hold. */
 static void fail_shape(struct gr_rd *r, uint64_t at, const struct gr_gguf_tensor *t)
 {
     const struct gr_dtype_info *d = gr_dtype_find(t->dtype);
@@ -160,8 +159,8 @@ static void fail_shape(struct gr_rd *r, uint64_t at, const struct gr_gguf_tensor
                t->ne[0], t->ne[1], t->ne[2], t->ne[3], d->name);
 }
 
-/* Reads one line of the tensor table; t->offset is still relative to the data section. Returns
- * where the offset is. */
+/* Reads one row of the tensor table; t->offset is still relative to the data section. Returns the
+ * position of the offset in the file. */
 static uint64_t read_tensor(struct gr_rd *r, uint64_t index, struct gr_gguf_tensor *t)
 {
     gr_rd_about(r, "tensor", index);
@@ -182,7 +181,7 @@ static uint64_t read_tensor(struct gr_rd *r, uint64_t index, struct gr_gguf_tens
     return r->at - 8;
 }
 
-/* Turns the offset into one of the file and checks that the data is there. */
+/* Makes the offset relative to the file and checks that the data lies in the file. */
 static void place_tensor(struct gr_gguf_part *p, uint64_t at, struct gr_gguf_tensor *t)
 {
     struct gr_rd *r = &p->rd;
@@ -286,14 +285,14 @@ static int read_alignment(struct gr_gguf_part *p)
     return 0;
 }
 
-/* Both passes over the keys; the reader stands before the tensor table then. */
+/* Does both passes over the keys; leaves the reader at the tensor table. */
 static int part_load(struct gr_gguf_part *p)
 {
     struct gr_rd *r = &p->rd;
     measure(p);
     if (r->rc)
         return r->rc;
-    if (r->buf) { /* what was read beyond the metadata is given back */
+    if (r->buf) { /* free what was read beyond the metadata */
         uint8_t *exact = gr_realloc(r->buf, p->meta_bytes, 1);
         if (!exact)
             return GR_E_NOMEM_HOST;
@@ -314,7 +313,7 @@ int gr_gguf_part_open(struct gr_gguf_part *p, const char *path, bool mapped)
     return part_load(p);
 }
 
-/* No two tensors of a part share a byte, no two of the model a name. */
+/* Checks that no two tensors of a part overlap and no two of the model have the same name. */
 static int check_tensors(struct gr_gguf *g)
 {
     const struct gr_gguf_tensor *t = g->tensor;
@@ -364,7 +363,7 @@ static int read_tensors(struct gr_gguf *g)
     return check_tensors(g);
 }
 
-/* A closed model with room for one part. */
+/* Allocates a model with room for one part, not open yet. */
 static struct gr_gguf *model_new(void)
 {
     struct gr_gguf *g = gr_calloc(1, sizeof *g);
@@ -399,7 +398,8 @@ int gr_gguf_open(struct gr_gguf **out, const char *path, bool mapped)
     return gr_budget_end(&budget) ? gr_gguf_too_much(path) : rc;
 }
 
-/* A model whose first n bytes are at p; the other parts of a split one are not looked for. */
+/* Opens a model of `size` bytes whose first n are at p; further parts of a split model are not
+ * opened. */
 static int open_bytes(struct gr_gguf **out, const void *p, size_t n, uint64_t size,
                       const char *name)
 {

@@ -1,6 +1,6 @@
-/* `gpurun inspect`: what is in a GGUF file, for people (long strings and arrays cut) and as JSON
- * (strings complete). Text of the file is escaped, so that it can neither disturb a terminal nor
- * make the JSON invalid. */
+/* `gpurun inspect`: contents of a GGUF file, as text (long strings and arrays cut) and as JSON
+ * (strings complete). Strings from the file are escaped, so that they can neither control a
+ * terminal nor make the JSON invalid. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 #define TEXT_ITEMS 6  /* of an array, in text output */
 #define JSON_ITEMS 16 /* of an array, in JSON */
 
-/* Count of the tensors of one storage type, or of all. */
+/* Totals over the tensors of one storage type, or over all. */
 struct total {
     uint64_t tensors, values, bytes;
 };
@@ -29,7 +29,7 @@ static uint64_t values_of(const struct gr_gguf_tensor *t)
     return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; /* fits: the reader has checked it */
 }
 
-/* The tensors of type `dtype`, or all of them. */
+/* Sums over the tensors of type `dtype`, or over all of them. */
 static struct total total_of(const struct gr_gguf *g, bool all, uint32_t dtype)
 {
     struct total sum = {0};
@@ -49,8 +49,8 @@ static double bits_per_value(struct total sum)
     return sum.values ? 8 * (double)sum.bytes / (double)sum.values : 0;
 }
 
-/* The next character of s: its length in bytes, and *c its code point, or -1 for a byte that is not
- * UTF-8. */
+/* Decodes the first character of s: returns its length in bytes; *c is its code point, or -1 for an
+ * invalid byte. */
 static size_t next_char(struct gr_str s, int32_t *c)
 {
     utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)s.p, (utf8proc_ssize_t)s.n, c);
@@ -60,8 +60,8 @@ static size_t next_char(struct gr_str s, int32_t *c)
     return 1;
 }
 
-/* Whether a terminal shows it and does nothing else: no control, format, private or unassigned
- * character. */
+/* Returns whether a character is safe to print on a terminal: no control, format, private-use or
+ * unassigned character. */
 static bool is_plain(int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
@@ -90,7 +90,8 @@ static void print_escaped(FILE *out, struct gr_str s)
     }
 }
 
-/* In quotes, at most `limit` bytes of it (whole characters) and then its length. */
+/* Prints a quoted string, cut to at most `limit` bytes (whole characters) and then followed by its
+ * length. */
 static void print_string(FILE *out, struct gr_str s, size_t limit)
 {
     struct gr_str head = {s.p, GR_MIN(s.n, limit)};
@@ -103,7 +104,7 @@ static void print_string(FILE *out, struct gr_str s, size_t limit)
         fprintf(out, "... (%zu bytes)", s.n);
 }
 
-/* The shortest digits that give the same f32 (f64) again. */
+/* Prints the fewest digits that convert back to the same f32 (f64). */
 static void print_float(FILE *out, const struct gr_gguf_kv *kv, double x)
 {
     char text[40];
@@ -116,7 +117,7 @@ static void print_float(FILE *out, const struct gr_gguf_kv *kv, double x)
     fputs(text, out);
 }
 
-/* Item i, which is no string. */
+/* Prints item i, which is not a string. */
 static void print_number(FILE *out, const struct gr_gguf_kv *kv, uint64_t i)
 {
     int64_t x;
@@ -127,7 +128,7 @@ static void print_number(FILE *out, const struct gr_gguf_kv *kv, uint64_t i)
         print_float(out, kv, d);
     else if (gr_gguf_item_i64(kv, i, &x))
         fprintf(out, "%" PRId64, x);
-    else /* a u64 over the i64 */
+    else /* a u64 beyond the range of i64 */
         fprintf(out, "%" PRIu64, (uint64_t)x);
 }
 
@@ -148,7 +149,7 @@ static void print_value(FILE *out, const struct gr_gguf_kv *kv)
     fputs(array ? "]" : "", out);
 }
 
-/* "u32", "string[32000]". */
+/* Returns the type as text: "u32", "string[32000]". */
 static const char *type_text(char dst[48], const struct gr_gguf_kv *kv)
 {
     if (kv->type == GR_GGUF_ARRAY)
@@ -177,7 +178,7 @@ static const char *shape_text(char dst[96], const struct gr_gguf_tensor *t)
     return dst;
 }
 
-/* Pads after a name of n bytes to the column. */
+/* Prints a name and pads to the column. */
 static void print_name(FILE *out, struct gr_str name, size_t column)
 {
     fputs("  ", out);
@@ -185,7 +186,7 @@ static void print_name(FILE *out, struct gr_str name, size_t column)
     fprintf(out, "%*s", (int)(name.n < column ? column - name.n : 0) + 2, "");
 }
 
-/* What llama.cpp calls a file with this general.file_type, or NULL. */
+/* Returns llama.cpp's name of a general.file_type, or NULL. */
 static const char *file_type_name(uint32_t number)
 {
     switch (number) {
@@ -193,7 +194,7 @@ static const char *file_type_name(uint32_t number)
     case file_type:                                                                                \
         return #NAME;
 #include "quant/recipe.def"
-    case 39: /* made by converters alone */
+    case 39: /* written by converters only */
         return "NVFP4";
     default:
         return NULL;
@@ -272,7 +273,7 @@ static void print_totals(FILE *out, const struct gr_gguf *g)
             "all", all.tensors, all.values, bytes_text(size, all.bytes), bits_per_value(all));
 }
 
-/* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. */
+/* Makes a JSON string from any bytes: invalid UTF-8 becomes U+FFFD. */
 static json_t *json_text(struct gr_str s)
 {
     struct gr_vec v = {0};
@@ -388,7 +389,7 @@ static int print_json(FILE *out, const struct gr_gguf *g)
     if (!bad && json_dumpf(top, out, JSON_INDENT(1)) == 0)
         fputc('\n', out);
     else
-        bad = bad || !ferror(out); /* a failure of writing is the caller's */
+        bad = bad || !ferror(out); /* write errors are reported by the caller */
     json_decref(top);
     return bad ? gr_fail(GR_E_NOMEM_HOST, "out of host memory: JSON of %s", gr_gguf_path(g, 0)) : 0;
 }

@@ -1,4 +1,4 @@
-/* Inside of an open GGUF file, shared by the files of this room only. */
+/* Internals of an open GGUF file, private to the files of this folder. */
 #ifndef GR_GGUF_PARTS_H
 #define GR_GGUF_PARTS_H
 
@@ -21,33 +21,33 @@ struct gr_gguf_part {
 
 struct gr_gguf {
     uint32_t n_part;
-    struct gr_gguf_part **part; /* [n_part], each allocated; readers point into them */
+    struct gr_gguf_part **part; /* [n_part], allocated one by one, since readers point into them */
     uint64_t n_tensor;
     struct gr_gguf_tensor *tensor; /* [n_tensor] in order of parts and files */
     uint32_t *tensor_order;        /* [n_tensor] indices sorted by name */
 };
 
-/* Opens the file, checks its structure and fills its keys; its tensors come with
- * gr_gguf_part_tensors. */
+/* Opens the file, checks its structure and reads its keys; gguf.c reads its tensors later. */
 int gr_gguf_part_open(struct gr_gguf_part *p, const char *path, bool mapped);
 const struct gr_gguf_kv *gr_gguf_part_find(const struct gr_gguf_part *p, const char *key);
 
-/* Fails with GR_E_CORRUPT unless *out is the value of an integer key of the part in [lo, hi]. */
+/* Reads an integer key of the part to *out; GR_E_CORRUPT unless it is in [lo, hi]. `want` describes
+ * it in the message. */
 int gr_gguf_part_int(const struct gr_gguf_part *p, const char *key, const char *want, int64_t lo,
                      int64_t hi, int64_t *out);
 
-/* Opens the other parts of a file whose first part is open at g->part[0]; nothing to do for an
- * unsplit file. */
+/* Opens the other parts of a file whose first part is g->part[0]; does nothing for an unsplit
+ * file. */
 int gr_gguf_split_open(struct gr_gguf *g, bool mapped);
 
-/* Checks n bytes of metadata (with the tensor table) of a file that will be `size` bytes long, as
- * opening it would. GR_E_INVALID when it would be refused. */
+/* Checks the metadata meta[0, n), tensor table included, of a file that will be `size` bytes long,
+ * as opening the file would. GR_E_INVALID when it would be refused. */
 int gr_gguf_check_meta(const void *meta, size_t n, uint64_t size, const char *name);
 
 /* Prints the model as gr_inspect of gpurun.h does. */
 int gr_gguf_print(const struct gr_gguf *g, FILE *out, bool json);
 
-/* Negative, 0 or positive as a sorts before, with or after b: by bytes, then by length. */
+/* Compares by bytes, then by length: negative, 0 or positive, like memcmp. */
 int gr_str_compare(struct gr_str a, struct gr_str b);
 
 #endif

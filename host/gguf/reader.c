@@ -59,7 +59,7 @@ int gr_rd_fail(struct gr_rd *r, int status, uint64_t at, const char *fmt, ...)
     return r->rc = gr_fail(status, "%s: %s%s (byte %" PRIu64 ")", r->name, about, text, at);
 }
 
-/* Makes [0, upto) of the file present; at least doubles the buffer so that all steps together cost
+/* Reads the file up to byte `upto`; at least doubles the buffer, so that all steps together cost
  * O(n). */
 static void grow(struct gr_rd *r, uint64_t upto)
 {
@@ -75,7 +75,8 @@ static void grow(struct gr_rd *r, uint64_t upto)
     r->have = want;
 }
 
-/* Whether the next n bytes are present; reads more of the file when they are not. */
+/* Makes the next n bytes available, reading more of the file if necessary; false: there are
+ * fewer. */
 static bool need(struct gr_rd *r, uint64_t n, const char *what)
 {
     uint64_t left = (r->file ? r->size : r->have) - r->at;

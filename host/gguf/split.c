@@ -1,6 +1,6 @@
-/* Models of several files: NAME-00001-of-00003.gguf and so on. Each part carries split.no (from 0),
- * split.count and split.tensors.count (of all parts together); the keys of the model are in the
- * first one. */
+/* Models split into several files: NAME-00001-of-00003.gguf and so on. Each part has the keys
+ * split.no (from 0), split.count and split.tensors.count (of all parts together); the keys of the
+ * model are in the first one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "gguf/parts.h"
 #include "gr/status.h"
 
-#define SUFFIX_BYTES 32 /* more than "-65535-of-65535.gguf" */
+#define SUFFIX_BYTES 32 /* enough for "-65535-of-65535.gguf" */
 
 static void suffix_of(char dst[SUFFIX_BYTES], int64_t no, int64_t count)
 {
@@ -30,7 +30,7 @@ char *gr_gguf_part_name(const char *prefix, uint32_t part, uint32_t n_part)
     return path;
 }
 
-/* Checks the name of the first part and gives the length of what comes before the suffix. */
+/* Checks the name of the first part; *prefix receives the length of the name before the suffix. */
 static int split_prefix(const struct gr_gguf_part *p, int64_t no, int64_t count, size_t *prefix)
 {
     char suffix[SUFFIX_BYTES];

@@ -1,5 +1,5 @@
-/* Writing a file. Metadata is put together in memory and goes through the reader's own checks
- * before a byte is written, so that the two cannot disagree about what a good file is. */
+/* Writing a file. Metadata is built in memory and passes the reader's own checks before a byte is
+ * written, so that writer and reader cannot disagree about validity. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are copied as they are");
 
-/* A key and its value as in the file: type, for an array item type and length, items. */
+/* A key and its value in file format: type; for an array item type and length; items. */
 struct entry {
     char *key;
     size_t key_n;
@@ -33,8 +33,8 @@ struct gr_gguf_writer {
     struct gr_output *file;
     bool begun;
     uint64_t alignment;
-    size_t current; /* tensor whose data comes next */
-    uint64_t done;  /* bytes of it that were written */
+    size_t current; /* tensor whose data is written next */
+    uint64_t done;  /* bytes of it written so far */
 };
 
 int gr_gguf_writer_new(struct gr_gguf_writer **out)
@@ -71,8 +71,8 @@ void gr_gguf_writer_free(struct gr_gguf_writer **w)
     *w = NULL;
 }
 
-/* Takes over the finished value, also on failure. A key that was there before is found when the
- * file is begun. */
+/* Takes ownership of the value, also on failure. Duplicate keys are resolved by settle_keys when
+ * the file is begun. */
 static int set(struct gr_gguf_writer *w, struct gr_str key, struct gr_vec *value, int rc)
 {
     struct entry *e = NULL;
@@ -95,7 +95,7 @@ static struct gr_str key_of(const struct entry *e)
     return (struct gr_str){e->key, e->key_n};
 }
 
-/* By key, then as they were set. */
+/* Orders entries by key, then by the order in which they were set. */
 static bool less_entry(const void *items, uint32_t a, uint32_t b)
 {
     const struct entry *e = items;
@@ -103,8 +103,7 @@ static bool less_entry(const void *items, uint32_t a, uint32_t b)
     return c ? c < 0 : a < b;
 }
 
-/* Leaves one entry of each key: in the place where it was set first, with the value that was set
- * last. */
+/* Keeps one entry per key: at its first position, with the value set last. */
 static int settle_keys(struct gr_gguf_writer *w)
 {
     uint32_t *order = gr_sorted(w->entry.data, w->entry.n, less_entry);
@@ -151,7 +150,7 @@ static int put_str(struct gr_vec *v, const char *p, size_t n)
     return rc ? rc : put(v, p, n);
 }
 
-/* The bytes before the items of an array. */
+/* Appends the header of an array: type, item type, length. */
 static int put_array(struct gr_vec *v, enum gr_gguf_type item, uint64_t n)
 {
     int rc = put_u32(v, GR_GGUF_ARRAY);
@@ -165,7 +164,7 @@ static struct gr_str str_of(const char *s)
     return (struct gr_str){s, strlen(s)};
 }
 
-/* The size of an item whose size is fixed, or 0 and a message. */
+/* Returns the size of a fixed-size type; 0, with a message, for strings and arrays. */
 static size_t fixed_bytes(const char *key, enum gr_gguf_type type)
 {
     size_t n = gr_gguf_type_bytes(type);
@@ -280,8 +279,7 @@ int gr_gguf_add_tensor(struct gr_gguf_writer *w, struct gr_str name, uint32_t dt
     return 0;
 }
 
-/* general.alignment when it is a u32, else the default; whether it is a sane one is the reader's
- * matter. */
+/* Returns general.alignment when it is a u32, else the default; the reader's checks validate it. */
 static uint64_t alignment_of(const struct gr_gguf_writer *w)
 {
     for (size_t i = 0; i < w->entry.n; i++) {
@@ -293,7 +291,7 @@ static uint64_t alignment_of(const struct gr_gguf_writer *w)
     return GR_GGUF_DEFAULT_ALIGN;
 }
 
-/* Gives each tensor its offset in the data section; *end is the size of the section. */
+/* Assigns each tensor its offset in the data section; *end receives the size of the section. */
 static int place_tensors(struct gr_gguf_writer *w, uint64_t *end)
 {
     *end = 0;
