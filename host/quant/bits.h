@@ -1,6 +1,6 @@
-/* Bit fields of the block formats. Every format lays its fields out in planes: a run of `stride`
- * bytes holds 8 / bits runs of `stride` elements, the first in the lowest bits, the next above it,
- * and so on; then comes the next run. */
+/* Bit fields of the block formats. Every format stores fields in planes: `stride` bytes hold 8 /
+ * bits runs of `stride` elements each, the first run in the lowest bits, the next above it, and so
+ * on; then come the next `stride` bytes. */
 #ifndef GR_QUANT_BITS_H
 #define GR_QUANT_BITS_H
 

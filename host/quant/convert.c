@@ -10,7 +10,7 @@
 #include "quant/recipe.h"
 #include "quant/rewrite.h"
 
-/* What the new keys are made of. */
+/* Source of the new keys. */
 struct keys {
     const struct gr_recipe *recipe; /* NULL: a copy */
     const struct gr_imatrix *imatrix;
@@ -52,7 +52,7 @@ static int set_keys(struct gr_gguf_writer *w, const void *user)
     return !e && k->imatrix ? set_imatrix_keys(w, k) : e;
 }
 
-/* Refuses sources that cannot be read, and those that are quantised already unless they may be. */
+/* Refuses sources that cannot be read, and quantised ones unless `allow`. */
 static int check_sources(const struct gr_rewrite *r, bool allow)
 {
     bool again = false;
@@ -80,7 +80,7 @@ static int check_sources(const struct gr_rewrite *r, bool allow)
     return 0;
 }
 
-/* Every tensor that gets worse without an importance has one. */
+/* Checks that every tensor that needs importances has them. */
 static int check_importances(const struct gr_rewrite *r, const struct gr_recipe *recipe)
 {
     for (uint64_t i = 0; r->imatrix && recipe && !r->dry_run && i < gr_gguf_n_tensor(r->in); i++) {
@@ -94,7 +94,8 @@ static int check_importances(const struct gr_rewrite *r, const struct gr_recipe 
     return 0;
 }
 
-/* With parts kept, "out.gguf" becomes "out-00001-of-0000N.gguf". */
+/* Returns the prefix of the parts' names: with several parts "out.gguf" becomes
+ * "out-00001-of-0000N.gguf". */
 static char *stem(const char *out, bool several)
 {
     size_t n = strlen(out);

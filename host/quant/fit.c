@@ -6,10 +6,10 @@
 #include "base/checked.h"
 #include "base/f16.h"
 
-#define X_MAX 0x1p40f /* inputs are cut here: squares and sums stay finite */
+#define X_MAX 0x1p40f /* inputs are clamped to it, so that squares and sums stay finite */
 #define TINY 0x1p-26f /* below half of the smallest step 2^-24 that a block can hold */
-#define N_ROUNDS 3    /* of choosing group scales and refitting the super-block's */
-#define LANES 8       /* independent partial sums, so that the compiler may use vectors */
+#define N_ROUNDS 3    /* of choosing group scales and refitting the super-block's scale */
+#define LANES 8       /* independent partial sums, so that the compiler can vectorise */
 
 static void load_weights(const float *importance, int n, float *w)
 {
@@ -54,8 +54,8 @@ gr_half gr_fit_step(float d, float *inverse)
     return h;
 }
 
-/* v to the nearest integer in lo..hi: adding and subtracting 1.5 * 2^23 rounds, and vectorises
- * without SSE 4.1. */
+/* Rounds v to the nearest integer in lo..hi; adding and subtracting 1.5 * 2^23 rounds, and
+ * vectorises without SSE 4.1. */
 static inline float level(float v, float lo, float hi)
 {
     v = v < lo ? lo : v;
@@ -83,7 +83,7 @@ void gr_fit_levels(const float *x, int n, float scale, float min, int lo, int hi
         q[i] = (uint8_t)((int)level((x[i] - min) * inv, (float)lo, (float)hi) - lo);
 }
 
-/* The sums that a fit over fixed levels q needs. */
+/* Sums for a least-squares fit with fixed levels q. */
 struct sums {
     float q, qq, xq; /* sum w q, sum w q q, sum w x q */
 };
@@ -102,7 +102,7 @@ static struct sums sums_at(const float *x, const float *w, int n, float inv, flo
     return (struct sums){total(a), total(b), total(c)};
 }
 
-/* Weighted squared error with the nearest levels. */
+/* Returns the weighted squared error with the nearest levels. */
 static float error_at(const float *x, const float *w, int n, struct gr_affine f, float lo, float hi)
 {
     float e[LANES] = {0}, inv = inverse(f.scale);
@@ -122,8 +122,9 @@ static float largest(const float *x, int n)
     return max;
 }
 
-/* A trial scale determines levels, and these the best scale for them, sum wxq / sum wqq, which
- * lowers the error by (sum wxq)^2 / sum wqq. Keeps that scale when it beats *gain. */
+/* Rounds to levels at a trial scale 1 / inv and computes the best scale for these levels, sum wxq /
+ * sum wqq, which lowers the error by (sum wxq)^2 / sum wqq. Keeps that scale when the reduction
+ * exceeds *gain. */
 static bool try_scale(const float *x, const float *w, int n, float inv, float lo, float hi,
                       float *scale, float *gain)
 {
@@ -135,7 +136,7 @@ static bool try_scale(const float *x, const float *w, int n, float inv, float lo
     return true;
 }
 
-/* Trials map the largest element to lo - 1.5 .. lo + 1.5; the best one is polished. */
+/* Trial scales map the largest element to lo - 1.5 .. lo + 1.5; the best one is refined. */
 float gr_fit_scale(const float *x, const float *w, int n, int q_lo, int q_hi)
 {
     float lo = (float)q_lo, hi = (float)q_hi, max = largest(x, n), best = max / lo, gain = 0;
@@ -149,7 +150,7 @@ float gr_fit_scale(const float *x, const float *w, int n, int q_lo, int q_hi)
     return best;
 }
 
-/* One group shifted so that its smallest element is 0, and the sums that do not depend on the
+/* A group shifted so that its smallest element is 0, and the sums that do not depend on the
  * levels. */
 struct shifted {
     float y[GR_QK], w[GR_QK];
@@ -158,8 +159,8 @@ struct shifted {
     float sw, sy, syy;      /* sum w, sum w y, sum w y y */
 };
 
-/* Replaces *f by the least-squares fit for the levels that *f gives; returns its error, or INFINITY
- * when those levels are all alike. */
+/* Replaces *f by the least-squares fit for the levels that *f rounds to; returns its error, or
+ * INFINITY when these levels are all equal. */
 static float refit(const struct shifted *g, struct gr_affine *f)
 {
     struct sums s = sums_at(g->y, g->w, g->n, inverse(f->scale), f->min, 0, g->q_max);
@@ -213,7 +214,7 @@ struct gr_affine gr_fit_affine(const float *x, const float *w, int n, int q_max,
     return best;
 }
 
-/* Nearest integer to v / step in lo..hi, 0 for step 0. */
+/* Returns the integer in lo..hi nearest to v / step; 0 for step 0. */
 static int nearest(float v, float step, int lo, int hi)
 {
     return (int)level(v * inverse(step), (float)lo, (float)hi);
@@ -232,8 +233,8 @@ struct pair {
     float aa, ab, bb, xa, xb;
 };
 
-/* The quantised scale and minimum with the smallest error around the group's fit; returns that
- * error. */
+/* Chooses the quantised scale and minimum with the smallest error near the group's fit; returns
+ * that error. */
 static float choose_mins(const struct group *g, float d, float dmin, int q_max, int s_max,
                          uint8_t *scale, uint8_t *min)
 {
@@ -318,7 +319,7 @@ void gr_fit_mins(const float *x, const float *w, int group, int q_max, int s_max
                       out->q + i * group);
 }
 
-/* The quantised scale with the smallest error around the group's fit; returns that error. */
+/* Chooses the quantised scale with the smallest error near the group's fit; returns that error. */
 static float choose_scale(const struct group *g, float d, int q_lo, int s_lo, int8_t *scale)
 {
     int s0 = nearest(g->fit.scale, d, s_lo, -s_lo - 1);

@@ -1,6 +1,6 @@
-/* Least-squares fits behind the quantisers: levels, scales and minima that make the weighted
- * squared error sum w (x - x')^2 small. All sums run in a fixed order in f32, so results are the
- * same on every machine. A group has n elements, n 16 or 32. */
+/* Least-squares fits for the quantisers: levels, scales and minima that make the weighted squared
+ * error sum w (x - x')^2 small. All sums run in a fixed order in f32, so results are the same on
+ * every machine. A group has n elements, 16 or 32. */
 #ifndef GR_QUANT_FIT_H
 #define GR_QUANT_FIT_H
 
@@ -8,29 +8,29 @@
 
 #include "gr/quant_blocks.h"
 
-/* Input made safe: in x NaN becomes 0 and values are cut at +-2^40, far beyond what any block type
- * can hold. Weights are the importance scaled to a maximum of 1, where an element that is negative
- * or not finite counts as 0; all are 1 when `importance` is NULL or has no positive element. w may
- * be NULL. */
+/* Loads n elements with safe values: NaN becomes 0 and x is clamped to +-2^40, far beyond what any
+ * block type can hold. w is the importance scaled to a maximum of 1, with negative and non-finite
+ * elements 0; all 1 when `importance` is NULL or has no positive element. w may be NULL. */
 void gr_fit_load(const float *src, const float *importance, int n, float *x, float *w);
 
 #define GR_FIT_HALF_MAX 65504.f
 
-/* x to the nearest f16 inside the finite range. */
+/* Rounds x to the nearest f16 and clamps it to the finite range. */
 gr_half gr_fit_half(float x);
 
-/* The same, but away from zero where f16 is subnormal: rounded down, a scale there would cut the
- * largest elements or lose all of them. */
+/* The same, but rounds away from zero in the subnormal range of f16, where a scale rounded down
+ * would clip the largest elements or lose all of them. */
 gr_half gr_fit_half_up(float x);
 
-/* gr_fit_half of a step, and the inverse of the step before rounding, 0 when it rounds to 0. */
+/* Returns gr_fit_half of a step; *inverse receives 1 / d of the unrounded step, 0 when it rounds to
+ * 0. */
 gr_half gr_fit_step(float d, float *inverse);
 
-/* (x - min) / scale to the nearest of the integers lo..hi, stored minus lo; with scale 0 all are
- * the integer 0. */
+/* q[i] = (x[i] - min) / scale rounded to the nearest integer in lo..hi, minus lo; with scale 0 the
+ * integer is 0. */
 void gr_fit_levels(const float *x, int n, float scale, float min, int lo, int hi, uint8_t *q);
 
-/* The scale (of either sign) of x = scale * q, q in q_lo..q_hi, q_lo < 0. */
+/* Returns the scale (of either sign) for x = scale * q, q in q_lo..q_hi, q_lo < 0. */
 float gr_fit_scale(const float *x, const float *w, int n, int q_lo, int q_hi);
 
 /* x = scale * q + min, q in 0..q_max, scale >= 0; with `min_below_0` min <= 0. */

@@ -8,10 +8,10 @@
 #include "quant/fit.h"
 
 enum {
-    LANES = 8,    /* elements at a time, for vectors */
-    N_TRIALS = 8, /* scales to start from, of each sign */
-    N_POLISH = 4, /* refits of the best one */
-    N_ROUNDS = 3  /* of choosing group scales and refitting the super-block's */
+    LANES = 8,    /* elements at a time, for vectorisation */
+    N_TRIALS = 8, /* trial scales of each sign */
+    N_POLISH = 4, /* refits of the best trial */
+    N_ROUNDS = 3  /* of choosing group scales and refitting the super-block's scale */
 };
 
 static float inverse(float scale)
@@ -35,7 +35,7 @@ void gr_book_levels(const struct gr_book *b, const float *x, int n, float scale,
     }
 }
 
-/* The values nearest to y[LANES]. */
+/* v[l] = the value nearest to y[l], for LANES elements. */
 static inline void values_of(const struct gr_book *b, const float *y, float *v)
 {
     for (int l = 0; l < LANES; l++)
@@ -65,7 +65,7 @@ float gr_book_error(const struct gr_book *b, const float *x, const float *w, int
     return sum;
 }
 
-/* Sums that fit a scale to chosen values. */
+/* Sums for fitting a scale to chosen values. */
 struct sums {
     float qq, xq; /* sum w value^2, sum w x value */
 };
@@ -92,8 +92,8 @@ static struct sums sums_at(const struct gr_book *b, const float *x, const float 
     return s;
 }
 
-/* A trial scale determines values, and these the best scale for them; keeps it when it beats
- * *gain, what the error is lowered by. */
+/* Rounds to values at a trial scale 1 / inv and computes the best scale for them; keeps it when the
+ * reduction of the error exceeds *gain. */
 static bool try_scale(const struct gr_book *b, const float *x, const float *w, int n, float inv,
                       float *scale, float *gain)
 {
@@ -123,7 +123,8 @@ float gr_fit_book(const struct gr_book *b, const float *x, const float *w, int n
     return scale;
 }
 
-/* The scale with the smallest error around the group's own, `fit`; returns that error. */
+/* Chooses the quantised scale with the smallest error near `fit`, the group's own; returns that
+ * error. */
 static float choose_scale(const struct gr_book *b, const float *x, const float *w, float fit,
                           float d, int8_t *scale)
 {

@@ -1,4 +1,4 @@
-/* Least-squares fits of types whose elements are one of a few values times a scale. */
+/* Least-squares fits for codebook types: each element is one of a few values times a scale. */
 #ifndef GR_QUANT_FIT_BOOK_H
 #define GR_QUANT_FIT_BOOK_H
 
@@ -9,18 +9,18 @@
 struct gr_book {
     int n;
     float value[16]; /* ascending */
-    float reach[2];  /* scales that are tried bring the largest element to between reach[0] and
-                        reach[1] times the outermost value */
+    float reach[2];  /* trial scales map the largest element to between reach[0] and reach[1] times
+                        the outermost value */
 };
 
-/* q[i]: the index of the value nearest to x[i] / scale (the lower one in the middle); with scale 0
- * that of the value nearest to 0. */
+/* q[i] = index of the value nearest to x[i] / scale (the lower one of a tie); with scale 0, of the
+ * value nearest to 0. */
 void gr_book_levels(const struct gr_book *b, const float *x, int n, float scale, uint8_t *q);
 
-/* sum w (x - scale * value)^2 with the nearest values; n is a multiple of 8. */
+/* Returns sum w (x - scale * value)^2 with the nearest values; n is a multiple of 8. */
 float gr_book_error(const struct gr_book *b, const float *x, const float *w, int n, float scale);
 
-/* The scale (of either sign) with a small error. */
+/* Returns a scale (of either sign) with a small error. */
 float gr_fit_book(const struct gr_book *b, const float *x, const float *w, int n);
 
 /* A super-block of 8 groups of 32: x = d * scale * value, scale in -32 .. 31. */

@@ -8,15 +8,15 @@
 #include "quant/fit.h"
 
 enum {
-    N_HALF = 81,  /* at most: 3^4 halves of 8 elements, 8^2 of 4 */
-    N_TRIALS = 5, /* scales of a group to start from */
-    N_POLISH = 2, /* refits of the best one */
-    N_ROUNDS = 2  /* of choosing group scales and refitting the super-block's */
+    N_HALF = 81,  /* at most: 3^4 halves of points of 8 elements, 8^2 of points of 4 */
+    N_TRIALS = 5, /* trial scales of a group */
+    N_POLISH = 2, /* refits of the best trial */
+    N_ROUNDS = 2  /* of choosing group scales and refitting the super-block's scale */
 };
 
 /* ---- the nearest point ---- */
 
-/* Each point is two halves, and those with the same upper one are neighbours. */
+/* Points are split into two halves; points with the same upper half are contiguous. */
 struct search {
     const struct gr_grid_kind *kind;
     uint16_t first[N_HALF + 1]; /* points with upper half h are [first[h], first[h + 1]) */
@@ -42,7 +42,7 @@ static void search_init(struct search *s, const struct gr_grid_kind *kind)
         s->first[h + 1] = (uint16_t)(s->first[h + 1] + s->first[h]);
 }
 
-/* Costs of all combinations of levels of n elements, the first changing fastest. */
+/* sum[] = costs of all combinations of levels of n elements, the first element varying fastest. */
 static inline void combine(const float cost[][8], int n, int levels, float *sum)
 {
     int size = levels;
@@ -53,7 +53,7 @@ static inline void combine(const float cost[][8], int n, int levels, float *sum)
                 sum[l * size + i] = sum[i] + cost[e][l];
 }
 
-/* The points with upper half h, when one of them beats *best. */
+/* Searches the points with upper half h for one with a cost below *best. */
 static inline void scan(const struct search *s, int h, const float *low, float high, float *best,
                         int *index)
 {
@@ -64,8 +64,8 @@ static inline void scan(const struct search *s, int h, const float *low, float h
         }
 }
 
-/* The point with the least sum w (y - scale * value)^2, which is returned: a sum of one part for
- * each half, so that whole sets of points with the same upper half are ruled out at once. */
+/* Finds the point with the lowest sum w (y - scale * value)^2 and returns that sum. The sum has one
+ * term per half, so that all points with the same upper half can be excluded at once. */
 static inline float nearest_of(const struct search *s, int dims, int levels, const float *y,
                                const float *w, const float *value, int *index)
 {
@@ -105,21 +105,21 @@ static float nearest(const struct search *s, const float *y, const float *w, flo
 
 /* ---- one group ---- */
 
-/* What is chosen for a group at some scale. */
+/* Points chosen for a group at a scale. */
 struct choice {
     uint16_t index[8];
     uint8_t shift[8];
 };
 
 struct group {
-    float y[32]; /* elements with their signs taken away */
+    float y[32]; /* elements with their signs removed */
     const float *w;
     uint8_t signs[4]; /* of 8 elements each */
-    float scale;      /* best alone */
+    float scale;      /* best scale of the group alone */
 };
 
-/* Signs of 8 elements. Where only an even number may be negative, and it is not, the element at
- * which the wrong sign costs least is given it. */
+/* Takes the signs of 8 elements. Where an even number must be negative and it is odd, flips the
+ * element at which the wrong sign costs least. */
 static uint8_t take_signs(enum gr_grid_signs kind, const float *x, const float *w, float *y)
 {
     unsigned signs = 0, n = 0;
@@ -139,7 +139,7 @@ static uint8_t take_signs(enum gr_grid_signs kind, const float *x, const float *
     return (uint8_t)signs;
 }
 
-/* The nearest points at a scale; returns the error. */
+/* Chooses the nearest points at a scale; returns the error. */
 static float choose(const struct search *s, const struct group *g, float scale, struct choice *c)
 {
     const struct gr_grid_kind *k = s->kind;
@@ -166,7 +166,7 @@ static float choose(const struct search *s, const struct group *g, float scale, 
     return error;
 }
 
-/* Sums that fit a scale to chosen points. */
+/* Sums for fitting a scale to chosen points. */
 struct sums {
     float qq, xq; /* sum w value^2, sum w y value */
 };
@@ -186,8 +186,8 @@ static struct sums sums_of(const struct gr_grid_kind *k, const struct group *g,
     return s;
 }
 
-/* A trial scale determines points, and these the best scale for them; keeps it when it beats
- * *gain, what the error is lowered by. */
+/* Chooses points at a trial scale and computes the best scale for them; keeps it when the reduction
+ * of the error exceeds *gain. */
 static bool try_scale(const struct search *s, struct group *g, float scale, float *gain)
 {
     struct choice c;
@@ -211,8 +211,7 @@ static void fit_group(const struct search *s, const float *x, const float *w, st
         max = GR_MAX(max, fabsf(x[i]));
     if (max < 0x1p-26f)
         return;
-    if (k->signs !=
-        GR_SIGNS_NONE) /* magnitudes that are all alike: every grid has its lowest corner */
+    if (k->signs != GR_SIGNS_NONE) /* equal magnitudes: every grid contains its lowest corner */
         try_scale(s, g, max / k->value[0][0], &gain);
     for (int t = 0; t < N_TRIALS; t++)
         try_scale(s, g, max / top * (0.4f + 0.16f * (float)t), &gain);
@@ -223,7 +222,7 @@ static void fit_group(const struct search *s, const float *x, const float *w, st
 
 /* ---- a super-block ---- */
 
-/* The scale with the smallest error around the group's own; returns that error. */
+/* Chooses the quantised scale with the smallest error near the group's own; returns that error. */
 static float choose_scale(const struct search *s, const struct group *g, float unit, uint8_t *scale,
                           struct choice *c)
 {
@@ -252,8 +251,8 @@ static void store(const struct gr_grid_kind *k, const struct choice *c, const st
     memcpy(out->signs + at / 8, g->signs, (size_t)k->group / 8);
 }
 
-/* All groups at the block's scale; returns the error, and *refit becomes the unit that suits the
- * choices best. */
+/* Quantises all groups at the block's scale; returns the error, and *refit receives the best unit
+ * for the points chosen. */
 static float fill(const struct search *s, const struct group *g, float unit, float *refit,
                   struct gr_grid_block *out)
 {

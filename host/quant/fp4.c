@@ -1,6 +1,6 @@
-/* MXFP4 and NVFP4: elements are floats of 4 bits; their scale is a power of two for 32 elements
- * (MXFP4) or a float of 7 bits for 16 (NVFP4). Without importance the largest magnitude decides
- * the scale: in MXFP4 it lies between 4 and 8 times it, in NVFP4 it is 6 times it. */
+/* MXFP4 and NVFP4: 4-bit floats with a scale, a power of two for 32 elements (MXFP4) or a 7-bit
+ * float for 16 (NVFP4). Without importance the largest magnitude decides the scale: it is between 4
+ * and 8 times the scale in MXFP4, and 6 times the scale in NVFP4. */
 #include <math.h>
 
 #include "base/checked.h"
@@ -13,13 +13,13 @@
 
 static const int8_t values[16] = {GR_FP4_VALUES};
 
-/* Half of 2^(e - 127), subnormal for e below 2. */
+/* Returns half of 2^(e - 127), subnormal for e below 2. */
 static float power_half(uint8_t e)
 {
     return gr_bits_f32(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
 }
 
-/* Half of the unsigned float of 4 and 3 bits. */
+/* Returns half the value of an unsigned float with 4 exponent and 3 mantissa bits. */
 static float e4m3_half(uint8_t d)
 {
     int exp = d >> 3 & 15, man = d & 7;
@@ -52,10 +52,10 @@ void gr_dequantize_NVFP4(const void *src, float *dst, size_t n)
     }
 }
 
-/* Magnitudes and their sign bit. */
+/* Magnitudes; the sign is a separate bit. */
 static const struct gr_book book = {8, {0, 1, 2, 3, 4, 6, 8, 12}, {0, 0}};
 
-/* |x| without NaN, weights, and the largest |x|. */
+/* Loads |x| (NaN: 0) and the weights; returns the largest |x|. */
 static float load(const float *src, const float *importance, int n, float *x, float *w)
 {
     float max = 0;
@@ -74,7 +74,7 @@ static void levels(const float *src, const float *x, int n, float scale, uint8_t
         q[i] = (uint8_t)(q[i] | (src[i] < 0 && q[i]) << 3);
 }
 
-/* The code between lo and hi whose scale makes the smallest error. */
+/* Returns the scale code in lo..hi with the smallest error. */
 static uint8_t choose(float (*scale)(uint8_t), int lo, int hi, const float *x, const float *w,
                       int n)
 {
@@ -106,7 +106,8 @@ void gr_quantize_MXFP4(const float *src, void *dst, size_t n, const float *impor
     }
 }
 
-/* x >= 0 to the unsigned float of 4 and 3 bits, halves up, at most 448 (126). */
+/* Rounds x >= 0 to the unsigned float with 4 exponent and 3 mantissa bits, ties up, at most 448
+ * (code 126). */
 static uint8_t to_e4m3(float x)
 {
     uint32_t bits = gr_f32_bits(x), up = (bits >> 20) + (bits >> 19 & 1);

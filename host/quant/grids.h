@@ -1,4 +1,4 @@
-/* The grids of the IQ types with a byte for each element, and their signs. */
+/* Grids of the IQ types, one byte per element, and their signs. */
 #ifndef GR_QUANT_GRIDS_TABLE_H
 #define GR_QUANT_GRIDS_TABLE_H
 
@@ -11,7 +11,7 @@ extern const uint64_t gr_grid_iq2_s[GR_GRID_N_IQ2_S];
 extern const uint32_t gr_grid_iq3_xxs[GR_GRID_N_IQ3_XXS];
 extern const uint32_t gr_grid_iq3_s[GR_GRID_N_IQ3_S];
 
-/* The 8 signs that 7 stored bits mean: an even number of them is set. */
+/* Expands 7 stored bits to 8 sign bits, an even number of which is set. */
 static inline uint8_t gr_grid_signs(unsigned stored)
 {
     unsigned odd = stored ^ stored >> 4;
@@ -19,7 +19,7 @@ static inline uint8_t gr_grid_signs(unsigned stored)
     return (uint8_t)(stored | ((odd ^ odd >> 1) & 1) << 7);
 }
 
-/* dst[i] = scale * byte i of point, less where bit i of signs is set. */
+/* dst[i] = scale * byte i of point, negated where bit i of signs is set. */
 static inline void gr_grid_expand(float *dst, int n, float scale, uint64_t point, unsigned signs)
 {
     for (int i = 0; i < n; i++) {

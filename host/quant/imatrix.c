@@ -11,7 +11,7 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 
-#define MAX_LEGACY ((size_t)4 << 30) /* bytes of a file in the older form */
+#define MAX_LEGACY ((size_t)4 << 30) /* bytes of a file in the older format */
 #define SUMS ".in_sum2"
 #define COUNTS ".counts"
 
@@ -20,11 +20,11 @@ struct entry {
     size_t name_n;
     uint64_t n_in, n_matrix;
     float *sum;    /* [n_matrix, n_in] */
-    double *count; /* [n_matrix] rows that went into each */
+    double *count; /* [n_matrix] rows added to each */
 };
 
 struct gr_imatrix {
-    struct gr_vec entry;   /* struct entry, sorted by name; of a file that is read, as they come */
+    struct gr_vec entry;   /* struct entry, sorted by name; in file order while a file is read */
     struct gr_vec dataset; /* char * */
     uint32_t n_chunk, chunk_size;
 };
@@ -63,7 +63,7 @@ static int compare(struct gr_str a, const struct entry *e)
     return c ? c : (a.n > e->name_n) - (a.n < e->name_n);
 }
 
-/* The entry, or where it would be: *at. */
+/* Finds the entry of that name; NULL: none. *at receives its index, or where to insert it. */
 static struct entry *find(const struct gr_imatrix *m, struct gr_str name, size_t *at)
 {
     struct entry *e = m->entry.data;
@@ -79,7 +79,7 @@ static struct entry *find(const struct gr_imatrix *m, struct gr_str name, size_t
     return lo < m->entry.n && compare(name, e + lo) == 0 ? e + lo : NULL;
 }
 
-/* An entry of zeros behind the others; *out is good until the next one. */
+/* Appends an entry of zeros; *out is valid until the next one is appended. */
 static int append(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
                   struct entry **out)
 {
@@ -110,8 +110,8 @@ static int check_shape(const struct entry *e, struct gr_str name, uint64_t n_in,
         (unsigned long long)n_matrix, (unsigned long long)n_in);
 }
 
-/* The entry of that shape, made when there is none. A model has few tensors, which come in the
- * order of its layers: moving those behind a new one is cheap. */
+/* Finds or inserts the entry of that name; GR_E_INVALID when its shape differs. A model has few
+ * tensors, which come in the order of its layers, so inserting by moving entries is cheap. */
 static int need(struct gr_imatrix *m, struct gr_str name, uint64_t n_in, uint64_t n_matrix,
                 struct entry **out)
 {
@@ -134,7 +134,7 @@ static struct gr_str name_of(const struct entry *e)
     return (struct gr_str){e->name, e->name_n};
 }
 
-/* By name, then as they came. */
+/* Orders entries by name, then by their order in the file. */
 static bool less_entry(const void *items, uint32_t a, uint32_t b)
 {
     const struct entry *e = items;
@@ -142,7 +142,7 @@ static bool less_entry(const void *items, uint32_t a, uint32_t b)
     return c ? c < 0 : a < b;
 }
 
-/* Adds `from` to an entry of the same name, and leaves it empty. */
+/* Adds `from` to an entry of the same name and empties it. */
 static int fold(struct entry *to, struct entry *from)
 {
     int rc = check_shape(to, name_of(from), from->n_in, from->n_matrix);
@@ -157,8 +157,8 @@ static int fold(struct entry *to, struct entry *from)
     return rc;
 }
 
-/* Puts the entries of `from`, in any order and names more than once, among those of m, which stay
- * sorted. What does not fit stays in `from`. */
+/* Moves the entries of `from`, which may be in any order and repeat names, to m, which stays
+ * sorted. On failure the rest stays in `from`. */
 static int merge_entries(struct gr_imatrix *m, struct gr_imatrix *from)
 {
     struct entry *e = from->entry.data, *mine = m->entry.data;
@@ -188,7 +188,7 @@ static int merge_entries(struct gr_imatrix *m, struct gr_imatrix *from)
     return rc;
 }
 
-/* Adds what a file had. */
+/* Adds the contents of a file. */
 static int merge(struct gr_imatrix *m, struct gr_imatrix *from)
 {
     int rc = merge_entries(m, from);
@@ -196,7 +196,7 @@ static int merge(struct gr_imatrix *m, struct gr_imatrix *from)
         rc = gr_vec_append(&m->dataset, from->dataset.data, from->dataset.n, sizeof(char *));
     if (rc)
         return rc;
-    from->dataset.n = 0; /* m has them now */
+    from->dataset.n = 0; /* owned by m now */
     gr_imatrix_chunks(m, from->n_chunk, from->chunk_size);
     return 0;
 }
@@ -225,7 +225,7 @@ void gr_imatrix_chunks(struct gr_imatrix *m, uint32_t n, uint32_t size)
     m->chunk_size = size;
 }
 
-/* One that is named already is what was gone on with. */
+/* Adds a dataset's name unless it is listed: continuing with the same dataset lists it once. */
 static int add_dataset(struct gr_imatrix *m, struct gr_str name)
 {
     for (size_t i = 0; i < m->dataset.n; i++) {
@@ -302,7 +302,7 @@ static int bad_values(const char *path, struct gr_str name)
                    gr_quote(name.p, name.n));
 }
 
-/* Both tensors of an entry, in f32, added to what is there. */
+/* Reads both tensors of an entry, f32, and appends the entry. */
 static int add_pair(struct gr_imatrix *m, const struct gr_gguf *g, const struct gr_gguf_tensor *t,
                     struct gr_str name, const struct gr_gguf_tensor *counts)
 {
@@ -366,7 +366,7 @@ static int load_gguf(struct gr_imatrix *m, const char *path)
     return rc;
 }
 
-/* A reader of the older form. */
+/* Reader of the older format. */
 struct cursor {
     const char *p, *path;
     size_t left;
@@ -397,8 +397,8 @@ static int take_str(struct cursor *c, struct gr_str *s)
     return take(c, NULL, s->n);
 }
 
-/* The means times calls of one tensor; what each call had in rows is not said, so it counts as one.
- */
+/* Reads one tensor's means times calls; the number of rows of a call is not stored, so each call
+ * counts as one row. */
 static int take_entry(struct gr_imatrix *m, struct cursor *c)
 {
     struct gr_str name = {NULL, 0};

@@ -1,12 +1,12 @@
-/* IQ1_S and IQ1_M: a point of a grid of ternary values for every 8 elements, all of them moved up
- * or down by 1/8; scales of 3 bits, one for 32 elements (IQ1_S) or 16 (IQ1_M). */
+/* IQ1_S and IQ1_M: every 8 elements are a point of a ternary grid, shifted up or down by 1/8; 3-bit
+ * scales, one for 32 elements (IQ1_S) or 16 (IQ1_M). */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/fit_grid.h"
 #include "quant/grids.h"
 #include "quant/quant.h"
 
-/* 8 elements: high are the 3 upper bits of the index and 8 for minus. */
+/* Expands 8 elements: `high` holds the 3 upper bits of the index, and bit 3 for a shift down. */
 static void expand(float *dst, float scale, unsigned low, unsigned high)
 {
     uint64_t point = gr_grid_iq1[low | (high & 7) << 8];

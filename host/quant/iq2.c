@@ -1,5 +1,5 @@
-/* IQ2_XXS, IQ2_XS and IQ2_S: for every 8 elements a point of a grid (their magnitudes) and signs;
- * scales of 4 bits, one for 32 elements (IQ2_XXS) or 16. */
+/* IQ2_XXS, IQ2_XS and IQ2_S: every 8 elements are a point of a grid (magnitudes) and signs; 4-bit
+ * scales, one for 32 elements (IQ2_XXS) or 16. */
 #include <string.h>
 
 #include "base/f16.h"

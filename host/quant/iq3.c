@@ -1,5 +1,5 @@
-/* IQ3_XXS and IQ3_S: for every 4 elements a point of a grid (their magnitudes), signs for every 8,
- * a scale of 4 bits for 32. */
+/* IQ3_XXS and IQ3_S: every 4 elements are a point of a grid (magnitudes); signs for every 8, a
+ * 4-bit scale for 32. */
 #include <string.h>
 
 #include "base/f16.h"

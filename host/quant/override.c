@@ -10,10 +10,10 @@
 #include "gr/status.h"
 #include "quant/quant.h"
 
-#define MATCH_LIMIT 1000000 /* steps of backtracking for one name */
+#define MATCH_LIMIT 1000000 /* backtracking steps for one name */
 
 struct pattern {
-    const char *text; /* the caller's */
+    const char *text; /* owned by the caller */
     pcre2_code *code;
     uint32_t type;
 };
@@ -110,7 +110,8 @@ uint32_t gr_overrides_find(const struct gr_overrides *o, struct gr_str name)
     return UINT32_MAX;
 }
 
-/* How many names the pattern occurs in, of tensors that are converted or of all of them. */
+/* Returns the number of tensors whose name the pattern matches; `converted` (unless NULL) selects
+ * tensors. */
 static uint64_t count(const struct pattern *p, const struct gr_gguf *g, gr_converted_fn *converted,
                       const struct gr_quantize_params *params)
 {

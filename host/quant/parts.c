@@ -1,4 +1,4 @@
-/* gr_split_file and gr_merge_file: the same tensors in more files, or in one. */
+/* gr_split_file and gr_merge_file: the same tensors in several files, or in one. */
 #include <inttypes.h>
 
 #include "base/checked.h"
@@ -6,8 +6,8 @@
 #include "gr/status.h"
 #include "quant/rewrite.h"
 
-/* Gives tensors to parts in turn: a new one begins when the next tensor would be one too many, or
- * too large for what is left. */
+/* Assigns tensors to parts in order: a new part begins when the next tensor would exceed its number
+ * of tensors or bytes. */
 static int cut(struct gr_rewrite *r, const struct gr_split_params *params)
 {
     uint64_t n = 0, bytes = 0;

@@ -6,7 +6,7 @@
 
 enum { BLOCK_MOST = sizeof(struct gr_q8_0), STEP = sizeof(gr_half) };
 
-/* A block's step stands in front of its codes. */
+/* Gathers a block: its step, then its codes. */
 static void get_block(uint32_t dtype, int64_t n, const char *row, int64_t col, char *block)
 {
     memcpy(block, row + gr_planes_step(dtype, n, col), STEP);

@@ -1,4 +1,4 @@
-/* Q2_K: 16 groups of 16 elements of 2 bits, a scale and a minimum of 4 bits a group. */
+/* Q2_K: 16 groups of 16 elements of 2 bits, a scale and a minimum of 4 bits per group. */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"

@@ -1,4 +1,5 @@
-/* Q3_K: 16 groups of 16 elements of 3 bits (offset -4), a scale of 6 bits (offset -32) a group. */
+/* Q3_K: 16 groups of 16 elements of 3 bits (offset -4), a scale of 6 bits (offset -32) per
+ * group. */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"

@@ -1,5 +1,5 @@
-/* Q4_K and Q5_K: 8 groups of 32 elements of 4 or 5 bits, a scale and a minimum of 6 bits a group.
- */
+/* Q4_K and Q5_K: 8 groups of 32 elements of 4 or 5 bits, a scale and a minimum of 6 bits per
+ * group. */
 #include "base/f16.h"
 #include "gr/quant_blocks.h"
 #include "quant/bits.h"

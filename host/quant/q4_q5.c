@@ -10,7 +10,7 @@
 #include "quant/fit.h"
 #include "quant/quant.h"
 
-/* x = d * (q - offset), the format's rule. */
+/* Quantises x = d * (q - offset) by the format's rule; returns d. */
 static gr_half rule_0(const float *src, int offset, uint8_t q[GR_QK])
 {
     float x[GR_QK], max = 0, inv;
@@ -34,7 +34,7 @@ static gr_half fit_0(const float *src, const float *importance, int offset, uint
     return d;
 }
 
-/* x = d * q + m, the format's rule. */
+/* Quantises x = d * q + m by the format's rule; returns d. */
 static gr_half rule_1(const float *src, int q_max, gr_half *m, uint8_t q[GR_QK])
 {
     float x[GR_QK], inv;

@@ -1,4 +1,4 @@
-/* Q6_K: 16 groups of 16 elements of 6 bits (offset -32), a signed scale of 8 bits a group. */
+/* Q6_K: 16 groups of 16 elements of 6 bits (offset -32), a signed scale of 8 bits per group. */
 #include <string.h>
 
 #include "base/f16.h"

@@ -35,8 +35,8 @@ void gr_dequantize_Q8_K(const void *src, float *dst, size_t n)
             dst[i] = b->d * b->qs[i];
 }
 
-/* The format's rule: the largest magnitude becomes 127, halves are rounded away from zero. Returns
- * the step before it is rounded. */
+/* Quantises by the format's rule: the largest magnitude becomes 127, ties are rounded away from
+ * zero. Returns the unrounded step. */
 static float rule(const float *src, int8_t q[GR_QK])
 {
     float x[GR_QK], max = 0, inv;
@@ -86,7 +86,7 @@ void gr_quantize_Q8_1(const float *src, void *dst, size_t n, const float *import
     }
 }
 
-/* 1 / d of Q8_K: by the format's rule the element of largest magnitude becomes -127. */
+/* Returns 1 / d of Q8_K: by the format's rule the element of largest magnitude becomes -127. */
 static float inverse_of(const float *x, const float *w)
 {
     float max = 0;

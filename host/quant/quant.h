@@ -1,16 +1,18 @@
-/* Storage types to f32 and back: one codec for each type that gr/quant.def marks with codec 1.
+/* Conversion of storage types to f32 and back: a codec for each type that gr/quant.def marks with
+ * one.
  *
  * Dequantisation is exact: the same f32 operations in the same order as the format's reference, so
  * results are equal bit for bit on every machine (only the payload of a NaN is free). Rows and
  * tensors are runs of whole blocks, so any number of rows converts in one call. Everything here is
  * a pure function of its arguments, for any thread.
  *
- * Quantisation makes sum w (x - x')^2 small, w being the importance. Without importance the types
- * with one scale for all of a block (but IQ4_NL), MXFP4 and NVFP4 follow their format's own rule,
- * one pass and what caches and activations use, byte for byte as the format's reference does; all
- * others then take w = 1. Relative error sqrt(sum w (x - x')^2 / sum w x^2) on normal data, and
- * with importances that differ in units of that of llama.cpp's quantisers on normal data and on a
- * matrix of the default model, as tests/quant asserts it:
+ * Quantisation makes sum w (x - x')^2 small, where w is the importance. Without importance the
+ * types with one scale per block (except IQ4_NL), MXFP4 and NVFP4 follow their format's own rule in
+ * one pass (as caches and activations do), equal to the format's reference byte for byte; all
+ * others use w = 1. The table, which tests/quant asserts, gives the relative error sqrt(sum w (x -
+ * x')^2 / sum w x^2) on normal data without importance and with all importances 1; then, with
+ * varying importances, the error as a multiple of that of llama.cpp's quantisers, on normal data
+ * and on a matrix of the default model:
  *
  *     type       bits  no importance   all 1   of llama.cpp's: normal  real
  *     Q8_0        8.5       0.0053          0.0049           0.85   0.86
@@ -41,20 +43,20 @@
  *     TQ1_0    1.6875       0.8020          0.4306           0.53   0.63
  *     Q1_0      1.125       0.5973          0.5973           0.99   0.86
  *
- * Block types turn NaN into 0 and cut what is too large, so that every block is finite; whoever
- * must know checks the input. F32, F16 and BF16 keep NaN and infinity. */
+ * Block types turn NaN into 0 and clamp values that are too large, so that every block is finite;
+ * callers that must detect them check the input. F32, F16 and BF16 keep NaN and infinity. */
 #ifndef GR_QUANT_QUANT_H
 #define GR_QUANT_QUANT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* n elements (a multiple of the type's block) from `src`, gr_row_bytes(type, n) bytes aligned to 2
- * (F32: 4). */
+/* Converts n elements (a multiple of the type's block) from `src`, gr_row_bytes(type, n) bytes
+ * aligned to 2 (F32: 4). */
 typedef void gr_dequantize_fn(const void *src, float *dst, size_t n);
 
-/* The reverse, dst aligned as src is above. `importance` is NULL or a weight for each element,
- * finite and not negative. */
+/* The reverse; dst is aligned as src above. `importance` is NULL or [n], finite and not
+ * negative. */
 typedef void gr_quantize_fn(const float *src, void *dst, size_t n, const float *importance);
 
 struct gr_quant {
@@ -62,8 +64,8 @@ struct gr_quant {
     gr_quantize_fn *quantize;
 };
 
-/* The codec of a storage type (enum gr_dtype), or NULL when the type is unknown or known by id and
- * size only. */
+/* Returns the codec of a storage type (enum gr_dtype), or NULL when the type is unknown or only its
+ * id and size are known. */
 const struct gr_quant *gr_quant_find(uint32_t dtype);
 
 /* The functions behind the table: gr_dequantize_Q4_K, gr_quantize_Q4_K and so on. */

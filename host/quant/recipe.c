@@ -1,5 +1,5 @@
-/* Choosing types. Counting goes through the tensors in order of their layers and names, whatever
- * their order in the file is, so that a file gets the same types however it was written. */
+/* Choosing types. Tensors are counted in order of layers and names, not of the file, so that the
+ * types do not depend on how the file was written. */
 #include "quant/recipe.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ _Static_assert(N_NAME <= 64, "recipes are bits");
 enum part { P_OTHER, P_V, P_K, P_Q, P_ATTN, P_GATE, P_UP, P_DOWN, P_OUTPUT, P_EMBD, N_PART };
 #define P_EVERY N_PART
 
-/* Conditions, of layer i among n. */
+/* Conditions; i is the layer, n the number of layers. */
 enum {
     EIGHTH = 1,      /* i < n / 8 */
     SIXTEENTH = 2,   /* i < n / 16 */
@@ -39,8 +39,8 @@ enum {
     EXPERTS_8 = 256, /* exactly eight */
     IMATRIX = 512,
     NO_IMATRIX = 1024,
-    PLAIN = 2048,  /* the architecture's option */
-    STACKED = 4096 /* a matrix for each expert */
+    PLAIN = 2048,  /* option of the architecture (gr_arch_mix) */
+    STACKED = 4096 /* one matrix per expert */
 };
 #define SAME UINT32_MAX
 
@@ -71,7 +71,7 @@ static const struct line {
 #include "quant/recipe.def"
 };
 
-/* What the rules ask of a model. */
+/* Properties of a model that the rules depend on. */
 struct facts {
     uint32_t n_layer, n_group, n_expert;
     const struct gr_arch_mix *mix;
@@ -133,7 +133,7 @@ static bool ends_with(struct gr_str s, const char *tail)
     return s.n >= n && memcmp(s.p + s.n - n, tail, n) == 0;
 }
 
-/* Matrices that are small, looked up exactly or fed to operations on f32. */
+/* Matrices that are not quantised: small, looked up exactly, or inputs of f32 operations. */
 static const char *const kept[] = {"_norm.weight",
                                    "ffn_gate_inp.weight",
                                    "ffn_gate_tid2eid.weight",
@@ -219,7 +219,7 @@ static int64_t layer_of(struct gr_str name)
     return at > 4 && at < name.n && name.p[at] == '.' ? n : -1;
 }
 
-/* "<architecture>.<key>" as a number, of an array its first item; 0 when it is not there. */
+/* Returns "<architecture>.<key>" as a number (of an array the first item); 0 when it is missing. */
 static uint32_t key_u32(const struct gr_gguf *g, struct gr_str arch, const char *key)
 {
     char name[128];
@@ -251,7 +251,7 @@ static void read_facts(const struct gr_gguf *g, struct facts *f)
                (!f->mix->large_if_grouped || n_head != n_kv);
 }
 
-/* Of which layers a condition is true. */
+/* Returns the conditions that hold for layer i of n. */
 static uint32_t where(uint32_t i, uint32_t n)
 {
     uint32_t eighth = n / 8, last = (uint32_t)(7 * (uint64_t)n / 8), met = 0;
@@ -275,8 +275,8 @@ static uint32_t conditions(const struct facts *f, const struct gr_gguf_tensor *t
     return met | (t->ne[2] > 1 && (ffn || !f->mix->experts_alone) ? STACKED : 0);
 }
 
-/* The layer as the rules count it: with experts as the name says, else how many such tensors came
- * before. The types below three bits count always. */
+/* Returns the layer index that the rules use: for models with experts the one in the name,
+ * otherwise, for V and for types below three bits, the number of such tensors before this one. */
 static uint32_t layer_at(const struct facts *f, const struct gr_gguf_tensor *t, enum part part,
                          const struct count *c, bool tiny)
 {
@@ -307,8 +307,8 @@ static uint32_t mixed(const struct facts *f, const struct gr_gguf_tensor *t,
     return more ? GR_Q5_K : type;
 }
 
-/* The type itself where rows of ne0 elements are whole blocks of it, else the next one that fits;
- * UINT32_MAX: none does. */
+/* Returns the type itself when rows of ne0 elements are whole blocks, else a fallback type that
+ * fits; UINT32_MAX: none does. */
 static uint32_t fitting(uint32_t type, uint64_t ne0)
 {
     static const struct {
@@ -328,7 +328,7 @@ static uint32_t fitting(uint32_t type, uint64_t ne0)
     return block <= 32 ? (uint32_t)GR_F16 : UINT32_MAX;
 }
 
-/* What the parameters say outright, or UINT32_MAX. */
+/* Returns the type that the parameters set explicitly, or UINT32_MAX. */
 static uint32_t told(const struct gr_gguf_tensor *t, const struct gr_overrides *o)
 {
     uint32_t by_name = gr_overrides_find(o, t->name);
@@ -364,7 +364,7 @@ bool gr_recipe_needs_imatrix(const struct gr_recipe *recipe, struct gr_str name,
     return gr_dtype_find(type)->importance;
 }
 
-/* A dry run shows types that cannot be written, and says what is missing. */
+/* Checks that a type can be written. A dry run only logs what is missing. */
 static int check(const struct gr_gguf_tensor *t, const struct gr_recipe *r, uint32_t type,
                  bool imatrix, bool dry_run)
 {
@@ -395,7 +395,7 @@ static int check(const struct gr_gguf_tensor *t, const struct gr_recipe *r, uint
 struct place {
     int64_t layer;
     const struct gr_gguf_tensor *t;
-    uint64_t i; /* in the file */
+    uint64_t i; /* index in the file */
 };
 
 static int compare(const void *a, const void *b)
@@ -420,7 +420,8 @@ static struct place *in_order(const struct gr_gguf *g, uint64_t n)
     return order;
 }
 
-/* Types of single tensors where all stay as they are, or have one type that is not quantised. */
+/* Checks the types of single tensors: refused with COPY; patterns have no effect, with a warning,
+ * when the recipe's type is not quantised. */
 static int check_told(const struct gr_recipe *r, const struct gr_quantize_params *p)
 {
     bool patterns = p->tensor_types && *p->tensor_types;

@@ -1,4 +1,4 @@
-/* Which type each tensor of a file gets when it is quantised (see recipe.def). */
+/* Types of the tensors of a quantised file (see recipe.def). */
 #ifndef GR_QUANT_RECIPE_H
 #define GR_QUANT_RECIPE_H
 
@@ -11,26 +11,27 @@
 struct gr_recipe {
     const char *name;
     uint32_t file_type; /* general.file_type */
-    uint32_t type;      /* of all that has no other one */
-    uint64_t bit;       /* 1 << its number */
+    uint32_t type;      /* default type */
+    uint64_t bit;       /* 1 << index of the recipe */
 };
 
-/* The recipe of that name (case does not matter), or NULL. */
+/* Returns the recipe of that name or alias, ignoring case, or NULL. */
 const struct gr_recipe *gr_recipe_find(const char *name);
-/* The i-th name of those whose types can be written, aliases and COPY behind them, with a few words
- * on it (of n bytes, cut to them); NULL past the last one. */
+/* Returns the i-th name of the recipes whose types can be written, then of the aliases and COPY;
+ * NULL past the last one. about [n] receives a short description, cut to n bytes. */
 const char *gr_recipe_name(int32_t i, char *about, size_t n);
-/* " F32 F16 ..": those whose types can be written. */
+/* Returns " F32 F16 ..", the recipes whose types can be written; valid until the thread's next
+ * call. */
 const char *gr_recipe_names(void);
 
-/* type[i] for every tensor i of the file, as params say; `recipe` NULL: all stay as they are. In a
- * model file of an architecture that is not known nothing is special. GR_E_INVALID: a type or a
- * pattern of the parameters is none; GR_E_UNSUPPORTED: no type fits a tensor's rows, or its type
- * needs an importance matrix and there is none (`imatrix` says whether there is). */
+/* Sets type[i] for every tensor i of the file, according to params; `recipe` NULL: types stay as
+ * they are. Files of unknown architectures get no architecture-specific rules. GR_E_INVALID: a type
+ * or pattern of the parameters is not valid; GR_E_UNSUPPORTED: no type fits a tensor's rows, or its
+ * type needs an importance matrix and there is none (`imatrix` false). */
 int gr_recipe_choose(const struct gr_gguf *g, const struct gr_recipe *recipe,
                      const struct gr_quantize_params *params, bool imatrix, uint32_t *type);
 
-/* Whether a tensor of this name as this type is worth nothing without importances of its own. */
+/* Returns whether a tensor of this name and type needs importances to be of any use. */
 bool gr_recipe_needs_imatrix(const struct gr_recipe *recipe, struct gr_str name, uint32_t type);
 
 #endif

@@ -15,17 +15,18 @@
 
 enum { CHUNK = 1 << 20 }; /* elements read, converted and written together */
 
-/* A rewrite under way. */
+/* A rewrite in progress. */
 struct work {
     struct gr_rewrite *r;
     struct gr_gguf_writer **out; /* [n_part] */
     struct gr_threads *pool;
     uint8_t *src, *dst;
-    float *x, *weight; /* [CHUNK] elements and how much each counts */
-    float *mean; /* of the tensor in work, for each column and matrix; NULL: all count alike */
+    float *x, *weight; /* [CHUNK] elements and their weights */
+    float *mean; /* importances of the current tensor, for each column and matrix; NULL: all weights
+                    1 */
 };
 
-/* One chunk in work. */
+/* A chunk in progress. */
 struct chunk {
     struct work *w;
     const struct gr_gguf_tensor *t;
@@ -57,7 +58,7 @@ void gr_rewrite_fini(struct gr_rewrite *r)
     *r = (struct gr_rewrite){0};
 }
 
-/* ---- the files ---- */
+/* ---- files ---- */
 
 static uint32_t part_of(const struct gr_rewrite *r, uint64_t i)
 {
@@ -103,7 +104,8 @@ static int begin_part(const struct gr_rewrite *r, struct gr_gguf_writer *w, uint
 
 /* ---- tensors ---- */
 
-/* Largest magnitude that a type keeps: block types have scales of f16, or of less. */
+/* Returns the largest magnitude that a type can store; block types have scales of f16 range or
+ * less. */
 static float limit(uint32_t type)
 {
     switch (type) {
@@ -112,13 +114,13 @@ static float limit(uint32_t type)
     case GR_BF16:
         return 0x1.fep127f;
     case GR_NVFP4:
-        return 2688; /* 448 * 6, where no scale of the tensor helps */
+        return 2688; /* 448 * 6; there is no scale per tensor */
     default:
         return 65504;
     }
 }
 
-/* What each element of [lo, hi) of a chunk counts. */
+/* Sets the weights of the elements [lo, hi) of a chunk. */
 static void set_weights(const struct chunk *k, size_t lo, size_t hi)
 {
     uint64_t n_in = k->t->ne[0], n_matrix = n_in * k->t->ne[1];
@@ -128,7 +130,7 @@ static void set_weights(const struct chunk *k, size_t lo, size_t hi)
     }
 }
 
-/* Thread i of n: its share of a chunk, in units of the largest block. */
+/* Converts the share of thread i of n of a chunk, in units of the largest block (256). */
 static void convert_share(void *arg, int i, int n)
 {
     struct chunk *k = arg;
@@ -176,7 +178,7 @@ static int convert_chunk(struct work *c, struct chunk *k, struct gr_gguf_writer 
     return e ? e : gr_progress_add(&c->r->progress, gr_row_bytes(k->from->id, k->n));
 }
 
-/* The importances of a tensor, or NULL; those of another shape are no use. */
+/* Sets c->mean to the importances of a tensor, or NULL; GR_E_INVALID when their shape differs. */
 static int find_means(struct work *c, const struct gr_gguf_tensor *t)
 {
     uint64_t n = 0, want = t->ne[0] * t->ne[2] * t->ne[3];
@@ -242,7 +244,7 @@ static int write_tensors(struct work *c)
     return e ? e : gr_progress_end(&r->progress);
 }
 
-/* ---- all together ---- */
+/* ---- the whole rewrite ---- */
 
 static int alloc_buffers(struct work *c)
 {

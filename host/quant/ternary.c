@@ -1,5 +1,6 @@
-/* TQ1_0, TQ2_0, Q1_0, Q2_0: two to four values around 0, one scale a block. Without importance the
- * scale is the largest magnitude (for weights that are ternary already), of Q1_0 the mean one. */
+/* TQ1_0, TQ2_0, Q1_0, Q2_0: two to four values around 0, one scale per block. Without importance
+ * the scale is the largest magnitude (for weights that are ternary already); for Q1_0 the mean
+ * magnitude. */
 #include <math.h>
 
 #include "base/checked.h"
@@ -46,7 +47,7 @@ void gr_dequantize_TQ2_0(const void *src, float *dst, size_t n)
     }
 }
 
-/* The runs of bytes of TQ1_0 that have their digits in common planes. */
+/* Runs of bytes of TQ1_0 whose digits form planes. */
 static const struct run {
     int n_bytes, n_digits;
 } runs[] = {{32, 5}, {16, 5}, {4, 4}};
@@ -67,7 +68,7 @@ void gr_dequantize_TQ1_0(const void *src, float *dst, size_t n)
 static const struct gr_book ternary = {3, {-1, 0, 1}, {1, 8}},
                             quaternary = {4, {-1, 0, 1, 2}, {1, 6}};
 
-/* x = d * q of n elements, q an index into the book. */
+/* Quantises n elements as d * value; q are indices into the book. Returns d. */
 static gr_half quantize(const struct gr_book *book, const float *src, const float *importance,
                         int n, uint8_t *q)
 {
@@ -87,7 +88,7 @@ static gr_half quantize(const struct gr_book *book, const float *src, const floa
     return h;
 }
 
-/* The same with two values, which have nothing to choose but the scale. */
+/* The same for two values, where only the scale has to be chosen. */
 static gr_half quantize_signs(const float *src, const float *importance, int n, uint8_t *q)
 {
     float x[GR_QK_K], w[GR_QK_K], sx = 0, sw = 0;
