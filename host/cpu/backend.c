@@ -27,10 +27,10 @@ struct cpu {
     size_t shared_bytes, local_bytes;
 };
 
-/* A segment made ready. */
+/* A prepared segment. */
 struct exec {
     struct gr_node *node;
-    const struct gr_cpu_impl **impl; /* of each node */
+    const struct gr_cpu_impl **impl; /* [n_node] */
     int n_node;
     struct gr_tap *tap;
     int n_tap;
@@ -44,7 +44,7 @@ static struct cpu *cpu_of(struct gr_backend *b)
 
 /* ---- memory ---- */
 
-/* Blocks of this size have mappings of their own, so that advice on them ends with them. */
+/* Blocks of this size have a mapping of their own, so that madvise affects nothing else. */
 #define HUGE_LEAST ((size_t)32 << 20)
 
 static void *cpu_alloc(struct gr_backend *b, size_t bytes)
@@ -87,7 +87,7 @@ static int cpu_clear(struct gr_backend *b, void *dst, size_t bytes)
     return 0;
 }
 
-/* Nothing is ever queued. */
+/* Nothing is ever queued: there is nothing to wait for. */
 static int cpu_sync(struct gr_backend *b)
 {
     (void)b;
@@ -110,7 +110,7 @@ static size_t cpu_weight_bytes(struct gr_backend *b, const struct gr_ten *host, 
                   (size_t)ALIGN);
 }
 
-/* Rows without gaps. Nothing behind the last one is read: it may be the end of a file. */
+/* Copies rows without gaps. Nothing beyond the last row is read: it may be the end of a file. */
 static int cpu_weight_upload(struct gr_backend *b, const struct gr_ten *host, bool matrix,
                              void *dst, struct gr_ten *out)
 {
@@ -137,8 +137,8 @@ const char *gr_cpu_level_name(enum gr_cpu_level level)
 static bool has_avx2(void)
 {
     unsigned a, b, c, d;
-    /* gcc 12 knows no name for F16C in __builtin_cpu_supports. The registers' use by the system is
-     * what AVX2 says. */
+    /* gcc 12 has no name for F16C in __builtin_cpu_supports. Support of the registers by the
+     * operating system is covered by AVX2. */
     bool f16c = __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
     return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -180,7 +180,7 @@ static enum gr_cpu_level best_level(void)
     return level;
 }
 
-/* GR_CPU_AUTO becomes the best one here. */
+/* Resolves GR_CPU_AUTO to the best level available. */
 static int settle_level(enum gr_cpu_level *level)
 {
     const enum gr_cpu_level best = best_level();
@@ -216,7 +216,8 @@ static const struct gr_cpu_impl *const reference[GR_N_OP] = {
 extern const struct gr_cpu_impl *const gr_avx2_table[GR_N_OP], *const gr_avx512_table[GR_N_OP];
 #endif
 #ifdef GR_HAS_LEVEL_amx
-extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP]; /* products; the rest is AVX-512's */
+extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP]; /* matrix products; other operations
+                                                                 use the AVX-512 table */
 #endif
 
 double gr_cpu_prompt_ops(const struct gr_backend *b)
@@ -279,7 +280,7 @@ static int check_node(const struct gr_node *node)
     return 0;
 }
 
-/* Makes one kind of scratch at least `bytes` large for each of n threads. */
+/* Grows a scratch buffer to at least `bytes` for each of n threads. */
 static int grow(void **scratch, size_t *has, size_t bytes, int n)
 {
     bytes = GR_PAD(bytes, 256);
@@ -312,7 +313,7 @@ static size_t cpu_segment_scratch(struct gr_backend *b, const struct gr_segment 
 
 static int prepare(struct cpu *c, struct exec *e)
 {
-    int64_t rows = 0; /* most rows of a matrix product */
+    int64_t rows = 0; /* highest number of rows of a matrix product */
     for (int i = 0; i < e->n_node; i++) {
         const struct gr_node *n = &e->node[i];
         int rc = check_node(n);
@@ -372,7 +373,7 @@ struct run {
     struct cpu *cpu;
     const struct exec *exec;
     int lo, hi;                                /* nodes */
-    _Atomic int stop_at;                       /* nodes after this one do not run */
+    _Atomic int stop_at;                       /* the run ends after this node */
     struct gr_cpu_queue next[2][GR_NODES_MAX]; /* of even and of odd nodes */
 };
 
@@ -381,8 +382,8 @@ static bool cancelled(const struct cpu *c)
     return c->cancel && atomic_load_explicit(c->cancel, memory_order_relaxed);
 }
 
-/* Thread 0 decides about stopping before the barrier, so that all threads see the same after it,
- * and clears the counter of the next node, which nobody uses meanwhile. */
+/* Before the barrier thread 0 decides whether to stop, so that all threads see the same decision
+ * after it, and clears the counters of the next node, which are not in use. */
 static void run_thread(void *arg, int ith, int nth)
 {
     struct run *r = arg;
@@ -422,8 +423,8 @@ static int run_untimed(struct cpu *c, const struct exec *e, int lo, int hi)
     return atomic_load(&r.stop_at) < hi ? gr_fail(GR_E_CANCELLED, "cancelled") : 0;
 }
 
-/* The same; with a timer each node alone, between two looks at the clock. `start` is the time of
- * the segment's first node. */
+/* Runs nodes [lo, hi); with a timer one at a time, between two readings of the clock. `start` is
+ * the start time of the segment's first node. */
 static int run_nodes(struct cpu *c, const struct exec *e, int lo, int hi, int64_t start)
 {
     int rc = 0;

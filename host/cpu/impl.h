@@ -1,4 +1,4 @@
-/* What an implementation of an operation looks like inside the CPU backend, for ref/ and fast/. */
+/* Interface of an operation's implementations in the CPU backend, for ref/ and fast/. */
 #ifndef GR_CPU_IMPL_H
 #define GR_CPU_IMPL_H
 
@@ -11,35 +11,35 @@
 #include "base/threads.h"
 #include "gr/op.h"
 
-/* Items of a node that were taken, of each node of memory. */
+/* Number of work items of a plan's node already taken, for each NUMA node. */
 struct gr_cpu_queue {
     _Alignas(64) _Atomic int64_t n;
 };
 
-/* One thread's part of a node: it is number ith of nth. */
+/* Context of a thread that runs a node: it is number ith of nth. */
 struct gr_cpu_work {
     int ith, nth;
-    void *shared; /* scratch of the node, the same for all threads; undefined contents, aligned to
-                     64 */
-    void *local;  /* scratch of this thread */
+    void *shared; /* scratch memory shared by all threads of the node; undefined contents, aligned
+                     to 64 */
+    void *local;  /* scratch memory of this thread */
     struct gr_threads *pool;
     struct gr_cpu_queue *next;    /* see gr_cpu_take */
-    const struct gr_seats *homes; /* where rows of weights are; NULL: all in one place */
-    int home;                     /* this thread's node of those */
+    const struct gr_seats *homes; /* placement of rows of weights on NUMA nodes; NULL: one node */
+    int home;                     /* this thread's node in `homes` */
 };
 
-/* Scratch memory that a node wants, bytes. */
+/* Scratch memory that a node needs, in bytes. */
 struct gr_cpu_need {
     size_t shared, local;
 };
 
 struct gr_cpu_impl {
-    /* Does this thread's share of the node. All threads call it; they return when their share is
+    /* Computes this thread's share of the node. Called by all threads; returns when the share is
      * done. */
     void (*run)(const struct gr_node *node, const struct gr_cpu_work *w);
     /* NULL: no scratch. */
     struct gr_cpu_need (*need)(const struct gr_node *node);
-    /* Whether it can run this node; NULL: any. References take everything. */
+    /* Returns whether it can run this node; NULL: any node. References run any node. */
     bool (*takes)(const struct gr_node *node);
 };
 
@@ -49,11 +49,10 @@ struct gr_cpu_impl {
 #include "gr/op.def"
 #undef OP
 
-/* Whether there are tiles, and this process may use them (fast/amx.c). */
+/* Returns whether there are AMX tiles and this process may use them (fast/amx.c). */
 bool gr_amx_usable(void);
 
-/* The part [lo, hi) of n items that belongs to a thread. Parts are multiples of `grain` but for the
- * last. */
+/* A thread's part [lo, hi) of n items. Parts are multiples of `grain` except the last. */
 struct gr_cpu_share {
     int64_t lo, hi;
 };
@@ -66,30 +65,30 @@ static inline struct gr_cpu_share gr_cpu_share(int64_t n, int64_t grain,
     return (struct gr_cpu_share){GR_MIN(lo, n), GR_MIN(hi, n)};
 }
 
-/* Columns of f32 that fill a cache line: threads that write one row side by side share columns by
- * this. */
+/* Columns of f32 per cache line: the grain when threads write columns of the same row. */
 #define GR_CPU_LINE 16
 
-/* The same where memory is in several places: first those whose rows are near, then the others'. */
+/* gr_cpu_take with several NUMA nodes: takes items of this thread's node first, then of the
+ * others. */
 int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part);
 
-/* The next item of work of this node, for whichever thread asks first: for items of unequal cost.
- * There are n_matrix * n_part of them, each matrix (or one) cut into parts along its rows; nothing
- * below that is left: that many or more. An item's result must not depend on who takes it. */
+/* Takes the next work item of this node (dynamic scheduling, for items of unequal cost): an index
+ * below n_matrix * n_part, where n_part parts divide the rows of each matrix; that number or more
+ * when none is left. An item's result must not depend on the thread that takes it. */
 static inline int64_t gr_cpu_take(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)
 {
     return w->homes ? gr_cpu_take_near(w, n_matrix, n_part)
                     : atomic_fetch_add_explicit(&w->next->n, 1, memory_order_relaxed);
 }
 
-/* All threads of the node wait for each other. */
+/* Waits until all threads of the node have arrived. */
 static inline void gr_cpu_barrier(const struct gr_cpu_work *w)
 {
     gr_threads_barrier(w->pool);
 }
 
-/* The sequences of a recurrent operation: where number q finds its state (NULL: zeros) and leaves
- * it, and its tokens [lo, lo + n). */
+/* Sequence q of a recurrent operation: the state it reads (NULL: zeros) and the one it writes, and
+ * its tokens [lo, lo + n). */
 struct gr_cpu_seq {
     const float *from;
     float *to;

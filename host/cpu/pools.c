@@ -8,7 +8,8 @@
 #include "base/log.h"
 #include "cpu/impl.h"
 
-/* Processors that threads with this wish may run on; `chosen` as far as the process may. */
+/* Returns the processors that these threads may run on: the chosen ones that the process may use,
+ * or all it may use when there are none. */
 static struct gr_cpus usable(const struct gr_cpu_threads *t, bool say)
 {
     struct gr_cpus all, mine = t->cpus;
@@ -32,7 +33,7 @@ int gr_cpu_processors(const struct gr_cpu_threads *t)
     return GR_MIN(gr_threads_online(), gr_cpus_count(&cpus));
 }
 
-/* Only the node that the caller runs on. */
+/* Restricts cpus to the node that the caller runs on. */
 static void isolate(const struct gr_nodes *nodes, struct gr_cpus *cpus)
 {
     int here = sched_getcpu();
@@ -105,7 +106,7 @@ static bool alike(const struct gr_cpu_threads *a, const struct gr_cpu_threads *b
            a->poll_us == b->poll_us && !memcmp(&a->cpus, &b->cpus, sizeof a->cpus);
 }
 
-/* Rows go to the nodes that have threads which read all of them for every token. */
+/* Decides the placement of weights: on the nodes whose threads read all rows for every token. */
 static int find_homes(struct gr_cpu_pools *p)
 {
     const struct gr_seats *s = p->decode.seats;
@@ -133,7 +134,7 @@ int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
     p->batch.n = n_batch > 0 ? n_batch : gr_cpu_processors(&use->batch);
     bool same = alike(&use->decode, &use->batch);
     int n = p->decode.n, most = GR_MAX(n, p->batch.n);
-    p->decode.n = same ? most : n; /* seats for all that the pool has */
+    p->decode.n = same ? most : n; /* places for all threads of the pool */
     int rc = start(&p->decode, same ? most : n, &use->decode, use);
     p->decode.n = n;
     if (!rc && !same)
@@ -169,7 +170,7 @@ int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *po
         return node;
     while (home < p->homes->n_node && p->homes->memory[home] != pool->seats->memory[node])
         home++;
-    return home < p->homes->n_node ? home : i % home; /* its node has none */
+    return home < p->homes->n_node ? home : i % home; /* its node has no rows */
 }
 
 int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)

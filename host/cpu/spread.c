@@ -1,7 +1,7 @@
-/* Weights in the memory of the nodes whose threads read them: each node has the rows that its
- * threads take first (gr_cpu_take_near), read once by these threads, so that pages that are not
- * there yet come to their node, and moved where they were elsewhere (move_pages(2)), which leaves
- * no boundaries behind in the process's list of mappings as mbind(2) would. */
+/* NUMA placement of weights: each node gets the rows that its threads take first
+ * (gr_cpu_take_near). These threads read the rows once, which allocates absent pages on their node,
+ * and move the others by move_pages(2), which does not split the process's mappings as mbind(2)
+ * would. */
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -11,10 +11,10 @@
 #include "base/log.h"
 #include "cpu/pools.h"
 
-/* Pages asked for at once, and a matrix that is not worth it, bytes. */
+/* Pages per system call; smallest matrix worth moving, in bytes. */
 #define PAGES 512
 #define LEAST 65536
-#define MOVE_OWN 2 /* MPOL_MF_MOVE of linux/mempolicy.h: pages that no other process has */
+#define MOVE_OWN 2 /* MPOL_MF_MOVE of linux/mempolicy.h: only pages that no other process maps */
 
 struct job {
     const struct gr_cpu_pools *pools;
@@ -29,7 +29,7 @@ static void move(struct job *j, uintptr_t lo, uintptr_t hi, int node)
     int to[PAGES], status[PAGES], n = 0;
     volatile const char *byte;
     for (uintptr_t p = lo & ~(j->page - 1); p < hi && !j->refused; p += j->page) {
-        byte = (const char *)GR_MAX(p, lo); /* brings it in */
+        byte = (const char *)GR_MAX(p, lo); /* touch: allocates the page */
         (void)*byte;
         at[n] = (void *)p, to[n++] = node;
         if (n < PAGES && p + j->page < hi)
@@ -40,8 +40,8 @@ static void move(struct job *j, uintptr_t lo, uintptr_t hi, int node)
     }
 }
 
-/* Of each matrix the part of the node's rows that this one of its threads brings there. A page on a
- * boundary goes with what begins in it. */
+/* Moves this thread's share of its node's rows of each matrix. A page on a boundary belongs to the
+ * rows that begin in it. */
 static void spread(void *arg, int i, int n)
 {
     struct job *j = arg;

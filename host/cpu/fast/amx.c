@@ -1,20 +1,20 @@
-/* The AMX level: products of many entries by tiles (tiles.h). What surrounds them, and everything
- * else, is the AVX-512 level's.
+/* The AMX level: products of many entries by tiles (tiles.h). Everything else is shared with the
+ * AVX-512 level.
  *
- * int8: A is a group's columns of a tile of entries, B those of a panel, both as they lie (int8.h);
- * two panels meet A at a time. The integer sums go through memory (L1) to be converted, scaled and
- * added to f32 sums in registers, and that is what takes the time, not the products: 12 x 16 sums
- * of a group take 36 instructions of two vector units (48 with minima) and about as many loads of
- * 64 bytes, two a cycle, beside 12 to 16 cycles of one tile product. Two groups at a time, so that
+ * int8: A is a group's columns of a tile of entries, B those of a panel, both in place (int8.h); A
+ * is multiplied by two panels at a time. The integer sums go through memory (L1) to be converted,
+ * scaled and added to f32 sums in registers, which takes longer than the products: 12 x 16 sums of
+ * a group take 36 instructions of two vector units (48 with minima) and about as many loads of 64
+ * bytes, two a cycle, beside 12 to 16 cycles of one tile product. Two groups at a time, so that
  * products run while sums are scaled.
  *
  * bf16: sums stay in tiles for all columns of a panel, 2 x 2 of them over two tiles of x and two of
  * the panel: four products of 16 cycles for 64 rows loaded, two a cycle.
  *
- * A thread configures its tiles where it begins and releases them at its end.
+ * A thread configures its tiles at the start of a multiply and releases them at its end.
  *
- * Proven on a model of the instructions (tests/ops/tiles), not yet run on a processor that has
- * them: the cycles are predictions, from one TDPBSSD or TDPBF16PS in 16. */
+ * Tested with a model of the instructions (tests/ops/tiles), not yet on a processor that has them:
+ * cycle counts are predictions, from one TDPBSSD or TDPBF16PS per 16 cycles. */
 #include "cpu/fast/bf16.h"
 #include "cpu/fast/int8.h"
 #include "cpu/fast/tiles.h"
@@ -33,8 +33,8 @@ static void shape(struct tile_config *c, int tile, int64_t n_row, int64_t n_byte
 
 /* ---- int8 ---- */
 
-/* Sums of an even group and of an odd one with two panels, columns of x of these groups, rows of
- * the panels. */
+/* Tile numbers: sums of an even and an odd group with two panels, columns of x of these groups,
+ * rows of the panels. */
 #define SUM_00 0
 #define SUM_01 1
 #define SUM_10 2
@@ -44,8 +44,8 @@ static void shape(struct tile_config *c, int tile, int64_t n_row, int64_t n_byte
 #define W_0 6
 #define W_1 7
 
-/* All sizes of a tile of entries have the rows of the largest: for smaller ones, rows of the next
- * columns follow, or what follows the quants, and their sums are not used. */
+/* Tiles have the rows of the largest tile of entries; for smaller ones the excess rows hold the
+ * next columns, or what follows the quants, and their sums are not used. */
 static struct tile_config int8_config(int group)
 {
     struct tile_config c = {.palette = 1};
@@ -58,7 +58,7 @@ static struct tile_config int8_config(int group)
     return c;
 }
 
-/* Integer sums of a group: n entries' columns are 32 bytes apart. */
+/* Integer sums of a group. */
 struct group_sums {
     int32_t of[2][INT8_TILE * VL]; /* panels */
 };
@@ -71,7 +71,7 @@ struct group_sums {
         tile_store(sum, to, VL * 4);                                                               \
     } while (0)
 
-/* A group with both panels, or with the first. */
+/* Products of a group with both panels, or with the first only. */
 #define GROUP(parity, columns, panels, at, both, sums)                                             \
     do {                                                                                           \
         tile_load(X_##parity, columns, 32);                                                        \
@@ -80,8 +80,8 @@ struct group_sums {
             PRODUCT(SUM_##parity##1, X_##parity, W_1, (panels)[1].q + (at), (sums).of[1]);         \
     } while (0)
 
-/* acc += the products of n factors of entries and those of group g of np panels, [VL] each; times
- * their integer sums where there are any. */
+/* acc += factors of n entries times those of group g of np panels, [VL] each, times the integer
+ * sums unless `dot` is NULL. */
 GR_INLINE void add_group(const struct group_sums *dot, const float *const *factor, int64_t g,
                          const float *of_entry, int n, int np, vf acc[2][INT8_TILE])
 {
@@ -101,7 +101,7 @@ GR_INLINE void add_group(const struct group_sums *dot, const float *const *facto
     }
 }
 
-/* Columns are padded to whole pairs of groups, with zeros. */
+/* Columns are padded with zeros to whole pairs of groups. */
 GR_INLINE void tile_of(const struct int8_shape *s, const struct int8_panel *p, int np,
                        const char *x, int n, int group, bool min, float *sum)
 {
@@ -166,7 +166,7 @@ static void int8_tile_pairs(const struct int8_shape *s, const struct int8_panel 
         tile_any(s, p + n - 1, 1, x, tile, sum + (n - 1) * VL);
 }
 
-/* Quants have signs here: no offset, nothing to take from the sums. */
+/* Quants are signed here: there is no offset to subtract from the sums. */
 static void multiply_int8(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                           const void *shared, void *local)
 {
@@ -184,14 +184,14 @@ static void multiply_int8(const struct mm *m, const struct mm_group *g, int64_t 
 
 /* ---- bf16 ---- */
 
-enum { SIDE = 2 * 16 }; /* entries, and rows of a panel, of a block of 2 x 2 tiles of sums */
+enum { SIDE = 2 * 16 }; /* entries, and panel rows, per block of 2 x 2 tiles of sums */
 
 #define ROWS_0 4
 #define ROWS_1 5
 #define COLS_0 6
 #define COLS_1 7
 
-/* A block of n entries: where n <= 16, its second row of tiles is not used. */
+/* Configuration for a block of n entries; for n <= 16 the second row of tiles is not used. */
 static struct tile_config bf16_config(int64_t n)
 {
     struct tile_config c = {.palette = 1};
@@ -207,7 +207,7 @@ static struct tile_config bf16_config(int64_t n)
     return c;
 }
 
-/* sum [SIDE, SIDE] += x with a panel, k pairs. */
+/* sum [SIDE, SIDE] += product of x and a panel, k pairs. */
 GR_INLINE void block(const int32_t *x, int64_t ld, const int32_t *panel, int64_t k, float *sum,
                      bool both)
 {
@@ -275,7 +275,7 @@ static void run(const struct gr_node *node, const struct gr_cpu_work *w)
 
 static const struct gr_cpu_impl product = {run, FN(mm_need), FN(mm_takes)};
 
-/* NULL: that of the AVX-512 level. */
+/* NULL: the implementation of the AVX-512 level. */
 extern const struct gr_cpu_impl *const gr_amx_table[GR_N_OP];
 const struct gr_cpu_impl *const gr_amx_table[GR_N_OP] = {
     [GR_OP_MATMUL] = &product, [GR_OP_MATMUL_ID] = &product, [GR_OP_HEAD_MATMUL] = &product};

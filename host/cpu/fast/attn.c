@@ -1,16 +1,16 @@
 /* ATTN over lists of cells. K and V are read in place, row by row, and only rows that some query of
  * the run sees.
  *
- * A work item is one KV head, a tile of tokens and a chunk of what they see; its queries are all
- * heads of the group for all tokens of the tile. Neighbouring tokens whose spans overlap form a
+ * A work item is one KV head, a tile of tokens and a chunk of the cells they see; its queries are
+ * all heads of the group for all tokens of the tile. Neighbouring tokens whose spans overlap form a
  * run. Sixty-four cells of a run at a time are converted to f32 once (K transposed), multiplied
  * with all its queries by the product of gemm.c, and folded into a running maximum, sum and output.
- * What a run sees is cut into chunks only when it is much and there are few items; partial results
- * are joined in the order of chunks. Where cells lie, other sequences, and how much a list has room
- * for, change neither the blocks nor the order of a sum.
+ * The cells of a run are split into chunks only when there are many cells and few items; partial
+ * results are joined in the order of chunks. The places of cells, other sequences and the capacity
+ * of a list affect neither the blocks nor the order of a sum.
  *
- * Rounding: queries, products, weights and sums in f32, nothing else. Traffic: every visible row of
- * K and V once a tile of tokens. */
+ * Rounding: queries, products, weights and sums are f32. Traffic: every visible row of K and V once
+ * per tile of tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -19,19 +19,19 @@
 #include "gr/planes.h"
 
 enum {
-    CELLS = 64,      /* converted at a time; bits of a mask */
-    QUERIES = 48,    /* of an item, about */
-    ITEMS = 64,      /* enough for any number of threads here; fewer: chunks */
-    CHUNK_MIN = 512, /* cells of a chunk at least */
-    WHOLE = 768,     /* cells that are not cut */
+    CELLS = 64,      /* cells converted at a time; bits of a mask */
+    QUERIES = 48,    /* queries per item, about */
+    ITEMS = 64,      /* enough for any number of threads; with fewer, runs are split into chunks */
+    CHUNK_MIN = 512, /* fewest cells per chunk */
+    WHOLE = 768,     /* runs of up to this many cells are not split */
 };
 
 struct shape {
     int64_t group;               /* heads that share a KV head */
     int64_t d_k, dk_pad, dv_pad; /* padded to VL */
     int64_t tile, n_tile;        /* tokens of a tile */
-    int64_t n_cut;               /* chunks that a run may be cut into */
-    int64_t n_chunk;             /* most that there are of one, once spans are known */
+    int64_t n_cut;               /* most chunks per run */
+    int64_t n_chunk;             /* most chunks of any run, once spans are known */
     int64_t n_item;
     bool far;
 };
@@ -50,7 +50,7 @@ static struct shape shape_of(const struct gr_args_attn *a)
     return s;
 }
 
-/* Cells of a chunk of a run that sees n, and how many chunks it is. */
+/* Returns the cells per chunk of a run that sees n cells. */
 static int64_t chunk_cells(const struct shape *s, int64_t n)
 {
     return s->n_cut == 1 || n <= WHOLE
@@ -64,7 +64,8 @@ static int64_t chunks_of(const struct shape *s, int64_t n)
     return n > cells ? (n + cells - 1) / cells : 1;
 }
 
-/* Items [lo, hi) of the list that a token or a run sees; those below `near` by the grouped keys. */
+/* Items [lo, hi) of the list that a token or a run sees; those below `near` with the grouped keys
+ * (Self-Extend). */
 struct span {
     int64_t lo, near, hi;
 };
@@ -75,7 +76,7 @@ static struct span span_of(const struct gr_args_attn *a, int64_t t)
     return (struct span){s[0], s[1], s[2]};
 }
 
-/* The run that begins at token t0 of a tile that ends at `end`: its tokens, and what it sees. */
+/* A run: its first token, number of tokens, and the items [lo, hi) that it sees. */
 struct run {
     int64_t t0, n_tok, lo, hi;
 };
@@ -98,7 +99,7 @@ static int64_t tile_end(const struct gr_args_attn *a, const struct shape *s, int
     return GR_MIN((t / s->tile + 1) * s->tile, a->q.rows);
 }
 
-/* The chunks of the run that token t is of. */
+/* Returns the number of chunks of token t's run. */
 static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, int64_t t)
 {
     struct run r = run_of(a, t - t % s->tile, tile_end(a, s, t));
@@ -107,7 +108,7 @@ static int64_t chunks_at(const struct gr_args_attn *a, const struct shape *s, in
     return chunks_of(s, r.hi - r.lo);
 }
 
-/* Where spans say how much there is to do. */
+/* Counts chunks and items from the spans. */
 static void count_items(const struct gr_args_attn *a, struct shape *s)
 {
     s->n_chunk = 1;
@@ -119,8 +120,8 @@ static void count_items(const struct gr_args_attn *a, struct shape *s)
     s->n_item = s->n_tile * a->n_head_kv * s->n_chunk;
 }
 
-/* Where an item stands, and its scratch memory. State of a query: largest logit so far, sum of
- * weights, output. */
+/* A work item and its scratch memory. State of a query: largest logit so far, sum of weights,
+ * output. */
 struct item {
     const struct gr_args_attn *a;
     struct shape s;
@@ -132,7 +133,7 @@ struct item {
     float *kt;                        /* [dk_pad, CELLS] */
     float *logits;                    /* [n_query, CELLS], then weights */
     float *far_logits;                /* [n_query, CELLS], with far keys */
-    float *away;                      /* [CELLS] positions of the cells behind the token */
+    float *away;                      /* [CELLS] positions of the cells minus the token's */
 };
 
 static size_t item_bytes(const struct shape *s)
@@ -184,24 +185,24 @@ static void run_start(struct item *i, bool with_sinks)
     memset(i->acc, 0, (size_t)(i->n_query * i->s.dv_pad) * sizeof *i->acc);
 }
 
-/* Bits [lo, hi) of 64, either end anywhere. */
+/* Returns a mask of bits [lo, hi), clamped to [0, 64). */
 static uint64_t bits(int64_t lo, int64_t hi)
 {
     lo = GR_MAX(lo, 0), hi = GR_MIN(hi, 64);
     return lo >= hi ? 0 : ~UINT64_C(0) >> (64 - (hi - lo)) << lo;
 }
 
-/* Items [j, j + n) of the list, d columns from byte `at` of each row on, steps of planes from byte
- * `step` on. */
+/* Items [j, j + n) of the list: d columns of each row from byte `at`, steps of planes from byte
+ * `step`. */
 struct part {
     const struct gr_ten *cache;
-    const int32_t *list; /* from item j on */
+    const int32_t *list; /* starting at item j */
     int64_t at, step;
-    int64_t d, n, n_next; /* items that come after these */
+    int64_t d, n, n_next; /* items that follow */
 };
 
-/* They as f32, and zeros up to a whole vector of them. The next ones are asked of memory meanwhile:
- * a head's rows lie too far apart for the processor to foresee them. With `check`: false when a row
+/* Converts the rows to f32, padded with zero rows to a multiple of VL, and prefetches the next
+ * ones: a head's rows are too far apart for the hardware prefetcher. With `check`: false when a row
  * is not finite. */
 GR_INLINE bool load_rows_of(uint32_t dtype, const struct part *p, int64_t ld, bool check,
                             float *rows)
@@ -245,7 +246,7 @@ static bool load_rows(const struct part *p, int64_t ld, bool check, float *rows)
     }
 }
 
-/* x[c] += the row of the table of distances for cell c, column h. */
+/* x[c] += bias of head h for the distance of cell c, from the table `rel`. */
 static void add_rel(const struct gr_ten *rel, const float *away, int64_t h, int64_t n, float *x)
 {
     float most = (float)(rel->rows / 2);
@@ -255,8 +256,8 @@ static void add_rel(const struct gr_ten *rel, const float *away, int64_t h, int6
     }
 }
 
-/* Scales, caps and biases n logits of query k; those it does not see become -inf. Returns the
- * largest. */
+/* Scales, caps and biases n logits of query k; those of cells that it does not see become -inf.
+ * Returns the largest. */
 static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
 {
     const struct gr_args_attn *a = i->a;
@@ -286,7 +287,8 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
     return vf_largest(max);
 }
 
-/* Logits of query k become weights relative to its new largest logit; sum and output follow. */
+/* Converts the logits of query k to weights relative to its new largest logit, and rescales sum and
+ * output. */
 static void fold(struct item *i, int64_t k, int64_t n, uint64_t mask)
 {
     float *x = i->logits + k * CELLS, *acc = i->acc + k * i->s.dv_pad;
@@ -311,12 +313,12 @@ static void fold(struct item *i, int64_t k, int64_t n, uint64_t mask)
     i->sum[k] += vf_sum(sum);
 }
 
-/* A block of the run's items: [j, j + n) of the list; more of them follow up to `end`. */
+/* A block of the run's items: [j, j + n) of the list; the run's items end at `end`. */
 struct block {
     int64_t j, n, end;
 };
 
-/* Of the item's head, d columns each, the last ones of the rows. */
+/* Rows of a block in a cache: d columns of the item's head. */
 static struct part part_of(const struct item *i, const struct block *b, const struct gr_ten *cache,
                            int64_t d)
 {
@@ -331,15 +333,16 @@ static struct part part_of(const struct item *i, const struct block *b, const st
                          GR_MIN(b->end - b->j - b->n, CELLS)};
 }
 
-/* The items of a block that token t sees; with `near`, those of them that its plain key meets. */
+/* Returns the mask of a block's items that token t sees; with `near`, only those with plain
+ * keys. */
 static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, const struct block *b, bool near)
 {
     struct span s = span_of(a, t);
     return bits((near ? GR_MAX(s.near, s.lo) : s.lo) - b->j, GR_MIN(s.hi - b->j, b->n));
 }
 
-/* Output += weights x V where a row of V is not finite: it must not reach queries that do not see
- * it. */
+/* output += weights x V for a block with non-finite rows of V, which must not affect queries that
+ * do not see them. */
 static void add_visible(struct item *i, const struct block *b)
 {
     for (int64_t k = 0; k < i->n_query; k++) {
@@ -352,7 +355,7 @@ static void add_visible(struct item *i, const struct block *b)
     }
 }
 
-/* logits [n_query, CELLS] = q x the block's keys. */
+/* logits [n_query, CELLS] = q times the block's keys. */
 static void multiply(struct item *i, const struct block *b, const struct gr_ten *keys,
                      const float *const *q, float *logits)
 {
@@ -365,8 +368,8 @@ static void multiply(struct item *i, const struct block *b, const struct gr_ten 
     FN(gemm)(q, i->n_query, i->kt, CELLS, i->s.d_k, n, logits, CELLS);
 }
 
-/* Logits of the block: by the plain keys, the grouped ones, or both where the boundary runs through
- * it. */
+/* Logits of the block: with plain keys, grouped keys, or both where the boundary lies within the
+ * block. */
 static void multiply_all(struct item *i, const struct block *b)
 {
     const struct gr_args_attn *a = i->a;
@@ -414,7 +417,7 @@ static void attend(struct item *i, const struct block *b)
 
 /* ---- results ---- */
 
-/* y of one head from an output and its sum; zeros when no cell was visible. */
+/* y of a head = output / sum of weights; zeros when no cell was visible. */
 static void write_head(const float *acc, float sum, int64_t d, float *y)
 {
     vf f = vf_set(sum == 0 ? 0 : 1 / sum);
@@ -448,7 +451,7 @@ static void run_finish(const struct item *i, int64_t chunk, bool whole, void *sh
     }
 }
 
-/* Joins the chunks of one head of one token, unless it was done whole; `acc` is scratch. */
+/* Joins the chunks of a head of a token, unless there was one chunk; `acc` is scratch. */
 static void join(const struct gr_args_attn *a, const struct shape *s, void *shared, int64_t row,
                  float *acc)
 {
@@ -471,7 +474,7 @@ static void join(const struct gr_args_attn *a, const struct shape *s, void *shar
     write_head(acc, sum, a->d_v, gr_cpu_f32(&a->y, row / a->n_head) + row % a->n_head * a->d_v);
 }
 
-/* One chunk of what the tokens of a tile see, for one KV head. */
+/* Runs a work item: one chunk of the cells that the tokens of a tile see, for one KV head. */
 static void run_item(struct item *i, int64_t tile, int64_t chunk, void *shared)
 {
     const struct gr_args_attn *a = i->a;

@@ -1,9 +1,10 @@
-/* The bf16 engine: weights of bf16 as they are, x rounded to bf16, pairs of columns by vdpbf16ps
- * into f32.
+/* The bf16 engine: bf16 weights, x rounded to bf16, pairs of columns multiplied by vdpbf16ps and
+ * summed in f32.
  *
- * Both ways round x alike, so that few and many entries agree but for the order of sums. Few: rows
- * of weights dotted as they lie. Many: PANEL rows, SLICE columns at a time, their pairs of columns
- * transposed into L1 or L2; blocks of MR entries by NR registers of rows stay in registers. */
+ * Both methods round x in the same way, so that results with few and many entries differ only by
+ * the order of sums. Few: dot products with rows of weights in place. Many: PANEL rows, SLICE
+ * columns at a time, whose pairs of columns are transposed into L1 or L2; blocks of MR entries by
+ * NR registers of rows stay in registers. */
 #include "cpu/fast/bf16.h"
 
 #if defined(GR_LEVEL_avx512) && defined(__x86_64__)
@@ -20,8 +21,8 @@ bool FN(mm_has_bf16)(void)
 
 enum { PANEL = BF16_PANEL, SLICE = 512, ROWS_FEW = 64, FEW = 4, MR = 6, NR = PANEL / VL };
 
-/* Columns of x in pairs of bf16, padded to a whole vector with zeros. An odd number of vectors, so
- * that neighbouring rows lie in different sets of a cache. */
+/* Returns the padded columns of a row of x in bf16: an odd number of vectors, so that neighbouring
+ * rows map to different cache sets. */
 static int64_t padded(const struct mm *m)
 {
     return GR_PAD(m->n_in, 2 * VL) | 2 * VL;
@@ -62,8 +63,8 @@ GR_INLINE BF16 vf pairs(vf acc, vi a, vi b)
 
 /* ---- few ---- */
 
-/* sum[t] = row . x[t] for n <= FEW entries, n a constant; partial sums as additions wait for each
- * other. */
+/* sum[t] = row . x[t] for n <= FEW entries, n a constant; several partial sums, to hide the latency
+ * of additions. */
 GR_INLINE BF16 void dot_row_n(const gr_bf16 *row, const gr_bf16 *const *x, int64_t n_in, int n,
                               float *sum)
 {
@@ -135,7 +136,7 @@ static void few(const struct mm *m, const struct mm_group *g, int64_t lo, int64_
 
 /* ---- many ---- */
 
-/* C [mr, PANEL] += pairs of x with a panel of k pairs. */
+/* C [mr, PANEL] += product of pairs of x and a panel of k pairs. */
 GR_INLINE BF16 void block(const int32_t *x, int64_t ld, const int32_t *panel, int64_t k, float *c,
                           int mr)
 {
@@ -165,7 +166,7 @@ GR_INLINE BF16 void block(const int32_t *x, int64_t ld, const int32_t *panel, in
         vf_store(c + i * PANEL + j * VL, acc[i][j]);
 }
 
-/* The same for n rows of x that lie ld pairs apart. */
+/* The same for n rows of x, ld pairs apart. */
 static BF16 void blocks(const int32_t *x, int64_t ld, int64_t n, const int32_t *panel, int64_t k,
                         float *c)
 {
@@ -176,8 +177,8 @@ static BF16 void blocks(const int32_t *x, int64_t ld, int64_t n, const int32_t *
         block(x + i * ld, ld, panel, k, c + i * PANEL, 1);
 }
 
-/* Pairs of columns [first, first + n_col) of rows [lo, hi), transposed; missing rows and columns
- * are 0. */
+/* panel = transposed pairs of columns [first, first + n_col) of rows [lo, hi); missing rows and
+ * columns are 0. */
 static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int64_t first,
                  int64_t n_col, gr_bf16 *rows, int32_t *panel)
 {
@@ -256,6 +257,6 @@ bool FN(mm_has_bf16)(void)
     return false;
 }
 
-const struct mm_engine FN(mm_bf16) = {.convert = NULL}; /* never asked */
+const struct mm_engine FN(mm_bf16) = {.convert = NULL}; /* never called */
 
 #endif

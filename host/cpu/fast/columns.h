@@ -1,12 +1,12 @@
-/* Columns of states [d_k, d_v] as DELTA_RULE and LINEAR_ATTN share them out: a thread takes VL of
- * one head through all tokens of a sequence, in a tile of its own. The lanes are columns, which
- * never meet. */
+/* Columns of states [d_k, d_v] as DELTA_RULE and LINEAR_ATTN divide them among threads: a thread
+ * takes VL columns of a head through all tokens of a sequence, in a tile of its own. Lanes are
+ * columns, which are independent. */
 #ifndef GR_CPU_FAST_COLUMNS_H
 #define GR_CPU_FAST_COLUMNS_H
 
 #include "cpu/fast/fast.h"
 
-/* What is shared out: every column of every head of every sequence. */
+/* The work to divide: all columns of all heads of all sequences. */
 struct columns_of {
     const struct gr_ten *state, *src, *dst;
     int64_t n_tok, n_head, d_k, d_v;
@@ -38,7 +38,7 @@ GR_INLINE struct columns columns_at(const struct columns_of *u, int64_t i)
                             .n = GR_MIN(VL, u->d_v - first)};
 }
 
-/* From the state to s [d_k, VL]. */
+/* Loads columns of the state to s [d_k, VL]. */
 GR_INLINE void columns_load(const struct columns_of *u, const struct columns *c, float *s)
 {
     int64_t at = c->h * u->d_k * u->d_v + c->first;
@@ -53,7 +53,7 @@ GR_INLINE void columns_store(const struct columns_of *u, const struct columns *c
         vf_store_n(c->seq.to + at, vf_load(s + i * VL), c->n);
 }
 
-/* sum x^2 in f64, by eight partial sums that a compiler keeps in vectors. */
+/* Returns sum x^2 in f64, by eight partial sums so that the compiler can vectorise. */
 GR_INLINE double squares(const float *x, int64_t n)
 {
     double part[8] = {0};

@@ -3,7 +3,7 @@
 
 #include "cpu/fast/columns.h"
 
-/* Columns of head h. */
+/* A block of columns of head h. */
 struct block {
     const struct gr_args_delta_rule *a;
     int64_t h, d_k;
@@ -11,7 +11,7 @@ struct block {
     float *q, *k, *decay; /* [d_k], room for whole vectors */
 };
 
-/* A head's row of x at token t, times `scale` over its length. */
+/* y = the head's row of x at token t, normalised to unit length, times `scale`. */
 static void unit(const struct block *b, const struct gr_ten *x, int64_t t, float scale, float *y)
 {
     const struct gr_args_delta_rule *a = b->a;
@@ -49,7 +49,8 @@ static void decays(const struct block *b, int64_t t)
     }
 }
 
-/* Four partial sums each, because one would wait for itself. */
+/* Updates the state with v and returns the output. Four partial sums each hide the latency of
+ * additions. */
 static vf take_in(const struct block *b, vf v, float beta)
 {
     vf known[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};

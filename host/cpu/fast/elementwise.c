@@ -43,7 +43,7 @@ GR_INLINE vf act_of(int kind, vf x, vf a, vf b)
     case GR_SOFTPLUS:
         return vf_softplus(x);
     case GR_GELU_ERF:
-    case GR_SWIGLU_OAI: /* of two numbers */
+    case GR_SWIGLU_OAI: /* handled as a gated activation */
         break;
     }
     return x;
@@ -58,7 +58,7 @@ GR_INLINE vf glu_of(int kind, vf gate, vf up, vf a, vf b)
     return act_of(GR_GELU_QUICK, vf_min(limit, gate), a, b) * (up + one);
 }
 
-/* One loop a kind, so that the choice stands outside. `up` NULL: no factor. */
+/* One loop per kind, so that the choice is outside of the loop. `up` NULL: no factor. */
 GR_INLINE void act_loop(int kind, const float *x, const float *up, int64_t n, float a, float b,
                         float *y)
 {

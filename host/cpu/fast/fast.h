@@ -1,18 +1,18 @@
-/* What the files of one level share. */
+/* Functions shared by the files of a level. */
 #ifndef GR_CPU_FAST_FAST_H
 #define GR_CPU_FAST_FAST_H
 
 #include "cpu/fast/vec.h"
 #include "cpu/impl.h"
 
-/* The level's implementations, by operation; table.c has them together. */
+/* The level's implementations, by operation; table.c collects them. */
 #define OP(NAME, args, operands, meaning) extern const struct gr_cpu_impl FN(args);
 #define BETWEEN(NAME, args, operands, meaning)
 #include "gr/op.def"
 #undef OP
 
-/* n elements of a row of f32, f16 or bf16 as f32. Writes whole vectors: dst has room for n rounded
- * up to VL; what is behind n is 0. */
+/* Converts n elements of a row of f32, f16 or bf16 to f32. Writes whole vectors: dst has room for n
+ * rounded up to VL, padded with 0. */
 void FN(load_row)(uint32_t dtype, const void *src, int64_t n, float *dst);
 
 /* C [m, n] += A [m, k] B [k, n] in f32; each element sums over k in ascending order. a[i] is row i

@@ -1,4 +1,4 @@
-/* The float engine: weights of f32, f16, bf16 met in f32.
+/* The float engine: weights of f32, f16 and bf16, products and sums in f32.
  *
  * Few entries: a row of weights is read once for up to four of them. Many: PANEL rows of weights,
  * SLICE columns at a time, are converted and transposed into L1 or L2, then multiplied with all
@@ -21,8 +21,8 @@ GR_INLINE vf weights_at(uint32_t dtype, const char *row, int64_t i)
     return vf_load((const float *)(const void *)row + i);
 }
 
-/* sum[t] = row . x[t] for n entries, n a constant; two partial sums where there is one entry only,
- * with which a row is left sooner than with more. */
+/* sum[t] = row . x[t] for n entries, n a constant; two partial sums when there is only one
+ * entry. */
 GR_INLINE void dot_row(uint32_t dtype, const char *row, const float *const *x, int64_t n_in, int n,
                        float *sum)
 {

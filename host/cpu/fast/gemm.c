@@ -1,9 +1,9 @@
-/* The f32 matrix product behind float weights and attention: C [m, n] += A [m, k] B [k, n].
+/* The f32 matrix product used for float weights and attention: C [m, n] += A [m, k] B [k, n].
  *
  * B's rows are vectors, A's elements are broadcast. A block of C of MR rows by NR vectors stays in
  * registers; each step of k loads NR vectors and broadcasts MR elements for MR * NR multiply-adds,
- * so 6 x 4 (6 x 2 with 16 registers) keeps the multipliers busy from L1 and L2. The order of every
- * sum is that of k. */
+ * so 6 x 4 (6 x 2 with 16 registers) keeps the multipliers busy from L1 and L2. Every sum runs in
+ * order of k. */
 #include "cpu/fast/fast.h"
 
 enum { MR = 6, NR = VL == 16 ? 4 : 2 };

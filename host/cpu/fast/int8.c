@@ -4,13 +4,13 @@
 
 #include "cpu/fast/lanes.h"
 
-/* Bytes of panels at a time, about: a part of L2. */
+/* Approximate bytes of panels made at a time: a part of L2. */
 enum { PANEL_BYTES = 256 * 1024 };
 
 /* ---- activations ---- */
 
-/* 32 columns. A block that is tiny, below 2^-120, becomes 0; one with NaN or infinity gets a step
- * of NaN. */
+/* Quantises 32 columns; returns the step. Values all below 2^-120 become 0; with NaN or infinity
+ * the step is NaN. */
 GR_INLINE float quantize_32(const float *x, int8_t *q)
 {
     vf max = vf_set(0), bad = vf_set(0);
@@ -58,7 +58,7 @@ static struct row row_of(const struct int8_shape *s, void *local)
     return (struct row){q, step, (int32_t *)(void *)(step + s->cols / 32)};
 }
 
-/* Sum of the quants of group g, and the step of its columns. */
+/* Returns the sum of the quants of group g. */
 static int32_t group_sum(const struct int8_shape *s, const struct row *r, int64_t g)
 {
     return s->kind.group == 16 ? r->sum[g] : r->sum[2 * g] + r->sum[2 * g + 1];
@@ -69,7 +69,7 @@ static float group_step(const struct int8_shape *s, const struct row *r, int64_t
     return r->step[g * s->kind.group / 32];
 }
 
-/* Which 16 columns of a row are in place i. */
+/* Returns which 16 columns of a row are at place i. */
 static int64_t piece_at(const struct int8_shape *s, int64_t i)
 {
     return i / 16 * 16 + lane_piece(s->dtype, (int)(i % 16));
@@ -93,7 +93,7 @@ static void put_few(const struct int8_shape *s, const struct row *r, char *x)
     }
 }
 
-/* Entry t of a tile. */
+/* Stores entry t of a tile. */
 static void put_many(const struct int8_shape *s, const struct row *r, char *x, int64_t tile,
                      int64_t t)
 {
@@ -147,8 +147,8 @@ static void few(const struct mm *m, const struct int8_shape *s, const struct mm_
         FN(mm_finish)(m, g, i, lo, hi - lo, sum[i]);
 }
 
-/* Panels of rows [lo, hi) are made first, as many as a part of L2 holds; then each tile meets them
- * all. */
+/* Unpacks rows [lo, hi) to panels, as many as fit a part of L2, then multiplies each tile with all
+ * of them. */
 static void many(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
                  int64_t lo, int64_t hi, const char *x, char *local, int8_tile_fn *meet)
 {
@@ -167,7 +167,7 @@ static void many(const struct mm *m, const struct int8_shape *s, const struct mm
     }
 }
 
-/* Rows of panels that are made at a time. */
+/* Returns the number of rows unpacked to panels at a time. */
 static int64_t panel_rows(const struct int8_shape *s)
 {
     int64_t n = (int64_t)(PANEL_BYTES / FN(int8_panel_bytes)(s));

@@ -1,8 +1,8 @@
-/* The int8 engine: activations as s8 with a step for every 32 columns, integer dot products with
- * the quants of weights.
+/* The int8 engine: activations quantised to s8 with a step for every 32 columns, and integer dot
+ * products with the quants of weights.
  *
- * Converted x of one entry takes `stride` bytes of shared memory, columns padded to 256 with zeros,
- * in one of two forms:
+ * The converted x of an entry takes `stride` bytes of shared memory, columns padded with zeros to a
+ * multiple of 256, in one of two forms:
  *
  * few:  q [cols] s8, in lane order where the type has one (lanes.h); step [cols / group] f32; then
  * `sum` [cols / group] f32: of types with minima step * sum of the group's q, else -zero * that
@@ -15,15 +15,15 @@
 #include "cpu/fast/matmul.h"
 #include "cpu/fast/unpack.h"
 
-/* Entries of a tile: as many as the registers hold sums for. */
+/* Entries per tile: limited by the registers for their sums. */
 enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 4 };
 
-/* Rows of weights of a work item. */
+/* Rows of weights per work item. */
 enum { INT8_ROWS = 64, INT8_PANELS = INT8_ROWS / VL };
 
 struct int8_shape {
-    int64_t n_in, cols; /* of a row; padded to 256 */
-    int64_t stride;     /* bytes of an entry */
+    int64_t n_in, cols; /* columns of a row; padded to a multiple of 256 */
+    int64_t stride;     /* bytes per entry */
     uint32_t dtype;     /* of the weights */
     struct unit_kind kind;
 };
@@ -34,8 +34,8 @@ static inline struct int8_shape int8_shape(const struct mm *m)
     return (struct int8_shape){m->n_in, cols, cols * 3 / 2, m->w->dtype, unit_kind(m->w->dtype)};
 }
 
-/* Size of the tile that begins with entry i of n: INT8_TILE, or what is left rounded up to
- * INT8_PAD. */
+/* Returns the size of the tile that begins with entry i of n: INT8_TILE, or the remainder rounded
+ * up to INT8_PAD. */
 static inline int64_t int8_tile(int64_t i, int64_t n)
 {
     return GR_MIN(INT8_TILE, GR_PAD(n - i, INT8_PAD));
@@ -64,8 +64,8 @@ static inline struct int8_many int8_many(const struct int8_shape *s, void *x, in
     return (struct int8_many){x, (float *)(void *)p, p + s->cols / 8 * tile};
 }
 
-/* Columns of x as s8, and its parts: q [cols], step [cols / 32], sums of q over 16 columns [cols /
- * 16]. */
+/* Quantises the n columns of x: q [cols] s8, step [cols / 32], sum [cols / 16] of q over 16
+ * columns. */
 void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float *step,
                        int32_t *sum);
 
@@ -74,8 +74,8 @@ void FN(int8_quantize)(const float *x, int64_t n, int64_t cols, int8_t *q, float
 void FN(int8_dot)(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo,
                   int64_t hi, const char *x, int64_t n, float *sum, int64_t ld);
 
-/* VL rows of weights, interleaved: q [cols / 4][VL][4], with the offset s->kind.zero, the type's
- * own or 0: then they are s8; d, m [cols / group][VL]. */
+/* VL rows of weights, interleaved: q [cols / 4][VL][4] with offset s->kind.zero, the type's own or
+ * 0 (then q is s8); d, m [cols / group][VL]. */
 struct int8_panel {
     uint8_t *q;
     float *d, *m;
@@ -88,7 +88,7 @@ typedef void int8_tile_fn(const struct int8_shape *s, const struct int8_panel *p
                           const char *x, int64_t tile, float *sum);
 int8_tile_fn FN(int8_tile);
 
-/* What an engine's multiply does, tiles meeting panels of s by the function. */
+/* The engine's `multiply`, with products of tiles and panels computed by `tile`. */
 void FN(int8_multiply)(const struct mm *m, const struct int8_shape *s, const struct mm_group *g,
                        int64_t lo, int64_t hi, const void *shared, void *local, int8_tile_fn *tile);
 

@@ -1,13 +1,13 @@
 /* Few entries: each unit of a row of weights is unpacked into registers and dotted with every entry
- * at once. Bound by reading the weights. One accumulator register an entry, its eight lanes added
+ * at once. Bound by reading the weights. One accumulator register per entry, whose lanes are added
  * at the end of the row. */
 #include <string.h>
 
 #include "cpu/fast/int8.h"
 #include "cpu/fast/lanes.h"
 
-/* What stays in registers during a row: for types in lane order their tables; for others `lane`,
- * which of the groups' factors each lane of quants register k wants. */
+/* Index registers kept during a row: the tables of types in lane order; for others `lane`, the
+ * index of the group factor for each lane of quants register k. */
 struct held {
 #ifdef GR_LEVEL_avx512
     struct lane_tables lanes;
@@ -37,7 +37,7 @@ GR_INLINE void hold(uint32_t dtype, struct held *h)
         h->lane[k] = vi_hold(lane_index(k, unit_kind(dtype).group));
 }
 
-/* The factor of each lane of quants register k: s[0] and s[1] hold those of all groups. */
+/* Returns the factor of each lane of quants register k; s holds those of all groups. */
 GR_INLINE vf lane_factors(const vf s[UNIT_D], const struct held *h, int k, int group)
 {
 #ifdef GR_LEVEL_avx512
@@ -48,7 +48,7 @@ GR_INLINE vf lane_factors(const vf s[UNIT_D], const struct held *h, int k, int g
 #endif
 }
 
-/* Numbers of a unit's groups, as d and m are. */
+/* Loads one number per group of a unit, in the layout of d and m. */
 GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
 {
     if (group == 32)
@@ -58,11 +58,11 @@ GR_INLINE void load_groups(const float *p, int64_t i, int group, vf out[UNIT_D])
         out[k] = vf_load(p + i / 16 + k * VL);
 }
 
-/* Partial sums of an entry: additions wait for each other, so one entry alone wants several; with
- * more entries their sums stand in for each other. */
-enum { PARTS = 4, AHEAD = 8192 /* bytes that are asked of memory in advance */ };
+/* Partial sums per entry, to hide the latency of additions: several for a single entry; several
+ * entries hide it by themselves. */
+enum { PARTS = 4, AHEAD = 8192 /* prefetch distance in bytes */ };
 
-/* The factors of a unit's groups times the steps of columns [i, i + 256) of x. */
+/* s = factors of a unit's groups times the steps of columns [i, i + 256) of x. */
 GR_INLINE void scaled(const struct unit *u, struct unit_kind kind, const struct int8_few *x,
                       int64_t i, vf s[UNIT_D])
 {
@@ -72,7 +72,7 @@ GR_INLINE void scaled(const struct unit *u, struct unit_kind kind, const struct 
         s[k] = s[k] * u->d[k];
 }
 
-/* What minima and zero points add; s as in scaled(). */
+/* Adds the contributions of minima and zero points; s as in scaled(). */
 GR_INLINE void add_offsets(const struct unit *u, const vf s[UNIT_D], struct unit_kind kind,
                            const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
 {
@@ -85,7 +85,7 @@ GR_INLINE void add_offsets(const struct unit *u, const vf s[UNIT_D], struct unit
         acc[k % parts] = vf_fma(kind.min ? u->m[k] : s[k], sum[k], acc[k % parts]);
 }
 
-/* acc + the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
+/* acc += the unit's products with columns [i, i + 256) of x; parts is 1 or PARTS. */
 GR_INLINE void dot_unit(const struct unit *u, struct unit_kind kind, const struct held *h,
                         const struct int8_few *x, int64_t i, int parts, vf acc[PARTS])
 {
@@ -127,7 +127,7 @@ GR_INLINE void dot_lanes(uint32_t dtype, const struct unit *u, const struct held
 }
 #endif
 
-/* One unit of a row with all entries. */
+/* Products of one unit of a row with all entries. */
 GR_INLINE void dot_all(uint32_t dtype, const char *w, const struct held *h,
                        const struct int8_few *x, int64_t i, int n, int parts, vf (*acc)[PARTS])
 {
@@ -176,7 +176,7 @@ GR_INLINE void dot_row(uint32_t dtype, const char *row, int64_t n_in, const stru
     }
 }
 
-/* Lanes are added for VL rows together. */
+/* Products of rows [lo, hi); the lanes of VL rows are summed together. */
 GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *w,
                         int64_t row_bytes, int64_t lo, int64_t hi, const struct int8_few *x, int n,
                         float *sum, int64_t ld)
@@ -197,7 +197,7 @@ GR_INLINE void dot_rows(uint32_t dtype, const struct int8_shape *s, const char *
     }
 }
 
-/* A function for each type: in one for all, compilers stop keeping constants in registers. */
+/* One function per type: in a common one compilers stop keeping constants in registers. */
 #define TYPE(name)                                                                                 \
     static __attribute__((noinline)) void dot_##name(                                              \
         const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t lo, int64_t hi,      \

@@ -1,9 +1,9 @@
-/* Many entries: VL rows of weights become a panel, lanes being rows; a tile of entries meets it
- * with one dot product of four columns a register of weights and entry, the entry's four columns
- * being broadcast from memory.
+/* Many entries: VL rows of weights are unpacked to a panel whose lanes are rows; it is multiplied
+ * with a tile of entries by one dot product of four columns for each register of weights and entry,
+ * the entry's four columns being broadcast from memory.
  *
- * In a group of 16 or 32 columns the sums are integers; then they are converted, scaled by d * step
- * and added to f32 sums that stay in registers: 3 further instructions (4 with minima) on 4 or 8
+ * Within a group of 16 or 32 columns the sums are integers; then they are converted, scaled by d *
+ * step and added to f32 sums in registers: 3 more instructions (4 with minima) for 4 or 8
  * products. */
 #include "cpu/fast/int8.h"
 
@@ -18,11 +18,11 @@ size_t FN(int8_panel_bytes)(const struct int8_shape *s)
     return (size_t)(s->cols * VL) + 2 * d + rows;
 }
 
-/* One unit of each of n rows, rows apart as they are in a panel's scratch. */
+/* Scratch memory: one unit of each of VL rows. */
 struct rows {
     uint8_t *q;   /* [VL, 256] */
     float *d, *m; /* [VL, 16] */
-    vi off;       /* what is taken from each of q */
+    vi off;       /* offset subtracted from each of q */
 };
 
 GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const struct rows *r,

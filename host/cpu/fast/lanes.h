@@ -1,20 +1,20 @@
-/* Units whose quants lie in lane order: what few entries meet.
+/* Units with quants in lane order, for products with few entries.
  *
- * A dot product of four columns ends in a lane of 32 bits, then it is converted, scaled and added:
- * three instructions beside one. In lane order the four quarters of two registers of quants are of
- * the same four groups, so that the integer sums of both are one before that; and nibbles need no
- * sorting, as a register of bytes holds low ones of some columns and high ones of others. The
- * activations are put in the same order when they are quantised (int8.c). With groups of 16 columns
- * every register has groups of its own, and what remains is that nothing is sorted.
+ * A dot product of four columns ends in a 32-bit lane, which is then converted, scaled and added:
+ * three more instructions. In lane order the four quarters of two registers of quants belong to the
+ * same four groups, so that their integer sums are added before that; and nibbles need no
+ * shuffling, since a register of bytes holds low nibbles of some columns and high nibbles of
+ * others. The activations are put in the same order when they are quantised (int8.c). With groups
+ * of 16 columns every register has groups of its own, and only the shuffling is saved.
  *
- * Only with registers of 512 bits, and for types of 2 to 6 bits; with 8 bits memory is what takes
- * the time. */
+ * Only with 512-bit registers and for types of 2 to 6 bits; with 8 bits memory bandwidth is the
+ * limit. */
 #ifndef GR_CPU_FAST_LANES_H
 #define GR_CPU_FAST_LANES_H
 
 #include "cpu/fast/unpack.h"
 
-/* Whether a type has a lane order. */
+/* Returns whether a type has a lane order. */
 GR_INLINE bool lane_order(uint32_t dtype)
 {
 #ifdef GR_LEVEL_avx512
@@ -41,15 +41,16 @@ GR_INLINE bool lane_order(uint32_t dtype)
 #endif
 }
 
-/* Registers of quants whose dot products are one sum of integers. */
+/* Returns the number of registers of quants whose dot products share one integer sum. */
 GR_INLINE int lane_both(uint32_t dtype)
 {
     return lane_order(dtype) && unit_kind(dtype).group == 32 ? 2 : 1;
 }
 
-/* Which 16 columns of a unit are in place i: quarter i % 4 of register i / 4. Blocks of 32 columns:
- * their first halves, then their second ones, four blocks at a time. Q4_K and Q5_K have 64 columns
- * in 32 bytes; types with groups of 16 have 128 columns in 32 bytes of fields, 32 in each field. */
+/* Returns which 16 columns of a unit are at place i: quarter i % 4 of register i / 4. Blocks of 32
+ * columns: their first halves, then their second ones, four blocks at a time. Q4_K and Q5_K have 64
+ * columns in 32 bytes; types with groups of 16 have 128 columns in 32 bytes of fields, 32 in each
+ * field. */
 static inline int lane_piece(uint32_t dtype, int i)
 {
     int k = i / 4, quarter = i % 4;
@@ -62,13 +63,14 @@ static inline int lane_piece(uint32_t dtype, int i)
     return k / 2 * 8 + quarter * 2 + k % 2;
 }
 
-/* Types with minima keep a unit's d and m in one register, as they keep steps and sums of x. */
+/* Returns whether a unit's d and m share one register, as steps and sums of x do: types with
+ * minima. */
 GR_INLINE bool lane_joined(uint32_t dtype)
 {
     return lane_order(dtype) && unit_kind(dtype).min && unit_kind(dtype).group == 32;
 }
 
-/* Where the d of group g of a unit is, and its m: as they come out of the blocks. */
+/* Lane of the d of group g of a unit, and of its m: the order in which they are unpacked. */
 static inline int lane_d(uint32_t dtype, int g)
 {
     if (!lane_joined(dtype))
@@ -82,10 +84,10 @@ static inline int lane_m(uint32_t dtype, int g)
 }
 
 #ifdef GR_LEVEL_avx512
-/* Index registers that stay where they are during a row. */
+/* Index registers, constant during a row. */
 struct lane_tables {
-    vi group[UNIT_Q]; /* where the d of each lane of sum k is */
-    vi halves;        /* which of d and dmin a joined factor wants */
+    vi group[UNIT_Q]; /* lane of the d for each lane of sum k */
+    vi halves;        /* selects d or dmin for each joined factor */
     vi words[3]; /* blocks of 18 bytes: words of the bytes of blocks 0 .. 3, 4 .. 7, of factors */
 };
 
@@ -113,14 +115,14 @@ GR_INLINE struct lane_tables lane_tables(uint32_t dtype)
     return t;
 }
 
-/* 16 bytes each of four blocks. */
+/* Loads 16 bytes of each of four blocks. */
 GR_INLINE vi quarters_at(const char *p, size_t size)
 {
     __m256i a = _mm256_set_m128i(load16(p + size), load16(p));
     return join(a, _mm256_set_m128i(load16(p + 3 * size), load16(p + 2 * size)));
 }
 
-/* Bytes of nibbles of blocks 0 .. 3 and 4 .. 7, 16 bytes each. */
+/* Loads the bytes of nibbles of blocks 0 .. 3 and 4 .. 7, 16 bytes each. */
 GR_INLINE void block_bytes(const char *p, size_t size, size_t at, vi out[2])
 {
     if (size == 16)
@@ -129,8 +131,8 @@ GR_INLINE void block_bytes(const char *p, size_t size, size_t at, vi out[2])
         out[0] = quarters_at(p + at, size), out[1] = quarters_at(p + at + 4 * size, size);
 }
 
-/* The same of blocks of 18 bytes, and their factors: they are words, which one instruction gathers
- * from two registers. */
+/* The same for blocks of 18 bytes, and their factors: both are 16-bit words, which one instruction
+ * gathers from two registers. */
 GR_INLINE void block_words(const char *p, const struct lane_tables *t, vi out[2], vf d[UNIT_D])
 {
     vi low = vi_load(p), middle = vi_load(p + 64);
@@ -150,7 +152,7 @@ GR_INLINE vi high_nibbles(vi x)
     return low_nibbles(_mm512_srli_epi16(x, 4));
 }
 
-/* What codes of 4 bits name. */
+/* Maps 4-bit codes to values, offset by `zero`. */
 GR_INLINE vi lane_values(uint32_t dtype, vi codes)
 {
     const int8_t iq4[16] = {GR_IQ4_VALUES}, fp4[16] = {GR_FP4_VALUES};
@@ -161,7 +163,7 @@ GR_INLINE vi lane_values(uint32_t dtype, vi codes)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
 }
 
-/* Nibbles of 128 bytes, each 32 of which hold 64 columns. */
+/* Unpacks the nibbles of 128 bytes, each 32 of which hold 64 columns. */
 GR_INLINE void lanes_64(const uint8_t *qs, struct unit *u)
 {
     vi x = vi_hold(vi_load(qs)), y = vi_hold(vi_load(qs + 64));
@@ -170,20 +172,21 @@ GR_INLINE void lanes_64(const uint8_t *qs, struct unit *u)
     u->q[2] = high_nibbles(first), u->q[3] = high_nibbles(second);
 }
 
-/* x, and of y the bits of `mask`. */
+/* x | (y & mask), bytewise. */
 GR_INLINE vi with_bits(vi x, vi y, int mask)
 {
     return _mm512_ternarylogic_epi32(x, y, _mm512_set1_epi8((char)mask), 0xf8); /* x | y & mask */
 }
 
-/* The bits of bytes moved up, or down where `by` is negative; those of neighbours come in. */
+/* Shifts 16-bit words left, or right where `by` is negative; bits cross between neighbouring
+ * bytes. */
 GR_INLINE vi moved(vi x, int by)
 {
     return by < 0 ? _mm512_srli_epi16(x, (unsigned)-by) : _mm512_slli_epi16(x, (unsigned)by);
 }
 
 /* Bit i of byte j of qh is that of column 32 i + j: quarter c wants bits 2 c and 2 c + 1. They are
- * turned to where the fifth bit belongs, and the one above. */
+ * rotated to the position of the fifth bit, and the one above. */
 GR_INLINE void lanes_q5_K(const struct gr_q5_K *b, struct unit *u)
 {
     const vi turn = _mm512_setr_epi32(4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0, 30, 30, 30, 30);
@@ -196,7 +199,7 @@ GR_INLINE void lanes_q5_K(const struct gr_q5_K *b, struct unit *u)
     }
 }
 
-/* Fields of 2 bits of 64 bytes: 32 columns of each half in a register. */
+/* Unpacks the 2-bit fields of 64 bytes: 32 columns of each half in a register. */
 GR_INLINE void lanes_fields(const uint8_t *qs, struct unit *u)
 {
     vi x = vi_hold(vi_load(qs));
@@ -237,7 +240,7 @@ GR_INLINE void lanes_blocks(uint32_t dtype, const vi bytes[2], struct unit *u)
     }
 }
 
-/* The fifth bits of blocks whose 32 lie at byte `at`. */
+/* Adds the fifth bits of blocks, 32 bits at byte `at` of each. */
 GR_INLINE void lanes_fifth(const char *p, size_t size, size_t at, struct unit *u)
 {
     const vi bit = _mm512_set1_epi8(16);
@@ -249,7 +252,7 @@ GR_INLINE void lanes_fifth(const char *p, size_t size, size_t at, struct unit *u
     }
 }
 
-/* Scales and minima as in scales_6(), four of each in turn, times d and dmin. */
+/* Scales and minima as in scales_6(), four of each alternately, times d and dmin. */
 GR_INLINE vf joined_6(const void *halves, const uint8_t packed[12], const struct lane_tables *t)
 {
     uint64_t ab;
@@ -263,7 +266,7 @@ GR_INLINE vf joined_6(const void *halves, const uint8_t packed[12], const struct
            _mm512_permutexvar_ps(t->halves, _mm512_castps128_ps512(two));
 }
 
-/* d and m in turn, the first bytes of eight blocks. */
+/* Alternating d and m, the first bytes of eight blocks. */
 GR_INLINE vf joined_halves(const char *p, size_t size)
 {
     __m128i x[2];
@@ -274,7 +277,7 @@ GR_INLINE vf joined_halves(const char *p, size_t size)
     return _mm512_cvtph_ps(_mm256_set_m128i(x[1], x[0]));
 }
 
-/* acc + the minima among s, joined factors times steps and sums. */
+/* acc + the minima in s, which holds the joined factors times steps and sums. */
 GR_INLINE vf add_minima(uint32_t dtype, vf acc, vf s)
 {
     if (dtype == GR_Q4_K || dtype == GR_Q5_K)
@@ -282,8 +285,8 @@ GR_INLINE vf add_minima(uint32_t dtype, vf acc, vf s)
     return _mm512_mask_add_ps(acc, 0xaaaa, acc, s);
 }
 
-/* A unit of a type that has a lane order. Factors are joined or those of unpack(): what is not used
- * of it is never made. */
+/* Unpacks a unit of a type that has a lane order. Factors are joined, or those of unpack(), whose
+ * unused results the compiler removes. */
 GR_INLINE void unpack_lanes(uint32_t dtype, const char *p, const struct lane_tables *t,
                             struct unit *u)
 {

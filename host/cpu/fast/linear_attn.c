@@ -3,13 +3,13 @@
 
 #include "cpu/fast/columns.h"
 
-/* Columns of head h. */
+/* A block of columns of head h. */
 struct block {
     const struct gr_args_linear_attn *a;
     int64_t h, d_k;
     float *s; /* [d_k, VL] */
-    /* of a token, [d_k], room for whole vectors: what is asked for, what v is taken to, decays,
-     * what is erased, by how much, what of k the token sees itself */
+    /* of a token, [d_k], room for whole vectors: query, key, decay, erased key, rate of erasure,
+     * and the factor of k v in the token's own output */
     float *q, *k, *decay, *erase, *rate, *seen;
 };
 
@@ -64,8 +64,8 @@ static void prepare(const struct block *b, int64_t t, int64_t kv)
         erasure(b, t);
 }
 
-/* What the columns hold for what is erased. Four partial sums, because one would wait for itself.
- */
+/* Returns the columns' product with the erased key. Four partial sums hide the latency of
+ * additions. */
 static vf known(const struct block *b)
 {
     vf sum[4] = {vf_set(0), vf_set(0), vf_set(0), vf_set(0)};
@@ -74,7 +74,7 @@ static vf known(const struct block *b)
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-/* One row of the columns takes in v; what there is to see of it. */
+/* Updates row i of the columns with v; returns the value that the query is multiplied with. */
 GR_INLINE vf row(const struct block *b, int64_t i, vf v, bool erases, vf gone, bool first)
 {
     float *at = b->s + i * VL;

@@ -69,7 +69,7 @@ static struct mm mm_of(const struct gr_node *node)
                        .n_out = a->w.rows};
 }
 
-/* NULL: the type is left to the reference. */
+/* Returns the engine for the weights' type; NULL: the reference is used. */
 static const struct mm_engine *engine_of(const struct mm *m, const struct mm_engines *engines)
 {
     switch (m->w->dtype) {
@@ -102,7 +102,8 @@ static int64_t max_groups(const struct mm *m)
     return m->heads ? m->w->batch : m->ids ? GR_MIN(m->w->batch, m->n_entry) : 1;
 }
 
-/* Places of converted rows: each group begins at a multiple of 4 and holds a multiple of 4. */
+/* Returns the number of places for converted rows: each group begins at a multiple of 4 and has a
+ * multiple of 4. */
 static int64_t n_places(const struct mm *m)
 {
     return m->n_entry * (m->heads ? m->w->batch : 1) + 4 * max_groups(m);
@@ -120,8 +121,8 @@ static int32_t expert_of(const struct mm *m, int64_t entry)
     return gr_cpu_i32(m->ids, entry / m->ids->cols)[entry % m->ids->cols];
 }
 
-/* Sorts the entries by expert, stably. Every thread does it for itself: it is quicker than waiting.
- * Returns the number of groups. */
+/* Sorts the entries by expert, stably. Every thread does it redundantly, which is quicker than
+ * waiting. Returns the number of groups. */
 static int64_t group_entries(const struct mm *m, void *memory, struct mm_group *group)
 {
     int64_t *first = memory, n_group = 0, at = 0, sum = 0;
@@ -165,14 +166,14 @@ static int64_t groups_of(const struct mm *m, char *memory, struct mm_group **gro
 static void convert(const struct mm *m, const struct mm_engine *e, const struct mm_group *group,
                     int64_t n_group, const struct gr_cpu_work *w, void *local)
 {
-    int64_t n = 0; /* pieces so far, dealt to the threads in turn */
+    int64_t n = 0; /* pieces so far, assigned to the threads round-robin */
     for (int64_t k = 0; k < n_group; k++)
         for (int64_t lo = 0; lo < group[k].n; lo += e->grain)
             if (n++ % w->nth == w->ith)
                 e->convert(m, &group[k], lo, GR_MIN(lo + e->grain, group[k].n), w->shared, local);
 }
 
-/* Columns of heads that are copied and not multiplied, dealt to the threads by rows. */
+/* Copies the columns of heads that are not multiplied; rows are divided among the threads. */
 static void pass_on(const struct mm *m, const struct gr_cpu_work *w)
 {
     struct gr_cpu_share s = gr_cpu_share(m->n_entry, 1, w);

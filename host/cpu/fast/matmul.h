@@ -1,6 +1,6 @@
-/* MATMUL, MATMUL_ID and HEAD_MATMUL, seen alike: entries (a row of x, a row of y), grouped by the
- * weight matrix they meet. An engine multiplies a group with some rows of its matrix; which one
- * depends on the weights' storage type:
+/* Common form of MATMUL, MATMUL_ID and HEAD_MATMUL: entries (a row of x, a row of y), grouped by
+ * the weight matrix that multiplies them. An engine multiplies a group with some rows of its
+ * matrix; which one depends on the weights' storage type:
  *
  * - float: f32, f16, bf16; f32 products and sums.
  * - bf16: bf16, where the processor multiplies it; x is rounded to bf16, f32 sums.
@@ -8,15 +8,15 @@
  *   16 or 32 columns, then f32.
  *
  * Weights are never rounded: w = d q + m with the file's own integers q and scales d, m as f32.
- * Each engine has two ways: few entries read rows of weights as they lie and dot them at once
- * (bound by memory); many entries turn VL rows or more into a panel, once for all entries of the
+ * Each engine has two methods: for few entries, dot products with rows of weights in place (bound
+ * by memory); for many, VL or more rows are unpacked into a panel, once for all entries of the
  * group. */
 #ifndef GR_CPU_FAST_MATMUL_H
 #define GR_CPU_FAST_MATMUL_H
 
 #include "cpu/fast/fast.h"
 
-/* Groups of fewer entries than this go the first way. */
+/* Groups of fewer entries use the first method. */
 enum { MM_MANY = 8 };
 
 struct mm {
@@ -24,17 +24,18 @@ struct mm {
     const struct gr_ten *ids;                     /* NULL: one matrix for all */
     float scale;
     int64_t n_entry; /* rows of y */
-    int64_t share;   /* entries that share a row of x, neighbours */
+    int64_t share;   /* consecutive entries that share a row of x */
     int64_t n_in, n_out;
-    int64_t n_pass; /* HEAD_MATMUL: columns of a head that are passed on */
-    bool heads;     /* every entry meets every matrix, each with columns of its own */
+    int64_t n_pass; /* HEAD_MATMUL: columns of a head that are copied, not multiplied */
+    bool heads;     /* every entry is multiplied by every matrix, with separate columns for each */
 };
 
-/* Entries of one matrix. Their order is that of y. */
+/* Entries of one matrix, in the order of y. */
 struct mm_group {
     int64_t expert, n;
     int64_t x_at, y_at;   /* first columns */
-    int64_t at;           /* place of the first one in the engine's converted x; a multiple of 4 */
+    int64_t at;           /* index of the first entry in the engine's converted x; a multiple of
+                             4 */
     const int32_t *entry; /* [n]; NULL: 0 1 2 .. */
 };
 
@@ -43,11 +44,12 @@ struct mm_engine {
      * `grain`. NULL: x is used as it is. */
     void (*convert)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                     void *shared, void *local);
-    int64_t grain; /* entries that are converted together */
-    /* y of all entries of a group for rows [lo, hi) of the matrix; lo is a multiple of chunk. */
+    int64_t grain; /* entries converted together */
+    /* Computes y of all entries of a group for rows [lo, hi) of the matrix; lo is a multiple of
+     * chunk. */
     void (*multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                      const void *shared, void *local);
-    int64_t (*chunk)(const struct mm *m); /* rows of a work item */
+    int64_t (*chunk)(const struct mm *m); /* rows per work item */
     size_t (*shared_bytes)(const struct mm *m, int64_t n_place);
     size_t (*local_bytes)(const struct mm *m);
 };
@@ -55,8 +57,8 @@ struct mm_engine {
 extern const struct mm_engine FN(mm_float), FN(mm_bf16), FN(mm_int8);
 bool FN(mm_has_bf16)(void);
 
-/* What products do as implementations of operations. The engines are the level's own, or such that
- * differ in how they multiply alone; bf16 is used where FN(mm_has_bf16)(). */
+/* gr_cpu_impl functions of the products. The engines are the level's own, or ones that differ only
+ * in `multiply`; bf16 is used where FN(mm_has_bf16)(). */
 struct mm_engines {
     const struct mm_engine *floats, *bf16, *int8;
 };

@@ -1,11 +1,11 @@
-/* NORM. Moments are summed in f64 (VL / 2 lanes a register), so that no data overflows or cancels;
+/* NORM. Moments are summed in f64 (VL / 2 lanes a register), to avoid overflow and cancellation;
  * the rest is f32. */
 #include <math.h>
 
 #include "cpu/fast/fast.h"
 
-/* sum of (x - mean)^power over n columns, power 1 or 2. Plain C: eight partial sums that a compiler
- * keeps in vectors. */
+/* sum of (x - mean)^power over n columns, power 1 or 2. Plain C with eight partial sums, so that
+ * the compiler can vectorise. */
 GR_INLINE double sum_of(const float *x, int64_t n, double mean, int power)
 {
     double part[8] = {0};

@@ -1,6 +1,6 @@
-/* ROPE, KV_STORE and KV_SHIFT. A row of cos and sin pairs is spread once a token into two rows that
- * the heads' columns meet in order: y[i] = x[i] * cosines[i] + partner(x)[i] * sines[i], the sign
- * of -b sin a being in sines. */
+/* ROPE, KV_STORE and KV_SHIFT. Once per token a row of cos and sin pairs is expanded into two rows
+ * in column order: y[i] = x[i] * cosines[i] + partner(x)[i] * sines[i]; `sines` includes the sign
+ * of -b sin. */
 #include <string.h>
 
 #include "cpu/fast/fast.h"
@@ -37,7 +37,7 @@ static void turn_set(const struct turn *u, const float *cs)
     }
 }
 
-/* One head; y may be x: both partners are read before either is written. */
+/* Rotates a head; y may be x: both partners are read before either is written. */
 static void turn_head(const struct turn *u, const float *x, float *y)
 {
     int64_t half = u->n_rot / 2;

@@ -1,5 +1,5 @@
-/* Rows of storage types as f32, by whole vectors: dst has room for n rounded up to VL, what is
- * behind n is 0. */
+/* Conversion of rows of storage types to f32, by whole vectors: dst has room for n rounded up to
+ * VL, padded with 0. */
 #ifndef GR_CPU_FAST_ROWS_H
 #define GR_CPU_FAST_ROWS_H
 
@@ -17,7 +17,8 @@ GR_INLINE void load_f32(const float *src, int64_t n, float *dst)
         vf_store(dst + i, vf_load_n(src + i, n - i));
 }
 
-/* The last elements of a row, read through a buffer so that nothing behind the row is touched. */
+/* The last elements of a row are read through a buffer, so that nothing beyond the row is
+ * accessed. */
 GR_INLINE void load_f16(const gr_half *src, int64_t n, float *dst)
 {
     gr_half tail[VL] = {0};
@@ -66,7 +67,8 @@ GR_INLINE void load_q4_0(const uint8_t *codes, const gr_half *step, int64_t n, f
     }
 }
 
-/* n columns of a cache of this type: where they begin, and where the steps of planes do. */
+/* Converts n columns of a cache of this type: src is the first one, `step` the first step of
+ * planes. */
 GR_INLINE void row_to_f32(uint32_t dtype, const void *src, const void *step, int64_t n, float *dst)
 {
     switch (dtype) {

@@ -1,5 +1,5 @@
-/* SSM_CONV and SSM_SCAN: a thread takes VL columns through all tokens of a sequence, their state in
- * registers or in a tile of its own. The lanes are columns, so nothing is summed over lanes. */
+/* SSM_CONV and SSM_SCAN: a thread takes VL columns through all tokens of a sequence, with their
+ * state in registers or in a tile. Lanes are columns, so nothing is summed over lanes. */
 #include <math.h>
 
 #include "cpu/fast/fast.h"
@@ -84,13 +84,13 @@ const struct gr_cpu_impl FN(ssm_conv) = {ssm_conv, NULL, takes_conv};
 struct block {
     const struct gr_args_ssm_scan *a;
     int64_t first, n, group;
-    int64_t head[VL]; /* of each lane; those behind n have the first one's */
+    int64_t head[VL]; /* head of each lane; lanes beyond n have that of the first */
     vf d, bias;
     float *h;    /* [n_state, VL] */
     float *rate; /* [a.cols, VL] */
 };
 
-/* One number of each lane's head. */
+/* Gathers one number per lane, by its head. */
 static vf by_head(const struct block *k, const float *of)
 {
     float x[VL];
@@ -113,8 +113,8 @@ static void block_start(struct block *k, int64_t first, int64_t n, int64_t group
             k->rate[s * VL + i] = gr_cpu_f32(&a->a, k->head[i])[s];
 }
 
-/* The state of all columns after one more token, and its sum with c. Four partial sums, because one
- * would wait for itself. `shared`: one rate a column. */
+/* Updates the state of all columns with a token and returns its product with c. Four partial sums
+ * hide the latency of additions. `shared`: one rate per column. */
 GR_INLINE vf scan_state(const struct block *k, const float *b, const float *c, vf dt, vf dx,
                         bool shared)
 {

@@ -1,5 +1,5 @@
 /* The implementations of one level, by operation; NULL: the reference. EMBED, GATHER, ROPE_TABLE
- * and ROUTE are rows copied or a few numbers a token. */
+ * and ROUTE have none: they copy rows or compute a few numbers per token. */
 #include "cpu/fast/fast.h"
 
 const struct gr_cpu_impl *const FN(table)[GR_N_OP] = {

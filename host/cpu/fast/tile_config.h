@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-/* What LDTILECFG reads (Intel SDM, volume 1, chapter 18). Tiles of no rows are not used. */
+/* Operand of LDTILECFG (Intel SDM, volume 1, chapter 18). Tiles with no rows are unused. */
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
-    uint16_t n_byte[16]; /* of a row */
+    uint16_t n_byte[16]; /* bytes per row */
     uint8_t n_row[16];
 };
 

@@ -1,10 +1,10 @@
-/* Tile registers (AMX): eight of them, 16 rows of 64 bytes at most, whose shapes a thread
- * configures before it uses them. Here are all the instructions of them that are used; GR_TILES
- * names a header that defines the same, to test what is written with them on any processor.
+/* Tile registers (AMX): eight registers of at most 16 rows of 64 bytes, whose shapes a thread
+ * configures before use. This header has all tile instructions in use; GR_TILES names a header with
+ * the same definitions, to test their users on any processor.
  *
- * The shape of products, C [m, n] += A [m, k] B [k, n]: rows of A are columns in order, rows of B
- * hold the columns that fill 32 bits, four of 8 bits or two of bf16, of one row of the result's
- * columns after the other. Numbers of tiles are constants. */
+ * Layout of products C [m, n] += A [m, k] B [k, n]: a row of A holds its k columns in order; a row
+ * of B holds, for each of the n columns in turn, the consecutive elements of k that fill 32 bits
+ * (four s8 or two bf16). Tile numbers must be constants. */
 #ifndef GR_CPU_FAST_TILES_H
 #define GR_CPU_FAST_TILES_H
 
@@ -23,7 +23,7 @@
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
-/* Bits 17 and 18 of XCR0: the system saves tiles and their shapes. */
+/* Returns whether the operating system saves tiles and their shapes: bits 17 and 18 of XCR0. */
 static inline bool tiles_saved(void)
 {
     unsigned a, b, c, d, low, high;
@@ -33,8 +33,8 @@ static inline bool tiles_saved(void)
     return (low >> 17 & 3) == 3;
 }
 
-/* The processor has tiles of the size that is used here, and products of s8 and of bf16: bits 22,
- * 24 and 25 of leaf 7, palette 1 of leaf 0x1d. */
+/* Returns whether the processor has tiles of the size used here and products of s8 and bf16: bits
+ * 22, 24 and 25 of CPUID leaf 7, palette 1 of leaf 0x1d. */
 static inline bool tiles_exist(void)
 {
     unsigned a, b, c, d;
@@ -44,24 +44,25 @@ static inline bool tiles_exist(void)
            (c & 0xffff) >= 16;
 }
 
-/* Whether this process may use them. Linux enlarges the frames of signals when it is asked, and may
- * refuse; it is asked only where there are tiles. */
+/* Returns whether this process may use tiles. Requesting permission makes Linux enlarge signal
+ * frames, and may fail; it is requested only where there are tiles. */
 static inline bool tiles_usable(void)
 {
     return tiles_exist() && tiles_saved() &&
            syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
-/* Compilers are not told what LDTILECFG and TILELOADD read. */
+/* Compilers do not know which memory LDTILECFG and TILELOADD read. */
 #define TILES_MEMORY __asm__ volatile("" ::: "memory")
 
-/* The configuration of this thread; all tiles are 0. A macro, as inlining wants the target. */
+/* Configures this thread's tiles and clears them. A macro, since inlining requires the target's
+ * options. */
 #define tiles_begin(config)                                                                        \
     do {                                                                                           \
         TILES_MEMORY;                                                                              \
         _tile_loadconfig(config);                                                                  \
     } while (0)
-/* No tile is used any more: nothing is to be saved for this thread. */
+/* Releases the tiles, so that nothing has to be saved for this thread. */
 #define tiles_end() _tile_release()
 
 #define tile_zero(tile) _tile_zero(tile)

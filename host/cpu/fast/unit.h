@@ -1,9 +1,9 @@
-/* 256 columns of a row of quantised weights in one form for all types: w = d q + m.
+/* Units: 256 columns of a row of quantised weights in one form for all types, w = d q + m.
  *
- * q are the quants in column order, unsigned (u8) but where said. d and m hold a factor for each
- * group of 16 or 32 columns; with groups of 32, 512-bit registers have zeros above, and the second
- * of two is not used. Types with an offset, w = d (q - zero), keep q and leave the offset to the
- * exact integer sums: `zero` is taken from them times the sum of the activations. */
+ * q are the quants in column order, u8 unless stated otherwise. d and m hold a factor for each
+ * group of 16 or 32 columns; with groups of 32 the upper half of a 512-bit register is zero, and
+ * the second of two 256-bit ones is unused. Types with an offset, w = d (q - zero), keep q; `zero`
+ * times the sum of the activations is subtracted from the exact integer sums. */
 #ifndef GR_CPU_FAST_UNIT_H
 #define GR_CPU_FAST_UNIT_H
 
@@ -19,7 +19,7 @@ struct unit {
     vf d[UNIT_D], m[UNIT_D];
 };
 
-/* TYPE(name) for every type that has units. */
+/* Expands to TYPE(name) for every type that has units. */
 #define UNIT_TYPES(TYPE)                                                                           \
     TYPE(Q4_0)                                                                                     \
     TYPE(Q4_1)                                                                                     \
@@ -47,11 +47,11 @@ struct unit {
     TYPE(Q1_0)                                                                                     \
     TYPE(Q2_0)
 
-/* What a type's units are like. */
+/* Properties of a type's units. */
 struct unit_kind {
     int zero;  /* offset of the quants */
-    int group; /* columns of one d: 16 or 32 */
-    bool min;  /* there is an m */
+    int group; /* columns per d: 16 or 32 */
+    bool min;  /* units have m */
     bool sign; /* q is s8 */
 };
 
@@ -111,13 +111,13 @@ GR_INLINE __m256i and32(__m256i x, int mask)
     return _mm256_and_si256(x, _mm256_set1_epi8((char)mask));
 }
 
-/* Bits [shift, shift + bits) of every byte. */
+/* Extracts bits [shift, shift + bits) of every byte. */
 GR_INLINE __m256i field(__m256i x, int shift, int bits)
 {
     return and32(_mm256_srli_epi16(x, shift), (1 << bits) - 1);
 }
 
-/* Quants of a unit from its eight pieces of 32 columns; `piece` is an expression of k. */
+/* Fills the quants of a unit from its eight pieces of 32 columns, piece_TYPE(b, k). */
 #ifdef GR_LEVEL_avx512
 GR_INLINE vi join(__m256i a, __m256i b)
 {
@@ -134,7 +134,7 @@ GR_INLINE vi join(__m256i a, __m256i b)
     (u)->q[k] = piece_##type(b, k)
 #endif
 
-/* Eight factors, of groups of 32. */
+/* Stores eight factors, of groups of 32. */
 GR_INLINE void factors_32(__m256 x, vf out[UNIT_D])
 {
 #ifdef GR_LEVEL_avx512
@@ -149,14 +149,14 @@ GR_INLINE __m256 eight_u8(uint64_t x)
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)x)));
 }
 
-/* Sixteen bytes of nibbles: the low ones, then the high ones. */
+/* Unpacks sixteen bytes: the low nibbles, then the high ones. */
 GR_INLINE __m256i nibbles(const uint8_t *p)
 {
     __m128i x = _mm_loadu_si128((const __m128i *)(const void *)p);
     return and32(_mm256_set_m128i(_mm_srli_epi16(x, 4), x), 15);
 }
 
-/* All bits of byte i are bit i of `bits`. */
+/* Expands bits to bytes: byte i is 255 where bit i is set. */
 GR_INLINE __m256i bytes_of_bits(uint32_t bits)
 {
     const __m256i spread =
@@ -183,7 +183,7 @@ GR_INLINE __m128i load8(const void *p)
     return _mm_loadl_epi64((const __m128i *)p);
 }
 
-/* Fields of 2 bits of eight bytes, in order. */
+/* Unpacks the 2-bit fields of eight bytes, in order. */
 GR_INLINE __m256i quarters(const uint8_t *p)
 {
     const __m128i low = _mm_set1_epi8(3);
@@ -194,7 +194,7 @@ GR_INLINE __m256i quarters(const uint8_t *p)
     return _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
 }
 
-/* The nibbles of eight bytes, in order. */
+/* Unpacks the nibbles of eight bytes, in order. */
 GR_INLINE __m128i nibbles_8(const uint8_t *p)
 {
     const __m128i low = _mm_set1_epi8(15);
@@ -202,7 +202,7 @@ GR_INLINE __m128i nibbles_8(const uint8_t *p)
     return _mm_unpacklo_epi8(_mm_and_si128(x, low), _mm_and_si128(_mm_srli_epi16(x, 4), low));
 }
 
-/* Sixteen scales with a sign times d, of groups of 16. */
+/* Stores sixteen signed scales times d, of groups of 16. */
 GR_INLINE void factors_16(float d, __m128i scales, vf out[UNIT_D])
 {
 #ifdef GR_LEVEL_avx512

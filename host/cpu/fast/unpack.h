@@ -1,4 +1,4 @@
-/* How each type's blocks become units (unit.h). */
+/* Unpacking of each type's blocks to units (unit.h). */
 #ifndef GR_CPU_FAST_UNPACK_H
 #define GR_CPU_FAST_UNPACK_H
 
@@ -8,8 +8,8 @@
 
 /* ---- blocks of 32 ---- */
 
-/* Four f16 at offset `at` of blocks `size` bytes apart, put together by the integer units, which
- * have little else to do. */
+/* Four f16 at offset `at` of blocks `size` bytes apart, combined in integer registers, whose units
+ * are otherwise idle. */
 GR_INLINE long long four_halves(const uint8_t *p, size_t size, size_t at)
 {
     uint64_t all = 0;
@@ -28,7 +28,7 @@ GR_INLINE __m256 eight_halves(const uint8_t *p, size_t size, size_t at)
         _mm_set_epi64x(four_halves(p + 4 * size, size, at), four_halves(p, size, at)));
 }
 
-/* Bit i of 32 bits in bit 4 of byte i. */
+/* Moves bit i of 32 bits to bit 4 of byte i. */
 GR_INLINE __m256i fifth_bits(const uint8_t *p)
 {
     return and32(bytes_of_bits(u32_at(p)), 16);
@@ -171,9 +171,9 @@ GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
     UNIT_FILL(u, q2_K, b);
 }
 
-enum { UNIT_BYTES = 8 * 36 }; /* at most */
+enum { UNIT_BYTES = 8 * 36 }; /* largest unit in bytes */
 
-/* Bytes of 256 columns. */
+/* Returns the bytes of 256 columns. */
 GR_INLINE size_t unit_bytes(uint32_t dtype)
 {
     switch (dtype) {
@@ -238,13 +238,13 @@ GR_INLINE void unpack(uint32_t dtype, const void *p, struct unit *u)
 #undef SUPER
 }
 
-/* Registers of d and m that a type uses. */
+/* Returns the number of registers of d and m that a type uses. */
 GR_INLINE int unit_factors(struct unit_kind kind)
 {
     return kind.group == 16 ? UNIT_D : 1;
 }
 
-/* The last n_bytes of a row, fewer than a unit: what is missing has d = m = 0. */
+/* Unpacks the last n_bytes of a row, less than a unit; missing columns have d = m = 0. */
 GR_INLINE void unpack_tail(uint32_t dtype, const void *p, size_t n_bytes, struct unit *u)
 {
     uint8_t whole[UNIT_BYTES] = {0};

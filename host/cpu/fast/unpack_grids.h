@@ -11,7 +11,7 @@ struct points {
     uint32_t sign[8];
 };
 
-/* index[i] of 32 points: `low` has their lower 8 bits, `high` what comes above. */
+/* index[i] of 32 points: `low` holds the lower 8 bits, `high` the bits above. */
 GR_INLINE void put_index(uint16_t index[32], __m256i low, __m256i high)
 {
     __m256i lo =
@@ -24,7 +24,7 @@ GR_INLINE void put_index(uint16_t index[32], __m256i low, __m256i high)
     _mm256_storeu_si256((__m256i *)(void *)(index + 16), hi);
 }
 
-/* Bytes of 7 signs get an eighth that makes their number even. */
+/* Adds to each byte of 7 signs an eighth that makes their number even. */
 GR_INLINE __m256i even_signs(__m256i x)
 {
     __m256i odd = _mm256_xor_si256(x, _mm256_srli_epi16(x, 4));
@@ -47,7 +47,7 @@ GR_INLINE __m256 signs_and_scales(__m256i words, float d, uint32_t sign[8])
     return _mm256_cvtepi32_ps(_mm256_or_si256(scale, _mm256_set1_epi32(1))) * _mm256_set1_ps(d);
 }
 
-/* zero + q, or zero - q where there is a sign. */
+/* Returns zero + q, or zero - q where the sign bit is set. */
 GR_INLINE __m256i add_signs(__m256i q, uint32_t sign, int zero)
 {
     __m256i z = _mm256_set1_epi8((char)zero);
@@ -176,13 +176,13 @@ GR_INLINE void unpack_iq3_s(const struct gr_iq3_s *b, struct unit *u)
 
 /* ---- IQ1: d (8 grid +- 1) / 8 ---- */
 
-/* Four fields of 3 bits as words of 16. */
+/* Expands four 3-bit fields to 16-bit words. */
 GR_INLINE uint64_t threes(uint16_t x)
 {
     return (x & 0xfffu) * 0x8004002001u & 0x0007000700070007u;
 }
 
-/* Where bytes of `minus` are set, the eighth is taken off. */
+/* Adds the shift of 1/8, or subtracts it where bytes of `minus` are set. */
 GR_INLINE __m256i shifted(__m256i point, __m256i minus)
 {
     __m256i level = _mm256_add_epi8(point, _mm256_set1_epi8(1)); /* 0 to 2 */
@@ -218,7 +218,7 @@ GR_INLINE void unpack_iq1_s(const struct gr_iq1_s *b, struct unit *u)
     UNIT_FILL(u, iq1_s, &p);
 }
 
-/* sign: a byte for each point, the fourth bit of which counts. */
+/* sign: a byte for each point, whose bit 3 is the sign of the shift. */
 GR_INLINE __m256i piece_iq1_m(const struct points *p, int k)
 {
     const __m256i spread =

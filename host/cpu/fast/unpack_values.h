@@ -1,11 +1,10 @@
-/* Units of the types whose codes of 4 bits name a value, and of those with two, three or four
- * values. */
+/* Units of codebook types with 4-bit codes, and of types with two, three or four values. */
 #ifndef GR_CPU_FAST_UNPACK_VALUES_H
 #define GR_CPU_FAST_UNPACK_VALUES_H
 
 #include "cpu/fast/unit.h"
 
-/* The values, each `zero` larger, that codes of 4 bits name. */
+/* Maps 4-bit codes to values + zero. */
 GR_INLINE __m256i values_of(__m256i codes, const int8_t values[16], int zero)
 {
     __m128i table = _mm_add_epi8(load16(values), _mm_set1_epi8((char)zero));
@@ -76,7 +75,7 @@ GR_INLINE __m256i piece_nvfp4(const struct gr_nvfp4 *b, int k)
                       GR_NVFP4);
 }
 
-/* A scale has the bits of an f16 whose exponent counts 8 less, and codes are twice the values. */
+/* A scale has the bits of an f16 with an exponent bias lower by 8; codes are twice the values. */
 GR_INLINE void unpack_nvfp4(const struct gr_nvfp4 *b, struct unit *u)
 {
     __m128i d = _mm_setr_epi32((int)u32_at(b[0].d), (int)u32_at(b[1].d), (int)u32_at(b[2].d),
@@ -91,13 +90,13 @@ GR_INLINE void unpack_nvfp4(const struct gr_nvfp4 *b, struct unit *u)
     UNIT_FILL(u, nvfp4, b);
 }
 
-/* One factor for all columns. */
+/* Sets one factor for all columns. */
 GR_INLINE void one_factor(gr_half d, struct unit *u)
 {
     factors_32(_mm256_set1_ps(half_to_f32(d)), u->d);
 }
 
-/* Digits 0 to 2 to base 3 of bytes, which are fractions: pow holds 3^digit in words of 16 bits. */
+/* Extracts base-3 digits of bytes, which encode fractions: pow holds 3^digit in 16-bit words. */
 GR_INLINE __m256i digits(__m256i x, __m256i pow)
 {
     const __m256i low = _mm256_set1_epi16(255), three = _mm256_set1_epi16(3);

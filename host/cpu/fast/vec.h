@@ -1,6 +1,6 @@
-/* Vectors of one instruction level: VL lanes of f32 or i32. The files of this folder are written
- * for any level and compiled once for each; what differs stands here. Sums over lanes run in a
- * fixed order. */
+/* Vectors of an instruction level: VL lanes of f32 or i32. The files of this folder are compiled
+ * once for each level; most differences between levels are here. Sums over lanes run in a fixed
+ * order. */
 #ifndef GR_CPU_FAST_VEC_H
 #define GR_CPU_FAST_VEC_H
 
@@ -13,7 +13,7 @@
 
 #define GR_PASTE_(a, b, c) a##b##_##c
 #define GR_PASTE(a, b, c) GR_PASTE_(a, b, c)
-/* The name of a function that several files of one level share. */
+/* Name of a function shared by the files of a level. */
 #define FN(name) GR_PASTE(gr_, GR_LEVEL, name)
 
 #if defined(__clang__)
@@ -41,7 +41,7 @@ GR_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
 }
-/* The first n lanes, 0 < n <= VL; the others are 0, or are not written. */
+/* Load and store of the first n lanes, 0 < n <= VL; the others are 0, or not written. */
 GR_INLINE vf vf_load_n(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps((__mmask16)(0xffffu >> (16 - n)), p);
@@ -99,7 +99,7 @@ GR_INLINE vf vf_bf16(const gr_bf16 *p)
     __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-/* VL bytes with a sign, as f32. */
+/* Loads VL signed bytes as f32. */
 GR_INLINE vf vf_s8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(
@@ -110,7 +110,7 @@ GR_INLINE vf vf_u8(const uint8_t *p)
     return _mm512_cvtepi32_ps(
         _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
-/* Lanes 2i and 2i + 1 change places. */
+/* Swaps lanes 2i and 2i + 1. */
 GR_INLINE vf vf_swap(vf x)
 {
     return _mm512_permute_ps(x, 0xb1);
@@ -119,7 +119,7 @@ GR_INLINE void vf_store_half(gr_half *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
-/* VL bytes, rounded to nearest, within [-128, 127]. */
+/* Stores VL bytes, rounded to nearest and clamped to [-128, 127]. */
 GR_INLINE void vf_store_s8(int8_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
@@ -176,7 +176,7 @@ GR_INLINE void vf_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);
 }
-GR_INLINE __m256i vi_first(int64_t n) /* all bits of the first n lanes */
+GR_INLINE __m256i vi_first(int64_t n) /* mask of the first n lanes */
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)n),
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -290,15 +290,15 @@ GR_INLINE vi vi_dot(vi acc, vi u, vi s)
 
 #endif
 
-/* x, of which compilers do not know that it is in memory: they would load it anew in each round of
- * a loop or in each instruction that takes it, even where it lies across two cache lines. */
+/* Keeps x in a register by hiding from the compiler that it comes from memory: it would reload x in
+ * each iteration or instruction that uses it, even across two cache lines. */
 GR_INLINE vi vi_hold(vi x)
 {
     __asm__("" : "+v"(x));
     return x;
 }
 
-/* Eight lanes added pairwise. */
+/* Sums eight lanes pairwise. */
 GR_INLINE float sum8(__m256 x)
 {
     __m128 a = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -338,8 +338,8 @@ GR_INLINE float half_to_f32(gr_half h)
     return _cvtsh_ss(h);
 }
 
-/* vi_dot with u8, or with s8 in u where `sign` says so (never with VNNI): magnitudes, and signs
- * moved to the other side. */
+/* vi_dot where u holds u8, or with `sign` s8 (never with VNNI): uses magnitudes of u and moves its
+ * signs to s. */
 GR_INLINE vi vi_dot_any(vi acc, vi u, vi s, bool sign)
 {
 #ifndef GR_LEVEL_avx512
@@ -350,7 +350,7 @@ GR_INLINE vi vi_dot_any(vi acc, vi u, vi s, bool sign)
     return vi_dot(acc, u, s);
 }
 
-/* VL x VL words of 32 bits: element j of r[i] and element i of r[j] change places. */
+/* Transposes VL x VL 32-bit words: swaps element j of r[i] and element i of r[j]. */
 #ifdef GR_LEVEL_avx512
 GR_INLINE void vi_transpose(vi r[VL])
 {
@@ -393,7 +393,7 @@ GR_INLINE void vi_transpose(vi r[VL])
 }
 #endif
 
-/* Lane i: the sum of r[i]. */
+/* Lane i of the result is the sum of the lanes of r[i]. */
 GR_INLINE vf vf_sum_rows(const vf r[VL])
 {
     vi t[VL];
@@ -435,8 +435,7 @@ GR_INLINE vf vf_sigmoid(vf x)
 }
 
 /* log(1 + exp(x)) = max(x, 0) + log(1 + u), u = exp(-|x|) <= 1; log(1 + u) = 2 artanh(w), w = u /
- * (2
- * + u) <= 1/3: the ninth term of its series is below 2^-26 of the first. */
+ * (2 + u) <= 1/3: the ninth term of the series is below 2^-26 of the first. */
 GR_INLINE vf vf_softplus(vf x)
 {
     vf u = vf_exp(vf_set(0) - vf_abs(x)), w = u / (vf_set(2) + u), w2 = w * w;

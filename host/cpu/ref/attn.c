@@ -1,12 +1,12 @@
-/* ATTN: softmax over the cells that a token sees. Rows of K and V that are in no span are never
+/* ATTN: softmax over the cells that a token sees. Rows of K and V outside all spans are never
  * read. */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/ref/ref.h"
 
-/* The items of the list that a token sees: [lo, near) by the grouped keys, [near, hi) by the
- * others. */
+/* Items of the list that a token sees: [lo, near) with grouped keys (Self-Extend), [near, hi) with
+ * plain ones. */
 struct span {
     int64_t lo, near, hi;
 };
@@ -17,7 +17,7 @@ static struct span span_of(const struct gr_args_attn *a, int64_t t)
     return (struct span){s[0], s[1], s[2]};
 }
 
-/* The logit of item i for head h of token t. `k` holds a head of K. */
+/* Returns the logit of item i for head h of token t. `k` is scratch for a head of K. */
 static double logit(const struct gr_args_attn *a, int64_t t, int64_t h, int64_t i, bool far,
                     float *k)
 {
@@ -40,8 +40,8 @@ static double logit(const struct gr_args_attn *a, int64_t t, int64_t h, int64_t 
     return x;
 }
 
-/* p[i - lo] of every item of the span: exp(logit - largest). Returns their sum, 0 when it is empty.
- */
+/* p[i - lo] = exp(logit - largest) for every item of the span. Returns the sum, 0 when the span is
+ * empty. */
 static double weigh(const struct gr_args_attn *a, int64_t t, int64_t h, double *p, float *k)
 {
     struct span s = span_of(a, t);

@@ -1,5 +1,5 @@
-/* BLEND: attention of a row over several sources of it, one source a node. Threads share the rows.
- */
+/* BLEND: attention of each row over several sources, one source per node. Rows are divided among
+ * the threads. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"

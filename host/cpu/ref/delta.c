@@ -1,5 +1,5 @@
-/* DELTA_RULE: Yang, Kautz, Hatamizadeh 2024 (arXiv 2412.06464). A head's state S [d_k, d_v] takes
- * the value v to its key k; beta says how much of what S gave for k before is replaced. */
+/* DELTA_RULE: Yang, Kautz, Hatamizadeh 2024 (arXiv 2412.06464). A head's state S [d_k, d_v] maps
+ * keys to values; beta is the fraction of S's previous value for k that is replaced by v. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ struct head {
     const struct gr_args_delta_rule *a;
     int64_t h, d_k, d_v;
     float *s;      /* [d_k, d_v] */
-    double *q, *k; /* [d_k], of length 1 */
+    double *q, *k; /* [d_k], normalised */
     double *decay; /* [d_k] */
 };
 
@@ -46,7 +46,7 @@ static void decays(const struct head *h, int64_t t)
     }
 }
 
-/* Column j of the state: forgets, takes in value v, answers q. */
+/* Updates column j of the state: decay, then value v; returns its product with q. */
 static double column(const struct head *h, int64_t j, double v, double beta)
 {
     double known = 0, y = 0;

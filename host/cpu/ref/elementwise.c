@@ -1,5 +1,5 @@
-/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM and POOL: no element of a row needs another one, so
- * threads share the columns. */
+/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM and POOL: elements of a row are independent, so columns
+ * are divided among the threads. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"
@@ -37,7 +37,7 @@ double gr_ref_act_of(int kind, double x, double a, double b)
         return x < a ? a : x > b ? b : x;
     case GR_SOFTPLUS:
         return gr_ref_softplus(x);
-    case GR_SWIGLU_OAI: /* of two numbers */
+    case GR_SWIGLU_OAI: /* a gated activation, handled elsewhere */
         break;
     }
     return NAN;

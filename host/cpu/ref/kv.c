@@ -1,5 +1,4 @@
-/* KV_STORE, KV_SHIFT, KV_COPY: rows of the cache written once, turned to another position, moved.
- */
+/* KV_STORE, KV_SHIFT, KV_COPY: rows of the cache written, rotated to another position, copied. */
 #include <string.h>
 
 #include "cpu/ref/ref.h"

@@ -1,6 +1,6 @@
 /* LINEAR_ATTN: Qin et al. 2024 (arXiv 2401.04658), Peng et al. 2024 (arXiv 2404.05892), Peng et al.
- * 2025 (arXiv 2503.14456). TOKEN_SHIFT: what came before. The state is rounded to f32 after every
- * token, so that what comes of a sequence does not depend on where steps end. */
+ * 2025 (arXiv 2503.14456). TOKEN_SHIFT: the previous token's row. The state is rounded to f32 after
+ * every token, so that results do not depend on how a sequence is divided into steps. */
 #include <math.h>
 #include <string.h>
 
@@ -10,8 +10,7 @@ struct head {
     const struct gr_args_linear_attn *a;
     int64_t h, d_k, d_v;
     float *s; /* [d_k, d_v] */
-    /* of a token, [d_k]: what is asked for, what v is taken to, decays, what is erased, by how much
-     */
+    /* of a token, [d_k]: query, key, decay, erased key, rate of erasure */
     double *q, *k, *decay, *erase, *rate;
 };
 
@@ -55,7 +54,7 @@ static void prepare(const struct head *h, int64_t t, int64_t kv)
         erasure(h, t);
 }
 
-/* Column j of the state takes in v, answers q. */
+/* Updates column j of the state with v; returns its product with q. */
 static double column(const struct head *h, int64_t j, double v)
 {
     const float *first =

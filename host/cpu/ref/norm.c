@@ -4,7 +4,7 @@
 
 #include "cpu/ref/ref.h"
 
-/* The mean to take off and the factor to multiply by. */
+/* Computes the mean to subtract and the factor to multiply by. */
 static void moments(const float *x, int64_t n, int kind, double eps, double *mean, double *inv)
 {
     double sum = 0, sq = 0;

@@ -1,14 +1,15 @@
-/* What the references share: rows of any storage type as f32, and the elementwise functions. */
+/* Helpers of the references: rows of any storage type as f32, and elementwise functions. */
 #ifndef GR_CPU_REF_REF_H
 #define GR_CPU_REF_REF_H
 
 #include "cpu/impl.h"
 
-/* Columns [first, first + n) of row r of matrix m as f32; both multiples of the storage block. */
+/* Converts columns [first, first + n) of row r of matrix m to f32; first and n are multiples of the
+ * storage block. */
 void gr_ref_load(const struct gr_ten *t, int64_t m, int64_t r, int64_t first, int64_t n,
                  float *dst);
 
-/* The reverse, rounded as the storage type's quantiser does. */
+/* Stores row r from f32, rounding as the storage type's quantiser does. */
 void gr_ref_store(const struct gr_ten *t, int64_t r, const float *src);
 
 /* sum_i x[i] * w[i] */
@@ -20,7 +21,7 @@ double gr_ref_act_of(int kind, double x, double a, double b);
 /* log(1 + exp(x)) */
 double gr_ref_softplus(double x);
 
-/* One head of d columns: x rotated by cs [n_rot] into y, which may be x. */
+/* Rotates a head of d columns: x by the cos and sin pairs cs [n_rot] into y, which may be x. */
 void gr_ref_rotate(const float *x, const float *cs, int64_t n_rot, int64_t d, int kind, float *y);
 
 #endif

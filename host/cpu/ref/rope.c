@@ -1,11 +1,11 @@
-/* ROPE_TABLE, ROPE and TEMPER, what positions do to heads: Su et al. 2021. A pair (a, b) of a head
- * becomes (a cos - b sin, a sin + b cos). */
+/* ROPE_TABLE, ROPE and TEMPER: effects of positions on heads. Su et al. 2021. A pair (a, b) of a
+ * head becomes (a cos - b sin, a sin + b cos). */
 #include <math.h>
 #include <string.h>
 
 #include "cpu/ref/ref.h"
 
-/* The position that pair i of token t turns by. */
+/* Returns the position by which pair i of token t is rotated. */
 static int32_t pos_of(const struct gr_args_rope_table *a, int64_t i, int64_t t)
 {
     int32_t row = gr_ten_is(&a->section) ? gr_cpu_i32(&a->section, 0)[i] : 0;

@@ -1,4 +1,4 @@
-/* ROUTE: which experts a token goes to, and their weights. */
+/* ROUTE: experts of each token, and their weights. */
 #include <math.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@ static void softmax(double *x, int64_t n)
         x[i] /= sum;
 }
 
-/* The first of the largest values that `open` admits (one at least is open). Any of them when they
- * are NaN. */
+/* Returns the first of the largest values among those with `open` (at least one); any of them when
+ * they are NaN. */
 static int64_t best_of(const double *x, const bool *open, int64_t n)
 {
     int64_t best = -1;
@@ -27,7 +27,8 @@ static int64_t best_of(const double *x, const bool *open, int64_t n)
     return best;
 }
 
-/* Closes the experts of all but the best groups; a group's rank is the sum of its two best. */
+/* Clears `open` for the experts of all but the n_keep best groups; a group's rank is the sum of its
+ * two best. */
 static void keep_groups(const double *rank, bool *open, int64_t n_expert, int64_t n_group,
                         int64_t n_keep, double *sum)
 {

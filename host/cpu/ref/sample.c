@@ -1,4 +1,4 @@
-/* SAMPLE: gr/sample.h says what is drawn. */
+/* SAMPLE: gr/sample.h specifies the draw. */
 #include "gr/sample.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static int higher_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The rank that ranks first; 0 when a logit is NaN. */
+/* Returns the first rank; 0 when a logit is NaN. */
 static uint64_t first_of(const float *x, int64_t n)
 {
     uint64_t first = 0;
@@ -23,7 +23,7 @@ static uint64_t first_of(const float *x, int64_t n)
     return nan ? 0 : first;
 }
 
-/* The rank of the last entry that top_k and top_p leave; r is scratch [n]. */
+/* Returns the rank of the last entry kept by top_k and top_p; r is scratch [n]. */
 static uint64_t last_of(const struct gr_sample_how *h, const float *x, int64_t n, float best,
                         uint64_t *r)
 {

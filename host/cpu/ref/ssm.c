@@ -1,6 +1,6 @@
-/* SSM_CONV and SSM_SCAN: Gu, Dao 2023 (arXiv 2312.00752); Dao, Gu 2024 (arXiv 2405.21060). No
- * column needs another one, so threads share the columns. The state is rounded to f32 after every
- * token: what comes of a sequence does not depend on where steps end. */
+/* SSM_CONV and SSM_SCAN: Gu, Dao 2023 (arXiv 2312.00752); Dao, Gu 2024 (arXiv 2405.21060). Columns
+ * are independent, so they are divided among the threads. The state is rounded to f32 after every
+ * token, so that results do not depend on how a sequence is divided into steps. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"
@@ -10,7 +10,7 @@ double gr_ref_softplus(double x)
     return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
 }
 
-/* Column c of the input at token t of a sequence; t < 0: what the state remembers. */
+/* Column c of the input at token t of a sequence; t < 0: from the state. */
 static float input_at(const struct gr_args_ssm_conv *a, const struct gr_cpu_seq *q, int64_t t,
                       int64_t c)
 {
@@ -31,7 +31,7 @@ static void conv_column(const struct gr_args_ssm_conv *a, const struct gr_cpu_se
             sum += (double)gr_cpu_f32(&a->b, 0)[c];
         gr_cpu_f32(&a->y, q->lo + t)[c] = (float)gr_ref_act_of(a->kind, sum, 1, 0);
     }
-    for (int64_t i = 0; i < past; i++) /* ascending: it may overwrite where it reads */
+    for (int64_t i = 0; i < past; i++) /* ascending, since it may overwrite what it reads */
         q->to[i * a->x.cols + c] = input_at(a, q, q->n - past + i, c);
 }
 
@@ -48,7 +48,7 @@ static void ssm_conv(const struct gr_node *node, const struct gr_cpu_work *work)
 
 const struct gr_cpu_impl gr_ref_ssm_conv = {ssm_conv, NULL, NULL};
 
-/* Column i at row t: h[s] stands at to[s * n + i]. */
+/* Processes row t of column i: h[s] is to[s * n + i]. */
 static void scan_token(const struct gr_args_ssm_scan *a, float *to, int64_t t, int64_t i)
 {
     int64_t n = a->x.cols, n_head = a->dt.cols, head = i / (n / n_head);
