@@ -1,7 +1,6 @@
-/* Trinity, Laguna and Step 3.5: what attention finds passes a gate, experts stand beside shared
- * ones after some dense layers, windowed layers around full ones. Trinity has norms in front of a
- * part and behind it and no positions in every fourth layer. Arcee 2025, Poolside 2026, StepFun
- * 2026. */
+/* Trinity, Laguna and Step 3.5: gated attention output, experts beside shared ones after some dense
+ * layers, windowed and full layers. Trinity has norms before and after each part and no rope in
+ * every fourth layer. Arcee 2025, Poolside 2026, StepFun 2026. */
 #include "graph/build.h"
 
 #include <math.h>
@@ -58,8 +57,8 @@ static int hparams_afmoe(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* A gate has one number for a head, or one for each of its columns. Windowed layers have a rope of
- * their own, without scaling. */
+/* The gate has one value per head, or one per column. Windowed layers have a rope base of their
+ * own, without scaling. */
 static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int64_t gates = gr_hp_rows(s, "blk.0.attn_gate.weight");
@@ -73,7 +72,7 @@ static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_swa_after(s, hp, 4);
 }
 
-/* Full layers turn half as many columns as the file says. */
+/* In full layers rope rotates half as many columns as the file says. */
 static int hparams_step(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     if (hp->n_rot % 4)

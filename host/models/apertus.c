@@ -1,5 +1,5 @@
-/* Apertus: heads have norms, the feed-forward part has no gate but xIELU, whose coefficients are
- * the layer's. Swiss AI Initiative 2025 (arXiv 2509.14233). */
+/* Apertus: norms of the heads of Q and K, a feed-forward part without a gate, with xIELU, whose
+ * coefficients belong to the layer. Swiss AI Initiative 2025 (arXiv 2509.14233). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

@@ -1,4 +1,4 @@
-/* Arctic: a small dense part, and experts who see what went into the layer. Snowflake 2024. */
+/* Arctic: a small dense part, and experts that see the layer's input. Snowflake 2024. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -12,7 +12,8 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EXPERTS(0),
 };
 
-/* The file's width is that of experts; the dense part is as wide as the model. */
+/* The feed-forward width in the file is that of the experts; the dense part is as wide as the
+ * model. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     (void)s;

@@ -1,7 +1,7 @@
-/* BERT and what was made from it: norms behind each part, every token sees all others. Positions
- * are learned (BERT), rotary (Nomic, Jina 3) or biases of attention (Jina 2); feed-forward parts
- * are plain, gated or have experts. Devlin et al. 2018 (arXiv 1810.04805), Nussbaum et al. 2024
- * (arXiv 2402.01613), Nussbaum and Duderstadt 2025 (arXiv 2502.07972), Günther et al. 2023 (arXiv
+/* BERT and its derivatives: norms after each part, bidirectional attention. Positions are learned
+ * (BERT), rotary (Nomic, Jina 3) or biases of attention (Jina 2); feed-forward parts are plain,
+ * gated or have experts. Devlin et al. 2018 (arXiv 1810.04805), Nussbaum et al. 2024 (arXiv
+ * 2402.01613), Nussbaum and Duderstadt 2025 (arXiv 2502.07972), Günther et al. 2023 (arXiv
  * 2310.19923), Sturua et al. 2024 (arXiv 2409.10173). */
 #include "graph/build.h"
 
@@ -58,7 +58,7 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_token_types(hp);
 }
 
-/* Layers 1, 1 + n, 1 + 2 n .. have experts: those that come with a router. */
+/* Layers 1, 1 + n, 1 + 2 n .. have experts; they are recognised by their router. */
 static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->n_ff_exp = hp->n_ff[0];
@@ -75,7 +75,7 @@ static int hparams_jina2(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_token_types(hp);
 }
 
-/* x + attention(x), normed; where there is a second norm, once more with x. */
+/* norm(x + attention(x)); where there is a second norm, applied to the sum of that and x. */
 static gr_t attention(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_OUT_NORM, gr_attn_block(b, il, x, x));

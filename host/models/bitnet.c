@@ -1,5 +1,5 @@
-/* BitNet b1.58: norms between attention or gates and the matrices behind them, whose weights are
- * -1, 0 and 1 times a factor. Ma et al. 2024 (arXiv 2402.17764). */
+/* BitNet b1.58: norms before the output matrices of attention and feed-forward; weights are -1, 0
+ * and 1 times a factor. Ma et al. 2024 (arXiv 2402.17764). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

@@ -1,5 +1,5 @@
-/* CogVLM, as it treats text: llama with Q, K and V in one matrix. What its experts for images have
- * is left alone. Wang et al. 2023 (arXiv 2311.03079). */
+/* CogVLM for text only: llama with Q, K and V in one matrix. Its image experts are not loaded. Wang
+ * et al. 2023 (arXiv 2311.03079). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -15,11 +15,11 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-/* The rotation has the same frequencies in every model. */
+/* Rope has the same frequencies in every model; the file's are ignored. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->qkv_apart = hp->n_embd;
-    hp->only_tokens = true; /* vectors are for the experts for images */
+    hp->only_tokens = true; /* embedding inputs are for the image experts */
     hp->freq_base = 10000, hp->freq_scale = 1, hp->rope_attn_factor = 1;
     hp->scaling = GR_SCALE_NONE, hp->yarn_ext_factor = 0, hp->yarn_attn_factor = 1;
     int rc = gr_hp_rope_all(s, hp);

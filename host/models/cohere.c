@@ -1,7 +1,7 @@
-/* Command R and Command R7B: attention and feed-forward side by side from one norm. The second has
- * windowed layers with rope and, every fourth, one that sees everything and knows no positions;
- * Command with experts has these first, but for some dense layers that all have rope.
- * Cohere 2024; Yang et al. 2025 (arXiv 2501.18795). */
+/* Command R and Command R7B: attention and feed-forward in parallel after one norm. The second has
+ * windowed layers with rope and, every fourth, a full one without; in Command with experts the full
+ * layer comes first of four, after some dense layers that all have rope. Cohere 2024; Yang et al.
+ * 2025 (arXiv 2501.18795). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -26,7 +26,7 @@ static const struct gr_tensor_spec spec_moe[] = {
     GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
 };
 
-/* Logits are multiplied by the file's number. */
+/* Logits are multiplied by the file's factor. */
 static int logit_scale(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     return gr_hp_logit_factor(s, hp);
@@ -42,7 +42,7 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* The norms are those whose epsilon the file has. */
+/* The kind of norm is the one whose epsilon the file has. */
 static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     float eps_rms = 0;
@@ -65,7 +65,7 @@ static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* The mean of what chosen and shared experts give. */
+/* The output is the mean of the chosen and the shared experts' outputs. */
 static gr_t layer_moe(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;

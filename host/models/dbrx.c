@@ -1,5 +1,5 @@
-/* DBRX and Grok: experts in every layer, a norm behind attention; Grok has one behind the experts
- * as well, and can have a dense part beside them. Databricks 2024, xAI 2024. */
+/* DBRX and Grok: experts in every layer, a norm after attention; Grok has one after the experts
+ * too, and optionally a dense part beside them. Databricks 2024, xAI 2024. */
 #include "graph/build.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static int hparams_dbrx(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
 }
 
-/* Where a file says nothing its model is Grok 1. */
+/* Defaults where the file has no keys are those of Grok 1. */
 static int hparams_grok(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     float logit_scale = 0.57735026f;

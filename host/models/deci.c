@@ -1,6 +1,6 @@
-/* Llama-Nemotron: llama after a search for what each layer needs. A layer has attention, a matrix
- * in its place, or nothing; and a feed-forward of its own width, or none. Bercovich et al. 2024
- * (arXiv 2411.19146). */
+/* Llama-Nemotron: llama after an architecture search per layer. A layer has attention, a matrix in
+ * its place, or nothing; and a feed-forward of its own width, or none. Bercovich et al. 2024 (arXiv
+ * 2411.19146). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

@@ -1,6 +1,6 @@
-/* DeepSeek V2, V3 and R1, Mistral Small 4: attention over one latent a token, queries from a latent
- * of their own but in the lite models; experts in groups beside shared ones, after some layers
- * without. DeepSeek-AI 2024 (arXiv 2405.04434, 2412.19437). */
+/* DeepSeek V2, V3 and R1, Mistral Small 4: latent attention (MLA), queries from a latent of their
+ * own except in the lite models; grouped experts beside shared ones, after some dense layers.
+ * DeepSeek-AI 2024 (arXiv 2405.04434, 2412.19437). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

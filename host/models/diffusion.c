@@ -1,6 +1,6 @@
-/* Language models that denoise whole texts, so that every token sees all of them and nothing is
- * kept: Dream (made from Qwen 2), LLaDA (from Llama; with experts from OLMoE) and RND1 (from Qwen 3
- * with experts). Ye et al. 2025 (arXiv 2508.15487), Nie et al. 2025 (arXiv 2502.09992). */
+/* Diffusion language models, which denoise whole texts with bidirectional attention and no cache:
+ * Dream (made from Qwen 2), LLaDA (from Llama; with experts from OLMoE) and RND1 (from Qwen 3 with
+ * experts). Ye et al. 2025 (arXiv 2508.15487), Nie et al. 2025 (arXiv 2502.09992). */
 #include "graph/build.h"
 
 /* clang-format off */

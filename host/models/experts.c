@@ -1,6 +1,6 @@
-/* Experts in every layer and none that all tokens share: OLMoE, Phi-3.5-MoE, MiniMax M2, Mellum,
- * Maple. Muennighoff et al. 2024 (arXiv 2409.02060), Abdin et al. 2024 (arXiv 2404.14219), MiniMax
- * 2025, JetBrains 2025. */
+/* Experts in every layer, without shared ones: OLMoE, Phi-3.5-MoE, MiniMax M2, Mellum, Maple.
+ * Muennighoff et al. 2024 (arXiv 2409.02060), Abdin et al. 2024 (arXiv 2404.14219), MiniMax 2025,
+ * JetBrains 2025. */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -35,7 +35,7 @@ static const struct gr_tensor_spec spec_phimoe[] = {
     GR_SPEC_EXPERTS(0),
 };
 
-/* Experts are as wide as the file says of the feed-forward part. */
+/* The width of the experts is the file's feed-forward width. */
 static int hparams_olmoe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     (void)s;
@@ -58,7 +58,7 @@ static int hparams_minimax(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Windowed layers know nothing of YaRN. */
+/* Windowed layers use rope without YaRN. */
 static int hparams_mellum(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
@@ -66,7 +66,7 @@ static int hparams_mellum(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_swa(s, hp, 4);
 }
 
-/* Windowed layers have rope, the others know no positions. */
+/* Windowed layers have rope, the others no positional encoding. */
 static int hparams_maple(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;

@@ -1,4 +1,4 @@
-/* Falcon: attention and feed-forward side by side, from one norm (7B) or two (40B). Almazrouei et
+/* Falcon: attention and feed-forward in parallel, after one norm (7B) or two (40B). Almazrouei et
  * al. 2023 (arXiv 2311.16867). */
 #include "graph/build.h"
 

@@ -1,6 +1,6 @@
-/* Falcon-H1: attention and Mamba 2 side by side in every layer. Zuo et al. 2025 (arXiv 2507.22448).
- * Rope factors and a bias of attention's output that files may have are not used, as in llama.cpp.
- */
+/* Falcon-H1: attention and Mamba 2 in parallel in every layer. Zuo et al. 2025 (arXiv 2507.22448).
+ * Rope factors and a bias of attention's output that files may have are not used, as in
+ * llama.cpp. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

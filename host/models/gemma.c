@@ -1,5 +1,5 @@
 /* Gemma 2 and 3: scaled embeddings, norms before and after each block, GELU gates, windowed layers
- * between full ones; 2 caps its logits, 3 norms the heads of Q and K. Gemma Team 2024 (arXiv
+ * between full ones; 2 caps its logits, 3 normalises the heads of Q and K. Gemma Team 2024 (arXiv
  * 2408.00118), 2025 (arXiv 2503.19786). */
 #include "graph/build.h"
 
@@ -40,8 +40,8 @@ static const struct gr_tensor_spec spec_embedding[] = {
     {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}},
     {GR_W_DENSE_3, GR_OPTIONAL, {GR_D_DENSE_3, GR_D_EMBD}}};
 
-/* The 27B models scale by the width of a head as if the heads shared n_embd; they are told by their
- * layer count. */
+/* The 27B models scale attention as if the heads divided n_embd; they are recognised by their layer
+ * count. */
 static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
 {
     float d =
@@ -76,7 +76,7 @@ static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
 }
 
-/* Every token sees all of the text, in windowed layers to both sides. Vera et al. 2025 (arXiv
+/* Bidirectional attention, with symmetric windows in windowed layers. Vera et al. 2025 (arXiv
  * 2509.20354). */
 static int hparams_embedding(struct gr_hparams *hp, struct gr_hp_source *s)
 {

@@ -1,5 +1,6 @@
-/* ChatGLM 3 and GLM 4: gate and up in one matrix; the second with norms in front of a part and
- * behind it. With sections (GLM 4.1V) pairs lie apart. GLM Team 2024 (arXiv 2406.12793). */
+/* ChatGLM 3 and GLM 4: gate and up in one matrix; GLM 4 has norms before and after each part. With
+ * rope sections (GLM 4.1V) the columns of a pair are half of the rotated columns apart (NeoX). GLM
+ * Team 2024 (arXiv 2406.12793). */
 #include "graph/build.h"
 
 /* clang-format off */

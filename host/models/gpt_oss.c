@@ -1,5 +1,5 @@
-/* gpt-oss: experts with biases, heads with a sink, every other layer sees a window only. OpenAI
- * 2025 (arXiv 2508.10925). */
+/* gpt-oss: experts with biases, heads with a sink, a window in every other layer. OpenAI 2025
+ * (arXiv 2508.10925). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

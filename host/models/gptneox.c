@@ -1,9 +1,9 @@
-/* Models with layer norms and two matrices in the feed-forward: GPT-NeoX (parts side by side, from
- * a norm each, if the file says so), Phi 2 (side by side, from one norm), StarCoder (learned
- * positions), StarCoder 2, CodeShell and Pocket TTS, BLOOM (ALiBi, a norm behind the embeddings),
- * Nemotron and Jais 2 (squares). Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv
- * 2305.06161), Le Scao et al. 2022 (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819), Xie
- * et al. 2024 (arXiv 2403.15747). */
+/* Models with layer norms and two matrices in the feed-forward: GPT-NeoX (parallel parts, a norm
+ * each, if the file says so), Phi 2 (parallel parts, one norm), StarCoder (learned positions),
+ * StarCoder 2, CodeShell and Pocket TTS, BLOOM (ALiBi, a norm after the embeddings), Nemotron and
+ * Jais 2 (squared ReLU). Black et al. 2022 (arXiv 2204.06745), Li et al. 2023 (arXiv 2305.06161),
+ * Le Scao et al. 2022 (arXiv 2211.05100), Parmar et al. 2024 (arXiv 2402.16819), Xie et al. 2024
+ * (arXiv 2403.15747). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -25,7 +25,7 @@ static const struct gr_tensor_spec spec_starcoder[] = {
     COMMON, EMBD, FFN_NORM, OUTPUT(0), {GR_W_POS_EMBD, 0, {GR_D_EMBD, GR_D_CTX}}};
 static const struct gr_tensor_spec spec_bloom[] = {
     COMMON, EMBD, FFN_NORM, OUTPUT(0), {GR_W_TOKEN_EMBD_NORM, GR_BIAS, {GR_D_EMBD}}};
-/* Which of the two matrices of tokens may be left out is the other way round. */
+/* Here the token embedding is optional, not the output matrix. */
 static const struct gr_tensor_spec spec_codeshell[] = {
     COMMON,
     FFN_NORM,

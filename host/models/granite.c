@@ -1,6 +1,6 @@
-/* Granite 3 and MiniCPM: llama, or experts in its manner, with scales on embeddings, on what a part
- * adds and on the logits; Granite 4: mostly with Mamba 2 in the place of attention. IBM Research
- * 2024, 2025, Hu et al. 2024 (arXiv 2404.06395). */
+/* Granite 3 and MiniCPM: llama, dense or with experts, with factors for the embeddings, the
+ * residual branches and the logits; Granite 4: Mamba 2 in place of attention in most layers. IBM
+ * Research 2024, 2025, Hu et al. 2024 (arXiv 2404.06395). */
 #include "graph/build.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static const struct gr_tensor_spec spec[] = {EMBD, ATTN(0), FFN};
 static const struct gr_tensor_spec spec_hybrid[] = {EMBD, ATTN(GR_IN_KV),
                                                     GR_SPEC_MAMBA2(GR_IN_STATE, 0), FFN};
 
-/* Every layer has sinks and some have windows; gate and up may be one matrix. */
+/* Every layer has attention sinks and some have windows; gate and up may be one matrix. */
 static const struct gr_tensor_spec spec_swa[] = {
     EMBD,
     ATTN(0),
@@ -69,7 +69,7 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : scales(hp, s);
 }
 
-/* Older files have no scales: those of the 2.4B model. */
+/* Older files have no factors; the defaults are those of the 2.4B model. */
 static int hparams_minicpm(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->embd_scale = 12;
@@ -80,7 +80,7 @@ static int hparams_minicpm(struct gr_hparams *hp, struct gr_hp_source *s)
 
 static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
 {
-    bool rope = true; /* files of models without positions say that there are none */
+    bool rope = true; /* files of models without rope say so */
     gr_hp_recurrent_without_kv(hp);
     int rc = gr_hp_recurrence(s, hp, GR_MAMBA_2);
     if (!rc)
@@ -90,7 +90,7 @@ static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : hparams(hp, s);
 }
 
-/* Which layers know positions is in the file. Experts are as wide as a dense layer. */
+/* The file lists the layers with rope. Experts are as wide as a dense layer. */
 static int hparams_swa(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t rope[GR_MAX_LAYER];

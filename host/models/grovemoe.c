@@ -1,5 +1,5 @@
-/* GroveMoE: experts in groups, and an adjugate expert for each group, which sees what the chosen
- * ones gave. Wu et al. 2025 (arXiv 2508.07785). */
+/* GroveMoE: experts in groups, and an adjugate expert for each group, whose input is the output of
+ * the chosen ones. Wu et al. 2025 (arXiv 2508.07785). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

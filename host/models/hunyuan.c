@@ -1,5 +1,5 @@
-/* Hunyuan and Maincoder: llama with norms of the heads of Q and K behind the rotation; Hunyuan also
- * with experts beside a shared one. Tencent 2024 (arXiv 2411.02265). */
+/* Hunyuan and Maincoder: llama with norms of the heads of Q and K after rope; Hunyuan also with
+ * experts beside a shared one. Tencent 2024 (arXiv 2411.02265). */
 #include "graph/build.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static int hparams_maincoder(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-/* Longer contexts by a larger base (NTK): alpha^(d / (d - 2)) times. */
+/* NTK scaling for longer contexts: the rope base is multiplied by alpha^(d / (d - 2)). */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     float alpha = 0;
@@ -55,8 +55,8 @@ static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_maybe_sections(s, hp);
 }
 
-/* Experts are as wide as the file says of the feed-forward part; so is the shared one when it does
- * not say more. */
+/* The width of the experts is the file's feed-forward width; the shared one's too, unless the file
+ * has a key for it. */
 static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->norm_roped = true;

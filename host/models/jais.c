@@ -1,5 +1,5 @@
-/* Jais and Refact: ALiBi instead of positions and a gated feed-forward; Jais with layer norms,
- * whose attention is scaled by the width of a head and not by its root. Sengupta et al. 2023 (arXiv
+/* Jais and Refact: ALiBi instead of positions and a gated feed-forward; Jais has layer norms and
+ * scales attention by the width of a head, not by its square root. Sengupta et al. 2023 (arXiv
  * 2308.16149), Refact AI 2023. */
 #include "graph/build.h"
 
@@ -37,8 +37,8 @@ static int hparams_refact(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-/* No such model has experts, but files can say so: llama.cpp leaves their matrices out and keeps
- * the activation. */
+/* No such model has experts, but a file can claim so: like llama.cpp, this skips their matrices and
+ * applies the activation alone. */
 static gr_t layer_refact(struct gr_build *b, int il, gr_t x)
 {
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);

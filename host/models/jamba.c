@@ -1,5 +1,5 @@
-/* Jamba: Mamba layers, now and then one with attention (and no positions), dense or experts' feed-
- * forward after each. Lieber et al. 2024 (arXiv 2403.19887). */
+/* Jamba: Mamba layers and some attention layers (without positions), each followed by a dense
+ * feed-forward or experts. Lieber et al. 2024 (arXiv 2403.19887). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

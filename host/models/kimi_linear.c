@@ -1,6 +1,6 @@
-/* Kimi Linear, Kimi K3 and Ling 3: layers with a delta rule whose decay is one number for every row
- * of K, beside layers of latent attention, and experts beside shared ones after some layers
- * without. Kimi Team 2025 (arXiv 2510.26692). */
+/* Kimi Linear, Kimi K3 and Ling 3: layers with a delta rule that has a decay for every row of K,
+ * layers with latent attention, and experts beside shared ones after some dense layers. Kimi Team
+ * 2025 (arXiv 2510.26692). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -115,8 +115,8 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }
 
-/* Each part sees a blend of the stream and of what it was at some layers before; at these the
- * stream begins again with what attention gives. */
+/* The input of each part is a blend of the residual stream and of its values kept at some layers
+ * before; at these layers the stream restarts with the output of attention. */
 static gr_t layer_k3(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;

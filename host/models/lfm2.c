@@ -1,5 +1,5 @@
-/* LFM2: short gated convolutions, now and then attention, dense or (after some dense ones) experts'
- * feed-forward. Liquid AI 2025 (arXiv 2511.23404). */
+/* LFM2: short gated convolutions and some attention layers, each with a dense feed-forward or
+ * (after some dense layers) experts. Liquid AI 2025 (arXiv 2511.23404). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -32,7 +32,7 @@ static const struct gr_tensor_spec spec_moe[] = {
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
 };
 
-/* Attention of every layer that has it looks back n_swa, when the file says so. */
+/* If the file has a window, it applies to all attention layers. */
 static int windows(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);

@@ -1,6 +1,6 @@
-/* Llama and its relatives: pre-norm, rotary pairs side by side or apart, gated feed-forward (Arcee:
- * squares); dense, or experts in the manner of Mixtral. Touvron et al. 2023 (arXiv 2302.13971),
- * Jiang et al. 2024 (arXiv 2401.04088). */
+/* Llama and its relatives: pre-norm, rope with adjacent (normal) or distant (NeoX) pairs, gated
+ * feed-forward (Arcee: squared ReLU); dense, or with experts as in Mixtral. Touvron et al. 2023
+ * (arXiv 2302.13971), Jiang et al. 2024 (arXiv 2401.04088). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -23,7 +23,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
-/* Relatives that are dense and have nothing of their own. */
+/* Dense relatives without special features. */
 /* clang-format off */
 #define COMMON                                                      \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
@@ -56,7 +56,7 @@ static int hparams_baichuan(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-/* Every fourth layer knows no positions. Yang et al. 2025 (arXiv 2501.18795). */
+/* Every fourth layer has no positional encoding. Yang et al. 2025 (arXiv 2501.18795). */
 static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     (void)s;
@@ -65,8 +65,8 @@ static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-/* YaRN's magnitude is divided by one that the file may name. Experts are as wide as a dense layer.
- * Where queries grow with positions, they do so every n_ctx_orig tokens. */
+/* YaRN's magnitude is divided by one that the file may have. Experts are as wide as a dense layer.
+ * Queries that are scaled by position change their factor every n_ctx_orig tokens. */
 static int hparams_mistral3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);

@@ -1,6 +1,6 @@
-/* Llama 4: three layers that see windows side by side to one that sees everything, knows no
- * positions and has queries that grow with theirs; in some layers experts beside a shared one, who
- * see the input times their weight. Meta 2025. */
+/* Llama 4: three layers with chunked windows to one full layer without rope, whose queries are
+ * scaled by position; in some layers experts beside a shared one, whose input is multiplied by
+ * their weight. Meta 2025. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -15,8 +15,8 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
 };
 
-/* Files say that there is no window, or nothing: 8,192. Heads that turn are normed behind that, but
- * for the model with 128 experts. */
+/* The window is 8,192 unless the file says that there is none. Heads with rope are normalised after
+ * it, except in the model with 128 experts. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t n_swa = 8192;

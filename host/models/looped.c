@@ -1,7 +1,7 @@
-/* Models that pass their layers more than once. Nanbeige: all of them in order, with the last norm
- * between the rounds. HRM-Text: two stacks of layers whose norms have no weights; the low one runs
- * n_low times before each run of the high one, each on the sum of what both gave last. Wang et al.
- * 2025 (arXiv 2506.21734). */
+/* Models that run their layers more than once. Nanbeige: all of them in order, with the output norm
+ * between rounds. HRM-Text: two stacks of layers whose norms have no weights; the low one runs
+ * n_low times before each run of the high one, each on the sum of the last outputs of both. Wang et
+ * al. 2025 (arXiv 2506.21734). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -78,7 +78,7 @@ static gr_t layer_hrm(struct gr_build *b, int il, gr_t x)
     }
     x = gr_attn_block(b, il, gr_norm_plain(b, il, x), x);
     x = gr_ffn_glu(b, il, gr_norm_plain(b, il, x), x, GR_SILU);
-    if ((il + 1) % n == 0 && il + 1 < hp->n_layer) { /* the last one's is the output's */
+    if ((il + 1) % n == 0 && il + 1 < hp->n_layer) { /* the last norm is the output norm */
         x = gr_norm_plain(b, il, x);
         gr_carry(b, stack, x);
     }

@@ -1,5 +1,5 @@
-/* Mamba 1 and 2: layers of nothing but a selective scan. Gu, Dao 2023 (arXiv 2312.00752), Dao, Gu
- * 2024 (arXiv 2405.21060). FalconMamba norms time step, B and C (Zuo et al. 2024, arXiv
+/* Mamba 1 and 2: layers with a selective scan only. Gu, Dao 2023 (arXiv 2312.00752), Dao, Gu 2024
+ * (arXiv 2405.21060). FalconMamba normalises time step, B and C (Zuo et al. 2024, arXiv
  * 2410.05355). */
 #include "graph/build.h"
 

@@ -1,6 +1,6 @@
-/* MiniCPM 3 and PLM: keys and values of every head are made of a latent and kept. MiniCPM scales
- * embeddings, what a part adds and logits; PLM's feed-forward part has squares instead of gates. Hu
- * et al. 2024 (arXiv 2404.06395), Deng et al. 2025 (arXiv 2503.12167). */
+/* MiniCPM 3 and PLM: keys and values of every head are computed from a latent and cached. MiniCPM
+ * scales embeddings, residual branches and logits; PLM's feed-forward part has squared ReLU instead
+ * of gates. Hu et al. 2024 (arXiv 2404.06395), Deng et al. 2025 (arXiv 2503.12167). */
 #include "graph/build.h"
 
 #include <math.h>

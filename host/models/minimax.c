@@ -1,6 +1,6 @@
-/* MiniMax 01: lightning attention, every eighth layer with attention, experts; what each part adds
- * to is its normed input. MiniMax M3: attention to the blocks that an index chooses, experts beside
- * a shared one after some layers without. MiniMax 2025 (arXiv 2501.08313). */
+/* MiniMax 01: lightning attention, softmax attention in every eighth layer, experts; the residual
+ * of each part is its normalised input. MiniMax M3: attention to blocks chosen by an index, experts
+ * beside a shared one after some dense layers. MiniMax 2025 (arXiv 2501.08313). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec_01[] = {
@@ -60,7 +60,8 @@ static int hparams_01(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Each head chooses so many blocks of keys by an index: all of them, while there are no more. */
+/* Each head attends to n_block blocks of keys chosen by an index: to all of them while there are no
+ * more. */
 static int hparams_m3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t block = 0, n_block = 0;

@@ -1,7 +1,7 @@
-/* Encoders with norms in front of each part, rotary positions and gated feed-forward: ModernBERT
- * (windows to both sides in most layers), NeoBERT, EuroBERT, and Llama that sees all of a text.
- * Warner et al. 2024 (arXiv 2412.13663), Le Breton et al. 2025 (arXiv 2502.19587), Boizard et al.
- * 2025 (arXiv 2503.05500), Babakhin et al. 2025 (arXiv 2511.07025). */
+/* Encoders with norms before each part, rope and gated feed-forward: ModernBERT (symmetric windows
+ * in most layers), NeoBERT, EuroBERT, and bidirectional Llama. Warner et al. 2024 (arXiv
+ * 2412.13663), Le Breton et al. 2025 (arXiv 2502.19587), Boizard et al. 2025 (arXiv 2503.05500),
+ * Babakhin et al. 2025 (arXiv 2511.07025). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -41,7 +41,7 @@ static const struct gr_tensor_spec spec_euro[] = {{GR_W_TOKEN_EMBD, 0, {GR_D_EMB
                                                   {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
                                                   {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
                                                   {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}};
-/* Llama's own table, but for the output. Its files say that it is not causal. */
+/* Llama's table without the output matrix. Its files say that it is not causal. */
 static const struct gr_tensor_spec spec_llama[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
@@ -60,7 +60,7 @@ static const struct gr_tensor_spec spec_llama[] = {
     {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
     {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}};
 
-/* Of the gate; GELU when the file says nothing else. */
+/* Returns the activation of the gate; GELU unless the file says otherwise. */
 static enum gr_act_kind act_of(struct gr_hp_source *s)
 {
     static const char *const silu[] = {"silu", "swish", "swiglu"};
@@ -70,7 +70,7 @@ static enum gr_act_kind act_of(struct gr_hp_source *s)
     return gr_hp_says(s, "hidden_activation", "reglu") ? GR_RELU : GR_GELU;
 }
 
-/* Windowed layers have frequencies of their own, which no scaling changes. */
+/* Windowed layers have rope frequencies of their own, without scaling. */
 static int hparams_modern(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->swa_both = true;
@@ -87,7 +87,7 @@ static int hparams_modern(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_swa_after(s, hp, 3);
 }
 
-/* The embeddings are normed, so that files need no norm in front of the first layer. */
+/* The embeddings are normalised, so files have no norm before the first layer. */
 static gr_t layer_modern(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_has(b, il, GR_W_ATTN_NORM) ? gr_norm(b, il, GR_W_ATTN_NORM, x) : x;

@@ -1,7 +1,7 @@
-/* Muse Glimmer and Talkie: embeddings that pass a norm without weights, logits times a number.
- * Muse: gated attention, norms of the heads, windowed layers with rope and, every fourth, one that
- * sees everything and knows no positions. Talkie: no norm has weights but that of Q, with one for
- * each head; every layer adds the embeddings once more. */
+/* Muse Glimmer and Talkie: embeddings normalised without weights, logits times a factor. Muse:
+ * gated attention, norms of the heads, windowed layers with rope and, every fourth, a full one
+ * without. Talkie: only the norm of Q has weights, one per head; every layer adds the embeddings
+ * again. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec_muse[] = {

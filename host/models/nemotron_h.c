@@ -1,6 +1,6 @@
-/* Nemotron-H and Nemotron 3: layers of one part each, Mamba 2 or attention (without positions) or
- * feed-forward, which of the second can be experts', without gates, of fewer columns than the model
- * has. NVIDIA 2025 (arXiv 2504.03624, 2512.20848). */
+/* Nemotron-H and Nemotron 3: layers of one part each: Mamba 2, attention (without positions) or
+ * feed-forward; in Nemotron 3 the feed-forward can be experts without gates, on fewer columns than
+ * the model has. NVIDIA 2025 (arXiv 2504.03624, 2512.20848). */
 #include "graph/build.h"
 
 /* clang-format off */

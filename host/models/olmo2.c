@@ -1,5 +1,5 @@
-/* OLMo 2 and 3, EXAONE 4: no norm in front of a part, one behind it. Windowed layers in turn with
- * full ones; those of EXAONE know no positions. OLMo Team 2025 (arXiv 2501.00656), LG AI Research
+/* OLMo 2 and 3, EXAONE 4: norms after each part, none before. Windowed layers alternate with full
+ * ones; the full ones of EXAONE have no rope. OLMo Team 2025 (arXiv 2501.00656), LG AI Research
  * 2025 (arXiv 2507.11407). */
 #include "graph/build.h"
 
@@ -24,7 +24,7 @@ static const struct gr_tensor_spec spec_exaone4[] = {COMMON,
                                                      {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
                                                      {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
 
-/* YaRN is for the full layers. */
+/* YaRN applies to full layers only. */
 static int hparams_olmo2(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->plain_swa_rope = true;

@@ -1,6 +1,5 @@
 /* Phi 3: gate and up in one matrix, LongRoPE factors for short and long contexts. Abdin et al. 2024
- * (arXiv 2404.14219).
- */
+ * (arXiv 2404.14219). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

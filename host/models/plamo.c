@@ -1,5 +1,5 @@
-/* PLaMo: attention and feed-forward side by side from one norm. PLaMo 3: norms in front of a part
- * and behind it, windows. Preferred Networks 2023, 2025. */
+/* PLaMo: attention and feed-forward in parallel after one norm. PLaMo 3: norms before and after
+ * each part, windows. Preferred Networks 2023, 2025. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -35,7 +35,7 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_rope_all(s, hp);
 }
 
-/* Scaling is for the layers without a window. */
+/* Rope scaling applies to layers without a window only. */
 static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;

@@ -1,4 +1,4 @@
-/* PLaMo 2: Mamba with heads, every other layer attention; norms before and after each part.
+/* PLaMo 2: Mamba with heads, attention in every other layer; norms before and after each part.
  * Preferred Networks 2025 (arXiv 2509.04897). */
 #include "graph/build.h"
 

@@ -1,6 +1,6 @@
 /* Qwen (one matrix for Q, K and V), Qwen 2 (biases on Q, K, V) and Qwen 3 (norms of the heads of Q
- * and K), dense and with experts; the VL models, whose tokens have a row and a column beside their
- * time. Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388); Wang et al. 2024 (arXiv
+ * and K), dense and with experts; the VL models, whose positions have a time, a row and a column.
+ * Yang et al. 2024 (arXiv 2407.10671), 2025 (arXiv 2505.09388); Wang et al. 2024 (arXiv
  * 2409.12191). */
 #include "graph/build.h"
 
@@ -47,7 +47,7 @@ static const struct gr_tensor_spec spec1[] = {
     DENSE,
 };
 
-/* The file counts gate and up together. */
+/* The file's feed-forward width is that of gate and up together. */
 static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     for (int il = 0; il < hp->n_layer; il++)
@@ -62,7 +62,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }
 
-/* Rerankers end with yes and no. */
+/* Rerankers have two outputs, yes and no, which pass a softmax. */
 static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     (void)s;
@@ -123,7 +123,7 @@ const struct gr_arch gr_arch_qwen3vlmoe = {.name = "qwen3vlmoe",
                                            .rope = GR_ROPE_NEOX,
                                            .hparams = hparams_vl3,
                                            .layer = layer};
-/* The speaker of Qwen3-TTS. */
+/* Language model of Qwen3-TTS. */
 const struct gr_arch gr_arch_qwen3tts = {.name = "qwen3tts",
                                          GR_SPEC(spec3),
                                          .norm = GR_NORM_RMS,

@@ -1,6 +1,6 @@
-/* Qwen 3 Next and 3.5: three layers with a gated delta rule to one with gated attention; dense, or
- * experts beside a shared one with a gate. Qwen Team 2025; Yang, Kautz, Hatamizadeh 2024 (arXiv
- * 2412.06464). */
+/* Qwen 3 Next and 3.5: three layers with a gated delta rule to each one with gated attention;
+ * dense, or experts beside a shared one with a gate. Qwen Team 2025; Yang, Kautz, Hatamizadeh 2024
+ * (arXiv 2412.06464). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -62,7 +62,7 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_sections(s, hp);
 }
 
-/* Each head's query is followed by the gate of what it finds. */
+/* Each head's query is followed by the gate of its output. */
 static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);

@@ -1,6 +1,6 @@
-/* RWKV 6 and 7, and models made of Qwen 2 with their attention: no cache, but a state for each
- * layer and what came before. Peng et al. 2024 (arXiv 2404.05892), 2025 (arXiv 2503.14456,
- * 2501.15570). */
+/* RWKV 6 and 7, and models made from Qwen 2 with their attention: no KV cache, but for each layer a
+ * state and the previous token's row (token shift). Peng et al. 2024 (arXiv 2404.05892), 2025
+ * (arXiv 2503.14456, 2501.15570). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -59,7 +59,7 @@ static const struct gr_tensor_spec spec_rwkv6[] = {
     HEAD(GR_BIAS),
     TIME_MIX_6(0),
     {GR_W_TIME_MIX_LERP_FUSED, GR_OPTIONAL | GR_AS_F32, {GR_D_EMBD, GR_D_LERP}},
-    {GR_W_TIME_MIX_LERP_W, GR_OPTIONAL, {GR_D_EMBD}}, /* older files have these */
+    {GR_W_TIME_MIX_LERP_W, GR_OPTIONAL, {GR_D_EMBD}}, /* in older files */
     {GR_W_TIME_MIX_LERP_K, GR_OPTIONAL, {GR_D_EMBD}},
     {GR_W_TIME_MIX_LERP_V, GR_OPTIONAL, {GR_D_EMBD}},
     {GR_W_TIME_MIX_LERP_R, GR_OPTIONAL, {GR_D_EMBD}},

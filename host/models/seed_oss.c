@@ -1,5 +1,5 @@
-/* Seed-OSS: biases on Q, K and V; what stands in front of the feed-forward is called a norm behind
- * attention. ByteDance Seed Team 2025. */
+/* Seed-OSS: biases on Q, K and V; the norm before the feed-forward is named as one after attention
+ * in files. ByteDance Seed Team 2025. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

@@ -1,4 +1,4 @@
-/* Experts beside a shared one, after some layers without: DeepSeek MoE, dots.llm1, Ling, ERNIE 4.5,
+/* Experts beside a shared one, after some dense layers: DeepSeek MoE, dots.llm1, Ling, ERNIE 4.5,
  * GLM 4.5, K-EXAONE, Hunyuan 3; Qwen 2 with experts, where a gate weighs the shared one. Dai et al.
  * 2024 (arXiv 2401.06066), Huo et al. 2025 (arXiv 2506.05767), Ling Team 2025 (arXiv 2503.05139),
  * GLM-4.5 Team 2025 (arXiv 2508.06471), Baidu 2025, LG AI Research 2026, Tencent 2026, Yang et al.
@@ -45,7 +45,7 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
 }
 
-/* Of the softmax over all experts the chosen ones keep what they have. */
+/* The weights of the chosen experts are those of the softmax over all experts, not renormalised. */
 static int hparams_deepseek(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = hparams(hp, s);
@@ -60,7 +60,7 @@ static int hparams_qwen2moe(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Attention's output has a bias in some files that llama.cpp leaves out, and so does this. */
+/* Some files have a bias of the attention output; like llama.cpp, this ignores it. */
 static int hparams_ernie(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = hparams(hp, s);
@@ -68,7 +68,7 @@ static int hparams_ernie(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-/* Without a width of their own, experts have together what a dense part has. */
+/* Without a width in the file, the chosen experts together are as wide as a dense part. */
 static void share_width(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     if (!gr_hp_has(s, "expert_feed_forward_length") && hp->n_expert_used > 0)
@@ -86,7 +86,7 @@ static int hparams_glm4(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_maybe_sections(s, hp);
 }
 
-/* The width that the file says is of each shared expert. */
+/* The file's width is that of each shared expert. */
 static int hparams_bailing2(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t n_ff = 0, n_shared = 1;
@@ -116,7 +116,7 @@ static int hparams_hy3(struct gr_hparams *hp, struct gr_hp_source *s)
     return one_shared(hp, s);
 }
 
-/* Windowed layers have rope, the others know no positions. */
+/* Windowed layers have rope, the others no positional encoding. */
 static int hparams_exaone(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->n_swa = 128;

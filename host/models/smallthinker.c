@@ -1,6 +1,5 @@
-/* SmallThinker: the router sees what goes into the layer, so that experts can be fetched while it
- * attends; one layer in four sees everything and knows no positions. Song et al. 2025 (arXiv
- * 2507.20984). */
+/* SmallThinker: the router sees the layer's input, so that experts can be fetched during attention;
+ * every fourth layer is a full one without rope. Song et al. 2025 (arXiv 2507.20984). */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
@@ -12,8 +11,8 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EXPERTS(0),
 };
 
-/* With a window the file's is always that of 4,096; a model of four layers has rope in all of them.
- */
+/* If the file has a window, it is taken as 4,096; a model of four layers has rope in all of
+ * them. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);

@@ -1,4 +1,4 @@
-/* Spark 2.5: a gate weighs each head of what attention found; windows, GELU gates. iFlytek 2025. */
+/* Spark 2.5: a gate scales the attention output of each head; windows, GELU gates. iFlytek 2025. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

@@ -1,6 +1,6 @@
-/* Models of 2023 with layer norms and a gated feed-forward: StableLM (norms of each head in the 12B
- * model, whose parts stand side by side) and Orion. Stability AI 2024 (arXiv 2402.17834), OrionStar
- * 2024 (arXiv 2401.12246). */
+/* Models of 2023 with layer norms and a gated feed-forward: StableLM (the 12B model has norms of
+ * each head and parallel parts) and Orion. Stability AI 2024 (arXiv 2402.17834), OrionStar 2024
+ * (arXiv 2401.12246). */
 #include "graph/build.h"
 
 /* clang-format off */

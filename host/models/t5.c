@@ -1,8 +1,7 @@
-/* T5: encoder and decoder, or the encoder alone. Norms in front of each part, biases by distance in
- * attention, which is not scaled; feed-forward parts with a gate or without. A layer of the decoder
- * counts as two here: one attends to its own past, the next one to what the encoder gave, which it
- * keeps as keys and values. Raffel et al. 2019 (arXiv 1910.10683), Ni et al. 2021 (arXiv
- * 2108.08877). */
+/* T5: encoder and decoder, or the encoder alone. Norms before each part, unscaled attention with
+ * biases by distance; feed-forward parts with or without a gate. A decoder layer counts as two
+ * here: one with self-attention, the next with attention to the encoder's output, which it caches
+ * as keys and values. Raffel et al. 2019 (arXiv 1910.10683), Ni et al. 2021 (arXiv 2108.08877). */
 #include "graph/build.h"
 
 /* clang-format off */
@@ -51,13 +50,14 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams_encoder(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     hp->attn_scale = 1;
-    for (int32_t il = 1; il < hp->n_layer; il++) /* they share what the first has for distances */
+    for (int32_t il = 1; il < hp->n_layer; il++) /* they share the first layer's biases by
+                                                    distance */
         if (hp->n_head[il] != hp->n_head[0])
             return gr_hp_unsupported(s, "attention.head_count");
     return gr_hp_need_i32(s, "attention.relative_buckets_count", 4, 1 << 16, &hp->n_bucket);
 }
 
-/* Layers of the encoder, then two for each of the decoder: its past, and the encoder's text. */
+/* Layers of the encoder, then two for each decoder layer: self-attention and cross-attention. */
 static void lay_out(struct gr_hparams *hp, int32_t n_enc, int32_t n_dec)
 {
     hp->n_enc = n_enc, hp->n_layer = n_enc + 2 * n_dec;
@@ -70,7 +70,7 @@ static void lay_out(struct gr_hparams *hp, int32_t n_enc, int32_t n_dec)
     }
 }
 
-/* A file that does not say so has decoders of as many layers, which begin with the first token. */
+/* By default the decoder has as many layers as the encoder and begins with token 0. */
 static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
 {
     int32_t n_enc = hp->n_layer, n_dec = n_enc;
