@@ -11,7 +11,7 @@
 #define MAGIC "_logits_"
 #define N_MAGIC 8
 #define N_HEAD 4    /* uint16 of scale and least */
-#define RANGE 16.0f /* from the likeliest to the least that is told apart */
+#define RANGE 16.0f /* range of log p below the likeliest that q represents */
 #define MOST_Q 65535
 #define TOKENS_AT_ONCE ((size_t)1 << 20)
 
@@ -80,7 +80,8 @@ static int read_sizes(struct gr_base_file *b)
     return 0;
 }
 
-/* A file has exactly the bytes that its sizes ask for, which is known of pipes at their end. */
+/* Checks that the file has exactly the size that its header implies; for pipes this is known at the
+ * end. */
 static int check_size(struct gr_base_file *b)
 {
     struct stat st;
@@ -98,7 +99,7 @@ static int check_size(struct gr_base_file *b)
                    (long long)st.st_size);
 }
 
-/* Memory grows with what is there, not with what the sizes say. */
+/* Reads the tokens; memory grows with the data read, not with the sizes in the header. */
 static int read_tokens(struct gr_base_file *b)
 {
     size_t all = (size_t)b->n_chunk * (size_t)b->n_ctx, n = 0;

@@ -1,5 +1,5 @@
-/* gpurun bench: how long prompts ("pp512"), generated tokens of one text ("tg128") or of several
- * side by side ("tg128x16"), and both ("pp512+tg128") take, for each of the settings asked for.
+/* gpurun bench: times prompts ("pp512"), generated tokens of one text ("tg128") or of several at
+ * once ("tg128x16"), and both ("pp512+tg128"), for each requested setting.
  *
  * Where several ranks share the model, batches follow each other through its stages: pieces of a
  * prompt, and as many groups of texts as there are stages. */
@@ -14,34 +14,34 @@
 #include "trace.h"
 
 #define MOST_TEXTS 256 /* -np */
-#define MOST_STAGES 64 /* --ranks, and those of a launcher that count */
-#define FOLLOWED 128   /* tokens of a prompt from which on looking at its progress costs nothing */
+#define MOST_STAGES 64 /* ranks that are counted */
+#define FOLLOWED 128   /* tokens of a prompt from which on showing progress costs nothing */
 
 struct bench {
-    const struct gr_options *o; /* of the command line */
-    struct gr_options setting;  /* the same with one of each list */
+    const struct gr_options *o; /* options of the command line */
+    struct gr_options setting;  /* the same with one value of each list */
     struct gr_model *model;
     struct gr_model_info info;
     struct gr_session *session;
     struct gr_trace *trace;
     struct gr_bench_old *old;
     struct gr_fit fit;
-    int32_t device;     /* the one in `fit` that rows name */
-    int32_t *ids, *seq; /* [n_ids] of a prompt: any tokens do; the text that they belong to */
+    int32_t device;     /* index in `fit` of the device named in rows */
+    int32_t *ids, *seq; /* [n_ids] tokens of a prompt (arbitrary), and their sequences */
     int32_t n_ids;
     int64_t *step;       /* [repetitions * longest generation * groups] ns between tokens */
     int64_t *ns, *first; /* [repetitions] */
     int32_t n_step;
-    int32_t n_stage;  /* that have layers */
-    int32_t n_flight; /* batches on their way */
+    int32_t n_stage;  /* stages with layers */
+    int32_t n_flight; /* batches in flight */
     int64_t load_ns;
-    struct gr_bench_test kept; /* what the cache was filled for; n_seq 0: nothing */
+    struct gr_bench_test kept; /* test that the cache was filled for; n_seq 0: none */
     bool printed;
 };
 
-/* When the tokens of a pass came. */
+/* Times of the tokens of a pass. */
 struct clock {
-    int64_t start[MOST_TEXTS], *step; /* of each group its last token's time; steps so far */
+    int64_t start[MOST_TEXTS], *step; /* time of each group's last token; steps so far */
     int32_t n_step, n_end, n_group;   /* batches ended */
 };
 
@@ -60,7 +60,7 @@ static int32_t longest(const struct gr_int_list *list)
     return most;
 }
 
-/* Stages are as many as there are first layers. */
+/* Counts the stages: one for each distinct first layer. */
 static int32_t count_stages(struct gr_session *s)
 {
     struct gr_stage stage[MOST_STAGES];
@@ -70,9 +70,9 @@ static int32_t count_stages(struct gr_session *s)
     return count > 0 ? count : 1;
 }
 
-/* ---- what is asked for ---- */
+/* ---- tests of a setting ---- */
 
-/* "512,128" of -pg. */
+/* Parses "512,128" (-pg). */
 static int read_pair(const char *text, int32_t *n_prompt, int32_t *n_gen)
 {
     char rest;
@@ -106,7 +106,7 @@ static int each_test(struct bench *b, int32_t n_depth, int32_t n_other,
     return rc;
 }
 
-/* Cells that the longest text needs, and all of them together. */
+/* Cells needed by the longest text, and by all together. */
 struct room {
     int64_t each, all;
     int32_t n_prompt, n_gen; /* the longest */
@@ -208,7 +208,7 @@ static int open_session(struct bench *b)
 
 /* ---- a pass ---- */
 
-/* Ends batches until no more than `most` are in flight; c notes when the tokens of a group came. */
+/* Ends batches until at most `most` are in flight; c records the times of the groups' tokens. */
 static int end_batches(struct bench *b, int32_t most, struct clock *c)
 {
     int rc = 0;
@@ -224,7 +224,7 @@ static int end_batches(struct bench *b, int32_t most, struct clock *c)
     return rc;
 }
 
-/* Begins a batch when no more than `most` will be in flight with it. */
+/* Begins a batch once at most `most` are in flight including it. */
 static int begin(struct bench *b, const struct gr_batch *batch, int32_t most, struct clock *c)
 {
     int rc = end_batches(b, most - 1, c);
@@ -234,7 +234,7 @@ static int begin(struct bench *b, const struct gr_batch *batch, int32_t most, st
     return rc;
 }
 
-/* n tokens of text `seq` in batches of -b; an encoder reads them at once. */
+/* Runs n tokens of text `seq` in batches of -b tokens; an encoder reads them at once. */
 static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
 {
     int32_t step = b->setting.batch_size;
@@ -256,7 +256,8 @@ static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
     return rc ? rc : end_batches(b, 0, NULL);
 }
 
-/* n tokens of each of n_seq texts, in groups of which each is one stage further than the next. */
+/* Generates n tokens of each of n_seq texts, in groups that follow each other through the
+ * stages. */
 static int pass_texts(struct bench *b, int32_t n, int32_t n_seq)
 {
     struct clock c = {.step = b->step + b->n_step,
@@ -280,8 +281,8 @@ static int pass_texts(struct bench *b, int32_t n, int32_t n_seq)
     return rc;
 }
 
-/* Cuts the texts that are there back to what they had; false: the cache cannot (recurrent states,
- * what an encoder gave), or was filled for something else. */
+/* Truncates the texts in the cache to their depth; false: not possible (recurrent states,
+ * encoders), or filled for another test. */
 static bool cut_back(struct bench *b, const struct gr_bench_test *t)
 {
     if (b->info.has_encoder || !b->kept.n_seq || b->kept.n_depth != t->n_depth ||
@@ -294,7 +295,7 @@ static bool cut_back(struct bench *b, const struct gr_bench_test *t)
     return true;
 }
 
-/* The cache as the test begins: text 0 has run through its tokens, others have copies. */
+/* Fills the cache for a test: text 0 is run, the others are copies. */
 static int fill_cache(struct bench *b, const struct gr_bench_test *t)
 {
     int rc = 0;
@@ -314,7 +315,7 @@ static int fill_cache(struct bench *b, const struct gr_bench_test *t)
     return rc ? gr_say_status(rc) : 0;
 }
 
-/* One measurement; *first gets the time until the prompt's last logits. */
+/* Runs one measurement; *first receives the time until the prompt's last logits. */
 static int pass(struct bench *b, const struct gr_bench_test *t, int64_t *ns, int64_t *first)
 {
     int64_t start = now_ns(CLOCK_MONOTONIC);
@@ -356,7 +357,8 @@ static int report(struct bench *b, const struct gr_bench_test *t, int64_t start_
     return rc;
 }
 
-/* All passes of a test; what fills the cache is added when that is known. */
+/* Begins the progress bar for all passes of a test; tokens that fill the cache are added once
+ * known. */
 static void begin_bar(const struct bench *b, const struct gr_bench_test *t, int32_t n_warm)
 {
     char name[64], what[80];
@@ -400,7 +402,7 @@ static int run_setting(struct bench *b)
     return rc ? rc : traced;
 }
 
-/* Settings that one open model serves. */
+/* Runs the settings that share one open model. */
 static int run_model(struct bench *b)
 {
     const struct gr_options *o = b->o;
@@ -427,7 +429,7 @@ static int run_model(struct bench *b)
     return rc;
 }
 
-/* Models that are opened: files under each -mmp and -ngl. */
+/* Returns the number of models to open: files times values of -mmp and -ngl. */
 static int count_models(const struct gr_options *o)
 {
     return (o->models.n > 0 ? o->models.n : 1) * o->mmaps.n * o->gpu_layer_counts.n;

@@ -15,7 +15,7 @@ struct gr_bench_old {
     int n_test, n_found, n_slower;
 };
 
-/* Adds what is a row, or a list of rows. */
+/* Adds a row, or a list of rows. */
 static void take(struct gr_bench_old *old, json_t *value)
 {
     size_t i;
@@ -31,7 +31,7 @@ static void take(struct gr_bench_old *old, json_t *value)
     }
 }
 
-/* Values follow each other in the file: one list (json), or an object a line (jsonl). */
+/* Reads the values of the file: one list (json), or one object per line (jsonl). */
 static int read_values(struct gr_bench_old *old, FILE *f)
 {
     json_error_t error;
@@ -97,8 +97,8 @@ static bool is_word(const json_t *row, const char *name, const char *word)
     return text && !strcmp(text, word);
 }
 
-/* The same test on the same model. Sizes of files agree within a hundredth: what counts as weights
- * differs. */
+/* Returns whether a row is of the same test on the same model. Model sizes may differ by 1 %, since
+ * programs count weights differently. */
 static bool is_same(const json_t *row, const struct gr_bench_result *r)
 {
     const struct gr_bench_test *t = &r->test;
@@ -111,7 +111,7 @@ static bool is_same(const json_t *row, const struct gr_bench_result *r)
            is_word(row, "type_v", r->o->cache_type_v);
 }
 
-/* How many of the other settings agree; the file's name counts more than all of them. */
+/* Returns how many other settings agree; an equal file name outweighs them all. */
 static int agreement(const json_t *row, const struct gr_bench_result *r)
 {
     return 8 * is_word(row, "model_filename", r->o->model ? r->o->model : "") +
@@ -131,7 +131,7 @@ void gr_bench_old_find(struct gr_bench_old *old, struct gr_bench_result *r)
     json_array_foreach(old->rows, i, row)
     {
         int agrees = is_same(row, r) ? agreement(row, r) : -1;
-        if (agrees >= best && agrees >= 0) /* of equals the last one */
+        if (agrees >= best && agrees >= 0) /* of equal ones the last */
             best = agrees, r->was_ts = json_number_value(json_object_get(row, "avg_ts"));
     }
     old->n_test++;

@@ -1,4 +1,4 @@
-/* Rows of gpurun bench: as llama-bench prints them, with what it does not measure behind them. */
+/* Rows of gpurun bench: fields of llama-bench, followed by those that it lacks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static double first(const struct gr_bench_result *r, int32_t i)
     return (double)r->first_ns[i];
 }
 
-/* The step that `share` of the steps are no longer than; 0: there are none. */
+/* Returns the quantile `share` of the step times; 0: there are none. */
 static int64_t step_at(const struct gr_bench_result *r, double share)
 {
     int32_t i = (int32_t)ceil(share * r->n_step) - 1;
@@ -87,7 +87,7 @@ static const char *cpu_name(char *buf, size_t n)
     return buf;
 }
 
-/* JSON is UTF-8, names of files and devices need not be: bytes above 127 of others become '?'. */
+/* Makes a JSON string; in names that are not UTF-8 bytes above 127 become '?'. */
 static json_t *text_of(const char *text)
 {
     json_t *value = json_string(text);
@@ -177,7 +177,7 @@ json_t *gr_bench_json(const struct gr_bench_result *r)
 
 /* ---- CSV, SQL ---- */
 
-/* A value with every quote doubled, between quotes: what both want of a text. */
+/* Prints a quoted text with every quote doubled. */
 static void print_quoted(const char *text, char quote)
 {
     putchar(quote);
@@ -198,7 +198,7 @@ static void print_value(const json_t *v, char quote)
         printf("%lld", (long long)json_integer_value(v));
 }
 
-/* What a row's fields are printed as; lists have no place in a table. */
+/* Part of a row's fields to print; lists are left out. */
 enum part { NAMES, TYPED, VALUES };
 
 static void print_fields(json_t *row, enum part part, char quote, const char *between)
@@ -230,7 +230,7 @@ static void print_csv(json_t *row, bool head)
     printf("\n");
 }
 
-/* The table has the name that llama-bench gives it, so that the same queries do. */
+/* The table has llama-bench's name, so that the same queries work. */
 static void print_sql(json_t *row, bool head)
 {
     if (head) {
@@ -259,7 +259,7 @@ static struct cell *add(struct cell *c, const char *head, int width)
     return c;
 }
 
-/* The end of a name that fits into a cell, without half a character before it. */
+/* Returns the end of a name that fits into a cell, beginning with a whole character. */
 static const char *end_of(const char *name)
 {
     size_t n = strlen(name);
@@ -274,7 +274,7 @@ static void put_switch(struct cell *c, const char *head, int width, int x)
     snprintf(add(c, head, width)->text, 64, "%d", x);
 }
 
-/* A setting is shown where it differs from what it is without flags, or between rows. */
+/* Adds cells for settings that differ from the default, or between rows. */
 static int setting_cells(const struct gr_bench_result *r, struct cell *c)
 {
     const struct gr_options *o = r->o;
@@ -298,7 +298,7 @@ static int setting_cells(const struct gr_bench_result *r, struct cell *c)
     return n;
 }
 
-/* A number, or nothing where there is none. */
+/* Adds a cell with a number, empty where there is none. */
 static void put(struct cell *c, const char *head, int width, int digits, double x)
 {
     add(c, head, width);
@@ -340,7 +340,7 @@ static int cells_of(const struct gr_bench_result *r, struct cell *c)
     return n + speed_cells(r, c + n);
 }
 
-/* Columns of a text: bytes but for those that continue a character. */
+/* Returns the columns of a text: bytes except UTF-8 continuation bytes. */
 static int columns(const char *text)
 {
     int n = 0;

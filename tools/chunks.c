@@ -15,7 +15,7 @@ struct gr_perplexity gr_chunks_perplexity(const struct gr_chunks *c)
     return p;
 }
 
-/* The tokens of the text; a newline that ends it is none of it. */
+/* Tokenizes the text without a final newline. */
 static int read_ids(struct gr_chunks *c, const struct gr_options *o)
 {
     char *text = NULL;
@@ -34,7 +34,7 @@ static int read_ids(struct gr_chunks *c, const struct gr_options *o)
     return status ? gr_say_status(status) : rc;
 }
 
-/* Those that the base file judges are the ones that are judged. */
+/* Takes the tokens and the choice of judged tokens from the base file. */
 static int take_ids(struct gr_chunks *c, const struct gr_options *o, const struct gr_base_file *b)
 {
     int rc = gr_base_fits(b, c->n_vocab);
@@ -53,7 +53,7 @@ static int take_ids(struct gr_chunks *c, const struct gr_options *o, const struc
     return 0;
 }
 
-/* Whether the model wants a BOS: then a text without a character has one. */
+/* Finds the BOS token: models with one add it to an empty text. */
 static int find_bos(struct gr_chunks *c)
 {
     int32_t *ids = NULL;
@@ -64,7 +64,7 @@ static int find_bos(struct gr_chunks *c)
     return status ? gr_say_status(status) : 0;
 }
 
-/* The chunks of a text are as long as the flags say. */
+/* Chooses the length of chunks from the flags. */
 static int choose_length(struct gr_chunks *c, const struct gr_options *o)
 {
     struct gr_model_info info;
@@ -90,7 +90,7 @@ static int choose_length(struct gr_chunks *c, const struct gr_options *o)
     return GR_EXIT_USAGE;
 }
 
-/* Which chunks there are, and which are run. */
+/* Computes the number of chunks and which are run. */
 static int choose_chunks(struct gr_chunks *c, const struct gr_options *o)
 {
     int32_t stride = o->ppl_stride;
@@ -109,7 +109,7 @@ static int choose_chunks(struct gr_chunks *c, const struct gr_options *o)
     return 0;
 }
 
-/* Chunks that the classic Self-Extend moves are sequence 0, one after the other. */
+/* Opens the session. With classic Self-Extend chunks run one by one as sequence 0. */
 static int open_session(struct gr_chunks *c, const struct gr_options *o)
 {
     struct gr_session_params p = gr_session_options(o);
@@ -126,12 +126,12 @@ static int open_session(struct gr_chunks *c, const struct gr_options *o)
     p.n_ctx = (uint32_t)c->n_ctx * p.n_seq_max;
     gr_length_warn(&c->length, &p);
     int status = gr_session_open(&c->session, c->model, &p);
-    if (!status) /* judges n and w */
+    if (!status) /* validates n and w */
         status = gr_self_extend(c->session, &classic, &(int32_t){0});
     return status ? gr_say_status(status) : 0;
 }
 
-/* What a decoder gives depends on the text that its encoder has. */
+/* Refuses models with encoder and decoder: the decoder's output depends on the encoder's text. */
 static int check_encoder(const struct gr_chunks *c)
 {
     struct gr_model_info info;
@@ -218,7 +218,7 @@ static struct gr_batch fill(const struct gr_chunks *c, const struct piece *p)
         .n_tok = n, .token = p->token, .pos = p->pos, .seq = p->seq, .logits = p->logits};
 }
 
-/* Adds what chunk i + s gave in this piece. */
+/* Evaluates the judged tokens of chunk i + s in this piece. */
 static int judge(struct gr_chunks *c, const struct piece *p, int32_t s,
                  const struct gr_chunk_calls *calls)
 {
@@ -243,7 +243,7 @@ static int judge(struct gr_chunks *c, const struct piece *p, int32_t s,
     return rc;
 }
 
-/* The next piece of the chunks at hand, as much as a batch or Self-Extend's window takes. */
+/* Runs the next piece of the current chunks, as much as a batch or Self-Extend's window holds. */
 static int run_piece(struct gr_chunks *c, struct piece *p)
 {
     int status = gr_self_extend(c->session, &p->extend, &p->at);
@@ -259,8 +259,8 @@ static int run_piece(struct gr_chunks *c, struct piece *p)
     return status ? gr_say_status(status) : 0;
 }
 
-/* n chunks side by side, from chunk i on. Of several in a batch each is complete in it. *go:
- * whether done wants more of them. */
+/* Runs n chunks at once, from chunk i on. When there are several, one batch holds each completely.
+ * *go: whether `done` asks to continue. */
 static int run_group(struct gr_chunks *c, struct piece *p, const struct gr_chunk_calls *calls,
                      bool *go)
 {

@@ -1,15 +1,14 @@
-/* Completion of command lines. What may stand where the cursor is comes from the tables of
- * commands, flags and recipes, the same for every shell: the shells' scripts ask `gpurun completion
- * words` for it, with the words after the program's name up to the one that is typed. A line of the
- * answer is a word, behind a tab a few words on it; or :gguf, :files, :folders, names that the
- * shell knows. */
+/* Completion of command lines. The candidates come from the tables of commands, flags and recipes,
+ * the same for every shell: the shells' scripts call `gpurun completion words` with the words after
+ * the program's name up to the one being typed. A line of the answer is a word, then after a tab
+ * its description; or :gguf, :files, :folders, for which the shell completes file names. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools.h"
 
-/* What is typed: `word` is completed, behind `kept`. */
+/* The word being typed: `word` is completed and appended to `kept`. */
 struct typed {
     const char *word;
     const char *kept;
@@ -71,7 +70,7 @@ static void offer_topics(const struct typed *t)
         offer_word(t, name, "");
 }
 
-/* The words of "a|b|N" or "[a | b | TOPIC]"; those in capitals stand for others. */
+/* Offers the words of "a|b|N" or "[a | b | TOPIC]"; words in capitals are placeholders. */
 static void offer_choices(const struct typed *t, const char *choices)
 {
     static const char between[] = " |[]";
@@ -89,7 +88,7 @@ static void offer_choices(const struct typed *t, const char *choices)
 
 /* ---- where the cursor is ---- */
 
-/* The value of a flag; of a list the part behind the last comma. */
+/* Completes the value of a flag; of a list the part after the last comma. */
 static void complete_value(struct typed t, const struct gr_flag *f)
 {
     const char *comma = strrchr(t.word, ',');
@@ -111,7 +110,7 @@ static void complete_value(struct typed t, const struct gr_flag *f)
         puts(":folders");
 }
 
-/* Argument k of a command, as its usage line calls it. */
+/* Completes argument k of a command, by its name in the usage line. */
 static void complete_argument(const struct typed *t, enum gr_command command, int k)
 {
     const char *p = gr_commands[command].args;
@@ -143,7 +142,7 @@ static enum gr_command command_of(const char *word)
     return (enum gr_command)i;
 }
 
-/* Whether the word behind a flag, NULL for the one that is typed, is its value. */
+/* Returns whether the word after a flag (NULL: the one being typed) is its value. */
 static bool takes_word(const struct gr_flag *f, const char *next)
 {
     if (!f || !*f->value || f->kind >= GR_FLAG_NOOP)
@@ -151,8 +150,8 @@ static bool takes_word(const struct gr_flag *f, const char *next)
     return f->kind != WHEN || !next || strstr(f->value, next);
 }
 
-/* Looks at the words before the last one: how many are arguments. *pending: the flag whose value
- * the last one is. Shells that cut words at "=" give "--flag", "=", "value". */
+/* Returns how many of the words before the last one are arguments. *pending: the flag whose value
+ * the last word is. Shells that split words at "=" pass "--flag", "=", "value". */
 static int read_words(char **words, int n, enum gr_command command, const struct gr_flag **pending)
 {
     int n_arg = 0;

@@ -1,4 +1,4 @@
-/* What concerns the GPUs: gpurun devices, fit and profile, and the summary's part. */
+/* Commands about GPUs: gpurun devices, fit and profile; and the GPU part of summaries. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +122,7 @@ static uint64_t taken(const struct gr_fit_device *v)
     return v->weights + v->cache + v->work;
 }
 
-/* The part of what is free, 0 to 1; 0 for a CPU. */
+/* Returns the fraction of free memory that is taken, 0 to 1; 0 for a CPU. */
 static double share(const struct gr_fit_device *v)
 {
     return v->free_bytes ? (double)taken(v) / (double)v->free_bytes : 0;
@@ -167,7 +167,7 @@ static void print_fit(const struct gr_fit *f)
     }
 }
 
-/* A word as a shell reads it. */
+/* Prints a word, quoted for a shell where necessary. */
 static void print_word(const char *word)
 {
     if (*word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -181,14 +181,14 @@ static void print_word(const char *word)
     printf("'");
 }
 
-/* The first name of a flag, of those that switch off where that is asked for and there are some. */
+/* Prints the first name of a flag; with `off`, of its names that switch off, if any. */
 static void print_name(const struct gr_flag *f, bool off)
 {
     const char *bar = strchr(f->names, '|'), *name = off && bar ? bar + 2 : f->names;
     printf(" %.*s", (int)strcspn(name, " "), name);
 }
 
-/* A flag that was given, with its value, or each of its values. */
+/* Prints a flag that was given, with each of its values. */
 static void print_flag(const struct gr_options *o, const struct gr_flag *f)
 {
     const struct gr_given *g = (const void *)((const char *)o + f->given);
@@ -205,7 +205,7 @@ static void print_flag(const struct gr_options *o, const struct gr_flag *f)
     }
 }
 
-/* Whether print_command says in numbers what the flag is about. */
+/* Returns whether print_command prints this flag by itself, with the computed value. */
 static bool is_worked_out(const struct gr_flag *f)
 {
     static const size_t fields[] = {
@@ -218,7 +218,7 @@ static bool is_worked_out(const struct gr_flag *f)
     return false;
 }
 
-/* The command line that does what was worked out: with every flag that it was worked out with. */
+/* Prints the command line for the computed placement, with every flag that was given. */
 static void print_command(const struct gr_options *o, const struct gr_fit *f,
                           const struct gr_session_params *p)
 {

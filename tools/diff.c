@@ -1,5 +1,5 @@
-/* gpurun diff: one prompt under two sets of flags. Which node is the first to differ by more than
- * rounding explains (diff_nodes.c), where, and by how much.
+/* gpurun diff: runs one prompt with two sets of flags and finds the first node that differs by more
+ * than rounding explains (diff_nodes.c), where, and by how much.
  *
  * Each side runs the prompt as a whole and then token by token: untapped, as a user gets it, and
  * tapped, where every node has launches of its own. For the untapped logits the whole prompt runs
@@ -21,7 +21,7 @@ static bool of_a_side(const struct gr_flag *f)
            f->offset == offsetof(struct gr_options, lora_scaled);
 }
 
-/* The flag of this command that a word is; NULL: it is none. */
+/* Returns the flag of this command that the word names; NULL: none. */
 static const struct gr_flag *flag_of(const char *word)
 {
     size_t n = strcspn(word, "="), m;
@@ -35,7 +35,7 @@ static const struct gr_flag *flag_of(const char *word)
     return NULL;
 }
 
-/* The command line with a side's words, which blanks divide, behind its flags. */
+/* Makes the side's command line: the common one followed by the side's flags, split at blanks. */
 static int cut(struct gr_diff_side *s, const struct gr_options *o, int *n_words)
 {
     int n = 0, lo = 0;
@@ -79,7 +79,7 @@ static int read_side(struct gr_diff_side *s, const struct gr_options *o)
 
 /* ---- running one ---- */
 
-/* The prompt from an empty cache, in pieces of `most` tokens; its logits are wanted or not. */
+/* Runs the prompt from an empty cache, in pieces of `most` tokens, with or without logits. */
 static int play(struct gr_diff *d, int32_t most, bool wanted)
 {
     int8_t *all = malloc((size_t)most);
@@ -113,7 +113,7 @@ static int play_way(struct gr_diff *d, enum gr_diff_way way, int32_t most)
     return rc;
 }
 
-/* What cannot be compared, said. */
+/* Refuses, with a message, models that cannot be compared. */
 static int check_model(const struct gr_model_info *info)
 {
     if (info->no_logits)
@@ -190,7 +190,7 @@ static int run_side(struct gr_diff *d, struct gr_diff_side *s)
         rc = check_model(&info);
     }
     if (!rc && !d->ids) {
-        gr_say_within(""); /* the text is that of both */
+        gr_say_within(""); /* the text is common to both sides */
         rc = read_prompt(d);
         gr_say_within(s->name);
     }

@@ -1,4 +1,4 @@
-/* What the parts of gpurun diff share: two sides, and what was found of each node. */
+/* Shared by the files of gpurun diff: the two sides, and the result of each node. */
 #ifndef GR_TOOLS_DIFF_H
 #define GR_TOOLS_DIFF_H
 
@@ -7,20 +7,20 @@
 /* Ways to run the prompt. */
 enum gr_diff_way { GR_WAY_WHOLE, GR_WAY_EACH, GR_N_WAY };
 
-/* Standard deviations of what is rounded, relative to its RMS: a product's operand, keys and
- * values, attention's own arithmetic. */
+/* Standard deviations of rounding errors relative to the RMS of the rounded values: a product's
+ * operand, keys and values, the arithmetic of attention. */
 struct gr_diff_steps {
     double x, cache, attention;
 };
 
 struct gr_diff_side {
-    const char *name, *flags; /* "-a", and its value */
-    char *split, **words;     /* that value cut up, and the command line with it */
+    const char *name, *flags; /* "-a" or "-b", and its value */
+    char *split, **words;     /* that value split into words, and the command line with them */
     struct gr_options o;
     struct gr_model *model;
     struct gr_session *session;
     struct gr_diff_steps steps;
-    char where[512]; /* what it ran on */
+    char where[512]; /* devices that it ran on */
 };
 
 /* The largest difference, as a multiple of its tolerance. */
@@ -59,23 +59,24 @@ struct gr_diff {
     struct gr_diff_node *node; /* in the order of side A */
     size_t n_node, n_room;
     struct gr_diff_logits logits[GR_N_WAY];
-    /* of the run under way */
+    /* of the current run */
     struct gr_diff_side *at;
     enum gr_diff_way way;
     int last_layer, rc;
 };
 
-/* What a side rounds, by its flags and the model as it lies. */
+/* Returns the rounding errors of a side, from its flags and the model's types. */
 struct gr_diff_steps gr_diff_steps(const struct gr_options *o, const struct gr_model_info *info);
-/* A tap (gr_tensor_fn) of the side under way; the user is the struct gr_diff, whose rc is an exit
- * code, said, when it fails. */
+/* Tap (gr_tensor_fn) of the current side; user: struct gr_diff, whose rc becomes an exit code,
+ * after printing the error, on failure. */
 void gr_diff_tap(const char *name, int layer, const float *x, int64_t rows, int64_t cols,
                  void *user);
-/* Logits of token i, untapped. gr_diff_begin before the first of a way: 0 or an exit code, said. */
+/* Record the untapped logits of token i; gr_diff_begin comes before the first of a way. 0 or an
+ * exit code, after printing the error. */
 int gr_diff_begin(struct gr_diff *d, enum gr_diff_way way);
 void gr_diff_logits(struct gr_diff *d, size_t i, const float *x);
-/* Prints what was found; the exit code: 0, that of GR_E_CHECK when anything lies beyond its
- * tolerance, or of what went wrong, said. */
+/* Prints the report. Returns 0, the exit code of GR_E_CHECK when anything is beyond its tolerance,
+ * or that of a failure, after printing the error. */
 int gr_diff_report(const struct gr_diff *d);
 
 #endif

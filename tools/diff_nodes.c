@@ -1,4 +1,4 @@
-/* Nodes of two sides beside each other, and how far apart rounding lets them be.
+/* Comparison of the nodes of two sides, with tolerances derived from rounding.
  *
  * Tolerance, relative to max(RMS of the node on side A, |element there|): six standard deviations
  * (of 10^8 elements none lies further out) of what rounding leaves relative to the RMS. Errors that
@@ -19,8 +19,7 @@
  *     its scores a share in the sum that attention is added to.
  * Where both sides round alike, a number goes the other way with a chance of its difference over
  * the step, and is a step off then: that adds their product, at most what rounding apart does. An
- * expert chosen by another one's margin is not rounding and shows as a difference.
- */
+ * expert chosen by another one's margin is not rounding and shows as a difference. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,13 +58,13 @@ struct gr_diff_steps gr_diff_steps(const struct gr_options *o, const struct gr_m
                                   gpu && k + v > 0 ? 0x1p-11 : 0};
 }
 
-/* Variance that a rounding adds where that of the difference is v. */
+/* Returns the variance that a rounding adds where the difference has variance v. */
 static double rounded(double a, double b, double v)
 {
     return a == b ? fmin(2 * a * a, sqrt(v) * a) : a * a + b * b;
 }
 
-/* Whether a node is what attention, or what stands in its place, makes of the tokens. */
+/* Returns whether a node is the output of attention or of a recurrence. */
 static bool mixes(const char *name)
 {
     static const char *const names[] = {"attn", "scan", "delta", "wkv"};
@@ -94,7 +93,7 @@ static double tolerance(const struct gr_diff *d, const struct gr_diff_node *n)
 
 /* ---- comparing ---- */
 
-/* One element more of a node whose tolerance is t. */
+/* Compares an element of a node whose tolerance is t. */
 static void compare(struct gr_diff_node *n, double t, int64_t row, int64_t col, float a, float b)
 {
     double most = t * fmax(n->rms, fabs((double)a)), off = fabs((double)a - (double)b);
@@ -115,7 +114,7 @@ static double rms(const float *x, size_t n)
     return sqrt(sum / (double)(n ? n : 1));
 }
 
-/* The node of this name in this way to run the prompt; NULL: there is none yet. */
+/* Finds the node of this name for the current way of running the prompt; NULL: none yet. */
 static struct gr_diff_node *find(struct gr_diff *d, const char *name, int layer, int64_t cols)
 {
     for (size_t i = 0; i < d->n_node; i++) {
@@ -145,7 +144,7 @@ static struct gr_diff_node *add(struct gr_diff *d, const char *name, int layer, 
     return n;
 }
 
-/* More rows of A's. */
+/* Appends rows of side A. */
 static void keep(struct gr_diff *d, struct gr_diff_node *n, const float *x, int64_t rows)
 {
     size_t had = (size_t)(n->rows * n->cols), more = (size_t)(rows * n->cols);
@@ -246,8 +245,8 @@ static const struct gr_diff_node *worst_of(const struct gr_diff *d)
     return w;
 }
 
-/* The first node whose tolerance is as large as its values, so that from there on nothing wrong
- * would be found; NULL: there is none. */
+/* Returns the first node whose tolerance is as large as its values, so that errors from there on
+ * would not be found; NULL: none. */
 static const struct gr_diff_node *blind_of(const struct gr_diff *d)
 {
     for (size_t i = 0; i < d->n_node && d->o->tolerance < 0; i++)
@@ -324,7 +323,7 @@ static void print_text(const struct gr_diff *d, bool nodes, bool logits)
     printf("%s\n", verdict(d, nodes, logits));
 }
 
-/* What is no number is null. */
+/* Returns null for a non-finite number. */
 static json_t *number(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();

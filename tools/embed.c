@@ -1,4 +1,4 @@
-/* gpurun embed: texts go in, a vector of each comes out: a line of numbers, or JSON. */
+/* gpurun embed: computes a vector for each text: lines of numbers, or JSON. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "progress.h"
 #include "tools.h"
 
-#define MOST_SEQ 256 /* of one session */
+#define MOST_SEQ 256 /* sequences of a session */
 
-/* A text, and where the vectors of its batch put it. */
+/* A text, and the place of its vectors in the batch. */
 struct input {
     const char *text;
     size_t n_text;
@@ -25,7 +25,7 @@ struct embed {
     struct gr_model_info info;
     struct gr_session *session;
     enum gr_pooling pooling;
-    char *all; /* the texts, cut by zeros */
+    char *all; /* the texts, separated by zeros */
     struct input *input;
     size_t n_input, n_token;
     int32_t n_embd, n_batch, n_seq;
@@ -61,8 +61,8 @@ static int add_text(struct embed *e, const char *text, size_t n)
     return 0;
 }
 
-/* Cuts n bytes where the separator is; a separator of "" leaves one text. A blank line is a text
- * too; the end of the last line, or of a file, begins none. */
+/* Splits n bytes at the separator; with "" there is one text. A blank line is a text too; the end
+ * of the last line, or of a file, begins none. */
 static int cut(struct embed *e, size_t n)
 {
     const char *sep = e->o->embd_separator ? e->o->embd_separator : "\n";
@@ -173,7 +173,7 @@ static int check_length(const struct embed *e, size_t longest)
     return 0;
 }
 
-/* Tokens of a batch: whole texts, as many as -b says or one that is longer. */
+/* Computes the tokens per batch: whole texts, up to -b tokens, or one longer text. */
 static int measure(struct embed *e)
 {
     int rc = 0;
@@ -236,8 +236,8 @@ static int prepare(struct embed *e)
 
 /* ---- vectors ---- */
 
-/* x [n] to length 1: -1 not at all, 0 by the largest, as 16-bit integers, 1 by the sum of
- * magnitudes, 2 by the Euclidean length, p > 2 by the p-norm. Lengths are sums in f64. */
+/* Normalises x [n]: norm -1: not at all, 0: by the largest magnitude, to 16-bit integers, 1: by the
+ * sum of magnitudes, 2: by the Euclidean norm, p > 2: by the p-norm. Norms are summed in f64. */
 static void normalise(const float *x, int32_t n, int32_t norm, float *y)
 {
     double sum = 0;
@@ -255,7 +255,7 @@ static void normalise(const float *x, int32_t n, int32_t norm, float *y)
         y[i] = norm < 0 ? x[i] : sum > 0 ? (float)((double)x[i] / sum) : 0;
 }
 
-/* Row x in print: a line, or a list. */
+/* Prints row x as a line, or adds it to a list. */
 static int put_row(struct embed *e, const float *x, json_t *list)
 {
     bool score = e->pooling == GR_POOLING_RANK;
@@ -271,7 +271,7 @@ static int put_row(struct embed *e, const float *x, json_t *list)
     return 0;
 }
 
-/* The rows of a text whose first token is number `first` of the batch, as sequence q. */
+/* Prints the rows of a text, sequence q, whose first token is number `first` of the batch. */
 static int put_rows(struct embed *e, const struct input *in, int32_t first, int32_t q)
 {
     bool each = e->pooling == GR_POOLING_NONE;
@@ -294,7 +294,7 @@ static int put_rows(struct embed *e, const struct input *in, int32_t first, int3
     return json_array_append_new(e->data, item) ? gr_say_no_memory() : rc;
 }
 
-/* Texts [lo, hi) in one batch, a sequence each. */
+/* Runs texts [lo, hi) in one batch, one sequence each. */
 static int run_batch(struct embed *e, size_t lo, size_t hi)
 {
     size_t n = 0;

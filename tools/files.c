@@ -37,7 +37,7 @@ int gr_tool_quantize(const struct gr_options *o)
     return rc ? gr_say_status(rc) : 0;
 }
 
-/* "200M" or "2G": millions or billions of bytes. */
+/* Parses "200M" or "2G": millions or billions of bytes. */
 static bool read_size(const char *text, uint64_t *bytes)
 {
     char *end;

@@ -1,4 +1,4 @@
-/* What flags say together: what contradicts, and what changes nothing. */
+/* Checks across flags: contradictions, and flags without effect. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static bool differ(const struct gr_given *g, const char *text)
     return g->by_flag && strcasecmp(g->text, text) != 0;
 }
 
-/* Pairs of flags that give one thing in two ways. */
+/* Refuses pairs of flags that set the same thing. */
 static int check_pairs(const struct gr_options *o)
 {
     bool diff = o->command == GR_CMD_diff; /* whose -v is about what it prints */
@@ -58,7 +58,8 @@ static int check_pairs(const struct gr_options *o)
     return 0;
 }
 
-/* A window that is not given is the largest multiple of the factor up to the default. */
+/* Checks Self-Extend's flags; the default window is the largest multiple of the factor up to the
+ * usual default. */
 static int check_group(struct gr_options *o)
 {
     int32_t n = o->grp_attn_n, w = o->grp_attn_w, near = n > w ? n : n > 1 ? w / n * n : w;
@@ -81,7 +82,7 @@ int gr_options_check(struct gr_options *o)
     return rc ? rc : check_group(o);
 }
 
-/* ---- what changes nothing ---- */
+/* ---- flags without effect ---- */
 
 static void tell_repeated(const struct gr_options *o)
 {
@@ -98,7 +99,7 @@ static void tell_repeated(const struct gr_options *o)
     }
 }
 
-/* Flags that need another one, or give way to it. */
+/* Warns of flags that need another one, or are overridden by it. */
 static void tell_idle(const struct gr_options *o)
 {
     bool filters = GIVEN(top_k) || GIVEN(typical) || GIVEN(top_p) || GIVEN(min_p);
@@ -131,7 +132,7 @@ static void tell_idle(const struct gr_options *o)
 
 static const char *const prefixes[] = {"GPURUN_", "LLAMA_ARG_"};
 
-/* Those of the build, of scripts and of tests. */
+/* Variables of the build, of scripts and of tests. */
 static const char *const others[] = {
     "BUILD", "CUDA", "CUDA_ARCHS", "CUDA_PTX", "CUDA_WATCHDOG", "FUZZ",  "FUZZ_SECONDS",  "MPI",
     "NCCL",  "NVCC", "SANITIZE",   "SHARED",   "TEST_NCCL",     "TESTS", "PROGRESS_CLOCK"};
@@ -141,7 +142,7 @@ static bool is(const char *name, size_t n, const char *other)
     return strlen(other) == n && !memcmp(name, other, n);
 }
 
-/* Whether a variable without its prefix is one that is read somewhere. */
+/* Returns whether a variable, without its prefix, is read somewhere. */
 static bool is_known(const char *name, size_t n, bool own)
 {
     bool no = n > 3 && !memcmp(name, "NO_", 3);
@@ -172,7 +173,7 @@ static bool is_flag(const struct gr_flag *f, const char *name, size_t n)
     return false;
 }
 
-/* The flag that a variable is of by its name, or likely to be of; NULL: none is near. */
+/* Returns the flag that a misspelt variable probably means; NULL: none is near. */
 static const struct gr_flag *nearest(const char *name, size_t n)
 {
     const struct gr_flag *best = NULL;

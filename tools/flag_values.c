@@ -1,4 +1,4 @@
-/* Values of flags: what each kind reads. */
+/* Parsing of flag values, for each kind. */
 #include "flag_values.h"
 
 #include <errno.h>
@@ -21,8 +21,8 @@ const char *gr_find_choice(const char *choices, const char *word, size_t n)
     }
 }
 
-/* The n bytes as a string that lives as long as the process: for the words of the tables, which are
- * few and short. */
+/* Returns a copy of the n bytes that lives as long as the process, for the few short words of the
+ * tables. */
 static const char *kept_word(const char *p, size_t n)
 {
     static char words[96][16];
@@ -44,13 +44,13 @@ int gr_switch_of(const char *word, size_t n)
 
 /* ---- values: each reader stores and returns NULL, or returns what it expects ---- */
 
-/* Whether the word auto, or -1, is a value. */
+/* Returns whether the word auto, or -1, is a value. */
 static bool may_be_auto(const struct gr_flag *f)
 {
     return !strcmp(f->def, "auto") || strstr(f->value, "|auto");
 }
 
-/* Whether "all" is a value. */
+/* Returns whether "all" is a value. */
 static bool may_be_all(const struct gr_flag *f)
 {
     return may_be_auto(f) && f->hi == INT32_MAX;
@@ -85,7 +85,8 @@ static const char *expected(const struct gr_flag *f)
     return text;
 }
 
-/* A decimal number that is all of the text; hexadecimal, blanks and names are none. */
+/* Parses a text that is a decimal number as a whole; hexadecimal numbers, blanks and names are
+ * refused. */
 static bool read_integer(const char *text, double lo, double hi, int64_t *x)
 {
     char *end;
@@ -105,7 +106,7 @@ static bool read_real(const char *text, double *x)
     return end != text && !*end && isfinite(*x);
 }
 
-/* A number of the flag's range, or one of the words that it takes for one. */
+/* Parses a number in the flag's range, or a word that stands for one. */
 static bool read_count(const struct gr_flag *f, const char *text, int64_t *x)
 {
     bool automatic = may_be_auto(f);
@@ -163,9 +164,9 @@ static const char *set_choice(const struct gr_flag *f, const char **field, const
     return choices;
 }
 
-/* ---- texts of which the form alone is looked at ---- */
+/* ---- texts whose syntax only is checked ---- */
 
-/* Numbers with commas or slashes between them, one of them above 0, or auto. */
+/* Returns whether the text is numbers separated by commas or slashes, one above 0, or auto. */
 static bool are_shares(const char *text)
 {
     bool any = false;
@@ -211,7 +212,7 @@ static const char *set_text(const struct gr_flag *f, const char **field, const c
 
 /* ---- lists: `more` adds to what is there ---- */
 
-/* "1-64*2", "0-8192+2048", "1-4": first, last, and what makes the next one. */
+/* Adds a range, "1-64*2", "0-8192+2048" or "1-4": first, last, and factor or step. */
 static bool add_range(const struct gr_flag *f, struct gr_int_list *list, char *word)
 {
     int64_t x, last, step = 1;
@@ -261,7 +262,7 @@ static const char *set_list(const struct gr_flag *f, struct gr_int_list *list, c
     return NULL;
 }
 
-/* "0", "0,1"; `off`: of a name that switches off. */
+/* Parses "0", "0,1"; `off`: the flag's name switches off. */
 static const char *set_switches(struct gr_int_list *list, const char *text, bool off, bool more)
 {
     struct gr_int_list got = {.n = more ? list->n : 0};
@@ -286,7 +287,7 @@ void gr_files_drop(struct gr_file_list *list)
         free(list->v[--list->n]);
 }
 
-/* Names with commas between them, or one of a file that has commas in it. */
+/* Parses names separated by commas, or one existing file with commas in its name. */
 static const char *set_files(struct gr_file_list *list, const char *text, bool more)
 {
     bool whole = !access(text, F_OK);
@@ -339,7 +340,7 @@ static const char *add_string(struct gr_str_list *list, const char *text)
     return NULL;
 }
 
-/* "15043+1", "15043-0.5", "15043-inf". */
+/* Parses "15043+1", "15043-0.5", "15043-inf". */
 static const char *set_bias(struct gr_bias_list *list, const char *text)
 {
     static const char form[] = "ID+X, ID-X or ID-inf";

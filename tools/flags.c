@@ -28,7 +28,7 @@ const struct gr_command_spec gr_commands[] = {
     {NULL, NULL, NULL, 0, 0, ALONE, NULL},
 };
 
-#define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile takes what run takes */
+#define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile has the flags of run */
 #define TOKENIZE (1u << GR_CMD_tokenize)
 #define EMBED (1u << GR_CMD_embed)
 #define BENCH (1u << GR_CMD_bench)
@@ -41,7 +41,7 @@ const struct gr_command_spec gr_commands[] = {
 #define DEVICES (1u << GR_CMD_devices)
 #define PERPLEXITY (1u << GR_CMD_perplexity)
 #define CHUNKS (PERPLEXITY | IMATRIX)
-#define FIT (1u << GR_CMD_fit | CHUNKS) /* what a session takes; these two open one */
+#define FIT (1u << GR_CMD_fit | CHUNKS) /* flags of sessions, for commands that open one */
 #define DIFF (1u << GR_CMD_diff)
 #define LISTS (1u << GR_CMD_list)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
@@ -90,8 +90,8 @@ bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off)
 
 /* ---- values ---- */
 
-/* Notes a flag without a field: one that is never of use, or one whose value says no to what is so
- * anyway. */
+/* Records a flag without a field that deserves a notice: one that never has an effect, or whose
+ * value denies what is always so. */
 static void note(struct gr_options *o, const struct gr_flag *f, const char *text)
 {
     bool choice = strchr(f->value, '|') != NULL, denied = false;
@@ -113,7 +113,8 @@ static void note(struct gr_options *o, const struct gr_flag *f, const char *text
 
 enum source { BY_DEFAULT, BY_VARIABLE, BY_FLAG };
 
-/* Values of lists that the command line gives add up; they replace what else there is. */
+/* Stores a value. Values of lists on the command line accumulate; they replace those of other
+ * sources. */
 static const char *set_value(struct gr_options *o, const struct gr_flag *f, const char *text,
                              bool off, enum source source)
 {
@@ -154,7 +155,7 @@ struct nearest {
     char name[48];
 };
 
-/* Dashes do not count; the beginning of a name is as near as one slip. */
+/* Compares a name. Dashes are ignored; a prefix of a name counts as one error. */
 static void offer(struct nearest *best, const char *word, size_t n_word, const char *name, size_t n)
 {
     size_t dashes = strspn(name, "-");
@@ -197,8 +198,8 @@ bool gr_flag_has_no(const struct gr_flag *f)
 
 /* ---- defaults, variables, arguments ---- */
 
-/* "on" or "off" for a switch's word, of a name that switches off the other one; what is no such
- * word stays as it is. */
+/* Returns "on" or "off" for a switch's word, inverted when the name switches off; other words
+ * unchanged. */
 static const char *on_or_off(const char *text, bool off)
 {
     int x = gr_switch_of(text, strlen(text));
@@ -239,7 +240,7 @@ static int read_variables(struct gr_options *o)
     return rc;
 }
 
-/* The flag of the same name with one dash more or less; its name is stored in *name. */
+/* Finds the flag whose name has one dash more or less; the name is stored in `name`. */
 static const struct gr_flag *with_other_dashes(const struct gr_options *o, const char *arg,
                                                char name[48])
 {
@@ -275,8 +276,8 @@ static bool is_switch(const struct gr_flag *f)
     return f->kind == SWITCH || f->kind == SWITCHES || (f->kind >= GR_FLAG_NOOP && !*f->value);
 }
 
-/* Whether the word is the value of a flag that may stand without one: a choice, or 0, 1, on or off
- * where it is no file. gpurun bench takes several, "0,1". */
+/* Returns whether the word is the value of a flag whose value is optional: a choice, or 0, 1, on or
+ * off unless it is a file. gpurun bench takes several, "0,1". */
 static bool is_value(const struct gr_options *o, const struct gr_flag *f, const char *word)
 {
     const char *choices = !is_switch(f)             ? f->value
@@ -292,8 +293,8 @@ static bool is_value(const struct gr_options *o, const struct gr_flag *f, const 
     }
 }
 
-/* The word that belongs to a flag: after "=", or the next argument, which *i moves to. NULL: there
- * is none. */
+/* Returns the value of a flag: after "=", or the next argument, to which *i advances. NULL:
+ * none. */
 static const char *take_value(const struct gr_options *o, const struct gr_flag *f,
                               const char *inline_value, int argc, char **argv, int *i)
 {
@@ -311,7 +312,8 @@ static const char *take_value(const struct gr_options *o, const struct gr_flag *
     return next;
 }
 
-/* Says what is expected, and where one value is and gpurun bench has several, what helps. */
+/* Prints what is expected, and for a list of values where gpurun bench takes one, how to run them
+ * all. */
 static int bad_value(const struct gr_options *o, const struct gr_flag *f, int n, const char *arg,
                      const char *text, const char *want)
 {
@@ -349,7 +351,7 @@ static int read_flag(struct gr_options *o, int argc, char **argv, int *i)
     return want ? bad_value(o, f, (int)n, arg, text, want) : 0;
 }
 
-/* What cannot be a model file, whatever is there. */
+/* Refuses names that cannot be model files. */
 static int check_model(const char *model)
 {
     char config[4096];
@@ -385,7 +387,7 @@ static int unexpected(const struct gr_options *o, const char *arg)
     return GR_EXIT_USAGE;
 }
 
-/* An argument that is the model; `model`: what a variable says, which it may replace. */
+/* Takes an argument as the model; it may replace `model`, the value of a variable. */
 static int take_model(struct gr_options *o, const char *model)
 {
     if (o->model != model) {
@@ -397,7 +399,7 @@ static int take_model(struct gr_options *o, const char *model)
     return 0;
 }
 
-/* Arguments of gpurun bench are models as well as those of -m; each of them is there. */
+/* Adds the arguments of gpurun bench to the models of -m; checks that each exists. */
 static int take_models(struct gr_options *o)
 {
     const struct gr_flag *f = gr_flags;
@@ -419,7 +421,7 @@ static int take_models(struct gr_options *o)
     return rc;
 }
 
-/* A fourth argument of gpurun quantize is -t, as llama-quantize has it. */
+/* Takes the fourth argument of gpurun quantize as -t, as llama-quantize does. */
 static int take_threads(struct gr_options *o)
 {
     const char *text = o->arg[--o->n_args];
@@ -429,7 +431,7 @@ static int take_threads(struct gr_options *o)
                                                       : unexpected(o, text);
 }
 
-/* `model`: what a variable says, which an argument may replace. */
+/* Checks the arguments; one may replace `model`, the value of a variable. */
 static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];

@@ -26,16 +26,16 @@ struct gr_options;
 struct gr_command_spec {
     const char *name;
     int (*run)(const struct gr_options
-                   *o); /* returns the exit code; NULL: not here, `text` is the answer */
+                   *o); /* returns the exit code; NULL: absent command, `text` is the answer */
     const char *args;
     int least, most;
-    bool shared; /* a command for all ranks, not for rank 0 alone */
+    bool shared; /* run by all ranks, not by rank 0 alone */
     const char *text;
 };
 /* GR_N_COMMANDS commands, then the absent ones; a NULL name ends it. */
 extern const struct gr_command_spec gr_commands[];
 
-/* How a flag is written and what holds its value. */
+/* Kind of a flag: its syntax and the type of its field. */
 enum gr_flag_kind {
     STR,
     SWITCH,
@@ -70,7 +70,7 @@ struct gr_file_list {
     char *v[16]; /* freed by gr_options_fini */
     int n;
 };
-/* Of a flag that may be given several times. */
+/* Values of a flag that may be given several times. */
 struct gr_str_list {
     const char **v; /* [n], then NULL; freed by gr_options_fini */
     int32_t n;
@@ -83,9 +83,9 @@ struct gr_bias_list {
 #define GR_TYPE_SWITCH int       /* 1, 0, -1 = auto */
 #define GR_TYPE_I32 int32_t      /* -1 = auto */
 #define GR_TYPE_I64 int64_t
-#define GR_TYPE_F32 float /* NAN = what the model says */
+#define GR_TYPE_F32 float /* NAN: as the model says */
 #define GR_TYPE_CHOICE const char *
-#define GR_TYPE_WHEN const char *   /* a choice whose word may be left out: "on" */
+#define GR_TYPE_WHEN const char *   /* a choice whose word may be omitted: "on" */
 #define GR_TYPE_SHARES const char * /* "3,1", or "auto" */
 #define GR_TYPE_HEX const char *    /* a mask */
 #define GR_TYPE_STEPS const char *  /* "A:B", A below B */
@@ -96,10 +96,10 @@ struct gr_bias_list {
 #define GR_TYPE_STRS struct gr_str_list
 #define GR_TYPE_BIAS struct gr_bias_list
 
-/* Where a flag's value comes from. */
+/* Source of a flag's value. */
 struct gr_given {
-    const char *text; /* the last value, of a switch "on" or "off"; NULL: not given */
-    const char *was;  /* another one that it had on the command line before; NULL: none */
+    const char *text; /* the last value ("on" or "off" for a switch); NULL: not given */
+    const char *was;  /* an earlier, different value on the command line; NULL: none */
     bool by_flag;     /* on the command line, not by a variable */
 };
 
@@ -117,20 +117,20 @@ enum {
 #undef ABSENT_FLAG
 };
 
-/* What the command line and the environment say. Strings belong to those. */
+/* Parsed command line and environment, which own the strings. */
 struct gr_options {
     enum gr_command command;
-    const char *arg[GR_MAX_ARGS]; /* arguments that are no flags */
+    const char *arg[GR_MAX_ARGS]; /* arguments that are not flags */
     int n_args;
-    char **words; /* of the command line after the command */
+    char **words; /* words of the command line after the command */
     int n_words;
-    /* Flags that were given and have no effect, which should be said; text: NULL, or the value. */
+    /* Flags that were given, have no effect and deserve a notice; text: the value, or NULL. */
     struct {
         const struct gr_flag *flag;
         const char *text;
     } notice[GR_N_NOTICES];
     int n_notice;
-    const struct gr_flag *about; /* --help was given as this flag's value */
+    const struct gr_flag *about; /* --help was given in place of this flag's value */
 #define FLAG(field, kind, ...) GR_TYPE_##kind field;
 #define NOOP(...)
 #define NOTICE(...)
@@ -157,38 +157,38 @@ struct gr_flag {
     double lo, hi;
     const char *variable;
     enum gr_flag_group group;
-    unsigned commands; /* bit 1 << enum gr_command, and GR_BRIEF */
+    unsigned commands; /* bits 1 << enum gr_command, and GR_BRIEF */
     const char *help;
     size_t offset, given; /* in struct gr_options */
 };
-#define GR_BRIEF (1u << 31) /* in the short help */
+#define GR_BRIEF (1u << 31) /* shown in the short help */
 
 /* All flags; a NULL name ends it. */
 extern const struct gr_flag gr_flags[];
 
-/* The next of the blank-separated names, in *name and *n; false at the end. *off says that it
- * switches off. Begin with *at = names and *off = false. */
+/* Iterates over the blank-separated names: *name and *n; false at the end. *off: the name switches
+ * off. Begin with *at = names and *off = false. */
 bool gr_flag_next_name(const char **at, const char **name, size_t *n, bool *off);
 
-/* The flag of the command (GR_N_COMMANDS: of the first that has it) with this name of n bytes; *off
- * as above. NULL: none. */
+/* Finds the flag with this name of n bytes of the command (GR_N_COMMANDS: of the first that has
+ * it); *off as above. NULL: none. */
 const struct gr_flag *gr_flag_find(enum gr_command command, const char *name, size_t n, bool *off);
-/* Whether the variable NO_X of a flag with the variable X is its opposite. */
+/* Returns whether a flag with variable X has the opposite variable NO_X. */
 bool gr_flag_has_no(const struct gr_flag *f);
 
 /* Reads variables, then argv[0 .. argc) (without program and command), into *o. 0, or GR_EXIT_USAGE
  * with the error printed. gr_options_fini frees it in both cases. */
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv);
 void gr_options_fini(struct gr_options *o);
-/* Whether values of different flags go together, before anything is opened; completes what follows
- * from others. 0, or GR_EXIT_USAGE with the error printed. */
+/* Checks that the values of different flags are consistent, before anything is opened; completes
+ * values that follow from others. 0, or GR_EXIT_USAGE with the error printed. */
 int gr_options_check(struct gr_options *o);
-/* Warns of flags and variables that change nothing: given twice, without the one that they belong
- * to, misspelt. */
+/* Warns of flags and variables without effect: given twice, without the flag that they belong to,
+ * misspelt. */
 void gr_options_warn(const struct gr_options *o);
 
-/* The name nearest to `word` among those of the commands (starting with a letter) or of the
- * command's flags (GR_N_COMMANDS: of all); NULL when none is near. Valid until the next call. */
+/* Returns the name nearest to `word` among the commands (if it starts with a letter) or the
+ * command's flags (GR_N_COMMANDS: all flags); NULL when none is near. Valid until the next call. */
 const char *gr_nearest_name(enum gr_command command, const char *word);
 
 #endif

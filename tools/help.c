@@ -34,7 +34,7 @@ static void print_wrapped(const char *text, int column)
     printf("\n");
 }
 
-/* "  -c, --ctx-size N", `most` names at most; returns how long it is. */
+/* Prints "  -c, --ctx-size N", with at most `most` names; returns its length. */
 static int print_spelling(const struct gr_flag *f, int most)
 {
     const char *at = f->names, *name;
@@ -48,7 +48,7 @@ static int print_spelling(const struct gr_flag *f, int most)
     return column;
 }
 
-/* The same with blanks up to COLUMN, on a line of its own when it is longer. */
+/* The same, padded with blanks to COLUMN; followed by a newline when it is longer. */
 static void print_names(const struct gr_flag *f, int most)
 {
     int column = print_spelling(f, most);
@@ -253,7 +253,7 @@ static void explain(const struct gr_flag *f)
     print_wrapped(commands, 13);
 }
 
-/* Whether a flag is called so; without dashes too. */
+/* Returns whether a flag has this name, with or without dashes. */
 static bool has_name(const struct gr_flag *f, const char *word)
 {
     const char *at = f->names, *name;
@@ -267,8 +267,8 @@ static bool has_name(const struct gr_flag *f, const char *word)
     return false;
 }
 
-/* Commands may have flags of one name and several meanings. What is refused, or has no effect, is
- * looked for where no command has it. */
+/* Explains a flag; commands may have flags of the same name with different meanings. Refused flags
+ * and flags without effect are searched when no command has the name. */
 static bool explain_flags(const char *word)
 {
     int n = 0;
@@ -291,7 +291,7 @@ const char *gr_help_topic(int i)
     return i < GR_N_GROUPS ? group_name[i] : i == GR_N_GROUPS ? "absent" : NULL;
 }
 
-/* A command's or a topic's name, or else a flag's. */
+/* Returns the nearest name of a command or topic, or else of a flag. */
 static const char *nearest(const char *word)
 {
     char flag[64];
@@ -305,7 +305,7 @@ static const char *nearest(const char *word)
     return near ? near : gr_nearest_name(GR_N_COMMANDS, flag);
 }
 
-/* What the word after "gpurun help" asks for; false when nothing has that name. */
+/* Prints help on the word after "gpurun help"; false when nothing has that name. */
 static bool print_topic(const char *topic)
 {
     if (!strcmp(topic, "all"))
