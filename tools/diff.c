@@ -35,7 +35,8 @@ static const struct gr_flag *flag_of(const char *word)
     return NULL;
 }
 
-/* Makes the side's command line: the common one followed by the side's flags, split at blanks. */
+/* Makes the side's command line: the common flags, the side's, split at blanks, then "--" and what
+ * follows it. */
 static int cut(struct gr_diff_side *s, const struct gr_options *o, int *n_words)
 {
     int n = 0, lo = 0;

@@ -1,6 +1,5 @@
-/* gpurun imatrix: runs a text through a model and writes what its matrices are multiplied with, as
- * llama.cpp's llama-imatrix does; every few chunks, so that little is lost with a run that ends
- * early. */
+/* gpurun imatrix: runs a text through a model and writes the importance matrix of its weights, like
+ * llama.cpp's llama-imatrix; every few chunks, so that a run that ends early loses little. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +13,15 @@ struct collection {
     struct gr_imatrix *m;
     double start;                                 /* seconds */
     bool between;                                 /* the file can be written before the end */
-    bool ours;                                    /* it is there, and from this run */
-    int32_t n_done, n_counted, n_saved, n_copied; /* chunks of the text, those left out too */
+    bool ours;                                    /* the file exists and is from this run */
+    int32_t n_done, n_counted, n_saved, n_copied; /* chunks of the text, skipped ones included */
 };
 
 /* ---- interrupts ---- */
 
 static volatile sig_atomic_t interrupts;
 
-/* The first one ends it behind the chunks under way, the second one at once. */
+/* The first interrupt ends the run after the current chunks, the second one at once. */
 static void on_interrupt(int signal_number)
 {
     static const char line[] = "gpurun: the chunks under way are the last; another interrupt ends "
@@ -71,7 +70,7 @@ static bool is_due(int32_t n_done, int32_t n_before, int32_t every)
     return every > 0 && n_done - n_before >= every;
 }
 
-/* After each chunk; numbers are whole when those side by side with it are done too. */
+/* Called after each chunk; sums are complete when the chunks run at once with it are done too. */
 static bool tell(const struct gr_chunks *c, int32_t i, void *user)
 {
     struct collection *k = user;
@@ -88,7 +87,7 @@ static bool tell(const struct gr_chunks *c, int32_t i, void *user)
     return !interrupts;
 }
 
-/* ---- all together ---- */
+/* ---- the command ---- */
 
 static int finish(struct collection *k, const struct gr_chunks *c)
 {
@@ -113,7 +112,8 @@ static int collect(struct gr_chunks *c, const struct gr_options *o, struct gr_im
     struct sigaction interrupt = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     struct collection k = {.o = o, .m = m, .start = gr_seconds()};
     k.n_done = k.n_counted = k.n_saved = k.n_copied = c->begin;
-    k.between = !gr_output_check(o->imatrix_file, GR_OUTPUT_SEEKS); /* no device, no FIFO */
+    k.between = !gr_output_check(o->imatrix_file, GR_OUTPUT_SEEKS); /* neither a device nor a
+                                                                       FIFO */
     int status = gr_session_imatrix(c->session, m, o->process_output);
     if (!status)
         status = gr_imatrix_add_dataset(m, o->file ? o->file : "standard input");

@@ -1,4 +1,4 @@
-/* Texts that come in, numbers that go out. */
+/* Reading texts, formatting numbers. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -65,8 +65,8 @@ static int hex(char c)
     return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
 }
 
-/* Replaces \n \r \t \' \" \\ and \xHH in place; what else follows a backslash stays as it is.
- * Returns the length. */
+/* Replaces \n \r \t \' \" \\ and \xHH in place; other escapes stay as they are. Returns the
+ * length. */
 static size_t unescape(char *s)
 {
     static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
@@ -88,7 +88,7 @@ static size_t unescape(char *s)
     return (size_t)(out - start);
 }
 
-/* Whether standard input holds bytes now; it is not waited for. */
+/* Returns whether standard input has bytes available now, without waiting. */
 static bool has_input(void)
 {
     struct stat st;
@@ -117,7 +117,7 @@ int gr_read_text(const struct gr_options *o, char **text, size_t *n, bool *given
 {
     *text = NULL, *n = 0;
     gr_warn_unread(o);
-    /* A standard input that is closed (EBADF) is as good as none. */
+    /* A closed standard input (EBADF) counts as none. */
     *given = o->prompt || o->file || o->from_stdin || (!isatty(STDIN_FILENO) && errno != EBADF);
     if (*given && !o->prompt)
         return gr_read_all(o->file ? o->file : "-", text, n);

@@ -1,4 +1,4 @@
-/* Interrupts of the commands that have something to say for themselves at the end. */
+/* Interrupt handling for commands that print results at their end. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ void gr_catch_interrupts(struct gr_session *session)
     interruptible = session;
     sigaction(SIGINT, &a, NULL);
     if (gr_together_world())
-        sigaction(SIGTERM, &a, NULL); /* what mpirun makes of an interrupt */
+        sigaction(SIGTERM, &a, NULL); /* mpirun turns an interrupt into it */
 }
 
 bool gr_interrupted(void)

@@ -1,4 +1,4 @@
-/* jansson does not always say that memory ran out: it gives another reason, or leaves parts out. */
+/* jansson does not always report that memory ran out: it gives another reason, or omits parts. */
 #include <jansson.h>
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LEAST_LOG -16.0 /* log-probabilities of the base that say no more than "at most this" */
-#define ENOUGH 10       /* tokens; with fewer no error is told */
+#define LEAST_LOG -16.0 /* lower log-probabilities of the base are known as "at most this" only */
+#define ENOUGH 10       /* tokens; with fewer no standard error is printed */
 
 /* ---- sums ---- */
 
@@ -24,8 +24,7 @@ void gr_kld_fini(struct gr_kld *k)
     *k = (struct gr_kld){.room = 0};
 }
 
-/* The divergence of the model from the base, and in *same whether both have the same likeliest
- * token. */
+/* Returns the divergence of the model from the base; *same: both have the same likeliest token. */
 static double divergence(const float *logits, double log_sum, const struct gr_base_row *base,
                          int32_t n, bool *same)
 {
@@ -68,14 +67,14 @@ void gr_kld_complete(struct gr_kld *k)
 
 /* ---- figures ---- */
 
-/* With its standard error. */
+/* A value with its standard error. */
 struct figure {
     double x, error;
 };
 
 struct figures {
     struct figure ppl, base, log_ratio, ratio, difference, kld, dp, rms, same_top;
-    double correlation; /* of both -log p; NAN where one does not vary */
+    double correlation; /* of both -log p; NAN when one is constant */
 };
 
 static struct figure mean(double sum, double sum2, int64_t n)
@@ -89,7 +88,7 @@ static struct figure exponential(struct figure f)
     return (struct figure){exp(f.x), exp(f.x) * f.error};
 }
 
-/* Of a - b, where their means have this covariance. */
+/* Returns a - b, whose means have this covariance. */
 static struct figure minus(struct figure a, struct figure b, double covariance)
 {
     double var = a.error * a.error + b.error * b.error - 2 * covariance;
@@ -124,7 +123,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of sorted x [n], between the two that are nearest. */
+/* Returns a quantile of the sorted x [n], interpolated between the two nearest values. */
 static double quantile(const float *x, int64_t n, double at)
 {
     double place = at * (double)(n - 1);
@@ -144,7 +143,7 @@ static const struct {
 };
 #define N_QUANTILE (sizeof quantiles / sizeof *quantiles)
 
-/* ---- in print ---- */
+/* ---- printing ---- */
 
 static void put_member(const char *name, struct figure f)
 {

@@ -6,9 +6,9 @@
 #define DEFAULT_CONTEXT 4096
 #define UNBOUNDED_ROOM                                                                             \
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
-#define CELL_PAD 256 /* contexts are whole blocks of this many cells */
+#define CELL_PAD 256 /* contexts are multiples of this many cells */
 #define MOST_CONTEXT (1 << 24) /* that -c takes */
-#define MOST_STRETCH 32        /* by YaRN, as far as it was published (arXiv 2309.00071) */
+#define MOST_STRETCH 32        /* highest factor of YaRN, as published (arXiv 2309.00071) */
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -32,14 +32,14 @@ bool gr_length_shifts(const struct gr_options *o)
 
 /* ---- the context ---- */
 
-/* Tokens that the model is good for, grouped like this. */
+/* Returns the tokens that the model is good for with these factors of Self-Extend. */
 static int64_t capacity(const struct gr_length *l, int32_t n, int32_t w)
 {
     return gr_self_extend_capacity(gr_length_mode(l->o), l->reach.n_good, n, n > 1 ? w : 1);
 }
 
-/* -c, or enough for the prompt and the text, within what the model is good for (as far as
- * Self-Extend stretches it); never beyond learned positions. */
+/* Returns -c, or enough for the prompt and the text, limited to what the model is good for
+ * (stretched by Self-Extend); never beyond learned positions. */
 static int64_t tokens_wanted(const struct gr_length *l)
 {
     const struct gr_options *o = l->o;
@@ -56,7 +56,7 @@ static int64_t tokens_wanted(const struct gr_length *l)
     return larger(need, 1);
 }
 
-/* Self-Extend's factors for l->n_ctx tokens; a status. */
+/* Chooses Self-Extend's factors for l->n_ctx tokens; returns a status. */
 static int choose_group(struct gr_length *l, struct gr_session_params *p)
 {
     struct gr_group g = {gr_length_mode(l->o), l->o->grp_attn_n, l->o->grp_attn_w};
@@ -69,10 +69,11 @@ static int choose_group(struct gr_length *l, struct gr_session_params *p)
     return rc;
 }
 
-/* What l->o asks for; a status. */
+/* Chooses the length for l->o; returns a status. */
 static int choose(struct gr_length *l, struct gr_session_params *p)
 {
-    int rc = gr_session_reach(l->model, p, &l->reach); /* n_good, which no context changes */
+    int rc = gr_session_reach(l->model, p, &l->reach); /* n_good, which does not depend on the
+                                                          context */
     if (rc)
         return rc;
     int64_t wanted = tokens_wanted(l);
@@ -120,7 +121,7 @@ const char *gr_length_summary(const struct gr_length *l, char buf[64])
     return buf;
 }
 
-/* ---- other flags, tried before they are offered ---- */
+/* ---- flags to suggest, after trying them ---- */
 
 /* As given, with Self-Extend, with YaRN instead of either. */
 enum kind { AS_GIVEN, GROUPED, STRETCHED };
@@ -130,7 +131,7 @@ struct offer {
     char flags[96]; /* to be added to the command line */
 };
 
-/* The factor of YaRN that makes n tokens good; 0: none. */
+/* Returns the factor of YaRN that makes the model good for n tokens; 0: none. */
 static int yarn_factor(const struct gr_length *l, const struct gr_options *given, int64_t n)
 {
     struct gr_options o = *given;
@@ -143,13 +144,14 @@ static int yarn_factor(const struct gr_length *l, const struct gr_options *given
     return f <= MOST_STRETCH ? (int)f : 0;
 }
 
-/* Flags that make a context of n_ctx tokens good for n of them, if that kind does. */
+/* Makes flags of this kind that give a context of n_ctx tokens good for n; false: the kind
+ * cannot. */
 static bool make_offer(const struct gr_length *l, enum kind kind, int64_t n_ctx, int64_t n,
                        struct offer *f)
 {
     *f = (struct offer){.o = *l->o};
     f->o.ctx_size = (int32_t)n_ctx;
-    if (l->info.has_encoder && kind != AS_GIVEN) /* which has no such positions */
+    if (l->info.has_encoder && kind != AS_GIVEN) /* encoders have no such positions */
         return false;
     if (kind == GROUPED) {
         f->o.grp_attn_n = -1;
@@ -164,7 +166,7 @@ static bool make_offer(const struct gr_length *l, enum kind kind, int64_t n_ctx,
     return factor > 0 && n_ctx <= MOST_CONTEXT;
 }
 
-/* Whether there is memory for a session with these parameters. */
+/* Returns whether there is memory for a session with these parameters. */
 static bool has_memory(const struct gr_length *l, const struct gr_session_params *p)
 {
     struct gr_fit fit;
@@ -180,8 +182,8 @@ static bool has_memory(const struct gr_length *l, const struct gr_session_params
     return !fit.host_free || host <= fit.host_free;
 }
 
-/* Whether n tokens fit with these options: the model can do what they ask for, and there is memory;
- * *good: whether it is good for so many. */
+/* Returns whether n tokens fit with these options: the model supports them and there is memory;
+ * *good: the model is good for that many. */
 static bool holds(const struct gr_length *l, const struct gr_session_params *params,
                   const struct gr_options *o, int64_t n, bool *good)
 {
@@ -195,7 +197,7 @@ static bool holds(const struct gr_length *l, const struct gr_session_params *par
     return (t.group.n == 1 || t.reach.can_extend[gr_length_mode(o)]) && has_memory(&t, &p);
 }
 
-/* ---- what the model is good for ---- */
+/* ---- positions the model is good for ---- */
 
 static const char *good_for(const struct gr_length *l, char buf[128])
 {
@@ -208,7 +210,7 @@ static const char *good_for(const struct gr_length *l, char buf[128])
     return buf;
 }
 
-/* "; what helps: A or B", or nothing. */
+/* Returns "; what helps: A or B", or "". */
 static const char *what_helps(const struct gr_length *l, const struct gr_session_params *p,
                               char buf[256])
 {
@@ -241,7 +243,7 @@ void gr_length_warn(const struct gr_length *l, const struct gr_session_params *p
 
 /* ---- texts that do not fit ---- */
 
-/* Whether --context-shift can be added to the flags there are. */
+/* Returns whether --context-shift can be added to the given flags. */
 static bool can_shift(const struct gr_length *l)
 {
     const struct gr_options *o = l->o;
@@ -249,8 +251,8 @@ static bool can_shift(const struct gr_length *l)
            (o->grp_attn_n == 1 || gr_length_mode(o) == GR_GROUP_WINDOW);
 }
 
-/* "-c 605 -gan auto": flags with which the whole prompt fits, best with which it is good; "": none.
- */
+/* Returns flags ("-c 605 -gan auto") with which the whole prompt fits, preferably with positions
+ * that the model is good for; "": none. */
 static const char *flags_for_all(const struct gr_length *l, const struct gr_session_params *p,
                                  char buf[128], bool *good)
 {

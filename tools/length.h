@@ -1,5 +1,5 @@
-/* How long a text may get: the context that the options and the prompt ask for, the factors of
- * Self-Extend for it, and what is said of lengths that the model or the context does not have. */
+/* Length of a text: the context that options and prompt need, the factors of Self-Extend, and
+ * messages about lengths beyond the model or the context. */
 #ifndef GR_TOOLS_LENGTH_H
 #define GR_TOOLS_LENGTH_H
 
@@ -17,30 +17,31 @@ struct gr_length {
     struct gr_model_info info;
     struct gr_session_reach reach; /* of the session to be opened */
     size_t n_prompt;               /* tokens */
-    int32_t n_ctx;                 /* tokens that there is room for */
+    int32_t n_ctx;                 /* tokens that fit */
     struct gr_group group;
 };
 
 /* The mode of Self-Extend. */
 enum gr_group_mode gr_length_mode(const struct gr_options *o);
-/* Fills in *l, and of *p, which has all else, the context and what Self-Extend by window needs. 0
- * or an exit code, said. */
+/* Fills *l, and in *p, which is otherwise complete, the context and the fields of Self-Extend by
+ * window. 0 or an exit code, after printing the error. */
 int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
                      size_t n_prompt, struct gr_session_params *p);
-/* The same for a context that is chosen already: fills in *l but for n_prompt. */
+/* The same for a given context: fills *l except n_prompt. */
 int gr_length_group(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
                     int32_t n_ctx, struct gr_session_params *p);
-/* State of the classic mode before the first token; off in the other mode. */
+/* Returns the initial state of the classic mode; off in the other mode. */
 struct gr_self_extend gr_length_classic(const struct gr_length *l);
 /* ", Self-Extend 4 / 64 (classic)", or "". Returns buf. */
 const char *gr_length_summary(const struct gr_length *l, char buf[64]);
-/* Whether the prompt fits; what takes it is tried before it is offered. 0 or an exit code, said. */
+/* Checks that the prompt fits; flags that the message suggests have been tried. 0 or an exit code,
+ * after printing the error. */
 int gr_length_admit(const struct gr_length *l, const struct gr_session_params *p);
-/* One line when positions will leave the range that the model is good for. */
+/* Warns when positions will exceed the range that the model was trained for or stretched to. */
 void gr_length_warn(const struct gr_length *l, const struct gr_session_params *p);
-/* Whether the oldest text is dropped when the context is full. */
+/* Returns whether the oldest text is dropped when the context is full. */
 bool gr_length_shifts(const struct gr_options *o);
-/* Says that the context is full, and what would make room. */
+/* Prints that the context is full, and which flags would help. */
 void gr_length_say_full(const struct gr_length *l);
 
 #endif

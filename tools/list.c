@@ -1,5 +1,5 @@
-/* gpurun list: the architectures, storage types and tokenizers that model files may have, and the
- * mixes of types that are made. */
+/* gpurun list: architectures, storage types and tokenizers that are read, and the recipes that are
+ * written. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -16,14 +16,14 @@ static const struct gr_command_spec *find_command(const char *name)
     return NULL;
 }
 
-/* A first word that is no command can be the model file. */
+/* Returns whether a first word that is not a command can be the model file. */
 static bool is_path(const char *word)
 {
     return strpbrk(word, "./") || !access(word, F_OK);
 }
 
-/* The command of argv[1]; run when there is none. NULL: refused with a message. *skip: words of
- * argv to leave out. */
+/* Returns the command of argv[1], or run when there is none. NULL: refused with a message. *skip:
+ * words of argv to skip. */
 static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
 {
     const char *word = argc > 1 ? argv[1] : "-";
@@ -69,8 +69,8 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     return rc ? rc : lost;
 }
 
-/* A page of a mapped model file is no longer there; every other cause ends the program as if there
- * were no handler. */
+/* SIGBUS in a mapped model file: the file was truncated or its disk failed; any other SIGBUS ends
+ * the program as without a handler. */
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
     static const char line[] =

@@ -1,4 +1,4 @@
-/* The model and the session that the flags ask for. */
+/* Model and session parameters from the flags. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -109,7 +109,7 @@ static enum gr_rope_scaling scaling(const char *word)
     return (enum gr_rope_scaling)i;
 }
 
-/* Negative is another word for "model". */
+/* Maps negative values to "model" (NAN). */
 static float factor(float x)
 {
     return x < 0 ? NAN : x;
@@ -133,7 +133,7 @@ struct gr_session_params gr_session_options(const struct gr_options *o)
     p.n_batch = (uint32_t)o->batch_size;
     p.n_ubatch = (uint32_t)(o->ubatch_size < o->batch_size ? o->ubatch_size : o->batch_size);
     p.n_seq_max = 1;
-    /* Of several ranks each knows best what is its own. */
+    /* With several ranks each chooses its own number. */
     p.n_threads = gr_together_world() && o->threads <= 0 ? 0 : gr_threads_wanted(o);
     p.n_threads_batch = o->threads_batch > 0 ? o->threads_batch : p.n_threads;
     p.type_k = o->cache_type_k, p.type_v = o->cache_type_v;

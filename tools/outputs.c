@@ -1,10 +1,10 @@
-/* Files that a command is to write, looked at before any work. */
+/* Checks of the files to write, before any work. */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "tools.h"
 
-/* Whether two names are one file, which need not be there. */
+/* Returns whether two names denote the same file, existing or not. */
 static bool same(const char *a, const char *b)
 {
     struct stat x, y;
@@ -13,8 +13,8 @@ static bool same(const char *a, const char *b)
             (!stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino));
 }
 
-/* Whether the command reads or writes what is under the name in another way. An imatrix may take
- * the place of one that it begins with; any number of things go to a device. */
+/* Returns whether the command also uses the file in another way. An imatrix may replace the one it
+ * starts from; several outputs may share a device. */
 static bool is_taken(const struct gr_options *o, const struct gr_adapters *a, const char *path)
 {
     const char *const other[] = {o->model,    o->file,  o->imatrix,      o->compare,

@@ -1,7 +1,7 @@
-/* gpurun perplexity: how well a model foretells a text, as llama.cpp's llama-perplexity measures
- * it: exp of the mean of -log p over the second half of every chunk; with --ppl-stride S over the
- * last S tokens of chunks that begin S tokens apart. With --kl-divergence also how far its
- * probabilities are from those of another model, which --kl-divergence-base has written. */
+/* gpurun perplexity: perplexity of a text, as measured by llama.cpp's llama-perplexity: exp of the
+ * mean of -log p over the second half of every chunk; with --ppl-stride S over the last S tokens of
+ * chunks that begin S tokens apart. With --kl-divergence also the divergence of its probabilities
+ * from those of another model, written by --kl-divergence-base. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ struct measurement {
     double start; /* seconds */
 };
 
-/* ---- as chunks are run ---- */
+/* ---- callbacks of chunks ---- */
 
 static int take(const struct gr_chunks *c, const struct gr_judged *j, void *user)
 {
@@ -87,7 +87,7 @@ static void end_text(struct measurement *m)
              p.error);
 }
 
-/* What is complete is told, however the run ended. */
+/* Prints the results of complete chunks, even when the run failed. */
 static void summarise(struct measurement *m, int rc)
 {
     const struct gr_chunks *c = &m->chunks;
@@ -110,7 +110,7 @@ static void summarise(struct measurement *m, int rc)
                        m->base.path);
 }
 
-/* ---- all together ---- */
+/* ---- the command ---- */
 
 static int check_flags(const struct gr_options *o)
 {

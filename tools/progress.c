@@ -11,16 +11,16 @@
 
 #include "tools.h"
 
-#define FIRST_S 1   /* what is over within it is not shown */
-#define DRAW_S 0.1  /* between two looks of the bar */
+#define FIRST_S 1   /* shorter work is not shown */
+#define DRAW_S 0.1  /* between two updates of the bar */
 #define LINE_S 10   /* between two lines */
-#define RECENT_S 5  /* what the rate is taken of, at least */
+#define RECENT_S 5  /* shortest time that the rate is computed over */
 #define MOST_BAR 30 /* columns */
 #define LEAST_BAR 8
-#define USUAL_WIDTH 80 /* of a terminal that does not say */
+#define USUAL_WIDTH 80 /* of a terminal of unknown width */
 #define HIDE "\r\033[K"
 
-/* A point in time, and what was done then. */
+/* Work done at a point in time. */
 struct mark {
     double t, done;
 };
@@ -33,9 +33,9 @@ static struct {
     bool active;
     char what[64], note[128];
     enum gr_bar_unit unit;
-    double added, part, total; /* part: of what is beyond what was added */
+    double added, part, total; /* part: fraction of the work beyond `added` */
     struct mark begun, old, newer;
-    double drawn, said; /* when that was last */
+    double drawn, said; /* times of the last update of the bar and of the last line */
     struct gr_session *watched;
 } bar;
 
@@ -75,7 +75,8 @@ static void on_end(int signal_number)
     (void)raise(signal_number);
 }
 
-/* A command that an interrupt ends leaves no bar behind; others have handlers of their own. */
+/* Removes the bar when an interrupt ends the command; not where the command has a handler of its
+ * own. */
 static void change_handlers(bool begin)
 {
     static const int signals[] = {SIGINT, SIGTERM};
@@ -98,21 +99,21 @@ static int width(void)
     return !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : USUAL_WIDTH;
 }
 
-/* Not from the background of a shell, nor behind a line of text that is not complete. */
+/* False in a background job of the shell, and after an incomplete line of text. */
 static bool may_draw(void)
 {
     pid_t front = tcgetpgrp(STDERR_FILENO);
     return (front < 0 || front == getpgrp()) && !gr_out_is_open();
 }
 
-/* ---- what it says ---- */
+/* ---- the text ---- */
 
 static double done(void)
 {
     return fmin(bar.added + bar.part, bar.total);
 }
 
-/* Of the recent past: where prompts are long, each token takes longer than the one before. */
+/* Returns the recent rate: in long prompts each token takes longer than the one before. */
 static double rate(double t)
 {
     return t > bar.old.t ? (done() - bar.old.done) / (t - bar.old.t) : 0;
@@ -163,7 +164,7 @@ static void describe(char *text, size_t n, double t)
     append_left(text, n, t);
 }
 
-/* The same behind its name and, where the terminal is wide enough, a bar. */
+/* Draws the name, a bar where the terminal is wide enough, and this text. */
 static void draw(double t)
 {
     char text[256], line[512], cells[MOST_BAR + 1] = "";
@@ -210,7 +211,7 @@ static void show(void)
         draw(t);
 }
 
-/* ---- what is under way ---- */
+/* ---- the work ---- */
 
 void gr_bar_begin(const char *what, double total, enum gr_bar_unit unit)
 {
@@ -240,7 +241,7 @@ void gr_bar_extend(double more)
 static bool follow(uint64_t part, uint64_t total, void *user)
 {
     (void)user;
-    if (part < total) /* all of it is added by who runs the batch */
+    if (part < total) /* the caller adds a complete batch */
         bar.part = (double)part / 1000;
     show();
     return true;

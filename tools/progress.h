@@ -1,39 +1,38 @@
-/* How far what takes long has come: on a terminal a bar, elsewhere a line every ten seconds; both
- * on stderr, and nothing of what is over within a second. All of it is for the thread that began
- * it. */
+/* Progress of long work: a bar on a terminal, elsewhere a line every ten seconds; both on stderr,
+ * and nothing for work of less than a second. Used by one thread only. */
 #ifndef GR_TOOLS_PROGRESS_H
 #define GR_TOOLS_PROGRESS_H
 
 #include "flags.h"
 
-/* What is counted. SHARE: nothing that anybody wants to know the number of. */
+/* Unit of the numbers. SHARE: only a percentage is shown. */
 enum gr_bar_unit { GR_BAR_SHARE, GR_BAR_TOKENS, GR_BAR_BYTES };
 
-/* How progress is shown from now on; `wanted`: whether messages of its level are. */
+/* Configures the display; `wanted`: messages of this level are enabled. */
 void gr_bar_init(const struct gr_options *o, bool wanted);
-/* Begins `total` of something, in the place of what was under way; `what` is copied. */
+/* Begins work of `total` units, replacing the current one; `what`, its name, is copied. */
 void gr_bar_begin(const char *what, double total, enum gr_bar_unit unit);
-/* So much more of it is done; there is so much more of it to do. */
+/* Add to the work done; to the total. */
 void gr_bar_add(double done);
 void gr_bar_extend(double more);
-/* Batches of the session are followed on their way, beyond what was added; NULL: no longer. */
+/* Also shows the progress of the session's batches in flight; NULL: stops. */
 void gr_bar_watch(struct gr_session *s);
-/* Says a line, which stands in the bar where there is one, and in the log file. */
+/* Prints a line, within the bar if there is one, and to the log file. */
 void gr_bar_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* It is over, whether or not all of it is done. */
+/* Ends the work, complete or not. */
 void gr_bar_end(void);
 
-/* A gr_progress_fn for bytes of weights: it begins and ends what it is told of by itself. The user
- * is what to call it, a string. */
+/* A gr_progress_fn for bytes of weights, which begins and ends the work by itself. user: the work's
+ * name, a string. */
 bool gr_bar_bytes(uint64_t done, uint64_t total, void *what);
 
-/* Whether progress is a bar, which has no line of its own to keep. */
+/* Returns whether progress is shown as a bar rather than as lines. */
 bool gr_bar_is_shown(void);
-/* Before anything else is written to the terminal: takes the bar away until there is news. Safe in
- * a signal handler. */
+/* Removes the bar until the next update; call before writing anything else to the terminal.
+ * Async-signal-safe. */
 void gr_bar_hide(void);
 
-/* The clock, seconds; for tests. */
+/* Sets the clock (seconds), for tests. */
 void gr_bar_set_clock(double (*clock)(void));
 
 #endif

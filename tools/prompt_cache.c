@@ -6,7 +6,7 @@
 
 #include "tools.h"
 
-/* What goes with the state: this, then the tokens. */
+/* Data stored with the state; the tokens follow. */
 struct note {
     uint32_t version, n_token;
     struct gr_self_extend se;
@@ -39,7 +39,7 @@ void gr_prompt_cache_fini(struct gr_prompt_cache *c)
 
 /* ---- loading ---- */
 
-/* The tokens of a note, NULL when it is none of ours. */
+/* Returns the tokens of a note; NULL when the data is not valid. */
 static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
 {
     if (n < sizeof *note)
@@ -49,16 +49,16 @@ static const int32_t *tokens_of(const void *data, size_t n, struct note *note)
     return ours ? (const int32_t *)((const char *)data + sizeof *note) : NULL;
 }
 
-/* Positions that Self-Extend has taken so far: each window of w is w / n now. */
+/* Returns the positions removed by Self-Extend so far: each window of w has become w / n. */
 static int64_t taken(const struct gr_self_extend *se)
 {
     int32_t group = se->n > 1 ? se->w / se->n : 0;
     return group > 0 && se->i > 0 ? se->i / group * ((int64_t)se->w - group) : 0;
 }
 
-/* How many of the n tokens in common are in the file as this run would have stored them: all with
- * the same factors. With others those of its first window, which it merges before it runs the token
- * behind them; none when the file has merged positions. */
+/* Returns how many of the n common tokens are stored as this run would store them: all with the
+ * same factors of Self-Extend; with others those of its first window, which is merged before the
+ * next token is run; none when the file has merged positions. */
 static size_t alike(const struct note *note, const struct gr_self_extend *se, size_t n)
 {
     if (note->se.n == se->n && note->se.w == se->w)
@@ -68,9 +68,9 @@ static size_t alike(const struct note *note, const struct gr_self_extend *se, si
     return se->n > 1 && n > (size_t)se->w ? (size_t)se->w : n;
 }
 
-/* Cuts the session's text to `keep` tokens. The positions before note->se.i are merged ones; from
- * there on each token has its own, `merged` below its number. False where it cannot be cut, and
- * where a window has given up cells that it will see again when positions move. */
+/* Truncates the session's text to `keep` tokens. Positions before note->se.i are merged; from there
+ * on each token has its own, `merged` below its index. False when it cannot be truncated, or when a
+ * window has freed cells that it would see again after positions move. */
 static bool cut(const struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
                 const struct gr_self_extend *se, size_t keep)
 {
@@ -91,8 +91,8 @@ static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
     return gr_status_exit(status);
 }
 
-/* Of the state that was loaded, the tokens that the prompt begins with: *n_read, 0 and an empty
- * session when none is of use. */
+/* Keeps the tokens of the loaded state with which the prompt begins; *n_read receives their number,
+ * 0 with an empty session when none can be used. */
 static void take(struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
                  const int32_t *token, const int32_t *prompt, size_t n_prompt,
                  struct gr_self_extend *se, size_t *n_read)
@@ -122,7 +122,8 @@ int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const 
     if (!c->path || access(c->path, F_OK) != 0)
         return 0;
     int status = gr_state_load_file(s, 0, c->path, &data, &n);
-    if (status && status != GR_E_KV_FULL) /* a longer text than this context holds: anew */
+    if (status && status != GR_E_KV_FULL) /* the text does not fit this context: start from
+                                             nothing */
         return refuse(c, status, gr_error_message());
     const int32_t *token = status ? NULL : tokens_of(data, n, &note);
     int rc = token || status ? 0 : refuse(c, GR_E_INVALID, "a state without the tokens of a text");

@@ -1,31 +1,31 @@
-/* --prompt-cache: what a text left in the session, in a file together with its tokens, so that the
- * next text which begins alike goes on from there. */
+/* --prompt-cache: a session's state in a file, with the tokens of its text, so that a later text
+ * with the same beginning continues from there. */
 #ifndef GR_TOOLS_PROMPT_CACHE_H
 #define GR_TOOLS_PROMPT_CACHE_H
 
 #include "gpurun.h"
 
 struct gr_prompt_cache {
-    const char *path; /* NULL: there is none, and the functions do nothing */
-    int32_t *token;   /* [n] of sequence 0, in the order in which they went through the model */
+    const char *path; /* NULL: no cache; the functions do nothing */
+    int32_t *token;   /* [n] tokens of sequence 0, in the order in which they were run */
     size_t n, cap;
-    int32_t shift_keep; /* positions that --context-shift will keep; -1: it will not be wanted */
+    int32_t shift_keep; /* positions that --context-shift will keep; -1: no shift */
     bool complete;      /* the file has the whole prompt already */
     bool lost;          /* tokens were dropped from the context, or there was no memory for them */
 };
 
-/* Restores sequence 0 from the file, when there is one, and cuts it to the longest beginning that
- * it has in common with the prompt, the last token excepted, whose logits are wanted. *n_read: the
- * tokens that need not be run; *n_past and *se follow. What cannot be cut there (recurrent states,
- * merged positions, windows) begins anew, as does what this run would not have stored like that
- * (other factors of Self-Extend) and what does not fit into its context. 0 or an exit code, said;
- * another model's or a damaged file is an error, so that it is not written over. */
+/* Restores sequence 0 from the file, if it exists, and truncates it to the longest common prefix
+ * with the prompt, except the prompt's last token, whose logits are needed. *n_read: tokens that
+ * need not be run; *n_past and *se are set accordingly. The text starts from nothing when it cannot
+ * be truncated there (recurrent states, merged positions, windows), was stored with other factors
+ * of Self-Extend, or does not fit the context. 0 or an exit code, after printing the error; a
+ * damaged file, or one of another model, is an error, so that it is not overwritten. */
 int gr_prompt_cache_load(struct gr_prompt_cache *c, struct gr_session *s, const int32_t *prompt,
                          size_t n_prompt, struct gr_self_extend *se, int32_t *n_past,
                          size_t *n_read);
-/* Notes tokens that went through the model. */
+/* Records tokens that were run. */
 void gr_prompt_cache_add(struct gr_prompt_cache *c, const int32_t *ids, int32_t n);
-/* Writes the file anew; 0 or an exit code, said. */
+/* Writes the file; 0 or an exit code, after printing the error. */
 int gr_prompt_cache_save(const struct gr_prompt_cache *c, struct gr_session *s,
                          const struct gr_self_extend *se);
 void gr_prompt_cache_fini(struct gr_prompt_cache *c);

@@ -1,4 +1,4 @@
-/* gpurun replay: runs a recorded session (session.h) and writes what comes out as NumPy arrays.
+/* gpurun replay: runs a recorded session (session.h) and writes its outputs as NumPy arrays.
  *
  * DIR/<name>.npy, for operation i: rc_i, int32 of shape (): of a batch 0, 1 when the cache was
  * full, -1 when it was refused; of seq_rm 1, 0 when the cache cannot remove that. logits_i, float32
@@ -9,7 +9,7 @@
  * float32 [rows, columns]: what layer L (embd and logits: -1) made of the M-th micro-batch.
  *
  * --hash prints one line, 16 hexadecimal digits: FNV-1a of 64 bits over the names, shapes and bytes
- * of all these arrays in order, which two runs have in common when they gave the same bits. */
+ * of all these arrays in order; it is equal for two runs with bitwise equal outputs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +24,16 @@ struct replay {
     struct gr_session *session;
     struct gr_session_size size;
     bool has_encoder;
-    int32_t n_vocab, n_embd; /* n_embd: of a session of vectors, else 0 */
+    int32_t n_vocab, n_embd; /* n_embd: 0 unless the session computes vectors */
     int n_written;
-    uint64_t hash; /* of all arrays so far */
+    uint64_t hash; /* over all arrays so far */
     struct slot {
         void *data;
         size_t n;
     } slot[GR_SESSION_SLOTS];
-    /* taps of the operation under way */
+    /* taps of the current operation */
     int op, micro_batch, n_tapped, tap_rc;
-    char first_tap[96]; /* the one that each micro-batch begins with */
+    char first_tap[96]; /* first tap of each micro-batch */
 };
 
 /* ---- arrays ---- */
@@ -77,7 +77,7 @@ static int write_file(const struct replay *r, const char *name, int op, const ch
     return status ? gr_say_status(status) : 0;
 }
 
-/* What comes out, to where it is wanted. */
+/* Writes and hashes an array, as requested. */
 static int write_array(struct replay *r, const char *name, int op, const char *type,
                        const char *shape, const void *data, size_t bytes)
 {
@@ -96,7 +96,7 @@ static int write_rc(struct replay *r, int op, int32_t rc)
     return write_array(r, "rc", op, "<i4", "()", &rc, sizeof rc);
 }
 
-/* Whether the model keeps anything from step to step. */
+/* Returns whether the model keeps any state from step to step. */
 static bool remembers(const struct replay *r)
 {
     return r->size.total > 0;
@@ -115,7 +115,8 @@ static int write_positions(struct replay *r, int op)
     return write_array(r, "pos", op, "<i4", shape, pos, (size_t)n * sizeof *pos);
 }
 
-/* Row number i of the last batch: of a token or, pooled, of a sequence; NULL when there is none. */
+/* Returns row i of the last batch: of a token or, pooled, of a sequence; NULL when there is
+ * none. */
 static const float *row_of(const struct replay *r, const struct gr_batch *b, int32_t i)
 {
     if (gr_session_pooling(r->session) > GR_POOLING_NONE)
@@ -220,7 +221,7 @@ static int apply(struct replay *r, enum gr_op_kind kind, const int32_t *a)
     }
 }
 
-/* encode is for models with an encoder, or that look at all tokens at once and keep nothing. */
+/* encode is for models with an encoder, and for bidirectional models without a cache. */
 static int replay_encode(struct replay *r, int op, const struct gr_batch *b)
 {
     if (r->has_encoder)

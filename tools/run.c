@@ -1,4 +1,4 @@
-/* gpurun run: a prompt goes in, the text that continues it goes to stdout. */
+/* gpurun run: continues a prompt; the text goes to stdout. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #define SAMPLE_PROMPT "Once upon a time"
 
-/* ---- getting ready ---- */
+/* ---- preparation ---- */
 
 static int read_prompt(struct run *r)
 {
@@ -49,7 +49,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* A text is continued from what the tokens before it have left. */
+/* Refuses models that keep nothing from token to token: they cannot continue a text. */
 static int check_keeps(const struct run *r, const struct gr_session_params *p)
 {
     struct gr_session_size size;
@@ -79,7 +79,7 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
            gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
 }
 
-/* Tokens that a shift keeps: --keep, and the one that begins a text. */
+/* Returns the tokens that a shift keeps: --keep, and BOS. */
 static int32_t shift_keep(const struct run *r)
 {
     int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
@@ -87,7 +87,7 @@ static int32_t shift_keep(const struct run *r)
     return keep < INT32_MAX && begun ? keep + 1 : keep;
 }
 
-/* An encoder looks at the whole prompt at once. */
+/* Sizes batches for an encoder, which reads the whole prompt at once. */
 static int fit_encoder(const struct run *r, struct gr_session_params *p)
 {
     if (r->info.has_encoder && r->cache.path) {
@@ -110,8 +110,8 @@ static size_t count_control(const struct run *r, const int32_t *id, size_t n_id)
     return n_control;
 }
 
-/* What a chat's model is given as it is gets no answer. Who has written more control tokens than
- * every text has knows that. */
+/* Prints a hint that the model's chat template is not applied, unless the prompt has control tokens
+ * beyond those of every text. */
 static void hint_at_template(const struct run *r)
 {
     int32_t *id = NULL;
@@ -130,7 +130,7 @@ static int choose_params(struct run *r, struct gr_session_params *p)
 {
     *p = gr_session_options(r->o);
     if (r->cache.path && !p->n_rollback)
-        p->n_rollback = 1; /* a prompt that is all in the file needs its last token again */
+        p->n_rollback = 1; /* a prompt completely in the file must run its last token again */
     int rc = gr_length_choose(&r->length, r->o, r->model, r->n_prompt, p);
     const struct gr_length *l = &r->length;
     r->n_ctx = l->n_ctx;
@@ -151,7 +151,7 @@ static int open_session(struct run *r)
     gr_length_warn(&r->length, &p);
     rc = gr_session_open(&r->session, r->model, &p);
     if (!rc)
-        rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* judges n and w */
+        rc = gr_self_extend(r->session, &r->extend, &r->n_past); /* validates n and w */
     if (!rc && gr_length_shifts(r->o))
         rc = gr_context_can_shift(r->session, 0, shift_keep(r));
     if (rc)
@@ -162,7 +162,7 @@ static int open_session(struct run *r)
     return 0;
 }
 
-/* The model, and the prompt in its tokens; a dry run with -c needs none. */
+/* Opens the model and tokenizes the prompt; a dry run with -c needs no prompt. */
 static int open_model(struct run *r)
 {
     int rc = gr_open_model(r->o, false, &r->model);
@@ -172,7 +172,7 @@ static int open_model(struct run *r)
     return r->o->dry_run && r->o->ctx_size >= 0 ? 0 : tokenize_prompt(r);
 }
 
-/* --dry-run: no session is opened, no weight looked at. */
+/* --dry-run: opens no session and reads no weights. */
 static int print_size(struct run *r)
 {
     struct gr_session_params p;
@@ -182,7 +182,7 @@ static int print_size(struct run *r)
     return rc ? rc : gr_print_size(r->o, r->model, &p);
 }
 
-/* Bias of -inf for every token that ends a text, after those of -l. */
+/* Adds a bias of -inf for every end token to those of -l. */
 static int ban_ends(const struct run *r, struct gr_bias_list *list)
 {
     struct gr_logit_bias *v =
@@ -239,9 +239,9 @@ static int open_sampler(struct run *r)
 
 /* ---- running ---- */
 
-/* Decodes n tokens after the n_past there are. next: a token is wanted behind them, which a GPU
- * draws where it has the logits and can; without, nothing of the batch is looked at, and the next
- * one follows it through the stages of a model that several ranks share. */
+/* Decodes n tokens after n_past. next: a token follows, which a GPU draws where it can; otherwise
+ * no output of the batch is used, and the next batch may follow it through the stages of several
+ * ranks. */
 static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
 {
     struct gr_batch batch = {.n_tok = n, .token = ids};
@@ -264,7 +264,7 @@ static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
     return 0;
 }
 
-/* Makes a first use of everything, then forgets it. */
+/* Warms up: runs the model once, then clears the cache. */
 static int warm_up(struct run *r)
 {
     int32_t bos = gr_text_bos(r->model), eos = gr_text_eos(r->model), ids[2] = {0}, n = 0;
@@ -288,7 +288,8 @@ static int shift_context(struct run *r)
     return gr_context_shift(r->session, 0, shift_keep(r), 0, &r->n_past);
 }
 
-/* Cells for at least one more token; *room 0 when there are none. */
+/* Makes room for at least one more token; *room receives the number of cells, 0 when there are
+ * none. */
 static int make_room(struct run *r, int32_t *room)
 {
     int rc = 0;
@@ -328,7 +329,8 @@ static int run_prompt(struct run *r)
     return rc;
 }
 
-/* With an encoder the prompt is its text, and what is continued begins with a token of its own. */
+/* Models with an encoder: it reads the prompt, and the decoder's text begins with its start
+ * token. */
 static int encode_prompt(struct run *r)
 {
     struct gr_batch text = {.n_tok = (int32_t)r->n_prompt, .token = r->prompt};
@@ -353,7 +355,7 @@ static int read_profile_steps(struct run *r)
     return GR_EXIT_USAGE;
 }
 
-/* Before the token that the generation is at. */
+/* Starts or stops the profiler before the current token of the generation. */
 static int profile_step(struct run *r)
 {
     if (r->n_gen != r->profile_from && r->n_gen != r->profile_to)
@@ -427,7 +429,7 @@ static int flush_text(struct run *r)
     return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
 }
 
-/* ---- the whole ---- */
+/* ---- the command ---- */
 
 static int prepare(struct run *r)
 {
@@ -456,7 +458,7 @@ static int prepare(struct run *r)
     return rc;
 }
 
-/* What --prompt-cache keeps: the prompt as soon as it is read, or all at the end. */
+/* Saves --prompt-cache: the prompt as soon as it has run, or all at the end. */
 static int save_cache(struct run *r, bool at_end)
 {
     bool wanted = at_end ? r->o->prompt_cache_all : !r->o->prompt_cache_all && !r->cache.complete;
@@ -465,7 +467,8 @@ static int save_cache(struct run *r, bool at_end)
     return gr_prompt_cache_save(&r->cache, r->session, &r->extend);
 }
 
-/* The prompt and what follows it. Exit code, said; 0 after an interrupt. */
+/* Runs the prompt and generates. Returns 0 (also after an interrupt) or an exit code, after
+ * printing the error. */
 static int run_text(struct run *r, int *saved)
 {
     gr_bar_begin("prompt", (double)(r->n_prompt - r->n_read), GR_BAR_TOKENS);
@@ -479,14 +482,14 @@ static int run_text(struct run *r, int *saved)
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
     gr_run_show_prompt(r);
-    *saved = save_cache(r, false); /* a text is worth more than its file */
+    *saved = save_cache(r, false); /* a failure to save does not stop the text */
     rc = generate(r);
     if (!rc && !*saved)
         *saved = save_cache(r, true);
     return rc;
 }
 
-/* What was written stays written, whatever has failed. Exit code. */
+/* Ends the output; text already written is kept whatever failed. Returns the exit code. */
 static int end_text(struct run *r, int rc)
 {
     int flushed = flush_text(r);

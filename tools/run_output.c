@@ -1,4 +1,4 @@
-/* What gpurun run writes: the prompt, the text, and behind it a summary or all of it as JSON. */
+/* What gpurun run writes: the prompt, the text, and a summary, or all of it as JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +40,10 @@ static bool use_color(const struct gr_options *o)
            !(term && !strcmp(term, "dumb"));
 }
 
-/* The prompt is written before the text on a terminal, and anywhere when the user does not know it.
- */
+/* By default the prompt is written on a terminal, and always when it is the built-in sample. */
 void gr_run_show_prompt(struct run *r)
 {
-    bool continued = !r->info.has_encoder; /* what an encoder reads is answered */
+    bool continued = !r->info.has_encoder; /* the text of an encoder is not continued */
     bool color = use_color(r->o), wanted = r->sample || gr_is_terminal(STDOUT_FILENO);
     wanted = wanted && continued;
     if (r->o->display_prompt >= 0)
@@ -76,7 +75,7 @@ static double rate(double n, double seconds)
     return n > 0 && seconds > 0 ? n / seconds : 0;
 }
 
-/* What a prompt was, before an encoder had it and after. */
+/* Returns the number of prompt tokens that were read, by the encoder if there is one. */
 static size_t prompt_tokens(const struct run *r)
 {
     return r->n_encoded ? r->n_encoded : r->n_read;
@@ -105,7 +104,7 @@ void gr_run_say_summary(const struct run *r)
     gr_say_stages(r->session);
 }
 
-/* A line of JSON, to be freed; NULL without memory. */
+/* Makes a line of JSON (free); NULL when there is no memory. */
 static char *json_line(const struct run *r)
 {
     gr_json_begin();

@@ -1,4 +1,4 @@
-/* What goes to stderr and stdout. */
+/* Output to stderr and stdout. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,21 +13,21 @@
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static struct gr_output *log_file;
-static int log_lost;            /* exit code once it has not taken a line */
-static char speaker[144];       /* a rank other than 0, ": " behind it */
+static int log_lost;            /* exit code after a failed write */
+static char speaker[144];       /* name of a rank other than 0, followed by ": " */
 static char held[1024];         /* its first error */
-static char last_error[512];    /* without what a line begins with */
-static const char *within = ""; /* the part of the command that is spoken of */
-static bool out_gone;           /* nobody reads stdout any more */
-static bool line_open;          /* what was written to stdout last did not end its line */
-static bool hushed;             /* what the library says is dropped */
+static char last_error[512];    /* without the prefix */
+static const char *within = ""; /* part of the command that messages are about */
+static bool out_gone;           /* stdout has no reader any more */
+static bool line_open;          /* the last line on stdout is incomplete */
+static bool hushed;             /* log lines of the library are dropped */
 
 bool gr_is_terminal(int fd)
 {
     return !getenv("OMPI_COMM_WORLD_SIZE") && isatty(fd);
 }
 
-/* Whether stdout and stderr go to the same file, pipe or terminal. */
+/* Returns whether stdout and stderr go to the same file, pipe or terminal. */
 static bool share_file(void)
 {
     struct stat out, err;
@@ -44,7 +44,8 @@ void gr_say_break(void)
     }
 }
 
-/* The log file ends with the first line that it does not take. */
+/* Writes a line to the log file; after the first failure, which is printed, nothing more is
+ * written. */
 static void put_log(const char *line)
 {
     int status = gr_output_put(log_file, line, strlen(line));
@@ -71,7 +72,7 @@ static void put_line(enum gr_log_level level, const char *line)
         put_log(line);
 }
 
-/* A line that begins with who speaks and what it is, "error: ". */
+/* Prints a line with its prefix: the speaker and the kind ("error: "). */
 static void put(enum gr_log_level level, const char *what, const char *fmt, va_list ap)
 {
     char line[2048];
@@ -220,8 +221,8 @@ int gr_say_status(int status)
     return gr_status_exit(status);
 }
 
-/* Whoever read stdout has had enough. Other ranks are to hear that this one ends: as after an
- * interrupt, where the command knows of those. */
+/* Ends after the reader of stdout has gone. With several ranks the others must be told, so this
+ * acts like an interrupt where the command handles interrupts. */
 static void end_early(void)
 {
     struct sigaction a;
@@ -239,7 +240,7 @@ static void out_failed(void)
         return;
     }
     gr_say_error("cannot write to standard output: %s", strerror(errno));
-    _exit(6); /* without another try to write what is left */
+    _exit(6); /* without flushing again */
 }
 
 void gr_out(const char *p, size_t n)

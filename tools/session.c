@@ -9,7 +9,7 @@
 
 #include "tools.h"
 
-/* Where in the file something is wrong: "session.json: op 3: ..." */
+/* Place of an error in the file: "session.json: op 3: ..." */
 struct place {
     const char *path;
     int op; /* -1: not in an operation */
@@ -37,7 +37,7 @@ static const char *type_name(const json_t *j)
     return j ? names[json_typeof(j)] : "nothing";
 }
 
-/* An integer (or true, false) in [lo, hi]. */
+/* Reads an integer (or true, false) in [lo, hi]. */
 static int get_int(const struct place *at, const json_t *j, const char *name, json_int_t lo,
                    json_int_t hi, int32_t *out)
 {
@@ -228,7 +228,7 @@ static int get_ints(const struct place *at, const json_t *list, const char *name
     return rc;
 }
 
-/* Number of sequence ids of all tokens. */
+/* Counts the sequence ids of all tokens. */
 static int count_ids(const struct place *at, const json_t *seq, size_t *n)
 {
     *n = 0;

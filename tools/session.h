@@ -9,7 +9,7 @@
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
  *            group_n and group_w (0, off): Self-Extend by window;
  *            embeddings (0/1), pooling ("none" "mean" "cls" "last" "rank"; default: the model's);
- *            flash_attn (0/1) changes nothing here. Refused, as not in this version: causal 0
+ *            flash_attn (0/1) has no effect here. Refused as unsupported: causal 0
  *   ops      a list, run in order, each an object with "op":
  *            decode    tokens, pos, seq (a list of sequences for each token), logits (0/1 for each)
  *            encode    the same, of models that keep nothing from step to step
@@ -63,8 +63,8 @@ struct gr_recording {
     int n_op;
 };
 
-/* Reads and checks a whole session file; 0, or an exit code with the reason said. *r is to be freed
- * in both cases, and must not be moved. */
+/* Reads and checks a whole session file; 0, or an exit code after printing the reason. *r must be
+ * freed in both cases, and not moved. */
 int gr_recording_read(struct gr_recording *r, const char *path);
 void gr_recording_fini(struct gr_recording *r);
 

@@ -1,4 +1,4 @@
-/* What the time of each rank went into: a line of the summary, and JSON. */
+/* Use of each rank's time: a line of the summary, and JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static double percent(double part, const struct spent *s)
     return all > 0 ? 100 * part / all : 0;
 }
 
-/* Each rank in turn. */
+/* Prints every rank. */
 static void say_each(const struct gr_stage *stage, int32_t n)
 {
     char line[512] = "";
@@ -44,7 +44,7 @@ static void say_each(const struct gr_stage *stage, int32_t n)
     gr_say("stages, %s busy/waiting/transfer:%s", longest < 10 ? "ms" : "s", line);
 }
 
-/* Of many: how the busiest and the idlest ones fare. */
+/* Prints only the busiest and the idlest of many ranks. */
 static void say_ends(const struct gr_stage *stage, int32_t n)
 {
     struct spent most = spent_by(&stage[0]), least = most;

@@ -1,10 +1,10 @@
-/* Where threads run, from the flags. */
+/* Placement of threads, from the flags. */
 #include <stdio.h>
 #include <string.h>
 
 #include "tools.h"
 
-/* The processors of a mask and a range as one list, "0xF0,8-11"; NULL: neither is given. */
+/* Joins a mask and a range to one list, "0xF0,8-11"; NULL: neither is given. */
 static const char *cpus(char *text, size_t n, const char *mask, const char *range)
 {
     const char *hex = !mask                                                  ? ""

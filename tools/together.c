@@ -1,5 +1,5 @@
-/* Several processes that mpirun or srun has started: which command is for all of them, who speaks,
- * and that each of them ends, whatever becomes of the others. */
+/* Processes started together by mpirun or srun: which commands run on all of them, which one
+ * prints, and that each ends whatever happens to the others. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -11,27 +11,27 @@
 #include "session.h"
 #include "tools.h"
 
-/* Seconds in which a process must have ended by itself: after a rank was lost, after SIGTERM, and
- * from when it leaves the others. Those are waited for up to 8 s; but MPI's own end has no limit
- * when one dies on the way. */
+/* Seconds after which a process is ended by force: after a rank was lost, after SIGTERM, and after
+ * it begins to leave the others. Leaving waits up to 8 s for them; but MPI_Finalize has no limit
+ * when one dies meanwhile. */
 #define GRACE_LOST 4
 #define GRACE_TERM 2
 #define GRACE_CLOSE 9
-#define START_S 120 /* for MPI, whose start has no limit of its own */
+#define START_S 120 /* for MPI_Init, which has no time limit */
 #define EXIT_TERM 143
 #define EXIT_LOST 4
 
 static struct gr_world *world;
-static char own_name[128]; /* of a rank other than 0 */
+static char own_name[128]; /* name of a rank other than 0 */
 
-/* The thread that ends the process when nothing else does: a call may be stuck in a driver or in
+/* Thread that ends the process when nothing else does, since a call may hang in a driver or in
  * MPI. */
 static struct {
     pthread_t thread;
     sem_t wake;
     volatile sig_atomic_t lost;    /* rank + 1 */
-    volatile sig_atomic_t closing; /* 0 again: rank 0 goes on alone */
-    char line[512];                /* who was lost and why */
+    volatile sig_atomic_t closing; /* reset to 0 when rank 0 goes on alone */
+    char line[512];                /* message: which rank was lost and why */
 } last_resort;
 
 static void *last_resort_main(void *p)
@@ -69,8 +69,7 @@ static void on_terminate(int signal_number)
     sem_post(&last_resort.wake);
 }
 
-/* Only rank 0 knows what to do when the user has had enough: it ends in good order, and with it the
- * others. */
+/* Interrupts are handled by rank 0 alone: it ends in good order and tells the others. */
 static void set_signals(void)
 {
     struct sigaction wait = {.sa_handler = on_terminate, .sa_flags = SA_RESTART};
@@ -137,13 +136,13 @@ bool gr_together_share(bool shared)
     return true;
 }
 
-/* The model that rank 0 is about to open. */
+/* Opens the model that rank 0 opens, and serves it. */
 static int serve(const struct gr_options *o)
 {
     struct gr_model *model = NULL;
     int rc = gr_open_model(o, false, &model);
     int status = rc ? 0 : gr_world_serve(world, model);
-    if (status) /* before the model's end has something to say */
+    if (status) /* before closing the model logs anything */
         rc = gr_say_status(status);
     gr_model_close(&model);
     return rc;
@@ -170,7 +169,7 @@ int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o)
     return rc;
 }
 
-/* A rank's own words matter when something was lost; what rank 0 has ended with it has said. */
+/* Prints a rank's held error only when a rank was lost; rank 0 prints its own errors. */
 int gr_together_close(int code)
 {
     if (!world)

@@ -19,17 +19,17 @@ struct row {
 struct gr_trace {
     struct gr_session *session;
     struct gr_output *file;
-    double start; /* of gr_seconds: what times in the file count from */
+    double start; /* gr_seconds at time 0 of the file */
     bool table;
-    struct row row[MAX_ROW]; /* the last one also holds what finds no room */
+    struct row row[MAX_ROW]; /* the last row collects the rest */
     int n_row;
-    char device[MAX_DEVICE][16]; /* by their numbers in the file */
+    char device[MAX_DEVICE][16]; /* [n_device] by their numbers in the file */
     int n_device;
 };
 
 /* ---- the file: Chrome's trace event format ---- */
 
-/* A failure stays with the file until it is completed. */
+/* Writes to the file; a failure is reported when the file is completed. */
 __attribute__((format(printf, 2, 3))) static void put(struct gr_trace *t, const char *fmt, ...)
 {
     char line[1024];
@@ -66,7 +66,7 @@ static void write_event(struct gr_trace *t, const struct gr_op_sample *s)
         s->ns > 0 ? (double)s->bytes / (double)s->ns : 0.0);
 }
 
-/* What ranks were at is a process of its own in the file, a thread for each. */
+/* Writes a span of a rank's time: in the file a process of its own, with one thread per rank. */
 static void write_span(const struct gr_stage_span *s, void *user)
 {
     static const char *const name[] = {"wait", "busy", "transfer"};
@@ -121,7 +121,7 @@ static int by_time(const void *a, const void *b)
     return x->ns < y->ns ? 1 : x->ns > y->ns ? -1 : 0;
 }
 
-/* Bytes a second that a device's memory can give, 0 = unknown. */
+/* Returns a device's memory bandwidth in bytes per second; 0: unknown. */
 static uint64_t bandwidth(const char *name)
 {
     struct gr_device d;
@@ -184,7 +184,7 @@ int gr_trace_begin(struct gr_trace **out, const struct gr_options *o, struct gr_
     *out = t;
     t->start = gr_seconds();
     struct gr_stage stage[2];
-    bool alone = gr_session_stages(s, stage, 2) < 2; /* operations of others cannot be timed */
+    bool alone = gr_session_stages(s, stage, 2) < 2; /* operations of other ranks cannot be timed */
     int rc = alone || t->table ? gr_session_time(s, on_sample, t) : 0;
     t->table &= !rc;
     return rc ? gr_say_status(rc) : 0;
