@@ -7,9 +7,9 @@
  * valid until gr_gguf_close, are not zero-terminated, and numbers in arrays are not aligned (use
  * memcpy or the gr_gguf_item_ functions). An open file is immutable; threads may share it.
  *
- * Messages name file, key or tensor, what was expected and found, and the byte offset: GR_E_CORRUPT
- * (broken file, missing key, wrong type), GR_E_UNSUPPORTED (version, byte order, storage type),
- * GR_E_NO_MODEL (no such file or part), GR_E_IO, GR_E_NOMEM_HOST. */
+ * Messages name file, key or tensor, what was expected and found, and the byte offset. Statuses:
+ * GR_E_CORRUPT (broken file, missing key, wrong type), GR_E_UNSUPPORTED (version, byte order,
+ * storage type), GR_E_NO_MODEL (no such file or part), GR_E_IO, GR_E_NOMEM_HOST. */
 #ifndef GR_GGUF_H
 #define GR_GGUF_H
 

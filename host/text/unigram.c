@@ -115,7 +115,7 @@ static void offer(struct best *b, double score, uint32_t start, int32_t id)
         *b = (struct best){score, start, 0, id};
 }
 
-/* Fills best[0, n] for text p[0, n): position i offers every token that begins there to the
+/* Fills best[0, n] for text p[0, n): every token that begins at position i is offered to the
  * position where it ends. */
 static int search(struct gr_job *j, const char *p, size_t n, struct best *best)
 {
