@@ -13,7 +13,7 @@
 
 /* ---- sides ---- */
 
-/* Whether a flag may stand in -a and -b. */
+/* Returns whether a flag may occur in -a and -b. */
 static bool of_a_side(const struct gr_flag *f)
 {
     return f->group == MEMORY || f->group == ROPE ||

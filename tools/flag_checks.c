@@ -10,7 +10,7 @@
 
 extern char **environ;
 
-/* Whether a flag was given in the command line. */
+/* True when a flag was given on the command line. */
 #define GIVEN(field) o->given.field.by_flag
 
 /* ---- contradictions ---- */
@@ -156,7 +156,7 @@ static bool is_known(const char *name, size_t n, bool own)
     return false;
 }
 
-/* Whether "OP_TIMES" is the flag "--op-times". */
+/* Returns whether a variable is named like the flag: "OP_TIMES" for "--op-times". */
 static bool is_flag(const struct gr_flag *f, const char *name, size_t n)
 {
     const char *at = f->names, *p;

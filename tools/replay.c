@@ -233,7 +233,7 @@ static int replay_encode(struct replay *r, int op, const struct gr_batch *b)
     return GR_EXIT_USAGE;
 }
 
-/* Where each sequence has a pool of its own, seq_keep of a recorded session reaches no other cells
+/* Returns whether the operation has no effect: seq_keep when each sequence has a pool of its own
  * (session.h). */
 static bool keeps_all(const struct replay *r, enum gr_op_kind kind)
 {

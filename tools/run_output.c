@@ -1,4 +1,4 @@
-/* What gpurun run writes: the prompt, the text, and a summary, or all of it as JSON. */
+/* Output of gpurun run: the prompt, the text, and a summary, or all of it as JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

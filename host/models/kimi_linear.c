@@ -39,7 +39,7 @@ static const struct gr_tensor_spec spec_bailing[] = {
     {GR_W_ATTN_GATE, GR_IN_KV, {GR_D_EMBD, GR_D_HEADS}},
 };
 
-/* What is kept of the stream is weighed by the scores, where it is kept. */
+/* Kept values of the residual stream are weighted by scores, in models that keep them. */
 static const struct gr_tensor_spec spec_k3[] = {
     COMMON(GR_D_LATENT),
     {GR_W_SSM_F_A, GR_IN_STATE, {GR_D_EMBD, GR_D_STATE}},
