@@ -1,5 +1,5 @@
-// What products of packed matrices share: which matrix, rows of x and of y are meant, a step of
-// weights against 8 NT rows of packed x, and how a number is stored.
+// Shared parts of products of packed matrices: which matrix, rows of x and of y are meant, a step
+// of weights against 8 NT rows of packed x, and how a number is stored.
 #pragma once
 
 #include "gr/kernel/matmul.h"

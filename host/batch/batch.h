@@ -31,7 +31,7 @@ struct gr_batch_limits {
     int32_t n_vocab, n_batch, n_seq_max;
     /* Largest position of a sequence, -1 = none. */
     int32_t (*pos_max)(const void *cache, int32_t seq);
-    /* Whether two sequences have the same cells and states. */
+    /* Returns whether two sequences have the same cells and states. */
     bool (*same)(const void *cache, int32_t a, int32_t b);
     const void *cache;
     bool pos_2d; /* tokens may have a row and a column in addition to their position */

@@ -196,9 +196,9 @@ struct gr_device_kind {
     /* Versions, with or without devices. NULL: a kind that has none. */
     void (*versions)(struct gr_kind_versions *v);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
-    /* Whether this process can have transports of a kind. *what: what there is ("NCCL 2.28.9"), or
-     * why there is none, in one line; lives as long as the process. Needs no device. NULL, as
-     * transport_ticket: transports are nothing that this kind has. */
+    /* Returns whether this process can have transports of a kind. *what: what there is
+     * ("NCCL 2.28.9"), or why there is none, in one line; lives as long as the process. Needs no
+     * device. NULL, as transport_ticket: transports are nothing that this kind has. */
     bool (*transport_find)(enum gr_transport_kind kind, const char **what);
     /* A ticket for one transport; takes no device either. */
     int (*transport_ticket)(enum gr_transport_kind kind, struct gr_transport_ticket *t);

@@ -10,7 +10,7 @@ import debug
 from runner import ROOT
 
 TYPES = "q4_0,q4_K,q6_K,q8_0,bf16"
-# Of tests/ops: the suite that tests what an operation is timed as, and whether its cases' names have the types of bench_ops.
+# Test suite of tests/ops for each timed operation, and whether the names of its cases have the types of bench_ops.
 TESTS = {"matmul": ("matmul/", True), "attn": ("attn/", True), "attn_decode": ("attn/", True), "attn_prefill": ("attn/", True),
          "kv_shift": ("kv_shift/", False), "kv_copy": ("kv_copy/", False), "sample": ("sample/", False)}
 

@@ -56,7 +56,7 @@ static void refuse(struct gr_batch b, const char *message)
     cr_assert_str_eq(gr_error(), message);
 }
 
-/* Of vectors in the tokens' place. */
+/* Batches of vectors in place of tokens. */
 Test(batch, vectors)
 {
     static const float v[] = {1, 2, 3, NAN};

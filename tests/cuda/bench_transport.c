@@ -1,7 +1,8 @@
-/* What a message between ranks costs, and whether it arrives: `bench_transport peer N` (threads;
- * with fewer devices than ranks these share them) or `bench_transport nccl N` (processes; each says
- * that it is a machine of its own, NCCL_HOSTID, so that they may share a device: that is NCCL's way
- * between machines, over sockets of this one). A line of JSON for each size, from the last rank.
+/* Measures the cost of a message between ranks, and checks that it arrives: `bench_transport peer
+ * N` (threads; with fewer devices than ranks these share them) or `bench_transport nccl N`
+ * (processes; each says that it is a machine of its own, NCCL_HOSTID, so that they may share a
+ * device: that is NCCL's way between machines, over sockets of this one). A line of JSON for each
+ * size, from the last rank.
  *
  * `bench_transport nccl N die`: the last rank ends without a word; how long the others take to
  * notice, with a deadline of 5 s. Exits 77 where there is no device, or no NCCL.

@@ -44,7 +44,7 @@ static void use(const char *path, const char *adapter, const char *cut, bool use
     _exit(decode(s) ? REFUSED : DECODED);
 }
 
-/* What such a program, a child of this one, ends with. */
+/* Returns the exit code of such a program, run as a child of this one. */
 static int ends_with(const char *path, const char *adapter, const char *cut, bool use_mmap)
 {
     int status = 0;
