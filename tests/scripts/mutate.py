@@ -1,0 +1,102 @@
+"""scripts/mutate on a made-up project: which mutants are drawn, which of them its tests kill, and what is refused."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPT = os.path.join(sys.argv.pop(1), "scripts", "mutate")
+FILES = {
+    "CMakeLists.txt": """cmake_minimum_required(VERSION 3.22)
+project(made C)
+enable_testing()
+add_library(made STATIC host/kv/sum.c)
+add_executable(t_kv test.c)
+target_link_libraries(t_kv made)
+add_test(NAME kv COMMAND t_kv)
+""",
+    "host/kv/sum.c": """/* a < b in a comment, and "a < b" in a string, are no code */
+int sum(int a, int b)
+{
+    return a + b;
+}
+int untested(int a, int b)
+{
+    return a < b;
+}
+int forever(int n)
+{
+    int sum = 0;
+    while (n > 0)
+        sum += n--;
+    return sum;
+}
+""",
+    "test.c": """int sum(int, int), forever(int);
+int main(void)
+{
+    return sum(2, 3) != 5 || forever(4) != 10;
+}
+""",
+}
+
+
+def call(*words, **more):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, **more)
+
+
+class Mutate(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        self.write(FILES)
+        os.makedirs(self.root + "/scripts")
+        shutil.copy(SCRIPT, self.root + "/scripts/mutate")
+        self.commit()
+
+    def write(self, files):
+        for name, text in files.items():
+            path = os.path.join(self.root, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+
+    def commit(self):
+        for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a", "--no-verify"]):
+            self.assertEqual(call("git", "-C", self.root, *words).returncode, 0)
+
+    def mutate(self, *words):
+        return call(self.root + "/scripts/mutate", "--folder", self.root + "/build", *words)
+
+    def test_killed_and_survivors(self):
+        out = self.root + "/out.json"
+        done = self.mutate("--rooms", "host/kv", "--out", out)
+        with open(out, encoding="utf-8") as f:
+            rows = {(r["line"], r["before"], r["after"]): r["killer"] for r in map(json.loads, f)}
+        self.assertFalse([r for r in rows if r[0] == 1], "changed a comment or a string")
+        self.assertEqual(rows[4, "+", "-"], "kv")
+        self.assertIsNone(rows[8, "<", "<="])
+        self.assertIsNone(rows[8, "<", ">"])
+        self.assertEqual(rows[13, ">", ">="], None)  # the same sum: n = 0 adds nothing
+        self.assertEqual(rows[14, "--", "++"], "kv")  # runs on until the sum overflows, or is killed for its time
+        killed = sum(k is not None for k in rows.values())
+        self.assertIn(f"{killed} of {len(rows)} mutants killed by ctest -LE long", done.stdout)
+        with open(self.root + "/host/kv/sum.c", encoding="utf-8") as f:
+            self.assertEqual(f.read(), FILES["host/kv/sum.c"])
+        again = self.mutate("--again", out, "--require", "1")  # only the survivors
+        self.assertIn(f"0 of {len(rows) - killed} mutants", again.stdout)
+        self.assertEqual((done.returncode, again.returncode), (0, 1))
+
+    def test_refused(self):
+        done = self.mutate("--rooms", "host/none")
+        self.assertEqual((done.returncode, done.stderr), (2, "mutate: there is nothing to change in host/none\n"))
+        self.write({"test.c": "int main(void) { return 1; }\n"})
+        self.commit()
+        done = self.mutate("--rooms", "host/kv")
+        self.assertEqual((done.returncode, done.stderr), (2, "mutate: the test kv fails without a mutant\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
