@@ -51,14 +51,20 @@ static const struct way ways[] = {
 };
 enum { ONE_RANK = 12 };
 
-static struct gr_model *open_model(struct tiny *t, const struct way *w)
+static struct gr_model *open_file(const char *path, const struct tiny *t, const struct way *w)
 {
     struct gr_model_params p = gr_model_params_default();
     struct gr_model *m;
     p.device = w->device, p.n_gpu_layers = w->n_gpu == -2 ? (t->n_layer + 1) / 2 : w->n_gpu;
     p.n_rank = w->n_rank, p.tensor_split = w->split;
-    const char *path = tiny_write(t, NULL);
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s: %s", t->arch->name, gr_error());
+    return m;
+}
+
+static struct gr_model *open_model(const struct tiny *t, const struct way *w)
+{
+    const char *path = tiny_write(t, NULL);
+    struct gr_model *m = open_file(path, t, w);
     unlink(path);
     return m;
 }
@@ -148,7 +154,8 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
     fake_use(3, PLENTY);
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
-        struct gr_model *m = open_model(&t, &on_cpu);
+        const char *path = tiny_write(&t, NULL);
+        struct gr_model *m = open_file(path, &t, &on_cpu);
         want.s = open_session(m, &on_cpu);
         play(&want, m);
         gr_session_close(&want.s);
@@ -156,7 +163,7 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
         for (size_t k = 0; k < GR_COUNT(ways); k++) {
             int64_t runs[3] = {fake_runs(0), fake_runs(1), fake_runs(2)},
                     offloads = fake_offloads(0);
-            m = open_model(&t, &ways[k]);
+            m = open_file(path, &t, &ways[k]);
             got.s = open_session(m, &ways[k]);
             struct gr_model_info info;
             gr_model_info(m, &info);
@@ -180,6 +187,7 @@ Test(devices, C16_same_bits_wherever_layers_are, .timeout = 300)
             gr_session_close(&got.s);
             gr_model_close(&m);
         }
+        unlink(path);
     }
     for (int i = 0; i < FAKE_MAX; i++)
         cr_expect_eq(fake_used(i, NULL), 0, "FAKE%d keeps memory", i);
@@ -214,11 +222,12 @@ Test(devices, taps_show_the_same, .timeout = 120)
     fake_use(3, PLENTY);
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
+        const char *path = tiny_write(&t, NULL);
         for (size_t k = 0; k <= ONE_RANK; k++) {
             const struct way *w = k ? &ways[k - 1] : &on_cpu;
             if (w->offload && i % 4)
                 continue;
-            struct gr_model *m = open_model(&t, w);
+            struct gr_model *m = open_file(path, &t, w);
             struct seen *s = k ? &b : &a;
             *s = (struct seen){0};
             got.s = open_session(m, w), got.n = 0;
@@ -230,6 +239,7 @@ Test(devices, taps_show_the_same, .timeout = 120)
             cr_expect(!k || (a.n == b.n && !memcmp(a.t, b.t, sizeof a.t)), "%s, way %zu: %d, %d",
                       t.arch->name, k, a.n, b.n);
         }
+        unlink(path);
     }
 }
 
@@ -273,12 +283,13 @@ Test(devices, states_go_from_one_placement_to_another, .timeout = 120)
 Test(devices, a_session_takes_its_memory_when_it_opens, .timeout = 300)
 {
     fake_use(3, PLENTY);
-    for (int i = 0; gr_arch_at(i); i++)
+    for (int i = 0; gr_arch_at(i); i++) {
+        struct tiny t = tiny_default(gr_arch_at(i));
+        const char *path = tiny_write(&t, NULL);
         for (size_t k = 1; k < ONE_RANK; k++) {
-            struct tiny t = tiny_default(gr_arch_at(i));
             if (ways[k].offload && i % 4)
                 continue;
-            struct gr_model *m = open_model(&t, &ways[k]);
+            struct gr_model *m = open_file(path, &t, &ways[k]);
             struct gr_session *s = open_session(m, &ways[k]);
             int32_t id[250];
             for (int j = 0; j < 250; j++)
@@ -300,6 +311,8 @@ Test(devices, a_session_takes_its_memory_when_it_opens, .timeout = 300)
             gr_session_close(&s);
             gr_model_close(&m);
         }
+        unlink(path);
+    }
 }
 
 static struct tiny larger(void)

@@ -23,6 +23,7 @@ static struct device {
     struct block block[MAX_BLOCK];
     const char *unusable;
     int64_t n_run, n_offload, n_coming, n_wait;
+    bool open; /* its memory can be accessed, until the call of the backend returns */
 } device[FAKE_MAX];
 static int n_device;
 static int64_t n_alloc;
@@ -71,15 +72,24 @@ static void protect(struct device *d, int how)
             cr_assert_eq(mprotect(d->block[i].p, d->block[i].mapped, how), 0);
 }
 
-static void enter(struct fake *f)
+static void enter(void)
 {
     pthread_mutex_lock(&lock);
-    protect(f->d, PROT_READ | PROT_WRITE);
+}
+
+/* Makes the device's memory accessible until leave(). */
+static void access_memory(struct fake *f)
+{
+    if (!f->d->open)
+        protect(f->d, PROT_READ | PROT_WRITE);
+    f->d->open = true;
 }
 
 static int leave(struct fake *f, int rc)
 {
-    protect(f->d, PROT_NONE);
+    if (f->d->open)
+        protect(f->d, PROT_NONE);
+    f->d->open = false;
     pthread_mutex_unlock(&lock);
     return rc;
 }
@@ -98,6 +108,8 @@ static bool holds(const struct block *block, const void *p, size_t bytes)
 static int run_jobs(struct fake *f, int n)
 {
     int rc = 0;
+    if (n)
+        access_memory(f);
     for (int i = 0; i < n; i++) {
         struct job *j = &f->job[i];
         if (j->exec && !rc)
@@ -148,7 +160,7 @@ static void *fake_alloc(struct gr_backend *b, size_t bytes)
 {
     struct fake *f = fake_of(b);
     struct block *at = NULL;
-    enter(f);
+    enter();
     n_alloc++;
     if (!count(f->d, bytes)) {
         at = free_block(f->d->block);
@@ -156,6 +168,7 @@ static void *fake_alloc(struct gr_backend *b, size_t bytes)
         at->p = mmap(NULL, at->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         cr_assert(at->p != MAP_FAILED);
         memset(at->p, 0xff, at->mapped);
+        cr_assert_eq(mprotect(at->p, at->mapped, PROT_NONE), 0);
     }
     leave(f, 0);
     return at ? at->p : NULL;
@@ -164,7 +177,7 @@ static void *fake_alloc(struct gr_backend *b, size_t bytes)
 static void fake_free(struct gr_backend *b, void *p)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     (void)flush(f);
     for (int i = 0; p && i < MAX_BLOCK; i++)
         if (f->d->block[i].p == p) {
@@ -189,7 +202,7 @@ static void *fake_host_alloc(struct gr_backend *b, size_t bytes)
 static void fake_host_free(struct gr_backend *b, void *p)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     (void)flush(f);
     leave(f, 0);
     for (int i = 0; i < MAX_BLOCK; i++)
@@ -204,8 +217,9 @@ static void fake_host_free(struct gr_backend *b, void *p)
 static int fake_clear(struct gr_backend *b, void *dst, size_t bytes)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     int rc = flush(f);
+    access_memory(f);
     memset(dst, 0, bytes);
     return leave(f, rc);
 }
@@ -214,7 +228,7 @@ static int fake_upload(struct gr_backend *b, void *dst, const void *src, size_t 
 {
     struct fake *f = fake_of(b);
     struct job j = {.dst = dst, .src = src, .bytes = bytes};
-    enter(f);
+    enter();
     cr_assert(holds(f->d->block, dst, bytes), "an upload to what is not the device's");
     if (!holds(f->pinned, src, bytes)) {
         j.copy = gr_calloc(1, GR_MAX(bytes, 1));
@@ -227,7 +241,7 @@ static int fake_upload(struct gr_backend *b, void *dst, const void *src, size_t 
 static int fake_uploaded(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     int n = f->n_job;
     while (n > 0 && (f->job[n - 1].exec || f->job[n - 1].copy || f->job[n - 1].back))
         n--;
@@ -237,10 +251,11 @@ static int fake_uploaded(struct gr_backend *b)
 static int fake_download(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     int rc = flush(f);
     f->d->n_wait++;
     cr_assert(holds(f->d->block, src, bytes), "a download of what is not the device's");
+    access_memory(f);
     if (!rc)
         memcpy(dst, src, bytes);
     return leave(f, rc);
@@ -260,7 +275,7 @@ static bool is_read(const struct fake *f, const void *p, size_t bytes)
 static int fake_collect(struct gr_backend *b, void *dst, const void *src, size_t bytes)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     cr_assert(holds(f->d->block, src, bytes), "bytes of what is not the device's");
     if (!is_read(f, dst, bytes))
         memset(dst, 0xff, bytes);
@@ -270,6 +285,7 @@ static int fake_collect(struct gr_backend *b, void *dst, const void *src, size_t
 static int bring(struct fake *f, const struct offload *x)
 {
     struct gr_ten out;
+    access_memory(f);
     return f->cpu->api->weight_upload(f->cpu, x->host, x->matrix, x->dst, &out);
 }
 
@@ -288,7 +304,7 @@ static int bring_some(struct fake *f, int n)
 static int fake_sync(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     f->d->n_wait++;
     return leave(f, bring_some(f, f->n_offload));
 }
@@ -311,7 +327,8 @@ static int fake_weight_upload(struct gr_backend *b, const struct gr_ten *host, b
                               void *dst, struct gr_ten *out)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
+    access_memory(f);
     return leave(f, f->cpu->api->weight_upload(f->cpu, host, matrix, dst, out));
 }
 
@@ -333,7 +350,7 @@ static int fake_offload(struct gr_backend *b, const struct gr_ten *host, bool ma
     size_t bytes = f->cpu->api->weight_bytes(f->cpu, host ? host : &(struct gr_ten){0}, matrix);
     if (!dst)
         return 0;
-    enter(f);
+    enter();
     cr_assert(holds(f->d->block, dst, bytes), "a weight for what is not the device's");
     cr_assert_lt(groups_coming(f), GR_OFFLOAD_GROUPS);
     cr_assert_lt(f->n_offload, MAX_OFFLOAD);
@@ -349,7 +366,7 @@ static int fake_offload_wait(struct gr_backend *b)
 {
     struct fake *f = fake_of(b);
     int n = 0;
-    enter(f);
+    enter();
     while (n < f->n_offload && !f->offload[n].last)
         n++;
     cr_assert_lt(n, f->n_offload, "no weights are on their way");
@@ -407,7 +424,7 @@ static int fake_segment_new(struct gr_backend *b, const struct gr_segment *s, vo
 {
     struct fake *f = fake_of(b);
     uint64_t scratch = f->cpu->api->segment_scratch(f->cpu, s);
-    enter(f);
+    enter();
     int rc = scratch > f->scratch ? count(f->d, scratch - f->scratch) : 0;
     n_alloc += scratch > f->scratch;
     *exec = NULL;
@@ -423,10 +440,11 @@ static int fake_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn,
 {
     struct fake *f = fake_of(b);
     int rc;
-    enter(f);
+    enter();
     f->d->n_run++;
     if (tap_fn || f->timed) {
         rc = flush(f);
+        access_memory(f);
         if (!rc)
             rc = f->cpu->api->segment_run(f->cpu, exec, tap_fn, user);
     } else {
@@ -438,7 +456,7 @@ static int fake_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn,
 static void fake_segment_free(struct gr_backend *b, void **exec)
 {
     struct fake *f = fake_of(b);
-    enter(f);
+    enter();
     (void)flush(f);
     f->cpu->api->segment_free(f->cpu, exec);
     leave(f, 0);
@@ -460,7 +478,7 @@ static void fake_set_cancel(struct gr_backend *b, const _Atomic int *flag)
 static void fake_close(struct gr_backend **b)
 {
     struct fake *f = fake_of(*b);
-    enter(f);
+    enter();
     cr_assert_eq(f->n_job, 0, "closed with work queued");
     f->d->used -= f->scratch;
     leave(f, 0);
