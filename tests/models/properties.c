@@ -55,6 +55,7 @@ Test(models, a_wrong_shape_or_a_missing_tensor_is_named)
 {
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
+        t.zeros = true;
         for (int k = 0; k < tiny_n_tensor(&t); k++)
             for (int drop = 0; drop < 2; drop++) {
                 char name[96] = "";

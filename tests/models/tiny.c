@@ -577,8 +577,10 @@ const char *tiny_write(const struct tiny *t, char *broken)
         struct gr_rng r = gr_rng_new(t->seed * 1000 + (uint64_t)i);
         float *x = gr_calloc(count, sizeof *x);
         void *q = gr_calloc(bytes, 1);
-        draw(&r, &items[i], n_dim, ne[0], x, count);
-        codec->quantize(x, q, count, NULL);
+        if (!t->zeros) {
+            draw(&r, &items[i], n_dim, ne[0], x, count);
+            codec->quantize(x, q, count, NULL);
+        }
         if (t->as_f32) {
             codec->dequantize(q, x, count);
             memcpy(q, x, bytes);

@@ -16,6 +16,7 @@ struct tiny {
     const char *dtype; /* of the matrices; NULL = f32 */
     bool scaled;       /* factors beside matrices */
     bool as_f32;       /* the matrices' numbers are those of dtype, stored as f32 */
+    bool zeros;        /* all weights are 0, which is quick to write */
     /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
     int drop, reshape;
     bool no_optional; /* leave out what may be left out */
