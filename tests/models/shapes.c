@@ -164,7 +164,7 @@ Test(shapes, fit_whatever_optional_tensor_is_missing)
     for (int i = 0; gr_arch_at(i); i++)
         for (int fused = 0; fused < 2; fused++) {
             struct tiny t = tiny_default(gr_arch_at(i));
-            t.fused = fused;
+            t.fused = fused, t.zeros = true;
             try_model(&t);
             for (int k = 0; k < tiny_n_tensor(&t); k++) {
                 t.drop = k;
