@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "gguf/model_fault.h"
 #include "gguf/parts.h"
+#include "support/model_fault.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 

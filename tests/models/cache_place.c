@@ -7,7 +7,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define PLENTY (64u << 20)
 #define N_TOK 5 /* of the step that is looked at */

@@ -6,7 +6,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_PROMPT 200
 #define N_TRY 60

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "gr/status.h"
-#include "models/adapter.h"
-#include "models/golden.h"
-#include "models/tiny.h"
+#include "support/adapter.h"
+#include "support/golden.h"
+#include "support/tiny.h"
 
 enum { DECODED = 40, REFUSED, TOLD, NOT_OURS };
 

@@ -7,7 +7,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_SEQ = 2, N_STEP = 12, N_PROMPT = 9 };
 

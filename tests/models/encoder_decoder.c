@@ -1,6 +1,6 @@
 /* Models with an encoder: the logits of another implementation (tests/golden/encoder-decoder), and
  * that a text stays with its sequence whatever is done to the tokens. */
-#include "models/encoder_decoder.h"
+#include "support/encoder_decoder.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Sessions of vectors: those of another implementation (tests/golden/encoders/make.py), each way of
  * pooling from its definition, and what is refused. */
-#include "models/encoders.h"
+#include "support/encoders.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

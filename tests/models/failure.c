@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_VOCAB 96
 #define LONG 300

@@ -4,7 +4,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_VOCAB 96
 #define N_SEQ 4

@@ -1,6 +1,6 @@
 /* Logits against those of another implementation (tests/golden/models/make.py), for every
  * architecture. */
-#include "models/golden.h"
+#include "support/golden.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

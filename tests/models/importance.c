@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "gr/status.h"
-#include "models/tiny.h"
 #include "quant/imatrix.h"
+#include "support/tiny.h"
 
 enum { N_TOK = 24, N_LAYER = 2, N_USED = 2 };
 

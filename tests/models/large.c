@@ -4,7 +4,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_SEQ 256
 #define EACH 258 /* tokens of a sequence: 66,048 cells in all */

@@ -10,7 +10,7 @@
 #include "gr/dtype.h"
 #include "gr/pack.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_TOK 21
 

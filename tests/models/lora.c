@@ -9,9 +9,9 @@
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/adapter.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/adapter.h"
+#include "support/tiny.h"
 
 enum { N_TOK = 24, N_VOCAB = 96, N_ADAPTER = 2, PLENTY = 64 << 20 };
 

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_TOK = 24, N_VOCAB = 96 };
 

@@ -7,7 +7,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_VOCAB 96
 #define MOST_ROWS 96

@@ -7,7 +7,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_POS = 256 }; /* of tiny models */
 

@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 struct heard {
     int n, n_pass;              /* calls; passes that have begun */

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_SEQ 4
 #define N_VOCAB 96

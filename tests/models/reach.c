@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 /* ---- lengths ---- */
 

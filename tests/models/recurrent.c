@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_VOCAB 96
 #define N_TOK 48

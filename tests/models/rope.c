@@ -5,7 +5,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 static struct gr_session_params params(void)
 {

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "gr/status.h"
 #include "graph/graph.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 static bool absent_or(const struct gr_ten *t, int64_t rows, int64_t cols)
 {

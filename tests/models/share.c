@@ -7,7 +7,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_THREAD 3
 #define N_TOK 30

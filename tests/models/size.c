@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/session.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 /* What gr_session_size says before is what the session then has. */
 Test(size, S3_8_is_known_before)

@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 static struct gr_model *open_model(const struct tiny *t, const char *device)
 {

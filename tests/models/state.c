@@ -11,7 +11,7 @@
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define N_VOCAB 96
 #define MOST 1024

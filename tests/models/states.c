@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_SEQ = 4, N_VOCAB = 96, MOST = 40 };
 

@@ -5,9 +5,9 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
 #include "quant/planes.h"
 #include "quant/quant.h"
+#include "support/tiny.h"
 
 #define N_TOK 24
 #define N_VOCAB 96

@@ -10,7 +10,7 @@
 #include "base/checked.h"
 #include "base/rng.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_VOCAB = 96, N_SEQ = 4, MOST = 40, N_CALL = 30, N_EMBD = 96 };
 

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "engine/team.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_VOCAB = 96, LONG = 40, PATIENCE_MS = 300 };
 

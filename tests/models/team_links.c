@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "engine/team.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 static char lines[4000];
 

@@ -12,7 +12,7 @@
 #include "engine/team.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { N_VOCAB = 96, MOST_ROWS = 64, MOST = 8, PLENTY = 64 << 20 };
 

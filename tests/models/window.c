@@ -8,7 +8,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define DATA GR_SOURCE_DIR "/tests/golden/self-extend/"
 

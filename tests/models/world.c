@@ -11,7 +11,7 @@
 #include "engine/spots.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 #define PLENTY (64u << 20)
 

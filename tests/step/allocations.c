@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "models/tiny.h"
-#include "pipeline/timed.h"
+#include "support/timed.h"
+#include "support/tiny.h"
 
 /* ---- malloc and its kin, counted ---- */
 

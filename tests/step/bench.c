@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "pipeline/timed.h"
 #include "step/text.h"
+#include "support/timed.h"
 
 enum { N_LAYER = 32, MOST = 32768, N_TRY = 5, N_STEP = 200 };
 

@@ -7,8 +7,8 @@
 
 #include "base/alloc.h"
 #include "engine/session.h"
-#include "models/tiny.h"
-#include "pipeline/timed.h"
+#include "support/timed.h"
+#include "support/tiny.h"
 
 enum { N_SEQ = 3, PROMPT = 61, N_VOCAB = 96 };
 

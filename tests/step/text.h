@@ -2,7 +2,7 @@
 #ifndef TESTS_STEP_TEXT_H
 #define TESTS_STEP_TEXT_H
 
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 enum { TEXT_MOST = 16, TEXT_STEP = 512 };
 

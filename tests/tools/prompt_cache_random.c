@@ -18,7 +18,7 @@
 #include "base/checked.h"
 #include "base/rng.h"
 #include "gpurun.h"
-#include "models/adapter.h"
+#include "support/adapter.h"
 #include "tiny.h"
 
 TestSuite(prompt_cache_random, .timeout = 1200);

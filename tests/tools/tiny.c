@@ -16,7 +16,7 @@
 #include "gguf/gguf.h"
 #include "gpurun.h"
 #include "gr/dtype.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 extern char **environ;
 

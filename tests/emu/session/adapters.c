@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "gr/status.h"
-#include "models/adapter.h"
-#include "models/tiny.h"
+#include "support/adapter.h"
+#include "support/tiny.h"
 
 enum { N_TOK = 40, N_VOCAB = 96, N_ADAPTER = 2 };
 

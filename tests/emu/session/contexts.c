@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "cuda/runtime.h"
 #include "engine/session.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 #include "tests/emu/libcuda.h"
 #include "tests/emu/session/emulator.h"
 

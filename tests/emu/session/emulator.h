@@ -9,7 +9,7 @@
 
 #include "cuda/build.h"
 #include "cuda/runtime.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 
 /* A function of the library that the CUDA backend opens here. */
 static inline void *emu_symbol(const char *name)

@@ -1,6 +1,6 @@
 /* Vectors in place of tokens on the emulated device: a prompt, and single ones through a captured
  * graph, give what the tokens give that they stand for. */
-#include "models/given.h"
+#include "support/given.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 #include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96

@@ -7,7 +7,7 @@
 
 #include "base/checked.h"
 #include "engine/session.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 #include "tests/emu/session/emulator.h"
 
 enum { N_VOCAB = 96, N_SEQ = 3, MOST = 4090, N_STEP = 8 };

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "cuda/runtime.h"
 #include "engine/session.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 #include "tests/emu/session/emulator.h"
 
 #define N_VOCAB 96

@@ -8,8 +8,8 @@
 #include "cuda/runtime.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/tiny.h"
 #include "support/cuda_words.h"
+#include "support/tiny.h"
 #include "tests/emu/session/emulator.h"
 
 enum { N_VOCAB = 96, N_PROMPT = 70, N_STEP = 3 };

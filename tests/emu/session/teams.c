@@ -11,7 +11,7 @@
 #include "cuda/runtime.h"
 #include "engine/team.h"
 #include "gr/status.h"
-#include "models/tiny.h"
+#include "support/tiny.h"
 #include "tests/emu/libcuda.h"
 #include "tests/emu/session/emulator.h"
 

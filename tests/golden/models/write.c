@@ -3,9 +3,9 @@
  * DIR encoder-decoder: those of models/encoder_decoder.h. */
 #include <stdio.h>
 
-#include "models/encoder_decoder.h"
-#include "models/encoders.h"
-#include "models/golden.h"
+#include "support/encoder_decoder.h"
+#include "support/encoders.h"
+#include "support/golden.h"
 
 static int write_adapters(const char *path)
 {

@@ -1,0 +1,25 @@
+/* Vectors that stand for tokens of a tiny model. */
+#ifndef TESTS_MODELS_GIVEN_H
+#define TESTS_MODELS_GIVEN_H
+
+#include <criterion/criterion.h>
+
+#include "support/tiny.h"
+
+#define GIVEN_EMBD 96 /* at most, of a tiny model */
+
+/* What n tokens are in the model's table, [n][n_embd] f32; with its factor where vectors go
+ * without. */
+static inline void given_vectors(const struct gr_model *m, const int32_t *id, int32_t n,
+                                 float *vector)
+{
+    const struct gr_ten *table = &m->weight[GR_W_TOKEN_EMBD];
+    float scale = m->hp.scales_tokens ? m->hp.embd_scale : 1;
+    cr_assert(table->dtype == GR_F32 && table->cols <= GIVEN_EMBD, "%s: %d columns", m->arch->name,
+              (int)table->cols);
+    for (int32_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < table->cols; k++)
+            *vector++ = scale * ((const float *)gr_ten_row(table, 0, id[i]))[k];
+}
+
+#endif
