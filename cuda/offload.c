@@ -5,7 +5,7 @@
  * copies are queued.
  *
  * A layer of the CPU that a GPU computes for a prompt is two parts of a plan, A in front of
- * attention and B behind it, with a part of the CPU's in between (engine/stream.c). The order of
+ * attention and B behind it, with a part of the CPU's in between (engine/offload.c). The order of
  * work, with a and b the weights of parts A and B:
  *
  *      link      b(i)............... a(i+1) | b(i+1)............... a(i+2) |

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 #define ALIGN 256 /* alignment of every tensor in device memory, bytes */
 #define MIB(bytes) ((double)(bytes) / 1048576)

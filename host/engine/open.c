@@ -9,12 +9,12 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "cpu/cpu.h"
-#include "engine/budget.h"
-#include "engine/group.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "link/group.h"
 #include "model/shard.h"
+#include "placement/fit.h"
+#include "ranks/team.h"
 
 #define MAX_CELLS (1u << 26)
 

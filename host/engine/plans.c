@@ -6,9 +6,9 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/group.h"
 #include "engine/session.h"
 #include "gr/status.h"
+#include "link/group.h"
 
 /* ---- memory ---- */
 

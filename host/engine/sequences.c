@@ -2,8 +2,8 @@
  * K and V that it needs are run. */
 #include "base/checked.h"
 #include "engine/self_extend.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 /* Checks that positions of stored cells can change: K can be rotated and ALiBi uses distances only,
  * but learned positions are part of every K and V. */

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 
 #include "batch/batch.h"
+#include "engine/imatrix.h"
 #include "engine/memory.h"
 #include "engine/times.h"
-#include "engine/watch.h"
 #include "gr/backend.h"
 #include "graph/graph.h"
 #include "kv/cache.h"
@@ -199,7 +199,7 @@ int gr_session_settle(struct gr_session *s);
  */
 void gr_session_cancellable(struct gr_session *s, bool yes);
 
-/* ---- decode.c ---- */
+/* ---- step.c ---- */
 
 /* Assigns cells to a micro-batch, gets its plan and fills the step block. first_row: the first of
  * its rows of logits among those of the batch. */
@@ -213,7 +213,7 @@ int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE
 void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload);
 void gr_session_range_end(struct gr_session *s);
 
-/* ---- flight.c ---- */
+/* ---- pending.c ---- */
 
 /* Allocates room for n_out rows of results and for the row numbers of n_batch tokens. */
 int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out);
@@ -320,7 +320,7 @@ static inline void gr_session_gives(struct gr_session_device *v)
     v->busy = v->pending = true;
 }
 
-/* ---- stream.c ---- */
+/* ---- offload.c ---- */
 
 /* Chooses, for a placement, the CPU layers whose weights are offloaded to a GPU in steps of many
  * tokens, and from how many tokens on (after gr_session_place). Allocates no device memory. */

@@ -10,10 +10,10 @@
 #include "base/checked.h"
 #include "engine/fingerprint.h"
 #include "engine/state_file.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "kv/state.h"
+#include "ranks/team.h"
 
 #define PIECE (4u << 20)
 

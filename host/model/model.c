@@ -6,11 +6,11 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/threads.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
 #include "model/ranks.h"
+#include "ranks/team.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
 extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];

@@ -49,7 +49,7 @@ struct gr_model {
     struct gr_world *world; /* processes that run the model; NULL: only this one */
     gr_survey_fn *survey;   /* asks all ranks; called with survey_user, or the model */
     void *survey_user;
-    struct gr_team *team;                 /* engine/team.h; NULL until there is one; under the
+    struct gr_team *team;                 /* ranks/team.h; NULL until there is one; under the
                                              lock */
     char where[192];                      /* for gr_model_info; under the lock */
     pthread_mutex_t lock;                 /* protects what the slices have on devices */

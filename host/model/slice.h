@@ -24,7 +24,7 @@ struct gr_slice {
     const struct gr_ten *weight, *bias;
     const struct gr_lora *lora; /* [model->n_lora] adapters, likewise */
     struct gr_shard *part;      /* with n_shard > 1: the source of hp and the weights */
-    struct gr_group *group;     /* its group (engine/group.h) until there are sessions; not owned */
+    struct gr_group *group;     /* its group (link/group.h) until there are sessions; not owned */
     struct gr_transport *transport; /* between its device and other ranks', or NULL; not owned */
     struct gr_devices devices;      /* besides the CPU; numbered from 1 within a rank */
     /* Under the model's lock once the model is open: */

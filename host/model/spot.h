@@ -1,5 +1,5 @@
 /* A spot: a place for layers. Every rank reports the memory of its own spots and what layers would
- * take there; rank 0 decides for all (engine/place.h). */
+ * take there; rank 0 decides for all (placement/choose.h). */
 #ifndef GR_MODEL_SPOT_H
 #define GR_MODEL_SPOT_H
 
@@ -33,7 +33,7 @@ struct gr_spot {
 struct gr_placement;
 
 /* Asks every rank in turn about its spots for such a session: appends the results of
- * gr_spots_survey (engine/spots.h) to a vector of struct gr_spot. */
+ * gr_spots_survey (placement/measure.h) to a vector of struct gr_spot. */
 typedef int gr_survey_fn(void *user, const struct gr_session_params *params,
                          const struct gr_placement *place, struct gr_vec *spots);
 

@@ -1,5 +1,5 @@
 /* What layers take on a device: sums of single layers beside ranges that are measured whole. */
-#include "engine/spots.h"
+#include "placement/measure.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

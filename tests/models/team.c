@@ -1,6 +1,6 @@
 /* A model that several threads run together does, byte for byte, what one does: random programs of
  * calls on a session of each. */
-#include "engine/team.h"
+#include "ranks/team.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 #include "support/tiny.h"
 
 enum { N_VOCAB = 96, LONG = 40, PATIENCE_MS = 300 };

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engine/team.h"
+#include "ranks/team.h"
 #include "support/tiny.h"
 
 static char lines[4000];

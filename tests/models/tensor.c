@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/group.h"
 #include "engine/session.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "link/group.h"
 #include "models/fake.h"
+#include "ranks/team.h"
 #include "support/tiny.h"
 
 enum { N_VOCAB = 96, MOST_ROWS = 64, MOST = 8, PLENTY = 64 << 20 };

@@ -8,9 +8,9 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
-#include "engine/spots.h"
 #include "gr/status.h"
 #include "models/fake.h"
+#include "placement/measure.h"
 #include "support/tiny.h"
 
 #define PLENTY (64u << 20)

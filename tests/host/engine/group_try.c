@@ -9,8 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "engine/group.h"
 #include "gr/status.h"
+#include "link/group.h"
 
 #define N 3
 

@@ -1,6 +1,6 @@
 /* Orders as bytes: every kind comes back as it was; whatever else is read is refused, and nothing
  * is looked at beyond it. */
-#include "engine/order.h"
+#include "ranks/command.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "engine/group.h"
 #include "gr/status.h"
+#include "link/group.h"
 
 enum { MOST = 8, BYTES = 40000 };
 

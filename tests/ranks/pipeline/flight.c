@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/team.h"
+#include "ranks/team.h"
 #include "support/tiny.h"
 
 enum { MOST_STAGE = 8, MOST_GROUP = 2 * MOST_STAGE, N_SEQ = 2, N_STEP = 3, PROMPT = 5 };

@@ -18,8 +18,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 #include "support/timed.h"
 #include "support/tiny.h"
 

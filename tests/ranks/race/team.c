@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 #define CHECK(x)                                                                                   \
     do {                                                                                           \

@@ -5,8 +5,8 @@
  * and the items, padded with zeros to a multiple of 8. All ranks run the same build on machines of
  * the same byte order (they compare versions when they meet). Reading checks sizes; the executor of
  * an order checks the values. */
-#ifndef GR_ENGINE_ORDER_H
-#define GR_ENGINE_ORDER_H
+#ifndef GR_RANKS_COMMAND_H
+#define GR_RANKS_COMMAND_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,8 +100,8 @@
 
 #define GR_ORDER_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
 
-/* gr_spots_survey (engine/spots.h). params: an encoded OPEN, or empty; stage, device: as in LOAD,
- * or empty. */
+/* gr_spots_survey (placement/measure.h). params: an encoded OPEN, or empty; stage, device: as in
+ * LOAD, or empty. */
 #define GR_ORDER_SURVEY(FIELD, ARRAY)                                                              \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
@@ -148,7 +148,7 @@ enum gr_order_kind {
     GR_ORDER_NONE,
 #define ORDER(NAME, name, meaning) GR_ORDER_IS_##NAME,
 #define BARE(NAME, meaning) GR_ORDER_IS_##NAME,
-#include "engine/order.def"
+#include "ranks/command.def"
 #undef ORDER
 #undef BARE
     GR_N_ORDER
@@ -165,7 +165,7 @@ enum gr_order_kind {
         GR_ORDER_##NAME(GR_ORDER_FIELD, GR_ORDER_ARRAY)                                            \
     };
 #define BARE(NAME, meaning)
-#include "engine/order.def"
+#include "ranks/command.def"
 #undef ORDER
 #undef BARE
 

@@ -1,4 +1,4 @@
-#include "engine/order.h"
+#include "ranks/command.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ struct array {
 const struct gr_order_field *gr_order_fields(uint32_t kind, int *n)
 {
     switch (kind) {
-#include "engine/order.def"
+#include "ranks/command.def"
     default:
         *n = 0;
         return NULL;
@@ -41,7 +41,7 @@ const char *gr_order_name(uint32_t kind)
         [GR_ORDER_NONE] = "?",
 #define ORDER(NAME, lower, meaning) [GR_ORDER_IS_##NAME] = #NAME,
 #define BARE(NAME, meaning) [GR_ORDER_IS_##NAME] = #NAME,
-#include "engine/order.def"
+#include "ranks/command.def"
 #undef ORDER
 #undef BARE
     };

@@ -3,8 +3,8 @@
  *
  * Host memory is exchanged over links, from each rank to each; device memory by a transport, where
  * all have one. The operation SUM then adds the parts, in the order of the ranks. */
-#ifndef GR_ENGINE_GROUP_H
-#define GR_ENGINE_GROUP_H
+#ifndef GR_LINK_GROUP_H
+#define GR_LINK_GROUP_H
 
 #include "gr/backend.h"
 #include "link/link.h"
@@ -34,7 +34,7 @@ int gr_group_agree(struct gr_group *g, int status);
 int gr_group_lose(struct gr_group *g);
 void gr_group_close(struct gr_group **g);
 
-/* ---- the test at the start (group_try.c) ---- */
+/* ---- the test at the start (group_check.c) ---- */
 
 #define GR_GROUP_SIZES 2
 extern const size_t gr_group_sizes[GR_GROUP_SIZES]; /* bytes of each part: 8 KiB, 256 KiB */

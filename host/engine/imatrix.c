@@ -1,4 +1,4 @@
-#include "engine/watch.h"
+#include "engine/imatrix.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 #define TABLE_EVERY 64 /* every so many batches all cells are compared */
 

@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 /* Returns the batch that ended last (i = 0), or the i-th of those in flight. */
 static struct gr_flight *flight_at(struct gr_session *s, int32_t i)

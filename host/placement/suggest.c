@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "engine/choice.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "placement/search.h"
 
 /* A message of several lines. */
 struct text {

@@ -1,4 +1,4 @@
-#include "engine/place.h"
+#include "placement/choose.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -6,9 +6,9 @@
 
 #include "base/checked.h"
 #include "base/log.h"
-#include "engine/budget.h"
-#include "engine/choice.h"
 #include "gr/status.h"
+#include "placement/fit.h"
+#include "placement/search.h"
 
 /* ---- places ---- */
 

@@ -4,11 +4,11 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"
 #include "quant/planes.h"
+#include "ranks/team.h"
 
 /* Bytes of a row outside the cache: in blocks, also where the cache stores planes. */
 static size_t row_of(const struct gr_ten *t)

@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 /* --- profiler ranges --- */
 

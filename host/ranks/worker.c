@@ -6,10 +6,10 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "engine/fingerprint.h"
-#include "engine/spots.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "placement/measure.h"
+#include "ranks/team.h"
 
 /* ---- answers ---- */
 

@@ -2,7 +2,7 @@
  *
  * Control is replicated, data is distributed. Every rank has its own session for each session of
  * rank 0, with the same table of cells. Rank 0 belongs to the caller: it checks a call, decides,
- * sends a command to all others (an order, engine/order.h) and does its part. The other ranks
+ * sends a command to all others (an order, ranks/command.h) and does its part. The other ranks
  * serve: they execute one order after the other. Their decisions follow from table and order alone,
  * so the tables stay equal. Each order and each frame of activations carries a hash of all
  * decisions of its sender (gr_cache); a rank whose own hash differs loses the team.
@@ -11,16 +11,16 @@
  * its own part of a batch is passed down the stages after its micro-batches, and all ranks take the
  * batch back. Any other failure loses the world (gr_world_lose): the team can then only be closed.
  */
-#ifndef GR_ENGINE_TEAM_H
-#define GR_ENGINE_TEAM_H
+#ifndef GR_RANKS_TEAM_H
+#define GR_RANKS_TEAM_H
 
 #include <pthread.h>
 
-#include "engine/group.h"
-#include "engine/order.h"
 #include "engine/session.h"
 #include "link/check.h"
+#include "link/group.h"
 #include "link/link.h"
+#include "ranks/command.h"
 
 /* A frame and its body, kept until it has been sent. */
 struct gr_parcel {
@@ -101,7 +101,7 @@ int gr_parcel_send(struct gr_team *t, struct gr_parcel *p, const struct gr_frame
 /* Receives the next frame of a port, its body into t->body. On failure `rank` is lost. */
 int gr_team_receive(struct gr_team *t, struct gr_port *p, int32_t rank, struct gr_frame *frame);
 
-/* ---- tell.c: of rank 0 ---- */
+/* ---- broadcast.c: of rank 0 ---- */
 
 /* Sends an order about a session (NULL: none) to all others, before rank 0 executes it. */
 int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order);
@@ -131,7 +131,7 @@ void gr_team_expect(struct gr_team *t, struct gr_flight *f);
 /* Waits for the results of a flight and of all earlier ones; NULL: of all flights. */
 int gr_team_collect(struct gr_team *t, const struct gr_flight *f);
 
-/* ---- load.c: of rank 0 ---- */
+/* ---- open.c: of rank 0 ---- */
 
 /* Compares program, model and parameters of all ranks, once; then they can be surveyed
  * (gr_place_survey). */
@@ -151,7 +151,7 @@ void gr_team_adopt(struct gr_session *s, struct gr_team *t, uint32_t id);
 /* Removes a session from the team, from rank 0 on all ranks; the caller closes s itself. */
 void gr_team_close(struct gr_session *s);
 
-/* ---- serve.c: of the others ---- */
+/* ---- worker.c: of the others ---- */
 
 /* Executes rank 0's orders until the model is closed (returns 0) or a rank is lost. */
 int gr_team_serve(struct gr_team *t);
@@ -172,7 +172,7 @@ int gr_team_set_clocks(struct gr_team *t);
 /* Executes the order RESTORE in the team's body. */
 int gr_state_take_cells(struct gr_session *s);
 
-/* ---- rows.c ---- */
+/* ---- cache_rows.c ---- */
 
 /* Bytes of a whole row of tensor number `tensor`, even where a shard holds only part of it. */
 size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor);
@@ -202,7 +202,7 @@ int gr_transport_take(struct gr_session *s, const struct gr_plan *p);
 int gr_transport_give(struct gr_session *s, const struct gr_plan *p);
 void gr_transport_fini(struct gr_session *s);
 
-/* ---- stage.c ---- */
+/* ---- pipeline.c ---- */
 
 /* Passes values between the ranks of consecutive stages. */
 extern const struct gr_flow gr_stage_flow;

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/team.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 static int carry_over(struct gr_session *from, struct gr_session *to)
 {

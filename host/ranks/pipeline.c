@@ -7,8 +7,8 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 static bool is_last(const struct gr_session *s)
 {

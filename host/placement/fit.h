@@ -1,7 +1,7 @@
 /* Memory that a model and a session take on each device, worked out before anything is uploaded:
  * how many layers fit, and what helps when the requested ones do not. */
-#ifndef GR_ENGINE_BUDGET_H
-#define GR_ENGINE_BUDGET_H
+#ifndef GR_PLACEMENT_FIT_H
+#define GR_PLACEMENT_FIT_H
 
 #include "engine/session.h"
 

@@ -1,6 +1,6 @@
 /* Free memory of a rank's devices, and memory that layers and a session would take there. */
-#ifndef GR_ENGINE_SPOTS_H
-#define GR_ENGINE_SPOTS_H
+#ifndef GR_PLACEMENT_MEASURE_H
+#define GR_PLACEMENT_MEASURE_H
 
 #include "engine/session.h"
 #include "model/spot.h"

@@ -1,4 +1,4 @@
-#include "engine/team.h"
+#include "ranks/team.h"
 
 #include <stdio.h>
 #include <string.h>

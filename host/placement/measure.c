@@ -1,4 +1,4 @@
-#include "engine/spots.h"
+#include "placement/measure.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/budget.h"
 #include "gr/status.h"
+#include "placement/fit.h"
 
 /* ---- free memory ---- */
 

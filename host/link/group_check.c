@@ -7,9 +7,9 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/group.h"
 #include "gr/status.h"
 #include "gr/transport.h"
+#include "link/group.h"
 
 #define TRANSPORT_NS (2 * (int64_t)1000000000) /* time limit of a gather by a transport */
 #define N_ROUND 5 /* the first is verified, the others are timed; the same on all ranks */

@@ -1,11 +1,11 @@
 /* State of a placement decision: the places for layers, the request, and a placement with the
  * memory it takes. Shared by place.c, which searches, advice.c, which suggests what would fit, and
  * budget.c. */
-#ifndef GR_ENGINE_CHOICE_H
-#define GR_ENGINE_CHOICE_H
+#ifndef GR_PLACEMENT_SEARCH_H
+#define GR_PLACEMENT_SEARCH_H
 
-#include "engine/spots.h"
 #include "model/split.h"
+#include "placement/measure.h"
 
 struct gr_choice {
     struct gr_model *m;

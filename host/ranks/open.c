@@ -7,10 +7,10 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "base/threads.h"
-#include "engine/place.h"
-#include "engine/spots.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "placement/choose.h"
+#include "placement/measure.h"
+#include "ranks/team.h"
 
 /* ---- meeting ---- */
 

@@ -1,6 +1,6 @@
 /* Collects the inputs of matrix products into an importance matrix. */
-#ifndef GR_ENGINE_WATCH_H
-#define GR_ENGINE_WATCH_H
+#ifndef GR_ENGINE_IMATRIX_H
+#define GR_ENGINE_IMATRIX_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Placement: which layers go to which rank and device, from one GPU to many processes. */
-#ifndef GR_ENGINE_PLACE_H
-#define GR_ENGINE_PLACE_H
+#ifndef GR_PLACEMENT_CHOOSE_H
+#define GR_PLACEMENT_CHOOSE_H
 
 #include "model/model.h"
 

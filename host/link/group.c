@@ -1,4 +1,4 @@
-#include "engine/group.h"
+#include "link/group.h"
 
 #include <string.h>
 

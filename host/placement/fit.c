@@ -1,13 +1,13 @@
-#include "engine/budget.h"
+#include "placement/fit.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "engine/choice.h"
-#include "engine/place.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "placement/choose.h"
+#include "placement/search.h"
+#include "ranks/team.h"
 
 /* ---- loading ---- */
 

@@ -7,8 +7,8 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "engine/team.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 #define N_SPAN 4096 /* the newest spans are kept */
 #define N_PING 5
