@@ -4,8 +4,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/session.h"
 #include "gr/status.h"
-#include "ranks/team.h"
 
 #define ALIGN 256 /* alignment of every tensor in device memory, bytes */
 #define MIB(bytes) ((double)(bytes) / 1048576)
@@ -188,6 +188,14 @@ int gr_session_alloc(struct gr_session *s)
 
 /* ---- all devices at once ---- */
 
+int gr_session_arrived(struct gr_session *s)
+{
+    if (!s->arriving || !s->ranks)
+        return 0;
+    s->arriving = false;
+    return s->ranks->arrived(s);
+}
+
 int gr_session_uploaded(struct gr_session *s, int32_t except)
 {
     int rc = gr_session_arrived(s);
@@ -219,15 +227,4 @@ void gr_session_cancellable(struct gr_session *s, bool yes)
     yes = yes && !s->slice->group; /* a plan that other ranks take part in must be finished */
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].backend->api->set_cancel(s->device[d].backend, yes ? &s->cancel : NULL);
-}
-
-int gr_session_profile(struct gr_session *s, bool on)
-{
-    int rc = 0;
-    for (int32_t d = 0; d < s->n_device && !rc; d++) {
-        struct gr_backend *b = s->device[d].backend;
-        rc = b->api->profile ? b->api->profile(b, on) : 0;
-    }
-    const struct gr_order_profile o = {.on = on};
-    return rc || !gr_team_leads(s->team) ? rc : gr_team_tell(s->team, s, GR_ORDER_IS_PROFILE, &o);
 }

@@ -9,12 +9,11 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "cpu/cpu.h"
+#include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "link/group.h"
 #include "model/shard.h"
-#include "placement/fit.h"
-#include "ranks/team.h"
 
 #define MAX_CELLS (1u << 26)
 
@@ -252,9 +251,25 @@ static int alloc_buffers(struct gr_session *s)
     return 0;
 }
 
-int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
-                     const struct gr_session_params *params, const struct gr_cpu_use *use)
+/* Use of the CPU by this rank: the ranks of one process divide its processors, and so do the
+ * processes of a machine unless each is bound to its own. */
+static struct gr_cpu_use use_of(const struct gr_slice *l)
 {
+    const struct gr_model *m = l->model;
+    struct gr_cpu_use use = m->cpu;
+    use.part = l->rank, use.of = m->n_slice;
+    if (m->world) {
+        const struct gr_rank *own = &m->world->ranks[m->world->rank];
+        bool bound = gr_cpus_bound();
+        use.part = bound ? 0 : own->local, use.of = bound ? 1 : own->n_local;
+    }
+    return use;
+}
+
+int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
+                     const struct gr_session_params *params, bool measure)
+{
+    const struct gr_cpu_use use = use_of(slice);
     struct gr_session *s = *out = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
@@ -269,7 +284,7 @@ int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
         gr_log(GR_LOG_DEBUG, "context of %u cells rounded up to %u", asked, s->params.n_ctx);
     if (!rc)
         rc = gr_cpu_open_as(&s->device[0].backend, s->params.n_threads, s->params.n_threads_batch,
-                            s->model->cpu_level, use);
+                            s->model->cpu_level, measure ? NULL : &use);
     if (rc)
         return rc;
     s->n_device = 1;
@@ -312,31 +327,9 @@ static int open_devices(struct gr_session *s)
     return gr_stream_begin(s, &s->slice->placed);
 }
 
-/* Use of the CPU by this rank: the ranks of one process divide its processors, and so do the
- * processes of a machine unless each is bound to its own. */
-static struct gr_cpu_use use_of(const struct gr_slice *l)
+int gr_session_finish(struct gr_session *s)
 {
-    const struct gr_model *m = l->model;
-    struct gr_cpu_use use = m->cpu;
-    use.part = l->rank, use.of = m->n_slice;
-    if (m->world) {
-        const struct gr_rank *own = &m->world->ranks[m->world->rank];
-        bool bound = gr_cpus_bound();
-        use.part = bound ? 0 : own->local, use.of = bound ? 1 : own->n_local;
-    }
-    return use;
-}
-
-int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
-                          const struct gr_session_params *params)
-{
-    struct gr_session *s;
-    const struct gr_cpu_use use = use_of(slice);
-    int rc = gr_session_begin(&s, slice, params, &use);
-    if (!rc)
-        rc = gr_budget_load(s);
-    if (!rc)
-        rc = open_devices(s);
+    int rc = open_devices(s);
     if (!rc)
         rc = gr_session_alloc(s);
     if (!rc)
@@ -346,26 +339,11 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
                             (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
-    if (!rc)
-        gr_log(GR_LOG_DEBUG, "CPU: instructions %s", gr_cpu_level_name(slice->model->cpu_level));
-    if (!rc)
-        gr_session_log_caches(s);
-    if (rc)
-        gr_session_close(&s);
-    *out = s;
-    return rc;
-}
-
-int gr_session_open(struct gr_session **out, struct gr_model *model,
-                    const struct gr_session_params *params)
-{
-    struct gr_team *team;
-    *out = NULL;
-    int rc = gr_team_of(model, &team);
     if (rc)
         return rc;
-    return team ? gr_team_open(out, team, params)
-                : gr_session_open_slice(out, model->slice[0], params);
+    gr_log(GR_LOG_DEBUG, "CPU: instructions %s", gr_cpu_level_name(s->model->cpu_level));
+    gr_session_log_caches(s);
+    return 0;
 }
 
 static void close_device(struct gr_session *s, int32_t d)
@@ -383,11 +361,10 @@ void gr_session_close(struct gr_session **session)
     struct gr_session *s = session ? *session : NULL;
     if (!s)
         return;
-    if (s->team)
-        gr_team_close(s);
+    if (s->ranks)
+        s->ranks->close(s);
     if (s->n_device > 0) {
         (void)gr_session_settle(s);
-        gr_stage_fini(s);
         gr_plan_drop_all(s);
         void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step};
         for (unsigned i = 0; i < GR_COUNT(pinned); i++)
@@ -413,6 +390,32 @@ void gr_session_close(struct gr_session **session)
     gr_watch_fini(&s->watch);
     gr_free(s);
     *session = NULL;
+}
+
+/* Updates pointers to the session and into it. */
+static void update(struct gr_session *s)
+{
+    for (int32_t d = 0; d < s->n_device; d++)
+        s->device[d].session = s;
+    s->env.cache_device = s->cache_device;
+    gr_session_cancellable(s, true);
+}
+
+int gr_session_exchange(struct gr_session *a, struct gr_session *b)
+{
+    struct gr_session *t = gr_calloc(1, sizeof *t);
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
+    a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
+    a->watch = t->watch, b->watch = (struct gr_watch){0};
+    b->tap_name = NULL, b->tap_fn = NULL, b->time_fn = NULL;
+    memcpy(a->sampler, t->sampler, sizeof a->sampler);
+    update(a), update(b);
+    int rc = t->time_fn ? gr_session_time(a, t->time_fn, t->time_user) : 0;
+    a->time_start = t->time_start;
+    gr_free(t);
+    return rc;
 }
 
 uint32_t gr_session_n_ctx(const struct gr_session *s)

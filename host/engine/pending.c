@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/session.h"
 #include "gr/status.h"
-#include "ranks/team.h"
 
 /* Returns the batch that ended last (i = 0), or the i-th of those in flight. */
 static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
@@ -157,7 +157,7 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
                        s->batch.n_tok, s->params.n_ubatch);
     number_rows(s, f, *n_ub);
     f->n_out = gr_vectors_number(s, f);
-    bool here = !s->team || s->slice->rank == 0 || s->slice->stage == s->slice->n_stage - 1;
+    bool here = !s->ranks || s->slice->rank == 0 || s->slice->stage == s->slice->n_stage - 1;
     rc = gr_flight_room(s, f, here ? f->n_out : 0);
     if (!rc)
         rc = gr_draw_room(s, f->n_out);
@@ -185,44 +185,22 @@ void gr_batch_range(struct gr_session *s)
     gr_session_range(s, prompt ? GR_RANGE_PREFILL : GR_RANGE_DECODE, s->batch.n_tok);
 }
 
-/* Sends the batch to all other ranks and runs this rank's part of it. */
-static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub, bool pos_2d)
+/* Runs a reserved batch on this rank, and on all others. */
+static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
 {
     gr_batch_range(s);
-    gr_team_lock(s->team);
-    int rc = gr_apply_shift(s);
-    if (!rc && s->team)
-        rc = gr_tell_batch(s, f, pos_2d);
-    f->n_ubatch = 0;
-    if (!rc)
-        rc = gr_stage_run(s, f, n_ub);
-    if (f->n_ubatch)
-        gr_team_expect(s->team, f);
-    if (rc && f->n_ubatch && gr_team_collect(s->team, f))
-        rc = GR_E_PEER_LOST;
-    gr_team_unlock(s->team);
+    int rc = s->ranks ? s->ranks->run(s, f, n_ub) : gr_apply_shift(s);
+    if (!rc && !s->ranks)
+        rc = gr_batch_run(s, f, n_ub);
     gr_session_range_end(s);
     return rc;
-}
-
-/* Logs rank 0's cells, once, after another rank was lost because its decisions differ; that rank
- * has logged its own cells. */
-static void mourn(struct gr_session *s)
-{
-    char why[800];
-    if (s->team->mourned || !strstr(gr_error(), GR_TEAM_DIFFERS))
-        return;
-    snprintf(why, sizeof why, "%s", gr_error());
-    gr_stage_log_cells(s);
-    s->team->mourned = true;
-    gr_fail(GR_E_PEER_LOST, "%s", why);
 }
 
 /* Checks and runs a batch as flight f. */
 static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
 {
     int32_t n_ub;
-    int rc = gr_team_check(s->team);
+    int rc = s->ranks ? s->ranks->check(s) : 0;
     if (!rc)
         rc = gr_batch_reserve(s, batch, f, &n_ub);
     if (rc)
@@ -233,12 +211,10 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
         gr_draw_fill(s, n_ub);
     atomic_store(&s->cancel, 0);
     s->running = true;
-    rc = run_batch(s, f, n_ub, batch->pos_yx);
+    rc = run_batch(s, f, n_ub);
     s->running = false;
     if (f->draws)
         gr_draw_settle(s, !rc);
-    if (rc == GR_E_PEER_LOST && s->team)
-        mourn(s);
     if (rc) {
         gr_batch_take_back(s, rc);
         return rc;
@@ -251,9 +227,7 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
 /* Waits for the results of the later stages. */
 static int finish(struct gr_session *s, struct gr_flight *f)
 {
-    int rc = s->team ? gr_team_collect(s->team, f) : 0;
-    if (rc == GR_E_PEER_LOST)
-        mourn(s);
+    int rc = s->ranks ? s->ranks->collect(s, f) : 0;
     if (rc)
         f->n_tok = 0;
     else
@@ -356,7 +330,7 @@ void gr_session_cancel(struct gr_session *s)
 
 int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
 {
-    if (fn && s->team)
+    if (fn && s->ranks)
         return gr_fail(GR_E_INVALID,
                        "a tap sees only what its own rank computes: run the model on one rank "
                        "(--ranks 1)");
@@ -370,7 +344,7 @@ int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, voi
 
 int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output)
 {
-    if (m && s->team)
+    if (m && s->ranks)
         return gr_fail(GR_E_INVALID, "importances are seen on one rank only (--ranks 1)");
     s->watch.imatrix = m, s->watch.output = output;
     return 0;

@@ -473,7 +473,7 @@ static void on_time(const struct gr_op_time *t, void *user)
 int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
 {
     int rc = 0;
-    if (fn && s->team)
+    if (fn && s->ranks)
         return gr_fail(GR_E_INVALID,
                        "operations can be timed where one rank runs the whole model: take one "
                        "(--ranks 1, without mpirun); --trace shows what each rank is at");

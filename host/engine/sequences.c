@@ -2,8 +2,8 @@
  * K and V that it needs are run. */
 #include "base/checked.h"
 #include "engine/self_extend.h"
+#include "engine/session.h"
 #include "gr/status.h"
-#include "ranks/team.h"
 
 /* Checks that positions of stored cells can change: K can be rotated and ALiBi uses distances only,
  * but learned positions are part of every K and V. */
@@ -67,8 +67,8 @@ int gr_kv_seq_div(struct gr_session *s, int32_t seq, int32_t p0, int32_t p1, int
 
 void gr_session_clear(struct gr_session *s)
 {
-    if (gr_team_leads(s->team)) /* a failure here is reported by the next call */
-        (void)gr_team_tell_done(s->team, s->id, GR_ORDER_IS_CLEAR, NULL, s->cache.hash);
+    if (s->ranks) /* a failure here is reported by the next call */
+        (void)s->ranks->broadcast(s, GR_BROADCAST_CLEAR, s->cache.hash);
     gr_cache_clear(&s->cache);
 }
 
@@ -85,8 +85,8 @@ int gr_kv_defrag(struct gr_session *s)
         return gr_fail(GR_E_INVALID, "a tap may not change the cells under its batch");
     uint64_t hash = s->cache.hash;
     int rc = gr_cache_pack(&s->cache, moves);
-    if (!rc && gr_team_leads(s->team))
-        rc = gr_team_tell_done(s->team, s->id, GR_ORDER_IS_PACK, NULL, hash);
+    if (!rc && s->ranks)
+        rc = s->ranks->broadcast(s, GR_BROADCAST_PACK, hash);
     if (rc)
         return rc;
     rc = gr_run_moves(s, moves);

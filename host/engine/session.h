@@ -7,11 +7,11 @@
 #include "batch/batch.h"
 #include "engine/imatrix.h"
 #include "engine/memory.h"
+#include "engine/ranks_hooks.h"
 #include "engine/times.h"
 #include "gr/backend.h"
 #include "graph/graph.h"
 #include "kv/cache.h"
-#include "link/link.h"
 #include "model/model.h"
 #include "sample/sampler.h"
 
@@ -65,18 +65,12 @@ struct gr_session_device {
 struct gr_flow {
     /* Before the plan runs, with the step block filled: receives its `in` (gr_boundary_in). */
     int (*in)(struct gr_session *s, const struct gr_plan *p, void *user);
-    /* After the plan has run: sends its `out` to the next stage (gr_boundary_out). */
-    int (*out)(struct gr_session *s, const struct gr_plan *p, void *user);
+    /* After the plan has run: sends its `out` to the next stage (gr_boundary_out). rows: the
+     * results of the micro-batch, n bytes; 0 except in the last stage. */
+    int (*out)(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n,
+               void *user);
     void *user;
 };
-
-/* Values of a micro-batch being sent to the next stage. */
-struct gr_departure {
-    struct gr_frame_out out;
-    void *buf; /* [cap] host memory of s->pin */
-    size_t cap;
-};
-#define GR_N_DEPARTURE 3
 
 /* Results of a batch: rows of logits or vectors, or the sampled tokens. */
 struct gr_flight {
@@ -88,6 +82,7 @@ struct gr_flight {
     bool draws;           /* a device samples the tokens of all outputs of the batch */
     /* with several ranks */
     int status;       /* failure of an earlier stage, or 0 */
+    int32_t n_begun;  /* micro-batches begun on this rank */
     int32_t n_ubatch; /* on rank 0: micro-batches whose results have not arrived yet */
     int32_t n_come;   /* rows that have arrived */
     struct gr_session *session;
@@ -142,17 +137,10 @@ struct gr_session {
     int32_t last, n_flight;
 
     /* with several ranks */
-    struct gr_team *team;                          /* NULL: this session runs alone */
-    uint32_t id;                                   /* its number in the team */
-    struct gr_departure departure[GR_N_DEPARTURE]; /* used in turn */
-    uint64_t n_departure;
+    const struct gr_ranks_hooks *ranks; /* NULL: this session runs alone */
+    struct gr_rank_session *rank;       /* what host/ranks keeps for it */
+    bool arriving;                      /* its devices wait for data from another rank */
     struct gr_spent spent;
-    void *arrival; /* [arrival_cap] values received from the previous stage */
-    size_t arrival_cap;
-    bool arriving;      /* its devices wait for data from a transport */
-    struct gr_vec span; /* struct gr_transport_span: parts of a transport's message */
-    void *relay;        /* [relay_cap] device memory: values of the CPU sent by a transport */
-    size_t relay_cap;
 
     _Atomic int cancel;
     struct gr_progress progress; /* done: tokens of the batch before the current micro-batch, which
@@ -169,9 +157,19 @@ struct gr_session {
 
 /* ---- open.c ---- */
 
-/* gr_session_open for one rank's slice of the model. */
-int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
-                          const struct gr_session_params *params);
+/* Fills in defaults that depend on the model and the machine, and checks all parameters except
+ * those of the caches (gr_memory_plan). */
+int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
+/* Opens the session of one rank in two steps, the slice's weights being loaded between them. The
+ * first one makes a session without GPUs and cache memory: checked parameters, the caches' shapes,
+ * the constants on the CPU. measure: it serves to measure only, and leaves the CPU's threads as
+ * they are. Closed by gr_session_close, also after a failure. */
+int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
+                     const struct gr_session_params *params, bool measure);
+int gr_session_finish(struct gr_session *s);
+/* Exchanges what two sessions have, except the tap, the timer and the samplers of device-side
+ * sampling, which belong to the handle. Pointers to them must be updated by their owners. */
+int gr_session_exchange(struct gr_session *a, struct gr_session *b);
 
 /* ---- devices.c ---- */
 
@@ -205,6 +203,9 @@ void gr_session_cancellable(struct gr_session *s, bool yes);
  * its rows of logits among those of the batch. */
 int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struct gr_ubatch *ub,
                     int32_t first_row, struct gr_cached_plan **out);
+/* Runs this rank's part of a reserved batch: its micro-batches, one after the other, until a
+ * failure, or until f->status has that of an earlier stage. */
+int gr_batch_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub);
 /* Applies all pending K-shifts: rotates the K of every cell whose position has changed. */
 int gr_apply_shift(struct gr_session *s);
 /* Runs the copies of K and V that an operation on the caches needs. */
@@ -331,16 +332,6 @@ void gr_stream_end(struct gr_session *s);
 struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape);
 /* Requests the weights whose upload is due before part i; -1: at the plan's beginning. */
 int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i);
-
-/* ---- boundary.c ---- */
-
-/* Bytes of a plan's `in` or `out`, with the values packed one after the other. */
-size_t gr_boundary_bytes(const struct gr_plan *p, const struct gr_vec *values);
-/* Uploads a plan's `in` from that many bytes of host memory. A buffer from a device's host_alloc
- * must not change before the plan has run. */
-int gr_boundary_in(struct gr_session *s, const struct gr_plan *p, const void *buf);
-/* Downloads a plan's `out` into such a buffer. */
-int gr_boundary_out(struct gr_session *s, const struct gr_plan *p, void *buf);
 
 /* Names the RoPE frequency divisors in use: "none", "the model's", or LongRoPE's "short" or "long".
  */

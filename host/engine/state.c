@@ -8,17 +8,15 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/cache_rows.h"
 #include "engine/fingerprint.h"
+#include "engine/state.h"
 #include "engine/state_file.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "kv/state.h"
-#include "ranks/team.h"
 
 #define PIECE (4u << 20)
-
-/* Parts of a state: cells of each cache kind, then rows of recurrent states. */
-enum { PART_STATES = GR_N_CACHE_KIND, N_PART };
 
 /* Items of a part and their cells: pairs ordered by piece, within a piece by cell. */
 struct rows {
@@ -32,7 +30,7 @@ struct transfer {
     uint32_t n_piece;     /* items moved at once */
     char *stage, *gather; /* [n_piece] rows: in the order of items, and of cells */
     int32_t *cell;        /* [n_piece] cells of the rows in `gather` */
-    struct rows rows[N_PART];
+    struct rows rows[GR_N_STATE_PART];
     struct gr_state_section *table; /* the expected sections; the writer sets the sums */
     uint32_t n_section, first_data;
     char fingerprint[GR_FINGERPRINT_MAX];
@@ -40,7 +38,7 @@ struct transfer {
 
 static bool has_part(const struct gr_session *s, int part)
 {
-    return part == PART_STATES ? s->cache.rs != NULL : s->cache.kv[part] != NULL;
+    return part == GR_STATE_PART_STATES ? s->cache.rs != NULL : s->cache.kv[part] != NULL;
 }
 
 /* Number of tensors of all layers, including ones that a layer does not have. */
@@ -58,7 +56,7 @@ static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, in
     struct gr_ten shape;
     if (!gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, &shape))
         return NULL;
-    *part = w >= GR_T_CONV ? PART_STATES : hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+    *part = w >= GR_T_CONV ? GR_STATE_PART_STATES : hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
     return &s->tensors[w * n + il];
 }
 
@@ -98,7 +96,7 @@ static int transfer_init(struct transfer *x, struct gr_session *s)
     x->stage = gr_calloc(x->n_piece, row);
     x->gather = gr_calloc(x->n_piece, row);
     x->cell = gr_calloc(x->n_piece, sizeof *x->cell);
-    x->table = gr_calloc(2 + N_PART + n_tensor(s), sizeof *x->table);
+    x->table = gr_calloc(2 + GR_N_STATE_PART + n_tensor(s), sizeof *x->table);
     if (!x->stage || !x->gather || !x->cell || !x->table)
         return GR_E_NOMEM_HOST;
     return gr_fingerprint(s, x->fingerprint);
@@ -216,9 +214,9 @@ static int write_state(struct transfer *x, const struct gr_vec *block, const str
     size_t n = strlen(x->fingerprint);
     add_section(x, GR_STATE_CONFIG, 0, n);
     add_section(x, GR_STATE_NOTE, 0, q->n_note);
-    for (int p = 0; p < N_PART; p++)
+    for (int p = 0; p < GR_N_STATE_PART; p++)
         if (has_part(x->s, p))
-            add_section(x, p == PART_STATES ? GR_STATE_ROWS : GR_STATE_CELLS, (uint32_t)p,
+            add_section(x, p == GR_STATE_PART_STATES ? GR_STATE_ROWS : GR_STATE_CELLS, (uint32_t)p,
                         block[p].n);
     add_data(x);
     int rc = gr_state_writer_open(&w, q->path, x->table, x->n_section, q->seq < 0);
@@ -227,7 +225,7 @@ static int write_state(struct transfer *x, const struct gr_vec *block, const str
     rc = gr_state_writer_put(&w, x->fingerprint, n);
     if (!rc)
         rc = gr_state_writer_put(&w, q->note, q->n_note);
-    for (int p = 0; p < N_PART && !rc; p++)
+    for (int p = 0; p < GR_N_STATE_PART && !rc; p++)
         if (has_part(x->s, p))
             rc = gr_state_writer_put(&w, block[p].data, block[p].n);
     if (!rc)
@@ -245,28 +243,28 @@ static int check_seq(const struct gr_session *s, int32_t seq)
     if (seq < -1 || seq >= (int32_t)s->params.n_seq_max)
         return gr_fail(GR_E_INVALID, "sequence: 0 to %u, or -1 for all, expected, %d found",
                        s->params.n_seq_max - 1, seq);
-    return gr_team_check(s->team);
+    return s->ranks ? s->ranks->check(s) : 0;
 }
 
 static int save(struct gr_session *s, const struct wish *q)
 {
     struct transfer x = {0};
-    struct gr_vec block[N_PART] = {{0}}, pairs[N_PART] = {{0}};
+    struct gr_vec block[GR_N_STATE_PART] = {{0}}, pairs[GR_N_STATE_PART] = {{0}};
     int rc = check_seq(s, q->seq);
     if (!rc)
         rc = gr_apply_shift(s);
     if (!rc)
         rc = transfer_init(&x, s);
-    for (int p = 0; p < N_PART && !rc; p++) {
+    for (int p = 0; p < GR_N_STATE_PART && !rc; p++) {
         if (!has_part(s, p))
             continue;
-        rc = p == PART_STATES ? gr_rs_save(s->cache.rs, q->seq, &block[p], &pairs[p])
-                              : gr_kv_save(s->cache.kv[p], q->seq, &block[p], &pairs[p]);
+        rc = p == GR_STATE_PART_STATES ? gr_rs_save(s->cache.rs, q->seq, &block[p], &pairs[p])
+                                       : gr_kv_save(s->cache.kv[p], q->seq, &block[p], &pairs[p]);
         set_rows(&x, p, pairs[p].data, (uint32_t)pairs[p].n, (uint32_t)pairs[p].n);
     }
     if (!rc)
         rc = write_state(&x, block, q);
-    for (int p = 0; p < N_PART; p++)
+    for (int p = 0; p < GR_N_STATE_PART; p++)
         gr_vec_fini(&block[p]), gr_vec_fini(&pairs[p]);
     transfer_fini(&x);
     return rc;
@@ -297,9 +295,9 @@ struct restore {
     struct transfer x;
     struct gr_state_reader in;
     int32_t seq;
-    char *block[N_PART];
-    size_t block_bytes[N_PART];
-    struct gr_kv_load load[N_PART];
+    char *block[GR_N_STATE_PART];
+    size_t block_bytes[GR_N_STATE_PART];
+    struct gr_kv_load load[GR_N_STATE_PART];
 };
 
 /* Reads section i; the caller frees *out, also after a failure. */
@@ -345,7 +343,7 @@ static int plan_part(struct restore *r, int part, uint32_t section)
     if (rc)
         return rc;
     size_t n = r->block_bytes[part] = (size_t)r->in.table[section].bytes;
-    rc = part == PART_STATES
+    rc = part == GR_STATE_PART_STATES
              ? gr_rs_load_plan(l, c->rs, r->in.name, r->block[part], n, r->seq)
              : gr_kv_load_plan(l, c->kv[part], r->in.name, r->block[part], n, r->seq);
     r->x.rows[part].n_item = l->saved.head.n_item;
@@ -380,12 +378,12 @@ static int plan(struct restore *r, struct gr_session *s)
         return rc;
     add_section(&r->x, GR_STATE_CONFIG, 0, r->in.table[0].bytes);
     add_section(&r->x, GR_STATE_NOTE, 0, r->in.table[1].bytes);
-    for (int p = 0; p < N_PART && !rc; p++) {
+    for (int p = 0; p < GR_N_STATE_PART && !rc; p++) {
         if (!has_part(s, p))
             continue;
         if (section >= r->in.n_section)
             return check_sections(r);
-        add_section(&r->x, p == PART_STATES ? GR_STATE_ROWS : GR_STATE_CELLS, (uint32_t)p,
+        add_section(&r->x, p == GR_STATE_PART_STATES ? GR_STATE_ROWS : GR_STATE_CELLS, (uint32_t)p,
                     r->in.table[section].bytes);
         rc = plan_part(r, p, section++);
     }
@@ -442,29 +440,25 @@ static int empty_target(struct restore *r, int status)
     return gr_fail(status, "%s; %s is empty now", why, which);
 }
 
-/* Sends the cells to the other ranks, which restore them alike; the rows follow. */
-static int tell_cells(struct restore *r, uint64_t hash)
+/* Has the other ranks restore the same cells; the rows follow. */
+static int tell_cells(const struct restore *r, uint64_t hash)
 {
     struct gr_session *s = r->x.s;
-    struct gr_order_restore o = {.seq = r->seq};
-    if (!gr_team_leads(s->team))
-        return 0;
-    o.table = gr_cache_table_hash(&s->cache);
-    o.full.p = r->block[GR_CACHE_FULL], o.full.n = r->block_bytes[GR_CACHE_FULL];
-    o.swa.p = r->block[GR_CACHE_SWA], o.swa.n = r->block_bytes[GR_CACHE_SWA];
-    o.states.p = r->block[PART_STATES], o.states.n = r->block_bytes[PART_STATES];
-    return gr_team_tell_done(s->team, s->id, GR_ORDER_IS_RESTORE, &o, hash);
+    struct gr_state_cells cells = {.seq = r->seq};
+    for (int p = 0; p < GR_N_STATE_PART; p++)
+        cells.block[p] = r->block[p], cells.bytes[p] = r->block_bytes[p];
+    return s->ranks ? s->ranks->restore(s, &cells, hash) : 0;
 }
 
 static int perform(struct restore *r)
 {
     struct gr_cache *c = &r->x.s->cache;
     uint64_t hash = c->hash;
-    for (int p = 0; p < N_PART; p++) {
+    for (int p = 0; p < GR_N_STATE_PART; p++) {
         struct gr_kv_load *l = &r->load[p];
         if (!has_part(r->x.s, p))
             continue;
-        if (p == PART_STATES)
+        if (p == GR_STATE_PART_STATES)
             gr_rs_load_do(l, c->rs);
         else
             gr_kv_load_do(l, c->kv[p]);
@@ -476,18 +470,20 @@ static int perform(struct restore *r)
     return rc ? empty_target(r, rc) : 0;
 }
 
-/* ---- on serving ranks ---- */
+/* ---- restoring cells alone ---- */
 
-/* Restores one part of a state's cells, which rank 0 has checked. */
-static int take_part(struct gr_session *s, int part, const char *block, uint64_t n, int32_t seq)
+static int take_part(struct gr_session *s, int part, const struct gr_state_cells *cells)
 {
     struct gr_cache *c = &s->cache;
     struct gr_kv_load l = {0};
+    const char *block = cells->block[part];
+    size_t n = cells->bytes[part];
     if (!has_part(s, part))
         return n ? gr_fail(GR_E_CORRUPT, "order RESTORE: cells that there are none of") : 0;
-    int rc = part == PART_STATES ? gr_rs_load_plan(&l, c->rs, "state", block, (size_t)n, seq)
-                                 : gr_kv_load_plan(&l, c->kv[part], "state", block, (size_t)n, seq);
-    if (!rc && part == PART_STATES)
+    int rc = part == GR_STATE_PART_STATES
+                 ? gr_rs_load_plan(&l, c->rs, "state", block, n, cells->seq)
+                 : gr_kv_load_plan(&l, c->kv[part], "state", block, n, cells->seq);
+    if (!rc && part == GR_STATE_PART_STATES)
         gr_rs_load_do(&l, c->rs);
     else if (!rc)
         gr_kv_load_do(&l, c->kv[part]);
@@ -495,20 +491,12 @@ static int take_part(struct gr_session *s, int part, const char *block, uint64_t
     return rc;
 }
 
-int gr_state_take_cells(struct gr_session *s)
+int gr_state_take_cells(struct gr_session *s, const struct gr_state_cells *cells)
 {
-    struct gr_order_restore o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_RESTORE, s->team->body.data, s->team->body.n);
-    if (!rc)
-        rc = take_part(s, GR_CACHE_FULL, o.full.p, o.full.n, o.seq);
-    if (!rc)
-        rc = take_part(s, GR_CACHE_SWA, o.swa.p, o.swa.n, o.seq);
-    if (!rc)
-        rc = take_part(s, PART_STATES, o.states.p, o.states.n, o.seq);
-    if (rc)
-        return rc;
-    (void)gr_cache_table_hash(&s->cache);
-    return gr_stage_compare(s, o.table);
+    int rc = 0;
+    for (int p = 0; p < GR_N_STATE_PART && !rc; p++)
+        rc = take_part(s, p, cells);
+    return rc;
 }
 
 /* ---- restoring ---- */
@@ -532,7 +520,7 @@ static int load(struct gr_session *s, int32_t seq, const char *path, const void 
     if (!rc && note)
         *note = kept, *n_note = (size_t)r.in.table[1].bytes, kept = NULL;
     gr_free(kept);
-    for (int p = 0; p < N_PART; p++) {
+    for (int p = 0; p < GR_N_STATE_PART; p++) {
         gr_kv_load_fini(&r.load[p]);
         gr_free(r.block[p]);
     }

@@ -5,8 +5,10 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/clock.h"
+#include "engine/session.h"
 #include "gr/status.h"
-#include "ranks/team.h"
+#include "link/group.h"
 
 /* --- profiler ranges --- */
 
@@ -73,8 +75,7 @@ int gr_apply_shift(struct gr_session *s)
             return rc;
     }
     gr_cache_shifted(&s->cache);
-    return gr_team_leads(s->team) ? gr_team_tell_done(s->team, s->id, GR_ORDER_IS_SHIFT, NULL, hash)
-                                  : 0;
+    return s->ranks ? s->ranks->broadcast(s, GR_BROADCAST_SHIFT, hash) : 0;
 }
 
 static int copy_rows(struct gr_session *s, enum gr_plan_kind kind, const struct gr_kv_moves *m,
@@ -213,5 +214,86 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
         fill_step(s, *out, ub, first_row);
     else /* no memory for longer lists: later micro-batches may not need them */
         memcpy(s->n_list, n_list, sizeof n_list);
+    return rc;
+}
+
+/* --- running --- */
+
+/* Agreement of the ranks that share layers before they run them: all of them do, or none. */
+static int agree(struct gr_session *s, int rc)
+{
+    char why[800];
+    struct gr_group *group = s->slice->group;
+    bool serves = s->ranks && s->slice->rank > 0;
+    if (!rc && !s->now->status && atomic_load(&s->cancel))
+        rc = gr_fail(GR_E_CANCELLED, "cancelled");
+    if (rc && serves) /* only rank 0 can take a batch back */
+        return gr_group_lose(group);
+    snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
+    int doing = gr_world_pause(group->world);
+    int status = gr_group_agree(group, rc ? rc : s->now->status);
+    gr_world_resume(group->world, doing);
+    int lost = gr_world_check(group->world);
+    if (lost)
+        return lost;
+    if (rc)
+        return gr_fail(rc, "%s", why);
+    s->now->status = status;
+    return s->ranks && !serves ? status : 0;
+}
+
+/* Runs the plan of a micro-batch and passes on what it gives. */
+static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_cached_plan *c,
+                    int32_t first_row)
+{
+    int64_t start = gr_now_ns();
+    const struct gr_flight *f = s->now;
+    size_t row = f->draws ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
+    size_t n_out = (size_t)gr_vectors_rows(s, ub);
+    float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
+    s->part_tok = ub->n_tok;
+    int rc = gr_plan_run(s, c, n_out ? out : NULL);
+    s->part_tok = 0;
+    if (!rc && s->flow) /* the memory of its input is used again by the next micro-batch */
+        rc = gr_session_settle(s);
+    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
+    if (!rc && s->flow)
+        rc = s->flow->out(s, &c->plan, out, n_out * row * sizeof *out, s->flow->user);
+    gr_spent_note(&s->spent, GR_SPAN_TRANSFER, start);
+    return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
+}
+
+/* Runs a micro-batch; its logits, or sampled tokens, are rows [first_row, first_row + n_out). */
+static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
+{
+    struct gr_cached_plan *c;
+    int64_t start = gr_now_ns();
+    int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
+    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
+    if (!rc && s->flow)
+        rc = s->flow->in(s, &c->plan, s->flow->user);
+    if (s->slice->group)
+        rc = agree(s, rc);
+    gr_spent_note(&s->spent, GR_SPAN_WAIT, start);
+    return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
+}
+
+int gr_batch_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+{
+    int32_t row = 0;
+    int rc = 0;
+    s->now = f;
+    s->progress.done = 0;
+    for (f->n_begun = 0; f->n_begun < n_ub && !rc && !f->status; f->n_begun++) {
+        const struct gr_ubatch *ub = &s->ub[f->n_begun];
+        gr_session_tell(s, 0);
+        rc = run_ubatch(s, ub, row);
+        row += gr_vectors_rows(s, ub);
+        s->progress.done += (uint64_t)ub->n_tok;
+    }
+    int settled = s->flow ? 0 : gr_session_settle(s);
+    rc = rc ? rc : settled;
+    if (!rc && !f->status)
+        gr_session_tell(s, 0);
     return rc;
 }

@@ -2,6 +2,7 @@
 #ifndef GR_ENGINE_TIMES_H
 #define GR_ENGINE_TIMES_H
 
+#include "base/alloc.h"
 #include "gpurun.h"
 
 enum { GR_N_SPAN = GR_SPAN_TRANSFER + 1 };
@@ -24,5 +25,7 @@ void gr_spent_init(struct gr_spent *p);
 void gr_spent_fini(struct gr_spent *p);
 /* Adds a span from start_ns until now, and returns now. TRANSFER ends a micro-batch. */
 int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns);
+/* Moves the spans, oldest first, to a vector that the caller frees. GR_E_NOMEM_HOST. */
+int gr_spent_list(struct gr_spent *p, struct gr_vec *out);
 
 #endif

@@ -10,7 +10,7 @@
 #include "gr/status.h"
 #include "graph/graph.h"
 #include "model/ranks.h"
-#include "ranks/team.h"
+#include "ranks/start.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
 extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];

@@ -6,8 +6,9 @@
 #include "base/checked.h"
 #include "gr/status.h"
 #include "placement/choose.h"
+#include "placement/measure.h"
 #include "placement/search.h"
-#include "ranks/team.h"
+#include "placement/suggest.h"
 
 /* ---- loading ---- */
 
@@ -56,7 +57,9 @@ static int fit_beside(const struct gr_session *s)
     return rc;
 }
 
-int gr_budget_load(struct gr_session *s)
+/* Loads the slice's weights; where that is done already, checks whether this session fits beside
+ * them. */
+static int load_for(const struct gr_session *s)
 {
     struct gr_model *m = s->model;
     pthread_mutex_lock(&m->lock);
@@ -65,15 +68,24 @@ int gr_budget_load(struct gr_session *s)
     return rc;
 }
 
-int gr_model_load(struct gr_model *model, const struct gr_session_params *params)
+int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
+                          const struct gr_session_params *params)
 {
-    struct gr_team *team;
-    int rc = gr_team_of(model, &team);
-    if (rc || team)
-        return rc ? rc : gr_team_load(team, params);
-    pthread_mutex_lock(&model->lock);
-    rc = model->slice[0]->loaded ? 0 : load(model, params);
-    pthread_mutex_unlock(&model->lock);
+    int rc = gr_session_begin(out, slice, params, false);
+    if (!rc)
+        rc = load_for(*out);
+    if (!rc)
+        rc = gr_session_finish(*out);
+    if (rc)
+        gr_session_close(out);
+    return rc;
+}
+
+int gr_placement_load(struct gr_model *m, const struct gr_session_params *params)
+{
+    pthread_mutex_lock(&m->lock);
+    int rc = m->slice[0]->loaded ? 0 : load(m, params);
+    pthread_mutex_unlock(&m->lock);
     return rc;
 }
 
@@ -141,19 +153,16 @@ static void take_own(const struct gr_session *s, struct gr_vec *spots)
     }
 }
 
-int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
+int gr_placement_of_session(const struct gr_session *s, struct gr_fit *fit)
 {
     struct gr_model *m = s->model;
     const struct gr_placement *p = &s->slice->placed.place;
     struct gr_vec spots = {0};
-    *fit = (struct gr_fit){0};
-    gr_team_lock(s->team);
     pthread_mutex_lock(&m->lock);
     int rc = p->n_stage > 1 || s->slice->n_shard > 1
                  ? gr_place_survey(m, &s->params, p, &spots)
                  : gr_spots_survey(s->slice, NULL, NULL, &spots);
     pthread_mutex_unlock(&m->lock);
-    gr_team_unlock(s->team);
     if (!rc && p->n_stage == 1 && s->slice->n_shard == 1)
         take_own(s, &spots);
     if (!rc)
@@ -162,24 +171,16 @@ int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
     return rc;
 }
 
-int gr_model_fit(struct gr_model *model, const struct gr_session_params *params, struct gr_fit *fit)
+int gr_placement_of_model(struct gr_model *m, const struct gr_session_params *params,
+                          struct gr_fit *fit)
 {
     struct gr_placement place;
     struct gr_vec spots;
-    struct gr_team *team;
-    *fit = (struct gr_fit){0};
-    int rc = gr_team_of(model, &team);
-    if (!rc && team)
-        rc = gr_team_meet(team);
-    if (rc)
-        return rc;
-    gr_team_lock(team);
-    pthread_mutex_lock(&model->lock);
-    rc = gr_place_world(&place, model, params, &spots);
-    pthread_mutex_unlock(&model->lock);
-    gr_team_unlock(team);
+    pthread_mutex_lock(&m->lock);
+    int rc = gr_place_world(&place, m, params, &spots);
+    pthread_mutex_unlock(&m->lock);
     if (!rc || rc == GR_E_NOMEM_DEV)
-        report(model, &place, &spots, fit);
+        report(m, &place, &spots, fit);
     gr_vec_fini(&spots);
     return rc;
 }

@@ -1,22 +1,20 @@
-/* Memory that a model and a session take on each device, worked out before anything is uploaded:
- * how many layers fit, and what helps when the requested ones do not. */
+/* Weights and sessions put where there is memory for them, and reports of what takes how much. */
 #ifndef GR_PLACEMENT_FIT_H
 #define GR_PLACEMENT_FIT_H
 
 #include "engine/session.h"
 
-/* Fills in defaults that depend on the model and the machine, and checks all parameters except
- * those of the caches (gr_memory_plan). */
-int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
+/* gr_session_open for one rank's slice of the model. Chooses the devices and uploads the weights;
+ * where that is done already, checks whether this session fits beside them. GR_E_NOMEM_DEV: the
+ * message is a table of what is needed and what would fit. */
+int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
+                          const struct gr_session_params *params);
+/* gr_model_load for a model that this process runs alone. */
+int gr_placement_load(struct gr_model *m, const struct gr_session_params *params);
 
-/* Makes a session without GPUs and cache memory: checked parameters, the caches' shapes, the
- * constants on the CPU. Closed by gr_session_close, also after a failure. */
-int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
-                     const struct gr_session_params *params, const struct gr_cpu_use *use);
-
-/* Opens the devices of the session's slice, places the layers and uploads the weights; if that is
- * done already, checks whether this session fits beside them. GR_E_NOMEM_DEV: the message is a
- * table of what is needed and what would fit. */
-int gr_budget_load(struct gr_session *s);
+/* gr_session_fit and gr_model_fit; the caller has made sure that all ranks answer (m->survey). */
+int gr_placement_of_session(const struct gr_session *s, struct gr_fit *fit);
+int gr_placement_of_model(struct gr_model *m, const struct gr_session_params *params,
+                          struct gr_fit *fit);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
-#include "placement/fit.h"
 
 /* ---- free memory ---- */
 
@@ -206,7 +205,7 @@ static int survey_layers(const struct gr_slice *l, const struct gr_session_param
         return GR_E_NOMEM_HOST;
     *middle = *l;
     middle->stage = 1, middle->n_stage = 3;
-    int rc = gr_session_begin(&s, middle, params, NULL);
+    int rc = gr_session_begin(&s, middle, params, true);
     for (int32_t d = l->devices.n > 0; d <= l->devices.n && !rc; d++)
         rc = take_layers(s, d, &spot[d]);
     gr_session_close(&s);
@@ -218,7 +217,7 @@ static int survey_placement(struct gr_slice *l, const struct gr_session_params *
                             const struct gr_placement *place, struct gr_spot *spot)
 {
     struct gr_session *s = NULL;
-    int rc = gr_session_begin(&s, l, params, NULL);
+    int rc = gr_session_begin(&s, l, params, true);
     if (!rc)
         rc = take_placement(s, place, spot);
     gr_session_close(&s);

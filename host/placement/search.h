@@ -1,11 +1,11 @@
-/* State of a placement decision: the places for layers, the request, and a placement with the
- * memory it takes. Shared by place.c, which searches, advice.c, which suggests what would fit, and
- * budget.c. */
+/* The search for a placement: the places for layers, the request, and a placement with the memory
+ * it takes. */
 #ifndef GR_PLACEMENT_SEARCH_H
 #define GR_PLACEMENT_SEARCH_H
 
+#include "engine/memory.h"
+#include "model/model.h"
 #include "model/split.h"
-#include "placement/measure.h"
 
 struct gr_choice {
     struct gr_model *m;
@@ -43,9 +43,15 @@ int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin);
 uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t);
 uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t);
 
-/* advice.c: returns GR_E_NOMEM_DEV, with a message of what each GPU needs and what would fit. */
-int gr_choice_explain(const struct gr_choice *c);
-/* Formats "1.5 GiB". Returns buf. */
-const char *gr_mib(char buf[16], uint64_t bytes);
+/* The spot of a member of place k, and the first one, which represents the place. */
+static inline struct gr_spot *gr_choice_spot(const struct gr_choice *c, const struct gr_vec *spots,
+                                             int32_t k, int32_t member)
+{
+    return (struct gr_spot *)spots->data + c->spot[k * c->n_member + member];
+}
+static inline struct gr_spot *gr_choice_first(const struct gr_choice *c, int32_t k)
+{
+    return gr_choice_spot(c, &c->layers, k, 0);
+}
 
 #endif

@@ -1,5 +1,7 @@
 /* The message for a model or session that does not fit: the memory needed on each device, and
  * options with which it would fit. */
+#include "placement/suggest.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +9,6 @@
 #include "base/checked.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "placement/search.h"
 
 /* A message of several lines. */
 struct text {

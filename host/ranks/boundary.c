@@ -1,5 +1,4 @@
-/* Copies the values that go from one stage to the next between devices and host memory. */
-#include "engine/session.h"
+#include "ranks/boundary.h"
 
 static struct gr_value value_at(const struct gr_plan *p, uint32_t v)
 {

@@ -1,11 +1,11 @@
-/* Rank 0's orders to the others, and their answers and results. */
+#include "ranks/broadcast.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/status.h"
-#include "ranks/team.h"
 
 #define TABLE_EVERY 64 /* every so many batches all cells are compared */
 
@@ -41,13 +41,13 @@ int gr_team_tell_done(struct gr_team *t, uint32_t id, uint32_t kind, const void 
 
 int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order)
 {
-    return gr_team_tell_all(t, s ? s->id : 0, kind, order, s ? s->cache.hash : 0);
+    return gr_team_tell_all(t, s ? s->rank->id : 0, kind, order, s ? s->cache.hash : 0);
 }
 
 int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
                       uint32_t kind, const void *order)
 {
-    return tell(t, lo, hi, s ? s->id : 0, kind, order, s ? s->cache.hash : 0);
+    return tell(t, lo, hi, s ? s->rank->id : 0, kind, order, s ? s->cache.hash : 0);
 }
 
 /* ---- batches ---- */
@@ -68,17 +68,17 @@ static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t 
                                 .logits = {b->logits, n},
                                 .how = {s->how, f->draws ? (uint64_t)f->n_out : 0}};
     o.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
-    if (++s->team->n_batch % TABLE_EVERY == 0)
+    if (++s->rank->team->n_batch % TABLE_EVERY == 0)
         o.table = gr_cache_table_hash(&s->cache);
-    return gr_team_tell_all(s->team, s->id, GR_ORDER_IS_DECODE, &o, hash);
+    return gr_team_tell_all(s->rank->team, s->rank->id, GR_ORDER_IS_DECODE, &o, hash);
 }
 
-int gr_tell_batch(struct gr_session *s, const struct gr_flight *f, bool pos_2d)
+int gr_tell_batch(struct gr_session *s, const struct gr_flight *f)
 {
     const struct gr_full_batch *b = &s->batch;
     size_t n = (size_t)b->n_tok;
     uint64_t hash = s->cache.hash;
-    if (!pos_2d)
+    if (!b->pos_2d)
         return write_batch(s, f, NULL, hash);
     int32_t *pos_yx = gr_calloc(2 * n, sizeof *pos_yx);
     if (!pos_yx)
@@ -117,7 +117,7 @@ static int take_result(struct gr_team *t)
     int rc = gr_frame_recv(port, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    if (frame.kind != GR_ORDER_IS_LOGITS || frame.session != f->session->id || frame.n % row)
+    if (frame.kind != GR_ORDER_IS_LOGITS || frame.session != f->session->rank->id || frame.n % row)
         return strange(t, rank, &frame, "logits of another session");
     rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_come * row, room,
                        gr_team_deadline());

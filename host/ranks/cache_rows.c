@@ -1,67 +1,19 @@
-/* Access to rows of the caches' tensors on any rank; where several ranks share a layer, whole rows
- * are assembled from their parts. */
+/* Whole rows are assembled from their parts where several ranks share a layer. */
+#include "ranks/cache_rows.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/checked.h"
+#include "engine/cache_rows.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"
-#include "quant/planes.h"
-#include "ranks/team.h"
-
-/* Bytes of a row outside the cache: in blocks, also where the cache stores planes. */
-static size_t row_of(const struct gr_ten *t)
-{
-    return gr_row_bytes(t->dtype, (uint64_t)t->cols);
-}
-
-/* Reads or writes consecutive rows without conversion. */
-static int move_plain(struct gr_backend *b, char *at, char *rows, size_t bytes, bool get)
-{
-    return get ? b->api->download(b, rows, at, bytes) : b->api->upload(b, at, rows, bytes);
-}
-
-static int move_planes(struct gr_backend *b, const struct gr_ten *t, char *at, char *rows,
-                       uint32_t n, bool get)
-{
-    size_t pitch = (size_t)t->row_bytes, row = row_of(t);
-    char *planes = gr_calloc(n, pitch);
-    int rc = planes ? 0 : GR_E_NOMEM_HOST;
-    for (uint32_t i = 0; i < n && !rc && !get; i++)
-        gr_planes_from_blocks(t->dtype, t->cols, rows + i * row, planes + i * pitch);
-    if (!rc)
-        rc = move_plain(b, at, planes, n * pitch, get);
-    for (uint32_t i = 0; i < n && !rc && get; i++)
-        gr_planes_to_blocks(t->dtype, t->cols, planes + i * pitch, rows + i * row);
-    gr_free(planes);
-    return rc;
-}
-
-/* Reads or writes rows of this rank; runs of consecutive cells at once. */
-static int move_own(struct gr_session *s, const struct gr_ten *t, const int32_t *cell, uint32_t n,
-                    char *rows, bool get)
-{
-    struct gr_session_device *v = &s->device[gr_tensor_device(s, t)];
-    struct gr_backend *b = v->backend;
-    size_t row = row_of(t);
-    int rc = 0;
-    for (uint32_t i = 0, k; i < n && !rc; i = k) {
-        char *at = gr_ten_row(t, 0, cell[i]), *p = rows + i * row;
-        for (k = i + 1; k < n && cell[k] == cell[k - 1] + 1;)
-            k++;
-        rc = t->planes ? move_planes(b, t, at, p, k - i, get)
-                       : move_plain(b, at, p, (k - i) * row, get);
-    }
-    if (!get)
-        gr_session_gives(v);
-    return rc;
-}
+#include "ranks/broadcast.h"
 
 static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, char *rows, size_t row)
 {
-    struct gr_team *team = s->team;
+    struct gr_team *team = s->rank->team;
     struct gr_order_get o = {.tensor = tensor, .cell = {cell, n}};
     size_t bytes = n * row;
     gr_team_lock(team);
@@ -83,7 +35,7 @@ static int put_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
 {
     struct gr_order_put o = {
         .tensor = tensor, .cell = {cell, n}, .rows = {rows, n * (uint64_t)row}};
-    return gr_team_tell_some(s->team, rank, rank + 1, s, GR_ORDER_IS_PUT, &o);
+    return gr_team_tell_some(s->rank->team, rank, rank + 1, s, GR_ORDER_IS_PUT, &o);
 }
 
 /* Reads or writes one rank's rows of a tensor, `row` bytes each. */
@@ -91,22 +43,12 @@ static int move_of(struct gr_session *s, int32_t rank, uint32_t tensor, const in
                    uint32_t n, char *rows, size_t row, bool get)
 {
     if (rank == s->slice->rank)
-        return move_own(s, &s->tensors[tensor], cell, n, rows, get);
+        return gr_rows_move_own(s, tensor, cell, n, rows, get);
     return get ? get_far(s, rank, tensor, cell, n, rows, row)
                : put_far(s, rank, tensor, cell, n, rows, row);
 }
 
 /* ---- shards ---- */
-
-size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor)
-{
-    uint32_t n = (uint32_t)s->slice->hp.n_layer;
-    struct gr_ten shape = s->tensors[tensor];
-    if (s->slice->part)
-        (void)gr_memory_tensor(&s->memory, &s->model->hp, (int)(tensor % n),
-                               (enum gr_cache_tensor)(tensor / n), &shape);
-    return gr_row_bytes(shape.dtype, (uint64_t)shape.cols);
-}
 
 /* A shard's part of a whole row: bytes [lo, hi). */
 struct piece {
@@ -135,8 +77,8 @@ static void copy_piece(struct piece p, char *rows, size_t row, char *part, uint3
     }
 }
 
-int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n, char *rows,
-                 bool get)
+int gr_rows_move_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n,
+                     char *rows, bool get)
 {
     const struct gr_slice *l = s->slice;
     int32_t stage = gr_tensor_device(s, &s->tensors[tensor]) >= 0
@@ -164,6 +106,12 @@ int gr_rows_move(struct gr_session *s, uint32_t tensor, const int32_t *cell, uin
 
 /* ---- for rank 0 ---- */
 
+/* Bytes of a row as this rank has it. */
+static size_t row_of(const struct gr_ten *t)
+{
+    return gr_row_bytes(t->dtype, (uint64_t)t->cols);
+}
+
 static int check_cells(const struct gr_session *s, uint32_t tensor, const int32_t *cell, uint64_t n)
 {
     bool good = tensor < (uint32_t)s->slice->hp.n_layer * GR_N_CACHE_TENSOR && n <= INT32_MAX;
@@ -177,28 +125,28 @@ static int check_cells(const struct gr_session *s, uint32_t tensor, const int32_
 
 int gr_rows_answer(struct gr_session *s)
 {
-    struct gr_team *team = s->team;
+    struct gr_team *team = s->rank->team;
     struct gr_order_get o;
     int rc = gr_order_read(&o, GR_ORDER_IS_GET, team->body.data, team->body.n);
     if (!rc)
         rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
     if (rc)
         return rc;
-    const struct gr_ten *t = &s->tensors[o.tensor];
     struct gr_parcel *p = gr_parcel_new(team, 0, 1);
-    size_t n = (size_t)o.cell.n * row_of(t);
+    size_t n = (size_t)o.cell.n * row_of(&s->tensors[o.tensor]);
     rc = p ? gr_vec_room(&p->bytes, n, 1) : GR_E_NOMEM_HOST;
     if (!rc)
-        rc = move_own(s, t, o.cell.p, (uint32_t)o.cell.n, p->bytes.data, true);
+        rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, p->bytes.data, true);
     if (rc)
         return rc;
     p->bytes.n = n;
-    return gr_parcel_send(team, p, &(struct gr_frame){.kind = GR_ORDER_IS_ROWS, .session = s->id});
+    return gr_parcel_send(team, p,
+                          &(struct gr_frame){.kind = GR_ORDER_IS_ROWS, .session = s->rank->id});
 }
 
 int gr_rows_take(struct gr_session *s)
 {
-    struct gr_team *team = s->team;
+    struct gr_team *team = s->rank->team;
     struct gr_order_put o;
     int rc = gr_order_read(&o, GR_ORDER_IS_PUT, team->body.data, team->body.n);
     if (!rc)
@@ -208,8 +156,8 @@ int gr_rows_take(struct gr_session *s)
                      (unsigned long long)o.rows.n, (unsigned long long)o.cell.n);
     if (rc)
         return rc;
-    const struct gr_ten *t = &s->tensors[o.tensor];
-    rc = move_own(s, t, o.cell.p, (uint32_t)o.cell.n, (char *)(uintptr_t)o.rows.p, false);
+    rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, (char *)(uintptr_t)o.rows.p,
+                          false);
     int settled = gr_session_settle(s);
     return rc ? rc : settled;
 }

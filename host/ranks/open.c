@@ -1,16 +1,21 @@
-/* Rank 0's side of loading a model on all ranks and of opening sessions there. */
+#include "ranks/open.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/cpus.h"
 #include "base/log.h"
-#include "base/threads.h"
 #include "gr/status.h"
 #include "placement/choose.h"
+#include "placement/fit.h"
 #include "placement/measure.h"
-#include "ranks/team.h"
+#include "ranks/broadcast.h"
+#include "ranks/params.h"
+#include "ranks/rank.h"
+#include "ranks/start.h"
+#include "ranks/times.h"
+#include "ranks/transport.h"
 
 /* ---- meeting ---- */
 
@@ -189,64 +194,7 @@ int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
 
 /* ---- sessions ---- */
 
-/* This rank's number of CPU threads: ranks that are threads divide the requested number, processes
- * each use it whole. Without a request all divide the machine's processors, unless each process is
- * bound to its own. */
-static int32_t own_threads(const struct gr_team *t, int32_t asked)
-{
-    bool threads = strcmp(t->world->api->name, "threads") == 0;
-    int32_t all = gr_threads_online(), n = t->world->ranks[t->world->rank].n_local;
-    if (asked > 0)
-        return threads ? GR_MAX(1, asked / n) : asked;
-    bool bound = !threads && gr_cpus_bound();
-    return bound ? all : GR_MAX(1, all / GR_MAX(1, n));
-}
-
-void gr_team_share_threads(const struct gr_team *t, struct gr_session_params *p)
-{
-    if (p->n_threads_batch > 0)
-        p->n_threads_batch = own_threads(t, p->n_threads_batch);
-    p->n_threads = own_threads(t, p->n_threads);
-}
-
-struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
-{
-    return (struct gr_order_open){.n_ctx = p->n_ctx,
-                                  .n_batch = p->n_batch,
-                                  .n_ubatch = p->n_ubatch,
-                                  .n_seq_max = p->n_seq_max,
-                                  .kv_unified = p->kv_unified,
-                                  .swa_full = p->swa_full,
-                                  .n_rollback = p->n_rollback,
-                                  .n_threads = p->n_threads,
-                                  .n_threads_batch = p->n_threads_batch,
-                                  .rope_scaling = (int32_t)p->rope_scaling,
-                                  .rope_freq_base = p->rope_freq_base,
-                                  .rope_freq_scale = p->rope_freq_scale,
-                                  .yarn_ext_factor = p->yarn_ext_factor,
-                                  .yarn_attn_factor = p->yarn_attn_factor,
-                                  .yarn_beta_fast = p->yarn_beta_fast,
-                                  .yarn_beta_slow = p->yarn_beta_slow,
-                                  .yarn_orig_ctx = p->yarn_orig_ctx,
-                                  .kv_contiguous = p->kv_contiguous,
-                                  .group_n = p->group_n,
-                                  .group_w = p->group_w,
-                                  .embeddings = p->embeddings,
-                                  .pooling = (int32_t)p->pooling,
-                                  .no_kv_offload = p->no_kv_offload,
-                                  .offload_from = p->offload_from,
-                                  .no_graphs = p->no_graphs,
-                                  .nvtx = (uint32_t)p->nvtx,
-                                  .no_pdl = p->no_pdl,
-                                  .no_sm90 = p->no_sm90,
-                                  .no_fuse = p->no_fuse,
-                                  .check_counters = p->check_counters,
-                                  .adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
-                                  .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
-                                  .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0}};
-}
-
-/* Finds the first free session number; gr_team_adopt takes it. */
+/* Finds the first free session number; gr_team_open_own takes it. */
 static int number_of(struct gr_team *t, uint32_t *id)
 {
     struct gr_session **s = t->sessions.data, *none = NULL;
@@ -254,31 +202,6 @@ static int number_of(struct gr_team *t, uint32_t *id)
         if (!s[*id])
             return 0;
     return gr_vec_append(&t->sessions, &none, 1, sizeof(struct gr_session *));
-}
-
-static int tell_op(void *user, const struct gr_kv_op *op)
-{
-    struct gr_session *s = user;
-    struct gr_order_op o = {.kind = (int32_t)op->kind,
-                            .seq = op->seq,
-                            .dst = op->dst,
-                            .p0 = op->p0,
-                            .p1 = op->p1,
-                            .by = op->by};
-    return gr_team_tell(s->team, s, GR_ORDER_IS_OP, &o);
-}
-
-void gr_team_adopt(struct gr_session *s, struct gr_team *t, uint32_t id)
-{
-    s->team = t, s->id = id;
-    s->flow = &gr_stage_flow;
-    if (!s->spent.span)
-        gr_spent_init(&s->spent);
-    gr_team_lock(t);
-    ((struct gr_session **)t->sessions.data)[id] = s;
-    gr_team_unlock(t);
-    if (gr_team_leads(t))
-        s->cache.tell = tell_op, s->cache.user = s;
 }
 
 static int open_everywhere(struct gr_session **out, struct gr_team *t,
@@ -289,9 +212,7 @@ static int open_everywhere(struct gr_session **out, struct gr_team *t,
     int rc = gr_team_tell_all(t, id, GR_ORDER_IS_OPEN, &o, 0);
     if (rc)
         return rc;
-    struct gr_session_params mine = *p;
-    gr_team_share_threads(t, &mine);
-    int own = gr_session_open_slice(out, t->slice, &mine);
+    int own = gr_team_open_own(out, t, p, id);
     snprintf(why, sizeof why, "%s", gr_error());
     int others = gr_team_all_done(t);
     if (!own && !others)
@@ -299,8 +220,9 @@ static int open_everywhere(struct gr_session **out, struct gr_team *t,
     if (own)
         gr_fail(own, "%s", why);
     snprintf(why, sizeof why, "%s", gr_error());
+    if (own) /* gr_session_close closes an own session on all ranks */
+        (void)gr_team_tell_done(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
     gr_session_close(out);
-    (void)gr_team_tell_done(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
     return gr_fail(own ? own : others, "%s", why);
 }
 
@@ -316,8 +238,6 @@ int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_ses
         rc = number_of(t, &id);
     if (!rc)
         rc = open_everywhere(out, t, p, id);
-    if (!rc)
-        gr_team_adopt(*out, t, id);
     if (!rc) /* those of all ranks together, for gr_session_resize */
         (*out)->params.n_threads = p->n_threads,
         (*out)->params.n_threads_batch = p->n_threads_batch;
@@ -325,12 +245,50 @@ int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_ses
     return rc;
 }
 
-void gr_team_close(struct gr_session *s)
+/* ---- for callers ---- */
+
+int gr_session_open(struct gr_session **out, struct gr_model *model,
+                    const struct gr_session_params *params)
 {
-    struct gr_team *t = s->team;
-    gr_team_lock(t);
-    if (gr_team_leads(t) && !gr_team_collect(t, NULL))
-        (void)gr_team_tell_done(t, s->id, GR_ORDER_IS_CLOSE, NULL, s->cache.hash);
-    ((struct gr_session **)t->sessions.data)[s->id] = NULL;
-    gr_team_unlock(t);
+    struct gr_team *team;
+    *out = NULL;
+    int rc = gr_team_of(model, &team);
+    if (rc)
+        return rc;
+    return team ? gr_team_open(out, team, params)
+                : gr_session_open_slice(out, model->slice[0], params);
+}
+
+int gr_model_load(struct gr_model *model, const struct gr_session_params *params)
+{
+    struct gr_team *team;
+    int rc = gr_team_of(model, &team);
+    if (rc)
+        return rc;
+    return team ? gr_team_load(team, params) : gr_placement_load(model, params);
+}
+
+int gr_session_fit(const struct gr_session *s, struct gr_fit *fit)
+{
+    struct gr_team *team = s->ranks ? s->rank->team : NULL;
+    *fit = (struct gr_fit){0};
+    gr_team_lock(team);
+    int rc = gr_placement_of_session(s, fit);
+    gr_team_unlock(team);
+    return rc;
+}
+
+int gr_model_fit(struct gr_model *model, const struct gr_session_params *params, struct gr_fit *fit)
+{
+    struct gr_team *team;
+    *fit = (struct gr_fit){0};
+    int rc = gr_team_of(model, &team);
+    if (!rc && team)
+        rc = gr_team_meet(team);
+    if (rc)
+        return rc;
+    gr_team_lock(team);
+    rc = gr_placement_of_model(model, params, fit);
+    gr_team_unlock(team);
+    return rc;
 }

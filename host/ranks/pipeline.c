@@ -1,24 +1,17 @@
-/* A rank's part of micro-batches: receives values from the previous stage, runs the plan, and sends
- * values to the next stage or results to rank 0. */
+#include "ranks/pipeline.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/checked.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "gr/status.h"
-#include "ranks/team.h"
+#include "ranks/boundary.h"
+#include "ranks/transport.h"
 
 static bool is_last(const struct gr_session *s)
 {
     return s->slice->stage == s->slice->n_stage - 1;
-}
-
-static void be_at(const struct gr_session *s, enum gr_doing what)
-{
-    if (s->team)
-        gr_world_doing(s->team->world, what);
 }
 
 /* Returns whether this rank has the results: of the ranks that share the last stage, the first. */
@@ -72,19 +65,18 @@ int gr_stage_compare(struct gr_session *s, uint64_t hash)
     return hash == s->cache.hash ? 0 : differ(s, hash);
 }
 
-static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
+/* Receives the values of a micro-batch into the plan's `in`. */
+static int receive(struct gr_session *s, const struct gr_plan *p)
 {
-    struct gr_team *t = s->team;
+    struct gr_rank_session *own = s->rank;
+    struct gr_team *t = own->team;
     struct gr_frame frame;
     int32_t from = t->world->rank - s->slice->n_shard;
-    (void)user;
-    if (s->slice->stage == 0)
-        return 0;
     int rc = gr_frame_recv(&t->in, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, from);
     s->now->status = frame.status;
-    if (frame.kind != GR_ORDER_IS_BOUNDARY || frame.session != s->id ||
+    if (frame.kind != GR_ORDER_IS_BOUNDARY || frame.session != own->id ||
         (!frame.status && frame.n != gr_boundary_bytes(p, &p->in)))
         return gr_fail(GR_E_INTERNAL, "values of a micro-batch were expected, %s came",
                        gr_order_name(frame.kind));
@@ -92,12 +84,22 @@ static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
     if (!rc && !frame.status && t->transport_in)
         return gr_transport_take(s, p);
     if (!rc)
-        rc = room_for(s, &s->arrival, &s->arrival_cap, (size_t)frame.n);
+        rc = room_for(s, &own->arrival, &own->arrival_cap, (size_t)frame.n);
     if (rc)
         return rc;
-    if (gr_frame_body(&t->in, &frame, s->arrival, s->arrival_cap, gr_team_deadline()))
+    if (gr_frame_body(&t->in, &frame, own->arrival, own->arrival_cap, gr_team_deadline()))
         return gr_team_lose(t, from);
-    return frame.status ? 0 : gr_boundary_in(s, p, s->arrival);
+    return frame.status ? 0 : gr_boundary_in(s, p, own->arrival);
+}
+
+static int flow_in(struct gr_session *s, const struct gr_plan *p, void *user)
+{
+    struct gr_world *w = s->rank->team->world;
+    (void)user;
+    gr_world_doing(w, GR_DOING_WAIT);
+    int rc = s->slice->stage > 0 ? receive(s, p) : 0;
+    gr_world_doing(w, GR_DOING_COMPUTE);
+    return rc;
 }
 
 /* ---- to the next stage ---- */
@@ -106,28 +108,42 @@ static int receive(struct gr_session *s, const struct gr_plan *p, void *user)
  * sent. */
 static int next_departure(struct gr_session *s, struct gr_departure **out)
 {
-    struct gr_team *t = s->team;
-    struct gr_departure *d = *out = &s->departure[s->n_departure++ % GR_N_DEPARTURE];
+    struct gr_rank_session *own = s->rank;
+    struct gr_team *t = own->team;
+    struct gr_departure *d = *out = &own->departure[own->n_departure++ % GR_N_DEPARTURE];
     int rc = gr_frame_sent(&t->out, &d->out, gr_team_deadline());
-    d->out = (struct gr_frame_out){.frame = {.kind = GR_ORDER_IS_BOUNDARY, .session = s->id}};
+    d->out = (struct gr_frame_out){.frame = {.kind = GR_ORDER_IS_BOUNDARY, .session = s->rank->id}};
     return rc ? gr_team_lose(t, t->world->rank + s->slice->n_shard) : 0;
 }
 
 static int depart(struct gr_session *s, struct gr_departure *d)
 {
     d->out.frame.hash = s->cache.hash;
-    const void *body = s->team->transport_out ? NULL : d->buf;
-    return gr_frame_send(&s->team->out, &d->out, body) ? gr_team_lose(s->team, s->slice->rank) : 0;
+    const void *body = s->rank->team->transport_out ? NULL : d->buf;
+    return gr_frame_send(&s->rank->team->out, &d->out, body)
+               ? gr_team_lose(s->rank->team, s->slice->rank)
+               : 0;
 }
 
-static int forward(struct gr_session *s, const struct gr_plan *p, void *user)
+/* ---- results ---- */
+
+/* Sends n bytes of results to rank 0. */
+static int answer(struct gr_session *s, const void *rows, size_t n, int status)
+{
+    struct gr_frame frame = {.kind = GR_ORDER_IS_LOGITS,
+                             .session = s->rank->id,
+                             .status = status,
+                             .hash = s->cache.hash};
+    struct gr_parcel *p = gr_parcel_new(s->rank->team, 0, 1);
+    int rc = p ? gr_vec_append(&p->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_parcel_send(s->rank->team, p, &frame);
+}
+
+static int forward(struct gr_session *s, const struct gr_plan *p)
 {
     struct gr_departure *d;
-    (void)user;
-    if (is_last(s))
-        return 0;
     size_t n = gr_boundary_bytes(p, &p->out);
-    bool transport = s->team->transport_out;
+    bool transport = s->rank->team->transport_out;
     int rc = next_departure(s, &d);
     if (!rc && transport)
         rc = gr_transport_give(s, p);
@@ -139,19 +155,20 @@ static int forward(struct gr_session *s, const struct gr_plan *p, void *user)
     return rc ? rc : depart(s, d);
 }
 
-const struct gr_flow gr_stage_flow = {receive, forward, NULL};
-
-/* ---- results ---- */
-
-/* Sends n bytes of results to rank 0. */
-static int answer(struct gr_session *s, const void *rows, size_t n, int status)
+static int flow_out(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n,
+                    void *user)
 {
-    struct gr_frame frame = {
-        .kind = GR_ORDER_IS_LOGITS, .session = s->id, .status = status, .hash = s->cache.hash};
-    struct gr_parcel *p = gr_parcel_new(s->team, 0, 1);
-    int rc = p ? gr_vec_append(&p->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_parcel_send(s->team, p, &frame);
+    int rc = 0;
+    (void)user;
+    if (!is_last(s))
+        rc = forward(s, p);
+    else if (has_results(s) && s->slice->rank)
+        rc = answer(s, rows, n, 0);
+    gr_world_doing(s->rank->team->world, GR_DOING_COMPUTE);
+    return rc;
 }
+
+const struct gr_flow gr_stage_flow = {flow_in, flow_out, NULL};
 
 /* Passes the failure of a batch on to the next stage, or from the last one to rank 0. */
 static int pass_on(struct gr_session *s, int status)
@@ -164,117 +181,47 @@ static int pass_on(struct gr_session *s, int status)
     return rc ? rc : depart(s, d);
 }
 
-/* ---- a micro-batch ---- */
+/* ---- a batch ---- */
 
-static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_cached_plan *c,
-                    int32_t first_row)
-{
-    int64_t start = gr_now_ns();
-    const struct gr_flight *f = s->now;
-    size_t row = f->draws ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
-    size_t n_out = (size_t)gr_vectors_rows(s, ub);
-    float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
-    s->part_tok = ub->n_tok;
-    int rc = gr_plan_run(s, c, n_out ? out : NULL);
-    s->part_tok = 0;
-    if (!rc && s->flow) /* s->arrival is reused by the next micro-batch */
-        rc = gr_session_settle(s);
-    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
-    if (!rc && s->flow)
-        rc = s->flow->out(s, &c->plan, s->flow->user);
-    if (!rc && s->team && has_results(s) && s->slice->rank)
-        rc = answer(s, out, n_out * row * sizeof *out, 0);
-    gr_spent_note(&s->spent, GR_SPAN_TRANSFER, start);
-    return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
-}
-
-/* Agreement of the ranks that share layers before they run them: all of them do, or none. */
-static int agree(struct gr_session *s, int rc)
-{
-    char why[800];
-    if (!rc && !s->now->status && atomic_load(&s->cancel))
-        rc = gr_fail(GR_E_CANCELLED, "cancelled");
-    if (rc && s->team && !gr_team_leads(s->team)) /* only rank 0 can take a batch back */
-        return gr_group_lose(s->slice->group);
-    snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
-    int status = gr_group_agree(s->slice->group, rc ? rc : s->now->status);
-    int lost = gr_world_check(s->slice->group->world);
-    if (lost)
-        return lost;
-    if (rc)
-        return gr_fail(rc, "%s", why);
-    s->now->status = status;
-    return gr_team_leads(s->team) ? status : 0;
-}
-
-/* Runs a micro-batch; its logits, or sampled tokens, are rows [first_row, first_row + n_out). */
-static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t first_row)
-{
-    struct gr_cached_plan *c;
-    int64_t start = gr_now_ns();
-    be_at(s, GR_DOING_COMPUTE);
-    int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
-    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
-    be_at(s, GR_DOING_WAIT);
-    if (!rc && s->flow)
-        rc = s->flow->in(s, &c->plan, s->flow->user);
-    if (s->slice->group)
-        rc = agree(s, rc);
-    gr_spent_note(&s->spent, GR_SPAN_WAIT, start);
-    be_at(s, GR_DOING_COMPUTE);
-    return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
-}
-
-/* After a failure of rank 0's own part in micro-batch i: passes it on to all stages. Once the last
- * stage has answered, no message of the batch is under way any more. */
-static int give_up(struct gr_session *s, struct gr_flight *f, int32_t i, int status)
+/* After a failure of rank 0's own part: passes it on to all stages. Once the last stage has
+ * answered, no message of the batch is under way any more. */
+static int give_up(struct gr_session *s, struct gr_flight *f, int status)
 {
     char why[800];
     snprintf(why, sizeof why, "%s", gr_error());
-    int rc = gr_world_check(s->team->world);
+    int rc = gr_world_check(s->rank->team->world);
     if (!rc)
         rc = pass_on(s, status);
-    f->n_ubatch = rc || is_last(s) ? 0 : i + 1;
+    f->n_ubatch = rc || is_last(s) ? 0 : f->n_begun;
     return rc ? rc : gr_fail(status, "%s", why);
 }
 
 int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
 {
-    int32_t i = 0, row = 0;
-    int rc = 0;
-    s->now = f;
-    s->progress.done = 0;
-    for (; i < n_ub && !rc && !f->status; i++) {
-        gr_session_tell(s, 0);
-        rc = run_ubatch(s, &s->ub[i], row);
-        row += gr_vectors_rows(s, &s->ub[i]);
-        s->progress.done += (uint64_t)s->ub[i].n_tok;
-    }
-    be_at(s, GR_DOING_WAIT);
-    int settled = s->flow ? 0 : gr_session_settle(s);
-    rc = rc ? rc : settled;
-    if (!rc && !f->status)
-        gr_session_tell(s, 0);
+    struct gr_team *t = s->rank->team;
+    gr_world_doing(t->world, GR_DOING_COMPUTE);
+    int rc = gr_batch_run(s, f, n_ub);
+    gr_world_doing(t->world, GR_DOING_WAIT);
     if (f->status && !rc)
         rc = pass_on(s, f->status);
-    if (s->team)
-        gr_world_doing(s->team->world, GR_DOING_IDLE);
-    f->n_ubatch = gr_team_leads(s->team) && !is_last(s) ? n_ub : 0;
-    return rc && gr_team_leads(s->team) ? give_up(s, f, i - 1, rc) : rc;
+    gr_world_doing(t->world, GR_DOING_IDLE);
+    f->n_ubatch = gr_team_leads(t) && !is_last(s) ? n_ub : 0;
+    return rc && gr_team_leads(t) ? give_up(s, f, rc) : rc;
 }
 
 void gr_stage_fini(struct gr_session *s)
 {
-    gr_team_lock(s->team);
+    struct gr_rank_session *own = s->rank;
+    gr_team_lock(own->team);
     for (int i = 0; i < GR_N_DEPARTURE; i++) {
-        struct gr_departure *d = &s->departure[i];
-        if (s->team && s->team->out.link)
-            (void)gr_frame_sent(&s->team->out, &d->out, INT64_MAX);
+        struct gr_departure *d = &own->departure[i];
+        if (own->team->out.link)
+            (void)gr_frame_sent(&own->team->out, &d->out, INT64_MAX);
         if (d->buf)
             s->pin->api->host_free(s->pin, d->buf);
     }
-    gr_team_unlock(s->team);
-    if (s->arrival)
-        s->pin->api->host_free(s->pin, s->arrival);
+    gr_team_unlock(own->team);
+    if (own->arrival)
+        s->pin->api->host_free(s->pin, own->arrival);
     gr_transport_fini(s);
 }

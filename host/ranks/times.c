@@ -1,5 +1,5 @@
 /* Times of the ranks: sums by activity, and single spans. */
-#include "engine/times.h"
+#include "ranks/times.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,33 +8,11 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "gr/status.h"
-#include "ranks/team.h"
+#include "ranks/broadcast.h"
 
-#define N_SPAN 4096 /* the newest spans are kept */
 #define N_PING 5
 
 /* ---- this rank ---- */
-
-void gr_spent_init(struct gr_spent *p)
-{
-    p->span = gr_calloc(N_SPAN, sizeof *p->span);
-}
-
-void gr_spent_fini(struct gr_spent *p)
-{
-    gr_free(p->span);
-    *p = (struct gr_spent){0};
-}
-
-int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns)
-{
-    int64_t now = gr_now_ns();
-    p->ns[what] += now - start_ns;
-    if (p->span)
-        p->span[p->n_span++ % N_SPAN] = (struct gr_spent_span){p->n_ubatch, what, start_ns, now};
-    p->n_ubatch += what == GR_SPAN_TRANSFER;
-    return now;
-}
 
 /* Reports spans to fn, oldest first. add_ns: the offset to rank 0's clock. */
 static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t rank, int64_t add_ns,
@@ -47,17 +25,6 @@ static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t ran
                                    .start_ns = span[i].start_ns + add_ns,
                                    .ns = span[i].end_ns - span[i].start_ns},
            user);
-}
-
-/* Moves this rank's spans, oldest first, to a vector that the caller frees. */
-static int list_spans(struct gr_spent *p, struct gr_vec *out)
-{
-    uint64_t lo = p->n_span > N_SPAN ? p->n_span - N_SPAN : 0;
-    int rc = 0;
-    for (uint64_t i = lo; i < p->n_span && !rc; i++)
-        rc = gr_vec_append(out, &p->span[i % N_SPAN], 1, sizeof *p->span);
-    p->n_span = 0;
-    return rc;
 }
 
 static void fill_stage(const struct gr_session *s, int32_t rank, struct gr_stage *out)
@@ -82,13 +49,13 @@ static void fill_times(struct gr_stage *out, const int64_t ns[GR_N_SPAN], uint64
 
 int gr_spent_answer(struct gr_session *s)
 {
-    struct gr_team *t = s->team;
+    struct gr_team *t = s->rank->team;
     struct gr_order_times asked;
     struct gr_vec list = {0};
     const char *device = s->device[s->n_device - 1].name;
     int rc = gr_order_read(&asked, GR_ORDER_IS_TIMES, t->body.data, t->body.n);
     if (!rc && asked.spans)
-        rc = list_spans(&s->spent, &list);
+        rc = gr_spent_list(&s->spent, &list);
     struct gr_order_spent o = {.busy_ns = s->spent.ns[GR_SPAN_BUSY],
                                .wait_ns = s->spent.ns[GR_SPAN_WAIT],
                                .transfer_ns = s->spent.ns[GR_SPAN_TRANSFER],
@@ -100,8 +67,8 @@ int gr_spent_answer(struct gr_session *s)
         rc = p ? gr_order_write(&p->bytes, GR_ORDER_IS_SPENT, &o) : GR_E_NOMEM_HOST;
     gr_vec_fini(&list);
     return rc ? rc
-              : gr_parcel_send(t, p,
-                               &(struct gr_frame){.kind = GR_ORDER_IS_SPENT, .session = s->id});
+              : gr_parcel_send(
+                    t, p, &(struct gr_frame){.kind = GR_ORDER_IS_SPENT, .session = s->rank->id});
 }
 
 /* ---- all ranks ---- */
@@ -131,7 +98,7 @@ int gr_team_set_clocks(struct gr_team *t)
 static int take_spent(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
                       void *user)
 {
-    struct gr_team *t = s->team;
+    struct gr_team *t = s->rank->team;
     struct gr_order_spent o;
     int rc = gr_team_answer(t, rank, GR_ORDER_IS_SPENT, &o);
     if (rc)
@@ -152,9 +119,9 @@ static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, 
     fill_stage(s, s->slice->rank, out);
     fill_times(out, s->spent.ns, s->spent.n_ubatch);
     snprintf(out->device, sizeof out->device, "%s", s->device[s->n_device - 1].name);
-    if (s->team)
-        snprintf(out->host, sizeof out->host, "%s", s->team->world->ranks[0].host);
-    int rc = fn ? list_spans(&s->spent, &list) : 0;
+    if (s->ranks)
+        snprintf(out->host, sizeof out->host, "%s", s->rank->team->world->ranks[0].host);
+    int rc = fn ? gr_spent_list(&s->spent, &list) : 0;
     if (!rc && fn)
         tell_spans(list.data, list.n, s->slice->rank, 0, fn, user);
     gr_vec_fini(&list);
@@ -165,21 +132,23 @@ static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, 
 static int ask_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
 {
     const struct gr_order_times o = {.spans = fn != NULL};
-    int32_t n = s->team ? s->team->world->n_rank : 1;
-    gr_team_lock(s->team);
-    int rc = s->team ? gr_team_tell(s->team, s, GR_ORDER_IS_TIMES, &o) : 0;
+    if (!s->ranks)
+        return take_own(s, &stage[0], fn, user);
+    struct gr_team *t = s->rank->team;
+    gr_team_lock(t);
+    int rc = gr_team_tell(t, s, GR_ORDER_IS_TIMES, &o);
     if (!rc)
         rc = take_own(s, &stage[0], fn, user);
-    for (int32_t r = 1; r < n && !rc; r++)
+    for (int32_t r = 1; r < t->world->n_rank && !rc; r++)
         rc = take_spent(s, r, &stage[r], fn, user);
-    gr_team_unlock(s->team);
+    gr_team_unlock(t);
     return rc;
 }
 
 int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t n)
 {
     struct gr_stage all[GR_MAX_RANK];
-    int32_t n_rank = s->team ? s->team->world->n_rank : 1;
+    int32_t n_rank = s->ranks ? s->rank->team->world->n_rank : 1;
     if (ask_all(s, all, NULL, NULL))
         return 0;
     memcpy(stage, all, (size_t)GR_MIN(n, n_rank) * sizeof *stage);
@@ -190,4 +159,17 @@ int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user)
 {
     struct gr_stage all[GR_MAX_RANK];
     return ask_all(s, all, fn, user);
+}
+
+int gr_session_profile(struct gr_session *s, bool on)
+{
+    int rc = 0;
+    for (int32_t d = 0; d < s->n_device && !rc; d++) {
+        struct gr_backend *b = s->device[d].backend;
+        rc = b->api->profile ? b->api->profile(b, on) : 0;
+    }
+    const struct gr_order_profile o = {.on = on};
+    return rc || !s->ranks || !gr_team_leads(s->rank->team)
+               ? rc
+               : gr_team_tell(s->rank->team, s, GR_ORDER_IS_PROFILE, &o);
 }

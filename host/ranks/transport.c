@@ -1,5 +1,7 @@
 /* The transport of a team: which ranks' devices exchange values without host memory, and how a
  * boundary is sent by it. */
+#include "ranks/transport.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
@@ -7,8 +9,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gr/status.h"
-#include "link/group.h"
-#include "ranks/team.h"
 
 #define JOIN_NS (10 * (int64_t)1000000000) /* time limit for all members to join */
 #define PIECE ((size_t)4 << 20)            /* of a ring: three each way are 24 MiB of a device */
@@ -164,45 +164,45 @@ void gr_team_part(struct gr_team *t)
 
 /* ---- boundaries ---- */
 
-/* Enlarges s->relay, device memory for values that the CPU has. */
+/* Enlarges s->rank->relay, device memory for values that the CPU has. */
 static int room_for(struct gr_session *s, size_t bytes)
 {
     struct gr_backend *b = s->device[1].backend;
-    if (bytes <= s->relay_cap)
+    if (bytes <= s->rank->relay_cap)
         return 0;
-    if (s->relay)
-        b->api->free(b, s->relay);
-    s->relay = b->api->alloc(b, bytes);
-    s->relay_cap = s->relay ? bytes : 0;
-    return s->relay ? 0 : gr_error_status();
+    if (s->rank->relay)
+        b->api->free(b, s->rank->relay);
+    s->rank->relay = b->api->alloc(b, bytes);
+    s->rank->relay_cap = s->rank->relay ? bytes : 0;
+    return s->rank->relay ? 0 : gr_error_status();
 }
 
-/* Lists the device addresses of values in s->span; those of the CPU are in s->relay. */
+/* Lists the device addresses of values in s->rank->span; those of the CPU are in s->rank->relay. */
 static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values)
 {
     const uint32_t *v = values->data;
     const struct gr_value *all = p->value.data;
     size_t on_host = 0, at = 0;
-    s->span.n = 0;
+    s->rank->span.n = 0;
     for (size_t i = 0; i < values->n; i++)
         on_host += all[v[i]].device ? 0 : (size_t)all[v[i]].bytes;
     int rc = on_host ? room_for(s, on_host) : 0;
     for (size_t i = 0; i < values->n && !rc; i++) {
         struct gr_transport_span span = {NULL, (size_t)all[v[i]].bytes};
-        span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->relay + at;
+        span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->rank->relay + at;
         at += all[v[i]].device ? 0 : span.bytes;
-        rc = gr_vec_append(&s->span, &span, 1, sizeof span);
+        rc = gr_vec_append(&s->rank->span, &span, 1, sizeof span);
     }
     return rc;
 }
 
-/* Copies the CPU's values to (sends) or from their places in s->relay. */
+/* Copies the CPU's values to (sends) or from their places in s->rank->relay. */
 static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
                  bool sends)
 {
     const uint32_t *v = values->data;
     const struct gr_value *all = p->value.data;
-    const struct gr_transport_span *span = s->span.data;
+    const struct gr_transport_span *span = s->rank->span.data;
     struct gr_backend *b = s->device[1].backend;
     int rc = 0;
     for (size_t i = 0; i < values->n && !rc; i++) {
@@ -224,15 +224,15 @@ typedef int pass_fn(struct gr_transport *n, struct gr_backend *b,
  * transport suspects one, otherwise this rank. */
 static int resume(struct gr_session *s, int doing, int rc, int32_t neighbour)
 {
-    gr_world_resume(s->team->world, doing);
+    gr_world_resume(s->rank->team->world, doing);
     bool known = s->slice->transport->suspect >= 0;
-    return rc ? gr_team_lose(s->team, known ? neighbour : s->slice->rank) : 0;
+    return rc ? gr_team_lose(s->rank->team, known ? neighbour : s->slice->rank) : 0;
 }
 
 static int pass(struct gr_session *s, pass_fn *fn, int32_t neighbour)
 {
-    int doing = gr_world_pause(s->team->world);
-    int rc = fn(s->slice->transport, s->device[1].backend, s->span.data, (int)s->span.n,
+    int doing = gr_world_pause(s->rank->team->world);
+    int rc = fn(s->slice->transport, s->device[1].backend, s->rank->span.data, (int)s->rank->span.n,
                 gr_team_deadline());
     return resume(s, doing, rc, neighbour);
 }
@@ -259,22 +259,21 @@ int gr_transport_give(struct gr_session *s, const struct gr_plan *p)
     return pass(s, s->slice->transport->api->send, s->slice->rank + s->slice->n_shard);
 }
 
-int gr_session_arrived(struct gr_session *s)
+int gr_transport_arrived(struct gr_session *s)
 {
     const struct gr_slice *l = s->slice;
     struct gr_transport *n = l->transport;
     int32_t other = l->stage ? l->rank - l->n_shard : (l->shard + 1) % l->n_shard;
-    if (!s->arriving || !n)
+    if (!n)
         return 0;
-    s->arriving = false;
-    int doing = gr_world_pause(s->team->world);
+    int doing = gr_world_pause(s->rank->team->world);
     int rc = n->api->wait(n, gr_team_deadline());
     return resume(s, doing, rc, other);
 }
 
 void gr_transport_fini(struct gr_session *s)
 {
-    if (s->relay)
-        s->device[1].backend->api->free(s->device[1].backend, s->relay);
-    gr_vec_fini(&s->span);
+    if (s->rank->relay)
+        s->device[1].backend->api->free(s->device[1].backend, s->rank->relay);
+    gr_vec_fini(&s->rank->span);
 }

@@ -1,15 +1,21 @@
-/* Serving ranks: they execute rank 0's orders one after the other. */
+#include "ranks/worker.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
-#include "engine/fingerprint.h"
-#include "gr/dtype.h"
+#include "engine/state.h"
 #include "gr/status.h"
+#include "model/model.h"
 #include "placement/measure.h"
-#include "ranks/team.h"
+#include "ranks/cache_rows.h"
+#include "ranks/params.h"
+#include "ranks/pipeline.h"
+#include "ranks/rank.h"
+#include "ranks/times.h"
+#include "ranks/transport.h"
 
 /* ---- answers ---- */
 
@@ -31,29 +37,6 @@ static int answer_done(struct gr_team *t, int status)
 
 /* ---- the model ---- */
 
-int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank)
-{
-    char model[33], facts[512];
-    const struct gr_model *m = t->model;
-    int rc = gr_model_hash(m, model);
-    if (rc)
-        return rc;
-    int n = snprintf(facts, sizeof facts,
-                     "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
-                     gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
-    rc = gr_vec_append(text, facts, (size_t)n, 1);
-    for (int32_t i = 0; i < m->n_lora && !rc; i++) {
-        rc = gr_gguf_hash(m->lora_file[i].gguf, model);
-        n = snprintf(facts, sizeof facts, "adapter: %s, scale %.9g\n", model,
-                     (double)m->lora_file[i].scale);
-        if (!rc)
-            rc = gr_vec_append(text, facts, (size_t)n, 1);
-    }
-    *rank =
-        (struct gr_order_rank){.transports = gr_team_transports(t), .facts = {text->data, text->n}};
-    return rc;
-}
-
 static int do_meet(struct gr_team *t)
 {
     struct gr_vec text = {0};
@@ -63,35 +46,6 @@ static int do_meet(struct gr_team *t)
         rc = answer(t, GR_ORDER_IS_RANK, &rank);
     gr_vec_fini(&text);
     return rc;
-}
-
-/* Reads the placement of a LOAD or SURVEY. */
-static int read_layers(const struct gr_team *t, const struct gr_order_load *o,
-                       struct gr_placement *place)
-{
-    uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
-    bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
-                o->n_stage == t->slice->n_stage && o->n_shard == t->slice->n_shard;
-    for (uint64_t i = 0; good && i < n; i++)
-        good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
-    if (!good)
-        return gr_fail(GR_E_CORRUPT, "order LOAD: no such layers or ranks");
-    *place = (struct gr_placement){.n_stage = o->n_stage};
-    memcpy(place->stage, o->stage.p, (size_t)n);
-    memcpy(place->layer, o->device.p, (size_t)n);
-    return 0;
-}
-
-int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
-{
-    struct gr_slice *l = t->slice;
-    struct gr_placement place;
-    int rc = read_layers(t, o, &place);
-    if (rc)
-        return rc;
-    gr_world_doing(t->world, GR_DOING_LOAD);
-    rc = gr_team_link(t);
-    return rc ? rc : gr_slice_load(l, &place);
 }
 
 static int do_join(struct gr_team *t)
@@ -120,12 +74,12 @@ static int survey(struct gr_team *t, struct gr_vec *spots)
     if (!rc && o.params.n)
         params = gr_order_open_params(&open);
     if (!rc && o.stage.n)
-        rc = read_layers(t,
-                         &(struct gr_order_load){.n_stage = o.n_stage,
-                                                 .n_shard = o.n_shard,
-                                                 .stage = {o.stage.p, o.stage.n},
-                                                 .device = {o.device.p, o.device.n}},
-                         &place);
+        rc = gr_team_read_layers(t,
+                                 &(struct gr_order_load){.n_stage = o.n_stage,
+                                                         .n_shard = o.n_shard,
+                                                         .stage = {o.stage.p, o.stage.n},
+                                                         .device = {o.device.p, o.device.n}},
+                                 &place);
     if (rc)
         return rc;
     pthread_mutex_lock(&t->model->lock);
@@ -148,56 +102,6 @@ static int do_survey(struct gr_team *t)
 
 /* ---- sessions ---- */
 
-/* The static name of a storage type, or NULL when there is no such type. */
-static const char *type_named(const char *p, uint64_t n)
-{
-    char name[16] = "";
-    if (!n || n >= sizeof name)
-        return NULL;
-    memcpy(name, p, (size_t)n);
-    const struct gr_dtype_info *type = gr_dtype_find_name(name);
-    return type ? type->name : NULL;
-}
-
-struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
-{
-    struct gr_session_params p = {.n_ctx = o->n_ctx,
-                                  .n_batch = o->n_batch,
-                                  .n_ubatch = o->n_ubatch,
-                                  .n_seq_max = o->n_seq_max,
-                                  .kv_unified = o->kv_unified,
-                                  .swa_full = o->swa_full,
-                                  .n_rollback = o->n_rollback,
-                                  .n_threads = o->n_threads,
-                                  .n_threads_batch = o->n_threads_batch,
-                                  .type_k = type_named(o->type_k.p, o->type_k.n),
-                                  .type_v = type_named(o->type_v.p, o->type_v.n),
-                                  .rope_scaling = (enum gr_rope_scaling)o->rope_scaling,
-                                  .rope_freq_base = o->rope_freq_base,
-                                  .rope_freq_scale = o->rope_freq_scale,
-                                  .yarn_ext_factor = o->yarn_ext_factor,
-                                  .yarn_attn_factor = o->yarn_attn_factor,
-                                  .yarn_beta_fast = o->yarn_beta_fast,
-                                  .yarn_beta_slow = o->yarn_beta_slow,
-                                  .yarn_orig_ctx = o->yarn_orig_ctx,
-                                  .kv_contiguous = o->kv_contiguous,
-                                  .group_n = o->group_n,
-                                  .group_w = o->group_w,
-                                  .embeddings = o->embeddings,
-                                  .pooling = (enum gr_pooling)o->pooling,
-                                  .no_kv_offload = o->no_kv_offload,
-                                  .offload_from = o->offload_from,
-                                  .no_graphs = o->no_graphs,
-                                  .nvtx = (enum gr_nvtx)GR_MIN(o->nvtx, GR_NVTX_LAYER),
-                                  .no_pdl = o->no_pdl,
-                                  .no_sm90 = o->no_sm90,
-                                  .no_fuse = o->no_fuse,
-                                  .check_counters = o->check_counters};
-    for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)
-        p.adapter_scale[i] = i < o->adapter_scale.n ? o->adapter_scale.p[i] : NAN;
-    return p;
-}
-
 /* The entry of a session number in t->sessions, which grows as needed. */
 static struct gr_session **place_of(struct gr_team *t, uint32_t id)
 {
@@ -218,12 +122,8 @@ static int do_open(struct gr_team *t, uint32_t id)
     if (rc)
         return rc;
     struct gr_session_params p = gr_order_open_params(&o);
-    gr_team_share_threads(t, &p);
     gr_world_doing(t->world, GR_DOING_LOAD);
-    rc = gr_session_open_slice(&s, t->slice, &p);
-    if (!rc)
-        gr_team_adopt(s, t, id);
-    return answer_done(t, rc);
+    return answer_done(t, gr_team_open_own(&s, t, &p, id));
 }
 
 static void close_session(struct gr_team *t, uint32_t id)
@@ -290,7 +190,7 @@ static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
 
 static int do_decode(struct gr_session *s)
 {
-    struct gr_team *t = s->team;
+    struct gr_team *t = s->rank->team;
     struct gr_order_decode o;
     int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
     if (!rc)
@@ -313,7 +213,7 @@ static int do_op(struct gr_session *s)
 {
     struct gr_order_op o;
     struct gr_kv_moves moves[GR_N_CACHE_KIND];
-    int rc = gr_order_read(&o, GR_ORDER_IS_OP, s->team->body.data, s->team->body.n);
+    int rc = gr_order_read(&o, GR_ORDER_IS_OP, s->rank->team->body.data, s->rank->team->body.n);
     if (!rc && (o.kind < GR_KV_RM || o.kind > GR_KV_DIV))
         rc = gr_fail(GR_E_CORRUPT, "order OP: there is no operation %d", o.kind);
     if (rc)
@@ -330,10 +230,28 @@ static int do_pack(struct gr_session *s)
     return rc ? rc : gr_run_moves(s, moves);
 }
 
+static int do_restore(struct gr_session *s)
+{
+    struct gr_team *t = s->rank->team;
+    struct gr_order_restore o;
+    int rc = gr_order_read(&o, GR_ORDER_IS_RESTORE, t->body.data, t->body.n);
+    if (rc)
+        return rc;
+    const struct gr_state_cells cells = {.seq = o.seq,
+                                         .block = {o.full.p, o.swa.p, o.states.p},
+                                         .bytes = {o.full.n, o.swa.n, o.states.n}};
+    rc = gr_state_take_cells(s, &cells);
+    if (rc)
+        return rc;
+    (void)gr_cache_table_hash(&s->cache);
+    return gr_stage_compare(s, o.table);
+}
+
 static int do_profile(struct gr_session *s)
 {
     struct gr_order_profile o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_PROFILE, s->team->body.data, s->team->body.n);
+    int rc =
+        gr_order_read(&o, GR_ORDER_IS_PROFILE, s->rank->team->body.data, s->rank->team->body.n);
     return rc ? rc : gr_session_profile(s, o.on);
 }
 
@@ -362,7 +280,7 @@ static int do_for_session(struct gr_session *s, uint32_t kind)
     case GR_ORDER_IS_PUT:
         return gr_rows_take(s);
     case GR_ORDER_IS_RESTORE:
-        return gr_state_take_cells(s);
+        return do_restore(s);
     default:
         return gr_fail(GR_E_CORRUPT, "order %s: not for a session", gr_order_name(kind));
     }
@@ -413,16 +331,4 @@ int gr_team_serve(struct gr_team *t)
         close_session(t, i);
     gr_team_part(t);
     return rc ? gr_fail(rc, "%s", why) : 0;
-}
-
-int gr_world_serve(struct gr_world *world, struct gr_model *model)
-{
-    struct gr_team *t;
-    if (world->rank == 0 || model->world != world)
-        return gr_fail(GR_E_INVALID,
-                       "rank %d serves nobody with this model: only ranks above 0 "
-                       "serve, with a model that was opened for their world",
-                       world->rank);
-    int rc = gr_team_of(model, &t);
-    return rc ? rc : gr_team_serve(t);
 }

@@ -9,6 +9,8 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
+#include "placement/fit.h"
+#include "ranks/boundary.h"
 #include "support/tiny.h"
 
 enum { N_VOCAB = 96, MOST_ROWS = 120, MOST = 8, PLENTY = 64 << 20 };
@@ -122,8 +124,9 @@ static int come(struct gr_session *s, const struct gr_plan *p, void *user)
     return rc;
 }
 
-static int go(struct gr_session *s, const struct gr_plan *p, void *user)
+static int go(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n, void *user)
 {
+    (void)rows, (void)n;
     struct flow *f = user;
     bool last = f->stage == f->line->n - 1;
     cr_assert_eq(gr_ten_is(&p->result), last && p->shape.n_out > 0);

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/rng.h"
+#include "engine/session.h"
 #include "gr/status.h"
 #include "support/tiny.h"
 
@@ -282,7 +283,7 @@ static void run(const struct tiny *t, int32_t n_rank, uint64_t seed)
         p.extend[i] = (struct gr_self_extend){.n = 2, .w = 4};
         cr_assert_eq(gr_sampler_new(&p.sampler[i], &draws), 0);
     }
-    cr_assert(p.s[1]->team && !p.s[0]->team);
+    cr_assert(p.s[1]->ranks && !p.s[0]->ranks);
     for (int k = 0; k < N_CALL; k++)
         call(&p);
     for (int i = 0; i < 2; i++) {

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "gr/status.h"
+#include "ranks/pipeline.h"
 #include "ranks/team.h"
 #include "support/tiny.h"
 
@@ -280,13 +281,14 @@ static int count_down(struct gr_session *s, const struct gr_plan *p, void *n)
 {
     if (--*(int *)n == 0)
         gr_session_cancel(s);
-    return s->team ? gr_stage_flow.in(s, p, NULL) : 0;
+    return s->ranks ? gr_stage_flow.in(s, p, NULL) : 0;
 }
 
-static int pass_on(struct gr_session *s, const struct gr_plan *p, void *n)
+static int pass_on(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n,
+                   void *user)
 {
-    (void)n;
-    return s->team ? gr_stage_flow.out(s, p, NULL) : 0;
+    (void)user;
+    return s->ranks ? gr_stage_flow.out(s, p, rows, n, NULL) : 0;
 }
 
 /* Whichever micro-batch it comes in, all ranks take the batch back, like one alone; or, when it
@@ -403,9 +405,9 @@ Test(team_failure, orders_that_make_no_sense, .timeout = 120)
         struct gr_session *s = tiny_session(m, &p);
         cr_assert_eq(decode(s, 3), 0, "%s", gr_error());
         gr_team_test(&(struct gr_team_test){.patience_ns = INT64_C(60000000)});
-        struct gr_parcel *order = gr_parcel_new(s->team, 1, 2);
+        struct gr_parcel *order = gr_parcel_new(s->rank->team, 1, 2);
         spoil(&rng, kind, &order->bytes);
-        cr_assert_eq(gr_parcel_send(s->team, order,
+        cr_assert_eq(gr_parcel_send(s->rank->team, order,
                                     &(struct gr_frame){.kind = kind,
                                                        .session = gr_rng_below(&rng, 8) == 0,
                                                        .hash = s->cache.hash}),

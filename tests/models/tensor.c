@@ -11,6 +11,9 @@
 #include "gr/status.h"
 #include "link/group.h"
 #include "models/fake.h"
+#include "placement/fit.h"
+#include "ranks/boundary.h"
+#include "ranks/pipeline.h"
 #include "ranks/team.h"
 #include "support/tiny.h"
 
@@ -101,11 +104,13 @@ static int come(struct gr_session *s, const struct gr_plan *p, void *user)
     return rc ? rc : gr_boundary_in(s, p, r->data);
 }
 
-static int go(struct gr_session *s, const struct gr_plan *p, void *user)
+static int go(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n_row,
+              void *user)
 {
     struct rank *r = user;
     struct gr_request q = {0};
     size_t n = gr_boundary_bytes(p, &p->out);
+    (void)rows, (void)n_row;
     int rc = r->to ? gr_boundary_out(s, p, r->data) : 0;
     if (!rc && r->to)
         rc = gr_link_send(r->to, r->data, n, &q);

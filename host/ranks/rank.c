@@ -1,0 +1,103 @@
+#include "ranks/rank.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/cpus.h"
+#include "base/threads.h"
+#include "engine/fingerprint.h"
+#include "gr/status.h"
+#include "model/model.h"
+#include "placement/fit.h"
+#include "ranks/connect.h"
+#include "ranks/member.h"
+#include "ranks/transport.h"
+
+/* ---- the model ---- */
+
+int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank)
+{
+    char model[33], facts[512];
+    const struct gr_model *m = t->model;
+    int rc = gr_model_hash(m, model);
+    if (rc)
+        return rc;
+    int n = snprintf(facts, sizeof facts,
+                     "version: %s\nranks: %d\nlayers: %d\nmodel: %s\nlayers on GPUs: %d\n",
+                     gr_version(), t->world->n_rank, m->hp.n_layer, model, m->n_gpu_wanted);
+    rc = gr_vec_append(text, facts, (size_t)n, 1);
+    for (int32_t i = 0; i < m->n_lora && !rc; i++) {
+        rc = gr_gguf_hash(m->lora_file[i].gguf, model);
+        n = snprintf(facts, sizeof facts, "adapter: %s, scale %.9g\n", model,
+                     (double)m->lora_file[i].scale);
+        if (!rc)
+            rc = gr_vec_append(text, facts, (size_t)n, 1);
+    }
+    *rank =
+        (struct gr_order_rank){.transports = gr_team_transports(t), .facts = {text->data, text->n}};
+    return rc;
+}
+
+int gr_team_read_layers(const struct gr_team *t, const struct gr_order_load *o,
+                        struct gr_placement *place)
+{
+    uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
+    bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
+                o->n_stage == t->slice->n_stage && o->n_shard == t->slice->n_shard;
+    for (uint64_t i = 0; good && i < n; i++)
+        good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
+    if (!good)
+        return gr_fail(GR_E_CORRUPT, "order LOAD: no such layers or ranks");
+    *place = (struct gr_placement){.n_stage = o->n_stage};
+    memcpy(place->stage, o->stage.p, (size_t)n);
+    memcpy(place->layer, o->device.p, (size_t)n);
+    return 0;
+}
+
+int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
+{
+    struct gr_slice *l = t->slice;
+    struct gr_placement place;
+    int rc = gr_team_read_layers(t, o, &place);
+    if (rc)
+        return rc;
+    gr_world_doing(t->world, GR_DOING_LOAD);
+    rc = gr_team_link(t);
+    return rc ? rc : gr_slice_load(l, &place);
+}
+
+/* ---- sessions ---- */
+
+/* This rank's number of CPU threads: ranks that are threads divide the requested number, processes
+ * each use it whole. Without a request all divide the machine's processors, unless each process is
+ * bound to its own. */
+static int32_t own_threads(const struct gr_team *t, int32_t asked)
+{
+    bool threads = strcmp(t->world->api->name, "threads") == 0;
+    int32_t all = gr_threads_online(), n = t->world->ranks[t->world->rank].n_local;
+    if (asked > 0)
+        return threads ? GR_MAX(1, asked / n) : asked;
+    bool bound = !threads && gr_cpus_bound();
+    return bound ? all : GR_MAX(1, all / GR_MAX(1, n));
+}
+
+static void share_threads(const struct gr_team *t, struct gr_session_params *p)
+{
+    if (p->n_threads_batch > 0)
+        p->n_threads_batch = own_threads(t, p->n_threads_batch);
+    p->n_threads = own_threads(t, p->n_threads);
+}
+
+int gr_team_open_own(struct gr_session **out, struct gr_team *t,
+                     const struct gr_session_params *params, uint32_t id)
+{
+    struct gr_session_params own = *params;
+    share_threads(t, &own);
+    int rc = gr_session_open_slice(out, t->slice, &own);
+    if (!rc)
+        rc = gr_team_adopt(*out, t, id);
+    if (rc)
+        gr_session_close(out);
+    return rc;
+}
