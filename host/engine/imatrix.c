@@ -6,7 +6,7 @@
 #include "gr/status.h"
 #include "graph/graph.h"
 #include "model/model.h"
-#include "quant/imatrix.h"
+#include "quantize/imatrix.h"
 
 void gr_watch_fini(struct gr_watch *w)
 {

@@ -187,13 +187,14 @@ static void print_name(FILE *out, struct gr_str name, size_t column)
 }
 
 /* Returns llama.cpp's name of a general.file_type, or NULL. */
-static const char *file_type_name(uint32_t number)
+static const char *file_type_name(uint32_t file_type)
 {
-    switch (number) {
-#define RECIPE(NAME, file_type, TYPE)                                                              \
-    case file_type:                                                                                \
+    switch (file_type) {
+#define FILE_TYPE(NAME, number, TYPE)                                                              \
+    case number:                                                                                   \
         return #NAME;
-#include "quant/recipe.def"
+#include "gguf/file_type.def"
+#undef FILE_TYPE
     case 39: /* written by converters only */
         return "NVFP4";
     default:

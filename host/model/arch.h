@@ -493,7 +493,7 @@ struct gr_rope_mag {
 struct gr_build;
 
 /* Properties of a family for gpurun quantize, besides the names of its tensors
- * (quant/recipe.def). */
+ * (quantize/recipe.def). */
 struct gr_arch_mix {
     uint32_t n_layer_large; /* models of this many layers store V in more bits; 0: none does .. */
     bool large_if_grouped;  /* .. only with grouped-query attention */

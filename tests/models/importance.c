@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "gr/status.h"
-#include "quant/imatrix.h"
+#include "quantize/imatrix.h"
 #include "support/tiny.h"
 
 enum { N_TOK = 24, N_LAYER = 2, N_USED = 2 };

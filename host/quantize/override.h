@@ -1,6 +1,6 @@
 /* Types of single tensors chosen by the caller of gr_quantize_file. */
-#ifndef GR_QUANT_OVERRIDE_H
-#define GR_QUANT_OVERRIDE_H
+#ifndef GR_QUANTIZE_OVERRIDE_H
+#define GR_QUANTIZE_OVERRIDE_H
 
 #include "base/alloc.h"
 #include "gguf/gguf.h"

@@ -1,6 +1,6 @@
 /* Choosing types. Tensors are counted in order of layers and names, not of the file, so that the
  * types do not depend on how the file was written. */
-#include "quant/recipe.h"
+#include "quantize/recipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,13 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/model.h"
-#include "quant/override.h"
 #include "quant/quant.h"
+#include "quantize/override.h"
 
 enum name {
-#define RECIPE(NAME, file_type, TYPE) NAME_##NAME,
-#include "quant/recipe.def"
+#define FILE_TYPE(NAME, number, TYPE) NAME_##NAME,
+#include "gguf/file_type.def"
+#undef FILE_TYPE
     N_NAME
 };
 #define BIT_ANY UINT64_MAX
@@ -45,17 +46,17 @@ enum {
 #define SAME UINT32_MAX
 
 static const struct gr_recipe recipes[] = {
-#define RECIPE(NAME, file_type, TYPE) {#NAME, file_type, GR_##TYPE, UINT64_C(1) << NAME_##NAME},
-#include "quant/recipe.def"
+#define FILE_TYPE(NAME, number, TYPE) {#NAME, number, GR_##TYPE, UINT64_C(1) << NAME_##NAME},
+#include "gguf/file_type.def"
+#undef FILE_TYPE
 };
 
 static const struct {
     const char *name;
     enum name recipe;
 } aliases[] = {
-#define RECIPE(NAME, file_type, TYPE)
 #define ALIAS(name, NAME) {#name, NAME_##NAME},
-#include "quant/recipe.def"
+#include "quantize/recipe.def"
 };
 
 #define NAME_ANY 64
@@ -68,7 +69,7 @@ static const struct line {
 #define MIX(NAME, PART, when, TYPE)                                                                \
     {NAME_##NAME == NAME_ANY ? BIT_ANY : UINT64_C(1) << (NAME_##NAME % 64), (enum part)P_##PART,   \
      when, GR_##TYPE},
-#include "quant/recipe.def"
+#include "quantize/recipe.def"
 };
 
 /* Properties of a model that the rules depend on. */

@@ -7,8 +7,8 @@
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "quant/quant.h"
-#include "quant/recipe.h"
-#include "quant/rewrite.h"
+#include "quantize/recipe.h"
+#include "quantize/rewrite.h"
 
 /* Source of the new keys. */
 struct keys {

@@ -1,12 +1,12 @@
 /* Rewriting a model file, with a chosen type and part for each tensor. Quantising, splitting and
  * merging use it. */
-#ifndef GR_QUANT_REWRITE_H
-#define GR_QUANT_REWRITE_H
+#ifndef GR_QUANTIZE_REWRITE_H
+#define GR_QUANTIZE_REWRITE_H
 
 #include "base/progress.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
-#include "quant/imatrix.h"
+#include "quantize/imatrix.h"
 
 struct gr_rewrite {
     const struct gr_gguf *in;

@@ -11,8 +11,8 @@
 #include "gguf/gguf.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "quant/imatrix.h"
 #include "quant/quant.h"
+#include "quantize/imatrix.h"
 #include "support/cpu_time.h"
 
 static char dir[64], file[96], in[96], out[96];

@@ -11,7 +11,7 @@
 #include "gguf/gguf.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "quant/recipe.h"
+#include "quantize/recipe.h"
 
 enum model { grouped, single, large, mixtral, experts, plain, qwen80, deep, fused, N_MODEL };
 

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "gr/status.h"
-#include "quant/rewrite.h"
+#include "quantize/rewrite.h"
 
 /* Assigns tensors to parts in order: a new part begins when the next tensor would exceed its number
  * of tensors or bytes. */

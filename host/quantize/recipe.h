@@ -1,6 +1,6 @@
 /* Types of the tensors of a quantised file (see recipe.def). */
-#ifndef GR_QUANT_RECIPE_H
-#define GR_QUANT_RECIPE_H
+#ifndef GR_QUANTIZE_RECIPE_H
+#define GR_QUANTIZE_RECIPE_H
 
 #include <stdbool.h>
 #include <stdint.h>

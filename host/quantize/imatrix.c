@@ -1,4 +1,4 @@
-#include "quant/imatrix.h"
+#include "quantize/imatrix.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "quant/rewrite.h"
+#include "quantize/rewrite.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,8 +7,8 @@
  * format is read too: i32 number of entries; for each a name (i32 length), i32 calls, i32 number of
  * values and as many f32, means times calls; then, optionally, i32 chunks and the name of the
  * dataset. */
-#ifndef GR_QUANT_IMATRIX_H
-#define GR_QUANT_IMATRIX_H
+#ifndef GR_QUANTIZE_IMATRIX_H
+#define GR_QUANTIZE_IMATRIX_H
 
 #include "gguf/gguf.h"
 #include "gpurun.h"
