@@ -6,6 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "arch/rope.h"
 #include "base/checked.h"
 #include "gr/dtype.h"
 #include "gr/status.h"

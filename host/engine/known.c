@@ -5,6 +5,7 @@
 #include "gpurun.h"
 #include "gr/dtype.h"
 #include "model/model.h"
+#include "models/registry.h"
 #include "quantize/recipe.h"
 #include "text/pre.h"
 #include "text/vocab.h"

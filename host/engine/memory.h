@@ -3,9 +3,9 @@
 #ifndef GR_ENGINE_MEMORY_H
 #define GR_ENGINE_MEMORY_H
 
+#include "arch/arch.h"
 #include "gpurun.h"
 #include "kv/cache.h"
-#include "model/arch.h"
 
 enum gr_cache_tensor { GR_T_K, GR_T_V, GR_T_K_FAR, GR_T_CONV, GR_T_SSM, GR_N_CACHE_TENSOR };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arch/rope.h"
 #include "base/checked.h"
 #include "base/cpus.h"
 #include "base/log.h"

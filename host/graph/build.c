@@ -543,21 +543,3 @@ gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, 
                     .pos = pos, .freq = f->freq, .section = section, .cs = cs, .mag = mag}});
     return cs;
 }
-
-const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n)
-{
-    static const char *const names[GR_N_SLOT] = {
-#define SLOT(NAME, name) name,
-#include "model/slot.def"
-#undef SLOT
-    };
-    const char *layer = strstr(names[slot], "%d"), *end = strstr(names[slot], ".weight");
-    int len = bias && end ? (int)(end - names[slot]) : (int)strlen(names[slot]);
-    const char *tail = bias ? end ? ".bias" : "?" : "";
-    if (layer)
-        snprintf(buf, n, "%.*s%d%.*s%s", (int)(layer - names[slot]), names[slot], il,
-                 len - (int)(layer + 2 - names[slot]), layer + 2, tail);
-    else
-        snprintf(buf, n, "%.*s%s", len, names[slot], tail);
-    return buf;
-}

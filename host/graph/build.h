@@ -9,7 +9,7 @@
 #ifndef GR_GRAPH_BUILD_H
 #define GR_GRAPH_BUILD_H
 
-#include "model/arch.h"
+#include "arch/arch.h"
 
 typedef struct gr_ten gr_t;
 

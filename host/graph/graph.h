@@ -3,8 +3,8 @@
 #ifndef GR_GRAPH_GRAPH_H
 #define GR_GRAPH_GRAPH_H
 
+#include "arch/arch.h"
 #include "graph/plan.h"
-#include "model/arch.h"
 
 /* Rotary frequencies of one kind of layer. */
 struct gr_rope_freqs {
@@ -75,9 +75,5 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
  * layers' caches. */
 int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
                         const struct gr_step_shape *shape, bool swa);
-
-/* Writes the name of a slot's tensor ("blk.3.attn_q.weight"), or with `bias` of its bias. Returns
- * buf. */
-const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);
 
 #endif

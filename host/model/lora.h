@@ -4,8 +4,8 @@
 #ifndef GR_MODEL_LORA_H
 #define GR_MODEL_LORA_H
 
+#include "arch/arch.h"
 #include "gpurun.h"
-#include "model/arch.h"
 
 struct gr_gguf;
 struct gr_model;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "arch/hparams.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/threads.h"
@@ -10,6 +11,7 @@
 #include "gr/status.h"
 #include "graph/graph.h"
 #include "model/ranks.h"
+#include "models/registry.h"
 #include "ranks/start.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */

@@ -6,12 +6,12 @@
 
 #include <pthread.h>
 
+#include "arch/arch.h"
 #include "base/alloc.h"
 #include "base/progress.h"
 #include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
-#include "model/arch.h"
 #include "model/lora.h"
 #include "model/slice.h"
 #include "model/split.h"
@@ -61,18 +61,6 @@ struct gr_model {
 /* Reads the thread parameters. */
 int gr_model_threads(struct gr_cpu_use *out, const struct gr_model_params *p);
 
-/* Reads and checks the hyper-parameters of `arch` from the file. */
-int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct gr_arch *arch);
-
-/* gr_arch_find returns the architecture called `name`, or NULL; gr_arch_nearest the known names
- * most similar to it; gr_arch_about a short description, derived from its table; gr_arch_at the
- * i-th architecture. */
-#define GR_N_NEAREST 3
-const struct gr_arch *gr_arch_find(struct gr_str name);
-void gr_arch_nearest(struct gr_str name, const char *nearest[GR_N_NEAREST]);
-void gr_arch_about(const struct gr_arch *a, char *about, size_t n);
-const struct gr_arch *gr_arch_at(int i); /* NULL past the end */
-
 /* Binds every tensor of the architecture's table: checks type and shape, and points into the
  * mapping or reads into memory. Norms, biases and other vectors become f32. GR_E_CORRUPT names
  * tensor, expected, found. */
@@ -92,28 +80,5 @@ bool gr_model_is_tied(const struct gr_model *m);
 int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                        const struct gr_share *share, const struct gr_ten *weight,
                        const struct gr_ten *bias, const struct gr_lora *lora);
-
-/* Parameters of a session that turn positions into angles: the caller's where given, otherwise the
- * model's. */
-struct gr_rope_opt {
-    enum gr_scaling scaling;
-    float freq_base, freq_scale; /* of the full layers */
-    float ext_factor, attn_factor, beta_fast, beta_slow;
-    int32_t n_ctx_orig;
-};
-void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
-                     const struct gr_session_params *p);
-/* Number of positions that stay within the model's training range: its training context, times the
- * factor by which the session's parameters stretch positions more than the file does. Another base
- * is not taken into account, because its reach is unknown. */
-int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p);
-/* Fills freq with the radians per position of each of the n_rot / 2 pairs, scaling included, and
- * *mag with the magnitudes. factors: [n_rot / 2] or NULL, the model's own divisors. */
-void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,
-                   const float *factors, double *freq, struct gr_rope_mag *mag);
-/* M-RoPE: sets section [n_rot / 2], the position by which each pair rotates: 0 = t, 1 = y, 2 = x, 3
- * = none (position 0). Returns false and leaves section unchanged when tokens have a single
- * position. */
-bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section);
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef GR_MODEL_PLACE_H
 #define GR_MODEL_PLACE_H
 
+#include "arch/arch.h"
 #include "base/alloc.h"
-#include "model/arch.h"
 #include "model/devices.h"
 #include "model/spot.h"
 

@@ -3,9 +3,9 @@
 #ifndef GR_MODEL_SPOT_H
 #define GR_MODEL_SPOT_H
 
+#include "arch/arch.h"
 #include "base/alloc.h"
 #include "gpurun.h"
-#include "model/arch.h"
 
 /* Bytes that a layer takes; [n_layer]: the output. arena, scratch: of a step that runs this layer
  * alone; the layers of a spot reuse the same memory in turn. */

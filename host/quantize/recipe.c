@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "model/model.h"
+#include "models/registry.h"
 #include "quant/quant.h"
 #include "quantize/override.h"
 

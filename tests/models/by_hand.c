@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arch/rope.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/session.h"

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arch/rope.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "support/tiny.h"

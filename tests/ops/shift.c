@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arch/rope.h"
 #include "base/checked.h"
 #include "model/model.h"
 #include "ops/ops.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arch/hparams.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/rng.h"

@@ -4,6 +4,7 @@
 
 #include "gguf/gguf.h"
 #include "model/model.h"
+#include "models/registry.h"
 
 struct tiny {
     const struct gr_arch *arch;

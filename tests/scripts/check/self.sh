@@ -10,13 +10,13 @@ failures=0
 # A tree that breaks no rule.
 fresh() {
     rm -rf "$tmp/tree"
-    mkdir -p "$tmp"/tree/{include/gr,host/{base,graph,kv,models,model},cuda,kernels,tools,tests/base,scripts,build}
+    mkdir -p "$tmp"/tree/{include/gr,host/{arch,base,graph,kv,models},cuda,kernels,tools,tests/base,scripts,build}
     cd "$tmp/tree"
     cp "$style/.clang-format" "$style/.clang-tidy" .
     printf '#ifndef GR_OK_H\n#define GR_OK_H\nint gr_ok(int x);\n#endif\n' | tee include/gr/ok.h |
-        tee host/base/log.h host/graph/build.h host/model/arch.h host/kv/kv.h tools/own.h cuda/table.h kernels/ptx.h >/dev/null
+        tee host/base/log.h host/graph/build.h host/arch/arch.h host/kv/kv.h tools/own.h cuda/table.h kernels/ptx.h >/dev/null
     printf '#include "gr/ok.h"\n\nint gr_ok(int x)\n{\n    return x + 1;\n}\n' >host/base/alloc.c
-    printf '#include "graph/build.h"\n#include "model/arch.h"\n' >host/models/llama.c
+    printf '#include "graph/build.h"\n#include "arch/arch.h"\n' >host/models/llama.c
     printf 'ARCH(llama)\nARCH(gpt2)\n' >host/models/models.def
     printf '#include "own.h"\n' >tools/main.c
     printf '# Two words, or 3\n[a](host/base/log.h), [b](#two-words-or-3), [c](https://example.org/none)\n' >README.md
@@ -69,7 +69,7 @@ plant includes host/models/llama.c 3 '#include "kv/kv.h"\n'
 plant includes host/kv/kv.c 1 '#include "cuda/table.h"\n'
 plant includes host/graph/plan.c 2 '\n#include "kv/kv.h"\n'
 plant includes host/base/file.c 1 '#include "graph/build.h"\n'
-plant includes cuda/stream.c 4 '#include "model/arch.h"\n'
+plant includes cuda/stream.c 4 '#include "arch/arch.h"\n'
 plant includes kernels/norm.cu 3 '# include  "base/log.h"\n'
 plant headers host/kv/kv.h 5 'size_t gr_size(void);\n'
 plant length host/kv/kv.c 1201 "$(yes '\n' | head -n 1201 | tr -d '\n')"

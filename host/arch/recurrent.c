@@ -1,7 +1,7 @@
 /* Hyper-parameters of recurrent layers. */
+#include "arch/arch.h"
 #include "base/checked.h"
 #include "gr/status.h"
-#include "model/model.h"
 
 static int check_divides(const char *what, int32_t part, const char *of, int32_t whole)
 {

@@ -3,10 +3,11 @@
  * A family is one file in host/models that defines one or several `struct gr_arch`; nothing but the
  * list in models.def names it. The table is the only validator of shapes: a dimension is a symbol
  * whose value comes from the hyper-parameters, and the graph may use what the table binds. */
-#ifndef GR_MODEL_ARCH_H
-#define GR_MODEL_ARCH_H
+#ifndef GR_ARCH_ARCH_H
+#define GR_ARCH_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "gpurun.h"
@@ -17,7 +18,7 @@
 
 enum gr_slot {
 #define SLOT(NAME, name) GR_W_##NAME,
-#include "model/slot.def"
+#include "arch/slot.def"
 #undef SLOT
     GR_N_SLOT
 };
@@ -350,6 +351,9 @@ static inline bool gr_any_window(const struct gr_hparams *hp)
     return false;
 }
 
+/* Writes the name of a slot's tensor ("blk.3.attn_q.weight"), or with `bias` of its bias. Returns
+ * buf. */
+const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);
 /* The layer of the file that has the weights of layer il; -1 for -1. */
 int gr_file_layer(const struct gr_hparams *hp, int il);
 /* The value of a symbolic dimension for layer il (-1: outside the layers). */

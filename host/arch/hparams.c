@@ -1,13 +1,15 @@
 /* Hyper-parameters: the keys that every architecture shares, their checks, and the reader that
  * families use. */
+#include "arch/hparams.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
+#include "gguf/gguf.h"
 #include "gr/status.h"
-#include "model/model.h"
 
 struct gr_hp_source {
     const struct gr_gguf *g;

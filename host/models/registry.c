@@ -1,11 +1,10 @@
-#include "model/arch.h"
+#include "models/registry.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "model/model.h"
 
 #define ARCH(symbol) extern const struct gr_arch gr_arch_##symbol;
 #include "models/models.def"

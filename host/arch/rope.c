@@ -1,10 +1,12 @@
 /* Rotary frequencies. Every scaling becomes a table of frequencies and one magnitude, so kernels
  * need not know about it. Linear: Chen et al. 2023; YaRN: Peng et al. 2023 (arXiv 2309.00071);
  * LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
+#include "arch/rope.h"
+
 #include <math.h>
 
 #include "base/checked.h"
-#include "model/model.h"
+#include "gpurun.h"
 
 /* The value asked for; NAN and 0: the model's. */
 static float given(float asked, float otherwise)
