@@ -9,10 +9,7 @@
 #include "base/threads.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "graph/graph.h"
-#include "model/ranks.h"
 #include "models/registry.h"
-#include "ranks/start.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
 extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];
@@ -137,76 +134,6 @@ static int summarise(struct gr_model *m)
     return m->name && m->file_type ? 0 : GR_E_NOMEM_HOST;
 }
 
-/* GR_E_UNSUPPORTED when an adapter changes a weight that the graph does not multiply with. */
-static int refuse_unused(const struct gr_model *m, size_t at)
-{
-    char name[96];
-    for (int32_t i = 0; i < m->n_lora; i++)
-        if (gr_ten_is(&m->lora[i].a[at]))
-            return gr_fail(GR_E_UNSUPPORTED,
-                           "%s: architecture %s does not multiply with %s in a way that an adapter "
-                           "can change",
-                           gr_gguf_path(m->lora_file[i].gguf, 0), m->arch->name,
-                           gr_slot_name((enum gr_slot)(at % GR_N_SLOT),
-                                        gr_file_layer(&m->hp, (int)(at / GR_N_SLOT) - 1), false,
-                                        name, sizeof name));
-    return 0;
-}
-
-int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
-                       const struct gr_share *share, const struct gr_ten *weight,
-                       const struct gr_ten *bias, const struct gr_lora *lora)
-{
-    size_t n_pair = (size_t)(m->hp.n_layer + 1) * GR_N_SLOT;
-    struct gr_ten *cache = gr_calloc((size_t)m->hp.n_layer, sizeof *cache);
-    bool *used = gr_calloc(n_pair, sizeof *used);
-    float ones[GR_MAX_ADAPTER];
-    for (int i = 0; i < GR_MAX_ADAPTER; i++)
-        ones[i] = 1;
-    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_FAR + 1};
-    struct gr_graph_env env = {.hp = hp,
-                               .share = share,
-                               .arch = m->arch,
-                               .weight = weight,
-                               .bias = bias,
-                               .lora = lora,
-                               .n_lora = lora ? m->n_lora : 0,
-                               .lora_scale = ones,
-                               .lora_used = used,
-                               .scale = m->scale,
-                               .k_cache = cache,
-                               .v_cache = cache,
-                               .conv_state = cache,
-                               .ssm_state = cache,
-                               .rel_rows = {distances, distances},
-                               .vectors = m->arch->no_logits};
-    env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
-    bool second = m->hp.n_swa > 0 || m->hp.n_enc > 0;
-    struct gr_step_shape shape = {.n_tok = 1,
-                                  .n_out = 1,
-                                  .n_pos = 1,
-                                  .n_full = 1,
-                                  .n_swa = second,
-                                  .n_seq = 1,
-                                  .n_list = 32,
-                                  .n_list_swa = second ? 32 : 0,
-                                  .n_alibi = (m->hp.max_alibi > 0 || m->hp.n_bucket > 0) ? 32 : 0};
-    struct gr_plan plan;
-    int rc = cache && used ? gr_graph_build(&plan, &env, &shape) : GR_E_NOMEM_HOST;
-    if (!rc)
-        gr_plan_fini(&plan);
-    if (!rc && hp->n_enc)
-        rc = gr_graph_build_encode(&plan, &env, &shape);
-    if (!rc && hp->n_enc)
-        gr_plan_fini(&plan);
-    for (size_t i = 0; lora && i < n_pair && !rc; i++)
-        if (!used[i])
-            rc = refuse_unused(m, i);
-    gr_free(used);
-    gr_free(cache);
-    return rc;
-}
-
 /* Reads the names of a classifier's scores, if the file has them. */
 static int read_labels(struct gr_model *m)
 {
@@ -263,50 +190,39 @@ static int read_all(struct gr_model *m, bool check_finite)
     return rc;
 }
 
-int gr_model_open(struct gr_model **out, const char *path, const struct gr_model_params *params)
+int gr_model_new(struct gr_model **out, const struct gr_model_params *p)
 {
-    struct gr_model_params p = params ? *params : gr_model_params_default();
-    struct gr_model *m = gr_calloc(1, sizeof *m);
-    struct gr_ranks ranks;
-    *out = NULL;
+    struct gr_model *m = *out = gr_calloc(1, sizeof *m);
     if (!m)
         return GR_E_NOMEM_HOST;
     pthread_mutex_init(&m->lock, NULL);
     m->budget.limit = GR_GGUF_MAX_HELD;
-    m->vocab_only = p.vocab_only;
-    m->n_gpu_wanted = p.n_gpu_layers, m->require_gpu = p.require_gpu;
-    m->progress = (struct gr_progress){.fn = p.progress, .user = p.progress_user};
-    int rc = gr_split_read(&m->split, &p);
+    m->vocab_only = p->vocab_only;
+    m->n_gpu_wanted = p->n_gpu_layers, m->require_gpu = p->require_gpu;
+    m->progress = (struct gr_progress){.fn = p->progress, .user = p->progress_user};
+    int rc = gr_split_read(&m->split, p);
     if (!rc)
-        rc = gr_model_threads(&m->cpu, &p);
+        rc = gr_model_threads(&m->cpu, p);
     if (!rc)
-        rc = gr_cpu_level_find(&m->cpu_level, p.cpu_level);
-    if (!rc)
-        rc = gr_ranks_choose(&ranks, &p);
-    if (!rc)
-        rc = open_file(m, path, p.use_mmap);
-    if (!rc)
-        rc = p.vocab_only ? within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0))
-                          : read_all(m, p.check_tensors);
-    if (!rc && !p.vocab_only)
-        rc = gr_lora_open(m, &p);
-    if (!rc)
-        rc = gr_ranks_open(m, &ranks);
+        rc = gr_cpu_level_find(&m->cpu_level, p->cpu_level);
     if (rc)
-        gr_model_close(&m);
-    *out = m;
+        gr_model_free(out);
     return rc;
 }
 
-void gr_model_close(struct gr_model **model)
+int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_params *p)
 {
-    struct gr_model *m = model ? *model : NULL;
-    if (!m)
-        return;
-    if (m->world && m->n_slice && !m->team) /* the other ranks wait for the message that it is
-                                               closed */
-        (void)gr_team_of(m, &m->team);
-    gr_team_free(&m->team);
+    int rc = open_file(m, path, p->use_mmap);
+    if (!rc && p->vocab_only)
+        return within_budget(m, open_vocab, gr_gguf_path(m->gguf, 0));
+    if (!rc)
+        rc = read_all(m, p->check_tensors);
+    return rc ? rc : gr_lora_open(m, p);
+}
+
+void gr_model_free(struct gr_model **model)
+{
+    struct gr_model *m = *model;
     while (m->n_slice > 0)
         gr_slice_free(&m->slice[--m->n_slice]);
     pthread_mutex_destroy(&m->lock);

@@ -49,14 +49,22 @@ struct gr_model {
     struct gr_world *world; /* processes that run the model; NULL: only this one */
     gr_survey_fn *survey;   /* asks all ranks; called with survey_user, or the model */
     void *survey_user;
-    struct gr_team *team;                 /* ranks/team.h; NULL until there is one; under the
-                                             lock */
-    char where[192];                      /* for gr_model_info; under the lock */
-    pthread_mutex_t lock;                 /* protects what the slices have on devices */
+    struct gr_team *team; /* of the ranks that run it, NULL until there is one; under
+                             the lock */
+    char where[192];      /* for gr_model_info; under the lock */
+    pthread_mutex_t lock; /* protects what the slices have on devices */
     struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of the rank that
                                              opened it */
     int32_t n_slice;
 };
+
+/* Makes a model with the settings of p, which gr_model_read fills from a file. */
+int gr_model_new(struct gr_model **out, const struct gr_model_params *p);
+/* Reads the file at `path`, NULL: the built-in model, and binds its weights and adapters; or, with
+ * p->vocab_only, the vocabulary alone. Slices are added later (gr_slice_add). */
+int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_params *p);
+/* Frees a model and its slices; there is no team any more. */
+void gr_model_free(struct gr_model **model);
 
 /* Reads the thread parameters. */
 int gr_model_threads(struct gr_cpu_use *out, const struct gr_model_params *p);

@@ -1,7 +1,7 @@
 /* The ranks of a model: their number, which of them are threads of this process, and the devices of
  * each. */
-#ifndef GR_MODEL_RANKS_H
-#define GR_MODEL_RANKS_H
+#ifndef GR_RANKS_CHOOSE_H
+#define GR_RANKS_CHOOSE_H
 
 #include "model/model.h"
 

@@ -1,4 +1,4 @@
-#include "model/ranks.h"
+#include "ranks/choose.h"
 
 #include "base/checked.h"
 #include "base/log.h"

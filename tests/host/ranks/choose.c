@@ -1,5 +1,5 @@
 /* How many ranks there are, how they share layers, and which devices each has. */
-#include "model/ranks.h"
+#include "ranks/choose.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
