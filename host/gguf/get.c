@@ -35,6 +35,12 @@ bool gr_str_is(struct gr_str s, const char *text)
     return strlen(text) == s.n && memcmp(s.p, text, s.n) == 0;
 }
 
+int gr_str_compare(struct gr_str a, struct gr_str b)
+{
+    int c = memcmp(a.p, b.p, GR_MIN(a.n, b.n));
+    return c ? c : (a.n > b.n) - (a.n < b.n);
+}
+
 const char *gr_gguf_path(const struct gr_gguf *g, uint32_t part)
 {
     return g->part[part]->rd.name;

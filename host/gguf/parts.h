@@ -27,8 +27,13 @@ struct gr_gguf {
     uint32_t *tensor_order;        /* [n_tensor] indices sorted by name */
 };
 
-/* Opens the file, checks its structure and reads its keys; gguf.c reads its tensors later. */
+/* Opens the file and loads it. */
 int gr_gguf_part_open(struct gr_gguf_part *p, const char *path, bool mapped);
+/* Checks the structure of a part whose reader is open, reads its keys, and leaves the reader at the
+ * tensor table. */
+int gr_gguf_part_load(struct gr_gguf_part *p);
+/* Reads the tensor table to t [n_tensor], with offsets in the file. */
+int gr_gguf_part_tensors(struct gr_gguf_part *p, struct gr_gguf_tensor *t);
 const struct gr_gguf_kv *gr_gguf_part_find(const struct gr_gguf_part *p, const char *key);
 
 /* Reads an integer key of the part to *out; GR_E_CORRUPT unless it is in [lo, hi]. `want` describes
