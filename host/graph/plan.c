@@ -1,16 +1,11 @@
 #include "graph/plan.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/checked.h"
 #include "gr/dtype.h"
-#include "gr/status.h"
 
 #define ALIGN 256
-
-/* Number of nodes by which the reuse of memory is delayed in a step of few tokens. */
-enum { LATER = 2 };
 
 void gr_plan_init(struct gr_plan *p, const struct gr_step_shape *shape)
 {
@@ -99,45 +94,31 @@ void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node)
     tap->ten = tap->kind == GR_TAP_IDS ? *ids : *x;
 }
 
-/* Returns whether a node has an effect: it changes a cache, or writes a value marked in
- * `wanted`. */
-static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
+bool gr_plan_repeats(struct gr_node *n)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
         const struct gr_ten *t = gr_node_ten(n, o);
-        if (o->role == GR_ROLE_INOUT ||
-            (o->role == GR_ROLE_OUT && gr_plan_find(p, t) && wanted[t->value]))
-            return true;
+        bool everywhere = t->value == GR_VALUE_STEP || t->value == GR_VALUE_CONST;
+        if (o->role == GR_ROLE_INOUT || (o->role == GR_ROLE_IN && gr_ten_is(t) && !everywhere))
+            return false;
     }
-    return false;
+    return true;
 }
 
-/* The last of the first n nodes that writes t; -1 = none. */
-static int32_t writer_of(struct gr_plan *p, const struct gr_ten *t, int32_t n)
+const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t)
 {
-    struct gr_node *node = p->node.data;
-    while (n-- > 0)
-        for (const struct gr_operand *o = gr_op_info(node[n].op)->operands; o->role; o++)
-            if (o->role == GR_ROLE_OUT && gr_node_ten(&node[n], o)->value == t->value)
-                return n;
-    return -1;
-}
-
-/* Keeps the taps of values that are computed, each at the node that writes the value. */
-static void drop_taps(struct gr_plan *p, const bool *wanted, const int32_t *kept)
-{
-    struct gr_tap *tap = p->tap.data;
-    size_t n = 0;
-    for (size_t i = 0; i < p->tap.n; i++) {
-        int32_t writer =
-            tap[i].kind == GR_TAP_RESULT ? writer_of(p, &tap[i].ten, tap[i].node + 1) : tap[i].node;
-        if (writer < 0 || !kept[writer] ||
-            (tap[i].kind == GR_TAP_RESULT && !wanted[tap[i].ten.value]))
-            continue;
-        tap[n] = tap[i];
-        tap[n++].node = writer;
+    uintptr_t at = (uintptr_t)t->data;
+    size_t lo = 0, hi = p->distant.n;
+    if (t->value || at < GR_DISTANT)
+        return NULL;
+    while (lo < hi) { /* the last one that begins at or before it */
+        size_t mid = (lo + hi) / 2;
+        if (p->distant.item[mid].at <= at)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
-    p->tap.n = n;
+    return lo ? &p->distant.item[lo - 1] : NULL;
 }
 
 void gr_plan_keep(struct gr_plan *p, int32_t *kept)
@@ -159,58 +140,6 @@ void gr_plan_keep(struct gr_plan *p, int32_t *kept)
     p->node.n = (size_t)n, p->tap.n = n_tap;
 }
 
-/* Drops nodes without effect, and their taps, such as those behind the last cache when no logits
- * are wanted. */
-static int drop_useless(struct gr_plan *p)
-{
-    struct gr_node *node = p->node.data;
-    bool *wanted = gr_calloc(p->value.n + 1, sizeof *wanted);
-    int32_t *kept = gr_calloc(p->node.n + 1, sizeof *kept);
-    if (!wanted || !kept) {
-        gr_free(wanted);
-        gr_free(kept);
-        return GR_E_NOMEM_HOST;
-    }
-    wanted[p->result.value] = true;
-    for (size_t i = p->node.n; i-- > 0;) {
-        if (!is_useful(p, &node[i], wanted))
-            continue;
-        kept[i] = 1;
-        for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
-            if (gr_plan_find(p, gr_node_ten(&node[i], o)))
-                wanted[gr_node_ten(&node[i], o)->value] = true;
-    }
-    drop_taps(p, wanted, kept);
-    gr_plan_keep(p, kept);
-    gr_free(wanted);
-    gr_free(kept);
-    return 0;
-}
-
-static void live_at(struct gr_value *v, int32_t i)
-{
-    v->first = v->first < 0 ? i : GR_MIN(v->first, i);
-    v->last = GR_MAX(v->last, i);
-}
-
-/* ---- weights that are offloaded ---- */
-
-const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t)
-{
-    uintptr_t at = (uintptr_t)t->data;
-    size_t lo = 0, hi = p->distant.n;
-    if (t->value || at < GR_DISTANT)
-        return NULL;
-    while (lo < hi) { /* the last one that begins at or before it */
-        size_t mid = (lo + hi) / 2;
-        if (p->distant.item[mid].at <= at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo ? &p->distant.item[lo - 1] : NULL;
-}
-
 int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i)
 {
     const struct gr_part *part = p->part.data;
@@ -218,216 +147,6 @@ int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i)
     while (--i >= 0 && (part[i].device != device || part[i].exchange))
         ;
     return i;
-}
-
-/* The value that stands for an offloaded weight in a part. */
-static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_part *part,
-                                  const struct gr_distant *w)
-{
-    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + part->offload;
-    while (f->weight != w)
-        f++;
-    return (struct gr_value *)p->value.data + f->value;
-}
-
-/* Calls fn for each operand in part i that is offloaded for that part. */
-static void each_offloaded(struct gr_plan *p, int32_t i,
-                           void (*fn)(struct gr_ten *t, struct gr_value *v,
-                                      const struct gr_distant *w, int32_t node, void *user),
-                           void *user)
-{
-    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
-    struct gr_node *node = p->node.data;
-    for (int32_t k = part->node; part->n_offload && k < part->node + part->n_node; k++)
-        for (const struct gr_operand *o = gr_op_info(node[k].op)->operands; o->role; o++) {
-            struct gr_ten *t = gr_node_ten(&node[k], o);
-            const struct gr_distant *w = gr_plan_distant(p, t);
-            if (w)
-                fn(t, offloaded(p, part, w), w, k, user);
-        }
-}
-
-static void find_offloaded_life(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
-                                int32_t node, void *user)
-{
-    (void)t, (void)w;
-    live_at(v, node);
-    live_at(v, *(const int32_t *)user);
-}
-
-static void find_offloaded_lives(struct gr_plan *p)
-{
-    const struct gr_part *part = p->part.data;
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
-        int32_t from = part[i].ask < 0 ? 0 : part[part[i].ask].node;
-        each_offloaded(p, i, find_offloaded_life, &from);
-    }
-}
-
-/* Bytes that are offloaded for part i; 0 if i < 0. */
-static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
-{
-    const struct gr_value *v = p->value.data;
-    const struct gr_offload *f = p->offload.data;
-    int64_t sum = 0;
-    if (i < 0)
-        return 0;
-    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
-    for (int32_t k = part->offload; k < part->offload + part->n_offload; k++)
-        sum += v[f[k].value].bytes;
-    return sum;
-}
-
-/* Sets `ask` of all parts. Memory for offloaded weights is what two consecutive parts of a device
- * need. A third part may add up to a quarter: then the weights before a layer's attention are
- * requested before the attention of the previous layer, which the CPU computes, is done. Memory for
- * two whole layers would not make the link finish earlier: transferring weights takes as long as
- * the larger part of a layer runs. */
-static void find_asks(struct gr_plan *p)
-{
-    struct gr_part *part = p->part.data;
-    int64_t two = 0;
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
-        part[i].ask = gr_plan_part_before(p, i);
-        two = GR_MAX(two, offloaded_bytes(p, i) + offloaded_bytes(p, part[i].ask));
-    }
-    for (int32_t i = (int32_t)p->part.n - 1; i >= 0; i--) {
-        int32_t ask = part[i].ask, before = ask < 0 ? -1 : part[ask].ask;
-        int64_t three =
-            offloaded_bytes(p, i) + offloaded_bytes(p, ask) + offloaded_bytes(p, before);
-        part[i].ask = three <= two + two / 4 ? before : ask;
-    }
-}
-
-static void bind_offloaded(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
-                           int32_t node, void *user)
-{
-    const struct gr_plan_memory *memory = user;
-    (void)node;
-    t->data = (char *)memory[v->device].arena + v->offset + ((uintptr_t)t->data - w->at);
-}
-
-/* ---- lives and places ---- */
-
-static void find_lives(struct gr_plan *p)
-{
-    struct gr_node *node = p->node.data;
-    struct gr_value *all = p->value.data;
-    for (int32_t i = 0; i < (int32_t)p->node.n; i++)
-        for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++) {
-            struct gr_value *v = gr_plan_find(p, gr_node_ten(&node[i], o));
-            if (v)
-                live_at(v, i);
-        }
-    const struct gr_part *part = p->part.data;
-    const struct gr_move *move = p->move.data;
-    for (size_t k = 0; k < p->part.n; k++) /* moves precede the part's first node */
-        for (int32_t m = part[k].move; m < part[k].move + part[k].n_move; m++) {
-            live_at(&all[move[m].src], part[k].node);
-            live_at(&all[move[m].dst], part[k].node);
-        }
-    find_offloaded_lives(p);
-    const uint32_t *in = p->in.data, *out = p->out.data;
-    for (size_t i = 0; i < p->in.n; i++)
-        live_at(&all[in[i]], 0);
-    for (size_t i = 0; i < p->out.n; i++)
-        all[out[i]].keep = true;
-    struct gr_value *result = gr_plan_find(p, &p->result);
-    if (result)
-        result->keep = true;
-    struct gr_value *v = p->value.data;
-    for (size_t i = 1; i < p->value.n; i++)
-        if (v[i].keep)
-            v[i].last = INT32_MAX;
-        else if (p->shape.n_tok <= GR_PLAN_FEW)
-            v[i].last += LATER;
-}
-
-/* The lowest offset from `at` on at which `v` overlaps no value placed before it that is on the
- * same device, of the same kind (offloaded or not) and alive at the same time. */
-static int64_t lowest_offset(const struct gr_value *all, size_t n_placed, const struct gr_value *v,
-                             int64_t at)
-{
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (size_t i = 1; i < n_placed; i++) {
-            const struct gr_value *o = &all[i];
-            bool alive = o->device == v->device && o->offloaded == v->offloaded && o->first >= 0 &&
-                         o->first <= v->last && v->first <= o->last;
-            if (alive && at < o->offset + o->bytes && o->offset < at + v->bytes) {
-                at = o->offset + o->bytes;
-                moved = true;
-            }
-        }
-    }
-    return at;
-}
-
-/* Places values in the arenas. Offloaded weights have memory of their own at the beginning, so that
- * the size of a step grows with its tokens and the largest step needs most. */
-static void place(struct gr_plan *p, bool offloaded)
-{
-    struct gr_value *v = p->value.data;
-    int64_t from[GR_MAX_DEVICE] = {0};
-    if (!offloaded)
-        memcpy(from, p->arena_bytes, sizeof from);
-    for (size_t i = 1; i < p->value.n; i++) {
-        if (v[i].first < 0 || v[i].offloaded != offloaded)
-            continue;
-        v[i].offset = lowest_offset(v, i, &v[i], from[v[i].device]);
-        int64_t *bytes = &p->arena_bytes[v[i].device];
-        *bytes = GR_MAX(*bytes, v[i].offset + v[i].bytes);
-    }
-}
-
-int gr_plan_finish(struct gr_plan *p)
-{
-    int rc = drop_useless(p);
-    if (!rc && p->n_stage > 1)
-        rc = gr_plan_cut(p);
-    if (!rc)
-        rc = gr_plan_spread(p);
-    if (rc)
-        return rc;
-    find_asks(p);
-    find_lives(p);
-    place(p, true);
-    place(p, false);
-    return 0;
-}
-
-/* base + offset; NULL when there is no memory because a plan is only measured. */
-static void *add(void *base, int64_t offset)
-{
-    return base ? (char *)base + offset : NULL;
-}
-
-static void bind_ten(const struct gr_plan *p, struct gr_ten *t, int32_t device,
-                     const struct gr_plan_memory memory[GR_MAX_DEVICE])
-{
-    const struct gr_value *v = gr_plan_find(p, t);
-    if (t->value == GR_VALUE_STEP)
-        t->data = add(memory[device].step, t->offset);
-    else if (t->value == GR_VALUE_CONST)
-        t->data = add(memory[device].constants, t->offset);
-    else if (v)
-        t->data = add(memory[v->device].arena, v->offset + t->offset);
-}
-
-void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE])
-{
-    struct gr_node *node = p->node.data;
-    struct gr_plan_memory each[GR_MAX_DEVICE];
-    memcpy(each, memory, sizeof each);
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++)
-        each_offloaded(p, i, bind_offloaded, each);
-    for (size_t i = 0; i < p->node.n; i++)
-        for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)
-            bind_ten(p, gr_node_ten(&node[i], o), node[i].device, memory);
-    struct gr_tap *tap = p->tap.data;
-    for (size_t i = 0; i < p->tap.n; i++)
-        bind_ten(p, &tap[i].ten, 0, memory);
-    bind_ten(p, &p->result, 0, memory);
 }
 
 struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part)

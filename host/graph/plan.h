@@ -135,7 +135,7 @@ struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part 
 /* Prints nodes, shapes and places in readable form. */
 void gr_plan_print(const struct gr_plan *p, FILE *out);
 
-/* ---- between plan.c, cut.c and spread.c ---- */
+/* ---- for cut.c, spread.c and finish.c ---- */
 
 /* The value of a tensor; NULL when it is not in one of the plan's values. */
 static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struct gr_ten *t)

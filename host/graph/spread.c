@@ -17,17 +17,6 @@ struct spread {
     int32_t offloading; /* layer of the weights that the last part offloads */
 };
 
-bool gr_plan_repeats(struct gr_node *n)
-{
-    for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {
-        const struct gr_ten *t = gr_node_ten(n, o);
-        bool everywhere = t->value == GR_VALUE_STEP || t->value == GR_VALUE_CONST;
-        if (o->role == GR_ROLE_INOUT || (o->role == GR_ROLE_IN && gr_ten_is(t) && !everywhere))
-            return false;
-    }
-    return true;
-}
-
 static int find_homes(struct spread *s)
 {
     struct gr_node *node = s->p->node.data;
