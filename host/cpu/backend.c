@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "cpu/cpu.h"
-#include "cpu/impl.h"
+#include "cpu/impl/impl.h"
 #include "cpu/pools.h"
 #include "gr/status.h"
 #include "quant/quant.h"

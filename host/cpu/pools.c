@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/log.h"
-#include "cpu/impl.h"
 
 /* Returns the processors that these threads may run on: the chosen ones that the process may use,
  * or all it may use when there are none. */
@@ -171,17 +170,4 @@ int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *po
     while (home < p->homes->n_node && p->homes->memory[home] != pool->seats->memory[node])
         home++;
     return home < p->homes->n_node ? home : i % home; /* its node has no rows */
-}
-
-int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)
-{
-    for (int k = 0; k < w->homes->n_node; k++) {
-        int at = (w->home + k) % w->homes->n_node;
-        int64_t lo = gr_seats_first(w->homes, n_part, at);
-        int64_t n = gr_seats_first(w->homes, n_part, at + 1) - lo;
-        int64_t i = atomic_fetch_add_explicit(&w->next[at].n, 1, memory_order_relaxed);
-        if (i < n_matrix * n)
-            return i / n * n_part + lo + i % n;
-    }
-    return n_matrix * n_part;
 }

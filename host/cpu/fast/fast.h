@@ -3,7 +3,7 @@
 #define GR_CPU_FAST_FAST_H
 
 #include "cpu/fast/vec.h"
-#include "cpu/impl.h"
+#include "cpu/impl/impl.h"
 
 /* The level's implementations, by operation; table.c collects them. */
 #define OP(NAME, args, operands, meaning) extern const struct gr_cpu_impl FN(args);

@@ -2,7 +2,7 @@
 #ifndef GR_CPU_REF_REF_H
 #define GR_CPU_REF_REF_H
 
-#include "cpu/impl.h"
+#include "cpu/impl/impl.h"
 
 /* Converts columns [first, first + n) of row r of matrix m to f32; first and n are multiples of the
  * storage block. */

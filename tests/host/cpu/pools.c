@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "cpu/impl.h"
+#include "cpu/impl/impl.h"
 #include "gr/status.h"
 #include "support/tree.h"
 

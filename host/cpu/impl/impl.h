@@ -1,6 +1,6 @@
 /* Interface of an operation's implementations in the CPU backend, for ref/ and fast/. */
-#ifndef GR_CPU_IMPL_H
-#define GR_CPU_IMPL_H
+#ifndef GR_CPU_IMPL_IMPL_H
+#define GR_CPU_IMPL_IMPL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
