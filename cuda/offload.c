@@ -4,9 +4,9 @@
  * something else; the host waits only where a kernel needs the weights next, and only until their
  * copies are queued.
  *
- * A layer of the CPU that a GPU computes for a prompt is two parts of a plan, A in front of
- * attention and B behind it, with a part of the CPU's in between (engine/offload.c). The order of
- * work, with a and b the weights of parts A and B:
+ * A layer of the CPU that a GPU computes for a prompt is two segments of a plan, A in front of
+ * attention and B behind it, with a segment of the CPU's in between (engine/offload.c). The order
+ * of work, with a and b the weights of segments A and B:
  *
  *      link      b(i)............... a(i+1) | b(i+1)............... a(i+2) |
  *      GPU  B(i-1) A(i)                 B(i)  A(i+1)                 B(i+1)

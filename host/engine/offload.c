@@ -66,23 +66,24 @@ struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_st
 
 /* ---- running ---- */
 
-static int offload_for(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part)
+static int offload_for(struct gr_session *s, const struct gr_plan *p,
+                       const struct gr_plan_segment *seg)
 {
-    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + part->offload;
-    struct gr_session_device *v = &s->device[part->device];
+    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + seg->offload;
+    struct gr_session_device *v = &s->device[seg->device];
     int rc = 0;
-    for (int32_t i = 0; i < part->n_offload && !rc; i++)
+    for (int32_t i = 0; i < seg->n_offload && !rc; i++)
         rc = v->backend->api->offload(v->backend, f[i].weight->host, f[i].weight->matrix,
-                                      gr_session_at(s, p, f[i].value), i + 1 == part->n_offload);
+                                      gr_session_at(s, p, f[i].value), i + 1 == seg->n_offload);
     return rc;
 }
 
 int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i)
 {
-    const struct gr_part *part = p->part.data;
+    const struct gr_plan_segment *seg = p->segment.data;
     int rc = 0;
-    for (int32_t k = 0; p->offload.n && k < (int32_t)p->part.n && !rc; k++)
-        if (part[k].n_offload && part[k].ask == i)
-            rc = offload_for(s, p, &part[k]);
+    for (int32_t k = 0; p->offload.n && k < (int32_t)p->segment.n && !rc; k++)
+        if (seg[k].n_offload && seg[k].ask == i)
+            rc = offload_for(s, p, &seg[k]);
     return rc;
 }

@@ -14,12 +14,12 @@
 
 static void drop_plan(struct gr_session *s, struct gr_cached_plan *c)
 {
-    const struct gr_part *part = c->plan.part.data;
+    const struct gr_plan_segment *seg = c->plan.segment.data;
     if (!c->exec)
         return;
-    for (size_t i = 0; i < c->plan.part.n; i++) {
-        struct gr_backend *b = s->device[part[i].device].backend;
-        if (!part[i].exchange)
+    for (size_t i = 0; i < c->plan.segment.n; i++) {
+        struct gr_backend *b = s->device[seg[i].device].backend;
+        if (!seg[i].exchange)
             b->api->segment_free(b, &c->exec[i]);
     }
     gr_free(c->exec);
@@ -108,7 +108,7 @@ static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_s
     }
 }
 
-/* Allocates a plan's memory, sets its addresses and makes the segments of its parts, c->exec. */
+/* Allocates a plan's memory, sets its addresses and makes its segments ready, c->exec. */
 static int prepare(struct gr_session *s, struct gr_cached_plan *c)
 {
     struct gr_plan_memory memory[GR_MAX_DEVICE] = {{0}};
@@ -117,16 +117,15 @@ static int prepare(struct gr_session *s, struct gr_cached_plan *c)
         rc = grow_arena(s, d, (uint64_t)c->plan.arena_bytes[d]);
     for (int32_t d = 0; d < s->n_device; d++)
         memory[d] = s->device[d].memory;
-    c->exec = rc ? NULL : gr_calloc(c->plan.part.n, sizeof *c->exec);
+    c->exec = rc ? NULL : gr_calloc(c->plan.segment.n, sizeof *c->exec);
     if (!c->exec)
         return rc ? rc : GR_E_NOMEM_HOST;
     gr_plan_bind(&c->plan, memory);
-    const struct gr_part *part = c->plan.part.data;
-    for (size_t i = 0; i < c->plan.part.n && !rc; i++) {
-        struct gr_backend *b = s->device[part[i].device].backend;
-        struct gr_segment seg = gr_plan_segment(&c->plan, &part[i]);
-        if (!part[i].exchange)
-            rc = b->api->segment_new(b, &seg, &c->exec[i]);
+    const struct gr_plan_segment *seg = c->plan.segment.data;
+    for (size_t i = 0; i < c->plan.segment.n && !rc; i++) {
+        struct gr_backend *b = s->device[seg[i].device].backend;
+        if (!seg[i].exchange)
+            rc = b->api->segment_new(b, &seg[i].run, &c->exec[i]);
     }
     return rc;
 }
@@ -258,13 +257,12 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
     if (rc)
         return rc;
     most.n_sample = most.n_out;
-    const struct gr_part *part = plan.part.data;
-    for (size_t i = 0; i < plan.part.n; i++) {
-        struct gr_backend *b = backend[part[i].device];
-        struct gr_need *d = &need[part[i].device];
-        struct gr_segment seg = gr_plan_segment(&plan, &part[i]);
-        if (!part[i].exchange)
-            d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg));
+    const struct gr_plan_segment *seg = plan.segment.data;
+    for (size_t i = 0; i < plan.segment.n; i++) {
+        struct gr_backend *b = backend[seg[i].device];
+        struct gr_need *d = &need[seg[i].device];
+        if (!seg[i].exchange)
+            d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg[i].run));
     }
     for (int32_t d = 0; d < s->n_device; d++) {
         need[d].arena = GR_MAX(need[d].arena, (uint64_t)plan.arena_bytes[d]);
@@ -355,8 +353,8 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
     gr_free(rows);
 }
 
-/* Uploads the step block to a device before its first part of the plan. The upload is queued after
- * the device's work for the previous step, so nobody has to wait. */
+/* Uploads the step block to a device before its first segment of the plan. The upload is queued
+ * after the device's work for the previous step, so nobody has to wait. */
 static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32_t device)
 {
     struct gr_session_device *v = &s->device[device];
@@ -378,13 +376,13 @@ static int collect(struct gr_session *s, int32_t device, void *to, const void *f
                 : v->backend->api->collect(v->backend, to, from, bytes);
 }
 
-/* Performs move i of a part. Before the CPU's arena is written, uploads that read it must be done;
- * of several moves in a row from a device only the last one is waited for. */
-static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_part *part,
+/* Performs move i of a segment. Before the CPU's arena is written, uploads that read it must be
+ * done; of several moves in a row from a device only the last one is waited for. */
+static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_plan_segment *seg,
                 int32_t i)
 {
     const struct gr_value *value = p->value.data;
-    const struct gr_move *m = (const struct gr_move *)p->move.data + part->move + i;
+    const struct gr_move *m = (const struct gr_move *)p->move.data + seg->move + i;
     int32_t src = value[m->src].device, dst = value[m->dst].device;
     void *from = gr_session_at(s, p, m->src), *to = gr_session_at(s, p, m->dst);
     size_t bytes = (size_t)value[m->src].bytes;
@@ -392,36 +390,36 @@ static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_p
         gr_session_gives(&s->device[dst]);
         return s->device[dst].backend->api->upload(s->device[dst].backend, to, from, bytes);
     }
-    bool last = i + 1 == part->n_move || value[m[1].src].device != src;
+    bool last = i + 1 == seg->n_move || value[m[1].src].device != src;
     int rc = gr_session_uploaded(s, src);
     return rc ? rc : collect(s, src, to, from, bytes, last);
 }
 
-static int run_part(struct gr_session *s, struct gr_cached_plan *c, size_t i)
+static int run_segment(struct gr_session *s, struct gr_cached_plan *c, size_t i)
 {
-    const struct gr_part *part = (const struct gr_part *)c->plan.part.data + i;
+    const struct gr_plan_segment *seg = (const struct gr_plan_segment *)c->plan.segment.data + i;
     const struct gr_node *node = c->plan.node.data;
-    struct gr_session_device *v = &s->device[part->device];
-    bool first = part->device && gr_plan_part_before(&c->plan, (int32_t)i) < 0;
+    struct gr_session_device *v = &s->device[seg->device];
+    bool first = seg->device && gr_plan_segment_before(&c->plan, (int32_t)i) < 0;
     int rc = gr_stream_ask(s, &c->plan, (int32_t)i);
     if (!rc && first)
-        rc = send_step(s, c, part->device);
-    for (int32_t k = 0; k < part->n_move && !rc; k++)
-        rc = move(s, &c->plan, part, k);
-    if (!rc && part->device == 0)
+        rc = send_step(s, c, seg->device);
+    for (int32_t k = 0; k < seg->n_move && !rc; k++)
+        rc = move(s, &c->plan, seg, k);
+    if (!rc && seg->device == 0)
         rc = gr_session_uploaded(s, -1);
     if (rc)
         return rc;
-    v->busy = part->device > 0;
-    if (part->n_offload && (rc = v->backend->api->offload_wait(v->backend)))
+    v->busy = seg->device > 0;
+    if (seg->n_offload && (rc = v->backend->api->offload_wait(v->backend)))
         return rc;
-    if (part->exchange && part->device)
+    if (seg->exchange && seg->device)
         s->arriving = true;
-    if (part->exchange)
-        return gr_group_exchange(s->slice->group, v->backend, &node[part->node].a.exchange,
-                                 part->device);
-    s->part_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
-    s->part_node = part->node, s->all_node = (int32_t)c->plan.node.n;
+    if (seg->exchange)
+        return gr_group_exchange(s->slice->group, v->backend, &node[seg->node].a.exchange,
+                                 seg->device);
+    s->segment_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
+    s->segment_node = seg->node, s->all_node = (int32_t)c->plan.node.n;
     bool tapped = s->tap_fn || s->watch.imatrix;
     rc = v->backend->api->segment_run(v->backend, c->exec[i], tapped ? on_tap : NULL, s);
     return rc ? rc : gr_watch_status(&s->watch);
@@ -442,11 +440,11 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     int rc = gr_stream_ask(s, &c->plan, -1);
-    for (size_t i = 0; i < c->plan.part.n && !rc; i++)
-        rc = run_part(s, c, i);
+    for (size_t i = 0; i < c->plan.segment.n && !rc; i++)
+        rc = run_segment(s, c, i);
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
-    if (rc && c->plan.offload.n) /* uploads that no part has waited for may still be running */
+    if (rc && c->plan.offload.n) /* uploads that no segment has waited for may still be running */
         s->device[s->stream_device].busy = true;
     if (rc)
         (void)gr_session_settle(s);
@@ -463,7 +461,7 @@ static void on_time(const struct gr_op_time *t, void *user)
                                   .op = gr_op_info(t->op)->name,
                                   .kernel = t->kernel,
                                   .layer = t->layer,
-                                  .start_ns = s->part_start + t->start_ns,
+                                  .start_ns = s->segment_start + t->start_ns,
                                   .ns = t->ns,
                                   .bytes = t->bytes};
     if (s->time_fn)

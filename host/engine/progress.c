@@ -13,7 +13,7 @@ void gr_session_tell(struct gr_session *s, uint64_t part)
 static void on_node(int32_t n_node, void *user)
 {
     struct gr_session *s = user;
-    uint64_t part = 1000 * (uint64_t)s->part_tok, n = (uint64_t)s->part_node + (uint64_t)n_node;
+    uint64_t part = 1000 * (uint64_t)s->part_tok, n = (uint64_t)s->segment_node + (uint64_t)n_node;
     if (part)
         gr_session_tell(s, part * n / (uint64_t)s->all_node);
 }

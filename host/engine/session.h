@@ -23,7 +23,7 @@ enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_ENCODE, GR_PLAN_SHIFT, GR_PLAN_COPY, G
 /* A built, placed and prepared plan; a session keeps the most recently used ones. */
 struct gr_cached_plan {
     struct gr_plan plan;
-    void **exec;   /* [number of parts] backend segments; NULL = the slot is free */
+    void **exec;   /* [segments] as the backends made them; NULL = the slot is free */
     uint64_t used; /* s->n_use at the last use */
     enum gr_plan_kind kind;
 };
@@ -145,14 +145,16 @@ struct gr_session {
     _Atomic int cancel;
     struct gr_progress progress; /* done: tokens of the batch before the current micro-batch, which
                                     has part_tok tokens (0: none is running) */
-    int32_t part_tok, part_node, all_node; /* nodes before the current part, and of the plan */
+    int32_t part_tok;
+    int32_t segment_node, all_node; /* nodes before the current segment, and of the plan */
     char *tap_name;
     struct gr_watch watch;
     gr_tensor_fn *tap_fn;
     void *tap_user;
     gr_sample_fn *time_fn;
     void *time_user;
-    int64_t time_start, part_start; /* ns: start of timing; of the current part, relative to it */
+    int64_t time_start, segment_start; /* ns: start of timing; of the current segment, relative to
+                                          it */
 };
 
 /* ---- open.c ---- */
@@ -330,7 +332,7 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights);
 void gr_stream_end(struct gr_session *s);
 /* Returns the weights and devices that plans of a shape are built with. */
 struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape);
-/* Requests the weights whose upload is due before part i; -1: at the plan's beginning. */
+/* Requests the weights whose upload is due before segment i; -1: at the plan's beginning. */
 int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i);
 
 /* Names the RoPE frequency divisors in use: "none", "the model's", or LongRoPE's "short" or "long".

@@ -86,30 +86,30 @@ static void live_at(struct gr_value *v, int32_t i)
 
 /* ---- weights that are offloaded ---- */
 
-/* The value that stands for an offloaded weight in a part. */
-static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_part *part,
+/* The value that stands for an offloaded weight in a segment. */
+static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_plan_segment *seg,
                                   const struct gr_distant *w)
 {
-    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + part->offload;
+    const struct gr_offload *f = (const struct gr_offload *)p->offload.data + seg->offload;
     while (f->weight != w)
         f++;
     return (struct gr_value *)p->value.data + f->value;
 }
 
-/* Calls fn for each operand in part i that is offloaded for that part. */
+/* Calls fn for each operand in segment i that is offloaded for it. */
 static void each_offloaded(struct gr_plan *p, int32_t i,
                            void (*fn)(struct gr_ten *t, struct gr_value *v,
                                       const struct gr_distant *w, int32_t node, void *user),
                            void *user)
 {
-    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
+    const struct gr_plan_segment *seg = (const struct gr_plan_segment *)p->segment.data + i;
     struct gr_node *node = p->node.data;
-    for (int32_t k = part->node; part->n_offload && k < part->node + part->n_node; k++)
+    for (int32_t k = seg->node; seg->n_offload && k < seg->node + seg->run.n_node; k++)
         for (const struct gr_operand *o = gr_op_info(node[k].op)->operands; o->role; o++) {
             struct gr_ten *t = gr_node_ten(&node[k], o);
             const struct gr_distant *w = gr_plan_distant(p, t);
             if (w)
-                fn(t, offloaded(p, part, w), w, k, user);
+                fn(t, offloaded(p, seg, w), w, k, user);
         }
 }
 
@@ -123,14 +123,14 @@ static void find_offloaded_life(struct gr_ten *t, struct gr_value *v, const stru
 
 static void find_offloaded_lives(struct gr_plan *p)
 {
-    const struct gr_part *part = p->part.data;
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
-        int32_t from = part[i].ask < 0 ? 0 : part[part[i].ask].node;
+    const struct gr_plan_segment *seg = p->segment.data;
+    for (int32_t i = 0; i < (int32_t)p->segment.n; i++) {
+        int32_t from = seg[i].ask < 0 ? 0 : seg[seg[i].ask].node;
         each_offloaded(p, i, find_offloaded_life, &from);
     }
 }
 
-/* Bytes that are offloaded for part i; 0 if i < 0. */
+/* Bytes that are offloaded for segment i; 0 if i < 0. */
 static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
 {
     const struct gr_value *v = p->value.data;
@@ -138,30 +138,30 @@ static int64_t offloaded_bytes(const struct gr_plan *p, int32_t i)
     int64_t sum = 0;
     if (i < 0)
         return 0;
-    const struct gr_part *part = (const struct gr_part *)p->part.data + i;
-    for (int32_t k = part->offload; k < part->offload + part->n_offload; k++)
+    const struct gr_plan_segment *seg = (const struct gr_plan_segment *)p->segment.data + i;
+    for (int32_t k = seg->offload; k < seg->offload + seg->n_offload; k++)
         sum += v[f[k].value].bytes;
     return sum;
 }
 
-/* Sets `ask` of all parts. Memory for offloaded weights is what two consecutive parts of a device
- * need. A third part may add up to a quarter: then the weights before a layer's attention are
+/* Sets `ask` of all segments. Memory for offloaded weights is what two consecutive segments of a
+ * device need. A third one may add up to a quarter: then the weights before a layer's attention are
  * requested before the attention of the previous layer, which the CPU computes, is done. Memory for
  * two whole layers would not make the link finish earlier: transferring weights takes as long as
- * the larger part of a layer runs. */
+ * the larger segment of a layer runs. */
 static void find_asks(struct gr_plan *p)
 {
-    struct gr_part *part = p->part.data;
+    struct gr_plan_segment *seg = p->segment.data;
     int64_t two = 0;
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++) {
-        part[i].ask = gr_plan_part_before(p, i);
-        two = GR_MAX(two, offloaded_bytes(p, i) + offloaded_bytes(p, part[i].ask));
+    for (int32_t i = 0; i < (int32_t)p->segment.n; i++) {
+        seg[i].ask = gr_plan_segment_before(p, i);
+        two = GR_MAX(two, offloaded_bytes(p, i) + offloaded_bytes(p, seg[i].ask));
     }
-    for (int32_t i = (int32_t)p->part.n - 1; i >= 0; i--) {
-        int32_t ask = part[i].ask, before = ask < 0 ? -1 : part[ask].ask;
+    for (int32_t i = (int32_t)p->segment.n - 1; i >= 0; i--) {
+        int32_t ask = seg[i].ask, before = ask < 0 ? -1 : seg[ask].ask;
         int64_t three =
             offloaded_bytes(p, i) + offloaded_bytes(p, ask) + offloaded_bytes(p, before);
-        part[i].ask = three <= two + two / 4 ? before : ask;
+        seg[i].ask = three <= two + two / 4 ? before : ask;
     }
 }
 
@@ -185,12 +185,12 @@ static void find_lives(struct gr_plan *p)
             if (v)
                 live_at(v, i);
         }
-    const struct gr_part *part = p->part.data;
+    const struct gr_plan_segment *seg = p->segment.data;
     const struct gr_move *move = p->move.data;
-    for (size_t k = 0; k < p->part.n; k++) /* moves precede the part's first node */
-        for (int32_t m = part[k].move; m < part[k].move + part[k].n_move; m++) {
-            live_at(&all[move[m].src], part[k].node);
-            live_at(&all[move[m].dst], part[k].node);
+    for (size_t k = 0; k < p->segment.n; k++) /* moves precede its first node */
+        for (int32_t m = seg[k].move; m < seg[k].move + seg[k].n_move; m++) {
+            live_at(&all[move[m].src], seg[k].node);
+            live_at(&all[move[m].dst], seg[k].node);
         }
     find_offloaded_lives(p);
     const uint32_t *in = p->in.data, *out = p->out.data;
@@ -285,7 +285,7 @@ void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_D
     struct gr_node *node = p->node.data;
     struct gr_plan_memory each[GR_MAX_DEVICE];
     memcpy(each, memory, sizeof each);
-    for (int32_t i = 0; i < (int32_t)p->part.n; i++)
+    for (int32_t i = 0; i < (int32_t)p->segment.n; i++)
         each_offloaded(p, i, bind_offloaded, each);
     for (size_t i = 0; i < p->node.n; i++)
         for (const struct gr_operand *o = gr_op_info(node[i].op)->operands; o->role; o++)

@@ -17,7 +17,7 @@ void gr_plan_fini(struct gr_plan *p)
     gr_vec_fini(&p->node);
     gr_vec_fini(&p->value);
     gr_vec_fini(&p->tap);
-    gr_vec_fini(&p->part);
+    gr_vec_fini(&p->segment);
     gr_vec_fini(&p->move);
     gr_vec_fini(&p->offload);
     gr_vec_fini(&p->in);
@@ -140,21 +140,13 @@ void gr_plan_keep(struct gr_plan *p, int32_t *kept)
     p->node.n = (size_t)n, p->tap.n = n_tap;
 }
 
-int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i)
+int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i)
 {
-    const struct gr_part *part = p->part.data;
-    int32_t device = part[i].device;
-    while (--i >= 0 && (part[i].device != device || part[i].exchange))
+    const struct gr_plan_segment *seg = p->segment.data;
+    int32_t device = seg[i].device;
+    while (--i >= 0 && (seg[i].device != device || seg[i].exchange))
         ;
     return i;
-}
-
-struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part)
-{
-    const struct gr_node *node = p->node.data;
-    const struct gr_tap *tap = p->tap.data;
-    return (struct gr_segment){node + part->node, part->n_node,
-                               part->n_tap ? tap + part->tap : NULL, part->n_tap};
 }
 
 static void print_boundary(const struct gr_plan *p, const char *name, const struct gr_vec *values,
@@ -171,11 +163,12 @@ void gr_plan_print(const struct gr_plan *p, FILE *out)
 {
     const struct gr_node *node = p->node.data;
     const struct gr_value *v = p->value.data;
-    fprintf(out,
-            "plan of %zu nodes in %zu parts, %zu values, %zu moves, %zu offloads: n_tok %d, n_list "
-            "%d, n_out %d\n",
-            p->node.n, p->part.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->offload.n,
-            p->shape.n_tok, p->shape.n_list, p->shape.n_out);
+    fprintf(
+        out,
+        "plan of %zu nodes in %zu segments, %zu values, %zu moves, %zu offloads: n_tok %d, n_list "
+        "%d, n_out %d\n",
+        p->node.n, p->segment.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->offload.n,
+        p->shape.n_tok, p->shape.n_list, p->shape.n_out);
     if (p->n_stage > 1) {
         fprintf(out, "stage %d of %d", p->stage, p->n_stage);
         print_boundary(p, "in", &p->in, out);

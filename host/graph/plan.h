@@ -2,9 +2,9 @@
  * intermediate results are stored.
  *
  * Recording appends nodes, each for a device, whose activations are values (index, size).
- * gr_plan_finish keeps the nodes of one stage when a plan has several, cuts the list into parts
+ * gr_plan_finish keeps the nodes of one stage when a plan has several, cuts the list into segments
  * that each run on one device, copies values to other devices that need them by moves at the
- * beginning of a part, finds the lifetime of each value from first to last use, and packs the
+ * beginning of a segment, finds the lifetime of each value from first to last use, and packs the
  * values of each device into one arena. gr_plan_bind writes addresses into the nodes. Weights and
  * caches have their addresses from the start; the step block and the session's constants, which
  * every device has, are values of special kinds.
@@ -68,25 +68,28 @@ struct gr_offload {
     uint32_t value;
 };
 
-/* Consecutive nodes that one device runs after the part's moves and offloads; or a single EXCHANGE,
- * which the engine performs with that device's memory. Offloads of a part are requested when part
- * `ask` begins, an earlier part of the device (-1: when the plan begins), and have memory from then
- * on. `ask` is the previous part of the device (gr_plan_part_before) or, where that costs little
- * memory, the one before that, which keeps the link busy from part to part. */
-struct gr_part {
+/* A segment of a plan: consecutive nodes that one device runs after the segment's moves and
+ * offloads; or a single EXCHANGE, which the engine performs with that device's memory. Its offloads
+ * are requested when segment `ask` begins, an earlier one of the device (-1: when the plan begins),
+ * and have memory from then on. `ask` is the previous segment of the device
+ * (gr_plan_segment_before) or, where that costs little memory, the one before that, which keeps the
+ * link busy from segment to segment. */
+struct gr_plan_segment {
+    struct gr_segment
+        run; /* its nodes and taps, which a backend takes; valid as long as the plan */
     int32_t device, ask;
     bool exchange;
     /* first index and count in the plan's arrays */
-    int32_t node, n_node, tap, n_tap, move, n_move, offload, n_offload;
+    int32_t node, move, n_move, offload, n_offload;
 };
 
 struct gr_plan {
-    struct gr_vec node;  /* struct gr_node */
-    struct gr_vec value; /* struct gr_value; index 0 stands for "not a value" */
-    struct gr_vec tap; /* struct gr_tap; `node` is relative to the part once the plan is finished */
-    struct gr_vec part;         /* struct gr_part */
-    struct gr_vec move;         /* struct gr_move */
-    struct gr_vec offload;      /* struct gr_offload */
+    struct gr_vec node;    /* struct gr_node */
+    struct gr_vec value;   /* struct gr_value; index 0 stands for "not a value" */
+    struct gr_vec tap;     /* struct gr_tap; `node` is relative to the segment in a finished plan */
+    struct gr_vec segment; /* struct gr_plan_segment */
+    struct gr_vec move;    /* struct gr_move */
+    struct gr_vec offload; /* struct gr_offload */
     struct gr_distants distant; /* weights that nodes may have at placeholder addresses */
     int32_t stage, n_stage;     /* 0 or 1 stages: the whole plan */
     /* uint32_t, ascending: values received from the previous stage before the first node runs, and
@@ -119,7 +122,7 @@ int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_
 /* Adds taps on the operands of the product that was added last, with matrices of slot `weight`: of
  * the ids (if it has any) and of the input. They fire after it. */
 int gr_plan_watch(struct gr_plan *p, int32_t weight, int layer);
-/* Drops nodes whose results are unused and those of other stages, cuts the rest into parts, and
+/* Drops nodes whose results are unused and those of other stages, cuts the rest into segments, and
  * places all values; values of a device that are alive at the same node never overlap. Nodes that
  * read only the step block and constants are repeated in every stage and on every device that needs
  * their results. GR_E_INTERNAL when a stage needs a value of a later one. */
@@ -127,10 +130,8 @@ int gr_plan_finish(struct gr_plan *p);
 /* Fills in the addresses of all values, given the memory of each device; arenas are aligned to 256
  * bytes. */
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE]);
-/* The part of the same device before part i, or -1. */
-int32_t gr_plan_part_before(const struct gr_plan *p, int32_t i);
-/* A part in the form that backends take; valid as long as the plan. */
-struct gr_segment gr_plan_segment(const struct gr_plan *p, const struct gr_part *part);
+/* The segment of the same device before segment i, or -1. */
+int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i);
 
 /* Prints nodes, shapes and places in readable form. */
 void gr_plan_print(const struct gr_plan *p, FILE *out);
@@ -152,7 +153,7 @@ bool gr_plan_repeats(struct gr_node *n);
 void gr_plan_keep(struct gr_plan *p, int32_t *kept);
 /* Reduces the plan to stage p->stage of p->n_stage, and finds `in` and `out`. */
 int gr_plan_cut(struct gr_plan *p);
-/* Cuts the nodes into parts and adds moves and offloads. */
+/* Cuts the nodes into segments and adds moves and offloads. */
 int gr_plan_spread(struct gr_plan *p);
 
 #endif

@@ -14,7 +14,7 @@ struct spread {
     int32_t *home;                 /* device whose node writes it */
     int32_t *repeat;    /* node that is repeated on every device that needs the value, or -1 */
     int32_t *at;        /* [old nodes] index in the new list, -1 = none yet */
-    int32_t offloading; /* layer of the weights that the last part offloads */
+    int32_t offloading; /* layer of the weights that the last segment offloads */
 };
 
 static int find_homes(struct spread *s)
@@ -46,24 +46,31 @@ static bool offloads(const struct spread *s, struct gr_node *n)
     return false;
 }
 
-/* The part for the next node of a device, a new one if necessary. An EXCHANGE has a part of its
- * own, and a part offloads weights of one layer only. */
-static struct gr_part *part_for(struct spread *s, struct gr_node *n, int32_t device)
+/* The last segment; NULL: there is none yet. */
+static struct gr_plan_segment *last_segment(const struct spread *s)
 {
-    struct gr_part *all = s->p->part.data, *last = s->p->part.n ? all + s->p->part.n - 1 : NULL;
+    struct gr_plan_segment *all = s->p->segment.data;
+    return s->p->segment.n ? all + s->p->segment.n - 1 : NULL;
+}
+
+/* The segment for the next node of a device, a new one if necessary. An EXCHANGE has a segment of
+ * its own, and a segment offloads weights of one layer only. */
+static struct gr_plan_segment *segment_for(struct spread *s, struct gr_node *n, int32_t device)
+{
+    struct gr_plan_segment *last = last_segment(s);
     bool exchange = n->op == GR_OP_EXCHANGE;
-    bool full = last && last->exchange && last->n_node > 0;
+    bool full = last && last->exchange && last->run.n_node > 0;
     full |= last && last->n_offload && n->layer >= 0 && n->layer != s->offloading && offloads(s, n);
     if (last && !full && last->device == device && last->exchange == exchange)
         return last;
-    struct gr_part *part = gr_vec_push(&s->p->part, sizeof *part);
-    if (part)
-        *part = (struct gr_part){.device = device,
-                                 .exchange = exchange,
-                                 .node = (int32_t)s->node.n,
-                                 .move = (int32_t)s->p->move.n,
-                                 .offload = (int32_t)s->p->offload.n};
-    return part;
+    struct gr_plan_segment *seg = gr_vec_push(&s->p->segment, sizeof *seg);
+    if (seg)
+        *seg = (struct gr_plan_segment){.device = device,
+                                        .exchange = exchange,
+                                        .node = (int32_t)s->node.n,
+                                        .move = (int32_t)s->p->move.n,
+                                        .offload = (int32_t)s->p->offload.n};
+    return seg;
 }
 
 /* Adds a value on another device with the shape of `v`; 0 when out of memory. */
@@ -77,7 +84,7 @@ static uint32_t value_like(struct spread *s, uint32_t v, int32_t device)
     return (uint32_t)(s->p->value.n - 1);
 }
 
-/* Moves value `from`, a copy of v, to a device at the beginning of the last part. */
+/* Moves value `from`, a copy of v, to a device at the beginning of the last segment. */
 static int move_one(struct spread *s, uint32_t v, uint32_t from, int32_t device)
 {
     uint32_t to = value_like(s, v, device);
@@ -86,7 +93,7 @@ static int move_one(struct spread *s, uint32_t v, uint32_t from, int32_t device)
         return GR_E_NOMEM_HOST;
     *m = (struct gr_move){from, to};
     s->on[v][device] = to;
-    ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_move++;
+    last_segment(s)->n_move++;
     return 0;
 }
 
@@ -98,15 +105,15 @@ static int move_to(struct spread *s, uint32_t v, int32_t device)
     return rc ? rc : move_one(s, v, through ? s->on[v][0] : v, device);
 }
 
-/* Adds a weight to those offloaded for the last part, unless it is there already. */
+/* Adds a weight to those offloaded for the last segment, unless it is there already. */
 static int offload(struct spread *s, const struct gr_distant *w, const struct gr_node *n)
 {
-    struct gr_part *part = (struct gr_part *)s->p->part.data + s->p->part.n - 1;
+    struct gr_plan_segment *seg = last_segment(s);
     const struct gr_offload *all = s->p->offload.data;
-    for (int32_t i = part->offload; i < part->offload + part->n_offload; i++)
+    for (int32_t i = seg->offload; i < seg->offload + seg->n_offload; i++)
         if (all[i].weight == w)
             return 0;
-    if (part->device == 0)
+    if (seg->device == 0)
         return gr_fail(GR_E_INTERNAL, "%s, layer %d, runs on the CPU with weights of a device",
                        gr_op_info(n->op)->name, n->layer);
     struct gr_value *v = gr_vec_push(&s->p->value, sizeof *v);
@@ -114,9 +121,9 @@ static int offload(struct spread *s, const struct gr_distant *w, const struct gr
     if (!f)
         return GR_E_NOMEM_HOST;
     *v = (struct gr_value){
-        .bytes = w->bytes, .first = -1, .last = -1, .device = part->device, .offloaded = true};
+        .bytes = w->bytes, .first = -1, .last = -1, .device = seg->device, .offloaded = true};
     *f = (struct gr_offload){w, (uint32_t)(s->p->value.n - 1)};
-    part->n_offload++;
+    seg->n_offload++;
     s->offloading = n->layer < 0 ? s->offloading : n->layer;
     return 0;
 }
@@ -125,7 +132,7 @@ static int offload(struct spread *s, const struct gr_distant *w, const struct gr
 static int put(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    int rc = part_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
+    int rc = segment_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
     n.device = device;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
         struct gr_ten *t = gr_node_ten(&n, o);
@@ -149,7 +156,7 @@ static int put(struct spread *s, int32_t old, int32_t device)
         rc = gr_vec_append(&s->node, &n, 1, sizeof n);
     if (!rc) {
         s->at[old] = s->at[old] < 0 ? (int32_t)s->node.n - 1 : s->at[old];
-        ((struct gr_part *)s->p->part.data)[s->p->part.n - 1].n_node++;
+        last_segment(s)->run.n_node++;
     }
     return rc;
 }
@@ -170,7 +177,7 @@ static int bring(struct spread *s, uint32_t v, int32_t device)
 static int append(struct spread *s, int32_t old, int32_t device)
 {
     struct gr_node n = ((struct gr_node *)s->p->node.data)[old];
-    int rc = part_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
+    int rc = segment_for(s, &n, device) ? 0 : GR_E_NOMEM_HOST;
     for (const struct gr_operand *o = gr_op_info(n.op)->operands; o->role && !rc; o++) {
         uint32_t v = gr_node_ten(&n, o)->value;
         if (v && v < s->n_value && o->role != GR_ROLE_OUT)
@@ -179,12 +186,12 @@ static int append(struct spread *s, int32_t old, int32_t device)
     return rc ? rc : put(s, old, device);
 }
 
-/* Sorts the taps in the order of the new nodes, and makes their node numbers relative to the
- * part. */
+/* Sorts the taps in the order of the new nodes, makes their node numbers relative to the segment,
+ * and gives each segment its own. */
 static void place_taps(struct spread *s)
 {
     struct gr_tap *tap = s->p->tap.data;
-    struct gr_part *part = s->p->part.data;
+    struct gr_plan_segment *seg = s->p->segment.data;
     for (size_t i = 0; i < s->p->tap.n; i++) {
         struct gr_tap t = tap[i];
         size_t k = i;
@@ -194,12 +201,12 @@ static void place_taps(struct spread *s)
         tap[k] = t;
     }
     for (size_t i = 0, k = 0; i < s->p->tap.n; i++) {
-        while (tap[i].node >= part[k].node + part[k].n_node)
+        while (tap[i].node >= seg[k].node + seg[k].run.n_node)
             k++;
-        if (!part[k].n_tap++)
-            part[k].tap = (int32_t)i;
+        if (!seg[k].run.n_tap++)
+            seg[k].run.tap = &tap[i];
         gr_plan_refresh_tap(&tap[i], (struct gr_node *)s->node.data + tap[i].node);
-        tap[i].node -= part[k].node;
+        tap[i].node -= seg[k].node;
     }
 }
 
@@ -219,6 +226,10 @@ static int rewrite(struct spread *s)
     gr_vec_fini(&s->p->node);
     s->p->node = s->node;
     s->node = (struct gr_vec){0};
+    for (size_t i = 0; i < s->p->segment.n; i++) {
+        struct gr_plan_segment *seg = (struct gr_plan_segment *)s->p->segment.data + i;
+        seg->run.node = (const struct gr_node *)s->p->node.data + seg->node;
+    }
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* A group: the ranks that share the layers of a stage (tensor parallel). They exchange partial sums
- * between two parts of a plan (all-gather), so they run the same plans in the same order.
+ * between two segments of a plan (all-gather), so they run the same plans in the same order.
  *
  * Host memory is exchanged over links, from each rank to each; device memory by a transport, where
  * all have one. The operation SUM then adds the parts, in the order of the ranks. */

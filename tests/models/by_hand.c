@@ -59,9 +59,9 @@ static void run(struct gr_session *s, const struct step *in, gr_tap_fn *tap, voi
     void *arena = memory[0].arena = api->alloc(b, (size_t)p.arena_bytes[0]);
     cr_assert_not_null(arena);
     gr_plan_bind(&p, memory);
-    cr_assert_eq(p.part.n, 1);
-    struct gr_segment seg = gr_plan_segment(&p, p.part.data);
-    cr_assert_eq(api->segment_new(b, &seg, &exec), 0, "%s", gr_error());
+    cr_assert_eq(p.segment.n, 1);
+    const struct gr_plan_segment *seg = p.segment.data;
+    cr_assert_eq(api->segment_new(b, &seg->run, &exec), 0, "%s", gr_error());
     cr_assert_eq(api->segment_run(b, exec, tap, user), 0, "%s", gr_error());
     for (int i = 0; i < N_TOK && out; i++)
         memcpy(out + i * N_VOCAB, gr_ten_row(&p.result, 0, i), N_VOCAB * sizeof *out);

@@ -181,18 +181,18 @@ static uint64_t run(const struct gr_plan *p, const uint64_t *in, uint64_t *out,
 {
     struct machine m = {.p = p};
     const uint32_t *come = p->in.data, *go = p->out.data;
-    const struct gr_part *part = p->part.data;
+    const struct gr_plan_segment *seg = p->segment.data;
     const struct gr_move *move = p->move.data;
     const struct gr_node *node = p->node.data;
     for (int d = 0; d < GR_MAX_DEVICE; d++)
         m.arena[d] = gr_calloc((size_t)p->arena_bytes[d] / GRAIN + 1, sizeof *m.arena[d]);
     for (size_t i = 0; i < p->in.n; i++)
         store(&m, come[i], in[i]);
-    for (size_t i = 0; i < p->part.n; i++) {
-        for (int32_t k = part[i].move; k < part[i].move + part[i].n_move; k++)
+    for (size_t i = 0; i < p->segment.n; i++) {
+        for (int32_t k = seg[i].move; k < seg[i].move + seg[i].n_move; k++)
             store(&m, move[k].dst, load(&m, move[k].src));
-        for (int32_t k = part[i].node; k < part[i].node + part[i].n_node; k++)
-            run_node(&m, node[k], part[i].device);
+        for (int32_t k = seg[i].node; k < seg[i].node + seg[i].run.n_node; k++)
+            run_node(&m, node[k], seg[i].device);
     }
     for (size_t i = 0; i < p->out.n; i++)
         out[i] = load(&m, go[i]);

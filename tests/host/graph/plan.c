@@ -120,27 +120,27 @@ Test(plan, values_are_moved_once_between_devices)
     }
     p.result = t[6];
     cr_assert_eq(gr_plan_tap(&p, "one", 0, &t[1]) | gr_plan_finish(&p), 0);
-    const struct gr_part *part = p.part.data;
+    const struct gr_plan_segment *seg = p.segment.data;
     const struct gr_move *move = p.move.data;
     const struct gr_value *v = p.value.data;
     static const int32_t want[][3] = {{0, 1, 0}, {1, 2, 1}, {2, 1, 3}, {0, 1, 1}, {2, 1, 1}};
-    cr_assert_eq(p.part.n, 5);
-    for (size_t i = 0; i < p.part.n; i++) {
-        cr_expect(part[i].device == want[i][0] && part[i].n_node == want[i][1]);
-        cr_expect_eq(part[i].n_move, want[i][2], "part %zu: %d", i, part[i].n_move);
+    cr_assert_eq(p.segment.n, 5);
+    for (size_t i = 0; i < p.segment.n; i++) {
+        cr_expect(seg[i].device == want[i][0] && seg[i].run.n_node == want[i][1]);
+        cr_expect_eq(seg[i].n_move, want[i][2], "segment %zu: %d", i, seg[i].n_move);
     }
-    cr_expect_eq(part[0].n_tap, 1);
+    cr_expect_eq(seg[0].run.n_tap, 1);
     for (size_t i = 0; i < p.move.n; i++) {
         cr_expect_neq(v[move[i].src].device == 0, v[move[i].dst].device == 0);
         for (size_t j = 0; j < i; j++)
             cr_expect_neq(move[i].dst, move[j].dst);
     }
     const struct gr_node *node = p.node.data;
-    for (size_t i = 0; i < p.part.n; i++)
-        for (int32_t k = part[i].node; k < part[i].node + part[i].n_node; k++)
-            cr_expect(v[node[k].a.binary.a.value].device == part[i].device &&
-                      v[node[k].a.binary.b.value].device == part[i].device &&
-                      v[node[k].a.binary.y.value].device == part[i].device);
+    for (size_t i = 0; i < p.segment.n; i++)
+        for (int32_t k = seg[i].node; k < seg[i].node + seg[i].run.n_node; k++)
+            cr_expect(v[node[k].a.binary.a.value].device == seg[i].device &&
+                      v[node[k].a.binary.b.value].device == seg[i].device &&
+                      v[node[k].a.binary.y.value].device == seg[i].device);
     cr_expect_eq(v[p.result.value].device, 2);
     gr_plan_fini(&p);
 }
@@ -211,19 +211,19 @@ static void check_exchange(int32_t device, int32_t by)
                  0);
     p.result = z;
     cr_assert_eq(gr_plan_finish(&p), 0);
-    const struct gr_part *part = p.part.data;
+    const struct gr_plan_segment *seg = p.segment.data;
     const struct gr_node *node = p.node.data;
-    cr_assert_eq(p.part.n, 3);
+    cr_assert_eq(p.segment.n, 3);
     cr_assert_eq(p.node.n, 3, "the exchange that nobody needs is dropped");
     for (int i = 0; i < 3; i++) {
-        cr_expect_eq(part[i].n_node, 1);
-        cr_expect_eq(part[i].exchange, i == 1);
-        cr_expect_eq(part[i].device, i == 1 ? by : device);
-        cr_expect_eq(part[i].n_move, i > 0 && by != device);
+        cr_expect_eq(seg[i].run.n_node, 1);
+        cr_expect_eq(seg[i].exchange, i == 1);
+        cr_expect_eq(seg[i].device, i == 1 ? by : device);
+        cr_expect_eq(seg[i].n_move, i > 0 && by != device);
         cr_expect_eq(gr_plan_find(&p, gr_node_ten((struct gr_node *)&node[i],
                                                   gr_op_info(node[i].op)->operands))
                          ->device,
-                     part[i].device);
+                     seg[i].device);
     }
     gr_plan_fini(&p);
 }
