@@ -415,7 +415,7 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* As gr_hp_swa, but the first layer of a period is the one without a window. */
 int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* Fails unless the file gives the number of token types. */
-int gr_hp_token_types(const struct gr_hparams *hp);
+int gr_hp_token_types(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Returns whether a key has this text. */
 bool gr_hp_says(struct gr_hp_source *s, const char *key, const char *text);
 /* Number of rows of a matrix in the file; 0 when there is none of that name. */
@@ -517,7 +517,7 @@ struct gr_arch {
     bool no_logits; /* the model ends with the last layer or its norm */
     bool no_attn;   /* no layer has attention: the family interprets counts of heads */
     /* Reads the family's options, after the common keys; NULL: there are none. */
-    int (*hparams)(struct gr_hparams *hp, struct gr_hp_source *s);
+    int (*hparams)(struct gr_hp_source *s, struct gr_hparams *hp);
     /* Records one layer: [1, n_tok, n_embd] in and out. */
     struct gr_ten (*layer)(struct gr_build *b, int il, struct gr_ten x);
     /* With an encoder: records that cross-attention layer il stores its keys and values

@@ -173,8 +173,9 @@ int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc ? rc : gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
 }
 
-int gr_hp_token_types(const struct gr_hparams *hp)
+int gr_hp_token_types(struct gr_hp_source *s, struct gr_hparams *hp)
 {
+    (void)s; /* the key has no architecture prefix */
     return hp->n_token_type > 0
                ? 0
                : gr_fail(GR_E_CORRUPT, "key tokenizer.ggml.token_type_count: a number above 0 "
@@ -318,7 +319,7 @@ int gr_hp_repeat(struct gr_hp_source *s, struct gr_hparams *hp, int32_t times)
 }
 
 /* Layers without attention have 0 heads, or 0 KV heads. */
-static int check_heads(const struct gr_hparams *hp, const struct gr_hp_source *s)
+static int check_heads(const struct gr_hp_source *s, const struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++) {
         int32_t n = hp->n_head[il], n_kv = hp->n_head_kv[il];
@@ -331,7 +332,7 @@ static int check_heads(const struct gr_hparams *hp, const struct gr_hp_source *s
     return 0;
 }
 
-static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s, bool no_attn)
+static int read_heads(struct gr_hp_source *s, struct gr_hparams *hp, bool no_attn)
 {
     int32_t most = 0;
     int rc = gr_hp_each(s, "attention.head_count", 0, 65536, hp->n_layer, hp->n_head);
@@ -339,7 +340,7 @@ static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s, bool no_att
     if (!rc && gr_hp_has(s, "attention.head_count_kv"))
         rc = gr_hp_each(s, "attention.head_count_kv", 0, 65536, hp->n_layer, hp->n_head_kv);
     if (!rc && !no_attn)
-        rc = check_heads(hp, s);
+        rc = check_heads(s, hp);
     if (rc)
         return rc;
     for (int32_t il = 0; il < hp->n_layer; il++)
@@ -354,7 +355,7 @@ static int read_heads(struct gr_hparams *hp, struct gr_hp_source *s, bool no_att
     return rc;
 }
 
-static int read_scaling(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_scaling(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     static const char *const names[] = {"none", "linear", "yarn", "longrope"};
     char k[128];
@@ -401,7 +402,7 @@ int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp)
 }
 
 /* Reads the number of rotated columns of a head, also for windowed layers. */
-static int read_rot(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_rot(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     const char *key = "rope.dimension_count", *key_swa = "rope.dimension_count_swa";
     hp->n_rot = hp->d_k;
@@ -416,7 +417,7 @@ static int read_rot(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* Chooses and checks the numbers of rotated columns. Most families use that of the first layer in
  * all layers. */
-static int choose_rot(struct gr_hparams *hp, struct gr_hp_source *s)
+static int choose_rot(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     if (!hp->rot_by_kind)
         hp->n_rot = hp->n_rot_swa = hp->swa[0] ? hp->n_rot_swa : hp->n_rot;
@@ -424,20 +425,20 @@ static int choose_rot(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : check_rot(s, hp, "rope.dimension_count_swa", hp->n_rot_swa);
 }
 
-static int read_rope(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_rope(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->freq_base = 10000;
     hp->rope_attn_factor = 1;
     hp->yarn_ext_factor = -1, hp->yarn_attn_factor = 1, hp->yarn_beta_fast = 32,
     hp->yarn_beta_slow = 1;
     hp->n_ctx_orig = hp->n_ctx_train;
-    int rc = read_rot(hp, s);
+    int rc = read_rot(s, hp);
     if (!rc)
         rc = gr_hp_f32(s, "rope.freq_base", &hp->freq_base);
     if (!rc)
         rc = check_positive(s, "rope.freq_base", hp->freq_base);
     if (!rc)
-        rc = read_scaling(hp, s);
+        rc = read_scaling(s, hp);
     if (!rc)
         rc = gr_hp_i32(s, "rope.scaling.original_context_length", 0, INT32_MAX, &hp->n_ctx_orig);
     if (hp->n_ctx_orig == 0)
@@ -480,7 +481,7 @@ static int same_in_layers(struct gr_hp_source *s, const struct gr_hparams *hp, c
     return rc;
 }
 
-static int read_groups(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_groups(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n = 0, used = 0;
     int rc = gr_hp_i32(s, "expert_group_count", 0, 64, &n);
@@ -498,7 +499,7 @@ static int read_groups(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-static int read_experts(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_experts(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_i32(s, "expert_count", 0, 4096, &hp->n_expert);
     if (!rc)
@@ -510,7 +511,7 @@ static int read_experts(struct gr_hparams *hp, struct gr_hp_source *s)
         rc = same_in_layers(s, hp, "expert_feed_forward_length", 1 << 24, &hp->n_ff_exp);
     if (hp->n_ff_exp == 0)
         hp->n_ff_exp = hp->n_ff[0];
-    return rc ? rc : read_groups(hp, s);
+    return rc ? rc : read_groups(s, hp);
 }
 
 int gr_hp_unsupported(struct gr_hp_source *s, const char *key)
@@ -616,7 +617,7 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
 }
 
 /* Reads the epsilon of norms; some files of RMS norms have the key of layer norms. */
-static int read_eps(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_eps(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     const char *key = "attention.layer_norm_epsilon";
     if (hp->norm == GR_NORM_RMS &&
@@ -641,7 +642,7 @@ static int read_pooling(struct gr_hp_source *s, const char *key, int32_t *out)
 }
 
 /* Reads how embeddings are made: pooling, classifier, token types, matrices after pooling. */
-static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_vectors(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     char k[128];
     int32_t pooling = 0, in_front = 0;
@@ -677,7 +678,7 @@ static int read_vectors(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* Models with attention to later tokens ("attention.causal" is false) run without a cache, unless
  * they need one for something else, which is unsupported. */
-static int read_causal(struct gr_hparams *hp, struct gr_hp_source *s)
+static int read_causal(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     bool causal = true, keeps = hp->v_in_k || hp->n_enc > 0;
     int rc = gr_hp_bool(s, "attention.causal", &causal);
@@ -714,25 +715,25 @@ int gr_hparams_read(struct gr_hparams *hp, const struct gr_gguf *g, const struct
     if (!rc)
         rc = gr_hp_each(&s, "feed_forward_length", 0, 1 << 24, hp->n_layer, hp->n_ff);
     if (!rc)
-        rc = read_heads(hp, &s, arch->no_attn);
+        rc = read_heads(&s, hp, arch->no_attn);
     if (!rc)
-        rc = read_rope(hp, &s);
+        rc = read_rope(&s, hp);
     if (!rc)
-        rc = read_experts(hp, &s);
+        rc = read_experts(&s, hp);
     if (!rc)
-        rc = read_eps(hp, &s);
+        rc = read_eps(&s, hp);
     if (!rc)
-        rc = read_vectors(hp, &s);
+        rc = read_vectors(&s, hp);
     for (int32_t il = 0; il < GR_MAX_LAYER; il++)
         hp->kv_of[il] = hp->n_head_kv[il] ? il : -1, hp->weights_of[il] = il;
     if (!rc && arch->hparams)
-        rc = arch->hparams(hp, &s);
+        rc = arch->hparams(&s, hp);
     if (!rc)
-        rc = choose_rot(hp, &s);
+        rc = choose_rot(&s, hp);
     for (int32_t il = 0; il < hp->n_layer; il++)
         if (hp->n_head_kv[il] == 0)
             hp->kv_of[il] = -1;
     if (!rc)
-        rc = read_causal(hp, &s);
+        rc = read_causal(&s, hp);
     return rc ? rc : check_positive(&s, "rope.freq_base_swa", hp->freq_base_swa);
 }

@@ -39,7 +39,7 @@ static const struct gr_tensor_spec spec_step[] = {
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
     GR_SPEC_SHARED_EXPERT(GR_OPTIONAL)};
 
-static int hparams_afmoe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_afmoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_shared = 0;
     hp->embd_scale = sqrtf((float)hp->n_embd);
@@ -59,7 +59,7 @@ static int hparams_afmoe(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* The gate has one value per head, or one per column. Windowed layers have a rope base of their
  * own, without scaling. */
-static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_laguna(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int64_t gates = gr_hp_rows(s, "blk.0.attn_gate.weight");
     hp->d_gate = gates > hp->n_head[0] ? hp->d_k : 1;
@@ -73,7 +73,7 @@ static int hparams_laguna(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* In full layers rope rotates half as many columns as the file says. */
-static int hparams_step(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_step(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     if (hp->n_rot % 4)
         return gr_hp_unsupported(s, "rope.dimension_count");

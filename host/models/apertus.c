@@ -17,11 +17,6 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    return gr_hp_xielu(s, hp);
-}
-
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
@@ -33,5 +28,5 @@ const struct gr_arch gr_arch_apertus = {.name = "apertus",
                                         GR_SPEC(spec),
                                         .norm = GR_NORM_RMS,
                                         .rope = GR_ROPE_NEOX,
-                                        .hparams = hparams,
+                                        .hparams = gr_hp_xielu,
                                         .layer = layer};

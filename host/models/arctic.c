@@ -14,7 +14,7 @@ static const struct gr_tensor_spec spec[] = {
 
 /* The feed-forward width in the file is that of the experts; the dense part is as wide as the
  * model. */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->n_ff_exp = hp->n_ff[0];

@@ -52,27 +52,21 @@ static const struct gr_tensor_spec spec_jina2[] = {
 static const struct gr_tensor_spec spec_jina3[] = {EMBEDDINGS(GR_OPTIONAL),
                                                    ATTENTION(GR_BIAS_MAYBE), PLAIN(0)};
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    (void)s;
-    return gr_hp_token_types(hp);
-}
-
 /* Layers 1, 1 + n, 1 + 2 n .. have experts; they are recognised by their router. */
-static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_ff_exp = hp->n_ff[0];
     int rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
-    return rc ? rc : gr_hp_token_types(hp);
+    return rc ? rc : gr_hp_token_types(s, hp);
 }
 
-static int hparams_jina2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_jina2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->max_alibi = 8;
     hp->n_ff_up = hp->n_ff[0];
     if (gr_hp_rows(s, "blk.0.ffn_up.weight") == 2 * (int64_t)hp->n_ff[0])
         hp->n_ff_up = 2 * hp->n_ff[0];
-    return gr_hp_token_types(hp);
+    return gr_hp_token_types(s, hp);
 }
 
 /* norm(x + attention(x)); where there is a second norm, applied to the sum of that and x. */
@@ -108,7 +102,7 @@ const struct gr_arch gr_arch_bert = {.name = "bert",
                                      .rope = GR_ROPE_NONE,
                                      .no_cache = true,
                                      .no_logits = true,
-                                     .hparams = hparams,
+                                     .hparams = gr_hp_token_types,
                                      .layer = layer};
 const struct gr_arch gr_arch_nomic_bert = {.name = "nomic-bert",
                                            GR_SPEC(spec_nomic),
@@ -116,7 +110,7 @@ const struct gr_arch gr_arch_nomic_bert = {.name = "nomic-bert",
                                            .rope = GR_ROPE_NEOX,
                                            .no_cache = true,
                                            .no_logits = true,
-                                           .hparams = hparams,
+                                           .hparams = gr_hp_token_types,
                                            .layer = layer_silu};
 const struct gr_arch gr_arch_nomic_bert_moe = {.name = "nomic-bert-moe",
                                                GR_SPEC(spec_nomic_moe),
@@ -140,5 +134,5 @@ const struct gr_arch gr_arch_jina_bert_v3 = {.name = "jina-bert-v3",
                                              .rope = GR_ROPE_NEOX,
                                              .no_cache = true,
                                              .no_logits = true,
-                                             .hparams = hparams,
+                                             .hparams = gr_hp_token_types,
                                              .layer = layer};

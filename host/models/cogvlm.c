@@ -16,7 +16,7 @@ static const struct gr_tensor_spec spec[] = {
 };
 
 /* Rope has the same frequencies in every model; the file's are ignored. */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->qkv_apart = hp->n_embd;
     hp->only_tokens = true; /* embedding inputs are for the image experts */

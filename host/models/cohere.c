@@ -26,15 +26,9 @@ static const struct gr_tensor_spec spec_moe[] = {
     GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
 };
 
-/* Logits are multiplied by the file's factor. */
-static int logit_scale(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    return gr_hp_logit_factor(s, hp);
-}
-
-static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    int rc = logit_scale(hp, s);
+    int rc = gr_hp_logit_factor(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 4);
     for (int il = 0; il < hp->n_layer; il++)
@@ -43,7 +37,7 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* The kind of norm is the one whose epsilon the file has. */
-static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float eps_rms = 0;
     int32_t lead = 0;
@@ -53,7 +47,7 @@ static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
         rc = gr_hp_f32(s, "attention.layer_norm_epsilon", &hp->eps);
     }
     if (!rc)
-        rc = logit_scale(hp, s);
+        rc = gr_hp_logit_factor(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
@@ -88,7 +82,7 @@ const struct gr_arch gr_arch_command_r = {.name = "command-r",
                                           GR_SPEC(spec),
                                           .norm = GR_NORM_LAYER,
                                           .rope = GR_ROPE_NORM,
-                                          .hparams = logit_scale,
+                                          .hparams = gr_hp_logit_factor,
                                           .layer = layer};
 const struct gr_arch gr_arch_cohere2 = {.name = "cohere2",
                                         GR_SPEC(spec),

@@ -25,14 +25,14 @@ static const struct gr_tensor_spec spec_grok[] = {
     {GR_W_FFN_POST_NORM, GR_OPTIONAL, {GR_D_EMBD}},
 };
 
-static int hparams_dbrx(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_dbrx(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_ff_exp = hp->n_ff[0];
     return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
 }
 
 /* Defaults where the file has no keys are those of Grok 1. */
-static int hparams_grok(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_grok(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float logit_scale = 0.57735026f;
     hp->embd_scale = 78.38367f, hp->attn_scale = 0.08838835f, hp->attn_softcap = 30;

@@ -17,7 +17,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, GR_IN_FF | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     return gr_hp_f32(s, "attention.scale", &hp->attn_scale);
 }

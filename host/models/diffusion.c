@@ -30,7 +30,7 @@ static const struct gr_tensor_spec spec_experts[] = {
     {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
-static int hparams_rnd1(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_rnd1(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->expert_norm = true;

@@ -36,7 +36,7 @@ static const struct gr_tensor_spec spec_phimoe[] = {
 };
 
 /* The width of the experts is the file's feed-forward width. */
-static int hparams_olmoe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_olmoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->n_ff_exp = hp->n_ff[0];
@@ -44,13 +44,13 @@ static int hparams_olmoe(struct gr_hparams *hp, struct gr_hp_source *s)
     return 0;
 }
 
-static int hparams_phimoe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_phimoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_norm = true;
-    return hparams_olmoe(hp, s);
+    return hparams_olmoe(s, hp);
 }
 
-static int hparams_minimax(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_minimax(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_ff_exp = hp->n_ff[0];
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
@@ -59,7 +59,7 @@ static int hparams_minimax(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* Windowed layers use rope without YaRN. */
-static int hparams_mellum(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_mellum(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
     hp->plain_swa_rope = true;
@@ -67,7 +67,7 @@ static int hparams_mellum(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* Windowed layers have rope, the others no positional encoding. */
-static int hparams_maple(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_maple(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
     hp->rot_by_kind = hp->glu_limit_first = true;

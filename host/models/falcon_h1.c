@@ -17,7 +17,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
         hp->recurrent[il] = true;

@@ -49,7 +49,7 @@ static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
     return 1 / sqrtf(d);
 }
 
-static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->attn_scale = attn_scale(hp, 46);
@@ -63,7 +63,7 @@ static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
 }
 
-static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->scales_tokens = true;
@@ -78,7 +78,7 @@ static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* Bidirectional attention, with symmetric windows in windowed layers. Vera et al. 2025 (arXiv
  * 2509.20354). */
-static int hparams_embedding(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_embedding(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->scales_tokens = true;
@@ -102,7 +102,7 @@ static const struct gr_tensor_spec spec1[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->embd_scale = sqrtf((float)hp->n_embd);

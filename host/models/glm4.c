@@ -20,7 +20,7 @@ static const struct gr_tensor_spec spec_chatglm[] = {COMMON};
 static const struct gr_tensor_spec spec[] = {
     COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}};
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_maybe_sections(s, hp);
     if (hp->section[0] > 0)

@@ -17,7 +17,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_EXPS, GR_BIAS, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     return rc ? rc : gr_hp_swa(s, hp, 2);

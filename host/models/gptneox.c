@@ -33,12 +33,12 @@ static const struct gr_tensor_spec spec_codeshell[] = {
     {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}}};
 static const struct gr_tensor_spec spec_pockettts[] = {COMMON, EMBD, FFN_NORM};
 
-static int hparams_neox(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_neox(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     return gr_hp_bool(s, "use_parallel_residual", &hp->parallel);
 }
 
-static int hparams_bloom(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_bloom(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->max_alibi = 8;

@@ -53,7 +53,7 @@ static const struct gr_tensor_spec spec_swa[] = {
     {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
 };
 
-static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
+static int scales(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_embd_scale(s, hp);
     if (!rc)
@@ -63,22 +63,22 @@ static int scales(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_f32(s, "attention.scale", &hp->attn_scale);
 }
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
-    return rc ? rc : scales(hp, s);
+    return rc ? rc : scales(s, hp);
 }
 
 /* Older files have no factors; the defaults are those of the 2.4B model. */
-static int hparams_minicpm(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_minicpm(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->embd_scale = 12;
     hp->residual_scale = 1.4f / sqrtf((float)hp->n_layer);
     hp->logit_scale = (float)hp->n_embd / 256;
-    return hparams(hp, s);
+    return hparams(s, hp);
 }
 
-static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_hybrid(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     bool rope = true; /* files of models without rope say so */
     gr_hp_recurrent_without_kv(hp);
@@ -87,14 +87,14 @@ static int hparams_hybrid(struct gr_hparams *hp, struct gr_hp_source *s)
         rc = gr_hp_bool(s, "rope.scaling.finetuned", &rope);
     if (!rope)
         hp->rope = GR_ROPE_NONE;
-    return rc ? rc : hparams(hp, s);
+    return rc ? rc : hparams(s, hp);
 }
 
 /* The file lists the layers with rope. Experts are as wide as a dense layer. */
-static int hparams_swa(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_swa(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t rope[GR_MAX_LAYER];
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 0);
     if (!rc && gr_hp_has(s, "attention.rope_pattern")) {

@@ -16,11 +16,6 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_ADJ, 0, {GR_D_FF_ADJ, GR_D_EMBD, GR_D_ADJUGATE}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    return gr_hp_adjugates(s, hp);
-}
-
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
@@ -34,5 +29,5 @@ const struct gr_arch gr_arch_grovemoe = {.name = "grovemoe",
                                          GR_SPEC(spec),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
-                                         .hparams = hparams,
+                                         .hparams = gr_hp_adjugates,
                                          .layer = layer};

@@ -31,7 +31,7 @@ static const struct gr_tensor_spec spec_moe[] = {
     GR_SPEC_SHARED_EXPERT(0),
 };
 
-static int hparams_maincoder(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_maincoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->norm_roped = true;
@@ -39,7 +39,7 @@ static int hparams_maincoder(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* NTK scaling for longer contexts: the rope base is multiplied by alpha^(d / (d - 2)). */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float alpha = 0;
     int rc = gr_hp_f32(s, "rope.scaling.alpha", &alpha);
@@ -49,15 +49,15 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_vl(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     return rc ? rc : gr_hp_maybe_sections(s, hp);
 }
 
 /* The width of the experts is the file's feed-forward width; the shared one's too, unless the file
  * has a key for it. */
-static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->norm_roped = true;
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;

@@ -24,13 +24,13 @@ static const struct gr_tensor_spec spec_refact[] = {
     {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->attn_scale = 1 / (float)hp->d_k;
     return gr_hp_f32(s, "attention.max_alibi_bias", &hp->max_alibi);
 }
 
-static int hparams_refact(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_refact(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->max_alibi = 8;

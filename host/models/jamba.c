@@ -23,7 +23,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     return gr_hp_recurrence(s, hp, GR_MAMBA);

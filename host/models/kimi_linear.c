@@ -54,7 +54,7 @@ static const struct gr_tensor_spec spec_k3[] = {
     {GR_W_FFN_RES_SCORE, GR_OPTIONAL, {GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_mla(s, hp);
     gr_hp_recurrent_without_kv(hp);
@@ -67,17 +67,17 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams_kimi(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_kimi(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     hp->expert_norm = true;
     return rc;
 }
 
-static int hparams_bailing(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_bailing(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     bool safe = true;
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     if (!rc)
         rc = gr_hp_bool(s, "kda.safe_gate", &safe);
     if (!rc && !safe)
@@ -91,9 +91,9 @@ static int hparams_bailing(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_glu_limits(s, hp);
 }
 
-static int hparams_k3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_k3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     if (!rc)
         rc = gr_hp_decay_bound(s, hp, -1, true);
     if (!rc)

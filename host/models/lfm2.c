@@ -33,7 +33,7 @@ static const struct gr_tensor_spec spec_moe[] = {
 };
 
 /* If the file has a window, it applies to all attention layers. */
-static int windows(struct gr_hparams *hp, struct gr_hp_source *s)
+static int windows(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
     for (int32_t il = 0; il < hp->n_layer; il++)
@@ -41,7 +41,7 @@ static int windows(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     int rc = gr_hp_short_conv(s, hp);
@@ -51,11 +51,11 @@ static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     int rc = gr_hp_short_conv(s, hp);
-    return rc ? rc : windows(hp, s);
+    return rc ? rc : windows(s, hp);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

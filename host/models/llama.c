@@ -46,7 +46,7 @@ static const struct gr_tensor_spec spec_bias[] = {COMMON, ATTN_OUT(GR_BIAS), GAT
 static const struct gr_tensor_spec spec_maybe[] = {COMMON, ATTN_OUT(GR_BIAS_MAYBE), GATE};
 
 /* The 7B model (32 layers) has rope, the 13B model (40 layers) ALiBi. */
-static int hparams_baichuan(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_baichuan(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     if (hp->n_layer != 32)
@@ -57,7 +57,7 @@ static int hparams_baichuan(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* Every fourth layer has no positional encoding. Yang et al. 2025 (arXiv 2501.18795). */
-static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_smollm3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     for (int il = 3; il < hp->n_layer; il += 4)
@@ -67,18 +67,13 @@ static int hparams_smollm3(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* YaRN's magnitude is divided by one that the file may have. Experts are as wide as a dense layer.
  * Queries that are scaled by position change their factor every n_ctx_orig tokens. */
-static int hparams_mistral3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_mistral3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
     hp->yarn_log_mul *= 0.1f;
     hp->n_ff_exp = hp->n_ff[0];
     hp->temper.length = hp->n_ctx_orig;
     return rc ? rc : gr_hp_f32(s, "attention.temperature_scale", &hp->temper.scale);
-}
-
-static int hparams_sections(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    return gr_hp_sections(s, hp);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
@@ -152,5 +147,5 @@ const struct gr_arch gr_arch_paddleocr = {.name = "paddleocr",
                                           GR_SPEC(spec_maybe),
                                           .norm = GR_NORM_RMS,
                                           .rope = GR_ROPE_NEOX,
-                                          .hparams = hparams_sections,
+                                          .hparams = gr_hp_sections,
                                           .layer = layer};

@@ -17,7 +17,7 @@ static const struct gr_tensor_spec spec[] = {
 
 /* The window is 8,192 unless the file says that there is none. Heads with rope are normalised after
  * it, except in the model with 128 experts. */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_swa = 8192;
     hp->expert_gate = GR_GATE_SIGMOID, hp->expert_weighs_input = true;

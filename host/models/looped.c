@@ -31,7 +31,7 @@ static const struct gr_tensor_spec spec_hrm[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_loop = 1;
     bool skip = false;
@@ -51,7 +51,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 }
 
 /* The file counts every pass as a layer of its own. */
-static int hparams_hrm(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_hrm(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n = 0, n_high = 0, n_low = 0;
     int rc = gr_hp_need_i32(s, "hrm.layers_per_stack", 1, GR_MAX_LAYER, &n);

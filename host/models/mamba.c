@@ -14,22 +14,22 @@
 static const struct gr_tensor_spec spec[] = {COMMON, GR_SPEC_MAMBA(0)};
 static const struct gr_tensor_spec spec2[] = {COMMON, GR_SPEC_MAMBA2(0, 0)};
 
-static int hparams_of(struct gr_hparams *hp, struct gr_hp_source *s, enum gr_recurrence kind)
+static int hparams_of(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_recurrence kind)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
         gr_hp_set_recurrent(hp, il);
     return gr_hp_recurrence(s, hp, kind);
 }
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_bool(s, "ssm.dt_b_c_rms", &hp->norm_dt_b_c);
-    return rc ? rc : hparams_of(hp, s, GR_MAMBA);
+    return rc ? rc : hparams_of(s, hp, GR_MAMBA);
 }
 
-static int hparams2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    return hparams_of(hp, s, GR_MAMBA_2);
+    return hparams_of(s, hp, GR_MAMBA_2);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

@@ -14,7 +14,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);

@@ -35,16 +35,11 @@ static const struct gr_tensor_spec spec_plm[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->embd_scale = 12;
     hp->residual_scale = 1.4f / sqrtf((float)hp->n_layer);
     hp->logit_scale = (float)hp->n_embd / 256;
-    return gr_hp_latent(s, hp);
-}
-
-static int hparams_plm(struct gr_hparams *hp, struct gr_hp_source *s)
-{
     return gr_hp_latent(s, hp);
 }
 
@@ -73,5 +68,5 @@ const struct gr_arch gr_arch_plm = {.name = "plm",
                                     GR_SPEC(spec_plm),
                                     .norm = GR_NORM_RMS,
                                     .rope = GR_ROPE_NORM,
-                                    .hparams = hparams_plm,
+                                    .hparams = gr_hp_latent,
                                     .layer = layer_plm};

@@ -47,7 +47,7 @@ static const struct gr_tensor_spec spec_m3[] = {
     {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
 };
 
-static int hparams_01(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_find_recurrent(s, hp, 8);
     if (!rc)
@@ -62,7 +62,7 @@ static int hparams_01(struct gr_hparams *hp, struct gr_hp_source *s)
 
 /* Each head attends to n_block blocks of keys chosen by an index: to all of them while there are no
  * more. */
-static int hparams_m3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_m3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t block = 0, n_block = 0;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);

@@ -71,7 +71,7 @@ static enum gr_act_kind act_of(struct gr_hp_source *s)
 }
 
 /* Windowed layers have rope frequencies of their own, without scaling. */
-static int hparams_modern(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_modern(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->swa_both = true;
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
@@ -95,7 +95,7 @@ static gr_t layer_modern(struct gr_build *b, int il, gr_t x)
     return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
 }
 
-static int hparams_llama(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_llama(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->expert_norm = true;

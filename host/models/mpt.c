@@ -18,7 +18,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_ACT, GR_OPTIONAL, {GR_D_FF}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
     return rc ? rc : gr_hp_f32(s, "attention.max_alibi_bias", &hp->max_alibi);

@@ -34,13 +34,13 @@ static const struct gr_tensor_spec spec_talkie[] = {
     {GR_W_LAYER_SCALE, GR_SPREAD | GR_AS_F32, {GR_D_EMBD}},
 };
 
-static int hparams_talkie(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_talkie(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->norm_embd = true;
     return gr_hp_logit_factor(s, hp);
 }
 
-static int hparams_muse(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_muse(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->norm_embd = true;
     hp->eps_post = 1e-8f;

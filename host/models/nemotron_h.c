@@ -30,7 +30,7 @@ static const struct gr_tensor_spec spec_moe[] = {
     {GR_W_FFN_DOWN_SHEXP, MAYBE, {GR_D_FF_SHEXP, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     for (int32_t il = 0; il < hp->n_layer; il++)
@@ -39,9 +39,9 @@ static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
     return gr_hp_recurrence(s, hp, GR_MAMBA_2);
 }
 
-static int hparams_moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     hp->expert_gate = GR_GATE_SIGMOID;

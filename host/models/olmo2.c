@@ -25,14 +25,14 @@ static const struct gr_tensor_spec spec_exaone4[] = {COMMON,
                                                      {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
 
 /* YaRN applies to full layers only. */
-static int hparams_olmo2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_olmo2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->plain_swa_rope = true;
     return gr_hp_swa(s, hp, 4);
 }
 
 /* The 32B model (64 layers) has windows. */
-static int hparams_exaone4(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_exaone4(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     if (hp->n_layer != 64)
         return 0;

@@ -30,13 +30,8 @@ static const struct gr_tensor_spec spec3[] = {
     {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    return gr_hp_rope_all(s, hp);
-}
-
 /* Rope scaling applies to layers without a window only. */
-static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
@@ -62,7 +57,7 @@ const struct gr_arch gr_arch_plamo = {.name = "plamo",
                                       GR_SPEC(spec),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
-                                      .hparams = hparams,
+                                      .hparams = gr_hp_rope_all,
                                       .layer = layer};
 const struct gr_arch gr_arch_plamo3 = {.name = "plamo3",
                                        GR_SPEC(spec3),

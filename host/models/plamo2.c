@@ -28,7 +28,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     hp->n_dt = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;

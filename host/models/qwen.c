@@ -48,7 +48,7 @@ static const struct gr_tensor_spec spec1[] = {
 };
 
 /* The file's feed-forward width is that of gate and up together. */
-static int hparams1(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int il = 0; il < hp->n_layer; il++)
         hp->n_ff[il] /= 2;
@@ -63,7 +63,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 }
 
 /* Rerankers have two outputs, yes and no, which pass a softmax. */
-static int hparams3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     hp->cls_softmax = true;
@@ -94,12 +94,7 @@ const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
                                          .rope = GR_ROPE_NEOX,
                                          .layer = layer};
 
-static int hparams_vl(struct gr_hparams *hp, struct gr_hp_source *s)
-{
-    return gr_hp_sections(s, hp);
-}
-
-static int hparams_vl3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_vl3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->interleaved = hp->cls_softmax = true;
     return gr_hp_sections(s, hp);
@@ -109,7 +104,7 @@ const struct gr_arch gr_arch_qwen2vl = {.name = "qwen2vl",
                                         GR_SPEC(spec2vl),
                                         .norm = GR_NORM_RMS,
                                         .rope = GR_ROPE_NEOX,
-                                        .hparams = hparams_vl,
+                                        .hparams = gr_hp_sections,
                                         .layer = layer};
 const struct gr_arch gr_arch_qwen3vl = {.name = "qwen3vl",
                                         GR_SPEC(spec3),

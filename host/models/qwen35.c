@@ -45,7 +45,7 @@ static const struct gr_tensor_spec spec_moe[] = {COMMON, RATES, EXPERTS};
 static const struct gr_tensor_spec spec_next[] = {
     COMMON, {GR_W_SSM_BA, GR_IN_STATE, {GR_D_EMBD, GR_D_RANK_2}}, EXPERTS};
 
-static int hparams_next(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_next(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_find_recurrent(s, hp, 4);
     if (!rc)
@@ -55,10 +55,10 @@ static int hparams_next(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
 }
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->interleaved = true;
-    int rc = hparams_next(hp, s);
+    int rc = hparams_next(s, hp);
     return rc ? rc : gr_hp_sections(s, hp);
 }
 

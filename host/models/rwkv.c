@@ -79,7 +79,7 @@ static const struct gr_tensor_spec spec_rwkv6qwen2[] = {
 static const struct gr_tensor_spec spec_rwkv7[] = {HEAD(GR_BIAS), TIME_MIX_7(0), CHANNEL_MIX};
 static const struct gr_tensor_spec spec_arwkv7[] = {HEAD(0), TIME_MIX_7(GR_OPTIONAL), FFN};
 
-static int hparams_6(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_6(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_lerp = 5;
     int rc = gr_hp_need_i32(s, "time_mix_extra_dim", 1, 1 << 16, &hp->n_lora_mix);
@@ -88,7 +88,7 @@ static int hparams_6(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc ? rc : gr_hp_i32(s, "rescale_every_n_layers", 0, 1 << 16, &hp->halve_every);
 }
 
-static int hparams_7(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_need_i32(s, "attention.decay_lora_rank", 1, 1 << 16, &hp->n_lora_decay);
     if (!rc)
@@ -102,32 +102,32 @@ static int hparams_7(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams_rwkv6(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_rwkv6(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
         hp->n_head_kv[il] = 0; /* every head has its own K and V */
     int rc = gr_hp_wkv(s, hp, 2);
-    return rc ? rc : hparams_6(hp, s);
+    return rc ? rc : hparams_6(s, hp);
 }
 
-static int hparams_rwkv6qwen2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_rwkv6qwen2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_wkv(s, hp, 1);
-    return rc ? rc : hparams_6(hp, s);
+    return rc ? rc : hparams_6(s, hp);
 }
 
-static int hparams_rwkv7(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_rwkv7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_head_kv[0] = 0;
     int rc = gr_hp_wkv(s, hp, 2);
-    return rc ? rc : hparams_7(hp, s);
+    return rc ? rc : hparams_7(s, hp);
 }
 
-static int hparams_arwkv7(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_arwkv7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_head_kv[0] = 0;
     int rc = gr_hp_wkv(s, hp, 1);
-    return rc ? rc : hparams_7(hp, s);
+    return rc ? rc : hparams_7(s, hp);
 }
 
 static gr_t halved(struct gr_build *b, int il, gr_t x)

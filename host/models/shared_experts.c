@@ -40,45 +40,45 @@ static const struct gr_tensor_spec spec_glm4[] = {
 static const struct gr_tensor_spec spec_qwen2moe[] = {
     COMMON, FFN_NORM, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}}};
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     return gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
 }
 
 /* The weights of the chosen experts are those of the softmax over all experts, not renormalised. */
-static int hparams_deepseek(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_deepseek(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = false;
     return rc;
 }
 
-static int hparams_qwen2moe(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_qwen2moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams_deepseek(hp, s);
+    int rc = hparams_deepseek(s, hp);
     hp->expert_scale = 0;
     return rc;
 }
 
 /* Some files have a bias of the attention output; like llama.cpp, this ignores it. */
-static int hparams_ernie(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_ernie(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = hparams(hp, s);
+    int rc = hparams(s, hp);
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true, hp->expert_scale = 0;
     return rc;
 }
 
 /* Without a width in the file, the chosen experts together are as wide as a dense part. */
-static void share_width(struct gr_hparams *hp, struct gr_hp_source *s)
+static void share_width(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     if (!gr_hp_has(s, "expert_feed_forward_length") && hp->n_expert_used > 0)
         hp->n_ff_exp = hp->n_ff[0] / hp->n_expert_used;
 }
 
-static int hparams_glm4(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_glm4(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_shared = 0;
-    share_width(hp, s);
+    share_width(s, hp);
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
@@ -87,7 +87,7 @@ static int hparams_glm4(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* The file's width is that of each shared expert. */
-static int hparams_bailing2(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_bailing2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_ff = 0, n_shared = 1;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
@@ -100,7 +100,7 @@ static int hparams_bailing2(struct gr_hparams *hp, struct gr_hp_source *s)
 }
 
 /* One shared expert, as wide as the others when the file does not say. */
-static int one_shared(struct gr_hparams *hp, struct gr_hp_source *s)
+static int one_shared(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_ff = 0;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
@@ -110,17 +110,17 @@ static int one_shared(struct gr_hparams *hp, struct gr_hp_source *s)
     return rc;
 }
 
-static int hparams_hy3(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_hy3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    share_width(hp, s);
-    return one_shared(hp, s);
+    share_width(s, hp);
+    return one_shared(s, hp);
 }
 
 /* Windowed layers have rope, the others no positional encoding. */
-static int hparams_exaone(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_exaone(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->n_swa = 128;
-    int rc = one_shared(hp, s);
+    int rc = one_shared(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 4);
     for (int32_t il = 0; il < hp->n_layer; il++)

@@ -13,7 +13,7 @@ static const struct gr_tensor_spec spec[] = {
 
 /* If the file has a window, it is taken as 4,096; a model of four layers has rope in all of
  * them. */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)

@@ -15,7 +15,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->rot_by_kind = true;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);

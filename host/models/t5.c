@@ -47,7 +47,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_DEC_FFN_DOWN, GR_IN_CROSS, {GR_D_FF, GR_D_EMBD}},
 };
 
-static int hparams_encoder(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams_encoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->attn_scale = 1;
     for (int32_t il = 1; il < hp->n_layer; il++) /* they share the first layer's biases by
@@ -71,10 +71,10 @@ static void lay_out(struct gr_hparams *hp, int32_t n_enc, int32_t n_dec)
 }
 
 /* By default the decoder has as many layers as the encoder and begins with token 0. */
-static int hparams(struct gr_hparams *hp, struct gr_hp_source *s)
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_enc = hp->n_layer, n_dec = n_enc;
-    int rc = hparams_encoder(hp, s);
+    int rc = hparams_encoder(s, hp);
     if (!rc)
         rc = gr_hp_i32(s, "decoder_start_token_id", 0, INT32_MAX, &hp->decoder_start);
     if (!rc)
