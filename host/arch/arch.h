@@ -483,7 +483,9 @@ int gr_hp_unsupported(struct gr_hp_source *s, const char *key);
 /* Reads how experts are chosen and weighted, and the width of the shared ones. `otherwise`: the
  * gate when the file does not say. */
 int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_kind otherwise);
-
+/* Weights the chosen experts by the softmax over all experts, so that the weights sum to 1,
+ * whatever the file says. */
+int gr_hp_softmax_experts(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Reads the adjugate experts: how many experts share one, its width (by default that of a head),
  * its factor. */
 int gr_hp_adjugates(struct gr_hp_source *s, struct gr_hparams *hp);

@@ -616,6 +616,13 @@ int gr_hp_experts(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_gate_ki
     return 0;
 }
 
+int gr_hp_softmax_experts(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    (void)s;
+    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true, hp->expert_scale = 0;
+    return 0;
+}
+
 /* Reads the epsilon of norms; some files of RMS norms have the key of layer norms. */
 static int read_eps(struct gr_hp_source *s, struct gr_hparams *hp)
 {

@@ -441,15 +441,6 @@ gr_t gr_ffn_any(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
                                                 : gr_ffn_mlp(b, il, x, res, kind);
 }
 
-struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act)
-{
-    const struct gr_hparams *hp = gr_hp(b);
-    return (struct gr_moe_opt){.gate = hp->expert_gate,
-                               .act = act,
-                               .normalise = hp->expert_norm,
-                               .scale = hp->expert_scale};
-}
-
 /* The chosen experts and their weights. */
 struct choice {
     gr_t ids, weights; /* [n_tok, n_used] */
@@ -522,62 +513,62 @@ static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_u
 /* Weighted sum of the chosen experts' results for `in`, + res, into y; in a shard the partial
  * sum. */
 static gr_t routed(struct gr_build *b, int il, const struct choice *c, gr_t in, gr_t res,
-                   const struct gr_moe_opt *opt, gr_t y)
+                   enum gr_act_kind act, gr_t y)
 {
-    gr_t h = experts_glu(b, il, in, c, opt->act);
+    gr_t h = experts_glu(b, il, in, c, act);
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_EXPS, h, c->ids);
     return gr_expert_sum(b, il, h, c->weights, res, y);
 }
 
 /* gr_moe_routed into y; in a shard the partial sum. */
 static gr_t experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
-                    const struct gr_moe_opt *opt, gr_t y)
+                    enum gr_act_kind act, gr_t y)
 {
     if (gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
-        res = shared_expert(b, il, x, res, opt->act);
-    return routed(b, il, c, x, res, opt, y);
+        res = shared_expert(b, il, x, res, act);
+    return routed(b, il, c, x, res, act, y);
 }
 
 /* Experts that work on fewer columns (latent), and shared experts that see all columns. */
 static gr_t latent_experts(struct gr_build *b, int il, const struct choice *c, gr_t x, gr_t res,
-                           const struct gr_moe_opt *opt)
+                           enum gr_act_kind act)
 {
     bool other = gr_has(b, il, GR_W_FFN_ROUTED_UP); /* files have one of two names for them */
     gr_t in = gr_mm(b, il, other ? GR_W_FFN_ROUTED_DOWN : GR_W_FFN_LATENT_DOWN, x), y;
     if (gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        y = gr_join(b, il, routed(b, il, c, in, none, opt, gr_part(b, in.rows, in.cols)), none);
+        y = gr_join(b, il, routed(b, il, c, in, none, act, gr_part(b, in.rows, in.cols)), none);
     else
-        y = routed(b, il, c, in, none, opt, gr_new(b, in.rows, in.cols, GR_F32));
+        y = routed(b, il, c, in, none, act, gr_new(b, in.rows, in.cols, GR_F32));
     if (gr_has(b, il, GR_W_FFN_ROUTED_NORM))
         y = gr_norm(b, il, GR_W_FFN_ROUTED_NORM, y);
     y = gr_mm_add(b, il, other ? GR_W_FFN_ROUTED_UP : GR_W_FFN_LATENT_UP, y, res);
     if (!gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
         return y;
-    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, shared_columns(b, il, x, opt->act), y);
+    return gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, shared_columns(b, il, x, act), y);
 }
 
-gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
-                   const struct gr_moe_opt *opt)
+gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res, enum gr_act_kind act)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    struct choice c = choose(b, il, logits, hp->n_expert_used,
-                             &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
-                                                     .gate = (int32_t)opt->gate,
-                                                     .normalise = opt->normalise,
-                                                     .scale = opt->scale != 0 ? opt->scale : 1,
-                                                     .n_group = hp->n_expert_group,
-                                                     .n_group_used = hp->n_expert_group_used});
+    struct choice c =
+        choose(b, il, logits, hp->n_expert_used,
+               &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
+                                       .gate = (int32_t)hp->expert_gate,
+                                       .normalise = hp->expert_norm,
+                                       .scale = hp->expert_scale != 0 ? hp->expert_scale : 1,
+                                       .n_group = hp->n_expert_group,
+                                       .n_group_used = hp->n_expert_group_used});
     if (gr_has(b, il, GR_W_FFN_ROUTED_UP) || gr_has(b, il, GR_W_FFN_LATENT_UP))
-        return latent_experts(b, il, &c, x, res, opt);
+        return latent_experts(b, il, &c, x, res, act);
     if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        return experts(b, il, &c, x, res, opt, gr_new(b, x.rows, x.cols, GR_F32));
-    gr_t part = experts(b, il, &c, x, none, opt, gr_part(b, x.rows, x.cols));
+        return experts(b, il, &c, x, res, act, gr_new(b, x.rows, x.cols, GR_F32));
+    gr_t part = experts(b, il, &c, x, none, act, gr_part(b, x.rows, x.cols));
     return gr_join(b, il, part, res);
 }
 
-gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
+gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
-    return gr_moe_routed(b, il, gr_router(b, il, x), x, res, opt);
+    return gr_moe_routed(b, il, gr_router(b, il, x), x, res, act);
 }
 
 gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res)
@@ -598,15 +589,14 @@ gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res)
                          gr_new(b, x.rows, x.cols, GR_F32));
 }
 
-gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt)
+gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
-    return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, x, res, opt)
-                                            : gr_ffn_glu(b, il, x, res, opt->act);
+    return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, x, res, act)
+                                            : gr_ffn_glu(b, il, x, res, act);
 }
 
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }

@@ -152,22 +152,14 @@ gr_t gr_recall(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 /* residual_scale * x + res */
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res);
 
-struct gr_moe_opt {
-    enum gr_gate_kind gate;
-    enum gr_act_kind act;
-    bool normalise; /* weights of the chosen experts sum to 1 */
-    float scale;    /* factor of the weights; 0 = 1 */
-};
-/* Options from the file (gr_hp_experts). */
-struct gr_moe_opt gr_moe_of(const struct gr_build *b, enum gr_act_kind act);
 /* Mixture of experts: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), + the shared
- * expert's result where one is bound, + res. A bound FFN_EXP_BIAS affects the choice only. Families
- * without gates have act(up(x)). With bound FFN_LATENT_DOWN and FFN_LATENT_UP, experts work on
- * fewer columns in between. */
-gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
+ * expert's result where one is bound, + res. How experts are chosen and weighted is an option of
+ * the model (hp->expert_gate, ..). A bound FFN_EXP_BIAS affects the choice only. Families without
+ * gates have act(up(x)). With bound FFN_LATENT_DOWN and FFN_LATENT_UP, experts work on fewer
+ * columns in between. */
+gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
 /* gr_moe with given router logits, which gr_router computes from its input. */
-gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res,
-                   const struct gr_moe_opt *opt);
+gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res, enum gr_act_kind act);
 gr_t gr_router(struct gr_build *b, int il, gr_t x);
 /* x + adjugate_scale * the weighted sum over the adjugate experts of the chosen experts + res.
  * n_adjugate neighbouring experts share an adjugate expert, which counts once for each of them that
@@ -175,10 +167,10 @@ gr_t gr_router(struct gr_build *b, int il, gr_t x);
  * 2508.07785). */
 gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res);
 /* gr_moe if the layer has a router, otherwise gr_ffn_glu. */
-gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_moe_opt *opt);
+gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
 
 /* The layer of many families: x + attention(norm(x)), then x + feed-forward(norm(x)) with SiLU;
- * mixture of experts where the layer has a router (gr_moe_of). */
+ * mixture of experts where the layer has a router. */
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x);
 
 #endif

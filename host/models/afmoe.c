@@ -97,18 +97,16 @@ static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_
 static gr_t layer_afmoe(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     gr_t h = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none, GR_SIGMOID);
     x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
     return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
 }
 
 static gr_t layer_laguna(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     x = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x, GR_SOFTPLUS);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_afmoe = {.name = "afmoe",

@@ -16,19 +16,17 @@ static const struct gr_tensor_spec spec[] = {
  * model. */
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    (void)s;
     hp->n_ff_exp = hp->n_ff[0];
     for (int32_t il = 0; il < hp->n_layer; il++)
         hp->n_ff[il] = hp->n_embd;
-    return 0;
+    return gr_hp_softmax_experts(s, hp);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     gr_t y = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
     y = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, y), y, GR_SILU);
-    return gr_moe(b, il, gr_norm(b, il, GR_W_FFN_NORM_EXPS, gr_match(b, x, y)), y, &moe);
+    return gr_moe(b, il, gr_norm(b, il, GR_W_FFN_NORM_EXPS, gr_match(b, x, y)), y, GR_SILU);
 }
 
 const struct gr_arch gr_arch_arctic = {.name = "arctic",

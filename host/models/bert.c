@@ -81,8 +81,7 @@ static gr_t attention(struct gr_build *b, int il, gr_t x)
 static gr_t layer_of(struct gr_build *b, int il, gr_t x, enum gr_act_kind act)
 {
     gr_t h = attention(b, il, x);
-    struct gr_moe_opt moe = gr_moe_of(b, act);
-    h = gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, h, h, &moe) : gr_ffn_any(b, il, h, h, act);
+    h = gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, h, h, act) : gr_ffn_any(b, il, h, h, act);
     return gr_norm(b, il, GR_W_LAYER_OUT_NORM, h);
 }
 

@@ -63,13 +63,12 @@ static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t layer_moe(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     x = gr_attn_block(b, il, h, x);
     h = gr_match(b, h, x);
     if (!gr_has(b, il, GR_W_FFN_DOWN_SHEXP))
-        return gr_ffn(b, il, h, x, &moe);
-    return gr_add_t(b, gr_scale(b, gr_moe(b, il, h, none, &moe), 0.5f), x);
+        return gr_ffn(b, il, h, x, GR_SILU);
+    return gr_add_t(b, gr_scale(b, gr_moe(b, il, h, none, GR_SILU), 0.5f), x);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

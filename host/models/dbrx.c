@@ -27,7 +27,7 @@ static const struct gr_tensor_spec spec_grok[] = {
 
 static int hparams_dbrx(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
     return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
 }
 
@@ -36,6 +36,7 @@ static int hparams_grok(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float logit_scale = 0.57735026f;
     hp->embd_scale = 78.38367f, hp->attn_scale = 0.08838835f, hp->attn_softcap = 30;
+    hp->expert_norm = true;
     if (!gr_hp_has(s, "rope.scaling.yarn_beta_fast"))
         hp->yarn_beta_fast = 8;
     int rc = gr_hp_f32(s, "logit_scale", &logit_scale);
@@ -53,21 +54,19 @@ static int hparams_grok(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer_dbrx(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_moe(b, il, gr_norm(b, il, GR_W_ATTN_OUT_NORM, x), x, &moe);
+    return gr_moe(b, il, gr_norm(b, il, GR_W_ATTN_OUT_NORM, x), x, GR_SILU);
 }
 
 static gr_t layer_grok(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_GELU, true, 0};
     static const gr_t none;
     enum gr_slot post =
         gr_has(b, il, GR_W_LAYER_OUT_NORM) ? GR_W_LAYER_OUT_NORM : GR_W_FFN_POST_NORM;
     gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
     x = gr_norm_add(b, il, GR_W_ATTN_OUT_NORM, h, x);
     h = gr_norm(b, il, GR_W_FFN_NORM, x);
-    gr_t y = gr_moe(b, il, h, none, &moe);
+    gr_t y = gr_moe(b, il, h, none, GR_GELU);
     if (gr_has(b, il, GR_W_FFN_UP))
         y = gr_scale(b, gr_ffn_glu(b, il, h, y, GR_GELU), sqrtf(0.5f));
     return gr_has(b, il, post) ? gr_norm_add(b, il, post, y, x) : gr_add_t(b, y, x);

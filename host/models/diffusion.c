@@ -30,13 +30,6 @@ static const struct gr_tensor_spec spec_experts[] = {
     {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
 };
 
-static int hparams_rnd1(struct gr_hp_source *s, struct gr_hparams *hp)
-{
-    (void)s;
-    hp->expert_norm = true;
-    return 0;
-}
-
 const struct gr_arch gr_arch_dream = {.name = "dream",
                                       GR_SPEC(spec_dense),
                                       .norm = GR_NORM_RMS,
@@ -60,5 +53,5 @@ const struct gr_arch gr_arch_rnd1 = {.name = "rnd1",
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NEOX,
                                      .no_cache = true,
-                                     .hparams = hparams_rnd1,
+                                     .hparams = gr_hp_softmax_experts,
                                      .layer = gr_pre_norm_layer};

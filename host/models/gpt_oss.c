@@ -19,15 +19,15 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
+    hp->expert_gate = GR_GATE_SOFTMAX_TOP;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     return rc ? rc : gr_hp_swa(s, hp, 2);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX_TOP, GR_SWIGLU_OAI, false, 0};
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_moe(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, &moe);
+    return gr_moe(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, GR_SWIGLU_OAI);
 }
 
 const struct gr_arch gr_arch_gpt_oss = {.name = "gpt-oss",

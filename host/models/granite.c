@@ -66,6 +66,8 @@ static int scales(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+    if (!rc)
+        rc = gr_hp_softmax_experts(s, hp);
     return rc ? rc : scales(s, hp);
 }
 
@@ -108,12 +110,11 @@ static int hparams_swa(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     static const gr_t none;
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     h = gr_hp(b)->recurrent[il] ? gr_mamba2(b, il, h, none) : gr_attn_block(b, il, h, none);
     x = gr_residual(b, h, x);
-    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, &moe);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
     return gr_residual(b, h, x);
 }
 

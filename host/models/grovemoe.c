@@ -16,18 +16,23 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_FFN_DOWN_ADJ, 0, {GR_D_FF_ADJ, GR_D_EMBD, GR_D_ADJUGATE}},
 };
 
+static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    hp->expert_norm = true;
+    return gr_hp_adjugates(s, hp);
+}
+
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     static const gr_t none;
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
     gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x), logits = gr_router(b, il, h);
-    return gr_adjugates(b, il, logits, gr_moe_routed(b, il, logits, h, none, &moe), x);
+    return gr_adjugates(b, il, logits, gr_moe_routed(b, il, logits, h, none, GR_SILU), x);
 }
 
 const struct gr_arch gr_arch_grovemoe = {.name = "grovemoe",
                                          GR_SPEC(spec),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
-                                         .hparams = gr_hp_adjugates,
+                                         .hparams = hparams,
                                          .layer = layer};

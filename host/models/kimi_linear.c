@@ -109,10 +109,9 @@ static int hparams_k3(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     x = gr_hp(b)->recurrent[il] ? gr_kda(b, il, h, x) : gr_mla_block(b, il, h, x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
 /* The input of each part is a blend of the residual stream and of its values kept at some layers
@@ -121,7 +120,6 @@ static gr_t layer_k3(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
     const struct gr_hparams *hp = gr_hp(b);
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     bool keeps = hp->n_res_block > 0 && il % hp->n_res_block == 0;
     gr_t h = hp->n_res_block ? gr_recall(b, il, GR_W_ATTN_RES_SCORE, x) : x;
     h = gr_norm(b, il, GR_W_ATTN_NORM, h);
@@ -130,7 +128,7 @@ static gr_t layer_k3(struct gr_build *b, int il, gr_t x)
     gr_t res = keeps ? none : x;
     x = hp->recurrent[il] ? gr_kda(b, il, h, res) : gr_mla_block(b, il, h, res);
     h = hp->n_res_block ? gr_recall(b, il, GR_W_FFN_RES_SCORE, x) : x;
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, h), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, h), x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_kimi_linear = {.name = "kimi-linear",

@@ -71,16 +71,9 @@ static int hparams_mistral3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
     hp->yarn_log_mul *= 0.1f;
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
     hp->temper.length = hp->n_ctx_orig;
     return rc ? rc : gr_hp_f32(s, "attention.temperature_scale", &hp->temper.scale);
-}
-
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
 }
 
 static gr_t layer_mlp(struct gr_build *b, int il, gr_t x)
@@ -94,29 +87,30 @@ const struct gr_arch gr_arch_llama = {.name = "llama",
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NORM,
                                       .mix = {.n_layer_large = 80, .large_if_grouped = true},
-                                      .layer = layer};
+                                      .hparams = gr_hp_softmax_experts,
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_internlm2 = {.name = "internlm2",
                                           GR_SPEC(spec_dense),
                                           .norm = GR_NORM_RMS,
                                           .rope = GR_ROPE_NORM,
-                                          .layer = layer};
+                                          .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_xverse = {.name = "xverse",
                                        GR_SPEC(spec_dense),
                                        .norm = GR_NORM_RMS,
                                        .rope = GR_ROPE_NORM,
-                                       .layer = layer};
+                                       .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_baichuan = {.name = "baichuan",
                                          GR_SPEC(spec_dense),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NORM,
                                          .hparams = hparams_baichuan,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_smollm3 = {.name = "smollm3",
                                         GR_SPEC(spec_dense),
                                         .norm = GR_NORM_RMS,
                                         .rope = GR_ROPE_NORM,
                                         .hparams = hparams_smollm3,
-                                        .layer = layer};
+                                        .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_arcee = {.name = "arcee",
                                       GR_SPEC(spec_mlp),
                                       .norm = GR_NORM_RMS,
@@ -126,26 +120,26 @@ const struct gr_arch gr_arch_exaone = {.name = "exaone",
                                        GR_SPEC(spec_freqs),
                                        .norm = GR_NORM_RMS,
                                        .rope = GR_ROPE_NEOX,
-                                       .layer = layer};
+                                       .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_mistral3 = {.name = "mistral3",
                                          GR_SPEC(spec),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NORM,
                                          .hparams = hparams_mistral3,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_pangu_embed = {.name = "pangu-embedded",
                                             GR_SPEC(spec_bias),
                                             .norm = GR_NORM_RMS,
                                             .rope = GR_ROPE_NEOX,
-                                            .layer = layer};
+                                            .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_ernie4_5 = {.name = "ernie4_5",
                                          GR_SPEC(spec_dense),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NORM,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_paddleocr = {.name = "paddleocr",
                                           GR_SPEC(spec_maybe),
                                           .norm = GR_NORM_RMS,
                                           .rope = GR_ROPE_NEOX,
                                           .hparams = gr_hp_sections,
-                                          .layer = layer};
+                                          .layer = gr_pre_norm_layer};

@@ -39,14 +39,13 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
     if (gr_hp(b)->no_rope[il])
         p.q = gr_temper(b, p.q);
     else
         p = gr_qk_norm(b, il, p);
     x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_llama4 = {.name = "llama4",

@@ -16,6 +16,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
+    hp->expert_gate = GR_GATE_SIGMOID, hp->expert_norm = true;
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     if (!rc)
@@ -25,13 +26,12 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    static const struct gr_moe_opt moe = {GR_GATE_SIGMOID, GR_SILU, true, 0};
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
     gr_t y = gr_attn(b, il, p);
     if (gr_hp(b)->value_scale != 0)
         y = gr_scale(b, y, gr_hp(b)->value_scale);
     x = gr_mm_add(b, il, GR_W_ATTN_OUT, y, x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_mimo2 = {.name = "mimo2",

@@ -56,7 +56,7 @@ static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_need_f32(s, "residual_scale", &hp->residual_scale);
     if (!rc)
         rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
     return rc;
 }
 
@@ -78,18 +78,16 @@ static int hparams_m3(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t layer_01(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
-    struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, gr_hp(b)->expert_scale};
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     x = gr_hp(b)->recurrent[il] ? gr_lightning(b, il, h, none) : gr_attn_block(b, il, h, none);
     h = gr_norm(b, il, GR_W_FFN_NORM, gr_residual(b, h, x));
-    return gr_residual(b, h, gr_moe(b, il, h, none, &moe));
+    return gr_residual(b, h, gr_moe(b, il, h, none, GR_SILU));
 }
 
 static gr_t layer_m3(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SWIGLU_OAI);
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SWIGLU_OAI);
 }
 
 const struct gr_arch gr_arch_minimax_01 = {.name = "minimax-01",

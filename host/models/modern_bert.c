@@ -95,13 +95,6 @@ static gr_t layer_modern(struct gr_build *b, int il, gr_t x)
     return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
 }
 
-static int hparams_llama(struct gr_hp_source *s, struct gr_hparams *hp)
-{
-    (void)s;
-    hp->expert_norm = true;
-    return 0;
-}
-
 const struct gr_arch gr_arch_modern_bert = {.name = "modern-bert",
                                             GR_SPEC(spec_modern),
                                             .norm = GR_NORM_LAYER,
@@ -129,5 +122,5 @@ const struct gr_arch gr_arch_llama_embed = {.name = "llama-embed",
                                             .norm = GR_NORM_RMS,
                                             .rope = GR_ROPE_NORM,
                                             .no_logits = true,
-                                            .hparams = hparams_llama,
+                                            .hparams = gr_hp_softmax_experts,
                                             .layer = gr_pre_norm_layer};

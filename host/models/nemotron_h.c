@@ -55,8 +55,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
         return gr_mamba2(b, il, h, x);
     if (gr_hp(b)->n_ff[il] == 0)
         return gr_attn_block(b, il, h, x);
-    struct gr_moe_opt moe = gr_moe_of(b, GR_RELU2);
-    return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, h, x, &moe)
+    return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, h, x, GR_RELU2)
                                             : gr_ffn_mlp(b, il, h, x, GR_RELU2);
 }
 

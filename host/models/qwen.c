@@ -55,13 +55,6 @@ static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
     return gr_hp_qkv_fits(s, hp);
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, &moe);
-}
-
 /* Rerankers have two outputs, yes and no, which pass a softmax. */
 static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
@@ -75,28 +68,29 @@ const struct gr_arch gr_arch_qwen = {.name = "qwen",
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NEOX,
                                      .hparams = hparams1,
-                                     .layer = layer};
+                                     .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen2 = {.name = "qwen2",
                                       GR_SPEC(spec2),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .mix = {.n_layer_large = 80},
-                                      .layer = layer};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen3 = {.name = "qwen3",
                                       GR_SPEC(spec3),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = hparams3,
-                                      .layer = layer};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
                                          GR_SPEC(spec3moe),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
-                                         .layer = layer};
+                                         .hparams = gr_hp_softmax_experts,
+                                         .layer = gr_pre_norm_layer};
 
 static int hparams_vl3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->interleaved = hp->cls_softmax = true;
+    hp->interleaved = hp->cls_softmax = hp->expert_norm = true;
     return gr_hp_sections(s, hp);
 }
 
@@ -105,23 +99,23 @@ const struct gr_arch gr_arch_qwen2vl = {.name = "qwen2vl",
                                         .norm = GR_NORM_RMS,
                                         .rope = GR_ROPE_NEOX,
                                         .hparams = gr_hp_sections,
-                                        .layer = layer};
+                                        .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen3vl = {.name = "qwen3vl",
                                         GR_SPEC(spec3),
                                         .norm = GR_NORM_RMS,
                                         .rope = GR_ROPE_NEOX,
                                         .hparams = hparams_vl3,
-                                        .layer = layer};
+                                        .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_qwen3vlmoe = {.name = "qwen3vlmoe",
                                            GR_SPEC(spec3moe),
                                            .norm = GR_NORM_RMS,
                                            .rope = GR_ROPE_NEOX,
                                            .hparams = hparams_vl3,
-                                           .layer = layer};
+                                           .layer = gr_pre_norm_layer};
 /* Language model of Qwen3-TTS. */
 const struct gr_arch gr_arch_qwen3tts = {.name = "qwen3tts",
                                          GR_SPEC(spec3),
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
                                          .hparams = hparams_vl3,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};

@@ -52,7 +52,9 @@ static int hparams_next(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_recurrence(s, hp, GR_DELTA);
     if (!rc)
         rc = gr_hp_equal_heads(s, hp);
-    return rc ? rc : gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+    if (!rc)
+        rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
+    return rc ? rc : gr_hp_softmax_experts(s, hp);
 }
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
@@ -81,10 +83,9 @@ static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res)
 static gr_t layer_of(struct gr_build *b, int il, gr_t x, bool tiled)
 {
     const struct gr_delta_opt delta = {tiled, GR_SILU};
-    static const struct gr_moe_opt moe = {GR_GATE_SOFTMAX, GR_SILU, true, 0};
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     x = gr_hp(b)->recurrent[il] ? gr_delta_net(b, il, h, x, &delta) : attention(b, il, h, x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, GR_SILU);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

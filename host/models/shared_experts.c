@@ -64,8 +64,7 @@ static int hparams_qwen2moe(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_ernie(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = hparams(s, hp);
-    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true, hp->expert_scale = 0;
-    return rc;
+    return rc ? rc : gr_hp_softmax_experts(s, hp);
 }
 
 /* Without a width in the file, the chosen experts together are as wide as a dense part. */
@@ -130,9 +129,8 @@ static int hparams_exaone(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer_glm4(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_SILU);
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, &moe);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_deepseek = {.name = "deepseek",

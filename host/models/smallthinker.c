@@ -31,11 +31,10 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
-    struct gr_moe_opt moe = gr_moe_of(b, GR_RELU);
     gr_t logits = gr_router(b, il, x);
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
     gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x);
-    return gr_moe_routed(b, il, gr_match(b, logits, h), h, x, &moe);
+    return gr_moe_routed(b, il, gr_match(b, logits, h), h, x, GR_RELU);
 }
 
 const struct gr_arch gr_arch_smallthinker = {.name = "smallthinker",
