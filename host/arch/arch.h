@@ -224,7 +224,8 @@ struct gr_hparams {
                          the last one */
     int32_t n_token_type; /* token types (every token has the first one); 0: unknown */
     int32_t n_ff_up; /* rows of the first feed-forward matrix, where these are n_ff or 2 * n_ff */
-    enum gr_act_kind ffn_act;     /* activation of the feed-forward part, where files differ */
+    enum gr_act_kind ffn_act; /* activation of the feed-forward part in gr_pre_norm_layer and the
+                                 like; SiLU unless the family sets another */
     int32_t n_dense_2, n_dense_3; /* rows of the first, columns of the second matrix after
                                      pooling */
     bool v_in_k; /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */

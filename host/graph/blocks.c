@@ -598,5 +598,24 @@ gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x)
 {
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
+}
+
+gr_t gr_sandwich_rest(struct gr_build *b, int il, gr_t h, gr_t x)
+{
+    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, gr_hp(b)->ffn_act);
+    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+}
+
+gr_t gr_sandwich_layer(struct gr_build *b, int il, gr_t x)
+{
+    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
+    return gr_sandwich_rest(b, il, h, x);
+}
+
+gr_t gr_parallel_layer(struct gr_build *b, int il, gr_t x)
+{
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    return gr_ffn(b, il, h, gr_attn_block(b, il, h, x), gr_hp(b)->ffn_act);
 }

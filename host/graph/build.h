@@ -169,8 +169,15 @@ gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res);
 /* gr_moe if the layer has a router, otherwise gr_ffn_glu. */
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
 
-/* The layer of many families: x + attention(norm(x)), then x + feed-forward(norm(x)) with SiLU;
- * mixture of experts where the layer has a router. */
+/* Layers of many families, as the `layer` of a table; the activation is hp->ffn_act, and a layer
+ * with a router has experts.
+ * pre-norm: x + attention(norm(x)), then x + feed-forward(norm(x));
+ * sandwich: x + norm(attention(norm(x))), then x + norm(feed-forward(norm(x)));
+ * parallel: x + attention(h) + feed-forward(h) of the same h = norm(x). */
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x);
+gr_t gr_sandwich_layer(struct gr_build *b, int il, gr_t x);
+gr_t gr_parallel_layer(struct gr_build *b, int il, gr_t x);
+/* The rest of a sandwich layer, given the result h of its attention or of what takes its place. */
+gr_t gr_sandwich_rest(struct gr_build *b, int il, gr_t h, gr_t x);
 
 #endif

@@ -88,24 +88,11 @@ static int hparams_step(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc ? rc : gr_hp_swa(s, hp, 0);
 }
 
-static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind gate)
-{
-    gr_t y = gr_attn(b, il, gr_qk_norm(b, il, gr_qkv_proj(b, il, x)));
-    return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_gated(b, il, gate, x, y), res);
-}
-
-static gr_t layer_afmoe(struct gr_build *b, int il, gr_t x)
-{
-    static const gr_t none;
-    gr_t h = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none, GR_SIGMOID);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
-}
-
 static gr_t layer_laguna(struct gr_build *b, int il, gr_t x)
 {
-    x = attention(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x, GR_SOFTPLUS);
+    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
+    gr_t y = gr_attn(b, il, gr_qk_norm(b, il, gr_qkv_proj(b, il, h)));
+    x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_gated(b, il, GR_SOFTPLUS, h, y), x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
@@ -114,7 +101,7 @@ const struct gr_arch gr_arch_afmoe = {.name = "afmoe",
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = hparams_afmoe,
-                                      .layer = layer_afmoe};
+                                      .layer = gr_sandwich_layer};
 const struct gr_arch gr_arch_laguna = {.name = "laguna",
                                        GR_SPEC(spec_laguna),
                                        .norm = GR_NORM_RMS,

@@ -71,24 +71,18 @@ static gr_t layer_moe(struct gr_build *b, int il, gr_t x)
     return gr_add_t(b, gr_scale(b, gr_moe(b, il, h, none, GR_SILU), 0.5f), x);
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    return gr_ffn_glu(b, il, h, gr_attn_block(b, il, h, x), GR_SILU);
-}
-
 const struct gr_arch gr_arch_command_r = {.name = "command-r",
                                           GR_SPEC(spec),
                                           .norm = GR_NORM_LAYER,
                                           .rope = GR_ROPE_NORM,
                                           .hparams = gr_hp_logit_factor,
-                                          .layer = layer};
+                                          .layer = gr_parallel_layer};
 const struct gr_arch gr_arch_cohere2 = {.name = "cohere2",
                                         GR_SPEC(spec),
                                         .norm = GR_NORM_LAYER,
                                         .rope = GR_ROPE_NORM,
                                         .hparams = hparams2,
-                                        .layer = layer};
+                                        .layer = gr_parallel_layer};
 const struct gr_arch gr_arch_cohere2moe = {.name = "cohere2moe",
                                            GR_SPEC(spec_moe),
                                            .norm = GR_NORM_RMS,

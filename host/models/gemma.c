@@ -49,9 +49,16 @@ static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
     return 1 / sqrtf(d);
 }
 
-static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
+/* Embeddings are scaled, gates are GELU. */
+static void common(struct gr_hparams *hp)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
+    hp->ffn_act = GR_GELU;
+}
+
+static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
+{
+    common(hp);
     hp->attn_scale = attn_scale(hp, 46);
     hp->attn_softcap = 50, hp->final_softcap = 30;
     hp->n_swa = 4096;
@@ -65,7 +72,7 @@ static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->embd_scale = sqrtf((float)hp->n_embd);
+    common(hp);
     hp->scales_tokens = true;
     hp->attn_scale = attn_scale(hp, 62);
     hp->freq_base_swa = 10000;
@@ -80,7 +87,7 @@ static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
  * 2509.20354). */
 static int hparams_embedding(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->embd_scale = sqrtf((float)hp->n_embd);
+    common(hp);
     hp->scales_tokens = true;
     hp->swa_both = true;
     hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
@@ -105,23 +112,8 @@ static const struct gr_tensor_spec spec1[] = {
 static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->embd_scale = sqrtf((float)hp->n_embd);
+    common(hp);
     return 0;
-}
-
-static gr_t layer1(struct gr_build *b, int il, gr_t x)
-{
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_GELU);
-}
-
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    static const gr_t none;
-    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_GELU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
 }
 
 const struct gr_arch gr_arch_gemma = {.name = "gemma",
@@ -129,19 +121,19 @@ const struct gr_arch gr_arch_gemma = {.name = "gemma",
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = hparams1,
-                                      .layer = layer1};
+                                      .layer = gr_pre_norm_layer};
 const struct gr_arch gr_arch_gemma2 = {.name = "gemma2",
                                        GR_SPEC(spec2),
                                        .norm = GR_NORM_RMS,
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams2,
-                                       .layer = layer};
+                                       .layer = gr_sandwich_layer};
 const struct gr_arch gr_arch_gemma3 = {.name = "gemma3",
                                        GR_SPEC(spec3),
                                        .norm = GR_NORM_RMS,
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams3,
-                                       .layer = layer};
+                                       .layer = gr_sandwich_layer};
 const struct gr_arch gr_arch_gemma_embedding = {.name = "gemma-embedding",
                                                 GR_SPEC(spec_embedding),
                                                 .norm = GR_NORM_RMS,
@@ -149,4 +141,4 @@ const struct gr_arch gr_arch_gemma_embedding = {.name = "gemma-embedding",
                                                 .no_cache = true,
                                                 .no_logits = true,
                                                 .hparams = hparams_embedding,
-                                                .layer = layer};
+                                                .layer = gr_sandwich_layer};

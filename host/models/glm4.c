@@ -28,15 +28,6 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    static const gr_t none;
-    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
-}
-
 const struct gr_arch gr_arch_chatglm = {.name = "chatglm",
                                         GR_SPEC(spec_chatglm),
                                         .norm = GR_NORM_RMS,
@@ -47,4 +38,4 @@ const struct gr_arch gr_arch_glm4 = {.name = "glm4",
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NORM,
                                      .hparams = hparams,
-                                     .layer = layer};
+                                     .layer = gr_sandwich_layer};

@@ -65,6 +65,7 @@ static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_m3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t block = 0, n_block = 0;
+    hp->ffn_act = GR_SWIGLU_OAI;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_need_i32(s, "attention.indexer.block_size", 1, INT32_MAX, &block);
@@ -84,12 +85,6 @@ static gr_t layer_01(struct gr_build *b, int il, gr_t x)
     return gr_residual(b, h, gr_moe(b, il, h, none, GR_SILU));
 }
 
-static gr_t layer_m3(struct gr_build *b, int il, gr_t x)
-{
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SWIGLU_OAI);
-}
-
 const struct gr_arch gr_arch_minimax_01 = {.name = "minimax-01",
                                            GR_SPEC(spec_01),
                                            .norm = GR_NORM_RMS,
@@ -101,4 +96,4 @@ const struct gr_arch gr_arch_minimax_m3 = {.name = "minimax-m3",
                                            .norm = GR_NORM_RMS,
                                            .rope = GR_ROPE_NEOX,
                                            .hparams = hparams_m3,
-                                           .layer = layer_m3};
+                                           .layer = gr_pre_norm_layer};

@@ -57,15 +57,6 @@ static int hparams_muse(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
-static gr_t layer_muse(struct gr_build *b, int il, gr_t x)
-{
-    static const gr_t none;
-    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
-}
-
 static gr_t layer_talkie(struct gr_build *b, int il, gr_t x)
 {
     if (il == 0)
@@ -83,7 +74,7 @@ const struct gr_arch gr_arch_muse_glimmer = {.name = "muse-glimmer",
                                              .norm = GR_NORM_RMS,
                                              .rope = GR_ROPE_NORM,
                                              .hparams = hparams_muse,
-                                             .layer = layer_muse};
+                                             .layer = gr_sandwich_layer};
 const struct gr_arch gr_arch_talkie = {.name = "talkie",
                                        GR_SPEC(spec_talkie),
                                        .norm = GR_NORM_RMS,

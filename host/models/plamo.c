@@ -38,30 +38,15 @@ static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc ? rc : gr_hp_swa(s, hp, 8);
 }
 
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    return gr_ffn_glu(b, il, h, gr_attn_block(b, il, h, x), GR_SILU);
-}
-
-static gr_t layer3(struct gr_build *b, int il, gr_t x)
-{
-    static const gr_t none;
-    gr_t h = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), none);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
-}
-
 const struct gr_arch gr_arch_plamo = {.name = "plamo",
                                       GR_SPEC(spec),
                                       .norm = GR_NORM_RMS,
                                       .rope = GR_ROPE_NEOX,
                                       .hparams = gr_hp_rope_all,
-                                      .layer = layer};
+                                      .layer = gr_parallel_layer};
 const struct gr_arch gr_arch_plamo3 = {.name = "plamo3",
                                        GR_SPEC(spec3),
                                        .norm = GR_NORM_RMS,
                                        .rope = GR_ROPE_NEOX,
                                        .hparams = hparams3,
-                                       .layer = layer3};
+                                       .layer = gr_sandwich_layer};

@@ -40,9 +40,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
     static const gr_t none;
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
     h = gr_hp(b)->recurrent[il] ? gr_mamba_heads(b, il, h, none) : gr_attn_block(b, il, h, none);
-    x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
-    return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
+    return gr_sandwich_rest(b, il, h, x);
 }
 
 const struct gr_arch gr_arch_plamo2 = {.name = "plamo2",

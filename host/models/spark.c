@@ -17,15 +17,9 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->rot_by_kind = true;
+    hp->rot_by_kind = true, hp->ffn_act = GR_GELU;
     int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
     return rc ? rc : gr_hp_swa(s, hp, 0);
-}
-
-static gr_t layer(struct gr_build *b, int il, gr_t x)
-{
-    x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_GELU);
 }
 
 const struct gr_arch gr_arch_spark2_5 = {.name = "spark2_5",
@@ -33,4 +27,4 @@ const struct gr_arch gr_arch_spark2_5 = {.name = "spark2_5",
                                          .norm = GR_NORM_RMS,
                                          .rope = GR_ROPE_NEOX,
                                          .hparams = hparams,
-                                         .layer = layer};
+                                         .layer = gr_pre_norm_layer};
