@@ -415,6 +415,15 @@ bool gr_hp_has(struct gr_hp_source *s, const char *key);
 int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* As gr_hp_swa, but the first layer of a period is the one without a window. */
 int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* As gr_hp_swa; "rope.freq_base_swa", if the file has it, is the rope base of windowed layers. */
+int gr_hp_swa_rope(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* As gr_hp_swa_rope; frequencies of windowed layers are not scaled, and their base is 10000 by
+ * default. */
+int gr_hp_swa_unscaled(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
+/* Leaves rope to windowed layers among the layers from `first` on. */
+void gr_hp_rope_in_windows(struct gr_hparams *hp, int32_t first);
+/* Takes rope from layers first, first + period, .. */
+void gr_hp_no_rope(struct gr_hparams *hp, int32_t first, int32_t period);
 /* Fails unless the file gives the number of token types. */
 int gr_hp_token_types(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Returns whether a key has this text. */
@@ -463,7 +472,8 @@ int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
 int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Fails unless V's rows are within the 3 * GR_D_Q rows of GR_D_QKV_3. */
 int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp);
-/* Reads M-RoPE's sections from the required "rope.dimension_sections". */
+/* Reads M-RoPE's sections from the required "rope.dimension_sections"; rope rotates distant (NeoX)
+ * pairs. */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* As above; without the key, or if it begins with 0, there are none. */
 int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);

@@ -232,6 +232,30 @@ int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t perio
     return read_swa(s, hp, period, true);
 }
 
+int gr_hp_swa_rope(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    return rc ? rc : gr_hp_swa(s, hp, period);
+}
+
+int gr_hp_swa_unscaled(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period)
+{
+    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
+    return gr_hp_swa_rope(s, hp, period);
+}
+
+void gr_hp_rope_in_windows(struct gr_hparams *hp, int32_t first)
+{
+    for (int32_t il = first; il < hp->n_layer; il++)
+        hp->no_rope[il] = !hp->swa[il];
+}
+
+void gr_hp_no_rope(struct gr_hparams *hp, int32_t first, int32_t period)
+{
+    for (int32_t il = first; il < hp->n_layer; il += period)
+        hp->no_rope[il] = true;
+}
+
 int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp)
 {
     if (hp->d_v == hp->d_k)
@@ -257,6 +281,7 @@ int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp)
 
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp)
 {
+    hp->rope = GR_ROPE_NEOX;
     int rc = gr_hp_each(s, "rope.dimension_sections", 0, 4096, GR_COUNT(hp->section), hp->section);
     if (!rc && hp->section[0] == 0)
         rc = gr_fail(GR_E_CORRUPT,

@@ -48,12 +48,9 @@ static int hparams_afmoe(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
-        rc = gr_hp_swa(s, hp, 4);
+        rc = gr_hp_swa_rope(s, hp, 4);
     hp->n_ff_shexp = n_shared * hp->n_ff_exp; /* below 2^30 */
-    for (int il = 3; il < hp->n_layer; il += 4)
-        hp->no_rope[il] = true;
+    gr_hp_no_rope(hp, 3, 4);
     return rc;
 }
 
@@ -79,13 +76,10 @@ static int hparams_step(struct gr_hp_source *s, struct gr_hparams *hp)
         return gr_hp_unsupported(s, "rope.dimension_count");
     hp->n_rot /= 2;
     hp->rot_by_kind = true;
-    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
         rc = gr_hp_glu_limits(s, hp);
-    return rc ? rc : gr_hp_swa(s, hp, 0);
+    return rc ? rc : gr_hp_swa_unscaled(s, hp, 0);
 }
 
 static gr_t layer_laguna(struct gr_build *b, int il, gr_t x)

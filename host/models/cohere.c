@@ -31,8 +31,7 @@ static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = gr_hp_logit_factor(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 4);
-    for (int il = 0; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+    gr_hp_rope_in_windows(hp, 0);
     return rc;
 }
 
@@ -54,8 +53,7 @@ static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_i32(s, "leading_dense_block_count", 0, INT32_MAX, &lead);
     if (!rc)
         rc = gr_hp_swa_after(s, hp, 4);
-    for (int il = lead; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+    gr_hp_rope_in_windows(hp, lead);
     return rc;
 }
 

@@ -71,13 +71,10 @@ static int hparams_maple(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
     hp->rot_by_kind = hp->glu_limit_first = true;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    int rc = gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
     if (!rc)
-        rc = gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
-    if (!rc)
-        rc = gr_hp_swa(s, hp, 0);
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+        rc = gr_hp_swa_rope(s, hp, 0);
+    gr_hp_rope_in_windows(hp, 0);
     return rc;
 }
 

@@ -62,9 +62,7 @@ static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
     hp->attn_scale = attn_scale(hp, 46);
     hp->attn_softcap = 50, hp->final_softcap = 30;
     hp->n_swa = 4096;
-    int rc = gr_hp_swa(s, hp, 2);
-    if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+    int rc = gr_hp_swa_rope(s, hp, 2);
     if (!rc)
         rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
@@ -75,11 +73,7 @@ static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
     common(hp);
     hp->scales_tokens = true;
     hp->attn_scale = attn_scale(hp, 62);
-    hp->freq_base_swa = 10000;
-    hp->freq_scale_swa = 1;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
-        rc = gr_hp_swa(s, hp, 6);
+    int rc = gr_hp_swa_unscaled(s, hp, 6);
     return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
 }
 
@@ -90,11 +84,8 @@ static int hparams_embedding(struct gr_hp_source *s, struct gr_hparams *hp)
     common(hp);
     hp->scales_tokens = true;
     hp->swa_both = true;
-    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
     int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
-    if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    return rc ? rc : gr_hp_swa(s, hp, 6);
+    return rc ? rc : gr_hp_swa_unscaled(s, hp, 6);
 }
 
 static const struct gr_tensor_spec spec1[] = {

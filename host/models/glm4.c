@@ -20,14 +20,6 @@ static const struct gr_tensor_spec spec_chatglm[] = {COMMON};
 static const struct gr_tensor_spec spec[] = {
     COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}};
 
-static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
-{
-    int rc = gr_hp_maybe_sections(s, hp);
-    if (hp->section[0] > 0)
-        hp->rope = GR_ROPE_NEOX;
-    return rc;
-}
-
 const struct gr_arch gr_arch_chatglm = {.name = "chatglm",
                                         GR_SPEC(spec_chatglm),
                                         .norm = GR_NORM_RMS,
@@ -37,5 +29,5 @@ const struct gr_arch gr_arch_glm4 = {.name = "glm4",
                                      GR_SPEC(spec),
                                      .norm = GR_NORM_RMS,
                                      .rope = GR_ROPE_NORM,
-                                     .hparams = hparams,
+                                     .hparams = gr_hp_maybe_sections,
                                      .layer = gr_sandwich_layer};

@@ -20,8 +20,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_gate = GR_GATE_SOFTMAX_TOP;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    return rc ? rc : gr_hp_swa(s, hp, 2);
+    return gr_hp_swa_rope(s, hp, 2);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

@@ -86,8 +86,6 @@ static int hparams_bailing(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_decay_bound(s, hp, 1, false);
     if (!rc)
         rc = gr_hp_maybe_sections(s, hp);
-    if (hp->section[0] > 0)
-        hp->rope = GR_ROPE_NEOX;
     return rc ? rc : gr_hp_glu_limits(s, hp);
 }
 

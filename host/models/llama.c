@@ -60,8 +60,7 @@ static int hparams_baichuan(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_smollm3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    for (int il = 3; il < hp->n_layer; il += 4)
-        hp->no_rope[il] = true;
+    gr_hp_no_rope(hp, 3, 4);
     return 0;
 }
 

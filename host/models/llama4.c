@@ -28,12 +28,9 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
         return rc;
     hp->n_swa = 8192, hp->chunked = true;
     hp->temper.scale = 0.1f, hp->temper.first = 1, hp->temper.length = 8192;
-    rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
-        rc = gr_hp_swa(s, hp, 4);
+    rc = gr_hp_swa_rope(s, hp, 4);
     hp->n_swa = 8192;
-    for (int32_t il = 3; il < hp->n_layer; il += 4)
-        hp->no_rope[il] = true;
+    gr_hp_no_rope(hp, 3, 4);
     return rc;
 }
 

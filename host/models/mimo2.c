@@ -17,11 +17,8 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->expert_gate = GR_GATE_SIGMOID, hp->expert_norm = true;
-    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
-        rc = gr_hp_f32(s, "attention.value_scale", &hp->value_scale);
-    return rc ? rc : gr_hp_swa(s, hp, 0);
+    int rc = gr_hp_f32(s, "attention.value_scale", &hp->value_scale);
+    return rc ? rc : gr_hp_swa_unscaled(s, hp, 0);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

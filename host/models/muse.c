@@ -49,11 +49,8 @@ static int hparams_muse(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    if (!rc)
-        rc = gr_hp_swa(s, hp, 4);
-    for (int il = 0; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+        rc = gr_hp_swa_rope(s, hp, 4);
+    gr_hp_rope_in_windows(hp, 0);
     return rc;
 }
 

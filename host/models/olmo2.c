@@ -38,8 +38,7 @@ static int hparams_exaone4(struct gr_hp_source *s, struct gr_hparams *hp)
         return 0;
     hp->n_swa = 4096;
     int rc = gr_hp_swa(s, hp, 4);
-    for (int il = 0; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+    gr_hp_rope_in_windows(hp, 0);
     return rc;
 }
 

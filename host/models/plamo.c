@@ -30,12 +30,9 @@ static const struct gr_tensor_spec spec3[] = {
     {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
 };
 
-/* Rope scaling applies to layers without a window only. */
 static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    return rc ? rc : gr_hp_swa(s, hp, 8);
+    return gr_hp_swa_unscaled(s, hp, 8);
 }
 
 const struct gr_arch gr_arch_plamo = {.name = "plamo",

@@ -122,8 +122,7 @@ static int hparams_exaone(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = one_shared(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 4);
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->no_rope[il] = !hp->swa[il];
+    gr_hp_rope_in_windows(hp, 0);
     return rc;
 }
 

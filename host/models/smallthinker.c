@@ -24,8 +24,8 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
     if (hp->n_swa == 0)
         return rc;
     hp->n_swa = 4096;
-    for (int32_t il = 0; il < hp->n_layer && hp->n_layer != 4; il += 4)
-        hp->no_rope[il] = true;
+    if (hp->n_layer != 4)
+        gr_hp_no_rope(hp, 0, 4);
     return rc;
 }
 

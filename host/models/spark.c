@@ -18,8 +18,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->rot_by_kind = true, hp->ffn_act = GR_GELU;
-    int rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
-    return rc ? rc : gr_hp_swa(s, hp, 0);
+    return gr_hp_swa_rope(s, hp, 0);
 }
 
 const struct gr_arch gr_arch_spark2_5 = {.name = "spark2_5",
