@@ -129,6 +129,17 @@ struct gr_tensor_spec {
     {GR_W_ATTN_Q, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_Q}},                                  \
     {GR_W_ATTN_K, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_K}},                                  \
     {GR_W_ATTN_V, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_V}}
+/* Attention with biases that are optional, as a pre-norm layer has it; norms of the heads. */
+#define GR_SPEC_ATTN                                                                               \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}, GR_SPEC_QKV(GR_BIAS_MAYBE),                                  \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}}
+#define GR_SPEC_HEAD_NORMS(flags)                                                                  \
+    {GR_W_ATTN_Q_NORM, flags, {GR_D_HEAD}}, {GR_W_ATTN_K_NORM, flags, {GR_D_HEAD}}
+/* Divisors of rope's frequencies: one set, or one for long and one for short contexts. */
+#define GR_SPEC_ROPE_FACTORS                                                                       \
+    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}, {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},     \
+    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}}
+/* Token embeddings, norm of the output, and an output matrix that the embeddings may serve as. */
 #define GR_SPEC_EMBD                                                                               \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}}, {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},             \
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}}

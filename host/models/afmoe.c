@@ -10,8 +10,7 @@
     GR_SPEC_EMBD,                                                   \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},                             \
+    GR_SPEC_HEAD_NORMS(0),                                          \
     {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_GATE}},                    \
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
@@ -29,8 +28,7 @@ static const struct gr_tensor_spec spec_step[] = {
     {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, GR_OPTIONAL, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, GR_OPTIONAL, {GR_D_HEAD}},
+    GR_SPEC_HEAD_NORMS(GR_OPTIONAL),
     {GR_W_ATTN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_HEADS}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},

@@ -4,13 +4,10 @@
 
 static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EMBD,
-    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
+    GR_SPEC_ROPE_FACTORS,
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
     {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},

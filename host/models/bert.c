@@ -28,10 +28,7 @@ static const struct gr_tensor_spec spec_bert[] = {
     ATTENTION(GR_BIAS_MAYBE),
     PLAIN(0)};
 static const struct gr_tensor_spec spec_nomic[] = {EMBEDDINGS(GR_OPTIONAL),
-                                                   ATTENTION(GR_BIAS_MAYBE),
-                                                   {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-                                                   {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-                                                   {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}};
+                                                   ATTENTION(GR_BIAS_MAYBE), GR_SPEC_GLU(0)};
 static const struct gr_tensor_spec spec_nomic_moe[] = {
     EMBEDDINGS(GR_OPTIONAL),
     ATTENTION(GR_BIAS_MAYBE),

@@ -6,17 +6,13 @@
 
 static const struct gr_tensor_spec spec_dbrx[] = {
     GR_SPEC_EMBD,
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_ATTN,
     {GR_W_ATTN_OUT_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_EXPERTS(0),
 };
 static const struct gr_tensor_spec spec_grok[] = {
     GR_SPEC_EMBD,
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_ATTN,
     {GR_W_ATTN_OUT_NORM, 0, {GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_GLU(GR_OPTIONAL),

@@ -4,17 +4,13 @@
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_EMBD,
     {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
     {GR_W_ATTN_NORM, GR_IN_HEADS, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),
     {GR_W_ATTN_OUT, GR_IN_HEADS | GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, GR_IN_FF, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_IN_FF | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_IN_FF | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_IN_FF | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(GR_IN_FF | GR_BIAS_MAYBE),
 };
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)

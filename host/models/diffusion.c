@@ -5,29 +5,19 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    GR_SPEC_EMBD,                                                   \
+    GR_SPEC_ATTN,                                                   \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_dense[] = {
     COMMON,
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 static const struct gr_tensor_spec spec_experts[] = {
     COMMON,
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
-    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_HEAD_NORMS(0),
+    GR_SPEC_EXPERTS(0),
 };
 
 const struct gr_arch gr_arch_dream = {.name = "dream",

@@ -5,23 +5,18 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    GR_SPEC_ATTN,                                                   \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
     GR_SPEC_EXPERTS(0)
 #define ROW_NORMS                                                   \
     {GR_W_ATTN_Q_NORM, 0, {GR_D_Q}},                                \
     {GR_W_ATTN_K_NORM, 0, {GR_D_K}}
-#define HEAD_NORMS                                                  \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_olmoe[] = {GR_SPEC_EMBD, COMMON, ROW_NORMS};
 static const struct gr_tensor_spec spec_minimax[] = {
     GR_SPEC_EMBD, COMMON, ROW_NORMS, {GR_W_FFN_EXP_BIAS, 0, {GR_D_EXPERT}}};
-static const struct gr_tensor_spec spec_mellum[] = {GR_SPEC_EMBD, COMMON, HEAD_NORMS};
+static const struct gr_tensor_spec spec_mellum[] = {GR_SPEC_EMBD, COMMON, GR_SPEC_HEAD_NORMS(0)};
 static const struct gr_tensor_spec spec_phimoe[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT_NORM, GR_BIAS, {GR_D_EMBD}},

@@ -9,34 +9,22 @@
 #define COMMON                                                      \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    GR_SPEC_ATTN,                                                   \
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},                          \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},                       \
+    GR_SPEC_GLU(0),                                                 \
     {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}
 /* clang-format on */
 
 static const struct gr_tensor_spec spec2[] = {COMMON};
-#define HEAD_NORMS                                                                                 \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                                                            \
-    {                                                                                              \
-        GR_W_ATTN_K_NORM, 0,                                                                       \
-        {                                                                                          \
-            GR_D_HEAD                                                                              \
-        }                                                                                          \
-    }
 static const struct gr_tensor_spec spec3[] = {
     COMMON,
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    HEAD_NORMS,
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}}};
 static const struct gr_tensor_spec spec_embedding[] = {
     COMMON,
-    HEAD_NORMS,
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}},
     {GR_W_DENSE_3, GR_OPTIONAL, {GR_D_DENSE_3, GR_D_EMBD}}};
 
@@ -91,13 +79,9 @@ static int hparams_embedding(struct gr_hp_source *s, struct gr_hparams *hp)
 static const struct gr_tensor_spec spec1[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_ATTN,
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 
 static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)

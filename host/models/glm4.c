@@ -5,12 +5,8 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    GR_SPEC_EMBD,                                                   \
+    GR_SPEC_ATTN,                                                   \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
     {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF_2}},                       \
     {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}

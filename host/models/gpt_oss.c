@@ -11,10 +11,7 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_ATTN_OUT, GR_BIAS, {GR_D_O, GR_D_EMBD}},
     {GR_W_ATTN_SINKS, 0, {GR_D_HEADS}},
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, GR_BIAS, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_BIAS, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_BIAS, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_BIAS, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_EXPERTS(GR_BIAS),
 };
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)

@@ -7,28 +7,17 @@
 
 /* clang-format off */
 #define EMBD                                                        \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
-    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},                   \
-    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},                    \
-    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},                   \
+    GR_SPEC_EMBD,                                                   \
+    GR_SPEC_ROPE_FACTORS,                                           \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}
 #define ATTN(flags)                                                 \
     GR_SPEC_QKV((flags) | GR_BIAS_MAYBE),                           \
     {GR_W_ATTN_OUT, (flags) | GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}}
 #define FFN                                                         \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
-    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},        \
-    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},          \
-    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},        \
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},     \
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},  \
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},    \
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},  \
-    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}}, \
-    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},   \
-    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}}
+    GR_SPEC_GLU(GR_OPTIONAL | GR_BIAS_MAYBE),                       \
+    GR_SPEC_EXPERTS(GR_OPTIONAL),                                   \
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL)
 /* clang-format on */
 
 static const struct gr_tensor_spec spec[] = {EMBD, ATTN(0), FFN};
@@ -41,9 +30,7 @@ static const struct gr_tensor_spec spec_swa[] = {
     ATTN(0),
     {GR_W_ATTN_SINKS, 0, {GR_D_HEADS}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL | GR_BIAS_MAYBE),
     {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
     {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
     {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},

@@ -4,32 +4,19 @@
 
 #include <math.h>
 
-static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
-};
+/* clang-format off */
+#define COMMON                                                      \
+    GR_SPEC_EMBD,                                                   \
+    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
+    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
+    GR_SPEC_HEAD_NORMS(0),                                          \
+    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
+/* clang-format on */
 
-static const struct gr_tensor_spec spec_moe[] = {
-    GR_SPEC_EMBD,
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_EXPERTS(0),
-    GR_SPEC_SHARED_EXPERT(0),
-};
+static const struct gr_tensor_spec spec[] = {COMMON, GR_SPEC_GLU(0)};
+static const struct gr_tensor_spec spec_moe[] = {COMMON, GR_SPEC_EXPERTS(0),
+                                                 GR_SPEC_SHARED_EXPERT(0)};
 
 static int hparams_maincoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {

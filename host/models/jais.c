@@ -12,16 +12,10 @@ static const struct gr_tensor_spec spec[] = {
 };
 
 static const struct gr_tensor_spec spec_refact[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_EMBD,
+    GR_SPEC_ATTN,
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(GR_OPTIONAL),
 };
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)

@@ -3,9 +3,7 @@
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_EMBD,
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),
     {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},
@@ -14,13 +12,8 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_SSM_B_NORM, GR_IN_STATE, {GR_D_STATE}},
     {GR_W_SSM_C_NORM, GR_IN_STATE, {GR_D_STATE}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
 };
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)

@@ -5,24 +5,18 @@
 
 /* clang-format off */
 #define COMMON(n_seen)                                              \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    GR_SPEC_EMBD,                                                   \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     GR_SPEC_KDA(GR_IN_STATE),                                       \
     GR_SPEC_MLA(GR_IN_KV),                                          \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                \
-    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},             \
-    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},               \
-    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},             \
+    GR_SPEC_GLU(GR_OPTIONAL),                                       \
     {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},     \
     {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {n_seen, GR_D_FF_EXP, GR_D_EXPERT}}, \
     {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {n_seen, GR_D_FF_EXP, GR_D_EXPERT}},   \
     {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, n_seen, GR_D_EXPERT}}, \
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},                \
-    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}}, \
-    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},   \
-    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}}
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL)
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_kimi[] = {

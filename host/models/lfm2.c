@@ -10,25 +10,17 @@
     {GR_W_DENSE_2, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_DENSE_2}}, \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     GR_SPEC_QKV(GR_IN_KV | GR_BIAS_MAYBE),                          \
-    {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
-    {GR_W_ATTN_K_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    GR_SPEC_HEAD_NORMS(GR_IN_KV),                                   \
     {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},                 \
     GR_SPEC_SHORT_CONV(GR_IN_STATE),                                \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
-#define DENSE(flags)                                                \
-    {GR_W_FFN_GATE, flags, {GR_D_EMBD, GR_D_FF}},                   \
-    {GR_W_FFN_UP, flags, {GR_D_EMBD, GR_D_FF}},                     \
-    {GR_W_FFN_DOWN, flags, {GR_D_FF, GR_D_EMBD}}
 /* clang-format on */
 
-static const struct gr_tensor_spec spec[] = {COMMON, DENSE(0)};
+static const struct gr_tensor_spec spec[] = {COMMON, GR_SPEC_GLU(0)};
 static const struct gr_tensor_spec spec_moe[] = {
     COMMON,
-    DENSE(GR_OPTIONAL),
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
 };
 

@@ -10,13 +10,9 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_LOOP_NORM, GR_EACH, {GR_D_EMBD}},
     {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_ATTN,
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 
 static const struct gr_tensor_spec spec_hrm[] = {
@@ -26,9 +22,7 @@ static const struct gr_tensor_spec spec_hrm[] = {
     GR_SPEC_QKV(GR_BIAS_MAYBE),
     {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_O}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)

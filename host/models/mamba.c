@@ -5,9 +5,7 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    GR_SPEC_EMBD,                                                   \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}}
 /* clang-format on */
 

@@ -4,9 +4,7 @@
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec_01[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_EMBD,
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     {GR_W_ATTN_QKV, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER_3}},
     {GR_W_ATTN_NORM_2, GR_IN_STATE, {GR_D_INNER}},
@@ -18,10 +16,7 @@ static const struct gr_tensor_spec spec_01[] = {
     {GR_W_ATTN_V, GR_IN_KV | GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_V}},
     {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_EXPERTS(0),
 };
 
 static const struct gr_tensor_spec spec_m3[] = {
@@ -30,21 +25,13 @@ static const struct gr_tensor_spec spec_m3[] = {
     {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL, {GR_D_FF, GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_GLU(GR_OPTIONAL),
+    GR_SPEC_EXPERTS(GR_OPTIONAL),
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}},
-    {GR_W_FFN_GATE_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
-    {GR_W_FFN_UP_SHEXP, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_SHEXP}},
-    {GR_W_FFN_DOWN_SHEXP, GR_OPTIONAL, {GR_D_FF_SHEXP, GR_D_EMBD}},
+    GR_SPEC_SHARED_EXPERT(GR_OPTIONAL),
 };
 
 static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)

@@ -38,27 +38,18 @@ static const struct gr_tensor_spec spec_euro[] = {{GR_W_TOKEN_EMBD, 0, {GR_D_EMB
                                                   {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
                                                   GR_SPEC_QKV(GR_BIAS_MAYBE),
                                                   LAYER,
-                                                  {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-                                                  {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-                                                  {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}};
+                                                  GR_SPEC_GLU(0)};
 /* Llama's table without the output matrix. Its files say that it is not causal. */
 static const struct gr_tensor_spec spec_llama[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_LONG, GR_OPTIONAL, {GR_D_ROT_2}},
-    {GR_W_ROPE_SHORT, GR_OPTIONAL, {GR_D_ROT_2}},
+    GR_SPEC_ROPE_FACTORS,
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
     {GR_W_ATTN_OUT, GR_BIAS_MAYBE, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, GR_OPTIONAL | GR_BIAS_MAYBE, {GR_D_FF, GR_D_EMBD}},
-    {GR_W_FFN_GATE_INP, GR_OPTIONAL, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, GR_OPTIONAL, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}};
+    GR_SPEC_GLU(GR_OPTIONAL | GR_BIAS_MAYBE),
+    GR_SPEC_EXPERTS(GR_OPTIONAL)};
 
 /* Returns the activation of the gate; GELU unless the file says otherwise. */
 static enum gr_act_kind act_of(struct gr_hp_source *s)

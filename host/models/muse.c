@@ -10,15 +10,12 @@ static const struct gr_tensor_spec spec_muse[] = {
     {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_ATTN_GATE, 0, {GR_D_EMBD, GR_D_O}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
     {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}},
 };
 
@@ -28,9 +25,7 @@ static const struct gr_tensor_spec spec_talkie[] = {
     GR_SPEC_QKV(GR_BIAS_MAYBE),
     {GR_W_ATTN_Q_NORM, GR_SPREAD | GR_AS_F32, {GR_D_HEAD, GR_D_HEADS}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
     {GR_W_LAYER_SCALE, GR_SPREAD | GR_AS_F32, {GR_D_EMBD}},
 };
 

@@ -5,24 +5,18 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    GR_SPEC_EMBD,                                                   \
     GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},                          \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},                       \
+    GR_SPEC_GLU(0),                                                 \
     {GR_W_FFN_POST_NORM, 0, {GR_D_EMBD}}
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_olmo2[] = {
     COMMON, {GR_W_ATTN_Q_NORM, 0, {GR_D_Q}}, {GR_W_ATTN_K_NORM, 0, {GR_D_K}}};
-static const struct gr_tensor_spec spec_exaone4[] = {COMMON,
-                                                     {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}},
-                                                     {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-                                                     {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}};
+static const struct gr_tensor_spec spec_exaone4[] = {
+    COMMON, {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}, GR_SPEC_HEAD_NORMS(0)};
 
 /* YaRN applies to full layers only. */
 static int hparams_olmo2(struct gr_hp_source *s, struct gr_hparams *hp)

@@ -7,13 +7,10 @@ static const struct gr_tensor_spec spec[] = {
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     {GR_W_ATTN_QKV, 0, {GR_D_EMBD, GR_D_QKV}},
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}},
+    GR_SPEC_HEAD_NORMS(0),
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 
 const struct gr_arch gr_arch_openelm = {.name = "openelm",

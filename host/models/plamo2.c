@@ -3,9 +3,7 @@
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
+    GR_SPEC_EMBD,
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
     {GR_W_ATTN_QKV, GR_IN_KV, {GR_D_EMBD, GR_D_QKV}},

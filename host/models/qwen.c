@@ -8,32 +8,23 @@
 #define COMMON                                                      \
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
     {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
+    GR_SPEC_ATTN,                                                   \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
 #define OUTPUT(bias) {GR_W_OUTPUT, GR_OPTIONAL | (bias), {GR_D_EMBD, GR_D_VOCAB}}
-#define HEAD_NORMS                                                  \
-    {GR_W_ATTN_Q_NORM, 0, {GR_D_HEAD}},                             \
-    {GR_W_ATTN_K_NORM, 0, {GR_D_HEAD}}
-#define DENSE                                                       \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
 /* clang-format on */
 
-static const struct gr_tensor_spec spec2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE), DENSE};
-static const struct gr_tensor_spec spec2vl[] = {COMMON, OUTPUT(0), DENSE};
-static const struct gr_tensor_spec spec3[] = {
-    COMMON, OUTPUT(0), HEAD_NORMS, DENSE, {GR_W_CLS_OUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_CLS}}};
+static const struct gr_tensor_spec spec2[] = {COMMON, OUTPUT(GR_BIAS_MAYBE), GR_SPEC_GLU(0)};
+static const struct gr_tensor_spec spec2vl[] = {COMMON, OUTPUT(0), GR_SPEC_GLU(0)};
+static const struct gr_tensor_spec spec3[] = {COMMON,
+                                              OUTPUT(0),
+                                              GR_SPEC_HEAD_NORMS(0),
+                                              GR_SPEC_GLU(0),
+                                              {GR_W_CLS_OUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_CLS}}};
 static const struct gr_tensor_spec spec3moe[] = {
     COMMON,
     OUTPUT(0),
-    HEAD_NORMS,
-    {GR_W_FFN_GATE_INP, 0, {GR_D_EMBD, GR_D_EXPERT}},
-    {GR_W_FFN_GATE_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_UP_EXPS, 0, {GR_D_EMBD, GR_D_FF_EXP, GR_D_EXPERT}},
-    {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}},
+    GR_SPEC_HEAD_NORMS(0),
+    GR_SPEC_EXPERTS(0),
 };
 
 static const struct gr_tensor_spec spec1[] = {
@@ -44,7 +35,7 @@ static const struct gr_tensor_spec spec1[] = {
     {GR_W_ATTN_QKV, GR_BIAS, {GR_D_EMBD, GR_D_QKV_3}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
-    DENSE,
+    GR_SPEC_GLU(0),
 };
 
 /* The file's feed-forward width is that of gate and up together. */

@@ -5,16 +5,13 @@
 
 /* clang-format off */
 #define COMMON                                                      \
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},                  \
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},                             \
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},            \
+    GR_SPEC_EMBD,                                                   \
     {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},                          \
     {GR_W_ATTN_Q, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_Q_2}}, \
     {GR_W_ATTN_K, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_K}},   \
     {GR_W_ATTN_V, GR_IN_KV | GR_BIAS_MAYBE, {GR_D_EMBD, GR_D_V}},   \
-    {GR_W_ATTN_Q_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
-    {GR_W_ATTN_K_NORM, GR_IN_KV, {GR_D_HEAD}},                      \
+    GR_SPEC_HEAD_NORMS(GR_IN_KV),                                   \
     {GR_W_ATTN_OUT, GR_IN_KV, {GR_D_O, GR_D_EMBD}},                 \
     {GR_W_ATTN_QKV, GR_IN_STATE, {GR_D_EMBD, GR_D_CHANNEL}},        \
     {GR_W_ATTN_GATE, GR_IN_STATE, {GR_D_EMBD, GR_D_INNER}},         \
@@ -29,17 +26,13 @@
     {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}}, \
     {GR_W_FFN_DOWN_EXPS, 0, {GR_D_FF_EXP, GR_D_EMBD, GR_D_EXPERT}}, \
     {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}},                      \
-    {GR_W_FFN_GATE_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},           \
-    {GR_W_FFN_UP_SHEXP, 0, {GR_D_EMBD, GR_D_FF_SHEXP}},             \
-    {GR_W_FFN_DOWN_SHEXP, 0, {GR_D_FF_SHEXP, GR_D_EMBD}}
+    GR_SPEC_SHARED_EXPERT(0)
 /* clang-format on */
 
 static const struct gr_tensor_spec spec[] = {
     COMMON,
     RATES,
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 static const struct gr_tensor_spec spec_moe[] = {COMMON, RATES, EXPERTS};
 static const struct gr_tensor_spec spec_next[] = {

@@ -50,9 +50,7 @@
     {GR_W_CHANNEL_MIX_VALUE, 0, {GR_D_FF, GR_D_EMBD}}
 #define FFN                                                             \
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},                                    \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                           \
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                             \
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+    GR_SPEC_GLU(0)
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_rwkv6[] = {

@@ -3,16 +3,10 @@
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {
-    {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_OUTPUT_NORM, 0, {GR_D_EMBD}},
-    {GR_W_OUTPUT, GR_OPTIONAL, {GR_D_EMBD, GR_D_VOCAB}},
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_EMBD,
+    GR_SPEC_ATTN,
     {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}},
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}},
+    GR_SPEC_GLU(0),
 };
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

@@ -8,35 +8,34 @@
 /* clang-format off */
 #define COMMON                                                      \
     GR_SPEC_EMBD,                                                   \
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},                               \
-    GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}}
+    GR_SPEC_ATTN
 #define FFN_NORM {GR_W_FFN_NORM, 0, {GR_D_EMBD}}
 #define EXPERTS(flags) GR_SPEC_EXPERTS(flags), GR_SPEC_SHARED_EXPERT(flags)
 #define MOSTLY_EXPERTS                                              \
     GR_SPEC_GLU(GR_OPTIONAL),                                       \
     EXPERTS(GR_OPTIONAL),                                           \
     {GR_W_FFN_EXP_BIAS, GR_OPTIONAL, {GR_D_EXPERT}}
-#define HEAD_NORMS(flags)                                           \
-    {GR_W_ATTN_Q_NORM, flags, {GR_D_HEAD}},                         \
-    {GR_W_ATTN_K_NORM, flags, {GR_D_HEAD}}
 /* clang-format on */
 
 static const struct gr_tensor_spec spec_deepseek[] = {COMMON, FFN_NORM, GR_SPEC_GLU(GR_OPTIONAL),
                                                       EXPERTS(GR_OPTIONAL)};
 static const struct gr_tensor_spec spec_bailing[] = {COMMON, FFN_NORM, EXPERTS(0)};
 static const struct gr_tensor_spec spec_ernie[] = {COMMON, FFN_NORM, MOSTLY_EXPERTS};
-static const struct gr_tensor_spec spec_dots1[] = {COMMON, FFN_NORM, HEAD_NORMS(0), MOSTLY_EXPERTS};
-static const struct gr_tensor_spec spec_exaone[] = {
-    COMMON, FFN_NORM, HEAD_NORMS(0), MOSTLY_EXPERTS, {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}};
+static const struct gr_tensor_spec spec_dots1[] = {COMMON, FFN_NORM, GR_SPEC_HEAD_NORMS(0),
+                                                   MOSTLY_EXPERTS};
+static const struct gr_tensor_spec spec_exaone[] = {COMMON,
+                                                    FFN_NORM,
+                                                    GR_SPEC_HEAD_NORMS(0),
+                                                    MOSTLY_EXPERTS,
+                                                    {GR_W_ROPE_FREQS, GR_OPTIONAL, {GR_D_ROT_2}}};
 static const struct gr_tensor_spec spec_hy3[] = {
     COMMON,
     FFN_NORM,
-    HEAD_NORMS(0),
+    GR_SPEC_HEAD_NORMS(0),
     MOSTLY_EXPERTS,
     {GR_W_FFN_GATE_UP_EXPS, GR_OPTIONAL, {GR_D_EMBD, GR_D_FF_EXP_2, GR_D_EXPERT}}};
 static const struct gr_tensor_spec spec_glm4[] = {
-    COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, HEAD_NORMS(GR_OPTIONAL), MOSTLY_EXPERTS};
+    COMMON, {GR_W_ATTN_POST_NORM, 0, {GR_D_EMBD}}, GR_SPEC_HEAD_NORMS(GR_OPTIONAL), MOSTLY_EXPERTS};
 static const struct gr_tensor_spec spec_qwen2moe[] = {
     COMMON, FFN_NORM, EXPERTS(0), {GR_W_FFN_GATE_INP_SHEXP, 0, {GR_D_EMBD, GR_D_ONE}}};
 

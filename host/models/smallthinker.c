@@ -4,9 +4,7 @@
 
 static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EMBD,
-    {GR_W_ATTN_NORM, 0, {GR_D_EMBD}},
-    GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
+    GR_SPEC_ATTN,
     {GR_W_FFN_NORM, 0, {GR_D_EMBD}},
     GR_SPEC_EXPERTS(0),
 };

@@ -11,9 +11,7 @@
     {GR_W_ATTN_NORM, GR_BIAS, {GR_D_EMBD}},                         \
     GR_SPEC_QKV(GR_BIAS_MAYBE),                                     \
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},                        \
-    {GR_W_FFN_GATE, 0, {GR_D_EMBD, GR_D_FF}},                       \
-    {GR_W_FFN_UP, 0, {GR_D_EMBD, GR_D_FF}},                         \
-    {GR_W_FFN_DOWN, 0, {GR_D_FF, GR_D_EMBD}}
+    GR_SPEC_GLU(0)
 /* clang-format on */
 
 static const struct gr_tensor_spec spec[] = {
