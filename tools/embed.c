@@ -317,7 +317,7 @@ static int run_batch(struct embed *e, size_t lo, size_t hi)
     gr_kv_clear(e->session);
     int rc = gr_decode(e->session, &batch);
     rc = rc ? gr_say_status(rc) : 0;
-    gr_bar_hide(); /* rows may go to the same terminal */
+    gr_say_erase(); /* rows may go to the same terminal */
     for (size_t i = lo; i < hi && !rc; at += (int32_t)e->input[i++].n_id)
         rc = put_rows(e, &e->input[i], at, (int32_t)(i - lo));
     free(id);

@@ -134,8 +134,8 @@ static const char *const prefixes[] = {"GPURUN_", "LLAMA_ARG_"};
 
 /* Variables of the build, of scripts and of tests. */
 static const char *const others[] = {
-    "BUILD", "CUDA", "CUDA_ARCHS", "CUDA_PTX", "CUDA_WATCHDOG", "FUZZ",  "FUZZ_SECONDS",  "MPI",
-    "NCCL",  "NVCC", "SANITIZE",   "SHARED",   "TEST_NCCL",     "TESTS", "PROGRESS_CLOCK"};
+    "BUILD", "CUDA", "CUDA_ARCHS", "CUDA_PTX", "CUDA_WATCHDOG", "FUZZ",      "FUZZ_SECONDS",
+    "MPI",   "NCCL", "NVCC",       "SANITIZE", "SHARED",        "TEST_NCCL", "TESTS"};
 
 static bool is(const char *name, size_t n, const char *other)
 {

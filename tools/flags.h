@@ -21,13 +21,9 @@ enum gr_command {
     GR_N_COMMANDS
 };
 
-struct gr_options;
-
 struct gr_command_spec {
     const char *name;
-    int (*run)(const struct gr_options
-                   *o); /* returns the exit code; NULL: absent command, `text` is the answer */
-    const char *args;
+    const char *args; /* of the usage line; NULL: absent command, `text` is the answer */
     int least, most;
     bool shared; /* run by all ranks, not by rank 0 alone */
     const char *text;
@@ -180,6 +176,9 @@ bool gr_flag_has_no(const struct gr_flag *f);
  * with the error printed. gr_options_fini frees it in both cases. */
 int gr_options_parse(struct gr_options *o, enum gr_command command, int argc, char **argv);
 void gr_options_fini(struct gr_options *o);
+/* Checks that a model file can be read (NULL: the built-in model). 0 or an exit code, after
+ * printing the error. */
+int gr_model_is_there(const char *path);
 /* Checks that the values of different flags are consistent, before anything is opened; completes
  * values that follow from others. 0, or GR_EXIT_USAGE with the error printed. */
 int gr_options_check(struct gr_options *o);

@@ -27,7 +27,7 @@ static void on_interrupt(int signal_number)
     static const char line[] = "gpurun: the chunks under way are the last; another interrupt ends "
                                "without them\n";
     (void)signal_number;
-    gr_bar_hide();
+    gr_say_erase();
     if (++interrupts > 1)
         _exit(GR_EXIT_INTERRUPTED);
     (void)!write(STDERR_FILENO, line, sizeof line - 1);

@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "progress.h"
 #include "tools.h"
 
 static volatile sig_atomic_t interrupts;
@@ -12,7 +11,7 @@ static void on_interrupt(int signal_number)
 {
     (void)signal_number;
     if (++interrupts > 1) {
-        gr_bar_hide();
+        gr_say_erase();
         _exit(GR_EXIT_INTERRUPTED);
     }
     if (interruptible)

@@ -1,11 +1,20 @@
-/* gpurun: chooses the command. */
+/* gpurun: chooses the command, and what each rank does for it. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "progress.h"
+#include "session.h"
 #include "tools.h"
+
+static int (*const functions[GR_N_COMMANDS])(const struct gr_options *o) = {
+#define COMMAND(name, fn, ...) fn,
+#define ABSENT(name, answer)
+#include "commands.def"
+#undef COMMAND
+#undef ABSENT
+};
 
 static const struct gr_command_spec *find_command(const char *name)
 {
@@ -29,10 +38,10 @@ static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
     const char *word = argc > 1 ? argv[1] : "-";
     const struct gr_command_spec *c = find_command(word), *run = &gr_commands[GR_CMD_run];
     *skip = c ? 2 : 1;
-    if (c && !c->run)
+    if (c && !c->args)
         gr_say_error("%s: %s", word, c->text);
     if (c)
-        return c->run ? c : NULL;
+        return c->args ? c : NULL;
     if (!*word || *word == '-' || is_path(word))
         return run;
     const char *near = gr_nearest_name(GR_CMD_run, word);
@@ -45,9 +54,51 @@ static const struct gr_command_spec *choose(int argc, char **argv, int *skip)
     return NULL;
 }
 
-static int run_command(const struct gr_command_spec *c, const struct gr_options *o)
+/* Opens the model that rank 0 opens, and serves it. */
+static int serve(struct gr_world *world, const struct gr_options *o)
 {
-    if (!gr_together_share(c->shared && !o->version && !o->help && !o->list_devices))
+    struct gr_model *model = NULL;
+    int rc = gr_open_model(o, false, &model);
+    int status = rc ? 0 : gr_world_serve(world, model);
+    if (status) /* before closing the model logs anything */
+        rc = gr_say_status(status);
+    gr_model_close(&model);
+    return rc;
+}
+
+/* Ranks > 0: serves the model of rank 0's command. */
+static int serve_command(struct gr_world *world, const struct gr_options *o)
+{
+    struct gr_options with_model = *o;
+    struct gr_recording recording = {0};
+    int rc = 0;
+    if (o->command == GR_CMD_bench)
+        with_model.gpu_layers = o->gpu_layer_counts.v[0], with_model.mmap = o->mmaps.v[0];
+    if (o->command == GR_CMD_replay && !o->model) {
+        rc = gr_recording_read(&recording, o->arg[0]);
+        with_model.model = recording.model;
+    }
+    if (!rc)
+        rc = serve(world, &with_model);
+    gr_recording_fini(&recording);
+    return rc;
+}
+
+/* Rank 0, or the only process. */
+static int lead_command(struct gr_world *world, const struct gr_options *o)
+{
+    if (world)
+        gr_say("ranks: %d processes", gr_world_size(world));
+    int rc = functions[o->command](o);
+    if (!rc)
+        gr_warn_unread(o);
+    return rc;
+}
+
+static int run_command(const struct gr_options *o)
+{
+    if (!gr_together_share(gr_commands[o->command].shared && !o->version && !o->help &&
+                           !o->list_devices))
         return 0;
     if (o->version)
         return gr_tool_version(o);
@@ -56,15 +107,16 @@ static int run_command(const struct gr_command_spec *c, const struct gr_options 
     if (o->list_devices)
         return gr_tool_devices(o);
     struct gr_world *world = gr_together_world();
-    int rc = !world || gr_world_rank(world) == 0 ? gr_outputs_check(o) : 0;
+    bool leads = !world || gr_world_rank(world) == 0;
+    int rc = leads ? gr_outputs_check(o) : 0;
     if (!rc)
         rc = gr_say_init(o);
-    if (!rc)
+    if (!rc) {
+        gr_bar_init(o);
         gr_options_warn(o);
-    if (!rc)
-        rc = gr_together_run(c, o);
-    if (!rc && (!world || gr_world_rank(world) == 0))
-        gr_warn_unread(o);
+        rc = leads ? lead_command(world, o) : serve_command(world, o);
+    }
+    gr_bar_end();
     int lost = gr_say_fini();
     return rc ? rc : lost;
 }
@@ -78,7 +130,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
         "--no-mmap reads all of it at the start\n";
     (void)context;
     if (info->si_code > 0 && gr_in_model_file(info->si_addr)) {
-        gr_bar_hide();
+        gr_say_erase();
         (void)!write(STDERR_FILENO, line, sizeof line - 1);
         _exit(3);
     }
@@ -99,7 +151,7 @@ static int run_line(int argc, char **argv)
                               argv + skip);
     o.words = argv + skip, o.n_words = argc > skip ? argc - skip : 0;
     if (!rc)
-        rc = run_command(c, &o);
+        rc = run_command(&o);
     gr_options_fini(&o);
     gr_out_finish();
     return gr_out_ended() ? 0 : rc;

@@ -1,9 +1,7 @@
 /* Model and session parameters from the flags. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "progress.h"
 #include "tools.h"
@@ -36,20 +34,6 @@ static void say_adapters(const struct gr_adapters *a)
 {
     for (int32_t i = 0; i < a->n; i++)
         gr_say("adapter: %s, scale %g", a->v[i].path, (double)a->v[i].scale);
-}
-
-int gr_model_is_there(const char *path)
-{
-    char longer[4096];
-    if (!path || !access(path, R_OK))
-        return 0;
-    int error = errno;
-    snprintf(longer, sizeof longer, "%s.gguf", path);
-    if (access(longer, R_OK))
-        gr_say_error("%s: %s; -m FILE gives the path of a model", path, strerror(error));
-    else
-        gr_say_error("%s: %s; did you mean %s?", path, strerror(error), longer);
-    return gr_status_exit(GR_E_NO_MODEL);
 }
 
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model)

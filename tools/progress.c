@@ -18,7 +18,6 @@
 #define MOST_BAR 30 /* columns */
 #define LEAST_BAR 8
 #define USUAL_WIDTH 80 /* of a terminal of unknown width */
-#define HIDE "\r\033[K"
 
 /* Work done at a point in time. */
 struct mark {
@@ -27,7 +26,6 @@ struct mark {
 
 static enum { OFF, LINES, BAR } how;
 static double (*now_s)(void) = gr_seconds;
-static double speed = 1; /* of the clock, for tests of the program */
 
 static struct {
     bool active;
@@ -39,25 +37,17 @@ static struct {
     struct gr_session *watched;
 } bar;
 
-static volatile sig_atomic_t on_screen;
-
-static double now(void)
-{
-    return now_s() * speed;
-}
-
 void gr_bar_set_clock(double (*clock)(void))
 {
     now_s = clock ? clock : gr_seconds;
 }
 
-void gr_bar_init(const struct gr_options *o, bool wanted)
+void gr_bar_init(const struct gr_options *o)
 {
-    const char *term = getenv("TERM"), *fast = getenv("GPURUN_PROGRESS_CLOCK");
+    const char *term = getenv("TERM");
     bool dumb = !term || !*term || !strcmp(term, "dumb");
-    bool terminal = wanted && !dumb && gr_is_terminal(STDERR_FILENO);
+    bool terminal = gr_say_shows(GR_LOG_INFO) && !dumb && gr_is_terminal(STDERR_FILENO);
     how = !o->progress ? OFF : terminal ? BAR : LINES;
-    speed = fast && atof(fast) > 0 ? atof(fast) : 1;
     bar.active = false;
 }
 
@@ -70,7 +60,7 @@ bool gr_bar_is_shown(void)
 
 static void on_end(int signal_number)
 {
-    gr_bar_hide();
+    gr_say_erase();
     signal(signal_number, SIG_DFL);
     (void)raise(signal_number);
 }
@@ -84,13 +74,6 @@ static void change_handlers(bool begin)
     for (int i = 0; i < 2; i++)
         if (!sigaction(signals[i], NULL, &a) && a.sa_handler == (begin ? SIG_DFL : on_end))
             sigaction(signals[i], begin ? &mine : &none, NULL);
-}
-
-void gr_bar_hide(void)
-{
-    if (on_screen)
-        (void)!write(STDERR_FILENO, HIDE, sizeof HIDE - 1);
-    on_screen = 0;
 }
 
 static int width(void)
@@ -183,9 +166,9 @@ static void draw(double t)
     int n = snprintf(line, sizeof line, "%s %s%s%s%s", bar.what, wide ? "[" : "", wide ? cells : "",
                      wide ? "] " : "", text);
     n = n > most ? most : n;
+    line[n] = 0;
     change_handlers(true);
-    on_screen = 1;
-    fprintf(stderr, "\r%.*s\033[K", n, line);
+    gr_say_draw(line);
 }
 
 static void say(double t)
@@ -203,7 +186,7 @@ static void show(void)
 {
     if (!bar.active)
         return;
-    double t = now();
+    double t = now_s();
     advance(t);
     if (t - bar.said >= LINE_S)
         say(t);
@@ -222,7 +205,7 @@ void gr_bar_begin(const char *what, double total, enum gr_bar_unit unit)
     bar.active = true;
     bar.total = total, bar.unit = unit;
     bar.added = bar.part = 0;
-    bar.begun = bar.old = bar.newer = (struct mark){now(), 0};
+    bar.begun = bar.old = bar.newer = (struct mark){now_s(), 0};
     bar.said = bar.begun.t, bar.drawn = 0;
     *bar.note = 0;
 }
@@ -274,7 +257,7 @@ void gr_bar_end(void)
 {
     gr_bar_watch(NULL);
     bar.active = false;
-    gr_bar_hide();
+    gr_say_erase();
     change_handlers(false);
 }
 

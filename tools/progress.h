@@ -8,8 +8,8 @@
 /* Unit of the numbers. SHARE: only a percentage is shown. */
 enum gr_bar_unit { GR_BAR_SHARE, GR_BAR_TOKENS, GR_BAR_BYTES };
 
-/* Configures the display; `wanted`: messages of this level are enabled. */
-void gr_bar_init(const struct gr_options *o, bool wanted);
+/* Configures the display, after gr_say_init. */
+void gr_bar_init(const struct gr_options *o);
 /* Begins work of `total` units, replacing the current one; `what`, its name, is copied. */
 void gr_bar_begin(const char *what, double total, enum gr_bar_unit unit);
 /* Add to the work done; to the total. */
@@ -28,9 +28,6 @@ bool gr_bar_bytes(uint64_t done, uint64_t total, void *what);
 
 /* Returns whether progress is shown as a bar rather than as lines. */
 bool gr_bar_is_shown(void);
-/* Removes the bar until the next update; call before writing anything else to the terminal.
- * Async-signal-safe. */
-void gr_bar_hide(void);
 
 /* Sets the clock (seconds), for tests. */
 void gr_bar_set_clock(double (*clock)(void));

@@ -8,19 +8,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "progress.h"
 #include "tools.h"
+
+#define ERASE "\r\033[K" /* the line of the cursor */
 
 static enum gr_log_level threshold = GR_LOG_INFO;
 static struct gr_output *log_file;
-static int log_lost;            /* exit code after a failed write */
-static char speaker[144];       /* name of a rank other than 0, followed by ": " */
-static char held[1024];         /* its first error */
-static char last_error[512];    /* without the prefix */
-static const char *within = ""; /* part of the command that messages are about */
-static bool out_gone;           /* stdout has no reader any more */
-static bool line_open;          /* the last line on stdout is incomplete */
-static bool hushed;             /* log lines of the library are dropped */
+static int log_lost;                /* exit code after a failed write */
+static char speaker[144];           /* name of a rank other than 0, followed by ": " */
+static char held[1024];             /* its first error */
+static char last_error[512];        /* without the prefix */
+static const char *within = "";     /* part of the command that messages are about */
+static bool out_gone;               /* stdout has no reader any more */
+static bool line_open;              /* the last line on stdout is incomplete */
+static bool hushed;                 /* log lines of the library are dropped */
+static bool with_ranks;             /* losing stdout's reader must not end this process */
+static volatile sig_atomic_t drawn; /* gr_say_draw's line is on the terminal */
 
 bool gr_is_terminal(int fd)
 {
@@ -35,9 +38,22 @@ static bool share_file(void)
            out.st_ino == err.st_ino;
 }
 
+void gr_say_draw(const char *line)
+{
+    drawn = 1;
+    fprintf(stderr, "\r%s\033[K", line);
+}
+
+void gr_say_erase(void)
+{
+    if (drawn)
+        (void)!write(STDERR_FILENO, ERASE, sizeof ERASE - 1);
+    drawn = 0;
+}
+
 void gr_say_break(void)
 {
-    gr_bar_hide();
+    gr_say_erase();
     if (line_open && (gr_is_terminal(STDERR_FILENO) || share_file())) {
         fputc('\n', stderr);
         line_open = false;
@@ -56,13 +72,13 @@ static void put_log(const char *line)
     if (!status)
         return;
     log_lost = gr_status_exit(status);
-    gr_bar_hide();
+    gr_say_erase();
     fprintf(stderr, "gpurun: error: --log-file: %s\n", gr_error_message());
 }
 
 static void put_line(enum gr_log_level level, const char *line)
 {
-    if (level >= threshold) {
+    if (gr_say_shows(level)) {
         flockfile(stderr);
         gr_say_break();
         fprintf(stderr, "%s\n", line);
@@ -118,13 +134,16 @@ int gr_say_init(const struct gr_options *o)
     if (status)
         return gr_say_status(status);
     gr_log_set(from_library, NULL);
-    gr_bar_init(o, threshold <= GR_LOG_INFO);
     return 0;
+}
+
+bool gr_say_shows(enum gr_log_level level)
+{
+    return level >= threshold;
 }
 
 int gr_say_fini(void)
 {
-    gr_bar_end();
     gr_log_set(NULL, NULL);
     int status = log_file && !log_lost ? gr_output_commit(&log_file) : 0;
     gr_output_abort(&log_file);
@@ -221,12 +240,11 @@ int gr_say_status(int status)
     return gr_status_exit(status);
 }
 
-/* Ends after the reader of stdout has gone. With several ranks the others must be told, so this
- * acts like an interrupt where the command handles interrupts. */
+/* Ends after the reader of stdout has gone. */
 static void end_early(void)
 {
     struct sigaction a;
-    if (!gr_together_world())
+    if (!with_ranks)
         _exit(0);
     out_gone = true;
     if (!sigaction(SIGINT, NULL, &a) && a.sa_handler != SIG_DFL && a.sa_handler != SIG_IGN)
@@ -243,11 +261,16 @@ static void out_failed(void)
     _exit(6); /* without flushing again */
 }
 
+void gr_out_with_ranks(bool several)
+{
+    with_ranks = several;
+}
+
 void gr_out(const char *p, size_t n)
 {
     if (out_gone)
         return;
-    gr_bar_hide();
+    gr_say_erase();
     if (fwrite(p, 1, n, stdout) != n || fflush(stdout))
         out_failed();
     if (n)

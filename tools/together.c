@@ -7,8 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "progress.h"
-#include "session.h"
 #include "tools.h"
 
 /* Seconds after which a process is ended by force: after a rank was lost, after SIGTERM, and after
@@ -49,7 +47,7 @@ static void *last_resort_main(void *p)
         return p;
     int n = snprintf(line, sizeof line, "gpurun: %s%serror: %s; no way out within %d s\n", own_name,
                      *own_name ? ": " : "", why, grace);
-    gr_bar_hide();
+    gr_say_erase();
     (void)!write(STDERR_FILENO, line, (size_t)n);
     _exit(lost || closing ? EXIT_LOST : EXIT_TERM);
     return p;
@@ -111,6 +109,7 @@ int gr_together_open(void)
         return gr_say_status(status);
     if (!world)
         return 0;
+    gr_out_with_ranks(true);
     if (gr_world_rank(world) > 0)
         gr_say_as(gr_world_name(world, gr_world_rank(world), own_name, sizeof own_name));
     int rc = start_last_resort();
@@ -136,39 +135,6 @@ bool gr_together_share(bool shared)
     return true;
 }
 
-/* Opens the model that rank 0 opens, and serves it. */
-static int serve(const struct gr_options *o)
-{
-    struct gr_model *model = NULL;
-    int rc = gr_open_model(o, false, &model);
-    int status = rc ? 0 : gr_world_serve(world, model);
-    if (status) /* before closing the model logs anything */
-        rc = gr_say_status(status);
-    gr_model_close(&model);
-    return rc;
-}
-
-int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o)
-{
-    struct gr_options with_model = *o;
-    struct gr_recording recording = {0};
-    int rc = 0;
-    if (o->command == GR_CMD_bench)
-        with_model.gpu_layers = o->gpu_layer_counts.v[0], with_model.mmap = o->mmaps.v[0];
-    if (world && gr_world_rank(world) == 0)
-        gr_say("ranks: %d processes", gr_world_size(world));
-    if (!world || gr_world_rank(world) == 0)
-        return c->run(o);
-    if (o->command == GR_CMD_replay && !o->model) {
-        rc = gr_recording_read(&recording, o->arg[0]);
-        with_model.model = recording.model;
-    }
-    if (!rc)
-        rc = serve(&with_model);
-    gr_recording_fini(&recording);
-    return rc;
-}
-
 /* Prints a rank's held error only when a rank was lost; rank 0 prints its own errors. */
 int gr_together_close(int code)
 {
@@ -178,6 +144,7 @@ int gr_together_close(int code)
     last_resort.closing = 1;
     sem_post(&last_resort.wake);
     int agreed = gr_world_close(&world, code), lost = last_resort.lost;
+    gr_out_with_ranks(false);
     if (first && lost && !code)
         gr_say_error("%s", last_resort.line);
     gr_say_held(lost && (lost != 1 || agreed == EXIT_LOST));

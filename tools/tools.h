@@ -14,6 +14,8 @@
 
 /* Sets the level and opens the log file; 0 or an exit code. Sets gpurun.h's sink. */
 int gr_say_init(const struct gr_options *o);
+/* Returns whether messages of this level are printed. */
+bool gr_say_shows(enum gr_log_level level);
 /* Closes the log file; exit code 6, after printing the error, when messages could not be
  * written. */
 int gr_say_fini(void);
@@ -41,6 +43,12 @@ void gr_say_as(const char *name);
 void gr_say_held(bool print);
 /* Drops log lines of the library while on, for trial runs. */
 void gr_say_hush(bool on);
+/* Draws a line at the end of the terminal, in place of the one drawn before; whatever is printed
+ * next removes it. */
+void gr_say_draw(const char *line);
+/* Removes the drawn line, if any; call before writing to the terminal by other means.
+ * Async-signal-safe. */
+void gr_say_erase(void);
 /* Prints the library's message for a failed call; returns the exit code of its status. */
 int gr_say_status(int status);
 
@@ -57,6 +65,9 @@ void gr_out_finish(void);
 bool gr_out_is_open(void);
 /* Returns whether stdout has no reader any more; a single process has ended then. */
 bool gr_out_ended(void);
+/* With several ranks, which must be told of the end: when stdout loses its reader the program is
+ * interrupted (SIGINT), where the command handles that, and does not end. */
+void gr_out_with_ranks(bool several);
 /* Returns whether a file descriptor is a user's terminal; the pseudo-terminals that Open MPI's
  * mpirun gives its processes do not count. */
 bool gr_is_terminal(int fd);
@@ -113,8 +124,6 @@ struct gr_world *gr_together_world(void);
 /* Returns whether this rank takes part in a command. One that is not shared is run by rank 0 alone,
  * which leaves the others. */
 bool gr_together_share(bool shared);
-/* Runs a command on rank 0; the other ranks open the same model and serve it. */
-int gr_together_run(const struct gr_command_spec *c, const struct gr_options *o);
 /* Leaves the other ranks with an exit code; returns the one that all ranks end with. */
 int gr_together_close(int code);
 
@@ -128,9 +137,6 @@ struct gr_adapters {
 int gr_adapters_read(struct gr_adapters *a, const struct gr_options *o);
 void gr_adapters_free(struct gr_adapters *a);
 
-/* Checks that a file can be read (NULL: the built-in model). 0 or an exit code, after printing the
- * error. */
-int gr_model_is_there(const char *path);
 /* Opens the model of the options, or the built-in one, and prints a line about it. 0 or an exit
  * code, after printing the error. */
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);

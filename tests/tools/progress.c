@@ -48,6 +48,7 @@ static void begin(bool terminal, const char *const *words)
     seconds = 100;
     gr_bar_set_clock(fake_clock);
     cr_assert_eq(gr_say_init(&o), 0);
+    gr_bar_init(&o);
 }
 
 /* What has come since the last look. */
@@ -107,7 +108,7 @@ Test(progress, lines_stand_above_the_bar)
     at(4.5, 5);
     cr_expect_str_eq(seen(),
                      "\ranother thing [###############---------------] 50 %, about 2 s left\033[K");
-    gr_bar_hide();
+    gr_say_erase();
     gr_bar_end();
     cr_expect_str_eq(seen(), "\r\033[K", "it is taken away once");
 }

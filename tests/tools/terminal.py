@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Progress as it is seen: terminal.py GPURUN. The program runs on a pseudo terminal whose screen is followed, with a clock that
-runs faster, so that what takes a moment is shown as what takes minutes."""
+"""Progress as it is seen: terminal.py GPURUN_CLOCK. The program runs on a pseudo terminal whose screen is followed, with a clock
+that runs GR_TEST_CLOCK times as fast, so that what takes a moment is shown as what takes minutes."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ import termios
 
 PROGRAM = sys.argv[1]
 LIMIT = 120  # seconds without a byte
-FAST = {"GPURUN_PROGRESS_CLOCK": "1000"}
+FAST = {"GR_TEST_CLOCK": "1000"}
 BAR = re.compile(rb"\r\w[^\r\n]* \[[#-]+\] +\d+ %[^\r\n]*\x1b\[K")
 
 
@@ -101,7 +101,7 @@ code, data, lines = on_terminal(*RUN, "--no-display-prompt", env={})
 expect("short work shows nothing", code == 0 and (b"\x1b[K" not in data or os.getloadavg()[0] > 2), data)
 
 # Weights that are read, and the first use of them.
-code, data, lines = on_terminal(*RUN, "--check-tensors", env={"GPURUN_PROGRESS_CLOCK": "100000"})
+code, data, lines = on_terminal(*RUN, "--check-tensors", env={"GR_TEST_CLOCK": "100000"})
 expect("warm-up: a bar", re.search(rb"warm-up \[[#-]+\] \d+ %, about", data), data)
 expect("load: a bar", b"load [" in data and re.search(rb"load .* of [\d.]+ MiB", data), data)
 clean("load", lines)
