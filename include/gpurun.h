@@ -576,6 +576,15 @@ typedef void gr_tensor_fn(const char *name, int layer, const float *data, int64_
                           int64_t cols, void *user);
 GR_API int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user);
 
+/* ---- plans ---- */
+
+/* Prints the plans that have run since the last call, of the 12 used last: the shape of the
+ * micro-batch; bytes of intermediate results on each device, and of the step's inputs; and segment
+ * by segment, each on one device, what is copied to it and its operations with layer and tensors:
+ * TYPE [rows, columns], of an intermediate result with its number and its offset in bytes. A text
+ * to read, which may change. With several ranks: the part of rank 0. */
+GR_API void gr_session_plans(struct gr_session *s, FILE *out);
+
 /* ---- times ---- */
 
 /* Time of one operation. */

@@ -264,10 +264,12 @@ static int replay_op(struct replay *r, int i)
         rc = replay_encode(r, i, &op->batch);
     else
         rc = replay_cells(r, i, op->kind, op->arg);
-    if (!rc && r->o->dump_kv_cache) {
+    if (!rc && (r->o->dump_kv_cache || r->o->dump_plan))
         fprintf(stderr, "op %d:\n", i);
+    if (!rc && r->o->dump_kv_cache)
         gr_kv_dump(r->session, stderr);
-    }
+    if (!rc && r->o->dump_plan)
+        gr_session_plans(r->session, stderr);
     return rc;
 }
 

@@ -447,7 +447,7 @@ static int prepare(struct run *r)
     if (rc)
         return rc;
     gr_catch_interrupts(r->session);
-    rc = r->o->warmup ? warm_up(r) : 0;
+    rc = r->o->warmup && !r->o->dump_plan ? warm_up(r) : 0; /* whose plans were printed too */
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
     r->cache.shift_keep = gr_length_shifts(r->o) ? shift_keep(r) : -1;
@@ -467,6 +467,15 @@ static int save_cache(struct run *r, bool at_end)
     return gr_prompt_cache_save(&r->cache, r->session, &r->extend);
 }
 
+/* --dump-plan: prints the plans that have run since the last call. */
+static void print_plans(const struct run *r)
+{
+    if (!r->o->dump_plan)
+        return;
+    gr_say_break();
+    gr_session_plans(r->session, stderr);
+}
+
 /* Runs the prompt and generates. Returns 0 (also after an interrupt) or an exit code, after
  * printing the error. */
 static int run_text(struct run *r, int *saved)
@@ -479,11 +488,13 @@ static int run_text(struct run *r, int *saved)
         rc = run_prompt(r);
     r->prompt_s = gr_seconds() - r->start;
     gr_bar_end();
+    print_plans(r);
     if (rc)
         return gr_interrupted() ? 0 : gr_say_status(rc);
     gr_run_show_prompt(r);
     *saved = save_cache(r, false); /* a failure to save does not stop the text */
     rc = generate(r);
+    print_plans(r);
     if (!rc && !*saved)
         *saved = save_cache(r, true);
     return rc;

@@ -1,5 +1,6 @@
 /* The plans of a session: built when a shape first occurs, kept while in use, and run on the
  * session's devices. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -440,6 +441,7 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
     int rc = gr_stream_ask(s, &c->plan, -1);
+    c->n_run++;
     for (size_t i = 0; i < c->plan.segment.n && !rc; i++)
         rc = run_segment(s, c, i);
     if (!rc && out && gr_ten_is(&c->plan.result))
@@ -449,6 +451,35 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
     if (rc)
         (void)gr_session_settle(s);
     return rc;
+}
+
+/* ---- printing ---- */
+
+/* Returns the plan used longest ago of those that have run since they were printed, or NULL. */
+static struct gr_cached_plan *next_unprinted(struct gr_session *s)
+{
+    struct gr_cached_plan *next = NULL;
+    for (struct gr_cached_plan *c = s->plan; c < s->plan + GR_N_PLAN; c++)
+        if (c->n_run && (!next || c->used < next->used))
+            next = c;
+    return next;
+}
+
+void gr_session_plans(struct gr_session *s, FILE *out)
+{
+    static const char *const kind[] = {[GR_PLAN_STEP] = "a micro-batch",
+                                       [GR_PLAN_ENCODE] = "a micro-batch of the encoder",
+                                       [GR_PLAN_SHIFT] = "a K-shift",
+                                       [GR_PLAN_COPY] = "a copy of cells",
+                                       [GR_PLAN_COPY_SWA] = "a copy of cells with a window"};
+    const char *device[GR_MAX_DEVICE] = {NULL};
+    for (int32_t d = 0; d < s->n_device; d++)
+        device[d] = s->device[d].name;
+    for (struct gr_cached_plan *c; (c = next_unprinted(s)); c->n_run = 0) {
+        fprintf(out, "plan of %s, run %" PRIu64 " time%s: ", kind[c->kind], c->n_run,
+                c->n_run == 1 ? "" : "s");
+        gr_plan_print(&c->plan, device, out);
+    }
 }
 
 /* ---- times ---- */

@@ -23,8 +23,9 @@ enum gr_plan_kind { GR_PLAN_STEP, GR_PLAN_ENCODE, GR_PLAN_SHIFT, GR_PLAN_COPY, G
 /* A built, placed and prepared plan; a session keeps the most recently used ones. */
 struct gr_cached_plan {
     struct gr_plan plan;
-    void **exec;   /* [segments] as the backends made them; NULL = the slot is free */
-    uint64_t used; /* s->n_use at the last use */
+    void **exec;    /* [segments] as the backends made them; NULL = the slot is free */
+    uint64_t used;  /* s->n_use at the last use */
+    uint64_t n_run; /* since gr_session_plans was called last */
     enum gr_plan_kind kind;
 };
 

@@ -1,9 +1,6 @@
 #include "graph/plan.h"
 
-#include <inttypes.h>
-
 #include "base/checked.h"
-#include "gr/dtype.h"
 
 #define ALIGN 256
 
@@ -147,47 +144,4 @@ int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i)
     while (--i >= 0 && (seg[i].device != device || seg[i].exchange))
         ;
     return i;
-}
-
-static void print_boundary(const struct gr_plan *p, const char *name, const struct gr_vec *values,
-                           FILE *out)
-{
-    const uint32_t *v = values->data;
-    fprintf(out, ", %s", name);
-    for (size_t i = 0; i < values->n; i++)
-        fprintf(out, " %u (%" PRId64 " bytes)", v[i],
-                ((const struct gr_value *)p->value.data)[v[i]].bytes);
-}
-
-void gr_plan_print(const struct gr_plan *p, FILE *out)
-{
-    const struct gr_node *node = p->node.data;
-    const struct gr_value *v = p->value.data;
-    fprintf(
-        out,
-        "plan of %zu nodes in %zu segments, %zu values, %zu moves, %zu offloads: n_tok %d, n_list "
-        "%d, n_out %d\n",
-        p->node.n, p->segment.n, p->value.n ? p->value.n - 1 : 0, p->move.n, p->offload.n,
-        p->shape.n_tok, p->shape.n_list, p->shape.n_out);
-    if (p->n_stage > 1) {
-        fprintf(out, "stage %d of %d", p->stage, p->n_stage);
-        print_boundary(p, "in", &p->in, out);
-        print_boundary(p, "out", &p->out, out);
-        fputc('\n', out);
-    }
-    for (size_t i = 0; i < p->node.n; i++) {
-        struct gr_node n = node[i];
-        const struct gr_op_info *info = gr_op_info(n.op);
-        fprintf(out, "%4zu device %d layer %3d %-11s", i, n.device, n.layer, info->name);
-        for (const struct gr_operand *o = info->operands; o->role; o++) {
-            const struct gr_ten *t = gr_node_ten(&n, o);
-            if (gr_ten_is(t) && gr_plan_find(p, t))
-                fprintf(out, " %s=%u[%" PRId64 ",%" PRId64 "]@%" PRId64, o->name, t->value, t->rows,
-                        t->cols, v[t->value].offset + t->offset);
-            else if (gr_ten_is(t))
-                fprintf(out, " %s=[%" PRId64 ",%" PRId64 "]%s", o->name, t->rows, t->cols,
-                        gr_dtype_name(t->dtype));
-        }
-        fputc('\n', out);
-    }
 }

@@ -133,8 +133,9 @@ void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_D
 /* The segment of the same device before segment i, or -1. */
 int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i);
 
-/* Prints nodes, shapes and places in readable form. */
-void gr_plan_print(const struct gr_plan *p, FILE *out);
+/* Prints a finished plan for reading: its shape, memory, and by segments its nodes with their
+ * operands. device: the names of its devices, by number. */
+void gr_plan_print(const struct gr_plan *p, const char *const *device, FILE *out);
 
 /* ---- for cut.c, spread.c and finish.c ---- */
 

@@ -342,11 +342,12 @@ Test(cut, a_printed_plan_names_its_boundaries)
     char *text = NULL;
     size_t n;
     struct gr_plan p;
+    const char *const names[GR_MAX_DEVICE] = {"CPU", "CUDA0", "CUDA1", "CUDA2"};
     make(&q, &r, 3, true);
     finish(&p, &q, 1);
     FILE *f = open_memstream(&text, &n);
     cr_assert_not_null(f);
-    gr_plan_print(&p, f);
+    gr_plan_print(&p, names, f);
     fclose(f);
     cr_expect(strstr(text, "stage 1 of 3, in ") && strstr(text, ", out "), "%s", text);
     free(text);
