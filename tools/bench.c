@@ -405,34 +405,13 @@ static int run_setting(struct bench *b)
 /* Runs the settings that share one open model. */
 static int run_model(struct bench *b)
 {
-    const struct gr_options *o = b->o;
-    enum { N = 7 };
-    const int n[N] = {o->thread_counts.n, o->cache_types_v.n, o->cache_types_k.n, o->ubatch_sizes.n,
-                      o->batch_sizes.n,   o->op_offloads.n,   o->kv_offloads.n};
-    int rc = open_model(b), n_all = 1;
-    for (int k = 0; k < N; k++)
-        n_all *= n[k];
-    for (int i = 0; i < n_all && !rc; i++) {
-        int at[N], rest = i;
-        for (int k = 0; k < N; k++)
-            at[k] = rest % n[k], rest /= n[k];
-        b->setting.threads = o->thread_counts.v[at[0]];
-        b->setting.cache_type_v = o->cache_types_v.v[at[1]];
-        b->setting.cache_type_k = o->cache_types_k.v[at[2]];
-        b->setting.ubatch_size = o->ubatch_sizes.v[at[3]];
-        b->setting.batch_size = o->batch_sizes.v[at[4]];
-        b->setting.op_offload = o->op_offloads.v[at[5]];
-        b->setting.kv_offload = o->kv_offloads.v[at[6]];
+    int rc = open_model(b);
+    for (int i = 0; i < gr_bench_n_session(b->o) && !rc; i++) {
+        gr_bench_set_session(&b->setting, i);
         rc = run_setting(b);
     }
     gr_model_close(&b->model);
     return rc;
-}
-
-/* Returns the number of models to open: files times values of -mmp and -ngl. */
-static int count_models(const struct gr_options *o)
-{
-    return (o->models.n > 0 ? o->models.n : 1) * o->mmaps.n * o->gpu_layer_counts.n;
 }
 
 static int check_options(const struct gr_options *o)
@@ -441,15 +420,12 @@ static int check_options(const struct gr_options *o)
         gr_say_error("nothing to measure: -p N, -n N or -pg P,N above 0 is expected");
         return GR_EXIT_USAGE;
     }
-    if (count_models(o) > 1 && gr_together_world()) {
+    if (gr_bench_n_model(o) > 1 && gr_together_world()) {
         gr_say_error("of several processes one -m, one -mmp and one -ngl are expected; a bench for "
                      "each of several does");
         return GR_EXIT_USAGE;
     }
-    if (o->trace && o->batch_sizes.n * o->ubatch_sizes.n * o->cache_types_k.n * o->cache_types_v.n *
-                            o->op_offloads.n * o->kv_offloads.n * o->thread_counts.n *
-                            count_models(o) >
-                        1) {
+    if (o->trace && gr_bench_n_session(o) * gr_bench_n_model(o) > 1) {
         gr_say_error("--trace writes one session into a file, and these flags ask for several");
         return GR_EXIT_USAGE;
     }
@@ -464,11 +440,8 @@ int gr_tool_bench(const struct gr_options *o)
         rc = gr_bench_old_read(&b.old, o->compare);
     if (!rc)
         rc = take_memory(&b);
-    for (int i = 0; i < count_models(o) && !rc; i++) {
-        int n_ngl = o->gpu_layer_counts.n, file = i / n_ngl / o->mmaps.n;
-        b.setting.gpu_layers = o->gpu_layer_counts.v[i % n_ngl];
-        b.setting.mmap = o->mmaps.v[i / n_ngl % o->mmaps.n];
-        b.setting.model = file < o->models.n ? o->models.v[file] : NULL;
+    for (int i = 0; i < gr_bench_n_model(o) && !rc; i++) {
+        gr_bench_set_model(&b.setting, i);
         rc = run_model(&b);
     }
     if (!rc || b.printed)

@@ -30,6 +30,14 @@ struct gr_bench_result {
     double was_ts;  /* tokens per second in the file of --compare; 0: none */
 };
 
+/* The settings that lists of values ask for: the number of models to open, and of sessions of each.
+ * Setting model or session i replaces the options that have lists by one value each; the lists
+ * stay. */
+int gr_bench_n_model(const struct gr_options *o);
+int gr_bench_n_session(const struct gr_options *o);
+void gr_bench_set_model(struct gr_options *o, int i);
+void gr_bench_set_session(struct gr_options *o, int i);
+
 /* "pp512", "tg128x8 @ d4096", "pp512+tg128 @ d0 o8192". Returns buf. */
 const char *gr_bench_name(const struct gr_bench_test *t, char *buf, size_t n);
 /* Returns the tokens per second of measurement i. */

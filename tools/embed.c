@@ -137,14 +137,6 @@ static int read_texts(struct embed *e)
 
 /* ---- the session ---- */
 
-static enum gr_pooling pooling_named(const char *name)
-{
-    int i = GR_POOLING_RANK;
-    while (i > GR_POOLING_MODEL && strcmp(gr_pooling_name((enum gr_pooling)i), name) != 0)
-        i--;
-    return (enum gr_pooling)i;
-}
-
 /* Refuses texts beyond learned positions, and warns of those beyond the context that the rope
  * parameters are good for. */
 static int check_length(const struct embed *e, size_t longest)
@@ -221,7 +213,7 @@ static int open_session(struct embed *e)
 
 static int prepare(struct embed *e)
 {
-    e->pooling = pooling_named(e->o->pooling);
+    (void)gr_pooling_named(e->o->pooling, &e->pooling);
     int rc = read_texts(e);
     if (!rc)
         rc = gr_open_model(e->o, false, &e->model);

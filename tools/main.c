@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench.h"
 #include "progress.h"
 #include "session.h"
 #include "tools.h"
@@ -73,7 +74,7 @@ static int serve_command(struct gr_world *world, const struct gr_options *o)
     struct gr_recording recording = {0};
     int rc = 0;
     if (o->command == GR_CMD_bench)
-        with_model.gpu_layers = o->gpu_layer_counts.v[0], with_model.mmap = o->mmaps.v[0];
+        gr_bench_set_model(&with_model, 0);
     if (o->command == GR_CMD_replay && !o->model) {
         rc = gr_recording_read(&recording, o->arg[0]);
         with_model.model = recording.model;

@@ -80,17 +80,25 @@ int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model *
     return 0;
 }
 
-static enum gr_rope_scaling scaling(const char *word)
+bool gr_scaling_named(const char *word, enum gr_rope_scaling *scaling)
 {
     static const char *const words[] = {[GR_SCALING_MODEL] = "model",
                                         [GR_SCALING_NONE] = "none",
                                         [GR_SCALING_LINEAR] = "linear",
                                         [GR_SCALING_YARN] = "yarn",
                                         [GR_SCALING_LONGROPE] = "longrope"};
-    int i = GR_SCALING_LONGROPE;
-    while (i > 0 && strcmp(words[i], word) != 0)
-        i--;
-    return (enum gr_rope_scaling)i;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(words[i], word))
+            return *scaling = (enum gr_rope_scaling)i, true;
+    return false;
+}
+
+bool gr_pooling_named(const char *word, enum gr_pooling *pooling)
+{
+    for (int i = GR_POOLING_MODEL; i <= GR_POOLING_RANK; i++)
+        if (!strcmp(gr_pooling_name((enum gr_pooling)i), word))
+            return *pooling = (enum gr_pooling)i, true;
+    return false;
 }
 
 /* Maps negative values to "model" (NAN). */
@@ -121,7 +129,7 @@ struct gr_session_params gr_session_options(const struct gr_options *o)
     p.n_threads = gr_together_world() && o->threads <= 0 ? 0 : gr_threads_wanted(o);
     p.n_threads_batch = o->threads_batch > 0 ? o->threads_batch : p.n_threads;
     p.type_k = o->cache_type_k, p.type_v = o->cache_type_v;
-    p.rope_scaling = scaling(o->rope_scaling);
+    (void)gr_scaling_named(o->rope_scaling, &p.rope_scaling);
     p.rope_freq_base = o->rope_freq_base;
     p.rope_freq_scale = isnan(o->rope_scale) ? o->rope_freq_scale : 1 / o->rope_scale;
     p.yarn_ext_factor = factor(o->yarn_ext_factor),

@@ -100,26 +100,18 @@ static const struct setting *find_setting(const char *name)
 
 static int set_scaling(const struct place *at, const json_t *j, enum gr_rope_scaling *out)
 {
-    static const char *const names[] = {[GR_SCALING_NONE] = "none",
-                                        [GR_SCALING_LINEAR] = "linear",
-                                        [GR_SCALING_YARN] = "yarn",
-                                        [GR_SCALING_LONGROPE] = "longrope"};
-    for (size_t i = GR_SCALING_NONE; json_is_string(j) && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(names[i], json_string_value(j))) {
-            *out = (enum gr_rope_scaling)i;
-            return 0;
-        }
+    if (json_is_string(j) && gr_scaling_named(json_string_value(j), out) &&
+        *out != GR_SCALING_MODEL)
+        return 0;
     return wrong(at, "rope_scaling: none, linear, yarn or longrope expected, %s found",
                  json_is_string(j) ? json_string_value(j) : type_name(j));
 }
 
 static int set_pooling(const struct place *at, const json_t *j, enum gr_pooling *out)
 {
-    for (int i = GR_POOLING_NONE; json_is_string(j) && i <= GR_POOLING_RANK; i++)
-        if (!strcmp(gr_pooling_name((enum gr_pooling)i), json_string_value(j))) {
-            *out = (enum gr_pooling)i;
-            return 0;
-        }
+    if (json_is_string(j) && gr_pooling_named(json_string_value(j), out) &&
+        *out != GR_POOLING_MODEL)
+        return 0;
     return wrong(at, "pooling: none, mean, cls, last or rank expected, %s found",
                  json_is_string(j) ? json_string_value(j) : type_name(j));
 }

@@ -140,6 +140,9 @@ void gr_adapters_free(struct gr_adapters *a);
 /* Opens the model of the options, or the built-in one, and prints a line about it. 0 or an exit
  * code, after printing the error. */
 int gr_open_model(const struct gr_options *o, bool vocab_only, struct gr_model **model);
+/* Find the constant of a word: "model", "yarn", ..; "model", "mean", .. False: there is none. */
+bool gr_scaling_named(const char *word, enum gr_rope_scaling *scaling);
+bool gr_pooling_named(const char *word, enum gr_pooling *pooling);
 /* Returns session parameters from the options; the caller sets n_ctx. */
 struct gr_session_params gr_session_options(const struct gr_options *o);
 /* Sets only the options for cache layout and GPU use, in parameters from elsewhere. */
