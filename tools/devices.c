@@ -249,9 +249,10 @@ int gr_tool_fit(const struct gr_options *o)
         return rc;
     gr_model_info(model, &info);
     struct gr_session_params p = gr_session_options(o);
-    p.n_ctx = o->ctx_size > 0                                      ? (uint32_t)o->ctx_size
-              : o->ctx_size == 0 || info.n_ctx_train < FIT_CONTEXT ? (uint32_t)info.n_ctx_train
-                                                                   : FIT_CONTEXT;
+    int32_t n_ctx = o->ctx_size > 0                                      ? o->ctx_size
+                    : o->ctx_size == 0 || info.n_ctx_train < FIT_CONTEXT ? info.n_ctx_train
+                                                                         : FIT_CONTEXT;
+    p.n_ctx = (uint32_t)gr_length_learned(o, &info, n_ctx);
     struct gr_length length; /* Self-Extend with its window keeps K twice */
     rc = gr_length_group(&length, o, model, (int32_t)p.n_ctx, &p);
     if (rc) {

@@ -82,6 +82,17 @@ static int choose(struct gr_length *l, struct gr_session_params *p)
     return choose_group(l, p);
 }
 
+int32_t gr_length_learned(const struct gr_options *o, const struct gr_model_info *info,
+                          int32_t n_ctx)
+{
+    int32_t most = info->n_learned_pos ? info->n_learned_pos : INT32_MAX;
+    if (o->ctx_size > most)
+        gr_say_warning("-c %d exceeds the %d positions that the model has learned, and it has no "
+                       "others: the context is %d",
+                       o->ctx_size, most, most);
+    return n_ctx < most ? n_ctx : most;
+}
+
 int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
                      size_t n_prompt, struct gr_session_params *p)
 {
@@ -90,10 +101,7 @@ int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_
     int rc = choose(l, p);
     if (rc)
         return gr_say_status(rc);
-    if (o->ctx_size > l->n_ctx)
-        gr_say_warning("-c %d exceeds the %d positions that the model has learned, and it has no "
-                       "others: the context is %d",
-                       o->ctx_size, l->info.n_learned_pos, l->n_ctx);
+    (void)gr_length_learned(o, &l->info, l->n_ctx);
     return 0;
 }
 

@@ -23,6 +23,9 @@ struct gr_length {
 
 /* The mode of Self-Extend. */
 enum gr_group_mode gr_length_mode(const struct gr_options *o);
+/* Returns n_ctx, or the model's learned positions where it has fewer; warns of a -c beyond them. */
+int32_t gr_length_learned(const struct gr_options *o, const struct gr_model_info *info,
+                          int32_t n_ctx);
 /* Fills *l, and in *p, which is otherwise complete, the context and the fields of Self-Extend by
  * window. 0 or an exit code, after printing the error. */
 int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_model *model,

@@ -742,3 +742,18 @@ Test(cli, random_arguments)
         }
     }
 }
+
+/* Bad files of a model, and what goes with one, exit 3; bad files that people write exit 2. */
+Test(cli, bad_files)
+{
+    const char *bad = GR_SOURCE_DIR "/README.md", *out = tiny_path("out.gguf");
+    expect_exit(GPURUN(NULL, bad, "-p", "a"), 3, "not a GGUF file");
+    expect_exit(GPURUN(NULL, "-p", "a", "--lora", bad), 3, "not a GGUF file");
+    expect_exit(GPURUN(NULL, "-p", "a", "--prompt-cache", bad), 3, "not a saved state");
+    expect_exit(GPURUN(NULL, "quantize", tiny_model(false), out, "Q8_0", "--imatrix", bad), 3,
+                "importance matrix");
+    expect_exit(GPURUN(NULL, "perplexity", "--kl-divergence", "--kl-divergence-base", bad), 3,
+                "no file of log-probabilities");
+    expect_exit(GPURUN(NULL, "replay", bad, "--hash"), 2, "line 1, column 1");
+    expect_exit(GPURUN(NULL, "bench", "--compare", bad), 2, "JSON as gpurun bench");
+}

@@ -86,6 +86,17 @@ Test(lengths, learned_positions_end)
     expect_exit(run(m, "a", "-p @ -n 4 -gan auto -c 1024"), 0, says);
 }
 
+/* gpurun fit is about the context that a run would have. */
+Test(lengths, fit_ends_with_learned_positions)
+{
+    const char *m = tiny_learned_model();
+    struct outcome o = GPURUN(NULL, "fit", m, "-c", "1024");
+    expect_exit(o, 0, "warning: -c 1024 exceeds the 512 positions that the model has learned");
+    cr_expect(strstr(o.out, " -c 512 "), "%s", o.out);
+    o = GPURUN(NULL, "fit", m, "-c", "512");
+    cr_expect(o.exit_code == 0 && !strstr(o.err, "warning"), "%s", o.err);
+}
+
 /* ---- what a context is good for ---- */
 
 static void set_yarn(struct gr_gguf_writer *w)
