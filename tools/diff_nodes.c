@@ -1,25 +1,30 @@
 /* Comparison of the nodes of two sides, with tolerances derived from rounding.
  *
- * Tolerance, relative to max(RMS of the node on side A, |element there|): six standard deviations
- * (of 10^8 elements none lies further out) of what rounding leaves relative to the RMS. Errors that
- * are independent add up as squares over the node's depth, a layer being four products in a row and
- * an attention (where a recurrence stands in its place, that):
- *   - The f32 sum of a product's K terms rounds K partial sums, each 2^-24 / sqrt(3) of itself and
- *     the i-th sqrt(i / K) of the result: 2^-24 sqrt(K / 6). K = 4 n_embd, the longest as a rule.
- *   - What a product multiplies is rounded: to f16 on a GPU, 2^-11 / sqrt(3), and of quantised
- *     weights a number times a scale and an offset too, each twice as large as the weights: 3 times
- *     that; with bf16 weights to bf16, 2^-9 / sqrt(3), also on the CPU; with quantised ones on the
- *     CPU to s8, whose step is 1 / 127 of the largest (4 RMS) of 32 columns, 1 / sqrt(12) of it.
- *     Nothing is with f32 weights, f16 ones on the CPU, and --cpu-level ref: that is the side to
- *     compare with.
- *   - K and V are rounded by their type, in steps of 1 / 127 (q8_0) or 1 / 8 (q4_0) of the largest.
- *     A GPU's attention over others than f32 rounds queries and weights to f16: 2^-11 in all.
- *   - Scores that spread by S and are off by e of that put weights off by e S, and what attention
- *     gives by as much: sqrt(1 + S^2) for its own node, and of what the layer itself rounds before
- *     its scores a share in the sum that attention is added to.
- * Where both sides round alike, a number goes the other way with a chance of its difference over
- * the step, and is a step off then: that adds their product, at most what rounding apart does. An
- * expert chosen by another one's margin is not rounding and shows as a difference. */
+ * Tolerance of an element: six standard deviations of its rounding error, which is computed
+ * relative to the RMS of the node, times the larger of that RMS (on side A) and the element. Of
+ * 10^8 elements none is expected further out. Independent errors add as squares over the layers
+ * before the node; a layer counts as four products in a row and an attention, or the recurrence in
+ * its place:
+ *   - Sums of a product: an f32 sum of K terms rounds K partial sums, each by 2^-24 / sqrt(3) of
+ *     itself, and the i-th is sqrt(i / K) of the result: 2^-24 sqrt(K / 6) in all. K = 4 n_embd,
+ *     usually the longest product.
+ *   - Inputs of a product. On a GPU they are rounded to f16, by 2^-11 / sqrt(3); quantised weights
+ *     are rounded too, as a scaled number and an offset, each twice as large as the weights: three
+ *     times that in all. With bf16 weights the inputs are rounded to bf16, by 2^-9 / sqrt(3), on
+ *     the CPU too; with quantised weights on the CPU to s8, in steps of 1 / 127 of the largest of
+ *     32 columns (4 RMS), by 1 / sqrt(12) of a step. They are not rounded with f32 weights, with
+ *     f16 weights on the CPU, and with --cpu-level ref, which is thus the side to compare with.
+ *   - K and V: rounded to their type, f16 and bf16 as above, q8_0 and q4_0 in steps of 1 / 127 and
+ *     1 / 8 of the largest. The attention of a GPU rounds queries and attention weights to f16
+ *     unless K and V are f32: 2^-11 in all.
+ *   - Scores: with standard deviation S and a relative error e they change the attention weights,
+ *     and with them the result, by e S. The attention's own node has an error of sqrt(1 + S^2)
+ *     times its inputs'; later nodes receive a share of it (SHARE), as attention is added to a
+ *     larger sum.
+ * Where both sides round in the same steps, a number is rounded differently with the probability
+ * |difference| / step and is one step off then: this adds the product of difference and step to the
+ * variance, at most as much as two independent roundings. Another choice of experts, made by a
+ * narrow margin, is not a rounding error and is reported as a difference. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +34,7 @@
 
 #include "diff.h"
 
-#define SCORES 8   /* standard deviation of a trained model's attention scores, at most as a rule */
+#define SCORES 8   /* standard deviation of a trained model's attention scores, rarely more */
 #define SHARE 0.25 /* attention's part of the variance of the sum that it is added to */
 
 static const char *const way_name[] = {"as a whole", "token by token"};
@@ -58,7 +63,8 @@ struct gr_diff_steps gr_diff_steps(const struct gr_options *o, const struct gr_m
                                   gpu && k + v > 0 ? 0x1p-11 : 0};
 }
 
-/* Returns the variance that a rounding adds where the difference has variance v. */
+/* Returns the variance that rounding by steps a and b (standard deviations) adds to a difference of
+ * variance v. */
 static double rounded(double a, double b, double v)
 {
     return a == b ? fmin(2 * a * a, sqrt(v) * a) : a * a + b * b;

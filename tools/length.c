@@ -7,7 +7,7 @@
 #define UNBOUNDED_ROOM                                                                             \
     1024             /* cells kept for the text when -n does not bound it and -c is not given */
 #define CELL_PAD 256 /* contexts are multiples of this many cells */
-#define MOST_CONTEXT (1 << 24) /* that -c takes */
+#define MOST_CONTEXT (1 << 24) /* the largest -c */
 #define MOST_STRETCH 32        /* highest factor of YaRN, as published (arXiv 2309.00071) */
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -38,8 +38,9 @@ static int64_t capacity(const struct gr_length *l, int32_t n, int32_t w)
     return gr_self_extend_capacity(gr_length_mode(l->o), l->reach.n_good, n, n > 1 ? w : 1);
 }
 
-/* Returns -c, or enough for the prompt and the text, limited to what the model is good for
- * (stretched by Self-Extend); never beyond learned positions. */
+/* Returns -c (0: the trained context), or enough for the prompt and the text, at least 4096, but no
+ * more than the model is good for with Self-Extend's factors; -gan auto chooses those for the
+ * result. Never beyond learned positions. */
 static int64_t tokens_wanted(const struct gr_length *l)
 {
     const struct gr_options *o = l->o;
@@ -131,7 +132,7 @@ const char *gr_length_summary(const struct gr_length *l, char buf[64])
 
 /* ---- flags to suggest, after trying them ---- */
 
-/* As given, with Self-Extend, with YaRN instead of either. */
+/* Flags as given; with Self-Extend; with YaRN in place of Self-Extend. */
 enum kind { AS_GIVEN, GROUPED, STRETCHED };
 
 struct offer {
@@ -295,6 +296,7 @@ static void say_remedies(const struct gr_length *l, const struct gr_session_para
 
 int gr_length_admit(const struct gr_length *l, const struct gr_session_params *p)
 {
+    /* The session refuses these factors with a message of its own. */
     bool refused_anyway = l->group.n > 1 && !l->reach.can_extend[gr_length_mode(l->o)];
     if ((int64_t)l->n_prompt <= l->n_ctx - 4 || refused_anyway)
         return 0;

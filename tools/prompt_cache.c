@@ -57,8 +57,8 @@ static int64_t taken(const struct gr_self_extend *se)
 }
 
 /* Returns how many of the n common tokens are stored as this run would store them: all with the
- * same factors of Self-Extend; with others those of its first window, which is merged before the
- * next token is run; none when the file has merged positions. */
+ * same factors of Self-Extend; with others none when the file has merged positions, otherwise all
+ * or, if this run merges any, those of its first window, which it merges before the next token. */
 static size_t alike(const struct note *note, const struct gr_self_extend *se, size_t n)
 {
     if (note->se.n == se->n && note->se.w == se->w)
@@ -69,8 +69,8 @@ static size_t alike(const struct note *note, const struct gr_self_extend *se, si
 }
 
 /* Truncates the session's text to `keep` tokens. Positions before note->se.i are merged; from there
- * on each token has its own, `merged` below its index. False when it cannot be truncated, or when a
- * window has freed cells that it would see again after positions move. */
+ * on each token has its own, `merged` below its index. False when it cannot be truncated, or when
+ * positions are to move (Self-Extend, --context-shift) and a sliding window has freed cells. */
 static bool cut(const struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
                 const struct gr_self_extend *se, size_t keep)
 {
@@ -91,8 +91,8 @@ static int refuse(const struct gr_prompt_cache *c, int status, const char *why)
     return gr_status_exit(status);
 }
 
-/* Keeps the tokens of the loaded state with which the prompt begins; *n_read receives their number,
- * 0 with an empty session when none can be used. */
+/* Keeps the tokens of the loaded state with which the prompt begins; *n_read, 0 before, receives
+ * their number. Empties the session when none can be used. */
 static void take(struct gr_prompt_cache *c, struct gr_session *s, const struct note *note,
                  const int32_t *token, const int32_t *prompt, size_t n_prompt,
                  struct gr_self_extend *se, size_t *n_read)

@@ -19,7 +19,7 @@ static int read_prompt(struct run *r)
     int rc = gr_read_text(r->o, &r->text, &r->n_text, &given);
     if (rc)
         return rc;
-    /* The end of the last line of a file is not part of the prompt. */
+    /* The newline at the end of a file or of standard input is not part of the prompt. */
     if (!r->o->prompt && r->n_text && r->text[r->n_text - 1] == '\n')
         r->text[--r->n_text] = 0;
     if (r->n_text || r->o->prompt || r->o->model)
@@ -79,7 +79,7 @@ static void say_plan(const struct run *r, const struct gr_session_params *p)
            gr_length_summary(&r->length, group), p->n_batch, p->n_ubatch);
 }
 
-/* Returns the tokens that a shift keeps: --keep, and BOS. */
+/* Returns the number of tokens that a context shift keeps: --keep, and BOS. */
 static int32_t shift_keep(const struct run *r)
 {
     int32_t keep = r->o->keep < 0 ? (int32_t)r->n_prompt : r->o->keep;
@@ -87,7 +87,7 @@ static int32_t shift_keep(const struct run *r)
     return keep < INT32_MAX && begun ? keep + 1 : keep;
 }
 
-/* Sizes batches for an encoder, which reads the whole prompt at once. */
+/* Makes one batch hold the whole prompt, for an encoder; refuses --prompt-cache with one. */
 static int fit_encoder(const struct run *r, struct gr_session_params *p)
 {
     if (r->info.has_encoder && r->cache.path) {
@@ -172,7 +172,7 @@ static int open_model(struct run *r)
     return r->o->dry_run && r->o->ctx_size >= 0 ? 0 : tokenize_prompt(r);
 }
 
-/* --dry-run: opens no session and reads no weights. */
+/* --dry-run: prints the size of the cache without opening a session. */
 static int print_size(struct run *r)
 {
     struct gr_session_params p;
@@ -182,7 +182,7 @@ static int print_size(struct run *r)
     return rc ? rc : gr_print_size(r->o, r->model, &p);
 }
 
-/* Adds a bias of -inf for every end token to those of -l. */
+/* Lists the biases of -l and, with --ignore-eos, -inf for every token that ends a text. */
 static int ban_ends(const struct run *r, struct gr_bias_list *list)
 {
     struct gr_logit_bias *v =
@@ -288,8 +288,8 @@ static int shift_context(struct run *r)
     return gr_context_shift(r->session, 0, shift_keep(r), 0, &r->n_past);
 }
 
-/* Makes room for at least one more token; *room receives the number of cells, 0 when there are
- * none. */
+/* Makes room for at least one more token, with --context-shift; *room receives the number of free
+ * cells. */
 static int make_room(struct run *r, int32_t *room)
 {
     int rc = 0;
@@ -363,7 +363,8 @@ static int profile_step(struct run *r)
     return gr_session_profile(r->session, r->n_gen == r->profile_from);
 }
 
-/* Picks the next token and writes it; *ended after the last one. Exit code. */
+/* Picks the next token and writes it; *ended: it ends the text. 0 or an exit code, after printing
+ * the error. */
 static int write_token(struct run *r, int32_t *id, bool *ended)
 {
     const char *p;
@@ -477,7 +478,7 @@ static void print_plans(const struct run *r)
 }
 
 /* Runs the prompt and generates. Returns 0 (also after an interrupt) or an exit code, after
- * printing the error. */
+ * printing the error; *saved receives that of saving --prompt-cache. */
 static int run_text(struct run *r, int *saved)
 {
     gr_bar_begin("prompt", (double)(r->n_prompt - r->n_read), GR_BAR_TOKENS);

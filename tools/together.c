@@ -1,5 +1,5 @@
-/* Processes started together by mpirun or srun: which commands run on all of them, which one
- * prints, and that each ends whatever happens to the others. */
+/* Processes started together by mpirun or srun: joining them, leaving them, and the end of each
+ * process whatever happens to the others. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include "tools.h"
 
 /* Seconds after which a process is ended by force: after a rank was lost, after SIGTERM, and after
- * it begins to leave the others. Leaving waits up to 8 s for them; but MPI_Finalize has no limit
+ * it began to leave the others. Leaving waits a few seconds for them, but MPI_Finalize has no limit
  * when one dies meanwhile. */
 #define GRACE_LOST 4
 #define GRACE_TERM 2
@@ -135,7 +135,8 @@ bool gr_together_share(bool shared)
     return true;
 }
 
-/* Prints a rank's held error only when a rank was lost; rank 0 prints its own errors. */
+/* Ranks > 0 print the error that they hold when a rank was lost: another one than rank 0, or rank 0
+ * without its exit code being known. */
 int gr_together_close(int code)
 {
     if (!world)

@@ -8,8 +8,8 @@
 
 /* ---- blocks of 32 ---- */
 
-/* Four f16 at offset `at` of blocks `size` bytes apart, combined in integer registers, whose units
- * are otherwise idle. */
+/* Loads four f16 from offset `at` of blocks `size` bytes apart. Combines them by integer
+ * operations, whose execution ports are idle otherwise. */
 GR_INLINE long long four_halves(const uint8_t *p, size_t size, size_t at)
 {
     uint64_t all = 0;
@@ -62,8 +62,9 @@ GR_INLINE __m256i piece_q5_1(const struct gr_q5_1 *b, int k)
 
 /* ---- super-blocks of 256 ---- */
 
-/* Eight scales and eight minima of 6 bits (Q4_K, Q5_K): the first four in the low bits of bytes
- * 0..3 and 4..7; of the others, four bits in bytes 8..11 and two in the top of bytes 0..3 and 4..7.
+/* Reads eight scales and eight minima of 6 bits (Q4_K, Q5_K): the first four in the low bits of
+ * bytes 0..3 and 4..7; of the others, four bits in bytes 8..11 and two in the top of bytes 0..3
+ * and 4..7.
  */
 GR_INLINE void scales_6(const uint8_t packed[12], uint64_t *scales, uint64_t *mins)
 {
@@ -75,7 +76,7 @@ GR_INLINE void scales_6(const uint8_t packed[12], uint64_t *scales, uint64_t *mi
     *mins = (b & 0x3f3f3f3f) | (uint64_t)m << 32;
 }
 
-/* halves: d and dmin, the first fields of a block. */
+/* Sets d and m of a unit. halves: d and dmin, the first fields of a block. */
 GR_INLINE void factors_6(const void *halves, const uint8_t packed[12], struct unit *u)
 {
     uint64_t s, m;
@@ -132,8 +133,8 @@ GR_INLINE void unpack_q6_K(const struct gr_q6_K *b, struct unit *u)
     UNIT_FILL(u, q6_K, b);
 }
 
-/* Sixteen scales of 6 bits, offset 32: four bits in bytes 0..7 (low nibbles, then high ones), two
- * in bytes 8..11. */
+/* Reads sixteen scales of 6 bits, offset 32: four bits in bytes 0..7 (low nibbles, then high ones),
+ * two in bytes 8..11. */
 GR_INLINE __m128i scales_q3_K(const uint8_t packed[12])
 {
     uint64_t low;
@@ -171,7 +172,7 @@ GR_INLINE void unpack_q2_K(const struct gr_q2_K *b, struct unit *u)
     UNIT_FILL(u, q2_K, b);
 }
 
-enum { UNIT_BYTES = 8 * 36 }; /* largest unit in bytes */
+enum { UNIT_BYTES = 8 * 36 }; /* no unit has more bytes */
 
 /* Returns the bytes of 256 columns. */
 GR_INLINE size_t unit_bytes(uint32_t dtype)
@@ -187,6 +188,7 @@ GR_INLINE size_t unit_bytes(uint32_t dtype)
     }
 }
 
+/* Unpacks the 256 columns whose blocks begin at p. */
 GR_INLINE void unpack(uint32_t dtype, const void *p, struct unit *u)
 {
 #define SIMPLE(NAME, name)                                                                         \
@@ -244,7 +246,8 @@ GR_INLINE int unit_factors(struct unit_kind kind)
     return kind.group == 16 ? UNIT_D : 1;
 }
 
-/* Unpacks the last n_bytes of a row, less than a unit; missing columns have d = m = 0. */
+/* Unpacks the last n_bytes of a row, less than a unit; missing columns are 0, as blocks of zero
+ * bytes are in every type. */
 GR_INLINE void unpack_tail(uint32_t dtype, const void *p, size_t n_bytes, struct unit *u)
 {
     uint8_t whole[UNIT_BYTES] = {0};

@@ -5,13 +5,14 @@
 #include "cpu/fast/unit.h"
 #include "quant/grids.h"
 
-/* The points of a unit, 32 of 8 elements or 64 of 4, and a byte of signs for each 8 elements. */
+/* The points of a unit, 32 of 8 elements or 64 of 4, and a byte of signs for each 8 elements (IQ1:
+ * of the shift). */
 struct points {
     uint16_t index[64];
     uint32_t sign[8];
 };
 
-/* index[i] of 32 points: `low` holds the lower 8 bits, `high` the bits above. */
+/* Stores the indices of 32 points: `low` holds their lower 8 bits, `high` the bits above. */
 GR_INLINE void put_index(uint16_t index[32], __m256i low, __m256i high)
 {
     __m256i lo =
@@ -24,7 +25,7 @@ GR_INLINE void put_index(uint16_t index[32], __m256i low, __m256i high)
     _mm256_storeu_si256((__m256i *)(void *)(index + 16), hi);
 }
 
-/* Adds to each byte of 7 signs an eighth that makes their number even. */
+/* Sets bit 7 of each byte so that the number of its set bits is even. */
 GR_INLINE __m256i even_signs(__m256i x)
 {
     __m256i odd = _mm256_xor_si256(x, _mm256_srli_epi16(x, 4));
@@ -33,8 +34,8 @@ GR_INLINE __m256i even_signs(__m256i x)
     return _mm256_or_si256(x, _mm256_slli_epi16(odd, 7));
 }
 
-/* Eight words of four times 7 signs and a scale of 4 bits: the signs go to `sign`, 2 scale + 1
- * times d is returned. */
+/* Splits eight words, each of four times 7 signs and a scale of 4 bits: stores the signs in `sign`,
+ * returns d (2 scale + 1). */
 GR_INLINE __m256 signs_and_scales(__m256i words, float d, uint32_t sign[8])
 {
     __m256i s = _mm256_and_si256(words, _mm256_set1_epi32(0x7f));
@@ -94,7 +95,7 @@ GR_INLINE void unpack_iq2_xxs(const struct gr_iq2_xxs *b, struct unit *u)
     UNIT_FILL(u, iq2_xxs, &p);
 }
 
-/* Factors d (2 scale + 1) of groups of 16, from nibbles. */
+/* Sets the factors of groups of 16, d (2 scale + 1), from scales in nibbles. */
 GR_INLINE void odd_factors_16(float d, const uint8_t scales[8], struct unit *u)
 {
     __m128i s = nibbles_8(scales);
@@ -182,7 +183,8 @@ GR_INLINE uint64_t threes(uint16_t x)
     return (x & 0xfffu) * 0x8004002001u & 0x0007000700070007u;
 }
 
-/* Adds the shift of 1/8, or subtracts it where bytes of `minus` are set. */
+/* Returns 8 point + 1, or 8 point - 1 where bit 1 of a byte of `minus` is set, plus the type's
+ * zero. */
 GR_INLINE __m256i shifted(__m256i point, __m256i minus)
 {
     __m256i level = _mm256_add_epi8(point, _mm256_set1_epi8(1)); /* 0 to 2 */
@@ -218,7 +220,7 @@ GR_INLINE void unpack_iq1_s(const struct gr_iq1_s *b, struct unit *u)
     UNIT_FILL(u, iq1_s, &p);
 }
 
-/* sign: a byte for each point, whose bit 3 is the sign of the shift. */
+/* p->sign: a byte for each point, whose bit 3 is the sign of the shift. */
 GR_INLINE __m256i piece_iq1_m(const struct points *p, int k)
 {
     const __m256i spread =

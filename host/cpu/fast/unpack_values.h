@@ -51,7 +51,7 @@ GR_INLINE __m256i piece_mxfp4(const struct gr_mxfp4 *b, int k)
     return fp4_values(nibbles(b[k].qs), GR_MXFP4);
 }
 
-/* 2^(e - 128) is normal from e = 2 on. */
+/* The factor is 2^(e - 128), as codes are twice the values; it is normal from e = 2 on. */
 GR_INLINE void unpack_mxfp4(const struct gr_mxfp4 *b, struct unit *u)
 {
     uint64_t e = 0;
@@ -75,7 +75,8 @@ GR_INLINE __m256i piece_nvfp4(const struct gr_nvfp4 *b, int k)
                       GR_NVFP4);
 }
 
-/* A scale has the bits of an f16 with an exponent bias lower by 8; codes are twice the values. */
+/* A scale has the bits of an f16 with an exponent bias lower by 8; codes are twice the values.
+ * 0x7f, no number, counts as 0. */
 GR_INLINE void unpack_nvfp4(const struct gr_nvfp4 *b, struct unit *u)
 {
     __m128i d = _mm_setr_epi32((int)u32_at(b[0].d), (int)u32_at(b[1].d), (int)u32_at(b[2].d),
