@@ -10,11 +10,12 @@ failures=0
 # A tree that breaks no rule.
 fresh() {
     rm -rf "$tmp/tree"
-    mkdir -p "$tmp"/tree/{include/gr,host/{arch,base,graph,kv,models},cuda,kernels,tools,tests/base,scripts,build}
+    mkdir -p "$tmp"/tree/{include/gr,host/{arch,base,graph,kv,model,models},cuda,kernels,tools,tests/base,scripts,build}
     cd "$tmp/tree"
     cp "$style/.clang-format" "$style/.clang-tidy" .
+    cp "$style/scripts/layers.txt" scripts/ # the rooms of this tree are some of the real one's
     printf '#ifndef GR_OK_H\n#define GR_OK_H\nint gr_ok(int x);\n#endif\n' | tee include/gr/ok.h |
-        tee host/base/log.h host/graph/build.h host/arch/arch.h host/kv/kv.h tools/own.h cuda/table.h kernels/ptx.h >/dev/null
+        tee host/base/log.h host/base/file.h host/graph/build.h host/arch/arch.h host/kv/kv.h host/model/bind.h tools/own.h cuda/table.h kernels/ptx.h tests/base/own.h >/dev/null
     printf '#include "gr/ok.h"\n\nint gr_ok(int x)\n{\n    return x + 1;\n}\n' >host/base/alloc.c
     printf '#include "graph/build.h"\n#include "arch/arch.h"\n' >host/models/llama.c
     printf 'ARCH(llama)\nARCH(gpt2)\n' >host/models/models.def
@@ -22,6 +23,7 @@ fresh() {
     printf '# Two words, or 3\n[a](host/base/log.h), [b](#two-words-or-3), [c](https://example.org/none)\n' >README.md
     printf '#include "base/log.h"\n#include "gr/ok.h"\n#include "table.h"\n' >cuda/stream.c
     printf '#include "gr/ok.h"\n#include "ptx.h"\n' >kernels/norm.cu
+    printf '#include "base/own.h"\n#include "cuda/table.h"\n' >tests/base/log.c
 }
 
 archive() {
@@ -51,6 +53,7 @@ expect() {
 # plant RULE FILE LINE TEXT: TEXT at the end of FILE gives a finding at LINE.
 plant() {
     fresh
+    mkdir -p "$(dirname "$2")"
     printf '%b' "$4" >>"$2"
     expect "$1" "$2:$3"
 }
@@ -71,6 +74,16 @@ plant includes host/graph/plan.c 2 '\n#include "kv/kv.h"\n'
 plant includes host/base/file.c 1 '#include "graph/build.h"\n'
 plant includes cuda/stream.c 4 '#include "arch/arch.h"\n'
 plant includes kernels/norm.cu 3 '# include  "base/log.h"\n'
+plant includes host/models/llama.c 3 '#include "model/bind.h"\n'
+plant includes cuda/stream.c 4 '#include "base/file.h"\n\n#include "../host/base/log.h"\n'
+plant includes host/kv/kv.c 1 '#include "base/own.h"\n'
+plant includes host/kv/kv.c 1 '#include "../model/bind.h"\n'
+plant includes host/kv/kv.c 2 '\n#include "kv/none.h"\n'
+plant includes host/none/none.c 1 '\n#include "gr/ok.h"\n'
+lines=$(wc -l <"$style/scripts/layers.txt")
+plant includes scripts/layers.txt $((lines + 1)) 'host/low: host/high\nhost/high: host/low\n'
+plant includes scripts/layers.txt $((lines + 2)) 'host/low:\nhost/high: ^host/low\n'
+plant includes scripts/layers.txt $((lines + 1)) 'host/high host/base\n'
 plant headers host/kv/kv.h 5 'size_t gr_size(void);\n'
 plant length host/kv/kv.c 1201 "$(yes '\n' | head -n 1201 | tr -d '\n')"
 plant todo host/kv/kv.c 2 '\n/* TO''DO */\n'
