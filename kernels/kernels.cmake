@@ -95,7 +95,7 @@ function(gpurun_kernel_images folder names)
       continue() # wgmma alone, and no sm_90a wanted
     endif()
     set(image ${folder}/${name}.fatbin)
-    # ptxas tells registers, stack and spills: scripts/check-kernels reads them
+    # ptxas tells registers, stack and spills: scripts/gpu/ptxas reads them
     add_custom_command(OUTPUT ${image}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
       COMMAND sh -c "\"$@\" >$0 2>&1 || { cat $0; exit 1; }" ${image}.log

@@ -64,7 +64,7 @@ def models(r):
     """Every architecture, weight and cache type against the CPU; recorded sessions of --zoo."""
     criterion(r, "t_device", {"GR_TEST_CUDA": "check"}, 1 if r.a.emulated else SHARDS)
     if r.a.zoo:
-        done = r.run(sys.executable, os.path.join(ROOT, "scripts", "compare-golden"), "--build", r.a.bin, "--zoo", r.a.zoo, "--session",
+        done = r.run(sys.executable, os.path.join(ROOT, "scripts", "compare", "golden"), "--build", r.a.bin, "--zoo", r.a.zoo, "--session",
                      "basic", "--bound", "1e-5", "--run", f"--device {r.a.device} -ngl 99")
         r.check("recorded sessions: " + (done.out.splitlines() or [""])[-1], done.rc == 0, done)
 

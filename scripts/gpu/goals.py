@@ -264,10 +264,10 @@ def launches():
 
 
 def predictions(figures):
-    """(what, predicted, measured, unit): products of one token from what their machine code allows (scripts/sass.json), generation from
+    """(what, predicted, measured, unit): products of one token from what their machine code allows (scripts/bench/results/sass.json), generation from
     bytes at the bandwidth that was measured and launches at their gap (0.6 us where that was not)."""
     bound = Bound(figures)
-    with open(os.path.join(ROOT, "scripts", "sass.json")) as f:
+    with open(os.path.join(ROOT, "scripts", "bench", "results", "sass.json")) as f:
         code = {x["type"]: x["share"] for x in json.load(f)["rows"] if x["impl"] == "gpurun" and x["form"] == "decode"}
     for part in parts():
         v = judge(part, figures, bound)

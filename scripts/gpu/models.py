@@ -1,4 +1,4 @@
-"""Stages that time whole models, made here of random weights (scripts/benchmark/make_model.py), beside llama.cpp on the same file:
+"""Stages that time whole models, made here of random weights (scripts/bench/make_model.py), beside llama.cpp on the same file:
 gpurun, llama.cpp, gpurun, each in a process of its own. A row: op "model", impl, model, test (gpurun bench has the names), cache
 (type of K and V), tok_s, runs of it, and of gpurun how far the logits lie from the CPU's (rel_err)."""
 import array
@@ -31,7 +31,7 @@ def make(r, name, *more):
     shape, kind = MODELS[name]
     path = os.path.join(r.a.models, "-".join([name, *(x.strip("-") for x in more)]) + ".gguf")
     if not os.path.exists(path):
-        done = r.run(sys.executable, os.path.join(ROOT, "scripts", "benchmark", "make_model.py"), path, "--shape", shape, "--type", kind,
+        done = r.run(sys.executable, os.path.join(ROOT, "scripts", "bench", "make_model.py"), path, "--shape", shape, "--type", kind,
                      *more, limit=120)
         r.check(f"{os.path.basename(path)} is made", done.rc == 0, done)
         if done.rc != 0:

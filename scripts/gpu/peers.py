@@ -199,7 +199,7 @@ class Steps:
 
 
 def model():
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benchmark"))
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
     from shapes import SHAPES
 
     p = argparse.ArgumentParser(prog="peers.py model")

@@ -1,4 +1,4 @@
-"""Draws timeline.png and scaling.png beside this file from results.json, which scripts/pipeline/measure writes, and puts its
+"""Draws results/timeline.png and results/scaling.png from results/pipeline.json, which scripts/pipeline/measure writes, and puts its
 figures into the README there.
 
     scripts/pipeline/plot.py [RESULTS.json]                (Python with matplotlib)
@@ -177,10 +177,10 @@ def write_readme(results):
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--trace":
         return timeline({"timelines": [read_trace(sys.argv[2])]}, sys.argv[3])
-    with open(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "results.json")) as f:
+    with open(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "results", "pipeline.json")) as f:
         results = json.load(f)
-    timeline(results, os.path.join(HERE, "timeline.png"))
-    scaling(results, os.path.join(HERE, "scaling.png"))
+    timeline(results, os.path.join(HERE, "results", "timeline.png"))
+    scaling(results, os.path.join(HERE, "results", "scaling.png"))
     write_readme(results)
 
 

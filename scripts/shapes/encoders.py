@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a folder for `scripts/zoo --shapes N --zoo DIR` of models that give vectors: llama.cpp makes no fixtures of them.
+"""Makes a folder for `scripts/compare/zoo --shapes N --zoo DIR` of models that give vectors: llama.cpp makes no fixtures of them.
 
     encoders.py BUILD DIR
 

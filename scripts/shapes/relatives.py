@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a folder for `scripts/zoo --shapes N --zoo DIR` of architectures that there are no fixtures of.
+"""Makes a folder for `scripts/compare/zoo --shapes N --zoo DIR` of architectures that there are no fixtures of.
 
     relatives.py ZOO DIR
 

@@ -5,7 +5,7 @@
 
 SESSION.json: zoo/golden/basic.json. Writes N (default 4) models of each of rwkv6, rwkv7, rwkv6qwen2 and arwkv7 to DIR, as
 llama.cpp's converters lay them out, of other widths, ranks and layers each, with what is optional or not, and the logits to
-DIR/golden: `scripts/compare-golden --zoo DIR` compares. llama.cpp makes no such models by itself, so there are no fixtures
+DIR/golden: `scripts/compare/golden --zoo DIR` compares. llama.cpp makes no such models by itself, so there are no fixtures
 of them. Heads have 64 columns: with AVX-512 its products read 64 at a time, whatever a head has.
 
 needs: pip install numpy gguf llama-cpp-python==0.3.36

@@ -1,4 +1,4 @@
-"""Which rows of scripts/bench may be shown, and what is made of them; sizes of models, where numpy is installed, and, with gguf, weights."""
+"""Which rows of scripts/bench/speed may be shown, and what is made of them; sizes of models, where numpy is installed, and, with gguf, weights."""
 import copy
 import importlib.util
 import io
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from contextlib import redirect_stderr
 
-sys.path.insert(0, os.path.join(sys.argv.pop(1), "scripts", "benchmark"))
+sys.path.insert(0, os.path.join(sys.argv.pop(1), "scripts", "bench"))
 import rows  # noqa: E402
 import shapes  # noqa: E402
 
@@ -18,7 +18,7 @@ except ImportError:
     make_model = None
 
 RUN = {"run": "2026-01-02T03:04:05Z", "date": "2026-01-02", "commit": "abc", "dirty": False, "cpu": "a processor", "cores": 2,
-       "isa": "avx2", "threads": 2, "load_before": 0.1, "limit_gb_s": 10.0, "command": "scripts/bench -n 4"}
+       "isa": "avx2", "threads": 2, "load_before": 0.1, "limit_gb_s": 10.0, "command": "scripts/bench/speed -n 4"}
 TEST = {"op": "model", "sweep": "table", "model": "a model", "type": "q8_0", "test": "tg4", "n_prompt": 0, "n_gen": 4, "n_seq": 1,
         "n_depth": 0, "n_depth_others": 0}
 
@@ -42,7 +42,7 @@ class Rows(unittest.TestCase):
         found, said = shown(pair())
         self.assertEqual((len(found), said), (1, ""))
         self.assertIn("| a model Q8_0 | tg4 | 2.0 | 1.0 | 2.03 | 3 % | 5.0 of 10.0 | 50 % | 1e-03 | a |", rows.text(pair()))
-        self.assertIn("- a: `scripts/bench -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
+        self.assertIn("- a: `scripts/bench/speed -n 4`, 2026-01-02, commit abc, a processor", rows.text(pair()))
 
     def test_without_error_or_origin_refused(self):
         for need in ("rel_err", "kl", "load_before", "command", "commit", "date", "cpu", "limit_gb_s"):
@@ -176,7 +176,7 @@ class Rows(unittest.TestCase):
 
     def test_the_readmes_have_the_sections(self):
         for document, mark, made in rows.sections():
-            self.assertEqual(*rows.with_section(document, *mark, made), "scripts/benchmark/rows.py --write")
+            self.assertEqual(*rows.with_section(document, *mark, made), "scripts/bench/rows.py --write")
 
     def test_front(self):
         made = rows.front(rows.read())

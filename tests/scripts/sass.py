@@ -1,4 +1,4 @@
-"""scripts/sass: the hottest loop and what it counts of a listing, and that kernels/README.md shows the record.   sass.py SOURCE_DIR"""
+"""scripts/bench/sass: the hottest loop and what it counts of a listing, and that kernels/README.md shows the record.   sass.py SOURCE_DIR"""
 import importlib.machinery
 import importlib.util
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 root = sys.argv[1]
-path = os.path.join(root, "scripts", "sass")
+path = os.path.join(root, "scripts", "bench", "sass")
 loader = importlib.machinery.SourceFileLoader("sass", path)
 sass = importlib.util.module_from_spec(importlib.util.spec_from_loader("sass", loader))
 loader.exec_module(sass)
@@ -38,4 +38,4 @@ assert sass.per_multiprocessor(384, 168, 120 << 10) == 1
 
 section = subprocess.run([path, "--print"], capture_output=True, text=True, check=True).stdout.strip()
 with open(os.path.join(root, "kernels", "README.md"), encoding="utf-8") as f:
-    assert section in f.read(), "kernels/README.md lacks what scripts/sass --print says: scripts/sass --write"
+    assert section in f.read(), "kernels/README.md lacks what scripts/bench/sass --print says: scripts/bench/sass --write"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes MODEL.SESSION.npz beside this file: answers to recorded sessions that take the place of those in the folder
-that scripts/compare-golden reads, where those are not what the session says.
+that scripts/compare/golden reads, where those are not what the session says.
 
     pip install numpy gguf llama-cpp-python && tests/golden/sessions/make.py ORACLE ZOO
 

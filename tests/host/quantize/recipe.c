@@ -1,5 +1,5 @@
 /* The types that recipes choose, against what llama.cpp chose for the same models
- * (scripts/compare-recipes, which makes these files too and says what differs). */
+ * (scripts/compare/recipes, which makes these files too and says what differs). */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Tokenizers of single families: RWKV World, PLaMo 2, DNA, white space dropped, and what some names
- * of pre-tokenizers imply. scripts/compare-tokenizers compares them at length. */
+ * of pre-tokenizers imply. scripts/compare/tokenizers compares them at length. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Rows of scripts/bench, and the sections of READMEs that are made of them.
+"""Rows of scripts/bench/speed, and the sections of READMEs that are made of them.
 
-    scripts/benchmark/rows.py [--write | --check]
+    scripts/bench/rows.py [--write | --check]
 
 Without a flag prints the sections; --write puts them between the marks of README.md (FRONT: a few rows), of the README beside this file
 (all rows) and of tests/gpu/README.md; --check exits 1 when one of these has another section. They are made of
-scripts/benchmark/results.jsonl, what scripts/bench --record has kept, and of the newest result of each GPU (scripts/gpu/table).
+scripts/bench/results/speed.jsonl, what scripts/bench/speed --record has kept, and of the newest result of each GPU (scripts/gpu/table).
 
 A row is an object a line. op "model": one side's (impl) figures of one test (`gpurun bench` has the names) on one file, the
 medians over all measurements of a run, its command, date, machine, commit, load before it, the bytes of weights, keys and
@@ -26,13 +26,13 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-RESULTS = os.path.join(ROOT, "scripts", "benchmark", "results.jsonl")
+RESULTS = os.path.join(ROOT, "scripts", "bench", "results", "speed.jsonl")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FRONT = (("Llama-3.2-1B", "q4_k", "pp512"), ("Llama-3.2-1B", "q4_k", "tg32"), ("Llama-3.2-1B", "bf16", "pp512"), ("Llama-3.2-1B", "bf16", "tg32"),
          ("Llama-3.2-1B, 4 layers", "q4_k_m", "pp8192"), ("Qwen3-30B-A3B, 4 layers", "q4_k_m", "pp512"))
 SWEEPS = ("prompt", "context", "others", "batch")
 MOST_DRIFT, LEAST_FIT, MOST_OFF = 0.25, 0.9, 0.1
-PLOT = os.path.join(ROOT, "scripts", "benchmark", "prompt.png")
+PLOT = os.path.join(ROOT, "scripts", "bench", "results", "prompt.png")
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -272,7 +272,7 @@ def picture(rows, folder=HERE):
 def text(rows, plots=True):
     pairs = newest(accepted(rows))
     if not pairs:
-        return "No result that may be shown: `scripts/bench --record` makes one.\n"
+        return "No result that may be shown: `scripts/bench/speed --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
     more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(picture(rows) if plots else ())]
     return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
@@ -290,7 +290,7 @@ def front(rows):
     for mine, _ in pairs:
         days.setdefault(mine["date"], {})[mine["commit"]] = True
     if pairs:
-        lines += ["", f"{pairs[0][0]['cpu']}, {pairs[0][0]['cores']} cores, `scripts/bench`; "
+        lines += ["", f"{pairs[0][0]['cpu']}, {pairs[0][0]['cores']} cores, `scripts/bench/speed`; "
                   f"{'; '.join(f'{day}, commits ' + ', '.join(commits) for day, commits in days.items())}; {pairs[0][1]['impl_rev']}."]
     return "\n".join([*lines, *picture(rows, ROOT)]) + "\n"
 
@@ -300,7 +300,7 @@ def read(path=RESULTS):
         return [json.loads(line) for line in f]
 
 
-def marks(name, by="scripts/benchmark/rows.py"):
+def marks(name, by="scripts/bench/rows.py"):
     return f"<!-- {name}: begin ({by} --write) -->", f"<!-- {name}: end -->"
 
 
@@ -349,7 +349,7 @@ def main():
         write()
     elif sys.argv[1:] == ["--check"]:
         for document, _ in differing():
-            sys.exit(f"rows: {os.path.relpath(document, ROOT)} does not say what the results say; scripts/benchmark/rows.py --write")
+            sys.exit(f"rows: {os.path.relpath(document, ROOT)} does not say what the results say; scripts/bench/rows.py --write")
     elif not sys.argv[1:]:
         print("\n".join(made for _, _, made in sections()), end="")
     else:

@@ -1,4 +1,4 @@
-"""What scripts/bench runs: gpurun and llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
+"""What scripts/bench/speed runs: gpurun and llama.cpp in turn (A-B-A, once for each round), each in a process of its own, on the
 same file; how fast the machine reads memory; how far the logits of both lie apart. Prints JSON lines (rows.py says what is
 in them), then the table, and draws plots."""
 import argparse
@@ -288,7 +288,7 @@ def numbers(text):
 
 
 def options():
-    p = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    p = argparse.ArgumentParser(prog="scripts/bench/speed", description=__doc__)
     p.add_argument("--shape", choices=make_model.SHAPES, default="llama-3.2-1b")
     p.add_argument("--layers", type=int, default=0, help="fewer than the real model has")
     p.add_argument("--types", default="q8_0,q4_k", help=" ".join(make_model.TYPES))
@@ -323,7 +323,7 @@ def options():
 
 def command():
     """As given, but for flags that say where files are and change no figure."""
-    words, skip = ["scripts/bench"], False
+    words, skip = ["scripts/bench/speed"], False
     for word in sys.argv[1:]:
         if not skip and word not in ("--record", "--dir", "--out", "--gpurun"):
             words.append("PYTHON" if words[-1] == "--transformers" else word)

@@ -1,9 +1,9 @@
 """Measures gpurun on the built-in model beyond its training length: pass keys and loss by length,
-plain, with Self-Extend in both modes and with context shift; writes lengths.json, lengths.png and
+plain, with Self-Extend in both modes and with context shift; writes results/lengths.json, results/lengths.png and
 the table of README.md.
 
     python3 lengths.py ../../build/gpurun [--peer PYTHON]
-    python3 lengths.py --show        # from lengths.json: picture and table alone
+    python3 lengths.py --show        # from results/lengths.json: picture and table alone
 
 Pass keys: `gpurun run` continues the prompt greedily and the first five characters must be the key.
 Loss: `gpurun replay` gives the logits of texts of documents, for each mode the operations that run
@@ -28,7 +28,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 MODEL = ROOT / "tools/default-model.gguf"
 PROMPTS = ROOT / "tests/golden/default-model/passkey.json"
-RESULT = HERE / "lengths.json"
+RESULT = HERE / "results/lengths.json"
 SEED = 2_000_000_011
 TRAINED = 256
 CONTEXT = 1280
@@ -280,7 +280,7 @@ def draw(result):
     for axes in (keys, loss, rest):
         axes.grid(axis="y", color="#eeeeee")
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    figure.savefig(HERE / "lengths.png", dpi=100)
+    figure.savefig(HERE / "results/lengths.png", dpi=100)
 
 
 def worst(record):
@@ -335,7 +335,7 @@ def main():
     parser = argparse.ArgumentParser(description="pass keys and loss beyond the training length")
     parser.add_argument("gpurun", nargs="?", type=pathlib.Path)
     parser.add_argument("--peer", help="an interpreter that has llama-cpp-python")
-    parser.add_argument("--show", action="store_true", help="draw lengths.json again")
+    parser.add_argument("--show", action="store_true", help="draw results/lengths.json again")
     args = parser.parse_args()
     if not args.show:
         result = measure(args.gpurun.resolve(), args.peer)

@@ -1,4 +1,4 @@
-"""Plots of the rows of scripts/bench: speed against context, prompt and batch, share of the limit, and what cells cost."""
+"""Plots of the rows of scripts/bench/speed: speed against context, prompt and batch, share of the limit, and what cells cost."""
 import matplotlib
 
 matplotlib.use("Agg")
