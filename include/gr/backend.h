@@ -22,8 +22,8 @@ extern "C" {
 
 struct gr_backend;
 
-/* A tensor that can be looked at after a node has run: a named result, or what a product multiplies
- * its matrices with, and which of them. */
+/* A tensor that a callback may read after a node has run: a named result, the input of a product,
+ * or the ids of the matrices that it used. */
 enum gr_tap_kind { GR_TAP_RESULT, GR_TAP_IDS, GR_TAP_INPUT };
 struct gr_tap {
     int32_t node;     /* index in the segment */
@@ -31,7 +31,7 @@ struct gr_tap {
     int32_t layer;
     struct gr_ten ten; /* resolved */
     enum gr_tap_kind kind;
-    int32_t weight;         /* enum gr_slot of the matrices, and with it */
+    int32_t weight;         /* enum gr_slot of the matrices, and, with it, */
     int32_t n_matrix, n_in; /* how many there are, of how many columns */
 };
 
@@ -46,25 +46,25 @@ struct gr_segment {
     int32_t n_tap;
 };
 
-/* What one node took, from the device's clock. */
+/* Time of one node, by the device's clock. */
 struct gr_op_time {
     enum gr_op op;
     int32_t layer;
     int64_t start_ns, ns; /* from the beginning of the segment's first node; how long */
-    int64_t bytes;        /* that it had to move: each operand once */
-    const char *kernel;   /* of its (last) launch; NULL on the CPU, and when a launch of the node
-                             before does this too: its time and bytes are in that one's */
+    int64_t bytes;        /* moved, each operand once */
+    const char *kernel;   /* of its last launch; NULL on the CPU, and where a launch of the node
+                             before does this node too: then time and bytes are counted there */
 };
 typedef void gr_time_fn(const struct gr_op_time *t, void *user);
 
-/* What a profiler shows a stretch of work as; the payload counts what is said. */
+/* Ranges of work that a profiler shows; the payload is the number after the colon. */
 enum gr_range {
     GR_RANGE_LOAD,     /* "load": bytes */
     GR_RANGE_PREFILL,  /* "step/prefill": tokens */
     GR_RANGE_DECODE,   /* "step/decode": tokens */
     GR_RANGE_SAMPLE,   /* "sample": rows */
-    GR_RANGE_KV,       /* "kv": cells that are copied or shifted */
-    GR_RANGE_GRAPH,    /* "graph": nodes that are captured */
+    GR_RANGE_KV,       /* "kv": cells copied or shifted */
+    GR_RANGE_GRAPH,    /* "graph": nodes captured */
     GR_RANGE_ATTN,     /* "layer/attn": layer; with opt.nvtx of 2, and so on */
     GR_RANGE_FFN,      /* "layer/ffn": layer */
     GR_RANGE_SEND,     /* "net/send": bytes, to the next stage */
@@ -85,20 +85,20 @@ struct gr_backend_api {
     void (*host_free)(struct gr_backend *b, void *p);
     /* Fills device memory with zeros. */
     int (*clear)(struct gr_backend *b, void *dst, size_t bytes);
-    /* src may change as soon as upload returns, but for memory of host_alloc: that after uploaded,
-     * which waits for uploads alone and for what they come behind, or sync. */
+    /* src may change as soon as upload returns; memory of host_alloc only after uploaded, which
+     * waits for uploads and the work before them, or after sync. */
     int (*upload)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*uploaded)(struct gr_backend *b);
     /* Returns when the bytes are there. collect: they are after the next download or sync. */
     int (*download)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*collect)(struct gr_backend *b, void *dst, const void *src, size_t bytes);
     int (*sync)(struct gr_backend *b);
-    /* Weights. Whether `p` of host memory can be used in place (the CPU: yes, a mapped file). Where
-     * not, weight_bytes says how much device memory (a multiple of 256) a weight takes, and
-     * weight_upload takes host's bytes there, in the device's own layout, and describes the result
-     * in *out. `matrix`: it is read by MATMUL, MATMUL_ID, HEAD_MATMUL or EMBED; otherwise rows stay
-     * as they are. The mapping must stay until the next sync. dst NULL: nothing is moved, *out is
-     * described only (data NULL), and host->data is not looked at. */
+    /* Weights. can_borrow: true when host memory can be used in place (the CPU: a mapped file).
+     * Where it cannot, weight_bytes says how much device memory (a multiple of 256) a weight takes,
+     * and weight_upload takes host's bytes there, in the device's own layout, and describes the
+     * result in *out. `matrix`: it is read by MATMUL, MATMUL_ID, HEAD_MATMUL or EMBED; otherwise
+     * rows stay as they are. The mapping must stay until the next sync. dst NULL: nothing is moved,
+     * *out is described only (data NULL), and host->data is not looked at. */
     int (*can_borrow)(struct gr_backend *b);
     size_t (*weight_bytes)(struct gr_backend *b, const struct gr_ten *host, bool matrix);
     int (*weight_upload)(struct gr_backend *b, const struct gr_ten *host, bool matrix, void *dst,
@@ -122,8 +122,8 @@ struct gr_backend_api {
     /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
      * at. The backend keeps one piece of the largest size it has met in segment_new. */
     size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);
-    /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. What
-     * is needed of *s is copied. */
+    /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. *s
+     * itself may be freed then. */
     int (*segment_new)(struct gr_backend *b, const struct gr_segment *s, void **exec);
     /* Runs it; with tap_fn set, node by node, calling it for each tap. */
     int (*segment_run)(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
@@ -137,8 +137,8 @@ struct gr_backend_api {
     /* fn is told by the calling thread during segment_run of every node that has run: how many of
      * the segment have. NULL ends it. NULL: a backend that queues. */
     void (*set_watch)(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user);
-    /* What the calling thread queues between the two belongs to this range, for profilers; ranges
-     * nest. NULL: the backend has none. */
+    /* Begin and end of a range, for profilers: it holds the work that the calling thread queues
+     * between the two. Ranges nest. NULL: the backend has none. */
     void (*range_begin)(struct gr_backend *b, enum gr_range range, uint64_t payload);
     void (*range_end)(struct gr_backend *b);
     /* Has a profiler that waits for it record from now on, or no longer; everything goes on when
@@ -173,13 +173,13 @@ struct gr_kind_versions {
     const char *needed_name;      /* the vendor's number of that one ("580") */
 };
 
-/* How a session uses a device. */
+/* Options of a device in a session. */
 struct gr_device_opt {
-    bool no_graphs; /* launch every kernel by itself */
-    int nvtx;       /* 0 off, 1 steps, 2 layers */
-    bool no_pdl;    /* no launch begins before the one in front of it is over */
-    bool no_sm90;   /* no kernels of files called *_sm90: what stands in where there are none */
-    bool no_fuse;   /* each node by launches of its own */
+    bool no_graphs;      /* launch every kernel by itself */
+    int nvtx;            /* 0 off, 1 steps, 2 layers */
+    bool no_pdl;         /* no launch begins before the one in front of it is over */
+    bool no_sm90;        /* no kernels of files called *_sm90: the general ones instead */
+    bool no_fuse;        /* each node by launches of its own */
     bool check_counters; /* after each segment its counters are read back: GR_E_INTERNAL unless
                             zeros */
 };

@@ -1,8 +1,8 @@
 /* Argument structs of the operations in op.def, the same for every executor (CPU references, CPU
  * fast paths, CUDA).
  *
- * Nothing in them changes from step to step of one plan: what does change (tokens, positions,
- * cells, masks) is data in the step block, and these structs hold its address. Dimensions: n_tok
+ * They stay the same from step to step of one plan: data that changes (tokens, positions, cells,
+ * masks) is in the step block, and these structs hold its address. Dimensions: n_tok
  * rows of the micro-batch, n_cell rows of a cache, d_head columns of a head. */
 #ifndef GR_OP_H
 #define GR_OP_H
@@ -25,7 +25,7 @@ enum gr_op {
 
 enum gr_norm_kind { GR_NORM_RMS, GR_NORM_LAYER };
 enum gr_binary_kind { GR_ADD, GR_MUL, GR_DIV };
-/* Which two columns of a head make a pair: NORM (2i, 2i + 1), NEOX (i, i + n_rot / 2). */
+/* The two columns of a head that make a pair: NORM (2i, 2i + 1), NEOX (i, i + n_rot / 2). */
 enum gr_rope_kind { GR_ROPE_NONE, GR_ROPE_NORM, GR_ROPE_NEOX };
 /* Gate of an expert router. SOFTMAX over all experts, SIGMOID each, SOFTMAX_TOP over the chosen
  * ones only. */
@@ -33,7 +33,7 @@ enum gr_gate_kind { GR_GATE_SOFTMAX, GR_GATE_SIGMOID, GR_GATE_SOFTMAX_TOP };
 
 /* Elementwise functions. GELU is the tanh form, GELU_ERF the exact one, GELU_QUICK x *
  * sigmoid(1.702 x). SOFTCAP a * tanh(x / a); LINEAR a * x + b; CLAMP min(max(x, a), b); a and b
- * stand in the arguments. SWIGLU_OAI is a way to join a gate and what it meets, for GLU alone. */
+ * are arguments. SWIGLU_OAI joins a gate and an input, for GLU alone. */
 enum gr_act_kind {
     GR_SILU,
     GR_GELU,
@@ -89,8 +89,7 @@ struct gr_args_matmul_id {
     struct gr_ten y;   /* [1, n_tok * n_used, n_out] f32 */
 };
 
-/* As many heads as w has matrices; a head of x has n_in + n_pass columns, one of y n_pass + n_out.
- */
+/* A matrix of w for each head; a head of x has n_in + n_pass columns, one of y n_pass + n_out. */
 struct gr_args_head_matmul {
     struct gr_ten x; /* [1, n_tok, n_head * (n_in + n_pass)] f32 */
     struct gr_ten w; /* [n_head, n_out, n_in] any dtype */
@@ -131,9 +130,9 @@ struct gr_args_rope_table {
     struct gr_ten freq;    /* [1, 1, n_rot / 2] f64: radians a position; linear, NTK, YaRN, LongRoPE
                               are all in here */
     struct gr_ten section; /* [1, 1, n_rot / 2] i32, optional: the row of pos that each pair turns
-                              by (M-RoPE); a row that pos has not is position 0. Absent: row 0 */
+                              by (M-RoPE); a row beyond those of pos is position 0. Absent: row 0 */
     struct gr_ten cs;      /* [1, n, n_rot] */
-    float mag;             /* YaRN's magnitude; 1 for a shift (F2: a shift is a pure rotation) */
+    float mag;             /* YaRN's magnitude; 1 for a K-shift, which rotates only */
 };
 
 struct gr_args_temper {
@@ -165,9 +164,9 @@ struct gr_args_kv_store {
     int32_t kind; /* enum gr_rope_kind */
 };
 
-/* What a token sees is a range of a list of cells. The host writes, for each sequence of the
+/* A token sees a range of a list of cells. The host writes, for each sequence of the
  * micro-batch, the cells of that sequence in the order of their positions (equal ones: older first)
- * into `list`; a token's span says from where to where it looks. So cells of other sequences cost
+ * into `list`; a token's span is the range that it sees. So cells of other sequences cost
  * nothing, and sums run in an order that does not depend on where the cells lie. */
 struct gr_args_attn {
     struct gr_ten q;     /* [1, n_tok, n_head * d_k], roped */
@@ -177,8 +176,8 @@ struct gr_args_attn {
     struct gr_ten k_far; /* as k, roped by group (Self-Extend by window); optional */
     struct gr_ten v;    /* [1, n_cell, n_head_kv * d_v]; absent: the last d_v columns of k (MLA: one
                            head) */
-    struct gr_ten list; /* [1, 1, n_list] i32, step block: rows of k and v; n_list is what there is
-                            room for, nothing of a result depends on it */
+    struct gr_ten list; /* [1, 1, n_list] i32, step block: rows of k and v; n_list is the room for
+                            them, results do not depend on it */
     struct gr_ten span; /* [1, n_tok, 3] i32, step block: lo, near, hi; items [lo, near) of the list
                            meet q_far and k_far, [near, hi) meet q and k; near = lo without k_far */
     struct gr_ten pos;  /* [1, 1, n_tok] i32, step block; used with ALiBi and rel */
@@ -215,8 +214,7 @@ struct gr_args_expert_sum {
     struct gr_ten y;       /* [1, n_tok, n]; may be res */
 };
 
-/* y = what the shards of a layer have of it, added in their order: n_shard = parts.rows / y.rows.
- */
+/* Sum of the parts of a layer's shards, in their order: n_shard = parts.rows / y.rows. */
 struct gr_args_sum {
     struct gr_ten parts; /* [1, n_shard * n_tok, n] */
     struct gr_ten res;   /* [1, n_tok, n], optional */
@@ -259,8 +257,8 @@ struct gr_args_kv_copy {
 /* The recurrent operations read a micro-batch of sequences of equal length, one after the other:
  * src.cols of them, n_tok / src.cols tokens each. A sequence continues from row src of the state
  * (-1: from zeros) and leaves its new state in row dst; src may be dst, but no sequence writes a
- * row that another one reads. What a token gives does not depend on how its sequence is cut into
- * steps. */
+ * row that another one reads. The result for a token does not depend on how its sequence is cut
+ * into steps. */
 struct gr_args_ssm_conv {
     struct gr_ten x; /* [1, n_tok, n] */
     struct gr_ten
@@ -297,18 +295,18 @@ struct gr_args_delta_rule {
     struct gr_ten v;        /* [1, n_tok, n_head * d_v] */
     struct gr_ten alpha;    /* [1, n_tok, n_head or n_head * d_k] */
     struct gr_ten dt_bias;  /* [1, 1, alpha.cols] f32, optional */
-    struct gr_ten a;        /* [1, 1, n_head] f32; negative where nothing bounds the exponent */
+    struct gr_ten a;        /* [1, 1, n_head] f32; negative unless the exponent is bounded */
     struct gr_ten beta;     /* [1, n_tok, n_head] */
     struct gr_ten src, dst; /* [1, 1, n_seq] i32, step block */
     struct gr_ten state;    /* [1, n_row, n_head * d_k * d_v] f32: [n_head][d_k][d_v] */
     struct gr_ten y;        /* [1, n_tok, n_head * d_v] */
     int64_t n_head, n_head_k;
-    float eps;          /* what the squares of q and k sum to at least */
+    float eps;          /* lower limit of the sum of squares of q and of k */
     float bound, slope; /* bound: negative; 0 = none */
     int32_t tiled;
 };
 
-/* How a row of a state of linear attention decays. SLOPE: by exp(-slope * 2^(-8 (h + 1) / n_head)),
+/* Decay of a row of a state of linear attention. SLOPE: by exp(-slope * 2^(-8 (h + 1) / n_head)),
  * the same for all rows of head h. EXP: by exp(-exp(x)), SIGMOID: by exp(-0.606531 sigmoid(x)), x =
  * w[t] + w_bias. */
 enum gr_decay_kind { GR_DECAY_SLOPE, GR_DECAY_EXP, GR_DECAY_SIGMOID };
@@ -339,8 +337,8 @@ struct gr_args_token_shift {
     struct gr_ten y;        /* [1, n_tok, n], not x */
 };
 
-/* One step of a softmax over several sources of a row. stat: the largest s so far, and the sum of
- * exp(s - that); y is meant to be multiplied by exp(that). */
+/* One step of a softmax over several sources of a row. stat: the largest s so far, m, and the sum
+ * of exp(s - m); y still lacks the factor exp(m). */
 struct gr_args_blend {
     struct gr_ten x;      /* [1, n_tok, n] */
     struct gr_ten w;      /* [1, 1, n] f32 */
@@ -362,8 +360,9 @@ struct gr_args_sample {
 struct gr_node {
     enum gr_op op;
     int32_t layer;  /* -1 outside the layers */
-    int32_t device; /* that runs it, in the session's list, 0 = the CPU; backends do not look */
-    int32_t stage;  /* of the ranks, whose part of the plan it is; backends do not look */
+    int32_t device; /* index in the session's list of the device that runs it, 0 = the CPU; backends
+                       ignore it */
+    int32_t stage;  /* stage of the pipeline that runs it; backends ignore it */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"
@@ -371,7 +370,7 @@ struct gr_node {
     } a;
 };
 
-/* How a node uses one of its tensors; generated from op.def, terminated by role 0. */
+/* Use of a tensor by a node; generated from op.def, terminated by role 0. */
 enum gr_role { GR_ROLE_END, GR_ROLE_IN, GR_ROLE_OUT, GR_ROLE_INOUT };
 struct gr_operand {
     const char *name;
@@ -387,12 +386,11 @@ struct gr_op_info {
 
 const struct gr_op_info *gr_op_info(enum gr_op op);
 
-/* Bytes that a node has to move: each operand once. Of a table, cache or state only the rows that
- * the node can name count: as many as it has tokens, list items, rows to copy, sequences or chosen
- * experts. */
+/* Bytes that a node moves, each operand once. Of a table, cache or state only rows that the node
+ * can name count: one for each token, list item, row to copy, sequence or chosen expert. */
 int64_t gr_node_bytes(const struct gr_node *n);
-/* The same of an ATTN node in a step with these spans, [n_tok][3] on the host: of lists and caches
- * what tokens see, once for neighbours that see it together. */
+/* The same for an ATTN node in a step with these spans, [n_tok][3] on the host: of lists and
+ * caches the items that tokens see, once for neighbours that share a span. */
 int64_t gr_attn_bytes(const struct gr_node *n, const int32_t *span);
 
 static inline struct gr_ten *gr_node_ten(struct gr_node *n, const struct gr_operand *o)

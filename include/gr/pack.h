@@ -4,14 +4,15 @@
  * A matrix [rows, cols] is cut into tiles of 16 rows, one after the other; rows are padded to 16
  * and columns to 64 with codes and scales of 0. A tile is cut along its columns into chunks of 256
  * (the last may be 64, 128 or 192 wide), a chunk into units of 32 columns. A chunk is contiguous:
- * the planes of its codes, then the planes of its scales, each padded to nothing (all are multiples
- * of 16 bytes), so that a few wide loads, or one bulk copy, fetch whole chunks. For shapes that
- * need no padding the bytes are as many as in the file, and the layout can be turned back.
+ * the planes of its codes, then the planes of its scales, without padding between them (all are
+ * multiples of 16 bytes), so that a few wide loads, or one bulk copy, fetch whole chunks. For
+ * shapes that need no padding the bytes are as many as in the file, and the layout can be turned
+ * back.
  *
  * Codes. Lane l of a warp owns, in each unit, rows g and g + 8 (g = l / 4) and columns 8t .. 8t + 7
  * (t = l % 4): what the A fragments of mma.m16n8k16, mma.m16n8k32 and of wgmma with A in registers
- * want, but for an order of columns within each 8, which activations are written in as well:
- * GR_PACK_ORDER below. A plane of b bits gives a lane 2 b bytes a unit, as u32 words:
+ * want, but for an order of columns within each 8, GR_PACK_ORDER below, in which activations are
+ * written too. A plane of b bits gives a lane 2 b bytes a unit, as u32 words:
  *   b = 32, 16, 8  row g, then row g + 8; the 8 elements of a row in GR_PACK_ORDER (b = 32: in
  *                  natural order)
  *   b = 4          row g, then row g + 8; column j of the 8 at bit 4 j
@@ -21,7 +22,7 @@
  *                  j % 4 / 2 + 4 (j % 2) + 2 r + 8 (u % 2) + 16 (j / 4)
  * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register, and bits
  * of planes that belong together come to their places by one shift for two such pairs (gr_pack_spot
- * says it for one element). The words of a lane for a whole chunk, n bytes in all,
+ * computes this for one element). The words of a lane for a whole chunk, n bytes in all,
  * stand 16 bytes at a time: [piece][lane][16 bytes], a last piece of n % 16 bytes likewise
  * (gr_pack_word).
  *
@@ -43,11 +44,11 @@
  *   iq4_xs      4, the same                -    8 bytes as in the file: d and scales
  *   mxfp4       4, floats                  -    the exponent (a byte) of each unit
  *   nvfp4       4, floats                  -    the scales (two bytes) of each unit
- *   all others  none                       -    a block as in the file, but for d: that stands in
+ *   all others  none                       -    a block as in the file without d, which stands in
  *               the second plane, so that the first one has whole words
- * Units 2j and 2j + 1 of a chunk are elements 64 j .. 64 j + 63 of a block of 256. Those others are
- * the types whose elements are points of grids or digits, or are rare: what reads them unpacks
- * blocks. */
+ * Units 2j and 2j + 1 of a chunk are elements 64 j .. 64 j + 63 of a block of 256. The other
+ * types have elements that are points of grids or ternary digits, or are rare: kernels unpack
+ * their blocks. */
 #ifndef GR_PACK_H
 #define GR_PACK_H
 
@@ -71,8 +72,8 @@
  * .. 7. */
 #define GR_PACK_ORDER(place) (((place)&1) * 4 + (place) / 2)
 
-/* What a type's chunk is made of: planes of codes, bits[1] = 0: one, bits[0] = 0: none; and planes
- * of scales, so many bytes of a row for each `span` units. */
+/* Planes of a type's chunk. Codes: bits an element; bits[1] = 0: one plane, bits[0] = 0: none.
+ * Scales: bytes a row for each `span` units. */
 struct gr_pack_type {
     uint8_t bits[2], scale[2], span;
     int8_t zero;
@@ -119,25 +120,25 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 #undef CASE
         /* NOLINTEND(bugprone-branch-clone) */
     default:
-        break; /* not a type that is computed with */
+        break; /* no layout: gr_pack_is is false */
     }
     return p;
 }
 
-/* Whether matrices of a type can be computed with. */
+/* True when kernels can multiply matrices of a type. */
 GR_PACK_FN bool gr_pack_is(uint32_t dtype)
 {
     struct gr_pack_type p = gr_pack_type(dtype);
     return p.bits[0] + p.scale[0] > 0;
 }
 
-/* Whether blocks are kept whole: there are no planes of codes. */
+/* True when blocks are kept whole: there are no planes of codes. */
 GR_PACK_FN bool gr_pack_is_whole(uint32_t dtype)
 {
     return gr_pack_is(dtype) && gr_pack_type(dtype).bits[0] == 0;
 }
 
-/* Bits of plane i: a run-time index would put the table into a GPU thread's memory. */
+/* Bits of plane i. A run-time index into the table would put it into local memory on a GPU. */
 GR_PACK_FN int32_t gr_pack_bits(const struct gr_pack_type *t, int32_t i)
 {
     return i ? t->bits[1] : t->bits[0];
@@ -176,7 +177,7 @@ GR_PACK_FN int64_t gr_pack_bytes(uint32_t dtype, int64_t rows, int64_t cols)
     return (rows + GR_PACK_ROWS - 1) / GR_PACK_ROWS * gr_pack_tile_bytes(dtype, cols);
 }
 
-/* Where word i of a lane is in a plane that gives each lane n bytes. */
+/* Byte offset of word i of a lane in a plane of n bytes a lane. */
 GR_PACK_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
 {
     int64_t full = n / 16 * 16, at = 4 * i;
@@ -184,8 +185,8 @@ GR_PACK_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
                      : full * 32 + lane * (n - full) + at - full;
 }
 
-/* Where an element of a chunk stands in a plane of b bits: in which word of its lane
- * (row % 8 * 4 + col / 8), from which bit on. row below 16, col (of the unit) below 32. */
+/* Place of an element of a chunk in a plane of b bits: the word of its lane (row % 8 * 4 + col /
+ * 8) and the lowest bit. row below 16, col (of the unit) below 32. */
 struct gr_pack_spot {
     int32_t word, shift;
 };
@@ -218,9 +219,9 @@ GR_PACK_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row
     return s;
 }
 
-/* The same in the blocks of a file (gr/quant_blocks.h): where the planes of codes and of scales
- * begin, and how many elements stand in the same bits of consecutive bytes before the next higher
- * bits come. A plane of 8 bits or more is plain. */
+/* Layout of the blocks of a file (gr/quant_blocks.h): byte offsets of the planes of codes and of
+ * scales, and the stride: elements in the same bits of consecutive bytes before the next higher
+ * bits begin. A plane of 8 bits or more is plain. */
 struct gr_pack_file {
     uint16_t block, bytes; /* elements and bytes of a block */
     uint8_t code_at[2], stride[2], scale_at[2];
@@ -271,7 +272,7 @@ GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
     return f;
 }
 
-/* Byte of a plane of b bits that has element e of the block, and the bit it begins at. */
+/* Byte and lowest bit of element e of a block in a plane of b bits. */
 GR_PACK_FN struct gr_pack_spot gr_pack_file_spot(int32_t b, int32_t stride, int32_t e)
 {
     int32_t run = b < 8 ? stride * 8 / b : 1; /* elements of `stride` bytes */

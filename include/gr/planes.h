@@ -1,9 +1,9 @@
 /* Rows of a cache of q8_0 or q4_0: planes. First the codes of all columns, those of the blocks
- * (gr/quant_blocks.h) one behind the other, then the blocks' steps, f16. As many bytes as blocks
- * would be, but that rows begin at multiples of GR_PLANES_ALIGN: so the codes of a head of 32
+ * (gr/quant_blocks.h) one behind the other, then the blocks' steps, f16. The size is that of
+ * blocks, rounded up so that rows begin at multiples of GR_PLANES_ALIGN: the codes of a head of 32
  * columns or more are whole pieces of 16 bytes, and its steps lie together.
  *
- * Rows that leave a session (saved states, other ranks) are blocks: host/quant/planes.h. */
+ * Rows outside a session (saved states, other ranks) are blocks: host/quant/planes.h. */
 #ifndef GR_PLANES_H
 #define GR_PLANES_H
 
@@ -13,7 +13,7 @@
 
 #define GR_PLANES_ALIGN 16
 
-/* Whether a cache of this type has planes. */
+/* True when a cache of this type has planes. */
 GR_FN bool gr_planes_are(uint32_t dtype)
 {
     return dtype == GR_Q8_0 || dtype == GR_Q4_0;

@@ -40,7 +40,7 @@ struct gr_q8_0 {
     int8_t qs[32];
 };
 
-/* The same and s = d * sum q: activations, met in files only if someone stored them */
+/* as q8_0 with s = d * sum of q: a type of activations, rare in files */
 struct gr_q8_1 {
     gr_half d, s;
     int8_t qs[32];
@@ -133,7 +133,7 @@ struct gr_mxfp4 {
     uint8_t qs[16];
 };
 /* 4 groups of 16, each with nibbles of 8 bytes: x = d / 2 * GR_FP4_VALUES[q], d a float of 4 bits
- * exponent (bias 7) and 3 bits mantissa without sign, where 127 counts as 0 and bit 7 for nothing
+ * exponent (bias 7) and 3 bits mantissa without sign, where 127 counts as 0 and bit 7 is ignored
  */
 struct gr_nvfp4 {
     uint8_t d[4];

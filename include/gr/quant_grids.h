@@ -1,8 +1,8 @@
-/* The grids of the IQ types: which points of 8 or 4 elements they have, and what a level is worth.
+/* The grids of the IQ types: their points of 8 or 4 elements, and the values of levels.
  *
  * gr/grid/NAME.inc lists the points in order of their index as GRID(code), the levels of a point
  * packed: 2 bits for each of 8 elements (IQ1, IQ2) or 4 bits for each of 4 (IQ3), the first lowest.
- * Whoever includes it defines GRID to what a table shall hold: the code itself, or one of the
+ * The file that includes it defines GRID as the entry of its table: the code itself, or one of the
  * expansions below, which make a byte for each element. */
 #ifndef GR_QUANT_GRIDS_H
 #define GR_QUANT_GRIDS_H
@@ -16,7 +16,7 @@
 #define GR_GRID_N_IQ3_XXS 256
 #define GR_GRID_N_IQ3_S 512
 
-/* What levels are worth. */
+/* Values of levels. */
 #define GR_GRID_IQ1(level) ((level)-1)                               /* -1 0 1 */
 #define GR_GRID_IQ2(level) ((0x2b1908 >> (8 * (level))) & 255)       /* 8 25 43 */
 #define GR_GRID_IQ3_XXS(level) ((level) == 7 ? 62 : 8 * (level) + 4) /* 4 12 20 .. 52 62 */

@@ -1,17 +1,17 @@
-/* How SAMPLE draws a token: the numbers that every executor shares. All of it is integer arithmetic
+/* The arithmetic of SAMPLE, which draws a token; every executor shares it. It is integer arithmetic
  * or single f32 operations that round the same way everywhere, so executors draw the same token
  * from the same logits, whatever order they add in.
  *
- *   filters    top_k > 0: the top_k entries that rank first; then top_p < 1: the fewest of those
- *              that rank first and weigh, at temperature 1, ceil(top_p * all of them); then min_p >
- *              0: those that weigh at least ceil(min_p * the first one's weight)
+ *   filters    top_k > 0: the top_k entries that rank first; then top_p < 1: the fewest first ones
+ *              whose weights at temperature 1 reach ceil(top_p * the sum of all); then min_p > 0:
+ *              those that weigh at least ceil(min_p * the first one's weight)
  *   draw       entry i with probability weight_i / sum, weights at the row's temperature, in the
  *              order of ids: the first whose running sum is above random * sum
  *   temp <= 0  the entry that ranks first
  *
  * Higher logits rank first, equal ones by lower id. A logit of -inf is never drawn; where one is
- * +inf, only those are. This is the sampler's chain of host/sample without what needs a history
- * (bias, penalties, typical, mirostat). */
+ * +inf, only those are. This is the sampler's chain of host/sample without bias, penalties,
+ * typical and mirostat. */
 #ifndef GR_SAMPLE_H
 #define GR_SAMPLE_H
 
@@ -32,7 +32,7 @@ enum { GR_SAMPLE_WORDS = 8, GR_SAMPLE_VOCAB = 1 << 18, GR_SAMPLE_NONE = -1, GR_S
 /* The weight of the first entry. Sums of GR_SAMPLE_VOCAB weights stay below 2^63. */
 #define GR_SAMPLE_ONE ((uint64_t)1 << 44)
 
-/* Larger for what ranks first (no NaN; -0 is 0); never the same for two ids. */
+/* Sort key: larger ranks first (no NaN; -0 is 0); unique for each id. */
 GR_FN uint64_t gr_sample_rank(float x, int32_t id)
 {
     union {
@@ -56,7 +56,7 @@ GR_FN uint64_t gr_sample_exp(float d)
     if (!(d > -31))
         return 0;
     float n = rintf(d * log2_e), r = fmaf(n, -ln2_low, fmaf(n, -ln2_high, d));
-    float e = fmaf(r, 1.0f / 5040, 1.0f / 720); /* Taylor: |r| <= ln(2) / 2, what is left 5e-9 */
+    float e = fmaf(r, 1.0f / 5040, 1.0f / 720); /* Taylor: |r| <= ln(2) / 2, remainder 5e-9 */
     e = fmaf(e, r, 1.0f / 120), e = fmaf(e, r, 1.0f / 24), e = fmaf(e, r, 1.0f / 6);
     e = fmaf(e, r, 0.5f), e = fmaf(e, r, 1.0f), e = fmaf(e, r, 1.0f);
     uint64_t m = (uint64_t)(e * 0x1p24f);
@@ -77,9 +77,9 @@ GR_FN uint64_t gr_sample_part(float part, uint64_t all)
     return least < 1 ? 1 : least < (double)all ? (uint64_t)least : all;
 }
 
-/* The 64-bit fraction of draw `counter` of a seed, in its upper 53 bits: what gr_rng_double of a
- * new generator of host/base/rng.h (PCG32) returns at that call. The generator is linear: `counter`
- * pairs of steps are one multiplication and one addition. */
+/* The 64-bit fraction of draw `counter` of a seed, in its upper 53 bits: the same that
+ * gr_rng_double of a new generator of host/base/rng.h (PCG32) returns at that call. The generator
+ * is linear: `counter` pairs of steps are one multiplication and one addition. */
 GR_FN uint64_t gr_sample_random(const struct gr_sample_how *h)
 {
     const uint64_t a = 6364136223846793005u;

@@ -28,7 +28,7 @@ int gr_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3
  * this thread. */
 const char *gr_error(void);
 
-/* The status that went with it, 0 if there was none: for a function that has failed and returns no
+/* The status of this thread's last gr_fail, 0 if there was none: for functions that return no
  * status, a pointer for example. */
 int gr_error_status(void);
 

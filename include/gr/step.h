@@ -1,15 +1,15 @@
 /* The step block: everything that changes from step to step of one plan, in one contiguous piece.
  *
  * Its layout depends on the plan's shape alone. A plan refers to its arrays by struct gr_ten with
- * fixed addresses. The lists of cells come first: they have room for whatever a session can list,
- * so that one plan serves however long they are, stand in the same place for all plans of the
- * session, and only what changed in them is uploaded. What is behind them one copy uploads. */
+ * fixed addresses. The lists of cells come first: they have room for the longest list of a
+ * session, so that one plan serves any length, have the same addresses in all plans of the
+ * session, and only changed items are uploaded. One copy uploads the arrays behind them. */
 #ifndef GR_STEP_H
 #define GR_STEP_H
 
 #include <stdint.h>
 
-/* Shape of a step. The arrays of caches come in pairs: of the layers that see everything, and of
+/* Shape of a step. The arrays of caches come in pairs: for layers that see all positions, and for
  * those with a sliding window (_swa). */
 struct gr_step_shape {
     int32_t n_tok, n_out;
@@ -22,9 +22,9 @@ struct gr_step_shape {
     int32_t n_delta, n_delta_swa, n_delta_far; /* cells of a K-shift */
     int32_t n_copy;                            /* rows of a copy */
     int32_t n_sample;                          /* n_out or 0: tokens that the device draws */
-    int32_t n_pool, n_pool_item; /* sequences whose wanted rows become one, and the rows of all of
-                                    them; 0: rows stay what they are */
-    int32_t n_embd; /* numbers of a vector that stands in place of each token; 0: tokens do */
+    int32_t n_pool, n_pool_item; /* sequences whose wanted rows are pooled into one, and the rows
+                                    of all of them; 0: no pooling */
+    int32_t n_embd; /* length of the vectors given in place of tokens; 0: tokens are given */
 };
 
 /* STEP(NAME, length in 32-bit items, meaning) */

@@ -3,7 +3,7 @@
  * Shapes are written outermost first: [batch, rows, cols]. Activations are [1, n_tok, n], weights
  * [1, n_out, n_in], stacked experts [n_expert, n_out, n_in], a layer's K cache [1, n_cell,
  * n_head_kv * d_head]. A view (some columns, some rows) is arithmetic on this struct and costs
- * nothing. While a plan is recorded, `data` is NULL and (value, offset) say where it will be; the
+ * nothing. While a plan is recorded, `data` is NULL and (value, offset) name its place; the
  * memory plan fills `data` in. An absent optional operand is all zero (rows == 0). */
 #ifndef GR_TENSOR_H
 #define GR_TENSOR_H
@@ -26,9 +26,10 @@ struct gr_ten {
     int64_t offset;    /* of this view in its value, bytes */
     uint32_t value;    /* index in the plan's value table, 0 = none */
     uint32_t dtype;    /* enum gr_dtype */
-    uint32_t packed; /* 1: a matrix in a GPU's layout (gr/pack.h): data is the tile of 16 rows that
-                        holds the first row, offset the rows of it that come before, row_bytes 0 */
-    uint32_t planes; /* 1: rows of a cache of quants (gr/planes.h) */
+    uint32_t packed;   /* 1: a matrix in a GPU's layout (gr/pack.h): data is the tile of 16 rows
+                          that holds the first row, offset the number of rows before it in the tile,
+                          row_bytes 0 */
+    uint32_t planes;   /* 1: rows of a cache of quants (gr/planes.h) */
 };
 
 GR_FN bool gr_ten_is(const struct gr_ten *t)

@@ -1,4 +1,4 @@
-/* Arguments of the kernels attn_*: gr_args_attn with what they would otherwise work out again. */
+/* Arguments of the kernels attn_*: gr_args_attn and values derived from it. */
 #ifndef GR_KERNEL_ATTN_H
 #define GR_KERNEL_ATTN_H
 
@@ -6,14 +6,14 @@
 
 #include "gr/kernel/matmul.h"
 
-/* Tokens of a run that attn_decode takes when attn_prefill takes the longer ones. */
+/* Longest run of tokens for attn_decode where attn_prefill takes longer ones. */
 enum { GR_ATTN_FEW = 64 };
 
 /* A cache as rows of heads; bytes. */
 struct gr_kernel_rows {
     const char *data;  /* head 0 of row 0; of planes its codes .. */
     const char *step;  /* .. and steps */
-    const char *end;   /* where row 0 of planes ends */
+    const char *end;   /* end of row 0 of planes */
     int64_t row;       /* from one row to the next */
     int32_t head;      /* from one head of a row to the next .. */
     int32_t head_step; /* .. and of its steps */
@@ -28,8 +28,8 @@ struct gr_attn_stage {
     int32_t pitch; /* from one row to the next, bytes */
 };
 
-/* Where things stand in a block's shared memory, and how large they are; bytes. Rows of f16 are
- * padded by 16 bytes, so that ldmatrix meets every bank. */
+/* Layout of a block's shared memory: offsets and sizes in bytes. Rows of f16 are
+ * padded by 16 bytes, so that ldmatrix uses every bank. */
 struct gr_attn_smem {
     int32_t q_pitch, k_pitch, v_pitch;   /* rows of f16 */
     int32_t q;                           /* queries */
@@ -58,14 +58,14 @@ struct gr_kernel_attn {
     struct gr_attn_smem smem;
     float *part;     /* attn_decode: [n_tok][n_chunk][n_head][d_v + 4]: an output, its largest
                         logit (in powers of two), its sum */
-    int32_t n_chunk; /* most chunks of what a token sees, whatever a list has room for */
+    int32_t n_chunk; /* chunks of the longest span, whatever room a list has */
     int32_t n_each;  /* attn_decode: tokens of a block, at most 64 */
     int32_t n_pack;  /* heads of a group that share a tile of queries */
     int32_t n_tile;  /* tiles of queries that a group's heads make */
-    int32_t all;     /* attn_decode: 1 long runs of tokens as well, 0 attn_prefill has them */
+    int32_t all;     /* attn_decode: 1: long runs of tokens as well, 0: attn_prefill takes them */
     /* attn_decode: [n_tok][n_head_kv * n_tile] and one more, zeros that stay: the last block of
-     * each joins what it saw. NULL: attn_decode_join does, behind. And y as packed x, to.n = 0:
-     * none. */
+     * each joins its chunks. NULL: attn_decode_join does so in a launch of its own. packed_x: y
+     * as packed x, to.n = 0: none. */
     uint32_t *count;
     struct gr_matmul_x_args packed_x;
     int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */

@@ -1,9 +1,9 @@
-/* Epilogue of a launch of products: the operations that come next, where they are small.
+/* Epilogue of a launch of products: small operations that follow it.
  *
  * A launch's results may be cut into n_slice equal runs of columns, of each matrix the same. The
  * block that is the last to finish its part of a slice does that slice of the first n_sliced steps;
- * the block that is the last of all does the remaining steps as a whole and writes the
- * result as packed x. Which block that is does not matter: each does the same in the same order. */
+ * the block that is the last of all does the remaining steps as a whole and writes the result as
+ * packed x. The result does not depend on which block that is: each adds in the same order. */
 #ifndef GR_KERNEL_EPILOGUE_H
 #define GR_KERNEL_EPILOGUE_H
 
@@ -25,8 +25,8 @@ struct gr_epilogue_step {
 };
 
 struct gr_epilogue {
-    uint32_t *count; /* [n_slice + 1]: tiles of a slice, and slices, that are done; zeros, as they
-                        are left. NULL: nothing is done */
+    uint32_t *count; /* [n_slice + 1]: tiles of a slice, and slices, that are done; zeros before
+                        and after. NULL: no epilogue */
     uint32_t n_slice, n_work; /* n_work: tiles of a slice, of all products and items */
     uint32_t n_sliced, n_step;
     struct gr_epilogue_step step[GR_EPILOGUE_STEPS];
@@ -43,15 +43,15 @@ struct gr_matmul_mv_args {
 
 /* A product of few tokens with F32 weights (kernels/matmul_f32.cu). A matrix of few rows has its
  * columns divided among n_split blocks for each 8 tokens of a tile, whose sums `part` holds; the
- * last block of them adds these up. Where a ROUTE of what comes out is next, the last block of all
- * does that, and then adds up all tiles. */
+ * last block of them adds these up. Where a ROUTE of the result is next, the last block of all
+ * does it, after it has added up all tiles. */
 struct gr_matmul_f32_args {
     struct gr_matmul_args m;
     struct gr_args_route route;
-    uint32_t n_router; /* warps that a token's ROUTE may take one of; 0: there is none */
+    uint32_t n_router; /* warps that share the tokens of ROUTE; 0: there is no ROUTE */
     uint32_t n_split;  /* 1: no parts */
     float *part;       /* [n_split][groups of 8 tokens][tiles of all items][8 tokens][16 rows] */
-    uint32_t *count;   /* [groups * tiles] or, with ROUTE, [1]; zeros, as they are left */
+    uint32_t *count;   /* [groups * tiles] or, with ROUTE, [1]; zeros before and after */
 };
 
 #endif

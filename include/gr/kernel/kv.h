@@ -1,4 +1,4 @@
-/* What launcher and kernels of the cache's operations (kernels/kv.cu) agree on. */
+/* Arguments of the kernels of the cache's operations (kernels/kv.cu). */
 #ifndef GR_KERNEL_KV_H
 #define GR_KERNEL_KV_H
 

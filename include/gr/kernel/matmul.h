@@ -1,9 +1,9 @@
 /* Arguments of kernels/matmul_*.cu: products of activations with packed matrices.
  *
  * Activations are first written as 16-bit floats, `packed x`, by gr_matmul_x, once for all products
- * that read them; its layout is described here. Items are what else a product is
- * repeated over: heads, each with all tokens, a matrix and columns of y of its own; or pairs
- * (token, used expert), whose matrix ids names. */
+ * that read them; its layout is described here. A product is repeated over items: heads, each
+ * with all tokens, a matrix and columns of y of its own; or pairs (token, used expert), whose
+ * matrix `ids` names. */
 #ifndef GR_KERNEL_MATMUL_H
 #define GR_KERNEL_MATMUL_H
 
@@ -15,9 +15,9 @@
 /* Packed x: n rows of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of
  * two that brings the largest of a row to 2^10: `factor` undoes it. The 32 columns of a unit stand
  * in 16 words, pair r of lane part t (columns 8 t + r, 8 t + r + 4) in word 4 t + r, what a lane of
- * mma.sync loads as 16 bytes; by_step: in word 4 r + t, rows as wgmma has them. sums: of each 16 of
- * these numbers, as f16 and as the f16 of what that leaves; a chunk has for each t four words:
- * sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and what those leave. */
+ * mma.sync loads as 16 bytes; by_step: in word 4 r + t, rows as wgmma has them. sums: of each 16
+ * of these numbers, as f16, and the remainder as another f16; a chunk has for each t four words:
+ * sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and their remainders. */
 struct gr_packed_x {
     uint8_t *x;    /* [n][units * 64 bytes] */
     uint8_t *sums; /* [n][chunks][64 bytes]; zero where a chunk has no columns */
@@ -43,17 +43,17 @@ struct gr_matmul_x_args {
     uint32_t bf16, by_step;
 };
 
-/* gr_matmul_x_group sorts the pairs (token, used expert) by expert, in their order where that is
- * the same, and cuts what an expert has into tiles of `tile` pairs. */
+/* gr_matmul_x_group sorts the pairs (token, used expert) by expert, stably, and cuts the pairs of
+ * an expert into tiles of `tile` pairs. */
 struct gr_matmul_group_args {
     const uint8_t *ids; /* [n / n_used][n_used] i32 */
     int64_t ids_row_bytes;
     int32_t n, n_used, n_expert, tile;
     int32_t *order; /* [n]: pairs */
-    int32_t *tiles; /* how many, then of each: expert, first place in order, pairs */
+    int32_t *tiles; /* their number, then for each: expert, first place in order, pairs */
 };
 
-/* gr_matmul_x_pass: columns of each head of y that are those of x. */
+/* gr_matmul_x_pass: columns of each head of y that are copied from x. */
 struct gr_matmul_pass_args {
     const uint8_t *x; /* first head's first such column */
     uint8_t *y;
@@ -62,8 +62,8 @@ struct gr_matmul_pass_args {
 };
 
 /* Weights whose blocks are kept whole: bytes of the type's grid (a u32 for a point of 8 elements, a
- * u16 for one of 4), which is copied to shared memory, and how many chunks a streaming warp has
- * there behind it. */
+ * u16 for one of 4), which is copied to shared memory, and the number of chunks that a streaming
+ * warp has there behind it. */
 #define GR_WHOLE_SLOTS 3
 
 GR_PACK_FN int32_t gr_whole_grid_bytes(uint32_t dtype)
@@ -99,7 +99,7 @@ struct gr_matmul_args {
     float scale;
     uint8_t *y; /* f32 */
     int64_t y_row_bytes, y_item_bytes;
-    const uint8_t *b, *res; /* or NULL: a row a matrix; rows as y has them, res_row_bytes apart */
+    const uint8_t *b, *res; /* or NULL; b: a row a matrix; res: rows res_row_bytes apart */
     int64_t b_row_bytes, res_row_bytes;
     const float *s; /* or NULL: factor of each matrix */
     /* Experts: item i has matrix ids[i / n_used][i % n_used], n_tok = 1, row i / x_row_div of
@@ -107,7 +107,7 @@ struct gr_matmul_args {
     const uint8_t *ids;
     int64_t ids_row_bytes;
     int32_t n_used, x_row_div;
-    /* Experts in tiles of pairs: what gr_matmul_x_group made; packed x is in its order. */
+    /* Experts in tiles of pairs, from gr_matmul_x_group; packed x is in its order. */
     const int32_t *order, *tiles;
     /* F32 weights: rows of x as they are. */
     const uint8_t *x32;
@@ -117,9 +117,9 @@ struct gr_matmul_args {
 /* The same for wgmma, up to three products of the same packed x, by_step, as a tensor map. Tiles
  * are of GR_SM90_ROWS rows, those of all products one after another, and GR_SM90_X_ROWS rows of x;
  * the grid is (tiles, segments, items). It runs over groups of GR_SM90_GROUP tiles of x, in a group
- * over rows of weights, for each over the group's tiles: so what runs at once shares both. Where
- * tiles are few the columns are cut into segments of whole chunks, whose sums the last block of a
- * tile adds. */
+ * over rows of weights, for each over the group's tiles: so blocks that run at the same time share
+ * both. Where tiles are few the columns are cut into segments of whole chunks, whose sums the last
+ * block of a tile adds. */
 enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8 };
 
 struct gr_matmul_sm90_args {
@@ -129,21 +129,21 @@ struct gr_matmul_sm90_args {
     int32_t n_x, n_row; /* tiles of x, of rows of weights */
     int32_t n_segment;
     float *sums;     /* [tile][segment][gr_sm90_width(n_tok)][GR_SM90_ROWS] */
-    uint32_t *count; /* [tile]: zeros, as they are left */
+    uint32_t *count; /* [tile]: zeros before and after */
 };
 
-/* Rows of x that a tile of n is multiplied as: 32, 64 or 128. */
+/* Width of the products of a tile of n rows of x: 32, 64 or 128. */
 GR_PACK_FN int32_t gr_sm90_width(int32_t n)
 {
     return n <= 32 ? 32 : n <= 64 ? 64 : 128;
 }
 
 /* A block's shared memory, bytes: a ring of stages, each 64 columns of its x; a ring of slots,
- * each 256 columns of its rows of weights; barriers. What x leaves is for weights on their way, of
- * which the first are asked for before the launch in front is over. */
+ * each 256 columns of its rows of weights; barriers. The memory that x leaves free holds weights
+ * under way, the first of which are requested before the preceding launch is over. */
 struct gr_sm90_smem {
     int32_t n_stage, stage_bytes, n_slot, slot_bytes;
-    int32_t slots, bars; /* where they begin */
+    int32_t slots, bars; /* their offsets */
     int32_t bytes;
 };
 

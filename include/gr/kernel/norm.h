@@ -1,4 +1,4 @@
-/* What launcher and kernels of NORM (kernels/norm.cu) agree on. */
+/* Arguments of the kernels of NORM (kernels/norm.cu). */
 #ifndef GR_KERNEL_NORM_H
 #define GR_KERNEL_NORM_H
 
