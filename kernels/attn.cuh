@@ -1,12 +1,12 @@
-// What the attention kernels share: spans, runs of tokens, logits, and one head of one token done
-// exactly.
+// Shared parts of the attention kernels: spans, runs of tokens, logits, and one head of one token
+// done exactly.
 #pragma once
 
 #include "gr/kernel/attn.h"
 #include "gr/planes.h"
 #include "kernels/ptx.cuh"
 
-#define ATTN_NONE (-INFINITY) // the logit of what is not seen
+#define ATTN_NONE (-INFINITY) // the logit of an item that is not seen
 
 // Items [lo, near) of the list meet the far keys, [near, hi) the near ones.
 struct attn_span {
@@ -21,7 +21,7 @@ GR_DEV attn_span attn_span_of(const gr_kernel_attn &a, int t)
 
 // --- runs: neighbouring tokens of one sequence, whose spans overlap ---
 
-// Whether a run begins at token t, or the tokens end before it.
+// True when a run begins at token t, or t is past the last token.
 GR_DEV bool attn_starts(const gr_kernel_attn &a, int t)
 {
     if (t <= 0 || t >= a.n_tok)
@@ -30,10 +30,9 @@ GR_DEV bool attn_starts(const gr_kernel_attn &a, int t)
     return s.lo >= s.hi || u.lo >= u.hi || s.lo >= u.hi || u.lo >= s.hi;
 }
 
-// The run of token t as far as GR_ATTN_FEW tokens to either side show it. All lanes of a warp call
-// it.
+// The run of token t, looked for GR_ATTN_FEW tokens to either side. All lanes of a warp call it.
 struct attn_run {
-    int first, end; // -1: not in sight
+    int first, end; // -1: further away
     bool few;
 };
 GR_DEV attn_run attn_run_of(const gr_kernel_attn &a, int t)
@@ -75,7 +74,7 @@ GR_DEV uint64_t attn_starts_from(const gr_kernel_attn &a, int t)
              hi = __ballot_sync(0xffffffffu, attn_starts(a, t + 32 + lane));
     return (uint64_t)hi << 32 | lo;
 }
-// All lanes of a warp call it; n <= 128.
+// Runs of n <= 128 tokens from t0 on; all lanes of a warp call it.
 GR_DEV attn_runs attn_runs_of(const gr_kernel_attn &a, int t0, int n)
 {
     const uint64_t before = attn_starts_from(a, t0 - 64), after = attn_starts_from(a, t0 + 128);
@@ -92,8 +91,8 @@ GR_DEV attn_runs attn_runs_of(const gr_kernel_attn &a, int t0, int n)
 }
 
 // The tokens that share a tile of queries with token t in attn_decode: `most` from the beginning of
-// a short run on; of a long one those with the same t / most. span: what any of them sees; far
-// items end at or before `near` of one of them, near ones begin at first_near.
+// a short run on; of a long one those with the same t / most. span: the items that any of them
+// sees; far items end at or before `near` of one of them, near ones begin at first_near.
 struct attn_group {
     int lead, n, first_near;
     attn_span span;
@@ -174,7 +173,7 @@ template <int TYPE> GR_DEV float attn_element(const attn_vector &v, int i)
 
 // --- one head of one token by N threads, f32 throughout ---
 //
-// All threads of a block, or, with a named barrier BAR, the first N.
+// Called by all threads of a block or, with a named barrier BAR, by the first N.
 
 template <int N, int BAR> GR_DEV void attn_sync()
 {
@@ -207,7 +206,7 @@ GR_DEV void attn_add(const gr_kernel_attn &a, int h_kv, const float *p, const in
     }
 }
 
-// The kernels' one list of types: CALL(TYPE) for the type that is there.
+// The kernels' one list of types: CALL(TYPE) for the type of the cache.
 #define ATTN_BY_TYPE(type, CALL)                                                                   \
     switch (type) {                                                                                \
     case GR_F16:                                                                                   \

@@ -1,18 +1,18 @@
-// ATTN for few tokens a sequence: what a token sees is cut into chunks, one or more a block, and
-// the chunks' results are joined by the last block of its queries, or by a second launch where
-// others of the step's tokens are not this file's or there are more groups of them than counters.
+// ATTN for few tokens a sequence: a token's span is cut into chunks, one or more a block, and the
+// chunks' results are joined by the last block of its queries, or by a second launch where the
+// step also has tokens for other files or more groups than counters.
 // One token's y as packed x, for the next product, is written by the last block of all.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
-// or two tiles of rows are always on their way (cp.async, by row number), and two or three blocks
+// or two tiles of rows are always under way (cp.async, by row number), and two or three blocks
 // share a multiprocessor. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the
-// chunks), by shapes alone: how much tokens see stands in their spans. A block whose token is not
+// chunks), by shapes alone: the tokens' spans are data. A block whose token is not
 // the first of its 16 queries, or whose first chunk lies behind the span, leaves at once. Chunks
 // are 256 items, or a multiple where scratch of 64 MiB has no room for so many (of 32 heads of 128
-// columns: beyond 1,016,000 items for one token, 127,000 for 8, 15,800 for 64), counted from where
-// the group begins to look: so results depend neither on the list, its length and its room, nor on
-// the grid or other sequences.
+// columns: beyond 1,016,000 items for one token, 127,000 for 8, 15,800 for 64), counted from the
+// beginning of the group's span: so results depend neither on the list, its length and its room,
+// nor on the grid or other sequences.
 //
 // A block: 16 queries x 32 or 64 keys. Four warps share the keys for the logits and the columns of
 // V for the output; head sizes are run-time numbers, NP pairs of 8 columns of V a warp. Products
@@ -52,8 +52,8 @@ GR_DEV float *part_of(const gr_kernel_attn &a, int t, int chunk, int h)
     return a.part + (((int64_t)t * a.n_chunk + chunk) * a.n_head + h) * (a.d_v + 4);
 }
 
-// A thread's two rows of the tile (g and g + 8): what they see of the range at hand, and their
-// state.
+// A thread's two rows of the tile (g and g + 8): the items of the current range that they see,
+// and their state.
 template <int NP> struct state {
     int t[2], lo[2], hi[2];
     float slope[2];
@@ -79,7 +79,7 @@ template <int NP> GR_DEV void reset(state<NP> &s)
             s.o[p][i / 4][i % 4] = 0;
 }
 
-// Logits [KW / 8][4] of KW keys from item `first` on, finished where they are seen.
+// Logits [KW / 8][4] of KW keys from item `first` on, finished for items that are seen.
 template <int NP, int N>
 GR_DEV void mask(const gr_kernel_attn &a, const state<NP> &s, float (&x)[N][4], int first)
 {
@@ -210,7 +210,7 @@ GR_DEV void multiply_planes(const gr_kernel_attn &a, state<NP> &s, uint32_t p,
     }
 }
 
-// Values as tiles hold them: planes, or what is, or became, f16.
+// Values as tiles hold them: planes or f16.
 template <int NP, int KT>
 GR_DEV void multiply_any_v(const gr_kernel_attn &a, state<NP> &s, const tile &b, uint32_t p,
                            const unsigned char *v)
@@ -249,7 +249,7 @@ GR_DEV void attend(const gr_kernel_attn &a, const tile &b, state<NP> &s, int pla
     attn_pipe_end();
 }
 
-// What the thread's rows see before item `end`.
+// Sets the items before `end` that the thread's rows see.
 template <int NP>
 GR_DEV void look(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane, int end)
 {
@@ -258,7 +258,7 @@ GR_DEV void look(const gr_kernel_attn &a, const tile &b, state<NP> &s, int plane
         int h;
         bool there = token_of(b, threadIdx.x % 32 / 4 + 8 * i, s.t[i], h);
         attn_span u = attn_span_of(a, there ? s.t[i] : b.g.lead);
-        // queries that there are not see all, or nothing where a logit asks for their position
+        // missing queries see all, or nothing where a logit depends on their position
         s.lo[i] = there ? plane ? u.near : u.lo : 0;
         s.hi[i] = there ? min(plane ? u.hi : u.near, end) : a.max_alibi > 0 ? 0 : INT32_MAX;
         s.slope[i] = there && a.max_alibi > 0 ? attn_slope(a, h) * ATTN_LOG2E : 0;
@@ -306,7 +306,7 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
 }
 
 // Joins the n chunks of one head of one token in their order, by a warp that holds K times 128
-// columns; whether that did (attn_exact).
+// columns; false where attn_exact has to compute it.
 template <int K> GR_DEV bool join(const gr_kernel_attn &a, int t, int h, int n)
 {
     const int lane = threadIdx.x % 32;
@@ -402,7 +402,7 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
         write_packed_row(a.packed_x, 0, 0);
 }
 
-// Calls f(t) for the block's tokens that are this file's, of n_each from n_each * block on.
+// Calls f(t) for those of the n_each tokens from n_each * block on that are for this file.
 template <class F> GR_DEV void each_token(const gr_kernel_attn &a, int block, F f)
 {
     int t0 = block * a.n_each, n = min(a.n_each, a.n_tok - t0);

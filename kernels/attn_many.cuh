@@ -1,12 +1,12 @@
-// What the kernels for many tokens share: queries of a warp in the fragments of mma.m16n8k16 (those
-// of wgmma are the same), their weights and results.
+// Shared parts of the kernels for many tokens: queries of a warp in the fragments of mma.m16n8k16
+// (those of wgmma are the same), their weights and results.
 #pragma once
 
 #include "kernels/attn_tile.cuh"
 
 // A thread's two rows, row and row + 8 of a tile of queries that begins with token t0 and head h0:
-// what they see of the range at hand, the largest of their logits, in powers of two, and the sum of
-// this lane's weights.
+// the items of the current range that they see, the largest of their logits, in powers of two,
+// and the sum of this lane's weights.
 struct attn_rows {
     int t0, h0, row;
     int lo[2], hi[2];
@@ -26,7 +26,8 @@ GR_DEV int attn_head_of(const gr_kernel_attn &a, const attn_rows &r, int i)
     return r.h0 + ((r.row + 8 * i) & (a.n_pack - 1));
 }
 
-// The last step says that all lanes have the same: branches on it do not diverge.
+// The last step tells the compiler that all lanes have the same value, so branches on it do not
+// diverge.
 GR_DEV int attn_warp_min(int x)
 {
     for (int i = 16; i > 0; i /= 2)
@@ -34,9 +35,9 @@ GR_DEV int attn_warp_min(int x)
     return __shfl_sync(0xffffffffu, x, 0);
 }
 
-// What the tokens [first, end) of a run see.
+// Items that the tokens [first, end) of a run see.
 struct attn_range {
-    attn_span span; // any of them; near: the last of theirs
+    attn_span span; // union of their spans; near: the largest
     int first_near;
 };
 GR_DEV attn_range attn_range_of(const gr_kernel_attn &a, int first, int end)
@@ -52,8 +53,8 @@ GR_DEV attn_range attn_range_of(const gr_kernel_attn &a, int first, int end)
     return r;
 }
 
-// What a tile has to do: items [lo, hi) of the list by the keys of a plane for the tokens [first,
-// end), which are of one run. A long run has more than half of 128 tokens, so a tile meets three at
+// Work of a tile: items [lo, hi) of the list by the far or the near keys for the tokens [first,
+// end) of one run. A long run has more than half of 128 tokens, so a tile meets three at
 // most.
 struct attn_work {
     int n;
@@ -84,7 +85,8 @@ GR_DEV void attn_plan(const gr_kernel_attn &a, int t0, int n, attn_work *w)
         w->n = parts, w->few = runs.few;
 }
 
-// What the rows see by the keys of a plane, rows of tokens [first, end) alone.
+// Sets the items that the rows see by the far or the near keys, for rows of tokens [first, end)
+// alone.
 GR_DEV void attn_look(const gr_kernel_attn &a, attn_rows &r, int plane, int first, int end)
 {
 #pragma unroll
@@ -97,7 +99,7 @@ GR_DEV void attn_look(const gr_kernel_attn &a, attn_rows &r, int plane, int firs
     }
 }
 
-// What some, and what all, of a warp's rows see.
+// Items that some, and items that all, of a warp's rows see.
 struct attn_seen {
     int any_lo, any_hi, all_lo, all_hi;
 };
@@ -115,8 +117,8 @@ GR_DEV attn_seen attn_seen_of(const attn_rows &r)
     return s;
 }
 
-// Logits x of KT items from j on become weights; down: what sums and outputs so far are to be
-// multiplied with (the sum is). full: every row sees all of them.
+// Logits x of KT items from j on become weights; down: factor of the sums and outputs so far
+// (applied to the sum here). full: every row sees all of them.
 template <int KT>
 GR_DEV void attn_weigh(const gr_kernel_attn &a, attn_rows &r, float (&x)[KT / 2], int j, bool full,
                        float (&down)[2])
@@ -176,8 +178,8 @@ GR_DEV void attn_frag_p(uint32_t p[4], const float *x)
     p[2] = f16x2(x[4], x[5]), p[3] = f16x2(x[6], x[7]);
 }
 
-// y of the rows, those of tokens whose bit is set in `not_mine` left out; bad[i]: row + 8 i has to
-// be done over.
+// y of the rows, those of tokens whose bit is set in `not_mine` left out; bad[i]: row + 8 i has
+// to be computed again.
 template <int N>
 GR_DEV void attn_write(const gr_kernel_attn &a, const attn_rows &r, const float (&o)[N],
                        attn_bits not_mine, bool (&bad)[2])

@@ -1,15 +1,15 @@
 // Products with q8_0 and q4_0 rows as they stand in a cache (gr/planes.h): codes go from shared
 // memory to operands of mma_f16 without a tile of f16 between.
 //
-// What ldmatrix gives a lane is a word of codes; of its bytes 0 and 2 become one pair of f16, 1 and
-// 3 the other, so neither words nor nibbles have to be put in order:
+// ldmatrix gives a lane a word of codes; its bytes 0 and 2 become one pair of f16, 1 and 3 the
+// other, so neither words nor nibbles are reordered:
 //   K  a word is columns 4 t .. 4 t + 3 of a key, of q4_0 and in its high nibbles those of the next
 //      16 columns. The pairs stand for columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 of the product,
 //      and queries are laid out alike (attn_load_q).
 //   V  transposed, a word is columns 2 g, 2 g + 1 of keys 2 t and 2 t + 1. The pairs are two
 //      columns of a product, and 16 columns of the output two: the even ones, then the odd ones.
 // A pair takes 1.5 instructions, a subtraction (exact) and a product with the step, which rounds to
-// f16. Quants that are none: of K they become NaN, of V infinity, and so do outputs that meet them.
+// f16. Quants beyond f16 become NaN in K and infinity in V, and so do outputs that depend on them.
 #pragma once
 
 #include "kernels/attn_tile.cuh"
@@ -39,7 +39,7 @@ GR_DEV uint32_t attn_twice_or_nan(uint32_t step)
     return fma_f16x2(mul_f16x2(d, 0x58085808), 0, d);
 }
 
-// How the words of KW keys come: matrix m of an ldmatrix_x4 is word m % WORDS of octet m / WORDS %
+// Order of the words of KW keys: matrix m of an ldmatrix_x4 is word m % WORDS of octet m / WORDS %
 // OCTETS of the keys, of one of BLOCKS blocks.
 template <int TYPE, int KW> struct attn_words {
     static constexpr int OCTETS = KW / 8, WORDS = TYPE == GR_Q8_0 ? 2 : 1,

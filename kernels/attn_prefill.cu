@@ -9,9 +9,9 @@
 // A block: four warps of 16 queries each, which keep queries, weights and output in registers, and
 // 64 or 32 keys at a time in shared memory, fetched by row number one tile ahead. Tiles that all of
 // a warp's queries see are not masked, those that none sees are left out. The tokens of a tile are
-// taken run by run (neighbours of one sequence), so nothing is fetched that no span names; runs of
-// at most GR_ATTN_FEW tokens are attn_decode's. Rounding as there; an output in which something was
-// no f16 is done over exactly.
+// taken run by run (neighbours of one sequence), so nothing is fetched that no span names; runs
+// of at most GR_ATTN_FEW tokens are for attn_decode. Rounding as there; an output with values
+// beyond f16 is computed again exactly.
 #include "kernels/attn_many.cuh"
 
 enum { THREADS = 128, QUERIES = 64 };

@@ -8,10 +8,10 @@
 // A block: two warpgroups of 64 queries each that multiply, and one that fetches. The fetcher
 // gathers rows by number with cp.async into two stages each of K and V: rows of 64 columns, in the
 // 128-byte swizzle that wgmma reads; f16 rows go there straight, others to a buffer from which the
-// same warp brings them there as f16. mbarriers say what is full and what is empty. A multiplier
+// same warp brings them there as f16. mbarriers tell full stages from empty ones. A multiplier
 // has the logits of the next tile under way while it multiplies weights, which stay in registers,
-// with values, and while the other one exponentiates. Runs, masks, rounding and what is done over
-// exactly: as attn_prefill.
+// with values, and while the other one exponentiates. Runs, masks, rounding and outputs that are
+// computed again: as attn_prefill.
 #include "kernels/attn_many.cuh"
 #include "kernels/wgmma.cuh"
 
@@ -27,7 +27,7 @@ enum {
     BAR_BOTH = 3
 };
 
-// Where a block stands: D columns a head, tiles of KT keys.
+// Place of a block: D columns a head, tiles of KT keys.
 template <int D, int KT> struct place {
     static constexpr uint32_t tile_bytes = KT * D * 2;
     int h_kv, h0, t0, n;                       // heads and tokens of the tile of queries
@@ -59,10 +59,10 @@ GR_DEV uint32_t piece_at(int n, int row, int piece)
 
 // --- the fetcher ---
 
-// One tile of K or V on its way: the warp's rows of it.
+// One tile of K or V under way: the warp's rows of it.
 struct parcel {
     uint32_t to, full, empty, parity; // tile, barriers, parity of the stage's empty phase
-    int raw;                          // buffer it comes to first, -1: none
+    int raw;                          // buffer it is copied to first, -1: none
     bool of_v;
 };
 
@@ -80,7 +80,7 @@ GR_DEV void fetch_swizzled(const gr_kernel_rows &r, int h_kv, int row, uint32_t 
     }
 }
 
-// Where the warp's rows stand in a buffer, K's or V's: a part that no other warp touches.
+// Offset of the warp's rows in a buffer of K or V: a part that no other warp touches.
 GR_DEV int raw_at(const gr_kernel_attn &a, int raw)
 {
     return a.smem.stage + raw * a.smem.stage_bytes +
@@ -150,8 +150,8 @@ GR_DEV parcel fetch(const gr_kernel_attn &a, const place<D, KT> &b, int plane, b
     return p;
 }
 
-// Tiles in the order K0, K1, V0, K2, V1 .. of each part, one more on its way than is waited for;
-// with one buffer for what is to be converted, each is waited for.
+// Tiles in the order K0, K1, V0, K2, V1 .. of each part, one more under way than is waited for;
+// with one buffer for rows to be converted, each is waited for.
 template <int D, int KT>
 GR_DEV void fetch_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn_work &work,
                       unsigned char *smem)
@@ -162,7 +162,7 @@ GR_DEV void fetch_all(const gr_kernel_attn &a, const place<D, KT> &b, const attn
     parcel last = {0, 0, 0, 0, -1, false};
     uint32_t done = 0;                     // tiles of the parts before
     int w = -1, s = 0, n = 0, raw = 0;     // part, step of it, its tiles
-    int row_k = -1, row_v = -1, next = -1; // of the K at hand, of the V that follows, of the next K
+    int row_k = -1, row_v = -1, next = -1; // of the current K, of the V that follows, of the next K
     for (;;) {
         while (s == 2 * n && w < work.n) {
             done += n, s = 0, w++;
@@ -252,7 +252,7 @@ template <int D, int KT> GR_DEV void issue_pv(multiplier<D, KT> &m, float (&o)[D
         wgmma_f16_ra<D, 1>(o, m.p[c], wgmma_step(v, c * 2048), true);
     wgmma_commit();
 }
-// The warp is through with a stage.
+// Marks a stage as empty for this warp.
 GR_DEV void release(uint32_t empty, uint32_t i)
 {
     __syncwarp();
@@ -277,7 +277,7 @@ template <int KT> GR_DEV void keep_weights(uint32_t (&p)[KT / 16][4], const floa
         attn_frag_p(p[c], x + 8 * c);
 }
 
-// What all warps of the group see together.
+// Union of the items that the warps of the group see.
 GR_DEV attn_seen seen_by_group(const attn_rows &r)
 {
     __shared__ attn_seen each[MULTIPLIERS / 32];

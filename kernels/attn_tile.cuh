@@ -2,8 +2,8 @@
 //
 // All products of the fast attention kernels are f16 with f32 sums. bf16, q8_0 and q4_0 rows become
 // f16 in shared memory once a tile: bf16 exactly from 2^-14 up, quants to 2^-11 of their value.
-// What f16 cannot hold becomes NaN, and so does the output that meets it: the kernel that writes an
-// output does such a one over with attn_exact.
+// Values beyond f16 become NaN, and so do outputs that depend on them: the kernel that writes an
+// output computes such a one again with attn_exact.
 #pragma once
 
 #include "kernels/attn.cuh"
@@ -11,8 +11,8 @@
 
 #define ATTN_LOG2E 1.4426950408889634f
 
-// What a query is multiplied with before it becomes f16: logits are then in powers of two, or, with
-// a cap, fractions of it.
+// Factor of a query before it becomes f16: logits are then in powers of two, or, with a cap,
+// fractions of it.
 GR_DEV float attn_q_factor(const gr_kernel_attn &a)
 {
     return a.softcap > 0 ? a.scale / a.softcap : a.scale * ATTN_LOG2E;
@@ -33,8 +33,8 @@ GR_DEV float attn_finish(const gr_kernel_attn &a, float x, float slope, int t, i
 
 // --- rows into shared memory ---
 
-// Where the pieces of 16 bytes begin that hold the steps of a head of row 0, none of them behind
-// the row: it may be the last of the memory. And where the steps stand in a row of a tile.
+// Address of the pieces of 16 bytes that hold the steps of a head of row 0; none lies behind the
+// row, which may be the last of the memory. And the offset of the steps in a row of a tile.
 GR_DEV const char *attn_step_piece(const gr_kernel_rows &r, const gr_attn_stage &s, int h_kv)
 {
     const uintptr_t at = (uintptr_t)(r.step + h_kv * r.head_step) / 16 * 16;
@@ -194,14 +194,14 @@ GR_DEV attn_pipe attn_pipe_begin(const gr_kernel_attn &a, int plane, int h_kv, i
     return p;
 }
 
-// Whether a tile of such rows is brought to f16; with PLANES those of quants are not.
+// True when a tile of such rows is converted to f16; with PLANES those of quants are not.
 template <bool PLANES> GR_DEV bool attn_converts(const gr_kernel_rows &r)
 {
     return r.type == GR_BF16 || (!PLANES && r.type != GR_F16);
 }
 
-// Tile i in shared memory, as f16 or planes: K at k, V at v, for all threads until they ask for the
-// next.
+// Waits for tile i in shared memory, as f16 or planes: K at k, V at v, valid for all threads
+// until the next call.
 template <int KT, bool PLANES = false>
 GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigned char *smem,
                            unsigned char *&k, unsigned char *&v)
@@ -236,17 +236,16 @@ GR_DEV void attn_pipe_take(const gr_kernel_attn &a, attn_pipe &p, int i, unsigne
     v = !v_own ? k + column : v_other ? smem + at.v : stage + at.stage_v;
 }
 
-// Shared memory is free for other things after it.
+// Frees the shared memory for other uses.
 GR_DEV void attn_pipe_end()
 {
     cp_async_wait<0>();
     __syncthreads();
 }
 
-// q [n_row][d_k] as f16 at `to`, pitch smem.q_pitch, by four warps; token_of(row, t, h): whether
-// there is such a row. With PLANES, where K has them, column 4 t + r of each 16 stands at 2 t + r /
-// 2
-// + r % 2 * 8 (attn_planes.cuh).
+// q [n_row][d_k] as f16 at `to`, pitch smem.q_pitch, by four warps; token_of(row, t, h): false when
+// there is no such row. With PLANES, where K has them, column 4 t + r of each 16 stands at
+// 2 t + r / 2 + r % 2 * 8 (attn_planes.cuh).
 template <bool PLANES = false, class F>
 GR_DEV void attn_load_q(const gr_kernel_attn &a, int plane, int n_row, unsigned char *to,
                         F token_of)

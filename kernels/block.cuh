@@ -1,5 +1,5 @@
-// What kernels over rows share: rows of tensors, vectors of 1 or 4 floats, and sums over a warp or
-// a block in a fixed order, the same in every thread.
+// Shared parts of kernels over rows: rows of tensors, vectors of 1 or 4 floats, and sums over a
+// warp or a block in a fixed order, the same in every thread.
 #pragma once
 
 #include "kernels/ptx.cuh"
@@ -47,8 +47,8 @@ template <int V> GR_DEV struct place place_of(const struct gr_ten &t)
     return {row, (i - row * per) * V};
 }
 
-// A sum of floats that loses nothing to speak of: hi + lo, where hi is the rounded sum (Knuth's
-// two-sum). So it hardly depends on the order, though that is fixed.
+// A sum of floats with the error of each addition kept: hi + lo, where hi is the rounded sum
+// (Knuth's two-sum). The order is fixed, though the result hardly depends on it.
 struct exact_sum {
     float hi, lo;
 };
@@ -82,7 +82,7 @@ GR_DEV float warp_sum(float x)
     return x;
 }
 
-// The sum over a block of T threads, or of n where that is known as it runs alone (T = 0); slot
+// The sum over a block of T threads, or of n threads, known at run time only (T = 0); slot
 // [n / 32] is shared memory that nothing else uses before the next barrier but one. n = 32: over
 // each warp, without a barrier.
 template <int T>

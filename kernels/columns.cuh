@@ -10,8 +10,8 @@
 
 enum { WARPS = GR_DELTA_WARPS, LANES = 4, COLS = WARP / LANES };
 
-// This thread's. Lanes without a column do as the last one does, which is of their own block, but
-// write nothing.
+// The part of this thread. Lanes without a column compute the last one, which is of their own
+// block, but write nothing.
 struct columns {
     uint32_t seq, h, j, sub; // sequence, head, column, which lane of it
     uint32_t d_k, d_v;

@@ -1,11 +1,11 @@
 // A step of a packed tile in the registers of a warp, as operands of mma_f16 (mma_bf16 for BF16).
 //
-// A step is 8 units of 32 columns, a chunk, or 4 (of 16 bits 2): where codes are wide, and where
-// registers are short. Lane l (g = l / 4,
-// t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t + 7 of each unit: pair s of these is
-// columns s and s + 4. The value of a weight is scale * (code - zero) - min:
+// A step is 8 units of 32 columns, a chunk, or 4 (2 for 16-bit types) where codes are wide or
+// registers are short. Lane l (g = l / 4, t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t +
+// 7 of each unit: pair s of these is columns s and s + 4. The value of a weight is scale * (code -
+// zero) - min:
 //   code - zero  exact in f16: below 2^8
-//   scale        unit_scale, in f32, for what the unit's two products sum to. Types with scales of
+//   scale        unit_scale, in f32, for the sum of the unit's two products. Types with scales of
 //                16 elements (Q2_K, Q3_K, Q6_K, NVFP4) have a small number besides that the codes
 //                are multiplied by in f16. All exact but Q6_K: products between 2^11 and 2^12 that
 //                are odd are off by 1, less than 2^-11.
@@ -35,7 +35,7 @@ GR_DEV float byte_times(uint32_t w, int i, float f)
     return (float)(w >> 8 * i & 255) * f;
 }
 
-// Where a step comes from.
+// Sources of a step: global and shared memory.
 struct from_global {
     static GR_METHOD uint4 get(const void *p)
     {
@@ -49,7 +49,7 @@ struct from_shared {
     }
 };
 
-GR_PACK_FN int pack_step_units(uint32_t type) // where registers do not ask for fewer
+GR_PACK_FN int pack_step_units(uint32_t type) // unless registers are too few
 {
     return gr_pack_type(type).bits[0] >= 8 ? 4 : 8;
 }
@@ -67,14 +67,14 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     static constexpr bool TINY = B0 == 4 && HAS_MIN; // no zero to take off: unit() has 2^-24 codes
     static constexpr int UNITS = U, STEPS = 8 / U;   // of a step; steps of a chunk
     static constexpr bool HALF = U == 4 && B0 < 8;   // a chunk's scales are there twice
-    static constexpr float WHOLE = TINY ? 16777216.0f : 1.0f; // what makes them codes
+    static constexpr float WHOLE = TINY ? 16777216.0f : 1.0f; // factor that makes them codes
     static constexpr int W0 = UNITS * B0 / 2, W1 = UNITS * B1 / 2;
     static constexpr int WS = US ? UNITS * US / 4 : 4; // words of a row's scales
 
     uint32_t w0[W0], w1[W1 ? W1 : 1], s[2][WS], d[2];
-    int half; // which, with HALF
+    int half; // the half of the chunk, with HALF
 
-    // Asks for step i of the tile at `tile`, of a row with `units` units in all.
+    // Loads step i of the tile at `tile`, of a row with `units` units in all.
     GR_METHOD void load(const uint8_t *tile, int i, int units)
     {
         int chunk = i / STEPS, first = i % STEPS * UNITS, n = units - 8 * chunk;
@@ -92,7 +92,7 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
             load_units<From, false, BASE>(codes, first, n);
     }
 
-    // Before the first use of what was loaded.
+    // Called before the first use of the loaded step.
     GR_METHOD void arrived()
     {
         if constexpr (K_BLOCK)
@@ -160,12 +160,12 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
                        BITS << (B0 + p), x);
         if constexpr (B1 == 2)
             x = and_or(moved(w1[u], at_2(s, r), 4 + p), (3 * BITS) << (4 + p), x);
-        // times 2^-p, less what is too much: all exact
+        // times 2^-p, less the excess: all exact
         const uint32_t down = twice((uint32_t)(15 - p) << 10);
         return fma_f16x2(x, down, twice(0x8000 | integer_f16((1024 >> p) + ZERO)));
     }
 
-    // What the products of unit u, row g + 8 r, are multiplied by.
+    // Factor of the products of unit u, row g + 8 r.
     GR_METHOD float unit_scale(int u, int r) const
     {
         if constexpr (T == GR_NVFP4)
@@ -191,7 +191,7 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
                  second = HALF ? s[r][(i + n) % WS] : 0; // no index of a lane's own
         return HALF && half ? second : first;
     }
-    // Of group-16 types: an integer for this lane's 8 columns.
+    // Scale of types with groups of 16: an integer for this lane's 8 columns.
     GR_METHOD uint32_t group_scale(int u, int r) const
     {
         int i = u % 2 * 2 + threadIdx.x % 4 / 2;
@@ -203,7 +203,8 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         return sub_f16x2(__byte_perm(word(r, u / 2, 2), 0x64646464, 0x4040 + i * 0x101), off);
     }
 
-    // Operand [16 rows, 16 groups of 16 columns], and what its products are multiplied by.
+    // Operand of the minima [16 rows, 16 groups of 16 columns], whose products are multiplied by
+    // min_scale.
     GR_METHOD void mins(uint32_t (&a)[4]) const
     {
         int t = threadIdx.x % 4;

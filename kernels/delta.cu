@@ -31,7 +31,7 @@ template <int S> GR_DEV void unit(const float *x, uint32_t n, float eps, float *
         y[m * WARP + lane] = v[m] / length;
 }
 
-// exp(rate * softplus(x)), or of what bounds it.
+// exp(rate * softplus(x)), or exp of the bounded form.
 GR_DEV float decay(const struct gr_args_delta_rule &a, float rate, float x)
 {
     return expf(a.bound == 0 ? rate * softplus(x) : a.bound * sigmoid(a.slope * rate * x));
@@ -62,7 +62,7 @@ template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vec
     }
 }
 
-// This lane's part s of a column: forgets, takes in value v, answers q.
+// Updates this lane's part s of a column by value v; returns the product of the column and q.
 template <int S>
 GR_DEV float step(float (&s)[S], const struct vectors<S> &u, uint32_t sub, float v, float beta)
 {

@@ -70,7 +70,7 @@ GR_KERNEL(gr_elementwise_glu_4, struct gr_args_glu, THREADS, BLOCKS)
 {
     glu<4>(a);
 }
-// A product of y is next: y as packed x as well, a block a row.
+// GLU followed by a product: writes y as packed x as well, a block a row.
 GR_KERNEL(gr_elementwise_glu_packed_x, struct gr_glu_packed_x_args, GR_PACKED_X_THREADS, 2)
 {
     uint32_t row = blockIdx.x;

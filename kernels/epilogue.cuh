@@ -1,5 +1,5 @@
 // The epilogue of a launch of products (gr/kernel/epilogue.h), done by its last block: a norm, a
-// gate, K and V stored and Q turned, packed x for the next product. Why: each of these is a
+// gate, K and V stored and Q turned, packed x for the next product. Reason: each of these is a
 // microsecond of work and, as a launch, another one of waiting. The order of sums does not depend
 // on which block is the last.
 #pragma once

@@ -20,7 +20,7 @@ GR_DEV uint32_t spread_1(uint32_t w)
     return (w & 15) * 0x00204081 & 0x01010101;
 }
 
-// 2^(e - 128), MXFP4's scale of what is twice a value. e may be a lane's own.
+// 2^(e - 128), MXFP4's scale of doubled values. e may differ between lanes.
 GR_DEV float exponent_f32(uint32_t e)
 {
     return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
@@ -36,7 +36,7 @@ static constexpr __device__ __forceinline__ uint32_t iq4_four(const int8_t *v)
     return (uint32_t)(v[0] + 128) | (uint32_t)(v[1] + 128) << 8 | (uint32_t)(v[2] + 128) << 16 |
            (uint32_t)(v[3] + 128) << 24;
 }
-// The values, 128 more, that the low four of a word's codes name, a byte each.
+// The values + 128 of the low four codes of a word, a byte each.
 GR_DEV uint32_t iq4_values(uint32_t w)
 {
     constexpr int8_t v[16] = {GR_IQ4_VALUES};

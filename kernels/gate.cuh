@@ -1,5 +1,5 @@
-// Functions of one number (enum gr_act_kind), of a gate and what it lets through, and sums of what
-// experts say.
+// Functions of one number (enum gr_act_kind), of a gate and the value it gates, and sums of
+// experts' outputs.
 #pragma once
 
 #include "kernels/block.cuh"

@@ -1,18 +1,18 @@
 // KV_STORE: K turned, K and V converted or quantised, and written to their cells, in one launch.
 // Memory: 4 bytes an element read, 0.6 to 4 written; a few KB at decode, so bound by latency.
 // Grid: a warp for 32 neighbouring columns of a row of K or V: a block of a quantised type, 128
-// bytes read at once; its lanes agree on the step by two votes. Q of the same tokens is turned by
-// blocks behind those, where ROPE is what comes next.
+// bytes read at once; its lanes agree on the step by two votes. Q of the same tokens is rotated
+// by blocks behind those, where ROPE comes next.
 //
 // KV_SHIFT: K of the cells whose delta is not 0 turned in place. Memory: every rotated element read
 // and written once, 2 * bytes of the type. Bound by it.
 // Grid: types without blocks, a thread for V pairs (V = 4: 16 bytes of f32, 8 of f16); quantised
 // types, a warp a head: partners may lie in different blocks, so the head is laid out in shared
-// memory before its blocks are written. Blocks behind n_rot do not change: quantising once more
-// what came out of a block gives that block.
+// memory before its blocks are written. Blocks behind n_rot do not change: quantising the values
+// of a block once more gives the same block.
 //
 // KV_COPY: rows copied. Memory: each row read and written once. Grid: a thread for 16 bytes of a
-// row, or for what its alignment allows.
+// row, or for fewer where its alignment asks for that.
 #include "gr/kernel/kv.h"
 #include "kernels/kv_store.cuh"
 
@@ -29,7 +29,7 @@ GR_KERNEL(gr_kv_store, struct gr_args_kv_store, THREADS, 4)
 {
     kv_store(a);
 }
-// And the heads of Q turned (ROPE, aligned to 16 bytes) by further blocks.
+// KV_STORE, and the heads of Q rotated (ROPE, aligned to 16 bytes) by further blocks.
 GR_KERNEL(gr_kv_store_rope, struct gr_kernel_kv_store_rope, THREADS, 4)
 {
     if (blockIdx.x < a.n_store)

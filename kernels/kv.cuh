@@ -40,7 +40,7 @@ GR_DEV uint16_t kv_step(float d, float &inverse)
     return h;
 }
 
-// What the quantisers make of any input: NaN is 0, values end at 2^40.
+// Input of the quantisers: NaN becomes 0, values are limited to 2^40.
 GR_DEV float kv_sane(float x)
 {
     x = x == x ? x : 0;

@@ -1,11 +1,11 @@
-// The last block of several: it goes on with what all of them have written.
+// The last block of several, which continues with the results of all of them.
 #pragma once
 
 #include "kernels/ptx.cuh"
 
-// Whether this block, with `mine` of the n pieces of work that are counted here, is the last one,
-// in every thread that comes with sync(), a barrier of theirs; `one` of them counts. It sees what
-// the others have written, and leaves a zero behind. Which one it is must not matter.
+// True when this block, with `mine` of the n pieces of work counted here, is the last one, in
+// every thread that calls sync(), their barrier; the thread with `one` counts. It sees the others'
+// writes and leaves the counter at zero. Results must not depend on which block is the last.
 template <class Sync>
 GR_DEV bool last_of(uint32_t *count, uint32_t n, bool one, Sync sync, uint32_t mine = 1)
 {

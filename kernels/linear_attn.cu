@@ -11,8 +11,8 @@
 
 enum { THREADS = 256 }; // of TOKEN_SHIFT
 
-// One head, and a token's vectors [4 S], zeros behind d_k: what is asked for, what v is taken to,
-// decays, what of k the token sees itself, what is erased and by how much.
+// One head, and a token's vectors [4 S], zeros behind d_k: q, k, decays, the part of k that the
+// token sees itself, the vector that is erased and its rates.
 struct head {
     const struct gr_args_linear_attn &a;
     uint32_t h, kv, d_k, d_v;
@@ -49,7 +49,7 @@ template <int S> GR_DEV void erasure(const struct head &u, int64_t t, struct vec
     }
 }
 
-// Warp 0 makes what is erased, the others the rest.
+// Warp 0 makes the vector that is erased, the others the rest.
 template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vectors<S> &out)
 {
     const struct gr_args_linear_attn &a = u.a;
@@ -75,7 +75,7 @@ template <int S> GR_DEV void prepare(const struct head &u, int64_t t, struct vec
     }
 }
 
-// What this lane's part s of a column holds for what is erased, over all lanes.
+// Product of the column (this lane's part s of it) and the erased vector, over all lanes.
 template <int S> GR_DEV float known(const float (&s)[S], const struct vectors<S> &u, uint32_t sub)
 {
     float sum = 0, x[4];
@@ -87,7 +87,7 @@ template <int S> GR_DEV float known(const float (&s)[S], const struct vectors<S>
     return column_sum(sum);
 }
 
-// This lane's part s of a column takes in value v, answers q.
+// Updates this lane's part s of a column by value v; returns the product of the column and q.
 template <int S>
 GR_DEV float step(float (&s)[S], const struct vectors<S> &u, uint32_t sub, float v, bool erases,
                   bool first)

@@ -1,5 +1,5 @@
-// Shared parts of products of packed matrices: which matrix, rows of x and of y are meant, a step
-// of weights against 8 NT rows of packed x, and how a number is stored.
+// Shared parts of products of packed matrices: the matrix and the rows of x and y of an item, a
+// step of weights times 8 NT rows of packed x, and the store of a result.
 #pragma once
 
 #include "gr/kernel/matmul.h"
@@ -18,7 +18,7 @@
     KERNEL(GR_MXFP4, mxfp4) KERNEL(GR_NVFP4, nvfp4)
 // clang-format on
 
-// The part of the work that a block has.
+// Work of a block.
 struct mm_item {
     int64_t matrix;
     int64_t x_row;        // of packed x, the first
@@ -37,8 +37,8 @@ GR_DEV struct mm_item mm_item(const struct gr_matmul_args &a, int64_t i, int tok
     const int32_t *id = (const int32_t *)(a.ids + row * a.ids_row_bytes);
     return {id[pair - row * a.n_used], pair / a.x_row_div, 1, i * a.y_row_bytes, nullptr};
 }
-// Which tile of 16 rows and which item a block of a streaming kernel has: the grid runs over the
-// tiles of all items.
+// The tile of 16 rows and the item of a block of a streaming kernel: the grid runs over the tiles
+// of all items.
 struct mm_block {
     int64_t tile, item;
 };
@@ -51,7 +51,7 @@ GR_DEV struct mm_block mm_block(const struct gr_matmul_args &a, uint32_t block)
     uint32_t n_tile = mm_tiles(a);
     return {block % n_tile, block / n_tile};
 }
-// Tile i of those that gr_matmul_x_group made; n = 0: there are fewer.
+// Tile i of gr_matmul_x_group; n = 0: there is none.
 GR_DEV struct mm_item mm_tile(const struct gr_matmul_args &a, int i)
 {
     const int32_t *t = a.tiles + 1 + 3 * i;

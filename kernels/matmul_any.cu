@@ -5,10 +5,10 @@
 // results these are. Bound: up to 24 tokens, unpacking: a unit of 32 columns and 16 rows is some 90
 // instructions of a warp, whatever the type, 8 clocks of a multiprocessor for each byte that a row
 // has at 2 bits; tiles: tensor cores, beside 150 instructions on 256 clocks of them.
-// Why: a lane's columns stand in several places of a block and their values in a table, so that
+// Reason: a lane's columns stand in several places of a block and their values in a table, so
 // blocks are fetched whole into shared memory by cp.async, each warp its own, three (tiles: two)
 // chunks in turn, and read there byte by byte; the table is copied in front of them. Nothing is
-// unrolled over units or types, so that one copy of each type's unpacking is all there is.
+// unrolled over units or types, so there is one copy of each type's unpacking.
 #include "kernels/matmul_mv.cuh"
 #include "kernels/matmul_tile.cuh"
 #include "kernels/whole.cuh"
@@ -48,7 +48,7 @@ GR_DEV const void *whole_grid_copy(uint32_t type, unsigned char *smem)
     return smem;
 }
 
-// This lane's columns of unit u of one row as operands, without the scale that is returned.
+// Operands of this lane's columns of unit u of one row, without the scale, which is returned.
 GR_DEV float whole_operand(uint32_t type, const struct gr_pack_type &k, const uint8_t *chunk, int n,
                            int r, int u, const void *grid, uint32_t (&a)[2][4])
 {
@@ -98,7 +98,7 @@ GR_DEV void product_whole(uint32_t type, const struct whole_ring<M> &ring, int s
     }
 }
 
-// What mv_x and tile_x ask of a step.
+// The constants of a step that mv_x and tile_x use.
 struct whole_step {
     static constexpr int UNITS = 8, STEPS = 1;
     static constexpr bool HAS_MIN = false;
@@ -127,7 +127,7 @@ template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
     float acc[1][NT][4] = {};
     for (int c = warp, slot = 0; c < n_chunk; c += n_warp) {
         cp_async_wait<GR_WHOLE_SLOTS - 2>();
-        __syncwarp(); // all of the chunk is there, and the one before is read
+        __syncwarp(); // the chunk has arrived, and the one before is read
         ring.fetch(type, c + (GR_WHOLE_SLOTS - 1) * n_warp,
                    (slot + GR_WHOLE_SLOTS - 1) % GR_WHOLE_SLOTS);
         cp_async_commit();

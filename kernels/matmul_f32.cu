@@ -5,9 +5,9 @@
 //   with 8 tokens. Grid: (tile of each item, times n_split parts of the columns; group of
 //   8 tokens). A router has few rows: of 128 x 2048 there are 8 tiles, and 8 multiprocessors alone
 //   would bring 128 KB each, some 16 KB at a time, in 6 us; 4 parts of each, all of whose weights
-//   are asked for before the launch in front is over, in none. What follows takes latencies: x, the
-//   parts' sums, those added up by the last block, ROUTE by that too. Which block is the last does
-//   not matter: parts are added in their order. Bound: bandwidth up to 8 tokens.
+//   are requested before the preceding launch is over, in none. The rest takes latencies: x, the
+//   parts' sums, their addition by the last block, ROUTE by that too. The result does not depend
+//   on which block is the last: parts are added in their order. Bound: bandwidth up to 8 tokens.
 // gr_matmul_f32_tile: grid (64 tokens, 64 rows, head); 256 threads with 4 x 4 numbers each, a unit
 //   of both operands at a time in shared memory. Bound: f32 multipliers. Each sum is one chain over
 //   the columns, in their order but for the 8 of a lane.
@@ -22,7 +22,7 @@ GR_DEV uint4 f32_weights(const uint8_t *tile, int u, int lane, int r, int half)
     return load_once(tile + (int64_t)u * 2048 + (2 * r + half) * 512 + lane * 16);
 }
 
-// What a lane has of a unit: 8 columns of two rows.
+// The weights of a lane in a unit: 8 columns of two rows.
 struct f32_unit {
     float w[2][8];
 
@@ -52,7 +52,7 @@ struct f32_unit {
     }
 };
 
-// Where the grid's blocks and their sums stand.
+// Place of a block in the grid, and of its sums.
 struct f32_place {
     uint32_t n_tile, tile, split; // tiles of all items
 
@@ -91,7 +91,7 @@ GR_DEV void f32_add_up(const struct gr_matmul_f32_args &all, const struct f32_pl
     }
 }
 
-// What is left to do when a block has stored its sums.
+// Work after a block has stored its sums.
 GR_DEV void f32_behind(const struct gr_matmul_f32_args &all, const struct f32_place &at, int n)
 {
     GR_SMEM;
@@ -129,7 +129,7 @@ GR_KERNEL_EARLY(gr_matmul_f32_mv, struct gr_matmul_f32_args, 256, 2)
     const uint8_t *x =
         m.x32 + head * m.x_item_bytes + row0 * m.x_row_bytes + lane % 4 * 8 * sizeof(float);
     float acc[2][8] = {};
-    struct f32_unit w[2]; // one is on its way while the other is multiplied
+    struct f32_unit w[2]; // one is loaded while the other is multiplied
     int step = n_warp * a.n_split, first = at.split * n_warp + warp;
     auto load = [&](struct f32_unit &to, int u) {
         if (u < m.x.units)
@@ -145,7 +145,7 @@ GR_KERNEL_EARLY(gr_matmul_f32_mv, struct gr_matmul_f32_args, 256, 2)
     };
     load(w[0], first);
     load(w[1], first + step);
-    griddep_begin(); // weights are there from the start, all else may be on its way
+    griddep_begin(); // weights are complete from the start, other inputs may not be
     for (int u = first; u < m.x.units; u += 2 * step) {
         multiply(w[0], u);
         load(w[0], u + 2 * step);

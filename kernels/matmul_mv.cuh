@@ -2,37 +2,37 @@
 //
 // Traffic: each weight once (16 rows at a time), activations once a tile, from L1 after the first
 // tile of a multiprocessor. Bound: bandwidth, up to about 16 tokens.
-// Grid: what the device holds at once (2 blocks of 8 warps a multiprocessor), each with an equal
-// run of tiles of 16 rows, of all products and items. The warps of a block take turns at the steps
-// of a tile's columns, so that a tile is read by all of them at once, and their partial sums are
-// added in the order of the warps through shared memory. Why: tokens are the 8 columns of
-// mma.m16n8k16, so up to 8 cost what one does; a lane's weights are 16-byte loads of what no one
-// else needs. A warp has two steps on their way, those of the next tile too: nothing is waited for
-// where a tile ends. The first two are asked for before the launch in front is over: no launch of
-// this stream writes weights, and those that are brought are there before a segment's first launch,
-// which waits for all in front. Up to 8 tokens, the last block of a slice, or of all, does what is
-// small behind the products (epilogue.cuh).
+// Grid: as many blocks as the device holds at once (2 of 8 warps a multiprocessor), each with an
+// equal run of tiles of 16 rows, of all products and items. The warps of a block take turns at the
+// steps of a tile's columns, so that a tile is read by all of them at once, and their partial sums
+// are added in the order of the warps through shared memory. Reasons: tokens are the 8 columns of
+// mma.m16n8k16, so 8 cost as much as one; a lane loads its own weights, 16 bytes at a time. A warp
+// has two steps under way, across tiles too, so it does not wait where a tile ends. The first two
+// are requested before the preceding launch is over: no launch of this stream writes weights, and
+// offloaded ones arrive before a segment's first launch, which waits for all preceding work. Up to
+// 8 tokens, the last block of a slice, or of all, does the small operations behind the products
+// (epilogue.cuh).
 //
-// A tile a block, the form before, left 1.5 us of every round without loads. Predicted for an H200,
+// A tile a block would leave 1.5 us of every round without loads. Predicted for an H200,
 // us a launch of one token, with F = start 0.4 + load 0.8 + sums 0.3 (+ counting 0.8) and x the
-// longer of bytes at 4.3 TB/s and instructions: before max(F + x, R F + x / 2) of R rounds of two
-// overlapping blocks, now F + x:
+// longer of bytes at 4.3 TB/s and instructions: a tile a block max(F + x, R F + x / 2) in R
+// rounds of two overlapping blocks, this grid F + x:
 //   Llama-3-8B      gate, up 1792 tiles of 16 steps: 23.8, 17.7; Q, K, V 384 x 16: 6.3, 5.6
 //   Llama-2-7B      gate, up 1376 x 16: 19.9, 14.1; Q, K, V 768 x 16: 10.2, 8.9
 //   Llama-3.2-1B    gate, up 1024 x 8: 11.4, 6.7; head 8016 x 8: 71.6, 51.6
 //   Qwen3-30B-A3B   gate, up 768 x 8: 8.6, 5.6; down 1024 x 3: 5.4, 4.0; Q, K, V 320 x 8: 5.4, 3.7
-// What is one round stays as it is: 8B O 256 x 16: 4.5, down 256 x 56: 10.0; 1B O 128 x 8: 2.9,
-// down 128 x 32: 4.5. Columns are not cut into segments, whose sums would be written, counted and
-// read again: 1.1 more of F, and x shrinks by less even where tiles are few (8B V of a type of its
-// own, 64 x 16: 3.8, in two segments 4.2; 1B down: 5.6), as loads of half the device's blocks fill
-// the memory, and instructions are two thirds of the time of bytes.
+// Matrices of one round take the same time: 8B O 256 x 16: 4.5, down 256 x 56: 10.0; 1B O 128 x
+// 8: 2.9, down 128 x 32: 4.5. Columns are not cut into segments, whose sums would be written,
+// counted and read again: 1.1 more of F, and x shrinks by less even where tiles are few (8B V of a
+// type of its own, 64 x 16: 3.8, in two segments 4.2; 1B down: 5.6), as loads of half the device's
+// blocks fill the memory, and instructions are two thirds of the time of bytes.
 #pragma once
 
 #include "kernels/epilogue.cuh"
 #include "kernels/matmul.cuh"
 
-// This lane's words of activations, for one step. Lanes whose rows of x there are not read the
-// last one's: what comes of it is not stored.
+// Words of activations of this lane, for one step. Lanes without a row of x read the last one's;
+// their results are not stored.
 template <class S, int NT> struct mv_x {
     const uint8_t *x, *sums; // of the lane's first row
     int last, units, step;   // row of the item
@@ -96,9 +96,9 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
     }
 }
 
-// A place in the work of a launch: this tile of this item of this product, the first of `left` that
-// stand one after another. Places are numbered by slices of the epilogue, then by products, items
-// and tiles, so that what a block does is of few slices.
+// A place in the work of a launch: a tile of an item of a product, the first of `left`
+// consecutive ones. Places are numbered by slices of the epilogue, then by products, items and
+// tiles, so that a block works on few slices.
 struct mv_place {
     uint32_t number, tile, item, left;
     int part;
@@ -115,7 +115,7 @@ struct mv_place {
         item = i / each, i -= item * each;
         tile = slice * each + i, left = each - i;
     }
-    // Goes to the next place before `end`; whether its tile does not follow this one.
+    // Goes to the next place before `end`; true when its tile does not follow this one.
     GR_METHOD bool next(const struct gr_matmul_mv_args &all, uint32_t end)
     {
         number++, tile++, left--;
@@ -126,7 +126,7 @@ struct mv_place {
     }
 };
 
-// The places of a block: as many as the others', one more where they do not come out even.
+// The places of a block: as many as the others', or one more where the division leaves a remainder.
 struct mv_range {
     uint32_t lo, hi;
 
@@ -171,10 +171,10 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
         ahead_turn = 0;
         tile = ahead.next(all, work.hi) ? tile_at(ahead) : tile + tile_bytes;
     };
-    S w[2][1]; // one is on its way while the other is multiplied
+    S w[2][1]; // one is loaded while the other is multiplied
     ask(w[0]);
     ask(w[1]);
-    griddep_begin(); // weights are there from the start, all else may be on its way
+    griddep_begin(); // weights are complete from the start, other inputs may not be
 
     if (NT == 1 && all.epilogue.count)
         epilogue_begin(all.epilogue);

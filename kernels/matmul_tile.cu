@@ -5,10 +5,10 @@
 // instructions and a quarter of shared memory's bandwidth.
 // Grid: (tile of 64 tokens, 128 rows, item), or for experts (tile of pairs, 128 rows). Tokens run
 // fastest, so that weights come from memory once.
-// Why: 4 warps have 32 rows each and all tokens: a weight is decoded once a block, in the registers
-// it is multiplied from. Activations (packed x by_step) come by cp.async, 4 stages of 64 columns;
-// the 16-byte pieces of a token change places with its number, so that ldmatrix meets no bank
-// twice.
+// Reasons: 4 warps have 32 rows each and all tokens: a weight is decoded once a block, in the
+// registers that it is multiplied from. Activations (packed x by_step) come by cp.async, 4 stages
+// of 64 columns; the 16-byte pieces of a token change places with its number, so that ldmatrix has
+// no bank conflicts.
 #include "kernels/matmul_tile.cuh"
 
 template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)

@@ -1,5 +1,5 @@
-// What the tiles of products on mma.sync share (kernels/matmul_tile.cu): a block of 4 warps has 64
-// tokens and 128 rows, a warp 32 of these.
+// Shared parts of the tiles of products on mma.sync (kernels/matmul_tile.cu): a block of 4 warps
+// has 64 tokens and 128 rows, a warp 32 of these.
 #pragma once
 
 #include "kernels/matmul.cuh"
@@ -10,15 +10,15 @@
 #define STAGE_BYTES (TOKENS * 128)
 #define SUM_BYTES (TOKENS * 64)
 
-// The activations of a block, and where in them it is.
+// The activations of a block, and its position in them.
 template <class S> struct tile_x {
     uint32_t ring;           // shared memory
-    const uint8_t *x, *sums; // what this thread asks for next
+    const uint8_t *x, *sums; // next copies of this thread
     int x_bytes, sum_bytes;
     int n, pairs; // tokens; pairs of units in all
     int step;     // of S::UNITS units
 
-    // Asks for pair q of units: pairs are asked for one after another.
+    // Begins to copy pair q of units; pairs are copied one after another.
     GR_METHOD void fetch(int q)
     {
         int tok = threadIdx.x / 8, piece = threadIdx.x % 8;
@@ -78,13 +78,13 @@ template <class S> struct tile_x {
     }
 };
 
-// The block's part of the work; n = 0: none.
+// Work of the block; n = 0: none.
 GR_DEV struct mm_item tile_item(const struct gr_matmul_args &a)
 {
     return a.tiles ? mm_tile(a, blockIdx.x) : mm_item(a, blockIdx.z, blockIdx.x * TOKENS, TOKENS);
 }
 
-// Through shared memory, for whole rows of y.
+// Stores sums by way of shared memory, so that whole rows of y are written.
 template <int M, int NT>
 GR_DEV void tile_store(const struct gr_matmul_args &a, const struct mm_item &item,
                        const float (&acc)[M][NT][4])

@@ -8,14 +8,14 @@
 // Grid: (tiles of 128 tokens, or for experts of pairs, and of 128 rows; segment of columns; item).
 // Rows of products of the same packed x stand one after another. Where tiles are few, columns are
 // cut into segments, and the last block of a tile adds up. One block a multiprocessor.
-// Why: one warp asks for packed chunks as they lie, another one for packed x (by_step, 64
+// Reasons: one warp fetches packed chunks as they are, another one packed x (by_step, 64
 // columns a stage, swizzled); two warpgroups with 64 rows each take turns at the tensor cores: one
 // decodes weights into the registers wgmma reads while the other's products run. Rows of x of a
-// tile are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory is
-// for weights on their way. Weights are f16 relative to a power of two of each row and step, which
-// keeps any scale in range; the step's products are then added in f32. So a weight is off by 2^-11
-// of scale * (code - zero), of its minimum and of itself; those of F16 and BF16 are exact, and add
-// up all along the row.
+// tile are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory
+// there is for weights under way. Weights are f16 relative to a power of two of each row and step,
+// which keeps any scale in range; the step's products are then added in f32. So a weight is off by
+// 2^-11 of scale * (code - zero), of its minimum and of itself; those of F16 and BF16 are exact,
+// and add up all along the row.
 #include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
 #include "kernels/wgmma.cuh"
@@ -23,7 +23,7 @@
 #define ROWS GR_SM90_ROWS
 #define TILES (ROWS / GR_PACK_ROWS)
 
-// A block of N rows of x: where its rings and their barriers are, addresses in shared memory.
+// Rings and barriers of a block of N rows of x: addresses in shared memory.
 template <uint32_t T, int N> struct sm90_rings {
     static constexpr struct gr_sm90_smem AT = gr_sm90_smem(T, N);
     static constexpr uint32_t CHUNK_BYTES = (uint32_t)gr_pack_chunk_bytes(T, 8);
@@ -45,7 +45,7 @@ template <uint32_t T, int N> struct sm90_rings {
     }
 };
 
-// The part of the work that a block has.
+// Work of a block.
 struct sm90_work {
     const struct gr_matmul_args &m; // the product
     struct mm_item item;
@@ -75,7 +75,8 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a)
             (int64_t)blockIdx.z * gridDim.x + blockIdx.x};
 }
 
-// One thread: every chunk of the block's tiles of weights. No launch of this stream writes weights.
+// One thread fetches every chunk of the block's tiles of weights. No launch of this stream writes
+// weights.
 template <uint32_t T, int N>
 GR_DEV void sm90_bring_weights(const struct sm90_work &work, unsigned char *smem)
 {
@@ -95,8 +96,8 @@ GR_DEV void sm90_bring_weights(const struct sm90_work &work, unsigned char *smem
     }
 }
 
-// Another one: the rows of packed x that they meet. Places of a stage behind the last of them are
-// not filled: what is multiplied there is not stored.
+// Another thread fetches the rows of packed x that they are multiplied with. Places of a stage
+// behind the last row are not filled: their products are not stored.
 template <uint32_t T, int N>
 GR_DEV void sm90_bring_x(const struct gr_tensor_map &map, const struct sm90_work &work,
                          unsigned char *smem)
@@ -121,8 +122,8 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
     uint32_t d16[2], m16[2]; // K types: the block's scale and minimum
     uint32_t largest[2];     // MXFP4: exponent
 
-    // The largest scale or minimum of a block becomes 2^room() or a little more: what it makes of
-    // the largest code is below 2^15 then, and scales down to 2^-14 keep all their bits.
+    // The largest scale or minimum of a block becomes 2^room() or a little more: its product with
+    // the largest code is then below 2^15, and scales down to 2^-14 keep all their bits.
     static GR_METHOD constexpr uint32_t room()
     {
         switch (T) {
@@ -291,8 +292,8 @@ GR_DEV void sm90_sync()
     bar_sync(1, 256);
 }
 
-// sum [token][ROWS + 4], of one segment, becomes that of all, added in their order by the block
-// that is the last of the tile; false in the others.
+// Turns sum [token][ROWS + 4] of one segment into the sum of all, added in their order, in the
+// block that is the last of the tile; false in the others.
 GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, float *sum)
 {
     const int pieces = ROWS / 4, each = gr_sm90_width(work.m.n_tok) * pieces;
@@ -315,7 +316,8 @@ GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_wor
     return true;
 }
 
-// Through shared memory, for whole rows of y: the ring of x is no longer used.
+// Stores sums by way of shared memory, so that whole rows of y are written: the ring of x is no
+// longer used.
 template <int N>
 GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
                        unsigned char *smem, const float (&acc)[N / 2])

@@ -1,9 +1,9 @@
-// What products of packed matrices need beforehand.
+// Preparation of products of packed matrices.
 //
 // gr_matmul_x: rows of f32 activations to packed x (gr/kernel/matmul.h). Traffic: a row once
 //   from memory (again from L1), 2.25 bytes a column back. Grid: rows of packed x.
 // gr_matmul_x_group: pairs (token, expert) in the order of experts. Grid: experts; each block reads
-//   all ids. The order is that of the pairs, whatever the schedule.
+//   all ids. The order within an expert is that of the pairs, whatever the schedule.
 // gr_matmul_x_pass: columns that HEAD_MATMUL hands on. Grid: (head, token).
 #include "kernels/packed_x.cuh"
 

@@ -49,7 +49,7 @@ GR_DEV void ldmatrix_x4_trans(uint32_t r[4], uint32_t addr)
                  : "r"(addr)
                  : "memory");
 }
-// The way back: stores what ldmatrix_x4 would load.
+// The inverse: stores what ldmatrix_x4 would load.
 GR_DEV void stmatrix_x4(uint32_t addr, const uint32_t r[4])
 {
     GR_SM90(

@@ -30,7 +30,7 @@ GR_KERNEL(gr_norm_block, struct gr_args_norm, WIDE, 2)
     held<WIDE>(a, group_at(a, blockIdx.x), threadIdx.x, slot);
 }
 
-// A whole row a group, and a product of it next: packed x as well.
+// A group a row, followed by a product: writes packed x as well.
 GR_KERNEL(gr_norm_packed_x, struct gr_norm_packed_x_args, WIDE, 2)
 {
     __shared__ struct exact_sum slot[2][NORM_WARPS];

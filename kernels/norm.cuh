@@ -6,7 +6,7 @@
 
 enum { VECS = 8, NORM_WARPS = GR_PACKED_X_THREADS / WARP };
 
-// A group: its number, where it begins, and what goes with it.
+// A group: its number, its beginning, its weight, bias and residual.
 struct group {
     const float *x, *w, *b, *res;
     float *y;

@@ -22,8 +22,8 @@ GR_DEV uint32_t file_code(const uint8_t *row, const struct gr_pack_type &t,
     return b < 8 ? v >> s.shift & ((1u << b) - 1) : v;
 }
 
-// Byte `at` of the planes of scales of a chunk with n units: of which row, and where in it in a
-// file.
+// Byte `at` of the planes of scales of a chunk with n units: its row, and its offset in the row's
+// blocks in a file.
 struct scale_place {
     int row;
     int64_t at;

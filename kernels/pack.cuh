@@ -16,7 +16,7 @@ GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, in
     return b < 32 ? word >> s.shift & ((1u << b) - 1) : word;
 }
 
-// The scale of 16 or 32 elements of a K type and what it takes off: `row` is its planes of scales
+// Scale and minimum of 16 or 32 elements of a K type: `row` is its planes of scales
 // of one row (first, second), group the index of 16 elements in the block.
 struct pack_affine {
     float a, m;
@@ -51,7 +51,7 @@ GR_DEV struct pack_affine pack_affine_k(uint32_t dtype, const uint8_t *s, const 
     }
 }
 
-// What a code means, without its scale.
+// The number that a code means, without its scale.
 GR_DEV int pack_number(uint32_t dtype, const struct gr_pack_type &t, uint32_t code)
 {
     switch (dtype) {

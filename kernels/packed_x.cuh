@@ -1,5 +1,5 @@
 // Rows of f32 activations to packed x (gr/kernel/matmul.h), a block of up to GR_PACKED_X_THREADS a
-// row: what gr_matmul_x does, and kernels whose results a product reads next.
+// row: for gr_matmul_x, and for kernels whose results a product reads next.
 //
 // A row's largest number fixes a power of two, so that f16 holds numbers down to 2^-24 of it with
 // 11 bits and none overflows: each is off by 2^-11 of itself at most. Sums are those of the rounded

@@ -1,7 +1,8 @@
-// All inline PTX but for tensor cores (mma.cuh), and the form of a kernel. Semantics: PTX ISA 9,
-// the section named at each group. An emulated device supplies a file of the same name and
-// interface (include path), so kernels hold no other inline assembly, no __CUDA_ARCH__ and no
-// NVIDIA header. Every wrapper is declared for every architecture; one that the target lacks traps.
+// Wrappers of all inline PTX but that of tensor cores (mma.cuh), and the form of a kernel.
+// Semantics: PTX ISA 9, the section named at each group. An emulated device supplies a file of the
+// same name and interface (include path), so kernels hold no other inline assembly, no
+// __CUDA_ARCH__ and no NVIDIA header. Every wrapper is declared for every architecture; one that
+// the target lacks traps.
 #pragma once
 
 #include <stdint.h>
@@ -9,9 +10,9 @@
 #include "gr/kernel/tensor_map.h"
 #include "gr/op.h"
 
-// The one place that asks for the architecture: GR_SM90(asm) stands in code that compute capability
-// 9.0 and later have and that traps elsewhere, GR_SM90_HINT(asm) in code that elsewhere has nothing
-// to do, GR_SM90A(asm) in code of the target sm_90a alone.
+// The one place that depends on the architecture: GR_SM90(asm) is code for compute capability 9.0
+// and later, and traps elsewhere; GR_SM90_HINT(asm) is left out elsewhere; GR_SM90A(asm) is code
+// for the target sm_90a alone.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define GR_SM90(...) __VA_ARGS__
 #define GR_SM90_HINT(...) __VA_ARGS__
@@ -31,7 +32,7 @@
 // } defines the kernel `name`, whose body reads its arguments from `a`. Dynamic shared memory is
 // `smem`, aligned to 1024 bytes: declare it by GR_SMEM inside the function. The launch may have
 // begun before the one in front of it was over: GR_KERNEL waits for that first, GR_KERNEL_EARLY
-// leaves it to the body, which calls griddep_begin before it touches what a launch writes.
+// leaves it to the body, which calls griddep_begin before it touches memory that a launch writes.
 #define GR_KERNEL_EARLY(name, Args, threads, blocks)                                               \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                  \
         name(const __grid_constant__ Args a)
@@ -47,7 +48,7 @@
 #define GR_ONCE [[maybe_unused]] static __device__ __noinline__ // where inlining is too much code
 #define GR_SMEM unsigned char *const smem = gr_smem()
 
-GR_DEV unsigned char *gr_smem() // declared in one place: kernels have C linkage, templates have not
+GR_DEV unsigned char *gr_smem() // declared in one place: kernels have C linkage, templates do not
 {
     extern __shared__ __align__(1024) unsigned char gr_dynamic_smem[];
     return gr_dynamic_smem;
@@ -169,7 +170,7 @@ GR_DEV uint32_t smem_u32(const void *p)
 }
 
 // --- cp.async ("Data Movement and Conversion Instructions: cp.async") ---
-// The copy shows in shared memory after cp_async_wait and a barrier.
+// The copy is visible in shared memory after cp_async_wait and a barrier.
 
 // 16 bytes; the first src_bytes of them from src, zeros for the rest (src is not read when 0).
 GR_DEV void cp_async_16(uint32_t dst, const void *src, uint32_t src_bytes = 16)
@@ -207,15 +208,15 @@ GR_DEV void bar_arrive(int id, int n)
 }
 
 // --- mbarriers ("Parallel Synchronization and Communication Instructions: mbarrier") ---
-// An object of 8 bytes in shared memory. A phase ends when as many threads have arrived as the
-// count says and all bytes that were expected have come. Before it is used: mbar_init by one
+// An object of 8 bytes in shared memory. A phase ends when `count` threads have arrived and all
+// expected bytes have come. Before its use: mbar_init by one
 // thread, fence_mbar_init by that thread, then a barrier of the block.
 
 GR_DEV void mbar_init(uint32_t bar, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
-GR_DEV void mbar_inval(uint32_t bar) // the end of it: its memory may then hold other things
+GR_DEV void mbar_inval(uint32_t bar) // ends its use: its memory may then hold other data
 {
     asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 }
@@ -228,7 +229,7 @@ GR_DEV void mbar_arrive(uint32_t bar)
     asm volatile("{\n.reg .b64 s;\nmbarrier.arrive.shared::cta.b64 s, [%0];\n}" ::"r"(bar)
                  : "memory");
 }
-// bytes more belong to this phase; with an arrival, and without.
+// Adds to the bytes that this phase expects; with an arrival, and without.
 GR_DEV void mbar_arrive_expect_tx(uint32_t bar, uint32_t bytes)
 {
     GR_SM90(
@@ -241,14 +242,14 @@ GR_DEV void mbar_expect_tx(uint32_t bar, uint32_t bytes)
                          "r"(bytes)
                          : "memory"));
 }
-// An arrival that happens when all cp.async before it of this thread are done; it is one of those
-// that the count says.
+// An arrival that happens when all earlier cp.async of this thread are done; it is one of the
+// count.
 GR_DEV void cp_async_mbar_arrive(uint32_t bar)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 }
-// Whether the phase of this parity is over: phases count from 0, and of a fresh barrier the one of
-// parity 1 is. May say no although it is.
+// True when the phase of this parity is over: phases count from 0, and of a fresh barrier that of
+// parity 1 is over. May return false although it is.
 GR_DEV bool mbar_try_wait(uint32_t bar, uint32_t parity)
 {
     uint32_t done;
@@ -259,10 +260,10 @@ GR_DEV bool mbar_try_wait(uint32_t bar, uint32_t parity)
                  : "memory");
     return done;
 }
-// Of a build with a watchdog (GPURUN_CUDA_WATCHDOG, seconds) a wait that lasts longer is a fault
-// and ends the launch (CUDA_ERROR_MISALIGNED_ADDRESS, by a store that is; with a trap in its place
-// ptxas spills). The clock of the device ("Special Registers: %globaltimer", nanoseconds) is looked
-// at when the first try and each 16th behind it fail.
+// Waits for the end of a phase. In a build with a watchdog (GPURUN_CUDA_WATCHDOG, seconds) a
+// longer wait is a fault and ends the launch (CUDA_ERROR_MISALIGNED_ADDRESS, by a misaligned
+// store; with a trap in its place ptxas spills). The clock of the device ("Special Registers:
+// %globaltimer", nanoseconds) is read when the first try and each 16th after it fail.
 GR_DEV void mbar_wait(uint32_t bar, uint32_t parity)
 {
 #ifdef GR_WATCHDOG
@@ -282,16 +283,16 @@ GR_DEV void mbar_wait(uint32_t bar, uint32_t parity)
 }
 
 // --- the copy engine ("Data Movement and Conversion Instructions: cp.async.bulk",
-// "cp.async.bulk.tensor") --- One thread asks for a copy. Loads tell an mbarrier how many bytes
-// came; stores are waited for in groups. The engine and wgmma see what ordinary stores wrote to
-// shared memory when the writer calls fence_proxy_async after them and before the barrier that lets
+// "cp.async.bulk.tensor") --- One thread issues a copy. Loads report the bytes that came to an
+// mbarrier; stores are waited for in groups. The engine and wgmma see ordinary stores to shared
+// memory when the writer calls fence_proxy_async after them and before the barrier that lets
 // the reader go on.
 
 GR_DEV void fence_proxy_async()
 {
     GR_SM90(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"));
 }
-// bytes a multiple of 16, both addresses aligned to 16.
+// Sizes are multiples of 16 bytes, both addresses aligned to 16.
 GR_DEV void bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
     GR_SM90(asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -325,7 +326,7 @@ GR_DEV void tma_load_3d(uint32_t dst, const struct gr_tensor_map *map, int x, in
         "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
         : "memory"));
 }
-// Elements outside the tensor are not written.
+// Stores a box; elements outside the tensor are not written.
 GR_DEV void tma_store_2d(const struct gr_tensor_map *map, int x, int y, uint32_t src)
 {
     GR_SM90(asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group "
@@ -345,7 +346,7 @@ GR_DEV void bulk_commit()
     GR_SM90(asm volatile("cp.async.bulk.commit_group;" ::: "memory"));
 }
 // Waits until at most N of this thread's newest groups of stores are pending; bulk_wait_read: until
-// only so many still read shared memory, which may then be overwritten.
+// at most N still read shared memory, which may then be overwritten.
 template <int N> GR_DEV void bulk_wait()
 {
     GR_SM90(asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"));
@@ -354,8 +355,8 @@ template <int N> GR_DEV void bulk_wait_read()
 {
     GR_SM90(asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"));
 }
-// Hints, without effect on values: a map that is used soon; bytes (a multiple of 16) of global
-// memory towards L2.
+// Prefetches, without effect on values: a map that is used soon; bytes (a multiple of 16) of
+// global memory into L2.
 GR_DEV void tma_prefetch_map(const struct gr_tensor_map *map)
 {
     GR_SM90_HINT(asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"));
@@ -378,8 +379,8 @@ template <int R> GR_DEV void setmaxnreg_dec()
 {
     GR_SM90A(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)));
 }
-// A launch that may begin before the one in front of it is over ("griddepcontrol"): nothing that
-// one writes is read before griddep_wait; griddep_launch lets the next one begin. Below 9.0
+// A launch that may begin before the preceding one is over ("griddepcontrol"): results of that
+// one are read after griddep_wait only; griddep_launch lets the next one begin. Below 9.0
 // launches do not overlap, and both do nothing.
 GR_DEV void griddep_wait()
 {
@@ -389,7 +390,7 @@ GR_DEV void griddep_launch()
 {
     GR_SM90_HINT(asm volatile("griddepcontrol.launch_dependents;" ::: "memory"));
 }
-// Both, in this order: whoever begins early finds one launch in front of it at work, not two.
+// Both, in this order, so that a launch overlaps one preceding launch, not two.
 GR_DEV void griddep_begin()
 {
     griddep_wait();

@@ -1,4 +1,4 @@
-// Pairs of a head: who is whose partner, and how they turn. enum gr_rope_kind.
+// Pairs of columns of a head (enum gr_rope_kind), and their rotation.
 #pragma once
 
 #include "kernels/block.cuh"

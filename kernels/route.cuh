@@ -1,8 +1,8 @@
 // ROUTE by warps, a token each: gates of its experts, the best of them, their weights.
 //
-// Gates and ranks lie in shared memory as f64, as near ties between experts should fall as they do
-// on the CPU. What is taken or closed has a NaN for a rank, which compares with nothing; what comes
-// in as NaN ranks as -inf. Lane i alone writes entries i, i + 32, ..
+// Gates and ranks lie in shared memory as f64, so that near ties between experts fall as they do
+// on the CPU. Entries taken or closed have a NaN for a rank, which compares with nothing; an
+// input of NaN ranks as -inf. Lane i alone writes entries i, i + 32, ..
 #pragma once
 
 #include "kernels/block.cuh"
@@ -22,15 +22,15 @@ GR_DEV struct best none()
     return {-__longlong_as_double(0x7ff0000000000000), INT32_MAX};
 }
 
-// A number that orders as x does among such numbers; both zeros have the same.
+// An integer that orders as x does; both zeros have the same.
 GR_DEV uint64_t ordinal(double x)
 {
     uint64_t u = (uint64_t)__double_as_longlong(x + 0.0);
     return u >> 63 ? ~u : u | (uint64_t)1 << 63;
 }
 
-// Where the largest of x[0 .. n) is, the lowest index of equals: the upper half of the ordinal, the
-// lower one, and the index, an instruction of the warp each.
+// Index of the largest of x[0 .. n), the lowest of equals: the upper half of the ordinal, the
+// lower one, and the index, a reduction of the warp each.
 GR_DEV int32_t best_of(const double *x, int32_t n)
 {
     struct best b = none();

@@ -1,10 +1,10 @@
 // SAMPLE: a token from each row of logits, as gr/sample.h defines it.
 // Memory: the row is read from L2 once for the maximum, once for every byte of the rank that
-// decides top_k (3 or 4), once to gather what is left; without top_k also for top_p and the draw.
-// Bound by what one multiprocessor reads of L2, about 5 us a pass of 128 k logits, and by shared
-// atomics. Grid: a block a row. Nothing is sorted: the last rank that is kept is found byte by byte
-// from histograms of weights. These are integers, so sums do not depend on the order of the
-// atomics.
+// decides top_k (3 or 4), once to gather the entries that are left; without top_k also for top_p
+// and the draw. Bound by the rate at which one multiprocessor reads L2, about 5 us a pass of 128 k
+// logits, and by shared atomics. Grid: a block a row. Nothing is sorted: the last rank that is kept
+// is found byte by byte from histograms of weights. These are integers, so sums do not depend on
+// the order of the atomics.
 #include "gr/sample.h"
 #include "kernels/block.cuh"
 
@@ -20,7 +20,7 @@ struct shared {
     uint64_t sum[BINS];
     uint32_t count[BINS];
     uint64_t warp[WARPS];
-    uint64_t need; // what the entries of the chosen bin must still bring
+    uint64_t need; // weight that the entries of the chosen bin must still add
     int32_t digit, whole;
     uint32_t n_above; // entries above the chosen bin
     uint32_t n_few;
@@ -174,7 +174,8 @@ GR_DEV struct entries gather(struct shared &s, const struct entries &e, uint64_t
 }
 
 // The largest rank such that the entries from there up, and from `least` up, weigh `need` (at most
-// what all of them do). weight: of an entry of e, which becomes what is left when that is little.
+// what all of them do). weight: of an entry of e, which is replaced by the entries left when they
+// are few.
 template <typename F>
 GR_DEV uint64_t select(struct shared &s, struct entries &e, uint64_t least, uint64_t need, F weight)
 {

@@ -1,7 +1,7 @@
 // SSM_CONV: a short convolution along each column of a sequence. Memory: x and y once, 8 bytes an
 // element (the window comes from L1). Bound by it. Grid: a thread for a column and a chunk of
-// tokens of one sequence; the thread of the first chunk alone touches the state: it reads what it
-// needs of it and then writes the last inputs there.
+// tokens of one sequence; the thread of the first chunk alone touches the state: it reads the
+// inputs it needs and then writes the last inputs there.
 //
 // SSM_SCAN: Mamba 1 and 2. Memory: state once in and out, x, y, z once; B and C come from L1 for
 // the columns of a head. Bound by the chain of tokens: 2 n_state multiply-adds and L1 loads a
@@ -9,8 +9,8 @@
 // states in the registers of each; a warp has 32 / L neighbouring columns, so that their states are
 // whole sectors of memory. The next token's operands are fetched before this one is computed.
 //
-// What a token gives does not depend on where a step or a chunk begins: sums run over the window or
-// the states in one order, and the state is the f32 that registers hold.
+// The result for a token does not depend on where a step or a chunk begins: sums run over the
+// window or the states in one order, and the state is the f32 that registers hold.
 #include "gr/kernel/ssm.h"
 #include "kernels/block.cuh"
 #include "kernels/math.cuh"
@@ -39,7 +39,7 @@ struct column {
     int64_t first; // row of x of the sequence's first token
     int32_t past, c;
 
-    // The input at token t; t < 0: what the state remembers.
+    // The input at token t; t < 0: from the state.
     __device__ __forceinline__ float input(int32_t t) const
     {
         if (t >= 0)
@@ -105,14 +105,14 @@ GR_KERNEL(gr_ssm_conv_4, struct gr_kernel_ssm_conv, THREADS, 4)
 
 // --- SSM_SCAN ---
 
-// What a token brings to a lane: state k of it is number k * L + `lane of the column`.
+// Operands of a token in a lane: its state k is number k * L + `lane of the column`.
 template <int S> struct token {
     float dt, x, z, b[S], c[S];
 };
 
 template <int S, int L> struct scan {
     const struct gr_args_ssm_scan &a;
-    uint32_t col, head, sub; // the column, its head, which of its lanes this is
+    uint32_t col, head, sub; // the column, its head, the number of this lane in the column
     uint32_t at;             // of the first state in a row of B and C
     float bias, d;
 
@@ -144,7 +144,7 @@ template <int S, int L, bool EACH> GR_DEV void scan_run(const struct gr_args_ssm
     uint32_t n_head = (uint32_t)a.dt.cols, n_group = (uint32_t)(a.b.cols / a.n_state);
     if (q >= a.src.cols)
         return;
-    bool in = col < n; // the others do as the last one does, but write nothing
+    bool in = col < n; // the others compute the last one, but write nothing
     col = in ? col : n - 1;
     uint32_t head = col / (n / n_head), group = head / (n_head / n_group);
     struct scan<S, L> r = {

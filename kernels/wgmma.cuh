@@ -7,8 +7,8 @@
 //     wgmma_commit();                      // they are one group
 //     wgmma_wait<0>(d);                    // d is there, shared memory and a are free
 //
-// Between the first wgmma and the wait nothing touches d: no copy, no read. What ordinary stores
-// wrote to shared memory needs fence_proxy_async by the writer, before the barrier.
+// Between the first wgmma and the wait nothing touches d: no copy, no read. Ordinary stores to
+// shared memory need fence_proxy_async by the writer, before the barrier.
 #pragma once
 
 #include "kernels/wgmma_desc.cuh"
@@ -21,7 +21,7 @@ GR_DEV void wgmma_commit()
 {
     GR_SM90A(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"));
 }
-// Uses of d stay on their side of this.
+// Keeps uses of d on their side of the call.
 template <int R> GR_DEV void wgmma_pin(float (&d)[R])
 {
 #pragma unroll

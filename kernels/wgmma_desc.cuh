@@ -1,5 +1,5 @@
-// Descriptors of tiles in shared memory for wgmma ("Matrix Descriptor"), which wgmma.cuh of a GPU
-// and of the emulated device share.
+// Descriptors of tiles in shared memory for wgmma ("Matrix Descriptor"), shared by wgmma.cuh of a
+// GPU and of the emulated device.
 //
 // T = 8 elements = 16 bytes; a tile of a [mn, k] is K-major (k runs innermost) or MN-major. With a
 // swizzle of S = 128, 64 or 32 bytes, rows are S bytes long and the tile is aligned to 8 S. Offset
@@ -9,8 +9,7 @@
 // and without one:
 //   K-major   (mn % 8) 16 + (mn / 8) sbo + 2 (k % 8) + (k / 8) lbo
 //   MN-major  (k % 8) 16 + (k / 8) lbo + 2 (mn % 8) + (mn / 8) sbo
-// A swizzled tile is what tma_load puts down with a map of the same swizzle and an inner box of S
-// bytes.
+// tma_load writes a swizzled tile by a map of the same swizzle and an inner box of S bytes.
 #pragma once
 
 #include "kernels/ptx.cuh"
@@ -38,7 +37,7 @@ GR_DEV uint64_t wgmma_step(uint64_t desc, uint32_t bytes)
     return desc + (bytes >> 4);
 }
 
-// The N that products come in.
+// The values of N that products have.
 template <int N>
 constexpr bool wgmma_has =
     N == 8 || N == 16 || N == 32 || N == 64 || N == 96 || N == 128 || N == 192 || N == 256;

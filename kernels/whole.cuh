@@ -1,15 +1,15 @@
 // Types whose blocks the packed layout keeps whole (gr/pack.h): eight columns of a row at a time.
 //
-// Which type it is, is known when a kernel runs, not when it is compiled: a branch that all lanes
-// take alike, in front of some 10 instructions. What follows is the same for all types.
+// The type is known at run time, not at compile time: a branch that all lanes take alike, in
+// front of some 10 instructions. The code behind it is the same for all types.
 #pragma once
 
 #include "gr/pack.h"
 #include "gr/quant_grids.h"
 #include "kernels/fields.cuh"
 
-// Codes of a byte, lower columns first; what they mean is (code - zero) * factor * scale, or less
-// than that where bit j of signs is set. gr_pack_type has zero.
+// Codes of a byte, lower columns first; their value is (code - zero) * factor * scale, negated
+// where bit j of signs is set. gr_pack_type has zero.
 struct whole8 {
     uint32_t lo, hi, signs, factor;
     float scale;
@@ -17,7 +17,7 @@ struct whole8 {
 
 // ---- grids ----
 
-// Levels of 2 bits, a nibble each: what __byte_perm takes.
+// Levels of 2 bits, a nibble each, as __byte_perm takes them.
 static constexpr __device__ uint32_t grid_nibbles(uint32_t code)
 {
     uint32_t w = 0;
@@ -70,7 +70,7 @@ GR_DEV const void *whole_grid(uint32_t type)
     }
 }
 
-// A point of 8 elements, `values` being what the levels mean; two points of 4.
+// A point of 8 elements, `values` being the values of the levels; two points of 4.
 GR_DEV void whole_point(struct whole8 &e, const void *grid, uint32_t i, uint32_t values)
 {
     uint32_t levels = ((const uint32_t *)grid)[i];
