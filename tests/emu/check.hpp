@@ -1,11 +1,11 @@
-// What the core and the models tell the checker, which finds accesses out of bounds, races in
-// shared memory, and accesses to what asynchronous copies are still writing. Kernels are compiled
-// for it by -fsanitize=thread, whose calls (__tsan_read4 ..) check.cc answers. Without the checker
-// (EMU_CHECK 0) all of this is empty.
+// Calls of the core and the models to the checker, which finds accesses out of bounds, races in
+// shared memory, and accesses to memory that asynchronous copies are still writing. Kernels are
+// compiled for it by -fsanitize=thread, whose calls (__tsan_read4 ..) check.cc answers. Without the
+// checker (EMU_CHECK 0) all of this is empty.
 //
-// Races are found by vector clocks: what a thread has released into a Clock is known to all who
-// acquire it later. A barrier of the whole block begins a new era, in which all that was before is
-// known to all, so that it costs nothing by the number of threads.
+// Races are found by vector clocks: events that a thread has released into a Clock are known to
+// all threads that acquire it later. A barrier of the whole block begins a new era, in which all
+// threads know all earlier events, so its cost does not grow with the number of threads.
 #pragma once
 
 #include "core.hpp"

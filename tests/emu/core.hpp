@@ -1,6 +1,7 @@
-// What the parts of the core share: fibers, the threads of the running block and their schedule,
-// collectives, and how a launch fails. One launch runs at a time, in one thread of the host.
-// Nothing here is thread_local: the thread-local storage of this library is static shared memory.
+// Shared parts of the core: fibers, the threads of the running block and their schedule,
+// collectives, and the failure of a launch. One launch runs at a time, in one thread of the host.
+// No variable here is thread_local: the thread-local storage of this library is static shared
+// memory.
 #pragma once
 
 #include <stdarg.h>
@@ -180,7 +181,7 @@ std::string place_text(uint32_t place);
 
 // --- memory.cc: device memory ---
 
-// How p lies to the nearest allocation: "16 bytes behind an allocation of 4096 bytes".
+// Position of p relative to the nearest allocation: "16 bytes behind an allocation of 4096 bytes".
 std::string where(const void *p);
 bool memory_owns(const void *p, size_t bytes);
 bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi); // of the allocation that holds p
@@ -197,7 +198,7 @@ struct SharedMemory {
 };
 extern SharedMemory shared;
 
-// Which byte of shared memory p is, static behind dynamic; -1 when one of `bytes` is not of it.
+// Offset of p in shared memory, static behind dynamic; -1 when one of `bytes` is outside.
 static inline int64_t shared_number(const void *p, size_t bytes)
 {
     size_t at = (uintptr_t)p - (uintptr_t)dynamic_smem;

@@ -1,5 +1,5 @@
-// What works beside the threads on compute capability 9.0: mbarriers, the copy engine, products of
-// warpgroups. Transfers end at random times, in order: when no thread can go on.
+// Units that work beside the threads on compute capability 9.0: mbarriers, the copy engine,
+// products of warpgroups. Transfers end at random times, in order, when no thread can go on.
 #pragma once
 
 #include "check.hpp"
@@ -72,13 +72,14 @@ void wgmma_begin();
 void wgmma_thread_ends(Thread &);
 // The product that reads this memory.
 bool wgmma_reads(uint32_t addr, uint32_t bytes, Site *site);
-// Whether p is in accumulators of the running thread, whose product `site` has not been waited for.
+// True when p lies in accumulators of the running thread whose product `site` has not been waited
+// for.
 bool wgmma_holds(const void *p, Site *site);
 extern uint32_t wgmma_in_flight; // products, of the block
 
 // --- async.cc ---
 
 uint64_t copies_issued(const Thread &t);
-// Those before that number end; who acquires c knows it.
+// Ends the copies before that number; a thread that acquires c knows of it.
 void finish_copies(Thread &t, uint64_t issued_before, Clock &c);
 } // namespace emu

@@ -36,8 +36,8 @@ int64_t emu_driver_bytes(const char *symbol);
  * NULL: all of them. -1: no such kind. */
 int64_t emu_driver_live(const char *kind);
 
-/* What was found so far, a line each; "" when nothing was. The text lives until the next call of
- * this function. */
+/* Findings so far, a line each; "" when there are none. The text lives until the next call of this
+ * function. */
 const char *emu_driver_report(void);
 void emu_driver_report_clear(void);
 

@@ -89,8 +89,8 @@ struct capture;
 struct port;
 using op_ref = std::shared_ptr<op>;
 
-// When something is known to have happened: for each lane (a stream, or a branch of a graph) how
-// many of its operations.
+// Vector clock: for each lane (a stream, or a branch of a graph) the number of its operations known
+// to be over.
 using clock = std::vector<uint32_t>;
 
 struct stream;
@@ -171,7 +171,7 @@ struct wire {
     bool leaving = false;         // the first one of the list is on its way there
 };
 
-// What an operation does.
+// Work of an operation.
 struct work {
     enum kind { nothing, copy, fill, kernel, meet } kind = nothing;
     const char *symbol = ""; // the entry point that asked for it
@@ -354,20 +354,20 @@ template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, 
 
 // CU_OK: it has code that this driver loads on its devices.
 int check_image(const void *image);
-// What names of its kernels begin with: an image that says "kernels/NAME.cu" has gr_NAME.., any
-// other one all ("").
+// Common prefix of the names of an image's kernels: gr_NAME for an image that says
+// "kernels/NAME.cu", "" (any) for others.
 std::string image_prefix(const void *image);
 
 // --- memory (libcuda_memory.cc) ---
 
 const allocation *find_in(const std::map<uintptr_t, allocation> &m, uintptr_t p);
 bool all_in(const std::map<uintptr_t, allocation> &m, const range &r);
-// What cuMemAlloc_v2 and cuMemFree_v2 do.
+// The work of cuMemAlloc_v2 and cuMemFree_v2.
 int allocate(const call &c, size_t bytes, uintptr_t *p);
 int release_memory(const call &c, uintptr_t p);
 void free_memory_of(const context *ctx, size_t *n_memory, size_t *n_host);
 
-// Whether what runs in this context may use that memory.
+// True when operations of this context may use that memory.
 bool may_use(const context &ctx, const allocation &a);
 
 // --- streams (libcuda_stream.cc) ---
@@ -422,8 +422,9 @@ op_ref unfinished_user(const range &bytes);
 op_ref unfinished_kernel(const struct emu_kernel *k);
 void cut_wire(const std::shared_ptr<wire> &w, bool sends); // of that side nothing waits any more
 bool is_idle(uint64_t comm);                               // no message of it is queued
-// Of a wire to another process: what both sides have come to goes; the first message has been sent;
-// runs what the other side waits for, and says whether it waits on.
+// Wires to other processes: meet_far exchanges messages that both sides have reached, message_sent
+// goes on once the first one has been sent, run_awaited runs the operation that the other side
+// waits for and returns true when that side still waits.
 void meet_far(const std::shared_ptr<wire> &w);
 void message_sent(const std::shared_ptr<wire> &w);
 bool run_awaited(const wire &w);
@@ -440,7 +441,7 @@ struct neighbour {        // another rank of a communicator
     int fd;               // a socket to it, which is the taker's; -1: it is in this process
     bool same_machine;
 };
-// What a communicator's joining came to: with NCCL_OK all ranks, otherwise why.
+// Result of joining a communicator: NCCL_OK with all ranks, otherwise the reason.
 void comm_joined(uint64_t comm, int result, const std::string &why,
                  const std::vector<neighbour> &ranks);
 void comm_lost(uint64_t comm); // a rank on another machine has gone without a word

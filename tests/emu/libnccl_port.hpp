@@ -9,7 +9,7 @@
 namespace drv
 {
 
-// What goes over a socket at once.
+// Unit of transfer over a socket.
 struct parcel {
     std::string bytes;
     std::vector<int> fds;       // that go with it and are closed then

@@ -1,4 +1,4 @@
-/* What the emulated device keeps in a tensor map: cuTensorMapEncodeTiled (libcuda) writes it, the
+/* Content of a tensor map on the emulated device: cuTensorMapEncodeTiled (libcuda) writes it, the
  * copy engine's model reads it. Same size as the driver's opaque one. */
 #ifndef TESTS_EMU_TENSOR_MAP_H
 #define TESTS_EMU_TENSOR_MAP_H

@@ -98,7 +98,7 @@ static uint64_t hash_of(const char *text)
     return h;
 }
 
-/* How often this process has had the name, this time included. */
+/* Times that this process has had the name, this one included. */
 static size_t count_name(const char *name)
 {
     const uint64_t h = hash_of(name);

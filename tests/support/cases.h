@@ -15,7 +15,7 @@
 
 enum { CASES_NAME_BYTES = 512, CASES_WHY_BYTES = 1000 };
 
-/* Whether SKIP and ONLY let the case of this name run. Of any thread. */
+/* True when SKIP and ONLY let the case of this name run. Of any thread. */
 bool cases_wanted(const char *name);
 
 /* Begins case "GROUP/LABEL" ("LABEL" when group is NULL, of which EACH knows nothing), with " #2"

@@ -12,8 +12,8 @@ static inline double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Whether four times the work took about four times as long, and no sixteen: `once` and `four` are
- * the seconds of both, of which the first may be too short to be measured. */
+/* True when four times the work took about four times as long, and not sixteen times: `once` and
+ * `four` are the seconds of both; the first may be too short to be measured. */
 static inline int is_linear(double once, double four)
 {
     return four < 8 * (once > 0.05 ? once : 0.05);

@@ -1,4 +1,5 @@
-/* What kernels use of CUDA C++ itself, by the words of its programming guide. */
+/* Cases of CUDA C++'s own functions and variables that kernels use, by the words of its programming
+ * guide. */
 #include "tests/emu/conform/conform.h"
 
 #include <math.h>
@@ -206,8 +207,8 @@ static double of_floats(const char *name, double x, double y, double z)
     return (double)whole(x, IS("float2int_rn"), -2147483648.0, 2147483647.0);
 }
 
-/* Whether a result is as near as it has to be. Zeros of either sign are the same where the greater
- * or smaller of two is taken. */
+/* True when a result is as close as required. Zeros of either sign are equal where the greater or
+ * smaller of two is taken. */
 static bool near(const struct function *f, uint32_t got, double expected)
 {
     if (f->ulp < 0)

@@ -55,7 +55,7 @@ extern const struct conform_case *const conform_lists[];
 int conform_open(struct conform **c, const char *library, uint32_t seed);
 void conform_close(struct conform *c);
 
-/* What is known of it; the texts are valid until the next call. */
+/* State of the device under test; the texts are valid until the next call. */
 struct conform_state {
     int cc;           /* compute capability: 90 */
     bool lost;        /* by an error that every later call has as well */

@@ -1,4 +1,4 @@
-/* Where the elements of fragments, tiles and boxes are, as the PTX text says it (PTX ISA 9: "Matrix
+/* Places of the elements of fragments, tiles and boxes by the PTX text (PTX ISA 9: "Matrix
  * Fragments", "Register Fragments", "Shared Memory Matrix Layout", "Tensor Swizzling Modes"). */
 #ifndef TESTS_EMU_CONFORM_LAYOUT_H
 #define TESTS_EMU_CONFORM_LAYOUT_H

@@ -23,7 +23,7 @@
 
 enum { MAX_CASES = 512, SECONDS = 15, END_SECONDS = 10 };
 
-/* What a child says: once that the device is open, then the result of each case. */
+/* Message of a child: first that the device is open, then the result of each case. */
 struct message {
     int failed, cc;
     bool lost;

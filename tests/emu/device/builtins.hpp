@@ -1,4 +1,4 @@
-// What nvcc supplies to a kernel without any header, for g++ and clang: force-included before
+// Names that nvcc supplies to a kernel without any header, for g++ and clang: force-included before
 // every kernel of the emulated device.
 #pragma once
 

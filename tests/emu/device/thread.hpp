@@ -1,4 +1,4 @@
-// What a thread of the emulated device sees of itself, and the way into the core.
+// A thread of the emulated device as kernels see it, and the way into the core.
 #pragma once
 
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 namespace emu
 {
-// Where in a kernel something is asked for: the last, defaulted argument of every model.
+// Place of a call in a kernel: the last, defaulted argument of every model.
 struct Site {
     const char *file;
     int line;

@@ -38,7 +38,7 @@ static void free_graph(cu_graph graph, cu_graph_exec exec)
     OK(cu.graph_exec_destroy(exec));
 }
 
-/* Nothing runs while it is captured; each launch runs it with the arguments of then. */
+/* Nothing runs during a capture; each launch runs it with the arguments of the capture. */
 static void test_replay(void)
 {
     struct bench t = bench_open("quiet");
@@ -153,7 +153,8 @@ static void test_bad_branches(void)
     bench_close(&t);
 }
 
-/* What may not happen in a capture ends it: its end says so, and the stream goes on. */
+/* A call that is not allowed in a capture ends it: the end of the capture fails, and the stream
+ * goes on. */
 static void expect_ended(const struct bench *t)
 {
     cu_graph graph = (cu_graph)t;

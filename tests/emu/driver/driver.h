@@ -24,7 +24,7 @@ extern struct emu_control { /* libcuda.h */
 
 extern int n_failed;
 void failed(const char *file, int line, const char *what, long long got, long long expected);
-/* Whether the report holds this text ("": nothing was reported); the report is cleared. */
+/* True when the report has this text ("": nothing was reported); clears the report. */
 bool reported(const char *text);
 
 #define EXPECT(is)                                                                                 \
@@ -41,7 +41,7 @@ bool reported(const char *text);
 #define OK(call) EXPECT_EQ(call, CU_OK)
 #define REPORTED(text) EXPECT(reported(text))
 
-/* What most tests begin with: a configured driver, the context of device 0 and what is in it. */
+/* Fixture of most tests: a configured driver, and the context of device 0 with its contents. */
 struct bench {
     cu_context context;
     cu_module module;

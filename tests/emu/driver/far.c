@@ -44,7 +44,8 @@ static void make_current(const struct side *s)
     OK(cu.context_set(s->context));
 }
 
-/* What the communicator's call comes to; NCCL_IN_PROGRESS when it is under way after so long. */
+/* Result of the communicator's last call; NCCL_IN_PROGRESS when it is still under way after ms
+ * milliseconds. */
 static int result_of(const struct side *s, int ms)
 {
     const struct timespec nap = {0, 1000000};
@@ -216,8 +217,8 @@ static void replay(struct side *s)
 
 /* ---- what runs when ---- */
 
-/* Of what is left to a process that calls nothing, what the other one waits for runs, and no more.
- */
+/* A process that makes no calls still runs the operations that the other one waits for, and no
+ * more. */
 static struct {
     cu_module module;
     cu_stream other;

@@ -212,7 +212,8 @@ static void test_progress(void)
     pair_close(&t);
 }
 
-/* What never comes is ended by an abort; the other side waits on, until it aborts too. */
+/* An abort ends an operation whose partner never comes; the other side waits until it aborts
+ * too. */
 static void test_abort(void)
 {
     struct pair t = pair_open("quiet,devices=2");

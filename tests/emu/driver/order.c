@@ -1,4 +1,4 @@
-/* When operations run, and what is found about their order. */
+/* Order of operations: when they run, and the reports about missing waits. */
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void test_late_read(void)
     bench_close(&t);
 }
 
-/* What a copy brings to the host is not there before something has waited for it. */
+/* A copy to the host arrives only once something waits for it. */
 static void test_late_arrival(void)
 {
     struct bench t = bench_open("quiet,order=late");
@@ -102,7 +102,8 @@ static void test_copy_into_arguments(const char *options)
     bench_close(&t);
 }
 
-/* What the host has waited for is over for every stream; and a finished query counts too. */
+/* Work that the host has waited for is over for every stream; a query that reports the end counts
+ * too. */
 static void test_host_orders(const char *options)
 {
     struct bench t = bench_open(options);
@@ -211,7 +212,7 @@ static void test_staging(void)
     bench_close(&t);
 }
 
-/* Whether a child that reads there dies of it. */
+/* True when a child process that reads at p is killed by it. */
 static bool deadly(const volatile uint32_t *p)
 {
     int status = 0;

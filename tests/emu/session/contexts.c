@@ -214,8 +214,8 @@ Test(contexts, of_another_device)
     of_a_program_with(1);
 }
 
-/* What that costs a token: a call of the driver for each of the backend's, and where the thread has
- * another context two more. */
+/* Driver calls that contexts cost a token: one for each call of the backend, and two more where the
+ * thread has another context. */
 static void calls_of_a_token(const char *whose, int64_t get, int64_t set)
 {
     struct gr_model_params mp = gr_model_params_default();

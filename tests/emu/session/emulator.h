@@ -1,4 +1,4 @@
-/* What the emulated driver has besides libcuda's functions (tests/emu/libcuda.h), for tests that
+/* Functions of the emulated driver beside those of libcuda (tests/emu/libcuda.h), for tests that
  * drive it through the engine. */
 #ifndef TESTS_EMU_SESSION_EMULATOR_H
 #define TESTS_EMU_SESSION_EMULATOR_H

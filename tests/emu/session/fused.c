@@ -29,8 +29,8 @@ struct program {
 static int64_t (*count)(const char *symbol);
 static int (*configure)(const char *options);
 
-/* Where a program runs on several devices: the device, NULL = as it is, and what the first one
- * gave. */
+/* For programs on several devices: the device (NULL = as it is), and the result of the first
+ * one. */
 static const char *device;
 static float *first;
 

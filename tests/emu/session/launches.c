@@ -1,6 +1,6 @@
-/* How many kernels a layer of a decode step is: each is about a microsecond of a GPU's time that
- * moves no weights. The bounds are what there is now: a change that needs more launches says so
- * here. */
+/* Number of kernels of a layer in a decode step: each takes about a microsecond of a GPU's time in
+ * which no weights move. The bounds are today's numbers: a change that needs more launches changes
+ * them here. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,8 +28,8 @@ static void decode(struct gr_session *s, int32_t pos)
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
 }
 
-/* What the third token of a session takes, a graph by then: launches, and how many of them may
- * begin before the one in front of them is over. */
+/* Launches of the third token of a session, a graph by then, and how many of them may begin before
+ * the preceding one is over. */
 struct step {
     int64_t n, early;
 };

@@ -138,8 +138,8 @@ Test(lists, one_graph_for_a_shape)
     }
 }
 
-/* What is kept of lists from step to step, against lists written anew for each, as texts grow, lose
- * a part, move and share cells. */
+/* Lists kept from step to step, against lists written anew for each, as texts grow, lose a part,
+ * move and share cells. */
 static void play(struct gr_session *s, const struct text *t, bool parts, bool anew, float *out)
 {
     for (int32_t q = 0; q < N_SEQ; q++)

@@ -1,4 +1,4 @@
-/* What a session takes of a device: what was worked out before, and nothing later. */
+/* Device memory of a session: as much as was computed before, and no more later. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* What a session leaves out or looks at to find a fault: each switch does what it says and changes
- * nothing else, also beside a session of the same model without it. */
+/* Switches that leave out parts of a session or check it to find a fault: each does what it says
+ * and changes nothing else, also beside a session of the same model without it. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <unistd.h>

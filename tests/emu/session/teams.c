@@ -46,7 +46,7 @@ static void teardown(void)
 
 TestSuite(teams, .init = setup, .fini = teardown);
 
-/* How a model is run. */
+/* Way of running a model. */
 struct how {
     const char *device;
     int32_t n_rank, n_gpu;
@@ -244,7 +244,8 @@ Test(teams, two_sessions_by_nccl)
     take_turns();
 }
 
-/* Where there is no transport, or none that works, memory of the host is the way; said once. */
+/* Without a transport, or with one that does not work, messages go through memory of the host; the
+ * log says so once. */
 static char said[4096];
 
 static void note(enum gr_log_level level, const char *text, void *user)
@@ -291,7 +292,7 @@ Test(teams, by_nccl_that_does_not_bring_it)
 
 /* ---- failures ---- */
 
-/* What is kept of devices from the last look goes when another one is looked at. */
+/* Memory kept of the device that was examined last goes when another one is examined. */
 static void forget_devices(void)
 {
     for (int i = 0; i < 2; i++) {

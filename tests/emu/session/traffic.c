@@ -1,6 +1,6 @@
-/* What operations on the cache ask of memory, counted by the emulated device in sectors of 32
- * bytes, each once a block: a shift or a copy touches the cells that it is about and no others,
- * once, and attention those that a token sees, whatever other sequences hold. */
+/* Memory traffic of operations on the cache, counted by the emulated device in sectors of 32 bytes,
+ * each once a block: a shift or a copy touches its own cells and no others, once, and attention
+ * those that a token sees, whatever other sequences hold. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <unistd.h>
@@ -94,7 +94,8 @@ static int64_t row_of(const struct gr_ten *t)
     return (int64_t)gr_row_bytes(t->dtype, (uint64_t)t->cols);
 }
 
-/* What was read and written of so many rows since look_at; `more`: bytes beside them, at most. */
+/* Compares the reads and writes of that many rows since look_at; `more`: bytes beside them, at
+ * most. */
 static void expect(const char *what, int64_t reads, int64_t writes, int64_t more)
 {
     int64_t row = row_of(cache(GR_T_K));
@@ -184,7 +185,7 @@ static int64_t least_of(const struct gr_ten *t, int64_t n)
     return sum * SECTOR;
 }
 
-/* What a token at a position reads of K and V. */
+/* Bytes of K and V that a token at a position reads. */
 static int64_t read_by_a_token(int32_t pos)
 {
     int64_t sum = 0;

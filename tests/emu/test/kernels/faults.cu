@@ -230,7 +230,7 @@ GR_KERNEL(test_blocks_overlap, fault_args, 256, 1)
 {
     a.y[threadIdx.x + blockIdx.x * 255] = a.x[threadIdx.x];
 }
-// What one block reads the next one writes: before, and behind what they both know of.
+// One block writes data that the next one reads: before a synchronisation of both, and behind it.
 GR_KERNEL(test_blocks_read, fault_args, 256, 1)
 {
     const float v = *(const volatile float *)(a.y + threadIdx.x);
@@ -255,7 +255,7 @@ GR_KERNEL(test_blocks_count, fault_args, 256, 1)
 
 namespace
 {
-// All write one word: the same, or each its own.
+// All threads write one word: the same value, or a value of their own.
 template <bool right> GR_DEV void agreed(const fault_args &a)
 {
     __shared__ uint32_t word;

@@ -1,4 +1,4 @@
-// What parts of the emulated device cost: each kernel does one thing `n` times.
+// Costs of parts of the emulated device: each kernel does one thing `n` times.
 #include "kernels/mma.cuh"
 #include "test/kernels/basic.h"
 
