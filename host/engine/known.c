@@ -5,8 +5,8 @@
 #include "gpurun.h"
 #include "gr/dtype.h"
 #include "model/model.h"
-#include "models/registry.h"
 #include "quantize/recipe.h"
+#include "registry/registry.h"
 #include "text/pre.h"
 #include "text/vocab.h"
 

@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 
 /* The model embedded by builtin.S; empty in a build without one. */
 extern const uint8_t gr_builtin_model[], gr_builtin_model_end[];

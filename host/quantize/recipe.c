@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "models/registry.h"
 #include "quant/quant.h"
 #include "quantize/override.h"
+#include "registry/registry.h"
 
 enum name {
 #define FILE_TYPE(NAME, number, TYPE) NAME_##NAME,

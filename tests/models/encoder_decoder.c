@@ -8,7 +8,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 
 enum { N_VOCAB = 96, N_TEXT = 15, N_ROW = 10 };
 

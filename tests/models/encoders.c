@@ -8,7 +8,7 @@
 
 #include "engine/session.h"
 #include "gr/status.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 
 enum { N_TOK = 15, N_SEQ = 2, FIRST = 9, N_VOCAB = 96 };
 

@@ -7,7 +7,7 @@
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 #include "support/given.h"
 
 enum { N_TOK = 24, N_VOCAB = 96, LLAMA_EMBD = 64 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 #include "step/text.h"
 #include "support/timed.h"
 

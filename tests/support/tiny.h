@@ -4,7 +4,7 @@
 
 #include "gguf/gguf.h"
 #include "model/model.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 
 struct tiny {
     const struct gr_arch *arch;

@@ -11,7 +11,7 @@
 #include "gr/dtype.h"
 #include "gr/pack.h"
 #include "gr/status.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 #include "support/cuda_words.h"
 #include "support/golden.h"
 

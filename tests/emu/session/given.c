@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "gr/status.h"
-#include "models/registry.h"
+#include "registry/registry.h"
 
 enum { N_TOK = 20, N_PROMPT = 14, N_VOCAB = 96 };
 
