@@ -17,7 +17,7 @@ fresh() {
     printf '#ifndef GR_OK_H\n#define GR_OK_H\nint gr_ok(int x);\n#endif\n' | tee include/gr/ok.h |
         tee host/base/log.h host/base/file.h host/graph/build.h host/arch/arch.h host/kv/kv.h host/model/bind.h tools/own.h cuda/table.h kernels/ptx.h tests/base/own.h >/dev/null
     printf '#include "gr/ok.h"\n\nint gr_ok(int x)\n{\n    return x + 1;\n}\n' >host/base/alloc.c
-    printf '#include "graph/build.h"\n#include "arch/arch.h"\n' >host/models/llama.c
+    printf '#include "arch/arch.h"\n#include "graph/build.h"\n' >host/models/llama.c
     printf 'ARCH(llama)\nARCH(gpt2)\n' >host/models/models.def
     printf '#include "own.h"\n' >tools/main.c
     printf '# Two words, or 3\n[a](host/base/log.h), [b](#two-words-or-3), [c](https://example.org/none)\n' >README.md
