@@ -18,7 +18,8 @@
 
 /* FIELD(type, name): a number of 4 or 8 bytes. ARRAY(type, name): items of any size. */
 
-/* struct gr_session_params; types of K and V by name, empty = the default. */
+/* struct gr_session_params: its numbers by the same names, from which ranks/params.c converts both
+ * ways; types of K and V by name, empty = the default. */
 #define GR_ORDER_OPEN(FIELD, ARRAY)                                                                \
     FIELD(uint32_t, n_ctx)                                                                         \
     FIELD(uint32_t, n_batch)                                                                       \
@@ -29,7 +30,7 @@
     FIELD(uint32_t, n_rollback)                                                                    \
     FIELD(int32_t, n_threads)                                                                      \
     FIELD(int32_t, n_threads_batch)                                                                \
-    FIELD(int32_t, rope_scaling)                                                                   \
+    FIELD(uint32_t, rope_scaling)                                                                  \
     FIELD(float, rope_freq_base)                                                                   \
     FIELD(float, rope_freq_scale)                                                                  \
     FIELD(float, yarn_ext_factor)                                                                  \
@@ -41,7 +42,7 @@
     FIELD(int32_t, group_n)                                                                        \
     FIELD(int32_t, group_w)                                                                        \
     FIELD(uint32_t, embeddings)                                                                    \
-    FIELD(int32_t, pooling)                                                                        \
+    FIELD(uint32_t, pooling)                                                                       \
     FIELD(uint32_t, no_kv_offload)                                                                 \
     FIELD(int32_t, offload_from)                                                                   \
     FIELD(uint32_t, no_graphs)                                                                     \
