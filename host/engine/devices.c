@@ -1,9 +1,12 @@
 /* A session over several devices: where its layers, caches and constants are. */
+#include "engine/devices.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/memory.h"
 #include "engine/session.h"
 #include "gr/status.h"
 

@@ -1,4 +1,6 @@
 /* Sampling on the device that has the logits: gr_decode returns token ids instead of rows. */
+#include "engine/draw.h"
+
 #include "base/alloc.h"
 #include "engine/session.h"
 #include "gr/status.h"
@@ -12,13 +14,13 @@ int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sample
         return gr_fail(GR_E_UNSUPPORTED, "drawing: a session of vectors leaves no logits");
     int rc = sampler ? gr_sampler_can_draw(sampler, s->model->hp.n_vocab) : 0;
     if (!rc)
-        s->sampler[seq] = sampler;
+        s->draws.sampler[seq] = sampler;
     return rc;
 }
 
 static struct gr_sampler *sampler_of(const struct gr_session *s, int32_t token)
 {
-    return s->sampler[s->batch.seq[s->batch.seq_at[token]]];
+    return s->draws.sampler[s->batch.seq[s->batch.seq_at[token]]];
 }
 
 bool gr_draw_all(const struct gr_session *s)
@@ -31,18 +33,18 @@ bool gr_draw_all(const struct gr_session *s)
 
 int gr_draw_room(struct gr_session *s, int32_t n_out)
 {
-    if ((size_t)n_out <= s->how_cap)
+    if ((size_t)n_out <= s->draws.how_cap)
         return 0;
-    void *how = gr_realloc(s->how, (size_t)n_out, sizeof *s->how);
+    void *how = gr_realloc(s->draws.how, (size_t)n_out, sizeof *s->draws.how);
     if (!how)
         return GR_E_NOMEM_HOST;
-    s->how = how, s->how_cap = (size_t)n_out;
+    s->draws.how = how, s->draws.how_cap = (size_t)n_out;
     return 0;
 }
 
 void gr_draw_fill(struct gr_session *s, int32_t n_ub)
 {
-    struct gr_sample_how *how = s->how;
+    struct gr_sample_how *how = s->draws.how;
     for (const struct gr_ubatch *ub = s->ub; ub < s->ub + n_ub; ub++)
         for (int32_t i = 0; i < ub->n_tok; i++)
             if (s->batch.logits[ub->tok[i]])
@@ -52,13 +54,13 @@ void gr_draw_fill(struct gr_session *s, int32_t n_ub)
 void gr_draw_settle(struct gr_session *s, bool done)
 {
     for (uint32_t q = 0; q < s->params.n_seq_max; q++)
-        if (s->sampler[q])
-            gr_sampler_settle(s->sampler[q], done);
+        if (s->draws.sampler[q])
+            gr_sampler_settle(s->draws.sampler[q], done);
 }
 
 int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id)
 {
-    const struct gr_flight *f = &s->flight[s->last];
+    const struct gr_flight *f = &s->results.flight[s->results.last];
     i = i < 0 ? f->n_tok + i : i;
     if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || !f->draws)
         return gr_fail(GR_E_INVALID, "drawing: no token was drawn for token %d of the last batch",

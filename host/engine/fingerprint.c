@@ -8,6 +8,7 @@
 
 #include "arch/rope.h"
 #include "base/checked.h"
+#include "engine/open.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 

@@ -2,6 +2,8 @@
  * depend on their length and can be kept as long as the session. They are kept from step to step,
  * on the host and on the devices: for a continued sequence only its new cells are written and
  * uploaded. */
+#include "engine/lists.h"
+
 #include <string.h>
 
 #include "base/checked.h"
@@ -22,7 +24,7 @@ static int64_t first_room(const struct gr_session *s, int kind)
 
 static int64_t room_of(const struct gr_session *s, int kind)
 {
-    return GR_MAX(GR_MIN(first_room(s, kind), INT32_MAX / 4), s->n_list[kind]);
+    return GR_MAX(GR_MIN(first_room(s, kind), INT32_MAX / 4), s->lists.room[kind]);
 }
 
 void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
@@ -46,7 +48,7 @@ int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub)
             return gr_fail(GR_E_TOO_LARGE,
                            "a micro-batch whose sequences have %lld cells is too large",
                            (long long)need);
-        s->n_list[k] = (int32_t)GR_MIN(GR_MAX(need, 2 * room), INT32_MAX / 4);
+        s->lists.room[k] = (int32_t)GR_MIN(GR_MAX(need, 2 * room), INT32_MAX / 4);
         gr_lists_forget(s);
     }
     return 0;
@@ -67,7 +69,7 @@ static void mark(struct gr_session *s, const struct gr_cached_plan *c, enum gr_s
 
 void gr_lists_forget(struct gr_session *s)
 {
-    s->lists_kept = false;
+    s->lists.kept = false;
     for (int32_t d = 0; d < s->n_device; d++)
         memset(s->device[d].stale, 0, sizeof s->device[d].stale);
 }
@@ -116,13 +118,13 @@ void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c, const s
         int32_t *key_pos = full ? key_pos_of(s, c) : NULL;
         struct gr_kv_range r = gr_kv_fill(cache->kv[k], ub, gr_cache_has_positions(cache, k),
                                           full && c->plan.shape.n_far ? s->params.group_w : 0,
-                                          s->lists_kept, gr_staged(s, c, array_of[k].list),
+                                          s->lists.kept, gr_staged(s, c, array_of[k].list),
                                           gr_staged(s, c, array_of[k].span), key_pos);
         mark(s, c, array_of[k].list, r);
         if (key_pos)
             mark(s, c, GR_STEP_KEY_POS, r);
     }
-    s->lists_kept = !own;
+    s->lists.kept = !own;
 }
 
 int gr_lists_send(struct gr_session *s, int32_t d)

@@ -1,6 +1,8 @@
 /* Offload: in steps of many tokens a GPU computes layers whose weights are on the CPU. The weights
  * are uploaded while the GPU computes earlier operations. Keys and values, and attention over them,
  * stay on the CPU. */
+#include "engine/offload.h"
+
 #include "base/checked.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
@@ -12,7 +14,7 @@
  * its results, must not depend on how busy the machine was when the session was opened. */
 static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
-    const struct gr_streamed *w = &s->streamed;
+    const struct gr_streamed *w = &s->offload.weights;
     struct gr_backend *b = s->slice->backend[device];
     double link_s = (double)w->bytes / b->api->offload_rate(b);
     double token_s = 2 * (double)w->n_mul / gr_cpu_prompt_ops(s->device[0].backend);
@@ -36,27 +38,27 @@ int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
     if (p->offload_from < 0 || s->slice->n_shard > 1 || !device ||
         !s->slice->backend[device]->api->offload)
         return 0;
-    int rc = gr_weights_stream(&s->streamed, s->slice, weights, device);
-    if (rc || !s->streamed.item.n)
+    int rc = gr_weights_stream(&s->offload.weights, s->slice, weights, device);
+    if (rc || !s->offload.weights.item.n)
         return gr_stream_end(s), rc == GR_E_UNSUPPORTED ? 0 : rc;
-    s->stream_device = device;
-    s->stream_from = p->offload_from ? p->offload_from : least_tokens(s, device);
-    if ((uint32_t)s->stream_from > p->n_ubatch)
+    s->offload.device = device;
+    s->offload.from = p->offload_from ? p->offload_from : least_tokens(s, device);
+    if ((uint32_t)s->offload.from > p->n_ubatch)
         gr_stream_end(s);
     return 0;
 }
 
 void gr_stream_end(struct gr_session *s)
 {
-    gr_streamed_fini(&s->streamed);
-    s->stream_device = 0;
+    gr_streamed_fini(&s->offload.weights);
+    s->offload.device = 0;
 }
 
 struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape)
 {
-    const struct gr_streamed *w = &s->streamed;
+    const struct gr_streamed *w = &s->offload.weights;
     struct gr_graph_env env = s->env;
-    if (!s->stream_device || shape->n_tok < s->stream_from)
+    if (!s->offload.device || shape->n_tok < s->offload.from)
         return env;
     env.weight = w->weight, env.bias = w->bias, env.lora = w->lora;
     env.device = w->device;

@@ -1,4 +1,6 @@
 /* Opening and closing a session: parameters, the caches' shapes, constants, devices, buffers. */
+#include "engine/open.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +12,15 @@
 #include "base/cpus.h"
 #include "base/log.h"
 #include "cpu/cpu.h"
+#include "engine/devices.h"
+#include "engine/memory.h"
+#include "engine/observe.h"
+#include "engine/offload.h"
+#include "engine/pending.h"
+#include "engine/plans.h"
 #include "engine/session.h"
+#include "engine/times.h"
+#include "engine/vectors.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "link/group.h"
@@ -336,7 +346,7 @@ int gr_session_finish(struct gr_session *s)
     if (!rc)
         rc = alloc_buffers(s);
     if (!rc)
-        rc = gr_flight_room(s, &s->flight[0],
+        rc = gr_flight_room(s, &s->results.flight[0],
                             (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
@@ -372,7 +382,7 @@ void gr_session_close(struct gr_session **session)
             if (pinned[i])
                 s->pin->api->host_free(s->pin, pinned[i]);
         for (int i = 0; i < GR_N_FLIGHT; i++)
-            gr_flight_fini(s, &s->flight[i]);
+            gr_flight_fini(s, &s->results.flight[i]);
     }
     for (int32_t d = s->n_device; d-- > 0;) {
         close_device(s, d);
@@ -385,10 +395,9 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->how);
+    gr_free(s->draws.how);
     gr_spent_fini(&s->spent);
-    gr_free(s->tap_name);
-    gr_watch_fini(&s->watch);
+    gr_observers_fini(&s->observers);
     gr_free(s);
     *session = NULL;
 }
@@ -408,13 +417,15 @@ int gr_session_exchange(struct gr_session *a, struct gr_session *b)
     if (!t)
         return GR_E_NOMEM_HOST;
     memcpy(t, a, sizeof *t), memcpy(a, b, sizeof *t), memcpy(b, t, sizeof *t);
-    a->tap_name = t->tap_name, a->tap_fn = t->tap_fn, a->tap_user = t->tap_user;
-    a->watch = t->watch, b->watch = (struct gr_watch){0};
-    b->tap_name = NULL, b->tap_fn = NULL, b->time_fn = NULL;
-    memcpy(a->sampler, t->sampler, sizeof a->sampler);
+    struct gr_observers *to = &a->observers, *from = &b->observers;
+    const struct gr_observers *own = &t->observers;
+    to->tap_name = own->tap_name, to->tap_fn = own->tap_fn, to->tap_user = own->tap_user;
+    to->imatrix = own->imatrix, from->imatrix = (struct gr_watch){0};
+    from->tap_name = NULL, from->tap_fn = NULL, from->time_fn = NULL;
+    memcpy(a->draws.sampler, t->draws.sampler, sizeof a->draws.sampler);
     update(a), update(b);
-    int rc = t->time_fn ? gr_session_time(a, t->time_fn, t->time_user) : 0;
-    a->time_start = t->time_start;
+    int rc = own->time_fn ? gr_session_time(a, own->time_fn, own->time_user) : 0;
+    to->time_start = own->time_start;
     gr_free(t);
     return rc;
 }

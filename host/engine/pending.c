@@ -1,17 +1,22 @@
 /* Batches: checked, split, given cells, computed by the stages of the model; and their results.
  * Several may be in flight, one after the other. */
+#include "engine/pending.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "engine/draw.h"
 #include "engine/session.h"
+#include "engine/step.h"
+#include "engine/vectors.h"
 #include "gr/status.h"
 
 /* Returns the batch that ended last (i = 0), or the i-th of those in flight. */
 static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
 {
-    return &s->flight[(s->last + i) % GR_N_FLIGHT];
+    return &s->results.flight[(s->results.last + i) % GR_N_FLIGHT];
 }
 
 /* ---- room ---- */
@@ -237,21 +242,21 @@ static int finish(struct gr_session *s, struct gr_flight *f)
 
 int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
 {
-    if (s->n_flight == GR_MAX_FLIGHT)
+    if (s->results.n_flight == GR_MAX_FLIGHT)
         return gr_fail(GR_E_INVALID, "%d batches are in flight, no more can be: end one of them",
-                       s->n_flight);
-    int rc = begin(s, batch, flight_at(s, s->n_flight + 1));
-    s->n_flight += !rc;
+                       s->results.n_flight);
+    int rc = begin(s, batch, flight_at(s, s->results.n_flight + 1));
+    s->results.n_flight += !rc;
     return rc;
 }
 
 int gr_decode_end(struct gr_session *s)
 {
-    if (!s->n_flight)
+    if (!s->results.n_flight)
         return gr_fail(GR_E_INVALID, "no batch is in flight that could end");
     int rc = finish(s, flight_at(s, 1));
-    s->last = (s->last + 1) % GR_N_FLIGHT;
-    s->n_flight--;
+    s->results.last = (s->results.last + 1) % GR_N_FLIGHT;
+    s->results.n_flight--;
     return rc;
 }
 
@@ -259,12 +264,12 @@ static int refuse_flight(const struct gr_session *s)
 {
     return gr_fail(GR_E_INVALID,
                    "%d batches are in flight: end them before another way of decoding is used",
-                   s->n_flight);
+                   s->results.n_flight);
 }
 
 int gr_decode(struct gr_session *s, const struct gr_batch *batch)
 {
-    if (s->n_flight)
+    if (s->results.n_flight)
         return refuse_flight(s);
     int rc = begin(s, batch, flight_at(s, 0));
     return rc ? rc : finish(s, flight_at(s, 0));
@@ -279,7 +284,7 @@ static int check_encodes(const struct gr_session *s)
                        "gr_encode: a model with an encoder and a decoder expected, architecture %s "
                        "found; gr_decode runs it",
                        s->model->arch->name);
-    return s->n_flight ? refuse_flight(s) : check_outside(s);
+    return s->results.n_flight ? refuse_flight(s) : check_outside(s);
 }
 
 /* Empties the sequences of a batch, which its text replaces. */
@@ -316,7 +321,7 @@ int gr_encode(struct gr_session *s, const struct gr_batch *batch)
 
 const float *gr_logits(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->flight[s->last];
+    const struct gr_flight *f = &s->results.flight[s->results.last];
     i = i < 0 ? f->n_tok + i : i;
     if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->draws || s->params.embeddings)
         return NULL;
@@ -326,26 +331,4 @@ const float *gr_logits(const struct gr_session *s, int32_t i)
 void gr_session_cancel(struct gr_session *s)
 {
     atomic_store(&s->cancel, 1);
-}
-
-int gr_session_tap(struct gr_session *s, const char *name, gr_tensor_fn *fn, void *user)
-{
-    if (fn && s->ranks)
-        return gr_fail(GR_E_INVALID,
-                       "a tap sees only what its own rank computes: run the model on one rank "
-                       "(--ranks 1)");
-    char *copy = gr_strndup(name ? name : "", name ? strlen(name) : 0);
-    if (!copy)
-        return GR_E_NOMEM_HOST;
-    gr_free(s->tap_name);
-    s->tap_name = copy, s->tap_fn = fn, s->tap_user = user;
-    return 0;
-}
-
-int gr_session_imatrix(struct gr_session *s, struct gr_imatrix *m, bool output)
-{
-    if (m && s->ranks)
-        return gr_fail(GR_E_INVALID, "importances are seen on one rank only (--ranks 1)");
-    s->watch.imatrix = m, s->watch.output = output;
-    return 0;
 }

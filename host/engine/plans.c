@@ -1,12 +1,19 @@
 /* The plans of a session: built when a shape first occurs, kept while in use, and run on the
  * session's devices. */
+#include "engine/plans.h"
+#include <inttypes.h>
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/log.h"
+#include "engine/devices.h"
+#include "engine/imatrix.h"
+#include "engine/lists.h"
+#include "engine/observe.h"
+#include "engine/offload.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "link/group.h"
@@ -31,7 +38,7 @@ static void drop_plan(struct gr_session *s, struct gr_cached_plan *c)
 void gr_plan_drop_all(struct gr_session *s)
 {
     for (int i = 0; i < GR_N_PLAN; i++)
-        drop_plan(s, &s->plan[i]);
+        drop_plan(s, &s->plans.plan[i]);
 }
 
 /* Allocates memory that plans share on a device; on the CPU it is host memory that other devices
@@ -154,12 +161,12 @@ static int make_plan(struct gr_session *s, struct gr_cached_plan *c, enum gr_pla
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out)
 {
-    struct gr_cached_plan *oldest = &s->plan[0];
+    struct gr_cached_plan *oldest = &s->plans.plan[0];
     int rc = gr_session_uploaded(s, -1); /* the step block is filled next */
     for (int i = 0; i < GR_N_PLAN && !rc; i++) {
-        struct gr_cached_plan *c = &s->plan[i];
+        struct gr_cached_plan *c = &s->plans.plan[i];
         if (c->exec && c->kind == kind && memcmp(&c->plan.shape, shape, sizeof *shape) == 0) {
-            c->used = ++s->n_use;
+            c->used = ++s->plans.n_use;
             return *out = c, 0;
         }
         if (c->used < oldest->used)
@@ -168,9 +175,9 @@ int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_st
     if (rc)
         return rc;
     drop_plan(s, oldest);
-    s->n_made++;
+    s->plans.n_made++;
     rc = make_plan(s, oldest, kind, shape);
-    oldest->used = rc ? 0 : ++s->n_use;
+    oldest->used = rc ? 0 : ++s->plans.n_use;
     *out = oldest;
     return rc;
 }
@@ -225,10 +232,10 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, (int32_t)s->params.n_ubatch)};
     if (s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, (int32_t)s->params.n_ubatch)};
-    if (s->stream_device && s->stream_from > 1) /* the largest one without offloaded weights */
-        w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, s->stream_from - 1)};
-    if (s->stream_device && s->stream_from > 1 && s->cache.encodes)
-        w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, s->stream_from - 1)};
+    if (s->offload.device && s->offload.from > 1) /* the largest one without offloaded weights */
+        w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, s->offload.from - 1)};
+    if (s->offload.device && s->offload.from > 1 && s->cache.encodes)
+        w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, s->offload.from - 1)};
     if (s->params.n_ubatch > GR_PLAN_FEW && s->cache.encodes)
         w[n++] = (struct wanted){GR_PLAN_ENCODE, encode_shape(s, GR_PLAN_FEW)};
     if (s->params.n_ubatch > GR_PLAN_FEW)
@@ -280,7 +287,7 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
     int n = find_wanted(s, w), rc = 0;
     for (int i = 0; i < n && !rc; i++)
         rc = measure_one(s, backend, &w[i], need);
-    int32_t d = s->stream_device;
+    int32_t d = s->offload.device;
     if (!rc && d) {
         size_t bytes = backend[d]->api->offload_bytes(backend[d]);
         need[d].scratch += bytes, need[0].scratch += bytes;
@@ -291,8 +298,8 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
 /* Allocates the buffers for offloading weights. */
 static int reserve_offload(struct gr_session *s)
 {
-    struct gr_backend *b = s->device[s->stream_device].backend;
-    return s->stream_device ? b->api->offload(b, NULL, false, NULL, true) : 0;
+    struct gr_backend *b = s->device[s->offload.device].backend;
+    return s->offload.device ? b->api->offload(b, NULL, false, NULL, true) : 0;
 }
 
 static int reserve(struct gr_session *s)
@@ -322,37 +329,20 @@ int gr_plan_reserve(struct gr_session *s)
 {
     int rc = reserve(s);
     bool can_do_without = rc == GR_E_NOMEM_DEV || rc == GR_E_NOMEM_HOST || rc == GR_E_UNSUPPORTED;
-    if (!can_do_without || !s->stream_device)
+    if (!can_do_without || !s->offload.device)
         return rc;
     gr_log(GR_LOG_INFO, "%s; layers on the CPU compute prompts there", gr_error());
-    struct gr_session_device *v = &s->device[s->stream_device];
+    struct gr_session_device *v = &s->device[s->offload.device];
     gr_plan_drop_all(s);
     v->backend->api->offload_end(v->backend);
     if (v->memory.arena)
-        give(s, s->stream_device, v->memory.arena);
+        give(s, s->offload.device, v->memory.arena);
     v->memory.arena = NULL, v->has.arena = 0;
     gr_stream_end(s);
     return reserve(s);
 }
 
 /* ---- running ---- */
-
-static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
-{
-    struct gr_session *s = user;
-    if (tap->kind != GR_TAP_RESULT) {
-        gr_watch_see(&s->watch, tap, t);
-        return;
-    }
-    if (!s->tap_fn || (s->tap_name[0] && strcmp(s->tap_name, tap->name) != 0))
-        return; /* the name differs, or the previous call has switched the tap off */
-    float *rows = gr_calloc((size_t)(t->rows * t->cols), sizeof *rows);
-    for (int64_t r = 0; rows && r < t->rows; r++)
-        memcpy(rows + r * t->cols, gr_ten_row(t, 0, r), (size_t)t->cols * 4);
-    if (rows)
-        s->tap_fn(tap->name, tap->layer, rows, t->rows, t->cols, s->tap_user);
-    gr_free(rows);
-}
 
 /* Uploads the step block to a device before its first segment of the plan. The upload is queued
  * after the device's work for the previous step, so nobody has to wait. */
@@ -419,11 +409,9 @@ static int run_segment(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (seg->exchange)
         return gr_group_exchange(s->slice->group, v->backend, &node[seg->node].a.exchange,
                                  seg->device);
-    s->segment_start = s->time_fn ? gr_now_ns() - s->time_start : 0;
-    s->segment_node = seg->node, s->all_node = (int32_t)c->plan.node.n;
-    bool tapped = s->tap_fn || s->watch.imatrix;
-    rc = v->backend->api->segment_run(v->backend, c->exec[i], tapped ? on_tap : NULL, s);
-    return rc ? rc : gr_watch_status(&s->watch);
+    gr_tap_fn *tap = gr_observe_segment(s, seg->node, (int32_t)c->plan.node.n);
+    rc = v->backend->api->segment_run(v->backend, c->exec[i], tap, s);
+    return rc ? rc : gr_watch_status(&s->observers.imatrix);
 }
 
 static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *out)
@@ -447,7 +435,7 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
     if (!rc && out && gr_ten_is(&c->plan.result))
         rc = fetch_result(s, c, out);
     if (rc && c->plan.offload.n) /* uploads that no segment has waited for may still be running */
-        s->device[s->stream_device].busy = true;
+        s->device[s->offload.device].busy = true;
     if (rc)
         (void)gr_session_settle(s);
     return rc;
@@ -459,7 +447,7 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 static struct gr_cached_plan *next_unprinted(struct gr_session *s)
 {
     struct gr_cached_plan *next = NULL;
-    for (struct gr_cached_plan *c = s->plan; c < s->plan + GR_N_PLAN; c++)
+    for (struct gr_cached_plan *c = s->plans.plan; c < s->plans.plan + GR_N_PLAN; c++)
         if (c->n_run && (!next || c->used < next->used))
             next = c;
     return next;
@@ -480,37 +468,4 @@ void gr_session_plans(struct gr_session *s, FILE *out)
                 c->n_run == 1 ? "" : "s");
         gr_plan_print(&c->plan, device, out);
     }
-}
-
-/* ---- times ---- */
-
-static void on_time(const struct gr_op_time *t, void *user)
-{
-    const struct gr_session_device *v = user;
-    struct gr_session *s = v->session;
-    struct gr_op_sample sample = {.device = v->name,
-                                  .op = gr_op_info(t->op)->name,
-                                  .kernel = t->kernel,
-                                  .layer = t->layer,
-                                  .start_ns = s->segment_start + t->start_ns,
-                                  .ns = t->ns,
-                                  .bytes = t->bytes};
-    if (s->time_fn)
-        s->time_fn(&sample, s->time_user);
-}
-
-int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
-{
-    int rc = 0;
-    if (fn && s->ranks)
-        return gr_fail(GR_E_INVALID,
-                       "operations can be timed where one rank runs the whole model: take one "
-                       "(--ranks 1, without mpirun); --trace shows what each rank is at");
-    s->time_fn = fn, s->time_user = user;
-    s->time_start = gr_now_ns();
-    for (int32_t d = 0; d < s->n_device && !rc; d++) {
-        struct gr_session_device *v = &s->device[d];
-        rc = v->backend->api->set_timer(v->backend, fn ? on_time : NULL, v);
-    }
-    return rc;
 }

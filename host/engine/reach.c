@@ -1,5 +1,7 @@
 /* Limits of a session's positions: how far they go, and whether stored cells can be moved. */
 #include "arch/rope.h"
+#include "engine/memory.h"
+#include "engine/open.h"
 #include "engine/session.h"
 
 int gr_session_reach(const struct gr_model *model, const struct gr_session_params *params,

@@ -1,8 +1,11 @@
 /* The sequence operations of gpurun.h: each is applied to all caches or to none, then the copies of
  * K and V that it needs are run. */
+#include "engine/sequences.h"
+
 #include "base/checked.h"
 #include "engine/self_extend.h"
 #include "engine/session.h"
+#include "engine/step.h"
 #include "gr/status.h"
 
 /* Checks that positions of stored cells can change: K can be rotated and ALiBi uses distances only,

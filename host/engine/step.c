@@ -1,12 +1,20 @@
 /* Steps: K-shifts and copies of cells before a batch, then micro-batches, each with a plan and a
  * step block. */
+#include "engine/step.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/devices.h"
+#include "engine/lists.h"
+#include "engine/observe.h"
+#include "engine/plans.h"
 #include "engine/session.h"
+#include "engine/times.h"
+#include "engine/vectors.h"
 #include "gr/status.h"
 #include "link/group.h"
 
@@ -159,8 +167,8 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
     if (c->plan.shape.n_sample)
-        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->how + first_row,
-               (size_t)ub->n_out * sizeof *s->how);
+        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->draws.how + first_row,
+               (size_t)ub->n_out * sizeof *s->draws.how);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         if (gr_cache_takes(&s->cache, k))
             memcpy(gr_staged(s, c, k == GR_CACHE_FULL ? GR_STEP_CELLS : GR_STEP_CELLS_SWA),
@@ -205,7 +213,7 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
 {
     struct gr_step_shape shape;
     int32_t n_list[GR_N_CACHE_KIND];
-    memcpy(n_list, s->n_list, sizeof n_list);
+    memcpy(n_list, s->lists.room, sizeof n_list);
     gr_cache_place(&s->cache, ub, &s->placed);
     int rc = shape_of(s, ub, f->draws, &shape);
     if (!rc)
@@ -213,7 +221,7 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
     if (!rc)
         fill_step(s, *out, ub, first_row);
     else /* no memory for longer lists: later micro-batches may not need them */
-        memcpy(s->n_list, n_list, sizeof n_list);
+        memcpy(s->lists.room, n_list, sizeof n_list);
     return rc;
 }
 
@@ -251,9 +259,9 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
     size_t row = f->draws ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
-    s->part_tok = ub->n_tok;
+    s->observers.part_tok = ub->n_tok;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
-    s->part_tok = 0;
+    s->observers.part_tok = 0;
     if (!rc && s->flow) /* the memory of its input is used again by the next micro-batch */
         rc = gr_session_settle(s);
     start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
@@ -283,13 +291,13 @@ int gr_batch_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     int32_t row = 0;
     int rc = 0;
     s->now = f;
-    s->progress.done = 0;
+    s->observers.progress.done = 0;
     for (f->n_begun = 0; f->n_begun < n_ub && !rc && !f->status; f->n_begun++) {
         const struct gr_ubatch *ub = &s->ub[f->n_begun];
         gr_session_tell(s, 0);
         rc = run_ubatch(s, ub, row);
         row += gr_vectors_rows(s, ub);
-        s->progress.done += (uint64_t)ub->n_tok;
+        s->observers.progress.done += (uint64_t)ub->n_tok;
     }
     int settled = s->flow ? 0 : gr_session_settle(s);
     rc = rc ? rc : settled;

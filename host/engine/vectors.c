@@ -1,5 +1,7 @@
 /* Sessions of vectors (embeddings, classifier scores): the output rows that they need, and pooling.
  */
+#include "engine/vectors.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -183,13 +185,13 @@ void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f)
 
 static const float *row(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->flight[s->last];
+    const struct gr_flight *f = &s->results.flight[s->results.last];
     return i < 0 ? NULL : f->logits + (size_t)i * (size_t)s->n_row;
 }
 
 const float *gr_embeddings(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->flight[s->last];
+    const struct gr_flight *f = &s->results.flight[s->results.last];
     i = i < 0 ? f->n_tok + i : i;
     bool there = s->params.embeddings && s->pool == GR_POOL_ROWS && i >= 0 && i < f->n_tok;
     return there ? row(s, f->out_row[i]) : NULL;
@@ -197,7 +199,7 @@ const float *gr_embeddings(const struct gr_session *s, int32_t i)
 
 const float *gr_embeddings_seq(const struct gr_session *s, int32_t seq)
 {
-    const struct gr_flight *f = &s->flight[s->last];
+    const struct gr_flight *f = &s->results.flight[s->results.last];
     bool there =
         s->pool != GR_POOL_ROWS && f->n_tok > 0 && seq >= 0 && seq < (int32_t)s->params.n_seq_max;
     return there ? row(s, f->seq_row[seq]) : NULL;

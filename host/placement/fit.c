@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "engine/open.h"
 #include "gr/status.h"
 #include "placement/choose.h"
 #include "placement/measure.h"

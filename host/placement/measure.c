@@ -6,6 +6,10 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "engine/devices.h"
+#include "engine/offload.h"
+#include "engine/open.h"
+#include "engine/plans.h"
 #include "gr/status.h"
 
 /* ---- free memory ---- */

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "engine/memory.h"
+#include "engine/open.h"
 #include "engine/session.h"
 #include "gr/status.h"
 

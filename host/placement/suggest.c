@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
+#include "placement/search.h"
 
 /* A message of several lines. */
 struct text {

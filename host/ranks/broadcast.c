@@ -6,6 +6,8 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/status.h"
+#include "ranks/command.h"
+#include "ranks/team.h"
 
 #define TABLE_EVERY 64 /* every so many batches all cells are compared */
 
@@ -66,7 +68,7 @@ static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t 
                                 .n_seq = {b->n_seq, n},
                                 .seq = {b->seq, 0},
                                 .logits = {b->logits, n},
-                                .how = {s->how, f->draws ? (uint64_t)f->n_out : 0}};
+                                .how = {s->draws.how, f->draws ? (uint64_t)f->n_out : 0}};
     o.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
     if (++s->rank->team->n_batch % TABLE_EVERY == 0)
         o.table = gr_cache_table_hash(&s->cache);

@@ -5,10 +5,13 @@
 
 #include "base/alloc.h"
 #include "engine/cache_rows.h"
+#include "engine/devices.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"
 #include "ranks/broadcast.h"
+#include "ranks/command.h"
+#include "ranks/team.h"
 
 static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, char *rows, size_t row)

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "gr/status.h"
 #include "model/slice.h"
+#include "ranks/team.h"
 
 #define TRY_NS (60 * (int64_t)1000000000) /* time limit of the link test of all ranks */
 

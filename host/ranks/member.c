@@ -3,12 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/devices.h"
 #include "engine/state.h"
+#include "engine/step.h"
+#include "engine/times.h"
 #include "gr/status.h"
 #include "model/slice.h"
 #include "ranks/broadcast.h"
 #include "ranks/cache_rows.h"
 #include "ranks/pipeline.h"
+#include "ranks/team.h"
 #include "ranks/transport.h"
 
 /* ---- batches ---- */

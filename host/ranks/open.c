@@ -11,9 +11,11 @@
 #include "placement/fit.h"
 #include "placement/measure.h"
 #include "ranks/broadcast.h"
+#include "ranks/command.h"
 #include "ranks/params.h"
 #include "ranks/rank.h"
 #include "ranks/start.h"
+#include "ranks/team.h"
 #include "ranks/times.h"
 #include "ranks/transport.h"
 

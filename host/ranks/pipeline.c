@@ -5,8 +5,11 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "engine/step.h"
 #include "gr/status.h"
 #include "ranks/boundary.h"
+#include "ranks/command.h"
+#include "ranks/team.h"
 #include "ranks/transport.h"
 
 static bool is_last(const struct gr_session *s)

@@ -1,5 +1,6 @@
 /* Changes the number of cells of a session: a new session gets the contents of the old one and then
  * replaces it, so a failure on the way changes nothing. */
+#include "engine/open.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "placement/fit.h"
@@ -25,11 +26,11 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
     struct gr_session_params p = s->params;
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
-    if (s->n_flight)
+    if (s->results.n_flight)
         return gr_fail(GR_E_INVALID,
                        "%d batches are in flight: end them before the session is "
                        "resized",
-                       s->n_flight);
+                       s->results.n_flight);
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
     int rc = s->ranks ? gr_team_open(&other, s->rank->team, &p)

@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "ranks/broadcast.h"
 #include "ranks/connect.h"
+#include "ranks/team.h"
 #include "ranks/transport.h"
 #include "ranks/worker.h"
 

@@ -7,8 +7,11 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/times.h"
 #include "gr/status.h"
 #include "ranks/broadcast.h"
+#include "ranks/command.h"
+#include "ranks/team.h"
 
 #define N_PING 5
 

@@ -8,7 +8,9 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "engine/devices.h"
 #include "gr/status.h"
+#include "ranks/team.h"
 
 #define JOIN_NS (10 * (int64_t)1000000000) /* time limit for all members to join */
 #define PIECE ((size_t)4 << 20)            /* of a ring: three each way are 24 MiB of a device */

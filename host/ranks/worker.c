@@ -6,14 +6,18 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "engine/pending.h"
 #include "engine/state.h"
+#include "engine/step.h"
 #include "gr/status.h"
 #include "model/model.h"
 #include "placement/measure.h"
 #include "ranks/cache_rows.h"
+#include "ranks/command.h"
 #include "ranks/params.h"
 #include "ranks/pipeline.h"
 #include "ranks/rank.h"
+#include "ranks/team.h"
 #include "ranks/times.h"
 #include "ranks/transport.h"
 
@@ -165,7 +169,7 @@ static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_or
         rc = gr_fail(GR_E_CORRUPT, "order DECODE: %llu draws for %d rows",
                      (unsigned long long)o->how.n, f->n_out);
     if (!rc && f->draws)
-        memcpy(s->how, o->how.p, (size_t)o->how.n * sizeof *s->how);
+        memcpy(s->draws.how, o->how.p, (size_t)o->how.n * sizeof *s->draws.how);
     if (!rc && o->table && gr_cache_table_hash(&s->cache) != o->table)
         rc = gr_stage_compare(s, o->table);
     return rc;
@@ -173,7 +177,7 @@ static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_or
 
 static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
 {
-    struct gr_flight *f = &s->flight[0];
+    struct gr_flight *f = &s->results.flight[0];
     int32_t n_ub;
     int rc = reserve(s, f, o, &n_ub);
     if (rc)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "engine/devices.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"
@@ -72,9 +73,10 @@ static int count(const struct gr_session *s, enum gr_op op, int32_t device)
 {
     int n = 0;
     for (int i = 0; i < GR_N_PLAN; i++) {
-        const struct gr_plan *p = &s->plan[i].plan;
+        const struct gr_plan *p = &s->plans.plan[i].plan;
         const struct gr_plan_segment *seg = p->segment.data;
-        for (size_t k = 0; s->plan[i].exec && p->shape.n_tok == N_TOK && k < p->segment.n; k++)
+        for (size_t k = 0; s->plans.plan[i].exec && p->shape.n_tok == N_TOK && k < p->segment.n;
+             k++)
             for (int32_t j = 0; j < seg[k].run.n_node; j++)
                 n += seg[k].device == device &&
                      ((const struct gr_node *)p->node.data)[seg[k].node + j].op == op;

@@ -652,7 +652,7 @@ Test(state, resize)
     gr_session_cancel(b);
     cr_assert_eq(gr_session_tap(b, "nothing", save_in_tap, b), 0);
     cr_assert_eq(gr_session_resize(b, 512), 0, "%s", gr_error());
-    cr_expect_str_eq(b->tap_name, "nothing");
+    cr_expect_str_eq(b->observers.tap_name, "nothing");
     cr_expect(go_on(a, b, 1));
     gr_session_close(&a), gr_session_close(&b);
     gr_model_close(&m);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "gr/status.h"
+#include "ranks/command.h"
 #include "ranks/pipeline.h"
 #include "ranks/team.h"
 #include "support/tiny.h"

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "engine/session.h"
+#include "engine/step.h"
 #include "support/timed.h"
 #include "support/tiny.h"
 
@@ -52,9 +53,9 @@ static int feed(struct gr_session *s, int32_t lo, int32_t hi, int32_t n)
         token[i] = 1 + i % n * 7 % 90, seq[i] = lo + i / n, logits[i] = i % n == n - 1;
     struct gr_batch b = {.n_tok = all, .token = token, .seq = seq, .logits = logits};
     cr_assert_eq(gr_apply_shift(s), 0, "%s", gr_error_message());
-    uint64_t before = s->n_made;
+    uint64_t before = s->plans.n_made;
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error_message());
-    return (int)(s->n_made - before);
+    return (int)(s->plans.n_made - before);
 }
 
 /* A part of the first text goes and what is behind it moves up; the last one becomes the first. */
@@ -180,7 +181,7 @@ Test(life, room_that_is_not_had_is_not_missed)
         int rc = gr_decode(s, &all);
         done = gr_alloc_fail_at(0, 0) < k;
         cr_assert_eq(rc, done ? 0 : GR_E_NOMEM_HOST, "%s", gr_error_message());
-        cr_assert_eq(s->n_list[GR_CACHE_FULL] == 0, rc != 0, "allocation %d", (int)k);
+        cr_assert_eq(s->lists.room[GR_CACHE_FULL] == 0, rc != 0, "allocation %d", (int)k);
         n_failed += rc != 0;
     }
     cr_expect(n_failed > 10, "%d", n_failed);

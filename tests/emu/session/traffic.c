@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "engine/session.h"
+#include "engine/step.h"
 #include "gr/planes.h"
 #include "support/tiny.h"
 #include "tests/emu/emu.h"

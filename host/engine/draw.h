@@ -1,0 +1,31 @@
+/* Tokens that devices sample. */
+#ifndef GR_ENGINE_DRAW_H
+#define GR_ENGINE_DRAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "batch/batch.h"
+#include "gpurun.h"
+#include "gr/sample.h"
+
+struct gr_session;
+
+/* The device-side samplers of a session. */
+struct gr_draws {
+    struct gr_sampler *sampler[GR_SEQ_MAX]; /* of each sequence, or NULL */
+    struct gr_sample_how *how;              /* [n_out] sampling parameters of each sampled row */
+    size_t how_cap;
+};
+
+/* Returns whether a device samples the tokens of all outputs of the batch. */
+bool gr_draw_all(const struct gr_session *s);
+/* Allocates s->draws.how for n_out rows; fills it with the sampling parameters of the batch's rows,
+ * in their order. */
+int gr_draw_room(struct gr_session *s, int32_t n_out);
+void gr_draw_fill(struct gr_session *s, int32_t n_ub);
+/* After a batch: commits (done) or undoes the samplers' state for its draws. */
+void gr_draw_settle(struct gr_session *s, bool done);
+
+#endif

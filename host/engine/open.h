@@ -1,0 +1,25 @@
+/* Opening and closing a session of one rank. */
+#ifndef GR_ENGINE_OPEN_H
+#define GR_ENGINE_OPEN_H
+
+#include "engine/session.h"
+
+/* Fills in defaults that depend on the model and the machine, and checks all parameters except
+ * those of the caches (gr_memory_plan). */
+int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
+/* Opens the session of one rank in two steps, the slice's weights being loaded between them. The
+ * first one makes a session without GPUs and cache memory: checked parameters, the caches' shapes,
+ * the constants on the CPU. measure: it serves to measure only, and leaves the CPU's threads as
+ * they are. Closed by gr_session_close, also after a failure. */
+int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
+                     const struct gr_session_params *params, bool measure);
+int gr_session_finish(struct gr_session *s);
+/* Exchanges what two sessions have, except the tap, the timer and the samplers of device-side
+ * sampling, which belong to the handle. Pointers to them must be updated by their owners. */
+int gr_session_exchange(struct gr_session *a, struct gr_session *b);
+
+/* Names the RoPE frequency divisors in use: "none", "the model's", or LongRoPE's "short" or "long".
+ */
+const char *gr_rope_factors_name(const struct gr_session *s);
+
+#endif
