@@ -4,15 +4,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench.h"
-#include "progress.h"
-#include "session.h"
-#include "tools.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/input.h"
+#include "tools/cli/model.h"
+#include "tools/cli/outputs.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/say.h"
+#include "tools/cli/together.h"
+#include "tools/commands/bench.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/complete.h"
+#include "tools/commands/session.h"
 
 static int (*const functions[GR_N_COMMANDS])(const struct gr_options *o) = {
 #define COMMAND(name, fn, ...) fn,
 #define ABSENT(name, answer)
-#include "commands.def"
+#include "tools/cli/commands.def"
 #undef COMMAND
 #undef ABSENT
 };

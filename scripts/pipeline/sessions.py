@@ -1,4 +1,4 @@
-"""Recorded sessions (tools/session.h) for pipelines: prompts in chunks, groups of sequences, and everything that an order
+"""Recorded sessions (tools/commands/session.h) for pipelines: prompts in chunks, groups of sequences, and everything that an order
 of the first rank can change on the others."""
 
 

@@ -5,7 +5,7 @@
 
 MODEL.gguf is a model of that architecture. Its keys are changed at random (layers, heads, widths, experts, window,
 frequencies, ..), llama.cpp says which tensors such a file has, and they are filled with numbers drawn from the tensor of
-the same name in MODEL.gguf. SESSION.json (tools/session.h) is then run on OUT.gguf as llama.cpp loads it, its tokens
+the same name in MODEL.gguf. SESSION.json (tools/commands/session.h) is then run on OUT.gguf as llama.cpp loads it, its tokens
 modulo the vocabulary; OUT.npz has logits_i (embd_i in a session of vectors) of operation i. Prints what was changed. llama.cpp refuses or aborts at what its code cannot compute: the caller tries another seed.
 
 needs: pip install numpy gguf llama-cpp-python==0.3.36

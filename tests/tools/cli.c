@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "base/rng.h"
-#include "flags.h"
 #include "gguf/gguf.h"
 #include "tiny.h"
+#include "tools/cli/flags.h"
 
 TestSuite(cli, .timeout = 120);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "flags.h"
 #include "tiny.h"
+#include "tools/cli/flags.h"
 
 /* The first words of the lines that are offered for these words, with blanks between them. */
 #define OFFERED(...)                                                                               \

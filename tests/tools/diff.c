@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "diff.h"
 #include "tiny.h"
+#include "tools/cli/flags.h"
+#include "tools/commands/diff.h"
 
 #define DIFF(model, ...)                                                                           \
     GPURUN(NULL, "diff", model, "-dev", "none", "-t", "1", "-q", "-p", "abcdefgh", __VA_ARGS__)

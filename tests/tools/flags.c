@@ -1,11 +1,11 @@
 /* The tables of commands and flags, and what parsing makes of them. */
-#include "flags.h"
-
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tools/cli/flags.h"
 
 #define N_WORDS(array) ((int)(sizeof(array) / sizeof *(array)))
 /* Parses the words; the options are freed when the test ends. */

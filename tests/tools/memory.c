@@ -7,10 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "run.h"
-#include "session.h"
 #include "tiny.h"
-#include "tools.h"
+#include "tools/cli/input.h"
+#include "tools/cli/say.h"
+#include "tools/commands/commands.h"
+#include "tools/commands/run.h"
+#include "tools/commands/session.h"
 
 /* The linker takes these for the functions of their names (--wrap). */
 void *__real_malloc(size_t n);

@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "flags.h"
 #include "tiny.h"
+#include "tools/cli/flags.h"
 
 #define MOST_LINES 6    /* of a message */
 #define FEWEST_ROWS 115 /* of the table */

@@ -1,6 +1,4 @@
 /* What is shown of progress, byte by byte, on a terminal and elsewhere. */
-#include "progress.h"
-
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <pty.h>
@@ -11,7 +9,9 @@
 #include <unistd.h>
 
 #include "tiny.h"
-#include "tools.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/progress.h"
+#include "tools/cli/say.h"
 
 static double seconds;
 static int reader = -1; /* of what goes to stderr */

@@ -3,7 +3,7 @@
 
     pip install gguf llama-cpp-python && tests/golden/replay/make.py ORACLE
 
-ORACLE is a program `ORACLE SESSION.json OUT.npz --model FILE.gguf` that runs a session (tools/session.h) on llama.cpp.
+ORACLE is a program `ORACLE SESSION.json OUT.npz --model FILE.gguf` that runs a session (tools/commands/session.h) on llama.cpp.
 The model is a llama of two layers with random weights and no tokenizer. The session has four sequences in one cache,
 sharing, removal, moves and an eviction; no division, which llama.cpp shifts the wrong way, and no YaRN."""
 import json

@@ -4,7 +4,7 @@ that scripts/compare/golden reads, where those are not what the session says.
 
     pip install numpy gguf llama-cpp-python && tests/golden/sessions/make.py ORACLE ZOO
 
-ORACLE is a program `ORACLE SESSION.json OUT.npz --model FILE.gguf` that runs a session (tools/session.h) on llama.cpp;
+ORACLE is a program `ORACLE SESSION.json OUT.npz --model FILE.gguf` that runs a session (tools/commands/session.h) on llama.cpp;
 ZOO holds MODEL.gguf and golden/SESSION.json.
 
 FLASH: asked for flash attention, llama.cpp rounds the F32 cache and its sums to half floats, which alone differs by more

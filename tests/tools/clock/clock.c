@@ -1,8 +1,8 @@
 /* gpurun with a clock of its progress that runs GR_TEST_CLOCK times as fast, for terminal.py. */
 #include <stdlib.h>
 
-#include "progress.h"
-#include "tools.h"
+#include "tools/cli/numbers.h"
+#include "tools/cli/progress.h"
 
 static double factor;
 

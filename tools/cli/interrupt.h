@@ -1,0 +1,13 @@
+/* Interrupts (SIGINT) of commands that print results at their end. */
+#ifndef GR_TOOLS_INTERRUPT_H
+#define GR_TOOLS_INTERRUPT_H
+
+#include "gpurun.h"
+
+/* Installs the handler: the first interrupt cancels the batch of the session (unless NULL), so that
+ * the command ends in good order; the second one ends the program. */
+void gr_catch_interrupts(struct gr_session *session);
+/* Returns whether there was an interrupt. */
+bool gr_interrupted(void);
+
+#endif

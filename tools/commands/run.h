@@ -1,0 +1,56 @@
+/* Shared by the files of gpurun run: the run and its output. */
+#ifndef GR_TOOLS_RUN_H
+#define GR_TOOLS_RUN_H
+
+#include "length.h"
+#include "prompt_cache.h"
+
+/* Reason for the end of the text. */
+enum stop { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_ERROR };
+
+struct run {
+    const struct gr_options *o;
+    struct gr_model *model;
+    struct gr_model_info info;
+    struct gr_session *session;
+    struct gr_sampler *sampler;
+    bool drawn; /* a GPU has drawn the token after the last batch */
+    struct gr_stream *stream;
+    struct gr_length length;      /* context and Self-Extend */
+    struct gr_self_extend extend; /* state of Self-Extend's classic mode */
+    struct gr_prompt_cache cache;
+    struct gr_trace *trace;
+    int32_t profile_from, profile_to; /* generation steps that a profiler records */
+    char *text;                       /* the prompt */
+    size_t n_text;
+    int32_t *prompt;
+    size_t n_prompt, n_read, n_kept; /* n_read of them are in the session, n_kept of these from a
+                                        file */
+    size_t n_encoded;                /* tokens of the prompt that an encoder has read */
+    int32_t n_ctx, n_past;           /* cells; next position */
+    int32_t n_flight;                /* batches of the prompt in flight */
+    bool sample;                     /* the prompt is the built-in sample */
+    char *json;                      /* collected text of --json */
+    size_t n_json, cap_json;
+    uint64_t seed;
+    int32_t n_gen;
+    enum stop stop;
+    double start, load_s, prompt_s, first_s,
+        gen_s; /* first_s: from the start of the prompt to the first token */
+};
+
+/* Writes the next n bytes of the text to stdout or the JSON. Returns 0 or an exit code, after
+ * printing the error. */
+int gr_run_put_text(struct run *r, const char *p, size_t n);
+/* Writes the prompt before the text, if enabled. */
+void gr_run_show_prompt(struct run *r);
+/* Lists the prompt's tokens on stderr (--verbose-prompt). */
+void gr_run_list_prompt(const struct run *r);
+/* Prints the summary of the run on stderr. */
+void gr_run_say_summary(const struct run *r);
+/* Prints the text and the run's figures as a JSON object on stdout, with STOP_ERROR also the last
+ * error. Returns 0 or an exit code, after printing the error; without enough memory only text and
+ * error are printed. */
+int gr_run_print_json(const struct run *r);
+
+#endif
