@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What gpurun perplexity says, worked out again in f64 from the logits of gpurun replay: perplexity.py GPURUN SOURCE_DIR
 
-Files of log-probabilities are read here by their format (tools/base_file.h), Self-Extend's positions come from what it is: after
+Files of log-probabilities are read here by their format (tools/commands/base_file.h), Self-Extend's positions come from what it is: after
 each window of w tokens, those that the windows have are at their number divided by n. Files and figures of llama.cpp are those
 in tests/golden/perplexity."""
 

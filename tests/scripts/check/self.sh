@@ -10,7 +10,7 @@ failures=0
 # A tree that breaks no rule.
 fresh() {
     rm -rf "$tmp/tree"
-    mkdir -p "$tmp"/tree/{include/gr,host/{arch,base,graph,kv,model,models},cuda,kernels,tools,tests/base,scripts,build}
+    mkdir -p "$tmp"/tree/{include/gr,host/{arch,base,graph,kv,model,models},cuda,kernels,tools/cli,tests/base,scripts,build}
     cd "$tmp/tree"
     cp "$style/.clang-format" "$style/.clang-tidy" .
     cp "$style/scripts/layers.txt" scripts/ # the rooms of this tree are some of the real one's
@@ -68,6 +68,7 @@ done
 
 plant includes include/gr/ok.h 5 '#include "base/log.h"\n'
 plant includes tools/main.c 2 '#include "gr/ok.h"\n'
+plant includes tools/cli/say.c 1 '#include "tools/own.h"\n'
 plant includes host/models/llama.c 3 '#include "kv/kv.h"\n'
 plant includes host/kv/kv.c 1 '#include "cuda/table.h"\n'
 plant includes host/graph/plan.c 2 '\n#include "kv/kv.h"\n'
