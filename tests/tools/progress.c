@@ -1,6 +1,6 @@
 /* What is shown of progress, byte by byte, on a terminal and elsewhere. */
 #include <criterion/criterion.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,6 @@ static void begin(bool terminal, const char *const *words)
     cr_assert_eq(gr_options_parse(&o, GR_CMD_run, n, (char **)(uintptr_t)words), 0);
     cr_assert_eq(terminal ? openpty(&ends[0], &ends[1], NULL, NULL, NULL) : pipe(ends), 0);
     reader = ends[0];
-    cr_assert_eq(fcntl(reader, F_SETFL, O_NONBLOCK), 0);
     cr_assert_eq(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
     if (terminal)
         set_columns(80);
@@ -51,12 +50,19 @@ static void begin(bool terminal, const char *const *words)
     gr_bar_init(&o);
 }
 
-/* What has come since the last look. */
+/* What has come since the last look: all up to a mark, as a terminal hands bytes on after a while.
+ */
 static const char *seen(void)
 {
     static char text[4096];
-    ssize_t n = read(reader, text, sizeof text - 1);
-    text[n > 0 ? n : 0] = 0;
+    size_t n = 0;
+    cr_assert_eq(write(STDERR_FILENO, "\1", 1), 1);
+    for (ssize_t got = 1; got > 0 && !(n && text[n - 1] == 1); n += got > 0 ? (size_t)got : 0) {
+        struct pollfd wait = {reader, POLLIN, 0};
+        got = poll(&wait, 1, 60000) > 0 ? read(reader, text + n, sizeof text - n) : 0;
+    }
+    cr_assert(n && text[n - 1] == 1, "no mark came");
+    text[n - 1] = 0;
     return text;
 }
 
