@@ -37,7 +37,7 @@ static void end(struct criterion_test *t, const char *why)
     t->data->data = NULL;
 }
 
-/* What the first assertion that failed says, with its place; the list begins with the last one. */
+/* Message and place of the first assertion that failed; the list begins with the last one. */
 static const char *first_failure(const struct criterion_test_stats *s, char *why, size_t size)
 {
     const struct criterion_assert_stats *first = NULL;

@@ -1,6 +1,5 @@
-/* What is said about drivers that are not there, too old, or do not work: one line each. The
- * build's table is this file's, so that each test (a process of its own) names the library it
- * wants. */
+/* Messages about drivers that are missing, too old, or do not work: one line each. The build's
+ * table is this file's, so that each test (a process of its own) names the library it wants. */
 #include "cuda/driver.h"
 
 #include <criterion/criterion.h>

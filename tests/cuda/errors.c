@@ -1,4 +1,4 @@
-/* What is left when calls fail: one error for ever, and nothing on the device. */
+/* State after calls that fail: the same error for ever, and nothing left on the device. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -44,8 +44,8 @@ struct gr_ten device_ten(struct gr_backend *b, int64_t rows, int64_t cols, const
 /* Its values; free with gr_free. */
 float *device_values(struct gr_backend *b, const struct gr_ten *t);
 
-/* What the launchers of launchers.c do: y = x + 1 by way of scratch memory (ACT), and y = (a + 1) *
- * b with a + 1 derived (GLU); the other operations are as in the library or refused. */
+/* Nodes of the launchers of launchers.c: y = x + 1 by way of scratch memory (ACT), and y = (a + 1)
+ * * b with a + 1 derived (GLU); the other operations are as in the library or refused. */
 struct gr_node node_act(struct gr_ten x, struct gr_ten y);
 struct gr_node node_glu(struct gr_ten a, struct gr_ten b, struct gr_ten y);
 struct gr_node node_binary(enum gr_binary_kind kind, struct gr_ten a, struct gr_ten b,

@@ -1,4 +1,4 @@
-/* What the launcher of MATMUL in launchers.c asks for. */
+/* Requests of the launcher of MATMUL in launchers.c. */
 #ifndef TESTS_CUDA_LAUNCHERS_H
 #define TESTS_CUDA_LAUNCHERS_H
 

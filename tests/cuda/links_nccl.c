@@ -135,7 +135,7 @@ Test(nccl, a_rank_that_leaves)
     expect_count(emu()->live(NULL), 0);
 }
 
-/* What NCCL says of its own accord, once all have joined. */
+/* Result of NCCL's asynchronous errors, once all have joined. */
 static int async_result;
 
 static int be_told(struct rank *r)

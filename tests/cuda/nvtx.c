@@ -1,4 +1,4 @@
-/* What a profiler is told, with nvtx_tool.c in its place. */
+/* Ranges and names that a profiler is told, with nvtx_tool.c in its place. */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static const char *told(void)
     return text();
 }
 
-/* How many threads load depends on the machine: their names are left out. */
+/* Compares the profiler's lines; names of loading threads are left out, as their number depends on
+ * the machine. */
 static void expect(const char *lines)
 {
     static const char thread[] = "thread gpurun load\n";
@@ -99,7 +100,7 @@ Test(nvtx, layers, .init = setup)
                 "push gpurun:step/decode 7\n" LAYERS "pop gpurun\n");
 }
 
-/* What goes from rank to rank, with its bytes. */
+/* Messages from rank to rank, with their bytes. */
 static void transport(enum gr_transport_kind kind)
 {
     struct script s = {.n_message = 1};

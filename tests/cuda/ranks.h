@@ -21,7 +21,7 @@ struct rank {
     int32_t suspect;
 };
 
-/* What a test says, and then what became of it. */
+/* Options of a test, and then its results. */
 struct world {
     enum gr_transport_kind kind;
     int32_t n, n_device; /* ranks; devices, taken in turn */

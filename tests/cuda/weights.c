@@ -213,7 +213,7 @@ Test(weights, into_the_last_memory_there_is)
     device_close(&b);
 }
 
-/* What was queued before, on the steps' own stream, happens before. */
+/* Work queued before, on the steps' own stream, is done before. */
 Test(weights, come_behind_what_was_queued)
 {
     struct gr_backend *b = device_open(NULL, plain);

@@ -26,7 +26,7 @@ static void print(const struct gr_gguf *g)
     must(gr_gguf_print(g, out, true) == 0, "it can be printed as JSON");
 }
 
-/* How failing allocation number 1 + n / 8 % 8 is taken. */
+/* Reads the file with allocation number 1 + n / 8 % 8 failing. */
 static void starve(const uint8_t *p, size_t n)
 {
     struct gr_gguf *g;

@@ -55,7 +55,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whether the row is to be measured. */
+/* True when the row is to be measured. */
 static bool begin(struct ceilings *c, const char *op, const char *shape)
 {
     char label[64];
@@ -120,7 +120,7 @@ static void read_all(struct ceilings *c, void *arg)
     launch(c, "ceilings_read", c->n_block, 0);
 }
 
-/* Whether what was read is what was filled in. */
+/* True when the bytes read differ from those filled in. */
 static int is_wrong(struct ceilings *c)
 {
     size_t n = (size_t)c->n_block * THREADS;

@@ -1,4 +1,4 @@
-// What ceilings.c runs. Bound: memory, but for ceilings_step, which does nothing. Grid: as many
+// Kernels of ceilings.c. Bound: memory, but for ceilings_step, which does nothing. Grid: as many
 // blocks as are resident, each thread in strides of all of them, four loads of 16 bytes in flight.
 #include "kernels/ptx.cuh"
 #include "tests/gpu/ceilings.h"

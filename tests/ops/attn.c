@@ -6,7 +6,7 @@
 #include "gr/status.h"
 #include "ops/ops.h"
 
-/* What the tokens see: lists of cells in random order, and ranges of them. */
+/* Views of tokens: lists of cells in random order, and ranges of them. */
 enum view {
     VIEW_ALL,
     VIEW_CAUSAL,
@@ -151,8 +151,8 @@ static double logit(const struct gr_args_attn *a, const struct head *p, double l
     return x;
 }
 
-/* What a GPU may lose besides: with a cache that has nothing of f32, 2^-11 of q, of k and v when
- * they are unpacked, and of each weight before it meets v. */
+/* Further loss on a GPU: with a cache that has nothing of f32, 2^-11 of q, of k and v when they are
+ * unpacked, and of each weight before it is multiplied with v. */
 static double device_loss(const struct gr_args_attn *a)
 {
     return a->k.dtype == GR_F32 || (gr_ten_is(&a->v) && a->v.dtype == GR_F32) ? 0 : 0x1p-11;

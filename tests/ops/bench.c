@@ -381,7 +381,7 @@ static void bench_memory(struct bench *k)
 
 /* ---- which ---- */
 
-/* Whether a word is in a list with commas. */
+/* True when a word is in a list with commas. */
 static bool in_list(const char *list, const char *word)
 {
     size_t n = strlen(word);

@@ -1,4 +1,4 @@
-/* How bench_ops times a node: on the CPU where its tensors are, or on a GPU that gets copies. */
+/* Timing of a node by bench_ops: on the CPU where its tensors are, or on a GPU that gets copies. */
 #ifndef TESTS_OPS_BENCH_H
 #define TESTS_OPS_BENCH_H
 
@@ -16,7 +16,7 @@ struct bench {
     uint64_t n_filled;
 };
 
-/* What a node is called and what it does at least. */
+/* Name of a node, and its least work. */
 struct bench_row {
     const char *op, *type;
     char shape[64];

@@ -48,7 +48,7 @@ static void need(int status)
         bench_die(gr_error());
 }
 
-/* Whether the operand is what the operation streams from memory. */
+/* True for an operand that the operation streams from memory. */
 static bool is_streamed(enum gr_op op, const struct gr_operand *o)
 {
     return ops_is_matrix(op, o) || o->role == GR_ROLE_INOUT ||
@@ -81,8 +81,8 @@ static void bring(struct bench *k, struct copies *c, int copy, int i, const stru
     c->bytes += copy == 0 && (is_streamed(node->op, o) || !streams(node->op)) ? (double)bytes : 0;
 }
 
-/* What is not streamed is the first copy's; so is, within a copy, what is in the same memory (y may
- * be x). */
+/* Operands that are not streamed are the first copy's; so are, within a copy, operands in the same
+ * memory (y may be x). */
 static void bring_copy(struct bench *k, struct copies *c, const struct gr_node *host, int copy)
 {
     const struct gr_operand *ops = gr_op_info(host->op)->operands;

@@ -1,5 +1,5 @@
-/* How wrong a result is. Products and attention are judged by f64 arithmetic on the numbers that
- * the stored blocks stand for, at places that are drawn; others by the CPU's own result. */
+/* Error of a result. Products and attention are judged by f64 arithmetic on the numbers that the
+ * stored blocks stand for, at places that are drawn; others by the CPU's own result. */
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ static void head_of(const struct gr_ten *t, int64_t r, int64_t h, int64_t d, flo
     columns_of(t, gr_ten_row(t, 0, r), h * d, d, out);
 }
 
-/* What token t and head h should be, [d]; p is scratch [items]. */
+/* The exact output of token t and head h, [d]; p is scratch [items]. */
 static void attend(const struct gr_args_attn *a, int64_t t, int64_t h, double *p, float *x,
                    double *want)
 {

@@ -1,4 +1,5 @@
-/* What an operation has to move: each operand once, of what is looked up only what can be named. */
+/* Bytes that an operation moves: each operand once, and of tables only the rows that can be
+ * named. */
 #include <criterion/criterion.h>
 
 #include "gr/op.h"

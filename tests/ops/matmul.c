@@ -5,7 +5,7 @@
 #include "gr/pack.h"
 #include "ops/ops.h"
 
-/* What a product of x [n_in] and a row w [n_in] may be off on a fast level.
+/* Error bound of a product of x [n_in] and a row w [n_in] on a fast level.
  *
  * Float weights: f32 products and sums: each of the n_in additions rounds a partial sum, whose
  * magnitude the sum of |x w| bounds. BF16 weights may round x to bf16 too (2^-9 of each product).
@@ -180,7 +180,8 @@ Test(matmul, rows)
         }
 }
 
-/* Where a GPU's tiles of tokens and rows end, and rows that end inside a block of 256. */
+/* Shapes at the ends of a GPU's tiles of tokens and rows, and rows that end inside a block of
+ * 256. */
 Test(matmul, tiles)
 {
     static const int64_t n_tok[] = {40, 64, 65, 130}, n_out[] = {17, 128, 145, 16};

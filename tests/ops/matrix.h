@@ -1,4 +1,4 @@
-/* Which operands of a node are matrices, that a device may keep in a layout of its own. */
+/* Operands of a node that are matrices, which a device may keep in a layout of its own. */
 #ifndef TESTS_OPS_MATRIX_H
 #define TESTS_OPS_MATRIX_H
 

@@ -120,8 +120,8 @@ static double draw(struct gr_rng *r, enum ops_data data)
     }
 }
 
-/* Where a block's f16 scales stand (its minimum is the second), and the largest quant. IQ1_M
- * spreads its scale, MXFP4 has an exponent there. Any bytes are scales of NVFP4. */
+/* Offset of a block's f16 scales (its minimum is the second), and the largest quant. IQ1_M spreads
+ * its scale, MXFP4 has an exponent there. Any bytes are scales of NVFP4. */
 struct scales {
     uint32_t dtype;
     int n;

@@ -27,8 +27,8 @@ struct ops_buf {
     bool weight; /* on a device that keeps weights in a layout of its own: not copied back */
 };
 
-/* What one output must be: an element [batch, row, col] is want +- tol_ref on the reference level,
- * +- tol_fast on the others. want = NaN: its bytes must not change. */
+/* Bounds of one output: an element [batch, row, col] is want +- tol_ref on the reference level, +-
+ * tol_fast on the others. want = NaN: its bytes must not change. */
 struct ops_out {
     struct gr_ten ten;
     double *want, *tol_ref, *tol_fast;
@@ -102,15 +102,16 @@ void ops_end(struct ops_case *c);
 
 /* Runs it everywhere and compares, a case of the test. */
 void ops_check(struct ops_case *c);
-/* Whether the CPU's levels are tested, and how many GPUs; the test ends when that is nothing. */
+/* True when the CPU's levels are tested, and the number of GPUs; the test ends when there is
+ * neither. */
 bool ops_on_cpu(void);
 int ops_n_device(void);
 /* GPU i, opened once in a process and never closed; NULL with what is wrong with the case. */
 struct gr_backend *ops_device(struct ops_case *c, int i);
 
-/* What a cache type may lose of x in a block whose largest magnitude is m: half a step, the
- * rounding of the step itself to f16, and what lies below f16's smallest step. Q4_0's levels end at
- * 7 on one side: a whole step there. */
+/* Error of x in a cache type, in a block whose largest magnitude is m: half a step, the rounding of
+ * the step itself to f16, and values below f16's smallest step. Q4_0's levels end at 7 on one side:
+ * a whole step there. */
 double ops_storage_error(uint32_t type, double x, double m);
 /* The largest magnitude in the block of 32 of a row that has column `col`. */
 double ops_block_max(const double *x, int64_t col);

@@ -38,7 +38,7 @@ static void softmax(struct entry *e, int64_t n, double temp)
         e[i].p /= sum;
 }
 
-/* What is left of n sorted entries. */
+/* Number of entries that the filters leave of n sorted ones. */
 static int64_t filter(const struct gr_sample_how *h, struct entry *e, int64_t n)
 {
     double sum = 0;

@@ -1,5 +1,5 @@
-/* What a K-shift must be: K stored at position p and then moved by d is K stored at p + d, whatever
- * the rope, its scaling and the cache's type; and what many shifts of rounded K add up to. */
+/* A K-shift: K stored at position p and then moved by d is K stored at p + d, whatever the rope,
+ * its scaling and the cache's type; and the sum of errors of many shifts of rounded K. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -217,9 +217,9 @@ static void both_ways(struct bench *u, const struct keys *q, const int32_t *cell
     clear(u);
 }
 
-/* How far the two may be apart: what is lost when K is stored, turned by d; what is lost when it is
- * stored again; and what is lost when it is stored at p + d. Cosines, sines, products and sums are
- * rounded to f32 in three rotations: 4 roundings each of the terms. */
+/* Largest difference of the two: the error of K when it is stored, rotated by d; when it is stored
+ * again; and when it is stored at p + d. Cosines, sines, products and sums are rounded to f32 in
+ * three rotations: 4 roundings each of the terms. */
 static void tolerances(const struct keys *q, int t, double *tol)
 {
     const struct rope *o = &q->o;

@@ -1,5 +1,5 @@
-/* What the tests of the recurrent operations share: sequences of equal length, and rows of state.
- */
+/* Shared parts of the tests of the recurrent operations: sequences of equal length, and rows of
+ * state. */
 #ifndef TESTS_OPS_STATE_H
 #define TESTS_OPS_STATE_H
 
@@ -7,7 +7,7 @@
 
 enum { STATE_ROWS = 5 };
 
-/* Where three sequences read and write: one from zeros, one in place, one from row to row. */
+/* Rows that three sequences read and write: one from zeros, one in place, one from row to row. */
 extern const int32_t state_src[3], state_dst[3];
 
 /* Sequences [first, first + n) of those as step arrays. */

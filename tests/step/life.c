@@ -163,7 +163,7 @@ Test(life, shared_cells_may_need_more_room)
     gr_model_close(&m);
 }
 
-/* Where there is no memory for more room, the batch that needs it fails, and no other one. */
+/* A batch that needs more room than there is memory for fails, and no other one. */
 Test(life, room_that_is_not_had_is_not_missed)
 {
     struct gr_model *m;

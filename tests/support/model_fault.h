@@ -1,4 +1,4 @@
-/* What every model that the reader accepts promises, whatever the file was; for tests and for the
+/* Properties of every model that the reader accepts, whatever the file; for tests and for the
  * fuzzer. */
 #ifndef TESTS_GGUF_MODEL_FAULT_H
 #define TESTS_GGUF_MODEL_FAULT_H

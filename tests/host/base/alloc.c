@@ -79,7 +79,8 @@ Test(alloc, fails_where_told)
     }
 }
 
-/* Whether the system has noted the advice for the pages at p; -1: it says nothing of such pages. */
+/* True (1) when the system has noted the advice for the pages at p, 0 when not; -1: it does not
+ * report such pages. */
 static int advised(const char *p)
 {
     FILE *f = fopen("/proc/self/smaps", "r");

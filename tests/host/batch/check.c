@@ -1,4 +1,5 @@
-/* What gr_batch_check fills in, accepts and refuses; every refusal names what is wrong. */
+/* gr_batch_check: defaults that it fills in, batches that it accepts and refuses; every refusal
+ * names the fault. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

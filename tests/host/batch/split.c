@@ -1,5 +1,5 @@
-/* How batches are cut: the traces by their numbers, and every split of random batches against a
- * model that asks of each token anew what it has to wait for. */
+/* Splitting of batches: the traces by their numbers, and every split of random batches against a
+ * model that works out for each token anew which ones it has to wait for. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -187,7 +187,7 @@ static int32_t model_round(struct model *m, enum gr_split how, int32_t n_ubatch,
     return n_tok;
 }
 
-/* What holds for every split, whatever its order. */
+/* Checks the properties of every split, whatever its order. */
 static void expect_split(const struct gr_ubatch *ub, int32_t n_ub, int32_t n_ubatch)
 {
     int32_t last[N_SEQ], n_tok = 0, n_out = 0;

@@ -379,7 +379,7 @@ Test(backend, times_every_node)
     chain_fini(&c);
 }
 
-/* What a segment is said to need is what it takes. */
+/* The scratch memory that a segment is said to need is the memory that it takes. */
 Test(backend, scratch_is_known_before)
 {
     struct gr_backend *b;

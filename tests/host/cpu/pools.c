@@ -1,4 +1,4 @@
-/* Where the CPU backend's threads run, and how weights are shared by nodes of memory. */
+/* Places of the CPU backend's threads, and the division of weights among nodes of memory. */
 #include "cpu/pools.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static void listen(enum gr_log_level level, const char *line, void *user)
     snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
 }
 
-/* What /proc says of the calling thread. */
+/* Processors of the calling thread by /proc. */
 static void allowed_of(struct gr_cpus *out)
 {
     char path[64], line[4200];

@@ -1,4 +1,4 @@
-/* What closes and frees may be given nothing. */
+/* Functions that close and free accept NULL. */
 #include <criterion/criterion.h>
 
 #include "gpurun.h"

@@ -210,7 +210,8 @@ Test(state_file, a_file_has_what_memory_has)
     remove_dir();
 }
 
-/* What cannot be written leaves the old file, no temporary one, and says where and what helps. */
+/* A file that cannot be written leaves the old one and no temporary one; the message says where,
+ * and a remedy. */
 Test(state_file, no_room)
 {
     static const rlim_t room[] = {10, 5000};

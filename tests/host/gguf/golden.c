@@ -88,7 +88,7 @@ Test(gguf_golden, big_endian_is_named)
         strstr(gr_error(), "big-endian file: expected version 2 or 3, found 0x03000000 (byte 4)"));
 }
 
-/* What the writer makes of a file is the file, byte for byte, and so is the data. */
+/* The writer writes a file again byte for byte, its data too. */
 Test(gguf_golden, writes_what_the_other_writes)
 {
     static const char *names[] = {"types.gguf", "tensors.gguf", "align.gguf"};

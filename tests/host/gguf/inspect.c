@@ -1,4 +1,4 @@
-/* What `gpurun inspect` prints: facts of the file, and text of the file only in escaped form. */
+/* Output of `gpurun inspect`: facts of the file, and text of the file only in escaped form. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <unistd.h>

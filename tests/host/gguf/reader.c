@@ -83,8 +83,8 @@ Test(gguf_reader, every_type_of_both_versions)
     }
 }
 
-/* What a value is asked for decides, not what it is: one line names key, expected, found, offset.
- */
+/* The type that is asked for decides, not that of the value: one line names key, expected, found,
+ * offset. */
 Test(gguf_reader, wrong_type_for_a_key)
 {
     struct bytes b = {.n = 0};

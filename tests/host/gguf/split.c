@@ -4,7 +4,7 @@
 #include "bytes.h"
 #include "gr/dtype.h"
 
-/* What a part says of itself. */
+/* Keys by which a part describes itself. */
 struct part {
     int no, count, total, n_tensor;
 };
@@ -86,7 +86,7 @@ Test(gguf_split, three_parts_are_one_model)
     }
 }
 
-/* What is written of a split model is one file. */
+/* A split model is written as one file. */
 Test(gguf_split, copied_into_one)
 {
     put_three("joined");

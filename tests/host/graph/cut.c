@@ -14,7 +14,7 @@ enum { N = 48, N_TABLE = 2, GRAIN = 256, MOST = 8, N_DEVICE = 3 };
 
 /* ---- random plans ---- */
 
-/* What a plan is made from, so that every stage can record it. */
+/* Inputs of a plan, so that every stage can record it. */
 struct recipe {
     struct gr_node node[2 * N];
     struct gr_ten shape[2 * N];
@@ -211,8 +211,8 @@ static int64_t bytes_of(const struct gr_plan *p, uint32_t v)
     return ((const struct gr_value *)p->value.data)[v].bytes;
 }
 
-/* What one stage gives is what the next takes: the same values of the same sizes in the same order.
- */
+/* The output of one stage is the input of the next: the same values of the same sizes in the same
+ * order. */
 static void compare(const struct gr_plan *a, const struct gr_plan *b)
 {
     const uint32_t *out = a->out.data, *in = b->in.data;

@@ -145,7 +145,7 @@ Test(plan, values_are_moved_once_between_devices)
     gr_plan_fini(&p);
 }
 
-/* What needs the step block and constants alone is computed on each device. */
+/* Nodes that need the step block and constants alone are computed on each device. */
 Test(plan, tables_are_repeated_and_not_moved)
 {
     struct gr_step_shape shape = {.n_tok = 2, .n_pos = 1};

@@ -1,4 +1,4 @@
-/* What the tests of the cells share. */
+/* Shared parts of the tests of the cells. */
 #ifndef GR_TESTS_KV_HELP_H
 #define GR_TESTS_KV_HELP_H
 

@@ -186,7 +186,7 @@ static void close_gaps(struct model *m, int32_t seq)
     }
 }
 
-/* Of the first useless cell of each sequence, the one with the oldest token. */
+/* Gives up a cell: of the first useless cell of each sequence, the one with the oldest token. */
 static bool give_up(struct model *m, int32_t stream, struct spare spare)
 {
     int64_t max[M_SEQ];
@@ -337,7 +337,7 @@ static void move(struct model *m, const struct gr_kv_op *op)
         m->head[st] = GR_MAX(freed, 0);
 }
 
-/* Which positions may be gone after the operation, position by position. */
+/* Marks the positions that may be gone after the operation, position by position. */
 static void gone_after(struct model *m, const struct gr_kv_op *op)
 {
     static struct model old;
@@ -362,7 +362,7 @@ static void gone_after(struct model *m, const struct gr_kv_op *op)
     }
 }
 
-/* Which sequences might miss cells after the operation. */
+/* True for a sequence that might miss cells after the operation. */
 static bool concerns(const struct model *m, const struct model *after, const struct gr_kv_op *op,
                      int32_t s)
 {

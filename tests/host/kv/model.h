@@ -50,10 +50,10 @@ int32_t m_sorted(const struct model *m, int32_t seq, int32_t *cells);
 int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *moves);
 /* Places a micro-batch; false (and some of it done) when there is no room. */
 bool m_place(struct model *m, const struct gr_ubatch *ub, int32_t *cells);
-/* What becomes of `m` when the batch begun at `before` is aborted. */
+/* Sets `m` to its state after the batch begun at `before` is aborted. */
 void m_abort(struct model *m, const struct model *before);
 void m_pack(struct model *m, struct m_moves *moves);
-/* Whether a token sees a cell. */
+/* True when a token sees a cell. */
 bool m_sees(const struct model *m, const struct m_cell *c, int32_t seq, const int32_t place[3],
             bool causal);
 

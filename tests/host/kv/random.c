@@ -23,7 +23,7 @@
             cr_assert_fail(#condition " " __VA_ARGS__);                                            \
     } while (0)
 
-/* What K would hold: the token, and what it is rotated to, near and far. */
+/* Content of a row of K: the token, and the positions that it is rotated to, near and far. */
 struct k_row {
     uint64_t id;
     int64_t near, far;
@@ -158,7 +158,8 @@ static void expect_dense(struct run *t, const struct gr_ubatch *ub, bool causal)
         }
 }
 
-/* What is written of lists from one micro-batch to the next, and a copy that gets no more. */
+/* Lists as they are written from one micro-batch to the next, and a copy that gets the reported
+ * changes alone. */
 static struct lists {
     int32_t item[N_TOK * 768], key[N_TOK * 768];
 } written, copied;

@@ -121,7 +121,7 @@ static int32_t tokens_before(const struct model_seq *m, int32_t end)
     return n;
 }
 
-/* Which state of a sequence stands for its first n tokens; -1 = none kept. */
+/* Index of the state that stands for the first n tokens of a sequence; -1 = none kept. */
 static int32_t state_of(const struct model_seq *m, int32_t n)
 {
     for (int32_t i = 0; i < m->n; i++)
@@ -147,7 +147,8 @@ static void turn_back(struct world *w, int32_t dst, int32_t src, int32_t i)
     memmove(m->row, m->row + i, (size_t)m->n * sizeof *m->row);
 }
 
-/* Which positions are before the first token is not known: a sequence counts from 0 on. */
+/* Removes positions [lo, hi); false when that cannot be done. The positions before the first token
+ * are unknown: a sequence counts from 0 on. */
 static bool model_rm(struct world *w, int32_t s, int32_t lo, int32_t hi, bool change)
 {
     struct model_seq *m = &w->seq[s];
@@ -320,7 +321,7 @@ static void model_step(struct world *w, const struct gr_ubatch *ub, const int32_
         }
 }
 
-/* What is left of the sequences `was` after the rows in w->written were written. */
+/* State of the sequences `was` after the rows in w->written were written. */
 static void model_abort(struct world *w, const struct model_seq *was, const bool *lost)
 {
     for (int32_t s = 0; s < w->n_seq; s++) {

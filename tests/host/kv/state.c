@@ -1,6 +1,6 @@
-/* What a saved state says of recurrent states and of cells, without a model: chains with snapshots
- * come back as they were, shared rows are shared again, and lists that make no sense are refused.
- * (Whole sessions: tests/models/state.c.) */
+/* Saved states of recurrent layers and of cells, without a model: chains with snapshots come back
+ * as they were, shared rows are shared again, and lists that make no sense are refused. (Whole
+ * sessions: tests/models/state.c.) */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -9,7 +9,7 @@
 
 /* ---- Self-Extend ---- */
 
-/* Where a run of Self-Extend stands, and the numbers of its last round. */
+/* Progress of a run of Self-Extend, and the numbers of its last round. */
 struct extend {
     int32_t n, w, n_past, i;
     int32_t ib, bd, dd;

@@ -226,7 +226,7 @@ Test(check, chains)
                      "link 0 -> 1: NCCL 2.28.9, 5.1 us, 1.10 GB/s");
 }
 
-/* What a wire does to messages is what is found. */
+/* The measured figures are those of the simulated wire. */
 Test(check, figures)
 {
     static struct member m[MAX];

@@ -1,4 +1,4 @@
-/* Who has started this process, from the variables that launchers set. */
+/* The launcher that started this process, from the variables that launchers set. */
 #include <string.h>
 
 #include <criterion/criterion.h>
@@ -41,7 +41,7 @@ Test(launch, who_has_started_it)
     EXPECT(NULL, 0, 1, "SLURM_PROCID", "0", "SLURM_STEP_NUM_TASKS", "1");
     /* A batch script of Slurm without srun. */
     EXPECT(NULL, 0, 1, "SLURM_PROCID", "0", "SLURM_NTASKS", "16");
-    /* What makes no sense is nobody's. */
+    /* Variables that make no sense are no launcher's. */
     EXPECT(NULL, 0, 1, "PMI_RANK", "x", "PMI_SIZE", "2");
     EXPECT(NULL, 0, 1, "PMI_RANK", "", "PMI_SIZE", "2");
     EXPECT(NULL, 0, 1, "PMI_RANK", "2", "PMI_SIZE", "2");

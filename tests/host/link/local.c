@@ -55,7 +55,7 @@ static void expect_text(struct gr_link *l, const char *text)
     cr_assert_eq(r.n, strlen(text));
 }
 
-/* What was sent comes in order, whether the receive was begun before or after, and each lane and
+/* Messages come in order, whether the receive was begun before or after, and each lane and
  * direction by itself. */
 Test(local, order_and_lanes)
 {
@@ -273,7 +273,7 @@ Test(local, arguments)
         w[i]->api->close(&w[i]);
 }
 
-/* What one rank sends to another, with every allocation failing in turn. */
+/* Messages from one rank to another, with every allocation failing in turn. */
 static int small_talk(void)
 {
     struct gr_world *w[2] = {NULL};

@@ -13,7 +13,7 @@
 
 #define MS ((int64_t)1000000)
 
-/* What the made-up MPI does, and what it was asked for. Its calls come from two threads, one at a
+/* Behaviour of the made-up MPI, and the calls that it got. They come from two threads, one at a
  * time. */
 static struct {
     int rank, n_rank, start_error;

@@ -260,7 +260,7 @@ Test(watch, the_right_address_is_found)
     expect_well(&r[1]);
 }
 
-/* What rank 0 says is not believed beyond the room there is for it. */
+/* Numbers from rank 0 are not trusted beyond the room for them. */
 Test(watch, more_addresses_than_there_are)
 {
     struct rank r[2];
@@ -513,7 +513,7 @@ static struct gr_watch_msg message(enum gr_watch_kind kind, int rank, const uint
     return m;
 }
 
-/* Whether the connection is ended by the other side, soon. */
+/* True when the other side soon ends the connection. */
 static bool is_thrown_out(int fd)
 {
     struct timeval limit = {.tv_sec = 3};

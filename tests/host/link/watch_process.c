@@ -15,7 +15,7 @@ TestSuite(watch_process, .timeout = 60);
 
 #define MOST 4
 
-/* What the processes share. */
+/* Memory that the processes share. */
 struct board {
     struct gr_watch_hello hello;
     struct gr_watch_opt opt;

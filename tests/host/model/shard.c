@@ -1,5 +1,5 @@
-/* What shards have of a model: its matrices when put together again, in whole blocks, with query
- * heads beside their key/value heads. */
+/* Shards of a model: its matrices when put together again, in whole blocks, with query heads beside
+ * their key/value heads. */
 #include "model/shard.h"
 
 #include <criterion/criterion.h>
@@ -110,7 +110,7 @@ static void unpack(const struct gr_ten *t, int64_t batch, int64_t row, float *x)
     gr_quant_find(t->dtype)->dequantize(gr_ten_row(t, batch, row), x, (size_t)t->cols);
 }
 
-/* How often the shards have each element of a tensor of the file. */
+/* Times that the shards have each element of a tensor of the file. */
 struct seen {
     const struct gr_ten *file;
     int32_t *times; /* [batch, rows, cols] */
@@ -302,7 +302,8 @@ static struct gr_model *model_of(int n_head, int n_head_kv, int d_head, int n_ff
     return tiny_open(&t);
 }
 
-/* What each of n shards has, in layer 0, of heads, key/value heads and feed-forward columns. */
+/* Checks the shares of each of n shards, in layer 0, of heads, key/value heads and feed-forward
+ * columns. */
 static void expect_shares(struct gr_model *m, int n, const int want[][3])
 {
     struct gr_shard *s[MOST];

@@ -11,8 +11,8 @@
 
 /* ---- shares ---- */
 
-/* What llama.cpp gives: layers, -ngl, shares, then how many layers (the output counted) the CPU and
- * each device get. */
+/* Results of llama.cpp: layers, -ngl, shares, then the number of layers (the output counted) of the
+ * CPU and of each device. */
 static const struct {
     int32_t n_layer, n_gpu;
     float share[4];

@@ -1,4 +1,4 @@
-/* What the quantisers lose: against the formats' own rules, stated errors and extreme input. */
+/* Loss of the quantisers: against the formats' own rules, stated errors and extreme input. */
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
 #include <math.h>
@@ -285,8 +285,8 @@ Test(quantize, rule_bounds_each_element)
     gr_free(x);
 }
 
-/* What was dequantised once is kept: exactly by the formats' rules, closely by the K types' fits.
- */
+/* Values that were dequantised once are kept: exactly by the formats' rules, closely by the K
+ * types' fits. */
 Test(quantize, twice_is_once)
 {
     float *x = normal(N, 11), *y = filled(N, 0), *z = filled(N, 0);
@@ -326,9 +326,9 @@ Test(quantize, by_block_is_the_same)
     gr_free(x);
 }
 
-/* What a constant may be off: the scale of MXFP4 is a power of two, by whose rule 8 becomes 6, that
- * of NVFP4 has 3 bits behind the point; IQ4_XS multiplies a scale of few bits (a
- * small f16) by 32 at most. */
+/* Largest error of a constant: the scale of MXFP4 is a power of two, by whose rule 8 becomes 6,
+ * that of NVFP4 has 3 bits behind the point; IQ4_XS multiplies a scale of few bits (a small f16) by
+ * 32 at most. */
 static float constant_error(uint32_t type)
 {
     switch (type) {

@@ -1,4 +1,4 @@
-/* How many ranks there are, how they share layers, and which devices each has. */
+/* Number of ranks, their shares of the layers, and the devices of each. */
 #include "ranks/choose.h"
 
 #include <criterion/criterion.h>

@@ -30,7 +30,7 @@ static size_t unhex(const char *s, char *out, size_t cap)
     return n;
 }
 
-/* Whether the numbers of the line are these. */
+/* True when the line has these numbers. */
 static bool same(const char *line, const uint32_t *x, size_t n)
 {
     char *end;
@@ -40,7 +40,7 @@ static bool same(const char *line, const uint32_t *x, size_t n)
     return !line[strspn(line, " ")];
 }
 
-/* What follows `key` and a blank in the line, or NULL. */
+/* The rest of the line behind `key` and a blank, or NULL. */
 static const char *after(const char *line, const char *key)
 {
     size_t n = strlen(key);

@@ -1,4 +1,4 @@
-/* How fast links are: one-way times of messages of many lengths, as one JSON object a line.
+/* Speed of links: one-way times of messages of many lengths, as one JSON object a line.
  *   bench_links [--threads N]   links between N threads (2), or under mpirun between processes
  * Rank 0 and every other rank take turns; what is said is half of the way there and back. */
 #include <pthread.h>

@@ -134,7 +134,7 @@ static void deadlines(void)
     gr_link_close(&go), gr_link_close(&l);
 }
 
-/* What was begun to be sent comes although the sender does something else for half a second, as it
+/* A send that was begun completes although the sender does something else for half a second, as it
  * does while it computes. */
 static void goes_by_itself(void)
 {

@@ -88,7 +88,7 @@ static double part(int64_t *v, int n, double q)
 
 /* ---- what the stages say ---- */
 
-/* Of each rank, micro-batch by micro-batch: ns that were not waited. */
+/* Times of each rank, micro-batch by micro-batch: ns without waiting. */
 struct work {
     int n[TIMED_MAX];
     int64_t ns[TIMED_MAX][MOST_SPAN];
