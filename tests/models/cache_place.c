@@ -1,4 +1,4 @@
-/* Where keys, values and attention are when a model's layers are on several devices. */
+/* Places of keys, values and attention when a model's layers are on several devices. */
 #include <criterion/criterion.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ Test(cache_place, S2_3_S3_5_with_the_layer_or_on_the_host)
         }
 }
 
-/* How many nodes of an operation a device has in the plan of that step. */
+/* Number of nodes of an operation that a device has in the plan of that step. */
 static int count(const struct gr_session *s, enum gr_op op, int32_t device)
 {
     int n = 0;

@@ -127,7 +127,7 @@ static void feed(const int32_t *id, int n, int chunk, struct gr_self_extend *se,
     }
 }
 
-/* Whether the five tokens picked after the prompt are the key's digits. */
+/* True when the five tokens picked after the prompt are the key's digits. */
 static bool finds_key(const json_t *p, int factor, int window)
 {
     const char *text = json_string_value(json_object_get(p, "prompt"));

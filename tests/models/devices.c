@@ -16,7 +16,7 @@
 #define MOST_ROWS 80
 #define PLENTY (64u << 20)
 
-/* Where a model's layers go. */
+/* Placement of a model's layers. */
 struct way {
     const char *device;
     int32_t n_gpu; /* -2: half */
@@ -134,13 +134,13 @@ static void play(struct play *p, struct gr_model *m)
 
 static struct play want, got;
 
-/* Whether anything is computed behind the last layer. */
+/* True when there are nodes behind the last layer. */
 static bool has_output(const struct gr_arch *a)
 {
     return !a->no_logits || tiny_has(a, GR_W_OUTPUT_NORM) || tiny_has(a, GR_W_ENC_OUTPUT_NORM);
 }
 
-/* Whether one of the first n layers is not recurrent. */
+/* True when one of the first n layers is not recurrent. */
 static bool can_be_offloaded(const struct gr_hparams *hp, int32_t n)
 {
     int32_t il = 0;
@@ -245,7 +245,7 @@ Test(devices, taps_show_the_same, .timeout = 120)
 
 /* ---- states ---- */
 
-/* What one placement saves another restores, and goes on alike. */
+/* A state that one placement saves another restores, and continues alike. */
 Test(devices, states_go_from_one_placement_to_another, .timeout = 120)
 {
     static const size_t pair[][2] = {{0, 3}, {3, 5}, {7, 1}, {5, 8}, {11, 13}, {3, 12}};
@@ -329,7 +329,7 @@ static struct gr_session_params some_context(void)
     return p;
 }
 
-/* What the first device has given at most is what was worked out before. */
+/* The most memory that the first device has given is the amount computed before. */
 static void taken_as_planned(const struct gr_fit *fit)
 {
     const struct gr_fit_device *d = &fit->device[1];
@@ -457,9 +457,9 @@ static void decode_last(struct gr_session *s, int32_t pos, int n, float *out)
     memcpy(out, tiny_row(s, n - 1), N_VOCAB * sizeof *out);
 }
 
-/* Of a prompt in four pieces the host waits for the last one's logits alone: while the device
- * computes its layers for a piece the CPU has its own for the next one. For a token likewise; where
- * the CPU has keys and values, once for each layer. */
+/* During a prompt in four pieces the host waits for the last one's logits alone: while the device
+ * computes its layers for a piece the CPU computes its own for the next one. A single token
+ * likewise; where the CPU has keys and values, once for each layer. */
 Test(devices, nothing_is_waited_for_that_is_not_needed, .timeout = 120)
 {
     static const struct {

@@ -276,7 +276,7 @@ Test(encoders, the_file_s_pooling)
     gr_model_close(&m);
 }
 
-/* Whether positions end where the training did, with a cache and without. */
+/* Positions end where the training did, with a cache and without. */
 Test(encoders, learned_positions)
 {
     static const char *const name[] = {"bert", "gpt2", "llama", "bloom", "modern-bert"};

@@ -177,7 +177,7 @@ Test(failure, self_extend_where_positions_stay)
     }
 }
 
-/* What the sizes say can be opened, and the other way round. */
+/* Sessions that the sizes allow can be opened, and the other way round. */
 Test(failure, more_states_than_are_kept)
 {
     struct gr_model *m = model("mamba");

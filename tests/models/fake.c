@@ -29,7 +29,7 @@ static int n_device;
 static int64_t n_alloc;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* What is queued: an upload, a segment, or bytes that go back. */
+/* Queued work: an upload, a segment, or a download. */
 struct job {
     void *dst, *exec;
     bool back;
@@ -261,7 +261,7 @@ static int fake_download(struct gr_backend *b, void *dst, const void *src, size_
     return leave(f, rc);
 }
 
-/* Whether queued work still reads these bytes of the host. */
+/* True when queued work still reads these bytes of the host. */
 static bool is_read(const struct fake *f, const void *p, size_t bytes)
 {
     for (int i = 0; i < f->n_job; i++) {

@@ -22,11 +22,11 @@ int64_t fake_allocs(void);
 uint64_t fake_used(int i, uint64_t *peak);
 /* Segments of device i so far that had weights offloaded for them. */
 int64_t fake_offloads(int i);
-/* Whether a weight, by its address on the host, is one of the last that were asked for. */
+/* True when a weight, by its address on the host, is one of those requested last. */
 bool fake_asked(struct gr_backend *b, const void *host);
 /* Weights that have not come yet. */
 int64_t fake_coming(int i);
-/* How often so far the host waited for all that was queued on device i. */
+/* Times that the host has waited for all work queued on device i. */
 int64_t fake_waits(int i);
 /* Segments run so far on device i. */
 int64_t fake_runs(int i);

@@ -15,7 +15,7 @@ enum { N_TOK = 24, N_VOCAB = 96, LLAMA_EMBD = 64 };
 static int32_t id[N_TOK];
 static float vector[N_TOK * GIVEN_EMBD], want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
 
-/* Where a learned position is added to a row of the table, that is one sum for tokens and one more
+/* A learned position that is added to a row of the table is one sum for tokens and one more
  * rounding for vectors; everywhere else both give the same bits. */
 #define SAME 1e-12
 

@@ -90,7 +90,7 @@ Test(importance, of_what_attention_gives)
     gr_model_close(&m);
 }
 
-/* Of micro-batches of 5 tokens as of one of 24. */
+/* Micro-batches of 5 tokens give the same as one of 24. */
 Test(importance, however_batches_are_cut)
 {
     struct tiny t = tiny_llama(0);

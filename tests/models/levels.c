@@ -140,7 +140,8 @@ Test(levels, storage_types)
     }
 }
 
-/* What model parameters say is what runs, to the last bit; a level that there is not is refused. */
+/* The level of the model parameters is the one that runs, to the last bit; a level that does not
+ * exist is refused. */
 Test(levels, of_a_model)
 {
     static float want[N_TOK * 100], got[N_TOK * 100];

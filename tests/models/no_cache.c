@@ -117,7 +117,7 @@ static void wanted_rows(struct gr_model *m)
     gr_session_close(&s);
 }
 
-/* What does not fit a micro-batch cannot be seen at once. */
+/* Tokens beyond a micro-batch cannot be seen at once. */
 static void limits(struct gr_model *m)
 {
     struct gr_session_params p = gr_session_params_default();

@@ -1,5 +1,5 @@
-/* Where cells and states lie does not show: the same batches give the same logits, bit for bit,
- * whatever else the caches hold or held, for every architecture. */
+/* Results do not depend on the places of cells and states: the same batches give the same logits,
+ * bit for bit, whatever else the caches hold or held, for every architecture. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum fill { AS_IT_IS, ZEROS, NANS };
 
-/* How a session differs from the first one, which has one empty pool. */
+/* Differences of a session from the first one, which has one empty pool. */
 static const struct way {
     const char *name;
     bool streams, contiguous, others, defrag, dup, swa_full;
@@ -186,7 +186,7 @@ Test(placement, does_not_show_in_half_floats)
     }
 }
 
-/* That the ways do place cells differently. */
+/* The ways do place cells differently. */
 Test(placement, differs)
 {
     struct tiny t = tiny_default(gr_arch_at(0));
@@ -378,7 +378,7 @@ static void stopped(const struct tiny *t, struct gr_model *m, int after)
     gr_session_close(&p.s);
 }
 
-/* What a stopped batch leaves behind does not show either. */
+/* A stopped batch leaves nothing behind that changes results. */
 Test(placement, a_stopped_batch_leaves_nothing)
 {
     for (int i = 0; gr_arch_at(i); i++) {
@@ -414,8 +414,8 @@ static void decode_long_again(struct gr_model *m, float *last)
     gr_session_close(&s);
 }
 
-/* Where a window's pool was full, a stopped batch has taken cells that earlier tokens need: then
- * the sequence is empty, which is said, and begins again as if new; otherwise it goes on. */
+/* In a full pool of a window a stopped batch has taken cells that earlier tokens need: then the
+ * sequence is empty, which is reported, and begins again as if new; otherwise it continues. */
 Test(placement, a_stopped_batch_in_a_full_window)
 {
     static float first[N_VOCAB], next[N_VOCAB];

@@ -54,7 +54,7 @@ static void ends(struct gr_model *m)
     gr_session_close(&s);
 }
 
-/* What was stored keeps its positions, whatever asks for others. */
+/* Stored tokens keep their positions, whichever call asks for others. */
 static void stays(struct gr_model *m)
 {
     static const char words[] = "are part of what it has stored";

@@ -1,4 +1,5 @@
-/* Who is told how far long calls have come hears it in order, all of it, and can end them. */
+/* A caller that listens to the progress of long calls hears all of it, in order, and can end
+ * them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What must hold for every architecture in the table, on tiny random models made from its own
+/* Properties of every architecture in the table, on tiny random models made from its own
  * tensors. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -247,8 +247,8 @@ Test(models, a_shift_looks_at_used_cells_only)
     gr_model_close(&m);
 }
 
-/* What a session takes at first is enough for every step: those of few tokens, whose values live
- * longer, need more than those of some tokens more. */
+/* The memory that a session takes at first is enough for every step: those of few tokens, whose
+ * values live longer, need more than those of some tokens more. */
 Test(models, no_step_needs_more_than_was_reserved)
 {
     struct gr_session_params p = params();

@@ -15,7 +15,7 @@
 #define N_VOCAB 96
 #define MOST 60 /* tokens in the cache */
 
-/* What the documentation of gpurun.h says is in the cache. */
+/* Content of the cache by the documentation of gpurun.h. */
 struct model {
     struct {
         int32_t tok, pos;

@@ -1,4 +1,4 @@
-/* What gr_session_reach says of a session before there is one. */
+/* gr_session_reach, before there is a session. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@
 
 /* ---- lengths ---- */
 
-/* Of a file, and what is asked of a session of it: the length that its positions are good for. */
+/* Settings of a file, those asked of a session of it, and the length that its positions are good
+ * for. */
 struct stretch {
     const char *scaling; /* the file's, NULL: it says nothing */
     float factor;

@@ -120,7 +120,7 @@ Test(recurrent_models, turning_back_in_a_prompt)
     }
 }
 
-/* What cannot be done is refused and changes nothing. */
+/* Impossible operations are refused and change nothing. */
 Test(recurrent_models, refusals)
 {
     int at = 0;
@@ -270,7 +270,7 @@ static void stop(const char *name, int layer, const float *data, int64_t rows, i
         gr_session_cancel(x->s);
 }
 
-/* Where a row is spare, a decode that is cancelled on the way changes nothing. Where it has to
+/* With a spare row, a decode that is cancelled on the way changes nothing. Where it has to
  * overwrite the state, the sequence is empty and the message says so; others are as before. */
 Test(recurrent_models, cancelling)
 {

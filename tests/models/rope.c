@@ -1,4 +1,4 @@
-/* How a session's rope parameters meet those of the model. */
+/* A session's rope parameters together with those of the model. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -225,8 +225,8 @@ static void compute(struct gr_model *m, int32_t first, float attn_factor, float 
     gr_session_close(&s);
 }
 
-/* Those of positions [8 k, 8 k + 8) count 1 + ln(1 + k) / 2 times, as if rope made both queries and
- * keys larger by the square root of that. */
+/* Queries of positions [8 k, 8 k + 8) count 1 + ln(1 + k) / 2 times, as if rope made both queries
+ * and keys larger by the square root of that. */
 Test(rope, queries_grow_with_positions)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"mistral3", 8}));

@@ -1,4 +1,4 @@
-/* What a session takes, of every architecture. */
+/* Memory of a session, for every architecture. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "engine/session.h"
 #include "support/tiny.h"
 
-/* What gr_session_size says before is what the session then has. */
+/* A session takes the sizes that gr_session_size computes before. */
 Test(size, S3_8_is_known_before)
 {
     for (int i = 0; gr_arch_at(i); i++)

@@ -1,4 +1,4 @@
-/* What layers take on a device: sums of single layers beside ranges that are measured whole. */
+/* Memory of layers on a device: sums of single layers beside ranges that are measured whole. */
 #include "placement/measure.h"
 
 #include <criterion/criterion.h>

@@ -60,7 +60,7 @@ static void must_feed(struct gr_session *s, int32_t seq, int n)
     cr_assert_eq(feed(s, seq, n), 0, "%s: %s", s->model->arch->name, gr_error());
 }
 
-/* Whether both go on alike with sequence `seq`: one token, then a few. Bit for bit, but where
+/* True when both continue alike with sequence `seq`: one token, then a few. Bit for bit, but where
  * tokens that may be taken back are computed one by one: other sums of some hundred f32. */
 static bool go_on(struct gr_session *a, struct gr_session *b, int32_t seq)
 {
@@ -99,7 +99,7 @@ static bool equal(struct bytes a, struct bytes b)
     return a.n == b.n && !memcmp(a.p, b.p, a.n);
 }
 
-/* Whether a session has just what was saved in d. */
+/* True when a session has just the state saved in d. */
 static bool has_still(struct gr_session *s, struct bytes d)
 {
     struct bytes now = save(s, -1);
@@ -183,8 +183,8 @@ Test(state, between_all_shapes, .timeout = 300)
     }
 }
 
-/* What a restored session saves is what was saved, byte for byte: nothing of where cells lie is in
- * it. Cells that are shared are shared again. */
+/* A restored session saves the same bytes again: places of cells are not in them. Cells that are
+ * shared are shared again. */
 Test(state, says_nothing_of_places)
 {
     for (int i = 0; gr_arch_at(i); i++) {
@@ -551,7 +551,7 @@ static void break_copies(struct gr_session *s, int after)
     s->device[0].backend->api = &broken;
 }
 
-/* What was to be filled is empty, the rest is as it was. */
+/* The sequence to be filled is empty, the rest is as it was. */
 Test(state, copies_that_fail)
 {
     struct gr_model *m = model("llama");

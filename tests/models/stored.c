@@ -222,7 +222,7 @@ static void fill_free_cells(struct gr_session *s, int byte)
     }
 }
 
-/* What free cells hold never reaches a result, wherever they lie between the used ones. */
+/* Content of free cells never reaches a result, wherever they lie between the used ones. */
 Test(stored, free_cells_are_never_read)
 {
     static const char *const arch[] = {"llama", "gemma2", "bloom"};

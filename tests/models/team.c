@@ -39,7 +39,7 @@ static int below(struct pair *p, int n)
     return (int)gr_rng_below(&p->rng, (uint32_t)n);
 }
 
-/* What both have said to the same call. */
+/* Results of both for the same call. */
 struct said {
     int rc[2];
     char text[2][1024];

@@ -1,5 +1,5 @@
-/* What goes wrong between ranks: either nothing has changed, or the team is lost, says so from then
- * on with the rank and the reason, and can be closed. */
+/* Failures between ranks: either nothing has changed, or the team is lost, reports the rank and the
+ * reason from then on, and can be closed. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

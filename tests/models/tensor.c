@@ -162,8 +162,8 @@ static void *run_thread(void *user)
     return NULL;
 }
 
-/* How a model is split: stages, shards, and on devices of the ranks' own the layers from this one
- * on (device 0), or none (-1). */
+/* Division of a model: stages, shards, and on devices of the ranks' own the layers from this one on
+ * (device 0), or none (-1). */
 struct split {
     int32_t n_stage, n_shard, first;
 };
@@ -296,7 +296,7 @@ static int check_arch(const struct gr_arch *arch, bool fused)
     return n_way;
 }
 
-/* Those that cannot be split are recurrent throughout, or have norms over all heads. */
+/* Architectures that cannot be split are recurrent throughout, or have norms over all heads. */
 Test(tensor, shards_give_what_the_whole_model_gives, .timeout = 300)
 {
     int n_refused = 0;
@@ -467,7 +467,7 @@ Test(tensor, cancelled)
     gr_model_close(&m);
 }
 
-/* What a model cannot be split into is said when it is opened. */
+/* A division that a model does not allow is refused when it is opened. */
 Test(tensor, refused)
 {
     struct tiny t = tiny_family(0);

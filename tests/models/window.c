@@ -292,8 +292,8 @@ Test(context_shift, of_a_window_that_gave_up_cells)
     gr_model_close(&m);
 }
 
-/* What gr_context_can_shift said of an empty session is what happens when it is full; of models
- * that cannot shift at all, at any time. */
+/* The answer of gr_context_can_shift for an empty session holds when it is full; for models that
+ * cannot shift at all, at any time. */
 static int count_shifts(const struct tiny *t, int32_t keep, bool swa_full)
 {
     struct gr_model *m = tiny_open(t);

@@ -49,7 +49,7 @@ static struct gr_session_params some_context(void)
     return p;
 }
 
-/* What a split takes of what each GPU has but for a margin, at most; cut: [N_RANK + 1]. */
+/* Largest share of a GPU's memory, less a margin, that a split takes; cut: [N_RANK + 1]. */
 static double most_in_use(struct gr_model *m, const int32_t *cut)
 {
     struct gr_placement p = {.n_stage = N_RANK};

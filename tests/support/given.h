@@ -8,8 +8,8 @@
 
 #define GIVEN_EMBD 96 /* at most, of a tiny model */
 
-/* What n tokens are in the model's table, [n][n_embd] f32; with its factor where vectors go
- * without. */
+/* Rows of n tokens in the model's table, [n][n_embd] f32; with its factor where vectors are used
+ * without it. */
 static inline void given_vectors(const struct gr_model *m, const int32_t *id, int32_t n,
                                  float *vector)
 {

@@ -69,7 +69,7 @@ static inline struct tiny golden_model(int i, char name[32])
     return t;
 }
 
-/* Whether adapters of the i-th model are computed as well: fused matrices, experts, scaled
+/* True when adapters of the i-th model are computed as well: fused matrices, experts, scaled
  * embeddings, biases. */
 static inline bool golden_has_adapters(const char *name)
 {

@@ -68,8 +68,8 @@ static void vary_states(struct tiny *t)
         t->n_layer = 3, t->ffs = ffs;
 }
 
-/* Where the table speaks of layers that lack something: attention, a matrix in its place, neither,
- * other heads, nothing at all, no feed-forward. OpenELM's only differ in size. */
+/* Gives layers what the table allows them to lack: attention, a matrix in its place, neither, other
+ * heads, nothing at all, no feed-forward. OpenELM's only differ in size. */
 static void vary_layers(struct tiny *t)
 {
     static const int32_t heads[] = {4, 4, 0, 2, 0, 4}, heads_kv[] = {2, 0, 0, 1, 0, 2};
@@ -313,7 +313,7 @@ static void write_wkv(struct gr_gguf_writer *w, const struct tiny *t)
     set_i(w, t, "attention.gate_lora_rank", gate ? 24 : 0);
 }
 
-/* Which layers are recurrent, for those who are told so. */
+/* Writes which layers are recurrent, for architectures that read it from the file. */
 static void write_recurrent(struct gr_gguf_writer *w, const struct tiny *t)
 {
     char k[128];
@@ -324,7 +324,7 @@ static void write_recurrent(struct gr_gguf_writer *w, const struct tiny *t)
     cr_assert_eq(gr_gguf_set_array(w, k, GR_GGUF_I32, recurrent, (uint64_t)t->n_layer), 0);
 }
 
-/* Of all layers: coefficients that no two functions share. */
+/* Coefficients of all layers, which no two functions share. */
 static void write_xielu(struct gr_gguf_writer *w)
 {
     cr_assert_eq(gr_gguf_set_f32(w, "xielu.alpha_p", 0.3f), 0);
@@ -424,7 +424,7 @@ static void read_back(const struct tiny *t, struct gr_hparams *hp)
     hp->n_vocab = t->n_vocab;
 }
 
-/* Whether an earlier layer or row of the table has the same tensor. */
+/* True when an earlier layer or row of the table has the same tensor. */
 static bool is_again(const struct gr_arch *a, const struct gr_hparams *hp, int i, int il)
 {
     char name[96], other[96];

@@ -18,7 +18,7 @@ struct tiny {
     bool scaled;       /* factors beside matrices */
     bool as_f32;       /* the matrices' numbers are those of dtype, stored as f32 */
     bool zeros;        /* all weights are 0, which is quick to write */
-    /* What is broken on purpose, by index in the list of tensors; -1 = nothing. */
+    /* Planted faults, by index in the list of tensors; -1 = none. */
     int drop, reshape;
     bool no_optional; /* leave out what may be left out */
     const char *dir;  /* of the file; NULL = one in memory, or /tmp */
@@ -39,11 +39,11 @@ const char *tiny_write(const struct tiny *t, char *broken);
 /* Number of tensors that tiny_write makes, and whether the i-th is required. */
 int tiny_n_tensor(const struct tiny *t);
 bool tiny_required(const struct tiny *t, int i);
-/* Whether its table has a weight, and whether every layer must have experts. */
+/* True when its table has a weight, and when every layer must have experts. */
 bool tiny_has(const struct gr_arch *a, enum gr_slot slot);
 bool tiny_needs_experts(const struct gr_arch *a);
-/* Whether ranks can share its layers: not without matrices to divide, nor with norms over what all
- * of them have, nor with a table that all heads look into. */
+/* True when ranks can share its layers: not without matrices to divide, nor with norms over the
+ * heads of all ranks, nor with a table that all heads read. */
 bool tiny_can_be_split(const struct gr_arch *a);
 
 /* Opens a model and a session on it, or fails the test. With an encoder sequence 0 has a text. */
@@ -53,12 +53,12 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
  * returns a status. */
 void tiny_encode(struct gr_session *s);
 int tiny_try_encode(struct gr_session *s);
-/* What the last batch left for token i: logits or, of a model that has none, as many numbers of a
+/* Output of the last batch for token i: logits or, of a model that has none, as many numbers of a
  * vector. */
 const float *tiny_row(const struct gr_session *s, int32_t i);
-/* Whether positions are part of what is stored, so that it cannot be moved. */
+/* True when positions are part of the stored keys and values, which then cannot be moved. */
 bool tiny_learned_positions(const struct gr_model *m);
-/* Whether it has recurrent layers: what they hold of a sequence cannot be changed in parts. */
+/* True when it has recurrent layers: their state of a sequence cannot be changed in parts. */
 bool tiny_keeps_states(const struct gr_model *m);
 
 /* sum (a - b)^2 / sum a^2; the sum of squares itself where a is 0 */
