@@ -1,5 +1,5 @@
-/* What the program says of a command line that is wrong, or has something in it that changes
- * nothing: the words, the exit code, and that what they advise works. */
+/* Messages about a command line that is wrong, or has parts that change nothing: the words, the
+ * exit code, and that the advice works. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -157,7 +157,7 @@ Test(answers, contradictions)
     EXPECT(table);
 }
 
-/* What changes nothing is said, and the rest happens. */
+/* Flags that change nothing are reported, and the rest happens. */
 Test(answers, nothing_in_silence)
 {
     static const struct answer table[] = {

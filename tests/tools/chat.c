@@ -1,4 +1,4 @@
-/* What is said of models that are made for chats. */
+/* Messages about models that are made for chats. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -173,7 +173,7 @@ Test(cli, adapters)
     expect_exit(GPURUN(NULL, WRITE, "--lora-scaled", "a:much"), 2, "FILE:SCALE");
 }
 
-/* Where threads run changes no text; what cannot be is said, and it goes on. */
+/* Places of threads change no text; an impossible place is reported, and the run continues. */
 Test(cli, threads_are_placed)
 {
     char plain[256];
@@ -461,7 +461,7 @@ Test(cli, tokenize)
     cr_expect_str_eq(GPURUN(NULL, "tokenize", model, "-p", "b").err, "");
 }
 
-/* How many names a list of `gpurun list --json` has; whether `name` is one of them. */
+/* Number of names in a list of `gpurun list --json`, and whether `name` is one of them. */
 static size_t listed(const json_t *all, const char *list, const char *name, bool *is_there)
 {
     size_t i;
@@ -658,7 +658,7 @@ Test(cli, two_interrupts_end_the_program)
     close(out);
 }
 
-/* What stands on a terminal after `words`; stderr is there too when `both`. */
+/* Text on a terminal after `words`; with stderr when `both`. */
 static char *on_terminal(const char *const *words, bool both)
 {
     static char screen[8192];

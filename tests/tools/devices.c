@@ -111,7 +111,7 @@ Test(devices, trace_and_times)
     cr_expect_eq(o.exit_code, 6, "%s", o.err);
 }
 
-/* Of several ranks what each was at. */
+/* A trace of several ranks has the stages of each. */
 Test(devices, trace_of_ranks)
 {
     char path[512];

@@ -67,7 +67,7 @@ Test(diff, other_angles)
 }
 
 /* Types of the cache round by their steps and no more: of the built-in model, which was trained. */
-/* Where rounding alone may make a node into anything, that is said instead of that they agree. */
+/* Nodes that rounding alone may change without bound are reported as such, not as equal. */
 Test(diff, other_caches)
 {
     static const char agree[] = "the two sides agree, as far as rounding lets them\n",

@@ -47,7 +47,7 @@ static void expect_row(const double *got, const double *want, int n, const char 
 #define EMBED(...) GPURUN(NULL, "embed", model, "-t", "1", __VA_ARGS__)
 #define RAW "--embd-normalize", "-1"
 
-/* Of every token a row: from these follow the others. */
+/* With pooling `none` there is a row for every token, from which the other results follow. */
 static void check_pooling(const char *model)
 {
     static const char *const kind[] = {"mean", "cls", "last"};
@@ -283,7 +283,7 @@ Test(embed, refusals)
     expect_exit(EMBED("-p", "abc"), 3, "the model has no tokenizer");
 }
 
-/* What was learned ends: a llama warns, an encoder has no more positions. */
+/* Learned positions end: a llama warns, an encoder has no more positions. */
 Test(embed, long_texts)
 {
     char text[700];

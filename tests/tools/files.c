@@ -77,7 +77,7 @@ Test(files, perplexity)
     cr_expect(strstr(o.out, "[11]") && !strstr(o.out, "[12]"), "%s", o.out); /* (401 - 80) / 32 */
 }
 
-/* What llama.cpp measures of the built-in model (tests/golden/default-model/reference.json). */
+/* llama.cpp's figures of the built-in model (tests/golden/default-model/reference.json). */
 Test(files, perplexity_of_the_built_in_model)
 {
     static const char *const text = GR_SOURCE_DIR "/tests/golden/default-model/perplexity.txt";
@@ -174,7 +174,7 @@ Test(files, imatrix_ends_early)
                 2, "the text has 2012 chunks of 8 tokens, less is expected");
 }
 
-/* What is no file is written once. */
+/* A device in place of a file is written once. */
 Test(files, imatrix_to_a_device)
 {
     const char *model = keep(tiny_model(false)), *text = write_text(400);

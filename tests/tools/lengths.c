@@ -150,7 +150,7 @@ Test(lengths, the_warning_goes_by_what_is_in_effect)
     }
 }
 
-/* What helps takes the warning away, each for itself, whatever else was asked for. */
+/* Each remedy takes the warning away by itself, whatever else was asked for. */
 Test(lengths, what_is_said_to_help_does)
 {
     static const char *const flags[] = {"-c 2048", "-c 2048 --rope-scaling none",
@@ -248,7 +248,7 @@ Test(lengths, offers_for_a_long_prompt_work, .timeout = 300)
     paste(m, 600, "-c 256", "the model has learned 512 positions and has no others");
 }
 
-/* Of an encoder the prompt is no text that goes on. */
+/* The prompt of an encoder is no text that continues. */
 Test(lengths, a_long_prompt_of_an_encoder)
 {
     const char *m = tiny_encoder_decoder();

@@ -85,14 +85,14 @@ static int run_line(const char *command, const char **err)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Where errors and warnings begin: what is said of the model before is no part of them. */
+/* Beginning of errors and warnings: the lines about the model before them are not part of them. */
 static const char *message_of(const char *err)
 {
     const char *error = strstr(err, "gpurun: error: "), *warning = strstr(err, "gpurun: warning: ");
     return warning && (!error || warning < error) ? warning : error ? error : err + strlen(err);
 }
 
-/* Whether the pattern is the text, each ~ in it standing for any part of a line. */
+/* True when the pattern is the text, each ~ in it standing for any part of a line. */
 static bool matches(const char *pattern, const char *text)
 {
     const char *any = NULL, *from = NULL; /* the last ~, and what follows what it stands for */
@@ -113,7 +113,7 @@ static bool matches(const char *pattern, const char *text)
 
 /* ---- what a message offers ---- */
 
-/* Whether the word, n bytes, stands in the text, apart from others. */
+/* True when the word, n bytes, stands in the text, apart from others. */
 static bool has_word(const char *text, const char *word, size_t n)
 {
     for (const char *p = text; *p; p++) {
@@ -131,7 +131,7 @@ static void expect_offered(const struct row *r, const char *word, size_t n)
               word);
 }
 
-/* Whether a command's name, *n bytes, is at the beginning of the text. */
+/* True when a command's name, *n bytes, is at the beginning of the text. */
 static bool is_command(const char *text, size_t *n)
 {
     *n = strspn(text, "abcdefghijklmnopqrstuvwxyz-");

@@ -6,7 +6,7 @@
 
 #include "tiny.h"
 
-/* What does that here. */
+/* The gpurun command that does the work of another program's command. */
 Test(names, commands_of_others)
 {
     static const char *const answer[][2] = {

@@ -87,8 +87,8 @@ static double estimate(const char *out)
     return strtod(at + 6, NULL);
 }
 
-/* What was measured is told, is what a run of so many chunks tells, and goes together with the
- * rest. */
+/* An interrupted run prints a result: that of a run of so many chunks, which together with the rest
+ * gives the result of all. */
 Test(perplexity, interrupted)
 {
     char count[16], words[64];

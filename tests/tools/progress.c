@@ -1,4 +1,10 @@
+<<<<<<< HEAD
 /* What is shown of progress, byte by byte, on a terminal and elsewhere. */
+=======
+/* Output of progress, byte by byte, on a terminal and elsewhere. */
+#include "progress.h"
+
+>>>>>>> 1e06f99 (tests/tools: comments in plain words)
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <pty.h>
@@ -50,8 +56,12 @@ static void begin(bool terminal, const char *const *words)
     gr_bar_init(&o);
 }
 
+<<<<<<< HEAD
 /* What has come since the last look: all up to a mark, as a terminal hands bytes on after a while.
  */
+=======
+/* Output since the last call. */
+>>>>>>> 1e06f99 (tests/tools: comments in plain words)
 static const char *seen(void)
 {
     static char text[4096];

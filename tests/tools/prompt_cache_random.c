@@ -96,8 +96,8 @@ static int below(struct gr_rng *r, int n)
     return (int)gr_rng_below(r, (uint32_t)n);
 }
 
-/* What a run on a model (of archs) has of a dimension; of a flag that the model refuses now and
- * then one all the same. */
+/* A value of a dimension for a run on a model (of archs); now and then of a flag that the model
+ * refuses. */
 static const char *draw_value(struct gr_rng *r, const struct dimension *d, int model)
 {
     int n = 0, often = d->often;
@@ -253,8 +253,8 @@ static bool same_text(struct outcome a, struct outcome b)
     return a.n_out == b.n_out && !memcmp(a.out, b.out, a.n_out);
 }
 
-/* Whether a run with the cache did what the one without did: the same text, or the same failure; a
- * file that is refused costs a line and no text. */
+/* True when a run with the cache did the same as the one without: the same text, or the same
+ * failure; a file that is refused costs a line and no text. */
 static bool is_as_without(struct outcome with, struct outcome without, struct tally *t)
 {
     bool refused = without.exit_code == 0 && with.exit_code != 0;

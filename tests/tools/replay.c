@@ -150,7 +150,7 @@ Test(replay, contexts)
     expect(0, CONTEXT("\"kv_unified\": false, \"n_seq_max\": 2"), "");
 }
 
-/* What this version cannot do is refused before anything is written. */
+/* Operations that this version does not have are refused before anything is written. */
 Test(replay, refused_before_it_runs)
 {
     expect(2, OPS(GOOD ", {\"op\": \"state_save\", \"slot\": 16}"),

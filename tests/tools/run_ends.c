@@ -1,5 +1,5 @@
-/* How gpurun run ends before it should: what is refused at the start, what a failure or an
- * interrupt leaves, and where the text stops and messages begin. */
+/* Early ends of gpurun run: refusals at the start, the output after a failure or an interrupt, and
+ * the line between text and messages. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -48,7 +48,7 @@ static void expect_end(struct outcome o, const char *stop, const char *text, con
     json_decref(j);
 }
 
-/* What ends early is an object too. */
+/* A run that ends early prints an object too. */
 Test(run_ends, json_of_a_failure_and_of_an_interrupt)
 {
     struct outcome o = GPURUN(NULL, tiny_model(true), "-p", "a", "-n", "4", "--json");

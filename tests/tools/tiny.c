@@ -391,7 +391,7 @@ static int start(const char *const *argv, int out, int err, const char *in_file)
     return pid;
 }
 
-/* What was read is kept until the end, so that no test need free it. */
+/* Texts that were read are kept until the end, so that no test need free them. */
 static struct kept {
     struct kept *next;
     char data[];

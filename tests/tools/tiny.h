@@ -56,7 +56,7 @@ struct outcome {
 #define GPURUN(input, ...) tiny_run(input, (const char *const[]){"gpurun", __VA_ARGS__, NULL})
 struct outcome tiny_run(const char *input, const char *const *argv);
 
-/* That it ended with this code, and that `words` are on stderr. */
+/* Expects that it ended with this code, and that `words` are on stderr. */
 void expect_exit(struct outcome o, int code, const char *words);
 
 /* Starts it with stdout on the descriptor `out`, and stderr on it too when `both`; returns the pid.
