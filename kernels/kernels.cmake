@@ -1,6 +1,6 @@
 # The kernels: each file of kernels/ becomes a fatbin, and all of them one object of the library with a table
 # (cuda/build.h). Without a CUDA compiler the table is empty.
-# What this machine's GPUs run, where there are any; their driver compiles PTX for what is newer.
+# The targets of this machine's GPUs, where there are any; their driver compiles PTX for newer ones.
 execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
                 OUTPUT_VARIABLE here RESULT_VARIABLE status ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
 set(archs "")

@@ -85,7 +85,7 @@ GR_DEV void mv_store(const struct gr_matmul_args &a, int64_t row0, const struct 
             sum[((warp * NT + i) * 4 + k) * 32 + lane] = acc[0][i][k];
     __syncthreads();
     for (int e = odd ? blockDim.x - 1 - threadIdx.x : threadIdx.x; e < NT * 128; e += blockDim.x) {
-        int l = e % 32, k = e / 32 % 4; // whose accumulator it was
+        int l = e % 32, k = e / 32 % 4; // lane and element of the accumulator
         int tok = e / 128 * 8 + l % 4 * 2 + k % 2;
         if (tok >= item.n)
             continue;

@@ -169,8 +169,9 @@ struct gr_device_info {
 
 /* Versions of a kind's driver, as CUDA counts them (12080 is 12.8); 0, "": none, or not known. */
 struct gr_kind_versions {
-    int driver, compiler, needed; /* what is there; what made the kernels; the oldest driver */
-    const char *needed_name;      /* the vendor's number of that one ("580") */
+    int driver, compiler,
+        needed; /* the one installed; the one that made the kernels; the oldest driver */
+    const char *needed_name; /* the vendor's number of that one ("580") */
 };
 
 /* Options of a device in a session. */

@@ -1,6 +1,6 @@
-// Whether cuda/driver.h and driver.def say what <cuda.h> says: every entry point's parameters one
-// by one, structs by size and offset, enumerations by value. All of that when this is compiled;
-// when it runs, that the library given (a stub of the toolkit, or a driver) has every symbol.
+// Compares cuda/driver.h and driver.def with <cuda.h>: every entry point's parameters one by one,
+// structs by size and offset, enumerations by value. All of that at compile time; at run time it
+// checks that the library given (a stub of the toolkit, or a driver) has every symbol.
 #define __CUDA_API_VERSION_INTERNAL // declares every version, and no name stands for another
 #include <cuda.h>
 #include <cudaProfiler.h>
@@ -68,7 +68,7 @@ VALUE(CU_FUNC_MAX_DYNAMIC_SMEM, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
 VALUE(OUR_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)
 VALUE(CU_EVENT_NO_TIMING, CU_EVENT_DISABLE_TIMING)
 VALUE(CU_CAPTURE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-// what the emulated driver calls errors
+// the emulated driver's names of errors
 #define ERROR(number, name, text) VALUE(number, name)
 #include "tests/emu/libcuda_errors.def"
 #undef ERROR

@@ -63,7 +63,7 @@ static void lost_by(const char *symbol, int error, const char *name, const char 
     b->api->free(b, y.data);
     b->api->close(&b);
     cr_expect_eq(emu()->live(NULL), 0, "objects are left on the device");
-    if (strcmp(symbol, "kernel") != 0) /* that it failed is reported */
+    if (strcmp(symbol, "kernel") != 0) /* its failure is reported */
         cr_expect_str_empty(emu()->report());
     emu()->report_clear();
 

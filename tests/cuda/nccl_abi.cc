@@ -1,5 +1,5 @@
-// Whether cuda/nccl.h and nccl.def say what <nccl.h> says: every entry point's parameters, the
-// configuration by offset, enumerations by value. All of that when this is compiled.
+// Compares cuda/nccl.h and nccl.def with <nccl.h>: every entry point's parameters, the
+// configuration by offset, enumerations by value. All of that at compile time.
 #include <nccl.h>
 
 #include <cstddef>

@@ -16,7 +16,7 @@ struct rank {
     int32_t member;
     struct gr_backend *backend;
     struct gr_transport *transport;
-    int rc;         /* what all of it gave */
+    int rc;         /* result of the whole script */
     char text[512]; /* the message of it */
     int32_t suspect;
 };

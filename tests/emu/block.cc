@@ -290,7 +290,8 @@ static void end(Thread &t)
         release(b, nullptr);
 }
 
-// What runs on a stack: threads, one after another, as long as the next one has not begun either.
+// Entry of a stack, on which threads run one after another, as long as the next one has not begun
+// either.
 static void thread_main()
 {
     for (;;) {

@@ -21,11 +21,11 @@ struct Access {
 };
 enum : uint8_t { atomic_kind = 1, async_kind = 2 };
 
-// What is remembered of a word: the last write, and some reads.
+// Record of a word: the last write, and some reads.
 struct Word {
     Access write, read[3];
 };
-// That an asynchronous copy is writing it: in which block, issued where.
+// An asynchronous copy that is writing a word: its block, and the place of its call.
 struct Flight {
     uint64_t block;
     uint32_t place;
@@ -33,7 +33,7 @@ struct Flight {
 
 static std::vector<Word> words;
 static std::vector<Flight> flights;
-static Clock known[max_threads];     // what each thread knows of the others
+static Clock known[max_threads];     // events of the others that each thread knows
 static uint32_t own[max_threads];    // its own clock
 static uint32_t fenced[max_threads]; // and that of its last proxy fence
 static bool waited[max_threads];     // for the launch in front
@@ -187,7 +187,8 @@ void check_launch_ends()
     blocks_launch_ends();
 }
 
-// Who waits for a launch that has waited waits for all in front of it: so every block waits.
+// Waiting for a launch that has waited itself means waiting for all in front of it: so every block
+// waits.
 void check_block_ends()
 {
     settle_overwrite();
@@ -272,7 +273,7 @@ static void access_word(Word &w, const void *p, const Access &now, bool write)
     w.write = now;
 }
 
-// What works in the background may be reading it.
+// Reports a write to bytes that background work may still be reading.
 static void store_beside(size_t at, size_t bytes, uint32_t place)
 {
     const char *what;
@@ -322,7 +323,7 @@ static void preempt()
     }
 }
 
-// Of the allocation that was accessed last.
+// Checks an access to the allocation that was accessed last.
 static void access_global(uint32_t thread, const void *p, size_t bytes, bool write, uint8_t kind,
                           uint32_t place)
 {
@@ -494,8 +495,8 @@ extern "C" void __tsan_write_range(void *p, size_t bytes)
 {
     CALLED(true, bytes, 0);
 }
-// What -fsanitize=alignment calls for an address that the type of an access does not allow: a GPU
-// refuses it, this machine does not. The layout is the sanitizer's.
+// Argument of the call of -fsanitize=alignment for an address that the type of an access does not
+// allow: a GPU refuses it, this machine does not. The layout is the sanitizer's.
 struct mismatch {
     const char *file;
     uint32_t line, column;

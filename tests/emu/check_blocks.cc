@@ -112,8 +112,8 @@ static bool knows(uint32_t b)
     return b == me || (b < known.size() && known[b]);
 }
 
-// Whether `now`, a write or a read, must not meet what was done to the word: by another block of
-// this launch, or by a launch that may still run.
+// True when `now`, a write or a read, conflicts with the earlier access to the word: by another
+// block of this launch, or by a launch that may still run.
 static bool meets(const Touch &was, const Touch &now, bool early, bool wrote, Other *other)
 {
     if (!(was.mask & now.mask))

@@ -1,6 +1,6 @@
-// What launches ask of a piece of device memory (emu_watch). A block asks for whole sectors, and
-// for each of them once: what it asks again is in a cache. So this is what reaches the second
-// level's cache at least, and memory as well where blocks do not share what they read.
+// Traffic of launches to a piece of device memory (emu_watch). A block requests whole sectors, and
+// each of them counts once: repeated requests are served by a cache. So this is the least traffic
+// of the second level's cache, and of memory as well where blocks do not share data.
 #include "check_blocks.hpp"
 
 #include "emu.h"

@@ -30,7 +30,7 @@ static inline bool stack_holds(const void *p)
 {
     return (uintptr_t)p - (uintptr_t)stacks < stack_pitch * max_threads;
 }
-int stack_of(const void *p); // whose memory p is (its guard page counts), or -1
+int stack_of(const void *p); // the stack that p lies in (its guard page counts), or -1
 // Keeps the running context in *save and goes on in `to`.
 extern "C" void emu_switch(void **save, void *to) __attribute__((visibility("hidden")));
 
@@ -51,7 +51,7 @@ struct Thread : Index {
     int stack;
     Warp *warp;
     uint32_t lane;
-    const char *waits_for; // what and where it waits; null while it runs
+    const char *waits_for; // object and place of its wait; null while it runs
     Site site;
     std::vector<Copy> copies;
     uint32_t group;      // of copies, that is open
@@ -141,7 +141,7 @@ static inline void progress()
 
 // --- async.cc: cp.async ---
 
-void forget_copies(Thread &t); // that were never waited for
+void forget_copies(Thread &t); // copies that were never waited for
 
 // --- launch.cc: options and the running launch ---
 

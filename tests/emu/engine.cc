@@ -25,7 +25,7 @@ struct Transfer {
     uintptr_t memory_lo, memory_hi;   // of the allocation that was met last
     const struct emu_tensor_map *map; // of a tile, with its corner
     int at[3];
-    uint32_t thread, group; // who issued it; of a store, in which group
+    uint32_t thread, group; // its issuer; the group of a store
     uint64_t copies;        // of an arrival: the cp.async before it
     Stage stage;
     bool waited; // the thread knows that a store has read
@@ -98,7 +98,7 @@ void need_arrived(uint32_t addr, uint32_t bytes, const char *what, Site site)
                  t.what, place(t.site).c_str());
 }
 
-// Who reads it until it has been waited for.
+// Finds a product or a store that reads the bytes and has not been waited for.
 static bool find_reader(uint32_t addr, uint32_t bytes, const char **what, Site *site)
 {
     if (!any_piece(addr, bytes, [](Piece &p) { return p.held != 0; }))

@@ -34,7 +34,7 @@ struct Mbarrier {
     uint32_t maker; // thread
     bool fenced;    // the copy engine knows it
     uint32_t waiting[max_threads / 32];
-    Clock open, over; // what came in this phase and in the one before it
+    Clock open, over; // events of this phase and of the one before it
 };
 Mbarrier &mbarrier_at(uint32_t addr, const char *what, Site site);
 // An arrival, after which so many bytes more are expected, and the end of a copy of some.

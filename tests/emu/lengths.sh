@@ -1,6 +1,6 @@
 #!/bin/sh
-# What gpurun run offers for a prompt that does not fit, by the memory of the emulated device: what is offered runs, and what
-# there is no memory for is not offered.   lengths.sh PROGRAM
+# Remedies that gpurun run offers for a prompt that does not fit, by the memory of the emulated device: they run, and those
+# without memory are not offered.   lengths.sh PROGRAM
 set -u
 GR_EMU_DEVICE=quiet,memory=8388608
 export GR_EMU_DEVICE

@@ -128,8 +128,8 @@ int cuDeviceTotalMem_v2(size_t *bytes, cu_device d)
     return c.done(CU_OK);
 }
 
-// What devices of a compute capability have (CUDA C++ Programming Guide, "Compute Capabilities";
-// clocks and widths of A100, RTX 3090, L40S, H200, B200).
+// Properties of devices of a compute capability (CUDA C++ Programming Guide, "Compute
+// Capabilities"; clocks and widths of A100, RTX 3090, L40S, H200, B200).
 static const struct model {
     int cc, sm, smem, smem_sm, threads_sm, l2, clock_khz, memory_khz, memory_bits;
 } models[] = {

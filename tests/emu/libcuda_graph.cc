@@ -101,7 +101,7 @@ int capture_wait(const stream_ref &s, const event &e)
     return CU_OK;
 }
 
-// Whether all nodes come before these.
+// True when all nodes come before these.
 static bool all_before(const std::vector<node> &nodes, const std::vector<int> &tips)
 {
     std::vector<char> seen(nodes.size());
@@ -202,7 +202,7 @@ int cuStreamBeginCapture_v2(cu_stream handle, int mode)
     return c.done(CU_OK);
 }
 
-// What ends with the capture: CU_OK when it can become a graph.
+// Checks at the end of a capture: CU_OK when it can become a graph.
 static int check_end(const call &c, const stream &s)
 {
     const capture &cap = *s.cap;
@@ -283,7 +283,7 @@ int cuGraphLaunch(cu_graph_exec handle, cu_stream stream_handle)
     return c.done(CU_OK);
 }
 
-int cuGraphExecDestroy(cu_graph_exec handle) // what is queued still runs
+int cuGraphExecDestroy(cu_graph_exec handle) // queued launches still run
 {
     ENTER(current | releases);
     if (!require(c, S.execs, handle))

@@ -76,7 +76,7 @@ std::string image_prefix(const void *image)
     return "gr_" + name.substr(0, name.size() - end.size());
 }
 
-// What kernels.cmake compiles for: sm_80 and its PTX, but wgmma for sm_90a alone.
+// True for the targets of kernels.cmake: sm_80 and its PTX, but sm_90a alone for wgmma.
 static bool has_code(const std::string &prefix)
 {
     const std::string sm90 = "_sm90";

@@ -158,7 +158,7 @@ call::call(const char *s, int need) : symbol(s), guard(S.lock)
     refused = !(need & releases);
 }
 
-// What must hold before the call is looked at.
+// Checks the conditions of every call.
 void call::prepare(int need)
 {
     if ((need & initialized) && !S.initialized)

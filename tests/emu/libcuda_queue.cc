@@ -1,5 +1,5 @@
-// What is queued on the emulated devices, when it runs, and whether anything orders operations that
-// touch the same bytes.
+// The queue of operations of the emulated devices, the order in which they run, and the check
+// that operations on the same bytes are ordered.
 //
 // An operation comes after others: the one before it in its stream, those that events stand for,
 // those before it in its graph. Any operation whose predecessors are done may run; the order is
@@ -80,8 +80,8 @@ void host_knows(const op_ref &o)
     }
 }
 
-// What two operations conflict on, or null. Of a kernel only addresses are known: that it was given
-// one inside the bytes that a copy writes is a conflict.
+// The kind of conflict of two operations, or null. Of a kernel only addresses are known: an
+// argument inside the bytes that a copy writes is a conflict.
 static const char *conflict(const work &a, const work &b)
 {
     if (a.kind == work::kernel && b.kind == work::kernel)
@@ -349,7 +349,7 @@ static void carry(const op &send, const op &recv)
     count_bytes(from.symbol, bytes);
 }
 
-// What has arrived on both sides goes.
+// Sends the messages that have arrived on both sides.
 static void meet(wire *w)
 {
     auto &recv = w->queued[0], &send = w->queued[1];
@@ -364,7 +364,7 @@ static void meet(wire *w)
     }
 }
 
-// Of a wire to another process the side that is queued here.
+// The side of a wire to another process that is queued in this one.
 static bool own_side(const wire &w)
 {
     return w.queued[0].empty();
@@ -561,7 +561,7 @@ bool run_awaited(const wire &w)
     return own.empty() || !own[0]->arrived;
 }
 
-// Where a message waits for its other side, other threads may queue it meanwhile.
+// While a message waits for its other side, other threads may queue that side.
 void run_until(const op_ref &target)
 {
     while (target && !target->done) {

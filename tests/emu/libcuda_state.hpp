@@ -101,8 +101,9 @@ struct context { // the primary one of a device
     int error = 0; // once a kernel has failed: of every later call
     bool gone = false;
     unsigned streams_made = 0;
-    std::vector<const context *> reaches; // whose memory its kernels and copies may use as well
-    std::shared_ptr<stream> legacy;       // the NULL stream
+    std::vector<const context *>
+        reaches; // contexts with memory that its kernels and copies may use as well
+    std::shared_ptr<stream> legacy; // the NULL stream
 };
 using context_ref = std::shared_ptr<context>;
 
@@ -163,11 +164,11 @@ struct wire {
     uint64_t clique = 0; // the communicator's
     int from = 0, to = 0;
     std::vector<op_ref> queued[2]; // by side, [0] receives; those that have not met
-    bool cut[2] = {false, false};  // that side was aborted: its operations end, others wait on
+    bool cut[2] = {false, false};  // the side was aborted: its operations end, others wait on
     // With its other side in another process (libnccl_far.cc), so that one list is always empty:
     std::shared_ptr<port> far;    // the way there
     std::deque<uint64_t> arrived; // bytes of the messages that it has come to
-    std::string came;             // what it has sent, of the next ones
+    std::string came;             // its bytes of the next messages
     bool leaving = false;         // the first one of the list is on its way there
 };
 
@@ -384,7 +385,7 @@ int submit_group(const call &c, const stream_ref &s, const std::vector<work_ref>
 
 void add_node(const stream_ref &s, work_ref what);
 void add_nodes(const stream_ref &s, const std::vector<work_ref> &what); // side by side
-bool is_in_graphs(uint64_t comm); // that exist: messages of this communicator
+bool is_in_graphs(uint64_t comm); // messages of this communicator, in graphs that exist
 // A call that may not happen while something is captured (in this thread, or anywhere).
 int refuse_in_capture(const call &c);
 // One that may not happen in a stream that captures: it ends the capture.
@@ -399,7 +400,7 @@ struct op {
     context_ref ctx;
     std::string where; // "stream 2"
     unsigned lane;
-    drv::clock when; // what is known to be finished before it, and itself
+    drv::clock when; // operations known to be finished before it, and itself
     std::vector<op_ref> before, after;
     unsigned waiting = 0;
     uint64_t mark = 0;
@@ -434,7 +435,7 @@ void forget_queue();
 // --- NCCL (libnccl.cc) ---
 
 void forget_comms();
-extern const char *const nccl_faults[]; // what can be made to fail beside entry points
+extern const char *const nccl_faults[]; // faults that can be planted beside those of entry points
 
 enum { MOST_RANKS = 64 }; // of a communicator
 struct neighbour {        // another rank of a communicator
@@ -457,7 +458,7 @@ port_ref open_link(const neighbour &n, uint64_t comm, const std::shared_ptr<wire
                    const std::shared_ptr<wire> &in);
 void tell_arrival(const wire &w, bool sends, uint64_t bytes); // this side has come to a message
 void send_message(const std::shared_ptr<wire> &w, const range &bytes); // message_sent() follows
-void say_goodbye(const port_ref &link); // that it is closed soon is no fault
+void say_goodbye(const port_ref &link); // the end of the connection is then no fault
 bool is_sent(const port_ref &link);     // everything that was to go there has gone
 void close_port(const port_ref &p);     // when that is so
 void end_port(const port_ref &p);       // now

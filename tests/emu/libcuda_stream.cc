@@ -107,7 +107,7 @@ int cuStreamCreate(cu_stream *stream_out, unsigned flags)
     return c.done(CU_OK);
 }
 
-int cuStreamDestroy_v2(cu_stream handle) // what is queued still runs
+int cuStreamDestroy_v2(cu_stream handle) // queued operations still run
 {
     ENTER(current | releases);
     auto s = require(c, S.streams, handle);
@@ -199,7 +199,7 @@ int cuEventRecord(cu_event handle, cu_stream stream_handle)
     return c.done(CU_OK);
 }
 
-// What a query or a wait on the host cannot be asked for.
+// Checks that a query or a wait on the host is allowed.
 static int check_waitable(const call &c, const event &e)
 {
     if (e.cap) {

@@ -38,8 +38,8 @@ struct comm {
     int rank = 0;
     context_ref ctx;
     pthread_t user;
-    int result = NCCL_IN_PROGRESS; // what asking gives
-    int polls = 0;                 // that it stays in progress for
+    int result = NCCL_IN_PROGRESS; // answer to a query
+    int polls = 0;                 // number of queries that it stays in progress for
     bool met = false;              // the others
     bool finalizing = false;
     port_ref door;                 // to where the ranks meet, until they have
@@ -61,7 +61,7 @@ static struct {
     std::map<uintptr_t, context_ref> memory; // of ncclMemAlloc
     uint64_t made = 0;
     std::string last_error; // of any
-    std::string told;       // what ncclGetLastError returned
+    std::string told;       // returned by ncclGetLastError
 } N;
 
 const char *const nccl_faults[] = {"nccl-async",      // asking gives this ncclResult_t

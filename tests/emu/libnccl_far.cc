@@ -22,7 +22,7 @@ enum { PIECE = 64 << 10, BACKLOG = 64 };
 
 // --- meeting ---
 
-struct seat { // who a rank is
+struct seat { // identity of a rank
     int process, device;
     char host[64];
 };
@@ -127,7 +127,7 @@ void root::seat_guest(const std::shared_ptr<guest> &g)
     end();
 }
 
-// Who they are, and for each pair in two processes the ends of a new socket.
+// Sends the list of ranks, and to each pair in two processes the ends of a new socket.
 void root::answer_all()
 {
     const size_t n = seats.size();
@@ -239,7 +239,7 @@ port_ref visit_root(const struct nccl_id &id, int n_rank, int rank, int device, 
 
 // --- messages ---
 
-struct note { // what a packet begins with
+struct note { // head of a packet
     enum { arrived, data, goodbye } what;
     bool sends; // arrived: it is the side that sends
     uint64_t bytes;

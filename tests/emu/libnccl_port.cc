@@ -16,7 +16,7 @@ namespace drv
 
 enum {
     MOST_BYTES = 128 << 10, // of a packet
-    MOST_FDS = MOST_RANKS,  // that go with it
+    MOST_FDS = MOST_RANKS,  // descriptors of a parcel
 };
 
 static struct {
@@ -67,7 +67,7 @@ void port::post(parcel p)
     wake();
 }
 
-// Whether it has gone: not when there is no room, nor when nobody is at the other end any more.
+// Sends a parcel; false when there is no room, or nobody at the other end any more.
 static bool send_parcel(int fd, parcel *p)
 {
     alignas(cmsghdr) char control[CMSG_SPACE(MOST_FDS * sizeof(int))] = {};
@@ -177,8 +177,8 @@ static void handle(const std::vector<port_ref> &ports, const std::vector<struct 
     emu_close();
 }
 
-// What another process waits for may itself wait for what a thread has yet to queue: it is looked
-// at again after a while.
+// Operations that another process waits for may themselves wait for operations that a thread has
+// yet to queue: they are tried again after a while.
 static void *serve(void *)
 {
     std::unique_lock<std::mutex> guard(S.lock);

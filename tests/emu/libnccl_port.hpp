@@ -12,8 +12,8 @@ namespace drv
 // Unit of transfer over a socket.
 struct parcel {
     std::string bytes;
-    std::vector<int> fds;       // that go with it and are closed then
-    std::shared_ptr<wire> last; // whose message has been sent when it has gone
+    std::vector<int> fds;       // sent with it, and closed then
+    std::shared_ptr<wire> last; // its message has been sent when this has gone
 };
 
 // A socket of this process.
@@ -33,10 +33,10 @@ struct port {
     virtual void lost() // the other end is closed
     {
     }
-    virtual void forget() // what it refers to, as it is closed
+    virtual void forget() // drops its references, as it is closed
     {
     }
-    virtual bool run() // what the other end waits for; whether it waits on
+    virtual bool run() // runs the operations that the other end waits for; true when it still waits
     {
         return false;
     }

@@ -196,7 +196,7 @@ void mbar_expect_tx(uint32_t addr, uint32_t bytes, Site site)
     settle(addr, b, site);
 }
 
-// Whether the phase of this parity is over; then the caller knows what came in it.
+// True when the phase of this parity is over; then the caller knows the events of the phase.
 static bool is_over(uint32_t addr, uint32_t parity, const char *what, Site site)
 {
     const Mbarrier &b = mbarrier_at(addr, what, site);

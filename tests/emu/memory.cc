@@ -118,7 +118,7 @@ void check_aligned(const void *p, uint32_t bytes, const char *what, Site site)
 
 static struct sigaction before[2];
 
-// What the code was that did it, where that can be told.
+// Place of the code that caused a fault, where it can be found.
 static std::string fault_place(void *context)
 {
 #ifdef __x86_64__

@@ -1,4 +1,4 @@
-// What went wrong in a launch, in words.
+// Report of the faults of a launch, in words.
 #include <stdio.h>
 #include <string.h>
 

@@ -503,7 +503,8 @@ void wgmma_wait(uint32_t pending, Site site)
 
 // --- registers ---
 
-// What ptxas gives each thread of a kernel that uses setmaxnreg: all that its launch bounds allow.
+// Registers that ptxas gives each thread of a kernel that uses setmaxnreg: all that its launch
+// bounds allow.
 static uint32_t registers_at_launch()
 {
     const uint32_t threads =

@@ -71,7 +71,7 @@ def driver():
 
 
 def checkout():
-    """What travels: tracked files and those that are not ignored, and the pack."""
+    """The files to copy: tracked files and those that are not ignored, and the pack."""
     to = os.path.join(ROOT, "gpurun")
     shutil.rmtree(to, ignore_errors=True)
     listed = call("git", "-c", f"safe.directory={SOURCE}", "-C", SOURCE, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -190,7 +190,7 @@ class Day(unittest.TestCase):
         self.assertTrue(result()["stages"]["runtime"]["whole"], done.stdout[-3000:])
 
     def test_6_no_time_left(self):
-        """What was begun is kept, what was not is left to the next call, which goes on."""
+        """Stages that began are kept, the others are left to the next call, which continues."""
         done, seconds = on_device("0", "0.2", env=(DEVICE,))
         self.assertLess(seconds, 30)
         first = result()

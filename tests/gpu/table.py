@@ -75,7 +75,7 @@ class Goals(unittest.TestCase):
             self.assertEqual((v.status, v.why), ("not measured", "no row"))
 
     def one(self, change, goal=14):
-        """What becomes of the goal's first part when its row of gpurun is changed."""
+        """The judgement of the goal's first part when its row of gpurun is changed."""
         all_ = figures(0.97, 0.015)
         part = next(p for p in goals.parts() if p.goal == goal)
         change(next(x for x in all_ if x["impl"] == "gpurun" and goals.matches(x, part.row)))
@@ -111,7 +111,7 @@ class Goals(unittest.TestCase):
         self.assertAlmostEqual(goals.judge(part, all_, goals.Bound(all_)).ratio, 3)
 
     def test_limits(self):
-        """Those that are written down for 4.3 TB/s and 788 TFLOP/s."""
+        """The predictions that are written down for 4.3 TB/s and 788 TFLOP/s."""
         bound = goals.Bound([])
         for name, test, cache, rate in (("8b-q4_k_m", "tg2", "f16", 922), ("8b-q4_k_m", "tg2 @ d4096", "f16", 827),
                                         ("8b-bf16", "tg2 @ d32768", "f16", 223), ("7b-q4_0", "tg2", "f16", 1147),

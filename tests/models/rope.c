@@ -214,8 +214,7 @@ static void compute(struct gr_model *m, int32_t first, float attn_factor, float 
 {
     int32_t token[8], pos[8];
     struct gr_session_params p = params();
-    p.yarn_attn_factor = attn_factor,
-    p.type_k = "f32"; /* whose error does not depend on the size */
+    p.yarn_attn_factor = attn_factor, p.type_k = "f32"; /* its error does not depend on the size */
     struct gr_session *s = tiny_session(m, &p);
     for (int i = 0; i < 8; i++)
         token[i] = 5 * i + 1, pos[i] = first + i;

@@ -155,7 +155,7 @@ Test(state, between_all_shapes, .timeout = 300)
                 struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &q),
                                   *c = tiny_session(m, &q);
                 fill(a);
-                must_feed(b, 2, 20); /* what goes */
+                must_feed(b, 2, 20); /* gone after the load */
                 must_feed(c, 1, 9);
                 struct bytes all = save(a, -1), one = save(a, 1);
                 load(b, -1, all);

@@ -391,7 +391,7 @@ static void drop(struct ops_case *c, struct gr_backend *b)
 
 enum { MAX_DEVICES = 8, RUNS = 2 };
 
-static struct gr_backend *device[MAX_DEVICES]; /* those that are open */
+static struct gr_backend *device[MAX_DEVICES]; /* the open ones */
 
 static int open_device(struct gr_backend **b, int i)
 {

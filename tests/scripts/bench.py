@@ -1,4 +1,4 @@
-"""Which rows of scripts/bench/speed may be shown, and what is made of them; sizes of models, where numpy is installed, and, with gguf, weights."""
+"""Rows of scripts/bench/speed: those that may be shown, and the tables of them; sizes of models, where numpy is installed, and, with gguf, weights."""
 import copy
 import importlib.util
 import io

@@ -52,7 +52,7 @@ static bool flagged(const struct gr_arch *a, int flag)
     return false;
 }
 
-enum { TINY_LAYERS = 16 }; /* that what layers have one by one is known of */
+enum { TINY_LAYERS = 16 }; /* length of arrays with a value for each layer */
 
 /* Layers with a state beside one with attention, and one of feed-forward where layers have one part
  * each. The last is recurrent, but where attention's result passes a gate after its rows were cut.

@@ -310,7 +310,7 @@ def folders(d, where):
 
 
 def standard(d, where):
-    """What stdout goes to is no file to be replaced: the text comes behind the trace in it."""
+    """The file that stdout goes to is not replaced: the text comes behind the trace in it."""
     with open(where / "stdout", "wb") as f:
         rc = subprocess.run([PROGRAM] + [str(w) for w in RUN + ["-m", d / "model.gguf", "--trace", "/dev/stdout"]], stdout=f,
                             stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=LIMIT).returncode

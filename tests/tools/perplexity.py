@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What gpurun perplexity says, worked out again in f64 from the logits of gpurun replay: perplexity.py GPURUN SOURCE_DIR
+"""The output of gpurun perplexity, computed again in f64 from the logits of gpurun replay: perplexity.py GPURUN SOURCE_DIR
 
 Files of log-probabilities are read here by their format (tools/commands/base_file.h), Self-Extend's positions come from what it is: after
 each window of w tokens, those that the windows have are at their number divided by n. Files and figures of llama.cpp are those
@@ -246,7 +246,7 @@ def cut_off(folder, model, path, rows, n_chunk):
 
 
 def figures_of(text):
-    """Of each line that has some: its first words, and its numbers as they are written."""
+    """The first words and the numbers, as they are written, of each line that has numbers."""
     lines = [re.fullmatch(r" *(\d+|.*?) *(?: {4}|: *)(-?\d+\.\d.*)", line) for line in text.splitlines()]
     return {m[1]: re.findall(r"-?\d+\.\d+", m[2]) for m in lines if m}
 

@@ -1,10 +1,6 @@
-<<<<<<< HEAD
-/* What is shown of progress, byte by byte, on a terminal and elsewhere. */
-=======
 /* Output of progress, byte by byte, on a terminal and elsewhere. */
-#include "progress.h"
+#include "tools/cli/progress.h"
 
->>>>>>> 1e06f99 (tests/tools: comments in plain words)
 #include <criterion/criterion.h>
 #include <poll.h>
 #include <pty.h>
@@ -16,7 +12,6 @@
 
 #include "tiny.h"
 #include "tools/cli/flags.h"
-#include "tools/cli/progress.h"
 #include "tools/cli/say.h"
 
 static double seconds;
@@ -56,12 +51,7 @@ static void begin(bool terminal, const char *const *words)
     gr_bar_init(&o);
 }
 
-<<<<<<< HEAD
-/* What has come since the last look: all up to a mark, as a terminal hands bytes on after a while.
- */
-=======
-/* Output since the last call. */
->>>>>>> 1e06f99 (tests/tools: comments in plain words)
+/* Output since the last call, up to a mark: a terminal hands bytes on after a while. */
 static const char *seen(void)
 {
     static char text[4096];

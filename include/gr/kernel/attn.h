@@ -24,7 +24,7 @@ struct gr_kernel_rows {
  * 16 bytes that hold its steps. */
 struct gr_attn_stage {
     int32_t n16;   /* pieces of 16 bytes */
-    int32_t codes; /* those without steps */
+    int32_t codes; /* pieces of codes alone */
     int32_t pitch; /* from one row to the next, bytes */
 };
 

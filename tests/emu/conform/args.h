@@ -8,13 +8,13 @@ struct conform_args {
     struct gr_tensor_map map;
     const void *in;
     void *out;
-    int32_t p[16]; /* what each kernel says */
+    int32_t p[16]; /* parameters, named by each kernel */
 };
 
 /* Products: what p of the wgmma kernels holds. */
 enum {
     CONFORM_STEPS,      /* products of 16 of k, one after another */
-    CONFORM_ACCUMULATE, /* whether the first one adds to d = conform_start(thread, i) */
+    CONFORM_ACCUMULATE, /* 1: the first one adds to d = conform_start(thread, i) */
     CONFORM_A_BYTES,    /* the image of a at the start of `in`; 0: registers, [step][thread][4] */
     CONFORM_A_LBO,
     CONFORM_A_SBO,

@@ -14,7 +14,7 @@ GR_DEV void init_one(uint32_t bar, uint32_t count)
 
 // Four phases of a barrier of as many arrivals as threads: in each a thread writes a word, arrives,
 // waits and reads its neighbour's; words alternate between two buffers. out: [4][threads], then
-// what try_wait says of a barrier nobody arrived at (0), and of the phase before it (1).
+// result of try_wait for a barrier without arrivals (0), and for the phase before it (1).
 GR_KERNEL(conform_mbar_arrive, conform_args, 128, 1)
 {
     GR_SMEM;

@@ -54,7 +54,7 @@ static void test_replay(void)
     expect_x(&t, 6);
     OK(cu.graph_launch(exec, t.a));
     OK(cu.graph_launch(exec, t.b));  /* launches of one graph follow one another */
-    OK(cu.graph_exec_destroy(exec)); /* what is queued still runs */
+    OK(cu.graph_exec_destroy(exec)); /* queued launches still run */
     OK(cu.stream_sync(t.b));
     expect_x(&t, 12);
     EXPECT_EQ(emu.count("kernel"), 12);

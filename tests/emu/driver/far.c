@@ -33,7 +33,7 @@ struct far_case {
     void (*there)(struct side *s); /* likewise in the other process */
     void (*after)(struct side *s); /* here, when the other process has ended */
 };
-static pid_t child; /* that process, and how it has ended */
+static pid_t child; /* the other process, and its end */
 static int status;
 static bool refused_here;
 
@@ -421,7 +421,7 @@ int far_rank(const char *name, const char *id_text)
 {
     struct nccl_id id = {{0}};
     (void)snprintf(id.bytes, sizeof id.bytes, "%s", id_text);
-    (void)alarm(60); /* what waits for ever has failed */
+    (void)alarm(60); /* a wait without end is a failure */
     for (int i = 0; i < n_case; i++) {
         const struct far_case *c = &cases[i];
         if (strcmp(name, c->name) != 0)

@@ -164,7 +164,7 @@ Test(session, any_call_fails)
 {
     static float out[N_OUT * N_VOCAB];
     int runs = 0, failed = 0;
-    cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error()); /* what is made once is there */
+    cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error()); /* objects made once exist now */
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         cr_assert_eq(emu.configure("quiet,strict"), 0);
         cr_assert_eq(scenario("EMU0", 99, out), 0, "%s", gr_error());

@@ -287,7 +287,7 @@ static void heads(int64_t n_tok, bool norms, int64_t q_over_k, int64_t launches,
                   k = ten(&p, n_tok, D * N_KV), v = ten(&p, n_tok, D * N_KV),
                   cs = ten(&p, n_tok, D);
     struct gr_ten y = q_over_k < 0 ? q : over(k, n_tok, q.cols, q_over_k);
-    if (q_over_k >= 0) /* what is behind K there is V, and no one's */
+    if (q_over_k >= 0) /* memory behind K: V, and an unused tensor */
         v = ten(&p, n_tok, D * N_KV), (void)ten(&p, n_tok, q.cols);
     matmul(&p, x, q, none);
     matmul(&p, x, k, none);

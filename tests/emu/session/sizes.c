@@ -66,7 +66,7 @@ struct how {
     int32_t n_gpu;
     bool no_kv_offload;
     uint32_t n_seq;
-    const char *where[3]; /* that have layers with keys and values */
+    const char *where[3]; /* devices with layers that have keys and values */
     int n_layer[3];
 };
 

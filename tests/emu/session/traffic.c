@@ -149,7 +149,7 @@ Test(traffic, a_copy_moves_its_rows)
             decode(0, 0, N);
             if (!streams)
                 cr_assert_eq(gr_kv_seq_rm(session, 0, 0, HOLE), 0);
-            int64_t n = streams ? N : HOLE; /* those behind the end go to the hole */
+            int64_t n = streams ? N : HOLE; /* cells behind the end go to the hole */
             int64_t bytes = n * cache(GR_T_K)->row_bytes, more = bytes - n * row_of(cache(GR_T_K));
             look_at(streams ? GR_T_V : GR_T_K);
             cr_assert_eq(streams ? gr_kv_seq_cp(session, 0, 1, 0, -1) : gr_kv_defrag(session), 0);

@@ -88,7 +88,7 @@ static std::string outcome(const std::string &kernel, uint32_t threads, Result r
     return right ? "" : "wrong results";
 }
 
-// Whether it holds one of these parts, which '|' separates.
+// True when the text has one of these parts, which '|' separates.
 static bool holds(const std::string &text, const std::string &parts)
 {
     for (size_t from = 0, to; from <= parts.size(); from = to + 1) {
@@ -137,7 +137,7 @@ static void test_right()
     }
 }
 
-// What their reports hold.
+// Parts of the reports.
 #define FLIGHT "meets the destination of a copy still in flight, the tma_load_2d of " SOURCE
 #define HELD "tma_load_2d: writes shared memory that the wgmma of " SOURCE
 #define MORE                                                                                       \

@@ -18,7 +18,7 @@ static void schedule(uint32_t i)
     emu_set(&o);
 }
 
-// What a kernel of faults.cu gives: its report, or "wrong results".
+// Outcome of a kernel of faults.cu: its report, or "wrong results".
 static std::string outcome(const std::string &kernel, uint32_t smem)
 {
     std::vector<float> x(n);
@@ -231,7 +231,7 @@ static void test_alignment()
     }
 }
 
-// What is refused before a thread runs.
+// Launches that are refused before a thread runs.
 static void test_refusals()
 {
     Buffer<float> x(n), y(n);

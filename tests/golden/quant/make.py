@@ -100,7 +100,7 @@ def quantize(name, x):
 
 
 def peer_error(name, x, w):
-    """Of rows x [n, 256] with importances w [256]."""
+    """The peer's error for rows x [n, 256] with importances w [256]."""
     lib, block = library(), size_of(name)
     number = 42 if name == "Q2_0" else int(gguf.GGMLQuantizationType[name])
     pointer = lambda a: a.ctypes.data_as(ctypes.c_void_p)

@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "gr/status.h"
 
-static char text[1 << 16]; /* what a sink that prints each line and a newline has printed */
+static char text[1 << 16]; /* output of a sink that prints each line and a newline */
 
 static void sink(enum gr_log_level level, const char *line, void *user)
 {

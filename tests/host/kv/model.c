@@ -281,7 +281,7 @@ void m_abort(struct model *m, const struct model *before_batch)
     now = *m;
     m_copy(m, before_batch);
     for (int32_t k = 0; k < now.n_given; k++)
-        m->cell[now.given[k]] = EMPTY; /* those of the batch itself have no old cell either */
+        m->cell[now.given[k]] = EMPTY; /* the batch's own cells have no old cell either */
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++)
         if (m_max(before_batch, s) >= 0)
             memcpy(m->gone[s], now.gone[s], sizeof m->gone[s]);

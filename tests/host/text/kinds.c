@@ -196,7 +196,7 @@ Test(kinds, white_space_dropped)
     s.source.special[GR_SPECIAL_UNK] = unk;
     struct gr_vocab *v = small_open(&s);
     expect_ids(v, " a\xe4\xb8\xad\n\xe3\x80\x80 a \xe4\xb8\xad", IDS(both, a, zh));
-    expect_ids(v, "A?a", IDS(a)); /* what has no token is left out */
+    expect_ids(v, "A?a", IDS(a)); /* characters without a token are left out */
     gr_vocab_close(&v);
     s.source.lowercase = 1;
     v = small_open(&s);

@@ -65,7 +65,7 @@ static inline void tile_zero(int t)
 
 static inline void tile_load(int t, const void *from, int64_t stride)
 {
-    tile_zero(t); /* what is outside the shape */
+    tile_zero(t); /* elements outside the shape */
     for (int i = 0; i < tiles.config.n_row[t]; i++)
         memcpy(tiles.tile[t][i], (const char *)from + i * stride, tiles.config.n_byte[t]);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the other tests here stand on: mpirun and two-hosts run what they are told as that many ranks, on so many hosts, end it
-# in time, hand its exit code on, cut the network and leave nothing behind.
+# The base of the other tests here: mpirun and two-hosts run a command as that many ranks, on so many hosts, end it in time,
+# pass its exit code on, cut the network and leave nothing behind.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tmp=$(mktemp -d)

@@ -12,7 +12,7 @@ struct rank {
     struct gr_rank ranks[N];
     bool lose;
     int code;
-    char line[256]; /* what the program was told */
+    char line[256]; /* command lines of the program */
 };
 
 static struct gr_watch_hello hello;
