@@ -30,7 +30,7 @@ struct gr_observers {
  */
 void gr_session_tell(struct gr_session *s, uint64_t part);
 /* Begins a segment of a plan: its first node, and the plan's number of nodes. Returns the tap that
- * its segment is run with, the session being its argument, or NULL. */
+ * it is run with, the session being its argument, or NULL. */
 gr_tap_fn *gr_observe_segment(struct gr_session *s, int32_t node, int32_t n_node);
 void gr_observers_fini(struct gr_observers *o);
 

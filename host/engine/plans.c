@@ -1,7 +1,6 @@
 /* The plans of a session: built when a shape first occurs, kept while in use, and run on the
  * session's devices. */
 #include "engine/plans.h"
-#include <inttypes.h>
 
 #include <inttypes.h>
 #include <string.h>
