@@ -27,8 +27,9 @@ const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t
 int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
 {
     int l = il < 0 ? 0 : il;
-    int64_t q = (int64_t)hp->n_head[l] * hp->d_k, k = (int64_t)hp->n_head_kv[l] * hp->d_k;
-    int64_t v = (int64_t)hp->n_head_kv[l] * hp->d_v;
+    int64_t q = (int64_t)hp->attn.n_head[l] * hp->attn.d_k;
+    int64_t k = (int64_t)hp->attn.n_head_kv[l] * hp->attn.d_k;
+    int64_t v = (int64_t)hp->attn.n_head_kv[l] * hp->attn.d_v;
     const int64_t value[GR_N_DIM] = {
         [GR_D_NONE] = 1,
         [GR_D_VOCAB] = hp->n_vocab,
@@ -39,61 +40,61 @@ int64_t gr_dim_value(const struct gr_hparams *hp, enum gr_dim d, int il)
         [GR_D_V] = v,
         [GR_D_QKV] = q + k + v,
         [GR_D_QKV_3] = 3 * q,
-        [GR_D_O] = v ? (int64_t)hp->n_head[l] * hp->d_v : hp->n_embd,
-        [GR_D_HEAD] = hp->d_k,
-        [GR_D_HEADS] = hp->n_head[l],
-        [GR_D_HEADS_KV] = hp->n_head_kv[l],
-        [GR_D_ROT_2] = GR_MAX(hp->n_rot, hp->n_rot_swa) / 2,
-        [GR_D_FF] = hp->n_ff[l],
-        [GR_D_FF_2] = 2 * (int64_t)hp->n_ff[l],
-        [GR_D_EXPERT] = hp->n_expert,
-        [GR_D_FF_EXP] = hp->n_ff_exp,
-        [GR_D_FF_EXP_2] = 2 * (int64_t)hp->n_ff_exp,
-        [GR_D_FF_SHEXP] = hp->n_ff_shexp,
-        [GR_D_FF_SHEXP_2] = 2 * (int64_t)hp->n_ff_shexp,
-        [GR_D_LATENT] = hp->n_latent ? hp->n_latent : hp->n_embd,
-        [GR_D_ADJUGATE] = hp->n_adjugate ? hp->n_expert / hp->n_adjugate : 0,
-        [GR_D_FF_ADJ] = hp->n_ff_adj,
-        [GR_D_LORA_Q] = hp->n_lora_q,
-        [GR_D_LORA_KV] = hp->n_lora_kv,
-        [GR_D_KV_A] = hp->n_lora_kv + hp->n_rot,
-        [GR_D_Q_MLA] = (int64_t)hp->n_head[l] * hp->d_k_mla,
-        [GR_D_O_MLA] = (int64_t)hp->n_head[l] * hp->d_v_mla,
-        [GR_D_NOPE] = hp->d_k_mla - hp->n_rot,
-        [GR_D_V_MLA] = hp->d_v_mla,
-        [GR_D_KV_B] = (int64_t)hp->n_head[l] * (hp->d_k_mla - hp->n_rot + hp->d_v_mla),
-        [GR_D_GATE] = (int64_t)hp->n_head[l] * hp->d_gate,
+        [GR_D_O] = v ? (int64_t)hp->attn.n_head[l] * hp->attn.d_v : hp->n_embd,
+        [GR_D_HEAD] = hp->attn.d_k,
+        [GR_D_HEADS] = hp->attn.n_head[l],
+        [GR_D_HEADS_KV] = hp->attn.n_head_kv[l],
+        [GR_D_ROT_2] = GR_MAX(hp->rope.n_rot, hp->rope.n_rot_swa) / 2,
+        [GR_D_FF] = hp->ff.n_ff[l],
+        [GR_D_FF_2] = 2 * (int64_t)hp->ff.n_ff[l],
+        [GR_D_EXPERT] = hp->moe.n_expert,
+        [GR_D_FF_EXP] = hp->moe.n_ff_exp,
+        [GR_D_FF_EXP_2] = 2 * (int64_t)hp->moe.n_ff_exp,
+        [GR_D_FF_SHEXP] = hp->moe.n_ff_shexp,
+        [GR_D_FF_SHEXP_2] = 2 * (int64_t)hp->moe.n_ff_shexp,
+        [GR_D_LATENT] = hp->moe.n_latent ? hp->moe.n_latent : hp->n_embd,
+        [GR_D_ADJUGATE] = hp->moe.n_adjugate ? hp->moe.n_expert / hp->moe.n_adjugate : 0,
+        [GR_D_FF_ADJ] = hp->moe.n_ff_adj,
+        [GR_D_LORA_Q] = hp->mla.n_lora_q,
+        [GR_D_LORA_KV] = hp->mla.n_lora_kv,
+        [GR_D_KV_A] = hp->mla.n_lora_kv + hp->rope.n_rot,
+        [GR_D_Q_MLA] = (int64_t)hp->attn.n_head[l] * hp->mla.d_k,
+        [GR_D_O_MLA] = (int64_t)hp->attn.n_head[l] * hp->mla.d_v,
+        [GR_D_NOPE] = hp->mla.d_k - hp->rope.n_rot,
+        [GR_D_V_MLA] = hp->mla.d_v,
+        [GR_D_KV_B] = (int64_t)hp->attn.n_head[l] * (hp->mla.d_k - hp->rope.n_rot + hp->mla.d_v),
+        [GR_D_GATE] = (int64_t)hp->attn.n_head[l] * hp->attn.d_gate,
         [GR_D_ONE] = 1,
-        [GR_D_BUCKET] = hp->n_bucket,
-        [GR_D_TYPES] = hp->n_token_type,
-        [GR_D_FF_UP] = hp->n_ff_up,
-        [GR_D_CLS] = hp->n_cls,
-        [GR_D_DENSE_2] = hp->n_dense_2,
-        [GR_D_DENSE_3] = hp->n_dense_3,
+        [GR_D_BUCKET] = hp->attn.n_bucket,
+        [GR_D_TYPES] = hp->embd.n_token_type,
+        [GR_D_FF_UP] = hp->ff.n_ff_up,
+        [GR_D_CLS] = hp->cls.n_cls,
+        [GR_D_DENSE_2] = hp->pool.n_dense_2,
+        [GR_D_DENSE_3] = hp->pool.n_dense_3,
         [GR_D_EMBD_3] = 3 * (int64_t)hp->n_embd,
         [GR_D_Q_2] = 2 * q,
-        [GR_D_KERNEL] = hp->n_kernel,
-        [GR_D_CHANNEL] = hp->n_channel,
-        [GR_D_INNER] = hp->n_inner,
-        [GR_D_INNER_2] = 2 * (int64_t)hp->n_inner,
-        [GR_D_INNER_3] = 3 * (int64_t)hp->n_inner,
-        [GR_D_STATE] = hp->n_state,
-        [GR_D_RANK] = hp->n_rank,
-        [GR_D_DT] = hp->n_dt,
-        [GR_D_DT_BC] = hp->n_dt + 2 * (int64_t)hp->n_state,
-        [GR_D_RANK_2] = 2 * (int64_t)hp->n_rank,
-        [GR_D_RANK_BC] = hp->n_rank + 2 * (int64_t)hp->n_state,
-        [GR_D_SSM_IN] = (int64_t)hp->n_inner + hp->n_channel + hp->n_rank,
-        [GR_D_GROUP] = hp->n_group,
-        [GR_D_IN_GROUP] = hp->n_group ? hp->n_inner / hp->n_group : 0,
-        [GR_D_KV_INNER] = (int64_t)hp->n_group * hp->n_state,
-        [GR_D_LERP] = hp->n_lerp,
-        [GR_D_MIX] = hp->n_lora_mix,
-        [GR_D_MIX_5] = 5 * (int64_t)hp->n_lora_mix,
-        [GR_D_MIX_DECAY] = hp->n_lora_decay,
-        [GR_D_MIX_RATE] = hp->n_lora_rate,
-        [GR_D_MIX_VALUE] = l > 0 ? hp->n_lora_value : hp->n_lora_rate,
-        [GR_D_MIX_GATE] = hp->n_lora_gate};
+        [GR_D_KERNEL] = hp->ssm.n_kernel,
+        [GR_D_CHANNEL] = hp->ssm.n_channel,
+        [GR_D_INNER] = hp->ssm.n_inner,
+        [GR_D_INNER_2] = 2 * (int64_t)hp->ssm.n_inner,
+        [GR_D_INNER_3] = 3 * (int64_t)hp->ssm.n_inner,
+        [GR_D_STATE] = hp->ssm.n_state,
+        [GR_D_RANK] = hp->ssm.n_rank,
+        [GR_D_DT] = hp->ssm.n_dt,
+        [GR_D_DT_BC] = hp->ssm.n_dt + 2 * (int64_t)hp->ssm.n_state,
+        [GR_D_RANK_2] = 2 * (int64_t)hp->ssm.n_rank,
+        [GR_D_RANK_BC] = hp->ssm.n_rank + 2 * (int64_t)hp->ssm.n_state,
+        [GR_D_SSM_IN] = (int64_t)hp->ssm.n_inner + hp->ssm.n_channel + hp->ssm.n_rank,
+        [GR_D_GROUP] = hp->ssm.n_group,
+        [GR_D_IN_GROUP] = hp->ssm.n_group ? hp->ssm.n_inner / hp->ssm.n_group : 0,
+        [GR_D_KV_INNER] = (int64_t)hp->ssm.n_group * hp->ssm.n_state,
+        [GR_D_LERP] = hp->time_mix.n_lerp,
+        [GR_D_MIX] = hp->time_mix.n_lora_mix,
+        [GR_D_MIX_5] = 5 * (int64_t)hp->time_mix.n_lora_mix,
+        [GR_D_MIX_DECAY] = hp->time_mix.n_lora_decay,
+        [GR_D_MIX_RATE] = hp->time_mix.n_lora_rate,
+        [GR_D_MIX_VALUE] = l > 0 ? hp->time_mix.n_lora_value : hp->time_mix.n_lora_rate,
+        [GR_D_MIX_GATE] = hp->time_mix.n_lora_gate};
     return value[d];
 }
 
@@ -105,16 +106,16 @@ int gr_file_layer(const struct gr_hparams *hp, int il)
 bool gr_spec_applies(const struct gr_hparams *hp, const struct gr_tensor_spec *s, int il)
 {
     if (s->flags & (GR_IN_ENC | GR_IN_DEC | GR_IN_CROSS))
-        return s->flags & (il < hp->n_enc        ? GR_IN_ENC
+        return s->flags & (il < hp->enc.n_layer  ? GR_IN_ENC
                            : gr_is_cross(hp, il) ? GR_IN_CROSS
                                                  : GR_IN_DEC);
-    if (s->flags & GR_IN_STATE && !hp->recurrent[il])
+    if (s->flags & GR_IN_STATE && !hp->ssm.layer[il])
         return false;
-    if (s->flags & GR_IN_HEADS && hp->n_head[il] == 0)
+    if (s->flags & GR_IN_HEADS && hp->attn.n_head[il] == 0)
         return false;
-    if (s->flags & GR_IN_FF && hp->n_ff[il] == 0)
+    if (s->flags & GR_IN_FF && hp->ff.n_ff[il] == 0)
         return false;
-    return !(s->flags & GR_IN_KV) || hp->n_head_kv[il] > 0;
+    return !(s->flags & GR_IN_KV) || hp->attn.n_head_kv[il] > 0;
 }
 
 /* Slots with scales as in llama.cpp (src/llama-model.cpp); ".scale" of other tensors has another

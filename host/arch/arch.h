@@ -50,16 +50,16 @@ enum gr_dim {
     GR_D_LATENT,     /* columns of an expert's input */
     GR_D_ADJUGATE,   /* n_expert / n_adjugate */
     GR_D_FF_ADJ,
-    /* latent attention (MLA): heads of d_k_mla and d_v_mla columns, whose keys and values are
+    /* latent attention (MLA): heads of mla.d_k and mla.d_v columns, whose keys and values are
      * computed from a latent */
     GR_D_LORA_Q,
     GR_D_LORA_KV,
     GR_D_KV_A,  /* latent and roped columns side by side */
-    GR_D_Q_MLA, /* n_head * d_k_mla */
-    GR_D_O_MLA, /* n_head * d_v_mla */
-    GR_D_NOPE,  /* d_k_mla - n_rot */
-    GR_D_V_MLA, /* d_v_mla */
-    GR_D_KV_B,  /* n_head * (d_k_mla - n_rot + d_v_mla) */
+    GR_D_Q_MLA, /* n_head * mla.d_k */
+    GR_D_O_MLA, /* n_head * mla.d_v */
+    GR_D_NOPE,  /* mla.d_k - n_rot */
+    GR_D_V_MLA, /* mla.d_v */
+    GR_D_KV_B,  /* n_head * (mla.d_k - n_rot + mla.d_v) */
     GR_D_GATE,  /* n_head * d_gate */
     GR_D_ONE,
     GR_D_BUCKET,  /* buckets of relative positions */
@@ -215,150 +215,220 @@ struct gr_tensor_spec {
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
 
-/* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. */
+/* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. Fields stand
+ * with their subject; n_ and d_ are numbers of rows, columns or items, and an array has an entry
+ * for each layer. */
 struct gr_hparams {
-    int32_t n_vocab, n_ctx_train, n_embd, n_layer;
-    int32_t n_learned_pos; /* rows of the table of learned positions, which are part of cached K and
-                              V; 0: there is no table */
-    int32_t n_head[GR_MAX_LAYER], n_head_kv[GR_MAX_LAYER], n_ff[GR_MAX_LAYER];
-    int32_t d_k, d_v; /* columns of a head */
-    /* data kept from step to step */
+    int32_t n_vocab;                  /* tokens */
+    int32_t n_ctx_train;              /* training context, in tokens */
+    int32_t n_embd;                   /* columns of the residual stream */
+    int32_t n_layer;                  /* layers that run, those of an encoder included */
+    int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il uses */
     bool no_cache; /* no KV cache: attention sees all of its own micro-batch, past and future
                       (encoders, diffusion) */
-    enum gr_pooling pooling;     /* default pooling of embeddings; never MODEL */
-    enum gr_pooling pooling_cls; /* before a classifier: MEAN; otherwise the first token without a
-                                    cache, or the last one */
-    enum gr_act_kind cls_act;    /* between the matrices of a classifier */
-    bool cls_softmax;            /* softmax over its scores */
-    int32_t n_cls;               /* number of scores */
-    int32_t n_bucket; /* buckets of relative positions, 0: none; distances from GR_REL_FAR on are in
-                         the last one */
-    int32_t n_token_type; /* token types (every token has the first one); 0: unknown */
-    int32_t n_ff_up; /* rows of the first feed-forward matrix, where these are n_ff or 2 * n_ff */
-    enum gr_act_kind ffn_act; /* activation of the feed-forward part in gr_pre_norm_layer and the
-                                 like; SiLU unless the family sets another */
-    int32_t n_dense_2, n_dense_3; /* rows of the first, columns of the second matrix after
-                                     pooling */
-    bool v_in_k; /* V is the last n_head_kv * d_v columns of K's rows (MLA's latent) */
-    int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il or an
-                                    earlier one; -1: none (also where n_head_kv is 0) */
-    int32_t n_enc; /* layers of an encoder, which precede the others (kv_of -1) and attend to their
-                      own micro-batch; 0: there is no encoder */
-    int32_t decoder_start;        /* first token of gr_decode with an encoder */
-    bool recurrent[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 per sequence */
-    int32_t n_conv_state, n_ssm_state;
-    /* latent attention: columns of a head's K and V before absorption, ranks of Q and of the
-     * latent; with a cached latent d_k is n_rot + n_lora_kv and d_v is n_lora_kv */
-    int32_t d_k_mla, d_v_mla, n_lora_q, n_lora_kv;
-    /* experts */
-    int32_t n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
-    enum gr_gate_kind expert_gate;
-    bool expert_norm;                            /* weights of the chosen experts sum to 1 */
-    float expert_scale;                          /* of the weights; 0 = 1 */
-    int32_t n_expert_group, n_expert_group_used; /* 1, 1 = no groups */
-    bool expert_weighs_input; /* the weight of a chosen expert multiplies its input instead of its
+
+    /* embeddings of tokens */
+    struct {
+        float scale;           /* factor; 1: none */
+        bool scales_tokens;    /* it applies to tokens only, not to vectors in their place */
+        bool only_tokens;      /* vectors in place of tokens are not supported: they would take
+                                  another path through the layers */
+        bool norm;             /* they go through a norm without weights */
+        int32_t n_learned_pos; /* rows of the table of learned positions, which are part of cached K
+                                  and V; 0: there is no table */
+        int32_t n_token_type;  /* token types (every token has the first one); 0: unknown */
+    } embd;
+
+    /* attention */
+    struct {
+        int32_t n_head[GR_MAX_LAYER];    /* query heads; 0: no attention */
+        int32_t n_head_kv[GR_MAX_LAYER]; /* key/value heads; 0: no keys and values */
+        int32_t d_k, d_v;                /* columns of a head's K and V */
+        int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il or
+                                        an earlier one; -1: none (also where n_head_kv is 0) */
+        float scale;                 /* of the products of Q and K; 0: 1 / sqrt(d_k) */
+        float value_scale;           /* factor of the result; 0: none */
+        float softcap;               /* limit of the scaled products; 0: none */
+        float clamp_kqv;             /* limit of Q, K and V on both sides; 0: none */
+        float max_alibi;             /* ALiBi's largest exponent; 0: no ALiBi */
+        int32_t n_bucket;    /* buckets of relative positions, 0: none; distances from GR_REL_FAR on
+                                are in the last one */
+        int32_t n_ctx_dense; /* longest context in which attention is dense, in tokens; 0: any.
+                                Sparse attention in longer ones is not supported */
+        int32_t d_gate;      /* gates per head: 1, or one for each column */
+        int32_t qkv_apart;   /* rows from the start of Q to that of K, and from there to that of V,
+                                in a fused matrix where they are not adjacent; 0: they are */
+        bool norm_roped;     /* norms of Q and K follow the rotation: absolute positions matter, not
+                                only distances */
+        /* factor of queries at position p: 1 + scale * ln(1 + floor((p + first) / length)) */
+        struct {
+            float scale; /* 0: no factor */
+            int32_t first, length;
+        } temper;
+    } attn;
+
+    /* latent attention; with a cached latent attn.d_k is rope.n_rot + n_lora_kv and attn.d_v is
+     * n_lora_kv */
+    struct {
+        int32_t d_k, d_v;  /* columns of a head's K and V before absorption */
+        int32_t n_lora_q;  /* rank of Q; 0: it has one matrix */
+        int32_t n_lora_kv; /* columns of the latent; 0: no latent attention */
+        bool v_in_k; /* the latent is cached: V is the last n_head_kv * d_v columns of K's rows */
+    } mla;
+
+    /* sliding windows */
+    struct {
+        int32_t n_swa; /* visible positions; 0: no window */
+        bool both;     /* symmetric: n_swa / 2 positions to either side are visible; for no_cache */
+        bool chunked;  /* a window begins at the last multiple of n_swa instead of sliding */
+        bool layer[GR_MAX_LAYER]; /* layers whose keys and values are in GR_CACHE_SWA: those with a
+                                     window or, in a model with an encoder, those with
+                                     cross-attention (gr_is_cross) */
+    } swa;
+
+    /* rotary positions; _swa: of windowed layers */
+    struct {
+        enum gr_rope_kind kind;
+        bool none[GR_MAX_LAYER];  /* layers without rope */
+        int32_t n_rot, n_rot_swa; /* rotated columns of a head */
+        bool rot_by_kind;   /* they differ; otherwise those of the first layer are used for all */
+        int32_t section[4]; /* M-RoPE: numbers of pairs rotated by t, y, x and not at all; all 0: a
+                               single position */
+        bool interleaved;   /* sections are interleaved (t y x t y x ..) instead of consecutive */
+        float freq_base, freq_base_swa;   /* above 0 */
+        float freq_scale, freq_scale_swa; /* factor of all frequencies; 1: none */
+        bool plain_swa;                   /* windowed layers have no rope scaling */
+        enum gr_scaling scaling;
+        int32_t n_ctx_orig;                   /* context before scaling, in tokens */
+        float attn_factor, yarn_attn_factor;  /* of the rotated columns; 1: none */
+        float yarn_ext_factor;                /* below 0: by the kind of scaling */
+        float yarn_beta_fast, yarn_beta_slow; /* turns within n_ctx_orig */
+        bool yarn_scales_attn; /* YaRN's magnitude also multiplies the attention scale (DeepSeek) */
+        float yarn_log_mul;    /* with yarn_scales_attn: that magnitude is 1 + yarn_log_mul *
+                                  ln(factor), and rope's is 1; without: rope's is YaRN's own divided
+                                  by it; 0: both are YaRN's own */
+    } rope;
+
+    /* feed-forward part */
+    struct {
+        int32_t n_ff[GR_MAX_LAYER]; /* its columns; 0: none */
+        int32_t n_ff_up;            /* rows of the first matrix, where these are n_ff or 2 * n_ff */
+        enum gr_act_kind act;       /* in gr_pre_norm_layer and the like; SiLU unless the family
+                                       sets another */
+        float glu_limit[GR_MAX_LAYER];     /* limits of the factors of SiLU(gate) * up, here and in
+                                              shared experts .. */
+        float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
+        bool glu_limit_first;   /* glu_limit applies to the input of SiLU instead of its result */
+        float situ_beta;        /* parameter of SITU; 0: SiLU */
+        float situ_linear_beta; /* limit of SITU's linear factor; 0: none */
+        struct gr_xielu {       /* gr_args_xielu */
+            float positive, negative, linear, below;
+        } xielu[GR_MAX_LAYER];
+    } ff;
+
+    /* mixture of experts */
+    struct {
+        int32_t n_expert;                            /* 0: there are none */
+        int32_t n_expert_used;                       /* chosen for a token */
+        int32_t n_expert_group, n_expert_group_used; /* 1, 1: no groups */
+        int32_t n_ff_exp;                            /* columns of an expert */
+        int32_t n_ff_shexp;                          /* of the shared experts, side by side */
+        enum gr_gate_kind gate;
+        bool weights_norm;    /* weights of the chosen experts sum to 1 */
+        float weights_scale;  /* factor of the weights; 0: none */
+        bool weighs_input;    /* the weight of a chosen expert multiplies its input instead of its
                                  output */
-    int32_t n_latent;         /* columns of an expert's input and output; 0 = n_embd */
-    /* adjugate experts: one per n_adjugate experts, with n_ff_adj columns */
-    int32_t n_adjugate, n_ff_adj;
-    float adjugate_scale;
-    int32_t n_kernel, n_channel; /* convolution before the recurrence: width, columns */
-    /* columns, state per column, time steps or heads (or the rank of time steps), groups that share
-     * B and C (or K) */
-    int32_t n_inner, n_state, n_rank, n_group;
-    int32_t n_dt;                   /* rank of the time steps of Mamba 1 with heads */
-    float decay_bound, decay_slope; /* of the delta rule (gr_args_delta_rule); bound 0: none */
-    float glu_limit[GR_MAX_LAYER];  /* limits of the factors of SiLU(gate) * up, in the feed-forward
-                                       part and in shared experts .. */
-    float glu_limit_exp[GR_MAX_LAYER]; /* .. and in experts; 0: none */
-    /* mixing with the previous token: number of mixtures, ranks */
-    int32_t n_lerp, n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value, n_lora_gate;
-    bool glu_limit_first; /* glu_limit applies to the input of SiLU instead of its result */
-    int32_t n_res_block;  /* the residual stream is kept (gr_keep) at layers il % n_res_block == 0;
-                             0: never */
-    float situ_beta, situ_linear_beta; /* parameters of SITU; situ_beta 0: SiLU; situ_linear_beta 0:
-                                          no bound of the linear factor */
-    int32_t halve_every; /* the stream is halved after every halve_every layers; 0: never */
-    int32_t n_ctx_dense; /* longest context in which attention is dense; 0: any. Sparse attention in
-                            longer ones is not supported */
-    bool norm_dt_b_c;    /* time step, B and C go through norms without weights */
-    int32_t qkv_apart;   /* rows from the start of Q to that of K, and from there to that of V, in a
-                            fused matrix where they are not adjacent; 0: they are */
-    bool norm_embd;      /* the embeddings go through a norm without weights */
-    int32_t weights_of[GR_MAX_LAYER]; /* the layer of the file whose weights layer il uses */
-    int32_t round, n_low; /* models that run layers repeatedly: layers of a round or stack, runs of
-                             the low stack before one of the high stack */
-    bool parallel;        /* attention and feed-forward have the same input */
-    float eps, eps_post;  /* epsilon of norms; of post-norms (0 = the same) */
-    enum gr_norm_kind norm;
-    float attn_scale;  /* 0: 1 / sqrt(d_k) */
-    float value_scale; /* factor of the attention result; 0 = 1 */
-    struct { /* factor of queries at position p: 1 + scale * ln(1 + floor((p + first) / length)) */
-        float scale; /* 0: none */
-        int32_t first, length;
-    } temper;
-    int32_t d_gate;      /* gates per head: 1, or one for each column */
-    float attn_softcap;  /* 0: none */
-    float final_softcap; /* 0: none */
-    float clamp_kqv;     /* 0: none */
-    float max_alibi;     /* 0: none */
-    float embd_scale;    /* factor of the token embeddings */
-    bool scales_tokens;  /* embd_scale applies to tokens only, not to vectors in their place */
-    bool only_tokens; /* vectors in place of tokens are not supported: they would take another path
-                         through the layers */
-    struct gr_xielu { /* gr_args_xielu */
-        float positive, negative, linear, below;
-    } xielu[GR_MAX_LAYER];
-    float residual_scale; /* factor of what each part of a layer adds; 0 = 1 */
-    float logit_scale;    /* the logits are divided by it; 0 = 1 */
-    /* sliding window */
-    int32_t n_swa; /* 0: none */
-    bool swa_both; /* symmetric: n_swa / 2 positions to either side are visible; for no_cache */
-    bool chunked;  /* a window begins at the last multiple of n_swa instead of sliding */
-    bool swa[GR_MAX_LAYER]; /* layers whose keys and values are in GR_CACHE_SWA: those with a window
-                               or, in a model with an encoder, those with cross-attention
-                               (gr_is_cross) */
-    /* rope */
-    enum gr_rope_kind rope;
-    bool no_rope[GR_MAX_LAYER]; /* layers without rope */
-    bool norm_roped; /* norms of Q and K follow the rotation: absolute positions matter, not only
-                        distances */
-    int32_t n_rot, n_rot_swa; /* rotated columns of a head; in windowed layers */
-    bool rot_by_kind; /* n_rot and n_rot_swa differ; otherwise the first layer's is used for all */
-    int32_t section[4]; /* M-RoPE: numbers of pairs rotated by t, y, x and not at all; all 0: a
-                           single position */
-    bool interleaved;   /* sections are interleaved (t y x t y x ..) instead of consecutive */
-    float freq_base, freq_base_swa; /* of full and of windowed layers */
-    float freq_scale, freq_scale_swa;
-    bool plain_swa_rope; /* windowed layers have no rope scaling */
-    enum gr_scaling scaling;
-    int32_t n_ctx_orig; /* context length before scaling */
-    float rope_attn_factor;
-    float yarn_ext_factor, yarn_attn_factor, yarn_beta_fast,
-        yarn_beta_slow;    /* yarn_ext_factor < 0: by the kind of scaling */
-    bool yarn_scales_attn; /* YaRN's magnitude also multiplies the attention scale (DeepSeek) */
-    float yarn_log_mul; /* with yarn_scales_attn: that magnitude is 1 + yarn_log_mul * ln(factor),
-                           and rope's is 1; without: rope's is YaRN's own divided by it; 0: both are
-                           YaRN's own */
+        int32_t n_latent;     /* columns of an expert's input and output; 0: n_embd */
+        int32_t n_adjugate;   /* experts that share an adjugate expert .. */
+        int32_t n_ff_adj;     /* .. of n_ff_adj columns; 0: there are none */
+        float adjugate_scale; /* factor of the adjugate experts' sum */
+    } moe;
+
+    /* recurrent layers: Mamba, delta rule, linear attention, RWKV, short convolutions */
+    struct {
+        bool layer[GR_MAX_LAYER]; /* has a state of n_conv_state + n_ssm_state f32 per sequence */
+        int32_t n_conv_state, n_ssm_state;
+        int32_t n_kernel, n_channel;    /* convolution before the recurrence: tokens, columns */
+        int32_t n_inner, n_state;       /* columns, state per column */
+        int32_t n_rank;                 /* time steps or heads (or the rank of time steps) */
+        int32_t n_group;                /* groups that share B and C (or K) */
+        int32_t n_dt;                   /* rank of the time steps of Mamba 1 with heads */
+        bool norm_dt_b_c;               /* time step, B and C go through norms without weights */
+        float decay_bound, decay_slope; /* of the delta rule (gr_args_delta_rule); bound 0: none */
+    } ssm;
+
+    /* mixing with the previous token (RWKV) */
+    struct {
+        int32_t n_lerp;                                              /* mixtures */
+        int32_t n_lora_mix, n_lora_decay, n_lora_rate, n_lora_value; /* ranks */
+        int32_t n_lora_gate;                                         /* 0: no gate */
+    } time_mix;
+
+    struct {
+        enum gr_norm_kind kind;
+        float eps, eps_post; /* epsilon; of post-norms (0: the same) */
+    } norm;
+
+    /* residual stream */
+    struct {
+        float scale;         /* factor of what each part of a layer adds; 0: none */
+        bool parallel;       /* attention and feed-forward have the same input */
+        int32_t keep_every;  /* it is kept (gr_keep) at layers il % keep_every == 0; 0: never */
+        int32_t halve_every; /* it is halved after every halve_every layers; 0: never */
+    } residual;
+
+    /* models that run layers repeatedly */
+    struct {
+        int32_t round; /* layers of a round or stack; 0: no norm between rounds */
+        int32_t n_low; /* runs of the low stack before one of the high stack */
+    } loop;
+
+    struct {
+        float scale;   /* the logits are divided by it; 0: they are not */
+        float softcap; /* their limit; 0: none */
+    } logits;
+
+    /* vectors of texts */
+    struct {
+        enum gr_pooling kind;         /* by default; never MODEL */
+        int32_t n_dense_2, n_dense_3; /* rows of the first, columns of the second matrix after
+                                         pooling */
+    } pool;
+
+    /* classifier of texts */
+    struct {
+        enum gr_pooling pooling; /* before it: MEAN; otherwise the first token without a cache, or
+                                    the last one */
+        enum gr_act_kind act;    /* between its matrices */
+        bool softmax;            /* softmax over its scores */
+        int32_t n_cls;           /* number of scores */
+    } cls;
+
+    /* encoder */
+    struct {
+        int32_t n_layer; /* its layers, which precede the others (attn.kv_of -1) and attend to their
+                            own micro-batch; 0: there is no encoder */
+        int32_t decoder_start; /* token id, the first one of gr_decode */
+    } enc;
 };
 
 /* Returns whether a layer attends to its own micro-batch only and caches nothing. */
 static inline bool gr_sees_itself(const struct gr_hparams *hp, int32_t il)
 {
-    return hp->no_cache || il < hp->n_enc;
+    return hp->no_cache || il < hp->enc.n_layer;
 }
 
 /* Returns whether a layer attends to the encoder's output (cross-attention). */
 static inline bool gr_is_cross(const struct gr_hparams *hp, int32_t il)
 {
-    return hp->n_enc > 0 && hp->swa[il];
+    return hp->enc.n_layer > 0 && hp->swa.layer[il];
 }
 
-/* Returns whether any layer has `swa` set: a window or, with an encoder, cross-attention. */
+/* Returns whether any layer has `swa.layer` set: a window or, with an encoder, cross-attention. */
 static inline bool gr_any_window(const struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->swa[il])
+        if (hp->swa.layer[il])
             return true;
     return false;
 }

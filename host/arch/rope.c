@@ -21,29 +21,30 @@ void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
                                             [GR_SCALING_LINEAR] = GR_SCALE_LINEAR,
                                             [GR_SCALING_YARN] = GR_SCALE_YARN,
                                             [GR_SCALING_LONGROPE] = GR_SCALE_LONGROPE};
-    o->scaling = p->rope_scaling == GR_SCALING_MODEL ? hp->scaling : asked[p->rope_scaling];
-    o->freq_base = given(p->rope_freq_base, hp->freq_base);
-    o->freq_scale = given(p->rope_freq_scale, hp->freq_scale);
+    o->scaling = p->rope_scaling == GR_SCALING_MODEL ? hp->rope.scaling : asked[p->rope_scaling];
+    o->freq_base = given(p->rope_freq_base, hp->rope.freq_base);
+    o->freq_scale = given(p->rope_freq_scale, hp->rope.freq_scale);
     if (o->scaling == GR_SCALE_NONE)
         o->freq_scale = 1;
-    o->ext_factor = isnan(p->yarn_ext_factor) ? hp->yarn_ext_factor : p->yarn_ext_factor;
+    o->ext_factor = isnan(p->yarn_ext_factor) ? hp->rope.yarn_ext_factor : p->yarn_ext_factor;
     if (o->ext_factor < 0)
         o->ext_factor = o->scaling == GR_SCALE_YARN ? 1 : 0;
-    o->attn_factor = given(p->yarn_attn_factor, hp->yarn_attn_factor) * hp->rope_attn_factor;
-    o->beta_fast = given(p->yarn_beta_fast, hp->yarn_beta_fast);
-    o->beta_slow = given(p->yarn_beta_slow, hp->yarn_beta_slow);
-    o->n_ctx_orig = p->yarn_orig_ctx ? (int32_t)p->yarn_orig_ctx : hp->n_ctx_orig;
+    o->attn_factor = given(p->yarn_attn_factor, hp->rope.yarn_attn_factor) * hp->rope.attn_factor;
+    o->beta_fast = given(p->yarn_beta_fast, hp->rope.yarn_beta_fast);
+    o->beta_slow = given(p->yarn_beta_slow, hp->rope.yarn_beta_slow);
+    o->n_ctx_orig = p->yarn_orig_ctx ? (int32_t)p->yarn_orig_ctx : hp->rope.n_ctx_orig;
 }
 
 int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p)
 {
     struct gr_rope_opt o;
-    double own = hp->scaling == GR_SCALE_NONE ? 1 : (double)hp->freq_scale, n = hp->n_ctx_train;
-    if (hp->rope == GR_ROPE_NONE)
+    double own = hp->rope.scaling == GR_SCALE_NONE ? 1 : (double)hp->rope.freq_scale;
+    double n = hp->n_ctx_train;
+    if (hp->rope.kind == GR_ROPE_NONE)
         return hp->n_ctx_train;
-    if (hp->scaling == GR_SCALE_YARN) /* some files give the original context length as the training
-                                         length */
-        n = GR_MAX(n, hp->n_ctx_orig / own);
+    if (hp->rope.scaling == GR_SCALE_YARN) /* some files give the original context length as the
+                                         training length */
+        n = GR_MAX(n, hp->rope.n_ctx_orig / own);
     gr_rope_resolve(&o, hp, p);
     return (int32_t)GR_MIN(round(n * own / (double)o.freq_scale), INT32_MAX);
 }
@@ -58,7 +59,7 @@ static double pair_of_turns(const struct gr_rope_opt *o, double base, int32_t n_
 
 static int32_t count_sections(const struct gr_hparams *hp)
 {
-    const int32_t *n = hp->section;
+    const int32_t *n = hp->rope.section;
     return n[0] + n[1] + n[2] + n[3];
 }
 
@@ -66,9 +67,9 @@ static int32_t count_sections(const struct gr_hparams *hp)
  * repeat. */
 static int32_t section_of(const struct gr_hparams *hp, int32_t all, int32_t i)
 {
-    const int32_t *n = hp->section;
+    const int32_t *n = hp->rope.section;
     int32_t k = i % all;
-    if (hp->interleaved)
+    if (hp->rope.interleaved)
         return k < 3 * n[k % 3] ? k % 3 : 3;
     return k < n[0] ? 0 : k < n[0] + n[1] ? 1 : k < n[0] + n[1] + n[2] ? 2 : 3;
 }
@@ -76,7 +77,7 @@ static int32_t section_of(const struct gr_hparams *hp, int32_t all, int32_t i)
 bool gr_rope_sections(const struct gr_hparams *hp, int32_t *section)
 {
     int32_t all = count_sections(hp);
-    for (int32_t i = 0; i < hp->n_rot / 2 && all > 0; i++)
+    for (int32_t i = 0; i < hp->rope.n_rot / 2 && all > 0; i++)
         section[i] = section_of(hp, all, i);
     return all > 0;
 }
@@ -88,15 +89,16 @@ static struct gr_rope_mag magnitudes(const struct gr_rope_opt *o, const struct g
                                      double log_factor)
 {
     float grown = o->attn_factor * (float)(1 + 0.1 * log_factor);
-    bool yarn = o->ext_factor != 0, own = hp->yarn_log_mul != 0;
+    bool yarn = o->ext_factor != 0, own = hp->rope.yarn_log_mul != 0;
     struct gr_rope_mag mag = {.rope = yarn && !own ? grown : o->attn_factor, .attn = 1};
-    if (hp->yarn_scales_attn) {
-        double m = (double)(yarn ? mag.rope : grown) * (1 + (double)hp->yarn_log_mul * log_factor);
+    if (hp->rope.yarn_scales_attn) {
+        double m =
+            (double)(yarn ? mag.rope : grown) * (1 + (double)hp->rope.yarn_log_mul * log_factor);
         mag.attn = (float)(m * m);
     } else if (yarn && own) {
-        mag.rope = (float)((double)grown / (1 + (double)hp->yarn_log_mul * log_factor));
+        mag.rope = (float)((double)grown / (1 + (double)hp->rope.yarn_log_mul * log_factor));
     }
-    if (hp->norm_roped)
+    if (hp->attn.norm_roped)
         mag.rope = 1; /* a norm after the rotation would undo it */
     return mag;
 }
@@ -105,14 +107,14 @@ void gr_rope_freqs(const struct gr_rope_opt *opt, const struct gr_hparams *hp, b
                    const float *factors, double *freq, struct gr_rope_mag *mag)
 {
     struct gr_rope_opt plain = *opt, *o = &plain;
-    bool unscaled = swa && hp->plain_swa_rope;
+    bool unscaled = swa && hp->rope.plain_swa;
     if (unscaled)
         plain.ext_factor = 0, plain.attn_factor = 1;
-    if (swa && hp->rot_by_kind)
+    if (swa && hp->rope.rot_by_kind)
         factors = NULL; /* they are for the columns that full layers rotate */
-    double base = (double)(swa ? hp->freq_base_swa : o->freq_base);
-    double scale = unscaled ? 1 : (double)(swa ? hp->freq_scale_swa : o->freq_scale);
-    int32_t n = swa ? hp->n_rot_swa : hp->n_rot;
+    double base = (double)(swa ? hp->rope.freq_base_swa : o->freq_base);
+    double scale = unscaled ? 1 : (double)(swa ? hp->rope.freq_scale_swa : o->freq_scale);
+    int32_t n = swa ? hp->rope.n_rot_swa : hp->rope.n_rot;
     double lo = floor(pair_of_turns(o, base, n, (double)o->beta_fast));
     double hi = ceil(pair_of_turns(o, base, n, (double)o->beta_slow));
     int32_t all = count_sections(hp);

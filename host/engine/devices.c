@@ -31,7 +31,7 @@ static uint64_t padded(const struct gr_ten *t)
 /* Returns whether a layer uses the keys and values of an earlier layer. */
 static bool is_shared(const struct gr_hparams *hp, size_t il)
 {
-    int32_t of = hp->kv_of[il];
+    int32_t of = hp->attn.kv_of[il];
     return of >= 0 && of < (int32_t)il;
 }
 
@@ -53,7 +53,7 @@ void gr_session_place(struct gr_session *s, const struct gr_weights *weights)
     s->env.conv_state = t + GR_T_CONV * n, s->env.ssm_state = t + GR_T_SSM * n;
     for (size_t il = 0; il < n; il++)
         s->cache_device[il] = s->params.no_kv_offload ? 0
-                              : is_shared(hp, il)     ? s->cache_device[hp->kv_of[il]]
+                              : is_shared(hp, il)     ? s->cache_device[hp->attn.kv_of[il]]
                                                       : weights->place.layer[il];
     for (int32_t d = 0; d < GR_MAX_DEVICE; d++)
         s->device[d].has.cache = 0;
@@ -82,7 +82,7 @@ static void share_tensors(struct gr_session *s)
     size_t n = (size_t)s->slice->hp.n_layer;
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++)
         if (is_shared(&s->slice->hp, i % n))
-            s->tensors[i] = s->tensors[i / n * n + (size_t)s->slice->hp.kv_of[i % n]];
+            s->tensors[i] = s->tensors[i / n * n + (size_t)s->slice->hp.attn.kv_of[i % n]];
 }
 
 static int no_memory(const struct gr_session *s, int32_t d)
@@ -131,14 +131,14 @@ static int alloc_caches(struct gr_session *s)
 static void caches_on(const struct gr_session *s, int32_t device, struct gr_memory *part)
 {
     const struct gr_hparams *hp = &s->slice->hp;
-    size_t n = (size_t)hp->n_layer, state = hp->n_conv_state ? GR_T_CONV : GR_T_SSM;
+    size_t n = (size_t)hp->n_layer, state = hp->ssm.n_conv_state ? GR_T_CONV : GR_T_SSM;
     *part = s->memory;
     memset(part->bytes, 0, sizeof part->bytes);
     memset(part->n_layer, 0, sizeof part->n_layer);
     part->state_bytes = 0, part->n_recurrent = 0;
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
         const struct gr_ten *t = &s->tensors[i];
-        size_t which = i / n, kind = hp->swa[i % n] ? GR_CACHE_SWA : GR_CACHE_FULL;
+        size_t which = i / n, kind = hp->swa.layer[i % n] ? GR_CACHE_SWA : GR_CACHE_FULL;
         uint64_t bytes = (uint64_t)(t->rows * t->row_bytes);
         if (!gr_ten_is(t) || is_shared(hp, i % n) || gr_tensor_device(s, t) != device)
             continue;

@@ -97,7 +97,7 @@ static size_t put_rope(const struct gr_session *s, char *text, size_t size)
 {
     static const char *const scaling[] = {"none", "linear", "yarn", "longrope"};
     struct gr_rope_opt o;
-    if (s->model->hp.rope == GR_ROPE_NONE)
+    if (s->model->hp.rope.kind == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, &s->model->hp, &s->params);
     return (size_t)snprintf(

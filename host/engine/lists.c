@@ -32,7 +32,7 @@ void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
     const struct gr_hparams *hp = &s->slice->hp;
     shape->n_list = (int32_t)room_of(s, GR_CACHE_FULL);
     shape->n_list_swa = (int32_t)room_of(s, GR_CACHE_SWA);
-    shape->n_alibi = (hp->max_alibi > 0 || hp->n_bucket > 0) ? shape->n_list : 0;
+    shape->n_alibi = (hp->attn.max_alibi > 0 || hp->attn.n_bucket > 0) ? shape->n_list : 0;
 }
 
 /* Sequences that share cells may together list more cells than the cache has; the capacity is
@@ -90,7 +90,7 @@ static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
 {
     const struct gr_hparams *hp = &s->slice->hp;
     int32_t *list = gr_staged(s, c, GR_STEP_LIST), *key_pos = key_pos_of(s, c);
-    int32_t behind = hp->swa_both ? hp->n_swa / 2 : hp->n_swa - 1;
+    int32_t behind = hp->swa.both ? hp->swa.n_swa / 2 : hp->swa.n_swa - 1;
     const struct gr_kv_range all = {0, ub->n_tok};
     gr_cache_fill_none(ub, INT32_MAX, INT32_MAX, list, gr_staged(s, c, GR_STEP_SPAN));
     mark(s, c, GR_STEP_LIST, all);
@@ -100,7 +100,7 @@ static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
         mark(s, c, GR_STEP_KEY_POS, all);
     if (!hp->no_cache || !c->plan.shape.n_list_swa)
         return;
-    gr_cache_fill_none(ub, behind, hp->swa_both ? behind : INT32_MAX,
+    gr_cache_fill_none(ub, behind, hp->swa.both ? behind : INT32_MAX,
                        gr_staged(s, c, GR_STEP_LIST_SWA), gr_staged(s, c, GR_STEP_SPAN_SWA));
     mark(s, c, GR_STEP_LIST_SWA, all);
 }

@@ -26,7 +26,7 @@ static int cache_type(const char *name, const char *what, uint32_t *out)
 /* Returns whether a layer keeps keys and values of its own. */
 static bool keeps_kv(const struct gr_hparams *hp, int il)
 {
-    return !hp->no_cache && hp->n_head_kv[il] > 0 && hp->kv_of[il] == il;
+    return !hp->no_cache && hp->attn.n_head_kv[il] > 0 && hp->attn.kv_of[il] == il;
 }
 
 static int64_t row_bytes(uint32_t type, int64_t cols)
@@ -38,16 +38,17 @@ static int64_t row_bytes(uint32_t type, int64_t cols)
 bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, int il,
                       enum gr_cache_tensor which, struct gr_ten *shape)
 {
-    int kind = hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+    int kind = hp->swa.layer[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
     const struct gr_kv_params *kv = &m->cache.kv[kind];
     bool state = which == GR_T_CONV || which == GR_T_SSM, there;
-    int64_t cols = hp->n_head_kv[il] * (int64_t)(which == GR_T_V ? hp->d_v : hp->d_k);
+    int64_t cols =
+        hp->attn.n_head_kv[il] * (int64_t)(which == GR_T_V ? hp->attn.d_v : hp->attn.d_k);
     if (state)
-        cols = which == GR_T_CONV ? hp->n_conv_state : hp->n_ssm_state;
+        cols = which == GR_T_CONV ? hp->ssm.n_conv_state : hp->ssm.n_ssm_state;
     if (state)
-        there = hp->recurrent[il] && cols > 0;
+        there = hp->ssm.layer[il] && cols > 0;
     else
-        there = keeps_kv(hp, il) && !(which == GR_T_V && hp->v_in_k) &&
+        there = keeps_kv(hp, il) && !(which == GR_T_V && hp->mla.v_in_k) &&
                 !(which == GR_T_K_FAR && kv->group <= 1);
     uint32_t type = state ? GR_F32 : which == GR_T_V ? m->type_v : m->type_k;
     *shape = (struct gr_ten){0};
@@ -67,7 +68,7 @@ static int check_heads(const struct gr_memory *m, const struct gr_hparams *hp)
     const struct {
         uint32_t type;
         int32_t d;
-    } h[] = {{m->type_k, hp->d_k}, {hp->v_in_k ? m->type_k : m->type_v, hp->d_v}};
+    } h[] = {{m->type_k, hp->attn.d_k}, {hp->mla.v_in_k ? m->type_k : m->type_v, hp->attn.d_v}};
     for (unsigned i = 0; i < GR_COUNT(h); i++) {
         const struct gr_dtype_info *t = gr_dtype_find(h[i].type);
         if (h[i].d % (int32_t)t->block)
@@ -92,7 +93,7 @@ static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
 {
     int rc = 0;
     for (int il = 0; il < hp->n_layer && !rc; il++) {
-        int kind = hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+        int kind = hp->swa.layer[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
         for (int w = 0; w < GR_N_CACHE_TENSOR && !rc; w++) {
             struct gr_ten t;
             uint64_t *sum = w < GR_T_CONV ? &m->bytes[kind][w] : &m->state_bytes;
@@ -109,9 +110,9 @@ static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
 static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_session_params *p,
                              uint32_t n_ctx_seq)
 {
-    uint64_t n = (uint64_t)hp->n_swa * (p->kv_unified ? p->n_seq_max : 1) + p->n_ubatch;
+    uint64_t n = (uint64_t)hp->swa.n_swa * (p->kv_unified ? p->n_seq_max : 1) + p->n_ubatch;
     n = GR_PAD(n, (uint64_t)CELL_PAD);
-    return p->swa_full || hp->n_enc || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
+    return p->swa_full || hp->enc.n_layer || n > n_ctx_seq ? n_ctx_seq : (uint32_t)n;
 }
 
 uint32_t gr_memory_ctx_seq(const struct gr_session_params *p)
@@ -127,24 +128,24 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
     m->n_ctx_seq = gr_memory_ctx_seq(p);
     m->cache.n_seq_max = p->n_seq_max;
     for (int il = 0; il < hp->n_layer; il++) {
-        m->n_layer[hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL] += keeps_kv(hp, il);
-        m->n_recurrent += hp->recurrent[il];
+        m->n_layer[hp->swa.layer[il] ? GR_CACHE_SWA : GR_CACHE_FULL] += keeps_kv(hp, il);
+        m->n_recurrent += hp->ssm.layer[il];
     }
     struct gr_kv_params kv = {.n_cell = m->n_ctx_seq,
                               .n_stream = n_stream,
                               .n_seq_max = p->n_seq_max,
                               .n_pad = CELL_PAD,
                               .contiguous = p->kv_contiguous,
-                              .pos_2d = hp->section[0] > 0};
+                              .pos_2d = hp->rope.section[0] > 0};
     for (int k = 0; k < GR_N_CACHE_KIND; k++) {
         m->cache.has[k] = m->n_layer[k] > 0;
         m->cache.kv[k] = kv;
     }
     m->cache.kv[GR_CACHE_FULL].group = p->group_n > 1 ? p->group_n : 0;
     m->cache.kv[GR_CACHE_SWA].n_cell = window_cells(hp, p, m->n_ctx_seq);
-    m->cache.kv[GR_CACHE_SWA].window = hp->n_swa;
-    m->cache.kv[GR_CACHE_SWA].chunked = hp->chunked;
-    m->cache.encodes = hp->n_enc > 0;
+    m->cache.kv[GR_CACHE_SWA].window = hp->swa.n_swa;
+    m->cache.kv[GR_CACHE_SWA].chunked = hp->swa.chunked;
+    m->cache.encodes = hp->enc.n_layer > 0;
     m->cache.has_rs = m->n_recurrent > 0;
     m->cache.rs = (struct gr_rs_params){p->n_seq_max, p->n_rollback};
     m->n_row = m->cache.has_rs ? gr_rs_n_row(&m->cache.rs) : 0;
@@ -159,7 +160,7 @@ static int check_group(const struct gr_hparams *hp, const struct gr_session_para
                        "Self-Extend: a window that is a multiple of the group factor expected, "
                        "window %d and factor %d found",
                        p->group_w, p->group_n);
-    if (hp->rope == GR_ROPE_NONE || hp->n_learned_pos || hp->no_cache)
+    if (hp->rope.kind == GR_ROPE_NONE || hp->embd.n_learned_pos || hp->no_cache)
         return gr_fail(GR_E_UNSUPPORTED,
                        "Self-Extend: the model has no rotary positions that could be grouped");
     return 0;

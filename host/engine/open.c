@@ -89,14 +89,14 @@ static int32_t own_processors(const struct gr_model *m)
 
 static int32_t most_ctx(const struct gr_hparams *hp)
 {
-    return hp->n_ctx_dense ? GR_MIN(hp->n_ctx_train, hp->n_ctx_dense) : hp->n_ctx_train;
+    return hp->attn.n_ctx_dense ? GR_MIN(hp->n_ctx_train, hp->attn.n_ctx_dense) : hp->n_ctx_train;
 }
 
 /* Refuses contexts for which the model's attention would be sparse, which is not supported: with up
  * to n_ctx_dense tokens it is dense. */
 static int check_dense(const struct gr_hparams *hp, const struct gr_session_params *p)
 {
-    uint32_t most = (uint32_t)hp->n_ctx_dense;
+    uint32_t most = (uint32_t)hp->attn.n_ctx_dense;
     if (most == 0 || gr_memory_ctx_seq(p) <= most)
         return 0;
     return gr_fail(
@@ -150,7 +150,7 @@ static int plan_cache(struct gr_session *s)
     if (!s->tensors)
         return GR_E_NOMEM_HOST;
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
-        int32_t of = hp->kv_of[i % n];
+        int32_t of = hp->attn.kv_of[i % n];
         size_t il = of >= 0 && of < (int32_t)(i % n) ? (size_t)of : i % n;
         gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)(i / n), &s->tensors[i]);
     }
@@ -161,7 +161,7 @@ static int plan_cache(struct gr_session *s)
  * contexts up to or beyond the originally trained length, regardless of yarn_orig_ctx. */
 static enum gr_slot rope_factors(const struct gr_session *s)
 {
-    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->slice->hp.n_ctx_orig;
+    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->slice->hp.rope.n_ctx_orig;
     return gr_ten_is(&s->slice->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
            : is_long                                     ? GR_W_ROPE_LONG
                                                          : GR_W_ROPE_SHORT;
@@ -213,7 +213,7 @@ static int make_buckets(struct gr_session *s)
     for (int past = 0; past < 2; past++) {
         s->env.rel_rows[past] = constant(s, (size_t)past * N * sizeof *rows, N, GR_I32);
         for (int32_t i = 0; i < N; i++)
-            rows[past * N + i] = bucket_of(i - GR_REL_FAR, s->slice->hp.n_bucket, past);
+            rows[past * N + i] = bucket_of(i - GR_REL_FAR, s->slice->hp.attn.n_bucket, past);
     }
     return 0;
 }
@@ -225,13 +225,13 @@ static int make_constants(struct gr_session *s)
     const struct gr_hparams *hp = &s->slice->hp;
     struct gr_session_device *cpu = &s->device[0];
     struct gr_rope_opt o;
-    if (hp->n_bucket > 0)
+    if (hp->attn.n_bucket > 0)
         return make_buckets(s);
-    if (hp->rope == GR_ROPE_NONE)
+    if (hp->rope.kind == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);
     const float *factors = s->slice->weight[rope_factors(s)].data; /* or NULL */
-    size_t n = (size_t)hp->n_rot / 2, n_swa = (size_t)hp->n_rot_swa / 2;
+    size_t n = (size_t)hp->rope.n_rot / 2, n_swa = (size_t)hp->rope.n_rot_swa / 2;
     size_t bytes = GR_PAD(GR_MAX(n, n_swa) * 8, 256);
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
     if (!cpu->memory.constants)

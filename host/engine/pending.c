@@ -102,7 +102,7 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
     const struct gr_hparams *hp = &s->model->hp;
     struct gr_batch_limits limits = {.n_vocab = hp->n_vocab,
                                      .n_batch = (int32_t)s->params.n_batch,
-                                     .n_embd = hp->only_tokens ? 0 : hp->n_embd};
+                                     .n_embd = hp->embd.only_tokens ? 0 : hp->n_embd};
     int rc = check_outside(s);
     if (rc)
         return rc;
@@ -121,7 +121,7 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
 /* Refuses positions beyond the table of a model with learned positions. */
 static int check_positions(const struct gr_session *s)
 {
-    int32_t n = s->model->hp.n_learned_pos;
+    int32_t n = s->model->hp.embd.n_learned_pos;
     for (int32_t i = 0; n && i < s->batch.n_tok; i++)
         if (s->batch.pos[i] >= n)
             return gr_fail(GR_E_INVALID,

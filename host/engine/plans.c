@@ -200,7 +200,7 @@ static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok
     const struct gr_hparams *hp = &s->slice->hp;
     struct gr_step_shape shape = {.n_tok = n_tok,
                                   .n_out = GR_MIN(n_tok, (int32_t)s->params.n_seq_max),
-                                  .n_pos = hp->section[0] > 0 ? 3 : 1,
+                                  .n_pos = hp->rope.section[0] > 0 ? 3 : 1,
                                   .n_full = n_tok,
                                   .n_far = s->params.group_n > 1 ? n_tok : 0,
                                   .n_seq = s->cache.rs ? 1 : 0};
@@ -244,7 +244,7 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
     shift.n_delta_far = s->params.group_n > 1 ? full : 0;
     gr_lists_shape(s, &shift);
     gr_lists_shape(s, &copy);
-    if ((full || swa) && s->slice->hp.rope != GR_ROPE_NONE)
+    if ((full || swa) && s->slice->hp.rope.kind != GR_ROPE_NONE)
         w[n++] = (struct wanted){GR_PLAN_SHIFT, shift};
     copy.n_copy = full;
     if (full)

@@ -20,11 +20,11 @@ int gr_session_reach(const struct gr_model *model, const struct gr_session_param
     const struct gr_kv_params *swa = &m.cache.kv[GR_CACHE_SWA];
     /* windowed layers keep fewer cells than the context */
     bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq;
-    bool moves = !hp->n_learned_pos && !hp->no_cache && !m.cache.has_rs;
+    bool moves = !hp->embd.n_learned_pos && !hp->no_cache && !m.cache.has_rs;
     reach->n_good = gr_rope_reach(hp, &p);
     reach->can_shift = moves && !(cut && swa->chunked);
     reach->can_extend[GR_GROUP_CLASSIC] = moves && !cut;
     reach->can_extend[GR_GROUP_WINDOW] =
-        hp->rope != GR_ROPE_NONE && !hp->n_learned_pos && !hp->no_cache;
+        hp->rope.kind != GR_ROPE_NONE && !hp->embd.n_learned_pos && !hp->no_cache;
     return 0;
 }

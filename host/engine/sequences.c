@@ -12,7 +12,7 @@
  * but learned positions are part of every K and V. */
 static int check_movable(const struct gr_session *s)
 {
-    if (!s->model->hp.n_learned_pos)
+    if (!s->model->hp.embd.n_learned_pos)
         return 0;
     return gr_fail(GR_E_UNSUPPORTED,
                    "the positions of a %s model are part of what it has stored and cannot be "

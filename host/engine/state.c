@@ -60,7 +60,9 @@ static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, in
     struct gr_ten shape;
     if (!gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, &shape))
         return NULL;
-    *part = w >= GR_T_CONV ? GR_STATE_PART_STATES : hp->swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+    *part = w >= GR_T_CONV      ? GR_STATE_PART_STATES
+            : hp->swa.layer[il] ? GR_CACHE_SWA
+                                : GR_CACHE_FULL;
     return &s->tensors[w * n + il];
 }
 

@@ -62,7 +62,7 @@ int gr_apply_shift(struct gr_session *s)
     uint64_t hash = s->cache.hash;
     if (!gr_cache_has_shift(&s->cache))
         return 0;
-    if (s->slice->hp.rope != GR_ROPE_NONE) {
+    if (s->slice->hp.rope.kind != GR_ROPE_NONE) {
         if (full && gr_kv_has_shift(full)) {
             shape.n_delta = gr_kv_n_kv(full);
             shape.n_delta_far = s->params.group_n > 1 ? shape.n_delta : 0;
@@ -190,7 +190,7 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
     const struct gr_cache *cache = &s->cache;
     *shape = (struct gr_step_shape){.n_tok = ub->n_tok,
                                     .n_out = ub->n_out,
-                                    .n_pos = hp->section[0] > 0 ? 3 : 1,
+                                    .n_pos = hp->rope.section[0] > 0 ? 3 : 1,
                                     .n_full = ub->n_tok,
                                     .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,

@@ -22,7 +22,7 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
     if (p->pooling < GR_POOLING_MODEL || p->pooling > GR_POOLING_RANK)
         return gr_fail(GR_E_INVALID, "unknown pooling %d", (int)p->pooling);
     p->embeddings |= m->arch->no_logits;
-    if (p->embeddings && m->hp.n_enc > 0)
+    if (p->embeddings && m->hp.enc.n_layer > 0)
         return gr_fail(GR_E_UNSUPPORTED,
                        "vectors: a model with an encoder and a decoder (%s) gives logits only; "
                        "convert its encoder alone",
@@ -33,7 +33,7 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
             "pooling %s: a session of vectors expected (embeddings), one of logits found",
             gr_pooling_name(p->pooling));
     if (p->pooling == GR_POOLING_MODEL)
-        p->pooling = p->embeddings ? m->hp.pooling : GR_POOLING_NONE;
+        p->pooling = p->embeddings ? m->hp.pool.kind : GR_POOLING_NONE;
     bool head = gr_ten_is(&m->weight[GR_W_CLS]) || gr_ten_is(&m->weight[GR_W_CLS_OUT]);
     if (p->pooling == GR_POOLING_RANK && !head)
         return gr_fail(GR_E_UNSUPPORTED,
@@ -54,7 +54,7 @@ static enum gr_pool_how how_of(const struct gr_hparams *hp, enum gr_pooling pool
     case GR_POOLING_LAST:
         return GR_POOL_LAST;
     case GR_POOLING_RANK:
-        return hp->pooling_cls == GR_POOLING_MEAN ? GR_POOL_MEAN
+        return hp->cls.pooling == GR_POOLING_MEAN ? GR_POOL_MEAN
                : hp->no_cache                     ? GR_POOL_FIRST
                                                   : GR_POOL_LAST;
     default:
@@ -169,7 +169,7 @@ void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub
 
 void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f)
 {
-    if (!s->env.classify || !s->model->hp.cls_softmax)
+    if (!s->env.classify || !s->model->hp.cls.softmax)
         return;
     for (int32_t r = 0; r < f->n_out; r++) {
         float *x = f->logits + (size_t)r * (size_t)s->n_row, max = x[0];

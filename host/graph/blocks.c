@@ -11,20 +11,21 @@ static const gr_t none;
 
 static gr_t clamp(struct gr_build *b, gr_t x)
 {
-    float limit = gr_hp(b)->clamp_kqv;
+    float limit = gr_hp(b)->attn.clamp_kqv;
     return limit > 0 ? gr_act_ab(b, GR_CLAMP, x, -limit, limit) : x;
 }
 
 struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n_q = (int64_t)hp->n_head[il] * hp->d_k, n_k = (int64_t)hp->n_head_kv[il] * hp->d_k;
+    int64_t n_q = (int64_t)hp->attn.n_head[il] * hp->attn.d_k;
+    int64_t n_k = (int64_t)hp->attn.n_head_kv[il] * hp->attn.d_k;
     if (gr_has(b, il, GR_W_ATTN_QKV)) {
         gr_t f = clamp(b, gr_mm(b, il, GR_W_ATTN_QKV, x));
-        int64_t apart = b->env->share ? 0 : hp->qkv_apart; /* in a shard they are adjacent */
+        int64_t apart = b->env->share ? 0 : hp->attn.qkv_apart; /* in a shard they are adjacent */
         int64_t k = apart ? apart : n_q, v = apart ? 2 * apart : n_q + n_k;
         return (struct gr_qkv){gr_cols(f, 0, n_q), gr_cols(f, k, n_k),
-                               gr_cols(f, v, (int64_t)hp->n_head_kv[il] * hp->d_v)};
+                               gr_cols(f, v, (int64_t)hp->attn.n_head_kv[il] * hp->attn.d_v)};
     }
     gr_t q = gr_mm(b, il, GR_W_ATTN_Q, x), k = gr_mm(b, il, GR_W_ATTN_K, x);
     gr_t v = gr_mm(b, il, GR_W_ATTN_V, x);
@@ -33,8 +34,8 @@ struct gr_qkv gr_qkv_proj(struct gr_build *b, int il, gr_t x)
 
 struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
 {
-    if (gr_hp(b)->norm_roped) { /* rotation keeps root mean squares; weights: turn() */
-        p.k = gr_rms(b, il, p.k, gr_hp(b)->d_k);
+    if (gr_hp(b)->attn.norm_roped) { /* rotation keeps root mean squares; weights: turn() */
+        p.k = gr_rms(b, il, p.k, gr_hp(b)->attn.d_k);
         return p;
     }
     if (gr_has(b, il, GR_W_ATTN_Q_NORM))
@@ -48,7 +49,7 @@ struct gr_qkv gr_qk_norm(struct gr_build *b, int il, struct gr_qkv p)
  * all their pairs by it, with M-RoPE too. */
 static gr_t rope_table_of(struct gr_build *b, int il)
 {
-    int kind = gr_hp(b)->swa[il];
+    int kind = gr_hp(b)->swa.layer[il];
     if (!gr_ten_is(&b->cs[kind])) {
         const struct gr_rope_freqs *f = &b->env->rope[kind];
         int32_t n_pos = b->plan->shape.n_pos;
@@ -66,7 +67,8 @@ static gr_t rope(struct gr_build *b, int il, gr_t x, gr_t cs)
         b, il,
         &(struct gr_node){
             .op = GR_OP_ROPE,
-            .a.rope = {.x = x, .cs = cs, .y = y, .d_head = hp->d_k, .kind = (int32_t)hp->rope}});
+            .a.rope = {
+                .x = x, .cs = cs, .y = y, .d_head = hp->attn.d_k, .kind = (int32_t)hp->rope.kind}});
     return y;
 }
 
@@ -78,20 +80,20 @@ static gr_t turn(struct gr_build *b, int il, gr_t q, gr_t cs)
     if (!gr_ten_is(&cs))
         return q;
     q = rope(b, il, q, cs);
-    if (!gr_hp(b)->norm_roped)
+    if (!gr_hp(b)->attn.norm_roped)
         return q;
     if (!gr_has(b, il, GR_W_ATTN_Q_NORM))
-        return gr_rms(b, il, q, gr_hp(b)->d_k);
+        return gr_rms(b, il, q, gr_hp(b)->attn.d_k);
     gr_t w = gr_require(b, il, GR_W_ATTN_K_NORM);
     int64_t n = q.cols;
-    q = gr_fold(b, gr_norm(b, il, GR_W_ATTN_Q_NORM, q), gr_hp(b)->d_k);
+    q = gr_fold(b, gr_norm(b, il, GR_W_ATTN_Q_NORM, q), gr_hp(b)->attn.d_k);
     return gr_fold(b, gr_binary(b, GR_MUL, q, w), n);
 }
 
 /* The V cache of a layer; absent where V is part of K's rows. */
 static gr_t values_of(const struct gr_build *b, int il)
 {
-    return gr_hp(b)->v_in_k ? none : b->env->v_cache[il];
+    return gr_hp(b)->mla.v_in_k ? none : b->env->v_cache[il];
 }
 
 /* Rope table for grouped positions, of queries or of keys. */
@@ -112,22 +114,22 @@ static void kv_store(struct gr_build *b, int il, struct gr_qkv p, gr_t cs, gr_t 
     gr_emit(b, il,
             &(struct gr_node){
                 .op = GR_OP_KV_STORE,
-                .a.kv_store = {
-                    .k = p.k,
-                    .v = p.v,
-                    .cs = cs,
-                    .cells = gr_step_array(b, hp->swa[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
-                    .k_cache = k_cache,
-                    .v_cache = gr_ten_is(&p.v) ? v_cache : none,
-                    .d_head_k = hp->d_k,
-                    .kind = gr_ten_is(&cs) ? (int32_t)hp->rope : GR_ROPE_NONE}});
+                .a.kv_store = {.k = p.k,
+                               .v = p.v,
+                               .cs = cs,
+                               .cells = gr_step_array(
+                                   b, hp->swa.layer[il] ? GR_STEP_CELLS_SWA : GR_STEP_CELLS, 1),
+                               .k_cache = k_cache,
+                               .v_cache = gr_ten_is(&p.v) ? v_cache : none,
+                               .d_head_k = hp->attn.d_k,
+                               .kind = gr_ten_is(&cs) ? (int32_t)hp->rope.kind : GR_ROPE_NONE}});
 }
 
 static float attn_scale(const struct gr_build *b, int il)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    float scale = hp->attn_scale > 0 ? hp->attn_scale : 1 / sqrtf((float)hp->d_k);
-    return hp->rope == GR_ROPE_NONE ? scale : scale * b->env->rope[hp->swa[il]].mag.attn;
+    float scale = hp->attn.scale > 0 ? hp->attn.scale : 1 / sqrtf((float)hp->attn.d_k);
+    return hp->rope.kind == GR_ROPE_NONE ? scale : scale * b->env->rope[hp->swa.layer[il]].mag.attn;
 }
 
 /* Tensors that a layer attends to: caches with its own keys and values or those of another layer,
@@ -139,7 +141,7 @@ struct kept {
 static struct kept keep(struct gr_build *b, int il, struct gr_qkv p, gr_t cs)
 {
     const struct gr_graph_env *env = b->env;
-    int32_t of = env->hp->kv_of[il];
+    int32_t of = env->hp->attn.kv_of[il];
     if (gr_sees_itself(env->hp, il))
         return (struct kept){.k = gr_ten_is(&cs) ? rope(b, il, p.k, cs) : p.k, .v = p.v};
     struct kept c = {env->k_cache[of], env->k_far ? env->k_far[of] : none, values_of(b, of)};
@@ -163,7 +165,7 @@ static gr_t sinks_of(const struct gr_build *b, int il)
 static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
 {
     bool past = !gr_sees_itself(gr_hp(b), il);
-    int32_t first = past ? gr_hp(b)->n_enc : 0;
+    int32_t first = past ? gr_hp(b)->enc.n_layer : 0;
     bool own = il > first && gr_has(b, il, table);
     if (!own && gr_ten_is(&b->rel))
         return b->rel;
@@ -187,35 +189,36 @@ static gr_t attend_to(struct gr_build *b, int il, gr_t q, gr_t q_far, struct kep
 {
     const struct gr_hparams *hp = gr_hp(b);
     const struct gr_step_shape *s = &b->plan->shape;
-    bool swa = hp->swa[il];
-    gr_t y = gr_new(b, s->n_tok, (int64_t)hp->n_head[il] * hp->d_v, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_ATTN,
-                .a.attn = {
-                    .q = q,
-                    .q_far = q_far,
-                    .k = kept.k,
-                    .k_far = kept.k_far,
-                    .v = kept.v,
-                    .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
-                    .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
-                    .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
-                    .key_pos = hp->max_alibi > 0 || gr_ten_is(&rel)
-                                   ? gr_step_array(b, GR_STEP_KEY_POS, 1)
-                                   : none,
-                    .sinks = sinks_of(b, il),
-                    .rel = rel,
-                    .y = y,
-                    .n_head = hp->n_head[il],
-                    .n_head_kv = hp->n_head_kv[il],
-                    .d_k = hp->d_k,
-                    .d_v = hp->d_v,
-                    .first_head = b->env->share ? b->env->share->head[il].lo : 0,
-                    .n_head_all = b->env->share ? b->env->share->whole->n_head[il] : hp->n_head[il],
-                    .scale = attn_scale(b, il),
-                    .softcap = hp->attn_softcap,
-                    .max_alibi = hp->max_alibi}});
+    bool swa = hp->swa.layer[il];
+    gr_t y = gr_new(b, s->n_tok, (int64_t)hp->attn.n_head[il] * hp->attn.d_v, GR_F32);
+    gr_emit(
+        b, il,
+        &(struct gr_node){
+            .op = GR_OP_ATTN,
+            .a.attn = {.q = q,
+                       .q_far = q_far,
+                       .k = kept.k,
+                       .k_far = kept.k_far,
+                       .v = kept.v,
+                       .list = gr_step_array(b, swa ? GR_STEP_LIST_SWA : GR_STEP_LIST, 1),
+                       .span = gr_step_array(b, swa ? GR_STEP_SPAN_SWA : GR_STEP_SPAN, s->n_tok),
+                       .pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
+                       .key_pos = hp->attn.max_alibi > 0 || gr_ten_is(&rel)
+                                      ? gr_step_array(b, GR_STEP_KEY_POS, 1)
+                                      : none,
+                       .sinks = sinks_of(b, il),
+                       .rel = rel,
+                       .y = y,
+                       .n_head = hp->attn.n_head[il],
+                       .n_head_kv = hp->attn.n_head_kv[il],
+                       .d_k = hp->attn.d_k,
+                       .d_v = hp->attn.d_v,
+                       .first_head = b->env->share ? b->env->share->head[il].lo : 0,
+                       .n_head_all = b->env->share ? b->env->share->whole->attn.n_head[il]
+                                                   : hp->attn.n_head[il],
+                       .scale = attn_scale(b, il),
+                       .softcap = hp->attn.softcap,
+                       .max_alibi = hp->attn.max_alibi}});
     gr_name(b, "attn", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
@@ -223,16 +226,17 @@ static gr_t attend_to(struct gr_build *b, int il, gr_t q, gr_t q_far, struct kep
 static gr_t attend(struct gr_build *b, int il, struct gr_qkv p, gr_t rel)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    if (!b->err && hp->n_head_kv[il] == 0)
+    if (!b->err && hp->attn.n_head_kv[il] == 0)
         b->err =
             gr_fail(GR_E_CORRUPT, "layer %d has no key/value heads, which architecture %s needs",
                     il, b->env->arch->name);
     if (b->err)
         return none;
-    gr_t cs = hp->rope != GR_ROPE_NONE && !hp->no_rope[il] ? rope_table_of(b, il) : none;
+    gr_t cs = hp->rope.kind != GR_ROPE_NONE && !hp->rope.none[il] ? rope_table_of(b, il) : none;
     /* Q is rotated after the store, in one launch with it; but when the cache is on another device,
      * before it, so that Q, K and V go there at once. The results are the same. */
-    bool far = b->env->k_far && hp->kv_of[il] >= 0 && gr_ten_is(&b->env->k_far[hp->kv_of[il]]);
+    bool far =
+        b->env->k_far && hp->attn.kv_of[il] >= 0 && gr_ten_is(&b->env->k_far[hp->attn.kv_of[il]]);
     bool first = gr_keeps_elsewhere(b, il) && !gr_sees_itself(hp, il) && !far;
     gr_t q = first ? turn(b, il, p.q, cs) : none;
     struct kept kept = keep(b, il, p, cs);
@@ -285,7 +289,7 @@ gr_t gr_temper(struct gr_build *b, gr_t q)
 {
     const struct gr_hparams *hp = gr_hp(b);
     const struct gr_step_shape *s = &b->plan->shape;
-    if (hp->temper.scale == 0)
+    if (hp->attn.temper.scale == 0)
         return q;
     if (!gr_ten_is(&b->temper)) {
         b->temper = gr_new(b, s->n_tok, 1, GR_F32);
@@ -293,9 +297,9 @@ gr_t gr_temper(struct gr_build *b, gr_t q)
                 &(struct gr_node){.op = GR_OP_TEMPER,
                                   .a.temper = {.pos = gr_step_array(b, GR_STEP_POS, s->n_pos),
                                                .y = b->temper,
-                                               .scale = hp->temper.scale,
-                                               .first = hp->temper.first,
-                                               .length = hp->temper.length}});
+                                               .scale = hp->attn.temper.scale,
+                                               .first = hp->attn.temper.first,
+                                               .length = hp->attn.temper.length}});
     }
     return weigh_rows(b, -1, q, b->temper);
 }
@@ -304,11 +308,11 @@ gr_t gr_temper(struct gr_build *b, gr_t q)
 static gr_t latent_of(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    gr_t k = gr_new(b, x.rows, hp->n_rot + hp->n_lora_kv, GR_F32);
-    gr_t latent = gr_new(b, x.rows, hp->n_lora_kv, GR_F32);
+    gr_t k = gr_new(b, x.rows, hp->rope.n_rot + hp->mla.n_lora_kv, GR_F32);
+    gr_t latent = gr_new(b, x.rows, hp->mla.n_lora_kv, GR_F32);
     gr_mm_rows(b, il, GR_W_ATTN_KV_A, x, 0, latent);
-    gr_mm_rows(b, il, GR_W_ATTN_KV_A, x, hp->n_lora_kv, gr_cols(k, 0, hp->n_rot));
-    gr_norm_to(b, il, GR_W_ATTN_KV_A_NORM, latent, gr_cols(k, hp->n_rot, hp->n_lora_kv));
+    gr_mm_rows(b, il, GR_W_ATTN_KV_A, x, hp->mla.n_lora_kv, gr_cols(k, 0, hp->rope.n_rot));
+    gr_norm_to(b, il, GR_W_ATTN_KV_A_NORM, latent, gr_cols(k, hp->rope.n_rot, hp->mla.n_lora_kv));
     return k;
 }
 
@@ -332,11 +336,11 @@ static void copy_to(struct gr_build *b, gr_t x, gr_t y)
 static struct gr_qkv expand_latent(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n_rot = hp->n_rot, d = hp->d_k, rest = d - n_rot, d_v = hp->d_v;
+    int64_t n_rot = hp->rope.n_rot, d = hp->attn.d_k, rest = d - n_rot, d_v = hp->attn.d_v;
     gr_t latent = latent_of(b, il, x), from = latent_queries(b, il, x);
-    int64_t n = hp->n_head[il], rows = x.rows;
-    gr_t kv =
-        gr_fold(b, gr_mm(b, il, GR_W_ATTN_KV_B, gr_cols(latent, n_rot, hp->n_lora_kv)), rest + d_v);
+    int64_t n = hp->attn.n_head[il], rows = x.rows;
+    gr_t kv = gr_fold(b, gr_mm(b, il, GR_W_ATTN_KV_B, gr_cols(latent, n_rot, hp->mla.n_lora_kv)),
+                      rest + d_v);
     gr_t q = gr_new(b, rows * n, d, GR_F32), k = gr_new(b, rows * n, d, GR_F32);
     gr_t v = gr_new(b, rows * n, d_v, GR_F32);
     from = gr_fold(b, from, d);
@@ -371,7 +375,7 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res)
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     struct gr_qkv p;
-    if (!gr_hp(b)->v_in_k) {
+    if (!gr_hp(b)->mla.v_in_k) {
         p = expand_latent(b, il, x);
         p.q = gr_temper(b, p.q);
         return gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), res);
@@ -387,7 +391,7 @@ gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res)
 /* beta tanh(a / beta) sigmoid(a) * linear_beta tanh(c / linear_beta) */
 static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
 {
-    float beta = gr_hp(b)->situ_beta, linear = gr_hp(b)->situ_linear_beta;
+    float beta = gr_hp(b)->ff.situ_beta, linear = gr_hp(b)->ff.situ_linear_beta;
     gr_t gate = gr_glu(b, GR_SIGMOID, a, gr_act_ab(b, GR_SOFTCAP, a, beta, 0));
     return gr_binary(b, GR_MUL, gate, linear > 0 ? gr_act_ab(b, GR_SOFTCAP, c, linear, 0) : c);
 }
@@ -396,12 +400,12 @@ static gr_t situ(struct gr_build *b, gr_t a, gr_t c)
  * SITU. */
 static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, gr_t a, gr_t c)
 {
-    if (gr_hp(b)->situ_beta > 0)
+    if (gr_hp(b)->ff.situ_beta > 0)
         return situ(b, a, c);
     if (limit <= 0)
         return gr_glu(b, kind, a, c);
     c = gr_act_ab(b, GR_CLAMP, c, -limit, limit);
-    if (gr_hp(b)->glu_limit_first)
+    if (gr_hp(b)->ff.glu_limit_first)
         return gr_glu(b, kind, gr_act_ab(b, GR_CLAMP, a, -FLT_MAX, limit), c);
     a = gr_act_ab(b, GR_CLAMP, gr_act(b, kind, a), -FLT_MAX, limit);
     return gr_binary(b, GR_MUL, a, c);
@@ -412,7 +416,7 @@ static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, 
 static gr_t glu_of(struct gr_build *b, int il, gr_t x, enum gr_slot gate, enum gr_slot up,
                    enum gr_slot down, enum gr_act_kind kind)
 {
-    float limit = gr_hp(b)->glu_limit[il];
+    float limit = gr_hp(b)->ff.glu_limit[il];
     gr_t y = gr_mm(b, il, up, x);
     int64_t n = gr_require(b, il, down).cols;
     if (y.cols == n)
@@ -462,9 +466,9 @@ static gr_t experts_glu(struct gr_build *b, int il, gr_t x, const struct choice 
             return gr_act(b, act, up);
         gate = gr_matmul_id(b, il, GR_W_FFN_GATE_EXPS, x, c->ids);
     }
-    if (gr_hp(b)->expert_weighs_input) /* weighs gate here; the sum weighs up */
+    if (gr_hp(b)->moe.weighs_input) /* weighs gate here; the sum weighs up */
         gate = weigh_rows(b, il, gate, gr_fold(b, c->weights, 1));
-    return limited_glu(b, act, gr_hp(b)->glu_limit_exp[il], gate, up);
+    return limited_glu(b, act, gr_hp(b)->ff.glu_limit_exp[il], gate, up);
 }
 
 /* The input of the shared experts' down matrix; without gates act(up(x)). */
@@ -550,14 +554,14 @@ static gr_t latent_experts(struct gr_build *b, int il, const struct choice *c, g
 gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res, enum gr_act_kind act)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    struct choice c =
-        choose(b, il, logits, hp->n_expert_used,
-               &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
-                                       .gate = (int32_t)hp->expert_gate,
-                                       .normalise = hp->expert_norm,
-                                       .scale = hp->expert_scale != 0 ? hp->expert_scale : 1,
-                                       .n_group = hp->n_expert_group,
-                                       .n_group_used = hp->n_expert_group_used});
+    struct choice c = choose(
+        b, il, logits, hp->moe.n_expert_used,
+        &(struct gr_args_route){.bias = gr_weight(b, il, GR_W_FFN_EXP_BIAS),
+                                .gate = (int32_t)hp->moe.gate,
+                                .normalise = hp->moe.weights_norm,
+                                .scale = hp->moe.weights_scale != 0 ? hp->moe.weights_scale : 1,
+                                .n_group = hp->moe.n_expert_group,
+                                .n_group_used = hp->moe.n_expert_group_used});
     if (gr_has(b, il, GR_W_FFN_ROUTED_UP) || gr_has(b, il, GR_W_FFN_LATENT_UP))
         return latent_experts(b, il, &c, x, res, act);
     if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
@@ -574,14 +578,14 @@ gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int32_t n = hp->n_expert / hp->n_adjugate;
-    struct choice c = choose(b, il, logits, n < hp->n_expert_used ? n : hp->n_expert_used,
+    int32_t n = hp->moe.n_expert / hp->moe.n_adjugate;
+    struct choice c = choose(b, il, logits, n < hp->moe.n_expert_used ? n : hp->moe.n_expert_used,
                              &(struct gr_args_route){.gate = GR_GATE_SOFTMAX,
                                                      .normalise = true,
-                                                     .scale = hp->adjugate_scale,
+                                                     .scale = hp->moe.adjugate_scale,
                                                      .n_group = 1,
                                                      .n_group_used = 1,
-                                                     .per = hp->n_adjugate});
+                                                     .per = hp->moe.n_adjugate});
     gr_t gate = gr_matmul_id(b, il, GR_W_FFN_GATE_ADJ, x, c.ids);
     gr_t h = gr_glu(b, GR_SILU, gate, gr_matmul_id(b, il, GR_W_FFN_UP_ADJ, x, c.ids));
     h = gr_matmul_id(b, il, GR_W_FFN_DOWN_ADJ, h, c.ids);
@@ -598,13 +602,13 @@ gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x)
 {
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
+    return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ff.act);
 }
 
 gr_t gr_sandwich_rest(struct gr_build *b, int il, gr_t h, gr_t x)
 {
     x = gr_norm_add(b, il, GR_W_ATTN_POST_NORM, h, x);
-    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, gr_hp(b)->ffn_act);
+    h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, gr_hp(b)->ff.act);
     return gr_norm_add(b, il, GR_W_FFN_POST_NORM, h, x);
 }
 
@@ -617,5 +621,5 @@ gr_t gr_sandwich_layer(struct gr_build *b, int il, gr_t x)
 gr_t gr_parallel_layer(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    return gr_ffn(b, il, h, gr_attn_block(b, il, h, x), gr_hp(b)->ffn_act);
+    return gr_ffn(b, il, h, gr_attn_block(b, il, h, x), gr_hp(b)->ff.act);
 }

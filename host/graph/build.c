@@ -99,7 +99,7 @@ static int32_t stage_of(const struct gr_build *b, int il, enum gr_op op)
 {
     if (!b->env->stage)
         return 0;
-    return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->kv_of[il] : GR_MAX(b->at, 0)];
+    return b->env->stage[runs_with_cache(b, il, op) ? gr_hp(b)->attn.kv_of[il] : GR_MAX(b->at, 0)];
 }
 
 void gr_emit(struct gr_build *b, int il, const struct gr_node *node)
@@ -182,7 +182,7 @@ static float eps_of(const struct gr_build *b, enum gr_slot slot)
 {
     const struct gr_hparams *hp = gr_hp(b);
     bool post = slot == GR_W_ATTN_POST_NORM || slot == GR_W_FFN_POST_NORM;
-    return post && hp->eps_post > 0 ? hp->eps_post : hp->eps;
+    return post && hp->norm.eps_post > 0 ? hp->norm.eps_post : hp->norm.eps;
 }
 
 static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
@@ -208,7 +208,7 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
                                          .y = y,
                                          .group = w.cols,
                                          .eps = eps_of(b, slot),
-                                         .kind = (int32_t)gr_hp(b)->norm}});
+                                         .kind = (int32_t)gr_hp(b)->norm.kind}});
 }
 
 gr_t gr_norm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
@@ -227,11 +227,12 @@ void gr_norm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y)
 static gr_t plain_norm(struct gr_build *b, int il, gr_t x, int64_t group, enum gr_norm_kind kind)
 {
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
-    gr_emit(b, il,
-            &(struct gr_node){
-                .op = GR_OP_NORM,
-                .a.norm = {
-                    .x = x, .y = y, .group = group, .eps = gr_hp(b)->eps, .kind = (int32_t)kind}});
+    gr_emit(
+        b, il,
+        &(struct gr_node){
+            .op = GR_OP_NORM,
+            .a.norm = {
+                .x = x, .y = y, .group = group, .eps = gr_hp(b)->norm.eps, .kind = (int32_t)kind}});
     return y;
 }
 
@@ -242,7 +243,7 @@ gr_t gr_rms(struct gr_build *b, int il, gr_t x, int64_t group)
 
 gr_t gr_norm_plain(struct gr_build *b, int il, gr_t x)
 {
-    return plain_norm(b, il, x, x.cols, gr_hp(b)->norm);
+    return plain_norm(b, il, x, x.cols, gr_hp(b)->norm.kind);
 }
 
 gr_t gr_norm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -407,7 +408,7 @@ gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x)
 
 gr_t gr_xielu(struct gr_build *b, int il, gr_t x)
 {
-    const struct gr_xielu *c = &gr_hp(b)->xielu[il];
+    const struct gr_xielu *c = &gr_hp(b)->ff.xielu[il];
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_XIELU,
@@ -491,7 +492,7 @@ static gr_t blend(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ac
                                           .stat = *stat,
                                           .y = y,
                                           .stat_y = stat_y,
-                                          .eps = gr_hp(b)->eps,
+                                          .eps = gr_hp(b)->norm.eps,
                                           .last = last}});
     *stat = stat_y;
     return y;
@@ -507,7 +508,7 @@ gr_t gr_recall(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res)
 {
-    float scale = gr_hp(b)->residual_scale;
+    float scale = gr_hp(b)->residual.scale;
     if (scale != 0)
         x = gr_scale(b, x, scale);
     match_rows(b, &x, &res);

@@ -46,7 +46,7 @@ gr_t gr_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res);
 
 gr_t gr_act(struct gr_build *b, enum gr_act_kind kind, gr_t x);
-/* xIELU with the layer's coefficients (hp->xielu). */
+/* xIELU with the layer's coefficients (hp->ff.xielu). */
 gr_t gr_xielu(struct gr_build *b, int il, gr_t x);
 /* act(a) * c */
 gr_t gr_glu(struct gr_build *b, enum gr_act_kind kind, gr_t a, gr_t c);
@@ -91,7 +91,7 @@ void gr_cross_keep(struct gr_build *b, int il, gr_t k, gr_t v);
 /* y * act(gate(x)): the attention result y times a gate for each column or each head
  * (ATTN_GATE). */
 gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y);
-/* Queries times a factor that depends on their positions (hp->temper). */
+/* Queries times a factor that depends on their positions (hp->attn.temper). */
 gr_t gr_temper(struct gr_build *b, gr_t q);
 /* Whole attention block: projection, head norms, gr_temper, attention, output projection + bias +
  * res. A bound ATTN_GATE multiplies each column or head of the attention result. */
@@ -99,9 +99,9 @@ gr_t gr_attn_block(struct gr_build *b, int il, gr_t x, gr_t res);
 
 /* Attention block with latent attention (MLA): rows of K are [roped columns | latent], V is the
  * latent; ATTN_K_B maps queries to the latent and ATTN_V_B maps results back. Models without these
- * have ATTN_KV_B, which makes keys and values of every head; these are cached instead (hp->v_in_k
- * false). DeepSeek-AI 2024 (arXiv 2405.04434). With the latent, a bound ATTN_GATE multiplies each
- * column or head of the result. */
+ * have ATTN_KV_B, which makes keys and values of every head; these are cached instead
+ * (hp->mla.v_in_k false). DeepSeek-AI 2024 (arXiv 2405.04434). With the latent, a bound ATTN_GATE
+ * multiplies each column or head of the result. */
 gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
 /* Recurrent layers, for micro-batches of sequences of equal length. Each reads the layer's state,
  * writes the new one, and returns out(..) + res, in the last layer only the wanted rows. */
@@ -149,12 +149,12 @@ gr_t gr_ffn_any(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind k
 void gr_keep(struct gr_build *b, gr_t x);
 gr_t gr_recall(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 
-/* residual_scale * x + res */
+/* residual.scale * x + res */
 gr_t gr_residual(struct gr_build *b, gr_t x, gr_t res);
 
 /* Mixture of experts: sum over the chosen ones of weight * down(act(gate(x)) * up(x)), + the shared
  * expert's result where one is bound, + res. How experts are chosen and weighted is an option of
- * the model (hp->expert_gate, ..). A bound FFN_EXP_BIAS affects the choice only. Families without
+ * the model (hp->moe.gate, ..). A bound FFN_EXP_BIAS affects the choice only. Families without
  * gates have act(up(x)). With bound FFN_LATENT_DOWN and FFN_LATENT_UP, experts work on fewer
  * columns in between. */
 gr_t gr_moe(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
@@ -169,7 +169,7 @@ gr_t gr_adjugates(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res);
 /* gr_moe if the layer has a router, otherwise gr_ffn_glu. */
 gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
 
-/* Layers of many families, as the `layer` of a table; the activation is hp->ffn_act, and a layer
+/* Layers of many families, as the `layer` of a table; the activation is hp->ff.act, and a layer
  * with a router has experts.
  * pre-norm: x + attention(norm(x)), then x + feed-forward(norm(x));
  * sandwich: x + norm(attention(norm(x))), then x + norm(feed-forward(norm(x)));

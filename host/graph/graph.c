@@ -28,14 +28,14 @@ static gr_t embed_vectors(struct gr_build *b)
 {
     gr_t x = gr_step_array(b, GR_STEP_EMBD, b->plan->shape.n_tok);
     x.dtype = GR_F32;
-    x = gr_act_ab(b, GR_LINEAR, x, gr_hp(b)->scales_tokens ? 1 : gr_hp(b)->embd_scale, 0);
+    x = gr_act_ab(b, GR_LINEAR, x, gr_hp(b)->embd.scales_tokens ? 1 : gr_hp(b)->embd.scale, 0);
     return gr_has(b, -1, GR_W_POS_EMBD) ? gr_binary(b, GR_ADD, embed_tokens(b, 0), x) : x;
 }
 
 /* The input of the first layer, normed where the model has such a norm. */
 static gr_t embed(struct gr_build *b)
 {
-    float scale = gr_hp(b)->embd_scale;
+    float scale = gr_hp(b)->embd.scale;
     gr_t y;
     b->at = -1;
     if (b->plan->shape.n_embd)
@@ -50,7 +50,7 @@ static gr_t embed(struct gr_build *b)
     }
     if (gr_has(b, -1, GR_W_TOKEN_EMBD_NORM))
         y = gr_norm(b, -1, GR_W_TOKEN_EMBD_NORM, y);
-    if (gr_hp(b)->norm_embd)
+    if (gr_hp(b)->embd.norm)
         y = gr_norm_plain(b, -1, y);
     b->at = 0;
     return gr_name(b, "embd", -1, y);
@@ -124,7 +124,7 @@ static gr_t pool(struct gr_build *b, gr_t x)
 static gr_t classify(struct gr_build *b, gr_t x)
 {
     if (gr_has(b, -1, GR_W_CLS))
-        x = gr_act(b, gr_hp(b)->cls_act, gr_mm(b, -1, GR_W_CLS, x));
+        x = gr_act(b, gr_hp(b)->cls.act, gr_mm(b, -1, GR_W_CLS, x));
     if (gr_has(b, -1, GR_W_CLS_NORM))
         x = gr_norm(b, -1, GR_W_CLS_NORM, x);
     return gr_has(b, -1, GR_W_CLS_OUT) ? gr_mm(b, -1, GR_W_CLS_OUT, x) : x;
@@ -146,10 +146,10 @@ static gr_t vectors(struct gr_build *b, gr_t x)
 static gr_t head(struct gr_build *b, gr_t x)
 {
     x = logits(b, last_norm(b, x));
-    if (gr_hp(b)->logit_scale != 0)
-        x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logit_scale, 0);
-    if (gr_hp(b)->final_softcap > 0)
-        x = gr_act_ab(b, GR_SOFTCAP, x, gr_hp(b)->final_softcap, 0);
+    if (gr_hp(b)->logits.scale != 0)
+        x = gr_act_ab(b, GR_LINEAR, x, 1 / gr_hp(b)->logits.scale, 0);
+    if (gr_hp(b)->logits.softcap > 0)
+        x = gr_act_ab(b, GR_SOFTCAP, x, gr_hp(b)->logits.softcap, 0);
     return gr_name(b, "logits", -1, x);
 }
 
@@ -189,7 +189,7 @@ int gr_graph_build(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     begin(p, env, shape);
     gr_t x = embed(&b);
-    for (b.at = env->hp->n_enc; b.at < env->hp->n_layer && !b.err; b.at++)
+    for (b.at = env->hp->enc.n_layer; b.at < env->hp->n_layer && !b.err; b.at++)
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     if (shape->n_out > 0)
         p->result = env->vectors ? vectors(&b, x) : head(&b, x);
@@ -204,7 +204,7 @@ int gr_graph_build_encode(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     begin(p, env, shape);
     gr_t x = embed(&b);
-    for (; b.at < env->hp->n_enc && !b.err; b.at++)
+    for (; b.at < env->hp->enc.n_layer && !b.err; b.at++)
         x = gr_name(&b, "layer", b.at, env->arch->layer(&b, b.at, x));
     for (; b.at < env->hp->n_layer && !b.err; b.at++)
         if (gr_is_cross(env->hp, b.at))
@@ -221,20 +221,20 @@ static void shift_layer(struct gr_build *b, int il, gr_t cache, enum gr_step_arr
     if (!delta.cols)
         return;
     if (!gr_ten_is(cs))
-        *cs = gr_rope_table(b, delta, &b->env->rope[hp->swa[il]], (gr_t){0}, 1);
+        *cs = gr_rope_table(b, delta, &b->env->rope[hp->swa.layer[il]], (gr_t){0}, 1);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_KV_SHIFT,
                               .a.kv_shift = {.cs = *cs,
                                              .delta = delta,
                                              .k_cache = cache,
-                                             .d_head = hp->d_k,
-                                             .kind = (int32_t)hp->rope}});
+                                             .d_head = hp->attn.d_k,
+                                             .kind = (int32_t)hp->rope.kind}});
 }
 
 /* Returns whether layer il has caches of its own. */
 static bool owns_cache(const struct gr_graph_env *env, int il)
 {
-    return gr_ten_is(&env->k_cache[il]) && env->hp->kv_of[il] == il;
+    return gr_ten_is(&env->k_cache[il]) && env->hp->attn.kv_of[il] == il;
 }
 
 int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
@@ -244,11 +244,11 @@ int gr_graph_build_shift(struct gr_plan *p, const struct gr_graph_env *env,
     struct gr_build b = {.plan = p, .env = env};
     gr_t far = {0};
     begin(p, env, shape);
-    for (int il = 0; il < hp->n_layer && hp->rope != GR_ROPE_NONE; il++) {
-        if (!owns_cache(env, il) || hp->no_rope[il])
+    for (int il = 0; il < hp->n_layer && hp->rope.kind != GR_ROPE_NONE; il++) {
+        if (!owns_cache(env, il) || hp->rope.none[il])
             continue;
-        shift_layer(&b, il, env->k_cache[il], hp->swa[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
-                    &b.cs[hp->swa[il]]);
+        shift_layer(&b, il, env->k_cache[il], hp->swa.layer[il] ? GR_STEP_DELTA_SWA : GR_STEP_DELTA,
+                    &b.cs[hp->swa.layer[il]]);
         if (env->k_far && gr_ten_is(&env->k_far[il]))
             shift_layer(&b, il, env->k_far[il], GR_STEP_DELTA_FAR, &far);
     }
@@ -263,7 +263,7 @@ int gr_graph_build_copy(struct gr_plan *p, const struct gr_graph_env *env,
     gr_t src = gr_step_array(&b, GR_STEP_COPY_SRC, 1), dst = gr_step_array(&b, GR_STEP_COPY_DST, 1);
     for (int il = 0; il < env->hp->n_layer; il++) {
         const gr_t *cache[] = {&env->k_cache[il], &env->v_cache[il], &env->k_far[il]};
-        for (int i = 0; i < 3 && owns_cache(env, il) && env->hp->swa[il] == swa; i++)
+        for (int i = 0; i < 3 && owns_cache(env, il) && env->hp->swa.layer[il] == swa; i++)
             if (gr_ten_is(cache[i]))
                 gr_emit(
                     &b, il,

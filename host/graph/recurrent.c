@@ -82,7 +82,7 @@ static gr_t scan(struct gr_build *b, int il, const struct scan *s)
                                              .dst = gr_state_rows(b, GR_STEP_STATE_DST),
                                              .state = b->env->ssm_state[il],
                                              .y = y,
-                                             .n_state = gr_hp(b)->n_state}});
+                                             .n_state = gr_hp(b)->ssm.n_state}});
     gr_name(b, "scan", il, y);
     return il == gr_hp(b)->n_layer - 1 ? gr_out_rows(b, y) : y;
 }
@@ -92,13 +92,13 @@ static gr_t norm_of(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     if (gr_has(b, il, slot))
         return gr_norm(b, il, slot, x);
-    return gr_hp(b)->norm_dt_b_c ? gr_rms(b, il, x, x.cols) : x;
+    return gr_hp(b)->ssm.norm_dt_b_c ? gr_rms(b, il, x, x.cols) : x;
 }
 
 gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n = hp->n_inner, rank = hp->n_rank, ns = hp->n_state;
+    int64_t n = hp->ssm.n_inner, rank = hp->ssm.n_rank, ns = hp->ssm.n_state;
     gr_t xz = gr_mm(b, il, GR_W_SSM_IN, x);
     struct scan s = {.x = conv(b, il, GR_W_SSM_CONV, gr_cols(xz, 0, n), GR_SILU),
                      .z = gr_cols(xz, n, n)};
@@ -120,12 +120,12 @@ static gr_t ungroup(struct gr_build *b, gr_t x, int64_t group, int64_t first, in
 gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t d = hp->n_inner / hp->n_rank, ns = hp->n_state;
+    int64_t d = hp->ssm.n_inner / hp->ssm.n_rank, ns = hp->ssm.n_state;
     gr_t zx = gr_mm(b, il, GR_W_SSM_IN, x);
     struct scan s = {.x = conv(b, il, GR_W_SSM_CONV, ungroup(b, zx, 2 * d, d, d), GR_SILU),
                      .z = ungroup(b, zx, 2 * d, 0, d)};
     gr_t bcdt = gr_mm(b, il, GR_W_SSM_X, s.x);
-    gr_t dt = gr_norm(b, il, GR_W_SSM_DT_NORM, gr_cols(bcdt, 2 * ns, hp->n_dt));
+    gr_t dt = gr_norm(b, il, GR_W_SSM_DT_NORM, gr_cols(bcdt, 2 * ns, hp->ssm.n_dt));
     s.b = gr_norm(b, il, GR_W_SSM_B_NORM, gr_cols(bcdt, 0, ns));
     s.c = gr_norm(b, il, GR_W_SSM_C_NORM, gr_cols(bcdt, ns, ns));
     s.dt = gr_mm(b, il, GR_W_SSM_DT, dt);
@@ -135,11 +135,11 @@ gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res)
 gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n = hp->n_inner, bc = (int64_t)hp->n_group * hp->n_state;
+    int64_t n = hp->ssm.n_inner, bc = (int64_t)hp->ssm.n_group * hp->ssm.n_state;
     gr_t in = gr_mm(b, il, GR_W_SSM_IN, x);
-    gr_t xbc = conv(b, il, GR_W_SSM_CONV, gr_cols(in, n, hp->n_channel), GR_SILU);
+    gr_t xbc = conv(b, il, GR_W_SSM_CONV, gr_cols(in, n, hp->ssm.n_channel), GR_SILU);
     struct scan s = {.x = gr_cols(xbc, 0, n),
-                     .dt = gr_cols(in, n + hp->n_channel, hp->n_rank),
+                     .dt = gr_cols(in, n + hp->ssm.n_channel, hp->ssm.n_rank),
                      .b = gr_cols(xbc, n, bc),
                      .c = gr_cols(xbc, n + bc, bc),
                      .z = gr_cols(in, 0, n)};
@@ -168,7 +168,7 @@ static void rates(struct gr_build *b, int il, gr_t x, gr_t *beta, gr_t *alpha)
         *beta = gr_mm(b, il, GR_W_SSM_BETA, x), *alpha = gr_mm(b, il, GR_W_SSM_ALPHA, x);
         return;
     }
-    int64_t n = gr_hp(b)->n_rank / gr_hp(b)->n_group;
+    int64_t n = gr_hp(b)->ssm.n_rank / gr_hp(b)->ssm.n_group;
     gr_t both = gr_mm(b, il, GR_W_SSM_BA, x);
     *beta = ungroup(b, both, 2 * n, 0, n), *alpha = ungroup(b, both, 2 * n, n, n);
 }
@@ -197,11 +197,11 @@ static gr_t delta(struct gr_build *b, int il, const struct delta *d)
                                                .dst = gr_state_rows(b, GR_STEP_STATE_DST),
                                                .state = b->env->ssm_state[il],
                                                .y = y,
-                                               .n_head = hp->n_rank,
-                                               .n_head_k = hp->n_group,
-                                               .eps = hp->eps,
-                                               .bound = hp->decay_bound,
-                                               .slope = hp->decay_slope,
+                                               .n_head = hp->ssm.n_rank,
+                                               .n_head_k = hp->ssm.n_group,
+                                               .eps = hp->norm.eps,
+                                               .bound = hp->ssm.decay_bound,
+                                               .slope = hp->ssm.decay_slope,
                                                .tiled = d->tiled}});
     gr_name(b, "delta", il, y);
     return il == hp->n_layer - 1 ? gr_out_rows(b, y) : y;
@@ -210,11 +210,11 @@ static gr_t delta(struct gr_build *b, int il, const struct delta *d)
 gr_t gr_delta_net(struct gr_build *b, int il, gr_t x, gr_t res, const struct gr_delta_opt *opt)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t n_k = (int64_t)hp->n_group * hp->n_state;
+    int64_t n_k = (int64_t)hp->ssm.n_group * hp->ssm.n_state;
     struct delta d = {.tiled = opt->tiled};
     gr_t qkv = conv(b, il, GR_W_SSM_CONV, gr_mm(b, il, GR_W_ATTN_QKV, x), GR_SILU);
     d.q = gr_cols(qkv, 0, n_k), d.k = gr_cols(qkv, n_k, n_k);
-    d.v = gr_cols(qkv, 2 * n_k, hp->n_inner);
+    d.v = gr_cols(qkv, 2 * n_k, hp->ssm.n_inner);
     rates(b, il, x, &d.beta, &d.alpha);
     gr_t y = delta(b, il, &d), z = gr_mm(b, il, GR_W_ATTN_GATE, gr_match(b, x, y));
     y = gr_glu(b, opt->gate, z, gr_norm(b, il, GR_W_SSM_NORM, y));
@@ -232,7 +232,7 @@ gr_t gr_kda(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     static const enum gr_slot proj[] = {GR_W_ATTN_Q, GR_W_ATTN_K, GR_W_ATTN_V};
     static const enum gr_slot kernel[] = {GR_W_SSM_CONV_Q, GR_W_SSM_CONV_K, GR_W_SSM_CONV_V};
-    int64_t n = gr_hp(b)->n_inner, past = gr_hp(b)->n_kernel - 1;
+    int64_t n = gr_hp(b)->ssm.n_inner, past = gr_hp(b)->ssm.n_kernel - 1;
     gr_t in[3], all = {0};
     if (gr_has(b, il, GR_W_ATTN_QKV))
         all = gr_mm(b, il, GR_W_ATTN_QKV, x);

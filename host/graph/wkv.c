@@ -19,7 +19,7 @@ struct linear {
 static gr_t linear_attn(struct gr_build *b, int il, const struct linear *l)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    gr_t y = gr_new(b, l->q.rows, hp->n_inner, GR_F32);
+    gr_t y = gr_new(b, l->q.rows, hp->ssm.n_inner, GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_LINEAR_ATTN,
                               .a.linear_attn = {.q = l->q,
@@ -34,8 +34,8 @@ static gr_t linear_attn(struct gr_build *b, int il, const struct linear *l)
                                                 .dst = gr_state_rows(b, GR_STEP_STATE_DST),
                                                 .state = b->env->ssm_state[il],
                                                 .y = y,
-                                                .n_head = hp->n_rank,
-                                                .n_head_kv = hp->n_group,
+                                                .n_head = hp->ssm.n_rank,
+                                                .n_head_kv = hp->ssm.n_group,
                                                 .scale = l->scale,
                                                 .slope = l->slope,
                                                 .decay = (int32_t)l->decay,
@@ -47,11 +47,11 @@ static gr_t linear_attn(struct gr_build *b, int il, const struct linear *l)
 gr_t gr_lightning(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t d = hp->n_state;
+    int64_t d = hp->ssm.n_state;
     int32_t last = hp->n_layer - 1;
     gr_t all = gr_fold(b, gr_mm(b, il, GR_W_ATTN_QKV, x), 3 * d), part[3];
     for (int i = 0; i < 3; i++)
-        part[i] = gr_fold(b, gr_act(b, GR_SILU, gr_cols(all, i * d, d)), hp->n_inner);
+        part[i] = gr_fold(b, gr_act(b, GR_SILU, gr_cols(all, i * d, d)), hp->ssm.n_inner);
     struct linear l = {.q = part[0],
                        .k = part[1],
                        .v = part[2],
@@ -125,14 +125,14 @@ static gr_t head_norm(struct gr_build *b, int il, gr_t x)
     gr_t w[2] = {gr_require(b, il, GR_W_TIME_MIX_LN), gr_bias(b, il, GR_W_TIME_MIX_LN)};
     for (int i = 0; i < 2; i++)
         if (gr_ten_is(&w[i]))
-            w[i].rows = hp->n_rank, w[i].cols = hp->n_state, w[i].row_bytes = w[i].cols * 4;
+            w[i].rows = hp->ssm.n_rank, w[i].cols = hp->ssm.n_state, w[i].row_bytes = w[i].cols * 4;
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_NORM,
                               .a.norm = {.x = x,
                                          .w = w[0],
                                          .b = w[1],
                                          .y = y,
-                                         .group = hp->n_state,
+                                         .group = hp->ssm.n_state,
                                          .eps = 64e-5F,
                                          .kind = GR_NORM_LAYER}});
     return y;
@@ -173,7 +173,7 @@ gr_t gr_wkv6(struct gr_build *b, int il, gr_t x, gr_t res)
         .w_bias = row(b, il, GR_W_TIME_MIX_DECAY),
         .first = first ? row(b, il, GR_W_TIME_MIX_FIRST) : none,
         .decay = GR_DECAY_EXP,
-        .scale = first ? 1 : 1 / sqrtf((float)gr_hp(b)->n_state),
+        .scale = first ? 1 : 1 / sqrtf((float)gr_hp(b)->ssm.n_state),
         .rest = !first};
     gr_t g = gr_mm(b, il, GR_W_TIME_MIX_GATE, in[4]), y = linear_attn(b, il, &l);
     y = first ? gr_glu(b, GR_SILU, g, head_norm(b, il, y)) : gr_glu(b, GR_SIGMOID, g, y);
@@ -196,7 +196,7 @@ static gr_t values(struct gr_build *b, int il, gr_t x)
 /* y + v * the sum over a head of q * k * R_K. */
 static gr_t add_own(struct gr_build *b, int il, const struct linear *l, gr_t y)
 {
-    int64_t d = gr_hp(b)->n_state;
+    int64_t d = gr_hp(b)->ssm.n_state;
     gr_t part = gr_fold(b, gr_binary(b, GR_MUL, l->k, row(b, il, GR_W_TIME_MIX_R_K)), d);
     gr_t sum = gr_new(b, part.rows, 1, GR_F32), out = gr_new(b, part.rows, d, GR_F32);
     gr_expert_sum(b, il, gr_fold(b, l->q, 1), part, none, sum);
@@ -206,7 +206,7 @@ static gr_t add_own(struct gr_build *b, int il, const struct linear *l, gr_t y)
 
 gr_t gr_wkv7(struct gr_build *b, int il, gr_t x, gr_t res)
 {
-    int64_t n_mix = gr_hp(b)->n_lerp;
+    int64_t n_mix = gr_hp(b)->time_mix.n_lerp;
     gr_t d = token_shift(b, il, x, 0), in[6] = {none};
     for (int64_t i = 0; i < n_mix; i++) /* receptance, decay, key, value, rate, gate */
         in[i] = mix(b, x, d, row_at(b, il, GR_W_TIME_MIX_LERP_FUSED, i));

@@ -222,7 +222,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     int rc = gr_model_bind_tensor(m, m->gguf, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32,
                                   check, w);
     if (!rc && n_dim > 1)
-        rc = bind_scale(m, s->slot, il, m->hp.n_expert, check);
+        rc = bind_scale(m, s->slot, il, m->hp.moe.n_expert, check);
     if (!rc && s->flags & GR_SPREAD)
         rc = spread(m, w, n);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
@@ -274,7 +274,7 @@ int gr_model_bind(struct gr_model *m, bool check)
         m->weight[GR_W_OUTPUT] = m->weight[GR_W_TOKEN_EMBD];
     if (!gr_ten_is(&m->weight[GR_W_TOKEN_EMBD]))
         m->weight[GR_W_TOKEN_EMBD] = m->weight[GR_W_OUTPUT];
-    m->hp.n_learned_pos = (int32_t)m->weight[GR_W_POS_EMBD].rows;
+    m->hp.embd.n_learned_pos = (int32_t)m->weight[GR_W_POS_EMBD].rows;
     if (!rc)
         rc = gr_progress_end(&m->progress);
     return rc ? rc : gr_gguf_unchanged(m->gguf);

@@ -89,10 +89,10 @@ static int read_vocab(struct gr_model *m)
         rc = gr_gguf_opt_i64(m->gguf, key, rows, &n);
     if (!rc && (n < 1 || n > GR_VOCAB_MAX_TOKENS))
         rc = gr_fail(GR_E_CORRUPT, "the vocabulary has %" PRId64 " tokens", n);
-    if (!rc && m->hp.decoder_start >= n)
+    if (!rc && m->hp.enc.decoder_start >= n)
         rc = gr_fail(GR_E_CORRUPT,
                      "key %s.decoder_start_token_id: a token below %" PRId64 " expected, %d found",
-                     m->arch->name, n, m->hp.decoder_start);
+                     m->arch->name, n, m->hp.enc.decoder_start);
     m->hp.n_vocab = (int32_t)n;
     return rc;
 }
@@ -265,17 +265,17 @@ void gr_model_info(const struct gr_model *m, struct gr_model_info *info)
                                .n_bytes = m->n_bytes,
                                .n_vocab = m->vocab_only ? gr_vocab_size(m->vocab) : m->hp.n_vocab,
                                .n_ctx_train = m->hp.n_ctx_train,
-                               .n_learned_pos = m->hp.n_learned_pos,
+                               .n_learned_pos = m->hp.embd.n_learned_pos,
                                .n_layer = m->hp.n_layer,
                                .n_embd = m->hp.n_embd,
-                               .n_head = m->hp.n_head[0],
-                               .n_head_kv = m->hp.n_head_kv[0],
+                               .n_head = m->hp.attn.n_head[0],
+                               .n_head_kv = m->hp.attn.n_head_kv[0],
                                .no_logits = m->arch && m->arch->no_logits,
                                .no_cache = m->hp.no_cache,
-                               .has_encoder = m->hp.n_enc > 0,
+                               .has_encoder = m->hp.enc.n_layer > 0,
                                .has_template = gr_gguf_find(m->gguf, "tokenizer.chat_template"),
-                               .decoder_start = m->hp.n_enc ? m->hp.decoder_start : -1,
-                               .pooling = m->vocab_only ? GR_POOLING_NONE : m->hp.pooling,
+                               .decoder_start = m->hp.enc.n_layer ? m->hp.enc.decoder_start : -1,
+                               .pooling = m->vocab_only ? GR_POOLING_NONE : m->hp.pool.kind,
                                .n_label = m->n_label};
 }
 

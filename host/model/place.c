@@ -19,7 +19,7 @@ int32_t gr_place_n_gpu(const struct gr_placement *p, int32_t n_layer)
 bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
 {
     for (int32_t i = il; i < hp->n_layer; i++)
-        if (hp->kv_of[i] >= 0 && hp->kv_of[i] < il)
+        if (hp->attn.kv_of[i] >= 0 && hp->attn.kv_of[i] < il)
             return false;
     return true;
 }
@@ -60,7 +60,7 @@ static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
     case GR_W_POS_EMBD:
         return 0;
     case GR_W_ATTN_SINKS:
-        return il >= 0 && hp->kv_of[il] >= 0 ? hp->kv_of[il] : GR_MAX(il, 0);
+        return il >= 0 && hp->attn.kv_of[il] >= 0 ? hp->attn.kv_of[il] : GR_MAX(il, 0);
     default:
         return il < 0 ? hp->n_layer : il;
     }
@@ -275,9 +275,9 @@ static int stream_one(struct stream *s, const struct gr_ten *host, bool matrix, 
     s->at += (uintptr_t)d.bytes;
     s->out->bytes +=
         host->batch * host->rows * (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
-    bool experts = host->batch > 1 && host->batch == s->l->hp.n_expert;
+    bool experts = host->batch > 1 && host->batch == s->l->hp.moe.n_expert;
     s->out->n_mul +=
-        host->rows * host->cols * (experts ? s->l->hp.n_expert_used : host->batch) * matrix;
+        host->rows * host->cols * (experts ? s->l->hp.moe.n_expert_used : host->batch) * matrix;
     return 0;
 }
 
@@ -333,7 +333,7 @@ int gr_weights_stream(struct gr_streamed *out, const struct gr_slice *l,
     int rc = copy_placed(out, l, placed);
     find_matrices(&s.pass);
     for (int32_t il = 0; il < l->hp.n_layer && !rc; il++)
-        if (placed->place.stage[il] == l->stage && !placed->place.layer[il] && !l->hp.recurrent[il])
+        if (placed->place.stage[il] == l->stage && !placed->place.layer[il] && !l->hp.ssm.layer[il])
             rc = stream_layer(&s, il);
     if (rc)
         gr_streamed_fini(out);

@@ -43,7 +43,7 @@ static void find_columns(const struct gr_model *m, struct columns columns[N_KIND
         enum kind kind = kind_of(spec->dim[0]);
         for (int32_t il = 0; il < m->hp.n_layer && kind < N_KIND; il++) {
             const struct gr_ten *w = &m->weight[(size_t)(il + 1) * GR_N_SLOT + spec->slot];
-            bool attends = kind != HEADS || m->hp.n_head_kv[il] > 0;
+            bool attends = kind != HEADS || m->hp.attn.n_head_kv[il] > 0;
             if (!gr_ten_is(w) || !attends || !gr_spec_applies(&m->hp, spec, il))
                 continue;
             columns[kind].there[il] = true;
@@ -97,8 +97,8 @@ static int share_heads(struct gr_shard *s, int il, int32_t block)
 {
     const struct gr_hparams *hp = &s->model->hp;
     struct gr_share *share = &s->share;
-    int32_t n = share->n_shard, n_kv = hp->n_head_kv[il], group = hp->n_head[il] / n_kv;
-    int32_t d = hp->d_v_mla > 0 ? hp->d_v_mla : hp->d_v, unit = block / gcd(block, d);
+    int32_t n = share->n_shard, n_kv = hp->attn.n_head_kv[il], group = hp->attn.n_head[il] / n_kv;
+    int32_t d = hp->mla.d_v > 0 ? hp->mla.d_v : hp->attn.d_v, unit = block / gcd(block, d);
     if (n <= n_kv) {
         int32_t unit_kv = unit / gcd(unit, group), most = most_shares(n_kv, unit_kv);
         struct gr_extent kv = share_of(n_kv, unit_kv, n, share->shard);
@@ -144,25 +144,26 @@ static int share_layer(struct gr_shard *s, int il, const struct columns columns[
     const struct gr_hparams *hp = &s->model->hp;
     struct gr_share *share = &s->share;
     struct gr_extent exp, shexp;
-    share->head[il] = (struct gr_extent){0, hp->n_head[il]};
-    share->head_kv[il] = (struct gr_extent){0, hp->n_head_kv[il]};
+    share->head[il] = (struct gr_extent){0, hp->attn.n_head[il]};
+    share->head_kv[il] = (struct gr_extent){0, hp->attn.n_head_kv[il]};
     int rc = columns[HEADS].there[il] ? share_heads(s, il, columns[HEADS].block) : 0;
     if (!rc)
-        rc = share_columns(s, il, "the feed-forward part", hp->n_ff[il], &columns[FF],
+        rc = share_columns(s, il, "the feed-forward part", hp->ff.n_ff[il], &columns[FF],
                            &share->ff[il]);
     if (!rc)
-        rc = share_columns(s, il, "the experts", hp->n_ff_exp, &columns[FF_EXP], &exp);
+        rc = share_columns(s, il, "the experts", hp->moe.n_ff_exp, &columns[FF_EXP], &exp);
     if (!rc)
-        rc = share_columns(s, il, "the shared experts", hp->n_ff_shexp, &columns[FF_SHEXP], &shexp);
+        rc = share_columns(s, il, "the shared experts", hp->moe.n_ff_shexp, &columns[FF_SHEXP],
+                           &shexp);
     if (rc)
         return rc;
     if (columns[FF_EXP].there[il])
         share->ff_exp = exp;
     if (columns[FF_SHEXP].there[il])
         share->ff_shexp = shexp;
-    s->hp.n_head[il] = length(share->head[il]);
-    s->hp.n_head_kv[il] = length(share->head_kv[il]);
-    s->hp.n_ff[il] = length(share->ff[il]);
+    s->hp.attn.n_head[il] = length(share->head[il]);
+    s->hp.attn.n_head_kv[il] = length(share->head_kv[il]);
+    s->hp.ff.n_ff[il] = length(share->ff[il]);
     return 0;
 }
 
@@ -187,12 +188,12 @@ static int make_shares(struct gr_shard *s)
     if (!any)
         return gr_fail(GR_E_UNSUPPORTED, "architecture %s cannot be split by tensors; -sm layer",
                        m->arch->name);
-    s->share.ff_exp = (struct gr_extent){0, m->hp.n_ff_exp};
-    s->share.ff_shexp = (struct gr_extent){0, m->hp.n_ff_shexp};
+    s->share.ff_exp = (struct gr_extent){0, m->hp.moe.n_ff_exp};
+    s->share.ff_shexp = (struct gr_extent){0, m->hp.moe.n_ff_shexp};
     for (int32_t il = 0; il < m->hp.n_layer && !rc; il++)
         rc = share_layer(s, il, columns);
-    s->hp.n_ff_exp = length(s->share.ff_exp);
-    s->hp.n_ff_shexp = length(s->share.ff_shexp);
+    s->hp.moe.n_ff_exp = length(s->share.ff_exp);
+    s->hp.moe.n_ff_shexp = length(s->share.ff_shexp);
     return rc ? rc : share_vocab(s);
 }
 
@@ -221,12 +222,12 @@ static struct gr_extent columns_of(const struct gr_shard *s, int32_t i, int il, 
 
 struct gr_extent gr_shard_k(const struct gr_shard *s, int32_t i, int il)
 {
-    return columns_of(s, i, il, s->model->hp.d_k);
+    return columns_of(s, i, il, s->model->hp.attn.d_k);
 }
 
 struct gr_extent gr_shard_v(const struct gr_shard *s, int32_t i, int il)
 {
-    return columns_of(s, i, il, s->model->hp.d_v);
+    return columns_of(s, i, il, s->model->hp.attn.d_v);
 }
 
 /* ---- pieces ---- */
@@ -256,11 +257,12 @@ static int64_t count(const struct pieces *p)
 static void add_qkv(struct pieces *p, const struct gr_share *s, int il)
 {
     const struct gr_hparams *hp = s->whole;
-    int64_t q = (int64_t)hp->n_head[il] * hp->d_k, k = (int64_t)hp->n_head_kv[il] * hp->d_k;
-    int64_t apart = hp->qkv_apart;
-    add(p, s->head[il], hp->d_k, 0);
-    add(p, s->head_kv[il], hp->d_k, apart ? apart : q);
-    add(p, s->head_kv[il], hp->d_v, apart ? 2 * apart : q + k);
+    int64_t q = (int64_t)hp->attn.n_head[il] * hp->attn.d_k;
+    int64_t k = (int64_t)hp->attn.n_head_kv[il] * hp->attn.d_k;
+    int64_t apart = hp->attn.qkv_apart;
+    add(p, s->head[il], hp->attn.d_k, 0);
+    add(p, s->head_kv[il], hp->attn.d_k, apart ? apart : q);
+    add(p, s->head_kv[il], hp->attn.d_v, apart ? 2 * apart : q + k);
 }
 
 /* The part of dimension d of a weight; dimensions other than those listed are whole. */
@@ -270,21 +272,21 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
     struct gr_extent head = s->head[il], kv = s->head_kv[il], ff = s->ff[il];
     struct pieces p = {0};
     if (d == GR_D_Q || d == GR_D_Q_2)
-        add(&p, head, d == GR_D_Q ? hp->d_k : 2 * (int64_t)hp->d_k, 0);
+        add(&p, head, d == GR_D_Q ? hp->attn.d_k : 2 * (int64_t)hp->attn.d_k, 0);
     else if (d == GR_D_Q_MLA)
-        add(&p, head, hp->d_k_mla, 0);
+        add(&p, head, hp->mla.d_k, 0);
     else if (d == GR_D_KV_B)
-        add(&p, head, hp->d_k_mla - hp->n_rot + hp->d_v_mla, 0);
+        add(&p, head, hp->mla.d_k - hp->rope.n_rot + hp->mla.d_v, 0);
     else if (d == GR_D_GATE)
-        add(&p, head, hp->d_gate, 0);
-    else if (d == GR_D_O && hp->n_head_kv[il] > 0)
-        add(&p, head, hp->d_v, 0);
+        add(&p, head, hp->attn.d_gate, 0);
+    else if (d == GR_D_O && hp->attn.n_head_kv[il] > 0)
+        add(&p, head, hp->attn.d_v, 0);
     else if (d == GR_D_O_MLA)
-        add(&p, head, hp->d_v_mla, 0);
+        add(&p, head, hp->mla.d_v, 0);
     else if (d == GR_D_HEADS)
         add(&p, head, 1, 0);
     else if (d == GR_D_K || d == GR_D_V)
-        add(&p, kv, d == GR_D_K ? hp->d_k : hp->d_v, 0);
+        add(&p, kv, d == GR_D_K ? hp->attn.d_k : hp->attn.d_v, 0);
     else if (d == GR_D_HEADS_KV)
         add(&p, kv, 1, 0);
     else if (d == GR_D_QKV || d == GR_D_QKV_3)
@@ -298,11 +300,11 @@ static struct pieces pieces_of(const struct gr_share *s, enum gr_dim d, int il)
     else
         add(&p, (struct gr_extent){0, 1}, gr_dim_value(hp, d, il), 0);
     if (d == GR_D_FF_2) /* gate and up */
-        add(&p, ff, 1, hp->n_ff[il]);
+        add(&p, ff, 1, hp->ff.n_ff[il]);
     if (d == GR_D_FF_EXP_2)
-        add(&p, s->ff_exp, 1, hp->n_ff_exp);
+        add(&p, s->ff_exp, 1, hp->moe.n_ff_exp);
     if (d == GR_D_FF_SHEXP_2)
-        add(&p, s->ff_shexp, 1, hp->n_ff_shexp);
+        add(&p, s->ff_shexp, 1, hp->moe.n_ff_shexp);
     return p;
 }
 

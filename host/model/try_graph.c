@@ -47,24 +47,25 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
                                .ssm_state = cache,
                                .rel_rows = {distances, distances},
                                .vectors = m->arch->no_logits};
-    env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
-    bool second = m->hp.n_swa > 0 || m->hp.n_enc > 0;
-    struct gr_step_shape shape = {.n_tok = 1,
-                                  .n_out = 1,
-                                  .n_pos = 1,
-                                  .n_full = 1,
-                                  .n_swa = second,
-                                  .n_seq = 1,
-                                  .n_list = 32,
-                                  .n_list_swa = second ? 32 : 0,
-                                  .n_alibi = (m->hp.max_alibi > 0 || m->hp.n_bucket > 0) ? 32 : 0};
+    env.rope[0].freq.cols = m->hp.rope.n_rot / 2, env.rope[1].freq.cols = m->hp.rope.n_rot_swa / 2;
+    bool second = m->hp.swa.n_swa > 0 || m->hp.enc.n_layer > 0;
+    struct gr_step_shape shape = {
+        .n_tok = 1,
+        .n_out = 1,
+        .n_pos = 1,
+        .n_full = 1,
+        .n_swa = second,
+        .n_seq = 1,
+        .n_list = 32,
+        .n_list_swa = second ? 32 : 0,
+        .n_alibi = (m->hp.attn.max_alibi > 0 || m->hp.attn.n_bucket > 0) ? 32 : 0};
     struct gr_plan plan;
     int rc = cache && used ? gr_graph_build(&plan, &env, &shape) : GR_E_NOMEM_HOST;
     if (!rc)
         gr_plan_fini(&plan);
-    if (!rc && hp->n_enc)
+    if (!rc && hp->enc.n_layer)
         rc = gr_graph_build_encode(&plan, &env, &shape);
-    if (!rc && hp->n_enc)
+    if (!rc && hp->enc.n_layer)
         gr_plan_fini(&plan);
     for (size_t i = 0; lora && i < n_pair && !rc; i++)
         if (!used[i])

@@ -40,14 +40,14 @@ static const struct gr_tensor_spec spec_step[] = {
 static int hparams_afmoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_shared = 0;
-    hp->embd_scale = sqrtf((float)hp->n_embd);
-    hp->d_gate = hp->d_k;
+    hp->embd.scale = sqrtf((float)hp->n_embd);
+    hp->attn.d_gate = hp->attn.d_k;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
     if (!rc)
         rc = gr_hp_swa_rope(s, hp, 4);
-    hp->n_ff_shexp = n_shared * hp->n_ff_exp; /* below 2^30 */
+    hp->moe.n_ff_shexp = n_shared * hp->moe.n_ff_exp; /* below 2^30 */
     gr_hp_no_rope(hp, 3, 4);
     return rc;
 }
@@ -57,23 +57,23 @@ static int hparams_afmoe(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_laguna(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int64_t gates = gr_hp_rows(s, "blk.0.attn_gate.weight");
-    hp->d_gate = gates > hp->n_head[0] ? hp->d_k : 1;
-    hp->rot_by_kind = hp->plain_swa_rope = true;
+    hp->attn.d_gate = gates > hp->attn.n_head[0] ? hp->attn.d_k : 1;
+    hp->rope.rot_by_kind = hp->rope.plain_swa = true;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
-    if (hp->n_ff_shexp == 0)
-        hp->n_ff_shexp = hp->n_ff_exp;
+    if (hp->moe.n_ff_shexp == 0)
+        hp->moe.n_ff_shexp = hp->moe.n_ff_exp;
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->rope.freq_base_swa);
     return rc ? rc : gr_hp_swa_after(s, hp, 4);
 }
 
 /* In full layers rope rotates half as many columns as the file says. */
 static int hparams_step(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    if (hp->n_rot % 4)
+    if (hp->rope.n_rot % 4)
         return gr_hp_unsupported(s, "rope.dimension_count");
-    hp->n_rot /= 2;
-    hp->rot_by_kind = true;
+    hp->rope.n_rot /= 2;
+    hp->rope.rot_by_kind = true;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_glu_limits(s, hp);

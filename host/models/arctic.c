@@ -14,9 +14,9 @@ static const struct gr_tensor_spec spec[] = {
  * model. */
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
     for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->n_ff[il] = hp->n_embd;
+        hp->ff.n_ff[il] = hp->n_embd;
     return gr_hp_softmax_experts(s, hp);
 }
 

@@ -52,17 +52,17 @@ static const struct gr_tensor_spec spec_jina3[] = {EMBEDDINGS(GR_OPTIONAL),
 /* Layers 1, 1 + n, 1 + 2 n .. have experts; they are recognised by their router. */
 static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_ff_exp = hp->n_ff[0];
-    int rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
+    int rc = gr_hp_f32(s, "expert_weights_scale", &hp->moe.weights_scale);
     return rc ? rc : gr_hp_token_types(s, hp);
 }
 
 static int hparams_jina2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->max_alibi = 8;
-    hp->n_ff_up = hp->n_ff[0];
-    if (gr_hp_rows(s, "blk.0.ffn_up.weight") == 2 * (int64_t)hp->n_ff[0])
-        hp->n_ff_up = 2 * hp->n_ff[0];
+    hp->attn.max_alibi = 8;
+    hp->ff.n_ff_up = hp->ff.n_ff[0];
+    if (gr_hp_rows(s, "blk.0.ffn_up.weight") == 2 * (int64_t)hp->ff.n_ff[0])
+        hp->ff.n_ff_up = 2 * hp->ff.n_ff[0];
     return gr_hp_token_types(s, hp);
 }
 

@@ -14,10 +14,10 @@ static const struct gr_tensor_spec spec[] = {
 /* Rope has the same frequencies in every model; the file's are ignored. */
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->qkv_apart = hp->n_embd;
-    hp->only_tokens = true; /* embedding inputs are for the image experts */
-    hp->freq_base = 10000, hp->freq_scale = 1, hp->rope_attn_factor = 1;
-    hp->scaling = GR_SCALE_NONE, hp->yarn_ext_factor = 0, hp->yarn_attn_factor = 1;
+    hp->attn.qkv_apart = hp->n_embd;
+    hp->embd.only_tokens = true; /* embedding inputs are for the image experts */
+    hp->rope.freq_base = 10000, hp->rope.freq_scale = 1, hp->rope.attn_factor = 1;
+    hp->rope.scaling = GR_SCALE_NONE, hp->rope.yarn_ext_factor = 0, hp->rope.yarn_attn_factor = 1;
     int rc = gr_hp_rope_all(s, hp);
     return rc ? rc : gr_hp_qkv_fits(s, hp);
 }

@@ -36,8 +36,8 @@ static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
     int32_t lead = 0;
     int rc = gr_hp_f32(s, "attention.layer_norm_rms_epsilon", &eps_rms);
     if (!rc && eps_rms == 0) {
-        hp->norm = GR_NORM_LAYER;
-        rc = gr_hp_f32(s, "attention.layer_norm_epsilon", &hp->eps);
+        hp->norm.kind = GR_NORM_LAYER;
+        rc = gr_hp_f32(s, "attention.layer_norm_epsilon", &hp->norm.eps);
     }
     if (!rc)
         rc = gr_hp_logit_factor(s, hp);

@@ -23,28 +23,28 @@ static const struct gr_tensor_spec spec_grok[] = {
 
 static int hparams_dbrx(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
-    return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
+    hp->moe.n_ff_exp = hp->ff.n_ff[0], hp->moe.weights_norm = true;
+    return gr_hp_need_f32(s, "attention.clamp_kqv", &hp->attn.clamp_kqv);
 }
 
 /* Defaults where the file has no keys are those of Grok 1. */
 static int hparams_grok(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float logit_scale = 0.57735026f;
-    hp->embd_scale = 78.38367f, hp->attn_scale = 0.08838835f, hp->attn_softcap = 30;
-    hp->expert_norm = true;
+    hp->embd.scale = 78.38367f, hp->attn.scale = 0.08838835f, hp->attn.softcap = 30;
+    hp->moe.weights_norm = true;
     if (!gr_hp_has(s, "rope.scaling.yarn_beta_fast"))
-        hp->yarn_beta_fast = 8;
+        hp->rope.yarn_beta_fast = 8;
     int rc = gr_hp_f32(s, "logit_scale", &logit_scale);
     if (!rc)
-        rc = gr_hp_f32(s, "embedding_scale", &hp->embd_scale);
+        rc = gr_hp_f32(s, "embedding_scale", &hp->embd.scale);
     if (!rc)
-        rc = gr_hp_f32(s, "attention.output_scale", &hp->attn_scale);
+        rc = gr_hp_f32(s, "attention.output_scale", &hp->attn.scale);
     if (!rc)
-        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
+        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn.softcap);
     if (!rc)
-        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
-    hp->logit_scale = logit_scale != 0 ? 1 / logit_scale : 0;
+        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->logits.softcap);
+    hp->logits.scale = logit_scale != 0 ? 1 / logit_scale : 0;
     return rc;
 }
 

@@ -15,17 +15,18 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    return gr_hp_f32(s, "attention.scale", &hp->attn_scale);
+    return gr_hp_f32(s, "attention.scale", &hp->attn.scale);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    if (hp->n_head[il]) {
+    if (hp->attn.n_head[il]) {
         gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-        x = hp->n_head_kv[il] ? gr_attn_block(b, il, h, x) : gr_mm_add(b, il, GR_W_ATTN_OUT, h, x);
+        x = hp->attn.n_head_kv[il] ? gr_attn_block(b, il, h, x)
+                                   : gr_mm_add(b, il, GR_W_ATTN_OUT, h, x);
     }
-    return hp->n_ff[il] ? gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU) : x;
+    return hp->ff.n_ff[il] ? gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU) : x;
 }
 
 const struct gr_arch gr_arch_deci = {.name = "deci",

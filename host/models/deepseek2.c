@@ -30,10 +30,10 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SOFTMAX);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
+        rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->rope.yarn_log_mul);
     if (!rc)
         rc = gr_hp_temper(s, hp);
-    hp->yarn_scales_attn = true;
+    hp->rope.yarn_scales_attn = true;
     return rc;
 }
 

@@ -34,39 +34,39 @@ static const struct gr_tensor_spec spec_phimoe[] = {
 static int hparams_olmoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->n_ff_exp = hp->n_ff[0];
-    hp->expert_gate = GR_GATE_SOFTMAX;
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
+    hp->moe.gate = GR_GATE_SOFTMAX;
     return 0;
 }
 
 static int hparams_phimoe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_norm = true;
+    hp->moe.weights_norm = true;
     return hparams_olmoe(s, hp);
 }
 
 static int hparams_minimax(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
-    hp->expert_norm = true, hp->expert_scale = 0;
+    hp->moe.weights_norm = true, hp->moe.weights_scale = 0;
     return rc;
 }
 
 /* Windowed layers use rope without YaRN. */
 static int hparams_mellum(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
-    hp->plain_swa_rope = true;
+    hp->moe.gate = GR_GATE_SOFTMAX, hp->moe.weights_norm = true;
+    hp->rope.plain_swa = true;
     return gr_hp_swa(s, hp, 4);
 }
 
 /* Windowed layers have rope, the others no positional encoding. */
 static int hparams_maple(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
-    hp->rot_by_kind = hp->glu_limit_first = true;
-    int rc = gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->glu_limit_exp);
+    hp->moe.gate = GR_GATE_SOFTMAX, hp->moe.weights_norm = true;
+    hp->rope.rot_by_kind = hp->ff.glu_limit_first = true;
+    int rc = gr_hp_f32_each(s, "swiglu_clamp_exp", hp->n_layer, hp->ff.glu_limit_exp);
     if (!rc)
         rc = gr_hp_swa_rope(s, hp, 0);
     gr_hp_rope_in_windows(hp, 0);

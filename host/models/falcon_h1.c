@@ -14,7 +14,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->recurrent[il] = true;
+        hp->ssm.layer[il] = true;
     return gr_hp_recurrence(s, hp, GR_MAMBA_2);
 }
 

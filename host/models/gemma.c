@@ -32,37 +32,37 @@ static const struct gr_tensor_spec spec_embedding[] = {
  * count. */
 static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
 {
-    float d =
-        hp->n_layer == n_layer_27b ? (float)hp->n_embd / (float)hp->n_head[0] : (float)hp->d_k;
+    float d = hp->n_layer == n_layer_27b ? (float)hp->n_embd / (float)hp->attn.n_head[0]
+                                         : (float)hp->attn.d_k;
     return 1 / sqrtf(d);
 }
 
 /* Embeddings are scaled, gates are GELU. */
 static void common(struct gr_hparams *hp)
 {
-    hp->embd_scale = sqrtf((float)hp->n_embd);
-    hp->ffn_act = GR_GELU;
+    hp->embd.scale = sqrtf((float)hp->n_embd);
+    hp->ff.act = GR_GELU;
 }
 
 static int hparams2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     common(hp);
-    hp->attn_scale = attn_scale(hp, 46);
-    hp->attn_softcap = 50, hp->final_softcap = 30;
-    hp->n_swa = 4096;
+    hp->attn.scale = attn_scale(hp, 46);
+    hp->attn.softcap = 50, hp->logits.softcap = 30;
+    hp->swa.n_swa = 4096;
     int rc = gr_hp_swa_rope(s, hp, 2);
     if (!rc)
-        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn_softcap);
-    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+        rc = gr_hp_f32(s, "attn_logit_softcapping", &hp->attn.softcap);
+    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->logits.softcap);
 }
 
 static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     common(hp);
-    hp->scales_tokens = true;
-    hp->attn_scale = attn_scale(hp, 62);
+    hp->embd.scales_tokens = true;
+    hp->attn.scale = attn_scale(hp, 62);
     int rc = gr_hp_swa_unscaled(s, hp, 6);
-    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+    return rc ? rc : gr_hp_f32(s, "final_logit_softcapping", &hp->logits.softcap);
 }
 
 /* Bidirectional attention, with symmetric windows in windowed layers. Vera et al. 2025 (arXiv
@@ -70,9 +70,9 @@ static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_embedding(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     common(hp);
-    hp->scales_tokens = true;
-    hp->swa_both = true;
-    int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
+    hp->embd.scales_tokens = true;
+    hp->swa.both = true;
+    int rc = gr_hp_need_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->swa.n_swa);
     return rc ? rc : gr_hp_swa_unscaled(s, hp, 6);
 }
 

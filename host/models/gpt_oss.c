@@ -16,7 +16,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_gate = GR_GATE_SOFTMAX_TOP;
+    hp->moe.gate = GR_GATE_SOFTMAX_TOP;
     return gr_hp_swa_rope(s, hp, 2);
 }
 

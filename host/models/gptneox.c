@@ -35,20 +35,21 @@ static const struct gr_tensor_spec spec_pockettts[] = {COMMON, EMBD, FFN_NORM};
 
 static int hparams_neox(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    return gr_hp_bool(s, "use_parallel_residual", &hp->parallel);
+    return gr_hp_bool(s, "use_parallel_residual", &hp->residual.parallel);
 }
 
 static int hparams_bloom(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->max_alibi = 8;
+    hp->attn.max_alibi = 8;
     return 0;
 }
 
 static gr_t mlp(struct gr_build *b, int il, gr_t x, enum gr_act_kind act)
 {
     gr_t y = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
-    return gr_ffn_mlp(b, il, gr_norm(b, il, GR_W_FFN_NORM, gr_hp(b)->parallel ? x : y), y, act);
+    return gr_ffn_mlp(b, il, gr_norm(b, il, GR_W_FFN_NORM, gr_hp(b)->residual.parallel ? x : y), y,
+                      act);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

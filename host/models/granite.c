@@ -44,10 +44,10 @@ static int scales(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_embd_scale(s, hp);
     if (!rc)
-        rc = gr_hp_f32(s, "residual_scale", &hp->residual_scale);
+        rc = gr_hp_f32(s, "residual_scale", &hp->residual.scale);
     if (!rc)
-        rc = gr_hp_f32(s, "logit_scale", &hp->logit_scale);
-    return rc ? rc : gr_hp_f32(s, "attention.scale", &hp->attn_scale);
+        rc = gr_hp_f32(s, "logit_scale", &hp->logits.scale);
+    return rc ? rc : gr_hp_f32(s, "attention.scale", &hp->attn.scale);
 }
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
@@ -61,9 +61,9 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 /* Older files have no factors; the defaults are those of the 2.4B model. */
 static int hparams_minicpm(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->embd_scale = 12;
-    hp->residual_scale = 1.4f / sqrtf((float)hp->n_layer);
-    hp->logit_scale = (float)hp->n_embd / 256;
+    hp->embd.scale = 12;
+    hp->residual.scale = 1.4f / sqrtf((float)hp->n_layer);
+    hp->logits.scale = (float)hp->n_embd / 256;
     return hparams(s, hp);
 }
 
@@ -75,7 +75,7 @@ static int hparams_hybrid(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_bool(s, "rope.scaling.finetuned", &rope);
     if (!rope)
-        hp->rope = GR_ROPE_NONE;
+        hp->rope.kind = GR_ROPE_NONE;
     return rc ? rc : hparams(s, hp);
 }
 
@@ -89,9 +89,9 @@ static int hparams_swa(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc && gr_hp_has(s, "attention.rope_pattern")) {
         rc = gr_hp_each(s, "attention.rope_pattern", 0, INT32_MAX, hp->n_layer, rope);
         for (int il = 0; il < hp->n_layer && !rc; il++)
-            hp->no_rope[il] = rope[il] == 0;
+            hp->rope.none[il] = rope[il] == 0;
     }
-    hp->n_ff_exp = hp->n_ff[0];
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
     return rc;
 }
 
@@ -99,7 +99,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    h = gr_hp(b)->recurrent[il] ? gr_mamba2(b, il, h, none) : gr_attn_block(b, il, h, none);
+    h = gr_hp(b)->ssm.layer[il] ? gr_mamba2(b, il, h, none) : gr_attn_block(b, il, h, none);
     x = gr_residual(b, h, x);
     h = gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), none, GR_SILU);
     return gr_residual(b, h, x);

@@ -17,7 +17,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_norm = true;
+    hp->moe.weights_norm = true;
     return gr_hp_adjugates(s, hp);
 }
 

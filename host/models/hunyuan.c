@@ -21,7 +21,7 @@ static const struct gr_tensor_spec spec_moe[] = {COMMON, GR_SPEC_EXPERTS(0),
 static int hparams_maincoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->norm_roped = true;
+    hp->attn.norm_roped = true;
     return 0;
 }
 
@@ -30,9 +30,9 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     float alpha = 0;
     int rc = gr_hp_f32(s, "rope.scaling.alpha", &alpha);
-    if (alpha > 0 && hp->d_k > 2)
-        hp->freq_base *= powf(alpha, (float)hp->d_k / (float)(hp->d_k - 2));
-    hp->norm_roped = true;
+    if (alpha > 0 && hp->attn.d_k > 2)
+        hp->rope.freq_base *= powf(alpha, (float)hp->attn.d_k / (float)(hp->attn.d_k - 2));
+    hp->attn.norm_roped = true;
     return rc;
 }
 
@@ -46,12 +46,12 @@ static int hparams_vl(struct gr_hp_source *s, struct gr_hparams *hp)
  * has a key for it. */
 static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->norm_roped = true;
-    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = true;
-    hp->n_ff_exp = hp->n_ff[0];
-    int rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &hp->n_ff_shexp);
-    if (hp->n_ff_shexp == 0)
-        hp->n_ff_shexp = hp->n_ff[0];
+    hp->attn.norm_roped = true;
+    hp->moe.gate = GR_GATE_SOFTMAX, hp->moe.weights_norm = true;
+    hp->moe.n_ff_exp = hp->ff.n_ff[0];
+    int rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &hp->moe.n_ff_shexp);
+    if (hp->moe.n_ff_shexp == 0)
+        hp->moe.n_ff_shexp = hp->ff.n_ff[0];
     return rc;
 }
 

@@ -20,14 +20,14 @@ static const struct gr_tensor_spec spec_refact[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->attn_scale = 1 / (float)hp->d_k;
-    return gr_hp_f32(s, "attention.max_alibi_bias", &hp->max_alibi);
+    hp->attn.scale = 1 / (float)hp->attn.d_k;
+    return gr_hp_f32(s, "attention.max_alibi_bias", &hp->attn.max_alibi);
 }
 
 static int hparams_refact(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->max_alibi = 8;
+    hp->attn.max_alibi = 8;
     return 0;
 }
 
@@ -37,8 +37,9 @@ static gr_t layer_refact(struct gr_build *b, int il, gr_t x)
 {
     x = gr_attn_block(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x), x);
     gr_t h = gr_norm(b, il, GR_W_FFN_NORM, x);
-    return gr_hp(b)->n_expert && !gr_has(b, il, GR_W_FFN_UP) ? gr_add_t(b, gr_act(b, GR_SILU, h), x)
-                                                             : gr_ffn_glu(b, il, h, x, GR_SILU);
+    return gr_hp(b)->moe.n_expert && !gr_has(b, il, GR_W_FFN_UP)
+               ? gr_add_t(b, gr_act(b, GR_SILU, h), x)
+               : gr_ffn_glu(b, il, h, x, GR_SILU);
 }
 
 const struct gr_arch gr_arch_jais = {.name = "jais",

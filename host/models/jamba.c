@@ -25,7 +25,7 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_mamba(b, il, h, x) : gr_attn_block(b, il, h, x);
+    x = gr_hp(b)->ssm.layer[il] ? gr_mamba(b, il, h, x) : gr_attn_block(b, il, h, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 

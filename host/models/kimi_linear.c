@@ -56,15 +56,15 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_kda(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
-    if (hp->n_ff_shexp == 0)
-        hp->n_ff_shexp = hp->n_ff_exp;
+    if (hp->moe.n_ff_shexp == 0)
+        hp->moe.n_ff_shexp = hp->moe.n_ff_exp;
     return rc;
 }
 
 static int hparams_kimi(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = hparams(s, hp);
-    hp->expert_norm = true;
+    hp->moe.weights_norm = true;
     return rc;
 }
 
@@ -89,20 +89,20 @@ static int hparams_k3(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_decay_bound(s, hp, -1, true);
     if (!rc)
-        rc = gr_hp_i32(s, "expert_latent_length", 0, 1 << 20, &hp->n_latent);
+        rc = gr_hp_i32(s, "expert_latent_length", 0, 1 << 20, &hp->moe.n_latent);
     if (!rc)
-        rc = gr_hp_need_i32(s, "attn_res.block_size", 0, INT32_MAX, &hp->n_res_block);
+        rc = gr_hp_need_i32(s, "attn_res.block_size", 0, INT32_MAX, &hp->residual.keep_every);
     if (!rc)
-        rc = gr_hp_need_f32(s, "activation.situ_beta", &hp->situ_beta);
-    if (!rc && hp->situ_beta <= 0)
+        rc = gr_hp_need_f32(s, "activation.situ_beta", &hp->ff.situ_beta);
+    if (!rc && hp->ff.situ_beta <= 0)
         rc = gr_hp_unsupported(s, "activation.situ_beta");
-    return rc ? rc : gr_hp_need_f32(s, "activation.situ_linear_beta", &hp->situ_linear_beta);
+    return rc ? rc : gr_hp_need_f32(s, "activation.situ_linear_beta", &hp->ff.situ_linear_beta);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_kda(b, il, h, x) : gr_mla_block(b, il, h, x);
+    x = gr_hp(b)->ssm.layer[il] ? gr_kda(b, il, h, x) : gr_mla_block(b, il, h, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 
@@ -112,14 +112,14 @@ static gr_t layer_k3(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
     const struct gr_hparams *hp = gr_hp(b);
-    bool keeps = hp->n_res_block > 0 && il % hp->n_res_block == 0;
-    gr_t h = hp->n_res_block ? gr_recall(b, il, GR_W_ATTN_RES_SCORE, x) : x;
+    bool keeps = hp->residual.keep_every > 0 && il % hp->residual.keep_every == 0;
+    gr_t h = hp->residual.keep_every ? gr_recall(b, il, GR_W_ATTN_RES_SCORE, x) : x;
     h = gr_norm(b, il, GR_W_ATTN_NORM, h);
     if (keeps)
         gr_keep(b, x);
     gr_t res = keeps ? none : x;
-    x = hp->recurrent[il] ? gr_kda(b, il, h, res) : gr_mla_block(b, il, h, res);
-    h = hp->n_res_block ? gr_recall(b, il, GR_W_FFN_RES_SCORE, x) : x;
+    x = hp->ssm.layer[il] ? gr_kda(b, il, h, res) : gr_mla_block(b, il, h, res);
+    h = hp->residual.keep_every ? gr_recall(b, il, GR_W_FFN_RES_SCORE, x) : x;
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, h), x, GR_SILU);
 }
 

@@ -27,9 +27,9 @@ static const struct gr_tensor_spec spec_moe[] = {
 /* If the file has a window, it applies to all attention layers. */
 static int windows(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->n_swa);
+    int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &hp->swa.n_swa);
     for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->swa[il] = hp->n_swa > 0 && !hp->recurrent[il];
+        hp->swa.layer[il] = hp->swa.n_swa > 0 && !hp->ssm.layer[il];
     return rc;
 }
 
@@ -39,7 +39,7 @@ static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = gr_hp_short_conv(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
-    hp->expert_norm = true;
+    hp->moe.weights_norm = true;
     return rc;
 }
 
@@ -53,7 +53,7 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_short_conv(b, il, h, x) : gr_attn_block(b, il, h, x);
+    x = gr_hp(b)->ssm.layer[il] ? gr_short_conv(b, il, h, x) : gr_attn_block(b, il, h, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }
 

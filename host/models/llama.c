@@ -39,9 +39,9 @@ static int hparams_baichuan(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
     if (hp->n_layer != 32)
-        hp->rope = GR_ROPE_NONE;
+        hp->rope.kind = GR_ROPE_NONE;
     if (hp->n_layer == 40)
-        hp->max_alibi = 8;
+        hp->attn.max_alibi = 8;
     return 0;
 }
 
@@ -57,11 +57,11 @@ static int hparams_smollm3(struct gr_hp_source *s, struct gr_hparams *hp)
  * Queries that are scaled by position change their factor every n_ctx_orig tokens. */
 static int hparams_mistral3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->yarn_log_mul);
-    hp->yarn_log_mul *= 0.1f;
-    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
-    hp->temper.length = hp->n_ctx_orig;
-    return rc ? rc : gr_hp_f32(s, "attention.temperature_scale", &hp->temper.scale);
+    int rc = gr_hp_f32(s, "rope.scaling.yarn_log_multiplier", &hp->rope.yarn_log_mul);
+    hp->rope.yarn_log_mul *= 0.1f;
+    hp->moe.n_ff_exp = hp->ff.n_ff[0], hp->moe.weights_norm = true;
+    hp->attn.temper.length = hp->rope.n_ctx_orig;
+    return rc ? rc : gr_hp_f32(s, "attention.temperature_scale", &hp->attn.temper.scale);
 }
 
 static gr_t layer_mlp(struct gr_build *b, int il, gr_t x)

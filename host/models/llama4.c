@@ -20,16 +20,16 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t n_swa = 8192;
-    hp->expert_gate = GR_GATE_SIGMOID, hp->expert_weighs_input = true;
-    hp->n_ff_shexp = hp->n_ff_exp;
-    hp->norm_roped = hp->n_expert != 128;
+    hp->moe.gate = GR_GATE_SIGMOID, hp->moe.weighs_input = true;
+    hp->moe.n_ff_shexp = hp->moe.n_ff_exp;
+    hp->attn.norm_roped = hp->moe.n_expert != 128;
     int rc = gr_hp_i32(s, "attention.sliding_window", 0, INT32_MAX, &n_swa);
     if (rc || n_swa == 0)
         return rc;
-    hp->n_swa = 8192, hp->chunked = true;
-    hp->temper.scale = 0.1f, hp->temper.first = 1, hp->temper.length = 8192;
+    hp->swa.n_swa = 8192, hp->swa.chunked = true;
+    hp->attn.temper.scale = 0.1f, hp->attn.temper.first = 1, hp->attn.temper.length = 8192;
     rc = gr_hp_swa_rope(s, hp, 4);
-    hp->n_swa = 8192;
+    hp->swa.n_swa = 8192;
     gr_hp_no_rope(hp, 3, 4);
     return rc;
 }
@@ -37,7 +37,7 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
-    if (gr_hp(b)->no_rope[il])
+    if (gr_hp(b)->rope.none[il])
         p.q = gr_temper(b, p.q);
     else
         p = gr_qk_norm(b, il, p);

@@ -32,7 +32,7 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = gr_hp_i32(s, "num_loops", 1, GR_MAX_LAYER, &n_loop);
     if (!rc)
         rc = gr_hp_bool(s, "skip_loop_final_norm", &skip);
-    hp->round = skip ? 0 : hp->n_layer;
+    hp->loop.round = skip ? 0 : hp->n_layer;
     return rc ? rc : gr_hp_repeat(s, hp, n_loop);
 }
 
@@ -40,7 +40,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
     x = gr_pre_norm_layer(b, il, x);
-    bool between = hp->round && (il + 1) % hp->round == 0 && il + 1 < hp->n_layer;
+    bool between = hp->loop.round && (il + 1) % hp->loop.round == 0 && il + 1 < hp->n_layer;
     return between ? gr_norm(b, il, GR_W_LOOP_NORM, x) : x;
 }
 
@@ -63,7 +63,7 @@ enum { LOW, HIGH };
 static gr_t layer_hrm(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int n = hp->round, stack = il / n % (hp->n_low + 1) == hp->n_low ? HIGH : LOW;
+    int n = hp->loop.round, stack = il / n % (hp->loop.n_low + 1) == hp->loop.n_low ? HIGH : LOW;
     if (il == 0) {
         gr_carry(b, HIGH, x);
         x = gr_add_t(b, x, gr_row(b, il, GR_W_LOW_INIT));

@@ -21,7 +21,7 @@ static int hparams_of(struct gr_hp_source *s, struct gr_hparams *hp, enum gr_rec
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = gr_hp_bool(s, "ssm.dt_b_c_rms", &hp->norm_dt_b_c);
+    int rc = gr_hp_bool(s, "ssm.dt_b_c_rms", &hp->ssm.norm_dt_b_c);
     return rc ? rc : hparams_of(s, hp, GR_MAMBA);
 }
 

@@ -16,8 +16,8 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->expert_gate = GR_GATE_SIGMOID, hp->expert_norm = true;
-    int rc = gr_hp_f32(s, "attention.value_scale", &hp->value_scale);
+    hp->moe.gate = GR_GATE_SIGMOID, hp->moe.weights_norm = true;
+    int rc = gr_hp_f32(s, "attention.value_scale", &hp->attn.value_scale);
     return rc ? rc : gr_hp_swa_unscaled(s, hp, 0);
 }
 
@@ -25,8 +25,8 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm(b, il, GR_W_ATTN_NORM, x));
     gr_t y = gr_attn(b, il, p);
-    if (gr_hp(b)->value_scale != 0)
-        y = gr_scale(b, y, gr_hp(b)->value_scale);
+    if (gr_hp(b)->attn.value_scale != 0)
+        y = gr_scale(b, y, gr_hp(b)->attn.value_scale);
     x = gr_mm_add(b, il, GR_W_ATTN_OUT, y, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, GR_SILU);
 }

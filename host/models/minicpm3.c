@@ -37,9 +37,9 @@ static const struct gr_tensor_spec spec_plm[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->embd_scale = 12;
-    hp->residual_scale = 1.4f / sqrtf((float)hp->n_layer);
-    hp->logit_scale = (float)hp->n_embd / 256;
+    hp->embd.scale = 12;
+    hp->residual.scale = 1.4f / sqrtf((float)hp->n_layer);
+    hp->logits.scale = (float)hp->n_embd / 256;
     return gr_hp_latent(s, hp);
 }
 

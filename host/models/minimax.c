@@ -40,10 +40,10 @@ static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)
     if (!rc)
         rc = gr_hp_linear_attn(s, hp);
     if (!rc)
-        rc = gr_hp_need_f32(s, "residual_scale", &hp->residual_scale);
+        rc = gr_hp_need_f32(s, "residual_scale", &hp->residual.scale);
     if (!rc)
-        rc = gr_hp_f32(s, "expert_weights_scale", &hp->expert_scale);
-    hp->n_ff_exp = hp->n_ff[0], hp->expert_norm = true;
+        rc = gr_hp_f32(s, "expert_weights_scale", &hp->moe.weights_scale);
+    hp->moe.n_ff_exp = hp->ff.n_ff[0], hp->moe.weights_norm = true;
     return rc;
 }
 
@@ -52,14 +52,14 @@ static int hparams_01(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_m3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int32_t block = 0, n_block = 0;
-    hp->ffn_act = GR_SWIGLU_OAI;
+    hp->ff.act = GR_SWIGLU_OAI;
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_need_i32(s, "attention.indexer.block_size", 1, INT32_MAX, &block);
     if (!rc)
         rc = gr_hp_need_i32(s, "attention.indexer.top_k", 1, INT32_MAX, &n_block);
     if (!rc)
-        hp->n_ctx_dense = n_block > INT32_MAX / block ? 0 : n_block * block;
+        hp->attn.n_ctx_dense = n_block > INT32_MAX / block ? 0 : n_block * block;
     return rc;
 }
 
@@ -67,7 +67,7 @@ static gr_t layer_01(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_lightning(b, il, h, none) : gr_attn_block(b, il, h, none);
+    x = gr_hp(b)->ssm.layer[il] ? gr_lightning(b, il, h, none) : gr_attn_block(b, il, h, none);
     h = gr_norm(b, il, GR_W_FFN_NORM, gr_residual(b, h, x));
     return gr_residual(b, h, gr_moe(b, il, h, none, GR_SILU));
 }

@@ -64,17 +64,17 @@ static enum gr_act_kind act_of(struct gr_hp_source *s)
 /* Windowed layers have rope frequencies of their own, without scaling. */
 static int hparams_modern(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->swa_both = true;
-    hp->freq_base_swa = 10000, hp->freq_scale_swa = 1;
-    hp->cls_act = GR_GELU;
-    hp->ffn_act = act_of(s);
+    hp->swa.both = true;
+    hp->rope.freq_base_swa = 10000, hp->rope.freq_scale_swa = 1;
+    hp->cls.act = GR_GELU;
+    hp->ff.act = act_of(s);
     if (!gr_hp_has(s, "classifier.pooling_type"))
-        hp->pooling_cls = GR_POOLING_MEAN;
+        hp->cls.pooling = GR_POOLING_MEAN;
     if (gr_hp_says(s, "hidden_activation", "relu"))
         return gr_hp_unsupported(s, "hidden_activation");
     int rc = gr_hp_qkv_fits(s, hp);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->rope.freq_base_swa);
     return rc ? rc : gr_hp_swa_after(s, hp, 3);
 }
 
@@ -83,7 +83,7 @@ static gr_t layer_modern(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_has(b, il, GR_W_ATTN_NORM) ? gr_norm(b, il, GR_W_ATTN_NORM, x) : x;
     x = gr_attn_block(b, il, h, x);
-    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ffn_act);
+    return gr_ffn_glu(b, il, gr_norm(b, il, GR_W_FFN_NORM, x), x, gr_hp(b)->ff.act);
 }
 
 const struct gr_arch gr_arch_modern_bert = {.name = "modern-bert",

@@ -20,8 +20,8 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = gr_hp_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
-    return rc ? rc : gr_hp_f32(s, "attention.max_alibi_bias", &hp->max_alibi);
+    int rc = gr_hp_f32(s, "attention.clamp_kqv", &hp->attn.clamp_kqv);
+    return rc ? rc : gr_hp_f32(s, "attention.max_alibi_bias", &hp->attn.max_alibi);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

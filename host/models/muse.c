@@ -31,18 +31,18 @@ static const struct gr_tensor_spec spec_talkie[] = {
 
 static int hparams_talkie(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->norm_embd = true;
+    hp->embd.norm = true;
     return gr_hp_logit_factor(s, hp);
 }
 
 static int hparams_muse(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->norm_embd = true;
-    hp->eps_post = 1e-8f;
-    hp->freq_scale_swa = 1;
+    hp->embd.norm = true;
+    hp->norm.eps_post = 1e-8f;
+    hp->rope.freq_scale_swa = 1;
     int rc = gr_hp_logit_factor(s, hp);
     if (!rc)
-        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->final_softcap);
+        rc = gr_hp_f32(s, "final_logit_softcapping", &hp->logits.softcap);
     if (!rc)
         rc = gr_hp_swa_rope(s, hp, 4);
     gr_hp_rope_in_windows(hp, 0);
@@ -55,7 +55,7 @@ static gr_t layer_talkie(struct gr_build *b, int il, gr_t x)
         gr_carry(b, 0, x);
     struct gr_qkv p = gr_qkv_proj(b, il, gr_norm_plain(b, il, x));
     p.q = gr_norm(b, il, GR_W_ATTN_Q_NORM, p.q);
-    p.k = gr_rms(b, il, p.k, gr_hp(b)->d_k);
+    p.k = gr_rms(b, il, p.k, gr_hp(b)->attn.d_k);
     x = gr_mm_add(b, il, GR_W_ATTN_OUT, gr_attn(b, il, p), x);
     x = gr_ffn_glu(b, il, gr_norm_plain(b, il, x), x, GR_SILU);
     return gr_mul_add(b, il, GR_W_LAYER_SCALE, gr_carried(b, 0), x);

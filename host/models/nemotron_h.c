@@ -34,8 +34,8 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
     for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->n_ff[il] > 0)
-            hp->recurrent[il] = false, hp->n_head_kv[il] = 0;
+        if (hp->ff.n_ff[il] > 0)
+            hp->ssm.layer[il] = false, hp->attn.n_head_kv[il] = 0;
     return gr_hp_recurrence(s, hp, GR_MAMBA_2);
 }
 
@@ -44,16 +44,16 @@ static int hparams_moe(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = hparams(s, hp);
     if (!rc)
         rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
-    hp->expert_gate = GR_GATE_SIGMOID;
-    return rc ? rc : gr_hp_i32(s, "moe_latent_size", 0, 1 << 20, &hp->n_latent);
+    hp->moe.gate = GR_GATE_SIGMOID;
+    return rc ? rc : gr_hp_i32(s, "moe_latent_size", 0, 1 << 20, &hp->moe.n_latent);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    if (gr_hp(b)->recurrent[il])
+    if (gr_hp(b)->ssm.layer[il])
         return gr_mamba2(b, il, h, x);
-    if (gr_hp(b)->n_ff[il] == 0)
+    if (gr_hp(b)->ff.n_ff[il] == 0)
         return gr_attn_block(b, il, h, x);
     return gr_has(b, il, GR_W_FFN_GATE_INP) ? gr_moe(b, il, h, x, GR_RELU2)
                                             : gr_ffn_mlp(b, il, h, x, GR_RELU2);

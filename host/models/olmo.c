@@ -12,7 +12,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    return gr_hp_f32(s, "attention.clamp_kqv", &hp->clamp_kqv);
+    return gr_hp_f32(s, "attention.clamp_kqv", &hp->attn.clamp_kqv);
 }
 
 static gr_t layer(struct gr_build *b, int il, gr_t x)

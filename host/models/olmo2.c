@@ -21,7 +21,7 @@ static const struct gr_tensor_spec spec_exaone4[] = {
 /* YaRN applies to full layers only. */
 static int hparams_olmo2(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->plain_swa_rope = true;
+    hp->rope.plain_swa = true;
     return gr_hp_swa(s, hp, 4);
 }
 
@@ -30,7 +30,7 @@ static int hparams_exaone4(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     if (hp->n_layer != 64)
         return 0;
-    hp->n_swa = 4096;
+    hp->swa.n_swa = 4096;
     int rc = gr_hp_swa(s, hp, 4);
     gr_hp_rope_in_windows(hp, 0);
     return rc;

@@ -29,7 +29,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     gr_hp_recurrent_without_kv(hp);
-    hp->n_dt = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
+    hp->ssm.n_dt = hp->n_embd / 16 > 64 ? hp->n_embd / 16 : 64;
     return gr_hp_recurrence(s, hp, GR_MAMBA_HEADS);
 }
 
@@ -37,7 +37,7 @@ static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     static const gr_t none;
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    h = gr_hp(b)->recurrent[il] ? gr_mamba_heads(b, il, h, none) : gr_attn_block(b, il, h, none);
+    h = gr_hp(b)->ssm.layer[il] ? gr_mamba_heads(b, il, h, none) : gr_attn_block(b, il, h, none);
     return gr_sandwich_rest(b, il, h, x);
 }
 

@@ -42,7 +42,7 @@ static const struct gr_tensor_spec spec1[] = {
 static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int il = 0; il < hp->n_layer; il++)
-        hp->n_ff[il] /= 2;
+        hp->ff.n_ff[il] /= 2;
     return gr_hp_qkv_fits(s, hp);
 }
 
@@ -50,7 +50,7 @@ static int hparams1(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     (void)s;
-    hp->cls_softmax = true;
+    hp->cls.softmax = true;
     return 0;
 }
 
@@ -81,7 +81,7 @@ const struct gr_arch gr_arch_qwen3moe = {.name = "qwen3moe",
 
 static int hparams_vl3(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->interleaved = hp->cls_softmax = hp->expert_norm = true;
+    hp->rope.interleaved = hp->cls.softmax = hp->moe.weights_norm = true;
     return gr_hp_sections(s, hp);
 }
 

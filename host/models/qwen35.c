@@ -52,7 +52,7 @@ static int hparams_next(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->interleaved = true;
+    hp->rope.interleaved = true;
     int rc = hparams_next(s, hp);
     return rc ? rc : gr_hp_sections(s, hp);
 }
@@ -61,10 +61,10 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 static gr_t attention(struct gr_build *b, int il, gr_t x, gr_t res)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    int64_t d = hp->d_k;
+    int64_t d = hp->attn.d_k;
     gr_t both = gr_mm(b, il, GR_W_ATTN_Q, x);
     gr_t q = gr_norm(b, il, GR_W_ATTN_Q_NORM, gr_cols(gr_fold(b, both, 2 * d), 0, d));
-    struct gr_qkv p = {.q = gr_fold(b, q, hp->n_head[il] * d),
+    struct gr_qkv p = {.q = gr_fold(b, q, hp->attn.n_head[il] * d),
                        .k = gr_norm(b, il, GR_W_ATTN_K_NORM, gr_mm(b, il, GR_W_ATTN_K, x)),
                        .v = gr_mm(b, il, GR_W_ATTN_V, x)};
     gr_t y = gr_attn(b, il, p);
@@ -77,7 +77,7 @@ static gr_t layer_of(struct gr_build *b, int il, gr_t x, bool tiled)
 {
     const struct gr_delta_opt delta = {tiled, GR_SILU};
     gr_t h = gr_norm(b, il, GR_W_ATTN_NORM, x);
-    x = gr_hp(b)->recurrent[il] ? gr_delta_net(b, il, h, x, &delta) : attention(b, il, h, x);
+    x = gr_hp(b)->ssm.layer[il] ? gr_delta_net(b, il, h, x, &delta) : attention(b, il, h, x);
     return gr_ffn(b, il, gr_norm(b, il, GR_W_ATTN_POST_NORM, x), x, GR_SILU);
 }
 

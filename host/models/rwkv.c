@@ -79,31 +79,31 @@ static const struct gr_tensor_spec spec_arwkv7[] = {HEAD(0), TIME_MIX_7(GR_OPTIO
 
 static int hparams_6(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_lerp = 5;
-    int rc = gr_hp_need_i32(s, "time_mix_extra_dim", 1, 1 << 16, &hp->n_lora_mix);
+    hp->time_mix.n_lerp = 5;
+    int rc = gr_hp_need_i32(s, "time_mix_extra_dim", 1, 1 << 16, &hp->time_mix.n_lora_mix);
     if (!rc)
-        rc = gr_hp_need_i32(s, "time_decay_extra_dim", 1, 1 << 16, &hp->n_lora_decay);
-    return rc ? rc : gr_hp_i32(s, "rescale_every_n_layers", 0, 1 << 16, &hp->halve_every);
+        rc = gr_hp_need_i32(s, "time_decay_extra_dim", 1, 1 << 16, &hp->time_mix.n_lora_decay);
+    return rc ? rc : gr_hp_i32(s, "rescale_every_n_layers", 0, 1 << 16, &hp->residual.halve_every);
 }
 
 static int hparams_7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    int rc = gr_hp_need_i32(s, "attention.decay_lora_rank", 1, 1 << 16, &hp->n_lora_decay);
+    int rc = gr_hp_need_i32(s, "attention.decay_lora_rank", 1, 1 << 16, &hp->time_mix.n_lora_decay);
     if (!rc)
-        rc = gr_hp_need_i32(s, "attention.iclr_lora_rank", 1, 1 << 16, &hp->n_lora_rate);
+        rc = gr_hp_need_i32(s, "attention.iclr_lora_rank", 1, 1 << 16, &hp->time_mix.n_lora_rate);
     if (!rc)
         rc = gr_hp_need_i32(s, "attention.value_residual_mix_lora_rank", 1, 1 << 16,
-                            &hp->n_lora_value);
+                            &hp->time_mix.n_lora_value);
     if (!rc)
-        rc = gr_hp_i32(s, "attention.gate_lora_rank", 0, 1 << 16, &hp->n_lora_gate);
-    hp->n_lerp = hp->n_lora_gate ? 6 : 5;
+        rc = gr_hp_i32(s, "attention.gate_lora_rank", 0, 1 << 16, &hp->time_mix.n_lora_gate);
+    hp->time_mix.n_lerp = hp->time_mix.n_lora_gate ? 6 : 5;
     return rc;
 }
 
 static int hparams_rwkv6(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     for (int32_t il = 0; il < hp->n_layer; il++)
-        hp->n_head_kv[il] = 0; /* every head has its own K and V */
+        hp->attn.n_head_kv[il] = 0; /* every head has its own K and V */
     int rc = gr_hp_wkv(s, hp, 2);
     return rc ? rc : hparams_6(s, hp);
 }
@@ -116,21 +116,21 @@ static int hparams_rwkv6qwen2(struct gr_hp_source *s, struct gr_hparams *hp)
 
 static int hparams_rwkv7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_head_kv[0] = 0;
+    hp->attn.n_head_kv[0] = 0;
     int rc = gr_hp_wkv(s, hp, 2);
     return rc ? rc : hparams_7(s, hp);
 }
 
 static int hparams_arwkv7(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_head_kv[0] = 0;
+    hp->attn.n_head_kv[0] = 0;
     int rc = gr_hp_wkv(s, hp, 1);
     return rc ? rc : hparams_7(s, hp);
 }
 
 static gr_t halved(struct gr_build *b, int il, gr_t x)
 {
-    int32_t every = gr_hp(b)->halve_every;
+    int32_t every = gr_hp(b)->residual.halve_every;
     return every && (il + 1) % every == 0 ? gr_scale(b, x, 0.5F) : x;
 }
 

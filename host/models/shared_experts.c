@@ -48,14 +48,14 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 static int hparams_deepseek(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = hparams(s, hp);
-    hp->expert_gate = GR_GATE_SOFTMAX, hp->expert_norm = false;
+    hp->moe.gate = GR_GATE_SOFTMAX, hp->moe.weights_norm = false;
     return rc;
 }
 
 static int hparams_qwen2moe(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = hparams_deepseek(s, hp);
-    hp->expert_scale = 0;
+    hp->moe.weights_scale = 0;
     return rc;
 }
 
@@ -69,8 +69,8 @@ static int hparams_ernie(struct gr_hp_source *s, struct gr_hparams *hp)
 /* Without a width in the file, the chosen experts together are as wide as a dense part. */
 static void share_width(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    if (!gr_hp_has(s, "expert_feed_forward_length") && hp->n_expert_used > 0)
-        hp->n_ff_exp = hp->n_ff[0] / hp->n_expert_used;
+    if (!gr_hp_has(s, "expert_feed_forward_length") && hp->moe.n_expert_used > 0)
+        hp->moe.n_ff_exp = hp->ff.n_ff[0] / hp->moe.n_expert_used;
 }
 
 static int hparams_glm4(struct gr_hp_source *s, struct gr_hparams *hp)
@@ -80,7 +80,7 @@ static int hparams_glm4(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
-    hp->n_ff_shexp = n_shared * hp->n_ff_exp;
+    hp->moe.n_ff_shexp = n_shared * hp->moe.n_ff_exp;
     return rc ? rc : gr_hp_maybe_sections(s, hp);
 }
 
@@ -93,7 +93,7 @@ static int hparams_bailing2(struct gr_hp_source *s, struct gr_hparams *hp)
         rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &n_ff);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_count", 0, 64, &n_shared);
-    hp->n_ff_shexp = n_shared * (n_ff ? n_ff : hp->n_ff_exp); /* below 2^30 */
+    hp->moe.n_ff_shexp = n_shared * (n_ff ? n_ff : hp->moe.n_ff_exp); /* below 2^30 */
     return rc;
 }
 
@@ -104,7 +104,7 @@ static int one_shared(struct gr_hp_source *s, struct gr_hparams *hp)
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
         rc = gr_hp_i32(s, "expert_shared_feed_forward_length", 0, 1 << 24, &n_ff);
-    hp->n_ff_shexp = n_ff ? n_ff : hp->n_ff_exp;
+    hp->moe.n_ff_shexp = n_ff ? n_ff : hp->moe.n_ff_exp;
     return rc;
 }
 
@@ -117,7 +117,7 @@ static int hparams_hy3(struct gr_hp_source *s, struct gr_hparams *hp)
 /* Windowed layers have rope, the others no positional encoding. */
 static int hparams_exaone(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->n_swa = 128;
+    hp->swa.n_swa = 128;
     int rc = one_shared(s, hp);
     if (!rc)
         rc = gr_hp_swa(s, hp, 4);

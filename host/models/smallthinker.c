@@ -15,13 +15,13 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);
     if (!rc)
-        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->freq_base_swa);
+        rc = gr_hp_f32(s, "rope.freq_base_swa", &hp->rope.freq_base_swa);
     if (!rc)
         rc = gr_hp_swa_after(s, hp, 4);
-    hp->expert_norm = true, hp->expert_scale = 0;
-    if (hp->n_swa == 0)
+    hp->moe.weights_norm = true, hp->moe.weights_scale = 0;
+    if (hp->swa.n_swa == 0)
         return rc;
-    hp->n_swa = 4096;
+    hp->swa.n_swa = 4096;
     if (hp->n_layer != 4)
         gr_hp_no_rope(hp, 0, 4);
     return rc;

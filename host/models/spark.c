@@ -13,7 +13,7 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->rot_by_kind = true, hp->ffn_act = GR_GELU;
+    hp->rope.rot_by_kind = true, hp->ff.act = GR_GELU;
     return gr_hp_swa_rope(s, hp, 0);
 }
 

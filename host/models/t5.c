@@ -49,24 +49,25 @@ static const struct gr_tensor_spec spec[] = {
 
 static int hparams_encoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {
-    hp->attn_scale = 1;
+    hp->attn.scale = 1;
     for (int32_t il = 1; il < hp->n_layer; il++) /* they share the first layer's biases by
                                                     distance */
-        if (hp->n_head[il] != hp->n_head[0])
+        if (hp->attn.n_head[il] != hp->attn.n_head[0])
             return gr_hp_unsupported(s, "attention.head_count");
-    return gr_hp_need_i32(s, "attention.relative_buckets_count", 4, 1 << 16, &hp->n_bucket);
+    return gr_hp_need_i32(s, "attention.relative_buckets_count", 4, 1 << 16, &hp->attn.n_bucket);
 }
 
 /* Layers of the encoder, then two for each decoder layer: self-attention and cross-attention. */
 static void lay_out(struct gr_hparams *hp, int32_t n_enc, int32_t n_dec)
 {
-    hp->n_enc = n_enc, hp->n_layer = n_enc + 2 * n_dec;
+    hp->enc.n_layer = n_enc, hp->n_layer = n_enc + 2 * n_dec;
     for (int32_t il = 0; il < hp->n_layer; il++) {
         int32_t of = il < n_enc ? il : (il - n_enc) / 2, like = of < n_enc ? of : 0;
-        hp->n_head[il] = hp->n_head[like], hp->n_head_kv[il] = hp->n_head_kv[like];
-        hp->n_ff[il] = hp->n_ff[like];
-        hp->weights_of[il] = of, hp->kv_of[il] = il < n_enc ? -1 : il;
-        hp->swa[il] = il >= n_enc && (il - n_enc) % 2;
+        hp->attn.n_head[il] = hp->attn.n_head[like];
+        hp->attn.n_head_kv[il] = hp->attn.n_head_kv[like];
+        hp->ff.n_ff[il] = hp->ff.n_ff[like];
+        hp->weights_of[il] = of, hp->attn.kv_of[il] = il < n_enc ? -1 : il;
+        hp->swa.layer[il] = il >= n_enc && (il - n_enc) % 2;
     }
 }
 
@@ -76,7 +77,7 @@ static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
     int32_t n_enc = hp->n_layer, n_dec = n_enc;
     int rc = hparams_encoder(s, hp);
     if (!rc)
-        rc = gr_hp_i32(s, "decoder_start_token_id", 0, INT32_MAX, &hp->decoder_start);
+        rc = gr_hp_i32(s, "decoder_start_token_id", 0, INT32_MAX, &hp->enc.decoder_start);
     if (!rc)
         rc = gr_hp_i32(s, "decoder_block_count", 1, GR_MAX_LAYER, &n_dec);
     if (!rc && n_enc + 2 * n_dec > GR_MAX_LAYER)
@@ -135,7 +136,7 @@ static gr_t cross_layer(struct gr_build *b, int il, gr_t x)
 static gr_t layer(struct gr_build *b, int il, gr_t x)
 {
     const struct gr_hparams *hp = gr_hp(b);
-    return il < hp->n_enc        ? encoder_layer(b, il, x)
+    return il < hp->enc.n_layer  ? encoder_layer(b, il, x)
            : gr_is_cross(hp, il) ? cross_layer(b, il, x)
                                  : past_layer(b, il, x);
 }

@@ -146,10 +146,12 @@ static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
         if (wa[i].batch != wb[i].batch || wa[i].rows != wb[i].rows || wa[i].cols != wb[i].cols ||
             wa[i].dtype != wb[i].dtype || gr_ten_is(&ba[i]) != gr_ten_is(&bb[i]))
             return false;
-    return hp->n_head[a] == hp->n_head[b] && hp->n_head_kv[a] == hp->n_head_kv[b] &&
-           hp->n_ff[a] == hp->n_ff[b] && hp->recurrent[a] == hp->recurrent[b] &&
-           hp->swa[a] == hp->swa[b] && hp->no_rope[a] == hp->no_rope[b] &&
-           (hp->kv_of[a] == a) == (hp->kv_of[b] == b) && (hp->kv_of[a] < 0) == (hp->kv_of[b] < 0);
+    return hp->attn.n_head[a] == hp->attn.n_head[b] &&
+           hp->attn.n_head_kv[a] == hp->attn.n_head_kv[b] && hp->ff.n_ff[a] == hp->ff.n_ff[b] &&
+           hp->ssm.layer[a] == hp->ssm.layer[b] && hp->swa.layer[a] == hp->swa.layer[b] &&
+           hp->rope.none[a] == hp->rope.none[b] &&
+           (hp->attn.kv_of[a] == a) == (hp->attn.kv_of[b] == b) &&
+           (hp->attn.kv_of[a] < 0) == (hp->attn.kv_of[b] < 0);
 }
 
 /* Measures layer il alone, as the second of three stages. */

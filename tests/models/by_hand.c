@@ -93,7 +93,7 @@ static void check_turns(const char *arch)
     struct step in = causal();
     const struct gr_ten *k = &s->env.k_cache[0];
     const double *freq = s->env.rope[0].freq.data;
-    int n = m->hp.n_rot / 2;
+    int n = m->hp.rope.n_rot / 2;
     int32_t section[64];
     static float plain[N_TOK][64];
     cr_assert(gr_rope_sections(&m->hp, section) && k->cols <= 64);
@@ -106,8 +106,8 @@ static void check_turns(const char *arch)
         in.pos[0][i] = 3 + i, in.pos[1][i] = 50 - 2 * i, in.pos[2][i] = i * i;
     run(s, &in, NULL, NULL, NULL);
     for (int t = 0; t < N_TOK; t++)
-        for (int c = 0; c < k->cols / m->hp.d_k * n; c++) {
-            int i = c % n, at = c / n * m->hp.d_k + i;
+        for (int c = 0; c < k->cols / m->hp.attn.d_k * n; c++) {
+            int i = c % n, at = c / n * m->hp.attn.d_k + i;
             double angle = in.pos[section[i]][t] * freq[i];
             const float *turned = gr_ten_row(k, 0, t), *a = &plain[t][at], *b = a + n;
             double x = (double)*a * cos(angle) - (double)*b * sin(angle);
@@ -192,17 +192,17 @@ static void head_by_hand(const struct gr_hparams *hp, const float *q, const stru
                          const struct gr_ten *v, int t, int h, double *y)
 {
     double p[N_TOK], sum = 0;
-    memset(y, 0, (size_t)hp->d_v * sizeof *y);
+    memset(y, 0, (size_t)hp->attn.d_v * sizeof *y);
     for (int j = 0; j <= t; j++) {
-        const float *key = (const float *)gr_ten_row(k, 0, j) + h * hp->d_k;
+        const float *key = (const float *)gr_ten_row(k, 0, j) + h * hp->attn.d_k;
         p[j] = 0;
-        for (int c = 0; c < hp->d_k; c++)
+        for (int c = 0; c < hp->attn.d_k; c++)
             p[j] += (double)q[c] * (double)key[c];
-        sum += p[j] = exp(p[j] / sqrt(hp->d_k));
+        sum += p[j] = exp(p[j] / sqrt(hp->attn.d_k));
     }
     for (int j = 0; j <= t; j++)
-        for (int c = 0; c < hp->d_v; c++)
-            y[c] += p[j] / sum * (double)((const float *)gr_ten_row(v, 0, j))[h * hp->d_v + c];
+        for (int c = 0; c < hp->attn.d_v; c++)
+            y[c] += p[j] / sum * (double)((const float *)gr_ten_row(v, 0, j))[h * hp->attn.d_v + c];
 }
 
 /* The third layer attends to the keys and values of the second; its own cache is not touched, and
@@ -218,18 +218,18 @@ Test(by_hand, layers_that_share_keys_and_values)
     struct gr_hparams *hp = &m->slice[0]->hp;
     const struct gr_ten *k = s->env.k_cache, *v = s->env.v_cache;
     size_t bytes = (size_t)(k[2].row_bytes * k[2].rows);
-    hp->kv_of[2] = 1;
+    hp->attn.kv_of[2] = 1;
     memset(k[2].data, 0xff, bytes);
     run(s, &in, keep_last_layer, &seen, NULL);
     for (size_t i = 0; i < bytes; i++)
         cr_assert_eq(((const uint8_t *)k[2].data)[i], 0xff);
     for (int tok = 0; tok < N_TOK; tok++)
-        for (int h = 0; h < hp->n_head[2]; h++) {
+        for (int h = 0; h < hp->attn.n_head[2]; h++) {
             double y[64];
-            int group = hp->n_head[2] / hp->n_head_kv[1];
-            head_by_hand(hp, &seen.q[tok][h * hp->d_k], &k[1], &v[1], tok, h / group, y);
-            for (int c = 0; c < hp->d_v; c++)
-                cr_assert_float_eq((double)seen.attn[tok][h * hp->d_v + c], y[c], 1e-5);
+            int group = hp->attn.n_head[2] / hp->attn.n_head_kv[1];
+            head_by_hand(hp, &seen.q[tok][h * hp->attn.d_k], &k[1], &v[1], tok, h / group, y);
+            for (int c = 0; c < hp->attn.d_v; c++)
+                cr_assert_float_eq((double)seen.attn[tok][h * hp->attn.d_v + c], y[c], 1e-5);
         }
     struct gr_step_shape shape = {.n_pos = 1, .n_delta = 32};
     struct gr_plan p;

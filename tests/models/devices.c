@@ -144,7 +144,7 @@ static bool has_output(const struct gr_arch *a)
 static bool can_be_offloaded(const struct gr_hparams *hp, int32_t n)
 {
     int32_t il = 0;
-    while (il < n && hp->recurrent[il])
+    while (il < n && hp->ssm.layer[il])
         il++;
     return il < n;
 }

@@ -141,7 +141,7 @@ Test(encoders, pooling_is_what_it_says_of_every_family)
         struct tiny t = tiny_default(gr_arch_at(i));
         struct gr_model *m = tiny_open(&t);
         bool states = tiny_keeps_states(m);
-        if (m->hp.n_enc) { /* encoder_decoder.c */
+        if (m->hp.enc.n_layer) { /* encoder_decoder.c */
             gr_model_close(&m);
             continue;
         }

@@ -81,7 +81,7 @@ Test(given, own_vectors_are_the_tokens)
         struct tiny t = tiny_default(gr_arch_at(i));
         struct gr_model *m = tiny_open(&t);
         bool whole = t.arch->no_cache;
-        if (!m->hp.only_tokens) {
+        if (!m->hp.embd.only_tokens) {
             prepare(m);
             pieces(m, 512, N_TOK, 0, want);
             pieces(m, 512, N_TOK, 2, got);

@@ -49,7 +49,7 @@ static bool row_is_free(const struct gr_session *s, int il, size_t which, int64_
 {
     if (which >= GR_T_CONV)
         return gr_rs_row(s->cache.rs, (uint32_t)row).pos < 0;
-    int kind = s->model->hp.swa[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
+    int kind = s->model->hp.swa.layer[il] ? GR_CACHE_SWA : GR_CACHE_FULL;
     return gr_kv_cell(s->cache.kv[kind], (uint32_t)row).n_seq == 0;
 }
 
@@ -292,9 +292,9 @@ static bool has_window(const struct gr_model *m)
 {
     bool any = false;
     for (int il = 0; il < m->hp.n_layer; il++)
-        any |= m->hp.swa[il] && m->hp.n_head_kv[il] > 0;
-    return any && !m->hp.no_cache && m->hp.n_swa > 0 &&
-           m->hp.n_swa < N_LONG; /* some are wide whatever the file says */
+        any |= m->hp.swa.layer[il] && m->hp.attn.n_head_kv[il] > 0;
+    return any && !m->hp.no_cache && m->hp.swa.n_swa > 0 &&
+           m->hp.swa.n_swa < N_LONG; /* some are wide whatever the file says */
 }
 
 /* The same numbers in the same order, whether a window's cells lie among all others or were given

@@ -219,7 +219,7 @@ Test(models, a_shift_is_a_pure_rotation)
             cr_expect(e < 1e-11, "%s, scaling %d: K differs by %g", t.arch->name, (int)scaling[k],
                       e);
             /* where positions themselves matter, the layers above were given others */
-            e = m->hp.norm_roped ? 0 : tiny_nmse(want, got, 5 * N_VOCAB);
+            e = m->hp.attn.norm_roped ? 0 : tiny_nmse(want, got, 5 * N_VOCAB);
             cr_expect(e < 1e-9, "%s, scaling %d: logits differ by %g", t.arch->name,
                       (int)scaling[k], e);
             gr_session_close(&a);

@@ -140,7 +140,7 @@ static void moves(struct gr_model *m, bool swa_full)
     gr_session_close(&s);
     s = full_session(m, &p);
     int status = gr_context_shift(s, 0, 4, 0, &n_past);
-    if (!(m->hp.chunked && !r.can_shift))
+    if (!(m->hp.swa.chunked && !r.can_shift))
         said(m->arch->name, "shift", r.can_shift, status);
     gr_session_close(&s);
 }

@@ -118,16 +118,16 @@ Test(rope, sections)
 {
     static struct gr_hparams hp;
     int32_t got[12];
-    hp.n_rot = hp.n_rot_swa = 24;
+    hp.rope.n_rot = hp.rope.n_rot_swa = 24;
     cr_expect(!gr_rope_sections(&hp, got));
-    memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
+    memcpy(hp.rope.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.rope.section);
     cr_expect(gr_rope_sections(&hp, got));
     cr_expect_arr_eq(got, ((int32_t[]){0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3}), sizeof got);
-    memcpy(hp.section, (int32_t[]){2, 2, 1, 0}, sizeof hp.section);
+    memcpy(hp.rope.section, (int32_t[]){2, 2, 1, 0}, sizeof hp.rope.section);
     cr_expect(gr_rope_sections(&hp, got));
     cr_expect_arr_eq(got, ((int32_t[]){0, 0, 1, 1, 2, 0, 0, 1, 1, 2, 0, 0}), sizeof got);
-    hp.interleaved = true;
-    memcpy(hp.section, (int32_t[]){5, 4, 2, 1}, sizeof hp.section);
+    hp.rope.interleaved = true;
+    memcpy(hp.rope.section, (int32_t[]){5, 4, 2, 1}, sizeof hp.rope.section);
     cr_expect(gr_rope_sections(&hp, got));
     cr_expect_arr_eq(got, ((int32_t[]){0, 1, 2, 0, 1, 2, 0, 1, 3, 0, 1, 3}), sizeof got);
 }
@@ -138,14 +138,14 @@ Test(rope, sections)
 Test(rope, magnitudes_of_latent_attention)
 {
     static struct gr_hparams hp;
-    hp.n_rot = hp.n_rot_swa = 8, hp.n_ctx_orig = 64, hp.yarn_scales_attn = true;
+    hp.rope.n_rot = hp.rope.n_rot_swa = 8, hp.rope.n_ctx_orig = 64, hp.rope.yarn_scales_attn = true;
     const float ln4 = logf(4);
     for (int yarn = 0; yarn < 2; yarn++)
         for (int own = 0; own < 2; own++) {
             struct gr_rope_opt o = {GR_SCALE_YARN, 10000, 0.25f, (float)yarn, 1, 32, 1, 64};
             struct gr_rope_mag mag;
             double freq[4];
-            hp.yarn_log_mul = own ? 0.07f : 0;
+            hp.rope.yarn_log_mul = own ? 0.07f : 0;
             gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
             float all = (yarn && own ? 1 : 1 + 0.1f * ln4) * (own ? 1 + 0.07f * ln4 : 1);
             cr_expect_float_eq(mag.rope, yarn && !own ? 1 + 0.1f * ln4 : 1, 1e-6);
@@ -161,12 +161,12 @@ Test(rope, pairs_that_do_not_turn)
         .freq_base = 10000, .freq_scale = 1, .attn_factor = 1, .n_ctx_orig = 64};
     struct gr_rope_mag mag;
     double freq[12];
-    hp.n_rot = hp.n_rot_swa = 24;
-    memcpy(hp.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.section);
+    hp.rope.n_rot = hp.rope.n_rot_swa = 24;
+    memcpy(hp.rope.section, (int32_t[]){2, 3, 4, 3}, sizeof hp.rope.section);
     gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
     for (int i = 0; i < 12; i++)
         cr_expect_float_eq(freq[i], i < 9 ? pow(10000, -i / 12.0) : 0, 1e-12, "pair %d", i);
-    memset(hp.section, 0, sizeof hp.section);
+    memset(hp.rope.section, 0, sizeof hp.rope.section);
     gr_rope_freqs(&o, &hp, false, NULL, freq, &mag);
     cr_expect_float_eq(freq[11], pow(10000, -11 / 12.0), 1e-12);
 }

@@ -117,8 +117,8 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                .rel_rows = {distances, distances},
                                .vectors = m->arch->no_logits};
     for (int il = 0; il < n_layer; il++) {
-        cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_conv_state};
-        cache[2 * n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.n_ssm_state};
+        cache[n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.ssm.n_conv_state};
+        cache[2 * n_layer + il] = (struct gr_ten){.rows = 1, .cols = m->hp.ssm.n_ssm_state};
     }
     struct gr_step_shape shape = {.n_tok = 3,
                                   .n_out = 2,
@@ -131,8 +131,8 @@ static void check_plan(const struct gr_model *m, const char *missing)
                                   .n_alibi = 32};
     struct gr_plan p;
     env.weight = m->weight, env.bias = m->bias;
-    env.rope[0].freq.cols = m->hp.n_rot / 2, env.rope[1].freq.cols = m->hp.n_rot_swa / 2;
-    for (int encode = 0; encode <= (m->hp.n_enc > 0); encode++) {
+    env.rope[0].freq.cols = m->hp.rope.n_rot / 2, env.rope[1].freq.cols = m->hp.rope.n_rot_swa / 2;
+    for (int encode = 0; encode <= (m->hp.enc.n_layer > 0); encode++) {
         int rc = (encode ? gr_graph_build_encode : gr_graph_build)(&p, &env, &shape);
         cr_assert_eq(rc, 0, "%s without %s: %s", m->arch->name, missing, gr_error());
         const struct gr_node *node = p.node.data;

@@ -23,7 +23,7 @@ Test(size, S3_8_is_known_before)
             cr_expect_eq(size.k + size.v + size.state, size.total, "%s", t.arch->name);
             uint64_t sum = 0;
             for (int l = 0; l < m->hp.n_layer * GR_N_CACHE_TENSOR; l++)
-                if (m->hp.kv_of[l % m->hp.n_layer] == l % m->hp.n_layer ||
+                if (m->hp.attn.kv_of[l % m->hp.n_layer] == l % m->hp.n_layer ||
                     l / m->hp.n_layer >= GR_T_CONV)
                     sum += (uint64_t)(s->tensors[l].rows * s->tensors[l].row_bytes);
             cr_expect_eq(sum, size.total, "%s", t.arch->name);

@@ -155,7 +155,7 @@ static void open_line(struct line *l, struct gr_model *m, const struct split *p,
         struct flow *f = &l->flow[k];
         cr_assert_not_null(slice);
         slice->rank = slice->stage = k, slice->n_stage = l->n;
-        memcpy(slice->hp.kv_of, m->slice[0]->hp.kv_of, sizeof slice->hp.kv_of);
+        memcpy(slice->hp.attn.kv_of, m->slice[0]->hp.attn.kv_of, sizeof slice->hp.attn.kv_of);
         place.n_device = p->devices[k].n + 1;
         cr_assert_eq(gr_slice_load(slice, &place), 0, "%s", gr_error());
         cr_assert_eq(gr_session_open_slice(&l->s[k], slice, params), 0, "%s: %s", m->arch->name,
@@ -268,7 +268,7 @@ static struct gr_session_params params(const struct gr_model *m, uint32_t way)
     p.kv_unified = way % 2 == 0;
     p.no_kv_offload = way % 3 == 2;
     p.type_k = way % 3 == 1 ? "q8_0" : "f16", p.type_v = "f32";
-    if (m->slice[0]->hp.d_k % 32)
+    if (m->slice[0]->hp.attn.d_k % 32)
         p.type_k = "f16";
     return p;
 }
@@ -439,7 +439,7 @@ Test(stages, what_shares_a_cache_stays_together)
     struct gr_hparams *hp = &m->slice[0]->hp;
     struct gr_session_params of_way = params(m, 0);
     struct split p;
-    hp->kv_of[2] = 1;
+    hp->attn.kv_of[2] = 1;
     open_alone(&want.line, m, &of_way);
     play(&want);
     close_line(&want.line);
@@ -453,7 +453,7 @@ Test(stages, what_shares_a_cache_stays_together)
         struct gr_session *s;
         cr_assert_not_null(slice);
         slice->n_stage = 2;
-        slice->hp.kv_of[2] = 1;
+        slice->hp.attn.kv_of[2] = 1;
         cr_assert_eq(gr_slice_load(slice, &p.place), 0, "%s", gr_error());
         cr_expect_eq(gr_session_open_slice(&s, slice, &of_way), GR_E_INTERNAL);
         cr_expect(strstr(gr_error(), "attn, layer 2"), "%s", gr_error());

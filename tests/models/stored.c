@@ -214,7 +214,7 @@ static void fill_free_cells(struct gr_session *s, int byte)
 {
     int32_t n_layer = s->model->hp.n_layer;
     for (int32_t i = 0; i < n_layer * GR_T_CONV; i++) {
-        const struct gr_kv *kv = s->cache.kv[s->model->hp.swa[i % n_layer]];
+        const struct gr_kv *kv = s->cache.kv[s->model->hp.swa.layer[i % n_layer]];
         const struct gr_ten *t = &s->tensors[i];
         for (uint32_t c = 0; gr_ten_is(t) && c < gr_kv_n_cell(kv); c++)
             if (gr_kv_cell(kv, c).pos < 0)

@@ -235,7 +235,7 @@ static void call(struct pair *p)
         BOTH(p, gr_session_draw(p->s[i], seq, dst % 2 ? p->sampler[i] : NULL));
         break;
     case 16:
-        if (p->m[0]->hp.section[0] > 0)
+        if (p->m[0]->hp.rope.section[0] > 0)
             decode_image(p);
         break;
     case 17:
@@ -273,8 +273,8 @@ static void run(const struct tiny *t, int32_t n_rank, uint64_t seed)
     struct pair p = {.rng = gr_rng_new(seed)};
     p.m[0] = open_model(t, 1), p.m[1] = open_model(t, n_rank);
     const struct gr_hparams *hp = &p.m[0]->hp;
-    struct gr_session_params q =
-        random_params(&p, hp->rope != GR_ROPE_NONE && !hp->no_cache && !tiny_keeps_states(p.m[0]));
+    struct gr_session_params q = random_params(&p, hp->rope.kind != GR_ROPE_NONE && !hp->no_cache &&
+                                                       !tiny_keeps_states(p.m[0]));
     if (hp->no_cache)
         q.n_ubatch = MOST;
     draws.n_vocab = N_VOCAB, draws.seed = seed, draws.temp = 1, draws.penalty_last_n = 0;

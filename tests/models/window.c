@@ -130,7 +130,7 @@ Test(window, moving_all_by_whole_groups_changes_nothing)
             struct gr_session *s;
             p.group_n = 4, p.group_w = 20;
             if (gr_session_open(&s, m, &p)) {
-                cr_assert(m->hp.rope == GR_ROPE_NONE || m->hp.no_cache, "%s: %s", t.arch->name,
+                cr_assert(m->hp.rope.kind == GR_ROPE_NONE || m->hp.no_cache, "%s: %s", t.arch->name,
                           gr_error_message());
                 break;
             }
@@ -142,7 +142,7 @@ Test(window, moving_all_by_whole_groups_changes_nothing)
             }
             cr_assert_eq(rc, 0, "%s: %s", t.arch->name, gr_error_message());
             cr_assert_eq(feed(s, 0, N_TOK - 1, 1), 0, "%s: %s", t.arch->name, gr_error_message());
-            bool distances = delta && !m->hp.norm_roped; /* nothing else matters */
+            bool distances = delta && !m->hp.attn.norm_roped; /* nothing else matters */
             double e = distances ? tiny_nmse(first, tiny_row(s, -1), T_VOCAB) : 0;
             cr_expect(e < 1e-9, "%s: NMSE %g", t.arch->name, e);
             memcpy(first, tiny_row(s, -1), sizeof first);

@@ -286,9 +286,9 @@ Test(world, layers_that_share_keys_stay_together)
         p.n_gpu_layers = cases[i].n_gpu;
         struct gr_model *m = open_model(&t, p);
         for (int32_t il = 3; il <= 5; il++) {
-            m->hp.kv_of[il] = 2;
+            m->hp.attn.kv_of[il] = 2;
             for (int32_t r = 0; r < m->n_slice; r++)
-                m->slice[r]->hp.kv_of[il] = 2;
+                m->slice[r]->hp.attn.kv_of[il] = 2;
         }
         cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
         for (int32_t d = 0; d < 4; d++)

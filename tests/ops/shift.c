@@ -110,14 +110,14 @@ static void random_freqs(struct gr_rng *r, struct rope *o)
     struct gr_rope_mag mag;
     float factors[MAX_D / 2];
     memset(&hp, 0, sizeof hp);
-    hp.n_rot = hp.n_rot_swa = (int32_t)o->n_rot, hp.interleaved = below(r, 2);
+    hp.rope.n_rot = hp.rope.n_rot_swa = (int32_t)o->n_rot, hp.rope.interleaved = below(r, 2);
     for (int i = 0; i < 4 && o->sections; i++)
-        hp.section[i] = (i == 0) + below(r, o->n_rot / 2);
-    hp.freq_base = (float)pow(10, uniform(r, 2, 7)), hp.freq_base_swa = 10000;
-    hp.freq_scale = (float)(1 / uniform(r, 1, 32)), hp.freq_scale_swa = 1;
-    hp.scaling = (enum gr_scaling)below(r, 4), hp.n_ctx_orig = 64 << below(r, 10);
-    hp.rope_attn_factor = 1, hp.yarn_attn_factor = (float)uniform(r, 0.5, 2);
-    hp.yarn_ext_factor = -1, hp.yarn_beta_fast = 32, hp.yarn_beta_slow = 1;
+        hp.rope.section[i] = (i == 0) + below(r, o->n_rot / 2);
+    hp.rope.freq_base = (float)pow(10, uniform(r, 2, 7)), hp.rope.freq_base_swa = 10000;
+    hp.rope.freq_scale = (float)(1 / uniform(r, 1, 32)), hp.rope.freq_scale_swa = 1;
+    hp.rope.scaling = (enum gr_scaling)below(r, 4), hp.rope.n_ctx_orig = 64 << below(r, 10);
+    hp.rope.attn_factor = 1, hp.rope.yarn_attn_factor = (float)uniform(r, 0.5, 2);
+    hp.rope.yarn_ext_factor = -1, hp.rope.yarn_beta_fast = 32, hp.rope.yarn_beta_slow = 1;
     p.rope_scaling = (enum gr_rope_scaling)below(r, 5);
     p.yarn_ext_factor = below(r, 2) ? NAN : (float)uniform(r, 0, 1);
     for (int64_t i = 0; i < o->n_rot / 2; i++)

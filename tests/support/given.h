@@ -14,7 +14,7 @@ static inline void given_vectors(const struct gr_model *m, const int32_t *id, in
                                  float *vector)
 {
     const struct gr_ten *table = &m->weight[GR_W_TOKEN_EMBD];
-    float scale = m->hp.scales_tokens ? m->hp.embd_scale : 1;
+    float scale = m->hp.embd.scales_tokens ? m->hp.embd.scale : 1;
     cr_assert(table->dtype == GR_F32 && table->cols <= GIVEN_EMBD, "%s: %d columns", m->arch->name,
               (int)table->cols);
     for (int32_t i = 0; i < n; i++)

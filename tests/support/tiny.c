@@ -446,8 +446,8 @@ static int list(const struct tiny *t, struct gr_hparams *hp, struct item *items)
     read_back(t, hp);
     for (int i = 0; i < t->arch->n_spec; i++) {
         const struct gr_tensor_spec *s = &t->arch->spec[i];
-        int lo = layered(s->slot) ? 0 : -1,
-            hi = layered(s->slot) ? hp->n_enc ? hp->n_layer : t->n_layer : 0;
+        int lo = layered(s->slot) ? 0 : -1;
+        int hi = layered(s->slot) ? hp->enc.n_layer ? hp->n_layer : t->n_layer : 0;
         for (int il = lo; il < hi; il++) {
             if (!wanted(t, s, il) || (il >= 0 && !gr_spec_applies(hp, s, il)) ||
                 is_again(t->arch, hp, i, il))
@@ -496,7 +496,7 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
     if (it->bias && it->spec->dim[1] == GR_D_ONE)
         return ne[0] = 1;
     if (it->scale)
-        ne[0] = gr_scale_slot(it->spec->slot) == it->spec->slot ? 1 : (uint64_t)hp->n_expert;
+        ne[0] = gr_scale_slot(it->spec->slot) == it->spec->slot ? 1 : (uint64_t)hp->moe.n_expert;
     if (it->scale)
         return 1;
     for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
@@ -633,7 +633,7 @@ const float *tiny_row(const struct gr_session *s, int32_t i)
 bool tiny_keeps_states(const struct gr_model *m)
 {
     for (int il = 0; il < m->hp.n_layer; il++)
-        if (m->hp.recurrent[il])
+        if (m->hp.ssm.layer[il])
             return true;
     return false;
 }

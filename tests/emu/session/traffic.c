@@ -232,9 +232,9 @@ Test(traffic, attention_reads_a_window)
 {
     begin("gemma3", "f16", false);
     const struct gr_hparams *hp = &session->slice->hp;
-    cr_assert(hp->swa[hp->n_layer - 1] ? hp->n_swa > 0 : hp->n_layer > 1);
-    int32_t il = 0, n = 5 * hp->n_swa;
-    while (!hp->swa[il])
+    cr_assert(hp->swa.layer[hp->n_layer - 1] ? hp->swa.n_swa > 0 : hp->n_layer > 1);
+    int32_t il = 0, n = 5 * hp->swa.n_swa;
+    while (!hp->swa.layer[il])
         il++;
     const struct gr_ten *k = &session->tensors[(size_t)GR_T_K * (size_t)hp->n_layer + (size_t)il];
     decode(0, 0, n);
@@ -242,6 +242,6 @@ Test(traffic, attention_reads_a_window)
     cr_assert_eq(watch(k->data, (size_t)(k->rows * k->row_bytes)), 0);
     decode(0, n, 1);
     settle();
-    cr_expect_eq(watched(0), hp->n_swa * k->row_bytes, "%lld bytes of a window of %d cells",
-                 (long long)watched(0), hp->n_swa);
+    cr_expect_eq(watched(0), hp->swa.n_swa * k->row_bytes, "%lld bytes of a window of %d cells",
+                 (long long)watched(0), hp->swa.n_swa);
 }

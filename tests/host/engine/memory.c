@@ -16,9 +16,9 @@ static struct gr_hparams hp;
 static void model(int n_layer, int n_head_kv, int d)
 {
     memset(&hp, 0, sizeof hp);
-    hp.n_layer = n_layer, hp.d_k = hp.d_v = d;
+    hp.n_layer = n_layer, hp.attn.d_k = hp.attn.d_v = d;
     for (int il = 0; il < n_layer; il++)
-        hp.n_head[il] = hp.n_head_kv[il] = n_head_kv, hp.kv_of[il] = il;
+        hp.attn.n_head[il] = hp.attn.n_head_kv[il] = n_head_kv, hp.attn.kv_of[il] = il;
 }
 
 static struct gr_session_params params(uint32_t n_ctx, const char *k, const char *v)
@@ -175,7 +175,8 @@ Test(memory, S2_5_S3_3_layers)
     struct gr_session_params p = params(256, "f16", "f32");
     struct gr_ten t;
     model(4, 8, 32);
-    hp.n_head_kv[1] = 2, hp.n_head_kv[2] = 0, hp.kv_of[2] = -1, hp.kv_of[3] = 1, hp.d_v = 64;
+    hp.attn.n_head_kv[1] = 2, hp.attn.n_head_kv[2] = 0, hp.attn.kv_of[2] = -1, hp.attn.kv_of[3] = 1,
+    hp.attn.d_v = 64;
     struct gr_memory m = plan(&p);
     cr_expect_eq(tensor(&m, 0, GR_T_K).cols, 8 * 32);
     cr_expect_eq(tensor(&m, 0, GR_T_V).cols, 8 * 64);
@@ -184,7 +185,7 @@ Test(memory, S2_5_S3_3_layers)
     cr_expect_not(gr_memory_tensor(&m, &hp, 3, GR_T_V, &t));
     cr_expect_eq(m.n_layer[GR_CACHE_FULL], 2);
     cr_expect_eq(m.total, 256u * 10 * (32 * 2 + 64 * 4));
-    hp.v_in_k = true;
+    hp.mla.v_in_k = true;
     m = plan(&p);
     cr_expect_eq(bytes_of(&m, GR_T_V), 0);
     cr_expect_eq(m.total, 256u * 10 * 32 * 2);
@@ -198,8 +199,8 @@ Test(memory, windows)
     struct gr_session_params p = params(8192, "f16", "f16");
     model(6, 4, 64);
     for (int il = 0; il < 6; il++)
-        hp.swa[il] = il % 6 != 5;
-    hp.n_swa = 1024;
+        hp.swa.layer[il] = il % 6 != 5;
+    hp.swa.n_swa = 1024;
     struct gr_memory m = plan(&p);
     cr_expect_eq(m.cache.kv[GR_CACHE_SWA].n_cell, 1536);
     cr_expect_eq(m.bytes[GR_CACHE_SWA][GR_T_K], UINT64_C(5) * 1536 * 512);
@@ -219,7 +220,7 @@ Test(memory, grouped_positions)
     struct gr_session_params p = params(4096, "f16", "f16");
     struct gr_memory m;
     model(2, 2, 64);
-    hp.swa[1] = true, hp.n_swa = 200, hp.rope = GR_ROPE_NORM;
+    hp.swa.layer[1] = true, hp.swa.n_swa = 200, hp.rope.kind = GR_ROPE_NORM;
     p.group_n = 4, p.group_w = 64, m = plan(&p);
     cr_expect_eq(m.bytes[GR_CACHE_FULL][GR_T_K_FAR], 4096 * 128 * 2);
     cr_expect_eq(m.bytes[GR_CACHE_SWA][GR_T_K_FAR], 0);
@@ -234,8 +235,8 @@ Test(memory, S4_29_states)
     struct gr_session_params p = params(4096, "f16", "q8_0");
     model(3, 0, 64);
     for (int il = 0; il < 3; il++)
-        hp.recurrent[il] = true, hp.kv_of[il] = -1;
-    hp.n_conv_state = 3 * 128, hp.n_ssm_state = 16 * 128;
+        hp.ssm.layer[il] = true, hp.attn.kv_of[il] = -1;
+    hp.ssm.n_conv_state = 3 * 128, hp.ssm.n_ssm_state = 16 * 128;
     p.n_seq_max = 5;
     struct gr_memory m = plan(&p);
     cr_expect_eq(m.n_row, 5 + 2);

@@ -58,46 +58,47 @@ static int64_t origin(const struct gr_shard *s, enum gr_dim d, int il, int64_t j
     const struct gr_share *a = &s->share;
     const struct gr_hparams *hp = a->whole;
     struct gr_extent q = a->head[il], kv = a->head_kv[il], ff = a->ff[il];
-    int64_t n_q = (q.hi - q.lo) * hp->d_k, n_k = (kv.hi - kv.lo) * hp->d_k;
-    int64_t all_q = (int64_t)hp->n_head[il] * hp->d_k, all_k = (int64_t)hp->n_head_kv[il] * hp->d_k;
+    int64_t n_q = (q.hi - q.lo) * hp->attn.d_k, n_k = (kv.hi - kv.lo) * hp->attn.d_k;
+    int64_t all_q = (int64_t)hp->attn.n_head[il] * hp->attn.d_k;
+    int64_t all_k = (int64_t)hp->attn.n_head_kv[il] * hp->attn.d_k;
     switch (d) {
     case GR_D_Q:
-        return within(q, hp->d_k, j);
+        return within(q, hp->attn.d_k, j);
     case GR_D_Q_2:
-        return within(q, (int64_t)2 * hp->d_k, j);
+        return within(q, (int64_t)2 * hp->attn.d_k, j);
     case GR_D_Q_MLA:
-        return within(q, hp->d_k_mla, j);
+        return within(q, hp->mla.d_k, j);
     case GR_D_O:
-        return within(q, hp->n_head_kv[il] ? hp->d_v : INT32_MAX, j);
+        return within(q, hp->attn.n_head_kv[il] ? hp->attn.d_v : INT32_MAX, j);
     case GR_D_O_MLA:
-        return within(q, hp->d_v_mla, j);
+        return within(q, hp->mla.d_v, j);
     case GR_D_HEADS:
         return within(q, 1, j);
     case GR_D_K:
-        return within(kv, hp->d_k, j);
+        return within(kv, hp->attn.d_k, j);
     case GR_D_V:
-        return within(kv, hp->d_v, j);
+        return within(kv, hp->attn.d_v, j);
     case GR_D_HEADS_KV:
         return within(kv, 1, j);
     case GR_D_QKV:
     case GR_D_QKV_3:
-        return j < n_q         ? within(q, hp->d_k, j)
-               : j < n_q + n_k ? behind(kv, hp->d_k, j, n_q, all_q)
-                               : behind(kv, hp->d_v, j, n_q + n_k, all_q + all_k);
+        return j < n_q         ? within(q, hp->attn.d_k, j)
+               : j < n_q + n_k ? behind(kv, hp->attn.d_k, j, n_q, all_q)
+                               : behind(kv, hp->attn.d_v, j, n_q + n_k, all_q + all_k);
     case GR_D_FF:
         return within(ff, 1, j);
     case GR_D_FF_2:
-        return of_two(ff, hp->n_ff[il], j);
+        return of_two(ff, hp->ff.n_ff[il], j);
     case GR_D_FF_EXP:
         return within(a->ff_exp, 1, j);
     case GR_D_FF_EXP_2:
-        return of_two(a->ff_exp, hp->n_ff_exp, j);
+        return of_two(a->ff_exp, hp->moe.n_ff_exp, j);
     case GR_D_FF_SHEXP_2:
-        return of_two(a->ff_shexp, hp->n_ff_shexp, j);
+        return of_two(a->ff_shexp, hp->moe.n_ff_shexp, j);
     case GR_D_KV_B:
-        return within(q, hp->d_k_mla - hp->n_rot + hp->d_v_mla, j);
+        return within(q, hp->mla.d_k - hp->rope.n_rot + hp->mla.d_v, j);
     case GR_D_GATE:
-        return within(q, hp->d_gate, j);
+        return within(q, hp->attn.d_gate, j);
     case GR_D_FF_SHEXP:
         return within(a->ff_shexp, 1, j);
     default:
@@ -216,15 +217,15 @@ static void check_groups(struct gr_shard *s[MOST], int n)
     for (int i = 0; i < n; i++)
         for (int il = 0; il < s[i]->hp.n_layer; il++) {
             const struct gr_share *a = &s[i]->share;
-            int32_t n_kv = s[i]->hp.n_head_kv[il], n_head = s[i]->hp.n_head[il];
-            if (a->whole->n_head_kv[il] == 0)
+            int32_t n_kv = s[i]->hp.attn.n_head_kv[il], n_head = s[i]->hp.attn.n_head[il];
+            if (a->whole->attn.n_head_kv[il] == 0)
                 continue;
-            int32_t group = a->whole->n_head[il] / a->whole->n_head_kv[il];
+            int32_t group = a->whole->attn.n_head[il] / a->whole->attn.n_head_kv[il];
             cr_assert(n_kv > 0 && n_head > 0 && n_head % n_kv == 0);
             for (int j = 0; j < n; j++) { /* each knows what the others have */
                 struct gr_extent k = gr_shard_k(s[j], i, il);
-                cr_assert_eq(k.lo, a->head_kv[il].lo * a->whole->d_k);
-                cr_assert_eq(k.hi, a->head_kv[il].hi * a->whole->d_k);
+                cr_assert_eq(k.lo, a->head_kv[il].lo * a->whole->attn.d_k);
+                cr_assert_eq(k.hi, a->head_kv[il].hi * a->whole->attn.d_k);
             }
             for (int32_t h = 0; h < n_head; h++)
                 cr_assert_eq((a->head[il].lo + h) / group, a->head_kv[il].lo + h / (n_head / n_kv));
@@ -309,9 +310,11 @@ static void expect_shares(struct gr_model *m, int n, const int want[][3])
     struct gr_shard *s[MOST];
     cr_assert(split(m, n, s));
     for (int i = 0; i < n; i++) {
-        cr_expect_eq(s[i]->hp.n_head[0], want[i][0], "shard %d: %d", i, s[i]->hp.n_head[0]);
-        cr_expect_eq(s[i]->hp.n_head_kv[0], want[i][1], "shard %d: %d", i, s[i]->hp.n_head_kv[0]);
-        cr_expect_eq(s[i]->hp.n_ff[0], want[i][2], "shard %d: %d", i, s[i]->hp.n_ff[0]);
+        cr_expect_eq(s[i]->hp.attn.n_head[0], want[i][0], "shard %d: %d", i,
+                     s[i]->hp.attn.n_head[0]);
+        cr_expect_eq(s[i]->hp.attn.n_head_kv[0], want[i][1], "shard %d: %d", i,
+                     s[i]->hp.attn.n_head_kv[0]);
+        cr_expect_eq(s[i]->hp.ff.n_ff[0], want[i][2], "shard %d: %d", i, s[i]->hp.ff.n_ff[0]);
     }
     join(n, s);
     gr_model_close(&m);
