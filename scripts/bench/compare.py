@@ -274,7 +274,7 @@ def ceiling(a):
 
 
 def host_cost(a, common):
-    """The program's own work in a step of one text, beside a device that does nothing (tests/pipeline)."""
+    """The program's own work in a step of one text, beside a device that does nothing (tests/ranks/pipeline)."""
     program = a.gpurun.parent / "tests" / "bench_host"
     if not program.exists():
         print(f"bench: no row of host overhead: there is no {program}", file=sys.stderr)

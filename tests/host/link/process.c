@@ -1,5 +1,5 @@
 /* The world of processes over an MPI that is made up: what goes wrong in it, and when it is left
- * alone. What goes right is tested with a real one (tests/mpi). */
+ * alone. What goes right is tested with a real one (tests/ranks/mpi). */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
