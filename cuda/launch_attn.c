@@ -229,10 +229,10 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
 /* Lays out the tiles of attn_decode; false when shared memory does not hold them. */
 static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 {
-    int32_t group = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
+    int32_t gqa = k->n_head / k->n_head_kv, n_k = k->d_v <= 128 ? 64 : 32;
     int32_t most = (int32_t)gr_launch_smem(l, decode_kernel(k));
-    k->n_pack = GR_MIN(group, DECODE_QUERIES);
-    k->n_tile = (group + k->n_pack - 1) / k->n_pack;
+    k->n_pack = GR_MIN(gqa, DECODE_QUERIES);
+    k->n_tile = (gqa + k->n_pack - 1) / k->n_pack;
     return fit_smem(k, DECODE_QUERIES, false, n_k, 3, most);
 }
 
@@ -258,11 +258,11 @@ static const struct size {
 /* Sets n_pack, the most heads of a group that divide both it and n_q. */
 static void set_pack(struct gr_kernel_attn *k, int32_t n_q)
 {
-    int32_t group = k->n_head / k->n_head_kv;
+    int32_t gqa = k->n_head / k->n_head_kv;
     k->n_pack = n_q;
-    while (group % k->n_pack)
+    while (gqa % k->n_pack)
         k->n_pack /= 2;
-    k->n_tile = group / k->n_pack;
+    k->n_tile = gqa / k->n_pack;
 }
 
 static int32_t raw_pitch(const struct gr_kernel_rows *r, const struct gr_attn_stage *s)

@@ -17,9 +17,9 @@ static const char *const range_name[GR_N_RANGE] = {
     [GR_RANGE_GRAPH] = "graph",
     [GR_RANGE_ATTN] = "layer/attn",
     [GR_RANGE_FFN] = "layer/ffn",
-    [GR_RANGE_SEND] = "net/send",
-    [GR_RANGE_RECV] = "net/recv",
-    [GR_RANGE_EXCHANGE] = "net/exchange",
+    [GR_RANGE_SEND] = "transport/send",
+    [GR_RANGE_RECV] = "transport/recv",
+    [GR_RANGE_EXCHANGE] = "transport/exchange",
 };
 static nvtxDomainHandle_t domain;
 static nvtxStringHandle_t registered[GR_N_RANGE];

@@ -117,7 +117,7 @@ static void *offload_main(void *arg)
 {
     struct gr_cuda_offloader *f = arg;
     if (f->c->opt.nvtx)
-        gr_nvtx_name_thread("gpurun fetch");
+        gr_nvtx_name_thread("gpurun offload");
     pthread_mutex_lock(&f->lock);
     while (!f->stop)
         if (f->head < f->item.n)

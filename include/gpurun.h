@@ -56,16 +56,16 @@ typedef bool gr_progress_fn(uint64_t done, uint64_t total, void *user);
 
 /* Names as in model files: general.architecture, tensor types, tokenizer.ggml.model,
  * tokenizer.ggml.pre; and the recipes of gr_quantize_params, with their aliases. */
-enum gr_known {
-    GR_KNOWN_ARCH,
-    GR_KNOWN_TYPE,
-    GR_KNOWN_TOKENIZER,
-    GR_KNOWN_PRE_TOKENIZER,
-    GR_KNOWN_RECIPE
+enum gr_supported {
+    GR_SUPPORTED_ARCH,
+    GR_SUPPORTED_TYPE,
+    GR_SUPPORTED_TOKENIZER,
+    GR_SUPPORTED_PRE_TOKENIZER,
+    GR_SUPPORTED_RECIPE
 };
 /* The i-th name of a kind (static), NULL past the last one. `about` [n] receives a short
  * description, often empty, cut to n bytes. */
-GR_API const char *gr_known(enum gr_known kind, int32_t i, char *about, size_t n);
+GR_API const char *gr_supported(enum gr_supported kind, int32_t i, char *about, size_t n);
 
 /* ---- devices ---- */
 
@@ -96,7 +96,7 @@ struct gr_device_versions {
 GR_API void gr_device_versions(struct gr_device_versions *v);
 /* 1 when GPUs of several processes can communicate directly here, 0 when they go through host
  * memory. *what: the transport ("NCCL 2.28.9"), or why there is none. */
-GR_API int gr_device_net(const char **what);
+GR_API int gr_device_transport(const char **what);
 
 /* ---- model ---- */
 
@@ -236,13 +236,13 @@ GR_API int32_t gr_text_bos(const struct gr_model *model);             /* -1: non
 GR_API int32_t gr_text_eos(const struct gr_model *model);
 
 /* Incremental detokenizer: holds back the bytes of an incomplete UTF-8 character. */
-struct gr_stream;
-GR_API int gr_stream_new(struct gr_stream **out, const struct gr_model *model, bool special);
+struct gr_detok;
+GR_API int gr_detok_new(struct gr_detok **out, const struct gr_model *model, bool special);
 /* Adds a token. *p [*n]: the text that is complete now, valid until the next call. */
-GR_API int gr_stream_push(struct gr_stream *s, int32_t id, const char **p, size_t *n);
+GR_API int gr_detok_push(struct gr_detok *s, int32_t id, const char **p, size_t *n);
 /* Returns bytes held back as U+FFFD and empties the detokenizer. */
-GR_API int gr_stream_flush(struct gr_stream *s, const char **p, size_t *n);
-GR_API void gr_stream_free(struct gr_stream **s);
+GR_API int gr_detok_flush(struct gr_detok *s, const char **p, size_t *n);
+GR_API void gr_detok_free(struct gr_detok **s);
 
 /* ---- session ---- */
 
@@ -278,10 +278,10 @@ struct gr_session_params {
     float yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     uint32_t yarn_orig_ctx;
     bool kv_contiguous; /* place each micro-batch in adjacent cells */
-    /* Self-Extend with an exact neighbour window (Jin et al. 2024): keys less than group_w tokens
-     * away are rotated by their positions, others by positions divided by group_n. K is stored for
-     * both, which doubles its size. group_n <= 1: off. */
-    int32_t group_n, group_w;
+    /* Self-Extend with an exact neighbour window (Jin et al. 2024): keys less than self_extend_w
+     * tokens away are rotated by their positions, others by positions divided by self_extend_n. K
+     * is stored for both, which doubles its size. self_extend_n <= 1: off. */
+    int32_t self_extend_n, self_extend_w;
     /* Batches give embeddings (gr_embeddings), the input of the output matrix, instead of logits.
      * Implied for models without an output matrix. */
     bool embeddings;
@@ -356,20 +356,20 @@ GR_API uint32_t gr_session_n_ctx_seq(const struct gr_session *s);
 struct gr_session_size {
     uint64_t k, v, state, total;
     uint32_t n_cell, n_cell_swa; /* cells of layers with full attention, with a sliding window */
-    uint32_t n_stream;           /* pools */
+    uint32_t n_kv_pool;          /* pools */
 };
 GR_API int gr_session_size(const struct gr_model *model, const struct gr_session_params *params,
                            struct gr_session_size *size);
 
 /* Context lengths that such a session supports, and ways to go beyond; computed without opening
  * one. An operation that is possible here may still be refused for the state of a sequence. */
-struct gr_session_reach {
+struct gr_context_limits {
     int32_t n_good;     /* training context, stretched by the rope parameters in effect */
     bool can_shift;     /* gr_context_shift */
-    bool can_extend[2]; /* Self-Extend, by enum gr_group_mode */
+    bool can_extend[2]; /* Self-Extend, by enum gr_self_extend_mode */
 };
-GR_API int gr_session_reach(const struct gr_model *model, const struct gr_session_params *params,
-                            struct gr_session_reach *reach);
+GR_API int gr_context_limits(const struct gr_model *model, const struct gr_session_params *params,
+                             struct gr_context_limits *reach);
 
 /* Tokens to run. Arrays stay the caller's. */
 struct gr_batch {
@@ -407,14 +407,15 @@ GR_API int gr_encode(struct gr_session *s, const struct gr_batch *batch);
 
 /* gr_decode in two steps, for models whose layers are divided among ranks (pipeline):
  * gr_decode_begin returns when the first stage has computed its layers, and the other stages
- * continue while the next batch begins. Batches end in the order they began; at most GR_MAX_FLIGHT
+ * continue while the next batch begins. Batches end in the order they began; at most GR_MAX_PENDING
  * are pending. Meanwhile all other calls, sequence operations included, act as if the pending
  * batches had ended; gr_decode and gr_session_resize need that none is pending. gr_decode_begin
  * fails as gr_decode does, and its batch is not pending then. With one rank a batch is complete
  * when gr_decode_begin returns. */
-#define GR_MAX_FLIGHT 128
+#define GR_MAX_PENDING 128
 GR_API int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch);
-/* Waits for the oldest pending batch, which becomes the last batch of gr_logits and gr_drawn. */
+/* Waits for the oldest pending batch, which becomes the last batch of gr_logits and
+ * gr_sampled_token. */
 GR_API int gr_decode_end(struct gr_session *s);
 
 /* Sets a callback (NULL: none) that receives the progress of each batch (gr_decode,
@@ -445,14 +446,14 @@ struct gr_sampler;
 
 /* Samples tokens of a sequence on the GPU that has the logits (NULL: no longer), so that an id is
  * copied back instead of a row of logits. Takes effect with the next batch whose wanted rows all
- * belong to such sequences (by the first sequence of a token): gr_drawn then gives the ids, and
- * gr_logits NULL. Advances the sampler as gr_sampler_pick does. The caller keeps ownership of the
- * sampler, which must live as long as it is set. GR_E_UNSUPPORTED: penalties, logit bias, typical
- * sampling or mirostat. */
-GR_API int gr_session_draw(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
+ * belong to such sequences (by the first sequence of a token): gr_sampled_token then gives the ids,
+ * and gr_logits NULL. Advances the sampler as gr_sampler_pick does. The caller keeps ownership of
+ * the sampler, which must live as long as it is set. GR_E_UNSUPPORTED: penalties, logit bias,
+ * typical sampling or mirostat. */
+GR_API int gr_session_set_sampler(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
 /* Id sampled for the i-th token of the last batch (negative: from its end). GR_E_CHECK: its logits
  * were not finite; GR_E_INVALID: none was sampled. */
-GR_API int gr_drawn(const struct gr_session *s, int32_t i, int32_t *id);
+GR_API int gr_sampled_token(const struct gr_session *s, int32_t i, int32_t *id);
 
 /* Cancels a gr_decode that runs in another thread or under a signal handler: it returns
  * GR_E_CANCELLED. In a pipeline, batches that the first stage has finished still complete. */
@@ -510,16 +511,16 @@ GR_API int gr_context_can_shift(struct gr_session *s, int32_t seq, int32_t n_kee
 
 /* CLASSIC moves and divides positions in the cache, window by window (gr_self_extend): it needs no
  * memory, but just after a division the newest tokens are grouped too. WINDOW keeps the last w
- * tokens exact at all times, as published (group_n and group_w of the session): K takes twice the
- * memory, a step reads no more. */
-enum gr_group_mode { GR_GROUP_CLASSIC, GR_GROUP_WINDOW };
+ * tokens exact at all times, as published (self_extend_n and self_extend_w of the session): K takes
+ * twice the memory, a step reads no more. */
+enum gr_self_extend_mode { GR_SELF_EXTEND_CLASSIC, GR_SELF_EXTEND_WINDOW };
 /* Number of tokens for which no position (CLASSIC) or distance (WINDOW) reaches n_train, the
  * training context. 0 if n does not divide w. */
-GR_API int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_t n,
+GR_API int64_t gr_self_extend_capacity(enum gr_self_extend_mode mode, int32_t n_train, int32_t n,
                                        int32_t w);
 /* Chooses the smallest factor *n for n_ctx tokens, and the largest window *w that it divides, at
  * most n_train / 4 and *w on entry. *n = 1: not needed. GR_E_INVALID: impossible. */
-GR_API int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx,
+GR_API int gr_self_extend_choose(enum gr_self_extend_mode mode, int32_t n_train, int32_t n_ctx,
                                  int32_t *n, int32_t *w);
 
 /* State of CLASSIC for sequence 0: once it holds n_past >= i + w positions, n neighbours are merged
@@ -533,7 +534,7 @@ struct gr_self_extend {
 GR_API int gr_self_extend(struct gr_session *s, struct gr_self_extend *se, int32_t *n_past);
 /* Maximum tokens to decode before the next gr_self_extend, so that a prompt in pieces gives the
  * same result as token by token. */
-GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past);
+GR_API int32_t gr_self_extend_remaining(const struct gr_self_extend *se, int32_t n_past);
 
 /* ---- saving and restoring ---- */
 
@@ -542,11 +543,11 @@ GR_API int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_pa
  * text (NULL: none).
  *
  * It can be restored with the same model and the parameters that give stored numbers their meaning:
- * types of K and V, rope, group_n and group_w, adapter strengths. All others may differ: n_ctx (if
- * the cells fit), kv_unified, n_seq_max (if it covers the sequences of a whole state), swa_full,
- * n_rollback (older states are dropped), devices. Results after a restore equal those without it to
- * the bit, on the same kind of device. In one pool sequences share again the cells that they
- * shared; in separate pools each gets copies.
+ * types of K and V, rope, self_extend_n and self_extend_w, adapter strengths. All others may
+ * differ: n_ctx (if the cells fit), kv_unified, n_seq_max (if it covers the sequences of a whole
+ * state), swa_full, n_rollback (older states are dropped), devices. Results after a restore equal
+ * those without it to the bit, on the same kind of device. In one pool sequences share again the
+ * cells that they shared; in separate pools each gets copies.
  *
  * Saving applies pending shifts and changes nothing else. *data and *note are freed by
  * gr_state_free. Files are written to a temporary name, synced and renamed, so that the name always
@@ -704,17 +705,17 @@ GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t 
  * - a symbolic link: as its target, which may not exist yet; the link stays;
  * - a folder or a socket: refused. */
 struct gr_output;
-enum gr_output_how {
+enum gr_output_flag {
     GR_OUTPUT_KEEP = 1,    /* refuse to replace a file or to write to a block device */
     GR_OUTPUT_SEEKS = 2,   /* not written sequentially: refuse devices and FIFOs */
     GR_OUTPUT_PRIVATE = 4, /* readable by the owner only */
     GR_OUTPUT_LIVE = 8,    /* truncate and write regular files in place, to be read meanwhile */
     GR_OUTPUT_QUICK = 16,  /* do not wait for the disk */
 };
-/* Checks whether gr_output_open would succeed; changes nothing. `how`: sum of the above.
+/* Checks whether gr_output_open would succeed; changes nothing. `flags`: sum of the above.
  * GR_E_INVALID: refused for what the name refers to; GR_E_IO: not writable. */
-GR_API int gr_output_check(const char *path, unsigned how);
-GR_API int gr_output_open(struct gr_output **out, const char *path, unsigned how);
+GR_API int gr_output_check(const char *path, unsigned flags);
+GR_API int gr_output_open(struct gr_output **out, const char *path, unsigned flags);
 /* Appends n bytes. After a failure every call fails with the same status. */
 GR_API int gr_output_put(struct gr_output *o, const void *data, size_t n);
 /* Passes buffered bytes to the operating system. */

@@ -14,7 +14,7 @@
 #include "gr/op.h"
 
 #define GR_MAX_LAYER 512
-#define GR_REL_FAR 128 /* larger distances count as this one (T5) */
+#define GR_REL_MAX_DISTANCE 128 /* larger distances count as this one (T5) */
 
 enum gr_slot {
 #define SLOT(NAME, name) GR_W_##NAME,
@@ -108,7 +108,7 @@ enum gr_spec_flag {
     GR_FIRST = 2048,     /* required in the first layer, optional in others */
     GR_BUT_FIRST = 256,  /* optional in the first layer, required in others */
     GR_AS_F32 = 128,     /* small: f32 in memory whatever its type in the file, like vectors */
-    GR_SPREAD = 512,     /* one number per row in the file, repeated along it; with GR_AS_F32 */
+    GR_REPEAT = 512,     /* one number per row in the file, repeated along it; with GR_AS_F32 */
     GR_IN_ENC = 4096,    /* only in the encoder's layers .. */
     GR_IN_DEC = 8192,    /* .. or in decoder layers with self-attention .. */
     GR_IN_CROSS = 16384, /* .. or in decoder layers with cross-attention */
@@ -251,8 +251,8 @@ struct gr_hparams {
         float softcap;               /* limit of the scaled products; 0: none */
         float clamp_kqv;             /* limit of Q, K and V on both sides; 0: none */
         float max_alibi;             /* ALiBi's largest exponent; 0: no ALiBi */
-        int32_t n_bucket;    /* buckets of relative positions, 0: none; distances from GR_REL_FAR on
-                                are in the last one */
+        int32_t n_bucket;            /* buckets of relative positions, 0: none; distances from
+                                        GR_REL_MAX_DISTANCE on            are in the last one */
         int32_t n_ctx_dense; /* longest context in which attention is dense, in tokens; 0: any.
                                 Sparse attention in longer ones is not supported */
         int32_t d_gate;      /* gates per head: 1, or one for each column */

@@ -35,7 +35,7 @@ void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
     o->n_ctx_orig = p->yarn_orig_ctx ? (int32_t)p->yarn_orig_ctx : hp->rope.n_ctx_orig;
 }
 
-int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p)
+int32_t gr_rope_max_positions(const struct gr_hparams *hp, const struct gr_session_params *p)
 {
     struct gr_rope_opt o;
     double own = hp->rope.scaling == GR_SCALE_NONE ? 1 : (double)hp->rope.freq_scale;

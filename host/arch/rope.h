@@ -17,7 +17,7 @@ void gr_rope_resolve(struct gr_rope_opt *o, const struct gr_hparams *hp,
 /* Number of positions that stay within the model's training range: its training context, times the
  * factor by which the session's parameters stretch positions more than the file does. Another base
  * is not taken into account, because its reach is unknown. */
-int32_t gr_rope_reach(const struct gr_hparams *hp, const struct gr_session_params *p);
+int32_t gr_rope_max_positions(const struct gr_hparams *hp, const struct gr_session_params *p);
 /* Fills freq with the radians per position of each of the n_rot / 2 pairs, scaling included, and
  * *mag with the magnitudes. factors: [n_rot / 2] or NULL, the model's own divisors. */
 void gr_rope_freqs(const struct gr_rope_opt *o, const struct gr_hparams *hp, bool swa,

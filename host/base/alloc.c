@@ -175,7 +175,7 @@ void *gr_vec_push(struct gr_vec *v, size_t item)
     return memset((char *)v->data + item * v->n++, 0, item);
 }
 
-int gr_vec_room(struct gr_vec *v, size_t n, size_t item)
+int gr_vec_reserve(struct gr_vec *v, size_t n, size_t item)
 {
     if (n <= v->cap)
         return 0;
@@ -188,7 +188,7 @@ int gr_vec_room(struct gr_vec *v, size_t n, size_t item)
 
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
 {
-    if (n > v->cap - v->n && gr_vec_room(v, GR_MAX(v->cap * 2, v->n + n), item))
+    if (n > v->cap - v->n && gr_vec_reserve(v, GR_MAX(v->cap * 2, v->n + n), item))
         return GR_E_NOMEM_HOST;
     if (n)
         memcpy((char *)v->data + item * v->n, items, item * n);

@@ -58,7 +58,7 @@ struct gr_vec {
 void *gr_vec_push(struct gr_vec *v, size_t item) __attribute__((warn_unused_result));
 /* Reserves capacity for n items in all, so that pushes up to there cannot fail; 0 or
  * GR_E_NOMEM_HOST. */
-int gr_vec_room(struct gr_vec *v, size_t n, size_t item) __attribute__((warn_unused_result));
+int gr_vec_reserve(struct gr_vec *v, size_t n, size_t item) __attribute__((warn_unused_result));
 /* Appends n items; 0 or GR_E_NOMEM_HOST. */
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)
     __attribute__((warn_unused_result));

@@ -89,7 +89,7 @@ static int check_new(const char *path)
 
 /* Checks that `path` can be written. *st receives its state, st_mode 0 when it does not exist;
  * *direct: an existing file or device is written in place, not replaced. */
-static int look(const char *path, unsigned how, struct stat *st, bool *direct)
+static int look(const char *path, unsigned flags, struct stat *st, bool *direct)
 {
     if (stat(path, st) != 0) {
         if (!*path || errno != ENOENT)
@@ -101,14 +101,14 @@ static int look(const char *path, unsigned how, struct stat *st, bool *direct)
     if (S_ISDIR(mode) || S_ISSOCK(mode))
         return gr_fail(GR_E_INVALID, "%s is a %s; choose the name of a file", path,
                        S_ISDIR(mode) ? "folder" : "socket");
-    if (mode && !file && how & GR_OUTPUT_SEEKS)
+    if (mode && !file && flags & GR_OUTPUT_SEEKS)
         return gr_fail(GR_E_INVALID,
                        "%s is %s, and this is not written from front to back; choose the name of "
                        "a file",
                        path, kind_of(mode));
-    if ((file || S_ISBLK(mode)) && how & GR_OUTPUT_KEEP)
+    if ((file || S_ISBLK(mode)) && flags & GR_OUTPUT_KEEP)
         return gr_fail(GR_E_INVALID, "%s exists; choose another name, or --overwrite", path);
-    *direct = mode && (!file || how & GR_OUTPUT_LIVE);
+    *direct = mode && (!file || flags & GR_OUTPUT_LIVE);
     if (!*direct)
         return check_new(path);
     if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0)
@@ -116,11 +116,11 @@ static int look(const char *path, unsigned how, struct stat *st, bool *direct)
     return gr_fail(GR_E_IO, "%s: %s; choose another name", path, strerror(errno));
 }
 
-int gr_output_check(const char *path, unsigned how)
+int gr_output_check(const char *path, unsigned flags)
 {
     struct stat st;
     bool direct;
-    return look(path, how, &st, &direct);
+    return look(path, flags, &st, &direct);
 }
 
 int gr_output_folder(const char *path)
@@ -223,23 +223,23 @@ static int set_names(struct gr_output *o, const char *path, bool there, bool dir
     return o->path && (direct || o->temp) ? 0 : GR_E_NOMEM_HOST;
 }
 
-int gr_output_open(struct gr_output **out, const char *path, unsigned how)
+int gr_output_open(struct gr_output **out, const char *path, unsigned flags)
 {
-    mode_t mode = how & GR_OUTPUT_PRIVATE ? 0600 : 0666;
+    mode_t mode = flags & GR_OUTPUT_PRIVATE ? 0600 : 0666;
     struct stat st;
     bool direct;
     *out = NULL;
-    int rc = look(path, how, &st, &direct);
+    int rc = look(path, flags, &st, &direct);
     if (rc)
         return rc;
-    direct |= (how & GR_OUTPUT_LIVE) != 0;
+    direct |= (flags & GR_OUTPUT_LIVE) != 0;
     struct gr_output *o = *out = gr_calloc(1, sizeof *o);
     rc = o ? set_names(o, path, st.st_mode != 0, direct) : GR_E_NOMEM_HOST;
     if (rc) {
         gr_output_abort(out);
         return rc;
     }
-    o->quick = how & GR_OUTPUT_QUICK;
+    o->quick = flags & GR_OUTPUT_QUICK;
     int fd = direct ? open_direct(o, &st, mode) : open_temp(o, mode);
     o->out = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (o->out)

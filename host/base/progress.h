@@ -13,7 +13,7 @@ struct gr_progress {
 };
 
 /* Calls the callback; GR_E_CANCELLED when it returns false. */
-static inline int gr_progress_tell(const struct gr_progress *p)
+static inline int gr_progress_report(const struct gr_progress *p)
 {
     bool on = !p->fn || !p->total || p->fn(p->done, p->total, p->user);
     return on ? 0 : gr_fail(GR_E_CANCELLED, "cancelled");
@@ -23,13 +23,13 @@ static inline int gr_progress_tell(const struct gr_progress *p)
 static inline int gr_progress_begin(struct gr_progress *p, uint64_t total)
 {
     p->done = 0, p->total = total;
-    return gr_progress_tell(p);
+    return gr_progress_report(p);
 }
 
 static inline int gr_progress_add(struct gr_progress *p, uint64_t n)
 {
     p->done += GR_MIN(n, p->total - p->done);
-    return gr_progress_tell(p);
+    return gr_progress_report(p);
 }
 
 /* Ends the pass, reporting any remainder as done. */

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/cpus.h"
 #include "base/log.h"
-#include "base/seats.h"
+#include "base/pinning.h"
 #include "gr/status.h"
 
 /* A value whose change other threads wait for. A waiter polls it first (on an idle machine the
@@ -38,10 +38,10 @@ struct gr_threads {
     struct signal pending; /* counts workers that have not finished the run */
     struct signal passed;  /* counts barriers passed */
     _Atomic int arrived;   /* threads at the barrier */
-    const struct gr_seats *seats;
+    const struct gr_pinning *pinning;
     int prio;
-    _Atomic int no_seat, no_prio; /* errno of a refusal */
-    pthread_t *thread;            /* [n - 1] */
+    _Atomic int no_pinning, no_prio; /* errno of a refusal */
+    pthread_t *thread;               /* [n - 1] */
     struct worker *worker;
 };
 
@@ -105,7 +105,7 @@ static void wake(struct signal *s)
 
 /* ---- where threads run ---- */
 
-static void take_seat(void *arg, int i, int n)
+static void apply_pinning(void *arg, int i, int n)
 {
     static const struct {
         int policy, priority;
@@ -113,8 +113,8 @@ static void take_seat(void *arg, int i, int n)
         {SCHED_BATCH, 0}, {SCHED_OTHER, 0}, {SCHED_FIFO, 40}, {SCHED_FIFO, 80}, {SCHED_FIFO, 90}};
     struct gr_threads *t = arg;
     (void)n;
-    if (t->seats && !gr_seats_take(t->seats, i))
-        atomic_store(&t->no_seat, errno);
+    if (t->pinning && !gr_pinning_apply(t->pinning, i))
+        atomic_store(&t->no_pinning, errno);
     struct sched_param p = {.sched_priority = of[t->prio + 1].priority};
     if (t->prio && sched_setscheduler(0, of[t->prio + 1].policy, &p) != 0)
         atomic_store(&t->no_prio, errno);
@@ -130,11 +130,11 @@ struct before {
 
 static void enter(struct gr_threads *t, struct before *b)
 {
-    b->has_cpus = t->seats && gr_cpus_allowed(&b->cpus);
+    b->has_cpus = t->pinning && gr_cpus_allowed(&b->cpus);
     b->policy = t->prio ? sched_getscheduler(0) : -1;
     if (b->policy >= 0 && sched_getparam(0, &b->param) != 0)
         b->policy = -1;
-    take_seat(t, 0, 1);
+    apply_pinning(t, 0, 1);
 }
 
 static void leave(const struct before *b)
@@ -147,9 +147,9 @@ static void leave(const struct before *b)
 
 static void say_refused(const struct gr_threads *t)
 {
-    if (t->no_seat)
+    if (t->no_pinning)
         gr_log(GR_LOG_WARN, "threads could not be placed (%s); they run where the system puts them",
-               strerror(t->no_seat));
+               strerror(t->no_pinning));
     if (t->no_prio)
         gr_log(GR_LOG_WARN,
                "priority %d was refused (%s); threads keep theirs. Real time takes CAP_SYS_NICE or "
@@ -193,7 +193,7 @@ int gr_threads_new(struct gr_threads **out, int n, const struct gr_threads_opt *
         return GR_E_NOMEM_HOST;
     t->n = 1;
     t->poll_ns = t->most_poll_ns = INT64_C(1000) * GR_MAX(opt->poll_us, 0);
-    t->seats = opt->seats && opt->seats->pinned ? opt->seats : NULL;
+    t->pinning = opt->pinning && opt->pinning->pinned ? opt->pinning : NULL;
     t->prio = GR_MAX(-1, GR_MIN(opt->prio, 3));
     t->thread = gr_calloc((size_t)n, sizeof *t->thread);
     t->worker = gr_calloc((size_t)n, sizeof *t->worker);
@@ -205,8 +205,8 @@ int gr_threads_new(struct gr_threads **out, int n, const struct gr_threads_opt *
         else
             t->n++;
     }
-    if (!rc && (t->seats || t->prio)) {
-        gr_threads_run(t, t->n, take_seat, t);
+    if (!rc && (t->pinning || t->prio)) {
+        gr_threads_run(t, t->n, apply_pinning, t);
         say_refused(t);
     }
     if (rc)
@@ -233,15 +233,15 @@ static void run_all(struct gr_threads *t, void (*fn)(void *, int, int), void *ar
 void gr_threads_run(struct gr_threads *t, int n, void (*fn)(void *, int, int), void *arg)
 {
     struct before before;
-    bool seats = t->seats || t->prio;
+    bool pinning = t->pinning || t->prio;
     t->n_active = GR_MAX(1, GR_MIN(n, t->n));
-    if (seats)
+    if (pinning)
         enter(t, &before);
     if (t->n_active == 1)
         fn(arg, 0, 1);
     else
         run_all(t, fn, arg);
-    if (seats)
+    if (pinning)
         leave(&before);
 }
 

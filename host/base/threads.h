@@ -8,19 +8,19 @@ struct gr_threads;
 
 #define GR_THREADS_MAX 512
 
-struct gr_seats;
+struct gr_pinning;
 
 struct gr_threads_opt {
-    const struct gr_seats *seats; /* placement of at least n threads, which must outlive the pool;
-                                     NULL: placed by the system. The caller's own affinity is
+    const struct gr_pinning *pinning; /* placement of at least n threads, which must outlive the
+                                     pool; NULL: placed by the system. The caller's own affinity is
                                      restored after each run */
-    int prio;                     /* -1: low (SCHED_BATCH), 0: unchanged, 1 to 3: real time
-                                     (SCHED_FIFO 40, 80, 90) */
-    int poll_us;                  /* longest time that a waiter polls before it sleeps */
+    int prio;                         /* -1: low (SCHED_BATCH), 0: unchanged, 1 to 3: real time
+                                         (SCHED_FIFO 40, 80, 90) */
+    int poll_us;                      /* longest time that a waiter polls before it sleeps */
 };
 #define GR_THREADS_POLL_US 50
 
-/* Starts n - 1 workers (the caller is thread 0), 1 <= n <= GR_THREADS_MAX. opt NULL: no seats, no
+/* Starts n - 1 workers (the caller is thread 0), 1 <= n <= GR_THREADS_MAX. opt NULL: no pinning, no
  * priority, GR_THREADS_POLL_US. Placements or priorities that the system refuses are logged, and
  * the threads run without them. */
 int gr_threads_new(struct gr_threads **out, int n, const struct gr_threads_opt *opt);

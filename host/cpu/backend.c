@@ -18,8 +18,8 @@ struct cpu {
     enum gr_cpu_level level;
     struct gr_cpu_pools pools;
     const _Atomic int *cancel;
-    void (*watch)(int32_t n_node, void *user);
-    void *watch_user;
+    void (*progress)(int32_t n_node, void *user);
+    void *progress_user;
     gr_time_fn *timer;
     void *timer_user;
     void *shared,
@@ -401,8 +401,8 @@ static void run_thread(void *arg, int ith, int nth)
         for (int k = 0; ith == 0 && k < (c->pools.homes ? c->pools.homes->n_node : 1); k++)
             atomic_store_explicit(&r->next[(i + 1) % 2][k].n, 0, memory_order_relaxed);
         r->exec->impl[i]->run(&r->exec->node[i], &w);
-        if (ith == 0 && c->watch)
-            c->watch(i + 1, c->watch_user);
+        if (ith == 0 && c->progress)
+            c->progress(i + 1, c->progress_user);
         if (i + 1 == r->hi)
             break;
         if (ith == 0 && cancelled(c))
@@ -474,9 +474,10 @@ static void cpu_set_cancel(struct gr_backend *b, const _Atomic int *flag)
     cpu_of(b)->cancel = flag;
 }
 
-static void cpu_set_watch(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user)
+static void cpu_set_progress(struct gr_backend *b, void (*fn)(int32_t n_node, void *user),
+                             void *user)
 {
-    cpu_of(b)->watch = fn, cpu_of(b)->watch_user = user;
+    cpu_of(b)->progress = fn, cpu_of(b)->progress_user = user;
 }
 
 /* ---- opening ---- */
@@ -514,7 +515,7 @@ static const struct gr_backend_api api = {
     .segment_free = cpu_segment_free,
     .set_timer = cpu_set_timer,
     .set_cancel = cpu_set_cancel,
-    .set_watch = cpu_set_watch,
+    .set_progress = cpu_set_progress,
     .close = cpu_close,
 };
 
@@ -543,7 +544,7 @@ int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_bat
     return gr_cpu_open_as(out, n_threads_decode, n_threads_batch, level, NULL);
 }
 
-void gr_cpu_spread(struct gr_backend *b, const struct gr_ten *w)
+void gr_cpu_numa_move(struct gr_backend *b, const struct gr_ten *w)
 {
-    gr_cpu_pools_spread(&cpu_of(b)->pools, w);
+    gr_cpu_pools_numa_move(&cpu_of(b)->pools, w);
 }

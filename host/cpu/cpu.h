@@ -71,6 +71,6 @@ int gr_cpu_processors(const struct gr_cpu_threads *t);
 
 /* Moves the rows of a matrix in host memory to the NUMA nodes whose threads take them first; does
  * nothing with one node. Pages of mapped files are read in by threads of that node. */
-void gr_cpu_spread(struct gr_backend *b, const struct gr_ten *w);
+void gr_cpu_numa_move(struct gr_backend *b, const struct gr_ten *w);
 
 #endif

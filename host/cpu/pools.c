@@ -58,18 +58,19 @@ static void read_nodes(struct gr_nodes *nodes, const char *root, enum gr_cpu_num
         gr_log(GR_LOG_INFO, "--numa: all processors have the same memory; it changes nothing");
 }
 
-static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const struct gr_cpu_use *use)
+static int assign_pinning(struct gr_cpu_pool *p, const struct gr_cpu_threads *t,
+                          const struct gr_cpu_use *use)
 {
     struct gr_nodes nodes;
     if (!t->chosen && !t->strict && use->numa == GR_CPU_NUMA_OFF)
         return 0;
-    if (!(p->seats = gr_calloc(1, sizeof *p->seats)))
+    if (!(p->pinning = gr_calloc(1, sizeof *p->pinning)))
         return GR_E_NOMEM_HOST;
     read_nodes(&nodes, use->root, use->numa);
     bool by_node = use->numa != GR_CPU_NUMA_OFF && nodes.n > 1;
     if (!t->chosen && !t->strict && !by_node) {
-        gr_free(p->seats);
-        p->seats = NULL;
+        gr_free(p->pinning);
+        p->pinning = NULL;
         return 0;
     }
     struct gr_cpus cpus = usable(t, true);
@@ -79,13 +80,13 @@ static int seat(struct gr_cpu_pool *p, const struct gr_cpu_threads *t, const str
     if (p->n > n)
         gr_log(GR_LOG_WARN, "%d threads on %d processor%s: as many threads are faster", p->n, n,
                n == 1 ? "" : "s");
-    const struct gr_seats_wish w = {.n = p->n,
-                                    .by_node = use->numa == GR_CPU_NUMA_DISTRIBUTE,
-                                    .strict = t->strict,
-                                    .chosen = t->chosen || by_node,
-                                    .part = use->part,
-                                    .of = GR_MAX(use->of, 1)};
-    gr_seats_assign(p->seats, &nodes, &cpus, &w);
+    const struct gr_pinning_request w = {.n = p->n,
+                                         .by_node = use->numa == GR_CPU_NUMA_DISTRIBUTE,
+                                         .strict = t->strict,
+                                         .chosen = t->chosen || by_node,
+                                         .part = use->part,
+                                         .of = GR_MAX(use->of, 1)};
+    gr_pinning_assign(p->pinning, &nodes, &cpus, &w);
     return 0;
 }
 
@@ -94,8 +95,8 @@ static int start(struct gr_cpu_pool *p, int n, const struct gr_cpu_threads *t,
 {
     if (n < 1 || n > GR_THREADS_MAX)
         return gr_fail(GR_E_INVALID, "%d threads: 1 to %d expected", n, GR_THREADS_MAX);
-    int rc = seat(p, t, use);
-    const struct gr_threads_opt opt = {p->seats, t->prio, t->poll_us};
+    int rc = assign_pinning(p, t, use);
+    const struct gr_threads_opt opt = {p->pinning, t->prio, t->poll_us};
     return rc ? rc : gr_threads_new(&p->threads, n, &opt);
 }
 
@@ -108,7 +109,7 @@ static bool alike(const struct gr_cpu_threads *a, const struct gr_cpu_threads *b
 /* Decides the placement of weights: on the nodes whose threads read all rows for every token. */
 static int find_homes(struct gr_cpu_pools *p)
 {
-    const struct gr_seats *s = p->decode.seats;
+    const struct gr_pinning *s = p->decode.pinning;
     int n = p->decode.n;
     if (!s || s->n_node == 1)
         return 0;
@@ -119,7 +120,7 @@ static int find_homes(struct gr_cpu_pools *p)
                n, n == 1 ? "" : "s", s->n_node, s->n_node);
     if (!(p->homes = gr_calloc(1, sizeof *p->homes)))
         return GR_E_NOMEM_HOST;
-    gr_seats_few(p->homes, s, n > 1 ? n : s->n);
+    gr_pinning_limit(p->homes, s, n > 1 ? n : s->n);
     return 0;
 }
 
@@ -139,7 +140,7 @@ int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
     if (!rc && !same)
         rc = start(&p->batch, p->batch.n, &use->batch, use);
     else
-        p->batch.threads = p->decode.threads, p->batch.seats = p->decode.seats;
+        p->batch.threads = p->decode.threads, p->batch.pinning = p->decode.pinning;
     return rc ? rc : find_homes(p);
 }
 
@@ -147,10 +148,10 @@ void gr_cpu_pools_fini(struct gr_cpu_pools *p)
 {
     if (p->batch.threads != p->decode.threads)
         gr_threads_free(&p->batch.threads);
-    if (p->batch.seats != p->decode.seats)
-        gr_free(p->batch.seats);
+    if (p->batch.pinning != p->decode.pinning)
+        gr_free(p->batch.pinning);
     gr_threads_free(&p->decode.threads);
-    gr_free(p->decode.seats);
+    gr_free(p->decode.pinning);
     gr_free(p->homes);
     *p = (struct gr_cpu_pools){0};
 }
@@ -162,12 +163,12 @@ int gr_cpu_pools_most(const struct gr_cpu_pools *p)
 
 int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *pool, int i)
 {
-    if (!p->homes || !pool->seats)
+    if (!p->homes || !pool->pinning)
         return 0;
-    int node = pool->seats->node[i], home = 0;
-    if (pool->seats == p->decode.seats && node < p->homes->n_node)
+    int node = pool->pinning->node[i], home = 0;
+    if (pool->pinning == p->decode.pinning && node < p->homes->n_node)
         return node;
-    while (home < p->homes->n_node && p->homes->memory[home] != pool->seats->memory[node])
+    while (home < p->homes->n_node && p->homes->memory[home] != pool->pinning->memory[node])
         home++;
     return home < p->homes->n_node ? home : i % home; /* its node has no rows */
 }

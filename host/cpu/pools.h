@@ -3,21 +3,21 @@
 #ifndef GR_CPU_POOLS_H
 #define GR_CPU_POOLS_H
 
-#include "base/seats.h"
+#include "base/pinning.h"
 #include "cpu/cpu.h"
 
 struct gr_cpu_pool {
     struct gr_threads *threads;
-    int n;                  /* threads used */
-    struct gr_seats *seats; /* NULL: no placement */
+    int n;                      /* threads used */
+    struct gr_pinning *pinning; /* NULL: no placement */
 };
 
 struct gr_cpu_pools {
     struct gr_cpu_pool decode, batch;
-    struct gr_seats *homes; /* placement of weights when the threads of `decode` are on several
+    struct gr_pinning *homes; /* placement of weights when the threads of `decode` are on several
                                nodes: by the threads that decode, or by all of its pool when only
                                one does */
-    bool stays;             /* memory cannot be moved (logged once) */
+    bool stays;               /* memory cannot be moved (logged once) */
 };
 
 /* 0 threads: one per processor. `use` NULL: default settings. */
@@ -27,6 +27,6 @@ void gr_cpu_pools_fini(struct gr_cpu_pools *p);
 int gr_cpu_pools_most(const struct gr_cpu_pools *p); /* threads of the larger pool */
 /* Returns the index in `homes` of the node that thread i of a pool is on. */
 int gr_cpu_pools_home(const struct gr_cpu_pools *p, const struct gr_cpu_pool *pool, int i);
-void gr_cpu_pools_spread(struct gr_cpu_pools *p, const struct gr_ten *w);
+void gr_cpu_pools_numa_move(struct gr_cpu_pools *p, const struct gr_ten *w);
 
 #endif

@@ -54,15 +54,15 @@ int gr_rows_move_own(struct gr_session *s, uint32_t tensor, const int32_t *cell,
                        : move_plain(b, at, p, (k - i) * row, get);
     }
     if (!get)
-        gr_session_gives(v);
+        gr_session_mark_queued(v);
     return rc;
 }
 
 size_t gr_rows_bytes(const struct gr_session *s, uint32_t tensor)
 {
-    uint32_t n = (uint32_t)s->slice->hp.n_layer;
+    uint32_t n = (uint32_t)s->rank_model->hp.n_layer;
     struct gr_ten shape = s->tensors[tensor];
-    if (s->slice->part)
+    if (s->rank_model->sharded)
         (void)gr_memory_tensor(&s->memory, &s->model->hp, (int)(tensor % n),
                                (enum gr_cache_tensor)(tensor / n), &shape);
     return gr_row_bytes(shape.dtype, (uint64_t)shape.cols);

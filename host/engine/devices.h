@@ -18,12 +18,12 @@ void gr_session_log_caches(const struct gr_session *s);
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
 /* Waits until the data that devices await from another rank has arrived; GR_E_PEER_LOST. Called
  * before the host waits for such a device. */
-int gr_session_arrived(struct gr_session *s);
+int gr_session_wait_received(struct gr_session *s);
 /* Waits until all uploads have finished reading host memory, except those to device `except` (-1:
  * none); computation on the devices continues. */
 int gr_session_uploaded(struct gr_session *s, int32_t except);
 /* Waits until all queued work of all devices is done. */
-int gr_session_settle(struct gr_session *s);
+int gr_session_sync(struct gr_session *s);
 /* Sets whether devices stop within a plan when s->cancel is set; ranks that share layers never do.
  */
 void gr_session_cancellable(struct gr_session *s, bool yes);

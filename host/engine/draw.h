@@ -20,12 +20,12 @@ struct gr_draws {
 };
 
 /* Returns whether a device samples the tokens of all outputs of the batch. */
-bool gr_draw_all(const struct gr_session *s);
+bool gr_device_sampling_all(const struct gr_session *s);
 /* Allocates s->draws.how for n_out rows; fills it with the sampling parameters of the batch's rows,
  * in their order. */
-int gr_draw_room(struct gr_session *s, int32_t n_out);
-void gr_draw_fill(struct gr_session *s, int32_t n_ub);
+int gr_device_sampling_reserve(struct gr_session *s, int32_t n_out);
+void gr_device_sampling_fill(struct gr_session *s, int32_t n_ub);
 /* After a batch: commits (done) or undoes the samplers' state for its draws. */
-void gr_draw_settle(struct gr_session *s, bool done);
+void gr_device_sampling_finish(struct gr_session *s, bool done);
 
 #endif

@@ -115,14 +115,14 @@ int gr_fingerprint(struct gr_session *s, char text[GR_FINGERPRINT_MAX])
     int rc = s->model_hash[0] ? 0 : gr_model_hash(s->model, s->model_hash);
     if (rc)
         return rc;
-    bool grouped = s->params.group_n > 1;
+    bool grouped = s->params.self_extend_n > 1;
     size_t n = (size_t)snprintf(
         text, GR_FINGERPRINT_MAX,
         "architecture: %s\nweights: %s\ntype of K: %s\ntype of V: %s\ngroup factor: %d\n"
         "group window: %d\n",
         s->model->arch->name, s->model_hash, gr_dtype_name(s->memory.type_k),
-        gr_dtype_name(s->memory.type_v), grouped ? s->params.group_n : 1,
-        grouped ? s->params.group_w : 0);
+        gr_dtype_name(s->memory.type_v), grouped ? s->params.self_extend_n : 1,
+        grouped ? s->params.self_extend_w : 0);
     n += put_rope(s, text + n, GR_FINGERPRINT_MAX - n);
     if (n < GR_FINGERPRINT_MAX)
         rc = put_adapters(s, text + n, GR_FINGERPRINT_MAX - n);

@@ -1,6 +1,6 @@
 /* Fingerprint of a saved state: lines "name: value" of everything that must agree for stored keys,
  * values and states to be valid: the model, its adapters, the types of K and V, RoPE, Self-Extend's
- * factor and window. Sizes of caches, streams and devices are not part of it. */
+ * factor and window. Sizes of caches, pools and devices are not part of it. */
 #ifndef GR_ENGINE_FINGERPRINT_H
 #define GR_ENGINE_FINGERPRINT_H
 

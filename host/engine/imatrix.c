@@ -8,13 +8,13 @@
 #include "model/model.h"
 #include "quantize/imatrix.h"
 
-void gr_watch_fini(struct gr_watch *w)
+void gr_imatrix_collector_fini(struct gr_imatrix_collector *w)
 {
     gr_free(w->ids);
-    *w = (struct gr_watch){0};
+    *w = (struct gr_imatrix_collector){0};
 }
 
-static int keep_ids(struct gr_watch *w, const struct gr_ten *t)
+static int keep_ids(struct gr_imatrix_collector *w, const struct gr_ten *t)
 {
     int32_t *ids = gr_realloc(w->ids, (size_t)(t->rows * t->cols), sizeof *ids);
     if (!ids)
@@ -27,8 +27,8 @@ static int keep_ids(struct gr_watch *w, const struct gr_ten *t)
 
 /* Adds each row to the expert that multiplies it: a row is a token, or one expert's input of a
  * token. */
-static int add_to_experts(struct gr_watch *w, const char *name, const struct gr_tap *tap,
-                          const struct gr_ten *t)
+static int add_to_experts(struct gr_imatrix_collector *w, const char *name,
+                          const struct gr_tap *tap, const struct gr_ten *t)
 {
     int rc = 0;
     for (int64_t i = 0; i < w->n_id && !rc; i++) {
@@ -40,7 +40,7 @@ static int add_to_experts(struct gr_watch *w, const char *name, const struct gr_
 }
 
 /* Adds rows to all matrices of a product: each multiplies its own part of the columns. */
-static int add_to_all(struct gr_watch *w, const char *name, const struct gr_tap *tap,
+static int add_to_all(struct gr_imatrix_collector *w, const char *name, const struct gr_tap *tap,
                       const struct gr_ten *t)
 {
     int64_t stride = t->row_bytes / (int64_t)sizeof(float), part = t->cols / tap->n_matrix;
@@ -52,7 +52,8 @@ static int add_to_all(struct gr_watch *w, const char *name, const struct gr_tap 
     return rc;
 }
 
-void gr_watch_see(struct gr_watch *w, const struct gr_tap *tap, const struct gr_ten *t)
+void gr_imatrix_collect(struct gr_imatrix_collector *w, const struct gr_tap *tap,
+                        const struct gr_ten *t)
 {
     char name[96];
     if (!w->imatrix || w->rc)
@@ -69,7 +70,7 @@ void gr_watch_see(struct gr_watch *w, const struct gr_tap *tap, const struct gr_
     w->n_id = 0;
 }
 
-int gr_watch_status(struct gr_watch *w)
+int gr_imatrix_collector_status(struct gr_imatrix_collector *w)
 {
     int rc = w->rc;
     w->rc = 0;

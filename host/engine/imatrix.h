@@ -8,18 +8,19 @@
 #include "gpurun.h"
 #include "gr/backend.h"
 
-struct gr_watch {
+struct gr_imatrix_collector {
     struct gr_imatrix *imatrix; /* the caller's, or NULL */
     bool output;                /* includes output.weight */
     int32_t *ids;               /* [n_id] expert ids of the next product */
     int64_t n_id, n_used;       /* ids in all, and of one token */
     int rc;                     /* first failure */
 };
-void gr_watch_fini(struct gr_watch *w);
+void gr_imatrix_collector_fini(struct gr_imatrix_collector *w);
 
 /* Receives a tap of a product's expert ids or of its input. */
-void gr_watch_see(struct gr_watch *w, const struct gr_tap *tap, const struct gr_ten *t);
+void gr_imatrix_collect(struct gr_imatrix_collector *w, const struct gr_tap *tap,
+                        const struct gr_ten *t);
 /* Returns the first failure since the last call, and clears it. */
-int gr_watch_status(struct gr_watch *w);
+int gr_imatrix_collector_status(struct gr_imatrix_collector *w);
 
 #endif

@@ -16,9 +16,9 @@
  * tokens of a micro-batch, which are listed then. */
 static int64_t first_room(const struct gr_session *s, int kind)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     bool own = hp->no_cache && (kind == GR_CACHE_FULL || gr_any_window(hp));
-    int64_t cells = s->cache.kv[kind] ? gr_kv_list_room(&s->memory.cache.kv[kind]) : 0;
+    int64_t cells = s->cache.kv[kind] ? gr_kv_list_capacity(&s->memory.cache.kv[kind]) : 0;
     return (own || s->cache.encodes) ? GR_MAX(cells, (int64_t)s->params.n_ubatch) : cells;
 }
 
@@ -29,7 +29,7 @@ static int64_t room_of(const struct gr_session *s, int kind)
 
 void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     shape->n_list = (int32_t)room_of(s, GR_CACHE_FULL);
     shape->n_list_swa = (int32_t)room_of(s, GR_CACHE_SWA);
     shape->n_alibi = (hp->attn.max_alibi > 0 || hp->attn.n_bucket > 0) ? shape->n_list : 0;
@@ -37,7 +37,7 @@ void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
 
 /* Sequences that share cells may together list more cells than the cache has; the capacity is
  * doubled, so that this happens seldom. */
-int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub)
+int gr_lists_reserve(struct gr_session *s, const struct gr_ubatch *ub)
 {
     for (int k = 0; k < GR_N_CACHE_KIND && !s->cache.encoding; k++) {
         const struct gr_kv *kv = s->cache.kv[k];
@@ -49,7 +49,7 @@ int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub)
                            "a micro-batch whose sequences have %lld cells is too large",
                            (long long)need);
         s->lists.room[k] = (int32_t)GR_MIN(GR_MAX(need, 2 * room), INT32_MAX / 4);
-        gr_lists_forget(s);
+        gr_lists_invalidate(s);
     }
     return 0;
 }
@@ -60,18 +60,18 @@ static void mark(struct gr_session *s, const struct gr_cached_plan *c, enum gr_s
                  struct gr_kv_range r)
 {
     for (int32_t d = 1; d < s->n_device && r.lo < r.hi; d++) {
-        struct gr_stale *t = &s->device[d].stale[a];
+        struct gr_dirty_range *t = &s->device[d].dirty[a];
         int64_t lo = c->plan.layout.offset[a] + 4 * (int64_t)r.lo, hi = lo + 4 * (r.hi - r.lo);
-        *t = t->lo < t->hi ? (struct gr_stale){GR_MIN(t->lo, lo), GR_MAX(t->hi, hi)}
-                           : (struct gr_stale){lo, hi};
+        *t = t->lo < t->hi ? (struct gr_dirty_range){GR_MIN(t->lo, lo), GR_MAX(t->hi, hi)}
+                           : (struct gr_dirty_range){lo, hi};
     }
 }
 
-void gr_lists_forget(struct gr_session *s)
+void gr_lists_invalidate(struct gr_session *s)
 {
     s->lists.kept = false;
     for (int32_t d = 0; d < s->n_device; d++)
-        memset(s->device[d].stale, 0, sizeof s->device[d].stale);
+        memset(s->device[d].dirty, 0, sizeof s->device[d].dirty);
 }
 
 static const struct {
@@ -88,7 +88,7 @@ static int32_t *key_pos_of(struct gr_session *s, const struct gr_cached_plan *c)
 static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
                        const struct gr_ubatch *ub)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     int32_t *list = gr_staged(s, c, GR_STEP_LIST), *key_pos = key_pos_of(s, c);
     int32_t behind = hp->swa.both ? hp->swa.n_swa / 2 : hp->swa.n_swa - 1;
     const struct gr_kv_range all = {0, ub->n_tok};
@@ -108,7 +108,7 @@ static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
 void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c, const struct gr_ubatch *ub)
 {
     const struct gr_cache *cache = &s->cache;
-    bool own = s->slice->hp.no_cache || cache->encoding;
+    bool own = s->rank_model->hp.no_cache || cache->encoding;
     if (own)
         fill_sight(s, c, ub);
     for (int k = 0; k < GR_N_CACHE_KIND && !own; k++) {
@@ -117,7 +117,7 @@ void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c, const s
             continue;
         int32_t *key_pos = full ? key_pos_of(s, c) : NULL;
         struct gr_kv_range r = gr_kv_fill(cache->kv[k], ub, gr_cache_has_positions(cache, k),
-                                          full && c->plan.shape.n_far ? s->params.group_w : 0,
+                                          full && c->plan.shape.n_far ? s->params.self_extend_w : 0,
                                           s->lists.kept, gr_staged(s, c, array_of[k].list),
                                           gr_staged(s, c, array_of[k].span), key_pos);
         mark(s, c, array_of[k].list, r);
@@ -127,19 +127,19 @@ void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c, const s
     s->lists.kept = !own;
 }
 
-int gr_lists_send(struct gr_session *s, int32_t d)
+int gr_lists_upload(struct gr_session *s, int32_t d)
 {
     struct gr_session_device *v = &s->device[d];
     int rc = 0;
     for (int a = 0; a < GR_N_LIST && !rc; a++) {
-        struct gr_stale *t = &v->stale[a];
+        struct gr_dirty_range *t = &v->dirty[a];
         if (t->lo == t->hi)
             continue;
         rc = v->backend->api->upload(v->backend, (char *)v->memory.step + t->lo,
                                      (const char *)s->device[0].memory.step + t->lo,
                                      (size_t)(t->hi - t->lo));
         if (!rc)
-            *t = (struct gr_stale){0, 0};
+            *t = (struct gr_dirty_range){0, 0};
     }
     return rc;
 }

@@ -12,10 +12,10 @@
 struct gr_cached_plan;
 struct gr_session;
 
-/* The first GR_N_LIST arrays of the step block are kept from step to step. gr_stale: the bytes
- * [lo, hi) of the step block in which one of them has changed on the host. */
+/* The first GR_N_LIST arrays of the step block are kept from step to step. gr_dirty_range: the
+ * bytes [lo, hi) of the step block in which one of them has changed on the host. */
 #define GR_N_LIST (GR_STEP_KEY_POS + 1)
-struct gr_stale {
+struct gr_dirty_range {
     int64_t lo, hi;
 };
 
@@ -28,13 +28,13 @@ struct gr_lists {
 /* Sets the capacities of the session's lists, the same in the shape of each of its plans. */
 void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape);
 /* Enlarges these capacities for a micro-batch whose cells are assigned. GR_E_TOO_LARGE. */
-int gr_lists_room(struct gr_session *s, const struct gr_ubatch *ub);
+int gr_lists_reserve(struct gr_session *s, const struct gr_ubatch *ub);
 /* Writes lists and spans of a micro-batch into the step block. */
 void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c,
                    const struct gr_ubatch *ub);
 /* Uploads to device d the changes of the lists since its last upload. */
-int gr_lists_send(struct gr_session *s, int32_t d);
+int gr_lists_upload(struct gr_session *s, int32_t d);
 /* Marks the lists as absent from the step block, for instance because it is a new one. */
-void gr_lists_forget(struct gr_session *s);
+void gr_lists_invalidate(struct gr_session *s);
 
 #endif

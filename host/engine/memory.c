@@ -54,7 +54,7 @@ bool gr_memory_tensor(const struct gr_memory *m, const struct gr_hparams *hp, in
     *shape = (struct gr_ten){0};
     if (there)
         *shape = (struct gr_ten){.batch = 1,
-                                 .rows = state ? m->n_row : (int64_t)kv->n_cell * kv->n_stream,
+                                 .rows = state ? m->n_row : (int64_t)kv->n_cell * kv->n_kv_pool,
                                  .cols = cols,
                                  .row_bytes = row_bytes(type, cols),
                                  .dtype = type,
@@ -104,8 +104,8 @@ static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
     return rc;
 }
 
-/* Cells per stream of layers with a sliding window: enough for the window (of each sequence that
- * shares the stream) and a micro-batch; all n_ctx_seq with swa_full, with an encoder, or if that is
+/* Cells per pool of layers with a sliding window: enough for the window (of each sequence that
+ * shares the pool) and a micro-batch; all n_ctx_seq with swa_full, with an encoder, or if that is
  * less. */
 static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_session_params *p,
                              uint32_t n_ctx_seq)
@@ -117,14 +117,14 @@ static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_sessio
 
 uint32_t gr_memory_ctx_seq(const struct gr_session_params *p)
 {
-    uint32_t n_stream = p->kv_unified ? 1 : p->n_seq_max;
-    return GR_PAD((p->n_ctx + n_stream - 1) / n_stream, CELL_PAD);
+    uint32_t n_kv_pool = p->kv_unified ? 1 : p->n_seq_max;
+    return GR_PAD((p->n_ctx + n_kv_pool - 1) / n_kv_pool, CELL_PAD);
 }
 
 static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
                        const struct gr_session_params *p)
 {
-    uint32_t n_stream = p->kv_unified ? 1 : p->n_seq_max;
+    uint32_t n_kv_pool = p->kv_unified ? 1 : p->n_seq_max;
     m->n_ctx_seq = gr_memory_ctx_seq(p);
     m->cache.n_seq_max = p->n_seq_max;
     for (int il = 0; il < hp->n_layer; il++) {
@@ -132,7 +132,7 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
         m->n_recurrent += hp->ssm.layer[il];
     }
     struct gr_kv_params kv = {.n_cell = m->n_ctx_seq,
-                              .n_stream = n_stream,
+                              .n_kv_pool = n_kv_pool,
                               .n_seq_max = p->n_seq_max,
                               .n_pad = CELL_PAD,
                               .contiguous = p->kv_contiguous,
@@ -141,7 +141,7 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
         m->cache.has[k] = m->n_layer[k] > 0;
         m->cache.kv[k] = kv;
     }
-    m->cache.kv[GR_CACHE_FULL].group = p->group_n > 1 ? p->group_n : 0;
+    m->cache.kv[GR_CACHE_FULL].group = p->self_extend_n > 1 ? p->self_extend_n : 0;
     m->cache.kv[GR_CACHE_SWA].n_cell = window_cells(hp, p, m->n_ctx_seq);
     m->cache.kv[GR_CACHE_SWA].window = hp->swa.n_swa;
     m->cache.kv[GR_CACHE_SWA].chunked = hp->swa.chunked;
@@ -153,13 +153,13 @@ static void plan_cells(struct gr_memory *m, const struct gr_hparams *hp,
 
 static int check_group(const struct gr_hparams *hp, const struct gr_session_params *p)
 {
-    if (p->group_n <= 1)
+    if (p->self_extend_n <= 1)
         return 0;
-    if (p->group_w < 1 || p->group_w % p->group_n)
+    if (p->self_extend_w < 1 || p->self_extend_w % p->self_extend_n)
         return gr_fail(GR_E_INVALID,
                        "Self-Extend: a window that is a multiple of the group factor expected, "
                        "window %d and factor %d found",
-                       p->group_w, p->group_n);
+                       p->self_extend_w, p->self_extend_n);
     if (hp->rope.kind == GR_ROPE_NONE || hp->embd.n_learned_pos || hp->no_cache)
         return gr_fail(GR_E_UNSUPPORTED,
                        "Self-Extend: the model has no rotary positions that could be grouped");
@@ -192,8 +192,8 @@ static void log_kind(const struct gr_memory *m, int kind, const char *what)
            "%ssize = %7.2f MiB (%6u cells, %3d layers, %2u/%u seqs), K (%s): %7.2f MiB, V (%s): "
            "%7.2f MiB",
            what, MIB(k + b[GR_T_V]), kv->n_cell, m->n_layer[kind],
-           kv->n_stream == 1 ? kv->n_seq_max : kv->n_stream, kv->n_stream, gr_dtype_name(m->type_k),
-           MIB(k), gr_dtype_name(m->type_v), MIB(b[GR_T_V]));
+           kv->n_kv_pool == 1 ? kv->n_seq_max : kv->n_kv_pool, kv->n_kv_pool,
+           gr_dtype_name(m->type_k), MIB(k), gr_dtype_name(m->type_v), MIB(b[GR_T_V]));
 }
 
 void gr_memory_log(const struct gr_memory *m)

@@ -11,7 +11,7 @@
 
 /* ---- progress ---- */
 
-void gr_session_tell(struct gr_session *s, uint64_t part)
+void gr_session_report_progress(struct gr_session *s, uint64_t part)
 {
     const struct gr_progress *p = &s->observers.progress;
     if (p->fn && !p->fn(1000 * p->done + part, 1000 * (uint64_t)s->batch.n_tok, p->user))
@@ -24,16 +24,17 @@ static void on_node(int32_t n_node, void *user)
 {
     struct gr_session *s = user;
     const struct gr_observers *o = &s->observers;
-    uint64_t part = 1000 * (uint64_t)o->part_tok, n = (uint64_t)o->segment_node + (uint64_t)n_node;
+    uint64_t part = 1000 * (uint64_t)o->ubatch_tok,
+             n = (uint64_t)o->segment_node + (uint64_t)n_node;
     if (part)
-        gr_session_tell(s, part * n / (uint64_t)o->all_node);
+        gr_session_report_progress(s, part * n / (uint64_t)o->all_node);
 }
 
 void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user)
 {
     struct gr_backend *cpu = s->device[0].backend;
     s->observers.progress.fn = fn, s->observers.progress.user = user;
-    cpu->api->set_watch(cpu, fn ? on_node : NULL, s);
+    cpu->api->set_progress(cpu, fn ? on_node : NULL, s);
 }
 
 /* ---- values ---- */
@@ -43,7 +44,7 @@ static void on_tap(const struct gr_tap *tap, const struct gr_ten *t, void *user)
     struct gr_session *s = user;
     const struct gr_observers *o = &s->observers;
     if (tap->kind != GR_TAP_RESULT) {
-        gr_watch_see(&s->observers.imatrix, tap, t);
+        gr_imatrix_collect(&s->observers.imatrix, tap, t);
         return;
     }
     if (!o->tap_fn || (o->tap_name[0] && strcmp(o->tap_name, tap->name) != 0))
@@ -122,5 +123,5 @@ int gr_session_time(struct gr_session *s, gr_sample_fn *fn, void *user)
 void gr_observers_fini(struct gr_observers *o)
 {
     gr_free(o->tap_name);
-    gr_watch_fini(&o->imatrix);
+    gr_imatrix_collector_fini(&o->imatrix);
 }

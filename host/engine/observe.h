@@ -13,13 +13,13 @@ struct gr_session;
 
 struct gr_observers {
     struct gr_progress progress; /* done: tokens of the batch before the current micro-batch, which
-                                    has part_tok tokens (0: none is running) */
-    int32_t part_tok, segment_node,
+                                    has ubatch_tok tokens (0: none is running) */
+    int32_t ubatch_tok, segment_node,
         all_node; /* nodes before the current segment, and of the plan */
     char *tap_name;
     gr_tensor_fn *tap_fn;
     void *tap_user;
-    struct gr_watch imatrix;
+    struct gr_imatrix_collector imatrix;
     gr_sample_fn *time_fn;
     void *time_user;
     int64_t time_start,
@@ -28,7 +28,7 @@ struct gr_observers {
 
 /* Reports progress: the tokens done and `part` thousandths of a token of the current micro-batch.
  */
-void gr_session_tell(struct gr_session *s, uint64_t part);
+void gr_session_report_progress(struct gr_session *s, uint64_t part);
 /* Begins a segment of a plan: its first node, and the plan's number of nodes. Returns the tap that
  * it is run with, the session being its argument, or NULL. */
 gr_tap_fn *gr_observe_segment(struct gr_session *s, int32_t node, int32_t n_node);

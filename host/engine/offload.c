@@ -14,8 +14,8 @@
  * its results, must not depend on how busy the machine was when the session was opened. */
 static int32_t least_tokens(const struct gr_session *s, int32_t device)
 {
-    const struct gr_streamed *w = &s->offload.weights;
-    struct gr_backend *b = s->slice->backend[device];
+    const struct gr_offload_weights *w = &s->offload.weights;
+    struct gr_backend *b = s->rank_model->backend[device];
     double link_s = (double)w->bytes / b->api->offload_rate(b);
     double token_s = 2 * (double)w->n_mul / gr_cpu_prompt_ops(s->device[0].backend);
     double n_tok = token_s > 0 ? link_s / token_s + 1 : INT32_MAX;
@@ -24,45 +24,45 @@ static int32_t least_tokens(const struct gr_session *s, int32_t device)
 
 static int32_t first_gpu(const struct gr_session *s, const struct gr_placement *p)
 {
-    for (int32_t il = 0; il <= s->slice->hp.n_layer; il++)
-        if (p->stage[il] == s->slice->stage && p->layer[il])
+    for (int32_t il = 0; il <= s->rank_model->hp.n_layer; il++)
+        if (p->stage[il] == s->rank_model->stage && p->layer[il])
             return p->layer[il];
     return 0;
 }
 
-int gr_stream_begin(struct gr_session *s, const struct gr_weights *weights)
+int gr_offload_begin(struct gr_session *s, const struct gr_weights *weights)
 {
     const struct gr_session_params *p = &s->params;
     int32_t device = first_gpu(s, &weights->place);
-    gr_stream_end(s);
-    if (p->offload_from < 0 || s->slice->n_shard > 1 || !device ||
-        !s->slice->backend[device]->api->offload)
+    gr_offload_end(s);
+    if (p->offload_from < 0 || s->rank_model->n_shard > 1 || !device ||
+        !s->rank_model->backend[device]->api->offload)
         return 0;
-    int rc = gr_weights_stream(&s->offload.weights, s->slice, weights, device);
+    int rc = gr_offload_weights_describe(&s->offload.weights, s->rank_model, weights, device);
     if (rc || !s->offload.weights.item.n)
-        return gr_stream_end(s), rc == GR_E_UNSUPPORTED ? 0 : rc;
+        return gr_offload_end(s), rc == GR_E_UNSUPPORTED ? 0 : rc;
     s->offload.device = device;
     s->offload.from = p->offload_from ? p->offload_from : least_tokens(s, device);
     if ((uint32_t)s->offload.from > p->n_ubatch)
-        gr_stream_end(s);
+        gr_offload_end(s);
     return 0;
 }
 
-void gr_stream_end(struct gr_session *s)
+void gr_offload_end(struct gr_session *s)
 {
-    gr_streamed_fini(&s->offload.weights);
+    gr_offload_weights_fini(&s->offload.weights);
     s->offload.device = 0;
 }
 
-struct gr_graph_env gr_stream_env(const struct gr_session *s, const struct gr_step_shape *shape)
+struct gr_graph_env gr_offload_env(const struct gr_session *s, const struct gr_step_shape *shape)
 {
-    const struct gr_streamed *w = &s->offload.weights;
+    const struct gr_offload_weights *w = &s->offload.weights;
     struct gr_graph_env env = s->env;
     if (!s->offload.device || shape->n_tok < s->offload.from)
         return env;
     env.weight = w->weight, env.bias = w->bias, env.lora = w->lora;
     env.device = w->device;
-    env.distant = (struct gr_distants){w->item.data, w->item.n};
+    env.offload_items = (struct gr_offload_items){w->item.data, w->item.n};
     return env;
 }
 
@@ -80,7 +80,7 @@ static int offload_for(struct gr_session *s, const struct gr_plan *p,
     return rc;
 }
 
-int gr_stream_ask(struct gr_session *s, const struct gr_plan *p, int32_t i)
+int gr_offload_request(struct gr_session *s, const struct gr_plan *p, int32_t i)
 {
     const struct gr_plan_segment *seg = p->segment.data;
     int rc = 0;

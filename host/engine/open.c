@@ -23,7 +23,7 @@
 #include "engine/vectors.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
-#include "link/group.h"
+#include "link/tp_group.h"
 #include "model/shard.h"
 
 #define MAX_CELLS (1u << 26)
@@ -141,7 +141,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
 /* Makes the tensors of the caches, without memory. */
 static int plan_cache(struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     size_t n = (size_t)hp->n_layer;
     int rc = gr_memory_plan(&s->memory, hp, &s->params);
     if (rc)
@@ -161,16 +161,16 @@ static int plan_cache(struct gr_session *s)
  * contexts up to or beyond the originally trained length, regardless of yarn_orig_ctx. */
 static enum gr_slot rope_factors(const struct gr_session *s)
 {
-    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->slice->hp.rope.n_ctx_orig;
-    return gr_ten_is(&s->slice->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
-           : is_long                                     ? GR_W_ROPE_LONG
-                                                         : GR_W_ROPE_SHORT;
+    bool is_long = s->memory.n_ctx_seq > (uint32_t)s->rank_model->hp.rope.n_ctx_orig;
+    return gr_ten_is(&s->rank_model->weight[GR_W_ROPE_FREQS]) ? GR_W_ROPE_FREQS
+           : is_long                                          ? GR_W_ROPE_LONG
+                                                              : GR_W_ROPE_SHORT;
 }
 
 const char *gr_rope_factors_name(const struct gr_session *s)
 {
     enum gr_slot slot = rope_factors(s);
-    if (!gr_ten_is(&s->slice->weight[slot]))
+    if (!gr_ten_is(&s->rank_model->weight[slot]))
         return "none";
     return slot == GR_W_ROPE_LONG ? "long" : slot == GR_W_ROPE_SHORT ? "short" : "the model's";
 }
@@ -189,21 +189,22 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
 }
 
 /* T5's bucket of a distance d: half of the buckets for either side, or all for the past. The first
- * half of these have one distance each, the others grow logarithmically up to GR_REL_FAR. */
+ * half of these have one distance each, the others grow logarithmically up to GR_REL_MAX_DISTANCE.
+ */
 static int32_t bucket_of(int32_t d, int32_t n_bucket, bool past)
 {
     int32_t n = past ? n_bucket : n_bucket / 2, exact = n / 2;
     int32_t away = past ? GR_MAX(-d, 0) : abs(d), side = d > 0 && !past ? n : 0;
-    if (away < exact || exact >= GR_REL_FAR)
+    if (away < exact || exact >= GR_REL_MAX_DISTANCE)
         return side + GR_MIN(away, n - 1);
     double wide = (double)(logf((float)away / (float)exact) * (float)(n - exact));
-    int32_t at = (int32_t)floor(exact + wide / log((double)GR_REL_FAR / exact));
+    int32_t at = (int32_t)floor(exact + wide / log((double)GR_REL_MAX_DISTANCE / exact));
     return side + GR_MIN(at, n - 1);
 }
 
 static int make_buckets(struct gr_session *s)
 {
-    enum { N = 2 * GR_REL_FAR + 1 };
+    enum { N = 2 * GR_REL_MAX_DISTANCE + 1 };
     struct gr_session_device *cpu = &s->device[0];
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 2 * N * sizeof(int32_t));
     if (!cpu->memory.constants)
@@ -213,7 +214,8 @@ static int make_buckets(struct gr_session *s)
     for (int past = 0; past < 2; past++) {
         s->env.rel_rows[past] = constant(s, (size_t)past * N * sizeof *rows, N, GR_I32);
         for (int32_t i = 0; i < N; i++)
-            rows[past * N + i] = bucket_of(i - GR_REL_FAR, s->slice->hp.attn.n_bucket, past);
+            rows[past * N + i] =
+                bucket_of(i - GR_REL_MAX_DISTANCE, s->rank_model->hp.attn.n_bucket, past);
     }
     return 0;
 }
@@ -222,7 +224,7 @@ static int make_buckets(struct gr_session *s)
  * or the buckets of relative positions. */
 static int make_constants(struct gr_session *s)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     struct gr_session_device *cpu = &s->device[0];
     struct gr_rope_opt o;
     if (hp->attn.n_bucket > 0)
@@ -230,7 +232,7 @@ static int make_constants(struct gr_session *s)
     if (hp->rope.kind == GR_ROPE_NONE)
         return 0;
     gr_rope_resolve(&o, hp, &s->params);
-    const float *factors = s->slice->weight[rope_factors(s)].data; /* or NULL */
+    const float *factors = s->rank_model->weight[rope_factors(s)].data; /* or NULL */
     size_t n = (size_t)hp->rope.n_rot / 2, n_swa = (size_t)hp->rope.n_rot_swa / 2;
     size_t bytes = GR_PAD(GR_MAX(n, n_swa) * 8, 256);
     cpu->memory.constants = cpu->backend->api->alloc(cpu->backend, 3 * bytes);
@@ -264,11 +266,11 @@ static int alloc_buffers(struct gr_session *s)
 
 /* Use of the CPU by this rank: the ranks of one process divide its processors, and so do the
  * processes of a machine unless each is bound to its own. */
-static struct gr_cpu_use use_of(const struct gr_slice *l)
+static struct gr_cpu_use use_of(const struct gr_rank_model *l)
 {
     const struct gr_model *m = l->model;
     struct gr_cpu_use use = m->cpu;
-    use.part = l->rank, use.of = m->n_slice;
+    use.part = l->rank, use.of = m->n_rank_model;
     if (m->world) {
         const struct gr_rank *own = &m->world->ranks[m->world->rank];
         bool bound = gr_cpus_bound();
@@ -277,18 +279,18 @@ static struct gr_cpu_use use_of(const struct gr_slice *l)
     return use;
 }
 
-int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
+int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
                      const struct gr_session_params *params, bool measure)
 {
-    const struct gr_cpu_use use = use_of(slice);
+    const struct gr_cpu_use use = use_of(rank_model);
     struct gr_session *s = *out = gr_calloc(1, sizeof *s);
     if (!s)
         return GR_E_NOMEM_HOST;
-    s->model = slice->model, s->slice = slice;
+    s->model = rank_model->model, s->rank_model = rank_model;
     s->params = params ? *params : gr_session_params_default();
-    s->env.hp = &slice->hp, s->env.arch = slice->model->arch;
-    s->env.share = slice->part ? &slice->part->share : NULL;
-    s->env.transport = slice->group && slice->group->transport;
+    s->env.hp = &rank_model->hp, s->env.arch = rank_model->model->arch;
+    s->env.share = rank_model->sharded ? &rank_model->sharded->share : NULL;
+    s->env.transport = rank_model->tp_group && rank_model->tp_group->transport;
     uint32_t asked = s->params.n_ctx;
     int rc = gr_session_fill(s->model, &s->params);
     if (!rc && asked && s->params.n_ctx != asked)
@@ -316,10 +318,10 @@ static int open_devices(struct gr_session *s)
                                       .no_sm90 = p->no_sm90,
                                       .no_fuse = p->no_fuse,
                                       .check_counters = p->check_counters};
-    int32_t n = s->slice->placed.place.n_device;
+    int32_t n = s->rank_model->placed.place.n_device;
     int rc = 0;
     for (int32_t d = 1; d < n && !rc; d++) {
-        const struct gr_found *f = &s->slice->devices.found[d - 1];
+        const struct gr_device_ref *f = &s->rank_model->devices.found[d - 1];
         snprintf(s->device[d].name, sizeof s->device[d].name, "%s", f->info.name);
         rc = f->kind->open(&s->device[d].backend, f->index, &opt);
         s->n_device = rc ? d : d + 1;
@@ -330,12 +332,12 @@ static int open_devices(struct gr_session *s)
         s->device[d].session = s;
     if (n > 1)
         s->pin = s->device[1].backend;
-    gr_session_place(s, &s->slice->placed);
-    for (size_t i = 0; i < (size_t)(s->slice->hp.n_layer + 1) * GR_N_SLOT; i++)
-        if (gr_weights_device(&s->slice->placed, s->slice, i) == 0)
-            gr_cpu_spread(s->device[0].backend, &s->slice->placed.weight[i]);
+    gr_session_place(s, &s->rank_model->placed);
+    for (size_t i = 0; i < (size_t)(s->rank_model->hp.n_layer + 1) * GR_N_SLOT; i++)
+        if (gr_weights_device(&s->rank_model->placed, s->rank_model, i) == 0)
+            gr_cpu_numa_move(s->device[0].backend, &s->rank_model->placed.weight[i]);
     gr_session_cancellable(s, true);
-    return gr_stream_begin(s, &s->slice->placed);
+    return gr_offload_begin(s, &s->rank_model->placed);
 }
 
 int gr_session_finish(struct gr_session *s)
@@ -346,8 +348,8 @@ int gr_session_finish(struct gr_session *s)
     if (!rc)
         rc = alloc_buffers(s);
     if (!rc)
-        rc = gr_flight_room(s, &s->results.flight[0],
-                            (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
+        rc = gr_pending_reserve(s, &s->results.pending[0],
+                                (int32_t)GR_MIN(s->params.n_seq_max, s->params.n_batch));
     if (!rc)
         rc = gr_plan_reserve(s);
     if (rc)
@@ -375,14 +377,14 @@ void gr_session_close(struct gr_session **session)
     if (s->ranks)
         s->ranks->close(s);
     if (s->n_device > 0) {
-        (void)gr_session_settle(s);
+        (void)gr_session_sync(s);
         gr_plan_drop_all(s);
         void *pinned[] = {s->device[0].memory.arena, s->device[0].memory.step};
         for (unsigned i = 0; i < GR_COUNT(pinned); i++)
             if (pinned[i])
                 s->pin->api->host_free(s->pin, pinned[i]);
-        for (int i = 0; i < GR_N_FLIGHT; i++)
-            gr_flight_fini(s, &s->results.flight[i]);
+        for (int i = 0; i < GR_N_PENDING; i++)
+            gr_pending_fini(s, &s->results.pending[i]);
     }
     for (int32_t d = s->n_device; d-- > 0;) {
         close_device(s, d);
@@ -390,13 +392,13 @@ void gr_session_close(struct gr_session **session)
     }
     gr_cache_fini(&s->cache);
     gr_batch_fini(&s->batch);
-    gr_stream_end(s);
+    gr_offload_end(s);
     gr_free(s->tensors);
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->draws.how);
-    gr_spent_fini(&s->spent);
+    gr_free(s->sampled.how);
+    gr_timing_fini(&s->timing);
     gr_observers_fini(&s->observers);
     gr_free(s);
     *session = NULL;
@@ -420,9 +422,9 @@ int gr_session_exchange(struct gr_session *a, struct gr_session *b)
     struct gr_observers *to = &a->observers, *from = &b->observers;
     const struct gr_observers *own = &t->observers;
     to->tap_name = own->tap_name, to->tap_fn = own->tap_fn, to->tap_user = own->tap_user;
-    to->imatrix = own->imatrix, from->imatrix = (struct gr_watch){0};
+    to->imatrix = own->imatrix, from->imatrix = (struct gr_imatrix_collector){0};
     from->tap_name = NULL, from->tap_fn = NULL, from->time_fn = NULL;
-    memcpy(a->draws.sampler, t->draws.sampler, sizeof a->draws.sampler);
+    memcpy(a->sampled.sampler, t->sampled.sampler, sizeof a->sampled.sampler);
     update(a), update(b);
     int rc = own->time_fn ? gr_session_time(a, own->time_fn, own->time_user) : 0;
     to->time_start = own->time_start;
@@ -456,7 +458,7 @@ int gr_session_size(const struct gr_model *model, const struct gr_session_params
         size->v += m.bytes[k][GR_T_V];
     }
     size->state = m.state_bytes, size->total = m.total;
-    size->n_stream = m.cache.kv[GR_CACHE_FULL].n_stream;
+    size->n_kv_pool = m.cache.kv[GR_CACHE_FULL].n_kv_pool;
     size->n_cell = m.cache.has[GR_CACHE_FULL] ? m.cache.kv[GR_CACHE_FULL].n_cell : 0;
     size->n_cell_swa = m.cache.has[GR_CACHE_SWA] ? m.cache.kv[GR_CACHE_SWA].n_cell : 0;
     return 0;

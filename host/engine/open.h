@@ -7,11 +7,11 @@
 /* Fills in defaults that depend on the model and the machine, and checks all parameters except
  * those of the caches (gr_memory_plan). */
 int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
-/* Opens the session of one rank in two steps, the slice's weights being loaded between them. The
- * first one makes a session without GPUs and cache memory: checked parameters, the caches' shapes,
- * the constants on the CPU. measure: it serves to measure only, and leaves the CPU's threads as
- * they are. Closed by gr_session_close, also after a failure. */
-int gr_session_begin(struct gr_session **out, struct gr_slice *slice,
+/* Opens the session of one rank in two steps, the rank model's weights being loaded between them.
+ * The first one makes a session without GPUs and cache memory: checked parameters, the caches'
+ * shapes, the constants on the CPU. measure: it serves to measure only, and leaves the CPU's
+ * threads as they are. Closed by gr_session_close, also after a failure. */
+int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
                      const struct gr_session_params *params, bool measure);
 int gr_session_finish(struct gr_session *s);
 /* Exchanges what two sessions have, except the tap, the timer and the samplers of device-side

@@ -1,5 +1,5 @@
 /* Batches: checked, split, given cells, computed by the stages of the model; and their results.
- * Several may be in flight, one after the other. */
+ * Several may be pending, one after the other. */
 #include "engine/pending.h"
 
 #include <stdio.h>
@@ -13,15 +13,15 @@
 #include "engine/vectors.h"
 #include "gr/status.h"
 
-/* Returns the batch that ended last (i = 0), or the i-th of those in flight. */
-static struct gr_flight *flight_at(struct gr_session *s, int32_t i)
+/* Returns the batch that ended last (i = 0), or the i-th pending one. */
+static struct gr_pending_batch *pending_at(struct gr_session *s, int32_t i)
 {
-    return &s->results.flight[(s->results.last + i) % GR_N_FLIGHT];
+    return &s->results.pending[(s->results.last + i) % GR_N_PENDING];
 }
 
 /* ---- room ---- */
 
-int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out)
+int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *f, int32_t n_out)
 {
     struct gr_backend *b = s->pin;
     size_t need = (size_t)n_out * (size_t)s->n_row, n_batch = s->params.n_batch;
@@ -38,17 +38,17 @@ int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out)
     return f->logits ? 0 : gr_error_status();
 }
 
-void gr_flight_fini(struct gr_session *s, struct gr_flight *f)
+void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *f)
 {
     if (f->logits)
         s->pin->api->host_free(s->pin, f->logits);
     gr_free(f->out_row);
-    *f = (struct gr_flight){0};
+    *f = (struct gr_pending_batch){0};
 }
 
 /* Numbers the rows of logits: those of the tokens whose output is wanted, in the order of the
  * micro-batches; -1 for the others. */
-static void number_rows(const struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+static void number_rows(const struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
 {
     int32_t row = 0;
     for (int32_t u = 0; u < n_ub; u++)
@@ -112,7 +112,7 @@ static int check(struct gr_session *s, const struct gr_batch *batch)
         rc = check_texts(&s->batch);
     if (!rc && s->cache.encoding)
         memset(s->batch.logits, 0, (size_t)s->batch.n_tok), s->batch.n_out = 0;
-    if (!rc && s->batch.pos_2d && s->params.group_n > 1)
+    if (!rc && s->batch.pos_2d && s->params.self_extend_n > 1)
         rc = gr_fail(GR_E_UNSUPPORTED,
                      "Self-Extend: tokens with rows and columns cannot be grouped");
     return rc;
@@ -139,21 +139,21 @@ static int refuse_long(const struct gr_session *s)
                    s->batch.n_tok, s->params.n_ubatch);
 }
 
-int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f,
                      int32_t *n_ub)
 {
     int rc = check(s, batch);
     if (!rc)
         rc = check_positions(s);
     if (!rc)
-        rc = gr_flight_room(s, f, 0);
+        rc = gr_pending_reserve(s, f, 0);
     if (!rc)
         rc = gr_vectors_choose(s, f);
     if (rc)
         return rc;
-    f->n_tok = f->n_come = f->status = 0;
+    f->n_tok = f->n_received = f->status = 0;
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
-    if ((s->slice->hp.no_cache || s->cache.encoding) && *n_ub > 1)
+    if ((s->rank_model->hp.no_cache || s->cache.encoding) && *n_ub > 1)
         return refuse_long(s);
     if (s->pool == GR_POOL_MEAN && *n_ub > 1)
         return gr_fail(GR_E_INVALID,
@@ -162,14 +162,15 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
                        s->batch.n_tok, s->params.n_ubatch);
     number_rows(s, f, *n_ub);
     f->n_out = gr_vectors_number(s, f);
-    bool here = !s->ranks || s->slice->rank == 0 || s->slice->stage == s->slice->n_stage - 1;
-    rc = gr_flight_room(s, f, here ? f->n_out : 0);
+    bool here =
+        !s->ranks || s->rank_model->rank == 0 || s->rank_model->stage == s->rank_model->n_stage - 1;
+    rc = gr_pending_reserve(s, f, here ? f->n_out : 0);
     if (!rc)
-        rc = gr_draw_room(s, f->n_out);
+        rc = gr_device_sampling_reserve(s, f->n_out);
     return rc ? rc : gr_cache_reserve(&s->cache, s->ub, *n_ub);
 }
 
-void gr_batch_take_back(struct gr_session *s, int status)
+void gr_batch_rollback(struct gr_session *s, int status)
 {
     bool emptied[GR_SEQ_MAX];
     char list[256], old[512];
@@ -191,7 +192,7 @@ void gr_batch_range(struct gr_session *s)
 }
 
 /* Runs a reserved batch on this rank, and on all others. */
-static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+static int run_batch(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
 {
     gr_batch_range(s);
     int rc = s->ranks ? s->ranks->run(s, f, n_ub) : gr_apply_shift(s);
@@ -201,8 +202,8 @@ static int run_batch(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     return rc;
 }
 
-/* Checks and runs a batch as flight f. */
-static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f)
+/* Checks and runs a batch as f. */
+static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f)
 {
     int32_t n_ub;
     int rc = s->ranks ? s->ranks->check(s) : 0;
@@ -211,17 +212,17 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
     if (rc)
         return rc;
     f->session = s;
-    f->draws = gr_draw_all(s);
-    if (f->draws)
-        gr_draw_fill(s, n_ub);
+    f->sampled = gr_device_sampling_all(s);
+    if (f->sampled)
+        gr_device_sampling_fill(s, n_ub);
     atomic_store(&s->cancel, 0);
     s->running = true;
     rc = run_batch(s, f, n_ub);
     s->running = false;
-    if (f->draws)
-        gr_draw_settle(s, !rc);
+    if (f->sampled)
+        gr_device_sampling_finish(s, !rc);
     if (rc) {
-        gr_batch_take_back(s, rc);
+        gr_batch_rollback(s, rc);
         return rc;
     }
     gr_cache_commit(&s->cache);
@@ -230,49 +231,49 @@ static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_f
 }
 
 /* Waits for the results of the later stages. */
-static int finish(struct gr_session *s, struct gr_flight *f)
+static int finish(struct gr_session *s, struct gr_pending_batch *f)
 {
     int rc = s->ranks ? s->ranks->collect(s, f) : 0;
     if (rc)
         f->n_tok = 0;
     else
-        gr_vectors_settle(s, f);
+        gr_vectors_finish(s, f);
     return rc;
 }
 
 int gr_decode_begin(struct gr_session *s, const struct gr_batch *batch)
 {
-    if (s->results.n_flight == GR_MAX_FLIGHT)
-        return gr_fail(GR_E_INVALID, "%d batches are in flight, no more can be: end one of them",
-                       s->results.n_flight);
-    int rc = begin(s, batch, flight_at(s, s->results.n_flight + 1));
-    s->results.n_flight += !rc;
+    if (s->results.n_pending == GR_MAX_PENDING)
+        return gr_fail(GR_E_INVALID, "%d batches are pending, no more can be: end one of them",
+                       s->results.n_pending);
+    int rc = begin(s, batch, pending_at(s, s->results.n_pending + 1));
+    s->results.n_pending += !rc;
     return rc;
 }
 
 int gr_decode_end(struct gr_session *s)
 {
-    if (!s->results.n_flight)
-        return gr_fail(GR_E_INVALID, "no batch is in flight that could end");
-    int rc = finish(s, flight_at(s, 1));
-    s->results.last = (s->results.last + 1) % GR_N_FLIGHT;
-    s->results.n_flight--;
+    if (!s->results.n_pending)
+        return gr_fail(GR_E_INVALID, "no batch is pending that could end");
+    int rc = finish(s, pending_at(s, 1));
+    s->results.last = (s->results.last + 1) % GR_N_PENDING;
+    s->results.n_pending--;
     return rc;
 }
 
-static int refuse_flight(const struct gr_session *s)
+static int refuse_pending(const struct gr_session *s)
 {
     return gr_fail(GR_E_INVALID,
-                   "%d batches are in flight: end them before another way of decoding is used",
-                   s->results.n_flight);
+                   "%d batches are pending: end them before another way of decoding is used",
+                   s->results.n_pending);
 }
 
 int gr_decode(struct gr_session *s, const struct gr_batch *batch)
 {
-    if (s->results.n_flight)
-        return refuse_flight(s);
-    int rc = begin(s, batch, flight_at(s, 0));
-    return rc ? rc : finish(s, flight_at(s, 0));
+    if (s->results.n_pending)
+        return refuse_pending(s);
+    int rc = begin(s, batch, pending_at(s, 0));
+    return rc ? rc : finish(s, pending_at(s, 0));
 }
 
 /* ---- texts ---- */
@@ -284,7 +285,7 @@ static int check_encodes(const struct gr_session *s)
                        "gr_encode: a model with an encoder and a decoder expected, architecture %s "
                        "found; gr_decode runs it",
                        s->model->arch->name);
-    return s->results.n_flight ? refuse_flight(s) : check_outside(s);
+    return s->results.n_pending ? refuse_pending(s) : check_outside(s);
 }
 
 /* Empties the sequences of a batch, which its text replaces. */
@@ -321,9 +322,9 @@ int gr_encode(struct gr_session *s, const struct gr_batch *batch)
 
 const float *gr_logits(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->results.flight[s->results.last];
+    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
     i = i < 0 ? f->n_tok + i : i;
-    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->draws || s->params.embeddings)
+    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->sampled || s->params.embeddings)
         return NULL;
     return f->logits + (size_t)f->out_row[i] * (size_t)s->n_row;
 }

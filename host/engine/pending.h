@@ -11,41 +11,41 @@
 struct gr_session;
 
 /* Results of a batch: rows of logits or vectors, or the sampled tokens. */
-struct gr_flight {
-    float *logits; /* [n_out, n_row] logits or vectors; with `draws` [n_out] i32 tokens instead */
+struct gr_pending_batch {
+    float *logits; /* [n_out, n_row] logits or vectors; with `sampled` [n_out] i32 tokens instead */
     size_t logits_cap;
     int32_t *out_row;     /* [n_batch], a token's row of logits or -1 */
     int32_t *seq_row;     /* [n_seq_max], a sequence's row of results or -1 */
     int32_t n_tok, n_out; /* n_tok 0: no results */
-    bool draws;           /* a device samples the tokens of all outputs of the batch */
+    bool sampled;         /* a device samples the tokens of all outputs of the batch */
     /* with several ranks */
-    int status;       /* failure of an earlier stage, or 0 */
-    int32_t n_begun;  /* micro-batches begun on this rank */
-    int32_t n_ubatch; /* on rank 0: micro-batches whose results have not arrived yet */
-    int32_t n_come;   /* rows that have arrived */
+    int status;         /* failure of an earlier stage, or 0 */
+    int32_t n_begun;    /* micro-batches begun on this rank */
+    int32_t n_ubatch;   /* on rank 0: micro-batches whose results have not arrived yet */
+    int32_t n_received; /* rows that have arrived */
     struct gr_session *session;
-    struct gr_flight *next; /* the flight whose results arrive after this one's */
+    struct gr_pending_batch *next; /* the batch whose results arrive after this one's */
 };
 
-#define GR_N_FLIGHT (GR_MAX_FLIGHT + 1) /* those in flight and the one that ended last */
+#define GR_N_PENDING (GR_MAX_PENDING + 1) /* the pending ones and the one that ended last */
 
-/* The results of a session's batches: a ring of the batch that ended last and the n_flight ones
+/* The results of a session's batches: a ring of the batch that ended last and the n_pending ones
  * begun after it. */
 struct gr_results {
-    struct gr_flight flight[GR_N_FLIGHT];
-    int32_t last, n_flight;
+    struct gr_pending_batch pending[GR_N_PENDING];
+    int32_t last, n_pending;
 };
 
 /* Allocates room for n_out rows of results and for the row numbers of n_batch tokens. */
-int gr_flight_room(struct gr_session *s, struct gr_flight *f, int32_t n_out);
-void gr_flight_fini(struct gr_session *s, struct gr_flight *f);
+int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *f, int32_t n_out);
+void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *f);
 /* Checks a batch, splits it into micro-batches (s->ub) and reserves cells; a refused batch changes
  * nothing. */
-int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_flight *f,
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f,
                      int32_t *n_ub);
 /* Begins the profiler range of the batch of s; gr_session_range_end ends it. */
 void gr_batch_range(struct gr_session *s);
 /* Removes a failed batch from the caches; the error message names the sequences emptied by that. */
-void gr_batch_take_back(struct gr_session *s, int status);
+void gr_batch_rollback(struct gr_session *s, int status);
 
 #endif

@@ -15,7 +15,7 @@
 #include "engine/offload.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "link/group.h"
+#include "link/tp_group.h"
 
 /* ---- memory ---- */
 
@@ -88,7 +88,7 @@ static int grow_step(struct gr_session *s, uint64_t bytes)
 {
     int rc = 0;
     if (bytes > s->device[0].has.step)
-        gr_lists_forget(s);
+        gr_lists_invalidate(s);
     for (int32_t d = 0; d < s->n_device && !rc; d++) {
         struct gr_session_device *v = &s->device[d];
         rc = grow(s, d, &v->memory.step, &v->has.step, bytes, "a step");
@@ -101,7 +101,7 @@ static int grow_step(struct gr_session *s, uint64_t bytes)
 static int build(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                  struct gr_plan *plan)
 {
-    struct gr_graph_env env = gr_stream_env(s, shape);
+    struct gr_graph_env env = gr_offload_env(s, shape);
     switch (kind) {
     case GR_PLAN_SHIFT:
         return gr_graph_build_shift(plan, &s->env, shape);
@@ -197,12 +197,12 @@ static int32_t all_cells(const struct gr_session *s, int kind)
 
 static struct gr_step_shape step_shape(const struct gr_session *s, int32_t n_tok)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     struct gr_step_shape shape = {.n_tok = n_tok,
                                   .n_out = GR_MIN(n_tok, (int32_t)s->params.n_seq_max),
                                   .n_pos = hp->rope.section[0] > 0 ? 3 : 1,
                                   .n_full = n_tok,
-                                  .n_far = s->params.group_n > 1 ? n_tok : 0,
+                                  .n_far = s->params.self_extend_n > 1 ? n_tok : 0,
                                   .n_seq = s->cache.rs ? 1 : 0};
     if (s->pool == GR_POOL_MEAN)
         shape.n_pool = shape.n_out, shape.n_out = shape.n_pool_item = n_tok;
@@ -241,10 +241,10 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
         w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, GR_PLAN_FEW)};
     w[n++] = (struct wanted){GR_PLAN_STEP, step_shape(s, 1)};
     struct gr_step_shape shift = {.n_pos = 1, .n_delta = full, .n_delta_swa = swa}, copy = {0};
-    shift.n_delta_far = s->params.group_n > 1 ? full : 0;
+    shift.n_delta_far = s->params.self_extend_n > 1 ? full : 0;
     gr_lists_shape(s, &shift);
     gr_lists_shape(s, &copy);
-    if ((full || swa) && s->slice->hp.rope.kind != GR_ROPE_NONE)
+    if ((full || swa) && s->rank_model->hp.rope.kind != GR_ROPE_NONE)
         w[n++] = (struct wanted){GR_PLAN_SHIFT, shift};
     copy.n_copy = full;
     if (full)
@@ -256,7 +256,7 @@ static int find_wanted(const struct gr_session *s, struct wanted *w)
 }
 
 static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
-                       const struct wanted *w, struct gr_need need[GR_MAX_DEVICE])
+                       const struct wanted *w, struct gr_memory_need need[GR_MAX_DEVICE])
 {
     struct gr_plan plan;
     struct gr_step_shape most = w->shape; /* with sampling, which a step may have as well */
@@ -267,7 +267,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
     const struct gr_plan_segment *seg = plan.segment.data;
     for (size_t i = 0; i < plan.segment.n; i++) {
         struct gr_backend *b = backend[seg[i].device];
-        struct gr_need *d = &need[seg[i].device];
+        struct gr_memory_need *d = &need[seg[i].device];
         if (!seg[i].exchange)
             d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg[i].run));
     }
@@ -280,7 +280,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
 }
 
 int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
-                    struct gr_need need[GR_MAX_DEVICE])
+                    struct gr_memory_need need[GR_MAX_DEVICE])
 {
     struct wanted w[N_WANTED];
     int n = find_wanted(s, w), rc = 0;
@@ -304,7 +304,7 @@ static int reserve_offload(struct gr_session *s)
 static int reserve(struct gr_session *s)
 {
     struct gr_backend *backend[GR_MAX_DEVICE] = {0};
-    struct gr_need need[GR_MAX_DEVICE] = {{0}};
+    struct gr_memory_need need[GR_MAX_DEVICE] = {{0}};
     struct wanted w[N_WANTED];
     struct gr_cached_plan *c;
     int n = find_wanted(s, w);
@@ -337,7 +337,7 @@ int gr_plan_reserve(struct gr_session *s)
     if (v->memory.arena)
         give(s, s->offload.device, v->memory.arena);
     v->memory.arena = NULL, v->has.arena = 0;
-    gr_stream_end(s);
+    gr_offload_end(s);
     return reserve(s);
 }
 
@@ -349,11 +349,11 @@ static int send_step(struct gr_session *s, const struct gr_cached_plan *c, int32
 {
     struct gr_session_device *v = &s->device[device];
     int64_t at = gr_step_lists(&c->plan.layout);
-    gr_session_gives(v);
+    gr_session_mark_queued(v);
     int rc = v->backend->api->upload(v->backend, (char *)v->memory.step + at,
                                      (const char *)s->device[0].memory.step + at,
                                      (size_t)(c->plan.layout.bytes - at));
-    return rc ? rc : gr_lists_send(s, device);
+    return rc ? rc : gr_lists_upload(s, device);
 }
 
 /* Copies bytes from a device to the CPU. They have arrived once a call with `last` returns. */
@@ -377,7 +377,7 @@ static int move(struct gr_session *s, const struct gr_plan *p, const struct gr_p
     void *from = gr_session_at(s, p, m->src), *to = gr_session_at(s, p, m->dst);
     size_t bytes = (size_t)value[m->src].bytes;
     if (dst) {
-        gr_session_gives(&s->device[dst]);
+        gr_session_mark_queued(&s->device[dst]);
         return s->device[dst].backend->api->upload(s->device[dst].backend, to, from, bytes);
     }
     bool last = i + 1 == seg->n_move || value[m[1].src].device != src;
@@ -391,7 +391,7 @@ static int run_segment(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     const struct gr_node *node = c->plan.node.data;
     struct gr_session_device *v = &s->device[seg->device];
     bool first = seg->device && gr_plan_segment_before(&c->plan, (int32_t)i) < 0;
-    int rc = gr_stream_ask(s, &c->plan, (int32_t)i);
+    int rc = gr_offload_request(s, &c->plan, (int32_t)i);
     if (!rc && first)
         rc = send_step(s, c, seg->device);
     for (int32_t k = 0; k < seg->n_move && !rc; k++)
@@ -404,13 +404,13 @@ static int run_segment(struct gr_session *s, struct gr_cached_plan *c, size_t i)
     if (seg->n_offload && (rc = v->backend->api->offload_wait(v->backend)))
         return rc;
     if (seg->exchange && seg->device)
-        s->arriving = true;
+        s->receiving = true;
     if (seg->exchange)
-        return gr_group_exchange(s->slice->group, v->backend, &node[seg->node].a.exchange,
-                                 seg->device);
+        return gr_tp_group_exchange(s->rank_model->tp_group, v->backend,
+                                    &node[seg->node].a.exchange, seg->device);
     gr_tap_fn *tap = gr_observe_segment(s, seg->node, (int32_t)c->plan.node.n);
     rc = v->backend->api->segment_run(v->backend, c->exec[i], tap, s);
-    return rc ? rc : gr_watch_status(&s->observers.imatrix);
+    return rc ? rc : gr_imatrix_collector_status(&s->observers.imatrix);
 }
 
 static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *out)
@@ -418,7 +418,7 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
     const struct gr_ten *r = &c->plan.result;
     const struct gr_value *value = gr_plan_find(&c->plan, r);
     struct gr_session_device *v = &s->device[value->device];
-    int rc = gr_session_arrived(s);
+    int rc = gr_session_wait_received(s);
     if (rc)
         return rc;
     v->busy = v->pending = false;
@@ -427,7 +427,7 @@ static int fetch_result(struct gr_session *s, struct gr_cached_plan *c, void *ou
 
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
 {
-    int rc = gr_stream_ask(s, &c->plan, -1);
+    int rc = gr_offload_request(s, &c->plan, -1);
     c->n_run++;
     for (size_t i = 0; i < c->plan.segment.n && !rc; i++)
         rc = run_segment(s, c, i);
@@ -436,7 +436,7 @@ int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out)
     if (rc && c->plan.offload.n) /* uploads that no segment has waited for may still be running */
         s->device[s->offload.device].busy = true;
     if (rc)
-        (void)gr_session_settle(s);
+        (void)gr_session_sync(s);
     return rc;
 }
 

@@ -23,12 +23,12 @@ struct gr_cached_plan {
 #define GR_N_PLAN 12
 
 /* Device memory that a session needs beside the weights, bytes. */
-struct gr_need {
+struct gr_memory_need {
     uint64_t cache, arena, scratch, step, constants;
 };
 
 /* Everything but the cache. */
-static inline uint64_t gr_need_work(const struct gr_need *n)
+static inline uint64_t gr_memory_need_work(const struct gr_memory_need *n)
 {
     return n->arena + n->scratch + n->step + n->constants;
 }
@@ -44,14 +44,14 @@ struct gr_plans {
 int gr_plan_for(struct gr_session *s, enum gr_plan_kind kind, const struct gr_step_shape *shape,
                 struct gr_cached_plan **out);
 /* Runs a plan with the staged step block and writes its result, if any, to `out` unless that is
- * NULL. Devices may still be computing on return (gr_session_settle), except after a failure. */
+ * NULL. Devices may still be computing on return (gr_session_sync), except after a failure. */
 int gr_plan_run(struct gr_session *s, struct gr_cached_plan *c, void *out);
 /* Drops all plans, because memory whose addresses they hold is about to change. */
 void gr_plan_drop_all(struct gr_session *s);
 /* Raises need[] to what the largest plans take on each device beside caches and constants. Builds
  * and drops plans and asks the backends; allocates no device memory. */
 int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
-                    struct gr_need need[GR_MAX_DEVICE]);
+                    struct gr_memory_need need[GR_MAX_DEVICE]);
 /* Builds the largest plans with all their memory, so that later plans fit into it. */
 int gr_plan_reserve(struct gr_session *s);
 

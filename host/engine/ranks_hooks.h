@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gr_flight;
+struct gr_pending_batch;
 struct gr_session;
 struct gr_state_cells;
 
@@ -17,9 +17,9 @@ struct gr_ranks_hooks {
     /* Returns 0, or GR_E_PEER_LOST when a rank is lost. */
     int (*check)(const struct gr_session *s);
     /* Runs a reserved batch on all ranks, this rank's part by gr_batch_run. */
-    int (*run)(struct gr_session *s, struct gr_flight *f, int32_t n_ub);
+    int (*run)(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub);
     /* Waits for the results of a batch and of all earlier ones. */
-    int (*collect)(struct gr_session *s, struct gr_flight *f);
+    int (*collect)(struct gr_session *s, struct gr_pending_batch *f);
     /* Has the other ranks make the change, too; does nothing on ranks other than 0. hash: of the
      * decisions before it (struct gr_cache). */
     int (*broadcast)(struct gr_session *s, enum gr_broadcast change, uint64_t hash);

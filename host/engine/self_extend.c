@@ -61,7 +61,8 @@ static int step(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se, 
     return 0;
 }
 
-int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_t n, int32_t w)
+int64_t gr_self_extend_capacity(enum gr_self_extend_mode mode, int32_t n_train, int32_t n,
+                                int32_t w)
 {
     int64_t t = n_train;
     if (n < 1 || w < 1 || w % n || t < 1)
@@ -69,7 +70,7 @@ int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_
     if (n == 1 || w > t) /* nothing is ever grouped within the trained range */
         return t;
     /* The largest distance of token i to a key is floor(i / n) + w - w / n. */
-    if (mode == GR_GROUP_WINDOW)
+    if (mode == GR_SELF_EXTEND_WINDOW)
         return (t - w) * n + w;
     /* After `full` merged windows the next one would end beyond t: the rest of t stays as it is. */
     int64_t full = (t - w) * n / w + 1;
@@ -78,7 +79,7 @@ int64_t gr_self_extend_capacity(enum gr_group_mode mode, int32_t n_train, int32_
 
 enum { BLOCK = 256 }; /* cells that a session's n_ctx is rounded up to */
 
-int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ctx, int32_t *n,
+int gr_self_extend_choose(enum gr_self_extend_mode mode, int32_t n_train, int32_t n_ctx, int32_t *n,
                           int32_t *w)
 {
     int32_t most = GR_MIN(*w, n_train / 4);
@@ -97,7 +98,7 @@ int gr_self_extend_choose(enum gr_group_mode mode, int32_t n_train, int32_t n_ct
                    n_ctx, n_train, most, (long long)longest);
 }
 
-int32_t gr_self_extend_room(const struct gr_self_extend *se, int32_t n_past)
+int32_t gr_self_extend_remaining(const struct gr_self_extend *se, int32_t n_past)
 {
     int64_t room = (int64_t)se->i + se->w - n_past;
     return se->n <= 1 ? INT32_MAX : (int32_t)GR_MAX(1, GR_MIN(room, INT32_MAX));

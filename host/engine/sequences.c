@@ -139,7 +139,7 @@ static int check_own(const struct gr_session *s, int32_t seq, int32_t lo, int32_
 
 /* Removes positions [lo, hi) and moves those in [hi, end) down to lo. The addition is applied to
  * [lo, end): [lo, hi) is empty by then, and windowed caches learn that the cells they had already
- * dropped there are gone. */
+ * dropped there are evicted. */
 static int discard(struct gr_session *s, int32_t seq, int32_t lo, int32_t hi, int32_t end)
 {
     const struct gr_kv_op rm = {.kind = GR_KV_RM, .seq = seq, .p0 = lo, .p1 = hi};

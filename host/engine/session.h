@@ -22,19 +22,19 @@
 #include "sample/sampler.h"
 
 /* Pooling of a sequence's output rows: kept as they are, the first, the last, or their mean. */
-enum gr_pool_how { GR_POOL_ROWS, GR_POOL_FIRST, GR_POOL_LAST, GR_POOL_MEAN };
+enum gr_pool_kind { GR_POOL_ROWS, GR_POOL_FIRST, GR_POOL_LAST, GR_POOL_MEAN };
 
 /* A session's resources on one device; device 0 is the CPU. */
 struct gr_session_device {
     struct gr_backend *backend; /* with a command queue of its own on that device */
     char name[16];
     void *cache;
-    struct gr_plan_memory memory;     /* arena, step block, constants */
-    struct gr_need has;               /* bytes of cache and memory */
-    struct gr_stale stale[GR_N_LIST]; /* changes of the host's lists not yet uploaded here */
-    bool busy;                        /* queued work has not been waited for .. */
-    bool pending;                     /* .. and may still read host memory passed to it */
-    struct gr_session *session;       /* for the callback of its timer */
+    struct gr_plan_memory memory;           /* arena, step block, constants */
+    struct gr_memory_need has;              /* bytes of cache and memory */
+    struct gr_dirty_range dirty[GR_N_LIST]; /* changes of the host's lists not yet uploaded here */
+    bool busy;                              /* queued work has not been waited for .. */
+    bool pending;                           /* .. and may still read host memory passed to it */
+    struct gr_session *session;             /* for the callback of its timer */
 };
 
 /* Callbacks around the plan of each micro-batch that pass values between pipeline stages. */
@@ -50,8 +50,8 @@ struct gr_flow {
 
 struct gr_session {
     struct gr_model *model;
-    struct gr_slice *slice;          /* the part of the model that this session runs */
-    struct gr_session_params params; /* all defaults filled in */
+    struct gr_rank_model *rank_model; /* the part of the model that this session runs */
+    struct gr_session_params params;  /* all defaults filled in */
     struct gr_cache cache;
     struct gr_memory memory; /* shapes and sizes of the caches' tensors */
     char model_hash[33];     /* for saved states; "" until first needed */
@@ -63,7 +63,7 @@ struct gr_session {
     uint8_t cache_device[GR_MAX_LAYER]; /* device of the K and V that each layer attends to */
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 
-    enum gr_pool_how pool;
+    enum gr_pool_kind pool;
     int32_t n_row; /* length of a row of results: of logits, or of a vector */
 
     const struct gr_flow *flow; /* NULL: this session runs all stages */
@@ -74,21 +74,21 @@ struct gr_session {
 
     /* the batch being computed; buffers are reused */
     bool running;
-    struct gr_flight *now; /* its results */
+    struct gr_pending_batch *now; /* its results */
     struct gr_full_batch batch;
     struct gr_ubatch *ub;    /* [n_batch] */
     int32_t *tok;            /* [n_batch] */
     struct gr_placed placed; /* of the current micro-batch: cells [n_ubatch], states [n_seq_max] */
     void *placed_memory;
 
-    struct gr_draws draws;
+    struct gr_draws sampled;
     struct gr_results results;
 
     /* with several ranks */
     const struct gr_ranks_hooks *ranks; /* NULL: this session runs alone */
     struct gr_rank_session *rank;       /* what host/ranks keeps for it */
-    bool arriving;                      /* its devices wait for data from another rank */
-    struct gr_spent spent;
+    bool receiving;                     /* its devices wait for data from another rank */
+    struct gr_timing timing;
 
     _Atomic int cancel;
     struct gr_observers observers;
@@ -108,7 +108,7 @@ static inline void *gr_staged(struct gr_session *s, const struct gr_cached_plan 
 }
 
 /* Marks a device as busy with work that reads host memory. */
-static inline void gr_session_gives(struct gr_session_device *v)
+static inline void gr_session_mark_queued(struct gr_session_device *v)
 {
     v->busy = v->pending = true;
 }

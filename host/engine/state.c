@@ -48,14 +48,14 @@ static bool has_part(const struct gr_session *s, int part)
 /* Number of tensors of all layers, including ones that a layer does not have. */
 static uint32_t n_tensor(const struct gr_session *s)
 {
-    return (uint32_t)s->slice->hp.n_layer * GR_N_CACHE_TENSOR;
+    return (uint32_t)s->rank_model->hp.n_layer * GR_N_CACHE_TENSOR;
 }
 
 /* Returns tensor i, in the order of the file, and the part whose rows it holds; NULL when the layer
  * has none of its own. */
 static const struct gr_ten *tensor_at(const struct gr_session *s, uint32_t i, int *part)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     uint32_t n = (uint32_t)hp->n_layer, il = i / GR_N_CACHE_TENSOR, w = i % GR_N_CACHE_TENSOR;
     struct gr_ten shape;
     if (!gr_memory_tensor(&s->memory, hp, (int)il, (enum gr_cache_tensor)w, &shape))
@@ -205,7 +205,7 @@ static int save_data(struct transfer *x, struct gr_state_writer *w)
 }
 
 /* A caller's request: what to save, and where. */
-struct wish {
+struct request {
     int32_t seq;
     const char *path; /* NULL: memory */
     const void *note;
@@ -214,7 +214,7 @@ struct wish {
     size_t *n;
 };
 
-static int write_state(struct transfer *x, const struct gr_vec *block, const struct wish *q)
+static int write_state(struct transfer *x, const struct gr_vec *block, const struct request *q)
 {
     struct gr_state_writer w;
     size_t n = strlen(x->fingerprint);
@@ -252,7 +252,7 @@ static int check_seq(const struct gr_session *s, int32_t seq)
     return s->ranks ? s->ranks->check(s) : 0;
 }
 
-static int save(struct gr_session *s, const struct wish *q)
+static int save(struct gr_session *s, const struct request *q)
 {
     struct transfer x = {0};
     struct gr_vec block[GR_N_STATE_PART] = {{0}}, pairs[GR_N_STATE_PART] = {{0}};
@@ -280,13 +280,13 @@ int gr_state_save(struct gr_session *s, int32_t seq, const void *note, size_t n_
                   size_t *n)
 {
     *data = NULL, *n = 0;
-    return save(s, &(struct wish){seq, NULL, note, n_note, data, n});
+    return save(s, &(struct request){seq, NULL, note, n_note, data, n});
 }
 
 int gr_state_save_file(struct gr_session *s, int32_t seq, const void *note, size_t n_note,
                        const char *path)
 {
-    return save(s, &(struct wish){seq, path, note, n_note, NULL, NULL});
+    return save(s, &(struct request){seq, path, note, n_note, NULL, NULL});
 }
 
 void gr_state_free(void *data)
@@ -425,8 +425,8 @@ static int load_data(struct restore *r)
             rc = load_tensor(r, section++, t, &r->x.rows[part]);
     }
     for (int32_t d = 1; d < r->x.s->n_device; d++)
-        gr_session_gives(&r->x.s->device[d]);
-    int settled = gr_session_settle(r->x.s);
+        gr_session_mark_queued(&r->x.s->device[d]);
+    int settled = gr_session_sync(r->x.s);
     return rc ? rc : settled;
 }
 
@@ -447,7 +447,7 @@ static int empty_target(struct restore *r, int status)
 }
 
 /* Has the other ranks restore the same cells; the rows follow. */
-static int tell_cells(const struct restore *r, uint64_t hash)
+static int broadcast_restore(const struct restore *r, uint64_t hash)
 {
     struct gr_session *s = r->x.s;
     struct gr_state_cells cells = {.seq = r->seq};
@@ -470,7 +470,7 @@ static int perform(struct restore *r)
             gr_kv_load_do(l, c->kv[p]);
         set_rows(&r->x, p, l->pair, l->n_pair, l->saved.head.n_item);
     }
-    int rc = tell_cells(r, hash);
+    int rc = broadcast_restore(r, hash);
     if (!rc)
         rc = load_data(r);
     return rc ? empty_target(r, rc) : 0;
@@ -485,7 +485,7 @@ static int take_part(struct gr_session *s, int part, const struct gr_state_cells
     const char *block = cells->block[part];
     size_t n = cells->bytes[part];
     if (!has_part(s, part))
-        return n ? gr_fail(GR_E_CORRUPT, "order RESTORE: cells that there are none of") : 0;
+        return n ? gr_fail(GR_E_CORRUPT, "command RESTORE: cells that there are none of") : 0;
     int rc = part == GR_STATE_PART_STATES
                  ? gr_rs_load_plan(&l, c->rs, "state", block, n, cells->seq)
                  : gr_kv_load_plan(&l, c->kv[part], "state", block, n, cells->seq);
@@ -497,7 +497,7 @@ static int take_part(struct gr_session *s, int part, const struct gr_state_cells
     return rc;
 }
 
-int gr_state_take_cells(struct gr_session *s, const struct gr_state_cells *cells)
+int gr_state_restore_cells(struct gr_session *s, const struct gr_state_cells *cells)
 {
     int rc = 0;
     for (int p = 0; p < GR_N_STATE_PART && !rc; p++)

@@ -16,6 +16,6 @@ struct gr_state_cells {
 };
 
 /* Restores cells that rank 0 has checked and restored, without their rows. */
-int gr_state_take_cells(struct gr_session *s, const struct gr_state_cells *cells);
+int gr_state_restore_cells(struct gr_session *s, const struct gr_state_cells *cells);
 
 #endif

@@ -16,7 +16,7 @@
 #include "engine/times.h"
 #include "engine/vectors.h"
 #include "gr/status.h"
-#include "link/group.h"
+#include "link/tp_group.h"
 
 /* --- profiler ranges --- */
 
@@ -47,7 +47,7 @@ static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
     const struct gr_step_shape *shape = &c->plan.shape;
     gr_session_cancellable(s, false);
     gr_session_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
-    int rc = gr_plan_run(s, c, NULL), settled = gr_session_settle(s);
+    int rc = gr_plan_run(s, c, NULL), settled = gr_session_sync(s);
     gr_session_range_end(s);
     gr_session_cancellable(s, true);
     return rc ? rc : settled;
@@ -62,10 +62,10 @@ int gr_apply_shift(struct gr_session *s)
     uint64_t hash = s->cache.hash;
     if (!gr_cache_has_shift(&s->cache))
         return 0;
-    if (s->slice->hp.rope.kind != GR_ROPE_NONE) {
+    if (s->rank_model->hp.rope.kind != GR_ROPE_NONE) {
         if (full && gr_kv_has_shift(full)) {
             shape.n_delta = gr_kv_n_kv(full);
-            shape.n_delta_far = s->params.group_n > 1 ? shape.n_delta : 0;
+            shape.n_delta_far = s->params.self_extend_n > 1 ? shape.n_delta : 0;
         }
         if (swa && gr_kv_has_shift(swa))
             shape.n_delta_swa = gr_kv_n_kv(swa);
@@ -144,11 +144,11 @@ static void fill_pos(struct gr_session *s, const struct gr_cached_plan *c,
 }
 
 /* Fills in the grouped positions of Self-Extend: floor(pos / n) for keys, and for queries w - w / n
- * more, so that a key w = group_w behind is as far away as by the original positions. */
+ * more, so that a key w = self_extend_w behind is as far away as by the original positions. */
 static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
                      const struct gr_ubatch *ub)
 {
-    int32_t n = s->params.group_n, w = s->params.group_w;
+    int32_t n = s->params.self_extend_n, w = s->params.self_extend_w;
     int32_t *q = gr_staged(s, c, GR_STEP_FAR_Q), *k = gr_staged(s, c, GR_STEP_FAR_K);
     for (int32_t i = 0; i < c->plan.shape.n_far; i++) {
         k[i] = ub->batch->pos[ub->tok[i]] / n;
@@ -167,8 +167,8 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
     if (c->plan.shape.n_sample)
-        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->draws.how + first_row,
-               (size_t)ub->n_out * sizeof *s->draws.how);
+        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->sampled.how + first_row,
+               (size_t)ub->n_out * sizeof *s->sampled.how);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         if (gr_cache_takes(&s->cache, k))
             memcpy(gr_staged(s, c, k == GR_CACHE_FULL ? GR_STEP_CELLS : GR_STEP_CELLS_SWA),
@@ -183,18 +183,18 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
     memcpy(gr_staged(s, c, GR_STEP_STATE_DST), s->placed.dst, n_seq);
 }
 
-static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws,
+static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool sampled,
                     struct gr_step_shape *shape)
 {
-    const struct gr_hparams *hp = &s->slice->hp;
+    const struct gr_hparams *hp = &s->rank_model->hp;
     const struct gr_cache *cache = &s->cache;
     *shape = (struct gr_step_shape){.n_tok = ub->n_tok,
                                     .n_out = ub->n_out,
                                     .n_pos = hp->rope.section[0] > 0 ? 3 : 1,
                                     .n_full = ub->n_tok,
-                                    .n_far = s->params.group_n > 1 ? ub->n_tok : 0,
+                                    .n_far = s->params.self_extend_n > 1 ? ub->n_tok : 0,
                                     .n_seq = cache->rs ? ub->n_seq : 0,
-                                    .n_sample = draws ? ub->n_out : 0,
+                                    .n_sample = sampled ? ub->n_out : 0,
                                     .n_embd = ub->batch->embd ? hp->n_embd : 0};
     if (cache->kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
         shape->n_swa = ub->n_tok;
@@ -203,19 +203,19 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool draws
         for (int32_t i = 0; i < ub->n_tok; i++)
             shape->n_pool_item += ub->batch->n_seq[ub->tok[i]];
     }
-    int rc = gr_lists_room(s, ub);
+    int rc = gr_lists_reserve(s, ub);
     gr_lists_shape(s, shape);
     return rc;
 }
 
-int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struct gr_ubatch *ub,
-                    int32_t first_row, struct gr_cached_plan **out)
+int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *f,
+                      const struct gr_ubatch *ub, int32_t first_row, struct gr_cached_plan **out)
 {
     struct gr_step_shape shape;
     int32_t n_list[GR_N_CACHE_KIND];
     memcpy(n_list, s->lists.room, sizeof n_list);
     gr_cache_place(&s->cache, ub, &s->placed);
-    int rc = shape_of(s, ub, f->draws, &shape);
+    int rc = shape_of(s, ub, f->sampled, &shape);
     if (!rc)
         rc = gr_plan_for(s, s->cache.encoding ? GR_PLAN_ENCODE : GR_PLAN_STEP, &shape, out);
     if (!rc)
@@ -231,15 +231,15 @@ int gr_ubatch_ready(struct gr_session *s, const struct gr_flight *f, const struc
 static int agree(struct gr_session *s, int rc)
 {
     char why[800];
-    struct gr_group *group = s->slice->group;
-    bool serves = s->ranks && s->slice->rank > 0;
+    struct gr_tp_group *group = s->rank_model->tp_group;
+    bool serves = s->ranks && s->rank_model->rank > 0;
     if (!rc && !s->now->status && atomic_load(&s->cancel))
         rc = gr_fail(GR_E_CANCELLED, "cancelled");
     if (rc && serves) /* only rank 0 can take a batch back */
-        return gr_group_lose(group);
+        return gr_tp_group_lose(group);
     snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
     int doing = gr_world_pause(group->world);
-    int status = gr_group_agree(group, rc ? rc : s->now->status);
+    int status = gr_tp_group_agree(group, rc ? rc : s->now->status);
     gr_world_resume(group->world, doing);
     int lost = gr_world_check(group->world);
     if (lost)
@@ -255,20 +255,20 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
                     int32_t first_row)
 {
     int64_t start = gr_now_ns();
-    const struct gr_flight *f = s->now;
-    size_t row = f->draws ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
+    const struct gr_pending_batch *f = s->now;
+    size_t row = f->sampled ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
     float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
-    s->observers.part_tok = ub->n_tok;
+    s->observers.ubatch_tok = ub->n_tok;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
-    s->observers.part_tok = 0;
+    s->observers.ubatch_tok = 0;
     if (!rc && s->flow) /* the memory of its input is used again by the next micro-batch */
-        rc = gr_session_settle(s);
-    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
+        rc = gr_session_sync(s);
+    start = gr_timing_add(&s->timing, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
         rc = s->flow->out(s, &c->plan, out, n_out * row * sizeof *out, s->flow->user);
-    gr_spent_note(&s->spent, GR_SPAN_TRANSFER, start);
-    return rc && s->slice->group ? gr_group_lose(s->slice->group) : rc;
+    gr_timing_add(&s->timing, GR_SPAN_TRANSFER, start);
+    return rc && s->rank_model->tp_group ? gr_tp_group_lose(s->rank_model->tp_group) : rc;
 }
 
 /* Runs a micro-batch; its logits, or sampled tokens, are rows [first_row, first_row + n_out). */
@@ -276,17 +276,17 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
 {
     struct gr_cached_plan *c;
     int64_t start = gr_now_ns();
-    int rc = gr_ubatch_ready(s, s->now, ub, first_row, &c);
-    start = gr_spent_note(&s->spent, GR_SPAN_BUSY, start);
+    int rc = gr_ubatch_prepare(s, s->now, ub, first_row, &c);
+    start = gr_timing_add(&s->timing, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
         rc = s->flow->in(s, &c->plan, s->flow->user);
-    if (s->slice->group)
+    if (s->rank_model->tp_group)
         rc = agree(s, rc);
-    gr_spent_note(&s->spent, GR_SPAN_WAIT, start);
+    gr_timing_add(&s->timing, GR_SPAN_WAIT, start);
     return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
 }
 
-int gr_batch_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+int gr_batch_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
 {
     int32_t row = 0;
     int rc = 0;
@@ -294,14 +294,14 @@ int gr_batch_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     s->observers.progress.done = 0;
     for (f->n_begun = 0; f->n_begun < n_ub && !rc && !f->status; f->n_begun++) {
         const struct gr_ubatch *ub = &s->ub[f->n_begun];
-        gr_session_tell(s, 0);
+        gr_session_report_progress(s, 0);
         rc = run_ubatch(s, ub, row);
         row += gr_vectors_rows(s, ub);
         s->observers.progress.done += (uint64_t)ub->n_tok;
     }
-    int settled = s->flow ? 0 : gr_session_settle(s);
+    int settled = s->flow ? 0 : gr_session_sync(s);
     rc = rc ? rc : settled;
     if (!rc && !f->status)
-        gr_session_tell(s, 0);
+        gr_session_report_progress(s, 0);
     return rc;
 }

@@ -4,28 +4,28 @@
 
 #define N_SPAN 4096 /* the newest spans are kept */
 
-void gr_spent_init(struct gr_spent *p)
+void gr_timing_init(struct gr_timing *p)
 {
     p->span = gr_calloc(N_SPAN, sizeof *p->span);
 }
 
-void gr_spent_fini(struct gr_spent *p)
+void gr_timing_fini(struct gr_timing *p)
 {
     gr_free(p->span);
-    *p = (struct gr_spent){0};
+    *p = (struct gr_timing){0};
 }
 
-int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns)
+int64_t gr_timing_add(struct gr_timing *p, enum gr_span what, int64_t start_ns)
 {
     int64_t now = gr_now_ns();
     p->ns[what] += now - start_ns;
     if (p->span)
-        p->span[p->n_span++ % N_SPAN] = (struct gr_spent_span){p->n_ubatch, what, start_ns, now};
+        p->span[p->n_span++ % N_SPAN] = (struct gr_timing_span){p->n_ubatch, what, start_ns, now};
     p->n_ubatch += what == GR_SPAN_TRANSFER;
     return now;
 }
 
-int gr_spent_list(struct gr_spent *p, struct gr_vec *out)
+int gr_timing_list(struct gr_timing *p, struct gr_vec *out)
 {
     uint64_t lo = p->n_span > N_SPAN ? p->n_span - N_SPAN : 0;
     int rc = 0;

@@ -8,24 +8,24 @@
 enum { GR_N_SPAN = GR_SPAN_TRANSFER + 1 };
 
 /* Sent between ranks as plain bytes. */
-struct gr_spent_span {
+struct gr_timing_span {
     uint64_t number; /* of the micro-batch on this rank */
     uint64_t what;   /* enum gr_span */
     int64_t start_ns, end_ns;
 };
 
-struct gr_spent {
+struct gr_timing {
     int64_t ns[GR_N_SPAN];
     uint64_t n_ubatch, n_span;
-    struct gr_spent_span *span; /* ring of the newest ones; NULL: none are recorded */
+    struct gr_timing_span *span; /* ring of the newest ones; NULL: none are recorded */
 };
 
 /* Records spans from now on; when memory is short, only the sums. */
-void gr_spent_init(struct gr_spent *p);
-void gr_spent_fini(struct gr_spent *p);
+void gr_timing_init(struct gr_timing *p);
+void gr_timing_fini(struct gr_timing *p);
 /* Adds a span from start_ns until now, and returns now. TRANSFER ends a micro-batch. */
-int64_t gr_spent_note(struct gr_spent *p, enum gr_span what, int64_t start_ns);
+int64_t gr_timing_add(struct gr_timing *p, enum gr_span what, int64_t start_ns);
 /* Moves the spans, oldest first, to a vector that the caller frees. GR_E_NOMEM_HOST. */
-int gr_spent_list(struct gr_spent *p, struct gr_vec *out);
+int gr_timing_list(struct gr_timing *p, struct gr_vec *out);
 
 #endif

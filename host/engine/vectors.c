@@ -44,7 +44,7 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
 
 /* Pooling of rows to a sequence's vector. A classifier takes the last token of a causal model (with
  * a cache), which has seen the whole text, and the first one otherwise. */
-static enum gr_pool_how how_of(const struct gr_hparams *hp, enum gr_pooling pooling)
+static enum gr_pool_kind how_of(const struct gr_hparams *hp, enum gr_pooling pooling)
 {
     switch (pooling) {
     case GR_POOLING_MEAN:
@@ -91,7 +91,7 @@ static int refuse_begun(const struct gr_session *s, int32_t seq)
 
 /* Sets f->seq_row to the token that represents each sequence (for means to any of its tokens); -1
  * for sequences without tokens. */
-static int find_tokens(const struct gr_session *s, struct gr_flight *f)
+static int find_tokens(const struct gr_session *s, struct gr_pending_batch *f)
 {
     const struct gr_full_batch *b = &s->batch;
     bool last = s->pool == GR_POOL_LAST;
@@ -106,7 +106,7 @@ static int find_tokens(const struct gr_session *s, struct gr_flight *f)
     return 0;
 }
 
-int gr_vectors_choose(struct gr_session *s, struct gr_flight *f)
+int gr_vectors_choose(struct gr_session *s, struct gr_pending_batch *f)
 {
     struct gr_full_batch *b = &s->batch;
     bool mean = s->pool == GR_POOL_MEAN;
@@ -127,7 +127,7 @@ int gr_vectors_choose(struct gr_session *s, struct gr_flight *f)
     return 0;
 }
 
-int32_t gr_vectors_number(struct gr_session *s, struct gr_flight *f)
+int32_t gr_vectors_number(struct gr_session *s, struct gr_pending_batch *f)
 {
     int32_t n = 0;
     for (uint32_t q = 0; q < s->params.n_seq_max; q++) {
@@ -167,7 +167,7 @@ void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub
 
 /* ---- results ---- */
 
-void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f)
+void gr_vectors_finish(const struct gr_session *s, struct gr_pending_batch *f)
 {
     if (!s->env.classify || !s->model->hp.cls.softmax)
         return;
@@ -185,13 +185,13 @@ void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f)
 
 static const float *row(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->results.flight[s->results.last];
+    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
     return i < 0 ? NULL : f->logits + (size_t)i * (size_t)s->n_row;
 }
 
 const float *gr_embeddings(const struct gr_session *s, int32_t i)
 {
-    const struct gr_flight *f = &s->results.flight[s->results.last];
+    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
     i = i < 0 ? f->n_tok + i : i;
     bool there = s->params.embeddings && s->pool == GR_POOL_ROWS && i >= 0 && i < f->n_tok;
     return there ? row(s, f->out_row[i]) : NULL;
@@ -199,7 +199,7 @@ const float *gr_embeddings(const struct gr_session *s, int32_t i)
 
 const float *gr_embeddings_seq(const struct gr_session *s, int32_t seq)
 {
-    const struct gr_flight *f = &s->results.flight[s->results.last];
+    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
     bool there =
         s->pool != GR_POOL_ROWS && f->n_tok > 0 && seq >= 0 && seq < (int32_t)s->params.n_seq_max;
     return there ? row(s, f->seq_row[seq]) : NULL;

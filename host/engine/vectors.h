@@ -10,18 +10,18 @@ int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p);
 /* Sets s->pool, s->n_row and the outputs of plans (s->env) from s->params. */
 void gr_vectors_init(struct gr_session *s);
 /* Marks the tokens of a checked batch whose output rows pooling needs. */
-int gr_vectors_choose(struct gr_session *s, struct gr_flight *f);
+int gr_vectors_choose(struct gr_session *s, struct gr_pending_batch *f);
 /* Assigns result rows to sequences once tokens have theirs (f->out_row). Returns the number of
  * result rows. */
-int32_t gr_vectors_number(struct gr_session *s, struct gr_flight *f);
-/* Number of result rows of a micro-batch of the current flight. */
+int32_t gr_vectors_number(struct gr_session *s, struct gr_pending_batch *f);
+/* Number of result rows of a micro-batch of the current batch. */
 int32_t gr_vectors_rows(const struct gr_session *s, const struct gr_ubatch *ub);
 /* Fills the arrays of mean pooling: list, the tokens of each sequence in the order of sequence
  * ids; at, the start of each sequence in it, and its end. */
 void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub, int32_t *list,
                           int32_t *at);
-/* Finishes a flight whose rows have all arrived: softmax of a classifier's scores, if it has one.
+/* Finishes a batch whose rows have all arrived: softmax of a classifier's scores, if it has one.
  */
-void gr_vectors_settle(const struct gr_session *s, struct gr_flight *f);
+void gr_vectors_finish(const struct gr_session *s, struct gr_pending_batch *f);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gr/status.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/sort.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gr/status.h"
 
 static bool less_name(const void *items, uint32_t a, uint32_t b)

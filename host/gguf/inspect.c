@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gpurun.h"
 #include "gr/dtype.h"
 #include "gr/status.h"

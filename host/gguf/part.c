@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/sort.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gr/status.h"
 
 #define SUFFIX_BYTES 32 /* enough for "-65535-of-65535.gguf" */

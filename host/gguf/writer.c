@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/output.h"
 #include "base/sort.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 

@@ -161,7 +161,8 @@ static gr_t sinks_of(const struct gr_build *b, int il)
                 : gr_weight(b, il, GR_W_ATTN_SINKS);
 }
 
-/* Relative position biases [2 * GR_REL_FAR + 1, n_head]: the table's rows in order of distance. */
+/* Relative position biases [2 * GR_REL_MAX_DISTANCE + 1, n_head]: the table's rows in order of
+ * distance. */
 static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
 {
     bool past = !gr_sees_itself(gr_hp(b), il);
@@ -487,12 +488,12 @@ static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_
 {
     gr_t h = shared_columns(b, il, x, act);
     if (!gr_has(b, il, GR_W_FFN_GATE_INP_SHEXP))
-        return gr_is_part(b, il, GR_W_FFN_DOWN_SHEXP)
-                   ? gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h)
+        return gr_is_sharded(b, il, GR_W_FFN_DOWN_SHEXP)
+                   ? gr_mm_partial(b, il, GR_W_FFN_DOWN_SHEXP, h)
                    : gr_mm_add(b, il, GR_W_FFN_DOWN_SHEXP, h, res);
     gr_t part = gr_act(b, GR_SIGMOID, gr_mm(b, il, GR_W_FFN_GATE_INP_SHEXP, x));
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);
-    return gr_expert_sum(b, il, gr_mm_part(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
+    return gr_expert_sum(b, il, gr_mm_partial(b, il, GR_W_FFN_DOWN_SHEXP, h), part, res, y);
 }
 
 gr_t gr_router(struct gr_build *b, int il, gr_t x)
@@ -539,8 +540,8 @@ static gr_t latent_experts(struct gr_build *b, int il, const struct choice *c, g
 {
     bool other = gr_has(b, il, GR_W_FFN_ROUTED_UP); /* files have one of two names for them */
     gr_t in = gr_mm(b, il, other ? GR_W_FFN_ROUTED_DOWN : GR_W_FFN_LATENT_DOWN, x), y;
-    if (gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
-        y = gr_join(b, il, routed(b, il, c, in, none, act, gr_part(b, in.rows, in.cols)), none);
+    if (gr_is_sharded(b, il, GR_W_FFN_DOWN_EXPS))
+        y = gr_join(b, il, routed(b, il, c, in, none, act, gr_partial(b, in.rows, in.cols)), none);
     else
         y = routed(b, il, c, in, none, act, gr_new(b, in.rows, in.cols, GR_F32));
     if (gr_has(b, il, GR_W_FFN_ROUTED_NORM))
@@ -564,9 +565,9 @@ gr_t gr_moe_routed(struct gr_build *b, int il, gr_t logits, gr_t x, gr_t res, en
                                 .n_group_used = hp->moe.n_expert_group_used});
     if (gr_has(b, il, GR_W_FFN_ROUTED_UP) || gr_has(b, il, GR_W_FFN_LATENT_UP))
         return latent_experts(b, il, &c, x, res, act);
-    if (!gr_is_part(b, il, GR_W_FFN_DOWN_EXPS))
+    if (!gr_is_sharded(b, il, GR_W_FFN_DOWN_EXPS))
         return experts(b, il, &c, x, res, act, gr_new(b, x.rows, x.cols, GR_F32));
-    gr_t part = experts(b, il, &c, x, none, act, gr_part(b, x.rows, x.cols));
+    gr_t part = experts(b, il, &c, x, none, act, gr_partial(b, x.rows, x.cols));
     return gr_join(b, il, part, res);
 }
 

@@ -46,7 +46,7 @@ gr_t gr_require(struct gr_build *b, int il, enum gr_slot slot)
     return gr_weight(b, il, slot);
 }
 
-bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot)
+bool gr_is_sharded(const struct gr_build *b, int il, enum gr_slot slot)
 {
     const struct gr_arch *arch = b->env->arch;
     const struct gr_share *share = b->env->share;
@@ -190,7 +190,7 @@ static void norm_node(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_
     gr_t w = gr_require(b, il, slot);
     char name[96];
     bool wide = !b->err && x.cols % w.cols != 0;
-    if (!b->err && (gr_is_part(b, il, slot) || (wide && b->env->share)))
+    if (!b->err && (gr_is_sharded(b, il, slot) || (wide && b->env->share)))
         b->err = gr_fail(GR_E_UNSUPPORTED,
                          "architecture %s cannot be split by tensors: %s is a norm over what "
                          "several shards have; -sm layer",
@@ -264,10 +264,10 @@ static gr_t matrix_for(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 }
 
 /* Adds taps on the operands of the product that was emitted last. */
-static void watch(struct gr_build *b, int il, enum gr_slot slot)
+static void tap_operands(struct gr_build *b, int il, enum gr_slot slot)
 {
     if (!b->err)
-        b->err = gr_plan_watch(b->plan, (int32_t)slot, il);
+        b->err = gr_plan_tap_operands(b->plan, (int32_t)slot, il);
 }
 
 /* Returns whether exchanges run on the device that computes the values. */
@@ -276,7 +276,7 @@ static bool in_place(const struct gr_build *b)
     return device_of(b, -1, GR_OP_EXCHANGE) == device_of(b, -1, GR_OP_MATMUL);
 }
 
-gr_t gr_part(struct gr_build *b, int64_t rows, int64_t cols)
+gr_t gr_partial(struct gr_build *b, int64_t rows, int64_t cols)
 {
     const struct gr_share *s = b->env->share;
     if (!in_place(b))
@@ -309,7 +309,7 @@ gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res)
 static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
-    res = gr_adapt(b, il, slot, x, res, 0, w.rows);
+    res = gr_lora_apply(b, il, slot, x, res, 0, w.rows);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_MATMUL,
                               .a.matmul = {.x = x,
@@ -318,10 +318,10 @@ static void matmul(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t r
                                            .res = res,
                                            .y = y,
                                            .scale = scale_of(b, il, slot)}});
-    watch(b, il, slot);
+    tap_operands(b, il, slot);
 }
 
-gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
+gr_t gr_mm_partial(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
 {
     gr_t y = gr_new(b, x.rows, gr_require(b, il, slot).rows, GR_F32);
     matmul(b, il, slot, x, none, y);
@@ -337,8 +337,8 @@ gr_t gr_mm_add(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res)
 {
     match_rows(b, &x, &res);
     int64_t n = gr_require(b, il, slot).rows;
-    if (gr_is_part(b, il, slot)) {
-        gr_t part = gr_part(b, x.rows, n);
+    if (gr_is_sharded(b, il, slot)) {
+        gr_t part = gr_partial(b, x.rows, n);
         matmul(b, il, slot, x, none, part);
         return gr_join(b, il, part, res);
     }
@@ -367,14 +367,14 @@ gr_t gr_rows_of(gr_t w, int64_t first, int64_t n)
 void gr_mm_rows(struct gr_build *b, int il, enum gr_slot slot, gr_t x, int64_t first, gr_t y)
 {
     gr_t w = matrix_for(b, il, slot, x);
-    gr_t res = gr_adapt(b, il, slot, x, none, first, y.cols);
+    gr_t res = gr_lora_apply(b, il, slot, x, none, first, y.cols);
     w = gr_rows_of(w, first, y.cols);
     gr_emit(b, il,
             &(struct gr_node){
                 .op = GR_OP_MATMUL,
                 .a.matmul = {.x = x, .w = w, .res = res, .y = y, .scale = scale_of(b, il, slot)}});
     if (first == 0)
-        watch(b, il, slot);
+        tap_operands(b, il, slot);
 }
 
 gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
@@ -383,7 +383,7 @@ gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x)
     gr_t y = gr_new(b, x.rows, x.cols + w.batch * (w.rows - w.cols), GR_F32);
     gr_emit(b, il,
             &(struct gr_node){.op = GR_OP_HEAD_MATMUL, .a.head_matmul = {.x = x, .w = w, .y = y}});
-    watch(b, il, slot);
+    tap_operands(b, il, slot);
     return y;
 }
 
@@ -529,8 +529,8 @@ gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t id
                                           .b = gr_bias(b, il, slot),
                                           .ids = ids,
                                           .y = y}});
-    watch(b, il, slot);
-    return gr_adapt_id(b, il, slot, x, ids, y);
+    tap_operands(b, il, slot);
+    return gr_lora_apply_id(b, il, slot, x, ids, y);
 }
 
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,

@@ -32,15 +32,15 @@ bool gr_keeps_elsewhere(const struct gr_build *b, int il);
 
 /* Returns whether a slot's matrix has only this shard's columns, so that its product is a partial
  * sum; for a vector: whether it has only this shard's elements. */
-bool gr_is_part(const struct gr_build *b, int il, enum gr_slot slot);
+bool gr_is_sharded(const struct gr_build *b, int il, enum gr_slot slot);
 
 /* res + the adapters' additions to x W^T of a slot, or to rows [first, first + n) of W alone. */
-gr_t gr_adapt(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, int64_t first,
-              int64_t n);
+gr_t gr_lora_apply(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t res, int64_t first,
+                   int64_t n);
 /* y + the adapters' additions to y, rows of the token embeddings. */
-gr_t gr_adapt_rows(struct gr_build *b, enum gr_slot slot, gr_t tokens, float scale, gr_t y);
+gr_t gr_lora_apply_rows(struct gr_build *b, enum gr_slot slot, gr_t tokens, float scale, gr_t y);
 /* y + the adapters' additions to y, the product with the experts' matrices of a slot. */
-gr_t gr_adapt_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids, gr_t y);
+gr_t gr_lora_apply_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids, gr_t y);
 /* Rows [first, first + n) of a single matrix, in the file's layout or a GPU's packed layout. */
 gr_t gr_rows_of(gr_t w, int64_t first, int64_t n);
 
@@ -58,15 +58,16 @@ void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
 /* Allocates a value for this shard's partial sum or rows; where the exchange runs on the same
  * device, inside a value with room for those of all shards. */
-gr_t gr_part(struct gr_build *b, int64_t rows, int64_t cols);
-/* Exchanges x, a value from gr_part: returns that of every shard, [n_shard * rows, n], on each
+gr_t gr_partial(struct gr_build *b, int64_t rows, int64_t cols);
+/* Exchanges x, a value from gr_partial: returns that of every shard, [n_shard * rows, n], on each
  * shard. */
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
-/* Exchanges x, a partial sum in a value from gr_part, and returns the sum over all shards + res. */
+/* Exchanges x, a partial sum in a value from gr_partial, and returns the sum over all shards + res.
+ */
 gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
 /* gr_mm without the exchange: returns a partial sum where this shard has only part of the
  * columns. */
-gr_t gr_mm_part(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
+gr_t gr_mm_partial(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 /* gr_mm into y, which may have more columns than the matrix has rows. */
 void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
 /* Rows [first, first + y.cols) of a slot's matrix times x, into y. */

@@ -88,7 +88,7 @@ static void live_at(struct gr_value *v, int32_t i)
 
 /* The value that stands for an offloaded weight in a segment. */
 static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_plan_segment *seg,
-                                  const struct gr_distant *w)
+                                  const struct gr_offload_item *w)
 {
     const struct gr_offload *f = (const struct gr_offload *)p->offload.data + seg->offload;
     while (f->weight != w)
@@ -99,7 +99,7 @@ static struct gr_value *offloaded(const struct gr_plan *p, const struct gr_plan_
 /* Calls fn for each operand in segment i that is offloaded for it. */
 static void each_offloaded(struct gr_plan *p, int32_t i,
                            void (*fn)(struct gr_ten *t, struct gr_value *v,
-                                      const struct gr_distant *w, int32_t node, void *user),
+                                      const struct gr_offload_item *w, int32_t node, void *user),
                            void *user)
 {
     const struct gr_plan_segment *seg = (const struct gr_plan_segment *)p->segment.data + i;
@@ -107,14 +107,14 @@ static void each_offloaded(struct gr_plan *p, int32_t i,
     for (int32_t k = seg->node; seg->n_offload && k < seg->node + seg->run.n_node; k++)
         for (const struct gr_operand *o = gr_op_info(node[k].op)->operands; o->role; o++) {
             struct gr_ten *t = gr_node_ten(&node[k], o);
-            const struct gr_distant *w = gr_plan_distant(p, t);
+            const struct gr_offload_item *w = gr_plan_offload_item(p, t);
             if (w)
                 fn(t, offloaded(p, seg, w), w, k, user);
         }
 }
 
-static void find_offloaded_life(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
-                                int32_t node, void *user)
+static void find_offloaded_life(struct gr_ten *t, struct gr_value *v,
+                                const struct gr_offload_item *w, int32_t node, void *user)
 {
     (void)t, (void)w;
     live_at(v, node);
@@ -165,7 +165,7 @@ static void find_asks(struct gr_plan *p)
     }
 }
 
-static void bind_offloaded(struct gr_ten *t, struct gr_value *v, const struct gr_distant *w,
+static void bind_offloaded(struct gr_ten *t, struct gr_value *v, const struct gr_offload_item *w,
                            int32_t node, void *user)
 {
     const struct gr_plan_memory *memory = user;
@@ -252,7 +252,7 @@ int gr_plan_finish(struct gr_plan *p)
     if (!rc && p->n_stage > 1)
         rc = gr_plan_cut(p);
     if (!rc)
-        rc = gr_plan_spread(p);
+        rc = gr_plan_partition(p);
     if (rc)
         return rc;
     find_asks(p);

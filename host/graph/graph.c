@@ -41,8 +41,8 @@ static gr_t embed(struct gr_build *b)
     if (b->plan->shape.n_embd)
         y = embed_vectors(b);
     else
-        y = gr_adapt_rows(b, GR_W_TOKEN_EMBD, gr_step_array(b, GR_STEP_TOKENS, 1), scale,
-                          embed_tokens(b, scale));
+        y = gr_lora_apply_rows(b, GR_W_TOKEN_EMBD, gr_step_array(b, GR_STEP_TOKENS, 1), scale,
+                               embed_tokens(b, scale));
     if (gr_has(b, -1, GR_W_TOKEN_TYPES)) { /* all tokens are of the first type */
         gr_t type = gr_weight(b, -1, GR_W_TOKEN_TYPES);
         type.rows = 1;
@@ -81,7 +81,7 @@ static gr_t logits(struct gr_build *b, gr_t x)
     if (!s)
         return gr_mm(b, -1, GR_W_OUTPUT, x);
     int64_t most = (s->whole->n_vocab + s->n_shard - 1) / s->n_shard;
-    gr_t y = gr_part(b, x.rows, most);
+    gr_t y = gr_partial(b, x.rows, most);
     gr_mm_to(b, -1, GR_W_OUTPUT, x, y);
     return gather_logits(b, y);
 }
@@ -169,7 +169,7 @@ static void begin(struct gr_plan *p, const struct gr_graph_env *env,
                   const struct gr_step_shape *shape)
 {
     gr_plan_init(p, shape);
-    p->distant = env->distant;
+    p->offload_items = env->offload_items;
     if (env->stage)
         p->stage = env->own_stage, p->n_stage = env->n_stage;
 }

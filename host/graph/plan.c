@@ -62,7 +62,7 @@ static void product_of(struct gr_node *n, struct gr_ten **x, struct gr_ten **w, 
         *x = &n->a.matmul.x, *w = &n->a.matmul.w;
 }
 
-int gr_plan_watch(struct gr_plan *p, int32_t weight, int layer)
+int gr_plan_tap_operands(struct gr_plan *p, int32_t weight, int layer)
 {
     struct gr_node *n = (struct gr_node *)p->node.data + p->node.n - 1;
     struct gr_ten *x, *w, *ids;
@@ -102,20 +102,20 @@ bool gr_plan_repeats(struct gr_node *n)
     return true;
 }
 
-const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t)
+const struct gr_offload_item *gr_plan_offload_item(const struct gr_plan *p, const struct gr_ten *t)
 {
     uintptr_t at = (uintptr_t)t->data;
-    size_t lo = 0, hi = p->distant.n;
-    if (t->value || at < GR_DISTANT)
+    size_t lo = 0, hi = p->offload_items.n;
+    if (t->value || at < GR_OFFLOAD_ADDRESS)
         return NULL;
     while (lo < hi) { /* the last one that begins at or before it */
         size_t mid = (lo + hi) / 2;
-        if (p->distant.item[mid].at <= at)
+        if (p->offload_items.item[mid].at <= at)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo ? &p->distant.item[lo - 1] : NULL;
+    return lo ? &p->offload_items.item[lo - 1] : NULL;
 }
 
 void gr_plan_keep(struct gr_plan *p, int32_t *kept)

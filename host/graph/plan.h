@@ -49,22 +49,22 @@ struct gr_move {
 
 /* Weights in host memory that a device uses in some plans only, and that are offloaded anew in each
  * step. Until gr_plan_bind the nodes of such a plan have placeholder addresses for them, from
- * GR_DISTANT on. */
-#define GR_DISTANT ((uintptr_t)1 << 62)
-struct gr_distant {
+ * GR_OFFLOAD_ADDRESS on. */
+#define GR_OFFLOAD_ADDRESS ((uintptr_t)1 << 62)
+struct gr_offload_item {
     const struct gr_ten *host;
     uintptr_t at;  /* ascending */
     int64_t bytes; /* on the device */
     bool matrix;
 };
-struct gr_distants {
-    const struct gr_distant *item;
+struct gr_offload_items {
+    const struct gr_offload_item *item;
     size_t n;
 };
 
 /* Copies a weight from the host to value `value` of a device. */
 struct gr_offload {
-    const struct gr_distant *weight;
+    const struct gr_offload_item *weight;
     uint32_t value;
 };
 
@@ -90,8 +90,8 @@ struct gr_plan {
     struct gr_vec segment; /* struct gr_plan_segment */
     struct gr_vec move;    /* struct gr_move */
     struct gr_vec offload; /* struct gr_offload */
-    struct gr_distants distant; /* weights that nodes may have at placeholder addresses */
-    int32_t stage, n_stage;     /* 0 or 1 stages: the whole plan */
+    struct gr_offload_items offload_items; /* weights at placeholder addresses */
+    int32_t stage, n_stage;                /* 0 or 1 stages: the whole plan */
     /* uint32_t, ascending: values received from the previous stage before the first node runs, and
      * values sent to the next stage after the last node. A value that only passes through is in
      * both. */
@@ -121,7 +121,7 @@ int gr_plan_add(struct gr_plan *p, const struct gr_node *node);
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t);
 /* Adds taps on the operands of the product that was added last, with matrices of slot `weight`: of
  * the ids (if it has any) and of the input. They fire after it. */
-int gr_plan_watch(struct gr_plan *p, int32_t weight, int layer);
+int gr_plan_tap_operands(struct gr_plan *p, int32_t weight, int layer);
 /* Drops nodes whose results are unused and those of other stages, cuts the rest into segments, and
  * places all values; values of a device that are alive at the same node never overlap. Nodes that
  * read only the step block and constants are repeated in every stage and on every device that needs
@@ -137,7 +137,7 @@ int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i);
  * operands. device: the names of its devices, by number. */
 void gr_plan_print(const struct gr_plan *p, const char *const *device, FILE *out);
 
-/* ---- for cut.c, spread.c and finish.c ---- */
+/* ---- for cut.c, partition.c and finish.c ---- */
 
 /* The value of a tensor; NULL when it is not in one of the plan's values. */
 static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struct gr_ten *t)
@@ -145,7 +145,7 @@ static inline struct gr_value *gr_plan_find(const struct gr_plan *p, const struc
     return t->value && t->value < p->value.n ? (struct gr_value *)p->value.data + t->value : NULL;
 }
 /* The offloaded weight that an operand is, or is part of; NULL when there is none. */
-const struct gr_distant *gr_plan_distant(const struct gr_plan *p, const struct gr_ten *t);
+const struct gr_offload_item *gr_plan_offload_item(const struct gr_plan *p, const struct gr_ten *t);
 /* Updates the tensor of a tap on a product's operand from its node. */
 void gr_plan_refresh_tap(struct gr_tap *tap, struct gr_node *node);
 /* Returns whether a node reads only the step block and constants, which every device has. */
@@ -155,6 +155,6 @@ void gr_plan_keep(struct gr_plan *p, int32_t *kept);
 /* Reduces the plan to stage p->stage of p->n_stage, and finds `in` and `out`. */
 int gr_plan_cut(struct gr_plan *p);
 /* Cuts the nodes into segments and adds moves and offloads. */
-int gr_plan_spread(struct gr_plan *p);
+int gr_plan_partition(struct gr_plan *p);
 
 #endif

@@ -151,8 +151,8 @@ int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_
 {
     memset(moves, 0, GR_N_CACHE_KIND * sizeof *moves);
     int rc = gr_cache_can(cache, op);
-    if (!rc && cache->tell)
-        rc = cache->tell(cache->user, op);
+    if (!rc && cache->before_op)
+        rc = cache->before_op(cache->user, op);
     if (rc)
         return rc;
     struct gr_kv_op own;

@@ -36,7 +36,7 @@ struct gr_cache {
     uint64_t hash;
     /* Called before a possible operation is performed, which is skipped when the call fails; NULL:
      * none. */
-    int (*tell)(void *user, const struct gr_kv_op *op);
+    int (*before_op)(void *user, const struct gr_kv_op *op);
     void *user;
 };
 

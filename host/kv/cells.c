@@ -18,12 +18,12 @@ static int check_params(const struct gr_kv_params *p)
 {
     if (p->n_seq_max < 1 || p->n_seq_max > GR_SEQ_MAX)
         return bad("sequences", 1, GR_SEQ_MAX, p->n_seq_max);
-    if (p->n_stream != 1 && p->n_stream != p->n_seq_max)
+    if (p->n_kv_pool != 1 && p->n_kv_pool != p->n_seq_max)
         return gr_fail(GR_E_INVALID,
-                       "KV cache: one stream or one for each of %u sequences expected, %u found",
-                       p->n_seq_max, p->n_stream);
-    if (p->n_cell < 1 || p->n_cell > CELL_MAX / p->n_stream)
-        return bad("cells of a stream", 1, CELL_MAX / p->n_stream, p->n_cell);
+                       "KV cache: one pool or one for each of %u sequences expected, %u found",
+                       p->n_seq_max, p->n_kv_pool);
+    if (p->n_cell < 1 || p->n_cell > CELL_MAX / p->n_kv_pool)
+        return bad("cells of a pool", 1, CELL_MAX / p->n_kv_pool, p->n_cell);
     if (p->n_pad < 32 || p->n_pad % 32 || p->n_pad > CELL_MAX)
         return gr_fail(GR_E_INVALID, "KV cache: padding: a multiple of 32 expected, %u found",
                        p->n_pad);
@@ -39,7 +39,7 @@ static bool allocate(struct gr_kv *kv)
 {
     const struct gr_kv_params *p = &kv->p;
     size_t n = kv->n_all;
-    kv->stream = gr_calloc(p->n_stream, sizeof *kv->stream);
+    kv->pool = gr_calloc(p->n_kv_pool, sizeof *kv->pool);
     kv->seq = gr_calloc(p->n_seq_max, sizeof *kv->seq);
     kv->pos = gr_calloc(n, sizeof *kv->pos);
     kv->delta = gr_calloc(n, sizeof *kv->delta);
@@ -50,7 +50,7 @@ static bool allocate(struct gr_kv *kv)
     kv->scratch = gr_calloc(p->n_cell, sizeof *kv->scratch);
     kv->row = p->pos_2d ? gr_calloc(n, sizeof *kv->row) : NULL;
     kv->col = p->pos_2d ? gr_calloc(n, sizeof *kv->col) : NULL;
-    return kv->stream && kv->seq && kv->pos && kv->delta && kv->age && kv->n_seq && kv->set &&
+    return kv->pool && kv->seq && kv->pos && kv->delta && kv->age && kv->n_seq && kv->set &&
            kv->used && kv->scratch && (!p->pos_2d || (kv->row && kv->col));
 }
 
@@ -64,14 +64,14 @@ int gr_kv_new(struct gr_kv **out, const struct gr_kv_params *p)
     if (!kv)
         return GR_E_NOMEM_HOST;
     kv->p = *p;
-    kv->n_all = p->n_cell * p->n_stream;
+    kv->n_all = p->n_cell * p->n_kv_pool;
     kv->n_set = (p->n_seq_max + 63) / 64;
     if (!allocate(kv)) {
         gr_kv_free(&kv);
         return GR_E_NOMEM_HOST;
     }
-    for (uint32_t s = 0; s < p->n_stream; s++)
-        kv->stream[s].base = s * p->n_cell;
+    for (uint32_t s = 0; s < p->n_kv_pool; s++)
+        kv->pool[s].base = s * p->n_cell;
     gr_kv_cells_clear(kv);
     *out = kv;
     return 0;
@@ -83,9 +83,9 @@ void gr_kv_free(struct gr_kv **kv)
     if (k) {
         for (uint32_t s = 0; k->seq && s < k->p.n_seq_max; s++)
             gr_free(k->seq[s].cell);
-        gr_free(k->stream), gr_free(k->seq), gr_free(k->pos), gr_free(k->delta), gr_free(k->row);
+        gr_free(k->pool), gr_free(k->seq), gr_free(k->pos), gr_free(k->delta), gr_free(k->row);
         gr_free(k->col), gr_free(k->age), gr_free(k->n_seq), gr_free(k->set), gr_free(k->used);
-        gr_free(k->scratch), gr_free(k->placed), gr_free(k->given);
+        gr_free(k->scratch), gr_free(k->placed), gr_free(k->eviction);
         gr_free(k->move_src), gr_free(k->move_dst);
         gr_free(k);
     }
@@ -104,8 +104,8 @@ void gr_kv_cells_clear(struct gr_kv *kv)
         struct gr_kv_seq *q = &kv->seq[s];
         *q = (struct gr_kv_seq){.cell = q->cell, .cap = q->cap};
     }
-    for (uint32_t s = 0; s < kv->p.n_stream; s++)
-        kv->stream[s] = (struct gr_kv_stream){.base = kv->stream[s].base};
+    for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
+        kv->pool[s] = (struct gr_kv_pool){.base = kv->pool[s].base};
     kv->n_used = kv->n_shift = kv->n_placed = 0;
     kv->busy = false;
     assert(gr_kv_check(kv) == 0);
@@ -113,7 +113,7 @@ void gr_kv_cells_clear(struct gr_kv *kv)
 
 /* ---- finding cells ---- */
 
-uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t c, bool used)
+uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c, bool used)
 {
     uint32_t flip = used ? 0 : ~UINT32_C(0), first = st->base + c, stop = st->base + kv->p.n_cell;
     for (uint32_t w = first / 32, skip = first % 32; w * 32 < stop; w++, skip = 0) {
@@ -124,14 +124,14 @@ uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_stream *st, uint3
     return kv->p.n_cell;
 }
 
-uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t c)
+uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c)
 {
     c = gr_kv_find(kv, st, c, false);
     return c < kv->p.n_cell ? c : gr_kv_find(kv, st, 0, false);
 }
 
-/* One past the last used cell below `end`, from the stream's base. */
-static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_stream *st, uint32_t end)
+/* One past the last used cell below `end`, from the pool's base. */
+static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t end)
 {
     uint32_t stop = st->base + end;
     while (stop > st->base) {
@@ -146,19 +146,19 @@ static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_stream *st,
 
 /* ---- single cells ---- */
 
-struct gr_kv_mark gr_kv_mark(const struct gr_kv *kv, uint32_t c)
+struct gr_kv_cell_meta gr_kv_cell_meta(const struct gr_kv *kv, uint32_t c)
 {
-    return (struct gr_kv_mark){kv->pos[c], kv->delta[c], kv->row ? kv->row[c] : 0,
-                               kv->col ? kv->col[c] : 0, kv->age[c]};
+    return (struct gr_kv_cell_meta){kv->pos[c], kv->delta[c], kv->row ? kv->row[c] : 0,
+                                    kv->col ? kv->col[c] : 0, kv->age[c]};
 }
 
-struct gr_kv_mark gr_kv_tok_mark(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t i)
+struct gr_kv_cell_meta gr_kv_tok_meta(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_t i)
 {
     const struct gr_full_batch *b = ub->batch;
     int32_t t = ub->tok[i], pos = b->pos[t];
     if (!kv->p.pos_2d)
-        return (struct gr_kv_mark){.pos = pos};
-    return (struct gr_kv_mark){.pos = pos, .row = b->row[t] - pos, .col = b->col[t] - pos};
+        return (struct gr_kv_cell_meta){.pos = pos};
+    return (struct gr_kv_cell_meta){.pos = pos, .row = b->row[t] - pos, .col = b->col[t] - pos};
 }
 
 void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
@@ -167,9 +167,9 @@ void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
     kv->delta[c] = delta;
 }
 
-void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, struct gr_kv_mark m)
+void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, struct gr_kv_cell_meta m)
 {
-    struct gr_kv_stream *st = &kv->stream[c / kv->p.n_cell];
+    struct gr_kv_pool *st = &kv->pool[c / kv->p.n_cell];
     kv->pos[c] = m.pos, kv->age[c] = m.age;
     gr_kv_set_delta(kv, c, m.delta);
     if (kv->row)
@@ -190,7 +190,7 @@ void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq)
     kv->set[(size_t)c * kv->n_set + (uint32_t)seq / 64] &= ~(UINT64_C(1) << seq % 64);
     if (--kv->n_seq[c])
         return;
-    struct gr_kv_stream *st = &kv->stream[c / kv->p.n_cell];
+    struct gr_kv_pool *st = &kv->pool[c / kv->p.n_cell];
     kv->used[c / 32] &= ~(UINT32_C(1) << c % 32);
     kv->n_used--, st->n_used--;
     kv->pos[c] = -1;
@@ -202,7 +202,7 @@ void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq)
 void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq)
 {
     gr_kv_cell_join(kv, c, seq);
-    gr_kv_order_put(kv, &kv->seq[seq], c);
+    gr_kv_index_put(kv, &kv->seq[seq], c);
 }
 
 void gr_kv_cell_empty(struct gr_kv *kv, uint32_t c)
@@ -210,7 +210,7 @@ void gr_kv_cell_empty(struct gr_kv *kv, uint32_t c)
     for (uint32_t w = 0; w < kv->n_set; w++)
         for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1) {
             int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
-            gr_kv_order_remove(kv, &kv->seq[s], c);
+            gr_kv_index_remove(kv, &kv->seq[s], c);
             gr_kv_cell_leave(kv, c, s);
         }
 }
@@ -274,7 +274,7 @@ bool gr_kv_seq_alike(const struct gr_kv *kv, int32_t a, int32_t b)
     if (n != gr_kv_seq_cells(kv, b))
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (!gr_kv_order_twin(kv, &kv->seq[b], gr_kv_items(&kv->seq[a])[i]))
+        if (!gr_kv_index_has_copy(kv, &kv->seq[b], gr_kv_items(&kv->seq[a])[i]))
             return false;
     return true;
 }
@@ -282,9 +282,9 @@ bool gr_kv_seq_alike(const struct gr_kv *kv, int32_t a, int32_t b)
 int32_t gr_kv_n_kv(const struct gr_kv *kv)
 {
     uint32_t end = 0;
-    for (uint32_t s = kv->p.n_stream; s-- && !end;)
-        if (kv->stream[s].n_used)
-            end = kv->stream[s].base + kv->stream[s].end;
+    for (uint32_t s = kv->p.n_kv_pool; s-- && !end;)
+        if (kv->pool[s].n_used)
+            end = kv->pool[s].base + kv->pool[s].end;
     return (int32_t)GR_MIN(GR_MAX(GR_PAD(end, kv->p.n_pad), kv->p.n_pad), kv->n_all);
 }
 
@@ -313,7 +313,7 @@ void gr_kv_shifted(struct gr_kv *kv)
 
 struct gr_cell gr_kv_cell(const struct gr_kv *kv, uint32_t i)
 {
-    struct gr_kv_mark m = gr_kv_mark(kv, i);
+    struct gr_kv_cell_meta m = gr_kv_cell_meta(kv, i);
     struct gr_cell c = {m.pos, m.delta, m.pos, m.pos, kv->n_seq[i], -1};
     while (c.n_seq && !gr_kv_has(kv, i, ++c.seq))
         ;
@@ -337,7 +337,7 @@ uint32_t gr_kv_n_used(const struct gr_kv *kv)
     return kv->n_used;
 }
 
-uint32_t gr_kv_head(const struct gr_kv *kv, uint32_t stream)
+uint32_t gr_kv_head(const struct gr_kv *kv, uint32_t pool)
 {
-    return kv->stream[stream].head;
+    return kv->pool[pool].head;
 }

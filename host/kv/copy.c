@@ -5,7 +5,7 @@
 #include "gr/status.h"
 #include "kv/cells.h"
 
-static int room_for_moves(struct gr_kv *kv, uint32_t n)
+static int reserve_moves(struct gr_kv *kv, uint32_t n)
 {
     if (n <= kv->cap_move)
         return 0;
@@ -24,7 +24,7 @@ static bool wanted(const struct gr_kv *kv, const struct gr_kv_op *op, uint32_t c
 {
     if (gr_kv_has(kv, c, op->dst))
         return kv->n_seq[c] > 1;
-    return !gr_kv_order_twin(kv, &kv->seq[op->dst], c);
+    return !gr_kv_index_has_copy(kv, &kv->seq[op->dst], c);
 }
 
 /* Returns the number of cells to copy; src, unless it is NULL, receives them. */
@@ -32,7 +32,7 @@ static uint32_t list_wanted(const struct gr_kv *kv, const struct gr_kv_op *op, s
                             int32_t *src)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    uint32_t n = 0, i = gr_kv_order_below(kv, q, r.lo), j = gr_kv_order_below(kv, q, r.hi);
+    uint32_t n = 0, i = gr_kv_index_below(kv, q, r.lo), j = gr_kv_index_below(kv, q, r.hi);
     for (; i < j; i++) {
         uint32_t c = gr_kv_items(q)[i];
         if (!wanted(kv, op, c))
@@ -48,7 +48,7 @@ static uint32_t list_wanted(const struct gr_kv *kv, const struct gr_kv_op *op, s
 static int32_t max_after(const struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    uint32_t j = gr_kv_order_below(kv, q, r.hi);
+    uint32_t j = gr_kv_index_below(kv, q, r.hi);
     int32_t max = j ? kv->pos[gr_kv_items(q)[j - 1]] : -1, own = gr_kv_max_pos(kv, op->dst);
     return max >= r.lo ? GR_MAX(max, own) : own;
 }
@@ -60,69 +60,69 @@ static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *
 {
     int32_t max = max_after(kv, op, r);
     if (kv->p.window <= 0 ||
-        list_wanted(kv, op, r, NULL) <= gr_kv_free_cells(kv, gr_kv_stream(kv, op->dst)))
+        list_wanted(kv, op, r, NULL) <= gr_kv_free_cells(kv, gr_kv_pool(kv, op->dst)))
         return r;
     int64_t lo = GR_MAX(GR_MIN(gr_kv_visible(kv, max), max), r.lo);
     return (struct gr_kv_range){(int32_t)GR_MIN(lo, r.hi), r.hi};
 }
 
-/* Positions of dst that may be gone after the copy: those gone in seq and those left out. */
-static struct gr_kv_gone gone_after(const struct gr_kv *kv, const struct gr_kv_op *op,
-                                    struct gr_kv_range r, struct gr_kv_range part)
+/* Positions of dst that may be evicted after the copy: those evicted in seq and those left out. */
+static struct gr_kv_evicted evicted_after(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                          struct gr_kv_range r, struct gr_kv_range part)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    uint32_t i = gr_kv_order_below(kv, q, r.lo), j = gr_kv_order_below(kv, q, part.lo);
+    uint32_t i = gr_kv_index_below(kv, q, r.lo), j = gr_kv_index_below(kv, q, part.lo);
     struct gr_kv_range rest = {0, 0};
     if (i < j)
         rest = (struct gr_kv_range){kv->pos[gr_kv_items(q)[i]], kv->pos[gr_kv_items(q)[j - 1]] + 1};
-    return gr_kv_gone_copied(r, &kv->seq[op->dst].gone, &q->gone, rest);
+    return gr_kv_evicted_copied(r, &kv->seq[op->dst].evicted, &q->evicted, rest);
 }
 
 int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
-    struct gr_kv_stream *st = gr_kv_stream(kv, op->dst);
+    struct gr_kv_pool *st = gr_kv_pool(kv, op->dst);
     struct gr_kv_seq *d = &kv->seq[op->dst];
     struct gr_kv_range part = chosen(kv, op, r);
     uint32_t n = list_wanted(kv, op, part, NULL), n_free = gr_kv_free_cells(kv, st);
-    struct gr_kv_gone gone = gone_after(kv, op, r, part);
-    int rc = gr_kv_window_check(kv, op->dst, &gone, max_after(kv, op, r));
-    if (!rc && n > n_free && n > n_free + gr_kv_given_up_at_most(kv, st, op->seq, part, n - n_free))
+    struct gr_kv_evicted evicted = evicted_after(kv, op, r, part);
+    int rc = gr_kv_window_check(kv, op->dst, &evicted, max_after(kv, op, r));
+    if (!rc && n > n_free && n > n_free + gr_kv_n_evictable(kv, st, op->seq, part, n - n_free))
         rc = gr_fail(GR_E_KV_FULL,
                      "the KV cache is full: %u cells of sequence %d to copy, %u of %u free; remove "
                      "sequences or use a larger context",
                      n, op->seq, n_free, kv->p.n_cell);
     if (!rc)
-        rc = room_for_moves(kv, n);
-    return rc ? rc : gr_kv_order_room(d, (uint32_t)GR_MIN((uint64_t)d->n + n, kv->p.n_cell));
+        rc = reserve_moves(kv, n);
+    return rc ? rc : gr_kv_index_reserve(d, (uint32_t)GR_MIN((uint64_t)d->n + n, kv->p.n_cell));
 }
 
 /* Removes dst from the cells in the range that it shares with seq. */
 static void leave_shared(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
     struct gr_kv_seq *d = &kv->seq[op->dst];
-    uint32_t i = gr_kv_order_below(kv, d, r.lo), j = gr_kv_order_below(kv, d, r.hi);
+    uint32_t i = gr_kv_index_below(kv, d, r.lo), j = gr_kv_index_below(kv, d, r.hi);
     for (; i < j; i++) {
         uint32_t c = gr_kv_items(d)[i];
         if (kv->n_seq[c] > 1 && gr_kv_has(kv, c, op->seq))
             gr_kv_cell_leave(kv, c, op->dst);
     }
-    gr_kv_order_tidy(kv, op->dst);
+    gr_kv_index_sort(kv, op->dst);
 }
 
 void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r,
                    struct gr_kv_moves *moves)
 {
-    struct gr_kv_stream *st = gr_kv_stream(kv, op->dst);
+    struct gr_kv_pool *st = gr_kv_pool(kv, op->dst);
     struct gr_kv_range part = chosen(kv, op, r);
     uint32_t n = list_wanted(kv, op, part, kv->move_src), c = st->head, at[GR_SEQ_MAX] = {0};
-    kv->seq[op->dst].gone = gone_after(kv, op, r, part);
+    kv->seq[op->dst].evicted = evicted_after(kv, op, r, part);
     while (gr_kv_free_cells(kv, st) < n)
-        gr_kv_give_up(kv, st, op->seq, part, at);
+        gr_kv_evict(kv, st, op->seq, part, at);
     leave_shared(kv, op, r);
     for (uint32_t i = 0; i < n; i++) {
         c = gr_kv_find_free(kv, st, c);
         kv->move_dst[i] = (int32_t)(st->base + c);
-        gr_kv_cell_use(kv, st->base + c, gr_kv_mark(kv, (uint32_t)kv->move_src[i]));
+        gr_kv_cell_use(kv, st->base + c, gr_kv_cell_meta(kv, (uint32_t)kv->move_src[i]));
         gr_kv_cell_put(kv, st->base + c, op->dst);
     }
     if (n)
@@ -132,9 +132,9 @@ void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_ran
 
 /* ---- packing ---- */
 
-/* Pairs the cells of a stream behind its first n_used ones with the holes before; returns their
+/* Pairs the cells of a pool behind its first n_used ones with the holes before; returns their
  * number. src and dst may be NULL. */
-static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_stream *st, int32_t *src,
+static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_pool *st, int32_t *src,
                            int32_t *dst)
 {
     uint32_t n = 0, hole = 0;
@@ -151,7 +151,7 @@ static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_stream *st
 /* Moves the metadata of a cell; the orders of its sequences still name the old one. */
 static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
 {
-    gr_kv_cell_use(kv, dst, gr_kv_mark(kv, src));
+    gr_kv_cell_use(kv, dst, gr_kv_cell_meta(kv, src));
     for (uint32_t w = 0; w < kv->n_set; w++)
         for (uint64_t m = kv->set[(size_t)src * kv->n_set + w]; m; m &= m - 1) {
             int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
@@ -170,21 +170,21 @@ static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
     }
 }
 
-/* Fills the holes of a stream with its last cells and updates the orders. */
-static uint32_t pack(struct gr_kv *kv, uint32_t stream, int32_t *src, int32_t *dst)
+/* Fills the holes of a pool with its last cells and updates the orders. */
+static uint32_t pack(struct gr_kv *kv, uint32_t pool, int32_t *src, int32_t *dst)
 {
-    struct gr_kv_stream *st = &kv->stream[stream];
+    struct gr_kv_pool *st = &kv->pool[pool];
     uint32_t n = pair_holes(kv, st, src, dst);
     for (uint32_t i = 0; i < n; i++) {
         move_cell(kv, (uint32_t)src[i], (uint32_t)dst[i]);
         kv->scratch[(uint32_t)src[i] - st->base] = (uint32_t)dst[i];
     }
     for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
-        if (gr_kv_stream(kv, s) == st)
+        if (gr_kv_pool(kv, s) == st)
             rename_items(kv, s, st->base);
     for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
-        if (gr_kv_stream(kv, s) == st)
-            gr_kv_order_tidy(kv, s);
+        if (gr_kv_pool(kv, s) == st)
+            gr_kv_index_sort(kv, s);
     st->head = st->n_used % kv->p.n_cell;
     return n;
 }
@@ -194,9 +194,9 @@ int gr_kv_can_pack(struct gr_kv *kv)
     uint32_t n = 0;
     if (kv->busy)
         return gr_fail(GR_E_INTERNAL, "KV cache: packed while a batch is under way");
-    for (uint32_t s = 0; s < kv->p.n_stream; s++)
-        n += pair_holes(kv, &kv->stream[s], NULL, NULL);
-    return room_for_moves(kv, n);
+    for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
+        n += pair_holes(kv, &kv->pool[s], NULL, NULL);
+    return reserve_moves(kv, n);
 }
 
 int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
@@ -206,7 +206,7 @@ int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
     int rc = gr_kv_can_pack(kv);
     if (rc)
         return rc;
-    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+    for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
         n += pack(kv, s, kv->move_src + n, kv->move_dst + n);
     *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
     assert(gr_kv_check(kv) == 0);

@@ -3,8 +3,8 @@
 
 #include "kv/cells.h"
 
-static bool visible(const struct gr_kv *kv, int32_t seq, const struct gr_kv_mark *t, uint32_t c,
-                    bool causal)
+static bool visible(const struct gr_kv *kv, int32_t seq, const struct gr_kv_cell_meta *t,
+                    uint32_t c, bool causal)
 {
     if (!gr_kv_has(kv, c, seq) || (causal && kv->pos[c] > t->pos))
         return false;
@@ -22,7 +22,7 @@ void gr_kv_mask_dense(const struct gr_kv *kv, const struct gr_ubatch *ub, int32_
         mask[i] = -INFINITY;
     for (int32_t i = 0; i < ub->n_tok; i++) {
         float *row = mask + (size_t)i * (size_t)n_kv;
-        struct gr_kv_mark t = gr_kv_tok_mark(kv, ub, i);
+        struct gr_kv_cell_meta t = gr_kv_tok_meta(kv, ub, i);
         for (int32_t c = 0; c < n_kv; c++)
             if (visible(kv, gr_kv_tok_seq(ub, i), &t, (uint32_t)c, causal))
                 row[c] = alibi ? -fabsf((float)(kv->pos[c] - t.pos)) : 0.0f;

@@ -36,7 +36,7 @@ static void print_same(uint32_t same, FILE *out)
 
 /* Lines equal to the one before are counted instead of printed, so that a large cache stays
  * readable. */
-static void print_map(const struct gr_kv *kv, const struct gr_kv_stream *st, FILE *out)
+static void print_map(const struct gr_kv *kv, const struct gr_kv_pool *st, FILE *out)
 {
     char line[PER_LINE + PER_LINE / 16], before[sizeof line] = "";
     uint32_t same = 0, stop = st->base + kv->p.n_cell;
@@ -71,17 +71,17 @@ static void print_seq(const struct gr_kv *kv, int32_t s, FILE *out)
             gr_kv_seq_shared(kv, s), gr_kv_cells_pos_min(kv, s), gr_kv_cells_pos_max(kv, s));
     if (shifted)
         fprintf(out, "%12s%8u wait for a shift by %d to %d\n", "", shifted, lo, hi);
-    for (uint32_t i = 0; i < q->gone.n; i++)
-        fprintf(out, "%20s positions %d to %d given up\n", "", q->gone.r[i].lo,
-                q->gone.r[i].hi - 1);
+    for (uint32_t i = 0; i < q->evicted.n; i++)
+        fprintf(out, "%20s positions %d to %d evicted\n", "", q->evicted.r[i].lo,
+                q->evicted.r[i].hi - 1);
 }
 
 static void print_head(const struct gr_kv *kv, FILE *out)
 {
     fprintf(out, "KV cache: %u of %u cells used (the first %d)", kv->n_used, kv->n_all,
             (int)gr_kv_n_kv(kv));
-    if (kv->p.n_stream == 1)
-        fprintf(out, ", head at %u", kv->stream[0].head);
+    if (kv->p.n_kv_pool == 1)
+        fprintf(out, ", head at %u", kv->pool[0].head);
     else
         fprintf(out, ", %u a sequence", kv->p.n_cell);
     if (kv->p.window > 0)
@@ -95,9 +95,9 @@ static void print_head(const struct gr_kv *kv, FILE *out)
 void gr_kv_print(const struct gr_kv *kv, FILE *out)
 {
     print_head(kv, out);
-    for (uint32_t s = 0; s < kv->p.n_stream; s++)
-        if (kv->stream[s].n_used || kv->p.n_stream == 1)
-            print_map(kv, &kv->stream[s], out);
+    for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
+        if (kv->pool[s].n_used || kv->p.n_kv_pool == 1)
+            print_map(kv, &kv->pool[s], out);
     if (kv->n_used)
         fprintf(out, "%10s\n", "sequence");
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++)

@@ -10,10 +10,10 @@ uint64_t gr_hash_bytes(uint64_t hash, const void *p, size_t n)
     return XXH3_64bits_withSeed(p, n, hash);
 }
 
-static uint64_t hash_gone(uint64_t hash, const struct gr_kv_gone *gone)
+static uint64_t hash_evicted(uint64_t hash, const struct gr_kv_evicted *evicted)
 {
-    hash = gr_hash_bytes(hash, &gone->n, sizeof gone->n);
-    return gr_hash_bytes(hash, gone->r, gone->n * sizeof *gone->r);
+    hash = gr_hash_bytes(hash, &evicted->n, sizeof evicted->n);
+    return gr_hash_bytes(hash, evicted->r, evicted->n * sizeof *evicted->r);
 }
 
 /* Hashes the used cells [c, end). */
@@ -31,7 +31,7 @@ static uint64_t hash_run(const struct gr_kv *kv, uint32_t c, uint32_t end, uint6
     return gr_hash_bytes(hash, kv->set + (size_t)c * kv->n_set, n * kv->n_set * sizeof *kv->set);
 }
 
-static uint64_t hash_stream(const struct gr_kv *kv, const struct gr_kv_stream *st, uint64_t hash)
+static uint64_t hash_pool(const struct gr_kv *kv, const struct gr_kv_pool *st, uint64_t hash)
 {
     uint32_t c = gr_kv_find(kv, st, 0, true);
     hash = gr_hash_bytes(hash, &st->head, sizeof st->head);
@@ -46,14 +46,14 @@ static uint64_t hash_stream(const struct gr_kv *kv, const struct gr_kv_stream *s
 uint64_t gr_kv_hash(const struct gr_kv *kv, uint64_t hash)
 {
     hash = gr_hash_bytes(hash, &kv->clock, sizeof kv->clock);
-    for (uint32_t i = 0; i < kv->p.n_stream; i++)
-        hash = hash_stream(kv, &kv->stream[i], hash);
+    for (uint32_t i = 0; i < kv->p.n_kv_pool; i++)
+        hash = hash_pool(kv, &kv->pool[i], hash);
     for (uint32_t i = 0; i < kv->p.n_seq_max; i++) {
         const struct gr_kv_seq *q = &kv->seq[i];
         hash = gr_hash_bytes(hash, &q->n, sizeof q->n);
         if (q->n)
             hash = gr_hash_bytes(hash, gr_kv_items(q), q->n * sizeof *q->cell);
-        hash = hash_gone(hash, &q->gone);
+        hash = hash_evicted(hash, &q->evicted);
     }
     return hash;
 }

@@ -4,16 +4,16 @@
  * A cell is empty (pos -1, no sequence) or holds one token's position, the shift that its K still
  * needs (delta) and the set of sequences that see it. Positions of a sequence may repeat
  * (Self-Extend, images), so nothing is keyed by position. Cells lie in one pool that all sequences
- * share or, with streams, in one pool of equal size per sequence: sequence s owns cells [s *
+ * share or, with separate pools, in one of equal size per sequence: sequence s owns cells [s *
  * n_cell, (s + 1) * n_cell), and a cell then has one sequence.
  *
  * A batch is placed in steps: gr_kv_reserve checks that all of its micro-batches will find cells,
  * gr_kv_place gives cells to one micro-batch after the other, gr_kv_commit keeps the cells when all
  * is computed, gr_kv_abort frees them again.
  *
- * With a sliding window, cells of a sequence that no later token can see are evicted ("given up")
+ * With a sliding window, cells of a sequence that no later token can see are evicted
  * when room is needed, so window + micro-batch cells per sequence last forever. The positions of
- * evicted cells are remembered ("gone"): operations after which a token would miss such a cell are
+ * evicted cells are remembered: operations after which a token would miss such a cell are
  * refused. */
 #ifndef GR_KV_KV_H
 #define GR_KV_KV_H
@@ -33,11 +33,11 @@ struct gr_kv_range {
 };
 
 struct gr_kv_params {
-    uint32_t n_cell;    /* rows of a stream; n_stream * n_cell is 1 to 2^30 */
-    uint32_t n_stream;  /* 1 = one pool; otherwise n_seq_max */
+    uint32_t n_cell;    /* rows of a pool; n_kv_pool * n_cell is 1 to 2^30 */
+    uint32_t n_kv_pool; /* 1 = one pool; otherwise n_seq_max */
     uint32_t n_seq_max; /* 1 to GR_SEQ_MAX */
     uint32_t n_pad;  /* the used range is rounded up to this: 256; 32 in the compatibility tests */
-    bool contiguous; /* a micro-batch takes neighbouring cells only (of a stream) */
+    bool contiguous; /* a micro-batch takes neighbouring cells only (of a pool) */
     int32_t window;  /* > 0: sliding window; a token sees no position this far or further behind its
                         own */
     bool chunked; /* windows lie side by side (chunks); a token sees nothing before its own chunk */
@@ -65,7 +65,7 @@ void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *m
  * would see cells that are evicted by then. */
 int gr_kv_can_shift(const struct gr_kv *kv, int32_t seq, int32_t keep, int32_t n, int32_t end);
 void gr_kv_cells_clear(struct gr_kv *kv);
-/* Compacts each stream: moves cells into holes until the used cells are the first ones.
+/* Compacts each pool: moves cells into holes until the used cells are the first ones.
  * GR_E_NOMEM_HOST, with nothing changed; never right after gr_kv_can_pack returned 0. */
 int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves);
 int gr_kv_can_pack(struct gr_kv *kv);
@@ -89,7 +89,7 @@ bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq);
 /* Checks that the micro-batches (parts of one batch, in this order) will all find cells; until
  * commit or abort nothing but gr_kv_place may change the cells. On failure nothing has changed:
  * GR_E_KV_FULL with tokens wanted, cells free and the remedy; GR_E_INVALID for a token of several
- * sequences when sequences have streams of their own; GR_E_NOMEM_HOST. */
+ * sequences when sequences have pools of their own; GR_E_NOMEM_HOST. */
 int gr_kv_reserve(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub);
 /* Gives cells to the next micro-batch: cells[i] for its token i. The search starts at the head,
  * which is behind the previous micro-batch, or at 0 when the head is beyond the number of used
@@ -109,7 +109,7 @@ void gr_kv_abort(struct gr_kv *kv);
  * gaps. */
 
 /* Upper bound of the items of a list, gaps included, while sequences of one pool share no cells. */
-int64_t gr_kv_list_room(const struct gr_kv_params *p);
+int64_t gr_kv_list_capacity(const struct gr_kv_params *p);
 /* Number of items in the list of a micro-batch, gaps included. */
 int64_t gr_kv_list(const struct gr_kv *kv, const struct gr_ubatch *ub);
 /* Fills list [gr_kv_list] and span [n_tok][3]: lo, near, hi of each token's range, limited by the
@@ -151,9 +151,9 @@ struct gr_cell {
 };
 struct gr_cell gr_kv_cell(const struct gr_kv *kv, uint32_t i);
 bool gr_kv_cell_has(const struct gr_kv *kv, uint32_t i, int32_t seq);
-uint32_t gr_kv_n_cell(const struct gr_kv *kv); /* of all streams */
+uint32_t gr_kv_n_cell(const struct gr_kv *kv); /* of all pools */
 uint32_t gr_kv_n_used(const struct gr_kv *kv);
-uint32_t gr_kv_head(const struct gr_kv *kv, uint32_t stream); /* in the stream */
+uint32_t gr_kv_head(const struct gr_kv *kv, uint32_t pool); /* in the pool */
 
 /* Prints a map of the cells, one character per cell (0-9a-z sequence, # a later one, + shared, .
  * free; equal lines once), and for each sequence its cells, positions and pending deltas. 80

@@ -16,10 +16,10 @@ static int64_t place_of(int64_t n)
     return GR_MAX(step, GR_PAD(n, step));
 }
 
-int64_t gr_kv_list_room(const struct gr_kv_params *p)
+int64_t gr_kv_list_capacity(const struct gr_kv_params *p)
 {
     int64_t n = p->n_cell, n_seq = p->n_seq_max;
-    if (p->n_stream > 1 || n_seq == 1)
+    if (p->n_kv_pool > 1 || n_seq == 1)
         return place_of(n) * n_seq;
     return n + n / 8 + 256 * n_seq;
 }
@@ -73,15 +73,16 @@ static void write_items(const struct gr_kv *kv, struct gr_kv_seq *q, int32_t *li
 }
 
 /* lo, near and hi of a token in its sequence's items. */
-static void find_span(const struct gr_kv *kv, const struct gr_kv_seq *q, const struct gr_kv_mark *m,
-                      bool causal, int32_t neighbours, int32_t span[3])
+static void find_span(const struct gr_kv *kv, const struct gr_kv_seq *q,
+                      const struct gr_kv_cell_meta *m, bool causal, int32_t neighbours,
+                      int32_t span[3])
 {
-    uint32_t hi = causal ? gr_kv_order_until(kv, q, m) : q->n, lo = 0, near;
+    uint32_t hi = causal ? gr_kv_index_until(kv, q, m) : q->n, lo = 0, near;
     if (kv->p.window > 0)
-        lo = GR_MIN(gr_kv_order_below(kv, q, gr_kv_first_seen(kv, m->pos)), hi);
+        lo = GR_MIN(gr_kv_index_below(kv, q, gr_kv_first_seen(kv, m->pos)), hi);
     near = lo;
     if (neighbours > 0)
-        near = GR_MIN(GR_MAX(gr_kv_order_below(kv, q, (int64_t)m->pos + 1 - neighbours), lo), hi);
+        near = GR_MIN(GR_MAX(gr_kv_index_below(kv, q, (int64_t)m->pos + 1 - neighbours), lo), hi);
     span[0] = (int32_t)lo, span[1] = (int32_t)near, span[2] = (int32_t)hi;
 }
 
@@ -93,7 +94,7 @@ struct gr_kv_range gr_kv_fill(struct gr_kv *kv, const struct gr_ubatch *ub, bool
     take_places(kv, ub, kept);
     for (int32_t i = 0; i < ub->n_tok; i++, span += 3) {
         struct gr_kv_seq *q = &kv->seq[gr_kv_tok_seq(ub, i)];
-        struct gr_kv_mark m = gr_kv_tok_mark(kv, ub, i);
+        struct gr_kv_cell_meta m = gr_kv_tok_meta(kv, ub, i);
         write_items(kv, q, list, key_pos, &changed);
         find_span(kv, q, &m, causal, neighbours, span);
         for (int j = 0; j < 3; j++)

@@ -19,8 +19,8 @@ static struct gr_kv_range range_of(const struct gr_kv_op *op)
 static void items_in(const struct gr_kv *kv, const struct gr_kv_seq *q, struct gr_kv_range r,
                      uint32_t *i, uint32_t *j)
 {
-    *i = gr_kv_order_below(kv, q, r.lo);
-    *j = GR_MAX(gr_kv_order_below(kv, q, r.hi), *i);
+    *i = gr_kv_index_below(kv, q, r.lo);
+    *j = GR_MAX(gr_kv_index_below(kv, q, r.hi), *i);
 }
 
 static bool does_nothing(const struct gr_kv_op *op)
@@ -42,7 +42,7 @@ static bool does_nothing(const struct gr_kv_op *op)
 
 static bool copies(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
-    return op->kind == GR_KV_DUP || (op->kind == GR_KV_CP && kv->p.n_stream > 1);
+    return op->kind == GR_KV_DUP || (op->kind == GR_KV_CP && kv->p.n_kv_pool > 1);
 }
 
 static void add_seqs(const struct gr_kv *kv, uint32_t c, struct seqs *s)
@@ -103,7 +103,7 @@ static int check_growth(const struct gr_kv *kv, const struct gr_kv_op *op)
     if (!kv->row) /* the largest position is the last */
         i = j - 1;
     for (; i < j; i++) {
-        struct gr_kv_mark m = gr_kv_mark(kv, gr_kv_items(q)[i]);
+        struct gr_kv_cell_meta m = gr_kv_cell_meta(kv, gr_kv_items(q)[i]);
         int64_t top = (int64_t)m.pos + GR_MAX(0, GR_MAX(m.row, m.col));
         if (top + op->by > GR_POS_MAX)
             return gr_fail(GR_E_INVALID,
@@ -123,16 +123,16 @@ static int32_t new_pos(const struct gr_kv *kv, const struct gr_kv_op *op, uint32
     return op->kind == GR_KV_ADD ? pos + op->by : pos / op->by;
 }
 
-/* Positions of a sequence that may be gone after an addition or a division on op->seq. */
-static struct gr_kv_gone gone_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
-                                         int32_t seq)
+/* Positions of a sequence that may be evicted after an addition or a division on op->seq. */
+static struct gr_kv_evicted evicted_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
+                                               int32_t seq)
 {
-    const struct gr_kv_gone *gone = &kv->seq[seq].gone, *other = &kv->seq[op->seq].gone;
+    const struct gr_kv_evicted *evicted = &kv->seq[seq].evicted, *other = &kv->seq[op->seq].evicted;
     if (seq == op->seq)
-        return gr_kv_gone_after(op, range_of(op), gone);
-    if (gr_kv_stream(kv, seq) != gr_kv_stream(kv, op->seq))
-        return *gone;
-    return gr_kv_gone_beside(op, range_of(op), gone, other);
+        return gr_kv_evicted_after(op, range_of(op), evicted);
+    if (gr_kv_pool(kv, seq) != gr_kv_pool(kv, op->seq))
+        return *evicted;
+    return gr_kv_evicted_beside(op, range_of(op), evicted, other);
 }
 
 static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
@@ -140,13 +140,13 @@ static int check_moved_window(const struct gr_kv *kv, const struct gr_kv_op *op)
     struct seqs t = touched(kv, op);
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         const struct gr_kv_seq *q = &kv->seq[s];
-        struct gr_kv_gone gone = gone_after_move(kv, op, s);
+        struct gr_kv_evicted evicted = evicted_after_move(kv, op, s);
         int32_t max = -1;
-        if (!(t.bit[s / 64] >> s % 64 & 1) && !memcmp(&gone, &q->gone, sizeof gone))
+        if (!(t.bit[s / 64] >> s % 64 & 1) && !memcmp(&evicted, &q->evicted, sizeof evicted))
             continue;
         for (uint32_t i = 0; i < q->n; i++)
             max = GR_MAX(max, new_pos(kv, op, gr_kv_items(q)[i]));
-        int rc = gr_kv_window_check(kv, s, &gone, max);
+        int rc = gr_kv_window_check(kv, s, &evicted, max);
         if (rc)
             return rc;
     }
@@ -159,8 +159,8 @@ static int check_rm_window(const struct gr_kv *kv, const struct gr_kv_op *op, in
     uint32_t i, j;
     items_in(kv, q, range_of(op), &i, &j);
     uint32_t last = j < q->n ? q->n : i; /* one past the last item that stays */
-    struct gr_kv_gone gone = gr_kv_gone_after(op, range_of(op), &q->gone);
-    return gr_kv_window_check(kv, seq, &gone, last ? kv->pos[gr_kv_items(q)[last - 1]] : -1);
+    struct gr_kv_evicted evicted = gr_kv_evicted_after(op, range_of(op), &q->evicted);
+    return gr_kv_window_check(kv, seq, &evicted, last ? kv->pos[gr_kv_items(q)[last - 1]] : -1);
 }
 
 static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
@@ -171,11 +171,11 @@ static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
     return rc;
 }
 
-/* Positions of dst that may be gone after it shares cells of seq. */
-static struct gr_kv_gone gone_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
+/* Positions of dst that may be evicted after it shares cells of seq. */
+static struct gr_kv_evicted evicted_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
-    return gr_kv_gone_copied(range_of(op), &kv->seq[op->dst].gone, &kv->seq[op->seq].gone,
-                             (struct gr_kv_range){0, 0});
+    return gr_kv_evicted_copied(range_of(op), &kv->seq[op->dst].evicted, &kv->seq[op->seq].evicted,
+                                (struct gr_kv_range){0, 0});
 }
 
 static int can_share(struct gr_kv *kv, const struct gr_kv_op *op)
@@ -186,10 +186,11 @@ static int can_share(struct gr_kv *kv, const struct gr_kv_op *op)
     int32_t max = gr_kv_max_pos(kv, op->dst);
     if (i < j)
         max = GR_MAX(max, kv->pos[gr_kv_items(q)[j - 1]]);
-    struct gr_kv_gone gone = gone_after_share(kv, op);
-    int rc = gr_kv_window_check(kv, op->dst, &gone, max);
+    struct gr_kv_evicted evicted = evicted_after_share(kv, op);
+    int rc = gr_kv_window_check(kv, op->dst, &evicted, max);
     struct gr_kv_seq *d = &kv->seq[op->dst];
-    return rc ? rc : gr_kv_order_room(d, (uint32_t)GR_MIN((uint64_t)d->n + (j - i), kv->p.n_cell));
+    return rc ? rc
+              : gr_kv_index_reserve(d, (uint32_t)GR_MIN((uint64_t)d->n + (j - i), kv->p.n_cell));
 }
 
 int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op)
@@ -215,7 +216,7 @@ int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op)
 static void rm(struct gr_kv *kv, const struct gr_kv_op *op, int32_t seq)
 {
     struct gr_kv_seq *q = &kv->seq[seq];
-    struct gr_kv_stream *st = gr_kv_stream(kv, seq);
+    struct gr_kv_pool *st = gr_kv_pool(kv, seq);
     uint32_t i, j;
     items_in(kv, q, range_of(op), &i, &j);
     for (uint32_t k = i; k < j; k++) {
@@ -225,8 +226,8 @@ static void rm(struct gr_kv *kv, const struct gr_kv_op *op, int32_t seq)
             st->head = GR_MIN(st->head, c - st->base);
     }
     if (i < j)
-        gr_kv_order_cut(q, i, j);
-    q->gone = gr_kv_gone_after(op, range_of(op), &q->gone);
+        gr_kv_index_cut(q, i, j);
+    q->evicted = gr_kv_evicted_after(op, range_of(op), &q->evicted);
 }
 
 static void do_rm(struct gr_kv *kv, const struct gr_kv_op *op)
@@ -250,15 +251,15 @@ static void do_share(struct gr_kv *kv, const struct gr_kv_op *op)
     const struct gr_kv_seq *q = &kv->seq[op->seq];
     struct gr_kv_seq *d = &kv->seq[op->dst];
     uint32_t i, j;
-    d->gone = gone_after_share(kv, op);
+    d->evicted = evicted_after_share(kv, op);
     for (items_in(kv, q, range_of(op), &i, &j); i < j; i++) {
         uint32_t c = gr_kv_items(q)[i];
         if (gr_kv_has(kv, c, op->dst))
             continue;
         gr_kv_cell_join(kv, c, op->dst);
-        gr_kv_order_push(d, c);
+        gr_kv_index_push(d, c);
     }
-    gr_kv_order_tidy(kv, op->dst);
+    gr_kv_index_sort(kv, op->dst);
 }
 
 /* Removes a cell from all its sequences; their orders still name it. */
@@ -274,7 +275,7 @@ static void leave_all(struct gr_kv *kv, uint32_t c)
 static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    struct gr_kv_stream *st = gr_kv_stream(kv, op->seq);
+    struct gr_kv_pool *st = gr_kv_pool(kv, op->seq);
     struct seqs t = touched(kv, op);
     uint32_t i, j, freed = UINT32_MAX;
     for (items_in(kv, q, range_of(op), &i, &j); i < j; i++) {
@@ -292,11 +293,11 @@ static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
         st->head = freed < kv->p.n_cell ? freed : 0;
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         if (s != op->seq)
-            kv->seq[s].gone = gone_after_move(kv, op, s);
+            kv->seq[s].evicted = evicted_after_move(kv, op, s);
         if (t.bit[s / 64] >> s % 64 & 1)
-            gr_kv_order_tidy(kv, s);
+            gr_kv_index_sort(kv, s);
     }
-    kv->seq[op->seq].gone = gone_after_move(kv, op, op->seq); /* last: others depend on it */
+    kv->seq[op->seq].evicted = evicted_after_move(kv, op, op->seq); /* last: others depend on it */
 }
 
 void gr_kv_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_moves *moves)

@@ -48,8 +48,8 @@ static int save_seqs(const struct gr_kv *kv, int32_t seq, struct gr_vec *out, in
         if (!q->n || (seq >= 0 && s != seq))
             continue;
         index[s] = (int32_t)out->n;
-        struct gr_kv_range gone = gr_kv_gone_hull(&q->gone);
-        struct gr_saved_seq row = {s, gone.lo, gone.hi};
+        struct gr_kv_range evicted = gr_kv_evicted_hull(&q->evicted);
+        struct gr_saved_seq row = {s, evicted.lo, evicted.hi};
         rc = gr_vec_append(out, &row, 1, sizeof row);
     }
     return rc;
@@ -58,7 +58,7 @@ static int save_seqs(const struct gr_kv *kv, int32_t seq, struct gr_vec *out, in
 static int save_item(const struct gr_kv *kv, uint32_t c, uint32_t age, const int32_t *index,
                      struct gr_vec *items, struct gr_vec *ids)
 {
-    struct gr_kv_mark m = gr_kv_mark(kv, c);
+    struct gr_kv_cell_meta m = gr_kv_cell_meta(kv, c);
     struct gr_saved_item item = {m.pos, m.row, m.col, age, 0};
     int rc = 0;
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max && !rc; s++)
@@ -196,7 +196,7 @@ static int check_seqs(const struct gr_kv *kv, const char *name, const struct gr_
             return bad(name, "cells of a sequence", 1, INT32_MAX, 0);
         bool none = !q->lo && !q->hi;
         if (!none && (q->lo < 0 || q->hi <= q->lo || q->hi > GR_MAX(see, 0)))
-            return bad(name, "positions given up", 0, GR_MAX(see, 0), q->lo < 0 ? q->lo : q->hi);
+            return bad(name, "positions evicted", 0, GR_MAX(see, 0), q->lo < 0 ? q->lo : q->hi);
     }
     return 0;
 }
@@ -217,57 +217,56 @@ static bool seen(const struct gr_kv_load *l, const struct gr_kv *kv, const struc
 }
 
 /* Returns how many of the sequences id [n_seq] of an item get it, and lists them first in `to`, as
- * sequences of the cache: in one pool all of them when one of them sees it, with streams those that
- * see it. */
+ * sequences of the cache: in one pool all of them when one of them sees it, with separate pools
+ * those that see it. */
 static uint32_t takers(const struct gr_kv_load *l, const struct gr_kv *kv,
                        const struct gr_saved_item *item, const int32_t *id, int32_t *to)
 {
     uint32_t n = 0;
-    bool any = false, streams = kv->p.n_stream > 1;
+    bool any = false, pools = kv->p.n_kv_pool > 1;
     for (uint32_t k = 0; k < item->n_seq; k++) {
         bool sees = seen(l, kv, item, id[k]);
         any |= sees;
-        if (sees || !streams)
+        if (sees || !pools)
             to[n++] = target(l, id[k]);
     }
     return any ? n : 0;
 }
 
-/* Counts the cells needed in each stream, and for each sequence of the cache. */
-static void count(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t *stream,
-                  uint32_t *seq)
+/* Counts the cells needed in each pool, and for each sequence of the cache. */
+static void count(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t *pool, uint32_t *seq)
 {
     const int32_t *id = l->saved.id;
     int32_t to[GR_SEQ_MAX];
-    memset(stream, 0, GR_SEQ_MAX * sizeof *stream);
+    memset(pool, 0, GR_SEQ_MAX * sizeof *pool);
     memset(seq, 0, GR_SEQ_MAX * sizeof *seq);
     for (uint32_t i = 0; i < l->saved.head.n_item; id += l->saved.item[i++].n_seq) {
         uint32_t n = takers(l, kv, &l->saved.item[i], id, to);
         for (uint32_t k = 0; k < n; k++)
             seq[to[k]]++;
-        if (kv->p.n_stream == 1)
-            stream[0] += n > 0;
-        for (uint32_t k = 0; kv->p.n_stream > 1 && k < n; k++)
-            stream[to[k]]++;
+        if (kv->p.n_kv_pool == 1)
+            pool[0] += n > 0;
+        for (uint32_t k = 0; kv->p.n_kv_pool > 1 && k < n; k++)
+            pool[to[k]]++;
     }
 }
 
-/* Cells of a stream that will be free after the replaced sequences are removed. */
-static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t stream)
+/* Cells of a pool that will be free after the replaced sequences are removed. */
+static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t pool)
 {
     if (l->seq < 0)
         return kv->p.n_cell;
-    const struct gr_kv_stream *st = &kv->stream[stream];
-    bool own = kv->p.n_stream == 1 || (int32_t)stream == l->seq;
+    const struct gr_kv_pool *st = &kv->pool[pool];
+    bool own = kv->p.n_kv_pool == 1 || (int32_t)pool == l->seq;
     return gr_kv_free_cells(kv, st) +
            (own ? gr_kv_seq_cells(kv, l->seq) - gr_kv_seq_shared(kv, l->seq) : 0);
 }
 
-/* The first stream without enough room; n_stream when all have enough. */
+/* The first pool without enough room; n_kv_pool when all have enough. */
 static uint32_t first_full(const struct gr_kv_load *l, const struct gr_kv *kv, const uint32_t *need)
 {
     uint32_t s = 0;
-    while (s < kv->p.n_stream && need[s] <= room(l, kv, s))
+    while (s < kv->p.n_kv_pool && need[s] <= room(l, kv, s))
         s++;
     return s;
 }
@@ -279,18 +278,18 @@ static int find_room(struct gr_kv_load *l, const struct gr_kv *kv, const char *n
     uint32_t need[GR_SEQ_MAX];
     count(l, kv, need, n_seq);
     uint32_t s = first_full(l, kv, need);
-    if (s < kv->p.n_stream && kv->p.window > 0) {
+    if (s < kv->p.n_kv_pool && kv->p.window > 0) {
         l->seen_only = true;
         count(l, kv, need, n_seq);
         s = first_full(l, kv, need);
     }
-    if (s == kv->p.n_stream)
+    if (s == kv->p.n_kv_pool)
         return 0;
     return gr_fail(GR_E_KV_FULL,
                    "%s: the KV cache is too small: %u cells needed, %u of %u free%s; use a larger "
                    "context",
                    name, need[s], room(l, kv, s), kv->p.n_cell,
-                   kv->p.n_stream > 1 ? " in its stream" : "");
+                   kv->p.n_kv_pool > 1 ? " in its pool" : "");
 }
 
 int gr_kv_load_plan(struct gr_kv_load *l, struct gr_kv *kv, const char *name, const void *block,
@@ -315,7 +314,7 @@ int gr_kv_load_plan(struct gr_kv_load *l, struct gr_kv *kv, const char *name, co
     rc = l->pair ? 0 : GR_E_NOMEM_HOST;
     for (uint32_t s = 0; s < kv->p.n_seq_max && !rc; s++)
         if (n_seq[s])
-            rc = gr_kv_order_room(&kv->seq[s], n_seq[s]);
+            rc = gr_kv_index_reserve(&kv->seq[s], n_seq[s]);
     return rc;
 }
 
@@ -331,15 +330,15 @@ static void make_empty(struct gr_kv *kv, int32_t seq)
         gr_kv_do(kv, &op, &none);
 }
 
-/* Gives item i a cell in the stream of sequence to[0], shared by the n sequences `to`. */
+/* Gives item i a cell in the pool of sequence to[0], shared by the n sequences `to`. */
 static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32_t *to, uint32_t n)
 {
     const struct gr_saved_item *item = &l->saved.item[i];
-    struct gr_kv_stream *st = gr_kv_stream(kv, to[0]);
+    struct gr_kv_pool *st = gr_kv_pool(kv, to[0]);
     uint32_t at = gr_kv_find_free(kv, st, st->head), c = st->base + at;
     gr_kv_cell_use(
         kv, c,
-        (struct gr_kv_mark){
+        (struct gr_kv_cell_meta){
             .pos = item->pos, .row = item->row, .col = item->col, .age = kv->clock + item->age});
     for (uint32_t k = 0; k < n; k++)
         gr_kv_cell_put(kv, c, to[k]);
@@ -349,19 +348,20 @@ static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32
 
 /* Sets the evicted positions of each sequence: those at the time of saving, and those there was no
  * room for. */
-static void set_gone(const struct gr_kv_load *l, struct gr_kv *kv)
+static void set_evicted(const struct gr_kv_load *l, struct gr_kv *kv)
 {
-    const struct gr_kv_gone none = {0};
+    const struct gr_kv_evicted none = {0};
     const int32_t *id = l->saved.id;
     for (uint32_t k = 0; k < l->saved.head.n_seq; k++)
-        kv->seq[target(l, (int32_t)k)].gone =
-            gr_kv_gone_with(&none, (struct gr_kv_range){l->saved.seq[k].lo, l->saved.seq[k].hi});
+        kv->seq[target(l, (int32_t)k)].evicted =
+            gr_kv_evicted_with(&none, (struct gr_kv_range){l->saved.seq[k].lo, l->saved.seq[k].hi});
     for (uint32_t i = 0; i < l->saved.head.n_item; id += l->saved.item[i++].n_seq) {
         const struct gr_saved_item *item = &l->saved.item[i];
         for (uint32_t k = 0; l->seen_only && k < item->n_seq; k++) {
             struct gr_kv_seq *q = &kv->seq[target(l, id[k])];
             if (!seen(l, kv, item, id[k]))
-                q->gone = gr_kv_gone_with(&q->gone, (struct gr_kv_range){item->pos, item->pos + 1});
+                q->evicted =
+                    gr_kv_evicted_with(&q->evicted, (struct gr_kv_range){item->pos, item->pos + 1});
         }
     }
 }
@@ -374,12 +374,12 @@ void gr_kv_load_do(struct gr_kv_load *l, struct gr_kv *kv)
     make_empty(kv, l->seq);
     for (uint32_t i = 0; i < n; id += l->saved.item[i++].n_seq) {
         uint32_t n_to = takers(l, kv, &l->saved.item[i], id, to);
-        bool streams = kv->p.n_stream > 1;
-        for (uint32_t k = 0; k < n_to; k += streams ? 1 : n_to)
-            give(l, kv, i, to + k, streams ? 1 : n_to);
+        bool pools = kv->p.n_kv_pool > 1;
+        for (uint32_t k = 0; k < n_to; k += pools ? 1 : n_to)
+            give(l, kv, i, to + k, pools ? 1 : n_to);
     }
     kv->clock += n ? l->saved.item[n - 1].age + 1 : 0;
-    set_gone(l, kv);
+    set_evicted(l, kv);
     assert(gr_kv_check(kv) == 0);
 }
 

@@ -4,8 +4,8 @@
  *
  * Items are cells in the order in which their tokens were stored, without gaps and without their
  * cell numbers, so that any cache with room can restore them: in one pool, sequences that shared
- * cells share them again; with streams each gets a copy. Pending shifts are not saved: they are
- * applied before.
+ * cells share them again; with separate pools each gets a copy. Pending shifts are not saved: they
+ * are applied before.
  *
  * A restore is planned first (the block is checked, room is found, memory is allocated) and then
  * performed, which cannot fail. */

@@ -1,5 +1,5 @@
 /* Sliding windows: which cells no later token can see, evicting them, and the sets of evicted
- * ("gone") positions. */
+ * positions. */
 #include "gr/status.h"
 #include "kv/cells.h"
 
@@ -51,12 +51,12 @@ static int64_t first_useless(const struct gr_kv *kv, int32_t seq, int32_t spare_
     return -1;
 }
 
-/* The sequences [lo, hi) of a stream. */
-static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_stream *st)
+/* The sequences [lo, hi) of a pool. */
+static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_pool *st)
 {
-    int32_t s = (int32_t)(st - kv->stream);
-    return kv->p.n_stream > 1 ? (struct gr_kv_range){s, s + 1}
-                              : (struct gr_kv_range){0, (int32_t)kv->p.n_seq_max};
+    int32_t s = (int32_t)(st - kv->pool);
+    return kv->p.n_kv_pool > 1 ? (struct gr_kv_range){s, s + 1}
+                               : (struct gr_kv_range){0, (int32_t)kv->p.n_seq_max};
 }
 
 /* Evicts a cell. In a dry run its sequences are logged, unless the run itself placed the cell. */
@@ -68,15 +68,16 @@ static void let_go(struct gr_kv *kv, uint32_t c)
         for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1) {
             int32_t s = (int32_t)w * 64 + __builtin_ctzll(m);
             struct gr_kv_seq *q = &kv->seq[s];
-            q->gone = gr_kv_gone_with(&q->gone, (struct gr_kv_range){pos, pos + 1});
+            q->evicted = gr_kv_evicted_with(&q->evicted, (struct gr_kv_range){pos, pos + 1});
             if (log)
-                kv->given[kv->n_given++] = (struct gr_kv_given){c, s, gr_kv_mark(kv, c)};
+                kv->eviction[kv->n_eviction++] =
+                    (struct gr_kv_eviction){c, s, gr_kv_cell_meta(kv, c)};
         }
     gr_kv_cell_empty(kv, c);
 }
 
-bool gr_kv_give_up(struct gr_kv *kv, const struct gr_kv_stream *st, int32_t spare_seq,
-                   struct gr_kv_range spare, uint32_t *at)
+bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+                 struct gr_kv_range spare, uint32_t *at)
 {
     struct gr_kv_range r = seqs_of(kv, st);
     int64_t oldest = -1;
@@ -90,8 +91,8 @@ bool gr_kv_give_up(struct gr_kv *kv, const struct gr_kv_stream *st, int32_t spar
     return oldest >= 0;
 }
 
-uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_stream *st,
-                                int32_t spare_seq, struct gr_kv_range spare, uint32_t most)
+uint32_t gr_kv_n_evictable(const struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+                           struct gr_kv_range spare, uint32_t most)
 {
     struct gr_kv_range r = seqs_of(kv, st);
     uint32_t n = 0;
@@ -103,29 +104,29 @@ uint32_t gr_kv_given_up_at_most(const struct gr_kv *kv, const struct gr_kv_strea
     return n;
 }
 
-/* Returns whether the next token after position `max` would see positions that are gone. */
-static bool misses(const struct gr_kv *kv, const struct gr_kv_gone *gone, int32_t max)
+/* Returns whether the next token after position `max` would see positions that are evicted. */
+static bool misses(const struct gr_kv *kv, const struct gr_kv_evicted *evicted, int32_t max)
 {
-    return kv->p.window > 0 && gone->n && gone->r[gone->n - 1].hi > gr_kv_visible(kv, max);
+    return kv->p.window > 0 && evicted->n && evicted->r[evicted->n - 1].hi > gr_kv_visible(kv, max);
 }
 
-int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, const struct gr_kv_gone *gone,
+int gr_kv_window_check(const struct gr_kv *kv, int32_t seq, const struct gr_kv_evicted *evicted,
                        int32_t max)
 {
-    if (!misses(kv, gone, max))
+    if (!misses(kv, evicted, max))
         return 0;
-    const struct gr_kv_range *last = &gone->r[gone->n - 1];
+    const struct gr_kv_range *last = &evicted->r[evicted->n - 1];
     return gr_fail(
         GR_E_UNSUPPORTED,
         "sequence %d: the next token would see positions from %lld on, but with a window "
-        "of %d those from %d to %d may have been given up; use a full-size window cache "
+        "of %d those from %d to %d may have been evicted; use a full-size window cache "
         "(--swa-full)",
         seq, (long long)GR_MAX(gr_kv_visible(kv, max), 0), kv->p.window, last->lo, last->hi - 1);
 }
 
 bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
 {
-    return misses(kv, &kv->seq[seq].gone, gr_kv_max_pos(kv, seq));
+    return misses(kv, &kv->seq[seq].evicted, gr_kv_max_pos(kv, seq));
 }
 
 /* ---- sets of positions ---- */
@@ -134,7 +135,7 @@ bool gr_kv_incomplete(const struct gr_kv *kv, int32_t seq)
  * those of two sets meet in at most 2 n - 1 ranges. */
 struct pieces {
     uint32_t n;
-    struct gr_kv_range r[8 * GR_KV_N_GONE];
+    struct gr_kv_range r[8 * GR_KV_N_EVICTED];
 };
 
 static void put(struct pieces *p, struct gr_kv_range r)
@@ -148,10 +149,10 @@ static void put(struct pieces *p, struct gr_kv_range r)
     p->n++;
 }
 
-static void put_all(struct pieces *p, const struct gr_kv_gone *gone)
+static void put_all(struct pieces *p, const struct gr_kv_evicted *evicted)
 {
-    for (uint32_t i = 0; i < gone->n; i++)
-        put(p, gone->r[i]);
+    for (uint32_t i = 0; i < evicted->n; i++)
+        put(p, evicted->r[i]);
 }
 
 /* Merges ranges that are less than `gap` apart. */
@@ -166,25 +167,26 @@ static void join_near(struct pieces *p, int32_t gap)
     p->n = n;
 }
 
-static struct gr_kv_gone set_of(struct pieces *p)
+static struct gr_kv_evicted set_of(struct pieces *p)
 {
-    struct gr_kv_gone gone = {0};
+    struct gr_kv_evicted evicted = {0};
     join_near(p, 1);
-    while (p->n > GR_KV_N_GONE) {
+    while (p->n > GR_KV_N_EVICTED) {
         int32_t gap = INT32_MAX;
         for (uint32_t i = 1; i < p->n; i++)
             gap = GR_MIN(gap, p->r[i].lo - p->r[i - 1].hi);
         join_near(p, gap + 1);
     }
-    for (; gone.n < p->n; gone.n++)
-        gone.r[gone.n] = p->r[gone.n];
-    return gone;
+    for (; evicted.n < p->n; evicted.n++)
+        evicted.r[evicted.n] = p->r[evicted.n];
+    return evicted;
 }
 
-struct gr_kv_gone gr_kv_gone_with(const struct gr_kv_gone *gone, struct gr_kv_range more)
+struct gr_kv_evicted gr_kv_evicted_with(const struct gr_kv_evicted *evicted,
+                                        struct gr_kv_range more)
 {
     struct pieces p = {0};
-    put_all(&p, gone);
+    put_all(&p, evicted);
     put(&p, more);
     return set_of(&p);
 }
@@ -201,51 +203,53 @@ static struct gr_kv_range moved(const struct gr_kv_op *op, struct gr_kv_range pa
                                 (int32_t)GR_MIN(GR_MAX(hi, 0), INT32_MAX)};
 }
 
-struct gr_kv_gone gr_kv_gone_after(const struct gr_kv_op *op, struct gr_kv_range r,
-                                   const struct gr_kv_gone *gone)
+struct gr_kv_evicted gr_kv_evicted_after(const struct gr_kv_op *op, struct gr_kv_range r,
+                                         const struct gr_kv_evicted *evicted)
 {
     struct pieces p = {0};
-    for (uint32_t i = 0; i < gone->n; i++) {
-        put(&p, gr_kv_meet(gone->r[i], (struct gr_kv_range){0, r.lo}));
-        put(&p, gr_kv_meet(gone->r[i], (struct gr_kv_range){r.hi, INT32_MAX}));
-        put(&p, moved(op, gr_kv_meet(gone->r[i], r)));
+    for (uint32_t i = 0; i < evicted->n; i++) {
+        put(&p, gr_kv_intersect(evicted->r[i], (struct gr_kv_range){0, r.lo}));
+        put(&p, gr_kv_intersect(evicted->r[i], (struct gr_kv_range){r.hi, INT32_MAX}));
+        put(&p, moved(op, gr_kv_intersect(evicted->r[i], r)));
     }
     return set_of(&p);
 }
 
-struct gr_kv_gone gr_kv_gone_beside(const struct gr_kv_op *op, struct gr_kv_range r,
-                                    const struct gr_kv_gone *gone, const struct gr_kv_gone *other)
+struct gr_kv_evicted gr_kv_evicted_beside(const struct gr_kv_op *op, struct gr_kv_range r,
+                                          const struct gr_kv_evicted *evicted,
+                                          const struct gr_kv_evicted *other)
 {
     struct pieces p = {0};
-    put_all(&p, gone);
-    for (uint32_t i = 0; i < gone->n; i++)
+    put_all(&p, evicted);
+    for (uint32_t i = 0; i < evicted->n; i++)
         for (uint32_t k = 0; k < other->n; k++)
-            put(&p, moved(op, gr_kv_meet(gr_kv_meet(gone->r[i], other->r[k]), r)));
+            put(&p, moved(op, gr_kv_intersect(gr_kv_intersect(evicted->r[i], other->r[k]), r)));
     return set_of(&p);
 }
 
-struct gr_kv_gone gr_kv_gone_copied(struct gr_kv_range r, const struct gr_kv_gone *dst,
-                                    const struct gr_kv_gone *src, struct gr_kv_range rest)
+struct gr_kv_evicted gr_kv_evicted_copied(struct gr_kv_range r, const struct gr_kv_evicted *dst,
+                                          const struct gr_kv_evicted *src, struct gr_kv_range rest)
 {
     struct pieces p = {0};
     put_all(&p, dst);
     for (uint32_t i = 0; i < src->n; i++)
-        put(&p, gr_kv_meet(src->r[i], r));
+        put(&p, gr_kv_intersect(src->r[i], r));
     put(&p, rest);
     return set_of(&p);
 }
 
-struct gr_kv_range gr_kv_gone_hull(const struct gr_kv_gone *gone)
+struct gr_kv_range gr_kv_evicted_hull(const struct gr_kv_evicted *evicted)
 {
-    return gone->n ? (struct gr_kv_range){gone->r[0].lo, gone->r[gone->n - 1].hi}
-                   : (struct gr_kv_range){0, 0};
+    return evicted->n ? (struct gr_kv_range){evicted->r[0].lo, evicted->r[evicted->n - 1].hi}
+                      : (struct gr_kv_range){0, 0};
 }
 
 int gr_kv_can_shift(const struct gr_kv *kv, int32_t seq, int32_t keep, int32_t n, int32_t end)
 {
     const struct gr_kv_op add = {GR_KV_ADD, seq, 0, keep, end, -n};
     int32_t passed = GR_MAX(end - (int32_t)kv->p.n_cell, 0);
-    struct gr_kv_gone gone = gr_kv_gone_with(&kv->seq[seq].gone, (struct gr_kv_range){0, passed});
-    gone = gr_kv_gone_after(&add, (struct gr_kv_range){keep, end}, &gone);
-    return gr_kv_window_check(kv, seq, &gone, end - n - 1);
+    struct gr_kv_evicted evicted =
+        gr_kv_evicted_with(&kv->seq[seq].evicted, (struct gr_kv_range){0, passed});
+    evicted = gr_kv_evicted_after(&add, (struct gr_kv_range){keep, end}, &evicted);
+    return gr_kv_window_check(kv, seq, &evicted, end - n - 1);
 }

@@ -4,7 +4,7 @@
 #include <xxhash.h>
 
 #include "gr/status.h"
-#include "link/parts.h"
+#include "link/link_impl.h"
 
 /* Checksum of a body, never 0, which means that there is none. */
 static uint32_t sum_of(const void *body, size_t n)

@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "link/heartbeat.h"
 #include "link/process.h"
-#include "link/watch.h"
 
 #define PLUGIN "libgpurun_mpi.so"
 
@@ -115,7 +115,7 @@ int gr_mpi_open(const struct gr_mpi **out, const struct gr_launch *launch)
                    launch->by, launch->n_rank, know_own ? own : "its folder", GR_FULL_LIBDIR);
 }
 
-/* ---- the world with its watch ---- */
+/* ---- the world with its heartbeat ---- */
 
 static const char *environment(const char *name)
 {
@@ -182,18 +182,18 @@ static int exchange_facts(struct gr_world *w)
     return rc;
 }
 
-/* Starts the watch: rank 0 sends its addresses to the others. */
-static int start_watch(struct gr_world *w)
+/* Starts the heartbeat: rank 0 sends its addresses to the others. */
+static int start_heartbeat(struct gr_world *w)
 {
-    struct gr_watch_hello mine, *all = gr_calloc((size_t)w->n_rank, sizeof *all);
+    struct gr_heartbeat_hello mine, *all = gr_calloc((size_t)w->n_rank, sizeof *all);
     if (!all)
         return GR_E_NOMEM_HOST;
-    int rc = gr_watch_new(&w->watch, w, NULL, &mine);
+    int rc = gr_heartbeat_new(&w->heartbeat, w, NULL, &mine);
     int told = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
     if (!rc)
         rc = told;
     if (!rc)
-        rc = gr_watch_start(w->watch, &all[0]);
+        rc = gr_heartbeat_start(w->heartbeat, &all[0]);
     gr_free(all);
     return rc;
 }
@@ -211,7 +211,7 @@ int gr_world_processes(struct gr_world **out)
     if (!rc && *out)
         rc = exchange_facts(*out);
     if (!rc && *out)
-        rc = start_watch(*out);
+        rc = start_heartbeat(*out);
     if (rc && *out) {
         gr_world_lose(*out, (*out)->rank, gr_error()); /* so that closing waits for nobody */
         gr_world_close(out, gr_status_exit(rc));
@@ -230,7 +230,7 @@ int gr_world_close(struct gr_world **world, int code)
 {
     if (!world || !*world)
         return code;
-    code = gr_watch_leave(&(*world)->watch, code);
+    code = gr_heartbeat_leave(&(*world)->heartbeat, code);
     (*world)->api->close(world);
     return code;
 }

@@ -3,7 +3,7 @@
  * A rank runs a part of a model: a thread of this process, or a process. A *world* is all ranks of
  * one model, numbered from 0. A *link* carries messages from one rank to another, in order, without
  * tags; (lane, from, to) identifies it on both sides. Each lane keeps an order of its own, so that
- * data, orders and results never wait for each other.
+ * data, commands and results never wait for each other.
  *
  * Sends and receives are asynchronous: begun, then waited for. Every wait ends: once a rank is lost
  * (gr_world_lose, by whoever notices), every wait of this process, now and later, returns
@@ -24,10 +24,10 @@
 #define GR_MAX_RANK 64
 
 enum gr_lane {
-    GR_LANE_ORDER,  /* commands, from rank 0 to every other */
-    GR_LANE_RESULT, /* answers and results, to rank 0 */
-    GR_LANE_DATA,   /* activations, to the next stage */
-    GR_LANE_GROUP,  /* partial sums, between the ranks that share a layer */
+    GR_LANE_COMMAND, /* from rank 0 to every other */
+    GR_LANE_RESULT,  /* answers and results, to rank 0 */
+    GR_LANE_DATA,    /* activations, to the next stage */
+    GR_LANE_TENSOR,  /* partial sums, between the ranks that share a layer */
     GR_N_LANE,
     /* lane + GR_N_LANE: acknowledgements of that lane, for links that buffer nothing (wrap.c) */
     GR_N_LANE_ALL = 2 * GR_N_LANE
@@ -97,7 +97,7 @@ struct gr_rank {
     int32_t local, n_local; /* its number among the ranks of its machine, and their number */
 };
 
-/* Activity of a rank, which its heartbeats report (host/link/watch.h). */
+/* Activity of a rank, which its heartbeats report (host/link/heartbeat.h). */
 enum gr_doing {
     GR_DOING_START, /* until its first joint activity */
     GR_DOING_LOAD,
@@ -107,7 +107,7 @@ enum gr_doing {
     GR_DOING_CLOSE
 };
 
-struct gr_watch;
+struct gr_heartbeat;
 
 struct gr_world_api {
     const char *name; /* "threads", "mpi" */
@@ -116,8 +116,8 @@ struct gr_world_api {
                 struct gr_link **out);
     /* Wakes all waits on links of this process after a loss. From any thread. */
     void (*wake)(struct gr_world *w);
-    /* Frees the world. The other ranks have been waited for (gr_watch_leave) and may be lost: it
-     * must not wait for a lost one. */
+    /* Frees the world. The other ranks have been waited for (gr_heartbeat_leave) and may be lost:
+     * it must not wait for a lost one. */
     void (*close)(struct gr_world **w);
 };
 
@@ -128,7 +128,7 @@ struct gr_world {
     const struct gr_link_opt *wrap; /* wrapper of every link of the data lane, or NULL */
     _Atomic int lost;               /* 0, or 1 + the first rank that was lost */
     char lost_text[256];            /* complete once `lost` is set */
-    struct gr_watch *watch;         /* NULL: threads of one process need none */
+    struct gr_heartbeat *heartbeat; /* NULL: threads of one process need none */
     _Atomic int doing;              /* enum gr_doing */
     _Atomic int64_t since_ns;       /* start of that activity */
     _Atomic uint64_t n_done;        /* activities begun so far */
@@ -165,8 +165,8 @@ int gr_world_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t t
  * in one of them is lost in all. */
 int gr_world_threads(struct gr_world **out, int32_t n);
 /* Makes the world of the processes that mpirun or srun has started, this one among them: exchanges
- * struct gr_rank and watches the others from then on (host/link/watch.h). Returns 0 with *out NULL
- * for a process that no launcher has started. */
+ * struct gr_rank and watches the others from then on (host/link/heartbeat.h). Returns 0 with *out
+ * NULL for a process that no launcher has started. */
 int gr_world_processes(struct gr_world **out);
 
 /* Marks a rank as lost and ends every wait of this process. Only the first call sets rank and

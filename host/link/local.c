@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "gr/status.h"
 #include "link/link.h"
-#include "link/parts.h"
+#include "link/link_impl.h"
 
 /* Time that a wait polls before it sleeps: waking up takes longer than most messages do. */
 #define SPIN_NS 20000

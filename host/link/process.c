@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "gr/status.h"
-#include "link/parts.h"
+#include "link/link_impl.h"
 
 /* A wait first polls as fast as it can, then yields in between, and then sleeps for a small
  * fraction of the time waited so far: the added delay does not matter, and an idle rank uses little

@@ -16,8 +16,8 @@ struct gr_launch gr_launch_find(const char *(*get)(const char *name));
 /* Opens libgpurun_mpi.so beside the library or program, or in the installation's folder. */
 int gr_mpi_open(const struct gr_mpi **out, const struct gr_launch *launch);
 
-/* Makes the world over MPI, without a watch. Returns 0 with *out NULL when MPI has one rank and the
- * launcher does not say that there are more. */
+/* Makes the world over MPI, without a heartbeat. Returns 0 with *out NULL when MPI has one rank and
+ * the launcher does not say that there are more. */
 int gr_world_mpi(struct gr_world **out, const struct gr_mpi *mpi, const struct gr_launch *launch);
 /* All-gather: all [n_rank, n] receives n bytes of every rank. Before the world has links. */
 int gr_world_gather(struct gr_world *w, const void *mine, void *all, size_t n, int64_t deadline_ns);

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "gpurun.h"
-#include "link/parts.h"
+#include "link/link_impl.h"
 
 /* Guards the text of a loss, which the first thread that notices one writes. */
 static pthread_mutex_t loss = PTHREAD_MUTEX_INITIALIZER;
@@ -84,7 +84,7 @@ void gr_link_close(struct gr_link **l)
 
 const char *gr_link_name(const struct gr_link *l, char *buf, size_t n)
 {
-    static const char *const lane[GR_N_LANE] = {"order", "result", "data", "group"};
+    static const char *const lane[GR_N_LANE] = {"command", "result", "data", "tensor"};
     snprintf(buf, n, "%s%s link %d -> %d", lane[l->lane % GR_N_LANE],
              l->lane < GR_N_LANE ? "" : " acknowledgement", l->from, l->to);
     return buf;

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "gr/status.h"
 #include "link/link.h"
-#include "link/parts.h"
+#include "link/link_impl.h"
 
 /* A pending message, on either side. Its parts are waited for in the order stamp, body, ack;
  * messages in the order in which they were begun. */

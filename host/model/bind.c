@@ -217,13 +217,13 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
         return gr_fail(GR_E_CORRUPT, "tensor %s is missing: architecture %s needs it", name,
                        m->arch->name);
     int64_t n = dim[0];
-    if (s->flags & GR_SPREAD)
+    if (s->flags & GR_REPEAT)
         dim[0] = 1;
     int rc = gr_model_bind_tensor(m, m->gguf, t, dim, n_dim, n_dim == 1 || s->flags & GR_AS_F32,
                                   check, w);
     if (!rc && n_dim > 1)
         rc = bind_scale(m, s->slot, il, m->hp.moe.n_expert, check);
-    if (!rc && s->flags & GR_SPREAD)
+    if (!rc && s->flags & GR_REPEAT)
         rc = spread(m, w, n);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);

@@ -52,7 +52,7 @@ void gr_device_versions(struct gr_device_versions *out)
     *out = (struct gr_device_versions){v.driver, v.compiler, v.needed, v.needed_name};
 }
 
-int gr_device_net(const char **what)
+int gr_device_transport(const char **what)
 {
     *what = "no kind of device has such a way";
     for (int k = 0; k < n_kind; k++)
@@ -91,8 +91,8 @@ static int add(struct gr_devices *d, const struct gr_device_kind *kind, int i)
 {
     if (d->n == GR_MAX_DEVICE - 1)
         return gr_fail(GR_E_INVALID, "more than %d devices", GR_MAX_DEVICE - 1);
-    struct gr_found *f = &d->found[d->n];
-    *f = (struct gr_found){.kind = kind, .index = i};
+    struct gr_device_ref *f = &d->found[d->n];
+    *f = (struct gr_device_ref){.kind = kind, .index = i};
     int rc = kind->info(i, &f->info);
     if (!rc && f->info.unusable)
         rc = gr_fail(GR_E_DEVICE, "%s (%s) cannot be used: %s", f->info.name, f->info.description,

@@ -8,7 +8,7 @@
 #include "graph/plan.h"
 
 /* A device of a kind. */
-struct gr_found {
+struct gr_device_ref {
     const struct gr_device_kind *kind;
     int index;
     struct gr_device_info info;
@@ -16,7 +16,7 @@ struct gr_found {
 
 /* The devices that a model is placed on besides the CPU, in order. */
 struct gr_devices {
-    struct gr_found found[GR_MAX_DEVICE - 1];
+    struct gr_device_ref found[GR_MAX_DEVICE - 1];
     int32_t n;
 };
 

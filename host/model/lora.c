@@ -212,7 +212,7 @@ int gr_lora_open(struct gr_model *m, const struct gr_model_params *p)
         return gr_fail(GR_E_INVALID, "%d adapters: 0 to %d are possible", n, GR_MAX_ADAPTER);
     m->lora_file = n ? gr_calloc((size_t)n, sizeof *m->lora_file) : NULL;
     m->lora = n ? gr_lora_new(n, m->hp.n_layer) : NULL;
-    m->n_lora_room = m->lora ? n : 0;
+    m->n_lora_cap = m->lora ? n : 0;
     if (n && (!m->lora || !m->lora_file))
         return GR_E_NOMEM_HOST;
     int rc = 0;
@@ -226,6 +226,6 @@ void gr_lora_close(struct gr_model *m)
     for (int32_t i = 0; i < m->n_lora; i++)
         gr_gguf_close(&m->lora_file[i].gguf);
     gr_free(m->lora_file);
-    gr_lora_free(&m->lora, m->n_lora_room);
-    m->n_lora = m->n_lora_room = 0;
+    gr_lora_free(&m->lora, m->n_lora_cap);
+    m->n_lora = m->n_lora_cap = 0;
 }

@@ -223,8 +223,8 @@ int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_pa
 void gr_model_free(struct gr_model **model)
 {
     struct gr_model *m = *model;
-    while (m->n_slice > 0)
-        gr_slice_free(&m->slice[--m->n_slice]);
+    while (m->n_rank_model > 0)
+        gr_rank_model_free(&m->rank_model[--m->n_rank_model]);
     pthread_mutex_destroy(&m->lock);
     for (size_t i = 0; i < m->owned.n; i++)
         gr_free(((void **)m->owned.data)[i]);
@@ -247,7 +247,7 @@ void gr_model_free(struct gr_model **model)
 static int32_t gpu_layers(struct gr_model *m)
 {
     pthread_mutex_lock(&m->lock);
-    const struct gr_slice *l = m->slice[0];
+    const struct gr_rank_model *l = m->rank_model[0];
     int32_t n = l->loaded ? gr_place_n_gpu(&l->placed.place, m->hp.n_layer) : 0;
     pthread_mutex_unlock(&m->lock);
     return n;

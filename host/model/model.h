@@ -1,5 +1,5 @@
 /* An open model: file, checked hyper-parameters, bound weights and vocabulary. Read-only once open,
- * except that the first session (or gr_model_load) uploads weights to the devices of a slice.
+ * except that the first session (or gr_model_load) uploads weights to the devices of a rank model.
  * Shared by sessions. */
 #ifndef GR_MODEL_MODEL_H
 #define GR_MODEL_MODEL_H
@@ -12,12 +12,12 @@
 #include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
+#include "model/layer_split.h"
 #include "model/lora.h"
-#include "model/slice.h"
-#include "model/split.h"
+#include "model/rank_model.h"
 #include "text/vocab.h"
 
-#define GR_MAX_SLICE 64 /* ranks of one process */
+#define GR_MAX_RANK_MODEL 64 /* ranks of one process */
 
 struct gr_model {
     struct gr_gguf *gguf;
@@ -31,7 +31,7 @@ struct gr_model {
     struct gr_vec owned;  /* void *: tensors that were read or converted into memory */
     struct gr_lora *lora; /* [n_lora] adapters */
     struct gr_lora_file *lora_file;
-    int32_t n_lora, n_lora_room;
+    int32_t n_lora, n_lora_cap;
     bool vocab_only;
     char *name, *file_type;
     char **label; /* [n_label] of a classifier's scores */
@@ -43,7 +43,7 @@ struct gr_model {
     bool require_gpu;
     struct gr_cpu_use cpu; /* how threads run; `part` and `of` are set by sessions */
     enum gr_cpu_level cpu_level;
-    struct gr_split_wish split;
+    struct gr_split_request split;
     int32_t n_rank;         /* ranks that run it together: threads of this process, or the ranks of
                                world */
     struct gr_world *world; /* processes that run the model; NULL: only this one */
@@ -52,18 +52,18 @@ struct gr_model {
     struct gr_team *team; /* of the ranks that run it, NULL until there is one; under
                              the lock */
     char where[192];      /* for gr_model_info; under the lock */
-    pthread_mutex_t lock; /* protects what the slices have on devices */
-    struct gr_slice *slice[GR_MAX_SLICE]; /* of the ranks of this process; [0]: of the rank that
-                                             opened it */
-    int32_t n_slice;
+    pthread_mutex_t lock; /* protects what the rank models have on devices */
+    struct gr_rank_model *rank_model[GR_MAX_RANK_MODEL]; /* of the ranks of this process; [0]: of
+                                             the rank that opened it */
+    int32_t n_rank_model;
 };
 
 /* Makes a model with the settings of p, which gr_model_read fills from a file. */
 int gr_model_new(struct gr_model **out, const struct gr_model_params *p);
 /* Reads the file at `path`, NULL: the built-in model, and binds its weights and adapters; or, with
- * p->vocab_only, the vocabulary alone. Slices are added later (gr_slice_add). */
+ * p->vocab_only, the vocabulary alone. Slices are added later (gr_rank_model_add). */
 int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_params *p);
-/* Frees a model and its slices; there is no team any more. */
+/* Frees a model and its rank models; there is no team any more. */
 void gr_model_free(struct gr_model **model);
 
 /* Reads the thread parameters. */

@@ -31,7 +31,7 @@ bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
 /* A pass over all weights. */
 struct pass {
     struct gr_weights *placed;
-    const struct gr_slice *l;
+    const struct gr_rank_model *l;
     bool matrix[GR_N_SLOT];
     uint64_t used[GR_MAX_DEVICE];
     struct gr_progress *told; /* progress of the upload, or NULL */
@@ -154,7 +154,7 @@ static int place_all(struct pass *w)
     return rc;
 }
 
-int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
+int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *l,
                         const struct gr_placement *p)
 {
     struct pass w = {.placed = out, .l = l};
@@ -176,7 +176,7 @@ int gr_weights_describe(struct gr_weights *out, const struct gr_slice *l,
     return rc;
 }
 
-void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_layer_cost *cost,
+void gr_weights_by_layer(const struct gr_rank_model *l, int32_t device, struct gr_layer_cost *cost,
                          uint64_t *tied)
 {
     struct pass w = {.l = l};
@@ -204,7 +204,7 @@ void gr_weights_by_layer(const struct gr_slice *l, int32_t device, struct gr_lay
     }
 }
 
-int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
+int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *l)
 {
     struct pass w = {.placed = placed, .l = l, .told = l->rank == 0 ? &l->model->progress : NULL};
     uint64_t bytes = 0;
@@ -232,13 +232,13 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_slice *l)
     return rc || !w.told ? rc : gr_progress_end(w.told);
 }
 
-int gr_weights_device(struct gr_weights *w, const struct gr_slice *l, size_t i)
+int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *l, size_t i)
 {
     const struct pass pass = {.placed = w, .l = l};
     return device_of(&pass, (int32_t)(i / GR_N_SLOT) - 1, (int)(i % GR_N_SLOT));
 }
 
-void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
+void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *l)
 {
     for (int32_t d = 1; d < w->place.n_device; d++)
         if (w->memory[d])
@@ -252,20 +252,22 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_slice *l)
 /* ---- weights that are offloaded ---- */
 
 /* A pass over layers of the CPU that are to be offloaded. */
-struct stream {
-    struct gr_streamed *out;
-    const struct gr_slice *l;
+struct offload {
+    struct gr_offload_weights *out;
+    const struct gr_rank_model *l;
     struct pass pass;
     int32_t device;
     uintptr_t at;
 };
 
-static int stream_one(struct stream *s, const struct gr_ten *host, bool matrix, struct gr_ten *out)
+static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix,
+                       struct gr_ten *out)
 {
     struct gr_backend *b = s->l->backend[s->device];
     if (!gr_ten_is(host))
         return 0;
-    struct gr_distant d = {host, s->at, (int64_t)b->api->weight_bytes(b, host, matrix), matrix};
+    struct gr_offload_item d = {host, s->at, (int64_t)b->api->weight_bytes(b, host, matrix),
+                                matrix};
     int rc = b->api->weight_upload(b, host, matrix, NULL, out);
     if (!rc)
         rc = gr_vec_append(&s->out->item, &d, 1, sizeof d);
@@ -281,7 +283,7 @@ static int stream_one(struct stream *s, const struct gr_ten *host, bool matrix, 
     return 0;
 }
 
-static int stream_layer(struct stream *s, int32_t il)
+static int offload_layer(struct offload *s, int32_t il)
 {
     size_t row = (size_t)(il + 1) * GR_N_SLOT;
     int rc = 0;
@@ -289,13 +291,13 @@ static int stream_layer(struct stream *s, int32_t il)
         int slot = (int)(i - row);
         if (is_on_host(slot))
             continue;
-        rc = stream_one(s, &s->l->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
+        rc = offload_one(s, &s->l->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
         if (!rc)
-            rc = stream_one(s, &s->l->bias[i], false, &s->out->bias[i]);
+            rc = offload_one(s, &s->l->bias[i], false, &s->out->bias[i]);
         for (int32_t k = 0; k < s->out->n_lora && !rc; k++) {
-            rc = stream_one(s, &s->l->lora[k].a[i], true, &s->out->lora[k].a[i]);
+            rc = offload_one(s, &s->l->lora[k].a[i], true, &s->out->lora[k].a[i]);
             if (!rc)
-                rc = stream_one(s, &s->l->lora[k].b[i], true, &s->out->lora[k].b[i]);
+                rc = offload_one(s, &s->l->lora[k].b[i], true, &s->out->lora[k].b[i]);
         }
     }
     s->out->device[il] = (uint8_t)s->device;
@@ -303,7 +305,7 @@ static int stream_layer(struct stream *s, int32_t il)
 }
 
 /* Starts with a copy of the placed weights. */
-static int copy_placed(struct gr_streamed *out, const struct gr_slice *l,
+static int copy_placed(struct gr_offload_weights *out, const struct gr_rank_model *l,
                        const struct gr_weights *placed)
 {
     size_t n_layer = (size_t)l->hp.n_layer, n = (n_layer + 1) * GR_N_SLOT;
@@ -325,27 +327,28 @@ static int copy_placed(struct gr_streamed *out, const struct gr_slice *l,
     return 0;
 }
 
-int gr_weights_stream(struct gr_streamed *out, const struct gr_slice *l,
-                      const struct gr_weights *placed, int32_t device)
+int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *l,
+                                const struct gr_weights *placed, int32_t device)
 {
-    struct stream s = {.out = out, .l = l, .pass.l = l, .device = device, .at = GR_DISTANT};
-    *out = (struct gr_streamed){0};
+    struct offload s = {
+        .out = out, .l = l, .pass.l = l, .device = device, .at = GR_OFFLOAD_ADDRESS};
+    *out = (struct gr_offload_weights){0};
     int rc = copy_placed(out, l, placed);
     find_matrices(&s.pass);
     for (int32_t il = 0; il < l->hp.n_layer && !rc; il++)
         if (placed->place.stage[il] == l->stage && !placed->place.layer[il] && !l->hp.ssm.layer[il])
-            rc = stream_layer(&s, il);
+            rc = offload_layer(&s, il);
     if (rc)
-        gr_streamed_fini(out);
+        gr_offload_weights_fini(out);
     return rc;
 }
 
-void gr_streamed_fini(struct gr_streamed *s)
+void gr_offload_weights_fini(struct gr_offload_weights *s)
 {
     gr_free(s->weight);
     gr_free(s->bias);
     gr_lora_free(&s->lora, s->n_lora);
     gr_free(s->device);
     gr_vec_fini(&s->item);
-    *s = (struct gr_streamed){0};
+    *s = (struct gr_offload_weights){0};
 }

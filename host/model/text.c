@@ -43,40 +43,40 @@ int32_t gr_text_eos(const struct gr_model *model)
     return gr_vocab_eos(model->vocab);
 }
 
-struct gr_stream {
-    struct gr_detok detok;
+struct gr_detok {
+    struct gr_vocab_detok detok;
     struct gr_vec out; /* char */
 };
 
-int gr_stream_new(struct gr_stream **out, const struct gr_model *model, bool special)
+int gr_detok_new(struct gr_detok **out, const struct gr_model *model, bool special)
 {
     *out = gr_calloc(1, sizeof **out);
     if (!*out)
         return GR_E_NOMEM_HOST;
-    gr_detok_init(&(*out)->detok, model->vocab, special, false);
+    gr_vocab_detok_init(&(*out)->detok, model->vocab, special, false);
     return 0;
 }
 
-static int result(struct gr_stream *s, int rc, const char **p, size_t *n)
+static int result(struct gr_detok *s, int rc, const char **p, size_t *n)
 {
     *p = rc || !s->out.n ? "" : s->out.data;
     *n = rc ? 0 : s->out.n;
     return rc;
 }
 
-int gr_stream_push(struct gr_stream *s, int32_t id, const char **p, size_t *n)
+int gr_detok_push(struct gr_detok *s, int32_t id, const char **p, size_t *n)
 {
     s->out.n = 0;
-    return result(s, gr_detok_push(&s->detok, id, &s->out), p, n);
+    return result(s, gr_vocab_detok_push(&s->detok, id, &s->out), p, n);
 }
 
-int gr_stream_flush(struct gr_stream *s, const char **p, size_t *n)
+int gr_detok_flush(struct gr_detok *s, const char **p, size_t *n)
 {
     s->out.n = 0;
-    return result(s, gr_detok_flush(&s->detok, &s->out), p, n);
+    return result(s, gr_vocab_detok_flush(&s->detok, &s->out), p, n);
 }
 
-void gr_stream_free(struct gr_stream **s)
+void gr_detok_free(struct gr_detok **s)
 {
     if (!s || !*s)
         return;

@@ -30,7 +30,7 @@ int gr_model_try_graph(const struct gr_model *m, const struct gr_hparams *hp,
     float ones[GR_MAX_ADAPTER];
     for (int i = 0; i < GR_MAX_ADAPTER; i++)
         ones[i] = 1;
-    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_FAR + 1};
+    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_MAX_DISTANCE + 1};
     struct gr_graph_env env = {.hp = hp,
                                .share = share,
                                .arch = m->arch,

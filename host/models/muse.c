@@ -23,10 +23,10 @@ static const struct gr_tensor_spec spec_talkie[] = {
     {GR_W_TOKEN_EMBD, 0, {GR_D_EMBD, GR_D_VOCAB}},
     {GR_W_OUTPUT, 0, {GR_D_EMBD, GR_D_VOCAB}},
     GR_SPEC_QKV(GR_BIAS_MAYBE),
-    {GR_W_ATTN_Q_NORM, GR_SPREAD | GR_AS_F32, {GR_D_HEAD, GR_D_HEADS}},
+    {GR_W_ATTN_Q_NORM, GR_REPEAT | GR_AS_F32, {GR_D_HEAD, GR_D_HEADS}},
     {GR_W_ATTN_OUT, 0, {GR_D_O, GR_D_EMBD}},
     GR_SPEC_GLU(0),
-    {GR_W_LAYER_SCALE, GR_SPREAD | GR_AS_F32, {GR_D_EMBD}},
+    {GR_W_LAYER_SCALE, GR_REPEAT | GR_AS_F32, {GR_D_EMBD}},
 };
 
 static int hparams_talkie(struct gr_hp_source *s, struct gr_hparams *hp)

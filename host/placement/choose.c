@@ -12,10 +12,10 @@
 
 /* Appends "0-10 on CUDA0, "; for threads that share layers "0-10 on CUDA0 to CUDA3, "; for
  * processes, or CPUs, "0-10 on CUDA0 of rank 0, ". */
-static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
+static void append_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
 {
-    const struct gr_spot *t = gr_choice_first(c, k),
-                         *last = gr_choice_spot(c, &c->layers, k, c->n_member - 1);
+    const struct gr_rank_device *t = gr_choice_first(c, k),
+                                *last = gr_choice_device(c, &c->layers, k, c->n_member - 1);
     char whose[40] = "";
     size_t at = strlen(p);
     if ((c->m->world || !t->device) && last > t)
@@ -29,7 +29,7 @@ static void say_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
 
 /* Describes which layers are where, if there is more than one place; of many places only the first
  * few and the last. */
-static void say_where(const struct gr_choice *c, char *p, size_t n)
+static void describe_places(const struct gr_choice *c, char *p, size_t n)
 {
     enum { MOST = 4 };
     int32_t n_used = 0, i = 0;
@@ -48,20 +48,20 @@ static void say_where(const struct gr_choice *c, char *p, size_t n)
         if (n_used > MOST && i == MOST)
             snprintf(p + strlen(p), n - strlen(p), ".. ");
         if (n_used <= MOST || i < MOST || i == n_used)
-            say_range(c, k, p, n);
+            append_range(c, k, p, n);
     }
     p[strlen(p) - 2] = 0;
 }
 
-static void say_choice(const struct gr_choice *c, int32_t n_gpu)
+static void log_choice(const struct gr_choice *c, int32_t n_gpu)
 {
     char a[16], b[16], others[32] = "";
-    const struct gr_spot *t = gr_choice_spot(c, &c->taken, 0, 0);
+    const struct gr_rank_device *t = gr_choice_device(c, &c->taken, 0, 0);
     if (c->n_place * c->n_member > 1)
         snprintf(others, sizeof others, " and %d more", c->n_place * c->n_member - 1);
     gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s, %s of %s free", n_gpu,
-           c->m->hp.n_layer + 1, t->name, others, gr_mib(a, gr_spot_takes(c, t)),
-           gr_mib(b, gr_spot_free(c, t)));
+           c->m->hp.n_layer + 1, t->name, others, gr_mib(a, gr_rank_device_needs(c, t)),
+           gr_mib(b, gr_rank_device_available(c, t)));
 }
 
 static int decide(struct gr_choice *c)
@@ -77,26 +77,26 @@ static int decide(struct gr_choice *c)
         return gr_fail(GR_E_DEVICE, "--require-gpu: not one layer fits on %s",
                        gr_choice_first(c, 0)->name);
     if (automatic)
-        say_choice(c, n);
+        log_choice(c, n);
     return 0;
 }
 
 int gr_place_survey(struct gr_model *m, const struct gr_session_params *params,
-                    const struct gr_placement *place, struct gr_vec *spots)
+                    const struct gr_placement *place, struct gr_vec *devices)
 {
     int rc = 0;
     if (m->survey)
-        return m->survey(m->survey_user, params, place, spots);
-    for (int32_t i = 0; i < m->n_slice && !rc; i++)
-        rc = gr_spots_survey(m->slice[i], params, place, spots);
+        return m->survey(m->survey_user, params, place, devices);
+    for (int32_t i = 0; i < m->n_rank_model && !rc; i++)
+        rc = gr_rank_devices_survey(m->rank_model[i], params, place, devices);
     return rc;
 }
 
 /* gr_survey_fn of a model. */
 static int survey_all(void *user, const struct gr_session_params *params,
-                      const struct gr_placement *place, struct gr_vec *spots)
+                      const struct gr_placement *place, struct gr_vec *devices)
 {
-    return gr_place_survey(user, params, place, spots);
+    return gr_place_survey(user, params, place, devices);
 }
 
 /* Measures a session that offloads weights to its GPUs, if that is requested and fits; otherwise
@@ -113,23 +113,23 @@ static int add_offload(struct gr_choice *c, struct gr_session_params *asked, int
 }
 
 int gr_place_world(struct gr_placement *out, struct gr_model *m,
-                   const struct gr_session_params *params, struct gr_vec *spots)
+                   const struct gr_session_params *params, struct gr_vec *devices)
 {
     struct gr_session_params asked = params ? *params : gr_session_params_default();
-    struct gr_choice c = {.m = m, .params = &asked, .wish = &m->split};
+    struct gr_choice c = {.m = m, .params = &asked, .request = &m->split};
     if (m->n_gpu_wanted >= 0) /* requested layers go before memory for offloading others */
         asked.offload_from = -1;
     c.survey = survey_all, c.user = m;
     int rc = gr_choice_begin(&c);
     if (!rc)
         rc = decide(&c);
-    if (!rc && spots && params && asked.offload_from != params->offload_from)
+    if (!rc && devices && params && asked.offload_from != params->offload_from)
         rc = add_offload(&c, &asked, params->offload_from);
     *out = c.place;
     if (!rc)
-        say_where(&c, m->where, sizeof m->where);
-    if (spots) {
-        *spots = c.taken;
+        describe_places(&c, m->where, sizeof m->where);
+    if (devices) {
+        *devices = c.taken;
         c.taken = (struct gr_vec){0};
     }
     gr_choice_fini(&c);

@@ -18,20 +18,20 @@ static int load(struct gr_model *m, const struct gr_session_params *params)
     struct gr_placement place;
     struct gr_weights w = {0};
     int rc = gr_place_world(&place, m, params, NULL);
-    for (int32_t i = 0; i < m->n_slice && !rc; i++) {
-        rc = gr_weights_describe(&w, m->slice[i], &place);
+    for (int32_t i = 0; i < m->n_rank_model && !rc; i++) {
+        rc = gr_weights_describe(&w, m->rank_model[i], &place);
         if (!rc)
-            rc = gr_slice_take(m->slice[i], &w);
-        gr_weights_fini(&w, m->slice[i]);
+            rc = gr_rank_model_upload(m->rank_model[i], &w);
+        gr_weights_fini(&w, m->rank_model[i]);
     }
     return rc;
 }
 
-/* gr_survey_fn for one slice alone. */
+/* gr_survey_fn for one rank model alone. */
 static int survey_one(void *user, const struct gr_session_params *params,
-                      const struct gr_placement *place, struct gr_vec *spots)
+                      const struct gr_placement *place, struct gr_vec *devices)
 {
-    return gr_spots_survey(user, params, place, spots);
+    return gr_rank_devices_survey(user, params, place, devices);
 }
 
 /* Checks that a further session fits beside the weights and sessions that are there. */
@@ -41,14 +41,14 @@ static int fit_beside(const struct gr_session *s)
     asked.offload_from = -1;
     struct gr_choice c = {.m = s->model,
                           .params = &asked,
-                          .wish = &s->model->split,
+                          .request = &s->model->split,
                           .survey = survey_one,
-                          .user = s->slice,
+                          .user = s->rank_model,
                           .loaded = true};
     bool fits = true;
-    if (s->slice->placed.place.n_device == 1)
+    if (s->rank_model->placed.place.n_device == 1)
         return 0;
-    c.place = s->slice->placed.place;
+    c.place = s->rank_model->placed.place;
     int rc = gr_choice_begin(&c);
     if (!rc)
         rc = gr_choice_measure(&c, false, &fits);
@@ -58,21 +58,21 @@ static int fit_beside(const struct gr_session *s)
     return rc;
 }
 
-/* Loads the slice's weights; where that is done already, checks whether this session fits beside
- * them. */
+/* Loads the rank model's weights; where that is done already, checks whether this session fits
+ * beside them. */
 static int load_for(const struct gr_session *s)
 {
     struct gr_model *m = s->model;
     pthread_mutex_lock(&m->lock);
-    int rc = s->slice->loaded ? fit_beside(s) : load(m, &s->params);
+    int rc = s->rank_model->loaded ? fit_beside(s) : load(m, &s->params);
     pthread_mutex_unlock(&m->lock);
     return rc;
 }
 
-int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
-                          const struct gr_session_params *params)
+int gr_session_open_rank(struct gr_session **out, struct gr_rank_model *rank_model,
+                         const struct gr_session_params *params)
 {
-    int rc = gr_session_begin(out, slice, params, false);
+    int rc = gr_session_begin(out, rank_model, params, false);
     if (!rc)
         rc = load_for(*out);
     if (!rc)
@@ -85,32 +85,32 @@ int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
 int gr_placement_load(struct gr_model *m, const struct gr_session_params *params)
 {
     pthread_mutex_lock(&m->lock);
-    int rc = m->slice[0]->loaded ? 0 : load(m, params);
+    int rc = m->rank_model[0]->loaded ? 0 : load(m, params);
     pthread_mutex_unlock(&m->lock);
     return rc;
 }
 
 /* ---- reports to callers ---- */
 
-/* Returns whether a spot is reported: GPUs, rank 0's CPU, the only spot of a rank, and CPUs with
- * layers are. alone: the last spot of its rank. */
-static bool is_worth(const struct gr_spot *t, bool alone, const struct gr_fit_device *f)
+/* Returns whether a device is reported: GPUs, rank 0's CPU, the only device of a rank, and CPUs
+ * with layers are. alone: the last device of its rank. */
+static bool is_worth(const struct gr_rank_device *t, bool alone, const struct gr_fit_device *f)
 {
     return t->device || t->rank == 0 || alone || f->n_layer;
 }
 
-/* Number of spots on the same GPU, which divide its memory. */
-static uint64_t n_sharers(const struct gr_vec *spots, const struct gr_spot *t)
+/* Number of entries for the same GPU, which divide its memory. */
+static uint64_t n_sharers(const struct gr_vec *devices, const struct gr_rank_device *t)
 {
-    const struct gr_spot *o = spots->data;
+    const struct gr_rank_device *o = devices->data;
     uint64_t n = 0;
-    for (size_t i = 0; i < spots->n; i++)
+    for (size_t i = 0; i < devices->n; i++)
         n += o[i].device && !strcmp(o[i].unit, t->unit);
     return GR_MAX(n, 1);
 }
 
-static void report_one(const struct gr_spot *t, const struct gr_placement *p, int32_t n_layer,
-                       int32_t stage, struct gr_fit_device *f)
+static void report_one(const struct gr_rank_device *t, const struct gr_placement *p,
+                       int32_t n_layer, int32_t stage, struct gr_fit_device *f)
 {
     *f = (struct gr_fit_device){.rank = t->rank,
                                 .weights = t->weights,
@@ -127,48 +127,48 @@ static void report_one(const struct gr_spot *t, const struct gr_placement *p, in
 }
 
 static void report(const struct gr_model *m, const struct gr_placement *p,
-                   const struct gr_vec *spots, struct gr_fit *fit)
+                   const struct gr_vec *devices, struct gr_fit *fit)
 {
-    int32_t n = m->hp.n_layer, n_shard = m->slice[0]->n_shard;
+    int32_t n = m->hp.n_layer, n_shard = m->rank_model[0]->n_shard;
     *fit = (struct gr_fit){.n_layer = n + 1, .n_gpu_layers = gr_place_n_gpu(p, n)};
-    for (size_t i = 0; i < spots->n && fit->n_device < GR_FIT_MAX; i++) {
-        const struct gr_spot *t = (const struct gr_spot *)spots->data + i;
+    for (size_t i = 0; i < devices->n && fit->n_device < GR_FIT_MAX; i++) {
+        const struct gr_rank_device *t = (const struct gr_rank_device *)devices->data + i;
         struct gr_fit_device *f = &fit->device[fit->n_device];
-        bool alone = i + 1 == spots->n || t[1].rank != t->rank;
+        bool alone = i + 1 == devices->n || t[1].rank != t->rank;
         if (!t->rank && !t->device)
             fit->host_free = t->free_bytes;
         report_one(t, p, n, t->rank / n_shard, f);
-        f->free_bytes /= n_sharers(spots, t), f->total_bytes /= n_sharers(spots, t);
+        f->free_bytes /= n_sharers(devices, t), f->total_bytes /= n_sharers(devices, t);
         fit->n_device += is_worth(t, alone, f);
     }
 }
 
 /* Fills in the memory that a session with all layers has taken. */
-static void take_own(const struct gr_session *s, struct gr_vec *spots)
+static void take_own(const struct gr_session *s, struct gr_vec *devices)
 {
-    struct gr_spot *t = spots->data;
-    for (size_t i = 0; i < spots->n; i++, t++) {
-        const struct gr_need *has = &s->device[t->device].has;
-        t->weights = s->slice->placed.bytes[t->device];
-        t->cache = has->cache, t->work = gr_need_work(has);
+    struct gr_rank_device *t = devices->data;
+    for (size_t i = 0; i < devices->n; i++, t++) {
+        const struct gr_memory_need *has = &s->device[t->device].has;
+        t->weights = s->rank_model->placed.bytes[t->device];
+        t->cache = has->cache, t->work = gr_memory_need_work(has);
     }
 }
 
 int gr_placement_of_session(const struct gr_session *s, struct gr_fit *fit)
 {
     struct gr_model *m = s->model;
-    const struct gr_placement *p = &s->slice->placed.place;
-    struct gr_vec spots = {0};
+    const struct gr_placement *p = &s->rank_model->placed.place;
+    struct gr_vec devices = {0};
     pthread_mutex_lock(&m->lock);
-    int rc = p->n_stage > 1 || s->slice->n_shard > 1
-                 ? gr_place_survey(m, &s->params, p, &spots)
-                 : gr_spots_survey(s->slice, NULL, NULL, &spots);
+    int rc = p->n_stage > 1 || s->rank_model->n_shard > 1
+                 ? gr_place_survey(m, &s->params, p, &devices)
+                 : gr_rank_devices_survey(s->rank_model, NULL, NULL, &devices);
     pthread_mutex_unlock(&m->lock);
-    if (!rc && p->n_stage == 1 && s->slice->n_shard == 1)
-        take_own(s, &spots);
+    if (!rc && p->n_stage == 1 && s->rank_model->n_shard == 1)
+        take_own(s, &devices);
     if (!rc)
-        report(m, p, &spots, fit);
-    gr_vec_fini(&spots);
+        report(m, p, &devices, fit);
+    gr_vec_fini(&devices);
     return rc;
 }
 
@@ -176,12 +176,12 @@ int gr_placement_of_model(struct gr_model *m, const struct gr_session_params *pa
                           struct gr_fit *fit)
 {
     struct gr_placement place;
-    struct gr_vec spots;
+    struct gr_vec devices;
     pthread_mutex_lock(&m->lock);
-    int rc = gr_place_world(&place, m, params, &spots);
+    int rc = gr_place_world(&place, m, params, &devices);
     pthread_mutex_unlock(&m->lock);
     if (!rc || rc == GR_E_NOMEM_DEV)
-        report(m, &place, &spots, fit);
-    gr_vec_fini(&spots);
+        report(m, &place, &devices, fit);
+    gr_vec_fini(&devices);
     return rc;
 }

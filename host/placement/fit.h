@@ -4,11 +4,11 @@
 
 #include "engine/session.h"
 
-/* gr_session_open for one rank's slice of the model. Chooses the devices and uploads the weights;
+/* gr_session_open for one rank's part of the model. Chooses the devices and uploads the weights;
  * where that is done already, checks whether this session fits beside them. GR_E_NOMEM_DEV: the
  * message is a table of what is needed and what would fit. */
-int gr_session_open_slice(struct gr_session **out, struct gr_slice *slice,
-                          const struct gr_session_params *params);
+int gr_session_open_rank(struct gr_session **out, struct gr_rank_model *rank_model,
+                         const struct gr_session_params *params);
 /* gr_model_load for a model that this process runs alone. */
 int gr_placement_load(struct gr_model *m, const struct gr_session_params *params);
 

@@ -23,7 +23,7 @@ static void add_line(const char *line, const char *name, uint64_t *bytes)
 }
 
 /* Sets the host's memory: available without swapping, and in total. 0: not known. */
-static void add_memory(struct gr_spot *t)
+static void add_memory(struct gr_rank_device *t)
 {
     FILE *f = fopen("/proc/meminfo", "r");
     char line[128];
@@ -35,61 +35,62 @@ static void add_memory(struct gr_spot *t)
         fclose(f);
 }
 
-static void say_unit(struct gr_spot *t, const char *where)
+static void set_unit(struct gr_rank_device *t, const char *where)
 {
     char host[64] = "";
     (void)gethostname(host, sizeof host - 1);
     snprintf(t->unit, sizeof t->unit, "%s/%.60s", host, where);
 }
 
-static struct gr_spot *add_spot(const struct gr_slice *l, int32_t device, struct gr_vec *spots)
+static struct gr_rank_device *add_rank_device(const struct gr_rank_model *l, int32_t device,
+                                              struct gr_vec *devices)
 {
-    struct gr_spot *t = gr_vec_push(spots, sizeof *t);
+    struct gr_rank_device *t = gr_vec_push(devices, sizeof *t);
     if (t)
         t->rank = l->rank, t->device = device;
     return t;
 }
 
-static int add_host(const struct gr_slice *l, struct gr_vec *spots)
+static int add_host(const struct gr_rank_model *l, struct gr_vec *devices)
 {
-    struct gr_spot *t = add_spot(l, 0, spots);
+    struct gr_rank_device *t = add_rank_device(l, 0, devices);
     if (!t)
         return GR_E_NOMEM_HOST;
     add_memory(t);
     snprintf(t->name, sizeof t->name, "CPU");
-    say_unit(t, "CPU");
+    set_unit(t, "CPU");
     return 0;
 }
 
 /* Adds a GPU, with its memory queried anew: contexts and other processes take their part. */
-static int add_device(struct gr_slice *l, int32_t d, struct gr_vec *spots)
+static int add_device(struct gr_rank_model *l, int32_t d, struct gr_vec *devices)
 {
-    struct gr_found *f = &l->devices.found[d - 1];
+    struct gr_device_ref *f = &l->devices.found[d - 1];
     struct gr_device_info *info = &f->info;
     int rc = f->kind->info(f->index, info);
     if (!rc && info->unusable) /* it worked when the model was opened */
         rc = gr_fail(GR_E_DEVICE, "%s: %s", info->name, info->unusable);
     if (rc)
         return rc;
-    struct gr_spot *t = add_spot(l, d, spots);
+    struct gr_rank_device *t = add_rank_device(l, d, devices);
     if (!t)
         return GR_E_NOMEM_HOST;
     t->free_bytes = info->free_bytes, t->total_bytes = info->total_bytes;
     t->cc = info->cc, t->n_sm = info->n_sm;
     snprintf(t->name, sizeof t->name, "%s", info->name);
     snprintf(t->description, sizeof t->description, "%s", info->description);
-    say_unit(t, *info->bus_id ? info->bus_id : info->name);
+    set_unit(t, *info->bus_id ? info->bus_id : info->name);
     return 0;
 }
 
 /* ---- memory of a placement ---- */
 
 static int measure(struct gr_session *s, const struct gr_weights *w,
-                   struct gr_need need[GR_MAX_DEVICE])
+                   struct gr_memory_need need[GR_MAX_DEVICE])
 {
     struct gr_backend *backend[GR_MAX_DEVICE];
     int32_t n_open = s->n_device;
-    memcpy(backend, s->slice->backend, sizeof backend);
+    memcpy(backend, s->rank_model->backend, sizeof backend);
     backend[0] = s->device[0].backend;
     gr_session_place(s, w);
     s->n_device = w->place.n_device;
@@ -98,7 +99,7 @@ static int measure(struct gr_session *s, const struct gr_weights *w,
         need[d].cache = s->device[d].has.cache;
         need[d].constants = s->device[0].has.constants;
     }
-    int rc = gr_stream_begin(s, w);
+    int rc = gr_offload_begin(s, w);
     if (!rc)
         rc = gr_plan_measure(s, backend, need);
     s->n_device = n_open;
@@ -106,19 +107,19 @@ static int measure(struct gr_session *s, const struct gr_weights *w,
 }
 
 static int take_placement(struct gr_session *s, const struct gr_placement *place,
-                          struct gr_spot *spot)
+                          struct gr_rank_device *dev)
 {
-    struct gr_need need[GR_MAX_DEVICE];
+    struct gr_memory_need need[GR_MAX_DEVICE];
     struct gr_weights w = {0};
-    int rc = gr_weights_describe(&w, s->slice, place);
+    int rc = gr_weights_describe(&w, s->rank_model, place);
     if (!rc)
         rc = measure(s, &w, need);
-    for (int32_t d = 0; d <= s->slice->devices.n && !rc; d++) {
-        spot[d].weights = w.bytes[d];
-        spot[d].cache = need[d].cache;
-        spot[d].work = gr_need_work(&need[d]);
+    for (int32_t d = 0; d <= s->rank_model->devices.n && !rc; d++) {
+        dev[d].weights = w.bytes[d];
+        dev[d].cache = need[d].cache;
+        dev[d].work = gr_memory_need_work(&need[d]);
     }
-    gr_weights_fini(&w, s->slice);
+    gr_weights_fini(&w, s->rank_model);
     return rc;
 }
 
@@ -126,7 +127,7 @@ static int take_placement(struct gr_session *s, const struct gr_placement *place
 
 /* Returns whether two layers in the middle of a model run the same operations on the same shapes.
  */
-static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
+static bool is_alike(const struct gr_rank_model *l, int32_t a, int32_t b)
 {
     const struct gr_hparams *hp = &l->hp;
     const struct gr_ten *wa = l->weight + (size_t)(a + 1) * GR_N_SLOT;
@@ -156,56 +157,57 @@ static bool is_alike(const struct gr_slice *l, int32_t a, int32_t b)
 
 /* Measures layer il alone, as the second of three stages. */
 static int take_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int32_t il,
-                      struct gr_spot *spot)
+                      struct gr_rank_device *dev)
 {
-    struct gr_need need[GR_MAX_DEVICE];
-    int32_t n = s->slice->hp.n_layer;
+    struct gr_memory_need need[GR_MAX_DEVICE];
+    int32_t n = s->rank_model->hp.n_layer;
     for (int32_t i = 0; i <= n; i++)
         w->place.stage[i] = (uint8_t)(i < il ? 0 : i == il ? 1 : 2);
     w->place.n_stage = il < n ? 3 : 2;
     int rc = measure(s, w, need);
-    spot->layer[il].arena = need[d].arena, spot->layer[il].scratch = need[d].scratch;
-    spot->fixed = GR_MAX(spot->fixed, need[d].step + need[d].constants);
+    dev->layer[il].arena = need[d].arena, dev->layer[il].scratch = need[d].scratch;
+    dev->fixed = GR_MAX(dev->fixed, need[d].step + need[d].constants);
     return rc;
 }
 
-static int take_work(struct gr_session *s, struct gr_weights *w, int32_t d, struct gr_spot *spot)
+static int take_work(struct gr_session *s, struct gr_weights *w, int32_t d,
+                     struct gr_rank_device *dev)
 {
-    int32_t n = s->slice->hp.n_layer;
+    int32_t n = s->rank_model->hp.n_layer;
     int rc = 0;
     for (int32_t il = 0; il <= n && !rc; il++) {
         int32_t same = 0;
-        while (same < il && !(il < n && is_alike(s->slice, same, il)))
+        while (same < il && !(il < n && is_alike(s->rank_model, same, il)))
             same++;
         if (same == il)
-            rc = take_layer(s, w, d, il, spot);
-        spot->layer[il].arena = spot->layer[same].arena;
-        spot->layer[il].scratch = spot->layer[same].scratch;
+            rc = take_layer(s, w, d, il, dev);
+        dev->layer[il].arena = dev->layer[same].arena;
+        dev->layer[il].scratch = dev->layer[same].scratch;
     }
     return rc;
 }
 
-static int take_layers(struct gr_session *s, int32_t d, struct gr_spot *spot)
+static int take_layers(struct gr_session *s, int32_t d, struct gr_rank_device *dev)
 {
     struct gr_placement all = {.n_stage = 3};
     struct gr_weights w = {0};
     memset(all.layer, d, sizeof all.layer);
     memset(all.stage, 1, sizeof all.stage);
-    gr_weights_by_layer(s->slice, d, spot->layer, &spot->tied);
-    gr_session_cache_by_layer(s, d, spot->layer);
-    int rc = gr_weights_describe(&w, s->slice, &all);
+    gr_weights_by_layer(s->rank_model, d, dev->layer, &dev->tied);
+    gr_session_cache_by_layer(s, d, dev->layer);
+    int rc = gr_weights_describe(&w, s->rank_model, &all);
     if (!rc)
-        rc = take_work(s, &w, d, spot);
-    gr_weights_fini(&w, s->slice);
+        rc = take_work(s, &w, d, dev);
+    gr_weights_fini(&w, s->rank_model);
     return rc;
 }
 
-/* Measures single layers on each spot that can have layers, with a copy of the slice as the second
- * of three stages, since stages are not assigned yet. */
-static int survey_layers(const struct gr_slice *l, const struct gr_session_params *params,
-                         struct gr_spot *spot)
+/* Measures single layers on each device that can have layers, with a copy of the rank model as the
+ * second of three stages, since stages are not assigned yet. */
+static int survey_layers(const struct gr_rank_model *l, const struct gr_session_params *params,
+                         struct gr_rank_device *dev)
 {
-    struct gr_slice *middle = gr_calloc(1, sizeof *middle);
+    struct gr_rank_model *middle = gr_calloc(1, sizeof *middle);
     struct gr_session *s = NULL;
     if (!middle)
         return GR_E_NOMEM_HOST;
@@ -213,34 +215,34 @@ static int survey_layers(const struct gr_slice *l, const struct gr_session_param
     middle->stage = 1, middle->n_stage = 3;
     int rc = gr_session_begin(&s, middle, params, true);
     for (int32_t d = l->devices.n > 0; d <= l->devices.n && !rc; d++)
-        rc = take_layers(s, d, &spot[d]);
+        rc = take_layers(s, d, &dev[d]);
     gr_session_close(&s);
     gr_free(middle);
     return rc;
 }
 
-static int survey_placement(struct gr_slice *l, const struct gr_session_params *params,
-                            const struct gr_placement *place, struct gr_spot *spot)
+static int survey_placement(struct gr_rank_model *l, const struct gr_session_params *params,
+                            const struct gr_placement *place, struct gr_rank_device *dev)
 {
     struct gr_session *s = NULL;
     int rc = gr_session_begin(&s, l, params, true);
     if (!rc)
-        rc = take_placement(s, place, spot);
+        rc = take_placement(s, place, dev);
     gr_session_close(&s);
     return rc;
 }
 
-int gr_spots_survey(struct gr_slice *l, const struct gr_session_params *params,
-                    const struct gr_placement *place, struct gr_vec *spots)
+int gr_rank_devices_survey(struct gr_rank_model *l, const struct gr_session_params *params,
+                           const struct gr_placement *place, struct gr_vec *devices)
 {
-    size_t first = spots->n;
-    int rc = gr_slice_open_devices(l);
+    size_t first = devices->n;
+    int rc = gr_rank_model_open_devices(l);
     if (!rc)
-        rc = add_host(l, spots);
+        rc = add_host(l, devices);
     for (int32_t d = 1; d <= l->devices.n && !rc; d++)
-        rc = add_device(l, d, spots);
-    struct gr_spot *spot = (struct gr_spot *)spots->data + first;
+        rc = add_device(l, d, devices);
+    struct gr_rank_device *dev = (struct gr_rank_device *)devices->data + first;
     if (rc || !params)
         return rc;
-    return place ? survey_placement(l, params, place, spot) : survey_layers(l, params, spot);
+    return place ? survey_placement(l, params, place, dev) : survey_layers(l, params, dev);
 }

@@ -16,11 +16,11 @@ static int32_t stage_of(const struct gr_choice *c, int32_t k)
     return gr_choice_first(c, k)->rank / c->n_member;
 }
 
-/* Returns whether a spot can have layers: a rank's GPUs, or its CPU when it has none; of a rank
+/* Returns whether a device can have layers: a rank's GPUs, or its CPU when it has none; of a rank
  * that shares layers only the first GPU. */
 static bool is_place(const struct gr_choice *c, size_t i)
 {
-    const struct gr_spot *t = (const struct gr_spot *)c->layers.data + i;
+    const struct gr_rank_device *t = (const struct gr_rank_device *)c->layers.data + i;
     bool gpus =
         t->device || (i + 1 < c->layers.n && t[1].rank == t->rank); /* GPUs follow the CPU */
     return gpus ? t->device == 1 || (t->device && c->n_member == 1) : true;
@@ -32,29 +32,29 @@ static int find_places(struct gr_choice *c)
     for (size_t i = 0; i < c->layers.n; i++) {
         if (!is_place(c, i))
             continue;
-        if (n == GR_MAX_SPOT)
-            return gr_fail(GR_E_INVALID, "more than %d devices", GR_MAX_SPOT);
-        c->spot[n++] = (int16_t)i;
-        c->any_gpu |= ((const struct gr_spot *)c->layers.data)[i].device > 0;
+        if (n == GR_MAX_RANK_DEVICE)
+            return gr_fail(GR_E_INVALID, "more than %d devices", GR_MAX_RANK_DEVICE);
+        c->device_index[n++] = (int16_t)i;
+        c->any_gpu |= ((const struct gr_rank_device *)c->layers.data)[i].device > 0;
     }
     c->n_place = n / c->n_member;
     for (int32_t i = 0; i < n; i++)
-        if (gr_choice_spot(c, &c->layers, 0, i)->device !=
+        if (gr_choice_device(c, &c->layers, 0, i)->device !=
             gr_choice_first(c, i / c->n_member)->device)
             return gr_fail(GR_E_INVALID,
                            "ranks %d and %d share layers: both with a GPU, or both without "
                            "expected; --device none, or other --shards",
                            gr_choice_first(c, i / c->n_member)->rank,
-                           gr_choice_spot(c, &c->layers, 0, i)->rank);
-    if (c->wish->n_share > c->n_place)
+                           gr_choice_device(c, &c->layers, 0, i)->rank);
+    if (c->request->n_share > c->n_place)
         return gr_fail(GR_E_INVALID, "tensor split: at most %d share%s expected, %d found",
-                       c->n_place, c->n_place == 1 ? "" : "s", c->wish->n_share);
+                       c->n_place, c->n_place == 1 ? "" : "s", c->request->n_share);
     return 0;
 }
 
 int gr_choice_begin(struct gr_choice *c)
 {
-    c->n_member = c->m->slice[0]->n_shard;
+    c->n_member = c->m->rank_model[0]->n_shard;
     c->full = *c->params;
     int rc = gr_session_fill(c->m, &c->full);
     if (!rc)
@@ -73,50 +73,51 @@ void gr_choice_fini(struct gr_choice *c)
 
 /* ---- memory ---- */
 
-uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t)
+uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *t)
 {
     return (c->loaded ? 0 : t->weights) + t->cache + t->work;
 }
 
-/* Number of spots on the same device, or in the memory of the same host. */
-static uint64_t n_sharers(const struct gr_choice *c, const struct gr_spot *t)
+/* Number of entries for the same device, or for the memory of the same host. */
+static uint64_t n_sharers(const struct gr_choice *c, const struct gr_rank_device *t)
 {
     uint64_t n = 0;
     for (int32_t i = 0; i < c->n_place * c->n_member; i++) {
-        const struct gr_spot *o = gr_choice_spot(c, &c->layers, 0, i);
+        const struct gr_rank_device *o = gr_choice_device(c, &c->layers, 0, i);
         n += !o->device == !t->device && !strcmp(o->unit, t->unit);
     }
     return GR_MAX(n, 1);
 }
 
-uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t)
+uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *t)
 {
     return t->free_bytes / n_sharers(c, t);
 }
 
 /* Memory left free: for code, captured graphs and other programs such as a desktop. */
-static uint64_t margin(const struct gr_choice *c, const struct gr_spot *t)
+static uint64_t margin(const struct gr_choice *c, const struct gr_rank_device *t)
 {
     return GR_MIN(t->total_bytes / 16, (uint64_t)1 << 30) / n_sharers(c, t);
 }
 
-/* Returns whether a spot's device has too little memory for all spots on it: one may use what
+/* Returns whether a device has too little memory for all entries of it: one may use what
  * another does not need. */
-static bool is_too_small(const struct gr_choice *c, const struct gr_spot *t, bool with_margin)
+static bool is_too_small(const struct gr_choice *c, const struct gr_rank_device *t,
+                         bool with_margin)
 {
     uint64_t takes = 0;
     for (size_t i = 0; i < c->taken.n; i++) {
-        const struct gr_spot *o = (const struct gr_spot *)c->taken.data + i;
+        const struct gr_rank_device *o = (const struct gr_rank_device *)c->taken.data + i;
         if (o->device && !strcmp(o->unit, t->unit))
-            takes += gr_spot_takes(c, o) +
-                     (with_margin && gr_spot_takes(c, o) ? margin(c, o) : (uint64_t)0);
+            takes += gr_rank_device_needs(c, o) +
+                     (with_margin && gr_rank_device_needs(c, o) ? margin(c, o) : (uint64_t)0);
     }
-    return t->device && gr_spot_takes(c, t) && takes > t->free_bytes;
+    return t->device && gr_rank_device_needs(c, t) && takes > t->free_bytes;
 }
 
 int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
 {
-    const struct gr_spot *t = c->taken.data;
+    const struct gr_rank_device *t = c->taken.data;
     for (size_t i = 0; i < c->taken.n; i++)
         if (is_too_small(c, &t[i], with_margin))
             return (int32_t)i;
@@ -128,7 +129,7 @@ int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
 #define OVER 1e6 /* factor of `used` when more is needed than there is */
 
 /* Bytes of layers [lo, hi) as the sum of single layers, without measured corrections. */
-static uint64_t sum_layers(const struct gr_choice *c, const struct gr_spot *t, int32_t lo,
+static uint64_t sum_layers(const struct gr_choice *c, const struct gr_rank_device *t, int32_t lo,
                            int32_t hi)
 {
     uint64_t sum = t->fixed, arena = 0, scratch = 0;
@@ -142,9 +143,9 @@ static uint64_t sum_layers(const struct gr_choice *c, const struct gr_spot *t, i
 
 static double used_of(const struct gr_choice *c, int32_t i, int32_t lo, int32_t hi)
 {
-    const struct gr_spot *t = gr_choice_spot(c, &c->layers, 0, i);
+    const struct gr_rank_device *t = gr_choice_device(c, &c->layers, 0, i);
     double needs = (double)sum_layers(c, t, lo, hi) + (double)c->off[i];
-    double has = (double)gr_spot_free(c, t) - (t->device ? (double)margin(c, t) : 0);
+    double has = (double)gr_rank_device_available(c, t) - (t->device ? (double)margin(c, t) : 0);
     if (!c->any_gpu)
         return needs * 0x1p-50; /* hosts: balances the bytes, whatever memory they have */
     if (has <= 0)
@@ -183,7 +184,7 @@ static uint64_t moved(void *user, int32_t k, int32_t at)
 
 static int split_best(struct gr_choice *c)
 {
-    const struct gr_split_problem p = {.n_spot = c->n_place,
+    const struct gr_split_problem p = {.n_device = c->n_place,
                                        .lo = c->m->hp.n_layer + 1 - c->n_gpu,
                                        .hi = c->m->hp.n_layer + 1,
                                        .used = used,
@@ -207,10 +208,10 @@ static void move_cuts(struct gr_choice *c)
 
 static void split_shares(struct gr_choice *c)
 {
-    const struct gr_split_wish *w = c->wish;
-    float share[GR_MAX_SPOT] = {0};
+    const struct gr_split_request *w = c->request;
+    float share[GR_MAX_RANK_DEVICE] = {0};
     for (int32_t k = 0; k < c->n_place; k++) {
-        float left = (float)GR_MAX(gr_spot_free(c, gr_choice_first(c, k)), 1);
+        float left = (float)GR_MAX(gr_rank_device_available(c, gr_choice_first(c, k)), 1);
         if (w->mode == GR_SPLIT_MODE_NONE)
             share[k] = k == 0;
         else
@@ -223,7 +224,8 @@ static void split_shares(struct gr_choice *c)
 /* Makes the placement of all ranks from the cuts. Layers before the first place stay on the CPU. */
 static void place_cuts(struct gr_choice *c)
 {
-    const struct gr_spot *last = (const struct gr_spot *)c->layers.data + c->layers.n - 1;
+    const struct gr_rank_device *last =
+        (const struct gr_rank_device *)c->layers.data + c->layers.n - 1;
     c->place = (struct gr_placement){.n_stage = last->rank / c->n_member + 1};
     for (int32_t k = 0; k < c->n_place; k++)
         for (int32_t il = c->cut[k]; il < c->cut[k + 1]; il++) {
@@ -247,10 +249,10 @@ static bool correct(struct gr_choice *c)
     for (int32_t k = 0; k < c->n_place; k++)
         for (int32_t m = 0; m < c->n_member && c->cut[k] < c->cut[k + 1]; m++) {
             uint64_t sum =
-                sum_layers(c, gr_choice_spot(c, &c->layers, k, m), c->cut[k], c->cut[k + 1]);
+                sum_layers(c, gr_choice_device(c, &c->layers, k, m), c->cut[k], c->cut[k + 1]);
             int64_t *off = &c->off[k * c->n_member + m];
-            int64_t now =
-                (int64_t)gr_spot_takes(c, gr_choice_spot(c, &c->taken, k, m)) - (int64_t)sum;
+            int64_t now = (int64_t)gr_rank_device_needs(c, gr_choice_device(c, &c->taken, k, m)) -
+                          (int64_t)sum;
             any |= now != *off;
             *off = now;
         }
@@ -288,7 +290,7 @@ static int try_best(struct gr_choice *c, bool with_margin, bool *fits)
 
 int gr_choice_try(struct gr_choice *c, int32_t n_gpu, bool with_margin, bool *fits)
 {
-    const struct gr_split_wish *w = c->wish;
+    const struct gr_split_request *w = c->request;
     int32_t all = c->m->hp.n_layer + 1;
     bool by_memory = w->mode != GR_SPLIT_MODE_NONE && c->any_gpu && !w->n_share && c->n_place > 1;
     c->n_gpu = c->any_gpu ? GR_MIN(n_gpu, all) : all;

@@ -4,26 +4,27 @@
 #define GR_PLACEMENT_SEARCH_H
 
 #include "engine/memory.h"
+#include "model/layer_split.h"
 #include "model/model.h"
-#include "model/split.h"
 
 struct gr_choice {
     struct gr_model *m;
     const struct gr_session_params *params;
-    const struct gr_split_wish *wish;
+    const struct gr_split_request *request;
     gr_survey_fn *survey;
     void *user;
     struct gr_session_params full; /* params with defaults filled in */
     struct gr_memory memory;       /* the caches of such a session */
     bool loaded;                   /* weights are loaded: only the session has to fit */
     bool has_costs;                /* `layers` has the costs of single layers */
-    struct gr_vec layers, taken; /* struct gr_spot: costs of single layers; memory `place` takes */
-    /* Places for layers, in their order: a spot each, or one spot of each rank that shares them. */
+    struct gr_vec layers, taken; /* of gr_rank_device: costs of layers; memory that `place` takes */
+    /* Places for layers, in their order: a device each, or one device of each rank that shares
+     * them. */
     int32_t n_place, n_member;
-    int16_t spot[GR_MAX_SPOT]; /* [n_place][n_member], index into layers and taken */
-    bool any_gpu;              /* a place is a GPU */
-    int64_t off[GR_MAX_SPOT];  /* [n_place][n_member] measured bytes minus the sum of layers */
-    int32_t n_gpu, cut[GR_MAX_SPOT + 1]; /* place k has the layers [cut[k], cut[k + 1]) */
+    int16_t device_index[GR_MAX_RANK_DEVICE]; /* [n_place][n_member], index into layers and taken */
+    bool any_gpu;                             /* a place is a GPU */
+    int64_t off[GR_MAX_RANK_DEVICE];          /* measured bytes minus the sum of layers */
+    int32_t n_gpu, cut[GR_MAX_RANK_DEVICE + 1]; /* place k has the layers [cut[k], cut[k + 1]) */
     struct gr_placement place;
 };
 
@@ -39,19 +40,19 @@ int gr_choice_most(struct gr_choice *c, int32_t most, int32_t *n_gpu);
 int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits);
 /* Index in c->taken of the first GPU with too little memory; -1 = none. */
 int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin);
-/* Bytes that a spot takes, and that it has free: its share where several are on one device. */
-uint64_t gr_spot_takes(const struct gr_choice *c, const struct gr_spot *t);
-uint64_t gr_spot_free(const struct gr_choice *c, const struct gr_spot *t);
+/* Bytes that a device needs, and that it has free: its share where several ranks use it. */
+uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *t);
+uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *t);
 
-/* The spot of a member of place k, and the first one, which represents the place. */
-static inline struct gr_spot *gr_choice_spot(const struct gr_choice *c, const struct gr_vec *spots,
-                                             int32_t k, int32_t member)
+/* The device of a member of place k, and the first one, which represents the place. */
+static inline struct gr_rank_device *
+gr_choice_device(const struct gr_choice *c, const struct gr_vec *devices, int32_t k, int32_t member)
 {
-    return (struct gr_spot *)spots->data + c->spot[k * c->n_member + member];
+    return (struct gr_rank_device *)devices->data + c->device_index[k * c->n_member + member];
 }
-static inline struct gr_spot *gr_choice_first(const struct gr_choice *c, int32_t k)
+static inline struct gr_rank_device *gr_choice_first(const struct gr_choice *c, int32_t k)
 {
-    return gr_choice_spot(c, &c->layers, k, 0);
+    return gr_choice_device(c, &c->layers, k, 0);
 }
 
 #endif

@@ -17,8 +17,8 @@ struct text {
     size_t n;
 };
 
-static void say(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct text *t, const char *fmt, ...)
+static void append(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct text *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -53,7 +53,7 @@ static int begin_other(const struct trouble *t, const struct gr_session_params *
                             .survey = now->survey,
                             .user = now->user,
                             .loaded = now->loaded,
-                            .wish = now->wish};
+                            .request = now->request};
     return gr_choice_begin(c);
 }
 
@@ -71,10 +71,10 @@ static bool would_fit(const struct trouble *t, const struct gr_session_params *p
     } else if (!rc) {
         rc = gr_choice_try(&c, t->n_gpu, false, &fits);
     }
-    const struct gr_spot *spot = c.taken.data;
+    const struct gr_rank_device *dev = c.taken.data;
     *cache = 0;
     for (size_t i = 0; i < c.taken.n; i++)
-        *cache += spot[i].device ? spot[i].cache : 0;
+        *cache += dev[i].device ? dev[i].cache : 0;
     gr_choice_fini(&c);
     return !rc && fits;
 }
@@ -91,8 +91,8 @@ static struct gr_session_params asked(const struct trouble *t)
 static void offer(struct trouble *t, const char *flags, const char *what)
 {
     if (!t->n_offer++)
-        say(&t->text, "\n  any one of these fits:");
-    say(&t->text, "\n    %-32s %s", flags, what);
+        append(&t->text, "\n  any one of these fits:");
+    append(&t->text, "\n    %-32s %s", flags, what);
 }
 
 static void offer_cache(struct trouble *t, const char *flags, uint64_t cache)
@@ -160,12 +160,12 @@ static void try_host_cache(struct trouble *t)
 static void try_even(struct trouble *t)
 {
     struct gr_choice c;
-    struct gr_split_wish even = {.mode = t->now->wish->mode, .even_memory = true};
+    struct gr_split_request even = {.mode = t->now->request->mode, .even_memory = true};
     bool fits = false;
-    if (!t->now->wish->n_share || t->now->wish->mode == GR_SPLIT_MODE_NONE)
+    if (!t->now->request->n_share || t->now->request->mode == GR_SPLIT_MODE_NONE)
         return;
     int rc = begin_other(t, t->now->params, &c);
-    c.wish = &even;
+    c.request = &even;
     if (!rc && !gr_choice_try(&c, t->n_gpu, false, &fits) && fits)
         offer(t, "-ts auto", "layers divided by what they take");
     gr_choice_fini(&c);
@@ -186,55 +186,58 @@ static void try_layers(struct trouble *t)
     gr_choice_fini(&c);
 }
 
-static void say_parts(struct text *t, const struct gr_choice *c, const struct gr_spot *s)
+static void append_parts(struct text *t, const struct gr_choice *c, const struct gr_rank_device *s)
 {
     char a[16], b[16];
     if (!c->loaded)
-        say(t, "weights %s | ", gr_mib(a, s->weights));
-    say(t, "KV cache %s | work %s", gr_mib(a, s->cache), gr_mib(b, s->work));
+        append(t, "weights %s | ", gr_mib(a, s->weights));
+    append(t, "KV cache %s | work %s", gr_mib(a, s->cache), gr_mib(b, s->work));
 }
 
 /* A line for each GPU with the memory it needs and has, where there are several. */
-static void say_table(struct text *t, const struct gr_choice *c)
+static void append_table(struct text *t, const struct gr_choice *c)
 {
-    const struct gr_spot *s = c->taken.data;
+    const struct gr_rank_device *s = c->taken.data;
     int n_line = 0, n_more = 0;
     for (size_t i = 0; i < c->taken.n; i++) {
         char a[16], b[16];
-        if (!s[i].device || !gr_spot_takes(c, &s[i]))
+        if (!s[i].device || !gr_rank_device_needs(c, &s[i]))
             continue;
         if (++n_line > 8) {
             n_more++;
             continue;
         }
-        say(t, "\n  rank %-2d %-7s %s of %s free: ", s[i].rank, s[i].name,
-            gr_mib(a, gr_spot_takes(c, &s[i])), gr_mib(b, gr_spot_free(c, &s[i])));
-        say_parts(t, c, &s[i]);
+        append(t, "\n  rank %-2d %-7s %s of %s free: ", s[i].rank, s[i].name,
+               gr_mib(a, gr_rank_device_needs(c, &s[i])),
+               gr_mib(b, gr_rank_device_available(c, &s[i])));
+        append_parts(t, c, &s[i]);
     }
     if (n_more)
-        say(t, "\n  and %d more", n_more);
+        append(t, "\n  and %d more", n_more);
 }
 
-static void say_need(struct text *t, const struct gr_choice *c)
+static void append_need(struct text *t, const struct gr_choice *c)
 {
-    const struct gr_spot *s = (const struct gr_spot *)c->taken.data + gr_choice_too_small(c, false);
+    const struct gr_rank_device *s =
+        (const struct gr_rank_device *)c->taken.data + gr_choice_too_small(c, false);
     char a[16], b[16], d[16];
-    say(t, "not enough memory on %s (%s): %s needed, %s free of %s", s->name, s->description,
-        gr_mib(a, gr_spot_takes(c, s)), gr_mib(b, gr_spot_free(c, s)), gr_mib(d, s->total_bytes));
+    append(t, "not enough memory on %s (%s): %s needed, %s free of %s", s->name, s->description,
+           gr_mib(a, gr_rank_device_needs(c, s)), gr_mib(b, gr_rank_device_available(c, s)),
+           gr_mib(d, s->total_bytes));
     if (c->n_place * c->n_member > 1) {
-        say_table(t, c);
+        append_table(t, c);
     } else {
-        say(t, "\n  ");
-        say_parts(t, c, s);
+        append(t, "\n  ");
+        append_parts(t, c, s);
     }
-    say(t, "\n  context %u, %s and %s", c->full.n_ctx, gr_dtype_name(c->memory.type_k),
-        gr_dtype_name(c->memory.type_v));
+    append(t, "\n  context %u, %s and %s", c->full.n_ctx, gr_dtype_name(c->memory.type_k),
+           gr_dtype_name(c->memory.type_v));
 }
 
 int gr_choice_explain(const struct gr_choice *c)
 {
     struct trouble t = {.now = c, .n_gpu = GR_MIN(c->m->n_gpu_wanted, c->m->hp.n_layer + 1)};
-    say_need(&t.text, c);
+    append_need(&t.text, c);
     if (!c->loaded) {
         try_even(&t);
         try_layers(&t);
@@ -243,6 +246,6 @@ int gr_choice_explain(const struct gr_choice *c)
     try_batch(&t);
     try_host_cache(&t);
     if (!c->loaded)
-        say(&t.text, "\n  gpurun fit prints what is taken where");
+        append(&t.text, "\n  gpurun fit prints what is taken where");
     return gr_fail(GR_E_NOMEM_DEV, "%s", t.text.p);
 }

@@ -22,7 +22,7 @@ int gr_boundary_in(struct gr_session *s, const struct gr_plan *p, const void *bu
     for (size_t i = 0; i < p->in.n && !rc; i++) {
         struct gr_value value = value_at(p, v[i]);
         struct gr_session_device *d = &s->device[value.device];
-        gr_session_gives(d);
+        gr_session_mark_queued(d);
         rc =
             d->backend->api->upload(d->backend, gr_session_at(s, p, v[i]), at, (size_t)value.bytes);
         at += value.bytes;

@@ -11,71 +11,72 @@
 
 #define TABLE_EVERY 64 /* every so many batches all cells are compared */
 
-static int tell(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uint32_t kind,
-                const void *order, uint64_t hash)
+static int broadcast(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uint32_t kind,
+                     const void *command, uint64_t hash)
 {
     struct gr_frame frame = {.kind = kind, .session = id, .hash = hash};
     int rc = gr_world_check(t->world);
     if (rc)
         return rc;
     gr_team_lock(t);
-    struct gr_parcel *p = gr_parcel_new(t, lo, hi);
-    rc = p ? gr_order_write(&p->bytes, kind, order) : GR_E_NOMEM_HOST;
+    struct gr_message *p = gr_message_new(t, lo, hi);
+    rc = p ? gr_command_write(&p->bytes, kind, command) : GR_E_NOMEM_HOST;
     if (p && rc)
         p->hi = p->lo;
     if (!rc)
-        rc = gr_parcel_send(t, p, &frame);
+        rc = gr_message_send(t, p, &frame);
     gr_team_unlock(t);
     return rc;
 }
 
-int gr_team_tell_all(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
-                     uint64_t hash)
+int gr_team_broadcast_id(struct gr_team *t, uint32_t id, uint32_t kind, const void *command,
+                         uint64_t hash)
 {
-    return tell(t, 1, t->world->n_rank, id, kind, order, hash);
+    return broadcast(t, 1, t->world->n_rank, id, kind, command, hash);
 }
 
-int gr_team_tell_done(struct gr_team *t, uint32_t id, uint32_t kind, const void *order,
-                      uint64_t hash)
+int gr_team_broadcast_or_lose(struct gr_team *t, uint32_t id, uint32_t kind, const void *command,
+                              uint64_t hash)
 {
-    return gr_team_tell_all(t, id, kind, order, hash) ? gr_team_lose(t, t->world->rank) : 0;
+    return gr_team_broadcast_id(t, id, kind, command, hash) ? gr_team_lose(t, t->world->rank) : 0;
 }
 
-int gr_team_tell(struct gr_team *t, const struct gr_session *s, uint32_t kind, const void *order)
+int gr_team_broadcast(struct gr_team *t, const struct gr_session *s, uint32_t kind,
+                      const void *command)
 {
-    return gr_team_tell_all(t, s ? s->rank->id : 0, kind, order, s ? s->cache.hash : 0);
+    return gr_team_broadcast_id(t, s ? s->rank->id : 0, kind, command, s ? s->cache.hash : 0);
 }
 
-int gr_team_tell_some(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
-                      uint32_t kind, const void *order)
+int gr_team_send_to(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_session *s,
+                    uint32_t kind, const void *command)
 {
-    return tell(t, lo, hi, s ? s->rank->id : 0, kind, order, s ? s->cache.hash : 0);
+    return broadcast(t, lo, hi, s ? s->rank->id : 0, kind, command, s ? s->cache.hash : 0);
 }
 
 /* ---- batches ---- */
 
 /* Sends the arrays of a checked batch. pos_yx: rows and columns, [2][n_tok], or NULL. */
-static int write_batch(struct gr_session *s, const struct gr_flight *f, int32_t *pos_yx,
+static int write_batch(struct gr_session *s, const struct gr_pending_batch *f, int32_t *pos_yx,
                        uint64_t hash)
 {
     const struct gr_full_batch *b = &s->batch;
     uint64_t n = (uint64_t)b->n_tok, n_embd = (uint64_t)s->model->hp.n_embd;
-    struct gr_order_decode o = {.encode = s->cache.encoding,
-                                .token = {b->token, n},
-                                .embd = {b->embd, b->embd ? n * n_embd : 0},
-                                .pos = {b->pos, n},
-                                .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
-                                .n_seq = {b->n_seq, n},
-                                .seq = {b->seq, 0},
-                                .logits = {b->logits, n},
-                                .how = {s->draws.how, f->draws ? (uint64_t)f->n_out : 0}};
+    struct gr_command_decode o = {.encode = s->cache.encoding,
+                                  .token = {b->token, n},
+                                  .embd = {b->embd, b->embd ? n * n_embd : 0},
+                                  .pos = {b->pos, n},
+                                  .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
+                                  .n_seq = {b->n_seq, n},
+                                  .seq = {b->seq, 0},
+                                  .logits = {b->logits, n},
+                                  .how = {s->sampled.how, f->sampled ? (uint64_t)f->n_out : 0}};
     o.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
     if (++s->rank->team->n_batch % TABLE_EVERY == 0)
         o.table = gr_cache_table_hash(&s->cache);
-    return gr_team_tell_all(s->rank->team, s->rank->id, GR_ORDER_IS_DECODE, &o, hash);
+    return gr_team_broadcast_id(s->rank->team, s->rank->id, GR_COMMAND_DECODE, &o, hash);
 }
 
-int gr_tell_batch(struct gr_session *s, const struct gr_flight *f)
+int gr_team_broadcast_batch(struct gr_session *s, const struct gr_pending_batch *f)
 {
     const struct gr_full_batch *b = &s->batch;
     size_t n = (size_t)b->n_tok;
@@ -97,44 +98,45 @@ int gr_tell_batch(struct gr_session *s, const struct gr_flight *f)
 /* The last stage's first rank, which sends the results. */
 static int32_t last_rank(const struct gr_team *t)
 {
-    return t->world->n_rank - t->slice->n_shard;
+    return t->world->n_rank - t->rank_model->n_shard;
 }
 
-static int strange(struct gr_team *t, int32_t rank, const struct gr_frame *f, const char *expected)
+static int unexpected(struct gr_team *t, int32_t rank, const struct gr_frame *f,
+                      const char *expected)
 {
-    gr_fail(GR_E_INTERNAL, "it has sent %s of %llu bytes, %s was expected", gr_order_name(f->kind),
-            (unsigned long long)f->n, expected);
+    gr_fail(GR_E_INTERNAL, "it has sent %s of %llu bytes, %s was expected",
+            gr_command_name(f->kind), (unsigned long long)f->n, expected);
     return gr_team_lose(t, rank);
 }
 
-/* Receives the next result of a micro-batch, which belongs to the first flight. */
+/* Receives the next result of a micro-batch, which belongs to the first pending batch. */
 static int take_result(struct gr_team *t)
 {
-    struct gr_flight *f = t->first;
+    struct gr_pending_batch *f = t->first;
     struct gr_frame frame;
     int32_t rank = last_rank(t);
     struct gr_port *port = &t->result[rank];
-    size_t row = (f->draws ? 1 : (size_t)f->session->n_row) * sizeof(float);
-    size_t room = (size_t)(f->n_out - f->n_come) * row;
+    size_t row = (f->sampled ? 1 : (size_t)f->session->n_row) * sizeof(float);
+    size_t room = (size_t)(f->n_out - f->n_received) * row;
     int rc = gr_frame_recv(port, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    if (frame.kind != GR_ORDER_IS_LOGITS || frame.session != f->session->rank->id || frame.n % row)
-        return strange(t, rank, &frame, "logits of another session");
-    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_come * row, room,
+    if (frame.kind != GR_COMMAND_LOGITS || frame.session != f->session->rank->id || frame.n % row)
+        return unexpected(t, rank, &frame, "logits of another session");
+    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_received * row, room,
                        gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    f->n_come += (int32_t)(frame.n / row);
+    f->n_received += (int32_t)(frame.n / row);
     if (--f->n_ubatch > 0)
         return 0;
     t->first = f->next;
-    return frame.status || f->n_come == f->n_out
+    return frame.status || f->n_received == f->n_out
                ? 0
-               : strange(t, rank, &frame, "the logits of all tokens of the batch");
+               : unexpected(t, rank, &frame, "the logits of all tokens of the batch");
 }
 
-void gr_team_expect(struct gr_team *t, struct gr_flight *f)
+void gr_team_enqueue(struct gr_team *t, struct gr_pending_batch *f)
 {
     f->next = NULL;
     if (t->first)
@@ -144,7 +146,7 @@ void gr_team_expect(struct gr_team *t, struct gr_flight *f)
     t->last = f;
 }
 
-int gr_team_collect(struct gr_team *t, const struct gr_flight *f)
+int gr_team_collect(struct gr_team *t, const struct gr_pending_batch *f)
 {
     int rc = gr_world_check(t->world);
     gr_team_lock(t);
@@ -155,17 +157,17 @@ int gr_team_collect(struct gr_team *t, const struct gr_flight *f)
 }
 
 /* Fails with a rank's own error from its DONE message. */
-static int not_done(struct gr_team *t, int32_t rank)
+static int remote_failure(struct gr_team *t, int32_t rank)
 {
-    struct gr_order_done d;
+    struct gr_command_done d;
     char name[128];
-    if (gr_order_read(&d, GR_ORDER_IS_DONE, t->body.data, t->body.n) || !d.status)
+    if (gr_command_read(&d, GR_COMMAND_DONE, t->body.data, t->body.n) || !d.status)
         return gr_team_lose(t, rank);
     return gr_fail(d.status, "%s: %.*s", gr_world_name(t->world, rank, name, sizeof name),
                    (int)d.text.n, d.text.p);
 }
 
-int gr_team_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer)
+int gr_team_receive_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer)
 {
     struct gr_frame frame;
     int rc = rank == last_rank(t) ? gr_team_collect(t, NULL) : 0;
@@ -173,30 +175,30 @@ int gr_team_answer(struct gr_team *t, int32_t rank, uint32_t kind, void *answer)
         rc = gr_team_receive(t, &t->result[rank], rank, &frame);
     if (rc)
         return rc;
-    if (frame.kind == GR_ORDER_IS_DONE && kind != GR_ORDER_IS_DONE)
-        return not_done(t, rank);
+    if (frame.kind == GR_COMMAND_DONE && kind != GR_COMMAND_DONE)
+        return remote_failure(t, rank);
     if (frame.kind != kind)
-        return strange(t, rank, &frame, gr_order_name(kind));
-    if (answer && gr_order_read(answer, kind, t->body.data, t->body.n))
+        return unexpected(t, rank, &frame, gr_command_name(kind));
+    if (answer && gr_command_read(answer, kind, t->body.data, t->body.n))
         return gr_team_lose(t, rank);
     return 0;
 }
 
-bool gr_team_says_more(int status, int than)
+bool gr_team_more_informative(int status, int than)
 {
     return status && (!than || (than == GR_E_PEER_LOST && status != GR_E_PEER_LOST));
 }
 
-int gr_team_all_done(struct gr_team *t)
+int gr_team_collect_status(struct gr_team *t)
 {
     char why[800] = "";
     int status = 0, rc = 0;
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
-        struct gr_order_done d;
-        rc = gr_team_answer(t, r, GR_ORDER_IS_DONE, &d);
-        if (rc || !gr_team_says_more(d.status, status))
+        struct gr_command_done d;
+        rc = gr_team_receive_answer(t, r, GR_COMMAND_DONE, &d);
+        if (rc || !gr_team_more_informative(d.status, status))
             continue;
-        status = not_done(t, r);
+        status = remote_failure(t, r);
         snprintf(why, sizeof why, "%s", gr_error());
     }
     return rc || !status ? rc : gr_fail(status, "%s", why);

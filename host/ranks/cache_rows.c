@@ -17,12 +17,12 @@ static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
                    uint32_t n, char *rows, size_t row)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_order_get o = {.tensor = tensor, .cell = {cell, n}};
+    struct gr_command_get o = {.tensor = tensor, .cell = {cell, n}};
     size_t bytes = n * row;
     gr_team_lock(team);
-    int rc = gr_team_tell_some(team, rank, rank + 1, s, GR_ORDER_IS_GET, &o);
+    int rc = gr_team_send_to(team, rank, rank + 1, s, GR_COMMAND_GET, &o);
     if (!rc)
-        rc = gr_team_answer(team, rank, GR_ORDER_IS_ROWS, NULL);
+        rc = gr_team_receive_answer(team, rank, GR_COMMAND_ROWS, NULL);
     if (!rc && team->body.n != bytes) {
         gr_fail(GR_E_INTERNAL, "%zu bytes of rows expected, %zu came", bytes, team->body.n);
         rc = gr_team_lose(team, rank);
@@ -36,16 +36,16 @@ static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
 static int put_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, const char *rows, size_t row)
 {
-    struct gr_order_put o = {
+    struct gr_command_put o = {
         .tensor = tensor, .cell = {cell, n}, .rows = {rows, n * (uint64_t)row}};
-    return gr_team_tell_some(s->rank->team, rank, rank + 1, s, GR_ORDER_IS_PUT, &o);
+    return gr_team_send_to(s->rank->team, rank, rank + 1, s, GR_COMMAND_PUT, &o);
 }
 
 /* Reads or writes one rank's rows of a tensor, `row` bytes each. */
 static int move_of(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, char *rows, size_t row, bool get)
 {
-    if (rank == s->slice->rank)
+    if (rank == s->rank_model->rank)
         return gr_rows_move_own(s, tensor, cell, n, rows, get);
     return get ? get_far(s, rank, tensor, cell, n, rows, row)
                : put_far(s, rank, tensor, cell, n, rows, row);
@@ -61,12 +61,12 @@ struct piece {
 /* Keys and values are split by heads; states are whole on every rank. */
 static struct piece piece_of(const struct gr_session *s, uint32_t tensor, int32_t shard)
 {
-    uint32_t n = (uint32_t)s->slice->hp.n_layer, il = tensor % n, which = tensor / n;
+    uint32_t n = (uint32_t)s->rank_model->hp.n_layer, il = tensor % n, which = tensor / n;
     uint32_t type = s->tensors[tensor].dtype;
-    if (!s->slice->part || which >= GR_T_CONV)
+    if (!s->rank_model->sharded || which >= GR_T_CONV)
         return (struct piece){0, gr_rows_bytes(s, tensor)};
-    struct gr_extent c = which == GR_T_V ? gr_shard_v(s->slice->part, shard, (int)il)
-                                         : gr_shard_k(s->slice->part, shard, (int)il);
+    struct gr_extent c = which == GR_T_V ? gr_shard_v(s->rank_model->sharded, shard, (int)il)
+                                         : gr_shard_k(s->rank_model->sharded, shard, (int)il);
     return (struct piece){gr_row_bytes(type, (uint64_t)c.lo), gr_row_bytes(type, (uint64_t)c.hi)};
 }
 
@@ -83,26 +83,26 @@ static void copy_piece(struct piece p, char *rows, size_t row, char *part, uint3
 int gr_rows_move_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n,
                      char *rows, bool get)
 {
-    const struct gr_slice *l = s->slice;
+    const struct gr_rank_model *l = s->rank_model;
     int32_t stage = gr_tensor_device(s, &s->tensors[tensor]) >= 0
                         ? l->stage
                         : (int32_t)s->env.stage[tensor % (uint32_t)l->hp.n_layer];
     size_t row = gr_rows_bytes(s, tensor);
     struct piece done = {0};
-    char *part = l->part ? gr_calloc(n, row) : rows;
+    char *part = l->sharded ? gr_calloc(n, row) : rows;
     int rc = part || !n ? 0 : GR_E_NOMEM_HOST;
     for (int32_t i = 0; i < l->n_shard && !rc; i++) {
         struct piece p = piece_of(s, tensor, i);
         if (get && i && p.lo == done.lo) /* the previous shard has the same heads */
             continue;
-        if (l->part && !get)
+        if (l->sharded && !get)
             copy_piece(p, rows, row, part, n, false);
         rc = move_of(s, stage * l->n_shard + i, tensor, cell, n, part, p.hi - p.lo, get);
-        if (l->part && get && !rc)
+        if (l->sharded && get && !rc)
             copy_piece(p, rows, row, part, n, true);
         done = p;
     }
-    if (l->part)
+    if (l->sharded)
         gr_free(part);
     return rc;
 }
@@ -117,50 +117,50 @@ static size_t row_of(const struct gr_ten *t)
 
 static int check_cells(const struct gr_session *s, uint32_t tensor, const int32_t *cell, uint64_t n)
 {
-    bool good = tensor < (uint32_t)s->slice->hp.n_layer * GR_N_CACHE_TENSOR && n <= INT32_MAX;
+    bool good = tensor < (uint32_t)s->rank_model->hp.n_layer * GR_N_CACHE_TENSOR && n <= INT32_MAX;
     const struct gr_ten *t = good ? &s->tensors[tensor] : NULL;
     good = good && gr_ten_is(t) && gr_tensor_device(s, t) >= 0;
     for (uint64_t i = 0; good && i < n; i++)
         good = cell[i] >= 0 && cell[i] < t->rows;
     return good ? 0
-                : gr_fail(GR_E_CORRUPT, "order about rows: there are none of tensor %u", tensor);
+                : gr_fail(GR_E_CORRUPT, "command about rows: there are none of tensor %u", tensor);
 }
 
-int gr_rows_answer(struct gr_session *s)
+int gr_rows_get(struct gr_session *s)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_order_get o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_GET, team->body.data, team->body.n);
+    struct gr_command_get o;
+    int rc = gr_command_read(&o, GR_COMMAND_GET, team->body.data, team->body.n);
     if (!rc)
         rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
     if (rc)
         return rc;
-    struct gr_parcel *p = gr_parcel_new(team, 0, 1);
+    struct gr_message *p = gr_message_new(team, 0, 1);
     size_t n = (size_t)o.cell.n * row_of(&s->tensors[o.tensor]);
-    rc = p ? gr_vec_room(&p->bytes, n, 1) : GR_E_NOMEM_HOST;
+    rc = p ? gr_vec_reserve(&p->bytes, n, 1) : GR_E_NOMEM_HOST;
     if (!rc)
         rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, p->bytes.data, true);
     if (rc)
         return rc;
     p->bytes.n = n;
-    return gr_parcel_send(team, p,
-                          &(struct gr_frame){.kind = GR_ORDER_IS_ROWS, .session = s->rank->id});
+    return gr_message_send(team, p,
+                           &(struct gr_frame){.kind = GR_COMMAND_ROWS, .session = s->rank->id});
 }
 
-int gr_rows_take(struct gr_session *s)
+int gr_rows_put(struct gr_session *s)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_order_put o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_PUT, team->body.data, team->body.n);
+    struct gr_command_put o;
+    int rc = gr_command_read(&o, GR_COMMAND_PUT, team->body.data, team->body.n);
     if (!rc)
         rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
     if (!rc && o.rows.n != o.cell.n * (uint64_t)row_of(&s->tensors[o.tensor]))
-        rc = gr_fail(GR_E_CORRUPT, "order PUT: %llu bytes for %llu rows",
+        rc = gr_fail(GR_E_CORRUPT, "command PUT: %llu bytes for %llu rows",
                      (unsigned long long)o.rows.n, (unsigned long long)o.cell.n);
     if (rc)
         return rc;
     rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, (char *)(uintptr_t)o.rows.p,
                           false);
-    int settled = gr_session_settle(s);
+    int settled = gr_session_sync(s);
     return rc ? rc : settled;
 }

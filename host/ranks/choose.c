@@ -65,7 +65,7 @@ int gr_ranks_choose(struct gr_ranks *r, const struct gr_model_params *p)
     return rc;
 }
 
-void gr_devices_deal(struct gr_devices *own, const struct gr_devices *all, int32_t i, int32_t n)
+void gr_devices_assign(struct gr_devices *own, const struct gr_devices *all, int32_t i, int32_t n)
 {
     int32_t lo = i * all->n / n, hi = (i + 1) * all->n / n;
     if (all->n && all->n < n)
@@ -75,15 +75,15 @@ void gr_devices_deal(struct gr_devices *own, const struct gr_devices *all, int32
         own->found[own->n++] = all->found[d];
 }
 
-static int add_slice(struct gr_model *m, const struct gr_ranks *r, int32_t rank,
-                     const struct gr_devices *own)
+static int add_rank_model(struct gr_model *m, const struct gr_ranks *r, int32_t rank,
+                          const struct gr_devices *own)
 {
-    struct gr_slice *l = gr_slice_add(m, own);
+    struct gr_rank_model *l = gr_rank_model_add(m, own);
     if (!l)
         return GR_E_NOMEM_HOST;
     l->rank = rank;
     l->n_stage = r->n_rank / r->n_shard, l->stage = rank / r->n_shard;
-    return gr_slice_share(l, rank % r->n_shard, r->n_shard);
+    return gr_rank_model_shard(l, rank % r->n_shard, r->n_shard);
 }
 
 int gr_ranks_open(struct gr_model *m, const struct gr_ranks *r)
@@ -93,12 +93,12 @@ int gr_ranks_open(struct gr_model *m, const struct gr_ranks *r)
     m->n_rank = r->n_rank, m->world = r->world;
     if (r->world) {
         const struct gr_rank *self = &r->world->ranks[r->world->rank];
-        gr_devices_deal(&own, &r->devices, self->local, self->n_local);
-        return add_slice(m, r, r->world->rank, &own);
+        gr_devices_assign(&own, &r->devices, self->local, self->n_local);
+        return add_rank_model(m, r, r->world->rank, &own);
     }
     for (int32_t i = 0; i < r->n_rank && !rc; i++) {
-        gr_devices_deal(&own, &r->devices, i, r->n_rank);
-        rc = add_slice(m, r, i, &own);
+        gr_devices_assign(&own, &r->devices, i, r->n_rank);
+        rc = add_rank_model(m, r, i, &own);
     }
     return rc;
 }

@@ -18,9 +18,9 @@ int gr_ranks_choose(struct gr_ranks *r, const struct gr_model_params *p);
 
 /* Gives rank i of n its share of GPUs: neighbouring GPUs go to one rank where there are more GPUs
  * than ranks; with fewer, ranks share them in turn. */
-void gr_devices_deal(struct gr_devices *own, const struct gr_devices *all, int32_t i, int32_t n);
+void gr_devices_assign(struct gr_devices *own, const struct gr_devices *all, int32_t i, int32_t n);
 
-/* Adds a slice for each rank of this process to a model that has been read. */
+/* Adds a rank model for each rank of this process to a model that has been read. */
 int gr_ranks_open(struct gr_model *m, const struct gr_ranks *r);
 
 #endif

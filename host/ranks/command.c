@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 
-/* Layout of every array in an order's struct. */
+/* Layout of every array in a command's struct. */
 struct array {
     const void *p;
     uint64_t n;
@@ -14,15 +14,15 @@ struct array {
 #define FIELD(type, field) {#field, offsetof(self, field), sizeof(type), false},
 #define ARRAY(type, field) {#field, offsetof(self, field), sizeof(type), true},
 #define BARE(NAME, meaning)
-#define ORDER(NAME, name, meaning)                                                                 \
-    case GR_ORDER_IS_##NAME: {                                                                     \
-        typedef struct gr_order_##name self;                                                       \
-        static const struct gr_order_field of[] = {GR_ORDER_##NAME(FIELD, ARRAY)};                 \
+#define COMMAND(NAME, name, meaning)                                                               \
+    case GR_COMMAND_##NAME: {                                                                      \
+        typedef struct gr_command_##name self;                                                     \
+        static const struct gr_command_field of[] = {GR_COMMAND_FIELDS_##NAME(FIELD, ARRAY)};      \
         *n = (int)GR_COUNT(of);                                                                    \
         return of;                                                                                 \
     }
 
-const struct gr_order_field *gr_order_fields(uint32_t kind, int *n)
+const struct gr_command_field *gr_command_fields(uint32_t kind, int *n)
 {
     switch (kind) {
 #include "ranks/command.def"
@@ -33,19 +33,19 @@ const struct gr_order_field *gr_order_fields(uint32_t kind, int *n)
 }
 
 #undef BARE
-#undef ORDER
+#undef COMMAND
 
-const char *gr_order_name(uint32_t kind)
+const char *gr_command_name(uint32_t kind)
 {
-    static const char *const name[GR_N_ORDER] = {
-        [GR_ORDER_NONE] = "?",
-#define ORDER(NAME, lower, meaning) [GR_ORDER_IS_##NAME] = #NAME,
-#define BARE(NAME, meaning) [GR_ORDER_IS_##NAME] = #NAME,
+    static const char *const name[GR_N_COMMAND] = {
+        [GR_COMMAND_NONE] = "?",
+#define COMMAND(NAME, lower, meaning) [GR_COMMAND_##NAME] = #NAME,
+#define BARE(NAME, meaning) [GR_COMMAND_##NAME] = #NAME,
 #include "ranks/command.def"
-#undef ORDER
+#undef COMMAND
 #undef BARE
     };
-    return name[kind < GR_N_ORDER ? kind : 0];
+    return name[kind < GR_N_COMMAND ? kind : 0];
 }
 
 /* ---- writing ---- */
@@ -58,12 +58,12 @@ static int put(struct gr_vec *out, const void *p, size_t n)
     return rc || n % 8 == 0 ? rc : gr_vec_append(out, zeros, 8 - n % 8, 1);
 }
 
-int gr_order_write(struct gr_vec *out, uint32_t kind, const void *order)
+int gr_command_write(struct gr_vec *out, uint32_t kind, const void *command)
 {
     int n, rc = 0;
-    const struct gr_order_field *f = gr_order_fields(kind, &n);
+    const struct gr_command_field *f = gr_command_fields(kind, &n);
     for (int i = 0; i < n && !rc; i++) {
-        const char *at = (const char *)order + f[i].offset;
+        const char *at = (const char *)command + f[i].offset;
         struct array a;
         if (!f[i].array) {
             rc = put(out, at, f[i].size);
@@ -106,21 +106,21 @@ static bool read_array(struct input *in, size_t item, struct array *a)
     return a->p != NULL;
 }
 
-int gr_order_read(void *order, uint32_t kind, const void *bytes, size_t n)
+int gr_command_read(void *command, uint32_t kind, const void *bytes, size_t n)
 {
     struct input in = {bytes, n};
     int n_field;
-    const struct gr_order_field *f = gr_order_fields(kind, &n_field);
+    const struct gr_command_field *f = gr_command_fields(kind, &n_field);
     for (int i = 0; i < n_field; i++) {
-        char *at = (char *)order + f[i].offset;
+        char *at = (char *)command + f[i].offset;
         struct array a = {0};
         const void *number = f[i].array ? NULL : get(&in, f[i].size);
         if (f[i].array ? !read_array(&in, f[i].size, &a) : !number)
-            return gr_fail(GR_E_CORRUPT, "order %s: it ends in its field %s", gr_order_name(kind),
-                           f[i].name);
+            return gr_fail(GR_E_CORRUPT, "command %s: it ends in its field %s",
+                           gr_command_name(kind), f[i].name);
         memcpy(at, f[i].array ? &a : number, f[i].array ? sizeof a : f[i].size);
     }
-    if (in.n || kind == GR_ORDER_NONE || kind >= GR_N_ORDER)
-        return gr_fail(GR_E_CORRUPT, "order %s: %zu bytes too many", gr_order_name(kind), in.n);
+    if (in.n || kind == GR_COMMAND_NONE || kind >= GR_N_COMMAND)
+        return gr_fail(GR_E_CORRUPT, "command %s: %zu bytes too many", gr_command_name(kind), in.n);
     return 0;
 }

@@ -1,10 +1,10 @@
-/* Orders: commands and answers between ranks, as structs and as the body of a frame (link/link.h).
- * Activations are not orders.
+/* Commands and answers between ranks, as structs and as the body of a frame (link/link.h).
+ * Activations are not among them.
  *
  * Encoding: each field in turn; a number as 8 bytes, an array as the number of its items in 8 bytes
  * and the items, padded with zeros to a multiple of 8. All ranks run the same build on machines of
  * the same byte order (they compare versions when they meet). Reading checks sizes; the executor of
- * an order checks the values. */
+ * a command checks the values. */
 #ifndef GR_RANKS_COMMAND_H
 #define GR_RANKS_COMMAND_H
 
@@ -20,7 +20,7 @@
 
 /* struct gr_session_params: its numbers by the same names, from which ranks/params.c converts both
  * ways; types of K and V by name, empty = the default. */
-#define GR_ORDER_OPEN(FIELD, ARRAY)                                                                \
+#define GR_COMMAND_FIELDS_OPEN(FIELD, ARRAY)                                                       \
     FIELD(uint32_t, n_ctx)                                                                         \
     FIELD(uint32_t, n_batch)                                                                       \
     FIELD(uint32_t, n_ubatch)                                                                      \
@@ -39,8 +39,8 @@
     FIELD(float, yarn_beta_slow)                                                                   \
     FIELD(uint32_t, yarn_orig_ctx)                                                                 \
     FIELD(uint32_t, kv_contiguous)                                                                 \
-    FIELD(int32_t, group_n)                                                                        \
-    FIELD(int32_t, group_w)                                                                        \
+    FIELD(int32_t, self_extend_n)                                                                  \
+    FIELD(int32_t, self_extend_w)                                                                  \
     FIELD(uint32_t, embeddings)                                                                    \
     FIELD(uint32_t, pooling)                                                                       \
     FIELD(uint32_t, no_kv_offload)                                                                 \
@@ -59,7 +59,7 @@
  * this time. encode: the batch is for the encoder. embd: empty, or [n_tok][n_embd] in place of
  * tokens, which are 0 then. pos_yx: empty or [2][n_tok]. how: sampling parameters of each row of
  * logits, when devices sample. */
-#define GR_ORDER_DECODE(FIELD, ARRAY)                                                              \
+#define GR_COMMAND_FIELDS_DECODE(FIELD, ARRAY)                                                     \
     FIELD(uint64_t, table)                                                                         \
     FIELD(uint32_t, encode)                                                                        \
     ARRAY(int32_t, token)                                                                          \
@@ -72,7 +72,7 @@
     ARRAY(struct gr_sample_how, how)
 
 /* struct gr_kv_op. */
-#define GR_ORDER_OP(FIELD, ARRAY)                                                                  \
+#define GR_COMMAND_FIELDS_OP(FIELD, ARRAY)                                                         \
     FIELD(int32_t, kind)                                                                           \
     FIELD(int32_t, seq)                                                                            \
     FIELD(int32_t, dst)                                                                            \
@@ -81,29 +81,29 @@
     FIELD(int32_t, by)
 
 /* tensor: index into the session's [GR_N_CACHE_TENSOR][n_layer]. rows: in the order of `cell`. Sent
- * only to the ranks that hold the tensor (several, one order each, where they share its layer); GET
- * is answered with ROWS. */
-#define GR_ORDER_GET(FIELD, ARRAY)                                                                 \
+ * only to the ranks that hold the tensor (several, one command each, where they share its layer);
+ * GET is answered with ROWS. */
+#define GR_COMMAND_FIELDS_GET(FIELD, ARRAY)                                                        \
     FIELD(uint32_t, tensor)                                                                        \
     ARRAY(int32_t, cell)
-#define GR_ORDER_PUT(FIELD, ARRAY)                                                                 \
+#define GR_COMMAND_FIELDS_PUT(FIELD, ARRAY)                                                        \
     FIELD(uint32_t, tensor)                                                                        \
     ARRAY(int32_t, cell)                                                                           \
     ARRAY(char, rows)
 
 /* Blocks as in kv/state.h, for sequence seq (-1: all). table: hash of all cells afterwards. */
-#define GR_ORDER_RESTORE(FIELD, ARRAY)                                                             \
+#define GR_COMMAND_FIELDS_RESTORE(FIELD, ARRAY)                                                    \
     FIELD(int32_t, seq)                                                                            \
     FIELD(uint64_t, table)                                                                         \
     ARRAY(char, full)                                                                              \
     ARRAY(char, swa)                                                                               \
     ARRAY(char, states)
 
-#define GR_ORDER_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
+#define GR_COMMAND_FIELDS_PROFILE(FIELD, ARRAY) FIELD(uint32_t, on)
 
-/* gr_spots_survey (placement/measure.h). params: an encoded OPEN, or empty; stage, device: as in
- * LOAD, or empty. */
-#define GR_ORDER_SURVEY(FIELD, ARRAY)                                                              \
+/* gr_rank_devices_survey (placement/measure.h). params: an encoded OPEN, or empty; stage, device:
+ * as in LOAD, or empty. */
+#define GR_COMMAND_FIELDS_SURVEY(FIELD, ARRAY)                                                     \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
     ARRAY(char, params)                                                                            \
@@ -111,82 +111,83 @@
     ARRAY(uint8_t, device)
 
 /* ticket: struct gr_transport_ticket. member: [n_rank] 1 for ranks that join; empty: all leave. */
-#define GR_ORDER_JOIN(FIELD, ARRAY)                                                                \
+#define GR_COMMAND_FIELDS_JOIN(FIELD, ARRAY)                                                       \
     ARRAY(char, ticket)                                                                            \
     ARRAY(uint8_t, member)
 
 /* stage, device: [n_layer + 1], the output layer last: its stage, and its device on that stage's
  * ranks. */
-#define GR_ORDER_LOAD(FIELD, ARRAY)                                                                \
+#define GR_COMMAND_FIELDS_LOAD(FIELD, ARRAY)                                                       \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \
     ARRAY(uint8_t, stage)                                                                          \
     ARRAY(uint8_t, device)
 
 /* status: 0, or an error with its message in text. now_ns: time on the rank's clock. */
-#define GR_ORDER_DONE(FIELD, ARRAY)                                                                \
+#define GR_COMMAND_FIELDS_DONE(FIELD, ARRAY)                                                       \
     FIELD(int32_t, status)                                                                         \
     FIELD(int64_t, now_ns)                                                                         \
     ARRAY(char, text)
 
 /* facts: lines "name: value" that must be the same on every rank. transports: bits of the kinds
  * that the rank could join. */
-#define GR_ORDER_RANK(FIELD, ARRAY)                                                                \
+#define GR_COMMAND_FIELDS_RANK(FIELD, ARRAY)                                                       \
     FIELD(uint32_t, transports)                                                                    \
     ARRAY(char, facts)
 
 /* spans: 1 to get the recorded spans too, which the rank then discards. */
-#define GR_ORDER_TIMES(FIELD, ARRAY) FIELD(uint32_t, spans)
-#define GR_ORDER_SPENT(FIELD, ARRAY)                                                               \
+#define GR_COMMAND_FIELDS_TIMES(FIELD, ARRAY) FIELD(uint32_t, spans)
+#define GR_COMMAND_FIELDS_TIMING(FIELD, ARRAY)                                                     \
     FIELD(int64_t, busy_ns)                                                                        \
     FIELD(int64_t, wait_ns)                                                                        \
     FIELD(int64_t, transfer_ns)                                                                    \
     FIELD(uint64_t, n_ubatch)                                                                      \
     ARRAY(char, device)                                                                            \
-    ARRAY(struct gr_spent_span, span)
+    ARRAY(struct gr_timing_span, span)
 
-enum gr_order_kind {
-    GR_ORDER_NONE,
-#define ORDER(NAME, name, meaning) GR_ORDER_IS_##NAME,
-#define BARE(NAME, meaning) GR_ORDER_IS_##NAME,
+enum gr_command_kind {
+    GR_COMMAND_NONE,
+#define COMMAND(NAME, name, meaning) GR_COMMAND_##NAME,
+#define BARE(NAME, meaning) GR_COMMAND_##NAME,
 #include "ranks/command.def"
-#undef ORDER
+#undef COMMAND
 #undef BARE
-    GR_N_ORDER
+    GR_N_COMMAND
 };
 
-#define GR_ORDER_FIELD(type, name) type name;
-#define GR_ORDER_ARRAY(type, name)                                                                 \
+#define GR_COMMAND_FIELD(type, name) type name;
+#define GR_COMMAND_ARRAY(type, name)                                                               \
     struct {                                                                                       \
         const type *p;                                                                             \
         uint64_t n;                                                                                \
     } name;
-#define ORDER(NAME, name, meaning)                                                                 \
-    struct gr_order_##name {                                                                       \
-        GR_ORDER_##NAME(GR_ORDER_FIELD, GR_ORDER_ARRAY)                                            \
+#define COMMAND(NAME, name, meaning)                                                               \
+    struct gr_command_##name {                                                                     \
+        GR_COMMAND_FIELDS_##NAME(GR_COMMAND_FIELD, GR_COMMAND_ARRAY)                               \
     };
 #define BARE(NAME, meaning)
 #include "ranks/command.def"
-#undef ORDER
+#undef COMMAND
 #undef BARE
 
-/* A field of the struct of an order kind. */
-struct gr_order_field {
+/* A field of the struct of a command kind. */
+struct gr_command_field {
     const char *name;
     size_t offset, size; /* of an array: bytes of an item */
     bool array;
 };
 
-/* Name of an order kind: "DECODE"; "?" when there is no such kind. */
-const char *gr_order_name(uint32_t kind);
+/* Name of a command kind: "DECODE"; "?" when there is no such kind. */
+const char *gr_command_name(uint32_t kind);
 /* Returns the fields of a kind; *n = 0 for a kind without fields or an unknown one. */
-const struct gr_order_field *gr_order_fields(uint32_t kind, int *n);
+const struct gr_command_field *gr_command_fields(uint32_t kind, int *n);
 
-/* Appends an encoded order (NULL for a kind without fields) to a vector of bytes. GR_E_NOMEM_HOST.
+/* Appends an encoded command (NULL for a kind without fields) to a vector of bytes.
+ * GR_E_NOMEM_HOST.
  */
-int gr_order_write(struct gr_vec *out, uint32_t kind, const void *order);
+int gr_command_write(struct gr_vec *out, uint32_t kind, const void *command);
 /* Decodes n bytes, aligned to 8, into the struct of a kind; its arrays point into the bytes.
- * GR_E_CORRUPT when they are not exactly such an order. */
-int gr_order_read(void *order, uint32_t kind, const void *bytes, size_t n);
+ * GR_E_CORRUPT when they are not exactly such a command. */
+int gr_command_read(void *command, uint32_t kind, const void *bytes, size_t n);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "gr/status.h"
-#include "model/slice.h"
+#include "model/rank_model.h"
 #include "ranks/team.h"
 
 #define TRY_NS (60 * (int64_t)1000000000) /* time limit of the link test of all ranks */
@@ -23,7 +23,7 @@ static int open_ports(struct gr_team *t)
     int rc = 0;
     for (int32_t r = own ? 0 : 1; r < (own ? 1 : n) && !rc; r++) {
         int32_t served = own ? own : r;
-        rc = open_port(t, &t->order[r], GR_LANE_ORDER, 0, served);
+        rc = open_port(t, &t->command[r], GR_LANE_COMMAND, 0, served);
         if (!rc)
             rc = open_port(t, &t->result[r], GR_LANE_RESULT, served, 0);
     }
@@ -46,30 +46,30 @@ static int try_links(struct gr_team *t)
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
-static int open_group(struct gr_team *t)
+static int open_tp_group(struct gr_team *t)
 {
-    if (t->group)
+    if (t->tp_group)
         return 0;
-    int rc = gr_group_open(&t->group, t->world, t->slice->n_shard);
+    int rc = gr_tp_group_open(&t->tp_group, t->world, t->rank_model->n_shard);
     if (rc)
         return rc;
-    t->group->patience_ns = gr_team_testing()->patience_ns;
-    t->group->transport = t->transport_group ? t->slice->transport : NULL;
-    t->slice->group = t->group;
-    rc = t->world->wrap ? 0 : gr_group_try(t->group, t->path.backend, &t->shared);
-    t->transport_group = t->group->transport != NULL;
+    t->tp_group->patience_ns = gr_team_testing()->patience_ns;
+    t->tp_group->transport = t->transport_gathers ? t->rank_model->transport : NULL;
+    t->rank_model->tp_group = t->tp_group;
+    rc = t->world->wrap ? 0 : gr_tp_group_try(t->tp_group, t->path.backend, &t->shared);
+    t->transport_gathers = t->tp_group->transport != NULL;
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }
 
 int gr_team_link(struct gr_team *t)
 {
-    const struct gr_slice *l = t->slice;
+    const struct gr_rank_model *l = t->rank_model;
     int32_t own = t->world->rank;
     int rc = 0;
     if (t->in.link || t->out.link || t->found)
         return 0;
     if (l->n_shard > 1)
-        rc = open_group(t);
+        rc = open_tp_group(t);
     if (!rc && l->stage > 0)
         rc = open_port(t, &t->in, GR_LANE_DATA, own - l->n_shard, own);
     if (!rc && l->stage < l->n_stage - 1)
@@ -78,13 +78,13 @@ int gr_team_link(struct gr_team *t)
 }
 
 int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
-                struct gr_slice *slice)
+                struct gr_rank_model *rank_model)
 {
     struct gr_team *t = *out = gr_calloc(1, sizeof *t);
     pthread_mutexattr_t recursive;
     if (!t)
         return GR_E_NOMEM_HOST;
-    t->model = m, t->world = w, t->slice = slice;
+    t->model = m, t->world = w, t->rank_model = rank_model;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&t->lock, &recursive);
@@ -93,34 +93,34 @@ int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
     int rc = t->clock_ns ? open_ports(t) : GR_E_NOMEM_HOST;
     t->open = !rc;
     if (rc)
-        gr_team_dismantle(out);
+        gr_team_free_own(out);
     return rc;
 }
 
 static void free_ports(struct gr_team *t)
 {
     for (int32_t r = 0; r < t->world->n_rank; r++) {
-        gr_link_close(&t->order[r].link);
+        gr_link_close(&t->command[r].link);
         gr_link_close(&t->result[r].link);
     }
     gr_link_close(&t->in.link);
     gr_link_close(&t->out.link);
-    gr_group_close(&t->group);
-    t->slice->group = NULL;
+    gr_tp_group_close(&t->tp_group);
+    t->rank_model->tp_group = NULL;
 }
 
-void gr_team_dismantle(struct gr_team **team)
+void gr_team_free_own(struct gr_team **team)
 {
     struct gr_team *t = *team;
     if (!t)
         return;
     free_ports(t);
-    for (size_t i = 0; i < t->parcels.n; i++) {
-        struct gr_parcel *p = ((struct gr_parcel **)t->parcels.data)[i];
+    for (size_t i = 0; i < t->messages.n; i++) {
+        struct gr_message *p = ((struct gr_message **)t->messages.data)[i];
         gr_vec_fini(&p->bytes);
         gr_free(p);
     }
-    gr_vec_fini(&t->parcels);
+    gr_vec_fini(&t->messages);
     gr_vec_fini(&t->sessions);
     gr_vec_fini(&t->body);
     gr_free(t->clock_ns);

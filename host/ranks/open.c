@@ -48,16 +48,16 @@ static int compare(const struct gr_team *t, int32_t rank, const char *want, size
     return 0;
 }
 
-static int meet(struct gr_team *t)
+static int handshake(struct gr_team *t)
 {
     struct gr_vec text = {0};
-    struct gr_order_rank own, other;
-    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_MEET, NULL);
+    struct gr_command_rank own, other;
+    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_HANDSHAKE, NULL);
     int described = rc ? 0 : gr_team_describe(t, &text, &own);
     t->transports[0] = described ? 0 : own.transports;
     int differs = 0;
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
-        rc = gr_team_answer(t, r, GR_ORDER_IS_RANK, &other);
+        rc = gr_team_receive_answer(t, r, GR_COMMAND_RANK, &other);
         t->transports[r] = rc ? 0 : other.transports;
         if (!rc && !described && !differs)
             differs = compare(t, r, own.facts.p, (size_t)own.facts.n, other.facts.p,
@@ -71,51 +71,51 @@ static int meet(struct gr_team *t)
 
 /* gr_survey_fn of a team: surveys the devices of this process and of all others. */
 static int survey(void *user, const struct gr_session_params *params,
-                  const struct gr_placement *place, struct gr_vec *spots)
+                  const struct gr_placement *place, struct gr_vec *devices)
 {
     struct gr_team *t = user;
     struct gr_vec bytes = {0};
-    struct gr_order_survey o = {0};
+    struct gr_command_survey o = {0};
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
-    struct gr_order_open open = params ? gr_order_open_of(params) : (struct gr_order_open){0};
-    int rc = params ? gr_order_write(&bytes, GR_ORDER_IS_OPEN, &open) : 0;
+    struct gr_command_open open = params ? gr_command_open_of(params) : (struct gr_command_open){0};
+    int rc = params ? gr_command_write(&bytes, GR_COMMAND_OPEN, &open) : 0;
     o.params.p = bytes.data, o.params.n = bytes.n;
     if (place) {
-        o.n_stage = place->n_stage, o.n_shard = t->slice->n_shard;
+        o.n_stage = place->n_stage, o.n_shard = t->rank_model->n_shard;
         o.stage.p = place->stage, o.device.p = place->layer;
         o.stage.n = o.device.n = n;
     }
     if (!rc)
-        rc = gr_team_tell(t, NULL, GR_ORDER_IS_SURVEY, &o);
-    int own = rc ? 0 : gr_spots_survey(t->slice, params, place, spots);
+        rc = gr_team_broadcast(t, NULL, GR_COMMAND_SURVEY, &o);
+    int own = rc ? 0 : gr_rank_devices_survey(t->rank_model, params, place, devices);
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
-        int one = gr_team_answer(t, r, GR_ORDER_IS_SPOTS, NULL);
+        int one = gr_team_receive_answer(t, r, GR_COMMAND_DEVICES, NULL);
         rc = gr_team_check(t);
         own = own ? own : one;
         if (!rc && !own)
-            own = gr_vec_append(spots, t->body.data, t->body.n / sizeof(struct gr_spot),
-                                sizeof(struct gr_spot));
+            own = gr_vec_append(devices, t->body.data, t->body.n / sizeof(struct gr_rank_device),
+                                sizeof(struct gr_rank_device));
     }
     gr_vec_fini(&bytes);
     return rc ? rc : own;
 }
 
-int gr_team_meet(struct gr_team *t)
+int gr_team_handshake(struct gr_team *t)
 {
-    if (!gr_team_leads(t))
+    if (!gr_team_is_root(t))
         return gr_fail(GR_E_INVALID,
                        "rank %d does with the model what rank 0 does with it, and "
                        "nothing else: gr_world_serve",
                        t->world->rank);
     gr_team_lock(t);
     int rc = gr_team_check(t);
-    if (!rc && !t->met)
-        rc = meet(t);
-    if (!rc && !t->met)
+    if (!rc && !t->handshake_done)
+        rc = handshake(t);
+    if (!rc && !t->handshake_done)
         rc = gr_team_set_clocks(t);
     if (!t->threads)
         t->model->survey = survey, t->model->survey_user = t;
-    t->met |= !rc;
+    t->handshake_done |= !rc;
     gr_team_unlock(t);
     return rc;
 }
@@ -131,20 +131,20 @@ static int place(struct gr_team *t, const struct gr_session_params *params,
     return rc;
 }
 
-/* Result of an order on all ranks, once rank 0 has done its own part with status `own`. */
+/* Result of a command on all ranks, once rank 0 has done its own part with status `own`. */
 static int outcome(struct gr_team *t, int own)
 {
     char why[800];
     snprintf(why, sizeof why, "%s", gr_error());
-    int rc = gr_team_all_done(t);
+    int rc = gr_team_collect_status(t);
     bool lost = rc && gr_team_check(t);
-    return lost || !gr_team_says_more(own, rc) ? rc : gr_fail(own, "%s", why);
+    return lost || !gr_team_more_informative(own, rc) ? rc : gr_fail(own, "%s", why);
 }
 
-static int tell_members(struct gr_team *t, const struct gr_order_join *o)
+static int broadcast_join(struct gr_team *t, const struct gr_command_join *o)
 {
-    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_JOIN, o);
-    return rc ? rc : outcome(t, gr_team_join(t, o));
+    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_JOIN, o);
+    return rc ? rc : outcome(t, gr_team_join_transport(t, o));
 }
 
 /* Makes a transport of the ranks whose devices can communicate directly. When that fails, values go
@@ -153,42 +153,42 @@ static int make_transport(struct gr_team *t, const struct gr_placement *place)
 {
     uint8_t member[GR_MAX_RANK];
     struct gr_transport_ticket ticket;
-    struct gr_order_join o = {.ticket = {ticket.bytes, sizeof ticket.bytes},
-                              .member = {member, (uint64_t)t->world->n_rank}};
+    struct gr_command_join o = {.ticket = {ticket.bytes, sizeof ticket.bytes},
+                                .member = {member, (uint64_t)t->world->n_rank}};
     if (!gr_team_choose_transport(t, place, member))
         return 0;
     int rc = gr_team_transport_ticket(t, &ticket);
     if (!rc)
-        rc = tell_members(t, &o);
+        rc = broadcast_join(t, &o);
     if (!rc || gr_team_check(t))
         return gr_team_check(t);
     gr_log(GR_LOG_WARN, "%s; what goes from GPU to GPU goes through the host", gr_error());
     o.member.n = 0;
-    return tell_members(t, &o);
+    return broadcast_join(t, &o);
 }
 
-static int tell_layers(struct gr_team *t, const struct gr_placement *place)
+static int broadcast_load(struct gr_team *t, const struct gr_placement *place)
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
-    struct gr_order_load o = {.n_stage = place->n_stage,
-                              .n_shard = t->slice->n_shard,
-                              .stage = {place->stage, n},
-                              .device = {place->layer, n}};
-    int rc = gr_team_tell(t, NULL, GR_ORDER_IS_LOAD, &o);
-    return rc ? rc : outcome(t, gr_team_take(t, &o));
+    struct gr_command_load o = {.n_stage = place->n_stage,
+                                .n_shard = t->rank_model->n_shard,
+                                .stage = {place->stage, n},
+                                .device = {place->layer, n}};
+    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_LOAD, &o);
+    return rc ? rc : outcome(t, gr_team_load_own(t, &o));
 }
 
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
 {
     struct gr_placement layers;
     gr_team_lock(t);
-    int rc = gr_team_meet(t);
+    int rc = gr_team_handshake(t);
     if (!rc && !t->loaded)
         rc = place(t, params, &layers);
     if (!rc && !t->loaded)
         rc = make_transport(t, &layers);
     if (!rc && !t->loaded)
-        rc = tell_layers(t, &layers);
+        rc = broadcast_load(t, &layers);
     t->loaded |= !rc;
     gr_team_unlock(t);
     return rc;
@@ -209,26 +209,27 @@ static int number_of(struct gr_team *t, uint32_t *id)
 static int open_everywhere(struct gr_session **out, struct gr_team *t,
                            const struct gr_session_params *p, uint32_t id)
 {
-    struct gr_order_open o = gr_order_open_of(p);
+    struct gr_command_open o = gr_command_open_of(p);
     char why[800];
-    int rc = gr_team_tell_all(t, id, GR_ORDER_IS_OPEN, &o, 0);
+    int rc = gr_team_broadcast_id(t, id, GR_COMMAND_OPEN, &o, 0);
     if (rc)
         return rc;
     int own = gr_team_open_own(out, t, p, id);
     snprintf(why, sizeof why, "%s", gr_error());
-    int others = gr_team_all_done(t);
+    int others = gr_team_collect_status(t);
     if (!own && !others)
         return 0;
     if (own)
         gr_fail(own, "%s", why);
     snprintf(why, sizeof why, "%s", gr_error());
     if (own) /* gr_session_close closes an own session on all ranks */
-        (void)gr_team_tell_done(t, id, GR_ORDER_IS_CLOSE, NULL, 0);
+        (void)gr_team_broadcast_or_lose(t, id, GR_COMMAND_CLOSE, NULL, 0);
     gr_session_close(out);
     return gr_fail(own ? own : others, "%s", why);
 }
 
-int gr_team_open(struct gr_session **out, struct gr_team *t, const struct gr_session_params *params)
+int gr_team_open_session(struct gr_session **out, struct gr_team *t,
+                         const struct gr_session_params *params)
 {
     const struct gr_session_params usual = gr_session_params_default();
     const struct gr_session_params *p = params ? params : &usual;
@@ -257,8 +258,8 @@ int gr_session_open(struct gr_session **out, struct gr_model *model,
     int rc = gr_team_of(model, &team);
     if (rc)
         return rc;
-    return team ? gr_team_open(out, team, params)
-                : gr_session_open_slice(out, model->slice[0], params);
+    return team ? gr_team_open_session(out, team, params)
+                : gr_session_open_rank(out, model->rank_model[0], params);
 }
 
 int gr_model_load(struct gr_model *model, const struct gr_session_params *params)
@@ -286,7 +287,7 @@ int gr_model_fit(struct gr_model *model, const struct gr_session_params *params,
     *fit = (struct gr_fit){0};
     int rc = gr_team_of(model, &team);
     if (!rc && team)
-        rc = gr_team_meet(team);
+        rc = gr_team_handshake(team);
     if (rc)
         return rc;
     gr_team_lock(team);

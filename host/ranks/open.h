@@ -7,11 +7,11 @@
 
 /* Compares program, model and parameters of all ranks, once; then they can be surveyed
  * (gr_place_survey). */
-int gr_team_meet(struct gr_team *t);
+int gr_team_handshake(struct gr_team *t);
 /* Meets, places the layers and has all ranks load theirs; does nothing once that is done. */
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params);
 /* Opens a session on all ranks. */
-int gr_team_open(struct gr_session **out, struct gr_team *t,
-                 const struct gr_session_params *params);
+int gr_team_open_session(struct gr_session **out, struct gr_team *t,
+                         const struct gr_session_params *params);
 
 #endif

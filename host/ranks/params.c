@@ -6,7 +6,8 @@
 #include "base/checked.h"
 #include "gr/dtype.h"
 
-/* The fields of GR_ORDER_OPEN that are numbers have the names of those of the parameters. */
+/* The fields of GR_COMMAND_FIELDS_OPEN that are numbers have the names of those of the parameters.
+ */
 #define IGNORE(type, name)
 
 /* The static name of a storage type, or NULL when there is no such type. */
@@ -20,22 +21,22 @@ static const char *type_named(const char *p, uint64_t n)
     return type ? type->name : NULL;
 }
 
-struct gr_order_open gr_order_open_of(const struct gr_session_params *p)
+struct gr_command_open gr_command_open_of(const struct gr_session_params *p)
 {
 #define WRITE(type, name) .name = (type)p->name,
-    return (struct gr_order_open){.adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
-                                  .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
-                                  .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0},
-                                  GR_ORDER_OPEN(WRITE, IGNORE)};
+    return (struct gr_command_open){.adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
+                                    .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
+                                    .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0},
+                                    GR_COMMAND_FIELDS_OPEN(WRITE, IGNORE)};
 #undef WRITE
 }
 
-struct gr_session_params gr_order_open_params(const struct gr_order_open *o)
+struct gr_session_params gr_command_open_params(const struct gr_command_open *o)
 {
     struct gr_session_params p = {.type_k = type_named(o->type_k.p, o->type_k.n),
                                   .type_v = type_named(o->type_v.p, o->type_v.n)};
 #define READ(type, field) p.field = o->field;
-    GR_ORDER_OPEN(READ, IGNORE)
+    GR_COMMAND_FIELDS_OPEN(READ, IGNORE)
 #undef READ
     p.nvtx = GR_MIN(p.nvtx, GR_NVTX_LAYER);
     for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)

@@ -5,9 +5,9 @@
 #include "gpurun.h"
 #include "ranks/command.h"
 
-/* The order's arrays point into *p. */
-struct gr_order_open gr_order_open_of(const struct gr_session_params *p);
+/* The command's arrays point into *p. */
+struct gr_command_open gr_command_open_of(const struct gr_session_params *p);
 /* Unknown type names become NULL. */
-struct gr_session_params gr_order_open_params(const struct gr_order_open *o);
+struct gr_session_params gr_command_open_params(const struct gr_command_open *o);
 
 #endif

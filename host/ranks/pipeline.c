@@ -14,17 +14,17 @@
 
 static bool is_last(const struct gr_session *s)
 {
-    return s->slice->stage == s->slice->n_stage - 1;
+    return s->rank_model->stage == s->rank_model->n_stage - 1;
 }
 
 /* Returns whether this rank has the results: of the ranks that share the last stage, the first. */
 static bool has_results(const struct gr_session *s)
 {
-    return is_last(s) && s->slice->shard == 0;
+    return is_last(s) && s->rank_model->shard == 0;
 }
 
 /* Enlarges a buffer of host memory that devices copy from and to, to at least n bytes. */
-static int room_for(struct gr_session *s, void **buf, size_t *cap, size_t n)
+static int reserve(struct gr_session *s, void **buf, size_t *cap, size_t n)
 {
     struct gr_backend *b = s->pin;
     if (n <= *cap)
@@ -46,7 +46,7 @@ void gr_stage_log_cells(const struct gr_session *s)
     if (out) {
         gr_cache_print(&s->cache, out);
         fclose(out);
-        gr_log(GR_LOG_WARN, "the cells of rank %d, hash %016llx:", s->slice->rank,
+        gr_log(GR_LOG_WARN, "the cells of rank %d, hash %016llx:", s->rank_model->rank,
                (unsigned long long)s->cache.hash);
     }
     for (char *line = out ? strsep(&rest, "\n") : NULL; line; line = strsep(&rest, "\n"))
@@ -74,25 +74,25 @@ static int receive(struct gr_session *s, const struct gr_plan *p)
     struct gr_rank_session *own = s->rank;
     struct gr_team *t = own->team;
     struct gr_frame frame;
-    int32_t from = t->world->rank - s->slice->n_shard;
+    int32_t from = t->world->rank - s->rank_model->n_shard;
     int rc = gr_frame_recv(&t->in, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, from);
     s->now->status = frame.status;
-    if (frame.kind != GR_ORDER_IS_BOUNDARY || frame.session != own->id ||
+    if (frame.kind != GR_COMMAND_BOUNDARY || frame.session != own->id ||
         (!frame.status && frame.n != gr_boundary_bytes(p, &p->in)))
         return gr_fail(GR_E_INTERNAL, "values of a micro-batch were expected, %s came",
-                       gr_order_name(frame.kind));
+                       gr_command_name(frame.kind));
     rc = frame.status ? 0 : gr_stage_compare(s, frame.hash);
     if (!rc && !frame.status && t->transport_in)
-        return gr_transport_take(s, p);
+        return gr_transport_receive(s, p);
     if (!rc)
-        rc = room_for(s, &own->arrival, &own->arrival_cap, (size_t)frame.n);
+        rc = reserve(s, &own->recv_buffer, &own->recv_cap, (size_t)frame.n);
     if (rc)
         return rc;
-    if (gr_frame_body(&t->in, &frame, own->arrival, own->arrival_cap, gr_team_deadline()))
+    if (gr_frame_body(&t->in, &frame, own->recv_buffer, own->recv_cap, gr_team_deadline()))
         return gr_team_lose(t, from);
-    return frame.status ? 0 : gr_boundary_in(s, p, own->arrival);
+    return frame.status ? 0 : gr_boundary_in(s, p, own->recv_buffer);
 }
 
 static int flow_in(struct gr_session *s, const struct gr_plan *p, void *user)
@@ -100,31 +100,31 @@ static int flow_in(struct gr_session *s, const struct gr_plan *p, void *user)
     struct gr_world *w = s->rank->team->world;
     (void)user;
     gr_world_doing(w, GR_DOING_WAIT);
-    int rc = s->slice->stage > 0 ? receive(s, p) : 0;
+    int rc = s->rank_model->stage > 0 ? receive(s, p) : 0;
     gr_world_doing(w, GR_DOING_COMPUTE);
     return rc;
 }
 
 /* ---- to the next stage ---- */
 
-/* The buffer of the next message, of GR_N_DEPARTURE in turn: waits until its last message has been
- * sent. */
-static int next_departure(struct gr_session *s, struct gr_departure **out)
+/* The buffer of the next message, of GR_N_SEND_BUFFER in turn: waits until its last message has
+ * been sent. */
+static int next_send_buffer(struct gr_session *s, struct gr_send_buffer **out)
 {
     struct gr_rank_session *own = s->rank;
     struct gr_team *t = own->team;
-    struct gr_departure *d = *out = &own->departure[own->n_departure++ % GR_N_DEPARTURE];
+    struct gr_send_buffer *d = *out = &own->send_buffer[own->n_send++ % GR_N_SEND_BUFFER];
     int rc = gr_frame_sent(&t->out, &d->out, gr_team_deadline());
-    d->out = (struct gr_frame_out){.frame = {.kind = GR_ORDER_IS_BOUNDARY, .session = s->rank->id}};
-    return rc ? gr_team_lose(t, t->world->rank + s->slice->n_shard) : 0;
+    d->out = (struct gr_frame_out){.frame = {.kind = GR_COMMAND_BOUNDARY, .session = s->rank->id}};
+    return rc ? gr_team_lose(t, t->world->rank + s->rank_model->n_shard) : 0;
 }
 
-static int depart(struct gr_session *s, struct gr_departure *d)
+static int send_to_next(struct gr_session *s, struct gr_send_buffer *d)
 {
     d->out.frame.hash = s->cache.hash;
     const void *body = s->rank->team->transport_out ? NULL : d->buf;
     return gr_frame_send(&s->rank->team->out, &d->out, body)
-               ? gr_team_lose(s->rank->team, s->slice->rank)
+               ? gr_team_lose(s->rank->team, s->rank_model->rank)
                : 0;
 }
 
@@ -133,29 +133,27 @@ static int depart(struct gr_session *s, struct gr_departure *d)
 /* Sends n bytes of results to rank 0. */
 static int answer(struct gr_session *s, const void *rows, size_t n, int status)
 {
-    struct gr_frame frame = {.kind = GR_ORDER_IS_LOGITS,
-                             .session = s->rank->id,
-                             .status = status,
-                             .hash = s->cache.hash};
-    struct gr_parcel *p = gr_parcel_new(s->rank->team, 0, 1);
+    struct gr_frame frame = {
+        .kind = GR_COMMAND_LOGITS, .session = s->rank->id, .status = status, .hash = s->cache.hash};
+    struct gr_message *p = gr_message_new(s->rank->team, 0, 1);
     int rc = p ? gr_vec_append(&p->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_parcel_send(s->rank->team, p, &frame);
+    return rc ? rc : gr_message_send(s->rank->team, p, &frame);
 }
 
 static int forward(struct gr_session *s, const struct gr_plan *p)
 {
-    struct gr_departure *d;
+    struct gr_send_buffer *d;
     size_t n = gr_boundary_bytes(p, &p->out);
     bool transport = s->rank->team->transport_out;
-    int rc = next_departure(s, &d);
+    int rc = next_send_buffer(s, &d);
     if (!rc && transport)
-        rc = gr_transport_give(s, p);
+        rc = gr_transport_send(s, p);
     if (!rc && !transport)
-        rc = room_for(s, &d->buf, &d->cap, n);
+        rc = reserve(s, &d->buf, &d->cap, n);
     if (!rc && !transport)
         rc = gr_boundary_out(s, p, d->buf);
     d->out.frame.n = n;
-    return rc ? rc : depart(s, d);
+    return rc ? rc : send_to_next(s, d);
 }
 
 static int flow_out(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n,
@@ -165,7 +163,7 @@ static int flow_out(struct gr_session *s, const struct gr_plan *p, const void *r
     (void)user;
     if (!is_last(s))
         rc = forward(s, p);
-    else if (has_results(s) && s->slice->rank)
+    else if (has_results(s) && s->rank_model->rank)
         rc = answer(s, rows, n, 0);
     gr_world_doing(s->rank->team->world, GR_DOING_COMPUTE);
     return rc;
@@ -176,19 +174,19 @@ const struct gr_flow gr_stage_flow = {flow_in, flow_out, NULL};
 /* Passes the failure of a batch on to the next stage, or from the last one to rank 0. */
 static int pass_on(struct gr_session *s, int status)
 {
-    struct gr_departure *d;
+    struct gr_send_buffer *d;
     if (is_last(s))
-        return has_results(s) && s->slice->rank ? answer(s, NULL, 0, status) : 0;
-    int rc = next_departure(s, &d);
+        return has_results(s) && s->rank_model->rank ? answer(s, NULL, 0, status) : 0;
+    int rc = next_send_buffer(s, &d);
     d->out.frame.status = status;
-    return rc ? rc : depart(s, d);
+    return rc ? rc : send_to_next(s, d);
 }
 
 /* ---- a batch ---- */
 
 /* After a failure of rank 0's own part: passes it on to all stages. Once the last stage has
  * answered, no message of the batch is under way any more. */
-static int give_up(struct gr_session *s, struct gr_flight *f, int status)
+static int give_up(struct gr_session *s, struct gr_pending_batch *f, int status)
 {
     char why[800];
     snprintf(why, sizeof why, "%s", gr_error());
@@ -199,7 +197,7 @@ static int give_up(struct gr_session *s, struct gr_flight *f, int status)
     return rc ? rc : gr_fail(status, "%s", why);
 }
 
-int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
+int gr_stage_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
 {
     struct gr_team *t = s->rank->team;
     gr_world_doing(t->world, GR_DOING_COMPUTE);
@@ -208,23 +206,23 @@ int gr_stage_run(struct gr_session *s, struct gr_flight *f, int32_t n_ub)
     if (f->status && !rc)
         rc = pass_on(s, f->status);
     gr_world_doing(t->world, GR_DOING_IDLE);
-    f->n_ubatch = gr_team_leads(t) && !is_last(s) ? n_ub : 0;
-    return rc && gr_team_leads(t) ? give_up(s, f, rc) : rc;
+    f->n_ubatch = gr_team_is_root(t) && !is_last(s) ? n_ub : 0;
+    return rc && gr_team_is_root(t) ? give_up(s, f, rc) : rc;
 }
 
 void gr_stage_fini(struct gr_session *s)
 {
     struct gr_rank_session *own = s->rank;
     gr_team_lock(own->team);
-    for (int i = 0; i < GR_N_DEPARTURE; i++) {
-        struct gr_departure *d = &own->departure[i];
+    for (int i = 0; i < GR_N_SEND_BUFFER; i++) {
+        struct gr_send_buffer *d = &own->send_buffer[i];
         if (own->team->out.link)
             (void)gr_frame_sent(&own->team->out, &d->out, INT64_MAX);
         if (d->buf)
             s->pin->api->host_free(s->pin, d->buf);
     }
     gr_team_unlock(own->team);
-    if (own->arrival)
-        s->pin->api->host_free(s->pin, own->arrival);
+    if (own->recv_buffer)
+        s->pin->api->host_free(s->pin, own->recv_buffer);
     gr_transport_fini(s);
 }

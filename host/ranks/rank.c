@@ -16,7 +16,7 @@
 
 /* ---- the model ---- */
 
-int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank)
+int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_command_rank *rank)
 {
     char model[33], facts[512];
     const struct gr_model *m = t->model;
@@ -34,37 +34,37 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_ran
         if (!rc)
             rc = gr_vec_append(text, facts, (size_t)n, 1);
     }
-    *rank =
-        (struct gr_order_rank){.transports = gr_team_transports(t), .facts = {text->data, text->n}};
+    *rank = (struct gr_command_rank){.transports = gr_team_transports(t),
+                                     .facts = {text->data, text->n}};
     return rc;
 }
 
-int gr_team_read_layers(const struct gr_team *t, const struct gr_order_load *o,
+int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *o,
                         struct gr_placement *place)
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
     bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
-                o->n_stage == t->slice->n_stage && o->n_shard == t->slice->n_shard;
+                o->n_stage == t->rank_model->n_stage && o->n_shard == t->rank_model->n_shard;
     for (uint64_t i = 0; good && i < n; i++)
         good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
     if (!good)
-        return gr_fail(GR_E_CORRUPT, "order LOAD: no such layers or ranks");
+        return gr_fail(GR_E_CORRUPT, "command LOAD: no such layers or ranks");
     *place = (struct gr_placement){.n_stage = o->n_stage};
     memcpy(place->stage, o->stage.p, (size_t)n);
     memcpy(place->layer, o->device.p, (size_t)n);
     return 0;
 }
 
-int gr_team_take(struct gr_team *t, const struct gr_order_load *o)
+int gr_team_load_own(struct gr_team *t, const struct gr_command_load *o)
 {
-    struct gr_slice *l = t->slice;
+    struct gr_rank_model *l = t->rank_model;
     struct gr_placement place;
     int rc = gr_team_read_layers(t, o, &place);
     if (rc)
         return rc;
     gr_world_doing(t->world, GR_DOING_LOAD);
     rc = gr_team_link(t);
-    return rc ? rc : gr_slice_load(l, &place);
+    return rc ? rc : gr_rank_model_load(l, &place);
 }
 
 /* ---- sessions ---- */
@@ -94,9 +94,9 @@ int gr_team_open_own(struct gr_session **out, struct gr_team *t,
 {
     struct gr_session_params own = *params;
     share_threads(t, &own);
-    int rc = gr_session_open_slice(out, t->slice, &own);
+    int rc = gr_session_open_rank(out, t->rank_model, &own);
     if (!rc)
-        rc = gr_team_adopt(*out, t, id);
+        rc = gr_team_add_session(*out, t, id);
     if (rc)
         gr_session_close(out);
     return rc;

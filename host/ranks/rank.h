@@ -8,12 +8,12 @@
 #include "ranks/team.h"
 
 /* Describes this rank for comparison: *rank, whose facts point into *text, the caller's to free. */
-int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_order_rank *rank);
+int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_command_rank *rank);
 /* Checks and reads the placement of a LOAD or SURVEY. GR_E_CORRUPT. */
-int gr_team_read_layers(const struct gr_team *t, const struct gr_order_load *o,
+int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *o,
                         struct gr_placement *place);
 /* Loads this rank's layers. */
-int gr_team_take(struct gr_team *t, const struct gr_order_load *load);
+int gr_team_load_own(struct gr_team *t, const struct gr_command_load *load);
 /* Opens this rank's session number id; params: of all ranks together, of whose CPU threads it takes
  * its share. */
 int gr_team_open_own(struct gr_session **out, struct gr_team *t,

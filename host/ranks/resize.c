@@ -26,15 +26,15 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
     struct gr_session_params p = s->params;
     if (s->running)
         return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
-    if (s->results.n_flight)
+    if (s->results.n_pending)
         return gr_fail(GR_E_INVALID,
-                       "%d batches are in flight: end them before the session is "
+                       "%d batches are pending: end them before the session is "
                        "resized",
-                       s->results.n_flight);
+                       s->results.n_pending);
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);
-    int rc = s->ranks ? gr_team_open(&other, s->rank->team, &p)
-                      : gr_session_open_slice(&other, s->slice, &p);
+    int rc = s->ranks ? gr_team_open_session(&other, s->rank->team, &p)
+                      : gr_session_open_rank(&other, s->rank_model, &p);
     if (rc)
         return rc;
     rc = carry_over(s, other);

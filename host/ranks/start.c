@@ -12,31 +12,31 @@
 /* ---- threads ---- */
 
 /* A thread that serves as a rank. */
-struct gr_helper {
+struct gr_worker_thread {
     pthread_t thread;
     bool runs;
     struct gr_world *world;
     struct gr_team *team;
 };
 
-static void *help(void *p)
+static void *run_worker(void *p)
 {
-    struct gr_helper *h = p;
+    struct gr_worker_thread *h = p;
     (void)gr_team_serve(h->team); /* the world keeps the message of a failure */
     return NULL;
 }
 
-static int start_helpers(struct gr_team *t, struct gr_world **world)
+static int start_workers(struct gr_team *t, struct gr_world **world)
 {
     int32_t n = t->world->n_rank;
     int rc = 0;
     for (int32_t r = 1; r < n; r++)
-        t->helpers[r].world = world[r];
+        t->workers[r].world = world[r];
     for (int32_t r = 1; r < n && !rc; r++)
-        rc = gr_team_new(&t->helpers[r].team, t->model, world[r], t->model->slice[r]);
+        rc = gr_team_new(&t->workers[r].team, t->model, world[r], t->model->rank_model[r]);
     for (int32_t r = 1; r < n && !rc; r++) {
-        struct gr_helper *h = &t->helpers[r];
-        h->runs = pthread_create(&h->thread, NULL, help, h) == 0;
+        struct gr_worker_thread *h = &t->workers[r];
+        h->runs = pthread_create(&h->thread, NULL, run_worker, h) == 0;
         if (!h->runs)
             rc = gr_fail(GR_E_NOMEM_HOST, "no thread can be started for rank %d", r);
     }
@@ -51,13 +51,13 @@ static int new_threads(struct gr_team **out, struct gr_model *m, int32_t n)
         return rc;
     for (int32_t r = 0; r < n; r++)
         world[r]->wrap = gr_team_testing()->wrap;
-    rc = gr_team_new(out, m, world[0], m->slice[0]);
+    rc = gr_team_new(out, m, world[0], m->rank_model[0]);
     struct gr_team *t = *out;
-    if (!rc && !(t->helpers = gr_calloc((size_t)n, sizeof *t->helpers)))
+    if (!rc && !(t->workers = gr_calloc((size_t)n, sizeof *t->workers)))
         rc = GR_E_NOMEM_HOST;
     if (!rc) {
         t->threads = true;
-        rc = start_helpers(t, world);
+        rc = start_workers(t, world);
         if (rc)
             gr_team_free(out);
         return rc;
@@ -73,9 +73,9 @@ int gr_team_of(struct gr_model *m, struct gr_team **out)
     int rc = 0;
     pthread_mutex_lock(&m->lock);
     if (!m->team && m->world && m->n_rank > 1)
-        rc = gr_team_new(&m->team, m, m->world, m->slice[0]);
-    else if (!m->team && m->n_slice > 1)
-        rc = new_threads(&m->team, m, m->n_slice);
+        rc = gr_team_new(&m->team, m, m->world, m->rank_model[0]);
+    else if (!m->team && m->n_rank_model > 1)
+        rc = new_threads(&m->team, m, m->n_rank_model);
     *out = m->team;
     pthread_mutex_unlock(&m->lock);
     return rc;
@@ -83,23 +83,23 @@ int gr_team_of(struct gr_model *m, struct gr_team **out)
 
 /* ---- freeing ---- */
 
-static void say_quit(struct gr_team *t)
+static void send_quit(struct gr_team *t)
 {
-    if (t->open && gr_team_leads(t) && !gr_world_check(t->world))
-        (void)gr_team_tell_done(t, 0, GR_ORDER_IS_QUIT, NULL, 0);
+    if (t->open && gr_team_is_root(t) && !gr_world_check(t->world))
+        (void)gr_team_broadcast_or_lose(t, 0, GR_COMMAND_QUIT, NULL, 0);
 }
 
-static void stop_helpers(struct gr_team *t)
+static void stop_workers(struct gr_team *t)
 {
-    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++)
-        if (t->helpers[r].runs)
-            pthread_join(t->helpers[r].thread, NULL);
-    for (int32_t r = 1; t->helpers && r < t->world->n_rank; r++) {
-        gr_team_dismantle(&t->helpers[r].team);
-        if (t->helpers[r].world)
-            t->helpers[r].world->api->close(&t->helpers[r].world);
+    for (int32_t r = 1; t->workers && r < t->world->n_rank; r++)
+        if (t->workers[r].runs)
+            pthread_join(t->workers[r].thread, NULL);
+    for (int32_t r = 1; t->workers && r < t->world->n_rank; r++) {
+        gr_team_free_own(&t->workers[r].team);
+        if (t->workers[r].world)
+            t->workers[r].world->api->close(&t->workers[r].world);
     }
-    gr_free(t->helpers);
+    gr_free(t->workers);
 }
 
 void gr_team_free(struct gr_team **team)
@@ -108,12 +108,12 @@ void gr_team_free(struct gr_team **team)
     if (!t)
         return;
     struct gr_world *own = t->threads ? t->world : NULL;
-    say_quit(t);
+    send_quit(t);
     if (!gr_world_check(t->world))
-        gr_parcel_finish(t);
-    gr_team_part(t);
-    stop_helpers(t);
-    gr_team_dismantle(team);
+        gr_message_finish(t);
+    gr_team_leave_transport(t);
+    stop_workers(t);
+    gr_team_free_own(team);
     if (own)
         own->api->close(&own);
 }

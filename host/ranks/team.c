@@ -56,16 +56,16 @@ void gr_team_unlock(struct gr_team *t)
         pthread_mutex_unlock(&t->lock);
 }
 
-/* ---- parcels ---- */
+/* ---- messages ---- */
 
-/* The port for messages to a rank: orders from rank 0, answers from the others. */
+/* The port for messages to a rank: commands from rank 0, answers from the others. */
 static struct gr_port *port_to(struct gr_team *t, int32_t rank)
 {
-    return gr_team_leads(t) ? &t->order[rank] : &t->result[rank];
+    return gr_team_is_root(t) ? &t->command[rank] : &t->result[rank];
 }
 
-/* Returns whether a parcel has been sent to all its ranks, and finishes its requests. */
-static bool is_sent(struct gr_team *t, struct gr_parcel *p)
+/* Returns whether a message has been sent to all its ranks, and finishes its requests. */
+static bool is_sent(struct gr_team *t, struct gr_message *p)
 {
     while (p->lo < p->hi && gr_frame_is_sent(port_to(t, p->lo), &p->out[p->lo])) {
         if (gr_frame_sent(port_to(t, p->lo), &p->out[p->lo], INT64_MAX))
@@ -75,15 +75,15 @@ static bool is_sent(struct gr_team *t, struct gr_parcel *p)
     return p->lo == p->hi;
 }
 
-struct gr_parcel *gr_parcel_new(struct gr_team *t, int32_t lo, int32_t hi)
+struct gr_message *gr_message_new(struct gr_team *t, int32_t lo, int32_t hi)
 {
-    struct gr_parcel **all = t->parcels.data, *p = NULL;
-    for (size_t i = 0; i < t->parcels.n && !p; i++)
+    struct gr_message **all = t->messages.data, *p = NULL;
+    for (size_t i = 0; i < t->messages.n && !p; i++)
         p = is_sent(t, all[i]) ? all[i] : NULL;
     if (!p) {
         size_t out = (size_t)t->world->n_rank * sizeof *p->out;
         p = gr_calloc(1, sizeof *p + out);
-        if (p && gr_vec_append(&t->parcels, &p, 1, sizeof(struct gr_parcel *))) {
+        if (p && gr_vec_append(&t->messages, &p, 1, sizeof(struct gr_message *))) {
             gr_free(p);
             p = NULL;
         }
@@ -97,7 +97,7 @@ struct gr_parcel *gr_parcel_new(struct gr_team *t, int32_t lo, int32_t hi)
     return p;
 }
 
-int gr_parcel_send(struct gr_team *t, struct gr_parcel *p, const struct gr_frame *frame)
+int gr_message_send(struct gr_team *t, struct gr_message *p, const struct gr_frame *frame)
 {
     int rc = 0;
     for (int32_t r = p->lo; r < p->hi && !rc; r++) {
@@ -114,17 +114,17 @@ int gr_team_receive(struct gr_team *t, struct gr_port *port, int32_t rank, struc
 {
     int rc = gr_frame_recv(port, frame, gr_team_deadline());
     if (!rc)
-        rc = gr_vec_room(&t->body, (size_t)frame->n, 1);
+        rc = gr_vec_reserve(&t->body, (size_t)frame->n, 1);
     if (!rc)
         rc = gr_frame_body(port, frame, t->body.data, t->body.cap, gr_team_deadline());
     t->body.n = rc ? 0 : (size_t)frame->n;
     return rc ? gr_team_lose(t, rank) : 0;
 }
 
-void gr_parcel_finish(struct gr_team *t)
+void gr_message_finish(struct gr_team *t)
 {
-    struct gr_parcel **all = t->parcels.data;
-    for (size_t i = 0; i < t->parcels.n; i++)
+    struct gr_message **all = t->messages.data;
+    for (size_t i = 0; i < t->messages.n; i++)
         for (int32_t r = all[i]->lo; r < all[i]->hi; r++)
             (void)gr_frame_sent(port_to(t, r), &all[i]->out[r], INT64_MAX);
 }

@@ -18,8 +18,8 @@
 /* ---- this rank ---- */
 
 /* Reports spans to fn, oldest first. add_ns: the offset to rank 0's clock. */
-static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t rank, int64_t add_ns,
-                       gr_span_fn *fn, void *user)
+static void report_spans(const struct gr_timing_span *span, uint64_t n, int32_t rank,
+                         int64_t add_ns, gr_span_fn *fn, void *user)
 {
     for (uint64_t i = 0; i < n; i++)
         fn(&(struct gr_stage_span){.rank = rank,
@@ -32,7 +32,7 @@ static void tell_spans(const struct gr_spent_span *span, uint64_t n, int32_t ran
 
 static void fill_stage(const struct gr_session *s, int32_t rank, struct gr_stage *out)
 {
-    const struct gr_slice *l = s->slice;
+    const struct gr_rank_model *l = s->rank_model;
     const struct gr_placement *p = &l->placed.place;
     int32_t stage = rank / l->n_shard, n = 0;
     *out = (struct gr_stage){.rank = rank};
@@ -50,28 +50,28 @@ static void fill_times(struct gr_stage *out, const int64_t ns[GR_N_SPAN], uint64
 
 /* ---- answers to rank 0 ---- */
 
-int gr_spent_answer(struct gr_session *s)
+int gr_timing_answer(struct gr_session *s)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_order_times asked;
+    struct gr_command_times asked;
     struct gr_vec list = {0};
     const char *device = s->device[s->n_device - 1].name;
-    int rc = gr_order_read(&asked, GR_ORDER_IS_TIMES, t->body.data, t->body.n);
+    int rc = gr_command_read(&asked, GR_COMMAND_TIMES, t->body.data, t->body.n);
     if (!rc && asked.spans)
-        rc = gr_spent_list(&s->spent, &list);
-    struct gr_order_spent o = {.busy_ns = s->spent.ns[GR_SPAN_BUSY],
-                               .wait_ns = s->spent.ns[GR_SPAN_WAIT],
-                               .transfer_ns = s->spent.ns[GR_SPAN_TRANSFER],
-                               .n_ubatch = s->spent.n_ubatch,
-                               .device = {device, strlen(device)},
-                               .span = {list.data, list.n}};
-    struct gr_parcel *p = rc ? NULL : gr_parcel_new(t, 0, 1);
+        rc = gr_timing_list(&s->timing, &list);
+    struct gr_command_timing o = {.busy_ns = s->timing.ns[GR_SPAN_BUSY],
+                                  .wait_ns = s->timing.ns[GR_SPAN_WAIT],
+                                  .transfer_ns = s->timing.ns[GR_SPAN_TRANSFER],
+                                  .n_ubatch = s->timing.n_ubatch,
+                                  .device = {device, strlen(device)},
+                                  .span = {list.data, list.n}};
+    struct gr_message *p = rc ? NULL : gr_message_new(t, 0, 1);
     if (!rc)
-        rc = p ? gr_order_write(&p->bytes, GR_ORDER_IS_SPENT, &o) : GR_E_NOMEM_HOST;
+        rc = p ? gr_command_write(&p->bytes, GR_COMMAND_TIMING, &o) : GR_E_NOMEM_HOST;
     gr_vec_fini(&list);
     return rc ? rc
-              : gr_parcel_send(
-                    t, p, &(struct gr_frame){.kind = GR_ORDER_IS_SPENT, .session = s->rank->id});
+              : gr_message_send(
+                    t, p, &(struct gr_frame){.kind = GR_COMMAND_TIMING, .session = s->rank->id});
 }
 
 /* ---- all ranks ---- */
@@ -82,11 +82,11 @@ int gr_team_set_clocks(struct gr_team *t)
     for (int32_t r = 1; r < t->world->n_rank && !t->threads; r++) {
         int64_t least = INT64_MAX;
         for (int i = 0; i < N_PING && !rc; i++) {
-            struct gr_order_done d;
+            struct gr_command_done d;
             int64_t start = gr_now_ns();
-            rc = gr_team_tell_some(t, r, r + 1, NULL, GR_ORDER_IS_CLOCK, NULL);
+            rc = gr_team_send_to(t, r, r + 1, NULL, GR_COMMAND_CLOCK, NULL);
             if (!rc)
-                rc = gr_team_answer(t, r, GR_ORDER_IS_DONE, &d);
+                rc = gr_team_receive_answer(t, r, GR_COMMAND_DONE, &d);
             int64_t took = gr_now_ns() - start;
             if (rc || took >= least)
                 continue;
@@ -98,12 +98,12 @@ int gr_team_set_clocks(struct gr_team *t)
 }
 
 /* Receives a rank's times into *out, and reports its spans to fn unless that is NULL. */
-static int take_spent(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
-                      void *user)
+static int take_timing(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
+                       void *user)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_order_spent o;
-    int rc = gr_team_answer(t, rank, GR_ORDER_IS_SPENT, &o);
+    struct gr_command_timing o;
+    int rc = gr_team_receive_answer(t, rank, GR_COMMAND_TIMING, &o);
     if (rc)
         return rc;
     const int64_t ns[GR_N_SPAN] = {o.wait_ns, o.busy_ns, o.transfer_ns};
@@ -112,21 +112,21 @@ static int take_spent(struct gr_session *s, int32_t rank, struct gr_stage *out, 
     snprintf(out->host, sizeof out->host, "%s", t->world->ranks[rank].host);
     snprintf(out->device, sizeof out->device, "%.*s", (int)GR_MIN(o.device.n, 15), o.device.p);
     if (fn)
-        tell_spans(o.span.p, o.span.n, rank, t->clock_ns[rank], fn, user);
+        report_spans(o.span.p, o.span.n, rank, t->clock_ns[rank], fn, user);
     return 0;
 }
 
 static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, void *user)
 {
     struct gr_vec list = {0};
-    fill_stage(s, s->slice->rank, out);
-    fill_times(out, s->spent.ns, s->spent.n_ubatch);
+    fill_stage(s, s->rank_model->rank, out);
+    fill_times(out, s->timing.ns, s->timing.n_ubatch);
     snprintf(out->device, sizeof out->device, "%s", s->device[s->n_device - 1].name);
     if (s->ranks)
         snprintf(out->host, sizeof out->host, "%s", s->rank->team->world->ranks[0].host);
-    int rc = fn ? gr_spent_list(&s->spent, &list) : 0;
+    int rc = fn ? gr_timing_list(&s->timing, &list) : 0;
     if (!rc && fn)
-        tell_spans(list.data, list.n, s->slice->rank, 0, fn, user);
+        report_spans(list.data, list.n, s->rank_model->rank, 0, fn, user);
     gr_vec_fini(&list);
     return rc;
 }
@@ -134,16 +134,16 @@ static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, 
 /* Collects the times of all ranks: stage [GR_MAX_RANK]. */
 static int ask_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
 {
-    const struct gr_order_times o = {.spans = fn != NULL};
+    const struct gr_command_times o = {.spans = fn != NULL};
     if (!s->ranks)
         return take_own(s, &stage[0], fn, user);
     struct gr_team *t = s->rank->team;
     gr_team_lock(t);
-    int rc = gr_team_tell(t, s, GR_ORDER_IS_TIMES, &o);
+    int rc = gr_team_broadcast(t, s, GR_COMMAND_TIMES, &o);
     if (!rc)
         rc = take_own(s, &stage[0], fn, user);
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++)
-        rc = take_spent(s, r, &stage[r], fn, user);
+        rc = take_timing(s, r, &stage[r], fn, user);
     gr_team_unlock(t);
     return rc;
 }
@@ -171,8 +171,8 @@ int gr_session_profile(struct gr_session *s, bool on)
         struct gr_backend *b = s->device[d].backend;
         rc = b->api->profile ? b->api->profile(b, on) : 0;
     }
-    const struct gr_order_profile o = {.on = on};
-    return rc || !s->ranks || !gr_team_leads(s->rank->team)
+    const struct gr_command_profile o = {.on = on};
+    return rc || !s->ranks || !gr_team_is_root(s->rank->team)
                ? rc
-               : gr_team_tell(s->rank->team, s, GR_ORDER_IS_PROFILE, &o);
+               : gr_team_broadcast(s->rank->team, s, GR_COMMAND_PROFILE, &o);
 }

@@ -5,8 +5,8 @@
 #include "engine/session.h"
 #include "ranks/team.h"
 
-/* Answers the order TIMES in the team's body. */
-int gr_spent_answer(struct gr_session *s);
+/* Answers the command TIMES in the team's body. */
+int gr_timing_answer(struct gr_session *s);
 /* Measures the clock offsets of other processes. */
 int gr_team_set_clocks(struct gr_team *t);
 

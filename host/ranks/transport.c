@@ -19,7 +19,7 @@
 
 /* The kind of this rank's device, or NULL: a transport has one device of each member, so a rank
  * with several cannot join. */
-static const struct gr_device_kind *kind_of(const struct gr_slice *l)
+static const struct gr_device_kind *kind_of(const struct gr_rank_model *l)
 {
     const struct gr_device_kind *k = l->devices.n == 1 ? l->devices.found[0].kind : NULL;
     return k && k->transport_find ? k : NULL;
@@ -27,7 +27,7 @@ static const struct gr_device_kind *kind_of(const struct gr_slice *l)
 
 uint32_t gr_team_transports(const struct gr_team *t)
 {
-    const struct gr_device_kind *k = kind_of(t->slice);
+    const struct gr_device_kind *k = kind_of(t->rank_model);
     const char *what;
     uint32_t transports = 0;
     for (int i = 0; i < GR_N_TRANSPORT && k; i++)
@@ -59,7 +59,7 @@ static bool on_device(const struct gr_placement *p, int32_t n_layer, int32_t sta
 /* Returns whether any two members exchange values: as neighbouring stages, or within a group. */
 static bool is_useful(const struct gr_team *t, const uint8_t *member)
 {
-    int32_t n = t->slice->n_shard;
+    int32_t n = t->rank_model->n_shard;
     for (int32_t r = 0; r < t->world->n_rank; r++)
         if (member[r] && ((r + n < t->world->n_rank && member[r + n]) ||
                           (n > 1 && r % n + 1 < n && member[r + 1])))
@@ -74,14 +74,14 @@ bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement
     if (t->world->wrap) /* a test's wrapped links are to be used */
         return false;
     for (int32_t r = 0; r < t->world->n_rank; r++)
-        member[r] =
-            (t->transports[r] & bit) && on_device(p, t->model->hp.n_layer, r / t->slice->n_shard);
+        member[r] = (t->transports[r] & bit) &&
+                    on_device(p, t->model->hp.n_layer, r / t->rank_model->n_shard);
     return is_useful(t, member);
 }
 
 int gr_team_transport_ticket(const struct gr_team *t, struct gr_transport_ticket *ticket)
 {
-    const struct gr_device_kind *k = kind_of(t->slice);
+    const struct gr_device_kind *k = kind_of(t->rank_model);
     return (k ? k : &gr_cuda_devices)->transport_ticket(gr_team_transport_kind(t), ticket);
 }
 
@@ -98,7 +98,7 @@ static int32_t number_of(const uint8_t *member, int32_t rank, int32_t n_rank)
 }
 
 /* Size of this rank's group if all its ranks are members, otherwise 0. */
-static int32_t group_size(const struct gr_slice *l, const uint8_t *member)
+static int32_t group_size(const struct gr_rank_model *l, const uint8_t *member)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < l->n_shard; i++)
@@ -106,17 +106,17 @@ static int32_t group_size(const struct gr_slice *l, const uint8_t *member)
     return n == l->n_shard ? n : 0;
 }
 
-static int open_device(struct gr_slice *l)
+static int open_device(struct gr_rank_model *l)
 {
     pthread_mutex_lock(&l->model->lock);
-    int rc = gr_slice_open_devices(l);
+    int rc = gr_rank_model_open_devices(l);
     pthread_mutex_unlock(&l->model->lock);
     return rc;
 }
 
-int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
+int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *o)
 {
-    struct gr_slice *l = t->slice;
+    struct gr_rank_model *l = t->rank_model;
     int32_t n = t->world->n_rank, own = t->world->rank;
     const uint8_t *member = o->member.p;
     struct gr_transport_opt opt = {.kind = gr_team_transport_kind(t),
@@ -124,11 +124,11 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
                                    .lost = &t->world->lost,
                                    .deadline_ns = gr_now_ns() + JOIN_NS};
     gr_world_doing(t->world, GR_DOING_LOAD);
-    gr_team_part(t);
+    gr_team_leave_transport(t);
     if (o->member.n == 0)
         return 0;
     if (o->member.n != (uint64_t)n || o->ticket.n != sizeof opt.ticket)
-        return gr_fail(GR_E_CORRUPT, "order JOIN: no such members");
+        return gr_fail(GR_E_CORRUPT, "command JOIN: no such members");
     memcpy(&opt.ticket, o->ticket.p, sizeof opt.ticket);
     opt.member = number_of(member, own, n);
     if (opt.member < 0)
@@ -146,37 +146,37 @@ int gr_team_join(struct gr_team *t, const struct gr_order_join *o)
         return rc;
     t->path = (struct gr_path){l->transport, l->backend[1]};
     t->transport_in = opt.from >= 0, t->transport_out = opt.to >= 0;
-    t->transport_group = opt.n_group > 1;
+    t->transport_gathers = opt.n_group > 1;
     return 0;
 }
 
-void gr_team_part(struct gr_team *t)
+void gr_team_leave_transport(struct gr_team *t)
 {
-    struct gr_slice *l = t->slice;
+    struct gr_rank_model *l = t->rank_model;
     if (!l->transport)
         return;
     if (gr_world_check(t->world))
         l->transport->api->abort(l->transport);
     l->transport->api->leave(&l->transport);
-    if (l->group)
-        l->group->transport = NULL;
+    if (l->tp_group)
+        l->tp_group->transport = NULL;
     t->path = (struct gr_path){NULL, NULL};
-    t->transport_in = t->transport_out = t->transport_group = false;
+    t->transport_in = t->transport_out = t->transport_gathers = false;
 }
 
 /* ---- boundaries ---- */
 
 /* Enlarges s->rank->relay, device memory for values that the CPU has. */
-static int room_for(struct gr_session *s, size_t bytes)
+static int reserve(struct gr_session *s, size_t bytes)
 {
     struct gr_backend *b = s->device[1].backend;
-    if (bytes <= s->rank->relay_cap)
+    if (bytes <= s->rank->staging_cap)
         return 0;
-    if (s->rank->relay)
-        b->api->free(b, s->rank->relay);
-    s->rank->relay = b->api->alloc(b, bytes);
-    s->rank->relay_cap = s->rank->relay ? bytes : 0;
-    return s->rank->relay ? 0 : gr_error_status();
+    if (s->rank->staging)
+        b->api->free(b, s->rank->staging);
+    s->rank->staging = b->api->alloc(b, bytes);
+    s->rank->staging_cap = s->rank->staging ? bytes : 0;
+    return s->rank->staging ? 0 : gr_error_status();
 }
 
 /* Lists the device addresses of values in s->rank->span; those of the CPU are in s->rank->relay. */
@@ -188,10 +188,10 @@ static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct 
     s->rank->span.n = 0;
     for (size_t i = 0; i < values->n; i++)
         on_host += all[v[i]].device ? 0 : (size_t)all[v[i]].bytes;
-    int rc = on_host ? room_for(s, on_host) : 0;
+    int rc = on_host ? reserve(s, on_host) : 0;
     for (size_t i = 0; i < values->n && !rc; i++) {
         struct gr_transport_span span = {NULL, (size_t)all[v[i]].bytes};
-        span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->rank->relay + at;
+        span.p = all[v[i]].device ? gr_session_at(s, p, v[i]) : (char *)s->rank->staging + at;
         at += all[v[i]].device ? 0 : span.bytes;
         rc = gr_vec_append(&s->rank->span, &span, 1, sizeof span);
     }
@@ -199,8 +199,8 @@ static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct 
 }
 
 /* Copies the CPU's values to (sends) or from their places in s->rank->relay. */
-static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
-                 bool sends)
+static int copy_staging(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
+                        bool sends)
 {
     const uint32_t *v = values->data;
     const struct gr_value *all = p->value.data;
@@ -213,7 +213,7 @@ static int relay(struct gr_session *s, const struct gr_plan *p, const struct gr_
             continue;
         if (sends)
             rc = b->api->upload(b, span[i].p, host, span[i].bytes);
-        else if (!(rc = gr_session_arrived(s)))
+        else if (!(rc = gr_session_wait_received(s)))
             rc = b->api->download(b, host, span[i].p, span[i].bytes);
     }
     return rc;
@@ -227,43 +227,44 @@ typedef int pass_fn(struct gr_transport *n, struct gr_backend *b,
 static int resume(struct gr_session *s, int doing, int rc, int32_t neighbour)
 {
     gr_world_resume(s->rank->team->world, doing);
-    bool known = s->slice->transport->suspect >= 0;
-    return rc ? gr_team_lose(s->rank->team, known ? neighbour : s->slice->rank) : 0;
+    bool known = s->rank_model->transport->suspect >= 0;
+    return rc ? gr_team_lose(s->rank->team, known ? neighbour : s->rank_model->rank) : 0;
 }
 
 static int pass(struct gr_session *s, pass_fn *fn, int32_t neighbour)
 {
     int doing = gr_world_pause(s->rank->team->world);
-    int rc = fn(s->slice->transport, s->device[1].backend, s->rank->span.data, (int)s->rank->span.n,
-                gr_team_deadline());
+    int rc = fn(s->rank_model->transport, s->device[1].backend, s->rank->span.data,
+                (int)s->rank->span.n, gr_team_deadline());
     return resume(s, doing, rc, neighbour);
 }
 
-int gr_transport_take(struct gr_session *s, const struct gr_plan *p)
+int gr_transport_receive(struct gr_session *s, const struct gr_plan *p)
 {
     int rc = spans_of(s, p, &p->in);
     if (rc)
         return rc;
-    gr_session_gives(&s->device[1]);
-    s->arriving = true;
-    rc = pass(s, s->slice->transport->api->recv, s->slice->rank - s->slice->n_shard);
-    return rc ? rc : relay(s, p, &p->in, false);
+    gr_session_mark_queued(&s->device[1]);
+    s->receiving = true;
+    rc = pass(s, s->rank_model->transport->api->recv, s->rank_model->rank - s->rank_model->n_shard);
+    return rc ? rc : copy_staging(s, p, &p->in, false);
 }
 
-int gr_transport_give(struct gr_session *s, const struct gr_plan *p)
+int gr_transport_send(struct gr_session *s, const struct gr_plan *p)
 {
     int rc = spans_of(s, p, &p->out);
     if (!rc)
-        rc = relay(s, p, &p->out, true);
+        rc = copy_staging(s, p, &p->out, true);
     if (rc)
         return rc;
-    gr_session_gives(&s->device[1]);
-    return pass(s, s->slice->transport->api->send, s->slice->rank + s->slice->n_shard);
+    gr_session_mark_queued(&s->device[1]);
+    return pass(s, s->rank_model->transport->api->send,
+                s->rank_model->rank + s->rank_model->n_shard);
 }
 
-int gr_transport_arrived(struct gr_session *s)
+int gr_transport_wait_received(struct gr_session *s)
 {
-    const struct gr_slice *l = s->slice;
+    const struct gr_rank_model *l = s->rank_model;
     struct gr_transport *n = l->transport;
     int32_t other = l->stage ? l->rank - l->n_shard : (l->shard + 1) % l->n_shard;
     if (!n)
@@ -275,7 +276,7 @@ int gr_transport_arrived(struct gr_session *s)
 
 void gr_transport_fini(struct gr_session *s)
 {
-    if (s->rank->relay)
-        s->device[1].backend->api->free(s->device[1].backend, s->rank->relay);
+    if (s->rank->staging)
+        s->device[1].backend->api->free(s->device[1].backend, s->rank->staging);
     gr_vec_fini(&s->rank->span);
 }

@@ -23,84 +23,86 @@
 
 /* ---- answers ---- */
 
-static int answer(struct gr_team *t, uint32_t kind, const void *order)
+static int answer(struct gr_team *t, uint32_t kind, const void *command)
 {
-    struct gr_parcel *p = gr_parcel_new(t, 0, 1);
-    int rc = p ? gr_order_write(&p->bytes, kind, order) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_parcel_send(t, p, &(struct gr_frame){.kind = kind});
+    struct gr_message *p = gr_message_new(t, 0, 1);
+    int rc = p ? gr_command_write(&p->bytes, kind, command) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_message_send(t, p, &(struct gr_frame){.kind = kind});
 }
 
-/* Answers an order that may fail without losing a rank. */
+/* Answers a command that may fail without losing a rank. */
 static int answer_done(struct gr_team *t, int status)
 {
     const char *text = status ? gr_error() : "";
-    struct gr_order_done o = {
+    struct gr_command_done o = {
         .status = status, .now_ns = gr_now_ns(), .text = {text, strlen(text)}};
-    return answer(t, GR_ORDER_IS_DONE, &o);
+    return answer(t, GR_COMMAND_DONE, &o);
 }
 
 /* ---- the model ---- */
 
-static int do_meet(struct gr_team *t)
+static int do_handshake(struct gr_team *t)
 {
     struct gr_vec text = {0};
-    struct gr_order_rank rank;
+    struct gr_command_rank rank;
     int rc = gr_team_describe(t, &text, &rank);
     if (!rc)
-        rc = answer(t, GR_ORDER_IS_RANK, &rank);
+        rc = answer(t, GR_COMMAND_RANK, &rank);
     gr_vec_fini(&text);
     return rc;
 }
 
 static int do_join(struct gr_team *t)
 {
-    struct gr_order_join o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_JOIN, t->body.data, t->body.n);
-    return rc ? rc : answer_done(t, gr_team_join(t, &o));
+    struct gr_command_join o;
+    int rc = gr_command_read(&o, GR_COMMAND_JOIN, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_join_transport(t, &o));
 }
 
 static int do_load(struct gr_team *t)
 {
-    struct gr_order_load o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_LOAD, t->body.data, t->body.n);
-    return rc ? rc : answer_done(t, gr_team_take(t, &o));
+    struct gr_command_load o;
+    int rc = gr_command_read(&o, GR_COMMAND_LOAD, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_load_own(t, &o));
 }
 
-static int survey(struct gr_team *t, struct gr_vec *spots)
+static int survey(struct gr_team *t, struct gr_vec *devices)
 {
-    struct gr_order_survey o;
-    struct gr_order_open open;
+    struct gr_command_survey o;
+    struct gr_command_open open;
     struct gr_session_params params;
     struct gr_placement place;
-    int rc = gr_order_read(&o, GR_ORDER_IS_SURVEY, t->body.data, t->body.n);
+    int rc = gr_command_read(&o, GR_COMMAND_SURVEY, t->body.data, t->body.n);
     if (!rc && o.params.n)
-        rc = gr_order_read(&open, GR_ORDER_IS_OPEN, o.params.p, (size_t)o.params.n);
+        rc = gr_command_read(&open, GR_COMMAND_OPEN, o.params.p, (size_t)o.params.n);
     if (!rc && o.params.n)
-        params = gr_order_open_params(&open);
+        params = gr_command_open_params(&open);
     if (!rc && o.stage.n)
         rc = gr_team_read_layers(t,
-                                 &(struct gr_order_load){.n_stage = o.n_stage,
-                                                         .n_shard = o.n_shard,
-                                                         .stage = {o.stage.p, o.stage.n},
-                                                         .device = {o.device.p, o.device.n}},
+                                 &(struct gr_command_load){.n_stage = o.n_stage,
+                                                           .n_shard = o.n_shard,
+                                                           .stage = {o.stage.p, o.stage.n},
+                                                           .device = {o.device.p, o.device.n}},
                                  &place);
     if (rc)
         return rc;
     pthread_mutex_lock(&t->model->lock);
-    rc = gr_spots_survey(t->slice, o.params.n ? &params : NULL, o.stage.n ? &place : NULL, spots);
+    rc = gr_rank_devices_survey(t->rank_model, o.params.n ? &params : NULL,
+                                o.stage.n ? &place : NULL, devices);
     pthread_mutex_unlock(&t->model->lock);
     return rc;
 }
 
 static int do_survey(struct gr_team *t)
 {
-    struct gr_vec spots = {0};
-    int rc = survey(t, &spots);
-    struct gr_parcel *p = rc ? NULL : gr_parcel_new(t, 0, 1);
-    int sent = p ? gr_vec_append(&p->bytes, spots.data, spots.n * spots.item, 1) : GR_E_NOMEM_HOST;
+    struct gr_vec devices = {0};
+    int rc = survey(t, &devices);
+    struct gr_message *p = rc ? NULL : gr_message_new(t, 0, 1);
+    int sent =
+        p ? gr_vec_append(&p->bytes, devices.data, devices.n * devices.item, 1) : GR_E_NOMEM_HOST;
     if (!rc && !sent)
-        sent = gr_parcel_send(t, p, &(struct gr_frame){.kind = GR_ORDER_IS_SPOTS});
-    gr_vec_fini(&spots);
+        sent = gr_message_send(t, p, &(struct gr_frame){.kind = GR_COMMAND_DEVICES});
+    gr_vec_fini(&devices);
     return rc ? answer_done(t, rc) : sent;
 }
 
@@ -118,14 +120,14 @@ static struct gr_session **place_of(struct gr_team *t, uint32_t id)
 
 static int do_open(struct gr_team *t, uint32_t id)
 {
-    struct gr_order_open o;
+    struct gr_command_open o;
     struct gr_session **at = place_of(t, id), *s = NULL;
-    int rc = gr_order_read(&o, GR_ORDER_IS_OPEN, t->body.data, t->body.n);
+    int rc = gr_command_read(&o, GR_COMMAND_OPEN, t->body.data, t->body.n);
     if (!rc && (!at || *at))
-        rc = gr_fail(GR_E_CORRUPT, "order OPEN: session %u cannot be opened", id);
+        rc = gr_fail(GR_E_CORRUPT, "command OPEN: session %u cannot be opened", id);
     if (rc)
         return rc;
-    struct gr_session_params p = gr_order_open_params(&o);
+    struct gr_session_params p = gr_command_open_params(&o);
     gr_world_doing(t->world, GR_DOING_LOAD);
     return answer_done(t, gr_team_open_own(&s, t, &p, id));
 }
@@ -138,7 +140,7 @@ static void close_session(struct gr_team *t, uint32_t id)
 
 /* ---- batches ---- */
 
-static int check_batch(const struct gr_session *s, const struct gr_order_decode *o)
+static int check_batch(const struct gr_session *s, const struct gr_command_decode *o)
 {
     uint64_t n = o->token.n, ids = 0;
     bool good = n >= 1 && n <= INT32_MAX / 4 && o->pos.n == n && o->n_seq.n == n &&
@@ -148,12 +150,12 @@ static int check_batch(const struct gr_session *s, const struct gr_order_decode 
         good = o->n_seq.p[i] >= 1;
         ids += good ? (uint64_t)o->n_seq.p[i] : 0;
     }
-    return good && ids == o->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "order DECODE: no such batch");
+    return good && ids == o->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "command DECODE: no such batch");
 }
 
 /* Checks and reserves a batch: as rank 0 has accepted it, it must succeed here too. */
-static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_order_decode *o,
-                   int32_t *n_ub)
+static int reserve(struct gr_session *s, struct gr_pending_batch *f,
+                   const struct gr_command_decode *o, int32_t *n_ub)
 {
     const struct gr_batch batch = {.n_tok = (int32_t)o->token.n,
                                    .token = o->embd.n ? NULL : o->token.p,
@@ -163,21 +165,21 @@ static int reserve(struct gr_session *s, struct gr_flight *f, const struct gr_or
                                    .seq = o->seq.p,
                                    .logits = o->logits.p,
                                    .pos_yx = o->pos_yx.n ? o->pos_yx.p : NULL};
-    f->draws = o->how.n > 0;
+    f->sampled = o->how.n > 0;
     int rc = gr_batch_reserve(s, &batch, f, n_ub);
-    if (!rc && f->draws && o->how.n != (uint64_t)f->n_out)
-        rc = gr_fail(GR_E_CORRUPT, "order DECODE: %llu draws for %d rows",
+    if (!rc && f->sampled && o->how.n != (uint64_t)f->n_out)
+        rc = gr_fail(GR_E_CORRUPT, "command DECODE: %llu samples for %d rows",
                      (unsigned long long)o->how.n, f->n_out);
-    if (!rc && f->draws)
-        memcpy(s->draws.how, o->how.p, (size_t)o->how.n * sizeof *s->draws.how);
+    if (!rc && f->sampled)
+        memcpy(s->sampled.how, o->how.p, (size_t)o->how.n * sizeof *s->sampled.how);
     if (!rc && o->table && gr_cache_table_hash(&s->cache) != o->table)
         rc = gr_stage_compare(s, o->table);
     return rc;
 }
 
-static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
+static int run_batch(struct gr_session *s, const struct gr_command_decode *o)
 {
-    struct gr_flight *f = &s->results.flight[0];
+    struct gr_pending_batch *f = &s->results.pending[0];
     int32_t n_ub;
     int rc = reserve(s, f, o, &n_ub);
     if (rc)
@@ -186,7 +188,7 @@ static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
     rc = gr_stage_run(s, f, n_ub);
     gr_session_range_end(s);
     if (!rc && f->status)
-        gr_batch_take_back(s, f->status);
+        gr_batch_rollback(s, f->status);
     else if (!rc)
         gr_cache_commit(&s->cache);
     return rc;
@@ -195,12 +197,12 @@ static int run_batch(struct gr_session *s, const struct gr_order_decode *o)
 static int do_decode(struct gr_session *s)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_order_decode o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_DECODE, t->body.data, t->body.n);
+    struct gr_command_decode o;
+    int rc = gr_command_read(&o, GR_COMMAND_DECODE, t->body.data, t->body.n);
     if (!rc)
         rc = check_batch(s, &o);
     if (!rc && o.encode && !s->cache.encodes)
-        rc = gr_fail(GR_E_CORRUPT, "order DECODE: the model has no encoder");
+        rc = gr_fail(GR_E_CORRUPT, "command DECODE: the model has no encoder");
     const struct gr_team_test *test = gr_team_testing();
     if (++t->n_batch == test->spoil_at && t->world->rank == test->spoil_rank)
         s->cache.hash++;
@@ -215,11 +217,11 @@ static int do_decode(struct gr_session *s)
 
 static int do_op(struct gr_session *s)
 {
-    struct gr_order_op o;
+    struct gr_command_op o;
     struct gr_kv_moves moves[GR_N_CACHE_KIND];
-    int rc = gr_order_read(&o, GR_ORDER_IS_OP, s->rank->team->body.data, s->rank->team->body.n);
+    int rc = gr_command_read(&o, GR_COMMAND_OP, s->rank->team->body.data, s->rank->team->body.n);
     if (!rc && (o.kind < GR_KV_RM || o.kind > GR_KV_DIV))
-        rc = gr_fail(GR_E_CORRUPT, "order OP: there is no operation %d", o.kind);
+        rc = gr_fail(GR_E_CORRUPT, "command OP: there is no operation %d", o.kind);
     if (rc)
         return rc;
     const struct gr_kv_op op = {(enum gr_kv_op_kind)o.kind, o.seq, o.dst, o.p0, o.p1, o.by};
@@ -237,14 +239,14 @@ static int do_pack(struct gr_session *s)
 static int do_restore(struct gr_session *s)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_order_restore o;
-    int rc = gr_order_read(&o, GR_ORDER_IS_RESTORE, t->body.data, t->body.n);
+    struct gr_command_restore o;
+    int rc = gr_command_read(&o, GR_COMMAND_RESTORE, t->body.data, t->body.n);
     if (rc)
         return rc;
     const struct gr_state_cells cells = {.seq = o.seq,
                                          .block = {o.full.p, o.swa.p, o.states.p},
                                          .bytes = {o.full.n, o.swa.n, o.states.n}};
-    rc = gr_state_take_cells(s, &cells);
+    rc = gr_state_restore_cells(s, &cells);
     if (rc)
         return rc;
     (void)gr_cache_table_hash(&s->cache);
@@ -253,66 +255,66 @@ static int do_restore(struct gr_session *s)
 
 static int do_profile(struct gr_session *s)
 {
-    struct gr_order_profile o;
+    struct gr_command_profile o;
     int rc =
-        gr_order_read(&o, GR_ORDER_IS_PROFILE, s->rank->team->body.data, s->rank->team->body.n);
+        gr_command_read(&o, GR_COMMAND_PROFILE, s->rank->team->body.data, s->rank->team->body.n);
     return rc ? rc : gr_session_profile(s, o.on);
 }
 
-/* ---- orders ---- */
+/* ---- commands ---- */
 
 static int do_for_session(struct gr_session *s, uint32_t kind)
 {
     switch (kind) {
-    case GR_ORDER_IS_DECODE:
+    case GR_COMMAND_DECODE:
         return do_decode(s);
-    case GR_ORDER_IS_OP:
+    case GR_COMMAND_OP:
         return do_op(s);
-    case GR_ORDER_IS_CLEAR:
+    case GR_COMMAND_CLEAR:
         gr_cache_clear(&s->cache);
         return 0;
-    case GR_ORDER_IS_PACK:
+    case GR_COMMAND_PACK:
         return do_pack(s);
-    case GR_ORDER_IS_SHIFT:
+    case GR_COMMAND_SHIFT:
         return gr_apply_shift(s);
-    case GR_ORDER_IS_PROFILE:
+    case GR_COMMAND_PROFILE:
         return do_profile(s);
-    case GR_ORDER_IS_TIMES:
-        return gr_spent_answer(s);
-    case GR_ORDER_IS_GET:
-        return gr_rows_answer(s);
-    case GR_ORDER_IS_PUT:
-        return gr_rows_take(s);
-    case GR_ORDER_IS_RESTORE:
+    case GR_COMMAND_TIMES:
+        return gr_timing_answer(s);
+    case GR_COMMAND_GET:
+        return gr_rows_get(s);
+    case GR_COMMAND_PUT:
+        return gr_rows_put(s);
+    case GR_COMMAND_RESTORE:
         return do_restore(s);
     default:
-        return gr_fail(GR_E_CORRUPT, "order %s: not for a session", gr_order_name(kind));
+        return gr_fail(GR_E_CORRUPT, "command %s: not for a session", gr_command_name(kind));
     }
 }
 
-static int do_order(struct gr_team *t, const struct gr_frame *f)
+static int do_command(struct gr_team *t, const struct gr_frame *f)
 {
     struct gr_session **s = t->sessions.data;
     switch (f->kind) {
-    case GR_ORDER_IS_MEET:
-        return do_meet(t);
-    case GR_ORDER_IS_SURVEY:
+    case GR_COMMAND_HANDSHAKE:
+        return do_handshake(t);
+    case GR_COMMAND_SURVEY:
         return do_survey(t);
-    case GR_ORDER_IS_JOIN:
+    case GR_COMMAND_JOIN:
         return do_join(t);
-    case GR_ORDER_IS_LOAD:
+    case GR_COMMAND_LOAD:
         return do_load(t);
-    case GR_ORDER_IS_OPEN:
+    case GR_COMMAND_OPEN:
         return do_open(t, f->session);
-    case GR_ORDER_IS_CLOSE:
+    case GR_COMMAND_CLOSE:
         close_session(t, f->session);
         return 0;
-    case GR_ORDER_IS_CLOCK:
+    case GR_COMMAND_CLOCK:
         return answer_done(t, 0);
     default:
         if (f->session >= t->sessions.n || !s[f->session])
-            return gr_fail(GR_E_CORRUPT, "order %s: there is no session %u", gr_order_name(f->kind),
-                           f->session);
+            return gr_fail(GR_E_CORRUPT, "command %s: there is no session %u",
+                           gr_command_name(f->kind), f->session);
         int rc = gr_stage_compare(s[f->session], f->hash);
         return rc ? rc : do_for_session(s[f->session], f->kind);
     }
@@ -323,16 +325,16 @@ int gr_team_serve(struct gr_team *t)
     struct gr_frame f = {0};
     char why[800];
     int rc = 0;
-    while (!rc && f.kind != GR_ORDER_IS_QUIT) {
+    while (!rc && f.kind != GR_COMMAND_QUIT) {
         gr_world_doing(t->world, GR_DOING_WAIT);
-        rc = gr_team_receive(t, &t->order[0], 0, &f);
-        if (!rc && f.kind != GR_ORDER_IS_QUIT && do_order(t, &f))
+        rc = gr_team_receive(t, &t->command[0], 0, &f);
+        if (!rc && f.kind != GR_COMMAND_QUIT && do_command(t, &f))
             rc = gr_team_lose(t, t->world->rank);
     }
     (void)snprintf(why, sizeof why, "%s", gr_error()); /* before closing overwrites it */
     gr_world_doing(t->world, GR_DOING_CLOSE);
     for (uint32_t i = 0; i < t->sessions.n; i++)
         close_session(t, i);
-    gr_team_part(t);
+    gr_team_leave_transport(t);
     return rc ? gr_fail(rc, "%s", why) : 0;
 }

@@ -4,7 +4,7 @@
 
 #include "ranks/team.h"
 
-/* Executes rank 0's orders until the model is closed (returns 0) or a rank is lost. */
+/* Executes rank 0's commands until the model is closed (returns 0) or a rank is lost. */
 int gr_team_serve(struct gr_team *t);
 
 #endif

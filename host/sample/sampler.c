@@ -281,7 +281,7 @@ int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
 
 /* ---- draws by a device ---- */
 
-int gr_sampler_can_draw(const struct gr_sampler *s, int32_t n_vocab)
+int gr_sampler_fits_device(const struct gr_sampler *s, int32_t n_vocab)
 {
     const struct gr_sampler_params *p = &s->p;
     const char *what = has_penalties(p)                     ? "penalties"
@@ -293,7 +293,7 @@ int gr_sampler_can_draw(const struct gr_sampler *s, int32_t n_vocab)
     if (p->n_vocab != n_vocab)
         return gr_fail(GR_E_INVALID, "sampling: expected a sampler of %d tokens, found one of %d",
                        n_vocab, p->n_vocab);
-    return what ? gr_fail(GR_E_UNSUPPORTED, "sampling: a device cannot draw with %s", what) : 0;
+    return what ? gr_fail(GR_E_UNSUPPORTED, "sampling: a device cannot sample with %s", what) : 0;
 }
 
 struct gr_sample_how gr_sampler_next(struct gr_sampler *s)
@@ -308,7 +308,7 @@ struct gr_sample_how gr_sampler_next(struct gr_sampler *s)
                                   .counter = {(uint32_t)at, (uint32_t)(at >> 32)}};
 }
 
-void gr_sampler_settle(struct gr_sampler *s, bool done)
+void gr_sampler_finish(struct gr_sampler *s, bool done)
 {
     for (; s->n_next; s->n_next--) {
         s->n_drawn += done;

@@ -7,12 +7,12 @@
 
 /* Returns 0 when the operation SAMPLE can draw for this sampler: otherwise GR_E_UNSUPPORTED names
  * the option that prevents it, or GR_E_INVALID a sampler of another vocabulary. */
-int gr_sampler_can_draw(const struct gr_sampler *s, int32_t n_vocab);
+int gr_sampler_fits_device(const struct gr_sampler *s, int32_t n_vocab);
 /* Parameters of the next draw; each call advances by one draw. */
 struct gr_sample_how gr_sampler_next(struct gr_sampler *s);
 /* Ends the draws of gr_sampler_next: with `done` the random numbers they used are consumed,
  * otherwise the sampler is as before them. */
-void gr_sampler_settle(struct gr_sampler *s, bool done);
+void gr_sampler_finish(struct gr_sampler *s, bool done);
 /* Status of a draw's result id: 0, or GR_E_CHECK with the message of gr_sampler_pick. */
 int gr_sampler_result(int32_t id);
 

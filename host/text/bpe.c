@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "gr/status.h"
-#include "text/parts.h"
 #include "text/pre.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 #define NONE UINT32_MAX

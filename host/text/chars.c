@@ -1,7 +1,7 @@
 /* Properties of characters that several tokenizers need. */
 #include <utf8proc.h>
 
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 size_t gr_char_lower(uint32_t cp, uint32_t out[2])

@@ -1,17 +1,18 @@
 #include <string.h>
 
 #include "gr/status.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
-void gr_detok_init(struct gr_detok *d, const struct gr_vocab *v, bool special, bool text_start)
+void gr_vocab_detok_init(struct gr_vocab_detok *d, const struct gr_vocab *v, bool special,
+                         bool text_start)
 {
     bool prefix = v->add_space_prefix || v->kind == GR_VOCAB_WORDPIECE;
-    *d = (struct gr_detok){.v = v, .special = special, .strip_space = text_start && prefix};
+    *d = (struct gr_vocab_detok){.v = v, .special = special, .strip_space = text_start && prefix};
 }
 
 /* Appends the complete characters of p[0, n); an incomplete one at the end is held. */
-static int put(struct gr_detok *d, const char *p, size_t n, struct gr_vec *out)
+static int put(struct gr_vocab_detok *d, const char *p, size_t n, struct gr_vec *out)
 {
     size_t i = 0;
     while (i < n) {
@@ -31,7 +32,7 @@ static int put(struct gr_detok *d, const char *p, size_t n, struct gr_vec *out)
     return 0;
 }
 
-int gr_detok_push(struct gr_detok *d, int32_t id, struct gr_vec *out)
+int gr_vocab_detok_push(struct gr_vocab_detok *d, int32_t id, struct gr_vec *out)
 {
     const char *p;
     size_t n, had = out->n;
@@ -57,7 +58,7 @@ int gr_detok_push(struct gr_detok *d, int32_t id, struct gr_vec *out)
     return rc;
 }
 
-int gr_detok_flush(struct gr_detok *d, struct gr_vec *out)
+int gr_vocab_detok_flush(struct gr_vocab_detok *d, struct gr_vec *out)
 {
     int rc = d->n_held ? gr_vec_append(out, GR_UTF8_REPLACEMENT, 3, 1) : 0;
     if (!rc)

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 
 #define OPEN "<dna>"
 #define CLOSE "</dna>"

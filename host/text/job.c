@@ -1,6 +1,6 @@
 /* One call of gr_tokenize: its text as normalised, its ids, and the limit on its steps. */
 #include "gr/status.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 int gr_job_push(struct gr_job *j, int32_t id)

@@ -1,5 +1,5 @@
 #include "base/checked.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 
 /* A binary heap with lazy deletion: candidates whose pair has changed since are dropped when they
  * reach the top. Each join adds at most two candidates, so n symbols cost O(n log n). */

@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 #define SCALE 1e4

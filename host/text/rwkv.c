@@ -1,7 +1,7 @@
 /* RWKV World: greedy longest match, byte by byte. Tokens may be any bytes, so files hold them as
  * escaped Python byte strings. */
 #include "gr/status.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 
 static int hex(char c)
 {

@@ -1,7 +1,7 @@
 /* SentencePiece BPE: neighbours are joined while their joint text is a token, highest score first.
  * A symbol's value is the trie node of its text, 0 when no token begins with it. */
 #include "base/f16.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 /* Maps scores to integers so that larger scores have smaller ranks. */

@@ -2,8 +2,8 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
-#include "text/parts.h"
 #include "text/pre.h"
+#include "text/text_impl.h"
 
 /* Finds the longest added token at the start of p[0, n): *best receives its id, or -1, and *len its
  * length. */

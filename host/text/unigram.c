@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "gr/status.h"
 #include "text/charsmap.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 #define GROWTH 32 /* limit, times; the longest replacement (NFKC of U+FDFA) makes 33 bytes of 3 */

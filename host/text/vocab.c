@@ -6,8 +6,8 @@
 #include "base/log.h"
 #include "gr/status.h"
 #include "text/charsmap.h"
-#include "text/parts.h"
 #include "text/pre.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 #define K(name) "tokenizer.ggml." name

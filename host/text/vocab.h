@@ -141,7 +141,7 @@ int gr_vocab_piece(const struct gr_vocab *v, int32_t id, bool special, const cha
 
 /* Streaming detokenizer: ids to text. Its output is always whole UTF-8: the bytes of an incomplete
  * character are held until the next token, and invalid bytes become U+FFFD. */
-struct gr_detok {
+struct gr_vocab_detok {
     const struct gr_vocab *v;
     bool special;     /* control tokens are written as their text */
     bool strip_space; /* drop one space before the next byte */
@@ -150,11 +150,12 @@ struct gr_detok {
 };
 /* text_start: the ids begin a text, so the space that SPM and Unigram vocabularies put before the
  * first word is dropped. A detokenizer needs no fini. */
-void gr_detok_init(struct gr_detok *d, const struct gr_vocab *v, bool special, bool text_start);
+void gr_vocab_detok_init(struct gr_vocab_detok *d, const struct gr_vocab *v, bool special,
+                         bool text_start);
 /* Appends the text that is now complete to `out`, a vector of char. GR_E_INVALID for an id outside
  * the vocabulary; nothing changes then. */
-int gr_detok_push(struct gr_detok *d, int32_t id, struct gr_vec *out);
+int gr_vocab_detok_push(struct gr_vocab_detok *d, int32_t id, struct gr_vec *out);
 /* Appends U+FFFD for bytes still held, if any. */
-int gr_detok_flush(struct gr_detok *d, struct gr_vec *out);
+int gr_vocab_detok_flush(struct gr_vocab_detok *d, struct gr_vec *out);
 
 #endif

@@ -4,7 +4,7 @@
 #include <utf8proc.h>
 
 #include "base/checked.h"
-#include "text/parts.h"
+#include "text/text_impl.h"
 #include "text/utf8.h"
 
 #define MAX_WORD 100 /* characters; a longer word is unknown */

@@ -67,9 +67,9 @@ enum gr_range {
     GR_RANGE_GRAPH,    /* "graph": nodes captured */
     GR_RANGE_ATTN,     /* "layer/attn": layer; with opt.nvtx of 2, and so on */
     GR_RANGE_FFN,      /* "layer/ffn": layer */
-    GR_RANGE_SEND,     /* "net/send": bytes, to the next stage */
-    GR_RANGE_RECV,     /* "net/recv": bytes, from the stage before */
-    GR_RANGE_EXCHANGE, /* "net/exchange": bytes, of all ranks that share a layer */
+    GR_RANGE_SEND,     /* "transport/send": bytes, to the next stage */
+    GR_RANGE_RECV,     /* "transport/recv": bytes, from the stage before */
+    GR_RANGE_EXCHANGE, /* "transport/exchange": bytes, of all ranks that share a layer */
     GR_N_RANGE
 };
 
@@ -136,7 +136,7 @@ struct gr_backend_api {
     void (*set_cancel)(struct gr_backend *b, const _Atomic int *flag);
     /* fn is told by the calling thread during segment_run of every node that has run: how many of
      * the segment have. NULL ends it. NULL: a backend that queues. */
-    void (*set_watch)(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user);
+    void (*set_progress)(struct gr_backend *b, void (*fn)(int32_t n_node, void *user), void *user);
     /* Begin and end of a range, for profilers: it holds the work that the calling thread queues
      * between the two. Ranges nest. NULL: the backend has none. */
     void (*range_begin)(struct gr_backend *b, enum gr_range range, uint64_t payload);

@@ -24,6 +24,7 @@ import re
 import statistics
 import subprocess
 import sys
+import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "scripts", "bench", "results", "speed.jsonl")
@@ -269,13 +270,21 @@ def picture(rows, folder=HERE):
         yield f"\n![Tokens a second, products a second and time of a prompt by its length]({os.path.relpath(PLOT, folder)})"
 
 
+def wrapped(lines):
+    """Lines of at most 150 characters, but those of tables and pictures."""
+    for line in lines:
+        indent = "  " if line.startswith("- ") else ""
+        whole = not line or line[0] in "|!"
+        yield from [line] if whole else textwrap.wrap(line, 150, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def text(rows, plots=True):
     pairs = newest(accepted(rows))
     if not pairs:
         return "No result that may be shown: `scripts/bench/speed --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
     more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(picture(rows) if plots else ())]
-    return "\n".join([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more]) + "\n"
+    return "\n".join(wrapped([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more])) + "\n"
 
 
 def front(rows):

@@ -151,7 +151,7 @@ def shift_operations(tokens, n_ctx=TRAINED, keep=1):
 LOSS_MODES = {
     "plain": (plain_operations, {}),
     "classic 8 / 128": (classic_operations, {}),
-    "window 8 / 128": (plain_operations, {"group_n": 8, "group_w": 128}),
+    "window 8 / 128": (plain_operations, {"self_extend_n": 8, "self_extend_w": 128}),
     "context shift": (shift_operations, {"n_ctx": TRAINED}),
 }
 

@@ -96,9 +96,9 @@ def whole():
 
 SESSIONS = {
     "moves": moves(),
-    "moves-streams": moves(kv_unified=0, n_ctx=1024),
-    "grouped": moves(group_n=4, group_w=16),
+    "moves-pools": moves(kv_unified=0, n_ctx=1024),
+    "grouped": moves(self_extend_n=4, self_extend_w=16),
     "tails": tails(),
-    "tails-streams": tails(kv_unified=0, n_ctx=1024, type_k="f32"),
+    "tails-pools": tails(kv_unified=0, n_ctx=1024, type_k="f32"),
     "whole": whole(),
 }

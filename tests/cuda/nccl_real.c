@@ -34,7 +34,7 @@ static double exchange(struct gr_world *w, struct nccl_id *id)
         struct gr_request request = {0};
         if (w->rank != 0 && w->rank != r)
             continue;
-        EXPECT(gr_world_link(w, GR_LANE_ORDER, 0, r, &l) == 0);
+        EXPECT(gr_world_link(w, GR_LANE_COMMAND, 0, r, &l) == 0);
         if (w->rank == 0)
             EXPECT(gr_link_send(l, id, sizeof *id, &request) == 0);
         else

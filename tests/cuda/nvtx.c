@@ -116,9 +116,9 @@ static void transport(enum gr_transport_kind kind)
     world_run(&w);
     world_expect(&w);
     const char *text = told();
-    cr_expect_not_null(strstr(text, "push gpurun:net/exchange 1000\n"), "%s", text);
-    cr_expect_not_null(strstr(text, "push gpurun:net/send 1000\n"), "%s", text);
-    cr_expect_not_null(strstr(text, "push gpurun:net/recv 1000\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "push gpurun:transport/exchange 1000\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "push gpurun:transport/send 1000\n"), "%s", text);
+    cr_expect_not_null(strstr(text, "push gpurun:transport/recv 1000\n"), "%s", text);
     cr_expect_eq(strstr(text, "stream gpurun nccl\n") != NULL, kind == GR_TRANSPORT_NCCL, "%s",
                  text);
 }

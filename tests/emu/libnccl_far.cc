@@ -75,7 +75,7 @@ struct root : port, std::enable_shared_from_this<root> {
         seats.clear();
     }
     std::vector<std::shared_ptr<guest>> seats;
-    int n_come = 0;
+    int n_received = 0;
 };
 
 static void answer(guest *g, int result, const std::vector<seat> &seats, std::vector<int> fds)
@@ -108,7 +108,7 @@ void guest::lost() // before all have come: the others wait on
     if (!at || at->ended || !seated)
         return;
     at->seats[(size_t)said.rank].reset();
-    at->n_come--;
+    at->n_received--;
 }
 
 void root::seat_guest(const std::shared_ptr<guest> &g)
@@ -121,7 +121,7 @@ void root::seat_guest(const std::shared_ptr<guest> &g)
     }
     seats[(size_t)g->said.rank] = g;
     g->seated = true;
-    if (++n_come < (int)seats.size())
+    if (++n_received < (int)seats.size())
         return;
     answer_all();
     end();

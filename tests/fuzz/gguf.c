@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "gguf/parts.h"
+#include "gguf/gguf_impl.h"
 #include "support/model_fault.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -56,7 +56,7 @@ static void check_cells(const struct gr_kv *kv, const struct gr_kv_load *l, bool
 static void cells(uint8_t shape, const uint8_t *p, size_t n)
 {
     struct gr_kv_params params = {.n_cell = 40,
-                                  .n_stream = shape & 1 ? 5 : 1,
+                                  .n_kv_pool = shape & 1 ? 5 : 1,
                                   .n_seq_max = 5,
                                   .n_pad = 32,
                                   .window = shape & 2 ? 6 : 0,

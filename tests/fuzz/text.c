@@ -66,7 +66,7 @@ static bool is_raw(const char *pre)
 static void check_text(const struct gr_vocab *v, struct gr_str text, bool keeps, bool parse)
 {
     struct gr_vec ids = {0}, out = {0};
-    struct gr_detok d;
+    struct gr_vocab_detok d;
     size_t bytes = 0;
     int rc = gr_tokenize(v, text.p, text.n, false, parse, &ids);
     must(rc == 0 || rc == GR_E_TOO_LARGE, "a text becomes ids");
@@ -75,7 +75,7 @@ static void check_text(const struct gr_vocab *v, struct gr_str text, bool keeps,
         gr_vec_fini(&ids);
         return;
     }
-    gr_detok_init(&d, v, true, false);
+    gr_vocab_detok_init(&d, v, true, false);
     for (size_t i = 0; i < ids.n; i++) {
         const char *p;
         size_t n;
@@ -87,10 +87,10 @@ static void check_text(const struct gr_vocab *v, struct gr_str text, bool keeps,
         must(!keeps || (n <= text.n - bytes && !memcmp(p, text.p + bytes, n)),
              "no byte is changed");
         bytes += n;
-        must(gr_detok_push(&d, id, &out) == 0, "ids become text");
+        must(gr_vocab_detok_push(&d, id, &out) == 0, "ids become text");
     }
     must(!keeps || bytes == text.n, "no byte is lost");
-    must(gr_detok_flush(&d, &out) == 0, "and its end");
+    must(gr_vocab_detok_flush(&d, &out) == 0, "and its end");
     uint32_t cp;
     for (size_t i = 0; i < out.n;) {
         int k = gr_utf8_next((char *)out.data + i, out.n - i, &cp);

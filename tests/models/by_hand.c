@@ -162,7 +162,7 @@ Test(by_hand, tokens_that_see_each_other)
         }
         run(s, &in, NULL, NULL, want);
         memset(s->env.k_cache[0].data, 0xff, (size_t)(s->env.k_cache[0].row_bytes * N_TOK));
-        m->slice[0]->hp.no_cache = true;
+        m->rank_model[0]->hp.no_cache = true;
         run(s, &in, NULL, NULL, got);
         cr_expect(tiny_nmse(want, got, N_TOK * N_VOCAB) < 1e-12, "%s", arch[a]);
         gr_session_close(&s);
@@ -215,7 +215,7 @@ Test(by_hand, layers_that_share_keys_and_values)
     struct gr_model *m = tiny_open(&t);
     struct gr_session *s = session(m);
     struct step in = causal();
-    struct gr_hparams *hp = &m->slice[0]->hp;
+    struct gr_hparams *hp = &m->rank_model[0]->hp;
     const struct gr_ten *k = s->env.k_cache, *v = s->env.v_cache;
     size_t bytes = (size_t)(k[2].row_bytes * k[2].rows);
     hp->attn.kv_of[2] = 1;

@@ -39,7 +39,7 @@ static void close_session(struct gr_session *s)
 /* Recurrent states are with their layers, whatever is said of keys and values. */
 static void check_tensors(const struct gr_session *s, bool no_kv_offload)
 {
-    size_t n = (size_t)s->slice->hp.n_layer;
+    size_t n = (size_t)s->rank_model->hp.n_layer;
     uint64_t bytes[3] = {0};
     for (size_t i = 0; i < n * GR_N_CACHE_TENSOR; i++) {
         const struct gr_ten *t = &s->tensors[i];

@@ -196,7 +196,7 @@ Test(default_model, the_neighbour_window_has_no_weak_lengths)
     static const int sets[][2] = {{642, 652}, {930, 930}};
     struct gr_session_params p = gr_session_params_default();
     json_t *prompts = load(DATA "passkey.json");
-    p.n_ctx = LONGEST, p.group_n = 8, p.group_w = 128;
+    p.n_ctx = LONGEST, p.self_extend_n = 8, p.self_extend_w = 128;
     gr_session_close(&session);
     cr_assert_eq(gr_session_open(&session, model, &p), 0, "%s", gr_error_message());
     for (size_t r = 0; r < sizeof sets / sizeof *sets; r++) {

@@ -498,7 +498,7 @@ static void look(const char *name, int layer, const float *data, int64_t rows, i
                  void *user)
 {
     struct look *l = user;
-    const struct gr_ten *w = l->s->slice->weight + (size_t)(layer + 2) * GR_N_SLOT;
+    const struct gr_ten *w = l->s->rank_model->weight + (size_t)(layer + 2) * GR_N_SLOT;
     (void)name, (void)data, (void)rows, (void)cols;
     if (layer + 1 >= l->n_layer)
         return;

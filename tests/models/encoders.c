@@ -230,7 +230,7 @@ Test(encoders, refusals)
     cr_expect_eq(gr_decode(s, &b), GR_E_INVALID);
     cr_expect(strstr(gr_error(), "sequence 0 has tokens already"), "%s", gr_error());
     struct gr_sampler *sampler = NULL;
-    cr_expect_eq(gr_session_draw(s, 0, sampler), GR_E_UNSUPPORTED);
+    cr_expect_eq(gr_session_set_sampler(s, 0, sampler), GR_E_UNSUPPORTED);
     gr_session_close(&s);
     gr_model_close(&m);
 }

@@ -200,7 +200,7 @@ Test(failure, the_largest_neighbour_window)
     struct gr_model *m = model("llama");
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.n_threads = 1, p.type_k = p.type_v = "f32", p.n_seq_max = 2;
-    p.group_n = 2, p.group_w = INT32_MAX - 1;
+    p.self_extend_n = 2, p.self_extend_w = INT32_MAX - 1;
     struct gr_session *a = tiny_session(m, &p), *b = session(m, 256);
     cr_assert_eq(decode(a, 0, 30), 0, "%s", gr_error());
     cr_assert_eq(decode(b, 0, 30), 0, "%s", gr_error());

@@ -70,8 +70,8 @@ Test(layers, without_attention)
         struct gr_model *a = model(), *b = model();
         for (int il = 0; il < 4; il++)
             if (lost >> il & 1) {
-                a->slice[0]->hp.attn.n_head[il] = a->slice[0]->hp.attn.n_head_kv[il] = 0,
-                a->slice[0]->hp.attn.kv_of[il] = -1;
+                a->rank_model[0]->hp.attn.n_head[il] = a->rank_model[0]->hp.attn.n_head_kv[il] = 0,
+                a->rank_model[0]->hp.attn.kv_of[il] = -1;
                 clear(b, il, GR_W_ATTN_OUT);
             }
         decode(a, N_TOK, got);
@@ -88,7 +88,7 @@ Test(layers, without_a_feed_forward)
         struct gr_model *a = model(), *b = model();
         for (int il = 0; il < 4; il++)
             if (lost >> il & 1) {
-                a->slice[0]->hp.ff.n_ff[il] = 0;
+                a->rank_model[0]->hp.ff.n_ff[il] = 0;
                 clear(b, il, GR_W_FFN_DOWN);
             }
         decode(a, N_TOK, got);
@@ -106,7 +106,7 @@ Test(layers, with_a_matrix_for_attention)
     for (int il = 0; il < 4; il++) {
         struct gr_model *a = model(), *b = model();
         struct gr_ten *v = weight(b, il, GR_W_ATTN_V);
-        a->slice[0]->hp.attn.n_head_kv[il] = 0, a->slice[0]->hp.attn.kv_of[il] = -1;
+        a->rank_model[0]->hp.attn.n_head_kv[il] = 0, a->rank_model[0]->hp.attn.kv_of[il] = -1;
         clear(b, il, GR_W_ATTN_V);
         cr_assert_eq(v->rows, v->cols);
         for (int64_t i = 0; i < v->rows; i++)

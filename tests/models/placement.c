@@ -17,7 +17,7 @@ enum fill { AS_IT_IS, ZEROS, NANS };
 /* Differences of a session from the first one, which has one empty pool. */
 static const struct way {
     const char *name;
-    bool streams, contiguous, others, defrag, dup, swa_full;
+    bool pools, contiguous, others, defrag, dup, swa_full;
     enum fill fill;
 } ways[] = {
     {.name = "one empty pool"},
@@ -25,12 +25,12 @@ static const struct way {
     {.name = "free cells hold NaN", .fill = NANS},
     {.name = "holes that hold NaN", .others = true, .fill = NANS},
     {.name = "holes that hold zeros", .others = true, .fill = ZEROS},
-    {.name = "a pool a sequence", .streams = true},
-    {.name = "a pool a sequence, others, NaN", .streams = true, .others = true, .fill = NANS},
+    {.name = "a pool a sequence", .pools = true},
+    {.name = "a pool a sequence, others, NaN", .pools = true, .others = true, .fill = NANS},
     {.name = "contiguous", .contiguous = true},
     {.name = "contiguous behind holes", .contiguous = true, .others = true, .fill = NANS},
     {.name = "packed before each batch", .others = true, .defrag = true, .fill = NANS},
-    {.name = "packed pools", .streams = true, .others = true, .defrag = true},
+    {.name = "packed pools", .pools = true, .others = true, .defrag = true},
     {.name = "duplicated instead of shared", .dup = true},
     {.name = "duplicated into holes", .others = true, .dup = true, .fill = NANS},
     {.name = "windows keep all", .swa_full = true, .others = true},
@@ -139,9 +139,9 @@ static struct gr_session_params params(const struct gr_model *m, const struct wa
                                        const char *type)
 {
     struct gr_session_params p = gr_session_params_default();
-    p.n_ctx = w->streams ? 1024 : 256, p.n_seq_max = 4, p.n_threads = 1;
+    p.n_ctx = w->pools ? 1024 : 256, p.n_seq_max = 4, p.n_threads = 1;
     p.n_ubatch = m->hp.no_cache ? 64 : 8;
-    p.kv_unified = !w->streams, p.kv_contiguous = w->contiguous, p.swa_full = w->swa_full;
+    p.kv_unified = !w->pools, p.kv_contiguous = w->contiguous, p.swa_full = w->swa_full;
     p.type_k = p.type_v = type;
     return p;
 }
@@ -250,8 +250,8 @@ Test(placement, sequences_side_by_side_are_as_alone)
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
         struct gr_model *m = tiny_open(&t);
-        for (int streams = 0; streams < 2; streams++) {
-            struct gr_session_params p = params(m, &(struct way){.streams = streams}, "f32");
+        for (int pools = 0; pools < 2; pools++) {
+            struct gr_session_params p = params(m, &(struct way){.pools = pools}, "f32");
             struct gr_session *s = tiny_session(m, &p);
             for (int piece = 0; piece < 2; piece++)
                 mixed(s, piece, 0, 3, together);

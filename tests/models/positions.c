@@ -72,7 +72,7 @@ static void stays(struct gr_model *m)
     cr_expect_eq(gr_kv_seq_add(s, 0, 5, -1, 0), 0, "%s: %s", arch, gr_error());
     cr_expect_eq(gr_kv_seq_div(s, 0, 0, -1, 1), 0, "%s: %s", arch, gr_error());
     cr_expect_eq(gr_self_extend(s, &off, &n_past), 0, "%s: %s", arch, gr_error());
-    p.n_ctx = 256, p.group_n = 2, p.group_w = 8;
+    p.n_ctx = 256, p.self_extend_n = 2, p.self_extend_w = 8;
     refused(arch, gr_session_open(&window, m, &p), GR_E_UNSUPPORTED, "no rotary positions");
     gr_session_close(&s);
 }

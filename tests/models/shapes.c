@@ -106,7 +106,7 @@ static void check_plan(const struct gr_model *m, const char *missing)
 {
     int32_t n_layer = m->hp.n_layer;
     struct gr_ten *cache = gr_calloc(3 * (size_t)n_layer, sizeof *cache);
-    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_FAR + 1};
+    const struct gr_ten distances = {.rows = 1, .cols = 2 * GR_REL_MAX_DISTANCE + 1};
     struct gr_graph_env env = {.hp = &m->hp,
                                .scale = m->scale,
                                .arch = m->arch,

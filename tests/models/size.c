@@ -76,7 +76,7 @@ Test(size, C13_rounding)
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 8192, p.n_seq_max = 6, p.kv_unified = false;
     struct gr_session *s = tiny_session(m, &p);
-    cr_expect_eq(gr_session_n_ctx_seq(s), 1536, "each stream is whole blocks");
+    cr_expect_eq(gr_session_n_ctx_seq(s), 1536, "each pool is whole blocks");
     cr_expect_eq(gr_session_n_ctx(s), 6 * 1536);
     gr_session_close(&s);
     gr_model_close(&m);

@@ -150,15 +150,16 @@ static void open_line(struct line *l, struct gr_model *m, const struct split *p,
 {
     *l = (struct line){.m = m, .n = p->place.n_stage};
     for (int32_t k = 0; k < l->n; k++) {
-        struct gr_slice *slice = gr_slice_add(m, &p->devices[k]);
+        struct gr_rank_model *rank_model = gr_rank_model_add(m, &p->devices[k]);
         struct gr_placement place = p->place;
         struct flow *f = &l->flow[k];
-        cr_assert_not_null(slice);
-        slice->rank = slice->stage = k, slice->n_stage = l->n;
-        memcpy(slice->hp.attn.kv_of, m->slice[0]->hp.attn.kv_of, sizeof slice->hp.attn.kv_of);
+        cr_assert_not_null(rank_model);
+        rank_model->rank = rank_model->stage = k, rank_model->n_stage = l->n;
+        memcpy(rank_model->hp.attn.kv_of, m->rank_model[0]->hp.attn.kv_of,
+               sizeof rank_model->hp.attn.kv_of);
         place.n_device = p->devices[k].n + 1;
-        cr_assert_eq(gr_slice_load(slice, &place), 0, "%s", gr_error());
-        cr_assert_eq(gr_session_open_slice(&l->s[k], slice, params), 0, "%s: %s", m->arch->name,
+        cr_assert_eq(gr_rank_model_load(rank_model, &place), 0, "%s", gr_error());
+        cr_assert_eq(gr_session_open_rank(&l->s[k], rank_model, params), 0, "%s: %s", m->arch->name,
                      gr_error());
         *f = (struct flow){.line = l, .stage = k, .api = {come, go, f}};
         f->queue.end = &f->queue.first;
@@ -174,8 +175,8 @@ static void close_line(struct line *l)
         cr_expect_null(l->flow[k].queue.first, "what was sent did not arrive");
         gr_session_close(&l->s[k]);
     }
-    while (l->m->n_slice > 1)
-        gr_slice_free(&l->m->slice[--l->m->n_slice]);
+    while (l->m->n_rank_model > 1)
+        gr_rank_model_free(&l->m->rank_model[--l->m->n_rank_model]);
 }
 
 /* The whole model in one session. */
@@ -235,7 +236,7 @@ static void play(struct play *p)
     bool states = tiny_keeps_states(p->line.m), learned = tiny_learned_positions(p->line.m);
     p->n = 0;
     prompt(p, 0, 0, 20, 1);
-    if (p->line.s[0]->slice->hp.no_cache)
+    if (p->line.s[0]->rank_model->hp.no_cache)
         return;
     prompt(p, 1, 0, 9, 0);
     prompt(p, 0, 20, 1, 1);
@@ -264,11 +265,11 @@ static struct gr_session_params params(const struct gr_model *m, uint32_t way)
 {
     struct gr_session_params p = gr_session_params_default();
     p.n_ctx = 256, p.n_threads = 1, p.n_seq_max = 3;
-    p.n_ubatch = m->slice[0]->hp.no_cache ? 32 : 7;
+    p.n_ubatch = m->rank_model[0]->hp.no_cache ? 32 : 7;
     p.kv_unified = way % 2 == 0;
     p.no_kv_offload = way % 3 == 2;
     p.type_k = way % 3 == 1 ? "q8_0" : "f16", p.type_v = "f32";
-    if (m->slice[0]->hp.attn.d_k % 32)
+    if (m->rank_model[0]->hp.attn.d_k % 32)
         p.type_k = "f16";
     return p;
 }
@@ -341,7 +342,7 @@ Test(stages, with_grouped_positions)
     struct gr_model *m = open_model(&t);
     struct gr_session_params of_way = params(m, 0);
     struct split p;
-    of_way.group_n = 2, of_way.group_w = 8;
+    of_way.self_extend_n = 2, of_way.self_extend_w = 8;
     open_alone(&want.line, m, &of_way);
     play(&want);
     close_line(&want.line);
@@ -374,7 +375,7 @@ Test(stages, weights_and_caches_are_those_of_the_layers)
         open_line(&got.line, m, &p, &of_way);
         for (int32_t k = 0; k < 3; k++) {
             cache += got.line.s[k]->device[0].has.cache;
-            weights += got.line.s[k]->slice->placed.bytes[0];
+            weights += got.line.s[k]->rank_model->placed.bytes[0];
         }
         for (size_t k = 0; k < (size_t)m->hp.n_layer * GR_N_CACHE_TENSOR; k++)
             for (int32_t stage = 0; stage < 3; stage++) {
@@ -384,7 +385,7 @@ Test(stages, weights_and_caches_are_those_of_the_layers)
                 cr_expect_eq(s->tensors[k].data != NULL, own && gr_ten_is(&s->tensors[k]));
             }
         cr_expect_eq(cache, want.line.s[0]->device[0].has.cache, "%s", t.arch->name);
-        uint64_t all = m->slice[0]->placed.bytes[0] + 2 * everywhere;
+        uint64_t all = m->rank_model[0]->placed.bytes[0] + 2 * everywhere;
         all += tied ? (uint64_t)(out->rows * out->row_bytes) : 0;
         cr_expect_eq(weights, all, "%s: %llu of %llu", t.arch->name, (unsigned long long)weights,
                      (unsigned long long)all);
@@ -436,7 +437,7 @@ Test(stages, what_shares_a_cache_stays_together)
 {
     struct tiny t = tiny_of(gr_arch_find((struct gr_str){"llama", 5}));
     struct gr_model *m = open_model(&t);
-    struct gr_hparams *hp = &m->slice[0]->hp;
+    struct gr_hparams *hp = &m->rank_model[0]->hp;
     struct gr_session_params of_way = params(m, 0);
     struct split p;
     hp->attn.kv_of[2] = 1;
@@ -449,15 +450,15 @@ Test(stages, what_shares_a_cache_stays_together)
             expect_same(m, &p, &of_way);
             continue;
         }
-        struct gr_slice *slice = gr_slice_add(m, &p.devices[0]);
+        struct gr_rank_model *rank_model = gr_rank_model_add(m, &p.devices[0]);
         struct gr_session *s;
-        cr_assert_not_null(slice);
-        slice->n_stage = 2;
-        slice->hp.attn.kv_of[2] = 1;
-        cr_assert_eq(gr_slice_load(slice, &p.place), 0, "%s", gr_error());
-        cr_expect_eq(gr_session_open_slice(&s, slice, &of_way), GR_E_INTERNAL);
+        cr_assert_not_null(rank_model);
+        rank_model->n_stage = 2;
+        rank_model->hp.attn.kv_of[2] = 1;
+        cr_assert_eq(gr_rank_model_load(rank_model, &p.place), 0, "%s", gr_error());
+        cr_expect_eq(gr_session_open_rank(&s, rank_model, &of_way), GR_E_INTERNAL);
         cr_expect(strstr(gr_error(), "attn, layer 2"), "%s", gr_error());
-        gr_slice_free(&m->slice[--m->n_slice]);
+        gr_rank_model_free(&m->rank_model[--m->n_rank_model]);
     }
     gr_model_close(&m);
 }

@@ -139,8 +139,8 @@ static void set_shape(struct gr_session_params *p, int shape)
     p->n_rollback = shape == 2 ? 3 : 0;
 }
 
-/* One pool, streams, larger ones, more sequences, full windows, contiguous, rollback: from each to
- * each; the whole session and a sequence at a time, into another one. */
+/* One pool, separate pools, larger ones, more sequences, full windows, contiguous, rollback: from
+ * each to each; the whole session and a sequence at a time, into another one. */
 Test(state, between_all_shapes, .timeout = 300)
 {
     for (int i = 0; gr_arch_at(i); i++) {
@@ -268,7 +268,7 @@ Test(state, self_extend)
     for (int window = 0; window < 2; window++) {
         struct gr_session_params p = params();
         if (window)
-            p.group_n = 2, p.group_w = 8;
+            p.self_extend_n = 2, p.self_extend_w = 8;
         struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &p);
         struct gr_self_extend se = {2, 8, 0}, *got;
         int32_t n_past = 0;
@@ -405,7 +405,7 @@ Test(state, what_it_does_not_belong_to)
     refused_by(m, &q, d, "rope scaling: 'yarn' expected");
     q = p, q.yarn_orig_ctx = 4321;
     refused_by(m, &q, d, "original context: '4321' expected");
-    q = p, q.group_n = 2, q.group_w = 8;
+    q = p, q.self_extend_n = 2, q.self_extend_w = 8;
     refused_by(m, &q, d, "group factor: '2' expected, '1' found");
     gr_state_free(d.p);
     gr_session_close(&a);

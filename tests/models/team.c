@@ -107,7 +107,7 @@ static void expect_same_results(struct pair *p, const struct gr_batch *b)
         cr_assert_eq(x != NULL, y != NULL, "%s: token %d", p->what, t);
         cr_assert(!x || !memcmp(x, y, N_VOCAB * sizeof *x), "%s: token %d of %d", p->what, t,
                   b->n_tok);
-        BOTH(p, gr_drawn(p->s[i], t, &id[i]));
+        BOTH(p, gr_sampled_token(p->s[i], t, &id[i]));
         cr_assert_eq(id[0], id[1], "%s: token %d: %d and %d", p->what, t, id[0], id[1]);
     }
 }
@@ -232,7 +232,7 @@ static void call(struct pair *p)
         BOTH(p, gr_session_resize(p->s[i], 256u << dst % 2));
         break;
     case 15:
-        BOTH(p, gr_session_draw(p->s[i], seq, dst % 2 ? p->sampler[i] : NULL));
+        BOTH(p, gr_session_set_sampler(p->s[i], seq, dst % 2 ? p->sampler[i] : NULL));
         break;
     case 16:
         if (p->m[0]->hp.rope.section[0] > 0)
@@ -263,7 +263,7 @@ static struct gr_session_params random_params(struct pair *p, bool groups)
     q.swa_full = below(p, 3) == 0, q.n_rollback = below(p, 3) ? 0 : 2;
     q.type_k = type[below(p, 2)], q.type_v = type[below(p, 2)];
     if (groups && below(p, 5) == 0)
-        q.group_n = 2, q.group_w = 8;
+        q.self_extend_n = 2, q.self_extend_w = 8;
     return q;
 }
 

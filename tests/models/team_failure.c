@@ -375,7 +375,7 @@ static void spoil(struct gr_rng *rng, uint32_t kind, struct gr_vec *bytes)
     static _Alignas(16) char order[1024];
     static int32_t items[64];
     int n;
-    const struct gr_order_field *f = gr_order_fields(kind, &n);
+    const struct gr_command_field *f = gr_command_fields(kind, &n);
     memset(order, 0, sizeof order);
     for (int i = 0; i < n; i++) {
         struct {
@@ -387,7 +387,7 @@ static void spoil(struct gr_rng *rng, uint32_t kind, struct gr_vec *bytes)
     }
     for (int i = 0; i < 64; i++)
         items[i] = (int32_t)gr_rng_below(rng, 3) * (gr_rng_below(rng, 8) ? 1 : 1 << 20);
-    cr_assert_eq(gr_order_write(bytes, kind, order), 0);
+    cr_assert_eq(gr_command_write(bytes, kind, order), 0);
     if (bytes->n && gr_rng_below(rng, 3) == 0)
         ((char *)bytes->data)[gr_rng_below(rng, (uint32_t)bytes->n)] ^= 1;
     if (gr_rng_below(rng, 8) == 0)
@@ -399,26 +399,26 @@ Test(team_failure, orders_that_make_no_sense, .timeout = 120)
 {
     struct gr_rng rng = gr_rng_new(1);
     int n_lost = 0;
-    for (uint32_t round = 0; round < 4 * GR_N_ORDER; round++) {
-        uint32_t kind = round % (GR_N_ORDER + 1);
+    for (uint32_t round = 0; round < 4 * GR_N_COMMAND; round++) {
+        uint32_t kind = round % (GR_N_COMMAND + 1);
         struct gr_model *m = open_model("llama", 2);
         struct gr_session_params p = params();
         struct gr_session *s = tiny_session(m, &p);
         cr_assert_eq(decode(s, 3), 0, "%s", gr_error());
         gr_team_test(&(struct gr_team_test){.patience_ns = INT64_C(60000000)});
-        struct gr_parcel *order = gr_parcel_new(s->rank->team, 1, 2);
+        struct gr_message *order = gr_message_new(s->rank->team, 1, 2);
         spoil(&rng, kind, &order->bytes);
-        cr_assert_eq(gr_parcel_send(s->rank->team, order,
-                                    &(struct gr_frame){.kind = kind,
-                                                       .session = gr_rng_below(&rng, 8) == 0,
-                                                       .hash = s->cache.hash}),
+        cr_assert_eq(gr_message_send(s->rank->team, order,
+                                     &(struct gr_frame){.kind = kind,
+                                                        .session = gr_rng_below(&rng, 8) == 0,
+                                                        .hash = s->cache.hash}),
                      0);
-        int rc = kind == GR_ORDER_IS_QUIT ? 0 : decode(s, 3);
-        cr_assert(rc == 0 || rc == GR_E_PEER_LOST, "%s: %d", gr_order_name(kind), rc);
-        cr_assert(!rc || strstr(gr_error(), "rank "), "%s: %s", gr_order_name(kind), gr_error());
+        int rc = kind == GR_COMMAND_QUIT ? 0 : decode(s, 3);
+        cr_assert(rc == 0 || rc == GR_E_PEER_LOST, "%s: %d", gr_command_name(kind), rc);
+        cr_assert(!rc || strstr(gr_error(), "rank "), "%s: %s", gr_command_name(kind), gr_error());
         n_lost += rc != 0;
         close_both(&s, &m);
         gr_team_test(NULL);
     }
-    cr_expect_gt(n_lost, 2 * GR_N_ORDER);
+    cr_expect_gt(n_lost, 2 * GR_N_COMMAND);
 }

@@ -31,9 +31,9 @@ Test(team_links, are_tried_once)
     }
     cr_assert_eq(m->team->n_found, 3);
     for (int i = 0; i < 3; i++) {
-        const struct gr_link_found *f = &m->team->found[i];
+        const struct gr_link_result *f = &m->team->found[i];
         cr_assert(f->from == i && f->to == i + 1 && f->bytes_per_s > 0);
-        gr_link_found_text(f, line, sizeof line);
+        gr_link_result_text(f, line, sizeof line);
         cr_assert(strncmp(at, line, strlen(line)) == 0, "%s", lines);
         at += strlen(line) + 1;
     }

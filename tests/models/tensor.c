@@ -9,7 +9,7 @@
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
-#include "link/group.h"
+#include "link/tp_group.h"
 #include "models/fake.h"
 #include "placement/fit.h"
 #include "ranks/boundary.h"
@@ -61,7 +61,7 @@ static int play(struct gr_session *s, struct results *r)
     bool moves = !tiny_keeps_states(s->model) && !tiny_learned_positions(s->model);
     r->n = 0;
     int rc = prompt(s, r, 0, 0, 16, 3);
-    if (rc || s->slice->hp.no_cache)
+    if (rc || s->rank_model->hp.no_cache)
         return rc;
     rc = prompt(s, r, 1, 0, 9, 32);
     if (!rc)
@@ -82,7 +82,7 @@ static int play(struct gr_session *s, struct results *r)
 /* A rank: stage * n_shard + shard. */
 struct rank {
     struct gr_world *world;
-    struct gr_slice *slice;
+    struct gr_rank_model *rank_model;
     const struct gr_session_params *params;
     struct results results;
     struct gr_link *from, *to; /* the twins in the stages beside it */
@@ -119,11 +119,11 @@ static int go(struct gr_session *s, const struct gr_plan *p, const void *rows, s
 
 static int open_twins(struct rank *r)
 {
-    int32_t me = r->world->rank, n = r->slice->n_shard;
+    int32_t me = r->world->rank, n = r->rank_model->n_shard;
     int rc = 0;
-    if (r->slice->stage > 0)
+    if (r->rank_model->stage > 0)
         rc = r->world->api->link(r->world, GR_LANE_DATA, me - n, me, &r->from);
-    if (!rc && r->slice->stage < r->slice->n_stage - 1)
+    if (!rc && r->rank_model->stage < r->rank_model->n_stage - 1)
         rc = r->world->api->link(r->world, GR_LANE_DATA, me, me + n, &r->to);
     r->data = gr_calloc(1, 1 << 20);
     return rc;
@@ -132,14 +132,14 @@ static int open_twins(struct rank *r)
 static int run(struct rank *r)
 {
     struct gr_session *s = NULL;
-    struct gr_group *group = NULL;
+    struct gr_tp_group *group = NULL;
     const struct gr_flow flow = {come, go, r};
     int rc = open_twins(r);
     if (!rc)
-        rc = gr_group_open(&group, r->world, r->slice->n_shard);
-    r->slice->group = group;
+        rc = gr_tp_group_open(&group, r->world, r->rank_model->n_shard);
+    r->rank_model->tp_group = group;
     if (!rc)
-        rc = gr_session_open_slice(&s, r->slice, r->params);
+        rc = gr_session_open_rank(&s, r->rank_model, r->params);
     if (!rc) {
         s->flow = &flow;
         rc = play(s, &r->results);
@@ -148,7 +148,7 @@ static int run(struct rank *r)
     if (rc) /* the others wait for this one */
         gr_world_lose(r->world, r->world->rank, r->error);
     gr_session_close(&s);
-    gr_group_close(&group);
+    gr_tp_group_close(&group);
     gr_link_close(&r->from);
     gr_link_close(&r->to);
     gr_free(r->data);
@@ -209,12 +209,12 @@ static bool play_split(struct gr_model *m, const struct gr_session_params *param
     int rc = 0;
     for (int32_t i = 0; i < n && !rc; i++) {
         struct gr_devices devices = devices_of(split, i);
-        struct gr_slice *l = gr_slice_add(m, &devices);
-        ranks[i] = (struct rank){.slice = l, .params = params};
+        struct gr_rank_model *l = gr_rank_model_add(m, &devices);
+        ranks[i] = (struct rank){.rank_model = l, .params = params};
         l->rank = i, l->stage = i / n_shard, l->n_stage = n_stage;
-        rc = gr_slice_share(l, i % n_shard, n_shard);
+        rc = gr_rank_model_shard(l, i % n_shard, n_shard);
         cr_assert(!rc || (rc == GR_E_UNSUPPORTED && i == 0), "%s", gr_error());
-        cr_assert(rc || !gr_slice_load(l, &p), "%s", gr_error());
+        cr_assert(rc || !gr_rank_model_load(l, &p), "%s", gr_error());
     }
     if (!rc)
         cr_assert_eq(gr_world_threads(world, n), 0);
@@ -229,8 +229,8 @@ static bool play_split(struct gr_model *m, const struct gr_session_params *param
                      ranks[i].error);
     for (int32_t i = 0; i < n && !rc; i++)
         world[i]->api->close(&world[i]);
-    while (m->n_slice > 1)
-        gr_slice_free(&m->slice[--m->n_slice]);
+    while (m->n_rank_model > 1)
+        gr_rank_model_free(&m->rank_model[--m->n_rank_model]);
     return !rc;
 }
 

@@ -70,8 +70,8 @@ Test(window, a_float64_implementation_gives_the_same_logits)
         const json_t *o = json_array_get(sessions, k), *ops = json_object_get(o, "ops");
         struct gr_session_params p = gr_session_params_default();
         p.n_ctx = LONGEST, p.type_k = p.type_v = "f32", p.n_ubatch = 64;
-        p.group_n = (int32_t)json_integer_value(json_object_get(o, "group_n"));
-        p.group_w = (int32_t)json_integer_value(json_object_get(o, "group_w"));
+        p.self_extend_n = (int32_t)json_integer_value(json_object_get(o, "self_extend_n"));
+        p.self_extend_w = (int32_t)json_integer_value(json_object_get(o, "self_extend_w"));
         struct gr_session *s = tiny_session(m, &p);
         for (size_t i = 0; i < json_array_size(ops); i++) {
             const json_t *op = json_array_get(ops, i);
@@ -128,7 +128,7 @@ Test(window, moving_all_by_whole_groups_changes_nothing)
         for (int32_t delta = 0; delta <= 12; delta += 12) {
             struct gr_session_params p = params("f32");
             struct gr_session *s;
-            p.group_n = 4, p.group_w = 20;
+            p.self_extend_n = 4, p.self_extend_w = 20;
             if (gr_session_open(&s, m, &p)) {
                 cr_assert(m->hp.rope.kind == GR_ROPE_NONE || m->hp.no_cache, "%s: %s", t.arch->name,
                           gr_error_message());
@@ -162,7 +162,7 @@ Test(window, a_window_that_nothing_leaves_changes_nothing)
         for (int on = 0; on < 2; on++) {
             struct gr_session_params p = params("f16");
             struct gr_session *s;
-            p.group_n = on ? 2 : 0, p.group_w = N_TOK;
+            p.self_extend_n = on ? 2 : 0, p.self_extend_w = N_TOK;
             if (gr_session_open(&s, m, &p))
                 break;
             cr_assert_eq(feed(s, 0, 0, N_TOK), 0, "%s: %s", t.arch->name, gr_error_message());
@@ -182,7 +182,7 @@ Test(window, what_cannot_be_grouped_is_refused)
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         struct gr_session_params p = params("f16");
         struct gr_session *s;
-        p.group_n = bad[k][0], p.group_w = bad[k][1];
+        p.self_extend_n = bad[k][0], p.self_extend_w = bad[k][1];
         cr_expect_eq(gr_session_open(&s, m, &p), GR_E_INVALID, "%zu", k);
         cr_expect(strstr(gr_error_message(), "a multiple of the group factor"), "%s",
                   gr_error_message());
@@ -190,7 +190,7 @@ Test(window, what_cannot_be_grouped_is_refused)
     struct gr_session_params p = params("f16");
     struct gr_session_size plain, grouped;
     cr_assert_eq(gr_session_size(m, &p, &plain), 0);
-    p.group_n = 2, p.group_w = 8;
+    p.self_extend_n = 2, p.self_extend_w = 8;
     cr_assert_eq(gr_session_size(m, &p, &grouped), 0);
     cr_expect(grouped.k == 2 * plain.k && grouped.v == plain.v && plain.k > 0, "K once more");
     gr_model_close(&m);
@@ -241,7 +241,7 @@ Test(context_shift, is_a_removal_and_an_addition)
                 struct gr_session_size size;
                 char what[96];
                 p.kv_unified = way != 1, p.swa_full = way != 2;
-                p.group_n = way == 3 ? 4 : 0, p.group_w = 16;
+                p.self_extend_n = way == 3 ? 4 : 0, p.self_extend_w = 16;
                 p.rope_scaling = k == 1 ? GR_SCALING_YARN : GR_SCALING_MODEL;
                 p.rope_freq_scale = k == 1 ? 0.25f : 0, p.yarn_orig_ctx = k == 1 ? 128 : 0;
                 snprintf(what, sizeof what, "%s, %s, way %d", t.arch->name, types[k], way);

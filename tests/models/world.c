@@ -59,13 +59,14 @@ static double most_in_use(struct gr_model *m, const int32_t *cut)
         for (int32_t il = cut[r]; il < cut[r + 1]; il++)
             p.stage[il] = (uint8_t)r, p.layer[il] = 1;
     for (int32_t r = 0; r < N_RANK; r++) {
-        struct gr_vec spots = {0};
-        cr_assert_eq(gr_spots_survey(m->slice[r], &params, &p, &spots), 0, "%s", gr_error());
-        const struct gr_spot *t = (struct gr_spot *)spots.data + 1;
+        struct gr_vec devices = {0};
+        cr_assert_eq(gr_rank_devices_survey(m->rank_model[r], &params, &p, &devices), 0, "%s",
+                     gr_error());
+        const struct gr_rank_device *t = (struct gr_rank_device *)devices.data + 1;
         double has = (double)(t->free_bytes - t->total_bytes / 16);
         if (cut[r] < cut[r + 1])
             most = fmax(most, (double)(t->weights + t->cache + t->work) / has);
-        gr_vec_fini(&spots);
+        gr_vec_fini(&devices);
     }
     return most;
 }
@@ -226,7 +227,7 @@ Test(world, ranks_with_and_without_gpus)
         struct gr_model_params p = on_ranks("fake", 3, cases[i].split);
         p.n_gpu_layers = cases[i].n_gpu;
         struct gr_model *m = open_model(&t, p);
-        m->slice[1]->devices.n = 0;
+        m->rank_model[1]->devices.n = 0;
         cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
         cr_assert_eq(fit.n_device, 4);
         cr_expect(!strcmp(fit.device[2].name, "CPU") && fit.device[2].rank == 1);
@@ -250,7 +251,7 @@ Test(world, ranks_that_share_layers_are_alike)
     cr_assert_eq(fit.n_device, 3);
     for (int32_t d = 1; d < 3; d++)
         cr_expect_eq(fit.device[d].n_layer, N_LAYER + 1, "each has a part of every layer");
-    m->slice[1]->devices.n = 0;
+    m->rank_model[1]->devices.n = 0;
     cr_expect_eq(gr_model_fit(m, &params, &fit), GR_E_INVALID);
     cr_expect(strstr(gr_error(), "ranks 0 and 1 share layers"), "%s", gr_error());
     gr_model_close(&m);
@@ -287,8 +288,8 @@ Test(world, layers_that_share_keys_stay_together)
         struct gr_model *m = open_model(&t, p);
         for (int32_t il = 3; il <= 5; il++) {
             m->hp.attn.kv_of[il] = 2;
-            for (int32_t r = 0; r < m->n_slice; r++)
-                m->slice[r]->hp.attn.kv_of[il] = 2;
+            for (int32_t r = 0; r < m->n_rank_model; r++)
+                m->rank_model[r]->hp.attn.kv_of[il] = 2;
         }
         cr_assert_eq(gr_model_fit(m, &params, &fit), 0, "%s", gr_error());
         for (int32_t d = 0; d < 4; d++)

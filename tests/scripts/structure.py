@@ -12,8 +12,8 @@ SOURCE, CC = os.path.abspath(sys.argv[1]), sys.argv[2]
 TREE = {
     "include/gr/ok.h": "int gr_ok(void);\n",
     "host/low/low.h": '#include "gr/ok.h"\nint gr_low(void);\n',
-    "host/low/low.c": '#include "low/low.h"\nint gr_helper(void);\nint gr_low(void) { return gr_helper(); }\n',
-    "host/low/helper.c": '#include "low.h"\nint gr_helper(void) { return gr_low(); }\n',
+    "host/low/low.c": '#include "low/low.h"\nint gr_worker_thread(void);\nint gr_low(void) { return gr_worker_thread(); }\n',
+    "host/low/helper.c": '#include "low.h"\nint gr_worker_thread(void) { return gr_low(); }\n',
     "host/high/high.h": '  #  include "low/low.h"\nint gr_high(void);\n',
     "host/high/high.c": '#include "high/high.h"\nint gr_high(void) { return gr_low(); }\n',
     "tools/main.c": "int gr_high(void);\nint main(void) { return gr_high(); }\n",
@@ -67,7 +67,7 @@ class Structure(unittest.TestCase):
 
     def test_three_files_of_a_room(self):
         self.write("host/low/low.c", "int gr_third(void);\nint gr_more(void) { return gr_third(); }\n")
-        self.write("host/low/third.c", "int gr_helper(void);\nint gr_third(void) { return gr_helper(); }\n")
+        self.write("host/low/third.c", "int gr_worker_thread(void);\nint gr_third(void) { return gr_worker_thread(); }\n")
         self.compile()
         status, found = self.judged()
         self.assertEqual((status, found["circles of rooms"]), (1, []))

@@ -17,8 +17,8 @@ enum { N_SEQ = 3, PROMPT = 61, N_VOCAB = 96 };
 
 struct life {
     char arch[16];
-    int32_t n_seq, group_n;
-    bool streams;
+    int32_t n_seq, self_extend_n;
+    bool pools;
     bool keeps_states; /* parts of a text cannot be changed */
 };
 
@@ -35,9 +35,9 @@ static struct gr_session *begin(const struct life *c, int32_t n_gpu, struct gr_m
     mp.n_gpu_layers = n_gpu;
     cr_assert_eq(gr_model_open(m, path, &mp), 0, "%s: %s", c->arch, gr_error_message());
     unlink(path);
-    sp.n_ctx = 4096, sp.n_seq_max = N_SEQ, sp.kv_unified = !c->streams;
+    sp.n_ctx = 4096, sp.n_seq_max = N_SEQ, sp.kv_unified = !c->pools;
     sp.n_threads = sp.n_threads_batch = 1;
-    sp.group_n = c->group_n, sp.group_w = c->group_n ? 64 : 0;
+    sp.self_extend_n = c->self_extend_n, sp.self_extend_w = c->self_extend_n ? 64 : 0;
     cr_assert_eq(gr_session_open(&s, *m, &sp), 0, "%s: %s", c->arch, gr_error_message());
     return s;
 }

@@ -501,7 +501,7 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
         return 1;
     for (; n < 3 && it->spec->dim[n] && (n == 0 || it->spec->dim[n] != GR_D_ONE); n++)
         ne[n] = (uint64_t)gr_dim_value(hp, it->spec->dim[n], it->il);
-    if (it->spec->flags & GR_SPREAD)
+    if (it->spec->flags & GR_REPEAT)
         ne[0] = 1;
     if (it->bias && n > 1) {
         n--;

@@ -77,7 +77,7 @@ Test(bench, rows)
     cr_expect_eq(rows, 20);
 }
 
-/* Stages, streams, groups of texts, cells of others, and a model that cannot be cut back. */
+/* Stages, pools, groups of texts, cells of others, and a model that cannot be cut back. */
 Test(bench, sessions)
 {
     struct outcome o = GPURUN(NULL, BENCH, "-p", "40", "-b", "8,16", "-n", "3", "-np", "5",

@@ -100,7 +100,8 @@ Test(cli, help_on_quantize)
     cr_expect(strstr(o.out, "mostly iq2_xs, 2.312 bits, needs importances\n"));
     cr_expect(strstr(o.out, "the same as Q4_K_M") && strstr(o.out, " nvfp4"));
     int n = 0;
-    for (const char *name; (name = gr_known(GR_KNOWN_RECIPE, n, about, sizeof about)); n++) {
+    for (const char *name; (name = gr_supported(GR_SUPPORTED_RECIPE, n, about, sizeof about));
+         n++) {
         cr_expect(strstr(o.out, name) && strstr(o.out, about), "%s: %s", name, about);
         expect_exit(GPURUN(NULL, "quantize", GR_SOURCE_DIR "/tools/default-model.gguf", out, name,
                            "--dry-run"),
@@ -542,7 +543,7 @@ Test(cli, dry_run)
                             "cache          1.50 MiB\n");
     o = GPURUN(NULL, TINY, "-p", "a", "-c", "256", "--dry-run", "--json");
     cr_expect_str_eq(o.out, "{\"k\":16384,\"v\":16384,\"state\":0,\"total\":32768,\"n_cell\":256,"
-                            "\"n_cell_swa\":0,\"n_stream\":1}\n");
+                            "\"n_cell_swa\":0,\"n_kv_pool\":1}\n");
     o = GPURUN(NULL, TINY, "-p", "a", "-c", "1024", "--dry-run", "--json", "-gan", "auto",
                "--grp-attn-mode", "window");
     cr_expect(strstr(o.out, "{\"k\":131072,\"v\":65536,"), "K is there twice: %s", o.out);

@@ -29,7 +29,7 @@ static int32_t next(struct gr_session *s, int32_t id, int32_t n_vocab)
  */
 static void answer(const char *prompt, char *text)
 {
-    struct gr_stream *stream;
+    struct gr_detok *detok;
     struct gr_model_params mp = gr_model_params_default();
     struct gr_session_params p = gr_session_params_default();
     struct gr_model_info info;
@@ -45,20 +45,20 @@ static void answer(const char *prompt, char *text)
     cr_assert_eq(gr_text_tokenize(m, prompt, strlen(prompt), true, true, &ids, &n), 0);
     cr_assert_eq(gr_encode(s, &(struct gr_batch){.n_tok = (int32_t)n, .token = ids}), 0);
     id = info.decoder_start;
-    cr_assert_eq(gr_stream_new(&stream, m, false), 0);
+    cr_assert_eq(gr_detok_new(&detok, m, false), 0);
     for (int i = 0; i <= N_WRITE; i++) {
         const char *piece;
         size_t n_piece;
         if (i < N_WRITE)
             id = next(s, id, info.n_vocab);
-        cr_assert_eq(i < N_WRITE ? gr_stream_push(stream, id, &piece, &n_piece)
-                                 : gr_stream_flush(stream, &piece, &n_piece),
+        cr_assert_eq(i < N_WRITE ? gr_detok_push(detok, id, &piece, &n_piece)
+                                 : gr_detok_flush(detok, &piece, &n_piece),
                      0);
         memcpy(text + at, piece, n_piece);
         at += n_piece;
     }
     text[at] = 0;
-    gr_stream_free(&stream);
+    gr_detok_free(&detok);
     gr_free_ids(ids);
     gr_session_close(&s);
     gr_model_close(&m);

@@ -282,7 +282,7 @@ def check_positions(folder, model, ids):
         got = perplexity(*words, "-gan", "2", "-gaw", "64", "-b", batch)
         extended = same([r for chunk in run for r in extended_rows(model, chunk, 2, 64, folder)], got, f"-gan 2 -gaw 64 -b {batch}")
     got = perplexity(*words, "-gan", "2", "-gaw", "64", "--grp-attn-mode", "window")
-    window = same([r for chunk in run for r in chunk_rows(model, chunk, folder, group_n=2, group_w=64)], got, "window")
+    window = same([r for chunk in run for r in chunk_rows(model, chunk, folder, self_extend_n=2, self_extend_w=64)], got, "window")
     expect(extended < .9 * bare and window < .9 * bare, f"Self-Extend is worth nothing: {bare}, {extended}, {window}")
     auto = gpurun("perplexity", *words, "-gan", "auto", "-gaw", "64", *F32)
     chosen = re.search(r"Self-Extend (\d+) / (\d+) \(classic\)", auto.stderr).groups()

@@ -159,8 +159,8 @@ static void print_bytes(const char *what, uint64_t bytes, const char *type)
 static void print_cells(const struct gr_session_size *s, uint32_t n_seq)
 {
     printf("%u sequence%s, ", n_seq, n_seq == 1 ? "" : "s");
-    if (s->n_stream > 1)
-        printf("%u pools, each of ", s->n_stream);
+    if (s->n_kv_pool > 1)
+        printf("%u pools, each of ", s->n_kv_pool);
     else
         printf("one pool of ");
     printf("%u cells", s->n_cell ? s->n_cell : s->n_cell_swa);
@@ -178,9 +178,9 @@ int gr_print_size(const struct gr_options *o, const struct gr_model *model,
         return gr_say_status(rc);
     if (o->json) {
         printf("{\"k\":%llu,\"v\":%llu,\"state\":%llu,\"total\":%llu,\"n_cell\":%u,"
-               "\"n_cell_swa\":%u,\"n_stream\":%u}\n",
+               "\"n_cell_swa\":%u,\"n_kv_pool\":%u}\n",
                (unsigned long long)s.k, (unsigned long long)s.v, (unsigned long long)s.state,
-               (unsigned long long)s.total, s.n_cell, s.n_cell_swa, s.n_stream);
+               (unsigned long long)s.total, s.n_cell, s.n_cell_swa, s.n_kv_pool);
     } else {
         print_cells(&s, p->n_seq_max);
         print_bytes("K", s.k, p->type_k);

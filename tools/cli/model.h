@@ -21,9 +21,9 @@ void gr_cache_options(const struct gr_options *o, struct gr_session_params *p);
  * error. */
 int gr_print_size(const struct gr_options *o, const struct gr_model *model,
                   const struct gr_session_params *p);
-/* Most batches of a prompt in flight: enough to keep that many stages busy. */
-#define GR_MOST_FLIGHT 32
-/* Ends batches until at most `most` of the *n in flight are left. Returns a status. */
+/* Most pending batches of a prompt: enough to keep that many stages busy. */
+#define GR_MOST_PENDING 32
+/* Ends batches until at most `most` of the *n pending are left. Returns a status. */
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most);
 
 #endif

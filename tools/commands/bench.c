@@ -37,8 +37,8 @@ struct bench {
     int64_t *step;       /* [repetitions * longest generation * groups] ns between tokens */
     int64_t *ns, *first; /* [repetitions] */
     int32_t n_step;
-    int32_t n_stage;  /* stages with layers */
-    int32_t n_flight; /* batches in flight */
+    int32_t n_stage;   /* stages with layers */
+    int32_t n_pending; /* pending batches */
     int64_t load_ns;
     struct gr_bench_test kept; /* test that the cache was filled for; n_seq 0: none */
     bool printed;
@@ -213,13 +213,13 @@ static int open_session(struct bench *b)
 
 /* ---- a pass ---- */
 
-/* Ends batches until at most `most` are in flight; c records the times of the groups' tokens. */
+/* Ends batches until at most `most` are pending; c records the times of the groups' tokens. */
 static int end_batches(struct bench *b, int32_t most, struct clock *c)
 {
     int rc = 0;
-    while (b->n_flight > most && !rc) {
+    while (b->n_pending > most && !rc) {
         rc = gr_decode_end(b->session);
-        b->n_flight--;
+        b->n_pending--;
         if (c && !rc) {
             int64_t now = now_ns(CLOCK_MONOTONIC), *last = &c->start[c->n_end++ % c->n_group];
             c->step[c->n_step++] = now - *last;
@@ -229,13 +229,13 @@ static int end_batches(struct bench *b, int32_t most, struct clock *c)
     return rc;
 }
 
-/* Begins a batch once at most `most` are in flight including it. */
+/* Begins a batch once at most `most` are pending including it. */
 static int begin(struct bench *b, const struct gr_batch *batch, int32_t most, struct clock *c)
 {
     int rc = end_batches(b, most - 1, c);
     if (!rc)
         rc = gr_decode_begin(b->session, batch);
-    b->n_flight += !rc;
+    b->n_pending += !rc;
     return rc;
 }
 
@@ -254,7 +254,7 @@ static int pass_prompt(struct bench *b, int32_t n, int32_t seq)
     for (int32_t i = 0; i < n && !rc && !b->info.has_encoder; i += step) {
         struct gr_batch batch = {
             .n_tok = n - i < step ? n - i : step, .token = b->ids + i, .seq = b->seq + i};
-        rc = begin(b, &batch, GR_MOST_FLIGHT, NULL);
+        rc = begin(b, &batch, GR_MOST_PENDING, NULL);
         gr_bar_add(batch.n_tok);
     }
     gr_bar_watch(NULL);

@@ -121,7 +121,7 @@ static int choose_chunks(struct gr_chunks *c, const struct gr_options *o)
 static int open_session(struct gr_chunks *c, const struct gr_options *o)
 {
     struct gr_session_params p = gr_session_options(o);
-    int rc = gr_length_group(&c->length, o, c->model, c->n_ctx, &p);
+    int rc = gr_length_self_extend(&c->length, o, c->model, c->n_ctx, &p);
     if (rc)
         return rc;
     struct gr_self_extend classic = gr_length_classic(&c->length);
@@ -255,7 +255,7 @@ static int judge(struct gr_chunks *c, const struct piece *p, int32_t s,
 static int run_piece(struct gr_chunks *c, struct piece *p)
 {
     int status = gr_self_extend(c->session, &p->extend, &p->at);
-    int32_t room = gr_self_extend_room(&p->extend, p->at), rest = c->n_ctx - p->lo;
+    int32_t room = gr_self_extend_remaining(&p->extend, p->at), rest = c->n_ctx - p->lo;
     room = room < c->n_batch ? room : c->n_batch;
     p->hi = p->lo + (rest < room ? rest : room);
     struct gr_batch batch = fill(c, p);

@@ -40,11 +40,11 @@ static void offer_word(const struct typed *t, const char *name, const char *abou
     offer(t, name, strlen(name), about);
 }
 
-static void offer_known(const struct typed *t, enum gr_known kind)
+static void offer_known(const struct typed *t, enum gr_supported kind)
 {
     char about[128];
     const char *name;
-    for (int32_t i = 0; (name = gr_known(kind, i, about, sizeof about)); i++)
+    for (int32_t i = 0; (name = gr_supported(kind, i, about, sizeof about)); i++)
         offer_word(t, name, about);
 }
 
@@ -108,7 +108,7 @@ static void complete_value(struct typed t, const struct gr_flag *f)
     if (!strcmp(f->def, "auto") && f->hi == INT32_MAX)
         offer_word(&t, "all", "");
     if (!strcmp(f->value, "TYPE"))
-        offer_known(&t, GR_KNOWN_TYPE);
+        offer_known(&t, GR_SUPPORTED_TYPE);
     else if (!strncmp(f->value, "FILE", 4))
         puts(f->group == MODEL ? ":gguf" : ":files");
     else if (!strcmp(f->value, "DIR"))
@@ -134,7 +134,7 @@ static void complete_argument(const struct typed *t, enum gr_command command, in
     }
     size_t n = strcspn(p, " ");
     if (n == 4 && !memcmp(p, "TYPE", n))
-        offer_known(t, GR_KNOWN_RECIPE);
+        offer_known(t, GR_SUPPORTED_RECIPE);
     else if (strncmp(p, "[THREADS]", n) != 0)
         puts(memmem(p, n, ".gguf", 5) ? ":gguf" : ":files");
 }

@@ -100,12 +100,12 @@ int gr_tool_devices(const struct gr_options *o)
         else
             print_device(&d);
     }
-    const char *net;
-    int has_net = gr_device_net(&net);
+    const char *transport;
+    int has_transport = gr_device_transport(&transport);
     if (o->json)
         return put_json(json_pack("{s:o, s:s?, s:o, s:b, s:s, s:s}", "devices", all, "why_none",
-                                  why, "cuda", versions_json(), "nccl", has_net, "nccl_what", net,
-                                  "cpu_level", gr_cpu_instructions(NULL)));
+                                  why, "cuda", versions_json(), "nccl", has_transport, "nccl_what",
+                                  transport, "cpu_level", gr_cpu_instructions(NULL)));
     if (!n)
         printf("no GPU: %s\n", why);
     print_versions();
@@ -116,7 +116,7 @@ int gr_tool_devices(const struct gr_options *o)
             printf(", %s", *level);
     printf(" (--cpu-level)\n");
     printf("GPUs of several processes: %s%s\n",
-           has_net ? "by " : "through the host's memory: ", net);
+           has_transport ? "by " : "through the host's memory: ", transport);
     gr_out_finish();
     return 0;
 }
@@ -260,7 +260,7 @@ int gr_tool_fit(const struct gr_options *o)
                                                                          : FIT_CONTEXT;
     p.n_ctx = (uint32_t)gr_length_learned(o, &info, n_ctx);
     struct gr_length length; /* Self-Extend with its window keeps K twice */
-    rc = gr_length_group(&length, o, model, (int32_t)p.n_ctx, &p);
+    rc = gr_length_self_extend(&length, o, model, (int32_t)p.n_ctx, &p);
     if (rc) {
         gr_model_close(&model);
         return rc;
@@ -292,7 +292,8 @@ int gr_tool_profile(const struct gr_options *o)
     const char *steps = o->profile_steps ? "" : " --profile-steps 20:24";
     printf(
         "# a time line: copies, graphs and their kernels, steps as ranges; with several ranks what "
-        "goes from one to\n# another as net/send, net/recv and net/exchange, with their bytes\n"
+        "goes from one to\n# another as transport/send, transport/recv and transport/exchange, "
+        "with their bytes\n"
         "nsys profile -t cuda,nvtx,osrt --sample=none --cpuctxsw=none "
         "--capture-range=cudaProfilerApi --capture-range-end=stop --cuda-graph-trace=node "
         "-o gpurun ");

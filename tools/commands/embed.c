@@ -148,8 +148,8 @@ static int read_texts(struct embed *e)
 static int check_length(const struct embed *e, size_t longest)
 {
     struct gr_session_params p = gr_session_options(e->o);
-    struct gr_session_reach reach;
-    int status = gr_session_reach(e->model, &p, &reach);
+    struct gr_context_limits reach;
+    int status = gr_context_limits(e->model, &p, &reach);
     if (status)
         return gr_say_status(status);
     size_t most = (size_t)(e->info.n_learned_pos ? e->info.n_learned_pos : reach.n_good),

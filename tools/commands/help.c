@@ -135,10 +135,10 @@ static void print_recipes(void)
     const char *name;
     printf(
         "\nTYPE, named as in llama.cpp: what most matrices become; a mix has more bits for some\n");
-    for (int32_t i = 0; (name = gr_known(GR_KNOWN_RECIPE, i, about, sizeof about)); i++)
+    for (int32_t i = 0; (name = gr_supported(GR_SUPPORTED_RECIPE, i, about, sizeof about)); i++)
         printf("  %-*s%s\n", COLUMN - 2, name, about);
     printf("\nTYPE of single tensors (gpurun list types has their bits)\n ");
-    for (int32_t i = 0, at = 1; (name = gr_known(GR_KNOWN_TYPE, i, NULL, 0)); i++) {
+    for (int32_t i = 0, at = 1; (name = gr_supported(GR_SUPPORTED_TYPE, i, NULL, 0)); i++) {
         if (at + (int)strlen(name) + 1 > WIDTH)
             at = printf("\n ") - 1;
         at += printf(" %s", name);

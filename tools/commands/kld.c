@@ -174,7 +174,7 @@ void gr_kld_head(void)
         "       Δp RMS            Same top p\n");
 }
 
-void gr_kld_tell(const struct gr_kld *k, int32_t i, bool json)
+void gr_kld_print_chunk(const struct gr_kld *k, int32_t i, bool json)
 {
     struct figures f = find_figures(&k->whole);
     char x[32], error[32];

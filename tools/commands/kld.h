@@ -31,10 +31,10 @@ void gr_kld_add(struct gr_kld *k, const float *logits, double log_sum,
 /* Marks everything added so far as complete chunks. */
 void gr_kld_complete(struct gr_kld *k);
 
-/* Print to stdout the header of gr_kld_tell's columns; the figures of all complete chunks, up to
- * chunk i, as a line or an object. */
+/* Print to stdout the header of gr_kld_print_chunk's columns; the figures of all complete chunks,
+ * up to chunk i, as a line or an object. */
 void gr_kld_head(void);
-void gr_kld_tell(const struct gr_kld *k, int32_t i, bool json);
+void gr_kld_print_chunk(const struct gr_kld *k, int32_t i, bool json);
 /* Prints all figures, of at least one chunk: as lines, or as members of an object beginning with a
  * comma. */
 void gr_kld_report(struct gr_kld *k, bool json);

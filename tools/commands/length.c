@@ -24,9 +24,9 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-enum gr_group_mode gr_length_mode(const struct gr_options *o)
+enum gr_self_extend_mode gr_length_mode(const struct gr_options *o)
 {
-    return strcmp(o->grp_attn_mode, "window") ? GR_GROUP_CLASSIC : GR_GROUP_WINDOW;
+    return strcmp(o->grp_attn_mode, "window") ? GR_SELF_EXTEND_CLASSIC : GR_SELF_EXTEND_WINDOW;
 }
 
 bool gr_length_shifts(const struct gr_options *o)
@@ -64,12 +64,12 @@ static int64_t tokens_wanted(const struct gr_length *l)
 /* Chooses Self-Extend's factors for l->n_ctx tokens; returns a status. */
 static int choose_group(struct gr_length *l, struct gr_session_params *p)
 {
-    struct gr_group g = {gr_length_mode(l->o), l->o->grp_attn_n, l->o->grp_attn_w};
-    int rc = gr_session_reach(l->model, p, &l->reach);
+    struct gr_tp_group g = {gr_length_mode(l->o), l->o->grp_attn_n, l->o->grp_attn_w};
+    int rc = gr_context_limits(l->model, p, &l->reach);
     if (!rc && g.n < 0)
         rc = gr_self_extend_choose(g.mode, l->reach.n_good, l->n_ctx, &g.n, &g.w);
-    if (g.mode == GR_GROUP_WINDOW)
-        p->group_n = g.n, p->group_w = g.w;
+    if (g.mode == GR_SELF_EXTEND_WINDOW)
+        p->self_extend_n = g.n, p->self_extend_w = g.w;
     l->group = g;
     return rc;
 }
@@ -77,7 +77,7 @@ static int choose_group(struct gr_length *l, struct gr_session_params *p)
 /* Chooses the length for l->o; returns a status. */
 static int choose(struct gr_length *l, struct gr_session_params *p)
 {
-    int rc = gr_session_reach(l->model, p, &l->reach); /* n_good, which does not depend on the
+    int rc = gr_context_limits(l->model, p, &l->reach); /* n_good, which does not depend on the
                                                           context */
     if (rc)
         return rc;
@@ -110,8 +110,8 @@ int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_
     return 0;
 }
 
-int gr_length_group(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
-                    int32_t n_ctx, struct gr_session_params *p)
+int gr_length_self_extend(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
+                          int32_t n_ctx, struct gr_session_params *p)
 {
     *l = (struct gr_length){.o = o, .model = model, .n_ctx = n_ctx};
     gr_model_info(model, &l->info);
@@ -121,7 +121,7 @@ int gr_length_group(struct gr_length *l, const struct gr_options *o, struct gr_m
 
 struct gr_self_extend gr_length_classic(const struct gr_length *l)
 {
-    bool classic = l->group.mode == GR_GROUP_CLASSIC;
+    bool classic = l->group.mode == GR_SELF_EXTEND_CLASSIC;
     return (struct gr_self_extend){classic ? l->group.n : 1, l->group.w, 0};
 }
 
@@ -148,10 +148,10 @@ struct offer {
 static int yarn_factor(const struct gr_length *l, const struct gr_options *given, int64_t n)
 {
     struct gr_options o = *given;
-    struct gr_session_reach r;
+    struct gr_context_limits r;
     o.rope_scaling = "yarn", o.rope_scale = 1;
     struct gr_session_params p = gr_session_options(&o);
-    if (gr_session_reach(l->model, &p, &r))
+    if (gr_context_limits(l->model, &p, &r))
         return 0;
     int64_t f = (n + r.n_good - 1) / larger(r.n_good, 1);
     return f <= MOST_STRETCH ? (int)f : 0;
@@ -261,7 +261,7 @@ static bool can_shift(const struct gr_length *l)
 {
     const struct gr_options *o = l->o;
     return l->reach.can_shift && o->n_predict != -2 &&
-           (o->grp_attn_n == 1 || gr_length_mode(o) == GR_GROUP_WINDOW);
+           (o->grp_attn_n == 1 || gr_length_mode(o) == GR_SELF_EXTEND_WINDOW);
 }
 
 /* Returns flags ("-c 605 -gan auto") with which the whole prompt fits, preferably with positions

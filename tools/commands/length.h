@@ -8,8 +8,8 @@
 struct gr_options;
 
 /* Self-Extend's factors. */
-struct gr_group {
-    enum gr_group_mode mode;
+struct gr_tp_group {
+    enum gr_self_extend_mode mode;
     int32_t n, w; /* n 1: off */
 };
 
@@ -17,14 +17,14 @@ struct gr_length {
     const struct gr_options *o;
     struct gr_model *model;
     struct gr_model_info info;
-    struct gr_session_reach reach; /* of the session to be opened */
-    size_t n_prompt;               /* tokens */
-    int32_t n_ctx;                 /* tokens that fit */
-    struct gr_group group;
+    struct gr_context_limits reach; /* of the session to be opened */
+    size_t n_prompt;                /* tokens */
+    int32_t n_ctx;                  /* tokens that fit */
+    struct gr_tp_group group;
 };
 
 /* The mode of Self-Extend. */
-enum gr_group_mode gr_length_mode(const struct gr_options *o);
+enum gr_self_extend_mode gr_length_mode(const struct gr_options *o);
 /* Returns n_ctx, or the model's learned positions where it has fewer; warns of a -c beyond them. */
 int32_t gr_length_learned(const struct gr_options *o, const struct gr_model_info *info,
                           int32_t n_ctx);
@@ -33,8 +33,8 @@ int32_t gr_length_learned(const struct gr_options *o, const struct gr_model_info
 int gr_length_choose(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
                      size_t n_prompt, struct gr_session_params *p);
 /* The same for a given context: fills *l except n_prompt. */
-int gr_length_group(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
-                    int32_t n_ctx, struct gr_session_params *p);
+int gr_length_self_extend(struct gr_length *l, const struct gr_options *o, struct gr_model *model,
+                          int32_t n_ctx, struct gr_session_params *p);
 /* Returns the initial state of the classic mode; off in the other mode. */
 struct gr_self_extend gr_length_classic(const struct gr_length *l);
 /* ", Self-Extend 4 / 64 (classic)", or "". Returns buf. */

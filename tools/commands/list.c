@@ -10,31 +10,31 @@
 
 static const struct {
     const char *name;
-    enum gr_known kind;
+    enum gr_supported kind;
 } lists[] = {
-    {"architectures", GR_KNOWN_ARCH},
-    {"types", GR_KNOWN_TYPE},
-    {"recipes", GR_KNOWN_RECIPE},
-    {"tokenizers", GR_KNOWN_TOKENIZER},
-    {"pre-tokenizers", GR_KNOWN_PRE_TOKENIZER},
+    {"architectures", GR_SUPPORTED_ARCH},
+    {"types", GR_SUPPORTED_TYPE},
+    {"recipes", GR_SUPPORTED_RECIPE},
+    {"tokenizers", GR_SUPPORTED_TOKENIZER},
+    {"pre-tokenizers", GR_SUPPORTED_PRE_TOKENIZER},
 };
 enum { N_LIST = sizeof lists / sizeof *lists };
 
-static void print_list(enum gr_known kind)
+static void print_list(enum gr_supported kind)
 {
     char about[128];
     const char *name;
-    for (int32_t i = 0; (name = gr_known(kind, i, about, sizeof about)); i++)
+    for (int32_t i = 0; (name = gr_supported(kind, i, about, sizeof about)); i++)
         printf(*about ? "%-24s %s\n" : "%s\n", name, about);
 }
 
-static json_t *json_list(enum gr_known kind)
+static json_t *json_list(enum gr_supported kind)
 {
     char about[128];
     const char *name;
     json_t *list = json_array();
     int bad = 0;
-    for (int32_t i = 0; (name = gr_known(kind, i, about, sizeof about)); i++)
+    for (int32_t i = 0; (name = gr_supported(kind, i, about, sizeof about)); i++)
         bad |= json_array_append_new(list, json_pack("{ss ss}", "name", name, "about", about));
     if (!bad)
         return list;

@@ -55,7 +55,7 @@ static bool tell(const struct gr_chunks *c, int32_t i, void *user)
     if (m->bar)
         gr_bar_note("chunk %d of %d, perplexity so far %.4f", i + 1, c->n_chunk, p.value);
     else if (m->compares)
-        gr_kld_tell(&m->kld, i, m->o->json);
+        gr_kld_print_chunk(&m->kld, i, m->o->json);
     else if (m->o->json)
         gr_print("%.6f", p.value);
     else

@@ -240,7 +240,7 @@ static int replay_encode(struct replay *r, int op, const struct gr_batch *b)
  * (session.h). */
 static bool keeps_all(const struct replay *r, enum gr_op_kind kind)
 {
-    return kind == GR_OP_seq_keep && r->size.n_stream > 1 && !r->size.state;
+    return kind == GR_OP_seq_keep && r->size.n_kv_pool > 1 && !r->size.state;
 }
 
 static int replay_cells(struct replay *r, int i, enum gr_op_kind kind, const int32_t *arg)

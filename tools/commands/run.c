@@ -244,7 +244,7 @@ static int open_sampler(struct run *r)
     rc = gr_sampler_new(&r->sampler, &p);
     free(bias.v);
     if (!rc)
-        rc = gr_stream_new(&r->stream, r->model, o->special);
+        rc = gr_detok_new(&r->detok, r->model, o->special);
     return rc ? gr_say_status(rc) : 0;
 }
 
@@ -256,14 +256,15 @@ static int open_sampler(struct run *r)
 static int decode(struct run *r, const int32_t *ids, int32_t n, bool next)
 {
     struct gr_batch batch = {.n_tok = n, .token = ids};
-    r->drawn = next && r->info.n_gpu_layers > 0 && gr_session_draw(r->session, 0, r->sampler) == 0;
-    int rc = r->drawn ? 0 : gr_session_draw(r->session, 0, NULL);
+    r->drawn =
+        next && r->info.n_gpu_layers > 0 && gr_session_set_sampler(r->session, 0, r->sampler) == 0;
+    int rc = r->drawn ? 0 : gr_session_set_sampler(r->session, 0, NULL);
     if (!rc)
         rc = gr_decode_begin(r->session, &batch);
     if (rc)
         return rc;
-    r->n_flight++;
-    rc = gr_end_batches(r->session, &r->n_flight, next ? 0 : GR_MOST_FLIGHT);
+    r->n_pending++;
+    rc = gr_end_batches(r->session, &r->n_pending, next ? 0 : GR_MOST_PENDING);
     if (rc)
         return rc;
     r->n_past += n;
@@ -323,7 +324,7 @@ static int run_prompt(struct run *r)
         if (!rc)
             rc = gr_self_extend(r->session, &r->extend, &r->n_past);
         n = (int32_t)smaller((int64_t)(r->n_prompt - r->n_read), r->o->batch_size);
-        n = (int32_t)smaller(n, smaller(room, gr_self_extend_room(&r->extend, r->n_past)));
+        n = (int32_t)smaller(n, smaller(room, gr_self_extend_remaining(&r->extend, r->n_past)));
         if (!rc)
             rc = decode(r, r->prompt + r->n_read, n, r->n_read + (size_t)n == r->n_prompt);
         if (rc)
@@ -333,7 +334,7 @@ static int run_prompt(struct run *r)
         gr_say_debug("embd_inp.size(): %zu, n_consumed: %zu", r->n_prompt, r->n_read);
         gr_bar_add(n);
     }
-    int ended = gr_end_batches(r->session, &r->n_flight, 0); /* after an interrupt */
+    int ended = gr_end_batches(r->session, &r->n_pending, 0); /* after an interrupt */
     rc = rc ? rc : ended;
     for (size_t i = 0; i < r->n_prompt && !rc; i++)
         rc = gr_sampler_accept(r->sampler, r->prompt[i]);
@@ -380,7 +381,7 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
 {
     const char *p;
     size_t n;
-    int rc = r->drawn ? gr_drawn(r->session, -1, id)
+    int rc = r->drawn ? gr_sampled_token(r->session, -1, id)
                       : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
     if (rc) {
         gr_say_error("%s; the weights or the cache hold values that are not finite, and "
@@ -394,7 +395,7 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
     if (*ended)
         r->stop = STOP_EOS;
     if (!rc)
-        rc = gr_stream_push(r->stream, *id, &p, &n);
+        rc = gr_detok_push(r->detok, *id, &p, &n);
     return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
 }
 
@@ -437,7 +438,7 @@ static int flush_text(struct run *r)
 {
     const char *p;
     size_t n;
-    int rc = gr_stream_flush(r->stream, &p, &n);
+    int rc = gr_detok_flush(r->detok, &p, &n);
     return rc ? gr_say_status(rc) : gr_run_put_text(r, p, n);
 }
 
@@ -548,7 +549,7 @@ int gr_tool_run(const struct gr_options *o)
                      "--prompt-cache FILE");
         return GR_EXIT_USAGE;
     }
-    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_length_mode(o) == GR_GROUP_CLASSIC) {
+    if (o->context_shift > 0 && o->grp_attn_n != 1 && gr_length_mode(o) == GR_SELF_EXTEND_CLASSIC) {
         gr_say_error("--context-shift and -gan both move positions: leave one out, or use "
                      "--grp-attn-mode window");
         return GR_EXIT_USAGE;
@@ -562,7 +563,7 @@ int gr_tool_run(const struct gr_options *o)
             rc = write_text(&r);
     }
     gr_catch_interrupts(NULL);
-    gr_stream_free(&r.stream);
+    gr_detok_free(&r.detok);
     gr_sampler_free(&r.sampler);
     (void)gr_trace_end(&r.trace);
     gr_session_close(&r.session);

@@ -15,7 +15,7 @@ struct run {
     struct gr_session *session;
     struct gr_sampler *sampler;
     bool drawn; /* a GPU has drawn the token after the last batch */
-    struct gr_stream *stream;
+    struct gr_detok *detok;
     struct gr_length length;      /* context and Self-Extend */
     struct gr_self_extend extend; /* state of Self-Extend's classic mode */
     struct gr_prompt_cache cache;
@@ -28,7 +28,7 @@ struct run {
                                         file */
     size_t n_encoded;                /* tokens of the prompt that an encoder has read */
     int32_t n_ctx, n_past;           /* cells; next position */
-    int32_t n_flight;                /* batches of the prompt in flight */
+    int32_t n_pending;               /* pending batches of the prompt */
     bool sample;                     /* the prompt is the built-in sample */
     char *json;                      /* collected text of --json */
     size_t n_json, cap_json;

@@ -7,7 +7,7 @@
  *            n_rollback (0: snapshots of recurrent states),
  *            rope_scaling ("none" "linear" "yarn" "longrope"), rope_freq_base, rope_freq_scale,
  *            yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_orig_ctx;
- *            group_n and group_w (0, off): Self-Extend by window;
+ *            self_extend_n and self_extend_w (0, off): Self-Extend by window;
  *            embeddings (0/1), pooling ("none" "mean" "cls" "last" "rank"; default: the model's);
  *            flash_attn (0/1) has no effect here. Refused as unsupported: causal 0
  *   ops      a list, run in order, each an object with "op":

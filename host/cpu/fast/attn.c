@@ -27,7 +27,7 @@ enum {
 };
 
 struct shape {
-    int64_t group;               /* heads that share a KV head */
+    int64_t gqa;                 /* heads that share a KV head */
     int64_t d_k, dk_pad, dv_pad; /* padded to VL */
     int64_t tile, n_tile;        /* tokens of a tile */
     int64_t n_cut;               /* most chunks per run */
@@ -38,12 +38,12 @@ struct shape {
 
 static struct shape shape_of(const struct gr_args_attn *a)
 {
-    struct shape s = {.group = a->n_head / a->n_head_kv,
+    struct shape s = {.gqa = a->n_head / a->n_head_kv,
                       .d_k = a->d_k,
                       .dk_pad = GR_PAD(a->d_k, VL),
                       .dv_pad = GR_PAD(a->d_v, VL),
                       .far = gr_ten_is(&a->k_far)};
-    s.tile = GR_MIN(GR_MAX(1, QUERIES / s.group), a->q.rows);
+    s.tile = GR_MIN(GR_MAX(1, QUERIES / s.gqa), a->q.rows);
     s.n_tile = (a->q.rows + s.tile - 1) / s.tile;
     int64_t items = s.n_tile * a->n_head_kv;
     s.n_cut = a->list.cols <= WHOLE ? 1 : (ITEMS + items - 1) / items;
@@ -138,7 +138,7 @@ struct item {
 
 static size_t item_bytes(const struct shape *s)
 {
-    int64_t n = s->group * s->tile, row = GR_MAX(s->dk_pad, s->dv_pad);
+    int64_t n = s->gqa * s->tile, row = GR_MAX(s->dk_pad, s->dv_pad);
     int64_t floats = n * (2 + s->dv_pad + (s->far ? 2 : 1) * CELLS) + CELLS * (row + s->dk_pad + 1);
     return (size_t)floats * sizeof(float) + (size_t)n * 3 * sizeof(float *) + 10 * 64;
 }
@@ -152,7 +152,7 @@ static void *carve(char **at, size_t bytes)
 
 static struct item item_of(const struct gr_args_attn *a, const struct shape *s, void *memory)
 {
-    size_t n = (size_t)(s->group * s->tile), row = (size_t)GR_MAX(s->dk_pad, s->dv_pad);
+    size_t n = (size_t)(s->gqa * s->tile), row = (size_t)GR_MAX(s->dk_pad, s->dv_pad);
     char *at = memory;
     struct item i = {.a = a, .s = *s};
     i.acc = carve(&at, n * (size_t)s->dv_pad * sizeof(float));
@@ -172,9 +172,9 @@ static struct item item_of(const struct gr_args_attn *a, const struct shape *s, 
 static void run_start(struct item *i, bool with_sinks)
 {
     const struct gr_args_attn *a = i->a;
-    i->n_query = i->n_tok * i->s.group;
+    i->n_query = i->n_tok * i->s.gqa;
     for (int64_t k = 0; k < i->n_query; k++) {
-        int64_t h = i->h_kv * i->s.group + k % i->s.group, t = i->t0 + k / i->s.group;
+        int64_t h = i->h_kv * i->s.gqa + k % i->s.gqa, t = i->t0 + k / i->s.gqa;
         float sink = with_sinks ? gr_cpu_f32(&a->sinks, 0)[h] : -INFINITY;
         i->q[k] = gr_cpu_f32(&a->q, t) + h * a->d_k;
         i->q_far[k] = i->s.far ? gr_cpu_f32(&a->q_far, t) + h * a->d_k : NULL;
@@ -264,7 +264,7 @@ static float finish_logits(struct item *i, int64_t k, int64_t n, uint64_t mask)
     float *x = i->logits + k * CELLS;
     vf scale = vf_set(a->scale), none = vf_set(-INFINITY), max = none;
     vf slope = vf_set(0);
-    int64_t h = i->h_kv * i->s.group + k % i->s.group;
+    int64_t h = i->h_kv * i->s.gqa + k % i->s.gqa;
     if (a->softcap > 0 || gr_ten_is(&a->rel)) {
         for (int64_t c = 0; c < n; c += VL)
             vf_store(x + c, vf_load(x + c) * scale);
@@ -346,7 +346,7 @@ static uint64_t mask_of(const struct gr_args_attn *a, int64_t t, const struct bl
 static void add_visible(struct item *i, const struct block *b)
 {
     for (int64_t k = 0; k < i->n_query; k++) {
-        uint64_t mask = mask_of(i->a, i->t0 + k / i->s.group, b, false);
+        uint64_t mask = mask_of(i->a, i->t0 + k / i->s.gqa, b, false);
         float *acc = i->acc + k * i->s.dv_pad;
         for (int64_t c = 0; c < b->n; c++)
             for (int64_t v = 0; mask >> c & 1 && v < i->s.dv_pad; v += VL)
@@ -383,7 +383,7 @@ static void multiply_all(struct item *i, const struct block *b)
     if (far)
         multiply(i, b, &a->k_far, i->q_far, near ? i->far_logits : i->logits);
     for (int64_t k = 0; near && far && k < i->n_query; k++) {
-        uint64_t m = mask_of(a, i->t0 + k / i->s.group, b, true);
+        uint64_t m = mask_of(a, i->t0 + k / i->s.gqa, b, true);
         float *x = i->logits + k * CELLS, *y = i->far_logits + k * CELLS;
         for (int64_t c = 0; c < b->n; c += VL)
             vf_store(x + c, vf_select((uint32_t)(m >> c), vf_load(x + c), vf_load(y + c)));
@@ -403,8 +403,8 @@ static void attend(struct item *i, const struct block *b)
     int64_t n = GR_PAD(b->n, VL);
     multiply_all(i, b);
     for (int64_t q = 0; q < i->n_query; q++) {
-        int64_t t = i->t0 + q / i->s.group;
-        if ((a->max_alibi > 0 || gr_ten_is(&a->rel)) && q % i->s.group == 0)
+        int64_t t = i->t0 + q / i->s.gqa;
+        if ((a->max_alibi > 0 || gr_ten_is(&a->rel)) && q % i->s.gqa == 0)
             distances(i, b, t);
         fold(i, q, n, mask_of(a, t, b, false));
     }
@@ -439,7 +439,7 @@ static void run_finish(const struct item *i, int64_t chunk, bool whole, void *sh
 {
     const struct gr_args_attn *a = i->a;
     for (int64_t k = 0; k < i->n_query; k++) {
-        int64_t t = i->t0 + k / i->s.group, h = i->h_kv * i->s.group + k % i->s.group;
+        int64_t t = i->t0 + k / i->s.gqa, h = i->h_kv * i->s.gqa + k % i->s.gqa;
         const float *acc = i->acc + k * i->s.dv_pad;
         if (whole) {
             write_head(acc, i->sum[k], a->d_v, gr_cpu_f32(&a->y, t) + h * a->d_v);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "base/checked.h"
-#include "base/seats.h"
+#include "base/pinning.h"
 #include "base/threads.h"
 #include "gr/op.h"
 
@@ -23,9 +23,9 @@ struct gr_cpu_work {
                      to 64 */
     void *local;  /* scratch memory of this thread */
     struct gr_threads *pool;
-    struct gr_cpu_queue *next;    /* see gr_cpu_take */
-    const struct gr_seats *homes; /* placement of rows of weights on NUMA nodes; NULL: one node */
-    int home;                     /* this thread's node in `homes` */
+    struct gr_cpu_queue *next;      /* see gr_cpu_take */
+    const struct gr_pinning *homes; /* placement of rows of weights on NUMA nodes; NULL: one node */
+    int home;                       /* this thread's node in `homes` */
 };
 
 /* Scratch memory that a node needs, in bytes. */

@@ -23,7 +23,7 @@ struct run {
     const char *tensor_split;
     const char *type_k, *type_v; /* NULL = f32 */
     bool no_graphs, no_kv_offload;
-    int32_t group_n;
+    int32_t self_extend_n;
     uint32_t n_ubatch;
     enum gr_pooling pooling; /* of the texts of two sequences; MODEL: logits, of one */
 };
@@ -102,7 +102,7 @@ static struct gr_session_params params_of(const struct run *r)
     p.n_ctx = 256, p.n_seq_max = 2, p.n_threads = 1;
     p.type_k = r->type_k ? r->type_k : "f32", p.type_v = r->type_v ? r->type_v : "f32";
     p.no_graphs = r->no_graphs, p.no_kv_offload = r->no_kv_offload;
-    p.group_n = r->group_n, p.group_w = r->group_n ? 8 : 0;
+    p.self_extend_n = r->self_extend_n, p.self_extend_w = r->self_extend_n ? 8 : 0;
     p.n_ubatch = r->n_ubatch ? r->n_ubatch : 512;
     p.embeddings = r->pooling != GR_POOLING_MODEL, p.pooling = r->pooling;
     cuda_words_session(&p);
@@ -330,10 +330,10 @@ Test(device, weight_types)
         }
 }
 
-static void cache(const char *type_k, const char *type_v, int32_t group_n)
+static void cache(const char *type_k, const char *type_v, int32_t self_extend_n)
 {
     struct tiny t = tiny_of("llama");
-    struct run r = {.type_k = type_k, .type_v = type_v, .group_n = group_n};
+    struct run r = {.type_k = type_k, .type_v = type_v, .self_extend_n = self_extend_n};
     char path[256];
     t.d_head = 32;
     write_model(&t, path);

@@ -143,7 +143,7 @@ static void devices(void)
     CALLS(gr_device_get(1, &d));
     CALLS(gr_device_get(0, &d));
     DOES(gr_device_versions(&v));
-    DOES((void)gr_device_net(&text));
+    DOES((void)gr_device_transport(&text));
 }
 
 /* A model and a session, and everything that is done with them. */

@@ -25,7 +25,7 @@ TestSuite(lists, .init = setup);
 
 struct way {
     char arch[16];
-    int32_t group_n;
+    int32_t self_extend_n;
 };
 
 static struct gr_session *begin(const struct way *w, const char *path, const char *device,
@@ -36,7 +36,8 @@ static struct gr_session *begin(const struct way *w, const char *path, const cha
     struct gr_session *s;
     mp.device = device, mp.n_gpu_layers = 99;
     sp.n_ctx = n_ctx, sp.n_seq_max = N_SEQ, sp.n_threads = sp.n_threads_batch = 1;
-    sp.group_n = w->group_n, sp.group_w = w->group_n ? 64 : 0, sp.swa_full = true;
+    sp.self_extend_n = w->self_extend_n, sp.self_extend_w = w->self_extend_n ? 64 : 0,
+    sp.swa_full = true;
     cr_assert_eq(gr_model_open(m, path, &mp), 0, "%s: %s", w->arch, gr_error_message());
     cr_assert_eq(gr_session_open(&s, *m, &sp), 0, "%s: %s", w->arch, gr_error_message());
     return s;
@@ -153,7 +154,7 @@ static void play(struct gr_session *s, const struct text *t, bool parts, bool an
         if (i == 6)
             cr_assert_eq(gr_kv_seq_rm(s, 2, -1, -1) | gr_kv_seq_cp(s, 1, 2, -1, -1), 0);
         if (anew)
-            gr_lists_forget(s);
+            gr_lists_invalidate(s);
         step(s, i == 5 ? 1 : N_SEQ, out);
     }
 }

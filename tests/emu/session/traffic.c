@@ -78,7 +78,7 @@ static void settle(void)
 /* K, or V, of the last layer. */
 static const struct gr_ten *cache(enum gr_cache_tensor which)
 {
-    size_t n = (size_t)session->slice->hp.n_layer;
+    size_t n = (size_t)session->rank_model->hp.n_layer;
     return &session->tensors[(size_t)which * n + n - 1];
 }
 
@@ -231,7 +231,7 @@ Test(traffic, attention_reads_what_a_token_sees)
 Test(traffic, attention_reads_a_window)
 {
     begin("gemma3", "f16", false);
-    const struct gr_hparams *hp = &session->slice->hp;
+    const struct gr_hparams *hp = &session->rank_model->hp;
     cr_assert(hp->swa.layer[hp->n_layer - 1] ? hp->swa.n_swa > 0 : hp->n_layer > 1);
     int32_t il = 0, n = 5 * hp->swa.n_swa;
     while (!hp->swa.layer[il])

@@ -3,7 +3,7 @@ exact neighbour window and with context shifts; tests/models/window.c compares.
 
     python3 make.py ../../../tools/default-model.gguf ../default-model/passkey.json
 
-sessions.json: a list of {"group_n", "group_w", "ops"}; an operation is ["decode", [token, ..]],
+sessions.json: a list of {"self_extend_n", "self_extend_w", "ops"}; an operation is ["decode", [token, ..]],
 ["rm", p0, p1], ["add", p0, p1, delta], ["div", p0, p1, d] or ["shift", n_keep, n_discard].
 logits.f32: for each decode, in order, the logits [min(2, tokens), 768] of its last tokens.
 
@@ -134,10 +134,10 @@ def sessions(take):
     for _ in range(4):
         shifts += [["shift", 5, 50], decode(37), decode(1)]
     return [
-        {"group_n": 4, "group_w": 32, "ops": moves},
-        {"group_n": 3, "group_w": 21, "ops": shifts},
-        {"group_n": 0, "group_w": 0, "ops": shifts},
-        {"group_n": 8, "group_w": 128, "ops": [decode(700), decode(230), decode(1), decode(1)]},
+        {"self_extend_n": 4, "self_extend_w": 32, "ops": moves},
+        {"self_extend_n": 3, "self_extend_w": 21, "ops": shifts},
+        {"self_extend_n": 0, "self_extend_w": 0, "ops": shifts},
+        {"self_extend_n": 8, "self_extend_w": 128, "ops": [decode(700), decode(230), decode(1), decode(1)]},
     ]
 
 
@@ -153,7 +153,7 @@ def main():
     take = lambda n: [next(text) for _ in range(n)]
     written, logits = sessions(take), []
     for session in written:
-        s = Session(model, session["group_n"], session["group_w"])
+        s = Session(model, session["self_extend_n"], session["self_extend_w"])
         for op, *arguments in session["ops"]:
             result = getattr(s, op)(*arguments)
             if op == "decode":

@@ -125,9 +125,9 @@ Test(pools, what_cannot_be_is_said)
     gr_log_set(NULL, NULL);
 }
 
-Test(pools, seats_that_the_system_refuses)
+Test(pools, pinning_that_the_system_refuses)
 {
-    static struct gr_seats nowhere = {.n = 2, .n_node = 1, .pinned = true, .cpu = {-1, -1}};
+    static struct gr_pinning nowhere = {.n = 2, .n_node = 1, .pinned = true, .cpu = {-1, -1}};
     struct gr_threads *t;
     struct seen s;
     gr_log_set(listen, NULL);
@@ -144,7 +144,7 @@ Test(pools, seats_that_the_system_refuses)
 /* Every item once, a node's own ones first, whatever the order in which threads ask. */
 Test(pools, items_are_taken_once)
 {
-    static struct gr_seats s = {.n = 5, .n_node = 3, .before = {0, 1, 3, 5}};
+    static struct gr_pinning s = {.n = 5, .n_node = 3, .before = {0, 1, 3, 5}};
     static struct gr_cpu_queue next[GR_NODES_MAX];
     for (int64_t n_matrix = 1; n_matrix < 4; n_matrix++)
         for (int64_t n_part = 0; n_part < 23; n_part++) {
@@ -159,10 +159,10 @@ Test(pools, items_are_taken_once)
                     continue;
                 cr_assert_eq(seen[i]++, 0);
                 taken++;
-                if (next[turn % 3].n <= n_matrix * (gr_seats_first(&s, n_part, turn % 3 + 1) -
-                                                    gr_seats_first(&s, n_part, turn % 3)))
-                    cr_assert(at >= gr_seats_first(&s, n_part, turn % 3) &&
-                              at < gr_seats_first(&s, n_part, turn % 3 + 1));
+                if (next[turn % 3].n <= n_matrix * (gr_pinning_first_row(&s, n_part, turn % 3 + 1) -
+                                                    gr_pinning_first_row(&s, n_part, turn % 3)))
+                    cr_assert(at >= gr_pinning_first_row(&s, n_part, turn % 3) &&
+                              at < gr_pinning_first_row(&s, n_part, turn % 3 + 1));
             }
             cr_assert_eq(taken, n);
         }
@@ -201,7 +201,7 @@ Test(pools, weights_are_where_threads_are)
         cr_expect_eq(strstr(said, "-t 2 or more") != NULL, of[k].n_decode < 2, "%s", said);
         for (int i = 0; i < gr_cpu_pools_most(&p); i++) {
             int home = gr_cpu_pools_home(&p, &p.batch, i);
-            cr_expect(home >= 0 && home < 2 && home == p.batch.seats->node[i]);
+            cr_expect(home >= 0 && home < 2 && home == p.batch.pinning->node[i]);
         }
         gr_cpu_pools_fini(&p);
     }
@@ -231,7 +231,7 @@ static void multiply(const struct gr_cpu_use *use, int n_threads, float *w, floa
                                         .w = matrix(w, ROWS, COLS),
                                         .y = matrix(y, 3, ROWS),
                                         .scale = 1}};
-    gr_cpu_spread(b, &node.a.matmul.w);
+    gr_cpu_numa_move(b, &node.a.matmul.w);
     const struct gr_segment s = {.node = &node, .n_node = 1};
     cr_assert_eq(b->api->segment_new(b, &s, &exec), 0, "%s", gr_error());
     cr_assert_eq(b->api->segment_run(b, exec, NULL, NULL), 0, "%s", gr_error());

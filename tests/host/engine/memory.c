@@ -118,9 +118,9 @@ Test(memory, S2_6_S2_13_S3_6_shapes)
     cr_expect(k.rows == 8192 && k.cols == 2048);
     model(24, 2, 64);
     p.n_ctx = 32768, p.n_seq_max = 2, m = plan(&p), k = tensor(&m, 23, GR_T_V);
-    cr_expect(k.rows == 32768 && k.cols == 128 && m.cache.kv[GR_CACHE_FULL].n_stream == 1);
+    cr_expect(k.rows == 32768 && k.cols == 128 && m.cache.kv[GR_CACHE_FULL].n_kv_pool == 1);
     p.n_ctx = 65536, p.kv_unified = false, m = plan(&p), k = tensor(&m, 23, GR_T_V);
-    cr_expect(k.rows == 2 * 32768 && m.cache.kv[GR_CACHE_FULL].n_stream == 2 &&
+    cr_expect(k.rows == 2 * 32768 && m.cache.kv[GR_CACHE_FULL].n_kv_pool == 2 &&
               m.cache.kv[GR_CACHE_FULL].n_cell == 32768);
 }
 
@@ -137,7 +137,7 @@ Test(memory, S3_2_S3_22_share_of_a_sequence)
         struct gr_memory m = plan(&p);
         cr_expect_eq(m.n_ctx_seq, want[i][3], "%u cells of %u: %u", want[i][0], want[i][1],
                      m.n_ctx_seq);
-        cr_expect_eq(m.cache.kv[GR_CACHE_FULL].n_stream, want[i][2] ? 1 : want[i][1]);
+        cr_expect_eq(m.cache.kv[GR_CACHE_FULL].n_kv_pool, want[i][2] ? 1 : want[i][1]);
     }
 }
 
@@ -221,10 +221,10 @@ Test(memory, grouped_positions)
     struct gr_memory m;
     model(2, 2, 64);
     hp.swa.layer[1] = true, hp.swa.n_swa = 200, hp.rope.kind = GR_ROPE_NORM;
-    p.group_n = 4, p.group_w = 64, m = plan(&p);
+    p.self_extend_n = 4, p.self_extend_w = 64, m = plan(&p);
     cr_expect_eq(m.bytes[GR_CACHE_FULL][GR_T_K_FAR], 4096 * 128 * 2);
     cr_expect_eq(m.bytes[GR_CACHE_SWA][GR_T_K_FAR], 0);
-    p.group_n = 3;
+    p.self_extend_n = 3;
     cr_expect_eq(gr_memory_plan(&m, &hp, &p), GR_E_INVALID);
 }
 

@@ -23,7 +23,7 @@ static struct gr_kv *cache(uint32_t n_cell)
     struct gr_kv *kv;
     cr_assert_eq(gr_kv_new(&kv,
                            &(struct gr_kv_params){
-                               .n_cell = n_cell, .n_stream = 1, .n_seq_max = 1, .n_pad = 256}),
+                               .n_cell = n_cell, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 256}),
                  0);
     text[0] = 0;
     gr_log_set(sink, NULL);

@@ -6,13 +6,13 @@
 
 #include "base/checked.h"
 #include "gr/status.h"
-#include "link/group.h"
+#include "link/tp_group.h"
 
 enum { MOST = 8, BYTES = 40000 };
 
 struct rank {
     struct gr_world *world;
-    struct gr_group *group;
+    struct gr_tp_group *group;
     int32_t n_shard;
     int (*run)(struct rank *r);
     int rc;
@@ -22,11 +22,11 @@ struct rank {
 static void *main_of(void *user)
 {
     struct rank *r = user;
-    r->rc = gr_group_open(&r->group, r->world, r->n_shard);
+    r->rc = gr_tp_group_open(&r->group, r->world, r->n_shard);
     if (!r->rc)
         r->rc = r->run(r);
     snprintf(r->error, sizeof r->error, "%s", r->rc ? gr_error() : "");
-    gr_group_close(&r->group);
+    gr_tp_group_close(&r->group);
     return NULL;
 }
 
@@ -58,7 +58,7 @@ static int gather(struct rank *r)
 {
     static const size_t lengths[] = {4, 1, 1000, BYTES, 256};
     static char memory[MOST][MOST * BYTES];
-    struct gr_group *g = r->group;
+    struct gr_tp_group *g = r->group;
     char *all = memory[r->world->rank];
     int32_t first = r->world->rank - g->shard;
     int rc = 0;
@@ -66,7 +66,7 @@ static int gather(struct rank *r)
         size_t n = lengths[(unsigned)k % GR_COUNT(lengths)];
         for (size_t j = 0; j < n; j++)
             all[(size_t)g->shard * n + j] = byte_of(r->world->rank, k, j);
-        rc = gr_group_gather(g, all, n);
+        rc = gr_tp_group_gather(g, all, n);
         for (int32_t i = 0; i < g->n_shard && !rc; i++)
             for (size_t j = 0; j < n; j++)
                 if (all[(size_t)i * n + j] != byte_of(first + i, k, j))
@@ -90,10 +90,10 @@ static int agree(struct rank *r)
 {
     bool bad = r->group->shard == 1;
     int own = bad ? gr_fail(GR_E_NOMEM_HOST, "too little") : 0;
-    int rc = gr_group_agree(r->group, own);
+    int rc = gr_tp_group_agree(r->group, own);
     if (rc != GR_E_NOMEM_HOST || (!bad && !strstr(gr_error(), "has given up")))
         return gr_fail(GR_E_INTERNAL, "%d was agreed on: %s", rc, gr_error());
-    return gr_group_agree(r->group, 0);
+    return gr_tp_group_agree(r->group, 0);
 }
 
 Test(shards, agree)
@@ -108,7 +108,7 @@ static int absent(struct rank *r)
 {
     char all[3 * 8] = {0};
     r->group->patience_ns = 30 * 1000000;
-    return r->world->rank == 1 ? 0 : gr_group_gather(r->group, all, 8);
+    return r->world->rank == 1 ? 0 : gr_tp_group_gather(r->group, all, 8);
 }
 
 Test(shards, one_does_not_come)
@@ -125,9 +125,9 @@ static int fails(struct rank *r)
 {
     char all[3 * 8] = {0};
     if (r->world->rank != 2)
-        return gr_group_gather(r->group, all, 8);
+        return gr_tp_group_gather(r->group, all, 8);
     gr_fail(GR_E_DEVICE, "its device is gone");
-    return gr_group_lose(r->group);
+    return gr_tp_group_lose(r->group);
 }
 
 Test(shards, one_fails)
@@ -145,7 +145,7 @@ Test(shards, one_fails)
 static int differ(struct rank *r)
 {
     char all[2 * 16] = {0};
-    return gr_group_gather(r->group, all, r->world->rank ? 8 : 16);
+    return gr_tp_group_gather(r->group, all, r->world->rank ? 8 : 16);
 }
 
 Test(shards, other_lengths)

@@ -169,7 +169,7 @@ Test(kv_place, failure_and_abort_restore_everything)
 Test(kv_place, every_allocation_of_new_may_fail)
 {
     struct gr_kv_params p = {
-        .n_cell = 64, .n_stream = 2, .n_seq_max = 2, .n_pad = 32, .pos_2d = true};
+        .n_cell = 64, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32, .pos_2d = true};
     struct gr_kv *kv;
     int rc = GR_E_NOMEM_HOST;
     for (uint64_t k = 1; rc; k++) {
@@ -221,7 +221,7 @@ Test(kv_mask, prompt)
     for (int32_t window = 0; window <= 2; window += 2)
         for (int32_t n = 2; n <= 6; n += 4) {
             struct gr_kv *kv = cache_of((struct gr_kv_params){
-                .n_cell = 8192, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = window});
+                .n_cell = 8192, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .window = window});
             int32_t cells[6];
             static float mask[32 * 32];
             struct gr_ubatch ub = tokens(0, 0, n);
@@ -322,7 +322,7 @@ Test(kv_mask, room)
             struct gr_ubatch ub = tokens(0, each, (int32_t)n_seq);
             for (int32_t s = 0; s < (int32_t)n_seq; s++)
                 ub.batch->seq[s] = s, ub.batch->pos[s] = each;
-            int64_t n = gr_kv_list(kv, &ub), room = gr_kv_list_room(&kv->p);
+            int64_t n = gr_kv_list(kv, &ub), room = gr_kv_list_capacity(&kv->p);
             cr_assert(n <= room && n <= (int64_t)GR_COUNT(list));
             cr_assert_leq(room, n_cell[i] + GR_MAX(n_cell[i] / 8, 256) + 256 * n_seq);
             gr_kv_fill(kv, &ub, true, 0, false, list, span, NULL);
@@ -449,18 +449,18 @@ Test(kv_ops, refuses)
     gr_kv_free(&kv);
 
     static const struct gr_kv_params wrong[] = {
-        {.n_cell = 0, .n_stream = 1, .n_seq_max = 1, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 0, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 257, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 0, .n_seq_max = 1, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 2, .n_seq_max = 3, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 1, .n_pad = 0},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 1, .n_pad = 33},
-        {.n_cell = UINT32_MAX, .n_stream = 1, .n_seq_max = 1, .n_pad = 32},
-        {.n_cell = (1 << 29) + 1, .n_stream = 2, .n_seq_max = 2, .n_pad = 32},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 1, .n_pad = UINT32_MAX - 31},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = -1},
-        {.n_cell = 64, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .group = -1}};
+        {.n_cell = 0, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 0, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 257, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 0, .n_seq_max = 1, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 2, .n_seq_max = 3, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 0},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 33},
+        {.n_cell = UINT32_MAX, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32},
+        {.n_cell = (1 << 29) + 1, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = UINT32_MAX - 31},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .window = -1},
+        {.n_cell = 64, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .group = -1}};
     for (size_t i = 0; i < GR_COUNT(wrong); i++)
         cr_assert(gr_kv_new(&kv, &wrong[i]) == GR_E_INVALID && !kv);
 }
@@ -486,9 +486,9 @@ Test(kv_check, notices)
     } while (0)
     BROKEN(kv->n_used++, kv->n_used--);
     BROKEN(kv->n_shift--, kv->n_shift++);
-    BROKEN(kv->stream->n_used--, kv->stream->n_used++);
-    BROKEN(kv->stream->end++, kv->stream->end--);
-    BROKEN(kv->stream->head = 40, kv->stream->head = 0);
+    BROKEN(kv->pool->n_used--, kv->pool->n_used++);
+    BROKEN(kv->pool->end++, kv->pool->end--);
+    BROKEN(kv->pool->head = 40, kv->pool->head = 0);
     BROKEN(kv->pos[3] = -1, kv->pos[3] = 3);
     BROKEN(kv->pos[3] = INT32_MAX, kv->pos[3] = 3);
     BROKEN(kv->pos[2] = 4, kv->pos[2] = 2);
@@ -507,7 +507,7 @@ Test(kv_check, notices)
     BROKEN((q[0].cell[0] = 1, q[0].cell[1] = 0), (q[0].cell[0] = 0, q[0].cell[1] = 1));
     BROKEN(q[0].cell[1] = 0, q[0].cell[1] = 1);
     BROKEN(q[1].cell[1] = 2, q[1].cell[1] = 7);
-    BROKEN(q[1].gone = ((struct gr_kv_gone){1, {{0, 2}}}), q[1].gone.n = 0);
+    BROKEN(q[1].evicted = ((struct gr_kv_evicted){1, {{0, 2}}}), q[1].evicted.n = 0);
     BROKEN(kv->n_placed = 1, kv->n_placed = 0);
     kv->n_seq[2] = 2;
     gr_kv_check(kv);
@@ -552,7 +552,7 @@ Test(kv_speed, full_windows)
 {
     enum { N = 64, WINDOW = 1024, CELLS = N * (WINDOW + 8) };
     struct gr_kv *kv = cache_of((struct gr_kv_params){
-        .n_cell = CELLS, .n_stream = 1, .n_seq_max = N, .n_pad = 256, .window = WINDOW});
+        .n_cell = CELLS, .n_kv_pool = 1, .n_seq_max = N, .n_pad = 256, .window = WINDOW});
     static int32_t list[N * 1280];
     int32_t cells[N], span[N * 3];
     for (int32_t s = 0; s < N; s++)

@@ -16,7 +16,7 @@ struct gr_kv *cache_of(struct gr_kv_params p)
 struct gr_kv *cache(uint32_t n_cell, uint32_t n_seq, uint32_t n_pad, bool contiguous)
 {
     return cache_of((struct gr_kv_params){.n_cell = n_cell,
-                                          .n_stream = 1,
+                                          .n_kv_pool = 1,
                                           .n_seq_max = n_seq,
                                           .n_pad = n_pad,
                                           .contiguous = contiguous});
@@ -90,7 +90,7 @@ char *state(struct gr_kv *kv)
     size_t n;
     FILE *f = open_memstream(&text, &n);
     fprintf(f, "%u %d %d\n", gr_kv_n_used(kv), gr_kv_n_kv(kv), gr_kv_has_shift(kv));
-    for (uint32_t s = 0; s < kv->p.n_stream; s++)
+    for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
         fprintf(f, "head %u\n", gr_kv_head(kv, s));
     for (uint32_t i = 0; i < gr_kv_n_cell(kv); i++) {
         struct gr_cell c = gr_kv_cell(kv, i);

@@ -66,7 +66,7 @@ Test(masks, S3_13_columns_are_the_used_range)
 Test(masks, S1_14_window)
 {
     struct gr_kv *kv = cache_of((struct gr_kv_params){
-        .n_cell = 256, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = 4});
+        .n_cell = 256, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .window = 4});
     cr_assert_eq(draw(kv, tokens(0, 0, 10), false, 1), 32);
     for (int32_t r = 0; r < 10; r++)
         expect_row(32, r, r < 4 ? 0 : r - 3, r + 1);
@@ -77,7 +77,7 @@ Test(masks, S1_14_window)
 Test(masks, windows_side_by_side)
 {
     struct gr_kv *kv = cache_of((struct gr_kv_params){
-        .n_cell = 256, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = 4, .chunked = true});
+        .n_cell = 256, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .window = 4, .chunked = true});
     cr_assert_eq(draw(kv, tokens(0, 0, 10), false, 1), 32);
     for (int32_t r = 0; r < 10; r++)
         expect_row(32, r, r / 4 * 4, r + 1);
@@ -98,8 +98,8 @@ Test(masks, S3_14_distances)
 /* Two sequences, each with a pool of its own: a token sees cells of its pool alone. */
 Test(masks, C8_pools_of_their_own)
 {
-    struct gr_kv *kv =
-        cache_of((struct gr_kv_params){.n_cell = 256, .n_stream = 2, .n_seq_max = 2, .n_pad = 256});
+    struct gr_kv *kv = cache_of(
+        (struct gr_kv_params){.n_cell = 256, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 256});
     store(kv, 0, 0, 5, NULL);
     cr_assert_eq(draw(kv, tokens(1, 0, 3), false, 1), 512);
     for (int32_t r = 0; r < 3; r++)

@@ -13,7 +13,7 @@ void m_new(struct model *m, struct gr_kv_params p)
 {
     memset(m, 0, sizeof *m);
     m->p = p;
-    m->n_cell = (int32_t)(p.n_cell * p.n_stream);
+    m->n_cell = (int32_t)(p.n_cell * p.n_kv_pool);
     for (int32_t c = 0; c < m->n_cell; c++)
         m->cell[c] = EMPTY;
 }
@@ -22,7 +22,7 @@ void m_copy(struct model *to, const struct model *from)
 {
     memcpy(to, from, offsetof(struct model, cell) + (size_t)from->n_cell * sizeof *from->cell);
     if (from->p.window)
-        memcpy(to->gone, from->gone, from->p.n_seq_max * sizeof *from->gone);
+        memcpy(to->evicted, from->evicted, from->p.n_seq_max * sizeof *from->evicted);
 }
 
 int32_t m_used(const struct model *m)
@@ -33,21 +33,21 @@ int32_t m_used(const struct model *m)
     return n;
 }
 
-int32_t m_stream(const struct model *m, int32_t seq)
+int32_t m_pool(const struct model *m, int32_t seq)
 {
-    return m->p.n_stream > 1 ? seq : 0;
+    return m->p.n_kv_pool > 1 ? seq : 0;
 }
 
-static int32_t base_of(const struct model *m, int32_t stream)
+static int32_t base_of(const struct model *m, int32_t pool)
 {
-    return stream * (int32_t)m->p.n_cell;
+    return pool * (int32_t)m->p.n_cell;
 }
 
-static int32_t used_in(const struct model *m, int32_t stream)
+static int32_t used_in(const struct model *m, int32_t pool)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < (int32_t)m->p.n_cell; i++)
-        n += m->cell[base_of(m, stream) + i].seqs != 0;
+        n += m->cell[base_of(m, pool) + i].seqs != 0;
     return n;
 }
 
@@ -76,7 +76,7 @@ bool m_incomplete(const struct model *m, int32_t seq)
 {
     bool some = false;
     for (int64_t p = GR_MAX(m_visible(m, m_max(m, seq)), 0); p < M_POS; p++)
-        some |= m_is_gone(m, seq, p);
+        some |= m_is_evicted(m, seq, p);
     return some;
 }
 
@@ -146,20 +146,20 @@ static void find_max(const struct model *m, int64_t *max)
         max[s] = m_max(m, s);
 }
 
-static int32_t count_useless(const struct model *m, int32_t stream, struct spare spare)
+static int32_t count_useless(const struct model *m, int32_t pool, struct spare spare)
 {
     int64_t max[M_SEQ];
     int32_t n = 0;
     find_max(m, max);
     for (int32_t i = 0; i < (int32_t)m->p.n_cell; i++)
-        n += useless(m, base_of(m, stream) + i, max, spare);
+        n += useless(m, base_of(m, pool) + i, max, spare);
     return n;
 }
 
-static void set_gone(struct model *m, int32_t seq, int64_t lo, int64_t hi)
+static void set_evicted(struct model *m, int32_t seq, int64_t lo, int64_t hi)
 {
     for (int64_t p = lo; p < hi; p++)
-        m->gone[seq][p / 64] |= BIT(p % 64);
+        m->evicted[seq][p / 64] |= BIT(p % 64);
 }
 
 /* The cache knows four ranges; of more, the gaps that are smallest close. */
@@ -168,7 +168,7 @@ static void close_gaps(struct model *m, int32_t seq)
     while (m->p.window && !m->ideal) {
         int64_t n = 0, end = -1, gap = M_POS;
         for (int64_t p = 0; p < M_POS; p++) {
-            if (!m_is_gone(m, seq, p))
+            if (!m_is_evicted(m, seq, p))
                 continue;
             if (end < p)
                 gap = n++ ? GR_MIN(gap, p - end) : gap;
@@ -178,23 +178,23 @@ static void close_gaps(struct model *m, int32_t seq)
             return;
         end = -1;
         for (int64_t p = 0; p < M_POS; p++)
-            if (m_is_gone(m, seq, p)) {
+            if (m_is_evicted(m, seq, p)) {
                 if (end >= 0 && p - end == gap)
-                    set_gone(m, seq, end, p);
+                    set_evicted(m, seq, end, p);
                 end = p + 1;
             }
     }
 }
 
 /* Gives up a cell: of the first useless cell of each sequence, the one with the oldest token. */
-static bool give_up(struct model *m, int32_t stream, struct spare spare)
+static bool evict(struct model *m, int32_t pool, struct spare spare)
 {
     int64_t max[M_SEQ];
     int32_t oldest = -1;
     find_max(m, max);
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++) {
         int32_t first = -1;
-        for (int32_t i = 0, c = base_of(m, stream); i < (int32_t)m->p.n_cell; i++, c++)
+        for (int32_t i = 0, c = base_of(m, pool); i < (int32_t)m->p.n_cell; i++, c++)
             if (m->cell[c].seqs & BIT(s) && useless(m, c, max, spare) &&
                 (first < 0 || before(m, c, first)))
                 first = c;
@@ -205,16 +205,16 @@ static bool give_up(struct model *m, int32_t stream, struct spare spare)
         return false;
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++)
         if (m->cell[oldest].seqs & BIT(s))
-            set_gone(m, s, m->cell[oldest].pos, m->cell[oldest].pos + 1), close_gaps(m, s);
+            set_evicted(m, s, m->cell[oldest].pos, m->cell[oldest].pos + 1), close_gaps(m, s);
     m->cell[oldest] = EMPTY;
-    m->given[m->n_given++] = oldest;
+    m->eviction[m->n_eviction++] = oldest;
     return true;
 }
 
 /* ---- placing ---- */
 
 /* The slot search as a walk that counts the cells it has tested. */
-static bool walk(const struct model *m, int32_t stream, int32_t head, int32_t n, int32_t *cells)
+static bool walk(const struct model *m, int32_t pool, int32_t head, int32_t n, int32_t *cells)
 {
     int32_t size = (int32_t)m->p.n_cell, tested = 0, k = 0, step = m->p.contiguous ? n : 1;
     if (n > size)
@@ -227,9 +227,9 @@ static bool walk(const struct model *m, int32_t stream, int32_t head, int32_t n,
             continue;
         }
         for (int32_t i = 0; i < step; i++) {
-            bool free = !m->cell[base_of(m, stream) + head].seqs;
+            bool free = !m->cell[base_of(m, pool) + head].seqs;
             if (free)
-                cells[k++] = base_of(m, stream) + head;
+                cells[k++] = base_of(m, pool) + head;
             head++, tested++;
             if (!free && m->p.contiguous)
                 break;
@@ -240,11 +240,11 @@ static bool walk(const struct model *m, int32_t stream, int32_t head, int32_t n,
     return true;
 }
 
-static bool find(struct model *m, int32_t stream, int32_t n, int32_t *cells)
+static bool find(struct model *m, int32_t pool, int32_t n, int32_t *cells)
 {
-    int32_t head = m->head[stream] > used_in(m, stream) + 2 * n ? 0 : m->head[stream];
-    while (!walk(m, stream, head, n, cells))
-        if (!give_up(m, stream, (struct spare){-1, 0, 0}))
+    int32_t head = m->head[pool] > used_in(m, pool) + 2 * n ? 0 : m->head[pool];
+    while (!walk(m, pool, head, n, cells))
+        if (!evict(m, pool, (struct spare){-1, 0, 0}))
             return false;
     return true;
 }
@@ -252,14 +252,14 @@ static bool find(struct model *m, int32_t stream, int32_t n, int32_t *cells)
 bool m_place(struct model *m, const struct gr_ubatch *ub, int32_t *cells)
 {
     const struct gr_full_batch *b = ub->batch;
-    for (int32_t st = 0; st < (int32_t)m->p.n_stream; st++) {
+    for (int32_t st = 0; st < (int32_t)m->p.n_kv_pool; st++) {
         int32_t mine[M_CELL], n = 0;
         for (int32_t i = 0; i < ub->n_tok; i++)
-            n += m_stream(m, b->seq[b->seq_at[ub->tok[i]]]) == st;
+            n += m_pool(m, b->seq[b->seq_at[ub->tok[i]]]) == st;
         if (n && !find(m, st, n, mine))
             return false;
         for (int32_t i = 0, k = 0; n && i < ub->n_tok; i++)
-            if (m_stream(m, b->seq[b->seq_at[ub->tok[i]]]) == st)
+            if (m_pool(m, b->seq[b->seq_at[ub->tok[i]]]) == st)
                 cells[i] = mine[k++];
         if (n)
             m->head[st] = (mine[n - 1] - base_of(m, st) + 1) % (int32_t)m->p.n_cell;
@@ -280,11 +280,11 @@ void m_abort(struct model *m, const struct model *before_batch)
     static struct model now;
     now = *m;
     m_copy(m, before_batch);
-    for (int32_t k = 0; k < now.n_given; k++)
-        m->cell[now.given[k]] = EMPTY; /* the batch's own cells have no old cell either */
+    for (int32_t k = 0; k < now.n_eviction; k++)
+        m->cell[now.eviction[k]] = EMPTY; /* the batch's own cells have no old cell either */
     for (int32_t s = 0; s < (int32_t)m->p.n_seq_max; s++)
         if (m_max(before_batch, s) >= 0)
-            memcpy(m->gone[s], now.gone[s], sizeof m->gone[s]);
+            memcpy(m->evicted[s], now.evicted[s], sizeof m->evicted[s]);
 }
 
 /* ---- operations ---- */
@@ -308,7 +308,7 @@ static void leave(struct model *m, int32_t c, int32_t seq)
 
 static void rm(struct model *m, int32_t seq, const struct gr_kv_op *op)
 {
-    int32_t st = m_stream(m, seq);
+    int32_t st = m_pool(m, seq);
     for (int32_t c = m->n_cell - 1; c >= 0; c--)
         if (hit(m, c, seq, op)) {
             leave(m, c, seq);
@@ -324,7 +324,7 @@ static int64_t moved(const struct gr_kv_op *op, int64_t pos)
 
 static void move(struct model *m, const struct gr_kv_op *op)
 {
-    int32_t freed = -1, st = m_stream(m, op->seq);
+    int32_t freed = -1, st = m_pool(m, op->seq);
     for (int32_t c = m->n_cell - 1; c >= 0; c--)
         if (hit(m, c, op->seq, op)) {
             struct m_cell *x = &m->cell[c];
@@ -337,8 +337,8 @@ static void move(struct model *m, const struct gr_kv_op *op)
         m->head[st] = GR_MAX(freed, 0);
 }
 
-/* Marks the positions that may be gone after the operation, position by position. */
-static void gone_after(struct model *m, const struct gr_kv_op *op)
+/* Marks the positions that may be evicted after the operation, position by position. */
+static void evicted_after(struct model *m, const struct gr_kv_op *op)
 {
     static struct model old;
     int32_t n_seq = (int32_t)m->p.n_seq_max;
@@ -347,17 +347,17 @@ static void gone_after(struct model *m, const struct gr_kv_op *op)
     for (int32_t s = 0; s < n_seq; s++) {
         bool rms = op->kind == GR_KV_RM && (op->seq < 0 || op->seq == s);
         bool copies = (op->kind == GR_KV_CP || op->kind == GR_KV_DUP) && s == op->dst;
-        memset(m->gone[s], 0, sizeof m->gone[s]);
+        memset(m->evicted[s], 0, sizeof m->evicted[s]);
         for (int64_t p = 0; p < M_POS; p++) {
-            bool was = m_is_gone(&old, s, p), in = in_range(op, p),
-                 in_src = op->seq >= 0 && m_is_gone(&old, op->seq, p);
+            bool was = m_is_evicted(&old, s, p), in = in_range(op, p),
+                 in_src = op->seq >= 0 && m_is_evicted(&old, op->seq, p);
             bool stays = was && !(rms && in) && !(op->kind == GR_KV_KEEP && s != op->seq) &&
                          !(moves && s == op->seq && in);
             if (stays || (copies && in_src && in))
-                set_gone(m, s, p, p + 1);
-            if (moves && was && in_src && in && m_stream(m, s) == m_stream(m, op->seq) &&
+                set_evicted(m, s, p, p + 1);
+            if (moves && was && in_src && in && m_pool(m, s) == m_pool(m, op->seq) &&
                 moved(op, p) >= 0)
-                set_gone(m, s, moved(op, p), moved(op, p) + 1);
+                set_evicted(m, s, moved(op, p), moved(op, p) + 1);
         }
     }
 }
@@ -375,7 +375,7 @@ static bool concerns(const struct model *m, const struct model *after, const str
     case GR_KV_KEEP:
         return false;
     default:
-        if (s == op->seq || memcmp(m->gone[s], after->gone[s], sizeof m->gone[s]) != 0)
+        if (s == op->seq || memcmp(m->evicted[s], after->evicted[s], sizeof m->evicted[s]) != 0)
             return true;
         for (int32_t c = 0; c < m->n_cell; c++)
             if (hit(m, c, op->seq, op) && m->cell[c].seqs & BIT(s))
@@ -413,7 +413,7 @@ static int32_t wanted(const struct model *m, const struct gr_kv_op *op, int64_t 
 
 static int copy(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
 {
-    int32_t st = m_stream(m, op->dst), at;
+    int32_t st = m_pool(m, op->dst), at;
     int64_t lo = GR_MAX(op->p0, 0), hi = op->p1 < 0 ? INT32_MAX : op->p1, max = m_max(m, op->dst);
     mv->n = wanted(m, op, lo, mv->src);
     for (int32_t c = 0; c < m->n_cell; c++)
@@ -426,17 +426,17 @@ static int copy(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
         for (int32_t c = 0; c < m->n_cell; c++)
             if (hit(m, c, op->seq, op) && m->cell[c].pos < lo)
                 lowest = GR_MIN(lowest, m->cell[c].pos), highest = GR_MAX(highest, m->cell[c].pos);
-        set_gone(m, op->dst, lowest, highest + 1);
+        set_evicted(m, op->dst, lowest, highest + 1);
     }
     close_gaps(m, op->dst);
     for (int64_t p = GR_MAX(m_visible(m, max), 0); m->p.window && !m->ideal && p < M_POS; p++)
-        if (m_is_gone(m, op->dst, p))
+        if (m_is_evicted(m, op->dst, p))
             return GR_E_UNSUPPORTED;
     if (mv->n > (int32_t)m->p.n_cell - used_in(m, st) +
                     count_useless(m, st, (struct spare){op->seq, lo, hi}))
         return GR_E_KV_FULL;
     while (mv->n > (int32_t)m->p.n_cell - used_in(m, st))
-        give_up(m, st, (struct spare){op->seq, lo, hi});
+        evict(m, st, (struct spare){op->seq, lo, hi});
     static struct model old;
     m_copy(&old, m);
     for (int32_t c = 0; c < m->n_cell; c++)
@@ -485,7 +485,7 @@ static int do_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
                 rm(m, s, &all);
         return 0;
     case GR_KV_CP:
-        if (m->p.n_stream > 1)
+        if (m->p.n_kv_pool > 1)
             return copy(m, op, mv);
         for (int32_t c = 0; c < m->n_cell; c++)
             if (hit(m, c, op->seq, op))
@@ -507,8 +507,8 @@ int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
     if (does_nothing(op))
         return 0;
     if (m->p.window && !m->ideal)
-        gone_after(&after, op);
-    bool copies = op->kind == GR_KV_DUP || (op->kind == GR_KV_CP && m->p.n_stream > 1);
+        evicted_after(&after, op);
+    bool copies = op->kind == GR_KV_DUP || (op->kind == GR_KV_CP && m->p.n_kv_pool > 1);
     for (int32_t s = 0; !copies && s < (int32_t)m->p.n_seq_max; s++)
         close_gaps(&after, s);
     int rc = do_op(&after, op, mv);
@@ -525,7 +525,7 @@ int m_op(struct model *m, const struct gr_kv_op *op, struct m_moves *mv)
 void m_pack(struct model *m, struct m_moves *mv)
 {
     mv->n = 0;
-    for (int32_t st = 0; st < (int32_t)m->p.n_stream; st++) {
+    for (int32_t st = 0; st < (int32_t)m->p.n_kv_pool; st++) {
         int32_t used = used_in(m, st), base = base_of(m, st), hole = base;
         for (int32_t c = base + used; c < base + (int32_t)m->p.n_cell; c++) {
             if (!m->cell[c].seqs)

@@ -17,14 +17,14 @@ struct m_cell {
 
 struct model {
     struct gr_kv_params p;
-    int32_t n_cell; /* of all streams */
+    int32_t n_cell; /* of all pools */
     bool ideal;     /* gives up nothing */
     uint64_t clock;
     int32_t head[M_SEQ];
-    int32_t n_given; /* cells given up since it was made 0 */
+    int32_t n_eviction; /* cells evicted since it was made 0 */
     struct m_cell cell[M_CELL];
-    uint64_t gone[M_SEQ][M_POS / 64]; /* bit set = cells at that position may have been given up */
-    int32_t given[M_CELL * 2];
+    uint64_t evicted[M_SEQ][M_POS / 64]; /* bit set = may have been evicted */
+    int32_t eviction[M_CELL * 2];
 };
 
 struct m_moves {
@@ -35,11 +35,11 @@ void m_new(struct model *m, struct gr_kv_params p);
 /* The same without `given`; as much as the cells need. */
 void m_copy(struct model *to, const struct model *from);
 int32_t m_used(const struct model *m);
-int32_t m_stream(const struct model *m, int32_t seq);
+int32_t m_pool(const struct model *m, int32_t seq);
 int64_t m_max(const struct model *m, int32_t seq);
-static inline bool m_is_gone(const struct model *m, int32_t seq, int64_t pos)
+static inline bool m_is_evicted(const struct model *m, int32_t seq, int64_t pos)
 {
-    return pos < M_POS && m->gone[seq][pos / 64] >> pos % 64 & 1;
+    return pos < M_POS && m->evicted[seq][pos / 64] >> pos % 64 & 1;
 }
 /* The lowest position that the next token of a sequence with this largest position sees. */
 int64_t m_visible(const struct model *m, int64_t max);

@@ -35,7 +35,7 @@ struct run {
     struct model m, ideal; /* ideal: the same cache without ever giving up cells */
     struct k_row k[M_CELL];
     struct gr_rng r;
-    int64_t n_op, n_batch, n_full, n_unsupported, n_moved, n_given, n_incomplete, n_seen, n_kept;
+    int64_t n_op, n_batch, n_full, n_unsupported, n_moved, n_eviction, n_incomplete, n_seen, n_kept;
 };
 
 static int32_t below(struct run *t, int32_t n)
@@ -48,7 +48,7 @@ static void start(struct run *t, struct gr_kv_params p, uint64_t seed)
     t->kv = cache_of(p);
     t->r = gr_rng_new(seed);
     m_new(&t->m, p);
-    p.n_cell = M_CELL / p.n_stream, p.contiguous = false;
+    p.n_cell = M_CELL / p.n_kv_pool, p.contiguous = false;
     m_new(&t->ideal, p);
     t->ideal.ideal = true;
 }
@@ -76,7 +76,7 @@ static void expect_cells(const struct run *t)
     CHECK(gr_kv_n_kv(t->kv) == GR_MIN(GR_MAX(GR_PAD(end, pad), pad), t->m.n_cell));
     CHECK(gr_kv_has_shift(t->kv) == shift);
     CHECK(gr_kv_n_used(t->kv) == (uint32_t)m_used(&t->m));
-    for (uint32_t s = 0; s < t->m.p.n_stream; s++)
+    for (uint32_t s = 0; s < t->m.p.n_kv_pool; s++)
         CHECK(gr_kv_head(t->kv, s) == (uint32_t)t->m.head[s], "head %u, model %d",
               gr_kv_head(t->kv, s), t->m.head[s]);
 }
@@ -96,12 +96,12 @@ static void expect_k(const struct run *t)
     }
 }
 
-static void expect_gone(const struct run *t, int32_t seq)
+static void expect_evicted(const struct run *t, int32_t seq)
 {
-    const struct gr_kv_gone *gone = &t->kv->seq[seq].gone;
+    const struct gr_kv_evicted *evicted = &t->kv->seq[seq].evicted;
     for (int64_t p = 0, i = 0; t->m.p.window && p < M_POS; p++) {
-        i += i < gone->n && p >= gone->r[i].hi;
-        CHECK(m_is_gone(&t->m, seq, p) == (i < gone->n && p >= gone->r[i].lo),
+        i += i < evicted->n && p >= evicted->r[i].hi;
+        CHECK(m_is_evicted(&t->m, seq, p) == (i < evicted->n && p >= evicted->r[i].lo),
               "sequence %d: position %d", seq, (int)p);
     }
 }
@@ -118,7 +118,7 @@ static void expect_seqs(const struct run *t)
         CHECK(gr_kv_cells_pos_min(t->kv, s) == (n ? t->m.cell[cells[0]].pos : -1));
         CHECK(gr_kv_cells_pos_max(t->kv, s) == m_max(&t->m, s));
         CHECK(gr_kv_incomplete(t->kv, s) == m_incomplete(&t->m, s));
-        expect_gone(t, s);
+        expect_evicted(t, s);
         CHECK(!t->m.p.window || m_max(&t->m, s) == m_max(&t->ideal, s), "sequence %d", s);
     }
 }
@@ -170,7 +170,7 @@ static void fill(struct run *t, const struct gr_ubatch *ub, bool causal, int32_t
     int64_t n = gr_kv_list(t->kv, ub);
     bool kept = below(t, 8);
     CHECK(n <= (int64_t)GR_COUNT(written.item));
-    CHECK(t->m.p.n_stream == 1 || n <= gr_kv_list_room(&t->m.p));
+    CHECK(t->m.p.n_kv_pool == 1 || n <= gr_kv_list_capacity(&t->m.p));
     if (!kept) {
         memset(written.item, 0xff, (size_t)n * 4), memset(written.key, 0xff, (size_t)n * 4);
         memset(copied.item, 0xff, (size_t)n * 4), memset(copied.key, 0xff, (size_t)n * 4);
@@ -214,7 +214,7 @@ static void expect_list(struct run *t, const struct gr_ubatch *ub, bool causal)
     CHECK(n == gr_kv_list(t->kv, ub));
 }
 
-/* With a window, a token sees what it would if nothing had ever been given up. */
+/* With a window, a token sees what it would if nothing had ever been evicted. */
 static void expect_ideal(struct run *t, const struct gr_ubatch *ub)
 {
     int32_t place[3];
@@ -259,7 +259,7 @@ static void make_batch(struct run *t, struct random_batch *x)
     for (int32_t i = 0; i < n_tok; i++) {
         seq = below(t, 4) ? seq : below(t, n_seq);
         x->seq_at[i] = at, x->tok[i] = i;
-        x->n_seq[i] = t->m.p.n_stream > 1 || below(t, 4) ? 1 : 1 + below(t, GR_MIN(3, n_seq));
+        x->n_seq[i] = t->m.p.n_kv_pool > 1 || below(t, 4) ? 1 : 1 + below(t, GR_MIN(3, n_seq));
         for (int32_t k = 0; k < x->n_seq[i]; k++, at++) {
             x->seq[at] = (seq + k) % n_seq;
             next[seq] = GR_MAX(next[seq], next[x->seq[at]]);
@@ -300,7 +300,7 @@ static void place(struct run *t, const struct gr_ubatch *ub)
 }
 
 /* Takes the batch back; what a window has let go meanwhile is missing, so the sequence goes. */
-static void take_back(struct run *t, const struct model *before, const struct model *ideal)
+static void rollback(struct run *t, const struct model *before, const struct model *ideal)
 {
     struct m_moves mv;
     gr_kv_abort(t->kv);
@@ -325,7 +325,7 @@ static void do_batch(struct run *t)
     bool fits = true;
     make_batch(t, &x);
     m_copy(&before, &t->m), m_copy(&dry, &t->m), m_copy(&ideal, &t->ideal);
-    dry.n_given = 0;
+    dry.n_eviction = 0;
     for (int32_t u = 0; u < x.n_ub && fits; u++)
         fits = m_place(&dry, &x.ub[u], cells);
     CHECK(gr_kv_reserve(t->kv, x.ub, x.n_ub) == (fits ? 0 : GR_E_KV_FULL), "%s", gr_error());
@@ -335,14 +335,14 @@ static void do_batch(struct run *t)
         return;
     bool commit = below(t, 4);
     int32_t n = commit ? x.n_ub : below(t, x.n_ub + 1);
-    t->m.n_given = 0;
+    t->m.n_eviction = 0;
     for (int32_t u = 0; u < n; u++)
         place(t, &x.ub[u]);
-    t->n_given += t->m.n_given;
+    t->n_eviction += t->m.n_eviction;
     if (commit)
         gr_kv_commit(t->kv);
     else
-        take_back(t, &before, &ideal);
+        rollback(t, &before, &ideal);
 }
 
 /* ---- operations ---- */
@@ -438,7 +438,7 @@ static void random_step(struct run *t)
     for (int32_t s = 0; t->m.p.window && s < (int32_t)t->m.p.n_seq_max; s++)
         if (m_max(&t->m, s) > M_POS / 2)
             operate(t, &(struct gr_kv_op){GR_KV_RM, s, 0, -1, -1, 0});
-    if (t->m.p.window && m_used(&t->ideal) > t->ideal.n_cell / (int32_t)t->m.p.n_stream / 2)
+    if (t->m.p.window && m_used(&t->ideal) > t->ideal.n_cell / (int32_t)t->m.p.n_kv_pool / 2)
         clear(t);
     if (what < 45)
         do_batch(t);
@@ -458,29 +458,29 @@ static const struct config {
     struct gr_kv_params p;
     int32_t n_op;
 } configs[] = {
-    {{.n_cell = 24, .n_stream = 1, .n_seq_max = 3, .n_pad = 32}, 250000},
-    {{.n_cell = 50, .n_stream = 1, .n_seq_max = 4, .n_pad = 32, .group = 3}, 100000},
-    {{.n_cell = 96, .n_stream = 1, .n_seq_max = 40, .n_pad = 64}, 20000},
-    {{.n_cell = 33, .n_stream = 1, .n_seq_max = 3, .n_pad = 32, .contiguous = true}, 110000},
-    {{.n_cell = 21, .n_stream = 3, .n_seq_max = 3, .n_pad = 32, .group = 2}, 100000},
-    {{.n_cell = 40, .n_stream = 2, .n_seq_max = 2, .n_pad = 32, .contiguous = true}, 60000},
-    {{.n_cell = 30, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .pos_2d = true}, 80000},
-    {{.n_cell = 24, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .window = 8}, 50000},
-    {{.n_cell = 40, .n_stream = 1, .n_seq_max = 3, .n_pad = 32, .window = 8}, 70000},
-    {{.n_cell = 20, .n_stream = 2, .n_seq_max = 2, .n_pad = 32, .window = 6}, 60000},
-    {{.n_cell = 20, .n_stream = 1, .n_seq_max = 3, .n_pad = 32, .window = 8, .chunked = true},
+    {{.n_cell = 24, .n_kv_pool = 1, .n_seq_max = 3, .n_pad = 32}, 250000},
+    {{.n_cell = 50, .n_kv_pool = 1, .n_seq_max = 4, .n_pad = 32, .group = 3}, 100000},
+    {{.n_cell = 96, .n_kv_pool = 1, .n_seq_max = 40, .n_pad = 64}, 20000},
+    {{.n_cell = 33, .n_kv_pool = 1, .n_seq_max = 3, .n_pad = 32, .contiguous = true}, 110000},
+    {{.n_cell = 21, .n_kv_pool = 3, .n_seq_max = 3, .n_pad = 32, .group = 2}, 100000},
+    {{.n_cell = 40, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32, .contiguous = true}, 60000},
+    {{.n_cell = 30, .n_kv_pool = 1, .n_seq_max = 2, .n_pad = 32, .pos_2d = true}, 80000},
+    {{.n_cell = 24, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .window = 8}, 50000},
+    {{.n_cell = 40, .n_kv_pool = 1, .n_seq_max = 3, .n_pad = 32, .window = 8}, 70000},
+    {{.n_cell = 20, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32, .window = 6}, 60000},
+    {{.n_cell = 20, .n_kv_pool = 1, .n_seq_max = 3, .n_pad = 32, .window = 8, .chunked = true},
      60000},
-    {{.n_cell = 30, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .window = 5, .contiguous = true},
+    {{.n_cell = 30, .n_kv_pool = 1, .n_seq_max = 2, .n_pad = 32, .window = 5, .contiguous = true},
      40000},
     {{.n_cell = 30,
-      .n_stream = 1,
+      .n_kv_pool = 1,
       .n_seq_max = 2,
       .n_pad = 32,
       .window = 6,
       .group = 2,
       .pos_2d = true},
      40000},
-    {{.n_cell = 16, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .window = 1}, 20000}};
+    {{.n_cell = 16, .n_kv_pool = 1, .n_seq_max = 2, .n_pad = 32, .window = 1}, 20000}};
 
 Test(kv_random, a_million_operations, .timeout = 600)
 {
@@ -492,12 +492,12 @@ Test(kv_random, a_million_operations, .timeout = 600)
         while (t.n_op < configs[i].n_op / PART)
             random_step(&t);
         cr_log_info("%zu: %lld operations, %lld batches, %lld full, %lld unsupported, %lld moved, "
-                    "%lld given up, %lld incomplete, %lld seen\n",
+                    "%lld evicted, %lld incomplete, %lld seen\n",
                     i, (long long)t.n_op, (long long)t.n_batch, (long long)t.n_full,
-                    (long long)t.n_unsupported, (long long)t.n_moved, (long long)t.n_given,
+                    (long long)t.n_unsupported, (long long)t.n_moved, (long long)t.n_eviction,
                     (long long)t.n_incomplete, (long long)t.n_seen);
         cr_assert(t.n_full && t.n_moved && t.n_seen && t.n_kept);
-        cr_assert(!configs[i].p.window || (t.n_unsupported && t.n_given && t.n_incomplete));
+        cr_assert(!configs[i].p.window || (t.n_unsupported && t.n_eviction && t.n_incomplete));
         gr_kv_free(&t.kv);
         n += t.n_op;
     }
@@ -542,7 +542,7 @@ static void small_batch(struct run *t, const struct small_batch *what, bool last
     bool fits = true;
     make_small(t, what, &x);
     m_copy(&before, &t->m);
-    t->m.n_given = 0;
+    t->m.n_eviction = 0;
     for (int32_t u = 0; last && u < x.n_ub && fits; u++)
         fits = m_place(&t->m, &x.ub[u], &want);
     int rc = gr_kv_reserve(t->kv, x.ub, x.n_ub);
@@ -628,13 +628,13 @@ static void run_exhaustive(struct gr_kv_params p, int32_t most)
 
 Test(kv_exhaustive, pool)
 {
-    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_stream = 1, .n_seq_max = 2, .n_pad = 32},
+    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_kv_pool = 1, .n_seq_max = 2, .n_pad = 32},
                    DEPTH);
 }
 
-Test(kv_exhaustive, streams)
+Test(kv_exhaustive, pools)
 {
-    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_stream = 2, .n_seq_max = 2, .n_pad = 32},
+    run_exhaustive((struct gr_kv_params){.n_cell = 4, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32},
                    DEPTH);
 }
 
@@ -642,6 +642,6 @@ Test(kv_exhaustive, contiguous)
 {
     run_exhaustive(
         (struct gr_kv_params){
-            .n_cell = 4, .n_stream = 1, .n_seq_max = 2, .n_pad = 32, .contiguous = true},
+            .n_cell = 4, .n_kv_pool = 1, .n_seq_max = 2, .n_pad = 32, .contiguous = true},
         DEPTH - 1);
 }

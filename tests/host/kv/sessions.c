@@ -2,7 +2,7 @@
  * the positions that every sequence holds after each operation (tests/golden/kv/make.py has the
  * format).
  *
- * Where a session gives each sequence its own pool of cells ("streams"), seq_keep reaches the kept
+ * Where a session gives each sequence its own pool of cells, seq_keep reaches the kept
  * sequence's pool alone and so removes nothing; this test leaves it out there. */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -128,10 +128,11 @@ static void run(struct session *s, char *line)
 static void open_cache(struct session *s)
 {
     struct gr_cache_params p = {.n_seq_max = (uint32_t)s->n_seq_max, .has = {true}};
-    p.kv[GR_CACHE_FULL] = (struct gr_kv_params){.n_cell = (uint32_t)s->n_cell,
-                                                .n_stream = s->unified ? 1 : (uint32_t)s->n_seq_max,
-                                                .n_seq_max = (uint32_t)s->n_seq_max,
-                                                .n_pad = 256};
+    p.kv[GR_CACHE_FULL] =
+        (struct gr_kv_params){.n_cell = (uint32_t)s->n_cell,
+                              .n_kv_pool = s->unified ? 1 : (uint32_t)s->n_seq_max,
+                              .n_seq_max = (uint32_t)s->n_seq_max,
+                              .n_pad = 256};
     cr_assert_eq(gr_cache_init(&s->cache, &p), 0, "%s", gr_error());
 }
 

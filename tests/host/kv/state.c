@@ -152,10 +152,13 @@ Test(kv_state, numbers_that_make_no_sense)
     gr_rs_free(&a), gr_rs_free(&b);
 }
 
-static struct gr_kv *cells(uint32_t n_cell, uint32_t n_stream, int32_t window)
+static struct gr_kv *cells(uint32_t n_cell, uint32_t n_kv_pool, int32_t window)
 {
-    struct gr_kv_params p = {
-        .n_cell = n_cell, .n_stream = n_stream, .n_seq_max = N_SEQ, .n_pad = 32, .window = window};
+    struct gr_kv_params p = {.n_cell = n_cell,
+                             .n_kv_pool = n_kv_pool,
+                             .n_seq_max = N_SEQ,
+                             .n_pad = 32,
+                             .window = window};
     struct gr_kv *kv;
     cr_assert_eq(gr_kv_new(&kv, &p), 0, "%s", gr_error());
     return kv;
@@ -185,23 +188,23 @@ static int plan(struct gr_kv_load *l, struct gr_kv *kv, const struct gr_vec *blo
     return gr_kv_load_plan(l, kv, "state", block->data, block->n, -1);
 }
 
-/* Shared cells are shared in one pool and copied to streams; what there is no room for is refused,
- * but for what a window no longer sees. */
+/* Shared cells are shared in one pool and copied to separate pools; what there is no room for is
+ * refused, but for what a window no longer sees. */
 Test(kv_state, room)
 {
     struct gr_vec block = list_cells(50, 20);
     struct gr_kv_load l;
-    struct gr_kv *pool = cells(50, 1, 0), *streams = cells(50, N_SEQ, 0), *small = cells(49, 1, 0),
+    struct gr_kv *pool = cells(50, 1, 0), *pools = cells(50, N_SEQ, 0), *small = cells(49, 1, 0),
                  *window = cells(36, 1, 8);
     cr_assert_eq(plan(&l, pool, &block), 0, "%s", gr_error());
     gr_kv_load_do(&l, pool);
     cr_expect_eq(gr_kv_n_used(pool), 50);
     cr_expect_eq(gr_kv_seq_shared(pool, 2), 20);
     gr_kv_load_fini(&l);
-    cr_assert_eq(plan(&l, streams, &block), 0, "%s", gr_error());
-    gr_kv_load_do(&l, streams);
-    cr_expect_eq(gr_kv_n_used(streams), 70);
-    cr_expect_eq(gr_kv_cells_pos_max(streams, 2), 19);
+    cr_assert_eq(plan(&l, pools, &block), 0, "%s", gr_error());
+    gr_kv_load_do(&l, pools);
+    cr_expect_eq(gr_kv_n_used(pools), 70);
+    cr_expect_eq(gr_kv_cells_pos_max(pools, 2), 19);
     gr_kv_load_fini(&l);
     cr_expect_eq(plan(&l, small, &block), GR_E_KV_FULL);
     cr_expect(strstr(gr_error(), "50 cells needed, 49 of 49 free"), "%s", gr_error());
@@ -215,5 +218,5 @@ Test(kv_state, room)
     cr_expect_eq(gr_kv_can(window, &back), GR_E_UNSUPPORTED, "what was left out is known");
     gr_kv_load_fini(&l);
     gr_vec_fini(&block);
-    gr_kv_free(&pool), gr_kv_free(&streams), gr_kv_free(&small), gr_kv_free(&window);
+    gr_kv_free(&pool), gr_kv_free(&pools), gr_kv_free(&small), gr_kv_free(&window);
 }

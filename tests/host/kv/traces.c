@@ -279,7 +279,7 @@ Test(traces, S0_25_deltas_of_every_cell)
 {
     int32_t delta[16];
     struct gr_kv *kv =
-        cache_of((struct gr_kv_params){.n_cell = 8, .n_stream = 2, .n_seq_max = 2, .n_pad = 32});
+        cache_of((struct gr_kv_params){.n_cell = 8, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32});
     store(kv, 0, 0, 3, NULL);
     store(kv, 1, 0, 3, NULL);
     add(kv, 1, 1, -1, 5);
@@ -303,7 +303,7 @@ static struct gr_kv *head_at_1020(bool contiguous)
     store(kv, 2, 0, 4, NULL);
     add(kv, 2, -1, -1, -4);
     cr_assert(gr_kv_n_used(kv) == 1014 && gr_kv_head(kv, 0) == 0);
-    kv->stream->head = 1020;
+    kv->pool->head = 1020;
     return kv;
 }
 
@@ -330,7 +330,7 @@ Test(traces, S1_5_head_heuristic)
         store(kv, 0, 0, 6, NULL);
         rm(kv, 0, 0, 1);
         rm(kv, 0, used + 1, -1);
-        kv->stream->head = 6;
+        kv->pool->head = 6;
         cr_assert_eq(gr_kv_n_used(kv), (uint32_t)used);
         store(kv, 0, used + 1, 1, &cell);
         cr_assert_eq(cell, used == 3 ? 0 : 6);
@@ -421,7 +421,7 @@ Test(traces, C4_padding)
         }
 }
 
-/* ---- streams ---- */
+/* ---- pools ---- */
 
 Test(traces, S3_9_eviction_of_the_oldest)
 {
@@ -439,10 +439,10 @@ Test(traces, S3_9_eviction_of_the_oldest)
     gr_kv_free(&kv);
 }
 
-Test(traces, S3_11_rows_of_streams)
+Test(traces, S3_11_rows_of_pools)
 {
     struct gr_kv *kv =
-        cache_of((struct gr_kv_params){.n_cell = 512, .n_stream = 2, .n_seq_max = 2, .n_pad = 32});
+        cache_of((struct gr_kv_params){.n_cell = 512, .n_kv_pool = 2, .n_seq_max = 2, .n_pad = 32});
     static int32_t cells[1024];
     cr_assert_eq(gr_kv_n_cell(kv), 1024);
     store(kv, 1, 0, 512, cells);
@@ -477,7 +477,7 @@ Test(traces, S3_15_rows_and_columns)
                                         {4, 5, 4}, {4, 5, 9}, {4, 7, 0}};
     static const int32_t n_seen[7] = {6, 3, 5, 1, 3, 4, 7};
     struct gr_kv *kv = cache_of((struct gr_kv_params){
-        .n_cell = 32, .n_stream = 1, .n_seq_max = 1, .n_pad = 32, .pos_2d = true});
+        .n_cell = 32, .n_kv_pool = 1, .n_seq_max = 1, .n_pad = 32, .pos_2d = true});
     int32_t cells[7], list[7], span[21];
     static float mask[7 * 32];
     struct gr_ubatch ub = tokens(0, 0, 7);

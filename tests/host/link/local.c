@@ -68,7 +68,7 @@ Test(local, order_and_lanes)
     }
     cr_assert_eq(gr_world_link(w[0], GR_LANE_DATA, 0, 2, &back), 0);
     cr_assert_eq(gr_world_link(w[2], GR_LANE_DATA, 0, 2, &back_in), 0);
-    static const char *const words[GR_N_LANE] = {"order", "result", "data", "group"};
+    static const char *const words[GR_N_LANE] = {"command", "result", "data", "tensor"};
     for (int lane = 0; lane < GR_N_LANE; lane++)
         send_text(out[lane], words[lane]), send_text(out[lane], "second"), send_text(out[lane], "");
     send_text(back, "back");
@@ -214,8 +214,8 @@ Test(local, a_lost_rank_ends_every_wait)
     for (int i = 0; i < 3; i++)
         world[i]->wrap = &sync;
     w[0].world = w[1].world = w[3].world = world[1], w[2].world = world[2];
-    cr_assert_eq(gr_world_link(world[1], GR_LANE_ORDER, 0, 1, &w[0].link), 0);
-    cr_assert_eq(gr_world_link(world[1], GR_LANE_GROUP, 2, 1, &w[1].link), 0);
+    cr_assert_eq(gr_world_link(world[1], GR_LANE_COMMAND, 0, 1, &w[0].link), 0);
+    cr_assert_eq(gr_world_link(world[1], GR_LANE_TENSOR, 2, 1, &w[1].link), 0);
     cr_assert_eq(gr_world_link(world[2], GR_LANE_DATA, 1, 2, &w[2].link), 0);
     cr_assert_eq(gr_world_link(world[1], GR_LANE_DATA, 1, 0, &w[3].link), 0);
     w[1].probes = true;
@@ -234,7 +234,7 @@ Test(local, a_lost_rank_ends_every_wait)
     }
     struct gr_link *none;
     struct gr_request r = {0};
-    cr_assert_eq(gr_world_link(world[0], GR_LANE_ORDER, 0, 1, &none), GR_E_PEER_LOST);
+    cr_assert_eq(gr_world_link(world[0], GR_LANE_COMMAND, 0, 1, &none), GR_E_PEER_LOST);
     cr_assert_eq(gr_link_recv(w[0].link, text, 1, &r), GR_E_PEER_LOST);
     cr_assert_eq(gr_link_send(w[3].link, text, 1, &r), GR_E_PEER_LOST);
     for (int i = 0; i < 3; i++)

@@ -30,7 +30,7 @@ Test(ranks, devices_are_dealt)
         for (int32_t d = 0; d < all.n; d++)
             all.found[d].index = d;
         for (int32_t r = 0; r < deals[i].n_rank; r++) {
-            gr_devices_deal(&own, &all, r, deals[i].n_rank);
+            gr_devices_assign(&own, &all, r, deals[i].n_rank);
             cr_expect_eq(own.n, deals[i].n[r], "case %zu, rank %d: %d", i, r, own.n);
             for (int32_t d = 0; d < own.n; d++)
                 cr_expect_eq(own.found[d].index, deals[i].first[r] + d, "case %zu, rank %d", i, r);

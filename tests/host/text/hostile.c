@@ -414,11 +414,11 @@ Test(hostile, random_bytes)
                 char text[200];
                 size_t n = random_text(&r, text, sizeof text, true);
                 struct gr_vec ids = tokenize(v, text, n, true, k % 2), out = {0};
-                struct gr_detok d;
-                gr_detok_init(&d, v, k % 3, true);
+                struct gr_vocab_detok d;
+                gr_vocab_detok_init(&d, v, k % 3, true);
                 for (size_t i = 0; i < ids.n; i++)
-                    cr_assert_eq(gr_detok_push(&d, ((int32_t *)ids.data)[i], &out), 0);
-                cr_assert_eq(gr_detok_flush(&d, &out), 0);
+                    cr_assert_eq(gr_vocab_detok_push(&d, ((int32_t *)ids.data)[i], &out), 0);
+                cr_assert_eq(gr_vocab_detok_flush(&d, &out), 0);
                 gr_vec_fini(&ids);
                 gr_vec_fini(&out);
             }
@@ -434,14 +434,14 @@ static int life(const struct gr_vocab_source *src)
     static const char text[] = "aab a\xff\xc3\xa9 12 <s>";
     struct gr_vocab *v;
     struct gr_vec ids = {0}, out = {0};
-    struct gr_detok d;
+    struct gr_vocab_detok d;
     int rc = gr_vocab_open_source(&v, src);
     if (!rc)
         rc = gr_tokenize(v, text, strlen(text), true, true, &ids);
     if (!rc) {
-        gr_detok_init(&d, v, true, true);
+        gr_vocab_detok_init(&d, v, true, true);
         for (size_t i = 0; i < ids.n && !rc; i++)
-            rc = gr_detok_push(&d, ((int32_t *)ids.data)[i], &out);
+            rc = gr_vocab_detok_push(&d, ((int32_t *)ids.data)[i], &out);
     } else {
         cr_assert_eq(ids.n, 0);
     }

@@ -91,10 +91,10 @@ Test(roundtrip, stream_is_the_text)
         char text[128];
         size_t n = random_text(&r, text, sizeof text, false), at = 0;
         struct gr_vec ids = tokenize(v, text, n, false, false), out = {0};
-        struct gr_detok d;
-        gr_detok_init(&d, v, false, true);
+        struct gr_vocab_detok d;
+        gr_vocab_detok_init(&d, v, false, true);
         for (size_t k = 0; k < ids.n; k++) {
-            cr_assert_eq(gr_detok_push(&d, ((int32_t *)ids.data)[k], &out), 0);
+            cr_assert_eq(gr_vocab_detok_push(&d, ((int32_t *)ids.data)[k], &out), 0);
             cr_assert(out.n <= n && (!out.n || !memcmp(out.data, text, out.n)));
             for (size_t len; at < out.n; at += len) { /* whole characters only */
                 uint32_t cp;
@@ -103,7 +103,7 @@ Test(roundtrip, stream_is_the_text)
                 len = (size_t)c;
             }
         }
-        cr_assert_eq(gr_detok_flush(&d, &out), 0);
+        cr_assert_eq(gr_vocab_detok_flush(&d, &out), 0);
         cr_assert_eq(out.n, n);
         gr_vec_fini(&ids);
         gr_vec_fini(&out);
@@ -143,16 +143,16 @@ Test(roundtrip, broken_utf8_is_replaced)
     struct small s;
     struct gr_vocab *v = byte_level(&s, "gpt-2");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct gr_detok d;
+        struct gr_vocab_detok d;
         struct gr_vec out = {0};
-        gr_detok_init(&d, v, false, false);
+        gr_vocab_detok_init(&d, v, false, false);
         for (const char *p = cases[i].bytes; *p; p++) {
             struct gr_vec ids = tokenize(v, p, 1, false, false);
             cr_assert_eq(ids.n, 1);
-            cr_assert_eq(gr_detok_push(&d, *(int32_t *)ids.data, &out), 0);
+            cr_assert_eq(gr_vocab_detok_push(&d, *(int32_t *)ids.data, &out), 0);
             gr_vec_fini(&ids);
         }
-        cr_assert_eq(gr_detok_flush(&d, &out), 0);
+        cr_assert_eq(gr_vocab_detok_flush(&d, &out), 0);
         cr_assert(out.n == strlen(cases[i].text) && !memcmp(out.data, cases[i].text, out.n),
                   "case %zu: %s", i, gr_quote(out.data, out.n));
         gr_vec_fini(&out);
@@ -166,18 +166,18 @@ Test(roundtrip, control_tokens_and_the_first_blank)
     struct small s;
     struct gr_vocab *v = sentencepiece(&s);
     struct gr_vec ids = tokenize(v, "a b", 3, true, false), out = {0};
-    struct gr_detok d;
+    struct gr_vocab_detok d;
     for (int special = 0; special < 2; special++) {
         out.n = 0;
-        gr_detok_init(&d, v, special, true);
+        gr_vocab_detok_init(&d, v, special, true);
         for (size_t i = 0; i < ids.n; i++)
-            cr_assert_eq(gr_detok_push(&d, ((int32_t *)ids.data)[i], &out), 0);
+            cr_assert_eq(gr_vocab_detok_push(&d, ((int32_t *)ids.data)[i], &out), 0);
         const char *want = special ? "<s> a b" : "a b";
         cr_assert(out.n == strlen(want) && !memcmp(out.data, want, out.n), "%s",
                   gr_quote(out.data, out.n));
     }
-    cr_assert_eq(gr_detok_push(&d, gr_vocab_size(v), &out), GR_E_INVALID);
-    cr_assert_eq(gr_detok_push(&d, -1, &out), GR_E_INVALID);
+    cr_assert_eq(gr_vocab_detok_push(&d, gr_vocab_size(v), &out), GR_E_INVALID);
+    cr_assert_eq(gr_vocab_detok_push(&d, -1, &out), GR_E_INVALID);
     gr_vec_fini(&ids);
     gr_vec_fini(&out);
     gr_vocab_close(&v);

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "gpurun.h"
-#include "link/check.h"
+#include "link/self_test.h"
 #include "support/traffic.h"
 
 #define S ((int64_t)1000000000)
@@ -85,7 +85,7 @@ static void many_in_flight(void)
     for (int32_t other = 1; other < w->n_rank; other++) {
         if (w->rank != 0 && w->rank != other)
             continue;
-        struct gr_link *out = open_link(GR_LANE_ORDER, 0, other);
+        struct gr_link *out = open_link(GR_LANE_COMMAND, 0, other);
         for (int i = 0; i < N; i++) {
             int *v = &values[other][i];
             struct gr_request *r = &requests[other][i];
@@ -105,7 +105,7 @@ static void many_in_flight(void)
  * link is closed with a receive under way, and what comes later goes to the next one. */
 static void deadlines(void)
 {
-    struct gr_link *go = w->rank < 2 ? open_link(GR_LANE_ORDER, 1, 0) : NULL;
+    struct gr_link *go = w->rank < 2 ? open_link(GR_LANE_COMMAND, 1, 0) : NULL;
     struct gr_link *l = w->rank < 2 ? open_link(GR_LANE_RESULT, 0, 1) : NULL;
     struct gr_request r = {0}, s = {0};
     char buf[8] = "abcdefg";
@@ -165,7 +165,7 @@ static void chain(void)
 {
     struct gr_port in = {0}, out = {0};
     struct gr_chain_end from = {0}, to = {0};
-    struct gr_link_found *found = gr_calloc((size_t)w->n_rank, sizeof *found);
+    struct gr_link_result *found = gr_calloc((size_t)w->n_rank, sizeof *found);
     int n_found = 0;
     if (w->rank > 0)
         from.port = &in, in.link = open_link(GR_LANE_DATA, w->rank - 1, w->rank);
@@ -178,7 +178,7 @@ static void chain(void)
         char line[160];
         expect(strcmp(found[i].name, "mpi (host memory)") == 0 && found[i].seconds[2] > 0);
         if (w->rank == 0)
-            printf("%s\n", gr_link_found_text(&found[i], line, sizeof line));
+            printf("%s\n", gr_link_result_text(&found[i], line, sizeof line));
     }
     if (w->rank == 0)
         printf("tested in %.1f ms\n", gr_seconds_since(start) * 1e3);
@@ -215,7 +215,7 @@ static void lost(void)
             expect(gr_link_recv(l, &buf, 1, &r) == 0 && gr_link_wait(l, &r, INT64_MAX) == 0);
         gr_link_close(&l);
     }
-    never = open_link(GR_LANE_GROUP, w->rank == last ? 0 : last, w->rank);
+    never = open_link(GR_LANE_TENSOR, w->rank == last ? 0 : last, w->rank);
     expect(gr_link_recv(never, &buf, 1, &r) == 0);
     if (w->rank == last)
         gr_world_lose(w, 0, "told to be");

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "base/seats.h"
+#include "base/pinning.h"
 #include "base/threads.h"
 #include "gr/status.h"
 
@@ -76,9 +76,10 @@ static int try(int size, const struct gr_threads_opt *opt)
 int main(void)
 {
     /* Pinned, at a lower priority, and asleep whenever they wait. */
-    static struct gr_seats seats = {.n = N, .n_node = 1, .pinned = true, .cpu = {-1, -1, -1, -1}};
-    const struct gr_threads_opt asleep = {.seats = &seats, .prio = -1, .poll_us = 0};
-    if (!gr_cpus_allowed(&seats.cpus[0]))
+    static struct gr_pinning pinning = {
+        .n = N, .n_node = 1, .pinned = true, .cpu = {-1, -1, -1, -1}};
+    const struct gr_threads_opt asleep = {.pinning = &pinning, .prio = -1, .poll_us = 0};
+    if (!gr_cpus_allowed(&pinning.cpus[0]))
         return 1;
     for (int size = 1; size <= N; size++)
         if (!try(size, NULL) || !try(size, &asleep))
