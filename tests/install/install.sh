@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install.sh BUILD CMAKE GENERATOR CC SANITIZERS: installs BUILD to a place of its own, moves that (the package files hold no
-# absolute path) and builds tests/install/consumer against it in four ways.
+# absolute path), builds tests/install/consumer against it in four ways, and the README's example.
 set -euo pipefail
 build=$1 cmake=$2 generator=$3 cc=$4 sanitizers=$5
 here=$(cd "$(dirname "$0")" && pwd)
@@ -35,6 +35,17 @@ check "pkg-config, static" "$tmp/pc_static"
     "$cmake" --build "$tmp/consumer" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; exit 1; }
 check "find_package, shared" "$tmp/consumer/with_shared"
 check "find_package, static" "$tmp/consumer/with_static"
+
+# The README's example: the code between its #include and the next paragraph, run on the built-in model's file.
+{
+    echo '#include <gpurun.h>'
+    echo 'int main(void) {'
+    awk '/^    #include <gpurun.h>/ { on = 1; next } /^[^ ]/ { on = 0 } on' "$here/../../README.md"
+    echo 'return rc ? rc : !logits; }'
+} >"$tmp/example.c"
+cp "$here/../../tools/default-model.gguf" "$tmp/model.gguf"
+"$cc" "${flags[@]}" "$tmp/example.c" -o "$tmp/example" $(pkg-config --cflags --libs gpurun)
+(cd "$tmp" && ./example) || { echo "the README's example fails"; exit 1; }
 
 # The shared library exports the functions of gpurun.h and nothing else; a sanitizer adds symbols of its own.
 [ -z "$sanitizers" ] || exit 0
