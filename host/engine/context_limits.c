@@ -5,12 +5,12 @@
 #include "engine/session.h"
 
 int gr_context_limits(const struct gr_model *model, const struct gr_session_params *params,
-                      struct gr_context_limits *reach)
+                      struct gr_context_limits *limits)
 {
     struct gr_session_params p = params ? *params : gr_session_params_default();
     const struct gr_hparams *hp = &model->hp;
     struct gr_memory m;
-    *reach = (struct gr_context_limits){0};
+    *limits = (struct gr_context_limits){0};
     p.self_extend_n = 0;
     int rc = gr_session_fill(model, &p);
     if (!rc)
@@ -21,10 +21,10 @@ int gr_context_limits(const struct gr_model *model, const struct gr_session_para
     /* windowed layers keep fewer cells than the context */
     bool cut = m.cache.has[GR_CACHE_SWA] && swa->n_cell < m.n_ctx_seq;
     bool moves = !hp->embd.n_learned_pos && !hp->no_cache && !m.cache.has_rs;
-    reach->n_good = gr_rope_max_positions(hp, &p);
-    reach->can_shift = moves && !(cut && swa->chunked);
-    reach->can_extend[GR_SELF_EXTEND_CLASSIC] = moves && !cut;
-    reach->can_extend[GR_SELF_EXTEND_WINDOW] =
+    limits->n_good = gr_rope_max_positions(hp, &p);
+    limits->can_shift = moves && !(cut && swa->chunked);
+    limits->can_extend[GR_SELF_EXTEND_CLASSIC] = moves && !cut;
+    limits->can_extend[GR_SELF_EXTEND_WINDOW] =
         hp->rope.kind != GR_ROPE_NONE && !hp->embd.n_learned_pos && !hp->no_cache;
     return 0;
 }

@@ -60,11 +60,11 @@ void gr_device_sampling_finish(struct gr_session *s, bool done)
 
 int gr_sampled_token(const struct gr_session *s, int32_t i, int32_t *id)
 {
-    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
-    i = i < 0 ? f->n_tok + i : i;
-    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || !f->sampled)
+    const struct gr_pending_batch *pending = &s->results.pending[s->results.last];
+    i = i < 0 ? pending->n_tok + i : i;
+    if (i < 0 || i >= pending->n_tok || pending->out_row[i] < 0 || !pending->sampled)
         return gr_fail(GR_E_INVALID,
                        "sampling: no token was sampled for token %d of the last batch", i);
-    *id = ((const int32_t *)(const void *)f->logits)[f->out_row[i]];
+    *id = ((const int32_t *)(const void *)pending->logits)[pending->out_row[i]];
     return gr_sampler_result(*id);
 }

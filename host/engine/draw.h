@@ -21,11 +21,11 @@ struct gr_draws {
 
 /* Returns whether a device samples the tokens of all outputs of the batch. */
 bool gr_device_sampling_all(const struct gr_session *s);
-/* Allocates s->draws.how for n_out rows; fills it with the sampling parameters of the batch's rows,
- * in their order. */
+/* Allocate s->sampled.how for n_out rows; fill it with the sampling parameters of the batch's rows,
+ * in the order of the micro-batches. */
 int gr_device_sampling_reserve(struct gr_session *s, int32_t n_out);
 void gr_device_sampling_fill(struct gr_session *s, int32_t n_ub);
-/* After a batch: commits (done) or undoes the samplers' state for its draws. */
+/* After a batch: commits (done) or undoes what sampling its tokens changed in the samplers. */
 void gr_device_sampling_finish(struct gr_session *s, bool done);
 
 #endif

@@ -15,12 +15,12 @@ struct gr_imatrix_collector {
     int64_t n_id, n_used;       /* ids in all, and of one token */
     int rc;                     /* first failure */
 };
-void gr_imatrix_collector_fini(struct gr_imatrix_collector *w);
+void gr_imatrix_collector_fini(struct gr_imatrix_collector *c);
 
-/* Receives a tap of a product's expert ids or of its input. */
-void gr_imatrix_collect(struct gr_imatrix_collector *w, const struct gr_tap *tap,
+/* Receives the tap of a product: its expert ids, or its input. */
+void gr_imatrix_collect(struct gr_imatrix_collector *c, const struct gr_tap *tap,
                         const struct gr_ten *t);
 /* Returns the first failure since the last call, and clears it. */
-int gr_imatrix_collector_status(struct gr_imatrix_collector *w);
+int gr_imatrix_collector_status(struct gr_imatrix_collector *c);
 
 #endif

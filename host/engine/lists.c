@@ -14,7 +14,7 @@
 
 /* Initial capacity: the cells of the cache; without a cache, and for an encoder, at least the
  * tokens of a micro-batch, which are listed then. */
-static int64_t first_room(const struct gr_session *s, int kind)
+static int64_t initial_capacity(const struct gr_session *s, int kind)
 {
     const struct gr_hparams *hp = &s->rank_model->hp;
     bool own = hp->no_cache && (kind == GR_CACHE_FULL || gr_any_window(hp));
@@ -22,16 +22,16 @@ static int64_t first_room(const struct gr_session *s, int kind)
     return (own || s->cache.encodes) ? GR_MAX(cells, (int64_t)s->params.n_ubatch) : cells;
 }
 
-static int64_t room_of(const struct gr_session *s, int kind)
+static int64_t capacity_of(const struct gr_session *s, int kind)
 {
-    return GR_MAX(GR_MIN(first_room(s, kind), INT32_MAX / 4), s->lists.room[kind]);
+    return GR_MAX(GR_MIN(initial_capacity(s, kind), INT32_MAX / 4), s->lists.room[kind]);
 }
 
 void gr_lists_shape(const struct gr_session *s, struct gr_step_shape *shape)
 {
     const struct gr_hparams *hp = &s->rank_model->hp;
-    shape->n_list = (int32_t)room_of(s, GR_CACHE_FULL);
-    shape->n_list_swa = (int32_t)room_of(s, GR_CACHE_SWA);
+    shape->n_list = (int32_t)capacity_of(s, GR_CACHE_FULL);
+    shape->n_list_swa = (int32_t)capacity_of(s, GR_CACHE_SWA);
     shape->n_alibi = (hp->attn.max_alibi > 0 || hp->attn.n_bucket > 0) ? shape->n_list : 0;
 }
 
@@ -41,14 +41,14 @@ int gr_lists_reserve(struct gr_session *s, const struct gr_ubatch *ub)
 {
     for (int k = 0; k < GR_N_CACHE_KIND && !s->cache.encoding; k++) {
         const struct gr_kv *kv = s->cache.kv[k];
-        int64_t room = room_of(s, k), need = kv ? gr_kv_list(kv, ub) : 0;
-        if (need <= room)
+        int64_t capacity = capacity_of(s, k), need = kv ? gr_kv_list(kv, ub) : 0;
+        if (need <= capacity)
             continue;
         if (need > INT32_MAX / 4)
             return gr_fail(GR_E_TOO_LARGE,
                            "a micro-batch whose sequences have %lld cells is too large",
                            (long long)need);
-        s->lists.room[k] = (int32_t)GR_MIN(GR_MAX(need, 2 * room), INT32_MAX / 4);
+        s->lists.room[k] = (int32_t)GR_MIN(GR_MAX(need, 2 * capacity), INT32_MAX / 4);
         gr_lists_invalidate(s);
     }
     return 0;
@@ -85,8 +85,8 @@ static int32_t *key_pos_of(struct gr_session *s, const struct gr_cached_plan *c)
 
 /* Lists the tokens of the micro-batch itself, for attention without a cache and for an encoder.
  * Windows limit how far a token sees back, and ahead where they have two sides. */
-static void fill_sight(struct gr_session *s, const struct gr_cached_plan *c,
-                       const struct gr_ubatch *ub)
+static void fill_own(struct gr_session *s, const struct gr_cached_plan *c,
+                     const struct gr_ubatch *ub)
 {
     const struct gr_hparams *hp = &s->rank_model->hp;
     int32_t *list = gr_staged(s, c, GR_STEP_LIST), *key_pos = key_pos_of(s, c);
@@ -110,7 +110,7 @@ void gr_lists_fill(struct gr_session *s, const struct gr_cached_plan *c, const s
     const struct gr_cache *cache = &s->cache;
     bool own = s->rank_model->hp.no_cache || cache->encoding;
     if (own)
-        fill_sight(s, c, ub);
+        fill_own(s, c, ub);
     for (int k = 0; k < GR_N_CACHE_KIND && !own; k++) {
         bool full = k == GR_CACHE_FULL;
         if (!cache->kv[k])

@@ -19,7 +19,7 @@ struct gr_dirty_range {
     int64_t lo, hi;
 };
 
-/* Properties of a session's lists. */
+/* Capacity and validity of a session's lists. */
 struct gr_lists {
     int32_t room[GR_N_CACHE_KIND]; /* enlarged capacity; 0: the initial one */
     bool kept;                     /* the step block still holds the lists filled last */

@@ -16,7 +16,7 @@ struct gr_offloading {
 /* Chooses, for a placement, the CPU layers whose weights are offloaded to a GPU in steps of many
  * tokens, and from how many tokens on (after gr_session_place). Allocates no device memory. */
 int gr_offload_begin(struct gr_session *s, const struct gr_weights *weights);
-/* Ends this. Plans made with it must have been dropped. */
+/* Ends offloading. Plans made with it must have been dropped. */
 void gr_offload_end(struct gr_session *s);
 /* Returns the weights and devices that plans of a shape are built with. */
 struct gr_graph_env gr_offload_env(const struct gr_session *s, const struct gr_step_shape *shape);

@@ -77,7 +77,7 @@ static int fill_scales(const struct gr_model *m, struct gr_session_params *p)
     return 0;
 }
 
-/* Number of processors for this rank: the ranks of a machine divide its processors, unless the
+/* Number of processors for this process: those of a machine divide its processors, unless the
  * launcher has bound each to its own. */
 static int32_t own_processors(const struct gr_model *m)
 {
@@ -189,8 +189,8 @@ static struct gr_ten constant(struct gr_session *s, size_t offset, int64_t n, ui
 }
 
 /* T5's bucket of a distance d: half of the buckets for either side, or all for the past. The first
- * half of these have one distance each, the others grow logarithmically up to GR_REL_MAX_DISTANCE.
- */
+ * half of these have one distance each, the others grow logarithmically up to
+ * GR_REL_MAX_DISTANCE. */
 static int32_t bucket_of(int32_t d, int32_t n_bucket, bool past)
 {
     int32_t n = past ? n_bucket : n_bucket / 2, exact = n / 2;

@@ -14,12 +14,13 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
 int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
                      const struct gr_session_params *params, bool measure);
 int gr_session_finish(struct gr_session *s);
-/* Exchanges what two sessions have, except the tap, the timer and the samplers of device-side
- * sampling, which belong to the handle. Pointers to them must be updated by their owners. */
+/* Exchanges what two sessions have, except the tap, the timer, the importance matrix and the
+ * samplers of device-side sampling, which belong to the handle. Pointers to the sessions must be
+ * updated by their owners. */
 int gr_session_exchange(struct gr_session *a, struct gr_session *b);
 
-/* Names the RoPE frequency divisors in use: "none", "the model's", or LongRoPE's "short" or "long".
- */
+/* Returns which RoPE frequency divisors are in use: "none", "the model's", or LongRoPE's "short" or
+ * "long". */
 const char *gr_rope_factors_name(const struct gr_session *s);
 
 #endif

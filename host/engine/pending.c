@@ -19,42 +19,43 @@ static struct gr_pending_batch *pending_at(struct gr_session *s, int32_t i)
     return &s->results.pending[(s->results.last + i) % GR_N_PENDING];
 }
 
-/* ---- room ---- */
+/* ---- capacity ---- */
 
-int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *f, int32_t n_out)
+int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_out)
 {
     struct gr_backend *b = s->pin;
     size_t need = (size_t)n_out * (size_t)s->n_row, n_batch = s->params.n_batch;
-    if (!f->out_row && !(f->out_row = gr_calloc(n_batch + s->params.n_seq_max, sizeof *f->out_row)))
+    if (!pending->out_row &&
+        !(pending->out_row = gr_calloc(n_batch + s->params.n_seq_max, sizeof *pending->out_row)))
         return GR_E_NOMEM_HOST;
-    f->seq_row = f->out_row + n_batch;
-    if (need <= f->logits_cap)
+    pending->seq_row = pending->out_row + n_batch;
+    if (need <= pending->logits_cap)
         return 0;
-    if (f->logits)
-        b->api->host_free(b, f->logits);
-    f->logits_cap = 0;
-    f->logits = b->api->host_alloc(b, need * sizeof(float));
-    f->logits_cap = f->logits ? need : 0;
-    return f->logits ? 0 : gr_error_status();
+    if (pending->logits)
+        b->api->host_free(b, pending->logits);
+    pending->logits_cap = 0;
+    pending->logits = b->api->host_alloc(b, need * sizeof(float));
+    pending->logits_cap = pending->logits ? need : 0;
+    return pending->logits ? 0 : gr_error_status();
 }
 
-void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *f)
+void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *pending)
 {
-    if (f->logits)
-        s->pin->api->host_free(s->pin, f->logits);
-    gr_free(f->out_row);
-    *f = (struct gr_pending_batch){0};
+    if (pending->logits)
+        s->pin->api->host_free(s->pin, pending->logits);
+    gr_free(pending->out_row);
+    *pending = (struct gr_pending_batch){0};
 }
 
 /* Numbers the rows of logits: those of the tokens whose output is wanted, in the order of the
  * micro-batches; -1 for the others. */
-static void number_rows(const struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
+static void number_rows(const struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub)
 {
     int32_t row = 0;
     for (int32_t u = 0; u < n_ub; u++)
         for (int32_t i = 0; i < s->ub[u].n_tok; i++) {
             int32_t t = s->ub[u].tok[i];
-            f->out_row[t] = s->batch.logits[t] ? row++ : -1;
+            pending->out_row[t] = s->batch.logits[t] ? row++ : -1;
         }
 }
 
@@ -139,19 +140,19 @@ static int refuse_long(const struct gr_session *s)
                    s->batch.n_tok, s->params.n_ubatch);
 }
 
-int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f,
-                     int32_t *n_ub)
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch,
+                     struct gr_pending_batch *pending, int32_t *n_ub)
 {
     int rc = check(s, batch);
     if (!rc)
         rc = check_positions(s);
     if (!rc)
-        rc = gr_pending_reserve(s, f, 0);
+        rc = gr_pending_reserve(s, pending, 0);
     if (!rc)
-        rc = gr_vectors_choose(s, f);
+        rc = gr_vectors_choose(s, pending);
     if (rc)
         return rc;
-    f->n_tok = f->n_received = f->status = 0;
+    pending->n_tok = pending->n_received = pending->status = 0;
     *n_ub = gr_cache_split(&s->cache, &s->batch, (int32_t)s->params.n_ubatch, s->tok, s->ub);
     if ((s->rank_model->hp.no_cache || s->cache.encoding) && *n_ub > 1)
         return refuse_long(s);
@@ -160,13 +161,13 @@ int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct 
                        "a batch of %d tokens: the mean of all is taken at once, at most %u fit, "
                        "and of a model with states one text at a time; use a larger -ub",
                        s->batch.n_tok, s->params.n_ubatch);
-    number_rows(s, f, *n_ub);
-    f->n_out = gr_vectors_number(s, f);
+    number_rows(s, pending, *n_ub);
+    pending->n_out = gr_vectors_number(s, pending);
     bool here =
         !s->ranks || s->rank_model->rank == 0 || s->rank_model->stage == s->rank_model->n_stage - 1;
-    rc = gr_pending_reserve(s, f, here ? f->n_out : 0);
+    rc = gr_pending_reserve(s, pending, here ? pending->n_out : 0);
     if (!rc)
-        rc = gr_device_sampling_reserve(s, f->n_out);
+        rc = gr_device_sampling_reserve(s, pending->n_out);
     return rc ? rc : gr_cache_reserve(&s->cache, s->ub, *n_ub);
 }
 
@@ -192,52 +193,53 @@ void gr_batch_range(struct gr_session *s)
 }
 
 /* Runs a reserved batch on this rank, and on all others. */
-static int run_batch(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
+static int run_batch(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub)
 {
     gr_batch_range(s);
-    int rc = s->ranks ? s->ranks->run(s, f, n_ub) : gr_apply_shift(s);
+    int rc = s->ranks ? s->ranks->run(s, pending, n_ub) : gr_apply_shift(s);
     if (!rc && !s->ranks)
-        rc = gr_batch_run(s, f, n_ub);
+        rc = gr_batch_run(s, pending, n_ub);
     gr_session_range_end(s);
     return rc;
 }
 
-/* Checks and runs a batch as f. */
-static int begin(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f)
+/* Checks and runs a batch, whose results go to *pending. */
+static int begin(struct gr_session *s, const struct gr_batch *batch,
+                 struct gr_pending_batch *pending)
 {
     int32_t n_ub;
     int rc = s->ranks ? s->ranks->check(s) : 0;
     if (!rc)
-        rc = gr_batch_reserve(s, batch, f, &n_ub);
+        rc = gr_batch_reserve(s, batch, pending, &n_ub);
     if (rc)
         return rc;
-    f->session = s;
-    f->sampled = gr_device_sampling_all(s);
-    if (f->sampled)
+    pending->session = s;
+    pending->sampled = gr_device_sampling_all(s);
+    if (pending->sampled)
         gr_device_sampling_fill(s, n_ub);
     atomic_store(&s->cancel, 0);
     s->running = true;
-    rc = run_batch(s, f, n_ub);
+    rc = run_batch(s, pending, n_ub);
     s->running = false;
-    if (f->sampled)
+    if (pending->sampled)
         gr_device_sampling_finish(s, !rc);
     if (rc) {
         gr_batch_rollback(s, rc);
         return rc;
     }
     gr_cache_commit(&s->cache);
-    f->n_tok = s->batch.n_tok;
+    pending->n_tok = s->batch.n_tok;
     return 0;
 }
 
 /* Waits for the results of the later stages. */
-static int finish(struct gr_session *s, struct gr_pending_batch *f)
+static int finish(struct gr_session *s, struct gr_pending_batch *pending)
 {
-    int rc = s->ranks ? s->ranks->collect(s, f) : 0;
+    int rc = s->ranks ? s->ranks->collect(s, pending) : 0;
     if (rc)
-        f->n_tok = 0;
+        pending->n_tok = 0;
     else
-        gr_vectors_finish(s, f);
+        gr_vectors_finish(s, pending);
     return rc;
 }
 
@@ -322,11 +324,12 @@ int gr_encode(struct gr_session *s, const struct gr_batch *batch)
 
 const float *gr_logits(const struct gr_session *s, int32_t i)
 {
-    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
-    i = i < 0 ? f->n_tok + i : i;
-    if (i < 0 || i >= f->n_tok || f->out_row[i] < 0 || f->sampled || s->params.embeddings)
+    const struct gr_pending_batch *pending = &s->results.pending[s->results.last];
+    i = i < 0 ? pending->n_tok + i : i;
+    if (i < 0 || i >= pending->n_tok || pending->out_row[i] < 0 || pending->sampled ||
+        s->params.embeddings)
         return NULL;
-    return f->logits + (size_t)f->out_row[i] * (size_t)s->n_row;
+    return pending->logits + (size_t)pending->out_row[i] * (size_t)s->n_row;
 }
 
 void gr_session_cancel(struct gr_session *s)

@@ -1,4 +1,4 @@
-/* Pending batches: room, results, and what becomes of the cells. */
+/* Pending batches: their results, and the reservation and rollback of cells. */
 #ifndef GR_ENGINE_PENDING_H
 #define GR_ENGINE_PENDING_H
 
@@ -36,13 +36,14 @@ struct gr_results {
     int32_t last, n_pending;
 };
 
-/* Allocates room for n_out rows of results and for the row numbers of n_batch tokens. */
-int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *f, int32_t n_out);
-void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *f);
+/* Allocates memory for n_out rows of results, and for the row numbers of n_batch tokens and
+ * n_seq_max sequences. */
+int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_out);
+void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *pending);
 /* Checks a batch, splits it into micro-batches (s->ub) and reserves cells; a refused batch changes
  * nothing. */
-int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch, struct gr_pending_batch *f,
-                     int32_t *n_ub);
+int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch,
+                     struct gr_pending_batch *pending, int32_t *n_ub);
 /* Begins the profiler range of the batch of s; gr_session_range_end ends it. */
 void gr_batch_range(struct gr_session *s);
 /* Removes a failed batch from the caches; the error message names the sequences emptied by that. */

@@ -42,13 +42,13 @@ void gr_plan_drop_all(struct gr_session *s)
 
 /* Allocates memory that plans share on a device; on the CPU it is host memory that other devices
  * can copy from and to. */
-static void *take(struct gr_session *s, int32_t d, size_t bytes)
+static void *alloc_on(struct gr_session *s, int32_t d, size_t bytes)
 {
     struct gr_backend *b = s->device[d].backend;
     return d ? b->api->alloc(b, bytes) : s->pin->api->host_alloc(s->pin, bytes);
 }
 
-static void give(struct gr_session *s, int32_t d, void *p)
+static void free_on(struct gr_session *s, int32_t d, void *p)
 {
     struct gr_backend *b = s->device[d].backend;
     if (p && d)
@@ -57,17 +57,16 @@ static void give(struct gr_session *s, int32_t d, void *p)
         s->pin->api->host_free(s->pin, p);
 }
 
-/* Enlarges a piece of memory to at least `bytes`. Its contents are lost, and all plans are dropped.
- */
+/* Enlarges a piece of memory to at least `bytes`; its contents are lost and all plans dropped. */
 static int grow(struct gr_session *s, int32_t d, void **piece, uint64_t *has, uint64_t bytes,
                 const char *what)
 {
     if (bytes <= *has)
         return 0;
     gr_plan_drop_all(s);
-    give(s, d, *piece);
+    free_on(s, d, *piece);
     *has = 0;
-    *piece = take(s, d, bytes);
+    *piece = alloc_on(s, d, bytes);
     if (!*piece && gr_error_status() == GR_E_DEVICE)
         return GR_E_DEVICE;
     if (!*piece)
@@ -335,7 +334,7 @@ int gr_plan_reserve(struct gr_session *s)
     gr_plan_drop_all(s);
     v->backend->api->offload_end(v->backend);
     if (v->memory.arena)
-        give(s, s->offload.device, v->memory.arena);
+        free_on(s, s->offload.device, v->memory.arena);
     v->memory.arena = NULL, v->has.arena = 0;
     gr_offload_end(s);
     return reserve(s);

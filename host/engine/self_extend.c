@@ -9,8 +9,7 @@ static int check(const struct gr_self_extend *se, int32_t n_past)
     if (se->n < 1 || se->w < 1 || se->w % se->n)
         return gr_fail(GR_E_INVALID,
                        "Self-Extend: a window that is a multiple of the group factor expected, "
-                       "window %d and factor %d "
-                       "found",
+                       "window %d and factor %d found",
                        se->w, se->n);
     if (se->i < 0 || n_past < 0)
         return gr_fail(GR_E_INVALID, "Self-Extend: positions from 0 on expected, %d and %d found",
@@ -100,8 +99,8 @@ int gr_self_extend_choose(enum gr_self_extend_mode mode, int32_t n_train, int32_
 
 int32_t gr_self_extend_remaining(const struct gr_self_extend *se, int32_t n_past)
 {
-    int64_t room = (int64_t)se->i + se->w - n_past;
-    return se->n <= 1 ? INT32_MAX : (int32_t)GR_MAX(1, GR_MIN(room, INT32_MAX));
+    int64_t left = (int64_t)se->i + se->w - n_past;
+    return se->n <= 1 ? INT32_MAX : (int32_t)GR_MAX(1, GR_MIN(left, INT32_MAX));
 }
 
 int gr_self_extend_cells(struct gr_cache *cache, int32_t seq, struct gr_self_extend *se,

@@ -58,8 +58,8 @@ struct gr_session {
 
     struct gr_session_device device[GR_MAX_DEVICE];
     int32_t n_device;
-    struct gr_backend
-        *pin; /* allocates the host memory of the step block, the CPU's arena and the logits */
+    /* allocates the host memory of the step block, the CPU's arena and the logits */
+    struct gr_backend *pin;
     uint8_t cache_device[GR_MAX_LAYER]; /* device of the K and V that each layer attends to */
     struct gr_ten *tensors;             /* [5][n_layer]: k, v, k_far, conv_state, ssm_state */
 

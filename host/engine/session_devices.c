@@ -228,8 +228,7 @@ int gr_session_sync(struct gr_session *s)
 
 void gr_session_cancellable(struct gr_session *s, bool yes)
 {
-    yes =
-        yes && !s->rank_model->tp_group; /* a plan that other ranks take part in must be finished */
+    yes = yes && !s->rank_model->tp_group; /* other ranks take part in the plan: it must finish */
     for (int32_t d = 0; d < s->n_device; d++)
         s->device[d].backend->api->set_cancel(s->device[d].backend, yes ? &s->cancel : NULL);
 }

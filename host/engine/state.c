@@ -426,8 +426,8 @@ static int load_data(struct restore *r)
     }
     for (int32_t d = 1; d < r->x.s->n_device; d++)
         gr_session_mark_queued(&r->x.s->device[d]);
-    int settled = gr_session_sync(r->x.s);
-    return rc ? rc : settled;
+    int synced = gr_session_sync(r->x.s);
+    return rc ? rc : synced;
 }
 
 /* Empties the target after a failure: its cells have no valid contents. */
@@ -478,7 +478,7 @@ static int perform(struct restore *r)
 
 /* ---- restoring cells alone ---- */
 
-static int take_part(struct gr_session *s, int part, const struct gr_state_cells *cells)
+static int restore_part(struct gr_session *s, int part, const struct gr_state_cells *cells)
 {
     struct gr_cache *c = &s->cache;
     struct gr_kv_load l = {0};
@@ -501,11 +501,11 @@ int gr_state_restore_cells(struct gr_session *s, const struct gr_state_cells *ce
 {
     int rc = 0;
     for (int p = 0; p < GR_N_STATE_PART && !rc; p++)
-        rc = take_part(s, p, cells);
+        rc = restore_part(s, p, cells);
     return rc;
 }
 
-/* ---- restoring ---- */
+/* ---- restoring, for callers ---- */
 
 /* Restores from the file, or with path NULL from the n bytes of data. */
 static int load(struct gr_session *s, int32_t seq, const char *path, const void *data, size_t n,

@@ -12,12 +12,12 @@
 #include "gr/status.h"
 
 #define MAGIC "gpurunKV"
-#define COMMAND 0x01020304u
+#define BYTE_ORDER_MARK 0x01020304u
 #define CHUNK (1u << 18)
 
 struct header {
     char magic[8];
-    uint32_t version, command;
+    uint32_t version, byte_order;
     uint64_t bytes; /* in total */
     uint32_t n_section, scope;
     struct gr_state_sum sum; /* of the header, with zeros in this field, and the table */
@@ -135,7 +135,7 @@ int gr_state_writer_put(struct gr_state_writer *w, const void *data, size_t n)
 static int put_head(struct gr_state_writer *w)
 {
     struct header h = {.version = GR_STATE_VERSION,
-                       .command = COMMAND,
+                       .byte_order = BYTE_ORDER_MARK,
                        .bytes = w->n,
                        .n_section = w->n_section,
                        .scope = w->scope};
@@ -200,11 +200,11 @@ static int check_header(const struct gr_state_reader *r, const struct header *h)
     if (memcmp(h->magic, MAGIC, sizeof h->magic) != 0)
         return gr_fail(GR_E_CORRUPT, "%s: not a saved state: '" MAGIC "' expected, %s found",
                        r->name, gr_quote(h->magic, sizeof h->magic));
-    if (h->command != COMMAND)
+    if (h->byte_order != BYTE_ORDER_MARK)
         return gr_fail(GR_E_UNSUPPORTED,
                        "%s: byte order %08x expected, %08x found: it is from another kind of "
                        "machine, or damaged",
-                       r->name, COMMAND, h->command);
+                       r->name, BYTE_ORDER_MARK, h->byte_order);
     if (h->version != GR_STATE_VERSION)
         return gr_fail(GR_E_UNSUPPORTED,
                        "%s: version %d of the format expected, %u found: use the program that "

@@ -18,7 +18,7 @@
 #include "gr/status.h"
 #include "link/tp_group.h"
 
-/* --- profiler ranges --- */
+/* ---- profiler ranges ---- */
 
 void gr_session_range(struct gr_session *s, enum gr_range range, int64_t payload)
 {
@@ -38,7 +38,7 @@ void gr_session_range_end(struct gr_session *s)
     }
 }
 
-/* --- before a batch --- */
+/* ---- before a batch ---- */
 
 /* Runs a plan without cancellation: a cancelled shift would be applied to its finished layers a
  * second time by the next one. */
@@ -47,10 +47,10 @@ static int run_whole(struct gr_session *s, struct gr_cached_plan *c)
     const struct gr_step_shape *shape = &c->plan.shape;
     gr_session_cancellable(s, false);
     gr_session_range(s, GR_RANGE_KV, (int64_t)shape->n_copy + shape->n_delta + shape->n_delta_swa);
-    int rc = gr_plan_run(s, c, NULL), settled = gr_session_sync(s);
+    int rc = gr_plan_run(s, c, NULL), synced = gr_session_sync(s);
     gr_session_range_end(s);
     gr_session_cancellable(s, true);
-    return rc ? rc : settled;
+    return rc ? rc : synced;
 }
 
 int gr_apply_shift(struct gr_session *s)
@@ -111,7 +111,7 @@ int gr_run_moves(struct gr_session *s, const struct gr_kv_moves moves[GR_N_CACHE
     return rc;
 }
 
-/* --- a micro-batch --- */
+/* ---- a micro-batch ---- */
 
 static void gather(const struct gr_ubatch *ub, const int32_t *from, int32_t *to)
 {
@@ -208,14 +208,14 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool sampl
     return rc;
 }
 
-int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *f,
+int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *pending,
                       const struct gr_ubatch *ub, int32_t first_row, struct gr_cached_plan **out)
 {
     struct gr_step_shape shape;
     int32_t n_list[GR_N_CACHE_KIND];
     memcpy(n_list, s->lists.room, sizeof n_list);
     gr_cache_place(&s->cache, ub, &s->placed);
-    int rc = shape_of(s, ub, f->sampled, &shape);
+    int rc = shape_of(s, ub, pending->sampled, &shape);
     if (!rc)
         rc = gr_plan_for(s, s->cache.encoding ? GR_PLAN_ENCODE : GR_PLAN_STEP, &shape, out);
     if (!rc)
@@ -225,9 +225,9 @@ int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *f,
     return rc;
 }
 
-/* --- running --- */
+/* ---- running ---- */
 
-/* Agreement of the ranks that share layers before they run them: all of them do, or none. */
+/* Lets the ranks that share layers agree before they run them: all of them do, or none. */
 static int agree(struct gr_session *s, int rc)
 {
     char why[800];
@@ -235,7 +235,7 @@ static int agree(struct gr_session *s, int rc)
     bool serves = s->ranks && s->rank_model->rank > 0;
     if (!rc && !s->now->status && atomic_load(&s->cancel))
         rc = gr_fail(GR_E_CANCELLED, "cancelled");
-    if (rc && serves) /* only rank 0 can take a batch back */
+    if (rc && serves) /* only rank 0 can have a batch rolled back */
         return gr_tp_group_lose(group);
     snprintf(why, sizeof why, "%s", rc ? gr_error_message() : "");
     int doing = gr_world_pause(group->world);
@@ -255,14 +255,14 @@ static int run_plan(struct gr_session *s, const struct gr_ubatch *ub, struct gr_
                     int32_t first_row)
 {
     int64_t start = gr_now_ns();
-    const struct gr_pending_batch *f = s->now;
-    size_t row = f->sampled ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
+    const struct gr_pending_batch *pending = s->now;
+    size_t row = pending->sampled ? 1 : (size_t)s->n_row; /* a token id has the size of a logit */
     size_t n_out = (size_t)gr_vectors_rows(s, ub);
-    float *out = f->logits ? f->logits + (size_t)first_row * row : NULL;
+    float *out = pending->logits ? pending->logits + (size_t)first_row * row : NULL;
     s->observers.ubatch_tok = ub->n_tok;
     int rc = gr_plan_run(s, c, n_out ? out : NULL);
     s->observers.ubatch_tok = 0;
-    if (!rc && s->flow) /* the memory of its input is used again by the next micro-batch */
+    if (!rc && s->flow) /* the next micro-batch reuses the memory of the input */
         rc = gr_session_sync(s);
     start = gr_timing_add(&s->timing, GR_SPAN_BUSY, start);
     if (!rc && s->flow)
@@ -286,22 +286,23 @@ static int run_ubatch(struct gr_session *s, const struct gr_ubatch *ub, int32_t 
     return rc || s->now->status ? rc : run_plan(s, ub, c, first_row);
 }
 
-int gr_batch_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
+int gr_batch_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub)
 {
     int32_t row = 0;
     int rc = 0;
-    s->now = f;
+    s->now = pending;
     s->observers.progress.done = 0;
-    for (f->n_begun = 0; f->n_begun < n_ub && !rc && !f->status; f->n_begun++) {
-        const struct gr_ubatch *ub = &s->ub[f->n_begun];
+    for (pending->n_begun = 0; pending->n_begun < n_ub && !rc && !pending->status;
+         pending->n_begun++) {
+        const struct gr_ubatch *ub = &s->ub[pending->n_begun];
         gr_session_report_progress(s, 0);
         rc = run_ubatch(s, ub, row);
         row += gr_vectors_rows(s, ub);
         s->observers.progress.done += (uint64_t)ub->n_tok;
     }
-    int settled = s->flow ? 0 : gr_session_sync(s);
-    rc = rc ? rc : settled;
-    if (!rc && !f->status)
+    int synced = s->flow ? 0 : gr_session_sync(s);
+    rc = rc ? rc : synced;
+    if (!rc && !pending->status)
         gr_session_report_progress(s, 0);
     return rc;
 }

@@ -6,11 +6,11 @@
 
 /* Assigns cells to a micro-batch, gets its plan and fills the step block. first_row: the first of
  * its rows of logits among those of the batch. */
-int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *f,
+int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *pending,
                       const struct gr_ubatch *ub, int32_t first_row, struct gr_cached_plan **out);
 /* Runs this rank's part of a reserved batch: its micro-batches, one after the other, until a
- * failure, or until f->status has that of an earlier stage. */
-int gr_batch_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub);
+ * failure, or until pending->status is that of an earlier stage. */
+int gr_batch_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub);
 /* Applies all pending K-shifts: rotates the K of every cell whose position has changed. */
 int gr_apply_shift(struct gr_session *s);
 /* Runs the copies of K and V that an operation on the caches needs. */

@@ -21,11 +21,11 @@ struct gr_timing {
 };
 
 /* Records spans from now on; when memory is short, only the sums. */
-void gr_timing_init(struct gr_timing *p);
-void gr_timing_fini(struct gr_timing *p);
+void gr_timing_init(struct gr_timing *t);
+void gr_timing_fini(struct gr_timing *t);
 /* Adds a span from start_ns until now, and returns now. TRANSFER ends a micro-batch. */
-int64_t gr_timing_add(struct gr_timing *p, enum gr_span what, int64_t start_ns);
+int64_t gr_timing_add(struct gr_timing *t, enum gr_span what, int64_t start_ns);
 /* Moves the spans, oldest first, to a vector that the caller frees. GR_E_NOMEM_HOST. */
-int gr_timing_list(struct gr_timing *p, struct gr_vec *out);
+int gr_timing_list(struct gr_timing *t, struct gr_vec *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* Sessions of vectors (embeddings, classifier scores): the output rows that they need, and pooling.
- */
+/* Sessions of vectors (embeddings, classifier scores): the output rows they need, and pooling. */
 #include "engine/vectors.h"
 
 #include <math.h>
@@ -89,51 +88,51 @@ static int refuse_begun(const struct gr_session *s, int32_t seq)
                    gr_pooling_name(s->params.pooling), seq);
 }
 
-/* Sets f->seq_row to the token that represents each sequence (for means to any of its tokens); -1
- * for sequences without tokens. */
-static int find_tokens(const struct gr_session *s, struct gr_pending_batch *f)
+/* Sets pending->seq_row to the token that represents each sequence (for means to any of its
+ * tokens); -1 for sequences without tokens. */
+static int find_tokens(const struct gr_session *s, struct gr_pending_batch *pending)
 {
     const struct gr_full_batch *b = &s->batch;
     bool last = s->pool == GR_POOL_LAST;
     for (int32_t i = 0; i < b->n_tok; i++)
         for (int32_t k = 0; k < b->n_seq[i]; k++) {
             int32_t seq = b->seq[b->seq_at[i] + k];
-            if (!last && f->seq_row[seq] < 0 && gr_cache_pos_max(&s->cache, seq) >= 0)
+            if (!last && pending->seq_row[seq] < 0 && gr_cache_pos_max(&s->cache, seq) >= 0)
                 return refuse_begun(s, seq);
-            if (last || f->seq_row[seq] < 0)
-                f->seq_row[seq] = i;
+            if (last || pending->seq_row[seq] < 0)
+                pending->seq_row[seq] = i;
         }
     return 0;
 }
 
-int gr_vectors_choose(struct gr_session *s, struct gr_pending_batch *f)
+int gr_vectors_choose(struct gr_session *s, struct gr_pending_batch *pending)
 {
     struct gr_full_batch *b = &s->batch;
     bool mean = s->pool == GR_POOL_MEAN;
     for (uint32_t q = 0; q < s->params.n_seq_max; q++)
-        f->seq_row[q] = -1;
+        pending->seq_row[q] = -1;
     if (s->pool == GR_POOL_ROWS)
         return 0;
-    int rc = find_tokens(s, f);
+    int rc = find_tokens(s, pending);
     if (rc)
         return rc;
     memset(b->logits, mean, (size_t)b->n_tok);
     b->n_out = mean ? b->n_tok : 0;
     for (uint32_t q = 0; q < s->params.n_seq_max && !mean; q++)
-        if (f->seq_row[q] >= 0) {
-            b->n_out += !b->logits[f->seq_row[q]];
-            b->logits[f->seq_row[q]] = 1;
+        if (pending->seq_row[q] >= 0) {
+            b->n_out += !b->logits[pending->seq_row[q]];
+            b->logits[pending->seq_row[q]] = 1;
         }
     return 0;
 }
 
-int32_t gr_vectors_number(struct gr_session *s, struct gr_pending_batch *f)
+int32_t gr_vectors_number(struct gr_session *s, struct gr_pending_batch *pending)
 {
     int32_t n = 0;
     for (uint32_t q = 0; q < s->params.n_seq_max; q++) {
-        if (f->seq_row[q] < 0)
+        if (pending->seq_row[q] < 0)
             continue;
-        f->seq_row[q] = s->pool == GR_POOL_MEAN ? n : f->out_row[f->seq_row[q]];
+        pending->seq_row[q] = s->pool == GR_POOL_MEAN ? n : pending->out_row[pending->seq_row[q]];
         n++;
     }
     return s->pool == GR_POOL_MEAN ? n : s->batch.n_out;
@@ -167,12 +166,12 @@ void gr_vectors_fill_step(const struct gr_session *s, const struct gr_ubatch *ub
 
 /* ---- results ---- */
 
-void gr_vectors_finish(const struct gr_session *s, struct gr_pending_batch *f)
+void gr_vectors_finish(const struct gr_session *s, struct gr_pending_batch *pending)
 {
     if (!s->env.classify || !s->model->hp.cls.softmax)
         return;
-    for (int32_t r = 0; r < f->n_out; r++) {
-        float *x = f->logits + (size_t)r * (size_t)s->n_row, max = x[0];
+    for (int32_t r = 0; r < pending->n_out; r++) {
+        float *x = pending->logits + (size_t)r * (size_t)s->n_row, max = x[0];
         double sum = 0;
         for (int32_t i = 1; i < s->n_row; i++)
             max = GR_MAX(max, x[i]);
@@ -185,24 +184,24 @@ void gr_vectors_finish(const struct gr_session *s, struct gr_pending_batch *f)
 
 static const float *row(const struct gr_session *s, int32_t i)
 {
-    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
-    return i < 0 ? NULL : f->logits + (size_t)i * (size_t)s->n_row;
+    const struct gr_pending_batch *pending = &s->results.pending[s->results.last];
+    return i < 0 ? NULL : pending->logits + (size_t)i * (size_t)s->n_row;
 }
 
 const float *gr_embeddings(const struct gr_session *s, int32_t i)
 {
-    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
-    i = i < 0 ? f->n_tok + i : i;
-    bool there = s->params.embeddings && s->pool == GR_POOL_ROWS && i >= 0 && i < f->n_tok;
-    return there ? row(s, f->out_row[i]) : NULL;
+    const struct gr_pending_batch *pending = &s->results.pending[s->results.last];
+    i = i < 0 ? pending->n_tok + i : i;
+    bool there = s->params.embeddings && s->pool == GR_POOL_ROWS && i >= 0 && i < pending->n_tok;
+    return there ? row(s, pending->out_row[i]) : NULL;
 }
 
 const float *gr_embeddings_seq(const struct gr_session *s, int32_t seq)
 {
-    const struct gr_pending_batch *f = &s->results.pending[s->results.last];
-    bool there =
-        s->pool != GR_POOL_ROWS && f->n_tok > 0 && seq >= 0 && seq < (int32_t)s->params.n_seq_max;
-    return there ? row(s, f->seq_row[seq]) : NULL;
+    const struct gr_pending_batch *pending = &s->results.pending[s->results.last];
+    bool there = s->pool != GR_POOL_ROWS && pending->n_tok > 0 && seq >= 0 &&
+                 seq < (int32_t)s->params.n_seq_max;
+    return there ? row(s, pending->seq_row[seq]) : NULL;
 }
 
 int32_t gr_session_n_embd(const struct gr_session *s)
