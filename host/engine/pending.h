@@ -19,7 +19,7 @@ struct gr_pending_batch {
     int32_t n_tok, n_out; /* n_tok 0: no results */
     bool sampled;         /* a device samples the tokens of all outputs of the batch */
     /* with several ranks */
-    int status;         /* failure of an earlier stage, or 0 */
+    int status;         /* failure of rank 0 that was passed on, or 0 */
     int32_t n_begun;    /* micro-batches begun on this rank */
     int32_t n_ubatch;   /* on rank 0: micro-batches whose results have not arrived yet */
     int32_t n_received; /* rows that have arrived */

@@ -9,7 +9,7 @@
 int gr_ubatch_prepare(struct gr_session *s, const struct gr_pending_batch *pending,
                       const struct gr_ubatch *ub, int32_t first_row, struct gr_cached_plan **out);
 /* Runs this rank's part of a reserved batch: its micro-batches, one after the other, until a
- * failure, or until pending->status is that of an earlier stage. */
+ * failure, or until pending->status is one of rank 0 that was passed on. */
 int gr_batch_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub);
 /* Applies all pending K-shifts: rotates the K of every cell whose position has changed. */
 int gr_apply_shift(struct gr_session *s);

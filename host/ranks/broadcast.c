@@ -9,7 +9,7 @@
 #include "ranks/command.h"
 #include "ranks/team.h"
 
-#define TABLE_EVERY 64 /* every so many batches all cells are compared */
+#define TABLE_EVERY 64 /* number of batches after which all cells are compared */
 
 static int broadcast(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uint32_t kind,
                      const void *command, uint64_t hash)
@@ -19,12 +19,12 @@ static int broadcast(struct gr_team *t, int32_t lo, int32_t hi, uint32_t id, uin
     if (rc)
         return rc;
     gr_team_lock(t);
-    struct gr_message *p = gr_message_new(t, lo, hi);
-    rc = p ? gr_command_write(&p->bytes, kind, command) : GR_E_NOMEM_HOST;
-    if (p && rc)
-        p->hi = p->lo;
+    struct gr_message *m = gr_message_new(t, lo, hi);
+    rc = m ? gr_command_write(&m->bytes, kind, command) : GR_E_NOMEM_HOST;
+    if (m && rc)
+        m->hi = m->lo;
     if (!rc)
-        rc = gr_message_send(t, p, &frame);
+        rc = gr_message_send(t, m, &frame);
     gr_team_unlock(t);
     return rc;
 }
@@ -56,39 +56,40 @@ int gr_team_send_to(struct gr_team *t, int32_t lo, int32_t hi, const struct gr_s
 /* ---- batches ---- */
 
 /* Sends the arrays of a checked batch. pos_yx: rows and columns, [2][n_tok], or NULL. */
-static int write_batch(struct gr_session *s, const struct gr_pending_batch *f, int32_t *pos_yx,
-                       uint64_t hash)
+static int write_batch(struct gr_session *s, const struct gr_pending_batch *pending,
+                       int32_t *pos_yx, uint64_t hash)
 {
     const struct gr_full_batch *b = &s->batch;
     uint64_t n = (uint64_t)b->n_tok, n_embd = (uint64_t)s->model->hp.n_embd;
-    struct gr_command_decode o = {.encode = s->cache.encoding,
-                                  .token = {b->token, n},
-                                  .embd = {b->embd, b->embd ? n * n_embd : 0},
-                                  .pos = {b->pos, n},
-                                  .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
-                                  .n_seq = {b->n_seq, n},
-                                  .seq = {b->seq, 0},
-                                  .logits = {b->logits, n},
-                                  .how = {s->sampled.how, f->sampled ? (uint64_t)f->n_out : 0}};
-    o.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
+    struct gr_command_decode c = {
+        .encode = s->cache.encoding,
+        .token = {b->token, n},
+        .embd = {b->embd, b->embd ? n * n_embd : 0},
+        .pos = {b->pos, n},
+        .pos_yx = {pos_yx, pos_yx ? 2 * n : 0},
+        .n_seq = {b->n_seq, n},
+        .seq = {b->seq, 0},
+        .logits = {b->logits, n},
+        .how = {s->sampled.how, pending->sampled ? (uint64_t)pending->n_out : 0}};
+    c.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
     if (++s->rank->team->n_batch % TABLE_EVERY == 0)
-        o.table = gr_cache_table_hash(&s->cache);
-    return gr_team_broadcast_id(s->rank->team, s->rank->id, GR_COMMAND_DECODE, &o, hash);
+        c.table = gr_cache_table_hash(&s->cache);
+    return gr_team_broadcast_id(s->rank->team, s->rank->id, GR_COMMAND_DECODE, &c, hash);
 }
 
-int gr_team_broadcast_batch(struct gr_session *s, const struct gr_pending_batch *f)
+int gr_team_broadcast_batch(struct gr_session *s, const struct gr_pending_batch *pending)
 {
     const struct gr_full_batch *b = &s->batch;
     size_t n = (size_t)b->n_tok;
     uint64_t hash = s->cache.hash;
     if (!b->pos_2d)
-        return write_batch(s, f, NULL, hash);
+        return write_batch(s, pending, NULL, hash);
     int32_t *pos_yx = gr_calloc(2 * n, sizeof *pos_yx);
     if (!pos_yx)
         return GR_E_NOMEM_HOST;
     memcpy(pos_yx, b->row, n * sizeof *b->row);
     memcpy(pos_yx + n, b->col, n * sizeof *b->col);
-    int rc = write_batch(s, f, pos_yx, hash);
+    int rc = write_batch(s, pending, pos_yx, hash);
     gr_free(pos_yx);
     return rc;
 }
@@ -110,48 +111,49 @@ static int unexpected(struct gr_team *t, int32_t rank, const struct gr_frame *f,
 }
 
 /* Receives the next result of a micro-batch, which belongs to the first pending batch. */
-static int take_result(struct gr_team *t)
+static int receive_result(struct gr_team *t)
 {
-    struct gr_pending_batch *f = t->first;
+    struct gr_pending_batch *pending = t->first;
     struct gr_frame frame;
     int32_t rank = last_rank(t);
     struct gr_port *port = &t->result[rank];
-    size_t row = (f->sampled ? 1 : (size_t)f->session->n_row) * sizeof(float);
-    size_t room = (size_t)(f->n_out - f->n_received) * row;
+    size_t row = (pending->sampled ? 1 : (size_t)pending->session->n_row) * sizeof(float);
+    size_t cap = (size_t)(pending->n_out - pending->n_received) * row;
     int rc = gr_frame_recv(port, &frame, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    if (frame.kind != GR_COMMAND_LOGITS || frame.session != f->session->rank->id || frame.n % row)
+    if (frame.kind != GR_COMMAND_LOGITS || frame.session != pending->session->rank->id ||
+        frame.n % row)
         return unexpected(t, rank, &frame, "logits of another session");
-    rc = gr_frame_body(port, &frame, (char *)f->logits + (size_t)f->n_received * row, room,
-                       gr_team_deadline());
+    rc = gr_frame_body(port, &frame, (char *)pending->logits + (size_t)pending->n_received * row,
+                       cap, gr_team_deadline());
     if (rc)
         return gr_team_lose(t, rank);
-    f->n_received += (int32_t)(frame.n / row);
-    if (--f->n_ubatch > 0)
+    pending->n_received += (int32_t)(frame.n / row);
+    if (--pending->n_ubatch > 0)
         return 0;
-    t->first = f->next;
-    return frame.status || f->n_received == f->n_out
+    t->first = pending->next;
+    return frame.status || pending->n_received == pending->n_out
                ? 0
                : unexpected(t, rank, &frame, "the logits of all tokens of the batch");
 }
 
-void gr_team_enqueue(struct gr_team *t, struct gr_pending_batch *f)
+void gr_team_enqueue(struct gr_team *t, struct gr_pending_batch *pending)
 {
-    f->next = NULL;
+    pending->next = NULL;
     if (t->first)
-        t->last->next = f;
+        t->last->next = pending;
     else
-        t->first = f;
-    t->last = f;
+        t->first = pending;
+    t->last = pending;
 }
 
-int gr_team_collect(struct gr_team *t, const struct gr_pending_batch *f)
+int gr_team_collect(struct gr_team *t, const struct gr_pending_batch *pending)
 {
     int rc = gr_world_check(t->world);
     gr_team_lock(t);
-    while (!rc && (f ? f->n_ubatch > 0 : t->first != NULL))
-        rc = take_result(t);
+    while (!rc && (pending ? pending->n_ubatch > 0 : t->first != NULL))
+        rc = receive_result(t);
     gr_team_unlock(t);
     return rc;
 }

@@ -12,7 +12,7 @@ int gr_team_broadcast(struct gr_team *t, const struct gr_session *s, uint32_t ki
  * before the command. */
 int gr_team_broadcast_id(struct gr_team *t, uint32_t id, uint32_t kind, const void *command,
                          uint64_t hash);
-/* The same for a command that rank 0 cannot take back: the team is lost when it cannot be sent. */
+/* The same for a command that rank 0 cannot undo: the team is lost when it cannot be sent. */
 int gr_team_broadcast_or_lose(struct gr_team *t, uint32_t id, uint32_t kind, const void *command,
                               uint64_t hash);
 /* Sends a command to ranks [lo, hi) only. */
@@ -28,10 +28,10 @@ int gr_team_collect_status(struct gr_team *t);
  * rank, is less so than the reason why that rank is missing. */
 bool gr_team_more_informative(int status, int than);
 /* Sends the reserved batch of a session to all others. */
-int gr_team_broadcast_batch(struct gr_session *s, const struct gr_pending_batch *f);
+int gr_team_broadcast_batch(struct gr_session *s, const struct gr_pending_batch *pending);
 /* Appends a begun batch to those whose results are outstanding. */
-void gr_team_enqueue(struct gr_team *t, struct gr_pending_batch *f);
+void gr_team_enqueue(struct gr_team *t, struct gr_pending_batch *pending);
 /* Waits for the results of a batch and of all earlier ones; NULL: of all pending batches. */
-int gr_team_collect(struct gr_team *t, const struct gr_pending_batch *f);
+int gr_team_collect(struct gr_team *t, const struct gr_pending_batch *pending);
 
 #endif

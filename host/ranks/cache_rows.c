@@ -1,4 +1,4 @@
-/* Whole rows are assembled from their parts where several ranks share a layer. */
+/* Rows of caches on other ranks: assembled from their parts where several ranks share a layer. */
 #include "ranks/cache_rows.h"
 
 #include <string.h>
@@ -17,10 +17,10 @@ static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
                    uint32_t n, char *rows, size_t row)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_command_get o = {.tensor = tensor, .cell = {cell, n}};
+    struct gr_command_get c = {.tensor = tensor, .cell = {cell, n}};
     size_t bytes = n * row;
     gr_team_lock(team);
-    int rc = gr_team_send_to(team, rank, rank + 1, s, GR_COMMAND_GET, &o);
+    int rc = gr_team_send_to(team, rank, rank + 1, s, GR_COMMAND_GET, &c);
     if (!rc)
         rc = gr_team_receive_answer(team, rank, GR_COMMAND_ROWS, NULL);
     if (!rc && team->body.n != bytes) {
@@ -36,9 +36,9 @@ static int get_far(struct gr_session *s, int32_t rank, uint32_t tensor, const in
 static int put_far(struct gr_session *s, int32_t rank, uint32_t tensor, const int32_t *cell,
                    uint32_t n, const char *rows, size_t row)
 {
-    struct gr_command_put o = {
+    struct gr_command_put c = {
         .tensor = tensor, .cell = {cell, n}, .rows = {rows, n * (uint64_t)row}};
-    return gr_team_send_to(s->rank->team, rank, rank + 1, s, GR_COMMAND_PUT, &o);
+    return gr_team_send_to(s->rank->team, rank, rank + 1, s, GR_COMMAND_PUT, &c);
 }
 
 /* Reads or writes one rank's rows of a tensor, `row` bytes each. */
@@ -129,38 +129,38 @@ static int check_cells(const struct gr_session *s, uint32_t tensor, const int32_
 int gr_rows_get(struct gr_session *s)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_command_get o;
-    int rc = gr_command_read(&o, GR_COMMAND_GET, team->body.data, team->body.n);
+    struct gr_command_get c;
+    int rc = gr_command_read(&c, GR_COMMAND_GET, team->body.data, team->body.n);
     if (!rc)
-        rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
+        rc = check_cells(s, c.tensor, c.cell.p, c.cell.n);
     if (rc)
         return rc;
-    struct gr_message *p = gr_message_new(team, 0, 1);
-    size_t n = (size_t)o.cell.n * row_of(&s->tensors[o.tensor]);
-    rc = p ? gr_vec_reserve(&p->bytes, n, 1) : GR_E_NOMEM_HOST;
+    struct gr_message *m = gr_message_new(team, 0, 1);
+    size_t n = (size_t)c.cell.n * row_of(&s->tensors[c.tensor]);
+    rc = m ? gr_vec_reserve(&m->bytes, n, 1) : GR_E_NOMEM_HOST;
     if (!rc)
-        rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, p->bytes.data, true);
+        rc = gr_rows_move_own(s, c.tensor, c.cell.p, (uint32_t)c.cell.n, m->bytes.data, true);
     if (rc)
         return rc;
-    p->bytes.n = n;
-    return gr_message_send(team, p,
+    m->bytes.n = n;
+    return gr_message_send(team, m,
                            &(struct gr_frame){.kind = GR_COMMAND_ROWS, .session = s->rank->id});
 }
 
 int gr_rows_put(struct gr_session *s)
 {
     struct gr_team *team = s->rank->team;
-    struct gr_command_put o;
-    int rc = gr_command_read(&o, GR_COMMAND_PUT, team->body.data, team->body.n);
+    struct gr_command_put c;
+    int rc = gr_command_read(&c, GR_COMMAND_PUT, team->body.data, team->body.n);
     if (!rc)
-        rc = check_cells(s, o.tensor, o.cell.p, o.cell.n);
-    if (!rc && o.rows.n != o.cell.n * (uint64_t)row_of(&s->tensors[o.tensor]))
+        rc = check_cells(s, c.tensor, c.cell.p, c.cell.n);
+    if (!rc && c.rows.n != c.cell.n * (uint64_t)row_of(&s->tensors[c.tensor]))
         rc = gr_fail(GR_E_CORRUPT, "command PUT: %llu bytes for %llu rows",
-                     (unsigned long long)o.rows.n, (unsigned long long)o.cell.n);
+                     (unsigned long long)c.rows.n, (unsigned long long)c.cell.n);
     if (rc)
         return rc;
-    rc = gr_rows_move_own(s, o.tensor, o.cell.p, (uint32_t)o.cell.n, (char *)(uintptr_t)o.rows.p,
+    rc = gr_rows_move_own(s, c.tensor, c.cell.p, (uint32_t)c.cell.n, (char *)(uintptr_t)c.rows.p,
                           false);
-    int settled = gr_session_sync(s);
-    return rc ? rc : settled;
+    int synced = gr_session_sync(s);
+    return rc ? rc : synced;
 }

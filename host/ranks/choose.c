@@ -13,8 +13,8 @@ static int check(const struct gr_model_params *p)
                        p->n_rank, p->n_shard, GR_MAX_RANK);
     if (p->n_rank > 1 && p->world)
         return gr_fail(GR_E_INVALID,
-                       "%d ranks: under mpirun or srun each process is one; leave "
-                       "--ranks out, or start one process",
+                       "%d ranks: under mpirun or srun each process is one; leave --ranks out, or "
+                       "start one process",
                        p->n_rank);
     if (p->n_rank > 1 && p->split_mode == GR_SPLIT_MODE_NONE)
         return gr_fail(GR_E_INVALID,

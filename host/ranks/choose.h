@@ -7,8 +7,7 @@
 
 /* How ranks share a model: n_rank / n_shard stages. */
 struct gr_ranks {
-    struct gr_world *world; /* processes, including this one; NULL: all ranks are threads of this
-                               process */
+    struct gr_world *world; /* processes, this one included; NULL: threads of this process */
     int32_t n_rank, n_shard;
     struct gr_devices devices; /* devices of this process, or of all processes on its machine */
 };

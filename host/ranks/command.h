@@ -1,10 +1,9 @@
 /* Commands and answers between ranks, as structs and as the body of a frame (link/link.h).
- * Activations are not among them.
  *
  * Encoding: each field in turn; a number as 8 bytes, an array as the number of its items in 8 bytes
  * and the items, padded with zeros to a multiple of 8. All ranks run the same build on machines of
- * the same byte order (they compare versions when they meet). Reading checks sizes; the executor of
- * a command checks the values. */
+ * the same byte order (the handshake compares versions). Reading checks sizes; the executor of a
+ * command checks the values. */
 #ifndef GR_RANKS_COMMAND_H
 #define GR_RANKS_COMMAND_H
 
@@ -182,9 +181,8 @@ const char *gr_command_name(uint32_t kind);
 /* Returns the fields of a kind; *n = 0 for a kind without fields or an unknown one. */
 const struct gr_command_field *gr_command_fields(uint32_t kind, int *n);
 
-/* Appends an encoded command (NULL for a kind without fields) to a vector of bytes.
- * GR_E_NOMEM_HOST.
- */
+/* Appends an encoded command, NULL for a kind without fields, to a vector of bytes. May return
+ * GR_E_NOMEM_HOST. */
 int gr_command_write(struct gr_vec *out, uint32_t kind, const void *command);
 /* Decodes n bytes, aligned to 8, into the struct of a kind; its arrays point into the bytes.
  * GR_E_CORRUPT when they are not exactly such a command. */

@@ -116,9 +116,9 @@ void gr_team_free_own(struct gr_team **team)
         return;
     free_ports(t);
     for (size_t i = 0; i < t->messages.n; i++) {
-        struct gr_message *p = ((struct gr_message **)t->messages.data)[i];
-        gr_vec_fini(&p->bytes);
-        gr_free(p);
+        struct gr_message *m = ((struct gr_message **)t->messages.data)[i];
+        gr_vec_fini(&m->bytes);
+        gr_free(m);
     }
     gr_vec_fini(&t->messages);
     gr_vec_fini(&t->sessions);

@@ -36,19 +36,19 @@ static void log_own_cells(struct gr_session *s)
     gr_fail(GR_E_PEER_LOST, "%s", why);
 }
 
-static int run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
+static int run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub)
 {
     struct gr_team *t = s->rank->team;
     gr_team_lock(t);
     int rc = gr_apply_shift(s);
     if (!rc)
-        rc = gr_team_broadcast_batch(s, f);
-    f->n_ubatch = 0;
+        rc = gr_team_broadcast_batch(s, pending);
+    pending->n_ubatch = 0;
     if (!rc)
-        rc = gr_stage_run(s, f, n_ub);
-    if (f->n_ubatch)
-        gr_team_enqueue(t, f);
-    if (rc && f->n_ubatch && gr_team_collect(t, f))
+        rc = gr_stage_run(s, pending, n_ub);
+    if (pending->n_ubatch)
+        gr_team_enqueue(t, pending);
+    if (rc && pending->n_ubatch && gr_team_collect(t, pending))
         rc = GR_E_PEER_LOST;
     gr_team_unlock(t);
     if (rc == GR_E_PEER_LOST)
@@ -56,9 +56,9 @@ static int run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
     return rc;
 }
 
-static int collect(struct gr_session *s, struct gr_pending_batch *f)
+static int collect(struct gr_session *s, struct gr_pending_batch *pending)
 {
-    int rc = gr_team_collect(s->rank->team, f);
+    int rc = gr_team_collect(s->rank->team, pending);
     if (rc == GR_E_PEER_LOST)
         log_own_cells(s);
     return rc;
@@ -70,13 +70,13 @@ static int collect(struct gr_session *s, struct gr_pending_batch *f)
 static int broadcast_op(void *user, const struct gr_kv_op *op)
 {
     struct gr_session *s = user;
-    struct gr_command_op o = {.kind = (int32_t)op->kind,
+    struct gr_command_op c = {.kind = (int32_t)op->kind,
                               .seq = op->seq,
                               .dst = op->dst,
                               .p0 = op->p0,
                               .p1 = op->p1,
                               .by = op->by};
-    return gr_team_broadcast(s->rank->team, s, GR_COMMAND_OP, &o);
+    return gr_team_broadcast(s->rank->team, s, GR_COMMAND_OP, &c);
 }
 
 static int broadcast(struct gr_session *s, enum gr_broadcast change, uint64_t hash)
@@ -93,13 +93,13 @@ static int broadcast(struct gr_session *s, enum gr_broadcast change, uint64_t ha
 static int restore(struct gr_session *s, const struct gr_state_cells *cells, uint64_t hash)
 {
     enum { STATES = GR_STATE_PART_STATES };
-    struct gr_command_restore o = {
+    struct gr_command_restore c = {
         .seq = cells->seq,
         .table = gr_cache_table_hash(&s->cache),
         .full = {cells->block[GR_CACHE_FULL], cells->bytes[GR_CACHE_FULL]},
         .swa = {cells->block[GR_CACHE_SWA], cells->bytes[GR_CACHE_SWA]},
         .states = {cells->block[STATES], cells->bytes[STATES]}};
-    return gr_team_broadcast_or_lose(s->rank->team, s->rank->id, GR_COMMAND_RESTORE, &o, hash);
+    return gr_team_broadcast_or_lose(s->rank->team, s->rank->id, GR_COMMAND_RESTORE, &c, hash);
 }
 
 /* ---- membership ---- */

@@ -26,8 +26,7 @@ void gr_model_close(struct gr_model **model)
     struct gr_model *m = model ? *model : NULL;
     if (!m)
         return;
-    if (m->world && m->n_rank_model &&
-        !m->team) /* the other ranks wait for the message of closing */
+    if (m->world && m->n_rank_model && !m->team) /* the other ranks wait for a QUIT */
         (void)gr_team_of(m, &m->team);
     gr_team_free(&m->team);
     gr_model_free(model);

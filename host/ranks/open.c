@@ -19,7 +19,7 @@
 #include "ranks/times.h"
 #include "ranks/transport.h"
 
-/* ---- meeting ---- */
+/* ---- handshake ---- */
 
 /* The first line of n bytes, without its newline. */
 static struct gr_str line_of(const char *p, size_t n)
@@ -28,8 +28,7 @@ static struct gr_str line_of(const char *p, size_t n)
     return (struct gr_str){p, end ? (size_t)(end - p) : n};
 }
 
-/* Returns GR_E_INVALID when a rank's facts differ from rank 0's, naming the rank and both values.
- */
+/* Returns GR_E_INVALID, naming the rank and both values, when its facts differ from rank 0's. */
 static int compare(const struct gr_team *t, int32_t rank, const char *want, size_t n_want,
                    const char *found, size_t n_found)
 {
@@ -75,18 +74,18 @@ static int survey(void *user, const struct gr_session_params *params,
 {
     struct gr_team *t = user;
     struct gr_vec bytes = {0};
-    struct gr_command_survey o = {0};
+    struct gr_command_survey c = {0};
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
     struct gr_command_open open = params ? gr_command_open_of(params) : (struct gr_command_open){0};
     int rc = params ? gr_command_write(&bytes, GR_COMMAND_OPEN, &open) : 0;
-    o.params.p = bytes.data, o.params.n = bytes.n;
+    c.params.p = bytes.data, c.params.n = bytes.n;
     if (place) {
-        o.n_stage = place->n_stage, o.n_shard = t->rank_model->n_shard;
-        o.stage.p = place->stage, o.device.p = place->layer;
-        o.stage.n = o.device.n = n;
+        c.n_stage = place->n_stage, c.n_shard = t->rank_model->n_shard;
+        c.stage.p = place->stage, c.device.p = place->layer;
+        c.stage.n = c.device.n = n;
     }
     if (!rc)
-        rc = gr_team_broadcast(t, NULL, GR_COMMAND_SURVEY, &o);
+        rc = gr_team_broadcast(t, NULL, GR_COMMAND_SURVEY, &c);
     int own = rc ? 0 : gr_rank_devices_survey(t->rank_model, params, place, devices);
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++) {
         int one = gr_team_receive_answer(t, r, GR_COMMAND_DEVICES, NULL);
@@ -104,8 +103,8 @@ int gr_team_handshake(struct gr_team *t)
 {
     if (!gr_team_is_root(t))
         return gr_fail(GR_E_INVALID,
-                       "rank %d does with the model what rank 0 does with it, and "
-                       "nothing else: gr_world_serve",
+                       "rank %d does with the model what rank 0 does with it, and nothing else: "
+                       "gr_world_serve",
                        t->world->rank);
     gr_team_lock(t);
     int rc = gr_team_check(t);
@@ -141,10 +140,10 @@ static int outcome(struct gr_team *t, int own)
     return lost || !gr_team_more_informative(own, rc) ? rc : gr_fail(own, "%s", why);
 }
 
-static int broadcast_join(struct gr_team *t, const struct gr_command_join *o)
+static int broadcast_join(struct gr_team *t, const struct gr_command_join *c)
 {
-    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_JOIN, o);
-    return rc ? rc : outcome(t, gr_team_join_transport(t, o));
+    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_JOIN, c);
+    return rc ? rc : outcome(t, gr_team_join_transport(t, c));
 }
 
 /* Makes a transport of the ranks whose devices can communicate directly. When that fails, values go
@@ -153,29 +152,29 @@ static int make_transport(struct gr_team *t, const struct gr_placement *place)
 {
     uint8_t member[GR_MAX_RANK];
     struct gr_transport_ticket ticket;
-    struct gr_command_join o = {.ticket = {ticket.bytes, sizeof ticket.bytes},
+    struct gr_command_join c = {.ticket = {ticket.bytes, sizeof ticket.bytes},
                                 .member = {member, (uint64_t)t->world->n_rank}};
     if (!gr_team_choose_transport(t, place, member))
         return 0;
     int rc = gr_team_transport_ticket(t, &ticket);
     if (!rc)
-        rc = broadcast_join(t, &o);
+        rc = broadcast_join(t, &c);
     if (!rc || gr_team_check(t))
         return gr_team_check(t);
     gr_log(GR_LOG_WARN, "%s; what goes from GPU to GPU goes through the host", gr_error());
-    o.member.n = 0;
-    return broadcast_join(t, &o);
+    c.member.n = 0;
+    return broadcast_join(t, &c);
 }
 
 static int broadcast_load(struct gr_team *t, const struct gr_placement *place)
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
-    struct gr_command_load o = {.n_stage = place->n_stage,
+    struct gr_command_load c = {.n_stage = place->n_stage,
                                 .n_shard = t->rank_model->n_shard,
                                 .stage = {place->stage, n},
                                 .device = {place->layer, n}};
-    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_LOAD, &o);
-    return rc ? rc : outcome(t, gr_team_load_own(t, &o));
+    int rc = gr_team_broadcast(t, NULL, GR_COMMAND_LOAD, &c);
+    return rc ? rc : outcome(t, gr_team_load_own(t, &c));
 }
 
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params)
@@ -209,9 +208,9 @@ static int number_of(struct gr_team *t, uint32_t *id)
 static int open_everywhere(struct gr_session **out, struct gr_team *t,
                            const struct gr_session_params *p, uint32_t id)
 {
-    struct gr_command_open o = gr_command_open_of(p);
+    struct gr_command_open c = gr_command_open_of(p);
     char why[800];
-    int rc = gr_team_broadcast_id(t, id, GR_COMMAND_OPEN, &o, 0);
+    int rc = gr_team_broadcast_id(t, id, GR_COMMAND_OPEN, &c, 0);
     if (rc)
         return rc;
     int own = gr_team_open_own(out, t, p, id);

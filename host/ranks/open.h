@@ -5,10 +5,11 @@
 #include "engine/session.h"
 #include "ranks/team.h"
 
-/* Compares program, model and parameters of all ranks, once; then they can be surveyed
+/* Compares program, model and parameters of all ranks, once; from then on they can be surveyed
  * (gr_place_survey). */
 int gr_team_handshake(struct gr_team *t);
-/* Meets, places the layers and has all ranks load theirs; does nothing once that is done. */
+/* After the handshake, places the layers and has all ranks load theirs; does nothing once that is
+ * done. */
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params);
 /* Opens a session on all ranks. */
 int gr_team_open_session(struct gr_session **out, struct gr_team *t,

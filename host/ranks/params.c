@@ -6,8 +6,7 @@
 #include "base/checked.h"
 #include "gr/dtype.h"
 
-/* The fields of GR_COMMAND_FIELDS_OPEN that are numbers have the names of those of the parameters.
- */
+/* The numbers of GR_COMMAND_FIELDS_OPEN have the names of those of the parameters. */
 #define IGNORE(type, name)
 
 /* The static name of a storage type, or NULL when there is no such type. */
@@ -31,15 +30,15 @@ struct gr_command_open gr_command_open_of(const struct gr_session_params *p)
 #undef WRITE
 }
 
-struct gr_session_params gr_command_open_params(const struct gr_command_open *o)
+struct gr_session_params gr_command_open_params(const struct gr_command_open *c)
 {
-    struct gr_session_params p = {.type_k = type_named(o->type_k.p, o->type_k.n),
-                                  .type_v = type_named(o->type_v.p, o->type_v.n)};
-#define READ(type, field) p.field = o->field;
+    struct gr_session_params p = {.type_k = type_named(c->type_k.p, c->type_k.n),
+                                  .type_v = type_named(c->type_v.p, c->type_v.n)};
+#define READ(type, field) p.field = c->field;
     GR_COMMAND_FIELDS_OPEN(READ, IGNORE)
 #undef READ
     p.nvtx = GR_MIN(p.nvtx, GR_NVTX_LAYER);
     for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)
-        p.adapter_scale[i] = i < o->adapter_scale.n ? o->adapter_scale.p[i] : NAN;
+        p.adapter_scale[i] = i < c->adapter_scale.n ? c->adapter_scale.p[i] : NAN;
     return p;
 }

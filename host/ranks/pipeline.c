@@ -40,9 +40,9 @@ static int reserve(struct gr_session *s, void **buf, size_t *cap, size_t n)
 
 void gr_stage_log_cells(const struct gr_session *s)
 {
-    enum { ROOM = 1 << 16 };
-    char *text = gr_calloc(ROOM, 1), *rest = text;
-    FILE *out = text ? fmemopen(text, ROOM - 1, "w") : NULL;
+    enum { MAX_TEXT = 1 << 16 };
+    char *text = gr_calloc(MAX_TEXT, 1), *rest = text;
+    FILE *out = text ? fmemopen(text, MAX_TEXT - 1, "w") : NULL;
     if (out) {
         gr_cache_print(&s->cache, out);
         fclose(out);
@@ -57,9 +57,7 @@ void gr_stage_log_cells(const struct gr_session *s)
 static int differ(const struct gr_session *s, uint64_t found)
 {
     gr_stage_log_cells(s);
-    return gr_fail(GR_E_INTERNAL,
-                   GR_TEAM_DIFFERS ": hash %016llx expected, %016llx "
-                                   "found",
+    return gr_fail(GR_E_INTERNAL, GR_TEAM_DIFFERS ": hash %016llx expected, %016llx found",
                    (unsigned long long)found, (unsigned long long)s->cache.hash);
 }
 
@@ -107,23 +105,24 @@ static int flow_in(struct gr_session *s, const struct gr_plan *p, void *user)
 
 /* ---- to the next stage ---- */
 
-/* The buffer of the next message, of GR_N_SEND_BUFFER in turn: waits until its last message has
+/* Returns the buffer of the next message, of GR_N_SEND_BUFFER in turn, once its last message has
  * been sent. */
 static int next_send_buffer(struct gr_session *s, struct gr_send_buffer **out)
 {
     struct gr_rank_session *own = s->rank;
     struct gr_team *t = own->team;
-    struct gr_send_buffer *d = *out = &own->send_buffer[own->n_send++ % GR_N_SEND_BUFFER];
-    int rc = gr_frame_sent(&t->out, &d->out, gr_team_deadline());
-    d->out = (struct gr_frame_out){.frame = {.kind = GR_COMMAND_BOUNDARY, .session = s->rank->id}};
+    struct gr_send_buffer *buffer = *out = &own->send_buffer[own->n_send++ % GR_N_SEND_BUFFER];
+    int rc = gr_frame_sent(&t->out, &buffer->out, gr_team_deadline());
+    buffer->out =
+        (struct gr_frame_out){.frame = {.kind = GR_COMMAND_BOUNDARY, .session = s->rank->id}};
     return rc ? gr_team_lose(t, t->world->rank + s->rank_model->n_shard) : 0;
 }
 
-static int send_to_next(struct gr_session *s, struct gr_send_buffer *d)
+static int send_to_next(struct gr_session *s, struct gr_send_buffer *buffer)
 {
-    d->out.frame.hash = s->cache.hash;
-    const void *body = s->rank->team->transport_out ? NULL : d->buf;
-    return gr_frame_send(&s->rank->team->out, &d->out, body)
+    buffer->out.frame.hash = s->cache.hash;
+    const void *body = s->rank->team->transport_out ? NULL : buffer->buf;
+    return gr_frame_send(&s->rank->team->out, &buffer->out, body)
                ? gr_team_lose(s->rank->team, s->rank_model->rank)
                : 0;
 }
@@ -135,25 +134,25 @@ static int answer(struct gr_session *s, const void *rows, size_t n, int status)
 {
     struct gr_frame frame = {
         .kind = GR_COMMAND_LOGITS, .session = s->rank->id, .status = status, .hash = s->cache.hash};
-    struct gr_message *p = gr_message_new(s->rank->team, 0, 1);
-    int rc = p ? gr_vec_append(&p->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_message_send(s->rank->team, p, &frame);
+    struct gr_message *m = gr_message_new(s->rank->team, 0, 1);
+    int rc = m ? gr_vec_append(&m->bytes, rows, n, 1) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_message_send(s->rank->team, m, &frame);
 }
 
 static int forward(struct gr_session *s, const struct gr_plan *p)
 {
-    struct gr_send_buffer *d;
+    struct gr_send_buffer *buffer;
     size_t n = gr_boundary_bytes(p, &p->out);
     bool transport = s->rank->team->transport_out;
-    int rc = next_send_buffer(s, &d);
+    int rc = next_send_buffer(s, &buffer);
     if (!rc && transport)
         rc = gr_transport_send(s, p);
     if (!rc && !transport)
-        rc = reserve(s, &d->buf, &d->cap, n);
+        rc = reserve(s, &buffer->buf, &buffer->cap, n);
     if (!rc && !transport)
-        rc = gr_boundary_out(s, p, d->buf);
-    d->out.frame.n = n;
-    return rc ? rc : send_to_next(s, d);
+        rc = gr_boundary_out(s, p, buffer->buf);
+    buffer->out.frame.n = n;
+    return rc ? rc : send_to_next(s, buffer);
 }
 
 static int flow_out(struct gr_session *s, const struct gr_plan *p, const void *rows, size_t n,
@@ -174,40 +173,40 @@ const struct gr_flow gr_stage_flow = {flow_in, flow_out, NULL};
 /* Passes the failure of a batch on to the next stage, or from the last one to rank 0. */
 static int pass_on(struct gr_session *s, int status)
 {
-    struct gr_send_buffer *d;
+    struct gr_send_buffer *buffer;
     if (is_last(s))
         return has_results(s) && s->rank_model->rank ? answer(s, NULL, 0, status) : 0;
-    int rc = next_send_buffer(s, &d);
-    d->out.frame.status = status;
-    return rc ? rc : send_to_next(s, d);
+    int rc = next_send_buffer(s, &buffer);
+    buffer->out.frame.status = status;
+    return rc ? rc : send_to_next(s, buffer);
 }
 
 /* ---- a batch ---- */
 
 /* After a failure of rank 0's own part: passes it on to all stages. Once the last stage has
  * answered, no message of the batch is under way any more. */
-static int give_up(struct gr_session *s, struct gr_pending_batch *f, int status)
+static int give_up(struct gr_session *s, struct gr_pending_batch *pending, int status)
 {
     char why[800];
     snprintf(why, sizeof why, "%s", gr_error());
     int rc = gr_world_check(s->rank->team->world);
     if (!rc)
         rc = pass_on(s, status);
-    f->n_ubatch = rc || is_last(s) ? 0 : f->n_begun;
+    pending->n_ubatch = rc || is_last(s) ? 0 : pending->n_begun;
     return rc ? rc : gr_fail(status, "%s", why);
 }
 
-int gr_stage_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub)
+int gr_stage_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub)
 {
     struct gr_team *t = s->rank->team;
     gr_world_doing(t->world, GR_DOING_COMPUTE);
-    int rc = gr_batch_run(s, f, n_ub);
+    int rc = gr_batch_run(s, pending, n_ub);
     gr_world_doing(t->world, GR_DOING_WAIT);
-    if (f->status && !rc)
-        rc = pass_on(s, f->status);
+    if (pending->status && !rc)
+        rc = pass_on(s, pending->status);
     gr_world_doing(t->world, GR_DOING_IDLE);
-    f->n_ubatch = gr_team_is_root(t) && !is_last(s) ? n_ub : 0;
-    return rc && gr_team_is_root(t) ? give_up(s, f, rc) : rc;
+    pending->n_ubatch = gr_team_is_root(t) && !is_last(s) ? n_ub : 0;
+    return rc && gr_team_is_root(t) ? give_up(s, pending, rc) : rc;
 }
 
 void gr_stage_fini(struct gr_session *s)
@@ -215,11 +214,11 @@ void gr_stage_fini(struct gr_session *s)
     struct gr_rank_session *own = s->rank;
     gr_team_lock(own->team);
     for (int i = 0; i < GR_N_SEND_BUFFER; i++) {
-        struct gr_send_buffer *d = &own->send_buffer[i];
+        struct gr_send_buffer *buffer = &own->send_buffer[i];
         if (own->team->out.link)
-            (void)gr_frame_sent(&own->team->out, &d->out, INT64_MAX);
-        if (d->buf)
-            s->pin->api->host_free(s->pin, d->buf);
+            (void)gr_frame_sent(&own->team->out, &buffer->out, INT64_MAX);
+        if (buffer->buf)
+            s->pin->api->host_free(s->pin, buffer->buf);
     }
     gr_team_unlock(own->team);
     if (own->recv_buffer)

@@ -8,10 +8,10 @@
 /* Passes values between the ranks of consecutive stages. */
 extern const struct gr_flow gr_stage_flow;
 /* Runs this rank's stage for the micro-batches of a batch: receives inputs from the previous stage,
- * sends outputs to the next one, or results to rank 0. f->status: the failure of rank 0, if one was
- * passed on. */
-int gr_stage_run(struct gr_session *s, struct gr_pending_batch *f, int32_t n_ub);
-/* Reason for which a rank is lost whose decisions differ from rank 0's. */
+ * sends outputs to the next one, or results to rank 0. pending->status: a failure of rank 0 that
+ * was passed on, or 0. */
+int gr_stage_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_ub);
+/* Reason why a rank is lost whose decisions differ from rank 0's. */
 #define GR_TEAM_DIFFERS "its cells are not those of rank 0 any more"
 /* Logs the cells of a session, for debugging. */
 void gr_stage_log_cells(const struct gr_session *s);

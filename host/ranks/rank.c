@@ -39,27 +39,27 @@ int gr_team_describe(struct gr_team *t, struct gr_vec *text, struct gr_command_r
     return rc;
 }
 
-int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *o,
+int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *c,
                         struct gr_placement *place)
 {
     uint64_t n = (uint64_t)t->model->hp.n_layer + 1;
-    bool good = o->n_stage >= 1 && o->n_shard >= 1 && o->stage.n == n && o->device.n == n &&
-                o->n_stage == t->rank_model->n_stage && o->n_shard == t->rank_model->n_shard;
+    bool good = c->n_stage >= 1 && c->n_shard >= 1 && c->stage.n == n && c->device.n == n &&
+                c->n_stage == t->rank_model->n_stage && c->n_shard == t->rank_model->n_shard;
     for (uint64_t i = 0; good && i < n; i++)
-        good = o->stage.p[i] < o->n_stage && (!i || o->stage.p[i] >= o->stage.p[i - 1]);
+        good = c->stage.p[i] < c->n_stage && (!i || c->stage.p[i] >= c->stage.p[i - 1]);
     if (!good)
         return gr_fail(GR_E_CORRUPT, "command LOAD: no such layers or ranks");
-    *place = (struct gr_placement){.n_stage = o->n_stage};
-    memcpy(place->stage, o->stage.p, (size_t)n);
-    memcpy(place->layer, o->device.p, (size_t)n);
+    *place = (struct gr_placement){.n_stage = c->n_stage};
+    memcpy(place->stage, c->stage.p, (size_t)n);
+    memcpy(place->layer, c->device.p, (size_t)n);
     return 0;
 }
 
-int gr_team_load_own(struct gr_team *t, const struct gr_command_load *o)
+int gr_team_load_own(struct gr_team *t, const struct gr_command_load *c)
 {
     struct gr_rank_model *l = t->rank_model;
     struct gr_placement place;
-    int rc = gr_team_read_layers(t, o, &place);
+    int rc = gr_team_read_layers(t, c, &place);
     if (rc)
         return rc;
     gr_world_doing(t->world, GR_DOING_LOAD);

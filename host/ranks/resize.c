@@ -28,8 +28,7 @@ int gr_session_resize(struct gr_session *s, uint32_t n_ctx)
         return gr_fail(GR_E_INVALID, "a tap may not resize the session under its batch");
     if (s->results.n_pending)
         return gr_fail(GR_E_INVALID,
-                       "%d batches are pending: end them before the session is "
-                       "resized",
+                       "%d batches are pending: end them before the session is resized",
                        s->results.n_pending);
     p.n_ctx = n_ctx;
     p.type_k = gr_dtype_name(s->memory.type_k), p.type_v = gr_dtype_name(s->memory.type_v);

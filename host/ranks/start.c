@@ -21,8 +21,8 @@ struct gr_worker_thread {
 
 static void *run_worker(void *p)
 {
-    struct gr_worker_thread *h = p;
-    (void)gr_team_serve(h->team); /* the world keeps the message of a failure */
+    struct gr_worker_thread *w = p;
+    (void)gr_team_serve(w->team); /* the world keeps the message of a failure */
     return NULL;
 }
 
@@ -35,9 +35,9 @@ static int start_workers(struct gr_team *t, struct gr_world **world)
     for (int32_t r = 1; r < n && !rc; r++)
         rc = gr_team_new(&t->workers[r].team, t->model, world[r], t->model->rank_model[r]);
     for (int32_t r = 1; r < n && !rc; r++) {
-        struct gr_worker_thread *h = &t->workers[r];
-        h->runs = pthread_create(&h->thread, NULL, run_worker, h) == 0;
-        if (!h->runs)
+        struct gr_worker_thread *w = &t->workers[r];
+        w->runs = pthread_create(&w->thread, NULL, run_worker, w) == 0;
+        if (!w->runs)
             rc = gr_fail(GR_E_NOMEM_HOST, "no thread can be started for rank %d", r);
     }
     return rc;
@@ -125,8 +125,8 @@ int gr_world_serve(struct gr_world *world, struct gr_model *model)
     struct gr_team *t;
     if (world->rank == 0 || model->world != world)
         return gr_fail(GR_E_INVALID,
-                       "rank %d serves nobody with this model: only ranks above 0 "
-                       "serve, with a model that was opened for their world",
+                       "rank %d serves nobody with this model: only ranks above 0 serve, with a "
+                       "model that was opened for their world",
                        world->rank);
     int rc = gr_team_of(model, &t);
     return rc ? rc : gr_team_serve(t);

@@ -1,4 +1,4 @@
-/* The team of a model, its threads started and joined; the ranks of other processes. */
+/* The team of a model: its threads are started and joined here. */
 #ifndef GR_RANKS_START_H
 #define GR_RANKS_START_H
 

@@ -65,47 +65,47 @@ static struct gr_port *port_to(struct gr_team *t, int32_t rank)
 }
 
 /* Returns whether a message has been sent to all its ranks, and finishes its requests. */
-static bool is_sent(struct gr_team *t, struct gr_message *p)
+static bool is_sent(struct gr_team *t, struct gr_message *m)
 {
-    while (p->lo < p->hi && gr_frame_is_sent(port_to(t, p->lo), &p->out[p->lo])) {
-        if (gr_frame_sent(port_to(t, p->lo), &p->out[p->lo], INT64_MAX))
+    while (m->lo < m->hi && gr_frame_is_sent(port_to(t, m->lo), &m->out[m->lo])) {
+        if (gr_frame_sent(port_to(t, m->lo), &m->out[m->lo], INT64_MAX))
             return false;
-        p->lo++;
+        m->lo++;
     }
-    return p->lo == p->hi;
+    return m->lo == m->hi;
 }
 
 struct gr_message *gr_message_new(struct gr_team *t, int32_t lo, int32_t hi)
 {
-    struct gr_message **all = t->messages.data, *p = NULL;
-    for (size_t i = 0; i < t->messages.n && !p; i++)
-        p = is_sent(t, all[i]) ? all[i] : NULL;
-    if (!p) {
-        size_t out = (size_t)t->world->n_rank * sizeof *p->out;
-        p = gr_calloc(1, sizeof *p + out);
-        if (p && gr_vec_append(&t->messages, &p, 1, sizeof(struct gr_message *))) {
-            gr_free(p);
-            p = NULL;
+    struct gr_message **all = t->messages.data, *m = NULL;
+    for (size_t i = 0; i < t->messages.n && !m; i++)
+        m = is_sent(t, all[i]) ? all[i] : NULL;
+    if (!m) {
+        size_t out = (size_t)t->world->n_rank * sizeof *m->out;
+        m = gr_calloc(1, sizeof *m + out);
+        if (m && gr_vec_append(&t->messages, &m, 1, sizeof(struct gr_message *))) {
+            gr_free(m);
+            m = NULL;
         }
     }
-    if (!p)
+    if (!m)
         return NULL;
-    p->bytes.n = 0;
-    p->lo = p->hi = lo;
-    p->hi = hi;
-    memset(p->out + lo, 0, (size_t)(hi - lo) * sizeof *p->out);
-    return p;
+    m->bytes.n = 0;
+    m->lo = m->hi = lo;
+    m->hi = hi;
+    memset(m->out + lo, 0, (size_t)(hi - lo) * sizeof *m->out);
+    return m;
 }
 
-int gr_message_send(struct gr_team *t, struct gr_message *p, const struct gr_frame *frame)
+int gr_message_send(struct gr_team *t, struct gr_message *m, const struct gr_frame *frame)
 {
     int rc = 0;
-    for (int32_t r = p->lo; r < p->hi && !rc; r++) {
+    for (int32_t r = m->lo; r < m->hi && !rc; r++) {
         if (r == t->world->rank)
             continue;
-        p->out[r].frame = *frame;
-        p->out[r].frame.n = p->bytes.n;
-        rc = gr_frame_send(port_to(t, r), &p->out[r], p->bytes.data);
+        m->out[r].frame = *frame;
+        m->out[r].frame.n = m->bytes.n;
+        rc = gr_frame_send(port_to(t, r), &m->out[r], m->bytes.data);
     }
     return rc ? gr_team_lose(t, t->world->rank) : 0;
 }

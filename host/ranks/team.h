@@ -2,15 +2,15 @@
  *
  * Control is replicated, data is distributed. Every rank has its own session for each session of
  * rank 0, with the same table of cells. Rank 0 belongs to the caller: it checks a call, decides,
- * sends a command (ranks/command.h) to all others and does its part. The other ranks
- * serve: they execute one command after the other. Their decisions follow from table and command
- * alone, so the tables stay equal. Each command and each frame of activations carries a hash of all
- * decisions of its sender (gr_cache); a rank whose own hash differs loses the team.
+ * sends a command (ranks/command.h) to all others and does its part. The other ranks serve: they
+ * execute one command after the other. Their decisions follow from table and command alone, so the
+ * tables stay equal. Each command and each frame of activations carries a hash of all decisions of
+ * its sender (gr_cache); a rank whose own hash differs loses the team.
  *
  * Activations go from stage to stage, results from the last stage to rank 0. A failure of rank 0 in
- * its own part of a batch is passed down the stages after its micro-batches, and all ranks take the
- * batch back. Any other failure loses the world (gr_world_lose): the team can then only be closed.
- */
+ * its own part of a batch is passed down the stages after its micro-batches, and all ranks roll the
+ * batch back. Any other failure loses the world (gr_world_lose): the team can then only be
+ * closed. */
 #ifndef GR_RANKS_TEAM_H
 #define GR_RANKS_TEAM_H
 
@@ -110,7 +110,7 @@ void gr_team_unlock(struct gr_team *t);
 
 /* Make and send a frame with a body to ranks [lo, hi): a command, or an answer to rank 0. */
 struct gr_message *gr_message_new(struct gr_team *t, int32_t lo, int32_t hi);
-int gr_message_send(struct gr_team *t, struct gr_message *p, const struct gr_frame *frame);
+int gr_message_send(struct gr_team *t, struct gr_message *m, const struct gr_frame *frame);
 /* Receives the next frame of a port, its body into t->body. On failure `rank` is lost. */
 int gr_team_receive(struct gr_team *t, struct gr_port *p, int32_t rank, struct gr_frame *frame);
 /* Waits until the last messages have been sent. */

@@ -59,19 +59,19 @@ int gr_timing_answer(struct gr_session *s)
     int rc = gr_command_read(&asked, GR_COMMAND_TIMES, t->body.data, t->body.n);
     if (!rc && asked.spans)
         rc = gr_timing_list(&s->timing, &list);
-    struct gr_command_timing o = {.busy_ns = s->timing.ns[GR_SPAN_BUSY],
+    struct gr_command_timing c = {.busy_ns = s->timing.ns[GR_SPAN_BUSY],
                                   .wait_ns = s->timing.ns[GR_SPAN_WAIT],
                                   .transfer_ns = s->timing.ns[GR_SPAN_TRANSFER],
                                   .n_ubatch = s->timing.n_ubatch,
                                   .device = {device, strlen(device)},
                                   .span = {list.data, list.n}};
-    struct gr_message *p = rc ? NULL : gr_message_new(t, 0, 1);
+    struct gr_message *m = rc ? NULL : gr_message_new(t, 0, 1);
     if (!rc)
-        rc = p ? gr_command_write(&p->bytes, GR_COMMAND_TIMING, &o) : GR_E_NOMEM_HOST;
+        rc = m ? gr_command_write(&m->bytes, GR_COMMAND_TIMING, &c) : GR_E_NOMEM_HOST;
     gr_vec_fini(&list);
     return rc ? rc
               : gr_message_send(
-                    t, p, &(struct gr_frame){.kind = GR_COMMAND_TIMING, .session = s->rank->id});
+                    t, m, &(struct gr_frame){.kind = GR_COMMAND_TIMING, .session = s->rank->id});
 }
 
 /* ---- all ranks ---- */
@@ -98,25 +98,25 @@ int gr_team_set_clocks(struct gr_team *t)
 }
 
 /* Receives a rank's times into *out, and reports its spans to fn unless that is NULL. */
-static int take_timing(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
-                       void *user)
+static int receive_timing(struct gr_session *s, int32_t rank, struct gr_stage *out, gr_span_fn *fn,
+                          void *user)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_command_timing o;
-    int rc = gr_team_receive_answer(t, rank, GR_COMMAND_TIMING, &o);
+    struct gr_command_timing c;
+    int rc = gr_team_receive_answer(t, rank, GR_COMMAND_TIMING, &c);
     if (rc)
         return rc;
-    const int64_t ns[GR_N_SPAN] = {o.wait_ns, o.busy_ns, o.transfer_ns};
+    const int64_t ns[GR_N_SPAN] = {c.wait_ns, c.busy_ns, c.transfer_ns};
     fill_stage(s, rank, out);
-    fill_times(out, ns, o.n_ubatch);
+    fill_times(out, ns, c.n_ubatch);
     snprintf(out->host, sizeof out->host, "%s", t->world->ranks[rank].host);
-    snprintf(out->device, sizeof out->device, "%.*s", (int)GR_MIN(o.device.n, 15), o.device.p);
+    snprintf(out->device, sizeof out->device, "%.*s", (int)GR_MIN(c.device.n, 15), c.device.p);
     if (fn)
-        report_spans(o.span.p, o.span.n, rank, t->clock_ns[rank], fn, user);
+        report_spans(c.span.p, c.span.n, rank, t->clock_ns[rank], fn, user);
     return 0;
 }
 
-static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, void *user)
+static int fill_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, void *user)
 {
     struct gr_vec list = {0};
     fill_stage(s, s->rank_model->rank, out);
@@ -132,18 +132,18 @@ static int take_own(struct gr_session *s, struct gr_stage *out, gr_span_fn *fn, 
 }
 
 /* Collects the times of all ranks: stage [GR_MAX_RANK]. */
-static int ask_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
+static int collect_all(struct gr_session *s, struct gr_stage *stage, gr_span_fn *fn, void *user)
 {
-    const struct gr_command_times o = {.spans = fn != NULL};
+    const struct gr_command_times c = {.spans = fn != NULL};
     if (!s->ranks)
-        return take_own(s, &stage[0], fn, user);
+        return fill_own(s, &stage[0], fn, user);
     struct gr_team *t = s->rank->team;
     gr_team_lock(t);
-    int rc = gr_team_broadcast(t, s, GR_COMMAND_TIMES, &o);
+    int rc = gr_team_broadcast(t, s, GR_COMMAND_TIMES, &c);
     if (!rc)
-        rc = take_own(s, &stage[0], fn, user);
+        rc = fill_own(s, &stage[0], fn, user);
     for (int32_t r = 1; r < t->world->n_rank && !rc; r++)
-        rc = take_timing(s, r, &stage[r], fn, user);
+        rc = receive_timing(s, r, &stage[r], fn, user);
     gr_team_unlock(t);
     return rc;
 }
@@ -152,7 +152,7 @@ int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t 
 {
     struct gr_stage all[GR_MAX_RANK];
     int32_t n_rank = s->ranks ? s->rank->team->world->n_rank : 1;
-    if (ask_all(s, all, NULL, NULL))
+    if (collect_all(s, all, NULL, NULL))
         return 0;
     memcpy(stage, all, (size_t)GR_MIN(n, n_rank) * sizeof *stage);
     return GR_MIN(n, n_rank);
@@ -161,7 +161,7 @@ int32_t gr_session_stages(struct gr_session *s, struct gr_stage *stage, int32_t 
 int gr_session_spans(struct gr_session *s, gr_span_fn *fn, void *user)
 {
     struct gr_stage all[GR_MAX_RANK];
-    return ask_all(s, all, fn, user);
+    return collect_all(s, all, fn, user);
 }
 
 int gr_session_profile(struct gr_session *s, bool on)
@@ -171,8 +171,8 @@ int gr_session_profile(struct gr_session *s, bool on)
         struct gr_backend *b = s->device[d].backend;
         rc = b->api->profile ? b->api->profile(b, on) : 0;
     }
-    const struct gr_command_profile o = {.on = on};
+    const struct gr_command_profile c = {.on = on};
     return rc || !s->ranks || !gr_team_is_root(s->rank->team)
                ? rc
-               : gr_team_broadcast(s->rank->team, s, GR_COMMAND_PROFILE, &o);
+               : gr_team_broadcast(s->rank->team, s, GR_COMMAND_PROFILE, &c);
 }

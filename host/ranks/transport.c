@@ -1,5 +1,5 @@
-/* The transport of a team: which ranks' devices exchange values without host memory, and how a
- * boundary is sent by it. */
+/* The transport of a team: which ranks' devices exchange values without host memory, and how it
+ * sends the values of a boundary. */
 #include "ranks/transport.h"
 
 #include <string.h>
@@ -114,22 +114,22 @@ static int open_device(struct gr_rank_model *l)
     return rc;
 }
 
-int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *o)
+int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *c)
 {
     struct gr_rank_model *l = t->rank_model;
     int32_t n = t->world->n_rank, own = t->world->rank;
-    const uint8_t *member = o->member.p;
+    const uint8_t *member = c->member.p;
     struct gr_transport_opt opt = {.kind = gr_team_transport_kind(t),
                                    .piece_bytes = PIECE,
                                    .lost = &t->world->lost,
                                    .deadline_ns = gr_now_ns() + JOIN_NS};
     gr_world_doing(t->world, GR_DOING_LOAD);
     gr_team_leave_transport(t);
-    if (o->member.n == 0)
+    if (c->member.n == 0)
         return 0;
-    if (o->member.n != (uint64_t)n || o->ticket.n != sizeof opt.ticket)
+    if (c->member.n != (uint64_t)n || c->ticket.n != sizeof opt.ticket)
         return gr_fail(GR_E_CORRUPT, "command JOIN: no such members");
-    memcpy(&opt.ticket, o->ticket.p, sizeof opt.ticket);
+    memcpy(&opt.ticket, c->ticket.p, sizeof opt.ticket);
     opt.member = number_of(member, own, n);
     if (opt.member < 0)
         return 0;
@@ -166,7 +166,7 @@ void gr_team_leave_transport(struct gr_team *t)
 
 /* ---- boundaries ---- */
 
-/* Enlarges s->rank->relay, device memory for values that the CPU has. */
+/* Enlarges s->rank->staging, device memory for values that the CPU has. */
 static int reserve(struct gr_session *s, size_t bytes)
 {
     struct gr_backend *b = s->device[1].backend;
@@ -179,7 +179,8 @@ static int reserve(struct gr_session *s, size_t bytes)
     return s->rank->staging ? 0 : gr_error_status();
 }
 
-/* Lists the device addresses of values in s->rank->span; those of the CPU are in s->rank->relay. */
+/* Lists the device addresses of values in s->rank->span; the CPU's values get theirs in
+ * s->rank->staging. */
 static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values)
 {
     const uint32_t *v = values->data;
@@ -198,7 +199,7 @@ static int spans_of(struct gr_session *s, const struct gr_plan *p, const struct 
     return rc;
 }
 
-/* Copies the CPU's values to (sends) or from their places in s->rank->relay. */
+/* Copies the CPU's values to (sends) or from their places in s->rank->staging. */
 static int copy_staging(struct gr_session *s, const struct gr_plan *p, const struct gr_vec *values,
                         bool sends)
 {

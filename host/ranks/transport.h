@@ -14,12 +14,12 @@ bool gr_team_choose_transport(const struct gr_team *t, const struct gr_placement
                               uint8_t *member);
 int gr_team_transport_ticket(const struct gr_team *t, struct gr_transport_ticket *ticket);
 /* Leaves the current transport, if any, and joins the one of the command, if it names members. */
-int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *o);
+int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *c);
 void gr_team_leave_transport(struct gr_team *t);
 /* Receive a plan's `in`, and send its `out`, by the transport. */
 int gr_transport_receive(struct gr_session *s, const struct gr_plan *p);
 int gr_transport_send(struct gr_session *s, const struct gr_plan *p);
-/* Waits until the data that devices await from another rank has arrived; GR_E_PEER_LOST. */
+/* Waits until the data that devices wait for from another rank has arrived; GR_E_PEER_LOST. */
 int gr_transport_wait_received(struct gr_session *s);
 void gr_transport_fini(struct gr_session *s);
 

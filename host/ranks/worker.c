@@ -25,18 +25,18 @@
 
 static int answer(struct gr_team *t, uint32_t kind, const void *command)
 {
-    struct gr_message *p = gr_message_new(t, 0, 1);
-    int rc = p ? gr_command_write(&p->bytes, kind, command) : GR_E_NOMEM_HOST;
-    return rc ? rc : gr_message_send(t, p, &(struct gr_frame){.kind = kind});
+    struct gr_message *m = gr_message_new(t, 0, 1);
+    int rc = m ? gr_command_write(&m->bytes, kind, command) : GR_E_NOMEM_HOST;
+    return rc ? rc : gr_message_send(t, m, &(struct gr_frame){.kind = kind});
 }
 
 /* Answers a command that may fail without losing a rank. */
 static int answer_done(struct gr_team *t, int status)
 {
     const char *text = status ? gr_error() : "";
-    struct gr_command_done o = {
+    struct gr_command_done c = {
         .status = status, .now_ns = gr_now_ns(), .text = {text, strlen(text)}};
-    return answer(t, GR_COMMAND_DONE, &o);
+    return answer(t, GR_COMMAND_DONE, &c);
 }
 
 /* ---- the model ---- */
@@ -54,41 +54,41 @@ static int do_handshake(struct gr_team *t)
 
 static int do_join(struct gr_team *t)
 {
-    struct gr_command_join o;
-    int rc = gr_command_read(&o, GR_COMMAND_JOIN, t->body.data, t->body.n);
-    return rc ? rc : answer_done(t, gr_team_join_transport(t, &o));
+    struct gr_command_join c;
+    int rc = gr_command_read(&c, GR_COMMAND_JOIN, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_join_transport(t, &c));
 }
 
 static int do_load(struct gr_team *t)
 {
-    struct gr_command_load o;
-    int rc = gr_command_read(&o, GR_COMMAND_LOAD, t->body.data, t->body.n);
-    return rc ? rc : answer_done(t, gr_team_load_own(t, &o));
+    struct gr_command_load c;
+    int rc = gr_command_read(&c, GR_COMMAND_LOAD, t->body.data, t->body.n);
+    return rc ? rc : answer_done(t, gr_team_load_own(t, &c));
 }
 
 static int survey(struct gr_team *t, struct gr_vec *devices)
 {
-    struct gr_command_survey o;
+    struct gr_command_survey c;
     struct gr_command_open open;
     struct gr_session_params params;
     struct gr_placement place;
-    int rc = gr_command_read(&o, GR_COMMAND_SURVEY, t->body.data, t->body.n);
-    if (!rc && o.params.n)
-        rc = gr_command_read(&open, GR_COMMAND_OPEN, o.params.p, (size_t)o.params.n);
-    if (!rc && o.params.n)
+    int rc = gr_command_read(&c, GR_COMMAND_SURVEY, t->body.data, t->body.n);
+    if (!rc && c.params.n)
+        rc = gr_command_read(&open, GR_COMMAND_OPEN, c.params.p, (size_t)c.params.n);
+    if (!rc && c.params.n)
         params = gr_command_open_params(&open);
-    if (!rc && o.stage.n)
+    if (!rc && c.stage.n)
         rc = gr_team_read_layers(t,
-                                 &(struct gr_command_load){.n_stage = o.n_stage,
-                                                           .n_shard = o.n_shard,
-                                                           .stage = {o.stage.p, o.stage.n},
-                                                           .device = {o.device.p, o.device.n}},
+                                 &(struct gr_command_load){.n_stage = c.n_stage,
+                                                           .n_shard = c.n_shard,
+                                                           .stage = {c.stage.p, c.stage.n},
+                                                           .device = {c.device.p, c.device.n}},
                                  &place);
     if (rc)
         return rc;
     pthread_mutex_lock(&t->model->lock);
-    rc = gr_rank_devices_survey(t->rank_model, o.params.n ? &params : NULL,
-                                o.stage.n ? &place : NULL, devices);
+    rc = gr_rank_devices_survey(t->rank_model, c.params.n ? &params : NULL,
+                                c.stage.n ? &place : NULL, devices);
     pthread_mutex_unlock(&t->model->lock);
     return rc;
 }
@@ -97,11 +97,11 @@ static int do_survey(struct gr_team *t)
 {
     struct gr_vec devices = {0};
     int rc = survey(t, &devices);
-    struct gr_message *p = rc ? NULL : gr_message_new(t, 0, 1);
+    struct gr_message *m = rc ? NULL : gr_message_new(t, 0, 1);
     int sent =
-        p ? gr_vec_append(&p->bytes, devices.data, devices.n * devices.item, 1) : GR_E_NOMEM_HOST;
+        m ? gr_vec_append(&m->bytes, devices.data, devices.n * devices.item, 1) : GR_E_NOMEM_HOST;
     if (!rc && !sent)
-        sent = gr_message_send(t, p, &(struct gr_frame){.kind = GR_COMMAND_DEVICES});
+        sent = gr_message_send(t, m, &(struct gr_frame){.kind = GR_COMMAND_DEVICES});
     gr_vec_fini(&devices);
     return rc ? answer_done(t, rc) : sent;
 }
@@ -109,7 +109,7 @@ static int do_survey(struct gr_team *t)
 /* ---- sessions ---- */
 
 /* The entry of a session number in t->sessions, which grows as needed. */
-static struct gr_session **place_of(struct gr_team *t, uint32_t id)
+static struct gr_session **entry_of(struct gr_team *t, uint32_t id)
 {
     struct gr_session *none = NULL;
     while (id < UINT16_MAX && t->sessions.n <= id)
@@ -120,14 +120,14 @@ static struct gr_session **place_of(struct gr_team *t, uint32_t id)
 
 static int do_open(struct gr_team *t, uint32_t id)
 {
-    struct gr_command_open o;
-    struct gr_session **at = place_of(t, id), *s = NULL;
-    int rc = gr_command_read(&o, GR_COMMAND_OPEN, t->body.data, t->body.n);
+    struct gr_command_open c;
+    struct gr_session **at = entry_of(t, id), *s = NULL;
+    int rc = gr_command_read(&c, GR_COMMAND_OPEN, t->body.data, t->body.n);
     if (!rc && (!at || *at))
         rc = gr_fail(GR_E_CORRUPT, "command OPEN: session %u cannot be opened", id);
     if (rc)
         return rc;
-    struct gr_session_params p = gr_command_open_params(&o);
+    struct gr_session_params p = gr_command_open_params(&c);
     gr_world_doing(t->world, GR_DOING_LOAD);
     return answer_done(t, gr_team_open_own(&s, t, &p, id));
 }
@@ -140,55 +140,55 @@ static void close_session(struct gr_team *t, uint32_t id)
 
 /* ---- batches ---- */
 
-static int check_batch(const struct gr_session *s, const struct gr_command_decode *o)
+static int check_batch(const struct gr_session *s, const struct gr_command_decode *c)
 {
-    uint64_t n = o->token.n, ids = 0;
-    bool good = n >= 1 && n <= INT32_MAX / 4 && o->pos.n == n && o->n_seq.n == n &&
-                o->logits.n == n && (!o->pos_yx.n || o->pos_yx.n == 2 * n) &&
-                (!o->embd.n || o->embd.n == n * (uint64_t)s->model->hp.n_embd);
+    uint64_t n = c->token.n, ids = 0;
+    bool good = n >= 1 && n <= INT32_MAX / 4 && c->pos.n == n && c->n_seq.n == n &&
+                c->logits.n == n && (!c->pos_yx.n || c->pos_yx.n == 2 * n) &&
+                (!c->embd.n || c->embd.n == n * (uint64_t)s->model->hp.n_embd);
     for (uint64_t i = 0; good && i < n; i++) {
-        good = o->n_seq.p[i] >= 1;
-        ids += good ? (uint64_t)o->n_seq.p[i] : 0;
+        good = c->n_seq.p[i] >= 1;
+        ids += good ? (uint64_t)c->n_seq.p[i] : 0;
     }
-    return good && ids == o->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "command DECODE: no such batch");
+    return good && ids == c->seq.n ? 0 : gr_fail(GR_E_CORRUPT, "command DECODE: no such batch");
 }
 
-/* Checks and reserves a batch: as rank 0 has accepted it, it must succeed here too. */
-static int reserve(struct gr_session *s, struct gr_pending_batch *f,
-                   const struct gr_command_decode *o, int32_t *n_ub)
+/* Checks and reserves a batch. Rank 0 has accepted it, so this must succeed here too. */
+static int reserve(struct gr_session *s, struct gr_pending_batch *pending,
+                   const struct gr_command_decode *c, int32_t *n_ub)
 {
-    const struct gr_batch batch = {.n_tok = (int32_t)o->token.n,
-                                   .token = o->embd.n ? NULL : o->token.p,
-                                   .embd = o->embd.n ? o->embd.p : NULL,
-                                   .pos = o->pos.p,
-                                   .n_seq = o->n_seq.p,
-                                   .seq = o->seq.p,
-                                   .logits = o->logits.p,
-                                   .pos_yx = o->pos_yx.n ? o->pos_yx.p : NULL};
-    f->sampled = o->how.n > 0;
-    int rc = gr_batch_reserve(s, &batch, f, n_ub);
-    if (!rc && f->sampled && o->how.n != (uint64_t)f->n_out)
+    const struct gr_batch batch = {.n_tok = (int32_t)c->token.n,
+                                   .token = c->embd.n ? NULL : c->token.p,
+                                   .embd = c->embd.n ? c->embd.p : NULL,
+                                   .pos = c->pos.p,
+                                   .n_seq = c->n_seq.p,
+                                   .seq = c->seq.p,
+                                   .logits = c->logits.p,
+                                   .pos_yx = c->pos_yx.n ? c->pos_yx.p : NULL};
+    pending->sampled = c->how.n > 0;
+    int rc = gr_batch_reserve(s, &batch, pending, n_ub);
+    if (!rc && pending->sampled && c->how.n != (uint64_t)pending->n_out)
         rc = gr_fail(GR_E_CORRUPT, "command DECODE: %llu samples for %d rows",
-                     (unsigned long long)o->how.n, f->n_out);
-    if (!rc && f->sampled)
-        memcpy(s->sampled.how, o->how.p, (size_t)o->how.n * sizeof *s->sampled.how);
-    if (!rc && o->table && gr_cache_table_hash(&s->cache) != o->table)
-        rc = gr_stage_compare(s, o->table);
+                     (unsigned long long)c->how.n, pending->n_out);
+    if (!rc && pending->sampled)
+        memcpy(s->sampled.how, c->how.p, (size_t)c->how.n * sizeof *s->sampled.how);
+    if (!rc && c->table && gr_cache_table_hash(&s->cache) != c->table)
+        rc = gr_stage_compare(s, c->table);
     return rc;
 }
 
-static int run_batch(struct gr_session *s, const struct gr_command_decode *o)
+static int run_batch(struct gr_session *s, const struct gr_command_decode *c)
 {
-    struct gr_pending_batch *f = &s->results.pending[0];
+    struct gr_pending_batch *pending = &s->results.pending[0];
     int32_t n_ub;
-    int rc = reserve(s, f, o, &n_ub);
+    int rc = reserve(s, pending, c, &n_ub);
     if (rc)
         return rc;
     gr_batch_range(s);
-    rc = gr_stage_run(s, f, n_ub);
+    rc = gr_stage_run(s, pending, n_ub);
     gr_session_range_end(s);
-    if (!rc && f->status)
-        gr_batch_rollback(s, f->status);
+    if (!rc && pending->status)
+        gr_batch_rollback(s, pending->status);
     else if (!rc)
         gr_cache_commit(&s->cache);
     return rc;
@@ -197,18 +197,18 @@ static int run_batch(struct gr_session *s, const struct gr_command_decode *o)
 static int do_decode(struct gr_session *s)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_command_decode o;
-    int rc = gr_command_read(&o, GR_COMMAND_DECODE, t->body.data, t->body.n);
+    struct gr_command_decode c;
+    int rc = gr_command_read(&c, GR_COMMAND_DECODE, t->body.data, t->body.n);
     if (!rc)
-        rc = check_batch(s, &o);
-    if (!rc && o.encode && !s->cache.encodes)
+        rc = check_batch(s, &c);
+    if (!rc && c.encode && !s->cache.encodes)
         rc = gr_fail(GR_E_CORRUPT, "command DECODE: the model has no encoder");
     const struct gr_team_test *test = gr_team_testing();
     if (++t->n_batch == test->spoil_at && t->world->rank == test->spoil_rank)
         s->cache.hash++;
-    s->cache.encoding = !rc && o.encode;
+    s->cache.encoding = !rc && c.encode;
     if (!rc)
-        rc = run_batch(s, &o);
+        rc = run_batch(s, &c);
     s->cache.encoding = false;
     return rc;
 }
@@ -217,14 +217,14 @@ static int do_decode(struct gr_session *s)
 
 static int do_op(struct gr_session *s)
 {
-    struct gr_command_op o;
+    struct gr_command_op c;
     struct gr_kv_moves moves[GR_N_CACHE_KIND];
-    int rc = gr_command_read(&o, GR_COMMAND_OP, s->rank->team->body.data, s->rank->team->body.n);
-    if (!rc && (o.kind < GR_KV_RM || o.kind > GR_KV_DIV))
-        rc = gr_fail(GR_E_CORRUPT, "command OP: there is no operation %d", o.kind);
+    int rc = gr_command_read(&c, GR_COMMAND_OP, s->rank->team->body.data, s->rank->team->body.n);
+    if (!rc && (c.kind < GR_KV_RM || c.kind > GR_KV_DIV))
+        rc = gr_fail(GR_E_CORRUPT, "command OP: there is no operation %d", c.kind);
     if (rc)
         return rc;
-    const struct gr_kv_op op = {(enum gr_kv_op_kind)o.kind, o.seq, o.dst, o.p0, o.p1, o.by};
+    const struct gr_kv_op op = {(enum gr_kv_op_kind)c.kind, c.seq, c.dst, c.p0, c.p1, c.by};
     rc = gr_cache_op(&s->cache, &op, moves);
     return rc ? rc : gr_run_moves(s, moves);
 }
@@ -239,26 +239,26 @@ static int do_pack(struct gr_session *s)
 static int do_restore(struct gr_session *s)
 {
     struct gr_team *t = s->rank->team;
-    struct gr_command_restore o;
-    int rc = gr_command_read(&o, GR_COMMAND_RESTORE, t->body.data, t->body.n);
+    struct gr_command_restore c;
+    int rc = gr_command_read(&c, GR_COMMAND_RESTORE, t->body.data, t->body.n);
     if (rc)
         return rc;
-    const struct gr_state_cells cells = {.seq = o.seq,
-                                         .block = {o.full.p, o.swa.p, o.states.p},
-                                         .bytes = {o.full.n, o.swa.n, o.states.n}};
+    const struct gr_state_cells cells = {.seq = c.seq,
+                                         .block = {c.full.p, c.swa.p, c.states.p},
+                                         .bytes = {c.full.n, c.swa.n, c.states.n}};
     rc = gr_state_restore_cells(s, &cells);
     if (rc)
         return rc;
     (void)gr_cache_table_hash(&s->cache);
-    return gr_stage_compare(s, o.table);
+    return gr_stage_compare(s, c.table);
 }
 
 static int do_profile(struct gr_session *s)
 {
-    struct gr_command_profile o;
+    struct gr_command_profile c;
     int rc =
-        gr_command_read(&o, GR_COMMAND_PROFILE, s->rank->team->body.data, s->rank->team->body.n);
-    return rc ? rc : gr_session_profile(s, o.on);
+        gr_command_read(&c, GR_COMMAND_PROFILE, s->rank->team->body.data, s->rank->team->body.n);
+    return rc ? rc : gr_session_profile(s, c.on);
 }
 
 /* ---- commands ---- */
