@@ -14,17 +14,17 @@
  * processes, or CPUs, "0-10 on CUDA0 of rank 0, ". */
 static void append_range(const struct gr_choice *c, int32_t k, char *p, size_t n)
 {
-    const struct gr_rank_device *t = gr_choice_first(c, k),
-                                *last = gr_choice_device(c, &c->layers, k, c->n_member - 1);
+    const struct gr_rank_device *dev = gr_choice_first(c, k);
+    const struct gr_rank_device *last = gr_choice_device(c, &c->layers, k, c->n_member - 1);
     char whose[40] = "";
     size_t at = strlen(p);
-    if ((c->m->world || !t->device) && last > t)
-        snprintf(whose, sizeof whose, " of ranks %d-%d", t->rank, last->rank);
-    else if (c->m->world || !t->device)
-        snprintf(whose, sizeof whose, " of rank %d", t->rank);
-    else if (last > t)
+    if ((c->m->world || !dev->device) && last > dev)
+        snprintf(whose, sizeof whose, " of ranks %d-%d", dev->rank, last->rank);
+    else if (c->m->world || !dev->device)
+        snprintf(whose, sizeof whose, " of rank %d", dev->rank);
+    else if (last > dev)
         snprintf(whose, sizeof whose, " to %s", last->name);
-    snprintf(p + at, n - at, "%d-%d on %s%s, ", c->cut[k], c->cut[k + 1] - 1, t->name, whose);
+    snprintf(p + at, n - at, "%d-%d on %s%s, ", c->cut[k], c->cut[k + 1] - 1, dev->name, whose);
 }
 
 /* Describes which layers are where, if there is more than one place; of many places only the first
@@ -56,12 +56,12 @@ static void describe_places(const struct gr_choice *c, char *p, size_t n)
 static void log_choice(const struct gr_choice *c, int32_t n_gpu)
 {
     char a[16], b[16], others[32] = "";
-    const struct gr_rank_device *t = gr_choice_device(c, &c->taken, 0, 0);
+    const struct gr_rank_device *dev = gr_choice_device(c, &c->taken, 0, 0);
     if (c->n_place * c->n_member > 1)
         snprintf(others, sizeof others, " and %d more", c->n_place * c->n_member - 1);
     gr_log(GR_LOG_INFO, "-ngl auto: %d of %d layers on %s%s, %s of %s free", n_gpu,
-           c->m->hp.n_layer + 1, t->name, others, gr_mib(a, gr_rank_device_needs(c, t)),
-           gr_mib(b, gr_rank_device_available(c, t)));
+           c->m->hp.n_layer + 1, dev->name, others, gr_mib(a, gr_rank_device_needs(c, dev)),
+           gr_mib(b, gr_rank_device_available(c, dev)));
 }
 
 static int decide(struct gr_choice *c)
@@ -99,8 +99,8 @@ static int survey_all(void *user, const struct gr_session_params *params,
     return gr_place_survey(user, params, place, devices);
 }
 
-/* Measures a session that offloads weights to its GPUs, if that is requested and fits; otherwise
- * one without. */
+/* Measures a session that offloads weights to its GPUs if that is requested and fits, otherwise
+ * one that does not. */
 static int add_offload(struct gr_choice *c, struct gr_session_params *asked, int32_t offload_from)
 {
     bool fits;

@@ -94,34 +94,34 @@ int gr_placement_load(struct gr_model *m, const struct gr_session_params *params
 
 /* Returns whether a device is reported: GPUs, rank 0's CPU, the only device of a rank, and CPUs
  * with layers are. alone: the last device of its rank. */
-static bool is_worth(const struct gr_rank_device *t, bool alone, const struct gr_fit_device *f)
+static bool is_reported(const struct gr_rank_device *dev, bool alone, const struct gr_fit_device *f)
 {
-    return t->device || t->rank == 0 || alone || f->n_layer;
+    return dev->device || dev->rank == 0 || alone || f->n_layer;
 }
 
 /* Number of entries for the same GPU, which divide its memory. */
-static uint64_t n_sharers(const struct gr_vec *devices, const struct gr_rank_device *t)
+static uint64_t n_sharers(const struct gr_vec *devices, const struct gr_rank_device *dev)
 {
     const struct gr_rank_device *o = devices->data;
     uint64_t n = 0;
     for (size_t i = 0; i < devices->n; i++)
-        n += o[i].device && !strcmp(o[i].unit, t->unit);
+        n += o[i].device && !strcmp(o[i].unit, dev->unit);
     return GR_MAX(n, 1);
 }
 
-static void report_one(const struct gr_rank_device *t, const struct gr_placement *p,
+static void report_one(const struct gr_rank_device *dev, const struct gr_placement *p,
                        int32_t n_layer, int32_t stage, struct gr_fit_device *f)
 {
-    *f = (struct gr_fit_device){.rank = t->rank,
-                                .weights = t->weights,
-                                .cache = t->cache,
-                                .work = t->work,
-                                .free_bytes = t->device ? t->free_bytes : 0,
-                                .total_bytes = t->device ? t->total_bytes : 0};
-    snprintf(f->name, sizeof f->name, "%s", t->name);
-    snprintf(f->description, sizeof f->description, "%s", t->description);
+    *f = (struct gr_fit_device){.rank = dev->rank,
+                                .weights = dev->weights,
+                                .cache = dev->cache,
+                                .work = dev->work,
+                                .free_bytes = dev->device ? dev->free_bytes : 0,
+                                .total_bytes = dev->device ? dev->total_bytes : 0};
+    snprintf(f->name, sizeof f->name, "%s", dev->name);
+    snprintf(f->description, sizeof f->description, "%s", dev->description);
     for (int32_t il = 0; il <= n_layer; il++)
-        if (p->stage[il] == stage && p->layer[il] == t->device) {
+        if (p->stage[il] == stage && p->layer[il] == dev->device) {
             f->first = f->n_layer++ ? f->first : il;
         }
 }
@@ -132,25 +132,25 @@ static void report(const struct gr_model *m, const struct gr_placement *p,
     int32_t n = m->hp.n_layer, n_shard = m->rank_model[0]->n_shard;
     *fit = (struct gr_fit){.n_layer = n + 1, .n_gpu_layers = gr_place_n_gpu(p, n)};
     for (size_t i = 0; i < devices->n && fit->n_device < GR_FIT_MAX; i++) {
-        const struct gr_rank_device *t = (const struct gr_rank_device *)devices->data + i;
+        const struct gr_rank_device *dev = (const struct gr_rank_device *)devices->data + i;
         struct gr_fit_device *f = &fit->device[fit->n_device];
-        bool alone = i + 1 == devices->n || t[1].rank != t->rank;
-        if (!t->rank && !t->device)
-            fit->host_free = t->free_bytes;
-        report_one(t, p, n, t->rank / n_shard, f);
-        f->free_bytes /= n_sharers(devices, t), f->total_bytes /= n_sharers(devices, t);
-        fit->n_device += is_worth(t, alone, f);
+        bool alone = i + 1 == devices->n || dev[1].rank != dev->rank;
+        if (!dev->rank && !dev->device)
+            fit->host_free = dev->free_bytes;
+        report_one(dev, p, n, dev->rank / n_shard, f);
+        f->free_bytes /= n_sharers(devices, dev), f->total_bytes /= n_sharers(devices, dev);
+        fit->n_device += is_reported(dev, alone, f);
     }
 }
 
 /* Fills in the memory that a session with all layers has taken. */
-static void take_own(const struct gr_session *s, struct gr_vec *devices)
+static void fill_own(const struct gr_session *s, struct gr_vec *devices)
 {
-    struct gr_rank_device *t = devices->data;
-    for (size_t i = 0; i < devices->n; i++, t++) {
-        const struct gr_memory_need *has = &s->device[t->device].has;
-        t->weights = s->rank_model->placed.bytes[t->device];
-        t->cache = has->cache, t->work = gr_memory_need_work(has);
+    struct gr_rank_device *dev = devices->data;
+    for (size_t i = 0; i < devices->n; i++, dev++) {
+        const struct gr_memory_need *has = &s->device[dev->device].has;
+        dev->weights = s->rank_model->placed.bytes[dev->device];
+        dev->cache = has->cache, dev->work = gr_memory_need_work(has);
     }
 }
 
@@ -165,7 +165,7 @@ int gr_placement_of_session(const struct gr_session *s, struct gr_fit *fit)
                  : gr_rank_devices_survey(s->rank_model, NULL, NULL, &devices);
     pthread_mutex_unlock(&m->lock);
     if (!rc && p->n_stage == 1 && s->rank_model->n_shard == 1)
-        take_own(s, &devices);
+        fill_own(s, &devices);
     if (!rc)
         report(m, p, &devices, fit);
     gr_vec_fini(&devices);

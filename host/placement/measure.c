@@ -23,42 +23,42 @@ static void add_line(const char *line, const char *name, uint64_t *bytes)
 }
 
 /* Sets the host's memory: available without swapping, and in total. 0: not known. */
-static void add_memory(struct gr_rank_device *t)
+static void add_memory(struct gr_rank_device *dev)
 {
     FILE *f = fopen("/proc/meminfo", "r");
     char line[128];
     while (f && fgets(line, sizeof line, f)) {
-        add_line(line, "MemTotal:", &t->total_bytes);
-        add_line(line, "MemAvailable:", &t->free_bytes);
+        add_line(line, "MemTotal:", &dev->total_bytes);
+        add_line(line, "MemAvailable:", &dev->free_bytes);
     }
     if (f)
         fclose(f);
 }
 
-static void set_unit(struct gr_rank_device *t, const char *where)
+static void set_unit(struct gr_rank_device *dev, const char *where)
 {
     char host[64] = "";
     (void)gethostname(host, sizeof host - 1);
-    snprintf(t->unit, sizeof t->unit, "%s/%.60s", host, where);
+    snprintf(dev->unit, sizeof dev->unit, "%s/%.60s", host, where);
 }
 
 static struct gr_rank_device *add_rank_device(const struct gr_rank_model *l, int32_t device,
                                               struct gr_vec *devices)
 {
-    struct gr_rank_device *t = gr_vec_push(devices, sizeof *t);
-    if (t)
-        t->rank = l->rank, t->device = device;
-    return t;
+    struct gr_rank_device *dev = gr_vec_push(devices, sizeof *dev);
+    if (dev)
+        dev->rank = l->rank, dev->device = device;
+    return dev;
 }
 
 static int add_host(const struct gr_rank_model *l, struct gr_vec *devices)
 {
-    struct gr_rank_device *t = add_rank_device(l, 0, devices);
-    if (!t)
+    struct gr_rank_device *dev = add_rank_device(l, 0, devices);
+    if (!dev)
         return GR_E_NOMEM_HOST;
-    add_memory(t);
-    snprintf(t->name, sizeof t->name, "CPU");
-    set_unit(t, "CPU");
+    add_memory(dev);
+    snprintf(dev->name, sizeof dev->name, "CPU");
+    set_unit(dev, "CPU");
     return 0;
 }
 
@@ -72,14 +72,14 @@ static int add_device(struct gr_rank_model *l, int32_t d, struct gr_vec *devices
         rc = gr_fail(GR_E_DEVICE, "%s: %s", info->name, info->unusable);
     if (rc)
         return rc;
-    struct gr_rank_device *t = add_rank_device(l, d, devices);
-    if (!t)
+    struct gr_rank_device *dev = add_rank_device(l, d, devices);
+    if (!dev)
         return GR_E_NOMEM_HOST;
-    t->free_bytes = info->free_bytes, t->total_bytes = info->total_bytes;
-    t->cc = info->cc, t->n_sm = info->n_sm;
-    snprintf(t->name, sizeof t->name, "%s", info->name);
-    snprintf(t->description, sizeof t->description, "%s", info->description);
-    set_unit(t, *info->bus_id ? info->bus_id : info->name);
+    dev->free_bytes = info->free_bytes, dev->total_bytes = info->total_bytes;
+    dev->cc = info->cc, dev->n_sm = info->n_sm;
+    snprintf(dev->name, sizeof dev->name, "%s", info->name);
+    snprintf(dev->description, sizeof dev->description, "%s", info->description);
+    set_unit(dev, *info->bus_id ? info->bus_id : info->name);
     return 0;
 }
 
@@ -106,8 +106,8 @@ static int measure(struct gr_session *s, const struct gr_weights *w,
     return rc;
 }
 
-static int take_placement(struct gr_session *s, const struct gr_placement *place,
-                          struct gr_rank_device *dev)
+static int measure_placement(struct gr_session *s, const struct gr_placement *place,
+                             struct gr_rank_device *dev)
 {
     struct gr_memory_need need[GR_MAX_DEVICE];
     struct gr_weights w = {0};
@@ -125,8 +125,7 @@ static int take_placement(struct gr_session *s, const struct gr_placement *place
 
 /* ---- memory of single layers ---- */
 
-/* Returns whether two layers in the middle of a model run the same operations on the same shapes.
- */
+/* Returns whether two layers, neither first nor last, run the same operations on equal shapes. */
 static bool is_alike(const struct gr_rank_model *l, int32_t a, int32_t b)
 {
     const struct gr_hparams *hp = &l->hp;
@@ -156,8 +155,8 @@ static bool is_alike(const struct gr_rank_model *l, int32_t a, int32_t b)
 }
 
 /* Measures layer il alone, as the second of three stages. */
-static int take_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int32_t il,
-                      struct gr_rank_device *dev)
+static int measure_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int32_t il,
+                         struct gr_rank_device *dev)
 {
     struct gr_memory_need need[GR_MAX_DEVICE];
     int32_t n = s->rank_model->hp.n_layer;
@@ -170,8 +169,8 @@ static int take_layer(struct gr_session *s, struct gr_weights *w, int32_t d, int
     return rc;
 }
 
-static int take_work(struct gr_session *s, struct gr_weights *w, int32_t d,
-                     struct gr_rank_device *dev)
+static int measure_layers_work(struct gr_session *s, struct gr_weights *w, int32_t d,
+                               struct gr_rank_device *dev)
 {
     int32_t n = s->rank_model->hp.n_layer;
     int rc = 0;
@@ -180,14 +179,14 @@ static int take_work(struct gr_session *s, struct gr_weights *w, int32_t d,
         while (same < il && !(il < n && is_alike(s->rank_model, same, il)))
             same++;
         if (same == il)
-            rc = take_layer(s, w, d, il, dev);
+            rc = measure_layer(s, w, d, il, dev);
         dev->layer[il].arena = dev->layer[same].arena;
         dev->layer[il].scratch = dev->layer[same].scratch;
     }
     return rc;
 }
 
-static int take_layers(struct gr_session *s, int32_t d, struct gr_rank_device *dev)
+static int measure_layers(struct gr_session *s, int32_t d, struct gr_rank_device *dev)
 {
     struct gr_placement all = {.n_stage = 3};
     struct gr_weights w = {0};
@@ -197,7 +196,7 @@ static int take_layers(struct gr_session *s, int32_t d, struct gr_rank_device *d
     gr_session_cache_by_layer(s, d, dev->layer);
     int rc = gr_weights_describe(&w, s->rank_model, &all);
     if (!rc)
-        rc = take_work(s, &w, d, dev);
+        rc = measure_layers_work(s, &w, d, dev);
     gr_weights_fini(&w, s->rank_model);
     return rc;
 }
@@ -215,7 +214,7 @@ static int survey_layers(const struct gr_rank_model *l, const struct gr_session_
     middle->stage = 1, middle->n_stage = 3;
     int rc = gr_session_begin(&s, middle, params, true);
     for (int32_t d = l->devices.n > 0; d <= l->devices.n && !rc; d++)
-        rc = take_layers(s, d, &dev[d]);
+        rc = measure_layers(s, d, &dev[d]);
     gr_session_close(&s);
     gr_free(middle);
     return rc;
@@ -227,7 +226,7 @@ static int survey_placement(struct gr_rank_model *l, const struct gr_session_par
     struct gr_session *s = NULL;
     int rc = gr_session_begin(&s, l, params, true);
     if (!rc)
-        rc = take_placement(s, place, dev);
+        rc = measure_placement(s, place, dev);
     gr_session_close(&s);
     return rc;
 }

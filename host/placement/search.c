@@ -20,10 +20,10 @@ static int32_t stage_of(const struct gr_choice *c, int32_t k)
  * that shares layers only the first GPU. */
 static bool is_place(const struct gr_choice *c, size_t i)
 {
-    const struct gr_rank_device *t = (const struct gr_rank_device *)c->layers.data + i;
-    bool gpus =
-        t->device || (i + 1 < c->layers.n && t[1].rank == t->rank); /* GPUs follow the CPU */
-    return gpus ? t->device == 1 || (t->device && c->n_member == 1) : true;
+    const struct gr_rank_device *dev = (const struct gr_rank_device *)c->layers.data + i;
+    /* a rank's GPUs follow its CPU */
+    bool gpus = dev->device || (i + 1 < c->layers.n && dev[1].rank == dev->rank);
+    return gpus ? dev->device == 1 || (dev->device && c->n_member == 1) : true;
 }
 
 static int find_places(struct gr_choice *c)
@@ -73,53 +73,53 @@ void gr_choice_fini(struct gr_choice *c)
 
 /* ---- memory ---- */
 
-uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *t)
+uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *dev)
 {
-    return (c->loaded ? 0 : t->weights) + t->cache + t->work;
+    return (c->loaded ? 0 : dev->weights) + dev->cache + dev->work;
 }
 
 /* Number of entries for the same device, or for the memory of the same host. */
-static uint64_t n_sharers(const struct gr_choice *c, const struct gr_rank_device *t)
+static uint64_t n_sharers(const struct gr_choice *c, const struct gr_rank_device *dev)
 {
     uint64_t n = 0;
     for (int32_t i = 0; i < c->n_place * c->n_member; i++) {
         const struct gr_rank_device *o = gr_choice_device(c, &c->layers, 0, i);
-        n += !o->device == !t->device && !strcmp(o->unit, t->unit);
+        n += !o->device == !dev->device && !strcmp(o->unit, dev->unit);
     }
     return GR_MAX(n, 1);
 }
 
-uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *t)
+uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *dev)
 {
-    return t->free_bytes / n_sharers(c, t);
+    return dev->free_bytes / n_sharers(c, dev);
 }
 
 /* Memory left free: for code, captured graphs and other programs such as a desktop. */
-static uint64_t margin(const struct gr_choice *c, const struct gr_rank_device *t)
+static uint64_t margin(const struct gr_choice *c, const struct gr_rank_device *dev)
 {
-    return GR_MIN(t->total_bytes / 16, (uint64_t)1 << 30) / n_sharers(c, t);
+    return GR_MIN(dev->total_bytes / 16, (uint64_t)1 << 30) / n_sharers(c, dev);
 }
 
-/* Returns whether a device has too little memory for all entries of it: one may use what
+/* Returns whether a device has too little memory for all of its entries together: one may use what
  * another does not need. */
-static bool is_too_small(const struct gr_choice *c, const struct gr_rank_device *t,
+static bool is_too_small(const struct gr_choice *c, const struct gr_rank_device *dev,
                          bool with_margin)
 {
     uint64_t takes = 0;
     for (size_t i = 0; i < c->taken.n; i++) {
         const struct gr_rank_device *o = (const struct gr_rank_device *)c->taken.data + i;
-        if (o->device && !strcmp(o->unit, t->unit))
+        if (o->device && !strcmp(o->unit, dev->unit))
             takes += gr_rank_device_needs(c, o) +
                      (with_margin && gr_rank_device_needs(c, o) ? margin(c, o) : (uint64_t)0);
     }
-    return t->device && gr_rank_device_needs(c, t) && takes > t->free_bytes;
+    return dev->device && gr_rank_device_needs(c, dev) && takes > dev->free_bytes;
 }
 
 int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
 {
-    const struct gr_rank_device *t = c->taken.data;
+    const struct gr_rank_device *dev = c->taken.data;
     for (size_t i = 0; i < c->taken.n; i++)
-        if (is_too_small(c, &t[i], with_margin))
+        if (is_too_small(c, &dev[i], with_margin))
             return (int32_t)i;
     return -1;
 }
@@ -129,28 +129,29 @@ int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin)
 #define OVER 1e6 /* factor of `used` when more is needed than there is */
 
 /* Bytes of layers [lo, hi) as the sum of single layers, without measured corrections. */
-static uint64_t sum_layers(const struct gr_choice *c, const struct gr_rank_device *t, int32_t lo,
+static uint64_t sum_layers(const struct gr_choice *c, const struct gr_rank_device *dev, int32_t lo,
                            int32_t hi)
 {
-    uint64_t sum = t->fixed, arena = 0, scratch = 0;
+    uint64_t sum = dev->fixed, arena = 0, scratch = 0;
     for (int32_t il = lo; il < hi; il++) {
-        sum += t->layer[il].weights + t->layer[il].cache;
-        arena = GR_MAX(arena, t->layer[il].arena);
-        scratch = GR_MAX(scratch, t->layer[il].scratch);
+        sum += dev->layer[il].weights + dev->layer[il].cache;
+        arena = GR_MAX(arena, dev->layer[il].arena);
+        scratch = GR_MAX(scratch, dev->layer[il].scratch);
     }
-    return sum + arena + scratch - (lo == 0 && hi > c->m->hp.n_layer ? t->tied : 0);
+    return sum + arena + scratch - (lo == 0 && hi > c->m->hp.n_layer ? dev->tied : 0);
 }
 
 static double used_of(const struct gr_choice *c, int32_t i, int32_t lo, int32_t hi)
 {
-    const struct gr_rank_device *t = gr_choice_device(c, &c->layers, 0, i);
-    double needs = (double)sum_layers(c, t, lo, hi) + (double)c->off[i];
-    double has = (double)gr_rank_device_available(c, t) - (t->device ? (double)margin(c, t) : 0);
+    const struct gr_rank_device *dev = gr_choice_device(c, &c->layers, 0, i);
+    double needs = (double)sum_layers(c, dev, lo, hi) + (double)c->off[i];
+    double has =
+        (double)gr_rank_device_available(c, dev) - (dev->device ? (double)margin(c, dev) : 0);
     if (!c->any_gpu)
         return needs * 0x1p-50; /* hosts: balances the bytes, whatever memory they have */
     if (has <= 0)
         return INFINITY;
-    return t->device && needs > has ? OVER * needs / has : needs / has;
+    return dev->device && needs > has ? OVER * needs / has : needs / has;
 }
 
 static double used(void *user, int32_t k, int32_t lo, int32_t hi)
@@ -260,7 +261,7 @@ static bool correct(struct gr_choice *c)
 }
 
 /* Surveys the costs of single layers at the first call. */
-static int ask_costs(struct gr_choice *c)
+static int survey_costs(struct gr_choice *c)
 {
     if (c->has_costs)
         return 0;
@@ -275,7 +276,7 @@ static int ask_costs(struct gr_choice *c)
 static int try_best(struct gr_choice *c, bool with_margin, bool *fits)
 {
     bool again = true;
-    int rc = ask_costs(c);
+    int rc = survey_costs(c);
     memset(c->off, 0, sizeof c->off);
     for (int i = 0; i < 8 && !rc && again; i++) {
         rc = split_best(c);

@@ -18,8 +18,8 @@ struct gr_choice {
     bool loaded;                   /* weights are loaded: only the session has to fit */
     bool has_costs;                /* `layers` has the costs of single layers */
     struct gr_vec layers, taken; /* of gr_rank_device: costs of layers; memory that `place` takes */
-    /* Places for layers, in their order: a device each, or one device of each rank that shares
-     * them. */
+    /* Places for layers, in the layers' order: each is a device, or one device of each rank that
+     * shares the layers. */
     int32_t n_place, n_member;
     int16_t device_index[GR_MAX_RANK_DEVICE]; /* [n_place][n_member], index into layers and taken */
     bool any_gpu;                             /* a place is a GPU */
@@ -28,7 +28,8 @@ struct gr_choice {
     struct gr_placement place;
 };
 
-/* Finds the places; the caller has set m to user. Freed by gr_choice_fini, also after a failure. */
+/* Finds the places. The caller has set the fields from m to user. gr_choice_fini frees what this
+ * and the search allocate, also after a failure. */
 int gr_choice_begin(struct gr_choice *c);
 void gr_choice_fini(struct gr_choice *c);
 /* Places the last n_gpu layers (without a GPU: all layers) as the model's parameters divide them,
@@ -41,8 +42,8 @@ int gr_choice_measure(struct gr_choice *c, bool with_margin, bool *fits);
 /* Index in c->taken of the first GPU with too little memory; -1 = none. */
 int32_t gr_choice_too_small(const struct gr_choice *c, bool with_margin);
 /* Bytes that a device needs, and that it has free: its share where several ranks use it. */
-uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *t);
-uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *t);
+uint64_t gr_rank_device_needs(const struct gr_choice *c, const struct gr_rank_device *dev);
+uint64_t gr_rank_device_available(const struct gr_choice *c, const struct gr_rank_device *dev);
 
 /* The device of a member of place k, and the first one, which represents the place. */
 static inline struct gr_rank_device *

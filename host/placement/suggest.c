@@ -44,8 +44,8 @@ struct trouble {
 };
 
 /* Begins an alternative to the placement that did not fit. */
-static int begin_other(const struct trouble *t, const struct gr_session_params *params,
-                       struct gr_choice *c)
+static int begin_alternative(const struct trouble *t, const struct gr_session_params *params,
+                             struct gr_choice *c)
 {
     const struct gr_choice *now = t->now;
     *c = (struct gr_choice){.m = now->m,
@@ -64,7 +64,7 @@ static bool would_fit(const struct trouble *t, const struct gr_session_params *p
 {
     struct gr_choice c;
     bool fits = false;
-    int rc = begin_other(t, params, &c);
+    int rc = begin_alternative(t, params, &c);
     if (!rc && t->now->loaded) {
         c.place = t->now->place;
         rc = gr_choice_measure(&c, false, &fits);
@@ -164,7 +164,7 @@ static void try_even(struct trouble *t)
     bool fits = false;
     if (!t->now->request->n_share || t->now->request->mode == GR_SPLIT_MODE_NONE)
         return;
-    int rc = begin_other(t, t->now->params, &c);
+    int rc = begin_alternative(t, t->now->params, &c);
     c.request = &even;
     if (!rc && !gr_choice_try(&c, t->n_gpu, false, &fits) && fits)
         offer(t, "-ts auto", "layers divided by what they take");
@@ -176,7 +176,7 @@ static void try_layers(struct trouble *t)
     struct gr_choice c;
     char flags[32], what[64];
     int32_t n;
-    int rc = begin_other(t, t->now->params, &c);
+    int rc = begin_alternative(t, t->now->params, &c);
     if (!rc && !gr_choice_most(&c, t->n_gpu - 1, &n)) {
         snprintf(flags, sizeof flags, "-ngl %d", n);
         snprintf(what, sizeof what, "%d more layer%s on the CPU", t->n_gpu - n,
@@ -186,31 +186,32 @@ static void try_layers(struct trouble *t)
     gr_choice_fini(&c);
 }
 
-static void append_parts(struct text *t, const struct gr_choice *c, const struct gr_rank_device *s)
+static void append_parts(struct text *t, const struct gr_choice *c,
+                         const struct gr_rank_device *dev)
 {
     char a[16], b[16];
     if (!c->loaded)
-        append(t, "weights %s | ", gr_mib(a, s->weights));
-    append(t, "KV cache %s | work %s", gr_mib(a, s->cache), gr_mib(b, s->work));
+        append(t, "weights %s | ", gr_mib(a, dev->weights));
+    append(t, "KV cache %s | work %s", gr_mib(a, dev->cache), gr_mib(b, dev->work));
 }
 
 /* A line for each GPU with the memory it needs and has, where there are several. */
 static void append_table(struct text *t, const struct gr_choice *c)
 {
-    const struct gr_rank_device *s = c->taken.data;
+    const struct gr_rank_device *dev = c->taken.data;
     int n_line = 0, n_more = 0;
     for (size_t i = 0; i < c->taken.n; i++) {
         char a[16], b[16];
-        if (!s[i].device || !gr_rank_device_needs(c, &s[i]))
+        if (!dev[i].device || !gr_rank_device_needs(c, &dev[i]))
             continue;
         if (++n_line > 8) {
             n_more++;
             continue;
         }
-        append(t, "\n  rank %-2d %-7s %s of %s free: ", s[i].rank, s[i].name,
-               gr_mib(a, gr_rank_device_needs(c, &s[i])),
-               gr_mib(b, gr_rank_device_available(c, &s[i])));
-        append_parts(t, c, &s[i]);
+        append(t, "\n  rank %-2d %-7s %s of %s free: ", dev[i].rank, dev[i].name,
+               gr_mib(a, gr_rank_device_needs(c, &dev[i])),
+               gr_mib(b, gr_rank_device_available(c, &dev[i])));
+        append_parts(t, c, &dev[i]);
     }
     if (n_more)
         append(t, "\n  and %d more", n_more);
@@ -218,17 +219,17 @@ static void append_table(struct text *t, const struct gr_choice *c)
 
 static void append_need(struct text *t, const struct gr_choice *c)
 {
-    const struct gr_rank_device *s =
+    const struct gr_rank_device *dev =
         (const struct gr_rank_device *)c->taken.data + gr_choice_too_small(c, false);
     char a[16], b[16], d[16];
-    append(t, "not enough memory on %s (%s): %s needed, %s free of %s", s->name, s->description,
-           gr_mib(a, gr_rank_device_needs(c, s)), gr_mib(b, gr_rank_device_available(c, s)),
-           gr_mib(d, s->total_bytes));
+    append(t, "not enough memory on %s (%s): %s needed, %s free of %s", dev->name, dev->description,
+           gr_mib(a, gr_rank_device_needs(c, dev)), gr_mib(b, gr_rank_device_available(c, dev)),
+           gr_mib(d, dev->total_bytes));
     if (c->n_place * c->n_member > 1) {
         append_table(t, c);
     } else {
         append(t, "\n  ");
-        append_parts(t, c, s);
+        append_parts(t, c, dev);
     }
     append(t, "\n  context %u, %s and %s", c->full.n_ctx, gr_dtype_name(c->memory.type_k),
            gr_dtype_name(c->memory.type_v));

@@ -1,4 +1,4 @@
-/* What to say when layers or a session do not fit. */
+/* The message for layers or a session that do not fit. */
 #ifndef GR_PLACEMENT_SUGGEST_H
 #define GR_PLACEMENT_SUGGEST_H
 
