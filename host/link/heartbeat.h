@@ -42,7 +42,7 @@ struct gr_heartbeat_opt gr_heartbeat_opt_default(void);
 
 /* Called before *hello is exchanged. Rank 0 listens and fills *hello (also on failure: the others
  * must get to know); the others' *hello is ignored. opt: NULL = the default. */
-int gr_heartbeat_new(struct gr_heartbeat **out, struct gr_world *w,
+int gr_heartbeat_new(struct gr_heartbeat **out, struct gr_world *world,
                      const struct gr_heartbeat_opt *opt, struct gr_heartbeat_hello *hello);
 /* Called after the exchange, with rank 0's hello: starts the thread. Ranks > 0 have joined when it
  * returns; on rank 0, those that do not join in time are lost. */

@@ -1,4 +1,4 @@
-/* How ranks get connected for heartbeats: connections, addresses, listening, joining. */
+/* How ranks connect for heartbeats: connections, addresses, listening, joining. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>

@@ -189,9 +189,9 @@ static int start_heartbeat(struct gr_world *w)
     if (!all)
         return GR_E_NOMEM_HOST;
     int rc = gr_heartbeat_new(&w->heartbeat, w, NULL, &mine);
-    int told = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
+    int exchanged = gr_world_gather(w, &mine, all, sizeof mine, gr_now_ns() + START_NS);
     if (!rc)
-        rc = told;
+        rc = exchanged;
     if (!rc)
         rc = gr_heartbeat_start(w->heartbeat, &all[0]);
     gr_free(all);

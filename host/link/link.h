@@ -2,8 +2,8 @@
  *
  * A rank runs a part of a model: a thread of this process, or a process. A *world* is all ranks of
  * one model, numbered from 0. A *link* carries messages from one rank to another, in order, without
- * tags; (lane, from, to) identifies it on both sides. Each lane keeps an order of its own, so that
- * data, commands and results never wait for each other.
+ * tags; (lane, from, to) identifies it on both sides. Each lane has an order of its own, so that
+ * commands, results, activations and partial sums never wait for each other.
  *
  * Sends and receives are asynchronous: begun, then waited for. Every wait ends: once a rank is lost
  * (gr_world_lose, by whoever notices), every wait of this process, now and later, returns
@@ -161,12 +161,12 @@ static inline void gr_world_resume(struct gr_world *w, int doing)
 int gr_world_link(struct gr_world *w, enum gr_lane lane, int32_t from, int32_t to,
                   struct gr_link **out);
 
-/* Makes a world of n threads of this process: out [n] has each rank's own view of it. A rank lost
- * in one of them is lost in all. */
+/* Makes a world of n threads of this process: out [n] receives each rank's own view of it. A rank
+ * lost in one view is lost in all. */
 int gr_world_threads(struct gr_world **out, int32_t n);
 /* Makes the world of the processes that mpirun or srun has started, this one among them: exchanges
- * struct gr_rank and watches the others from then on (host/link/heartbeat.h). Returns 0 with *out
- * NULL for a process that no launcher has started. */
+ * struct gr_rank and starts the heartbeat (host/link/heartbeat.h). Returns 0 with *out NULL for a
+ * process that no launcher has started. */
 int gr_world_processes(struct gr_world **out);
 
 /* Marks a rank as lost and ends every wait of this process. Only the first call sets rank and
@@ -185,8 +185,7 @@ struct gr_link_opt {
     int64_t fail_at;     /* number of the message whose send fails with GR_E_PEER_LOST; 0 = none */
     int64_t flip_at;     /* number of the message in which a bit is flipped; 0 = none */
 };
-/* Replaces *l by a wrapper, which owns and closes it. Both sides of a link need the same wrapper.
- */
+/* Replaces *l by a wrapper that owns and closes it. Both sides of a link need the same wrapper. */
 int gr_link_wrap(struct gr_link **l, const struct gr_link_opt *opt);
 
 /* ---- frames: messages with a header ---- */

@@ -173,9 +173,9 @@ static int try_out(struct side *s, struct gr_link_result *found)
     }
     snprintf(found->name, sizeof found->name, "%s", name);
     s->end->chosen = path;
-    int over, told = rc == GR_E_PEER_LOST ? 0 : ask(s, KIND_END, path, 0, &over);
+    int over, ended = rc == GR_E_PEER_LOST ? 0 : ask(s, KIND_END, path, 0, &over);
     if (rc || !status)
-        return rc ? rc : told;
+        return rc ? rc : ended;
     return gr_fail(GR_E_PEER_LOST,
                    "link %d -> %d: %s brings other bytes than were sent: look at the network and "
                    "the memory of both machines",

@@ -1,6 +1,5 @@
 /* Start-up test of a tensor-parallel group: verifies that all ranks get the bytes that each sends,
- * and measures the time. A rank's bytes follow from its number, so all ranks know what to expect.
- */
+ * and measures the time. A rank's bytes follow from its number, so all know what to expect. */
 #include <stdio.h>
 #include <string.h>
 
