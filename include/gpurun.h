@@ -115,9 +115,9 @@ struct gr_adapter {
 };
 #define GR_MAX_ADAPTER 16
 
-/* NUMA placement: none; threads spread over all nodes, weights moved to the node of the threads
- * that read them; all threads on the node that opens the session; placement by numactl (as none).
- */
+/* NUMA placement: none; threads distributed over all nodes, weights moved to the node of the
+ * threads that read them; all threads on the node that opens the session; placement by numactl (as
+ * none). */
 enum gr_numa { GR_NUMA_NONE, GR_NUMA_DISTRIBUTE, GR_NUMA_ISOLATE, GR_NUMA_NUMACTL };
 
 /* CPU threads. Settings that the system refuses are logged. */
@@ -201,8 +201,7 @@ struct gr_model_info {
     const char *file_type;   /* most frequent type of its matrices, for example "q4_K" */
     uint64_t n_params, n_bytes;
     int32_t n_vocab, n_ctx_train, n_layer, n_embd, n_head, n_head_kv;
-    int32_t n_learned_pos; /* learned positions, which gr_decode does not exceed; 0: positions are
-                      unlimited */
+    int32_t n_learned_pos; /* learned positions, which gr_decode does not exceed; 0: unlimited */
     int32_t n_gpu_layers;  /* layers on GPUs, the output layer counted (at most n_layer + 1); 0
                               before gr_model_load */
     bool no_logits;        /* without output matrix: sessions give embeddings only */
@@ -239,10 +238,10 @@ GR_API int32_t gr_text_eos(const struct gr_model *model);
 struct gr_detok;
 GR_API int gr_detok_new(struct gr_detok **out, const struct gr_model *model, bool special);
 /* Adds a token. *p [*n]: the text that is complete now, valid until the next call. */
-GR_API int gr_detok_push(struct gr_detok *s, int32_t id, const char **p, size_t *n);
+GR_API int gr_detok_push(struct gr_detok *d, int32_t id, const char **p, size_t *n);
 /* Returns bytes held back as U+FFFD and empties the detokenizer. */
-GR_API int gr_detok_flush(struct gr_detok *s, const char **p, size_t *n);
-GR_API void gr_detok_free(struct gr_detok **s);
+GR_API int gr_detok_flush(struct gr_detok *d, const char **p, size_t *n);
+GR_API void gr_detok_free(struct gr_detok **d);
 
 /* ---- session ---- */
 
@@ -369,7 +368,7 @@ struct gr_context_limits {
     bool can_extend[2]; /* Self-Extend, by enum gr_self_extend_mode */
 };
 GR_API int gr_context_limits(const struct gr_model *model, const struct gr_session_params *params,
-                             struct gr_context_limits *reach);
+                             struct gr_context_limits *limits);
 
 /* Tokens to run. Arrays stay the caller's. */
 struct gr_batch {
@@ -387,11 +386,11 @@ struct gr_batch {
                               except for Gemma 3's scale. Inputs to later layers (deepstack) are not
                               supported */
 };
-/* Runs a batch. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; positions
- * beyond a model's learned ones (n_learned_pos of gr_model_info) are GR_E_INVALID. So does one that
- * fails while it runs (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE), except for sequences of the
- * batch whose recurrent state or sliding window was overwritten: those are emptied, and the message
- * names them. */
+/* Runs a batch. Positions beyond a model's learned ones (n_learned_pos of gr_model_info) are
+ * GR_E_INVALID. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; so does
+ * one that fails while it runs (GR_E_CANCELLED, GR_E_NOMEM_*, GR_E_DEVICE), except for sequences of
+ * the batch whose recurrent state or sliding window was overwritten: those are emptied, and the
+ * message names them. */
 GR_API int gr_decode(struct gr_session *s, const struct gr_batch *batch);
 
 /* Runs a batch of whole texts, one for each of its sequences, through a model's encoder; gr_decode
@@ -751,8 +750,7 @@ GR_API int gr_imatrix_load(struct gr_imatrix *m, const char *path);
 GR_API int gr_imatrix_save(const struct gr_imatrix *m, const char *path, bool overwrite);
 
 struct gr_quantize_params {
-    const char
-        *type; /* recipe with llama.cpp's name and mix ("Q4_K_M"), or "COPY": keep all types */
+    const char *type; /* recipe, with llama.cpp's name and mix ("Q4_K_M"); "COPY": keep all types */
     const char *imatrix;     /* file of gr_imatrix_save or llama.cpp; NULL: none */
     const char *output_type; /* type of the output matrix, "q8_0"; NULL: as the recipe says */
     const char *embedding_type;
