@@ -85,8 +85,7 @@ struct gr_device {
 /* Number of GPUs, usable or not. *why (unless NULL): the reason when there are none. */
 GR_API int32_t gr_device_count(const char **why);
 GR_API int gr_device_get(int32_t i, struct gr_device *device);
-/* CUDA versions as CUDA encodes them (12080 = 12.8); 0: none. This build runs here if driver >=
- * needed. */
+/* Versions as CUDA has them: 12080 = 12.8, 0: none. This build runs here if driver >= needed. */
 struct gr_device_versions {
     int32_t driver;          /* supported by the installed driver */
     int32_t compiler;        /* of the nvcc that compiled the kernels */
@@ -116,8 +115,7 @@ struct gr_adapter {
 #define GR_MAX_ADAPTER 16
 
 /* NUMA placement: none; threads distributed over all nodes, weights moved to the node of the
- * threads that read them; all threads on the node that opens the session; placement by numactl (as
- * none). */
+ * threads that read them; all threads on the node that opens the session; by numactl (as none). */
 enum gr_numa { GR_NUMA_NONE, GR_NUMA_DISTRIBUTE, GR_NUMA_ISOLATE, GR_NUMA_NUMACTL };
 
 /* CPU threads. Settings that the system refuses are logged. */
@@ -289,8 +287,7 @@ struct gr_session_params {
      * restored with the same strengths only. */
     float adapter_scale[GR_MAX_ADAPTER];
     /* GPUs */
-    bool no_kv_offload; /* keep K and V of all layers in host memory and compute attention on the
-                           CPU */
+    bool no_kv_offload; /* keep all K and V in host memory and compute attention on the CPU */
     /* Minimum tokens of a micro-batch for op offload: layers on the CPU are computed on a GPU, with
      * their weights copied there each time; K and V stay. 0: automatic, negative: never. When
      * memory does not suffice it is off, and logged. */
@@ -382,9 +379,8 @@ struct gr_batch {
                               NULL: text, where both equal pos */
     const float *embd;     /* [n_tok, n_embd] with token NULL: finite vectors that take the place of
                               the token embeddings, from an encoder of images or sound for example.
-                              Scaled, normalised and given learned positions as token embeddings are,
-                              except for Gemma 3's scale. Inputs to later layers (deepstack) are not
-                              supported */
+                              Scaled, normalised and given learned positions likewise, except for
+                              Gemma 3's scale. Inputs to later layers (deepstack): not supported */
 };
 /* Runs a batch. Positions beyond a model's learned ones (n_learned_pos of gr_model_info) are
  * GR_E_INVALID. A refused batch (GR_E_INVALID, GR_E_KV_FULL) leaves the cache unchanged; so does
@@ -419,7 +415,7 @@ GR_API int gr_decode_end(struct gr_session *s);
 
 /* Sets a callback (NULL: none) that receives the progress of each batch (gr_decode,
  * gr_decode_begin, gr_encode) in thousandths of a token: on the CPU after each operation, as if all
- * took the same time; on GPUs after each micro-batch; in a pipeline of the first stage. */
+ * took the same time; on GPUs after each micro-batch; in a pipeline, of the first stage only. */
 GR_API void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *user);
 
 /* Logits [n_vocab] of the i-th token of the last batch (negative: from its end), valid until the
@@ -427,9 +423,9 @@ GR_API void gr_session_progress(struct gr_session *s, gr_progress_fn *fn, void *
 GR_API const float *gr_logits(const struct gr_session *s, int32_t i);
 
 /* Embeddings [gr_session_n_embd], not normalised, valid as long as logits are; NULL if there is
- * none. gr_embeddings: of the i-th token of the last batch, with pooling NONE, if wanted (`logits`
- * of the batch). gr_embeddings_seq: of a sequence with tokens in the last batch, with other
- * pooling.
+ * none. gr_embeddings: of the i-th token of the last batch, with pooling NONE, if wanted
+ * (gr_batch.logits). gr_embeddings_seq: of a sequence with tokens in the last batch, with other
+ * pooling than NONE.
  *
  * MEAN and CLS need whole sequences in one batch of at most n_ubatch tokens; so does every model
  * without a cache. RANK needs a model with a classifier and gives one number for each label. */
@@ -655,8 +651,7 @@ struct gr_sampler_params {
 /* Temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, penalties off with a range of 64. */
 GR_API struct gr_sampler_params gr_sampler_params_default(void);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
-/* Samples an id from logits [n_vocab], which stay unchanged. GR_E_CHECK: a logit is NaN or all are
- * -inf. */
+/* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, or all are -inf. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
 /* Records a token of the text, prompt tokens included, for the penalties. */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
@@ -699,8 +694,7 @@ GR_API size_t gr_edit_distance(const char *a, size_t n_a, const char *b, size_t 
 
 /* A file being written. How depends on what the name refers to:
  * - nothing, or a regular file: the new file replaces it when it is complete, or not at all;
- * - a device, a FIFO, or the file of stdout or stderr: written in place, sequentially, never
- * replaced;
+ * - a device, a FIFO, the file of stdout or stderr: written in place, sequentially, not replaced;
  * - a symbolic link: as its target, which may not exist yet; the link stays;
  * - a folder or a socket: refused. */
 struct gr_output;
@@ -723,8 +717,7 @@ GR_API int gr_output_flush(struct gr_output *o);
 GR_API int gr_output_commit(struct gr_output **o);
 /* Discards what was written, where possible, and frees *o. */
 GR_API void gr_output_abort(struct gr_output **o);
-/* Creates a folder for files if it is missing, also as target of a symbolic link. GR_E_IO: not
- * writable. */
+/* Creates a folder if it is missing, also as target of a symbolic link. GR_E_IO: not writable. */
 GR_API int gr_output_folder(const char *path);
 
 /* Prints metadata, tensors and sizes of a GGUF file. */
