@@ -15,7 +15,7 @@ int gr_session_alloc(struct gr_session *s);
 void gr_session_log_caches(const struct gr_session *s);
 /* Returns the device of a tensor of s->tensors; -1: it belongs to another stage. */
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t);
-/* Waits until the data that devices wait for from another rank has arrived; GR_E_PEER_LOST. Called
+/* Waits until data from other ranks that devices wait for has arrived. GR_E_PEER_LOST. Called
  * before the host waits for such a device. */
 int gr_session_wait_received(struct gr_session *s);
 /* Waits until all uploads have finished reading host memory, except those to device `except` (-1:

@@ -25,8 +25,7 @@ static int keep_ids(struct gr_imatrix_collector *c, const struct gr_ten *t)
     return 0;
 }
 
-/* Adds each row to the expert that multiplies it: a row is a token, or one expert's input of a
- * token. */
+/* Adds each row, a token or one expert's input of it, to the expert that multiplies it. */
 static int add_to_experts(struct gr_imatrix_collector *c, const char *name,
                           const struct gr_tap *tap, const struct gr_ten *t)
 {

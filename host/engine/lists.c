@@ -1,7 +1,6 @@
 /* The lists of cells in the step block. Their capacity is that of all sequences, so a plan does not
  * depend on their length and can be kept as long as the session. They are kept from step to step,
- * on the host and on the devices: for a continued sequence only its new cells are written and
- * uploaded. */
+ * on host and devices: for a continued sequence only its new cells are written and uploaded. */
 #include "engine/lists.h"
 
 #include <string.h>

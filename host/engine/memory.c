@@ -105,8 +105,7 @@ static int sum_layers(struct gr_memory *m, const struct gr_hparams *hp)
 }
 
 /* Cells per pool of layers with a sliding window: enough for the window (of each sequence that
- * shares the pool) and a micro-batch; all n_ctx_seq with swa_full, with an encoder, or if that is
- * less. */
+ * shares the pool) and a micro-batch; n_ctx_seq with swa_full or an encoder, or if that is less. */
 static uint32_t window_cells(const struct gr_hparams *hp, const struct gr_session_params *p,
                              uint32_t n_ctx_seq)
 {

@@ -40,8 +40,7 @@ struct gr_results {
  * n_seq_max sequences. */
 int gr_pending_reserve(struct gr_session *s, struct gr_pending_batch *pending, int32_t n_out);
 void gr_pending_fini(struct gr_session *s, struct gr_pending_batch *pending);
-/* Checks a batch, splits it into micro-batches (s->ub) and reserves cells; a refused batch changes
- * nothing. */
+/* Checks a batch, splits it (s->ub) and reserves cells; a refused batch changes nothing. */
 int gr_batch_reserve(struct gr_session *s, const struct gr_batch *batch,
                      struct gr_pending_batch *pending, int32_t *n_ub);
 /* Begins the profiler range of the batch of s; gr_session_range_end ends it. */

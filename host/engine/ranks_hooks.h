@@ -28,7 +28,7 @@ struct gr_ranks_hooks {
     /* gr_rows_move for a tensor that may be on any rank. */
     int (*rows)(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n, char *rows,
                 bool get);
-    /* Waits until the data that devices wait for from another rank has arrived. */
+    /* Waits until data from other ranks that devices wait for has arrived. */
     int (*arrived)(struct gr_session *s);
     /* Leaves the other ranks, frees s->rank and sets s->ranks to NULL. */
     void (*close)(struct gr_session *s);
