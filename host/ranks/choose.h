@@ -1,5 +1,4 @@
-/* The ranks of a model: their number, which of them are threads of this process, and the devices of
- * each. */
+/* The ranks of a model: their number, their devices, and which are threads of this process. */
 #ifndef GR_RANKS_CHOOSE_H
 #define GR_RANKS_CHOOSE_H
 

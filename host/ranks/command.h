@@ -114,8 +114,8 @@
     ARRAY(char, ticket)                                                                            \
     ARRAY(uint8_t, member)
 
-/* stage, device: [n_layer + 1], the output layer last: its stage, and its device on that stage's
- * ranks. */
+/* stage, device: [n_layer + 1], the output layer last: a layer's stage, and its device on the ranks
+ * of that stage. */
 #define GR_COMMAND_FIELDS_LOAD(FIELD, ARRAY)                                                       \
     FIELD(int32_t, n_stage)                                                                        \
     FIELD(int32_t, n_shard)                                                                        \

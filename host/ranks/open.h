@@ -8,8 +8,7 @@
 /* Compares program, model and parameters of all ranks, once; from then on they can be surveyed
  * (gr_place_survey). */
 int gr_team_handshake(struct gr_team *t);
-/* After the handshake, places the layers and has all ranks load theirs; does nothing once that is
- * done. */
+/* Performs the handshake, places the layers and has all ranks load theirs, once. */
 int gr_team_load(struct gr_team *t, const struct gr_session_params *params);
 /* Opens a session on all ranks. */
 int gr_team_open_session(struct gr_session **out, struct gr_team *t,

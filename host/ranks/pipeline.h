@@ -15,8 +15,8 @@ int gr_stage_run(struct gr_session *s, struct gr_pending_batch *pending, int32_t
 #define GR_TEAM_DIFFERS "its cells are not those of rank 0 any more"
 /* Logs the cells of a session, for debugging. */
 void gr_stage_log_cells(const struct gr_session *s);
-/* Returns GR_E_INTERNAL, and logs the cells, when this rank's hash of decisions differs from
- * `hash`. */
+/* Compares this rank's hash of decisions with another rank's. When they differ, logs the cells and
+ * returns GR_E_INTERNAL. */
 int gr_stage_compare(struct gr_session *s, uint64_t hash);
 /* Waits until all messages of the session to the next stage have been sent, and frees buffers. */
 void gr_stage_fini(struct gr_session *s);

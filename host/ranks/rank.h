@@ -1,5 +1,4 @@
-/* A rank's own part of what all ranks do: describing itself, loading its layers, opening its
- * sessions. */
+/* A rank's own part: it describes itself, loads its layers and opens its sessions. */
 #ifndef GR_RANKS_RANK_H
 #define GR_RANKS_RANK_H
 

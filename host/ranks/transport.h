@@ -19,7 +19,7 @@ void gr_team_leave_transport(struct gr_team *t);
 /* Receive a plan's `in`, and send its `out`, by the transport. */
 int gr_transport_receive(struct gr_session *s, const struct gr_plan *p);
 int gr_transport_send(struct gr_session *s, const struct gr_plan *p);
-/* Waits until the data that devices wait for from another rank has arrived; GR_E_PEER_LOST. */
+/* Waits until data from other ranks that devices wait for has arrived. GR_E_PEER_LOST. */
 int gr_transport_wait_received(struct gr_session *s);
 void gr_transport_fini(struct gr_session *s);
 
