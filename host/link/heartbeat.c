@@ -269,8 +269,8 @@ static void receive_stranger(struct gr_heartbeat *h, struct gr_heartbeat_conn *c
         gr_heartbeat_conn_close(c);
 }
 
-/* Closes connections that did not identify themselves in time, and the listener once all ranks have
- * joined. */
+/* Closes connections that did not identify themselves in time, and, if all have joined, the
+ * listener. */
 static void end_joining(struct gr_heartbeat *h, int64_t now)
 {
     bool complete = true;

@@ -122,8 +122,8 @@ static void list_addresses(struct gr_heartbeat_hello *hello, bool local)
         freeifaddrs(all);
 }
 
-/* Opens a listening socket for IPv6 and IPv4; for IPv4 alone without IPv6, and on loopback when
- * `local`. */
+/* Opens a listening socket for IPv6 and IPv4; for IPv4 alone without IPv6; on IPv4's loopback
+ * address when `local`. */
 static int open_listener(bool local)
 {
     union address a = {.v6 = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any}};

@@ -132,7 +132,7 @@ static void drop_message(struct channel *c, struct message *m)
     m->next = c->spare, c->spare = m;
 }
 
-/* Returns a message with room for n bytes, reusing a spare one if possible. */
+/* Returns a message with capacity for n bytes, reusing a spare one if possible. */
 static struct message *new_message(struct channel *c, size_t n)
 {
     size_t bytes;

@@ -18,8 +18,8 @@
 #include "link/link_impl.h"
 
 /* A wait first polls as fast as it can, then yields in between, and then sleeps for a small
- * fraction of the time waited so far: the added delay does not matter, and an idle rank uses little
- * CPU. */
+ * fraction of the time waited so far: the added delay does not matter, and an idle rank takes
+ * little CPU time. */
 #define SPIN_NS 5000
 #define YIELD_NS 500000
 #define SLEEP_PART 256

@@ -34,8 +34,7 @@ static void text(int error, char *buf, size_t n)
 
 /* Raises the eager limit of Open MPI's shared memory (btl vader of 4.x, sm of 5), so that the
  * activations of a few tokens, 8 to 64 KiB, are sent at once: beyond the default of 4 KiB the
- * receiver has to answer first, which takes several calls on both sides. Settings of the user
- * stay. */
+ * receiver answers first, which takes several calls on both sides. The user's settings stay. */
 static void prefer_eager(void)
 {
     setenv("OMPI_MCA_btl_vader_eager_limit", "69632", 0);
