@@ -371,9 +371,8 @@ void gr_cache_fill_none(const struct gr_ubatch *ub, int32_t behind, int32_t ahea
                         int32_t *span)
 {
     const struct gr_full_batch *b = ub->batch;
-    int32_t at[GR_SEQ_MAX + 1] = {
-        0}; /* offset of each sequence's tokens in `list`, and the end of the last one */
-    int32_t next[GR_SEQ_MAX];
+    /* Offset of each sequence's tokens in `list`, and the end of the last one. */
+    int32_t at[GR_SEQ_MAX + 1] = {0}, next[GR_SEQ_MAX];
     for (int32_t i = 0; i < ub->n_tok; i++)
         at[b->seq[b->seq_at[ub->tok[i]]] + 1]++;
     for (int s = 0; s < GR_SEQ_MAX; s++) {

@@ -1,4 +1,4 @@
-/* Placing the tokens of a batch in cells. */
+/* Cell allocation: reserves cells for a batch, places its tokens, commits or aborts. */
 #include <assert.h>
 
 #include "base/alloc.h"
@@ -9,12 +9,12 @@ static const struct gr_kv_range spare_none = {0, 0};
 
 /* The first of n neighbouring free cells, at or after the head or else from cell 0 on; n_cell when
  * there are none. A run does not wrap around. */
-static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t head,
+static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t head,
                          uint32_t n)
 {
     for (uint32_t c = head, again = 0;;) {
-        c = gr_kv_find(kv, st, c, false);
-        uint32_t stop = c < kv->p.n_cell ? gr_kv_find(kv, st, c, true) : c;
+        c = gr_kv_find(kv, pool, c, false);
+        uint32_t stop = c < kv->p.n_cell ? gr_kv_find(kv, pool, c, true) : c;
         if (stop - c >= n)
             return c;
         c = stop;
@@ -25,22 +25,22 @@ static uint32_t find_run(const struct gr_kv *kv, const struct gr_kv_pool *st, ui
     }
 }
 
-/* The cell where the search for n cells of a pool begins, with room for them from there on;
- * n_cell when there is none. Cells are evicted only when needed. */
-static uint32_t begin(struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t n)
+/* The cell from which n free cells of a pool are to be searched; n_cell when there are too few.
+ * Cells are evicted only when needed. */
+static uint32_t search_from(struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t n)
 {
-    uint32_t head = st->head, at[GR_SEQ_MAX];
-    bool looked = false;
-    if (head > (uint64_t)st->n_used + 2 * (uint64_t)n)
+    uint32_t head = pool->head, at[GR_SEQ_MAX];
+    bool started = false;
+    if (head > (uint64_t)pool->n_used + 2 * (uint64_t)n)
         head = 0;
     for (;;) {
-        uint32_t c = kv->p.contiguous ? find_run(kv, st, head, n) : head;
-        if (c < kv->p.n_cell && gr_kv_free_cells(kv, st) >= n)
+        uint32_t c = kv->p.contiguous ? find_run(kv, pool, head, n) : head;
+        if (c < kv->p.n_cell && gr_kv_free_cells(kv, pool) >= n)
             return c;
-        for (uint32_t s = 0; !looked && s < kv->p.n_seq_max; s++)
+        for (uint32_t s = 0; !started && s < kv->p.n_seq_max; s++)
             at[s] = 0;
-        looked = true;
-        if (!gr_kv_evict(kv, st, -1, spare_none, at))
+        started = true;
+        if (!gr_kv_evict(kv, pool, -1, spare_none, at))
             return kv->p.n_cell;
     }
 }
@@ -57,23 +57,23 @@ static void take(struct gr_kv *kv, uint32_t c, const struct gr_ubatch *ub, int32
     kv->placed[kv->n_placed++] = c;
 }
 
-/* Places one micro-batch and moves the heads behind it. Returns NULL, or the pool that has no
- * room. cells: NULL or as in gr_kv_place. */
+/* Places one micro-batch and moves the heads behind it. Returns NULL, or the pool that has too
+ * few free cells. cells: NULL or as in gr_kv_place. */
 static const struct gr_kv_pool *place(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *cells)
 {
     uint32_t n[GR_SEQ_MAX] = {0}, at[GR_SEQ_MAX];
     for (int32_t i = 0; i < ub->n_tok; i++)
         n[gr_kv_pool(kv, gr_kv_tok_seq(ub, i)) - kv->pool]++;
     for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
-        if (n[s] && (at[s] = begin(kv, &kv->pool[s], n[s])) == kv->p.n_cell)
+        if (n[s] && (at[s] = search_from(kv, &kv->pool[s], n[s])) == kv->p.n_cell)
             return &kv->pool[s];
     for (int32_t i = 0; i < ub->n_tok; i++) {
-        const struct gr_kv_pool *st = gr_kv_pool(kv, gr_kv_tok_seq(ub, i));
-        uint32_t c = gr_kv_find_free(kv, st, at[st - kv->pool]);
-        take(kv, st->base + c, ub, i);
-        at[st - kv->pool] = c + 1;
+        const struct gr_kv_pool *pool = gr_kv_pool(kv, gr_kv_tok_seq(ub, i));
+        uint32_t c = gr_kv_find_free(kv, pool, at[pool - kv->pool]);
+        take(kv, pool->base + c, ub, i);
+        at[pool - kv->pool] = c + 1;
         if (cells)
-            cells[i] = (int32_t)(st->base + c);
+            cells[i] = (int32_t)(pool->base + c);
     }
     for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
         if (n[s])
@@ -121,9 +121,9 @@ static int count(const struct gr_kv *kv, const struct gr_ubatch *ub, struct want
     return 0;
 }
 
-static int no_room(const struct gr_kv *kv, const struct gr_kv_pool *st, const struct wanted *w)
+static int fail_full(const struct gr_kv *kv, const struct gr_kv_pool *pool, const struct wanted *w)
 {
-    uint32_t s = (uint32_t)(st - kv->pool), n = w->pool[s], n_free = gr_kv_free_cells(kv, st);
+    uint32_t s = (uint32_t)(pool - kv->pool), n = w->pool[s], n_free = gr_kv_free_cells(kv, pool);
     const char *but = n <= n_free        ? ", but not enough of them neighbours"
                       : kv->p.window > 0 ? ", and too few that the window has passed"
                                          : "";
@@ -137,7 +137,7 @@ static int no_room(const struct gr_kv *kv, const struct gr_kv_pool *st, const st
 }
 
 /* Enlarges all arrays that placing appends to. */
-static int make_room(struct gr_kv *kv, const struct wanted *w)
+static int reserve_arrays(struct gr_kv *kv, const struct wanted *w)
 {
     for (uint32_t s = 0; s < kv->p.n_seq_max; s++) {
         struct gr_kv_seq *q = &kv->seq[s];
@@ -154,7 +154,7 @@ static int make_room(struct gr_kv *kv, const struct wanted *w)
     return 0;
 }
 
-/* Makes room to log everything that a dry run may evict. */
+/* Allocates the log of everything that a dry run may evict. */
 static int reserve_evictions(struct gr_kv *kv)
 {
     uint64_t n = 0;
@@ -199,7 +199,7 @@ static int dry_run(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub,
         full = place(kv, &ub[u], NULL);
     kv->logging = false;
     undo(kv);
-    return full ? no_room(kv, full, w) : 0;
+    return full ? fail_full(kv, full, w) : 0;
 }
 
 /* Saves what abort and a dry run restore. */
@@ -224,10 +224,10 @@ int gr_kv_reserve(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t n_ub)
     for (uint32_t s = 0; !rc && s < kv->p.n_kv_pool; s++)
         if (w.pool[s] > gr_kv_free_cells(kv, &kv->pool[s])) {
             dry = true;
-            rc = kv->p.window > 0 ? 0 : no_room(kv, &kv->pool[s], &w);
+            rc = kv->p.window > 0 ? 0 : fail_full(kv, &kv->pool[s], &w);
         }
     if (!rc)
-        rc = make_room(kv, &w);
+        rc = reserve_arrays(kv, &w);
     if (rc)
         return rc;
     remember(kv);

@@ -113,32 +113,33 @@ void gr_kv_cells_clear(struct gr_kv *kv)
 
 /* ---- finding cells ---- */
 
-uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c, bool used)
+uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t c, bool used)
 {
-    uint32_t flip = used ? 0 : ~UINT32_C(0), first = st->base + c, stop = st->base + kv->p.n_cell;
+    uint32_t flip = used ? 0 : ~UINT32_C(0), first = pool->base + c,
+             stop = pool->base + kv->p.n_cell;
     for (uint32_t w = first / 32, skip = first % 32; w * 32 < stop; w++, skip = 0) {
         uint32_t m = (kv->used[w] ^ flip) >> skip << skip;
         if (m)
-            return GR_MIN(w * 32 + (uint32_t)__builtin_ctz(m), stop) - st->base;
+            return GR_MIN(w * 32 + (uint32_t)__builtin_ctz(m), stop) - pool->base;
     }
     return kv->p.n_cell;
 }
 
-uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c)
+uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t c)
 {
-    c = gr_kv_find(kv, st, c, false);
-    return c < kv->p.n_cell ? c : gr_kv_find(kv, st, 0, false);
+    c = gr_kv_find(kv, pool, c, false);
+    return c < kv->p.n_cell ? c : gr_kv_find(kv, pool, 0, false);
 }
 
 /* One past the last used cell below `end`, from the pool's base. */
-static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t end)
+static uint32_t last_used(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t end)
 {
-    uint32_t stop = st->base + end;
-    while (stop > st->base) {
+    uint32_t stop = pool->base + end;
+    while (stop > pool->base) {
         uint32_t w = (stop - 1) / 32, above = 31 - (stop - 1) % 32;
         uint32_t m = kv->used[w] << above >> above;
         if (m)
-            return GR_MAX(w * 32 + 32 - (uint32_t)__builtin_clz(m), st->base) - st->base;
+            return GR_MAX(w * 32 + 32 - (uint32_t)__builtin_clz(m), pool->base) - pool->base;
         stop = w * 32;
     }
     return 0;
@@ -169,14 +170,14 @@ void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta)
 
 void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, struct gr_kv_cell_meta m)
 {
-    struct gr_kv_pool *st = &kv->pool[c / kv->p.n_cell];
+    struct gr_kv_pool *pool = &kv->pool[c / kv->p.n_cell];
     kv->pos[c] = m.pos, kv->age[c] = m.age;
     gr_kv_set_delta(kv, c, m.delta);
     if (kv->row)
         kv->row[c] = m.row, kv->col[c] = m.col;
     kv->used[c / 32] |= UINT32_C(1) << c % 32;
-    kv->n_used++, st->n_used++;
-    st->end = GR_MAX(st->end, c - st->base + 1);
+    kv->n_used++, pool->n_used++;
+    pool->end = GR_MAX(pool->end, c - pool->base + 1);
 }
 
 void gr_kv_cell_join(struct gr_kv *kv, uint32_t c, int32_t seq)
@@ -190,13 +191,13 @@ void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq)
     kv->set[(size_t)c * kv->n_set + (uint32_t)seq / 64] &= ~(UINT64_C(1) << seq % 64);
     if (--kv->n_seq[c])
         return;
-    struct gr_kv_pool *st = &kv->pool[c / kv->p.n_cell];
+    struct gr_kv_pool *pool = &kv->pool[c / kv->p.n_cell];
     kv->used[c / 32] &= ~(UINT32_C(1) << c % 32);
-    kv->n_used--, st->n_used--;
+    kv->n_used--, pool->n_used--;
     kv->pos[c] = -1;
     gr_kv_set_delta(kv, c, 0);
-    if (c - st->base + 1 == st->end)
-        st->end = last_used(kv, st, st->end);
+    if (c - pool->base + 1 == pool->end)
+        pool->end = last_used(kv, pool, pool->end);
 }
 
 void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq)

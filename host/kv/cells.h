@@ -11,8 +11,9 @@
 #include "kv/kv.h"
 
 #define GR_KV_N_EVICTED 4
-/* A set of positions, as ascending ranges that do not touch. When more ranges than fit are needed,
- * the smallest gaps are closed: the set then has positions too many, never too few. */
+/* The set of positions whose cells may have been evicted, as ascending ranges that do not touch.
+ * When more ranges than fit are needed, the smallest gaps are closed: the set then has positions
+ * too many, never too few. */
 struct gr_kv_evicted {
     uint32_t n;
     struct gr_kv_range r[GR_KV_N_EVICTED];
@@ -30,7 +31,7 @@ struct gr_kv_seq {
     bool listed;                            /* in the micro-batch whose list was written last */
     int32_t at;                             /* offset of its items in that list */
     uint32_t same;                          /* leading items that this list still has unchanged */
-    struct gr_kv_evicted evicted, evicted0; /* may be evicted; value at gr_kv_reserve */
+    struct gr_kv_evicted evicted, evicted0; /* positions of evicted cells; value at gr_kv_reserve */
     bool held;                              /* the sequence had cells at gr_kv_reserve */
 };
 
@@ -86,14 +87,14 @@ static inline struct gr_kv_pool *gr_kv_pool(const struct gr_kv *kv, int32_t seq)
     return &kv->pool[kv->p.n_kv_pool > 1 ? seq : 0];
 }
 
-static inline uint32_t gr_kv_free_cells(const struct gr_kv *kv, const struct gr_kv_pool *st)
+static inline uint32_t gr_kv_free_cells(const struct gr_kv *kv, const struct gr_kv_pool *pool)
 {
-    return kv->p.n_cell - st->n_used;
+    return kv->p.n_cell - pool->n_used;
 }
 
 static inline uint32_t *gr_kv_items(const struct gr_kv_seq *q)
 {
-    return q->first ? q->cell + q->first : q->cell; /* NULL has no + 0 */
+    return q->first ? q->cell + q->first : q->cell; /* cell may be NULL: nothing is added to it */
 }
 
 static inline int32_t gr_kv_max_pos(const struct gr_kv *kv, int32_t seq)
@@ -109,14 +110,14 @@ static inline int32_t gr_kv_tok_seq(const struct gr_ubatch *ub, int32_t i)
 }
 
 struct gr_kv_cell_meta gr_kv_cell_meta(const struct gr_kv *kv, uint32_t c);
-/* The mark that token i of a micro-batch will have, with age 0. */
+/* What the cell of token i of a micro-batch will have, with age 0. */
 struct gr_kv_cell_meta gr_kv_tok_meta(const struct gr_kv *kv, const struct gr_ubatch *ub,
                                       int32_t i);
 /* The first cell of a pool at or after c (from its base) that is used, or with used = false free;
  * n_cell when there is none. */
-uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c, bool used);
+uint32_t gr_kv_find(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t c, bool used);
 /* The next free cell at or after c, wrapping around to 0; there must be one. */
-uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *st, uint32_t c);
+uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint32_t c);
 
 /* ---- single cells ---- */
 
@@ -165,10 +166,10 @@ int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max);
  * of sequence spare_seq at positions `spare` are kept (spare_seq -1: none are). at [n_seq_max]:
  * where the search continues; zeros at the first call, valid while nothing else changes the
  * cells. */
-bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t spare_seq,
                  struct gr_kv_range spare, uint32_t *at);
 /* Number of cells that gr_kv_evict could evict, counted up to `most`. */
-uint32_t gr_kv_n_evictable(const struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+uint32_t gr_kv_n_evictable(const struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t spare_seq,
                            struct gr_kv_range spare, uint32_t most);
 /* GR_E_UNSUPPORTED when the next token of the sequence would miss cells, given these evicted
  * positions and this largest position. */

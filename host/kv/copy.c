@@ -66,7 +66,7 @@ static struct gr_kv_range chosen(const struct gr_kv *kv, const struct gr_kv_op *
     return (struct gr_kv_range){(int32_t)GR_MIN(lo, r.hi), r.hi};
 }
 
-/* Positions of dst that may be evicted after the copy: those evicted in seq and those left out. */
+/* Evicted positions of dst after the copy: its own, those of seq and those left out. */
 static struct gr_kv_evicted evicted_after(const struct gr_kv *kv, const struct gr_kv_op *op,
                                           struct gr_kv_range r, struct gr_kv_range part)
 {
@@ -80,13 +80,13 @@ static struct gr_kv_evicted evicted_after(const struct gr_kv *kv, const struct g
 
 int gr_kv_copy_can(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r)
 {
-    struct gr_kv_pool *st = gr_kv_pool(kv, op->dst);
+    struct gr_kv_pool *pool = gr_kv_pool(kv, op->dst);
     struct gr_kv_seq *d = &kv->seq[op->dst];
     struct gr_kv_range part = chosen(kv, op, r);
-    uint32_t n = list_wanted(kv, op, part, NULL), n_free = gr_kv_free_cells(kv, st);
+    uint32_t n = list_wanted(kv, op, part, NULL), n_free = gr_kv_free_cells(kv, pool);
     struct gr_kv_evicted evicted = evicted_after(kv, op, r, part);
     int rc = gr_kv_window_check(kv, op->dst, &evicted, max_after(kv, op, r));
-    if (!rc && n > n_free && n > n_free + gr_kv_n_evictable(kv, st, op->seq, part, n - n_free))
+    if (!rc && n > n_free && n > n_free + gr_kv_n_evictable(kv, pool, op->seq, part, n - n_free))
         rc = gr_fail(GR_E_KV_FULL,
                      "the KV cache is full: %u cells of sequence %d to copy, %u of %u free; remove "
                      "sequences or use a larger context",
@@ -112,21 +112,21 @@ static void leave_shared(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_
 void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_range r,
                    struct gr_kv_moves *moves)
 {
-    struct gr_kv_pool *st = gr_kv_pool(kv, op->dst);
+    struct gr_kv_pool *pool = gr_kv_pool(kv, op->dst);
     struct gr_kv_range part = chosen(kv, op, r);
-    uint32_t n = list_wanted(kv, op, part, kv->move_src), c = st->head, at[GR_SEQ_MAX] = {0};
+    uint32_t n = list_wanted(kv, op, part, kv->move_src), c = pool->head, at[GR_SEQ_MAX] = {0};
     kv->seq[op->dst].evicted = evicted_after(kv, op, r, part);
-    while (gr_kv_free_cells(kv, st) < n)
-        gr_kv_evict(kv, st, op->seq, part, at);
+    while (gr_kv_free_cells(kv, pool) < n)
+        gr_kv_evict(kv, pool, op->seq, part, at);
     leave_shared(kv, op, r);
     for (uint32_t i = 0; i < n; i++) {
-        c = gr_kv_find_free(kv, st, c);
-        kv->move_dst[i] = (int32_t)(st->base + c);
-        gr_kv_cell_use(kv, st->base + c, gr_kv_cell_meta(kv, (uint32_t)kv->move_src[i]));
-        gr_kv_cell_put(kv, st->base + c, op->dst);
+        c = gr_kv_find_free(kv, pool, c);
+        kv->move_dst[i] = (int32_t)(pool->base + c);
+        gr_kv_cell_use(kv, pool->base + c, gr_kv_cell_meta(kv, (uint32_t)kv->move_src[i]));
+        gr_kv_cell_put(kv, pool->base + c, op->dst);
     }
     if (n)
-        st->head = c + 1 < kv->p.n_cell ? c + 1 : 0;
+        pool->head = c + 1 < kv->p.n_cell ? c + 1 : 0;
     *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
 }
 
@@ -134,15 +134,15 @@ void gr_kv_copy_do(struct gr_kv *kv, const struct gr_kv_op *op, struct gr_kv_ran
 
 /* Pairs the cells of a pool behind its first n_used ones with the holes before; returns their
  * number. src and dst may be NULL. */
-static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_pool *st, int32_t *src,
+static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t *src,
                            int32_t *dst)
 {
     uint32_t n = 0, hole = 0;
-    for (uint32_t c = gr_kv_find(kv, st, st->n_used, true); c < kv->p.n_cell;
-         c = c + 1 < kv->p.n_cell ? gr_kv_find(kv, st, c + 1, true) : kv->p.n_cell) {
-        hole = gr_kv_find(kv, st, hole, false);
+    for (uint32_t c = gr_kv_find(kv, pool, pool->n_used, true); c < kv->p.n_cell;
+         c = c + 1 < kv->p.n_cell ? gr_kv_find(kv, pool, c + 1, true) : kv->p.n_cell) {
+        hole = gr_kv_find(kv, pool, hole, false);
         if (src)
-            src[n] = (int32_t)(st->base + c), dst[n] = (int32_t)(st->base + hole);
+            src[n] = (int32_t)(pool->base + c), dst[n] = (int32_t)(pool->base + hole);
         n++, hole++;
     }
     return n;
@@ -171,21 +171,20 @@ static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
 }
 
 /* Fills the holes of a pool with its last cells and updates the orders. */
-static uint32_t pack(struct gr_kv *kv, uint32_t pool, int32_t *src, int32_t *dst)
+static uint32_t pack(struct gr_kv *kv, struct gr_kv_pool *pool, int32_t *src, int32_t *dst)
 {
-    struct gr_kv_pool *st = &kv->pool[pool];
-    uint32_t n = pair_holes(kv, st, src, dst);
+    uint32_t n = pair_holes(kv, pool, src, dst);
     for (uint32_t i = 0; i < n; i++) {
         move_cell(kv, (uint32_t)src[i], (uint32_t)dst[i]);
-        kv->scratch[(uint32_t)src[i] - st->base] = (uint32_t)dst[i];
+        kv->scratch[(uint32_t)src[i] - pool->base] = (uint32_t)dst[i];
     }
     for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
-        if (gr_kv_pool(kv, s) == st)
-            rename_items(kv, s, st->base);
+        if (gr_kv_pool(kv, s) == pool)
+            rename_items(kv, s, pool->base);
     for (int32_t s = 0; n && s < (int32_t)kv->p.n_seq_max; s++)
-        if (gr_kv_pool(kv, s) == st)
+        if (gr_kv_pool(kv, s) == pool)
             gr_kv_index_sort(kv, s);
-    st->head = st->n_used % kv->p.n_cell;
+    pool->head = pool->n_used % kv->p.n_cell;
     return n;
 }
 
@@ -207,7 +206,7 @@ int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
     if (rc)
         return rc;
     for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
-        n += pack(kv, s, kv->move_src + n, kv->move_dst + n);
+        n += pack(kv, &kv->pool[s], kv->move_src + n, kv->move_dst + n);
     *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
     assert(gr_kv_check(kv) == 0);
     return 0;

@@ -1,3 +1,4 @@
+/* gr_kv_print: the map of the cells and the table of sequences, for people. */
 #include <string.h>
 
 #include "kv/cells.h"
@@ -36,11 +37,11 @@ static void print_same(uint32_t same, FILE *out)
 
 /* Lines equal to the one before are counted instead of printed, so that a large cache stays
  * readable. */
-static void print_map(const struct gr_kv *kv, const struct gr_kv_pool *st, FILE *out)
+static void print_map(const struct gr_kv *kv, const struct gr_kv_pool *pool, FILE *out)
 {
     char line[PER_LINE + PER_LINE / 16], before[sizeof line] = "";
-    uint32_t same = 0, stop = st->base + kv->p.n_cell;
-    for (uint32_t c = st->base; c < stop; c += PER_LINE) {
+    uint32_t same = 0, stop = pool->base + kv->p.n_cell;
+    for (uint32_t c = pool->base; c < stop; c += PER_LINE) {
         map_line(kv, c, stop, line);
         if (!strcmp(line, before)) {
             same++;

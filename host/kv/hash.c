@@ -31,14 +31,14 @@ static uint64_t hash_run(const struct gr_kv *kv, uint32_t c, uint32_t end, uint6
     return gr_hash_bytes(hash, kv->set + (size_t)c * kv->n_set, n * kv->n_set * sizeof *kv->set);
 }
 
-static uint64_t hash_pool(const struct gr_kv *kv, const struct gr_kv_pool *st, uint64_t hash)
+static uint64_t hash_pool(const struct gr_kv *kv, const struct gr_kv_pool *pool, uint64_t hash)
 {
-    uint32_t c = gr_kv_find(kv, st, 0, true);
-    hash = gr_hash_bytes(hash, &st->head, sizeof st->head);
+    uint32_t c = gr_kv_find(kv, pool, 0, true);
+    hash = gr_hash_bytes(hash, &pool->head, sizeof pool->head);
     while (c < kv->p.n_cell) {
-        uint32_t end = gr_kv_find(kv, st, c, false);
-        hash = hash_run(kv, st->base + c, st->base + end, hash);
-        c = end < kv->p.n_cell ? gr_kv_find(kv, st, end, true) : end;
+        uint32_t end = gr_kv_find(kv, pool, c, false);
+        hash = hash_run(kv, pool->base + c, pool->base + end, hash);
+        c = end < kv->p.n_cell ? gr_kv_find(kv, pool, end, true) : end;
     }
     return hash;
 }

@@ -1,3 +1,4 @@
+/* gr_kv_check: recomputes what the cells keep in several forms, and compares. */
 #include <string.h>
 
 #include "gr/status.h"
@@ -82,13 +83,14 @@ static int check_totals(const struct gr_kv *kv, const struct census *k)
 {
     uint32_t n_used = 0;
     for (uint32_t s = 0; s < kv->p.n_kv_pool; s++) {
-        const struct gr_kv_pool *st = &kv->pool[s];
+        const struct gr_kv_pool *pool = &kv->pool[s];
         n_used += k->n_used[s];
-        if (st->n_used != k->n_used[s] || st->end != k->end[s] || st->head >= kv->p.n_cell)
+        if (pool->n_used != k->n_used[s] || pool->end != k->end[s] || pool->head >= kv->p.n_cell)
             return gr_fail(GR_E_INTERNAL,
                            "KV cache: pool %u: %u used, end %u, head below %u expected, %u, %u, "
                            "%u found",
-                           s, k->n_used[s], k->end[s], kv->p.n_cell, st->n_used, st->end, st->head);
+                           s, k->n_used[s], k->end[s], kv->p.n_cell, pool->n_used, pool->end,
+                           pool->head);
     }
     if (kv->n_used != n_used || kv->n_shift != k->n_shift)
         return gr_fail(GR_E_INTERNAL, "KV cache: %u used and %u shifted expected, %u and %u found",

@@ -11,10 +11,10 @@
  * gr_kv_place gives cells to one micro-batch after the other, gr_kv_commit keeps the cells when all
  * is computed, gr_kv_abort frees them again.
  *
- * With a sliding window, cells of a sequence that no later token can see are evicted
- * when room is needed, so window + micro-batch cells per sequence last forever. The positions of
- * evicted cells are remembered: operations after which a token would miss such a cell are
- * refused. */
+ * With a sliding window, cells of a sequence that no later token can see are evicted when
+ * cells are needed, so a text of any length takes window + micro-batch cells per sequence. The
+ * positions of evicted cells are remembered: operations after which a token would miss such a cell
+ * are refused. */
 #ifndef GR_KV_KV_H
 #define GR_KV_KV_H
 
@@ -36,13 +36,12 @@ struct gr_kv_params {
     uint32_t n_cell;    /* rows of a pool; n_kv_pool * n_cell is 1 to 2^30 */
     uint32_t n_kv_pool; /* 1 = one pool; otherwise n_seq_max */
     uint32_t n_seq_max; /* 1 to GR_SEQ_MAX */
-    uint32_t n_pad;  /* the used range is rounded up to this: 256; 32 in the compatibility tests */
-    bool contiguous; /* a micro-batch takes neighbouring cells only (of a pool) */
-    int32_t window;  /* > 0: sliding window; a token sees no position this far or further behind its
-                        own */
-    bool chunked; /* windows lie side by side (chunks); a token sees nothing before its own chunk */
-    int32_t group; /* > 1: K is also kept by grouped position, floor(pos / group) */
-    bool pos_2d;   /* cells have a row and a column in addition to their position (M-RoPE) */
+    uint32_t n_pad;     /* the used range is rounded up to it: 256; 32 in compatibility tests */
+    bool contiguous;    /* a micro-batch takes neighbouring cells only (of a pool) */
+    int32_t window;     /* > 0: a token sees no position this far or further behind its own */
+    bool chunked;       /* windows lie side by side; a token sees nothing before its own chunk */
+    int32_t group;      /* > 1: K is also kept by grouped position, floor(pos / group) */
+    bool pos_2d;        /* cells have a row and a column in addition to their position (M-RoPE) */
 };
 
 /* GR_E_INVALID for a parameter out of range, including n_pad not a multiple of 32. */

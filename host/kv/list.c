@@ -1,14 +1,15 @@
 /* The cells that the tokens of a micro-batch see, as ranges of a list.
  *
- * The list is kept from step to step. The place of each sequence in it is a multiple of a step that
- * grows with the sequence's length, so one more cell seldom moves the sequences behind it, and
+ * The list is kept from step to step. The capacity of each sequence in it is a multiple of a step
+ * that grows with the sequence's length, so one more cell seldom moves the sequences behind it, and
  * unchanged items are not written again. */
 #include <string.h>
 
 #include "kv/cells.h"
 
-/* Room in the list for a sequence of n cells: at least 256 items, at most 1/8 more than n. */
-static int64_t place_of(int64_t n)
+/* Items of the list that a sequence of n cells gets: n rounded up by at most 256 or, when that is
+ * more, n / 8. */
+static int64_t capacity_of(int64_t n)
 {
     int64_t step = 256;
     while (step * 16 < n)
@@ -20,7 +21,7 @@ int64_t gr_kv_list_capacity(const struct gr_kv_params *p)
 {
     int64_t n = p->n_cell, n_seq = p->n_seq_max;
     if (p->n_kv_pool > 1 || n_seq == 1)
-        return place_of(n) * n_seq;
+        return capacity_of(n) * n_seq;
     return n + n / 8 + 256 * n_seq;
 }
 
@@ -30,7 +31,7 @@ int64_t gr_kv_list(const struct gr_kv *kv, const struct gr_ubatch *ub)
     int64_t n = 0;
     for (int32_t i = 0; i < ub->n_tok; i++) {
         int32_t s = gr_kv_tok_seq(ub, i);
-        n += seen[s] ? 0 : place_of(kv->seq[s].n);
+        n += seen[s] ? 0 : capacity_of(kv->seq[s].n);
         seen[s] = true;
     }
     return n;
@@ -49,7 +50,7 @@ static void take_places(struct gr_kv *kv, const struct gr_ubatch *ub, bool kept)
         if (!kept || !q->listed || q->at != n)
             q->same = 0;
         q->at = n;
-        n += (int32_t)place_of(q->n);
+        n += (int32_t)capacity_of(q->n);
         seen[s] = true;
     }
     for (uint32_t s = 0; s < kv->p.n_seq_max; s++)

@@ -123,7 +123,7 @@ static int32_t new_pos(const struct gr_kv *kv, const struct gr_kv_op *op, uint32
     return op->kind == GR_KV_ADD ? pos + op->by : pos / op->by;
 }
 
-/* Positions of a sequence that may be evicted after an addition or a division on op->seq. */
+/* Evicted positions of a sequence after an addition or a division on op->seq. */
 static struct gr_kv_evicted evicted_after_move(const struct gr_kv *kv, const struct gr_kv_op *op,
                                                int32_t seq)
 {
@@ -171,7 +171,7 @@ static int can_rm(const struct gr_kv *kv, const struct gr_kv_op *op)
     return rc;
 }
 
-/* Positions of dst that may be evicted after it shares cells of seq. */
+/* Evicted positions of dst after it shares cells of seq. */
 static struct gr_kv_evicted evicted_after_share(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
     return gr_kv_evicted_copied(range_of(op), &kv->seq[op->dst].evicted, &kv->seq[op->seq].evicted,
@@ -216,14 +216,14 @@ int gr_kv_can(struct gr_kv *kv, const struct gr_kv_op *op)
 static void rm(struct gr_kv *kv, const struct gr_kv_op *op, int32_t seq)
 {
     struct gr_kv_seq *q = &kv->seq[seq];
-    struct gr_kv_pool *st = gr_kv_pool(kv, seq);
+    struct gr_kv_pool *pool = gr_kv_pool(kv, seq);
     uint32_t i, j;
     items_in(kv, q, range_of(op), &i, &j);
     for (uint32_t k = i; k < j; k++) {
         uint32_t c = gr_kv_items(q)[k];
         gr_kv_cell_leave(kv, c, seq);
         if (!kv->n_seq[c])
-            st->head = GR_MIN(st->head, c - st->base);
+            pool->head = GR_MIN(pool->head, c - pool->base);
     }
     if (i < j)
         gr_kv_index_cut(q, i, j);
@@ -275,7 +275,7 @@ static void leave_all(struct gr_kv *kv, uint32_t c)
 static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
 {
     const struct gr_kv_seq *q = &kv->seq[op->seq];
-    struct gr_kv_pool *st = gr_kv_pool(kv, op->seq);
+    struct gr_kv_pool *pool = gr_kv_pool(kv, op->seq);
     struct seqs t = touched(kv, op);
     uint32_t i, j, freed = UINT32_MAX;
     for (items_in(kv, q, range_of(op), &i, &j); i < j; i++) {
@@ -283,14 +283,14 @@ static void do_move(struct gr_kv *kv, const struct gr_kv_op *op)
         int32_t pos = new_pos(kv, op, c);
         if (pos < 0) {
             leave_all(kv, c);
-            freed = GR_MIN(freed, c - st->base);
+            freed = GR_MIN(freed, c - pool->base);
         } else {
             gr_kv_set_delta(kv, c, kv->delta[c] + (pos - kv->pos[c]));
             kv->pos[c] = pos;
         }
     }
     if (op->kind == GR_KV_ADD)
-        st->head = freed < kv->p.n_cell ? freed : 0;
+        pool->head = freed < kv->p.n_cell ? freed : 0;
     for (int32_t s = 0; s < (int32_t)kv->p.n_seq_max; s++) {
         if (s != op->seq)
             kv->seq[s].evicted = evicted_after_move(kv, op, s);

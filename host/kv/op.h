@@ -7,8 +7,7 @@
 
 enum gr_kv_op_kind {
     GR_KV_RM,   /* seq loses its cells in [p0, p1); seq < 0: all sequences do */
-    GR_KV_CP,   /* dst also sees seq's cells in [p0, p1): shared in a pool, copied
-                   between pools */
+    GR_KV_CP,   /* dst also sees seq's cells in [p0, p1): shared in a pool, copied between pools */
     GR_KV_DUP,  /* dst gets copies of seq's cells in cells of its own, instead of those it shares
                    with seq; seq and dst may be the same */
     GR_KV_KEEP, /* removes all other sequences */

@@ -16,8 +16,7 @@ struct chains {
     int32_t *n;   /* [n_seq_max] */
 };
 
-/* The loss when a row is written that no sequence refers to now: what an abort cannot restore
- * then. */
+/* What an abort cannot restore after a row that no sequence refers to now is overwritten. */
 enum { NOTHING, SNAPSHOT, STATE, N_LOSS };
 
 struct gr_rs {
@@ -319,8 +318,8 @@ static int32_t last_token(const struct gr_ubatch *ub, int32_t k)
     return ub->tok[(k + 1) * each - 1];
 }
 
-/* Makes room for new tails in the chains of token t's sequences. The old tails become snapshots
- * when the step is one token long. */
+/* Opens an entry for a new tail in the chains of token t's sequences. The old tails become
+ * snapshots when the step is one token long. */
 static void push(struct gr_rs *rs, const struct gr_full_batch *b, int32_t t, bool single)
 {
     for (int32_t i = 0; i < b->n_seq[t]; i++) {
@@ -413,8 +412,7 @@ void gr_rs_place(struct gr_rs *rs, const struct gr_ubatch *ub, int32_t *src, int
     }
     count_refs(rs, &rs->now, rs->n_ref);
     grade(rs);
-    /* Sequences that cannot stay in their row go first, so that no other takes the last free
-     * one. */
+    /* Sequences that cannot stay in their row go first: no other takes the last free one. */
     for (int stay = 0; stay < 2; stay++)
         for (int32_t k = 0; k < ub->n_seq; k++)
             if (dst[k] < 0 && can_stay(rs, src[k]) == (stay == 1)) {
@@ -601,28 +599,28 @@ int gr_rs_check(const struct gr_rs *rs)
 
 /* ---- saving and restoring ---- */
 
-/* Appends a row to the items unless it is there already; place [row] is its index + 1. */
-static int save_row(const struct gr_rs *rs, int32_t row, int32_t *place, struct gr_vec *items,
+/* Appends a row to the items unless it is there already; index [row] is its item + 1, 0: none. */
+static int save_row(const struct gr_rs *rs, int32_t row, int32_t *index, struct gr_vec *items,
                     struct gr_vec *pairs)
 {
     struct gr_saved_item item = {.pos = rs->pos[row]};
     struct gr_kv_pair pair = {(int32_t)items->n, row};
-    if (place[row])
+    if (index[row])
         return 0;
-    place[row] = (int32_t)items->n + 1;
+    index[row] = (int32_t)items->n + 1;
     int rc = gr_vec_append(items, &item, 1, sizeof item);
     return rc ? rc : gr_vec_append(pairs, &pair, 1, sizeof pair);
 }
 
-static int save_chain(const struct gr_rs *rs, int32_t seq, int32_t *place, struct gr_vec parts[3],
+static int save_chain(const struct gr_rs *rs, int32_t seq, int32_t *index, struct gr_vec parts[3],
                       struct gr_vec *pairs)
 {
     const int32_t *row = chain(rs, &rs->now, seq);
     struct gr_saved_seq q = {seq, rs->now.n[seq], 0};
     int rc = q.lo ? gr_vec_append(&parts[0], &q, 1, sizeof q) : 0;
     for (int32_t i = 0; i < q.lo && !rc; i++) {
-        rc = save_row(rs, row[i], place, &parts[1], pairs);
-        int32_t id = place[row[i]] - 1;
+        rc = save_row(rs, row[i], index, &parts[1], pairs);
+        int32_t id = index[row[i]] - 1;
         if (!rc)
             rc = gr_vec_append(&parts[2], &id, 1, sizeof id);
     }
@@ -632,16 +630,16 @@ static int save_chain(const struct gr_rs *rs, int32_t seq, int32_t *place, struc
 int gr_rs_save(const struct gr_rs *rs, int32_t seq, struct gr_vec *block, struct gr_vec *pairs)
 {
     struct gr_vec parts[3] = {{0}};
-    int32_t *place = gr_calloc(rs->n_row, sizeof *place);
-    int rc = place ? 0 : GR_E_NOMEM_HOST;
+    int32_t *index = gr_calloc(rs->n_row, sizeof *index);
+    int rc = index ? 0 : GR_E_NOMEM_HOST;
     for (int32_t s = 0; s < (int32_t)rs->p.n_seq_max && !rc; s++)
         if (seq < 0 || s == seq)
-            rc = save_chain(rs, s, place, parts, pairs);
+            rc = save_chain(rs, s, index, parts, pairs);
     if (!rc)
         rc = gr_saved_join(block, parts);
     for (int i = 0; i < 3; i++)
         gr_vec_fini(&parts[i]);
-    gr_free(place);
+    gr_free(index);
     return rc;
 }
 
@@ -702,8 +700,8 @@ int gr_rs_load_plan(struct gr_kv_load *l, struct gr_rs *rs, const char *name, co
 static int32_t load_row(struct gr_kv_load *l, struct gr_rs *rs, int32_t item, int32_t *next)
 {
     if (l->work[item] < 0) {
-        while (rs->pos[*next] >= 0) /* there is a row for each item that chains can have: one is
-                                       free */
+        /* A row is free: there is one for each item that chains can have. */
+        while (rs->pos[*next] >= 0)
             ++*next;
         rs->pos[*next] = l->saved.item[item].pos;
         l->work[item] = *next;

@@ -1,10 +1,10 @@
-/* The order of the cells of a sequence, in which tokens list them. */
+/* The index of a sequence: its cells in the order in which tokens list them. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "kv/cells.h"
 
-#define LEAST_ROOM 256 /* items; room then doubles, so that a step seldom allocates */
+#define LEAST_CAP 256 /* items; the capacity then doubles, so that a step seldom allocates */
 
 /* Compares position, row and column: negative, 0 or positive. */
 static int compare_place(const struct gr_kv *kv, uint32_t c, const struct gr_kv_cell_meta *m)
@@ -90,7 +90,7 @@ int gr_kv_index_reserve(struct gr_kv_seq *q, uint32_t n)
 {
     if (n <= q->cap)
         return 0;
-    uint32_t cap = GR_MAX(GR_MAX(n, LEAST_ROOM), GR_MIN(q->cap, UINT32_MAX / 2) * 2);
+    uint32_t cap = GR_MAX(GR_MAX(n, LEAST_CAP), GR_MIN(q->cap, UINT32_MAX / 2) * 2);
     uint32_t *p = gr_realloc(q->cell, cap, sizeof *p);
     if (!p)
         return GR_E_NOMEM_HOST;
@@ -104,7 +104,7 @@ static void changed(struct gr_kv_seq *q, uint32_t i)
     q->same = GR_MIN(q->same, i);
 }
 
-/* Makes sure that there is room behind the last item. */
+/* Moves the items to the front of the array if nothing can be appended to them. */
 static void move_to_front(struct gr_kv_seq *q)
 {
     if (q->first + q->n < q->cap)

@@ -251,22 +251,22 @@ static void count(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t *
     }
 }
 
-/* Cells of a pool that will be free after the replaced sequences are removed. */
-static uint32_t room(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t pool)
+/* Number of cells of pool s that are free once the replaced sequences are removed. */
+static uint32_t free_for(const struct gr_kv_load *l, const struct gr_kv *kv, uint32_t s)
 {
     if (l->seq < 0)
         return kv->p.n_cell;
-    const struct gr_kv_pool *st = &kv->pool[pool];
-    bool own = kv->p.n_kv_pool == 1 || (int32_t)pool == l->seq;
-    return gr_kv_free_cells(kv, st) +
+    const struct gr_kv_pool *pool = &kv->pool[s];
+    bool own = kv->p.n_kv_pool == 1 || (int32_t)s == l->seq;
+    return gr_kv_free_cells(kv, pool) +
            (own ? gr_kv_seq_cells(kv, l->seq) - gr_kv_seq_shared(kv, l->seq) : 0);
 }
 
-/* The first pool without enough room; n_kv_pool when all have enough. */
+/* The first pool with too few free cells; n_kv_pool when all have enough. */
 static uint32_t first_full(const struct gr_kv_load *l, const struct gr_kv *kv, const uint32_t *need)
 {
     uint32_t s = 0;
-    while (s < kv->p.n_kv_pool && need[s] <= room(l, kv, s))
+    while (s < kv->p.n_kv_pool && need[s] <= free_for(l, kv, s))
         s++;
     return s;
 }
@@ -288,7 +288,7 @@ static int find_room(struct gr_kv_load *l, const struct gr_kv *kv, const char *n
     return gr_fail(GR_E_KV_FULL,
                    "%s: the KV cache is too small: %u cells needed, %u of %u free%s; use a larger "
                    "context",
-                   name, need[s], room(l, kv, s), kv->p.n_cell,
+                   name, need[s], free_for(l, kv, s), kv->p.n_cell,
                    kv->p.n_kv_pool > 1 ? " in its pool" : "");
 }
 
@@ -334,20 +334,20 @@ static void make_empty(struct gr_kv *kv, int32_t seq)
 static void give(struct gr_kv_load *l, struct gr_kv *kv, uint32_t i, const int32_t *to, uint32_t n)
 {
     const struct gr_saved_item *item = &l->saved.item[i];
-    struct gr_kv_pool *st = gr_kv_pool(kv, to[0]);
-    uint32_t at = gr_kv_find_free(kv, st, st->head), c = st->base + at;
+    struct gr_kv_pool *pool = gr_kv_pool(kv, to[0]);
+    uint32_t at = gr_kv_find_free(kv, pool, pool->head), c = pool->base + at;
     gr_kv_cell_use(
         kv, c,
         (struct gr_kv_cell_meta){
             .pos = item->pos, .row = item->row, .col = item->col, .age = kv->clock + item->age});
     for (uint32_t k = 0; k < n; k++)
         gr_kv_cell_put(kv, c, to[k]);
-    st->head = at + 1 < kv->p.n_cell ? at + 1 : 0;
+    pool->head = at + 1 < kv->p.n_cell ? at + 1 : 0;
     l->pair[l->n_pair++] = (struct gr_kv_pair){(int32_t)i, (int32_t)c};
 }
 
-/* Sets the evicted positions of each sequence: those at the time of saving, and those there was no
- * room for. */
+/* Sets the evicted positions of each sequence: those evicted when it was saved, and those that no
+ * cells were free for. */
 static void set_evicted(const struct gr_kv_load *l, struct gr_kv *kv)
 {
     const struct gr_kv_evicted none = {0};

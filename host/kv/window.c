@@ -16,51 +16,52 @@ int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max)
 
 /* The position below which a sequence needs none of its cells any more. Its last one stays, so that
  * its largest position is known. */
-static int64_t useless_below(const struct gr_kv *kv, int32_t seq)
+static int64_t evictable_below(const struct gr_kv *kv, int32_t seq)
 {
     int32_t max = gr_kv_max_pos(kv, seq);
     return GR_MIN(gr_kv_visible(kv, max), max);
 }
 
-/* Returns whether none of its sequences needs a cell and it is not to be spared. */
-static bool useless(const struct gr_kv *kv, uint32_t c, int32_t spare_seq, struct gr_kv_range spare)
+/* Returns whether none of a cell's sequences needs it and it is not to be spared. */
+static bool evictable(const struct gr_kv *kv, uint32_t c, int32_t spare_seq,
+                      struct gr_kv_range spare)
 {
     if (spare_seq >= 0 && gr_kv_has(kv, c, spare_seq) && kv->pos[c] >= spare.lo &&
         kv->pos[c] < spare.hi)
         return false;
     for (uint32_t w = 0; w < kv->n_set; w++)
         for (uint64_t m = kv->set[(size_t)c * kv->n_set + w]; m; m &= m - 1)
-            if (kv->pos[c] >= useless_below(kv, (int32_t)w * 64 + __builtin_ctzll(m)))
+            if (kv->pos[c] >= evictable_below(kv, (int32_t)w * 64 + __builtin_ctzll(m)))
                 return false;
     return true;
 }
 
 /* The first cell of a sequence, from item *at on, that can be evicted; -1 when there is none. */
-static int64_t first_useless(const struct gr_kv *kv, int32_t seq, int32_t spare_seq,
-                             struct gr_kv_range spare, uint32_t *at)
+static int64_t first_evictable(const struct gr_kv *kv, int32_t seq, int32_t spare_seq,
+                               struct gr_kv_range spare, uint32_t *at)
 {
     const struct gr_kv_seq *q = &kv->seq[seq];
-    int64_t limit = q->n ? useless_below(kv, seq) : 0;
+    int64_t limit = q->n ? evictable_below(kv, seq) : 0;
     for (; *at < q->n; ++*at) {
         uint32_t c = gr_kv_items(q)[*at];
         if (kv->pos[c] >= limit)
             return -1;
-        if (useless(kv, c, spare_seq, spare))
+        if (evictable(kv, c, spare_seq, spare))
             return c;
     }
     return -1;
 }
 
 /* The sequences [lo, hi) of a pool. */
-static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_pool *st)
+static struct gr_kv_range seqs_of(const struct gr_kv *kv, const struct gr_kv_pool *pool)
 {
-    int32_t s = (int32_t)(st - kv->pool);
+    int32_t s = (int32_t)(pool - kv->pool);
     return kv->p.n_kv_pool > 1 ? (struct gr_kv_range){s, s + 1}
                                : (struct gr_kv_range){0, (int32_t)kv->p.n_seq_max};
 }
 
 /* Evicts a cell. In a dry run its sequences are logged, unless the run itself placed the cell. */
-static void let_go(struct gr_kv *kv, uint32_t c)
+static void evict(struct gr_kv *kv, uint32_t c)
 {
     int32_t pos = kv->pos[c];
     bool log = kv->logging && kv->age[c] < kv->clock0;
@@ -76,29 +77,29 @@ static void let_go(struct gr_kv *kv, uint32_t c)
     gr_kv_cell_empty(kv, c);
 }
 
-bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t spare_seq,
                  struct gr_kv_range spare, uint32_t *at)
 {
-    struct gr_kv_range r = seqs_of(kv, st);
+    struct gr_kv_range r = seqs_of(kv, pool);
     int64_t oldest = -1;
     for (int32_t s = r.lo; kv->p.window > 0 && s < r.hi; s++) {
-        int64_t c = first_useless(kv, s, spare_seq, spare, &at[s]);
+        int64_t c = first_evictable(kv, s, spare_seq, spare, &at[s]);
         if (c >= 0 && (oldest < 0 || kv->age[c] < kv->age[oldest]))
             oldest = c;
     }
     if (oldest >= 0)
-        let_go(kv, (uint32_t)oldest);
+        evict(kv, (uint32_t)oldest);
     return oldest >= 0;
 }
 
-uint32_t gr_kv_n_evictable(const struct gr_kv *kv, const struct gr_kv_pool *st, int32_t spare_seq,
+uint32_t gr_kv_n_evictable(const struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t spare_seq,
                            struct gr_kv_range spare, uint32_t most)
 {
-    struct gr_kv_range r = seqs_of(kv, st);
+    struct gr_kv_range r = seqs_of(kv, pool);
     uint32_t n = 0;
     for (int32_t s = r.lo; kv->p.window > 0 && s < r.hi; s++) {
         uint32_t at = 0;
-        for (int64_t c; n < most && (c = first_useless(kv, s, spare_seq, spare, &at)) >= 0; at++)
+        for (int64_t c; n < most && (c = first_evictable(kv, s, spare_seq, spare, &at)) >= 0; at++)
             n += gr_kv_cell(kv, (uint32_t)c).seq == s; /* a shared cell counts once */
     }
     return n;
