@@ -57,8 +57,8 @@ static void take(struct gr_kv *kv, uint32_t c, const struct gr_ubatch *ub, int32
     kv->placed[kv->n_placed++] = c;
 }
 
-/* Places one micro-batch and moves the heads behind it. Returns NULL, or the pool that has too
- * few free cells. cells: NULL or as in gr_kv_place. */
+/* Places one micro-batch and moves the heads behind it. Returns NULL, or the pool that has too few
+ * free cells. cells: NULL or as in gr_kv_place. */
 static const struct gr_kv_pool *place(struct gr_kv *kv, const struct gr_ubatch *ub, int32_t *cells)
 {
     uint32_t n[GR_SEQ_MAX] = {0}, at[GR_SEQ_MAX];

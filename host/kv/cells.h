@@ -75,7 +75,7 @@ struct gr_kv {
     uint32_t cap_move;
 };
 
-/* ---- asking ---- */
+/* ---- questions ---- */
 
 static inline bool gr_kv_has(const struct gr_kv *kv, uint32_t c, int32_t seq)
 {
@@ -124,16 +124,16 @@ uint32_t gr_kv_find_free(const struct gr_kv *kv, const struct gr_kv_pool *pool, 
 /* Marks an empty cell as used, with no sequence yet: the caller adds at least one. */
 void gr_kv_cell_use(struct gr_kv *kv, uint32_t c, struct gr_kv_cell_meta m);
 /* Adds a cell to a sequence that does not have it; removes it from a sequence, which empties the
- * cell when that was its last one. The caller updates the order of the sequence. */
+ * cell when that was its last one. The caller updates the index of the sequence. */
 void gr_kv_cell_join(struct gr_kv *kv, uint32_t c, int32_t seq);
 void gr_kv_cell_leave(struct gr_kv *kv, uint32_t c, int32_t seq);
-/* gr_kv_cell_join that also inserts the cell into the order of the sequence. */
+/* gr_kv_cell_join that also inserts the cell into the index of the sequence. */
 void gr_kv_cell_put(struct gr_kv *kv, uint32_t c, int32_t seq);
-/* Removes a cell from all its sequences and their orders. */
+/* Removes a cell from all its sequences and their indexes. */
 void gr_kv_cell_empty(struct gr_kv *kv, uint32_t c);
 void gr_kv_set_delta(struct gr_kv *kv, uint32_t c, int32_t delta);
 
-/* ---- the order of a sequence's cells: by position, row, column, age ---- */
+/* ---- the index of a sequence: its cells by position, row, column, age ---- */
 
 /* Allocates room for n cells in total; GR_E_NOMEM_HOST. */
 int gr_kv_index_reserve(struct gr_kv_seq *q, uint32_t n);
@@ -162,10 +162,9 @@ bool gr_kv_index_less(const struct gr_kv *kv, uint32_t a, uint32_t b);
 int64_t gr_kv_first_seen(const struct gr_kv *kv, int64_t pos);
 /* The lowest position that the next token sees in a sequence whose largest position is `max`. */
 int64_t gr_kv_visible(const struct gr_kv *kv, int32_t max);
-/* Evicts the oldest cell of a pool that no later token can see; false when there is none. Cells
- * of sequence spare_seq at positions `spare` are kept (spare_seq -1: none are). at [n_seq_max]:
- * where the search continues; zeros at the first call, valid while nothing else changes the
- * cells. */
+/* Evicts the oldest cell of a pool that no later token can see; false when there is none. Cells of
+ * sequence spare_seq at positions `spare` are kept (spare_seq -1: none are). at [n_seq_max]: where
+ * the search continues; zeros at the first call, valid while nothing else changes the cells. */
 bool gr_kv_evict(struct gr_kv *kv, const struct gr_kv_pool *pool, int32_t spare_seq,
                  struct gr_kv_range spare, uint32_t *at);
 /* Number of cells that gr_kv_evict could evict, counted up to `most`. */

@@ -148,7 +148,7 @@ static uint32_t pair_holes(const struct gr_kv *kv, const struct gr_kv_pool *pool
     return n;
 }
 
-/* Moves the metadata of a cell; the orders of its sequences still name the old one. */
+/* Moves the metadata of a cell; the indexes of its sequences still name the old one. */
 static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
 {
     gr_kv_cell_use(kv, dst, gr_kv_cell_meta(kv, src));
@@ -160,7 +160,7 @@ static void move_cell(struct gr_kv *kv, uint32_t src, uint32_t dst)
         }
 }
 
-/* Replaces moved cells in the order of a sequence; scratch[old cell - base] is the new cell. */
+/* Replaces moved cells in the index of a sequence; scratch[old cell - base] is the new cell. */
 static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
 {
     const struct gr_kv_seq *q = &kv->seq[seq];
@@ -170,7 +170,7 @@ static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
     }
 }
 
-/* Fills the holes of a pool with its last cells and updates the orders. */
+/* Fills the holes of a pool with its last cells and updates the indexes. */
 static uint32_t pack(struct gr_kv *kv, struct gr_kv_pool *pool, int32_t *src, int32_t *dst)
 {
     uint32_t n = pair_holes(kv, pool, src, dst);

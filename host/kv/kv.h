@@ -11,10 +11,10 @@
  * gr_kv_place gives cells to one micro-batch after the other, gr_kv_commit keeps the cells when all
  * is computed, gr_kv_abort frees them again.
  *
- * With a sliding window, cells of a sequence that no later token can see are evicted when
- * cells are needed, so a text of any length takes window + micro-batch cells per sequence. The
- * positions of evicted cells are remembered: operations after which a token would miss such a cell
- * are refused. */
+ * With a sliding window, cells of a sequence that no later token can see are evicted when cells are
+ * needed, so a text of any length takes window + micro-batch cells per sequence. The positions of
+ * evicted cells are remembered: operations after which a token would miss such a cell are
+ * refused. */
 #ifndef GR_KV_KV_H
 #define GR_KV_KV_H
 

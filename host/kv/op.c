@@ -262,7 +262,7 @@ static void do_share(struct gr_kv *kv, const struct gr_kv_op *op)
     gr_kv_index_sort(kv, op->dst);
 }
 
-/* Removes a cell from all its sequences; their orders still name it. */
+/* Removes a cell from all its sequences; their indexes still name it. */
 static void leave_all(struct gr_kv *kv, uint32_t c)
 {
     for (uint32_t w = 0; w < kv->n_set; w++)
