@@ -215,8 +215,8 @@ struct gr_tensor_spec {
 
 enum gr_scaling { GR_SCALE_NONE, GR_SCALE_LINEAR, GR_SCALE_YARN, GR_SCALE_LONGROPE };
 
-/* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. Fields stand
- * with their subject; n_ and d_ are numbers of rows, columns or items, and an array has an entry
+/* Hyper-parameters, checked: heads divide, dimensions are in range, floats are finite. Fields are
+ * grouped by subject; n_ and d_ are numbers of rows, columns or items, and an array has an entry
  * for each layer. */
 struct gr_hparams {
     int32_t n_vocab;                  /* tokens */
@@ -244,15 +244,17 @@ struct gr_hparams {
         int32_t n_head[GR_MAX_LAYER];    /* query heads; 0: no attention */
         int32_t n_head_kv[GR_MAX_LAYER]; /* key/value heads; 0: no keys and values */
         int32_t d_k, d_v;                /* columns of a head's K and V */
-        int32_t kv_of[GR_MAX_LAYER]; /* the layer whose keys and values layer il attends to: il or
-                                        an earlier one; -1: none (also where n_head_kv is 0) */
-        float scale;                 /* of the products of Q and K; 0: 1 / sqrt(d_k) */
-        float value_scale;           /* factor of the result; 0: none */
-        float softcap;               /* limit of the scaled products; 0: none */
-        float clamp_kqv;             /* limit of Q, K and V on both sides; 0: none */
-        float max_alibi;             /* ALiBi's largest exponent; 0: no ALiBi */
-        int32_t n_bucket;            /* buckets of relative positions, 0: none; distances from
-                                        GR_REL_MAX_DISTANCE on            are in the last one */
+        /* The layer whose keys and values layer il attends to: il or an earlier one; -1: none (also
+         * where n_head_kv is 0). */
+        int32_t kv_of[GR_MAX_LAYER];
+        float scale;       /* of the products of Q and K; 0: 1 / sqrt(d_k) */
+        float value_scale; /* factor of the result; 0: none */
+        float softcap;     /* limit of the scaled products; 0: none */
+        float clamp_kqv;   /* limit of Q, K and V on both sides; 0: none */
+        float max_alibi;   /* ALiBi's largest exponent; 0: no ALiBi */
+        /* Buckets of relative positions; distances from GR_REL_MAX_DISTANCE on are in the last one;
+         * 0: none. */
+        int32_t n_bucket;
         int32_t n_ctx_dense; /* longest context in which attention is dense, in tokens; 0: any.
                                 Sparse attention in longer ones is not supported */
         int32_t d_gate;      /* gates per head: 1, or one for each column */

@@ -10,7 +10,7 @@
 #include "gr/status.h"
 
 #define ALIGN 64
-#define HEADER ALIGN /* room for struct header that keeps the alignment */
+#define HEADER ALIGN /* bytes for struct header, so that the block behind it is aligned */
 #define OVERHEAD (HEADER + ALIGN)
 #define ARENA_BLOCK (64 * 1024)
 #define HUGE_PAGE ((uintptr_t)2 << 20)

@@ -30,7 +30,7 @@ void gr_cpus_and(struct gr_cpus *s, const struct gr_cpus *other);
  * is ignored, and an empty text is an empty set. False: another syntax, or a processor beyond
  * GR_CPUS_MAX. */
 bool gr_cpus_parse(struct gr_cpus *out, const char *text);
-/* Writes "0-3,8" to text [n], cut with ".." where there is no room; returns text. */
+/* Writes "0-3,8" to text [n], cut with ".." where it is too long; returns text. */
 const char *gr_cpus_text(const struct gr_cpus *s, char *text, size_t n);
 
 /* True when the calling thread is restricted to some of the machine's processors. */

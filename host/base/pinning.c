@@ -27,39 +27,39 @@ static void take_part(struct gr_nodes *nodes, const struct gr_cpus *cpus, int pa
     nodes->n = GR_MAX(kept, 1);
 }
 
-static void count_before(struct gr_pinning *s)
+static void count_before(struct gr_pinning *pin)
 {
     int on[GR_NODES_MAX] = {0};
-    for (int i = 0; i < s->n; i++)
-        on[s->node[i]]++;
-    for (int k = 0; k < s->n_node; k++)
-        s->before[k + 1] = s->before[k] + on[k];
+    for (int i = 0; i < pin->n; i++)
+        on[pin->node[i]]++;
+    for (int k = 0; k < pin->n_node; k++)
+        pin->before[k + 1] = pin->before[k] + on[k];
 }
 
-/* Assigns the threads to the nodes round-robin, so that the first few are spread too; a node whose
- * processors are all taken is skipped until those of all nodes are. */
-static void deal(struct gr_pinning *s, const int *room)
+/* Assigns the threads to the nodes round-robin, so that the first few are on several nodes too; a
+ * node whose processors are all taken is skipped until those of all nodes are. */
+static void deal(struct gr_pinning *pin, const int *room)
 {
     int on[GR_NODES_MAX] = {0}, full = 0, node = -1;
-    for (int k = 0; k < s->n_node; k++)
+    for (int k = 0; k < pin->n_node; k++)
         full += room[k];
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < pin->n; i++) {
         do
-            node = (node + 1) % s->n_node;
+            node = (node + 1) % pin->n_node;
         while (i < full && on[node] >= room[node]);
-        s->node[i] = (uint8_t)node;
+        pin->node[i] = (uint8_t)node;
         on[node]++;
     }
-    count_before(s);
+    count_before(pin);
 }
 
-void gr_pinning_limit(struct gr_pinning *out, const struct gr_pinning *s, int n)
+void gr_pinning_limit(struct gr_pinning *out, const struct gr_pinning *pin, int n)
 {
-    *out = *s;
-    out->n = GR_MIN(n, s->n);
+    *out = *pin;
+    out->n = GR_MIN(n, pin->n);
     out->n_node = 1; /* round-robin: they are on the first nodes */
     for (int i = 0; i < out->n; i++)
-        out->n_node = GR_MAX(out->n_node, s->node[i] + 1);
+        out->n_node = GR_MAX(out->n_node, pin->node[i] + 1);
     count_before(out);
 }
 
@@ -67,7 +67,7 @@ void gr_pinning_assign(struct gr_pinning *out, const struct gr_nodes *nodes,
                        const struct gr_cpus *cpus, const struct gr_pinning_request *w)
 {
     struct gr_nodes mine = *nodes;
-    int room[GR_NODES_MAX], seated[GR_NODES_MAX] = {0};
+    int room[GR_NODES_MAX], taken[GR_NODES_MAX] = {0};
     take_part(&mine, cpus, w->part, w->of);
     *out = (struct gr_pinning){.n = w->n, .n_node = w->by_node ? mine.n : 1};
     for (int k = 0; k < mine.n; k++) {
@@ -82,17 +82,17 @@ void gr_pinning_assign(struct gr_pinning *out, const struct gr_nodes *nodes,
     deal(out, room);
     for (int i = 0; i < w->n; i++) {
         int k = out->node[i];
-        out->cpu[i] = w->strict ? gr_cpus_at(&out->cpus[k], seated[k]++ % GR_MAX(room[k], 1)) : -1;
+        out->cpu[i] = w->strict ? gr_cpus_at(&out->cpus[k], taken[k]++ % GR_MAX(room[k], 1)) : -1;
     }
 }
 
-bool gr_pinning_apply(const struct gr_pinning *s, int i)
+bool gr_pinning_apply(const struct gr_pinning *pin, int i)
 {
     struct gr_cpus one = {0};
-    if (!s->pinned)
+    if (!pin->pinned)
         return true;
-    if (s->cpu[i] < 0)
-        return gr_cpus_run_on(&s->cpus[s->node[i]]);
-    gr_cpus_add(&one, s->cpu[i]);
+    if (pin->cpu[i] < 0)
+        return gr_cpus_run_on(&pin->cpus[pin->node[i]]);
+    gr_cpus_add(&one, pin->cpu[i]);
     return gr_cpus_run_on(&one);
 }

@@ -1,5 +1,5 @@
-/* Placement of a pool's threads on processors and NUMA nodes, computed from the machine's nodes,
- * the process's affinity and the user's options. Only gr_pinning_apply has an effect. */
+/* Pinning of a pool's threads to processors and NUMA nodes, computed from the machine's nodes, the
+ * process's affinity and the user's options. Only gr_pinning_apply has an effect. */
 #ifndef GR_BASE_PINNING_H
 #define GR_BASE_PINNING_H
 
@@ -9,7 +9,7 @@
 struct gr_pinning {
     int n;                        /* threads */
     int n_node;                   /* nodes that they are on, at least 1; 1: memory is not moved */
-    bool pinned;                  /* affinities are set; otherwise the system places the threads */
+    bool pinned;                  /* affinities are set; otherwise the system places threads */
     int cpu[GR_THREADS_MAX];      /* processor of each thread; -1: any of its node */
     uint8_t node[GR_THREADS_MAX]; /* node of each thread */
     struct gr_cpus cpus[GR_NODES_MAX];
@@ -19,27 +19,27 @@ struct gr_pinning {
 
 struct gr_pinning_request {
     int n;        /* threads */
-    bool by_node; /* spread evenly over the nodes, while they have processors */
+    bool by_node; /* divided evenly among the nodes, while they have processors */
     bool strict;  /* each thread has a processor of its own, while there are enough */
     bool chosen;  /* the user has chosen the processors */
     int part, of; /* this pool uses part number `part` of `of` equal parts of the processors */
 };
 
-/* Computes the placement. `cpus`: processors that the threads may run on, at least one. */
+/* Computes the pinning. `cpus`: processors that the threads may run on, at least one. */
 void gr_pinning_assign(struct gr_pinning *out, const struct gr_nodes *nodes,
                        const struct gr_cpus *cpus, const struct gr_pinning_request *w);
 
-/* Restricts a placement to its first n threads and the nodes that they are on. */
-void gr_pinning_limit(struct gr_pinning *out, const struct gr_pinning *s, int n);
+/* Restricts a pinning to its first n threads and the nodes that they are on. */
+void gr_pinning_limit(struct gr_pinning *out, const struct gr_pinning *pin, int n);
 
 /* Returns the first of n rows, divided evenly among the threads, that belongs to `node`: a node has
  * rows [first(node), first(node + 1)). */
-static inline int64_t gr_pinning_first_row(const struct gr_pinning *s, int64_t n, int node)
+static inline int64_t gr_pinning_first_row(const struct gr_pinning *pin, int64_t n, int node)
 {
-    return n / s->n * s->before[node] + n % s->n * s->before[node] / s->n;
+    return n / pin->n * pin->before[node] + n % pin->n * pin->before[node] / pin->n;
 }
 
 /* Sets the affinity of the calling thread to that of thread i. False with errno on failure. */
-bool gr_pinning_apply(const struct gr_pinning *s, int i);
+bool gr_pinning_apply(const struct gr_pinning *pin, int i);
 
 #endif

@@ -1,3 +1,4 @@
+/* Status codes, and the last error of each thread. */
 #include "gr/status.h"
 
 #include <stdarg.h>

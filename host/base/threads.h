@@ -11,8 +11,8 @@ struct gr_threads;
 struct gr_pinning;
 
 struct gr_threads_opt {
-    const struct gr_pinning *pinning; /* placement of at least n threads, which must outlive the
-                                     pool; NULL: placed by the system. The caller's own affinity is
+    const struct gr_pinning *pinning; /* of at least n threads; must outlive the pool; NULL: threads
+                                     run where the system puts them. The caller's own affinity is
                                      restored after each run */
     int prio;                         /* -1: low (SCHED_BATCH), 0: unchanged, 1 to 3: real time
                                          (SCHED_FIFO 40, 80, 90) */
@@ -21,8 +21,8 @@ struct gr_threads_opt {
 #define GR_THREADS_POLL_US 50
 
 /* Starts n - 1 workers (the caller is thread 0), 1 <= n <= GR_THREADS_MAX. opt NULL: no pinning, no
- * priority, GR_THREADS_POLL_US. Placements or priorities that the system refuses are logged, and
- * the threads run without them. */
+ * priority, GR_THREADS_POLL_US. Pinning or a priority that the system refuses is logged, and the
+ * threads run without it. */
 int gr_threads_new(struct gr_threads **out, int n, const struct gr_threads_opt *opt);
 int gr_threads_count(const struct gr_threads *t);
 

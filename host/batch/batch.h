@@ -59,9 +59,9 @@ struct gr_ubatch {
     const struct gr_full_batch *batch;
     const int32_t *tok; /* [n_tok] indices into the batch */
     int32_t n_tok, n_out;
-    int32_t n_seq; /* 0 for a simple split; otherwise the number of sequences, each with
-                      n_tok / n_seq tokens, one sequence after the other; sequences that share
-                      tokens count once */
+    /* 0 for a simple split; otherwise the number of sequences, each with n_tok / n_seq tokens, one
+     * sequence after the other; sequences that share tokens count once. */
+    int32_t n_seq;
 };
 
 enum gr_split {
@@ -71,7 +71,7 @@ enum gr_split {
     GR_SPLIT_SEQ     /* tokens of one sequence, the lowest id first */
 };
 
-/* Splits a batch: tok [n_tok] receives the order of the tokens, ub (room for n_tok) the
+/* Splits a batch: tok [n_tok] receives the order of the tokens, ub (n_tok at most) the
  * micro-batches, which point into tok; returns their number. n_ubatch > 0. A token with several
  * sequences advances all of them (EQUAL and SEQ: tokens with the same sequences form one sequence).
  * n_tail (EQUAL, SEQ): the last n_tail tokens of each sequence come one at a time. */

@@ -1,3 +1,4 @@
+/* Checking a caller's batch. */
 #include "batch/batch.h"
 
 #include <math.h>
@@ -53,7 +54,7 @@ static int check_counts(const struct gr_batch *in, const struct gr_batch_limits 
 
 /* Lays out the arrays for n tokens with n_ids sequence ids in the batch's memory, which is enlarged
  * when necessary. */
-static int make_room(struct gr_full_batch *b, size_t n, size_t n_ids)
+static int lay_out(struct gr_full_batch *b, size_t n, size_t n_ids)
 {
     size_t words, bytes;
     if (!gr_mul(&words, n, (size_t)6) || !gr_add(&words, words, n_ids) ||
@@ -187,7 +188,7 @@ int gr_batch_check(struct gr_full_batch *b, const struct gr_batch *in,
     b->pos_2d = false;
     int rc = check_counts(in, l, &n_ids);
     if (!rc)
-        rc = make_room(b, (size_t)in->n_tok, (size_t)n_ids);
+        rc = lay_out(b, (size_t)in->n_tok, (size_t)n_ids);
     if (!rc)
         rc = take_input(b, in, l->n_embd);
     if (rc)

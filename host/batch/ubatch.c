@@ -1,3 +1,4 @@
+/* Splitting a batch into micro-batches. */
 #include <string.h>
 
 #include "base/checked.h"

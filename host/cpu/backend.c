@@ -1,3 +1,4 @@
+/* The CPU backend: memory, the choice of implementations, and the runs of segments. */
 #ifdef GR_HAS_LEVEL_avx2
 #include <cpuid.h>
 #endif
@@ -22,8 +23,7 @@ struct cpu {
     void *progress_user;
     gr_time_fn *timer;
     void *timer_user;
-    void *shared,
-        *local; /* scratch, large enough for every segment made; local holds one piece a thread */
+    void *shared, *local; /* scratch for every segment made; local: a piece for each thread */
     size_t shared_bytes, local_bytes;
 };
 
@@ -53,8 +53,7 @@ static void *cpu_alloc(struct gr_backend *b, size_t bytes)
     (void)b;
     if (!gr_add(&total, bytes, (size_t)ALIGN))
         return gr_fail(GR_E_NOMEM_HOST, "out of host memory: %zu bytes asked for", bytes), NULL;
-    char *block =
-        gr_calloc(total, 1); /* aligned to 64: the gap in front has room for its address */
+    char *block = gr_calloc(total, 1); /* aligned to 64: its address fits in the gap in front */
     if (!block)
         return NULL;
     if (total > HUGE_LEAST)

@@ -46,7 +46,7 @@ double gr_cpu_prompt_ops(const struct gr_backend *b);
 int gr_cpu_open(struct gr_backend **out, int n_threads_decode, int n_threads_batch,
                 enum gr_cpu_level level);
 
-/* Placement and scheduling of threads. */
+/* Pinning and scheduling of threads. */
 struct gr_cpu_threads {
     bool chosen; /* restricted to `cpus` */
     struct gr_cpus cpus;
@@ -55,8 +55,7 @@ struct gr_cpu_threads {
 };
 enum gr_cpu_numa { GR_CPU_NUMA_OFF, GR_CPU_NUMA_DISTRIBUTE, GR_CPU_NUMA_ISOLATE };
 struct gr_cpu_use {
-    enum gr_cpu_numa numa; /* threads spread over the NUMA nodes, or on the one that the caller runs
-                              on */
+    enum gr_cpu_numa numa; /* threads on all NUMA nodes, or on the one that the caller runs on */
     struct gr_cpu_threads decode, batch;
     const char *root; /* folder that contains /sys, for tests; NULL: this machine */
     int part, of;     /* this backend uses part `part` of `of` of the processors */

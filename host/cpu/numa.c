@@ -42,7 +42,7 @@ static void move(struct job *j, uintptr_t lo, uintptr_t hi, int node)
 
 /* Moves this thread's share of its node's rows of each matrix. A page on a boundary belongs to the
  * rows that begin in it. */
-static void spread(void *arg, int i, int n)
+static void move_share(void *arg, int i, int n)
 {
     struct job *j = arg;
     const struct gr_pinning *s = j->pools->homes;
@@ -68,7 +68,7 @@ void gr_cpu_pools_numa_move(struct gr_cpu_pools *p, const struct gr_ten *w)
     if (!p->homes || p->stays || !gr_ten_is(w) || !w->data || w->rows < 2 ||
         (size_t)(w->batch * w->rows * w->row_bytes) < LEAST)
         return;
-    gr_threads_run(p->decode.threads, p->homes->n, spread, &j);
+    gr_threads_run(p->decode.threads, p->homes->n, move_share, &j);
     if (!j.refused)
         return;
     p->stays = true;

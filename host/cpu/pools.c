@@ -106,7 +106,7 @@ static bool alike(const struct gr_cpu_threads *a, const struct gr_cpu_threads *b
            a->poll_us == b->poll_us && !memcmp(&a->cpus, &b->cpus, sizeof a->cpus);
 }
 
-/* Decides the placement of weights: on the nodes whose threads read all rows for every token. */
+/* Decides the nodes of weights: those whose threads read all rows for every token. */
 static int find_homes(struct gr_cpu_pools *p)
 {
     const struct gr_pinning *s = p->decode.pinning;
@@ -134,7 +134,7 @@ int gr_cpu_pools_init(struct gr_cpu_pools *p, int n_decode, int n_batch,
     p->batch.n = n_batch > 0 ? n_batch : gr_cpu_processors(&use->batch);
     bool same = alike(&use->decode, &use->batch);
     int n = p->decode.n, most = GR_MAX(n, p->batch.n);
-    p->decode.n = same ? most : n; /* places for all threads of the pool */
+    p->decode.n = same ? most : n; /* pinning of all threads of the pool */
     int rc = start(&p->decode, same ? most : n, &use->decode, use);
     p->decode.n = n;
     if (!rc && !same)

@@ -1,5 +1,5 @@
 /* Thread pools of a CPU backend, for single tokens and for prompts (one pool when both have the
- * same settings), their placement, and the NUMA placement of the weights they read. */
+ * same settings), their pinning, and the NUMA nodes of the weights they read. */
 #ifndef GR_CPU_POOLS_H
 #define GR_CPU_POOLS_H
 
@@ -9,15 +9,15 @@
 struct gr_cpu_pool {
     struct gr_threads *threads;
     int n;                      /* threads used */
-    struct gr_pinning *pinning; /* NULL: no placement */
+    struct gr_pinning *pinning; /* NULL: not pinned */
 };
 
 struct gr_cpu_pools {
     struct gr_cpu_pool decode, batch;
-    struct gr_pinning *homes; /* placement of weights when the threads of `decode` are on several
-                               nodes: by the threads that decode, or by all of its pool when only
-                               one does */
-    bool stays;               /* memory cannot be moved (logged once) */
+    /* Nodes of weights when the threads of `decode` are on several: by the threads that decode, or
+     * by all of its pool when only one does; NULL: one node. */
+    struct gr_pinning *homes;
+    bool stays; /* memory cannot be moved (logged once) */
 };
 
 /* 0 threads: one per processor. `use` NULL: default settings. */

@@ -171,9 +171,9 @@ gr_t gr_ffn(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act);
 
 /* Layers of many families, as the `layer` of a table; the activation is hp->ff.act, and a layer
  * with a router has experts.
- * pre-norm: x + attention(norm(x)), then x + feed-forward(norm(x));
- * sandwich: x + norm(attention(norm(x))), then x + norm(feed-forward(norm(x)));
- * parallel: x + attention(h) + feed-forward(h) of the same h = norm(x). */
+ *   pre-norm: x + attention(norm(x)), then x + feed-forward(norm(x))
+ *   sandwich: x + norm(attention(norm(x))), then x + norm(feed-forward(norm(x)))
+ *   parallel: x + attention(h) + feed-forward(h) of the same h = norm(x) */
 gr_t gr_pre_norm_layer(struct gr_build *b, int il, gr_t x);
 gr_t gr_sandwich_layer(struct gr_build *b, int il, gr_t x);
 gr_t gr_parallel_layer(struct gr_build *b, int il, gr_t x);

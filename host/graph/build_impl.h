@@ -57,13 +57,12 @@ gr_t gr_act_ab(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float
 void gr_act_to(struct gr_build *b, enum gr_act_kind kind, gr_t x, float p, float q, gr_t y);
 gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
 /* Allocates a value for this shard's partial sum or rows; where the exchange runs on the same
- * device, inside a value with room for those of all shards. */
+ * device, inside a value that holds those of all shards. */
 gr_t gr_partial(struct gr_build *b, int64_t rows, int64_t cols);
 /* Exchanges x, a value from gr_partial: returns that of every shard, [n_shard * rows, n], on each
  * shard. */
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
-/* Exchanges x, a partial sum in a value from gr_partial, and returns the sum over all shards + res.
- */
+/* Exchanges x, a partial sum in a value from gr_partial; returns the sum over all shards + res. */
 gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
 /* gr_mm without the exchange: returns a partial sum where this shard has only part of the
  * columns. */

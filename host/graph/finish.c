@@ -1,5 +1,5 @@
 /* From recorded nodes to a plan that can run: drops what is of no use, cuts the rest, and gives
- * every value a place and an address. */
+ * every value its place in an arena and its address. */
 #include <string.h>
 
 #include "base/checked.h"

@@ -47,12 +47,12 @@ struct gr_graph_env {
     /* [n_layer], each [1, n_row, n] f32: recurrent states; STATE_SRC and STATE_DST select rows */
     const struct gr_ten *conv_state, *ssm_state;
     struct gr_rope_freqs rope[2]; /* full layers, windowed layers */
-    struct gr_ten rel_rows[2];    /* [1, 1, 2 * GR_REL_MAX_DISTANCE + 1] i32 each, in the constants:
-                                     the bucket    of each distance, for layers that see both sides and
-                                     for causal    layers; absent without relative positions */
-    bool vectors;                 /* the result is the input of the output matrix .. */
-    bool classify;                /* .. or a classifier's scores of it */
-    struct gr_ten section;        /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
+    /* [1, 1, 2 * GR_REL_MAX_DISTANCE + 1] i32 each, in the constants: the bucket of each distance,
+     * for layers that see both sides and for causal layers; absent without relative positions. */
+    struct gr_ten rel_rows[2];
+    bool vectors;          /* the result is the input of the output matrix .. */
+    bool classify;         /* .. or a classifier's scores of it */
+    struct gr_ten section; /* [1, 1, n_rot / 2] i32 of M-RoPE, in the constants, or absent */
 };
 
 /* Records a plan and lays out its memory; *p is not bound yet. GR_E_CORRUPT when the file lacks a

@@ -4,7 +4,7 @@
 #include "gr/status.h"
 #include "graph/plan.h"
 
-/* A plan being rewritten. Values keep their index on the device of the node that writes them. */
+/* A plan being partitioned. Values keep their index on the device of the node that writes them. */
 struct partition {
     struct gr_plan *p;
     struct gr_vec node; /* the new list */

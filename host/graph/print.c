@@ -1,10 +1,10 @@
-/* gr_plan_print. */
+/* gr_plan_print: a finished plan as text, for people. */
 #include <inttypes.h>
 
 #include "gr/dtype.h"
 #include "graph/plan.h"
 
-/* Devices by the names of gr_plan_print's caller. */
+/* A plan that is being printed; device: the names of its devices, by number. */
 struct printed {
     const struct gr_plan *plan;
     const char *const *device;

@@ -187,7 +187,7 @@ static int bind_scale(struct gr_model *m, enum gr_slot slot, int il, int64_t n_e
 }
 
 /* Repeats the single number of each row n times. */
-static int spread(struct gr_model *m, struct gr_ten *w, int64_t n)
+static int repeat(struct gr_model *m, struct gr_ten *w, int64_t n)
 {
     const float *from = w->data;
     float *to = keep(m, (size_t)(w->rows * n) * sizeof *to);
@@ -224,7 +224,7 @@ static int bind_spec(struct gr_model *m, const struct gr_tensor_spec *s, int il,
     if (!rc && n_dim > 1)
         rc = bind_scale(m, s->slot, il, m->hp.moe.n_expert, check);
     if (!rc && s->flags & GR_REPEAT)
-        rc = spread(m, w, n);
+        rc = repeat(m, w, n);
     if (!rc && (s->flags & (GR_BIAS | GR_BIAS_MAYBE)))
         rc = bind_bias(m, s, il, dim, n_dim, check);
     return rc;

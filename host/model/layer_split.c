@@ -82,11 +82,11 @@ void gr_split_shares(int32_t n_layer, int32_t n_gpu, const float *share, int32_t
 /* Tables over [device][layer - lo]. */
 struct search {
     const struct gr_split_problem *p;
-    int32_t n;       /* layers */
-    double *least;   /* [n_device + 1][n + 1]: smallest maximum fraction in use by devices before k
-                        that   have the layers before i */
-    uint64_t *bytes; /* [n_device + 1][n + 1]: fewest bytes moved after the start of device k, if
-                        that is at i */
+    int32_t n; /* layers */
+    /* [n_device + 1][n + 1]: smallest maximum fraction in use, when the devices before k have the
+     * layers before i; fewest bytes moved after the start of device k, if that is at i. */
+    double *least;
+    uint64_t *bytes;
 };
 
 static size_t at(const struct search *s, int32_t k, int32_t i)
@@ -123,8 +123,7 @@ static void find_least(struct search *s)
         }
 }
 
-/* Bytes moved from the start of device k + 1 on if device k has [i, end); UINT64_MAX: impossible.
- */
+/* Bytes moved from the start of device k + 1 on if device k has [i, end); UINT64_MAX: none can. */
 static uint64_t bytes_with(const struct search *s, int32_t k, int32_t i, int32_t end, double most)
 {
     uint64_t rest = s->bytes[at(s, k + 1, end)];

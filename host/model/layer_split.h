@@ -1,5 +1,5 @@
-/* Divides layers into contiguous ranges for devices: in proportion to shares, as
- * llama.cpp does, or optimally by the memory that each range would take.
+/* Divides layers into contiguous ranges for devices: in proportion to shares, as llama.cpp does, or
+ * optimally by the memory that each range would take.
  *
  * Ranges are given by cuts: of n devices, device k has the layers [cut[k], cut[k + 1]), possibly
  * none. The output counts as the last layer. */
@@ -13,8 +13,8 @@
 
 #define GR_MAX_RANK_DEVICE 127
 
-/* Parses shares: numbers >= 0 separated by commas or slashes, "3,1" or "24.5/16", not all 0. Spots
- * without a number have the share 0. GR_E_INVALID says what is wrong. */
+/* Parses shares: numbers >= 0 separated by commas or slashes, "3,1" or "24.5/16", not all 0.
+ * Devices without a number have the share 0. GR_E_INVALID says what is wrong. */
 int gr_split_parse(const char *text, float share[GR_MAX_RANK_DEVICE], int32_t *n);
 
 /* The user's choice of how layers are divided. */
@@ -36,8 +36,7 @@ void gr_split_shares(int32_t n_layer, int32_t n_gpu, const float *share, int32_t
 /* The problem of dividing layers [lo, hi) among n_device devices. */
 struct gr_split_problem {
     int32_t n_device, lo, hi;
-    /* The fraction of its memory that device k uses with the layers [lo, hi), at least one layer.
-     */
+    /* The fraction of its memory that device k uses with layers [lo, hi), at least one layer. */
     double (*used)(void *user, int32_t k, int32_t lo, int32_t hi);
     /* Returns whether device k > 0 may begin with layer `at`. */
     bool (*may_cut)(void *user, int32_t k, int32_t at);

@@ -25,9 +25,10 @@ struct gr_model {
     const struct gr_arch *arch;
     struct gr_hparams hp;
     struct gr_vocab *vocab;
-    struct gr_ten *weight,
-        *bias;    /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero */
-    float *scale; /* [n_layer + 1][GR_N_SLOT]: factors of products with a matrix */
+    /* [n_layer + 1][GR_N_SLOT]: row 0 is outside the layers; absent ones are zero. scale: factors
+     * of products with a matrix. */
+    struct gr_ten *weight, *bias;
+    float *scale;
     struct gr_vec owned;  /* void *: tensors that were read or converted into memory */
     struct gr_lora *lora; /* [n_lora] adapters */
     struct gr_lora_file *lora_file;
@@ -44,24 +45,22 @@ struct gr_model {
     struct gr_cpu_use cpu; /* how threads run; `part` and `of` are set by sessions */
     enum gr_cpu_level cpu_level;
     struct gr_split_request split;
-    int32_t n_rank;         /* ranks that run it together: threads of this process, or the ranks of
-                               world */
+    int32_t n_rank;         /* that run it together: threads of this process, or ranks of `world` */
     struct gr_world *world; /* processes that run the model; NULL: only this one */
     gr_survey_fn *survey;   /* asks all ranks; called with survey_user, or the model */
     void *survey_user;
-    struct gr_team *team; /* of the ranks that run it, NULL until there is one; under
-                             the lock */
+    struct gr_team *team; /* of the ranks that run it, NULL until there is one; under the lock */
     char where[192];      /* for gr_model_info; under the lock */
     pthread_mutex_t lock; /* protects what the rank models have on devices */
-    struct gr_rank_model *rank_model[GR_MAX_RANK_MODEL]; /* of the ranks of this process; [0]: of
-                                             the rank that opened it */
+    /* Of the ranks of this process; [0]: of the rank that opened it. */
+    struct gr_rank_model *rank_model[GR_MAX_RANK_MODEL];
     int32_t n_rank_model;
 };
 
 /* Makes a model with the settings of p, which gr_model_read fills from a file. */
 int gr_model_new(struct gr_model **out, const struct gr_model_params *p);
 /* Reads the file at `path`, NULL: the built-in model, and binds its weights and adapters; or, with
- * p->vocab_only, the vocabulary alone. Slices are added later (gr_rank_model_add). */
+ * p->vocab_only, the vocabulary alone. Rank models are added later (gr_rank_model_add). */
 int gr_model_read(struct gr_model *m, const char *path, const struct gr_model_params *p);
 /* Frees a model and its rank models; there is no team any more. */
 void gr_model_free(struct gr_model **model);

@@ -343,12 +343,12 @@ int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_
     return rc;
 }
 
-void gr_offload_weights_fini(struct gr_offload_weights *s)
+void gr_offload_weights_fini(struct gr_offload_weights *w)
 {
-    gr_free(s->weight);
-    gr_free(s->bias);
-    gr_lora_free(&s->lora, s->n_lora);
-    gr_free(s->device);
-    gr_vec_fini(&s->item);
-    *s = (struct gr_offload_weights){0};
+    gr_free(w->weight);
+    gr_free(w->bias);
+    gr_lora_free(&w->lora, w->n_lora);
+    gr_free(w->device);
+    gr_vec_fini(&w->item);
+    *w = (struct gr_offload_weights){0};
 }

@@ -47,8 +47,7 @@ struct gr_offload_weights {
     int32_t n_lora;
     struct gr_vec item; /* struct gr_offload_item: the offloaded weights */
     uint8_t *device;    /* [n_layer + 1] device that runs each layer */
-    int64_t bytes;      /* as stored in the file: transferred over the link to offload all of
-                           them */
+    int64_t bytes;      /* as stored in the file: what offloading all of them transfers */
     int64_t n_mul;      /* approximate number of multiplications per token */
 };
 
@@ -58,7 +57,7 @@ struct gr_offload_weights {
  * must be open. */
 int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *l,
                                 const struct gr_weights *placed, int32_t device);
-void gr_offload_weights_fini(struct gr_offload_weights *s);
+void gr_offload_weights_fini(struct gr_offload_weights *w);
 
 /* Sets cost [n_layer + 1].weights: bytes of the weights used with each layer, if they were on this
  * device of an open rank model. *tied: bytes of a matrix that is counted with the first layer and

@@ -1,5 +1,5 @@
-/* A device of a rank, as a place for layers. Every rank reports the memory of its own devices and
- * what layers would take there; rank 0 decides for all (placement/choose.h). */
+/* A device of a rank, on which layers are placed. Every rank reports the memory of its own devices
+ * and what layers would take there; rank 0 decides for all (placement/choose.h). */
 #ifndef GR_MODEL_RANK_DEVICE_H
 #define GR_MODEL_RANK_DEVICE_H
 
@@ -13,14 +13,13 @@ struct gr_layer_cost {
     uint64_t weights, cache, arena, scratch;
 };
 
-/* Device number 0 is the CPU. Plain data that is sent between ranks unchanged. Layers
- * go to GPUs, and to the CPUs of ranks without GPUs. */
+/* Device number 0 is the CPU. Plain data that is sent between ranks unchanged. Layers go to GPUs,
+ * and to the CPUs of ranks without GPUs. */
 struct gr_rank_device {
     int32_t rank, device;
     int32_t cc, n_sm;
     char name[16], description[128];
-    char unit[128]; /* the machine and the device's address on it; devices with equal ones share its
-                       memory */
+    char unit[128]; /* machine and address on it; devices of the same unit share its memory */
     uint64_t free_bytes, total_bytes; /* of the whole unit */
     /* with a placement: bytes for the layers placed here */
     uint64_t weights, cache, work;

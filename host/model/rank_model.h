@@ -1,4 +1,4 @@
-/* A rank model: the part of a model on one rank: the layers of its stage and, with n_shard > 1, its
+/* A rank model, the part of a model on one rank: the layers of its stage and, with n_shard > 1, its
  * share of their heads and feed-forward columns, on devices of its own.
  *
  * Ranks are numbered stage by stage: rank = stage * n_shard + shard. A single process with one GPU
@@ -16,8 +16,7 @@ struct gr_rank_model {
     struct gr_model *model;
     int32_t rank;
     int32_t stage, n_stage, shard, n_shard;
-    /* Parameters of the model, or with n_shard > 1 of the shard: n_head, n_head_kv, n_ff and so on.
-     */
+    /* Of the model, or with n_shard > 1 of the shard: numbers of heads, columns and so on. */
     struct gr_hparams hp;
     /* [n_layer + 1][GR_N_SLOT] on the host: the model's, or views and copies of the shard. Weights
      * of other stages are described as well, but not read. */

@@ -19,8 +19,7 @@ struct gr_shard {
     struct gr_share share;
     struct gr_hparams hp;
     struct gr_extent *kv;         /* [n_shard][n_layer]: key/value heads of every shard */
-    struct gr_ten *weight, *bias; /* [n_layer + 1][GR_N_SLOT]: views of the model's weights, or
-                                     copies */
+    struct gr_ten *weight, *bias; /* [n_layer + 1][GR_N_SLOT]: views of the model's, or copies */
     struct gr_lora *lora;         /* [model->n_lora], likewise */
     struct gr_vec owned;          /* void *: the copies */
 };

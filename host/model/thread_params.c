@@ -1,3 +1,4 @@
+/* The user's thread parameters as settings of the CPU backend. */
 #include <string.h>
 
 #include "gr/status.h"

@@ -1,3 +1,4 @@
+/* Token ids to text, one at a time. */
 #include <string.h>
 
 #include "gr/status.h"

@@ -1,8 +1,8 @@
+/* Merging neighbouring symbols, best pair first, by a binary heap with lazy deletion: candidates
+ * whose pair has changed since are dropped when they reach the top. Each join adds at most two
+ * candidates, so n symbols cost O(n log n). */
 #include "base/checked.h"
 #include "text/text_impl.h"
-
-/* A binary heap with lazy deletion: candidates whose pair has changed since are dropped when they
- * reach the top. Each join adds at most two candidates, so n symbols cost O(n log n). */
 
 static struct gr_symbol *symbol(struct gr_merge *m, uint32_t i)
 {

@@ -13,12 +13,11 @@ struct gr_pre;
 enum {
     GR_PRE_WHOLE_WORDS = 1, /* a word that is a token becomes that token without merging */
     GR_PRE_BOS = 2,         /* BOS is added to a text unless the file says otherwise */
-    GR_PRE_RAW =
-        4, /* tokens are UTF-8 with U+2581 for blanks, unknown characters fall back to <0xHH> */
+    GR_PRE_RAW = 4,         /* tokens are UTF-8, blanks U+2581, unknown characters bytes <0xHH> */
     GR_PRE_LINES = 8,       /* a run of newlines that is a token becomes that token */
     GR_PRE_ALWAYS_BOS = 16, /* BOS is added whatever the file says: some deny it by mistake */
-    GR_PRE_DROP = 32 /* white space separates words and is dropped, as are characters without a
-                        token */
+    GR_PRE_DROP =
+        32 /* white space separates words; it and characters without a token are dropped */
 };
 
 /* Compiles the pre-tokenizer of that name ("" = "default"). GR_E_UNSUPPORTED names the nearest

@@ -39,8 +39,7 @@ struct gr_vocab {
     struct gr_charsmap *charsmap; /* Unigram: normalisation, or NULL */
     struct gr_trie bytes;         /* RWKV: bytes of the tokens, unescaped */
     struct gr_dna {
-        int32_t open, close,
-            unknown; /* hybriddna: ids of its tags and of an unknown group, or -1 */
+        int32_t open, close, unknown; /* hybriddna: ids of tags and of an unknown group, or -1 */
     } dna;
 };
 

@@ -1,3 +1,4 @@
+/* Text to token ids: split at added tokens, and cut between them as the vocabulary's kind does. */
 #include <string.h>
 
 #include "base/checked.h"

@@ -24,7 +24,7 @@ struct gr_cpu_work {
     void *local;  /* scratch memory of this thread */
     struct gr_threads *pool;
     struct gr_cpu_queue *next;      /* see gr_cpu_take */
-    const struct gr_pinning *homes; /* placement of rows of weights on NUMA nodes; NULL: one node */
+    const struct gr_pinning *homes; /* NUMA nodes of the rows of weights; NULL: one node */
     int home;                       /* this thread's node in `homes` */
 };
 

@@ -1,3 +1,4 @@
+/* Work items by NUMA node: a thread takes those of its own node first. */
 #include "cpu/impl/impl.h"
 
 int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part)

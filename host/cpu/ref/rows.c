@@ -1,3 +1,4 @@
+/* Rows of any storage type, from and to f32. */
 #include "cpu/ref/ref.h"
 #include "quant/planes.h"
 #include "quant/quant.h"
