@@ -398,7 +398,7 @@ int gr_cuda_device_info(int i, struct gr_device_info *info)
         return rc;
     memcpy(info->name, d.name, sizeof info->name);
     if (check_runs(&d) || read_free(i, info)) {
-        const char *why = gr_error(); /* begins with "CUDA0: ", which who asks knows */
+        const char *why = gr_error(); /* begins with "CUDA0: ", which the caller knows */
         size_t n = strlen(d.name);
         pthread_mutex_lock(&lock);
         (void)snprintf(unusable[i], sizeof unusable[i], "%s",

@@ -51,11 +51,11 @@ int gr_cuda_device_info(int i, struct gr_device_info *info);
 void gr_cuda_take_over(struct gr_cuda_device *d);
 
 /* Makes a device's context current for the length of a call, as threads of programs may have a CUDA
- * context of their own. A call from outside has a variable made by GR_CUDA_VISIT: from
- * gr_cuda_visit on the device's context is the thread's current one, and where the block of that
- * variable ends, however it does, the one from before is again. Visits nest. */
+ * context of their own. A function that is called from outside declares a variable by
+ * GR_CUDA_VISIT: gr_cuda_visit makes the device's context the thread's current one, and the end of
+ * the variable's block, however it is reached, restores the one from before. Visits nest. */
 struct gr_cuda_visit {
-    const struct gr_cuda_driver *cu; /* NULL: there is nothing to change back */
+    const struct gr_cuda_driver *cu; /* NULL: there is nothing to restore */
     cu_context outside;
 };
 #define GR_CUDA_VISIT(v)                                                                           \

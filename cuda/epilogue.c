@@ -1,15 +1,15 @@
 /* The nodes that a launch of products does in its epilogue (gr/kernel/epilogue.h).
  *
- * Slices are done while other blocks still multiply. So a node is cut into slices where it reads
- * only its own columns of the launch's results and of the nodes in front, and writes nothing that
- * the others still read or write. */
+ * A slice of columns is done while other blocks still multiply. So a node is cut into slices where
+ * each reads only its own columns of the launch's results and of the nodes in front, and writes
+ * nothing that the others still read or write. */
 #include "gr/kernel/epilogue.h"
 #include "cuda/grid.h"
 #include "cuda/packed_x.h"
 
 enum {
     PER_SLICE = 4096, /* numbers that a block does without holding up the others */
-    WHOLE = 16384,    /* the same of the last one, or a row */
+    WHOLE = 16384,    /* the same for a node as a whole, by the last block, and for packed x */
     WARP_COLS = 1024, /* of a norm's group in a warp's registers; 32 in a thread's */
     THREAD_COLS = 32,
 };

@@ -56,7 +56,7 @@ static inline bool gr_expert_sum_vec4(const struct gr_args_expert_sum *a)
 }
 
 /* Bytes of shared memory that a warp takes for a token's ROUTE, and the number of warps, up to
- * `most`, that find room in a block without asking for more. */
+ * `most`, of a block that does not ask for more. */
 static inline int64_t gr_route_bytes(const struct gr_args_route *a)
 {
     return a->logits.cols * 3 * (int64_t)sizeof(double);

@@ -1,5 +1,4 @@
-/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread for a few columns of y.
- */
+/* ACT, XIELU, GLU, BINARY, EXPERT_SUM, SUM, POOL, EMBED, GATHER: a thread does a few columns. */
 #include "cuda/grid.h"
 #include "cuda/packed_x.h"
 #include "gr/kernel/packed_x.h"

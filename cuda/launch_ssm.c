@@ -13,7 +13,7 @@ int gr_cuda_ssm_conv(struct gr_launcher *l, const struct gr_args_ssm_conv *a)
     return gr_launch_items(l, kernel, n_seq * n_chunk * a->x.cols, 256, 256, 0, &c, sizeof c);
 }
 
-/* Kernels by the number of states of a column that they have room for. */
+/* Kernels by the most states of a column that they hold. */
 struct scan {
     int64_t n_state, lanes;
     const char *shared, *each; /* one rate a head, or one a state */

@@ -1,6 +1,5 @@
 /* NCCL as one table of functions, opened at run time: nothing is linked, and a program starts
- * without it. Declarations are our own, of its binary interface (NCCL's user guide; nccl.h 2.28).
- */
+ * without it. The declarations follow its binary interface (NCCL's user guide, nccl.h 2.28). */
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 

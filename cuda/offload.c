@@ -17,7 +17,7 @@
  * takes max(b, A + q,k,v + attention + x) + max(a, B); where one thread sent weights and then
  * computed attention it took their sum.
  *
- * Llama-3-8B, Q4_K_M, 512 tokens, a H200 with a link of 55 GB/s and 16 cores (predicted; not yet
+ * Llama-3-8B, Q4_K_M, 512 tokens, an H200 with a link of 55 GB/s and 16 cores (predicted; not yet
  * run on a GPU): b 116 MB or 2.1 ms, a 14 MB or 0.25 ms, A and B 0.3 ms, 12.6 MB of q, k, v and 8.4
  * MB of x 0.4 ms, attention 2 to 3 ms: 2.8 to 3.8 ms a layer instead of 4.9 to 5.9. Four threads
  * fill pinned memory with 30 to 45 GB/s, which bounds the link: 2.9 to 3.9 ms for b then. */
@@ -51,7 +51,7 @@ struct gr_cuda_offloader {
     struct gr_cuda_backend *c;
     struct gr_cuda_loader *loader; /* the thread's */
     struct group group[GR_OFFLOAD_GROUPS];
-    uint32_t n_asked, n_waited; /* groups, counted by who calls */
+    uint32_t n_asked, n_waited; /* groups, counted by the caller */
     bool open;                  /* more of a group is to come */
     pthread_t thread;
     bool started;
@@ -137,7 +137,7 @@ static int start(struct gr_cuda_offloader *f)
     sigfillset(&all);
     for (size_t i = 0; i < GR_COUNT(own); i++)
         sigdelset(&all, own[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the others are for who calls */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* others go to other threads */
     int error = pthread_create(&f->thread, NULL, offload_main, f);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     f->started = !error;

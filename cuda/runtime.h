@@ -96,8 +96,8 @@ int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 /* Allocates device memory, aligned to 256. */
 int gr_cuda_alloc(struct gr_cuda_backend *c, size_t bytes, cu_pointer *p);
 
-/* Replaces the piece of scratch memory by a larger one: the old one goes first, so that both need
- * not fit, and when the new one cannot be had each segment asks again for what it needs. */
+/* Replaces the piece of scratch memory by a larger one: the old one is freed first, so that both
+ * need not fit. When the new one cannot be had, each segment asks again for what it needs. */
 int gr_cuda_scratch_grow(struct gr_cuda_backend *c, size_t bytes);
 /* Gives back scratch memory; nothing is queued. */
 void gr_cuda_scratch_free(struct gr_cuda_backend *c);

@@ -8,9 +8,9 @@
  * memory of NCCL, registered, where it has that.
  *
  * A small message (a step of single tokens) is a graph of one operation, captured once for each
- * buffer and size class: outside a graph each operation of such a communicator costs NCCL a
- * thread. Sizes are rounded up to their class, and both sides know them, so they agree on what is
- * captured. Large ones are issued one by one.
+ * buffer and size class: outside a graph each operation of such a communicator costs NCCL a thread.
+ * Sizes are rounded up to their class, and both sides know them, so they agree on what is captured.
+ * Large ones are issued one by one.
  *
  * Operations of two communicators may not run at once on a device (nothing promises that both get
  * on), so there is one for a world. */

@@ -2,10 +2,10 @@
  *
  * Between two members lies a channel: a ring of pieces on the receiver's device. The sender's
  * stream waits until a piece is empty, copies there and records that it is full; the receiver's
- * waits for that, copies out and records that it is empty. Events are waited for on the devices.
- * On the host a side waits only until the other has queued what it would have its stream wait for,
- * as an event means what was recorded in it last: so no stream ever waits for something that is
- * not queued, and a device cannot hang by a member that is gone. */
+ * waits for that, copies out and records that it is empty. Events are waited for on the devices. On
+ * the host a side waits only until the other has queued what it would have its stream wait for, as
+ * an event means what was recorded in it last: so no stream ever waits for something that is not
+ * queued, and a device cannot hang by a member that is gone. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "cuda/transport.h"
 #include "gr/status.h"
 
-#define SLICE_NS 10000000 /* how long one sleeps before looking at what nobody wakes one for */
+#define SLICE_NS 10000000 /* longest sleep: nobody wakes a member when the world is lost */
 
 /* The way from one member to another. */
 struct channel {
