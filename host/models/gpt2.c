@@ -1,5 +1,5 @@
-/* GPT-2: learned positions, layer norms with bias, biases everywhere, no rope. Radford et al. 2019.
- */
+/* GPT-2: learned positions, layer norms with bias, biases everywhere, no rope. Radford et al.
+ * 2019. */
 #include "graph/build.h"
 
 static const struct gr_tensor_spec spec[] = {

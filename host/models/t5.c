@@ -50,8 +50,7 @@ static const struct gr_tensor_spec spec[] = {
 static int hparams_encoder(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->attn.scale = 1;
-    for (int32_t il = 1; il < hp->n_layer; il++) /* they share the first layer's biases by
-                                                    distance */
+    for (int32_t il = 1; il < hp->n_layer; il++) /* they share the first one's biases */
         if (hp->attn.n_head[il] != hp->attn.n_head[0])
             return gr_hp_unsupported(s, "attention.head_count");
     return gr_hp_need_i32(s, "attention.relative_buckets_count", 4, 1 << 16, &hp->attn.n_bucket);

@@ -1,6 +1,5 @@
 /* Sessions over several devices: wherever layers and caches are, the same batches give the same
- * bits.
- */
+ * bits. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -92,7 +92,7 @@ static void decode(struct play *p, int32_t seq, int n_seq, int32_t pos, int n, b
         memcpy(p->out + (size_t)p->n++ * N_VOCAB, tiny_row(p->s, i), N_VOCAB * sizeof(float));
 }
 
-/* Sequences 2 and 3 take turns; then one of them goes. */
+/* Sequences 2 and 3 take turns; then one of them is removed. */
 static void crowd(struct play *p)
 {
     for (int32_t i = 0; i < 12; i++) {
@@ -108,7 +108,7 @@ static void may(int rc)
 }
 
 /* A prompt, single tokens, a piece that is taken out, a copy, both sequences side by side, one
- * alone, a tail that is taken back. */
+ * alone, a tail that is rolled back. */
 static void play(struct play *p)
 {
     struct gr_session *s = p->s;
@@ -217,7 +217,7 @@ Test(placement, differs)
 /* ---- batches of several sequences ---- */
 
 /* F32 sums of at most 96 terms, differently ordered: relative error about 1e-6, squared, over two
- * layers; Kimi K3's softmax over what was kept of the stream makes it ten times as large. */
+ * layers; Kimi K3's softmax over kept values of the residual stream makes it ten times that. */
 #define SAME 1e-9
 
 /* Tokens that each of three sequences has in two batches. */
@@ -297,8 +297,8 @@ static bool has_window(const struct gr_model *m)
            m->hp.swa.n_swa < N_LONG; /* some are wide whatever the file says */
 }
 
-/* The same numbers in the same order, whether a window's cells lie among all others or were given
- * up. A tail that a pruned cache no longer has is not taken back, and nothing changes. */
+/* The same numbers in the same order, whether a window's cells lie among all others or were
+ * evicted. A tail that a pruned cache no longer has is not rolled back, and nothing changes. */
 Test(placement, windows_forget_what_no_token_sees)
 {
     static float full[N_LONG / 8 * N_VOCAB], pruned[N_LONG / 8 * N_VOCAB];

@@ -1,6 +1,5 @@
 /* Learned positions: a model has as many as its table has rows, and what was stored with one of
- * them cannot have another. Of every architecture that may have such a table, with and without it.
- */
+ * them cannot have another. Every architecture that may have such a table, with it and without. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -104,7 +104,7 @@ Test(recurrent_models, turning_back)
     cr_assert_gt(n, 3);
 }
 
-/* The last tokens of a longer batch can be taken back too, and no more. */
+/* The last tokens of a longer batch can be rolled back too, and no more. */
 Test(recurrent_models, turning_back_in_a_prompt)
 {
     int at = 0;

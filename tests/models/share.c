@@ -1,5 +1,4 @@
-/* Sessions of one model in several threads at once: each gives, bit for bit, what it gives alone.
- */
+/* Sessions of one model in several threads at once: each gives, to the bit, what one alone does. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <string.h>

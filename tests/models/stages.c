@@ -209,7 +209,7 @@ static void decode(struct play *p, const struct gr_batch *b)
     }
 }
 
-/* n tokens of a sequence; `every`: of which every so manieth has logits, 0 = none. */
+/* n tokens of a sequence, of which each `every`-th one has logits; 0: none has. */
 static void prompt(struct play *p, int32_t seq, int32_t pos, int n, int every)
 {
     int32_t id[32], at[32], of[32];

@@ -16,8 +16,7 @@
 #define N_VOCAB 96
 #define MOST 1024
 
-/* Trained for more than any session here has, so that LongRoPE has the same factors at all lengths.
- */
+/* Trained for more than any session here has, so that LongRoPE has one set of factors. */
 static struct tiny tiny_at(int i)
 {
     struct tiny t = tiny_default(gr_arch_at(i));
@@ -61,7 +60,7 @@ static void must_feed(struct gr_session *s, int32_t seq, int n)
 }
 
 /* True when both continue alike with sequence `seq`: one token, then a few. Bit for bit, but where
- * tokens that may be taken back are computed one by one: other sums of some hundred f32. */
+ * tokens that may be rolled back are computed one by one: other sums of some hundred f32. */
 static bool go_on(struct gr_session *a, struct gr_session *b, int32_t seq)
 {
     bool same = true,
@@ -231,8 +230,8 @@ Test(state, types_of_k_and_v)
     }
 }
 
-/* A window's cells have been given up; to one that keeps all, and back to one where only what is
- * seen has room. What was given up stays known. */
+/* A window's cells have been evicted: to a cache that keeps all, and back to one that only holds
+ * what is seen. What was evicted stays known. */
 Test(state, windows, .timeout = 120)
 {
     struct tiny t = tiny_of("gemma3");

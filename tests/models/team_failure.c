@@ -292,7 +292,7 @@ static int pass_on(struct gr_session *s, const struct gr_plan *p, const void *ro
     return s->ranks ? gr_stage_flow.out(s, p, rows, n, NULL) : 0;
 }
 
-/* Whichever micro-batch it comes in, all ranks take the batch back, like one alone; or, when it
+/* Whichever micro-batch it comes in, all ranks roll the batch back, like one alone; or, when it
  * comes too late, none. */
 Test(team_failure, cancelled, .timeout = 60)
 {
@@ -367,27 +367,27 @@ Test(team_failure, times_of_stages, .timeout = 60)
     close_both(&s, &m);
 }
 
-/* ---- orders that rank 0 would not give ---- */
+/* ---- commands that rank 0 would not give ---- */
 
-/* The bytes of an order with some of them changed, or none at all of it. */
+/* The bytes of a command: some of them changed, or the last ones missing. */
 static void spoil(struct gr_rng *rng, uint32_t kind, struct gr_vec *bytes)
 {
-    static _Alignas(16) char order[1024];
+    static _Alignas(16) char command[1024];
     static int32_t items[64];
     int n;
     const struct gr_command_field *f = gr_command_fields(kind, &n);
-    memset(order, 0, sizeof order);
+    memset(command, 0, sizeof command);
     for (int i = 0; i < n; i++) {
         struct {
             const void *p;
             uint64_t n;
         } array = {items, gr_rng_below(rng, 4)};
         int32_t number = (int32_t)gr_rng_below(rng, 6) - 1;
-        memcpy(order + f[i].offset, f[i].array ? (void *)&array : &number, f[i].array ? 16 : 4);
+        memcpy(command + f[i].offset, f[i].array ? (void *)&array : &number, f[i].array ? 16 : 4);
     }
     for (int i = 0; i < 64; i++)
         items[i] = (int32_t)gr_rng_below(rng, 3) * (gr_rng_below(rng, 8) ? 1 : 1 << 20);
-    cr_assert_eq(gr_command_write(bytes, kind, order), 0);
+    cr_assert_eq(gr_command_write(bytes, kind, command), 0);
     if (bytes->n && gr_rng_below(rng, 3) == 0)
         ((char *)bytes->data)[gr_rng_below(rng, (uint32_t)bytes->n)] ^= 1;
     if (gr_rng_below(rng, 8) == 0)

@@ -41,7 +41,7 @@ static int decode(struct gr_session *s, struct results *r, const struct gr_batch
     return rc;
 }
 
-/* n tokens of a sequence, of which every so manieth has logits. */
+/* n tokens of a sequence, of which each `every`-th one has logits. */
 static int prompt(struct gr_session *s, struct results *r, int32_t seq, int32_t pos, int n,
                   int every)
 {

@@ -1,6 +1,5 @@
 /* Self-Extend with the exact neighbour window, and context shifts, in whole models: against a
- * float64 implementation (tests/golden/self-extend), and by what must hold for every architecture.
- */
+ * float64 implementation (tests/golden/self-extend), and by what holds for every architecture. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -254,7 +253,7 @@ Test(context_shift, is_a_removal_and_an_addition)
         cr_assert(n_shifted[way] >= 15, "way %d: %d", way, n_shifted[way]);
 }
 
-/* A window that gave up old cells: the shift goes on as long as the window lies in what moves. */
+/* A window that evicted old cells: the shift goes on as long as the window lies in what moves. */
 Test(context_shift, of_a_window_that_gave_up_cells)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"gemma3", 6}));
@@ -269,7 +268,7 @@ Test(context_shift, of_a_window_that_gave_up_cells)
         cr_assert_eq(feed(b, 0, 0, N_TOK), 0);
     }
     cr_assert(gr_kv_n_used(a->cache.kv[GR_CACHE_SWA]) < gr_kv_n_used(b->cache.kv[GR_CACHE_SWA]),
-              "cells were given up");
+              "cells were evicted");
     for (int round = 0; round < 3; round++) {
         cr_assert_eq(gr_context_shift(a, 0, 5, 0, &n_past), 0, "%s", gr_error_message());
         cr_assert_eq(gr_context_shift(b, 0, 5, 0, &other), 0, "%s", gr_error_message());
@@ -280,8 +279,7 @@ Test(context_shift, of_a_window_that_gave_up_cells)
             cr_expect_lt(tiny_nmse(tiny_row(b, -1), tiny_row(a, -1), T_VOCAB), 1e-10);
         }
     }
-    /* Nothing but two tokens would stay behind those kept: the window would reach into what is
-     * gone. */
+    /* Only two tokens would stay behind those kept: the window would reach evicted cells. */
     cr_expect_eq(gr_context_shift(a, 0, 5, INT32_MAX, &n_past), GR_E_UNSUPPORTED);
     cr_expect_eq(gr_context_shift(b, 0, 5, INT32_MAX, &other), 0, "%s", gr_error_message());
     cr_expect_eq(other, 6);

@@ -71,7 +71,7 @@ static double most_in_use(struct gr_model *m, const int32_t *cut)
     return most;
 }
 
-/* The smallest largest part in use of layers [first, ..), of all splits, each measured. */
+/* The smallest maximum share in use of layers [first, ..), of all splits, each measured. */
 static double best_of_all(struct gr_model *m, int32_t first)
 {
     double best = INFINITY;

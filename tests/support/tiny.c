@@ -55,8 +55,7 @@ static bool flagged(const struct gr_arch *a, int flag)
 enum { TINY_LAYERS = 16 }; /* length of arrays with a value for each layer */
 
 /* Layers with a state beside one with attention, and one of feed-forward where layers have one part
- * each. The last is recurrent, but where attention's result passes a gate after its rows were cut.
- */
+ * each. The last is recurrent, but where attention's result passes a gate after rows were cut. */
 static void vary_states(struct tiny *t)
 {
     static const int32_t kv_first[TINY_LAYERS] = {1}, kv_last[TINY_LAYERS] = {0, 1},
@@ -124,8 +123,7 @@ struct item {
 };
 
 /* One kind of rope factors; no norm of all of Q beside a fused matrix (the other implementation
- * cannot compute it); experts only where the table has them as required, or from first_expert on.
- */
+ * cannot compute it); experts only where the table requires them, or from first_expert on. */
 static bool may_lack(const struct tiny *t, const struct gr_tensor_spec *s, int il)
 {
     int first = s->flags & GR_IN_DEC ? t->n_layer : 0; /* behind as many layers of an encoder */
@@ -510,8 +508,7 @@ static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uin
     return n;
 }
 
-/* Vectors, routers, and matrices whose rows hold no whole blocks, are not stored with fewer bits.
- */
+/* Vectors, routers and matrices whose rows are no whole blocks are not stored with fewer bits. */
 static uint32_t type_of(const struct tiny *t, const struct item *it, uint32_t n_dim, uint64_t ne0)
 {
     uint32_t type = t->dtype ? gr_dtype_find_name(t->dtype)->id : (uint32_t)GR_F32;
