@@ -435,8 +435,7 @@ static inline bool gr_any_window(const struct gr_hparams *hp)
     return false;
 }
 
-/* Writes the name of a slot's tensor ("blk.3.attn_q.weight"), or with `bias` of its bias. Returns
- * buf. */
+/* Writes the name of a slot's tensor ("blk.3.attn_q.weight"), or of its bias; returns buf. */
 const char *gr_slot_name(enum gr_slot slot, int il, bool bias, char *buf, size_t n);
 /* The layer of the file that has the weights of layer il; -1 for -1. */
 int gr_file_layer(const struct gr_hparams *hp, int il);
@@ -488,8 +487,7 @@ int gr_hp_need_i32(struct gr_hp_source *s, const char *key, int32_t lo, int32_t 
 /* Reads a required key: one number for all n items, or one for each. */
 int gr_hp_each(struct gr_hp_source *s, const char *key, int32_t lo, int32_t hi, int32_t n,
                int32_t *out);
-/* Reads n finite numbers >= 0: one for all layers, or one for each. A missing key leaves them
- * unchanged. */
+/* Reads n finite numbers >= 0: one for all layers, or one for each. Without the key: no change. */
 int gr_hp_f32_each(struct gr_hp_source *s, const char *key, int32_t n, float *out);
 bool gr_hp_has(struct gr_hp_source *s, const char *key);
 /* Sets which layers have a sliding window: by "attention.sliding_window_pattern" in the file (one
@@ -500,8 +498,7 @@ int gr_hp_swa(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 int gr_hp_swa_after(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* As gr_hp_swa; "rope.freq_base_swa", if the file has it, is the rope base of windowed layers. */
 int gr_hp_swa_rope(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
-/* As gr_hp_swa_rope; frequencies of windowed layers are not scaled, and their base is 10000 by
- * default. */
+/* As gr_hp_swa_rope; frequencies of windowed layers are not scaled, their default base is 10000. */
 int gr_hp_swa_unscaled(struct gr_hp_source *s, struct gr_hparams *hp, int32_t period);
 /* Leaves rope to windowed layers among the layers from `first` on. */
 void gr_hp_rope_in_windows(struct gr_hparams *hp, int32_t first);
@@ -555,15 +552,13 @@ int gr_hp_equal_heads(struct gr_hp_source *s, const struct gr_hparams *hp);
 int gr_hp_rope_all(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Fails unless V's rows are within the 3 * GR_D_Q rows of GR_D_QKV_3. */
 int gr_hp_qkv_fits(struct gr_hp_source *s, const struct gr_hparams *hp);
-/* Reads M-RoPE's sections from the required "rope.dimension_sections"; rope rotates distant (NeoX)
- * pairs. */
+/* Reads M-RoPE's sections from the required "rope.dimension_sections"; rope's pairs are NeoX's. */
 int gr_hp_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* As above; without the key, or if it begins with 0, there are none. */
 int gr_hp_maybe_sections(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Reads glu_limit and glu_limit_exp: one number for all layers, or one for each. */
 int gr_hp_glu_limits(struct gr_hp_source *s, struct gr_hparams *hp);
-/* Reads the widths of latent attention. Older files have no "attention.key_length_mla": then as
- * gr_hp_latent. */
+/* Reads the widths of latent attention; without "attention.key_length_mla" as gr_hp_latent. */
 int gr_hp_mla(struct gr_hp_source *s, struct gr_hparams *hp);
 /* Reads the widths of latent attention for files in which one matrix makes the keys and values of
  * every head, which are cached. */
@@ -584,16 +579,14 @@ int gr_hp_softmax_experts(struct gr_hp_source *s, struct gr_hparams *hp);
  * its factor. */
 int gr_hp_adjugates(struct gr_hp_source *s, struct gr_hparams *hp);
 
-/* Magnitudes that belong to scaled frequencies: factors of the rotated columns and of the attention
- * scale. */
+/* Magnitudes of scaled frequencies: factors of the rotated columns and of the attention scale. */
 struct gr_rope_mag {
     float rope, attn;
 };
 
 struct gr_build;
 
-/* Properties of a family for gpurun quantize, besides the names of its tensors
- * (quantize/recipe.def). */
+/* A family's properties for gpurun quantize, besides its tensors' names (quantize/recipe.def). */
 struct gr_arch_mix {
     uint32_t n_layer_large; /* models of this many layers store V in more bits; 0: none does .. */
     bool large_if_grouped;  /* .. only with grouped-query attention */

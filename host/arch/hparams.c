@@ -490,8 +490,7 @@ static int read_rope(struct gr_hp_source *s, struct gr_hparams *hp)
     return rc;
 }
 
-/* Reads one number, or one for each layer; those above 0 must be equal. A missing key leaves
- * *out. */
+/* Reads one number, or one for each layer, equal where above 0. A missing key leaves *out. */
 static int same_in_layers(struct gr_hp_source *s, const struct gr_hparams *hp, const char *key,
                           int32_t hi, int32_t *out)
 {

@@ -63,8 +63,7 @@ static int32_t count_sections(const struct gr_hparams *hp)
     return n[0] + n[1] + n[2] + n[3];
 }
 
-/* The section of pair i, given sections of `all` > 0 pairs in total; with more pairs, sections
- * repeat. */
+/* The section of pair i, given sections of `all` > 0 pairs in total, which repeat beyond them. */
 static int32_t section_of(const struct gr_hparams *hp, int32_t all, int32_t i)
 {
     const int32_t *n = hp->rope.section;

@@ -4,8 +4,7 @@
 
 #include "arch/arch.h"
 
-/* Parameters of a session that turn positions into angles: the caller's where given, otherwise the
- * model's. */
+/* A session's parameters that turn positions into angles: the caller's, otherwise the model's. */
 struct gr_rope_opt {
     enum gr_scaling scaling;
     float freq_base, freq_scale; /* of the full layers */

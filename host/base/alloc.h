@@ -56,8 +56,7 @@ struct gr_vec {
 /* Appends one zeroed item of `item` bytes; returns its address, or NULL. The pointer is valid until
  * the next push. */
 void *gr_vec_push(struct gr_vec *v, size_t item) __attribute__((warn_unused_result));
-/* Reserves capacity for n items in all, so that pushes up to there cannot fail; 0 or
- * GR_E_NOMEM_HOST. */
+/* Reserves capacity for n items in all: pushes up to there cannot fail; 0 or GR_E_NOMEM_HOST. */
 int gr_vec_reserve(struct gr_vec *v, size_t n, size_t item) __attribute__((warn_unused_result));
 /* Appends n items; 0 or GR_E_NOMEM_HOST. */
 int gr_vec_append(struct gr_vec *v, const void *items, size_t n, size_t item)

@@ -141,8 +141,7 @@ bool gr_cpus_run_on(const struct gr_cpus *s)
 
 /* ---- the machine ---- */
 
-/* Reads the first n - 1 bytes of a file, zero-terminated. False: no such file, or zero bytes in
- * it. */
+/* Reads the first n - 1 bytes of a file, zero-terminated. False: no file, or it has a zero byte. */
 static bool read_text(const char *root, const char *path, char *text, size_t n)
 {
     char full[1024];
@@ -242,8 +241,7 @@ bool gr_nodes_read(struct gr_nodes *out, const char *root, char *why, size_t n)
 
 /* ---- control groups ---- */
 
-/* Returns quota / period in processors, rounded up; 0: no limit ("max", -1) or implausible
- * values. */
+/* Returns quota / period in processors, rounded up; 0: no limit ("max", -1) or implausible. */
 static int whole(long long quota, long long period)
 {
     return quota <= 0 || period <= 0 || quota / period >= GR_CPUS_MAX

@@ -22,8 +22,7 @@ static inline void gr_cpus_add(struct gr_cpus *s, int cpu)
     s->bits[cpu / 64] |= UINT64_C(1) << cpu % 64;
 }
 int gr_cpus_count(const struct gr_cpus *s);
-/* Returns the k-th processor of the set, counted from 0 in ascending order; -1 past the last
- * one. */
+/* Returns the k-th processor of the set, ascending, counted from 0; -1 past the last one. */
 int gr_cpus_at(const struct gr_cpus *s, int k);
 void gr_cpus_and(struct gr_cpus *s, const struct gr_cpus *other);
 /* Reads "0-3,8,0xF0": numbers, ranges with both ends, masks in hexadecimal; surrounding white space

@@ -25,8 +25,7 @@ int gr_file_open(struct gr_file *f, const char *path, bool mapped);
  * missing bytes, and dst is zeroed. */
 int gr_file_read(const struct gr_file *f, uint64_t off, void *dst, size_t n);
 
-/* Returns 0 when size, inode and modification time are unchanged since opening, else
- * GR_E_CORRUPT. */
+/* Returns 0 when size, inode and modification time are those at opening, else GR_E_CORRUPT. */
 int gr_file_unchanged(const struct gr_file *f);
 
 /* Closes; a zeroed or closed file is fine. */

@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Registers [p, p + bytes); thread-safe. False when there is no memory; nothing is registered
- * then. */
+/* Registers [p, p + bytes); thread-safe. False when there is no memory; then nothing changes. */
 bool gr_mapped_add(const void *p, size_t bytes);
 /* Removes the range that was added with p; thread-safe. */
 void gr_mapped_remove(const void *p);

@@ -182,8 +182,7 @@ static int create_beside(struct gr_output *o, mode_t mode)
     return fd;
 }
 
-/* Links the unnamed file to a temporary name: linkat cannot replace an existing file, rename
- * can. */
+/* Links the unnamed file to a temporary name: rename can replace a file, linkat cannot. */
 static bool name_it(struct gr_output *o)
 {
     char self[32];

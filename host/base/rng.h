@@ -1,5 +1,4 @@
-/* A small seeded generator (PCG32, pcg-random.org), the same numbers on every machine. Not for
- * secrets. */
+/* A small seeded generator (PCG32, pcg-random.org), equal on every machine. Not for secrets. */
 #ifndef GR_BASE_RNG_H
 #define GR_BASE_RNG_H
 

@@ -25,8 +25,7 @@ struct gr_full_batch {
     size_t memory_bytes;
 };
 
-/* Limits that a batch is checked against; gr_cache_limits (kv/cache.h) fills in the cache's
- * part. */
+/* Limits that a batch is checked against; gr_cache_limits (kv/cache.h) sets those of the cache. */
 struct gr_batch_limits {
     int32_t n_vocab, n_batch, n_seq_max;
     /* Largest position of a sequence, -1 = none. */

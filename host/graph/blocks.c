@@ -161,8 +161,7 @@ static gr_t sinks_of(const struct gr_build *b, int il)
                 : gr_weight(b, il, GR_W_ATTN_SINKS);
 }
 
-/* Relative position biases [2 * GR_REL_MAX_DISTANCE + 1, n_head]: the table's rows in order of
- * distance. */
+/* Relative position biases [2 * GR_REL_MAX_DISTANCE + 1, n_head]: the table's rows by distance. */
 static gr_t biases_of(struct gr_build *b, int il, enum gr_slot table)
 {
     bool past = !gr_sees_itself(gr_hp(b), il);
@@ -412,8 +411,7 @@ static gr_t limited_glu(struct gr_build *b, enum gr_act_kind kind, float limit, 
     return gr_binary(b, GR_MUL, a, c);
 }
 
-/* act(gate(x)) * up(x); `up` may hold both matrices, and then gives twice the columns that `down`
- * takes. */
+/* act(gate(x)) * up(x); an `up` with both matrices has twice the columns that `down` takes. */
 static gr_t glu_of(struct gr_build *b, int il, gr_t x, enum gr_slot gate, enum gr_slot up,
                    enum gr_slot down, enum gr_act_kind kind)
 {
@@ -482,8 +480,7 @@ static gr_t shared_columns(struct gr_build *b, int il, gr_t x, enum gr_act_kind 
     return glu_of(b, il, x, gate, up, GR_W_FFN_DOWN_SHEXP, act);
 }
 
-/* The shared expert's result, times its gate where one is bound, + res; in a shard the partial
- * sum. */
+/* The shared expert's result, times its gate if bound, + res; in a shard the partial sum. */
 static gr_t shared_expert(struct gr_build *b, int il, gr_t x, gr_t res, enum gr_act_kind act)
 {
     gr_t h = shared_columns(b, il, x, act);
@@ -515,8 +512,7 @@ static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_u
     return c;
 }
 
-/* Weighted sum of the chosen experts' results for `in`, + res, into y; in a shard the partial
- * sum. */
+/* Weighted sum of the chosen experts' results for `in`, + res, into y; a shard's is partial. */
 static gr_t routed(struct gr_build *b, int il, const struct choice *c, gr_t in, gr_t res,
                    enum gr_act_kind act, gr_t y)
 {

@@ -163,8 +163,7 @@ gr_t gr_out_rows(struct gr_build *b, gr_t x)
     return y;
 }
 
-/* Reduces x and res to the same rows: after the last attention only the wanted rows remain
- * (gr_attn). */
+/* Reduces x and res to the same rows: after the last gr_attn only the wanted rows remain. */
 static void match_rows(struct gr_build *b, gr_t *x, gr_t *res)
 {
     if (!gr_ten_is(res) || x->rows == res->rows)

@@ -88,8 +88,7 @@ gr_t gr_attn_near(struct gr_build *b, int il, struct gr_qkv p, enum gr_slot tabl
  * tokens, which gr_cross_keep stores in the layer's cache when a text is encoded. */
 gr_t gr_attn_cross(struct gr_build *b, int il, gr_t q);
 void gr_cross_keep(struct gr_build *b, int il, gr_t k, gr_t v);
-/* y * act(gate(x)): the attention result y times a gate for each column or each head
- * (ATTN_GATE). */
+/* y * act(gate(x)): the attention result y times a gate per column or per head (ATTN_GATE). */
 gr_t gr_gated(struct gr_build *b, int il, enum gr_act_kind kind, gr_t x, gr_t y);
 /* Queries times a factor that depends on their positions (hp->attn.temper). */
 gr_t gr_temper(struct gr_build *b, gr_t q);
@@ -107,8 +106,7 @@ gr_t gr_mla_block(struct gr_build *b, int il, gr_t x, gr_t res);
  * writes the new one, and returns out(..) + res, in the last layer only the wanted rows. */
 gr_t gr_mamba(struct gr_build *b, int il, gr_t x, gr_t res);
 gr_t gr_mamba2(struct gr_build *b, int il, gr_t x, gr_t res);
-/* Mamba 1 with the heads of Mamba 2: gate and columns of a head are adjacent, B and C come
- * first. */
+/* Mamba 1 with the heads of Mamba 2: a head's gate and columns are adjacent, B and C come first. */
 gr_t gr_mamba_heads(struct gr_build *b, int il, gr_t x, gr_t res);
 /* C * conv(B * X), where one matrix gives B, C and X side by side. */
 gr_t gr_short_conv(struct gr_build *b, int il, gr_t x, gr_t res);

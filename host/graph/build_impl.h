@@ -59,13 +59,11 @@ gr_t gr_binary(struct gr_build *b, enum gr_binary_kind kind, gr_t x, gr_t c);
 /* Allocates a value for this shard's partial sum or rows; where the exchange runs on the same
  * device, inside a value that holds those of all shards. */
 gr_t gr_partial(struct gr_build *b, int64_t rows, int64_t cols);
-/* Exchanges x, a value from gr_partial: returns that of every shard, [n_shard * rows, n], on each
- * shard. */
+/* Exchanges x, a value from gr_partial: every shard gets those of all, [n_shard * rows, n]. */
 gr_t gr_exchange(struct gr_build *b, int il, gr_t x);
 /* Exchanges x, a partial sum in a value from gr_partial; returns the sum over all shards + res. */
 gr_t gr_join(struct gr_build *b, int il, gr_t x, gr_t res);
-/* gr_mm without the exchange: returns a partial sum where this shard has only part of the
- * columns. */
+/* gr_mm without the exchange: a partial sum where this shard has only part of the columns. */
 gr_t gr_mm_partial(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 /* gr_mm into y, which may have more columns than the matrix has rows. */
 void gr_mm_to(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t y);
@@ -78,8 +76,7 @@ gr_t gr_head_mm(struct gr_build *b, int il, enum gr_slot slot, gr_t x);
 gr_t gr_matmul_id(struct gr_build *b, int il, enum gr_slot slot, gr_t x, gr_t ids);
 /* y = sum_j weights[t, j] * x[t, j] + res. Returns y. */
 gr_t gr_expert_sum(struct gr_build *b, int il, gr_t x, gr_t weights, gr_t res, gr_t y);
-/* cos and sin of the angles at positions pos. section: absent when every pair uses the first row of
- * pos. */
+/* cos and sin of the angles at positions pos. section absent: each pair uses pos's first row. */
 gr_t gr_rope_table(struct gr_build *b, gr_t pos, const struct gr_rope_freqs *f, gr_t section,
                    float mag);
 

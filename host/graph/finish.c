@@ -9,8 +9,7 @@
 /* Number of nodes by which the reuse of memory is delayed in a step of few tokens. */
 enum { LATER = 2 };
 
-/* Returns whether a node has an effect: it changes a cache, or writes a value marked in
- * `wanted`. */
+/* Returns whether a node has an effect: it changes a cache, or writes a value in `wanted`. */
 static bool is_useful(struct gr_plan *p, struct gr_node *n, const bool *wanted)
 {
     for (const struct gr_operand *o = gr_op_info(n->op)->operands; o->role; o++) {

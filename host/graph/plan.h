@@ -29,8 +29,7 @@
  * be, and such a step may need more memory than one of a few more tokens. */
 #define GR_PLAN_FEW 8
 
-/* Values of gr_ten.value for the step block and the session's constants; `offset` is the place in
- * them. */
+/* Values of gr_ten.value for the step block and the session's constants; `offset` is in these. */
 #define GR_VALUE_STEP UINT32_MAX
 #define GR_VALUE_CONST (UINT32_MAX - 1)
 
@@ -116,8 +115,7 @@ void gr_plan_fini(struct gr_plan *p);
 struct gr_ten gr_plan_value(struct gr_plan *p, int64_t rows, int64_t cols, uint32_t dtype);
 /* Appends a node. */
 int gr_plan_add(struct gr_plan *p, const struct gr_node *node);
-/* Names t for taps: the tap fires after the node that last wrote it. `name` must outlive the
- * plan. */
+/* Names t for taps, which fire after the node that last wrote it; `name` must outlive the plan. */
 int gr_plan_tap(struct gr_plan *p, const char *name, int layer, const struct gr_ten *t);
 /* Adds taps on the operands of the product that was added last, with matrices of slot `weight`: of
  * the ids (if it has any) and of the input. They fire after it. */
@@ -127,8 +125,7 @@ int gr_plan_tap_operands(struct gr_plan *p, int32_t weight, int layer);
  * read only the step block and constants are repeated in every stage and on every device that needs
  * their results. GR_E_INTERNAL when a stage needs a value of a later one. */
 int gr_plan_finish(struct gr_plan *p);
-/* Fills in the addresses of all values, given the memory of each device; arenas are aligned to 256
- * bytes. */
+/* Fills in the addresses of all values, given each device's memory; arenas are aligned to 256. */
 void gr_plan_bind(struct gr_plan *p, const struct gr_plan_memory memory[GR_MAX_DEVICE]);
 /* The segment of the same device before segment i, or -1. */
 int32_t gr_plan_segment_before(const struct gr_plan *p, int32_t i);

@@ -66,8 +66,7 @@ gr_t gr_lightning(struct gr_build *b, int il, gr_t x, gr_t res)
     return gr_mm_add(b, il, GR_W_ATTN_OUT, y, res);
 }
 
-/* The previous token's row minus x; the last row is kept in columns of the state from `first`
- * on. */
+/* The previous token's row minus x; the last row stays in columns of the state from `first` on. */
 static gr_t token_shift(struct gr_build *b, int il, gr_t x, int64_t first)
 {
     gr_t y = gr_new(b, x.rows, x.cols, GR_F32);

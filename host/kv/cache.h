@@ -40,8 +40,7 @@ struct gr_cache {
     void *user;
 };
 
-/* Fills in *cache. gr_cache_fini must also be called after a failed gr_cache_init, to free what it
- * left. */
+/* Fills in *cache. gr_cache_fini must follow a failed gr_cache_init too, to free what it left. */
 int gr_cache_init(struct gr_cache *cache, const struct gr_cache_params *p);
 void gr_cache_fini(struct gr_cache *cache);
 
@@ -53,8 +52,7 @@ int gr_cache_op(struct gr_cache *cache, const struct gr_kv_op *op, struct gr_kv_
 void gr_cache_clear(struct gr_cache *cache);
 /* gr_kv_pack on all caches, or on none with GR_E_NOMEM_HOST. */
 int gr_cache_pack(struct gr_cache *cache, struct gr_kv_moves *moves);
-/* Lowest position to which a sequence can be rolled back; its largest position. -1 when it is
- * empty. */
+/* Lowest position to which a sequence can be rolled back; its largest one. -1 when it is empty. */
 int32_t gr_cache_pos_min(const struct gr_cache *cache, int32_t seq);
 int32_t gr_cache_pos_max(const struct gr_cache *cache, int32_t seq);
 /* Returns whether a sequence has any tokens or an encoded text. */

@@ -143,8 +143,7 @@ void gr_kv_index_push(struct gr_kv_seq *q, uint32_t c);
 void gr_kv_index_remove(struct gr_kv *kv, struct gr_kv_seq *q, uint32_t c);
 /* Removes items [i, j). */
 void gr_kv_index_cut(struct gr_kv_seq *q, uint32_t i, uint32_t j);
-/* Restores the order after any number of cells left the sequence, were appended or changed
- * position. */
+/* Restores the order after any number of cells left, were appended or changed position. */
 void gr_kv_index_sort(struct gr_kv *kv, int32_t seq);
 /* Number of items before position pos; number of items at or before (pos, row, col), where row and
  * column are relative to pos. */

@@ -35,8 +35,7 @@ static void print_same(uint32_t same, FILE *out)
         fprintf(out, "%10s  the same %u times more\n", "", same);
 }
 
-/* Lines equal to the one before are counted instead of printed, so that a large cache stays
- * readable. */
+/* Lines equal to the one before are counted, not printed: a large cache stays readable. */
 static void print_map(const struct gr_kv *kv, const struct gr_kv_pool *pool, FILE *out)
 {
     char line[PER_LINE + PER_LINE / 16], before[sizeof line] = "";

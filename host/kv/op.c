@@ -51,8 +51,7 @@ static void add_seqs(const struct gr_kv *kv, uint32_t c, struct seqs *s)
         s->bit[w] |= kv->set[(size_t)c * kv->n_set + w];
 }
 
-/* The sequences that an addition or a division affects: its own, and those that share the cells it
- * moves. */
+/* The sequences that an addition or a division affects: its own, and those of shared cells. */
 static struct seqs touched(const struct gr_kv *kv, const struct gr_kv_op *op)
 {
     struct seqs s = {{0}};

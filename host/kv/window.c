@@ -1,5 +1,4 @@
-/* Sliding windows: which cells no later token can see, evicting them, and the sets of evicted
- * positions. */
+/* Sliding windows: cells that no later token can see, their eviction, sets of evicted positions. */
 #include "gr/status.h"
 #include "kv/cells.h"
 

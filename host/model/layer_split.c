@@ -123,7 +123,7 @@ static void find_least(struct search *s)
         }
 }
 
-/* Bytes moved from the start of device k + 1 on if device k has [i, end); UINT64_MAX: none can. */
+/* Bytes moved from the start of device k + 1 on if device k has [i, end); UINT64_MAX: no split. */
 static uint64_t bytes_with(const struct search *s, int32_t k, int32_t i, int32_t end, double most)
 {
     uint64_t rest = s->bytes[at(s, k + 1, end)];

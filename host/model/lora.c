@@ -90,8 +90,7 @@ static const struct gr_gguf_tensor *claim(const struct binding *b, const char *w
     return t;
 }
 
-/* Binds A and B of a weight. For embeddings, which are looked up by rows, A has one row per
- * token. */
+/* Binds A and B of a weight. For embeddings, looked up by rows, A has one row per token. */
 static int bind_pair(struct binding *b, enum gr_slot slot, int il, const char *weight)
 {
     size_t at = (size_t)(il + 1) * GR_N_SLOT + slot;

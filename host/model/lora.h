@@ -15,8 +15,7 @@ struct gr_lora_file {
     float scale;          /* default scale in sessions */
 };
 
-/* Allocates n adapters, each with (n_layer + 1) * GR_N_SLOT absent pairs. NULL when out of
- * memory. */
+/* Allocates n adapters, each with (n_layer + 1) * GR_N_SLOT absent pairs. NULL: out of memory. */
 struct gr_lora *gr_lora_new(int32_t n, int32_t n_layer);
 void gr_lora_free(struct gr_lora **lora, int32_t n);
 

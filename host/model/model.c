@@ -60,8 +60,7 @@ static int find_arch(struct gr_model *m)
                    gr_gguf_path(m->gguf, 0), gr_quote(name.p, name.n), near[0], near[1], near[2]);
 }
 
-/* Runs `read`, which builds data from the metadata, within the memory budget of the file at
- * `path`. */
+/* Runs `read`, which builds data from the metadata, within the memory budget of the file `path`. */
 static int within_budget(struct gr_model *m, int (*read)(struct gr_model *m), const char *path)
 {
     gr_budget_begin(&m->budget);

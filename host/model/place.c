@@ -66,8 +66,7 @@ static int32_t layer_of(const struct gr_hparams *hp, int32_t il, int slot)
     }
 }
 
-/* Returns whether a weight stays on the host: divisors of rope frequencies, which every host
- * reads. */
+/* Returns whether a weight stays on the host: divisors of rope frequencies, read by every host. */
 static bool is_on_host(int slot)
 {
     return slot == GR_W_ROPE_FREQS || slot == GR_W_ROPE_LONG || slot == GR_W_ROPE_SHORT;

@@ -10,8 +10,7 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EXPERTS(0),
 };
 
-/* The feed-forward width in the file is that of the experts; the dense part is as wide as the
- * model. */
+/* The file's feed-forward width is that of the experts; the dense part is as wide as the model. */
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     hp->moe.n_ff_exp = hp->ff.n_ff[0];

@@ -28,8 +28,7 @@ static const struct gr_tensor_spec spec_embedding[] = {
     {GR_W_DENSE_2, GR_OPTIONAL, {GR_D_EMBD, GR_D_DENSE_2}},
     {GR_W_DENSE_3, GR_OPTIONAL, {GR_D_DENSE_3, GR_D_EMBD}}};
 
-/* The 27B models scale attention as if the heads divided n_embd; they are recognised by their layer
- * count. */
+/* The 27B models, recognised by their layer count, scale attention as if heads divided n_embd. */
 static float attn_scale(const struct gr_hparams *hp, int32_t n_layer_27b)
 {
     float d = hp->n_layer == n_layer_27b ? (float)hp->n_embd / (float)hp->attn.n_head[0]

@@ -9,8 +9,7 @@ static const struct gr_tensor_spec spec[] = {
     GR_SPEC_EXPERTS(0),
 };
 
-/* If the file has a window, it is taken as 4,096; a model of four layers has rope in all of
- * them. */
+/* If the file has a window, it is taken as 4,096; a model of four layers has rope in all. */
 static int hparams(struct gr_hp_source *s, struct gr_hparams *hp)
 {
     int rc = gr_hp_experts(s, hp, GR_GATE_SIGMOID);

@@ -94,8 +94,7 @@ static int check_importances(const struct gr_rewrite *r, const struct gr_recipe 
     return 0;
 }
 
-/* Returns the prefix of the parts' names: with several parts "out.gguf" becomes
- * "out-00001-of-0000N.gguf". */
+/* Returns the prefix of parts' names: of several, "out.gguf" makes "out-00001-of-0000N.gguf". */
 static char *stem(const char *out, bool several)
 {
     size_t n = strlen(out);

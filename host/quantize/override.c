@@ -110,8 +110,7 @@ uint32_t gr_overrides_find(const struct gr_overrides *o, struct gr_str name)
     return UINT32_MAX;
 }
 
-/* Returns the number of tensors whose name the pattern matches; `converted` (unless NULL) selects
- * tensors. */
+/* Returns the number of tensors whose names match; `converted` (unless NULL) selects tensors. */
 static uint64_t count(const struct pattern *p, const struct gr_gguf *g, gr_converted_fn *converted,
                       const struct gr_quantize_params *params)
 {

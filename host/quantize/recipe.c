@@ -365,8 +365,7 @@ bool gr_recipe_needs_imatrix(const struct gr_recipe *recipe, struct gr_str name,
     return gr_dtype_find(type)->importance;
 }
 
-/* Checks that a type fits the rows and can be written; a dry run accepts types that cannot be
- * written. */
+/* Checks that a type fits the rows and can be written; a dry run accepts any that fits. */
 static int check(const struct gr_gguf_tensor *t, const struct gr_recipe *r, uint32_t type,
                  bool imatrix, bool dry_run)
 {

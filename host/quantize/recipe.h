@@ -20,8 +20,7 @@ const struct gr_recipe *gr_recipe_find(const char *name);
 /* Returns the i-th name of the recipes whose types can be written, then of the aliases and COPY;
  * NULL past the last one. about [n] receives a short description, cut to n bytes. */
 const char *gr_recipe_name(int32_t i, char *about, size_t n);
-/* Returns " F32 F16 ..", the recipes whose types can be written; valid until the thread's next
- * call. */
+/* Returns " F32 F16 ..", recipes of types that can be written; until the thread's next call. */
 const char *gr_recipe_names(void);
 
 /* Sets type[i] for every tensor i of the file, according to params; `recipe` NULL: types stay as

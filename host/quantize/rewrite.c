@@ -104,8 +104,7 @@ static int begin_part(const struct gr_rewrite *r, struct gr_gguf_writer *w, uint
 
 /* ---- tensors ---- */
 
-/* Returns the largest magnitude that a type can store; block types have scales of f16 range or
- * less. */
+/* Returns the largest magnitude that a type can store; block types have scales of f16 or less. */
 static float limit(uint32_t type)
 {
     switch (type) {

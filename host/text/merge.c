@@ -30,8 +30,7 @@ static void sift_up(struct gr_candidate *heap, size_t i)
     heap[i] = x;
 }
 
-/* Makes the candidate of symbol `left` and its right neighbour; false when they may not be
- * joined. */
+/* Makes the candidate of symbol `left` and its right neighbour; false when they may not join. */
 static bool candidate(struct gr_merge *m, uint32_t left, struct gr_candidate *c)
 {
     const struct gr_symbol *l = symbol(m, left);

@@ -105,8 +105,8 @@ static int compile(struct gr_pre *p, int i, const char *regex)
         return gr_fail(GR_E_INTERNAL,
                        "pre-tokenizer \"%s\", step %d: PCRE2 error %d at offset %zu of %s",
                        p->def->name, i, error, at, regex);
-    (void)pcre2_jit_compile(p->code[i],
-                            PCRE2_JIT_COMPLETE); /* without JIT the interpreter is used */
+    /* Without JIT the interpreter is used. */
+    (void)pcre2_jit_compile(p->code[i], PCRE2_JIT_COMPLETE);
     return 0;
 }
 
@@ -166,8 +166,8 @@ struct gr_splitter {
     pcre2_match_data *data;
     pcre2_match_context *ctx;
     pcre2_jit_stack *stack;
-    struct gr_vec ends,
-        cut; /* of uint32_t: ends of words after the previous step, and after the current one */
+    /* Of uint32_t: ends of words after the previous step, and after the current one. */
+    struct gr_vec ends, cut;
 };
 
 int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre)

@@ -1,5 +1,4 @@
-/* Pre-tokenizers by name: splitting a text into words. See pre.def for the names and their
- * rules. */
+/* Pre-tokenizers by name: splitting a text into words. pre.def has the names and their rules. */
 #ifndef GR_TEXT_PRE_H
 #define GR_TEXT_PRE_H
 
@@ -26,8 +25,7 @@ int gr_pre_open(struct gr_pre **out, struct gr_str name);
 void gr_pre_free(struct gr_pre **pre);
 unsigned gr_pre_flags(const struct gr_pre *pre);
 
-/* Working memory for splitting texts, for one thread at a time. The pre-tokenizer must outlive
- * it. */
+/* Working memory for splitting texts, for one thread; the pre-tokenizer must outlive it. */
 struct gr_splitter;
 int gr_splitter_new(struct gr_splitter **out, const struct gr_pre *pre);
 void gr_splitter_free(struct gr_splitter **s);

@@ -110,8 +110,7 @@ struct gr_job {
 int gr_job_count(struct gr_job *j, uint64_t n);
 
 int gr_job_push(struct gr_job *j, int32_t id);
-/* Pushes the byte token of each byte; where the vocabulary has none, the unknown token or
- * nothing. */
+/* Pushes the byte token of each byte; where there is none, the unknown token or nothing. */
 int gr_job_push_bytes(struct gr_job *j, const char *p, size_t n);
 /* Appends p[0, n) to j->text with U+2581 for blanks. */
 int gr_job_escape(struct gr_job *j, const char *p, size_t n);
@@ -135,11 +134,9 @@ int gr_rwkv_open(struct gr_vocab *v);
 int gr_plamo_open(const struct gr_vocab *v);
 void gr_dna_open(struct gr_vocab *v);
 
-/* Writes the bytes that an escaped token stands for to out [n], never more than n; returns their
- * number. */
+/* Writes the bytes that an escaped token stands for to out [n], at most n; returns their number. */
 size_t gr_rwkv_unescape(const char *p, size_t n, char *out);
-/* Returns the length of a DNA token's text without the mark that distinguishes it from an equal
- * word. */
+/* Returns the length of a DNA token's text without the mark that tells it from an equal word. */
 size_t gr_dna_strip(const char *p, size_t n);
 
 /* --- characters --- */

@@ -30,8 +30,7 @@ static void merge(const struct gr_texts *texts, const struct entry *from, struct
         to[k] = b == hi || (a < mid && !less(texts, from + b, from + a)) ? from[a++] : from[b++];
 }
 
-/* Sorts ids by text. A merge sort of our own, since qsort may allocate outside gr_alloc's
- * accounting. */
+/* Sorts ids by text: a merge sort of our own, since qsort may allocate without gr_alloc. */
 static int sort(const struct gr_texts *texts, int32_t *ids, size_t n)
 {
     struct entry *e = gr_calloc(n, sizeof *e), *to = gr_calloc(n, sizeof *to);

@@ -311,8 +311,7 @@ static bool contains(struct gr_str s, const char *word)
     return false;
 }
 
-/* Marks added tokens that strip adjacent blanks: GGUF files lack this property of the models'
- * tokenizers. */
+/* Marks added tokens that strip adjacent blanks, a property that GGUF files do not store. */
 static void mark_strips(struct gr_vocab *v, const struct gr_vocab_source *s)
 {
     bool phi3 = contains(s->name, "phi-3") || contains(s->name, "phi3");

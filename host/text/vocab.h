@@ -57,8 +57,7 @@ enum gr_special {
 
 #define GR_ID_UNSET INT64_MIN /* in gr_vocab_source.special: the file has no such key */
 
-/* Contents of a vocabulary as found in a file. Pointers are borrowed until gr_vocab_open_source
- * returns. */
+/* Contents of a vocabulary as found in a file; pointers are borrowed by gr_vocab_open_source. */
 struct gr_vocab_source {
     struct gr_str model; /* a name of kinds.def, or "none" */
     struct gr_str pre;   /* name of the pre-tokenizer; empty = "default" */

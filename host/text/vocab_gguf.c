@@ -138,8 +138,7 @@ static int load_flags(const struct gr_gguf *g, struct gr_vocab_source *s)
     return rc;
 }
 
-/* Number of tokens of a file without texts: <architecture>.vocab_size, or the rows of the
- * embedding. */
+/* Number of tokens of a file without texts: <architecture>.vocab_size, or the embedding's rows. */
 static int count_none(const struct gr_gguf *g, struct gr_vocab_source *s)
 {
     char key[128];

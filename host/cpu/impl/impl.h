@@ -34,8 +34,7 @@ struct gr_cpu_need {
 };
 
 struct gr_cpu_impl {
-    /* Computes this thread's share of the node. Called by all threads; returns when the share is
-     * done. */
+    /* Computes this thread's share of the node; all threads call it. Returns when it is done. */
     void (*run)(const struct gr_node *node, const struct gr_cpu_work *w);
     /* NULL: no scratch. */
     struct gr_cpu_need (*need)(const struct gr_node *node);
@@ -68,8 +67,7 @@ static inline struct gr_cpu_share gr_cpu_share(int64_t n, int64_t grain,
 /* Columns of f32 per cache line: the grain when threads write columns of the same row. */
 #define GR_CPU_LINE 16
 
-/* gr_cpu_take with several NUMA nodes: takes items of this thread's node first, then of the
- * others. */
+/* gr_cpu_take with several NUMA nodes: items of this thread's node first, then of the others. */
 int64_t gr_cpu_take_near(const struct gr_cpu_work *w, int64_t n_matrix, int64_t n_part);
 
 /* Takes the next work item of this node (dynamic scheduling, for items of unequal cost): an index

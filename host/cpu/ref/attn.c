@@ -1,5 +1,4 @@
-/* ATTN: softmax over the cells that a token sees. Rows of K and V outside all spans are never
- * read. */
+/* ATTN: softmax over the cells that a token sees. Rows of K and V outside spans are never read. */
 #include <math.h>
 #include <string.h>
 
@@ -40,8 +39,7 @@ static double logit(const struct gr_args_attn *a, int64_t t, int64_t h, int64_t 
     return x;
 }
 
-/* p[i - lo] = exp(logit - largest) for every item of the span. Returns the sum, 0 when the span is
- * empty. */
+/* p[i - lo] = exp(logit - largest) for each item of the span. Returns the sum, 0 if it is empty. */
 static double weigh(const struct gr_args_attn *a, int64_t t, int64_t h, double *p, float *k)
 {
     struct span s = span_of(a, t);

@@ -1,5 +1,4 @@
-/* NORM: each group of columns of a row scaled to unit root mean square, or to zero mean and unit
- * variance. */
+/* NORM: each group of columns of a row scaled to root mean square 1, or to mean 0, variance 1. */
 #include <math.h>
 
 #include "cpu/ref/ref.h"
