@@ -117,8 +117,7 @@ static int acquire(struct gr_cuda_device *d, int i)
     return 0;
 }
 
-/* Unloads all modules. Errors do not matter: a lost context fails every call, and goes with what it
- * holds. */
+/* Unloads all modules. Errors do not matter: a lost context fails every call and is freed whole. */
 static void unload(struct gr_cuda_device *d)
 {
     GR_CUDA_VISIT(v);

@@ -70,8 +70,7 @@ int gr_cuda_kernel(struct gr_cuda_device *d, const char *name, bool no_sm90,
 /* Allows launches of the kernel with `smem` bytes of dynamic shared memory. */
 int gr_cuda_kernel_smem(struct gr_cuda_device *d, struct gr_cuda_kernel *k, uint32_t smem);
 
-/* True when code for these architectures ("sm_80 sm_90a compute_80") runs on compute capability
- * cc. */
+/* True when code for these architectures ("sm_80 sm_90a compute_80") runs on capability cc. */
 bool gr_cuda_runs(const char *archs, int cc);
 
 #endif

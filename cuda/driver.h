@@ -103,8 +103,7 @@ int gr_cuda_load(struct gr_cuda_driver *cu, const char *library, bool *broken);
  * that CUDA of a version began with ("525"), "" when that is not known. */
 int gr_cuda_needed(int toolkit);
 const char *gr_cuda_driver_name(int version);
-/* Checks that a driver of this version loads what that toolkit made: 0, or GR_E_DEVICE with one
- * line. */
+/* Checks that a driver of this version loads what that toolkit made: 0, or GR_E_DEVICE. */
 int gr_cuda_check_toolkit(int driver, int toolkit);
 
 /* The driver of this build (gr_cuda_build), loaded and asked for its devices once in a process, by

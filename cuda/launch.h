@@ -96,8 +96,7 @@ int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, boo
 int gr_cuda_pack(struct gr_launcher *l, const struct gr_ten *rows, const struct gr_ten *packed);
 int gr_cuda_unpack(struct gr_launcher *l, const struct gr_ten *packed, const struct gr_ten *rows);
 
-/* True when two tensors are the same one; when they have bytes in common (an absent one has
- * none). */
+/* True when two tensors are the same; when they have bytes in common (an absent one has none). */
 bool gr_ten_same(const struct gr_ten *a, const struct gr_ten *b);
 bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b);
 

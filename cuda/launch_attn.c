@@ -94,8 +94,7 @@ static int32_t pitch_f16(int64_t d)
     return (int32_t)d * 2 + 16;
 }
 
-/* Pieces of 16 bytes that a head's steps may touch: they begin anywhere in one unless they divide
- * it. */
+/* Pieces of 16 bytes that a head's steps may touch: they begin anywhere in one or divide it. */
 static int32_t step_pieces(const struct gr_kernel_rows *r)
 {
     int32_t n = r->head_step;
@@ -121,8 +120,7 @@ static int32_t column_in_k(const struct gr_args_attn *a)
     return shared && column % 8 == 0 ? (int32_t)column : -1;
 }
 
-/* True when tiles become f16 before they are multiplied; attn_decode multiplies planes as they
- * are. */
+/* True when tiles become f16 before they are multiplied; attn_decode multiplies planes as such. */
 static bool converted(const struct gr_kernel_rows *r, bool keep_planes)
 {
     return r->type == GR_BF16 || (r->type != GR_F16 && !keep_planes);
@@ -238,8 +236,7 @@ static bool set_decode(const struct gr_launcher *l, struct gr_kernel_attn *k)
 
 /* ---- many ---- */
 
-/* Head sizes that attn_prefill is compiled for, and keys of its tiles; likewise
- * attn_prefill_sm90. */
+/* Head sizes that attn_prefill and attn_prefill_sm90 are compiled for, and keys of their tiles. */
 static const struct size {
     int32_t d_k, d_v, n_k;
     const char *kernel;

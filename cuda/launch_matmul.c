@@ -39,8 +39,7 @@ static int64_t n_tile(const struct gr_ten *w)
     return up(w->offset + w->rows, GR_PACK_ROWS);
 }
 
-/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share one kernel of each
- * form. */
+/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share a kernel per form. */
 struct name {
     char text[48];
 };

@@ -95,8 +95,7 @@ int32_t gr_launch_resident(const struct gr_launcher *l, const char *kernel, uint
 
 /* ---- scratch ---- */
 
-/* The address `at` bytes into the scratch piece. More than was measured is an error of a
- * launcher. */
+/* The address `at` bytes into the scratch piece. More than was measured is a launcher's error. */
 static void *place(struct gr_launcher *l, size_t at, size_t bytes, size_t end)
 {
     if (!l->notes)

@@ -41,8 +41,7 @@ struct item {
     bool matrix, first, last; /* of its group */
 };
 
-/* Events of a group: all that was queued when the group was asked for is done; all of the group is
- * there. */
+/* Events of a group: all work queued before it was asked for is done; all of the group is there. */
 struct group {
     cu_event behind, done;
 };

@@ -1,5 +1,4 @@
-/* Packed x: its memory, the launch that writes it, and the node in front whose launch can write
- * it. */
+/* Packed x: its memory, the launch that writes it, and the node in front that can write it. */
 #include "cuda/packed_x.h"
 
 #include "cuda/grid.h"

@@ -397,8 +397,7 @@ static int32_t suspect(const struct nccl_transport *x, int rc)
                                         : x->transport.opt.to;
 }
 
-/* Ends a call: a failure ends the communicator as well, as the device may wait for what does not
- * come. */
+/* Ends a call: a failure ends the communicator too, as the device may wait for what never comes. */
 static int settle(struct nccl_transport *x, int rc)
 {
     if (!rc)
@@ -445,8 +444,7 @@ static int nccl_recv(struct gr_transport *n, struct gr_backend *b,
     return pass(n, b, false, span, n_span, deadline_ns);
 }
 
-/* The graph for a gather into this memory; the one not used for longest goes when there are too
- * many. */
+/* The graph for a gather into this memory; a new one replaces the least recently used. */
 static cu_graph_exec *graph_of(struct nccl_transport *x, void *all, size_t bytes)
 {
     struct part *oldest = &x->part[0];
@@ -465,8 +463,7 @@ static cu_graph_exec *graph_of(struct nccl_transport *x, void *all, size_t bytes
     return &oldest->graph;
 }
 
-/* Sends to each other member of the group and receives from it, as one NCCL group: they progress
- * together. */
+/* Sends to and receives from each other member, as one NCCL group: they progress together. */
 static int gather(struct gr_cuda_backend *c, struct nccl_transport *x, char *all, size_t bytes,
                   int64_t deadline_ns)
 {

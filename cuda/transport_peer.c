@@ -64,8 +64,7 @@ static struct peer *peer_of(struct gr_transport *n)
 
 /* ---- tickets ---- */
 
-/* Makes a ticket of the process, the time and a number; its prefix tells it from tickets of other
- * kinds. */
+/* Makes a ticket of the process, the time and a number; its prefix marks its kind. */
 void gr_peer_ticket(struct gr_transport_ticket *t)
 {
     static _Atomic uint64_t made;

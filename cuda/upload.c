@@ -34,8 +34,7 @@ static void name_for_profilers(struct gr_cuda_loader *l)
     gr_threads_run(l->pool, gr_threads_count(l->pool), name_thread, NULL);
 }
 
-/* Allocates staging memory: smaller slots where the weights leave little, at least `least`
- * bytes. */
+/* Allocates staging memory: smaller slots where weights leave little, but `least` bytes or more. */
 static int staging_new(struct gr_cuda_backend *c, struct gr_cuda_loader *l, size_t least)
 {
     int rc;
@@ -127,8 +126,7 @@ static void copy_part(void *arg, int ith, int nth)
             memcpy(x->dst + r * x->row, x->src + r * x->stride, x->row);
 }
 
-/* Queues rows for device memory at dst (0: the slot's own staging buffer), by slot *slot of pinned
- * memory. */
+/* Queues rows for device memory at dst (0: the slot's own staging buffer), by pinned slot *slot. */
 static int send(struct gr_cuda_backend *c, struct gr_cuda_loader *l, cu_pointer dst, struct copy x,
                 int *slot)
 {

@@ -1,5 +1,4 @@
-/* The walk over a segment's nodes, which measures the scratch memory that they need or notes their
- * launches. */
+/* The walk over a segment's nodes, which measures their scratch memory or notes their launches. */
 #include "cuda/launcher.h"
 #include "gr/status.h"
 
