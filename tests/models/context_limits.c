@@ -11,8 +11,7 @@
 
 /* ---- lengths ---- */
 
-/* Settings of a file, those asked of a session of it, and the length that its positions are good
- * for. */
+/* Settings of a file and of a session of it, and the length that its positions are good for. */
 struct stretch {
     const char *scaling; /* the file's, NULL: it says nothing */
     float factor;

@@ -217,8 +217,7 @@ Test(default_model, the_neighbour_window_has_no_weak_lengths)
     json_decref(prompts);
 }
 
-/* Greedy text equals that of a numpy implementation in f32, as long as its two best logits were far
- * apart. */
+/* Greedy text equals that of numpy in f32, as long as its two best logits were far apart. */
 Test(default_model, greedy_story_is_that_of_another_implementation)
 {
     json_t *reference = load(DATA "reference.json");

@@ -1,5 +1,4 @@
-/* Sessions over several devices: wherever layers and caches are, the same batches give the same
- * bits. */
+/* Sessions over several devices: wherever layers and caches are, batches give the same bits. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

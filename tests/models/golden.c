@@ -1,5 +1,4 @@
-/* Logits against those of another implementation (tests/golden/models/make.py), for every
- * architecture. */
+/* Logits of every architecture against another implementation's (tests/golden/models/make.py). */
 #include "support/golden.h"
 
 #include <criterion/criterion.h>

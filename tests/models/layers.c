@@ -62,8 +62,7 @@ static void compare(int n, const char *what)
     cr_expect(e < 1e-12, "%s: %g", what, e);
 }
 
-/* The layers of which `lost` has a bit, the last one among them, have no attention: as if it added
- * nothing. */
+/* Layers of which `lost` has a bit, the last one too, have no attention: it adds nothing. */
 Test(layers, without_attention)
 {
     for (unsigned lost = 1; lost < 16; lost++) {

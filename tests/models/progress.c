@@ -1,5 +1,4 @@
-/* A caller that listens to the progress of long calls hears all of it, in order, and can end
- * them. */
+/* A caller that listens to the progress of long calls hears all, in order, and can end them. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* Properties of every architecture in the table, on tiny random models made from its own
- * tensors. */
+/* Properties of every architecture in the table, on tiny random models made from its tensors. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -13,8 +12,7 @@
 #define N_TOK 40
 #define N_VOCAB 96
 
-/* F32 sums of at most 96 terms, differently ordered: relative error about 1e-6, squared, over two
- * layers. */
+/* F32 sums of at most 96 terms in another order: about 1e-6, squared, over two layers. */
 #define SAME 1e-10
 
 static void tokens(int32_t *id, int n, uint64_t seed)
@@ -273,8 +271,7 @@ Test(models, no_step_needs_more_than_was_reserved)
     }
 }
 
-/* Self-Extend end to end: after seq_div, logits are those of the same tokens stored at the grouped
- * positions. */
+/* Self-Extend end to end: after seq_div, logits are those of tokens stored at grouped positions. */
 Test(models, grouped_positions_by_division_or_from_the_start)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));

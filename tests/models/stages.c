@@ -431,8 +431,7 @@ Test(stages, taps_are_those_of_the_layers)
 
 /* ---- layers that share keys and values ---- */
 
-/* The third layer attends to the second one's. They stay together, and where they do not, it is
- * said. */
+/* The third layer attends to the second one's. They stay together, or no session opens. */
 Test(stages, what_shares_a_cache_stays_together)
 {
     struct tiny t = tiny_of(gr_arch_find((struct gr_str){"llama", 5}));

@@ -293,8 +293,7 @@ static void run(const struct tiny *t, int32_t n_rank, uint64_t seed)
     }
 }
 
-/* Every architecture, with numbers of ranks of which some have no layer; over links without buffers
- * too. */
+/* Every architecture, with ranks of which some have no layer; over links without buffers too. */
 Test(team, does_what_one_rank_does)
 {
     static const struct gr_link_opt unbuffered = {.sync = true};

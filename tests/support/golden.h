@@ -82,8 +82,7 @@ static inline bool golden_has_adapters(const char *name)
 
 enum { GOLDEN_ADAPTERS = 2 };
 
-/* Adapter k of two, written to `path`: of all matrices, and of half of them. make.py has the
- * scales. */
+/* Adapter k of two, written to `path`: of all matrices, and of half of them (scales: make.py). */
 static inline void golden_adapter(struct adapter *a, int k, const struct gr_model *m,
                                   const char *path)
 {

@@ -1,5 +1,4 @@
-/* Properties of every model that the reader accepts, whatever the file; for tests and for the
- * fuzzer. */
+/* Properties of every model that the reader accepts, for tests and for the fuzzer. */
 #ifndef TESTS_GGUF_MODEL_FAULT_H
 #define TESTS_GGUF_MODEL_FAULT_H
 

@@ -486,8 +486,7 @@ bool tiny_required(const struct tiny *t, int i)
     return items[i].bias ? f & GR_BIAS : !may_lack(t, items[i].spec, items[i].il);
 }
 
-/* The shape, innermost first; returns the number of dimensions. A matrix of one row is a vector in
- * files. */
+/* The shape, innermost first; returns the number of dimensions. Files store one row as a vector. */
 static uint32_t shape_of(const struct gr_hparams *hp, const struct item *it, uint64_t *ne)
 {
     uint32_t n = 0;

@@ -53,8 +53,7 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
  * returns a status. */
 void tiny_encode(struct gr_session *s);
 int tiny_try_encode(struct gr_session *s);
-/* Output of the last batch for token i: logits or, of a model that has none, as many numbers of a
- * vector. */
+/* Output of the last batch for token i: logits or, of a model without, as many of its vector. */
 const float *tiny_row(const struct gr_session *s, int32_t i);
 /* True when positions are part of the stored keys and values, which then cannot be moved. */
 bool tiny_learned_positions(const struct gr_model *m);
