@@ -47,7 +47,7 @@ struct gr_cuda_device *gr_cuda_hold(struct gr_cuda_device *d);
 void gr_cuda_release(struct gr_cuda_device **d);
 /* Facts and free memory of device i, which need not be open. */
 int gr_cuda_device_info(int i, struct gr_device_info *info);
-/* Ends what gr_cuda_device_info has kept of the device: its context goes with the last user. */
+/* Releases the context that gr_cuda_device_info has kept of a device, which now has a user. */
 void gr_cuda_take_over(struct gr_cuda_device *d);
 
 /* Makes a device's context current for the length of a call, as threads of programs may have a CUDA

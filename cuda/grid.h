@@ -22,10 +22,10 @@ static inline int gr_launch_items(struct gr_launcher *l, const char *kernel, int
     return gr_launch(l, kernel, grid, threads, smem, args, args_bytes);
 }
 
-/* Number of segments that the columns, of n_part pieces, of n_block products of a block each are
- * cut into, so that most of a device has something to do: at least `least` pieces each, 8 segments
- * at most, whose sums are added by one block. The device is always taken for one of 132
- * multiprocessors: sums do not depend on how many it has. */
+/* Number of segments into which the columns (n_part pieces) of n_block products, a block each, are
+ * cut so that most of a device has work: `least` pieces each or more, 8 segments at most, whose
+ * sums one block adds. It is computed for 132 multiprocessors on every device, so that sums do not
+ * depend on their number. */
 enum { GR_NOMINAL_SM = 132 };
 static inline int64_t gr_launch_segments(int64_t n_block, int64_t n_part, int64_t least)
 {

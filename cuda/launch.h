@@ -76,8 +76,8 @@ struct gr_epilogue_made {
     int64_t n_tile;            /* of GR_PACK_ROWS columns of y */
 };
 /* Fills *t with the epilogue of a launch of n products, in blocks of `threads`: nodes from the k-th
- * behind this one on, whose number is returned, and packed x. *t, of one slice as yet, stays as it
- * is when there is none. */
+ * behind this one on, and packed x. Returns the number of these nodes. The caller sets n_work for
+ * one slice; without an epilogue *t stays as it is. */
 struct gr_epilogue;
 int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_made *made, int n,
                        uint32_t threads, struct gr_epilogue *t);

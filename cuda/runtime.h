@@ -87,9 +87,9 @@ static inline struct gr_cuda_backend *gr_cuda_of(struct gr_backend *b)
 
 /* gr_cuda_enter begins every call of the table: it makes the context current for a visit, or
  * returns the error that the backend was lost by. gr_cuda_leave ends a call that queues work or
- * waits for it: an error of the device is remembered for ever, as nobody knows what has been done.
- * A call that only makes, gives back or switches something loses nothing by failing: a dead context
- * says so again. */
+ * waits for it: an error of the device is remembered for ever, as what has been done is unknown. A
+ * call that only makes, frees or switches something loses nothing by failing: a dead context fails
+ * the next call as well. */
 int gr_cuda_enter(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 int gr_cuda_leave(struct gr_cuda_backend *c, int rc);
 
@@ -149,9 +149,9 @@ int gr_cuda_offload_wait(struct gr_backend *b);
 void gr_cuda_offload_end(struct gr_backend *b);
 size_t gr_cuda_offload_bytes(struct gr_backend *b);
 double gr_cuda_offload_rate(struct gr_backend *b);
-/* Makes the context current, of a lost backend too, and waits for all that is queued and for
- * weights on their way, before memory that they may use goes. Errors do not matter: what a lost
- * context holds goes with it. */
+/* Makes the context current, of a lost backend too, and waits for queued work and for weights on
+ * their way, before memory that they may use is freed. Errors do not matter: what a lost context
+ * holds is freed with it. */
 void gr_cuda_settle(struct gr_cuda_backend *c, struct gr_cuda_visit *v);
 /* Waits for all offloaded weights that have been asked for. */
 int gr_cuda_offload_sync(struct gr_cuda_backend *c);
