@@ -1,5 +1,5 @@
-/* A program that uses the library while somebody cuts its model's file off: its handler of SIGBUS
- * can tell, and a model that was read instead of mapped does not care. */
+/* A program that uses the library while its model's file is truncated: its handler of SIGBUS can
+ * tell, and a model that was read instead of mapped is not affected. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -176,7 +176,7 @@ Test(draw, refuses_what_needs_a_history)
     gr_model_close(&m);
 }
 
-/* A session of another size goes on as the one before: also with what draws its tokens. */
+/* A session that is resized goes on as before, with the samplers that draw its tokens. */
 Test(draw, resizing_keeps_the_samplers)
 {
     struct gr_model *m = open_on("cpu");

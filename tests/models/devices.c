@@ -416,8 +416,8 @@ static void stop(const char *name, int layer, const float *data, int64_t rows, i
         gr_session_cancel(c->s);
 }
 
-/* A prompt that is stopped while weights are on their way: when that is said, none is any more, as
- * the next step has other values where they go. */
+/* A prompt that is stopped while weights are being transferred: when the call returns, none is any
+ * more, since the next step has other values in their memory. */
 Test(devices, a_prompt_is_stopped_while_weights_come, .timeout = 120)
 {
     struct tiny t = larger();

@@ -107,7 +107,7 @@ Test(image, the_text_behind_it)
                      "batch token 0: position 8 expected, as sequence 0 ends at 7, 6 found");
     cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 1, .token = &id}), 0, "%s", gr_error());
     cr_assert_eq(gr_kv_seq_pos_max(s, 0), 8);
-    /* Without the text it goes on there again; without some of the image, where that ends. */
+    /* With the text removed the next position is 8 again; with the image removed it is 5. */
     cr_assert_eq(gr_kv_seq_rm(s, 0, 8, -1), 0);
     cr_assert_eq(gr_decode(s, &(struct gr_batch){.n_tok = 1, .token = &id}), 0, "%s", gr_error());
     cr_assert_eq(gr_kv_seq_pos_max(s, 0), 8);

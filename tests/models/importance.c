@@ -55,7 +55,7 @@ static struct gr_imatrix *collect(struct gr_model *m, int n_ubatch, bool output,
     cr_assert_eq(gr_session_imatrix(session, NULL, false), 0);
     cr_assert_eq(gr_session_tap(session, NULL, NULL, NULL), 0);
     gr_kv_clear(session);
-    cr_assert_eq(gr_decode(session, &b), 0); /* nobody looks any more */
+    cr_assert_eq(gr_decode(session, &b), 0); /* no longer collected */
     gr_session_close(&session);
     return im;
 }

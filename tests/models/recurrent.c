@@ -1,5 +1,5 @@
 /* Models with recurrent layers, through the public interface: sequences of unequal length together,
- * shared states, turning back, refusals and failures. */
+ * shared states, rollback, refusals and failures. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ static void ok(int rc)
     cr_assert_eq(rc, 0, "%s", gr_error_message());
 }
 
-/* Tokens one after the other, so that each leaves a state to turn back to. */
+/* Tokens one after the other, so that each leaves a state to roll back to. */
 static void steps(struct gr_session *s, int32_t seq, int32_t text, int lo, int hi, float *logits)
 {
     for (int i = lo; i < hi; i++)
@@ -76,8 +76,8 @@ static void expect_equal(const struct gr_model *m, const float *a, const float *
               m->arch->name, tiny_nmse(a, b, (size_t)n * N_VOCAB));
 }
 
-/* Generating, turning back and generating again gives the same logits to the bit; so does another
- * text after turning back, as if the first one had never been. */
+/* Generating, rolling back and generating again gives the same logits to the bit; so does another
+ * text after a rollback, as if the first one had never been. */
 Test(recurrent_models, turning_back)
 {
     int at = 0, n = 0;
@@ -230,7 +230,7 @@ Test(recurrent_models, tokens_of_several_sequences)
     }
 }
 
-/* A restored sequence can be turned back as far as the saved one could. */
+/* A restored sequence can be rolled back as far as the saved one could. */
 Test(recurrent_models, saved_and_restored)
 {
     int at = 0;

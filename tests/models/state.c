@@ -299,7 +299,7 @@ Test(state, self_extend)
     gr_model_close(&m);
 }
 
-/* Recurrent states can be turned back after a restore as before. */
+/* Recurrent states can be rolled back after a restore as before. */
 Test(state, snapshots)
 {
     for (int i = 0; gr_arch_at(i); i++) {

@@ -306,8 +306,8 @@ Test(team, does_what_one_rank_does)
     }
 }
 
-/* One token after the other takes no memory that was not there before, on any rank; but for a
- * message when more of them than ever are on their way. */
+/* Decoding token by token allocates nothing on any rank, except for messages when more than ever
+ * before are being sent at once. */
 Test(team, steps_take_no_memory)
 {
     enum { STEPS = 60, FEW = 6 };

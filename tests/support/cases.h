@@ -1,5 +1,5 @@
-/* Cases of a program that tests or measures a device, told one by one to whoever runs it: a kernel
- * that hangs or crashes then costs its case, and the others run when the program is started again.
+/* Cases of a program that tests or measures a device, noted one by one in a journal: a kernel that
+ * hangs or crashes then costs its case, and the others run when the program is started again.
  *
  * Environment, all of it optional:
  *   GR_CASES_JOURNAL=FILE  lines are appended, each by one write, so that processes may share FILE:
@@ -18,9 +18,9 @@ enum { CASES_NAME_BYTES = 512, CASES_WHY_BYTES = 1000 };
 /* True when SKIP and ONLY let the case of this name run. Of any thread. */
 bool cases_wanted(const char *name);
 
-/* Begins case "GROUP/LABEL" ("LABEL" when group is NULL, of which EACH knows nothing), with " #2"
- * behind it and so on where this process has had that before. One group's cases come one after
- * another. Returns the name, valid until the next call; NULL: the case is not to be run. */
+/* Begins case "GROUP/LABEL" ("LABEL" when group is NULL, which EACH does not count), with " #2" and
+ * so on behind it where this process has had that name before. The cases of a group follow each
+ * other. Returns the name, valid until the next call; NULL: the case is not to be run. */
 const char *cases_begin(const char *group, const char *label);
 
 /* Ends it; why: what is wrong, of which the journal gets at most CASES_WHY_BYTES on one line, or

@@ -8,9 +8,8 @@
 #include "support/adapter.h"
 #include "support/tiny.h"
 
-/* The architecture of each, and what its name has more. Not among them: families whose positions
- * the other implementation cannot move (M-RoPE) or moves in layers that have none (cohere2,
- * smollm3). */
+/* The architecture of each, and the rest of its name. Without families whose positions the other
+ * implementation cannot move (M-RoPE) or moves in layers that have none (cohere2, smollm3). */
 static const char *const golden_arch[][2] = {{"llama", ""},
                                              {"llama", "-moe"},
                                              {"qwen2", ""},
