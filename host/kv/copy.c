@@ -170,9 +170,10 @@ static void rename_items(struct gr_kv *kv, int32_t seq, uint32_t base)
     }
 }
 
-/* Fills the holes of a pool with its last cells and updates the indexes. */
-static uint32_t pack(struct gr_kv *kv, struct gr_kv_pool *pool, int32_t *src, int32_t *dst)
+/* Fills the holes of pool k with its last cells and updates the indexes. */
+static uint32_t pack(struct gr_kv *kv, uint32_t k, int32_t *src, int32_t *dst)
 {
+    struct gr_kv_pool *pool = &kv->pool[k];
     uint32_t n = pair_holes(kv, pool, src, dst);
     for (uint32_t i = 0; i < n; i++) {
         move_cell(kv, (uint32_t)src[i], (uint32_t)dst[i]);
@@ -206,7 +207,7 @@ int gr_kv_pack(struct gr_kv *kv, struct gr_kv_moves *moves)
     if (rc)
         return rc;
     for (uint32_t s = 0; s < kv->p.n_kv_pool; s++)
-        n += pack(kv, &kv->pool[s], kv->move_src + n, kv->move_dst + n);
+        n += pack(kv, s, kv->move_src + n, kv->move_dst + n);
     *moves = (struct gr_kv_moves){n, kv->move_src, kv->move_dst};
     assert(gr_kv_check(kv) == 0);
     return 0;
