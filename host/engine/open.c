@@ -426,6 +426,8 @@ int gr_session_exchange(struct gr_session *a, struct gr_session *b)
     from->tap_name = NULL, from->tap_fn = NULL, from->time_fn = NULL;
     memcpy(a->sampled.sampler, t->sampled.sampler, sizeof a->sampled.sampler);
     update(a), update(b);
+    gr_session_progress(a, own->progress.fn, own->progress.user);
+    gr_session_progress(b, NULL, NULL);
     int rc = own->time_fn ? gr_session_time(a, own->time_fn, own->time_user) : 0;
     to->time_start = own->time_start;
     gr_free(t);

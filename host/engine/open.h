@@ -14,7 +14,7 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p);
 int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
                      const struct gr_session_params *params, bool measure);
 int gr_session_finish(struct gr_session *s);
-/* Exchanges what two sessions have, except the tap, the timer, the importance matrix and the
+/* Exchanges what two sessions have, except the tap, progress callback, timer, importance matrix and
  * samplers of device-side sampling, which belong to the handle. Pointers to the sessions must be
  * updated by their owners. */
 int gr_session_exchange(struct gr_session *a, struct gr_session *b);

@@ -131,6 +131,11 @@ static void of_a_prompt(int n_gpu, int least)
     cr_expect_eq(decode(s, N_PROMPT), GR_E_CANCELLED);
     cr_expect_lt(x.h.last, 1000 * N_PROMPT);
     cr_expect_eq(gr_kv_used(s), N_PROMPT);
+    x.h = (struct heard){0};
+    cr_assert_eq(gr_session_resize(s, 512), 0, "%s", gr_error());
+    cr_assert_eq(decode(s, N_PROMPT), 0, "%s", gr_error());
+    expect_passes(&x.h, 1);
+    cr_expect_geq(x.h.n, least, "after a resize: told %d times, %d expected", x.h.n, least);
     gr_session_progress(s, NULL, NULL);
     x.h = (struct heard){0};
     cr_assert_eq(decode(s, 1), 0, "%s", gr_error());
