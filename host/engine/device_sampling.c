@@ -1,5 +1,5 @@
 /* Sampling on the device that has the logits: gr_decode returns token ids instead of rows. */
-#include "engine/draw.h"
+#include "engine/device_sampling.h"
 
 #include "base/alloc.h"
 #include "engine/session.h"

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/draw.h"
+#include "engine/device_sampling.h"
 #include "engine/session.h"
 #include "engine/step.h"
 #include "engine/vectors.h"

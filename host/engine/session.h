@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "batch/batch.h"
-#include "engine/draw.h"
+#include "engine/device_sampling.h"
 #include "engine/lists.h"
 #include "engine/memory.h"
 #include "engine/observe.h"
@@ -81,7 +81,7 @@ struct gr_session {
     struct gr_placed placed; /* of the current micro-batch: cells [n_ubatch], states [n_seq_max] */
     void *placed_memory;
 
-    struct gr_draws sampled;
+    struct gr_device_sampling sampled;
     struct gr_results results;
 
     /* with several ranks */

@@ -9,8 +9,8 @@
  * Quantisation makes sum w (x - x')^2 small, where w is the importance. Without importance the
  * types with one scale per block (except IQ4_NL), MXFP4 and NVFP4 follow their format's own rule in
  * one pass (as caches and activations do), equal to the format's reference byte for byte; all
- * others use w = 1. The table, which tests/quant asserts, gives the relative error sqrt(sum w (x -
- * x')^2 / sum w x^2) on normal data without importance and with all importances 1; then, with
+ * others use w = 1. The table, which tests/host/quant asserts, gives the relative error sqrt(sum w
+ * (x - x')^2 / sum w x^2) on normal data without importance and with all importances 1; then, with
  * varying importances, the error as a multiple of that of llama.cpp's quantisers, on normal data
  * and on a matrix of the default model:
  *

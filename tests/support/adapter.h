@@ -1,6 +1,6 @@
 /* Random adapters (LoRA) for tiny models. */
-#ifndef TESTS_MODELS_ADAPTER_H
-#define TESTS_MODELS_ADAPTER_H
+#ifndef TESTS_SUPPORT_ADAPTER_H
+#define TESTS_SUPPORT_ADAPTER_H
 
 #include "gguf/gguf.h"
 #include "model/model.h"

@@ -1,6 +1,6 @@
 /* The tiny models with an encoder and a decoder whose logits another implementation computed. */
-#ifndef TESTS_MODELS_ENCODER_DECODER_H
-#define TESTS_MODELS_ENCODER_DECODER_H
+#ifndef TESTS_SUPPORT_ENCODER_DECODER_H
+#define TESTS_SUPPORT_ENCODER_DECODER_H
 
 #include <string.h>
 

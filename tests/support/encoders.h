@@ -1,6 +1,6 @@
 /* The tiny models whose vectors another implementation computed, and the session it ran. */
-#ifndef TESTS_MODELS_ENCODERS_H
-#define TESTS_MODELS_ENCODERS_H
+#ifndef TESTS_SUPPORT_ENCODERS_H
+#define TESTS_SUPPORT_ENCODERS_H
 
 #include <criterion/criterion.h>
 #include <stdio.h>

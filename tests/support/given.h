@@ -1,6 +1,6 @@
 /* Vectors that stand for tokens of a tiny model. */
-#ifndef TESTS_MODELS_GIVEN_H
-#define TESTS_MODELS_GIVEN_H
+#ifndef TESTS_SUPPORT_GIVEN_H
+#define TESTS_SUPPORT_GIVEN_H
 
 #include <criterion/criterion.h>
 

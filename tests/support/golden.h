@@ -1,6 +1,6 @@
 /* The tiny models whose logits another implementation computed, and the session it ran. */
-#ifndef TESTS_MODELS_GOLDEN_H
-#define TESTS_MODELS_GOLDEN_H
+#ifndef TESTS_SUPPORT_GOLDEN_H
+#define TESTS_SUPPORT_GOLDEN_H
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Properties of every model that the reader accepts, for tests and for the fuzzer. */
-#ifndef TESTS_GGUF_MODEL_FAULT_H
-#define TESTS_GGUF_MODEL_FAULT_H
+#ifndef TESTS_SUPPORT_MODEL_FAULT_H
+#define TESTS_SUPPORT_MODEL_FAULT_H
 
 #include <stdio.h>
 #include <string.h>

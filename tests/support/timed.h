@@ -2,8 +2,8 @@
  * tried and measured on a machine with few processors. A segment is queued, and done that time
  * after the one before it; download and sync sleep until everything queued is done, as they would
  * wait for a GPU. */
-#ifndef TESTS_PIPELINE_TIMED_H
-#define TESTS_PIPELINE_TIMED_H
+#ifndef TESTS_SUPPORT_TIMED_H
+#define TESTS_SUPPORT_TIMED_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Tiny random models of any architecture, made from its own table of tensors. */
-#ifndef TESTS_MODELS_TINY_H
-#define TESTS_MODELS_TINY_H
+#ifndef TESTS_SUPPORT_TINY_H
+#define TESTS_SUPPORT_TINY_H
 
 #include "gguf/gguf.h"
 #include "model/model.h"

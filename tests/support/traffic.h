@@ -1,7 +1,7 @@
 /* Random traffic between all ranks of a world, over every link of every lane, checked byte by byte:
  * for threads, processes, wrapped links and ThreadSanitizer alike. */
-#ifndef TESTS_LINK_TRAFFIC_H
-#define TESTS_LINK_TRAFFIC_H
+#ifndef TESTS_SUPPORT_TRAFFIC_H
+#define TESTS_SUPPORT_TRAFFIC_H
 
 #include "link/link.h"
 

@@ -1,6 +1,6 @@
 /* Made-up trees of /sys and /proc, for what reads them. */
-#ifndef TESTS_BASE_TREE_H
-#define TESTS_BASE_TREE_H
+#ifndef TESTS_SUPPORT_TREE_H
+#define TESTS_SUPPORT_TREE_H
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Tokens that devices sample. */
-#ifndef GR_ENGINE_DRAW_H
-#define GR_ENGINE_DRAW_H
+#ifndef GR_ENGINE_DEVICE_SAMPLING_H
+#define GR_ENGINE_DEVICE_SAMPLING_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 struct gr_session;
 
 /* The device-side samplers of a session. */
-struct gr_draws {
+struct gr_device_sampling {
     struct gr_sampler *sampler[GR_SEQ_MAX]; /* of each sequence, or NULL */
     struct gr_sample_how *how;              /* [n_out] sampling parameters of each sampled row */
     size_t how_cap;
