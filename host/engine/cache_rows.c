@@ -3,8 +3,8 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "engine/devices.h"
 #include "engine/memory.h"
+#include "engine/session_devices.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "quant/planes.h"

@@ -9,7 +9,6 @@
 #include "gr/status.h"
 
 #define CELL_PAD 256 /* cells are allocated in blocks of this many */
-#define MIB(bytes) ((double)(bytes) / 1048576)
 
 static int cache_type(const char *name, const char *what, uint32_t *out)
 {
@@ -190,9 +189,9 @@ static void log_kind(const struct gr_memory *m, int kind, const char *what)
     gr_log(GR_LOG_DEBUG,
            "%ssize = %7.2f MiB (%6u cells, %3d layers, %2u/%u seqs), K (%s): %7.2f MiB, V (%s): "
            "%7.2f MiB",
-           what, MIB(k + b[GR_T_V]), kv->n_cell, m->n_layer[kind],
+           what, gr_to_mib(k + b[GR_T_V]), kv->n_cell, m->n_layer[kind],
            kv->n_kv_pool == 1 ? kv->n_seq_max : kv->n_kv_pool, kv->n_kv_pool,
-           gr_dtype_name(m->type_k), MIB(k), gr_dtype_name(m->type_v), MIB(b[GR_T_V]));
+           gr_dtype_name(m->type_k), gr_to_mib(k), gr_dtype_name(m->type_v), gr_to_mib(b[GR_T_V]));
 }
 
 void gr_memory_log(const struct gr_memory *m)
@@ -203,14 +202,15 @@ void gr_memory_log(const struct gr_memory *m)
         v += m->bytes[kind][GR_T_V];
     }
     gr_log(GR_LOG_DEBUG, "KV self size  = %7.2f MiB, K (%s): %7.2f MiB, V (%s): %7.2f MiB",
-           MIB(k + v), gr_dtype_name(m->type_k), MIB(k), gr_dtype_name(m->type_v), MIB(v));
+           gr_to_mib(k + v), gr_dtype_name(m->type_k), gr_to_mib(k), gr_dtype_name(m->type_v),
+           gr_to_mib(v));
     if (m->cache.has[GR_CACHE_FULL])
         log_kind(m, GR_CACHE_FULL, "");
     if (m->cache.has[GR_CACHE_SWA])
         log_kind(m, GR_CACHE_SWA, "window: ");
     if (m->cache.has_rs)
         gr_log(GR_LOG_DEBUG, "states: size = %7.2f MiB (%6u rows, %3d layers, %2u seqs), f32",
-               MIB(m->state_bytes), m->n_row, m->n_recurrent, m->cache.n_seq_max);
+               gr_to_mib(m->state_bytes), m->n_row, m->n_recurrent, m->cache.n_seq_max);
 }
 
 void gr_memory_log_part(const struct gr_memory *part, const char *where)
@@ -222,11 +222,11 @@ void gr_memory_log_part(const struct gr_memory *part, const char *where)
             gr_log(GR_LOG_DEBUG,
                    "%10s KV buffer size = %8.2f MiB (%6u cells, %3d layers%s), K (%s): %7.2f MiB, "
                    "V (%s): %7.2f MiB",
-                   where, MIB(k + v), part->cache.kv[kind].n_cell, part->n_layer[kind],
+                   where, gr_to_mib(k + v), part->cache.kv[kind].n_cell, part->n_layer[kind],
                    kind == GR_CACHE_SWA ? " with a window" : "", gr_dtype_name(part->type_k),
-                   MIB(k), gr_dtype_name(part->type_v), MIB(v));
+                   gr_to_mib(k), gr_dtype_name(part->type_v), gr_to_mib(v));
     }
     if (part->n_recurrent)
         gr_log(GR_LOG_DEBUG, "%10s RS buffer size = %8.2f MiB (%6u rows, %3d layers), f32", where,
-               MIB(part->state_bytes), part->n_row, part->n_recurrent);
+               gr_to_mib(part->state_bytes), part->n_row, part->n_recurrent);
 }

@@ -19,6 +19,12 @@ struct gr_memory {
     uint64_t state_bytes, total;
 };
 
+/* Bytes in MiB, for messages. */
+static inline double gr_to_mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576;
+}
+
 /* Cells that a sequence may have: its share of n_ctx, rounded up to whole blocks of 256. */
 uint32_t gr_memory_ctx_seq(const struct gr_session_params *p);
 

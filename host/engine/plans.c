@@ -8,12 +8,12 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/log.h"
-#include "engine/devices.h"
 #include "engine/imatrix.h"
 #include "engine/lists.h"
 #include "engine/observe.h"
 #include "engine/offload.h"
 #include "engine/session.h"
+#include "engine/session_devices.h"
 #include "gr/status.h"
 #include "link/tp_group.h"
 

@@ -1,5 +1,5 @@
 /* A session over several devices: where its layers, caches and constants are. */
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,6 @@
 #include "gr/status.h"
 
 #define ALIGN 256 /* alignment of every tensor in device memory, bytes */
-#define MIB(bytes) ((double)(bytes) / 1048576)
 
 /* ---- caches ---- */
 
@@ -88,7 +87,7 @@ static void share_tensors(struct gr_session *s)
 
 static int no_memory(const struct gr_session *s, int32_t d)
 {
-    double mib = MIB(s->device[d].has.cache);
+    double mib = gr_to_mib(s->device[d].has.cache);
     if (gr_error_status() == GR_E_DEVICE)
         return GR_E_DEVICE;
     if (d == 0)

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "engine/offload.h"
 #include "engine/open.h"
 #include "engine/plans.h"

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "engine/cache_rows.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "model/shard.h"

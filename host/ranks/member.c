@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "engine/state.h"
 #include "engine/step.h"
 #include "engine/times.h"

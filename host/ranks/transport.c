@@ -8,7 +8,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "gr/status.h"
 #include "ranks/team.h"
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "cpu/cpu.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "engine/session.h"
 #include "gr/dtype.h"
 #include "gr/pack.h"

@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
-#include "engine/devices.h"
+#include "engine/session_devices.h"
 #include "engine/session.h"
 #include "gr/status.h"
 #include "models/fake.h"

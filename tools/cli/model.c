@@ -10,7 +10,7 @@
 #include "numbers.h"
 #include "progress.h"
 #include "say.h"
-#include "threads.h"
+#include "thread_options.h"
 #include "together.h"
 
 int gr_end_batches(struct gr_session *s, int32_t *n, int32_t most)

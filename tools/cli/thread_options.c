@@ -1,5 +1,5 @@
 /* Placement of threads, from the flags. */
-#include "threads.h"
+#include "thread_options.h"
 
 #include <stdio.h>
 #include <string.h>

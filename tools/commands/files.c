@@ -7,7 +7,7 @@
 #include "tools/cli/flags.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/say.h"
-#include "tools/cli/threads.h"
+#include "tools/cli/thread_options.h"
 
 int gr_tool_inspect(const struct gr_options *o)
 {

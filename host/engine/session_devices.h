@@ -1,6 +1,6 @@
 /* A session over several devices: its caches and constants there, and waiting for them. */
-#ifndef GR_ENGINE_DEVICES_H
-#define GR_ENGINE_DEVICES_H
+#ifndef GR_ENGINE_SESSION_DEVICES_H
+#define GR_ENGINE_SESSION_DEVICES_H
 
 #include "engine/session.h"
 

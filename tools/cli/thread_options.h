@@ -1,6 +1,6 @@
 /* CPU threads, from the flags. */
-#ifndef GR_TOOLS_THREADS_H
-#define GR_TOOLS_THREADS_H
+#ifndef GR_TOOLS_THREAD_OPTIONS_H
+#define GR_TOOLS_THREAD_OPTIONS_H
 
 #include "gpurun.h"
 
