@@ -1,5 +1,5 @@
-/* What a session asks of the other ranks that run its model. host/ranks fills in the table; a
- * session that runs alone has none (s->ranks is NULL). */
+/* Hooks by which a session reaches the other ranks that run its model. host/ranks fills in the
+ * table; a session that runs alone has none (s->ranks is NULL). */
 #ifndef GR_ENGINE_RANKS_HOOKS_H
 #define GR_ENGINE_RANKS_HOOKS_H
 

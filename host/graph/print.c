@@ -83,7 +83,7 @@ static void print_node(const struct printed *x, int32_t i)
     fputc('\n', x->out);
 }
 
-/* What a segment waits for: values of other devices, weights of the host. */
+/* Inputs that a segment waits for: values of other devices, weights of the host. */
 static void print_arrivals(const struct printed *x, const struct gr_plan_segment *seg)
 {
     const struct gr_move *m = (const struct gr_move *)x->plan->move.data + seg->move;

@@ -110,7 +110,7 @@ static inline int32_t gr_kv_tok_seq(const struct gr_ubatch *ub, int32_t i)
 }
 
 struct gr_kv_cell_meta gr_kv_cell_meta(const struct gr_kv *kv, uint32_t c);
-/* What the cell of token i of a micro-batch will have, with age 0. */
+/* Metadata of the cell that token i of a micro-batch will get, with age 0. */
 struct gr_kv_cell_meta gr_kv_tok_meta(const struct gr_kv *kv, const struct gr_ubatch *ub,
                                       int32_t i);
 /* The first cell of a pool at or after c (from its base) that is used, or with used = false free;

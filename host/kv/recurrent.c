@@ -16,7 +16,7 @@ struct chains {
     int32_t *n;   /* [n_seq_max] */
 };
 
-/* What an abort cannot restore after a row that no sequence refers to now is overwritten. */
+/* Loss when a row that no sequence refers to now is overwritten: what an abort cannot restore. */
 enum { NOTHING, SNAPSHOT, STATE, N_LOSS };
 
 struct gr_rs {

@@ -52,7 +52,7 @@ struct gr_model {
     struct gr_team *team; /* of the ranks that run it, NULL until there is one; under the lock */
     char where[192];      /* for gr_model_info; under the lock */
     pthread_mutex_t lock; /* protects what the rank models have on devices */
-    /* Of the ranks of this process; [0]: of the rank that opened it. */
+    /* one for each rank of this process; [0]: of the rank that opened it */
     struct gr_rank_model *rank_model[GR_MAX_RANK_MODEL];
     int32_t n_rank_model;
 };

@@ -16,7 +16,8 @@ struct gr_rank_model {
     struct gr_model *model;
     int32_t rank;
     int32_t stage, n_stage, shard, n_shard;
-    /* Of the model, or with n_shard > 1 of the shard: numbers of heads, columns and so on. */
+    /* parameters of the model, or with n_shard > 1 of the shard: numbers of heads, columns and so
+     * on */
     struct gr_hparams hp;
     /* [n_layer + 1][GR_N_SLOT] on the host: the model's, or views and copies of the shard. Weights
      * of other stages are described as well, but not read. */

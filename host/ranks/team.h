@@ -69,7 +69,7 @@ struct gr_send_buffer {
 };
 #define GR_N_SEND_BUFFER 3
 
-/* What a team keeps for a session: s->rank. */
+/* State that a team keeps for a session: s->rank. */
 struct gr_rank_session {
     struct gr_team *team;
     uint32_t id;                                         /* its number in the team */

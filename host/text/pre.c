@@ -166,7 +166,7 @@ struct gr_splitter {
     pcre2_match_data *data;
     pcre2_match_context *ctx;
     pcre2_jit_stack *stack;
-    /* Of uint32_t: ends of words after the previous step, and after the current one. */
+    /* uint32_t: ends of words after the previous step, and after the current one */
     struct gr_vec ends, cut;
 };
 

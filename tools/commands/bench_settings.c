@@ -15,7 +15,7 @@ struct swept {
         offsetof(struct gr_options, list), offsetof(struct gr_options, field), kind                \
     }
 
-/* Of a session and of a model; the first one changes fastest. */
+/* Settings of a session, and of a model; the first one changes fastest. */
 static const struct swept of_session[] = {
     SWEPT(thread_counts, threads, LIST),         SWEPT(cache_types_v, cache_type_v, CHOICES),
     SWEPT(cache_types_k, cache_type_k, CHOICES), SWEPT(ubatch_sizes, ubatch_size, LIST),

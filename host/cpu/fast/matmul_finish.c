@@ -1,4 +1,4 @@
-/* What all engines do to their sums. */
+/* The last step of a product, the same for every engine: scale, bias and residual of its sums. */
 #include "cpu/fast/matmul.h"
 
 void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int64_t lo, int64_t n,

@@ -11,39 +11,9 @@
 #include "base/log.h"
 #include "gr/status.h"
 #include "link/tp_group.h"
+#include "support/host_device.h"
 
 #define N 3
-
-static void *fake_alloc(struct gr_backend *b, size_t bytes)
-{
-    (void)b;
-    return gr_calloc(bytes, 1);
-}
-
-static void fake_free(struct gr_backend *b, void *p)
-{
-    (void)b;
-    gr_free(p);
-}
-
-static int fake_copy(struct gr_backend *b, void *dst, const void *src, size_t bytes)
-{
-    (void)b;
-    memcpy(dst, src, bytes);
-    return 0;
-}
-
-static int fake_sync(struct gr_backend *b)
-{
-    (void)b;
-    return 0;
-}
-
-static const struct gr_backend_api backend_api = {.alloc = fake_alloc,
-                                                  .free = fake_free,
-                                                  .upload = fake_copy,
-                                                  .download = fake_copy,
-                                                  .sync = fake_sync};
 
 enum fault { NONE, SPOILS, FAILS };
 
@@ -85,7 +55,7 @@ struct member {
 static void *run(void *arg)
 {
     struct member *m = arg;
-    struct gr_backend backend = {&backend_api};
+    struct gr_backend backend = {&host_device_api};
     struct fake_transport transport = {.base = {.api = &transport_api, .via = "a transport"},
                                        .fault = m->fault};
     struct gr_tp_group *g;

@@ -11,45 +11,14 @@
 #include "gr/backend.h"
 #include "gr/status.h"
 #include "link/self_test.h"
+#include "support/host_device.h"
 
 #define S ((int64_t)1000000000)
 #define MAX 6
 
 /* ---- a device and a transport that are neither ---- */
 
-static void *fake_alloc(struct gr_backend *b, size_t bytes)
-{
-    (void)b;
-    return gr_calloc(bytes, 1);
-}
-
-static void fake_free(struct gr_backend *b, void *p)
-{
-    (void)b;
-    gr_free(p);
-}
-
-static int fake_copy(struct gr_backend *b, void *dst, const void *src, size_t bytes)
-{
-    (void)b;
-    memcpy(dst, src, bytes);
-    return 0;
-}
-
-static int fake_sync(struct gr_backend *b)
-{
-    (void)b;
-    return 0;
-}
-
-static const struct gr_backend_api fake_backend_api = {
-    .alloc = fake_alloc,
-    .free = fake_free,
-    .upload = fake_copy,
-    .download = fake_copy,
-    .sync = fake_sync,
-};
-static struct gr_backend fake_backend = {&fake_backend_api};
+static struct gr_backend fake_backend = {&host_device_api};
 
 enum fault { GOOD, SPOILS, FAILS_TO_SEND, SPOILS_HOST };
 
