@@ -25,56 +25,67 @@
 #include "gr/status.h"
 #include "link/tp_group.h"
 #include "model/shard.h"
+#include "session_params.h"
 
-#define MAX_CELLS (1u << 26)
+static const struct gr_session_param params_list[] = GR_SESSION_PARAM_ROWS;
+
+/* session_params.h lists every field of struct gr_session_params in its order. */
+#define C_TYPE_U32(name) uint32_t name
+#define C_TYPE_I32(name) int32_t name
+#define C_TYPE_BOOL(name) bool name
+#define C_TYPE_F32(name) float name
+#define C_TYPE_ENUM(name) enum gr_nvtx name
+#define C_TYPE_TYPE(name) const char *name
+#define C_TYPE_SCALES(name) float name[GR_MAX_ADAPTER]
+struct listed {
+#define FIELD(X, Y, KIND, name, ...) C_TYPE_##KIND(name);
+    GR_SESSION_PARAMS(FIELD, , )
+#undef FIELD
+};
+#define SAME(X, Y, KIND, name, ...)                                                                \
+    _Static_assert(offsetof(struct listed, name) == offsetof(struct gr_session_params, name),      \
+                   "session_params.h lacks a field before " #name);
+GR_SESSION_PARAMS(SAME, , )
+#undef SAME
+_Static_assert(sizeof(struct listed) == sizeof(struct gr_session_params),
+               "session_params.h lacks the last field");
 
 struct gr_session_params gr_session_params_default(void)
 {
-    struct gr_session_params p = {.n_batch = 2048,
-                                  .n_ubatch = 512,
-                                  .n_seq_max = 1,
-                                  .kv_unified = true,
-                                  .nvtx = GR_NVTX_STEP,
-                                  .yarn_ext_factor = NAN,
-                                  .yarn_attn_factor = NAN,
-                                  .yarn_beta_fast = NAN,
-                                  .yarn_beta_slow = NAN};
-    for (int i = 0; i < GR_MAX_ADAPTER; i++)
-        p.adapter_scale[i] = NAN;
+    struct gr_session_params p = {0};
+    for (size_t i = 0; i < GR_COUNT(params_list); i++)
+        gr_session_param_set(&p, &params_list[i], params_list[i].def);
     return p;
 }
 
-static int check_rope(const struct gr_session_params *p)
+/* Refuses numbers out of the range of their parameter, and infinite ones. */
+static int check_range(const struct gr_session_params *p, const struct gr_session_param *q)
 {
-    const struct {
-        const char *name;
-        float value;
-    } f[] = {{"rope_freq_base", p->rope_freq_base},     {"rope_freq_scale", p->rope_freq_scale},
-             {"yarn_ext_factor", p->yarn_ext_factor},   {"yarn_beta_fast", p->yarn_beta_fast},
-             {"yarn_attn_factor", p->yarn_attn_factor}, {"yarn_beta_slow", p->yarn_beta_slow}};
-    if (p->rope_scaling < GR_SCALING_MODEL || p->rope_scaling > GR_SCALING_LONGROPE)
-        return gr_fail(GR_E_INVALID, "unknown rope scaling %d", (int)p->rope_scaling);
-    for (unsigned i = 0; i < GR_COUNT(f); i++)
-        if (isinf(f[i].value) || f[i].value < 0)
-            return gr_fail(GR_E_INVALID, "%s: a number from 0 on expected, %g found", f[i].name,
-                           (double)f[i].value);
-    if (p->yarn_orig_ctx > INT32_MAX)
-        return gr_fail(GR_E_INVALID, "yarn_orig_ctx: at most %d expected, %u found", INT32_MAX,
-                       p->yarn_orig_ctx);
+    int n = 1;
+    for (int i = 0; i < n; i++) {
+        double value = gr_session_param_get(p, q, i, &n);
+        if (!(value < q->lo || value > q->hi))
+            continue;
+        if (q->kind == GR_PARAM_SCALES)
+            return gr_fail(GR_E_INVALID, "%s %d: a finite number expected, %g found", q->name, i,
+                           value);
+        if (q->kind == GR_PARAM_F32)
+            return gr_fail(GR_E_INVALID, "%s: a number from %g on expected, %g found", q->name,
+                           q->lo, value);
+        return gr_fail(GR_E_INVALID, "%s: %.0f to %.0f expected, %.0f found", q->name, q->lo, q->hi,
+                       value);
+    }
     return 0;
 }
 
-static int fill_scales(const struct gr_model *m, struct gr_session_params *p)
+static void fill_scales(const struct gr_model *m, struct gr_session_params *p)
 {
     for (int32_t i = 0; i < GR_MAX_ADAPTER; i++) {
-        if (isinf(p->adapter_scale[i]))
-            return gr_fail(GR_E_INVALID, "scale of adapter %d: a finite number expected", i);
         if (i >= m->n_lora)
             p->adapter_scale[i] = 0;
         else if (isnan(p->adapter_scale[i]))
             p->adapter_scale[i] = m->lora_file[i].scale;
     }
-    return 0;
 }
 
 /* Number of processors for this process: those of a machine divide its processors, unless the
@@ -112,30 +123,21 @@ int gr_session_fill(const struct gr_model *model, struct gr_session_params *p)
         return gr_fail(GR_E_INVALID, "the model was opened for its vocabulary only");
     if (p->n_ctx == 0)
         p->n_ctx = (uint32_t)most_ctx(&model->hp);
-    if (p->n_ctx > MAX_CELLS)
-        return gr_fail(GR_E_INVALID, "context of %u tokens: at most %u are possible", p->n_ctx,
-                       MAX_CELLS);
-    if (p->n_seq_max < 1 || p->n_seq_max > GR_SEQ_MAX)
-        return gr_fail(GR_E_INVALID, "%u sequences: 1 to %d are possible", p->n_seq_max,
-                       GR_SEQ_MAX);
+    int rc = 0;
+    for (size_t i = 0; i < GR_COUNT(params_list) && !rc; i++)
+        rc = check_range(p, &params_list[i]);
+    if (rc)
+        return rc;
     p->n_ctx = gr_memory_ctx_seq(p) * (p->kv_unified ? 1 : p->n_seq_max);
-    if (p->n_rollback > GR_RS_ROLLBACK_MAX)
-        return gr_fail(GR_E_INVALID, "%u states to go back to: at most %d are possible",
-                       p->n_rollback, GR_RS_ROLLBACK_MAX);
-    if (p->n_batch < 1 || p->n_ubatch < 1)
-        return gr_fail(GR_E_INVALID, "batch sizes of %u and %u tokens: at least 1 expected",
-                       p->n_batch, p->n_ubatch);
     p->n_batch = GR_MIN(p->n_batch, p->n_ctx);
     p->n_ubatch = GR_MIN(p->n_ubatch, p->n_batch);
-    int rc = gr_vectors_fill(model, p);
+    rc = gr_vectors_fill(model, p);
     if (rc)
         return rc;
     p->n_threads = p->n_threads > 0 ? p->n_threads : own_processors(model);
     p->n_threads_batch = p->n_threads_batch > 0 ? p->n_threads_batch : p->n_threads;
-    rc = fill_scales(model, p);
-    if (!rc)
-        rc = check_dense(&model->hp, p);
-    return rc ? rc : check_rope(p);
+    fill_scales(model, p);
+    return check_dense(&model->hp, p);
 }
 
 /* Makes the tensors of the caches, without memory. */

@@ -18,8 +18,6 @@ const char *gr_pooling_name(enum gr_pooling pooling)
 
 int gr_vectors_fill(const struct gr_model *m, struct gr_session_params *p)
 {
-    if (p->pooling < GR_POOLING_MODEL || p->pooling > GR_POOLING_RANK)
-        return gr_fail(GR_E_INVALID, "unknown pooling %d", (int)p->pooling);
     p->embeddings |= m->arch->no_logits;
     if (p->embeddings && m->hp.enc.n_layer > 0)
         return gr_fail(GR_E_UNSUPPORTED,

@@ -14,45 +14,21 @@
 #include "base/alloc.h"
 #include "engine/times.h"
 #include "gr/sample.h"
+#include "session_params.h"
 
 /* FIELD(type, name): a number of 4 or 8 bytes. ARRAY(type, name): items of any size. */
 
-/* struct gr_session_params: its numbers by the same names, from which ranks/params.c converts both
- * ways; types of K and V by name, empty = the default. */
-#define GR_COMMAND_FIELDS_OPEN(FIELD, ARRAY)                                                       \
-    FIELD(uint32_t, n_ctx)                                                                         \
-    FIELD(uint32_t, n_batch)                                                                       \
-    FIELD(uint32_t, n_ubatch)                                                                      \
-    FIELD(uint32_t, n_seq_max)                                                                     \
-    FIELD(uint32_t, kv_unified)                                                                    \
-    FIELD(uint32_t, swa_full)                                                                      \
-    FIELD(uint32_t, n_rollback)                                                                    \
-    FIELD(int32_t, n_threads)                                                                      \
-    FIELD(int32_t, n_threads_batch)                                                                \
-    FIELD(uint32_t, rope_scaling)                                                                  \
-    FIELD(float, rope_freq_base)                                                                   \
-    FIELD(float, rope_freq_scale)                                                                  \
-    FIELD(float, yarn_ext_factor)                                                                  \
-    FIELD(float, yarn_attn_factor)                                                                 \
-    FIELD(float, yarn_beta_fast)                                                                   \
-    FIELD(float, yarn_beta_slow)                                                                   \
-    FIELD(uint32_t, yarn_orig_ctx)                                                                 \
-    FIELD(uint32_t, kv_contiguous)                                                                 \
-    FIELD(int32_t, self_extend_n)                                                                  \
-    FIELD(int32_t, self_extend_w)                                                                  \
-    FIELD(uint32_t, embeddings)                                                                    \
-    FIELD(uint32_t, pooling)                                                                       \
-    FIELD(uint32_t, no_kv_offload)                                                                 \
-    FIELD(int32_t, offload_from)                                                                   \
-    FIELD(uint32_t, no_graphs)                                                                     \
-    FIELD(uint32_t, nvtx)                                                                          \
-    FIELD(uint32_t, no_pdl)                                                                        \
-    FIELD(uint32_t, no_sm90)                                                                       \
-    FIELD(uint32_t, no_fuse)                                                                       \
-    FIELD(uint32_t, check_counters)                                                                \
-    ARRAY(float, adapter_scale)                                                                    \
-    ARRAY(char, type_k)                                                                            \
-    ARRAY(char, type_v)
+/* struct gr_session_params, as ranks/params.c converts it; a type of K and V by name, empty = the
+ * default. */
+#define GR_COMMAND_FIELDS_OPEN(FIELD, ARRAY) GR_SESSION_PARAMS(GR_COMMAND_FIELD_OPEN, FIELD, ARRAY)
+#define GR_COMMAND_FIELD_OPEN(FIELD, ARRAY, KIND, name, ...) GR_COMMAND_##KIND(FIELD, ARRAY, name)
+#define GR_COMMAND_U32(FIELD, ARRAY, name) FIELD(uint32_t, name)
+#define GR_COMMAND_I32(FIELD, ARRAY, name) FIELD(int32_t, name)
+#define GR_COMMAND_BOOL(FIELD, ARRAY, name) FIELD(uint32_t, name)
+#define GR_COMMAND_F32(FIELD, ARRAY, name) FIELD(float, name)
+#define GR_COMMAND_ENUM(FIELD, ARRAY, name) FIELD(uint32_t, name)
+#define GR_COMMAND_TYPE(FIELD, ARRAY, name) ARRAY(char, name)
+#define GR_COMMAND_SCALES(FIELD, ARRAY, name) ARRAY(float, name)
 
 /* struct gr_batch. table: hash of all of rank 0's cells (gr_cache_table_hash); 0 = not compared
  * this time. encode: the batch is for the encoder. embd: empty, or [n_tok][n_embd] in place of

@@ -6,9 +6,6 @@
 #include "base/checked.h"
 #include "gr/dtype.h"
 
-/* The numbers of GR_COMMAND_FIELDS_OPEN have the names of those of the parameters. */
-#define IGNORE(type, name)
-
 /* The static name of a storage type, or NULL when there is no such type. */
 static const char *type_named(const char *p, uint64_t n)
 {
@@ -22,23 +19,24 @@ static const char *type_named(const char *p, uint64_t n)
 
 struct gr_command_open gr_command_open_of(const struct gr_session_params *p)
 {
-#define WRITE(type, name) .name = (type)p->name,
-    return (struct gr_command_open){.adapter_scale = {p->adapter_scale, GR_MAX_ADAPTER},
-                                    .type_k = {p->type_k, p->type_k ? strlen(p->type_k) : 0},
-                                    .type_v = {p->type_v, p->type_v ? strlen(p->type_v) : 0},
-                                    GR_COMMAND_FIELDS_OPEN(WRITE, IGNORE)};
-#undef WRITE
+#define NUMBER(type, name) .name = (type)p->name,
+#define ARRAY(type, name) ARRAY_##type(name)
+#define ARRAY_char(name) .name = {p->name, p->name ? strlen(p->name) : 0},
+#define ARRAY_float(name) .name = {p->name, GR_MAX_ADAPTER},
+    return (struct gr_command_open){GR_COMMAND_FIELDS_OPEN(NUMBER, ARRAY)};
+#undef NUMBER
+#undef ARRAY_char
+#undef ARRAY_float
 }
 
 struct gr_session_params gr_command_open_params(const struct gr_command_open *c)
 {
-    struct gr_session_params p = {.type_k = type_named(c->type_k.p, c->type_k.n),
-                                  .type_v = type_named(c->type_v.p, c->type_v.n)};
-#define READ(type, field) p.field = c->field;
-    GR_COMMAND_FIELDS_OPEN(READ, IGNORE)
-#undef READ
-    p.nvtx = GR_MIN(p.nvtx, GR_NVTX_LAYER);
-    for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)
-        p.adapter_scale[i] = i < c->adapter_scale.n ? c->adapter_scale.p[i] : NAN;
+    struct gr_session_params p = {0};
+#define NUMBER(type, name) p.name = c->name;
+#define ARRAY_char(name) p.name = type_named(c->name.p, c->name.n);
+#define ARRAY_float(name)                                                                          \
+    for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)                                                  \
+        p.name[i] = i < c->name.n ? c->name.p[i] : NAN;
+    GR_COMMAND_FIELDS_OPEN(NUMBER, ARRAY)
     return p;
 }

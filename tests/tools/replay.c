@@ -128,7 +128,7 @@ Test(replay, contexts)
         CONTEXT(
             "\"n_ctx\": 512, \"type_k\": \"bf16\", \"rope_freq_base\": 5e4, \"swa_full\": false"),
         "");
-    expect(2, CONTEXT("\"n_ctx\": 0"), "n_ctx: 1 to 1073741824 expected, 0 found");
+    expect(2, CONTEXT("\"n_ctx\": -1"), "n_ctx: 0 to 67108864 expected, -1 found");
     expect(2, CONTEXT("\"n_ctx\": \"many\""), "n_ctx: an integer expected, a string found");
     expect(2, CONTEXT("\"n_seq_max\": 257"), "n_seq_max: 1 to 256 expected, 257 found");
     expect(2, CONTEXT("\"n_rollback\": -1"), "n_rollback: 0 to 4095 expected, -1 found");

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session_params.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/input.h"
 #include "tools/cli/json.h"
@@ -42,8 +43,8 @@ static const char *type_name(const json_t *j)
 }
 
 /* Reads an integer (or true, false) in [lo, hi]. */
-static int get_int(const struct place *at, const json_t *j, const char *name, json_int_t lo,
-                   json_int_t hi, int32_t *out)
+static int get_integer(const struct place *at, const json_t *j, const char *name, json_int_t lo,
+                       json_int_t hi, json_int_t *out)
 {
     if (!json_is_integer(j) && !json_is_boolean(j))
         return wrong(at, "%s: an integer expected, %s found", name, type_name(j));
@@ -51,56 +52,23 @@ static int get_int(const struct place *at, const json_t *j, const char *name, js
     if (v < lo || v > hi)
         return wrong(at, "%s: %lld to %lld expected, %lld found", name, (long long)lo,
                      (long long)hi, (long long)v);
-    *out = (int32_t)v;
+    *out = v;
     return 0;
+}
+
+/* The same within the range of int32_t. */
+static int get_int(const struct place *at, const json_t *j, const char *name, int32_t lo,
+                   int32_t hi, int32_t *out)
+{
+    json_int_t v = 0;
+    int rc = get_integer(at, j, name, lo, hi, &v);
+    *out = (int32_t)v;
+    return rc;
 }
 
 /* ---- context ---- */
 
-enum setting_kind { COUNT, TRUTH, FACTOR, TYPE, SCALING, POOLING, IGNORED, ONLY };
-
-/* Every key that a context may have. ONLY: the value `lo` alone is supported, `why` says what is
- * not. */
-static const struct setting {
-    const char *name;
-    enum setting_kind kind;
-    size_t offset; /* in struct gr_session_params; of the name's buffer in struct gr_recording for
-                      TYPE */
-    int32_t lo, hi;
-    const char *why;
-} settings[] = {
-    {"n_ctx", COUNT, offsetof(struct gr_session_params, n_ctx), 1, 1 << 30, NULL},
-    {"n_batch", COUNT, offsetof(struct gr_session_params, n_batch), 1, 1 << 24, NULL},
-    {"n_ubatch", COUNT, offsetof(struct gr_session_params, n_ubatch), 1, 1 << 24, NULL},
-    {"self_extend_n", COUNT, offsetof(struct gr_session_params, self_extend_n), 0, 1 << 20, NULL},
-    {"self_extend_w", COUNT, offsetof(struct gr_session_params, self_extend_w), 0, 1 << 24, NULL},
-    {"n_seq_max", COUNT, offsetof(struct gr_session_params, n_seq_max), 1, 256, NULL},
-    {"n_rollback", COUNT, offsetof(struct gr_session_params, n_rollback), 0, 4095, NULL},
-    {"yarn_orig_ctx", COUNT, offsetof(struct gr_session_params, yarn_orig_ctx), 0, INT32_MAX, NULL},
-    {"rope_freq_base", FACTOR, offsetof(struct gr_session_params, rope_freq_base), 0, 0, NULL},
-    {"rope_freq_scale", FACTOR, offsetof(struct gr_session_params, rope_freq_scale), 0, 0, NULL},
-    {"yarn_ext_factor", FACTOR, offsetof(struct gr_session_params, yarn_ext_factor), 0, 0, NULL},
-    {"yarn_attn_factor", FACTOR, offsetof(struct gr_session_params, yarn_attn_factor), 0, 0, NULL},
-    {"yarn_beta_fast", FACTOR, offsetof(struct gr_session_params, yarn_beta_fast), 0, 0, NULL},
-    {"yarn_beta_slow", FACTOR, offsetof(struct gr_session_params, yarn_beta_slow), 0, 0, NULL},
-    {"rope_scaling", SCALING, 0, 0, 0, NULL},
-    {"type_k", TYPE, offsetof(struct gr_recording, type_k), 0, 0, NULL},
-    {"type_v", TYPE, offsetof(struct gr_recording, type_v), 0, 0, NULL},
-    {"flash_attn", IGNORED, 0, 0, 1, NULL},
-    {"swa_full", TRUTH, offsetof(struct gr_session_params, swa_full), 0, 1, NULL},
-    {"kv_unified", TRUTH, offsetof(struct gr_session_params, kv_unified), 0, 1, NULL},
-    {"embeddings", TRUTH, offsetof(struct gr_session_params, embeddings), 0, 1, NULL},
-    {"pooling", POOLING, 0, 0, 0, NULL},
-    {"causal", ONLY, 0, 1, 1, "attention that is not causal is not in this version"},
-};
-
-static const struct setting *find_setting(const char *name)
-{
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        if (!strcmp(settings[i].name, name))
-            return &settings[i];
-    return NULL;
-}
+static const struct gr_session_param params_list[] = GR_SESSION_PARAM_ROWS;
 
 static int set_scaling(const struct place *at, const json_t *j, enum gr_rope_scaling *out)
 {
@@ -132,39 +100,64 @@ static int set_type(const struct place *at, const json_t *j, const char *name, c
                  json_is_string(j) ? json_string_value(j) : type_name(j));
 }
 
-static int set_one(struct gr_recording *r, const struct place *at, const struct setting *s,
+static int set_number(struct gr_recording *r, const struct place *at,
+                      const struct gr_session_param *q, const json_t *j)
+{
+    if (!json_is_number(j))
+        return wrong(at, "%s: a number expected, %s found", q->name, type_name(j));
+    gr_session_param_set(&r->params, q, json_number_value(j));
+    return 0;
+}
+
+static int set_integer(struct gr_recording *r, const struct place *at,
+                       const struct gr_session_param *q, const json_t *j)
+{
+    json_int_t v = 0;
+    int rc = get_integer(at, j, q->name, (json_int_t)q->lo, (json_int_t)q->hi, &v);
+    if (!rc)
+        gr_session_param_set(&r->params, q, (double)v);
+    return rc;
+}
+
+/* Sets a parameter whose values have names. */
+static int set_named(struct gr_recording *r, const struct place *at, const char *name,
+                     const json_t *j)
+{
+    if (!strcmp(name, "type_k"))
+        return set_type(at, j, name, r->type_k);
+    if (!strcmp(name, "type_v"))
+        return set_type(at, j, name, r->type_v);
+    if (!strcmp(name, "rope_scaling"))
+        return set_scaling(at, j, &r->params.rope_scaling);
+    return set_pooling(at, j, &r->params.pooling);
+}
+
+/* Checks the value of a key that is no parameter: causal can only be 1; flash_attn, 0 or 1, has no
+ * effect. */
+static int check_other(const struct place *at, const char *name, const json_t *j)
+{
+    int32_t v = 0;
+    bool causal = !strcmp(name, "causal");
+    if (!causal && strcmp(name, "flash_attn") != 0)
+        return wrong(at, "context: unknown key '%.40s'", name);
+    int rc = get_int(at, j, name, 0, 1, &v);
+    if (!rc && causal && !v)
+        rc = wrong(at, "causal 0: attention that is not causal is not in this version");
+    return rc;
+}
+
+static int set_key(struct gr_recording *r, const struct place *at, const char *name,
                    const json_t *j)
 {
-    char *field = (char *)&r->params + s->offset;
-    int32_t v = 0;
-    int rc = 0;
-    switch (s->kind) {
-    case COUNT:
-        rc = get_int(at, j, s->name, s->lo, s->hi, &v);
-        memcpy(field, &v, sizeof v); /* uint32_t, and v >= 0 */
-        return rc;
-    case TRUTH:
-        rc = get_int(at, j, s->name, s->lo, s->hi, &v);
-        memcpy(field, &(bool){v != 0}, sizeof(bool));
-        return rc;
-    case FACTOR:
-        if (!json_is_number(j))
-            return wrong(at, "%s: a number expected, %s found", s->name, type_name(j));
-        memcpy(field, &(float){(float)json_number_value(j)}, sizeof(float));
-        return 0;
-    case TYPE:
-        return set_type(at, j, s->name, (char *)r + s->offset);
-    case SCALING:
-        return set_scaling(at, j, &r->params.rope_scaling);
-    case POOLING:
-        return set_pooling(at, j, &r->params.pooling);
-    case IGNORED:
-        return get_int(at, j, s->name, s->lo, s->hi, &v);
-    case ONLY:
-        rc = get_int(at, j, s->name, 0, s->hi, &v);
-        return rc || v == s->lo ? rc : wrong(at, "%s %d: %s", s->name, (int)v, s->why);
+    for (size_t i = 0; i < sizeof params_list / sizeof *params_list; i++) {
+        const struct gr_session_param *q = &params_list[i];
+        if (!q->in_file || strcmp(q->name, name) != 0)
+            continue;
+        if (q->kind == GR_PARAM_TYPE || q->kind == GR_PARAM_ENUM)
+            return set_named(r, at, name, j);
+        return q->kind == GR_PARAM_F32 ? set_number(r, at, q, j) : set_integer(r, at, q, j);
     }
-    return rc;
+    return check_other(at, name, j);
 }
 
 static int read_context(struct gr_recording *r, const struct place *at, json_t *context)
@@ -179,10 +172,7 @@ static int read_context(struct gr_recording *r, const struct place *at, json_t *
     r->params.n_ubatch = 0;
     json_object_foreach(context, name, value)
     {
-        const struct setting *s = find_setting(name);
-        if (!s)
-            return wrong(at, "context: unknown key '%.40s'", name);
-        int rc = set_one(r, at, s, value);
+        int rc = set_key(r, at, name, value);
         if (rc)
             return rc;
     }
