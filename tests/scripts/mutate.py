@@ -16,13 +16,16 @@ add_library(made STATIC host/kv/sum.c)
 add_executable(t_kv test.c)
 target_link_libraries(t_kv made)
 add_test(NAME kv COMMAND t_kv)
+add_executable(t_other other.c)
+target_link_libraries(t_other made)
+add_test(NAME other COMMAND t_other)
 """,
     "host/kv/sum.c": """/* a < b in a comment, and "a < b" in a string, are no code */
 int sum(int a, int b)
 {
     return a + b;
 }
-int untested(int a, int b)
+int other(int a, int b)
 {
     return a < b;
 }
@@ -38,6 +41,16 @@ int forever(int n)
 int main(void)
 {
     return sum(2, 3) != 5 || forever(4) != 10;
+}
+""",
+    "other.c": """#include <stdio.h>
+int other(int, int);
+int main(void)
+{
+    FILE *f = fopen("ran", "a");
+    fputs("once\\n", f);
+    fclose(f);
+    return !other(1, 2);
 }
 """,
 }
@@ -78,7 +91,9 @@ class Mutate(unittest.TestCase):
         self.assertFalse([r for r in rows if r[0] == 1], "changed a comment or a string")
         self.assertEqual(rows[4, "+", "-"], "kv")
         self.assertIsNone(rows[8, "<", "<="])
-        self.assertIsNone(rows[8, "<", ">"])
+        self.assertEqual(rows[8, "<", ">"], "other")
+        with open(self.root + "/build/build/ran", encoding="utf-8") as f:
+            self.assertEqual(len(f.readlines()), 1 + 1 + 2, "runs for the lines that it covers only")
         self.assertEqual(rows[13, ">", ">="], None)  # the same sum: n = 0 adds nothing
         self.assertEqual(rows[14, "--", "++"], "kv")  # runs on until the sum overflows, or is killed for its time
         killed = sum(k is not None for k in rows.values())
