@@ -19,9 +19,9 @@
 
 /* The kind of this rank's device, or NULL: a transport has one device of each member, so a rank
  * with several cannot join. */
-static const struct gr_device_kind *kind_of(const struct gr_rank_model *l)
+static const struct gr_device_kind *kind_of(const struct gr_rank_model *rm)
 {
-    const struct gr_device_kind *k = l->devices.n == 1 ? l->devices.found[0].kind : NULL;
+    const struct gr_device_kind *k = rm->devices.n == 1 ? rm->devices.found[0].kind : NULL;
     return k && k->transport_find ? k : NULL;
 }
 
@@ -98,25 +98,25 @@ static int32_t number_of(const uint8_t *member, int32_t rank, int32_t n_rank)
 }
 
 /* Size of this rank's group if all its ranks are members, otherwise 0. */
-static int32_t group_size(const struct gr_rank_model *l, const uint8_t *member)
+static int32_t group_size(const struct gr_rank_model *rm, const uint8_t *member)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < l->n_shard; i++)
-        n += member[l->stage * l->n_shard + i] != 0;
-    return n == l->n_shard ? n : 0;
+    for (int32_t i = 0; i < rm->n_shard; i++)
+        n += member[rm->stage * rm->n_shard + i] != 0;
+    return n == rm->n_shard ? n : 0;
 }
 
-static int open_device(struct gr_rank_model *l)
+static int open_device(struct gr_rank_model *rm)
 {
-    pthread_mutex_lock(&l->model->lock);
-    int rc = gr_rank_model_open_devices(l);
-    pthread_mutex_unlock(&l->model->lock);
+    pthread_mutex_lock(&rm->model->lock);
+    int rc = gr_rank_model_open_devices(rm);
+    pthread_mutex_unlock(&rm->model->lock);
     return rc;
 }
 
 int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *c)
 {
-    struct gr_rank_model *l = t->rank_model;
+    struct gr_rank_model *rm = t->rank_model;
     int32_t n = t->world->n_rank, own = t->world->rank;
     const uint8_t *member = c->member.p;
     struct gr_transport_opt opt = {.kind = gr_team_transport_kind(t),
@@ -135,16 +135,16 @@ int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *c)
         return 0;
     for (int32_t r = 0; r < n; r++)
         opt.n_member += member[r] != 0;
-    opt.from = number_of(member, own - l->n_shard, n);
-    opt.to = number_of(member, own + l->n_shard, n);
-    opt.first = number_of(member, l->stage * l->n_shard, n);
-    opt.n_group = l->n_shard > 1 ? group_size(l, member) : 0;
-    int rc = open_device(l);
+    opt.from = number_of(member, own - rm->n_shard, n);
+    opt.to = number_of(member, own + rm->n_shard, n);
+    opt.first = number_of(member, rm->stage * rm->n_shard, n);
+    opt.n_group = group_size(rm, member);
+    int rc = open_device(rm);
     if (!rc)
-        rc = l->backend[1]->api->transport_join(l->backend[1], &opt, &l->transport);
+        rc = rm->backend[1]->api->transport_join(rm->backend[1], &opt, &rm->transport);
     if (rc)
         return rc;
-    t->path = (struct gr_path){l->transport, l->backend[1]};
+    t->path = (struct gr_path){rm->transport, rm->backend[1]};
     t->transport_in = opt.from >= 0, t->transport_out = opt.to >= 0;
     t->transport_gathers = opt.n_group > 1;
     return 0;
@@ -152,14 +152,14 @@ int gr_team_join_transport(struct gr_team *t, const struct gr_command_join *c)
 
 void gr_team_leave_transport(struct gr_team *t)
 {
-    struct gr_rank_model *l = t->rank_model;
-    if (!l->transport)
+    struct gr_rank_model *rm = t->rank_model;
+    if (!rm->transport)
         return;
     if (gr_world_check(t->world))
-        l->transport->api->abort(l->transport);
-    l->transport->api->leave(&l->transport);
-    if (l->tp_group)
-        l->tp_group->transport = NULL;
+        rm->transport->api->abort(rm->transport);
+    rm->transport->api->leave(&rm->transport);
+    if (rm->tp_group)
+        rm->tp_group->transport = NULL;
     t->path = (struct gr_path){NULL, NULL};
     t->transport_in = t->transport_out = t->transport_gathers = false;
 }
@@ -265,9 +265,9 @@ int gr_transport_send(struct gr_session *s, const struct gr_plan *p)
 
 int gr_transport_wait_received(struct gr_session *s)
 {
-    const struct gr_rank_model *l = s->rank_model;
-    struct gr_transport *n = l->transport;
-    int32_t other = l->stage ? l->rank - l->n_shard : (l->shard + 1) % l->n_shard;
+    const struct gr_rank_model *rm = s->rank_model;
+    struct gr_transport *n = rm->transport;
+    int32_t other = rm->stage ? rm->rank - rm->n_shard : (rm->shard + 1) % rm->n_shard;
     if (!n)
         return 0;
     int doing = gr_world_pause(s->rank->team->world);

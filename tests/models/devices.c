@@ -586,6 +586,40 @@ Test(devices, what_the_message_offers_works, .timeout = 120)
     cr_expect_eq(fake_used(0, NULL), 0);
 }
 
+/* The cache that is offered beside a first session is the largest of its kind that fits there. */
+Test(devices, offers_beside_a_session_are_the_largest, .timeout = 120)
+{
+    const struct way w = {.device = "FAKE0", .n_gpu = 99};
+    const struct tiny t = larger();
+    int n_tried = 0;
+    for (uint64_t bytes = 1 << 20; bytes < 8 << 20; bytes += bytes / 24) {
+        struct gr_session_params small = some_context(), p = small;
+        struct gr_session *first = NULL, *second = NULL;
+        fake_use(1, bytes);
+        struct gr_model *m = open_model(&t, &w);
+        small.n_ctx = 256, p.n_ctx = 4096;
+        int rc = gr_session_open(&first, m, &small);
+        if (!rc && gr_session_open(&second, m, &p) == GR_E_NOMEM_DEV) {
+            char message[1024];
+            snprintf(message, sizeof message, "%s", gr_error());
+            const char *line = strstr(message, "\n    -c ");
+            if (line && sscanf(line, " -c %u", &p.n_ctx) == 1 && p.n_ctx < 2048) {
+                cr_expect_eq(gr_session_open(&second, m, &p), 0, "%llu bytes:%s\n%s",
+                             (unsigned long long)bytes, line, gr_error());
+                gr_session_close(&second);
+                p.n_ctx *= 2;
+                cr_expect_eq(gr_session_open(&second, m, &p), GR_E_NOMEM_DEV,
+                             "%llu bytes: -c %u fits too", (unsigned long long)bytes, p.n_ctx);
+                n_tried++;
+            }
+        }
+        gr_session_close(&second);
+        gr_session_close(&first);
+        gr_model_close(&m);
+    }
+    cr_expect(n_tried > 5, "%d", n_tried);
+}
+
 /* ---- what is asked for and what there is ---- */
 
 static int try_params(struct gr_model_params p)

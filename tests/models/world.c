@@ -355,6 +355,15 @@ Test(world, what_the_message_offers_fits, .timeout = 120)
         cr_assert_eq(rc, GR_E_NOMEM_DEV, "%s", message);
         cr_expect_eq(fit.n_device, 1 + N_RANK, "what does not fit is reported too");
         cr_expect(strstr(message, "\n  rank 0  FAKE0"), "%s", message);
+        int lacks = 1; /* the first device that needs more than it has */
+        for (; lacks < fit.n_device; lacks++) {
+            const struct gr_fit_device *d = &fit.device[lacks];
+            if (d->weights + d->cache + d->work > d->free_bytes)
+                break;
+        }
+        char named[64];
+        snprintf(named, sizeof named, "not enough memory on %s (", fit.device[lacks].name);
+        cr_expect(lacks < fit.n_device && strstr(message, named), "%s: %s", named, message);
         n_even += strstr(message, "-ts auto") != NULL;
         for (char *line = strstr(message, "\n    "); line; line = strstr(line + 1, "\n    ")) {
             struct gr_model_params pasted = p;

@@ -149,6 +149,53 @@ Test(gguf_inspect, json)
     free(text);
 }
 
+/* Values are counted over all four dimensions. */
+Test(gguf_inspect, four_dimensions)
+{
+    struct bytes b = {.n = 0};
+    int rc;
+    put_head(&b, 3, 1, 1);
+    put_kv_str(&b, "general.architecture", "llama");
+    put_record(&b);
+    put_str(&b, "w"), put_int(&b, 4, 4);
+    for (int k = 0; k < 4; k++)
+        put_int(&b, (uint64_t)(2 + k), 8); /* 2 x 3 x 4 x 5 */
+    put_int(&b, GR_F32, 4), put_int(&b, 0, 8);
+    put_pad(&b, 32);
+    for (int i = 0; i < 120; i++)
+        put_int(&b, 0, 4);
+    char *text = inspected(put_file(&b, "four.gguf"), false, &rc);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+    cr_assert(strstr(text, "2 x 3 x 4 x 5  "), "%s", text);
+    cr_assert(strstr(text, "  all             1 tensors             120 values        480 B"), "%s",
+              text);
+    free(text);
+}
+
+/* A name of more than 48 bytes does not move the columns of the others. */
+Test(gguf_inspect, long_names)
+{
+    struct bytes b = {.n = 0};
+    char name[61], key[80], tensor[80];
+    int rc;
+    memset(name, 'n', 60), name[60] = 0;
+    put_head(&b, 3, 2, 3);
+    put_kv_str(&b, "general.architecture", "llama");
+    put_kv_str(&b, name, "a");
+    put_kv_str(&b, "k", "b");
+    put_tensor(&b, name, 1, 1, GR_F32, 0);
+    put_tensor(&b, "w", 1, 1, GR_F32, 32);
+    put_pad(&b, 32);
+    for (int i = 0; i < 36; i++)
+        put_int(&b, 0, 1);
+    snprintf(key, sizeof key, "\n  %-48s  string ", "k");
+    snprintf(tensor, sizeof tensor, "\n  %-48s  f32 ", "w");
+    char *text = inspected(put_file(&b, "long-names.gguf"), false, &rc);
+    cr_assert_eq(rc, 0, "%s", gr_error());
+    cr_expect(strstr(text, key) && strstr(text, tensor), "%s", text);
+    free(text);
+}
+
 Test(gguf_inspect, errors)
 {
     struct bytes b = {.n = 0};
