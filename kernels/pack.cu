@@ -3,7 +3,7 @@
 //
 // Traffic: every byte read once and written once. Bound: in practice the transfer that stages the
 // rows, twenty times slower than device memory; so the kernels are written for one definition of
-// the layout, gr_pack_spot, and gather bit by bit through L1: about 30 instructions an element,
+// the layout, gr_pack_pos, and gather bit by bit through L1: about 30 instructions an element,
 // still far above what a link delivers.
 // Grid: gr_pack_tiles (tile, 256 words of it, matrix); gr_pack_rows (row, 256 bytes of it, matrix).
 #include "gr/kernel/pack.h"
@@ -14,7 +14,7 @@ GR_DEV uint32_t file_code(const uint8_t *row, const struct gr_pack_type &t,
                           const struct gr_pack_file &f, int p, int64_t col)
 {
     int b = gr_pack_bits(&t, p), stride = p ? f.stride[1] : f.stride[0];
-    struct gr_pack_spot s = gr_pack_file_spot(b, stride, (int32_t)(col % f.block));
+    struct gr_pack_pos s = gr_pack_file_pos(b, stride, (int32_t)(col % f.block));
     const uint8_t *at = row + col / f.block * f.bytes + (p ? f.code_at[1] : f.code_at[0]) + s.word;
     uint32_t v = 0;
     for (int i = 0; i < (b + 7) / 8; i++)
@@ -47,7 +47,7 @@ GR_DEV uint32_t gather_word(const struct gr_ten &rows, const struct gr_pack_type
     uint32_t word = 0;
     for (int k = 0; k < (b == 1 ? 32 : 16); k++) {
         int u = unit + k / 16, row = lane / 4 + k % 16 / 8 * 8, col = lane % 4 * 8 + k % 8;
-        struct gr_pack_spot s = gr_pack_spot(b, u, row, col);
+        struct gr_pack_pos s = gr_pack_pos(b, u, row, col);
         int64_t c = col0 + u * GR_PACK_UNIT + col;
         if (s.word == i && row0 + row < rows.rows && c < rows.cols)
             word |=

@@ -9,7 +9,7 @@ GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, in
                           int col)
 {
     int b = gr_pack_bits(&t, p);
-    struct gr_pack_spot s = gr_pack_spot(b, col / GR_PACK_UNIT, row, col % GR_PACK_UNIT);
+    struct gr_pack_pos s = gr_pack_pos(b, col / GR_PACK_UNIT, row, col % GR_PACK_UNIT);
     const uint8_t *plane = codes + (p ? n * 64 * t.bits[0] : 0);
     int64_t at = gr_pack_word(2 * n * b, row % 8 * 4 + col % GR_PACK_UNIT / 8, s.word);
     uint32_t word = *(const uint32_t *)(plane + at);

@@ -233,7 +233,7 @@ GR_DEV void draw(struct shared &s, const struct entries &e, uint64_t random, F w
 GR_KERNEL(gr_sample_rows, struct gr_args_sample, THREADS, 1)
 {
     __shared__ struct shared s;
-    const struct gr_sample_how h = *row_of<struct gr_sample_how>(a.how, blockIdx.x);
+    const struct gr_sample_row h = *row_of<struct gr_sample_row>(a.rows, blockIdx.x);
     struct entries e = {row_of<float>(a.logits, blockIdx.x), nullptr, (uint32_t)a.logits.cols};
     int32_t *out = row_of<int32_t>(a.ids, 0) + blockIdx.x;
     bool nan;

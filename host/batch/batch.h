@@ -74,7 +74,7 @@ enum gr_split {
  * micro-batches, which point into tok; returns their number. n_ubatch > 0. A token with several
  * sequences advances all of them (EQUAL and SEQ: tokens with the same sequences form one sequence).
  * n_tail (EQUAL, SEQ): the last n_tail tokens of each sequence come one at a time. */
-int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split how, int32_t n_ubatch,
+int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split mode, int32_t n_ubatch,
                        int32_t n_tail, int32_t *tok, struct gr_ubatch *ub);
 
 #endif

@@ -140,10 +140,10 @@ static int32_t split_simple(const struct gr_full_batch *b, int32_t n_ubatch, int
     return n;
 }
 
-int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split how, int32_t n_ubatch,
+int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split mode, int32_t n_ubatch,
                        int32_t n_tail, int32_t *tok, struct gr_ubatch *ub)
 {
-    if (how == GR_SPLIT_SIMPLE)
+    if (mode == GR_SPLIT_SIMPLE)
         return split_simple(b, n_ubatch, tok, ub);
     struct cut c = {.b = b, .n_tail = n_tail};
     memset(c.done, 0xff, sizeof c.done);
@@ -154,7 +154,7 @@ int32_t gr_batch_split(const struct gr_full_batch *b, enum gr_split how, int32_t
     for (int32_t first = 0; first < b->n_tok; first += ub[n++].n_tok) {
         int32_t chosen[GR_SEQ_MAX], each;
         find_runs(&c);
-        int32_t n_max = how == GR_SPLIT_SEQ ? 1 : GR_MIN(n_ubatch, GR_SEQ_MAX);
+        int32_t n_max = mode == GR_SPLIT_SEQ ? 1 : GR_MIN(n_ubatch, GR_SEQ_MAX);
         int32_t n_seq = choose(&c, n_max, n_ubatch, chosen, &each), n_tok = n_seq * each;
         take(&c, chosen, n_seq, each, tok + first);
         ub[n] = (struct gr_ubatch){b, tok + first, n_tok, n_out(b, tok + first, n_tok), n_seq};

@@ -33,22 +33,22 @@ bool gr_device_sampling_all(const struct gr_session *s)
 
 int gr_device_sampling_reserve(struct gr_session *s, int32_t n_out)
 {
-    if ((size_t)n_out <= s->sampled.how_cap)
+    if ((size_t)n_out <= s->sampled.rows_cap)
         return 0;
-    void *how = gr_realloc(s->sampled.how, (size_t)n_out, sizeof *s->sampled.how);
-    if (!how)
+    void *rows = gr_realloc(s->sampled.rows, (size_t)n_out, sizeof *s->sampled.rows);
+    if (!rows)
         return GR_E_NOMEM_HOST;
-    s->sampled.how = how, s->sampled.how_cap = (size_t)n_out;
+    s->sampled.rows = rows, s->sampled.rows_cap = (size_t)n_out;
     return 0;
 }
 
 void gr_device_sampling_fill(struct gr_session *s, int32_t n_ub)
 {
-    struct gr_sample_how *how = s->sampled.how;
+    struct gr_sample_row *row = s->sampled.rows;
     for (const struct gr_ubatch *ub = s->ub; ub < s->ub + n_ub; ub++)
         for (int32_t i = 0; i < ub->n_tok; i++)
             if (s->batch.logits[ub->tok[i]])
-                *how++ = gr_sampler_next(sampler_of(s, ub->tok[i]));
+                *row++ = gr_sampler_next(sampler_of(s, ub->tok[i]));
 }
 
 void gr_device_sampling_finish(struct gr_session *s, bool done)

@@ -268,11 +268,11 @@ static int alloc_buffers(struct gr_session *s)
 
 /* Use of the CPU by this rank: the ranks of one process divide its processors, and so do the
  * processes of a machine unless each is bound to its own. */
-static struct gr_cpu_use use_of(const struct gr_rank_model *l)
+static struct gr_cpu_use use_of(const struct gr_rank_model *rm)
 {
-    const struct gr_model *m = l->model;
+    const struct gr_model *m = rm->model;
     struct gr_cpu_use use = m->cpu;
-    use.part = l->rank, use.of = m->n_rank_model;
+    use.part = rm->rank, use.of = m->n_rank_model;
     if (m->world) {
         const struct gr_rank *own = &m->world->ranks[m->world->rank];
         bool bound = gr_cpus_bound();
@@ -399,7 +399,7 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->sampled.how);
+    gr_free(s->sampled.rows);
     gr_timing_fini(&s->timing);
     gr_observers_fini(&s->observers);
     gr_free(s);

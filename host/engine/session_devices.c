@@ -153,15 +153,15 @@ void gr_session_log_caches(const struct gr_session *s)
 {
     struct gr_memory m;
     char where[48];
-    const struct gr_rank_model *l = s->rank_model;
-    bool alone = l->placed.place.n_stage * l->n_shard == 1;
+    const struct gr_rank_model *rm = s->rank_model;
+    bool alone = rm->placed.place.n_stage * rm->n_shard == 1;
     for (int32_t d = 0; d < s->n_device; d++) {
-        int n = alone ? 0 : snprintf(where, sizeof where, "rank %d ", l->rank);
+        int n = alone ? 0 : snprintf(where, sizeof where, "rank %d ", rm->rank);
         snprintf(where + n, sizeof where - (size_t)n, "%s", s->device[d].name);
         caches_on(s, d, &m);
         gr_memory_log_part(&m, where);
     }
-    if (l->rank == 0 && gr_memory_plan(&m, &s->model->hp, &s->params) == 0)
+    if (rm->rank == 0 && gr_memory_plan(&m, &s->model->hp, &s->params) == 0)
         gr_memory_log(&m);
 }
 

@@ -167,8 +167,8 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
     if (c->plan.shape.n_sample)
-        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->sampled.how + first_row,
-               (size_t)ub->n_out * sizeof *s->sampled.how);
+        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->sampled.rows + first_row,
+               (size_t)ub->n_out * sizeof *s->sampled.rows);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         if (gr_cache_takes(&s->cache, k))
             memcpy(gr_staged(s, c, k == GR_CACHE_FULL ? GR_STEP_CELLS : GR_STEP_CELLS_SWA),

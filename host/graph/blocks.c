@@ -501,11 +501,11 @@ gr_t gr_router(struct gr_build *b, int il, gr_t x)
 /* Chooses experts by their logits. Recorded directly after the router where possible: one GPU
  * launch does both. */
 static struct choice choose(struct gr_build *b, int il, gr_t logits, int64_t n_used,
-                            const struct gr_args_route *how)
+                            const struct gr_args_route *args)
 {
     struct choice c = {.ids = gr_new(b, logits.rows, n_used, GR_I32),
                        .weights = gr_new(b, logits.rows, n_used, GR_F32)};
-    struct gr_node node = {.op = GR_OP_ROUTE, .a.route = *how};
+    struct gr_node node = {.op = GR_OP_ROUTE, .a.route = *args};
     node.a.route.logits = logits;
     node.a.route.ids = c.ids, node.a.route.weights = c.weights;
     gr_emit(b, il, &node);

@@ -160,7 +160,7 @@ static gr_t draw(struct gr_build *b, gr_t logits)
     gr_emit(b, -1,
             &(struct gr_node){.op = GR_OP_SAMPLE,
                               .a.sample = {.logits = logits,
-                                           .how = gr_step_array(b, GR_STEP_SAMPLE, logits.rows),
+                                           .rows = gr_step_array(b, GR_STEP_SAMPLE, logits.rows),
                                            .ids = ids}});
     return ids;
 }

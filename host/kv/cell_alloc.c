@@ -179,7 +179,7 @@ static void undo(struct gr_kv *kv)
     while (kv->n_eviction) {
         const struct gr_kv_eviction *g = &kv->eviction[--kv->n_eviction];
         if (!kv->n_seq[g->cell])
-            gr_kv_cell_use(kv, g->cell, g->mark);
+            gr_kv_cell_use(kv, g->cell, g->meta);
         gr_kv_cell_put(kv, g->cell, g->seq);
     }
     for (uint32_t s = 0; s < kv->p.n_seq_max; s++)

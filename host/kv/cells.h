@@ -45,7 +45,7 @@ struct gr_kv_cell_meta {
 struct gr_kv_eviction {
     uint32_t cell;
     int32_t seq;
-    struct gr_kv_cell_meta mark;
+    struct gr_kv_cell_meta meta;
 };
 
 struct gr_kv {

@@ -246,8 +246,8 @@ void gr_model_free(struct gr_model **model)
 static int32_t gpu_layers(struct gr_model *m)
 {
     pthread_mutex_lock(&m->lock);
-    const struct gr_rank_model *l = m->rank_model[0];
-    int32_t n = l->loaded ? gr_place_n_gpu(&l->placed.place, m->hp.n_layer) : 0;
+    const struct gr_rank_model *rm = m->rank_model[0];
+    int32_t n = rm->loaded ? gr_place_n_gpu(&rm->placed.place, m->hp.n_layer) : 0;
     pthread_mutex_unlock(&m->lock);
     return n;
 }

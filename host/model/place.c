@@ -31,7 +31,7 @@ bool gr_place_may_cut(const struct gr_hparams *hp, int32_t il)
 /* A pass over all weights. */
 struct pass {
     struct gr_weights *placed;
-    const struct gr_rank_model *l;
+    const struct gr_rank_model *rm;
     bool matrix[GR_N_SLOT];
     uint64_t used[GR_MAX_DEVICE];
     struct gr_progress *told; /* progress of the upload, or NULL */
@@ -41,7 +41,7 @@ struct pass {
  * rows on every device. */
 static void find_matrices(struct pass *w)
 {
-    const struct gr_arch *arch = w->l->model->arch;
+    const struct gr_arch *arch = w->rm->model->arch;
     for (int i = 0; i < arch->n_spec; i++) {
         const struct gr_tensor_spec *s = &arch->spec[i];
         w->matrix[s->slot] = s->dim[1] != GR_D_NONE && !(s->flags & GR_AS_F32);
@@ -78,13 +78,13 @@ static int device_of(const struct pass *w, int32_t il, int slot)
     const struct gr_placement *p = &w->placed->place;
     if (is_on_host(slot))
         return 0;
-    int32_t at = layer_of(&w->l->hp, il, slot);
-    return p->stage[at] == w->l->stage ? p->layer[at] : ELSEWHERE;
+    int32_t at = layer_of(&w->rm->hp, il, slot);
+    return p->stage[at] == w->rm->stage ? p->layer[at] : ELSEWHERE;
 }
 
 static uint64_t bytes_on(const struct pass *w, const struct gr_ten *host, bool matrix, int device)
 {
-    struct gr_backend *b = w->l->backend[device];
+    struct gr_backend *b = w->rm->backend[device];
     return device ? b->api->weight_bytes(b, host, matrix)
                   : (uint64_t)(host->batch * host->rows) *
                         gr_row_bytes(host->dtype, (uint64_t)host->cols);
@@ -99,7 +99,7 @@ static int place_one(struct pass *w, const struct gr_ten *host, bool matrix, int
     uint64_t at = w->used[device];
     if (!gr_add(&w->used[device], at, bytes_on(w, host, matrix, device)))
         return gr_fail(GR_E_TOO_LARGE, "the weights are too large");
-    struct gr_backend *b = w->l->backend[device];
+    struct gr_backend *b = w->rm->backend[device];
     char *memory = w->placed->memory[device];
     if (!device)
         return 0;
@@ -127,7 +127,7 @@ static int place_pair(struct pass *w, const struct gr_lora *host, struct gr_lora
 static int place_row(struct pass *w, int32_t il)
 {
     size_t row = (size_t)(il + 1) * GR_N_SLOT;
-    const struct gr_ten *weight = w->l->weight + row, *bias = w->l->bias + row;
+    const struct gr_ten *weight = w->rm->weight + row, *bias = w->rm->bias + row;
     struct gr_ten *out = w->placed->weight + row;
     int rc = 0;
     for (int slot = 0; slot < GR_N_SLOT && !rc; slot++) {
@@ -139,7 +139,7 @@ static int place_row(struct pass *w, int32_t il)
         if (!rc)
             rc = place_one(w, &bias[slot], false, device, &w->placed->bias[row + (size_t)slot]);
         for (int32_t i = 0; i < w->placed->n_lora && !rc; i++)
-            rc = place_pair(w, &w->l->lora[i], &w->placed->lora[i], row + (size_t)slot, device);
+            rc = place_pair(w, &w->rm->lora[i], &w->placed->lora[i], row + (size_t)slot, device);
     }
     return rc;
 }
@@ -148,38 +148,38 @@ static int place_all(struct pass *w)
 {
     int rc = 0;
     find_matrices(w);
-    for (int32_t il = -1; il < w->l->hp.n_layer && !rc; il++)
+    for (int32_t il = -1; il < w->rm->hp.n_layer && !rc; il++)
         rc = place_row(w, il);
     return rc;
 }
 
-int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *l,
+int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *rm,
                         const struct gr_placement *p)
 {
-    struct pass w = {.placed = out, .l = l};
-    size_t n = (size_t)(l->hp.n_layer + 1) * GR_N_SLOT;
+    struct pass w = {.placed = out, .rm = rm};
+    size_t n = (size_t)(rm->hp.n_layer + 1) * GR_N_SLOT;
     *out = (struct gr_weights){.place = *p};
     out->place.n_device = 1;
-    for (int32_t il = 0; il <= l->hp.n_layer; il++)
-        if (p->stage[il] == l->stage)
+    for (int32_t il = 0; il <= rm->hp.n_layer; il++)
+        if (p->stage[il] == rm->stage)
             out->place.n_device = GR_MAX(out->place.n_device, p->layer[il] + 1);
     out->weight = gr_calloc(n, sizeof *out->weight);
     out->bias = gr_calloc(n, sizeof *out->bias);
-    out->n_lora = l->model->n_lora;
-    out->lora = out->n_lora ? gr_lora_new(out->n_lora, l->hp.n_layer) : NULL;
+    out->n_lora = rm->model->n_lora;
+    out->lora = out->n_lora ? gr_lora_new(out->n_lora, rm->hp.n_layer) : NULL;
     bool room = out->weight && out->bias && (out->lora || !out->n_lora);
     int rc = room ? place_all(&w) : GR_E_NOMEM_HOST;
     memcpy(out->bytes, w.used, sizeof out->bytes);
     if (rc)
-        gr_weights_fini(out, l);
+        gr_weights_fini(out, rm);
     return rc;
 }
 
-void gr_weights_by_layer(const struct gr_rank_model *l, int32_t device, struct gr_layer_cost *cost,
+void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct gr_layer_cost *cost,
                          uint64_t *tied)
 {
-    struct pass w = {.l = l};
-    const struct gr_hparams *hp = &l->hp;
+    struct pass w = {.rm = rm};
+    const struct gr_hparams *hp = &rm->hp;
     for (int32_t il = 0; il <= hp->n_layer; il++)
         cost[il].weights = 0;
     *tied = 0;
@@ -190,26 +190,27 @@ void gr_weights_by_layer(const struct gr_rank_model *l, int32_t device, struct g
         if (is_on_host(slot))
             continue;
         uint64_t *sum = &cost[layer_of(hp, il, slot)].weights;
-        if (gr_ten_is(&l->weight[i]))
-            *sum += bytes_on(&w, &l->weight[i], w.matrix[slot], device);
-        if (gr_ten_is(&l->bias[i]))
-            *sum += bytes_on(&w, &l->bias[i], false, device);
-        for (int32_t k = 0; k < l->model->n_lora; k++)
-            if (gr_ten_is(&l->lora[k].a[i]))
-                *sum += bytes_on(&w, &l->lora[k].a[i], true, device) +
-                        bytes_on(&w, &l->lora[k].b[i], true, device);
-        if (is_tied(l->weight, il, slot))
-            *tied = bytes_on(&w, &l->weight[i], true, device);
+        if (gr_ten_is(&rm->weight[i]))
+            *sum += bytes_on(&w, &rm->weight[i], w.matrix[slot], device);
+        if (gr_ten_is(&rm->bias[i]))
+            *sum += bytes_on(&w, &rm->bias[i], false, device);
+        for (int32_t k = 0; k < rm->model->n_lora; k++)
+            if (gr_ten_is(&rm->lora[k].a[i]))
+                *sum += bytes_on(&w, &rm->lora[k].a[i], true, device) +
+                        bytes_on(&w, &rm->lora[k].b[i], true, device);
+        if (is_tied(rm->weight, il, slot))
+            *tied = bytes_on(&w, &rm->weight[i], true, device);
     }
 }
 
-int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *l)
+int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *rm)
 {
-    struct pass w = {.placed = placed, .l = l, .told = l->rank == 0 ? &l->model->progress : NULL};
+    struct pass w = {
+        .placed = placed, .rm = rm, .told = rm->rank == 0 ? &rm->model->progress : NULL};
     uint64_t bytes = 0;
     int rc = 0;
     for (int32_t d = 1; d < placed->place.n_device; d++) {
-        struct gr_backend *b = l->backend[d];
+        struct gr_backend *b = rm->backend[d];
         bytes += placed->bytes[d];
         if (b->api->range_begin)
             b->api->range_begin(b, GR_RANGE_LOAD, placed->bytes[d]);
@@ -222,7 +223,7 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *l)
     if (!rc)
         rc = place_all(&w);
     for (int32_t d = 1; d < placed->place.n_device; d++) {
-        struct gr_backend *b = l->backend[d];
+        struct gr_backend *b = rm->backend[d];
         if (!rc)
             rc = b->api->sync(b);
         if (b->api->range_end)
@@ -231,17 +232,17 @@ int gr_weights_upload(struct gr_weights *placed, const struct gr_rank_model *l)
     return rc || !w.told ? rc : gr_progress_end(w.told);
 }
 
-int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *l, size_t i)
+int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *rm, size_t i)
 {
-    const struct pass pass = {.placed = w, .l = l};
+    const struct pass pass = {.placed = w, .rm = rm};
     return device_of(&pass, (int32_t)(i / GR_N_SLOT) - 1, (int)(i % GR_N_SLOT));
 }
 
-void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *l)
+void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *rm)
 {
     for (int32_t d = 1; d < w->place.n_device; d++)
         if (w->memory[d])
-            l->backend[d]->api->free(l->backend[d], w->memory[d]);
+            rm->backend[d]->api->free(rm->backend[d], w->memory[d]);
     gr_free(w->weight);
     gr_free(w->bias);
     gr_lora_free(&w->lora, w->n_lora);
@@ -253,7 +254,7 @@ void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *l)
 /* A pass over layers of the CPU that are to be offloaded. */
 struct offload {
     struct gr_offload_weights *out;
-    const struct gr_rank_model *l;
+    const struct gr_rank_model *rm;
     struct pass pass;
     int32_t device;
     uintptr_t at;
@@ -262,7 +263,7 @@ struct offload {
 static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix,
                        struct gr_ten *out)
 {
-    struct gr_backend *b = s->l->backend[s->device];
+    struct gr_backend *b = s->rm->backend[s->device];
     if (!gr_ten_is(host))
         return 0;
     struct gr_offload_item d = {host, s->at, (int64_t)b->api->weight_bytes(b, host, matrix),
@@ -276,9 +277,9 @@ static int offload_one(struct offload *s, const struct gr_ten *host, bool matrix
     s->at += (uintptr_t)d.bytes;
     s->out->bytes +=
         host->batch * host->rows * (int64_t)gr_row_bytes(host->dtype, (uint64_t)host->cols);
-    bool experts = host->batch > 1 && host->batch == s->l->hp.moe.n_expert;
+    bool experts = host->batch > 1 && host->batch == s->rm->hp.moe.n_expert;
     s->out->n_mul +=
-        host->rows * host->cols * (experts ? s->l->hp.moe.n_expert_used : host->batch) * matrix;
+        host->rows * host->cols * (experts ? s->rm->hp.moe.n_expert_used : host->batch) * matrix;
     return 0;
 }
 
@@ -290,13 +291,13 @@ static int offload_layer(struct offload *s, int32_t il)
         int slot = (int)(i - row);
         if (is_on_host(slot))
             continue;
-        rc = offload_one(s, &s->l->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
+        rc = offload_one(s, &s->rm->weight[i], s->pass.matrix[slot], &s->out->weight[i]);
         if (!rc)
-            rc = offload_one(s, &s->l->bias[i], false, &s->out->bias[i]);
+            rc = offload_one(s, &s->rm->bias[i], false, &s->out->bias[i]);
         for (int32_t k = 0; k < s->out->n_lora && !rc; k++) {
-            rc = offload_one(s, &s->l->lora[k].a[i], true, &s->out->lora[k].a[i]);
+            rc = offload_one(s, &s->rm->lora[k].a[i], true, &s->out->lora[k].a[i]);
             if (!rc)
-                rc = offload_one(s, &s->l->lora[k].b[i], true, &s->out->lora[k].b[i]);
+                rc = offload_one(s, &s->rm->lora[k].b[i], true, &s->out->lora[k].b[i]);
         }
     }
     s->out->device[il] = (uint8_t)s->device;
@@ -304,15 +305,15 @@ static int offload_layer(struct offload *s, int32_t il)
 }
 
 /* Starts with a copy of the placed weights. */
-static int copy_placed(struct gr_offload_weights *out, const struct gr_rank_model *l,
+static int copy_placed(struct gr_offload_weights *out, const struct gr_rank_model *rm,
                        const struct gr_weights *placed)
 {
-    size_t n_layer = (size_t)l->hp.n_layer, n = (n_layer + 1) * GR_N_SLOT;
+    size_t n_layer = (size_t)rm->hp.n_layer, n = (n_layer + 1) * GR_N_SLOT;
     out->weight = gr_calloc(n, sizeof *out->weight);
     out->bias = gr_calloc(n, sizeof *out->bias);
     out->device = gr_calloc(n_layer + 1, 1);
     out->n_lora = placed->n_lora;
-    out->lora = out->n_lora ? gr_lora_new(out->n_lora, l->hp.n_layer) : NULL;
+    out->lora = out->n_lora ? gr_lora_new(out->n_lora, rm->hp.n_layer) : NULL;
     if (!out->weight || !out->bias || !out->device || (out->n_lora && !out->lora))
         return GR_E_NOMEM_HOST;
     memcpy(out->weight, placed->weight, n * sizeof *out->weight);
@@ -326,16 +327,17 @@ static int copy_placed(struct gr_offload_weights *out, const struct gr_rank_mode
     return 0;
 }
 
-int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *l,
+int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *rm,
                                 const struct gr_weights *placed, int32_t device)
 {
     struct offload s = {
-        .out = out, .l = l, .pass.l = l, .device = device, .at = GR_OFFLOAD_ADDRESS};
+        .out = out, .rm = rm, .pass.rm = rm, .device = device, .at = GR_OFFLOAD_ADDRESS};
     *out = (struct gr_offload_weights){0};
-    int rc = copy_placed(out, l, placed);
+    int rc = copy_placed(out, rm, placed);
     find_matrices(&s.pass);
-    for (int32_t il = 0; il < l->hp.n_layer && !rc; il++)
-        if (placed->place.stage[il] == l->stage && !placed->place.layer[il] && !l->hp.ssm.layer[il])
+    for (int32_t il = 0; il < rm->hp.n_layer && !rc; il++)
+        if (placed->place.stage[il] == rm->stage && !placed->place.layer[il] &&
+            !rm->hp.ssm.layer[il])
             rc = offload_layer(&s, il);
     if (rc)
         gr_offload_weights_fini(out);

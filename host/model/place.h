@@ -38,7 +38,7 @@ struct gr_weights {
 
 /* Describes the weights in a placement: tensors without data, and bytes. The rank model's devices
  * must be open. */
-int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *l,
+int gr_weights_describe(struct gr_weights *out, const struct gr_rank_model *rm,
                         const struct gr_placement *p);
 /* The weights for plans in which a GPU runs some layers of the CPU, whose weights are offloaded. */
 struct gr_offload_weights {
@@ -55,19 +55,19 @@ struct gr_offload_weights {
  * except recurrent ones, which stay where their states are; out->item is empty when there are none.
  * GR_E_UNSUPPORTED when the device cannot compute with one of the weights. The rank model's devices
  * must be open. */
-int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *l,
+int gr_offload_weights_describe(struct gr_offload_weights *out, const struct gr_rank_model *rm,
                                 const struct gr_weights *placed, int32_t device);
 void gr_offload_weights_fini(struct gr_offload_weights *w);
 
 /* Sets cost [n_layer + 1].weights: bytes of the weights used with each layer, if they were on this
  * device of an open rank model. *tied: bytes of a matrix that is counted with the first layer and
  * with the output, but is stored once when both are on the device. */
-void gr_weights_by_layer(const struct gr_rank_model *l, int32_t device, struct gr_layer_cost *cost,
+void gr_weights_by_layer(const struct gr_rank_model *rm, int32_t device, struct gr_layer_cost *cost,
                          uint64_t *tied);
 /* Allocates the memory and uploads the weights. GR_E_NOMEM_DEV when there is not enough. */
-int gr_weights_upload(struct gr_weights *w, const struct gr_rank_model *l);
+int gr_weights_upload(struct gr_weights *w, const struct gr_rank_model *rm);
 /* The device on which weight number i is used; -1: none of this rank model. */
-int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *l, size_t i);
-void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *l);
+int gr_weights_device(struct gr_weights *w, const struct gr_rank_model *rm, size_t i);
+void gr_weights_fini(struct gr_weights *w, const struct gr_rank_model *rm);
 
 #endif

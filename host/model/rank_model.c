@@ -6,88 +6,89 @@
 
 struct gr_rank_model *gr_rank_model_add(struct gr_model *m, const struct gr_devices *devices)
 {
-    struct gr_rank_model *l = m->n_rank_model < GR_MAX_RANK_MODEL ? gr_calloc(1, sizeof *l) : NULL;
-    if (!l)
+    struct gr_rank_model *rm =
+        m->n_rank_model < GR_MAX_RANK_MODEL ? gr_calloc(1, sizeof *rm) : NULL;
+    if (!rm)
         return NULL;
-    l->model = m;
-    l->n_stage = l->n_shard = 1;
-    l->hp = m->hp;
-    l->weight = m->weight, l->bias = m->bias, l->lora = m->lora;
-    l->devices = *devices;
-    return m->rank_model[m->n_rank_model++] = l;
+    rm->model = m;
+    rm->n_stage = rm->n_shard = 1;
+    rm->hp = m->hp;
+    rm->weight = m->weight, rm->bias = m->bias, rm->lora = m->lora;
+    rm->devices = *devices;
+    return m->rank_model[m->n_rank_model++] = rm;
 }
 
-int gr_rank_model_shard(struct gr_rank_model *l, int32_t shard, int32_t n_shard)
+int gr_rank_model_shard(struct gr_rank_model *rm, int32_t shard, int32_t n_shard)
 {
-    int rc = n_shard > 1 ? gr_shard_new(&l->sharded, l->model, shard, n_shard) : 0;
-    if (rc || !l->sharded)
+    int rc = n_shard > 1 ? gr_shard_new(&rm->sharded, rm->model, shard, n_shard) : 0;
+    if (rc || !rm->sharded)
         return rc;
-    l->shard = shard, l->n_shard = n_shard;
-    l->hp = l->sharded->hp;
-    l->weight = l->sharded->weight, l->bias = l->sharded->bias, l->lora = l->sharded->lora;
+    rm->shard = shard, rm->n_shard = n_shard;
+    rm->hp = rm->sharded->hp;
+    rm->weight = rm->sharded->weight, rm->bias = rm->sharded->bias, rm->lora = rm->sharded->lora;
     return 0;
 }
 
-int gr_rank_model_open_devices(struct gr_rank_model *l)
+int gr_rank_model_open_devices(struct gr_rank_model *rm)
 {
     int rc = 0;
-    for (int32_t i = 0; i < l->devices.n && !rc; i++) {
-        struct gr_device_ref *f = &l->devices.found[i];
+    for (int32_t i = 0; i < rm->devices.n && !rc; i++) {
+        struct gr_device_ref *f = &rm->devices.found[i];
         struct gr_device_opt opt = {0};
-        if (!l->backend[i + 1])
-            rc = f->kind->open(&l->backend[i + 1], f->index, &opt);
+        if (!rm->backend[i + 1])
+            rc = f->kind->open(&rm->backend[i + 1], f->index, &opt);
     }
     return rc;
 }
 
 /* Fills the shard's copies for the layers of the rank model's stage. */
-static int fill(struct gr_rank_model *l, const struct gr_placement *p)
+static int fill(struct gr_rank_model *rm, const struct gr_placement *p)
 {
-    int32_t lo = 0, hi = l->hp.n_layer;
-    while (lo < hi && p->stage[lo] < l->stage)
+    int32_t lo = 0, hi = rm->hp.n_layer;
+    while (lo < hi && p->stage[lo] < rm->stage)
         lo++;
-    while (hi > lo && p->stage[hi - 1] > l->stage)
+    while (hi > lo && p->stage[hi - 1] > rm->stage)
         hi--;
-    return l->sharded ? gr_shard_fill(l->sharded, lo, hi) : 0;
+    return rm->sharded ? gr_shard_fill(rm->sharded, lo, hi) : 0;
 }
 
-int gr_rank_model_upload(struct gr_rank_model *l, struct gr_weights *w)
+int gr_rank_model_upload(struct gr_rank_model *rm, struct gr_weights *w)
 {
-    int rc = fill(l, &w->place);
+    int rc = fill(rm, &w->place);
     if (!rc)
-        rc = gr_weights_upload(w, l);
+        rc = gr_weights_upload(w, rm);
     if (rc)
         return rc;
-    l->placed = *w;
+    rm->placed = *w;
     *w = (struct gr_weights){0};
-    l->loaded = true;
+    rm->loaded = true;
     return 0;
 }
 
-int gr_rank_model_load(struct gr_rank_model *l, const struct gr_placement *p)
+int gr_rank_model_load(struct gr_rank_model *rm, const struct gr_placement *p)
 {
     struct gr_weights w = {0};
-    pthread_mutex_lock(&l->model->lock);
-    int rc = l->loaded ? 0 : gr_rank_model_open_devices(l);
-    if (!rc && !l->loaded)
-        rc = gr_weights_describe(&w, l, p);
-    if (!rc && !l->loaded)
-        rc = gr_rank_model_upload(l, &w);
-    gr_weights_fini(&w, l);
-    pthread_mutex_unlock(&l->model->lock);
+    pthread_mutex_lock(&rm->model->lock);
+    int rc = rm->loaded ? 0 : gr_rank_model_open_devices(rm);
+    if (!rc && !rm->loaded)
+        rc = gr_weights_describe(&w, rm, p);
+    if (!rc && !rm->loaded)
+        rc = gr_rank_model_upload(rm, &w);
+    gr_weights_fini(&w, rm);
+    pthread_mutex_unlock(&rm->model->lock);
     return rc;
 }
 
 void gr_rank_model_free(struct gr_rank_model **rank_model)
 {
-    struct gr_rank_model *l = *rank_model;
-    if (!l)
+    struct gr_rank_model *rm = *rank_model;
+    if (!rm)
         return;
-    gr_weights_fini(&l->placed, l);
+    gr_weights_fini(&rm->placed, rm);
     for (int d = 1; d < GR_MAX_DEVICE; d++)
-        if (l->backend[d])
-            l->backend[d]->api->close(&l->backend[d]);
-    gr_shard_free(&l->sharded);
-    gr_free(l);
+        if (rm->backend[d])
+            rm->backend[d]->api->close(&rm->backend[d]);
+    gr_shard_free(&rm->sharded);
+    gr_free(rm);
     *rank_model = NULL;
 }

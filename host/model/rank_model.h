@@ -38,16 +38,16 @@ struct gr_rank_model {
 struct gr_rank_model *gr_rank_model_add(struct gr_model *m, const struct gr_devices *devices);
 /* Turns a rank model that is the whole model into shard `shard` of n_shard, before it is placed.
  * GR_E_UNSUPPORTED as gr_shard_new. */
-int gr_rank_model_shard(struct gr_rank_model *l, int32_t shard, int32_t n_shard);
+int gr_rank_model_shard(struct gr_rank_model *rm, int32_t shard, int32_t n_shard);
 /* Opens backends for the rank model's devices, to hold weights; does nothing when they are open.
  * The caller holds the lock. */
-int gr_rank_model_open_devices(struct gr_rank_model *l);
+int gr_rank_model_open_devices(struct gr_rank_model *rm);
 /* Uploads weights that were described to the devices; the rank model then owns them, and *w is
  * empty. GR_E_NOMEM_DEV when there is not enough memory. The caller holds the lock. */
-int gr_rank_model_upload(struct gr_rank_model *l, struct gr_weights *w);
+int gr_rank_model_upload(struct gr_rank_model *rm, struct gr_weights *w);
 /* Takes the lock, opens the devices and uploads the weights as placed by `p`; does nothing when
  * they are loaded. */
-int gr_rank_model_load(struct gr_rank_model *l, const struct gr_placement *p);
+int gr_rank_model_load(struct gr_rank_model *rm, const struct gr_placement *p);
 void gr_rank_model_free(struct gr_rank_model **rank_model);
 
 #endif

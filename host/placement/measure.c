@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/session_devices.h"
 #include "engine/offload.h"
 #include "engine/open.h"
 #include "engine/plans.h"
+#include "engine/session_devices.h"
 #include "gr/status.h"
 
 /* ---- free memory ---- */
@@ -42,18 +42,18 @@ static void set_unit(struct gr_rank_device *dev, const char *where)
     snprintf(dev->unit, sizeof dev->unit, "%s/%.60s", host, where);
 }
 
-static struct gr_rank_device *add_rank_device(const struct gr_rank_model *l, int32_t device,
+static struct gr_rank_device *add_rank_device(const struct gr_rank_model *rm, int32_t device,
                                               struct gr_vec *devices)
 {
     struct gr_rank_device *dev = gr_vec_push(devices, sizeof *dev);
     if (dev)
-        dev->rank = l->rank, dev->device = device;
+        dev->rank = rm->rank, dev->device = device;
     return dev;
 }
 
-static int add_host(const struct gr_rank_model *l, struct gr_vec *devices)
+static int add_host(const struct gr_rank_model *rm, struct gr_vec *devices)
 {
-    struct gr_rank_device *dev = add_rank_device(l, 0, devices);
+    struct gr_rank_device *dev = add_rank_device(rm, 0, devices);
     if (!dev)
         return GR_E_NOMEM_HOST;
     add_memory(dev);
@@ -63,16 +63,16 @@ static int add_host(const struct gr_rank_model *l, struct gr_vec *devices)
 }
 
 /* Adds a GPU, with its memory queried anew: contexts and other processes take their part. */
-static int add_device(struct gr_rank_model *l, int32_t d, struct gr_vec *devices)
+static int add_device(struct gr_rank_model *rm, int32_t d, struct gr_vec *devices)
 {
-    struct gr_device_ref *f = &l->devices.found[d - 1];
+    struct gr_device_ref *f = &rm->devices.found[d - 1];
     struct gr_device_info *info = &f->info;
     int rc = f->kind->info(f->index, info);
     if (!rc && info->unusable) /* it worked when the model was opened */
         rc = gr_fail(GR_E_DEVICE, "%s: %s", info->name, info->unusable);
     if (rc)
         return rc;
-    struct gr_rank_device *dev = add_rank_device(l, d, devices);
+    struct gr_rank_device *dev = add_rank_device(rm, d, devices);
     if (!dev)
         return GR_E_NOMEM_HOST;
     dev->free_bytes = info->free_bytes, dev->total_bytes = info->total_bytes;
@@ -126,18 +126,18 @@ static int measure_placement(struct gr_session *s, const struct gr_placement *pl
 /* ---- memory of single layers ---- */
 
 /* Returns whether two layers, neither first nor last, run the same operations on equal shapes. */
-static bool is_alike(const struct gr_rank_model *l, int32_t a, int32_t b)
+static bool is_alike(const struct gr_rank_model *rm, int32_t a, int32_t b)
 {
-    const struct gr_hparams *hp = &l->hp;
-    const struct gr_ten *wa = l->weight + (size_t)(a + 1) * GR_N_SLOT;
-    const struct gr_ten *wb = l->weight + (size_t)(b + 1) * GR_N_SLOT;
-    const struct gr_ten *ba = l->bias + (size_t)(a + 1) * GR_N_SLOT;
-    const struct gr_ten *bb = l->bias + (size_t)(b + 1) * GR_N_SLOT;
+    const struct gr_hparams *hp = &rm->hp;
+    const struct gr_ten *wa = rm->weight + (size_t)(a + 1) * GR_N_SLOT;
+    const struct gr_ten *wb = rm->weight + (size_t)(b + 1) * GR_N_SLOT;
+    const struct gr_ten *ba = rm->bias + (size_t)(a + 1) * GR_N_SLOT;
+    const struct gr_ten *bb = rm->bias + (size_t)(b + 1) * GR_N_SLOT;
     if (a == 0 || b >= hp->n_layer - 1)
         return false;
-    for (int32_t k = 0; k < l->model->n_lora; k++) { /* B's columns are the adapter's rank */
-        const struct gr_ten *la = l->lora[k].b + (size_t)(a + 1) * GR_N_SLOT;
-        const struct gr_ten *lb = l->lora[k].b + (size_t)(b + 1) * GR_N_SLOT;
+    for (int32_t k = 0; k < rm->model->n_lora; k++) { /* B's columns are the adapter's rank */
+        const struct gr_ten *la = rm->lora[k].b + (size_t)(a + 1) * GR_N_SLOT;
+        const struct gr_ten *lb = rm->lora[k].b + (size_t)(b + 1) * GR_N_SLOT;
         for (int i = 0; i < GR_N_SLOT; i++)
             if (la[i].cols != lb[i].cols || la[i].dtype != lb[i].dtype)
                 return false;
@@ -203,45 +203,45 @@ static int measure_layers(struct gr_session *s, int32_t d, struct gr_rank_device
 
 /* Measures single layers on each device that can have layers, with a copy of the rank model as the
  * second of three stages, since stages are not assigned yet. */
-static int survey_layers(const struct gr_rank_model *l, const struct gr_session_params *params,
+static int survey_layers(const struct gr_rank_model *rm, const struct gr_session_params *params,
                          struct gr_rank_device *dev)
 {
     struct gr_rank_model *middle = gr_calloc(1, sizeof *middle);
     struct gr_session *s = NULL;
     if (!middle)
         return GR_E_NOMEM_HOST;
-    *middle = *l;
+    *middle = *rm;
     middle->stage = 1, middle->n_stage = 3;
     int rc = gr_session_begin(&s, middle, params, true);
-    for (int32_t d = l->devices.n > 0; d <= l->devices.n && !rc; d++)
+    for (int32_t d = rm->devices.n > 0; d <= rm->devices.n && !rc; d++)
         rc = measure_layers(s, d, &dev[d]);
     gr_session_close(&s);
     gr_free(middle);
     return rc;
 }
 
-static int survey_placement(struct gr_rank_model *l, const struct gr_session_params *params,
+static int survey_placement(struct gr_rank_model *rm, const struct gr_session_params *params,
                             const struct gr_placement *place, struct gr_rank_device *dev)
 {
     struct gr_session *s = NULL;
-    int rc = gr_session_begin(&s, l, params, true);
+    int rc = gr_session_begin(&s, rm, params, true);
     if (!rc)
         rc = measure_placement(s, place, dev);
     gr_session_close(&s);
     return rc;
 }
 
-int gr_rank_devices_survey(struct gr_rank_model *l, const struct gr_session_params *params,
+int gr_rank_devices_survey(struct gr_rank_model *rm, const struct gr_session_params *params,
                            const struct gr_placement *place, struct gr_vec *devices)
 {
     size_t first = devices->n;
-    int rc = gr_rank_model_open_devices(l);
+    int rc = gr_rank_model_open_devices(rm);
     if (!rc)
-        rc = add_host(l, devices);
-    for (int32_t d = 1; d <= l->devices.n && !rc; d++)
-        rc = add_device(l, d, devices);
+        rc = add_host(rm, devices);
+    for (int32_t d = 1; d <= rm->devices.n && !rc; d++)
+        rc = add_device(rm, d, devices);
     struct gr_rank_device *dev = (struct gr_rank_device *)devices->data + first;
     if (rc || !params)
         return rc;
-    return place ? survey_placement(l, params, place, dev) : survey_layers(l, params, dev);
+    return place ? survey_placement(rm, params, place, dev) : survey_layers(rm, params, dev);
 }

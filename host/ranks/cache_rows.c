@@ -83,26 +83,26 @@ static void copy_piece(struct piece p, char *rows, size_t row, char *part, uint3
 int gr_rows_move_far(struct gr_session *s, uint32_t tensor, const int32_t *cell, uint32_t n,
                      char *rows, bool get)
 {
-    const struct gr_rank_model *l = s->rank_model;
+    const struct gr_rank_model *rm = s->rank_model;
     int32_t stage = gr_tensor_device(s, &s->tensors[tensor]) >= 0
-                        ? l->stage
-                        : (int32_t)s->env.stage[tensor % (uint32_t)l->hp.n_layer];
+                        ? rm->stage
+                        : (int32_t)s->env.stage[tensor % (uint32_t)rm->hp.n_layer];
     size_t row = gr_rows_bytes(s, tensor);
     struct piece done = {0};
-    char *part = l->sharded ? gr_calloc(n, row) : rows;
+    char *part = rm->sharded ? gr_calloc(n, row) : rows;
     int rc = part || !n ? 0 : GR_E_NOMEM_HOST;
-    for (int32_t i = 0; i < l->n_shard && !rc; i++) {
+    for (int32_t i = 0; i < rm->n_shard && !rc; i++) {
         struct piece p = piece_of(s, tensor, i);
         if (get && i && p.lo == done.lo) /* the previous shard has the same heads */
             continue;
-        if (l->sharded && !get)
+        if (rm->sharded && !get)
             copy_piece(p, rows, row, part, n, false);
-        rc = move_of(s, stage * l->n_shard + i, tensor, cell, n, part, p.hi - p.lo, get);
-        if (l->sharded && get && !rc)
+        rc = move_of(s, stage * rm->n_shard + i, tensor, cell, n, part, p.hi - p.lo, get);
+        if (rm->sharded && get && !rc)
             copy_piece(p, rows, row, part, n, true);
         done = p;
     }
-    if (l->sharded)
+    if (rm->sharded)
         gr_free(part);
     return rc;
 }

@@ -78,12 +78,12 @@ void gr_devices_assign(struct gr_devices *own, const struct gr_devices *all, int
 static int add_rank_model(struct gr_model *m, const struct gr_ranks *r, int32_t rank,
                           const struct gr_devices *own)
 {
-    struct gr_rank_model *l = gr_rank_model_add(m, own);
-    if (!l)
+    struct gr_rank_model *rm = gr_rank_model_add(m, own);
+    if (!rm)
         return GR_E_NOMEM_HOST;
-    l->rank = rank;
-    l->n_stage = r->n_rank / r->n_shard, l->stage = rank / r->n_shard;
-    return gr_rank_model_shard(l, rank % r->n_shard, r->n_shard);
+    rm->rank = rank;
+    rm->n_stage = r->n_rank / r->n_shard, rm->stage = rank / r->n_shard;
+    return gr_rank_model_shard(rm, rank % r->n_shard, r->n_shard);
 }
 
 int gr_ranks_open(struct gr_model *m, const struct gr_ranks *r)

@@ -63,17 +63,17 @@ static int open_tp_group(struct gr_team *t)
 
 int gr_team_link(struct gr_team *t)
 {
-    const struct gr_rank_model *l = t->rank_model;
+    const struct gr_rank_model *rm = t->rank_model;
     int32_t own = t->world->rank;
     int rc = 0;
     if (t->in.link || t->out.link || t->found)
         return 0;
-    if (l->n_shard > 1)
+    if (rm->n_shard > 1)
         rc = open_tp_group(t);
-    if (!rc && l->stage > 0)
-        rc = open_port(t, &t->in, GR_LANE_DATA, own - l->n_shard, own);
-    if (!rc && l->stage < l->n_stage - 1)
-        rc = open_port(t, &t->out, GR_LANE_DATA, own, own + l->n_shard);
+    if (!rc && rm->stage > 0)
+        rc = open_port(t, &t->in, GR_LANE_DATA, own - rm->n_shard, own);
+    if (!rc && rm->stage < rm->n_stage - 1)
+        rc = open_port(t, &t->out, GR_LANE_DATA, own, own + rm->n_shard);
     return rc ? rc : try_links(t);
 }
 

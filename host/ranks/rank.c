@@ -57,14 +57,14 @@ int gr_team_read_layers(const struct gr_team *t, const struct gr_command_load *c
 
 int gr_team_load_own(struct gr_team *t, const struct gr_command_load *c)
 {
-    struct gr_rank_model *l = t->rank_model;
+    struct gr_rank_model *rm = t->rank_model;
     struct gr_placement place;
     int rc = gr_team_read_layers(t, c, &place);
     if (rc)
         return rc;
     gr_world_doing(t->world, GR_DOING_LOAD);
     rc = gr_team_link(t);
-    return rc ? rc : gr_rank_model_load(l, &place);
+    return rc ? rc : gr_rank_model_load(rm, &place);
 }
 
 /* ---- sessions ---- */

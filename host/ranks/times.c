@@ -32,9 +32,9 @@ static void report_spans(const struct gr_timing_span *span, uint64_t n, int32_t 
 
 static void fill_stage(const struct gr_session *s, int32_t rank, struct gr_stage *out)
 {
-    const struct gr_rank_model *l = s->rank_model;
-    const struct gr_placement *p = &l->placed.place;
-    int32_t stage = rank / l->n_shard, n = 0;
+    const struct gr_rank_model *rm = s->rank_model;
+    const struct gr_placement *p = &rm->placed.place;
+    int32_t stage = rank / rm->n_shard, n = 0;
     *out = (struct gr_stage){.rank = rank};
     for (int32_t il = 0; il <= s->model->hp.n_layer; il++)
         if (p->stage[il] == stage)

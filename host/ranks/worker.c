@@ -165,13 +165,13 @@ static int reserve(struct gr_session *s, struct gr_pending_batch *pending,
                                    .seq = c->seq.p,
                                    .logits = c->logits.p,
                                    .pos_yx = c->pos_yx.n ? c->pos_yx.p : NULL};
-    pending->sampled = c->how.n > 0;
+    pending->sampled = c->rows.n > 0;
     int rc = gr_batch_reserve(s, &batch, pending, n_ub);
-    if (!rc && pending->sampled && c->how.n != (uint64_t)pending->n_out)
+    if (!rc && pending->sampled && c->rows.n != (uint64_t)pending->n_out)
         rc = gr_fail(GR_E_CORRUPT, "command DECODE: %llu samples for %d rows",
-                     (unsigned long long)c->how.n, pending->n_out);
+                     (unsigned long long)c->rows.n, pending->n_out);
     if (!rc && pending->sampled)
-        memcpy(s->sampled.how, c->how.p, (size_t)c->how.n * sizeof *s->sampled.how);
+        memcpy(s->sampled.rows, c->rows.p, (size_t)c->rows.n * sizeof *s->sampled.rows);
     if (!rc && c->table && gr_cache_table_hash(&s->cache) != c->table)
         rc = gr_stage_compare(s, c->table);
     return rc;

@@ -296,11 +296,11 @@ int gr_sampler_fits_device(const struct gr_sampler *s, int32_t n_vocab)
     return what ? gr_fail(GR_E_UNSUPPORTED, "sampling: a device cannot sample with %s", what) : 0;
 }
 
-struct gr_sample_how gr_sampler_next(struct gr_sampler *s)
+struct gr_sample_row gr_sampler_next(struct gr_sampler *s)
 {
     uint64_t at = s->n_drawn + s->n_next;
     s->n_next += s->p.temp > 0;
-    return (struct gr_sample_how){.temp = s->p.temp,
+    return (struct gr_sample_row){.temp = s->p.temp,
                                   .top_p = s->p.top_p,
                                   .min_p = s->p.min_p,
                                   .top_k = s->p.top_k,

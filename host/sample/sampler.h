@@ -9,7 +9,7 @@
  * the option that prevents it, or GR_E_INVALID a sampler of another vocabulary. */
 int gr_sampler_fits_device(const struct gr_sampler *s, int32_t n_vocab);
 /* Parameters of the next draw; each call advances by one draw. */
-struct gr_sample_how gr_sampler_next(struct gr_sampler *s);
+struct gr_sample_row gr_sampler_next(struct gr_sampler *s);
 /* Ends the draws of gr_sampler_next: with `done` the random numbers they used are consumed,
  * otherwise the sampler is as before them. */
 void gr_sampler_finish(struct gr_sampler *s, bool done);

@@ -352,7 +352,7 @@ struct gr_args_blend {
 
 struct gr_args_sample {
     struct gr_ten logits; /* [1, n_out, n_vocab], n_vocab at most GR_SAMPLE_VOCAB */
-    struct gr_ten how;    /* [1, n_out, GR_SAMPLE_WORDS] i32, step block: struct gr_sample_how */
+    struct gr_ten rows;   /* [1, n_out, GR_SAMPLE_WORDS] i32, step block: struct gr_sample_row */
     struct gr_ten ids;    /* [1, 1, n_out] i32 */
 };
 

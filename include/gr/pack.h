@@ -21,7 +21,7 @@
  *   b = 1          one word for two units: column j of row g + 8 r of unit u at bit
  *                  j % 4 / 2 + 4 (j % 2) + 2 r + 8 (u % 2) + 16 (j / 4)
  * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register, and bits
- * of planes that belong together come to their places by one shift for two such pairs (gr_pack_spot
+ * of planes that belong together come to their places by one shift for two such pairs (gr_pack_pos
  * computes this for one element). The words of a lane for a whole chunk, n bytes in all,
  * stand 16 bytes at a time: [piece][lane][16 bytes], a last piece of n % 16 bytes likewise
  * (gr_pack_word).
@@ -187,14 +187,14 @@ GR_PACK_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
 
 /* Place of an element of a chunk in a plane of b bits: the word of its lane (row % 8 * 4 + col /
  * 8) and the lowest bit. row below 16, col (of the unit) below 32. */
-struct gr_pack_spot {
+struct gr_pack_pos {
     int32_t word, shift;
 };
 
-GR_PACK_FN struct gr_pack_spot gr_pack_spot(int32_t b, int32_t unit, int32_t row, int32_t col)
+GR_PACK_FN struct gr_pack_pos gr_pack_pos(int32_t b, int32_t unit, int32_t row, int32_t col)
 {
     int32_t r = row / 8, j = col % 8, place = j % 4 * 2 + j / 4; /* GR_PACK_ORDER(place) = j */
-    struct gr_pack_spot s = {unit, 0};
+    struct gr_pack_pos s = {unit, 0};
     switch (b) {
     case 32:
         s.word = unit * 16 + r * 8 + j;
@@ -273,11 +273,11 @@ GR_PACK_FN struct gr_pack_file gr_pack_file(uint32_t dtype)
 }
 
 /* Byte and lowest bit of element e of a block in a plane of b bits. */
-GR_PACK_FN struct gr_pack_spot gr_pack_file_spot(int32_t b, int32_t stride, int32_t e)
+GR_PACK_FN struct gr_pack_pos gr_pack_file_pos(int32_t b, int32_t stride, int32_t e)
 {
     int32_t run = b < 8 ? stride * 8 / b : 1; /* elements of `stride` bytes */
-    struct gr_pack_spot s = {b < 8 ? e / run * stride + e % stride : e * (b / 8),
-                             b < 8 ? e % run / stride * b : 0};
+    struct gr_pack_pos s = {b < 8 ? e / run * stride + e % stride : e * (b / 8),
+                            b < 8 ? e % run / stride * b : 0};
     return s;
 }
 

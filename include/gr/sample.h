@@ -21,7 +21,7 @@
 #include "gr/tensor.h"
 
 /* One row of the step block's array SAMPLE. */
-struct gr_sample_how {
+struct gr_sample_row {
     float temp, top_p, min_p;
     int32_t top_k;
     uint32_t seed[2], counter[2]; /* 64 bits each, the low word first: draw `counter` of `seed` */
@@ -80,7 +80,7 @@ GR_FN uint64_t gr_sample_part(float part, uint64_t all)
 /* The 64-bit fraction of draw `counter` of a seed, in its upper 53 bits: the same that
  * gr_rng_double of a new generator of host/base/rng.h (PCG32) returns at that call. The generator
  * is linear: `counter` pairs of steps are one multiplication and one addition. */
-GR_FN uint64_t gr_sample_random(const struct gr_sample_how *h)
+GR_FN uint64_t gr_sample_random(const struct gr_sample_row *h)
 {
     const uint64_t a = 6364136223846793005u;
     uint64_t seed = (uint64_t)h->seed[1] << 32 | h->seed[0];

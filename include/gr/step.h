@@ -48,7 +48,7 @@ struct gr_step_shape {
     STEP(DELTA_FAR, n_delta_far, "shift of each cell's grouped position")                          \
     STEP(COPY_SRC, n_copy, "rows to copy; only in a copy plan")                                    \
     STEP(COPY_DST, n_copy, "and where to")                                                         \
-    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_how of each row of logits")                       \
+    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_row of each row of logits")                       \
     STEP(POOL_LIST, n_pool_item, "wanted rows, one sequence's after another's")                    \
     STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")   \
     STEP(EMBD, n_embd *n_tok, "f32 [n_tok][n_embd] vectors in place of the tokens")

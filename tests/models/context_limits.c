@@ -67,7 +67,7 @@ static struct gr_context_limits reach_of(struct gr_model *m, const struct gr_ses
     return r;
 }
 
-Test(reach, trained_length_as_far_as_it_is_stretched)
+Test(context_limits, trained_length_as_far_as_it_is_stretched)
 {
     for (size_t i = 0; i < GR_COUNT(stretches); i++) {
         now = &stretches[i];
@@ -83,7 +83,7 @@ Test(reach, trained_length_as_far_as_it_is_stretched)
 }
 
 /* Positions that are not rotated are not stretched either. */
-Test(reach, no_rope)
+Test(context_limits, no_rope)
 {
     static const char *const arch[] = {"bloom", "gpt2", "mamba", "t5"};
     for (size_t i = 0; i < GR_COUNT(arch); i++) {
@@ -174,13 +174,13 @@ static void each(const struct gr_arch *a)
     gr_model_close(&m);
 }
 
-Test(reach, what_is_said_of_every_architecture, .timeout = 600)
+Test(context_limits, what_is_said_of_every_architecture, .timeout = 600)
 {
     for (int i = 0; gr_arch_at(i); i++)
         each(gr_arch_at(i));
 }
 
-Test(reach, what_is_no_session)
+Test(context_limits, what_is_no_session)
 {
     struct gr_model_params vocab = gr_model_params_default();
     struct gr_session_params p = gr_session_params_default();

@@ -92,7 +92,7 @@ static void run(struct play *p, struct gr_model *m, float temp, int lo, int hi)
         gr_sampler_free(&p->sampler[q]);
 }
 
-Test(draw, the_same_as_picks_wherever_logits_are)
+Test(device_sampling, the_same_as_picks_wherever_logits_are)
 {
     static const char *const devices[] = {"none", "FAKE"};
     static const int drawn[][2] = {{0, N_STEP}, {3, 7}, {0, 1}};
@@ -115,7 +115,7 @@ Test(draw, the_same_as_picks_wherever_logits_are)
 }
 
 /* A batch with an output that nobody draws gives logits, and one that fails draws nothing. */
-Test(draw, all_outputs_or_none)
+Test(device_sampling, all_outputs_or_none)
 {
     struct gr_model *m = open_on("none");
     struct play p = {.s = open_session(m)};
@@ -146,7 +146,7 @@ Test(draw, all_outputs_or_none)
     gr_model_close(&m);
 }
 
-Test(draw, refuses_what_needs_a_history)
+Test(device_sampling, refuses_what_needs_a_history)
 {
     struct gr_model *m = open_on("none");
     struct gr_session *s = open_session(m);
@@ -177,7 +177,7 @@ Test(draw, refuses_what_needs_a_history)
 }
 
 /* A session that is resized goes on as before, with the samplers that draw its tokens. */
-Test(draw, resizing_keeps_the_samplers)
+Test(device_sampling, resizing_keeps_the_samplers)
 {
     struct gr_model *m = open_on("cpu");
     struct gr_session *s = open_session(m);

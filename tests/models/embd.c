@@ -8,12 +8,12 @@
 #include "gr/status.h"
 #include "models/fake.h"
 #include "registry/registry.h"
-#include "support/given.h"
+#include "support/token_vectors.h"
 
 enum { N_TOK = 24, N_VOCAB = 96, LLAMA_EMBD = 64 };
 
 static int32_t id[N_TOK];
-static float vector[N_TOK * GIVEN_EMBD], want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
+static float vector[N_TOK * TOKEN_VECTORS_EMBD], want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
 
 /* A learned position that is added to a row of the table is one sum for tokens and one more
  * rounding for vectors; everywhere else both give the same bits. */
@@ -31,7 +31,7 @@ static void prepare(const struct gr_model *m)
 {
     for (int i = 0; i < N_TOK; i++)
         id[i] = (5 + 37 * i) % N_VOCAB;
-    given_vectors(m, id, N_TOK, vector);
+    token_vectors(m, id, N_TOK, vector);
 }
 
 /* Tokens [lo, hi) of alternating sequences, as they are or as vectors. */
@@ -75,7 +75,7 @@ static void pieces(struct gr_model *m, uint32_t n_ubatch, int step, int given, f
     gr_session_close(&s);
 }
 
-Test(given, own_vectors_are_the_tokens)
+Test(embd, own_vectors_are_the_tokens)
 {
     for (int i = 0; gr_arch_at(i); i++) {
         struct tiny t = tiny_default(gr_arch_at(i));
@@ -103,7 +103,7 @@ Test(given, own_vectors_are_the_tokens)
 }
 
 /* Layers on other devices, and on other ranks. */
-Test(given, elsewhere)
+Test(embd, elsewhere)
 {
     static const struct {
         const char *device;
@@ -140,7 +140,7 @@ static void keep_tap(const char *name, int layer, const float *rows, int64_t n, 
 }
 
 /* The first layer gets the numbers themselves, or times the factor of some models. */
-Test(given, factor)
+Test(embd, factor)
 {
     static const struct {
         const char *arch;
@@ -165,7 +165,7 @@ Test(given, factor)
 }
 
 /* A text for an encoder. */
-Test(given, encoded)
+Test(embd, encoded)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"t5", 2}));
     struct gr_model *m = tiny_open(&t);
@@ -188,7 +188,7 @@ Test(given, encoded)
     gr_model_close(&m);
 }
 
-Test(given, refused)
+Test(embd, refused)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){"llama", 5}));
     struct gr_model *m = tiny_open(&t);

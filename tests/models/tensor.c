@@ -209,12 +209,12 @@ static bool play_split(struct gr_model *m, const struct gr_session_params *param
     int rc = 0;
     for (int32_t i = 0; i < n && !rc; i++) {
         struct gr_devices devices = devices_of(split, i);
-        struct gr_rank_model *l = gr_rank_model_add(m, &devices);
-        ranks[i] = (struct rank){.rank_model = l, .params = params};
-        l->rank = i, l->stage = i / n_shard, l->n_stage = n_stage;
-        rc = gr_rank_model_shard(l, i % n_shard, n_shard);
+        struct gr_rank_model *rm = gr_rank_model_add(m, &devices);
+        ranks[i] = (struct rank){.rank_model = rm, .params = params};
+        rm->rank = i, rm->stage = i / n_shard, rm->n_stage = n_stage;
+        rc = gr_rank_model_shard(rm, i % n_shard, n_shard);
         cr_assert(!rc || (rc == GR_E_UNSUPPORTED && i == 0), "%s", gr_error());
-        cr_assert(rc || !gr_rank_model_load(l, &p), "%s", gr_error());
+        cr_assert(rc || !gr_rank_model_load(rm, &p), "%s", gr_error());
     }
     if (!rc)
         cr_assert_eq(gr_world_threads(world, n), 0);

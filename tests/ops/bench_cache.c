@@ -139,11 +139,11 @@ static void bench_sample(struct bench *k, int64_t n_vocab)
         return;
     n.a.sample =
         (struct gr_args_sample){.logits = bench_filled(k, GR_F32, 1, k->n_tok, n_vocab),
-                                .how = bench_tensor(k, GR_I32, 1, k->n_tok, GR_SAMPLE_WORDS),
+                                .rows = bench_tensor(k, GR_I32, 1, k->n_tok, GR_SAMPLE_WORDS),
                                 .ids = bench_tensor(k, GR_I32, 1, 1, k->n_tok)};
     for (int64_t t = 0; t < k->n_tok; t++)
-        *(struct gr_sample_how *)gr_ten_row(&n.a.sample.how, 0, t) =
-            (struct gr_sample_how){.temp = 0.8f,
+        *(struct gr_sample_row *)gr_ten_row(&n.a.sample.rows, 0, t) =
+            (struct gr_sample_row){.temp = 0.8f,
                                    .top_p = 0.95f,
                                    .min_p = 0.05f,
                                    .top_k = 40,

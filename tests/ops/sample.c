@@ -39,7 +39,7 @@ static void softmax(struct entry *e, int64_t n, double temp)
 }
 
 /* Number of entries that the filters leave of n sorted ones. */
-static int64_t filter(const struct gr_sample_how *h, struct entry *e, int64_t n)
+static int64_t filter(const struct gr_sample_row *h, struct entry *e, int64_t n)
 {
     double sum = 0;
     int64_t kept = h->top_k > 0 ? GR_MIN(n, h->top_k) : n;
@@ -55,7 +55,7 @@ static int64_t filter(const struct gr_sample_how *h, struct entry *e, int64_t n)
     return kept;
 }
 
-static double uniform(const struct gr_sample_how *h)
+static double uniform(const struct gr_sample_row *h)
 {
     struct gr_rng rng = gr_rng_new((uint64_t)h->seed[1] << 32 | h->seed[0]);
     for (uint32_t i = 0; i < h->counter[0]; i++)
@@ -64,7 +64,7 @@ static double uniform(const struct gr_sample_how *h)
 }
 
 /* The token, and its probability; e is scratch [n]. */
-static int32_t want_of(const struct gr_sample_how *h, const double *x, int64_t n, struct entry *e)
+static int32_t want_of(const struct gr_sample_row *h, const double *x, int64_t n, struct entry *e)
 {
     double u = uniform(h);
     for (int64_t i = 0; i < n; i++) {
@@ -86,20 +86,20 @@ static int32_t want_of(const struct gr_sample_how *h, const double *x, int64_t n
 }
 
 /* n_out rows that are drawn as *h says, with counters and seeds of their own. */
-static struct ops_out *sample_case(struct ops_case *c, const struct gr_sample_how *h,
+static struct ops_out *sample_case(struct ops_case *c, const struct gr_sample_row *h,
                                    struct gr_ten logits, uint64_t seed)
 {
     struct gr_args_sample *a = &c->node.a.sample;
     int64_t n_out = logits.rows, n = logits.cols;
     *a = (struct gr_args_sample){.logits = logits,
-                                 .how = ops_new(c, GR_I32, 1, n_out, GR_SAMPLE_WORDS),
+                                 .rows = ops_new(c, GR_I32, 1, n_out, GR_SAMPLE_WORDS),
                                  .ids = ops_new(c, GR_I32, 1, 1, n_out)};
     const double *x = ops_values(c, &logits);
     struct ops_out *o = ops_expect(c, &a->ids); /* tolerance 0 */
     struct entry *e = gr_calloc((size_t)n, sizeof *e);
     cr_assert_not_null(e);
     for (int64_t i = 0; i < n_out; i++) {
-        struct gr_sample_how *row = gr_ten_row(&a->how, 0, i);
+        struct gr_sample_row *row = gr_ten_row(&a->rows, 0, i);
         *row = *h;
         row->seed[0] = (uint32_t)seed, row->seed[1] = (uint32_t)(seed >> 32);
         row->counter[0] = (uint32_t)i, row->counter[1] = 0;
@@ -110,7 +110,7 @@ static struct ops_out *sample_case(struct ops_case *c, const struct gr_sample_ho
     return o;
 }
 
-static const struct gr_sample_how hows[] = {
+static const struct gr_sample_row rows[] = {
     {.temp = 0},
     {.temp = 1, .top_p = 1},
     {.temp = 0.7f, .top_p = 1, .top_k = 1},
@@ -126,13 +126,13 @@ static const struct gr_sample_how hows[] = {
 Test(sample, chains_and_sizes)
 {
     static const int64_t sizes[] = {1, 2, 31, 33, 1000, 5003};
-    for (size_t k = 0; k < GR_COUNT(hows); k++)
+    for (size_t k = 0; k < GR_COUNT(rows); k++)
         for (size_t s = 0; s < GR_COUNT(sizes); s++)
             for (enum ops_data data = 0; data < OPS_N_DATA; data++) {
                 struct ops_case c;
                 ops_case_init(&c, GR_OP_SAMPLE, 31 + s, "chain %zu, %lld logits, data %d", k,
                               (long long)sizes[s], data);
-                sample_case(&c, &hows[k], ops_random(&c, GR_F32, 1, 3, sizes[s], data), 7 + k);
+                sample_case(&c, &rows[k], ops_random(&c, GR_F32, 1, 3, sizes[s], data), 7 + k);
                 ops_check(&c);
                 ops_case_fini(&c);
             }
@@ -142,10 +142,10 @@ Test(sample, chains_and_sizes)
 Test(sample, many_logits)
 {
     for (int data = OPS_NORMAL; data <= OPS_ZERO; data += OPS_ZERO - OPS_NORMAL)
-        for (size_t k = 1; k < GR_COUNT(hows); k += 3) {
+        for (size_t k = 1; k < GR_COUNT(rows); k += 3) {
             struct ops_case c;
             ops_case_init(&c, GR_OP_SAMPLE, 41, "chain %zu, 2^18 logits, data %d", k, data);
-            sample_case(&c, &hows[k], ops_random(&c, GR_F32, 1, 1, 1 << 18, (enum ops_data)data),
+            sample_case(&c, &rows[k], ops_random(&c, GR_F32, 1, 1, 1 << 18, (enum ops_data)data),
                         11);
             ops_check(&c);
             ops_case_fini(&c);
@@ -161,7 +161,7 @@ static void set(struct gr_ten *t, int64_t row, int64_t lo, int64_t hi, float x)
 Test(sample, infinities_and_not_a_number)
 {
     enum { N = 70 };
-    for (size_t k = 0; k < GR_COUNT(hows); k++) {
+    for (size_t k = 0; k < GR_COUNT(rows); k++) {
         struct ops_case c;
         ops_case_init(&c, GR_OP_SAMPLE, 51, "chain %zu, infinities", k);
         struct gr_ten t = ops_random(&c, GR_F32, 1, 6, N, OPS_NORMAL);
@@ -172,7 +172,7 @@ Test(sample, infinities_and_not_a_number)
         set(&t, 3, 60, 64, INFINITY);
         set(&t, 4, N - 1, N, NAN);
         set(&t, 5, 3, 4, -0.0f);
-        const struct ops_out *o = sample_case(&c, &hows[k], t, 3);
+        const struct ops_out *o = sample_case(&c, &rows[k], t, 3);
         cr_assert(o->want[0] == GR_SAMPLE_NONE && o->want[1] == N - 1 &&
                   o->want[4] == GR_SAMPLE_NAN);
         ops_check(&c);
@@ -184,15 +184,15 @@ Test(sample, infinities_and_not_a_number)
 Test(sample, draws_what_the_sampler_draws)
 {
     enum { N = 900, N_OUT = 100 };
-    for (size_t k = 0; k < GR_COUNT(hows); k++) {
+    for (size_t k = 0; k < GR_COUNT(rows); k++) {
         struct gr_sampler_params p = gr_sampler_params_default();
         struct gr_sampler *s;
         struct ops_case c;
         ops_case_init(&c, GR_OP_SAMPLE, 61, "chain %zu beside the sampler", k);
         const struct ops_out *o =
-            sample_case(&c, &hows[k], ops_random(&c, GR_F32, 1, N_OUT, N, OPS_NORMAL), 1ull << 40);
-        p.temp = hows[k].temp, p.top_k = hows[k].top_k, p.top_p = hows[k].top_p;
-        p.min_p = hows[k].min_p, p.seed = 1ull << 40, p.n_vocab = N;
+            sample_case(&c, &rows[k], ops_random(&c, GR_F32, 1, N_OUT, N, OPS_NORMAL), 1ull << 40);
+        p.temp = rows[k].temp, p.top_k = rows[k].top_k, p.top_p = rows[k].top_p;
+        p.min_p = rows[k].min_p, p.seed = 1ull << 40, p.n_vocab = N;
         cr_assert_eq(gr_sampler_new(&s, &p), 0, "%s", gr_error());
         for (int64_t i = 0; i < N_OUT; i++) {
             int32_t id;
@@ -211,7 +211,7 @@ Test(sample, draws_what_the_sampler_draws)
 Test(sample, draws_follow_the_distribution)
 {
     enum { N = 12, N_OUT = 3000 };
-    const struct gr_sample_how h = {.temp = 1.25f, .top_p = 1};
+    const struct gr_sample_row h = {.temp = 1.25f, .top_p = 1};
     struct ops_case c;
     struct entry e[N];
     double count[N] = {0}, chi = 0;

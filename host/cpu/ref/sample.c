@@ -24,7 +24,7 @@ static uint64_t first_of(const float *x, int64_t n)
 }
 
 /* Returns the rank of the last entry kept by top_k and top_p; r is scratch [n]. */
-static uint64_t last_of(const struct gr_sample_how *h, const float *x, int64_t n, float best,
+static uint64_t last_of(const struct gr_sample_row *h, const float *x, int64_t n, float best,
                         uint64_t *r)
 {
     int64_t kept = h->top_k > 0 && h->top_k < n ? h->top_k : n, last = kept - 1;
@@ -46,7 +46,7 @@ static uint64_t last_of(const struct gr_sample_how *h, const float *x, int64_t n
     return r[last];
 }
 
-static int32_t pick(const struct gr_sample_how *h, const float *x, int64_t n, uint64_t *scratch)
+static int32_t pick(const struct gr_sample_row *h, const float *x, int64_t n, uint64_t *scratch)
 {
     uint64_t first = first_of(x, n), sum = 0;
     int32_t best = gr_sample_id(first);
@@ -77,7 +77,7 @@ static void sample(const struct gr_node *node, const struct gr_cpu_work *w)
     int32_t *ids = gr_ten_row(&a->ids, 0, 0);
     for (int64_t i = s.lo; i < s.hi; i++)
         ids[i] =
-            pick(gr_ten_row(&a->how, 0, i), gr_cpu_f32(&a->logits, i), a->logits.cols, w->local);
+            pick(gr_ten_row(&a->rows, 0, i), gr_cpu_f32(&a->logits, i), a->logits.cols, w->local);
 }
 
 static struct gr_cpu_need sample_need(const struct gr_node *node)

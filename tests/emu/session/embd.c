@@ -1,6 +1,6 @@
 /* Vectors in place of tokens on the emulated device: a prompt, and single ones through a captured
  * graph, give what the tokens give that they stand for. */
-#include "support/given.h"
+#include "support/token_vectors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { N_TOK = 20, N_PROMPT = 14, N_VOCAB = 96 };
 
 static int32_t id[N_TOK];
-static float vector[N_TOK * GIVEN_EMBD], want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
+static float vector[N_TOK * TOKEN_VECTORS_EMBD], want[N_TOK * N_VOCAB], got[N_TOK * N_VOCAB];
 
 /* Logits of a prompt in micro-batches and of what follows one by one. */
 static void play(struct gr_model *m, bool given, float *out)
@@ -44,7 +44,7 @@ static void compare(const char *arch, int32_t n_gpu_layers)
     for (int i = 0; i < N_TOK; i++)
         id[i] = (5 + 37 * i) % N_VOCAB;
     cr_assert_eq(gr_model_open(&host, path, &p), 0, "%s", gr_error());
-    given_vectors(host, id, N_TOK, vector);
+    token_vectors(host, id, N_TOK, vector);
     gr_model_close(&host);
     p.device = "emu", p.n_gpu_layers = n_gpu_layers;
     cr_assert_eq(gr_model_open(&m, path, &p), 0, "%s", gr_error());
@@ -59,14 +59,14 @@ static void compare(const char *arch, int32_t n_gpu_layers)
     gr_model_close(&m);
 }
 
-Test(given, on_the_device)
+Test(embd, on_the_device)
 {
     static const char *const arch[] = {"llama", "gemma3", "gpt2", "mamba", "qwen3moe"};
     for (size_t i = 0; i < sizeof arch / sizeof *arch; i++)
         compare(arch[i], 99);
 }
 
-Test(given, some_layers_on_the_device)
+Test(embd, some_layers_on_the_device)
 {
     compare("llama", 2);
 }

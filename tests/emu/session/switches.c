@@ -241,7 +241,7 @@ Test(switches, counters)
 
 /* ---- the same for test programs ---- */
 
-Test(cuda_words, say_which)
+Test(cuda_switch_values, say_which)
 {
     struct gr_session_params p = {.no_graphs = true};
     unsetenv("GR_TEST_CUDA");
@@ -257,7 +257,7 @@ Test(cuda_words, say_which)
     cr_expect(cuda_words((struct gr_device_opt){0}).no_graphs);
 }
 
-Test(cuda_words, no_other, .exit_code = 2)
+Test(cuda_switch_values, no_other, .exit_code = 2)
 {
     setenv("GR_TEST_CUDA", "no-pdl,no-graph", 1);
     (void)cuda_words((struct gr_device_opt){0});

@@ -1,4 +1,4 @@
-/* Orders as bytes: every kind comes back as it was; whatever else is read is refused, and nothing
+/* Commands as bytes: every kind comes back as it was; whatever else is read is refused, and nothing
  * is looked at beyond it. */
 #include "ranks/command.h"
 
@@ -73,7 +73,7 @@ static int read_copy(struct any *out, uint32_t kind, const void *bytes, size_t n
     return gr_command_read(out, kind, copy, n);
 }
 
-Test(order, comes_back_as_it_was)
+Test(command, comes_back_as_it_was)
 {
     static _Alignas(16) char pool[1 << 14];
     struct gr_rng rng = gr_rng_new(1);
@@ -96,7 +96,7 @@ Test(order, comes_back_as_it_was)
 }
 
 /* Cut off anywhere, with something behind it, or with counts that are too large. */
-Test(order, what_is_damaged_is_refused)
+Test(command, what_is_damaged_is_refused)
 {
     static _Alignas(16) char pool[1 << 14];
     struct gr_rng rng = gr_rng_new(2);
@@ -122,7 +122,7 @@ Test(order, what_is_damaged_is_refused)
 }
 
 /* Random bytes, and good orders with some of them changed: refused, or arrays that lie inside. */
-Test(order, random_bytes)
+Test(command, random_bytes)
 {
     static _Alignas(16) char pool[1 << 14];
     struct gr_rng rng = gr_rng_new(3);

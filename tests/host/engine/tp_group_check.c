@@ -105,7 +105,7 @@ static void run_group(struct member *m, bool has_transport, enum fault fault)
     cr_assert_eq(gr_alloc_held(NULL), 0);
 }
 
-Test(group_try, host_memory)
+Test(tp_group_check, host_memory)
 {
     struct member m[N];
     run_group(m, false, NONE);
@@ -115,7 +115,7 @@ Test(group_try, host_memory)
                      "ranks 4 to 5 share layers: NCCL, 12.0 us");
 }
 
-Test(group_try, transports)
+Test(tp_group_check, transports)
 {
     struct member m[N];
     run_group(m, true, NONE);

@@ -104,7 +104,7 @@ static void same_model(const char *path)
 }
 
 /* By number, by size (rows of 256 bytes), and with parts that one tensor overfills. */
-Test(parts, split_and_merged)
+Test(split_merge, split_and_merged)
 {
     static const struct {
         uint32_t max_tensors;
@@ -137,7 +137,7 @@ static void says(int rc, int status, const char *what)
     cr_expect(strstr(gr_error(), what), "%s", gr_error());
 }
 
-Test(parts, refusals)
+Test(split_merge, refusals)
 {
     says(split(7, 0, false), GR_E_INVALID, "nothing to split");
     says(gr_merge_file(in, out, false), GR_E_INVALID, "nothing to merge");
@@ -153,7 +153,7 @@ Test(parts, refusals)
 }
 
 /* A part that is longer than files may be: none of the parts is left. */
-Test(parts, no_room)
+Test(split_merge, no_room)
 {
     struct rlimit old, small;
     signal(SIGXFSZ, SIG_IGN);
@@ -168,7 +168,7 @@ Test(parts, no_room)
 }
 
 /* Types change and parts stay. */
-Test(parts, quantised_in_parts)
+Test(split_merge, quantised_in_parts)
 {
     struct gr_quantize_params p = {.type = "f16", .keep_split = true};
     struct gr_gguf *g;
