@@ -260,6 +260,26 @@ Test(state, windows, .timeout = 120)
     gr_model_close(&m);
 }
 
+/* Each token sees itself alone in the windowed layers: what was evicted before it is stored all the
+ * same. */
+Test(state, window_of_one_token)
+{
+    struct tiny t = tiny_of("gemma3");
+    t.n_swa = 1;
+    struct gr_model *m = tiny_open(&t);
+    struct gr_session_params p = params();
+    p.n_ctx = 1024, p.n_seq_max = 1, p.n_ubatch = 16;
+    struct gr_session *a = tiny_session(m, &p), *b = tiny_session(m, &p);
+    for (int n = 0; n < 600; n += 60)
+        must_feed(a, 0, 60);
+    struct bytes d = save(a, -1);
+    load(b, -1, d);
+    cr_expect(go_on(a, b, 0));
+    gr_state_free(d.p);
+    gr_session_close(&a), gr_session_close(&b);
+    gr_model_close(&m);
+}
+
 /* Merged positions, and keys by grouped position, with the counters as a note. */
 Test(state, self_extend)
 {
