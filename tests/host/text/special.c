@@ -54,6 +54,25 @@ Test(special, longest_added_token_wins)
     small_fini(&s);
 }
 
+/* A text ends after n bytes, whatever follows in memory. */
+Test(special, texts_end_inside_a_token)
+{
+    static const char text[] = "ab<|start|x<s>  c    <eos>";
+    struct small s = added();
+    struct gr_vocab *v = small_open(&s);
+    for (size_t n = 0; n < sizeof text; n++) {
+        char alone[sizeof text] = "";
+        memcpy(alone, text, n);
+        struct gr_vec want = tokenize(v, alone, n, false, true);
+        struct gr_vec got = tokenize(v, text, n, false, true);
+        cr_expect(got.n == want.n && (!n || !memcmp(got.data, want.data, 4 * want.n)), "%zu bytes",
+                  n);
+        gr_vec_fini(&want), gr_vec_fini(&got);
+    }
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
+
 Test(special, what_stands_around_a_text)
 {
     struct small s = added();
