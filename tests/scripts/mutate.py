@@ -1,4 +1,5 @@
 """scripts/mutate on a made-up project: which mutants are drawn, which of them its tests kill, and what is refused."""
+import glob
 import json
 import os
 import shutil
@@ -31,16 +32,24 @@ int other(int a, int b)
 }
 int forever(int n)
 {
-    int sum = 0;
+    volatile int sum = 0;
     while (n > 0)
-        sum += n--;
+        sum = (sum + n--) % 1000;
     return sum;
 }
 """,
-    "test.c": """int sum(int, int), forever(int);
+    "test.c": """#include <sys/wait.h>
+#include <unistd.h>
+int sum(int, int), forever(int);
 int main(void)
 {
-    return sum(2, 3) != 5 || forever(4) != 10;
+    int status = 0;
+    if (fork() == 0) { /* in a session of its own, as Criterion does */
+        setsid();
+        return forever(4) != 10;
+    }
+    wait(&status);
+    return sum(2, 3) != 5 || status;
 }
 """,
     "other.c": """#include <stdio.h>
@@ -58,6 +67,13 @@ int main(void)
 
 def call(*words, **more):
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, **more)
+
+
+def readlink(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 class Mutate(unittest.TestCase):
@@ -95,7 +111,9 @@ class Mutate(unittest.TestCase):
         with open(self.root + "/build/build/ran", encoding="utf-8") as f:
             self.assertEqual(len(f.readlines()), 1 + 1 + 2, "runs for the lines that it covers only")
         self.assertEqual(rows[13, ">", ">="], None)  # the same sum: n = 0 adds nothing
-        self.assertEqual(rows[14, "--", "++"], "kv")  # runs on until the sum overflows, or is killed for its time
+        self.assertEqual(rows[14, "--", "++"], "kv")  # killed for its time
+        left = [p for p in glob.glob("/proc/[0-9]*/exe") if self.root in readlink(p)]
+        self.assertFalse(left, "processes are left behind")
         killed = sum(k is not None for k in rows.values())
         self.assertIn(f"{killed} of {len(rows)} mutants killed by ctest -LE long", done.stdout)
         with open(self.root + "/host/kv/sum.c", encoding="utf-8") as f:
