@@ -217,7 +217,7 @@ Test(encoders, refusals)
     p.n_ctx = 256, p.n_seq_max = N_SEQ, p.pooling = GR_POOLING_MEAN;
     refused(m, p, "a session of vectors expected");
     p.embeddings = true, p.pooling = (enum gr_pooling)9;
-    refused(m, p, "unknown pooling 9");
+    refused(m, p, "pooling: 0 to 5 expected, 9 found");
     p.pooling = GR_POOLING_RANK;
     refused(m, p, "the model has no classifier");
     p.pooling = GR_POOLING_MEAN, p.n_ubatch = N_TOK - 1;

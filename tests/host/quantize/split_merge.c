@@ -72,7 +72,7 @@ static void teardown(void)
     cr_expect_eq(rmdir(dir), 0, "a file was left behind");
 }
 
-TestSuite(parts, .init = setup, .fini = teardown);
+TestSuite(split_merge, .init = setup, .fini = teardown);
 
 static int split(uint32_t max_tensors, uint64_t max_bytes, bool overwrite)
 {

@@ -44,7 +44,7 @@ static int64_t count(enum gr_self_extend_mode mode, int32_t t, int32_t n, int32_
     return mode == GR_SELF_EXTEND_CLASSIC ? count_classic(t, n, w) : count_window(t, n, w);
 }
 
-Test(tp_group, published_capacities)
+Test(self_extend_choice, published_capacities)
 {
     cr_expect_eq(gr_self_extend_capacity(GR_SELF_EXTEND_CLASSIC, 2048, 2, 2048), 3072);
     cr_expect_eq(gr_self_extend_capacity(GR_SELF_EXTEND_CLASSIC, 4096, 4, 256), 15808);
@@ -55,7 +55,7 @@ Test(tp_group, published_capacities)
     cr_expect_eq(gr_self_extend_capacity(GR_SELF_EXTEND_WINDOW, 256, 8, 128), 1152);
 }
 
-Test(tp_group, capacity_is_the_count)
+Test(self_extend_choice, capacity_is_the_count)
 {
     static const int32_t bad[][2] = {{0, 4}, {-1, 4}, {2, 0}, {2, -4}, {2, 3}, {4, 2}};
     for (enum gr_self_extend_mode mode = GR_SELF_EXTEND_CLASSIC; mode <= GR_SELF_EXTEND_WINDOW;
@@ -81,7 +81,7 @@ Test(tp_group, capacity_is_the_count)
 }
 
 /* The factor is the smallest one, the window the largest it divides. */
-Test(tp_group, choice_is_the_first_that_reaches)
+Test(self_extend_choice, choice_is_the_first_that_reaches)
 {
     struct gr_rng r = gr_rng_new(3);
     for (int round = 0; round < 1500; round++) {
@@ -104,7 +104,7 @@ Test(tp_group, choice_is_the_first_that_reaches)
 
 /* Pieces of any size up to the room there is never go beyond the trained range before the capacity
  * is reached, and merge what single tokens merge. */
-Test(tp_group, pieces_stay_within_the_trained_range)
+Test(self_extend_choice, pieces_stay_within_the_trained_range)
 {
     struct gr_rng r = gr_rng_new(5);
     for (int round = 0; round < 300; round++) {
