@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "base/checked.h"
-#include "engine/session_devices.h"
 #include "engine/session.h"
+#include "engine/session_devices.h"
 #include "gr/status.h"
 #include "models/fake.h"
 #include "support/tiny.h"

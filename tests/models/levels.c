@@ -6,8 +6,8 @@
 
 #include "base/checked.h"
 #include "cpu/cpu.h"
-#include "engine/session_devices.h"
 #include "engine/session.h"
+#include "engine/session_devices.h"
 #include "gr/dtype.h"
 #include "gr/pack.h"
 #include "gr/status.h"

@@ -6,8 +6,8 @@
 
 #include "base/checked.h"
 #include "base/rng.h"
-#include "engine/session_devices.h"
 #include "engine/session.h"
+#include "engine/session_devices.h"
 #include "gr/status.h"
 #include "models/fake.h"
 #include "placement/fit.h"
