@@ -11,8 +11,8 @@
 
 #include "gpurun.h"
 
-/* PARAM(X, Y, KIND, name, default, lowest, highest, whether a session file may set it). X, Y:
- * passed through. */
+/* PARAM(X, Y, KIND, name, default, lowest, highest, whether a session file sets it as a number). X,
+ * Y: passed through. */
 #define GR_SESSION_PARAMS(PARAM, X, Y)                                                             \
     PARAM(X, Y, U32, n_ctx, 0, 0, 1 << 26, true)                                                   \
     PARAM(X, Y, U32, n_batch, 2048, 1, UINT32_MAX, true)                                           \
@@ -23,9 +23,9 @@
     PARAM(X, Y, U32, n_rollback, 0, 0, 4095, true)                                                 \
     PARAM(X, Y, I32, n_threads, 0, INT32_MIN, INT32_MAX, false)                                    \
     PARAM(X, Y, I32, n_threads_batch, 0, INT32_MIN, INT32_MAX, false)                              \
-    PARAM(X, Y, TYPE, type_k, 0, 0, 0, true)                                                       \
-    PARAM(X, Y, TYPE, type_v, 0, 0, 0, true)                                                       \
-    PARAM(X, Y, ENUM, rope_scaling, GR_SCALING_MODEL, 0, GR_SCALING_LONGROPE, true)                \
+    PARAM(X, Y, TYPE, type_k, 0, 0, 0, false)                                                      \
+    PARAM(X, Y, TYPE, type_v, 0, 0, 0, false)                                                      \
+    PARAM(X, Y, ENUM, rope_scaling, GR_SCALING_MODEL, 0, GR_SCALING_LONGROPE, false)               \
     PARAM(X, Y, F32, rope_freq_base, 0, 0, FLT_MAX, true)                                          \
     PARAM(X, Y, F32, rope_freq_scale, 0, 0, FLT_MAX, true)                                         \
     PARAM(X, Y, F32, yarn_ext_factor, NAN, 0, FLT_MAX, true)                                       \
@@ -37,7 +37,7 @@
     PARAM(X, Y, I32, self_extend_n, 0, INT32_MIN, INT32_MAX, true)                                 \
     PARAM(X, Y, I32, self_extend_w, 0, INT32_MIN, INT32_MAX, true)                                 \
     PARAM(X, Y, BOOL, embeddings, false, 0, 1, true)                                               \
-    PARAM(X, Y, ENUM, pooling, GR_POOLING_MODEL, 0, GR_POOLING_RANK, true)                         \
+    PARAM(X, Y, ENUM, pooling, GR_POOLING_MODEL, 0, GR_POOLING_RANK, false)                        \
     PARAM(X, Y, SCALES, adapter_scale, NAN, -FLT_MAX, FLT_MAX, false)                              \
     PARAM(X, Y, BOOL, no_kv_offload, false, 0, 1, false)                                           \
     PARAM(X, Y, I32, offload_from, 0, INT32_MIN, INT32_MAX, false)                                 \

@@ -38,5 +38,9 @@ struct gr_session_params gr_command_open_params(const struct gr_command_open *c)
     for (uint64_t i = 0; i < GR_MAX_ADAPTER; i++)                                                  \
         p.name[i] = i < c->name.n ? c->name.p[i] : NAN;
     GR_COMMAND_FIELDS_OPEN(NUMBER, ARRAY)
+#undef NUMBER
+#undef ARRAY
+#undef ARRAY_char
+#undef ARRAY_float
     return p;
 }

@@ -119,19 +119,6 @@ static int set_integer(struct gr_recording *r, const struct place *at,
     return rc;
 }
 
-/* Sets a parameter whose values have names. */
-static int set_named(struct gr_recording *r, const struct place *at, const char *name,
-                     const json_t *j)
-{
-    if (!strcmp(name, "type_k"))
-        return set_type(at, j, name, r->type_k);
-    if (!strcmp(name, "type_v"))
-        return set_type(at, j, name, r->type_v);
-    if (!strcmp(name, "rope_scaling"))
-        return set_scaling(at, j, &r->params.rope_scaling);
-    return set_pooling(at, j, &r->params.pooling);
-}
-
 /* Checks the value of a key that is no parameter: causal can only be 1; flash_attn, 0 or 1, has no
  * effect. */
 static int check_other(const struct place *at, const char *name, const json_t *j)
@@ -149,13 +136,18 @@ static int check_other(const struct place *at, const char *name, const json_t *j
 static int set_key(struct gr_recording *r, const struct place *at, const char *name,
                    const json_t *j)
 {
+    if (!strcmp(name, "type_k"))
+        return set_type(at, j, name, r->type_k);
+    if (!strcmp(name, "type_v"))
+        return set_type(at, j, name, r->type_v);
+    if (!strcmp(name, "rope_scaling"))
+        return set_scaling(at, j, &r->params.rope_scaling);
+    if (!strcmp(name, "pooling"))
+        return set_pooling(at, j, &r->params.pooling);
     for (size_t i = 0; i < sizeof params_list / sizeof *params_list; i++) {
         const struct gr_session_param *q = &params_list[i];
-        if (!q->in_file || strcmp(q->name, name) != 0)
-            continue;
-        if (q->kind == GR_PARAM_TYPE || q->kind == GR_PARAM_ENUM)
-            return set_named(r, at, name, j);
-        return q->kind == GR_PARAM_F32 ? set_number(r, at, q, j) : set_integer(r, at, q, j);
+        if (q->in_file && !strcmp(q->name, name))
+            return q->kind == GR_PARAM_F32 ? set_number(r, at, q, j) : set_integer(r, at, q, j);
     }
     return check_other(at, name, j);
 }

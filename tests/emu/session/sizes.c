@@ -61,7 +61,7 @@ static const struct line *line_of(const char *where, bool state)
 
 /* ---- sessions ---- */
 
-struct setup {
+struct way {
     const char *arch, *device; /* device: NULL = as the model's parameters have it */
     int32_t n_gpu;
     bool no_kv_offload;
@@ -70,7 +70,7 @@ struct setup {
     int n_layer[3];
 };
 
-static struct gr_model *open_model(const struct setup *h)
+static struct gr_model *open_model(const struct way *h)
 {
     struct tiny t = tiny_default(gr_arch_find((struct gr_str){h->arch, strlen(h->arch)}));
     struct gr_model_params mp = gr_model_params_default();
@@ -101,7 +101,7 @@ static void add_up(const struct gr_session_size *size, const char *arch)
                        size->state / MIB);
 }
 
-static void check(const struct setup *h)
+static void check(const struct way *h)
 {
     struct gr_model *m = open_model(h);
     struct gr_session_params p = gr_session_params_default();
@@ -131,7 +131,7 @@ static void check(const struct setup *h)
 
 Test(sizes, S2_11_a_line_for_each_place)
 {
-    static const struct setup setups[] = {
+    static const struct way ways[] = {
         {"llama", NULL, 0, false, 1, {"CPU"}, {4}},
         {"llama", "none", 99, false, 1, {"CPU"}, {4}},
         {"llama", NULL, 99, false, 1, {"EMU0"}, {4}},
@@ -142,14 +142,14 @@ Test(sizes, S2_11_a_line_for_each_place)
         {"llama", "EMU0,EMU0", 99, true, 1, {"rank 0 CPU", "rank 1 CPU"}, {3, 1}},
     };
     gr_cuda_load_slot = 1 << 20;
-    for (size_t i = 0; i < GR_COUNT(setups); i++)
-        check(&setups[i]);
+    for (size_t i = 0; i < GR_COUNT(ways); i++)
+        check(&ways[i]);
 }
 
 /* Layers with a window and recurrent ones have lines of their own. */
 Test(sizes, S2_11_other_kinds)
 {
-    static const struct setup setups[] = {
+    static const struct way ways[] = {
         {"gemma2", NULL, 0, false, 1, {"CPU"}, {2}},
         {"gemma2", NULL, 3, false, 1, {"CPU", "EMU0"}, {1, 1}},
         {"jamba", NULL, 3, false, 40, {"CPU"}, {1}},
@@ -157,8 +157,8 @@ Test(sizes, S2_11_other_kinds)
     };
     gr_cuda_load_slot = 1 << 20;
     static const int n_state[] = {0, 0, 2, 3}; /* layers with states on the device */
-    for (size_t i = 0; i < GR_COUNT(setups); i++) {
-        check(&setups[i]);
+    for (size_t i = 0; i < GR_COUNT(ways); i++) {
+        check(&ways[i]);
         const struct line *l = line_of("EMU0", true);
         cr_expect_eq(l ? l->n_layer : 0, n_state[i], "%zu: %d", i, l ? l->n_layer : 0);
     }

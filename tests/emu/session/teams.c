@@ -47,7 +47,7 @@ static void teardown(void)
 TestSuite(teams, .init = setup, .fini = teardown);
 
 /* Way of running a model. */
-struct setup {
+struct way {
     const char *device;
     int32_t n_rank, n_gpu;
     bool no_graphs, no_kv_offload;
@@ -82,30 +82,30 @@ static int run(struct gr_session *s, float out[N_OUT * N_VOCAB])
     return rc;
 }
 
-static int open_model(const struct setup *setup, struct gr_model **m)
+static int open_model(const struct way *way, struct gr_model **m)
 {
     struct gr_model_params mp = gr_model_params_default();
-    mp.device = setup->device, mp.n_gpu_layers = setup->n_gpu, mp.n_rank = setup->n_rank;
-    mp.split_mode = setup->n_shard ? GR_SPLIT_MODE_TENSOR : GR_SPLIT_MODE_LAYER;
-    mp.n_shard = setup->n_shard;
+    mp.device = way->device, mp.n_gpu_layers = way->n_gpu, mp.n_rank = way->n_rank;
+    mp.split_mode = way->n_shard ? GR_SPLIT_MODE_TENSOR : GR_SPLIT_MODE_LAYER;
+    mp.n_shard = way->n_shard;
     return gr_model_open(m, path, &mp);
 }
 
-static int open_session(const struct setup *setup, struct gr_model *m, struct gr_session **s)
+static int open_session(const struct way *way, struct gr_model *m, struct gr_session **s)
 {
     struct gr_session_params sp = gr_session_params_default();
     sp.n_ctx = 64, sp.n_threads = 1, sp.n_ubatch = 8;
-    sp.no_graphs = setup->no_graphs, sp.no_kv_offload = setup->no_kv_offload;
+    sp.no_graphs = way->no_graphs, sp.no_kv_offload = way->no_kv_offload;
     return gr_session_open(s, m, &sp);
 }
 
-static int scenario(const struct setup *setup, float out[N_OUT * N_VOCAB])
+static int scenario(const struct way *way, float out[N_OUT * N_VOCAB])
 {
     struct gr_model *m = NULL;
     struct gr_session *s = NULL;
-    int rc = open_model(setup, &m);
+    int rc = open_model(way, &m);
     if (!rc)
-        rc = open_session(setup, m, &s);
+        rc = open_session(way, m, &s);
     if (!rc)
         rc = run(s, out);
     gr_session_close(&s);
@@ -113,24 +113,24 @@ static int scenario(const struct setup *setup, float out[N_OUT * N_VOCAB])
     return rc;
 }
 
-static const struct setup alone = {"EMU0", 1, 99, false, false, 0};
+static const struct way alone = {"EMU0", 1, 99, false, false, 0};
 
 /* The same bytes as one device gives, nothing misused, and nothing left. */
-static void same(const char *options, const struct setup *setup)
+static void same(const char *options, const struct way *way)
 {
     static float one[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
     char text[128];
     snprintf(text, sizeof text, "quiet,strict,devices=4,%s", options);
     cr_assert_eq(emu.configure(text), 0);
-    struct setup first = alone;
-    first.n_gpu = setup->n_gpu, first.no_kv_offload = setup->no_kv_offload;
+    struct way first = alone;
+    first.n_gpu = way->n_gpu, first.no_kv_offload = way->no_kv_offload;
     cr_assert_eq(scenario(&first, one), 0, "%s", gr_error());
     memset(out, 0, sizeof out);
     cr_assert_eq(emu.configure(text), 0);
-    cr_expect_eq(scenario(setup, out), 0, "%s, %d ranks on %s: %s", options, setup->n_rank,
-                 setup->device, gr_error());
+    cr_expect_eq(scenario(way, out), 0, "%s, %d ranks on %s: %s", options, way->n_rank, way->device,
+                 gr_error());
     cr_expect_eq(memcmp(out, one, sizeof out), 0, "%s, %d ranks on %s: other bytes", options,
-                 setup->n_rank, setup->device);
+                 way->n_rank, way->device);
     cr_expect_str_empty(emu.report());
     cr_expect_eq(emu.live(NULL), 0);
 }
@@ -140,8 +140,8 @@ enum { n_orders = sizeof orders / sizeof *orders };
 
 Test(teams, a_device_each)
 {
-    const struct setup two = {"EMU0,EMU1", 2, 99, false, false, 0},
-                       three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0};
+    const struct way two = {"EMU0,EMU1", 2, 99, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0};
     for (int i = 0; i < n_orders; i++) {
         same(orders[i], &two);
         cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
@@ -152,9 +152,9 @@ Test(teams, a_device_each)
 /* Stages of one device: copies within it, as virtual devices. */
 Test(teams, one_device_for_all)
 {
-    const struct setup setup = {"EMU1", 3, 99, false, false, 0};
+    const struct way way = {"EMU1", 3, 99, false, false, 0};
     for (int i = 1; i < n_orders - 1; i++) {
-        same(orders[i], &setup);
+        same(orders[i], &way);
         cr_expect_geq(emu.count("cuMemcpyDtoDAsync_v2"), 2 * N_MESSAGE);
         cr_expect_eq(emu.count("cuMemcpyPeerAsync"), 0);
     }
@@ -162,8 +162,8 @@ Test(teams, one_device_for_all)
 
 Test(teams, devices_that_do_not_reach_each_other)
 {
-    const struct setup setup = {"EMU0,EMU1", 2, 99, false, false, 0};
-    same("no-peer", &setup);
+    const struct way way = {"EMU0,EMU1", 2, 99, false, false, 0};
+    same("no-peer", &way);
     cr_expect_geq(emu.count("cuMemcpyPeerAsync"), N_MESSAGE);
 }
 
@@ -171,17 +171,17 @@ Test(teams, devices_that_do_not_reach_each_other)
 Test(teams, with_the_cpu)
 {
     for (int n = 0; n < 5; n++) {
-        const struct setup setup = {"EMU0,EMU1", 2, n, false, false, 0};
-        same("seed=5", &setup);
+        const struct way way = {"EMU0,EMU1", 2, n, false, false, 0};
+        same("seed=5", &way);
     }
-    const struct setup caches = {"EMU0,EMU1", 2, 99, false, true, 0};
+    const struct way caches = {"EMU0,EMU1", 2, 99, false, true, 0};
     same("seed=6", &caches);
 }
 
 Test(teams, without_graphs)
 {
-    const struct setup setup = {"EMU0,EMU1", 2, 99, true, false, 0};
-    same("seed=5", &setup);
+    const struct way way = {"EMU0,EMU1", 2, 99, true, false, 0};
+    same("seed=5", &way);
 }
 
 static void use_nccl(void)
@@ -191,10 +191,10 @@ static void use_nccl(void)
 
 Test(teams, by_nccl)
 {
-    const struct setup two = {"EMU0,EMU1", 2, 99, false, false, 0},
-                       three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0},
-                       no_graphs = {"EMU0,EMU1", 2, 99, true, false, 0},
-                       some = {"EMU0,EMU1", 2, 2, false, false, 0};
+    const struct way two = {"EMU0,EMU1", 2, 99, false, false, 0},
+                     three = {"EMU2,EMU0,EMU1", 3, 99, false, false, 0},
+                     no_graphs = {"EMU0,EMU1", 2, 99, true, false, 0},
+                     some = {"EMU0,EMU1", 2, 2, false, false, 0};
     use_nccl();
     for (int i = 1; i < n_orders - 1; i++) {
         same(orders[i], &two);
@@ -211,15 +211,15 @@ Test(teams, by_nccl)
 static void take_turns(void)
 {
     static float one[N_OUT * N_VOCAB], out[2][N_OUT * N_VOCAB];
-    const struct setup setup = {"EMU0,EMU1,EMU2", 3, 99, false, false, 0};
+    const struct way way = {"EMU0,EMU1,EMU2", 3, 99, false, false, 0};
     struct gr_session *s[2] = {NULL, NULL};
     struct gr_model *m = NULL;
     cr_assert_eq(emu.configure("quiet,strict,devices=3,seed=9"), 0);
     cr_assert_eq(scenario(&alone, one), 0, "%s", gr_error());
     cr_assert_eq(emu.configure("quiet,strict,devices=3,seed=9"), 0);
-    cr_assert_eq(open_model(&setup, &m), 0, "%s", gr_error());
+    cr_assert_eq(open_model(&way, &m), 0, "%s", gr_error());
     for (int k = 0; k < 2; k++)
-        cr_assert_eq(open_session(&setup, m, &s[k]), 0, "%s", gr_error());
+        cr_assert_eq(open_session(&way, m, &s[k]), 0, "%s", gr_error());
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < 2; k++)
             cr_assert_eq(decode(s[k], i ? 20 + i : 0, i ? 1 : 21, out[k] + i * N_VOCAB), 0, "%s",
@@ -257,18 +257,18 @@ static void note(enum gr_log_level level, const char *text, void *user)
 
 Test(teams, by_nccl_that_is_too_old)
 {
-    const struct setup setup = {"EMU0,EMU1", 2, 99, false, false, 0};
+    const struct way way = {"EMU0,EMU1", 2, 99, false, false, 0};
     use_nccl();
-    same("nccl=2.17.1", &setup);
+    same("nccl=2.17.1", &way);
     cr_expect_eq(emu.count("ncclCommInitRankConfig"), 0);
 }
 
 Test(teams, by_nccl_that_refuses)
 {
-    const struct setup setup = {"EMU1", 2, 99, false, false, 0}; /* two ranks, one device */
+    const struct way way = {"EMU1", 2, 99, false, false, 0}; /* two ranks, one device */
     use_nccl();
     gr_log_set(note, NULL);
-    same("seed=1", &setup);
+    same("seed=1", &way);
     cr_expect_not_null(strstr(said, "Duplicate GPU"), "%s", said);
     cr_expect_not_null(strstr(said, "goes through the host"), "%s", said);
 }
@@ -276,7 +276,7 @@ Test(teams, by_nccl_that_refuses)
 /* The test of the links at the start finds that nothing comes by the transport. */
 Test(teams, by_nccl_that_does_not_bring_it)
 {
-    const struct setup setup = {"EMU0,EMU1", 2, 99, false, false, 0};
+    const struct way way = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float one[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
     use_nccl();
     gr_log_set(note, NULL);
@@ -284,7 +284,7 @@ Test(teams, by_nccl_that_does_not_bring_it)
     cr_assert_eq(scenario(&alone, one), 0, "%s", gr_error());
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
     cr_assert_eq(emu.fail("nccl-hang", 4, 1), 0); /* the first two connect */
-    cr_expect_eq(scenario(&setup, out), 0, "%s", gr_error());
+    cr_expect_eq(scenario(&way, out), 0, "%s", gr_error());
     cr_expect_eq(memcmp(out, one, sizeof out), 0);
     cr_expect_not_null(strstr(said, "the next way is taken"), "%s", said);
     cr_expect_eq(emu.live(NULL), 0);
@@ -310,11 +310,11 @@ Test(teams, a_call_fails)
                                           "cuMemcpyPeerAsync", "cuGraphLaunch",
                                           "cuLaunchKernelEx",  "kernel",
                                           "cuEventRecord",     "cuCtxEnablePeerAccess"};
-    const struct setup setup = {"EMU0,EMU1", 2, 99, false, false, 0};
+    const struct way way = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     int failed = 0;
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
-    cr_assert_eq(scenario(&setup, out), 0, "%s", gr_error());
+    cr_assert_eq(scenario(&way, out), 0, "%s", gr_error());
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         int64_t n = emu.count(symbols[i]);
         const int64_t some[] = {n / 3, n - 1};
@@ -324,7 +324,7 @@ Test(teams, a_call_fails)
             size_t held = gr_alloc_held(NULL);
             int64_t start = gr_now_ns();
             cr_assert_eq(emu.fail(symbols[i], some[k] > 0 ? some[k] : 1, CU_ILLEGAL_ADDRESS), 0);
-            failed += scenario(&setup, out) != 0;
+            failed += scenario(&way, out) != 0;
             cr_expect_lt(gr_seconds_since(start), 20, "%s %lld", symbols[i], (long long)some[k]);
             cr_assert_eq(emu.fail(NULL, 0, 0), 0);
             forget_devices();
@@ -334,7 +334,7 @@ Test(teams, a_call_fails)
                          (long long)some[k]);
         }
         cr_assert_eq(emu.configure("quiet,devices=2"), 0);
-        cr_assert_eq(scenario(&setup, out), 0, "%s", gr_error());
+        cr_assert_eq(scenario(&way, out), 0, "%s", gr_error());
     }
     cr_expect_gt(failed, 8);
 }
@@ -342,14 +342,14 @@ Test(teams, a_call_fails)
 /* NCCL says in the middle of it that another rank has failed. */
 Test(teams, nccl_fails)
 {
-    const struct setup setup = {"EMU0,EMU1", 2, 99, false, false, 0};
+    const struct way way = {"EMU0,EMU1", 2, 99, false, false, 0};
     static float out[N_OUT * N_VOCAB];
     use_nccl();
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
-    cr_assert_eq(scenario(&setup, out), 0, "%s", gr_error());
+    cr_assert_eq(scenario(&way, out), 0, "%s", gr_error());
     cr_assert_eq(emu.configure("quiet,devices=2"), 0);
     cr_assert_eq(emu.fail("nccl-async", 400, 6), 0);
-    int rc = scenario(&setup, out);
+    int rc = scenario(&way, out);
     cr_expect(rc == 0 || rc == GR_E_PEER_LOST, "%d: %s", rc, gr_error());
 }
 
@@ -360,18 +360,18 @@ Test(teams, nccl_fails)
 static void shared(const char *devices, int32_t n_rank, int32_t n_shard)
 {
     static float by_host[N_OUT * N_VOCAB], out[N_OUT * N_VOCAB];
-    const struct setup setup = {devices, n_rank, 99, false, false, n_shard};
+    const struct way way = {devices, n_rank, 99, false, false, n_shard};
     const struct gr_link_opt plain = {0}; /* links that are wrapped have no transport beside them */
     gr_team_test(&(struct gr_team_test){.wrap = &plain});
     cr_assert_eq(emu.configure("quiet,strict,devices=4"), 0);
-    cr_assert_eq(scenario(&setup, by_host), 0, "%s", gr_error());
+    cr_assert_eq(scenario(&way, by_host), 0, "%s", gr_error());
     cr_expect_eq(emu.count("cuMemcpyPeerAsync"), 0);
     gr_team_test(NULL);
     for (int i = 1; i < n_orders - 1; i++) {
         char text[128];
         snprintf(text, sizeof text, "quiet,strict,devices=4,%s", orders[i]);
         cr_assert_eq(emu.configure(text), 0);
-        cr_expect_eq(scenario(&setup, out), 0, "%s: %s", text, gr_error());
+        cr_expect_eq(scenario(&way, out), 0, "%s: %s", text, gr_error());
         cr_expect_eq(memcmp(out, by_host, sizeof out), 0, "%s: other bytes", text);
         cr_expect_geq(emu.count("cuMemcpyPeerAsync"), 4 * N_MESSAGE);
         cr_expect_str_empty(emu.report());
@@ -379,7 +379,7 @@ static void shared(const char *devices, int32_t n_rank, int32_t n_shard)
     }
     use_nccl();
     cr_assert_eq(emu.configure("quiet,strict,devices=4,order=late"), 0);
-    cr_expect_eq(scenario(&setup, out), 0, "%s", gr_error());
+    cr_expect_eq(scenario(&way, out), 0, "%s", gr_error());
     cr_expect_eq(memcmp(out, by_host, sizeof out), 0, "other bytes by NCCL");
     cr_expect_gt(emu.count("ncclSend"), 4);
     cr_expect_str_empty(emu.report());
