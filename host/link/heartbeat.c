@@ -368,7 +368,8 @@ static void begin_leaving(struct gr_heartbeat *h, int64_t now)
         h->peer[r].to_leave = h->peer[r].conn.fd >= 0;
 }
 
-/* Returns whether leaving has begun and there is nothing more to wait for. */
+/* Returns whether leaving has begun and there is nothing more to wait for. A loss that was heard of
+ * while sending is passed on first. */
 static bool finished(struct gr_heartbeat *h, int64_t now)
 {
     bool unsaid = false, others = false;
@@ -384,7 +385,7 @@ static bool finished(struct gr_heartbeat *h, int64_t now)
             lose_peer(h, r, "does not leave although rank 0 has");
     }
     bool late = now - h->leave_ns > h->opt.leave * MS;
-    return (!unsaid && !others) || (world_lost(h) && h->told && (late || !unsaid));
+    return world_lost(h) ? h->told && (late || !unsaid) : !unsaid && !others;
 }
 
 /* ---- the thread ---- */

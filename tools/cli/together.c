@@ -137,18 +137,19 @@ bool gr_together_share(bool shared)
     return true;
 }
 
-/* Ranks > 0 print the error that they hold when a rank was lost: another one than rank 0, or rank 0
- * without its exit code being known. */
+/* A rank that ends well although another one was lost says so. Ranks > 0 print the error that they
+ * hold when a rank was lost: another one than rank 0, or rank 0 without its exit code being known.
+ */
 int gr_together_close(int code)
 {
     if (!world)
         return code;
-    bool first = gr_world_rank(world) == 0;
+    const int32_t own = gr_world_rank(world);
     last_resort.closing = 1;
     sem_post(&last_resort.wake);
     int agreed = gr_world_close(&world, code), lost = last_resort.lost;
     gr_out_with_ranks(false);
-    if (first && lost && !code)
+    if (lost && !code && (own == 0 || lost != own + 1))
         gr_say_error("%s", last_resort.line);
     gr_say_held(lost && (lost != 1 || agreed == EXIT_LOST));
     return agreed;

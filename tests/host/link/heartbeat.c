@@ -569,6 +569,69 @@ Test(heartbeat, strangers_are_turned_away)
     expect_well(&r[0]);
 }
 
+/* Becomes rank 0 for a rank of two; returns the connection. */
+static int welcome(int listener, const struct gr_heartbeat_hello *h)
+{
+    struct gr_heartbeat_msg m, answer = message(GR_HEARTBEAT_WELCOME, 0, h->answer);
+    int fd = -1;
+    while (fd < 0)
+        fd = accept(listener, NULL, NULL);
+    cr_assert_eq(recv(fd, &m, sizeof m, MSG_WAITALL), (ssize_t)sizeof m);
+    cr_assert_eq(send(fd, &answer, sizeof answer, MSG_NOSIGNAL), (ssize_t)sizeof answer);
+    return fd;
+}
+
+struct goodbye {
+    int listener, spin;
+    const struct gr_heartbeat_hello *hello;
+    pthread_barrier_t together;
+};
+
+/* Rank 0 that tells of a loss, leaves, and closes its connection with unread heartbeats, all at
+ * once. */
+static void *goodbye_main(void *p)
+{
+    struct goodbye *g = p;
+    struct gr_heartbeat_msg last[] = {message(GR_HEARTBEAT_LOST, 2, NULL),
+                                      message(GR_HEARTBEAT_LEAVE, 0, NULL)};
+    int fd = welcome(g->listener, g->hello);
+    snprintf(last[0].text, sizeof last[0].text, "its process has ended");
+    pthread_barrier_wait(&g->together);
+    for (volatile int i = 0; i < g->spin; i++)
+        continue;
+    (void)!send(fd, last, sizeof last, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+/* The message about a loss may be read first when sending the own goodbye fails: the program is
+ * told then as well. */
+Test(heartbeat, a_loss_heard_of_while_leaving)
+{
+    struct gr_heartbeat_hello h;
+    struct gr_heartbeat_opt lively = quick;
+    struct goodbye g = {.listener = listen_here(&h), .hello = &h};
+    int n_lost = 0;
+    lively.beat = 1;
+    pthread_barrier_init(&g.together, NULL, 2);
+    for (int i = 0; i < 1000; i++) {
+        struct rank r;
+        pthread_t thread;
+        set_up(&r, 1, 3, true);
+        g.spin = i % 100 * 300;
+        cr_assert_eq(pthread_create(&thread, NULL, goodbye_main, &g), 0);
+        begin(&r, &lively, &h);
+        pthread_barrier_wait(&g.together);
+        int code = gr_heartbeat_leave(&r.heartbeat, 0);
+        pthread_join(thread, NULL);
+        n_lost += code == 4;
+        cr_assert_eq(atomic_load(&r.n_called), code == 4, "time %d: code %d", i, code);
+    }
+    cr_expect_gt(n_lost, 0);
+    pthread_barrier_destroy(&g.together);
+    close(g.listener);
+}
+
 struct flood {
     _Atomic bool stop;
     _Atomic int n;
