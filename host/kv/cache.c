@@ -255,7 +255,7 @@ static int32_t limit_pos_max(const void *p, int32_t seq)
 static int32_t limit_pos_end(const void *p, int32_t seq)
 {
     const struct gr_cache *cache = p;
-    int32_t end = limit_pos_max(cache, seq) + 1;
+    int32_t end = 0; /* all tokens that have rows and columns have cells with positions */
     for (int k = 0; k < GR_N_CACHE_KIND && !cache->encoding; k++)
         if (gr_cache_has_positions(cache, k))
             end = GR_MAX(end, gr_kv_cells_pos_end(cache->kv[k], seq));

@@ -312,3 +312,33 @@ Test(recurrent_models, cancelling_without_a_spare_row)
         gr_session_close(&fresh);
     }
 }
+
+/* Four sequences have two spare rows: a batch of all of them overwrites two states, and the message
+ * names the sequences that are empty. */
+Test(recurrent_models, cancelling_several_sequences)
+{
+    int at = 0;
+    for (struct gr_model *m; (m = next_model(&at)) != NULL; gr_model_close(&m)) {
+        struct gr_session *s = session(m, 4, 0);
+        struct stop x = {s, 3};
+        int32_t id[4] = {1, 2, 3, 4}, seq[4] = {0, 1, 2, 3};
+        char list[64] = "they are empty now: ";
+        int n_empty = 0;
+        for (int32_t q = 0; q < 4; q++)
+            ok(decode(s, q, 0, 0, 12, NULL));
+        ok(gr_session_tap(s, "", stop, &x));
+        cr_expect_eq(gr_decode(s, &(struct gr_batch){.n_tok = 4, .token = id, .seq = seq}),
+                     GR_E_CANCELLED);
+        for (int32_t q = 0; q < 4; q++) {
+            const int32_t pos = gr_kv_seq_pos_max(s, q);
+            cr_expect(pos == -1 || pos == 11, "%d", (int)pos);
+            if (pos < 0)
+                snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d",
+                         n_empty++ ? ", " : "", (int)q);
+        }
+        cr_expect_eq(n_empty, 2);
+        cr_expect(strstr(gr_error_message(), list), "%s, not %s", gr_error_message(), list);
+        ok(gr_session_tap(s, "", NULL, NULL));
+        gr_session_close(&s);
+    }
+}

@@ -220,3 +220,39 @@ Test(kv_state, room)
     gr_vec_fini(&block);
     gr_kv_free(&pool), gr_kv_free(&pools), gr_kv_free(&small), gr_kv_free(&window);
 }
+
+/* A cell's position, and its row and column, which count from its position, each at its limits and
+ * one beyond. */
+Test(kv_state, limits_of_positions)
+{
+    enum { MAX = GR_POS_MAX };
+    static const struct {
+        int32_t pos, row, col;
+        bool in_2d, in_text;
+    } cases[] = {
+        {0, 0, 0, true, true},          {MAX, 0, 0, true, true},
+        {-1, 0, 0, false, false},       {5, 1, 0, true, false},
+        {5, 0, 1, true, false},         {5, MAX - 5, MAX - 5, true, false},
+        {5, MAX - 4, 0, false, false},  {5, 0, MAX - 4, false, false},
+        {0, -MAX, -MAX, true, false},   {0, -MAX - 1, 0, false, false},
+        {0, 0, -MAX - 1, false, false},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        const struct gr_kv_params p = {
+            .n_cell = 32, .n_kv_pool = 1, .n_seq_max = N_SEQ, .n_pad = 32, .pos_2d = i % 2};
+        struct gr_vec block = list_cells(1, 1);
+        struct gr_kv_load l;
+        struct gr_kv *kv;
+        struct gr_saved_item *item = (void *)((char *)block.data + sizeof(struct gr_saved_head) +
+                                              2 * sizeof(struct gr_saved_seq));
+        cr_assert_eq(gr_kv_new(&kv, &p), 0, "%s", gr_error());
+        cr_assert_eq(item->n_seq, 2);
+        item->pos = cases[i / 2].pos, item->row = cases[i / 2].row, item->col = cases[i / 2].col;
+        const bool good = p.pos_2d ? cases[i / 2].in_2d : cases[i / 2].in_text;
+        cr_expect_eq(plan(&l, kv, &block), good ? 0 : GR_E_CORRUPT, "case %zu, pos_2d %d: %s",
+                     i / 2, p.pos_2d, good ? gr_error() : "taken");
+        gr_kv_load_fini(&l);
+        gr_vec_fini(&block);
+        gr_kv_free(&kv);
+    }
+}

@@ -2,6 +2,7 @@
  * of pre-tokenizers imply. scripts/compare/tokenizers compares them at length. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -61,6 +62,24 @@ Test(kinds, rwkv_takes_the_longest)
     cr_assert_eq(gr_vocab_open_source(&v, small_source(&s)), GR_E_CORRUPT);
     cr_assert(strstr(gr_error(), "same bytes"), "%s", gr_error());
     small_fini(&s);
+}
+
+/* Every byte as an escape, in small and in capital letters. */
+Test(kinds, rwkv_escapes)
+{
+    for (int capital = 0; capital < 2; capital++) {
+        struct small s = small_new("rwkv", "");
+        for (int byte = 0; byte < 256; byte++) {
+            char text[8];
+            snprintf(text, sizeof text, capital ? "\\x%02X" : "\\x%02x", (unsigned)byte);
+            cr_assert_eq(small_token(&s, text, 0, GR_TOKEN_NORMAL), byte);
+        }
+        struct gr_vocab *v = small_open(&s);
+        for (int byte = 0; byte < 256; byte++)
+            expect_piece(v, byte, (char[]){(char)byte}, 1);
+        gr_vocab_close(&v);
+        small_fini(&s);
+    }
 }
 
 /* --- PLaMo --- */
