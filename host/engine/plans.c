@@ -293,6 +293,22 @@ int gr_plan_measure(struct gr_session *s, struct gr_backend *const *backend,
     return rc;
 }
 
+/* Refuses offloading, before anything is allocated, when its device lacks the memory. */
+static int check_offload(const struct gr_session *s, const struct gr_memory_need *need)
+{
+    int32_t d = s->offload.device;
+    struct gr_device_info info;
+    if (!d)
+        return 0;
+    const struct gr_device_ref *f = &s->rank_model->devices.found[d - 1];
+    uint64_t bytes = gr_memory_need_work(&need[d]);
+    int rc = f->kind->info(f->index, &info);
+    if (!rc && bytes > info.free_bytes)
+        rc = gr_fail(GR_E_NOMEM_DEV, "%s: op offload needs %.1f MiB, %.1f MiB free", info.name,
+                     (double)bytes / (1 << 20), (double)info.free_bytes / (1 << 20));
+    return rc;
+}
+
 /* Allocates the buffers for offloading weights. */
 static int reserve_offload(struct gr_session *s)
 {
@@ -310,6 +326,8 @@ static int reserve(struct gr_session *s)
     for (int32_t d = 0; d < s->n_device; d++)
         backend[d] = s->device[d].backend;
     int rc = gr_plan_measure(s, backend, need);
+    if (!rc)
+        rc = check_offload(s, need);
     for (int32_t d = 0; d < s->n_device && !rc; d++)
         rc = grow_arena(s, d, need[d].arena);
     if (!rc)

@@ -64,11 +64,24 @@ static void log_choice(const struct gr_choice *c, int32_t n_gpu)
            gr_mib(b, gr_rank_device_available(c, dev)));
 }
 
-static int decide(struct gr_choice *c)
+/* Finds how many layers fit on GPUs beside the memory for offloading the others; without it when
+ * that leaves no room for a layer. */
+static int choose_most(struct gr_choice *c, struct gr_session_params *asked, int32_t *n_gpu)
 {
-    int32_t n = c->m->n_gpu_wanted, most = c->m->hp.n_layer + 1;
+    int32_t most = c->m->hp.n_layer + 1;
+    int rc = gr_choice_most(c, most, n_gpu);
+    if (rc || *n_gpu || asked->offload_from < 0)
+        return rc;
+    asked->offload_from = -1;
+    c->has_costs = false;
+    return gr_choice_most(c, most, n_gpu);
+}
+
+static int decide(struct gr_choice *c, struct gr_session_params *asked)
+{
+    int32_t n = c->m->n_gpu_wanted;
     bool automatic = n < 0 && c->any_gpu, fits;
-    int rc = automatic ? gr_choice_most(c, most, &n) : gr_choice_try(c, n, false, &fits);
+    int rc = automatic ? choose_most(c, asked, &n) : gr_choice_try(c, n, false, &fits);
     if (rc)
         return rc;
     if (!automatic && !fits)
@@ -122,7 +135,7 @@ int gr_place_world(struct gr_placement *out, struct gr_model *m,
     c.survey = survey_all, c.user = m;
     int rc = gr_choice_begin(&c);
     if (!rc)
-        rc = decide(&c);
+        rc = decide(&c, &asked);
     if (!rc && devices && params && asked.offload_from != params->offload_from)
         rc = add_offload(&c, &asked, params->offload_from);
     *out = c.place;

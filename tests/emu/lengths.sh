@@ -22,5 +22,8 @@ expect "$whole" -ngl 99 -nkvo -p "$long"
 expect '4/4 layers on GPU' -ngl 99 -nkvo -p a -c 2806 -gan auto
 expect "$whole" -p "$long"
 case $out in *'-ngl auto:'*) echo "what is only tried is not said: $out"; bad=1 ;; esac
+# However fast the CPU is, which decides from how many tokens on its layers are offloaded: with memory for that no layer fits.
 expect '3/4 layers on GPU' -p a -c 2806 -gan auto
+expect '3/4 layers on GPU' -p a -c 2806 -gan auto --op-offload-min 17
+expect '3/4 layers on GPU' -p a -c 2806 -gan auto --cpu-level ref
 exit $bad
