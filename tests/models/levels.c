@@ -7,28 +7,12 @@
 #include "base/checked.h"
 #include "cpu/cpu.h"
 #include "engine/session.h"
-#include "engine/session_devices.h"
 #include "gr/dtype.h"
 #include "gr/pack.h"
 #include "gr/status.h"
 #include "support/tiny.h"
 
 #define N_TOK 21
-
-/* A session whose plans run at one level. */
-static struct gr_session *session_at(struct gr_model *m, enum gr_cpu_level level, const char *cache)
-{
-    struct gr_session_params p = gr_session_params_default();
-    p.n_ctx = 256, p.type_k = p.type_v = cache, p.n_threads = 1;
-    struct gr_session *s = tiny_session(m, &p);
-    gr_plan_drop_all(s);
-    s->device[0].backend->api->close(&s->device[0].backend);
-    cr_assert_eq(gr_cpu_open(&s->device[0].backend, 1, 1, level), 0, "%s", gr_error());
-    s->pin = s->device[0].backend;
-    gr_session_cancellable(s, true);
-    tiny_encode(s);
-    return s;
-}
 
 /* A prompt, a shift, single tokens; all rows of s->n_row numbers go to out [N_TOK]. */
 static void decode_rows(struct gr_session *s, float *out)
@@ -56,7 +40,9 @@ static void decode_rows(struct gr_session *s, float *out)
 /* The same of a session at one level. Returns how many numbers a row has. */
 static size_t rows_at(struct gr_model *m, enum gr_cpu_level level, const char *cache, float *out)
 {
-    struct gr_session *s = session_at(m, level, cache);
+    struct gr_session_params p = gr_session_params_default();
+    p.n_ctx = 256, p.type_k = p.type_v = cache, p.n_threads = 1;
+    struct gr_session *s = tiny_session_at(m, level, &p);
     size_t n = (size_t)s->n_row;
     decode_rows(s, out);
     gr_session_close(&s);

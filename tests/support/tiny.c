@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/rng.h"
 #include "engine/session.h"
+#include "engine/session_devices.h"
 #include "gr/dtype.h"
 #include "gr/status.h"
 #include "graph/graph.h"
@@ -617,6 +618,19 @@ struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_para
 {
     struct gr_session *s;
     cr_assert_eq(gr_session_open(&s, m, p), 0, "%s: %s", m->arch->name, gr_error());
+    tiny_encode(s);
+    return s;
+}
+
+struct gr_session *tiny_session_at(struct gr_model *m, enum gr_cpu_level level,
+                                   const struct gr_session_params *p)
+{
+    struct gr_session *s = tiny_session(m, p);
+    gr_plan_drop_all(s);
+    s->device[0].backend->api->close(&s->device[0].backend);
+    cr_assert_eq(gr_cpu_open(&s->device[0].backend, 1, 1, level), 0, "%s", gr_error());
+    s->pin = s->device[0].backend;
+    gr_session_cancellable(s, true);
     tiny_encode(s);
     return s;
 }

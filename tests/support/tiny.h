@@ -2,6 +2,7 @@
 #ifndef TESTS_SUPPORT_TINY_H
 #define TESTS_SUPPORT_TINY_H
 
+#include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "registry/registry.h"
@@ -49,6 +50,10 @@ bool tiny_can_be_split(const struct gr_arch *a);
 /* Opens a model and a session on it, or fails the test. With an encoder sequence 0 has a text. */
 struct gr_model *tiny_open(const struct tiny *t);
 struct gr_session *tiny_session(struct gr_model *m, const struct gr_session_params *p);
+
+/* The same with one thread at a CPU level that this processor has. */
+struct gr_session *tiny_session_at(struct gr_model *m, enum gr_cpu_level level,
+                                   const struct gr_session_params *p);
 /* Gives sequence 0 of a model with an encoder its text again; nothing without one. tiny_try_encode
  * returns a status. */
 void tiny_encode(struct gr_session *s);
