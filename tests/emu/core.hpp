@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "common.hpp"
 #include "device/thread.hpp"
-#include "emu.h"
 
 namespace emu
 {
@@ -143,7 +143,7 @@ static inline void progress()
 
 void forget_copies(Thread &t); // copies that were never waited for
 
-// --- launch.cc: options and the running launch ---
+// --- launch.cc: the running launch ---
 
 struct Launch {
     const struct emu_kernel *kernel; // null: none runs
@@ -155,9 +155,6 @@ struct Launch {
     uint32_t stream; // in which that one is
 };
 extern Launch launch;
-extern struct emu_options options;
-
-uint32_t random_below(uint32_t n);
 
 // --- report.cc: what goes wrong ---
 
@@ -166,10 +163,7 @@ uint32_t random_below(uint32_t n);
 [[noreturn]] void fail_text(const std::string &text);
 // Notes a finding that does not stop the launch; `thread` and place are said with it.
 void note(Site site, const char *form, ...) __attribute__((format(printf, 2, 3)));
-void report_begin(); // a launch begins
-bool report_end();   // it has ended; whether anything was found
-void report_add(const std::string &text);
-std::string format(const char *form, ...) __attribute__((format(printf, 1, 2)));
+void tell_lines();            // a launch has ended: addresses of code in the report become lines
 std::string here();           // "kernel k, block (x, y, z), thread (x, y, z)"
 std::string place(Site site); // "file:line"
 // Places as numbers: of a site, and of code that was called from `from`. Their text becomes
@@ -178,14 +172,6 @@ uint32_t place_of(Site site);
 uint32_t place_of_code(const void *from);
 std::string place_text(uint32_t place);
 [[noreturn]] void fail_stuck(); // no thread can go on
-
-// --- memory.cc: device memory ---
-
-// Position of p relative to the nearest allocation: "16 bytes behind an allocation of 4096 bytes".
-std::string where(const void *p);
-bool memory_owns(const void *p, size_t bytes);
-bool memory_range(const void *p, uintptr_t *lo, uintptr_t *hi); // of the allocation that holds p
-void memory_check_ends(); // reports what was written behind an allocation's end
 
 // --- shared.cc: shared memory, and this library in memory ---
 

@@ -542,6 +542,12 @@ void bulk_prefetch(const void *src, uint32_t bytes, Site site)
         fail(site, "bulk_prefetch: access out of bounds: %s", where(src).c_str());
 }
 
+void one_block(uint32_t blocks, const char *what, Site site)
+{
+    if (blocks != 1)
+        fail(site, "%s: blocks 0x%x of a cluster, which has block 0 alone", what, blocks);
+}
+
 void griddep_wait()
 {
     check_launch_before(self());

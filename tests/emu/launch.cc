@@ -1,9 +1,7 @@
-// Kernels, options, and launches: the blocks of a grid, one after another.
-#include <stdlib.h>
+// Kernels and launches: the blocks of a grid, one after another.
 #include <string.h>
 
 #include <map>
-#include <mutex>
 #include <numeric>
 
 #include "check.hpp"
@@ -12,7 +10,6 @@
 namespace emu
 {
 Launch launch;
-struct emu_options options;
 
 // --- kernels: registered before main, so nothing here is constructed then ---
 
@@ -20,45 +17,6 @@ static std::map<std::string, const struct emu_kernel *> &kernels()
 {
     static std::map<std::string, const struct emu_kernel *> all;
     return all;
-}
-
-// --- options ---
-
-static std::mutex running; // one launch at a time
-static uint64_t state = 1;
-
-uint32_t random_below(uint32_t n)
-{
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    return (uint32_t)((state * 0x2545f4914f6cdd1dull >> 32) * n >> 32);
-}
-
-// The same seed gives the same schedules, launch for launch.
-static void seed(uint64_t seed)
-{
-    state = (seed + 1) * 0x9e3779b97f4a7c15ull;
-    state = (state ^ state >> 31) | 1;
-}
-
-// GR_EMU=policy:seed[:preempt]
-__attribute__((constructor)) static void options_from_environment()
-{
-    static const char *const policies[] = {"in-order", "random", "priorities"};
-    const char *text = getenv("GR_EMU");
-    for (int i = 0; text && i < 3; i++) {
-        size_t n = strlen(policies[i]);
-        if (strncmp(text, policies[i], n) || (text[n] != ':' && text[n]))
-            continue;
-        options.policy = (enum emu_policy)i;
-        char *end = nullptr;
-        if (text[n])
-            options.seed = strtoull(text + n + 1, &end, 10);
-        if (end && *end == ':')
-            options.preempt = (uint32_t)strtoul(end + 1, nullptr, 10);
-    }
-    seed(options.seed);
 }
 
 // --- launches ---
@@ -84,9 +42,9 @@ static void shape_threads()
             }
 }
 
-static std::string refuse(const struct emu_kernel *k, const uint32_t grid[3],
-                          const uint32_t threads[3], uint32_t smem_bytes)
+static std::string refuse(const struct emu_kernel *k, const struct emu_shape &shape)
 {
+    const uint32_t *grid = shape.grid, *threads = shape.block;
     uint64_t n = (uint64_t)threads[0] * threads[1] * threads[2];
     uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
     if (n == 0 || n > k->max_threads || n > max_threads || threads[0] > max_threads)
@@ -96,9 +54,9 @@ static std::string refuse(const struct emu_kernel *k, const uint32_t grid[3],
         blocks > 0xffffffffu)
         return format("kernel %s: a grid of %u x %u x %u blocks", k->name, grid[0], grid[1],
                       grid[2]);
-    if (!shared_size(smem_bytes))
-        return format("kernel %s: %u bytes of shared memory, %u are there", k->name, smem_bytes,
-                      max_smem);
+    if (!shared_size(shape.smem_bytes))
+        return format("kernel %s: %u bytes of shared memory, %u are there", k->name,
+                      shape.smem_bytes, max_smem);
     return "";
 }
 
@@ -143,7 +101,7 @@ static void run_grid()
         shared_check_end();
         check_block_ends();
     }
-    memory_check_ends();
+    memory_check_ends(launch.kernel->name);
 }
 } // namespace emu
 
@@ -160,11 +118,44 @@ const struct emu_kernel *emu_find(const char *name)
     return k == kernels().end() ? nullptr : k->second;
 }
 
-void emu_set(const struct emu_options *o)
+// --- images: the name of a file of kernels, or a fatbin, which stands for all ---
+
+struct emu_image {
+    std::string file; // "kernels/NAME.cu"; "": of all files
+};
+
+// True for the targets of kernels.cmake: sm_80 and its PTX, but sm_90a alone for wgmma.
+static bool has_code(const std::string &file, int cc)
 {
-    std::lock_guard<std::mutex> guard(running);
-    options = *o;
-    seed(o->seed);
+    const bool only_90 = file.find("_sm90.cu") != std::string::npos;
+    return only_90 ? cc == 90 : cc >= 80;
+}
+
+struct emu_image *emu_image_open(const void *image, int cc, const char **why)
+{
+    const char *text = static_cast<const char *>(image);
+    const std::string file = strncmp(text, "kernels/", 8) ? "" : text;
+    *why = nullptr;
+    return has_code(file, cc) ? new emu_image{file} : nullptr;
+}
+
+// Finds kernels of the image's file only: a module of the driver holds the kernels of one file.
+const struct emu_kernel *emu_image_find(struct emu_image *image, const char *name, const char **why)
+{
+    const struct emu_kernel *k = emu_find(name);
+    *why = nullptr;
+    const size_t n = k ? strlen(k->file) : 0, end = image->file.size();
+    return n >= end && k && image->file == k->file + n - end ? k : nullptr;
+}
+
+void emu_image_close(struct emu_image *image)
+{
+    delete image;
+}
+
+int emu_has_clusters(void)
+{
+    return 0;
 }
 
 static uint32_t next_stream;
@@ -177,21 +168,21 @@ void emu_launch_next(uint32_t stream, int early)
     next_early = early != 0;
 }
 
-int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_t threads[3],
-               uint32_t smem_bytes, const void *args)
+int emu_launch(const struct emu_kernel *k, const struct emu_shape *shape, const void *args)
 {
+    const uint32_t *grid = shape->grid, *threads = shape->block;
     std::lock_guard<std::mutex> guard(running);
     report_begin();
-    std::string why = refuse(k, grid, threads, smem_bytes);
+    std::string why = refuse(k, *shape);
     if (!why.empty()) {
         report_add(why);
-        return report_end();
+        return 1;
     }
     // the block's copy: a kernel that writes its arguments does not change the caller's
     std::vector<max_align_t> copy(k->args_bytes / sizeof(max_align_t) + 9);
     void *aligned = (void *)(((uintptr_t)copy.data() + 127) & ~(uintptr_t)127);
     memcpy(aligned, args, k->args_bytes);
-    launch = {k, aligned, smem_bytes, launch.number + 1, false, next_early, next_stream};
+    launch = {k, aligned, shape->smem_bytes, launch.number + 1, false, next_early, next_stream};
     next_early = false;
     next_stream = 0;
     grid_dim = of_array(grid);
@@ -203,5 +194,6 @@ int emu_launch(const struct emu_kernel *k, const uint32_t grid[3], const uint32_
     check_launch_ends();
     emu_close();
     launch.kernel = nullptr;
-    return report_end();
+    tell_lines();
+    return report_any();
 }

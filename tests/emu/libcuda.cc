@@ -200,8 +200,8 @@ int cuDeviceGetAttribute(int *value, int attribute, cu_device d)
         {82, 65536},         // registers of a multiprocessor
         {95, 0},             // no cooperative launches
         {CU_ATTR_MAX_SMEM, m.smem},
-        {111, 1024},   // shared memory of a block that the system takes
-        {120, 0},      // no clusters
+        {111, 1024}, // shared memory of a block that the system takes
+        {CU_ATTR_CLUSTERS, hopper && emu_has_clusters()},
         {127, hopper}, // tensor maps
     };
     for (const auto &f : facts)
@@ -334,7 +334,7 @@ int cuCtxEnablePeerAccess(cu_context handle, unsigned flags)
     return c.done(CU_OK);
 }
 
-// --- modules: kernels are found by name among those linked in ---
+// --- modules ---
 
 int cuModuleLoadData(cu_module *module_out, const void *image)
 {
@@ -346,9 +346,16 @@ int cuModuleLoadData(cu_module *module_out, const void *image)
         return c.done(CU_INVALID_VALUE);
     if ((error = check_image(image)))
         return c.done(error);
+    const char *why = nullptr;
+    struct emu_image *opened = emu_image_open(image, S.opt.cc, &why);
+    if (!opened) {
+        if (why)
+            misuse(c.ctx.get(), "%s: %s", c.symbol, why);
+        return c.done(why ? (int)INVALID_PTX : CU_NO_BINARY_FOR_GPU);
+    }
     auto m = std::make_shared<drv::module>();
     m->ctx = c.ctx;
-    m->prefix = image_prefix(image);
+    m->image = {opened, emu_image_close};
     *module_out = as_handle<cu_module>(S.modules.add(m));
     return c.done(CU_OK);
 }
@@ -398,13 +405,16 @@ int cuModuleGetFunction(cu_function *function_out, cu_module handle, const char 
         *function_out = known->second;
         return c.done(CU_OK);
     }
-    const struct emu_kernel *kernel = emu_find(name);
-    if (!kernel || strncmp(name, m->prefix.c_str(), m->prefix.size()))
-        return c.done(CU_NOT_FOUND);
+    const char *why = nullptr;
+    const struct emu_kernel *kernel = emu_image_find(m->image.get(), name, &why);
+    if (why)
+        misuse(c.ctx.get(), "%s: %s", c.symbol, why);
+    if (!kernel)
+        return c.done(why ? (int)INVALID_PTX : CU_NOT_FOUND);
     auto f = std::make_shared<function>();
     f->ctx = c.ctx;
     f->kernel = kernel;
-    f->fixed = static_memory(name);
+    f->fixed = kernel->entry ? kernel->static_bytes : static_memory(name);
     f->max_dynamic = CU_SMEM_UNASKED - f->fixed;
     *function_out = m->functions[name] = as_handle<cu_function>(S.functions.add(f));
     return c.done(CU_OK);
@@ -476,18 +486,27 @@ static int check_shape(const call &c, const cu_launch &l, const function &f)
     return CU_OK;
 }
 
-// Programmatic dependent launch, priorities and hints may be asked for; clusters and cooperative
-// launches are not emulated.
-static int check_attributes(const call &c, const cu_launch &l)
+// Programmatic dependent launch, clusters, cooperative launches, priorities and hints may be asked
+// for.
+static int check_attributes(const call &c, const cu_launch &l, const function &f)
 {
     if (l.n_attribute && !l.attribute)
         return CU_INVALID_VALUE;
     for (unsigned i = 0; i < l.n_attribute; i++)
         switch (l.attribute[i].id) {
+        case 2: // cooperative
+        case 4: // dimensions of a cluster
+            if (!f.kernel->entry) {
+                misuse(c.ctx.get(), "%s: kernels compiled as C++ run one block after another",
+                       c.symbol);
+                return NOT_SUPPORTED;
+            }
+            break;
         case 0:
         case 1:
         case 3:
-        case 6:
+        case 5: // how clusters are scheduled
+        case 6: // programmatic stream serialization
         case 8:
         case 14:
             break;
@@ -499,10 +518,15 @@ static int check_attributes(const call &c, const cu_launch &l)
     return CU_OK;
 }
 
-static std::shared_ptr<unsigned char> copy_args(const struct emu_kernel *k, const void *args)
+// The parameters as they lie in memory. A kernel compiled as C++ has one.
+static std::shared_ptr<unsigned char> copy_args(const struct emu_kernel *k, void **params)
 {
-    auto *copy = (unsigned char *)aligned_alloc(128, (k->args_bytes + 127) / 128 * 128);
-    memcpy(copy, args, k->args_bytes);
+    auto *copy = (unsigned char *)aligned_alloc(128, (k->args_bytes + 128) / 128 * 128);
+    memset(copy, 0, k->args_bytes);
+    if (!k->entry)
+        memcpy(copy, params[0], k->args_bytes);
+    for (uint32_t i = 0; i < k->n_param; i++)
+        memcpy(copy + k->param_at[i], params[i], k->param_bytes[i]);
     return std::shared_ptr<unsigned char>(copy, free);
 }
 
@@ -525,7 +549,7 @@ int cuLaunchKernelEx(const struct cu_launch *l, cu_function handle, void **param
     auto f = require(c, S.functions, handle);
     if (!f)
         return c.done(INVALID_HANDLE);
-    if (!l || extra || !params || !params[0])
+    if (!l || extra || !params || (f->kernel->args_bytes && !params[0]))
         return c.done(CU_INVALID_VALUE);
     stream_ref s = find_stream(c, l->stream);
     if (!s)
@@ -537,20 +561,25 @@ int cuLaunchKernelEx(const struct cu_launch *l, cu_function handle, void **param
     }
     int error = check_shape(c, *l, *f);
     if (!error)
-        error = check_attributes(c, *l);
+        error = check_attributes(c, *l, *f);
     if (error)
         return c.done(error);
     auto w = std::make_shared<work>();
     w->kind = work::kernel;
     w->symbol = c.symbol;
     w->run = f->kernel;
-    memcpy(w->grid, l->grid, sizeof w->grid);
-    memcpy(w->block, l->block, sizeof w->block);
-    w->smem = l->smem;
-    for (unsigned i = 0; i < l->n_attribute; i++)
-        w->early |= l->attribute[i].id == 6 && l->attribute[i].value.value;
-    w->args = copy_args(f->kernel, params[0]);
-    w->pointers = find_pointers(f->kernel, params[0]);
+    memcpy(w->shape.grid, l->grid, sizeof w->shape.grid);
+    memcpy(w->shape.block, l->block, sizeof w->shape.block);
+    w->shape.smem_bytes = l->smem;
+    for (unsigned i = 0; i < l->n_attribute; i++) {
+        const struct cu_launch_attribute &a = l->attribute[i];
+        w->early |= a.id == 6 && a.value.value;
+        w->shape.cooperative |= a.id == 2 && a.value.value;
+        if (a.id == 4)
+            memcpy(w->shape.cluster, a.value.bytes, sizeof w->shape.cluster);
+    }
+    w->args = copy_args(f->kernel, params);
+    w->pointers = find_pointers(f->kernel, w->args.get());
     return c.done(submit(c, s, w));
 }
 

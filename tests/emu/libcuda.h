@@ -32,8 +32,8 @@ int emu_driver_hold(const char *symbol);
 int64_t emu_driver_count(const char *symbol);
 /* Bytes that an entry point has allocated, copied or filled, replays of graphs included. */
 int64_t emu_driver_bytes(const char *symbol);
-/* Objects that exist: "context", "module", "stream", "event", "graph", "exec", "memory", "host";
- * NULL: all of them. -1: no such kind. */
+/* Objects that exist: "context", "module", "stream", "event", "graph", "exec", "memory", "host",
+ * "product" (of cuBLASLt); NULL: all of them. -1: no such kind. */
 int64_t emu_driver_live(const char *kind);
 
 /* Findings so far, a line each; "" when there are none. The text lives until the next call of this

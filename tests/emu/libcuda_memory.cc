@@ -40,11 +40,12 @@ bool may_use(const context &ctx, const allocation &a)
     return false;
 }
 
-// Freed while queued work uses it: a driver waits, or does not.
+// Freed while queued work uses it: a driver waits, or does not. Behind an error that ends a context
+// none of its work runs any more.
 static void check_unused(const call &c, const range &bytes)
 {
     op_ref o = unfinished_user(bytes);
-    if (o)
+    if (o && !o->ctx->error)
         misuse(c.ctx.get(),
                "%s: memory at %#" PRIxPTR " is freed while %s on %s, which uses it, is not known "
                "to be finished; synchronize first",

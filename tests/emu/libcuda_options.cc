@@ -68,6 +68,9 @@ static const char *const symbols[] = {
 #define FN(type, name, symbol, since, params) #symbol,
 #include "cuda/nccl.def"
 #undef FN
+#define FN(type, name, symbol, params) #symbol,
+#include "cuda/cublaslt.def"
+#undef FN
     "kernel",
     "early",
 };
@@ -185,6 +188,7 @@ void forget_everything()
 {
     forget_queue();
     forget_comms();
+    forget_products();
     S.execs.live.clear();
     S.graphs.live.clear();
     S.events.live.clear();
@@ -238,13 +242,13 @@ static bool parse_driver(const std::string &text, options *o) // "12.8" is 12080
     return true;
 }
 
-static bool parse_nccl(const std::string &text, options *o) // "2.28.9" is 22809
+static bool parse_version(const std::string &text, int *version) // "2.28.9" is 22809
 {
     int major, minor, patch, n = 0;
     if (sscanf(text.c_str(), "%d.%d.%d%n", &major, &minor, &patch, &n) != 3 ||
         (size_t)n != text.size())
         return false;
-    o->nccl = major * 10000 + minor * 100 + patch;
+    *version = major * 10000 + minor * 100 + patch;
     return true;
 }
 
@@ -330,8 +334,8 @@ static bool parse_option(const std::string &item, options *o)
     std::string value = item.substr(eq + 1);
     if (key == "driver")
         return parse_driver(value, o);
-    if (key == "nccl")
-        return parse_nccl(value, o);
+    if (key == "nccl" || key == "cublaslt")
+        return parse_version(value, key == "nccl" ? &o->nccl : &o->cublaslt);
     if (key == "order")
         return parse_order(value, o);
     if (key == "fail")
@@ -412,10 +416,11 @@ API int64_t emu_driver_live(const char *kind)
 {
     std::lock_guard<std::mutex> guard(S.lock);
     const std::pair<const char *, size_t> kinds[] = {
-        {"context", S.contexts.size()},    {"module", S.modules.live.size()},
-        {"stream", S.streams.live.size()}, {"event", S.events.live.size()},
-        {"graph", S.graphs.live.size()},   {"exec", S.execs.live.size()},
-        {"memory", S.memory.size()},       {"host", S.host.size()},
+        {"context", S.contexts.size()},       {"module", S.modules.live.size()},
+        {"stream", S.streams.live.size()},    {"event", S.events.live.size()},
+        {"graph", S.graphs.live.size()},      {"exec", S.execs.live.size()},
+        {"memory", S.memory.size()},          {"host", S.host.size()},
+        {"product", (size_t)live_products()},
     };
     int64_t n = 0;
     for (const auto &k : kinds) {

@@ -84,11 +84,11 @@ void host_knows(const op_ref &o)
 // argument inside the bytes that a copy writes is a conflict.
 static const char *conflict(const work &a, const work &b)
 {
-    if (a.kind == work::kernel && b.kind == work::kernel)
+    if (is_launch(a) && is_launch(b))
         return nullptr;
-    if (b.kind == work::kernel)
+    if (is_launch(b))
         return conflict(b, a);
-    if (a.kind == work::kernel) {
+    if (is_launch(a)) {
         for (uintptr_t p : a.pointers)
             if (b.dst.holds(p))
                 return "writes where an argument of the other points";
@@ -103,8 +103,8 @@ static const char *conflict(const work &a, const work &b)
 static std::string describe(const op &o)
 {
     const work &w = *o.what;
-    if (w.kind == work::kernel)
-        return std::string("kernel ") + w.run->name + " on " + o.where;
+    if (is_launch(w))
+        return (w.run ? std::string("kernel ") + w.run->name : w.symbol) + " on " + o.where;
     char bytes[96];
     if (w.kind == work::meet && w.sends) {
         snprintf(bytes, sizeof bytes, " of %" PRIuPTR " bytes from %#" PRIxPTR, w.src.hi - w.src.lo,
@@ -128,8 +128,8 @@ static void tell_once(context *ctx, const std::string &line)
 // writes there, that is a race; or the other way round.
 static void watch(op *a, op *b)
 {
-    op *kernel = a->what->kind == work::kernel ? a : b, *copy = kernel == a ? b : a;
-    if (kernel->what->kind != work::kernel || copy->what->kind == work::kernel || kernel->done)
+    op *kernel = is_launch(*a->what) ? a : b, *copy = kernel == a ? b : a;
+    if (!is_launch(*kernel->what) || is_launch(*copy->what) || kernel->done)
         return;
     for (uintptr_t p : kernel->what->pointers)
         if (copy->what->src.holds(p)) {
@@ -284,7 +284,24 @@ static int plant(const char *kernel, bool *skip)
 static void run_kernel(const op &o)
 {
     const work &w = *o.what;
-    S.counters["kernel"].calls++;
+    bool skip = false;
+    int error = take_failure("kernel", false);
+    if (!error)
+        error = plant(w.run->name, &skip);
+    if (!error && w.early)
+        S.counters["early"].calls++;
+    emu_launch_next(o.lane, w.early);
+    if (error)
+        fail(o, error, "fails on request");
+    else if (!skip && emu_launch(w.run, &w.shape, w.args.get()))
+        fail(o, launch_error(emu_report()), emu_report());
+}
+
+static void run_launch(const op &o)
+{
+    const work &w = *o.what;
+    if (w.kind == work::kernel)
+        S.counters["kernel"].calls++;
     const char *what;
     uintptr_t p = bad_pointer(o, &what);
     if (p) {
@@ -296,17 +313,10 @@ static void run_kernel(const op &o)
     std::vector<uint64_t> before;
     for (const auto &r : o.watched)
         before.push_back(there(r.first) ? checksum(r.first) : 0);
-    bool skip = false;
-    int error = take_failure("kernel", false);
-    if (!error)
-        error = plant(w.run->name, &skip);
-    if (!error && w.early)
-        S.counters["early"].calls++;
-    emu_launch_next(o.lane, w.early);
-    if (error)
-        fail(o, error, "fails on request");
-    else if (!skip && emu_launch(w.run, w.grid, w.block, w.smem, w.args.get()))
-        fail(o, launch_error(emu_report()), emu_report());
+    if (w.kind == work::kernel)
+        run_kernel(o);
+    else
+        run_product(*w.operands);
     for (size_t i = 0; i < before.size(); i++)
         if (there(o.watched[i].first) && checksum(o.watched[i].first) != before[i])
             tell_once(o.ctx.get(), describe(o) + " writes what " + o.watched[i].second +
@@ -478,8 +488,8 @@ static void run_op(const op_ref &o)
     }
     if (o->ctx->error || o->ctx->gone)
         ; // nothing runs any more
-    else if (w.kind == work::kernel)
-        run_kernel(*o);
+    else if (is_launch(w))
+        run_launch(*o);
     else if (w.kind != work::nothing)
         run_copy(*o);
     if (w.staged)

@@ -37,6 +37,7 @@ enum result : int { // CUresult, what cuda/driver.h does not name
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
     PEER_ACCESS_UNSUPPORTED = 217,
+    INVALID_PTX = 218,
     INVALID_HANDLE = 400,
     ILLEGAL_STATE = 401,
     CONTEXT_IS_DESTROYED = 709,
@@ -68,7 +69,7 @@ struct options {
     uint64_t memory = 4ull << 30; // of each device
     uint64_t busy = 0;            // of that, what others have taken
     int driver = 13000;
-    int nccl = 22809;
+    int nccl = 22809, cublaslt = 130100;
     std::string name;
     std::string plant, planted_in; // a fault, and in kernels whose names begin so
     std::string lost;              // a file: while it is there, no process has the device
@@ -94,6 +95,7 @@ using op_ref = std::shared_ptr<op>;
 using clock = std::vector<uint32_t>;
 
 struct stream;
+struct product;
 
 struct context { // the primary one of a device
     int device = 0;
@@ -130,7 +132,7 @@ struct event {
 
 struct module {
     context_ref ctx;
-    std::string prefix; // of the names of its kernels
+    std::shared_ptr<struct emu_image> image;
     std::map<std::string, cu_function> functions;
 };
 
@@ -174,22 +176,28 @@ struct wire {
 
 // Work of an operation.
 struct work {
-    enum kind { nothing, copy, fill, kernel, meet } kind = nothing;
+    enum kind { nothing, copy, fill, kernel, meet, matmul } kind = nothing;
     const char *symbol = ""; // the entry point that asked for it
     range dst = {0, 0}, src = {0, 0};
     bool pinned_src = false, host_dst = false;
     unsigned char value = 0;
     std::shared_ptr<std::vector<unsigned char>> staged; // of pageable memory, read at once
     const struct emu_kernel *run = nullptr;
-    uint32_t grid[3] = {0, 0, 0}, block[3] = {0, 0, 0}, smem = 0;
+    struct emu_shape shape = {};
     bool early = false; // programmatic stream serialization
     std::shared_ptr<unsigned char> args;
-    std::vector<uintptr_t> pointers; // words of the arguments that are addresses
-    std::shared_ptr<wire> over;      // a message: src of the sender, dst of the receiver
+    std::vector<uintptr_t> pointers;                // words of the arguments that are addresses
+    std::shared_ptr<const struct product> operands; // of one by the emulated cuBLASLt
+    std::shared_ptr<wire> over; // a message: src of the sender, dst of the receiver
     bool sends = false;
     uint64_t comm = 0;
 };
 using work_ref = std::shared_ptr<const work>;
+// Work of which only addresses are known: a kernel, or a library's.
+static inline bool is_launch(const work &w)
+{
+    return w.kind == work::kernel || w.kind == work::matmul;
+}
 
 struct node {
     work_ref what;
@@ -353,11 +361,8 @@ template <class T> std::shared_ptr<T> require(const call &c, const table<T> &t, 
 
 // --- images (libcuda_image.cc) ---
 
-// CU_OK: it has code that this driver loads on its devices.
+// CU_OK: it is no fatbin, or one with code that this driver loads on its devices.
 int check_image(const void *image);
-// Common prefix of the names of an image's kernels: gr_NAME for an image that says
-// "kernels/NAME.cu", "" (any) for others.
-std::string image_prefix(const void *image);
 
 // --- memory (libcuda_memory.cc) ---
 
@@ -431,6 +436,12 @@ void message_sent(const std::shared_ptr<wire> &w);
 bool run_awaited(const wire &w);
 void nap(); // lets other threads call, as a device works on while one waits for it
 void forget_queue();
+
+// --- cuBLASLt (libcublaslt.cc) ---
+
+void run_product(const struct product &p);
+void forget_products();
+int64_t live_products(); // handles, descriptors and so on that exist
 
 // --- NCCL (libnccl.cc) ---
 

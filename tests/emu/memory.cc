@@ -5,13 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <map>
 #include <mutex>
 
-#include "core.hpp"
-#include "device/kernels/ptx.cuh"
+#include "common.hpp"
 
 namespace emu
 {
@@ -22,7 +20,8 @@ struct Allocation {
     unsigned char *pages;
     bool open;
 };
-static std::map<uintptr_t, Allocation> allocations; // by address
+// By address. Never destroyed: modules with variables end as late as the process.
+static auto &allocations = *new std::map<uintptr_t, Allocation>;
 static std::recursive_mutex lock;
 static int n_open;
 
@@ -92,7 +91,7 @@ std::string where(const void *p)
     return format("address %p", p);
 }
 
-void memory_check_ends()
+void memory_check_ends(const char *kernel)
 {
     for (auto &a : allocations) {
         const unsigned char *begin = (const unsigned char *)a.first;
@@ -101,54 +100,22 @@ void memory_check_ends()
                 report_add(
                     format("kernel %s: device memory was written %zu bytes behind the end of "
                            "an allocation of %zu bytes",
-                           launch.kernel->name, i - a.second.bytes, a.second.bytes));
+                           kernel, i - a.second.bytes, a.second.bytes));
                 memset((void *)(a.first + a.second.bytes), 0xff, align - a.second.bytes % align);
                 break;
             }
     }
 }
 
-void check_aligned(const void *p, uint32_t bytes, const char *what, Site site)
-{
-    if ((uintptr_t)p & (bytes - 1))
-        fail(site, "%s: %p is not aligned to %u bytes", what, p, bytes);
-}
-
 // --- faults ---
 
 static struct sigaction before[2];
 
-// Place of the code that caused a fault, where it can be found.
-static std::string fault_place(void *context)
-{
-#ifdef __x86_64__
-    const ucontext_t *c = static_cast<const ucontext_t *>(context);
-    const void *at = (const void *)(c->uc_mcontext.gregs[REG_RIP] + 1);
-    if (image_holds(at))
-        return ": " + place_text(place_of_code(at));
-#endif
-    (void)context;
-    return "";
-}
-
-static std::string fault_words(const void *p, int signal)
-{
-    int stack = stack_of(p);
-    if (stack >= 0)
-        return "the stack of a thread is full: 64 KiB of local memory";
-    std::string shared = where_shared(p);
-    if (!shared.empty())
-        return "access out of bounds: " + shared;
-    return (signal == SIGBUS ? "bad access: " : "access out of bounds: ") + where(p);
-}
-
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
-    int inside = 0;
     if (n_open && open_at(info->si_addr))
         return;
-    if (launch.kernel && stack_of(&inside) < 0 && current && launch.in_thread)
-        fail_text(here() + fault_place(context) + ": " + fault_words(info->si_addr, signal));
+    front_fault(info->si_addr, signal, context);
     if (below((uintptr_t)info->si_addr) && memory_owns(info->si_addr, 1))
         fprintf(stderr, "the host touches device memory: %s\n", where(info->si_addr).c_str());
     sigaction(signal, &before[signal == SIGBUS], nullptr); // and the access happens again

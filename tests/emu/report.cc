@@ -8,26 +8,6 @@
 
 namespace emu
 {
-static std::string report;
-static int n_said; // findings of the running launch
-static constexpr int most_said = 20;
-
-std::string format_list(const char *form, va_list list)
-{
-    char text[1024];
-    vsnprintf(text, sizeof text, form, list);
-    return text;
-}
-
-std::string format(const char *form, ...)
-{
-    va_list list;
-    va_start(list, form);
-    std::string text = format_list(form, list);
-    va_end(list);
-    return text;
-}
-
 // --- places ---
 
 std::string place(Site site)
@@ -79,7 +59,7 @@ static std::string line_of(const std::string &address)
 }
 
 // Code addresses in the report become lines.
-static void tell_lines()
+void tell_lines()
 {
     std::map<std::string, std::string> lines;
     size_t at = 0;
@@ -92,14 +72,6 @@ static void tell_lines()
     }
 }
 
-bool report_end()
-{
-    if (!n_said)
-        return false;
-    tell_lines();
-    return true;
-}
-
 static std::string where_block()
 {
     return format("kernel %s, block (%u, %u, %u)", launch.kernel->name, block_index.x,
@@ -110,21 +82,6 @@ std::string here()
 {
     uint3 t = current->thread;
     return where_block() + format(", thread (%u, %u, %u)", t.x, t.y, t.z);
-}
-
-void report_begin()
-{
-    report.clear();
-    n_said = 0;
-}
-
-void report_add(const std::string &text)
-{
-    if (++n_said > most_said || report.find(text) != std::string::npos)
-        return;
-    if (!report.empty())
-        report += '\n';
-    report += text;
 }
 
 void fail_text(const std::string &text)
@@ -187,10 +144,3 @@ void fail_stuck()
     fail_text(text + engine_state());
 }
 } // namespace emu
-
-using namespace emu;
-
-const char *emu_report(void)
-{
-    return report.c_str();
-}

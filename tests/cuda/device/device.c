@@ -20,7 +20,7 @@ static struct {
 
 static bool emulated(void)
 {
-    return strcmp(gr_cuda_devices.name, "EMU") == 0;
+    return strcmp(gr_cuda_devices.name, "CUDA") != 0;
 }
 
 static void need_device(void)

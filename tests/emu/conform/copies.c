@@ -216,7 +216,7 @@ static int run_box(struct conform *c, const char *wrapper)
 static int run_ring(struct conform *c, const char *wrapper)
 {
     enum { ROWS = 16, BOXES = 7 };
-    (void)wrapper;
+    const int cluster = strstr(wrapper, "cluster") != NULL;
     static uint16_t in[BOXES * ROWS * 64];
     uint32_t out[64], expected[64] = {0}, seed = 29;
     for (int i = 0; i < BOXES * ROWS * 64; i++) {
@@ -235,7 +235,7 @@ static int run_ring(struct conform *c, const char *wrapper)
                                                    .out = out,
                                                    .out_bytes = sizeof out,
                                                    .map = &map,
-                                                   .p = {BOXES, ROWS, 0, 2, ROWS * 128}}) ||
+                                                   .p = {BOXES, ROWS, cluster, 2, ROWS * 128}}) ||
            conform_same(c, out, expected, 64, 4);
 }
 
@@ -303,6 +303,7 @@ const struct conform_case conform_copies[] = {
     {"tma_store_3d, swizzle 0", 90, run_box},
     {"tma_store_3d, swizzle 128", 90, run_box},
     {"tma_load_2d, a ring of two stages", 90, run_ring},
+    {"tma_load_2d_cluster, mbar_arrive_cluster", 90, run_ring},
     {"setmaxnreg_inc, setmaxnreg_dec", 90, run_setmaxnreg},
     {"griddep_wait, griddep_launch", 80, run_griddep},
     {0},

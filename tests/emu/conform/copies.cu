@@ -150,7 +150,7 @@ GR_KERNEL(conform_tma_store, conform_args, 128, 1)
 
 // A ring of two stages: warp 0 asks for boxes along y, p[0] of them, the others wait for each, add
 // up what they read and give the stage back. A box is p[4] bytes, p[1] rows. out: the sum of each
-// 16-bit column over all boxes, [64].
+// 16-bit column over all boxes, [64]. p[2]: as the only block of a cluster.
 GR_KERNEL(conform_tma_ring, conform_args, 96, 1)
 {
     GR_SMEM;
@@ -164,6 +164,9 @@ GR_KERNEL(conform_tma_ring, conform_args, 96, 1)
         fence_mbar_init();
     }
     __syncthreads();
+    cluster_arrive();
+    cluster_wait();
+    const uint32_t empty = cluster_address(bars + 16, opaque(0));
     uint32_t sum = 0;
     for (int k = 0; k < a.p[0]; k++) {
         const uint32_t s = (uint32_t)k % 2, parity = (uint32_t)k / 2 % 2;
@@ -171,14 +174,20 @@ GR_KERNEL(conform_tma_ring, conform_args, 96, 1)
             if (threadIdx.x == 0) {
                 mbar_wait(bars + 16 + 8 * s, parity ^ 1);
                 mbar_arrive_expect_tx(bars + 8 * s, bytes);
-                tma_load_2d(data + s * bytes, &a.map, 0, k * a.p[1], bars + 8 * s);
+                if (a.p[2])
+                    tma_load_2d_cluster(data + s * bytes, &a.map, 0, k * a.p[1], bars + 8 * s, 1);
+                else
+                    tma_load_2d(data + s * bytes, &a.map, 0, k * a.p[1], bars + 8 * s);
             }
         } else {
             mbar_wait(bars + 8 * s, parity);
             const uint16_t *box = (const uint16_t *)(smem + 1024 + s * bytes);
             for (int y = 0; y < a.p[1]; y++)
                 sum += box[y * 64 + (int)threadIdx.x - 32];
-            mbar_arrive(bars + 16 + 8 * s);
+            if (a.p[2])
+                mbar_arrive_cluster(empty + 8 * s);
+            else
+                mbar_arrive(bars + 16 + 8 * s);
         }
     }
     if (threadIdx.x >= 32)

@@ -217,6 +217,26 @@ static int run_and_or(struct conform *c, const char *wrapper)
            conform_same(c, out, expected, N, 4);
 }
 
+static int run_permute(struct conform *c, const char *wrapper)
+{
+    enum { N = 4096 };
+    static uint32_t in[3 * N], out[N], expected[N];
+    uint32_t seed = 4;
+    for (int i = 0; i < 3 * N; i++)
+        in[i] = conform_random(&seed);
+    for (int i = 0; i < N; i++) {
+        const uint64_t from = (uint64_t)in[3 * i + 1] << 32 | in[3 * i];
+        expected[i] = 0;
+        for (int k = 0; k < 4; k++) {
+            const uint32_t at = in[3 * i + 2] >> 4 * k & 15;
+            const uint8_t byte = (uint8_t)(from >> 8 * (at & 7));
+            expected[i] |= (at & 8 ? byte >= 128 ? 255u : 0u : byte) << 8 * k;
+        }
+    }
+    return run_each(c, wrapper, N, in, sizeof in, out, sizeof out) ||
+           conform_same(c, out, expected, N, 4);
+}
+
 /* ex2.approx.ftz.f32: at most 2 units in the last place off ("ex2"); subnormal results are 0. */
 static int run_exp2(struct conform *c, const char *wrapper)
 {
@@ -335,12 +355,13 @@ static int run_bar(struct conform *c, const char *wrapper)
 {
     enum { TURNS = 9, N = TURNS * 64 };
     (void)wrapper;
-    uint32_t in[N], out[N], expected[N], seed = 15;
+    uint32_t in[N], out[N + 1], expected[N + 1], seed = 15;
     for (int i = 0; i < N; i++)
         in[i] = conform_random(&seed);
     for (int i = 0; i < N; i++)
         expected[i] = in[i / 64 * 64 + 63 - i % 64];
     memset(out, 0xee, sizeof out);
+    out[N] = 0, expected[N] = TURNS;
     return conform_run(c, &(struct conform_launch){.kernel = "conform_bar",
                                                    .blocks = 1,
                                                    .threads = 128,
@@ -350,7 +371,7 @@ static int run_bar(struct conform *c, const char *wrapper)
                                                    .out = out,
                                                    .out_bytes = sizeof out,
                                                    .p = {TURNS}}) ||
-           conform_same(c, out, expected, N, 4);
+           conform_same(c, out, expected, N + 1, 4);
 }
 
 static int run_bar_ids(struct conform *c, const char *wrapper)
@@ -385,6 +406,7 @@ const struct conform_case conform_numbers[] = {
     {"sub_f16x2", 80, pairs},
     {"fma_bf16x2", 80, pairs},
     {"and_or", 80, run_and_or},
+    {"permute", 80, run_permute},
     {"exp2_fast", 80, run_exp2},
     {"load_once", 80, run_load_once},
     {"add_acq_rel", 80, run_add},

@@ -26,6 +26,7 @@ EACH(conform_mul_f16x2, uint32_t, uint32_t, mul_f16x2(in[3 * i], in[3 * i + 1]))
 EACH(conform_sub_f16x2, uint32_t, uint32_t, sub_f16x2(in[3 * i], in[3 * i + 1]))
 EACH(conform_fma_bf16x2, uint32_t, uint32_t, fma_bf16x2(in[3 * i], in[3 * i + 1], in[3 * i + 2]))
 EACH(conform_and_or, uint32_t, uint32_t, and_or(in[3 * i], in[3 * i + 1], in[3 * i + 2]))
+EACH(conform_permute, uint32_t, uint32_t, permute(in[3 * i], in[3 * i + 1], in[3 * i + 2]))
 EACH(conform_exp2_fast, float, float, exp2_fast(in[i]))
 EACH(conform_load_once, uint4, uint4, load_once(in + i))
 
@@ -117,22 +118,29 @@ GR_KERNEL(conform_cp_async_wait, conform_args, 64, 1)
 }
 
 // Warps 0, 1 fill a buffer of 64 words p[0] times, warps 2, 3 read it backwards: full (id 1) and
-// free (id 2), each an arrival of the one side and a wait of the other.
+// free (id 2), each an arrival of the one side and a wait of the other. An arrival does not wait:
+// the readers come to the full one when the word behind the output says that the fillers are past
+// it.
 GR_KERNEL(conform_bar, conform_args, 128, 1)
 {
     GR_SMEM;
     volatile uint32_t *buffer = (volatile uint32_t *)smem;
     const uint32_t i = threadIdx.x % 64;
-    for (int turn = 0; turn < a.p[0]; turn++) {
+    uint32_t *past = (uint32_t *)a.out + a.p[0] * 64; // 0 at first
+    for (uint32_t turn = 0; turn < (uint32_t)a.p[0]; turn++) {
         if (threadIdx.x < 64) {
             if (turn)
                 bar_sync(2, 128);
             buffer[i] = ((const uint32_t *)a.in)[turn * 64 + i];
             bar_arrive(1, 128);
+            if (i == 0)
+                store_release(past, turn + 1);
         } else {
+            while (load_acquire(past) <= turn) {
+            }
             bar_sync(1, 128);
             ((uint32_t *)a.out)[turn * 64 + i] = buffer[63 - i];
-            if (turn + 1 < a.p[0])
+            if (turn + 1 < (uint32_t)a.p[0])
                 bar_arrive(2, 128);
         }
     }

@@ -78,8 +78,8 @@ static inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned shift)
 {
     return (unsigned)(((uint64_t)hi << 32 | lo) >> (shift & 31));
 }
-// Byte i of the result is byte (s >> 4 i & 7) of the eight of y:x. The fourth bit, with which the instruction prmt copies a
-// sign, is masked.
+// Byte i of the result is byte (s >> 4 i & 7) of the eight of y:x. The fourth bit, with which the
+// instruction prmt copies a sign, is masked.
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
 {
     uint64_t from = (uint64_t)y << 32 | x;

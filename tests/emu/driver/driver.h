@@ -67,6 +67,7 @@ void test_order(void);
 void test_capture(void);
 void test_faults(void);
 void test_nccl(void);
+void test_cublaslt(void);
 void test_far(void);
 /* Is the last rank of a case of test_far(), in a process of its own; what failed. */
 int far_rank(const char *name, const char *id);

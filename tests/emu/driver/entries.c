@@ -315,7 +315,7 @@ static void test_launches(void)
     early.value.value = 1;
     OK(launch(&t, 8, 128, 48 << 10, &early));
     EXPECT_EQ(launch(&t, 8, 128, 0, &cluster), NOT_SUPPORTED);
-    REPORTED("launch attribute 4");
+    REPORTED("run one block after another");
     struct cu_launch l = {{1, 1, 1}, {1, 1, 1}, 0, t.a, NULL, 0};
     EXPECT_EQ(cu.launch(&l, t.add, NULL, NULL), CU_INVALID_VALUE);
     EXPECT_EQ(cu.launch(&l, (cu_function)(uintptr_t)t.module, NULL, NULL), INVALID_HANDLE);

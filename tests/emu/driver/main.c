@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "cuda/cublaslt.h"
 #include "cuda/nccl.h"
 #include "tests/emu/driver/driver.h"
 
@@ -10,6 +11,7 @@ struct emu_control emu;
 int n_failed;
 const char *library_path;
 extern struct gr_nccl nccl;
+extern struct gr_cublaslt lt;
 
 void failed(const char *file, int line, const char *what, long long got, long long expected)
 {
@@ -120,6 +122,9 @@ int main(int argc, char **argv)
 #define FN(type, name, sym, since, params) *(void **)&nccl.name = symbol(library, #sym);
 #include "cuda/nccl.def"
 #undef FN
+#define FN(type, name, sym, params) *(void **)&lt.name = symbol(library, #sym);
+#include "cuda/cublaslt.def"
+#undef FN
 #define CONTROL(name) *(void **)&emu.name = symbol(library, "emu_driver_" #name);
     CONTROL(configure)
     CONTROL(fail)
@@ -136,6 +141,7 @@ int main(int argc, char **argv)
     test_capture();
     test_faults();
     test_nccl();
+    test_cublaslt();
     test_far();
     printf("%s\n", n_failed ? "failed" : "all passed");
     return n_failed != 0;

@@ -340,6 +340,46 @@ Test(fused, feed_forward)
     feed_forward(40, 1056, 6, "forty tokens: tiles, down in two segments");
 }
 
+/* GLU of products of many tokens, which are used nowhere else: norms then write over them. */
+static void tiles(int64_t n_tok, int64_t n_ff, bool experts, bool gate_last, uint32_t ends,
+                  int64_t launches, const char *what)
+{
+    struct program p = program(12);
+    int32_t chosen[2 * 40];
+    const int64_t n = experts ? 2 * n_tok : n_tok;
+    struct gr_ten x = ten(&p, n_tok, 128), gate = ten(&p, n, n_ff), up = ten(&p, n, n_ff),
+                  y = ten(&p, n, n_ff), ids = none;
+    if (experts) {
+        cr_assert(n <= 2 * 40);
+        for (int64_t i = 0; i < n; i++)
+            chosen[i] = (int32_t)(i * i % 5);
+        ids = integers(&p, chosen, n);
+        ids.rows = n_tok, ids.cols = 2, ids.row_bytes = 8;
+    }
+    for (int i = 0; i < 2; i++)
+        if (experts)
+            matmul_id(&p, x, ids, i == gate_last ? gate : up);
+        else
+            matmul(&p, x, i == gate_last ? gate : up, none);
+    glu(&p, gate, up, y);
+    p.node[p.n - 1].ends = ends;
+    norm(&p, y, gate, n_ff);
+    norm(&p, y, up, n_ff);
+    same_within(&p, launches, 0, what);
+    done(&p);
+}
+
+Test(fused, glu_of_tiles)
+{
+    tiles(40, 528, false, false, 3, 3, "forty tokens");
+    tiles(40, 528, false, true, 3, 3, "forty tokens, the gate last");
+    tiles(40, 528, false, false, 1, 4, "forty tokens, up is read later");
+    tiles(130, 80, false, false, 3, 3, "two tiles of tokens, one and a quarter of rows");
+    tiles(40, 200, true, false, 0, 5, "experts, apart");
+    tiles(40, 200, true, false, 3, 4, "experts");
+    tiles(40, 200, true, true, 3, 4, "experts, the gate last");
+}
+
 /* The same by two of five experts a token, and what they say summed. */
 static void experts(int64_t n_tok, int64_t launches, const char *what)
 {
@@ -515,19 +555,19 @@ Test(fused, packed_x_of_a_product)
 }
 
 /* Attention in three chunks, and the product of what comes out. */
-static void attention(int64_t n_tok, int64_t launches, const char *what)
+static void attention(int64_t n_tok, int64_t n_head, int64_t launches, const char *what)
 {
-    enum { N_CELL = 600, N_HEAD = 8 };
-    static int32_t list[N_CELL], span[3 * 3];
+    enum { N_CELL = 600, N_TOK = 25 };
+    static int32_t list[N_CELL], span[3 * N_TOK];
     struct program p = program(9);
     for (int i = 0; i < N_CELL; i++)
         list[i] = (i * 7) % N_CELL;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < N_TOK; i++)
         span[3 * i] = span[3 * i + 1] = 10 * i, span[3 * i + 2] = N_CELL - i;
-    struct gr_ten y = ten(&p, n_tok, N_HEAD * D), out = ten(&p, n_tok, 64),
+    struct gr_ten y = ten(&p, n_tok, n_head * D), out = ten(&p, n_tok, 64),
                   spans = integers(&p, span, 3 * n_tok);
     spans.rows = n_tok, spans.cols = 3, spans.row_bytes = 12;
-    node(&p, GR_OP_ATTN)->a.attn = (struct gr_args_attn){.q = ten(&p, n_tok, N_HEAD * D),
+    node(&p, GR_OP_ATTN)->a.attn = (struct gr_args_attn){.q = ten(&p, n_tok, n_head * D),
                                                          .k = cache(&p, N_CELL, N_KV * D),
                                                          .v = cache(&p, N_CELL, N_KV * D),
                                                          .list = integers(&p, list, N_CELL),
@@ -535,7 +575,7 @@ static void attention(int64_t n_tok, int64_t launches, const char *what)
                                                          .pos = integers(&p, list, n_tok),
                                                          .key_pos = integers(&p, list, N_CELL),
                                                          .y = y,
-                                                         .n_head = N_HEAD,
+                                                         .n_head = n_head,
                                                          .n_head_kv = N_KV,
                                                          .d_k = D,
                                                          .d_v = D,
@@ -547,8 +587,12 @@ static void attention(int64_t n_tok, int64_t launches, const char *what)
 
 Test(fused, attention)
 {
-    attention(1, 2, "a token");
-    attention(3, 3, "three tokens");
+    attention(1, 8, 2, "a token");
+    attention(3, 8, 3, "three tokens");
+    attention(1, 8 * N_KV, 2, "a token, heads of a group are a chunk");
+    attention(3, 8 * N_KV, 2, "three tokens, heads of a group are a chunk");
+    attention(24, 8 * N_KV, 2, "24 tokens");
+    attention(25, 8 * N_KV, 3, "25 tokens");
 }
 
 /* ---- what does not ---- */

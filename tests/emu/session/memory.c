@@ -60,18 +60,20 @@ static uint64_t free_bytes(void)
 /* Layers of the CPU that compute prompts on the device: what their weights come through is counted,
  * with the layers that were asked for and with those that were found, on the device and pinned. The
  * runtime's own counters and roundings are some KiB. */
-static void fits(int32_t n_gpu, int32_t offload_from)
+static void fits(int32_t n_gpu, int32_t offload_from, enum gr_matmul matmul)
 {
     enum { OWN = 64 << 10 };
     struct gr_session_params p = gr_session_params_default();
-    p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = 32, p.offload_from = offload_from;
+    const int n_tok = matmul == GR_MATMUL_CUBLAS ? 40 : 30;
+    p.n_ctx = 256, p.n_threads = 1, p.n_ubatch = (uint32_t)n_tok + 2, p.offload_from = offload_from;
+    p.matmul = matmul;
     struct gr_model *m = open_model("llama", 4, 64, n_gpu);
     struct gr_fit plan, is;
     cr_assert_eq(gr_model_fit(m, &p, &plan), 0, "%s", gr_error());
     cr_assert_eq(plan.n_device, 2);
     uint64_t before = free_bytes();
     struct gr_session *s = open_session(m, &p);
-    struct gr_batch b = text(30);
+    struct gr_batch b = text(n_tok);
     cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
     uint64_t takes = before - free_bytes();
     const struct gr_fit_device *d = &plan.device[1];
@@ -91,9 +93,16 @@ static void fits(int32_t n_gpu, int32_t offload_from)
 Test(memory, what_offloading_takes_is_planned)
 {
     for (int32_t n_gpu = 1; n_gpu <= 5; n_gpu += 2) {
-        fits(n_gpu, -1);
-        fits(n_gpu, 12);
+        fits(n_gpu, -1, GR_MATMUL_OWN);
+        fits(n_gpu, 12, GR_MATMUL_OWN);
     }
+}
+
+/* Unpacked weights, sums and the library's workspace. */
+Test(memory, what_a_library_takes_is_planned)
+{
+    fits(5, -1, GR_MATMUL_CUBLAS);
+    fits(1, 12, GR_MATMUL_CUBLAS);
 }
 
 static int64_t allocations(void)
@@ -138,7 +147,7 @@ Test(memory, products_of_fewer_tokens_take_no_more)
             const struct gr_node node = {.op = GR_OP_MATMUL,
                                          .a.matmul = {.x = x, .w = w, .y = y, .scale = 1}};
             const struct gr_segment s = {&node, 1, NULL, 0};
-            size_t bytes = b->api->segment_scratch(b, &s);
+            size_t bytes = b->api->segment_scratch(b, &s, NULL);
             cr_expect(bytes >= most, "%lld rows, %lld tokens: %zu bytes, fewer took %zu",
                       (long long)n_out[i], (long long)n, bytes, most);
             most = bytes;

@@ -255,6 +255,11 @@ Test(cuda_switch_values, say_which)
     cr_expect(p.check_counters && p.no_sm90 && p.no_graphs && !p.no_pdl && !p.no_fuse);
     setenv("GR_TEST_CUDA", "no-graphs", 1);
     cr_expect(cuda_words((struct gr_device_opt){0}).no_graphs);
+    cr_expect_eq(p.matmul, GR_MATMUL_AUTO);
+    setenv("GR_TEST_CUDA", "cublas", 1);
+    cuda_words_session(&p);
+    cr_expect_eq(p.matmul, GR_MATMUL_CUBLAS);
+    cr_expect_eq(cuda_words((struct gr_device_opt){0}).matmul, GR_DEVICE_MATMUL_LIBRARY);
 }
 
 Test(cuda_switch_values, no_other, .exit_code = 2)

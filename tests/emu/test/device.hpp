@@ -48,5 +48,10 @@ template <class Args> std::string run(const char *kernel, const Shape &s, const 
         return std::string("no kernel ") + kernel;
     if (k->args_bytes != sizeof(Args))
         return "arguments of another size";
-    return emu_launch(k, s.grid, s.block, s.smem, &args) ? emu_report() : "";
+    const struct emu_shape shape = {{s.grid[0], s.grid[1], s.grid[2]},
+                                    {s.block[0], s.block[1], s.block[2]},
+                                    {0, 0, 0},
+                                    s.smem,
+                                    0};
+    return emu_launch(k, &shape, &args) ? emu_report() : "";
 }

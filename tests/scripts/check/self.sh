@@ -58,7 +58,7 @@ plant() {
     expect "$1" "$2:$3"
 }
 
-rules="includes headers length todo names links symbols"
+rules="includes headers length todo names links asm symbols"
 command -v clang-format-14 >/dev/null && command -v clang-tidy-14 >/dev/null && command -v cppcheck >/dev/null &&
     rules="$rules format tidy cppcheck"
 for rule in $rules; do
@@ -92,6 +92,11 @@ plant todo host/kv/kv.c 2 '\n/* TO''DO */\n'
 plant names host/graph/plan.c 2 '\nconst char *gr_f(void) { return "gpt2"; }\n'
 plant links README.md 3 '[a](host/base/none.h)\n'
 plant links host/README.md 2 '\n[a](../README.md#two-words)\n'
+plant asm kernels/norm.cu 3 'asm volatile("bar.sync 0;");\n'
+plant asm kernels/norm.cu 3 'asm("bar.sync 0;" ::: "memory");\n'
+plant asm kernels/norm.cu 3 'asm("mov.u64 %%0, %%%%globaltimer;" : "=l"(now));\n'
+plant asm kernels/norm.cu 4 '\nGR_SM90(asm volatile("{\\n.reg .pred p;\\n@p st.shared.u32 [%%0], %%1;\\n}"\n  ::"r"(bar), "r"(v)));\n'
+plant asm kernels/norm.cu 4 'asm("add.u32 %%0, %%1, 1;" : "=r"(a) : "r"(b));\nasm volatile("add.u32 %%0, %%1, 1; wgmma.fence.sync.aligned;" : "=r"(a) : "r"(b));\n'
 plant symbols host/kv/kv.c 1 'int kv_open(void) { return 0; }\n'
 plant symbols host/kv/kv.c 3 '#include <stdlib.h>\nvoid gr_f(void);\nvoid gr_f(void) { exit(1); }\n'
 plant symbols host/kv/kv.c 3 '#include <stdio.h>\nvoid gr_f(char *p, const char *f, int x);\nvoid gr_f(char *p, const char *f, int x) { sprintf(p, f, x); }\n'

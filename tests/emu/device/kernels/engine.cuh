@@ -21,6 +21,7 @@ void bulk_store(void *dst, uint32_t src, uint32_t bytes, Site site);
 void tma_load(uint32_t dst, const struct gr_tensor_map *map, int rank, const int at[3],
               uint32_t bar, Site site);
 void tma_store(const struct gr_tensor_map *map, int rank, const int at[3], uint32_t src, Site site);
+void one_block(uint32_t blocks, const char *what, Site site);
 void bulk_commit();
 void bulk_wait(uint32_t pending, bool read_only);
 void tma_prefetch_map(const struct gr_tensor_map *map, Site site);
@@ -89,6 +90,29 @@ GR_DEV void tma_load_3d(uint32_t dst, const struct gr_tensor_map *map, int x, in
 {
     const int at[3] = {x, y, z};
     emu::tma_load(dst, map, 3, at, bar, site);
+}
+// Every block is a cluster by itself here, and the only one that runs; so there is nothing to wait
+// for.
+GR_DEV void tma_load_2d_cluster(uint32_t dst, const struct gr_tensor_map *map, int x, int y,
+                                uint32_t bar, uint16_t blocks, EMU_SITE)
+{
+    emu::one_block(blocks, "tma_load_2d_cluster", site);
+    tma_load_2d(dst, map, x, y, bar, site);
+}
+GR_DEV uint32_t cluster_address(uint32_t addr, uint32_t i, EMU_SITE)
+{
+    emu::one_block(1u << i, "cluster_address", site);
+    return addr;
+}
+GR_DEV void mbar_arrive_cluster(uint32_t at, EMU_SITE)
+{
+    emu::mbar_arrive(at, site);
+}
+GR_DEV void cluster_arrive()
+{
+}
+GR_DEV void cluster_wait()
+{
 }
 GR_DEV void tma_store_2d(const struct gr_tensor_map *map, int x, int y, uint32_t src, EMU_SITE)
 {

@@ -18,8 +18,9 @@
         first;                                                                                     \
         name##_body(*static_cast<const Args *>(args));                                             \
     }                                                                                              \
-    static const struct emu_kernel name##_kernel = {#name, name##_run, threads, blocks,            \
-                                                    sizeof(Args)};                                 \
+    static const struct emu_kernel name##_kernel = {                                               \
+        #name, name##_run, __BASE_FILE__, threads, blocks, sizeof(Args),                           \
+        0,     nullptr,    nullptr,       0,       nullptr};                                       \
     __attribute__((constructor)) static void name##_register()                                     \
     {                                                                                              \
         emu_register(&name##_kernel);                                                              \
@@ -106,10 +107,24 @@ GR_DEV uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
 {
     return (a & b) | c;
 }
+GR_DEV uint32_t permute(uint32_t a, uint32_t b, uint32_t s)
+{
+    uint32_t v = __byte_perm(a, b, s), r = 0;
+    for (int i = 0; i < 32; i += 8) {
+        uint32_t byte = v >> i & 255;
+        r |= (s >> i / 2 & 8 ? (byte >> 7) * 255 : byte) << i;
+    }
+    return r;
+}
 GR_DEV float exp2_fast(float x)
 {
     float y = exp2f(x);
     return fabsf(y) < 0x1p-126f ? 0.0f : y; // .ftz
+}
+
+GR_DEV uint32_t opaque(uint32_t v)
+{
+    return v;
 }
 
 // --- global memory ---
