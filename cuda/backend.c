@@ -230,6 +230,7 @@ static void give_back(struct gr_cuda_backend *c)
     gr_cuda_settle(c, &v);
     gr_cuda_loader_free(c, &c->loader);
     gr_cuda_offloader_free(c);
+    gr_cuda_products_close(c);
     gr_cuda_events_fini(c);
     gr_cuda_ring_free(c, &c->ring);
     gr_cuda_scratch_free(c);
@@ -308,6 +309,8 @@ static int make_ready(struct gr_cuda_backend *c)
         rc = gr_cuda_ring_new(c, &c->ring, c->stream, RING_SLOTS, RING_SLOT);
     if (!rc)
         rc = make_counters(c);
+    if (!rc)
+        rc = gr_cuda_products_open(c);
     if (!rc && c->opt.nvtx)
         gr_nvtx_name_stream(c->stream, "gpurun steps");
     return rc;

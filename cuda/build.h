@@ -6,10 +6,11 @@
 /* The code of one file of kernels/, as the driver loads it. */
 struct gr_kernel_image {
     const char *name; /* "matmul_mv" */
-    const void *data; /* a fatbin; for the emulated device the file's name */
+    const void *data; /* a fatbin; of EMU the file's name, of PTX its texts */
 };
 
-/* "CUDA"; "EMU" for the emulated device: the name of the backend, and devices are called by it. */
+/* "CUDA"; of the emulated device "EMU", or "PTX" with kernels of PTX: the name of the backend, and
+ * devices are called by it. */
 extern const char gr_cuda_kind[];
 
 struct gr_cuda_build {
@@ -18,7 +19,8 @@ struct gr_cuda_build {
     int n_image;       /* 0: built without a CUDA compiler */
     const char *archs; /* architectures with code: "sm_80 sm_90a compute_80", compute_ being PTX */
     const char *nccl;  /* its library, for dlopen; NULL or "": built to do without */
-    int toolkit;       /* CUDA's version that the images are of (13000: nvcc 13.0), 0: of none */
+    const char *cublaslt; /* its libraries, the first that is there is opened; likewise */
+    int toolkit;          /* CUDA's version that the images are of (13000: nvcc 13.0), 0: of none */
 };
 extern const struct gr_cuda_build gr_cuda_build;
 

@@ -47,6 +47,7 @@ static int read_facts(struct gr_cuda_device *d)
         (rc = attribute(d, CU_ATTR_MAX_SMEM, &d->facts.smem_max)) ||
         (rc = attribute(d, CU_ATTR_SM_SMEM, &d->facts.smem_sm)) ||
         (rc = attribute(d, CU_ATTR_RESERVED_SMEM, &d->facts.smem_reserved)) ||
+        (rc = attribute(d, CU_ATTR_CLUSTERS, &d->facts.clusters)) ||
         (rc = attribute(d, CU_ATTR_L2_BYTES, &l2)))
         return rc;
     d->facts.cc = major * 10 + minor;

@@ -49,25 +49,30 @@ enum {                        /* CUdevice_attribute */
        CU_ATTR_L2_BYTES = 38,
        CU_ATTR_CC_MAJOR = 75,
        CU_ATTR_CC_MINOR = 76,
-       CU_ATTR_SM_SMEM = 81,       /* a multiprocessor's */
-       CU_ATTR_RESERVED_SMEM = 111 /* of each block, by the system */
+       CU_ATTR_SM_SMEM = 81,        /* a multiprocessor's */
+       CU_ATTR_RESERVED_SMEM = 111, /* of each block, by the system */
+       CU_ATTR_CLUSTERS = 120
 };
 enum {                          /* CUfunction_attribute */
        CU_FUNC_STATIC_SMEM = 1, /* bytes of __shared__ variables */
        CU_FUNC_PTX_VERSION = 5,
        CU_FUNC_MAX_DYNAMIC_SMEM = 8
 };
-#define CU_SMEM_UNASKED (48 << 10)   /* bytes of any kernel, static and dynamic together */
-enum { CU_LAUNCH_PROGRAMMATIC = 6 }; /* CUlaunchAttributeID: ..STREAM_SERIALIZATION */
+#define CU_SMEM_UNASKED (48 << 10) /* bytes of any kernel, static and dynamic together */
+enum { /* CUlaunchAttributeID: ..CLUSTER_DIMENSION, ..PROGRAMMATIC_STREAM_SERIALIZATION */
+       CU_LAUNCH_CLUSTER = 4,
+       CU_LAUNCH_PROGRAMMATIC = 6
+};
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_CAPTURE_THREAD_LOCAL = 1 };
 
-/* CUlaunchConfig with CUlaunchAttribute; one attribute at most is used here. */
+/* CUlaunchConfig with CUlaunchAttribute. */
 struct cu_launch_attribute {
     int id;
     char pad[4];
     union {
         char bytes[64];
         int value;
+        unsigned cluster[3]; /* blocks */
     } value;
 };
 struct cu_launch {

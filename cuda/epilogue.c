@@ -129,6 +129,19 @@ static int64_t slices_of(const struct gr_launcher *l, int k, struct epilogue *s)
     return best;
 }
 
+/* The largest number of slices that are whole chunks of columns of y in which all n_step nodes can
+ * be done; 0: there is none. */
+static int64_t chunk_slices(const struct gr_launcher *l, int k, struct epilogue *s,
+                            const struct gr_ten *y)
+{
+    const int n_step = s->n_step;
+    for (int64_t n = GR_EPILOGUE_SLICES; n > 1; n--)
+        if (y->cols % (n * GR_PACK_COLS) == 0 && sliced(l, k, n, s) == n_step)
+            return n;
+    s->n_step = n_step; /* the nodes are the same */
+    return 0;
+}
+
 static void set_step(struct gr_epilogue_step *to, const struct gr_node *n)
 {
     to->op = n->op;
@@ -175,6 +188,9 @@ int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_ma
                         gr_packed_x_ahead(l, k + s.n_step - 1, y, &packed_x);
     if (!s.n_step && !has_packed_x)
         return 0;
+    bool all_sliced = has_packed_x && n_slice > 1 && n_sliced == s.n_step;
+    int64_t n_chunk = all_sliced ? chunk_slices(l, k, &s, y) : 0;
+    n_slice = n_chunk ? n_chunk : n_slice;
     *t = (struct gr_epilogue){.count = gr_launch_counters(l),
                               .n_slice = (uint32_t)n_slice,
                               .n_work = t->n_work / (uint32_t)n_slice,
@@ -184,5 +200,7 @@ int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_ma
         set_step(&t->step[i], s.step[i]);
     if (has_packed_x)
         t->packed_x = packed_x;
+    if (n_chunk)
+        t->slice_chunks = (uint32_t)(y->cols / (n_chunk * GR_PACK_COLS));
     return s.n_step;
 }

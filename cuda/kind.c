@@ -1,6 +1,7 @@
 /* The kind of devices that this folder drives, as the engine finds it. */
 #include "base/checked.h"
 #include "cuda/build.h"
+#include "cuda/cublaslt.h"
 #include "cuda/transport.h"
 
 static int count(const char **why, bool *broken)
@@ -18,12 +19,20 @@ static void versions(struct gr_kind_versions *v)
                                    gr_cuda_driver_name(needed)};
 }
 
+static bool matmul_find(const char **what)
+{
+    const struct gr_cublaslt_state *s = gr_cublaslt_state();
+    *what = s->what;
+    return s->version != 0;
+}
+
 const struct gr_device_kind gr_cuda_devices = {
     .name = gr_cuda_kind,
     .count = count,
     .info = gr_cuda_device_info,
     .versions = versions,
     .open = gr_cuda_open,
+    .matmul_find = matmul_find,
     .transport_find = gr_cuda_transport_find,
     .transport_ticket = gr_cuda_transport_ticket,
 };

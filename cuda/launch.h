@@ -22,6 +22,7 @@ struct gr_cuda_facts {
     int smem_sm;       /* bytes of a multiprocessor for its blocks */
     int smem_reserved; /* bytes of each block's that the system takes */
     int64_t l2_bytes;
+    int clusters; /* 1: blocks of a launch may be in clusters */
 };
 
 struct gr_launcher;
@@ -36,6 +37,14 @@ struct gr_grid {
 };
 int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
               uint32_t smem, const void *args, size_t args_bytes);
+/* The same in clusters of n_block blocks along x (facts.clusters), of which there are whole ones.
+ */
+int gr_launch_clusters(struct gr_launcher *l, const char *kernel, struct gr_grid grid,
+                       uint32_t n_block, uint32_t threads, uint32_t smem, const void *args,
+                       size_t args_bytes);
+/* True when code for compute capability 9.0 alone may run: the device has it, and the session wants
+ * it. */
+bool gr_launch_sm90(const struct gr_launcher *l);
 /* True when this build has that kernel for this device. wgmma kernels run on compute capability 9.0
  * only, and a session may want none: the caller has another kernel. */
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel);
@@ -52,9 +61,10 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes);
 /* Scratch memory for something derived from x by a kernel of this kind (a string constant): when
  * the node before, or one before that, has asked for the same and x was not written since, the same
  * address and *fresh = false; otherwise *fresh = true, and the caller notes the launch that fills
- * it. One piece at a time. */
+ * it. One piece at a time; with in_turn the one before stays until the launch that fills this one
+ * is over, so that this launch may still read it. */
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
-                        size_t bytes, bool *fresh);
+                        size_t bytes, bool in_turn, bool *fresh);
 
 /* The k-th node behind this one in the segment (0 = this one); NULL when there is none, or while
  * measuring, when each node stands alone. Launchers decide by it about fusions: which of the next
@@ -88,6 +98,29 @@ int gr_epilogue_behind(struct gr_launcher *l, int k, const struct gr_epilogue_ma
  * arguments. */
 int gr_launch_tensor_map(struct gr_launcher *l, void *map, const void *data, bool bf16,
                          int64_t rows, int64_t cols, int64_t row_bytes, int box_rows, int box_cols);
+
+/* A product of plain matrices by a library, cuBLASLt: y [n_tok, rows] f32, contiguous, of x [n_tok,
+ * cols] and w [rows, cols], both row-major and of one type, with sums in f32. */
+struct gr_product_shape {
+    uint32_t dtype;   /* GR_F32, GR_F16 or GR_BF16 */
+    uint32_t x_align; /* bytes that x and its rows are aligned to, 4 .. 256; w and y: 256 */
+    int64_t rows, n_tok, cols;
+    int64_t w_pitch, x_pitch; /* elements from row to row */
+};
+struct gr_product_plan;
+
+/* True when the session computes such a product with weights of dtype by the library. */
+bool gr_launch_by_library(const struct gr_launcher *l, uint32_t dtype, int64_t rows, int64_t cols,
+                          int64_t n_tok);
+/* Bytes of scratch memory that every product by the library is given. */
+size_t gr_launch_workspace(const struct gr_launcher *l);
+/* Finds the library's way to compute a product, which it is asked for once a shape. NULL in *plan:
+ * it has none; it is not asked while measuring. */
+int gr_launch_product_find(struct gr_launcher *l, const struct gr_product_shape *shape,
+                           const struct gr_product_plan **plan);
+/* Notes a product; `workspace` is aligned to 256. */
+int gr_launch_product(struct gr_launcher *l, const struct gr_product_plan *plan, const void *w,
+                      const void *x, float *y, void *workspace);
 
 /* Notes the launch that packs rows [batch, rows, cols] as they stand in a file, staged on the
  * device, into tiles, or the one that unpacks them. A large matrix may come in pieces: `packed` is

@@ -202,6 +202,16 @@ static const char *decode_kernel(const struct gr_kernel_attn *k)
                            : "gr_attn_decode_512";
 }
 
+/* Lets the blocks that join chunks write y as packed x by lane, where a product of it is next. */
+static void set_packed_x(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
+{
+    int32_t group = k->n_head / k->n_head_kv;
+    bool alone = group % k->n_pack == 0 && k->n_pack * k->d_v % GR_PACK_COLS == 0;
+    if (k->n_tok > (alone ? GR_MV3_TOKENS : 1) || !gr_packed_x_ahead(l, 0, y, &k->packed_x))
+        k->packed_x.to.n = 0;
+    k->packed_alone = alone && k->packed_x.to.n;
+}
+
 static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct gr_ten *y)
 {
     const char *kernel = decode_kernel(k);
@@ -214,8 +224,8 @@ static int decode(struct gr_launcher *l, struct gr_kernel_attn *k, const struct 
     struct gr_grid grid = {(uint32_t)tokens, (uint32_t)heads, (uint32_t)z};
     if (k->all && (int64_t)k->n_tok * heads < GR_LAUNCH_COUNTERS)
         k->count = gr_launch_counters(l);
-    if (k->count && k->n_tok == 1 && !gr_packed_x_ahead(l, 0, y, &k->packed_x))
-        k->packed_x.to.n = 0;
+    if (k->count)
+        set_packed_x(l, k, y);
     int err = gr_launch(l, kernel, grid, DECODE_THREADS, (uint32_t)smem, k, sizeof *k);
     if (err || k->count)
         return err;

@@ -2,11 +2,13 @@
  *
  * F32 weights are multiplied in f32. All others meet activations of 16 bits, written as packed x
  * (gr/kernel/matmul.h) by a launch in front: once for all products of the same x. Few tokens are a
- * stream of weights, many are tiles, on wgmma where the device has it. */
+ * stream of weights, many are tiles, on wgmma where the device has it, or a library's product
+ * (cuda/matmul_plain.h). */
 #include <stdio.h>
 
 #include "base/checked.h"
 #include "cuda/grid.h"
+#include "cuda/matmul_plain.h"
 #include "cuda/packed_x.h"
 #include "gr/kernel/epilogue.h"
 #include "gr/kernel/packed_x.h"
@@ -16,7 +18,8 @@
 /* Constants of the kernels, with the same values there. */
 enum {
     WARPS = 8,
-    BLOCKS_EACH = 2, /* of so many warps, a multiprocessor */
+    BLOCKS_EACH = 2,       /* of so many warps, a multiprocessor */
+    RING_BYTES = 64 << 10, /* of weights on their way to a multiprocessor */
     F32_TILE = 64,
     F32_MV_TOKENS = 32,
     F32_BLOCKS = 128, /* that columns are divided for: about a multiprocessor each */
@@ -39,7 +42,8 @@ static int64_t n_tile(const struct gr_ten *w)
     return up(w->offset + w->rows, GR_PACK_ROWS);
 }
 
-/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share a kernel per form. */
+/* The name "gr_matmul_<form>_<type>"; types whose blocks are kept whole share a kernel for each
+ * form, "gr_matmul_any_<form>" of kernels/matmul_any.cu. */
 struct name {
     char text[48];
 };
@@ -47,8 +51,10 @@ struct name {
 static struct name kernel(const char *form, const struct gr_ten *w)
 {
     struct name n;
-    snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form,
-             gr_pack_is_whole(w->dtype) ? "any" : gr_dtype_name(w->dtype));
+    if (gr_pack_is_whole(w->dtype))
+        snprintf(n.text, sizeof n.text, "gr_matmul_any_%s", form);
+    else
+        snprintf(n.text, sizeof n.text, "gr_matmul_%s_%s", form, gr_dtype_name(w->dtype));
     return n;
 }
 
@@ -71,12 +77,10 @@ static uint32_t whole_bytes(const struct gr_ten *w, uint32_t n)
     return (uint32_t)gr_whole_grid_bytes(w->dtype) + n * (uint32_t)gr_pack_chunk_bytes(w->dtype, 8);
 }
 
-/* Warps of a streaming kernel's block, which take turns at the steps of a tile. */
-static uint32_t stream_warps(const struct gr_matmul_args *m, int group)
+/* Warps of a streaming kernel's block, which take turns at the chunks of a tile. */
+static uint32_t stream_warps(const struct gr_matmul_args *m)
 {
-    bool wide = gr_pack_type(m->w.dtype).bits[0] >= 8, whole = gr_pack_is_whole(m->w.dtype);
-    uint32_t units = wide || (group > GR_MV_TOKENS && !whole) ? 4 : 8; /* of a warp's step */
-    return GR_MIN(WARPS, up(m->x.units, units));
+    return GR_MIN(WARPS, up(m->x.units, gr_mv_slot_units(m->w.dtype)));
 }
 
 /* Bytes of shared memory for the sums of a tile. */
@@ -91,7 +95,7 @@ static int stream(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t
     bool few = m->n_tok <= GR_MV_TOKENS;
     int group = few ? GR_MV_TOKENS : GR_MV3_TOKENS;
     struct gr_grid grid = {(uint32_t)(n_tile(&m->w) * n_item), up(m->n_tok, group), 1};
-    uint32_t warps = stream_warps(m, group), smem = stream_sums(warps, group);
+    uint32_t warps = stream_warps(m), smem = stream_sums(warps, group);
     if (gr_pack_is_whole(m->w.dtype))
         smem = GR_MAX(smem, whole_bytes(&m->w, warps * GR_WHOLE_SLOTS));
     return gr_launch(l, kernel(few ? "mv" : "mv3", &m->w).text, grid, 32 * warps, smem, m,
@@ -166,13 +170,34 @@ static uint32_t stream_blocks(const struct gr_launcher *l, const char *kernel, u
     return n <= places ? n : places - 1;
 }
 
-static int stream_parts(struct gr_launcher *l, const struct gr_matmul_mv_args *p)
+/* Bytes of shared memory for n slots of each warp's ring, with their barriers. */
+static uint32_t ring_bytes(uint32_t dtype, uint32_t warps, uint32_t n)
+{
+    return warps * n * (gr_mv_slot_bytes(dtype, gr_mv_slot_units(dtype)) + 8);
+}
+
+/* Number of slots that bring RING_BYTES to a multiprocessor, at least two; fewer where its shared
+ * memory would not hold all blocks. */
+static uint32_t ring_slots(const struct gr_launcher *l, const char *kernel, uint32_t dtype,
+                           uint32_t warps, uint32_t sums)
+{
+    uint32_t n = GR_MAX(2, up(RING_BYTES, ring_bytes(dtype, BLOCKS_EACH * WARPS, 1)));
+    while (n > 1 && (uint32_t)gr_launch_resident(l, kernel, sums + ring_bytes(dtype, warps, n)) <
+                        BLOCKS_EACH * WARPS / warps)
+        n--;
+    return n;
+}
+
+static int stream_parts(struct gr_launcher *l, struct gr_matmul_mv_args *p)
 {
     const struct gr_matmul_args *m = &p->part[0];
     bool few = m->n_tok <= GR_MV_TOKENS;
-    int group = few ? GR_MV_TOKENS : GR_MV3_TOKENS;
-    uint32_t warps = stream_warps(m, group), smem = 2 * stream_sums(warps, group);
+    uint32_t warps = stream_warps(m),
+             smem = 2 * stream_sums(warps, few ? GR_MV_TOKENS : GR_MV3_TOKENS);
     const struct name name = kernel(few ? "mv" : "mv3", &m->w);
+    p->n_slot = (int32_t)ring_slots(l, name.text, m->w.dtype, warps, smem);
+    p->copy_engine = gr_launch_sm90(l);
+    smem += ring_bytes(m->w.dtype, warps, (uint32_t)p->n_slot);
     const struct gr_grid grid = {
         stream_blocks(l, name.text, warps, smem, p->epilogue.n_slice * p->epilogue.n_work), 1, 1};
     return gr_launch(l, name.text, grid, 32 * warps, smem, p, sizeof *p);
@@ -194,16 +219,7 @@ static int stream_one(struct gr_launcher *l, const struct gr_matmul_args *m, int
 /* True when this product's tiles run on wgmma. */
 static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
 {
-    return gr_launch_facts(l)->cc == 90 && gr_launch_has(l, kernel("tile_sm90", w).text);
-}
-
-/* Bytes of shared memory of a block on wgmma whose tiles have up to n rows of x. */
-static uint32_t sm90_bytes(uint32_t dtype, int32_t n)
-{
-    int32_t bytes = 0;
-    for (int32_t width = 32; width <= gr_sm90_width(n); width *= 2)
-        bytes = GR_MAX(bytes, gr_sm90_smem(dtype, width).bytes);
-    return (uint32_t)bytes;
+    return gr_launch_sm90(l) && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
 /* Cuts n products of the same packed x on wgmma into segments, with scratch memory for their sums.
@@ -221,26 +237,43 @@ static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64
     a->count = gr_launch_counters(l);
 }
 
-/* Notes n products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows each. */
-static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, uint32_t n_x,
-                      int64_t n_x_row, int64_t n_item)
+/* Number of tiles of rows of n products: with GLU half of a tile's are of each of two. */
+static int32_t rows_sm90(const struct gr_matmul_args *part, int n, bool glu)
 {
-    struct gr_matmul_sm90_args a = {.n = n, .n_x = (int32_t)n_x, .n_segment = 1};
+    int64_t n_row = 0;
+    if (glu)
+        return (int32_t)up(n_tile(&part->w) * GR_PACK_ROWS, GR_SM90_ROWS / 2);
+    for (int i = 0; i < n; i++)
+        n_row += up(n_tile(&part[i].w) * GR_PACK_ROWS, GR_SM90_ROWS);
+    return (int32_t)n_row;
+}
+
+/* Notes n products of the same packed x on wgmma, in n_x tiles of up to n_x_row rows each; glu: as
+ * the argument struct has it. Clusters are of neighbours: the two multiprocessors of a TPC, which
+ * all devices have whole. */
+static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, int n, int32_t glu,
+                      uint32_t n_x, int64_t n_x_row, int64_t n_item)
+{
+    const struct gr_cuda_facts *facts = gr_launch_facts(l);
+    struct gr_matmul_sm90_args a = {.n = n, .glu = glu, .n_x = (int32_t)n_x, .n_segment = 1};
     const struct gr_matmul_args *m = part;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         a.part[i] = part[i];
-        a.n_row += (int32_t)up(n_tile(&part[i].w) * GR_PACK_ROWS, GR_SM90_ROWS);
-    }
-    n_x_row = GR_MIN(n_x_row, GR_SM90_X_ROWS);
+    a.n_row = rows_sm90(part, n, glu != 0);
+    a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
+    a.n_block = facts->clusters ? GR_SM90_CLUSTER : 1;
     if (!m->tiles)
-        cut_sm90(l, &a, n_x_row, n_item);
+        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS), n_item);
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
-    struct gr_grid grid = {(uint32_t)a.n_row * n_x, (uint32_t)a.n_segment, (uint32_t)n_item};
+    const uint32_t n_block = (uint32_t)a.n_block;
+    a.n_work = n_x * ((uint32_t)a.n_row / n_block) * (uint32_t)a.n_segment * (uint32_t)n_item;
+    a.n_cluster = GR_MIN(a.n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
+    const struct gr_grid grid = {a.n_cluster * n_block, 1, 1};
     return rc ? rc
-              : gr_launch(l, kernel("tile_sm90", &m->w).text, grid, 384,
-                          sm90_bytes(m->w.dtype, (int32_t)n_x_row), &a, sizeof a);
+              : gr_launch_clusters(l, kernel("tile_sm90", &m->w).text, grid, n_block, 384,
+                                   (uint32_t)gr_sm90_smem(m->w.dtype).bytes, &a, sizeof a);
 }
 
 /* Notes a product in tiles of x (n_x of them along the grid, of up to n rows), of rows of weights,
@@ -249,17 +282,23 @@ static int tiles(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t
                  int64_t n_item)
 {
     if (on_sm90(l, &m->w))
-        return tiles_sm90(l, m, 1, n_x, n, n_item);
+        return tiles_sm90(l, m, 1, 0, n_x, n, n_item);
     struct gr_grid grid = {n_x, up(n_tile(&m->w) * GR_PACK_ROWS, TILE_ROWS), (uint32_t)n_item};
     uint32_t whole = gr_pack_is_whole(m->w.dtype) ? whole_bytes(&m->w, 2 * TILE_ROWS / 16) : 0;
     return gr_launch(l, kernel("tile", &m->w).text, grid, 128,
                      whole ? TILE_X_SMEM + GR_MAX(whole, TILE_SUM_SMEM) : TILE_SMEM, m, sizeof *m);
 }
 
+/* Most tokens that the streaming kernels take. */
+static int32_t few_tokens(const struct gr_matmul_args *m)
+{
+    return m->w.dtype == GR_F32 ? F32_MV_TOKENS : GR_MV3_TOKENS;
+}
+
 /* A product of n_item items of n_tok tokens each. */
 static int product(struct gr_launcher *l, const struct gr_matmul_args *m, int64_t n_item)
 {
-    if (m->n_tok <= (m->w.dtype == GR_F32 ? F32_MV_TOKENS : GR_MV3_TOKENS))
+    if (m->n_tok <= few_tokens(m))
         return stream_one(l, m, n_item);
     if (m->w.dtype == GR_F32)
         return gr_launch(l, "gr_matmul_f32_tile",
@@ -329,8 +368,7 @@ static int with_epilogue(struct gr_launcher *l, struct gr_matmul_mv_args *p)
         else
             made[i].y = n->a.matmul_id.y, made[i].ids = n->a.matmul_id.ids;
     }
-    return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0], GR_MV_TOKENS),
-                              &p->epilogue);
+    return gr_epilogue_behind(l, p->n, made, p->n, 32 * stream_warps(&p->part[0]), &p->epilogue);
 }
 
 /* Collects the product m, packed x and all, and the products behind it that can share its launch;
@@ -366,6 +404,29 @@ static int stream_all(struct gr_launcher *l, const struct gr_matmul_args *m, int
     return stream_parts(l, &p);
 }
 
+/* Turns two products into GLU of them, where that is the next node and their only use: part 0 is
+ * the gate then, and its y the result. Returns the kind + 1, or 0. */
+static int32_t with_glu(const struct gr_launcher *l, int n, struct gr_matmul_args *part)
+{
+    enum { A_AND_B = 3 }; /* the first operands of GLU */
+    const struct gr_node *first = gr_launch_behind(l, 0), *next = gr_launch_behind(l, n);
+    if (n != 2 || !next || next->op != GR_OP_GLU || (next->ends & A_AND_B) != A_AND_B)
+        return 0;
+    const struct gr_args_glu *a = &next->a.glu;
+    const bool id = first->op == GR_OP_MATMUL_ID;
+    const struct gr_ten *y[2];
+    for (int i = 0; i < 2; i++)
+        y[i] = id ? &first[i].a.matmul_id.y : &first[i].a.matmul.y;
+    const int gate = gr_ten_same(y[0], &a->a) ? 0 : 1;
+    if (!gr_ten_same(y[gate], &a->a) || !gr_ten_same(y[1 - gate], &a->b) || part[0].res ||
+        part[1].res || part[0].w.rows != part[1].w.rows || part[0].w.offset != part[1].w.offset)
+        return 0;
+    const struct gr_matmul_args m[2] = {part[gate], part[1 - gate]};
+    part[0] = m[0], part[1] = m[1];
+    part[0].y = a->y.data, part[0].y_row_bytes = a->y.row_bytes;
+    return a->kind + 1;
+}
+
 /* Notes all of these in one launch, where they run on wgmma. */
 static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint32_t n_x, int64_t n)
 {
@@ -373,8 +434,9 @@ static int tiles_all(struct gr_launcher *l, const struct gr_matmul_args *m, uint
     if (!on_sm90(l, &m->w))
         return tiles(l, m, n_x, n, 1);
     int n_part = gather(l, m, part);
-    gr_launch_skip(l, n_part - 1);
-    return tiles_sm90(l, part, n_part, n_x, n, 1);
+    const int32_t glu = with_glu(l, n_part, part);
+    gr_launch_skip(l, n_part - 1 + (glu != 0));
+    return tiles_sm90(l, part, n_part, glu, n_x, n, 1);
 }
 
 /* ---- the operations ---- */
@@ -389,6 +451,11 @@ int gr_cuda_matmul(struct gr_launcher *l, const struct gr_args_matmul *a)
         return rc;
     if (has_parts(&m) && m.n_tok <= GR_MV3_TOKENS)
         return stream_all(l, &m, 1);
+    bool done = false;
+    if (m.n_tok > few_tokens(&m))
+        rc = gr_matmul_plain(l, &m, &done);
+    if (rc || done)
+        return rc;
     return on_sm90(l, &m.w) && m.n_tok > GR_MV3_TOKENS
                ? tiles_all(l, &m, up(m.n_tok, GR_SM90_X_ROWS), m.n_tok)
                : product(l, &m, 1);

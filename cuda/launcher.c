@@ -42,6 +42,13 @@ bool gr_ten_overlap(const struct gr_ten *a, const struct gr_ten *b)
 int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, uint32_t threads,
               uint32_t smem, const void *args, size_t args_bytes)
 {
+    return gr_launch_clusters(l, kernel, grid, 1, threads, smem, args, args_bytes);
+}
+
+int gr_launch_clusters(struct gr_launcher *l, const char *kernel, struct gr_grid grid,
+                       uint32_t n_block, uint32_t threads, uint32_t smem, const void *args,
+                       size_t args_bytes)
+{
     struct gr_cuda_device *d = l->c->device;
     struct gr_cuda_kernel *k;
     int rc = gr_cuda_kernel(d, kernel, l->c->opt.no_sm90, &k);
@@ -63,8 +70,22 @@ int gr_launch(struct gr_launcher *l, const char *kernel, struct gr_grid grid, ui
     if (!l->notes || !grid.x || !grid.y || !grid.z) /* a grid of nothing has nothing to do */
         return 0;
     rc = gr_cuda_kernel_smem(d, k, smem);
-    struct gr_cuda_launch launch = {k, grid, threads, smem, 0};
+    const struct gr_cuda_launch launch = {
+        .kernel = k, .grid = grid, .n_block = n_block, .threads = threads, .smem = smem};
     return rc ? rc : gr_cuda_notes_add(l->notes, &launch, args, args_bytes);
+}
+
+int gr_launch_product(struct gr_launcher *l, const struct gr_product_plan *plan, const void *w,
+                      const void *x, float *y, void *workspace)
+{
+    const struct gr_cuda_launch launch = {.plan = plan};
+    const struct gr_cuda_product p = {w, x, y, workspace};
+    return l->notes ? gr_cuda_notes_add(l->notes, &launch, &p, sizeof p) : 0;
+}
+
+bool gr_launch_sm90(const struct gr_launcher *l)
+{
+    return l->c->device->facts.cc == 90 && !l->c->opt.no_sm90;
 }
 
 bool gr_launch_has(const struct gr_launcher *l, const char *kernel)
@@ -117,15 +138,16 @@ void *gr_launch_scratch(struct gr_launcher *l, size_t bytes)
 
 /* While measuring, nothing counts as derived already: that asks for the most scratch. */
 void *gr_launch_derived(struct gr_launcher *l, const struct gr_ten *x, const char *kind,
-                        size_t bytes, bool *fresh)
+                        size_t bytes, bool in_turn, bool *fresh)
 {
+    size_t half = l->need.derived / 2 / ALIGN * ALIGN;
     *fresh =
         !l->x.data || !gr_ten_same(&l->x, x) || l->bytes != bytes || strcmp(l->kind, kind) != 0;
     if (!l->notes)
-        l->need.derived = GR_MAX(l->need.derived, GR_PAD(bytes, ALIGN));
+        l->need.derived = GR_MAX(l->need.derived, GR_PAD(bytes, ALIGN) * (in_turn ? 2 : 1));
     else
-        l->x = *x, l->kind = kind, l->bytes = bytes;
-    return place(l, 0, bytes, l->need.derived);
+        l->x = *x, l->kind = kind, l->bytes = bytes, l->in_second ^= *fresh;
+    return place(l, in_turn && l->in_second ? half : 0, bytes, l->need.derived);
 }
 
 /* ---- fusions ---- */

@@ -19,7 +19,8 @@ struct gr_launcher {
     struct gr_ten x; /* derived now from x, of this kind and size; x.data NULL: nothing */
     const char *kind;
     size_t bytes;
-    int rc; /* error of a service that returns none */
+    bool in_second; /* in the second half of its scratch memory, where halves are used in turn */
+    int rc;         /* error of a service that returns none */
 };
 
 #endif

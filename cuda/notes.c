@@ -23,23 +23,40 @@ void gr_cuda_notes_fini(struct gr_cuda_notes *n)
     gr_vec_fini(&n->args);
 }
 
+static int launch_kernel(struct gr_cuda_backend *c, cu_stream stream,
+                         const struct gr_cuda_launch *l, bool early, void *args)
+{
+    struct cu_launch_attribute attribute[2];
+    unsigned n = 0;
+    if (early)
+        attribute[n++] =
+            (struct cu_launch_attribute){.id = CU_LAUNCH_PROGRAMMATIC, .value.value = 1};
+    if (l->n_block > 1)
+        attribute[n++] = (struct cu_launch_attribute){.id = CU_LAUNCH_CLUSTER,
+                                                      .value.cluster = {l->n_block, 1, 1}};
+    const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
+                                     .block = {l->threads, 1, 1},
+                                     .smem = l->smem,
+                                     .stream = stream,
+                                     .attribute = attribute,
+                                     .n_attribute = n};
+    int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
+    return gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);
+}
+
 int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
                          size_t lo, size_t hi)
 {
     const struct gr_cuda_launch *launch = n->launch.data;
-    struct cu_launch_attribute early = {.id = CU_LAUNCH_PROGRAMMATIC, .value.value = 1};
     int rc = 0;
     for (size_t i = lo; i < hi && !rc; i++) {
         const struct gr_cuda_launch *l = &launch[i];
-        const struct cu_launch config = {.grid = {l->grid.x, l->grid.y, l->grid.z},
-                                         .block = {l->threads, 1, 1},
-                                         .smem = l->smem,
-                                         .stream = stream,
-                                         .attribute = &early,
-                                         .n_attribute = i > lo && l->kernel->early && !c->no_early};
         void *args = (char *)n->args.data + l->args;
-        int result = c->cu->launch(&config, l->kernel->function, &args, NULL);
-        rc = gr_cuda_said(c->cu, l->kernel->name, GR_CU_launch, result);
+        if (l->plan)
+            rc = gr_cuda_product_run(c, stream, l->plan, args);
+        else /* what a library ends with need not be a kernel that one can begin behind early */
+            rc = launch_kernel(c, stream, l,
+                               i > lo && !l[-1].plan && l->kernel->early && !c->no_early, args);
     }
     return rc;
 }

@@ -9,14 +9,15 @@
 
 static int64_t packed_x_bytes(const struct gr_packed_x *x)
 {
-    return x->n * (x->units * 64 + gr_packed_x_chunks(x->units) * 64 + 4);
+    int64_t chunks = gr_packed_x_chunks(x->units);
+    return x->n * (8 + 1) * chunks * 64 + chunks * gr_packed_x_pitch(x->n) * 4;
 }
 
 /* Sets the addresses of n rows within memory of packed_x_bytes. */
 static void lay_packed_x(struct gr_packed_x *x, void *p)
 {
     x->x = p;
-    x->sums = x->x + (int64_t)x->n * x->units * 64;
+    x->sums = x->x + (int64_t)x->n * gr_packed_x_chunks(x->units) * 8 * 64;
     x->factor = (float *)(void *)(x->sums + (int64_t)x->n * gr_packed_x_chunks(x->units) * 64);
 }
 
@@ -55,7 +56,7 @@ static bool lay_rows(struct gr_launcher *l, const struct gr_ten *x, const struct
                                    .bf16 = bf16,
                                    .by_step = order};
     lay_packed_x(&a->to, gr_launch_derived(l, x, kinds[bf16][order], (size_t)packed_x_bytes(&a->to),
-                                           &fresh));
+                                           order == GR_BY_LANE, &fresh));
     return fresh;
 }
 

@@ -16,10 +16,13 @@ struct gr_cuda_ring {
 
 /* ---- a segment, noted ---- */
 
+/* A kernel, or with `plan` a product by a library. */
 struct gr_cuda_launch {
     const struct gr_cuda_kernel *kernel;
     struct gr_grid grid;
+    uint32_t n_block; /* of a cluster along x; 1 or 0: no clusters */
     uint32_t threads, smem;
+    const struct gr_product_plan *plan;
     size_t args; /* in the notes' bytes */
 };
 
@@ -52,6 +55,7 @@ struct gr_cuda_exec {
 
 struct gr_cuda_loader;
 struct gr_cuda_offloader;
+struct gr_cuda_products;
 
 struct gr_cuda_backend {
     struct gr_backend base;
@@ -72,6 +76,7 @@ struct gr_cuda_backend {
     bool no_early;                       /* no early launches: unwanted, or no graphs of them */
     struct gr_cuda_loader *loader;       /* while weights are uploaded */
     struct gr_cuda_offloader *offloader; /* NULL: no weights are offloaded */
+    struct gr_cuda_products *products;   /* NULL: no products by a library */
     const _Atomic int *cancel;
     gr_time_fn *time_fn;
     void *time_user;
@@ -126,7 +131,25 @@ void gr_cuda_notes_fini(struct gr_cuda_notes *n);
 int gr_cuda_launch_range(struct gr_cuda_backend *c, cu_stream stream, const struct gr_cuda_notes *n,
                          size_t lo, size_t hi);
 
-size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s);
+/* ---- products by a library (product.c) ---- */
+
+/* The operands of a noted product. */
+struct gr_cuda_product {
+    const void *w, *x;
+    float *y;
+    void *workspace;
+};
+/* Opens cuBLASLt where the backend's options want it: when it is asked for and cannot be had this
+ * fails, otherwise c->products stays NULL. The context is current. */
+int gr_cuda_products_open(struct gr_cuda_backend *c);
+/* Ends it with all its plans; nothing that uses them is queued. */
+void gr_cuda_products_close(struct gr_cuda_backend *c);
+/* Queues a product on a stream. */
+int gr_cuda_product_run(struct gr_cuda_backend *c, cu_stream stream,
+                        const struct gr_product_plan *plan, const struct gr_cuda_product *p);
+
+size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s,
+                               const struct gr_device_opt *opt);
 int gr_cuda_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec);
 int gr_cuda_segment_run(struct gr_backend *b, void *exec, gr_tap_fn *tap_fn, void *user);
 void gr_cuda_segment_free(struct gr_backend *b, void **exec);

@@ -9,13 +9,17 @@
 
 /* ---- making ---- */
 
-size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+size_t gr_cuda_segment_scratch(struct gr_backend *b, const struct gr_segment *s,
+                               const struct gr_device_opt *opt)
 {
     struct gr_cuda_backend *c = gr_cuda_of(b);
     GR_CUDA_VISIT(v);
     struct gr_cuda_need need = {0, 0};
+    const struct gr_device_opt own = c->opt;
+    c->opt = opt ? *opt : own;
     if (gr_cuda_enter(c, &v) == 0)
         (void)gr_cuda_measure(c, s->node, s->n_node, &need);
+    c->opt = own;
     return need.derived + need.node;
 }
 

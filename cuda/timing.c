@@ -65,6 +65,15 @@ static int bytes_of(struct gr_cuda_backend *c, const struct gr_node *n, int64_t 
     return rc;
 }
 
+/* The name that the time of launches [lo, hi) goes by: a library's product, or the last kernel. */
+static const char *name_of(const struct gr_cuda_launch *launch, int32_t lo, int32_t hi)
+{
+    for (int32_t i = lo; i < hi; i++)
+        if (launch[i].plan)
+            return "cublasLtMatmul";
+    return launch[hi - 1].kernel->name;
+}
+
 static int tell(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int i)
 {
     const struct gr_cuda_launch *launch = e->notes.launch.data;
@@ -73,7 +82,7 @@ static int tell(struct gr_cuda_backend *c, const struct gr_cuda_exec *e, int i)
     struct gr_op_time t = {.op = n->op, .layer = n->layer};
     int rc = 0;
     if (e->first[i + 1] > e->first[i]) {
-        t.kernel = launch[e->first[i + 1] - 1].kernel->name;
+        t.kernel = name_of(launch, e->first[i], e->first[i + 1]);
         rc = bytes_of(c, n, &t.bytes);
         for (int k = i + 1; k < e->n_node && e->first[k + 1] == e->first[k] && !rc; k++)
             rc = bytes_of(c, &e->node[k], &t.bytes);

@@ -96,6 +96,9 @@ GR_API void gr_device_versions(struct gr_device_versions *v);
 /* 1 when GPUs of several processes can communicate directly here, 0 when they go through host
  * memory. *what: the transport ("NCCL 2.28.9"), or why there is none. */
 GR_API int gr_device_transport(const char **what);
+/* 1 when GR_MATMUL_CUBLAS is possible here. *what: the library ("cuBLASLt 13.1.0"), or why there is
+ * none. */
+GR_API int gr_device_matmul(const char **what);
 
 /* ---- model ---- */
 
@@ -254,6 +257,7 @@ enum gr_rope_scaling {
 };
 
 enum gr_nvtx { GR_NVTX_OFF, GR_NVTX_STEP, GR_NVTX_LAYER };
+enum gr_matmul { GR_MATMUL_AUTO, GR_MATMUL_OWN, GR_MATMUL_CUBLAS };
 
 struct gr_session_params {
     uint32_t n_ctx;    /* cells in all, rounded up to 256 (in each pool); 0: the training context */
@@ -294,6 +298,10 @@ struct gr_session_params {
     int32_t offload_from;
     bool no_graphs;    /* launch kernels one by one instead of a captured graph */
     enum gr_nvtx nvtx; /* ranges for profilers: none, steps (default), or layers too */
+    /* Products of many tokens on a GPU: by cuBLASLt for the shapes that it was measured to be
+     * faster at (default; none yet), by own kernels, or by cuBLASLt, without which a session is
+     * then GR_E_UNSUPPORTED. */
+    enum gr_matmul matmul;
     /* Debugging of kernels */
     bool no_pdl;         /* no programmatic dependent launch */
     bool no_sm90;        /* devices of compute capability 9.0 run the kernels of 8.0 */
@@ -442,9 +450,10 @@ struct gr_sampler;
 /* Samples tokens of a sequence on the GPU that has the logits (NULL: no longer), so that an id is
  * copied back instead of a row of logits. Takes effect with the next batch whose wanted rows all
  * belong to such sequences (by the first sequence of a token): gr_sampled_token then gives the ids,
- * and gr_logits NULL. Advances the sampler as gr_sampler_pick does. The caller keeps ownership of
- * the sampler, which must live as long as it is set. GR_E_UNSUPPORTED: penalties, logit bias,
- * typical sampling or mirostat. */
+ * and gr_logits NULL. Advances the sampler as gr_sampler_pick does; penalties count
+ * the tokens that were accepted before the batch, so a batch in which a sampler with penalties has
+ * several wanted rows gives logits. The caller keeps ownership of the sampler, which must live as
+ * long as it is set. GR_E_UNSUPPORTED: typical sampling or mirostat. */
 GR_API int gr_session_set_sampler(struct gr_session *s, int32_t seq, struct gr_sampler *sampler);
 /* Id sampled for the i-th token of the last batch (negative: from its end). GR_E_CHECK: its logits
  * were not finite; GR_E_INVALID: none was sampled. */

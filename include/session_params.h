@@ -43,6 +43,7 @@
     PARAM(X, Y, I32, offload_from, 0, INT32_MIN, INT32_MAX, false)                                 \
     PARAM(X, Y, BOOL, no_graphs, false, 0, 1, false)                                               \
     PARAM(X, Y, ENUM, nvtx, GR_NVTX_STEP, 0, GR_NVTX_LAYER, false)                                 \
+    PARAM(X, Y, ENUM, matmul, GR_MATMUL_AUTO, 0, GR_MATMUL_CUBLAS, false)                          \
     PARAM(X, Y, BOOL, no_pdl, false, 0, 1, false)                                                  \
     PARAM(X, Y, BOOL, no_sm90, false, 0, 1, false)                                                 \
     PARAM(X, Y, BOOL, no_fuse, false, 0, 1, false)                                                 \

@@ -1,12 +1,14 @@
 // ATTN for few tokens a sequence: a token's span is cut into chunks, one or more a block, and the
 // chunks' results are joined by the last block of its queries, or by a second launch where the
 // step also has tokens for other files or more groups than counters.
-// One token's y as packed x, for the next product, is written by the last block of all.
+// The packed x of y for the next product is written by the blocks that join, of up to 24 tokens
+// where the heads of a group are whole chunks, otherwise of one token by the last block of all.
 //
 // Traffic: every visible row of K and V once for each 16 queries; queries are the heads of a group
 // and, up to 16 together, the tokens of a run, so usually once. Bound: HBM. For that the next one
 // or two tiles of rows are always under way (cp.async, by row number), and two or three blocks
-// share a multiprocessor. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the
+// share a multiprocessor, and the first two tiles are asked of L2 before the launch in front is
+// over. Grid: (tokens, KV heads x tiles of their heads, blocks that walk over the
 // chunks), by shapes alone: the tokens' spans are data. A block whose token is not
 // the first of its 16 queries, or whose first chunk lies behind the span, leaves at once. Chunks
 // are 256 items, or a multiple where scratch of 64 MiB has no room for so many (of 32 heads of 128
@@ -305,8 +307,8 @@ GR_DEV void write_part(const gr_kernel_attn &a, const tile &b, const state<NP> &
     __syncthreads();
 }
 
-// Joins the n chunks of one head of one token in their order, by a warp that holds K times 128
-// columns; false where attn_exact has to compute it.
+// Joins the n chunks of one head of one token, by a warp that holds K times 128 columns; false
+// where attn_exact has to compute it.
 template <int K> GR_DEV bool join(const gr_kernel_attn &a, int t, int h, int n)
 {
     const int lane = threadIdx.x % 32;
@@ -318,18 +320,26 @@ template <int K> GR_DEV bool join(const gr_kernel_attn &a, int t, int h, int n)
         max = fmaxf(max, __shfl_xor_sync(~0u, max, i));
     float base = max == ATTN_NONE ? 0 : max;
     float4 o[K] = {};
-#pragma unroll 8 / K
-    for (int c = 0; c < n; c++) {
-        const float *part = part_of(a, t, c, h);
-        float f = exp2_fast(part[a.d_v] - base);
-        sum += f * part[a.d_v + 1];
+    for (int c0 = 0; c0 < n; c0 += 32) { // a lane weighs a chunk; all add up the outputs
+        float weight = 0;
+        if (c0 + lane < n) {
+            float2 of = *(const float2 *)(part_of(a, t, c0 + lane, h) + a.d_v);
+            weight = exp2_fast(of.x - base), sum += weight * of.y;
+        }
+#pragma unroll 16 / K
+        for (int c = c0; c < min(n, c0 + 32); c++) {
+            const float *part = part_of(a, t, c, h);
+            float f = __shfl_sync(~0u, weight, c - c0);
 #pragma unroll
-        for (int k = 0; k < K; k++)
-            if (128 * k + 4 * lane < a.d_v) {
-                float4 x = *(const float4 *)(part + 128 * k + 4 * lane);
-                o[k].x += f * x.x, o[k].y += f * x.y, o[k].z += f * x.z, o[k].w += f * x.w;
-            }
+            for (int k = 0; k < K; k++)
+                if (128 * k + 4 * lane < a.d_v) {
+                    float4 x = *(const float4 *)(part + 128 * k + 4 * lane);
+                    o[k].x += f * x.x, o[k].y += f * x.y, o[k].z += f * x.z, o[k].w += f * x.w;
+                }
+        }
     }
+    for (int i = 16; i > 0; i /= 2)
+        sum += __shfl_xor_sync(~0u, sum, i);
     float all = sum + (a.sinks ? exp2_fast(sink - base) : 0);
     float *y = (float *)(a.y + t * a.y_row) + h * a.d_v;
     bool good = (own.lo >= own.hi || sum > 0) && fabsf(all) <= 3e38f;
@@ -364,7 +374,32 @@ GR_DEV void join_rows(const gr_kernel_attn &a, int n_row, int n, unsigned char *
             attn_exact<THREADS>(a, t, h, (float *)smem);
 }
 
-// The chunks of the group that token t leads, every gridDim.z th one.
+// Asks L2 for n bytes of a row, for a head of it.
+GR_DEV void ask(const char *p, int n)
+{
+    uint32_t below = (uint32_t)((uintptr_t)p % 16); // whole pieces of 16 bytes
+    bulk_prefetch(p - below, (below + (uint32_t)n + 15) / 16 * 16);
+}
+GR_DEV void ask(const gr_kernel_rows &r, int row, int h_kv)
+{
+    ask(r.data + row * r.row + h_kv * r.head, r.head);
+    if (r.head_step)
+        ask(r.step + row * r.row + h_kv * r.head_step, r.head_step);
+}
+// Asks L2 for the rows of n items from item `first` on, which may be before the launch in front is
+// over: rows that it writes are read again later.
+GR_DEV void ask(const gr_kernel_attn &a, const tile &b, int first, int n)
+{
+    for (int i = first + threadIdx.x; i < min(first + n, b.g.span.hi); i += THREADS) {
+        int row = a.list[i];
+        ask(a.k[!a.q[0] || i >= b.g.first_near], row, b.h_kv);
+        if (a.v_in_k < 0)
+            ask(a.v, row, b.h_kv);
+    }
+}
+
+// The chunks of the group that token t leads, every gridDim.z th one. The first rows are asked for
+// while the launch in front is not over.
 template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, unsigned char *smem)
 {
     int group = a.n_head / a.n_head_kv, part = blockIdx.y % a.n_tile;
@@ -376,6 +411,9 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
     b.h0 = b.h_kv * group + part * a.n_pack;
     b.n_head = min(a.n_pack, group - part * a.n_pack);
     int len = chunk_len(a, b.g.span), n = n_chunk(a, b.g.span), in_smem = -1;
+    if ((int)blockIdx.z < n)
+        ask(a, b, b.g.span.lo + blockIdx.z * len, min(len, 2 * KT));
+    griddep_begin(); // spans and lists are complete from the start, rows may not be
     for (int c = blockIdx.z; c < n; c += gridDim.z) {
         int from = b.g.span.lo + c * len, to = min(from + len, b.g.span.hi);
         state<NP> s;
@@ -398,8 +436,12 @@ template <int NP, int KT> GR_DEV void decode(const gr_kernel_attn &a, int t, uns
         return;
     join_rows<(NP + 1) / 2>(a, QUERIES, n, smem,
                             [&](int r, int &t, int &h) { return token_of(b, r, t, h); });
-    if (a.packed_x.to.n && last_of(a.count + gridDim.y, gridDim.y))
-        write_packed_row(a.packed_x, 0, 0);
+    if (a.packed_alone) {
+        int chunks = b.n_head * a.d_v / GR_PACK_COLS, first = b.h0 * a.d_v / GR_PACK_COLS;
+        packed_x_chunks<2>(a.packed_x, b.g.lead, b.g.lead, b.g.n, first, first + chunks);
+    } else if (a.packed_x.to.n && last_of(a.count + gridDim.y, gridDim.y)) {
+        packed_x_chunks<2>(a.packed_x, 0, 0, 1, 0, (int)gr_packed_x_chunks(a.packed_x.to.units));
+    }
 }
 
 // Calls f(t) for those of the n_each tokens from n_each * block on that are for this file.
@@ -412,26 +454,29 @@ template <class F> GR_DEV void each_token(const gr_kernel_attn &a, int block, F 
             f(t0 + i);
 }
 
+template <int NP, int KT> GR_DEV void decode_all(const gr_kernel_attn &a)
+{
+    GR_SMEM;
+    each_token(a, blockIdx.x, [&](int t) { decode<NP, KT>(a, t, smem); });
+    griddep_begin(); // of a block without work
+}
+
 // Up to 64, 128, 256 and 512 columns of V.
-GR_KERNEL(gr_attn_decode_64, gr_kernel_attn, THREADS, 3)
+GR_KERNEL_EARLY(gr_attn_decode_64, gr_kernel_attn, THREADS, 3)
 {
-    GR_SMEM;
-    each_token(a, blockIdx.x, [&](int t) { decode<1, 64>(a, t, smem); });
+    decode_all<1, 64>(a);
 }
-GR_KERNEL(gr_attn_decode_128, gr_kernel_attn, THREADS, 3)
+GR_KERNEL_EARLY(gr_attn_decode_128, gr_kernel_attn, THREADS, 3)
 {
-    GR_SMEM;
-    each_token(a, blockIdx.x, [&](int t) { decode<2, 64>(a, t, smem); });
+    decode_all<2, 64>(a);
 }
-GR_KERNEL(gr_attn_decode_256, gr_kernel_attn, THREADS, 2)
+GR_KERNEL_EARLY(gr_attn_decode_256, gr_kernel_attn, THREADS, 2)
 {
-    GR_SMEM;
-    each_token(a, blockIdx.x, [&](int t) { decode<4, 32>(a, t, smem); });
+    decode_all<4, 32>(a);
 }
-GR_KERNEL(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
+GR_KERNEL_EARLY(gr_attn_decode_512, gr_kernel_attn, THREADS, 2)
 {
-    GR_SMEM;
-    each_token(a, blockIdx.x, [&](int t) { decode<8, 32>(a, t, smem); });
+    decode_all<8, 32>(a);
 }
 
 // A block for WARPS heads of n_each tokens.

@@ -1,17 +1,19 @@
 // A step of a packed tile in the registers of a warp, as operands of mma_f16 (mma_bf16 for BF16).
 //
 // A step is 8 units of 32 columns, a chunk, or 4 (2 for 16-bit types) where codes are wide or
-// registers are short. Lane l (g = l / 4, t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t +
-// 7 of each unit: pair s of these is columns s and s + 4. The value of a weight is scale * (code -
-// zero) - min:
+// registers are short, as of Q5_1, which has two planes, scales and minima of each unit. Lane l (g
+// = l / 4, t = l % 4) has rows g and g + 8 and columns 8 t .. 8 t + 7 of each unit: pair s of these
+// is columns s and s + 4. The value of a weight is scale * (code - zero) - min:
 //   code - zero  exact in f16: below 2^8
-//   scale        unit_scale, in f32, for the sum of the unit's two products. Types with scales of
-//                16 elements (Q2_K, Q3_K, Q6_K, NVFP4) have a small number besides that the codes
-//                are multiplied by in f16. All exact but Q6_K: products between 2^11 and 2^12 that
-//                are odd are off by 1, less than 2^-11.
-// Codes that name values (IQ4_NL, IQ4_XS, MXFP4, NVFP4) stand for code - zero.
+//   scale        unit_scale, in f32, for the sum of the unit's two products, and step_scale. Types
+//                with scales of 16 elements (Q2_K, Q3_K, Q6_K, NVFP4) have a small number besides
+//                that the codes are multiplied by in f16. All exact but Q6_K: products between 2^11
+//                and 2^12 that are odd are off by 1, less than 2^-11.
+// Codes that name values (IQ4_NL, IQ4_XS, MXFP4, NVFP4) stand for code - zero; floats are 2^-14 of
+// their values, as their bits are in f16, and results are multiplied by AFTER.
 //   min          mins() are a third operand that meets the sums of activations of 16 columns, a
-//                product like the others, times min_scale.
+//                product like the others, times min_scale. IQ4 has its zero there: unit() gives
+//                values + 1152, in f32 a dozen times the rounding of values, 2^-19.
 #pragma once
 
 #include "gr/pack.h"
@@ -29,10 +31,10 @@ GR_DEV uint32_t byte_f16x2(uint32_t w, int i)
 {
     return sub_f16x2(__byte_perm(w, 0x64646464, 0x4040 + i * 0x101), 0x64006400);
 }
-// f * byte i of w, correctly rounded.
-GR_DEV float byte_times(uint32_t w, int i, float f)
+// Byte i of w, less n: by way of 2^23 + byte.
+GR_DEV float byte_less(uint32_t w, int i, int n)
 {
-    return (float)(w >> 8 * i & 255) * f;
+    return __uint_as_float(__byte_perm(w, 0x4b000000, 0x7440 + i)) - (float)(0x800000 + n);
 }
 
 // Sources of a step: global and shared memory.
@@ -49,12 +51,7 @@ struct from_shared {
     }
 };
 
-GR_PACK_FN int pack_step_units(uint32_t type) // unless registers are too few
-{
-    return gr_pack_type(type).bits[0] >= 8 ? 4 : 8;
-}
-
-template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
+template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     static constexpr struct gr_pack_type P = gr_pack_type(T);
     static constexpr int B0 = P.bits[0], B1 = P.bits[1], ZERO = P.zero;
     static constexpr int US = P.span < 8 ? P.scale[0] / P.span : 0; // bytes of scales of a unit,
@@ -64,6 +61,8 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     static constexpr bool IQ4 = T == GR_IQ4_NL || T == GR_IQ4_XS;
     static constexpr bool FP4 = T == GR_MXFP4 || T == GR_NVFP4;
     static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
+    static constexpr bool SUMS = HAS_MIN || IQ4; // mins() are used
+    static constexpr float AFTER = T == GR_MXFP4 ? 16384.0f : T == GR_NVFP4 ? 128.0f : 1.0f;
     static constexpr bool TINY = B0 == 4 && HAS_MIN; // no zero to take off: unit() has 2^-24 codes
     static constexpr int UNITS = U, STEPS = 8 / U;   // of a step; steps of a chunk
     static constexpr bool HALF = U == 4 && B0 < 8;   // a chunk's scales are there twice
@@ -81,24 +80,32 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         const uint8_t *codes = tile + chunk * gr_pack_chunk_bytes(T, 8);
         load_chunk<from_global>(codes, first, n);
     }
-    // The same from the chunk that begins at `codes`, of a row with n more units. BASE: by one
-    // address for all codes, which takes fewer instructions and now and then more registers.
-    template <class From, bool BASE = false>
-    GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
+    // The same from the chunk that begins at `codes`, of a row with n more units.
+    template <class From> GR_METHOD void load_chunk(const uint8_t *codes, int first, int n)
     {
         if (K_BLOCK || n >= 8)
-            load_units<From, true, BASE>(codes, first, 8);
+            load_units<From, true>(codes, first, 8);
         else
-            load_units<From, false, BASE>(codes, first, n);
+            load_units<From, false>(codes, first, n);
     }
 
-    // Called before the first use of the loaded step.
+    // Called before the first use of the loaded step, by all lanes of a warp.
     GR_METHOD void arrived()
     {
-        if constexpr (K_BLOCK)
+        if constexpr (T == GR_IQ4_XS)
+            share_scales();
 #pragma unroll
-            for (int r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++) {
+            if constexpr (K_BLOCK && T != GR_IQ4_XS)
                 decode(s[r], d[r]);
+            if constexpr (T == GR_NVFP4)
+#pragma unroll
+                for (int i = 0; i < WS; i++) // this lane's of two units, f16: times 2^7
+                    s[r][i] = mul_f16x2(
+                        __byte_perm(s[r][i], 0, 0x4240 + threadIdx.x % 4 / 2 * 0x101) << 7 &
+                            0x3f803f80,
+                        twice(0x7800));
+        }
     }
 
     // The codes' pairs as f16 (or bf16): what mma_f16 takes for unit u, in two products.
@@ -108,7 +115,9 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         for (int s = 0; s < 4; s++)
 #pragma unroll
             for (int r = 0; r < 2; r++)
-                a[s / 2][s % 2 * 2 + r] = TINY ? bits(u, r, s) : pair(u, r, s);
+                a[s / 2][s % 2 * 2 + r] = TINY  ? bits(u, r, s)
+                                          : IQ4 ? biased(u, r, s)
+                                                : pair(u, r, s);
         if constexpr (BY_16) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -138,14 +147,13 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
             return sub_f16x2(__byte_perm(w0[u * 4 + r * 2 + s / 2] ^ 0x80808080, 0x64646464,
                                          s % 2 ? 0x4342 : 0x4140),
                              0x64806480);
-        if constexpr (IQ4) { // 1024 + 128 + value
-            uint32_t v = __byte_perm(iq4_values(w0[u * 2 + r]), iq4_values(w0[u * 2 + r] >> 16),
-                                     s * 0x11 + (4 + s) * 0x1100);
-            return sub_f16x2(and_or(v, 0x00ff00ff, 0x64006400), 0x64806480);
-        }
-        if constexpr (FP4) { // its bits are those of an f16 whose exponent counts 14 less
-            uint32_t w = w0[u * 2 + r], sign = moved(w, 4 * s + 3, 15) & 0x80008000;
-            return mul_f16x2(and_or(moved(w, 4 * s, 9), 0x0e000e00, sign), twice(0x7800)); // twice
+        if constexpr (IQ4)
+            return sub_f16x2(biased(u, r, s), 0x64806480);
+        if constexpr (FP4) { // GR_PACK_FLOATS
+            uint32_t w = w0[u * 2 + r], v = w << 3 * s;
+            if (s < 2)
+                return v & 0x8e008e00;
+            return and_or(v, 0x0e000e00, w << (s - 1) & 0x80008000);
         }
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
         constexpr uint32_t BITS = 0x10001;
@@ -165,24 +173,31 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         return fma_f16x2(x, down, twice(0x8000 | integer_f16((1024 >> p) + ZERO)));
     }
 
-    // Factor of the products of unit u, row g + 8 r.
+    // Columns s and s + 4 of row g + 8 r of IQ4: 1024 + 128 + value.
+    GR_METHOD uint32_t biased(int u, int r, int s) const
+    {
+        uint2 v = iq4_values(w0[u * 2 + r]);
+        return __byte_perm(s < 2 ? v.x : v.y, 0x64646464, s % 2 ? 0x4342 : 0x4140);
+    }
+
+    // Factor of the products of unit u, row g + 8 r; of K types without that of the step.
     GR_METHOD float unit_scale(int u, int r) const
     {
-        if constexpr (T == GR_NVFP4)
-            return 1;
-        else if constexpr (T == GR_MXFP4)
-            return exponent_f32(s[r][u / 4] >> u % 4 * 8 & 255);
+        if constexpr (T == GR_MXFP4) // below 2^-126: 0
+            return __uint_as_float(moved(s[r][u / 4], u % 4 * 8, 23) & 0x7f800000);
         else if constexpr (BY_16)
-            return f16_to_f32((uint16_t)d[r]);
-        else if constexpr (T == GR_IQ4_XS) {
-            float f = f16_to_f32((uint16_t)d[r]);
-            return byte_times(word(r, u / 4, 1), u % 4, f) - 32 * f;
-        } else if constexpr (K_BLOCK)
-            return byte_times(word(r, u / 4, 1), u % 4, f16_to_f32((uint16_t)d[r]) * WHOLE);
+            return 1;
+        else if constexpr (K_BLOCK)
+            return byte_less(word(r, u / 4, 1), u % 4, T == GR_IQ4_XS ? 32 : 0);
         else if constexpr (US == 4)
             return f16_to_f32((uint16_t)s[r][u]) * WHOLE;
         else
             return f16_to_f32((uint16_t)(s[r][u / 2] >> u % 2 * 16));
+    }
+    // Factor of the step's products, row g + 8 r.
+    GR_METHOD float step_scale(int r) const
+    {
+        return K_BLOCK ? f16_to_f32((uint16_t)d[r]) * WHOLE : 1.0f;
     }
     // Word i of a block's decoded scales, of which half a chunk has n.
     GR_METHOD uint32_t word(int r, int i, int n) const
@@ -197,8 +212,8 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         int i = u % 2 * 2 + threadIdx.x % 4 / 2;
         if constexpr (T == GR_Q2_K)
             return byte_f16x2(word(r, u / 2, 2) & 0x0f0f0f0f, i);
-        if constexpr (T == GR_NVFP4) // an f16 whose exponent counts 8 less, and codes are twice
-            return mul_f16x2(twice(nvfp4_bits(s[r][u / 2] >> i * 8)), twice(0x5800));
+        if constexpr (T == GR_NVFP4)
+            return __byte_perm(s[r][u / 2], 0, u % 2 ? 0x3232 : 0x1010);
         const uint32_t off = T == GR_Q6_K ? 0x64806480 : 0x64206420; // 1024 + 128, + 32
         return sub_f16x2(__byte_perm(word(r, u / 2, 2), 0x64646464, 0x4040 + i * 0x101), off);
     }
@@ -219,6 +234,11 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
         if constexpr (T == GR_Q2_K) {
             uint32_t w = (t < 2 ? s[r][2 * h] : s[r][2 * h + 1]) >> 4 & 0x0f0f0f0f;
             return sub_f16x2(__byte_perm(w, 0x64646464, 0x4140 + t % 2 * 0x202), 0x64006400);
+        } else if constexpr (T == GR_IQ4_XS) { // scales - 32
+            return sub_f16x2(__byte_perm(s[r][h], 0x64646464, 0x4040 + t * 0x101), 0x64206420);
+        } else if constexpr (IQ4) {
+            int i = HALF ? 0 : 2 * h;
+            return __byte_perm(t < 2 ? s[r][i] : s[r][i + 1], 0, t % 2 ? 0x3232 : 0x1010);
         } else if constexpr (K_BLOCK) { // a minimum of 32: twice
             return byte_f16x2(s[r][2 + h], t);
         } else {
@@ -229,7 +249,26 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     }
     GR_METHOD float min_scale(int r) const
     {
+        if constexpr (IQ4)
+            return T == GR_IQ4_XS ? -1152 * f16_to_f32((uint16_t)d[r]) : -1152.0f;
         return K_BLOCK ? -f16_to_f32((uint16_t)(d[r] >> 16)) : 1.0f;
+    }
+    // Term to add to each product of code and scale in this lane's 8 columns of unit u, row g +
+    // 8 r: their number of mins() times min_scale.
+    GR_METHOD float offset(int u, int r) const
+    {
+        if constexpr (!SUMS)
+            return 0;
+        else if constexpr (IQ4)
+            return -1152 * unit_scale(u, r) * step_scale(r);
+        else if constexpr (T == GR_Q2_K)
+            return byte_less(word(r, u / 2, 2) >> 4 & 0x0f0f0f0f, u % 2 * 2 + threadIdx.x % 4 / 2,
+                             0) *
+                   min_scale(r);
+        else if constexpr (K_BLOCK)
+            return byte_less(word(r, 2 + u / 4, 1), u % 4, 0) * min_scale(r);
+        else
+            return f16_to_f32((uint16_t)(s[r][u] >> 16));
     }
 
     // --- parts ---
@@ -251,17 +290,15 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
     }
 
     // Units from `first` on of a chunk of n: a whole one, or the last of a row.
-    template <class From, bool WHOLE, bool BASE>
+    template <class From, bool WHOLE>
     GR_METHOD void load_units(const uint8_t *codes, int first, int n)
     {
         int lane = threadIdx.x % 32;
-        const uint8_t *base = codes + (uint32_t)(first * B0 * 64 + lane * 16);
 #pragma unroll
         for (int p = 0; p < W0 / 4; p++) {
             uint4 v = {0, 0, 0, 0};
             if (WHOLE || first + p * 8 / B0 < n)
-                v = From::get(BASE ? base + p * 512
-                                   : codes + (first * B0 / 8 + p) * 512 + lane * 16);
+                v = From::get(codes + (first * B0 / 8 + p) * 512 + lane * 16);
             w0[4 * p] = v.x, w0[4 * p + 1] = v.y, w0[4 * p + 2] = v.z, w0[4 * p + 3] = v.w;
         }
         half = first / 4;
@@ -323,16 +360,24 @@ template <uint32_t T, int U = pack_step_units(T)> struct pack_step {
                 w[i / 4] = (i % 4 ? w[i / 4] : 0) | (i < n ? (uint32_t)at[i] << i % 4 * 8 : 0);
         }
     }
-    // IQ4_XS: to 8 scales, a byte each; Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K:
-    // to 16 scales + 32; Q6_K: + 128.
+    // IQ4_XS: to 8 scales + 32, a byte each. A lane makes four of one of its two rows, which the
+    // four lanes with the same rows exchange.
+    GR_METHOD void share_scales()
+    {
+        uint32_t t = threadIdx.x % 4, first = t < 2 ? s[0][0] : s[1][0],
+                 second = t < 2 ? s[0][1] : s[1][1];
+        uint32_t mine = spread_4(second >> t % 2 * 16) | spread_2(first >> (16 + t % 2 * 8)) << 4;
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            d[r] = s[r][0];
+            s[r][0] = __shfl_sync(0xffffffff, mine, 2 * r, 4);
+            s[r][1] = __shfl_sync(0xffffffff, mine, 2 * r + 1, 4);
+        }
+    }
+    // Q4_K, Q5_K: to 8 scales, then 8 minima, a byte each; Q3_K: to 16 scales + 32; Q6_K: + 128.
     static GR_METHOD void decode(uint32_t (&w)[WS], uint32_t &d)
     {
-        if constexpr (T == GR_IQ4_XS) {
-            uint32_t low = w[1], high = w[0] >> 16;
-            d = w[0];
-            w[0] = spread_4(low) | spread_2(high) << 4;
-            w[1] = spread_4(low >> 16) | spread_2(high >> 8) << 4;
-        } else if constexpr (T == GR_Q4_K || T == GR_Q5_K) {
+        if constexpr (T == GR_Q4_K || T == GR_Q5_K) {
             uint32_t a = w[1], b = w[2], c = w[3];
             d = w[0];
             w[0] = a & 0x3f3f3f3f, w[1] = (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030);

@@ -77,7 +77,7 @@ GR_KERNEL(gr_elementwise_glu_packed_x, struct gr_glu_packed_x_args, GR_PACKED_X_
     for (uint32_t col = threadIdx.x * 4; col < a.glu.y.cols; col += GR_PACKED_X_THREADS * 4)
         glu_at<4>(a.glu, {row, col});
     __syncthreads();
-    write_packed_row(a.packed_x, row, row);
+    write_packed_row<2>(a.packed_x, row, row);
 }
 
 template <int V> GR_DEV void binary(const struct gr_args_binary &n)

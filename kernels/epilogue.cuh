@@ -103,6 +103,12 @@ GR_DEV void epilogue_begin(const struct gr_epilogue &t)
         ((uint32_t *)&epilogue_here())[i] = ((const uint32_t *)&t)[i];
 }
 
+// Chunks [lo, hi) of all rows.
+GR_DEV void epilogue_packed_x(const struct gr_epilogue &t, int lo, int hi)
+{
+    packed_x_chunks<4>(t.packed_x, 0, 0, t.packed_x.to.n, lo, hi);
+}
+
 // A block has written `mine` of the tiles of slice i.
 GR_DEV void epilogue_behind(uint32_t i, uint32_t mine)
 {
@@ -110,14 +116,14 @@ GR_DEV void epilogue_behind(uint32_t i, uint32_t mine)
     if (!last_of(t.count + i, t.n_work, mine))
         return;
     epilogue_steps(t, 0, t.n_sliced, {i, t.n_slice});
-    if ((t.n_sliced == t.n_step && !t.packed_x.to.n) ||
+    if (t.slice_chunks)
+        epilogue_packed_x(t, (int)(i * t.slice_chunks), (int)((i + 1) * t.slice_chunks));
+    if (t.slice_chunks || (t.n_sliced == t.n_step && !t.packed_x.to.n) ||
         (t.n_slice > 1 && !last_of(t.count + t.n_slice, t.n_slice)))
         return;
     epilogue_steps(t, t.n_sliced, t.n_step, {0, 1});
-    for (int row = 0; row < t.packed_x.to.n; row++) {
-        write_packed_row(t.packed_x, row, row);
-        __syncthreads();
-    }
+    if (t.packed_x.to.n)
+        epilogue_packed_x(t, 0, (int)gr_packed_x_chunks(t.packed_x.to.units));
 }
 
 // A block has written the tiles lo .. hi - 1 of all, counted by slices. In one copy for all kernels

@@ -25,10 +25,10 @@ GR_DEV float exponent_f32(uint32_t e)
 {
     return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
 }
-// NVFP4's scale in the bits of an f16 whose exponent counts 8 less: 127 stands for 0.
+// NVFP4's scale in the bits of an f16 whose exponent counts 8 less.
 GR_DEV uint32_t nvfp4_bits(uint32_t byte)
 {
-    return (byte & 255) == 127 ? 0 : (byte & 127) << 7;
+    return (byte & 127) << 7;
 }
 
 static constexpr __device__ __forceinline__ uint32_t iq4_four(const int8_t *v)
@@ -36,12 +36,17 @@ static constexpr __device__ __forceinline__ uint32_t iq4_four(const int8_t *v)
     return (uint32_t)(v[0] + 128) | (uint32_t)(v[1] + 128) << 8 | (uint32_t)(v[2] + 128) << 16 |
            (uint32_t)(v[3] + 128) << 24;
 }
-// The values + 128 of the low four codes of a word, a byte each.
-GR_DEV uint32_t iq4_values(uint32_t w)
+// The values + 128 of the four codes whose lower three bits are nibbles of `eighth` and whose upper
+// bit is that of `half`, where nibble i is 4 more or i: a byte each.
+GR_DEV uint32_t iq4_pick(uint32_t eighth, uint32_t half)
 {
     constexpr int8_t v[16] = {GR_IQ4_VALUES};
-    uint32_t eighth = w & 0x7777; // of either half of the values
-    uint32_t low = __byte_perm(iq4_four(v), iq4_four(v + 4), eighth);
-    uint32_t high = __byte_perm(iq4_four(v + 8), iq4_four(v + 12), eighth);
-    return __byte_perm(low, high, 0x3210 | (w & 0x8888) >> 1);
+    return permute(permute(iq4_four(v), iq4_four(v + 4), eighth),
+                   permute(iq4_four(v + 8), iq4_four(v + 12), eighth), half);
+}
+// The values + 128 of eight codes: of the lower four, and of the upper four.
+GR_DEV uint2 iq4_values(uint32_t w)
+{
+    uint32_t eighth = w & 0x77777777, half = and_or(w >> 1, 0x44444444, 0x32103210);
+    return {iq4_pick(eighth, half), iq4_pick(eighth >> 16, half >> 16)};
 }

@@ -43,11 +43,13 @@ if(GPURUN_NVCC AND NOT GPURUN_CUDA STREQUAL "OFF")
 endif()
 
 # gpurun_kernel_table(file kind library archs name...): writes `file` with the table of these images; each begins at
-# the symbol gr_image_<name>. NCCL is the emulated device's own, or the system's.
+# the symbol gr_image_<name>. NCCL and cuBLASLt are the emulated device's own (kinds EMU and PTX), or the system's.
 function(gpurun_kernel_table file kind library archs)
   set(nccl "")
-  if(kind STREQUAL "EMU")
+  set(cublaslt "libcublasLt.so.13 libcublasLt.so.12")
+  if(NOT kind STREQUAL "CUDA")
     set(nccl ${library})
+    set(cublaslt ${library})
     set(toolkit 0)
   elseif(GPURUN_NCCL)
     set(nccl libnccl.so.2)
@@ -66,20 +68,35 @@ ${rows}    {0, 0},
 };
 const char gr_cuda_kind[] = \"${kind}\";
 const struct gr_cuda_build gr_cuda_build = {\"${library}\", images, ${n}, \"${archs}\",
-    \"${nccl}\", ${toolkit}};
+    \"${nccl}\", \"${cublaslt}\", ${toolkit}};
 ")
 endfunction()
 
+# gpurun_images_assembly(folder file ending names...): writes folder/file, which has these images of `folder`.
+function(gpurun_images_assembly folder file ending)
+  set(images "")
+  set(assembly "    .section .rodata\n")
+  foreach(name ${ARGN})
+    set(image ${folder}/${name}.${ending})
+    list(APPEND images ${image})
+    string(APPEND assembly "    .balign 64\n    .globl gr_image_${name}\n    .hidden gr_image_${name}\ngr_image_${name}:\n"
+      "    .incbin \"${image}\"\n")
+  endforeach()
+  string(APPEND assembly "    .section .note.GNU-stack,\"\",@progbits\n")
+  file(CONFIGURE OUTPUT ${folder}/${file} CONTENT "${assembly}")
+  set_source_files_properties(${folder}/${file} PROPERTIES OBJECT_DEPENDS "${images}")
+endfunction()
+
 # gpurun_kernel_images(folder names sources...): a fatbin in `folder` for each source, all of them in folder/images.S;
-# names: of those that there is an architecture for, none without a CUDA compiler.
+# names: of those that there is an architecture for, none without a CUDA compiler. Beside each fatbin NAME.texts: the PTX
+# that its machine code was made of, one text for each architecture with a zero behind it, behind the line "// texts: N";
+# all of them in folder/texts.S.
 function(gpurun_kernel_images folder names)
   set(${names} "" PARENT_SCOPE)
   if(NOT GPURUN_NVCC OR GPURUN_CUDA STREQUAL "OFF")
     return()
   endif()
   set(made "")
-  set(images "")
-  set(assembly "    .section .rodata\n")
   foreach(source ${ARGN})
     get_filename_component(name ${source} NAME_WE)
     set(gencode "")
@@ -95,22 +112,21 @@ function(gpurun_kernel_images folder names)
       continue() # wgmma alone, and no sm_90a wanted
     endif()
     set(image ${folder}/${name}.fatbin)
+    set(keep ${folder}/${name}.keep)
     # ptxas tells registers, stack and spills: scripts/gpu/ptxas reads them
-    add_custom_command(OUTPUT ${image}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
+    add_custom_command(OUTPUT ${image} ${folder}/${name}.texts
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${keep}
       COMMAND sh -c "\"$@\" >$0 2>&1 || { cat $0; exit 1; }" ${image}.log
         ${GPURUN_NVCC} -std=c++17 -O3 -lineinfo -fatbin -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
-        ${watchdog} ${gencode} -Xptxas -v -MMD -MF ${image}.d -o ${image} ${source}
+        ${watchdog} ${gencode} -Xptxas -v -MMD -MF ${image}.d -keep -keep-dir ${keep} -o ${image} ${source}
+      COMMAND sh -c "set -e; exec >$1.texts; set -- $0/*.ptx; echo // texts: $#; for text; do cat $text; printf '\\0'; done; rm -r $0"
+        ${keep} ${folder}/${name}
       DEPENDS ${source} DEPFILE ${image}.d
       COMMENT "nvcc ${name}.cu" VERBATIM)
-    list(APPEND images ${image})
     list(APPEND made ${name})
-    string(APPEND assembly "    .balign 64\n    .globl gr_image_${name}\n    .hidden gr_image_${name}\ngr_image_${name}:\n"
-      "    .incbin \"${image}\"\n")
   endforeach()
-  string(APPEND assembly "    .section .note.GNU-stack,\"\",@progbits\n")
-  file(CONFIGURE OUTPUT ${folder}/images.S CONTENT "${assembly}")
-  set_source_files_properties(${folder}/images.S PROPERTIES OBJECT_DEPENDS "${images}")
+  gpurun_images_assembly(${folder} images.S fatbin ${made})
+  gpurun_images_assembly(${folder} texts.S texts ${made})
   set(${names} ${made} PARENT_SCOPE)
 endfunction()
 

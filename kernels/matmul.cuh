@@ -60,21 +60,48 @@ GR_DEV struct mm_item mm_tile(const struct gr_matmul_args &a, int i)
     return {t[0], t[1], t[2], 0, a.order + t[1]};
 }
 
-// y[tok of the item][row of w] = v times the row's factor of packed x and so on; rows outside w are
-// dropped.
+// The factor of an item's row of packed x, by_step.
+GR_DEV float mm_factor(const struct gr_matmul_args &a, const struct mm_item &item, int tok)
+{
+    return a.x.factor[item.x_row + tok];
+}
+// True for what is stored: rows outside w are dropped.
+GR_DEV bool mm_in(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row, int tok)
+{
+    return row >= 0 && row < a.w.rows && tok < item.n;
+}
+// Bytes to the row of y of a token.
+GR_DEV int64_t mm_y(const struct gr_matmul_args &a, const struct mm_item &item, int tok)
+{
+    return item.order ? item.order[tok] * a.y_row_bytes : item.y + tok * a.y_row_bytes;
+}
+// The residual of y[tok of the item][row of w], where a.res is there.
+GR_DEV float mm_res(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row,
+                    int tok)
+{
+    return ((const float *)(a.res + (item.x_row + tok) * a.res_row_bytes))[row];
+}
+// v scaled, with bias.
+GR_DEV float mm_value(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row,
+                      float v)
+{
+    v *= a.scale;
+    if (a.s)
+        v *= a.s[item.matrix];
+    if (a.b)
+        v += ((const float *)(a.b + item.matrix * a.b_row_bytes))[row];
+    return v;
+}
+// y[tok of the item][row of w] = v scaled, with bias and residual; what is not mm_in is dropped.
 GR_DEV void mm_store(const struct gr_matmul_args &a, const struct mm_item &item, int64_t row,
                      int tok, float v)
 {
     if (row < 0 || row >= a.w.rows || tok >= item.n)
         return;
-    int64_t y = item.order ? item.order[tok] * a.y_row_bytes : item.y + tok * a.y_row_bytes;
-    v *= a.x.factor ? a.x.factor[item.x_row + tok] * a.scale : a.scale;
-    if (a.s)
-        v *= a.s[item.matrix];
-    if (a.b)
-        v += ((const float *)(a.b + item.matrix * a.b_row_bytes))[row];
+    int64_t y = mm_y(a, item, tok);
+    v = mm_value(a, item, row, v);
     if (a.res)
-        v += ((const float *)(a.res + (item.x_row + tok) * a.res_row_bytes))[row];
+        v += mm_res(a, item, row, tok);
     ((float *)(a.y + y))[row] = v;
 }
 
@@ -98,11 +125,14 @@ GR_DEV void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 // acc [16 rows, 8 tokens] for each of M tiles and NT groups of tokens, as mma_f16 has it: += the
 // step `w` of the tiles, n units, times activations. x.unit(u, i) gives this lane's words of unit u
 // and group i of tokens, x.sum(i) those of the chunk's sums; x.enter(u) is called before unit u,
-// unless x.over(u, n): a row may end within a step, but not one of whole chunks.
+// unless x.over(u, n): a row may end within a step, but not one of whole chunks. Where registers
+// suffice, the units of a step are added up before its scale.
 template <uint32_t T, int U, int M, int NT, class X>
 GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M][NT][4])
 {
     using S = pack_step<T, U>;
+    constexpr bool TOGETHER = (S::K_BLOCK || S::BY_16) && M * NT == 1;
+    float step[4] = {};
 #pragma unroll
     for (int u = 0; u < S::UNITS; u++) {
         if (x.over(u, n))
@@ -118,17 +148,24 @@ GR_DEV void product(const pack_step<T, U> (&w)[M], int n, X &&x, float (&acc)[M]
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 float unit[4] = {};
-                float(&to)[4] = S::IS_FLOAT ? acc[m][i] : unit;
+                float(&sum)[4] = TOGETHER ? step : acc[m][i];
+                float(&to)[4] = S::IS_FLOAT || (TOGETHER && S::BY_16) ? sum : unit;
                 mma<T>(to, a[m][0], b.x, b.y);
                 mma<T>(to, a[m][1], b.z, b.w);
-                if constexpr (!S::IS_FLOAT)
+                if constexpr (!S::IS_FLOAT && !(TOGETHER && S::BY_16))
 #pragma unroll
-                    for (int k = 0; k < 4; k++)
-                        acc[m][i][k] = fmaf(w[m].unit_scale(u, k / 2), unit[k], acc[m][i][k]);
+                    for (int k = 0; k < 4; k++) {
+                        float f = w[m].unit_scale(u, k / 2);
+                        sum[k] = fmaf(TOGETHER ? f : f * w[m].step_scale(k / 2), unit[k], sum[k]);
+                    }
             }
         }
     }
-    if constexpr (S::HAS_MIN)
+    if constexpr (TOGETHER)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            acc[0][0][k] = fmaf(w[0].step_scale(k / 2), step[k], acc[0][0][k]);
+    if constexpr (S::SUMS)
 #pragma unroll
         for (int i = 0; i < NT; i++) {
             uint4 b = x.sum(i);

@@ -101,7 +101,8 @@ GR_DEV void product_whole(uint32_t type, const struct whole_ring<M> &ring, int s
 // The constants of a step that mv_x and tile_x use.
 struct whole_step {
     static constexpr int UNITS = 8, STEPS = 1;
-    static constexpr bool HAS_MIN = false;
+    static constexpr bool SUMS = false;
+    static constexpr float AFTER = 1;
 };
 
 template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
@@ -132,7 +133,9 @@ template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
                    (slot + GR_WHOLE_SLOTS - 1) % GR_WHOLE_SLOTS);
         cp_async_commit();
         x.step = c;
-        product_whole<1, NT>(type, ring, slot, ring.units_of(c), grid, x, acc);
+        float part[1][NT][4] = {};
+        product_whole<1, NT>(type, ring, slot, ring.units_of(c), grid, x, part);
+        mv_add<whole_step, NT>(acc, part, a, item, c);
         slot = (slot + 1) % GR_WHOLE_SLOTS;
     }
     cp_async_wait<0>();
@@ -140,16 +143,16 @@ template <int NT> GR_DEV void matmul_mv_any(const struct gr_matmul_args &a)
     mv_store<NT>(a, block.tile * GR_PACK_ROWS, item, acc, 0);
 }
 
-GR_KERNEL(gr_matmul_mv_any, struct gr_matmul_args, 256, 2)
+GR_KERNEL(gr_matmul_any_mv, struct gr_matmul_args, 256, 2)
 {
     matmul_mv_any<1>(a);
 }
-GR_KERNEL(gr_matmul_mv3_any, struct gr_matmul_args, 256, 2)
+GR_KERNEL(gr_matmul_any_mv3, struct gr_matmul_args, 256, 2)
 {
     matmul_mv_any<3>(a);
 }
 
-GR_KERNEL(gr_matmul_tile_any, struct gr_matmul_args, 128, 2)
+GR_KERNEL(gr_matmul_any_tile, struct gr_matmul_args, 128, 2)
 {
     constexpr int M = 2, NT = TOKENS / 8;
     GR_SMEM;

@@ -4,67 +4,107 @@
 // tile of a multiprocessor. Bound: bandwidth, up to about 16 tokens.
 // Grid: as many blocks as the device holds at once (2 of 8 warps a multiprocessor), each with an
 // equal run of tiles of 16 rows, of all products and items. The warps of a block take turns at the
-// steps of a tile's columns, so that a tile is read by all of them at once, and their partial sums
+// chunks of a tile's columns, so that a tile is read by all of them at once, and their partial sums
 // are added in the order of the warps through shared memory. Reasons: tokens are the 8 columns of
-// mma.m16n8k16, so 8 cost as much as one; a lane loads its own weights, 16 bytes at a time. A warp
-// has two steps under way, across tiles too, so it does not wait where a tile ends. The first two
+// mma.m16n8k16, so 8 cost as much as one. A warp has a ring of slots for its chunks (mv_ring.cuh),
+// across tiles too, so it does not wait where a tile ends; a slot is asked for again as soon as its
+// codes are in registers, so that all of them are under way during the arithmetic. The first ones
 // are requested before the preceding launch is over: no launch of this stream writes weights, and
 // offloaded ones arrive before a segment's first launch, which waits for all preceding work. Up to
 // 8 tokens, the last block of a slice, or of all, does the small operations behind the products
 // (epilogue.cuh).
 //
-// A tile a block would leave 1.5 us of every round without loads. Predicted for an H200,
-// us a launch of one token, with F = start 0.4 + load 0.8 + sums 0.3 (+ counting 0.8) and x the
-// longer of bytes at 4.3 TB/s and instructions: a tile a block max(F + x, R F + x / 2) in R
-// rounds of two overlapping blocks, this grid F + x:
-//   Llama-3-8B      gate, up 1792 tiles of 16 steps: 23.8, 17.7; Q, K, V 384 x 16: 6.3, 5.6
-//   Llama-2-7B      gate, up 1376 x 16: 19.9, 14.1; Q, K, V 768 x 16: 10.2, 8.9
-//   Llama-3.2-1B    gate, up 1024 x 8: 11.4, 6.7; head 8016 x 8: 71.6, 51.6
-//   Qwen3-30B-A3B   gate, up 768 x 8: 8.6, 5.6; down 1024 x 3: 5.4, 4.0; Q, K, V 320 x 8: 5.4, 3.7
-// Matrices of one round take the same time: 8B O 256 x 16: 4.5, down 256 x 56: 10.0; 1B O 128 x
-// 8: 2.9, down 128 x 32: 4.5. Columns are not cut into segments, whose sums would be written,
-// counted and read again: 1.1 more of F, and x shrinks by less even where tiles are few (8B V of a
-// type of its own, 64 x 16: 3.8, in two segments 4.2; 1B down: 5.6), as loads of half the device's
-// blocks fill the memory, and instructions are two thirds of the time of bytes.
+// A tile a block would leave every round without loads where it begins and ends; a run of tiles
+// does so once a launch. Columns are not cut into segments, whose sums would be written, counted
+// and read again: a microsecond, more than is won even where tiles are few, as loads of half the
+// device's blocks fill the memory, and instructions take less time than bytes. scripts/bench/step
+// predicts each launch of a step (kernels/README.md).
 #pragma once
 
 #include "kernels/epilogue.cuh"
 #include "kernels/matmul.cuh"
+#include "kernels/mv_ring.cuh"
 
 // Words of activations of this lane, for one step. Lanes without a row of x read the last one's;
 // their results are not stored.
 template <class S, int NT> struct mv_x {
     const uint8_t *x, *sums; // of the lane's first row
-    int last, units, step;   // row of the item
+    int last, chunks, step;  // row of the item; of a row
 
     GR_METHOD mv_x(const struct gr_matmul_args &a, const struct mm_item &item)
     {
-        units = a.x.units, last = item.n - 1;
+        chunks = (a.x.units + 7) / 8, last = item.n - 1;
         int64_t first = item.x_row + row(0);
-        x = a.x.x + first * units * 64 + threadIdx.x % 4 * 16;
-        sums = a.x.sums + first * gr_packed_x_chunks(units) * 64 + threadIdx.x % 4 * 16;
+        x = a.x.x + first * chunks * 512 + threadIdx.x % 4 * 16;
+        sums = a.x.sums + first * chunks * 64 + threadIdx.x % 4 * 16;
     }
     GR_METHOD int row(int i) const
     {
         return min(8 * i + (int)threadIdx.x % 32 / 4, last);
     }
+    // Codes and x are zeros behind a row's units. Where registers are short, branches keep the
+    // compiler from unpacking all units at once.
     GR_METHOD bool over(int u, int n) const
     {
-        return (NT > 1 || u % 2 == 0) && u >= n; // units come in pairs; registers are short with NT
+        return (NT > 1 || ((S::SUMS || S::B1) && u % 2 == 0)) && u >= n;
     }
     GR_METHOD void enter(int) const
     {
     }
     GR_METHOD uint4 unit(int u, int i) const // one address for all units
     {
-        uint32_t at = (i ? row(i) - row(0) : 0) * units + step * S::UNITS;
+        uint32_t at = (i ? row(i) - row(0) : 0) * chunks * 8 + step * S::UNITS;
         return *(const uint4 *)(x + (uint64_t)at * 64 + u * 64);
     }
     GR_METHOD uint4 sum(int i) const
     {
-        uint32_t n = (uint32_t)(units + 7) / 8; // gr_packed_x_chunks, 32 bits
-        uint32_t at = (i ? row(i) - row(0) : 0) * n + (uint32_t)step / S::STEPS;
+        uint32_t at = (i ? row(i) - row(0) : 0) * chunks + (uint32_t)step / S::STEPS;
         return *(const uint4 *)(sums + (uint64_t)at * 64);
+    }
+};
+
+// acc += the products of a chunk, or of a part of it, times its factors for the columns 2 t and 2 t
+// + 1 of each group of tokens.
+template <class S, int NT>
+GR_DEV void mv_add(float (&acc)[1][NT][4], const float (&part)[1][NT][4],
+                   const struct gr_matmul_args &a, const struct mm_item &item, int chunk)
+{
+    const float *f = a.x.factor + (chunk * gr_packed_x_pitch(a.x.n) + (int)item.x_row +
+                                   (int)threadIdx.x % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < NT; i++) {
+        float even = f[8 * i] * S::AFTER, odd = f[8 * i + 1] * S::AFTER;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            acc[0][i][k] = fmaf(k % 2 ? odd : even, part[0][i][k], acc[0][i][k]);
+    }
+}
+
+// mv_x that loads the words of a step ahead of its products, for up to 8 tokens.
+template <class S, int NT> struct mv_x_ahead : mv_x<S, NT> {
+    using X = mv_x<S, NT>;
+    uint4 words[NT == 1 ? S::UNITS : 1], words_of_sums;
+
+    GR_METHOD mv_x_ahead(const struct gr_matmul_args &a, const struct mm_item &item) : X(a, item)
+    {
+    }
+    GR_METHOD void ask(int i) // goes to step i
+    {
+        X::step = i;
+        if constexpr (NT == 1)
+#pragma unroll
+            for (int u = 0; u < S::UNITS; u++)
+                words[u] = X::unit(u, 0);
+        if constexpr (NT == 1 && S::SUMS)
+            words_of_sums = X::sum(0);
+    }
+    GR_METHOD uint4 unit(int u, int i) const
+    {
+        return NT == 1 ? words[u] : X::unit(u, i);
+    }
+    GR_METHOD uint4 sum(int i) const
+    {
+        return NT == 1 ? words_of_sums : X::sum(i);
     }
 };
 
@@ -140,10 +180,13 @@ struct mv_range {
 
 template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmul_mv_args &all)
 {
+    GR_SMEM;
     using S = pack_step<T, U>;
+    constexpr int UNITS = gr_mv_slot_units(T), STEPS = UNITS / U; // of a slot
+    constexpr uint32_t SLOT = gr_mv_slot_bytes(T, UNITS);
     const struct gr_matmul_args &first = all.part[0]; // columns, packed x and ids are all parts'
     const int n_warp = blockDim.x / 32, warp = threadIdx.x / 32, units = first.x.units;
-    const int n_step = (units + S::UNITS - 1) / S::UNITS, n_turn = (n_step + n_warp - 1) / n_warp;
+    const int n_slot = (units + UNITS - 1) / UNITS, n_turn = (n_slot + n_warp - 1) / n_warp;
     const int64_t tile_bytes = gr_pack_tile_bytes(T, first.w.cols);
     const struct mv_range work(all.epilogue);
     auto item_at = [&](const struct mv_place &p) {
@@ -152,47 +195,58 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
     auto tile_at = [&](const struct mv_place &p) {
         return mm_tile_at(all.part[p.part], item_at(p), p.tile, tile_bytes);
     };
+    struct mv_ring<SLOT> ring(smem + 2 * n_warp * NT * 512, all.n_slot, all.copy_engine);
     if (first.ids)
         griddep_wait();
 
     struct mv_place ahead(all, work.lo), at = ahead;
     const uint8_t *tile = tile_at(ahead);
-    int ahead_turn = 0, turn = 0;
-    auto ask = [&](S(&w)[1]) {
-        uint32_t i = ahead_turn * n_warp + warp, chunk = i / S::STEPS;
-        S next;
-        if ((int)i < n_step && ahead.number < work.hi)
-            next.template load_chunk<from_global, NT == 1>(
-                tile + (int64_t)chunk * (int)gr_pack_chunk_bytes(T, 8), i % S::STEPS * S::UNITS,
-                units - 8 * chunk);
-        w[0] = next; // without a step it is not used
+    int ahead_turn = 0;
+    auto ask = [&] {
+        int i = ahead_turn * n_warp + warp, n = units - i * UNITS;
+        if (n > 0 && ahead.number < work.hi)
+            ring.fetch(tile + (int64_t)i * (int)SLOT, n >= UNITS ? SLOT : gr_mv_slot_bytes(T, n));
         if (++ahead_turn < n_turn)
             return;
         ahead_turn = 0;
         tile = ahead.next(all, work.hi) ? tile_at(ahead) : tile + tile_bytes;
     };
-    S w[2][1]; // one is loaded while the other is multiplied
-    ask(w[0]);
-    ask(w[1]);
+    for (int i = 0; i < all.n_slot; i++)
+        ask();
     griddep_begin(); // weights are complete from the start, other inputs may not be
 
     if (NT == 1 && all.epilogue.count)
         epilogue_begin(all.epilogue);
     struct mm_item item = item_at(at);
-    struct mv_x<S, NT> x(first, item);
+    struct mv_x_ahead<S, NT> x(first, item);
     float acc[1][NT][4] = {};
-    auto take = [&](S(&w)[1]) {
-        x.step = turn * n_warp + warp;
-        if (x.step < n_step) {
-            w[0].arrived();
-            product<T, U, 1, NT>(w, units - x.step * S::UNITS, x, acc);
+    while (at.number < work.hi) {
+        for (int turn = 0; turn < n_turn; turn++) {
+            int i = turn * n_warp + warp, n = min(UNITS, units - i * UNITS);
+            if (n <= 0) {
+                ask();
+                continue;
+            }
+            const uint8_t *codes = nullptr;
+            float part[1][NT][4] = {};
+#pragma unroll
+            for (int k = 0; k < STEPS && k * U < n; k++) {
+                S w[1];
+                x.ask(i * STEPS + k);
+                if (k == 0)
+                    codes = ring.wait();
+                w[0].template load_chunk<from_shared>(codes, k * U, n == UNITS ? 8 : n);
+                if (k == STEPS - 1 || (k + 1) * U >= n) {
+                    ring.release();
+                    ask();
+                }
+                w[0].arrived();
+                product<T, U, 1, NT>(w, n - k * U, x, part);
+            }
+            mv_add<S, NT>(acc, part, first, NT == 1 ? item : item_at(at), i * UNITS / 8);
         }
-        ask(w);
-        if (++turn < n_turn)
-            return;
         mv_store<NT>(all.part[at.part], at.tile * GR_PACK_ROWS, NT == 1 ? item : item_at(at), acc,
                      (at.number - work.lo) % 2);
-        turn = 0;
 #pragma unroll
         for (int i = 0; i < NT; i++)
 #pragma unroll
@@ -200,13 +254,8 @@ template <uint32_t T, int U, int NT> GR_DEV void matmul_mv(const struct gr_matmu
                 acc[0][i][k] = 0;
         if (at.next(all, work.hi)) {
             item = item_at(at);
-            x = mv_x<S, NT>(first, item);
+            x = mv_x_ahead<S, NT>(first, item);
         }
-    };
-    while (at.number < work.hi) {
-        take(w[0]);
-        if (at.number < work.hi)
-            take(w[1]);
     }
     if (NT == 1 && all.epilogue.count)
         epilogue_behind_all(work.lo, work.hi);

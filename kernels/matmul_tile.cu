@@ -48,7 +48,7 @@ template <uint32_t T> GR_DEV void matmul_tile(const struct gr_matmul_args &a)
         x.step = i;
         product<T, U, M, NT>(w, units - i * S::UNITS, x, acc);
     }
-    tile_store<M, NT>(a, item, acc);
+    tile_store<M, NT>(a, item, acc, S::AFTER);
 }
 
 #define KERNEL(T, name)                                                                            \

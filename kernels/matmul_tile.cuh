@@ -30,7 +30,7 @@ template <class S> struct tile_x {
             cp_async_16(to + k * 128, from, tok + k < n ? 16 : 0);
             from += 16 * x_bytes;
         }
-        if (S::HAS_MIN && q % 4 == 0 && q < pairs) { // a chunk's, to the slot of its parity
+        if (S::SUMS && q % 4 == 0 && q < pairs) { // a chunk's, to the slot of its parity
             tok = threadIdx.x / 4, piece = threadIdx.x % 4 * 16;
             to = ring + STAGES * STAGE_BYTES + q / 4 % 2 * SUM_BYTES + tok * 64 + piece;
             cp_async_16(to, sums, tok < n ? 16 : 0);
@@ -84,10 +84,10 @@ GR_DEV struct mm_item tile_item(const struct gr_matmul_args &a)
     return a.tiles ? mm_tile(a, blockIdx.x) : mm_item(a, blockIdx.z, blockIdx.x * TOKENS, TOKENS);
 }
 
-// Stores sums by way of shared memory, so that whole rows of y are written.
+// Stores sums, times `after`, by way of shared memory, so that whole rows of y are written.
 template <int M, int NT>
 GR_DEV void tile_store(const struct gr_matmul_args &a, const struct mm_item &item,
-                       const float (&acc)[M][NT][4])
+                       const float (&acc)[M][NT][4], float after = 1)
 {
     GR_SMEM;
     float *sum = (float *)smem; // [token][ROWS + 4]
@@ -105,5 +105,5 @@ GR_DEV void tile_store(const struct gr_matmul_args &a, const struct mm_item &ite
     __syncthreads();
     for (int e = threadIdx.x; e < ROWS * item.n; e += 128)
         mm_store(a, item, (int64_t)blockIdx.y * ROWS + e % ROWS - a.w.offset, e / ROWS,
-                 sum[e / ROWS * (ROWS + 4) + e % ROWS]);
+                 sum[e / ROWS * (ROWS + 4) + e % ROWS] * (mm_factor(a, item, e / ROWS) * after));
 }

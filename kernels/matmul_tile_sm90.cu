@@ -1,31 +1,35 @@
 // MATMUL, MATMUL_ID and HEAD_MATMUL for many tokens on wgmma.
 //
-// Traffic: weights once for 128 tokens, activations once for 128 rows, both by the copy engine.
+// Traffic: weights once for 128 tokens, activations once for 256 rows, both by the copy engine.
 // Bound: for a chunk of 128 rows and 256 columns and N tokens, in cycles: 16 N of the tensor cores;
-// (bytes of weights + 512 N) / 24 of L2 (39 at best); 1200 of the warps that decode weights, two a
-// scheduler; of Q4_K's bytes 990 of memory. So: memory and decoding up to about 32 tokens, L2 from
-// there on, with tensor cores not far behind.
-// Grid: (tiles of 128 tokens, or for experts of pairs, and of 128 rows; segment of columns; item).
-// Rows of products of the same packed x stand one after another. Where tiles are few, columns are
-// cut into segments, and the last block of a tile adds up. One block a multiprocessor.
-// Reasons: one warp fetches packed chunks as they are, another one packed x (by_step, 64
-// columns a stage, swizzled); two warpgroups with 64 rows each take turns at the tensor cores: one
-// decodes weights into the registers wgmma reads while the other's products run. Rows of x of a
-// tile are multiplied as 32, 64 or 128, as many as there are; the fewer, the more shared memory
-// there is for weights under way. Weights are f16 relative to a power of two of each row and step,
-// which keeps any scale in range; the step's products are then added in f32. So a weight is off by
-// 2^-11 of scale * (code - zero), of its minimum and of itself; those of F16 and BF16 are exact,
-// and add up all along the row.
+// (bytes of weights + 256 N) / 24 of L2 (39 at best); 1200 of the warps that decode weights, two a
+// scheduler; of Q4_K's bytes 990 of memory. So: memory and decoding up to about 64 tokens, tensor
+// cores from there on, with L2 close behind.
+// Grid: a block a multiprocessor, in clusters of two where the device has them, which take turns at
+// the work: a tile of 128 tokens (for experts of pairs) and, for each block of a cluster, of 128
+// rows; a segment of columns; an item. Rows of products of the same packed x stand one after
+// another. Where tiles are few, columns are cut into segments, and the last block of a tile adds
+// up. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step, 64
+// columns a stage, swizzled), of which each block of a cluster fetches half for both: L2 gives a
+// multiprocessor 50 KB in place of 82 for a chunk of Q4_K and 128 tokens. They go on to the next
+// tile while this one is multiplied and stored. Two warpgroups with 64 rows each take turns at the
+// tensor cores: one decodes weights into the registers wgmma reads, or stores, while the other's
+// products run. Rows of x of a tile are multiplied as 64 or 128, as many as there are. Weights
+// are f16 relative to a power of two of each row and step, which keeps any scale in range; the
+// step's products are then added in f32. So a weight is off by 2^-11 of scale * (code - zero), of
+// its minimum and of itself; those of F16 and BF16 are exact, and add up all along the row.
+#include "kernels/gate.cuh"
 #include "kernels/last.cuh"
 #include "kernels/matmul.cuh"
 #include "kernels/wgmma.cuh"
 
 #define ROWS GR_SM90_ROWS
 #define TILES (ROWS / GR_PACK_ROWS)
+#define CONSUMERS 8 // warps
 
-// Rings and barriers of a block of N rows of x: addresses in shared memory.
-template <uint32_t T, int N> struct sm90_rings {
-    static constexpr struct gr_sm90_smem AT = gr_sm90_smem(T, N);
+// Rings and barriers of a block: addresses in shared memory.
+template <uint32_t T> struct sm90_rings {
+    static constexpr struct gr_sm90_smem AT = gr_sm90_smem(T);
     static constexpr uint32_t CHUNK_BYTES = (uint32_t)gr_pack_chunk_bytes(T, 8);
     uint32_t x, w, x_full, x_empty, w_full, w_empty;
 
@@ -35,89 +39,135 @@ template <uint32_t T, int N> struct sm90_rings {
         x_full = x + AT.bars, x_empty = x_full + 8 * AT.n_stage;
         w_full = x_empty + 8 * AT.n_stage, w_empty = w_full + 8 * AT.n_slot;
     }
-    GR_METHOD void init() const
+    GR_METHOD void init(int n_block) const // of a cluster
     {
         for (int i = 0; i < AT.n_stage; i++)
-            mbar_init(x_full + 8 * i, 1), mbar_init(x_empty + 8 * i, 8);
+            mbar_init(x_full + 8 * i, 1), mbar_init(x_empty + 8 * i, CONSUMERS * n_block);
         for (int i = 0; i < AT.n_slot; i++)
-            mbar_init(w_full + 8 * i, 1), mbar_init(w_empty + 8 * i, 8);
+            mbar_init(w_full + 8 * i, 1), mbar_init(w_empty + 8 * i, CONSUMERS);
         fence_mbar_init();
     }
 };
 
-// Work of a block.
+// A piece of a block's work.
 struct sm90_work {
+    uint32_t i;                     // its number
     const struct gr_matmul_args &m; // the product
     struct mm_item item;
-    int64_t tile;   // the first of its rows'
-    int lo, hi;     // chunks of columns
-    int64_t number; // of the tile of rows and of x, among those of the launch
+    int tile;        // the first of its rows'
+    int lo, hi;      // chunks of columns
+    uint32_t number; // of the segment of this tile of rows and of x, among those of the launch
 };
 
-GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a)
+// Tiles of 16 rows of a product that a block has at once: with GLU half are those of the gate, half
+// of what it gates.
+GR_DEV int sm90_tiles(const struct gr_matmul_sm90_args &a)
 {
-    int per = GR_SM90_GROUP * a.n_row, first = blockIdx.x / per * GR_SM90_GROUP;
-    int in = blockIdx.x % per, n = min(GR_SM90_GROUP, a.n_x - first);
-    int x = first + in % n, row = in / n, p = 0;
-    for (; p + 1 < a.n; p++) {
-        int rows = (int)(mm_tiles(a.part[p]) + TILES - 1) / TILES;
+    return a.glu ? TILES / 2 : TILES;
+}
+
+// Number i of the launch's. A tile of rows behind the last has copies of the last rows, which are
+// not stored.
+GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t i)
+{
+    uint32_t n_block = (uint32_t)a.n_block, n_pair = (uint32_t)a.n_row / n_block;
+    uint32_t n_tile = n_pair * a.n_x, part = i / n_tile, in = i - part * n_tile;
+    uint32_t item = part / a.n_segment, segment = part - item * a.n_segment;
+    uint32_t group = in / (GR_SM90_GROUP * n_pair), first = group * GR_SM90_GROUP;
+    uint32_t n = min((uint32_t)GR_SM90_GROUP, a.n_x - first), p = 0;
+    in -= first * n_pair;
+    uint32_t pair = in / n, x = first + in - pair * n;
+    uint32_t row = pair * n_block + blockIdx.x % n_block;
+    uint32_t number = (item * a.n_x + x) * a.n_row + row;
+    for (; !a.glu && p + 1 < (uint32_t)a.n; p++) {
+        uint32_t rows = (mm_tiles(a.part[p]) + TILES - 1) / TILES;
         if (row < rows)
             break;
         row -= rows;
     }
     const struct gr_matmul_args &m = a.part[p];
-    int chunks = (m.x.units + 7) / 8, s = blockIdx.y;
-    return {m,
-            m.tiles ? mm_tile(m, x) : mm_item(m, blockIdx.z, x * GR_SM90_X_ROWS, GR_SM90_X_ROWS),
-            (int64_t)row * TILES,
-            chunks * s / a.n_segment,
-            chunks * (s + 1) / a.n_segment,
-            (int64_t)blockIdx.z * gridDim.x + blockIdx.x};
+    int chunks = (m.x.units + 7) / 8;
+    return {i,
+            m,
+            m.tiles ? mm_tile(m, (int)x)
+                    : mm_item(m, item, (int)x * GR_SM90_X_ROWS, GR_SM90_X_ROWS),
+            (int)row * sm90_tiles(a),
+            (int)(chunks * segment / a.n_segment),
+            (int)(chunks * (segment + 1) / a.n_segment),
+            number * a.n_segment + segment};
+}
+
+// Calls f(work) for each piece of the block's work, in their order.
+template <class F> GR_DEV void sm90_each(const struct gr_matmul_sm90_args &a, F f)
+{
+    for (uint32_t i = blockIdx.x / a.n_block; i < a.n_work; i += a.n_cluster) {
+        const struct sm90_work work = sm90_work(a, i);
+        if (work.item.n)
+            f(work);
+    }
 }
 
 // One thread fetches every chunk of the block's tiles of weights. No launch of this stream writes
 // weights.
-template <uint32_t T, int N>
-GR_DEV void sm90_bring_weights(const struct sm90_work &work, unsigned char *smem)
+template <uint32_t T>
+GR_DEV void sm90_bring_weights(const struct gr_matmul_sm90_args &a, unsigned char *smem)
 {
-    const struct sm90_rings<T, N> ring(smem);
-    const int units = work.m.x.units;
-    int64_t tile_bytes = gr_pack_tile_bytes(T, work.m.w.cols);
-    for (int c = work.lo; c < work.hi; c++) {
-        uint32_t i = c - work.lo, slot = i % ring.AT.n_slot, full = ring.w_full + 8 * slot,
-                 bytes = (uint32_t)gr_pack_chunk_bytes(T, min(8, units - 8 * c));
-        mbar_wait(ring.w_empty + 8 * slot, i / ring.AT.n_slot % 2 ^ 1);
-        mbar_arrive_expect_tx(full, TILES * bytes);
-        for (int t = 0; t < TILES; t++)
-            bulk_load(ring.w + slot * ring.AT.slot_bytes + t * ring.CHUNK_BYTES,
-                      mm_tile_at(work.m, work.item, work.tile + t, tile_bytes) +
-                          (int64_t)c * ring.CHUNK_BYTES,
-                      bytes, full);
-    }
+    const struct sm90_rings<T> ring(smem);
+    const int tiles = sm90_tiles(a);
+    uint32_t i = 0;
+    sm90_each(a, [&](const struct sm90_work &work) {
+        const int units = work.m.x.units, last = (int)mm_tiles(work.m) - 1;
+        const int64_t tile_bytes = gr_pack_tile_bytes(T, work.m.w.cols);
+        const uint8_t *from = mm_tile_at(work.m, work.item, 0, tile_bytes),
+                      *gated = a.glu ? mm_tile_at(a.part[1], work.item, 0, tile_bytes) : from;
+        for (int c = work.lo; c < work.hi; c++, i++) {
+            uint32_t slot = i % ring.AT.n_slot, full = ring.w_full + 8 * slot,
+                     bytes = (uint32_t)gr_pack_chunk_bytes(T, min(8, units - 8 * c));
+            mbar_wait(ring.w_empty + 8 * slot, i / ring.AT.n_slot % 2 ^ 1);
+            mbar_arrive_expect_tx(full, TILES * bytes);
+#pragma unroll 1 // this warp has few registers
+            for (int t = 0; t < TILES; t++)
+                bulk_load(ring.w + slot * ring.AT.slot_bytes + t * ring.CHUNK_BYTES,
+                          (t < tiles ? from : gated) +
+                              min(work.tile + t % tiles, last) * tile_bytes +
+                              (int64_t)c * ring.CHUNK_BYTES,
+                          bytes, full);
+        }
+    });
 }
 
-// Another thread fetches the rows of packed x that they are multiplied with. Places of a stage
-// behind the last row are not filled: their products are not stored.
-template <uint32_t T, int N>
-GR_DEV void sm90_bring_x(const struct gr_tensor_map &map, const struct sm90_work &work,
-                         unsigned char *smem)
+// Another thread fetches its block's share of the rows of packed x that they are multiplied with,
+// for all blocks of the cluster. Places of a stage behind the last row are not filled: their
+// products are not stored.
+template <uint32_t T>
+GR_DEV void sm90_bring_x(const struct gr_matmul_sm90_args &a, unsigned char *smem)
 {
-    const struct sm90_rings<T, N> ring(smem);
-    const int n = (work.item.n + GR_SM90_BOX - 1) / GR_SM90_BOX;
-    const int first = 4 * work.lo, end = min(4 * work.hi, work.m.x.units / 2);
-    for (int q = first; q < end; q++) {
-        uint32_t i = q - first, stage = i % ring.AT.n_stage, full = ring.x_full + 8 * stage;
-        mbar_wait(ring.x_empty + 8 * stage, i / ring.AT.n_stage % 2 ^ 1);
-        mbar_arrive_expect_tx(full, n * GR_SM90_BOX * 128);
-        for (int b = 0; b < n; b++)
-            tma_load_2d(ring.x + stage * ring.AT.stage_bytes + b * GR_SM90_BOX * 128, &map, q * 64,
-                        (int)work.item.x_row + b * GR_SM90_BOX, full);
-    }
+    const struct sm90_rings<T> ring(smem);
+    const int n_block = a.n_block, me = (int)blockIdx.x % n_block;
+    uint32_t i = 0;
+    sm90_each(a, [&](const struct sm90_work &work) {
+        const int n = (work.item.n + GR_SM90_BOX - 1) / GR_SM90_BOX;
+        const int lo = n * me / n_block, hi = n * (me + 1) / n_block;
+        const int end = min(4 * work.hi, work.m.x.units / 2);
+        for (int q = 4 * work.lo; q < end; q++, i++) {
+            uint32_t stage = i % ring.AT.n_stage, full = ring.x_full + 8 * stage;
+            mbar_wait(ring.x_empty + 8 * stage, i / ring.AT.n_stage % 2 ^ 1);
+            mbar_arrive_expect_tx(full, n * GR_SM90_BOX * 128);
+            for (int b = lo; b < hi; b++)
+                tma_load_2d_cluster(ring.x + stage * ring.AT.stage_bytes + b * GR_SM90_BOX * 128,
+                                    &a.map, q * 64, (int)work.item.x_row + b * GR_SM90_BOX, full,
+                                    (uint16_t)((1 << n_block) - 1));
+        }
+    });
 }
 
-// A step whose weights are whole f16 numbers, relative to a power of two for each of a lane's rows.
-template <uint32_t T> struct sm90_step : pack_step<T> {
-    using S = pack_step<T>;
+// A step, of floats in fewer registers.
+template <uint32_t T>
+using sm90_pack = pack_step<T, T == GR_F16 || T == GR_BF16 ? 2 : gr_pack_step_units(T)>;
+// The same whose weights are whole f16 numbers, relative to a power of two for each of a lane's
+// rows.
+template <uint32_t T> struct sm90_step : sm90_pack<T> {
+    using S = sm90_pack<T>;
     float power[2];
     uint32_t d16[2], m16[2]; // K types: the block's scale and minimum
     uint32_t largest[2];     // MXFP4: exponent
@@ -143,8 +193,6 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
         case GR_Q6_K:
         case GR_IQ4_XS:
             return 2; // 128 * 32, 32 * 127
-        case GR_MXFP4:
-            return 10; // 12 scales
         default:
             return 7; // Q8_0, Q3_K, IQ4_NL: 128, 32 * 4, 127
         }
@@ -154,7 +202,7 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
 #pragma unroll
         for (int r = 0; r < 2 && !S::IS_FLOAT; r++) {
             if constexpr (T == GR_NVFP4) { // fits as it is
-                power[r] = 1;
+                power[r] = 128;
                 continue;
             }
             if constexpr (T == GR_MXFP4) {
@@ -162,7 +210,7 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
 #pragma unroll
                 for (int i = 0; i < 4 * S::WS; i++)
                     largest[r] = max(largest[r], this->s[r][i / 4] >> i % 4 * 8 & 255);
-                power[r] = exponent_f32(largest[r]) * exponent_f32(128 - room());
+                power[r] = exponent_f32(largest[r]); // of twice the values
                 continue;
             }
             uint32_t most = S::K_BLOCK ? this->d[r] & 0x7fff : 0;
@@ -193,9 +241,9 @@ template <uint32_t T> struct sm90_step : pack_step<T> {
             uint32_t scale = 0, min = 0;
             if constexpr (T == GR_NVFP4) {
                 scale = this->group_scale(u, r);
-            } else if constexpr (T == GR_MXFP4) { // 2^(room - what it is less than the largest)
+            } else if constexpr (T == GR_MXFP4) { // 2^(15 - what it is less than the largest)
                 int e = (int)(this->s[r][u / 4] >> u % 4 * 8 & 255) - (int)largest[r];
-                float v = e < -30 ? 0 : __uint_as_float((uint32_t)(e + 127 + (int)room()) << 23);
+                float v = e < -29 ? 0 : __uint_as_float((uint32_t)(e + 127 + 15) << 23);
                 scale = f16x2(v, v);
             } else if constexpr (S::BY_16)
                 scale = mul_f16x2(this->group_scale(u, r), d16[r]);
@@ -234,52 +282,56 @@ GR_DEV void sm90_mma(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool
         wgmma_f16_ra<N>(d, a, b, accumulate);
 }
 
-// A consumer's place in the ring of x.
-template <uint32_t T, int N> struct sm90_reader {
-    struct sm90_rings<T, N> ring;
-    int q;    // the next pair of units
-    int held; // pairs whose stages are not given back yet: those before q
+// A consumer's place in the rings.
+template <uint32_t T> struct sm90_reader {
+    struct sm90_rings<T> ring;
+    uint32_t x_empty; // of the lane's block of the cluster
+    bool speaks;      // the lane gives stages back to it
+    uint32_t c;       // chunks of weights so far
+    uint32_t q;       // the next pair of units
+    uint32_t held;    // pairs whose stages are not given back yet: those before q
 
     GR_METHOD void release() // all but the newest that may still be read
     {
-        __syncwarp(); // lane 0 speaks for all that have waited
-        if (held && threadIdx.x % 32 == 0)
-            mbar_arrive(ring.x_empty + 8 * ((q - 1) % ring.AT.n_stage));
+        __syncwarp(); // its lanes speak for all that have waited
+        if (held && speaks)
+            mbar_arrive_cluster(x_empty + 8 * ((q - 1) % ring.AT.n_stage));
         held = 0;
     }
 };
 
-// acc += the step's n units times activations. a: two pairs of units, one that is multiplied and
-// one that is decoded.
+// acc += the step's n units, from pair `first` of its chunk on, times activations. a: two pairs of
+// units, one that is multiplied and one that is decoded.
 template <uint32_t T, int N>
-GR_DEV void sm90_multiply(const sm90_step<T> &w, int n, struct sm90_reader<T, N> &x,
+GR_DEV void sm90_multiply(const sm90_step<T> &w, int first, int n, struct sm90_reader<T> &in,
                           uint32_t (&a)[2][2][2][4], float (&acc)[N / 2])
 {
-    using S = pack_step<T>;
+    using S = sm90_pack<T>;
     float part[N / 2];
     float(&d)[N / 2] = S::IS_FLOAT ? acc : part;
 #pragma unroll
     for (int p = 0; p < S::UNITS / 2; p++) {
         if (2 * p >= n)
             break;
-        w.unit16(2 * p, a[p % 2][0]);
-        w.unit16(2 * p + 1, a[p % 2][1]);
-        uint32_t stage = x.q % x.ring.AT.n_stage;
-        mbar_wait(x.ring.x_full + 8 * stage, x.q / x.ring.AT.n_stage % 2);
-        uint64_t desc = wgmma_desc_k(x.ring.x + stage * x.ring.AT.stage_bytes);
+        uint32_t(&pair)[2][2][4] = a[(first + p) % 2];
+        w.unit16(2 * p, pair[0]);
+        w.unit16(2 * p + 1, pair[1]);
+        uint32_t stage = in.q % in.ring.AT.n_stage;
+        mbar_wait(in.ring.x_full + 8 * stage, in.q / in.ring.AT.n_stage % 2);
+        uint64_t desc = wgmma_desc_k(in.ring.x + stage * in.ring.AT.stage_bytes);
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < 4; k++)
-            sm90_mma<T, N>(d, a[p % 2][k / 2][k % 2], wgmma_step(desc, 32 * k),
+            sm90_mma<T, N>(d, pair[k / 2][k % 2], wgmma_step(desc, 32 * k),
                            S::IS_FLOAT ? true : p > 0 || k > 0);
         wgmma_commit();
         wgmma_wait<1>(); // the pair before is done
-        x.release();
-        x.q++, x.held = 1;
+        in.release();
+        in.q++, in.held = 1;
     }
     if constexpr (!S::IS_FLOAT) {
         wgmma_wait<0>(part);
-        x.release();
+        in.release();
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             acc[i] = fmaf(w.power[i / 2 % 2], part[i], acc[i]);
@@ -289,72 +341,129 @@ GR_DEV void sm90_multiply(const sm90_step<T> &w, int n, struct sm90_reader<T, N>
 // The consumers' barrier.
 GR_DEV void sm90_sync()
 {
-    bar_sync(1, 256);
+    bar_sync(1, 32 * CONSUMERS);
 }
 
-// Turns sum [token][ROWS + 4] of one segment into the sum of all, added in their order, in the
-// block that is the last of the tile; false in the others.
-GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, float *sum)
+// Turns acc of one segment into the sum of all, added in their order, in the block that is the last
+// of the tile; false in the others.
+template <int N>
+GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
+                      float (&acc)[N / 2])
 {
-    const int pieces = ROWS / 4, each = gr_sm90_width(work.m.n_tok) * pieces;
-    const int me = threadIdx.x - 128, n = work.item.n * pieces;
-    float4 *all = (float4 *)a.sums + work.number * a.n_segment * each;
-    for (int e = me; e < n; e += 256)
-        all[blockIdx.y * each + e] = *(float4 *)(sum + e / pieces * (ROWS + 4) + e % pieces * 4);
-    if (!last_of(a.count + work.number, a.n_segment, me == 0, sm90_sync))
+    const int each = gr_sm90_width(work.m.n_tok) * ROWS, me = threadIdx.x - 128;
+    const uint32_t tile = work.number / a.n_segment;
+    float *all = a.sums + (int64_t)tile * a.n_segment * each + me;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        all[work.number % a.n_segment * each + i * 32 * CONSUMERS] = acc[i];
+    if (!last_of(a.count + tile, a.n_segment, me == 0, sm90_sync))
         return false;
-    for (int e = me; e < n; e += 256) {
-        float4 v = all[e];
-#pragma unroll 4
-        for (int s = 1; s < a.n_segment; s++) {
-            float4 more = all[s * each + e];
-            v.x += more.x, v.y += more.y, v.z += more.z, v.w += more.w;
-        }
-        *(float4 *)(sum + e / pieces * (ROWS + 4) + e % pieces * 4) = v;
-    }
-    sm90_sync();
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        acc[i] = all[i * 32 * CONSUMERS];
+    for (int s = 1; s < a.n_segment; s++)
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            acc[i] += all[s * each + i * 32 * CONSUMERS];
     return true;
 }
 
-// Stores sums by way of shared memory, so that whole rows of y are written: the ring of x is no
-// longer used.
-template <int N>
-GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
-                       unsigned char *smem, const float (&acc)[N / 2])
+// Tokens GR_SM90_PIECE p .. of the warpgroup's rows, from sum [token][row]. What a thread adds is
+// loaded before it stores any.
+GR_DEV void sm90_put(const struct sm90_work &work, int p, const float *sum)
 {
-    float *sum = (float *)smem; // [token][ROWS + 4]
-    int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
-    sm90_sync();
+    constexpr int HALF = ROWS / 2, EACH = 128 / HALF, AHEAD = 4;
+    const struct gr_matmul_args &m = work.m;
+    const int wg = threadIdx.x / 128 - 1, me = threadIdx.x % 128;
+    const int64_t row = (int64_t)work.tile * GR_PACK_ROWS + wg * HALF + me % HALF - m.w.offset;
+    for (int e = 0; e < GR_SM90_PIECE; e += EACH * AHEAD) {
+        float res[AHEAD] = {};
+        const int first = p * GR_SM90_PIECE;
 #pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        sum[(i / 4 * 8 + lane % 4 * 2 + i % 2) * (ROWS + 4) + warp * 16 + lane / 4 +
-            i / 2 % 2 * 8] = acc[i];
-    sm90_sync();
-    if (a.n_segment > 1 && !sm90_join(a, work, sum))
-        return;
-    for (int e = threadIdx.x - 128; e < ROWS * work.item.n; e += 256)
-        mm_store(work.m, work.item, work.tile * GR_PACK_ROWS + e % ROWS - work.m.w.offset, e / ROWS,
-                 sum[e / ROWS * (ROWS + 4) + e % ROWS]);
+        for (int k = 0; m.res && k < AHEAD; k++) {
+            const int t = e + EACH * k + me / HALF;
+            if (mm_in(m, work.item, row, first + t))
+                res[k] = mm_res(m, work.item, row, first + t);
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const int t = e + EACH * k + me / HALF;
+            if (!mm_in(m, work.item, row, first + t))
+                continue;
+            float v = sum[t * GR_SM90_PITCH + me % HALF] * mm_factor(m, work.item, first + t);
+            v = mm_value(m, work.item, row, v);
+            ((float *)(m.y + mm_y(m, work.item, first + t)))[row] = m.res ? v + res[k] : v;
+        }
+    }
 }
 
-// Two warpgroups, 64 rows each.
-template <uint32_t T, int N>
-GR_DEV void sm90_consume(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
-                         unsigned char *smem)
+// The GLU of these tokens, from the gate's sums and behind them those of what it gates.
+GR_DEV void sm90_put_glu(const struct gr_matmul_sm90_args &a, const struct sm90_work &work, int p,
+                         const float *sum)
 {
-    using S = pack_step<T>;
-    struct sm90_reader<T, N> x = {
-        sm90_rings<T, N>(smem), 0, 0
-    };
-    const auto &ring = x.ring;
+    constexpr int HALF = ROWS / 2;
+    const int me = threadIdx.x - 128;
+    const int64_t row = (int64_t)work.tile * GR_PACK_ROWS + me % HALF - work.m.w.offset;
+    for (int t = me / HALF; t < GR_SM90_PIECE; t += 32 * CONSUMERS / HALF) {
+        const int tok = p * GR_SM90_PIECE + t;
+        if (!mm_in(work.m, work.item, row, tok))
+            continue;
+        const float factor = mm_factor(work.m, work.item, tok);
+        const float *at = sum + t * GR_SM90_PITCH + me % HALF;
+        float gate[1] = {mm_value(work.m, work.item, row, at[0] * factor)};
+        float up[1] = {
+            mm_value(a.part[1], work.item, row, at[GR_SM90_PIECE * GR_SM90_PITCH] * factor)};
+        join_gate(a.glu - 1, gate, up);
+        ((float *)(work.m.y + mm_y(work.m, work.item, tok)))[row] = gate[0];
+    }
+}
+
+// Stores a tile's sums by way of shared memory, GR_SM90_PIECE tokens at a time, so that whole rows
+// of y are written: each warpgroup its own rows, or both their GLU.
+template <int N>
+GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
+                       float *sums, float (&acc)[N / 2])
+{
+    constexpr int PIECE = GR_SM90_PIECE, PITCH = GR_SM90_PITCH;
+    if (a.n_segment > 1 && !sm90_join<N>(a, work, acc))
+        return;
+    const int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const int id = a.glu ? 1 : 2 + wg, n_thread = a.glu ? 32 * CONSUMERS : 128;
+    float *sum = sums + wg * PIECE * PITCH; // [token][row]
+#pragma unroll 1
+    for (int p = 0; p * PIECE < work.item.n; p++) {
+#pragma unroll
+        for (int i = 0; i < PIECE / 2; i++)
+            sum[(i / 4 * 8 + lane % 4 * 2 + i % 2) * PITCH + warp * 16 + lane / 4 + i / 2 % 2 * 8] =
+                acc[i];
+#pragma unroll
+        for (int i = PIECE / 2; i < N / 2; i++)
+            acc[i - PIECE / 2] = acc[i];
+        bar_sync(id, n_thread);
+        if (a.glu)
+            sm90_put_glu(a, work, p, sums);
+        else
+            sm90_put(work, p, sum);
+        bar_sync(id, n_thread);
+    }
+}
+
+// The products of a piece of work.
+template <uint32_t T, int N>
+GR_DEV void sm90_tile(const struct gr_matmul_sm90_args &a, const struct sm90_work &work,
+                      struct sm90_reader<T> &in, unsigned char *smem)
+{
+    using S = sm90_pack<T>;
+    const auto &ring = in.ring;
     int warp = threadIdx.x / 32 - 4, lane = threadIdx.x % 32;
     uint32_t pairs[2][2][2][4];
     float acc[N / 2] = {};
-    for (int c = work.lo; c < work.hi; c++) {
-        int i = c - work.lo, slot = i % ring.AT.n_slot, n = work.m.x.units - 8 * c;
+    for (int c = work.lo; c < work.hi; c++, in.c++) {
+        uint32_t slot = in.c % ring.AT.n_slot;
+        int n = work.m.x.units - 8 * c;
         const uint8_t *codes =
             smem + ring.AT.slots + slot * ring.AT.slot_bytes + warp * ring.CHUNK_BYTES;
-        mbar_wait(ring.w_full + 8 * slot, i / ring.AT.n_slot % 2);
+        mbar_wait(ring.w_full + 8 * slot, in.c / ring.AT.n_slot % 2);
 #pragma unroll
         for (int s = 0; s < S::STEPS; s++) {
             sm90_step<T> w;
@@ -368,52 +477,59 @@ GR_DEV void sm90_consume(const struct gr_matmul_sm90_args &a, const struct sm90_
             }
             w.arrived();
             w.relate();
-            sm90_multiply<T, N>(w, n - s * S::UNITS, x, pairs, acc);
+            sm90_multiply<T, N>(w, s * S::UNITS / 2, n - s * S::UNITS, in, pairs, acc);
         }
     }
     wgmma_wait<0>(acc);
-    sm90_store<N>(a, work, smem, acc);
+    in.release();
+    sm90_store<N>(a, sm90_work(a, opaque(work.i)), (float *)(smem + ring.AT.sums), acc);
 }
 
-template <uint32_t T, int N>
-GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a, const struct sm90_work &work)
+// Two warpgroups, 64 rows each.
+template <uint32_t T>
+GR_DEV void sm90_consume(const struct gr_matmul_sm90_args &a, unsigned char *smem)
+{
+    const struct sm90_rings<T> ring(smem);
+    const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t)a.n_block;
+    struct sm90_reader<T> in = {
+        ring, cluster_address(ring.x_empty, lane % n_block), lane < n_block, 0, 0, 0
+    };
+    sm90_each(a, [&](const struct sm90_work &work) {
+        if (gr_sm90_width(work.item.n) == 64)
+            sm90_tile<T, 64>(a, work, in, smem);
+        else
+            sm90_tile<T, 128>(a, work, in, smem);
+    });
+}
+
+template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a)
 {
     GR_SMEM;
     if (threadIdx.x == 0) {
-        sm90_rings<T, N>(smem).init();
+        sm90_rings<T>(smem).init(a.n_block);
         tma_prefetch_map(&a.map);
     }
     __syncthreads();
+    cluster_arrive();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<40>();
-        if (threadIdx.x == 0)
-            sm90_bring_weights<T, N>(work, smem);
-        if (threadIdx.x != 32)
-            return;
-        griddep_begin();
-        sm90_bring_x<T, N>(a.map, work, smem);
+        if (threadIdx.x == 0) {
+            if (a.part[0].tiles)
+                griddep_wait(); // they are the launch in front's
+            sm90_bring_weights<T>(a, smem);
+        } else if (threadIdx.x == 32) {
+            griddep_begin();
+            cluster_wait(); // the other block's barriers are there
+            sm90_bring_x<T>(a, smem);
+        }
     } else {
         setmaxnreg_inc<232>();
         griddep_begin();
-        sm90_consume<T, N>(a, work, smem);
+        cluster_wait();
+        sm90_consume<T>(a, smem);
+        cluster_arrive(); // the other block may still give stages back to this one
+        cluster_wait();
     }
-}
-
-// The width for as many tokens as there are.
-template <uint32_t T> GR_DEV void matmul_tile_sm90(const struct gr_matmul_sm90_args &a)
-{
-    if (a.part[0].tiles)
-        griddep_wait(); // they are the launch in front's
-    const struct sm90_work work = sm90_work(a);
-    int width = gr_sm90_width(work.item.n);
-    if (work.item.n == 0)
-        return;
-    if (width == 32)
-        matmul_tile_sm90<T, 32>(a, work);
-    else if (width == 64)
-        matmul_tile_sm90<T, 64>(a, work);
-    else
-        matmul_tile_sm90<T, 128>(a, work);
 }
 
 #define KERNEL(T, name)                                                                            \

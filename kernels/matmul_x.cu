@@ -19,7 +19,7 @@ GR_DEV int warp_sum(int v)
 GR_KERNEL(gr_matmul_x, struct gr_matmul_x_args, GR_PACKED_X_THREADS, 1)
 {
     int64_t i = blockIdx.x;
-    write_packed_row(a, i, a.order ? a.order[i] / a.div : i % a.n_row);
+    write_packed_row<2>(a, i, a.order ? a.order[i] / a.div : i % a.n_row);
 }
 
 GR_DEV int id_of(const struct gr_matmul_group_args &a, int i)

@@ -36,7 +36,7 @@ GR_KERNEL(gr_norm_packed_x, struct gr_norm_packed_x_args, WIDE, 2)
     __shared__ struct exact_sum slot[2][NORM_WARPS];
     held<WIDE>(a.norm, group_at(a.norm, blockIdx.x), threadIdx.x, slot);
     __syncthreads();
-    write_packed_row(a.packed_x, blockIdx.x, blockIdx.x);
+    write_packed_row<2>(a.packed_x, blockIdx.x, blockIdx.x);
 }
 
 GR_KERNEL(gr_norm_any, struct gr_args_norm, ANY, 4)

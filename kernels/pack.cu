@@ -54,7 +54,7 @@ GR_DEV uint32_t gather_word(const struct gr_ten &rows, const struct gr_pack_type
                 file_code((const uint8_t *)gr_ten_row(&rows, blockIdx.z, row0 + row), t, f, p, c)
                 << s.shift;
     }
-    return word;
+    return t.order == GR_PACK_BY_COLUMN ? word : gr_pack_stored(t.order, word);
 }
 
 GR_KERNEL(gr_pack_tiles, struct gr_pack_args, 256, 1)
@@ -75,10 +75,10 @@ GR_KERNEL(gr_pack_tiles, struct gr_pack_args, 256, 1)
         o -= n * 64 * t.bits[1];
         for (int i = 0; i < 4; i++) {
             struct scale_place s = scale_place(t, f, chunk, n, o + i);
-            if (row0 + s.row < a.rows.rows && s.at / f.bytes * f.block < a.rows.cols)
-                word |=
-                    (uint32_t)((const uint8_t *)gr_ten_row(&a.rows, blockIdx.z, row0 + s.row))[s.at]
-                    << 8 * i;
+            if (row0 + s.row >= a.rows.rows || s.at / f.bytes * f.block >= a.rows.cols)
+                continue;
+            uint32_t v = ((const uint8_t *)gr_ten_row(&a.rows, blockIdx.z, row0 + s.row))[s.at];
+            word |= (a.rows.dtype == GR_NVFP4 && v == 127 ? 0 : v) << 8 * i;
         }
     } else { // codes: gr_pack_word turned back
         int lane_bytes = 2 * n * gr_pack_bits(&t, p), pieces = lane_bytes / 16 * 16,

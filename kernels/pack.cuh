@@ -13,6 +13,8 @@ GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, in
     const uint8_t *plane = codes + (p ? n * 64 * t.bits[0] : 0);
     int64_t at = gr_pack_word(2 * n * b, row % 8 * 4 + col % GR_PACK_UNIT / 8, s.word);
     uint32_t word = *(const uint32_t *)(plane + at);
+    if (t.order != GR_PACK_BY_COLUMN)
+        word = gr_pack_plain(t.order, word);
     return b < 32 ? word >> s.shift & ((1u << b) - 1) : word;
 }
 
@@ -59,7 +61,7 @@ GR_DEV int pack_number(uint32_t dtype, const struct gr_pack_type &t, uint32_t co
         return (int8_t)code;
     case GR_IQ4_NL:
     case GR_IQ4_XS:
-        return (int)(iq4_values(code) & 255) - 128;
+        return (int)(iq4_values(code).x & 255) - 128;
     case GR_MXFP4:
     case GR_NVFP4: {
         int v = (int)(__byte_perm(0x03020100, 0x0c080604, code & 7) & 255);

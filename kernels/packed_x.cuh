@@ -1,36 +1,53 @@
-// Rows of f32 activations to packed x (gr/kernel/matmul.h), a block of up to GR_PACKED_X_THREADS a
-// row: for gr_matmul_x, and for kernels whose results a product reads next.
+// Rows of f32 activations to packed x (gr/kernel/matmul.h), by a block of up to
+// GR_PACKED_X_THREADS: for gr_matmul_x, and for kernels whose results a product reads next.
 //
-// A row's largest number fixes a power of two, so that f16 holds numbers down to 2^-24 of it with
-// 11 bits and none overflows: each is off by 2^-11 of itself at most. Sums are those of the rounded
-// numbers: the minimum of a weight and its product must see the same activations to cancel.
+// The largest number of a chunk (by_step: of the row) fixes a power of two, so that f16 holds
+// numbers down to 2^-24 of it with 11 bits and none overflows: each is off by 2^-11 of itself at
+// most. Sums are those of the rounded numbers: the minimum of a weight and its product must see the
+// same activations to cancel. By lane a warp writes a chunk by itself, so that blocks can share a
+// row; tiles (by_step) add up across chunks in tensor cores and need one factor a row.
 #pragma once
 
 #include "gr/kernel/packed_x.h"
 #include "kernels/ptx.cuh"
 
-#define PACKED_X_WARPS (GR_PACKED_X_THREADS / 32)
+enum { PACKED_X_WARPS = GR_PACKED_X_THREADS / 32 };
 
-// Largest |x| of the block's row, in every thread.
-GR_DEV float largest(const float *x, int n)
+// 8 neighbouring columns of a row of n from `col` on, 0 beyond its end.
+GR_DEV void packed_x_read(const float *x, int n, int col, float (&v)[8])
 {
-    __shared__ float of_warp[PACKED_X_WARPS];
-    float v = 0;
-    int n4 = (uintptr_t)x % 16 ? 0 : n / 4;
-#pragma unroll 4
-    for (int i = threadIdx.x; i < n4; i += blockDim.x) {
-        float4 f = ((const float4 *)x)[i];
-        v = fmaxf(fmaxf(fmaxf(v, fabsf(f.x)), fmaxf(fabsf(f.y), fabsf(f.z))), fabsf(f.w));
+    if ((uintptr_t)x % 16 == 0 && col + 8 <= n) {
+        float4 a = *(const float4 *)(x + col), b = *(const float4 *)(x + col + 4);
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    } else {
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = col + j < n ? x[col + j] : 0;
     }
-    for (int i = 4 * n4 + threadIdx.x; i < n; i += blockDim.x)
-        v = fmaxf(v, fabsf(x[i]));
+}
+
+// The largest of all lanes of a warp.
+GR_DEV float packed_x_largest(float v)
+{
     for (int o = 16; o; o /= 2)
         v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
-    of_warp[threadIdx.x / 32] = v;
-    __syncthreads();
-    for (uint32_t i = 0; i < blockDim.x / 32; i++)
-        v = fmaxf(v, of_warp[i]);
     return v;
+}
+GR_DEV float packed_x_largest(const float (&x)[8])
+{
+    float v = 0;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v = fmaxf(v, fabsf(x[j]));
+    return v;
+}
+
+// The power of two that brings numbers of at most `largest` to below 2^11.
+GR_DEV int packed_x_up(float largest)
+{
+    uint32_t exponent = __float_as_uint(largest) >> 23;
+    return exponent == 0 || exponent == 255 ? 0 : min(137 - (int)exponent, 126);
 }
 
 GR_DEV float pow2(int e) // -126 .. 127
@@ -47,33 +64,117 @@ GR_DEV void put_sum(uint8_t *chunk, int i, float sum)
     at[4] = f32_to_f16(sum - f16_to_f32(high));
 }
 
-// Row i of the packed x of a, from row `row` of its x.
-GR_DEV void write_packed_row(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
+// Writes this lane's columns v of a chunk of row i, times 2^up.
+GR_DEV void packed_x_put(const struct gr_matmul_x_args &a, int64_t i, int chunk, int up,
+                         const float (&v)[8])
 {
-    const float *x =
-        (const float *)(a.x + row * a.row_bytes + (a.order ? 0 : i / a.n_row * a.head_bytes));
-    uint32_t exponent = __float_as_uint(largest(x, a.cols)) >> 23;
-    int up = exponent == 0 || exponent == 255 ? 0 : min(137 - (int)exponent, 126);
+    int lane = threadIdx.x % 32, unit = lane / 4, t = lane % 4, at = 8 * chunk + unit;
+    float sum = 0;
+    uint32_t word[4];
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        float lo = v[r] * pow2(up), hi = v[r + 4] * pow2(up);
+        word[r] = a.bf16 ? bf16x2(lo, hi) : f16x2(lo, hi);
+        sum += f16_to_f32((uint16_t)word[r]) + f16_to_f32((uint16_t)(word[r] >> 16));
+    }
+    sum += __shfl_xor_sync(0xffffffff, sum, 1);
+    if (!a.bf16 && t % 2 == 0)
+        put_sum(a.to.sums + (i * gr_packed_x_chunks(a.to.units) + chunk) * 64, unit * 2 + t / 2,
+                sum);
+    if (!a.by_step) {
+        uint8_t *to = a.to.x + (i * gr_packed_x_chunks(a.to.units) * 8 + at) * 64 + t * 16;
+        *(uint4 *)to = {word[0], word[1], word[2], word[3]};
+    } else if (at < a.to.units) {
+        uint32_t *to = (uint32_t *)(a.to.x + (i * a.to.units + at) * 64);
+        for (int r = 0; r < 4; r++)
+            to[4 * r + t] = word[r];
+    }
+}
+
+// x of row i of packed x, from row `row` of the activations.
+GR_DEV const float *packed_x_row(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
+{
+    return (const float *)(a.x + row * a.row_bytes + (a.order ? 0 : i / a.n_row * a.head_bytes));
+}
+
+// Chunks [lo, hi) of the n rows from row i on by lane, from the activations' rows from `row` on. A
+// warp has several in registers at once, so that their loads are under way together.
+template <int HELD>
+GR_DEV void packed_x_chunks(const struct gr_matmul_x_args &a, int64_t i, int64_t row, int n, int lo,
+                            int hi)
+{
+    const int n_warp = blockDim.x / 32, lane = threadIdx.x % 32, per_row = hi - lo;
+    for (int first = threadIdx.x / 32; first < n * per_row; first += HELD * n_warp) {
+        float v[HELD][8];
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            int item = first + k * n_warp, r = item / per_row, chunk = lo + item - r * per_row;
+            if (item < n * per_row)
+                packed_x_read(packed_x_row(a, i + r, row + r), a.cols,
+                              chunk * GR_PACK_COLS + lane * 8, v[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            int item = first + k * n_warp, r = item / per_row, chunk = lo + item - r * per_row;
+            if (item >= n * per_row)
+                break;
+            int up = packed_x_up(packed_x_largest(packed_x_largest(v[k])));
+            if (lane == 0 || (i + r == a.to.n - 1 && lane <= gr_packed_x_pitch(0))) // room as well
+                a.to.factor[chunk * gr_packed_x_pitch(a.to.n) + i + r + lane] = pow2(-up);
+            packed_x_put(a, i + r, chunk, up, v[k]);
+        }
+    }
+}
+
+// Row i by_step.
+template <int HELD>
+GR_DEV void packed_x_steps(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
+{
+    __shared__ float of_warp[PACKED_X_WARPS];
+    const float *x = packed_x_row(a, i, row);
+    const int n_warp = blockDim.x / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int n = (int)gr_packed_x_chunks(a.to.units);
+    float v[HELD][8], top = 0;
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+        if (warp + k * n_warp < n)
+            packed_x_read(x, a.cols, (warp + k * n_warp) * GR_PACK_COLS + lane * 8, v[k]);
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+        if (warp + k * n_warp < n)
+            top = fmaxf(top, packed_x_largest(v[k]));
+    for (int chunk = warp + HELD * n_warp; chunk < n; chunk += n_warp) {
+        float more[8];
+        packed_x_read(x, a.cols, chunk * GR_PACK_COLS + lane * 8, more);
+        top = fmaxf(top, packed_x_largest(more));
+    }
+    top = packed_x_largest(top);
+    if (lane == 0)
+        of_warp[warp] = top;
+    __syncthreads();
+    for (int w = 0; w < n_warp; w++)
+        top = fmaxf(top, of_warp[w]);
+    int up = packed_x_up(top);
     if (threadIdx.x == 0)
         a.to.factor[i] = pow2(-up);
-    uint32_t *to = (uint32_t *)(a.to.x + i * a.to.units * 64);
-    int64_t chunks = gr_packed_x_chunks(a.to.units);
-    for (int p = threadIdx.x; p < chunks * 32; p += blockDim.x) { // 8 columns each
-        float v[8], sum = 0;
-        uint32_t word[4];
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = p * 8 + j < a.cols ? x[p * 8 + j] * pow2(up) : 0;
-#pragma unroll
-        for (int r = 0; r < 4; r++) {
-            word[r] = a.bf16 ? bf16x2(v[r], v[r + 4]) : f16x2(v[r], v[r + 4]);
-            sum += f16_to_f32((uint16_t)word[r]) + f16_to_f32((uint16_t)(word[r] >> 16));
-        }
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        int unit = p / 4, t = p % 4;
-        if (!a.bf16 && t % 2 == 0)
-            put_sum(a.to.sums + (i * chunks + unit / 8) * 64, unit % 8 * 2 + t / 2, sum);
-        for (int r = 0; r < 4 && unit < a.to.units; r++)
-            to[unit * 16 + (a.by_step ? 4 * r + t : 4 * t + r)] = word[r];
+    for (int k = 0; k < HELD; k++)
+        if (warp + k * n_warp < n)
+            packed_x_put(a, i, warp + k * n_warp, up, v[k]);
+    for (int chunk = warp + HELD * n_warp; chunk < n; chunk += n_warp) {
+        float more[8];
+        packed_x_read(x, a.cols, chunk * GR_PACK_COLS + lane * 8, more);
+        packed_x_put(a, i, chunk, up, more);
     }
+    __syncthreads(); // of_warp is free for the next row
+}
+
+// Row i of the packed x of a, from row `row` of its x, by the whole block.
+template <int HELD>
+GR_DEV void write_packed_row(const struct gr_matmul_x_args &a, int64_t i, int64_t row)
+{
+    if (a.by_step)
+        packed_x_steps<HELD>(a, i, row);
+    else
+        packed_x_chunks<HELD>(a, i, row, 1, 0, (int)gr_packed_x_chunks(a.to.units));
 }

@@ -121,6 +121,14 @@ GR_DEV uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
+// Byte i of the result is byte (s >> 4 i & 7) of the eight of b:a, or its sign eight times where
+// s >> 4 i & 8 is set. The upper half of s is not used. (__byte_perm clears these bits first.)
+GR_DEV uint32_t permute(uint32_t a, uint32_t b, uint32_t s)
+{
+    uint32_t d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(s));
+    return d;
+}
 // 2^x, a few units in the last place off; 2^-inf = 0.
 GR_DEV float exp2_fast(float x)
 {
@@ -220,9 +228,9 @@ GR_DEV void mbar_inval(uint32_t bar) // ends its use: its memory may then hold o
 {
     asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 }
-GR_DEV void fence_mbar_init() // makes it known to the copy engine
+GR_DEV void fence_mbar_init() // makes it known to the copy engine, which 9.0 is the first to have
 {
-    GR_SM90(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"));
+    GR_SM90_HINT(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"));
 }
 GR_DEV void mbar_arrive(uint32_t bar)
 {
@@ -326,6 +334,17 @@ GR_DEV void tma_load_3d(uint32_t dst, const struct gr_tensor_map *map, int x, in
         "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
         : "memory"));
 }
+// The same to this place of every block of the cluster that is in `blocks` (bit i: block i), each
+// of which has the bytes reported to its own mbarrier at `bar`.
+GR_DEV void tma_load_2d_cluster(uint32_t dst, const struct gr_tensor_map *map, int x, int y,
+                                uint32_t bar, uint16_t blocks)
+{
+    GR_SM90(asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile"
+                         ".mbarrier::complete_tx::bytes.multicast::cluster "
+                         "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst),
+                         "l"(map), "r"(x), "r"(y), "r"(bar), "h"(blocks)
+                         : "memory"));
+}
 // Stores a box; elements outside the tensor are not written.
 GR_DEV void tma_store_2d(const struct gr_tensor_map *map, int x, int y, uint32_t src)
 {
@@ -366,7 +385,40 @@ GR_DEV void bulk_prefetch(const void *src, uint32_t bytes)
     GR_SM90_HINT(asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes)));
 }
 
+// --- clusters: blocks that run at the same time and reach each other's shared memory ("barrier
+// .cluster", "mapa") --- A block launched without one is a cluster by itself.
+
+// The address, for mbar_arrive_cluster, of this place in block i of the cluster.
+GR_DEV uint32_t cluster_address(uint32_t addr, uint32_t i)
+{
+    uint32_t at = addr;
+    GR_SM90(asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(addr), "r"(i)));
+    return at;
+}
+GR_DEV void mbar_arrive_cluster(uint32_t at)
+{
+    GR_SM90(asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(at)
+                         : "memory"));
+}
+// The barrier of all threads of a cluster that have not returned, in two parts.
+GR_DEV void cluster_arrive()
+{
+    GR_SM90(asm volatile("barrier.cluster.arrive.release;" ::: "memory"));
+}
+GR_DEV void cluster_wait()
+{
+    GR_SM90(asm volatile("barrier.cluster.wait.acquire;" ::: "memory"));
+}
+
 // --- registers and launches ---
+
+// v, which the compiler takes for another number: what it had made of v is made again of this, and
+// needs no registers meanwhile.
+GR_DEV uint32_t opaque(uint32_t v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
 
 // Hands registers of this warp to the others, or takes some: R a multiple of 8 in 24 .. 256, the
 // same in all warps of a warpgroup ("setmaxnreg"). The kernel's launch bounds must name both

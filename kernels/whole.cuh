@@ -204,13 +204,19 @@ GR_DEV struct whole8 whole_columns(uint32_t type, const struct gr_pack_type &k,
                        k.scale[1] ? f16_to_f32(*(const uint16_t *)d) : 0, u % k.span, t, grid);
 }
 
+// Column j of 8.
+GR_DEV float whole_number(const struct whole8 &e, const struct gr_pack_type &k, int j)
+{
+    int q = (int)((j < 4 ? e.lo : e.hi) >> j % 4 * 8 & 255) - k.zero;
+    float v = e.scale * (float)(q * (int)e.factor);
+    return e.signs >> j & 1 ? -v : v;
+}
+
 // Element [row, col] of a chunk of n units.
 GR_DEV float whole_value(uint32_t type, const uint8_t *chunk, int n, int row, int col)
 {
     struct gr_pack_type k = gr_pack_type(type);
-    struct whole8 e =
-        whole_columns(type, k, chunk, n, row, col / 32, col % 32 / 8, whole_grid(type));
-    int j = col % 8, q = (int)((j < 4 ? e.lo : e.hi) >> j % 4 * 8 & 255) - k.zero;
-    float v = e.scale * (float)(q * (int)e.factor);
-    return e.signs >> j & 1 ? -v : v;
+    return whole_number(
+        whole_columns(type, k, chunk, n, row, col / 32, col % 32 / 8, whole_grid(type)), k,
+        col % 8);
 }

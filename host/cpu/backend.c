@@ -298,8 +298,10 @@ static struct gr_cpu_need need_of(const struct gr_cpu_impl *impl, const struct g
     return impl->need ? impl->need(n) : (struct gr_cpu_need){0, 0};
 }
 
-static size_t cpu_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+static size_t cpu_segment_scratch(struct gr_backend *b, const struct gr_segment *s,
+                                  const struct gr_device_opt *opt)
 {
+    (void)opt;
     const struct cpu *c = cpu_of(b);
     size_t shared = 0, local = 0;
     for (int32_t i = 0; i < s->n_node; i++) {

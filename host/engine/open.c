@@ -313,13 +313,7 @@ int gr_session_begin(struct gr_session **out, struct gr_rank_model *rank_model,
 /* Opens a backend with a command queue on each device of the placement. */
 static int open_devices(struct gr_session *s)
 {
-    const struct gr_session_params *p = &s->params;
-    const struct gr_device_opt opt = {.no_graphs = p->no_graphs,
-                                      .nvtx = (int)p->nvtx,
-                                      .no_pdl = p->no_pdl,
-                                      .no_sm90 = p->no_sm90,
-                                      .no_fuse = p->no_fuse,
-                                      .check_counters = p->check_counters};
+    const struct gr_device_opt opt = gr_session_device_opt(s);
     int32_t n = s->rank_model->placed.place.n_device;
     int rc = 0;
     for (int32_t d = 1; d < n && !rc; d++) {
@@ -399,7 +393,7 @@ void gr_session_close(struct gr_session **session)
     gr_free(s->ub);
     gr_free(s->tok);
     gr_free(s->placed_memory);
-    gr_free(s->sampled.rows);
+    gr_device_sampling_fini(&s->sampled);
     gr_timing_fini(&s->timing);
     gr_observers_fini(&s->observers);
     gr_free(s);

@@ -216,10 +216,11 @@ static int begin(struct gr_session *s, const struct gr_batch *batch,
     pending->session = s;
     pending->sampled = gr_device_sampling_all(s);
     if (pending->sampled)
-        gr_device_sampling_fill(s, n_ub);
+        rc = gr_device_sampling_fill(s, n_ub);
     atomic_store(&s->cancel, 0);
     s->running = true;
-    rc = run_batch(s, pending, n_ub);
+    if (!rc)
+        rc = run_batch(s, pending, n_ub);
     s->running = false;
     if (pending->sampled)
         gr_device_sampling_finish(s, !rc);

@@ -258,6 +258,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
                        const struct wanted *w, struct gr_memory_need need[GR_MAX_DEVICE])
 {
     struct gr_plan plan;
+    const struct gr_device_opt opt = gr_session_device_opt(s);
     struct gr_step_shape most = w->shape; /* with sampling, which a step may have as well */
     int rc = build(s, w->kind, &w->shape, &plan);
     if (rc)
@@ -268,7 +269,7 @@ static int measure_one(struct gr_session *s, struct gr_backend *const *backend,
         struct gr_backend *b = backend[seg[i].device];
         struct gr_memory_need *d = &need[seg[i].device];
         if (!seg[i].exchange)
-            d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg[i].run));
+            d->scratch = GR_MAX(d->scratch, b->api->segment_scratch(b, &seg[i].run, &opt));
     }
     for (int32_t d = 0; d < s->n_device; d++) {
         need[d].arena = GR_MAX(need[d].arena, (uint64_t)plan.arena_bytes[d]);

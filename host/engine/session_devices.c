@@ -12,6 +12,20 @@
 
 #define ALIGN 256 /* alignment of every tensor in device memory, bytes */
 
+/* ---- options ---- */
+
+struct gr_device_opt gr_session_device_opt(const struct gr_session *s)
+{
+    const struct gr_session_params *p = &s->params;
+    return (struct gr_device_opt){.no_graphs = p->no_graphs,
+                                  .nvtx = (int)p->nvtx,
+                                  .matmul = (enum gr_device_matmul)p->matmul,
+                                  .no_pdl = p->no_pdl,
+                                  .no_sm90 = p->no_sm90,
+                                  .no_fuse = p->no_fuse,
+                                  .check_counters = p->check_counters};
+}
+
 /* ---- caches ---- */
 
 int32_t gr_tensor_device(const struct gr_session *s, const struct gr_ten *t)

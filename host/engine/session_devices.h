@@ -26,4 +26,7 @@ int gr_session_sync(struct gr_session *s);
 /* Sets whether devices stop within a plan when s->cancel is set; never with shared layers. */
 void gr_session_cancellable(struct gr_session *s, bool yes);
 
+/* The options of the session's devices, by its parameters. */
+struct gr_device_opt gr_session_device_opt(const struct gr_session *s);
+
 #endif

@@ -156,6 +156,20 @@ static void fill_far(struct gr_session *s, const struct gr_cached_plan *c,
     }
 }
 
+/* Fills in the parameters of each draw; edits and masks are those of the whole batch. */
+static void fill_sampled(struct gr_session *s, const struct gr_cached_plan *c,
+                         const struct gr_ubatch *ub, int32_t first_row)
+{
+    const struct gr_device_sampling *d = &s->sampled;
+    memcpy(gr_staged(s, c, GR_STEP_SAMPLE), d->rows + first_row,
+           (size_t)ub->n_out * sizeof *d->rows);
+    if (d->edits.n)
+        memcpy(gr_staged(s, c, GR_STEP_EDITS), d->edits.data,
+               d->edits.n * sizeof(struct gr_sample_edit));
+    if (d->masks.n)
+        memcpy(gr_staged(s, c, GR_STEP_MASKS), d->masks.data, d->masks.n * sizeof(uint32_t));
+}
+
 static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
                       const struct gr_ubatch *ub, int32_t first_row)
 {
@@ -167,8 +181,7 @@ static void fill_step(struct gr_session *s, const struct gr_cached_plan *c,
         if (ub->batch->logits[ub->tok[i]])
             *rows++ = i;
     if (c->plan.shape.n_sample)
-        memcpy(gr_staged(s, c, GR_STEP_SAMPLE), s->sampled.rows + first_row,
-               (size_t)ub->n_out * sizeof *s->sampled.rows);
+        fill_sampled(s, c, ub, first_row);
     for (int k = 0; k < GR_N_CACHE_KIND; k++)
         if (gr_cache_takes(&s->cache, k))
             memcpy(gr_staged(s, c, k == GR_CACHE_FULL ? GR_STEP_CELLS : GR_STEP_CELLS_SWA),
@@ -196,6 +209,8 @@ static int shape_of(struct gr_session *s, const struct gr_ubatch *ub, bool sampl
                                     .n_seq = cache->rs ? ub->n_seq : 0,
                                     .n_sample = sampled ? ub->n_out : 0,
                                     .n_embd = ub->batch->embd ? hp->n_embd : 0};
+    if (sampled)
+        gr_device_sampling_shape(s, shape);
     if (cache->kv[GR_CACHE_SWA] || (hp->no_cache && gr_any_window(hp)))
         shape->n_swa = ub->n_tok;
     if (s->pool == GR_POOL_MEAN) {

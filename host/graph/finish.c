@@ -174,6 +174,20 @@ static void bind_offloaded(struct gr_ten *t, struct gr_value *v, const struct gr
 
 /* ---- lives and places ---- */
 
+/* Marks the operands that a node is the last to use. */
+static void find_ends(struct gr_plan *p)
+{
+    struct gr_node *node = p->node.data;
+    for (int32_t i = 0; i < (int32_t)p->node.n; i++) {
+        const struct gr_operand *all = gr_op_info(node[i].op)->operands;
+        for (const struct gr_operand *o = all; o->role; o++) {
+            const struct gr_value *v = gr_plan_find(p, gr_node_ten(&node[i], o));
+            if (v && v->last == i)
+                node[i].ends |= 1u << (o - all);
+        }
+    }
+}
+
 static void find_lives(struct gr_plan *p)
 {
     struct gr_node *node = p->node.data;
@@ -200,12 +214,13 @@ static void find_lives(struct gr_plan *p)
     struct gr_value *result = gr_plan_find(p, &p->result);
     if (result)
         result->keep = true;
-    struct gr_value *v = p->value.data;
     for (size_t i = 1; i < p->value.n; i++)
-        if (v[i].keep)
-            v[i].last = INT32_MAX;
-        else if (p->shape.n_tok <= GR_PLAN_FEW)
-            v[i].last += LATER;
+        if (all[i].keep)
+            all[i].last = INT32_MAX;
+    find_ends(p);
+    for (size_t i = 1; i < p->value.n; i++)
+        if (!all[i].keep && p->shape.n_tok <= GR_PLAN_FEW)
+            all[i].last += LATER;
 }
 
 /* The lowest offset from `at` on at which `v` overlaps no value placed before it that is on the

@@ -153,14 +153,23 @@ static gr_t head(struct gr_build *b, gr_t x)
     return gr_name(b, "logits", -1, x);
 }
 
+/* An array of the step block, or an absent tensor where it has no rows. */
+static gr_t optional(struct gr_build *b, enum gr_step_array a, int32_t rows)
+{
+    return rows ? gr_step_array(b, a, rows) : (gr_t){0};
+}
+
 /* Draws a token from each row of logits, with the parameters in the step block. */
 static gr_t draw(struct gr_build *b, gr_t logits)
 {
+    const struct gr_step_shape *s = &b->plan->shape;
     gr_t ids = gr_new(b, 1, logits.rows, GR_I32);
     gr_emit(b, -1,
             &(struct gr_node){.op = GR_OP_SAMPLE,
                               .a.sample = {.logits = logits,
                                            .rows = gr_step_array(b, GR_STEP_SAMPLE, logits.rows),
+                                           .edits = optional(b, GR_STEP_EDITS, s->n_edit),
+                                           .masks = optional(b, GR_STEP_MASKS, s->n_mask),
                                            .ids = ids}});
     return ids;
 }

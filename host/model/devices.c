@@ -61,6 +61,15 @@ int gr_device_transport(const char **what)
     return 0;
 }
 
+int gr_device_matmul(const char **what)
+{
+    *what = "no kind of device has such a library";
+    for (int k = 0; k < n_kind; k++)
+        if (kinds[k]->matmul_find)
+            return kinds[k]->matmul_find(what);
+    return 0;
+}
+
 int gr_device_get(int32_t i, struct gr_device *out)
 {
     struct gr_device_info info = {0};

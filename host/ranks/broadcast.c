@@ -70,7 +70,9 @@ static int write_batch(struct gr_session *s, const struct gr_pending_batch *pend
         .n_seq = {b->n_seq, n},
         .seq = {b->seq, 0},
         .logits = {b->logits, n},
-        .rows = {s->sampled.rows, pending->sampled ? (uint64_t)pending->n_out : 0}};
+        .rows = {s->sampled.rows, pending->sampled ? (uint64_t)pending->n_out : 0},
+        .edits = {s->sampled.edits.data, pending->sampled ? s->sampled.edits.n : 0},
+        .masks = {s->sampled.masks.data, pending->sampled ? s->sampled.masks.n : 0}};
     c.seq.n = (uint64_t)(b->seq_at[n - 1] + b->n_seq[n - 1]);
     if (++s->rank->team->n_batch % TABLE_EVERY == 0)
         c.table = gr_cache_table_hash(&s->cache);

@@ -32,8 +32,8 @@
 
 /* struct gr_batch. table: hash of all of rank 0's cells (gr_cache_table_hash); 0 = not compared
  * this time. encode: the batch is for the encoder. embd: empty, or [n_tok][n_embd] in place of
- * tokens, which are 0 then. pos_yx: empty or [2][n_tok]. rows: sampling parameters of each row of
- * logits, when devices sample. */
+ * tokens, which are 0 then. pos_yx: empty or [2][n_tok]. rows, edits, masks: sampling parameters of
+ * each row of logits, when devices sample. */
 #define GR_COMMAND_FIELDS_DECODE(FIELD, ARRAY)                                                     \
     FIELD(uint64_t, table)                                                                         \
     FIELD(uint32_t, encode)                                                                        \
@@ -44,7 +44,9 @@
     ARRAY(int32_t, n_seq)                                                                          \
     ARRAY(int32_t, seq)                                                                            \
     ARRAY(int8_t, logits)                                                                          \
-    ARRAY(struct gr_sample_row, rows)
+    ARRAY(struct gr_sample_row, rows)                                                              \
+    ARRAY(struct gr_sample_edit, edits)                                                            \
+    ARRAY(uint32_t, masks)
 
 /* struct gr_kv_op. */
 #define GR_COMMAND_FIELDS_OP(FIELD, ARRAY)                                                         \

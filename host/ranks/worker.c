@@ -171,7 +171,8 @@ static int reserve(struct gr_session *s, struct gr_pending_batch *pending,
         rc = gr_fail(GR_E_CORRUPT, "command DECODE: %llu samples for %d rows",
                      (unsigned long long)c->rows.n, pending->n_out);
     if (!rc && pending->sampled)
-        memcpy(s->sampled.rows, c->rows.p, (size_t)c->rows.n * sizeof *s->sampled.rows);
+        rc = gr_device_sampling_copy(s, c->rows.p, (size_t)c->rows.n, c->edits.p,
+                                     (size_t)c->edits.n, c->masks.p, (size_t)c->masks.n);
     if (!rc && c->table && gr_cache_table_hash(&s->cache) != c->table)
         rc = gr_stage_compare(s, c->table);
     return rc;

@@ -1,15 +1,15 @@
 /* The sampler: from logits to one token. The order of the chain is fixed:
  *
- *   logit bias -> penalties -> [temp <= 0: the largest logit, done]
+ *   logit bias -> penalties -> mask -> [temp <= 0: the largest logit, done]
  *   -> top-k -> typical -> top-p -> min-p -> temperature -> draw
  *
  * or, with mirostat 2 (Basu et al. 2021), after the penalties: temperature -> surprise below mu ->
  * draw. Each truncating filter sees probabilities at temperature 1 of the candidates that the
  * previous filter left.
  *
- * An infinite bias replaces the logit. The logit of a token that occurs c > 0 times in the last
- * penalty_last_n tokens is divided by penalty_repeat (multiplied, when it is negative or 0) and
- * lowered by c * penalty_freq + penalty_present.
+ * Biases of the same token add up; an infinite one replaces the logit. The logit of a token that
+ * occurs c > 0 times in the last penalty_last_n tokens is divided by penalty_repeat (multiplied,
+ * when it is negative or 0) and lowered by c * penalty_freq + penalty_present (gr_sample_edited).
  *
  * The same seed, parameters, logits and accepted tokens give the same ids on every machine with the
  * same libm. */
@@ -24,7 +24,7 @@
 #include "sample/sampler.h"
 
 struct gr_sampler {
-    struct gr_sampler_params p; /* logit_bias is an owned copy */
+    struct gr_sampler_params p; /* logit_bias is an owned copy, each token once */
     struct gr_rng rng;
     uint64_t n_drawn, n_next; /* numbers taken from rng; draws that a session has in progress */
     double mu;                /* mirostat: surprise allowed at present, in bits */
@@ -32,6 +32,8 @@ struct gr_sampler {
     int32_t *recent;          /* ring [n_window] of accepted tokens */
     int32_t *count;           /* [n_vocab] occurrences of each token in the ring */
     uint32_t n_window, n_accepted;
+    struct gr_sample_edit *edits; /* [n_bias + n_window] of the next draw */
+    const uint32_t *mask;         /* the caller's, or NULL */
     struct gr_candidates set;
 };
 
@@ -105,6 +107,22 @@ static bool has_penalties(const struct gr_sampler_params *p)
            (p->penalty_repeat != 1 || p->penalty_freq != 0 || p->penalty_present != 0);
 }
 
+/* Copies the biases, those of the same token added up. at: zeros [n_vocab], scratch. */
+static int32_t merge_bias(struct gr_logit_bias *to, const struct gr_sampler_params *p, int32_t *at)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_logit_bias; i++) {
+        struct gr_logit_bias b = p->logit_bias[i];
+        if (!at[b.id]) {
+            to[n++] = b, at[b.id] = n;
+            continue;
+        }
+        float *sum = &to[at[b.id] - 1].bias;
+        *sum = isinf(b.bias) ? b.bias : *sum + b.bias;
+    }
+    return n;
+}
+
 static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p)
 {
     size_t n = (size_t)p->n_vocab, n_bias = (size_t)p->n_logit_bias;
@@ -120,11 +138,15 @@ static int allocate(struct gr_sampler *s, const struct gr_sampler_params *p)
         s->recent = gr_calloc(s->n_window, sizeof *s->recent);
         s->count = gr_calloc(n, sizeof *s->count);
     }
-    if (!bias || !s->logits || (p->temp > 0 && (!s->set.c || !s->set.rank)) ||
+    s->edits = gr_calloc(n_bias + GR_MIN(s->n_window, n), sizeof *s->edits);
+    if (!bias || !s->edits || !s->logits || (p->temp > 0 && (!s->set.c || !s->set.rank)) ||
         (has_penalties(p) && (!s->recent || !s->count)))
         return GR_E_NOMEM_HOST;
-    if (n_bias)
-        memcpy(bias, p->logit_bias, n_bias * sizeof *bias);
+    int32_t *at = gr_calloc(n_bias ? n : 1, sizeof *at);
+    if (!at)
+        return GR_E_NOMEM_HOST;
+    s->p.n_logit_bias = merge_bias(bias, p, at);
+    gr_free(at);
     return 0;
 }
 
@@ -161,6 +183,7 @@ void gr_sampler_free(struct gr_sampler **sampler)
     gr_free(s->set.rank);
     gr_free(s->recent);
     gr_free(s->count);
+    gr_free(s->edits);
     gr_free(s);
     *sampler = NULL;
 }
@@ -182,31 +205,50 @@ int gr_sampler_accept(struct gr_sampler *s, int32_t id)
     return 0;
 }
 
-static void apply_bias(struct gr_sampler *s)
+static void add_edit(struct gr_sampler *s, int32_t *n, int32_t id, float bias)
 {
-    for (int32_t i = 0; i < s->p.n_logit_bias; i++) {
-        struct gr_logit_bias b = s->p.logit_bias[i];
-        s->logits[b.id] = isinf(b.bias) ? b.bias : s->logits[b.id] + b.bias;
-    }
+    int32_t c = s->count ? s->count[id] : 0;
+    s->edits[(*n)++] = (struct gr_sample_edit){.id = id, .count = c, .bias = bias};
+    if (c > 0)
+        s->count[id] = -c; /* a negative count marks a token that is listed */
 }
 
-static void apply_penalties(struct gr_sampler *s)
+int32_t gr_sampler_edits(struct gr_sampler *s, const struct gr_sample_edit **edits)
 {
-    uint32_t n = GR_MIN(s->n_accepted, s->n_window);
-    /* A negative count marks a token that has been processed. */
-    for (uint32_t i = 0; i < n; i++) {
-        int32_t id = s->recent[i], c = s->count[id];
-        if (c < 0)
-            continue;
-        float x = s->logits[id];
-        x = x > 0 ? x / s->p.penalty_repeat : x * s->p.penalty_repeat;
-        s->logits[id] = x - ((float)c * s->p.penalty_freq + s->p.penalty_present);
-        s->count[id] = -c;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        int32_t id = s->recent[i];
-        s->count[id] = s->count[id] < 0 ? -s->count[id] : s->count[id];
-    }
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->p.n_logit_bias; i++)
+        add_edit(s, &n, s->p.logit_bias[i].id, s->p.logit_bias[i].bias);
+    for (uint32_t i = 0; i < GR_MIN(s->n_accepted, s->n_window); i++)
+        if (s->count[s->recent[i]] > 0)
+            add_edit(s, &n, s->recent[i], 0);
+    for (int32_t i = 0; i < n && s->count; i++)
+        s->count[s->edits[i].id] = s->edits[i].count;
+    *edits = s->edits;
+    return n;
+}
+
+void gr_sampler_set_mask(struct gr_sampler *s, const uint32_t *allowed)
+{
+    s->mask = allowed;
+}
+
+const uint32_t *gr_sampler_mask(const struct gr_sampler *s)
+{
+    return s->mask;
+}
+
+/* Sets s->logits to the logits after bias, penalties and mask. */
+static void edit(struct gr_sampler *s, const float *logits)
+{
+    const struct gr_sample_edit *e;
+    const struct gr_sample_row h = {
+        .repeat = s->p.penalty_repeat, .freq = s->p.penalty_freq, .present = s->p.penalty_present};
+    memcpy(s->logits, logits, (size_t)s->p.n_vocab * sizeof *logits);
+    for (int32_t n = gr_sampler_edits(s, &e); n > 0; n--, e++)
+        s->logits[e->id] = gr_sample_edited(s->logits[e->id], &h, *e);
+    for (int32_t i = 0; s->mask && i < s->p.n_vocab; i++)
+        if (!gr_sample_allowed(s->mask, i))
+            s->logits[i] = -INFINITY;
 }
 
 /* The id of the largest logit, the lowest of equals; GR_SAMPLE_NONE if all are -inf, GR_SAMPLE_NAN
@@ -252,6 +294,9 @@ static int32_t draw_chain(struct gr_sampler *s)
 
 int gr_sampler_result(int32_t id)
 {
+    if (id == GR_SAMPLE_EXCLUDED)
+        return gr_fail(GR_E_CHECK,
+                       "the logit bias, penalties and mask leave no token to choose from");
     return id >= 0 ? 0
                    : gr_fail(GR_E_CHECK, "non-finite logits: %s",
                              id == GR_SAMPLE_NONE ? "all are -inf" : "one is NaN");
@@ -259,16 +304,13 @@ int gr_sampler_result(int32_t id)
 
 int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
 {
-    int32_t n = s->p.n_vocab, best = find_largest(logits, n);
-    if (best < 0)
-        return gr_sampler_result(best);
-    memcpy(s->logits, logits, (size_t)n * sizeof *logits);
-    apply_bias(s);
-    if (s->n_window)
-        apply_penalties(s);
+    int32_t n = s->p.n_vocab, raw = find_largest(logits, n), best;
+    if (raw == GR_SAMPLE_NAN)
+        return gr_sampler_result(raw);
+    edit(s, logits);
     best = find_largest(s->logits, n);
     if (best < 0)
-        return gr_fail(GR_E_CHECK, "the logit bias and penalties leave no token to choose from");
+        return gr_sampler_result(raw == GR_SAMPLE_NONE ? raw : GR_SAMPLE_EXCLUDED);
     if (s->p.temp <= 0) {
         *id = best;
         return 0;
@@ -284,9 +326,7 @@ int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
 int gr_sampler_fits_device(const struct gr_sampler *s, int32_t n_vocab)
 {
     const struct gr_sampler_params *p = &s->p;
-    const char *what = has_penalties(p)                     ? "penalties"
-                       : p->n_logit_bias                    ? "a logit bias"
-                       : p->temp > 0 && p->mirostat         ? "mirostat"
+    const char *what = p->temp > 0 && p->mirostat           ? "mirostat"
                        : p->temp > 0 && p->typical_p < 1    ? "typical sampling"
                        : n_vocab > (int32_t)GR_SAMPLE_VOCAB ? "a vocabulary above 2^18"
                                                             : NULL;
@@ -305,7 +345,15 @@ struct gr_sample_row gr_sampler_next(struct gr_sampler *s)
                                   .min_p = s->p.min_p,
                                   .top_k = s->p.top_k,
                                   .seed = {(uint32_t)s->p.seed, (uint32_t)(s->p.seed >> 32)},
-                                  .counter = {(uint32_t)at, (uint32_t)(at >> 32)}};
+                                  .counter = {(uint32_t)at, (uint32_t)(at >> 32)},
+                                  .repeat = s->p.penalty_repeat,
+                                  .freq = s->p.penalty_freq,
+                                  .present = s->p.penalty_present};
+}
+
+bool gr_sampler_looks_back(const struct gr_sampler *s)
+{
+    return s->n_window || s->mask;
 }
 
 void gr_sampler_finish(struct gr_sampler *s, bool done)

@@ -21,6 +21,7 @@ extern "C" {
 #endif
 
 struct gr_backend;
+struct gr_device_opt;
 
 /* A tensor that a callback may read after a node has run: a named result, the input of a product,
  * or the ids of the matrices that it used. */
@@ -120,8 +121,10 @@ struct gr_backend_api {
     size_t (*offload_bytes)(struct gr_backend *b);
     double (*offload_rate)(struct gr_backend *b);
     /* Scratch memory that a segment's nodes need on top of what is bound; addresses are not looked
-     * at. The backend keeps one piece of the largest size it has met in segment_new. */
-    size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s);
+     * at. The backend keeps one piece of the largest size it has met in segment_new. With opt, as
+     * a session with these options needs; NULL: with those that it was opened with. */
+    size_t (*segment_scratch)(struct gr_backend *b, const struct gr_segment *s,
+                              const struct gr_device_opt *opt);
     /* Makes a segment ready (scratch memory, captured graph); *exec is freed by segment_free. *s
      * itself may be freed then. */
     int (*segment_new)(struct gr_backend *b, const struct gr_segment *s, void **exec);
@@ -174,8 +177,13 @@ struct gr_kind_versions {
     const char *needed_name; /* the vendor's number of that one ("580") */
 };
 
+/* Products of many tokens: by the table of shapes, by own kernels, by a library. */
+enum gr_device_matmul { GR_DEVICE_MATMUL_AUTO, GR_DEVICE_MATMUL_OWN, GR_DEVICE_MATMUL_LIBRARY };
+
 /* Options of a device in a session. */
 struct gr_device_opt {
+    enum gr_device_matmul matmul;
+
     bool no_graphs;      /* launch every kernel by itself */
     int nvtx;            /* 0 off, 1 steps, 2 layers */
     bool no_pdl;         /* no launch begins before the one in front of it is over */
@@ -197,6 +205,9 @@ struct gr_device_kind {
     /* Versions, with or without devices. NULL: a kind that has none. */
     void (*versions)(struct gr_kind_versions *v);
     int (*open)(struct gr_backend **out, int i, const struct gr_device_opt *opt);
+    /* Returns whether GR_DEVICE_MATMUL_LIBRARY is possible in this process. *what: the library, or
+     * why there is none, in one line; lives as long as the process. NULL: a kind that has none. */
+    bool (*matmul_find)(const char **what);
     /* Returns whether this process can have transports of a kind. *what: what there is
      * ("NCCL 2.28.9"), or why there is none, in one line; lives as long as the process. Needs no
      * device. NULL, as transport_ticket: transports are nothing that this kind has. */

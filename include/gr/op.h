@@ -353,6 +353,8 @@ struct gr_args_blend {
 struct gr_args_sample {
     struct gr_ten logits; /* [1, n_out, n_vocab], n_vocab at most GR_SAMPLE_VOCAB */
     struct gr_ten rows;   /* [1, n_out, GR_SAMPLE_WORDS] i32, step block: struct gr_sample_row */
+    struct gr_ten edits;  /* [1, n, GR_SAMPLE_EDIT_WORDS] i32, step block: struct gr_sample_edit */
+    struct gr_ten masks;  /* [1, n, gr_sample_mask_words] i32, step block; both may be absent */
     struct gr_ten ids;    /* [1, 1, n_out] i32 */
 };
 
@@ -363,6 +365,8 @@ struct gr_node {
     int32_t device; /* index in the session's list of the device that runs it, 0 = the CPU; backends
                        ignore it */
     int32_t stage;  /* stage of the pipeline that runs it; backends ignore it */
+    uint32_t ends;  /* bit i: the value of operand i, in the order of op.def, is read by no later
+                       node, so that one that makes it together with this node need not store it */
     union {
 #define OP(NAME, args, operands, meaning) struct gr_args_##args args;
 #include "gr/op.def"

@@ -15,7 +15,9 @@
  * written too. A plane of b bits gives a lane 2 b bytes a unit, as u32 words:
  *   b = 32, 16, 8  row g, then row g + 8; the 8 elements of a row in GR_PACK_ORDER (b = 32: in
  *                  natural order)
- *   b = 4          row g, then row g + 8; column j of the 8 at bit 4 j
+ *   b = 4          row g, then row g + 8; column j of the 8 at bit 4 j. Codes that name values are
+ *                  stored in another order of bits (gr_pack_stored), for which a kernel needs fewer
+ *                  instructions
  *   b = 2          one word: column j of row g + 8 r at bit 2 (j % 4 / 2) + 4 (j % 2) + 8 r +
  *                  16 (j / 4)
  *   b = 1          one word for two units: column j of row g + 8 r of unit u at bit
@@ -43,7 +45,8 @@
  *   iq4_nl      4, indices of values       -    d of each unit
  *   iq4_xs      4, the same                -    8 bytes as in the file: d and scales
  *   mxfp4       4, floats                  -    the exponent (a byte) of each unit
- *   nvfp4       4, floats                  -    the scales (two bytes) of each unit
+ *   nvfp4       4, floats                  -    the scales (two bytes) of each unit; 127, which
+ *               stands for 0, as 0
  *   all others  none                       -    a block as in the file without d, which stands in
  *               the second plane, so that the first one has whole words
  * Units 2j and 2j + 1 of a chunk are elements 64 j .. 64 j + 63 of a block of 256. The other
@@ -77,11 +80,18 @@
 struct gr_pack_type {
     uint8_t bits[2], scale[2], span;
     int8_t zero;
+    uint8_t order; /* of the bits of codes */
 };
+
+/* Orders of the bits of a word of 8 codes of 4 bits: column j at bit 4 j; columns in GR_PACK_ORDER;
+ * or floats of 4 bits, where those of code i of each half of the word (columns 0 .. 3, 4 .. 7) are
+ * the magnitude at bit 9 - 3 i and the sign at bit 15, 12, 14, 13: where an f16 has them, or
+ * together a shift away. */
+enum { GR_PACK_BY_COLUMN, GR_PACK_BY_PLACE, GR_PACK_FLOATS };
 
 GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 {
-    struct gr_pack_type p = {{0, 0}, {0, 0}, 1, 0};
+    struct gr_pack_type p = {{0, 0}, {0, 0}, 1, 0, GR_PACK_BY_COLUMN};
     switch (dtype) {
 /* NOLINTBEGIN(bugprone-branch-clone) some types lie alike */
 #define CASE(type, b0, b1, s0, s1, units, z)                                                       \
@@ -122,7 +132,38 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
     default:
         break; /* no layout: gr_pack_is is false */
     }
+    if (dtype == GR_IQ4_NL || dtype == GR_IQ4_XS)
+        p.order = GR_PACK_BY_PLACE;
+    if (dtype == GR_MXFP4 || dtype == GR_NVFP4)
+        p.order = GR_PACK_FLOATS;
     return p;
+}
+
+/* Bit of a word in an order for bit `bit` of column j's code. */
+GR_PACK_FN int32_t gr_pack_bit(int32_t order, int32_t j, int32_t bit)
+{
+    int32_t i = j % 4, half = j / 4 * 16;
+    if (order == GR_PACK_BY_PLACE)
+        return 4 * (i * 2 + j / 4) + bit;
+    if (order == GR_PACK_FLOATS)
+        return half + (bit < 3 ? 9 - 3 * i + bit : i == 0 ? 15 : i == 1 ? 12 : 16 - i);
+    return 4 * j + bit;
+}
+
+/* A word of 8 codes of 4 bits as it is stored, from one with column j at bit 4 j; and back. */
+GR_PACK_FN uint32_t gr_pack_stored(int32_t order, uint32_t word)
+{
+    uint32_t to = 0;
+    for (int32_t k = 0; k < 32; k++)
+        to |= (word >> k & 1) << gr_pack_bit(order, k / 4, k % 4);
+    return to;
+}
+GR_PACK_FN uint32_t gr_pack_plain(int32_t order, uint32_t stored)
+{
+    uint32_t to = 0;
+    for (int32_t k = 0; k < 32; k++)
+        to |= (stored >> gr_pack_bit(order, k / 4, k % 4) & 1) << k;
+    return to;
 }
 
 /* True when kernels can multiply matrices of a type. */
@@ -169,6 +210,12 @@ GR_PACK_FN int64_t gr_pack_tile_bytes(uint32_t dtype, int64_t cols)
 {
     int64_t n = gr_pack_units(cols);
     return n / 8 * gr_pack_chunk_bytes(dtype, 8) + (n % 8 ? gr_pack_chunk_bytes(dtype, n % 8) : 0);
+}
+
+/* Units of a step, which a warp has in registers at once, unless other things need more of them. */
+GR_PACK_FN int32_t gr_pack_step_units(uint32_t dtype)
+{
+    return gr_pack_type(dtype).bits[0] >= 8 || dtype == GR_Q5_1 ? 4 : 8;
 }
 
 /* Bytes of a matrix: of one expert or head. */

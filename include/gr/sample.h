@@ -2,6 +2,7 @@
  * or single f32 operations that round the same way everywhere, so executors draw the same token
  * from the same logits, whatever order they add in.
  *
+ *   edits      the listed logits get a bias and penalties; then the mask excludes tokens (-inf)
  *   filters    top_k > 0: the top_k entries that rank first; then top_p < 1: the fewest first ones
  *              whose weights at temperature 1 reach ceil(top_p * the sum of all); then min_p > 0:
  *              those that weigh at least ceil(min_p * the first one's weight)
@@ -10,8 +11,8 @@
  *   temp <= 0  the entry that ranks first
  *
  * Higher logits rank first, equal ones by lower id. A logit of -inf is never drawn; where one is
- * +inf, only those are. This is the sampler's chain of host/sample without bias, penalties,
- * typical and mirostat. */
+ * +inf, only those are. This is the sampler's chain of host/sample without typical and mirostat:
+ * they need logarithms of probabilities, and mirostat the probability of what it drew. */
 #ifndef GR_SAMPLE_H
 #define GR_SAMPLE_H
 
@@ -25,12 +26,49 @@ struct gr_sample_row {
     float temp, top_p, min_p;
     int32_t top_k;
     uint32_t seed[2], counter[2]; /* 64 bits each, the low word first: draw `counter` of `seed` */
+    float repeat, freq, present;  /* penalties of its edits with a count */
+    int32_t edit, n_edit;         /* its items of the array EDITS, no token twice */
+    int32_t mask;                 /* 1 + its row of MASKS; 0: every token is allowed */
 };
 
-enum { GR_SAMPLE_WORDS = 8, GR_SAMPLE_VOCAB = 1 << 18, GR_SAMPLE_NONE = -1, GR_SAMPLE_NAN = -2 };
+/* One item of the array EDITS: token `id` has a bias, and occurs `count` times in the window that
+ * the penalties look back at. */
+struct gr_sample_edit {
+    int32_t id, count;
+    float bias;
+};
+
+enum { GR_SAMPLE_WORDS = 14, GR_SAMPLE_EDIT_WORDS = 3, GR_SAMPLE_VOCAB = 1 << 18 };
+
+/* Results that are no token: all logits are -inf; one is not a number; edits and mask leave none.
+ */
+enum { GR_SAMPLE_NONE = -1, GR_SAMPLE_NAN = -2, GR_SAMPLE_EXCLUDED = -3 };
 
 /* The weight of the first entry. Sums of GR_SAMPLE_VOCAB weights stay below 2^63. */
 #define GR_SAMPLE_ONE ((uint64_t)1 << 44)
+
+/* The logit x after an edit. An infinite bias replaces it. Each line is rounded once. */
+GR_FN float gr_sample_edited(float x, const struct gr_sample_row *h, struct gr_sample_edit e)
+{
+    x = fabsf(e.bias) < INFINITY ? x + e.bias : e.bias;
+    if (e.count <= 0)
+        return x;
+    float less = fmaf((float)e.count, h->freq, h->present);
+    if (!(x > 0))
+        return fmaf(x, h->repeat, -less);
+    x = x / h->repeat;
+    return x - less;
+}
+
+/* Words of a mask of n tokens, and whether it allows one: bit id % 32 of word id / 32. */
+GR_FN int32_t gr_sample_mask_words(int32_t n)
+{
+    return (n + 31) / 32;
+}
+GR_FN int gr_sample_allowed(const uint32_t *mask, int32_t id)
+{
+    return mask[id / 32] >> id % 32 & 1;
+}
 
 /* Sort key: larger ranks first (no NaN; -0 is 0); unique for each id. */
 GR_FN uint64_t gr_sample_rank(float x, int32_t id)
@@ -47,6 +85,18 @@ GR_FN uint64_t gr_sample_rank(float x, int32_t id)
 GR_FN int32_t gr_sample_id(uint64_t rank)
 {
     return (int32_t) ~(uint32_t)rank;
+}
+
+/* The logit of a rank. */
+GR_FN float gr_sample_logit(uint64_t rank)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v;
+    v.u = (uint32_t)(rank >> 32);
+    v.u ^= v.u >> 31 ? 0x80000000u : 0xffffffffu;
+    return v.f;
 }
 
 /* 2^44 exp(d) for d <= 0, within 2^-22 of it, rounded down; 0 below 2^-44. */

@@ -22,6 +22,8 @@ struct gr_step_shape {
     int32_t n_delta, n_delta_swa, n_delta_far; /* cells of a K-shift */
     int32_t n_copy;                            /* rows of a copy */
     int32_t n_sample;                          /* n_out or 0: tokens that the device draws */
+    int32_t n_edit, n_mask,
+        n_mask_word;             /* room for edits of their logits, and masks; words of one */
     int32_t n_pool, n_pool_item; /* sequences whose wanted rows are pooled into one, and the rows
                                     of all of them; 0: no pooling */
     int32_t n_embd; /* length of the vectors given in place of tokens; 0: tokens are given */
@@ -48,7 +50,9 @@ struct gr_step_shape {
     STEP(DELTA_FAR, n_delta_far, "shift of each cell's grouped position")                          \
     STEP(COPY_SRC, n_copy, "rows to copy; only in a copy plan")                                    \
     STEP(COPY_DST, n_copy, "and where to")                                                         \
-    STEP(SAMPLE, 8 * n_sample, "struct gr_sample_row of each row of logits")                       \
+    STEP(SAMPLE, 14 * n_sample, "struct gr_sample_row of each row of logits")                      \
+    STEP(EDITS, 3 * n_edit, "struct gr_sample_edit: logits that rows change")                      \
+    STEP(MASKS, n_mask *n_mask_word, "tokens that rows allow, a bit each")                         \
     STEP(POOL_LIST, n_pool_item, "wanted rows, one sequence's after another's")                    \
     STEP(POOL_AT, n_pool + (n_pool > 0), "where each sequence's items begin, and where all end")   \
     STEP(EMBD, n_embd *n_tok, "f32 [n_tok][n_embd] vectors in place of the tokens")
@@ -79,6 +83,7 @@ static inline struct gr_step_layout gr_step_layout(const struct gr_step_shape *s
             n_swa = s->n_swa, n_list = s->n_list, n_list_swa = s->n_list_swa, n_alibi = s->n_alibi,
             n_far = s->n_far, n_seq = s->n_seq, n_delta = s->n_delta, n_delta_swa = s->n_delta_swa,
             n_delta_far = s->n_delta_far, n_copy = s->n_copy, n_sample = s->n_sample,
+            n_edit = s->n_edit, n_mask = s->n_mask, n_mask_word = s->n_mask_word,
             n_pool = s->n_pool, n_pool_item = s->n_pool_item, n_embd = s->n_embd;
     struct gr_step_layout l = {{0}, {0}, 0};
 #define STEP(NAME, length, meaning)                                                                \

@@ -32,8 +32,8 @@ def right(r, op, kind):
                    for found in outcomes for name, why in found.items())
 
 
-def ours(r, op, types, n):
-    """One process for all types; a row that hangs costs itself only."""
+def ours(r, op, types, n, more=()):
+    """One process for all types, with more arguments; a row that hangs costs itself only."""
     wrong = [kind for kind in types.split(",") if not right(r, op, kind)]
     if wrong:
         r.note(f"{op} {','.join(wrong)}", "not timed: cases of it have failed")
@@ -42,7 +42,7 @@ def ours(r, op, types, n):
         return
     what = f"{op} {','.join(types)}, {n}"
     tiny = ["-tiny", "1", "-r", "1"] if r.a.emulated else ["-r", "30"]
-    command = [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, "-n", n, op, ",".join(types)]
+    command = [r.program("bench_ops"), "-d", "0", "-j", "1", "-t", os.cpu_count(), *tiny, *more, "-n", n, op, ",".join(types)]
     cases.run(r, what, [command], fails=lambda name, *again: debug.of_case(r, name, *again))
 
 
@@ -67,11 +67,11 @@ def torch(r, what, *arguments, limit=120):
             r.rows(name, r.run(sys.executable, os.path.join(ROOT, "scripts", "gpu", "peers.py"), what, *arguments, limit=limit))
 
 
-def compare(r, op, types, n_tok, with_torch=None, n_peer=None):
+def compare(r, op, types, n_tok, with_torch=None, n_peer=None, more=()):
     """gpurun, llama.cpp and, with arguments, PyTorch; of an emulated run two types and few tokens."""
     if r.a.emulated:
         types, n_tok = ",".join(types.split(",")[-2:]), n_tok if op == "attn_prefill" else n_tok.split(",")[0]
-    ours(r, op, types, n_tok)
+    ours(r, op, types, n_tok, more)
     peer(r, op, types, n_peer if n_peer and not r.a.emulated else n_tok)
     if with_torch:
         torch(r, *with_torch)
@@ -83,8 +83,9 @@ def gemv(r):
 
 
 def gemm(r):
-    """Goal 15: products of many tokens."""
-    compare(r, "matmul", TYPES, "16" if r.a.emulated else "512,2048,8192", ("matmul", "512,2048,8192"))
+    """Goal 15: products of many tokens, by own kernels and by cuBLASLt; from which number of tokens on the latter is faster."""
+    table = os.path.join(r.folder(), "matmul_shapes.def")
+    compare(r, "matmul", TYPES, "16" if r.a.emulated else "512,2048,8192", ("matmul", "512,2048,8192"), more=["-matmul-shapes", table])
 
 
 def prefill(r):

@@ -33,7 +33,7 @@ enum { N_SIZE = sizeof sizes / sizeof *sizes, N_ROUND = 51 };
 /* On the emulated device times mean nothing. */
 static int n_round(void)
 {
-    return strcmp(gr_cuda_devices.name, "EMU") == 0 ? 5 : N_ROUND;
+    return strcmp(gr_cuda_devices.name, "CUDA") != 0 ? 5 : N_ROUND;
 }
 
 struct member {

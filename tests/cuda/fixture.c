@@ -13,7 +13,7 @@
 
 bool emulated(void)
 {
-    return strcmp(gr_cuda_kind, "EMU") == 0;
+    return strcmp(gr_cuda_kind, "CUDA") != 0;
 }
 
 void needs_emulated(void)

@@ -68,7 +68,7 @@ int gr_cuda_glu(struct gr_launcher *l, const struct gr_args_glu *a)
 {
     bool fresh;
     size_t bytes = (size_t)(a->y.rows * a->y.cols) * 4;
-    struct gr_ten d = at(&a->y, gr_launch_derived(l, &a->a, "test", bytes, &fresh));
+    struct gr_ten d = at(&a->y, gr_launch_derived(l, &a->a, "test", bytes, false, &fresh));
     int rc = fresh ? add(l, &a->a, d, 1) : 0;
     struct gr_args_binary mul = {.a = d, .b = a->b, .y = a->y, .kind = GR_MUL};
     return rc ? rc

@@ -165,7 +165,7 @@ Test(segment, of_nothing)
     struct gr_backend *b = device_open(NULL, plain);
     const struct gr_segment s = {0};
     void *exec = device_segment(b, NULL, 0);
-    cr_expect_eq(b->api->segment_scratch(b, &s), 0);
+    cr_expect_eq(b->api->segment_scratch(b, &s, NULL), 0);
     run(b, exec);
     run(b, exec);
     b->api->segment_free(b, &exec);
@@ -183,7 +183,7 @@ Test(segment, scratch_is_told_before_addresses_are_known)
     const struct gr_segment s = {.node = node, .n_node = 2};
     const int64_t memory = emu()->live("memory");
     /* 2,000 bytes are padded to 2,048: two of ACT's, one of GLU's behind what stays */
-    cr_expect_eq(b->api->segment_scratch(b, &s), 3 * 2048);
+    cr_expect_eq(b->api->segment_scratch(b, &s, NULL), 3 * 2048);
     expect_count(emu()->live("memory"), memory);
     device_close(&b);
 }

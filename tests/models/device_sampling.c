@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/session.h"
 #include "gr/status.h"
@@ -36,6 +37,8 @@ static struct gr_sampler *sampler_for(const struct gr_model *m, float temp, uint
     struct gr_sampler_params p = gr_sampler_params_default();
     struct gr_sampler *s;
     p.temp = temp, p.seed = seed, p.n_vocab = m->hp.n_vocab, p.top_p = 0.9f, p.min_p = 0.01f;
+    p.penalty_repeat = seed % 2 ? 1.5f : 1, p.penalty_freq = seed % 2 ? 0.5f : 0, p.n_ctx = 128;
+    p.logit_bias = (struct gr_logit_bias[]){{7, 2}, {9, -INFINITY}}, p.n_logit_bias = 2;
     cr_assert_eq(gr_sampler_new(&s, &p), 0, "%s", gr_error());
     return s;
 }
@@ -76,17 +79,27 @@ static void play(struct play *p, int lo, int hi)
             cr_assert_eq(gr_session_set_sampler(p->s, q, drawn ? p->sampler[q] : NULL), 0);
         struct gr_batch b = {.n_tok = N_SEQ * per, .token = token, .seq = seq, .logits = logits};
         cr_assert_eq(gr_decode(p->s, &b), 0, "%s", gr_error());
-        for (int q = 0; q < N_SEQ; q++)
+        for (int q = 0; q < N_SEQ; q++) {
             p->out[step][q] = token_of(p, (q + 1) * per - 1, q, drawn);
+            cr_assert_eq(gr_sampler_accept(p->sampler[q], p->out[step][q]), 0);
+        }
     }
 }
 
 static void run(struct play *p, struct gr_model *m, float temp, int lo, int hi)
 {
     p->s = open_session(m);
+    uint32_t *mask = gr_calloc((size_t)gr_sample_mask_words(m->hp.n_vocab), sizeof *mask);
+    cr_assert_not_null(mask);
+    for (int32_t i = 0; i < gr_sample_mask_words(m->hp.n_vocab); i++)
+        mask[i] = 0x7777bbbbu;
     for (int q = 0; q < N_SEQ; q++)
         p->sampler[q] = sampler_for(m, temp, 100 + (uint64_t)q);
+    gr_sampler_set_mask(p->sampler[0], mask);
     play(p, lo, hi);
+    for (int step = 0; step < N_STEP; step++)
+        cr_expect(gr_sample_allowed(mask, p->out[step][0]) && p->out[step][1] != 9);
+    gr_free(mask);
     gr_session_close(&p->s);
     for (int q = 0; q < N_SEQ; q++)
         gr_sampler_free(&p->sampler[q]);
@@ -146,26 +159,45 @@ Test(device_sampling, all_outputs_or_none)
     gr_model_close(&m);
 }
 
-Test(device_sampling, refuses_what_needs_a_history)
+/* Penalties or mask of the second of two outputs depend on the token of the first: logits. */
+Test(device_sampling, several_outputs_of_a_sampler_that_looks_back)
+{
+    struct gr_model *m = open_on("none");
+    static const uint32_t mask[64] = {0xff};
+    for (uint64_t k = 0; k < 3; k++) { /* neither, penalties, a mask */
+        struct gr_session *s = open_session(m);
+        struct gr_sampler *sampler = sampler_for(m, 1, k == 1);
+        gr_sampler_set_mask(sampler, k == 2 ? mask : NULL);
+        int32_t token[] = {1, 2, 3};
+        int8_t logits[] = {1, 0, 1};
+        struct gr_batch b = {.n_tok = 3, .token = token, .logits = logits};
+        cr_assert_eq(gr_session_set_sampler(s, 0, sampler), 0);
+        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        cr_expect_eq(gr_logits(s, 0) == NULL, k == 0);
+        logits[0] = 0;
+        cr_assert_eq(gr_decode(s, &b), 0, "%s", gr_error());
+        cr_expect_null(gr_logits(s, 2));
+        gr_session_close(&s);
+        gr_sampler_free(&sampler);
+    }
+    gr_model_close(&m);
+}
+
+Test(device_sampling, refuses_what_needs_logarithms)
 {
     struct gr_model *m = open_on("none");
     struct gr_session *s = open_session(m);
-    struct gr_logit_bias bias = {3, 1};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) {
         struct gr_sampler_params p = gr_sampler_params_default();
         struct gr_sampler *sampler;
-        p.n_vocab = m->hp.n_vocab - (i == 5), p.n_ctx = 64;
+        p.n_vocab = m->hp.n_vocab - (i == 3), p.n_ctx = 64;
         if (i == 0)
-            p.penalty_repeat = 1.1f;
-        else if (i == 1)
-            p.logit_bias = &bias, p.n_logit_bias = 1;
-        else if (i == 2)
             p.mirostat = 2;
-        else if (i == 3)
+        else if (i == 1)
             p.typical_p = 0.5f;
         cr_assert_eq(gr_sampler_new(&sampler, &p), 0, "%s", gr_error());
-        cr_assert_eq(gr_session_set_sampler(s, 0, sampler), i < 4    ? GR_E_UNSUPPORTED
-                                                            : i == 4 ? 0
+        cr_assert_eq(gr_session_set_sampler(s, 0, sampler), i < 2    ? GR_E_UNSUPPORTED
+                                                            : i == 2 ? 0
                                                                      : GR_E_INVALID);
         cr_assert_eq(gr_session_set_sampler(s, 0, NULL), 0);
         gr_sampler_free(&sampler);

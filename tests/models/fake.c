@@ -401,10 +401,11 @@ static double fake_offload_rate(struct gr_backend *b)
     return 12e9;
 }
 
-static size_t fake_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+static size_t fake_segment_scratch(struct gr_backend *b, const struct gr_segment *s,
+                                   const struct gr_device_opt *opt)
 {
     struct fake *f = fake_of(b);
-    return f->cpu->api->segment_scratch(f->cpu, s);
+    return f->cpu->api->segment_scratch(f->cpu, s, opt);
 }
 
 static void check_operands(const struct fake *f, const struct gr_segment *s)
@@ -423,7 +424,7 @@ static void check_operands(const struct fake *f, const struct gr_segment *s)
 static int fake_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)
 {
     struct fake *f = fake_of(b);
-    uint64_t scratch = f->cpu->api->segment_scratch(f->cpu, s);
+    uint64_t scratch = f->cpu->api->segment_scratch(f->cpu, s, NULL);
     enter();
     int rc = scratch > f->scratch ? count(f->d, scratch - f->scratch) : 0;
     n_alloc += scratch > f->scratch;

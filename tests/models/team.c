@@ -109,6 +109,8 @@ static void expect_same_results(struct pair *p, const struct gr_batch *b)
                   b->n_tok);
         BOTH(p, gr_sampled_token(p->s[i], t, &id[i]));
         cr_assert_eq(id[0], id[1], "%s: token %d: %d and %d", p->what, t, id[0], id[1]);
+        if (id[0] >= 0)
+            BOTH(p, gr_sampler_accept(p->sampler[i], id[i]));
     }
 }
 
@@ -269,6 +271,7 @@ static struct gr_session_params random_params(struct pair *p, bool groups)
 
 static void run(const struct tiny *t, int32_t n_rank, uint64_t seed)
 {
+    static const uint32_t mask[] = {0x0f0f3333, 0xfffffffe, 0x01010101};
     struct gr_sampler_params draws = gr_sampler_params_default();
     struct pair p = {.rng = gr_rng_new(seed)};
     p.m[0] = open_model(t, 1), p.m[1] = open_model(t, n_rank);
@@ -277,11 +280,14 @@ static void run(const struct tiny *t, int32_t n_rank, uint64_t seed)
                                                        !tiny_keeps_states(p.m[0]));
     if (hp->no_cache)
         q.n_ubatch = MOST;
-    draws.n_vocab = N_VOCAB, draws.seed = seed, draws.temp = 1, draws.penalty_last_n = 0;
+    draws.n_vocab = N_VOCAB, draws.seed = seed, draws.temp = 1;
+    draws.penalty_last_n = seed % 2 ? 20 : 0, draws.penalty_freq = 0.5f;
+    draws.logit_bias = (struct gr_logit_bias[]){{5, 2}, {6, -2}}, draws.n_logit_bias = seed % 3;
     for (int i = 0; i < 2; i++) {
         p.s[i] = tiny_session(p.m[i], &q);
         p.extend[i] = (struct gr_self_extend){.n = 2, .w = 4};
         cr_assert_eq(gr_sampler_new(&p.sampler[i], &draws), 0);
+        gr_sampler_set_mask(p.sampler[i], seed % 4 == 3 ? mask : NULL);
     }
     cr_assert(p.s[1]->ranks && !p.s[0]->ranks);
     for (int k = 0; k < N_CALL; k++)

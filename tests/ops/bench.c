@@ -1,9 +1,11 @@
 /* bench_ops [-t THREADS] [-l LEVEL] [-n TOKENS,..] [-r REPEATS] [-d DEVICE] [-j 1] [-s SHAPE]
- * [-tiny 1] [OP [TYPE,..]]: times single operations of the CPU backend at the shapes of a llama of
- * 1.2 billion weights, and the memory beside them; with -d 0 those of the first GPU at the shapes
- * of one of 8 billion, with their errors and whether ten runs agree (-j 1: as JSON lines; the
- * fields are said in bench_device.c). -s: of all shapes the one that is called so; -tiny 1: shapes
- * that an emulated device is through with at once, whose times say nothing.
+ * [-tiny 1] [-matmul-shapes FILE] [OP [TYPE,..]]: times single operations of the CPU backend at the
+ * shapes of a llama of 1.2 billion weights, and the memory beside them; with -d 0 those of the
+ * first GPU at the shapes of one of 8 billion, with their errors and whether ten runs agree (-j 1:
+ * as JSON lines; the fields are said in bench_device.c). -s: of all shapes the one that is called
+ * so; -tiny 1: shapes that an emulated device is through with at once, whose times say nothing.
+ * -matmul-shapes, behind -d: products of many tokens are timed by cuBLASLt too, where it is, and
+ * FILE gets the table of shapes at which it is faster (cuda/matmul_shapes.def).
  *
  * A row: best of REPEATS runs by the clock, and by the processor time of the calling thread (what
  * an undisturbed machine would need); GB/s counts weights or cache read once, GMAC/s the products.
@@ -36,6 +38,8 @@ static double thread_seconds(void)
 }
 
 static const char *begun; /* the case; NULL: none */
+
+enum { MATMUL_FEW = 32 }; /* tokens; products of so many are own kernels' */
 
 void bench_die(const char *what)
 {
@@ -136,7 +140,10 @@ void bench_measure(struct bench *k, const struct bench_row *row, const struct gr
     void *exec;
     double best = 1e9, best_cpu = 1e9;
     if (k->device) {
-        bench_measure_device(k, row, node);
+        double own = bench_measure_device(k, k->device, row, node);
+        if (k->library && node->op == GR_OP_MATMUL && k->n_tok > MATMUL_FEW)
+            bench_shape_timed(k, row->type, &node->a.matmul.w, own,
+                              bench_measure_device(k, k->library, row, node));
         cases_end(begun, NULL);
         begun = NULL;
         return;
@@ -425,12 +432,24 @@ static void run_all(struct bench *k)
 static void open_device(struct bench *k, int i)
 {
     const char *why = "no such device";
-    const struct gr_device_opt opt = cuda_words((struct gr_device_opt){0});
+    const struct gr_device_opt opt =
+        cuda_words((struct gr_device_opt){.matmul = GR_DEVICE_MATMUL_OWN});
     bool broken;
     if (i >= gr_cuda_devices.count(&why, &broken))
         bench_die(why);
     if (gr_cuda_devices.info(i, &k->info) || gr_cuda_devices.open(&k->device, i, &opt))
         bench_die(gr_error());
+}
+
+/* Opens the device for products by cuBLASLt, where there is one. */
+static void open_library(struct bench *k, int i)
+{
+    const struct gr_device_opt opt =
+        cuda_words((struct gr_device_opt){.matmul = GR_DEVICE_MATMUL_LIBRARY});
+    if (!k->device)
+        bench_die("-matmul-shapes: -d DEVICE is expected in front of it");
+    if (gr_cuda_devices.open(&k->library, i, &opt))
+        fprintf(stderr, "bench_ops: own kernels alone: %s\n", gr_error());
 }
 
 static enum gr_cpu_level level_of(const char *name)
@@ -456,8 +475,8 @@ int main(int argc, char **argv)
 {
     struct bench k = {.n_threads = 2, .repeats = 10};
     enum gr_cpu_level level = GR_CPU_AUTO;
-    const char *tokens = "1";
-    int i = 1;
+    const char *tokens = "1", *shapes = NULL;
+    int i = 1, device = 0;
     for (; i + 1 < argc && argv[i][0] == '-'; i += 2) {
         const char *v = argv[i + 1];
         if (!strcmp(argv[i], "-t"))
@@ -475,18 +494,26 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "-l"))
             level = level_of(v);
         else if (!strcmp(argv[i], "-d"))
-            open_device(&k, atoi(v));
+            open_device(&k, device = atoi(v));
+        else if (!strcmp(argv[i], "-matmul-shapes"))
+            open_library(&k, device), shapes = v;
         else
             break;
     }
     if (i < argc && argv[i][0] == '-')
         bench_die("usage: bench_ops [-t THREADS] [-l ref|avx2|avx512|amx] [-n TOKENS,..] [-r "
-                  "REPEATS] [-d DEVICE] [-j 1] [-s SHAPE] [-tiny 1] [OP [TYPE,..]]");
+                  "REPEATS] [-d DEVICE] [-j 1] [-s SHAPE] [-tiny 1] [-matmul-shapes FILE] [OP "
+                  "[TYPE,..]]");
     k.op = i < argc ? argv[i] : NULL;
     k.type = i + 1 < argc ? argv[i + 1] : NULL;
     if (level == GR_CPU_N_LEVEL || gr_cpu_open(&k.b, k.n_threads, k.n_threads, level))
         bench_die(level == GR_CPU_N_LEVEL ? "no such level" : gr_error());
     run_list(&k, tokens);
+    if (k.library)
+        bench_shapes_write(&k, shapes, k.info.cc);
+    gr_vec_fini(&k.timed);
+    if (k.library)
+        k.library->api->close(&k.library);
     if (k.device)
         k.device->api->close(&k.device);
     k.b->api->close(&k.b);

@@ -4,11 +4,14 @@
 
 #include <stdbool.h>
 
+#include "base/alloc.h"
 #include "gr/backend.h"
 
 struct bench {
-    struct gr_backend *b;      /* of the CPU: nodes are built in its memory */
-    struct gr_backend *device; /* NULL: times are the CPU's */
+    struct gr_backend *b;       /* of the CPU: nodes are built in its memory */
+    struct gr_backend *device;  /* NULL: times are the CPU's */
+    struct gr_backend *library; /* the same, with products by cuBLASLt; NULL: there are none */
+    struct gr_vec timed;        /* products that both have computed */
     struct gr_device_info info;
     int n_threads, n_tok, repeats;
     bool json, tiny;
@@ -42,8 +45,14 @@ void bench_cache(struct bench *k);
 bool bench_begin(struct bench *k, const struct bench_row *row);
 /* Times the node and prints the row that has begun. */
 void bench_measure(struct bench *k, const struct bench_row *row, const struct gr_node *node);
-/* The same on the device. */
-void bench_measure_device(struct bench *k, const struct bench_row *row, const struct gr_node *node);
+/* The same on a device, k->device or k->library; returns the median of its seconds. */
+double bench_measure_device(struct bench *k, struct gr_backend *device, const struct bench_row *row,
+                            const struct gr_node *node);
+/* Keeps the seconds of a product with w of `type`, by own kernels and by the library. */
+void bench_shape_timed(struct bench *k, const char *type, const struct gr_ten *w, double own,
+                       double library);
+/* Writes the table of shapes to a file, for devices of compute capability cc. */
+void bench_shapes_write(struct bench *k, const char *path, int cc);
 /* ||device - f64|| / ||f64||, of 64 rows of a product's matrix, of 64 pairs of a token and a head
  * of attention; of other operations ||device - CPU|| / ||CPU|| over all that they write, for which
  * the host's node is run. Outputs that are not finite make it NaN. */

@@ -3,10 +3,10 @@
  * other, at least 20 launches; so nothing is read from a cache that a model's step would not find
  * there either. Segments follow each other without a pause for 2 ms before the clock is read.
  *
- * A row of -j 1: op, type, shape, n_tok, impl "gpurun"; median_us, p10_us, p90_us of a launch;
- * bytes (that it has to move) and flops; rel_err (bench_exact.c; null: not finite); hash of what it
- * writes and whether ten runs (two at least, where that is more than 1 GiB), each into NaNs, wrote
- * the same (same); rotated_mb of copies. */
+ * A row of -j 1: op, type, shape, n_tok, impl "gpurun", or "cublaslt" of products by it; median_us,
+ * p10_us, p90_us of a launch; bytes (that it has to move) and flops; rel_err (bench_exact.c; null:
+ * not finite); hash of what it writes and whether ten runs (two at least, where that is more than 1
+ * GiB), each into NaNs, wrote the same (same); rotated_mb of copies. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,6 +227,7 @@ static void time_copies(struct bench *k, const struct copies *c, double *seconds
 /* ---- a row ---- */
 
 struct found {
+    const char *impl;
     double error, rotated;
     uint64_t hash;
     bool same;
@@ -239,10 +240,10 @@ static void print_json(const struct bench *k, const struct bench_row *row, const
     if (isfinite(f->error))
         snprintf(error, sizeof error, "%.3g", f->error);
     printf("{\"op\": \"%s\", \"type\": \"%s\", \"shape\": \"%s\", \"n_tok\": %d, \"impl\": "
-           "\"gpurun\", \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f, \"bytes\": %.0f, "
+           "\"%s\", \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f, \"bytes\": %.0f, "
            "\"flops\": %.0f, \"rel_err\": %s, \"hash\": \"%016llx\", \"same\": %s, "
            "\"rotated_mb\": %.3g}\n",
-           row->op, row->type, row->shape, row->n_tok ? row->n_tok : k->n_tok,
+           row->op, row->type, row->shape, row->n_tok ? row->n_tok : k->n_tok, f->impl,
            seconds[k->repeats / 2] * 1e6, seconds[k->repeats / 10] * 1e6,
            seconds[k->repeats * 9 / 10] * 1e6, row->bytes, 2 * row->macs, error,
            (unsigned long long)f->hash, f->same ? "true" : "false", f->rotated);
@@ -257,21 +258,24 @@ static void print(const struct bench *k, const struct bench_row *row, const doub
         print_json(k, row, seconds, f);
     else
         printf("%-12s %-5s %-32s %5d tok %10.1f us %8.1f GB/s %5.1f %% %8.2f TFLOP/s  error "
-               "%.1e%s\n",
+               "%.1e  %s%s\n",
                row->op, row->type, row->shape, row->n_tok ? row->n_tok : k->n_tok, median * 1e6,
-               rate * 1e-9, share * 100, 2 * row->macs / median * 1e-12, f->error,
+               rate * 1e-9, share * 100, 2 * row->macs / median * 1e-12, f->error, f->impl,
                f->same ? "" : "  RUNS DIFFER");
     fflush(stdout);
 }
 
-void bench_measure_device(struct bench *k, const struct bench_row *row, const struct gr_node *node)
+double bench_measure_device(struct bench *k, struct gr_backend *device, const struct bench_row *row,
+                            const struct gr_node *node)
 {
     const double rotated = k->tiny ? 1 << 14 : ROTATED;
     struct copies *c = gr_calloc(1, sizeof *c);
     double *seconds = gr_calloc((size_t)k->repeats, sizeof *seconds);
-    struct found f;
+    struct gr_backend *own = k->device;
+    struct found f = {.impl = device == k->library ? "cublaslt" : "gpurun"};
     if (!c || !seconds)
         bench_die(gr_error());
+    k->device = device;
     do
         bring_copy(k, c, node, c->n++);
     while (c->n < MAX_COPIES && c->bytes * c->n < rotated);
@@ -281,6 +285,9 @@ void bench_measure_device(struct bench *k, const struct bench_row *row, const st
     time_copies(k, c, seconds);
     print(k, row, seconds, &f);
     drop_copies(k, c);
+    k->device = own;
+    double median = seconds[k->repeats / 2];
     gr_free(seconds);
     gr_free(c);
+    return median;
 }

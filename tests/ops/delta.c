@@ -155,6 +155,9 @@ static const struct shape shapes[] = {
     {1, 2, 4, 2, 1, 64, 40, true, false, false, 0, 0},
     {1, 2, 6, 3, 3, 17, 24, true, true, false, -5, 1},
     {0, 1, 5, 2, 2, 32, 16, true, true, false, -3, -1},
+    {0, 2, 3, 2, 1, 128, 20, false, true, false, 0, 0}, /* keys of each width that kernels have */
+    {1, 1, 4, 1, 1, 200, 12, true, true, false, 0, 0},
+    {0, 1, 3, 1, 1, 256, 8, false, false, false, 0, 0},
 };
 
 Test(delta_rule, all)

@@ -172,6 +172,7 @@ Test(kv_shift, types_and_kinds)
             shift_case((uint32_t)*type, kind, 1, 1, 32, 32);
             shift_case((uint32_t)*type, kind, 37, 3, 64, 64);
             shift_case((uint32_t)*type, kind, 9, 2, 96, 40);
+            shift_case((uint32_t)*type, kind, 7, 2, 64, 12); /* pairs that make no runs of four */
         }
 }
 

@@ -180,6 +180,9 @@ static const struct shape shapes[] = {
     {1, 1, 13, 3, 3, 9, 21, GR_DECAY_EXP, true, true, false, false},
     {0, 3, 4, 2, 2, 64, 40, GR_DECAY_SIGMOID, true, false, true, false},
     {2, 1, 7, 2, 1, 12, 33, GR_DECAY_SIGMOID, false, true, true, false},
+    {0, 2, 3, 2, 2, 128, 12, GR_DECAY_EXP, true, false, true, false}, /* keys of each width that */
+    {1, 1, 4, 1, 1, 200, 20, GR_DECAY_SIGMOID, true, true, true, false}, /* kernels have */
+    {0, 1, 3, 1, 1, 256, 8, GR_DECAY_SLOPE, false, false, false, false},
 };
 
 Test(linear_attn, all)

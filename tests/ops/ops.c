@@ -603,7 +603,7 @@ bool ops_on_cpu(void)
 {
     const char *where = getenv("GR_TEST_OPS");
     cr_assert(!where || strcmp(where, "gpu") == 0, "GR_TEST_OPS=%s: gpu is expected", where);
-    return !where && strcmp(gr_cuda_devices.name, "EMU") != 0;
+    return !where && strcmp(gr_cuda_devices.name, "CUDA") == 0;
 }
 
 void ops_check(struct ops_case *c)

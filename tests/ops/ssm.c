@@ -131,7 +131,7 @@ static void expect_scan(struct ops_case *c, const struct gr_args_ssm_scan *a)
     for (int64_t q = 0; q < n_seq; q++) {
         const double *from = state_from(c, &a->state, ((const int32_t *)a->src.data)[q]);
         for (int64_t i = 0; i < n; i++) {
-            struct cell h[64] = {{0, 0, 0}};
+            struct cell h[512] = {{0, 0, 0}};
             int64_t head = i * n_head / n, group = head * n_group / n_head;
             for (int64_t s = 0; s < ns; s++)
                 h[s].h = from[s * n + i];
@@ -203,6 +203,9 @@ static const struct scan scans[] = {
     {0, 3, 3, 4, 64, 2, 32, false, true, true, true},  /* Mamba 2 */
     {2, 1, 20, 6, 5, 3, 11, false, true, false, true}, /* heads and groups across vectors */
     {0, 2, 9, 2, 24, 1, 64, true, false, false, false},
+    {0, 2, 3, 2, 6, 1, 128, true, true, true, false}, /* states of each number that kernels have */
+    {0, 1, 3, 2, 5, 2, 200, false, true, true, true},
+    {1, 2, 2, 3, 1, 1, 512, true, true, false, true},
 };
 
 Test(ssm_scan, all)

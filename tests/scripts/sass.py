@@ -1,4 +1,5 @@
-"""scripts/bench/sass: the hottest loop and what it counts of a listing, and that kernels/README.md shows the record.   sass.py SOURCE_DIR"""
+"""scripts/bench/sass: the hottest loop and what it counts of a listing, and that kernels/README.md shows the record and what
+scripts/bench/step predicts from it.   sass.py SOURCE_DIR"""
 import importlib.machinery
 import importlib.util
 import os
@@ -27,15 +28,31 @@ LISTING = """
         /*00b0*/              @!P1 BRA 0xa0 ;
         /*00c0*/                   BRA 0x50 ;
 """
-code = [sass.Instruction(int(m[1], 16), m[2], m[3], m[4] or "") for m in map(sass.LINE.match, LISTING.splitlines()) if m]
+code = sass.instructions(LISTING.splitlines())
 way = sass.hottest(code, lambda i: ".NA" in i.op)
 assert [i.at for i in way] == [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70], [hex(i.at) for i in way]
 assert 0x30 not in [i.at for i in sass.hottest(code, lambda i: False)], "of ways with as much to load the shortest"
-assert sass.in_flight(way, lambda i: ".NA" in i.op) == 32
-assert sass.in_flight(way, lambda i: False) == 0
+assert sass.asked_for(way, lambda i: ".NA" in i.op) == 32
+assert sass.asked_for(way, lambda i: False) == 0
+
+# Scoreboards: each load on one of its own, for which one product waits; then both loads on one.
+def in_flight(control):
+    return sass.in_flight([i._replace(control=control.get(i.at, 7 << 5)) for i in way], lambda i: ".NA" in i.op)
+
+
+apart = {0x10: 0 << 5, 0x30: 1 << 5, 0x50: 1 << 11 | 7 << 5, 0x60: 2 << 11 | 7 << 5}
+assert in_flight(apart) == 8, in_flight(apart)
+assert in_flight(apart | {0x30: 0 << 5}) == 0
+(s2r,) = sass.instructions("""
+        /*0060*/                   S2R R6, SR_TID.X ;                                                 /* 0x0000000000067919 */
+                                                                                                      /* 0x000ea20000002100 */
+""".splitlines())
+assert (s2r.op, s2r.control >> 5 & 7, s2r.control >> 11) == ("S2R", 2, 0)
 assert sass.per_multiprocessor(256, 128, 4096) == 2 and sass.per_multiprocessor(256, 80, 4096) == 3
 assert sass.per_multiprocessor(384, 168, 120 << 10) == 1
 
-section = subprocess.run([path, "--print"], capture_output=True, text=True, check=True).stdout.strip()
 with open(os.path.join(root, "kernels", "README.md"), encoding="utf-8") as f:
-    assert section in f.read(), "kernels/README.md lacks what scripts/bench/sass --print says: scripts/bench/sass --write"
+    readme = f.read()
+for command, write in ([path, "--print"], "scripts/bench/sass --write"), ([os.path.join(root, "scripts", "bench", "step")], "scripts/bench/step --write"):
+    section = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert section in readme, f"kernels/README.md lacks what {' '.join(command)} says: {write}"

@@ -11,13 +11,15 @@
 #include "gpurun.h"
 #include "gr/backend.h"
 
-/* The word, and the field of struct gr_device_opt and struct gr_session_params. */
+/* The word, the field of struct gr_device_opt and struct gr_session_params, and its value. */
 #define CUDA_WORDS(WORD)                                                                           \
-    WORD("no-graphs", no_graphs)                                                                   \
-    WORD("no-pdl", no_pdl)                                                                         \
-    WORD("no-sm90", no_sm90)                                                                       \
-    WORD("no-fuse", no_fuse)                                                                       \
-    WORD("check", check_counters)
+    WORD("no-graphs", no_graphs, true)                                                             \
+    WORD("no-pdl", no_pdl, true)                                                                   \
+    WORD("no-sm90", no_sm90, true)                                                                 \
+    WORD("no-fuse", no_fuse, true)                                                                 \
+    WORD("check", check_counters, true)                                                            \
+    WORD("own", matmul, 1)                                                                         \
+    WORD("cublas", matmul, 2)
 
 /* `opt` with what GR_TEST_CUDA adds. */
 static inline struct gr_device_opt cuda_words(struct gr_device_opt opt)
@@ -26,15 +28,15 @@ static inline struct gr_device_opt cuda_words(struct gr_device_opt opt)
     for (size_t n; at && *at; at += n + (at[n] == ',')) {
         bool known = false;
         n = strcspn(at, ",");
-#define WORD(word, field)                                                                          \
+#define WORD(word, field, value)                                                                   \
     if (n == sizeof word - 1 && !memcmp(at, word, n))                                              \
-        known = opt.field = true;
+        known = true, opt.field = value;
         CUDA_WORDS(WORD)
 #undef WORD
         if (known)
             continue;
         fprintf(stderr, "GR_TEST_CUDA: '%.*s' is none of", (int)n, at);
-#define WORD(word, field) fputs(" " word, stderr);
+#define WORD(word, field, value) fputs(" " word, stderr);
         CUDA_WORDS(WORD)
 #undef WORD
         fputc('\n', stderr);
@@ -47,7 +49,7 @@ static inline struct gr_device_opt cuda_words(struct gr_device_opt opt)
 static inline void cuda_words_session(struct gr_session_params *p)
 {
     const struct gr_device_opt opt = cuda_words((struct gr_device_opt){0});
-#define WORD(word, field) p->field |= opt.field;
+#define WORD(word, field, value) p->field = opt.field == (value) ? (value) : p->field;
     CUDA_WORDS(WORD)
 #undef WORD
 }

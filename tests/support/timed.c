@@ -105,9 +105,10 @@ static int timed_weight_upload(struct gr_backend *b, const struct gr_ten *host, 
     return timed_of(b)->cpu->api->weight_upload(timed_of(b)->cpu, host, matrix, dst, out);
 }
 
-static size_t timed_segment_scratch(struct gr_backend *b, const struct gr_segment *s)
+static size_t timed_segment_scratch(struct gr_backend *b, const struct gr_segment *s,
+                                    const struct gr_device_opt *opt)
 {
-    return timed_of(b)->cpu->api->segment_scratch(timed_of(b)->cpu, s);
+    return timed_of(b)->cpu->api->segment_scratch(timed_of(b)->cpu, s, opt);
 }
 
 static int timed_segment_new(struct gr_backend *b, const struct gr_segment *s, void **exec)

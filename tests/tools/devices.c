@@ -42,6 +42,11 @@ Test(devices, listed_or_said_why_there_is_none)
     cr_expect_not_null(strstr(o.out, net), "%s", o.out);
     cr_expect_eq(json_is_true(json_object_get(all, "nccl")),
                  strstr(o.out, "GPUs of several processes: by NCCL ") != NULL, "%s", o.out);
+    const char *matmul = json_string_value(json_object_get(all, "cublaslt_what"));
+    cr_assert_not_null(matmul);
+    cr_expect_not_null(strstr(o.out, matmul), "%s", o.out);
+    cr_expect_eq(json_is_true(json_object_get(all, "cublaslt")),
+                 strstr(o.out, "--matmul cublas: by cuBLASLt ") != NULL, "%s", o.out);
     json_decref(all);
 }
 

@@ -118,6 +118,9 @@ void gr_cache_options(const struct gr_options *o, struct gr_session_params *p)
 {
     p->no_kv_offload = !o->kv_offload;
     p->no_graphs = !o->cuda_graph, p->no_pdl = !o->cuda_pdl;
+    p->matmul = !strcmp(o->matmul, "own")      ? GR_MATMUL_OWN
+                : !strcmp(o->matmul, "cublas") ? GR_MATMUL_CUBLAS
+                                               : GR_MATMUL_AUTO;
     p->no_sm90 = !o->cuda_sm90, p->no_fuse = !o->cuda_fuse, p->check_counters = o->cuda_check;
     p->offload_from = !o->op_offload ? -1 : o->op_offload_min > 0 ? o->op_offload_min : 0;
     if (o->kv_unified >= 0)

@@ -100,12 +100,13 @@ int gr_tool_devices(const struct gr_options *o)
         else
             print_device(&d);
     }
-    const char *transport;
-    int has_transport = gr_device_transport(&transport);
+    const char *transport, *matmul;
+    int has_transport = gr_device_transport(&transport), has_matmul = gr_device_matmul(&matmul);
     if (o->json)
-        return put_json(json_pack("{s:o, s:s?, s:o, s:b, s:s, s:s}", "devices", all, "why_none",
-                                  why, "cuda", versions_json(), "nccl", has_transport, "nccl_what",
-                                  transport, "cpu_level", gr_cpu_instructions(NULL)));
+        return put_json(json_pack("{s:o, s:s?, s:o, s:b, s:s, s:b, s:s, s:s}", "devices", all,
+                                  "why_none", why, "cuda", versions_json(), "nccl", has_transport,
+                                  "nccl_what", transport, "cublaslt", has_matmul, "cublaslt_what",
+                                  matmul, "cpu_level", gr_cpu_instructions(NULL)));
     if (!n)
         printf("no GPU: %s\n", why);
     print_versions();
@@ -117,6 +118,7 @@ int gr_tool_devices(const struct gr_options *o)
     printf(" (--cpu-level)\n");
     printf("GPUs of several processes: %s%s\n",
            has_transport ? "by " : "through the host's memory: ", transport);
+    printf("--matmul cublas: %s%s\n", has_matmul ? "by " : "not here: ", matmul);
     gr_out_finish();
     return 0;
 }

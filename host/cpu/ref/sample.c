@@ -2,6 +2,7 @@
 #include "gr/sample.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cpu/ref/ref.h"
 
@@ -46,14 +47,32 @@ static uint64_t last_of(const struct gr_sample_row *h, const float *x, int64_t n
     return r[last];
 }
 
-static int32_t pick(const struct gr_sample_row *h, const float *x, int64_t n, uint64_t *scratch)
+/* Writes the logits of a row after its edits and its mask to y. */
+static void edit(const struct gr_args_sample *a, const struct gr_sample_row *h, const float *x,
+                 float *y)
 {
-    uint64_t first = first_of(x, n), sum = 0;
+    const uint32_t *mask = h->mask ? gr_ten_row(&a->masks, 0, h->mask - 1) : NULL;
+    int64_t n = a->logits.cols;
+    memcpy(y, x, (size_t)n * sizeof *x);
+    for (int32_t i = 0; i < h->n_edit; i++) {
+        struct gr_sample_edit e = *(struct gr_sample_edit *)gr_ten_row(&a->edits, 0, h->edit + i);
+        y[e.id] = gr_sample_edited(x[e.id], h, e);
+    }
+    for (int64_t i = 0; mask && i < n; i++)
+        if (!gr_sample_allowed(mask, (int32_t)i))
+            y[i] = -INFINITY;
+}
+
+/* raw: a row of logits; x: the same after its edits. */
+static int32_t pick(const struct gr_sample_row *h, const float *raw, const float *x, int64_t n,
+                    uint64_t *scratch)
+{
+    uint64_t all = first_of(raw, n), first = first_of(x, n), sum = 0;
     int32_t best = gr_sample_id(first);
-    if (!first)
+    if (!all)
         return GR_SAMPLE_NAN;
     if (x[best] == -INFINITY)
-        return GR_SAMPLE_NONE;
+        return raw[gr_sample_id(all)] == -INFINITY ? GR_SAMPLE_NONE : GR_SAMPLE_EXCLUDED;
     if (!(h->temp > 0))
         return best;
     uint64_t last = last_of(h, x, n, x[best], scratch);
@@ -75,14 +94,20 @@ static void sample(const struct gr_node *node, const struct gr_cpu_work *w)
     const struct gr_args_sample *a = &node->a.sample;
     struct gr_cpu_share s = gr_cpu_share(a->logits.rows, 1, w);
     int32_t *ids = gr_ten_row(&a->ids, 0, 0);
-    for (int64_t i = s.lo; i < s.hi; i++)
-        ids[i] =
-            pick(gr_ten_row(&a->rows, 0, i), gr_cpu_f32(&a->logits, i), a->logits.cols, w->local);
+    uint64_t *scratch = w->local;
+    float *y = (float *)(scratch + a->logits.cols);
+    for (int64_t i = s.lo; i < s.hi; i++) {
+        const struct gr_sample_row *h = gr_ten_row(&a->rows, 0, i);
+        const float *x = gr_cpu_f32(&a->logits, i);
+        edit(a, h, x, y);
+        ids[i] = pick(h, x, y, a->logits.cols, scratch);
+    }
 }
 
 static struct gr_cpu_need sample_need(const struct gr_node *node)
 {
-    return (struct gr_cpu_need){0, (size_t)node->a.sample.logits.cols * sizeof(uint64_t)};
+    return (struct gr_cpu_need){0, (size_t)node->a.sample.logits.cols *
+                                       (sizeof(uint64_t) + sizeof(float))};
 }
 
 const struct gr_cpu_impl gr_ref_sample = {sample, sample_need, NULL};

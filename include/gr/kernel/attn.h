@@ -65,9 +65,11 @@ struct gr_kernel_attn {
     int32_t all;     /* attn_decode: 1: long runs of tokens as well, 0: attn_prefill takes them */
     /* attn_decode: [n_tok][n_head_kv * n_tile] and one more, zeros that stay: the last block of
      * each joins its chunks. NULL: attn_decode_join does so in a launch of its own. packed_x: y
-     * as packed x, to.n = 0: none. */
+     * as packed x, to.n = 0: none; packed_alone: each of them writes its heads, which are whole
+     * chunks, otherwise the last one of all writes one token. */
     uint32_t *count;
     struct gr_matmul_x_args packed_x;
+    int32_t packed_alone;
     int32_t v_in_k; /* V's columns begin at this one of K's, -1: V is rows of its own */
 
     /* attn_any */

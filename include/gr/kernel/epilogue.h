@@ -2,8 +2,9 @@
  *
  * A launch's results may be cut into n_slice equal runs of columns, of each matrix the same. The
  * block that is the last to finish its part of a slice does that slice of the first n_sliced steps;
- * the block that is the last of all does the remaining steps as a whole and writes the result as
- * packed x. The result does not depend on which block that is: each adds in the same order. */
+ * the block that is the last of all does the remaining steps as a whole. The result is written as
+ * packed x by the block of the slice where slices are whole chunks, or by the last of all. It does
+ * not depend on which block that is: each adds in the same order. */
 #ifndef GR_KERNEL_EPILOGUE_H
 #define GR_KERNEL_EPILOGUE_H
 
@@ -30,14 +31,30 @@ struct gr_epilogue {
     uint32_t n_slice, n_work; /* n_work: tiles of a slice, of all products and items */
     uint32_t n_sliced, n_step;
     struct gr_epilogue_step step[GR_EPILOGUE_STEPS];
-    struct gr_matmul_x_args packed_x; /* of the result; to.n = 0: none */
+    struct gr_matmul_x_args packed_x; /* of the result, by lane; to.n = 0: none */
+    uint32_t slice_chunks;            /* of packed x, of a slice; 0: the last block writes all */
 };
+
+/* Units of the columns of a tile that a warp of a product of few tokens fetches at once: a chunk,
+ * or half of one where that is large. */
+GR_PACK_FN int32_t gr_mv_slot_units(uint32_t dtype)
+{
+    return gr_pack_type(dtype).bits[0] == 16 ? 4 : 8;
+}
+
+/* Bytes of n of these units. Slot i of a tile begins at i times those of a whole one. */
+GR_PACK_FN uint32_t gr_mv_slot_bytes(uint32_t dtype, int32_t n)
+{
+    return (uint32_t)gr_pack_chunk_bytes(dtype, n);
+}
 
 /* Up to three products in one launch for few tokens. Blocks share the tiles of n_item items of
  * each, in the order of the slices of `epilogue`; those of up to 8 tokens do what it says. */
 struct gr_matmul_mv_args {
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n, n_item;
+    int32_t n_slot;       /* of the ring of a warp, gr_mv_slot_bytes each */
+    uint32_t copy_engine; /* it fills them; 0: cp.async does */
     struct gr_epilogue epilogue;
 };
 

@@ -12,16 +12,17 @@
 #include "gr/quant_grids.h"
 #include "gr/tensor.h"
 
-/* Packed x: n rows of `units` units (gr_pack_units). f16 (bf16 for BF16 weights) times a power of
- * two that brings the largest of a row to 2^10: `factor` undoes it. The 32 columns of a unit stand
- * in 16 words, pair r of lane part t (columns 8 t + r, 8 t + r + 4) in word 4 t + r, what a lane of
- * mma.sync loads as 16 bytes; by_step: in word 4 r + t, rows as wgmma has them. sums: of each 16
- * of these numbers, as f16, and the remainder as another f16; a chunk has for each t four words:
- * sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and their remainders. */
+/* Packed x: n rows of `units` units (gr_pack_units), by lane of whole chunks. f16 (bf16 for BF16
+ * weights) times a power of two that brings the largest of a chunk, by_step of a row, to 2^10:
+ * `factor` undoes it. The 32 columns of a unit stand in 16 words, pair r of lane part t (columns 8
+ * t + r, 8 t + r + 4) in word 4 t + r, what a lane of mma.sync loads as 16 bytes; by_step: in word
+ * 4 r + t, rows as wgmma has them. sums: of each 16 of these numbers, as f16, and the remainder as
+ * another f16; a chunk has for each t four words: sums 2 t, 2 t + 1; 2 t + 8, 2 t + 9; and their
+ * remainders. */
 struct gr_packed_x {
-    uint8_t *x;    /* [n][units * 64 bytes] */
+    uint8_t *x;    /* [n][units * 64 bytes], by lane [n][chunks * 512 bytes]: zeros behind them */
     uint8_t *sums; /* [n][chunks][64 bytes]; zero where a chunk has no columns */
-    float *factor; /* [n] */
+    float *factor; /* [chunks][gr_packed_x_pitch(n)]; by_step [n] */
     int32_t units;
     int32_t n;
 };
@@ -29,6 +30,12 @@ struct gr_packed_x {
 GR_PACK_FN int64_t gr_packed_x_chunks(int64_t units)
 {
     return (units + 7) / 8;
+}
+
+/* Factors of a chunk: those of n rows, and room for the rows that a tile of 24 lacks. */
+GR_PACK_FN int32_t gr_packed_x_pitch(int32_t n)
+{
+    return n + 24;
 }
 
 /* gr_matmul_x writes packed x. Its row i is a row of x, or part of one: with `order`, row order[i]
@@ -115,46 +122,61 @@ struct gr_matmul_args {
 };
 
 /* The same for wgmma, up to three products of the same packed x, by_step, as a tensor map. Tiles
- * are of GR_SM90_ROWS rows, those of all products one after another, and GR_SM90_X_ROWS rows of x;
- * the grid is (tiles, segments, items). It runs over groups of GR_SM90_GROUP tiles of x, in a group
- * over rows of weights, for each over the group's tiles: so blocks that run at the same time share
- * both. Where tiles are few the columns are cut into segments of whole chunks, whose sums the last
- * block of a tile adds. */
-enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8 };
+ * are of GR_SM90_ROWS rows, those of all products one after another and an even number of them, and
+ * of GR_SM90_X_ROWS rows of x. A piece of work is a tile of x with n_block tiles of rows, one for
+ * each block of a cluster, of a segment of the columns and an item; the clusters of a launch take
+ * turns at them. Pieces run over groups of GR_SM90_GROUP tiles of x, in a group over tiles of rows,
+ * for each over the group's tiles of x: so blocks that run at the same time share both. Where tiles
+ * are few the columns are cut into segments of whole chunks, whose sums the last block of a tile
+ * adds. */
+enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8, GR_SM90_CLUSTER = 2 };
 
 struct gr_matmul_sm90_args {
     struct gr_tensor_map map; /* boxes of GR_SM90_BOX rows */
     struct gr_matmul_args part[GR_MATMUL_PARTS];
     int32_t n;          /* products */
+    int32_t glu;        /* 0: none; otherwise y of part 0 is GLU of the products, the gate first, of
+                           kind glu - 1 (enum gr_act_kind), in tiles of half as many rows of each */
+    int32_t n_block;    /* of a cluster: 1, or GR_SM90_CLUSTER */
     int32_t n_x, n_row; /* tiles of x, of rows of weights */
     int32_t n_segment;
-    float *sums;     /* [tile][segment][gr_sm90_width(n_tok)][GR_SM90_ROWS] */
+    uint32_t n_cluster, n_work; /* of the grid; pieces */
+    float *sums; /* [tile][segment][gr_sm90_width(n_tok) * GR_SM90_ROWS], as threads have them */
     uint32_t *count; /* [tile]: zeros before and after */
 };
 
-/* Width of the products of a tile of n rows of x: 32, 64 or 128. */
+/* Width of the products of a tile of n rows of x: 64, whose products take as long as decoding the
+ * weights for them, or 128. */
 GR_PACK_FN int32_t gr_sm90_width(int32_t n)
 {
-    return n <= 32 ? 32 : n <= 64 ? 64 : 128;
+    return n <= 64 ? 64 : 128;
 }
 
-/* A block's shared memory, bytes: a ring of stages, each 64 columns of its x; a ring of slots,
- * each 256 columns of its rows of weights; barriers. The memory that x leaves free holds weights
- * under way, the first of which are requested before the preceding launch is over. */
+/* A block's shared memory, bytes: a ring of stages, each 64 columns of its x; sums on their way to
+ * y, of two warpgroups; a ring of slots, each 256 columns of its rows of weights; barriers. The
+ * memory that the others leave holds weights under way, the first of which are requested before the
+ * preceding launch is over. */
 struct gr_sm90_smem {
     int32_t n_stage, stage_bytes, n_slot, slot_bytes;
-    int32_t slots, bars; /* their offsets */
+    int32_t sums, slots, bars; /* their offsets */
     int32_t bytes;
 };
 
-enum { GR_SM90_BOX = 16, GR_SM90_SLOTS = 8, GR_SM90_BYTES = 226 << 10 };
+enum {
+    GR_SM90_BOX = 16,
+    GR_SM90_STAGES = 5,
+    GR_SM90_PIECE = 32, /* tokens of `sums` */
+    GR_SM90_PITCH = 68, /* from one of them to the next, of 64 rows: no bank conflicts */
+    GR_SM90_SLOTS = 8,  /* at most */
+    GR_SM90_BYTES = 226 << 10
+};
 
-GR_PACK_FN struct gr_sm90_smem gr_sm90_smem(uint32_t dtype, int32_t width)
+GR_PACK_FN struct gr_sm90_smem gr_sm90_smem(uint32_t dtype)
 {
-    struct gr_sm90_smem m = {0, 0, 0, 0, 0, 0, 0};
-    m.n_stage = 4 + 256 / width, m.stage_bytes = width * 128;
+    struct gr_sm90_smem m = {GR_SM90_STAGES, GR_SM90_X_ROWS * 128, 0, 0, 0, 0, 0, 0};
     m.slot_bytes = GR_SM90_ROWS / GR_PACK_ROWS * (int32_t)gr_pack_chunk_bytes(dtype, 8);
-    m.slots = m.n_stage * m.stage_bytes;
+    m.sums = m.n_stage * m.stage_bytes;
+    m.slots = m.sums + 2 * GR_SM90_PIECE * GR_SM90_PITCH * 4;
     m.n_slot = (GR_SM90_BYTES - m.slots - 16 * m.n_stage) / (m.slot_bytes + 16);
     m.n_slot = m.n_slot < GR_SM90_SLOTS ? m.n_slot : GR_SM90_SLOTS;
     m.bars = m.slots + m.n_slot * m.slot_bytes;

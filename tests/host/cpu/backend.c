@@ -400,7 +400,7 @@ Test(backend, scratch_is_known_before)
                                     .n_group = 1,
                                     .n_group_used = 1}};
     struct gr_segment s = {&n, 1, NULL, 0};
-    size_t before = gr_alloc_held(NULL), said = b->api->segment_scratch(b, &s);
+    size_t before = gr_alloc_held(NULL), said = b->api->segment_scratch(b, &s, NULL);
     cr_assert_eq(b->api->segment_new(b, &s, &exec), 0, "%s", gr_error());
     b->api->segment_free(b, &exec);
     cr_expect_eq(gr_alloc_held(NULL) - before, said, "%zu", said);

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "gpurun.h"
 #include "gr/status.h"
+#include "sample/sampler.h"
 
 #define N_VOCAB 50
 
@@ -220,6 +221,37 @@ Test(sampler, logit_bias)
     logits[3] = -INFINITY;
     for (int i = 0; i < 100; i++)
         cr_assert_eq(pick(s), 3);
+    gr_sampler_free(&s);
+}
+
+Test(sampler, a_mask_leaves_the_tokens_it_names)
+{
+    struct gr_sampler_params q = plain();
+    struct gr_logit_bias bias = {4, INFINITY}; /* excluded all the same */
+    double p[N_VOCAB], sum = 0;
+    const uint32_t mask[] = {1u << 3 | 1u << 31, 1u << 1}, none[2] = {0};
+    int seen[N_VOCAB] = {0};
+    random_logits(5, 1);
+    softmax(p, 1);
+    q.logit_bias = &bias, q.n_logit_bias = 1;
+    struct gr_sampler *s = open_sampler(&q);
+    gr_sampler_set_mask(s, mask);
+    for (int i = 0; i < 20000; i++)
+        seen[pick(s)]++;
+    const int32_t left[] = {3, 31, 33};
+    for (int i = 0; i < 3; i++)
+        sum += p[left[i]];
+    for (int i = 0; i < 3; i++) {
+        double want = 20000 * p[left[i]] / sum;
+        cr_expect_lt(fabs(seen[left[i]] - want), 5 * sqrt(want), "token %d", left[i]);
+    }
+    cr_expect_eq(seen[3] + seen[31] + seen[33], 20000);
+    int32_t id;
+    gr_sampler_set_mask(s, none);
+    cr_assert_eq(gr_sampler_pick(s, logits, &id), GR_E_CHECK);
+    cr_expect(strstr(gr_error_message(), "leave no token"));
+    gr_sampler_set_mask(s, NULL);
+    cr_assert_eq(pick(s), 4);
     gr_sampler_free(&s);
 }
 
