@@ -222,18 +222,22 @@ static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
     return gr_launch_sm90(l) && gr_launch_has(l, kernel("tile_sm90", w).text);
 }
 
-/* Cuts n products of the same packed x on wgmma into segments, with scratch memory for their sums.
- * That is asked for where any number of rows up to this one, or any of the products alone, would
- * have segments: plans of fewer tokens, and launches of more products, find it there. */
-static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row,
-                     int64_t n_item)
+/* Cuts those pieces into segments that are left when each of 66 clusters has had its turns, on
+ * every device, so that sums do not depend on its number of multiprocessors. A tile's sums take as
+ * long to write and to read as a chunk or two to multiply, so where other pieces are whole a
+ * segment has four chunks at least. Scratch memory for sums is asked for whether there are any or
+ * not: plans of other numbers of rows find it there. */
+static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row)
 {
-    enum { LEAST = 2 };
-    int64_t chunks = up(a->part[0].x.units, 8), n_least = a->n_row * n_item; /* tiles */
-    a->n_segment = (int32_t)gr_launch_segments(n_least * a->n_x, chunks, LEAST);
-    if (gr_launch_segments(n_least, chunks, LEAST) > 1)
-        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
-                                           GR_SM90_ROWS * sizeof(float));
+    enum { CLUSTERS = GR_NOMINAL_SM / GR_SM90_CLUSTER };
+    const uint32_t left = a->n_whole % CLUSTERS;
+    const int64_t chunks = up(a->part[0].x.units, 8), least = a->n_whole > left ? 4 : 2;
+    if (left)
+        a->n_segment = (int32_t)gr_launch_segments(left * GR_SM90_CLUSTER, chunks, least);
+    if (a->n_segment > 1)
+        a->n_whole -= left, a->n_work = a->n_whole + left * (uint32_t)a->n_segment;
+    a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
+                                       GR_SM90_ROWS * sizeof(float));
     a->count = gr_launch_counters(l);
 }
 
@@ -262,13 +266,14 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
     a.n_row = rows_sm90(part, n, glu != 0);
     a.n_row = GR_PAD(a.n_row, GR_SM90_CLUSTER);
     a.n_block = facts->clusters ? GR_SM90_CLUSTER : 1;
+    a.n_work = a.n_whole = n_x * ((uint32_t)a.n_row / GR_SM90_CLUSTER) * (uint32_t)n_item;
     if (!m->tiles)
-        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS), n_item);
+        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS));
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
     const uint32_t n_block = (uint32_t)a.n_block;
-    a.n_work = n_x * ((uint32_t)a.n_row / n_block) * (uint32_t)a.n_segment * (uint32_t)n_item;
+    a.n_work *= GR_SM90_CLUSTER / n_block;
     a.n_cluster = GR_MIN(a.n_work, GR_MAX(1, (uint32_t)facts->n_sm / n_block));
     const struct gr_grid grid = {a.n_cluster * n_block, 1, 1};
     return rc ? rc

@@ -6,11 +6,11 @@
 // scheduler; of Q4_K's bytes 990 of memory. So: memory and decoding up to about 64 tokens, tensor
 // cores from there on, with L2 close behind.
 // Grid: a block a multiprocessor, in clusters of two where the device has them, which take turns at
-// the work: a tile of 128 tokens (for experts of pairs) and, for each block of a cluster, of 128
-// rows; a segment of columns; an item. Rows of products of the same packed x stand one after
-// another. Where tiles are few, columns are cut into segments, and the last block of a tile adds
-// up. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step, 64
-// columns a stage, swizzled), of which each block of a cluster fetches half for both: L2 gives a
+// the work: a tile of 128 tokens (for experts of pairs) of an item and, for each block of a
+// cluster, of 128 rows. Rows of products of the same packed x stand one after another. The pieces
+// of the last round, if they are few, are cut into segments of columns, and the last block of a
+// tile adds up. Reasons: one warp fetches packed chunks as they are, another one packed x (by_step,
+// 64 columns a stage, swizzled), of which each block of a cluster fetches half for both: L2 gives a
 // multiprocessor 50 KB in place of 82 for a chunk of Q4_K and 128 tokens. They go on to the next
 // tile while this one is multiplied and stored. Two warpgroups with 64 rows each take turns at the
 // tensor cores: one decodes weights into the registers wgmma reads, or stores, while the other's
@@ -49,14 +49,15 @@ template <uint32_t T> struct sm90_rings {
     }
 };
 
-// A piece of a block's work.
+// A piece of a block's work, or a segment of it.
 struct sm90_work {
     uint32_t i;                     // its number
     const struct gr_matmul_args &m; // the product
     struct mm_item item;
-    int tile;        // the first of its rows'
-    int lo, hi;      // chunks of columns
-    uint32_t number; // of the segment of this tile of rows and of x, among those of the launch
+    int tile;           // the first of its rows'
+    int lo, hi;         // chunks of columns
+    uint32_t n_segment; // of the piece
+    uint32_t number;    // of the segment of this tile, among those of all tiles that are cut
 };
 
 // Tiles of 16 rows of a product that a block has at once: with GLU half are those of the gate, half
@@ -66,19 +67,22 @@ GR_DEV int sm90_tiles(const struct gr_matmul_sm90_args &a)
     return a.glu ? TILES / 2 : TILES;
 }
 
-// Number i of the launch's. A tile of rows behind the last has copies of the last rows, which are
-// not stored.
+// Number i of the cluster's turns. A tile of rows behind the last has copies of the last rows,
+// which are not stored.
 GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t i)
 {
-    uint32_t n_block = (uint32_t)a.n_block, n_pair = (uint32_t)a.n_row / n_block;
-    uint32_t n_tile = n_pair * a.n_x, part = i / n_tile, in = i - part * n_tile;
-    uint32_t item = part / a.n_segment, segment = part - item * a.n_segment;
-    uint32_t group = in / (GR_SM90_GROUP * n_pair), first = group * GR_SM90_GROUP;
-    uint32_t n = min((uint32_t)GR_SM90_GROUP, a.n_x - first), p = 0;
+    constexpr uint32_t PAIR = GR_SM90_CLUSTER;
+    const uint32_t tile = i * a.n_block + blockIdx.x % a.n_block, at = tile / PAIR;
+    const bool cut = at >= a.n_whole;
+    const uint32_t n_segment = cut ? (uint32_t)a.n_segment : 1, behind = cut ? at - a.n_whole : 0;
+    const uint32_t piece = cut ? a.n_whole + behind / n_segment : at, segment = behind % n_segment;
+    const uint32_t n_pair = (uint32_t)a.n_row / PAIR, item = piece / (n_pair * a.n_x);
+    uint32_t in = piece - item * n_pair * a.n_x;
+    const uint32_t first = in / (GR_SM90_GROUP * n_pair) * GR_SM90_GROUP;
+    const uint32_t n = min((uint32_t)GR_SM90_GROUP, a.n_x - first);
     in -= first * n_pair;
-    uint32_t pair = in / n, x = first + in - pair * n;
-    uint32_t row = pair * n_block + blockIdx.x % n_block;
-    uint32_t number = (item * a.n_x + x) * a.n_row + row;
+    const uint32_t pair = in / n, x = first + in - pair * n;
+    uint32_t row = pair * PAIR + tile % PAIR, p = 0;
     for (; !a.glu && p + 1 < (uint32_t)a.n; p++) {
         uint32_t rows = (mm_tiles(a.part[p]) + TILES - 1) / TILES;
         if (row < rows)
@@ -92,9 +96,10 @@ GR_DEV struct sm90_work sm90_work(const struct gr_matmul_sm90_args &a, uint32_t 
             m.tiles ? mm_tile(m, (int)x)
                     : mm_item(m, item, (int)x * GR_SM90_X_ROWS, GR_SM90_X_ROWS),
             (int)row * sm90_tiles(a),
-            (int)(chunks * segment / a.n_segment),
-            (int)(chunks * (segment + 1) / a.n_segment),
-            number * a.n_segment + segment};
+            (int)(chunks * segment / n_segment),
+            (int)(chunks * (segment + 1) / n_segment),
+            n_segment,
+            (behind / n_segment * PAIR + tile % PAIR) * n_segment + segment};
 }
 
 // Calls f(work) for each piece of the block's work, in their order.
@@ -351,17 +356,17 @@ GR_DEV bool sm90_join(const struct gr_matmul_sm90_args &a, const struct sm90_wor
                       float (&acc)[N / 2])
 {
     const int each = gr_sm90_width(work.m.n_tok) * ROWS, me = threadIdx.x - 128;
-    const uint32_t tile = work.number / a.n_segment;
-    float *all = a.sums + (int64_t)tile * a.n_segment * each + me;
+    const uint32_t n_segment = work.n_segment, tile = work.number / n_segment;
+    float *all = a.sums + (int64_t)tile * n_segment * each + me;
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
-        all[work.number % a.n_segment * each + i * 32 * CONSUMERS] = acc[i];
-    if (!last_of(a.count + tile, a.n_segment, me == 0, sm90_sync))
+        all[work.number % n_segment * each + i * 32 * CONSUMERS] = acc[i];
+    if (!last_of(a.count + tile, n_segment, me == 0, sm90_sync))
         return false;
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         acc[i] = all[i * 32 * CONSUMERS];
-    for (int s = 1; s < a.n_segment; s++)
+    for (uint32_t s = 1; s < n_segment; s++)
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             acc[i] += all[s * each + i * 32 * CONSUMERS];
@@ -425,7 +430,7 @@ GR_DEV void sm90_store(const struct gr_matmul_sm90_args &a, const struct sm90_wo
                        float *sums, float (&acc)[N / 2])
 {
     constexpr int PIECE = GR_SM90_PIECE, PITCH = GR_SM90_PITCH;
-    if (a.n_segment > 1 && !sm90_join<N>(a, work, acc))
+    if (work.n_segment > 1 && !sm90_join<N>(a, work, acc))
         return;
     const int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     const int id = a.glu ? 1 : 2 + wg, n_thread = a.glu ? 32 * CONSUMERS : 128;

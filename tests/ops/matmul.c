@@ -37,7 +37,7 @@ static void bound_device(struct bound *b, uint32_t type, const double *x, const 
     for (int64_t g = 0; g < n; g += 32) {
         double w_max = 0, x_sum = 0;
         for (int64_t i = g; i < GR_MIN(g + 32, n); i++) {
-            x_max = fmax(x_max, fabs(x[i])), w_max = fmax(w_max, fabs(w[i]));
+            x_max = GR_MAX(x_max, fabs(x[i])), w_max = GR_MAX(w_max, fabs(w[i]));
             x_sum += fabs(x[i]), w_sum += fabs(w[i]);
         }
         b->device_error += 3 * w_max * x_sum * 0x1p-10;
@@ -55,8 +55,8 @@ static struct bound bound_of(uint32_t type, const double *x, const double *w, in
         int64_t end = GR_MIN(g + 32, n);
         double x_max = 0, w_max = 0, x_sum = 0, w_sum = 0, w_sq = 0;
         for (int64_t i = g; i < end; i++) {
-            x_max = fmax(x_max, fabs(x[i]));
-            w_max = fmax(w_max, fabs(w[i]));
+            x_max = GR_MAX(x_max, fabs(x[i]));
+            w_max = GR_MAX(w_max, fabs(w[i]));
             x_sum += fabs(x[i]), w_sum += fabs(w[i]);
             w_sq += w[i] * w[i];
             b.exact += x[i] * w[i];
@@ -222,6 +222,15 @@ Test(matmul, widths)
             matmul_case((struct mm){w[t].type, n_tok[i], i == 5 ? 145 : 21, w[t].n_in, i % 2,
                                     i % 2 == 0, i == 2, i % 2 ? 1 : 0.5f},
                         OPS_NORMAL);
+}
+
+/* More pieces of work on wgmma than 66 clusters have at once: the 67th is cut into two segments,
+ * its second block has copies of rows alone. */
+Test(matmul, left_pieces)
+{
+    if (!ops_on_cpu())
+        matmul_case((struct mm){GR_Q4_0, 25, 66 * 256 + 100, 2048, true, true, false, 1},
+                    OPS_NORMAL);
 }
 
 Test(matmul, data)

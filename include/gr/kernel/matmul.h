@@ -123,12 +123,12 @@ struct gr_matmul_args {
 
 /* The same for wgmma, up to three products of the same packed x, by_step, as a tensor map. Tiles
  * are of GR_SM90_ROWS rows, those of all products one after another and an even number of them, and
- * of GR_SM90_X_ROWS rows of x. A piece of work is a tile of x with n_block tiles of rows, one for
- * each block of a cluster, of a segment of the columns and an item; the clusters of a launch take
- * turns at them. Pieces run over groups of GR_SM90_GROUP tiles of x, in a group over tiles of rows,
- * for each over the group's tiles of x: so blocks that run at the same time share both. Where tiles
- * are few the columns are cut into segments of whole chunks, whose sums the last block of a tile
- * adds. */
+ * of GR_SM90_X_ROWS rows of x. A piece of work is a tile of x of an item with two tiles of rows,
+ * one for each block of a cluster; the clusters of a launch take turns at them. Pieces run over
+ * groups of GR_SM90_GROUP tiles of x, in a group over tiles of rows, for each over the group's
+ * tiles of x: so blocks that run at the same time share both. Those from n_whole on, for which a
+ * device has more clusters than there are pieces left, are cut into segments of their columns,
+ * whose sums the last block of a tile adds. */
 enum { GR_SM90_ROWS = 128, GR_SM90_X_ROWS = 128, GR_SM90_GROUP = 8, GR_SM90_CLUSTER = 2 };
 
 struct gr_matmul_sm90_args {
@@ -140,9 +140,11 @@ struct gr_matmul_sm90_args {
     int32_t n_block;    /* of a cluster: 1, or GR_SM90_CLUSTER */
     int32_t n_x, n_row; /* tiles of x, of rows of weights */
     int32_t n_segment;
-    uint32_t n_cluster, n_work; /* of the grid; pieces */
-    float *sums; /* [tile][segment][gr_sm90_width(n_tok) * GR_SM90_ROWS], as threads have them */
-    uint32_t *count; /* [tile]: zeros before and after */
+    uint32_t n_whole;           /* pieces that are not cut */
+    uint32_t n_cluster, n_work; /* of the grid; what its clusters take turns at */
+    float *sums;     /* [tile that is cut][segment][gr_sm90_width(n_tok) * GR_SM90_ROWS], as threads
+                        have them */
+    uint32_t *count; /* [tile that is cut]: zeros before and after */
 };
 
 /* Width of the products of a tile of n rows of x: 64, whose products take as long as decoding the
