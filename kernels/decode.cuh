@@ -8,12 +8,13 @@
 //   scale        unit_scale, in f32, for the sum of the unit's two products, and step_scale. Types
 //                with scales of 16 elements (Q2_K, Q3_K, Q6_K, NVFP4) have a small number besides
 //                that the codes are multiplied by in f16. All exact but Q6_K: products between 2^11
-//                and 2^12 that are odd are off by 1, less than 2^-11.
+//                and 2^12 that are odd are off by 1, less than 2^-11. Those of Q2_K and Q3_K are
+//                2^-20 of the product of code and scale: codes are taken as they stand in a word.
 // Codes that name values (IQ4_NL, IQ4_XS, MXFP4, NVFP4) stand for code - zero; floats are 2^-14 of
 // their values, as their bits are in f16, and results are multiplied by AFTER.
 //   min          mins() are a third operand that meets the sums of activations of 16 columns, a
 //                product like the others, times min_scale. IQ4 has its zero there: unit() gives
-//                values + 1152, in f32 a dozen times the rounding of values, 2^-19.
+//                values + 1152, in f32 a dozen times the rounding of values, 2^-19; Q3_K too.
 #pragma once
 
 #include "gr/pack.h"
@@ -61,13 +62,16 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     static constexpr bool IQ4 = T == GR_IQ4_NL || T == GR_IQ4_XS;
     static constexpr bool FP4 = T == GR_MXFP4 || T == GR_NVFP4;
     static constexpr bool HAS_MIN = US == 4 || T == GR_Q2_K || T == GR_Q4_K || T == GR_Q5_K;
-    static constexpr bool SUMS = HAS_MIN || IQ4; // mins() are used
+    static constexpr bool TWO = P.order == GR_PACK_BY_UNIT;
+    static constexpr bool SUMS = HAS_MIN || IQ4 || T == GR_Q3_K; // mins() are used
     static constexpr float AFTER = T == GR_MXFP4 ? 16384.0f : T == GR_NVFP4 ? 128.0f : 1.0f;
     static constexpr bool TINY = B0 == 4 && HAS_MIN; // no zero to take off: unit() has 2^-24 codes
     static constexpr int UNITS = U, STEPS = 8 / U;   // of a step; steps of a chunk
     static constexpr bool HALF = U == 4 && B0 < 8;   // a chunk's scales are there twice
-    static constexpr float WHOLE = TINY ? 16777216.0f : 1.0f; // factor that makes them codes
-    static constexpr int W0 = UNITS * B0 / 2, W1 = UNITS * B1 / 2;
+    static constexpr float WHOLE = TINY  ? 16777216.0f // factor that makes them codes
+                                   : TWO ? 1048576.0f
+                                         : 1.0f;
+    static constexpr int W0 = UNITS * B0 / 2, W1 = TWO ? 4 * B1 : UNITS * B1 / 2;
     static constexpr int WS = US ? UNITS * US / 4 : 4; // words of a row's scales
 
     uint32_t w0[W0], w1[W1 ? W1 : 1], s[2][WS], d[2];
@@ -95,6 +99,12 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         if constexpr (T == GR_IQ4_XS)
             share_scales();
 #pragma unroll
+        for (int i = 0; i < W1 / 2 && TWO && HALF; i++) { // the half's bits of two words in one
+            const uint32_t even = w1[2 * i], odd = w1[2 * i + 1], mine = 0x03fc03fc;
+            w1[i] = and_or(__funnelshift_r(even, even, 8 * half), mine,
+                           __funnelshift_l(odd, odd, 8 - 8 * half) & ~mine);
+        }
+#pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (K_BLOCK && T != GR_IQ4_XS)
                 decode(s[r], d[r]);
@@ -117,11 +127,12 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
             for (int r = 0; r < 2; r++)
                 a[s / 2][s % 2 * 2 + r] = TINY  ? bits(u, r, s)
                                           : IQ4 ? biased(u, r, s)
+                                          : TWO ? two(u, r, s, 0)
                                                 : pair(u, r, s);
         if constexpr (BY_16) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                uint32_t scale = group_scale(u, r);
+                uint32_t scale = TWO ? group_scale(u, r, 4 - two_at(u, r)) : group_scale(u, r);
 #pragma unroll
                 for (int s = 0; s < 4; s++)
                     a[s / 2][s % 2 * 2 + r] = mul_f16x2(a[s / 2][s % 2 * 2 + r], scale);
@@ -136,6 +147,18 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         if constexpr (B1 == 1)
             x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0), 0x00100010,
                        x);
+        return x;
+    }
+    // The same of GR_PACK_BY_UNIT, with the bits of `more`: 2^two_at times that.
+    GR_METHOD uint32_t two(int u, int r, int s, uint32_t more) const
+    {
+        const int p = two_at(u, r), second = u / 2 % 2;
+        uint32_t x = and_or(w0[u / 4 * 4 + s] >> 8 * second, 0x00030003 << p, more);
+        if constexpr (B1 == 1) {
+            const uint32_t w = w1[HALF ? s / 2 : s];
+            const int n = second + 8 * (HALF ? s % 2 : u / 4);
+            x = and_or(n ? __funnelshift_r(w, w, n) : w, 0x00040004 << p, x);
+        }
         return x;
     }
     // Columns s and s + 4 of row g + 8 r, code - zero.
@@ -157,13 +180,13 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         }
         // 1024 + code 2^p in the bits of an f16: p spares shifts of words
         constexpr uint32_t BITS = 0x10001;
-        const int p = B0 == 4 ? 4 * (s % 2) : at_2(s, 0);
+        const int p = TWO ? two_at(u, r) : 4 * (s % 2);
         uint32_t x;
-        if constexpr (B0 == 4)
-            x = and_or(w0[u * 2 + r] >> s / 2 * 8, (15 * BITS) << p, 0x64006400);
+        if constexpr (TWO)
+            x = two(u, r, s, 0x64006400);
         else
-            x = and_or(w0[u] >> 8 * r, (3 * BITS) << p, 0x64006400);
-        if constexpr (B1 == 1)
+            x = and_or(w0[u * 2 + r] >> s / 2 * 8, (15 * BITS) << p, 0x64006400);
+        if constexpr (B1 == 1 && !TWO)
             x = and_or(moved(w1[u / 2], s / 2 + s % 2 * 4 + 2 * r + 8 * (u % 2), B0 + p),
                        BITS << (B0 + p), x);
         if constexpr (B1 == 2)
@@ -206,16 +229,20 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
                  second = HALF ? s[r][(i + n) % WS] : 0; // no index of a lane's own
         return HALF && half ? second : first;
     }
-    // Scale of types with groups of 16: an integer for this lane's 8 columns.
-    GR_METHOD uint32_t group_scale(int u, int r) const
+    // Scale of types with groups of 16: an integer for this lane's 8 columns, times 2^p.
+    GR_METHOD uint32_t group_scale(int u, int r, int p = 0) const
     {
-        int i = u % 2 * 2 + threadIdx.x % 4 / 2;
-        if constexpr (T == GR_Q2_K)
-            return byte_f16x2(word(r, u / 2, 2) & 0x0f0f0f0f, i);
         if constexpr (T == GR_NVFP4)
             return __byte_perm(s[r][u / 2], 0, u % 2 ? 0x3232 : 0x1010);
-        const uint32_t off = T == GR_Q6_K ? 0x64806480 : 0x64206420; // 1024 + 128, + 32
-        return sub_f16x2(__byte_perm(word(r, u / 2, 2), 0x64646464, 0x4040 + i * 0x101), off);
+        constexpr uint32_t off = integer_f16(1024 + (T == GR_Q6_K ? 128 : T == GR_Q3_K ? 32 : 0));
+        uint32_t w = word(r, u / 2, 2);
+        if constexpr (T == GR_Q2_K)
+            w &= 0x0f0f0f0f;
+        w = __byte_perm(w, 0x64646464, 0x4040 + (u % 2 * 2 + threadIdx.x % 4 / 2) * 0x101);
+        if (p == 0)
+            return sub_f16x2(w, twice(off));
+        return fma_f16x2(w, twice((uint32_t)(15 + p) << 10),
+                         twice(0x8000 | (off + ((uint32_t)p << 10))));
     }
 
     // Operand of the minima [16 rows, 16 groups of 16 columns], whose products are multiplied by
@@ -231,7 +258,11 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     }
     GR_METHOD uint32_t min_pair(int r, int h, int t) const
     {
-        if constexpr (T == GR_Q2_K) {
+        if constexpr (T == GR_Q3_K) { // scales
+            return sub_f16x2(__byte_perm(t < 2 ? s[r][2 * h] : s[r][2 * h + 1], 0x64646464,
+                                         0x4140 + t % 2 * 0x202),
+                             0x64206420);
+        } else if constexpr (T == GR_Q2_K) {
             uint32_t w = (t < 2 ? s[r][2 * h] : s[r][2 * h + 1]) >> 4 & 0x0f0f0f0f;
             return sub_f16x2(__byte_perm(w, 0x64646464, 0x4140 + t % 2 * 0x202), 0x64006400);
         } else if constexpr (T == GR_IQ4_XS) { // scales - 32
@@ -251,6 +282,8 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     {
         if constexpr (IQ4)
             return T == GR_IQ4_XS ? -1152 * f16_to_f32((uint16_t)d[r]) : -1152.0f;
+        if constexpr (T == GR_Q3_K)
+            return -ZERO * f16_to_f32((uint16_t)d[r]);
         return K_BLOCK ? -f16_to_f32((uint16_t)(d[r] >> 16)) : 1.0f;
     }
     // Term to add to each product of code and scale in this lane's 8 columns of unit u, row g +
@@ -261,9 +294,9 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
             return 0;
         else if constexpr (IQ4)
             return -1152 * unit_scale(u, r) * step_scale(r);
-        else if constexpr (T == GR_Q2_K)
-            return byte_less(word(r, u / 2, 2) >> 4 & 0x0f0f0f0f, u % 2 * 2 + threadIdx.x % 4 / 2,
-                             0) *
+        else if constexpr (TWO)
+            return byte_less(T == GR_Q2_K ? word(r, u / 2, 2) >> 4 & 0x0f0f0f0f : word(r, u / 2, 2),
+                             u % 2 * 2 + threadIdx.x % 4 / 2, T == GR_Q3_K ? 32 : 0) *
                    min_scale(r);
         else if constexpr (K_BLOCK)
             return byte_less(word(r, 2 + u / 4, 1), u % 4, 0) * min_scale(r);
@@ -276,6 +309,10 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
     static GR_METHOD constexpr int at_2(int s, int r) // of a pair in a plane of two bits
     {
         return s / 2 * 2 + s % 2 * 4 + 8 * r;
+    }
+    static GR_METHOD constexpr int two_at(int u, int r) // the lowest bit of codes of a row
+    {
+        return 2 * r + u % 2 * 4;
     }
     static GR_METHOD uint32_t moved(uint32_t w, int from, int to)
     {
@@ -303,7 +340,9 @@ template <uint32_t T, int U = gr_pack_step_units(T)> struct pack_step {
         }
         half = first / 4;
         const uint8_t *second = codes + n * 64 * B0; // plane
-        if constexpr (B1 == 1)                       // 16 bytes of a lane, or less where n < 8
+        if constexpr (TWO && B1 == 1)
+            load_words<From, true, W1>(w1, second + lane * 16, 0, W1);
+        else if constexpr (B1 == 1) // 16 bytes of a lane, or less where n < 8
             load_words<From, WHOLE, W1>(w1, second + lane * (WHOLE ? 16 : n * 2) + first * 2, 0,
                                         (n - first) / 2);
         if constexpr (B1 == 2)

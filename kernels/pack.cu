@@ -44,17 +44,21 @@ GR_DEV uint32_t gather_word(const struct gr_ten &rows, const struct gr_pack_type
                             int lane, int i)
 {
     int b = gr_pack_bits(&t, p), unit = b == 1 ? 2 * i : 2 * i / b;
+    bool by_unit = t.order == GR_PACK_BY_UNIT;
     uint32_t word = 0;
     for (int k = 0; k < (b == 1 ? 32 : 16); k++) {
         int u = unit + k / 16, row = lane / 4 + k % 16 / 8 * 8, col = lane % 4 * 8 + k % 8;
-        struct gr_pack_pos s = gr_pack_pos(b, u, row, col);
+        if (by_unit)
+            u = (b == 1 ? 0 : i / 4 * 4) + k / 4, row = lane / 4 + k / 2 % 2 * 8,
+            col = lane % 4 * 8 + i % 4 + k % 2 * 4;
+        struct gr_pack_pos s = gr_pack_pos(&t, b, u, row, col);
         int64_t c = col0 + u * GR_PACK_UNIT + col;
         if (s.word == i && row0 + row < rows.rows && c < rows.cols)
             word |=
                 file_code((const uint8_t *)gr_ten_row(&rows, blockIdx.z, row0 + row), t, f, p, c)
                 << s.shift;
     }
-    return t.order == GR_PACK_BY_COLUMN ? word : gr_pack_stored(t.order, word);
+    return gr_pack_names_values(&t) ? gr_pack_stored(t.order, word) : word;
 }
 
 GR_KERNEL(gr_pack_tiles, struct gr_pack_args, 256, 1)

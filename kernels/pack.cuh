@@ -9,11 +9,11 @@ GR_DEV uint32_t pack_code(const uint8_t *codes, const struct gr_pack_type &t, in
                           int col)
 {
     int b = gr_pack_bits(&t, p);
-    struct gr_pack_pos s = gr_pack_pos(b, col / GR_PACK_UNIT, row, col % GR_PACK_UNIT);
+    struct gr_pack_pos s = gr_pack_pos(&t, b, col / GR_PACK_UNIT, row, col % GR_PACK_UNIT);
     const uint8_t *plane = codes + (p ? n * 64 * t.bits[0] : 0);
     int64_t at = gr_pack_word(2 * n * b, row % 8 * 4 + col % GR_PACK_UNIT / 8, s.word);
     uint32_t word = *(const uint32_t *)(plane + at);
-    if (t.order != GR_PACK_BY_COLUMN)
+    if (gr_pack_names_values(&t))
         word = gr_pack_plain(t.order, word);
     return b < 32 ? word >> s.shift & ((1u << b) - 1) : word;
 }

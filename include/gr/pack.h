@@ -22,6 +22,12 @@
  *                  16 (j / 4)
  *   b = 1          one word for two units: column j of row g + 8 r of unit u at bit
  *                  j % 4 / 2 + 4 (j % 2) + 2 r + 8 (u % 2) + 16 (j / 4)
+ *   b = 2, 1 of Q2_K and Q3_K: words of four and of all eight units, each of columns j and j + 4 (j
+ *                  below 4) alone, both rows: row g + 8 r of unit u at 2 r + 4 (u % 2) +
+ *                  8 (u % 4 / 2); and, behind the same shift, where bit 2 of those codes is:
+ *                  2 + 2 r + 4 (u % 2) + u % 4 / 2 + 8 (u / 4), modulo 32; column j + 4 is 16
+ *                  further. So all codes of a row and a unit are as far from the lowest bit, and
+ *                  are an f16 number times a power of two that its scale can undo
  * so that (word >> s) & mask yields columns j and j + 4 in the two halves of a register, and bits
  * of planes that belong together come to their places by one shift for two such pairs (gr_pack_pos
  * computes this for one element). The words of a lane for a whole chunk, n bytes in all,
@@ -80,14 +86,14 @@
 struct gr_pack_type {
     uint8_t bits[2], scale[2], span;
     int8_t zero;
-    uint8_t order; /* of the bits of codes */
+    uint8_t order; /* of codes in words */
 };
 
-/* Orders of the bits of a word of 8 codes of 4 bits: column j at bit 4 j; columns in GR_PACK_ORDER;
- * or floats of 4 bits, where those of code i of each half of the word (columns 0 .. 3, 4 .. 7) are
- * the magnitude at bit 9 - 3 i and the sign at bit 15, 12, 14, 13: where an f16 has them, or
- * together a shift away. */
-enum { GR_PACK_BY_COLUMN, GR_PACK_BY_PLACE, GR_PACK_FLOATS };
+/* Orders of codes: as for any type; planes of 2 bits and 1 by units, as above; and of a word of 8
+ * codes of 4 bits that name values, with columns in GR_PACK_ORDER; or floats of 4 bits, where those
+ * of code i of each half of the word (columns 0 .. 3, 4 .. 7) are the magnitude at bit 9 - 3 i and
+ * the sign at bit 15, 12, 14, 13: where an f16 has them, or together a shift away. */
+enum { GR_PACK_BY_COLUMN, GR_PACK_BY_UNIT, GR_PACK_BY_PLACE, GR_PACK_FLOATS };
 
 GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
 {
@@ -132,11 +138,19 @@ GR_PACK_FN struct gr_pack_type gr_pack_type(uint32_t dtype)
     default:
         break; /* no layout: gr_pack_is is false */
     }
+    if (dtype == GR_Q2_K || dtype == GR_Q3_K)
+        p.order = GR_PACK_BY_UNIT;
     if (dtype == GR_IQ4_NL || dtype == GR_IQ4_XS)
         p.order = GR_PACK_BY_PLACE;
     if (dtype == GR_MXFP4 || dtype == GR_NVFP4)
         p.order = GR_PACK_FLOATS;
     return p;
+}
+
+/* True when words of codes of 4 bits are stored in another order of bits. */
+GR_PACK_FN bool gr_pack_names_values(const struct gr_pack_type *t)
+{
+    return t->order == GR_PACK_BY_PLACE || t->order == GR_PACK_FLOATS;
 }
 
 /* Bit of a word in an order for bit `bit` of column j's code. */
@@ -232,16 +246,23 @@ GR_PACK_FN int64_t gr_pack_word(int64_t n, int64_t lane, int64_t i)
                      : full * 32 + lane * (n - full) + at - full;
 }
 
-/* Place of an element of a chunk in a plane of b bits: the word of its lane (row % 8 * 4 + col /
- * 8) and the lowest bit. row below 16, col (of the unit) below 32. */
+/* Place of an element of a chunk in a plane of b bits of a type: the word of its lane (row % 8 * 4
+ * + col / 8) and the lowest bit. row below 16, col (of the unit) below 32. */
 struct gr_pack_pos {
     int32_t word, shift;
 };
 
-GR_PACK_FN struct gr_pack_pos gr_pack_pos(int32_t b, int32_t unit, int32_t row, int32_t col)
+GR_PACK_FN struct gr_pack_pos gr_pack_pos(const struct gr_pack_type *t, int32_t b, int32_t unit,
+                                          int32_t row, int32_t col)
 {
     int32_t r = row / 8, j = col % 8, place = j % 4 * 2 + j / 4; /* GR_PACK_ORDER(place) = j */
     struct gr_pack_pos s = {unit, 0};
+    if (t->order == GR_PACK_BY_UNIT) {
+        int32_t at = 2 * r + unit % 2 * 4 + j / 4 * 16, second = unit % 4 / 2;
+        s.word = b == 2 ? unit / 4 * 4 + j % 4 : j % 4;
+        s.shift = b == 2 ? at + 8 * second : (2 + at + second + unit / 4 * 8) % 32;
+        return s;
+    }
     switch (b) {
     case 32:
         s.word = unit * 16 + r * 8 + j;
