@@ -149,12 +149,16 @@ GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, in
 GR_INLINE void tile_any(const struct int8_shape *s, const struct int8_panel *p, int np,
                         const char *x, int64_t tile, float *sum)
 {
-    if (tile == 12)
-        tile_n(s, p, np, x, 12, sum);
-    else if (tile == 8)
-        tile_n(s, p, np, x, 8, sum);
-    else
-        tile_n(s, p, np, x, 4, sum);
+    switch (tile) {
+#define SIZE(n)                                                                                    \
+    case n:                                                                                        \
+        tile_n(s, p, np, x, n, sum);                                                               \
+        break;
+        INT8_SIZES(SIZE)
+#undef SIZE
+    default:
+        break;
+    }
 }
 
 static void int8_tile_pairs(const struct int8_shape *s, const struct int8_panel *p, int64_t n,

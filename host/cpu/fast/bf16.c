@@ -186,6 +186,7 @@ static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int
         int64_t n = GR_MAX(0, GR_MIN(VL, hi - lo - o));
         for (int64_t r = 0; r < n; r++) {
             gr_bf16 *to = rows + r * SLICE;
+            mm_ask(m, expert, lo + o + r, first, n_col, PANEL);
             memset(to + n_col / (2 * VL) * (2 * VL), 0, n_col % (2 * VL) ? 2 * VL * sizeof *to : 0);
             memcpy(to, (const gr_bf16 *)gr_ten_row(m->w, expert, lo + o + r) + first,
                    (size_t)n_col * sizeof *to);
@@ -214,7 +215,7 @@ static void many(const struct mm *m, const struct mm_group *g, int64_t lo, int64
 void FN(bf16_multiply)(const struct mm *m, const struct mm_group *g, int64_t lo, int64_t hi,
                        const void *shared, void *local, bf16_blocks_fn *meet)
 {
-    if (g->n < MM_MANY)
+    if (g->n <= 2 * FEW) /* two passes over rows in L2 take less than a panel */
         few(m, g, lo, hi, shared);
     else
         many(m, g, lo, hi, shared, local, meet);

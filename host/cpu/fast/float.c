@@ -117,6 +117,7 @@ static void pack(const struct mm *m, int64_t expert, int64_t lo, int64_t hi, int
         int64_t n = GR_MAX(0, GR_MIN(VL, hi - lo - o));
         for (int64_t r = 0; r < n; r++) {
             const char *from = (const char *)gr_ten_row(m->w, expert, lo + o + r) + at;
+            mm_ask(m, expert, lo + o + r, first, n_col, PANEL);
             FN(load_row)(m->w->dtype, from, n_col, rows + r * SLICE);
         }
         FN(transpose)(rows, SLICE, n, n_col, panel + o, PANEL);

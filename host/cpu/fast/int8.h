@@ -15,8 +15,14 @@
 #include "cpu/fast/matmul.h"
 #include "cpu/fast/unpack.h"
 
-/* Entries per tile: limited by the registers for their sums. */
-enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 4 };
+/* Entries per tile: limited by the registers for their sums. INT8_SIZES expands to SIZE(n) for
+ * every size of a tile. */
+enum { INT8_TILE = VL == 16 ? 12 : 4, INT8_PAD = 2 };
+#ifdef GR_LEVEL_avx512
+#define INT8_SIZES(SIZE) SIZE(2) SIZE(4) SIZE(6) SIZE(8) SIZE(10) SIZE(12)
+#else
+#define INT8_SIZES(SIZE) SIZE(2) SIZE(4)
+#endif
 
 /* Rows of weights per work item. */
 enum { INT8_ROWS = 64, INT8_PANELS = INT8_ROWS / VL };

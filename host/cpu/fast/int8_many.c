@@ -44,18 +44,44 @@ GR_INLINE void unpack_row(uint32_t dtype, const char *w, size_t n_bytes, const s
     }
 }
 
-static void unpack_any_row(uint32_t dtype, const char *w, size_t n_bytes, const struct rows *r,
-                           int64_t i)
+/* Unpacks unit u of the rows, and asks for that of the next VL ones. */
+GR_INLINE void unpack_rows(uint32_t dtype, const struct int8_shape *s, const char *w,
+                           int64_t row_bytes, int64_t n_rows, int64_t u, const struct rows *r)
+{
+    size_t at = (size_t)u * unit_bytes(dtype);
+    size_t row_size = gr_row_bytes(dtype, (uint64_t)s->n_in);
+    for (int64_t i = 0; i < n_rows; i++) {
+        const char *row = w + i * row_bytes + at;
+        GR_UNROLL
+        for (size_t line = 0; line < unit_bytes(dtype); line += 64)
+            _mm_prefetch(row + VL * row_bytes + line, _MM_HINT_T1);
+        unpack_row(dtype, row, row_size - at, r, i);
+    }
+}
+
+/* One function per type: in a common one constants do not stay in registers from row to row. */
+#define TYPE(name)                                                                                 \
+    static __attribute__((noinline)) void unpack_##name(const struct int8_shape *s, const char *w, \
+                                                        int64_t row_bytes, int64_t n_rows,         \
+                                                        int64_t u, const struct rows *r)           \
+    {                                                                                              \
+        unpack_rows(GR_##name, s, w, row_bytes, n_rows, u, r);                                     \
+    }
+UNIT_TYPES(TYPE)
+#undef TYPE
+
+typedef void unpack_fn(const struct int8_shape *s, const char *w, int64_t row_bytes, int64_t n_rows,
+                       int64_t u, const struct rows *r);
+static unpack_fn *unpack_of(uint32_t dtype)
 {
     switch (dtype) {
 #define TYPE(name)                                                                                 \
     case GR_##name:                                                                                \
-        unpack_row(GR_##name, w, n_bytes, r, i);                                                   \
-        break;
+        return unpack_##name;
         UNIT_TYPES(TYPE)
 #undef TYPE
     default:
-        break;
+        return NULL;
     }
 }
 
@@ -70,11 +96,9 @@ struct int8_panel FN(int8_pack)(const struct int8_shape *s, const char *w, int64
     r.m = r.d + VL * 16;
     r.q = (uint8_t *)(r.m + VL * 16);
     int64_t n_group = 256 / s->kind.group; /* of a unit */
-    size_t size = unit_bytes(s->dtype), row_size = gr_row_bytes(s->dtype, (uint64_t)s->n_in);
+    unpack_fn *unpack_unit = unpack_of(s->dtype);
     for (int64_t u = 0; u < s->cols / 256; u++) {
-        size_t at = (size_t)u * size;
-        for (int64_t i = 0; i < n_rows; i++)
-            unpack_any_row(s->dtype, w + i * row_bytes + at, row_size - at, &r, i);
+        unpack_unit(s, w, row_bytes, n_rows, u, &r);
         FN(transpose)(r.q, 64, n_rows, 64, p.q + u * 256 * VL, VL);
         FN(transpose)(r.d, 16, n_rows, n_group, p.d + u * n_group * VL, VL);
         if (s->kind.min)
@@ -149,18 +173,16 @@ GR_INLINE void tile_n(const struct int8_shape *s, const struct int8_panel *p, co
 static void tile_any(const struct int8_shape *s, const struct int8_panel *p, const char *x,
                      int64_t tile, float *sum)
 {
-#ifdef GR_LEVEL_avx512
-    if (tile == 12) {
-        tile_n(s, p, x, 12, sum);
-        return;
+    switch (tile) {
+#define SIZE(n)                                                                                    \
+    case n:                                                                                        \
+        tile_n(s, p, x, n, sum);                                                                   \
+        break;
+        INT8_SIZES(SIZE)
+#undef SIZE
+    default:
+        break;
     }
-    if (tile == 8) {
-        tile_n(s, p, x, 8, sum);
-        return;
-    }
-#endif
-    (void)tile;
-    tile_n(s, p, x, 4, sum);
 }
 
 void FN(int8_tile)(const struct int8_shape *s, const struct int8_panel *p, int64_t n, const char *x,

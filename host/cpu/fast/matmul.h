@@ -77,6 +77,21 @@ static inline const float *mm_x(const struct mm *m, const struct mm_group *g, in
     return gr_cpu_f32(m->x, mm_entry(g, i) / m->share) + g->x_at;
 }
 
+/* Asks for the weights that follow columns [first, first + n_col) of a row when rows are read a
+ * slice at a time, n_row together: the next slice, or the first one n_row rows further. Processors
+ * do not see such patterns by themselves. */
+GR_INLINE void mm_ask(const struct mm *m, int64_t expert, int64_t row, int64_t first, int64_t n_col,
+                      int64_t n_row)
+{
+    bool last = first + n_col >= m->n_in;
+    int64_t next = last ? row + n_row : row;
+    size_t at = last ? 0 : gr_row_bytes(m->w->dtype, (uint64_t)(first + n_col));
+    const char *p = next < m->w->rows ? (const char *)gr_ten_row(m->w, expert, next) + at : NULL;
+    size_t n = gr_row_bytes(m->w->dtype, (uint64_t)n_col);
+    for (size_t line = 0; p && line < n; line += 64)
+        _mm_prefetch(p + line, _MM_HINT_T1);
+}
+
 /* y = sum * scale + b + res for columns [lo, lo + n) of entry i of a group. */
 void FN(mm_finish)(const struct mm *m, const struct mm_group *g, int64_t i, int64_t lo, int64_t n,
                    const float *sum);
