@@ -65,6 +65,8 @@ def sweep_tests(name, a):
         return [test(n_prompt=a.p)] * (a.p > 0) + [test(n_gen=a.n)] * (a.n > 0)
     if name == "prompt":
         return [test(n_prompt=n) for n in a.prompts]
+    if name == "few":
+        return [test(n_prompt=n) for n in a.few]
     if name == "context":
         return [test(n_gen=a.n, n_depth=n) for n in a.depths]
     if name == "others":
@@ -299,8 +301,9 @@ def options():
     p.add_argument("-r", type=int, default=2, help="measurements in each run")
     p.add_argument("-ngl", type=int, default=0, help="layers on the GPU, of both sides")
     p.add_argument("--rounds", type=int, default=2, help="runs of the peer; gpurun runs before, between and after")
-    p.add_argument("--sweeps", default="", help="also, of the first type: prompt,context,others,batch or all")
+    p.add_argument("--sweeps", default="", help="also, of the first type: prompt,few,context,others,batch or all")
     p.add_argument("--prompts", type=numbers, default=[512, 1024, 2048, 4096, 8192])
+    p.add_argument("--few", type=numbers, default=[2, 3, 4, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64, 96, 128])
     p.add_argument("--depths", type=numbers, default=[0, 1024, 2048, 4096, 8192])
     p.add_argument("--parallel", type=numbers, default=[1, 2, 4, 8, 16])
     p.add_argument("--peer-ubatch", type=numbers, default=[512, 1024, 2048],
@@ -376,8 +379,8 @@ def main():
     else:
         for path in plot.draw(all_, out):
             print(f"bench: {path}", file=sys.stderr)
-            if a.record and path.name == os.path.basename(rows.PLOT):
-                shutil.copy(path, rows.PLOT)
+            if a.record and path.name in (f"{sweep}.png" for sweep in rows.PLOTS):
+                shutil.copy(path, rows.plot(path.stem))
     if a.record:
         rows.record(all_)
 

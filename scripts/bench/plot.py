@@ -6,7 +6,8 @@ import matplotlib.pyplot as plt
 import rows as rules
 
 STYLE = {"gpurun": {"color": "#1b6ca8", "marker": "o"}, "llama.cpp": {"color": "#c8553d", "marker": "s"}}
-AXES = {"prompt": ("n_prompt", "tokens of the prompt"), "context": ("n_depth", "tokens in the cache"),
+AXES = {"prompt": ("n_prompt", "tokens of the prompt"), "few": ("n_prompt", "tokens of the prompt"),
+        "context": ("n_depth", "tokens in the cache"),
         "batch": ("n_seq", "texts side by side"), "others": ("n_depth_others", "tokens that another text has in the cache")}
 
 
@@ -56,7 +57,7 @@ def speed(rows, sweep, path):
     """Tokens a second; the rate of what a step reads, under the limit, or of a prompt that of its products; milliseconds."""
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     curves(axes[0], rows, sweep, lambda r: r["tok_s"], "tokens/s")
-    if sweep == "prompt":
+    if sweep in ("prompt", "few"):
         curves(axes[1], rows, sweep, lambda r: r["gflop_s"], "GFLOP/s")
         curves(axes[2], rows, sweep, lambda r: r["median_us"] / 1e3, "ms of the prompt")
         fits(axes[2], rows)
@@ -105,7 +106,7 @@ def shares(rows, path):
 
 def draw(rows, folder):
     """Writes the plots that there are rows for; their paths."""
-    for sweep in ("prompt", "context", "batch"):
+    for sweep in ("prompt", "few", "context", "batch"):
         found = of_sweep(rows, sweep)
         if found:
             speed(found, sweep, folder / f"{sweep}.png")

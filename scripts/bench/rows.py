@@ -31,9 +31,9 @@ RESULTS = os.path.join(ROOT, "scripts", "bench", "results", "speed.jsonl")
 HERE = os.path.dirname(os.path.abspath(__file__))
 FRONT = (("Llama-3.2-1B", "q4_k", "pp512"), ("Llama-3.2-1B", "q4_k", "tg32"), ("Llama-3.2-1B", "bf16", "pp512"), ("Llama-3.2-1B", "bf16", "tg32"),
          ("Llama-3.2-1B, 4 layers", "q4_k_m", "pp8192"), ("Qwen3-30B-A3B, 4 layers", "q4_k_m", "pp512"))
-SWEEPS = ("prompt", "context", "others", "batch")
+SWEEPS = ("prompt", "few", "context", "others", "batch")
 MOST_DRIFT, LEAST_FIT, MOST_OFF = 0.25, 0.9, 0.1
-PLOT = os.path.join(ROOT, "scripts", "bench", "results", "prompt.png")
+PLOTS = {"prompt": "Tokens a second, products a second and time of a prompt by its length", "few": "The same of 2 to 128 tokens"}
 TEST = ("model", "type", "test", "sweep")
 
 
@@ -262,12 +262,18 @@ def loads(rows):
                f"as fast (commit {r['commit']}, {r['date']}, `{r['command']}`).")
 
 
-def picture(rows, folder=HERE):
-    """The plot of the newest sweep of prompts, which --record draws, as a link from a folder."""
-    if newest_of(rows, "law"):
-        if not os.path.exists(PLOT):
-            sys.exit(f"rows: the results have a sweep of prompts, but there is no {PLOT}")
-        yield f"\n![Tokens a second, products a second and time of a prompt by its length]({os.path.relpath(PLOT, folder)})"
+def plot(sweep):
+    """The picture of a sweep that --record keeps."""
+    return os.path.join(HERE, "results", f"{sweep}.png")
+
+
+def pictures(rows, sweeps, folder=HERE):
+    """The plots of the newest of these sweeps, as links from a folder."""
+    for sweep in sweeps:
+        if any(r.get("op") == "model" and r["sweep"] == sweep for r in rows):
+            if not os.path.exists(plot(sweep)):
+                sys.exit(f"rows: the results have a sweep, {sweep}, but there is no {plot(sweep)}")
+            yield f"\n![{PLOTS[sweep]}]({os.path.relpath(plot(sweep), folder)})"
 
 
 def wrapped(lines):
@@ -283,7 +289,7 @@ def text(rows, plots=True):
     if not pairs:
         return "No result that may be shown: `scripts/bench/speed --record` makes one.\n"
     of = letters(dict.fromkeys(mine["run"] for mine, _ in pairs))
-    more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(picture(rows) if plots else ())]
+    more = [*others(rows, pairs, of), *loads(rows), *costs(rows), *(pictures(rows, PLOTS) if plots else ())]
     return "\n".join(wrapped([*table(pairs, of), *legend(pairs, of), *([""] if more else []), *more])) + "\n"
 
 
@@ -301,7 +307,7 @@ def front(rows):
     if pairs:
         lines += ["", f"{pairs[0][0]['cpu']}, {pairs[0][0]['cores']} cores, `scripts/bench/speed`; "
                   f"{'; '.join(f'{day}, commits ' + ', '.join(commits) for day, commits in days.items())}; {pairs[0][1]['impl_rev']}."]
-    return "\n".join([*lines, *picture(rows, ROOT)]) + "\n"
+    return "\n".join([*lines, *pictures(rows, ["prompt"], ROOT)]) + "\n"
 
 
 def read(path=RESULTS):

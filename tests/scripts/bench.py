@@ -158,12 +158,13 @@ class Rows(unittest.TestCase):
         self.assertNotIn("micro-batches", rows.text(pair(n_ubatch=512)))
 
     def test_a_plot_that_is_missing(self):
-        rows.PLOT, there = rows.PLOT + ".none", rows.PLOT
+        rows.plot, there = lambda sweep: sweep + ".none", rows.plot
         try:
-            with self.assertRaises(SystemExit):
-                rows.text(pair() + [{**RUN, "op": "law", "impl": "gpurun", "off": 1}])
+            for sweep in rows.PLOTS:
+                with self.assertRaises(SystemExit):
+                    rows.text(pair(sweep=sweep))
         finally:
-            rows.PLOT = there
+            rows.plot = there
 
     def test_host(self):
         row = {**RUN, "op": "host", "n_layer": 32, "n_depth": 0, "n_seq": 1, "cpu_us": 0.61}

@@ -16,7 +16,7 @@
 
 #include "cpu/fast/fast.h"
 
-/* Groups of fewer entries use the first method. */
+/* Groups of fewer entries use the first method, of at most 8 with BF16. */
 enum { MM_MANY = 8 };
 
 struct mm {
