@@ -225,19 +225,23 @@ static bool on_sm90(const struct gr_launcher *l, const struct gr_ten *w)
 /* Cuts those pieces into segments that are left when each of 66 clusters has had its turns, on
  * every device, so that sums do not depend on its number of multiprocessors. A tile's sums take as
  * long to write and to read as a chunk or two to multiply, so where other pieces are whole a
- * segment has four chunks at least. Scratch memory for sums is asked for whether there are any or
- * not: plans of other numbers of rows find it there. */
-static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row)
+ * segment has four chunks at least. Scratch memory for sums is asked for where any number of rows
+ * of x up to n_x_row, or any of the products alone, could be cut: plans of fewer tokens, and
+ * launches of more products, find it there. */
+static void cut_sm90(struct gr_launcher *l, struct gr_matmul_sm90_args *a, int64_t n_x_row,
+                     int64_t n_item)
 {
-    enum { CLUSTERS = GR_NOMINAL_SM / GR_SM90_CLUSTER };
+    enum { CLUSTERS = GR_NOMINAL_SM / GR_SM90_CLUSTER, LEAST = 2, LEAST_BESIDE = 4 };
     const uint32_t left = a->n_whole % CLUSTERS;
-    const int64_t chunks = up(a->part[0].x.units, 8), least = a->n_whole > left ? 4 : 2;
+    const int64_t chunks = up(a->part[0].x.units, 8), n_least = a->n_row / GR_SM90_CLUSTER * n_item;
     if (left)
-        a->n_segment = (int32_t)gr_launch_segments(left * GR_SM90_CLUSTER, chunks, least);
+        a->n_segment = (int32_t)gr_launch_segments(left * GR_SM90_CLUSTER, chunks,
+                                                   a->n_whole > left ? LEAST_BESIDE : LEAST);
     if (a->n_segment > 1)
         a->n_whole -= left, a->n_work = a->n_whole + left * (uint32_t)a->n_segment;
-    a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
-                                       GR_SM90_ROWS * sizeof(float));
+    if (chunks >= 2 * LEAST_BESIDE || (chunks >= 2 * LEAST && n_least <= CLUSTERS / 2))
+        a->sums = gr_launch_scratch(l, (size_t)gr_sm90_width((int32_t)n_x_row) * GR_NOMINAL_SM *
+                                           GR_SM90_ROWS * sizeof(float));
     a->count = gr_launch_counters(l);
 }
 
@@ -268,7 +272,7 @@ static int tiles_sm90(struct gr_launcher *l, const struct gr_matmul_args *part, 
     a.n_block = facts->clusters ? GR_SM90_CLUSTER : 1;
     a.n_work = a.n_whole = n_x * ((uint32_t)a.n_row / GR_SM90_CLUSTER) * (uint32_t)n_item;
     if (!m->tiles)
-        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS));
+        cut_sm90(l, &a, GR_MIN(n_x_row, GR_SM90_X_ROWS), n_item);
     int rc =
         gr_launch_tensor_map(l, &a.map, m->x.x, m->w.dtype == GR_BF16, m->x.n,
                              (int64_t)m->x.units * 32, (int64_t)m->x.units * 64, GR_SM90_BOX, 64);
