@@ -74,7 +74,7 @@ int gr_team_link(struct gr_team *t)
         rc = open_port(t, &t->in, GR_LANE_DATA, own - rm->n_shard, own);
     if (!rc && rm->stage < rm->n_stage - 1)
         rc = open_port(t, &t->out, GR_LANE_DATA, own, own + rm->n_shard);
-    return rc ? rc : try_links(t);
+    return rc ? gr_team_lose(t, own) : try_links(t); /* the others would wait for its tests */
 }
 
 int gr_team_new(struct gr_team **out, struct gr_model *m, struct gr_world *w,
