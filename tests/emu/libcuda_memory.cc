@@ -183,6 +183,7 @@ int cuMemHostAlloc(void **p, size_t bytes, unsigned flags)
         munmap(at, size);
         return c.done(CU_OUT_OF_MEMORY);
     }
+    madvise(at, page(bytes), MADV_HUGEPAGE); // a fault for 2 MiB, not for each 4 KiB
     memset(at, 0xff, bytes);
     uintptr_t lo = (uintptr_t)at;
     S.host[lo] = {c.ctx, {lo, lo + bytes}, size};

@@ -158,6 +158,7 @@ void *emu_alloc(size_t bytes)
         return nullptr;
     unsigned char *pages = static_cast<unsigned char *>(p) + page;
     mprotect(pages, mapped, PROT_READ | PROT_WRITE);
+    madvise(p, mapped + 2 * page, MADV_HUGEPAGE); // a fault for 2 MiB, not for each 4 KiB
     memset(pages, 0xff, mapped);
     if (!n_open)
         mprotect(pages, mapped, PROT_NONE);

@@ -517,15 +517,38 @@ static uint32_t type_of(const struct tiny *t, const struct item *it, uint32_t n_
     return small || !gr_row_bytes(type, ne0) ? (uint32_t)GR_F32 : type;
 }
 
+/* The first n normal numbers of a seed. Models of one seed share them tensor by tensor, so they are
+ * drawn once in a process. */
+static const float *normals(uint64_t seed, size_t n)
+{
+    static struct stream {
+        uint64_t seed;
+        struct gr_rng rng;
+        size_t n;
+        float *x;
+    } streams[1024];
+    struct stream *s = &streams[seed % 1024];
+    if (!s->x || s->seed != seed) {
+        free(s->x);
+        *s = (struct stream){seed, gr_rng_new(seed), 0, NULL};
+    }
+    if (s->n < n)
+        cr_assert_not_null(s->x = realloc(s->x, n * sizeof *s->x));
+    for (; s->n < n; s->n++)
+        s->x[s->n] = gr_rng_normal(&s->rng);
+    return s->x;
+}
+
 /* Matrices keep the variance of what goes through them; norms are near 1, divisors near 1, biases
  * near 0; rates of decay are negative. */
-static void draw(struct gr_rng *r, const struct item *it, uint32_t n_dim, uint64_t ne0, float *x,
+static void draw(uint64_t seed, const struct item *it, uint32_t n_dim, uint64_t ne0, float *x,
                  size_t n)
 {
     bool one = n_dim == 1 && !it->bias;
     float scale = it->scale ? 0.5f : n_dim > 1 ? 1 / sqrtf((float)ne0) : 0.1f;
+    const float *z = normals(seed, n);
     for (size_t i = 0; i < n; i++)
-        x[i] = (one ? 1 : 0) + scale * gr_rng_normal(r);
+        x[i] = (one ? 1 : 0) + scale * z[i];
     for (size_t i = 0; i < n && it->spec->slot == GR_W_SSM_A; i++)
         x[i] = -expf(x[i]);
 }
@@ -572,11 +595,10 @@ const char *tiny_write(const struct tiny *t, char *broken)
         size_t count = ne[0] * ne[1] * ne[2], bytes = gr_row_bytes(dtype, ne[0]) * ne[1] * ne[2];
         const struct gr_quant *codec = gr_quant_find(type);
         /* each tensor has its own numbers, so that dropping one does not change the others */
-        struct gr_rng r = gr_rng_new(t->seed * 1000 + (uint64_t)i);
         float *x = gr_calloc(count, sizeof *x);
         void *q = gr_calloc(bytes, 1);
         if (!t->zeros) {
-            draw(&r, &items[i], n_dim, ne[0], x, count);
+            draw(t->seed * 1000 + (uint64_t)i, &items[i], n_dim, ne[0], x, count);
             codec->quantize(x, q, count, NULL);
         }
         if (t->as_f32) {
