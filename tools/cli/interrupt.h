@@ -7,6 +7,8 @@
 /* Installs the handler: the first interrupt cancels the batch of the session (unless NULL), so that
  * the command ends in good order; the second one ends the program. */
 void gr_catch_interrupts(struct gr_session *session);
+/* Restores what the interrupt did before. */
+void gr_release_interrupts(void);
 /* Returns whether there was an interrupt. */
 bool gr_interrupted(void);
 

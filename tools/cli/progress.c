@@ -218,6 +218,12 @@ void gr_bar_add(double more)
     show();
 }
 
+void gr_bar_skip(double more)
+{
+    bar.added += more;
+    bar.begun.done += more, bar.old.done += more, bar.newer.done += more;
+}
+
 void gr_bar_extend(double more)
 {
     bar.total += more;

@@ -17,6 +17,8 @@ void gr_bar_begin(const char *what, double total, enum gr_bar_unit unit);
 /* Add to the work done; to the total. */
 void gr_bar_add(double done);
 void gr_bar_extend(double more);
+/* Counts work that was done before, and is no part of the rate. */
+void gr_bar_skip(double done);
 /* Also shows the progress of the session's pending batches; NULL: stops. */
 void gr_bar_watch(struct gr_session *s);
 /* Prints a line, within the bar if there is one, and to the log file. */
