@@ -1,6 +1,7 @@
 /* gpurun: chooses the command, and what each rank does for it. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/complete.h"
 #include "tools/commands/session.h"
+#include "tools/download/download.h"
 
 static int (*const functions[GR_N_COMMANDS])(const struct gr_options *o) = {
 #define COMMAND(name, fn, ...) fn,
@@ -103,6 +105,24 @@ static int lead_command(struct gr_world *world, const struct gr_options *o)
     return rc;
 }
 
+/* Runs the command with its model's file, which is downloaded before where the flags say so. */
+static int run_with_model(struct gr_world *world, const struct gr_options *o)
+{
+    struct gr_options own = *o;
+    char *path = NULL;
+    bool fetches = o->command != GR_CMD_pull && o->command != GR_CMD_profile;
+    int rc = fetches ? gr_download_model(o, &path) : 0;
+    if (path && o->command == GR_CMD_bench)
+        own.models = (struct gr_file_list){.v = {path}, .n = 1};
+    if (path)
+        own.model = path;
+    if (!rc)
+        rc = !world || gr_world_rank(world) == 0 ? lead_command(world, &own)
+                                                 : serve_command(world, &own);
+    free(path);
+    return rc;
+}
+
 static int run_command(const struct gr_options *o)
 {
     if (!gr_together_share(gr_commands[o->command].shared && !o->version && !o->help &&
@@ -122,7 +142,7 @@ static int run_command(const struct gr_options *o)
     if (!rc) {
         gr_bar_init(o);
         gr_options_warn(o);
-        rc = leads ? lead_command(world, o) : serve_command(world, o);
+        rc = run_with_model(world, o);
     }
     gr_bar_end();
     int lost = gr_say_fini();

@@ -227,8 +227,8 @@ Test(cli, usage_errors)
     expect_exit(GPURUN(NULL, "--temp", "warm"), 2,
                 "--temp is 'warm': a number from -1000 to 1000 is expected");
     expect_exit(GPURUN(NULL, "-n"), 2, "-n needs a value");
-    expect_exit(GPURUN(NULL, "-hf", "a/b"), 2,
-                "gpurun does not download; get the file, then -m FILE");
+    expect_exit(GPURUN(NULL, "-hf", "a"), 2, "USER/REPO or USER/REPO:QUANT is expected");
+    expect_exit(GPURUN(NULL, "-dr", "a/b"), 2, "-hf USER/REPO:QUANT downloads a model");
     expect_exit(GPURUN(NULL, "--grammar", "x"), 2, "not in this version");
     expect_exit(GPURUN(NULL, "tokenize", "--temp", "1"), 2, "gpurun tokenize has no flag --temp");
     expect_exit(GPURUN(NULL, "-m", "a", "-p", "b", "c"), 2, "two model files");

@@ -13,6 +13,7 @@
 #include "tools/commands/commands.h"
 #include "tools/commands/run.h"
 #include "tools/commands/session.h"
+#include "tools/download/store.h"
 
 /* The linker takes these for the functions of their names (--wrap). */
 void *__real_malloc(size_t n);
@@ -84,6 +85,27 @@ static int read_session(const void *path)
 Test(memory, replay)
 {
     sweep(read_session, GR_SOURCE_DIR "/tests/golden/replay/session.json");
+}
+
+static int find_cached(const void *folder)
+{
+    char *path;
+    int rc = gr_store_find(folder, "", NULL, &path);
+    cr_expect(rc || path);
+    free(path);
+    return rc;
+}
+
+Test(memory, cached_model)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd %s && for c in old new; do mkdir -p snapshots/$c/x; for i in $(seq 70); do "
+             ": > snapshots/$c/x/$i-Q2_K.gguf; done; done; : > snapshots/new/b-Q8_0.gguf; "
+             "mkdir refs; printf new > refs/main",
+             tiny_dir());
+    cr_assert_eq(system(command), 0);
+    sweep(find_cached, tiny_dir());
 }
 
 static int read_text(const void *options)

@@ -56,6 +56,10 @@ static void make_files(void)
     run_shell(
         "mkdir -p folder hf arrays; echo '{}' > hf/config.json; echo '{' > bad.json; "
         ": > folder/x; printf '\\020\\0\\0\\0\\0\\0\\0\\0{}              ' > hf/model.safetensors");
+    run_shell("c=$(printf '%040d' 1); mkdir -p hub/models--ann--story/refs "
+              "hub/models--ann--story/snapshots/$c; printf $c > hub/models--ann--story/refs/main; "
+              "cp story.gguf hub/models--ann--story/snapshots/$c/story-Q4_K_M.gguf; "
+              "cp story.gguf hub");
     run_shell("for i in $(seq 40); do echo Once upon a time there was a little girl.; done > text");
     run_shell("head -n 1 text > line; : > nothing; printf 'a\\0b' > zero");
 }
@@ -78,7 +82,8 @@ static int run_line(const char *command, const char **err)
     char line[SIZE + 512];
     snprintf(line, sizeof line,
              "cd '%s' && exec 2>err >out </dev/null; PATH='" GR_BINARY_DIR
-             "':$PATH CUDA_VISIBLE_DEVICES=; export CUDA_VISIBLE_DEVICES; %s",
+             "':$PATH CUDA_VISIBLE_DEVICES= LLAMA_CACHE=$PWD/hub; export CUDA_VISIBLE_DEVICES "
+             "LLAMA_CACHE; %s",
              tiny_dir(), command);
     int status = system(line);
     *err = slurp(tiny_path("err"));

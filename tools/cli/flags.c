@@ -37,6 +37,8 @@ const struct gr_command_spec gr_commands[] = {
 #define FIT (1u << GR_CMD_fit | CHUNKS) /* flags of sessions, for commands that open one */
 #define DIFF (1u << GR_CMD_diff)
 #define LISTS (1u << GR_CMD_list)
+#define PULL (1u << GR_CMD_pull)
+#define MODELS (RUN | EMBED | TOKENIZE | INSPECT | REPLAY | FIT | DIFF | BENCH)
 #define ALL ((1u << GR_N_COMMANDS) - 1)
 #define BRIEF GR_BRIEF
 

@@ -239,7 +239,7 @@ static int check_model(const char *model)
         gr_say_error("the model file's name is empty: give one by -m FILE, or leave it out for the "
                      "built-in model");
     else if (strstr(model, "://"))
-        gr_say_error("gpurun does not download; get the file of %s, then -m FILE", model);
+        gr_say_error("-m takes a file; -mu downloads one: gpurun -mu '%s'", model);
     else if (stat(model, &st) || !S_ISDIR(st.st_mode))
         return 0;
     else if (!access(config, F_OK))

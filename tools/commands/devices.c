@@ -217,9 +217,12 @@ static void print_flag(const struct gr_options *o, const struct gr_flag *f)
 static bool is_worked_out(const struct gr_flag *f)
 {
     static const size_t fields[] = {
-        offsetof(struct gr_options, model),        offsetof(struct gr_options, gpu_layers),
-        offsetof(struct gr_options, ctx_size),     offsetof(struct gr_options, ubatch_size),
-        offsetof(struct gr_options, cache_type_k), offsetof(struct gr_options, cache_type_v)};
+        offsetof(struct gr_options, model),       offsetof(struct gr_options, gpu_layers),
+        offsetof(struct gr_options, hf_repo),     offsetof(struct gr_options, hf_file),
+        offsetof(struct gr_options, hf_token),    offsetof(struct gr_options, model_url),
+        offsetof(struct gr_options, offline),     offsetof(struct gr_options, ctx_size),
+        offsetof(struct gr_options, ubatch_size), offsetof(struct gr_options, cache_type_k),
+        offsetof(struct gr_options, cache_type_v)};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (f->offset == fields[i])
             return true;
@@ -284,8 +287,15 @@ int gr_tool_fit(const struct gr_options *o)
 static void print_run(const struct gr_options *o, const char *more)
 {
     printf("gpurun run");
-    for (int i = 0; i < o->n_words; i++)
-        print_word(o->words[i]);
+    for (int i = 0; i < o->n_words; i++) {
+        bool off, alone = !strchr(o->words[i], '=');
+        const struct gr_flag *f =
+            gr_flag_find(GR_CMD_run, o->words[i], strcspn(o->words[i], "="), &off);
+        if (f && f->offset == offsetof(struct gr_options, hf_token))
+            i += alone; /* a secret: HF_TOKEN gives it */
+        else
+            print_word(o->words[i]);
+    }
     printf("%s\n", more);
 }
 

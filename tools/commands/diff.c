@@ -76,6 +76,7 @@ static int read_side(struct gr_diff_side *s, const struct gr_options *o)
     int rc = cut(s, o, &n);
     if (!rc)
         rc = gr_options_parse(&s->o, GR_CMD_diff, n, s->words);
+    s->o.model = o->model; /* which may have been downloaded */
     if (!rc && s->o.n_args != o->n_args) {
         gr_say_error("unexpected argument '%s': flags alone are expected", s->o.arg[0]);
         rc = GR_EXIT_USAGE;

@@ -98,7 +98,7 @@ static void print_legend(void)
 
 static void print_brief(void)
 {
-    printf("gpurun %s runs language models from GGUF files.\n\nusage:", gr_version());
+    printf("gpurun %s runs language models from GGUF files.\nusage:", gr_version());
     printf(" gpurun [run] %s [FLAGS]\n", gr_commands[GR_CMD_run].args);
     int column = printf("       gpurun");
     for (int i = 1; i < GR_N_COMMANDS; i++) {
@@ -111,8 +111,8 @@ static void print_brief(void)
         "  gpurun                                                 the built-in model tells a "
         "story\n"
         "  gpurun model.gguf -p \"Once upon a time\"                your model continues a text\n"
-        "  gpurun model.gguf -f prompt.txt -n 200 > text.txt      stdout has the text and nothing "
-        "else\n"
+        "  gpurun -hf USER/REPO:Q4_K_M -f prompt.txt > text.txt   a model downloaded the first "
+        "time\n"
         "  gpurun model.gguf -f long.txt -c 8192 -gan 4 -gaw 256  Self-Extend beyond the trained "
         "context\n"
         "  gpurun bench model.gguf -p 512 -n 64                   how fast it is\n\n");
