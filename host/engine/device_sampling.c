@@ -72,13 +72,16 @@ static int fill_row(struct gr_device_sampling *d, struct gr_sampler *sampler, in
                     struct gr_sample_row *row)
 {
     const struct gr_sample_edit *edits;
-    const uint32_t *mask = gr_sampler_mask(sampler);
+    const uint32_t *mask;
     size_t n_word = (size_t)gr_sample_mask_words(n_vocab);
+    int rc = gr_sampler_mask(sampler, &mask);
+    if (rc)
+        return rc;
     *row = gr_sampler_next(sampler);
     row->n_edit = gr_sampler_edits(sampler, &edits), row->edit = (int32_t)d->edits.n;
     row->mask = mask ? 1 + (int32_t)(d->masks.n / n_word) : 0;
     size_t n_edit = d->edits.n + (size_t)row->n_edit;
-    int rc = gr_vec_reserve(&d->edits, (size_t)room_for(n_edit, LEAST_EDITS), sizeof *edits);
+    rc = gr_vec_reserve(&d->edits, (size_t)room_for(n_edit, LEAST_EDITS), sizeof *edits);
     if (!rc)
         rc = gr_vec_append(&d->edits, edits, (size_t)row->n_edit, sizeof *edits);
     return rc || !mask ? rc : gr_vec_append(&d->masks, mask, n_word, sizeof *mask);

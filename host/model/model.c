@@ -237,6 +237,7 @@ void gr_model_free(struct gr_model **model)
     for (int32_t i = 0; i < m->n_label; i++)
         gr_free(m->label[i]);
     gr_free(m->label);
+    gr_token_trie_free(&m->trie);
     gr_vocab_close(&m->vocab);
     gr_gguf_close(&m->gguf);
     gr_free(m);

@@ -12,6 +12,7 @@
 #include "cpu/cpu.h"
 #include "gguf/gguf.h"
 #include "gpurun.h"
+#include "grammar/token_trie.h"
 #include "model/layer_split.h"
 #include "model/lora.h"
 #include "model/rank_model.h"
@@ -52,6 +53,7 @@ struct gr_model {
     struct gr_team *team; /* of the ranks that run it, NULL until there is one; under the lock */
     char where[192];      /* for gr_model_info; under the lock */
     pthread_mutex_t lock; /* protects what the rank models have on devices */
+    struct gr_token_trie *trie; /* for grammars, NULL until there is one; under the lock */
     /* one for each rank of this process; [0]: of the rank that opened it */
     struct gr_rank_model *rank_model[GR_MAX_RANK_MODEL];
     int32_t n_rank_model;

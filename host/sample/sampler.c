@@ -20,6 +20,7 @@
 #include "base/checked.h"
 #include "gpurun.h"
 #include "gr/status.h"
+#include "grammar/grammar.h"
 #include "sample/candidates.h"
 #include "sample/sampler.h"
 
@@ -34,6 +35,8 @@ struct gr_sampler {
     uint32_t n_window, n_accepted;
     struct gr_sample_edit *edits; /* [n_bias + n_window] of the next draw */
     const uint32_t *mask;         /* the caller's, or NULL */
+    struct gr_grammar_state *grammar; /* the caller's, or NULL */
+    uint32_t *both;                   /* what mask and grammar allow */
     struct gr_candidates set;
 };
 
@@ -184,6 +187,7 @@ void gr_sampler_free(struct gr_sampler **sampler)
     gr_free(s->recent);
     gr_free(s->count);
     gr_free(s->edits);
+    gr_free(s->both);
     gr_free(s);
     *sampler = NULL;
 }
@@ -193,8 +197,9 @@ int gr_sampler_accept(struct gr_sampler *s, int32_t id)
     if (id < 0 || id >= s->p.n_vocab)
         return gr_fail(GR_E_INVALID, "sampling: token %d, but the vocabulary ends at %d", id,
                        s->p.n_vocab - 1);
-    if (!s->n_window)
-        return 0;
+    int rc = s->grammar ? gr_grammar_accept(s->grammar, id) : 0;
+    if (rc || !s->n_window)
+        return rc;
     int32_t *slot = &s->recent[s->n_accepted % s->n_window];
     if (s->n_accepted >= s->n_window)
         s->count[*slot]--;
@@ -232,13 +237,33 @@ void gr_sampler_set_mask(struct gr_sampler *s, const uint32_t *allowed)
     s->mask = allowed;
 }
 
-const uint32_t *gr_sampler_mask(const struct gr_sampler *s)
+int gr_sampler_set_grammar(struct gr_sampler *s, struct gr_grammar_state *state)
 {
-    return s->mask;
+    int32_t n = s->p.n_vocab;
+    if (state && gr_grammar_n_vocab(state) != n)
+        return gr_fail(GR_E_INVALID, "sampling: a grammar of %d tokens, but the sampler has %d",
+                       gr_grammar_n_vocab(state), n);
+    if (state && !s->both &&
+        !(s->both = gr_calloc((size_t)gr_sample_mask_words(n), sizeof *s->both)))
+        return GR_E_NOMEM_HOST;
+    s->grammar = state;
+    return 0;
+}
+
+int gr_sampler_mask(struct gr_sampler *s, const uint32_t **mask)
+{
+    *mask = s->mask;
+    int rc = s->grammar ? gr_grammar_allowed(s->grammar, mask) : 0;
+    if (rc || !s->grammar || !s->mask)
+        return rc;
+    for (int32_t w = 0; w < gr_sample_mask_words(s->p.n_vocab); w++)
+        s->both[w] = (*mask)[w] & s->mask[w];
+    *mask = s->both;
+    return 0;
 }
 
 /* Sets s->logits to the logits after bias, penalties and mask. */
-static void edit(struct gr_sampler *s, const float *logits)
+static void edit(struct gr_sampler *s, const float *logits, const uint32_t *mask)
 {
     const struct gr_sample_edit *e;
     const struct gr_sample_row h = {
@@ -246,8 +271,8 @@ static void edit(struct gr_sampler *s, const float *logits)
     memcpy(s->logits, logits, (size_t)s->p.n_vocab * sizeof *logits);
     for (int32_t n = gr_sampler_edits(s, &e); n > 0; n--, e++)
         s->logits[e->id] = gr_sample_edited(s->logits[e->id], &h, *e);
-    for (int32_t i = 0; s->mask && i < s->p.n_vocab; i++)
-        if (!gr_sample_allowed(s->mask, i))
+    for (int32_t i = 0; mask && i < s->p.n_vocab; i++)
+        if (!gr_sample_allowed(mask, i))
             s->logits[i] = -INFINITY;
 }
 
@@ -296,7 +321,7 @@ int gr_sampler_result(int32_t id)
 {
     if (id == GR_SAMPLE_EXCLUDED)
         return gr_fail(GR_E_CHECK,
-                       "the logit bias, penalties and mask leave no token to choose from");
+                       "the logit bias, penalties, mask and grammar leave no token to choose from");
     return id >= 0 ? 0
                    : gr_fail(GR_E_CHECK, "non-finite logits: %s",
                              id == GR_SAMPLE_NONE ? "all are -inf" : "one is NaN");
@@ -305,9 +330,13 @@ int gr_sampler_result(int32_t id)
 int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id)
 {
     int32_t n = s->p.n_vocab, raw = find_largest(logits, n), best;
+    const uint32_t *mask;
     if (raw == GR_SAMPLE_NAN)
         return gr_sampler_result(raw);
-    edit(s, logits);
+    int rc = gr_sampler_mask(s, &mask);
+    if (rc)
+        return rc;
+    edit(s, logits, mask);
     best = find_largest(s->logits, n);
     if (best < 0)
         return gr_sampler_result(raw == GR_SAMPLE_NONE ? raw : GR_SAMPLE_EXCLUDED);
@@ -353,7 +382,7 @@ struct gr_sample_row gr_sampler_next(struct gr_sampler *s)
 
 bool gr_sampler_looks_back(const struct gr_sampler *s)
 {
-    return s->n_window || s->mask;
+    return s->n_window || s->mask || s->grammar;
 }
 
 void gr_sampler_finish(struct gr_sampler *s, bool done)

@@ -18,8 +18,10 @@ int32_t gr_sampler_edits(struct gr_sampler *s, const struct gr_sample_edit **edi
 /* Limits draws to the tokens whose bits are set (gr_sample_allowed), which the caller keeps and may
  * change between draws; NULL: no longer. */
 void gr_sampler_set_mask(struct gr_sampler *s, const uint32_t *allowed);
-const uint32_t *gr_sampler_mask(const struct gr_sampler *s);
-/* Returns whether a draw depends on the tokens accepted before it: penalties, or a mask. */
+/* *mask: the tokens of the next draw, by that mask and the grammar (NULL: all); valid until the
+ * sampler's next call. Fails as gr_grammar_allowed does. */
+int gr_sampler_mask(struct gr_sampler *s, const uint32_t **mask);
+/* Returns whether a draw depends on the tokens accepted before it: penalties, a mask, a grammar. */
 bool gr_sampler_looks_back(const struct gr_sampler *s);
 /* Ends the draws of gr_sampler_next: with `done` the random numbers they used are consumed,
  * otherwise the sampler is as before them. */

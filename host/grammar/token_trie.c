@@ -1,0 +1,152 @@
+#include "grammar/token_trie.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/sort.h"
+#include "gr/sample.h"
+#include "gr/status.h"
+
+struct text {
+    uint64_t key; /* the first eight bytes, in the order of texts */
+    const char *p;
+    uint32_t n;
+    int32_t id;
+};
+
+static bool less(const void *items, uint32_t a, uint32_t b)
+{
+    const struct text *x = (const struct text *)items + a, *y = (const struct text *)items + b;
+    if (x->key != y->key)
+        return x->key < y->key;
+    int order = memcmp(x->p, y->p, GR_MIN(x->n, y->n));
+    return order ? order < 0 : x->n != y->n ? x->n < y->n : x->id < y->id;
+}
+
+static uint64_t key_of(const char *p, size_t n)
+{
+    uint64_t key = 0;
+    for (size_t i = 0; i < 8; i++)
+        key = key << 8 | (i < n ? (uint8_t)p[i] : 0);
+    return key;
+}
+
+/* Lists the tokens that have bytes and do not end a text, and fills the masks. */
+static size_t list_texts(struct gr_token_trie *t, struct text *text)
+{
+    size_t n_text = 0;
+    for (int32_t id = 0; id < t->n_vocab; id++) {
+        enum gr_token_type type = gr_vocab_type(t->vocab, id);
+        const char *p;
+        size_t n;
+        bool eog = gr_vocab_is_eog(t->vocab, id);
+        if (!eog && (type == GR_TOKEN_UNKNOWN || type == GR_TOKEN_UNUSED ||
+                     type == GR_TOKEN_UNDEFINED))
+            continue;
+        (eog ? t->eog : t->any)[id / 32] |= 1u << id % 32;
+        if (eog || gr_vocab_piece(t->vocab, id, false, &p, &n) || !n)
+            continue;
+        text[n_text++] = (struct text){key_of(p, n), p, (uint32_t)n, id};
+    }
+    return n_text;
+}
+
+static uint32_t common(const struct text *a, const struct text *b)
+{
+    uint32_t n = 0, most = GR_MIN(a->n, b->n);
+    while (n < most && a->p[n] == b->p[n])
+        n++;
+    return n;
+}
+
+static int allocate(struct gr_token_trie *t, const struct text *text, const uint32_t *order,
+                    size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct text *x = &text[order[i]];
+        t->n_node += x->n - (i ? common(&text[order[i - 1]], x) : 0);
+        t->max_depth = GR_MAX(t->max_depth, x->n);
+    }
+    t->label = gr_calloc(t->n_node, sizeof *t->label);
+    t->depth = gr_calloc(t->n_node, sizeof *t->depth);
+    t->next = gr_calloc(t->n_node, sizeof *t->next);
+    t->token = gr_calloc(t->n_node, sizeof *t->token);
+    return t->label && t->depth && t->next && t->token ? 0 : GR_E_NOMEM_HOST;
+}
+
+/* Writes the nodes; path: [max_depth] scratch, the nodes of the text before. */
+static void fill(struct gr_token_trie *t, const struct text *text, const uint32_t *order, size_t n,
+                 uint32_t *path)
+{
+    uint32_t node = 0, depth = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct text *x = &text[order[i]];
+        uint32_t keep = i ? common(&text[order[i - 1]], x) : 0;
+        for (; depth > keep; depth--)
+            t->next[path[depth - 1]] = node;
+        for (; depth < x->n; depth++, node++) {
+            path[depth] = node;
+            t->label[node] = (uint8_t)x->p[depth], t->depth[node] = (uint16_t)(depth + 1);
+            t->token[node] = -1;
+        }
+        uint32_t last = path[x->n - 1];
+        t->same[x->id] = t->token[last];
+        t->token[last] = x->id;
+    }
+    for (; depth > 0; depth--)
+        t->next[path[depth - 1]] = node;
+}
+
+static int build(struct gr_token_trie *t)
+{
+    size_t n_vocab = (size_t)t->n_vocab;
+    struct text *text = gr_calloc(n_vocab, sizeof *text);
+    uint32_t *order = NULL, *path = NULL;
+    t->same = gr_calloc(n_vocab, sizeof *t->same);
+    t->eog = gr_calloc((size_t)t->n_word, sizeof *t->eog);
+    t->any = gr_calloc((size_t)t->n_word, sizeof *t->any);
+    int rc = text && t->same && t->eog && t->any ? 0 : GR_E_NOMEM_HOST;
+    size_t n = rc ? 0 : list_texts(t, text);
+    if (!rc && !(order = gr_sorted(text, n, less)))
+        rc = GR_E_NOMEM_HOST;
+    if (!rc)
+        rc = allocate(t, text, order, n);
+    if (!rc && !(path = gr_calloc(t->max_depth, sizeof *path)))
+        rc = GR_E_NOMEM_HOST;
+    if (!rc)
+        fill(t, text, order, n, path);
+    gr_free(text);
+    gr_free(order);
+    gr_free(path);
+    return rc;
+}
+
+int gr_token_trie_new(struct gr_token_trie **out, const struct gr_vocab *vocab)
+{
+    struct gr_token_trie *t = gr_calloc(1, sizeof *t);
+    *out = t;
+    if (!t)
+        return GR_E_NOMEM_HOST;
+    t->vocab = vocab, t->n_vocab = gr_vocab_size(vocab);
+    t->n_word = gr_sample_mask_words(t->n_vocab);
+    int rc = build(t);
+    if (rc)
+        gr_token_trie_free(out);
+    return rc;
+}
+
+void gr_token_trie_free(struct gr_token_trie **trie)
+{
+    struct gr_token_trie *t = trie ? *trie : NULL;
+    if (!t)
+        return;
+    gr_free(t->label);
+    gr_free(t->depth);
+    gr_free(t->next);
+    gr_free(t->token);
+    gr_free(t->same);
+    gr_free(t->eog);
+    gr_free(t->any);
+    gr_free(t);
+    *trie = NULL;
+}
