@@ -1,9 +1,9 @@
 #include "grammar/token_trie.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
-#include "base/sort.h"
 #include "gr/sample.h"
 #include "gr/status.h"
 
@@ -14,13 +14,13 @@ struct text {
     int32_t id;
 };
 
-static bool less(const void *items, uint32_t a, uint32_t b)
+static int compare(const void *a, const void *b)
 {
-    const struct text *x = (const struct text *)items + a, *y = (const struct text *)items + b;
+    const struct text *x = a, *y = b;
     if (x->key != y->key)
-        return x->key < y->key;
+        return x->key < y->key ? -1 : 1;
     int order = memcmp(x->p, y->p, GR_MIN(x->n, y->n));
-    return order ? order < 0 : x->n != y->n ? x->n < y->n : x->id < y->id;
+    return order ? order : x->n != y->n ? (x->n < y->n ? -1 : 1) : (x->id > y->id) - (x->id < y->id);
 }
 
 static uint64_t key_of(const char *p, size_t n)
@@ -59,12 +59,11 @@ static uint32_t common(const struct text *a, const struct text *b)
     return n;
 }
 
-static int allocate(struct gr_token_trie *t, const struct text *text, const uint32_t *order,
-                    size_t n)
+static int allocate(struct gr_token_trie *t, const struct text *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct text *x = &text[order[i]];
-        t->n_node += x->n - (i ? common(&text[order[i - 1]], x) : 0);
+        const struct text *x = &text[i];
+        t->n_node += x->n - (i ? common(x - 1, x) : 0);
         t->max_depth = GR_MAX(t->max_depth, x->n);
     }
     t->label = gr_calloc(t->n_node, sizeof *t->label);
@@ -75,13 +74,12 @@ static int allocate(struct gr_token_trie *t, const struct text *text, const uint
 }
 
 /* Writes the nodes; path: [max_depth] scratch, the nodes of the text before. */
-static void fill(struct gr_token_trie *t, const struct text *text, const uint32_t *order, size_t n,
-                 uint32_t *path)
+static void fill(struct gr_token_trie *t, const struct text *text, size_t n, uint32_t *path)
 {
     uint32_t node = 0, depth = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct text *x = &text[order[i]];
-        uint32_t keep = i ? common(&text[order[i - 1]], x) : 0;
+        const struct text *x = &text[i];
+        uint32_t keep = i ? common(x - 1, x) : 0;
         for (; depth > keep; depth--)
             t->next[path[depth - 1]] = node;
         for (; depth < x->n; depth++, node++) {
@@ -101,22 +99,21 @@ static int build(struct gr_token_trie *t)
 {
     size_t n_vocab = (size_t)t->n_vocab;
     struct text *text = gr_calloc(n_vocab, sizeof *text);
-    uint32_t *order = NULL, *path = NULL;
+    uint32_t *path = NULL;
     t->same = gr_calloc(n_vocab, sizeof *t->same);
     t->eog = gr_calloc((size_t)t->n_word, sizeof *t->eog);
     t->any = gr_calloc((size_t)t->n_word, sizeof *t->any);
     int rc = text && t->same && t->eog && t->any ? 0 : GR_E_NOMEM_HOST;
     size_t n = rc ? 0 : list_texts(t, text);
-    if (!rc && !(order = gr_sorted(text, n, less)))
-        rc = GR_E_NOMEM_HOST;
-    if (!rc)
-        rc = allocate(t, text, order, n);
+    if (!rc) {
+        qsort(text, n, sizeof *text, compare);
+        rc = allocate(t, text, n);
+    }
     if (!rc && !(path = gr_calloc(t->max_depth, sizeof *path)))
         rc = GR_E_NOMEM_HOST;
     if (!rc)
-        fill(t, text, order, n, path);
+        fill(t, text, n, path);
     gr_free(text);
-    gr_free(order);
     gr_free(path);
     return rc;
 }
