@@ -49,6 +49,12 @@ static int check_pairs(const struct gr_options *o)
          "both say how rows are printed"},
         {o->given.split_max_size.text && o->given.split_max_tensors.text, "--split-max-size",
          "--split-max-tensors", "both say where a part ends"},
+        {o->grammar && o->grammar_file, "--grammar", "--grammar-file", "both give the grammar"},
+        {o->json_schema && o->json_schema_file, "-j", "-jf", "both give the schema"},
+        {(o->grammar || o->grammar_file) && (o->json_schema || o->json_schema_file), "--grammar",
+         "--json-schema", "both say what may be written"},
+        {o->ignore_eos && (o->grammar || o->grammar_file || o->json_schema || o->json_schema_file),
+         "--ignore-eos", "a grammar", "both say when the text ends"},
         {o->leave_output_tensor && o->output_tensor_type, "--leave-output-tensor",
          "--output-tensor-type", "are about the same matrix"},
     };

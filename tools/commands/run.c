@@ -180,7 +180,10 @@ static int open_model(struct run *r)
     if (rc)
         return rc;
     gr_model_info(r->model, &r->info);
-    return r->o->dry_run && r->o->ctx_size >= 0 ? 0 : tokenize_prompt(r);
+    if (r->o->dry_run && r->o->ctx_size >= 0)
+        return 0;
+    rc = gr_open_grammar(r->o, r->model, &r->grammar);
+    return rc ? rc : tokenize_prompt(r);
 }
 
 /* --dry-run: prints the size of the cache without opening a session. */
@@ -313,11 +316,20 @@ static int make_room(struct run *r, int32_t *room)
     return rc;
 }
 
+/* Records the prompt for the penalties; the grammar begins behind it. */
+static int accept_prompt(struct run *r)
+{
+    int rc = 0;
+    for (size_t i = 0; i < r->n_prompt && !rc; i++)
+        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
+    return rc ? rc : gr_sampler_set_grammar(r->sampler, r->grammar);
+}
+
 /* Runs the prompt in pieces: of -b tokens at most, with Self-Extend up to the end of the window
  * that is filling, with --context-shift up to the end of the context. */
 static int run_prompt(struct run *r)
 {
-    int rc = 0;
+    int rc = accept_prompt(r);
     while (r->n_read < r->n_prompt && !rc && !gr_interrupted()) {
         int32_t n, room;
         rc = make_room(r, &room);
@@ -335,10 +347,7 @@ static int run_prompt(struct run *r)
         gr_bar_add(n);
     }
     int ended = gr_end_batches(r->session, &r->n_pending, 0); /* after an interrupt */
-    rc = rc ? rc : ended;
-    for (size_t i = 0; i < r->n_prompt && !rc; i++)
-        rc = gr_sampler_accept(r->sampler, r->prompt[i]);
-    return rc;
+    return rc ? rc : ended;
 }
 
 /* Models with an encoder: it reads the prompt, and the decoder's text begins with its start
@@ -384,9 +393,11 @@ static int write_token(struct run *r, int32_t *id, bool *ended)
     int rc = r->drawn ? gr_sampled_token(r->session, -1, id)
                       : gr_sampler_pick(r->sampler, gr_logits(r->session, -1), id);
     if (rc) {
-        gr_say_error("%s; the weights or the cache hold values that are not finite, and "
-                     "--check-tensors names such weights",
-                     gr_error_message());
+        bool logits = !strncmp(gr_error_message(), "non-finite", 10);
+        gr_say_error("%s%s", gr_error_message(),
+                     logits ? "; the weights or the cache hold values that are not finite, and "
+                              "--check-tensors names such weights"
+                            : "");
         return 1;
     }
     rc = gr_sampler_accept(r->sampler, *id);
@@ -565,6 +576,7 @@ int gr_tool_run(const struct gr_options *o)
     gr_catch_interrupts(NULL);
     gr_detok_free(&r.detok);
     gr_sampler_free(&r.sampler);
+    gr_grammar_state_free(&r.grammar);
     (void)gr_trace_end(&r.trace);
     gr_session_close(&r.session);
     gr_prompt_cache_fini(&r.cache);

@@ -14,6 +14,7 @@ struct run {
     struct gr_model_info info;
     struct gr_session *session;
     struct gr_sampler *sampler;
+    struct gr_grammar_state *grammar; /* NULL: none */
     bool drawn; /* a GPU has drawn the token after the last batch */
     struct gr_detok *detok;
     struct gr_length length;      /* context and Self-Extend */
@@ -39,6 +40,10 @@ struct run {
         gen_s; /* first_s: from the start of the prompt to the first token */
 };
 
+/* Reads the grammar or schema of the flags, for the model; *state is NULL without one. Returns 0 or
+ * an exit code, after printing the error. */
+int gr_open_grammar(const struct gr_options *o, const struct gr_model *model,
+                    struct gr_grammar_state **state);
 /* Writes the next n bytes of the text to stdout or the JSON. Returns 0 or an exit code, after
  * printing the error. */
 int gr_run_put_text(struct run *r, const char *p, size_t n);
