@@ -225,6 +225,8 @@ static void build_node(struct builder *b, const struct task *t)
         [GR_RULE_REPEAT] = build_repeat,   [GR_RULE_REF] = build_ref,
         [GR_RULE_TOKEN] = build_token,
     };
+    if (!b->ending[t->node]) /* a way in would have no way out */
+        return;
     if (n->kind == GR_RULE_SEQ && t->filled && b->empty[t->node])
         build_filled(b, t, n);
     else
@@ -480,7 +482,7 @@ int gr_network_build(struct gr_network *net, const struct gr_rules *rules)
         b.rc = GR_E_NOMEM_HOST;
     else if (!ending[root])
         b.rc = gr_rules_fail(rules, gr_rules_at(rules, 0)->at,
-                             "no text fits: each way through it calls a rule that never ends");
+                             "no text fits it: each way through it never ends, or has a value that is never valid");
     if (!b.rc)
         net->root_empty = empty[root], build_rules(&b);
     if (!b.rc)

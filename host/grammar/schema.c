@@ -1,5 +1,423 @@
+/* Conjunctions of schemas become rules. */
 #include "grammar/schema.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
 #include "gr/status.h"
-int gr_schema_read(struct gr_rules *rules, const char *text, size_t n){(void)rules;(void)text;(void)n;return gr_fail(GR_E_INVALID,"x");}
+#include "grammar/schema_impl.h"
+
+enum { MAX_PARTS = 256, MAX_BRANCHES = 1024 };
+
+void gr_schema_fail(struct gr_schema *s, const char *at, const char *fmt, ...)
+{
+    char what[320];
+    va_list args;
+    if (s->r->rc)
+        return;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    s->r->rc = gr_fail(GR_E_INVALID, "JSON schema, at %s: %s", *at ? gr_quote(at, strlen(at)) : "''",
+                       what);
+}
+
+/* ---- JSON pointers ---- */
+
+const char *gr_schema_at(struct gr_schema *s, const char *at, const char *name)
+{
+    size_t n = strlen(at), k = n, n_name = strlen(name);
+    char *p = s->r->rc ? NULL : gr_arena_alloc(&s->arena, n + 2 * n_name + 2);
+    if (!p) {
+        s->r->rc = s->r->rc ? s->r->rc : gr_fail(GR_E_TOO_LARGE, "JSON schema: it is too large");
+        return "";
+    }
+    memcpy(p, at, n);
+    p[k++] = '/';
+    for (size_t i = 0; i < n_name; i++) {
+        if (name[i] == '~' || name[i] == '/')
+            p[k++] = '~', p[k++] = name[i] == '~' ? '0' : '1';
+        else
+            p[k++] = name[i];
+    }
+    return p;
+}
+
+const char *gr_schema_at_index(struct gr_schema *s, const char *at, size_t i)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%zu", i);
+    return gr_schema_at(s, at, number);
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'                 ? c - '0'
+           : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                : -1;
+}
+
+/* Writes one name of a pointer, up to the next slash, to out; returns where it ends. */
+static const char *read_name(const char *p, char *out)
+{
+    for (; *p && *p != '/'; p++) {
+        char c = *p;
+        if (c == '%' && hex_digit(p[1]) >= 0 && hex_digit(p[2]) >= 0)
+            c = (char)(hex_digit(p[1]) * 16 + hex_digit(p[2])), p += 2;
+        if (c == '~' && (p[1] == '0' || p[1] == '1'))
+            c = *++p == '0' ? '~' : '/';
+        *out++ = c;
+    }
+    *out = 0;
+    return p;
+}
+
+/* The schema that a reference names. */
+static json_t *find_ref(struct gr_schema *s, const char *ref, const char *at)
+{
+    json_t *v = s->root;
+    if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
+        gr_schema_fail(s, at, "%s: references are JSON pointers within the schema, #/$defs/name",
+                       gr_quote(ref, strlen(ref)));
+        return NULL;
+    }
+    char *name = gr_arena_alloc(&s->arena, strlen(ref) + 1);
+    for (const char *p = ref + 1; v && name && *p;) {
+        p = read_name(p + 1, name);
+        char *end;
+        size_t i = strtoul(name, &end, 10);
+        v = json_is_array(v) ? (*name && !*end ? json_array_get(v, i) : NULL)
+                             : json_object_get(v, name);
+    }
+    if (!v || !name)
+        gr_schema_fail(s, at, "%s leads nowhere", gr_quote(ref, strlen(ref)));
+    return v;
+}
+
+/* ---- conjunctions ---- */
+
+static bool has_part(const struct gr_vec *parts, const json_t *schema)
+{
+    const struct gr_part *p = parts->data;
+    for (size_t i = 0; i < parts->n; i++)
+        if (p[i].schema == schema)
+            return true;
+    return false;
+}
+
+static void add_part(struct gr_schema *s, struct gr_vec *parts, json_t *schema, const char *at)
+{
+    const struct gr_part p = {schema, at, 0};
+    if (!s->r->rc && parts->n >= MAX_PARTS)
+        gr_schema_fail(s, at, "more than %d schemas hold for one value", MAX_PARTS);
+    if (!s->r->rc)
+        s->r->rc = gr_vec_append(parts, &p, 1, sizeof p);
+}
+
+/* Adds the schema itself; false: it is `false`. */
+static bool add_schema(struct gr_schema *s, json_t *schema, const char *at, struct gr_vec *parts)
+{
+    if (json_is_false(schema))
+        return false;
+    if (!json_is_true(schema) && !json_is_object(schema))
+        gr_schema_fail(s, at, "a schema is an object, true or false");
+    else if (json_is_object(schema) && !has_part(parts, schema))
+        add_part(s, parts, schema, at);
+    return true;
+}
+
+bool gr_schema_flatten(struct gr_schema *s, json_t *schema, const char *at, struct gr_vec *parts)
+{
+    bool some = add_schema(s, schema, at, parts);
+    for (size_t i = parts->n ? parts->n - 1 : 0; i < parts->n && some && !s->r->rc; i++) {
+        struct gr_part p = ((struct gr_part *)parts->data)[i];
+        json_t *ref = json_object_get(p.schema, "$ref"), *all = json_object_get(p.schema, "allOf");
+        if (ref && json_is_string(ref)) {
+            const char *ref_at = gr_schema_at(s, p.at, "$ref");
+            json_t *to = find_ref(s, json_string_value(ref), ref_at);
+            some = s->r->rc || add_schema(s, to, json_string_value(ref) + 1, parts);
+        }
+        const char *all_at = all ? gr_schema_at(s, p.at, "allOf") : "";
+        for (size_t k = 0; k < json_array_size(all) && some && !s->r->rc; k++)
+            some = add_schema(s, json_array_get(all, k), gr_schema_at_index(s, all_at, k), parts);
+    }
+    return some;
+}
+
+static bool same_parts(const struct gr_part *a, const struct gr_part *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (a[i].schema != b[i].schema || a[i].done != b[i].done)
+            return false;
+    return true;
+}
+
+static uint32_t new_todo(struct gr_schema *s, struct gr_todo todo)
+{
+    todo.rule = gr_rules_new(s->r);
+    if (!s->r->rc)
+        s->r->rc = gr_vec_append(&s->queue, &todo, 1, sizeof todo);
+    return todo.rule;
+}
+
+uint32_t gr_schema_rule(struct gr_schema *s, const struct gr_vec *parts)
+{
+    size_t n = parts->n;
+    uint32_t hash = (uint32_t)n;
+    struct gr_part *copy = s->r->rc ? NULL : gr_arena_alloc(&s->arena, n * sizeof *copy + 1);
+    if (!copy) {
+        s->r->rc = s->r->rc ? s->r->rc : gr_fail(GR_E_TOO_LARGE, "JSON schema: it is too large");
+        return 0;
+    }
+    if (n)
+        memcpy(copy, parts->data, n * sizeof *copy);
+    for (size_t i = 0; i < n; i++) /* the order of parts is that of properties: it is kept */
+        hash += (uint32_t)((uintptr_t)copy[i].schema >> 4) * 2654435761u + copy[i].done;
+    const struct gr_todo *t = s->queue.data;
+    for (size_t i = 0; i < s->queue.n; i++)
+        if (t[i].hash == hash && !t[i].value && t[i].n == n && same_parts(t[i].parts, copy, n))
+            return gr_rules_ref(s->r, t[i].rule);
+    return gr_rules_ref(s->r, new_todo(s, (struct gr_todo){.parts = copy, .n = n, .hash = hash}));
+}
+
+uint32_t gr_schema_value(struct gr_schema *s, json_t *value)
+{
+    return gr_rules_ref(s->r, new_todo(s, (struct gr_todo){.value = value}));
+}
+
+/* ---- alternatives ---- */
+
+struct branch {
+    struct gr_vec parts; /* struct gr_part */
+    struct gr_shape shape;
+    const char *at;
+};
+
+static void free_branches(struct branch *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        json_decref(b[i].shape.values);
+        gr_vec_fini(&b[i].parts);
+    }
+    gr_free(b);
+}
+
+/* The parts with member i of anyOf or oneOf of part k; false: nothing is valid. */
+static bool choose(struct gr_schema *s, const struct gr_todo *t, size_t k, json_t *list, size_t i,
+                   unsigned done, struct branch *b)
+{
+    if (!s->r->rc)
+        s->r->rc = gr_vec_append(&b->parts, t->parts, t->n, sizeof *t->parts);
+    if (s->r->rc)
+        return false;
+    ((struct gr_part *)b->parts.data)[k].done |= done;
+    json_t *schema = json_array_get(list, i);
+    b->at = gr_schema_at_index(
+        s, gr_schema_at(s, t->parts[k].at, done == GR_PART_ANY_DONE ? "anyOf" : "oneOf"), i);
+    return gr_schema_flatten(s, schema, b->at, &b->parts);
+}
+
+/* Refuses branches of oneOf that one value may match both of. */
+static void check_apart(struct gr_schema *s, struct branch *b, size_t n)
+{
+    for (size_t i = 0; i < n && !s->r->rc; i++)
+        gr_shape_read(s, b[i].parts.data, b[i].parts.n, &b[i].shape);
+    for (size_t i = 0; i < n && !s->r->rc; i++)
+        for (size_t k = 0; k < i && !s->r->rc; k++)
+            if (!gr_shape_apart(s, &b[k].shape, &b[k].parts, &b[i].shape, &b[i].parts) &&
+                !s->r->rc)
+                gr_schema_fail(s, b[i].at,
+                               "a value may match this and %s too, where oneOf wants one of them: "
+                               "use anyOf, or tell them apart by type, or by a required property "
+                               "with const or enum",
+                               gr_quote(b[k].at, strlen(b[k].at)));
+}
+
+static uint32_t make_choice(struct gr_schema *s, const struct gr_todo *t, size_t k, json_t *list,
+                            unsigned done)
+{
+    size_t n = json_array_size(list), n_some = 0;
+    uint32_t alt = gr_rules_alt(s->r);
+    if (n > MAX_BRANCHES)
+        gr_schema_fail(s, t->parts[k].at, "more than %d alternatives", MAX_BRANCHES);
+    struct branch *b = s->r->rc ? NULL : gr_calloc(n, sizeof *b);
+    if (!b) {
+        s->r->rc = s->r->rc ? s->r->rc : GR_E_NOMEM_HOST;
+        return 0;
+    }
+    for (size_t i = 0; i < n && !s->r->rc; i++) {
+        if (choose(s, t, k, list, i, done, &b[n_some]))
+            n_some++;
+        else
+            gr_vec_fini(&b[n_some].parts);
+    }
+    if (done == GR_PART_ONE_DONE)
+        check_apart(s, b, n_some);
+    for (size_t i = 0; i < n_some && !s->r->rc; i++)
+        gr_rules_add(s->r, alt, gr_schema_rule(s, &b[i].parts));
+    free_branches(b, n);
+    return alt;
+}
+
+/* ---- rules ---- */
+
+static uint32_t make_values(struct gr_schema *s, const struct gr_shape *shape)
+{
+    uint32_t alt = gr_rules_alt(s->r);
+    for (size_t i = 0; i < json_array_size(shape->values) && !s->r->rc; i++)
+        gr_rules_add(s->r, alt, gr_schema_value(s, json_array_get(shape->values, i)));
+    return alt;
+}
+
+static uint32_t make_types(struct gr_schema *s, const struct gr_todo *t,
+                           const struct gr_shape *shape)
+{
+    struct gr_rules *r = s->r;
+    uint32_t alt = gr_rules_alt(r);
+    if (shape->types & GR_JSON_OBJECT)
+        gr_rules_add(r, alt, gr_schema_object(s, t->parts, t->n, shape));
+    if (shape->types & GR_JSON_ARRAY)
+        gr_rules_add(r, alt, gr_schema_array(s, t->parts, t->n, shape));
+    if (shape->types & GR_JSON_STRING)
+        gr_rules_add(r, alt, gr_schema_string(s, shape));
+    if (shape->types & GR_JSON_INTEGER)
+        gr_rules_add(r, alt, gr_schema_number(s, shape));
+    if (shape->types & GR_JSON_BOOL) {
+        gr_rules_add(r, alt, gr_rules_text(r, "true"));
+        gr_rules_add(r, alt, gr_rules_text(r, "false"));
+    }
+    if (shape->types & GR_JSON_NULL)
+        gr_rules_add(r, alt, gr_rules_text(r, "null"));
+    return alt;
+}
+
+static uint32_t make_conjunction(struct gr_schema *s, const struct gr_todo *t)
+{
+    struct gr_shape shape = {0};
+    for (size_t i = 0; i < t->n; i++) {
+        json_t *any = json_object_get(t->parts[i].schema, "anyOf");
+        json_t *one = json_object_get(t->parts[i].schema, "oneOf");
+        if (json_is_array(any) && !(t->parts[i].done & GR_PART_ANY_DONE))
+            return make_choice(s, t, i, any, GR_PART_ANY_DONE);
+        if (json_is_array(one) && !(t->parts[i].done & GR_PART_ONE_DONE))
+            return make_choice(s, t, i, one, GR_PART_ONE_DONE);
+    }
+    gr_shape_read(s, t->parts, t->n, &shape);
+    uint32_t node = 0;
+    if (!s->r->rc)
+        node = shape.values ? make_values(s, &shape) : make_types(s, t, &shape);
+    json_decref(shape.values);
+    return node;
+}
+
+/* A list of members between brackets, with commas and blanks. */
+static uint32_t make_list(struct gr_schema *s, json_t *value)
+{
+    struct gr_rules *r = s->r;
+    bool object = json_is_object(value);
+    uint32_t seq = gr_rules_seq(r);
+    size_t i = 0, n = object ? json_object_size(value) : json_array_size(value);
+    void *it = object ? json_object_iter(value) : NULL;
+    gr_rules_add(r, seq, gr_rules_text(r, object ? "{" : "["));
+    for (; i < n && !r->rc; i++, it = object ? json_object_iter_next(value, it) : NULL) {
+        if (i)
+            gr_rules_add(r, seq, gr_rules_text(r, ","));
+        gr_rules_add(r, seq, gr_schema_space(s));
+        if (object) {
+            gr_rules_add(r, seq, gr_schema_quoted(s, json_object_iter_key(it)));
+            gr_rules_add(r, seq, gr_rules_text(r, ":"));
+            gr_rules_add(r, seq, gr_schema_space(s));
+        }
+        gr_rules_add(r, seq,
+                     gr_schema_value(s, object ? json_object_iter_value(it)
+                                               : json_array_get(value, i)));
+    }
+    gr_rules_add(r, seq, gr_schema_space(s));
+    gr_rules_add(r, seq, gr_rules_text(r, object ? "}" : "]"));
+    return seq;
+}
+
+static uint32_t make_value(struct gr_schema *s, json_t *value)
+{
+    char number[64];
+    if (json_is_object(value) || json_is_array(value))
+        return make_list(s, value);
+    if (json_is_string(value))
+        return gr_schema_quoted(s, json_string_value(value));
+    size_t n = json_dumpb(value, number, sizeof number, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    return gr_rules_literal(s->r, number, GR_MIN(n, sizeof number));
+}
+
+static void make_rules(struct gr_schema *s)
+{
+    for (; s->next < s->queue.n && !s->r->rc; s->next++) {
+        const struct gr_todo t = ((struct gr_todo *)s->queue.data)[s->next];
+        uint32_t body = t.value ? make_value(s, t.value) : make_conjunction(s, &t);
+        gr_rules_define(s->r, t.rule, body);
+    }
+}
+
+uint32_t gr_schema_space(struct gr_schema *s)
+{
+    static const struct gr_chars indent[] = {{' ', ' '}, {'\t', '\t'}};
+    struct gr_rules *r = s->r;
+    if (!s->space) {
+        uint32_t alt = gr_rules_alt(r), line = gr_rules_seq(r);
+        s->space = gr_rules_new(r);
+        gr_rules_add(r, line, gr_rules_text(r, "\n"));
+        gr_rules_add(r, line, gr_rules_repeat(r, gr_rules_class(r, indent, 2, false), 0, 40));
+        gr_rules_add(r, alt, 0);
+        gr_rules_add(r, alt, gr_rules_text(r, " "));
+        gr_rules_add(r, alt, line);
+        gr_rules_define(r, s->space, alt);
+    }
+    return gr_rules_ref(r, s->space);
+}
+
+/* ---- all of it ---- */
+
+static void read_root(struct gr_schema *s)
+{
+    struct gr_vec parts = {0};
+    uint32_t root = gr_rules_new(s->r), body = gr_rules_alt(s->r);
+    if (gr_schema_flatten(s, s->root, "", &parts))
+        gr_rules_add(s->r, body, gr_schema_rule(s, &parts));
+    gr_rules_define(s->r, root, body);
+    gr_vec_fini(&parts);
+    make_rules(s);
+}
+
+int gr_schema_read(struct gr_rules *rules, const char *text, size_t n)
+{
+    json_error_t e;
+    struct gr_schema s = {.r = rules, .arena.cap = (size_t)64 << 20};
+    if (n > GR_GRAMMAR_MAX_SOURCE)
+        return gr_fail(GR_E_TOO_LARGE, "JSON schema: %zu bytes, at most %u are read", n,
+                       GR_GRAMMAR_MAX_SOURCE);
+    s.root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (!s.root)
+        return gr_fail(GR_E_INVALID, "JSON schema, line %d, column %d: %s", e.line, e.column,
+                       e.text);
+    read_root(&s);
+    json_decref(s.root);
+    gr_arena_fini(&s.arena);
+    gr_vec_fini(&s.queue);
+    return rules->rc;
+}
+
 int gr_grammar_from_schema(struct gr_grammar **out, const char *text, size_t n,
-                           const struct gr_token_trie *trie){(void)trie;*out=NULL;return gr_schema_read(NULL,text,n);}
+                           const struct gr_token_trie *trie)
+{
+    struct gr_rules rules;
+    *out = NULL;
+    int rc = gr_rules_init(&rules);
+    if (!rc)
+        rc = gr_schema_read(&rules, text, n);
+    if (!rc)
+        rc = gr_grammar_new(out, &rules, trie, 0, 0);
+    gr_rules_fini(&rules);
+    return rc;
+}
