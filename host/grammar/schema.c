@@ -342,13 +342,13 @@ static uint32_t make_list(struct gr_schema *s, json_t *value)
 
 static uint32_t make_value(struct gr_schema *s, json_t *value)
 {
-    char number[64];
     if (json_is_object(value) || json_is_array(value))
         return make_list(s, value);
     if (json_is_string(value))
         return gr_schema_quoted(s, json_string_value(value));
-    size_t n = json_dumpb(value, number, sizeof number, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-    return gr_rules_literal(s->r, number, GR_MIN(n, sizeof number));
+    if (json_is_number(value))
+        return gr_schema_this_number(s, value);
+    return gr_rules_text(s->r, json_is_null(value) ? "null" : json_is_true(value) ? "true" : "false");
 }
 
 static void make_rules(struct gr_schema *s)

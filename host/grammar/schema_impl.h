@@ -88,6 +88,8 @@ uint32_t gr_schema_array(struct gr_schema *s, const struct gr_part *parts, size_
                          const struct gr_shape *shape);
 uint32_t gr_schema_string(struct gr_schema *s, const struct gr_shape *shape);
 uint32_t gr_schema_number(struct gr_schema *s, const struct gr_shape *shape);
+/* The node of one number. */
+uint32_t gr_schema_this_number(struct gr_schema *s, json_t *number);
 /* Parts: a node of blanks; `text` between quotes, escaped; "name": value, by a rule; a key that is
  * none of names [n] in the same way. */
 uint32_t gr_schema_space(struct gr_schema *s);

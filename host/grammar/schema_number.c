@@ -2,6 +2,8 @@
  * on each side of the point, and exponents that no reader takes for infinity. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/checked.h"
 #include "grammar/schema_impl.h"
@@ -104,4 +106,41 @@ uint32_t gr_schema_number(struct gr_schema *s, const struct gr_shape *shape)
     if (shape->types & GR_JSON_FRACTION)
         return number(s->r);
     return integer(s->r, shape->lo, shape->hi);
+}
+
+/* Writes the shortest text that reads as x. */
+static void write_real(double x, char *text, size_t n)
+{
+    for (int digits_ = 15; digits_ <= 17; digits_++) {
+        snprintf(text, n, "%.*g", digits_, x);
+        if (strtod(text, NULL) == x)
+            return;
+    }
+}
+
+uint32_t gr_schema_this_number(struct gr_schema *s, json_t *number)
+{
+    static const struct gr_chars e[] = {{'e', 'e'}, {'E', 'E'}};
+    struct gr_rules *r = s->r;
+    char text[64];
+    if (json_is_integer(number)) {
+        snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(number));
+        return gr_rules_text(r, text);
+    }
+    write_real(json_real_value(number), text, sizeof text);
+    size_t n = strcspn(text, "e");
+    uint32_t seq = gr_rules_seq(r), alt = gr_rules_alt(r), sign = gr_rules_text(r, "+");
+    gr_rules_add(r, seq, gr_rules_literal(r, text, n));
+    if (!text[n]) {
+        if (!memchr(text, '.', n)) /* a whole number: the readers that tell it from an integer */
+            gr_rules_add(r, seq, gr_rules_text(r, ".0"));
+        return seq;
+    }
+    const char *digit = text + n + 2 + strspn(text + n + 2, "0");
+    gr_rules_add(r, alt, text[n + 1] == '-' ? gr_rules_text(r, "-") : gr_rules_repeat(r, sign, 0, 1));
+    gr_rules_add(r, seq, gr_rules_class(r, e, 2, false));
+    gr_rules_add(r, seq, alt);
+    gr_rules_add(r, seq, digits(r, '0', '0', 0, 1));
+    gr_rules_add(r, seq, gr_rules_text(r, digit));
+    return seq;
 }

@@ -159,3 +159,200 @@ def lark_node(node):
 
 def lark(rules):
     return "".join(f"{'start' if i == 0 else f'r{i}'}: {lark_node(x)}\n" for i, x in enumerate(rules))
+
+
+# --- JSON schemas, each with a function that makes valid instances (None: there is none) ---
+
+NAMES = ["a", "b", "ab", "abc", "key", "é", 'q"', "x\\y", "kind"]
+WORDS = ["", "a", "ab", "Hello", "é€😀", 'say "x"', "tab\there", "\\", "/", "x" * 12, "\x01"]
+FORMATS = {
+    "date": ["2024-02-29", "1999-12-31", "2023-02-28"],
+    "time": ["12:30:00Z", "23:59:59.25+01:00"],
+    "date-time": ["2024-02-29T00:00:00Z", "1970-01-01T12:00:00.5-07:30"],
+    "uuid": ["123e4567-e89b-12d3-a456-426614174000"],
+    "ipv4": ["0.0.0.0", "255.249.19.1"],
+    "ipv6": ["2001:db8:0:0:0:ff00:42:8329"],
+    "email": ["a.b@example.org"],
+    "hostname": ["www.example.org"],
+}
+PATTERNS = {
+    "^[a-c]{2,4}$": ["ab", "abca"],
+    "^\\d+(\\.\\d{1,2})?$": ["7", "12.34"],
+    "^(foo|b\\w*r)$": ["foo", "br", "b_9r"],
+    "^[^x\"]*$": ["", "é€ a"],
+    "ab+c": ["abc", "xxabbbcyy"],
+    "^a|z$": ["apple", "jazz"],
+    "^\\s?[A-Z][a-z]*?$": ["Abc", "\tX"],
+    "^\\u0041\\x42.$": ["AB\t", "ABé"],
+}
+
+
+def any_value(r, depth):
+    k = r.random()
+    if depth <= 0 or k < 0.6:
+        return r.choice([None, True, False, 0, -7, 12, 3.5, -0.25, 1e-7, 1.5e300] + WORDS)
+    if k < 0.8:
+        return [any_value(r, depth - 1) for _ in range(r.choice([0, 1, 2]))]
+    return {n: any_value(r, depth - 1) for n in r.sample(NAMES, r.choice([0, 1, 2]))}
+
+
+def random_schema(r, depth, defs):
+    """A schema and a function from a depth to a valid instance."""
+    kinds = [integer_schema, string_schema, plain_schema, enum_schema, number_schema]
+    if depth > 0:
+        kinds += [object_schema] * 4 + [array_schema] * 2 + [any_schema, one_schema, all_schema, ref_schema]
+    return r.choice(kinds)(r, depth, defs)
+
+
+def integer_schema(r, depth, defs):
+    lo, hi = sorted(r.choice([-(10**15), -1234, -100, -99, -10, -1, 0, 1, 5, 9, 10, 11, 99, 100, 4096, 10**12]) for _ in "ab")
+    s, least, most = {"type": "integer"}, -(10**17), 10**17
+    if r.random() < 0.6:
+        s["minimum"], least = (lo, lo)
+    if r.random() < 0.6:
+        if lo < hi and r.random() < 0.3:
+            s["exclusiveMaximum"], most = hi, hi - 1
+        else:
+            s["maximum"], most = hi, hi
+    return s, lambda d: r.choice([least, most, r.randint(least, most)])
+
+
+def number_schema(r, depth, defs):
+    return {"type": "number"}, lambda d: r.choice([0, 1, -5, 0.5, -12.75, 1e-9, 2.5e200, 1e16, 123456789012345])
+
+
+def string_schema(r, depth, defs):
+    k = r.random()
+    if k < 0.3:
+        pattern = r.choice(list(PATTERNS))
+        return {"type": "string", "pattern": pattern}, lambda d: r.choice(PATTERNS[pattern])
+    if k < 0.5:
+        form = r.choice(list(FORMATS))
+        return {"type": "string", "format": form}, lambda d: r.choice(FORMATS[form])
+    lo, hi = r.choice([(0, None), (0, 5), (2, 2), (1, 30), (3, None), (0, 300)])
+    s = {"type": "string"}
+    if lo:
+        s["minLength"] = lo
+    if hi is not None:
+        s["maxLength"] = hi
+    make = lambda d: "".join(r.choice("ab é€😀\"\\\n") for _ in range(r.randint(lo, hi if hi is not None and hi < 40 else lo + 9)))
+    return s, make
+
+
+def plain_schema(r, depth, defs):
+    return r.choice(
+        [
+            ({"type": "boolean"}, lambda d: r.random() < 0.5),
+            ({"type": "null"}, lambda d: None),
+            ({"type": ["boolean", "null", "integer"]}, lambda d: r.choice([True, None, 4])),
+            (True, lambda d: any_value(r, d)),
+            ({}, lambda d: any_value(r, d)),
+            ({"description": "any", "title": "x", "default": 1}, lambda d: any_value(r, d)),
+        ]
+    )
+
+
+def enum_schema(r, depth, defs):
+    values = []
+    for v in [any_value(r, 1) for _ in range(r.choice([1, 2, 5]))]:
+        if not any(type(v) == type(w) and v == w for w in values):
+            values.append(v)
+    if r.random() < 0.3:
+        return {"const": values[0]}, lambda d: values[0]
+    return {"enum": values}, lambda d: r.choice(values)
+
+
+def object_schema(r, depth, defs):
+    names = r.sample(NAMES, r.choice([0, 1, 2, 3, 4]))
+    props = {n: random_schema(r, depth - 1, defs) for n in names}
+    required = [n for n in names if r.random() < 0.5]
+    s = {"type": "object", "properties": {n: props[n][0] for n in names}}
+    other = None
+    k = r.random()
+    if required or r.random() < 0.3:
+        s["required"] = required
+    if k < 0.5:
+        s["additionalProperties"] = False
+    elif k < 0.75:
+        s["additionalProperties"], other = random_schema(r, depth - 2, defs)
+    else:
+        other = lambda d: any_value(r, d)
+
+    def make(d):
+        out = {n: props[n][1](d - 1) for n in names if n in required or (d > 0 and r.random() < 0.5)}
+        if other and d > 0:
+            for n in r.sample(["z", "abx", "", "longer key", "ü"], r.choice([0, 0, 1, 2])):
+                out[n] = other(d - 1)
+        return out
+
+    return s, make
+
+
+def array_schema(r, depth, defs):
+    prefix = [random_schema(r, depth - 1, defs) for _ in range(r.choice([0, 0, 1, 2]))]
+    rest = random_schema(r, depth - 1, defs) if r.random() < 0.7 else (False, None)
+    lo = r.choice([0, 0, 1, 2])
+    s = {"type": "array", "items": rest[0]}
+    most = len(prefix) if rest[1] is None else lo + 3
+    lo = min(lo, most)
+    if prefix:
+        s["prefixItems"] = [p[0] for p in prefix]
+    if lo:
+        s["minItems"] = lo
+    if rest[1] is not None and r.random() < 0.5:
+        s["maxItems"] = most
+
+    def make(d):
+        n = r.randint(lo, most) if d > 0 else lo
+        return [(prefix[i] if i < len(prefix) else rest)[1](d - 1) for i in range(n)]
+
+    return s, make
+
+
+def any_schema(r, depth, defs):
+    parts = [random_schema(r, depth - 1, defs) for _ in range(r.choice([1, 2, 3]))]
+    return {"anyOf": [p[0] for p in parts]}, lambda d: r.choice(parts)[1](d - 1)
+
+
+def one_schema(r, depth, defs):
+    parts = []
+    for tag in r.sample(["cat", "dog", "bird"], r.choice([2, 3])):
+        s, make = object_schema(r, depth - 1, defs)
+        s["properties"] = {"tag": {"const": tag}, **s["properties"]}
+        s["required"] = ["tag"] + s.get("required", [])
+        parts.append((s, lambda d, tag=tag, make=make: {"tag": tag, **make(d - 1)}))
+    parts.append(({"type": "integer"}, lambda d: 5))
+    return {"oneOf": [p[0] for p in parts]}, lambda d: r.choice(parts)[1](d)
+
+
+def all_schema(r, depth, defs):
+    s, make = integer_schema(r, depth, defs)
+    b, name = {"properties": {"b": {"type": "string"}}, "required": ["b"]}, r.choice(["a", "n"])
+    a = {"type": "object", "properties": {name: s}, "required": [name]}
+    return {"allOf": [a, b]}, lambda d: {name: make(d), "b": r.choice(WORDS)}
+
+
+def ref_schema(r, depth, defs):
+    """A reference to a schema that refers to itself."""
+    name = f"t{len(defs)}"
+    defs[name] = True
+    s, make = random_schema(r, depth - 1, defs)
+    defs[name] = {
+        "type": "object",
+        "properties": {"value": s, "next": {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]}},
+        "required": ["value", "next"],
+        "additionalProperties": False,
+    }
+
+    def made(d):
+        return {"value": make(d - 1), "next": made(d - 1) if d > 0 and r.random() < 0.6 else None}
+
+    return {"$ref": f"#/$defs/{name}"}, made
+
+
+def random_root(r):
+    defs = {}
+    s, make = random_schema(r, 3, defs)
+    if isinstance(s, dict) and defs:
+        s = {**s, "$defs": defs}
+    return s, make
