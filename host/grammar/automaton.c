@@ -281,7 +281,8 @@ int gr_automaton_token(struct gr_automaton *a, uint32_t state, uint32_t id, uint
 static int new_row(struct gr_automaton *a, uint32_t state)
 {
     uint32_t n = a->net->n_class;
-    if (gr_vec_reserve(&a->rows, GR_MAX(a->rows.n + n, 2 * a->rows.n), sizeof(uint32_t)))
+    if (a->rows.n + n > a->rows.cap &&
+        gr_vec_reserve(&a->rows, 2 * (a->rows.n + n), sizeof(uint32_t)))
         return GR_E_NOMEM_HOST;
     memset((uint32_t *)a->rows.data + a->rows.n, 0, n * sizeof(uint32_t));
     ((uint32_t *)a->row.data)[state] = 1 + (uint32_t)(a->rows.n / n);

@@ -241,6 +241,9 @@ static uint32_t make_choice(struct gr_schema *s, const struct gr_todo *t, size_t
 {
     size_t n = json_array_size(list), n_some = 0;
     uint32_t alt = gr_rules_alt(s->r);
+    if (!n)
+        gr_schema_fail(s, gr_schema_at(s, t->parts[k].at, done == GR_PART_ANY_DONE ? "anyOf" : "oneOf"),
+                       "a list of schemas is expected");
     if (n > MAX_BRANCHES)
         gr_schema_fail(s, t->parts[k].at, "more than %d alternatives", MAX_BRANCHES);
     struct branch *b = s->r->rc ? NULL : gr_calloc(n, sizeof *b);
