@@ -91,6 +91,7 @@ static void visit(struct gr_automaton *a, uint32_t place, uint32_t stack)
     if (a->rc)
         return;
     a->n_seen++;
+    a->work += GR_WORK_ITEM;
     a->seen_in[i] = a->turn, a->seen[i] = (struct gr_pair){place, stack};
     keep(a, gr_vec_append(&a->todo, &a->seen[i], 1, sizeof *a->seen));
 }
@@ -201,8 +202,18 @@ static void close_items(struct gr_automaton *a)
         }
 }
 
+int gr_automaton_check_work(const struct gr_automaton *a)
+{
+    if (a->work <= GR_GRAMMAR_MAX_WORK)
+        return 0;
+    return gr_fail(GR_E_TOO_LARGE, "the grammar takes too long to go on with at this point of the "
+                                   "text: make its rules less ambiguous");
+}
+
 static int finish(struct gr_automaton *a, uint32_t *state)
 {
+    if (!a->rc)
+        keep(a, gr_automaton_check_work(a));
     if (!a->rc && gr_automaton_bytes(a) > a->limit)
         keep(a, gr_fail(GR_E_TOO_LARGE, "the states of the grammar take more than %zu MiB",
                         a->limit >> 20));

@@ -25,6 +25,11 @@ enum gr_state_flag {
 
 enum { GR_STATE_DEAD = 0 }; /* the state without items and flags */
 
+/* Work of one mask: a third of a second of a processor of 2023. An item counts GR_WORK_ITEM, a node
+ * of the trie 1. */
+#define GR_GRAMMAR_MAX_WORK (1u << 25)
+enum { GR_WORK_ITEM = 8 };
+
 struct gr_caller {
     uint32_t place, stack, next; /* place GR_NONE: the call ends its rule, `stack` goes on */
 };
@@ -36,6 +41,7 @@ struct gr_automaton {
     struct gr_vec row;               /* uint32_t for each state: 1 + its row; 0: none */
     struct gr_vec after;             /* uint32_t for each stack: 1 + the state it goes on with */
     size_t limit;                    /* bytes that all this may have */
+    uint32_t work;                   /* of the call in progress: nodes of the trie, and items */
     /* The state being made. */
     struct gr_vec todo, core, entries; /* struct gr_pair */
     struct gr_vec callers;             /* struct gr_caller */
@@ -53,7 +59,7 @@ size_t gr_automaton_bytes(const struct gr_automaton *a);
 /* Keeps the states of `keep` [n], which receive new numbers, and forgets all others. */
 int gr_automaton_collect(struct gr_automaton *a, uint32_t **keep, size_t n);
 
-/* All fail with GR_E_TOO_LARGE (more items or memory than the limits) or GR_E_NOMEM_HOST. */
+/* All fail with GR_E_TOO_LARGE (more items, memory or work than the limits) or GR_E_NOMEM_HOST. */
 
 /* The state at the beginning of a text. */
 int gr_automaton_start(struct gr_automaton *a, uint32_t *state);
@@ -82,6 +88,9 @@ static inline int gr_automaton_step(struct gr_automaton *a, uint32_t state, uint
     }
     return gr_automaton_make(a, state, class, next);
 }
+
+/* Fails once the work of the call is beyond the limit. */
+int gr_automaton_check_work(const struct gr_automaton *a);
 
 static inline uint32_t gr_automaton_flags(const struct gr_automaton *a, uint32_t state)
 {

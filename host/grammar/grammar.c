@@ -184,6 +184,7 @@ static int step_token(struct gr_grammar *g, uint32_t state, int32_t id, uint32_t
     size_t n;
     int rc = gr_vocab_piece(g->trie->vocab, id, false, &p, &n);
     *next = n ? state : GR_STATE_DEAD;
+    g->automaton.work = 0;
     for (size_t i = 0; i < n && !rc && *next != GR_STATE_DEAD; i++)
         rc = gr_automaton_step(&g->automaton, *next, (uint8_t)p[i], next);
     if (!rc && gr_automaton_flags(&g->automaton, state) & GR_STATE_TOKENS)

@@ -70,7 +70,7 @@ static int walk(struct gr_masks *m, uint32_t i, uint32_t end, uint32_t depth, ui
     struct gr_automaton *a = m->automaton;
     uint32_t *path = m->path, next;
     path[depth] = state;
-    while (i < end) {
+    for (; i < end; a->work++) {
         int rc = gr_automaton_step(a, path[t->depth[i] - 1], t->label[i], &next);
         if (rc)
             return rc;
@@ -88,7 +88,7 @@ static int walk(struct gr_masks *m, uint32_t i, uint32_t end, uint32_t depth, ui
         }
         i++;
     }
-    return 0;
+    return gr_automaton_check_work(a);
 }
 
 static int make_context(struct gr_masks *m, uint32_t places, struct gr_context *c)
@@ -191,6 +191,7 @@ static int make_mask(struct gr_masks *m, uint32_t state, uint32_t *mask)
 
 int gr_masks_of(struct gr_masks *m, uint32_t state, const uint32_t **mask)
 {
+    m->automaton->work = 0;
     if (m->held > m->limit) {
         gr_masks_forget_states(m);
         forget_contexts(m);
