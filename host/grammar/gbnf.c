@@ -34,7 +34,8 @@ static int unexpected(const struct gbnf *p, const char *expected)
     if (p->at >= p->n)
         return gr_rules_fail(p->r, p->at, "%s expected, but the text ends", expected);
     size_t n = gr_utf8_step(p->text + p->at, p->n - p->at);
-    return gr_rules_fail(p->r, p->at, "%s expected, %s found", expected, gr_quote(p->text + p->at, n));
+    return gr_rules_fail(p->r, p->at, "%s expected, %s found", expected,
+                         gr_quote(p->text + p->at, n));
 }
 
 static void skip_space(struct gbnf *p, bool newlines)
@@ -51,8 +52,8 @@ static void skip_space(struct gbnf *p, bool newlines)
 
 static bool is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '-' || c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_';
 }
 
 static size_t read_name(struct gbnf *p)
@@ -73,7 +74,8 @@ static int read_hex(struct gbnf *p, int digits, uint32_t *c)
         char x = peek(p);
         bool digit = x >= '0' && x <= '9';
         if (!digit && !((x | 32) >= 'a' && (x | 32) <= 'f'))
-            return gr_rules_fail(p->r, begin, "%d hexadecimal digits expected in this escape", digits);
+            return gr_rules_fail(p->r, begin, "%d hexadecimal digits expected in this escape",
+                                 digits);
         *c = *c << 4 | (uint32_t)(digit ? x - '0' : (x | 32) - 'a' + 10);
     }
     if (*c > 0x10ffff || (*c >= 0xd800 && *c <= 0xdfff))
@@ -103,9 +105,10 @@ static int read_escape(struct gbnf *p, uint32_t *c)
         if (x && strchr(same, x))
             return *c = (uint8_t)x, 0;
         p->at -= 2;
-        return gr_rules_fail(p->r, p->at,
-                       "unknown escape; there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\xHH \\uHHHH "
-                       "\\UHHHHHHHH");
+        return gr_rules_fail(
+            p->r, p->at,
+            "unknown escape; there are \\n \\r \\t \\\\ \\\" \\[ \\] \\- \\xHH \\uHHHH "
+            "\\UHHHHHHHH");
     }
 }
 
@@ -181,11 +184,12 @@ static int read_class(struct gbnf *p, uint32_t *node)
 static int check_token(const struct gbnf *p, size_t begin, int64_t id)
 {
     if (id >= gr_vocab_size(p->vocab))
-        return gr_rules_fail(p->r, begin, "token %lld, but the vocabulary ends at %d", (long long)id,
-                       gr_vocab_size(p->vocab) - 1);
+        return gr_rules_fail(p->r, begin, "token %lld, but the vocabulary ends at %d",
+                             (long long)id, gr_vocab_size(p->vocab) - 1);
     if (gr_vocab_is_eog(p->vocab, (int32_t)id))
-        return gr_rules_fail(p->r, begin,
-                       "this token ends a text: it is allowed where the grammar ends, leave it out");
+        return gr_rules_fail(
+            p->r, begin,
+            "this token ends a text: it is allowed where the grammar ends, leave it out");
     return 0;
 }
 
@@ -215,8 +219,9 @@ static int read_token_text(struct gbnf *p, size_t begin, int64_t *id)
     if (!rc && ids.n == 1)
         *id = *(int32_t *)ids.data;
     else if (!rc)
-        rc = gr_rules_fail(p->r, begin, "%s is not one token of the vocabulary; %s", gr_quote(text, n),
-                     "a text in quotes may be several, <[ID]> names one by its number");
+        rc = gr_rules_fail(p->r, begin, "%s is not one token of the vocabulary; %s",
+                           gr_quote(text, n),
+                           "a text in quotes may be several, <[ID]> names one by its number");
     gr_vec_fini(&ids);
     return rc ? rc : check_token(p, begin, *id);
 }
@@ -323,7 +328,8 @@ static void add_item(struct gbnf *p, uint32_t node)
 static int open_group(struct gbnf *p)
 {
     if (p->depth == GR_GRAMMAR_MAX_DEPTH)
-        return gr_rules_fail(p->r, p->at, "more than %u groups within each other", GR_GRAMMAR_MAX_DEPTH);
+        return gr_rules_fail(p->r, p->at, "more than %u groups within each other",
+                             GR_GRAMMAR_MAX_DEPTH);
     p->depth++;
     begin_group(p, p->at++);
     return p->r->rc;
@@ -413,7 +419,8 @@ static int read_rule(struct gbnf *p)
     if (p->r->rc)
         return p->r->rc;
     if (gr_rules_at(p->r, rule)->defined)
-        return gr_rules_fail(p->r, begin, "rule %s is already defined", gr_quote(p->text + begin, n));
+        return gr_rules_fail(p->r, begin, "rule %s is already defined",
+                             gr_quote(p->text + begin, n));
     gr_rules_at(p->r, rule)->at = begin;
     skip_space(p, false);
     if (p->n - p->at < 3 || memcmp(p->text + p->at, "::=", 3) != 0)
@@ -444,7 +451,7 @@ int gr_gbnf_read(struct gr_rules *rules, const char *text, size_t n, const struc
             rc = gr_fail(GR_E_INVALID, "grammar: there is no rule root, with which a text begins");
         else if (!rule->defined)
             rc = gr_rules_fail(rules, rule->at, "rule %s is not defined",
-                         gr_quote(rule->name, strlen(rule->name)));
+                               gr_quote(rule->name, strlen(rule->name)));
     }
     gr_vec_fini(&p.class);
     return rc;

@@ -8,8 +8,8 @@
 #include "grammar/rules.h"
 #include "text/vocab.h"
 
-/* Reads n bytes of text into `rules`, which are new. The vocabulary is that of <token>. GR_E_INVALID
- * names line and column; GR_E_TOO_LARGE: a limit of rules.h. */
+/* Reads n bytes of text into `rules`, which are new. The vocabulary is that of <token>.
+ * GR_E_INVALID names line and column; GR_E_TOO_LARGE: a limit of rules.h. */
 int gr_gbnf_read(struct gr_rules *rules, const char *text, size_t n, const struct gr_vocab *vocab);
 
 #endif

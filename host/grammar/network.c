@@ -210,9 +210,9 @@ static void build_repeat(struct builder *b, const struct task *t, const struct g
 
 static void build_token(struct builder *b, const struct task *t, const struct gr_rule_node *n)
 {
-    add_edge(b, t->space, t->from,
-             (struct gr_edge){.kind = n->b ? GR_EDGE_OTHER : GR_EDGE_TOKEN, .arg = n->a,
-                              .to = t->to});
+    add_edge(
+        b, t->space, t->from,
+        (struct gr_edge){.kind = n->b ? GR_EDGE_OTHER : GR_EDGE_TOKEN, .arg = n->a, .to = t->to});
 }
 
 static void build_node(struct builder *b, const struct task *t)
@@ -239,8 +239,8 @@ static void build_rules(struct builder *b)
     for (uint32_t i = 0; i < n && !b->rc; i++)
         (void)new_space(b);
     for (uint32_t i = 0; i < n && !b->rc; i++)
-        add_task(b, (struct task){i, gr_rules_at(b->r, i)->body, GR_SPACE_START, GR_SPACE_END,
-                                  true});
+        add_task(b,
+                 (struct task){i, gr_rules_at(b->r, i)->body, GR_SPACE_START, GR_SPACE_END, true});
     while (b->tasks.n && !b->rc) {
         struct task t = ((struct task *)b->tasks.data)[--b->tasks.n];
         build_node(b, &t);
@@ -312,8 +312,9 @@ static int number(struct gr_network *net)
         all = i < net->n_rule ? all + width : GR_MAX(all, width);
     }
     if (all > GR_GRAMMAR_MAX_VIRTUAL)
-        return gr_fail(GR_E_TOO_LARGE, "the repetitions of the grammar multiply to more than %u "
-                                       "states: make them smaller",
+        return gr_fail(GR_E_TOO_LARGE,
+                       "the repetitions of the grammar multiply to more than %u "
+                       "states: make them smaller",
                        GR_GRAMMAR_MAX_VIRTUAL);
     for (uint32_t i = 0, base = 0; i < net->n_rule; i++)
         net->base[i] = base, base += net->space[i].width;
@@ -359,12 +360,12 @@ static int flatten(struct gr_network *net, struct builder *b)
 struct ranking {
     const struct gr_network *net;
     const struct gr_rules *r;
-    uint32_t *seen;            /* [n_state] 1 + the rule from whose start it was reached */
-    struct gr_vec calls;       /* uint32_t: rules called at the start of a rule, rule by rule */
-    uint32_t *first_call;      /* [n_rule + 1] */
-    uint32_t *path, *next;     /* [n_rule] rules that are open; [n_rule] the next call of each */
-    uint8_t *done;             /* [n_rule] 1: open, 2: closed */
-    struct gr_vec todo;        /* uint32_t: states */
+    uint32_t *seen;        /* [n_state] 1 + the rule from whose start it was reached */
+    struct gr_vec calls;   /* uint32_t: rules called at the start of a rule, rule by rule */
+    uint32_t *first_call;  /* [n_rule + 1] */
+    uint32_t *path, *next; /* [n_rule] rules that are open; [n_rule] the next call of each */
+    uint8_t *done;         /* [n_rule] 1: open, 2: closed */
+    struct gr_vec todo;    /* uint32_t: states */
 };
 
 static int reach(struct ranking *k, uint32_t rule, uint32_t state)
@@ -412,10 +413,11 @@ static int fail_recursion(const struct ranking *k, uint32_t rule, uint32_t depth
         const char *name = gr_rules_at(k->r, k->path[i])->name;
         n += (size_t)snprintf(way + n, sizeof way - n, " -> %.30s", name ? name : "(..)");
     }
-    return gr_rules_fail(k->r, r->at,
-                         "rule %.40s begins with itself (left recursion%s%s); write x ::= y (op y)* "
-                         "in place of x ::= x op y | y",
-                         r->name ? r->name : "(..)", n ? ", by way of" : "", way);
+    return gr_rules_fail(
+        k->r, r->at,
+        "rule %.40s begins with itself (left recursion%s%s); write x ::= y (op y)* "
+        "in place of x ::= x op y | y",
+        r->name ? r->name : "(..)", n ? ", by way of" : "", way);
 }
 
 /* Closes rules after all that they call, and ranks them the other way round. */
@@ -437,8 +439,7 @@ static int rank_from(struct ranking *k, struct gr_network *net, uint32_t root, u
         if (k->done[called] == 1)
             return fail_recursion(k, called, depth);
         if (!k->done[called])
-            k->path[++depth] = called, k->done[called] = 1,
-            k->next[called] = k->first_call[called];
+            k->path[++depth] = called, k->done[called] = 1, k->next[called] = k->first_call[called];
     }
 }
 
@@ -481,8 +482,9 @@ int gr_network_build(struct gr_network *net, const struct gr_rules *rules)
     if (!empty || !ending)
         b.rc = GR_E_NOMEM_HOST;
     else if (!ending[root])
-        b.rc = gr_rules_fail(rules, gr_rules_at(rules, 0)->at,
-                             "no text fits it: each way through it never ends, or has a value that is never valid");
+        b.rc = gr_rules_fail(
+            rules, gr_rules_at(rules, 0)->at,
+            "no text fits it: each way through it never ends, or has a value that is never valid");
     if (!b.rc)
         net->root_empty = empty[root], build_rules(&b);
     if (!b.rc)

@@ -44,9 +44,9 @@ struct gr_block {
 enum { GR_SPACE_START = 0, GR_SPACE_END = 1 }; /* the first two states of each space */
 
 struct gr_space {
-    uint32_t first, n;      /* its own states */
+    uint32_t first, n;       /* its own states */
     uint32_t block, n_block; /* its blocks */
-    uint32_t width;         /* states, those of copies counted */
+    uint32_t width;          /* states, those of copies counted */
 };
 
 struct gr_network {
@@ -54,11 +54,11 @@ struct gr_network {
     struct gr_space *space; /* [n_space]; [0, n_rule): the rules */
     struct gr_block *block; /* [n_block] */
     struct gr_edge *edge;
-    uint32_t *first_edge; /* [n_state + 1] */
-    uint32_t *base;       /* [n_rule] virtual number of a rule's start */
-    uint32_t *rank;       /* [n_rule] a rule calls only higher ranks at its start */
-    uint32_t *by_rank;    /* [n_rule] */
-    bool root_empty;      /* the root may be empty */
+    uint32_t *first_edge;  /* [n_state + 1] */
+    uint32_t *base;        /* [n_rule] virtual number of a rule's start */
+    uint32_t *rank;        /* [n_rule] a rule calls only higher ranks at its start */
+    uint32_t *by_rank;     /* [n_rule] */
+    bool root_empty;       /* the root may be empty */
     uint8_t class_of[256]; /* bytes that no edge tells apart */
     uint8_t byte_of[256];  /* a byte of each class */
     uint32_t n_class;
@@ -66,8 +66,8 @@ struct gr_network {
 
 /* A place in the network: a state within a copy. */
 struct gr_place {
-    uint32_t state;  /* not counting copies */
-    uint32_t origin; /* virtual number of the start of its space */
+    uint32_t state;              /* not counting copies */
+    uint32_t origin;             /* virtual number of the start of its space */
     uint32_t block, copy, outer; /* the block it is in, GR_NONE: none; origin of the space around */
     bool end;                    /* the end of its space */
 };

@@ -55,8 +55,9 @@ uint32_t gr_rules_literal(struct gr_rules *r, const char *p, size_t n)
     if (!n)
         return 0;
     if (!r->rc && n > 16 * (size_t)GR_GRAMMAR_MAX_SOURCE - at)
-        r->rc = gr_fail(GR_E_TOO_LARGE, "the grammar has more than %u bytes of text: make it smaller",
-                        16 * GR_GRAMMAR_MAX_SOURCE);
+        r->rc =
+            gr_fail(GR_E_TOO_LARGE, "the grammar has more than %u bytes of text: make it smaller",
+                    16 * GR_GRAMMAR_MAX_SOURCE);
     if (!r->rc)
         r->rc = gr_vec_append(&r->bytes, p, n, 1);
     return new_node(r, (struct gr_rule_node){.kind = GR_RULE_LITERAL, .a = at, .b = (uint32_t)n});
@@ -135,8 +136,9 @@ uint32_t gr_rules_repeat(struct gr_rules *r, uint32_t child, uint32_t lo, uint32
 {
     if (hi == 0)
         return 0;
-    return new_node(r, (struct gr_rule_node){
-                           .kind = GR_RULE_REPEAT, .a = lo, .b = hi, .child = child, .last = child});
+    return new_node(r,
+                    (struct gr_rule_node){
+                        .kind = GR_RULE_REPEAT, .a = lo, .b = hi, .child = child, .last = child});
 }
 
 uint32_t gr_rules_ref(struct gr_rules *r, uint32_t rule)
@@ -171,8 +173,8 @@ void gr_rules_wrap(struct gr_rules *r, uint32_t node, uint32_t lo, uint32_t hi)
     gr_rules_node(r, inner)->next = 0;
     struct gr_rule_node *p = gr_rules_node(r, node);
     uint32_t next = p->next;
-    *p = (struct gr_rule_node){.kind = GR_RULE_REPEAT, .a = lo, .b = hi, .child = inner,
-                               .last = inner, .next = next};
+    *p = (struct gr_rule_node){
+        .kind = GR_RULE_REPEAT, .a = lo, .b = hi, .child = inner, .last = inner, .next = next};
     if (hi == 0)
         *p = (struct gr_rule_node){.kind = GR_RULE_SEQ, .next = next};
 }

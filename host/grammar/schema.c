@@ -21,8 +21,8 @@ void gr_schema_fail(struct gr_schema *s, const char *at, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    s->r->rc = gr_fail(GR_E_INVALID, "JSON schema, at %s: %s", *at ? gr_quote(at, strlen(at)) : "''",
-                       what);
+    s->r->rc = gr_fail(GR_E_INVALID, "JSON schema, at %s: %s",
+                       *at ? gr_quote(at, strlen(at)) : "''", what);
 }
 
 /* ---- JSON pointers ---- */
@@ -135,7 +135,7 @@ bool gr_schema_flatten(struct gr_schema *s, json_t *schema, const char *at, stru
     for (size_t i = parts->n ? parts->n - 1 : 0; i < parts->n && some && !s->r->rc; i++) {
         struct gr_part p = ((struct gr_part *)parts->data)[i];
         json_t *ref = json_object_get(p.schema, "$ref"), *all = json_object_get(p.schema, "allOf");
-        if (ref && json_is_string(ref)) {
+        if (json_is_string(ref)) {
             const char *ref_at = gr_schema_at(s, p.at, "$ref");
             json_t *to = find_ref(s, json_string_value(ref), ref_at);
             some = s->r->rc || add_schema(s, to, json_string_value(ref) + 1, parts);
@@ -227,8 +227,7 @@ static void check_apart(struct gr_schema *s, struct branch *b, size_t n)
         gr_shape_read(s, b[i].parts.data, b[i].parts.n, &b[i].shape);
     for (size_t i = 0; i < n && !s->r->rc; i++)
         for (size_t k = 0; k < i && !s->r->rc; k++)
-            if (!gr_shape_apart(s, &b[k].shape, &b[k].parts, &b[i].shape, &b[i].parts) &&
-                !s->r->rc)
+            if (!gr_shape_apart(s, &b[k].shape, &b[k].parts, &b[i].shape, &b[i].parts) && !s->r->rc)
                 gr_schema_fail(s, b[i].at,
                                "a value may match this and %s too, where oneOf wants one of them: "
                                "use anyOf, or tell them apart by type, or by a required property "
@@ -242,8 +241,9 @@ static uint32_t make_choice(struct gr_schema *s, const struct gr_todo *t, size_t
     size_t n = json_array_size(list), n_some = 0;
     uint32_t alt = gr_rules_alt(s->r);
     if (!n)
-        gr_schema_fail(s, gr_schema_at(s, t->parts[k].at, done == GR_PART_ANY_DONE ? "anyOf" : "oneOf"),
-                       "a list of schemas is expected");
+        gr_schema_fail(
+            s, gr_schema_at(s, t->parts[k].at, done == GR_PART_ANY_DONE ? "anyOf" : "oneOf"),
+            "a list of schemas is expected");
     if (n > MAX_BRANCHES)
         gr_schema_fail(s, t->parts[k].at, "more than %d alternatives", MAX_BRANCHES);
     struct branch *b = s->r->rc ? NULL : gr_calloc(n, sizeof *b);
@@ -334,9 +334,9 @@ static uint32_t make_list(struct gr_schema *s, json_t *value)
             gr_rules_add(r, seq, gr_rules_text(r, ":"));
             gr_rules_add(r, seq, gr_schema_space(s));
         }
-        gr_rules_add(r, seq,
-                     gr_schema_value(s, object ? json_object_iter_value(it)
-                                               : json_array_get(value, i)));
+        gr_rules_add(
+            r, seq,
+            gr_schema_value(s, object ? json_object_iter_value(it) : json_array_get(value, i)));
     }
     gr_rules_add(r, seq, gr_schema_space(s));
     gr_rules_add(r, seq, gr_rules_text(r, object ? "}" : "]"));
@@ -351,7 +351,9 @@ static uint32_t make_value(struct gr_schema *s, json_t *value)
         return gr_schema_quoted(s, json_string_value(value));
     if (json_is_number(value))
         return gr_schema_this_number(s, value);
-    return gr_rules_text(s->r, json_is_null(value) ? "null" : json_is_true(value) ? "true" : "false");
+    return gr_rules_text(s->r, json_is_null(value)   ? "null"
+                               : json_is_true(value) ? "true"
+                                                     : "false");
 }
 
 static void make_rules(struct gr_schema *s)

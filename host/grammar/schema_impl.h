@@ -48,7 +48,7 @@ struct gr_schema {
     struct gr_arena arena; /* pointers */
     struct gr_vec queue;   /* struct gr_todo */
     size_t next;
-    uint32_t space;        /* rules, 0: not made yet: blanks */
+    uint32_t space;         /* rules, 0: not made yet: blanks */
     uint32_t escapes, wide; /* the characters that are escaped; those beyond ASCII */
     uint32_t key_characters;
 };

@@ -1,5 +1,5 @@
-/* Numbers of JSON schemas: integers of at most 18 digits within bounds; numbers of at most 16 digits
- * on each side of the point, and exponents that no reader takes for infinity. */
+/* Numbers of JSON schemas: integers of at most 18 digits within bounds; numbers of at most 16
+ * digits on each side of the point, and exponents that no reader takes for infinity. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +137,8 @@ uint32_t gr_schema_this_number(struct gr_schema *s, json_t *number)
         return seq;
     }
     const char *digit = text + n + 2 + strspn(text + n + 2, "0");
-    gr_rules_add(r, alt, text[n + 1] == '-' ? gr_rules_text(r, "-") : gr_rules_repeat(r, sign, 0, 1));
+    gr_rules_add(r, alt,
+                 text[n + 1] == '-' ? gr_rules_text(r, "-") : gr_rules_repeat(r, sign, 0, 1));
     gr_rules_add(r, seq, gr_rules_class(r, e, 2, false));
     gr_rules_add(r, seq, alt);
     gr_rules_add(r, seq, digits(r, '0', '0', 0, 1));

@@ -40,15 +40,13 @@ static void list_properties(struct object *o)
     for (size_t i = 0; i < o->n && !o->s->r->rc; i++) {
         const char *name;
         json_t *v;
-        json_object_foreach (json_object_get(o->parts[i].schema, "properties"), name, v)
-            if (!o->s->r->rc)
-                (void)find_property(o, name);
+        json_object_foreach(json_object_get(o->parts[i].schema, "properties"), name,
+                            v) if (!o->s->r->rc)(void) find_property(o, name);
     }
     for (size_t i = 0; i < o->n && !o->s->r->rc; i++) {
         json_t *required = json_object_get(o->parts[i].schema, "required");
         for (size_t k = 0; k < json_array_size(required) && !o->s->r->rc; k++) {
-            struct property *p =
-                find_property(o, json_string_value(json_array_get(required, k)));
+            struct property *p = find_property(o, json_string_value(json_array_get(required, k)));
             if (p)
                 p->required = true;
         }
@@ -124,8 +122,9 @@ static void make_rests(struct object *o, uint32_t other, uint32_t *rest)
         uint32_t seq = gr_rules_seq(r);
         if (i == o->properties.n) {
             if (other)
-                gr_rules_add(r, seq, gr_rules_repeat(r, comma(o->s, gr_rules_ref(r, other)), 0,
-                                                     GR_UNBOUNDED));
+                gr_rules_add(
+                    r, seq,
+                    gr_rules_repeat(r, comma(o->s, gr_rules_ref(r, other)), 0, GR_UNBOUNDED));
         } else {
             if (p[i].member) {
                 uint32_t one = comma(o->s, gr_rules_ref(r, p[i].member));

@@ -51,7 +51,7 @@ static uint32_t plus(uint32_t a, uint32_t b)
 
 static uint32_t times(uint32_t a, uint32_t b)
 {
-    return a == 0 || b == 0                                        ? 0
+    return a == 0 || b == 0                                                 ? 0
            : a == GR_UNBOUNDED || b == GR_UNBOUNDED || a > GR_UNBOUNDED / b ? GR_UNBOUNDED
                                                                             : a * b;
 }
@@ -123,7 +123,8 @@ static bool read_escape(struct regex *x, struct set *set, uint32_t *c)
         *c = (uint8_t)to[k - from];
     else if (e == 'x' || e == 'u')
         *c = read_hex(x, e == 'x' ? 2 : 4);
-    else if (!e || (uint8_t)e >= 0x80 || (e >= '0' && e <= '9') || ((e | 32) >= 'a' && (e | 32) <= 'z'))
+    else if (!e || (uint8_t)e >= 0x80 || (e >= '0' && e <= '9') ||
+             ((e | 32) >= 'a' && (e | 32) <= 'z'))
         fail(x, "this escape is not supported");
     return true;
 }
@@ -304,8 +305,9 @@ static void read_repeat(struct regex *x)
     struct length n = {times(g->last.least, lo), times(g->last.most, hi)};
     gr_rules_wrap(x->s->r, g->item, lo, hi);
     g->sequence.least = plus(g->sequence.least - g->last.least, n.least);
-    g->sequence.most =
-        g->sequence.most == GR_UNBOUNDED ? GR_UNBOUNDED : plus(g->sequence.most - g->last.most, n.most);
+    g->sequence.most = g->sequence.most == GR_UNBOUNDED
+                           ? GR_UNBOUNDED
+                           : plus(g->sequence.most - g->last.most, n.most);
     g->item = 0;
 }
 

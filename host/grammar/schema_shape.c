@@ -25,8 +25,12 @@ static unsigned type_bits(const char *name)
         const char *name;
         unsigned bits;
     } types[] = {
-        {"null", GR_JSON_NULL},     {"boolean", GR_JSON_BOOL}, {"object", GR_JSON_OBJECT},
-        {"array", GR_JSON_ARRAY},   {"string", GR_JSON_STRING}, {"integer", GR_JSON_INTEGER},
+        {"null", GR_JSON_NULL},
+        {"boolean", GR_JSON_BOOL},
+        {"object", GR_JSON_OBJECT},
+        {"array", GR_JSON_ARRAY},
+        {"string", GR_JSON_STRING},
+        {"integer", GR_JSON_INTEGER},
         {"number", GR_JSON_INTEGER | GR_JSON_FRACTION},
     };
     for (size_t i = 0; name && i < GR_COUNT(types); i++)
@@ -256,10 +260,9 @@ static void read_object(const struct reader *r, json_t *v)
     json_t *schema;
     if (!json_is_object(v))
         wrong(r, "an object");
-    json_object_foreach (v, key, schema)
-        if (!json_is_object(schema) && !json_is_boolean(schema))
-            gr_schema_fail(r->s, gr_schema_at(r->s, r->at, key),
-                           "a schema is an object, true or false");
+    json_object_foreach(v, key, schema) if (!json_is_object(schema) && !json_is_boolean(schema))
+        gr_schema_fail(r->s, gr_schema_at(r->s, r->at, key),
+                       "a schema is an object, true or false");
 }
 
 static void read_required(const struct reader *r, json_t *v)
@@ -345,7 +348,8 @@ static bool within(json_t *schema, json_t *v)
     json_t *lo = json_object_get(schema, "minimum"), *hi = json_object_get(schema, "maximum");
     json_t *above = json_object_get(schema, "exclusiveMinimum");
     json_t *below = json_object_get(schema, "exclusiveMaximum");
-    json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
+    json_t *least = json_object_get(schema, "minLength"),
+           *most = json_object_get(schema, "maxLength");
     if (json_is_string(v)) {
         double n = (double)n_chars(json_string_value(v));
         return (!least || n >= json_number_value(least)) && (!most || n <= json_number_value(most));
@@ -363,11 +367,11 @@ static const char *unchecked(json_t *schema, json_t *v)
         unsigned types;
         const char *name;
     } others[] = {
-        {GR_JSON_STRING, "pattern"},      {GR_JSON_STRING, "format"},
-        {GR_JSON_OBJECT, "properties"},   {GR_JSON_OBJECT, "additionalProperties"},
-        {GR_JSON_OBJECT, "required"},     {GR_JSON_OBJECT, "minProperties"},
+        {GR_JSON_STRING, "pattern"},       {GR_JSON_STRING, "format"},
+        {GR_JSON_OBJECT, "properties"},    {GR_JSON_OBJECT, "additionalProperties"},
+        {GR_JSON_OBJECT, "required"},      {GR_JSON_OBJECT, "minProperties"},
         {GR_JSON_OBJECT, "maxProperties"}, {GR_JSON_ARRAY, "items"},
-        {GR_JSON_ARRAY, "prefixItems"},   {GR_JSON_ARRAY, "minItems"},
+        {GR_JSON_ARRAY, "prefixItems"},    {GR_JSON_ARRAY, "minItems"},
         {GR_JSON_ARRAY, "maxItems"},
     };
     for (size_t i = 0; i < GR_COUNT(others); i++)
@@ -422,7 +426,8 @@ void gr_shape_read(struct gr_schema *s, const struct gr_part *parts, size_t n,
     for (size_t i = 0; i < n; i++) {
         const char *name;
         json_t *v;
-        json_object_foreach (parts[i].schema, name, v) {
+        json_object_foreach(parts[i].schema, name, v)
+        {
             struct reader r = {s, shape, gr_schema_at(s, parts[i].at, name)};
             read_keyword(&r, name, v);
         }

@@ -59,8 +59,7 @@ static void add_escaped(struct gr_rules *r, uint32_t alt, const struct gr_chars 
     }
 }
 
-uint32_t gr_schema_chars(struct gr_schema *s, const struct gr_chars *ranges, size_t n,
-                         bool negated)
+uint32_t gr_schema_chars(struct gr_schema *s, const struct gr_chars *ranges, size_t n, bool negated)
 {
     struct gr_rules *r = s->r;
     uint32_t alt = gr_rules_alt(r), set = gr_rules_class(r, ranges, n, negated);
@@ -115,7 +114,8 @@ static uint32_t other_char(struct gr_schema *s, const struct gr_chars *taken, si
         free_of_escapes &= in_ranges(plain, GR_COUNT(plain), c[i].lo);
     }
     if (ascii)
-        c[k++] = (struct gr_chars){0x80, 0x10ffff}, gr_rules_add(r, alt, shared(s, &s->wide, false));
+        c[k++] = (struct gr_chars){0x80, 0x10ffff},
+        gr_rules_add(r, alt, shared(s, &s->wide, false));
     if (free_of_escapes) {
         gr_rules_add(r, alt, shared(s, &s->escapes, true));
         c[k++] = (struct gr_chars){0, 31}, c[k++] = (struct gr_chars){'"', '"'};

@@ -6,10 +6,10 @@
 
 struct solver {
     const struct gr_rules *r;
-    bool *holds;                       /* [n_node + n_rule]: nodes, then rules */
-    uint32_t *parent, *missing;        /* [n_node]; a sequence holds when no child is missing */
-    uint32_t *rule_of;                 /* [n_node] 1 + the rule whose body it is */
-    uint32_t *first_ref, *next_ref;    /* [n_rule] 1 + a node that refers to it; [n_node] */
+    bool *holds;                    /* [n_node + n_rule]: nodes, then rules */
+    uint32_t *parent, *missing;     /* [n_node]; a sequence holds when no child is missing */
+    uint32_t *rule_of;              /* [n_node] 1 + the rule whose body it is */
+    uint32_t *first_ref, *next_ref; /* [n_rule] 1 + a node that refers to it; [n_node] */
     uint32_t *queue, n_queue;
 };
 

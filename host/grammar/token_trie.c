@@ -20,7 +20,9 @@ static int compare(const void *a, const void *b)
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     int order = memcmp(x->p, y->p, GR_MIN(x->n, y->n));
-    return order ? order : x->n != y->n ? (x->n < y->n ? -1 : 1) : (x->id > y->id) - (x->id < y->id);
+    return order          ? order
+           : x->n != y->n ? (x->n < y->n ? -1 : 1)
+                          : (x->id > y->id) - (x->id < y->id);
 }
 
 static uint64_t key_of(const char *p, size_t n)
@@ -40,8 +42,8 @@ static size_t list_texts(struct gr_token_trie *t, struct text *text)
         const char *p;
         size_t n;
         bool eog = gr_vocab_is_eog(t->vocab, id);
-        if (!eog && (type == GR_TOKEN_UNKNOWN || type == GR_TOKEN_UNUSED ||
-                     type == GR_TOKEN_UNDEFINED))
+        if (!eog &&
+            (type == GR_TOKEN_UNKNOWN || type == GR_TOKEN_UNUSED || type == GR_TOKEN_UNDEFINED))
             continue;
         (eog ? t->eog : t->any)[id / 32] |= 1u << id % 32;
         if (eog || gr_vocab_piece(t->vocab, id, false, &p, &n) || !n)

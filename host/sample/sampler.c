@@ -33,8 +33,8 @@ struct gr_sampler {
     int32_t *recent;          /* ring [n_window] of accepted tokens */
     int32_t *count;           /* [n_vocab] occurrences of each token in the ring */
     uint32_t n_window, n_accepted;
-    struct gr_sample_edit *edits; /* [n_bias + n_window] of the next draw */
-    const uint32_t *mask;         /* the caller's, or NULL */
+    struct gr_sample_edit *edits;     /* [n_bias + n_window] of the next draw */
+    const uint32_t *mask;             /* the caller's, or NULL */
     struct gr_grammar_state *grammar; /* the caller's, or NULL */
     uint32_t *both;                   /* what mask and grammar allow */
     struct gr_candidates set;

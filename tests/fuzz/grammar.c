@@ -27,8 +27,9 @@ static void must(bool ok, const char *what)
 
 static const struct gr_token_trie *vocabulary(void)
 {
-    static const char *const texts[] = {"<|end|>", "<|think|>", "{\"", "\":", "\",", "\"}", "}}",
-                                        "true", "null", "ab", "aa", "12", ", ", "],", "[[", "\n  "};
+    static const char *const texts[] = {"<|end|>", "<|think|>", "{\"",  "\":", "\",", "\"}",
+                                        "}}",      "true",      "null", "ab",  "aa",  "12",
+                                        ", ",      "],",        "[[",   "\n  "};
     static struct gr_token_trie *trie;
     struct gr_vocab *v;
     if (!trie)
@@ -77,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     if (n < 2)
         return 0;
     int rc = (p[0] & 1 ? gr_grammar_from_schema : gr_grammar_from_gbnf)(&g, (const char *)p + 2,
-                                                                       n - 2, trie);
+                                                                        n - 2, trie);
     must(rc == 0 || rc == GR_E_INVALID || rc == GR_E_TOO_LARGE, "a bad text is a bad grammar");
     must(!g == (rc != 0) && (rc == 0 || !strchr(gr_error(), '\n')), "a grammar, or one line");
     if (g)

@@ -34,10 +34,11 @@ Test(grammar, the_text_is_what_the_grammar_allows)
 
 Test(grammar, the_text_is_valid_by_the_schema)
 {
-    const char *schema = "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", "
-                         "\"maxLength\": 12}, \"age\": {\"type\": \"integer\", \"minimum\": 3, "
-                         "\"maximum\": 120}, \"kind\": {\"enum\": [\"cat\", \"dog\"]}}, "
-                         "\"required\": [\"name\", \"age\", \"kind\"], \"additionalProperties\": false}";
+    const char *schema =
+        "{\"type\": \"object\", \"properties\": {\"name\": {\"type\": \"string\", "
+        "\"maxLength\": 12}, \"age\": {\"type\": \"integer\", \"minimum\": 3, "
+        "\"maximum\": 120}, \"kind\": {\"enum\": [\"cat\", \"dog\"]}}, "
+        "\"required\": [\"name\", \"age\", \"kind\"], \"additionalProperties\": false}";
     struct outcome a = GPURUN(NULL, STORY, "-j", schema);
     struct outcome b = GPURUN(NULL, STORY, "-jf", write_file("schema.json", schema));
     expect_exit(a, 0, "gen ");

@@ -15,7 +15,7 @@ struct run {
     struct gr_session *session;
     struct gr_sampler *sampler;
     struct gr_grammar_state *grammar; /* NULL: none */
-    bool drawn; /* a GPU has drawn the token after the last batch */
+    bool drawn;                       /* a GPU has drawn the token after the last batch */
     struct gr_detok *detok;
     struct gr_length length;      /* context and Self-Extend */
     struct gr_self_extend extend; /* state of Self-Extend's classic mode */

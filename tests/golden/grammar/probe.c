@@ -1,12 +1,11 @@
 /* Grammars and texts, for scripts that compare them with other programs.
  * usage: grammar_probe MODEL.gguf, or - for a vocabulary of single bytes. Lines of the input:
- *   gbnf HEX, schema HEX   reads a grammar: "ok" and its microseconds of the processor, or "error" and the message
- *   text HEX               1 when the grammar allows the text, else 0; byte by byte (-) or tokenized
- *   walk SEED N            a text of at most N tokens drawn from the masks, in hexadecimal digits,
- *                          behind "ended" or "cut"; texts are drawn to an end where there is one
- *   time SEED N            microseconds of the processor for each mask and each accepted token of
- *                          such a text
- * It begins with "ready", the number of tokens and the microseconds of their trie. */
+ *   gbnf HEX, schema HEX   reads a grammar: "ok" and its microseconds of the processor, or "error"
+ * and the message text HEX               1 when the grammar allows the text, else 0; byte by byte
+ * (-) or tokenized walk SEED N            a text of at most N tokens drawn from the masks, in
+ * hexadecimal digits, behind "ended" or "cut"; texts are drawn to an end where there is one time
+ * SEED N            microseconds of the processor for each mask and each accepted token of such a
+ * text It begins with "ready", the number of tokens and the microseconds of their trie. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +57,8 @@ static void read_grammar(struct probe *p, char *text, bool schema)
     gr_grammar_state_free(&p->state);
     gr_grammar_free(&p->grammar);
     int64_t begin = cpu_ns();
-    int rc = (schema ? gr_grammar_from_schema : gr_grammar_from_gbnf)(&p->grammar, text, n, p->trie);
+    int rc =
+        (schema ? gr_grammar_from_schema : gr_grammar_from_gbnf)(&p->grammar, text, n, p->trie);
     int64_t ns = cpu_ns() - begin;
     if (!rc)
         rc = gr_grammar_state_new(&p->state, p->grammar);

@@ -17,11 +17,27 @@ enum { END = 256, THINK = 257 };
 /* Bytes, and texts that end and begin rules, break characters apart and are equal. */
 static struct gr_token_trie *text_trie(void)
 {
-    static const char *const texts[] = {
-        "<|end|>", "<|think|>", "{\"", "\":", "\": \"", "\",", "\"}", "\"}]", "}}", "true", "tru",
-        "ab", "abab", "aaaaaaaa", "a\"", "\"a", "\xc3\xa9\xc3", "\xa9x", "\xa9\xc3\xa9", "\xf0\x9f",
-        "\x98\x80", "\x9f\x98\x80\"", "12", "123", "1,", ", ", "],[", "[[", "abb", "\n  ", "\n\n",
-        "bb", "bbb", "aab", "   ", "x\": [1, 2", "-1", "0.", ".5e", "\\n", "\\u00", "\\\""};
+    static const char *const texts[] = {"<|end|>",      "<|think|>",
+                                        "{\"",          "\":",
+                                        "\": \"",       "\",",
+                                        "\"}",          "\"}]",
+                                        "}}",           "true",
+                                        "tru",          "ab",
+                                        "abab",         "aaaaaaaa",
+                                        "a\"",          "\"a",
+                                        "\xc3\xa9\xc3", "\xa9x",
+                                        "\xa9\xc3\xa9", "\xf0\x9f",
+                                        "\x98\x80",     "\x9f\x98\x80\"",
+                                        "12",           "123",
+                                        "1,",           ", ",
+                                        "],[",          "[[",
+                                        "abb",          "\n  ",
+                                        "\n\n",         "bb",
+                                        "bbb",          "aab",
+                                        "   ",          "x\": [1, 2",
+                                        "-1",           "0.",
+                                        ".5e",          "\\n",
+                                        "\\u00",        "\\\""};
     struct gr_token_trie *trie;
     struct gr_vocab *v;
     cr_assert_eq(byte_vocab_open(&v, texts, sizeof texts / sizeof *texts), 0, "%s", gr_error());
@@ -32,19 +48,24 @@ static struct gr_token_trie *text_trie(void)
 static const char *const grammars[] = {
     "root ::= \"ab\"* | [^a]{2,5} \"\xc3\xa9\"+",
     "root ::= \"a\" root \"b\" | \"ab\" root \"bb\" | \"\"",
-    "root ::= v\nv ::= o | a | s | n | \"true\"\no ::= \"{\" (s \":\" \" \"? v (\",\" \" \"? s \":\" v)*)? "
+    "root ::= v\nv ::= o | a | s | n | \"true\"\no ::= \"{\" (s \":\" \" \"? v (\",\" \" \"? s "
+    "\":\" v)*)? "
     "\"}\"\na ::= \"[\" (v (\",\" \" \"? v)*)? \"]\"\ns ::= \"\\\"\" [^\"\\\\]{0,40} \"\\\"\"\n"
     "n ::= \"-\"? [0-9]+ (\".\" [0-9]+)?",
     "root ::= <|think|> !<|think|>{1,3} <[290]>? . | \"a\" <[280]>",
-    "root ::= ([ab] | \"\xc3\xa9\" | \"\xf0\x9f\x98\x80\"){3,100} x\nx ::= [a-z\"]{2} y?\ny ::= x | \"1\" y",
+    "root ::= ([ab] | \"\xc3\xa9\" | \"\xf0\x9f\x98\x80\"){3,100} x\nx ::= [a-z\"]{2} y?\ny ::= x "
+    "| \"1\" y",
     "root ::= ((\"a\"? \"b\"?){0,9} \"1\"?)* \"\\n\"",
-    "root ::= l l l\nl ::= (\"[\" l \"]\")? | \"[\" \"1\"{0,200} \"]\" | \"1\" m\nm ::= \",\" l m | \"\"",
+    "root ::= l l l\nl ::= (\"[\" l \"]\")? | \"[\" \"1\"{0,200} \"]\" | \"1\" m\nm ::= \",\" l m "
+    "| \"\"",
 };
 
 static const char *const schemas[] = {
     "{}",
-    "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\", \"maxLength\": 70}, \"ab\": "
-    "{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"maxItems\": 3}}, \"required\": [\"ab\"]}",
+    "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\", \"maxLength\": 70}, "
+    "\"ab\": "
+    "{\"type\": \"array\", \"items\": {\"type\": \"integer\"}, \"maxItems\": 3}}, \"required\": "
+    "[\"ab\"]}",
     "{\"type\": \"array\", \"items\": {\"enum\": [\"ab\", \"abab\", 12, 123, [1]]}}",
 };
 

@@ -35,7 +35,8 @@ static void generate(struct gr_sampler *s, char *out, size_t *n)
 Test(grammar_sampler, picks_what_the_grammar_allows)
 {
     static const float temps[] = {0, 1, 5};
-    struct gr_grammar_state *g = open_gbnf("root ::= (\"x\" [0-9]{2} \" \"){2} (\"ja\" | \"nein\")");
+    struct gr_grammar_state *g =
+        open_gbnf("root ::= (\"x\" [0-9]{2} \" \"){2} (\"ja\" | \"nein\")");
     char text[64];
     size_t n;
     for (size_t t = 0; t < 3; t++) {

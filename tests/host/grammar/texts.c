@@ -1,12 +1,12 @@
-/* Texts that grammars and schemas accept or refuse: as other programs do (tests/golden/grammar), and
- * what is wrong with grammars that are refused. */
+/* Texts that grammars and schemas accept or refuse: as other programs do (tests/golden/grammar),
+ * and what is wrong with grammars that are refused. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "gr/status.h"
 #include "bytes.h"
+#include "gr/status.h"
 
 TestSuite(grammar_texts, .timeout = 120);
 
@@ -26,7 +26,8 @@ static size_t check_cases(const char *list, const char *key, const char *texts, 
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const char *source = json_string_value(json_object_get(json_array_get(cases, i), key));
         struct gr_grammar_state *s = schema ? open_schema(source) : open_gbnf(source);
-        json_object_foreach (json_object_get(json_array_get(cases, i), texts), text, wanted) {
+        json_object_foreach(json_object_get(json_array_get(cases, i), texts), text, wanted)
+        {
             cr_expect_eq(accepts(s, text), json_is_true(wanted), "%s\n%s", source, text);
             n++;
         }
@@ -50,7 +51,7 @@ static void expect_refused(const char *source, bool schema, const char *message)
 {
     struct gr_grammar *g = NULL;
     int rc = (schema ? gr_grammar_from_schema : gr_grammar_from_gbnf)(&g, source, strlen(source),
-                                                                     byte_trie());
+                                                                      byte_trie());
     cr_expect_eq(rc, GR_E_INVALID, "%s", source);
     cr_expect(strstr(gr_error(), message) && !strchr(gr_error(), '\n'), "%s\n%s\n%s", source,
               message, gr_error());
@@ -108,7 +109,8 @@ Test(grammar_texts, what_is_wrong_with_a_schema)
     } cases[] = {
         {"{", "JSON schema, line 1"},
         {"{\"type\": \"strin\"}", "at '/type': null, boolean"},
-        {"{\"properties\": {\"a/b\": {\"not\": {}}}}", "at '/properties/a~1b/not': not is not supported"},
+        {"{\"properties\": {\"a/b\": {\"not\": {}}}}",
+         "at '/properties/a~1b/not': not is not supported"},
         {"{\"items\": {\"uniqueItems\": true}}", "at '/items/uniqueItems'"},
         {"{\"type\": \"number\", \"minimum\": 1}", "at '/minimum': bounds are supported"},
         {"{\"$ref\": \"#/$defs/a\"}", "at '/$ref': '#/$defs/a' leads nowhere"},
