@@ -662,7 +662,7 @@ GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *i
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 
-/* Limits the tokens that are drawn to those that `state` allows (gr/grammar.h) (NULL: no longer),
+/* Limits the tokens that are drawn to those that `state` allows (gr/grammar.h; NULL: no longer),
  * and lets gr_sampler_accept move it on; from the next call on, so tokens of a prompt that the
  * grammar does not describe are accepted before. The caller keeps the state and may copy another
  * one to it between draws. GR_E_INVALID: of another vocabulary. */
