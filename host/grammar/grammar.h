@@ -8,7 +8,7 @@
 #include "grammar/token_trie.h"
 
 /* Memory of one grammar: states of its automaton, and masks. */
-#define GR_GRAMMAR_STATE_BYTES ((size_t)64 << 20)
+#define GR_GRAMMAR_STATE_BYTES ((size_t)32 << 20)
 #define GR_GRAMMAR_MASK_BYTES ((size_t)64 << 20)
 
 /* The trie is borrowed, with its vocabulary. state_bytes, mask_bytes: limits, 0: those above. */

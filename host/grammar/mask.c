@@ -15,7 +15,7 @@ int gr_masks_init(struct gr_masks *m, const struct gr_token_trie *trie, struct g
                   size_t limit)
 {
     *m = (struct gr_masks){.trie = trie, .automaton = a, .limit = limit};
-    m->path = gr_calloc((size_t)trie->max_depth + 1, sizeof *m->path);
+    m->path = gr_calloc((size_t)gr_token_trie_depth(trie) + 1, sizeof *m->path);
     return m->path ? 0 : GR_E_NOMEM_HOST;
 }
 
@@ -91,15 +91,21 @@ static int walk(struct gr_masks *m, uint32_t i, uint32_t end, uint32_t depth, ui
     return gr_automaton_check_work(a);
 }
 
-static int make_context(struct gr_masks *m, uint32_t places, struct gr_context *c)
+static int make_context(struct gr_masks *m, uint32_t places, const struct gr_token_part *part,
+                        struct gr_context *c)
 {
     uint32_t state, n = gr_intern_at(&m->places, places)->n;
     m->leaves.n = 0;
+    if (m->held > 2 * m->limit)
+        return gr_fail(GR_E_TOO_LARGE,
+                       "the masks of the grammar at one point of the text take more "
+                       "than %zu MiB: make its rules less ambiguous",
+                       m->limit >> 19);
     int rc = gr_automaton_context(m->automaton, gr_intern_pairs(&m->places, places), n, &state);
     uint32_t *mask = rc ? NULL : gr_calloc((size_t)m->trie->n_word, sizeof *mask);
     if (!mask)
         return rc ? rc : GR_E_NOMEM_HOST;
-    rc = walk(m, 0, m->trie->n_node, 0, state, mask, &m->leaves);
+    rc = walk(m, part->begin, part->end, 0, state, mask, &m->leaves);
     c->n_leave = (uint32_t)m->leaves.n;
     c->leaves = rc ? NULL : gr_calloc(c->n_leave, sizeof *c->leaves);
     if (!c->leaves) {
@@ -113,27 +119,27 @@ static int make_context(struct gr_masks *m, uint32_t places, struct gr_context *
     return 0;
 }
 
-/* Finds or makes the context of m->group. */
-static int find_context(struct gr_masks *m, const struct gr_context **out)
+/* Finds or makes the context of m->group for the tokens of a part. */
+static int find_context(struct gr_masks *m, uint32_t part, const struct gr_context **out)
 {
     uint32_t id, n = gr_pairs_sort(m->group.data, (uint32_t)m->group.n);
-    int rc = gr_intern(&m->places, m->group.data, n, 0, &id);
+    int rc = gr_intern(&m->places, m->group.data, n, part, &id);
     if (!rc && id == m->contexts.n && !gr_vec_push(&m->contexts, sizeof **out))
         rc = GR_E_NOMEM_HOST;
     if (rc)
         return rc;
     struct gr_context *c = (struct gr_context *)m->contexts.data + id;
     *out = c;
-    return c->mask ? 0 : make_context(m, id, c);
+    return c->mask ? 0 : make_context(m, id, &m->trie->part[part], c);
 }
 
-/* Adds what the places of m->group allow, whose stack is `stack`. */
-static int add_group(struct gr_masks *m, uint32_t stack, uint32_t *mask)
+/* Adds what the places of m->group, whose stack is `stack`, allow of a part. */
+static int add_group(struct gr_masks *m, uint32_t part, uint32_t stack, uint32_t *mask)
 {
     const struct gr_token_trie *t = m->trie;
     const struct gr_context *c;
     uint32_t after;
-    int rc = find_context(m, &c);
+    int rc = find_context(m, part, &c);
     if (rc)
         return rc;
     for (int32_t w = 0; w < t->n_word; w++)
@@ -166,22 +172,33 @@ static void add_tokens(struct gr_masks *m, uint32_t state, uint32_t *mask)
     }
 }
 
-static int make_mask(struct gr_masks *m, uint32_t state, uint32_t *mask)
+/* Adds the tokens of a part that the state takes by their bytes. */
+static int add_part(struct gr_masks *m, uint32_t part, uint32_t state, uint32_t *mask)
 {
     struct gr_automaton *a = m->automaton;
-    uint32_t flags = gr_automaton_flags(a, state), n = gr_intern_at(&a->states, state)->n;
+    uint32_t n = gr_intern_at(&a->states, state)->n;
     int rc = 0;
     for (uint32_t i = 0; i < n && !rc;) {
         uint32_t stack = gr_intern_pairs(&a->states, state)[i].b;
         m->group.n = 0;
         for (; i < n && gr_intern_pairs(&a->states, state)[i].b == stack && !rc; i++) {
             struct gr_pair p = {gr_intern_pairs(&a->states, state)[i].a, 0};
-            p.a = gr_network_alike(a->net, p.a, m->trie->max_depth);
+            p.a = gr_network_alike(a->net, p.a, m->trie->part[part].max_depth);
             rc = gr_vec_append(&m->group, &p, 1, sizeof p);
         }
         if (!rc)
-            rc = add_group(m, stack, mask);
+            rc = add_group(m, part, stack, mask);
     }
+    return rc;
+}
+
+static int make_mask(struct gr_masks *m, uint32_t state, uint32_t *mask)
+{
+    uint32_t flags = gr_automaton_flags(m->automaton, state);
+    int rc = 0;
+    for (uint32_t part = 0; part < GR_TOKEN_PARTS && !rc; part++)
+        if (m->trie->part[part].max_depth)
+            rc = add_part(m, part, state, mask);
     if (flags & GR_STATE_TOKENS)
         add_tokens(m, state, mask);
     for (int32_t w = 0; w < m->trie->n_word && flags & GR_STATE_MAY_END; w++)

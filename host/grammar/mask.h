@@ -17,12 +17,12 @@ struct gr_masks {
     struct gr_automaton *automaton;
     size_t limit; /* bytes of masks that are kept */
     size_t held;
-    struct gr_intern places; /* pairs: place, 0 */
+    struct gr_intern places; /* pairs: place, 0; flags: part of the trie */
     struct gr_vec contexts;  /* struct gr_context, of each sequence of places */
     struct gr_vec of_state;  /* uint32_t *: mask of each state, or NULL */
     struct gr_vec leaves;    /* uint32_t: scratch of a walk */
     struct gr_vec group;     /* struct gr_pair: scratch */
-    uint32_t *path;          /* [max_depth + 1] scratch of a walk: state behind each byte */
+    uint32_t *path;          /* [bytes + 1] scratch of a walk: state behind each byte */
 };
 
 int gr_masks_init(struct gr_masks *m, const struct gr_token_trie *trie, struct gr_automaton *a,

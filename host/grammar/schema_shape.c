@@ -74,7 +74,7 @@ static void limit_values(const struct reader *r, json_t *list)
     json_t *have = r->shape->values, *left = json_array();
     for (size_t i = 0; left && i < json_array_size(list); i++) {
         json_t *v = json_array_get(list, i);
-        if ((!have || contains(have, v)) && !contains(left, v) && json_array_append(left, v))
+        if ((!have || contains(have, v)) && json_array_append(left, v))
             r->s->r->rc = GR_E_NOMEM_HOST;
     }
     if (!left)

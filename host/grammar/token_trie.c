@@ -14,9 +14,16 @@ struct text {
     int32_t id;
 };
 
+static int part_of(const struct text *x)
+{
+    return x->n > GR_TOKEN_SHORT;
+}
+
 static int compare(const void *a, const void *b)
 {
     const struct text *x = a, *y = b;
+    if (part_of(x) != part_of(y))
+        return part_of(x) - part_of(y);
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     int order = memcmp(x->p, y->p, GR_MIN(x->n, y->n));
@@ -53,9 +60,10 @@ static size_t list_texts(struct gr_token_trie *t, struct text *text)
     return n_text;
 }
 
+/* Bytes that two neighbours have in common. */
 static uint32_t common(const struct text *a, const struct text *b)
 {
-    uint32_t n = 0, most = GR_MIN(a->n, b->n);
+    uint32_t n = 0, most = part_of(a) == part_of(b) ? GR_MIN(a->n, b->n) : 0;
     while (n < most && a->p[n] == b->p[n])
         n++;
     return n;
@@ -65,8 +73,11 @@ static int allocate(struct gr_token_trie *t, const struct text *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct text *x = &text[i];
+        struct gr_token_part *part = &t->part[part_of(x)];
+        part->begin = part_of(x) ? t->part[0].end : 0;
         t->n_node += x->n - (i ? common(x - 1, x) : 0);
-        t->max_depth = GR_MAX(t->max_depth, x->n);
+        part->end = t->n_node;
+        part->max_depth = GR_MAX(part->max_depth, x->n);
     }
     t->label = gr_calloc(t->n_node, sizeof *t->label);
     t->depth = gr_calloc(t->n_node, sizeof *t->depth);
@@ -75,7 +86,7 @@ static int allocate(struct gr_token_trie *t, const struct text *text, size_t n)
     return t->label && t->depth && t->next && t->token ? 0 : GR_E_NOMEM_HOST;
 }
 
-/* Writes the nodes; path: [max_depth] scratch, the nodes of the text before. */
+/* Writes the nodes; path: [gr_token_trie_depth] scratch, the nodes of the text before. */
 static void fill(struct gr_token_trie *t, const struct text *text, size_t n, uint32_t *path)
 {
     uint32_t node = 0, depth = 0;
@@ -111,7 +122,7 @@ static int build(struct gr_token_trie *t)
         qsort(text, n, sizeof *text, compare);
         rc = allocate(t, text, n);
     }
-    if (!rc && !(path = gr_calloc(t->max_depth, sizeof *path)))
+    if (!rc && !(path = gr_calloc(gr_token_trie_depth(t), sizeof *path)))
         rc = GR_E_NOMEM_HOST;
     if (!rc)
         fill(t, text, n, path);

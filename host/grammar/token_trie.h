@@ -1,10 +1,19 @@
-/* The tokens of a vocabulary by their bytes, in one walk: nodes in the order of a depth-first walk,
- * so that a text that a grammar refuses is left by one jump. Immutable; any number of grammars
- * share one. */
+/* The tokens of a vocabulary by their bytes: nodes in the order of a depth-first walk, so that a
+ * text that a grammar refuses is left by one jump. Immutable; any number of grammars share one.
+ *
+ * There are two tries, one behind the other: of tokens up to GR_TOKEN_SHORT bytes, which are nearly
+ * all, and of longer ones. So what only the longest tokens can tell apart costs a short walk. */
 #ifndef GR_GRAMMAR_TOKEN_TRIE_H
 #define GR_GRAMMAR_TOKEN_TRIE_H
 
 #include "text/vocab.h"
+
+enum { GR_TOKEN_SHORT = 24, GR_TOKEN_PARTS = 2 };
+
+struct gr_token_part {
+    uint32_t begin, end; /* nodes */
+    uint32_t max_depth;
+};
 
 struct gr_token_trie {
     const struct gr_vocab *vocab; /* borrowed */
@@ -17,10 +26,16 @@ struct gr_token_trie {
     int32_t *same;   /* [n_vocab] another token with the same text, -1: none */
     uint32_t *eog;   /* [n_word] mask of the tokens that end a text */
     uint32_t *any;   /* [n_word] mask of all others that can be generated */
-    uint32_t max_depth;
+    struct gr_token_part part[GR_TOKEN_PARTS];
 };
 
 int gr_token_trie_new(struct gr_token_trie **out, const struct gr_vocab *vocab);
 void gr_token_trie_free(struct gr_token_trie **trie);
+
+/* Bytes of the longest token. */
+static inline uint32_t gr_token_trie_depth(const struct gr_token_trie *t)
+{
+    return t->part[1].max_depth ? t->part[1].max_depth : t->part[0].max_depth;
+}
 
 #endif
