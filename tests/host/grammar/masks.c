@@ -64,7 +64,7 @@ static struct gr_token_trie *text_trie(void)
                                         "x\": [1, 2, 3, 4, 5, 6, 7, 8, 9]",
                                         "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
                                         "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"};
-    struct gr_token_trie *trie;
+    static struct gr_token_trie *trie;
     struct gr_vocab *v;
     cr_assert_eq(byte_vocab_open(&v, texts, sizeof texts / sizeof *texts), 0, "%s", gr_error());
     cr_assert_eq(gr_token_trie_new(&trie, v), 0, "%s", gr_error());
