@@ -47,10 +47,10 @@ cp "$here/../../tools/default-model.gguf" "$tmp/model.gguf"
 "$cc" "${flags[@]}" "$tmp/example.c" -o "$tmp/example" $(pkg-config --cflags --libs gpurun)
 (cd "$tmp" && ./example) || { echo "the README's example fails"; exit 1; }
 
-# The shared library exports the functions of gpurun.h and nothing else; a sanitizer adds symbols of its own.
+# The shared library exports the functions of gpurun.h, with those it includes, and nothing else; a sanitizer adds symbols of its own.
 [ -z "$sanitizers" ] || exit 0
 nm -D --defined-only "$libdir/libgpurun.so" | awk '{print $3}' | sort >"$tmp/exported"
-sed -nE 's/^GR_API [^(]*\b(gr_[a-z0-9_]+)\(.*/\1/p' "$prefix/include/gpurun.h" | sort >"$tmp/public"
+sed -nE 's/^GR_API [^(]*\b(gr_[a-z0-9_]+)\(.*/\1/p' "$prefix/include/gpurun.h" "$prefix"/include/gr/*.h | sort >"$tmp/public"
 [ -s "$tmp/public" ]
 diff "$tmp/exported" "$tmp/public" || { echo "libgpurun.so exports the left, gpurun.h declares the right"; exit 1; }
 [ "$(readlink -f "$libdir/libgpurun.so")" = "$(readlink -f "$libdir/libgpurun.so.$version")" ]
