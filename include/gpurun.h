@@ -658,7 +658,8 @@ GR_API struct gr_sampler_params gr_sampler_params_default(void);
 GR_API int gr_sampler_new(struct gr_sampler **out, const struct gr_sampler_params *params);
 /* Samples an id from logits [n_vocab], left unchanged. GR_E_CHECK: one is NaN, or all are -inf. */
 GR_API int gr_sampler_pick(struct gr_sampler *s, const float *logits, int32_t *id);
-/* Records a token of the text, prompt tokens included, for the penalties. */
+/* Records a token of the text, prompt tokens included, for the penalties; a grammar that is set
+ * moves on by it. GR_E_INVALID: no such token, or one that the grammar does not allow. */
 GR_API int gr_sampler_accept(struct gr_sampler *s, int32_t id);
 GR_API void gr_sampler_free(struct gr_sampler **s);
 
