@@ -14,9 +14,11 @@ TestSuite(grammar_masks, .timeout = 120);
 
 enum { END = 256, THINK = 257 };
 
-/* Bytes, and texts that end and begin rules, break characters apart and are equal. */
+/* Bytes, and texts that end and begin rules, and break characters apart. */
 static struct gr_token_trie *text_trie(void)
 {
+    static const char long_text[] = "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3"
+                                    "\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9";
     static const char *const texts[] = {"<|end|>",
                                         "<|think|>",
                                         "{\"",
@@ -62,8 +64,7 @@ static struct gr_token_trie *text_trie(void)
                                         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                                         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaabb\"",
                                         "x\": [1, 2, 3, 4, 5, 6, 7, 8, 9]",
-                                        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
-                                        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"};
+                                        long_text};
     static struct gr_token_trie *trie;
     struct gr_vocab *v;
     cr_assert_eq(byte_vocab_open(&v, texts, sizeof texts / sizeof *texts), 0, "%s", gr_error());
@@ -232,6 +233,36 @@ Test(grammar_masks, states_are_apart)
     gr_grammar_state_free(&b);
     gr_grammar_state_free(&c);
     gr_grammar_free(&other);
+}
+
+/* Tokens with the same bytes: a letter, and the byte of it. */
+Test(grammar_masks, equal_tokens)
+{
+    struct gr_vocab_source source = gr_vocab_source_new("llama");
+    const struct gr_str tokens[] = {{"<unk>", 5}, {"</s>", 4}, {"<0x61>", 6},
+                                    {"a", 1},     {"aa", 2},   {"b", 1}};
+    const int32_t types[] = {GR_TOKEN_UNKNOWN, GR_TOKEN_CONTROL, GR_TOKEN_BYTE,
+                             GR_TOKEN_NORMAL,  GR_TOKEN_NORMAL,  GR_TOKEN_NORMAL};
+    const float scores[6] = {0};
+    struct gr_token_trie *trie;
+    struct gr_grammar *g;
+    struct gr_grammar_state *s;
+    struct gr_vocab *v;
+    const uint32_t *mask;
+    source.tokens = tokens, source.types = types, source.scores = scores;
+    source.n_tok = source.n_types = source.n_scores = 6;
+    source.special[GR_SPECIAL_UNK] = 0, source.special[GR_SPECIAL_EOS] = 1;
+    cr_assert_eq(gr_vocab_open_source(&v, &source), 0, "%s", gr_error());
+    cr_assert_eq(gr_token_trie_new(&trie, v), 0);
+    cr_assert_eq(gr_grammar_from_gbnf(&g, "root ::= \"a\" .?", 15, trie), 0, "%s", gr_error());
+    cr_assert_eq(gr_grammar_state_new(&s, g), 0);
+    cr_expect(gr_grammar_allowed(s, &mask) == 0 && mask[0] == 0x1c, "%x", mask[0]);
+    cr_expect_eq(gr_grammar_accept(s, 2), 0);
+    cr_expect(gr_grammar_allowed(s, &mask) == 0 && mask[0] == 0x2e, "%x", mask[0]);
+    gr_grammar_state_free(&s);
+    gr_grammar_free(&g);
+    gr_token_trie_free(&trie);
+    gr_vocab_close(&v);
 }
 
 /* A vocabulary without a token for what the grammar wants, or for the end. */
