@@ -224,6 +224,11 @@ GR_API int gr_text_tokenize(const struct gr_model *model, const char *text, size
                             bool add_special, bool parse_special, int32_t **ids, size_t *n_ids);
 GR_API void gr_free_ids(int32_t *ids);
 
+/* Bytes [lo, hi) of a text. */
+struct gr_text_span {
+    size_t lo, hi;
+};
+
 /* Bytes of one token, owned by the model; control tokens are empty unless `special`. */
 GR_API int gr_text_piece(const struct gr_model *model, int32_t id, bool special, const char **p,
                          size_t *n);

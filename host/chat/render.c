@@ -1,0 +1,124 @@
+/* A render: limits, errors, context, result. */
+#include "chat/render.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "chat/json.h"
+#include "chat/lex.h"
+#include "chat/run.h"
+#include "gr/status.h"
+
+bool gr_render_ok(const struct gr_render *r)
+{
+    return !r->rc;
+}
+
+int64_t gr_render_now(const struct gr_render *r)
+{
+    return r->now;
+}
+
+struct gr_val gr_render_fail(struct gr_render *r, const char *fmt, ...)
+{
+    char what[512];
+    va_list ap;
+    if (r->rc)
+        return gr_none();
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    for (char *c = what; *c; c++)
+        *c = (unsigned char)*c < ' ' || *c == 127 ? ' ' : *c;
+    r->rc = gr_source_fail(r->prog->source, r->prog->code[r->pc].at, "%s", what);
+    return gr_none();
+}
+
+void gr_render_raise(struct gr_render *r, const char *p, size_t n)
+{
+    char what[1500];
+    size_t k = GR_MIN(n, sizeof what - 1);
+    if (r->rc)
+        return;
+    for (size_t i = 0; i < k; i++)
+        what[i] = (unsigned char)p[i] < ' ' || p[i] == 127 ? ' ' : p[i];
+    while (k < n && k && (p[k] & 0xc0) == 0x80)
+        k--;
+    what[k] = 0;
+    r->rc = gr_fail(GR_E_TEMPLATE, "%s", what);
+}
+
+bool gr_render_step(struct gr_render *r, uint64_t n)
+{
+    r->steps += n;
+    if (r->steps > GR_RENDER_MAX_STEPS)
+        gr_render_fail(r, "the template takes more than %u steps", GR_RENDER_MAX_STEPS);
+    return !r->rc;
+}
+
+void *gr_render_alloc(struct gr_render *r, size_t n, size_t size)
+{
+    size_t bytes;
+    if (r->rc)
+        return NULL;
+    if (!gr_mul(&bytes, n, size) || bytes > GR_RENDER_MAX_MEMORY ||
+        r->mem.total + bytes > GR_RENDER_MAX_MEMORY) {
+        gr_render_fail(r, "the template takes more than %u MiB of memory",
+                       GR_RENDER_MAX_MEMORY >> 20);
+        return NULL;
+    }
+    void *p = gr_arena_alloc(&r->mem, bytes);
+    if (!p)
+        r->rc = GR_E_NOMEM_HOST;
+    return p;
+}
+
+/* Copies the output and its marks as spans. */
+static int give(struct gr_render *r, struct gr_rendered *out)
+{
+    const struct gr_text *t = r->out;
+    struct gr_vec spans = {0};
+    int rc = 0;
+    for (size_t i = 0, end; t->mark && i < t->n && !rc; i = end) {
+        for (end = i; end < t->n && t->mark[end] == t->mark[i];)
+            end++;
+        struct gr_text_span span = {i, end};
+        if (t->mark[i])
+            rc = gr_vec_append(&spans, &span, 1, sizeof span);
+    }
+    char *text = rc ? NULL : gr_strndup(t->n ? t->p : "", t->n);
+    if (!text) {
+        gr_vec_fini(&spans);
+        return GR_E_NOMEM_HOST;
+    }
+    *out = (struct gr_rendered){text, t->n, spans.data, spans.n};
+    return 0;
+}
+
+int gr_program_render(const struct gr_program *p, const char *context, size_t n, int64_t now,
+                      struct gr_rendered *out)
+{
+    *out = (struct gr_rendered){0};
+    struct gr_render *r = gr_calloc(1, sizeof *r);
+    if (!r)
+        return GR_E_NOMEM_HOST;
+    struct gr_text text = {0};
+    r->prog = p, r->now = now, r->out = &text;
+    r->context = gr_context_read(r, context, n);
+    r->scope = gr_scope_new(r, NULL);
+    if (!r->rc)
+        gr_run(r);
+    int rc = r->rc ? r->rc : give(r, out);
+    gr_arena_fini(&r->mem);
+    gr_free(r);
+    return rc;
+}
+
+void gr_rendered_fini(struct gr_rendered *x)
+{
+    gr_free(x->text);
+    gr_free(x->span);
+    *x = (struct gr_rendered){0};
+}
