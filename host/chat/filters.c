@@ -470,7 +470,7 @@ GR_FILTER(filter_round)
     struct gr_val big = gr_operate(r, GR_MUL, self, unit);
     if (gr_render_ok(r) && big.type == GR_VAL_FLOAT && !isfinite(big.f))
         return gr_render_fail(r, "cannot convert float infinity or NaN to integer");
-    if (gr_render_ok(r) && big.type == GR_VAL_FLOAT)
+    if (gr_render_ok(r) && big.type == GR_VAL_FLOAT && fabs(big.f) < 9e18) /* larger ones are whole */
         big = int_of_float(r, up ? ceil(big.f) : floor(big.f));
     return gr_operate(r, GR_DIV, big, unit);
 }

@@ -255,7 +255,7 @@ static void percent(struct gr_render *r, struct gr_text *t, struct percent *p)
     }
     x.width = percent_number(r, p);
     if (p->at < s->n && s->p[p->at] == '.')
-        p->at++, x.precision = GR_MAX(percent_number(r, p), 0);
+        p->at++, x.precision = percent_number(r, p), x.precision += x.precision < 0;
     if (x.width < -1)
         x.align = '<', x.width = -x.width;
     if (x.width > MOST_WIDTH || x.precision > MOST_WIDTH) {

@@ -332,6 +332,7 @@ static void parse_loop_body(struct gr_parser *p, const struct targets *g, struct
     emit_targets(p, g);
     expect_block_end(p);
     parse_body(p, ends);
+    gr_code_emit(p, GR_OP_PASSED, 0, 0, 0, at);
     gr_emit_back(p, next, at);
     gr_patch(p, next);
     outside(p, &a);
@@ -355,6 +356,9 @@ static void parse_for(struct gr_parser *p)
         gr_parse_fail(p, "recursive loops are not supported: use a macro that calls itself");
     parse_loop_body(p, &g, &breaks);
     p->soft = soft;
+    for (size_t i = 0; i < breaks.n; i++)
+        gr_patch(p, ((size_t *)breaks.data)[i]);
+    gr_vec_fini(&breaks);
     size_t end = gr_code_emit(p, GR_OP_LOOP_END, 0, 0, 0, at);
     if (gr_parse_accept_name(p, "else")) {
         bool was = p->soft;
@@ -367,9 +371,6 @@ static void parse_for(struct gr_parser *p)
         expect_block_end(p);
     }
     gr_patch(p, end);
-    for (size_t i = 0; i < breaks.n; i++)
-        gr_patch(p, ((size_t *)breaks.data)[i]);
-    gr_vec_fini(&breaks);
 }
 
 static void parse_jump(struct gr_parser *p, bool is_break, uint32_t at)
@@ -614,8 +615,10 @@ static void parse_statement(struct gr_parser *p)
         parse_filter_block(p);
     else if (gr_parse_accept_name(p, "with"))
         parse_with(p);
-    else if (gr_parse_is_name(p, "break") || gr_parse_is_name(p, "continue"))
-        parse_jump(p, gr_parse_is_name((p->t++, p), "break"), at);
+    else if (gr_parse_accept_name(p, "break"))
+        parse_jump(p, true, at);
+    else if (gr_parse_accept_name(p, "continue"))
+        parse_jump(p, false, at);
     else if (gr_parse_accept_name(p, "generation")) {
         parse_captured(p, "endgeneration", at);
         gr_code_emit(p, GR_OP_WRITE, 0, 0, 0, at);

@@ -152,7 +152,7 @@ static void loop_begin(struct gr_render *r, struct gr_val iterable)
             memcpy(grown, r->loops, r->n_loops * sizeof(struct gr_loop *));
         r->loops = grown, r->cap_loops = cap;
     }
-    *l = (struct gr_loop){.items = items, .depth = 1, .outer = r->scope};
+    *l = (struct gr_loop){.items = items, .outer = r->scope};
     r->loops[r->n_loops++] = l;
 }
 
@@ -370,10 +370,13 @@ static void control(struct gr_render *r, const struct gr_instr *in)
         loop_next(r, in);
         return;
     case GR_OP_LOOP_END:
-        jump(r, in, r->loops[--r->n_loops]->items->n > 0);
+        jump(r, in, r->loops[--r->n_loops]->passed);
+        return;
+    case GR_OP_PASSED:
+        r->loops[r->n_loops - 1]->passed = true;
         return;
     case GR_OP_BREAK:
-        r->scope = r->loops[--r->n_loops]->outer;
+        r->scope = r->loops[r->n_loops - 1]->outer;
         jump(r, in, true);
         return;
     case GR_OP_SCOPE:

@@ -147,7 +147,7 @@ struct gr_lazy {
 struct gr_loop {
     struct gr_list *items;
     size_t at;    /* 1 in the first iteration, 0 before */
-    size_t depth; /* 1: outermost */
+    bool passed;  /* an iteration came to its end: there is no `else` */
     struct gr_scope *outer;
     struct gr_list *kept; /* while the loop's condition chooses items */
     struct gr_list *changed;
