@@ -12,7 +12,7 @@
 #include "text/utf8.h"
 
 struct lexer {
-    struct gr_program *prog;
+    struct gr_template *prog;
     const char *p; /* the source */
     size_t n, at;
     struct gr_vec *tokens;
@@ -21,7 +21,7 @@ struct lexer {
     size_t n_open;
 };
 
-void gr_program_place(const char *source, size_t at, unsigned *line, unsigned *column)
+void gr_source_place(const char *source, size_t at, unsigned *line, unsigned *column)
 {
     *line = *column = 1;
     for (size_t i = 0; i < at; i++) {
@@ -40,7 +40,7 @@ int gr_source_fail(const char *source, size_t at, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(what, sizeof what, fmt, ap);
     va_end(ap);
-    gr_program_place(source, at, &line, &column);
+    gr_source_place(source, at, &line, &column);
     return gr_fail(GR_E_TEMPLATE, "chat template, line %u, column %u: %s", line, column, what);
 }
 
@@ -426,7 +426,7 @@ static int tag(struct lexer *x, bool block)
     return rc;
 }
 
-int gr_lex(struct gr_program *prog, struct gr_vec *tokens)
+int gr_lex(struct gr_template *prog, struct gr_vec *tokens)
 {
     struct lexer x = {prog, prog->source, prog->n_source, 0, tokens, .line_start = true};
     int rc = 0;

@@ -675,7 +675,7 @@ static void parse_body(struct gr_parser *p, const char *const *ends)
 /* ---- templates ---- */
 
 /* Copies the source with newlines as \n and without the last one. */
-static int copy_source(struct gr_program *prog, const char *text, size_t n)
+static int copy_source(struct gr_template *prog, const char *text, size_t n)
 {
     size_t k = 0;
     prog->source = gr_arena_alloc(&prog->mem, n + 1);
@@ -711,7 +711,7 @@ static void *keep(struct gr_parser *p, const struct gr_vec *v, size_t item)
     return copy;
 }
 
-static int parse(struct gr_program *prog, const struct gr_token *tokens)
+static int parse(struct gr_template *prog, const struct gr_token *tokens)
 {
     struct gr_parser p = {.prog = prog, .t = tokens};
     prog->loop = gr_name_index(&p, "loop", 4);
@@ -733,14 +733,14 @@ static int parse(struct gr_program *prog, const struct gr_token *tokens)
     return p.rc;
 }
 
-int gr_program_new(struct gr_program **out, const char *text, size_t n)
+int gr_template_new(struct gr_template **out, const char *text, size_t n)
 {
     struct gr_vec tokens = {0};
     *out = NULL;
     if (n > GR_TEMPLATE_MAX_BYTES)
         return gr_fail(GR_E_TEMPLATE, "chat template of %zu bytes; at most %u are read", n,
                        GR_TEMPLATE_MAX_BYTES);
-    struct gr_program *prog = gr_calloc(1, sizeof *prog);
+    struct gr_template *prog = gr_calloc(1, sizeof *prog);
     if (!prog)
         return GR_E_NOMEM_HOST;
     prog->mem.cap = GR_TEMPLATE_MAX_MEMORY;
@@ -751,12 +751,12 @@ int gr_program_new(struct gr_program **out, const char *text, size_t n)
         rc = parse(prog, tokens.data);
     gr_vec_fini(&tokens);
     if (rc)
-        gr_program_free(&prog);
+        gr_template_free(&prog);
     *out = prog;
     return rc;
 }
 
-void gr_program_free(struct gr_program **p)
+void gr_template_free(struct gr_template **p)
 {
     if (!p || !*p)
         return;

@@ -8,7 +8,7 @@
 #define GR_MAX_TARGETS 32 /* names that one assignment sets */
 
 struct gr_parser {
-    struct gr_program *prog;
+    struct gr_template *prog;
     const struct gr_token *t; /* the current token */
     struct gr_vec code;       /* struct gr_instr */
     struct gr_vec consts;     /* struct gr_val */

@@ -1,10 +1,11 @@
-/* A parsed template: instructions for a stack machine. Immutable; any number of renders may use it
- * at once. */
+/* A parsed template (gpurun.h): instructions for a stack machine. Immutable; any number of renders may
+ * use it at once. */
 #ifndef GR_CHAT_PROGRAM_H
 #define GR_CHAT_PROGRAM_H
 
 #include "base/alloc.h"
 #include "chat/value.h"
+#include "gpurun.h"
 
 #define GR_TEMPLATE_MAX_BYTES (1u << 20)
 #define GR_TEMPLATE_MAX_MEMORY (256u << 20)
@@ -43,7 +44,7 @@ struct gr_macro_code {
     bool takes_caller, takes_varargs, takes_kwargs;
 };
 
-struct gr_program {
+struct gr_template {
     struct gr_arena mem;
     char *source; /* newlines are \n, without the last one */
     size_t n_source;
@@ -58,10 +59,7 @@ struct gr_program {
     int32_t loop, caller, varargs, kwargs; /* names with a meaning */
 };
 
-/* Parses n bytes. GR_E_TEMPLATE with line and column; *out is NULL on failure. */
-int gr_program_new(struct gr_program **out, const char *text, size_t n);
-void gr_program_free(struct gr_program **p);
 /* Line and column, from 1, of an offset of the source; columns count characters. */
-void gr_program_place(const char *source, size_t at, unsigned *line, unsigned *column);
+void gr_source_place(const char *source, size_t at, unsigned *line, unsigned *column);
 
 #endif

@@ -1,6 +1,4 @@
 /* A render: limits, errors, context, result. */
-#include "chat/render.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +74,7 @@ void *gr_render_alloc(struct gr_render *r, size_t n, size_t size)
 }
 
 /* Copies the output and its marks as spans. */
-static int give(struct gr_render *r, struct gr_rendered *out)
+static int give(struct gr_render *r, struct gr_prompt *prompt)
 {
     const struct gr_text *t = r->out;
     struct gr_vec spans = {0};
@@ -93,32 +91,34 @@ static int give(struct gr_render *r, struct gr_rendered *out)
         gr_vec_fini(&spans);
         return GR_E_NOMEM_HOST;
     }
-    *out = (struct gr_rendered){text, t->n, spans.data, spans.n};
+    *prompt = (struct gr_prompt){text, t->n, spans.data, spans.n};
     return 0;
 }
 
-int gr_program_render(const struct gr_program *p, const char *context, size_t n, int64_t now,
-                      struct gr_rendered *out)
+int gr_template_render(const struct gr_template *t, const char *context, size_t n, int64_t now,
+                       struct gr_prompt *prompt)
 {
-    *out = (struct gr_rendered){0};
+    *prompt = (struct gr_prompt){0};
     struct gr_render *r = gr_calloc(1, sizeof *r);
     if (!r)
         return GR_E_NOMEM_HOST;
     struct gr_text text = {0};
-    r->prog = p, r->now = now, r->out = &text;
+    r->prog = t, r->now = now, r->out = &text;
     r->context = gr_context_read(r, context, n);
     r->scope = gr_scope_new(r, NULL);
     if (!r->rc)
         gr_run(r);
-    int rc = r->rc ? r->rc : give(r, out);
+    int rc = r->rc ? r->rc : give(r, prompt);
     gr_arena_fini(&r->mem);
     gr_free(r);
     return rc;
 }
 
-void gr_rendered_fini(struct gr_rendered *x)
+void gr_prompt_free(struct gr_prompt *prompt)
 {
-    gr_free(x->text);
-    gr_free(x->span);
-    *x = (struct gr_rendered){0};
+    if (!prompt)
+        return;
+    gr_free(prompt->text);
+    gr_free(prompt->input);
+    *prompt = (struct gr_prompt){0};
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/checked.h"
-#include "chat/render.h"
 
 void gr_push(struct gr_render *r, struct gr_val v)
 {

@@ -32,7 +32,7 @@ struct gr_frame {
 };
 
 struct gr_render {
-    const struct gr_program *prog;
+    const struct gr_template *prog;
     struct gr_arena mem;
     int rc; /* sticky; the message is gr_fail's */
     uint64_t steps;

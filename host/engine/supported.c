@@ -61,6 +61,8 @@ const char *gr_supported(enum gr_supported kind, int32_t i, char *about, size_t 
         return i < 0 ? NULL : gr_pre_name((size_t)i);
     case GR_SUPPORTED_RECIPE:
         return gr_recipe_name(i, about, n);
+    case GR_SUPPORTED_TEMPLATE:
+        return gr_template_known(i, NULL);
     }
     return NULL;
 }

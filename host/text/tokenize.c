@@ -6,9 +6,9 @@
 #include "text/pre.h"
 #include "text/text_impl.h"
 
-/* Finds the longest added token at the start of p[0, n): *best receives its id, or -1, and *len its
- * length. */
-static int added_at(struct gr_job *j, const char *p, size_t n, bool parse_special, int32_t *best,
+/* Finds the longest added token at the start of p[0, n), a control token only within p[0, plain): *best
+ * receives its id, or -1, and *len its length. */
+static int added_at(struct gr_job *j, const char *p, size_t n, size_t plain, int32_t *best,
                     size_t *len)
 {
     const struct gr_vocab *v = j->v;
@@ -17,7 +17,7 @@ static int added_at(struct gr_job *j, const char *p, size_t n, bool parse_specia
     *best = -1;
     for (; i < n && (node = gr_trie_step(&v->added, node, (uint8_t)p[i])); i++) {
         int32_t id = v->added.id[node];
-        if (id >= 0 && (parse_special || v->type[id] == GR_TOKEN_USER_DEFINED))
+        if (id >= 0 && (i < plain || v->type[id] == GR_TOKEN_USER_DEFINED))
             *best = id, *len = i + 1;
     }
     return gr_job_count(j, i);
@@ -71,15 +71,27 @@ static int run(struct gr_job *j, const char *p, size_t n)
         "input, which gpurun replay takes");
 }
 
+/* Bytes at text[i, n) up to the first one of `input`; *at is the first part that does not end before
+ * i. */
+static size_t plain_at(const struct gr_text_span *input, size_t n_input, size_t *at, size_t i,
+                       size_t n)
+{
+    while (*at < n_input && input[*at].hi <= i)
+        ++*at;
+    return *at == n_input ? n - i : input[*at].lo <= i ? 0 : input[*at].lo - i;
+}
+
 /* Splits the text at added tokens and tokenizes the parts between them. */
-static int run_all(struct gr_job *j, const char *p, size_t n, bool parse_special)
+static int run_all(struct gr_job *j, const char *p, size_t n, const struct gr_text_span *input,
+                   size_t n_input)
 {
     const struct gr_vocab *v = j->v;
-    size_t start = 0, i = 0, len = 0;
+    size_t start = 0, i = 0, len = 0, part = 0;
     int rc = 0;
     while (i < n && !rc) {
         int32_t id;
-        rc = added_at(j, p + i, n - i, parse_special, &id, &len);
+        size_t plain = plain_at(input, n_input, &part, i, n);
+        rc = added_at(j, p + i, n - i, plain, &id, &len);
         if (rc || id < 0) {
             i++;
             continue;
@@ -101,6 +113,13 @@ static int run_all(struct gr_job *j, const char *p, size_t n, bool parse_special
 int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
                 bool parse_special, struct gr_vec *ids)
 {
+    struct gr_text_span all = {0, n};
+    return gr_tokenize_parts(v, text, n, add_special, &all, parse_special ? 0 : 1, ids);
+}
+
+int gr_tokenize_parts(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
+                      const struct gr_text_span *input, size_t n_input, struct gr_vec *ids)
+{
     if (n > GR_TOKENIZE_MAX_BYTES)
         return gr_fail(GR_E_TOO_LARGE, "text of %zu bytes; at most %u can be tokenized at once", n,
                        GR_TOKENIZE_MAX_BYTES);
@@ -110,7 +129,7 @@ int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_s
     size_t had = ids->n;
     int rc = add_special && v->first >= 0 ? gr_job_push(&j, v->first) : 0;
     if (!rc)
-        rc = run_all(&j, n ? text : "", n, parse_special);
+        rc = run_all(&j, n ? text : "", n, input, n_input);
     if (!rc && add_special && v->last >= 0)
         rc = gr_job_push(&j, v->last);
     if (rc)

@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "gguf/gguf.h"
+#include "gpurun.h"
 
 struct gr_vocab;
 
@@ -132,6 +133,11 @@ int32_t gr_vocab_find(const struct gr_vocab *v, const char *text, size_t n);
  * reaches. */
 int gr_tokenize(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
                 bool parse_special, struct gr_vec *ids);
+
+/* The same where the texts of control tokens become those tokens only outside of the parts `input`
+ * [n_input] of the text, which are in order and do not overlap. */
+int gr_tokenize_parts(const struct gr_vocab *v, const char *text, size_t n, bool add_special,
+                      const struct gr_text_span *input, size_t n_input, struct gr_vec *ids);
 
 /* *p, *n receive the bytes that a token stands for, owned by the vocabulary; they need not be whole
  * characters. Control and unknown tokens have none unless `special`. GR_E_INVALID outside [0,

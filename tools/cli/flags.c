@@ -23,6 +23,7 @@ const struct gr_command_spec gr_commands[] = {
 
 #define RUN (1u << GR_CMD_run | 1u << GR_CMD_profile) /* profile has the flags of run */
 #define TOKENIZE (1u << GR_CMD_tokenize)
+#define TEMPLATE (1u << GR_CMD_template)
 #define EMBED (1u << GR_CMD_embed)
 #define BENCH (1u << GR_CMD_bench)
 #define INSPECT (1u << GR_CMD_inspect)

@@ -314,6 +314,7 @@ static int check_arguments(struct gr_options *o, const char *model)
 {
     const struct gr_command_spec *c = &gr_commands[o->command];
     bool takes_model = o->command == GR_CMD_run || o->command == GR_CMD_tokenize ||
+                       o->command == GR_CMD_template ||
                        o->command == GR_CMD_embed || o->command == GR_CMD_inspect ||
                        o->command == GR_CMD_fit || o->command == GR_CMD_profile ||
                        o->command == GR_CMD_perplexity || o->command == GR_CMD_imatrix ||

@@ -1,5 +1,5 @@
-/* gpurun list: architectures, storage types and tokenizers that are read, and the recipes that are
- * written. */
+/* gpurun list: architectures, storage types and tokenizers that are read, the recipes that are
+ * written, and known chat templates. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +17,7 @@ static const struct {
     {"recipes", GR_SUPPORTED_RECIPE},
     {"tokenizers", GR_SUPPORTED_TOKENIZER},
     {"pre-tokenizers", GR_SUPPORTED_PRE_TOKENIZER},
+    {"templates", GR_SUPPORTED_TEMPLATE},
 };
 enum { N_LIST = sizeof lists / sizeof *lists };
 
@@ -65,8 +66,8 @@ int gr_tool_list(const struct gr_options *o)
         return gr_say_no_memory();
     if (n)
         return 0;
-    gr_say_error(
-        "list: architectures, types, recipes, tokenizers or pre-tokenizers expected, '%s' found",
-        only);
+    gr_say_error("list: architectures, types, recipes, tokenizers, pre-tokenizers or templates "
+                 "expected, '%s' found",
+                 only);
     return GR_EXIT_USAGE;
 }

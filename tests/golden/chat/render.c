@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat/render.h"
+#include "gpurun.h"
 #include "gr/status.h"
 
 static void answer(char kind, const char *p, size_t n)
@@ -18,28 +18,28 @@ static void answer(char kind, const char *p, size_t n)
 
 int main(void)
 {
-    struct gr_program *program = NULL;
+    struct gr_template *program = NULL;
     char kind, why[2048] = "no template";
     size_t n;
     while (scanf("%c %zu", &kind, &n) == 2 && getchar() == '\n') {
         char *text = malloc(n + 1);
         if (!text || fread(text, 1, n, stdin) != n)
             return 1;
-        struct gr_rendered out = {0};
+        struct gr_prompt out = {0};
         if (kind == 'T') {
-            gr_program_free(&program);
-            if (gr_program_new(&program, text, n))
+            gr_template_free(&program);
+            if (gr_template_new(&program, text, n))
                 snprintf(why, sizeof why, "%s", gr_error());
         } else if (!program) {
             answer('E', why, strlen(why));
-        } else if (gr_program_render(program, text, n, 1721995200, &out)) {
+        } else if (gr_template_render(program, text, n, 1721995200, &out)) {
             answer('E', gr_error(), strlen(gr_error()));
         } else {
             answer('O', out.text, out.n);
         }
-        gr_rendered_fini(&out);
+        gr_prompt_free(&out);
         free(text);
     }
-    gr_program_free(&program);
+    gr_template_free(&program);
     return 0;
 }
