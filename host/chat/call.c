@@ -270,8 +270,8 @@ static struct gr_val call_range(struct gr_render *r, struct gr_val self, const s
     if (!x.step)
         return gr_render_fail(r, "range() arg 3 must not be zero");
     bool up = x.step > 0;
-    uint64_t span = up ? (uint64_t)x.stop - (uint64_t)x.start
-                       : (uint64_t)x.start - (uint64_t)x.stop;
+    uint64_t span =
+        up ? (uint64_t)x.stop - (uint64_t)x.start : (uint64_t)x.start - (uint64_t)x.stop;
     uint64_t by = up ? (uint64_t)x.step : -(uint64_t)x.step;
     uint64_t n = up == (x.start < x.stop) && x.start != x.stop ? (span - 1) / by + 1 : 0;
     if (n > GR_RANGE_MAX)
@@ -311,8 +311,8 @@ static struct gr_val call_dict(struct gr_render *r, struct gr_val self, const st
     return gr_dict_value(d);
 }
 
-static struct gr_val call_namespace(struct gr_render *r, struct gr_val self,
-                                    const struct gr_val *v, const struct gr_args *a)
+static struct gr_val call_namespace(struct gr_render *r, struct gr_val self, const struct gr_val *v,
+                                    const struct gr_args *a)
 {
     struct gr_val d = call_dict(r, self, v, a);
     d.type = gr_render_ok(r) ? GR_VAL_NAMESPACE : GR_VAL_NONE;
@@ -348,10 +348,8 @@ static struct gr_val call_strftime(struct gr_render *r, struct gr_val self, cons
 }
 
 static const struct gr_native globals[] = {
-    {"range", call_range, "/!start stop step"},
-    {"dict", call_dict, NULL},
-    {"namespace", call_namespace, NULL},
-    {"raise_exception", call_raise, "!message"},
+    {"range", call_range, "/!start stop step"}, {"dict", call_dict, NULL},
+    {"namespace", call_namespace, NULL},        {"raise_exception", call_raise, "!message"},
     {"strftime_now", call_strftime, "!format"},
 };
 

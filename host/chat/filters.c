@@ -154,8 +154,7 @@ static struct gr_val indention(struct gr_render *r, struct gr_val width)
         return width;
     if (gr_is_given(width) && !gr_is_int(width))
         return gr_render_fail(r, "indent: a width is a number or a text");
-    return gr_operate(r, GR_MUL, gr_str_text(r, " "),
-                      gr_is_given(width) ? width : gr_int(4));
+    return gr_operate(r, GR_MUL, gr_str_text(r, " "), gr_is_given(width) ? width : gr_int(4));
 }
 
 GR_FILTER(filter_indent)
@@ -171,9 +170,8 @@ GR_FILTER(filter_indent)
     struct gr_val method = gr_method_find(r, s, "splitlines", 10);
     struct gr_val whole = gr_str_concat(r, s.str, gr_str_text(r, "\n").str);
     struct gr_args none = {0};
-    struct gr_val lines = gr_render_ok(r)
-                              ? gr_native_call(r, method.method->native, whole, &none)
-                              : gr_none();
+    struct gr_val lines =
+        gr_render_ok(r) ? gr_native_call(r, method.method->native, whole, &none) : gr_none();
     for (size_t i = 0; gr_render_ok(r) && i < lines.list->n; i++) {
         const struct gr_string *line = lines.list->v[i].str;
         if (i)
@@ -208,13 +206,14 @@ GR_FILTER(filter_truncate)
     (void)a;
     int64_t length, leeway;
     struct gr_val end = gr_is_given(v[2]) ? v[2] : gr_str_text(r, "...");
-    if (!gr_int_arg(r, v[0], 255, &length) || !gr_int_arg(r, v[3], 5, &leeway) ||
-        !gr_render_ok(r))
+    if (!gr_int_arg(r, v[0], 255, &length) || !gr_int_arg(r, v[3], 5, &leeway) || !gr_render_ok(r))
         return gr_none();
-    if (!gr_is_str(self) || !gr_is_str(end) || length < gr_length(end) || leeway < 0)
-        return gr_render_fail(r, "truncate: a text and a length that its end fits in are expected");
-    if (gr_length(self) <= length + leeway)
+    if (!gr_is_str(end) || length < gr_length(end) || leeway < 0)
+        return gr_render_fail(r, "truncate: the end does not fit in the length");
+    if (gr_length(self) >= 0 && gr_length(self) <= length + leeway)
         return self;
+    if (!gr_is_str(self))
+        return gr_render_fail(r, "truncate: a text is expected, not '%s'", gr_type_name(self));
     struct gr_val s = gr_slice(r, self, gr_none(), gr_int(length - gr_length(end)), gr_none());
     if (gr_render_ok(r) && !flag(r, v[1])) {
         const char *blank = s.str->n ? memrchr(s.str->p, ' ', s.str->n) : NULL;
@@ -470,7 +469,8 @@ GR_FILTER(filter_round)
     struct gr_val big = gr_operate(r, GR_MUL, self, unit);
     if (gr_render_ok(r) && big.type == GR_VAL_FLOAT && !isfinite(big.f))
         return gr_render_fail(r, "cannot convert float infinity or NaN to integer");
-    if (gr_render_ok(r) && big.type == GR_VAL_FLOAT && fabs(big.f) < 9e18) /* larger ones are whole */
+    if (gr_render_ok(r) && big.type == GR_VAL_FLOAT &&
+        fabs(big.f) < 9e18) /* larger ones are whole */
         big = int_of_float(r, up ? ceil(big.f) : floor(big.f));
     return gr_operate(r, GR_DIV, big, unit);
 }

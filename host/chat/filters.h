@@ -1,4 +1,5 @@
-/* Functions of filters: filters.c has the table and those of texts and numbers, filters_list.c those of sequences. */
+/* Functions of filters: filters.c has the table and those of texts and numbers, filters_list.c
+ * those of sequences. */
 #ifndef GR_CHAT_FILTERS_H
 #define GR_CHAT_FILTERS_H
 

@@ -1,4 +1,5 @@
-/* Filters of sequences and dicts. Recursion (a filter that applies filters) ends with its arguments. */
+/* Filters of sequences and dicts. Recursion (a filter that applies filters) ends with its
+ * arguments. */
 #include <ctype.h>
 #include <string.h>
 
@@ -295,11 +296,9 @@ GR_FILTER(filter_groupby)
 static struct gr_val lazy(struct gr_render *r, struct gr_val self, const struct gr_args *a,
                           struct gr_list *(*make)(struct gr_render *, struct gr_lazy *), int kind)
 {
-    return gr_lazy_new(r, (struct gr_lazy){.make = make,
-                                           .what = "generator",
-                                           .source = self,
-                                           .args = *a,
-                                           .kind = kind});
+    return gr_lazy_new(
+        r, (struct gr_lazy){
+               .make = make, .what = "generator", .source = self, .args = *a, .kind = kind});
 }
 
 /* Value of a keyword argument, or absent. */
@@ -327,8 +326,8 @@ static struct gr_list *make_attributes(struct gr_render *r, const struct gr_lazy
         gr_render_fail(r, "map: an unknown argument");
     for (size_t i = 0; i < items->n && gr_render_step(r, 1); i++) {
         struct gr_val x = gr_path(r, items->v[i], path);
-        bool replaced = x.type == GR_VAL_UNDEFINED && gr_is_given(other) &&
-                        other.type != GR_VAL_NONE;
+        bool replaced =
+            x.type == GR_VAL_UNDEFINED && gr_is_given(other) && other.type != GR_VAL_NONE;
         gr_list_push(r, l, replaced ? other : x);
     }
     return l;

@@ -16,7 +16,7 @@ struct spec {
     char align;                   /* < > ^ = or 0 */
     char sign;                    /* + - blank or 0 */
     bool alternate, zero;
-    char group; /* , or _ or 0 */
+    char group;               /* , or _ or 0 */
     int64_t width, precision; /* -1: none */
     char type;                /* 0: none */
 };
@@ -103,7 +103,10 @@ static void put_int(struct gr_render *r, struct gr_text *t, const struct spec *x
         }
         prefix = "0b";
     } else if (x->type == 'x' || x->type == 'X' || x->type == 'o') {
-        n = snprintf(body, sizeof body, x->type == 'o' ? "%llo" : x->type == 'x' ? "%llx" : "%llX",
+        n = snprintf(body, sizeof body,
+                     x->type == 'o'   ? "%llo"
+                     : x->type == 'x' ? "%llx"
+                                      : "%llX",
                      (unsigned long long)u);
         prefix = x->type == 'o' ? "0o" : x->type == 'x' ? "0x" : "0X";
     } else {
@@ -289,9 +292,9 @@ struct gr_val gr_percent_format(struct gr_render *r, const struct gr_string *s, 
         if (p.at++ < s->n)
             percent(r, &t, &p);
     }
-    bool all = args.type == GR_VAL_TUPLE ? p.used == args.list->n
-                                         : p.used == 1 || args.type == GR_VAL_DICT ||
-                                               args.type == GR_VAL_LIST;
+    bool mapping = args.type == GR_VAL_DICT || args.type == GR_VAL_LIST ||
+                   args.type == GR_VAL_RANGE || args.type == GR_VAL_UNDEFINED;
+    bool all = args.type == GR_VAL_TUPLE ? p.used == args.list->n : p.used == 1 || mapping;
     if (!all)
         return gr_render_fail(r, "not all arguments converted during string formatting");
     return gr_text_value(r, &t);

@@ -7,7 +7,8 @@
 /* The content of a message, or the texts of its parts. */
 #define CONTENT                                                                                    \
     "{% macro t(m) %}{% if m.content is string %}{{ m.content }}{% elif m.content is sequence %}"  \
-    "{% for p in m.content if p.text is string %}{{ p.text }}{% endfor %}{% endif %}{% endmacro %}"
+    "{% for p in m.content if p.text is string %}{{ p.text }}{% endfor %}{% endif %}{% endmacro "  \
+    "%}"
 
 static const struct gr_known known[] = {
 #define KNOWN(name, tokens, text) {name, tokens, CONTENT text},

@@ -16,7 +16,7 @@ struct lexer {
     const char *p; /* the source */
     size_t n, at;
     struct gr_vec *tokens;
-    bool line_start; /* the last token ended with a newline */
+    bool line_start;                  /* the last token ended with a newline */
     char open[GR_TEMPLATE_MAX_DEPTH]; /* brackets within a tag */
     size_t n_open;
 };
@@ -140,7 +140,8 @@ static int skip_comment(struct lexer *x, size_t start)
     return gr_source_fail(x->p, start, "the comment has no end (#})");
 }
 
-/* Returns the length of the tag "{% word %}" at `at`, 0: there is none. *first and *last are the signs. */
+/* Returns the length of the tag "{% word %}" at `at`, 0: there is none. *first and *last are the
+ * signs. */
 static size_t word_tag(const struct lexer *x, size_t at, const char *word, bool plus, char *first,
                        char *last)
 {
@@ -231,7 +232,7 @@ static int base_of(const struct lexer *x)
 
 static bool is_digit_of(char c, int base)
 {
-    int d = isdigit((unsigned char)c)   ? c - '0'
+    int d = isdigit((unsigned char)c)    ? c - '0'
             : isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10
                                          : 99;
     return d < base;
@@ -243,8 +244,9 @@ static size_t integer_length(const struct lexer *x, int *base)
     size_t i = x->at;
     *base = base_of(x);
     if (*base != 10) {
-        for (i += 2; i < x->n && (is_digit_of(x->p[i], *base) ||
-                                  (x->p[i] == '_' && i + 1 < x->n && is_digit_of(x->p[i + 1], *base)));)
+        for (i += 2;
+             i < x->n && (is_digit_of(x->p[i], *base) ||
+                          (x->p[i] == '_' && i + 1 < x->n && is_digit_of(x->p[i + 1], *base)));)
             i++;
         if (i > x->at + 2)
             return i - x->at;
@@ -432,7 +434,8 @@ int gr_lex(struct gr_template *prog, struct gr_vec *tokens)
     int rc = 0;
     while (x.at < x.n && !rc) {
         size_t i = x.at;
-        while (i < x.n && !(x.p[i] == '{' && i + 1 < x.n && strchr("{%#", x.p[i + 1]) && x.p[i + 1]))
+        while (i < x.n &&
+               !(x.p[i] == '{' && i + 1 < x.n && strchr("{%#", x.p[i + 1]) && x.p[i + 1]))
             i++;
         if (i >= x.n) {
             rc = push_text(&x, x.at, x.n);

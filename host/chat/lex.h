@@ -6,16 +6,16 @@
 #include "chat/program.h"
 
 enum gr_token_kind {
-    GR_TOK_TEXT,        /* outside of tags */
-    GR_TOK_PRINT,       /* {{ */
-    GR_TOK_PRINT_END,   /* }} */
-    GR_TOK_BLOCK,       /* {% */
-    GR_TOK_BLOCK_END,   /* %} */
+    GR_TOK_TEXT,      /* outside of tags */
+    GR_TOK_PRINT,     /* {{ */
+    GR_TOK_PRINT_END, /* }} */
+    GR_TOK_BLOCK,     /* {% */
+    GR_TOK_BLOCK_END, /* %} */
     GR_TOK_NAME,
-    GR_TOK_STRING,      /* quotes are gone, escapes resolved */
+    GR_TOK_STRING, /* quotes are gone, escapes resolved */
     GR_TOK_INT,
     GR_TOK_FLOAT,
-    GR_TOK_OP,          /* operators and brackets */
+    GR_TOK_OP, /* operators and brackets */
     GR_TOK_END
 };
 struct gr_token {

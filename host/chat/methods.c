@@ -17,11 +17,11 @@ static const struct {
 
 static int kind_of(struct gr_val v)
 {
-    return gr_is_str(v)                ? STR
-           : v.type == GR_VAL_DICT     ? DICT
-           : gr_is_sequence(v)         ? LIST
-           : v.type == GR_VAL_LOOP     ? LOOP
-                                       : -1;
+    return gr_is_str(v)            ? STR
+           : v.type == GR_VAL_DICT ? DICT
+           : gr_is_sequence(v)     ? LIST
+           : v.type == GR_VAL_LOOP ? LOOP
+                                   : -1;
 }
 
 struct gr_val gr_method_find(struct gr_render *r, struct gr_val v, const char *p, size_t n)
@@ -55,28 +55,28 @@ static struct gr_val view(struct gr_render *r, struct gr_val self, enum gr_view_
 }
 
 struct gr_val gr_method_dict_keys(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                           const struct gr_args *a)
+                                  const struct gr_args *a)
 {
     (void)v, (void)a;
     return view(r, self, GR_VIEW_KEYS);
 }
 
 struct gr_val gr_method_dict_values(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                             const struct gr_args *a)
+                                    const struct gr_args *a)
 {
     (void)v, (void)a;
     return view(r, self, GR_VIEW_VALUES);
 }
 
 struct gr_val gr_method_dict_items(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                            const struct gr_args *a)
+                                   const struct gr_args *a)
 {
     (void)v, (void)a;
     return view(r, self, GR_VIEW_ITEMS);
 }
 
 struct gr_val gr_method_dict_get(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                          const struct gr_args *a)
+                                 const struct gr_args *a)
 {
     (void)a;
     const struct gr_pair *p = gr_dict_find(r, self.dict, v[0]);
@@ -84,7 +84,7 @@ struct gr_val gr_method_dict_get(struct gr_render *r, struct gr_val self, const 
 }
 
 struct gr_val gr_method_dict_copy(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                           const struct gr_args *a)
+                                  const struct gr_args *a)
 {
     (void)v, (void)a;
     struct gr_dict *d = gr_dict_new(r);
@@ -94,7 +94,7 @@ struct gr_val gr_method_dict_copy(struct gr_render *r, struct gr_val self, const
 }
 
 struct gr_val gr_method_dict_pop(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                          const struct gr_args *a)
+                                 const struct gr_args *a)
 {
     (void)a;
     struct gr_pair *p = gr_dict_find(r, self.dict, v[0]);
@@ -109,8 +109,8 @@ struct gr_val gr_method_dict_pop(struct gr_render *r, struct gr_val self, const 
     return value;
 }
 
-struct gr_val gr_method_dict_setdefault(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                                 const struct gr_args *a)
+struct gr_val gr_method_dict_setdefault(struct gr_render *r, struct gr_val self,
+                                        const struct gr_val *v, const struct gr_args *a)
 {
     (void)a;
     const struct gr_pair *p = gr_dict_find(r, self.dict, v[0]);
@@ -122,7 +122,7 @@ struct gr_val gr_method_dict_setdefault(struct gr_render *r, struct gr_val self,
 }
 
 struct gr_val gr_method_dict_update(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                             const struct gr_args *a)
+                                    const struct gr_args *a)
 {
     (void)v;
     if (a->n > 1 || (a->n && a->v[0].type != GR_VAL_DICT))
@@ -137,7 +137,7 @@ struct gr_val gr_method_dict_update(struct gr_render *r, struct gr_val self, con
 /* ---- lists ---- */
 
 struct gr_val gr_method_list_append(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                             const struct gr_args *a)
+                                    const struct gr_args *a)
 {
     (void)a;
     gr_list_push(r, self.list, v[0]);
@@ -145,7 +145,7 @@ struct gr_val gr_method_list_append(struct gr_render *r, struct gr_val self, con
 }
 
 struct gr_val gr_method_list_extend(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                             const struct gr_args *a)
+                                    const struct gr_args *a)
 {
     (void)a;
     const struct gr_list *items = gr_items(r, v[0]);
@@ -156,14 +156,14 @@ struct gr_val gr_method_list_extend(struct gr_render *r, struct gr_val self, con
 }
 
 struct gr_val gr_method_list_copy(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                           const struct gr_args *a)
+                                  const struct gr_args *a)
 {
     (void)v, (void)a;
     return gr_slice(r, self, gr_none(), gr_none(), gr_none());
 }
 
 struct gr_val gr_method_list_count(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                            const struct gr_args *a)
+                                   const struct gr_args *a)
 {
     (void)a;
     int64_t n = 0;
@@ -173,7 +173,7 @@ struct gr_val gr_method_list_count(struct gr_render *r, struct gr_val self, cons
 }
 
 struct gr_val gr_method_list_index(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                            const struct gr_args *a)
+                                   const struct gr_args *a)
 {
     (void)a;
     int64_t n = (int64_t)self.list->n, lo, hi;
@@ -189,7 +189,7 @@ struct gr_val gr_method_list_index(struct gr_render *r, struct gr_val self, cons
 }
 
 struct gr_val gr_method_list_insert(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                             const struct gr_args *a)
+                                    const struct gr_args *a)
 {
     (void)a;
     int64_t n = (int64_t)self.list->n, i;
@@ -205,7 +205,7 @@ struct gr_val gr_method_list_insert(struct gr_render *r, struct gr_val self, con
 }
 
 struct gr_val gr_method_list_pop(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                          const struct gr_args *a)
+                                 const struct gr_args *a)
 {
     (void)a;
     int64_t n = (int64_t)self.list->n, i;
@@ -224,7 +224,7 @@ struct gr_val gr_method_list_pop(struct gr_render *r, struct gr_val self, const 
 /* ---- loops ---- */
 
 struct gr_val gr_method_loop_cycle(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                            const struct gr_args *a)
+                                   const struct gr_args *a)
 {
     (void)v;
     if (!a->n || a->n_kw)
@@ -232,8 +232,8 @@ struct gr_val gr_method_loop_cycle(struct gr_render *r, struct gr_val self, cons
     return a->v[(self.loop->at + a->n - 1) % a->n];
 }
 
-struct gr_val gr_method_loop_changed(struct gr_render *r, struct gr_val self, const struct gr_val *v,
-                              const struct gr_args *a)
+struct gr_val gr_method_loop_changed(struct gr_render *r, struct gr_val self,
+                                     const struct gr_val *v, const struct gr_args *a)
 {
     (void)v;
     struct gr_list *now = gr_list_new(r, a->n), *was = self.loop->changed;

@@ -244,10 +244,14 @@ static struct gr_val loop_attribute(struct gr_render *r, const struct gr_loop *l
     struct {
         const char *name;
         struct gr_val value;
-    } numbers[] = {{"index", gr_int(at)},         {"index0", gr_int(at - 1)},
-                   {"revindex", gr_int(n - at + 1)}, {"revindex0", gr_int(n - at)},
-                   {"first", gr_bool(at == 1)},   {"last", gr_bool(at == n)},
-                   {"length", gr_int(n)},         {"depth", gr_int(1)},
+    } numbers[] = {{"index", gr_int(at)},
+                   {"index0", gr_int(at - 1)},
+                   {"revindex", gr_int(n - at + 1)},
+                   {"revindex0", gr_int(n - at)},
+                   {"first", gr_bool(at == 1)},
+                   {"last", gr_bool(at == n)},
+                   {"length", gr_int(n)},
+                   {"depth", gr_int(1)},
                    {"depth0", gr_int(0)}};
     for (size_t i = 0; i < GR_COUNT(numbers); i++) {
         if (gr_val_is(name, numbers[i].name))
@@ -293,8 +297,7 @@ static struct gr_val own_item(struct gr_render *r, struct gr_val obj, struct gr_
         return none;
     if (obj.type == GR_VAL_RANGE)
         return gr_int(obj.range->start + i * obj.range->step);
-    return gr_is_str(obj) ? gr_slice(r, obj, gr_int(i), gr_int(i + 1), gr_none())
-                          : obj.list->v[i];
+    return gr_is_str(obj) ? gr_slice(r, obj, gr_int(i), gr_int(i + 1), gr_none()) : obj.list->v[i];
 }
 
 struct gr_val gr_attribute(struct gr_render *r, struct gr_val obj, struct gr_val name)
@@ -399,8 +402,8 @@ static struct gr_val slice_range(struct gr_render *r, const struct gr_range *a, 
     struct gr_range *out = gr_render_alloc(r, 1, sizeof *out);
     if (!out)
         return gr_none();
-    *out = (struct gr_range){.start = a->start + start * a->step,
-                             .stop = a->start + stop * a->step};
+    *out =
+        (struct gr_range){.start = a->start + start * a->step, .stop = a->start + stop * a->step};
     if (!gr_mul(&out->step, a->step, step))
         return overflow(r);
     if (step > 0 ? start < stop : start > stop)

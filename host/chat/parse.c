@@ -93,7 +93,8 @@ void gr_parse_leave(struct gr_parser *p)
 
 /* ---- instructions ---- */
 
-size_t gr_code_emit(struct gr_parser *p, enum gr_op op, int32_t a, int32_t b, uint32_t n, uint32_t at)
+size_t gr_code_emit(struct gr_parser *p, enum gr_op op, int32_t a, int32_t b, uint32_t n,
+                    uint32_t at)
 {
     struct gr_instr i = {.op = (uint8_t)op, .n = n, .a = a, .b = b, .at = at};
     if (!p->rc)
@@ -200,8 +201,7 @@ static void parse_target(struct gr_parser *p, struct targets *g, bool attributes
         if (name.n == strlen(fixed[i]) && !memcmp(name.p, fixed[i], name.n))
             gr_parse_fail(p, "'%s' cannot be set", fixed[i]);
     }
-    struct gr_instr in = {
-        .op = GR_OP_STORE, .a = gr_name_index(p, name.p, name.n), .at = at};
+    struct gr_instr in = {.op = GR_OP_STORE, .a = gr_name_index(p, name.p, name.n), .at = at};
     if (attributes && gr_parse_accept_op(p, ".")) {
         struct gr_name attr = gr_parse_name(p);
         in.op = GR_OP_STORE_ATTR;
@@ -364,7 +364,9 @@ static void parse_for(struct gr_parser *p)
         bool was = p->soft;
         p->soft = false;
         expect_block_end(p);
+        gr_code_emit(p, GR_OP_SCOPE, 0, 0, 0, at);
         parse_to(p, "endfor");
+        gr_code_emit(p, GR_OP_SCOPE_END, 0, 0, 0, at);
         p->soft = was;
     } else {
         gr_parse_skip(p);

@@ -1,4 +1,5 @@
-/* The parser: tokens to instructions, in one pass. parse.c has statements, parse_expr.c expressions. */
+/* The parser: tokens to instructions, in one pass. parse.c has statements, parse_expr.c
+ * expressions. */
 #ifndef GR_CHAT_PARSE_H
 #define GR_CHAT_PARSE_H
 
@@ -16,9 +17,9 @@ struct gr_parser {
     struct gr_vec macros;     /* struct gr_macro_code */
     int rc;                   /* sticky */
     unsigned depth;
-    size_t label;    /* last place that a jump leads to */
-    bool soft;       /* within an if: an unknown filter is an error when it runs */
-    size_t n_loops;  /* loops around, within the same captured text */
+    size_t label;          /* last place that a jump leads to */
+    bool soft;             /* within an if: an unknown filter is an error when it runs */
+    size_t n_loops;        /* loops around, within the same captured text */
     struct gr_vec *breaks; /* of the innermost loop: places of BREAK */
     size_t next;           /* its NEXT */
     const char *unknown;   /* message about an unknown filter or test outside of an if */
@@ -29,8 +30,7 @@ struct gr_parser {
 };
 
 /* Records an error at the current token (or at an offset), unless there is one. */
-void gr_parse_fail(struct gr_parser *p, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+void gr_parse_fail(struct gr_parser *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Returns whether the current token is this operator or name; `accept` also skips it. */
 bool gr_parse_is_op(const struct gr_parser *p, const char *op);
 bool gr_parse_is_name(const struct gr_parser *p, const char *name);
@@ -43,7 +43,8 @@ bool gr_parse_enter(struct gr_parser *p);
 void gr_parse_leave(struct gr_parser *p);
 
 /* Appends an instruction; returns its index. */
-size_t gr_code_emit(struct gr_parser *p, enum gr_op op, int32_t a, int32_t b, uint32_t n, uint32_t at);
+size_t gr_code_emit(struct gr_parser *p, enum gr_op op, int32_t a, int32_t b, uint32_t n,
+                    uint32_t at);
 struct gr_instr *gr_instr_at(struct gr_parser *p, size_t i);
 size_t gr_here(struct gr_parser *p);
 /* Makes the jump of instruction i lead here. */

@@ -51,7 +51,8 @@ static void parse_args(struct gr_parser *p, struct gr_instr *call)
                    *p->t[1].text.p == '=') {
             if (call->flags)
                 gr_parse_fail(p, "named arguments stand before *list and **dict");
-            gr_code_emit(p, GR_OP_CONST, gr_const_string(p, p->t->text.p, p->t->text.n), 0, 0, p->t->at);
+            gr_code_emit(p, GR_OP_CONST, gr_const_string(p, p->t->text.p, p->t->text.n), 0, 0,
+                         p->t->at);
             gr_parse_skip(p);
             gr_parse_skip(p);
             call->b++;
@@ -91,7 +92,8 @@ static struct gr_name dotted(struct gr_parser *p)
     return name;
 }
 
-/* Makes the call of a name that is unknown an error: when it runs, or now unless an if is around. */
+/* Makes the call of a name that is unknown an error: when it runs, or now unless an if is around.
+ */
 static void unknown(struct gr_parser *p, struct gr_instr *call, const char *what,
                     struct gr_name name)
 {
@@ -526,8 +528,8 @@ static struct gr_vec cut(struct gr_parser *p, size_t start)
 {
     struct gr_vec part = {0};
     if (!p->rc)
-        p->rc = gr_vec_append(&part, gr_instr_at(p, start), p->code.n - start,
-                              sizeof(struct gr_instr));
+        p->rc =
+            gr_vec_append(&part, gr_instr_at(p, start), p->code.n - start, sizeof(struct gr_instr));
     if (!p->rc)
         p->code.n = start;
     return part;

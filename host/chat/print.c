@@ -217,8 +217,7 @@ static void put_repr(struct gr_render *r, struct gr_text *t, struct gr_val v, un
     case GR_VAL_VIEW:
         gr_text_put_text(r, t, gr_type_name(v));
         gr_text_put_text(r, t, "(");
-        put_list(r, t,
-                 gr_items(r, v), /* the view's own items: a new list */
+        put_list(r, t, gr_items(r, v), /* the view's own items: a new list */
                  "[]", depth);
         gr_text_put_text(r, t, ")");
         return;

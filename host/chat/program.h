@@ -1,5 +1,5 @@
-/* A parsed template (gpurun.h): instructions for a stack machine. Immutable; any number of renders may
- * use it at once. */
+/* A parsed template (gpurun.h): instructions for a stack machine. Immutable; any number of renders
+ * may use it at once. */
 #ifndef GR_CHAT_PROGRAM_H
 #define GR_CHAT_PROGRAM_H
 
@@ -39,7 +39,7 @@ struct gr_macro_code {
     int32_t name; /* -1: the body of a call block */
     int32_t *params;
     uint32_t n_params;
-    uint32_t start;  /* first instruction */
+    uint32_t start;         /* first instruction */
     uint8_t has_default[8]; /* bit of each of the first 64 parameters */
     bool takes_caller, takes_varargs, takes_kwargs;
 };

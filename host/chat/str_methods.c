@@ -6,8 +6,8 @@
 #include "chat/methods.h"
 
 #define STR_METHOD(fn)                                                                             \
-    struct gr_val gr_method_##fn(struct gr_render *r, struct gr_val self, const struct gr_val *v,         \
-                          const struct gr_args *a)
+    struct gr_val gr_method_##fn(struct gr_render *r, struct gr_val self, const struct gr_val *v,  \
+                                 const struct gr_args *a)
 
 bool gr_int_arg(struct gr_render *r, struct gr_val v, int64_t otherwise, int64_t *out)
 {
@@ -204,8 +204,7 @@ STR_METHOD(str_rstrip)
 
 static bool begins(const struct gr_string *s, const struct gr_string *what, bool at_end)
 {
-    return what->n <= s->n &&
-           !memcmp(s->p + (at_end ? s->n - what->n : 0), what->p, what->n);
+    return what->n <= s->n && !memcmp(s->p + (at_end ? s->n - what->n : 0), what->p, what->n);
 }
 
 STR_METHOD(str_removeprefix)
@@ -404,8 +403,8 @@ static struct gr_val partition(struct gr_render *r, struct gr_val self, struct g
         return gr_none();
     if (!sep.str->n)
         return gr_render_fail(r, "empty separator");
-    int64_t at = last ? find_last(r, self.str, sep.str, self.str->n)
-                      : gr_str_find(r, self.str, sep.str, 0);
+    int64_t at =
+        last ? find_last(r, self.str, sep.str, self.str->n) : gr_str_find(r, self.str, sep.str, 0);
     struct gr_val none = gr_str_view(r, "", 0, NULL);
     if (at < 0)
         return last ? three(r, none, none, self) : three(r, self, none, none);

@@ -136,9 +136,9 @@ struct gr_val gr_str_case(struct gr_render *r, struct gr_val v, enum gr_case how
     for (size_t i = 0, k; i < s->n && gr_render_step(r, i % 64 == 63); i += k) {
         char out[12];
         uint32_t cp = gr_code_at(s, i, &k);
-        int kind = how == GR_UPPER                         ? UPPER
-                   : how == GR_LOWER                       ? LOWER
-                   : how == GR_CAPITALIZE                  ? (i ? LOWER : TITLE)
+        int kind = how == GR_UPPER                            ? UPPER
+                   : how == GR_LOWER                          ? LOWER
+                   : how == GR_CAPITALIZE                     ? (i ? LOWER : TITLE)
                    : how == GR_TITLE || how == GR_TITLE_WORDS ? (inside ? LOWER : TITLE)
                    : utf8proc_category((utf8proc_int32_t)cp) == UTF8PROC_CATEGORY_LU ? LOWER
                                                                                      : UPPER;
@@ -149,7 +149,9 @@ struct gr_val gr_str_case(struct gr_render *r, struct gr_val v, enum gr_case how
                            s->mark && s->mark[i]);
         else
             gr_text_put_as(r, &t, out, put_case(cp, kind, out), s->mark && s->mark[i]);
-        inside = how == GR_TITLE ? is_cased(cp) : !(gr_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp)));
+        inside = how == GR_TITLE
+                     ? is_cased(cp)
+                     : !(gr_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp)));
     }
     return gr_text_value(r, &t);
 }

@@ -157,8 +157,8 @@ IS(iterable)
 IS(sequence)
 {
     UNUSED;
-    return gr_is_str(v) || gr_is_sequence(v) || v.type == GR_VAL_DICT ||
-           v.type == GR_VAL_RANGE || v.type == GR_VAL_UNDEFINED;
+    return gr_is_str(v) || gr_is_sequence(v) || v.type == GR_VAL_DICT || v.type == GR_VAL_RANGE ||
+           v.type == GR_VAL_UNDEFINED;
 }
 
 IS(filter)
@@ -179,8 +179,7 @@ IS(sameas)
     if (v.type != w.type)
         return false;
     bool by_value = gr_is_number(v) || gr_is_str(v);
-    return by_value ? gr_equal(r, v, w)
-                    : v.type == GR_VAL_NONE || v.lazy == w.lazy;
+    return by_value ? gr_equal(r, v, w) : v.type == GR_VAL_NONE || v.lazy == w.lazy;
 }
 
 static bool all_case(struct gr_render *r, struct gr_val v, const char *method)

@@ -10,15 +10,22 @@
 const char *gr_type_name(struct gr_val v)
 {
     static const char *const views[] = {"dict_keys", "dict_values", "dict_items"};
-    static const char *const names[] = {
-        [GR_VAL_ABSENT] = "nothing",      [GR_VAL_UNDEFINED] = "Undefined",
-        [GR_VAL_NONE] = "NoneType",       [GR_VAL_BOOL] = "bool",
-        [GR_VAL_INT] = "int",             [GR_VAL_FLOAT] = "float",
-        [GR_VAL_STR] = "str",             [GR_VAL_LIST] = "list",
-        [GR_VAL_TUPLE] = "tuple",         [GR_VAL_DICT] = "dict",
-        [GR_VAL_NAMESPACE] = "Namespace", [GR_VAL_RANGE] = "range",
-        [GR_VAL_MACRO] = "Macro",         [GR_VAL_GLOBAL] = "function",
-        [GR_VAL_METHOD] = "method",       [GR_VAL_LOOP] = "LoopContext"};
+    static const char *const names[] = {[GR_VAL_ABSENT] = "nothing",
+                                        [GR_VAL_UNDEFINED] = "Undefined",
+                                        [GR_VAL_NONE] = "NoneType",
+                                        [GR_VAL_BOOL] = "bool",
+                                        [GR_VAL_INT] = "int",
+                                        [GR_VAL_FLOAT] = "float",
+                                        [GR_VAL_STR] = "str",
+                                        [GR_VAL_LIST] = "list",
+                                        [GR_VAL_TUPLE] = "tuple",
+                                        [GR_VAL_DICT] = "dict",
+                                        [GR_VAL_NAMESPACE] = "Namespace",
+                                        [GR_VAL_RANGE] = "range",
+                                        [GR_VAL_MACRO] = "Macro",
+                                        [GR_VAL_GLOBAL] = "function",
+                                        [GR_VAL_METHOD] = "method",
+                                        [GR_VAL_LOOP] = "LoopContext"};
     if (v.type == GR_VAL_VIEW)
         return views[v.view->kind];
     return v.type == GR_VAL_LAZY ? v.lazy->what : names[v.type];
@@ -111,10 +118,9 @@ struct gr_val gr_str_concat(struct gr_render *r, const struct gr_string *a,
         buffer_put(r, buf, a);
     }
     buffer_put(r, buf, b);
-    return string(r, (struct gr_string){.p = buf->p + at,
-                                        .n = n,
-                                        .mark = buf->mark ? buf->mark + at : NULL,
-                                        .buf = buf});
+    return string(
+        r, (struct gr_string){
+               .p = buf->p + at, .n = n, .mark = buf->mark ? buf->mark + at : NULL, .buf = buf});
 }
 
 bool gr_val_is(struct gr_val v, const char *text)

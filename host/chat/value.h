@@ -20,8 +20,9 @@
 #define GR_RENDER_MAX_STEPS 1000000u
 #define GR_RENDER_MAX_OUTPUT (4u << 20) /* bytes */
 #define GR_RENDER_MAX_MEMORY (160u << 20)
-#define GR_RENDER_MAX_DEPTH 64u  /* nested calls of macros */
-#define GR_VALUE_MAX_DEPTH 128u  /* nesting of a value that is printed, compared or read from JSON */
+#define GR_RENDER_MAX_DEPTH 64u /* nested calls of macros */
+#define GR_VALUE_MAX_DEPTH 128u /* nesting of a value that is printed, compared or read from JSON  \
+                                 */
 #define GR_RENDER_MAX_STACK 65536u
 #define GR_RANGE_MAX 100000 /* items of a range, as in Jinja's sandbox */
 
@@ -38,8 +39,8 @@ enum gr_val_type {
     GR_VAL_DICT,
     GR_VAL_NAMESPACE,
     GR_VAL_RANGE,
-    GR_VAL_VIEW,   /* keys, values or items of a dict */
-    GR_VAL_LAZY,   /* iterator that is consumed once */
+    GR_VAL_VIEW, /* keys, values or items of a dict */
+    GR_VAL_LAZY, /* iterator that is consumed once */
     GR_VAL_MACRO,
     GR_VAL_GLOBAL, /* function of every template */
     GR_VAL_METHOD, /* bound to a value */
@@ -69,9 +70,9 @@ struct gr_val {
 struct gr_string {
     const char *p;
     size_t n;
-    const uint8_t *mark;  /* [n], 1: the byte is input; NULL: none is */
+    const uint8_t *mark;   /* [n], 1: the byte is input; NULL: none is */
     struct gr_buffer *buf; /* where it lies and may be continued, or NULL */
-    bool markup;          /* passed through `safe` or `escape`: sums escape the other side */
+    bool markup;           /* passed through `safe` or `escape`: sums escape the other side */
 };
 struct gr_buffer {
     char *p;
@@ -146,8 +147,8 @@ struct gr_lazy {
 /* State of a loop: its items and the one it is at. */
 struct gr_loop {
     struct gr_list *items;
-    size_t at;    /* 1 in the first iteration, 0 before */
-    bool passed;  /* an iteration came to its end: there is no `else` */
+    size_t at;   /* 1 in the first iteration, 0 before */
+    bool passed; /* an iteration came to its end: there is no `else` */
     struct gr_scope *outer;
     struct gr_list *kept; /* while the loop's condition chooses items */
     struct gr_list *changed;
@@ -268,8 +269,8 @@ struct gr_val gr_undefined_fail(struct gr_render *r, struct gr_val v);
 
 bool gr_truth(struct gr_render *r, struct gr_val v);
 bool gr_equal(struct gr_render *r, struct gr_val a, struct gr_val b);
-/* Order of a and b: -1, 0, 1; an error when they have none. `op`: for the message. GR_UNORDERED: one
- * is not a number (NaN). */
+/* Order of a and b: -1, 0, 1; an error when they have none. `op`: for the message. GR_UNORDERED:
+ * one is not a number (NaN). */
 #define GR_UNORDERED 2
 int gr_order(struct gr_render *r, struct gr_val a, struct gr_val b, const char *op);
 bool gr_contains(struct gr_render *r, struct gr_val container, struct gr_val item);

@@ -6,8 +6,8 @@
 #include "gr/status.h"
 #include "model/model.h"
 
-/* Returns whether all of these tokens, with blanks between them, are control tokens of v, or matched as
- * a whole in a text. */
+/* Returns whether all of these tokens, with blanks between them, are control tokens of v, or
+ * matched as a whole in a text. */
 static bool has_tokens(const struct gr_vocab *v, const char *tokens)
 {
     bool all = *tokens != 0;
@@ -63,8 +63,8 @@ int gr_prompt_tokenize(const struct gr_model *model, const struct gr_prompt *pro
     const struct gr_vocab *v = model->vocab;
     struct gr_vec out = {0};
     int32_t bos = gr_vocab_adds_bos(v) ? gr_vocab_bos(v) : -1;
-    int rc = gr_tokenize_parts(v, prompt->text ? prompt->text : "", prompt->n, false,
-                               prompt->input, prompt->n_input, &out);
+    int rc = gr_tokenize_parts(v, prompt->text ? prompt->text : "", prompt->n, false, prompt->input,
+                               prompt->n_input, &out);
     if (!rc && bos >= 0 && (!out.n || *(int32_t *)out.data != bos))
         rc = prepend(&out, bos);
     if (!rc && !out.data && !(out.data = gr_calloc(1, sizeof **ids)))

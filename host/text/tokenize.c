@@ -6,8 +6,8 @@
 #include "text/pre.h"
 #include "text/text_impl.h"
 
-/* Finds the longest added token at the start of p[0, n), a control token only within p[0, plain): *best
- * receives its id, or -1, and *len its length. */
+/* Finds the longest added token at the start of p[0, n), a control token only within p[0, plain):
+ * *best receives its id, or -1, and *len its length. */
 static int added_at(struct gr_job *j, const char *p, size_t n, size_t plain, int32_t *best,
                     size_t *len)
 {
@@ -71,8 +71,8 @@ static int run(struct gr_job *j, const char *p, size_t n)
         "input, which gpurun replay takes");
 }
 
-/* Bytes at text[i, n) up to the first one of `input`; *at is the first part that does not end before
- * i. */
+/* Bytes at text[i, n) up to the first one of `input`; *at is the first part that does not end
+ * before i. */
 static size_t plain_at(const struct gr_text_span *input, size_t n_input, size_t *at, size_t i,
                        size_t n)
 {

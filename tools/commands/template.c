@@ -12,7 +12,8 @@
 #include "tools/cli/model.h"
 #include "tools/cli/say.h"
 
-/* Reads JSON text; an error names its source. NULL: 0 or an exit code in *rc, after printing the error. */
+/* Reads JSON text; an error names its source. NULL: 0 or an exit code in *rc, after printing the
+ * error. */
 static json_t *read_json(const char *text, size_t n, const char *source, int *rc)
 {
     json_error_t e;
@@ -49,7 +50,8 @@ static json_t *read_messages(const struct gr_options *o, int *rc)
         return all;
     }
     if (j && !json_is_object(j)) {
-        gr_say_error("%s: an object with messages, or a list of messages, is expected", o->messages);
+        gr_say_error("%s: an object with messages, or a list of messages, is expected",
+                     o->messages);
         *rc = GR_EXIT_USAGE;
         json_decref(j);
         return NULL;
@@ -127,9 +129,10 @@ static int unknown_name(const char *word)
         if (d < least)
             least = d, best = known;
     }
-    gr_say_error("--chat-template: '%.60s' is neither a known template (%s%s%sgpurun list templates) "
-                 "nor a text with {{ or {%% in it",
-                 word, best ? "did you mean " : "", best ? best : "", best ? "? " : "");
+    gr_say_error(
+        "--chat-template: '%.60s' is neither a known template (%s%s%sgpurun list templates) "
+        "nor a text with {{ or {%% in it",
+        word, best ? "did you mean " : "", best ? best : "", best ? "? " : "");
     return GR_EXIT_USAGE;
 }
 

@@ -108,7 +108,7 @@ class Maker:
             lambda: f"range({r.randrange(-1, 5)})",
             lambda: f"range({r.randrange(4)}, {r.randrange(-3, 8)}, {r.choice([1, 2, -1, 3])})",
             lambda: f"{self.text(max(d - 1, 0))}.split({r.choice(['', quote(r, ','), quote(r, ' ')])})",
-            lambda: f"{self.dict(max(d - 1, 0))}.{r.choice(['items', 'keys', 'values'])}()",
+            lambda: f"{self.dict(max(d - 1, 0))}.{r.choice(['items', 'keys', 'values'])}()|list",  # views have the operators of sets
             lambda: f"{self.sequence(d - 1)}|{self.list_filter(d)}" if d else "messages",
             lambda: self.name(),
         ])()
