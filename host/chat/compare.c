@@ -257,7 +257,7 @@ static struct gr_list *characters(struct gr_render *r, const struct gr_string *s
     struct gr_list *l = gr_list_new(r, 0);
     for (size_t i = 0, k; i < s->n && gr_render_step(r, 1); i += k) {
         k = gr_utf8_step(s->p + i, s->n - i);
-        gr_list_push(r, l, gr_str_part(r, s, i, i + k));
+        gr_list_push(r, l, gr_str_view(r, s->p + i, k, s->mark ? s->mark + i : NULL));
     }
     return l;
 }

@@ -5,7 +5,7 @@ import random
 NAMES = ["a", "b", "c", "d", "messages", "messages"]
 LOCALS = ["x", "y", "z"]
 WORDS = ["", "a", "user", "Hello World", "  pad ", "a,b,,c", "x\ny\n", "ÄÖß", "日本", "🎉!", "<think>t</think> r", "it's", '"q"', "12", "-3.5", "1e3", "Abc dEF", "{}", "%s", "ﬁΣ ΑΣ", "\u00a0\u2003", "a-b_c", "TRUE", "\\"]
-KEYS = ["role", "content", "name", "id", "n", "items", "list"]
+KEYS = ["role", "content", "name", "id", "n", "kind", "list"]
 
 
 def data(r, depth=0):
@@ -66,7 +66,7 @@ class Maker:
         return r.choice([
             lambda: quote(r, r.choice(WORDS)),
             lambda: f"({self.expr(d)} ~ {self.expr(d)})",
-            lambda: f"({self.expr(d)})|string",
+            lambda: f"(({self.expr(d)})|string)",
             lambda: f"{self.text(d)}{self.method(d)}" if d else quote(r, r.choice(WORDS)),
             lambda: f"{self.text(d)}|{self.text_filter(d)}" if d else quote(r, r.choice(WORDS)),
             lambda: f"messages[0].{r.choice(['role', 'content'])}",
