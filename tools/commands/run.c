@@ -132,8 +132,8 @@ static void hint_at_template(const struct run *r)
     if (plain)
         gr_say(
             "the model has a chat template, which run does not apply: the prompt is continued as "
-            "it is; for an answer, write what the template (gpurun inspect --json) puts around "
-            "a question into the prompt, its special tokens too");
+            "it is; for an answer, give what gpurun template --messages FILE.json prints as the "
+            "prompt");
     gr_free_ids(id);
 }
 

@@ -321,3 +321,39 @@ Test(special, unused_tokens)
     gr_vocab_close(&v);
     small_fini(&s);
 }
+
+/* Control tokens are recognised in a text's own parts only, wherever the parts of the input begin
+ * and end; a longer token that reaches into one gives way to a shorter one. */
+Test(special, not_in_parts_that_are_input)
+{
+    static const struct {
+        const char *text;
+        struct gr_text_span input[2];
+        size_t n_input;
+        int32_t ids[12];
+        size_t n;
+    } cases[] = {
+        {"<s>a<s>", {{3, 7}}, 1, {BOS, 'a', '<', 's', '>'}, 5},
+        {"<s>a<s>", {{0, 3}}, 1, {'<', 's', '>', 'a', BOS}, 5},
+        {"<s>a<s>", {{3, 4}}, 1, {BOS, 'a', BOS}, 3},
+        {"<s><s>", {{1, 2}, {5, 6}}, 2, {'<', 's', '>', '<', 's', '>'}, 6},
+        {"<s>b", {{2, 3}}, 1, {'<', 's', '>', 'b'}, 4},
+        {"<|start|x", {{8, 9}}, 1, {START, 'x'}, 2},
+        {"<|start|x", {{9, 9}}, 1, {START_X}, 1},
+        {"<s>    <s>", {{3, 7}}, 1, {BOS, USER_LONG, BOS}, 3},
+        {"<s>", {{0, 0}}, 0, {BOS}, 1},
+    };
+    struct small s = added();
+    struct gr_vocab *v = small_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gr_vec got = {0};
+        cr_assert_eq(gr_tokenize_parts(v, cases[i].text, strlen(cases[i].text), false,
+                                       cases[i].input, cases[i].n_input, &got),
+                     0);
+        cr_expect(got.n == cases[i].n && !memcmp(got.data, cases[i].ids, got.n * sizeof(int32_t)),
+                  "case %zu: %zu ids", i, got.n);
+        gr_vec_fini(&got);
+    }
+    gr_vocab_close(&v);
+    small_fini(&s);
+}
